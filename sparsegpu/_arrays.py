@@ -1,0 +1,188 @@
+"""Array libraries, dtypes and devices: the only place that knows NumPy from CuPy.
+
+CuPy is looked for only when an array that is not NumPy's arrives, so that importing the
+package needs neither CuPy nor a GPU.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from types import ModuleType
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ._checks import bad_type, bad_value
+
+bfloat16 = np.dtype(ml_dtypes.bfloat16)
+float8_e4m3fn = np.dtype(ml_dtypes.float8_e4m3fn)
+
+HALF_DTYPES = (np.dtype(np.float16), bfloat16)
+REAL_DTYPES = (*HALF_DTYPES, np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int8))
+COMPLEX_DTYPES = (np.dtype(np.complex64), np.dtype(np.complex128))
+OPERAND_DTYPES = REAL_DTYPES + COMPLEX_DTYPES
+
+_KDLCPU, _KDLCUDA, _KDLCUDAHOST, _KDLCUDAMANAGED = 1, 2, 3, 13
+
+
+def dtype_of(name: Any) -> np.dtype:
+    """``numpy.dtype`` that also knows ``"bfloat16"`` and ``"float8_e4m3fn"`` by name."""
+    if isinstance(name, str) and name in {"bfloat16", "float8_e4m3fn"}:
+        return np.dtype(getattr(ml_dtypes, name))
+    return np.dtype(name)
+
+
+def accumulator_dtype(dtype: np.dtype) -> np.dtype:
+    """Return the dtype in which products of ``dtype`` are summed (contract: arithmetic)."""
+    if dtype in HALF_DTYPES or dtype == float8_e4m3fn:
+        return np.dtype(np.float32)
+    if dtype == np.int8:
+        return np.dtype(np.int32)
+    return dtype
+
+
+def is_complex(dtype: np.dtype) -> bool:
+    """Return whether ``dtype`` is complex64 or complex128."""
+    return dtype.kind == "c"
+
+
+def cupy_installed() -> bool:
+    """Return whether CuPy could be imported (without importing it)."""
+    return "cupy" in sys.modules or importlib.util.find_spec("cupy") is not None
+
+
+def is_cupy(array: Any) -> bool:
+    """Return whether ``array`` is a ``cupy.ndarray`` (CuPy is not imported to find out)."""
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(array, cupy.ndarray)
+
+
+def namespace(array: Any) -> ModuleType:
+    """Return the array library of one array: ``numpy`` or ``cupy``."""
+    return sys.modules["cupy"] if is_cupy(array) else np
+
+
+def device_of(array: Any) -> int | None:
+    """Return the CUDA device number of an array, None for host arrays."""
+    return int(array.device.id) if is_cupy(array) else None
+
+
+def as_array(x: Any, function: str, argument: str) -> Any:
+    """Return ``x`` as a NumPy or CuPy array without moving it across the bus.
+
+    NumPy and CuPy arrays pass through. Device arrays of other libraries come in zero-copy
+    through DLPack (``cupy.asarray`` would turn torch's bfloat16 into raw records), host
+    sequences and scalars through ``numpy.asarray``.
+    """
+    if isinstance(x, np.ndarray) or is_cupy(x):
+        return x
+    if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
+        kind = x.__dlpack_device__()[0]
+        if kind in {_KDLCUDA, _KDLCUDAMANAGED}:
+            return _cupy(function, argument).from_dlpack(x)
+        if kind in {_KDLCPU, _KDLCUDAHOST}:
+            return np.from_dlpack(x)
+        raise bad_type(function, argument, "an array on the host or a CUDA device", type(x))
+    if hasattr(x, "__cuda_array_interface__"):
+        return _cupy(function, argument).asarray(x)
+    if isinstance(x, (list, tuple, int, float, complex, np.generic)) or hasattr(x, "__array__"):
+        array = np.asarray(x)
+        if array.dtype != object:
+            return array
+    raise bad_type(function, argument, "a NumPy or CuPy array", type(x).__name__)
+
+
+def _cupy(function: str, argument: str) -> ModuleType:
+    if not cupy_installed():
+        raise ImportError(
+            f"{function}: argument '{argument}' is on a CUDA device and CuPy is not installed; "
+            "pip install 'sparsegpu[cuda13]' (or [cuda12])"
+        )
+    import cupy
+
+    return cupy
+
+
+def common_namespace(function: str, **arrays: Any) -> ModuleType:
+    """Return the one array library of all arrays given; None values are skipped.
+
+    Raises
+    ------
+    TypeError
+        Host and device arrays in one call.
+    ValueError
+        Arrays on two devices in one call.
+    """
+    first_name, first = next((n, a) for n, a in arrays.items() if a is not None)
+    xp, device = namespace(first), device_of(first)
+    for name, array in arrays.items():
+        if array is None:
+            continue
+        if namespace(array) is not xp:
+            raise bad_type(
+                function,
+                name,
+                f"a {xp.__name__} array like '{first_name}' (no silent copy across the bus)",
+                f"a {namespace(array).__name__} array",
+            )
+        if device_of(array) != device:
+            raise bad_value(
+                function,
+                name,
+                f"an array on device {device} like '{first_name}'",
+                f"device {device_of(array)}",
+            )
+    return xp
+
+
+def byte_bounds(array: Any) -> tuple[int, int]:
+    """Return the half-open range of addresses that a strided array touches."""
+    start = array.data.ptr if is_cupy(array) else array.__array_interface__["data"][0]
+    if array.size == 0:
+        return start, start
+    low = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True) if s < 0)
+    high = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True) if s > 0)
+    return start + low, start + high + array.itemsize
+
+
+def may_overlap(a: Any, b: Any) -> bool:
+    """Return whether two arrays of one library could share memory."""
+    (a0, a1), (b0, b1) = byte_bounds(a), byte_bounds(b)
+    if not (a0 < b1 and b0 < a1):
+        return False
+    if is_cupy(a):
+        return _interleaved(a, b)
+    return np.shares_memory(a, b)
+
+
+def _interleaved(a: Any, b: Any) -> bool:
+    """Answer exactly for device arrays: ask NumPy about twins of the same layout, never read."""
+
+    class _Twin:
+        def __init__(self, array: Any):
+            self.__array_interface__ = {
+                "shape": array.shape,
+                "strides": array.strides,
+                "typestr": f"|V{array.itemsize}",
+                "data": (array.data.ptr, False),
+                "version": 3,
+            }
+
+    return np.shares_memory(np.asarray(_Twin(a)), np.asarray(_Twin(b)))
+
+
+def same_memory(a: Any, b: Any) -> bool:
+    """Return whether two arrays are the same view: memory, shape, strides and dtype."""
+    return (
+        byte_bounds(a)[0] == byte_bounds(b)[0]
+        and a.shape == b.shape
+        and a.strides == b.strides
+        and a.dtype == b.dtype
+    )
+
+
+def swap_last(array: Any) -> Any:
+    """Return the matrix transpose of the last two axes, as a view."""
+    return array.swapaxes(-1, -2)

@@ -1,0 +1,91 @@
+"""Messages and metadata checks shared by every public function.
+
+Each message names the function and the argument and says what was expected and what was got.
+Nothing here touches the contents of an array: a check that runs on every call must not
+synchronise with a device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def _message(function: str, argument: str, expected: str, got: Any) -> str:
+    return f"{function}: argument '{argument}': expected {expected}, got {got}"
+
+
+def bad_value(function: str, argument: str, expected: str, got: Any) -> ValueError:
+    """Return the error for a wrong shape or value (the caller raises it)."""
+    return ValueError(_message(function, argument, expected, got))
+
+
+def bad_type(function: str, argument: str, expected: str, got: Any) -> TypeError:
+    """Return the error for a wrong kind of thing or dtype (the caller raises it)."""
+    return TypeError(_message(function, argument, expected, got))
+
+
+def not_offered(function: str, what: str, instead: str) -> NotImplementedError:
+    """Return the error for something the library does not do, with what it does instead."""
+    return NotImplementedError(f"{function}: {what} is not offered; supported: {instead}")
+
+
+def check_choice(function: str, argument: str, value: Any, choices: tuple) -> None:
+    """Refuse a value outside a closed list."""
+    if value not in choices:
+        raise bad_value(function, argument, f"one of {', '.join(map(repr, choices))}", repr(value))
+
+
+def check_scalar(function: str, argument: str, value: Any, *, complex_allowed: bool) -> Any:
+    """Return a number as a Python scalar.
+
+    Device scalars are refused, since reading one would synchronise.
+    """
+    if type(value) in {int, float}:
+        return value
+    if isinstance(value, (bool, np.bool_)):
+        return int(value)
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, np.generic) or type(value) is complex:
+        # ml_dtypes scalars (bfloat16) are np.generic too, but their .item() is a float.
+        value = value.item()
+    if isinstance(value, complex):
+        if complex_allowed:
+            return value
+        raise bad_type(function, argument, "a real number for real operands", value)
+    if isinstance(value, (int, float)):
+        return value
+    raise bad_type(function, argument, "a Python or NumPy number", type(value).__name__)
+
+
+def check_blocksize(function: str, blocksize: Any, *, largest: int = 256) -> tuple[int, int]:
+    """Return ``(bm, bk)`` as ints, each in 1..largest."""
+    try:
+        bm, bk = (int(b) for b in blocksize)
+    except (TypeError, ValueError):
+        raise bad_type(function, "blocksize", "a pair of integers (bm, bk)", blocksize) from None
+    if not (1 <= bm <= largest and 1 <= bk <= largest):
+        raise bad_value(function, "blocksize", f"both in 1..{largest}", (bm, bk))
+    return bm, bk
+
+
+def broadcast_shape(function: str, argument: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Broadcast batch shapes; a mismatch names the argument whose shape did not fit."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        listed = " and ".join(map(str, shapes))
+        raise bad_value(function, argument, "batch shapes that broadcast", listed) from None
+
+
+def check_broadcasts_to(
+    function: str, argument: str, shape: tuple[int, ...], target: tuple[int, ...]
+) -> None:
+    """Refuse a shape that does not broadcast to ``target``."""
+    fits = len(shape) <= len(target) and all(
+        s in {1, t} for s, t in zip(reversed(shape), reversed(target), strict=False)
+    )
+    if not fits:
+        raise bad_value(function, argument, f"a shape that broadcasts to {target}", shape)

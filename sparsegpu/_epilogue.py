@@ -1,0 +1,151 @@
+"""The one place where an accumulator becomes an output, as data and as its NumPy definition.
+
+    out = act( beta * input + left_alpha[:, None] * (alpha * acc) * right_alpha[None, :] )
+
+``cuda_src/common/epilogue.cuh`` is the same formula on the device; tests hold one against the
+other. Every product (BSR and 2:4) goes through this slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+ACTIVATIONS = (None, "relu", "gelu", "gelu_erf", "silu")
+
+#: The largest slope of each activation: how much it can magnify an accumulator's error.
+LIPSCHITZ = {None: 1.0, "relu": 1.0, "gelu": 1.13, "gelu_erf": 1.13, "silu": 1.1}
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """What happens to the accumulator: all fields validated, nothing broadcast in memory.
+
+    Attributes
+    ----------
+    alpha, beta : Python scalars
+    input : array that broadcasts to out's shape, or None
+        None also when beta is 0, so that an engine never reads what must not show.
+    left_alpha, right_alpha : arrays (*batch, M) and (*batch, N), or None
+    activation : one of `ACTIVATIONS`
+    """
+
+    alpha: Any = 1
+    beta: Any = 0
+    input: Any = None
+    left_alpha: Any = None
+    right_alpha: Any = None
+    activation: str | None = None
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the output is the accumulator itself, only rounded."""
+        return (
+            self.alpha == 1
+            and self.input is None
+            and self.left_alpha is None
+            and self.right_alpha is None
+            and self.activation is None
+        )
+
+    @property
+    def is_integral(self) -> bool:
+        """Whether int32 accumulators stay exact integers on their way to an int32 output."""
+        return (
+            float(self.alpha).is_integer()
+            and float(self.beta).is_integer()
+            and self.left_alpha is None
+            and self.right_alpha is None
+            and self.activation in {None, "relu"}
+            and (self.input is None or self.input.dtype.kind == "i")
+        )
+
+    def transposed(self) -> Epilogue:
+        """Return the epilogue of the transposed product."""
+        return Epilogue(
+            self.alpha,
+            self.beta,
+            None if self.input is None else transposed_input(self.input),
+            self.right_alpha,
+            self.left_alpha,
+            self.activation,
+        )
+
+
+def transposed_input(array: Any) -> Any:
+    """Swap the last two axes of an array that broadcasts against a matrix."""
+    if array.ndim == 0:
+        return array
+    return array[:, None] if array.ndim == 1 else array.swapaxes(-1, -2)
+
+
+def activate(x: np.ndarray, activation: str | None) -> np.ndarray:
+    """Apply an activation by name; ``x`` is real and of accumulator precision."""
+    if activation is None:
+        return x
+    one = x.dtype.type(1)
+    half = x.dtype.type(0.5)
+    if activation == "relu":
+        return np.where(x < 0, x.dtype.type(0), x)
+    if activation == "silu":
+        with np.errstate(over="ignore"):
+            return x / (one + np.exp(-x))
+    if activation == "gelu":
+        inner = x.dtype.type(sqrt(2 / np.pi)) * (x + x.dtype.type(0.044715) * x * x * x)
+        return half * x * (one + np.tanh(inner))
+    return half * x * (one + _erf()(x * x.dtype.type(sqrt(0.5))))
+
+
+def _erf() -> Callable:
+    from scipy.special import erf
+
+    return erf
+
+
+def apply_epilogue(acc: np.ndarray, epilogue: Epilogue, out: np.ndarray) -> None:
+    """Write ``out`` from the accumulator: the definition that all engines are held against.
+
+    ``acc`` is of accumulator dtype (`_arrays.accumulator_dtype`) and of out's shape.
+    """
+    e = epilogue
+    if acc.dtype == np.int32:
+        if out.dtype == np.int32 and e.is_integral:
+            _integer_epilogue(acc, e, out)
+            return
+        acc = acc.astype(np.float32)
+    compute = acc.dtype.type
+    value = acc if e.alpha == 1 else compute(e.alpha) * acc
+    if e.left_alpha is not None:
+        value = e.left_alpha.astype(acc.dtype)[..., :, None] * value
+    if e.right_alpha is not None:
+        value = value * e.right_alpha.astype(acc.dtype)[..., None, :]
+    if e.input is not None:
+        value = compute(e.beta) * e.input.astype(acc.dtype) + value
+    store(activate(value, e.activation), out)
+
+
+def _integer_epilogue(acc: np.ndarray, e: Epilogue, out: np.ndarray) -> None:
+    """Exact arithmetic in int64, saturating at int32."""
+    value = int(e.alpha) * acc.astype(np.int64)
+    if e.input is not None:
+        value = value + int(e.beta) * e.input.astype(np.int64)
+    if e.activation == "relu":
+        value = np.maximum(value, 0)
+    info = np.iinfo(np.int32)
+    out[...] = np.clip(value, info.min, info.max).astype(np.int32)
+
+
+def store(value: np.ndarray, out: np.ndarray) -> None:
+    """Round once to out's dtype; integers: nearest, ties to even, then saturate."""
+    if out.dtype.kind == "i" and value.dtype.kind != "i":
+        info = np.iinfo(out.dtype)
+        wide = np.rint(value.astype(np.float64))
+        out[...] = np.clip(wide, info.min, info.max).astype(out.dtype)
+        return
+    with np.errstate(over="ignore"):
+        out[...] = value.astype(out.dtype)
+

@@ -1,0 +1,68 @@
+"""Who computes. Every engine has the same modules and function names, over validated arrays.
+
+==============  ===========  ==========================================================
+engine          computes on  what it is
+==============  ===========  ==========================================================
+``reference``   NumPy        the definition of every operation, to be read by its formula
+``cpu``         NumPy        the same functions at useful speed (numba); the default
+``cuda``        CuPy         our kernels in ``cuda_src``
+==============  ===========  ==========================================================
+
+(`engines.cusparselt` is a declared subset, reached as the 2:4 *backend* of that name.)
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import ModuleType
+
+from .._checks import bad_type, check_choice
+
+ENGINES = {"reference": "numpy", "cpu": "numpy", "cuda": "cupy"}
+_DEFAULT = {"numpy": "cpu", "cupy": "cuda"}
+
+_chosen: ContextVar[str | None] = ContextVar("sparsegpu_engine", default=None)
+
+
+@contextmanager
+def use_engine(name: str) -> Iterator[None]:
+    """Compute with the named engine inside the ``with`` block (this thread or task only).
+
+    Parameters
+    ----------
+    name : {"reference", "cpu", "cuda"}
+
+    Raises
+    ------
+    ValueError
+        For another name.
+    TypeError
+        From the operation inside, when its arrays belong to the other array library.
+
+    Examples
+    --------
+    >>> import numpy as np, sparsegpu
+    >>> A = sparsegpu.bsr_array(np.eye(4), blocksize=(2, 2))
+    >>> with sparsegpu.use_engine("reference"):
+    ...     A @ np.ones(4)
+    array([1., 1., 1., 1.])
+    """
+    check_choice("use_engine", "name", name, tuple(ENGINES))
+    token = _chosen.set(name)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def engine_module(xp: ModuleType, stem: str, function: str) -> ModuleType:
+    """Return the module ``stem`` of the engine in charge of arrays of ``xp``."""
+    chosen = _chosen.get() or _DEFAULT[xp.__name__]
+    if ENGINES[chosen] != xp.__name__:
+        raise bad_type(
+            function, "arrays", f"{ENGINES[chosen]} arrays for the engine '{chosen}'", xp.__name__
+        )
+    return importlib.import_module(f".{chosen}.{stem}", __name__)

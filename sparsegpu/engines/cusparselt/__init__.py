@@ -1,0 +1,1 @@
+"""The vendor's 2:4 library as a backend: a declared subset of the operations."""

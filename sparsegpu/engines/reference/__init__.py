@@ -1,0 +1,1 @@
+"""Plain NumPy: the definition of every operation, to be read beside its formula."""

@@ -1,0 +1,49 @@
+"""BSR @ dense, block by block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..._arrays import accumulator_dtype
+from ..._epilogue import Epilogue, apply_epilogue
+from ...pattern import Pattern
+
+
+def bsr_addmm(
+    out: np.ndarray,
+    pattern: Pattern,
+    data: np.ndarray,
+    dense: np.ndarray,
+    epilogue: Epilogue,
+    *,
+    allow_tf32: bool = False,
+    config: dict[str, Any] | None = None,
+) -> None:
+    """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
+
+    ``allow_tf32`` and ``config`` speak of tensor cores; here they change nothing.
+    """
+    del allow_tf32, config
+    acc = np.zeros(out.shape, dtype=accumulator_dtype(data.dtype))
+    if epilogue.alpha != 0:
+        add_product(acc, pattern, data, dense)
+    apply_epilogue(acc, epilogue, out)
+
+
+def add_product(acc: np.ndarray, pattern: Pattern, data: np.ndarray, dense: np.ndarray) -> None:
+    """Add ``bsr @ dense`` to ``acc``; batch shapes broadcast to acc's."""
+    bm, bk = pattern.blocksize
+    batch = acc.shape[:-2]
+    dense = np.broadcast_to(dense, batch + dense.shape[-2:])
+    indptr = np.broadcast_to(pattern.indptr, batch + pattern.indptr.shape[-1:])
+    indices = np.broadcast_to(pattern.indices, batch + pattern.indices.shape[-1:])
+    data = np.broadcast_to(data, batch + data.shape[-3:])
+    for b in np.ndindex(batch):
+        panel = dense[b].astype(acc.dtype)
+        for i in range(pattern.block_shape[0]):
+            rows = slice(i * bm, (i + 1) * bm)
+            for p in range(indptr[b][i], indptr[b][i + 1]):
+                j = indices[b][p]
+                acc[b][rows] += data[b][p].astype(acc.dtype) @ panel[j * bk : (j + 1) * bk]

@@ -1,0 +1,378 @@
+"""The immutable block pattern: where the blocks of a block-sparse matrix stand.
+
+A pattern holds no values, so it can be shared by every array that has it, and so can whatever
+an engine derives from it: a schedule or plan is made once and kept in the pattern's memo. All
+index arithmetic here is written once for NumPy and CuPy and has no loop over blocks.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import numpy as np
+
+from ._arrays import device_of, namespace
+from ._checks import bad_type, bad_value, check_blocksize
+
+
+class Pattern:
+    """Block positions of a BSR matrix, or of a batch of them.
+
+    Parameters
+    ----------
+    indptr : integer array (*batch, M // bm + 1)
+    indices : integer array (*batch, nnzb)
+        Block columns. Any order within a row; a repeated column means the sum of its blocks.
+    shape : (M, K)
+        Shape of one matrix, in elements.
+    blocksize : (bm, bk)
+    check : bool
+        Look at the contents (`check`); without it only metadata is looked at.
+    copy : bool
+        False hands the arrays over: the caller promises never to write to them again.
+
+    Raises
+    ------
+    ValueError, TypeError
+        See `check`.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_lock",
+        "_memo",
+        "batch_shape",
+        "blocksize",
+        "indices",
+        "indptr",
+        "nnzb",
+        "shape",
+        "xp",
+    )
+
+    def __init__(
+        self,
+        indptr: Any,
+        indices: Any,
+        shape: tuple[int, int],
+        blocksize: tuple[int, int],
+        *,
+        check: bool = True,
+        copy: bool = True,
+        function: str = "bsr_array",
+    ):
+        self.blocksize = check_blocksize(function, blocksize)
+        self.shape = (int(shape[0]), int(shape[1]))
+        self.xp = namespace(indices)
+        self._check_metadata(indptr, indices, function)
+        self.batch_shape: tuple[int, ...] = tuple(indices.shape[:-1])
+        self.nnzb = int(indices.shape[-1])
+        self._memo: dict[Hashable, Any] = {}
+        self._lock = threading.RLock()
+        if check:
+            self._check_contents(indptr, indices, function)
+        dtype = index_dtype(max(self.nnzb, *self.block_shape))
+        self.indptr = self.xp.array(indptr, dtype=dtype, order="C", copy=copy or None)
+        self.indices = self.xp.array(indices, dtype=dtype, order="C", copy=copy or None)
+        if self.xp is np:
+            self.indptr.flags.writeable = False
+            self.indices.flags.writeable = False
+
+    def __repr__(self) -> str:
+        bm, bk = self.blocksize
+        batch = f"batch {self.batch_shape}, " if self.batch_shape else ""
+        return f"Pattern({batch}{self.shape}, {bm}x{bk} blocks, nnzb={self.nnzb})"
+
+    @property
+    def block_shape(self) -> tuple[int, int]:
+        """Number of block rows and block columns of one matrix."""
+        return self.shape[0] // self.blocksize[0], self.shape[1] // self.blocksize[1]
+
+    @property
+    def batch_size(self) -> int:
+        """Number of matrices in the batch (1 without a batch)."""
+        return int(np.prod(self.batch_shape, dtype=np.int64))
+
+    @property
+    def device(self) -> int | None:
+        """CUDA device number, None on the host."""
+        return device_of(self.indices)
+
+    # -- what is kept with the pattern ------------------------------------------------------
+
+    def memo(self, key: Hashable, build: Callable[[], Any]) -> Any:
+        """Return what is kept under ``key``, built on the first call.
+
+        One thread builds while the others wait. What is built on a device is complete before it
+        is published, so that any stream may use it.
+        """
+        kept = self._memo.get(key)
+        if kept is not None:
+            return kept
+        with self._lock:
+            kept = self._memo.get(key)
+            if kept is None:
+                kept = build()
+                if self.xp is not np:
+                    self.xp.cuda.get_current_stream().synchronize()
+                self._memo[key] = kept
+        return kept
+
+    # -- checks -----------------------------------------------------------------------------
+
+    def _check_metadata(self, indptr: Any, indices: Any, function: str) -> None:
+        (m, k), (bm, bk) = self.shape, self.blocksize
+        if m < 0 or k < 0:
+            raise bad_value(function, "shape", "non-negative sizes", self.shape)
+        if m % bm or k % bk:
+            raise bad_value(function, "shape", f"multiples of the blocksize {(bm, bk)}", (m, k))
+        for name, array in (("indptr", indptr), ("indices", indices)):
+            if array.dtype.kind not in "iu":
+                raise bad_type(function, name, "an integer dtype", array.dtype)
+            if array.ndim < 1:
+                raise bad_value(function, name, "at least one dimension", "a scalar")
+        expected = (*indices.shape[:-1], m // bm + 1)
+        if tuple(indptr.shape) != expected:
+            raise bad_value(function, "indptr", f"shape {expected}", tuple(indptr.shape))
+
+    def check(self, function: str = "check_format") -> None:
+        """Look at every index; one synchronisation on a device.
+
+        Raises
+        ------
+        ValueError
+            Naming the array, the rule and the offending value.
+        """
+        self._check_contents(self.indptr, self.indices, function)
+
+    def _check_contents(self, indptr: Any, indices: Any, function: str) -> None:
+        if indptr.size:
+            first, last = indptr[..., 0], indptr[..., -1]
+            if bool((first != 0).any()):
+                raise bad_value(function, "indptr", "a first element of 0", int(first.max()))
+            if bool((last != self.nnzb).any()):
+                wrong = int(last[last != self.nnzb].ravel()[0])
+                raise bad_value(
+                    function, "indptr", f"a last element of nnzb = {self.nnzb}", wrong
+                )
+            if bool((indptr[..., 1:] < indptr[..., :-1]).any()):
+                raise bad_value(function, "indptr", "non-decreasing values", "a decrease")
+        if indices.size:
+            low, high = int(indices.min()), int(indices.max())
+            columns = self.block_shape[1]
+            if low < 0 or high >= columns:
+                raise bad_value(
+                    function,
+                    "indices",
+                    f"block columns in 0..{columns - 1}",
+                    low if low < 0 else high,
+                )
+
+    # -- facts about the positions ----------------------------------------------------------
+
+    @property
+    def rows(self) -> Any:
+        """Block row of every block, shape (*batch, nnzb)."""
+        return self.memo("rows", self._build_rows)
+
+    def _build_rows(self) -> Any:
+        xp, (block_rows, _) = self.xp, self.block_shape
+        if self.indices.size == 0:
+            return self.indices
+        batch = xp.arange(self.batch_size, dtype=np.int64)[:, None]
+        ends = self.indptr.reshape(-1, block_rows + 1)[:, 1:].astype(np.int64)
+        ends = (ends + batch * self.nnzb).ravel()
+        place = xp.arange(self.indices.size, dtype=np.int64)
+        row = xp.searchsorted(ends, place, side="right") % block_rows
+        return row.astype(self.indices.dtype).reshape(self.indices.shape)
+
+    def keys(self) -> Any:
+        """Linear block position (batch, row, column) of every block, int64, flat."""
+        block_rows, block_cols = self.block_shape
+        batch = self.xp.arange(self.batch_size, dtype=np.int64)[:, None] * block_rows
+        row = self.rows.reshape(self.batch_size, -1) + batch
+        column = self.indices.reshape(self.batch_size, -1).astype(np.int64)
+        return (row * block_cols + column).ravel()
+
+    @property
+    def has_sorted_indices(self) -> bool:
+        """Whether columns ascend within every row (repeated ones allowed)."""
+        return self._order_facts[0]
+
+    @property
+    def has_canonical_format(self) -> bool:
+        """Whether columns ascend strictly: sorted and without duplicates."""
+        return self._order_facts[1]
+
+    @property
+    def _order_facts(self) -> tuple[bool, bool]:
+        def build() -> tuple[bool, bool]:
+            step = self.xp.diff(self.keys())
+            return bool((step >= 0).all()), bool((step > 0).all())
+
+        return self.memo("order", build)
+
+    # -- derived patterns -------------------------------------------------------------------
+
+    def transposed(self) -> tuple[Pattern, Any]:
+        """Return the pattern of the transpose, and where its blocks come from.
+
+        Returns
+        -------
+        pattern : Pattern
+            Sorted; shape and blocksize are swapped.
+        order : int64 array (batch * nnzb,)
+            Block ``t`` of the transpose (batches flattened) is block ``order[t]`` here.
+        """
+        return self.memo("transposed", self._build_transposed)
+
+    def _build_transposed(self) -> tuple[Pattern, Any]:
+        (m, k), (bm, bk) = self.shape, self.blocksize
+        block_rows, block_cols = self.block_shape
+        batch = self.xp.arange(self.batch_size, dtype=np.int64)[:, None] * block_cols
+        row = self.rows.reshape(self.batch_size, -1).astype(np.int64)
+        column = self.indices.reshape(self.batch_size, -1).astype(np.int64)
+        keys = ((column + batch) * block_rows + row).ravel()
+        order = self.xp.argsort(keys, kind="stable")
+        pattern = self._from_sorted_keys(keys[order], self.nnzb, (k, m), (bk, bm))
+        return pattern, order
+
+    def sorted(self) -> tuple[Pattern, Any]:
+        """Return the pattern with ascending columns, and where its blocks come from."""
+
+        def build() -> tuple[Pattern, Any]:
+            keys = self.keys()
+            order = self.xp.argsort(keys, kind="stable")
+            return self._from_sorted_keys(keys[order], self.nnzb, self.shape, self.blocksize), order
+
+        return self.memo("sorted", build)
+
+    def canonical(self, function: str = "sum_duplicates") -> tuple[Pattern, Any, Any]:
+        """Return the pattern without duplicates, and the blocks that meet in each of its blocks.
+
+        Returns
+        -------
+        pattern : Pattern
+        order : int64 array (batch * nnzb,)
+        starts : int64 array (batch * pattern.nnzb + 1,)
+            Block ``c`` of the result is the sum of blocks ``order[starts[c]:starts[c + 1]]``.
+
+        Raises
+        ------
+        ValueError
+            When the batches keep different numbers of blocks.
+        """
+
+        def build() -> tuple[Pattern, Any, Any]:
+            xp = self.xp
+            keys = self.keys()
+            order = xp.argsort(keys, kind="stable")
+            keys = keys[order]
+            is_first = xp.ones(keys.shape, dtype=bool)
+            is_first[1:] = keys[1:] != keys[:-1]
+            first = xp.flatnonzero(is_first)
+            kept = keys[first]
+            nnzb = equal_counts(self, kept, function)
+            end = xp.full((1,), keys.size, dtype=np.int64)
+            starts = xp.concatenate([first.astype(np.int64), end])
+            pattern = self._from_sorted_keys(kept, nnzb, self.shape, self.blocksize)
+            return pattern, order, starts
+
+        return self.memo("canonical", build)
+
+    def _from_sorted_keys(
+        self, keys: Any, nnzb: int, shape: tuple[int, int], blocksize: tuple[int, int]
+    ) -> Pattern:
+        return from_sorted_keys(keys, self.batch_shape, nnzb, shape, blocksize)
+
+    def same_as(self, other: Pattern) -> bool:
+        """Whether both describe the same matrix layout; compares indices if it has to."""
+        if self is other:
+            return True
+        return (
+            self.xp is other.xp
+            and self.shape == other.shape
+            and self.blocksize == other.blocksize
+            and self.batch_shape == other.batch_shape
+            and self.nnzb == other.nnzb
+            and bool((self.indptr == other.indptr).all())
+            and bool((self.indices == other.indices).all())
+        )
+
+    def to_library(self, xp: Any) -> Pattern:
+        """Return the same pattern in the other array library (crosses the bus)."""
+        if xp is self.xp:
+            return self
+        move = self.xp.asnumpy if xp is np else xp.asarray
+        return Pattern(
+            move(self.indptr),
+            move(self.indices),
+            self.shape,
+            self.blocksize,
+            check=False,
+            copy=False,
+        )
+
+
+def index_dtype(largest: int) -> np.dtype:
+    """Return int32, or int64 where 32 bits do not reach ``largest``."""
+    return np.dtype(np.int32 if largest <= np.iinfo(np.int32).max else np.int64)
+
+
+def from_sorted_keys(
+    keys: Any,
+    batch_shape: tuple[int, ...],
+    nnzb: int,
+    shape: tuple[int, int],
+    blocksize: tuple[int, int],
+) -> Pattern:
+    """Return the pattern of ascending linear block positions (see `Pattern.keys`)."""
+    xp = namespace(keys)
+    block_rows, block_cols = shape[0] // blocksize[0], shape[1] // blocksize[1]
+    batch_size = int(np.prod(batch_shape, dtype=np.int64))
+    dtype = index_dtype(max(nnzb, block_rows, block_cols))
+    row_start = xp.arange(block_rows + 1, dtype=np.int64) * block_cols
+    batch = xp.arange(batch_size, dtype=np.int64)[:, None]
+    indptr = xp.searchsorted(keys, (row_start + batch * (block_rows * block_cols)).ravel())
+    indptr = indptr.reshape(batch_size, block_rows + 1) - batch * nnzb
+    return Pattern(
+        indptr.astype(dtype).reshape(*batch_shape, block_rows + 1),
+        (keys % max(block_cols, 1)).astype(dtype).reshape(*batch_shape, nnzb),
+        shape,
+        blocksize,
+        check=False,
+        copy=False,
+    )
+
+
+def equal_counts(pattern: Pattern, keys: Any, function: str) -> int:
+    """Return how many of the sorted ``keys`` each batch holds; they must agree."""
+    block_rows, block_cols = pattern.block_shape
+    return keys_per_batch(keys, pattern.batch_shape, block_rows * block_cols, function)
+
+
+def keys_per_batch(keys: Any, batch_shape: tuple[int, ...], blocks: int, function: str) -> int:
+    """Return how many of the sorted ``keys`` fall to each matrix of ``blocks`` positions.
+
+    Raises
+    ------
+    ValueError
+        When they differ: a batch keeps the same number of blocks everywhere.
+    """
+    batch_size = int(np.prod(batch_shape, dtype=np.int64))
+    if batch_size <= 1:
+        return int(keys.size)
+    xp = namespace(keys)
+    edges = xp.searchsorted(keys, xp.arange(batch_size + 1, dtype=np.int64) * blocks)
+    counts = xp.diff(edges)
+    low, high = int(counts.min()), int(counts.max())
+    if low != high:
+        raise bad_value(
+            function,
+            "batch",
+            "the same number of stored blocks in every batch",
+            f"between {low} and {high}",
+        )
+    return low
