@@ -148,4 +148,3 @@ def store(value: np.ndarray, out: np.ndarray) -> None:
         return
     with np.errstate(over="ignore"):
         out[...] = value.astype(out.dtype)
-

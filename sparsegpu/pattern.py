@@ -154,9 +154,7 @@ class Pattern:
                 raise bad_value(function, "indptr", "a first element of 0", int(first.max()))
             if bool((last != self.nnzb).any()):
                 wrong = int(last[last != self.nnzb].ravel()[0])
-                raise bad_value(
-                    function, "indptr", f"a last element of nnzb = {self.nnzb}", wrong
-                )
+                raise bad_value(function, "indptr", f"a last element of nnzb = {self.nnzb}", wrong)
             if bool((indptr[..., 1:] < indptr[..., :-1]).any()):
                 raise bad_value(function, "indptr", "non-decreasing values", "a decrease")
         if indices.size:

@@ -125,8 +125,10 @@ def prepare_out(
         raise bad_value(
             function, "out", "memory apart from 'input', or input itself", "a partial overlap"
         )
-    if out.size and 0 in out.strides and any(
-        n > 1 and s == 0 for n, s in zip(out.shape, out.strides, strict=True)
+    if (
+        out.size
+        and 0 in out.strides
+        and any(n > 1 and s == 0 for n, s in zip(out.shape, out.strides, strict=True))
     ):
         raise bad_value(function, "out", "distinct elements", "a broadcast view (stride 0)")
     return out

@@ -1,0 +1,152 @@
+"""One test body for all engines: the ``engine`` fixture and what it watches on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import numpy as np
+import pytest
+
+import sparsegpu
+from sparsegpu._arrays import cupy_installed
+
+
+def _no_gpu() -> str | None:
+    """Return why the cuda engine cannot run here, or None."""
+    if not cupy_installed():
+        return "CuPy is not installed"
+    import cupy
+
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"no CUDA device: {error}"
+    return None if count else "no CUDA device"
+
+
+NO_GPU = _no_gpu()
+
+
+class Engine:
+    """An engine under test, with the array library it computes on."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.on_gpu = name == "cuda"
+        if self.on_gpu:
+            import cupy
+
+            self.xp = cupy
+        else:
+            self.xp = np
+
+    def __repr__(self) -> str:
+        return f"Engine({self.name})"
+
+    def array(self, array: np.ndarray):
+        """Return a NumPy array as this engine's kind, with the same strides order."""
+        if not self.on_gpu:
+            return array
+        if array.dtype.name.startswith("float8"):
+            array = array.view(np.uint8)  # CuPy has no fp8 dtype
+        return self.xp.asarray(array)
+
+    def host(self, array) -> np.ndarray:
+        """Return an engine's array as NumPy."""
+        return array.get() if self.on_gpu else np.asarray(array)
+
+    @contextmanager
+    def runs(self, kernel: str | None = None, *, peak_bytes: int | None = None) -> Iterator[None]:
+        """Put an operation under test.
+
+        The engine is selected. On a GPU, moving an array (more than one element) to the host
+        raises, a kernel whose source name starts with ``kernel`` must have been launched by the
+        end, and device allocations may not exceed ``peak_bytes`` at any time.
+        """
+        with sparsegpu.use_engine(self.name):
+            if not self.on_gpu:
+                yield
+                return
+            from sparsegpu.engines.cuda.runtime.launch import launch_counts
+
+            before = launch_counts()
+            memory = _PeakMemory(self.xp) if peak_bytes is not None else nullcontext()
+            with _no_transfers(self.xp), memory:
+                yield
+            if kernel is not None:
+                after = launch_counts()
+                ran = [k for k, n in after.items() if n > before.get(k, 0)]
+                assert any(k.startswith(kernel) for k in ran), (
+                    f"no kernel '{kernel}*' was launched; launched were {ran}"
+                )
+            if peak_bytes is not None:
+                assert memory.peak <= peak_bytes, (
+                    f"peak device memory {memory.peak} over the {peak_bytes} allowed"
+                )
+
+
+@contextmanager
+def _no_transfers(cupy) -> Iterator[None]:
+    """Make ``.get``, ``asnumpy`` and so ``toarray`` raise for more than one element."""
+    get, asnumpy = cupy.ndarray.get, cupy.asnumpy
+
+    def refuse(array, *args, **kwargs):
+        if array.size > 1:
+            raise AssertionError(f"{array.shape} {array.dtype} moved to the host in an operation")
+        return get(array, *args, **kwargs)
+
+    cupy.ndarray.get, cupy.asnumpy = refuse, refuse
+    try:
+        yield
+    finally:
+        cupy.ndarray.get, cupy.asnumpy = get, asnumpy
+
+
+class _PeakMemory:
+    """Largest sum of live allocations made inside the ``with`` block, in bytes."""
+
+    def __init__(self, cupy):
+        outer = self
+        self.live = self.peak = 0
+
+        class Hook(cupy.cuda.MemoryHook):
+            name = "PeakMemory"
+
+            def malloc_postprocess(self, *, size, **_):
+                outer.live += size
+                outer.peak = max(outer.peak, outer.live)
+
+            def free_preprocess(self, *, mem_size, **_):
+                outer.live -= mem_size
+
+        self._hook = Hook()
+
+    def __enter__(self):
+        self._hook.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        return self._hook.__exit__(*error)
+
+
+@pytest.fixture(params=["reference", "cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def engine(request) -> Engine:
+    """Each engine in turn; cuda is skipped where there is no GPU, with the reason."""
+    if request.param == "cuda" and NO_GPU is not None:
+        pytest.skip(f"cuda engine: {NO_GPU}")
+    return Engine(request.param)
+
+
+@pytest.fixture
+def cuda_engine() -> Engine:
+    """Only the cuda engine, for what no other has (graphs, streams, memory)."""
+    if NO_GPU is not None:
+        pytest.skip(f"cuda engine: {NO_GPU}")
+    return Engine("cuda")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Seeded data, the same in every run."""
+    return np.random.default_rng(20240624)
