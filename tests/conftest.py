@@ -150,3 +150,25 @@ def cuda_engine() -> Engine:
 def rng() -> np.random.Generator:
     """Seeded data, the same in every run."""
     return np.random.default_rng(20240624)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--record",
+        action="store_true",
+        help="write this run's counts to benchmarks/results (needs a GPU)",
+    )
+
+
+def pytest_terminal_summary(terminalreporter, exitstatus, config):
+    """Record a GPU run: what was selected, how it ended, and on which sources."""
+    if not config.getoption("--record"):
+        return
+    if NO_GPU is not None:
+        raise pytest.UsageError(f"--record needs a GPU: {NO_GPU}")
+    from benchmarks.record import record
+
+    stats = terminalreporter.stats
+    counts = {k: len(stats.get(k, [])) for k in ("passed", "failed", "error", "skipped")}
+    path = record("tests", {"arguments": list(config.args), "exit": int(exitstatus), **counts})
+    terminalreporter.write_line(f"recorded in {path.relative_to(config.rootpath)}")

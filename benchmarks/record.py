@@ -1,0 +1,89 @@
+"""The record of GPU runs: ``benchmarks/results/<gpu>.json``, written by the runs themselves.
+
+Each kind of run (tests, sanitizer, demo, benchmark) replaces its own section and states the git
+tree hashes of ``sparsegpu/`` and ``cuda_src/`` that it ran on. They are computed from the files'
+contents, so they can be compared with ``git rev-parse HEAD:cuda_src`` wherever the run was made.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+_NOT_TRACKED = {"__pycache__", ".DS_Store"}
+
+
+def tree_hash(folder: Path) -> str:
+    """Return git's tree hash of a folder, from the files' contents.
+
+    The object format is git's own: a tree lists mode, name and hash of its entries, sorted as if
+    folder names ended in a slash (git-scm.com/book, "Git Internals - Git Objects").
+    """
+    return _tree(folder).hex()
+
+
+def _tree(folder: Path) -> bytes:
+    entries = []
+    for path in folder.iterdir():
+        if path.name in _NOT_TRACKED or path.suffix in {".pyc", ".nbi", ".nbc"}:
+            continue
+        if path.is_dir():
+            if any(p.is_file() for p in path.rglob("*")):
+                entries.append((path.name + "/", b"40000", path.name, _tree(path)))
+        else:
+            mode = b"100755" if os.access(path, os.X_OK) else b"100644"
+            entries.append((path.name, mode, path.name, _object(b"blob", path.read_bytes())))
+    lines = [
+        mode + b" " + name.encode() + b"\0" + digest for _, mode, name, digest in sorted(entries)
+    ]
+    return _object(b"tree", b"".join(lines))
+
+
+def _object(kind: bytes, content: bytes) -> bytes:
+    header = kind + b" " + str(len(content)).encode() + b"\0"
+    return hashlib.sha1(header + content, usedforsecurity=False).digest()
+
+
+def content_hashes() -> dict[str, str]:
+    """Return the tree hashes of the two folders that decide what ran."""
+    return {name: tree_hash(ROOT / name) for name in ("sparsegpu", "cuda_src")}
+
+
+def environment() -> dict[str, str]:
+    """Return the GPU, driver and library versions of this machine."""
+    import cupy
+    import numpy
+
+    properties = cupy.cuda.runtime.getDeviceProperties(0)
+    return {
+        "gpu": properties["name"].decode(),
+        "compute_capability": f"{properties['major']}.{properties['minor']}",
+        "driver": str(cupy.cuda.runtime.driverGetVersion()),
+        "cuda_runtime": str(cupy.cuda.runtime.runtimeGetVersion()),
+        "cupy": cupy.__version__,
+        "numpy": numpy.__version__,
+    }
+
+
+def record(section: str, content: dict[str, Any]) -> Path:
+    """Replace one section of this GPU's file and return the file's path."""
+    found = environment()
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / (found["gpu"].lower().replace(" ", "-") + ".json")
+    sections = json.loads(path.read_text()) if path.exists() else {}
+    sections[section] = {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "content": content_hashes(),
+        "environment": found,
+        **content,
+    }
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(sections, indent=1, sort_keys=True) + "\n")
+    os.replace(temporary, path)
+    return path
