@@ -1,0 +1,3 @@
+"""BSR @ dense."""
+
+from ..reference.addmm import bsr_addmm as bsr_addmm
