@@ -280,6 +280,20 @@ class Pattern:
 
         return self.memo("canonical", build)
 
+    def broadcast_to(self, batch_shape: tuple[int, ...]) -> Pattern:
+        """Return the pattern repeated over a batch."""
+        if batch_shape == self.batch_shape:
+            return self
+
+        def build() -> Pattern:
+            indptr, indices = (
+                self.xp.broadcast_to(array, (*batch_shape, array.shape[-1]))
+                for array in (self.indptr, self.indices)
+            )
+            return Pattern(indptr, indices, self.shape, self.blocksize, check=False)
+
+        return self.memo(("broadcast", batch_shape), build)
+
     def _from_sorted_keys(
         self, keys: Any, nnzb: int, shape: tuple[int, int], blocksize: tuple[int, int]
     ) -> Pattern:
