@@ -1,0 +1,101 @@
+"""Attention where a block pattern says who may look at whom."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..._epilogue import store
+from ..._philox import dropout_keep
+from ...pattern import Pattern
+
+
+@np.errstate(invalid="ignore", over="ignore")
+def attention(
+    out: np.ndarray,
+    lse: np.ndarray | None,
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    pattern: Pattern,
+    mask_data: np.ndarray,
+    *,
+    scale: float,
+    is_causal: bool,
+    dropout_p: float,
+    seed: int,
+) -> None:
+    """Write ``softmax(scale * query @ key.T + mask) @ value`` over the stored positions.
+
+    out is (*B, H, L, Ev), query (*B, H, L, E), key (*B, Hkv, S, E), value (*B, Hkv, S, Ev):
+    query head h reads key head ``h // (H // Hkv)``. ``pattern`` is canonical; it and
+    ``mask_data`` (bool or float) broadcast over (*B, H). One block row of one head at a time.
+    """
+    heads = out.shape[:-2]
+    bm, bk = pattern.blocksize
+    group = heads[-1] // max(key.shape[-3], 1)
+    query = np.broadcast_to(query, heads + query.shape[-2:])
+    key = np.broadcast_to(key, heads[:-1] + key.shape[-3:])
+    value = np.broadcast_to(value, heads[:-1] + value.shape[-3:])
+    indptr = np.broadcast_to(pattern.indptr, heads + pattern.indptr.shape[-1:])
+    indices = np.broadcast_to(pattern.indices, heads + pattern.indices.shape[-1:])
+    mask_data = np.broadcast_to(mask_data, heads + mask_data.shape[-3:])
+    for number, (*b, h) in enumerate(np.ndindex(heads)):
+        kv_head, head = (*b, h // group), (*b, h)
+        for i in range(pattern.block_shape[0]):
+            rows = slice(i * bm, (i + 1) * bm)
+            stored = slice(indptr[head][i], indptr[head][i + 1])
+            columns = (indices[head][stored, None].astype(np.int64) * bk + np.arange(bk)).ravel()
+            mask = mask_data[head][stored].swapaxes(0, 1).reshape(bm, len(columns))
+            q = np.arange(rows.start, rows.stop)[:, None]
+            weights, row_lse = _weights(
+                query[head][rows], key[kv_head][columns], mask, scale, is_causal, q >= columns
+            )
+            if dropout_p > 0:
+                length, width = pattern.shape
+                score = (number * length + q) * width + columns
+                keep = dropout_keep(score, seed, dropout_p)
+                weights = np.where(keep, weights / weights.dtype.type(1 - dropout_p), 0)
+            _store_weighted(weights, value[kv_head][columns], out[head][rows])
+            if lse is not None:
+                lse[head][rows] = row_lse
+
+
+def _weights(
+    query: np.ndarray,
+    key: np.ndarray,
+    mask: np.ndarray,
+    scale: float,
+    is_causal: bool,
+    is_past: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the softmax (rows, columns) of one block row, and its log-sum-exp (rows,)."""
+    compute = np.dtype(np.float64 if query.dtype == np.float64 else np.float32).type
+    scores = compute(scale) * (query.astype(compute) @ key.astype(compute).T)
+    if mask.dtype == bool:
+        allowed = mask
+    else:
+        mask = mask.astype(compute)
+        allowed = mask != -np.inf
+        scores = scores + mask
+    if is_causal:
+        allowed = allowed & is_past
+    scores = np.where(allowed, scores, compute(-np.inf))
+    top = scores.max(axis=1, keepdims=True, initial=-np.inf)
+    top = np.where(top == -np.inf, 0, top)  # a row that attends to nothing: exp(-inf - 0) = 0
+    e = np.exp(scores - top)
+    total = e.sum(axis=1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        lse = np.log(total) + top
+    return e / np.where(total == 0, 1, total), lse[:, 0]
+
+
+def _store_weighted(weights: np.ndarray, value: np.ndarray, out: np.ndarray) -> None:
+    """Write ``weights @ value``, the weights rounded to value's dtype first.
+
+    A row of zeros gives zeros whatever stands in ``value``.
+    """
+    rounded = weights.astype(value.dtype).astype(weights.dtype)
+    attends = weights.any(axis=1)
+    acc = np.zeros(out.shape, weights.dtype)
+    acc[attends] = rounded[attends] @ value.astype(weights.dtype)
+    store(acc, out)
