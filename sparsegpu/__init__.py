@@ -1,0 +1,120 @@
+"""Block-sparse (BSR) and 2:4 semi-structured linear algebra for NumPy and CuPy.
+
+This module is the door: it holds names only. A name's module is imported when the name is first
+used, so that ``import sparsegpu`` needs no CuPy, no SciPy, no compiler and no GPU.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ._version import __version__
+
+_MODULES = {
+    # what users hold
+    "bsr.array": ["bsr_array"],
+    "bsr.io": ["load_npz", "save_npz"],
+    "bsr.make": ["prune_blocks", "random_bsr"],
+    "masks": ["banded", "bigbird", "causal", "sliding_window"],
+    "semi_structured": ["SemiStructuredArray", "to_semi_structured"],
+    # BSR products
+    "ops.addmm": ["bsr_addmm", "bsr_matmul", "dense_bsr_matmul", "int_bsr_addmm"],
+    "ops.attention": ["scaled_dot_product_attention"],
+    "ops.sampled_addmm": ["sampled_addmm"],
+    "ops.scatter_indices": ["bsr_scatter_mm_indices_data"],
+    "ops.scatter_mm": ["bsr_scatter_mm", "scatter_mm"],
+    "ops.softmax": ["bsr_softmax"],
+    "ops.spgemm": ["bsr_spgemm"],
+    # 2:4
+    "ops.compress": [
+        "from_cusparselt_layout",
+        "meta_reorder_offsets",
+        "reorder_meta",
+        "restore_meta",
+        "semi_structured_from_dense",
+        "semi_structured_to_dense",
+        "to_cusparselt_layout",
+    ],
+    "ops.prune": [
+        "compressed_swizzled_bitmask",
+        "prune_24",
+        "prune_tile",
+        "semi_structured_apply",
+        "semi_structured_apply_dense",
+        "semi_structured_tile",
+    ],
+    "ops.semi_structured": [
+        "scaled_mm",
+        "semi_structured_addmm",
+        "semi_structured_linear",
+        "semi_structured_matmul",
+    ],
+    # who computes, and what can
+    "engines": ["use_engine"],
+    "_support": ["is_supported"],
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+_SUBMODULES = ("linalg", "masks", "testing")
+
+__all__ = [  # noqa: PLE0604  (the names are built above)
+    *sorted(_MODULE_OF),
+    *_SUBMODULES,
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULE_OF:
+        value = getattr(importlib.import_module(f".{_MODULE_OF[name]}", __name__), name)
+    elif name in _SUBMODULES:
+        value = importlib.import_module(f".{name}", __name__)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if TYPE_CHECKING:
+    from . import linalg, masks, testing
+    from ._support import is_supported
+    from .bsr.array import bsr_array
+    from .bsr.io import load_npz, save_npz
+    from .bsr.make import prune_blocks, random_bsr
+    from .engines import use_engine
+    from .masks import banded, bigbird, causal, sliding_window
+    from .ops.addmm import bsr_addmm, bsr_matmul, dense_bsr_matmul, int_bsr_addmm
+    from .ops.attention import scaled_dot_product_attention
+    from .ops.compress import (
+        from_cusparselt_layout,
+        meta_reorder_offsets,
+        reorder_meta,
+        restore_meta,
+        semi_structured_from_dense,
+        semi_structured_to_dense,
+        to_cusparselt_layout,
+    )
+    from .ops.prune import (
+        compressed_swizzled_bitmask,
+        prune_24,
+        prune_tile,
+        semi_structured_apply,
+        semi_structured_apply_dense,
+        semi_structured_tile,
+    )
+    from .ops.sampled_addmm import sampled_addmm
+    from .ops.scatter_indices import bsr_scatter_mm_indices_data
+    from .ops.scatter_mm import bsr_scatter_mm, scatter_mm
+    from .ops.semi_structured import (
+        scaled_mm,
+        semi_structured_addmm,
+        semi_structured_linear,
+        semi_structured_matmul,
+    )
+    from .ops.softmax import bsr_softmax
+    from .ops.spgemm import bsr_spgemm
+    from .semi_structured import SemiStructuredArray, to_semi_structured

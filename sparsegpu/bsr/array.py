@@ -1,0 +1,369 @@
+"""`bsr_array`: values over a shared, immutable block pattern."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from .._arrays import as_array, device_of, dtype_of, namespace
+from .._checks import bad_type, bad_value
+from ..engines import engine_module
+from ..ops._common import on_device
+from ..pattern import Pattern
+from .construct import CONTAINER_DTYPES, build, check_dtype
+from .convert import Conversions
+from .draw import Drawings
+from .operators import Operators
+
+
+class bsr_array(Operators, Conversions, Drawings):
+    """Block sparse row array, or a batch of them, over NumPy or CuPy.
+
+    Fields and conventions are those of `scipy.sparse.bsr_array`; in addition arrays may be
+    batched, live on a GPU, and share their pattern.
+
+    Parameters
+    ----------
+    arg : array_like, tuple, sparse array or bsr_array
+        - a dense 2-D or batched array: blocks with any nonzero are kept (NaN is one, -0.0 is
+          not), ``blocksize`` is required;
+        - ``(data, indices, indptr)``: ``data (*batch, nnzb, bm, bk)``, ``indices
+          (*batch, nnzb)``, ``indptr (*batch, M // bm + 1)``; indices may be unsorted, repeated
+          ones mean the sum of their blocks;
+        - any `scipy.sparse` or `cupyx.scipy.sparse` array;
+        - another `bsr_array`, whose pattern is shared unless ``blocksize`` changes;
+        - ``(M, K)``: no blocks at all.
+    shape : tuple of int, optional
+        ``(*batch, M, K)``, or ``(M, K)`` of one matrix. Without it the smallest that fits.
+    blocksize : (bm, bk), optional
+        Each in 1..256. Estimated for a sparse ``arg``, as SciPy does.
+    dtype : dtype, optional
+        float16, bfloat16, float32, float64, int8, int32, bool, complex64 or complex128.
+    copy : bool
+        Copy the data; indices and indptr always are. Without it the data is shared with ``arg``
+        where dtype and format allow.
+    check : bool
+        Look at every index (one synchronisation on a GPU). False trusts the caller.
+
+    Attributes
+    ----------
+    data, indices, indptr : array
+        As in SciPy, each with the batch shape in front. ``A.data[...] = `` keeps all that has
+        been computed about the pattern; ``indices`` and ``indptr`` are not to be written to.
+    pattern : Pattern
+        Block size, shape, indptr, indices and schedules: immutable and shared.
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit, indices out of range, batches that keep different numbers of
+        blocks.
+    TypeError
+        A dtype or kind of thing that cannot be held.
+
+    See Also
+    --------
+    scipy.sparse.bsr_array : the model of this class.
+
+    Examples
+    --------
+    >>> import numpy as np, sparsegpu
+    >>> A = sparsegpu.bsr_array(np.diag([1.0, 2, 3, 4]), blocksize=(2, 2))
+    >>> A
+    <sparsegpu.bsr_array, shape (4, 4), float64, 2 blocks of 2x2 stored (density 0.5), on cpu>
+    >>> A.indices, A.indptr
+    (array([0, 1], dtype=int32), array([0, 1, 2], dtype=int32))
+    >>> A @ np.ones(4)
+    array([1., 2., 3., 4.])
+    """
+
+    __slots__ = ("__weakref__", "_data", "_pattern")
+
+    # NumPy and CuPy leave their operators to ours.
+    __array_ufunc__ = None
+    __array_priority__ = 10.1
+
+    format = "bsr"
+
+    _data: Any
+    _pattern: Pattern
+
+    def __init__(
+        self,
+        arg: Any,
+        shape: tuple[int, ...] | None = None,
+        *,
+        blocksize: tuple[int, int] | None = None,
+        dtype: Any = None,
+        copy: bool = False,
+        check: bool = True,
+    ):
+        wanted = None if dtype is None else check_dtype("bsr_array", "dtype", dtype_of(dtype))
+        self._pattern, self._data = build(
+            arg, shape, blocksize=blocksize, dtype=wanted, copy=copy, check=check
+        )
+
+    def _with(self, pattern: Pattern, data: Any) -> bsr_array:
+        """Return the same class over another pattern and data, unchecked."""
+        other = object.__new__(type(self))
+        other._pattern, other._data = pattern, data
+        return other
+
+    # -- metadata ---------------------------------------------------------------------------
+
+    @property
+    def pattern(self) -> Pattern:
+        """The block pattern, shared by all arrays that have it."""
+        return self._pattern
+
+    @property
+    def data(self) -> Any:
+        """Stored blocks, shape (*batch, nnzb, bm, bk)."""
+        return self._data
+
+    @data.setter
+    def data(self, data: Any) -> None:
+        self._data = self._checked_data(data, "data")
+
+    @property
+    def indices(self) -> Any:
+        """Block column of every stored block, shape (*batch, nnzb)."""
+        return self._pattern.indices
+
+    @property
+    def indptr(self) -> Any:
+        """Where each block row starts in `indices`, shape (*batch, M // bm + 1)."""
+        return self._pattern.indptr
+
+    @property
+    def blocksize(self) -> tuple[int, int]:
+        """Height and width of a block."""
+        return self._pattern.blocksize
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(*batch, M, K)``."""
+        return (*self._pattern.batch_shape, *self._pattern.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions, 2 without a batch."""
+        return len(self._pattern.batch_shape) + 2
+
+    @property
+    def dtype(self) -> np.dtype:
+        """dtype of the values."""
+        return self._data.dtype
+
+    @property
+    def nnzb(self) -> int:
+        """Number of stored blocks (of one matrix of a batch)."""
+        return self._pattern.nnzb
+
+    @property
+    def nnz(self) -> int:
+        """Number of stored elements (of one matrix of a batch), zeros in blocks included."""
+        return self._pattern.nnzb * self.blocksize[0] * self.blocksize[1]
+
+    @property
+    def size(self) -> int:
+        """Number of stored elements, as `nnz`."""
+        return self.nnz
+
+    @property
+    def density(self) -> float:
+        """Stored elements over all elements; 0.0 where there are none."""
+        m, k = self._pattern.shape
+        return self.nnz / (m * k) if m and k else 0.0
+
+    @property
+    def device(self) -> Any:
+        """``"cpu"``, or the `cupy.cuda.Device`."""
+        return self._data.device
+
+    @property
+    def _xp(self) -> ModuleType:
+        return namespace(self._data)
+
+    def __reduce__(self) -> tuple:
+        pattern = self._pattern
+        state = (self._data, pattern.indices, pattern.indptr, pattern.shape, pattern.blocksize)
+        return _restore, (type(self), *state)
+
+    # -- values -----------------------------------------------------------------------------
+
+    def with_data(self, data: Any) -> bsr_array:
+        """Return an array of the same pattern, with whatever is kept with it, and other values.
+
+        Parameters
+        ----------
+        data : array (*batch, nnzb, bm, bk)
+            Of the same array library and device; not copied. May have another dtype.
+
+        Raises
+        ------
+        ValueError
+            Another shape or device.
+        TypeError
+            Another array library, or a dtype that cannot be held.
+        """
+        return self._with(self._pattern, self._checked_data(data, "with_data"))
+
+    def _checked_data(self, data: Any, function: str) -> Any:
+        data = as_array(data, function, "data")
+        if namespace(data) is not self._xp:
+            raise bad_type(
+                function, "data", f"a {self._xp.__name__} array", f"a {namespace(data).__name__} one"
+            )
+        if tuple(data.shape) != tuple(self._data.shape):
+            raise bad_value(function, "data", f"shape {self._data.shape}", tuple(data.shape))
+        if device_of(data) != device_of(self._data):
+            raise bad_value(
+                function, "data", f"device {device_of(self._data)}", device_of(data)
+            )
+        check_dtype(function, "data", data.dtype)
+        return data
+
+    def copy(self) -> bsr_array:
+        """Return an array with its own values over the same (immutable) pattern."""
+        with on_device(self._data):
+            return self._with(self._pattern, self._data.copy())
+
+    def __copy__(self) -> bsr_array:
+        return self._with(self._pattern, self._data)
+
+    def __deepcopy__(self, memo: dict) -> bsr_array:
+        del memo
+        return self.copy()
+
+    def same_pattern(self, other: Any) -> bool:
+        """Whether ``other`` stores the same blocks in the same order (shape and block size too).
+
+        Compares indices when the patterns are not one object (a synchronisation on a GPU).
+        """
+        if not hasattr(other, "pattern"):
+            raise bad_type("same_pattern", "other", "a bsr_array", type(other).__name__)
+        return self._pattern.same_as(other.pattern)
+
+    # -- the order of blocks ----------------------------------------------------------------
+
+    @property
+    def has_sorted_indices(self) -> bool:
+        """Whether block columns ascend in every row (repeated ones allowed)."""
+        return self._pattern.has_sorted_indices
+
+    @property
+    def has_canonical_format(self) -> bool:
+        """Whether block columns are sorted and none is repeated."""
+        return self._pattern.has_canonical_format
+
+    def check_format(self, full_check: bool = True) -> None:
+        """Refuse an array that does not describe a matrix.
+
+        Parameters
+        ----------
+        full_check : bool
+            Look at every index (one synchronisation on a GPU), not only at shapes and dtypes.
+
+        Raises
+        ------
+        ValueError, TypeError
+            Naming the array, the rule and the offending value.
+        """
+        pattern = self._pattern
+        expected = (*pattern.batch_shape, pattern.nnzb, *pattern.blocksize)
+        if tuple(self._data.shape) != expected:
+            raise bad_value("check_format", "data", f"shape {expected}", tuple(self._data.shape))
+        check_dtype("check_format", "data", self._data.dtype)
+        if full_check:
+            pattern.check("check_format")
+
+    def sort_indices(self) -> None:
+        """Sort the blocks of every row by column, in place; repeated ones stay, in order."""
+        if not self.has_sorted_indices:
+            pattern, order = self._pattern.sorted()
+            with on_device(self._data):
+                blocks = self._data.reshape(-1, *self.blocksize)[order]
+            self._pattern, self._data = pattern, blocks.reshape(self._data.shape)
+
+    def sum_duplicates(self) -> None:
+        """Sum blocks at the same place (bool: or) and sort, in place.
+
+        Summed in accumulator precision and rounded once.
+
+        Raises
+        ------
+        ValueError
+            When the matrices of a batch would keep different numbers of blocks.
+        """
+        summed = self._canonical("sum_duplicates")
+        self._pattern, self._data = summed._pattern, summed._data
+
+    def _canonical(self, function: str) -> bsr_array:
+        """Return this array if it is canonical, else a new one with duplicates summed."""
+        if self.has_canonical_format:
+            return self
+        pattern, order, starts = self._pattern.canonical(function)
+        with on_device(self._data):
+            shape = (*pattern.batch_shape, pattern.nnzb, *pattern.blocksize)
+            data = self._xp.empty(shape, self.dtype)
+            if data.size:
+                engine_module(self._xp, "convert", function).sum_blocks(
+                    data.reshape(-1, *pattern.blocksize),
+                    self._data.reshape(-1, *pattern.blocksize),
+                    order,
+                    starts,
+                )
+        return self._with(pattern, data)
+
+    def eliminate_zeros(self) -> None:
+        """Drop the blocks that hold zeros only, in place (NaN is no zero, -0.0 is).
+
+        Raises
+        ------
+        ValueError
+            When the matrices of a batch would keep different numbers of blocks.
+        """
+        xp, pattern = self._xp, self._pattern
+        if self._data.size == 0:
+            return
+        with on_device(self._data):
+            keep = (self._data != 0).any(axis=(-2, -1)).reshape(pattern.batch_size, pattern.nnzb)
+            before = xp.zeros((pattern.batch_size, pattern.nnzb + 1), dtype=np.int64)
+            before[:, 1:] = xp.cumsum(keep, axis=1, dtype=np.int64)
+            low, high = int(before[:, -1].min()), int(before[:, -1].max())
+            if low != high:
+                raise bad_value(
+                    "eliminate_zeros",
+                    "batch",
+                    "the same number of nonzero blocks in every batch",
+                    f"between {low} and {high}",
+                )
+            if low == pattern.nnzb:
+                return
+            starts = pattern.indptr.reshape(pattern.batch_size, -1).astype(np.int64)
+            batch, flat = pattern.batch_shape, keep.ravel()
+            self._pattern = Pattern(
+                xp.take_along_axis(before, starts, axis=1).reshape(pattern.indptr.shape),
+                pattern.indices.ravel()[flat].reshape(*batch, low),
+                pattern.shape,
+                pattern.blocksize,
+                check=False,
+                copy=False,
+            )
+            blocks = self._data.reshape(-1, *pattern.blocksize)[flat]
+            self._data = blocks.reshape(*batch, low, *pattern.blocksize)
+
+
+def _restore(
+    cls: type, data: Any, indices: Any, indptr: Any, shape: tuple[int, int], blocksize: tuple
+) -> bsr_array:
+    array = object.__new__(cls)
+    array._pattern = Pattern(indptr, indices, shape, blocksize, check=False)
+    array._data = data
+    return array
+
+
+__all__ = ["CONTAINER_DTYPES", "bsr_array"]

@@ -1,0 +1,340 @@
+"""The forms a `bsr_array` is made from: each becomes a pattern and its blocks.
+
+Everything runs in the array library of the argument, without a loop over blocks. A sparse
+matrix of another format goes through its elements: their linear places, block by block, are
+sorted once, and that order gives the pattern and the place of every value.
+"""
+
+from __future__ import annotations
+
+import sys
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from .._arrays import COMPLEX_DTYPES, REAL_DTYPES, as_array, common_namespace, namespace
+from .._checks import bad_type, bad_value, check_blocksize
+from ..engines import engine_module
+from ..ops._common import on_device
+from ..pattern import Pattern, from_sorted_keys, keys_per_batch
+
+CONTAINER_DTYPES = (*REAL_DTYPES, np.dtype(np.int32), np.dtype(bool), *COMPLEX_DTYPES)
+_FUNCTION = "bsr_array"
+
+
+def check_dtype(function: str, argument: str, dtype: np.dtype) -> np.dtype:
+    """Refuse a dtype that no container holds."""
+    if dtype not in CONTAINER_DTYPES:
+        names = ", ".join(d.name for d in CONTAINER_DTYPES)
+        hint = "; say which one with dtype=" if argument == "arg" else ""
+        raise bad_type(function, argument, f"one of the dtypes {names}", f"{dtype}{hint}")
+    return dtype
+
+
+def build(
+    arg: Any,
+    shape: tuple[int, ...] | None,
+    *,
+    blocksize: tuple[int, int] | None,
+    dtype: np.dtype | None,
+    copy: bool,
+    check: bool,
+) -> tuple[Pattern, Any]:
+    """Return pattern and data of any form that `bsr_array` takes."""
+    if blocksize is not None:
+        blocksize = check_blocksize(_FUNCTION, blocksize)
+    if shape is not None:
+        shape = _checked_shape(shape)
+    if isinstance(arg, tuple) and len(arg) == 3:
+        return _from_parts(*arg, shape, blocksize, dtype, copy, check)
+    if isinstance(arg, tuple) and len(arg) == 2 and all(isinstance(n, Integral) for n in arg):
+        return _empty(_checked_shape(arg), shape, blocksize or (1, 1), dtype)
+    if hasattr(arg, "pattern") and hasattr(arg, "data"):
+        return _from_bsr(arg, shape, blocksize, dtype, copy)
+    if _is_sparse(arg):
+        return _from_sparse(arg, shape, blocksize, dtype, copy, check)
+    return _from_dense(as_array(arg, _FUNCTION, "arg"), shape, blocksize, dtype)
+
+
+def _checked_shape(shape: Any) -> tuple[int, ...]:
+    try:
+        result = tuple(int(n) for n in shape)
+    except (TypeError, ValueError):
+        raise bad_type(_FUNCTION, "shape", "a tuple of integers", shape) from None
+    if len(result) < 2 or min(result) < 0:
+        raise bad_value(_FUNCTION, "shape", "(*batch, M, K), none negative", result)
+    return result
+
+
+def _check_shape_is(shape: tuple[int, ...] | None, found: tuple[int, ...]) -> None:
+    if shape is not None and shape != found and shape != found[-2:]:
+        raise bad_value(_FUNCTION, "shape", f"{found}, the shape of 'arg'", shape)
+
+
+def _check_divides(shape: tuple[int, ...], blocksize: tuple[int, int]) -> None:
+    if shape[-2] % blocksize[0] or shape[-1] % blocksize[1]:
+        raise bad_value(
+            _FUNCTION,
+            "blocksize",
+            f"a block size that divides the shape {tuple(shape)} (pad the matrix if need be)",
+            blocksize,
+        )
+
+
+def _cast(data: Any, dtype: np.dtype | None, copy: bool) -> Any:
+    """Return data in a dtype that can be held, copied when asked or when the dtype changes."""
+    if dtype is None:
+        check_dtype(_FUNCTION, "arg", data.dtype)
+        return data.copy() if copy else data
+    return data.astype(dtype, copy=copy)
+
+
+# -- the forms --------------------------------------------------------------------------------
+
+
+def _from_parts(
+    data: Any,
+    indices: Any,
+    indptr: Any,
+    shape: tuple[int, ...] | None,
+    blocksize: tuple[int, int] | None,
+    dtype: np.dtype | None,
+    copy: bool,
+    check: bool,
+) -> tuple[Pattern, Any]:
+    data = as_array(data, _FUNCTION, "data")
+    indices = _index_array(indices, "indices")
+    indptr = _index_array(indptr, "indptr")
+    common_namespace(_FUNCTION, data=data, indices=indices, indptr=indptr)
+    if data.ndim < 3 or indices.ndim < 1 or data.ndim != indices.ndim + 2:
+        raise bad_value(
+            _FUNCTION,
+            "data",
+            f"shape (*batch, nnzb, bm, bk) over indices of shape {tuple(indices.shape)}",
+            tuple(data.shape),
+        )
+    found = check_blocksize(_FUNCTION, data.shape[-2:])
+    if blocksize is not None and blocksize != found:
+        raise bad_value(_FUNCTION, "blocksize", f"{found}, the shape of the blocks", blocksize)
+    if tuple(data.shape[:-2]) != tuple(indices.shape):
+        raise bad_value(
+            _FUNCTION, "data", f"shape {(*indices.shape, *found)}", tuple(data.shape)
+        )
+    if indptr.ndim != indices.ndim or indptr.shape[-1] == 0:
+        raise bad_value(
+            _FUNCTION,
+            "indptr",
+            f"shape (*{tuple(indices.shape[:-1])}, M // {found[0]} + 1)",
+            tuple(indptr.shape),
+        )
+    batch = tuple(indices.shape[:-1])
+    if shape is None:
+        columns = int(indices.max()) + 1 if indices.size else 0
+        shape = ((indptr.shape[-1] - 1) * found[0], columns * found[1])
+    elif shape[:-2] not in {(), batch}:
+        raise bad_value(_FUNCTION, "shape", f"the batch shape {batch} of 'indices'", shape)
+    with on_device(data):
+        pattern = Pattern(indptr, indices, shape[-2:], found, check=check)
+        return pattern, _cast(data, dtype, copy)
+
+
+def _index_array(x: Any, argument: str) -> Any:
+    array = as_array(x, _FUNCTION, argument)
+    # An empty list is float64 to NumPy.
+    return array.astype(np.int32) if isinstance(x, (list, tuple)) and not array.size else array
+
+
+def _empty(
+    found: tuple[int, ...],
+    shape: tuple[int, ...] | None,
+    blocksize: tuple[int, int],
+    dtype: np.dtype | None,
+) -> tuple[Pattern, Any]:
+    _check_shape_is(shape, found)
+    _check_divides(found, blocksize)
+    pattern = from_sorted_keys(np.zeros(0, dtype=np.int64), (), 0, found, blocksize)
+    return pattern, np.zeros((0, *blocksize), dtype or np.float64)
+
+
+def _from_bsr(
+    arg: Any,
+    shape: tuple[int, ...] | None,
+    blocksize: tuple[int, int] | None,
+    dtype: np.dtype | None,
+    copy: bool,
+) -> tuple[Pattern, Any]:
+    pattern: Pattern = arg.pattern
+    _check_shape_is(shape, (*pattern.batch_shape, *pattern.shape))
+    with on_device(arg.data):
+        if blocksize is None or blocksize == pattern.blocksize:
+            if dtype is not None and dtype != arg.data.dtype:
+                arg = arg.astype(dtype)
+            return arg.pattern, arg.data.copy() if copy else arg.data
+        _check_divides(pattern.shape, blocksize)
+        pattern, data = _reblock(pattern, arg.data, blocksize)
+        return pattern, _cast(data, dtype, False)
+
+
+def _from_dense(
+    dense: Any,
+    shape: tuple[int, ...] | None,
+    blocksize: tuple[int, int] | None,
+    dtype: np.dtype | None,
+) -> tuple[Pattern, Any]:
+    if dense.ndim < 2:
+        raise bad_value(
+            _FUNCTION, "arg", "a dense array (*batch, M, K), (data, indices, indptr) or a sparse "
+            "array", f"shape {tuple(dense.shape)}"
+        )  # fmt: skip
+    if blocksize is None:
+        raise bad_value(_FUNCTION, "blocksize", "(bm, bk) for a dense array", None)
+    _check_shape_is(shape, tuple(dense.shape))
+    _check_divides(dense.shape, blocksize)
+    with on_device(dense):
+        dense = _cast(dense, dtype, False)
+        xp, batch, matrix = namespace(dense), tuple(dense.shape[:-2]), tuple(dense.shape[-2:])
+        blocks = (matrix[0] // blocksize[0]) * (matrix[1] // blocksize[1])
+        if dense.size:
+            convert = engine_module(xp, "convert", _FUNCTION)
+            keys = xp.flatnonzero(convert.block_mask(dense, blocksize)).astype(np.int64)
+        else:
+            keys = xp.zeros((0,), dtype=np.int64)
+        nnzb = keys_per_batch(keys, batch, blocks, _FUNCTION)
+        pattern = from_sorted_keys(keys, batch, nnzb, matrix, blocksize)
+        data = xp.empty((*batch, nnzb, *blocksize), dense.dtype)
+        if data.size:
+            convert.gather_blocks(data, pattern, dense)
+    return pattern, data
+
+
+# -- sparse matrices of other formats -----------------------------------------------------------
+
+
+def _is_sparse(arg: Any) -> bool:
+    """Whether ``arg`` belongs to scipy.sparse or cupyx.scipy.sparse (neither is imported)."""
+    for name in ("scipy.sparse", "cupyx.scipy.sparse"):
+        module = sys.modules.get(name)
+        if module is not None and module.issparse(arg):
+            return True
+    return False
+
+
+def _from_sparse(
+    arg: Any,
+    shape: tuple[int, ...] | None,
+    blocksize: tuple[int, int] | None,
+    dtype: np.dtype | None,
+    copy: bool,
+    check: bool,
+) -> tuple[Pattern, Any]:
+    if len(arg.shape) != 2:
+        raise bad_value(_FUNCTION, "arg", "a two-dimensional sparse array", f"shape {arg.shape}")
+    found = (int(arg.shape[0]), int(arg.shape[1]))
+    _check_shape_is(shape, found)
+    if arg.format == "bsr" and blocksize in {None, tuple(arg.blocksize)}:
+        return _from_parts(
+            arg.data, arg.indices, arg.indptr, found, None, dtype, copy, check
+        )
+    coo = arg.tocoo()
+    with on_device(coo.data):
+        row, column = coo.row.astype(np.int64), coo.col.astype(np.int64)
+        if blocksize is None:
+            blocksize = estimate_blocksize(row, column, found)
+        _check_divides(found, blocksize)
+        values = coo.data if dtype is None else coo.data.astype(dtype, copy=False)
+        check_dtype(_FUNCTION, "arg", values.dtype)
+        return _from_elements(row, column, values, (), found, blocksize)
+
+
+def _from_elements(
+    row: Any,
+    column: Any,
+    values: Any,
+    batch: tuple[int, ...],
+    shape: tuple[int, int],
+    blocksize: tuple[int, int],
+) -> tuple[Pattern, Any]:
+    """Return sorted blocks that hold the given elements; repeated ones are summed.
+
+    ``row`` is int64 and counts through the matrices of a batch (batch * M + row).
+    """
+    xp = namespace(values)
+    (m, k), (bm, bk) = shape, blocksize
+    area = bm * bk
+    block = (row // bm) * (k // bk) + column // bk
+    place = block * area + (row % bm) * bk + column % bk
+    order = xp.argsort(place, kind="stable")
+    place = place[order]
+    is_first = xp.ones(place.shape, dtype=bool)
+    is_first[1:] = place[1:] != place[:-1]
+    first = xp.flatnonzero(is_first)
+    if first.size < place.size:
+        summed = xp.empty((first.size, 1, 1), values.dtype)
+        starts = xp.concatenate([first.astype(np.int64), xp.full((1,), place.size, np.int64)])
+        engine_module(xp, "convert", _FUNCTION).sum_blocks(
+            summed, values.reshape(-1, 1, 1), order, starts
+        )
+        values, place = summed.ravel(), place[first]
+    else:
+        values = values[order]
+    block = place // area
+    new_block = xp.ones(block.shape, dtype=bool)
+    new_block[1:] = block[1:] != block[:-1]
+    keys = block[new_block]
+    nnzb = keys_per_batch(keys, batch, (m // bm) * (k // bk), _FUNCTION)
+    pattern = from_sorted_keys(keys, batch, nnzb, shape, blocksize)
+    data = xp.zeros(int(keys.size) * area, dtype=values.dtype)
+    data[(xp.cumsum(new_block, dtype=np.int64) - 1) * area + place % area] = values
+    return pattern, data.reshape(*batch, nnzb, bm, bk)
+
+
+def _reblock(pattern: Pattern, data: Any, blocksize: tuple[int, int]) -> tuple[Pattern, Any]:
+    """Return the same matrices in blocks of another size; new blocks of zeros are not kept."""
+    xp, (bm, bk) = pattern.xp, pattern.blocksize
+    batch = xp.arange(pattern.batch_size, dtype=np.int64)[:, None] * pattern.block_shape[0]
+    row = (pattern.rows.reshape(pattern.batch_size, -1) + batch).reshape(-1, 1, 1) * bm
+    column = pattern.indices.reshape(-1, 1, 1).astype(np.int64) * bk
+    shape = (row.shape[0], bm, bk)
+    row = xp.broadcast_to(row + xp.arange(bm, dtype=np.int64)[:, None], shape).ravel()
+    column = xp.broadcast_to(column + xp.arange(bk, dtype=np.int64), shape).ravel()
+    values = data.ravel()
+    stored = xp.flatnonzero(values != 0)
+    return _from_elements(
+        row[stored],
+        column[stored],
+        values[stored],
+        pattern.batch_shape,
+        pattern.shape,
+        blocksize,
+    )
+
+
+def estimate_blocksize(row: Any, column: Any, shape: tuple[int, int]) -> tuple[int, int]:
+    """Return the block size that SciPy would choose: the largest that stays well filled.
+
+    Counts the blocks of each candidate size and compares how full they would be with 70 % (6x6:
+    both 2x2 and 3x3 at 85 % first).
+    """
+
+    def filled(size: int) -> float:
+        if shape[0] % size or shape[1] % size:
+            return 0.0
+        blocks = namespace(row).unique((row // size) * (shape[1] // size) + column // size)
+        return int(row.size) / (size * size * int(blocks.size))
+
+    if row.size == 0:
+        return 1, 1
+    two, three = filled(2), filled(3)
+    if min(two, three) > 0.85:
+        size = 6 if filled(6) > 0.7 else 3
+    elif filled(4) > 0.7:
+        size = 4
+    elif three > 0.7:
+        size = 3
+    else:
+        size = 2 if two > 0.7 else 1
+    return size, size
+
+
+__all__ = ["CONTAINER_DTYPES", "build", "check_dtype", "estimate_blocksize"]

@@ -1,0 +1,328 @@
+"""From block-sparse to everything else: dense, SciPy, cupyx, the host, another device or dtype."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._arrays import bfloat16, device_of, dtype_of, is_cupy, swap_last
+from .._checks import bad_type, bad_value, check_blocksize, check_choice, not_offered
+from ..engines import engine_module
+from ..ops._common import on_device
+from ..ops.addmm import transposed_operand
+from ..pattern import Pattern
+from .construct import build, check_dtype
+
+if TYPE_CHECKING:
+    from .array import bsr_array
+
+_NO_SCIPY = (np.dtype(np.float16), bfloat16)
+_CUPYX = tuple(np.dtype(t) for t in (bool, np.float32, np.float64, np.complex64, np.complex128))
+
+
+class Conversions:
+    """Methods of `bsr_array` that change the representation and not the matrix."""
+
+    __slots__ = ()
+
+    # -- dense --------------------------------------------------------------------------------
+
+    def toarray(self: Any, order: str | None = None, out: Any = None) -> Any:
+        """Return the dense array (*batch, M, K); duplicate blocks are summed (bool: or).
+
+        Parameters
+        ----------
+        order : {None, "C", "F"}
+            Memory order of each matrix (of a new result).
+        out : array (*batch, M, K), optional
+            Written and returned; of the same dtype and array library, any strides.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For an ``out`` that does not fit.
+        """
+        xp = self._xp
+        check_choice("toarray", "order", order, (None, "C", "F"))
+        with on_device(self._data):
+            if out is None:
+                *batch, m, k = self.shape
+                dense = (
+                    swap_last(xp.empty((*batch, k, m), self.dtype))
+                    if order == "F"
+                    else xp.empty(self.shape, self.dtype)
+                )
+            else:
+                dense = _checked_out(self, out, order)
+            if dense.size:
+                engine_module(xp, "convert", "toarray").scatter_blocks(
+                    dense, self._pattern, self._data
+                )
+        return dense
+
+    def todense(self: Any, order: str | None = None, out: Any = None) -> Any:
+        """Return the dense array: `toarray` (an array, never a ``numpy.matrix``)."""
+        return self.toarray(order=order, out=out)
+
+    # -- transposition ------------------------------------------------------------------------
+
+    def transpose(self: Any, axes: Any = None, copy: bool = False) -> bsr_array:
+        """Return the transpose: blocks and the matrices' last two axes are swapped.
+
+        The transposed pattern is made once and kept with this one; the values are copied
+        (``copy`` is here for SciPy's signature).
+        """
+        del copy
+        if axes is not None and tuple(axes) not in {(1, 0), (-1, -2)}:
+            raise bad_value("transpose", "axes", "None or (1, 0)", axes)
+        with on_device(self._data):
+            if self._data.size == 0:
+                pattern, _ = self._pattern.transposed()
+                data = self._xp.empty(
+                    (*pattern.batch_shape, pattern.nnzb, *pattern.blocksize), self.dtype
+                )
+                return self._with(pattern, data)
+            other = transposed_operand(self, "transpose")
+        return self._with(other.pattern, other.data)
+
+    @property
+    def T(self: Any) -> bsr_array:
+        """The transpose (of each matrix of a batch)."""
+        return self.transpose()
+
+    # -- dtype --------------------------------------------------------------------------------
+
+    def astype(self: Any, dtype: Any, copy: bool = True) -> bsr_array:
+        """Return the array in another dtype, over the same pattern.
+
+        Duplicate blocks are summed first where the cast is not linear (bool, and floating to
+        integer), so that the result is the cast of the matrix.
+        """
+        wanted = check_dtype("astype", "dtype", dtype_of(dtype))
+        with on_device(self._data):
+            if wanted == self.dtype:
+                return self.copy() if copy else self
+            nonlinear = wanted.kind == "b" or self.dtype.kind == "b" or wanted.kind == "i"
+            source = self._canonical("astype") if nonlinear else self
+            return self._with(source._pattern, source._data.astype(wanted))
+
+    def conj(self: Any, copy: bool = True) -> bsr_array:
+        """Return the complex conjugate (of a real array: a copy, or itself)."""
+        if self.dtype.kind == "c":
+            return self._with(self._pattern, self._data.conj())
+        return self.copy() if copy else self
+
+    conjugate = conj
+
+    @property
+    def real(self: Any) -> bsr_array:
+        """Real part, with its own values."""
+        if self.dtype.kind == "c":
+            return self._with(self._pattern, self._data.real.copy())
+        return self.copy()
+
+    @property
+    def imag(self: Any) -> bsr_array:
+        """Imaginary part, with its own values; zeros for a real array."""
+        if self.dtype.kind == "c":
+            return self._with(self._pattern, self._data.imag.copy())
+        return self._with(self._pattern, self._xp.zeros_like(self._data))
+
+    # -- host and device ----------------------------------------------------------------------
+
+    def get(self: Any) -> bsr_array:
+        """Return the array on the host (itself, if it is there already)."""
+        if self._xp is np:
+            return self
+        return self._with(self._pattern.to_library(np), self._data.get())
+
+    def to_device(self: Any, device: int | None = None) -> bsr_array:
+        """Return the array on a CUDA device (itself, if it is there already).
+
+        Parameters
+        ----------
+        device : int, optional
+            Device number; the current device by default.
+
+        Raises
+        ------
+        ImportError
+            When CuPy is not installed.
+        """
+        import cupy
+
+        if device is None:
+            device = cupy.cuda.runtime.getDevice()
+        if device_of(self._data) == device:
+            return self
+        with cupy.cuda.Device(device):
+            data = cupy.asarray(self._data)
+            pattern = self._pattern
+            moved = Pattern(
+                cupy.asarray(pattern.indptr),
+                cupy.asarray(pattern.indices),
+                pattern.shape,
+                pattern.blocksize,
+                check=False,
+                copy=False,
+            )
+        return self._with(moved, data)
+
+    # -- other sparse formats -----------------------------------------------------------------
+
+    def asformat(self: Any, format: str | None, copy: bool = False) -> Any:
+        """Return the matrix as "bsr" (or None), "csr", "coo" or "dense"."""
+        makers = {"csr": self.tocsr, "coo": self.tocoo, "dense": self.toarray}
+        if format in {None, "bsr"}:
+            return self.copy() if copy else self
+        if format not in makers:
+            raise bad_value("asformat", "format", "'bsr', 'csr', 'coo' or 'dense'", repr(format))
+        return makers[format]()
+
+    def tobsr(self: Any, blocksize: Any = None, copy: bool = False) -> bsr_array:
+        """Return the array with another block size (new blocks of zeros are not kept)."""
+        if blocksize is not None:
+            blocksize = check_blocksize("tobsr", blocksize)
+        pattern, data = build(
+            self, None, blocksize=blocksize, dtype=None, copy=copy, check=False
+        )
+        return self._with(pattern, data)
+
+    def to_scipy(self: Any, copy: bool = True) -> Any:
+        """Return a `scipy.sparse.bsr_array` on the host.
+
+        Parameters
+        ----------
+        copy : bool
+            False shares the values of a host array; SciPy's in-place methods then change both.
+
+        Raises
+        ------
+        ValueError
+            For a batch.
+        TypeError
+            For float16 and bfloat16, which SciPy does not hold.
+        """
+        import scipy.sparse
+
+        self._refuse_batch("to_scipy")
+        if self.dtype in _NO_SCIPY:
+            raise bad_type(
+                "to_scipy", "dtype", "a dtype that SciPy holds: astype('float32') first", self.dtype
+            )
+        host = self.get()
+        copy = copy and host is self
+        pattern = host._pattern
+        return scipy.sparse.bsr_array(
+            (
+                host._data.copy() if copy else host._data,
+                pattern.indices.copy(),  # SciPy's may be sorted in place, a pattern's may not
+                pattern.indptr.copy(),
+            ),
+            shape=pattern.shape,
+        )
+
+    def tocsr(self: Any, copy: bool = False) -> Any:
+        """Return the stored elements as a `scipy.sparse.csr_array`, on a GPU as cupyx's matrix.
+
+        Made on the device. Zeros inside blocks are stored too, as SciPy does.
+
+        Raises
+        ------
+        ValueError
+            For a batch.
+        TypeError
+            For a dtype that the other library does not hold.
+        """
+        del copy
+        sparse = self._sparse_module("tocsr")
+        with on_device(self._data):
+            place, column, starts = self._csr_parts()
+            data = self._xp.empty(self._data.size, self.dtype)
+            data[place] = self._data.ravel()
+            make = sparse.csr_array if self._xp is np else sparse.csr_matrix
+            return make((data, column, starts), shape=self.shape)
+
+    def tocoo(self: Any, copy: bool = False) -> Any:
+        """Return the stored elements as a `scipy.sparse.coo_array`, on a GPU as cupyx's matrix.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `tocsr`.
+        """
+        del copy
+        sparse, xp = self._sparse_module("tocoo"), self._xp
+        with on_device(self._data):
+            row, column = self._element_places()
+            dtype = self._pattern.indices.dtype
+            make = sparse.coo_array if xp is np else sparse.coo_matrix
+            places = (row.ravel().astype(dtype), column.ravel().astype(dtype))
+            return make((self._data.ravel().copy(), places), shape=self.shape)
+
+    def _sparse_module(self: Any, function: str) -> Any:
+        self._refuse_batch(function)
+        if self._xp is np:
+            import scipy.sparse as sparse
+
+            refused = self.dtype in _NO_SCIPY
+        else:
+            import cupyx.scipy.sparse as sparse
+
+            refused = self.dtype not in _CUPYX
+        if refused:
+            raise bad_type(
+                function,
+                "dtype",
+                f"a dtype that {sparse.__name__} holds: astype('float32') first",
+                self.dtype,
+            )
+        return sparse
+
+    def _element_places(self: Any) -> tuple[Any, Any]:
+        """Row and column of every stored element, int64 (nnzb, bm, bk), unbatched."""
+        xp, (bm, bk), shape = self._xp, self.blocksize, self._data.shape
+        row = self._pattern.rows.astype(np.int64)[:, None, None] * bm
+        column = self._pattern.indices.astype(np.int64)[:, None, None] * bk
+        row = row + xp.arange(bm, dtype=np.int64)[:, None]
+        column = column + xp.arange(bk, dtype=np.int64)
+        return xp.broadcast_to(row, shape), xp.broadcast_to(column, shape)
+
+    def _csr_parts(self: Any) -> tuple[Any, Any, Any]:
+        """Place of every element in CSR order, columns in that order, and row starts.
+
+        A block row of n blocks holds bm element rows of n * bk elements each.
+        """
+        xp, pattern, (bm, bk) = self._xp, self._pattern, self.blocksize
+        rows, starts = pattern.rows, pattern.indptr.astype(np.int64)
+        count = starts[1:] - starts[:-1]
+        line, lane = xp.arange(bm, dtype=np.int64)[:, None], xp.arange(bk, dtype=np.int64)
+        block = xp.arange(pattern.nnzb, dtype=np.int64)
+        width = (count * bk)[rows][:, None, None]
+        first = (starts[:-1] * (bm * bk))[rows][:, None, None]
+        within = ((block - starts[:-1][rows]) * bk)[:, None, None]
+        place = (first + line * width + within + lane).ravel()
+        row_starts = (starts[:-1] * (bm * bk))[:, None] + line.T * (count * bk)[:, None]
+        end = xp.full((1,), self._data.size, dtype=np.int64)
+        row_starts = xp.concatenate([row_starts.ravel(), end])
+        column = xp.empty(self._data.size, dtype=np.int64)
+        column[place] = self._element_places()[1].ravel()
+        dtype = np.int32 if max(self._data.size, *self.shape) <= np.iinfo(np.int32).max else np.int64
+        return place, column.astype(dtype), row_starts.astype(dtype)
+
+    def _refuse_batch(self: Any, function: str) -> None:
+        if self._pattern.batch_shape:
+            raise bad_value(function, "self", "one matrix (2-D)", f"a batch, shape {self.shape}")
+
+
+def _checked_out(array: Any, out: Any, order: str | None) -> Any:
+    if order is not None:
+        raise not_offered("toarray", "order together with out", "one of the two")
+    if is_cupy(out) != is_cupy(array._data) or not hasattr(out, "strides"):
+        raise bad_type("toarray", "out", f"a {array._xp.__name__} array", type(out).__name__)
+    if tuple(out.shape) != array.shape:
+        raise bad_value("toarray", "out", f"shape {array.shape}", tuple(out.shape))
+    if out.dtype != array.dtype:
+        raise bad_type("toarray", "out", f"dtype {array.dtype}", out.dtype)
+    return out
