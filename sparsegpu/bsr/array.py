@@ -215,14 +215,15 @@ class bsr_array(Operators, Conversions, Drawings):
         data = as_array(data, function, "data")
         if namespace(data) is not self._xp:
             raise bad_type(
-                function, "data", f"a {self._xp.__name__} array", f"a {namespace(data).__name__} one"
+                function,
+                "data",
+                f"a {self._xp.__name__} array",
+                f"a {namespace(data).__name__} one",
             )
         if tuple(data.shape) != tuple(self._data.shape):
             raise bad_value(function, "data", f"shape {self._data.shape}", tuple(data.shape))
         if device_of(data) != device_of(self._data):
-            raise bad_value(
-                function, "data", f"device {device_of(self._data)}", device_of(data)
-            )
+            raise bad_value(function, "data", f"device {device_of(self._data)}", device_of(data))
         check_dtype(function, "data", data.dtype)
         return data
 

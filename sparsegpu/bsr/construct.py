@@ -118,9 +118,7 @@ def _from_parts(
     if blocksize is not None and blocksize != found:
         raise bad_value(_FUNCTION, "blocksize", f"{found}, the shape of the blocks", blocksize)
     if tuple(data.shape[:-2]) != tuple(indices.shape):
-        raise bad_value(
-            _FUNCTION, "data", f"shape {(*indices.shape, *found)}", tuple(data.shape)
-        )
+        raise bad_value(_FUNCTION, "data", f"shape {(*indices.shape, *found)}", tuple(data.shape))
     if indptr.ndim != indices.ndim or indptr.shape[-1] == 0:
         raise bad_value(
             _FUNCTION,
@@ -233,9 +231,7 @@ def _from_sparse(
     found = (int(arg.shape[0]), int(arg.shape[1]))
     _check_shape_is(shape, found)
     if arg.format == "bsr" and blocksize in {None, tuple(arg.blocksize)}:
-        return _from_parts(
-            arg.data, arg.indices, arg.indptr, found, None, dtype, copy, check
-        )
+        return _from_parts(arg.data, arg.indices, arg.indptr, found, None, dtype, copy, check)
     coo = arg.tocoo()
     with on_device(coo.data):
         row, column = coo.row.astype(np.int64), coo.col.astype(np.int64)

@@ -184,9 +184,7 @@ class Conversions:
         """Return the array with another block size (new blocks of zeros are not kept)."""
         if blocksize is not None:
             blocksize = check_blocksize("tobsr", blocksize)
-        pattern, data = build(
-            self, None, blocksize=blocksize, dtype=None, copy=copy, check=False
-        )
+        pattern, data = build(self, None, blocksize=blocksize, dtype=None, copy=copy, check=False)
         return self._with(pattern, data)
 
     def to_scipy(self: Any, copy: bool = True) -> Any:
@@ -308,7 +306,9 @@ class Conversions:
         row_starts = xp.concatenate([row_starts.ravel(), end])
         column = xp.empty(self._data.size, dtype=np.int64)
         column[place] = self._element_places()[1].ravel()
-        dtype = np.int32 if max(self._data.size, *self.shape) <= np.iinfo(np.int32).max else np.int64
+        dtype = (
+            np.int32 if max(self._data.size, *self.shape) <= np.iinfo(np.int32).max else np.int64
+        )
         return place, column.astype(dtype), row_starts.astype(dtype)
 
     def _refuse_batch(self: Any, function: str) -> None:
