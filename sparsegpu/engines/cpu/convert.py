@@ -1,9 +1,7 @@
 """See the reference engine."""
 
-from ..reference.convert import as_blocks as as_blocks
 from ..reference.convert import block_mask as block_mask
 from ..reference.convert import gather_blocks as gather_blocks
-from ..reference.convert import narrow as narrow
 from ..reference.convert import scatter_blocks as scatter_blocks
 from ..reference.convert import sum_blocks as sum_blocks
 from ..reference.convert import transpose_blocks as transpose_blocks
