@@ -1,0 +1,3 @@
+"""See the reference engine."""
+
+from ..reference.attention import attention as attention

@@ -1,0 +1,3 @@
+"""See the reference engine."""
+
+from ..reference.sampled_addmm import sampled_addmm as sampled_addmm
