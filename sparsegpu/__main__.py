@@ -1,0 +1,37 @@
+"""``python -m sparsegpu``: doctor and demo."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command and return its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m sparsegpu",
+        description="Block-sparse (BSR) and 2:4 linear algebra for CuPy and NumPy.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("doctor", help="say what was found and whether the GPU path can work")
+    demo = commands.add_parser("demo", help="solve a real problem and prune a real network")
+    demo.add_argument("--size", choices=("small", "full"), default="full")
+    demo.add_argument(
+        "--device",
+        choices=("auto", "cpu", "gpu"),
+        default="auto",
+        help="auto: the GPU if there is one, else NumPy",
+    )
+    demo.add_argument("--json", metavar="FILE", help="write the table as JSON too")
+    chosen = parser.parse_args(arguments)
+    if chosen.command == "doctor":
+        from .cli.doctor import run
+
+        return run()
+    from .cli.demo import run as run_demo
+
+    return run_demo(size=chosen.size, device=chosen.device, json_path=chosen.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

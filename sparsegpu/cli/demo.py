@@ -1,0 +1,254 @@
+"""``demo``: the main job on real input, on the GPU if there is one and on NumPy otherwise.
+
+Two parts: a finite-element stiffness matrix solved by conjugate gradients through our product, and
+a trained network whose layers are pruned to 2:4 and to blocks. Every line says where its data
+comes from and holds a measured error beside its time.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+import sparsegpu as sg
+
+from .._arrays import cupy_installed
+from ..testing import to_host
+from .elasticity import cantilever
+
+#: (elements across the beam, copies of the test images)
+SIZES = {"small": (24, 1), "full": (160, 16)}
+
+
+def run(*, size: str = "full", device: str = "auto", json_path: str | None = None) -> int:
+    """Run both parts, print their tables and return the exit status."""
+    xp, where = choose_library(device)
+    across, copies = SIZES[size]
+    print(f"sparsegpu {sg.__version__} on {where}\n")
+    solved = elasticity(xp, across)
+    print_table("Elasticity: A x = f by conjugate gradients, float64", solved)
+    pruned = digits(xp, copies)
+    print_table("Digits: a trained network 64-512-512-10, two layers pruned", pruned)
+    print("What next:")
+    print("  python -m sparsegpu doctor                 what this machine can run, and the mend")
+    print("  A = sparsegpu.bsr_array(dense, blocksize=(32, 32));  A @ x")
+    print("  W = sparsegpu.to_semi_structured(sparsegpu.prune_24(weight));  W @ x")
+    if json_path is not None:
+        with open(json_path, "w", encoding="utf-8") as file:
+            json.dump({"device": where, "elasticity": solved, "digits": pruned}, file, indent=1)
+    return 0
+
+
+def choose_library(device: str) -> tuple[ModuleType, str]:
+    """Return the array library to compute with, and what to call it."""
+    if device != "cpu" and cupy_installed():
+        import cupy
+
+        try:
+            properties = cupy.cuda.runtime.getDeviceProperties(0)
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            if device == "gpu":
+                raise SystemExit(f"no GPU: {error}; run: python -m sparsegpu doctor") from error
+        else:
+            return cupy, properties["name"].decode()
+    elif device == "gpu":
+        raise SystemExit("no GPU: CuPy is not installed; run: python -m sparsegpu doctor")
+    return np, "the CPU (NumPy arrays)"
+
+
+def seconds(xp: ModuleType, call: Callable[[], Any], repeats: int = 7) -> float:
+    """Return the median time of a call that has run once already."""
+    call()
+    times = []
+    for _ in range(repeats):
+        synchronize(xp)
+        start = time.perf_counter()
+        call()
+        synchronize(xp)
+        times.append(time.perf_counter() - start)
+    return float(np.median(times))
+
+
+def synchronize(xp: ModuleType) -> None:
+    """Wait for the GPU; nothing to wait for on the host."""
+    if xp is not np:
+        xp.cuda.get_current_stream().synchronize()
+
+
+# -- elasticity -----------------------------------------------------------------------------
+
+
+def elasticity(xp: ModuleType, across: int) -> list[dict[str, Any]]:
+    """Solve a plane-elasticity problem through our product and through the library's own CSR."""
+    matrix, load, source = elasticity_problem(across)
+    print(f"Elasticity data: {source}")
+    print(
+        f"  {matrix.shape[0]} unknowns, {matrix.nnzb} blocks of "
+        f"{matrix.blocksize[0]} x {matrix.blocksize[1]}\n"
+    )
+    linalg = scipy_linalg(xp)
+    scipy_matrix = matrix.to_scipy()
+    if xp is np:
+        peer_name, peer = "SciPy BSR", scipy_matrix
+    else:
+        import cupyx.scipy.sparse
+
+        peer_name, peer = "cuSPARSE CSR", cupyx.scipy.sparse.csr_matrix(scipy_matrix.tocsr())
+        matrix, load = matrix.to_device(), xp.asarray(load)
+    rows = []
+    for name, a, operator in (
+        ("sparsegpu BSR", matrix, matrix.aslinearoperator()),
+        (peer_name, peer, peer),
+    ):
+        product = seconds(xp, lambda a=a: a @ load)
+        iterations = 0
+
+        def count(_x):
+            nonlocal iterations
+            iterations += 1
+
+        synchronize(xp)
+        start = time.perf_counter()
+        tolerance = {"rtol": 1e-8} if xp is np else {"tol": 1e-8}
+        x, failed = linalg.cg(operator, load, maxiter=20000, callback=count, **tolerance)
+        synchronize(xp)
+        spent = time.perf_counter() - start
+        residual = float(xp.linalg.norm(load - peer @ x) / xp.linalg.norm(load))
+        if failed:
+            raise RuntimeError(f"conjugate gradients through {name} did not converge: {failed}")
+        rows.append({
+            "product": name,
+            "one product, us": round(product * 1e6, 1),
+            "iterations": iterations,
+            "residual": f"{residual:.1e}",
+            "CG, s": round(spent, 3),
+        })
+    return rows
+
+
+def elasticity_problem(across: int) -> tuple[Any, np.ndarray, str]:
+    """Return PyAMG's elasticity gallery problem, or our own cantilever where PyAMG is absent."""
+    if importlib.util.find_spec("pyamg") is not None:
+        from pyamg.gallery import linear_elasticity
+
+        grid = (across, across)
+        stiffness, _ = linear_elasticity(grid, format="bsr")
+        load = np.tile([0.0, -1.0], stiffness.shape[0] // 2)
+        source = f"PyAMG gallery, linear_elasticity(grid={grid}), bilinear elements, clamped edge"
+        return sg.bsr_array(stiffness), load, source
+    matrix, load = cantilever(across * 2, across // 2)
+    source = (
+        f"assembled here: cantilever of {across * 2} x {across // 2} bilinear plane-strain "
+        "elements under its weight (install pyamg for its gallery problem)"
+    )
+    return matrix, load, source
+
+
+def scipy_linalg(xp: ModuleType) -> ModuleType:
+    """Return the ``sparse.linalg`` that goes with the array library."""
+    name = "scipy.sparse.linalg" if xp is np else "cupyx.scipy.sparse.linalg"
+    return importlib.import_module(name)
+
+
+# -- digits ---------------------------------------------------------------------------------
+
+
+def digits(xp: ModuleType, copies: int) -> list[dict[str, Any]]:
+    """Prune the trained network's two wide layers in several ways; measure what it costs."""
+    network = load_network()
+    dtype = np.float32 if xp is np else np.float16
+    weights = [xp.asarray(network[f"w{i}"].astype(dtype)) for i in range(3)]
+    biases = [xp.asarray(network[f"b{i}"].astype(dtype))[:, None] for i in range(3)]
+    images = np.tile(network["images"].T / 16, (1, copies)).astype(dtype)
+    labels = np.tile(network["labels"], copies)
+    images = xp.asarray(images)
+    print("Digits data: UCI handwritten digits (Alpaydin and Kaynak, CC BY 4.0), 360 held-out")
+    print(
+        f"  images{'' if copies == 1 else f' x {copies}'}; weights trained by "
+        f"examples/train_digits.py; {np.dtype(dtype).name}\n"
+    )
+
+    def pruned_24(w):
+        return sg.to_semi_structured(sg.prune_24(w))
+
+    def blocks(density):
+        return lambda w: sg.prune_blocks(w, (16, 16), density)
+
+    variants: list[tuple[str, Callable]] = [
+        ("dense", lambda w: w),
+        ("2:4 by magnitude", pruned_24),
+        ("16 x 16 blocks, 75%", blocks(0.75)),
+        ("16 x 16 blocks, 50%", blocks(0.5)),
+    ]
+    rows: list[dict[str, Any]] = []
+    reference = None
+    for name, prune in variants:
+        layers = [prune(w) for w in weights[:2]] + [weights[2]]
+        logits = network_forward(xp, layers, biases, images)
+        guess = to_host(logits).argmax(axis=0)
+        accuracy = float((guess == labels).mean())
+        wide = logits.astype(np.float64)
+        if reference is None:
+            reference = wide
+        error = float(xp.linalg.norm(wide - reference) / xp.linalg.norm(reference))
+        spent = seconds(xp, lambda layers=layers: network_forward(xp, layers, biases, images))
+        rows.append({
+            "layers": name,
+            "stored": f"{stored(layers[1]) / weights[1].size:.0%}",
+            "logit error": f"{error:.3f}",
+            "accuracy": f"{accuracy:.4f}",
+            "forward, us": round(spent * 1e6),
+        })
+    return rows
+
+
+def load_network() -> dict[str, np.ndarray]:
+    """Return the trained weights and the held-out images that ship with the package."""
+    file = importlib.resources.files(__package__).joinpath("data/digits.npz")
+    with importlib.resources.as_file(file) as path, np.load(path) as arrays:
+        return dict(arrays)
+
+
+def network_forward(xp: ModuleType, layers: list, biases: list, x: Any) -> Any:
+    """Return the logits; bias and ReLU are fused where the layer is sparse."""
+    for i, (w, b) in enumerate(zip(layers, biases, strict=True)):
+        activation = "relu" if i < len(layers) - 1 else None
+        if isinstance(w, sg.bsr_array):
+            x = sg.bsr_addmm(b, w, x, activation=activation)
+        elif isinstance(w, sg.SemiStructuredArray):
+            x = sg.semi_structured_addmm(b, w, x, activation=activation)
+        else:
+            x = w @ x + b
+            x = xp.maximum(x, 0) if activation else x
+    return x
+
+
+def stored(layer: Any) -> int:
+    """Return how many values a layer keeps."""
+    if isinstance(layer, sg.SemiStructuredArray):
+        return int(layer.values().size)
+    return int(layer.data.size) if isinstance(layer, sg.bsr_array) else int(layer.size)
+
+
+def print_table(title: str, rows: list[dict[str, Any]]) -> None:
+    """Print rows under their keys, columns aligned."""
+    names = list(rows[0])
+    cells = [names, *([str(row[n]) for n in names] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(names))]
+    print(title)
+    for row in cells:
+        first, *rest = (
+            cell.ljust(w) if i == 0 else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        print("  " + "  ".join([first, *rest]))
+    print()
+    sys.stdout.flush()
