@@ -1,0 +1,41 @@
+// A strided matrix operand with broadcast batches, as one kernel argument (runtime/view.py).
+#pragma once
+
+// Strides count elements; a broadcast dimension has stride 0. `ptr` is null for an absent operand.
+struct View {
+  void* ptr;
+  long long row, col;
+  long long batch[4];
+};
+static_assert(sizeof(View) == 56, "runtime/view.py packs seven 64-bit words");
+
+// The batch shape of the result, padded in front with ones.
+struct Batch {
+  int n[4];
+};
+static_assert(sizeof(Batch) == 16, "runtime/view.py packs four 32-bit words");
+
+// Offset, in elements, of batch number b of a result whose batch shape is `shape`.
+__device__ __forceinline__ long long batch_offset(const View& view, const Batch& shape,
+                                                  long long b) {
+  long long offset = 0;
+#pragma unroll
+  for (int d = 3; d >= 0; --d) {
+    if (b == 0) break;
+    long long next = b / shape.n[d];
+    offset += (b - next * shape.n[d]) * view.batch[d];
+    b = next;
+  }
+  return offset;
+}
+
+// First element of batch number b.
+template <typename T>
+__device__ __forceinline__ T* batch_ptr(const View& view, const Batch& shape, long long b) {
+  return static_cast<T*>(view.ptr) + batch_offset(view, shape, b);
+}
+
+// Offset of element (r, c) within one matrix.
+__device__ __forceinline__ long long element_offset(const View& view, long long r, long long c) {
+  return r * view.row + c * view.col;
+}

@@ -1,0 +1,45 @@
+// cp.async: copies from global to shared memory that a thread need not wait for.
+// PTX ISA, "Data movement: cp.async", "cp.async.commit_group", "cp.async.wait_group".
+#pragma once
+
+// The address of shared memory as PTX wants it.
+__device__ __forceinline__ unsigned shared_address(const void* p) {
+  return unsigned(__cvta_generic_to_shared(p));
+}
+
+// Copy BYTES (4, 8 or 16; both addresses aligned to BYTES), or fill them with zeros where `valid`
+// is false: then nothing is read, so `global` need only be a number.
+template <int BYTES>
+__device__ __forceinline__ void cp_async(void* shared, const void* global, bool valid = true) {
+  static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async copies 4, 8 or 16 bytes");
+  int size = valid ? BYTES : 0;
+  if constexpr (BYTES == 16) {  // past L1, which would not see it again
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(shared)),
+                 "l"(global), "r"(size)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(shared_address(shared)),
+                 "l"(global), "n"(BYTES), "r"(size)
+                 : "memory");
+  }
+}
+
+// Copy the first `size` bytes (0 .. BYTES) and fill the rest with zeros: a ragged end of a row.
+template <int BYTES>
+__device__ __forceinline__ void cp_async_partial(void* shared, const void* global, int size) {
+  static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async copies 4, 8 or 16 bytes");
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(shared_address(shared)),
+               "l"(global), "n"(BYTES), "r"(size)
+               : "memory");
+}
+
+__device__ __forceinline__ void cp_async_commit() {
+  asm volatile("cp.async.commit_group;\n" ::: "memory");
+}
+
+// Wait until at most N of this thread's latest groups are still under way (a __syncthreads must
+// follow before other threads' copies may be read).
+template <int N>
+__device__ __forceinline__ void cp_async_wait() {
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(N) : "memory");
+}

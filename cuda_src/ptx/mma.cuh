@@ -1,0 +1,125 @@
+// mma.sync: one dense tensor-core product of a warp, d += a @ b.
+// PTX ISA, "Warp-level matrix instructions: mma" (fragments for .m16n8k8, .m16n8k16, .m16n8k32
+// and .m8n8k4).
+//
+// With g = lane / 4 and t = lane % 4, and K elements being 32 bytes, the fragments of all the
+// m16n8 shapes are the same when counted in bytes of k:
+//
+//   a (16 x K, row-major rows):   a[0]: row g,     bytes 4t .. 4t+3 of k
+//                                 a[1]: row g + 8, bytes 4t .. 4t+3
+//                                 a[2]: row g,     bytes 4t + 16 .. 4t+19
+//                                 a[3]: row g + 8, bytes 4t + 16 .. 4t+19
+//   b (K x 8, column by column):  b[0]: column g,  bytes 4t .. 4t+3 of k
+//                                 b[1]: column g,  bytes 4t + 16 .. 4t+19
+//   d (16 x 8):                   d[0], d[1]: row g,     columns 2t, 2t + 1
+//                                 d[2], d[3]: row g + 8, columns 2t, 2t + 1
+//
+// The lower address (smaller k) sits in the lower bits of a register. In elements:
+//   16-bit, K = 16: 4t bytes are k = 2t, 2t + 1;   the second half is k = 2t + 8, 2t + 9
+//   8-bit,  K = 32: 4t bytes are k = 4t .. 4t + 3; the second half is k = 4t + 16 .. 4t + 19
+//   tf32,   K = 8:  4t bytes are k = t;            the second half is k = t + 4
+// ldmatrix (ptx/ldmatrix.cuh) fills a from rows of 16 bytes.
+#pragma once
+
+#include "common/types.cuh"
+
+__device__ __forceinline__ void mma_bf16_m16n8k16(f32 (&d)[4], const unsigned (&a)[4],
+                                                  const unsigned (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+__device__ __forceinline__ void mma_f16_m16n8k16(f32 (&d)[4], const unsigned (&a)[4],
+                                                 const unsigned (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Operands are float32 bits rounded by to_tf32 below.
+__device__ __forceinline__ void mma_tf32_m16n8k8(f32 (&d)[4], const unsigned (&a)[4],
+                                                 const unsigned (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Sums wrap at 32 bits, as int32 sums do.
+__device__ __forceinline__ void mma_s8_m16n8k32(s32 (&d)[4], const unsigned (&a)[4],
+                                                const unsigned (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+#if __CUDA_ARCH__ >= 890
+// fp8 needs compute capability 8.9.
+__device__ __forceinline__ void mma_e4m3_m16n8k32(f32 (&d)[4], const unsigned (&a)[4],
+                                                  const unsigned (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#endif
+
+// float64, 8 x 8 x 4:  a: row g, k = t;  b: k = t, column g;  d[0], d[1]: row g, columns 2t, 2t + 1.
+__device__ __forceinline__ void mma_f64_m8n8k4(f64 (&d)[2], f64 a, f64 b) {
+  asm volatile(
+      "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};\n"
+      : "+d"(d[0]), "+d"(d[1])
+      : "d"(a), "d"(b));
+}
+
+// float32 rounded to tf32's 10-bit mantissa, nearest with ties away (the only rounding of
+// cvt.tf32 on 8.0). PTX ISA, "cvt".
+__device__ __forceinline__ unsigned to_tf32(f32 x) {
+  unsigned r;
+  asm("cvt.rna.tf32.f32 %0, %1;\n" : "=r"(r) : "f"(x));
+  return r;
+}
+
+// Mma<T>::k: k of the m16n8 product of T (32 bytes of k; f32 means tf32); mma<T>(d, a, b) runs it.
+template <typename T>
+struct Mma {
+  static constexpr int k = 32 / sizeof(T);
+};
+template <typename T, typename A>
+__device__ __forceinline__ void mma(A (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]);
+template <>
+__device__ __forceinline__ void mma<bf16, f32>(f32 (&d)[4], const unsigned (&a)[4],
+                                               const unsigned (&b)[2]) {
+  mma_bf16_m16n8k16(d, a, b);
+}
+template <>
+__device__ __forceinline__ void mma<f16, f32>(f32 (&d)[4], const unsigned (&a)[4],
+                                              const unsigned (&b)[2]) {
+  mma_f16_m16n8k16(d, a, b);
+}
+template <>
+__device__ __forceinline__ void mma<f32, f32>(f32 (&d)[4], const unsigned (&a)[4],
+                                              const unsigned (&b)[2]) {
+  mma_tf32_m16n8k8(d, a, b);
+}
+template <>
+__device__ __forceinline__ void mma<s8, s32>(s32 (&d)[4], const unsigned (&a)[4],
+                                             const unsigned (&b)[2]) {
+  mma_s8_m16n8k32(d, a, b);
+}
+#if __CUDA_ARCH__ >= 890
+template <>
+__device__ __forceinline__ void mma<e4m3, f32>(f32 (&d)[4], const unsigned (&a)[4],
+                                               const unsigned (&b)[2]) {
+  mma_e4m3_m16n8k32(d, a, b);
+}
+#endif

@@ -1,0 +1,85 @@
+"""The per-user cache: small immutable files, safe under concurrent processes.
+
+An entry is written beside its final place and renamed, so a reader sees all of it or nothing.
+Its first bytes are a digest of the rest: a damaged entry counts as absent. A cache that cannot
+be written is no error, only slower.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import warnings
+from hashlib import sha256
+from pathlib import Path
+
+_warned = False
+
+
+def cache_directory() -> Path:
+    """Return where the cache lives (which need not exist yet).
+
+    ``SPARSEGPU_CACHE_DIR`` if set, else ``sparsegpu`` under ``XDG_CACHE_HOME`` or the platform's
+    own cache directory.
+    """
+    chosen = os.environ.get("SPARSEGPU_CACHE_DIR")
+    if chosen:
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
+        return Path(base) / "sparsegpu" / "cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "sparsegpu"
+    xdg = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification tells us to ignore relative paths.
+    base_dir = Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache"
+    return base_dir / "sparsegpu"
+
+
+def _path(kind: str, key: str) -> Path:
+    return cache_directory() / kind / key[:2] / key
+
+
+def read_entry(kind: str, key: str) -> bytes | None:
+    """Return a kept entry; None when it is absent, unreadable or damaged."""
+    try:
+        content = _path(kind, key).read_bytes()
+    except OSError:
+        return None
+    digest, payload = content[:32], content[32:]
+    return payload if sha256(payload).digest() == digest else None
+
+
+def write_entry(kind: str, key: str, payload: bytes) -> bool:
+    """Keep an entry; return whether it could be kept (the first failure warns)."""
+    global _warned
+    path = _path(kind, key)
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(sha256(payload).digest())
+            file.write(payload)
+        os.replace(temporary, path)
+        return True
+    except OSError as error:
+        if temporary is not None:
+            _remove(temporary)
+        if not _warned:
+            _warned = True
+            warnings.warn(
+                f"sparsegpu: cannot write the cache {cache_directory()} ({error}); kernels are "
+                "compiled anew in every process; set SPARSEGPU_CACHE_DIR to a writable directory",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return False
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return

@@ -1,0 +1,89 @@
+"""The epilogue as a kernel argument: what ``common/epilogue.cuh`` unpacks."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+
+from ..._epilogue import Epilogue
+from .runtime.types import ctype, dtype_code
+from .runtime.view import vector_bytes, view_bytes
+
+_EXACT_LIMIT = 2**30  # |scalar * int32| summed twice stays within 64 bits
+
+_SCALARS = {
+    np.dtype(np.float32): struct.Struct("<2f"),
+    np.dtype(np.float64): struct.Struct("<2d"),
+    np.dtype(np.complex64): struct.Struct("<4f"),
+    np.dtype(np.complex128): struct.Struct("<4d"),
+}
+_INTEGERS = struct.Struct("<2q")
+_TYPES = struct.Struct("<6i")
+
+
+def epilogue_args(
+    epilogue: Epilogue, batch_shape: tuple[int, ...], acc_dtype: np.dtype, out_dtype: np.dtype
+) -> tuple[dict[str, str], np.void]:
+    """Return the ``-D`` names that choose the epilogue's code, and its by-value argument.
+
+    Parameters
+    ----------
+    epilogue : Epilogue
+        Validated.
+    batch_shape : tuple of int
+        Of the result, as in `view.matrix_view`.
+    acc_dtype, out_dtype : dtype
+        Of the accumulator (`_arrays.accumulator_dtype`) and of the output.
+
+    Returns
+    -------
+    defines : dict
+        ``OUT``, ``ACT`` and ``EPILOGUE``.
+    argument : numpy.void
+        ``Epilogue<Acc<T>::type>``.
+    """
+    mode = _mode(epilogue, acc_dtype, out_dtype)
+    defines = {
+        "OUT": ctype(out_dtype),
+        "ACT": epilogue.activation or "none",
+        "EPILOGUE": mode,
+    }
+    e = epilogue
+    scalars = _pack_scalars(e.alpha, e.beta, mode, acc_dtype)
+    if mode == "identity":
+        return defines, np.void(bytes(192) + scalars)
+    argument = b"".join((
+        view_bytes(e.input, batch_shape),
+        vector_bytes(e.left_alpha, batch_shape),
+        vector_bytes(e.right_alpha, batch_shape),
+        _TYPES.pack(_code(e.input), _code(e.left_alpha), _code(e.right_alpha), e.alpha == 1, 0, 0),
+        scalars,
+    ))
+    return defines, np.void(argument)
+
+
+def _mode(e: Epilogue, acc_dtype: np.dtype, out_dtype: np.dtype) -> str:
+    if e.is_identity:
+        return "identity"
+    integers = acc_dtype == np.int32 and out_dtype == np.int32 and e.is_integral
+    if integers and max(abs(e.alpha), abs(e.beta)) <= _EXACT_LIMIT:
+        return "exact"
+    return "scaled"
+
+
+def _pack_scalars(alpha: Any, beta: Any, mode: str, acc_dtype: np.dtype) -> bytes:
+    if mode == "exact":
+        return _INTEGERS.pack(int(alpha), int(beta))
+    if acc_dtype.kind == "c":
+        a, b = complex(alpha), complex(beta)
+        return _SCALARS[acc_dtype].pack(a.real, a.imag, b.real, b.imag)
+    compute = np.float32 if acc_dtype == np.int32 else acc_dtype
+    with np.errstate(over="ignore"):
+        pair = np.array([alpha, beta], dtype=compute)
+    return pair.tobytes()
+
+
+def _code(array: Any) -> int:
+    return 0 if array is None else dtype_code(array.dtype)

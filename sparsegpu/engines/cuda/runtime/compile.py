@@ -1,0 +1,242 @@
+"""Every kernel is compiled here, by ``cuda.bindings.nvrtc``, to a cubin for one architecture.
+
+No GPU and no driver is needed. ``cupy.RawModule`` is not given sources: it would force -ftz,
+append its own -arch and key its cache without the included headers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from ...._cache import read_entry, write_entry
+from .source import expand_source
+
+
+class CompileError(RuntimeError):
+    """A kernel that does not compile; the message holds source, flags and the compiler's log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What ptxas reports for a kernel."""
+
+    registers: int
+    spill_stores: int
+    spill_loads: int
+    stack: int
+    shared: int
+
+    @property
+    def spills(self) -> bool:
+        """Whether registers go to local memory."""
+        return bool(self.spill_stores or self.spill_loads)
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """A compiled kernel."""
+
+    code: bytes
+    resources: Resources
+
+
+def compile_kernel(
+    name: str, arch: str, defines: dict[str, Any] | None = None, *, root: Path | None = None
+) -> Cubin:
+    """Compile ``cuda_src/<name>.cu`` for ``sm_<arch>``, or take it from the cache.
+
+    Parameters
+    ----------
+    name : str
+        Stem of the source and name of its ``extern "C"`` entry point.
+    arch : str
+        For example ``"80"`` or ``"90a"``.
+    defines : dict
+        ``{"T": "bf16"}`` becomes ``-DT=bf16``.
+    root : Path, optional
+        Directory of the sources (`source.source_root`).
+
+    Raises
+    ------
+    CompileError
+        With the place in the source, the log and the flags; also for a missing entry point.
+    """
+    text = expand_source(name, root)
+    flags = [f"--gpu-architecture=sm_{arch}", *_FLAGS]
+    flags += [f"-D{key}={_value(value)}" for key, value in sorted((defines or {}).items())]
+    flags += [f"--include-path={path}" for path in include_paths()]
+    _dump(name, arch, text, flags)
+    key = _key(text, flags, name)
+    entry = read_entry("cubin", key)
+    if entry is not None:
+        return _unpack(entry)
+    cubin = _compile(name, text, flags)
+    write_entry("cubin", key, _pack(cubin))
+    return cubin
+
+
+_FLAGS = ("--std=c++17", "--device-as-default-execution-space", "-lineinfo", "-Xptxas=-v")
+
+
+def _value(value: Any) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _key(text: str, flags: list[str], name: str) -> str:
+    parts = [name, text, *flags, "nvrtc", *map(str, nvrtc_version())]
+    return sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _pack(cubin: Cubin) -> bytes:
+    return json.dumps(asdict(cubin.resources)).encode() + b"\n" + cubin.code
+
+
+def _unpack(entry: bytes) -> Cubin:
+    head, _, code = entry.partition(b"\n")
+    return Cubin(code, Resources(**json.loads(head)))
+
+
+# -- the compiler ---------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _nvrtc() -> Any:
+    try:
+        from cuda.bindings import nvrtc
+    except ImportError as error:
+        raise ImportError(
+            "compiling kernels needs cuda-bindings: pip install 'sparsegpu[cuda13]' (or [cuda12])"
+        ) from error
+    return nvrtc
+
+
+@lru_cache(maxsize=1)
+def nvrtc_version() -> tuple[int, int]:
+    """Return the version of NVRTC, for example ``(13, 0)``."""
+    _, major, minor = _checked(_nvrtc().nvrtcVersion())
+    return major, minor
+
+
+@lru_cache(maxsize=1)
+def supported_architectures() -> tuple[int, ...]:
+    """Return the architectures this NVRTC compiles for, for example ``(75, 80, ...)``."""
+    return tuple(_checked(_nvrtc().nvrtcGetSupportedArchs())[1])
+
+
+def _checked(result: tuple) -> tuple:
+    if int(result[0]) != 0:
+        message = _nvrtc().nvrtcGetErrorString(result[0])[1]
+        raise RuntimeError(f"NVRTC: {message.decode() if message else result[0]}")
+    return result
+
+
+@lru_cache(maxsize=1)
+def include_paths() -> tuple[str, ...]:
+    """Return the directory that holds ``cuda_fp16.h`` and its companions.
+
+    The headers that came with the NVRTC in use are preferred, then pip's, then a toolkit's.
+
+    Raises
+    ------
+    FileNotFoundError
+        Saying what to install.
+    """
+    for directory in _header_candidates():
+        if directory and os.path.isfile(os.path.join(directory, "cuda_fp16.h")):
+            return (str(directory),)
+    raise FileNotFoundError(
+        "cuda_fp16.h not found beside NVRTC, in pip's nvidia packages, CUDA_PATH or "
+        "/usr/local/cuda; pip install 'sparsegpu[cuda13]' (or [cuda12])"
+    )
+
+
+def _header_candidates() -> Any:
+    _checked(_nvrtc().nvrtcVersion())  # loads the library
+    try:
+        from cuda import pathfinder
+    except ImportError:  # cuda-bindings before 12.9.1 did not bring it
+        pathfinder = None
+    if pathfinder is not None:
+        library = Path(pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path or "").resolve()
+        for parent in library.parents[1:3]:  # <prefix>/lib or <prefix>/lib64
+            yield parent / "include"
+            yield parent / "cuda_runtime" / "include"  # pip, CUDA 12: one folder a component
+            yield parent / "targets" / "x86_64-linux" / "include"
+        find = getattr(pathfinder, "find_nvidia_header_directory", None)
+        if find is not None:
+            yield find("cudart")
+    for variable in ("CUDA_PATH", "CUDA_HOME"):
+        if os.environ.get(variable):
+            yield Path(os.environ[variable]) / "include"
+    yield "/usr/local/cuda/include"
+
+
+def _compile(name: str, text: str, flags: list[str]) -> Cubin:
+    nvrtc = _nvrtc()
+    program = _checked(nvrtc.nvrtcCreateProgram(text.encode(), f"{name}.cu".encode(), 0, [], []))[1]
+    try:
+        status = nvrtc.nvrtcCompileProgram(program, len(flags), [f.encode() for f in flags])[0]
+        size = _checked(nvrtc.nvrtcGetProgramLogSize(program))[1]
+        buffer = bytearray(size)
+        _checked(nvrtc.nvrtcGetProgramLog(program, buffer))
+        log = buffer.rstrip(b"\0").decode(errors="replace")
+        if int(status) != 0:
+            raise _error(name, log, flags)
+        code = bytearray(_checked(nvrtc.nvrtcGetCUBINSize(program))[1])
+        _checked(nvrtc.nvrtcGetCUBIN(program, code))
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+    resources = parse_resources(log, name)
+    if resources is None:
+        raise _error(name, f'cuda_src/{name}.cu:1: no extern "C" entry point {name}\n{log}', flags)
+    return Cubin(bytes(code), resources)
+
+
+_PLACE = re.compile(r"^([^\s(:]+)[(:](\d+)\)?(?::\s*|\s*:)", re.MULTILINE)
+
+
+def _error(name: str, log: str, flags: list[str]) -> CompileError:
+    place = _PLACE.search(log)
+    where = f"{place[1]}:{place[2]}" if place else f"cuda_src/{name}.cu"
+    major, minor = nvrtc_version()
+    return CompileError(
+        f"{where}: kernel '{name}' does not compile (NVRTC {major}.{minor})\n"
+        f"flags: {' '.join(flags)}\n{log.strip()}"
+    )
+
+
+def parse_resources(log: str, entry: str) -> Resources | None:
+    """Read ptxas's report on one entry point out of a log; None where it is not there."""
+    start = log.find(f"Function properties for {entry}\n")
+    if start < 0:
+        return None
+    report = log[start:].split("Compiling entry function", 1)[0]
+
+    def number(pattern: str) -> int:
+        match = re.search(pattern, report)
+        return int(match[1]) if match else 0
+
+    return Resources(
+        registers=number(r"Used (\d+) registers"),
+        spill_stores=number(r"(\d+) bytes spill stores"),
+        spill_loads=number(r"(\d+) bytes spill loads"),
+        stack=number(r"(\d+) bytes stack frame"),
+        shared=number(r"(\d+) bytes smem"),
+    )
+
+
+def _dump(name: str, arch: str, text: str, flags: list[str]) -> None:
+    """Write the expanded source where ``SPARSEGPU_DUMP_SOURCE`` says."""
+    directory = os.environ.get("SPARSEGPU_DUMP_SOURCE")
+    if directory:
+        digest = sha256("\0".join(flags).encode()).hexdigest()[:8]
+        os.makedirs(directory, exist_ok=True)
+        path = Path(directory, f"{name}.sm_{arch}.{digest}.cu")
+        path.write_text(f"// {' '.join(flags)}\n{text}", encoding="utf-8")

@@ -1,0 +1,134 @@
+"""Kernels on the device: the only file that loads cubins and launches them.
+
+A call costs a dictionary look-up and CuPy's launch; everything else happens at the first call
+for a (device, source, defines).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+from ...._support import architectures_of
+from .compile import compile_kernel, supported_architectures
+
+_kernels: dict[tuple, Kernel] = {}
+_launches: Counter[str] = Counter()
+_lock = threading.RLock()
+_get_device: Any = None
+
+_STATIC_SHARED_LIMIT = 48 * 1024
+
+
+class Kernel:
+    """A loaded kernel of one device.
+
+    Calling it launches on CuPy's current stream.
+    """
+
+    __slots__ = ("_function", "_shared", "source")
+
+    def __init__(self, source: str, function: Any):
+        self.source = source
+        self._function = function
+        self._shared = _STATIC_SHARED_LIMIT
+
+    def __call__(
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        args: tuple,
+        shared_memory: int = 0,
+    ) -> None:
+        """Launch; an empty grid launches nothing.
+
+        Parameters
+        ----------
+        grid, block : tuples of up to three ints
+        args : tuple
+            CuPy arrays (their pointers), NumPy scalars and structs (`view.matrix_view`).
+        shared_memory : int
+            Dynamic shared memory in bytes; more than 48 KB is opted in to here.
+        """
+        if 0 in grid:
+            return
+        if shared_memory > self._shared:
+            self._opt_in(shared_memory)
+        self._function(grid, block, args, shared_memory)
+        with _lock:
+            _launches[self.source] += 1
+
+    def _opt_in(self, shared_memory: int) -> None:
+        from cupy.cuda import driver
+
+        attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        driver.funcSetAttribute(self._function.ptr, attribute, shared_memory)
+        self._shared = shared_memory
+
+
+def kernel(source: str, **defines: Any) -> Kernel:
+    """Return the kernel of ``cuda_src/<source>.cu`` for the current device.
+
+    Parameters
+    ----------
+    source : str
+        Stem of the source and name of its entry point.
+    **defines : str, int or bool
+        Specialisation: ``T="bf16"`` becomes ``-DT=bf16``.
+
+    Raises
+    ------
+    compile.CompileError
+        When it does not compile.
+    NotImplementedError
+        When ``_support`` has no architecture of this source that the device can run.
+    """
+    global _get_device
+    if _get_device is None:
+        from cupy.cuda import runtime
+
+        _get_device = runtime.getDevice
+    key = (_get_device(), source, *defines.items())
+    found = _kernels.get(key)
+    if found is None:
+        with _lock:
+            found = _kernels.get(key)
+            if found is None:
+                found = _kernels[key] = _load(source, defines)
+    return found
+
+
+def _load(source: str, defines: dict[str, Any]) -> Kernel:
+    import cupy
+
+    cc = cupy.cuda.Device().compute_capability
+    arch = choose_architecture(source, (int(cc[:-1]), int(cc[-1])))
+    module = cupy.cuda.Module()
+    module.load(compile_kernel(source, arch, defines).code)
+    return Kernel(source, module.get_function(source))
+
+
+def choose_architecture(source: str, cc: tuple[int, int]) -> str:
+    """Return the architecture to compile a source for, given a device's compute capability.
+
+    Of the architectures that ``_support`` declares for the source: "90a" only for 9.0 itself;
+    else the closest one at or below the device, taken to the device's own number where NVRTC
+    knows it (8.7 and 12.1 get their own code), as long as a cubin of that number can run.
+    """
+    from ...._support import matching_architecture
+
+    declared = architectures_of(source)
+    arch = matching_architecture(declared, cc, supported_architectures())
+    if arch is None:
+        raise NotImplementedError(
+            f"kernel '{source}' on compute capability {cc[0]}.{cc[1]} is not offered; "
+            f"supported: {', '.join(declared)}"
+        )
+    return arch
+
+
+def launch_counts() -> dict[str, int]:
+    """Return how often each source was launched in this process so far."""
+    with _lock:
+        return dict(_launches)

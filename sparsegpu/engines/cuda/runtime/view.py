@@ -1,0 +1,112 @@
+"""A strided matrix operand, batches included, as one kernel argument (``common/view.cuh``).
+
+A struct goes to a kernel by value as a ``numpy.void`` of its bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ...._checks import bad_value
+
+#: Batch dimensions that a view carries (dimensions of size 1 do not count).
+MAX_BATCH_DIMS = 4
+
+_VIEW = struct.Struct("<Q6q")
+_BATCH = struct.Struct("<4i")
+_ABSENT = np.void(_VIEW.pack(0, 0, 0, 0, 0, 0, 0))
+
+
+def view_bytes(array: Any, batch_shape: tuple[int, ...]) -> bytes:
+    """Return the bytes of the `matrix_view` of an array, None giving an absent operand."""
+    if array is None:
+        return _ABSENT.tobytes()
+    shape, strides, itemsize = array.shape, array.strides, array.itemsize
+    ndim = len(shape)
+    row = strides[-2] if ndim > 1 and shape[-2] != 1 else 0
+    col = strides[-1] if ndim > 0 and shape[-1] != 1 else 0
+    batch = _batch_strides(shape[:-2], strides[:-2], batch_shape) if batch_shape else _NO_BATCH
+    return _pack(array, itemsize, row, col, batch)
+
+
+def matrix_view(array: Any, batch_shape: tuple[int, ...]) -> np.void:
+    """Return the kernel argument ``View`` of a matrix operand.
+
+    Parameters
+    ----------
+    array : array (*batch, rows, columns), or None
+        Any strides. Its batch shape broadcasts to ``batch_shape``, as do its rows and columns to
+        the matrix: dimensions of size 1 (and missing ones) get stride 0. None gives a null
+        pointer.
+    batch_shape : tuple of int
+        The batch shape of the result, which `batch_dims` describes to the kernel.
+
+    Raises
+    ------
+    NotImplementedError
+        When ``batch_shape`` has more than four dimensions that are not 1.
+    """
+    return _ABSENT if array is None else np.void(view_bytes(array, batch_shape))
+
+
+def vector_bytes(array: Any, batch_shape: tuple[int, ...]) -> bytes:
+    """Return the bytes of the `vector_view` of an array, None giving an absent operand."""
+    if array is None:
+        return _ABSENT.tobytes()
+    shape, strides, itemsize = array.shape, array.strides, array.itemsize
+    row = strides[-1] if shape[-1] != 1 else 0
+    batch = _batch_strides(shape[:-1], strides[:-1], batch_shape) if batch_shape else _NO_BATCH
+    return _pack(array, itemsize, row, 0, batch)
+
+
+def vector_view(array: Any, batch_shape: tuple[int, ...]) -> np.void:
+    """Return the ``View`` of vectors (*batch, length), whose ``row`` is the element stride."""
+    return _ABSENT if array is None else np.void(vector_bytes(array, batch_shape))
+
+
+@lru_cache(maxsize=256)
+def batch_dims(batch_shape: tuple[int, ...]) -> np.void:
+    """Return the kernel argument ``Batch``: the batch shape, padded in front with ones."""
+    kept = tuple(n for n in batch_shape if n != 1)
+    _check_batch(batch_shape, len(kept))
+    return np.void(_BATCH.pack(*(1,) * (MAX_BATCH_DIMS - len(kept)), *kept))
+
+
+_NO_BATCH = (0,) * MAX_BATCH_DIMS
+
+
+def _batch_strides(
+    shape: tuple[int, ...], strides: tuple[int, ...], batch_shape: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Return the byte strides of the dimensions of ``batch_shape`` that are not 1."""
+    missing = len(batch_shape) - len(shape)
+    kept = tuple(
+        strides[d - missing] if d >= missing and shape[d - missing] != 1 else 0
+        for d, n in enumerate(batch_shape)
+        if n != 1
+    )
+    _check_batch(batch_shape, len(kept))
+    return (0,) * (MAX_BATCH_DIMS - len(kept)) + kept
+
+
+def _check_batch(batch_shape: tuple[int, ...], kept: int) -> None:
+    if kept > MAX_BATCH_DIMS:
+        raise NotImplementedError(
+            f"the cuda engine: batch shape {batch_shape} has {kept} dimensions larger than 1; "
+            f"supported: up to {MAX_BATCH_DIMS}; reshape the operands to fewer"
+        )
+
+
+def _pack(array: Any, itemsize: int, row: int, col: int, batch: tuple[int, ...]) -> bytes:
+    if itemsize != 1:
+        if any(s % itemsize for s in (row, col, *batch)):
+            expected = f"strides that are multiples of the item size {itemsize}"
+            raise bad_value("the cuda engine", "strides", expected, tuple(array.strides))
+        row //= itemsize
+        col //= itemsize
+        batch = tuple(s // itemsize for s in batch)
+    return _VIEW.pack(array.data.ptr, row, col, *batch)
