@@ -9,6 +9,7 @@ Plain NumPy, Adam, dropout; about a minute on two cores. Run it to make the data
 
 from __future__ import annotations
 
+import itertools
 import sys
 
 import numpy as np
@@ -52,7 +53,7 @@ def train(x, labels, rng, *, epochs=60, batch=64, rate=1e-3, keep=0.7, decay=1e-
     """Return trained ``(weights, biases)`` in float32."""
     weights = [
         (rng.standard_normal((m, k)) * np.sqrt(2 / k)).astype(np.float32)
-        for k, m in zip(WIDTHS[:-1], WIDTHS[1:], strict=True)
+        for k, m in itertools.pairwise(WIDTHS)
     ]
     biases = [np.zeros(m, np.float32) for m in WIDTHS[1:]]
     parameters = weights + biases
