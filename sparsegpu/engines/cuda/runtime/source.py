@@ -18,7 +18,7 @@ _ONCE = re.compile(r"^\s*#\s*pragma\s+once\b")
 def source_root() -> Path:
     """Return the directory of the kernel sources.
 
-    That is the installed package's ``_cuda_src``, else ``cuda_src`` beside the package (a
+    ``SPARSEGPU_CUDA_SRC`` names another one (to try a changed kernel). Otherwise that is the installed package's ``_cuda_src``, else ``cuda_src`` beside the package (a
     checkout or an editable install).
 
     Raises
@@ -27,7 +27,10 @@ def source_root() -> Path:
         When neither exists: the installation is incomplete.
     """
     package = Path(__file__).resolve().parents[3]
-    candidates = (package / "_cuda_src", package.parent / "cuda_src")
+    override = os.environ.get("SPARSEGPU_CUDA_SRC")
+    candidates = (
+        (Path(override),) if override else (package / "_cuda_src", package.parent / "cuda_src")
+    )
     for candidate in candidates:
         if candidate.is_dir():
             return candidate
