@@ -18,8 +18,9 @@ _ONCE = re.compile(r"^\s*#\s*pragma\s+once\b")
 def source_root() -> Path:
     """Return the directory of the kernel sources.
 
-    ``SPARSEGPU_CUDA_SRC`` names another one (to try a changed kernel). Otherwise that is the installed package's ``_cuda_src``, else ``cuda_src`` beside the package (a
-    checkout or an editable install).
+    ``SPARSEGPU_CUDA_SRC`` names it, to try a changed kernel; otherwise it is the installed
+    package's ``_cuda_src``, else ``cuda_src`` beside the package (a checkout or an editable
+    install).
 
     Raises
     ------
@@ -46,8 +47,8 @@ def source_names() -> list[str]:
 def expand_source(name: str, root: Path | None = None) -> str:
     """Return the text of ``<name>.cu`` with every ``#include "..."`` put in its place, once.
 
-    Names are looked up from the root, then beside the including file, then in ``cuda_src``. ``#line``
-    directives keep compiler messages pointing at the real file and line.
+    Names are looked up from the root, then beside the including file, then in ``cuda_src``.
+    ``#line`` directives keep compiler messages pointing at the real file and line.
 
     Raises
     ------
