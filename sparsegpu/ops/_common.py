@@ -70,7 +70,9 @@ def output_dtypes(dtype: np.dtype) -> tuple[np.dtype, ...]:
     return (dtype,)
 
 
-def resolve_out_dtype(function: str, dtype: np.dtype, out: Any, out_dtype: Any) -> np.dtype:
+def resolve_out_dtype(
+    function: str, dtype: np.dtype, out: Any, out_dtype: Any, argument: str = "out"
+) -> np.dtype:
     """Return the output dtype from ``out``, ``out_dtype`` or the operands."""
     offered = output_dtypes(dtype)
     if out_dtype is not None:
@@ -79,13 +81,13 @@ def resolve_out_dtype(function: str, dtype: np.dtype, out: Any, out_dtype: Any) 
             names = ", ".join(d.name for d in offered)
             raise bad_type(function, "out_dtype", f"one of {names} for {dtype} operands", wanted)
         if out is not None and out.dtype != wanted:
-            raise bad_type(function, "out", f"dtype {wanted} as out_dtype says", out.dtype)
+            raise bad_type(function, argument, f"dtype {wanted} as out_dtype says", out.dtype)
         return wanted
     if out is None:
         return offered[0]
     if out.dtype not in offered:
         names = ", ".join(d.name for d in offered)
-        raise bad_type(function, "out", f"one of the dtypes {names}", out.dtype)
+        raise bad_type(function, argument, f"one of the dtypes {names}", out.dtype)
     return out.dtype
 
 
@@ -98,39 +100,41 @@ def prepare_out(
     *,
     input: Any = None,
     operands: dict[str, Any] | None = None,
+    argument: str = "out",
 ) -> Any:
     """Return the array to write: a new one, or ``out`` once it is known to be safe.
 
     ``operands`` maps argument names to arrays that ``out`` must not overlap (None is skipped);
-    ``input`` may be ``out`` itself and nothing else that overlaps it.
+    ``input`` may be ``out`` itself and nothing else that overlaps it. ``argument`` is out's name
+    in messages.
     """
     if out is None:
         return xp.empty(shape, dtype=dtype)
     if not isinstance(out, xp.ndarray):
-        raise bad_type(function, "out", f"a {xp.__name__} array", type(out).__name__)
+        raise bad_type(function, argument, f"a {xp.__name__} array", type(out).__name__)
     if tuple(out.shape) != tuple(shape):
-        raise bad_value(function, "out", f"shape {tuple(shape)}", tuple(out.shape))
+        raise bad_value(function, argument, f"shape {tuple(shape)}", tuple(out.shape))
     if out.dtype != dtype:
-        raise bad_type(function, "out", f"dtype {dtype}", out.dtype)
+        raise bad_type(function, argument, f"dtype {dtype}", out.dtype)
     if xp is np and not out.flags.writeable:
-        raise bad_value(function, "out", "a writeable array", "a read-only one")
+        raise bad_value(function, argument, "a writeable array", "a read-only one")
     for name, array in (operands or {}).items():
         if array is not None and device_of(array) != device_of(out):
             raise bad_value(
-                function, "out", f"device {device_of(array)} like '{name}'", device_of(out)
+                function, argument, f"device {device_of(array)} like '{name}'", device_of(out)
             )
         if array is not None and may_overlap(out, array):
-            raise bad_value(function, "out", f"memory apart from '{name}'", "an overlap")
+            raise bad_value(function, argument, f"memory apart from '{name}'", "an overlap")
     if input is not None and may_overlap(out, input) and not same_memory(out, input):
         raise bad_value(
-            function, "out", "memory apart from 'input', or input itself", "a partial overlap"
+            function, argument, "memory apart from 'input', or input itself", "a partial overlap"
         )
     if (
         out.size
         and 0 in out.strides
         and any(n > 1 and s == 0 for n, s in zip(out.shape, out.strides, strict=True))
     ):
-        raise bad_value(function, "out", "distinct elements", "a broadcast view (stride 0)")
+        raise bad_value(function, argument, "distinct elements", "a broadcast view (stride 0)")
     return out
 
 

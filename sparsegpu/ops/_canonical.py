@@ -1,0 +1,57 @@
+"""Block-sparse arguments whose repeated blocks were summed.
+
+A repeated block means the sum of its blocks. Operations that are not linear in the blocks sum
+them first; what that needs to know of the pattern is kept with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._arrays import common_namespace
+from .._checks import bad_value
+from ..engines import engine_module
+from ..pattern import Pattern
+from ._common import check_sparse, on_device
+
+
+def canonical_blocks(bsr: Any, function: str) -> tuple[Pattern, Any]:
+    """Return pattern and blocks with ascending columns and without duplicates."""
+    pattern = bsr.pattern
+    if pattern.has_canonical_format:
+        return pattern, bsr.data
+    return pattern.canonical(function)[0], _summed(bsr, function)
+
+
+def distinct_pattern(pattern: Pattern, function: str) -> Pattern:
+    """Return ``pattern`` itself when it has no duplicates, else the canonical one."""
+    if pattern.has_canonical_format:
+        return pattern
+    canonical = pattern.canonical(function)[0]
+    return pattern if canonical.nnzb == pattern.nnzb else canonical
+
+
+def distinct_blocks(bsr: Any, function: str) -> tuple[Pattern, Any]:
+    """Return pattern and blocks without duplicates, in stored order when there are none."""
+    pattern = distinct_pattern(bsr.pattern, function)
+    return pattern, bsr.data if pattern is bsr.pattern else _summed(bsr, function)
+
+
+def _summed(bsr: Any, function: str) -> Any:
+    xp = common_namespace(function, bsr=bsr.data)
+    pattern, order, starts = bsr.pattern.canonical(function)
+    with on_device(bsr.data):
+        blocks = bsr.data.reshape(-1, *pattern.blocksize)
+        out = xp.empty((*pattern.batch_shape, pattern.nnzb, *pattern.blocksize), bsr.data.dtype)
+        if out.size:
+            engine_module(xp, "convert", function).sum_blocks(
+                out.reshape(-1, *pattern.blocksize), blocks, order, starts
+            )
+    return out
+
+
+def check_out_pattern(function: str, out: Any, pattern: Pattern) -> None:
+    """Refuse a block-sparse ``out`` of another pattern (the same one is found without reading)."""
+    check_sparse(function, "out", out)
+    if not out.pattern.same_as(pattern):
+        raise bad_value(function, "out", f"the pattern of the result, {pattern}", out.pattern)

@@ -1,0 +1,216 @@
+"""``indices_data`` from outside: every index is looked at before an engine sees it.
+
+Lists made by `bsr_scatter_mm_indices_data` are in range by construction and only their sizes are
+compared. Those that a caller put together are read once a call, which may synchronise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._arrays import as_array, namespace
+from .._checks import bad_type, bad_value, check_choice
+from .scatter_indices import ARRAYS, FORMATS, Fit
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Index lists by name, as contiguous int64 arrays, with what they fit."""
+
+    indices_format: str
+    arrays: dict[str, Any]
+    fit: Fit
+    trusted: bool
+
+
+def name_arrays(function: str, indices_data: Any) -> tuple[str, dict[str, Any], int]:
+    """Take an ``indices_data`` apart: its format, its arrays by name, SPLIT_N (metadata only)."""
+    if not isinstance(indices_data, (tuple, list)) or len(indices_data) == 0:
+        raise bad_type(
+            function, "indices_data", "a tuple (format, ...)", type(indices_data).__name__
+        )
+    indices_format = indices_data[0]
+    check_choice(function, "indices_data[0]", indices_format, FORMATS)
+    names = ARRAYS[indices_format]
+    has_meta = indices_format != "scatter_mm"
+    if len(indices_data) != 1 + len(names) + has_meta:
+        expected = f"({', '.join(('format', *names, *(['meta'] if has_meta else [])))})"
+        raise bad_value(function, "indices_data", expected, f"{len(indices_data)} elements")
+    arrays = {}
+    for name, given in zip(names, indices_data[1:]):
+        array = as_array(given, function, name)
+        if array.dtype.kind not in "iu":
+            raise bad_type(function, name, "an integer dtype", array.dtype)
+        if array.ndim != (2 if name == "pq" else 1) or (name == "pq" and array.shape[1] != 2):
+            expected = "shape (n, 2)" if name == "pq" else "one dimension"
+            raise bad_value(function, name, expected, tuple(array.shape))
+        arrays[name] = array
+    if arrays[names[0]].size == 0:
+        raise bad_value(function, names[0], "at least one element", "none")
+    return indices_format, arrays, _split(function, indices_data[-1]) if has_meta else 1
+
+
+def _split(function: str, meta: Any) -> int:
+    try:
+        split = meta["SPLIT_N"]
+    except (TypeError, KeyError):
+        raise bad_type(function, "meta", "a dict with 'SPLIT_N'", meta) from None
+    if isinstance(split, bool) or not isinstance(split, (int, np.integer)):
+        raise bad_type(function, "SPLIT_N", "an integer", type(split).__name__)
+    if split < 1:
+        raise bad_value(function, "SPLIT_N", "a positive integer", split)
+    return int(split)
+
+
+def read_lists(
+    function: str, indices_format: str, given: dict[str, Any], split: int, blocks: Any, others: Any
+) -> Lists:
+    """Read every index, and return the lists as an engine takes them."""
+    arrays = {name: _contiguous(array) for name, array in given.items()}
+    count, ms, ks = blocks.shape
+    reader = _read_blockwise if indices_format == "scatter_mm" else _read_strided
+    inner, columns, rows = reader(function, arrays, split, blocks, others)
+    return Lists(
+        indices_format, arrays, Fit(count, (ms, ks), inner, columns, split, rows), trusted=False
+    )
+
+
+def _contiguous(array: Any) -> Any:
+    return array.astype(np.int64, order="C", copy=False)
+
+
+def _read_blockwise(
+    function: str, arrays: dict[str, Any], split: int, blocks: Any, others: Any
+) -> tuple[int, None, int]:
+    del split
+    pq = arrays["pq"]
+    _check_offsets(function, "c_offsets", arrays["c_offsets"], len(pq), "rows of pq")
+    _check_range(function, "pq[:, 0]", pq[:, 0], len(blocks), "blocks")
+    _check_range(function, "pq[:, 1]", pq[:, 1], len(others), "others")
+    return len(others), None, len(arrays["c_offsets"]) - 1
+
+
+def _read_strided(
+    function: str, arrays: dict[str, Any], split: int, blocks: Any, others: Any
+) -> tuple[int, int, int]:
+    count, ms, ks = blocks.shape
+    k, n = others.shape[-2:]
+    if n % split:
+        raise bad_value(function, "SPLIT_N", f"a divisor of N = {n}", split)
+    c_indices, q_offsets = arrays["c_indices"], arrays["q_offsets"]
+    if "p_offsets" in arrays:
+        tiles = len(arrays["r_offsets"])
+        if len(c_indices) != tiles + 1:
+            raise bad_value(
+                function, "c_indices", f"len(r_offsets) + 1 = {tiles + 1} elements", len(c_indices)
+            )
+        listed = min(len(arrays["p_offsets"]), len(q_offsets))
+        _check_offsets(function, "c_indices", c_indices, listed, "p_offsets and q_offsets")
+        _check_range(function, "p_offsets", arrays["p_offsets"], count, "blocks")
+        limit = None
+    else:
+        _check_offsets(function, "c_indices", c_indices, count, "blocks")
+        listed = split * int(c_indices[-1])
+        if len(q_offsets) < listed:
+            raise bad_value(
+                function,
+                "q_offsets",
+                f"SPLIT_N * c_indices[-1] = {listed} elements",
+                len(q_offsets),
+            )
+        limit = (len(c_indices) - 1) * ms
+    if n == 0:
+        return k, n, limit or 0
+    ns = n // split
+    _check_tiles(function, "q_offsets", q_offsets, (ks, ns), (k, n))
+    rows = _check_tiles(function, "r_offsets", arrays["r_offsets"], (ms, ns), (limit, n))
+    return k, n, rows
+
+
+def _check_offsets(function: str, name: str, offsets: Any, length: int, of: str) -> None:
+    if bool((offsets[1:] < offsets[:-1]).any()):
+        raise bad_value(function, name, "non-decreasing values", "a decrease")
+    first, last = int(offsets[0]), int(offsets[-1])
+    if first < 0 or last > length:
+        raise bad_value(
+            function, name, f"offsets in 0..{length} ({of})", first if first < 0 else last
+        )
+
+
+def _check_range(function: str, name: str, values: Any, length: int, of: str) -> None:
+    if values.size:
+        low, high = int(values.min()), int(values.max())
+        if low < 0 or high >= length:
+            raise bad_value(
+                function, name, f"indices in 0..{length - 1} ({of})", low if low < 0 else high
+            )
+
+
+def _check_tiles(
+    function: str,
+    name: str,
+    offsets: Any,
+    tile: tuple[int, int],
+    matrix: tuple[int | None, int],
+) -> int:
+    """Refuse offsets of tiles that stick out; return the row where the last tile ends."""
+    if not offsets.size:
+        return 0
+    (height, width), (rows, n) = tile, matrix
+    low, last_row, last_column = (
+        int(offsets.min()),
+        int(offsets.max()) // n,
+        int((offsets % n).max()),
+    )
+    end = last_row + height
+    if low < 0 or (rows is not None and end > rows) or last_column + width > n:
+        expected = f"offsets (row * {n} + column) of {height}x{width} tiles inside {(rows, n)}"
+        got = low if low < 0 else f"a tile at row {last_row} or column {last_column}"
+        raise bad_value(function, name, expected, got)
+    return end
+
+
+def disjoint_rounds(lists: Lists) -> list[dict[str, Any]]:
+    """Split strided lists so that within a round no two tiles overlap, in a fixed order.
+
+    Tiles made here never overlap. Those from outside may stand anywhere, and repeatedly: they are
+    told apart by their position modulo the tile (two such tiles are equal or apart) and by how
+    often the same tile came before.
+    """
+    arrays, fit = lists.arrays, lists.fit
+    if lists.trusted or lists.indices_format == "scatter_mm" or not fit.columns:
+        return [arrays]
+    r = arrays["r_offsets"]
+    xp, (ms, _), n = namespace(r), fit.block_shape, fit.columns
+    ns = n // fit.split_n
+    order = xp.argsort(r, kind="stable")
+    ascending = r[order]
+    before = xp.empty_like(r)
+    before[order] = xp.arange(r.size, dtype=np.int64) - xp.searchsorted(ascending, ascending)
+    round_of = before * (ms * ns) + (r // n % ms) * ns + r % n % ns
+    rounds, number = xp.unique(round_of, return_inverse=True)
+    if rounds.size <= 1:
+        return [arrays]
+    return [_only(arrays, xp.flatnonzero(number == i), xp) for i in range(rounds.size)]
+
+
+def _only(arrays: dict[str, Any], tiles: Any, xp: Any) -> dict[str, Any]:
+    """Return strided lists of some tiles only."""
+    chosen = {**arrays, "r_offsets": arrays["r_offsets"][tiles]}
+    if "p_offsets" not in arrays:
+        return chosen
+    first, count = arrays["c_indices"][:-1][tiles], xp.diff(arrays["c_indices"])[tiles]
+    ends = xp.cumsum(count)
+    place = xp.arange(int(ends[-1]), dtype=np.int64)
+    tile = xp.searchsorted(ends, place, side="right")
+    g = first[tile] + place - (ends - count)[tile]
+    start = xp.zeros((1,), dtype=np.int64)
+    return {
+        "c_indices": xp.concatenate([start, ends]),
+        "r_offsets": chosen["r_offsets"],
+        "p_offsets": arrays["p_offsets"][g],
+        "q_offsets": arrays["q_offsets"][g],
+    }

@@ -1,0 +1,199 @@
+"""Index lists for `scatter_mm`: made on the device from a pattern, or checked when from outside.
+
+The three formats list the same products in the same order: output tiles by block row m, then
+column split n, and for each tile the blocks of row m. With S = SPLIT_N and a block row that owns
+the stored blocks c0..c1, entry t of that list, S*c0 <= t < S*c1, is
+
+    block c0 + (t - S*c0) % (c1 - c0) for the column split n = (t - S*c0) // (c1 - c0),
+
+so t // S is some block of the same row, and everything follows from t without a loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from .._arrays import as_array, common_namespace
+from .._checks import bad_type, bad_value, check_choice
+from ..pattern import Pattern
+from ._canonical import distinct_pattern
+from ._common import check_sparse, on_device
+
+FORMATS = ("scatter_mm", "bsr_strided_mm", "bsr_strided_mm_compressed")
+
+#: The arrays of each format, after its name and before the meta dictionary.
+ARRAYS = {
+    "scatter_mm": ("c_offsets", "pq"),
+    "bsr_strided_mm": ("c_indices", "r_offsets", "p_offsets", "q_offsets"),
+    "bsr_strided_mm_compressed": ("c_indices", "r_offsets", "q_offsets"),
+}
+_META = ("SPLIT_N", "GROUP_SIZE", "TILE_M", "TILE_N")
+_NARROWEST_DEFAULT_TILE = 64
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What index lists fit: known in advance for those made here, so nothing need be read."""
+
+    blocks: int  # how many blocks they speak of, and of which shape
+    block_shape: tuple[int, int]
+    inner: int  # K of the others, or how many others in the "scatter_mm" format
+    columns: int | None  # N; None in the "scatter_mm" format, where any Ns fits
+    split_n: int
+    rows: int  # where the last tile ends: accumulators have at least so many rows
+
+
+class IndicesData(tuple):
+    """An ``indices_data`` tuple made by `bsr_scatter_mm_indices_data`, in range by construction.
+
+    The arrays are not to be written to. `scatter_mm` checks sizes against `fit` instead of
+    reading them.
+    """
+
+    fit: Fit
+
+    def frozen(self, xp: ModuleType) -> IndicesData:
+        """Return itself with its arrays read-only (CuPy has no such flag)."""
+        if xp is np:
+            for array in self[1 : 1 + len(ARRAYS[self[0]])]:
+                array.flags.writeable = False
+        return self
+
+
+def bsr_scatter_mm_indices_data(
+    bsr: Any, other: Any, indices_format: str = "bsr_strided_mm_compressed", **meta: int
+) -> tuple:
+    """Return the index lists with which `scatter_mm` computes ``bsr @ other``.
+
+    Built on the device without a host loop and kept with the pattern: a second call for the same
+    N, batch shape and meta does no device work.
+
+    Parameters
+    ----------
+    bsr : bsr_array (M, K)
+        Duplicate blocks are summed first: the lists speak of the blocks of the summed array.
+        Without duplicates they speak of the blocks as stored, sorted or not.
+    other : array (*B, K, N)
+        Only its shape matters.
+    indices_format : {"bsr_strided_mm_compressed", "bsr_strided_mm", "scatter_mm"}
+        See `scatter_mm`. In the compressed format ``r_offsets`` holds the tiles with most blocks
+        first (stable). Only block rows with blocks appear.
+    **meta : int
+        ``SPLIT_N``, the number of column splits, must divide N; the default always does.
+        ``GROUP_SIZE``, ``TILE_M`` and ``TILE_N`` are passed on to kernels.
+
+    Returns
+    -------
+    tuple
+        ``(indices_format, ...)``; int64 arrays.
+
+    Raises
+    ------
+    ValueError
+        Another format; N not a multiple of SPLIT_N; a batched ``bsr``.
+    TypeError
+        An unknown name in ``meta``.
+
+    Notes
+    -----
+    The formats are those of PyTorch's ``torch.sparse._triton_ops.bsr_scatter_mm_indices_data``.
+
+    Examples
+    --------
+    >>> import numpy as np, sparsegpu
+    >>> A = sparsegpu.bsr_array(np.diag([1.0, 2, 3, 4]), blocksize=(2, 2))
+    >>> name, c, r, q, meta = sparsegpu.bsr_scatter_mm_indices_data(A, np.ones((4, 6)), SPLIT_N=2)
+    >>> c.tolist(), r.tolist(), q.tolist()
+    ([0, 1, 2], [0, 3, 12, 15], [0, 3, 12, 15])
+    """
+    function = "bsr_scatter_mm_indices_data"
+    check_sparse(function, "bsr", bsr)
+    other = as_array(other, function, "other")
+    common_namespace(function, bsr=bsr.data, other=other)
+    check_choice(function, "indices_format", indices_format, FORMATS)
+    check_product(function, bsr.pattern, other)
+    for name, value in meta.items():
+        if name not in _META:
+            raise bad_type(function, name, f"no such keyword; one of {', '.join(_META)}", value)
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+            raise bad_type(function, name, "an integer", type(value).__name__)
+        if value < 1:
+            raise bad_value(function, name, "a positive integer", value)
+    n = int(other.shape[-1])
+    settings = {name: int(value) for name, value in meta.items()}
+    if "SPLIT_N" not in settings:
+        settings["SPLIT_N"] = _default_split(indices_format, n, bsr.pattern.blocksize[0])
+    elif n % settings["SPLIT_N"]:
+        raise bad_value(function, "SPLIT_N", f"a divisor of N = {n}", settings["SPLIT_N"])
+    # The strided formats are the same for any batch.
+    by_batch = indices_format == "scatter_mm"
+    batch_size = int(np.prod(other.shape[:-2], dtype=np.int64)) if by_batch else 1
+    with on_device(bsr.data):
+        pattern = distinct_pattern(bsr.pattern, function)
+        key = ("scatter_mm", indices_format, n, batch_size, tuple(sorted(settings.items())))
+        return pattern.memo(key, lambda: _build(pattern, indices_format, n, batch_size, settings))
+
+
+def check_product(function: str, pattern: Pattern, other: Any) -> None:
+    """Refuse operands of ``bsr @ other`` that `scatter_mm` does not take."""
+    if pattern.batch_shape:
+        raise bad_value(function, "bsr", "one matrix (M, K)", f"a batch {pattern.batch_shape}")
+    k = pattern.shape[1]
+    if other.ndim < 2 or other.shape[-2] != k:
+        raise bad_value(function, "other", f"shape (*batch, {k}, N)", tuple(other.shape))
+
+
+def _default_split(indices_format: str, n: int, ms: int) -> int:
+    """Return a number of column splits that divides N."""
+    if indices_format == "scatter_mm" and n >= ms and n % (n // ms) == 0:
+        return n // ms
+    # The narrowest tiles that are still wide enough to be worth a block of threads.
+    most = n // _NARROWEST_DEFAULT_TILE
+    return next((split for split in range(most, 1, -1) if n % split == 0), 1)
+
+
+def _build(
+    pattern: Pattern, indices_format: str, n: int, batch_size: int, meta: dict[str, int]
+) -> IndicesData:
+    xp, split = pattern.xp, meta["SPLIT_N"]
+    k, (ms, ks) = pattern.shape[1], pattern.blocksize
+    ns, nnzb = n // split, pattern.nnzb
+    indptr = pattern.indptr.astype(np.int64)
+    counts = xp.diff(indptr)
+    # The list of products, see the top of the file.
+    t = xp.arange(nnzb * split, dtype=np.int64)
+    row = pattern.rows[t // split]
+    c0 = indptr[row]
+    in_row = t - split * c0
+    column_split, i = in_row // counts[row], in_row % counts[row]
+    p = c0 + i
+    block_column = pattern.indices.astype(np.int64)[p]
+    # The tiles: rows with blocks, each with all its splits.
+    tile_row = xp.flatnonzero(counts)[:, None]
+    tile_split = xp.arange(split, dtype=np.int64)[None, :]
+    tile_count = xp.broadcast_to(counts[tile_row], (tile_row.size, split)).ravel()
+    tile_start = (split * indptr[tile_row] + tile_split * counts[tile_row]).ravel()
+    end = xp.full((1,), t.size, dtype=np.int64)
+    r_offsets = (tile_row * (ms * n) + tile_split * ns).ravel().astype(np.int64)
+    q_offsets = block_column * (ks * n) + column_split * ns
+    if indices_format == "scatter_mm":
+        batch = xp.arange(batch_size, dtype=np.int64)[:, None]
+        q = (batch * (k // ks) + block_column) * split + column_split
+        pq = xp.stack([xp.broadcast_to(p, q.shape).ravel(), q.ravel()], axis=1)
+        starts = (tile_start + batch * t.size).ravel()
+        made = IndicesData((indices_format, xp.concatenate([starts, end * batch_size]), pq))
+        made.fit = Fit(nnzb, (ms, ks), batch_size * (k // ks) * split, None, split, starts.size)
+        return made.frozen(xp)
+    last_row = (int(tile_row[-1, 0]) + 1) * ms if tile_row.size else 0
+    if indices_format == "bsr_strided_mm":
+        c_indices = xp.concatenate([tile_start, end])
+        made = IndicesData((indices_format, c_indices, r_offsets, p, q_offsets, meta))
+    else:
+        order = xp.argsort(-tile_count, kind="stable")
+        made = IndicesData((indices_format, indptr, r_offsets[order], q_offsets, meta))
+    made.fit = Fit(nnzb, (ms, ks), k, n, split, last_row)
+    return made.frozen(xp)

@@ -1,0 +1,288 @@
+"""Products of blocks added where an index list says, and the BSR product made of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._arrays import as_array, common_namespace
+from .._checks import bad_value, check_broadcasts_to
+from ..engines import engine_module
+from ..pattern import Pattern
+from ._canonical import distinct_blocks
+from ._common import (
+    check_operand_dtype,
+    check_same_dtype,
+    check_sparse,
+    on_device,
+    optional_array,
+    prepare_out,
+    resolve_out_dtype,
+)
+from ._scatter_outside import Lists, disjoint_rounds, name_arrays, read_lists
+from .scatter_indices import IndicesData, bsr_scatter_mm_indices_data, check_product
+
+
+def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: Any = None) -> Any:
+    """Multiply blocks pairwise and add the products where index lists say.
+
+    ==============================  =======================================================
+    ``indices_data``                what is computed
+    ==============================  =======================================================
+    ``("scatter_mm", c_offsets,     for r, for (p, q) in pq[c_offsets[r]:c_offsets[r+1]]:
+    pq)``                           ``accumulators[r] += blocks[p] @ others[q]``
+    ``("bsr_strided_mm",            for i, with (r0, r1) = divmod(r_offsets[i], N), for g in
+    c_indices, r_offsets,           c_indices[i]..c_indices[i+1], with (q0, q1) =
+    p_offsets, q_offsets, meta)``   divmod(q_offsets[g], N):
+                                    ``acc[b, r0:r0+Ms, r1:r1+Ns] +=
+                                    blocks[p_offsets[g]] @ others[b, q0:q0+Ks, q1:q1+Ns]``
+    ``("bsr_strided_mm_compressed", the same with c_indices = indptr: the tile at r has the
+    c_indices, r_offsets,           blocks c0..c1 of block row m = r0 // Ms, and with n =
+    q_offsets, meta)``              r1 // Ns block c0 + i meets
+                                    ``q_offsets[n*c1 + (SPLIT_N - n)*c0 + i]``
+    ==============================  =======================================================
+
+    Parameters
+    ----------
+    blocks : array (P, Ms, Ks)
+    others : array (Q, Ks, Ns), or (*B, K, N) in the strided formats
+        Ns = N // SPLIT_N there. Same dtype as ``blocks``.
+    indices_data : tuple
+        From `bsr_scatter_mm_indices_data` (only its sizes are compared, nothing is read), or put
+        together by hand (every index is read and checked; this may synchronise).
+    accumulators : array (R, Ms, Ns), or (*B, M, N) in the strided formats; optional
+        Added to in place. Without it they start at zero in blocks' dtype, with M =
+        (len(c_indices) - 1) * Ms in the compressed format and Ms + max(r_offsets) // N in
+        "bsr_strided_mm".
+
+    Returns
+    -------
+    array
+        ``accumulators``. Each sum is formed in accumulator precision and rounded once, with what
+        was there; integers saturate.
+
+    Raises
+    ------
+    ValueError
+        An unknown format; an index out of range; shapes that do not fit.
+    TypeError
+        Mixed dtypes or array libraries; index arrays that are not integers.
+
+    Notes
+    -----
+    The formats are those of PyTorch's ``torch.sparse._triton_ops.scatter_mm``.
+
+    Examples
+    --------
+    >>> import numpy as np, sparsegpu
+    >>> blocks, others = np.ones((2, 1, 2)), np.ones((3, 2, 1))
+    >>> c_offsets, pq = np.array([0, 2, 3]), np.array([[0, 0], [1, 2], [1, 1]])
+    >>> sparsegpu.scatter_mm(blocks, others, ("scatter_mm", c_offsets, pq)).ravel()
+    array([4., 2.])
+    """
+    function = "scatter_mm"
+    blocks, others = as_array(blocks, function, "blocks"), as_array(others, function, "others")
+    accumulators = optional_array(accumulators, function, "accumulators")
+    _check_operands(function, "blocks", blocks.dtype, "others", others.dtype)
+    if blocks.ndim != 3:
+        raise bad_value(function, "blocks", "shape (P, Ms, Ks)", tuple(blocks.shape))
+    strided = _check_others(function, blocks, others, indices_data)
+    dtype = resolve_out_dtype(
+        function,
+        blocks.dtype,
+        accumulators,
+        blocks.dtype if accumulators is None else None,
+        "accumulators",
+    )
+    with on_device(blocks):
+        lists = _lists(function, indices_data, blocks, others, accumulators)
+        batch = tuple(others.shape[:-2])
+        if not strided:
+            shape = (lists.fit.rows, blocks.shape[1], others.shape[-1])
+        elif accumulators is None:
+            compressed = lists.indices_format == "bsr_strided_mm_compressed"
+            m = (len(lists.arrays["c_indices"]) - 1) * blocks.shape[1]
+            shape = (*batch, m if compressed else lists.fit.rows, others.shape[-1])
+        else:
+            shape = tuple(accumulators.shape)
+            _check_strided_accumulators(function, "accumulators", shape, lists, batch)
+        xp = common_namespace(function, blocks=blocks, others=others)
+        if accumulators is None:
+            result = xp.zeros(shape, dtype)
+        else:
+            operands = {"blocks": blocks, "others": others}
+            result = prepare_out(
+                function, accumulators, shape, dtype, xp, operands=operands, argument="accumulators"
+            )
+        _run(function, xp, result, blocks, others, lists)
+    return result
+
+
+def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = None) -> Any:
+    """Return ``bsr @ other`` by way of `scatter_mm`.
+
+    Parameters
+    ----------
+    bsr : bsr_array (M, K)
+        Duplicate blocks are summed first.
+    other : array (*B, K, N)
+    indices_data : tuple, optional
+        From `bsr_scatter_mm_indices_data`; by default its compressed format.
+    out : array (*B, M, N), optional
+        Overwritten.
+
+    Returns
+    -------
+    array (*B, M, N)
+        Of the operands' dtype (int8: int32), or ``out``.
+
+    Raises
+    ------
+    ValueError
+        Shapes or index lists that do not fit; a batched ``bsr``; ``out`` overlapping an operand.
+    TypeError
+        Mixed dtypes or array libraries.
+
+    Examples
+    --------
+    >>> import numpy as np, sparsegpu
+    >>> A = sparsegpu.bsr_array(np.diag([1.0, 2, 3, 4]), blocksize=(2, 2))
+    >>> sparsegpu.bsr_scatter_mm(A, np.ones((4, 1))).ravel()
+    array([1., 2., 3., 4.])
+    """
+    function = "bsr_scatter_mm"
+    check_sparse(function, "bsr", bsr)
+    other, out = as_array(other, function, "other"), optional_array(out, function, "out")
+    _check_operands(function, "bsr", bsr.data.dtype, "other", other.dtype)
+    xp = common_namespace(function, bsr=bsr.data, other=other, out=out)
+    check_product(function, bsr.pattern, other)
+    dtype = resolve_out_dtype(function, bsr.data.dtype, out, None)
+    shape = (*other.shape[:-2], bsr.pattern.shape[0], other.shape[-1])
+    if indices_data is None:
+        indices_data = bsr_scatter_mm_indices_data(bsr, other)
+    with on_device(other):
+        pattern, blocks = distinct_blocks(bsr, function)
+        operands = {"bsr": bsr.data, "other": other}
+        others = other
+        if name_arrays(function, indices_data)[0] == "scatter_mm":
+            rows = pattern.memo("rows with blocks", lambda: _rows_with_blocks(pattern))
+            split = _split_of(function, indices_data, other, rows.size)
+            others = _column_blocks(other, pattern.blocksize[1], split, xp)
+            lists = _lists(function, indices_data, blocks, others, None)
+            result = prepare_out(function, out, shape, dtype, xp, operands=operands)
+            tiles = xp.zeros((lists.fit.rows, blocks.shape[1], others.shape[-1]), dtype)
+            _run(function, xp, tiles, blocks, others, lists)
+            _place_tiles(result, tiles, pattern, rows, split, xp)
+            return result
+        lists = _lists(function, indices_data, blocks, others, out)
+        _check_strided_accumulators(function, "indices_data", shape, lists, tuple(other.shape[:-2]))
+        result = prepare_out(function, out, shape, dtype, xp, operands=operands)
+        result.fill(0)
+        _run(function, xp, result, blocks, others, lists)
+    return result
+
+
+def _check_operands(
+    function: str, left: str, left_dtype: np.dtype, right: str, right_dtype: np.dtype
+) -> None:
+    check_operand_dtype(function, left, left_dtype)
+    check_operand_dtype(function, right, right_dtype)
+    check_same_dtype(function, right, right_dtype, left_dtype)
+
+
+def _check_others(function: str, blocks: Any, others: Any, indices_data: Any) -> bool:
+    """Refuse others of a wrong shape; return whether the format is a strided one."""
+    ks = blocks.shape[2]
+    if name_arrays(function, indices_data)[0] == "scatter_mm":
+        if others.ndim != 3 or others.shape[1] != ks:
+            raise bad_value(function, "others", f"shape (Q, {ks}, Ns)", tuple(others.shape))
+        return False
+    if others.ndim < 2:
+        raise bad_value(function, "others", "shape (*batch, K, N)", tuple(others.shape))
+    return True
+
+
+def _lists(function: str, indices_data: Any, blocks: Any, others: Any, accumulators: Any) -> Lists:
+    """Return lists that are known to fit: by their sizes when made here, else by reading them."""
+    indices_format, arrays, split = name_arrays(function, indices_data)
+    common_namespace(function, blocks=blocks, others=others, accumulators=accumulators, **arrays)
+    if not isinstance(indices_data, IndicesData):
+        return read_lists(function, indices_format, arrays, split, blocks, others)
+    fit = indices_data.fit
+    expected = (fit.blocks, *fit.block_shape)
+    if tuple(blocks.shape) != expected:
+        raise bad_value(
+            function, "blocks", f"shape {expected} as in indices_data", tuple(blocks.shape)
+        )
+    if fit.columns is None:
+        if len(others) != fit.inner:
+            raise bad_value(function, "others", f"{fit.inner} as in indices_data", len(others))
+    elif tuple(others.shape[-2:]) != (fit.inner, fit.columns):
+        expected_others = f"shape (*batch, {fit.inner}, {fit.columns}) as in indices_data"
+        raise bad_value(function, "others", expected_others, tuple(others.shape))
+    return Lists(indices_format, arrays, fit, trusted=True)
+
+
+def _check_strided_accumulators(
+    function: str, argument: str, shape: tuple[int, ...], lists: Lists, batch: tuple[int, ...]
+) -> None:
+    if len(shape) < 2 or shape[-2] < lists.fit.rows or shape[-1] != lists.fit.columns:
+        raise bad_value(
+            function,
+            argument,
+            f"a result (*batch, M, {lists.fit.columns}) with M >= {lists.fit.rows} rows",
+            shape,
+        )
+    check_broadcasts_to(function, "others", batch, shape[:-2])
+
+
+def _run(function: str, xp: Any, result: Any, blocks: Any, others: Any, lists: Lists) -> None:
+    """Add the products to ``result``."""
+    if not (result.size and blocks.size and others.size):
+        return
+    engine = engine_module(xp, "scatter_mm", function)
+    for arrays in disjoint_rounds(lists):
+        if lists.indices_format == "scatter_mm":
+            engine.scatter_mm(result, blocks, others, *arrays.values())
+        elif arrays["r_offsets"].size:
+            compute = getattr(engine, lists.indices_format)
+            compute(result, blocks, others, *arrays.values(), lists.fit.split_n)
+
+
+# -- the "scatter_mm" format of a whole product ---------------------------------------------
+
+
+def _rows_with_blocks(pattern: Pattern) -> Any:
+    return pattern.xp.flatnonzero(pattern.xp.diff(pattern.indptr))
+
+
+def _split_of(function: str, indices_data: tuple, other: Any, rows: int) -> int:
+    """Return SPLIT_N, which this format does not hold: tiles are (batch, row, split)."""
+    tiles = len(indices_data[1]) - 1
+    outer = int(np.prod(other.shape[:-2], dtype=np.int64)) * rows
+    n = other.shape[-1]
+    if outer == 0 and tiles == 0:
+        return 1
+    if outer == 0 or tiles % outer or tiles == 0 or n % (tiles // outer):
+        expected = f"a multiple of {outer} tiles (batch * rows with blocks), dividing N = {n}"
+        raise bad_value(function, "indices_data", expected, f"{tiles} tiles")
+    return tiles // outer
+
+
+def _column_blocks(other: Any, ks: int, split: int, xp: Any) -> Any:
+    """Return ``other`` as blocks, q = (b * (K // Ks) + k) * SPLIT_N + n."""
+    k, n = other.shape[-2:]
+    size = int(np.prod(other.shape[:-2], dtype=np.int64))
+    cut = other.reshape(size, k // ks, ks, split, n // split).swapaxes(2, 3)
+    return xp.ascontiguousarray(cut).reshape(size * (k // ks) * split, ks, n // split)
+
+
+def _place_tiles(result: Any, tiles: Any, pattern: Pattern, rows: Any, split: int, xp: Any) -> None:
+    """Write tiles in order (batch, row, split) where they belong, zeros elsewhere."""
+    (m, _), (ms, _), n = pattern.shape, pattern.blocksize, result.shape[-1]
+    size = int(np.prod(result.shape[:-2], dtype=np.int64))
+    whole = xp.zeros((size, m // ms, ms, split, n // split), result.dtype)
+    placed = tiles.reshape(size, rows.size, split, ms, n // split).swapaxes(2, 3)
+    whole[:, rows] = placed
+    result[...] = whole.reshape(result.shape)
