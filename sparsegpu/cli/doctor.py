@@ -1,0 +1,209 @@
+"""``doctor``: what was found, what can run, and the mend for what cannot.
+
+The exit status is 0 when the GPU path works to the end (a kernel was compiled, launched and its
+result checked), 1 otherwise: then NumPy still works, and each failed line says what to do.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report; ``mend`` says what to do when it is not ``ok``."""
+
+    what: str
+    text: str
+    ok: bool = True
+    mend: str = ""
+
+
+_CUDA_EXTRA = "pip install 'sparsegpu[cuda13]' (driver 580 or later) or 'sparsegpu[cuda12]'"
+
+
+def run() -> int:
+    """Print the report and return the exit status."""
+    checks: list[Callable[[], Finding]] = [_python, _libraries, _sources, _cache]
+    gpu_checks: list[Callable[[], Finding]] = [
+        _cupy,
+        _driver,
+        _devices,
+        _nvrtc,
+        _headers,
+        _kernels,
+        _launch,
+    ]
+    findings = [check() for check in checks]
+    for check in gpu_checks:
+        findings.append(check())
+        if not findings[-1].ok:
+            break  # what follows would only repeat the same cause
+    width = max(len(f.what) for f in findings)
+    for f in findings:
+        print(f"{'ok  ' if f.ok else 'FAIL'}  {f.what.ljust(width)}  {f.text}")
+        if not f.ok:
+            print(f"{'':{width + 6}}  mend: {f.mend}")
+    works = all(f.ok for f in findings)
+    print()
+    if works:
+        print("The GPU path works. CuPy arrays run on our kernels, NumPy arrays on the CPU engine.")
+    else:
+        print("The GPU path cannot work here yet. NumPy arrays run on the CPU engine all the same.")
+    return 0 if works else 1
+
+
+def _python() -> Finding:
+    from .._version import __version__
+
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Finding("sparsegpu", f"{__version__} on Python {version}")
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "missing"
+
+
+def _libraries() -> Finding:
+    names = ("numpy", "ml_dtypes", "scipy", "numba")
+    versions = {name: _version(name) for name in names}
+    text = ", ".join(f"{name} {version}" for name, version in versions.items())
+    missing = [name for name, version in versions.items() if version == "missing"]
+    return Finding("libraries", text, not missing, f"pip install {' '.join(missing)}")
+
+
+def _sources() -> Finding:
+    from ..engines.cuda.runtime.source import source_names, source_root
+
+    try:
+        return Finding("kernel sources", f"{len(source_names())} in {source_root()}")
+    except FileNotFoundError as error:
+        return Finding(
+            "kernel sources", str(error), False, "pip install --force-reinstall sparsegpu"
+        )
+
+
+def _cache() -> Finding:
+    from .._cache import cache_directory
+
+    directory = cache_directory()
+    parent = next(p for p in (directory, *directory.parents) if p.exists())
+    writable = os.access(parent, os.W_OK)
+    size = sum(f.stat().st_size for f in directory.rglob("*") if f.is_file()) / 2**20
+    if writable:
+        return Finding("cubin cache", f"{directory}, {size:.1f} MiB")
+    # Not a failure: kernels are then compiled anew in every process.
+    return Finding("cubin cache", f"{directory} is not writable; set SPARSEGPU_CACHE_DIR")
+
+
+def _cupy() -> Finding:
+    if importlib.util.find_spec("cupy") is None:
+        return Finding("CuPy", "not installed", False, _CUDA_EXTRA)
+    import cupy
+
+    version = tuple(int(n) for n in cupy.__version__.split(".")[:2])
+    return Finding("CuPy", cupy.__version__, version >= (14, 2), _CUDA_EXTRA)
+
+
+def _driver() -> Finding:
+    import cupy
+
+    mend = "install an NVIDIA driver (580 or later for CUDA 13); check with nvidia-smi"
+    try:
+        version = cupy.cuda.runtime.driverGetVersion()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return Finding("driver", str(error), False, mend)
+    if version == 0:
+        return Finding("driver", "not found", False, mend)
+    text = f"supports CUDA {version // 1000}.{version % 1000 // 10}"
+    built = cupy.cuda.runtime.runtimeGetVersion()
+    enough = version // 1000 >= built // 1000
+    mend = f"update the driver, or use the extra for CUDA {version // 1000}"
+    return Finding("driver", text, enough, mend)
+
+
+def _devices() -> Finding:
+    import cupy
+
+    runtime = cupy.cuda.runtime
+    try:
+        found = [runtime.getDeviceProperties(i) for i in range(runtime.getDeviceCount())]
+    except runtime.CUDARuntimeError as error:
+        return Finding("GPU", str(error), False, "check nvidia-smi and CUDA_VISIBLE_DEVICES")
+    text = ", ".join(
+        f"{p['name'].decode()} (compute capability {p['major']}.{p['minor']}, "
+        f"{p['totalGlobalMem'] / 2**30:.0f} GiB)"
+        for p in found
+    )
+    usable = any(p["major"] >= 8 for p in found)
+    return Finding("GPU", text, usable, "a GPU of compute capability 8.0 or later is needed")
+
+
+def _nvrtc() -> Finding:
+    from ..engines.cuda.runtime.compile import nvrtc_version, supported_architectures
+
+    try:
+        major, minor = nvrtc_version()
+        archs = ", ".join(str(a) for a in supported_architectures() if a >= 80)
+    except (ImportError, RuntimeError) as error:  # missing binding, or a library it cannot load
+        return Finding("NVRTC", str(error), False, _CUDA_EXTRA)
+    text = f"{major}.{minor}, compiles for {archs}"
+    return Finding("NVRTC", text, (major, minor) >= (12, 9), _CUDA_EXTRA)
+
+
+def _headers() -> Finding:
+    from ..engines.cuda.runtime.compile import include_paths
+
+    try:
+        return Finding("CUDA headers", ", ".join(include_paths()))
+    except FileNotFoundError as error:
+        return Finding("CUDA headers", str(error), False, _CUDA_EXTRA)
+
+
+def _kernels() -> Finding:
+    import cupy
+
+    from .._support import KERNELS
+    from ..engines.cuda.runtime.launch import choose_architecture
+
+    cc = cupy.cuda.Device().compute_capability
+    runnable, not_here = [], []
+    for source in sorted({row.source for row in KERNELS}):
+        try:
+            choose_architecture(source, (int(cc[:-1]), int(cc[-1])))
+        except NotImplementedError:
+            not_here.append(source)
+        else:
+            runnable.append(source)
+    text = f"{len(runnable)} can run on compute capability {cc[:-1]}.{cc[-1]}"
+    if not_here:
+        text += f"; other architectures only: {', '.join(not_here)}"
+    return Finding("kernels", text, bool(runnable), "a GPU of compute capability 8.0 or later")
+
+
+def _launch() -> Finding:
+    import cupy
+
+    from ..bsr import bsr_array
+    from ..engines.cuda.runtime.compile import CompileError
+
+    runtime_error = cupy.cuda.runtime.CUDARuntimeError
+    driver_error = cupy.cuda.driver.CUDADriverError
+    dense = np.arange(64, dtype=np.float32).reshape(8, 8)
+    try:
+        product = bsr_array(cupy.asarray(dense), blocksize=(4, 4)) @ cupy.ones(8, dtype="float32")
+        correct = bool((product.get() == dense.sum(axis=1)).all())
+    except (CompileError, runtime_error, driver_error) as e:
+        return Finding("a product", str(e), False, "report this with the text above")
+    text = "compiled, launched and right" if correct else "launched, but the result is wrong"
+    return Finding("a product", text, correct, "report this with the text above")

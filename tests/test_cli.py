@@ -1,0 +1,99 @@
+"""The commands: doctor and demo."""
+
+import json
+
+import numpy as np
+import pytest
+
+from conftest import NO_GPU
+from sparsegpu.__main__ import main
+from sparsegpu.cli import demo
+from sparsegpu.cli.elasticity import cantilever, element_stiffness
+
+
+def _rigid_and_strain_modes(hx, hy):
+    x, y = np.array([[0, 0], [hx, 0], [hx, hy], [0, hy]]).T
+    zero, one = np.zeros(4), np.ones(4)
+    rigid = [(one, zero), (zero, one), (-y, x)]
+    strain = [(x, zero), (zero, y), (y, zero)]
+    return [np.stack(m, axis=1).ravel() for m in rigid], [np.stack(m, 1).ravel() for m in strain]
+
+
+def test_element_has_no_energy_in_rigid_motion_and_the_right_one_in_uniform_strain():
+    hx, hy, young, poisson = 0.7, 1.3, 2.5, 0.3
+    stiffness = element_stiffness(hx, hy, young, poisson)
+    rigid, strain = _rigid_and_strain_modes(hx, hy)
+    for mode in rigid:
+        assert np.abs(stiffness @ mode).max() < 1e-13
+    # Plane strain: sigma = lambda tr(e) I + 2 mu e, energy = area * e : sigma.
+    lame = young * poisson / ((1 + poisson) * (1 - 2 * poisson))
+    shear = young / (2 * (1 + poisson))
+    expected = [lame + 2 * shear, lame + 2 * shear, shear]
+    for mode, density in zip(strain, expected, strict=True):
+        assert mode @ stiffness @ mode == pytest.approx(density * hx * hy, rel=1e-13)
+
+
+def test_cantilever_is_the_sum_of_its_elements():
+    nx, ny = 4, 3
+    matrix, load = cantilever(nx, ny)
+    element = element_stiffness(1, 1, 1.0, 0.3)
+    full = np.zeros((2 * (nx + 1) * (ny + 1),) * 2)
+    weight = np.zeros(((nx + 1) * (ny + 1), 2))
+    for i in range(nx):
+        for j in range(ny):
+            nodes = [(i + a) * (ny + 1) + j + b for a, b in ((0, 0), (1, 0), (1, 1), (0, 1))]
+            unknowns = [2 * n + d for n in nodes for d in (0, 1)]
+            full[np.ix_(unknowns, unknowns)] += element
+            weight[nodes, 1] -= 0.25
+    clamped = 2 * (ny + 1)
+    np.testing.assert_allclose(matrix.toarray(), full[clamped:, clamped:], atol=1e-15)
+    np.testing.assert_array_equal(load, weight.ravel()[clamped:])
+    assert matrix.has_canonical_format
+    assert np.linalg.eigvalsh(matrix.toarray()).min() > 0
+
+
+@pytest.mark.skipif(NO_GPU is None, reason="a GPU is present")
+def test_doctor_without_a_gpu_says_the_mend(capsys):
+    assert main(["doctor"]) == 1
+    printed = capsys.readouterr().out
+    assert "FAIL" in printed and "mend:" in printed
+    assert "NumPy arrays run on the CPU engine" in printed
+
+
+def test_doctor_with_a_gpu(cuda_engine, capsys):
+    assert main(["doctor"]) == 0
+    assert "launched and right" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("pyamg", [True, False])
+def test_demo_on_the_cpu(pyamg, capsys, tmp_path, monkeypatch):
+    if pyamg:
+        pytest.importorskip("pyamg")
+    else:
+        found = demo.importlib.util.find_spec
+        monkeypatch.setattr(
+            demo.importlib.util, "find_spec", lambda n: None if n == "pyamg" else found(n)
+        )
+    path = tmp_path / "demo.json"
+    assert main(["demo", "--size", "small", "--device", "cpu", "--json", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert ("PyAMG gallery" if pyamg else "assembled here") in printed
+    assert "UCI handwritten digits" in printed
+    result = json.loads(path.read_text())
+    ours, peer = result["elasticity"]
+    assert float(ours["residual"]) < 1e-7
+    assert abs(ours["iterations"] - peer["iterations"]) <= 2
+    accuracy = {row["layers"]: float(row["accuracy"]) for row in result["digits"]}
+    assert accuracy["dense"] > 0.97
+    assert accuracy["2:4 by magnitude"] > 0.9
+
+
+def test_demo_on_the_gpu(cuda_engine, capsys):
+    assert main(["demo", "--size", "small", "--device", "gpu"]) == 0
+    assert "cuSPARSE CSR" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(NO_GPU is None, reason="a GPU is present")
+def test_demo_refuses_a_gpu_that_is_not_there():
+    with pytest.raises(SystemExit, match="no GPU"):
+        main(["demo", "--device", "gpu"])
