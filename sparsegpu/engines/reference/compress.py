@@ -80,13 +80,15 @@ def reorder_offsets(m: int, columns: int, meta_dtype: np.dtype, xp: ModuleType =
 def reorder_meta(out: np.ndarray, meta: np.ndarray) -> None:
     """Write row-major metadata in CUTLASS's order."""
     flat = np.empty(meta.size, dtype=meta.dtype)
-    flat[reorder_offsets(*meta.shape, meta.dtype)] = meta.ravel()
+    m, columns = meta.shape
+    flat[reorder_offsets(m, columns, meta.dtype)] = meta.ravel()
     out[...] = flat.reshape(meta.shape)
 
 
 def restore_meta(out: np.ndarray, meta: np.ndarray) -> None:
     """Write CUTLASS-ordered metadata row-major: the inverse of `reorder_meta`."""
-    out[...] = meta.ravel()[reorder_offsets(*meta.shape, meta.dtype)].reshape(meta.shape)
+    m, columns = meta.shape
+    out[...] = meta.ravel()[reorder_offsets(m, columns, meta.dtype)].reshape(meta.shape)
 
 
 def nonzero(values: np.ndarray) -> np.ndarray:

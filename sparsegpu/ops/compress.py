@@ -1,0 +1,349 @@
+"""2:4 compression: dense to packed values with metadata in CUTLASS's layout, and back."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from .._arrays import as_array, common_namespace, dtype_of, namespace
+from .._checks import bad_type, bad_value
+from ..engines import engine_module
+from ..engines.reference.compress import FORMATS, Format, reorder_offsets
+from ._common import on_device
+
+
+def format_of(function: str, argument: str, array: Any) -> Format:
+    """Return the 2:4 format of an array's dtype, or refuse the dtype.
+
+    uint8 is float8_e4m3fn where the array library has no such dtype (CuPy), and nothing in NumPy.
+    """
+    dtype = array.dtype
+    if dtype not in FORMATS or (dtype == np.uint8 and namespace(array) is np):
+        names = ", ".join(d.name for d in FORMATS if d != np.uint8)
+        raise bad_type(function, argument, f"one of the 2:4 dtypes {names}", dtype)
+    return FORMATS[dtype]
+
+
+def check_matrix(function: str, argument: str, array: Any) -> None:
+    """Refuse what is not two-dimensional."""
+    if array.ndim != 2:
+        raise bad_value(function, argument, "two dimensions", f"shape {tuple(array.shape)}")
+
+
+def check_multiples(
+    function: str, argument: str, shape: tuple[int, int], rows: int, columns: int, why: str = ""
+) -> None:
+    """Refuse a shape that is no multiple of what a layout needs."""
+    m, k = shape
+    if m % rows or k % columns:
+        expected = f"rows a multiple of {rows} and columns a multiple of {columns}{why}"
+        raise bad_value(function, argument, expected, f"shape {(m, k)}")
+
+
+def compress_matrix(dense: Any, strict: bool, function: str) -> tuple[Any, Any, int]:
+    """Return ``(packed, meta, group)`` of a checked, C-contiguous matrix.
+
+    ``group`` is -1, or with ``strict`` the row-major number of the first group that has more
+    nonzeros than it may keep; packed and meta mean nothing then.
+    """
+    xp, form = namespace(dense), FORMATS[dense.dtype]
+    m, k = dense.shape
+    with on_device(dense):
+        packed = xp.empty((m, k // 2), dtype=dense.dtype)
+        meta = xp.empty((m, form.meta_columns(k)), dtype=form.meta_dtype)
+        group = -1
+        if dense.size:
+            engine = engine_module(xp, "compress", function)
+            group = engine.compress(packed, meta, dense, strict)
+    return packed, meta, group
+
+
+def semi_structured_from_dense(dense: Any, *, strict: bool = True) -> tuple[Any, Any]:
+    """Compress a 2:4 matrix into its kept values and CUTLASS's metadata.
+
+    Groups of four consecutive elements of a row keep two; float32: groups of two keep one, the
+    hardware's rule for TF32.
+
+    Parameters
+    ----------
+    dense : array (m, k), C-contiguous
+        float16, bfloat16, float32, int8 or float8_e4m3fn (in CuPy: its bytes, uint8). ``m`` is a
+        multiple of 32 (8-bit: 16), ``k`` of 32 (float32: 16; 8-bit: 64).
+    strict : bool
+        Refuse a group with more nonzeros than it keeps. False drops what is beyond: with nonzero
+        flags f0..f3 the kept positions are (0, 1) if f0 and f1, (2, 3) if neither, else the set
+        one of the two, and 3 if f3 else 2. -0.0 is zero, NaN and infinities are not.
+
+    Returns
+    -------
+    packed : array (m, k / 2)
+        The kept values in order.
+    meta : int16 (8-bit values: int32) array (m, k / 16), (m, k / 8) for float32, (m, k / 32)
+        Codes ``i | j << 2`` of the kept positions, low bits first, in the order of
+        `meta_reorder_offsets`.
+
+    Raises
+    ------
+    ValueError
+        A shape that is no such multiple; not C-contiguous; ``strict`` and not 2:4, naming row
+        and first column of the first such group.
+    TypeError
+        Another dtype.
+
+    Notes
+    -----
+    The codes are those of ``mma.sp`` (PTX ISA, "Sparse matrix storage"), the order is that of
+    CUTLASS's operand E (``cutlass/util/host_reorder.h``).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsegpu import semi_structured_from_dense
+    >>> dense = np.tile(np.array([0, 5, 0, 7], np.float16), (32, 8))
+    >>> packed, meta = semi_structured_from_dense(dense)
+    >>> packed.shape, packed[0, :4], hex(meta.view(np.uint16)[0, 0])
+    ((32, 16), array([5., 7., 5., 7.], dtype=float16), '0xdddd')
+    """
+    function = "semi_structured_from_dense"
+    dense = as_array(dense, function, "dense")
+    form = format_of(function, "dense", dense)
+    check_matrix(function, "dense", dense)
+    why = f" for {dense.dtype} (pad=True of SemiStructuredArray.from_dense pads)"
+    check_multiples(function, "dense", dense.shape, form.rows, form.columns, why)
+    if not dense.flags.c_contiguous:
+        raise bad_value(function, "dense", "a C-contiguous array", f"strides {dense.strides}")
+    packed, meta, group = compress_matrix(dense, bool(strict), function)
+    if group >= 0:
+        raise not_24(function, "dense", dense.shape[1], group, form)
+    return packed, meta
+
+
+def not_24(function: str, argument: str, columns: int, group: int, form: Format) -> ValueError:
+    """Return the error for a matrix that is not 2:4, naming its first offending group."""
+    row, place = divmod(group, columns // form.group)
+    return bad_value(
+        function,
+        argument,
+        f"at most {form.kept} nonzero of each {form.group} in a row (or strict=False)",
+        f"more in the group at row {row}, column {place * form.group}",
+    )
+
+
+def check_packed(function: str, packed: Any, meta: Any, names: tuple[str, str]) -> Format:
+    """Refuse packed values and metadata that do not belong together; metadata only."""
+    form = format_of(function, names[0], packed)
+    check_matrix(function, names[0], packed)
+    m, half = packed.shape
+    why = f" for {packed.dtype}"
+    check_multiples(function, names[0], (m, half), form.rows, form.columns // 2, why)
+    if meta.dtype != form.meta_dtype:
+        raise bad_type(
+            function, names[1], f"dtype {form.meta_dtype} for {packed.dtype} values", meta.dtype
+        )
+    expected = (m, form.meta_columns(2 * half))
+    if tuple(meta.shape) != expected:
+        raise bad_value(function, names[1], f"shape {expected}", tuple(meta.shape))
+    return form
+
+
+def semi_structured_to_dense(packed: Any, meta: Any) -> Any:
+    """Expand kept values and reordered metadata: the inverse of `semi_structured_from_dense`.
+
+    Parameters
+    ----------
+    packed : array (m, k / 2)
+    meta : int16 or int32 array
+        In CUTLASS's order.
+
+    Returns
+    -------
+    array (m, k)
+
+    Raises
+    ------
+    ValueError, TypeError
+        Shapes or dtypes that do not belong together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsegpu import semi_structured_from_dense, semi_structured_to_dense
+    >>> dense = np.tile(np.array([0, 5, 0, 7], np.float16), (32, 8))
+    >>> bool((semi_structured_to_dense(*semi_structured_from_dense(dense)) == dense).all())
+    True
+    """
+    function = "semi_structured_to_dense"
+    packed = as_array(packed, function, "packed")
+    meta = as_array(meta, function, "meta")
+    xp = common_namespace(function, packed=packed, meta=meta)
+    check_packed(function, packed, meta, ("packed", "meta"))
+    with on_device(packed):
+        dense = xp.empty((packed.shape[0], 2 * packed.shape[1]), dtype=packed.dtype)
+        if dense.size:
+            engine_module(xp, "compress", function).expand(
+                dense, xp.ascontiguousarray(packed), xp.ascontiguousarray(meta)
+            )
+    return dense
+
+
+def _check_meta_shape(function: str, m: int, columns: int, dtype: np.dtype, argument: str) -> None:
+    if dtype not in {np.dtype(np.int16), np.dtype(np.int32)}:
+        raise bad_type(function, argument, "int16 or int32 metadata", dtype)
+    if m < 0 or columns < 0:
+        raise bad_value(function, argument, "non-negative sizes", (m, columns))
+    why = f" for {dtype} metadata"
+    check_multiples(function, argument, (m, columns), 32 if dtype.itemsize == 2 else 16, 2, why)
+
+
+def meta_reorder_offsets(m: int, meta_ncols: int, meta_dtype: Any, xp: ModuleType = np) -> Any:
+    """Return where CUTLASS's layout puts each metadata element.
+
+    Parameters
+    ----------
+    m : int
+        Rows: a multiple of 32 (int32 metadata: 16).
+    meta_ncols : int
+        Metadata columns, even.
+    meta_dtype : {int16, int32}
+    xp : module
+        ``numpy`` or ``cupy``.
+
+    Returns
+    -------
+    int64 array (m * meta_ncols,)
+        ``reordered.ravel()[offsets] = meta.ravel()``
+
+    Raises
+    ------
+    ValueError
+        Sizes that are no such multiples.
+    TypeError
+        Another dtype.
+
+    Notes
+    -----
+    CUTLASS, ``cutlass/util/host_reorder.h``: rows are interleaved in groups of 32 (16 for 32-bit
+    metadata), the off-diagonal of each 2 x 2 cell is swapped, columns are interleaved in pairs.
+
+    Examples
+    --------
+    >>> from sparsegpu import meta_reorder_offsets
+    >>> meta_reorder_offsets(32, 2, "int16")[:8]
+    array([ 0,  2,  8, 10, 16, 18, 24, 26])
+    """
+    function = "meta_reorder_offsets"
+    dtype = dtype_of(meta_dtype)
+    m, meta_ncols = int(m), int(meta_ncols)
+    _check_meta_shape(function, m, meta_ncols, dtype, "(m, meta_ncols)")
+    return reorder_offsets(m, meta_ncols, dtype, xp)
+
+
+def reorder_meta(meta: Any) -> Any:
+    """Return row-major metadata in CUTLASS's order (see `meta_reorder_offsets`).
+
+    Parameters
+    ----------
+    meta : int16 or int32 array (m, meta_ncols)
+
+    Returns
+    -------
+    array of the same shape and dtype
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `meta_reorder_offsets`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsegpu import reorder_meta, restore_meta
+    >>> meta = np.arange(64, dtype=np.int16).reshape(32, 2)
+    >>> reorder_meta(meta).ravel()[:8]
+    array([ 0, 16,  1, 17, 32, 48, 33, 49], dtype=int16)
+    >>> bool((restore_meta(reorder_meta(meta)) == meta).all())
+    True
+    """
+    return _permute_meta("reorder_meta", meta)
+
+
+def restore_meta(meta: Any) -> Any:
+    """Return CUTLASS-ordered metadata row-major: the inverse of `reorder_meta`.
+
+    Parameters
+    ----------
+    meta : int16 or int32 array (m, meta_ncols)
+
+    Returns
+    -------
+    array of the same shape and dtype
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `meta_reorder_offsets`.
+
+    Examples
+    --------
+    See `reorder_meta`.
+    """
+    return _permute_meta("restore_meta", meta)
+
+
+def _permute_meta(function: str, meta: Any) -> Any:
+    meta = as_array(meta, function, "meta")
+    check_matrix(function, "meta", meta)
+    m, columns = meta.shape
+    _check_meta_shape(function, m, columns, meta.dtype, "meta")
+    xp = namespace(meta)
+    with on_device(meta):
+        out = xp.empty(meta.shape, dtype=meta.dtype)
+        if meta.size:
+            engine = engine_module(xp, "compress", function)
+            getattr(engine, function)(out, xp.ascontiguousarray(meta))
+    return out
+
+
+def zero_padded(array: Any, shape: tuple[int, ...]) -> Any:
+    """Return a C-contiguous array of the larger ``shape`` with zeros behind; itself if it fits."""
+    xp = namespace(array)
+    if tuple(array.shape) == tuple(shape):
+        return xp.ascontiguousarray(array)
+    padded = xp.zeros(shape, dtype=array.dtype)
+    padded[tuple(slice(n) for n in array.shape)] = array
+    return padded
+
+
+def round_up(n: int, multiple: int) -> int:
+    """Return the smallest multiple that is at least ``n``."""
+    return -(-n // multiple) * multiple
+
+
+def split_24(dense: Any, function: str) -> tuple[Any, Any]:
+    """Compress *any* matrix as ``[first | rest]``, twice as wide, both 2:4 and adding up to it.
+
+    A group of four has at most two nonzeros that the rule of `semi_structured_from_dense` does
+    not keep (float32: one of a pair), and these are a 2:4 matrix again. So
+    ``dense @ x == [first | rest] @ [x; x]``: one product, rounded once, of a matrix that is not
+    2:4, such as the transpose of one that is. Checked, C-contiguous ``dense``; columns of the
+    result are padded to the format's multiple *after* both parts.
+    """
+    xp, form = namespace(dense), FORMATS[dense.dtype]
+    m, k = dense.shape
+    wide = round_up(k, form.columns)
+    packed, meta, _ = compress_matrix(zero_padded(dense, (m, wide)), False, function)
+    with on_device(dense):
+        both = xp.zeros((m, round_up(2 * k, form.columns)), dtype=dense.dtype)
+        if dense.size:
+            first = xp.empty((m, wide), dtype=dense.dtype)
+            engine_module(xp, "compress", function).expand(first, packed, meta)
+            first = xp.ascontiguousarray(first[:, :k])
+            both[:, :k] = first
+            # As bits: a value that is kept has some set, and every array library can compare them.
+            bits = np.dtype(f"u{dense.itemsize}")
+            rest = xp.where(first.view(bits) != 0, bits.type(0), dense.view(bits))
+            both[:, k : 2 * k] = rest.view(dense.dtype)
+    packed, meta, _ = compress_matrix(both, False, function)
+    return packed, meta
