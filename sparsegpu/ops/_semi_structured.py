@@ -1,0 +1,234 @@
+"""The 2:4 product: checks, padding and the one call of the engine."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._arrays import as_array, common_namespace, namespace, swap_last
+from .._checks import bad_type, bad_value, broadcast_shape
+from .._epilogue import Epilogue
+from ..engines import engine_module
+from ._common import (
+    check_same_dtype,
+    on_device,
+    optional_array,
+    prepare_epilogue,
+    prepare_out,
+    resolve_out_dtype,
+)
+from .compress import zero_padded
+
+
+class Half(NamedTuple):
+    """One orientation of a 2:4 operand, ready to stand left of a dense matrix.
+
+    Attributes
+    ----------
+    packed, meta : arrays
+        Of a matrix at least as large as the logical one: the rest is zero padding.
+    split : bool
+        The matrix is ``[first | rest]`` of `ops.compress.split_24`, which meets ``[x; x]``.
+    """
+
+    packed: Any
+    meta: Any
+    split: bool = False
+
+
+def check_semi_structured(function: str, argument: str, x: Any) -> None:
+    """Refuse what has no packed values and metadata."""
+    if not (hasattr(x, "packed") and hasattr(x, "meta")):
+        raise bad_type(function, argument, "a SemiStructuredArray", type(x).__name__)
+
+
+def check_dense_operand(function: str, argument: str, x: Any) -> None:
+    """Refuse a second sparse operand: the hardware multiplies sparse by dense."""
+    if hasattr(x, "packed") or (hasattr(x, "pattern") and hasattr(x, "data")):
+        raise bad_value(
+            function,
+            argument,
+            "a dense array (sparse @ sparse is not possible with 2:4; use todense() of one)",
+            type(x).__name__,
+        )
+
+
+def half_of(function: str, sparse: Any, transposed: bool = False) -> Half:
+    """Return the half of a 2:4 operand that a product from this side needs.
+
+    What holds the two halves may build a missing one in its own ``half`` method.
+    """
+    if hasattr(sparse, "half"):
+        return sparse.half(transposed)
+    names = ("packed_t", "meta_t") if transposed else ("packed", "meta")
+    packed, meta = (getattr(sparse, name, None) for name in names)
+    if packed is None or meta is None:
+        raise bad_value(function, "sparse", f"an operand that holds {' and '.join(names)}", "None")
+    return Half(packed, meta)
+
+
+def addmm(
+    function: str,
+    input: Any,
+    sparse: Any,
+    dense: Any,
+    *,
+    alpha: Any = 1,
+    beta: Any = 1,
+    left_alpha: Any = None,
+    right_alpha: Any = None,
+    activation: str | None = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    allow_tf32: bool = False,
+    config: dict | None = None,
+    names: tuple[str, str] = ("sparse", "dense"),
+    stored_transposed: bool = False,
+    from_the_right: bool = False,
+    operand_dtype: np.dtype | None = None,
+) -> Any:
+    """Do the product from either side; ``from_the_right`` swaps input, out and the result.
+
+    ``operand_dtype`` is what ``dense`` stands for when its own dtype cannot say (uint8).
+    """
+    check_semi_structured(function, names[0], sparse)
+    check_dense_operand(function, names[1], dense)
+    dense = as_array(dense, function, names[1])
+    dtype = sparse.dtype
+    _check_dense_dtype(function, names[1], dense, dtype, operand_dtype)
+    if dense.ndim == 0:
+        raise bad_value(function, names[1], "at least one dimension", "a scalar")
+    vector = dense.ndim == 1
+    if vector:
+        dense = dense[:, None]
+    m, k = reversed(sparse.shape) if stored_transposed else sparse.shape
+    n = dense.shape[-1]
+    if dense.shape[-2] != k:
+        got = (*dense.shape[:-2], n, dense.shape[-2]) if from_the_right else tuple(dense.shape)
+        expected = f"shape (*, {k})" if from_the_right else f"shape (*batch, {k}, N)"
+        raise bad_value(function, names[1], expected, (dense.shape[-2],) if vector else got)
+    input = optional_array(input, function, "input")
+    left_alpha = optional_array(left_alpha, function, "left_alpha")
+    right_alpha = optional_array(right_alpha, function, "right_alpha")
+    out = optional_array(out, function, "out")
+    xp = common_namespace(
+        function,
+        **{names[0]: sparse.packed if sparse.packed is not None else sparse.packed_t},
+        **{names[1]: dense},
+        input=input,
+        left_alpha=left_alpha,
+        right_alpha=right_alpha,
+        out=out,
+    )
+    shape = (*broadcast_shape(function, names[1], tuple(dense.shape[:-2])), m, n)
+    result_dtype = resolve_out_dtype(function, dtype, out, out_dtype)
+    if input is not None and input.ndim:
+        if vector:
+            input = input[..., :, None]
+        elif from_the_right:
+            input = input[:, None] if input.ndim == 1 else swap_last(input)
+    epilogue = prepare_epilogue(
+        function,
+        dtype=dtype,
+        out_dtype=result_dtype,
+        shape=shape,
+        input=input,
+        beta=beta,
+        alpha=0 if k == 0 else alpha,
+        left_alpha=left_alpha,
+        right_alpha=right_alpha,
+        activation=activation,
+    )
+    with on_device(dense):
+        half = half_of(function, sparse, stored_transposed)
+        target = out
+        if out is not None and (vector or from_the_right):
+            target = out[..., None] if vector else swap_last(out)
+        elif out is None and from_the_right:
+            target = swap_last(xp.empty((*shape[:-2], n, m), dtype=result_dtype))
+        result = prepare_out(
+            function,
+            target,
+            shape,
+            result_dtype,
+            xp,
+            input=input,
+            operands={
+                names[0]: half.packed,
+                f"{names[0]}.meta": half.meta,
+                names[1]: dense,
+                "left_alpha": left_alpha,
+                "right_alpha": right_alpha,
+            },
+        )
+        if result.size:
+            _launch(
+                result,
+                half,
+                dense,
+                epilogue,
+                engine_module(xp, "semi_structured", function).semi_structured_addmm,
+                operand_dtype=dtype,
+                allow_tf32=bool(allow_tf32),
+                config=config,
+            )
+    if out is not None:
+        return out
+    if vector:
+        return result[..., 0]
+    return swap_last(result) if from_the_right else result
+
+
+def _check_dense_dtype(
+    function: str, argument: str, dense: Any, dtype: np.dtype, operand_dtype: np.dtype | None
+) -> None:
+    if operand_dtype is None and dense.dtype == np.uint8:
+        raise bad_type(
+            function,
+            argument,
+            f"dtype {dtype} like the other operand (float8_e4m3fn bytes: scaled_mm with "
+            "dense_dtype says so)",
+            "uint8",
+        )
+    check_same_dtype(function, argument, operand_dtype or dense.dtype, dtype)
+
+
+def _launch(
+    result: Any, half: Half, dense: Any, epilogue: Epilogue, engine_addmm: Any, **keywords: Any
+) -> None:
+    """Call the engine, after bringing what is logical to the size that is stored.
+
+    Only padded and split operands cost copies: of dense's rows, and of the result's when rows
+    were padded.
+    """
+    (stored_m, half_k), k, m = half.packed.shape, dense.shape[-2], result.shape[-2]
+    xp = namespace(dense)
+    if half.split:
+        doubled = xp.zeros((*dense.shape[:-2], 2 * half_k, dense.shape[-1]), dtype=dense.dtype)
+        doubled[..., :k, :] = dense
+        doubled[..., k : 2 * k, :] = dense
+        dense = doubled
+    elif 2 * half_k != k:
+        dense = zero_padded(dense, (*dense.shape[:-2], 2 * half_k, dense.shape[-1]))
+    if stored_m == m:
+        engine_addmm(result, half.packed, half.meta, dense, epilogue, **keywords)
+        return
+    shape = (*result.shape[:-2], stored_m, result.shape[-1])
+    padded = xp.empty(shape, dtype=result.dtype)
+    engine_addmm(
+        padded, half.packed, half.meta, dense, _padded_rows(epilogue, m, stored_m), **keywords
+    )
+    result[...] = padded[..., :m, :]
+
+
+def _padded_rows(epilogue: Epilogue, m: int, stored_m: int) -> Epilogue:
+    """Return the epilogue for more rows; what it says about them does not matter."""
+    input, left = epilogue.input, epilogue.left_alpha
+    if input is not None and input.ndim > 1 and input.shape[-2] == m and m != 1:
+        input = zero_padded(input, (*input.shape[:-2], stored_m, input.shape[-1]))
+    if left is not None:
+        left = zero_padded(left, (*left.shape[:-1], stored_m))
+    return Epilogue(
+        epilogue.alpha, epilogue.beta, input, left, epilogue.right_alpha, epilogue.activation
+    )

@@ -1,0 +1,260 @@
+"""2:4 @ dense with everything that can be fused behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._arrays import as_array, swap_last
+from .._checks import bad_value
+from ._common import optional_array
+from ._semi_structured import addmm, check_dense_operand
+
+
+def semi_structured_addmm(
+    input: Any,
+    sparse: Any,
+    dense: Any,
+    *,
+    alpha: Any = 1,
+    beta: Any = 1,
+    left_alpha: Any = None,
+    right_alpha: Any = None,
+    activation: str | None = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    allow_tf32: bool = False,
+    config: dict | None = None,
+) -> Any:
+    """Multiply a 2:4 by a dense matrix, scale, add and activate in one pass.
+
+    ::
+
+        out = act( beta * input
+                   + left_alpha[:, None] * (alpha * (sparse @ dense)) * right_alpha[None, :] )
+
+    Parameters
+    ----------
+    input : array that broadcasts to ``out``, or None
+        None means no such term. It is never expanded in memory: a bias is an (M, 1) or (1, N)
+        array. With ``beta == 0`` it is not read.
+    sparse : SemiStructuredArray (M, K)
+    dense : array (*B, K, N) or (K,)
+        Same dtype as ``sparse``; any N, any strides. ``sparse`` serves every batch.
+    alpha, beta : number
+        ``alpha == 0`` computes no product: the result is ``act(beta * input)``.
+    left_alpha, right_alpha : array (*B, M) and (*B, N), optional
+        Row and column scales, of the operands', the output's or float32 dtype.
+    activation : {None, "relu", "gelu", "gelu_erf", "silu"}
+        Applied to the accumulator, before the one rounding.
+    out : array (*B, M, N), optional
+        Any strides. May be ``input`` itself; no other overlap.
+    out_dtype : dtype, optional
+        float16, bfloat16 and float32 for each other; int8 operands: int32 (default), int8
+        (saturating) or a float.
+    allow_tf32 : bool
+        Let float32 products use TF32 tensor cores.
+    config : dict, optional
+        From `sparsegpu.tune`; looked up when None, never searched here.
+
+    Returns
+    -------
+    array (*B, M, N), or (*B, M) for a 1-D ``dense``
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit; ``out`` overlapping an operand; a sparse ``dense``.
+    TypeError
+        Mixed dtypes or array libraries.
+
+    Notes
+    -----
+    Sparse tensor cores: PTX ISA, ``mma.sp`` and ``wgmma.mma_async.sp``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsegpu import SemiStructuredArray, semi_structured_addmm
+    >>> A = SemiStructuredArray.from_dense(np.tile(np.float32([2, 0]), (32, 8)))
+    >>> semi_structured_addmm(np.ones((32, 1), np.float32), A, np.ones((16, 3), np.float32))[0]
+    array([17., 17., 17.], dtype=float32)
+    """
+    return addmm(
+        "semi_structured_addmm",
+        input,
+        sparse,
+        dense,
+        alpha=alpha,
+        beta=beta,
+        left_alpha=left_alpha,
+        right_alpha=right_alpha,
+        activation=activation,
+        out=out,
+        out_dtype=out_dtype,
+        allow_tf32=allow_tf32,
+        config=config,
+    )
+
+
+def semi_structured_matmul(sparse: Any, dense: Any, **keywords: Any) -> Any:
+    """Return ``sparse @ dense``: `semi_structured_addmm` without ``input``, with its keywords.
+
+    Parameters
+    ----------
+    sparse : SemiStructuredArray (M, K)
+    dense : array (*B, K, N) or (K,)
+    **keywords
+        As in `semi_structured_addmm`.
+
+    Returns
+    -------
+    array (*B, M, N), or (*B, M) for a 1-D ``dense``
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `semi_structured_addmm`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsegpu import SemiStructuredArray, semi_structured_matmul
+    >>> A = SemiStructuredArray.from_dense(np.tile(np.float32([2, 0]), (32, 8)))
+    >>> semi_structured_matmul(A, np.ones(16, np.float32), alpha=0.5)[:2]
+    array([8., 8.], dtype=float32)
+    """
+    keywords.setdefault("beta", 0)
+    return addmm("semi_structured_matmul", None, sparse, dense, **keywords)
+
+
+def dense_semi_structured_matmul(
+    dense: Any,
+    sparse: Any,
+    *,
+    left_alpha: Any = None,
+    right_alpha: Any = None,
+    out: Any = None,
+    **keywords: Any,
+) -> Any:
+    """Return ``dense @ sparse``, the other side, with the keywords of `semi_structured_addmm`.
+
+    Computed as ``(sparse.T @ dense.T).T`` with the transposed half, which is built and kept when
+    the operand does not hold it yet.
+
+    Parameters
+    ----------
+    dense : array (*B, M, K) or (K,)
+    sparse : SemiStructuredArray (K, N)
+    left_alpha, right_alpha : array (*B, M) and (*B, N), optional
+        Scales of the rows and columns of the result.
+    out : array (*B, M, N), optional
+    **keywords
+        As in `semi_structured_addmm`.
+
+    Returns
+    -------
+    array (*B, M, N), or (*B, N) for a 1-D ``dense``
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `semi_structured_addmm`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsegpu import SemiStructuredArray
+    >>> from sparsegpu.ops.semi_structured import dense_semi_structured_matmul
+    >>> A = SemiStructuredArray.from_dense(np.tile(np.float32([2, 0]), (32, 8)))
+    >>> dense_semi_structured_matmul(np.ones(32, np.float32), A)[:4]
+    array([64.,  0., 64.,  0.], dtype=float32)
+    """
+    keywords.setdefault("beta", 0)
+    return _from_the_right(
+        "dense_semi_structured_matmul",
+        keywords.pop("input", None),
+        dense,
+        sparse,
+        ("dense", "sparse"),
+        left_alpha=left_alpha,
+        right_alpha=right_alpha,
+        out=out,
+        stored_transposed=True,
+        **keywords,
+    )
+
+
+def semi_structured_linear(x: Any, weight: Any, bias: Any = None, **keywords: Any) -> Any:
+    """Return ``x @ weight.T + bias``: a linear layer with a 2:4 weight.
+
+    Parameters
+    ----------
+    x : array (*, K)
+    weight : SemiStructuredArray (M, K)
+    bias : array (M,), optional
+        Of the operands' or the output's dtype (int8: int32 too).
+    **keywords
+        As in `semi_structured_addmm`; ``left_alpha`` (*) scales the rows of x, ``right_alpha``
+        (M,) the columns of the result.
+
+    Returns
+    -------
+    array (*, M)
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `semi_structured_addmm`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsegpu import SemiStructuredArray, semi_structured_linear
+    >>> weight = SemiStructuredArray.from_dense(np.tile(np.float32([2, 0]), (32, 8)))
+    >>> x = np.ones((2, 3, 16), np.float32)
+    >>> semi_structured_linear(x, weight, np.full(32, -20, np.float32), activation="relu").max()
+    np.float32(0.0)
+    """
+    function = "semi_structured_linear"
+    bias = optional_array(bias, function, "bias")
+    if bias is not None and tuple(bias.shape) != (weight.shape[0],):
+        raise bad_value(function, "bias", f"shape {(weight.shape[0],)}", tuple(bias.shape))
+    return _from_the_right(function, bias, x, weight, ("x", "weight"), **keywords)
+
+
+def _from_the_right(
+    function: str,
+    input: Any,
+    dense: Any,
+    sparse: Any,
+    names: tuple[str, str],
+    *,
+    left_alpha: Any = None,
+    right_alpha: Any = None,
+    out: Any = None,
+    stored_transposed: bool = False,
+    **keywords: Any,
+) -> Any:
+    """Return ``dense @ sparse.T``, or ``dense @ sparse`` from the transposed half.
+
+    ``input`` broadcasts to the result. The result is row-major: the product writes through the
+    transposed view of it.
+    """
+    check_dense_operand(function, names[0], dense)
+    dense = as_array(dense, function, names[0])
+    if dense.ndim == 0:
+        raise bad_value(function, names[0], "at least one dimension", "a scalar")
+    vector = dense.ndim == 1
+    return addmm(
+        function,
+        optional_array(input, function, "input"),
+        sparse,
+        dense if vector else swap_last(dense),
+        left_alpha=right_alpha,
+        right_alpha=left_alpha,
+        out=out,
+        names=(names[1], names[0]),
+        stored_transposed=stored_transposed,
+        from_the_right=not vector,
+        **keywords,
+    )
