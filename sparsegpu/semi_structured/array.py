@@ -1,0 +1,387 @@
+"""`SemiStructuredArray`: a 2:4 matrix, compressed by rows, by columns, or both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._arrays import as_array, common_namespace, dtype_of
+from .._checks import bad_type, bad_value
+from ..ops._common import on_device, optional_array
+from ..ops._semi_structured import Half
+from ..ops.compress import check_matrix, format_of, semi_structured_from_dense
+from ..ops.prune import (
+    compressed_swizzled_bitmask,
+    semi_structured_apply_dense,
+    semi_structured_tile,
+)
+from ..ops.semi_structured import dense_semi_structured_matmul, semi_structured_matmul
+from .convert import Conversions, check_backend
+from .layout import Halves, padded_to_format
+
+
+class SemiStructuredArray(Conversions):
+    """A 2:4 matrix over NumPy or CuPy: of four consecutive elements of a row two are kept.
+
+    float32 keeps one of each two. Made by `from_dense`, `prune_dense_static_sort` or
+    `load_npz`; the constructor takes the parts.
+
+    Parameters
+    ----------
+    shape : (m, k)
+        Logical shape; the parts may be larger by zero padding.
+    packed, meta : arrays, or None
+        As `semi_structured_from_dense` gives them.
+    packed_t, meta_t : arrays, or None
+        The same of the transpose. At least one of the halves is needed.
+    bitmask : uint8 array, optional
+        As `compressed_swizzled_bitmask` gives it.
+    dtype : dtype, optional
+        What the values stand for; in CuPy float8_e4m3fn is held as uint8 under this tag.
+    backend : {"native", "cusparselt"}
+
+    Attributes
+    ----------
+    shape, dtype, backend
+    packed, meta, packed_t, meta_t, bitmask : arrays, or None where not held
+
+    Raises
+    ------
+    ValueError, TypeError
+        Parts that do not belong together.
+    ImportError, NotImplementedError
+        A backend that cannot compute here.
+
+    Notes
+    -----
+    ``A @ x`` works on the half by rows, ``x @ A`` on the transposed one. A half that is missing
+    is built by the first product that needs it and kept. The transpose of a 2:4 matrix need not
+    be 2:4; then the product uses ``[first | rest]``, two 2:4 matrices side by side that add up
+    to it, which take twice the room and are not among the fields.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsegpu import SemiStructuredArray
+    >>> dense = np.tile(np.array([0, 5, 0, 7], np.float32), (32, 4))
+    >>> A = SemiStructuredArray.from_dense(dense)
+    >>> A
+    <sparsegpu.SemiStructuredArray, shape (32, 16), float32, 1:2, native, on cpu>
+    >>> A @ np.ones(16, np.float32)  # doctest: +ELLIPSIS
+    array([48., 48., ...], dtype=float32)
+    """
+
+    __slots__ = ("__weakref__", "_bitmask", "_halves", "_transposed", "backend")
+
+    # NumPy and CuPy leave their operators to ours.
+    __array_ufunc__ = None
+    __array_priority__ = 10.1
+
+    ndim = 2
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        packed: Any,
+        meta: Any,
+        packed_t: Any = None,
+        meta_t: Any = None,
+        bitmask: Any = None,
+        *,
+        dtype: Any = None,
+        backend: str = "native",
+    ):
+        function = "SemiStructuredArray"
+        check_backend(function, backend)
+        sides = (
+            (optional_array(packed, function, "packed"), optional_array(meta, function, "meta")),
+            (
+                optional_array(packed_t, function, "packed_t"),
+                optional_array(meta_t, function, "meta_t"),
+            ),
+        )
+        wanted = None if dtype is None else dtype_of(dtype)
+        self._halves = Halves(shape, sides, wanted, function)
+        self._bitmask = optional_array(bitmask, function, "bitmask")
+        if self._bitmask is not None:
+            common_namespace(function, packed=self._halves.any().packed, bitmask=self._bitmask)
+            if self._bitmask.dtype != np.uint8 or self._bitmask.ndim != 3:
+                got = f"{self._bitmask.dtype} {tuple(self._bitmask.shape)}"
+                raise bad_type(function, "bitmask", "a uint8 array (rows/8, columns/8, 8)", got)
+        self._transposed = False
+        self.backend = backend
+
+    # -- making one ---------------------------------------------------------------------------
+
+    @classmethod
+    def from_dense(
+        cls,
+        dense: Any,
+        backend: str = "native",
+        pad: bool = False,
+        strict: bool = True,
+        *,
+        dtype: Any = None,
+    ) -> SemiStructuredArray:
+        """Compress a dense 2:4 matrix.
+
+        Parameters
+        ----------
+        dense : array (m, k)
+            float16, bfloat16, float32, int8 or float8_e4m3fn (in CuPy: its bytes, uint8); any
+            strides.
+        backend : {"native", "cusparselt"}
+        pad : bool
+            Pad with zeros to the multiples of the format; products have the logical shape.
+        strict : bool
+            Refuse a matrix that is not 2:4; False drops what is beyond.
+        dtype : dtype, optional
+            What ``dense`` stands for, if its own dtype cannot say.
+
+        Raises
+        ------
+        ValueError
+            A shape that does not fit without ``pad``; ``strict`` and not 2:4.
+        TypeError
+            Another dtype.
+        ImportError, NotImplementedError
+            A backend that cannot compute here.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sparsegpu import SemiStructuredArray
+        >>> A = SemiStructuredArray.from_dense(np.eye(5, dtype=np.float16), pad=True)
+        >>> A.shape, A.packed.shape
+        ((5, 5), (32, 16))
+        """
+        function = "SemiStructuredArray.from_dense"
+        check_backend(function, backend)
+        dense = _matrix(function, dense)
+        with on_device(dense):
+            if pad:
+                stored = padded_to_format(dense, both=False)
+            else:
+                stored = common_namespace(function, dense=dense).ascontiguousarray(dense)
+        packed, meta = semi_structured_from_dense(stored, strict=strict)
+        return cls(dense.shape, packed, meta, dtype=dtype, backend=backend)
+
+    @classmethod
+    def prune_dense_static_sort(
+        cls,
+        dense: Any,
+        algorithm: str = "largest_abs_values_greedy",
+        *,
+        backend: str = "native",
+        pad: bool = False,
+        dtype: Any = None,
+    ) -> SemiStructuredArray:
+        """Prune by 4 x 4 tiles and hold the matrix, its transpose and the bitmask.
+
+        Parameters
+        ----------
+        dense : array (m, k)
+            float16, bfloat16, int8 or float8_e4m3fn.
+        algorithm : str
+            See `prune_tile`.
+        backend, pad, dtype
+            As in `from_dense`.
+
+        Raises
+        ------
+        ValueError
+            A shape that does not fit both orientations without ``pad``; another algorithm.
+        TypeError
+            float32, or another dtype.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sparsegpu import SemiStructuredArray
+        >>> A = SemiStructuredArray.prune_dense_static_sort(np.ones((32, 64), np.float16))
+        >>> A.T.packed.shape, int(A.todense().sum())
+        ((64, 16), 1024)
+        """
+        function = "SemiStructuredArray.prune_dense_static_sort"
+        check_backend(function, backend)
+        dense = _matrix(function, dense)
+        stored = padded_to_format(dense, both=True) if pad else dense
+        parts = semi_structured_tile(stored, algorithm)
+        return cls(dense.shape, *parts, dtype=dtype, backend=backend)
+
+    # -- fields -------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Logical shape ``(m, k)``."""
+        m, k = self._halves.shape
+        return (k, m) if self._transposed else (m, k)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """What the values stand for (float8_e4m3fn also where they are held as uint8)."""
+        return self._halves.dtype
+
+    @property
+    def device(self) -> Any:
+        """``"cpu"``, or the `cupy.cuda.Device`."""
+        return self._halves.any().packed.device
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the halves and the bitmask that are held now."""
+        halves = [h for h in (self._halves.stored(0), self._halves.stored(1)) if h is not None]
+        mask = 0 if self._bitmask is None else self._bitmask.nbytes
+        return mask + sum(h.packed.nbytes + h.meta.nbytes for h in halves)
+
+    def _part(self, transposed: bool, name: str) -> Any:
+        stored = self._halves.stored(int(transposed ^ self._transposed))
+        return None if stored is None else getattr(stored, name)
+
+    @property
+    def packed(self) -> Any:
+        """Kept values by rows, or None while that half is not held."""
+        return self._part(False, "packed")
+
+    @property
+    def meta(self) -> Any:
+        """Metadata by rows in CUTLASS's order, or None."""
+        return self._part(False, "meta")
+
+    @property
+    def packed_t(self) -> Any:
+        """Kept values of the transpose, or None."""
+        return self._part(True, "packed")
+
+    @property
+    def meta_t(self) -> Any:
+        """Metadata of the transpose, or None."""
+        return self._part(True, "meta")
+
+    @property
+    def bitmask(self) -> Any:
+        """`compressed_swizzled_bitmask` of the (padded) matrix, or None."""
+        if self._bitmask is None or not self._transposed:
+            return self._bitmask
+        xp = common_namespace("SemiStructuredArray.bitmask", bitmask=self._bitmask)
+        rows, columns, _ = self._bitmask.shape
+        with on_device(self._bitmask):
+            ones = xp.ones((8 * rows, 8 * columns), dtype=np.int8)
+            kept = semi_structured_apply_dense(ones, self._bitmask)
+            return compressed_swizzled_bitmask(kept.T)
+
+    def half(self, transposed: bool = False) -> Half:
+        """Return what stands left of a dense matrix in a product, built if it is missing.
+
+        Parameters
+        ----------
+        transposed : bool
+            The half of the transpose, for ``dense @ A``.
+        """
+        return self._halves.get(int(transposed ^ self._transposed))
+
+    def values(self) -> Any:
+        """Return the kept values by rows (`packed`), built if they are missing.
+
+        Raises
+        ------
+        ValueError
+            For the transpose of a matrix that is not 2:4 by columns.
+        """
+        return self._whole_half("values").packed
+
+    def indices(self) -> Any:
+        """Return the metadata by rows in CUTLASS's order (`meta`), built if it is missing.
+
+        Raises
+        ------
+        ValueError
+            As `values`.
+        """
+        return self._whole_half("indices").meta
+
+    def _whole_half(self, function: str) -> Half:
+        half = self.half()
+        if half.split:
+            raise bad_value(
+                f"SemiStructuredArray.{function}",
+                "self",
+                "a matrix that is 2:4 by rows",
+                "the transpose of one (products with it work)",
+            )
+        return half
+
+    # -- the other side ------------------------------------------------------------------------
+
+    @property
+    def T(self) -> SemiStructuredArray:
+        """The transpose: the two halves change places, nothing is computed."""
+        other = object.__new__(type(self))
+        other._halves, other._bitmask = self._halves, self._bitmask
+        other._transposed, other.backend = not self._transposed, self.backend
+        return other
+
+    def transpose(self) -> SemiStructuredArray:
+        """Return `T`."""
+        return self.T
+
+    def __reduce__(self) -> tuple:
+        return _restore, (type(self), self.shape, self._parts(), self.dtype.name, self.backend)
+
+    # -- operators ----------------------------------------------------------------------------
+
+    def __matmul__(self, other: Any) -> Any:
+        return semi_structured_matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return dense_semi_structured_matmul(other, self)
+
+    def __repr__(self) -> str:
+        rule = "1:2" if self.dtype == np.float32 else "2:4"
+        device = self.device if self._halves.xp is np else f"cuda:{self.device.id}"
+        return (
+            f"<sparsegpu.SemiStructuredArray, shape {self.shape}, {self.dtype}, {rule}, "
+            f"{self.backend}, on {device}>"
+        )
+
+
+def to_semi_structured(dense: Any, **keywords: Any) -> SemiStructuredArray:
+    """Return a dense 2:4 matrix as a `SemiStructuredArray`.
+
+    Parameters
+    ----------
+    dense : array (m, k)
+    **keywords
+        As in `SemiStructuredArray.from_dense`.
+
+    Returns
+    -------
+    SemiStructuredArray
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `SemiStructuredArray.from_dense`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparsegpu import prune_24, to_semi_structured
+    >>> to_semi_structured(prune_24(np.ones((32, 64), np.float16)))
+    <sparsegpu.SemiStructuredArray, shape (32, 64), float16, 2:4, native, on cpu>
+    """
+    return SemiStructuredArray.from_dense(dense, **keywords)
+
+
+def _restore(cls: type, shape: tuple, parts: tuple, dtype: str, backend: str) -> Any:
+    return cls(shape, *parts, dtype=dtype, backend=backend)
+
+
+def _matrix(function: str, dense: Any) -> Any:
+    if isinstance(dense, SemiStructuredArray):
+        raise bad_type(function, "dense", "a dense array", type(dense).__name__)
+    dense = as_array(dense, function, "dense")
+    format_of(function, "dense", dense)
+    check_matrix(function, "dense", dense)
+    return dense

@@ -1,0 +1,125 @@
+"""What a 2:4 array turns into: dense, host, device, another backend, a file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._arrays import device_of, float8_e4m3fn
+from .._checks import check_choice
+from ..engines.cusparselt.availability import why_not
+from ..ops._common import on_device
+from . import io
+
+BACKENDS = ("native", "cusparselt")
+
+
+def check_backend(function: str, backend: str) -> None:
+    """Refuse a name that is no backend, and a backend that cannot compute here."""
+    check_choice(function, "backend", backend, BACKENDS)
+    if backend == "cusparselt":
+        raise why_not(function)
+
+
+class Conversions:
+    """Conversions of `SemiStructuredArray`."""
+
+    __slots__ = ()
+
+    def todense(self: Any) -> Any:
+        """Return the dense matrix, of the logical shape (float8 in CuPy: its bytes)."""
+        with on_device(self._halves.any().packed):
+            return self._halves.dense(int(self._transposed))
+
+    toarray = todense
+
+    def _parts(self: Any) -> tuple:
+        return (self.packed, self.meta, self.packed_t, self.meta_t, self.bitmask)
+
+    def get(self: Any) -> Any:
+        """Return the array on the host (itself, if it is there already)."""
+        if self._halves.xp is np:
+            return self
+
+        def fetch(name: str, array: Any) -> Any:
+            if array is None:
+                return None
+            is_fp8 = name.startswith("packed") and self.dtype == float8_e4m3fn
+            return array.get().view(float8_e4m3fn) if is_fp8 else array.get()
+
+        names = ("packed", "meta", "packed_t", "meta_t", "bitmask")
+        parts = [fetch(n, a) for n, a in zip(names, self._parts(), strict=True)]
+        return type(self)(self.shape, *parts, backend=self.backend)
+
+    def to_device(self: Any, device: int | None = None) -> Any:
+        """Return the array on a CUDA device (itself, if it is there already).
+
+        Parameters
+        ----------
+        device : int, optional
+            Device number; the current device by default.
+
+        Raises
+        ------
+        ImportError
+            When CuPy is not installed.
+        """
+        import cupy
+
+        if device is None:
+            device = cupy.cuda.runtime.getDevice()
+        if device_of(self._halves.any().packed) == device:
+            return self
+
+        def move(array: Any) -> Any:
+            if array is None:
+                return None
+            return cupy.asarray(array.view(np.uint8) if array.dtype == float8_e4m3fn else array)
+
+        with cupy.cuda.Device(device):
+            parts = [move(array) for array in self._parts()]
+            return type(self)(self.shape, *parts, dtype=self.dtype, backend=self.backend)
+
+    def to_backend(self: Any, backend: str) -> Any:
+        """Return the array for another backend (itself, if it is that already).
+
+        Parameters
+        ----------
+        backend : {"native", "cusparselt"}
+
+        Raises
+        ------
+        ValueError
+            Another name.
+        ImportError, NotImplementedError
+            A backend that cannot compute here.
+        """
+        if backend == self.backend:
+            return self
+        check_backend("SemiStructuredArray.to_backend", backend)
+        other = self.T.T
+        other.backend = backend
+        return other
+
+    def save_npz(self: Any, file: Any, compressed: bool = True) -> None:
+        """Write the array to a ``.npz`` file that `load_npz` reads.
+
+        Parameters
+        ----------
+        file : str, path or binary file
+        compressed : bool
+        """
+        io.save_npz(file, self.get(), compressed=compressed)
+
+    @classmethod
+    def load_npz(cls: Any, file: Any) -> Any:
+        """Return the array of a file that `save_npz` wrote, on the host.
+
+        Raises
+        ------
+        ValueError
+            A file that holds no 2:4 matrix.
+        """
+        fields = io.load_npz(file)
+        return cls(**fields)

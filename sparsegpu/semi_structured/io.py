@@ -1,0 +1,48 @@
+"""2:4 arrays in ``.npz`` files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._arrays import dtype_of
+from .._checks import bad_value
+
+FORMAT = "semi_structured"
+_PARTS = ("packed", "meta", "packed_t", "meta_t", "bitmask")
+
+
+def save_npz(file: Any, array: Any, *, compressed: bool = True) -> None:
+    """Write a host array: values as their bits, since NumPy has no bfloat16 or fp8 of its own."""
+    fields: dict[str, Any] = {
+        "format": np.array(FORMAT),
+        "shape": np.array(array.shape, dtype=np.int64),
+        "dtype": np.array(array.dtype.name),
+        "backend": np.array(array.backend),
+    }
+    for name in _PARTS:
+        part = getattr(array, name)
+        if part is not None:
+            fields[name] = part.view(f"u{part.itemsize}") if name.startswith("packed") else part
+    (np.savez_compressed if compressed else np.savez)(file, **fields)
+
+
+def load_npz(file: Any) -> dict[str, Any]:
+    """Return the constructor's arguments from a file that `save_npz` wrote."""
+    with np.load(file, allow_pickle=False) as stored:
+        if "format" not in stored or str(stored["format"][()]) != FORMAT:
+            raise bad_value(
+                "SemiStructuredArray.load_npz", "file", "a saved SemiStructuredArray", str(file)
+            )
+        dtype = dtype_of(str(stored["dtype"]))
+        fields: dict[str, Any] = {
+            "shape": tuple(int(n) for n in stored["shape"]),
+            "backend": str(stored["backend"]),
+        }
+        for name in _PARTS:
+            part = stored.get(name)
+            if part is not None and name.startswith("packed"):
+                part = part.view(dtype)
+            fields[name] = part
+    return fields

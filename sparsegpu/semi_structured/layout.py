@@ -1,0 +1,144 @@
+"""The two halves of a 2:4 matrix, by rows and by columns, shared by an array and its transpose."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from .._arrays import common_namespace, float8_e4m3fn
+from .._checks import bad_type, bad_value
+from ..engines.reference.compress import FORMATS
+from ..ops._common import on_device
+from ..ops._semi_structured import Half
+from ..ops.compress import (
+    check_packed,
+    compress_matrix,
+    round_up,
+    semi_structured_to_dense,
+    split_24,
+    zero_padded,
+)
+
+_NAMES = (("packed", "meta"), ("packed_t", "meta_t"))
+
+
+class Halves:
+    """A matrix compressed by rows (side 0), its transpose compressed by rows (side 1), or both.
+
+    A missing half is built on the first call that needs it and kept; one thread builds while the
+    others wait. Arrays are never replaced once they are here.
+
+    Parameters
+    ----------
+    shape : (m, k)
+        Logical shape of side 0; what is stored beyond it is zero padding.
+    sides : two pairs (packed, meta), at least one without None
+    dtype : dtype, optional
+        What the values stand for, where the array library cannot say (uint8: float8_e4m3fn).
+
+    Raises
+    ------
+    ValueError, TypeError
+        Arrays that do not belong together.
+    """
+
+    __slots__ = ("_lock", "_sides", "_splits", "dtype", "shape", "xp")
+
+    def __init__(self, shape: tuple[int, int], sides: Any, dtype: Any, function: str):
+        m, k = (int(n) for n in shape)
+        self.shape = (m, k)
+        self._lock = threading.RLock()
+        self._sides: list[Half | None] = [None, None]
+        self._splits: list[Half | None] = [None, None]
+        given: dict[str, Any] = {}
+        for side, (packed, meta) in enumerate(sides):
+            if (packed is None) != (meta is None):
+                raise bad_value(function, _NAMES[side][1], f"'{_NAMES[side][0]}' with it", "None")
+            if packed is None:
+                continue
+            given |= dict(zip(_NAMES[side], (packed, meta), strict=True))
+            check_packed(function, packed, meta, _NAMES[side])
+            stored = (packed.shape[0], 2 * packed.shape[1])
+            wanted = (k, m) if side else (m, k)
+            if stored[0] < wanted[0] or stored[1] < wanted[1]:
+                raise bad_value(function, _NAMES[side][0], f"values of a {wanted} matrix", stored)
+        if not given:
+            raise bad_value(function, "packed", "at least one half of the matrix", "None")
+        self.xp = common_namespace(function, **given)
+        dtypes = {array.dtype for name, array in given.items() if name.startswith("packed")}
+        if len(dtypes) > 1:
+            raise bad_type(function, "packed_t", "the dtype of 'packed'", dtypes)
+        self.dtype = _tag(function, dtypes.pop(), dtype)
+        for side, (packed, meta) in enumerate(sides):
+            if packed is not None:
+                with on_device(packed):
+                    contiguous = self.xp.ascontiguousarray
+                    self._sides[side] = Half(contiguous(packed), contiguous(meta))
+
+    def stored(self, side: int) -> Half | None:
+        """Return what is held of a side now, nothing built."""
+        return self._sides[side]
+
+    def any(self) -> Half:
+        """Return a half that is held."""
+        half = self._sides[0] or self._sides[1]
+        assert half is not None
+        return half
+
+    def get(self, side: int) -> Half:
+        """Return a side, built from the other one on the first call."""
+        half = self._sides[side] or self._splits[side]
+        if half is not None:
+            return half
+        with self._lock:
+            half = self._sides[side] or self._splits[side]
+            if half is None:
+                half = self._build(side)
+                if self.xp is not np:  # complete before any other stream can see it
+                    self.xp.cuda.get_current_stream().synchronize()
+                (self._splits if half.split else self._sides)[side] = half
+        return half
+
+    def _build(self, side: int) -> Half:
+        """Compress a side; one that is not 2:4 itself becomes a sum of two that are."""
+        function = "SemiStructuredArray"
+        with on_device(self.any().packed):
+            matrix = self.dense(1 - side).T
+            form = FORMATS[matrix.dtype]
+            m, k = matrix.shape
+            rows = round_up(m, form.rows)
+            padded = zero_padded(matrix, (rows, round_up(k, form.columns)))
+            packed, meta, group = compress_matrix(padded, True, function)
+            if group < 0:
+                return Half(packed, meta)
+            return Half(*split_24(zero_padded(matrix, (rows, k)), function), split=True)
+
+    def dense(self, side: int) -> Any:
+        """Return a side as a dense matrix of its logical shape."""
+        half = self._sides[side]
+        if half is None:
+            return self.xp.ascontiguousarray(self.dense(1 - side).T)
+        m, k = self.shape if side == 0 else self.shape[::-1]
+        dense = semi_structured_to_dense(half.packed, half.meta)
+        return dense if dense.shape == (m, k) else self.xp.ascontiguousarray(dense[:m, :k])
+
+
+def _tag(function: str, stored: np.dtype, wanted: np.dtype | None) -> np.dtype:
+    """Return what values stored as ``stored`` stand for."""
+    stands_for = float8_e4m3fn if stored == np.uint8 else stored
+    if wanted is not None and wanted != stands_for:
+        raise bad_type(function, "dtype", f"{stands_for} for values stored as {stored}", wanted)
+    return stands_for
+
+
+def padded_to_format(dense: Any, *, both: bool) -> Any:
+    """Return a matrix padded with zeros to what its format (in both orientations) needs."""
+    form = FORMATS[dense.dtype]
+    rows, columns = form.rows, form.columns
+    if both:
+        rows = columns = max(rows, columns)
+    with on_device(dense):
+        shape = (round_up(dense.shape[0], rows), round_up(dense.shape[1], columns))
+        return zero_padded(dense, shape)
