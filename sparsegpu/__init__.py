@@ -28,14 +28,13 @@ _MODULES = {
     "ops.spgemm": ["bsr_spgemm"],
     # 2:4
     "ops.compress": [
-        "from_cusparselt_layout",
         "meta_reorder_offsets",
         "reorder_meta",
         "restore_meta",
         "semi_structured_from_dense",
         "semi_structured_to_dense",
-        "to_cusparselt_layout",
     ],
+    "ops.cusparselt_layout": ["from_cusparselt_layout", "to_cusparselt_layout"],
     "ops.prune": [
         "compressed_swizzled_bitmask",
         "prune_24",
@@ -44,8 +43,8 @@ _MODULES = {
         "semi_structured_apply_dense",
         "semi_structured_tile",
     ],
+    "ops.scaled_mm": ["scaled_mm"],
     "ops.semi_structured": [
-        "scaled_mm",
         "semi_structured_addmm",
         "semi_structured_linear",
         "semi_structured_matmul",
@@ -132,14 +131,13 @@ if TYPE_CHECKING:
     from .ops.addmm import bsr_addmm, bsr_matmul, dense_bsr_matmul, int_bsr_addmm
     from .ops.attention import scaled_dot_product_attention
     from .ops.compress import (
-        from_cusparselt_layout,
         meta_reorder_offsets,
         reorder_meta,
         restore_meta,
         semi_structured_from_dense,
         semi_structured_to_dense,
-        to_cusparselt_layout,
     )
+    from .ops.cusparselt_layout import from_cusparselt_layout, to_cusparselt_layout
     from .ops.prune import (
         compressed_swizzled_bitmask,
         prune_24,
@@ -149,10 +147,10 @@ if TYPE_CHECKING:
         semi_structured_tile,
     )
     from .ops.sampled_addmm import sampled_addmm
+    from .ops.scaled_mm import scaled_mm
     from .ops.scatter_indices import bsr_scatter_mm_indices_data
     from .ops.scatter_mm import bsr_scatter_mm, scatter_mm
     from .ops.semi_structured import (
-        scaled_mm,
         semi_structured_addmm,
         semi_structured_linear,
         semi_structured_matmul,
