@@ -1,0 +1,94 @@
+// Which values pruning keeps: order keys, the best of a group, the greedy choice in a 4 x 4 tile.
+#pragma once
+
+#include "common/types.cuh"
+
+// order_key(x): an unsigned integer that orders like x, with NaN below everything and -0.0 beside
+// 0.0, so that ties are left to the index.
+__device__ __forceinline__ unsigned order_key(f32 x) {
+  if (x != x) return 0;
+  unsigned bits = __float_as_uint(x + 0.0f);  // -0.0 + 0.0 is 0.0
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ unsigned long long order_key(f64 x) {
+  if (x != x) return 0;
+  unsigned long long bits = __double_as_longlong(x + 0.0);
+  return bits >> 63 ? ~bits : bits | 1ull << 63;
+}
+// All other types widen exactly to f32 (int8's -128 then has the absolute value 128).
+__device__ __forceinline__ unsigned order_key(f16 x) { return order_key(to_acc(x)); }
+__device__ __forceinline__ unsigned order_key(bf16 x) { return order_key(to_acc(x)); }
+__device__ __forceinline__ unsigned order_key(e4m3 x) { return order_key(to_acc(x)); }
+__device__ __forceinline__ unsigned order_key(s8 x) { return order_key(f32(x)); }
+
+__device__ __forceinline__ f64 magnitude(f64 x) { return fabs(x); }
+__device__ __forceinline__ f32 magnitude(f32 x) { return fabsf(x); }
+__device__ __forceinline__ f32 magnitude(f16 x) { return fabsf(to_acc(x)); }
+__device__ __forceinline__ f32 magnitude(bf16 x) { return fabsf(to_acc(x)); }
+__device__ __forceinline__ f32 magnitude(e4m3 x) { return fabsf(to_acc(x)); }
+__device__ __forceinline__ f32 magnitude(s8 x) { return fabsf(f32(x)); }
+
+// Bit i is set where key[i] is among the COUNT largest of N; ties: the lower index.
+template <int COUNT, int N, typename Key>
+__device__ __forceinline__ unsigned largest(const Key (&key)[N]) {
+  unsigned kept = 0;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    int before = 0;
+#pragma unroll
+    for (int j = 0; j < N; ++j) before += j < i ? key[j] >= key[i] : key[j] > key[i];
+    kept |= unsigned(before < COUNT) << i;
+  }
+  return kept;
+}
+
+// How a 4 x 4 tile is pruned (the names of sparsegpu's algorithms, and a mask made before).
+enum Rule { largest_abs_values, largest_values, causal1122, given_mask };
+
+template <Rule RULE, typename T>
+__device__ __forceinline__ auto tile_key(T x) {
+  if constexpr (RULE == largest_abs_values)
+    return order_key(magnitude(x));
+  else
+    return order_key(x);
+}
+
+// The kept values of a tile, bit 4 * row + column. Visiting the values in order and keeping one
+// while its row and column have room is taking, again and again, the largest one that still has
+// room: what has lost its room never finds it again. (Ties: the lower row-major index.)
+template <Rule RULE, typename T>
+__device__ __forceinline__ unsigned choose_in_tile(const T (&value)[16]) {
+  // Room left in rows 0..3 and in columns 0..3, four bits each.
+  unsigned row_room = RULE == causal1122 ? 0x2211u : 0x2222u, column_room = 0x2222u;
+  decltype(tile_key<RULE>(value[0])) key[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) key[i] = tile_key<RULE>(value[i]);
+  unsigned open = 0xffffu, kept = 0;
+  while (open != 0) {
+    auto best = key[0];
+    int at = -1;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      bool better = (open >> i & 1) && (at < 0 || key[i] > best);
+      best = better ? key[i] : best;
+      at = better ? i : at;
+    }
+    int row = at / 4 * 4, column = at % 4 * 4;  // in bits
+    kept |= 1u << at;
+    open &= ~(1u << at);
+    row_room -= 1u << row;
+    column_room -= 1u << column;
+    if ((row_room >> row & 15) == 0) open &= ~(0xfu << row);
+    if ((column_room >> column & 15) == 0) open &= ~(0x1111u << (column / 4));
+  }
+  return kept;
+}
+
+// Where the two mask bytes of the 4 x 4 tile (tile_row, tile_column) start: 8 x 8 cells of eight
+// bytes, in each the tiles top-left, top-right, bottom-left, bottom-right. Bit 4 * row + column of
+// the two bytes, taken as 16 bits, is one value.
+__device__ __forceinline__ long long mask_offset(long long tile_row, long long tile_column,
+                                                 long long columns) {
+  long long cell = tile_row / 2 * (columns / 8) + tile_column / 2;
+  return cell * 8 + tile_row % 2 * 4 + tile_column % 2 * 2;
+}
