@@ -1,0 +1,116 @@
+"""2:4 compression on the device: one pass each way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .runtime.launch import kernel
+
+#: A block of the compress and expand kernels takes this many rows and metadata columns.
+_ROWS, _COLUMNS, _THREADS = 32, 8, 256
+_NO_GROUP = 2**63 - 1
+
+
+def compress(packed: Any, meta: Any, dense: Any, strict: bool) -> int:
+    """Write the kept values (m, k/2) and the reordered metadata of ``dense`` (m, k).
+
+    Returns
+    -------
+    int
+        -1, or with ``strict`` the row-major number of the first group with more nonzeros than
+        it keeps. Only ``strict`` waits for the device.
+    """
+    import cupy
+
+    m, columns = meta.shape
+    first = cupy.full((), _NO_GROUP, dtype=np.int64) if strict else None
+    targets = [contiguous_target(packed), contiguous_target(meta)]
+    kernel(
+        "semi_structured_compress",
+        BYTES=dense.itemsize,
+        SIGNED_ZERO=int(dense.dtype != np.int8),
+    )(
+        (blocks(m, columns),),
+        (_THREADS,),
+        (
+            *targets,
+            cupy.ascontiguousarray(dense),
+            np.uint64(0) if first is None else first,
+            np.int64(m),
+            np.int64(columns),
+        ),
+    )
+    copy_back(packed, targets[0])
+    copy_back(meta, targets[1])
+    if first is None:
+        return -1
+    group = int(first)
+    return -1 if group == _NO_GROUP else group
+
+
+def expand(dense: Any, packed: Any, meta: Any) -> None:
+    """Write the dense matrix that ``compress`` came from: zeros where nothing was kept."""
+    import cupy
+
+    m, columns = meta.shape
+    target = contiguous_target(dense)
+    kernel("semi_structured_expand", BYTES=dense.itemsize)(
+        (blocks(m, columns),),
+        (_THREADS,),
+        (
+            target,
+            cupy.ascontiguousarray(packed),
+            cupy.ascontiguousarray(meta),
+            np.int64(m),
+            np.int64(columns),
+        ),
+    )
+    copy_back(dense, target)
+
+
+def reorder_meta(out: Any, meta: Any) -> None:
+    """Write row-major metadata in CUTLASS's order."""
+    _move_meta(out, meta, restore=0)
+
+
+def restore_meta(out: Any, meta: Any) -> None:
+    """Write CUTLASS-ordered metadata row-major: the inverse of `reorder_meta`."""
+    _move_meta(out, meta, restore=1)
+
+
+def _move_meta(out: Any, meta: Any, *, restore: int) -> None:
+    import cupy
+
+    m, columns = meta.shape
+    target = contiguous_target(out)
+    kernel("semi_structured_reorder", META_BYTES=meta.itemsize, RESTORE=restore)(
+        (-(-meta.size // _THREADS),),
+        (_THREADS,),
+        (target, cupy.ascontiguousarray(meta), np.int64(m), np.int64(columns)),
+    )
+    copy_back(out, target)
+
+
+def blocks(m: int, columns: int) -> int:
+    """Return the number of blocks that cover (m, columns) metadata elements."""
+    return -(-m // _ROWS) * -(-columns // _COLUMNS)
+
+
+def contiguous_target(array: Any) -> Any:
+    """Return ``array`` if a kernel may write it as rows in order, else a stand-in.
+
+    A stand-in is followed by `copy_back` after the launch.
+    """
+    import cupy
+
+    if array.flags.c_contiguous and array.data.ptr % 4 == 0:
+        return array
+    return cupy.empty(array.shape, dtype=array.dtype)
+
+
+def copy_back(array: Any, target: Any) -> None:
+    """Bring home what a kernel wrote to the stand-in of ``array``."""
+    if target is not array:
+        array[...] = target
