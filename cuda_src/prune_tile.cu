@@ -1,7 +1,8 @@
 // 4 x 4 tile pruning, dense to dense: one thread a tile.
 //
 //   T     dtype of the values
-//   RULE  largest_abs_values, largest_values, causal1122, or given_mask (semi_structured_apply_dense)
+//   RULE  largest_abs_values, largest_values, causal1122, or given_mask
+//   (semi_structured_apply_dense)
 //
 // Tiles that are cut by the last row or column stay as they are.
 

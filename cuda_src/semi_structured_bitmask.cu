@@ -11,8 +11,8 @@ extern "C" __global__ void semi_structured_bitmask(unsigned char* mask, View pru
   long long tile_columns = columns / 4;
   if (here >= rows / 4 * tile_columns) return;
   long long tile_row = here / tile_columns, tile_column = here % tile_columns;
-  const T* from = static_cast<const T*>(pruned.ptr) +
-                  element_offset(pruned, tile_row * 4, tile_column * 4);
+  const T* from =
+      static_cast<const T*>(pruned.ptr) + element_offset(pruned, tile_row * 4, tile_column * 4);
   unsigned bits = 0;
 #pragma unroll
   for (int i = 0; i < 16; ++i)

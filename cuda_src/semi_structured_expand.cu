@@ -39,7 +39,8 @@ extern "C" __global__ void __launch_bounds__(kRows* kColumns)
     if constexpr (Format::group == 4) {
       Value first = from[2 * g], second = from[2 * g + 1];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) v[i] = i == code >> 2 ? second : i == (code & 3) ? first : Value(0);
+      for (int i = 0; i < 4; ++i)
+        v[i] = i == code >> 2 ? second : i == (code & 3) ? first : Value(0);
     } else {
       v[0] = code & 2 ? Value(0) : from[g];
       v[1] = code & 2 ? from[g] : Value(0);

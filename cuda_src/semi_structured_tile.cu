@@ -17,7 +17,7 @@ typedef Bits<kBytes>::type Value;
 typedef Meta24<kBytes>::type Meta;
 
 constexpr int kSide = 64, kTiles = kSide / 4, kThreads = kTiles * kTiles;
-constexpr int kWords = kSide / 2 * kBytes / 4;         // 32-bit words of a packed row of 64
+constexpr int kWords = kSide / 2 * kBytes / 4;          // 32-bit words of a packed row of 64
 constexpr int kMetaColumns = kSide / Format::elements;  // metadata columns of 64
 
 // One orientation of a block's 64 x 64 elements.
@@ -42,8 +42,7 @@ __device__ __forceinline__ void write(const Half& half, Value* packed, Meta* met
     int r = w / kWords, word = w % kWords;
     constexpr int per_word = 4 / kBytes;
     if (row0 + r < rows && column0 + 2 * per_word * word < columns)
-      *reinterpret_cast<u32*>(packed + (row0 + r) * (columns / 2) + column0 / 2 +
-                              word * per_word) =
+      *reinterpret_cast<u32*>(packed + (row0 + r) * (columns / 2) + column0 / 2 + word * per_word) =
           *reinterpret_cast<const u32*>(&half.packed[r][word * per_word]);
   }
   for (int d = threadIdx.x; d < kMetaColumns * kSide; d += kThreads) {

@@ -48,7 +48,85 @@ class KernelSource:
     tensor_core: bool = False
 
 
-KERNELS: tuple[KernelSource, ...] = ()
+_HALVES = ("float16", "bfloat16")
+_FORMAT_24 = (*_HALVES, "float32", "int8", "float8_e4m3fn")
+
+#: 2:4: format, pruning and product.
+_SEMI_STRUCTURED = (
+    KernelSource(
+        "semi_structured_compress",
+        "semi_structured_from_dense",
+        _FORMAT_24,
+        variants=(
+            {"BYTES": 2, "SIGNED_ZERO": 1},
+            {"BYTES": 4, "SIGNED_ZERO": 1},
+            {"BYTES": 1, "SIGNED_ZERO": 0},
+            {"BYTES": 1, "SIGNED_ZERO": 1},
+        ),
+        path="copy",
+    ),
+    KernelSource(
+        "semi_structured_expand",
+        "semi_structured_to_dense",
+        _FORMAT_24,
+        variants=tuple({"BYTES": b} for b in (1, 2, 4)),
+        path="copy",
+    ),
+    KernelSource(
+        "semi_structured_reorder",
+        "reorder_meta",
+        ("int16", "int32"),
+        variants=tuple({"META_BYTES": b, "RESTORE": r} for b in (2, 4) for r in (0, 1)),
+        path="copy",
+    ),
+    KernelSource(
+        "prune_24",
+        "prune_24",
+        (*_HALVES, "float32", "float64", "int8"),
+        variants=(
+            {"T": "f16", "GROUP": 4},
+            {"T": "bf16", "GROUP": 4, "IMPORTANCE": "f32"},
+            {"T": "f32", "GROUP": 2},
+            {"T": "f64", "GROUP": 4, "IMPORTANCE": "f64"},
+            {"T": "s8", "GROUP": 4},
+        ),
+        path="copy",
+    ),
+    KernelSource(
+        "prune_tile",
+        "prune_tile",
+        (*_HALVES, "float32", "float64", "int8"),
+        variants=(
+            {"T": "f16", "RULE": "largest_abs_values"},
+            {"T": "bf16", "RULE": "given_mask"},
+            {"T": "f32", "RULE": "largest_values"},
+            {"T": "f64", "RULE": "causal1122"},
+            {"T": "s8", "RULE": "largest_abs_values"},
+        ),
+        path="copy",
+    ),
+    KernelSource(
+        "semi_structured_tile",
+        "semi_structured_tile",
+        (*_HALVES, "int8", "float8_e4m3fn"),
+        variants=(
+            {"T": "f16", "RULE": "largest_values"},
+            {"T": "bf16", "RULE": "largest_abs_values"},
+            {"T": "s8", "RULE": "causal1122"},
+            {"T": "e4m3", "RULE": "given_mask"},
+        ),
+        path="copy",
+    ),
+    KernelSource(
+        "semi_structured_bitmask",
+        "compressed_swizzled_bitmask",
+        (*_HALVES, "float32", "float64", "int8", "float8_e4m3fn"),
+        variants=tuple({"T": t} for t in ("f16", "bf16", "f32", "f64", "s8", "e4m3")),
+        path="copy",
+    ),
+)
+
+KERNELS: tuple[KernelSource, ...] = (*_SEMI_STRUCTURED,)
 
 
 def architectures_of(source: str) -> tuple[str, ...]:

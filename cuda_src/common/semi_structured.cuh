@@ -19,8 +19,8 @@ template <int SIZE>
 struct Format24 {
   static constexpr int group = SIZE == 4 ? 2 : 4;  // elements with one code
   static constexpr int kept = group / 2;
-  static constexpr int elements = 32 / SIZE;         // dense elements of a metadata element
-  static constexpr int codes = elements / group;      // codes of a metadata element
+  static constexpr int elements = 32 / SIZE;      // dense elements of a metadata element
+  static constexpr int codes = elements / group;  // codes of a metadata element
 };
 template <int SIZE>
 struct Bits;  // an unsigned integer of SIZE bytes
@@ -53,17 +53,18 @@ template <int SIZE>
 __device__ __forceinline__ int place_in_chunk(int row, int column) {
   int rows16 = row / 16;
   int rest = (row % 8) * 4 + column * 2 + row / 8 % 2;
-  return SIZE == 4 ? rows16 * 32 + rest
-                         : (row % 8) * 8 + rows16 * 4 + column * 2 + row / 8 % 2;
+  return SIZE == 4 ? rows16 * 32 + rest : (row % 8) * 8 + rows16 * 4 + column * 2 + row / 8 % 2;
 }
 
 // The inverse: row 0..31 and column 0..1 of a place.
 template <int SIZE>
 __device__ __forceinline__ int row_in_chunk(int place) {
   return SIZE == 4 ? place / 32 * 16 + place / 4 % 8 + 8 * (place % 2)
-                         : place / 8 + 16 * (place / 4 % 2) + 8 * (place % 2);
+                   : place / 8 + 16 * (place / 4 % 2) + 8 * (place % 2);
 }
-__device__ __forceinline__ int column_in_chunk(int place) { return place / 2 % 2; }
+__device__ __forceinline__ int column_in_chunk(int place) {
+  return place / 2 % 2;
+}
 
 // First element of the chunk with `row` (a multiple of 32) and `column` (even) of m rows.
 __device__ __forceinline__ long long chunk_offset(long long row, long long column, long long m) {
@@ -88,7 +89,9 @@ __device__ __forceinline__ int code_of_four(int f) {
 
 // The code of a pair: its first or its second element, as four 16-bit halves (PTX ISA, mma.sp).
 constexpr int kFirstOfPair = 0b0100, kSecondOfPair = 0b1110;
-__device__ __forceinline__ int code_of_pair(int f) { return f & 1 ? kFirstOfPair : kSecondOfPair; }
+__device__ __forceinline__ int code_of_pair(int f) {
+  return f & 1 ? kFirstOfPair : kSecondOfPair;
+}
 
 // A value's bits without the sign where -0.0 exists: zero exactly for what counts as zero.
 template <int SIZE, bool SIGNED>
