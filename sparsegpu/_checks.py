@@ -48,7 +48,7 @@ def check_scalar(function: str, argument: str, value: Any, *, complex_allowed: b
         return int(value)
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
-    if isinstance(value, np.generic) or type(value) is complex:
+    if isinstance(value, np.generic):
         # ml_dtypes scalars (bfloat16) are np.generic too, but their .item() is a float.
         value = value.item()
     if isinstance(value, complex):
