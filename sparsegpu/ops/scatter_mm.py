@@ -259,12 +259,14 @@ def _rows_with_blocks(pattern: Pattern) -> Any:
 
 def _split_of(function: str, indices_data: tuple, other: Any, rows: int) -> int:
     """Return SPLIT_N, which this format does not hold: tiles are (batch, row, split)."""
+    if isinstance(indices_data, IndicesData):
+        return indices_data.fit.split_n
     tiles = len(indices_data[1]) - 1
     outer = int(np.prod(other.shape[:-2], dtype=np.int64)) * rows
     n = other.shape[-1]
     if outer == 0 and tiles == 0:
         return 1
-    if outer == 0 or tiles % outer or tiles == 0 or n % (tiles // outer):
+    if tiles == 0 or outer == 0 or tiles % outer or n % (tiles // outer):
         expected = f"a multiple of {outer} tiles (batch * rows with blocks), dividing N = {n}"
         raise bad_value(function, "indices_data", expected, f"{tiles} tiles")
     return tiles // outer
