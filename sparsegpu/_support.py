@@ -1,13 +1,20 @@
 """Which kernel serves which operation, dtype and architecture, as data.
 
-One table drives dispatch, the compile matrix, the test skips and the table in the README. To
-add a kernel, add its row to `KERNELS`, in its operation's section.
+One table drives dispatch, the compile matrix, the test skips and the table in the README
+(``python -m sparsegpu._support --write README.md``). To add a kernel, add its row to `KERNELS`,
+in its operation's section.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ._arrays import dtype_of
+from ._checks import bad_value, check_choice
 
 #: Every operation has a path on each of these (checked by the compile matrix).
 ARCHITECTURES = ("80", "86", "89", "90a", "100", "120")
@@ -15,37 +22,64 @@ ARCHITECTURES = ("80", "86", "89", "90a", "100", "120")
 #: What plain code (no architecture-specific instruction) compiles for.
 PORTABLE = ("80", "86", "89", "90", "100", "120")
 
+#: What fp8 tensor-core code compiles for.
+FP8 = ("89", "90", "100", "120")
+
+#: The public operations that kernels compute.
+OPERATIONS = (
+    "bsr_addmm",
+    "sampled_addmm",
+    "bsr_softmax",
+    "scaled_dot_product_attention",
+    "scatter_mm",
+    "bsr_array",
+    "semi_structured_from_dense",
+    "semi_structured_to_dense",
+    "reorder_meta",
+    "prune_24",
+    "prune_tile",
+    "semi_structured_tile",
+    "compressed_swizzled_bitmask",
+    "semi_structured_apply",
+    "semi_structured_addmm",
+    "scaled_mm",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """One ``.cu`` file.
+    """What one ``.cu`` file serves. A file may have several rows (fp8 apart, say).
 
     Attributes
     ----------
     source : str
         Stem of the file and name of its entry point.
-    op : str
-        The public operation that it serves.
+    op : str or tuple of str
+        Of `OPERATIONS`.
     dtypes : tuple of str
         Operand dtypes, by name.
     archs : tuple of str
-        What it compiles for: "90a" is that device only, a plain number also later minor versions.
+        What it compiles for: "90a" is that device only, a plain number every later device too.
     variants : tuple of mappings
-        ``-D`` sets that the compile matrix builds: representative ones, not all. A key
-        ``"archs"`` restricts one variant to some architectures (fp8 before 8.9).
+        ``-D`` sets that the compile matrix builds: representative ones, not all (it has minutes).
     path : str
-        "simt" or "mma" and so on: what `config` chooses between.
+        "simt", "mma", "mma_sp" and so on: what `runtime.config` chooses between.
     tensor_core : bool
-        Tensor-core kernels must not spill to local memory.
+        Tensor-core kernels must not spill registers to local memory.
     """
 
     source: str
-    op: str
+    op: str | tuple[str, ...]
     dtypes: tuple[str, ...]
     archs: tuple[str, ...] = PORTABLE
-    variants: tuple[Mapping[str, object], ...] = field(default=({},))
+    variants: tuple[Mapping[str, Any], ...] = ({},)
     path: str = "simt"
     tensor_core: bool = False
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """The operations served."""
+        return (self.op,) if isinstance(self.op, str) else self.op
 
 
 _HALVES = ("float16", "bfloat16")
@@ -107,7 +141,7 @@ _SEMI_STRUCTURED = (
     ),
     KernelSource(
         "semi_structured_tile",
-        "semi_structured_tile",
+        ("semi_structured_tile", "semi_structured_apply"),
         (*_HALVES, "int8", "float8_e4m3fn"),
         variants=(
             {"T": "f16", "RULE": "largest_values"},
@@ -126,19 +160,80 @@ _SEMI_STRUCTURED = (
     ),
 )
 
+# Where several paths serve an operation, the preferred one comes first.
 KERNELS: tuple[KernelSource, ...] = (*_SEMI_STRUCTURED,)
+
+
+# -- questions about the table --------------------------------------------------------------
+
+
+def is_supported(op: str, dtype: Any, cc: tuple[int, int] | int | str) -> bool:
+    """Return whether a kernel computes an operation on a GPU (no GPU is needed to ask).
+
+    Parameters
+    ----------
+    op : str
+        A public operation, for example ``"bsr_addmm"``.
+    dtype : dtype or str
+        Of the operands; ``"bfloat16"`` and ``"float8_e4m3fn"`` by name.
+    cc : (major, minor), int or str
+        Compute capability: ``(9, 0)``, ``90`` and ``"9.0"`` are the same.
+
+    Raises
+    ------
+    ValueError
+        For an unknown operation or compute capability.
+
+    Examples
+    --------
+    >>> import sparsegpu
+    >>> sparsegpu.is_supported("bsr_addmm", "float64", (7, 5))
+    False
+    """
+    return bool(paths(op, dtype, cc))
+
+
+def paths(op: str, dtype: Any, cc: tuple[int, int] | int | str) -> tuple[str, ...]:
+    """Return the kernel paths that serve an operation, the preferred one first."""
+    check_choice("is_supported", "op", op, OPERATIONS)
+    capability, name = _capability(cc), dtype_of(dtype).name
+    found = [
+        row.path
+        for row in KERNELS
+        if op in row.ops and name in row.dtypes and runs_on(row.archs, capability)
+    ]
+    return tuple(dict.fromkeys(found))
 
 
 def architectures_of(source: str) -> tuple[str, ...]:
     """Return the architectures that a source compiles for (all portable ones if unknown)."""
-    for row in KERNELS:
-        if row.source == source:
-            return row.archs
-    return PORTABLE
+    declared = [arch for row in KERNELS if row.source == source for arch in row.archs]
+    return tuple(dict.fromkeys(declared)) or PORTABLE
+
+
+def _capability(cc: Any) -> tuple[int, int]:
+    if isinstance(cc, tuple) and len(cc) == 2:
+        return int(cc[0]), int(cc[1])
+    digits = str(cc).replace(".", "").rstrip("af")
+    if isinstance(cc, (int, str)) and digits.isdigit() and len(digits) >= 2:
+        return int(digits[:-1]), int(digits[-1])
+    raise bad_value("is_supported", "cc", 'a compute capability: (9, 0), 90 or "9.0"', repr(cc))
 
 
 def _number(arch: str) -> int:
     return int(arch.rstrip("af"))
+
+
+def runs_on(declared: Iterable[str], cc: tuple[int, int]) -> bool:
+    """Return whether code for one of the declared architectures can be had on a device.
+
+    A feature architecture ("90a") is for its own device only; plain code compiles for every
+    later device as well.
+    """
+    device = cc[0] * 10 + cc[1]
+    return any(
+        _number(arch) <= device if arch.isdigit() else _number(arch) == device for arch in declared
+    )
 
 
 def matching_architecture(
@@ -146,19 +241,83 @@ def matching_architecture(
 ) -> str | None:
     """Return the architecture to compile for on a device, or None when none of them runs there.
 
-    A feature architecture ("90a") fits its own device only and wins there. A plain one fits
-    every later device: compiled under the device's own number, else under the closest lower
-    number of the same major version (cubins run on later minor versions).
+    A feature architecture of the device wins. Plain code is compiled under the device's own
+    number if the compiler (which knows ``compilable``) has it, else under the closest lower one
+    of the same major version: a cubin runs on later minor versions, not on later major ones.
+
+    Examples
+    --------
+    >>> matching_architecture(("80", "90a"), (9, 0), (80, 86, 90))
+    '90a'
+    >>> matching_architecture(("80",), (8, 9), (80, 86, 90))
+    '86'
     """
-    number = cc[0] * 10 + cc[1]
-    known = sorted(compilable)
-    plain = [a for a in declared if a.isdigit()]
-    feature = [a for a in declared if not a.isdigit() and _number(a) == number]
-    if feature:
-        return feature[0]
-    if not any(_number(a) <= number for a in plain):
+    device = cc[0] * 10 + cc[1]
+    usable = [arch for arch in declared if runs_on((arch,), cc)]
+    for arch in usable:
+        if not arch.isdigit():
+            return arch
+    if not usable:
         return None
-    same_major = [n for n in known if n // 10 == cc[0] and n <= number]
-    least = min(_number(a) for a in plain)
-    fitting = [n for n in same_major if n >= least]
-    return str(fitting[-1]) if fitting else None
+    least = min(map(_number, usable))
+    fitting = [n for n in compilable if n // 10 == cc[0] and least <= n <= device]
+    return str(max(fitting)) if fitting else None
+
+
+# -- the table in the README ----------------------------------------------------------------
+
+_BEGIN = "<!-- support table: written by `python -m sparsegpu._support --write README.md` -->"
+_END = "<!-- end of support table -->"
+
+
+def support_table() -> str:
+    """Return the table in Markdown: which dtypes of an operation run on which path and GPU."""
+    lines = [
+        "| operation | path | dtypes | compute capability |",
+        "|---|---|---|---|",
+    ]
+    lines += [f"| {' | '.join(cells)} |" for op in OPERATIONS for cells in _table_rows(op)]
+    return "\n".join(lines)
+
+
+def _table_rows(op: str) -> Iterator[tuple[str, str, str, str]]:
+    merged: dict[tuple[str, str], list[str]] = {}
+    for row in KERNELS:
+        if op in row.ops:
+            kept = merged.setdefault((row.path, _capabilities(row.archs)), [])
+            kept += [dtype for dtype in row.dtypes if dtype not in kept]
+    for (path, capabilities), dtypes in merged.items():
+        yield f"`{op}`", path, ", ".join(dtypes), capabilities
+
+
+def _capabilities(archs: tuple[str, ...]) -> str:
+    plain = [_number(arch) for arch in archs if arch.isdigit()]
+    shown = [f"{n // 10}.{n % 10}" for n in (_number(a) for a in archs if not a.isdigit())]
+    if plain:
+        shown.append(f"{min(plain) // 10}.{min(plain) % 10} and later")
+    return ", ".join(shown)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the table into a file, or check that the file holds it."""
+    if len(arguments) != 2 or arguments[0] not in {"--write", "--check"}:
+        print("usage: python -m sparsegpu._support (--write | --check) FILE", file=sys.stderr)
+        return 2
+    path = Path(arguments[1])
+    text = path.read_text(encoding="utf-8")
+    if text.count(_BEGIN) != 1 or text.count(_END) != 1:
+        print(f"{path}: expected one '{_BEGIN}' and one '{_END}'", file=sys.stderr)
+        return 1
+    before, rest = text.split(_BEGIN)
+    wanted = f"{before}{_BEGIN}\n\n{support_table()}\n\n{_END}{rest.split(_END)[1]}"
+    if arguments[0] == "--write":
+        path.write_text(wanted, encoding="utf-8")
+        return 0
+    if text != wanted:
+        print(f"{path}: the support table is out of date; run with --write", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

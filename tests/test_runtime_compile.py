@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings (NVRTC) is not installed")
 
-from sparsegpu.engines.cuda.runtime.compile import CompileError, compile_kernel
+from sparsegpu.engines.cuda.runtime.compile import compile_kernel
 
 PROBES = Path(__file__).parent / "cuda_probes"
 

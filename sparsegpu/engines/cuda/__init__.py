@@ -1,1 +1,1 @@
-"""The host side of the kernels in ``cuda_src``: the functions of the other engines, on CuPy."""
+"""The host side of the kernels in ``cuda_src``: the other engines' functions, on CuPy."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...._cache import read_entry, write_entry
-from .source import expand_source
+from .source import expand
 
 
 class CompileError(RuntimeError):
@@ -68,7 +68,7 @@ def compile_kernel(
     CompileError
         With the place in the source, the log and the flags; also for a missing entry point.
     """
-    text = expand_source(name, root)
+    text = expand(name, root)
     flags = [f"--gpu-architecture=sm_{arch}", *_FLAGS]
     flags += [f"-D{key}={_value(value)}" for key, value in sorted((defines or {}).items())]
     flags += [f"--include-path={path}" for path in include_paths()]

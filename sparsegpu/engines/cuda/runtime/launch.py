@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
-from ...._support import architectures_of
+from ...._support import architectures_of, matching_architecture
 from .compile import compile_kernel, supported_architectures
 
 _kernels: dict[tuple, Kernel] = {}
@@ -99,25 +100,21 @@ def kernel(source: str, **defines: Any) -> Kernel:
     return found
 
 
-def _load(source: str, defines: dict[str, Any]) -> Kernel:
+def _load(source: str, defines: dict[str, Any], root: Path | None = None) -> Kernel:
     import cupy
 
     cc = cupy.cuda.Device().compute_capability
     arch = choose_architecture(source, (int(cc[:-1]), int(cc[-1])))
     module = cupy.cuda.Module()
-    module.load(compile_kernel(source, arch, defines).code)
+    module.load(compile_kernel(source, arch, defines, root=root).code)
     return Kernel(source, module.get_function(source))
 
 
 def choose_architecture(source: str, cc: tuple[int, int]) -> str:
     """Return the architecture to compile a source for, given a device's compute capability.
 
-    Of the architectures that ``_support`` declares for the source: "90a" only for 9.0 itself;
-    else the closest one at or below the device, taken to the device's own number where NVRTC
-    knows it (8.7 and 12.1 get their own code), as long as a cubin of that number can run.
+    See `_support.matching_architecture`; the declared ones are those of the source's rows.
     """
-    from ...._support import matching_architecture
-
     declared = architectures_of(source)
     arch = matching_architecture(declared, cc, supported_architectures())
     if arch is None:

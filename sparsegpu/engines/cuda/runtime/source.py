@@ -44,7 +44,7 @@ def source_names() -> list[str]:
     return sorted(path.stem for path in source_root().rglob("*.cu"))
 
 
-def expand_source(name: str, root: Path | None = None) -> str:
+def expand(name: str, root: Path | None = None) -> str:
     """Return the text of ``<name>.cu`` with every ``#include "..."`` put in its place, once.
 
     Names are looked up from the root, then beside the including file, then in ``cuda_src``.

@@ -1,0 +1,146 @@
+"""The compile matrix: every kernel for every architecture it declares, without a GPU.
+
+    python -m sparsegpu.engines.cuda.runtime.matrix [SOURCE ...]
+
+Exit status 1 when a variant does not compile, a tensor-core kernel spills, a ``.cu`` file has no
+row in ``_support``, or (without SOURCE) an operation has no path on some architecture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any
+
+from ...._support import ARCHITECTURES, KERNELS, OPERATIONS, KernelSource, runs_on
+from .compile import CompileError, Resources, compile_kernel, nvrtc_version
+from .source import source_names
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """One kernel to compile."""
+
+    row: KernelSource
+    arch: str
+    defines: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        names = " ".join(f"{k}={v}" for k, v in self.defines.items())
+        return f"{self.row.source} sm_{self.arch} {names}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a `Build`."""
+
+    build: Build
+    resources: Resources | None
+    error: str | None
+
+
+def builds(rows: Sequence[KernelSource] = KERNELS) -> list[Build]:
+    """Return everything that the rows declare."""
+    return [Build(row, arch, v) for row in rows for v in row.variants for arch in row.archs]
+
+
+def run(build: Build) -> Outcome:
+    """Compile, or take from the cubin cache."""
+    try:
+        cubin = compile_kernel(build.row.source, build.arch, dict(build.defines))
+    except (CompileError, FileNotFoundError) as error:
+        return Outcome(build, None, str(error))
+    if build.row.tensor_core and cubin.resources.spills:
+        r = cubin.resources
+        spilled = f"spills to local memory: {r.spill_stores} B stored, {r.spill_loads} B loaded"
+        return Outcome(build, r, f"{build}: {spilled}, {r.registers} registers")
+    return Outcome(build, cubin.resources, None)
+
+
+def gaps(rows: Sequence[KernelSource] = KERNELS) -> list[str]:
+    """Return what the table lacks: sources without a row, operations without a path."""
+    covered = {row.source for row in rows}
+    found = [
+        f"{name}.cu: no row in _support.KERNELS" for name in source_names() if name not in covered
+    ]
+    named = {op for row in rows for op in row.ops}
+    found += [f"{op}: not one of _support.OPERATIONS" for op in sorted(named - {*OPERATIONS})]
+    for op in OPERATIONS:
+        missing = [
+            arch
+            for arch in ARCHITECTURES
+            if not any(op in row.ops and _serves(row, arch) for row in rows)
+        ]
+        if missing:
+            found.append(f"{op}: no path on {', '.join(missing)}")
+    return found
+
+
+def _serves(row: KernelSource, arch: str) -> bool:
+    number = int(arch.rstrip("a"))
+    return runs_on(row.archs, (number // 10, number % 10))
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """Return one line a row of ``_support``: variants, worst registers, shared memory, spills."""
+    rows: dict[int, list[Outcome]] = {}
+    for outcome in outcomes:
+        rows.setdefault(id(outcome.build.row), []).append(outcome)
+    width = max((len(o.build.row.source) for o in outcomes), default=6)
+    lines = [f"{'source':{width}}  builds  failed  registers  shared  spilled  architectures"]
+    for group in rows.values():
+        row = group[0].build.row
+        built = [o.resources for o in group if o.resources is not None]
+        failed = sum(o.error is not None for o in group)
+        registers = max((r.registers for r in built), default=0)
+        shared = max((r.shared for r in built), default=0)
+        spilled = max((r.spill_stores + r.spill_loads for r in built), default=0)
+        lines.append(
+            f"{row.source:{width}}  {len(group):6}  {failed:6}  {registers:9}  {shared:6}  "
+            f"{spilled:7}  {' '.join(row.archs)}"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compile the matrix and report; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m sparsegpu.engines.cuda.runtime.matrix", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("sources", nargs="*", metavar="SOURCE", help="only these sources")
+    parser.add_argument("--jobs", type=int, default=2, help="compiler processes (default 2)")
+    options = parser.parse_args(arguments)
+    known = {row.source for row in KERNELS}
+    unknown = [name for name in options.sources if name not in known]
+    if unknown:
+        parser.error(f"no row in _support.KERNELS for {', '.join(unknown)}")
+    rows = [row for row in KERNELS if not options.sources or row.source in options.sources]
+    start = time.perf_counter()
+    outcomes = _run_all(builds(rows), options.jobs)
+    problems = [o.error for o in outcomes if o.error is not None]
+    if not options.sources:
+        problems += gaps()
+    print(table(outcomes))
+    major, minor = nvrtc_version()
+    seconds = time.perf_counter() - start
+    print(f"{len(outcomes)} kernels, NVRTC {major}.{minor}, {seconds:.1f} s")
+    for problem in problems:
+        print(f"\n{problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _run_all(work: Sequence[Build], jobs: int) -> list[Outcome]:
+    if jobs <= 1 or len(work) <= 1:
+        return [run(build) for build in work]
+    # spawn: a forked child would inherit whatever the compiler library has started.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        return list(pool.map(run, work, chunksize=4))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,65 @@
+"""What a pattern keeps for the kernels: workspace, one buffer a stream.
+
+Workspace belongs to the pattern rather than to a call, because a CUDA graph captured from a call
+holds on to the address: a buffer given back to CuPy's pool would be someone else's by the time
+the graph runs again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable
+from typing import Any
+
+from ....pattern import Pattern
+
+
+class Workspaces:
+    """Fixed-size device buffers of one pattern, device and purpose, one for each stream."""
+
+    __slots__ = ("_buffers", "_lock", "nbytes")
+
+    def __init__(self, nbytes: int):
+        self.nbytes = nbytes
+        self._buffers: dict[int, Any] = {}
+        self._lock = threading.Lock()
+
+    def get(self, stream: int) -> Any:
+        """Return the buffer of a stream (its pointer), a uint8 array made on the first call."""
+        buffer = self._buffers.get(stream)
+        if buffer is None:
+            import cupy
+
+            with self._lock:
+                buffer = self._buffers.get(stream)
+                if buffer is None:
+                    buffer = self._buffers[stream] = cupy.empty(self.nbytes, dtype=cupy.uint8)
+        return buffer
+
+
+def workspace(pattern: Pattern, key: Hashable, nbytes: int) -> Any:
+    """Return ``nbytes`` of device memory for the current stream, kept with the pattern.
+
+    Contents are undefined at the start of every call; calls on one stream may share it, calls on
+    two streams never do.
+
+    Parameters
+    ----------
+    pattern : Pattern
+        On the GPU.
+    key : hashable
+        The purpose. Everything that changes the size (N, dtype, configuration) is part of it,
+        besides ``nbytes`` itself.
+    nbytes : int
+        Fixed for this key.
+
+    Returns
+    -------
+    cupy.ndarray of uint8
+        Aligned to 256 bytes (CuPy's allocation granularity is 512).
+    """
+    import cupy
+
+    device = pattern.device
+    kept = pattern.memo(("workspace", device, key, nbytes), lambda: Workspaces(nbytes))
+    return kept.get(cupy.cuda.get_current_stream().ptr)
