@@ -88,9 +88,10 @@ def _serves(row: KernelSource, arch: str) -> bool:
 
 def table(outcomes: Sequence[Outcome]) -> str:
     """Return one line a row of ``_support``: variants, worst registers, shared memory, spills."""
-    rows: dict[int, list[Outcome]] = {}
-    for outcome in outcomes:
-        rows.setdefault(id(outcome.build.row), []).append(outcome)
+    rows: dict[tuple[str, tuple[str, ...]], list[Outcome]] = {}
+    for outcome in outcomes:  # those from another process hold copies of the row
+        row = outcome.build.row
+        rows.setdefault((row.source, row.dtypes), []).append(outcome)
     width = max((len(o.build.row.source) for o in outcomes), default=6)
     lines = [f"{'source':{width}}  builds  failed  registers  shared  spilled  architectures"]
     for group in rows.values():
