@@ -1,0 +1,191 @@
+"""`bsr_spgemm`, the product behind ``A @ B`` of two block-sparse matrices."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import sparsegpu
+from sparsegpu.testing import (
+    assert_within_bound,
+    dense_from_blocks,
+    random_blocks,
+    random_values,
+)
+
+DTYPES = ["float16", "bfloat16", "float32", "float64", "int8", "complex64", "complex128"]
+
+
+def make(engine, triple, shape):
+    data, indices, indptr = (engine.array(x) for x in triple)
+    return sparsegpu.bsr_array((data, indices, indptr), shape=shape)
+
+
+def expected_positions(left, right):
+    """Block positions (row, column) where two stored blocks meet, by plain loops."""
+    (_, li, lp), (_, ri, rp) = left, right
+    meet = set()
+    for i in range(len(lp) - 1):
+        for p in range(lp[i], lp[i + 1]):
+            k = li[p]
+            meet |= {(i, int(j)) for j in ri[rp[k] : rp[k + 1]]}
+    return sorted(meet)
+
+
+def positions(engine, result):
+    indices, indptr = engine.host(result.indices), engine.host(result.indptr)
+    rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    return list(zip(rows.tolist(), indices.tolist()))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sizes", [(16, 16, 16), (1, 1, 1), (3, 5, 2), (16, 32, 8)])
+@pytest.mark.parametrize("duplicates", [False, True])
+def test_product(engine, rng, dtype, sizes, duplicates):
+    bm, bk, bn = sizes
+    m, k, n = 4 * bm, 6 * bk, 5 * bn
+    left = random_blocks(rng, (m, k), (bm, bk), dtype=dtype, duplicates=duplicates)
+    right = random_blocks(rng, (k, n), (bk, bn), dtype=dtype, duplicates=duplicates)
+    a, b = make(engine, left, (m, k)), make(engine, right, (k, n))
+    with engine.runs():
+        out = sparsegpu.bsr_spgemm(a, b)
+    assert type(out) is type(a)
+    assert out.shape == (m, n)
+    assert out.blocksize == (bm, bn)
+    assert out.has_canonical_format
+    assert out.dtype == (np.int32 if dtype == "int8" else left[0].dtype)
+    assert positions(engine, out) == expected_positions(left, right)
+    dense = [dense_from_blocks(*t, s) for t, s in ((left, (m, k)), (right, (k, n)))]
+    assert_within_bound(engine.host(out.toarray()), *dense, dtype=dtype, terms=2 * k)
+
+
+def test_small_integers_are_exact_and_as_scipy(engine, rng):
+    left = random_blocks(rng, (24, 30), (4, 5), small_integers=True)
+    right = random_blocks(rng, (30, 18), (5, 3), small_integers=True)
+    a, b = make(engine, left, (24, 30)), make(engine, right, (30, 18))
+    with engine.runs():
+        out = a @ b
+    theirs = scipy.sparse.bsr_array(left, shape=(24, 30)) @ scipy.sparse.bsr_array(
+        right, shape=(30, 18)
+    )
+    assert (engine.host(out.toarray()) == theirs.toarray()).all()
+
+
+@pytest.mark.parametrize(
+    ("left_batch", "right_batch"), [((2, 3), ()), ((), (3,)), ((2, 1), (3,)), ((0,), ())]
+)
+def test_batches(engine, rng, left_batch, right_batch):
+    # A full right side keeps the counts of all batches equal whatever the left one stores.
+    left = random_blocks(rng, (6, 8), (2, 4), batch=left_batch, density=1, small_integers=True)
+    right = random_blocks(rng, (8, 9), (4, 3), batch=right_batch, density=1, small_integers=True)
+    a, b = (make(engine, t, s) for t, s in ((left, (6, 8)), (right, (8, 9))))
+    with engine.runs():
+        out = sparsegpu.bsr_spgemm(a, b)
+    batch = np.broadcast_shapes(left_batch, right_batch)
+    assert out.shape == (*batch, 6, 9)
+    expected = dense_from_blocks(*left, (6, 8)) @ dense_from_blocks(*right, (8, 9))
+    assert (engine.host(out.toarray()) == expected).all()
+
+
+def test_batches_of_different_patterns(engine, rng):
+    """Equal counts, different places: every batch has its own positions."""
+    eye = np.arange(4, dtype=np.int32)
+    indices = np.stack([eye, eye[::-1], np.roll(eye, 1)])
+    indptr = np.broadcast_to(np.arange(5, dtype=np.int32), (3, 5)).copy()
+    data = random_values(rng, (3, 4, 2, 2), "float64", small_integers=True)
+    a = make(engine, (data, indices, indptr), (8, 8))
+    b = make(engine, (data[1], indices[1], indptr[1]), (8, 8))
+    with engine.runs():
+        out, other = sparsegpu.bsr_spgemm(a, b), sparsegpu.bsr_spgemm(b, a)
+    x = dense_from_blocks(data, indices, indptr, (8, 8)).astype(np.float64)
+    assert (engine.host(out.toarray()) == x @ x[1]).all()
+    assert (engine.host(other.toarray()) == x[1] @ x).all()
+
+
+def test_cancellation_keeps_the_block(engine):
+    a = sparsegpu.bsr_array(engine.array(np.array([[1.0, 1.0]])), blocksize=(1, 1))
+    b = sparsegpu.bsr_array(engine.array(np.array([[1.0], [-1.0]])), blocksize=(1, 1))
+    with engine.runs():
+        out = sparsegpu.bsr_spgemm(a, b)
+    assert out.nnzb == 1
+    assert engine.host(out.data).ravel().tolist() == [0.0]
+
+
+@pytest.mark.parametrize("out_dtype", ["int8", "float32", "float16"])
+def test_out_dtype(engine, rng, out_dtype):
+    left = random_blocks(rng, (8, 8), (4, 4), dtype="int8", density=0.6)
+    a = make(engine, left, (8, 8))
+    with engine.runs():
+        out = sparsegpu.bsr_spgemm(a, a, out_dtype=out_dtype)
+    exact = dense_from_blocks(*left, (8, 8))
+    exact = exact @ exact
+    if out_dtype == "int8":
+        exact = np.clip(exact, -128, 127)
+    with np.errstate(over="ignore"):
+        expected = exact.astype(np.float32).astype(out_dtype)
+    assert (engine.host(out.toarray()) == expected).all()
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(0, 4, 4), (4, 0, 4), (4, 4, 0), (0, 0, 0)])
+def test_zero_sizes(engine, rng, m, k, n):
+    a = make(engine, random_blocks(rng, (m, k), (2, 2)), (m, k))
+    b = make(engine, random_blocks(rng, (k, n), (2, 2)), (k, n))
+    with engine.runs():
+        out = sparsegpu.bsr_spgemm(a, b)
+    assert out.shape == (m, n)
+    assert out.nnzb == 0
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    derandomize=True,
+)
+@given(
+    blocks=st.tuples(*[st.integers(0, 6)] * 3),
+    blocksize=st.tuples(*[st.integers(1, 9)] * 3),
+    density=st.floats(0, 1),
+    seed=st.integers(0, 2**20),
+)
+def test_any_shape(engine, blocks, blocksize, density, seed):
+    rng = np.random.default_rng(seed)
+    m, k, n = (x * y for x, y in zip(blocks, blocksize))
+    left = random_blocks(rng, (m, k), blocksize[:2], density=density, small_integers=True)
+    right = random_blocks(rng, (k, n), blocksize[1:], density=density, small_integers=True)
+    with engine.runs():
+        out = sparsegpu.bsr_spgemm(make(engine, left, (m, k)), make(engine, right, (k, n)))
+    assert positions(engine, out) == expected_positions(left, right)
+    expected = dense_from_blocks(*left, (m, k)) @ dense_from_blocks(*right, (k, n))
+    assert (engine.host(out.toarray()) == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("b", "error", "message"),
+    [
+        (sparsegpu.bsr_array(np.eye(6), blocksize=(2, 2)), ValueError, r"'b': .*shape \(8, N\)"),
+        (sparsegpu.bsr_array(np.eye(8), blocksize=(4, 2)), ValueError, r"'b': .*size of \(2, bn\)"),
+        (sparsegpu.bsr_array(np.eye(8, dtype="f4"), blocksize=(2, 2)), TypeError, "'b': .*float64"),
+        (np.eye(8), TypeError, "'b': expected a bsr_array, got ndarray"),
+    ],
+)
+def test_errors(b, error, message):
+    a = sparsegpu.bsr_array(np.eye(8), blocksize=(2, 2))
+    with pytest.raises(error, match="^bsr_spgemm: argument " + message):
+        sparsegpu.bsr_spgemm(a, b)
+
+
+def test_bool_is_no_operand():
+    a = sparsegpu.bsr_array(np.eye(8, dtype=bool), blocksize=(2, 2))
+    with pytest.raises(TypeError, match="bsr_spgemm: argument 'a': expected one of the dtypes"):
+        sparsegpu.bsr_spgemm(a, a)
+
+
+def test_batches_that_keep_different_counts():
+    left = np.stack([np.eye(4), np.ones((4, 4)) * [1, 1, 0, 0]])
+    right = np.ones((4, 4)) * [[1], [1], [0], [0]]
+    a, b = (sparsegpu.bsr_array(x, blocksize=(2, 2)) for x in (left, right))
+    assert a.nnzb == 2
+    with pytest.raises(ValueError, match="the same number of stored blocks in every batch"):
+        sparsegpu.bsr_spgemm(a, b)
