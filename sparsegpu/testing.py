@@ -95,6 +95,32 @@ def random_blocks(
     return data, indices.reshape(*batch, count), indptr.reshape(*batch, rows + 1)
 
 
+def random_24(
+    rng: np.random.Generator,
+    shape: tuple[int, int],
+    dtype: Any = "float16",
+    *,
+    small_integers: bool = False,
+) -> np.ndarray:
+    """Return a dense 2:4 matrix (float32: 1:2) with every kind of group, -0.0 among its zeros.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> dense = random_24(np.random.default_rng(0), (2, 8), "int8", small_integers=True)
+    >>> int((dense.reshape(-1, 4) != 0).sum(axis=-1).max()) <= 2
+    True
+    """
+    dtype = dtype_of(dtype)
+    group = 2 if dtype == np.float32 else 4
+    m, k = shape
+    keep = rng.random((m, k // group, group)).argsort(axis=-1) < group // 2
+    keep &= rng.random(keep.shape) < 0.9
+    values = random_values(rng, shape, dtype, small_integers=small_integers)
+    zero = np.where(rng.random(shape) < 0.2, -0.0, 0.0).astype(dtype)
+    return np.where(keep.reshape(shape), values, zero)
+
+
 def dense_from_blocks(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> np.ndarray:
     """Return the dense matrix of a BSR triple by the plainest loop; duplicates are summed.
 
