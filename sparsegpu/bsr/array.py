@@ -15,10 +15,13 @@ from ..pattern import Pattern
 from .construct import CONTAINER_DTYPES, build, check_dtype
 from .convert import Conversions
 from .draw import Drawings
+from .index import Indexing
+from .io import save_npz
 from .operators import Operators
+from .reduce import Reductions
 
 
-class bsr_array(Operators, Conversions, Drawings):
+class bsr_array(Operators, Reductions, Indexing, Conversions, Drawings):
     """Block sparse row array, or a batch of them, over NumPy or CuPy.
 
     Fields and conventions are those of `scipy.sparse.bsr_array`; in addition arrays may be
@@ -248,6 +251,10 @@ class bsr_array(Operators, Conversions, Drawings):
             raise bad_type("same_pattern", "other", "a bsr_array", type(other).__name__)
         return self._pattern.same_as(other.pattern)
 
+    def save_npz(self, file: Any, *, compressed: bool = True) -> None:
+        """Write to ``file``: see `sparsegpu.save_npz`."""
+        save_npz(file, self, compressed=compressed)
+
     # -- the order of blocks ----------------------------------------------------------------
 
     @property
@@ -361,7 +368,7 @@ class bsr_array(Operators, Conversions, Drawings):
 def _restore(
     cls: type, data: Any, indices: Any, indptr: Any, shape: tuple[int, int], blocksize: tuple
 ) -> bsr_array:
-    array = object.__new__(cls)
+    array: bsr_array = object.__new__(cls)
     array._pattern = Pattern(indptr, indices, shape, blocksize, check=False)
     array._data = data
     return array

@@ -133,7 +133,7 @@ def _from_parts(
     elif shape[:-2] not in {(), batch}:
         raise bad_value(_FUNCTION, "shape", f"the batch shape {batch} of 'indices'", shape)
     with on_device(data):
-        pattern = Pattern(indptr, indices, shape[-2:], found, check=check)
+        pattern = Pattern(indptr, indices, (shape[-2], shape[-1]), found, check=check)
         return pattern, _cast(data, dtype, copy)
 
 
@@ -151,7 +151,8 @@ def _empty(
 ) -> tuple[Pattern, Any]:
     _check_shape_is(shape, found)
     _check_divides(found, blocksize)
-    pattern = from_sorted_keys(np.zeros(0, dtype=np.int64), (), 0, found, blocksize)
+    nothing = np.zeros(0, dtype=np.int64)
+    pattern = from_sorted_keys(nothing, (), 0, (found[0], found[1]), blocksize)
     return pattern, np.zeros((0, *blocksize), dtype or np.float64)
 
 

@@ -1,19 +1,37 @@
-"""Arithmetic of `bsr_array`."""
+"""Arithmetic of `bsr_array`: scalars, other arrays, products.
+
+What is linear in the blocks works on them as they stand, so that it keeps the pattern with all
+that is known about it. What is not (abs, elementwise product) sums duplicate blocks first.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from numbers import Number
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from .._arrays import as_array, bfloat16, common_namespace, is_cupy
+from .._checks import bad_type, bad_value, broadcast_shape, not_offered
+from ..engines import engine_module
+from ..ops._common import on_device
 from ..ops.addmm import bsr_matmul, dense_bsr_matmul
+from ..pattern import Pattern, from_sorted_keys, keys_per_batch
+from .construct import check_dtype
+
+if TYPE_CHECKING:
+    from .array import bsr_array
 
 
 class Operators:
-    """Operators and reductions of `bsr_array`."""
+    """Operators of `bsr_array`."""
 
     __slots__ = ()
 
+    # -- products -----------------------------------------------------------------------------
+
     def __matmul__(self: Any, other: Any) -> Any:
-        if hasattr(other, "pattern") and hasattr(other, "data"):
+        if _is_bsr(other):
             from ..ops.spgemm import bsr_spgemm
 
             return bsr_spgemm(self, other)
@@ -21,3 +39,240 @@ class Operators:
 
     def __rmatmul__(self: Any, other: Any) -> Any:
         return dense_bsr_matmul(other, self)
+
+    def dot(self: Any, other: Any) -> Any:
+        """Return ``self @ other``; for a scalar, ``self * other``."""
+        return self * other if _is_scalar(other) else self @ other
+
+    def aslinearoperator(self: Any) -> Any:
+        """Return a linear operator of SciPy (host) or cupyx (GPU): see `sparsegpu.linalg`."""
+        from ..linalg import aslinearoperator
+
+        return aslinearoperator(self)
+
+    # -- scalars ------------------------------------------------------------------------------
+
+    def __mul__(self: Any, other: Any) -> bsr_array:
+        return self.multiply(other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self: Any, other: Any) -> bsr_array:
+        if not _is_scalar(other):
+            raise not_offered(
+                "bsr_array /",
+                "division by an array (0 / 0 is not 0 where nothing is stored)",
+                "division by a scalar, A.multiply(1 / dense)",
+            )
+        return _scaled(self, other, "divide")
+
+    def __rtruediv__(self: Any, other: Any) -> Any:
+        raise not_offered(
+            "bsr_array /",
+            "dividing by a sparse array (it would divide by every zero that is not stored)",
+            "division by a scalar",
+        )
+
+    def __neg__(self: Any) -> bsr_array:
+        if self.dtype.kind == "b":
+            raise bad_type("bsr_array -", "self", "a dtype with a sign", self.dtype)
+        return self._with(self._pattern, -self._data)
+
+    def __pos__(self: Any) -> bsr_array:
+        return self.copy()
+
+    def __abs__(self: Any) -> bsr_array:
+        summed = self._canonical("abs")
+        return self._with(summed._pattern, self._xp.absolute(summed._data))
+
+    # -- sums ---------------------------------------------------------------------------------
+
+    def __add__(self: Any, other: Any) -> Any:
+        return _combine(self, other, "add")
+
+    __radd__ = __add__
+
+    def __sub__(self: Any, other: Any) -> Any:
+        return _combine(self, other, "subtract")
+
+    def __rsub__(self: Any, other: Any) -> Any:
+        if _is_scalar(other):
+            return -_combine(self, other, "subtract")
+        return _combine(self, other, "subtract", reflected=True)
+
+    # -- elementwise products -----------------------------------------------------------------
+
+    def multiply(self: Any, other: Any) -> bsr_array:
+        """Return the elementwise product, a `bsr_array`.
+
+        Duplicate blocks are summed first, unless ``other`` is a scalar.
+
+        Parameters
+        ----------
+        other : scalar, bsr_array or dense array
+            A `bsr_array` of another pattern leaves the blocks that both store; one of another
+            block size is converted to this one's. A dense array broadcasts to this shape.
+
+        Raises
+        ------
+        ValueError
+            Shapes that do not fit; matrices of a batch that have different numbers of blocks in
+            common.
+        TypeError
+            dtypes without a common one that can be held.
+        """
+        if _is_scalar(other):
+            return _scaled(self, other, "multiply")
+        if _is_bsr(other):
+            return _multiply_sparse(self, other)
+        return _multiply_dense(self, as_array(other, "multiply", "other"))
+
+
+def _is_bsr(other: Any) -> bool:
+    return hasattr(other, "pattern") and hasattr(other, "data")
+
+
+def _is_scalar(other: Any) -> bool:
+    if isinstance(other, (Number, np.generic)):
+        return True
+    return (isinstance(other, np.ndarray) or is_cupy(other)) and other.ndim == 0
+
+
+def _scaled(array: Any, factor: Any, name: str) -> bsr_array:
+    """Multiply or divide the values; Python numbers do not change the kind of dtype."""
+    function = f"bsr_array {'*' if name == 'multiply' else '/'}"
+    # Blocks of bool are or-ed and not added: sum them before they become numbers.
+    array = array._canonical(function) if array.dtype.kind == "b" else array
+    xp, data = array._xp, array._data
+    if isinstance(factor, (np.bool_, np.integer)):
+        factor = int(factor)
+    if not isinstance(factor, Number):
+        common_namespace(function, self=data, other=factor)
+    operation = getattr(xp, name)
+    with on_device(data):
+        if data.dtype == bfloat16 and type(factor) in {bool, int, float}:
+            result = operation(data.astype(np.float32), factor).astype(bfloat16)
+        else:
+            result = operation(data, factor)
+    check_dtype(function, "other", result.dtype)
+    return array._with(array._pattern, result)
+
+
+def common_dtype(function: str, a: np.dtype, b: np.dtype) -> np.dtype:
+    """Return NumPy's common dtype of two, if there is one that a container holds."""
+    try:
+        dtype = np.result_type(a, b)
+    except TypeError:
+        raise bad_type(function, "other", f"a dtype that mixes with {a} (astype)", b) from None
+    return check_dtype(function, "other", dtype)
+
+
+def _combine(array: Any, other: Any, name: str, *, reflected: bool = False) -> Any:
+    """Add or subtract a scalar zero, a dense array or another block-sparse one."""
+    function = f"bsr_array {'+' if name == 'add' else '-'}"
+    if _is_scalar(other):
+        if other == 0:
+            return array.copy()
+        raise not_offered(
+            function,
+            "a nonzero scalar (it would fill every element that is not stored)",
+            "zero, bsr_array, or a dense array (the result is dense)",
+        )
+    if not _is_bsr(other):
+        other = as_array(other, function, "other")
+        xp = common_namespace(function, self=array._data, other=other)
+        broadcast_shape(function, "other", array.shape, tuple(other.shape))
+        common_dtype(function, array.dtype, other.dtype)
+        with on_device(array._data):
+            pair = (array.toarray(), other)
+            return getattr(xp, name)(*(pair[::-1] if reflected else pair))
+    a, b = _aligned(function, array, other)
+    if name == "subtract" and a.dtype.kind == "b":
+        raise bad_type(function, "other", "numbers (bool has no difference)", a.dtype)
+    with on_device(a._data):
+        operation = getattr(a._xp, name)
+        if a._pattern.same_as(b._pattern):
+            return array._with(a._pattern, operation(a._data, b._data))
+        a, b = a._canonical(function), b._canonical(function)
+        xp, a_keys, b_keys = a._xp, a._pattern.keys(), b._pattern.keys()
+        keys = xp.unique(xp.concatenate([a_keys, b_keys]))
+        pattern = _pattern_of(keys, a._pattern, function)
+        blocks = xp.zeros((keys.size, *pattern.blocksize), a.dtype)
+        blocks[xp.searchsorted(keys, a_keys)] = _flat(a)
+        # A canonical pattern meets every place once, so that this adds each block.
+        place = xp.searchsorted(keys, b_keys)
+        blocks[place] = operation(blocks[place], _flat(b))
+        return array._with(pattern, _as_data(blocks, pattern))
+
+
+def _aligned(function: str, array: Any, other: Any) -> tuple[Any, Any]:
+    """Return two block-sparse arrays with one shape, batch, block size and dtype."""
+    common_namespace(function, self=array._data, other=other.data)
+    if array._pattern.shape != other.pattern.shape:
+        raise bad_value(function, "other", f"shape {array._pattern.shape}", other.pattern.shape)
+    dtype = common_dtype(function, array.dtype, other.data.dtype)
+    batch = broadcast_shape(
+        function, "other", array._pattern.batch_shape, other.pattern.batch_shape
+    )
+    other = array._with(other.pattern, other.data).tobsr(array.blocksize)
+    return tuple(_repeated(x.astype(dtype, copy=False), batch) for x in (array, other))
+
+
+def _repeated(array: Any, batch: tuple[int, ...]) -> Any:
+    if array._pattern.batch_shape == batch:
+        return array
+    data = array._xp.broadcast_to(array._data, (*batch, *array._data.shape[-3:]))
+    return array._with(array._pattern.broadcast_to(batch), data)
+
+
+def _flat(array: Any) -> Any:
+    return array._data.reshape(-1, *array.blocksize)
+
+
+def _pattern_of(keys: Any, like: Pattern, function: str) -> Pattern:
+    """Return the pattern of sorted block positions, in the shapes of another pattern."""
+    rows, columns = like.block_shape
+    nnzb = keys_per_batch(keys, like.batch_shape, rows * columns, function)
+    return from_sorted_keys(keys, like.batch_shape, nnzb, like.shape, like.blocksize)
+
+
+def _as_data(blocks: Any, pattern: Pattern) -> Any:
+    return blocks.reshape(*pattern.batch_shape, pattern.nnzb, *pattern.blocksize)
+
+
+def _multiply_sparse(array: Any, other: Any) -> bsr_array:
+    a, b = _aligned("multiply", array, other)
+    with on_device(a._data):
+        a, b = a._canonical("multiply"), b._canonical("multiply")
+        if a._pattern.same_as(b._pattern):
+            return array._with(a._pattern, a._data * b._data)
+        xp, a_keys, b_keys = a._xp, a._pattern.keys(), b._pattern.keys()
+        # searchsorted wants something to search in
+        place = xp.searchsorted(b_keys, a_keys) if b_keys.size else xp.zeros_like(a_keys)
+        both = xp.zeros(a_keys.shape, dtype=bool)
+        if b_keys.size:
+            place = xp.minimum(place, b_keys.size - 1)
+            both = b_keys[place] == a_keys
+        pattern = _pattern_of(a_keys[both], a._pattern, "multiply")
+        blocks = _flat(a)[both] * _flat(b)[place[both]]
+        return array._with(pattern, _as_data(blocks, pattern))
+
+
+def _multiply_dense(array: Any, dense: Any) -> bsr_array:
+    xp = common_namespace("multiply", self=array._data, other=dense)
+    shape = broadcast_shape("multiply", "other", array.shape, tuple(dense.shape))
+    if shape[-2:] != array.shape[-2:]:
+        raise bad_value(
+            "multiply", "other", f"a shape that broadcasts to {array.shape}", dense.shape
+        )
+    dtype = common_dtype("multiply", array.dtype, dense.dtype)
+    with on_device(array._data):
+        array = _repeated(array._canonical("multiply"), shape[:-2])
+        factors = xp.empty(array._data.shape, dense.dtype)
+        if factors.size:
+            engine_module(xp, "convert", "multiply").gather_blocks(
+                factors, array._pattern, xp.broadcast_to(dense, shape)
+            )
+        return array._with(
+            array._pattern, array._data.astype(dtype, copy=False) * factors.astype(dtype)
+        )

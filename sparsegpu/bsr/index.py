@@ -1,0 +1,85 @@
+"""Rows of a `bsr_array`."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+from .._checks import bad_value, not_offered
+from ..engines import engine_module
+from ..ops._common import on_device
+from ..pattern import Pattern
+
+if TYPE_CHECKING:
+    from .array import bsr_array
+
+
+class Indexing:
+    """``A[i]`` and ``A[i:j]``; ``i`` and ``j`` count element rows."""
+
+    __slots__ = ()
+
+    def __getitem__(self: Any, key: Any) -> Any:
+        if isinstance(key, tuple) and len(key) == 2 and key[1] == slice(None):
+            key = key[0]
+        if isinstance(key, slice):
+            return self._row_slice(key)
+        if isinstance(key, Integral):
+            return self.getrow(int(key))
+        if isinstance(key, tuple) and len(key) == 2 and all(isinstance(k, Integral) for k in key):
+            return self.getrow(int(key[0]))[int(key[1])]
+        raise not_offered(
+            "bsr_array[...]",
+            f"the index {key!r}",
+            "A[i], A[i, j], A[i:j] with multiples of the block height",
+        )
+
+    def getrow(self: Any, i: int) -> Any:
+        """Return element row ``i``, dense, shape (K,).
+
+        Raises
+        ------
+        IndexError
+            Out of range.
+        ValueError
+            For a batch.
+        """
+        self._refuse_batch("getrow")
+        (m, k), (bm, bk), xp = self._pattern.shape, self.blocksize, self._xp
+        if not -m <= i < m:
+            raise IndexError(f"getrow: argument 'i': expected a row in {-m}..{m - 1}, got {i}")
+        block_row, line = divmod(i % m, bm)
+        with on_device(self._data):
+            first, last = (int(p) for p in self.indptr[block_row : block_row + 2])
+            row = xp.zeros((1, k), self.dtype)
+            if last > first:
+                # One block row of blocks of one line.
+                starts = xp.array([0, last - first], dtype=self.indptr.dtype)
+                indices = self.indices[first:last]
+                pattern = Pattern(starts, indices, (1, k), (1, bk), check=False)
+                engine_module(xp, "convert", "getrow").scatter_blocks(
+                    row, pattern, self._data[first:last, line : line + 1]
+                )
+        return row[0]
+
+    def _row_slice(self: Any, key: slice) -> bsr_array:
+        """Return element rows, a `bsr_array` with its own values."""
+        self._refuse_batch("bsr_array[i:j]")
+        (m, k), (bm, _) = self._pattern.shape, self.blocksize
+        start, stop, step = key.indices(m)
+        if step != 1:
+            raise bad_value("bsr_array[i:j]", "step", "1", step)
+        stop = max(start, stop)
+        if start % bm or stop % bm:
+            raise bad_value("bsr_array[i:j]", "i, j", f"multiples of {bm}", (start, stop))
+        with on_device(self._data):
+            starts = self.indptr[start // bm : stop // bm + 1]
+            first, last = int(starts[0]), int(starts[-1])
+            pattern = Pattern(
+                starts - starts[0],
+                self.indices[first:last],
+                (stop - start, k),
+                self.blocksize,
+                check=False,
+            )
+            return self._with(pattern, self._data[first:last].copy())

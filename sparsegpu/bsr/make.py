@@ -1,0 +1,172 @@
+"""Block-sparse arrays to start from: random ones, and dense ones cut down to their best blocks."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from .._arrays import HALF_DTYPES, as_array, dtype_of, namespace
+from .._checks import bad_type, bad_value, check_blocksize, check_choice
+from ..engines import engine_module
+from ..ops._common import on_device
+from ..pattern import from_sorted_keys
+from .array import bsr_array
+from .construct import check_dtype
+
+
+def random_bsr(
+    shape: tuple[int, ...],
+    blocksize: tuple[int, int],
+    density: float,
+    *,
+    dtype: Any = np.float64,
+    rng: Any = None,
+    xp: ModuleType = np,
+) -> bsr_array:
+    """Return an array with random blocks at random places.
+
+    Drawn on the host with NumPy, so that NumPy and CuPy get the same array from the same seed.
+
+    Parameters
+    ----------
+    shape : (*batch, M, K)
+    blocksize : (bm, bk)
+    density : float
+        In 0..1; every matrix stores ``round(density * number of blocks)`` blocks, at places
+        drawn without replacement.
+    dtype : dtype
+        Floating and complex values are standard normal, integers uniform over int8, bool all
+        True.
+    rng : numpy.random.Generator or seed, optional
+    xp : module
+        ``numpy`` or ``cupy``.
+
+    Raises
+    ------
+    ValueError
+        A shape that the block size does not divide, a density outside 0..1.
+
+    Examples
+    --------
+    >>> import sparsegpu
+    >>> sparsegpu.random_bsr((64, 128), (16, 16), 0.25, dtype="float32", rng=0)
+    <sparsegpu.bsr_array, shape (64, 128), float32, 8 blocks of 16x16 stored (density 0.25), on cpu>
+    """
+    function = "random_bsr"
+    dtype = check_dtype(function, "dtype", dtype_of(dtype))
+    bm, bk = check_blocksize(function, blocksize)
+    rows, columns = _block_shape(function, shape, (bm, bk))
+    count = _kept(function, density, rows * columns)
+    rng = np.random.default_rng(rng)
+    *batch, m, k = (int(n) for n in shape)
+    size = int(np.prod(batch, dtype=np.int64))
+    places = np.empty((size, count), dtype=np.int64)
+    for b in range(size):
+        places[b] = np.sort(rng.choice(rows * columns, count, replace=False))
+        places[b] += b * rows * columns
+    pattern = from_sorted_keys(places.ravel(), tuple(batch), count, (m, k), (bm, bk))
+    data = _values(rng, (*batch, count, bm, bk), dtype)
+    parts = (xp.asarray(a) for a in (data, pattern.indices, pattern.indptr))
+    return bsr_array(tuple(parts), shape=tuple(shape), check=False)
+
+
+def _values(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    if dtype.kind == "b":
+        return np.ones(shape, dtype=bool)
+    if dtype.kind == "i":
+        return rng.integers(-128, 127, shape, endpoint=True, dtype=np.int8).astype(dtype)
+    if dtype.kind == "c":
+        return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype)
+    work = np.float64 if dtype == np.float64 else np.float32
+    return rng.standard_normal(shape, dtype=work).astype(dtype)
+
+
+def _block_shape(function: str, shape: Any, blocksize: tuple[int, int]) -> tuple[int, int]:
+    if len(shape) < 2 or min(shape) < 0:
+        raise bad_value(function, "shape", "(*batch, M, K), none negative", shape)
+    if shape[-2] % blocksize[0] or shape[-1] % blocksize[1]:
+        raise bad_value(
+            function, "blocksize", f"a block size that divides {tuple(shape)}", blocksize
+        )
+    return int(shape[-2]) // blocksize[0], int(shape[-1]) // blocksize[1]
+
+
+def _kept(function: str, density: float, blocks: int) -> int:
+    if not 0 <= density <= 1:
+        raise bad_value(function, "density", "a number in 0..1", density)
+    return round(float(density) * blocks)
+
+
+def prune_blocks(
+    dense: Any, blocksize: tuple[int, int], density: float, norm: float = 2
+) -> bsr_array:
+    """Keep the blocks of largest norm.
+
+    Parameters
+    ----------
+    dense : array (*batch, M, K)
+    blocksize : (bm, bk)
+    density : float
+        In 0..1; every matrix keeps ``round(density * number of blocks)`` blocks.
+    norm : {1, 2, numpy.inf}
+        Of a block's elements: sum of magnitudes, root of the sum of squares, largest magnitude;
+        in at least float32. Ties keep the lower block index (row-major); NaN goes last.
+
+    Returns
+    -------
+    bsr_array
+        Of the array library of ``dense``.
+
+    Raises
+    ------
+    ValueError
+        A shape that the block size does not divide, a density outside 0..1, another norm.
+
+    Examples
+    --------
+    >>> import numpy as np, sparsegpu
+    >>> W = np.array([[1.0, 0, 5, 0], [0, 1, 0, 0]])
+    >>> sparsegpu.prune_blocks(W, (2, 2), 0.5).toarray()
+    array([[0., 0., 5., 0.],
+           [0., 0., 0., 0.]])
+    """
+    function = "prune_blocks"
+    dense = as_array(dense, function, "dense")
+    check_dtype(function, "dense", dense.dtype)
+    blocksize = check_blocksize(function, blocksize)
+    if dense.ndim < 2:
+        raise bad_value(function, "dense", "shape (*batch, M, K)", tuple(dense.shape))
+    check_choice(function, "norm", norm, (1, 2, np.inf))
+    if dense.dtype.kind == "b":
+        raise bad_type(function, "dense", "numbers", dense.dtype)
+    rows, columns = _block_shape(function, dense.shape, blocksize)
+    count = _kept(function, density, rows * columns)
+    xp, batch = namespace(dense), tuple(dense.shape[:-2])
+    size = int(np.prod(batch, dtype=np.int64))
+    with on_device(dense):
+        norms = _block_norms(dense, blocksize, norm).reshape(size, rows * columns)
+        # Stable on the negated norms: ties by index, NaN behind all numbers.
+        best = xp.argsort(-norms, axis=1, kind="stable")[:, :count].astype(np.int64)
+        keys = xp.sort(best, axis=1) + xp.arange(size, dtype=np.int64)[:, None] * (rows * columns)
+        pattern = from_sorted_keys(keys.ravel(), batch, count, tuple(dense.shape[-2:]), blocksize)
+        data = xp.empty((*batch, count, *blocksize), dense.dtype)
+        if data.size:
+            engine_module(xp, "convert", function).gather_blocks(data, pattern, dense)
+    result = object.__new__(bsr_array)
+    result._pattern, result._data = pattern, data
+    return result
+
+
+def _block_norms(dense: Any, blocksize: tuple[int, int], norm: float) -> Any:
+    """Return a number that orders blocks as their norms do, (*batch, M/bm, K/bk)."""
+    xp, (bm, bk) = namespace(dense), blocksize
+    *batch, m, k = dense.shape
+    # float32 holds the magnitudes of 16-bit floats, float64 those of integers.
+    work = np.float32 if dense.dtype in {*HALF_DTYPES, np.dtype(np.complex64)} else np.float64
+    size = xp.absolute(dense if dense.dtype.kind == "c" else dense.astype(work)).astype(work)
+    if norm == 2:
+        size = size * size
+    blocks = size.reshape(*batch, m // bm, bm, k // bk, bk)
+    return blocks.max(axis=(-3, -1)) if norm == np.inf else blocks.sum(axis=(-3, -1))

@@ -1,0 +1,200 @@
+"""Sums, extremes and the diagonal of a `bsr_array`.
+
+Sums over rows and columns are products with ones, so they run on the engine, in accumulator
+precision, and are rounded once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._arrays import HALF_DTYPES, accumulator_dtype, dtype_of
+from .._checks import bad_type, bad_value
+from ..ops._common import on_device
+from ..ops.addmm import bsr_matmul, dense_bsr_matmul
+
+
+class Reductions:
+    """Reductions of `bsr_array`; their results are dense."""
+
+    __slots__ = ()
+
+    def sum(self: Any, axis: Any = None, dtype: Any = None) -> Any:
+        """Return the sum of all elements, or along an axis of the matrices.
+
+        Parameters
+        ----------
+        axis : {None, -1, -2} or the same counted from the front, or both in a tuple
+            None sums everything, batch included.
+        dtype : dtype, optional
+            Of the result and of the summation. By default the array's; int64 for integers and
+            bool.
+
+        Returns
+        -------
+        scalar (on a GPU: an array without dimensions) or dense array
+
+        Raises
+        ------
+        ValueError
+            For an axis of the batch.
+        """
+        axes = _matrix_axes("sum", axis, self.ndim)
+        if dtype is None:
+            wanted = np.dtype(np.int64) if self.dtype.kind in "ib" else self.dtype
+        else:
+            wanted = dtype_of(dtype)
+        with on_device(self._data):
+            return _total(self, axes, wanted).astype(wanted)
+
+    def mean(self: Any, axis: Any = None, dtype: Any = None) -> Any:
+        """Return the mean of all elements (those not stored count), or along an axis.
+
+        As `sum`; of integers and bool it is float64.
+        """
+        axes = _matrix_axes("mean", axis, self.ndim)
+        if dtype is None:
+            wanted = np.dtype(np.float64) if self.dtype.kind in "ib" else self.dtype
+        else:
+            wanted = dtype_of(dtype)
+        lengths = self.shape if axes is None else [self.shape[a] for a in axes]
+        with on_device(self._data):
+            total = _total(self, axes, wanted)
+            total = total.astype(np.float64) if total.dtype.kind == "i" else total
+            count = int(np.prod(lengths, dtype=np.int64))
+            return (total / total.dtype.type(count)).astype(wanted)
+
+    def max(self: Any, axis: Any = None) -> Any:
+        """Return the largest element (those not stored are zeros), or along an axis.
+
+        NaN prevails, as in NumPy. Duplicate blocks are summed first.
+
+        Raises
+        ------
+        ValueError
+            For an axis of the batch, or of length zero.
+        TypeError
+            For complex values.
+        """
+        return _extreme(self, axis, "max", "maximum")
+
+    def min(self: Any, axis: Any = None) -> Any:
+        """Return the smallest element (those not stored are zeros), or along an axis: `max`."""
+        return _extreme(self, axis, "min", "minimum")
+
+    def diagonal(self: Any, k: int = 0) -> Any:
+        """Return the ``k``-th diagonal (of each matrix of a batch), dense.
+
+        Parameters
+        ----------
+        k : int
+            Above the main diagonal where positive. Empty where the matrix has no such diagonal.
+        """
+        *batch, m, n = self.shape
+        length = max(0, min(m + min(k, 0), n - max(k, 0)))
+        xp = self._xp
+        with on_device(self._data):
+            summed = self._canonical("diagonal")
+            pattern, (bm, bk) = summed._pattern, summed.blocksize
+            # One slot more: what is not on the diagonal is written there, and forgotten.
+            out = xp.zeros((pattern.batch_size, length + 1), self.dtype)
+            if length and summed._data.size:
+                line = xp.arange(bm, dtype=np.int64)
+                row = pattern.rows.reshape(-1, 1).astype(np.int64) * bm + line
+                lane = row + k - pattern.indices.reshape(-1, 1).astype(np.int64) * bk
+                hit = (lane >= 0) & (lane < bk)
+                blocks = summed._data.reshape(-1, bm, bk)
+                block = xp.arange(blocks.shape[0], dtype=np.int64)[:, None]
+                value = blocks[block, line, xp.clip(lane, 0, bk - 1)]
+                place = xp.where(hit, row + min(k, 0), length)
+                out[block // pattern.nnzb, place] = value
+        return out[:, :length].reshape(*batch, length)
+
+
+def _matrix_axes(function: str, axis: Any, ndim: int) -> tuple[int, ...] | None:
+    """Return the axes as a sorted tuple out of (-2, -1), None for everything."""
+    if axis is None:
+        return None
+    given = axis if isinstance(axis, tuple) else (axis,)
+    try:
+        axes = {int(a) - ndim if a >= 0 else int(a) for a in given}
+    except TypeError:
+        raise bad_type(function, "axis", "an integer, a tuple or None", axis) from None
+    if not axes or not axes <= {-1, -2} or len(axes) != len(given):
+        raise bad_value(function, "axis", f"None, {ndim - 2}, {ndim - 1}, -2 or -1", axis)
+    return tuple(sorted(axes))
+
+
+def _total(array: Any, axes: tuple[int, ...] | None, wanted: np.dtype) -> Any:
+    """Return sums, at least in accumulator precision."""
+    xp = array._xp
+    if array.dtype.kind == "b":
+        array = array._canonical("sum")
+        array = array._with(array._pattern, array._data.view(np.int8))
+    if wanted.kind in "fc" and array.dtype.kind in "fc" and wanted.itemsize > array.dtype.itemsize:
+        array = array.astype(wanted)
+    if axes is None or len(axes) == 2:
+        where = None if axes is None else (-3, -2, -1)
+        dtype = np.dtype(np.int64) if array.dtype.kind == "i" else accumulator_dtype(array.dtype)
+        data = array._data
+        return (data.astype(dtype) if data.dtype in HALF_DTYPES else data).sum(where, dtype=dtype)
+    if array.dtype == np.int32:
+        array = array.astype(np.float64)  # exact: sums of int32 stay below 2**53
+    out_dtype = accumulator_dtype(array.dtype)
+    ones = xp.ones(array.shape[axes[0]], array.dtype)
+    if axes == (-1,):
+        return bsr_matmul(array, ones, out_dtype=out_dtype)
+    return dense_bsr_matmul(ones, array, out_dtype=out_dtype)
+
+
+def _extreme(array: Any, axis: Any, function: str, name: str) -> Any:
+    axes = _matrix_axes(function, axis, array.ndim)
+    xp, dtype = array._xp, array.dtype
+    if dtype.kind == "c":
+        raise bad_type(function, "self", "a dtype with an order", dtype)
+    reduced = array.shape if axes is None else [array.shape[a] for a in axes]
+    if 0 in reduced:
+        raise bad_value(function, "axis", "something to compare", f"shape {array.shape}")
+    operation = getattr(xp, name)
+    with on_device(array._data):
+        array = array._canonical(function)
+        if axes == (-2,):
+            array = array.T
+        # float32 holds every 16-bit float, int8 every bool
+        work = {2: np.float32}.get(dtype.itemsize, np.int8 if dtype.kind == "b" else dtype)
+        data = array._data.astype(work, copy=False)
+        m, k = array._pattern.shape
+        if axes is None or len(axes) == 2:
+            over = None if axes is None else (-3, -2, -1)
+            lead = () if axes is None else array._pattern.batch_shape
+            best = getattr(data, function)(axis=over) if data.size else xp.zeros(lead, work)
+            return (operation(best, 0) if array.nnz < m * k else best).astype(dtype)
+        best = _row_extremes(array, getattr(data, function)(axis=-1), operation)
+        return best.reshape(*array._pattern.batch_shape, m).astype(dtype)
+
+
+def _row_extremes(array: Any, values: Any, operation: Any) -> Any:
+    """Reduce ``values (*batch, nnzb, bm)`` over the blocks of each block row.
+
+    By doubling: after step s every block knows the extreme of the s blocks before it in its row.
+    """
+    xp, pattern = array._xp, array._pattern
+    (rows, columns), bm = pattern.block_shape, pattern.blocksize[0]
+    if values.size == 0:
+        return xp.zeros((pattern.batch_size * rows, bm), values.dtype)
+    values = values.reshape(-1, bm)
+    offset = xp.arange(pattern.batch_size, dtype=np.int64)[:, None]
+    row = (pattern.rows.reshape(pattern.batch_size, -1) + offset * rows).reshape(-1, 1)
+    starts = pattern.indptr.reshape(pattern.batch_size, -1).astype(np.int64) + offset * pattern.nnzb
+    count = (starts[:, 1:] - starts[:, :-1]).reshape(-1, 1)
+    step, longest = 1, int(count.max())
+    while step < longest:
+        joined = operation(values[step:], values[:-step])
+        joined = xp.where(row[step:] == row[:-step], joined, values[step:])
+        values = xp.concatenate([values[:step], joined])
+        step *= 2
+    last = xp.maximum(starts[:, 1:].reshape(-1) - 1, 0)
+    best = xp.where(count > 0, values[last], xp.zeros((), values.dtype))
+    return xp.where(count < columns, operation(best, xp.zeros((), values.dtype)), best)
