@@ -190,8 +190,8 @@ class Pattern:
         """Linear block position (batch, row, column) of every block, int64, flat."""
         block_rows, block_cols = self.block_shape
         batch = self.xp.arange(self.batch_size, dtype=np.int64)[:, None] * block_rows
-        row = self.rows.reshape(self.batch_size, -1) + batch
-        column = self.indices.reshape(self.batch_size, -1).astype(np.int64)
+        row = self.rows.reshape(self.batch_size, self.nnzb) + batch
+        column = self.indices.reshape(self.batch_size, self.nnzb).astype(np.int64)
         return (row * block_cols + column).ravel()
 
     @property
@@ -230,8 +230,8 @@ class Pattern:
         (m, k), (bm, bk) = self.shape, self.blocksize
         block_rows, block_cols = self.block_shape
         batch = self.xp.arange(self.batch_size, dtype=np.int64)[:, None] * block_cols
-        row = self.rows.reshape(self.batch_size, -1).astype(np.int64)
-        column = self.indices.reshape(self.batch_size, -1).astype(np.int64)
+        row = self.rows.reshape(self.batch_size, self.nnzb).astype(np.int64)
+        column = self.indices.reshape(self.batch_size, self.nnzb).astype(np.int64)
         keys = ((column + batch) * block_rows + row).ravel()
         order = self.xp.argsort(keys, kind="stable")
         pattern = self._from_sorted_keys(keys[order], self.nnzb, (k, m), (bk, bm))
