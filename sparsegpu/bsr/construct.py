@@ -235,11 +235,14 @@ def _from_sparse(
         return _from_parts(arg.data, arg.indices, arg.indptr, found, None, dtype, copy, check)
     coo = arg.tocoo()
     with on_device(coo.data):
-        row, column = coo.row.astype(np.int64), coo.col.astype(np.int64)
+        row, column, values = coo.row.astype(np.int64), coo.col.astype(np.int64), coo.data
+        if arg.format == "bsr":  # its zeros fill blocks, they were not stored as elements
+            stored = values != 0
+            row, column, values = row[stored], column[stored], values[stored]
         if blocksize is None:
             blocksize = estimate_blocksize(row, column, found)
         _check_divides(found, blocksize)
-        values = coo.data if dtype is None else coo.data.astype(dtype, copy=False)
+        values = values if dtype is None else values.astype(dtype, copy=False)
         check_dtype(_FUNCTION, "arg", values.dtype)
         return _from_elements(row, column, values, (), found, blocksize)
 
@@ -290,7 +293,7 @@ def _reblock(pattern: Pattern, data: Any, blocksize: tuple[int, int]) -> tuple[P
     """Return the same matrices in blocks of another size; new blocks of zeros are not kept."""
     xp, (bm, bk) = pattern.xp, pattern.blocksize
     batch = xp.arange(pattern.batch_size, dtype=np.int64)[:, None] * pattern.block_shape[0]
-    row = (pattern.rows.reshape(pattern.batch_size, -1) + batch).reshape(-1, 1, 1) * bm
+    row = (pattern.rows.reshape(pattern.batch_size, pattern.nnzb) + batch).reshape(-1, 1, 1) * bm
     column = pattern.indices.reshape(-1, 1, 1).astype(np.int64) * bk
     shape = (row.shape[0], bm, bk)
     row = xp.broadcast_to(row + xp.arange(bm, dtype=np.int64)[:, None], shape).ravel()

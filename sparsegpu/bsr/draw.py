@@ -78,7 +78,8 @@ class Drawings:
 def _cells(array: Any, largest: int) -> tuple[np.ndarray, int]:
     """Return how full each cell of a picture is, and how many blocks make its side.
 
-    Of a batch, the first matrix is shown. The counting runs where the pattern is; only the picture crosses the bus.
+    Of a batch, the first matrix is shown. The counting runs where the pattern is; only the
+    picture crosses the bus.
     """
     pattern = array._pattern
     rows, columns = pattern.block_shape

@@ -1,0 +1,414 @@
+"""Construction of `bsr_array` in all its forms, its checks and its metadata."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sparsegpu
+from sparsegpu import bsr_array, testing
+from sparsegpu._arrays import bfloat16
+from sparsegpu.bsr.construct import CONTAINER_DTYPES
+
+
+def sparse_dense(rng, shape, blocksize, dtype="float64", density=0.4, batch=()):
+    """Return a dense matrix whose nonzeros stand in blocks, and elsewhere zeros of both signs."""
+    (m, k), (bm, bk) = shape, blocksize
+    keep = np.zeros((*batch, m // bm * (k // bk)), dtype=bool)
+    keep[..., : round(density * keep.shape[-1])] = True
+    keep = rng.permuted(keep, axis=-1).reshape(*batch, m // bm, k // bk)
+    mask = keep.repeat(bm, axis=-2).repeat(bk, axis=-1)
+    values = testing.random_values(rng, (*batch, m, k), dtype)
+    values = np.where(values == 0, np.ones((), values.dtype), values)
+    return np.where(mask, values, np.zeros((), values.dtype))
+
+
+# -- dense ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", CONTAINER_DTYPES, ids=str)
+@pytest.mark.parametrize("batch", [(), (3,), (2, 2)], ids=str)
+def test_from_dense_keeps_blocks_with_nonzeros(engine, rng, dtype, batch):
+    dense = sparse_dense(rng, (12, 20), (3, 4), dtype, batch=batch)
+    if dtype.kind == "f":
+        dense = np.where(dense == 0, -dense, dense)  # -0.0
+    with engine.runs():
+        a = bsr_array(engine.array(dense), blocksize=(3, 4))
+        back = a.toarray()
+    assert a.dtype == dtype and a.shape == dense.shape and a.nnzb == 8
+    assert a.has_canonical_format
+    np.testing.assert_array_equal(engine.host(back), dense)
+
+
+def test_from_dense_like_scipy(engine, rng):
+    dense = sparse_dense(rng, (12, 20), (3, 4))
+    expected = sp.csr_array(dense).tobsr((3, 4))
+    with engine.runs():
+        a = bsr_array(engine.array(dense), blocksize=(3, 4))
+    for field in ("data", "indices", "indptr"):
+        np.testing.assert_array_equal(engine.host(getattr(a, field)), getattr(expected, field))
+    assert a.indices.dtype == a.indptr.dtype == np.int32
+    assert (a.shape, a.nnz, a.ndim, a.blocksize) == (expected.shape, expected.nnz, 2, (3, 4))
+    assert (a.nnzb, a.size, a.density) == (8, 96, 96 / 240)
+
+
+def test_nan_is_stored_and_minus_zero_is_not(engine):
+    dense = np.array([[np.nan, -0.0], [0.0, 0.0]])
+    with engine.runs():
+        a = bsr_array(engine.array(dense), blocksize=(1, 1))
+    assert a.nnzb == 1 and np.isnan(engine.host(a.data)[0, 0, 0])
+
+
+@pytest.mark.parametrize("view", [lambda x: x.T, lambda x: x[::2], lambda x: x[:, ::-1]])
+def test_from_dense_of_any_strides(engine, rng, view):
+    dense = view(engine.array(sparse_dense(rng, (24, 12), (2, 2), density=0.2)))
+    with engine.runs():
+        a = bsr_array(dense, blocksize=(2, 2))
+        back = a.toarray()
+    np.testing.assert_array_equal(engine.host(back), engine.host(dense))
+
+
+def test_from_nested_lists():
+    a = bsr_array([[1.0, 0.0], [0.0, 2.0]], blocksize=(1, 1))
+    assert a.nnzb == 2 and a.dtype == np.float64
+    b = bsr_array([[1, 0], [0, 2]], blocksize=(1, 1), dtype="float32")
+    assert b.dtype == np.float32
+    with pytest.raises(TypeError, match=r"bsr_array: argument 'arg': .*int64; say which .* dtype="):
+        bsr_array([[1, 0], [0, 2]], blocksize=(1, 1))
+
+
+def test_from_dlpack():
+    class Foreign:
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **keywords):
+            return self.array.__dlpack__(**keywords)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    a = bsr_array(Foreign(np.eye(4)), blocksize=(2, 2))
+    np.testing.assert_array_equal(a.toarray(), np.eye(4))
+
+
+@pytest.mark.parametrize("shape", [(0, 6), (6, 0), (0, 0), (2, 0, 6), (0, 4, 6)], ids=str)
+def test_zero_sizes(engine, shape):
+    with engine.runs():
+        a = bsr_array(engine.xp.zeros(shape), blocksize=(2, 3))
+        assert a.toarray().shape == shape and a.T.toarray().shape == (*shape[:-2], *shape[:-3:-1])
+        assert (a.nnzb, a.density, a.has_canonical_format) == (0, 0.0, True)
+
+
+def test_all_zero_matrix(engine):
+    with engine.runs():
+        a = bsr_array(engine.xp.zeros((4, 6)), blocksize=(2, 3))
+        assert not engine.host(a.toarray()).any()
+    assert a.nnzb == 0 and a.data.shape == (0, 2, 3)
+
+
+def test_batch_with_different_counts_is_refused():
+    dense = np.zeros((2, 4, 4))
+    dense[0, 0, 0] = 1
+    with pytest.raises(ValueError, match=r"bsr_array: argument 'batch': .* between 0 and 1"):
+        bsr_array(dense, blocksize=(2, 2))
+
+
+# -- (data, indices, indptr) --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("duplicates", [False, True])
+@pytest.mark.parametrize("batch", [(), (3,), (2, 2)], ids=str)
+def test_from_parts(engine, rng, batch, duplicates):
+    parts = testing.random_blocks(
+        rng, (12, 20), (3, 4), batch=batch, dtype="float64", duplicates=duplicates, density=0.6
+    )
+    with engine.runs():
+        a = bsr_array(tuple(engine.array(p) for p in parts), shape=(12, 20))
+        dense = a.toarray()
+    assert a.shape == (*batch, 12, 20)
+    expected = testing.dense_from_blocks(*parts, (12, 20)).astype(np.float64)
+    np.testing.assert_allclose(engine.host(dense), expected, rtol=1e-15, atol=1e-15)
+
+
+def test_indices_are_copied_in_and_data_is_not(engine, rng):
+    data, indices, indptr = (
+        engine.array(p) for p in testing.random_blocks(rng, (8, 8), (2, 2), dtype="float64")
+    )
+    with engine.runs():
+        a = bsr_array((data, indices, indptr), shape=(8, 8))
+        b = bsr_array((data, indices, indptr), shape=(8, 8), copy=True)
+        c = bsr_array((data, indices, indptr), shape=(8, 8), dtype="float32")
+    assert a.data is data and b.data is not data and c.data is not data
+    before = engine.host(a.indices).copy()
+    indices[...] = 0
+    np.testing.assert_array_equal(engine.host(a.indices), before)
+    data[...] = 7
+    assert (engine.host(a.data) == 7).all() and not (engine.host(b.data) == 7).any()
+    if engine.xp is np:
+        with pytest.raises(ValueError, match="read-only"):
+            a.indices[0] = 1
+
+
+def test_shape_is_inferred_like_scipy():
+    parts = (np.ones((2, 2, 3)), [0, 2], [0, 1, 2])
+    assert bsr_array(parts).shape == sp.bsr_array(parts).shape == (4, 9)
+    assert bsr_array((np.ones((0, 2, 3)), [], [0, 0])).shape == (2, 0)
+
+
+def test_index_dtype_is_the_smallest_that_reaches():
+    data, indices = np.ones((1, 1, 1)), np.zeros(1, dtype=np.int64)
+    small = bsr_array((data, indices, np.array([0, 1])), shape=(1, 2**31 - 1))
+    large = bsr_array((data, indices + 2**31, np.array([0, 1])), shape=(1, 2**31 + 1))
+    assert small.indices.dtype == np.int32 and large.indices.dtype == np.int64
+    assert large.indptr.dtype == np.int64 and large.indices[0] == 2**31
+
+
+GOOD = {
+    "data": np.ones((2, 2, 2)),
+    "indices": np.array([0, 1], np.int32),
+    "indptr": np.array([0, 1, 2], np.int32),
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "match"),
+    [
+        ({"indices": np.array([0, 2])}, ValueError, r"'indices': .* 0\.\.1, got 2"),
+        ({"indices": np.array([0, -1])}, ValueError, r"'indices': .* 0\.\.1, got -1"),
+        ({"indices": np.array([0.0, 1.0])}, TypeError, "'indices': expected an integer dtype"),
+        ({"indptr": np.array([0, 2, 1])}, ValueError, "'indptr': .* nnzb = 2, got 1"),
+        ({"indptr": np.array([0, 3, 2])}, ValueError, "'indptr': expected non-decreasing"),
+        ({"indptr": np.array([1, 1, 2])}, ValueError, "'indptr': .* first element of 0, got 1"),
+        ({"indptr": np.array([0, 2])}, ValueError, r"'indptr': expected shape \(3,\), got \(2,\)"),
+        ({"indptr": np.zeros((2, 3), int)}, ValueError, "'indptr'"),
+        ({"data": np.ones((2, 2))}, ValueError, r"'data': .* over indices of shape \(2,\)"),
+        ({"data": np.ones((3, 2, 2))}, ValueError, r"'data': expected shape \(2, 2, 2\)"),
+        ({"data": np.ones((2, 0, 2))}, ValueError, "'blocksize': expected both in 1..256"),
+        ({"data": np.ones((2, 1, 257))}, ValueError, "'blocksize': expected both in 1..256"),
+        ({"data": np.ones((2, 2, 2), np.uint8)}, TypeError, "'arg': .* got uint8"),
+        ({"shape": (5, 4)}, ValueError, r"'shape': expected multiples of the blocksize \(2, 2\)"),
+        ({"shape": (4,)}, ValueError, r"'shape': expected \(\*batch, M, K\)"),
+        ({"shape": (3, 4, 4)}, ValueError, r"'shape': expected the batch shape \(\)"),
+        ({"shape": "ab"}, TypeError, "'shape': expected a tuple of integers"),
+        ({"blocksize": (1, 2)}, ValueError, r"'blocksize': expected \(2, 2\)"),
+        ({"blocksize": 2}, TypeError, "'blocksize': expected a pair of integers"),
+        ({"dtype": "uint16"}, TypeError, "'dtype': .* got uint16"),
+    ],
+)
+def test_bad_parts(changes, error, match):
+    given = {**GOOD, "shape": (4, 4), **changes}
+    parts = tuple(given.pop(name) for name in ("data", "indices", "indptr"))
+    with pytest.raises(error, match=f"bsr_array: argument {match}"):
+        bsr_array(parts, **given)
+
+
+def test_check_false_trusts_the_caller():
+    a = bsr_array((GOOD["data"], np.array([0, 9]), GOOD["indptr"]), shape=(4, 4), check=False)
+    a.check_format(full_check=False)
+    with pytest.raises(ValueError, match=r"check_format: argument 'indices': .* 0\.\.1, got 9"):
+        a.check_format()
+    with pytest.raises(ValueError, match="indices"):
+        a.check_format(full_check=True)
+
+
+def test_bad_dense():
+    with pytest.raises(ValueError, match=r"'blocksize': .* for a dense array"):
+        bsr_array(np.eye(4))
+    with pytest.raises(ValueError, match=r"'blocksize': .* divides the shape \(4, 4\)"):
+        bsr_array(np.eye(4), blocksize=(3, 2))
+    with pytest.raises(ValueError, match="'arg': expected a dense array"):
+        bsr_array(np.ones(4), blocksize=(1, 1))
+    with pytest.raises(ValueError, match=r"'shape': expected \(4, 4\)"):
+        bsr_array(np.eye(4), shape=(4, 5), blocksize=(2, 2))
+    with pytest.raises(TypeError, match="'arg': expected a NumPy or CuPy array, got set"):
+        bsr_array({1}, blocksize=(1, 1))
+
+
+# -- sparse arrays ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fmt", ["bsr", "coo", "csc", "csr", "dia", "dok", "lil"])
+@pytest.mark.parametrize("kind", ["array", "matrix"])
+def test_from_scipy(rng, fmt, kind):
+    dense = sparse_dense(rng, (12, 20), (3, 4), density=0.3)
+    source = getattr(sp, f"csr_{kind}")(dense).asformat(fmt)
+    a = bsr_array(source, blocksize=(3, 4))
+    expected = sp.csr_array(dense).tobsr((3, 4))
+    np.testing.assert_array_equal(a.data, expected.data)
+    np.testing.assert_array_equal(a.indices, expected.indices)
+    np.testing.assert_array_equal(a.indptr, expected.indptr)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.tuples(st.integers(0, 6), st.integers(0, 6)),
+    st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    st.floats(0, 1),
+    st.integers(0, 2**32),
+)
+def test_from_scipy_of_any_shape(blocks, blocksize, density, seed):
+    rng = np.random.default_rng(seed)
+    shape = blocks[0] * blocksize[0], blocks[1] * blocksize[1]
+    source = sp.random_array(shape, density=density, rng=rng)
+    a = bsr_array(source, blocksize=blocksize)
+    expected = source.tocsr().tobsr(blocksize)
+    expected.sort_indices()
+    np.testing.assert_array_equal(a.data, expected.data)
+    np.testing.assert_array_equal(a.indices, expected.indices)
+    np.testing.assert_array_equal(a.indptr, expected.indptr)
+
+
+def test_scipy_bsr_keeps_its_blocks_unsorted_and_shares_its_data(rng):
+    data, indices, indptr = testing.random_blocks(
+        rng, (12, 12), (3, 3), duplicates=True, density=0.7, dtype="float64"
+    )
+    source = sp.bsr_array((data, indices, indptr), shape=(12, 12))
+    a = bsr_array(source)
+    np.testing.assert_array_equal(a.indices, source.indices)
+    assert a.blocksize == (3, 3) and np.shares_memory(a.data, source.data)
+    assert not a.has_canonical_format
+    np.testing.assert_allclose(a.toarray(), source.toarray(), atol=1e-14)
+    b = bsr_array(source, blocksize=(2, 6))
+    np.testing.assert_allclose(b.toarray(), source.toarray(), atol=1e-14)
+
+
+def test_repeated_elements_are_summed():
+    source = sp.coo_array((np.array([1.0, 2, 4]), ([0, 0, 3], [1, 1, 2])), shape=(4, 4))
+    a = bsr_array(source, blocksize=(2, 2))
+    np.testing.assert_array_equal(a.toarray(), source.toarray())
+    assert a.nnzb == 2
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 6])
+def test_blocksize_is_estimated_like_scipy(rng, size):
+    dense = sparse_dense(rng, (48, 48), (size, size), density=0.1)
+    source = sp.csr_array(dense)
+    assert bsr_array(source).blocksize == source.tobsr().blocksize
+    assert bsr_array(sp.csr_array((48, 48))).blocksize == (1, 1)
+
+
+def test_scipy_dtypes():
+    source = sp.eye_array(4, dtype=np.int64, format="csr")
+    with pytest.raises(TypeError, match=r"'arg': .* got int64; say which"):
+        bsr_array(source, blocksize=(2, 2))
+    assert bsr_array(source, blocksize=(2, 2), dtype="bfloat16").dtype == bfloat16
+
+
+@pytest.mark.parametrize("fmt", ["csr", "csc", "coo", "dia"])
+def test_from_cupyx(cuda_engine, rng, fmt):
+    import cupyx.scipy.sparse as cusp
+
+    dense = sparse_dense(rng, (12, 20), (3, 4), density=0.3)
+    source = cusp.csr_matrix(cuda_engine.array(dense)).asformat(fmt)
+    with cuda_engine.runs():
+        a = bsr_array(source, blocksize=(3, 4))
+        guess = bsr_array(source)
+    expected = sp.csr_array(dense).tobsr((3, 4))
+    np.testing.assert_array_equal(a.data.get(), expected.data)
+    np.testing.assert_array_equal(a.indices.get(), expected.indices)
+    assert guess.blocksize == sp.csr_array(dense).tobsr().blocksize
+
+
+# -- another bsr_array, and the pattern they share ------------------------------------------------
+
+
+def test_pattern_is_shared(engine, rng):
+    parts = tuple(
+        engine.array(p) for p in testing.random_blocks(rng, (8, 8), (2, 2), dtype="float64")
+    )
+    with engine.runs():
+        a = bsr_array(parts, shape=(8, 8))
+        same = [bsr_array(a), bsr_array(a, copy=True), bsr_array(a, dtype="float32")]
+        same += [a.astype("float16"), a * 2, -a, a.copy(), a.with_data(a.data + 1), a + a, a / 3]
+    assert all(b.pattern is a.pattern and a.same_pattern(b) for b in same)
+    assert same[0].data is a.data and same[1].data is not a.data
+
+
+@pytest.mark.parametrize("batch", [(), (2,)], ids=str)
+def test_other_blocksize(engine, rng, batch):
+    dense = sparse_dense(rng, (12, 24), (3, 4), batch=batch)
+    with engine.runs():
+        a = bsr_array(engine.array(dense), blocksize=(3, 4))
+        smaller = bsr_array(a, blocksize=(1, 2))
+        back = smaller.toarray()
+    assert smaller.blocksize == (1, 2) and smaller.has_canonical_format
+    np.testing.assert_array_equal(engine.host(back), dense)
+    if not batch:
+        larger = bsr_array(a.get() if engine.on_gpu else a, blocksize=(6, 8))
+        np.testing.assert_array_equal(larger.toarray(), dense)
+
+
+def test_with_data_checks(rng):
+    a = bsr_array(np.eye(4), blocksize=(2, 2))
+    with pytest.raises(ValueError, match=r"with_data: argument 'data': expected shape \(2, 2, 2\)"):
+        a.with_data(np.ones((3, 2, 2)))
+    with pytest.raises(TypeError, match=r"with_data: argument 'data': .* got uint8"):
+        a.with_data(np.ones((2, 2, 2), np.uint8))
+    with pytest.raises(ValueError, match=r"data: argument 'data': expected shape \(2, 2, 2\)"):
+        a.data = np.ones((2, 2))
+    a.data = np.full((2, 2, 2), 3.0)
+    assert a.toarray()[0, 1] == 3
+
+
+def test_values_may_be_written(engine):
+    with engine.runs():
+        a = bsr_array(engine.array(np.eye(4)), blocksize=(2, 2))
+        first = a.T
+        a.data[...] = 5
+        assert engine.host(a @ engine.array(np.ones(4))).tolist() == [10] * 4
+        assert a.T.pattern is first.pattern
+
+
+def test_empty_from_a_shape():
+    a = bsr_array((4, 6), blocksize=(2, 3), dtype="int8")
+    assert a.nnzb == 0 and a.dtype == np.int8 and a.toarray().shape == (4, 6)
+
+
+# -- pickles, copies, metadata ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool"])
+def test_pickle_and_copies(engine, rng, dtype):
+    parts = testing.random_blocks(rng, (8, 8), (2, 2), dtype=dtype, density=0.5)
+    with engine.runs():
+        a = bsr_array(tuple(engine.array(p) for p in parts), shape=(8, 8))
+    for b in (pickle.loads(pickle.dumps(a)), copy.deepcopy(a), copy.copy(a), a.copy()):
+        assert type(b) is bsr_array and b.dtype == a.dtype and b.same_pattern(a)
+        np.testing.assert_array_equal(engine.host(b.data), engine.host(a.data))
+    assert copy.copy(a).data is a.data and copy.deepcopy(a).data is not a.data
+
+
+def test_device(engine):
+    a = bsr_array(engine.array(np.eye(4)), blocksize=(2, 2))
+    assert (a.device == "cpu") != engine.on_gpu
+    assert a.get().device == "cpu" and (a.get() is a) != engine.on_gpu
+
+
+def test_subclasses_stay_subclasses(engine):
+    class mine(bsr_array):
+        pass
+
+    with engine.runs():
+        a = mine(engine.array(np.eye(4)), blocksize=(2, 2))
+        made = (a.T, a * 2, a + a, a[0:2], a.astype("float32"), abs(a))
+    assert all(type(b) is mine for b in made)
+
+
+def test_default_engine_is_named_in_use_engine():
+    with (
+        pytest.raises(ValueError, match="use_engine: argument 'name'"),
+        sparsegpu.use_engine("gpu"),
+    ):
+        pass
+
+
+def test_ml_dtypes_names():
+    assert bsr_array(np.eye(2), blocksize=(1, 1), dtype=ml_dtypes.bfloat16).dtype == bfloat16

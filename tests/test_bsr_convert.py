@@ -1,0 +1,286 @@
+"""Conversions of `bsr_array`: dense, SciPy and cupyx, transposes, dtypes, the order of blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparsegpu import bsr_array, testing
+from sparsegpu._arrays import bfloat16
+from sparsegpu.bsr.construct import CONTAINER_DTYPES
+
+
+def make(engine, rng, shape=(12, 20), blocksize=(3, 4), **keywords):
+    """Return a bsr_array with unsorted blocks, and its dense matrix in a wide dtype."""
+    keywords.setdefault("density", 0.5)
+    parts = testing.random_blocks(rng, shape, blocksize, small_integers=True, **keywords)
+    a = bsr_array(tuple(engine.array(p) for p in parts), shape=shape)
+    return a, testing.dense_from_blocks(*parts, shape)
+
+
+# -- dense and transposed ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", CONTAINER_DTYPES, ids=str)
+@pytest.mark.parametrize("batch", [(), (2, 3)], ids=str)
+def test_toarray_and_transpose_are_exact(engine, rng, dtype, batch):
+    a, dense = make(engine, rng, dtype=dtype, batch=batch, duplicates=True)
+    with engine.runs():
+        forward, back = a.toarray(), a.T.toarray()
+        t = a.transpose()
+    assert t.shape == (*batch, 20, 12) and t.blocksize == (4, 3) and t.has_sorted_indices
+    np.testing.assert_array_equal(engine.host(forward), dense.astype(dtype))
+    np.testing.assert_array_equal(engine.host(back), dense.swapaxes(-1, -2).astype(dtype))
+    assert a.T.pattern is t.pattern
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.tuples(st.integers(0, 5), st.integers(0, 5)),
+    st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    st.lists(st.integers(0, 3), max_size=2),
+    st.integers(0, 2**32),
+)
+def test_round_trips_of_any_shape(blocks, blocksize, batch, seed):
+    rng = np.random.default_rng(seed)
+    shape = blocks[0] * blocksize[0], blocks[1] * blocksize[1]
+    parts = testing.random_blocks(rng, shape, blocksize, batch=tuple(batch), dtype="float64")
+    a = bsr_array(parts, shape=shape)
+    dense = a.toarray()
+    np.testing.assert_array_equal(dense, testing.dense_from_blocks(*parts, shape).astype(float))
+    np.testing.assert_array_equal(a.T.T.toarray(), dense)
+    b = a.copy()
+    b.sort_indices()
+    np.testing.assert_array_equal(b.toarray(), dense)
+    if not batch:
+        np.testing.assert_array_equal(a.tocsr().toarray(), dense)
+        np.testing.assert_array_equal(a.tocoo().toarray(), dense)
+        np.testing.assert_array_equal(a[: shape[0]].toarray(), dense)
+        np.testing.assert_array_equal(a.diagonal(), np.diagonal(dense))
+
+
+def test_toarray_out_and_order(engine, rng):
+    a, dense = make(engine, rng, dtype="float32")
+    xp = engine.xp
+    with engine.runs():
+        f = a.toarray(order="F")
+        out = xp.full((12, 40), 9, xp.float32)[:, ::2]
+        assert a.todense(out=out) is out
+    assert f.flags.f_contiguous
+    np.testing.assert_array_equal(engine.host(f), dense)
+    np.testing.assert_array_equal(engine.host(out), dense)
+    with pytest.raises(ValueError, match=r"toarray: argument 'out': expected shape \(12, 20\)"):
+        a.toarray(out=xp.zeros((20, 12), xp.float32))
+    with pytest.raises(TypeError, match="toarray: argument 'out': expected dtype float32"):
+        a.toarray(out=xp.zeros((12, 20)))
+    with pytest.raises(TypeError, match=r"toarray: argument 'out': expected a \w+ array, got list"):
+        a.toarray(out=[])
+    with pytest.raises(ValueError, match="'order'"):
+        a.toarray(order="K")
+    with pytest.raises(ValueError, match="transpose: argument 'axes'"):
+        a.transpose((0, 1))
+
+
+# -- SciPy and cupyx ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("duplicates", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128", "bool"])
+def test_tocsr_and_tocoo_like_scipy(engine, rng, dtype, duplicates):
+    a, _ = make(engine, rng, dtype=dtype, duplicates=duplicates)
+    expected = a.to_scipy()
+    assert isinstance(expected, sp.bsr_array) and expected.blocksize == (3, 4)
+    with engine.runs():
+        csr, coo = a.tocsr(), a.asformat("coo")
+    if not engine.on_gpu:
+        assert isinstance(csr, sp.csr_array) and isinstance(coo, sp.coo_array)
+    reference = expected.tocsr()
+    for field in ("data", "indices", "indptr"):
+        np.testing.assert_array_equal(
+            engine.host(getattr(csr, field)), getattr(reference, field), err_msg=field
+        )
+    reference = expected.tocoo()
+    for field in ("data", "row", "col"):
+        np.testing.assert_array_equal(engine.host(getattr(coo, field)), getattr(reference, field))
+
+
+def test_to_scipy_owns_its_arrays(rng):
+    data, indices, indptr = testing.random_blocks(rng, (8, 8), (2, 2), dtype="float64", density=0.6)
+    a = bsr_array((data, indices, indptr), shape=(8, 8))
+    before = a.toarray()
+    theirs = a.to_scipy()
+    theirs.sort_indices()
+    theirs.data[...] = 0
+    np.testing.assert_array_equal(a.toarray(), before)
+    assert np.shares_memory(a.to_scipy(copy=False).data, a.data)
+
+
+def test_formats(rng):
+    a = bsr_array(np.eye(4), blocksize=(2, 2))
+    assert (
+        a.asformat("bsr") is a and a.asformat(None) is a and a.asformat("bsr", copy=True) is not a
+    )
+    assert a.asformat("csr").format == "csr"
+    assert isinstance(a.asformat("dense"), np.ndarray)
+    with pytest.raises(ValueError, match="asformat: argument 'format'"):
+        a.asformat("dia")
+    assert a.tobsr().data is a.data and a.tobsr((1, 1)).nnzb == 4
+
+
+@pytest.mark.parametrize("name", ["tocsr", "tocoo", "to_scipy", "spy", "aslinearoperator"])
+def test_what_needs_one_matrix(name):
+    a = bsr_array(np.ones((2, 4, 4)), blocksize=(2, 2))
+    with pytest.raises(ValueError, match=rf"{name}: argument '\w+': expected one matrix .*batch"):
+        getattr(a, name)()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_scipy_cannot_hold(engine, dtype):
+    a = bsr_array(engine.array(np.eye(4)), blocksize=(2, 2), dtype=dtype)
+    for name in ("tocsr", "tocoo", "to_scipy"):
+        with pytest.raises(TypeError, match=rf"{name}: argument 'dtype': .*astype\('float32'\)"):
+            getattr(a, name)()
+
+
+def test_get_and_to_device(cuda_engine, rng):
+    a, dense = make(cuda_engine, rng, dtype="bfloat16")
+    host = a.get()
+    assert isinstance(host.data, np.ndarray) and host.dtype == bfloat16
+    np.testing.assert_array_equal(host.toarray(), dense)
+    back = host.to_device()
+    assert back.same_pattern(a) and back.to_device() is back and back.to_device(0) is back
+    with cuda_engine.runs():
+        np.testing.assert_array_equal(np.asarray(back.nnzb), a.nnzb)
+
+
+# -- dtypes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", CONTAINER_DTYPES, ids=str)
+def test_astype(engine, rng, dtype):
+    a, dense = make(engine, rng, dtype="float32", duplicates=True)
+    with engine.runs():
+        b = a.astype(dtype)
+        out = b.toarray()
+    assert b.dtype == dtype
+    np.testing.assert_array_equal(engine.host(out), dense.astype(dtype))
+    assert (b.pattern is a.pattern) == (dtype.kind not in "ib")
+
+
+def test_astype_from_bool_does_not_count_duplicates(engine):
+    parts = (np.ones((2, 1, 1), bool), np.zeros(2, np.int32), np.array([0, 2]))
+    a = bsr_array(tuple(engine.array(p) for p in parts), shape=(1, 1))
+    with engine.runs():
+        assert engine.host(a.astype("float32").toarray()) == 1
+        assert engine.host((a * 3.0).toarray()) == 3 and int(a.sum()) == 1
+    same = a.astype(bool, copy=False)
+    assert same is a and a.astype(bool) is not a
+    with pytest.raises(TypeError, match=r"astype: argument 'dtype': expected one of .* got int64"):
+        a.astype(np.int64)
+
+
+def test_complex_parts(engine, rng):
+    a, dense = make(engine, rng, dtype="complex64")
+    with engine.runs():
+        parts = [x.toarray() for x in (a.conj(), a.conjugate(), a.real, a.imag)]
+    for part, expected in zip(parts, (dense.conj(), dense.conj(), dense.real, dense.imag)):
+        np.testing.assert_array_equal(engine.host(part), expected)
+    assert a.real.dtype == np.float32 and a.conj().pattern is a.pattern
+    b, dense = make(engine, rng, dtype="bfloat16")
+    assert b.conj(copy=False) is b and b.real.dtype == bfloat16
+    with engine.runs():
+        assert not engine.host(b.imag.data).any()
+
+
+# -- the order of blocks --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [(), (2, 2)], ids=str)
+def test_sort_indices(engine, rng, batch):
+    a, dense = make(engine, rng, dtype="float32", duplicates=True, batch=batch, density=0.8)
+    b = a.astype("float16")
+    pattern = a.pattern
+    with engine.runs():
+        a.sort_indices()
+        out = a.toarray()
+    assert a.has_sorted_indices and not a.has_canonical_format and a.nnzb == pattern.nnzb
+    np.testing.assert_array_equal(engine.host(out), dense)
+    assert b.pattern is pattern and a.pattern is not pattern  # a shared one is not altered
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "bool"])
+def test_sum_duplicates(engine, rng, dtype):
+    a, dense = make(engine, rng, dtype=dtype, duplicates=True, density=0.9)
+    shared = a.copy()
+    with engine.runs():
+        assert not a.has_canonical_format
+        a.sum_duplicates()
+        out = a.toarray()
+        assert a.has_canonical_format and a.has_sorted_indices
+    assert a.nnzb < shared.nnzb and a.data.shape[0] == a.nnzb
+    np.testing.assert_array_equal(engine.host(out), dense.astype(dtype))
+    pattern = a.pattern
+    a.sum_duplicates()
+    a.sort_indices()
+    assert a.pattern is pattern
+
+
+def test_sum_duplicates_rounds_once(engine):
+    # In steps of bfloat16, 1 + 2**-8 rounds to 1 twice.
+    data = np.array([1, 2.0**-8, 2.0**-8]).astype(bfloat16).reshape(3, 1, 1)
+    parts = (data, np.zeros(3, np.int32), np.array([0, 3]))
+    a = bsr_array(tuple(engine.array(p) for p in parts), shape=(1, 1))
+    with engine.runs():
+        a.sum_duplicates()
+    assert float(engine.host(a.data)[0, 0, 0]) == 1 + 2.0**-7
+
+
+def test_batches_that_lose_different_numbers_of_blocks():
+    indices = np.array([[0, 0], [0, 1]])
+    a = bsr_array((np.ones((2, 2, 1, 1)), indices, np.array([[0, 2], [0, 2]])), shape=(1, 2))
+    with pytest.raises(ValueError, match=r"sum_duplicates: argument 'batch': .* between 1 and 2"):
+        a.sum_duplicates()
+    a.data[0, 0] = 0
+    with pytest.raises(ValueError, match=r"eliminate_zeros: argument 'batch': .* between 1 and 2"):
+        a.eliminate_zeros()
+    assert a.nnzb == 2
+
+
+@pytest.mark.parametrize("batch", [(), (3,)], ids=str)
+def test_eliminate_zeros(engine, rng, batch):
+    parts = testing.random_blocks(
+        rng, (12, 20), (3, 4), dtype="float32", batch=batch, density=0.8, duplicates=True
+    )
+    data = parts[0].reshape(-1, parts[0].shape[-3], 3, 4)
+    for b in range(len(data)):
+        data[b, rng.choice(data.shape[1], 5, replace=False)] = -0.0 if b else 0.0
+    data[:, :, 0, 0][data[:, :, 1, 1] != 0] = np.nan
+    a = bsr_array(tuple(engine.array(p) for p in parts), shape=(12, 20))
+    before, pattern = engine.host(a.toarray()), a.pattern
+    with engine.runs():
+        a.eliminate_zeros()
+        out = a.toarray()
+    assert a.nnzb == pattern.nnzb - 5 and pattern.nnzb == parts[1].shape[-1]
+    a.check_format()
+    np.testing.assert_array_equal(engine.host(out), before)
+    if not batch:
+        theirs = sp.bsr_array(parts, shape=(12, 20))
+        theirs.eliminate_zeros()
+        np.testing.assert_array_equal(engine.host(a.indices), theirs.indices)
+        np.testing.assert_array_equal(engine.host(a.indptr), theirs.indptr)
+    pattern = a.pattern
+    a.eliminate_zeros()
+    assert a.pattern is pattern
+
+
+def test_same_pattern(engine, rng):
+    a, _ = make(engine, rng, dtype="float32")
+    b = bsr_array((a.data * 2, a.indices, a.indptr), shape=a.shape)
+    assert a.pattern is not b.pattern and a.same_pattern(b)
+    c = bsr_array((a.data[1:], a.indices[1:], a.indptr), shape=a.shape, check=False)
+    assert not a.same_pattern(c) and not a.same_pattern(a.T)
+    with pytest.raises(TypeError, match="same_pattern: argument 'other'"):
+        a.same_pattern(np.eye(4))
