@@ -181,7 +181,7 @@ def bigbird(
     >>> import sparsegpu
     >>> mask = sparsegpu.bigbird(1024, 64, window=1, global_blocks=1, random_blocks=2, rng=0)
     >>> mask.shape, mask.dtype, mask.nnzb
-    ((1024, 1024), dtype('bool'), 101)
+    ((1024, 1024), dtype('bool'), 104)
     """
     function = "bigbird"
     shape, blocksize = _sizes(function, length, blocksize)
