@@ -18,11 +18,17 @@ def private_cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("SPARSEGPU_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
+def spills(cubin) -> bool:
+    """Whether ptxas reported spills (not every NVRTC passes its report on)."""
+    return cubin.resources is not None and cubin.resources.spills
+
+
 @pytest.mark.parametrize("arch", ["80", "86", "89", "90a", "100", "120"])
 def test_instruction_wrappers_compile_everywhere(arch):
     cubin = compile_kernel("probe_ptx", arch, root=PROBES)
     assert cubin.code[:4] == b"\x7fELF"
-    assert cubin.resources.registers > 0 and not cubin.resources.spills
+    assert cubin.resources is None or cubin.resources.registers > 0
+    assert not spills(cubin)
 
 
 FLOATS = ("f16", "bf16", "f32")
@@ -48,4 +54,4 @@ def test_epilogue_compiles_for_every_type(t, out):
     for mode, act in modes:
         defines = {"T": t, "OUT": out, "EPILOGUE": mode, "ACT": act}
         cubin = compile_kernel("probe_epilogue", "80", defines, root=PROBES)
-        assert not cubin.resources.spills
+        assert not spills(cubin)

@@ -41,10 +41,10 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
-    """A compiled kernel."""
+    """A compiled kernel; ``resources`` is None where NVRTC gave no ptxas report (some 13.0)."""
 
     code: bytes
-    resources: Resources
+    resources: Resources | None
 
 
 def compile_kernel(
@@ -95,12 +95,14 @@ def _key(text: str, flags: list[str], name: str) -> str:
 
 
 def _pack(cubin: Cubin) -> bytes:
-    return json.dumps(asdict(cubin.resources)).encode() + b"\n" + cubin.code
+    report = None if cubin.resources is None else asdict(cubin.resources)
+    return json.dumps(report).encode() + b"\n" + cubin.code
 
 
 def _unpack(entry: bytes) -> Cubin:
     head, _, code = entry.partition(b"\n")
-    return Cubin(code, Resources(**json.loads(head)))
+    report = json.loads(head)
+    return Cubin(code, None if report is None else Resources(**report))
 
 
 # -- the compiler ---------------------------------------------------------------------------
@@ -193,10 +195,9 @@ def _compile(name: str, text: str, flags: list[str]) -> Cubin:
         _checked(nvrtc.nvrtcGetCUBIN(program, code))
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-    resources = parse_resources(log, name)
-    if resources is None:
+    if f".text.{name}\0".encode() not in code:  # the section of its machine code
         raise _error(name, f'cuda_src/{name}.cu:1: no extern "C" entry point {name}\n{log}', flags)
-    return Cubin(bytes(code), resources)
+    return Cubin(bytes(code), parse_resources(log, name))
 
 
 _PLACE = re.compile(r"^([^\s(:]+)[(:](\d+)\)?(?::\s*|\s*:)", re.MULTILINE)

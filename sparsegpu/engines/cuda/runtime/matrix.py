@@ -55,11 +55,13 @@ def run(build: Build) -> Outcome:
         cubin = compile_kernel(build.row.source, build.arch, dict(build.defines))
     except (CompileError, FileNotFoundError) as error:
         return Outcome(build, None, str(error))
-    if build.row.tensor_core and cubin.resources.spills:
-        r = cubin.resources
+    r = cubin.resources
+    if build.row.tensor_core and r is None:
+        return Outcome(build, None, f"{build}: this NVRTC reports no spills; use another version")
+    if build.row.tensor_core and r is not None and r.spills:
         spilled = f"spills to local memory: {r.spill_stores} B stored, {r.spill_loads} B loaded"
         return Outcome(build, r, f"{build}: {spilled}, {r.registers} registers")
-    return Outcome(build, cubin.resources, None)
+    return Outcome(build, r, None)
 
 
 def gaps(rows: Sequence[KernelSource] = KERNELS) -> list[str]:
