@@ -1,3 +1,132 @@
-"""BSR @ dense."""
+"""BSR @ dense, a tile of the result at a time."""
 
-from ..reference.addmm import bsr_addmm as bsr_addmm
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..._arrays import accumulator_dtype
+from ..._epilogue import Epilogue, apply_epilogue
+from ...pattern import Pattern
+from ._jit import frozen
+from ._kernels import multiply, multiply_narrow
+from ._operands import (
+    NO_TERMS,
+    compute_dtype,
+    parts,
+    real_accumulator,
+    real_blocks,
+    real_columns,
+    real_rows,
+)
+from ._threads import for_each, pieces, spans
+
+#: Elements of an accumulator (so a few stay in the last-level cache) and columns of a tile.
+_ACCUMULATOR, _COLUMNS = 1 << 18, 1024
+#: Bytes of the dense operand or of blocks that are widened at a time.
+_WIDENED = 1 << 25
+
+
+def bsr_addmm(
+    out: np.ndarray,
+    pattern: Pattern,
+    data: np.ndarray,
+    dense: np.ndarray,
+    epilogue: Epilogue,
+    *,
+    allow_tf32: bool = False,
+    config: dict[str, Any] | None = None,
+) -> None:
+    """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
+
+    ``allow_tf32`` and ``config`` speak of tensor cores; here they change nothing.
+    """
+    del allow_tf32, config
+    batch = out.shape[:-2]
+    dense = np.broadcast_to(dense, batch + dense.shape[-2:])
+    indptr = np.broadcast_to(pattern.indptr, batch + pattern.indptr.shape[-1:])
+    indices = np.broadcast_to(pattern.indices, batch + pattern.indices.shape[-1:])
+    data = np.broadcast_to(data, batch + data.shape[-3:])
+    part = EpilogueParts(epilogue, out.shape)
+
+    def one_matrix(b: tuple[int, ...]) -> None:
+        _product(out[b], indptr[b], indices[b], data[b], dense[b], part, b)
+
+    for_each(one_matrix, np.ndindex(batch), data.size * out.shape[-1])
+
+
+class EpilogueParts:
+    """An epilogue seen through a window on ``out``; nothing is copied."""
+
+    def __init__(self, epilogue: Epilogue, shape: tuple[int, ...]):
+        e = self.whole = epilogue
+        left, right = (*shape[:-2], shape[-2]), (*shape[:-2], shape[-1])
+        self.input = None if e.input is None else np.broadcast_to(e.input, shape)
+        self.left = None if e.left_alpha is None else np.broadcast_to(e.left_alpha, left)
+        self.right = None if e.right_alpha is None else np.broadcast_to(e.right_alpha, right)
+
+    def at(self, b: tuple[int, ...], rows: slice, columns: slice) -> Epilogue:
+        """Return the epilogue of ``out[b][rows, columns]``."""
+        return replace(
+            self.whole,
+            input=None if self.input is None else self.input[b][rows, columns],
+            left_alpha=None if self.left is None else self.left[b][rows],
+            right_alpha=None if self.right is None else self.right[b][columns],
+        )
+
+
+def _product(
+    out: np.ndarray,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    data: np.ndarray,
+    dense: np.ndarray,
+    part: EpilogueParts,
+    b: tuple[int, ...],
+) -> None:
+    """Compute one matrix of the batch."""
+    (_, bm, bk), (k, n), real = data.shape, dense.shape, parts(data.dtype)
+    acc_dtype = accumulator_dtype(data.dtype)
+    narrow = is_narrow(n * real, bk * real)
+    wide_row = k * real * real * compute_dtype(data.dtype).itemsize
+    panel = max(_WIDENED // max(wide_row, 1) // _COLUMNS, 1) * _COLUMNS
+
+    def tile(window: tuple[int, int, int, int]) -> None:
+        first, last, left, right = window
+        p0, p1 = int(indptr[first]), int(indptr[last])
+        acc = np.zeros(((last - first) * bm, right - left), acc_dtype)
+        if p1 > p0 and part.whole.alpha != 0:
+            width = (right - left) * real
+            (multiply_narrow if narrow else multiply)(
+                real_accumulator(acc),
+                frozen(np.arange(last - first) * (bm * width)),
+                width,
+                frozen(indptr[first:last] - p0),
+                frozen(indptr[first + 1 : last + 1] - p0),
+                NO_TERMS,
+                frozen(indices[p0:p1]),
+                real * bk * (1 if narrow else ld),
+                0 if narrow else (left - start) * real,
+                ld,
+                real_blocks(data[p0:p1]),
+                rows,
+                width,
+            )
+        window_rows, columns = slice(first * bm, last * bm), slice(left, right)
+        apply_epilogue(acc, part.at(b, window_rows, columns), out[window_rows, columns])
+
+    for start in range(0, n, panel):
+        stop = min(start + panel, n)
+        rows, ld = (real_columns if narrow else real_rows)(dense[:, start:stop])
+        columns = [(c, min(c + _COLUMNS, stop)) for c in range(start, stop, _COLUMNS)]
+        most = max(_ACCUMULATOR // (bm * min(n, _COLUMNS)), 1)
+        cost = data.size * (stop - start)
+        row_spans = spans(indptr[1:], most, max(pieces(cost), data.nbytes // _WIDENED))
+        for_each(tile, [(*r, *c) for c in columns for r in row_spans], cost)
+
+
+def is_narrow(columns: int, depth: int) -> bool:
+    """Whether dot products along a block's rows beat running along ``columns`` (measured)."""
+    return columns <= max(1, min(depth // 2, 16))

@@ -1,0 +1,96 @@
+"""The engine's threads: each computes its own rows of a result, so that the bits never depend on
+how many there are.
+
+numba's ``parallel=True`` is not used: its workqueue layer aborts the process when two Python
+threads enter it, its GNU OpenMP layer aborts in a forked child, and it multiplies compile times.
+The kernels release the GIL instead and are called from this small pool.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from threading import Lock
+from typing import Any
+
+import numba
+import numpy as np
+
+#: About a millisecond of multiply-adds; waking a thread costs a tenth of that, or more.
+_WORTH_A_THREAD = 4_000_000
+
+_lock = Lock()
+_pool: ThreadPoolExecutor | None = None
+
+
+def thread_count() -> int:
+    """Return how many threads compute: ``NUMBA_NUM_THREADS``, by default the usable cores."""
+    return numba.config.NUMBA_NUM_THREADS
+
+
+def for_each(function: Callable[[Any], None], items: Iterable[Any], cost: float = np.inf) -> None:
+    """Call ``function`` on every item, on several threads; the caller's is one of them.
+
+    Items are taken in order, whoever is free taking the next. As the caller works too, calls from
+    several Python threads (and from a ``function``) share the pool and never wait for a place in
+    it. ``cost``, in multiply-adds or elements of all items together, says when waking a thread
+    is not worth while.
+    """
+    queue = deque(items)
+    threads = min(thread_count(), len(queue)) if cost >= _WORTH_A_THREAD else 1
+
+    def work() -> None:
+        with np.errstate(all="ignore"):  # a worker does not inherit the caller's
+            while True:
+                try:
+                    item = queue.popleft()
+                except IndexError:
+                    return
+                function(item)
+
+    helpers = [_threads().submit(work) for _ in range(threads - 1)]
+    try:
+        work()
+    finally:
+        queue.clear()  # after an error nobody starts another item
+        for helper in helpers:
+            if not helper.cancel():
+                helper.result()
+
+
+def pieces(cost: float) -> int:
+    """Return into how many items to cut a job of that cost (see `for_each`)."""
+    return 4 * thread_count() if cost >= _WORTH_A_THREAD else 1
+
+
+def spans(weights: np.ndarray, most: int, pieces: int) -> list[tuple[int, int]]:
+    """Cut ``range(len(weights))`` into spans of about equal weight, each of at most ``most``.
+
+    ``weights`` are the ends of a running sum, as in an ``indptr``'s tail.
+    """
+    count = len(weights)
+    goals = np.linspace(0, float(weights[-1]), pieces + 1)[1:-1] if count else []
+    cuts = {0, count, *np.searchsorted(weights, goals).tolist(), *range(0, count, max(most, 1))}
+    edges = sorted(cuts)
+    return list(pairwise(edges))
+
+
+def _threads() -> ThreadPoolExecutor:
+    global _pool
+    with _lock:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(thread_count(), "sparsegpu")
+        return _pool
+
+
+def _forget() -> None:
+    """Leave the parent's threads behind: a forked child does not have them."""
+    global _lock, _pool
+    _lock, _pool = Lock(), None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,101 @@
+"""What only the CPU engine has: threads, numba, tiles, widened operands.
+
+What its functions compute is tested where every engine is. Here it meets the reference on data
+whose sums are exact, bit by bit, in sizes that cross the edges of its tiles.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sparsegpu
+from sparsegpu.testing import random_blocks, random_values
+
+DTYPES = ["float16", "bfloat16", "float32", "float64", "int8", "complex64", "complex128"]
+
+
+def on(engine, function, *args, **keywords):
+    with sparsegpu.use_engine(engine):
+        return function(*args, **keywords)
+
+
+def agree(function, *args, **keywords):
+    """Assert that both engines give the same bits; return them."""
+    cpu = on("cpu", function, *args, **keywords)
+    np.testing.assert_array_equal(cpu, on("reference", function, *args, **keywords))
+    return cpu
+
+
+def strided(array, rng):
+    """Return the array in one of the memory orders that an operand may come in."""
+    order = rng.integers(4)
+    if order == 1:
+        return array.swapaxes(-1, -2).copy().swapaxes(-1, -2)
+    if order == 2:
+        wide = np.zeros((*array.shape[:-1], array.shape[-1] + 3), array.dtype)
+        wide[..., 1:-2] = array
+        return wide[..., 1:-2]
+    if order == 3:
+        return array[..., ::-1, ::-1].copy()[..., ::-1, ::-1]
+    return array
+
+
+BLOCKSIZES = [(1, 1), (2, 3), (3, 3), (4, 4), (5, 16), (8, 8), (16, 32), (33, 1), (48, 24), (1, 40)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    dtype=st.sampled_from(DTYPES),
+    blocksize=st.sampled_from([*BLOCKSIZES, (128, 256), (256, 128)]),
+    n=st.sampled_from([1, 2, 3, 5, 8, 16, 17, 64, 255, 256, 300]),
+    batches=st.sampled_from([((), ()), ((2,), ()), ((), (2,)), ((2, 1), (3,))]),
+    seed=st.integers(0, 2**32),
+)
+def test_product_equals_the_reference(dtype, blocksize, n, batches, seed):
+    rng = np.random.default_rng(seed)
+    bm, bk = blocksize
+    shape = (bm * rng.integers(1, max(2, 60 // bm)), bk * rng.integers(1, max(2, 600 // bk)))
+    triple = random_blocks(
+        rng, shape, blocksize, batch=batches[0], dtype=dtype, duplicates=True, small_integers=True
+    )
+    A = sparsegpu.bsr_array(triple, shape=shape)
+    dense = random_values(rng, (*batches[1], shape[1], n), dtype, small_integers=True)
+    dense = strided(dense, rng)
+    agree(sparsegpu.bsr_matmul, A, dense)
+    batch = np.broadcast_shapes(*batches)
+    bias = random_values(rng, (shape[0], 1), dtype, small_integers=True)
+    row_scale = random_values(rng, (*batch, shape[0]), dtype, small_integers=True)
+    column_scale = random_values(rng, (n,), dtype, small_integers=True)
+    agree(
+        sparsegpu.bsr_addmm, bias, A, dense,
+        alpha=2, beta=3, left_alpha=row_scale, right_alpha=column_scale,
+    )  # fmt: skip
+
+
+def test_int8_sums_past_float32(rng):
+    """4,096 products of 127 * 127 need 26 bits."""
+    A = sparsegpu.bsr_array(np.full((4, 4096), 127, np.int8), blocksize=(4, 16))
+    for n in (1, 20):
+        dense = np.full((4096, n), 127, np.int8)
+        dense[::7] = -128
+        np.testing.assert_array_equal(
+            on("cpu", sparsegpu.bsr_matmul, A, dense),
+            np.full((4, 4096), 127) @ dense.astype(np.int64),
+        )
+
+
+@pytest.mark.parametrize("n", [1, 3, 300])
+def test_nan_stays_in_its_column_and_outside_the_pattern_unseen(rng, n):
+    triple = random_blocks(rng, (20, 30), (5, 6), density=0.4)
+    A = sparsegpu.bsr_array(triple, shape=(20, 30))
+    unused = np.setdiff1d(np.arange(5), triple[1])
+    dense = rng.standard_normal((30, n)).astype(np.float32)
+    clean = on("cpu", sparsegpu.bsr_matmul, A, dense)
+    for j in unused:
+        dense[6 * j : 6 * j + 6] = np.nan
+    dense[6 * triple[1][0], n // 2] = np.inf
+    got = on("cpu", sparsegpu.bsr_matmul, A, dense)
+    others = np.arange(n) != n // 2
+    np.testing.assert_array_equal(got[:, others], clean[:, others])
+    assert not np.isfinite(got[:, n // 2]).all()
