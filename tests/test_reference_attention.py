@@ -188,7 +188,8 @@ def test_infinity_means_not_attended(rng):
     out, lse = check(q, k, v, mask)
     assert not out[..., :2, :].any()
     assert (lse[..., :2] == -np.inf).all()
-    k[..., :] = np.nan  # scores nobody asks for
+    k[..., :] = np.nan
+    v[..., :] = np.nan
     out = attention(q, k, v, mask)
     assert not out[..., :2, :].any()
 
@@ -204,6 +205,26 @@ def test_outside_the_pattern_nothing_is_read(rng):
         array[..., 8:, :] = np.inf
     np.testing.assert_array_equal(attention(q, k, v, mask), expected)
     assert not expected[..., 2:4, :].any()
+
+
+@pytest.mark.parametrize("how", ["mask", "causal", "dropout"])
+def test_what_is_not_attended_does_not_show(rng, how):
+    """Inside a stored block too, a NaN that a query does not attend to stays unseen."""
+    q, k, v = operands(rng, heads=(2, 2), lengths=(8, 8))
+    data = np.ones((4, 2, 8), bool)
+    if how == "mask":
+        data[..., 5] = False
+    mask = sparsegpu.bsr_array((data, np.zeros(4, int), np.arange(5)), shape=(8, 8))
+    keywords = {"mask": {}, "causal": {"is_causal": True}, "dropout": {"dropout_p": 0.5}}[how]
+    expected = attention(q, k, v, mask, seed=5, **keywords)
+    v[..., 5, :] = np.nan
+    got = attention(q, k, v, mask, seed=5, **keywords)
+    seen = np.zeros((2, 2, 8), bool)
+    for b, h, i in np.ndindex(seen.shape):
+        dropped = philox_word(((b * 2 + h) * 8 + i) * 8 + 5, 5) / 2**32 < 0.5
+        seen[b, h, i] = {"mask": False, "causal": i >= 5, "dropout": not dropped}[how]
+    np.testing.assert_array_equal(np.isnan(got).all(axis=-1), seen)
+    np.testing.assert_allclose(got[~seen], expected[~seen], rtol=1e-12, atol=1e-12)
 
 
 def test_huge_scores(rng):

@@ -47,38 +47,35 @@ def attention(
             columns = (indices[head][stored, None].astype(np.int64) * bk + np.arange(bk)).ravel()
             mask = mask_data[head][stored].swapaxes(0, 1).reshape(bm, len(columns))
             q = np.arange(rows.start, rows.stop)[:, None]
-            weights, row_lse = _weights(
-                query[head][rows], key[kv_head][columns], mask, scale, is_causal, q >= columns
+            allowed = mask if mask.dtype == bool else mask != -np.inf
+            if is_causal:
+                allowed = allowed & (columns <= q)
+            bias = None if mask.dtype == bool else mask
+            weights, row_lse = _softmax(
+                query[head][rows], key[kv_head][columns], scale, bias, allowed
             )
             if dropout_p > 0:
                 length, width = pattern.shape
                 score = (number * length + q) * width + columns
-                keep = dropout_keep(score, seed, dropout_p)
-                weights = np.where(keep, weights / weights.dtype.type(1 - dropout_p), 0)
-            _store_weighted(weights, value[kv_head][columns], out[head][rows])
+                allowed = allowed & dropout_keep(score, seed, dropout_p)
+                weights = weights / weights.dtype.type(1 - dropout_p)
+            store(_weighted(weights, value[kv_head][columns], allowed), out[head][rows])
             if lse is not None:
                 lse[head][rows] = row_lse
 
 
-def _weights(
+def _softmax(
     query: np.ndarray,
     key: np.ndarray,
-    mask: np.ndarray,
     scale: float,
-    is_causal: bool,
-    is_past: np.ndarray,
+    bias: np.ndarray | None,
+    allowed: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the softmax (rows, columns) of one block row, and its log-sum-exp (rows,)."""
+    """Return the weights (rows, columns) of one block row, and their log-sum-exp (rows,)."""
     compute = np.dtype(np.float64 if query.dtype == np.float64 else np.float32).type
     scores = compute(scale) * (query.astype(compute) @ key.astype(compute).T)
-    if mask.dtype == bool:
-        allowed = mask
-    else:
-        mask = mask.astype(compute)
-        allowed = mask != -np.inf
-        scores = scores + mask
-    if is_causal:
-        allowed = allowed & is_past
+    if bias is not None:
+        scores = scores + bias.astype(compute)
     scores = np.where(allowed, scores, compute(-np.inf))
     top = scores.max(axis=1, keepdims=True, initial=-np.inf)
     top = np.where(top == -np.inf, 0, top)  # a row that attends to nothing: exp(-inf - 0) = 0
@@ -89,13 +86,13 @@ def _weights(
     return e / np.where(total == 0, 1, total), lse[:, 0]
 
 
-def _store_weighted(weights: np.ndarray, value: np.ndarray, out: np.ndarray) -> None:
-    """Write ``weights @ value``, the weights rounded to value's dtype first.
+def _weighted(weights: np.ndarray, value: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Return ``weights @ value`` over the kept positions, the weights rounded to value's dtype.
 
-    A row of zeros gives zeros whatever stands in ``value``.
+    What is not kept is left out, not multiplied by zero: a NaN there does not show.
     """
-    rounded = weights.astype(value.dtype).astype(weights.dtype)
-    attends = weights.any(axis=1)
-    acc = np.zeros(out.shape, weights.dtype)
-    acc[attends] = rounded[attends] @ value.astype(weights.dtype)
-    store(acc, out)
+    rounded = np.where(kept, weights, 0).astype(value.dtype).astype(weights.dtype)
+    wide = value.astype(weights.dtype)
+    if np.isfinite(wide).all():
+        return rounded @ wide
+    return np.stack([w[keep] @ wide[keep] for w, keep in zip(rounded, kept)])
