@@ -10,9 +10,11 @@ from __future__ import annotations
 import importlib.resources
 import importlib.util
 import json
+import operator
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -104,11 +106,11 @@ def elasticity(xp: ModuleType, across: int) -> list[dict[str, Any]]:
         peer_name, peer = "cuSPARSE CSR", cupyx.scipy.sparse.csr_matrix(scipy_matrix.tocsr())
         matrix, load = matrix.to_device(), xp.asarray(load)
     rows = []
-    for name, a, operator in (
+    for name, a, as_operator in (
         ("sparsegpu BSR", matrix, matrix.aslinearoperator()),
         (peer_name, peer, peer),
     ):
-        product = seconds(xp, lambda a=a: a @ load)
+        product = seconds(xp, partial(operator.matmul, a, load))
         iterations = 0
 
         def count(_x):
@@ -118,7 +120,7 @@ def elasticity(xp: ModuleType, across: int) -> list[dict[str, Any]]:
         synchronize(xp)
         start = time.perf_counter()
         tolerance = {"rtol": 1e-8} if xp is np else {"tol": 1e-8}
-        x, failed = linalg.cg(operator, load, maxiter=20000, callback=count, **tolerance)
+        x, failed = linalg.cg(as_operator, load, maxiter=20000, callback=count, **tolerance)
         synchronize(xp)
         spent = time.perf_counter() - start
         residual = float(xp.linalg.norm(load - peer @ x) / xp.linalg.norm(load))
@@ -199,7 +201,7 @@ def digits(xp: ModuleType, copies: int) -> list[dict[str, Any]]:
         if reference is None:
             reference = wide
         error = float(xp.linalg.norm(wide - reference) / xp.linalg.norm(reference))
-        spent = seconds(xp, lambda layers=layers: network_forward(xp, layers, biases, images))
+        spent = seconds(xp, partial(network_forward, xp, layers, biases, images))
         rows.append({
             "layers": name,
             "stored": f"{stored(layers[1]) / weights[1].size:.0%}",
