@@ -232,6 +232,27 @@ def test_any_shape(engine, blocks, blocksize, k, density, seed):
     check(engine, out, input, mat1, mat2, alpha=0.75, beta=1)
 
 
+def test_a_second_call_can_be_captured(cuda_engine, rng):
+    """No synchronisation, no transfer and no allocation: a CUDA graph takes the call."""
+    cupy = cuda_engine.xp
+    triple = random_blocks(rng, (32, 32), (16, 16), density=0.5)
+    input = make(cuda_engine, triple, (32, 32))
+    mat1, mat2 = (random_values(rng, (32, 32), "float32") for _ in range(2))
+    a, b, out = cupy.asarray(mat1), cupy.asarray(mat2), input.copy()
+    cupy.cuda.Device().synchronize()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        sparsegpu.sampled_addmm(input, a, b, out=out)
+        stream.synchronize()
+        stream.begin_capture()
+        sparsegpu.sampled_addmm(input, a, b, out=out)
+        graph = stream.end_capture()
+        out.data.fill(7)
+        graph.launch(stream)
+        stream.synchronize()
+    check(cuda_engine, out, input, mat1, mat2, beta=1)
+
+
 class TestErrors:
     """Each names function, argument, expected and got; ``out`` stays untouched."""
 

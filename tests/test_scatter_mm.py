@@ -410,6 +410,27 @@ def test_any_shape(engine, name, blocks, blocksize, ns, split, density, seed):
     assert (engine.host(result) == dense_from_blocks(*triple, shape) @ other).all()
 
 
+def test_a_second_call_can_be_captured(cuda_engine, rng):
+    """No synchronisation, no transfer and no allocation: a CUDA graph takes the call."""
+    cupy = cuda_engine.xp
+    triple = random_blocks(rng, (32, 32), (16, 16), density=0.5, small_integers=True)
+    bsr = make(cuda_engine, triple, (32, 32))
+    other = random_values(rng, (32, 48), "float32", small_integers=True)
+    b, out = cupy.asarray(other), cupy.empty((32, 48), np.float32)
+    cupy.cuda.Device().synchronize()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        sparsegpu.bsr_scatter_mm(bsr, b, out=out)
+        stream.synchronize()
+        stream.begin_capture()
+        sparsegpu.bsr_scatter_mm(bsr, b, out=out)
+        graph = stream.end_capture()
+        out.fill(7)
+        graph.launch(stream)
+        stream.synchronize()
+    assert (out.get() == dense_from_blocks(*triple, (32, 32)) @ other).all()
+
+
 # -- errors -------------------------------------------------------------------------------------
 
 

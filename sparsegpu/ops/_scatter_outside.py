@@ -184,6 +184,8 @@ def disjoint_rounds(lists: Lists) -> list[dict[str, Any]]:
     if lists.trusted or lists.indices_format == "scatter_mm" or not fit.columns:
         return [arrays]
     r = arrays["r_offsets"]
+    if not r.size:
+        return [arrays]
     xp, (ms, _), n = namespace(r), fit.block_shape, fit.columns
     ns = n // fit.split_n
     order = xp.argsort(r, kind="stable")
