@@ -1,0 +1,79 @@
+// A BSR matrix as a dense one: every element is written once, zeros between the blocks.
+//
+// One thread block writes a tile of bm rows and `columns_per_tile` block columns. It first looks
+// through the row's column indices (any order) for the first and the last block of each of its
+// columns. They agree unless a block is stored more than once; then all that lie between are looked
+// at in order and summed, rounded once (bool: or), so that the result is deterministic.
+// `swapped`: consecutive threads go down a column, for a matrix that lies in memory that way.
+//
+// -DT: element type; -DINDEX: of the pattern's indices (s32, s64).
+
+#include "common/types.cuh"
+#include "common/view.cuh"
+
+constexpr int THREADS = 256;
+constexpr int MOST_COLUMNS = 256;
+constexpr long long NONE = 0x7fffffffffffffffLL;
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    bsr_scatter(const View dense, const View data, const View indptr, const View indices,
+                const Batch batch, long long tiles, long long items, long long block_rows,
+                long long block_columns, int bm, int bk, int columns_per_tile, int swapped) {
+  __shared__ long long first[MOST_COLUMNS], last[MOST_COLUMNS];
+  const int thread = threadIdx.y * blockDim.x + threadIdx.x;
+  const int row0 = swapped ? threadIdx.x : threadIdx.y;
+  const int row_step = swapped ? blockDim.x : blockDim.y;
+  const int column0 = swapped ? threadIdx.y : threadIdx.x;
+  const int column_step = swapped ? blockDim.y : blockDim.x;
+
+  for (long long item = blockIdx.x; item < items; item += gridDim.x) {
+    const long long tile = item % tiles;
+    const long long i = item / tiles % block_rows;
+    const long long b = item / tiles / block_rows;
+    const long long j0 = tile * columns_per_tile;
+    const long long left = block_columns - j0;
+    const int blocks = left < columns_per_tile ? (int)left : columns_per_tile;
+    const INDEX* row_starts = (const INDEX*)indptr.ptr + batch_offset(indptr, batch, b);
+    const INDEX* columns = (const INDEX*)indices.ptr + batch_offset(indices, batch, b);
+    const T* values = (const T*)data.ptr + batch_offset(data, batch, b);
+    const long long start = row_starts[i * indptr.row], end = row_starts[(i + 1) * indptr.row];
+
+    __syncthreads();  // the tile before this one has been written
+    for (int j = thread; j < blocks; j += THREADS) {
+      first[j] = NONE;
+      last[j] = -1;
+    }
+    __syncthreads();
+    for (long long p = start + thread; p < end; p += THREADS) {
+      const long long j = columns[p * indices.row] - j0;
+      if (j >= 0 && j < blocks) {
+        atomicMin(&first[j], p);
+        atomicMax(&last[j], p);
+      }
+    }
+    __syncthreads();
+
+    T* corner = (T*)dense.ptr + batch_offset(dense, batch, b) + i * bm * dense.row +
+                j0 * bk * dense.col;
+    for (int c = column0; c < blocks * bk; c += column_step) {
+      const int j = c / bk;
+      const long long p0 = first[j], p1 = last[j];
+      for (int r = row0; r < bm; r += row_step) {
+        const int within = r * bk + (c - j * bk);
+        T value = zero_of<T>();
+        if (p0 == p1) {
+          value = values[p0 * data.row + within * data.col];
+        } else if (p0 < p1) {
+          typename Acc<T>::type sum = to_acc(values[p0 * data.row + within * data.col]);
+          for (long long p = p0 + 1; p <= p1; ++p) {
+            if (columns[p * indices.row] == j0 + j) {
+              sum += to_acc(values[p * data.row + within * data.col]);
+            }
+          }
+          value = round_to<T>(sum);
+        }
+        corner[r * dense.row + c * dense.col] = value;
+      }
+    }
+  }
+}
