@@ -15,7 +15,7 @@ constexpr int THREADS = 256;
 constexpr int MOST_COLUMNS = 256;
 constexpr long long NONE = 0x7fffffffffffffffLL;
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     bsr_scatter(const View dense, const View data, const View indptr, const View indices,
                 const Batch batch, long long tiles, long long items, long long block_rows,
                 long long block_columns, int bm, int bk, int columns_per_tile, int swapped) {

@@ -9,7 +9,7 @@
 //
 // A row of -inf alone gives NaN, as does a NaN or +inf in the row: exp(x - maximum) does it.
 //
-// -DT: element type (bf16, f16, f32, f64); -DTEAM: 32 or 256; -DINDEX: of the pattern (s32, s64).
+// -DT, -DOUT: element types (bf16, f16, f32; f64); -DTEAM: 32 or 256; -DINDEX: of the pattern (s32, s64).
 
 #include "common/types.cuh"
 #include "common/view.cuh"
@@ -62,7 +62,7 @@ struct Walk {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     bsr_softmax(const View out, const View data, const View indptr, const Batch batch,
                 long long groups, long long items, long long block_rows, int bm, int bk, int rows) {
   const int lane = threadIdx.x % 32, lanes = 32 / rows;  // lanes a row and warp
@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     // a lane past the last row of the block has nothing to read
     const long long end = r < bm ? (long long)row_starts[(i + 1) * indptr.row] : start;
     const T* values = batch_ptr<const T>(data, batch, b) + (long long)r * bk * data.col;
-    T* results = batch_ptr<T>(out, batch, b) + (long long)r * bk * out.col;
+    OUT* results = batch_ptr<OUT>(out, batch, b) + (long long)r * bk * out.col;
     const Walk begin(start, warp * lanes + lane % lanes, step, bk);
 
     Partial mine = {minus_infinity(), A(0)};
@@ -120,13 +120,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int k = 0; k < CACHED; ++k) {
       if (walk.p < end) {
         results[walk.p * out.row + walk.c * out.col] =
-            round_to<T>(exp(cached[k] - mine.top) / mine.sum);
+            round_to<OUT>(exp(cached[k] - mine.top) / mine.sum);
       }
       walk.advance();
     }
     for (; walk.p < end; walk.advance()) {
       const A x = to_acc(values[walk.p * data.row + walk.c * data.col]);
-      results[walk.p * out.row + walk.c * out.col] = round_to<T>(exp(x - mine.top) / mine.sum);
+      results[walk.p * out.row + walk.c * out.col] = round_to<OUT>(exp(x - mine.top) / mine.sum);
     }
   }
 }

@@ -1,0 +1,73 @@
+"""What the hosts of the block kernels share: grids, and stored blocks as matrix operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+from ..._arrays import namespace
+
+#: Threads of a block in every kernel whose host is here.
+THREADS = 256
+
+_MAX_GRID = 2**31 - 1
+
+
+def grid(items: int) -> tuple[int]:
+    """Return the grid for so many items; a kernel loops where there are more than blocks."""
+    return (min(items, _MAX_GRID),)
+
+
+def ceil_div(a: int, b: int) -> int:
+    """Return a / b, rounded up."""
+    return -(-a // b)
+
+
+def power_of_two_below(n: int) -> int:
+    """Return the largest power of two that is at most ``n`` (n >= 1)."""
+    return 1 << (n.bit_length() - 1)
+
+
+def size_of(shape: tuple[int, ...]) -> int:
+    """Return the number of elements of a shape (1 for ``()``), as a Python int."""
+    return prod(shape)
+
+
+def flat_blocks(data: Any) -> Any:
+    """Return blocks (*batch, n, bm, bk) as a matrix operand (*batch, n, bm * bk).
+
+    A view wherever one stride leads from each element of a block to the next; else a copy.
+    """
+    return data.reshape(*data.shape[:-2], data.shape[-2] * data.shape[-1])
+
+
+def _is_flat(data: Any) -> bool:
+    (bm, bk), (row, col) = data.shape[-2:], data.strides[-2:]
+    return bm == 1 or bk == 1 or row == bk * col
+
+
+@contextmanager
+def flat_output(out_data: Any) -> Iterator[Any]:
+    """Give a `flat_blocks` view of ``out_data`` to write to.
+
+    Where its strides allow no such view, a scratch array is written and copied at the end.
+    """
+    if _is_flat(out_data):
+        yield flat_blocks(out_data)
+        return
+    scratch = namespace(out_data).empty(out_data.shape, out_data.dtype)
+    yield flat_blocks(scratch)
+    out_data[...] = scratch
+
+
+@contextmanager
+def contiguous_output(out: Any) -> Iterator[Any]:
+    """Give a C-contiguous array to write to: ``out`` itself, or scratch copied at the end."""
+    if out.flags.c_contiguous:
+        yield out
+        return
+    scratch = namespace(out).empty(out.shape, out.dtype)
+    yield scratch
+    out[...] = scratch

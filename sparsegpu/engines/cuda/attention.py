@@ -1,0 +1,110 @@
+"""Host side of ``bsr_attention``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...pattern import Pattern
+from ._blocks import ceil_div, flat_blocks, grid, size_of
+from .runtime.launch import kernel
+from .runtime.types import ctype
+from .runtime.view import batch_dims, matrix_view, vector_view
+
+_MOST_WARPS = 4
+
+
+def attention(
+    out: Any,
+    lse: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    pattern: Pattern,
+    mask_data: Any,
+    *,
+    scale: float,
+    is_causal: bool,
+    dropout_p: float,
+    seed: int,
+) -> None:
+    """Write ``softmax(scale * query @ key.T + mask) @ value`` over the stored positions.
+
+    One launch, without a score matrix in memory.
+    """
+    batch, heads = out.shape[:-3], out.shape[-3]
+    groups = heads // key.shape[-3]
+    if groups > 1:
+        # Query heads in groups of one key head: then key and value only broadcast.
+        out, query, lse = (_split(a, n, heads, groups) for a, n in ((out, 2), (query, 2), (lse, 1)))
+        key, value = key[..., None, :, :], value[..., None, :, :]
+    indptr = _split(pattern.indptr, 1, heads, groups)
+    indices = _split(pattern.indices, 1, heads, groups)
+    masks = _split(flat_blocks(mask_data), 2, heads, groups)
+    batch = out.shape[:-2]
+    (length, features), value_features = query.shape[-2:], value.shape[-1]
+    bm, bk = pattern.blocksize
+    rows, warps, columns = _tile(bm, value_features, query.dtype)
+    tiles, slices = ceil_div(bm, rows * warps), ceil_div(value_features, 32 * columns)
+    items = size_of(batch) * pattern.block_shape[0] * tiles * slices
+    real = np.float64 if query.dtype == np.float64 else np.float32
+    kernel(
+        "bsr_attention",
+        T=ctype(query.dtype),
+        OUT=ctype(out.dtype),
+        MASK=ctype(mask_data.dtype),
+        INDEX=ctype(pattern.indices.dtype),
+        ROWS=rows,
+        COLUMNS=columns,
+    )(
+        grid(items),
+        (32 * warps,),
+        (
+            matrix_view(out, batch),
+            vector_view(lse, batch),
+            matrix_view(query, batch),
+            matrix_view(key, batch),
+            matrix_view(value, batch),
+            vector_view(indptr, batch),
+            vector_view(indices, batch),
+            matrix_view(masks, batch),
+            batch_dims(batch),
+            np.int64(tiles),
+            np.int64(slices),
+            np.int64(items),
+            np.int64(pattern.block_shape[0]),
+            np.int64(length),
+            np.int64(pattern.shape[1]),
+            np.int32(bm),
+            np.int32(bk),
+            np.int32(features),
+            np.int32(value_features),
+            real(scale),
+            np.int32(is_causal),
+            np.float64(dropout_p),
+            real(0 if dropout_p >= 1 else 1 / (1 - dropout_p)),
+            np.uint64(seed),
+        ),
+    )
+
+
+def _split(array: Any, trailing: int, heads: int, groups: int) -> Any:
+    """Return a view whose head axis is split into (key heads, groups).
+
+    The head axis stands before the ``trailing`` last ones; where it is missing or 1 it broadcasts.
+    """
+    if groups == 1 or array is None or array.ndim <= trailing:
+        return array
+    axis = array.ndim - trailing - 1
+    inner = array.shape[axis + 1 :]
+    split = (1, 1) if array.shape[axis] == 1 else (heads // groups, groups)
+    return array.reshape(*array.shape[:axis], *split, *inner)
+
+
+def _tile(bm: int, value_features: int, dtype: np.dtype) -> tuple[int, int, int]:
+    """Return query rows a warp, warps, and value columns a lane."""
+    wide = dtype == np.float64
+    rows = 1 if bm < 8 else 2 if wide else 4
+    columns = 2 if value_features <= 64 else 4 if value_features <= 128 or wide else 8
+    return rows, min(_MOST_WARPS, ceil_div(bm, rows)), columns

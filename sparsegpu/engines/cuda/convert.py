@@ -1,0 +1,173 @@
+"""Host side of ``bsr_block_mask``, ``bsr_gather``, ``bsr_scatter``, ``bsr_transpose_blocks`` and
+``bsr_sum_blocks``: dense to blocks and back, and blocks among themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..._arrays import namespace
+from ...pattern import Pattern
+from ._blocks import (
+    THREADS,
+    ceil_div,
+    contiguous_output,
+    flat_blocks,
+    flat_output,
+    grid,
+    power_of_two_below,
+    size_of,
+)
+from .runtime.launch import kernel
+from .runtime.types import ctype
+from .runtime.view import batch_dims, matrix_view, vector_view
+
+_TILE_COLUMNS = 256  # element columns of a tile; the kernels hold as many block columns at most
+_ELEMENTS = 2048  # that a thread block moves at a time, when a block is smaller
+_TRANSPOSE_SIDE = 32
+
+
+def block_mask(dense: Any, blocksize: tuple[int, int]) -> Any:
+    """Return which blocks hold a nonzero, bool (*batch, M/bm, K/bk)."""
+    (bm, bk), batch = blocksize, dense.shape[:-2]
+    block_rows, block_columns = dense.shape[-2] // bm, dense.shape[-1] // bk
+    mask = namespace(dense).empty((*batch, block_rows, block_columns), dtype=np.bool_)
+    per_tile, tiles, threads, swapped = _tiling(dense, blocksize, block_columns)
+    items = size_of(batch) * block_rows * tiles
+    kernel("bsr_block_mask", T=ctype(dense.dtype))(
+        grid(items),
+        threads,
+        (
+            mask,
+            matrix_view(dense, batch),
+            batch_dims(batch),
+            np.int64(tiles),
+            np.int64(items),
+            np.int64(block_rows),
+            np.int64(block_columns),
+            np.int32(bm),
+            np.int32(bk),
+            np.int32(per_tile),
+            np.int32(swapped),
+        ),
+    )
+    return mask
+
+
+def gather_blocks(out_data: Any, pattern: Pattern, dense: Any) -> None:
+    """Write the stored blocks of a dense matrix."""
+    (bm, bk), batch = pattern.blocksize, out_data.shape[:-3]
+    per_item = max(1, _ELEMENTS // (bm * bk))
+    groups = ceil_div(pattern.nnzb, per_item)
+    items = size_of(batch) * groups
+    with flat_output(out_data) as out:
+        kernel("bsr_gather", T=ctype(dense.dtype), INDEX=ctype(pattern.indices.dtype))(
+            grid(items),
+            (THREADS,),
+            (
+                matrix_view(out, batch),
+                matrix_view(dense, batch),
+                vector_view(pattern.rows, batch),
+                vector_view(pattern.indices, batch),
+                batch_dims(batch),
+                np.int64(groups),
+                np.int64(items),
+                np.int64(pattern.nnzb),
+                np.int32(per_item),
+                np.int32(bm),
+                np.int32(bk),
+            ),
+        )
+
+
+def scatter_blocks(out_dense: Any, pattern: Pattern, data: Any) -> None:
+    """Write the whole dense matrix: zeros between the blocks, duplicates summed (bool: or)."""
+    (bm, bk), batch = pattern.blocksize, out_dense.shape[:-2]
+    block_rows, block_columns = pattern.block_shape
+    per_tile, tiles, threads, swapped = _tiling(out_dense, pattern.blocksize, block_columns)
+    items = size_of(batch) * block_rows * tiles
+    kernel("bsr_scatter", T=ctype(data.dtype), INDEX=ctype(pattern.indices.dtype))(
+        grid(items),
+        threads,
+        (
+            matrix_view(out_dense, batch),
+            matrix_view(flat_blocks(data), batch),
+            vector_view(pattern.indptr, batch),
+            vector_view(pattern.indices, batch),
+            batch_dims(batch),
+            np.int64(tiles),
+            np.int64(items),
+            np.int64(block_rows),
+            np.int64(block_columns),
+            np.int32(bm),
+            np.int32(bk),
+            np.int32(per_tile),
+            np.int32(swapped),
+        ),
+    )
+
+
+def transpose_blocks(out_blocks: Any, blocks: Any, order: Any) -> None:
+    """Write ``out[t] = blocks[order[t]].T``."""
+    xp = namespace(blocks)
+    bm, bk = blocks.shape[-2:]
+    side = _TRANSPOSE_SIDE
+    per_item = max(1, side * side // (min(bm, side) * min(bk, side)))
+    tiles = len(out_blocks) * ceil_div(bm, side) * ceil_div(bk, side)
+    items = ceil_div(tiles, per_item)
+    with contiguous_output(out_blocks) as out:
+        kernel("bsr_transpose_blocks", T=ctype(blocks.dtype))(
+            grid(items),
+            (THREADS,),
+            (
+                out,
+                xp.ascontiguousarray(blocks),
+                xp.ascontiguousarray(order, dtype=np.int64),
+                np.int64(tiles),
+                np.int64(items),
+                np.int32(per_item),
+                np.int32(bm),
+                np.int32(bk),
+            ),
+        )
+
+
+def sum_blocks(out_blocks: Any, blocks: Any, order: Any, starts: Any) -> None:
+    """Write ``out[c]``, the sum of ``blocks[order[starts[c]:starts[c + 1]]]`` (bool: or)."""
+    xp = namespace(blocks)
+    area = blocks.shape[-2] * blocks.shape[-1]
+    per_item = max(1, _ELEMENTS // area)
+    items = ceil_div(len(out_blocks), per_item)
+    with contiguous_output(out_blocks) as out:
+        kernel("bsr_sum_blocks", T=ctype(blocks.dtype))(
+            grid(items),
+            (THREADS,),
+            (
+                out,
+                xp.ascontiguousarray(blocks),
+                xp.ascontiguousarray(order, dtype=np.int64),
+                xp.ascontiguousarray(starts, dtype=np.int64),
+                np.int64(len(out_blocks)),
+                np.int64(items),
+                np.int32(per_item),
+                np.int32(area),
+            ),
+        )
+
+
+def _tiling(
+    dense: Any, blocksize: tuple[int, int], block_columns: int
+) -> tuple[int, int, tuple[int, int], bool]:
+    """Return how a dense matrix is cut: block columns a tile, tiles a block row, threads, swapped.
+
+    Consecutive threads go along the direction of the smaller stride: along a row, or down a
+    column (``swapped``).
+    """
+    bm, bk = blocksize
+    per_tile = min(max(1, _TILE_COLUMNS // bk), block_columns)
+    swapped = abs(dense.strides[-2]) < abs(dense.strides[-1])
+    along = bm if swapped else per_tile * bk
+    fast = min(THREADS, power_of_two_below(2 * along - 1))
+    return per_tile, ceil_div(block_columns, per_tile), (fast, THREADS // fast), swapped

@@ -1,0 +1,59 @@
+"""Host side of ``bsr_softmax``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...pattern import Pattern
+from ._blocks import (
+    THREADS,
+    ceil_div,
+    flat_blocks,
+    flat_output,
+    grid,
+    power_of_two_below,
+    size_of,
+)
+from .runtime.launch import kernel
+from .runtime.types import ctype
+from .runtime.view import batch_dims, matrix_view, vector_view
+
+_LONG_ROW = 1024  # mean stored elements of a row from which a whole thread block works on it
+
+
+def bsr_softmax(out_data: Any, pattern: Pattern, data: Any) -> None:
+    """Write the softmax of each row's stored elements; ``out_data`` may be ``data``.
+
+    One launch. A row that fits the registers of its threads is read once, a longer one twice.
+    """
+    (bm, bk), batch = pattern.blocksize, out_data.shape[:-3]
+    block_rows = pattern.block_shape[0]
+    team = THREADS if pattern.nnzb * bk >= _LONG_ROW * block_rows else 32
+    rows = power_of_two_below(min(bm, max(1, 32 // bk)))  # at a time by one team
+    groups = ceil_div(bm, rows)
+    items = size_of(batch) * block_rows * groups
+    with flat_output(out_data) as out:
+        kernel(
+            "bsr_softmax",
+            T=ctype(data.dtype),
+            OUT=ctype(out_data.dtype),
+            TEAM=team,
+            INDEX=ctype(pattern.indptr.dtype),
+        )(
+            grid(ceil_div(items, THREADS // team)),
+            (THREADS,),
+            (
+                matrix_view(out, batch),
+                matrix_view(flat_blocks(data), batch),
+                vector_view(pattern.indptr, batch),
+                batch_dims(batch),
+                np.int64(groups),
+                np.int64(items),
+                np.int64(block_rows),
+                np.int32(bm),
+                np.int32(bk),
+                np.int32(rows),
+            ),
+        )
