@@ -13,7 +13,7 @@
 // Value columns beyond 32 * COLUMNS are taken by other thread blocks (`slices`), which compute the
 // scores again.
 //
-// -DT, -DOUT: bf16, f16, f32; f64; -DMASK: b8 or a float type; -DINDEX: s32, s64;
+// -DT: bf16, f16, f32, f64; -DMASK: b8 or a float type; -DINDEX: s32, s64;
 // -DROWS: query rows a warp; -DCOLUMNS: value columns a lane.
 
 #include "common/types.cuh"
@@ -196,11 +196,11 @@ extern "C" __global__ void __launch_bounds__(MOST_WARPS * 32, 1)
       const long long j = i * bm + row;
       // nothing attended: zeros, and log(0) = -inf
       const A share = sum[r] == A(0) ? A(0) : kept_scale / sum[r];
-      OUT* o = batch_ptr<OUT>(out, batch, b) + j * out.row;
+      T* o = batch_ptr<T>(out, batch, b) + j * out.row;
 #pragma unroll
       for (int t = 0; t < COLUMNS; ++t) {
         const int column = first_column + 32 * t;
-        if (column < value_features) o[column * out.col] = round_to<OUT>(acc[r][t] * share);
+        if (column < value_features) o[column * out.col] = round_to<T>(acc[r][t] * share);
       }
       if (lse.ptr != nullptr && first_column == 0) {
         batch_ptr<A>(lse, batch, b)[j * lse.row] = top[r] + log(sum[r]);

@@ -82,6 +82,74 @@ class KernelSource:
         return (self.op,) if isinstance(self.op, str) else self.op
 
 
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_CONTAINERS = (*_FLOATS, "int8", "uint8", "int32", "bool", "complex64", "complex128")
+
+
+def _each(name: str, values: tuple[str, ...], **common: str) -> tuple[Mapping[str, str], ...]:
+    """Return one ``-D`` set for each value of ``name``."""
+    return tuple({name: value, **common} for value in values)
+
+
+_ELEMENTS = ("bf16", "f32", "s8", "b8", "c128")
+
+#: Between dense and blocks, and among blocks.
+_CONVERSIONS = (
+    KernelSource("bsr_block_mask", "bsr_array", _CONTAINERS, variants=_each("T", _ELEMENTS)),
+    KernelSource(
+        "bsr_gather",
+        "bsr_array",
+        _CONTAINERS,
+        variants=_each("T", _ELEMENTS, INDEX="s32") + _each("T", ("f32",), INDEX="s64"),
+    ),
+    KernelSource(
+        "bsr_scatter",
+        "bsr_array",
+        _CONTAINERS,
+        variants=_each("T", _ELEMENTS, INDEX="s32") + _each("T", ("f32",), INDEX="s64"),
+    ),
+    KernelSource("bsr_transpose_blocks", "bsr_array", _CONTAINERS, variants=_each("T", _ELEMENTS)),
+    KernelSource("bsr_sum_blocks", "bsr_array", _CONTAINERS, variants=_each("T", _ELEMENTS)),
+)
+
+_SOFTMAX = (
+    KernelSource(
+        "bsr_softmax",
+        "bsr_softmax",
+        _FLOATS,
+        variants=tuple(
+            {"T": t, "OUT": t, "TEAM": team, "INDEX": "s32"}
+            for t in ("f16", "bf16", "f32", "f64")
+            for team in (32, 256)
+        )
+        + ({"T": "bf16", "OUT": "f32", "TEAM": 32, "INDEX": "s64"},),
+    ),
+)
+
+_ATTENTION = (
+    KernelSource(
+        "bsr_attention",
+        "scaled_dot_product_attention",
+        _FLOATS,
+        variants=tuple(
+            {"T": t, "MASK": mask, "INDEX": "s32", "ROWS": rows, "COLUMNS": columns}
+            for t, mask, rows, columns in (
+                ("f16", "b8", 4, 2),
+                ("f16", "f16", 1, 8),
+                ("bf16", "b8", 4, 4),
+                ("bf16", "bf16", 4, 8),
+                ("bf16", "f32", 1, 2),
+                ("f32", "b8", 4, 8),
+                ("f32", "f32", 1, 4),
+                ("f64", "b8", 2, 4),
+                ("f64", "f64", 1, 4),
+                ("f64", "f32", 2, 2),
+            )
+        )
+        + ({"T": "f32", "MASK": "b8", "INDEX": "s64", "ROWS": 4, "COLUMNS": 4},),
+    ),
+)
+
 _HALVES = ("float16", "bfloat16")
 _FORMAT_24 = (*_HALVES, "float32", "int8", "float8_e4m3fn")
 
@@ -161,7 +229,12 @@ _SEMI_STRUCTURED = (
 )
 
 # Where several paths serve an operation, the preferred one comes first.
-KERNELS: tuple[KernelSource, ...] = (*_SEMI_STRUCTURED,)
+KERNELS: tuple[KernelSource, ...] = (
+    *_CONVERSIONS,
+    *_SOFTMAX,
+    *_ATTENTION,
+    *_SEMI_STRUCTURED,
+)
 
 
 # -- questions about the table --------------------------------------------------------------

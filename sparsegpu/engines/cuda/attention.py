@@ -52,7 +52,6 @@ def attention(
     kernel(
         "bsr_attention",
         T=ctype(query.dtype),
-        OUT=ctype(out.dtype),
         MASK=ctype(mask_data.dtype),
         INDEX=ctype(pattern.indices.dtype),
         ROWS=rows,
