@@ -28,10 +28,14 @@ constexpr int DEPTH = sizeof(A) == 8 ? 32 : 64;  // features of query and key in
 constexpr int AHEAD = 2;                         // value rows loaded before they are used
 constexpr unsigned ALL = 0xffffffffu;
 
-__device__ __forceinline__ A minus_infinity() { return A(__int_as_float(0xff800000)); }
+__device__ __forceinline__ A minus_infinity() {
+  return A(__int_as_float(0xff800000));
+}
 
 // What the mask says of a stored element: whether it is attended, and what is added to its score.
-__device__ __forceinline__ bool admits(b8 m, A&) { return m.bits != 0; }
+__device__ __forceinline__ bool admits(b8 m, A&) {
+  return m.bits != 0;
+}
 template <typename M>
 __device__ __forceinline__ bool admits(M m, A& score) {
   const A x = A(to_acc(m));
@@ -109,8 +113,7 @@ extern "C" __global__ void __launch_bounds__(MOST_WARPS * 32, 1)
         for (int place = threadIdx.x; place < TILE * DEPTH; place += blockDim.x) {
           const int n = place / DEPTH, e = place % DEPTH;
           const long long j = tile_keys[n];
-          key_tile[n][e] =
-              e < depth && j >= 0 ? to_acc(k[j * key.row + (e0 + e) * key.col]) : A(0);
+          key_tile[n][e] = e < depth && j >= 0 ? to_acc(k[j * key.row + (e0 + e) * key.col]) : A(0);
         }
         for (int place = threadIdx.x; place < tile_rows * DEPTH; place += blockDim.x) {
           const int n = place / DEPTH, e = place % DEPTH;
@@ -147,7 +150,8 @@ extern "C" __global__ void __launch_bounds__(MOST_WARPS * 32, 1)
 #pragma unroll
         for (int t = 0; t < COLUMNS; ++t) acc[r][t] *= shrink;
         if (sees && dropout > 0) {
-          sees = dropout_keep((unsigned long long)((b * queries + j) * keys + my_key), seed, dropout);
+          sees =
+              dropout_keep((unsigned long long)((b * queries + j) * keys + my_key), seed, dropout);
         }
         weight[r] = to_acc(round_to<T>(w));
         attended[r] = __ballot_sync(ALL, sees);

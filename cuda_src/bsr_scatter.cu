@@ -53,8 +53,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     __syncthreads();
 
-    T* corner = (T*)dense.ptr + batch_offset(dense, batch, b) + i * bm * dense.row +
-                j0 * bk * dense.col;
+    T* corner =
+        (T*)dense.ptr + batch_offset(dense, batch, b) + i * bm * dense.row + j0 * bk * dense.col;
     for (int c = column0; c < blocks * bk; c += column_step) {
       const int j = c / bk;
       const long long p0 = first[j], p1 = last[j];

@@ -2,14 +2,15 @@
 //
 // A team of TEAM threads takes `rows` element rows of one block row (a power of two, at most 32):
 // within a warp, 32 / rows lanes walk along each row, from block to block, so that a warp reads
-// consecutive elements of a block even when its rows are short. Every lane keeps the running maximum
-// and the running sum of exponentials of what it has read (Milakov and Gimelshein, "Online
+// consecutive elements of a block even when its rows are short. Every lane keeps the running
+// maximum and the running sum of exponentials of what it has read (Milakov and Gimelshein, "Online
 // normalizer calculation for softmax", 2018), and its first CACHED values in registers: a row that
 // fits is read once, a longer one twice. Rows may be of any length. `out` may be `data`.
 //
 // A row of -inf alone gives NaN, as does a NaN or +inf in the row: exp(x - maximum) does it.
 //
-// -DT, -DOUT: element types (bf16, f16, f32; f64); -DTEAM: 32 or 256; -DINDEX: of the pattern (s32, s64).
+// -DT, -DOUT: element types (bf16, f16, f32; f64); -DTEAM: 32 or 256; -DINDEX: of the pattern (s32,
+// s64).
 
 #include "common/types.cuh"
 #include "common/view.cuh"
@@ -20,7 +21,9 @@ constexpr int WARPS = TEAM / 32;
 constexpr unsigned ALL = 0xffffffffu;
 typedef Acc<T>::type A;
 
-__device__ __forceinline__ A minus_infinity() { return A(__int_as_float(0xff800000)); }
+__device__ __forceinline__ A minus_infinity() {
+  return A(__int_as_float(0xff800000));
+}
 
 // Sum of exp(x - top) over the values seen; a NaN shows in `sum`, never in `top`.
 struct Partial {
@@ -51,7 +54,11 @@ struct Walk {
   long long p, block_step;
   int c, column_step, bk;
   __device__ Walk(long long start, int offset, int step, int bk)
-      : p(start + offset / bk), block_step(step / bk), c(offset % bk), column_step(step % bk), bk(bk) {}
+      : p(start + offset / bk),
+        block_step(step / bk),
+        c(offset % bk),
+        column_step(step % bk),
+        bk(bk) {}
   __device__ void advance() {
     p += block_step;
     c += column_step;

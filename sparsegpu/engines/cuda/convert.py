@@ -88,12 +88,13 @@ def scatter_blocks(out_dense: Any, pattern: Pattern, data: Any) -> None:
     block_rows, block_columns = pattern.block_shape
     per_tile, tiles, threads, swapped = _tiling(out_dense, pattern.blocksize, block_columns)
     items = size_of(batch) * block_rows * tiles
+    blocks = flat_blocks(data)  # may be a copy: it has to outlive the launch
     kernel("bsr_scatter", T=ctype(data.dtype), INDEX=ctype(pattern.indices.dtype))(
         grid(items),
         threads,
         (
             matrix_view(out_dense, batch),
-            matrix_view(flat_blocks(data), batch),
+            matrix_view(blocks, batch),
             vector_view(pattern.indptr, batch),
             vector_view(pattern.indices, batch),
             batch_dims(batch),

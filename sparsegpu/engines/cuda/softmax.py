@@ -34,6 +34,7 @@ def bsr_softmax(out_data: Any, pattern: Pattern, data: Any) -> None:
     rows = power_of_two_below(min(bm, max(1, 32 // bk)))  # at a time by one team
     groups = ceil_div(bm, rows)
     items = size_of(batch) * block_rows * groups
+    blocks = flat_blocks(data)  # may be a copy: it has to outlive the launch
     with flat_output(out_data) as out:
         kernel(
             "bsr_softmax",
@@ -46,7 +47,7 @@ def bsr_softmax(out_data: Any, pattern: Pattern, data: Any) -> None:
             (THREADS,),
             (
                 matrix_view(out, batch),
-                matrix_view(flat_blocks(data), batch),
+                matrix_view(blocks, batch),
                 vector_view(pattern.indptr, batch),
                 batch_dims(batch),
                 np.int64(groups),
