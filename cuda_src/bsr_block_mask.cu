@@ -12,7 +12,7 @@
 constexpr int THREADS = 256;
 constexpr int MOST_COLUMNS = 256;  // block columns of a tile: one flag each
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     bsr_block_mask(b8* mask, const View dense, const Batch batch, long long tiles, long long items,
                    long long block_rows, long long block_columns, int bm, int bk,
                    int columns_per_tile, int swapped) {

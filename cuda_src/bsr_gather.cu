@@ -10,7 +10,7 @@
 
 constexpr int THREADS = 256;
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     bsr_gather(const View out, const View dense, const View rows, const View indices,
                const Batch batch, long long groups, long long items, long long nnzb,
                int blocks_per_item, int bm, int bk) {

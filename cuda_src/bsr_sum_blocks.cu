@@ -9,7 +9,7 @@
 
 constexpr int THREADS = 256;
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     bsr_sum_blocks(T* out, const T* blocks, const long long* order, const long long* starts,
                    long long count, long long items, int blocks_per_item, int area) {
   for (long long item = blockIdx.x; item < items; item += gridDim.x) {

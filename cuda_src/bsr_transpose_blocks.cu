@@ -13,7 +13,7 @@ constexpr int ELEMENTS = SIDE * SIDE;  // of all tiles of a thread block
 // A row of a tile is padded to an odd length against bank conflicts: at most half as much again.
 constexpr int PADDED = ELEMENTS + ELEMENTS / 2;
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     bsr_transpose_blocks(T* out, const T* blocks, const long long* order, long long tiles,
                          long long items, int tiles_per_item, int bm, int bk) {
   __shared__ T shared[PADDED];

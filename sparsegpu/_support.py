@@ -95,21 +95,33 @@ _ELEMENTS = ("bf16", "f32", "s8", "b8", "c128")
 
 #: Between dense and blocks, and among blocks.
 _CONVERSIONS = (
-    KernelSource("bsr_block_mask", "bsr_array", _CONTAINERS, variants=_each("T", _ELEMENTS)),
+    KernelSource(
+        "bsr_block_mask", "bsr_array", _CONTAINERS, variants=_each("T", _ELEMENTS), path="copy"
+    ),
     KernelSource(
         "bsr_gather",
         "bsr_array",
         _CONTAINERS,
         variants=_each("T", _ELEMENTS, INDEX="s32") + _each("T", ("f32",), INDEX="s64"),
+        path="copy",
     ),
     KernelSource(
         "bsr_scatter",
         "bsr_array",
         _CONTAINERS,
         variants=_each("T", _ELEMENTS, INDEX="s32") + _each("T", ("f32",), INDEX="s64"),
+        path="copy",
     ),
-    KernelSource("bsr_transpose_blocks", "bsr_array", _CONTAINERS, variants=_each("T", _ELEMENTS)),
-    KernelSource("bsr_sum_blocks", "bsr_array", _CONTAINERS, variants=_each("T", _ELEMENTS)),
+    KernelSource(
+        "bsr_transpose_blocks",
+        "bsr_array",
+        _CONTAINERS,
+        variants=_each("T", _ELEMENTS),
+        path="copy",
+    ),
+    KernelSource(
+        "bsr_sum_blocks", "bsr_array", _CONTAINERS, variants=_each("T", _ELEMENTS), path="copy"
+    ),
 )
 
 _SOFTMAX = (
