@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_compress import bits
 
 import sparsegpu as sg
 from sparsegpu.testing import random_values
+from test_compress import bits
 
 BF16, FP8 = np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn)
 HALF, SINGLE, DOUBLE, INT8 = (np.dtype(t) for t in (np.float16, np.float32, np.float64, np.int8))

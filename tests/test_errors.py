@@ -1,0 +1,148 @@
+"""Bad input gets a clear error before anything is written: function, argument, expected, got."""
+
+import numpy as np
+import pytest
+
+import sparsegpu as sg
+from sparsegpu.testing import random_blocks, random_values
+
+
+def make(engine, rng, dtype="float32"):
+    arrays = random_blocks(rng, (16, 24), (4, 8), dtype=dtype)
+    return sg.bsr_array(tuple(engine.array(a) for a in arrays), shape=(16, 24))
+
+
+def test_out_of_range_column(engine, rng):
+    data, indices, indptr = random_blocks(rng, (16, 24), (4, 8))
+    for wrong in (3, -1):
+        bad = indices.copy()
+        bad[-1] = wrong
+        arrays = tuple(engine.array(a) for a in (data, bad, indptr))
+        with (
+            sg.use_engine(engine.name),
+            pytest.raises(
+                ValueError,
+                match=rf"bsr_array: argument 'indices': expected .* in 0..2, got {wrong}",
+            ),
+        ):
+            sg.bsr_array(arrays, shape=(16, 24))
+
+
+def test_three_dimensional_matrix(engine, rng):
+    dense = engine.array(random_values(rng, (2, 32, 32), "float16"))
+    with (
+        sg.use_engine(engine.name),
+        pytest.raises(
+            ValueError, match=r"semi_structured_from_dense: argument 'dense': .*got.*\(2, 32, 32\)"
+        ),
+    ):
+        sg.semi_structured_from_dense(dense)
+
+
+def test_wrong_inner_size_and_untouched_out(engine, rng):
+    a = make(engine, rng)
+    out = engine.array(np.full((16, 5), 7, np.float32))
+    with (
+        sg.use_engine(engine.name),
+        pytest.raises(
+            ValueError,
+            match=r"bsr_addmm: argument 'dense': expected shape \(\*batch, 24, N\), got \(23, 5\)",
+        ),
+    ):
+        sg.bsr_addmm(None, a, engine.array(np.ones((23, 5), np.float32)), out=out)
+    assert (engine.host(out) == 7).all()
+
+
+@pytest.mark.parametrize("shape", [(16, 6), (15, 5), (1, 16, 5), (16,)])
+def test_out_of_the_wrong_shape(engine, rng, shape):
+    a = make(engine, rng)
+    out = engine.array(np.full(shape, 7, np.float32))
+    with (
+        sg.use_engine(engine.name),
+        pytest.raises(
+            ValueError, match=r"bsr_matmul: argument 'out': expected shape \(16, 5\), got"
+        ),
+    ):
+        sg.bsr_matmul(a, engine.array(np.ones((24, 5), np.float32)), out=out)
+    assert (engine.host(out) == 7).all()
+
+
+def test_dtypes_are_not_promoted(engine, rng):
+    a = make(engine, rng, "float16")
+    with (
+        sg.use_engine(engine.name),
+        pytest.raises(
+            TypeError,
+            match=r"bsr_matmul: argument 'dense': expected dtype float16 .*, got float32",
+        ),
+    ):
+        sg.bsr_matmul(a, engine.array(np.ones((24, 5), np.float32)))
+
+
+@pytest.mark.parametrize("array", ["bool", "int32", "int64", "object"])
+def test_dtypes_that_no_product_takes(engine, rng, array):
+    a = make(engine, rng)
+    dense = np.ones((24, 5), array)
+    if engine.on_gpu and array == "object":
+        pytest.skip("CuPy has no object arrays")
+    with sg.use_engine(engine.name), pytest.raises(TypeError, match=r"argument 'dense'"):
+        sg.bsr_matmul(a, engine.array(dense))
+
+
+def test_not_24(engine, rng):
+    dense = np.zeros((32, 64), np.float16)
+    dense[5, 9:12] = 1
+    with (
+        sg.use_engine(engine.name),
+        pytest.raises(ValueError, match=r"semi_structured_from_dense.*row 5.*column 8"),
+    ):
+        sg.semi_structured_from_dense(engine.array(dense))
+
+
+def test_out_overlapping_an_operand(engine, rng):
+    a = make(engine, rng)
+    memory = engine.array(np.ones((30, 5), np.float32))
+    with (
+        sg.use_engine(engine.name),
+        pytest.raises(ValueError, match=r"argument 'out': expected memory apart from 'dense'"),
+    ):
+        sg.bsr_matmul(a, memory[:24], out=memory[10:26])
+    shared = engine.array(np.ones((17, 5), np.float32))
+    with (
+        sg.use_engine(engine.name),
+        pytest.raises(ValueError, match=r"argument 'out': .*apart from 'input'"),
+    ):
+        sg.bsr_addmm(shared[:16], a, engine.array(np.ones((24, 5), np.float32)), out=shared[1:])
+
+
+def test_interleaved_memory_does_not_overlap(engine, rng):
+    a = make(engine, rng)
+    memory = engine.array(np.ones((24, 10), np.float32))
+    with engine.runs("bsr_addmm"):
+        out = sg.bsr_matmul(a, memory[:, ::2], out=memory[:16, 1::2])
+    expected = a.get().toarray() if engine.on_gpu else a.toarray()
+    np.testing.assert_allclose(engine.host(out), expected.sum(1, keepdims=True) * np.ones(5), 1e-5)
+
+
+def test_wrong_engine_for_the_arrays(rng):
+    a = sg.bsr_array(random_blocks(rng, (16, 24), (4, 8)), shape=(16, 24))
+    with (
+        sg.use_engine("cuda"),
+        pytest.raises(TypeError, match="expected cupy arrays for the engine 'cuda', got numpy"),
+    ):
+        a @ np.ones((24, 2), np.float32)
+    with (
+        pytest.raises(ValueError, match=r"use_engine: argument 'name': expected one of"),
+        sg.use_engine("gpu"),
+    ):
+        pass
+
+
+def test_host_with_device(cuda_engine, rng):
+    a = make(cuda_engine, rng)
+    with pytest.raises(TypeError, match=r"bsr_matmul: argument 'dense': expected a cupy array"):
+        sg.bsr_matmul(a, np.ones((24, 5), np.float32))
+    out = np.full((16, 5), 7, np.float32)
+    with pytest.raises(TypeError, match=r"bsr_matmul: argument 'out': expected a cupy array"):
+        sg.bsr_matmul(a, cuda_engine.array(np.ones((24, 5), np.float32)), out=out)
+    assert (out == 7).all()
