@@ -99,3 +99,49 @@ def test_nan_stays_in_its_column_and_outside_the_pattern_unseen(rng, n):
     others = np.arange(n) != n // 2
     np.testing.assert_array_equal(got[:, others], clean[:, others])
     assert not np.isfinite(got[:, n // 2]).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    dtype=st.sampled_from([d for d in DTYPES if d != "int8"]),
+    blocksize=st.sampled_from(BLOCKSIZES),
+    k=st.sampled_from([0, 1, 7, 64, 1030, 2100]),
+    batches=st.sampled_from([((), ()), ((2,), (2,)), ((), (2,))]),
+    seed=st.integers(0, 2**32),
+)
+def test_sampled_product_equals_the_reference(dtype, blocksize, k, batches, seed):
+    rng = np.random.default_rng(seed)
+    m, n = (b * int(rng.integers(1, max(2, 40 // b))) for b in blocksize)
+    triple = random_blocks(rng, (m, n), blocksize, batch=batches[0], dtype=dtype)
+    # Small enough a share of nonzeros that float16 results are exact too.
+    a, b = (
+        strided(random_values(rng, shape, dtype, small_integers=True), rng)
+        * (rng.random(shape) < 50 / (k + 50)).astype(dtype)
+        for shape in ((*batches[1], m, k), (*batches[1], k, n))
+    )
+    A = sparsegpu.bsr_array(triple, shape=(m, n))
+    agree(lambda *args: sparsegpu.sampled_addmm(*args, beta=0, alpha=2).data, A, a, b)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    dtype=st.sampled_from(["float16", "bfloat16", "float32", "float64"]),
+    blocksize=st.sampled_from(BLOCKSIZES),
+    batch=st.sampled_from([(), (2,)]),
+    seed=st.integers(0, 2**32),
+)
+def test_softmax_equals_the_reference(dtype, blocksize, batch, seed):
+    rng = np.random.default_rng(seed)
+    shape = tuple(b * int(rng.integers(1, max(2, 80 // b))) for b in blocksize)
+    triple = random_blocks(rng, shape, blocksize, batch=batch, dtype=dtype)
+    for special in (-np.inf, np.inf, np.nan):
+        triple[0][rng.random(triple[0].shape) < 0.02] = special
+    A = sparsegpu.bsr_array(triple, shape=shape)
+    before = A.data.tobytes()
+    cpu, reference = (on(e, sparsegpu.bsr_softmax, A).data for e in ("cpu", "reference"))
+    assert A.data.tobytes() == before
+    # The sums differ in order: the last bit of the wider dtype, and so one of the result's.
+    ulp = {"float16": 2**-10, "bfloat16": 2**-7, "float32": 2**-21, "float64": 2**-50}[dtype]
+    np.testing.assert_allclose(
+        cpu.astype(np.float64), reference.astype(np.float64), rtol=ulp, atol=2**-24
+    )

@@ -86,3 +86,11 @@ def real_accumulator(acc: np.ndarray) -> np.ndarray:
     """Return a C-contiguous accumulator flat, a complex one as its (re, im) pairs."""
     flat = acc.reshape(-1)
     return flat.view(compute_dtype(acc.dtype)) if acc.dtype.kind == "c" else flat
+
+
+def real_pairs(dense: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return ``(flat, ld)``: the rows of a matrix as they lie in memory; complex: (M, 2K)."""
+    if dense.dtype.kind != "c":
+        return real_rows(dense)
+    wide = np.ascontiguousarray(dense)
+    return frozen(wide.reshape(-1).view(compute_dtype(dense.dtype))), 2 * dense.shape[1]

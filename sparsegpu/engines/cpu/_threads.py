@@ -72,7 +72,7 @@ def spans(weights: np.ndarray, most: int, pieces: int) -> list[tuple[int, int]]:
     ``weights`` are the ends of a running sum, as in an ``indptr``'s tail.
     """
     count = len(weights)
-    goals = np.linspace(0, float(weights[-1]), pieces + 1)[1:-1] if count else []
+    goals = np.linspace(0, float(weights[-1]), pieces + 1)[1:-1] if count else np.empty(0)
     cuts = {0, count, *np.searchsorted(weights, goals).tolist(), *range(0, count, max(most, 1))}
     edges = sorted(cuts)
     return list(pairwise(edges))
