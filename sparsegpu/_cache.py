@@ -45,7 +45,7 @@ def read_entry(kind: str, key: str) -> bytes | None:
     """Return a kept entry; None when it is absent, unreadable or damaged."""
     try:
         content = _path(kind, key).read_bytes()
-    except OSError:
+    except (OSError, RuntimeError):  # RuntimeError: this user has no home directory
         return None
     digest, payload = content[:32], content[32:]
     return payload if sha256(payload).digest() == digest else None
@@ -54,9 +54,9 @@ def read_entry(kind: str, key: str) -> bytes | None:
 def write_entry(kind: str, key: str, payload: bytes) -> bool:
     """Keep an entry; return whether it could be kept (the first failure warns)."""
     global _warned
-    path = _path(kind, key)
     temporary = None
     try:
+        path = _path(kind, key)
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
         with os.fdopen(handle, "wb") as file:
@@ -64,14 +64,14 @@ def write_entry(kind: str, key: str, payload: bytes) -> bool:
             file.write(payload)
         os.replace(temporary, path)
         return True
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         if temporary is not None:
             _remove(temporary)
         if not _warned:
             _warned = True
             warnings.warn(
-                f"sparsegpu: cannot write the cache {cache_directory()} ({error}); kernels are "
-                "compiled anew in every process; set SPARSEGPU_CACHE_DIR to a writable directory",
+                f"sparsegpu: cannot write the cache ({error}); kernels are compiled anew in every "
+                "process; set SPARSEGPU_CACHE_DIR to a writable directory",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -90,8 +90,12 @@ def _value(value: Any) -> str:
 
 
 def _key(text: str, flags: list[str], name: str) -> str:
-    parts = [name, text, *flags, "nvrtc", *map(str, nvrtc_version())]
+    parts = [_LAYOUT, name, text, *flags, "nvrtc", *map(str, nvrtc_version())]
     return sha256("\0".join(parts).encode()).hexdigest()
+
+
+#: Of a cache entry; changes whenever `_pack` does.
+_LAYOUT = "1"
 
 
 def _pack(cubin: Cubin) -> bytes:
@@ -200,7 +204,7 @@ def _compile(name: str, text: str, flags: list[str]) -> Cubin:
     return Cubin(bytes(code), parse_resources(log, name))
 
 
-_PLACE = re.compile(r"^([^\s(:]+)[(:](\d+)\)?(?::\s*|\s*:)", re.MULTILINE)
+_PLACE = re.compile(r"^(\S+)\((\d+)\): (?:catastrophic )?error", re.MULTILINE)
 
 
 def _error(name: str, log: str, flags: list[str]) -> CompileError:
