@@ -12,6 +12,7 @@ pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings (NVRTC) is not 
 
 from sparsegpu.engines.cuda.runtime import compile as compiler
 from sparsegpu.engines.cuda.runtime.compile import CompileError, compile_kernel
+from sparsegpu.engines.cuda.runtime.cubin import read_resources
 from sparsegpu.engines.cuda.runtime.source import expand, source_names, source_root
 
 PROBES = Path(__file__).parent / "cuda_probes"
@@ -63,7 +64,8 @@ def test_missing_files_are_named_with_who_includes_them(tmp_path):
 def test_instruction_wrappers_compile_everywhere(arch):
     cubin = compile_kernel("probe_ptx", arch, root=PROBES)
     assert cubin.code[:4] == b"\x7fELF"
-    assert cubin.resources.registers > 0 and cubin.resources.shared == 2048
+    assert cubin.resources.registers > 0
+    assert cubin.resources.shared in {2048, 3072}  # 9.0 and later reserve 1 KB
     assert not cubin.resources.spills
 
 
@@ -90,7 +92,7 @@ def test_an_error_names_file_line_flags_and_log():
 def test_an_error_in_an_included_file_names_that_file(tmp_path):
     (tmp_path / "bad.cuh").write_text("\n\nint x = ;\n")
     (tmp_path / "k.cu").write_text('#include "bad.cuh"\nextern "C" __global__ void k() {}\n')
-    with pytest.raises(CompileError, match="^cuda_src/bad.cuh:3: kernel 'k' does not compile"):
+    with pytest.raises(CompileError, match=r"^cuda_src/bad\.cuh:3: kernel 'k' does not compile"):
         compile_kernel("k", "80", root=tmp_path)
 
 
@@ -119,7 +121,12 @@ def test_spills_are_seen(tmp_path):
         "  for (int i = 0; i < 64; ++i) x[i * 1024 + threadIdx.x] = v[i] * v[(i * 7 + 3) % 64];\n"
         "}\n"
     )
-    assert compile_kernel("k", "80", root=tmp_path).resources.spills
+    cubin = compile_kernel("k", "80", root=tmp_path)
+    assert cubin.resources.spills
+    without_report = read_resources(cubin.code, "k")
+    assert without_report.registers == cubin.resources.registers == 32
+    assert without_report.spills and without_report.stack >= 64 * 8 // 2
+    assert read_resources(cubin.code, "other") is None
 
 
 def test_headers_of_pip_alone_are_enough(monkeypatch):

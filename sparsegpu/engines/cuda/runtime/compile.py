@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...._cache import read_entry, write_entry
+from .cubin import Resources, read_resources
 from .source import expand
 
 
@@ -24,27 +25,11 @@ class CompileError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Resources:
-    """What ptxas reports for a kernel."""
-
-    registers: int
-    spill_stores: int
-    spill_loads: int
-    stack: int
-    shared: int
-
-    @property
-    def spills(self) -> bool:
-        """Whether registers go to local memory."""
-        return bool(self.spill_stores or self.spill_loads)
-
-
-@dataclass(frozen=True, slots=True)
 class Cubin:
-    """A compiled kernel; ``resources`` is None where NVRTC gave no ptxas report (some 13.0)."""
+    """A compiled kernel."""
 
     code: bytes
-    resources: Resources | None
+    resources: Resources
 
 
 def compile_kernel(
@@ -95,18 +80,16 @@ def _key(text: str, flags: list[str], name: str) -> str:
 
 
 #: Of a cache entry; changes whenever `_pack` does.
-_LAYOUT = "1"
+_LAYOUT = "2"
 
 
 def _pack(cubin: Cubin) -> bytes:
-    report = None if cubin.resources is None else asdict(cubin.resources)
-    return json.dumps(report).encode() + b"\n" + cubin.code
+    return json.dumps(asdict(cubin.resources)).encode() + b"\n" + cubin.code
 
 
 def _unpack(entry: bytes) -> Cubin:
     head, _, code = entry.partition(b"\n")
-    report = json.loads(head)
-    return Cubin(code, None if report is None else Resources(**report))
+    return Cubin(code, Resources(**json.loads(head)))
 
 
 # -- the compiler ---------------------------------------------------------------------------
@@ -199,9 +182,10 @@ def _compile(name: str, text: str, flags: list[str]) -> Cubin:
         _checked(nvrtc.nvrtcGetCUBIN(program, code))
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-    if f".text.{name}\0".encode() not in code:  # the section of its machine code
+    resources = read_resources(bytes(code), name, log)
+    if resources is None:
         raise _error(name, f'cuda_src/{name}.cu:1: no extern "C" entry point {name}\n{log}', flags)
-    return Cubin(bytes(code), parse_resources(log, name))
+    return Cubin(bytes(code), resources)
 
 
 _PLACE = re.compile(r"^(\S+)\((\d+)\): (?:catastrophic )?error", re.MULTILINE)
@@ -214,26 +198,6 @@ def _error(name: str, log: str, flags: list[str]) -> CompileError:
     return CompileError(
         f"{where}: kernel '{name}' does not compile (NVRTC {major}.{minor})\n"
         f"flags: {' '.join(flags)}\n{log.strip()}"
-    )
-
-
-def parse_resources(log: str, entry: str) -> Resources | None:
-    """Read ptxas's report on one entry point out of a log; None where it is not there."""
-    start = log.find(f"Function properties for {entry}\n")
-    if start < 0:
-        return None
-    report = log[start:].split("Compiling entry function", 1)[0]
-
-    def number(pattern: str) -> int:
-        match = re.search(pattern, report)
-        return int(match[1]) if match else 0
-
-    return Resources(
-        registers=number(r"Used (\d+) registers"),
-        spill_stores=number(r"(\d+) bytes spill stores"),
-        spill_loads=number(r"(\d+) bytes spill loads"),
-        stack=number(r"(\d+) bytes stack frame"),
-        shared=number(r"(\d+) bytes smem"),
     )
 
 

@@ -18,7 +18,8 @@ from multiprocessing import get_context
 from typing import Any
 
 from ...._support import ARCHITECTURES, KERNELS, OPERATIONS, KernelSource, runs_on
-from .compile import CompileError, Resources, compile_kernel, nvrtc_version
+from .compile import CompileError, compile_kernel, nvrtc_version
+from .cubin import Resources
 from .source import source_names
 
 
@@ -56,11 +57,9 @@ def run(build: Build) -> Outcome:
     except (CompileError, FileNotFoundError) as error:
         return Outcome(build, None, str(error))
     r = cubin.resources
-    if build.row.tensor_core and r is None:
-        return Outcome(build, None, f"{build}: this NVRTC reports no spills; use another version")
-    if build.row.tensor_core and r is not None and r.spills:
-        spilled = f"spills to local memory: {r.spill_stores} B stored, {r.spill_loads} B loaded"
-        return Outcome(build, r, f"{build}: {spilled}, {r.registers} registers")
+    if build.row.tensor_core and r.spills:
+        used = f"{r.stack} bytes of local memory, {r.registers} registers"
+        return Outcome(build, r, f"{build}: a tensor-core kernel spills: {used}")
     return Outcome(build, r, None)
 
 
@@ -89,23 +88,23 @@ def _serves(row: KernelSource, arch: str) -> bool:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Return one line a row of ``_support``: variants, worst registers, shared memory, spills."""
+    """Return one line a row of ``_support``: variants, most registers, shared and local memory."""
     rows: dict[tuple[str, tuple[str, ...]], list[Outcome]] = {}
     for outcome in outcomes:  # those from another process hold copies of the row
         row = outcome.build.row
         rows.setdefault((row.source, row.dtypes), []).append(outcome)
     width = max((len(o.build.row.source) for o in outcomes), default=6)
-    lines = [f"{'source':{width}}  builds  failed  registers  shared  spilled  architectures"]
+    lines = [f"{'source':{width}}  builds  failed  registers  shared  local  architectures"]
     for group in rows.values():
         row = group[0].build.row
         built = [o.resources for o in group if o.resources is not None]
         failed = sum(o.error is not None for o in group)
         registers = max((r.registers for r in built), default=0)
         shared = max((r.shared for r in built), default=0)
-        spilled = max((r.spill_stores + r.spill_loads for r in built), default=0)
+        stack = max((r.stack for r in built), default=0)
         lines.append(
             f"{row.source:{width}}  {len(group):6}  {failed:6}  {registers:9}  {shared:6}  "
-            f"{spilled:7}  {' '.join(row.archs)}"
+            f"{stack:5}  {' '.join(row.archs)}"
         )
     return "\n".join(lines)
 
