@@ -7,10 +7,8 @@ in its operation's section.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ._arrays import dtype_of
@@ -351,9 +349,6 @@ def matching_architecture(
 
 # -- the table in the README ----------------------------------------------------------------
 
-_BEGIN = "<!-- support table: written by `python -m sparsegpu._support --write README.md` -->"
-_END = "<!-- end of support table -->"
-
 
 def support_table() -> str:
     """Return the table in Markdown: which dtypes of an operation run on which path and GPU."""
@@ -381,28 +376,3 @@ def _capabilities(archs: tuple[str, ...]) -> str:
     if plain:
         shown.append(f"{min(plain) // 10}.{min(plain) % 10} and later")
     return ", ".join(shown)
-
-
-def main(arguments: list[str]) -> int:
-    """Write the table into a file, or check that the file holds it."""
-    if len(arguments) != 2 or arguments[0] not in {"--write", "--check"}:
-        print("usage: python -m sparsegpu._support (--write | --check) FILE", file=sys.stderr)
-        return 2
-    path = Path(arguments[1])
-    text = path.read_text(encoding="utf-8")
-    if text.count(_BEGIN) != 1 or text.count(_END) != 1:
-        print(f"{path}: expected one '{_BEGIN}' and one '{_END}'", file=sys.stderr)
-        return 1
-    before, rest = text.split(_BEGIN)
-    wanted = f"{before}{_BEGIN}\n\n{support_table()}\n\n{_END}{rest.split(_END)[1]}"
-    if arguments[0] == "--write":
-        path.write_text(wanted, encoding="utf-8")
-        return 0
-    if text != wanted:
-        print(f"{path}: the support table is out of date; run with --write", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
