@@ -1,5 +1,189 @@
-"""See the reference engine."""
+"""Products of blocks, added where an index list says.
 
-from ..reference.scatter_mm import bsr_strided_mm as bsr_strided_mm
-from ..reference.scatter_mm import bsr_strided_mm_compressed as bsr_strided_mm_compressed
-from ..reference.scatter_mm import scatter_mm as scatter_mm
+The three formats are one job: targets (tiles of the accumulators), each the sum of terms (a block
+times a tile of ``others``). Their lists are rewritten for `_kernels.multiply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from ..._arrays import accumulator_dtype
+from ..._epilogue import Epilogue, apply_epilogue
+from ._jit import frozen
+from ._kernels import multiply
+from ._operands import parts, real_accumulator, real_blocks, real_rows
+from ._threads import for_each, pieces, spans
+
+#: Elements of the sums that are computed at a time.
+_ACCUMULATOR = 1 << 18
+
+
+class Terms(NamedTuple):
+    """What is summed: target t has the terms ``ends[t]..ends[t + 1]``.
+
+    Term g is ``blocks[block[g]]`` times the tile of the others that starts at row ``row[g]`` and
+    column ``column[g]``.
+    """
+
+    ends: np.ndarray
+    block: np.ndarray
+    row: np.ndarray
+    column: np.ndarray
+
+
+def scatter_mm(
+    accumulators: np.ndarray,
+    blocks: np.ndarray,
+    others: np.ndarray,
+    c_offsets: np.ndarray,
+    pq: np.ndarray,
+) -> None:
+    """Add ``blocks[p] @ others[q]`` to ``accumulators[r]``, (p, q) = pq[c_offsets[r]:...]."""
+    ks, ns = others.shape[1:]
+    block, other = pq[:, 0].astype(np.int64), pq[:, 1].astype(np.int64)
+    terms = Terms(c_offsets.astype(np.int64), block, other * ks, np.zeros_like(other))
+
+    def add(first: int, last: int, total: np.ndarray) -> None:
+        _add(accumulators[first:last], total)
+
+    _sum_terms(blocks, others.reshape(-1, ns), terms, ns, add)
+
+
+def bsr_strided_mm(
+    accumulators: np.ndarray,
+    blocks: np.ndarray,
+    others: np.ndarray,
+    c_indices: np.ndarray,
+    r_offsets: np.ndarray,
+    p_offsets: np.ndarray,
+    q_offsets: np.ndarray,
+    split_n: int,
+) -> None:
+    """Add block products to tiles of (*B, M, N); offsets are ``row * N + column``."""
+    row, column = np.divmod(q_offsets.astype(np.int64), accumulators.shape[-1])
+    terms = Terms(c_indices.astype(np.int64), p_offsets.astype(np.int64), row, column)
+    _add_tiles(accumulators, blocks, others, terms, r_offsets, split_n)
+
+
+def bsr_strided_mm_compressed(
+    accumulators: np.ndarray,
+    blocks: np.ndarray,
+    others: np.ndarray,
+    c_indices: np.ndarray,
+    r_offsets: np.ndarray,
+    q_offsets: np.ndarray,
+    split_n: int,
+) -> None:
+    """Do the same with ``c_indices`` = indptr: a tile's blocks are those of its block row."""
+    ms, n_columns = blocks.shape[1], accumulators.shape[-1]
+    ends = c_indices.astype(np.int64)
+    r0, r1 = np.divmod(r_offsets.astype(np.int64), n_columns)
+    m, n = r0 // ms, r1 // (n_columns // split_n)
+    c0, c1 = ends[m], ends[m + 1]
+    starts = np.concatenate([[0], np.cumsum(c1 - c0)])
+    step = np.arange(starts[-1]) - np.repeat(starts[:-1], c1 - c0)  # i of the contract
+    block = np.repeat(c0, c1 - c0) + step
+    q = q_offsets[np.repeat(n * c1 + (split_n - n) * c0, c1 - c0) + step].astype(np.int64)
+    terms = Terms(starts, block, *np.divmod(q, n_columns))
+    _add_tiles(accumulators, blocks, others, terms, r_offsets, split_n)
+
+
+def _add_tiles(
+    accumulators: np.ndarray,
+    blocks: np.ndarray,
+    others: np.ndarray,
+    terms: Terms,
+    r_offsets: np.ndarray,
+    split_n: int,
+) -> None:
+    """Add the sum of each target's terms to the tile at its offset, in every batch."""
+    ms, n_columns = blocks.shape[1], accumulators.shape[-1]
+    ns = n_columns // split_n
+    r0, r1 = np.divmod(r_offsets.astype(np.int64), n_columns)
+    batch = accumulators.shape[:-2]
+    others = np.broadcast_to(others, batch + others.shape[-2:])
+    on_grid = (
+        accumulators.shape[-2] % ms == 0
+        and not ((r0 % ms).any() or (r1 % ns).any())
+        and len(np.unique(r_offsets)) == len(r_offsets)
+    )
+    for b in np.ndindex(batch):
+        add = partial(_add_at, accumulators[b], r0, r1, on_grid)
+        _sum_terms(blocks, others[b], terms, ns, add, threads=on_grid)
+
+
+def _add_at(
+    matrix: np.ndarray,
+    r0: np.ndarray,
+    r1: np.ndarray,
+    on_grid: bool,
+    first: int,
+    last: int,
+    total: np.ndarray,
+) -> None:
+    """Add ``total`` to the tiles first..last, which start at rows ``r0`` and columns ``r1``."""
+    _, ms, ns = total.shape
+    if on_grid:  # no tile touches another
+        grid = matrix.reshape(len(matrix) // ms, ms, -1, ns).swapaxes(1, 2)
+        place = r0[first:last] // ms, r1[first:last] // ns
+        tiles = grid[place]
+        _add(tiles, total)
+        grid[place] = tiles
+        return
+    for t in range(first, last):
+        _add(matrix[r0[t] : r0[t] + ms, r1[t] : r1[t] + ns], total[t - first])
+
+
+def _sum_terms(
+    blocks: np.ndarray,
+    others: np.ndarray,
+    terms: Terms,
+    ns: int,
+    add: Callable[[int, int, np.ndarray], None],
+    *,
+    threads: bool = True,
+) -> None:
+    """Call ``add(first, last, sums)`` for the targets, some at a time."""
+    real = parts(blocks.dtype)
+    dense, ld = real_rows(others)
+    source = terms.row * (real * ld) + terms.column * real
+    _, ms, _ = blocks.shape
+
+    def targets(span: tuple[int, int]) -> None:
+        first, last = span
+        total = np.zeros((last - first, ms, ns), accumulator_dtype(blocks.dtype))
+        stored = slice(terms.ends[first], terms.ends[last])
+        used, block = np.unique(terms.block[stored], return_inverse=True)
+        ends = terms.ends[first : last + 1] - stored.start
+        multiply(
+            real_accumulator(total),
+            frozen(np.arange(last - first) * (ms * ns * real)),
+            ns * real,
+            frozen(ends[:-1]),
+            frozen(ends[1:]),
+            frozen(block),
+            frozen(source[stored]),
+            1,
+            0,
+            ld,
+            real_blocks(blocks[used]),
+            dense,
+            ns * real,
+        )
+        add(first, last, total)
+
+    cost = len(terms.block) * blocks[0].size * ns if len(blocks) else 0
+    most = max(_ACCUMULATOR // max(ms * ns, 1), 1)
+    cut = spans(terms.ends[1:], most, pieces(cost))
+    for_each(targets, cut, cost if threads else 0)
+
+
+@np.errstate(invalid="ignore", over="ignore")
+def _add(accumulator: np.ndarray, total: np.ndarray) -> None:
+    """Add sums in place, rounding once; integers saturate."""
+    apply_epilogue(total, Epilogue(1, 1, accumulator), accumulator)
