@@ -114,11 +114,11 @@ def random_24(
     dtype = dtype_of(dtype)
     group = 2 if dtype == np.float32 else 4
     m, k = shape
-    keep = rng.random((m, k // group, group)).argsort(axis=-1) < group // 2
+    keep = rng.random((m, -(-k // group), group)).argsort(axis=-1) < group // 2
     keep &= rng.random(keep.shape) < 0.9
     values = random_values(rng, shape, dtype, small_integers=small_integers)
     zero = np.where(rng.random(shape) < 0.2, -0.0, 0.0).astype(dtype)
-    return np.where(keep.reshape(shape), values, zero)
+    return np.where(keep.reshape(m, keep.shape[1] * group)[:, :k], values, zero)
 
 
 def dense_from_blocks(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> np.ndarray:

@@ -338,7 +338,7 @@ def test_apply_a_mask_that_keeps_too_much(engine, rng):
     dense[5, 8:10] = 1
     everything = engine.xp.full((4, 4, 8), 255, dtype=np.uint8)
     with engine.runs():  # the mask keeps more than the values need
-        packed, meta, _, _ = sg.semi_structured_apply(engine.array(dense), everything)
+        packed, _, _, _ = sg.semi_structured_apply(engine.array(dense), everything)
     assert_same(engine, packed, sg.semi_structured_from_dense(dense)[0])
     dense[5, 11] = 1
     with (

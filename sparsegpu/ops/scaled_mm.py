@@ -119,4 +119,7 @@ def _scale(
         return 1, xp.broadcast_to(array.reshape(1), (size,))
     if tuple(array.shape) == column:
         array = array.reshape(size)
+    if array.shape[-1] != size:
+        expected = f"a scalar, or one for each of {size}"
+        raise bad_value(function, argument, expected, f"shape {tuple(array.shape)}")
     return 1, array
