@@ -76,9 +76,9 @@ def test_pruned_holds_everything(engine, rng):
     for name, part in zip(("packed", "meta", "packed_t", "meta_t", "bitmask"), parts, strict=True):
         assert_same(engine, getattr(A, name), part)
     with engine.runs("semi_structured"):
-        assert_same(engine, A.todense(), sg.prune_tile(dense))
-        mask_t = A.T.bitmask
-        expected = sg.compressed_swizzled_bitmask(sg.prune_tile(dense).T)
+        back, pruned = A.todense(), sg.prune_tile(dense)
+        mask_t, expected = A.T.bitmask, sg.compressed_swizzled_bitmask(pruned.T)
+    assert_same(engine, back, pruned)
     assert_same(engine, mask_t, expected)
     assert A.T.packed is A.packed_t and A.T.meta_t is A.meta and A.T.T.bitmask is A.bitmask
 
@@ -190,9 +190,10 @@ def test_from_parts(engine, rng):
         packed, meta, packed_t, meta_t, mask = sg.semi_structured_tile(dense)
         whole = sg.SemiStructuredArray((32, 64), packed, meta, packed_t, meta_t, mask)
         by_columns = sg.SemiStructuredArray((32, 64), None, None, packed_t, meta_t)
-    assert_same(engine, whole.todense(), by_columns.todense())
-    with engine.runs(KERNEL):
-        assert_same(engine, whole @ dense.T, by_columns @ dense.T)
+        same = whole.todense(), by_columns.todense()
+        products = whole @ dense.T, by_columns @ dense.T
+    assert_same(engine, *same)
+    assert_same(engine, *products)
     assert_same(engine, by_columns.packed, packed)
 
 
@@ -206,6 +207,12 @@ def test_parts_that_do_not_fit(engine):
         (((32, 32), packed, meta.astype(np.int32)), {}, TypeError, "'meta'.*int16"),
         (((32, 32), packed, meta), {"dtype": "float8_e4m3fn"}, TypeError, "'dtype'.*float16"),
         (((32, 32), packed, meta), {"bitmask": meta}, TypeError, "'bitmask'.*uint8"),
+        (
+            ((32, 32), packed, meta),
+            {"bitmask": xp.zeros((4, 2, 8), dtype=np.uint8)},
+            ValueError,
+            r"'bitmask'.*\(32, 32\).*got \(4, 2, 8\)",
+        ),
         (((32, 32), packed, meta), {"backend": "mkl"}, ValueError, "'backend'.*'native'.*'mkl'"),
     ):
         with engine.runs(), pytest.raises(error, match=f"SemiStructuredArray.*{match}"):

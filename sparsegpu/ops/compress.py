@@ -123,10 +123,11 @@ def semi_structured_from_dense(dense: Any, *, strict: bool = True) -> tuple[Any,
 def not_24(function: str, argument: str, columns: int, group: int, form: Format) -> ValueError:
     """Return the error for a matrix that is not 2:4, naming its first offending group."""
     row, place = divmod(group, columns // form.group)
+    prune = "prune_24" if form.group == 4 else "prune_24(keep='1:2')"
     return bad_value(
         function,
         argument,
-        f"at most {form.kept} nonzero of each {form.group} in a row (or strict=False)",
+        f"at most {form.kept} nonzero of each {form.group} in a row (see {prune}, or strict=False)",
         f"more in the group at row {row}, column {place * form.group}",
     )
 

@@ -7,7 +7,10 @@ from typing import Any
 from .._arrays import as_array, swap_last
 from .._checks import bad_value
 from ._common import optional_array
-from ._semi_structured import addmm, check_dense_operand
+from ._semi_structured import addmm, check_dense_operand, check_semi_structured
+
+#: Keywords of `semi_structured_linear` whose shape follows the batch of x.
+_BATCHED = {"out", "left_alpha", "right_alpha"}
 
 
 def semi_structured_addmm(
@@ -216,9 +219,17 @@ def semi_structured_linear(x: Any, weight: Any, bias: Any = None, **keywords: An
     np.float32(0.0)
     """
     function = "semi_structured_linear"
+    check_semi_structured(function, "weight", weight)
+    check_dense_operand(function, "x", x)
+    x = as_array(x, function, "x")
     bias = optional_array(bias, function, "bias")
     if bias is not None and tuple(bias.shape) != (weight.shape[0],):
         raise bad_value(function, "bias", f"shape {(weight.shape[0],)}", tuple(bias.shape))
+    if x.ndim > 2 and x.flags.c_contiguous and x.shape[-1] and not _BATCHED & keywords.keys():
+        # One wide product instead of a batch of narrow ones.
+        rows = x.reshape(-1, x.shape[-1])
+        result = _from_the_right(function, bias, rows, weight, ("x", "weight"), **keywords)
+        return result.reshape(*x.shape[:-1], weight.shape[0])
     return _from_the_right(function, bias, x, weight, ("x", "weight"), **keywords)
 
 

@@ -106,11 +106,18 @@ class SemiStructuredArray(Conversions):
         self._bitmask = optional_array(bitmask, function, "bitmask")
         if self._bitmask is not None:
             common_namespace(function, packed=self._halves.any().packed, bitmask=self._bitmask)
-            if self._bitmask.dtype != np.uint8 or self._bitmask.ndim != 3:
-                got = f"{self._bitmask.dtype} {tuple(self._bitmask.shape)}"
-                raise bad_type(function, "bitmask", "a uint8 array (rows/8, columns/8, 8)", got)
+            self._check_bitmask(function)
         self._transposed = False
         self.backend = backend
+
+    def _check_bitmask(self, function: str) -> None:
+        (m, k), bits = self._halves.shape, self._bitmask
+        if bits.dtype != np.uint8:
+            raise bad_type(function, "bitmask", "uint8", bits.dtype)
+        enough = bits.ndim == 3 and 8 * bits.shape[0] >= m and 8 * bits.shape[1] >= k
+        if not enough or bits.shape[2] != 8:
+            expected = f"shape (rows/8, columns/8, 8) of a {(m, k)} matrix"
+            raise bad_value(function, "bitmask", expected, tuple(bits.shape))
 
     # -- making one ---------------------------------------------------------------------------
 
