@@ -1,0 +1,90 @@
+"""Our 2:4 formats beside torch's own, bit for bit, where torch is installed with a GPU.
+
+torch's CUTLASS conversions are what others' checkpoints were written with, so being equal to them
+is what the layout promises. They are oracles here, nothing is required of torch elsewhere.
+"""
+
+import numpy as np
+import pytest
+
+import sparsegpu as sg
+from sparsegpu.testing import random_values
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.gpu
+
+SHAPES = [(32, 64), (64, 128), (96, 192), (128, 64), (160, 320), (256, 512)]
+
+
+@pytest.fixture
+def cp(cuda_engine):
+    return cuda_engine.xp
+
+
+def pruned(cp, rng, shape, dtype):
+    dense = cp.asarray(random_values(rng, shape, dtype))
+    return sg.prune_24(dense, keep="1:2" if dtype == "float32" else "2:4")
+
+
+def bits(array):
+    """Return raw bits, so that -0.0 and NaN count too."""
+    return array.view(f"uint{8 * array.itemsize}")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int8"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_compression_equals_torch_s(cp, rng, shape, dtype):
+    conversions = pytest.importorskip("torch.sparse._semi_structured_conversions")
+    dense = pruned(cp, rng, shape, dtype)
+    theirs, their_meta = conversions.sparse_semi_structured_from_dense_cutlass(
+        torch.from_dlpack(dense)
+    )
+    packed, meta = sg.semi_structured_from_dense(dense)
+    assert (bits(packed) == bits(cp.from_dlpack(theirs))).all()
+    assert (meta == cp.from_dlpack(their_meta).reshape(meta.shape)).all()
+    back = conversions.sparse_semi_structured_to_dense_cutlass(
+        torch.from_dlpack(packed), torch.from_dlpack(meta)
+    )
+    assert (bits(cp.from_dlpack(back)) == bits(dense)).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("shape", [(128, 128), (128, 256), (384, 256)], ids=str)
+def test_tiles_equal_torch_s(cp, rng, shape, dtype):
+    dense = cp.asarray(random_values(rng, shape, dtype))
+    theirs = torch._sparse_semi_structured_tile(torch.from_dlpack(dense), "", True)
+    ours = sg.semi_structured_tile(dense, "largest_values_greedy")
+    for name, our, their in zip(
+        ("packed", "meta", "packed_t", "meta_t", "bitmask"), ours, theirs, strict=True
+    ):
+        their = cp.from_dlpack(their.contiguous())
+        assert (bits(our).ravel() == bits(their).ravel()).all(), name
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("shape", [(128, 128), (256, 384)], ids=str)
+def test_vendor_layout_equals_cusparselt_s(cp, rng, shape, dtype):
+    if not torch.backends.cusparselt.is_available():
+        pytest.skip("torch was built without cuSPARSELt")
+    dense = pruned(cp, rng, shape, dtype)
+    theirs = torch._cslt_compress(torch.from_dlpack(dense))
+    packed, meta = sg.semi_structured_from_dense(dense)
+    ours = sg.to_cusparselt_layout(packed, meta)
+    assert (bits(ours) == bits(cp.from_dlpack(theirs))[: ours.size]).all()
+    again, again_meta = sg.from_cusparselt_layout(ours, shape)
+    assert (bits(again) == bits(packed)).all() and (again_meta == meta).all()
+
+
+def test_products_agree_with_cusparselt(cp, rng):
+    """Both within the bound of the same float64 product, so of each other."""
+    if not torch.backends.cusparselt.is_available():
+        pytest.skip("torch was built without cuSPARSELt")
+    dense = pruned(cp, rng, (256, 512), "bfloat16")
+    x = cp.asarray(random_values(rng, (512, 128), "bfloat16"))
+    theirs = torch._cslt_sparse_mm(
+        torch._cslt_compress(torch.from_dlpack(dense)), torch.from_dlpack(x)
+    )
+    ours = sg.to_semi_structured(dense) @ x
+    for out in (ours, cp.from_dlpack(theirs)):
+        sg.testing.assert_within_bound(out, dense, x, terms=256)
+    assert np.isfinite(ours.astype("float32").get()).all()
