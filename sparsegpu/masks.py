@@ -35,9 +35,10 @@ def banded(
     ----------
     length : int or (L, S)
     blocksize : int or (bm, bk)
-    lower, upper : int or None
-        How far a key may lie before and after the query; None: as far as there are keys. One
-        number alone is used on both sides (`banded(L, b, None)` is full).
+    lower : int or None
+        How far a key may lie before the query; None: as far as there are keys.
+    upper : int, optional
+        How far a key may lie after the query; by default as far as before it.
     xp : module
 
     Returns

@@ -1,0 +1,186 @@
+"""Files of `bsr_array`, and how it shows itself."""
+
+from __future__ import annotations
+
+import io
+import os
+import xml.etree.ElementTree
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import sparsegpu
+from sparsegpu import bsr_array, testing
+from sparsegpu.bsr.construct import CONTAINER_DTYPES
+
+SCIPY = [d for d in CONTAINER_DTYPES if d.itemsize != 2]
+
+
+def make(engine, rng, dtype="float32", batch=()):
+    parts = testing.random_blocks(
+        rng, (12, 20), (3, 4), dtype=dtype, batch=batch, duplicates=True, density=0.5
+    )
+    return bsr_array(tuple(engine.array(p) for p in parts), shape=(12, 20))
+
+
+def assert_same(engine, a, b):
+    """Compare bits, so that NaN and -0.0 count."""
+    assert a.dtype == b.dtype and a.shape == b.shape and a.blocksize == b.blocksize
+    for field in ("data", "indices", "indptr"):
+        x, y = engine.host(getattr(a, field)), getattr(b, field)
+        assert x.dtype == y.dtype and x.tobytes() == y.tobytes()
+
+
+@pytest.mark.parametrize("dtype", CONTAINER_DTYPES, ids=str)
+@pytest.mark.parametrize("batch", [(), (2, 2), (0,)], ids=str)
+@pytest.mark.parametrize("compressed", [False, True])
+def test_round_trip(engine, rng, tmp_path, dtype, batch, compressed):
+    a = make(engine, rng, dtype, batch)
+    a.save_npz(tmp_path / "a", compressed=compressed)
+    b = sparsegpu.load_npz(tmp_path / "a.npz")
+    assert isinstance(b.data, np.ndarray)
+    assert_same(engine, a, b)
+    assert os.listdir(tmp_path) == ["a.npz"]
+
+
+@pytest.mark.parametrize("dtype", SCIPY, ids=str)
+def test_scipy_reads_our_files(engine, rng, tmp_path, dtype):
+    a = make(engine, rng, dtype)
+    sparsegpu.save_npz(tmp_path / "a.npz", a)
+    theirs = sp.load_npz(tmp_path / "a.npz")
+    assert isinstance(theirs, sp.bsr_array) and theirs.blocksize == (3, 4)
+    np.testing.assert_array_equal(theirs.data, engine.host(a.data))
+    np.testing.assert_array_equal(theirs.indices, engine.host(a.indices))
+
+
+@pytest.mark.parametrize("dtype", SCIPY, ids=str)
+@pytest.mark.parametrize("kind", [sp.bsr_array, sp.bsr_matrix])
+def test_we_read_scipy_files(rng, tmp_path, dtype, kind):
+    parts = testing.random_blocks(rng, (12, 20), (3, 4), dtype=dtype)
+    theirs = kind(parts, shape=(12, 20))
+    sp.save_npz(tmp_path / "a.npz", theirs)
+    a = sparsegpu.load_npz(str(tmp_path / "a.npz"))
+    np.testing.assert_array_equal(a.data, theirs.data)
+    np.testing.assert_array_equal(a.indices, theirs.indices)
+    assert a.shape == (12, 20)
+
+
+@pytest.mark.parametrize(("dtype", "batch"), [("bfloat16", ()), ("float16", ()), ("float32", (2,))])
+def test_scipy_refuses_what_it_cannot_hold(rng, tmp_path, dtype, batch):
+    from conftest import Engine
+
+    make(Engine("reference"), rng, dtype, batch).save_npz(tmp_path / "a.npz")
+    with pytest.raises(ValueError, match=r"Unknown .*sparsegpu"):
+        sp.load_npz(tmp_path / "a.npz")
+
+
+def test_file_objects(rng):
+    a = bsr_array(np.eye(4), blocksize=(2, 2))
+    file = io.BytesIO()
+    sparsegpu.save_npz(file, a)
+    file.seek(0)
+    np.testing.assert_array_equal(sparsegpu.load_npz(file).toarray(), np.eye(4))
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    a = bsr_array(np.eye(4), blocksize=(2, 2))
+    a.save_npz(tmp_path / "a.npz")
+    old = (tmp_path / "a.npz").read_bytes()
+
+    def fail(*args, **keywords):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(np, "savez_compressed", fail)
+    with pytest.raises(OSError, match="disk full"):
+        (a * 2).save_npz(tmp_path / "a.npz")
+    assert (tmp_path / "a.npz").read_bytes() == old and os.listdir(tmp_path) == ["a.npz"]
+
+
+def test_new_files_get_the_usual_permissions(tmp_path):
+    bsr_array(np.eye(4), blocksize=(2, 2)).save_npz(tmp_path / "a.npz")
+    (tmp_path / "plain").write_text("")
+    assert (tmp_path / "a.npz").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_bad_files(tmp_path):
+    path = tmp_path / "a.npz"
+    with pytest.raises(FileNotFoundError):
+        sparsegpu.load_npz(path)
+    path.write_bytes(b"not a zip file at all")
+    with pytest.raises(ValueError, match=r"load_npz: argument 'file': expected an .npz file"):
+        sparsegpu.load_npz(path)
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"load_npz: argument 'file': expected an .npz file"):
+        sparsegpu.load_npz(path)
+    np.savez(path, x=1)
+    with pytest.raises(ValueError, match=r"load_npz: argument 'file': .* got format b'none'"):
+        sparsegpu.load_npz(path)
+    sp.save_npz(path, sp.eye_array(4, format="csr"))
+    with pytest.raises(ValueError, match=r"expected a block-sparse array .* got format b'csr'"):
+        sparsegpu.load_npz(path)
+    np.savez(path, format=b"bsr", data=np.ones((1, 1, 1)))
+    with pytest.raises(ValueError, match=r"expected the keys data, indices, indptr, shape, got no"):
+        sparsegpu.load_npz(path)
+    np.save(tmp_path / "a.npy", np.ones(3))
+    with pytest.raises(ValueError, match=r"expected an .npz file, got a single array"):
+        sparsegpu.load_npz(tmp_path / "a.npy")
+
+
+def test_pickles_and_wrong_indices_are_refused(tmp_path):
+    path = tmp_path / "a.npz"
+    parts = {"indices": np.array([9]), "indptr": np.array([0, 1]), "shape": (2, 2)}
+    np.savez(path, format=b"bsr", data=np.array([[[{}]]], dtype=object), **parts)
+    with pytest.raises(ValueError, match="allow_pickle"):
+        sparsegpu.load_npz(path)
+    np.savez(path, format=b"bsr", data=np.ones((1, 2, 2)), **parts)
+    with pytest.raises(ValueError, match=r"'indices': expected block columns in 0\.\.0, got 9"):
+        sparsegpu.load_npz(path)
+
+
+def test_save_takes_only_bsr():
+    with pytest.raises(TypeError, match="save_npz: argument 'array': expected a bsr_array"):
+        sparsegpu.save_npz("never.npz", np.eye(3))
+
+
+# -- pictures -----------------------------------------------------------------------------------
+
+
+def test_repr(engine):
+    a = bsr_array(engine.array(np.eye(4, dtype=np.float32)), blocksize=(2, 2))
+    where = "cuda:0" if engine.on_gpu else "cpu"
+    assert repr(a) == (
+        "<sparsegpu.bsr_array, shape (4, 4), float32, 2 blocks of 2x2 stored (density 0.5), "
+        f"on {where}>"
+    )
+    assert "1 block of 2x2" in repr(a[0:2])
+
+
+@pytest.mark.parametrize("blocks", [1, 5, 48, 49, 1000])
+def test_html_is_a_small_picture(engine, blocks):
+    places = engine.xp.arange(blocks)
+    parts = (engine.xp.ones((blocks, 1, 1)), places, engine.xp.arange(blocks + 1))
+    html = bsr_array(parts, shape=(blocks, blocks))._repr_html_()
+    tree = xml.etree.ElementTree.fromstring(html.replace("<br>", "<br/>"))
+    squares = tree.findall(".//rect")
+    assert len(html) < 8000 and len(squares) == -(-blocks // -(-blocks // 48))
+    assert {s.get("x") == s.get("y") for s in squares} == {True}
+    assert "&lt;sparsegpu.bsr_array" in html
+
+
+def test_html_of_nothing_and_of_a_batch():
+    assert "svg" not in bsr_array((4, 4))._repr_html_()
+    assert "svg" in bsr_array(np.ones((2, 4, 4)), blocksize=(2, 2))._repr_html_()
+
+
+def test_spy(engine):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    a = bsr_array(engine.array(np.kron(np.eye(3), np.ones((2, 4)))), blocksize=(2, 4))
+    ax = a.spy()
+    assert ax.get_xlim() == (-0.5, 11.5) and ax.get_ylim() == (5.5, -0.5)
+    np.testing.assert_array_equal(ax.images[0].get_array(), np.eye(3))
+    assert bsr_array((0, 4)).spy(ax) is ax
+    plt.close(ax.figure)
