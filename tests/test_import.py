@@ -1,0 +1,56 @@
+"""The door: names without weight."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import sparsegpu
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_import_brings_in_nothing_heavy():
+    code = (
+        "import sys, sparsegpu; "
+        "print([m for m in ('cupy', 'scipy', 'numba', 'matplotlib', 'cuda') if m in sys.modules])"
+    )
+    assert run(code) == "[]"
+
+
+def test_bsr_array_needs_no_cupy_scipy_or_numba():
+    code = (
+        "import sys, sparsegpu; sys.modules.update(cupy=None, scipy=None, numba=None)\n"
+        "A = sparsegpu.bsr_array([[1.0, 0], [0, 2.0]], blocksize=(1, 1))\n"
+        "with sparsegpu.use_engine('reference'): print((A @ [1.0, 1.0]).tolist(), A.nnzb)"
+    )
+    assert run(code) == "[1.0, 2.0] 2"
+
+
+def test_import_time():
+    code = (
+        "import numpy, ml_dtypes, time; t = time.perf_counter(); import sparsegpu; "
+        "print(time.perf_counter() - t)"
+    )
+    assert min(float(run(code)) for _ in range(3)) < 0.3
+
+
+@pytest.mark.parametrize("name", sparsegpu.__all__)
+def test_every_public_name_is_there(name):
+    assert getattr(sparsegpu, name) is not None
+    assert name in dir(sparsegpu)
+
+
+def test_all_lists_every_name_once():
+    expected = {*sparsegpu._MODULE_OF, *sparsegpu._SUBMODULES, "__version__"}
+    assert sorted(sparsegpu.__all__) == sorted(expected)
+
+
+def test_unknown_name():
+    with pytest.raises(AttributeError, match="no attribute 'bsr_matrix'"):
+        _ = sparsegpu.bsr_matrix
