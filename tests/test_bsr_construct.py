@@ -307,7 +307,7 @@ def test_from_cupyx(cuda_engine, rng, fmt):
     import cupyx.scipy.sparse as cusp
 
     dense = sparse_dense(rng, (12, 20), (3, 4), density=0.3)
-    source = cusp.csr_matrix(cuda_engine.array(dense)).asformat(fmt)
+    source = getattr(cusp, f"{fmt}_matrix")(sp.csr_matrix(dense).asformat(fmt))
     with cuda_engine.runs():
         a = bsr_array(source, blocksize=(3, 4))
         guess = bsr_array(source)
