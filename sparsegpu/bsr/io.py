@@ -144,7 +144,8 @@ def load_npz(file: Any) -> bsr_array:
                 "load_npz",
                 "file",
                 "a block-sparse array (format 'bsr'; for SciPy's others: "
-                "bsr_array(scipy.sparse.load_npz(file), blocksize=...))",
+                "bsr_array(scipy.sparse.load_npz(file), blocksize=...); for 2:4: "
+                "SemiStructuredArray.load_npz(file))",
                 f"format {kind!r}",
             )
         missing = [key for key in _KEYS if key not in loaded]
