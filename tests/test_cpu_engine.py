@@ -145,3 +145,28 @@ def test_softmax_equals_the_reference(dtype, blocksize, batch, seed):
     np.testing.assert_allclose(
         cpu.astype(np.float64), reference.astype(np.float64), rtol=ulp, atol=2**-24
     )
+
+
+@pytest.mark.parametrize("scores", [1, 300, 1 << 18])
+@pytest.mark.parametrize("poisoned", [False, True])
+def test_attention_by_strips(rng, monkeypatch, scores, poisoned):
+    from sparsegpu.engines.cpu import attention
+
+    monkeypatch.setattr(attention, "_SCORES", scores)
+    mask = sparsegpu.bsr_array(
+        random_blocks(rng, (36, 40), (3, 5), batch=(2, 1), dtype="bool"), shape=(36, 40)
+    )
+    query, key, value = (
+        random_values(rng, (2, heads, n, e), "float32")
+        for heads, n, e in ((4, 36, 11), (2, 40, 11), (2, 40, 19))
+    )
+    if poisoned:
+        value[:, 1, 7] = np.nan
+    for keywords in ({}, {"is_causal": True}, {"dropout_p": 0.3, "seed": 5}):
+        results = (
+            on(engine, sparsegpu.scaled_dot_product_attention, query, key, value, mask,
+               return_lse=True, **keywords)
+            for engine in ("cpu", "reference")
+        )  # fmt: skip
+        for cpu, reference in zip(*results):
+            np.testing.assert_allclose(cpu, reference, rtol=2e-5, atol=2e-6)

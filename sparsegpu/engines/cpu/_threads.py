@@ -28,7 +28,7 @@ _pool: ThreadPoolExecutor | None = None
 
 def thread_count() -> int:
     """Return how many threads compute: ``NUMBA_NUM_THREADS``, by default the usable cores."""
-    return numba.config.NUMBA_NUM_THREADS
+    return numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 
 
 def for_each(function: Callable[[Any], None], items: Iterable[Any], cost: float = np.inf) -> None:

@@ -1,6 +1,8 @@
-"""Attention where a block pattern says who may look at whom, a block row of a head at a time."""
+"""Attention where a block pattern says who may look at whom, a strip of a head at a time."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,8 +11,12 @@ from ..._philox import dropout_keep
 from ...pattern import Pattern
 from ._jit import frozen
 from ._kernels import dot_blocks, multiply
-from ._operands import NO_TERMS, compute_dtype, widen
-from ._threads import for_each
+from ._operands import NO_TERMS, real_rows, widen
+from ._threads import for_each, pieces, spans
+from .softmax import divide_by_sum, subtract_maximum
+
+#: Scores in a strip; a single block row may have more.
+_SCORES = 1 << 18
 
 
 def attention(
@@ -32,7 +38,7 @@ def attention(
     out is (*B, H, L, Ev), query (*B, H, L, E), key (*B, Hkv, S, E), value (*B, Hkv, S, Ev):
     query head h reads key head ``h // (H // Hkv)``. ``pattern`` is canonical; it and
     ``mask_data`` (bool or float) broadcast over (*B, H). At any time a thread holds the scores
-    of one block row, stored as the pattern stores it: (blocks, bm, bk).
+    of a strip of block rows, stored as the pattern stores its blocks: (blocks, bm, bk).
     """
     heads = out.shape[:-2]
     bm, bk = pattern.blocksize
@@ -45,56 +51,59 @@ def attention(
     indices = np.broadcast_to(pattern.indices, heads + pattern.indices.shape[-1:])
     mask_data = np.broadcast_to(mask_data, heads + mask_data.shape[-3:])
 
-    def block_row(item: tuple[int, tuple[int, ...], int]) -> None:
-        number, head, i = item
+    def strip(item: tuple[int, tuple[int, ...], int, int]) -> None:
+        number, head, first, last = item
         kv_head = (*head[:-1], head[-1] // group)
-        rows = slice(i * bm, (i + 1) * bm)
-        stored = slice(indptr[head][i], indptr[head][i + 1])
-        q = np.arange(rows.start, rows.stop)[:, None]
-        columns = indices[head][stored].astype(np.int64)[:, None, None] * bk + np.arange(bk)
-        keys, values = (widen(x[kv_head][columns.ravel()]) for x in (key, value))
-        scores = _scores(widen(query[head][rows]), keys, len(columns), bk)
+        rows = slice(first * bm, last * bm)
+        ends = indptr[head][first : last + 1].astype(np.int64)
+        stored = slice(ends[0], ends[-1])
+        row = np.repeat(np.arange(last - first), np.diff(ends))
+        block = Blocks(frozen(ends - ends[0]), frozen(row), frozen(indices[head][stored]))
+        q = (row[:, None, None] + first) * bm + np.arange(bm)[:, None]
+        k = block.column.astype(np.int64)[:, None, None] * bk + np.arange(bk)
+
+        scores = _scores(query[head][rows], key[kv_head], block, bm, bk)
         scores *= scores.dtype.type(scale)
         excluded = _mask(scores, mask_data[head][stored])
         if is_causal:
-            excluded = excluded | (q < columns)
+            excluded = excluded | (q < k)
         np.copyto(scores, -np.inf, where=excluded)
-        row_lse = _softmax(scores)
+        row_lse = _softmax(scores, block)
         if lse is not None:
             lse[head][rows] = row_lse
         if dropout_p > 0:
-            score = (number * length + q) * width + columns
             scores /= scores.dtype.type(1 - dropout_p)
+            score = (number * length + q) * width + k
             excluded = excluded | ~dropout_keep(score, seed, dropout_p)
         np.copyto(scores, 0, where=excluded)
         weights = widen(scores.astype(value.dtype))
-        store(_weighted(weights, values, excluded), out[head][rows])
+        store(_weighted(weights, value[kv_head], block, excluded), out[head][rows])
 
-    items = [
-        (number, head, i)
-        for number, head in enumerate(np.ndindex(heads))
-        for i in range(pattern.block_shape[0])
-    ]
-    stored = pattern.nnzb * bm * bk * len(items) // max(pattern.block_shape[0], 1)
-    for_each(block_row, items, stored * (query.shape[-1] + value.shape[-1]))
+    scores = pattern.nnzb * bm * bk
+    cost = scores * (query.shape[-1] + value.shape[-1])
+    items = []
+    for number, head in enumerate(np.ndindex(heads)):
+        cut = spans(indptr[head][1:], pattern.block_shape[0], max(scores // _SCORES, pieces(cost)))
+        items += [(number, head, *span) for span in cut]
+    for_each(strip, items, cost * len(items))
 
 
-def _scores(query: np.ndarray, keys: np.ndarray, blocks: int, bk: int) -> np.ndarray:
-    """Return ``query @ keys.T`` as (blocks, bm, bk)."""
-    bm, depth = query.shape
-    scores = np.zeros((blocks, bm, bk), compute_dtype(query.dtype))
-    dot_blocks(
-        scores.reshape(-1),
-        frozen(np.zeros(blocks, np.int64)),
-        frozen(np.arange(blocks)),
-        bm,
-        bk,
-        frozen(query.reshape(-1)),
-        depth,
-        frozen(keys.reshape(-1)),
-        depth,
-        depth,
-    )
+class Blocks(NamedTuple):
+    """Where the blocks of a strip stand: ``ends`` of its block rows, row and column of each."""
+
+    ends: np.ndarray
+    row: np.ndarray
+    column: np.ndarray
+
+
+def _scores(query: np.ndarray, key: np.ndarray, block: Blocks, bm: int, bk: int) -> np.ndarray:
+    """Return ``query @ key.T`` at the blocks, (blocks, bm, bk)."""
+    left, left_ld = real_rows(query)
+    right, right_ld = real_rows(key)
+    scores = np.zeros((len(block.row), bm, bk), left.dtype)
+    depth = query.shape[1]
+    flat = scores.reshape(-1)
+    dot_blocks(flat, block.row, block.column, bm, bk, left, left_ld, right, right_ld, depth)
     return scores
 
 
@@ -107,46 +116,47 @@ def _mask(scores: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return mask == -np.inf
 
 
-def _softmax(scores: np.ndarray) -> np.ndarray:
-    """Turn scores (blocks, bm, bk) into weights; return their log-sum-exp (bm,)."""
-    top = scores.max(axis=(0, 2), initial=-np.inf)
-    top[top == -np.inf] = 0  # a row that attends to nothing: exp(-inf - 0) = 0
-    scores -= top[:, None]
+def _softmax(scores: np.ndarray, block: Blocks) -> np.ndarray:
+    """Turn scores into weights, in place; return the log-sum-exp of each row."""
+    top = np.empty((len(block.ends) - 1) * scores.shape[1], scores.dtype)
+    total = np.empty_like(top)
+    subtract_maximum(scores, block.ends, top, 0.0)  # nothing to attend to: exp(-inf - 0) = 0
     np.exp(scores, out=scores)
-    total = scores.sum(axis=(0, 2))
-    lse = np.log(total) + top
-    total[total == 0] = 1
-    scores /= total[:, None]
-    return lse
+    divide_by_sum(scores, block.ends, total)
+    return np.log(total) + top
 
 
-def _weighted(weights: np.ndarray, values: np.ndarray, excluded: np.ndarray) -> np.ndarray:
-    """Return the sum over blocks of ``weights[p] @ values[p * bk:(p + 1) * bk]``.
+def _weighted(
+    weights: np.ndarray, value: np.ndarray, block: Blocks, excluded: np.ndarray
+) -> np.ndarray:
+    """Return ``weights @ value``, one row for each of the strip.
 
     What is excluded is left out, not multiplied by zero: a NaN there does not show.
     """
-    blocks, bm, bk = weights.shape
-    width = values.shape[1]
-    acc = np.zeros((bm, width), weights.dtype)
-    if not np.isfinite(values).all():
-        for r in range(bm):
-            kept = ~excluded[:, r].ravel()
-            acc[r] = weights[:, r].ravel()[kept] @ values[kept]
-        return acc
-    one = frozen(np.zeros(1, np.int64))
+    (_, bm, bk), count, width = weights.shape, len(block.ends) - 1, value.shape[1]
+    acc = np.zeros((count * bm, width), weights.dtype)
+    dense, ld = real_rows(value)
     multiply(
         acc.reshape(-1),
-        one,
+        frozen(np.arange(count) * (bm * width)),
         width,
-        one,
-        frozen(np.full(1, blocks)),
+        block.ends[:-1],
+        block.ends[1:],
         NO_TERMS,
-        frozen(np.arange(blocks)),
-        bk * width,
+        block.column,
+        bk * ld,
         0,
-        width,
+        ld,
         frozen(weights),
-        frozen(values.reshape(-1)),
+        dense,
         width,
     )
+    finite = np.isfinite(value.astype(dense.dtype, copy=False)).reshape(-1, bk * width).all(axis=1)
+    if not finite[block.column].all():
+        for i in np.unique(block.row[~finite[block.column]]):
+            stored = slice(block.ends[i], block.ends[i + 1])
+            k = block.column[stored, None].astype(np.int64) * bk + np.arange(bk)
+            for r in range(bm):
+                kept = ~excluded[stored, r].ravel()
+                acc[i * bm + r] = weights[stored, r].ravel()[kept] @ widen(value[k.ravel()[kept]])
     return acc

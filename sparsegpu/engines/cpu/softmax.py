@@ -31,9 +31,10 @@ def bsr_softmax(out_data: np.ndarray, pattern: Pattern, data: np.ndarray) -> Non
         if np.may_share_memory(x, data):
             x = x.copy()
         ends = frozen(ends - ends[0])
-        subtract_maximum(x, ends)
+        of_row = np.empty((len(ends) - 1) * x.shape[1], x.dtype)
+        subtract_maximum(x, ends, of_row, -np.inf)
         np.exp(x, out=x)
-        divide_by_sum(x, ends)
+        divide_by_sum(x, ends, of_row)
         store(x, out_data[b][stored])
 
     items = []
@@ -45,30 +46,41 @@ def bsr_softmax(out_data: np.ndarray, pattern: Pattern, data: np.ndarray) -> Non
 
 
 @jit()
-def subtract_maximum(x, ends):
-    """Subtract its largest element from each row of blocks (n, bm, bk)."""
+def subtract_maximum(x, ends, top, instead):
+    """Subtract from each row of blocks (n, bm, bk) its largest element, which is put in ``top``.
+
+    Block row i has the blocks ``ends[i]..ends[i + 1]``. ``instead`` is used instead of -inf.
+    """
     _, bm, bk = x.shape
     for i in range(len(ends) - 1):
         for r in range(bm):
-            top = x.dtype.type(-np.inf)
+            most = x.dtype.type(-np.inf)
             for p in range(ends[i], ends[i + 1]):
                 for k in range(bk):
-                    top = max(top, x[p, r, k])
+                    most = max(most, x[p, r, k])
+            if most == -np.inf:
+                most = x.dtype.type(instead)
+            top[i * bm + r] = most
             for p in range(ends[i], ends[i + 1]):
                 for k in range(bk):
-                    x[p, r, k] -= top
+                    x[p, r, k] -= most
 
 
 @jit()
-def divide_by_sum(x, ends):
-    """Divide each row of blocks by its sum, a float64 so that long rows lose nothing."""
+def divide_by_sum(x, ends, total):
+    """Divide each row of blocks by its sum, which is put in ``total``; a sum of 0 divides nothing.
+
+    Summed in float64, so that long rows lose nothing.
+    """
     _, bm, bk = x.shape
     for i in range(len(ends) - 1):
         for r in range(bm):
-            total = 0.0
+            s = 0.0
             for p in range(ends[i], ends[i + 1]):
                 for k in range(bk):
-                    total += x[p, r, k]
-            for p in range(ends[i], ends[i + 1]):
-                for k in range(bk):
-                    x[p, r, k] /= total
+                    s += x[p, r, k]
+            total[i * bm + r] = s
+            if s != 0:
+                for p in range(ends[i], ends[i + 1]):
+                    for k in range(bk):
+                        x[p, r, k] /= s
