@@ -191,8 +191,6 @@ def test_a_damaged_entry_is_rebuilt(cache, compilations, damage):
     content = path.read_bytes()
     path.write_bytes(content[:-100] if damage is None else damage)
     assert compile_kernel("probe_small", "80", SMALL, root=PROBES).code[:4] == b"\x7fELF"
-    compile_kernel("probe_small", "80", SMALL, root=PROBES)  # from the rebuilt entry
-    assert len(compilations) == 2
     assert compile_kernel("probe_small", "80", SMALL, root=PROBES).resources == good.resources
     assert len(compilations) == 2
 
