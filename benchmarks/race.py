@@ -63,13 +63,15 @@ def bsr_rows(size: int = 4096) -> list[Row]:
                 flops = 2 * a.nnz * size
                 ours = time_ms(lambda a=a, x=x, out=out: sg.bsr_matmul(a, x, out=out))
                 dense = time_ms(lambda wide=wide, x=x, out=out: cp.matmul(wide, x, out=out))
-                rows.append({
-                    "case": f"bsr {size} {dtype} {block}x{block} density {density}",
-                    "ours, ms": ours,
-                    "ours, TFLOP/s": flops / ours / 1e9,
-                    "cuBLAS dense, ms": dense,
-                    "torch bsr, ms": torch_bsr(a, x, out),
-                })
+                rows.append(
+                    {
+                        "case": f"bsr {size} {dtype} {block}x{block} density {density}",
+                        "ours, ms": ours,
+                        "ours, TFLOP/s": flops / ours / 1e9,
+                        "cuBLAS dense, ms": dense,
+                        "torch bsr, ms": torch_bsr(a, x, out),
+                    }
+                )
     return rows
 
 
@@ -106,18 +108,22 @@ def semi_structured_rows(size: int = 4096) -> list[Row]:
         check_rows(out, pruned, x, pruned.dtype)
         ours = time_ms(lambda w=w, x=x, out=out: sg.semi_structured_matmul(w, x, out=out))
         cublas = time_ms(lambda p=pruned, x=x, out=out: cp.matmul(p, x, out=out))
-        rows.append({
-            "case": f"2:4 {size} {dtype}",
-            "ours, ms": ours,
-            "ours, TFLOP/s": 2 * size**3 / ours / 1e9,
-            "cuBLAS dense, ms": cublas,
-        })
+        rows.append(
+            {
+                "case": f"2:4 {size} {dtype}",
+                "ours, ms": ours,
+                "ours, TFLOP/s": 2 * size**3 / ours / 1e9,
+                "cuBLAS dense, ms": cublas,
+            }
+        )
         compress = time_ms(lambda p=pruned: sg.semi_structured_from_dense(p, strict=False))
-        rows.append({
-            "case": f"2:4 compress {size} {dtype}",
-            "ours, ms": compress,
-            "ours, GB/s": pruned.nbytes * 1.5625 / compress / 1e6,
-        })
+        rows.append(
+            {
+                "case": f"2:4 compress {size} {dtype}",
+                "ours, ms": compress,
+                "ours, GB/s": pruned.nbytes * 1.5625 / compress / 1e6,
+            }
+        )
     return rows
 
 
@@ -138,12 +144,14 @@ def scientific_rows(size: int = 1 << 20) -> list[Row]:
         if not bool((cp.abs(out - csr @ x) <= bound).all()):
             raise AssertionError(f"BSR @ vector, {block}x{block}: outside the bound")
         ours = time_ms(lambda a=a, x=x, out=out: sg.bsr_matmul(a, x, out=out))
-        rows.append({
-            "case": f"bsr @ vector float64 {block}x{block}, {n} rows",
-            "ours, ms": ours,
-            "ours, GB/s": (a.data.nbytes + a.indices.nbytes + 2 * x.nbytes) / ours / 1e6,
-            "cuSPARSE csr, ms": time_ms(lambda csr=csr, x=x: csr @ x),
-        })
+        rows.append(
+            {
+                "case": f"bsr @ vector float64 {block}x{block}, {n} rows",
+                "ours, ms": ours,
+                "ours, GB/s": (a.data.nbytes + a.indices.nbytes + 2 * x.nbytes) / ours / 1e6,
+                "cuSPARSE csr, ms": time_ms(lambda csr=csr, x=x: csr @ x),
+            }
+        )
     return rows
 
 

@@ -126,13 +126,15 @@ def elasticity(xp: ModuleType, across: int) -> list[dict[str, Any]]:
         residual = float(xp.linalg.norm(load - peer @ x) / xp.linalg.norm(load))
         if failed:
             raise RuntimeError(f"conjugate gradients through {name} did not converge: {failed}")
-        rows.append({
-            "product": name,
-            "one product, us": round(product * 1e6, 1),
-            "iterations": iterations,
-            "residual": f"{residual:.1e}",
-            "CG, s": round(spent, 3),
-        })
+        rows.append(
+            {
+                "product": name,
+                "one product, us": round(product * 1e6, 1),
+                "iterations": iterations,
+                "residual": f"{residual:.1e}",
+                "CG, s": round(spent, 3),
+            }
+        )
     return rows
 
 
@@ -203,13 +205,15 @@ def digits(xp: ModuleType, copies: int) -> list[dict[str, Any]]:
             reference = wide
         error = float(xp.linalg.norm(wide - reference) / xp.linalg.norm(reference))
         spent = seconds(xp, partial(network_forward, xp, layers, biases, images))
-        rows.append({
-            "layers": name,
-            "stored": f"{stored(layers[1]) / weights[1].size:.0%}",
-            "logit error": f"{error:.3f}",
-            "accuracy": f"{accuracy:.4f}",
-            "forward, us": round(spent * 1e6),
-        })
+        rows.append(
+            {
+                "layers": name,
+                "stored": f"{stored(layers[1]) / weights[1].size:.0%}",
+                "logit error": f"{error:.3f}",
+                "accuracy": f"{accuracy:.4f}",
+                "forward, us": round(spent * 1e6),
+            }
+        )
     return rows
 
 

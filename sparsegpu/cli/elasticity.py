@@ -19,11 +19,13 @@ def element_stiffness(hx: float, hy: float, young: float, poisson: float) -> np.
     Nodes go counterclockwise from the lower left; plane strain.
     """
     c = young / ((1 + poisson) * (1 - 2 * poisson))
-    elastic = c * np.array([
-        [1 - poisson, poisson, 0],
-        [poisson, 1 - poisson, 0],
-        [0, 0, (1 - 2 * poisson) / 2],
-    ])
+    elastic = c * np.array(
+        [
+            [1 - poisson, poisson, 0],
+            [poisson, 1 - poisson, 0],
+            [0, 0, (1 - 2 * poisson) / 2],
+        ]
+    )
     corner = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
     stiffness = np.zeros((8, 8))
     for xi, eta in corner / np.sqrt(3):

@@ -54,13 +54,17 @@ def epilogue_args(
     scalars = _pack_scalars(e.alpha, e.beta, mode, acc_dtype)
     if mode == "identity":
         return defines, np.void(bytes(192) + scalars)
-    argument = b"".join((
-        view_bytes(e.input, batch_shape),
-        vector_bytes(e.left_alpha, batch_shape),
-        vector_bytes(e.right_alpha, batch_shape),
-        _TYPES.pack(_code(e.input), _code(e.left_alpha), _code(e.right_alpha), e.alpha == 1, 0, 0),
-        scalars,
-    ))
+    argument = b"".join(
+        (
+            view_bytes(e.input, batch_shape),
+            vector_bytes(e.left_alpha, batch_shape),
+            vector_bytes(e.right_alpha, batch_shape),
+            _TYPES.pack(
+                _code(e.input), _code(e.left_alpha), _code(e.right_alpha), e.alpha == 1, 0, 0
+            ),
+            scalars,
+        )
+    )
     return defines, np.void(argument)
 
 
