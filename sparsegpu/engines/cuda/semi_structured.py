@@ -1,0 +1,215 @@
+"""2:4 @ dense on the device: chooses the kernel and describes the operands to it."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..._arrays import HALF_DTYPES, accumulator_dtype, float8_e4m3fn
+from ..._checks import bad_value, check_choice
+from ..._epilogue import Epilogue
+from ._epilogue_args import epilogue_args
+from .runtime.launch import kernel
+from .runtime.types import ctype
+from .runtime.view import batch_dims, matrix_view
+
+_SIZES = struct.Struct("<5q")
+_MAX_GRID = 2**31 - 1
+
+#: Packed bytes of one step of k, and steps of a slice (semi_structured_addmm_sm80.cu).
+_STEP_BYTES, _STEPS = 32, 2
+_STAGES = 3
+_SIMT_ROWS, _SIMT_THREADS, _MMA_THREADS = 64, 256, 128
+
+
+@dataclass(frozen=True, slots=True)
+class ProductConfig:
+    """A kernel of the 2:4 product, and what it is compiled and launched with."""
+
+    source: str
+    tile_m: int
+    tile_n: int
+    threads: int
+    defines: dict[str, Any]
+    shared_memory: int = 0
+
+
+def semi_structured_addmm(
+    out: Any,
+    packed: Any,
+    meta: Any,
+    dense: Any,
+    epilogue: Epilogue,
+    *,
+    operand_dtype: np.dtype,
+    allow_tf32: bool = False,
+    config: dict[str, Any] | None = None,
+) -> None:
+    """Write ``act(beta * input + left_alpha * (alpha * (sparse @ dense)) * right_alpha)``.
+
+    ``config={"path": "simt"}`` or ``{"path": "mma"}`` chooses the kernel, ``"tile_m"`` and
+    ``"tile_n"`` its tile; without it the metadata of the operands alone decides.
+    """
+    batch, (m, n) = out.shape[:-2], out.shape[-2:]
+    packed, meta = rows_in_order(packed), rows_in_order(meta)
+    defines, epilogue_argument = epilogue_args(
+        epilogue, batch, accumulator_dtype(operand_dtype), out.dtype
+    )
+    chosen = product_config(
+        operand_dtype,
+        n,
+        layout_of(dense),
+        capability=_capability(),
+        allow_tf32=allow_tf32,
+        config=config,
+    )
+    if epilogue.alpha == 0:
+        terms = 0
+    elif chosen.source.endswith("simt"):
+        terms = packed.shape[1]
+    else:
+        terms = packed.shape[1] * packed.itemsize // _STEP_BYTES
+    batches = prod(batch)
+    tiles = batches * -(-m // chosen.tile_m) * -(-n // chosen.tile_n)
+    kernel(chosen.source, T=ctype(operand_dtype), **defines, **chosen.defines)(
+        (min(tiles, _MAX_GRID),),
+        (chosen.threads,),
+        (
+            matrix_view(out, batch),
+            packed,
+            meta,
+            matrix_view(dense, batch),
+            batch_dims(batch),
+            np.void(_SIZES.pack(m, n, packed.shape[1], terms, batches)),
+            epilogue_argument,
+        ),
+        chosen.shared_memory,
+    )
+
+
+def product_config(
+    dtype: np.dtype,
+    n: int,
+    layout: str,
+    *,
+    capability: tuple[int, int],
+    allow_tf32: bool = False,
+    config: dict[str, Any] | None = None,
+) -> ProductConfig:
+    """Return the kernel for operands of ``dtype`` and ``n`` columns that lie in ``layout``.
+
+    Raises
+    ------
+    ValueError
+        A ``config`` that these operands cannot have.
+
+    Examples
+    --------
+    >>> choice = product_config(np.dtype(np.float16), 1000, "rows", capability=(9, 0))
+    >>> choice.source, choice.tile_m, choice.tile_n
+    ('semi_structured_addmm_sm80', 128, 64)
+    >>> product_config(np.dtype(np.float32), 1, "columns", capability=(9, 0)).source
+    'semi_structured_addmm_simt'
+    """
+    config = config or {}
+    possible = tensor_cores_multiply(dtype, capability, allow_tf32)
+    path = config.get("path", "mma" if possible else "simt")
+    check_choice("semi_structured_addmm", "config['path']", path, ("mma", "simt"))
+    if path == "simt":
+        tile_n = 64 if n > 16 else 16
+        return ProductConfig(
+            "semi_structured_addmm_simt", _SIMT_ROWS, tile_n, _SIMT_THREADS, {"TILE_N": tile_n}
+        )
+    if not possible:
+        raise bad_value(
+            "semi_structured_addmm",
+            "config['path']",
+            f"'simt' for {dtype} on compute capability {'.'.join(map(str, capability))}"
+            f"{'' if allow_tf32 else ' without allow_tf32'}",
+            "'mma'",
+        )
+    # e4m3 sums twice (see the kernel), which costs registers.
+    tile_m, widest = (64, 32) if dtype == float8_e4m3fn else (128, 64)
+    tile_m = _tile("tile_m", config.get("tile_m", tile_m), (64, 128), tile_m)
+    narrowest_that_fits = next((t for t in (16, 32) if t >= n), widest)
+    tile_n = _tile("tile_n", config.get("tile_n", narrowest_that_fits), (16, 32, 64), widest)
+    return ProductConfig(
+        "semi_structured_addmm_sm80",
+        tile_m,
+        tile_n,
+        _MMA_THREADS,
+        {"DENSE": layout, "TILE_M": tile_m, "TILE_N": tile_n, "STAGES": _STAGES},
+        _STAGES * stage_bytes(dtype.itemsize, tile_m, tile_n, layout),
+    )
+
+
+def tensor_cores_multiply(
+    dtype: np.dtype, capability: tuple[int, int], allow_tf32: bool = False
+) -> bool:
+    """Return whether mma.sp takes operands of ``dtype`` there (float32: only as TF32)."""
+    if dtype == np.float32:
+        return allow_tf32
+    if dtype == float8_e4m3fn:
+        return capability >= (8, 9)
+    return dtype in HALF_DTYPES or dtype == np.int8
+
+
+def _tile(name: str, value: Any, choices: tuple[int, ...], largest: int) -> int:
+    choices = tuple(c for c in choices if c <= largest)
+    check_choice("semi_structured_addmm", f"config['{name}']", value, choices)
+    return value
+
+
+def stage_bytes(itemsize: int, tile_m: int, tile_n: int, layout: str) -> int:
+    """Return STAGE_BYTES of semi_structured_addmm_sm80.cu: one slice of both operands."""
+    left = tile_m * (_STEPS * _STEP_BYTES + 16)
+    column_bytes = _STEPS * 2 * _STEP_BYTES
+    if layout == "rows" and itemsize > 1:
+        pitch = tile_n * itemsize + (32 if itemsize == 4 else 16)
+        return left + column_bytes // itemsize * pitch
+    return left + tile_n * (column_bytes + 16)
+
+
+def rows_in_order(array: Any) -> Any:
+    """Return the array itself if its rows follow each other at a 16-byte address, else a copy."""
+    if array.flags.c_contiguous and array.data.ptr % 16 == 0:
+        return array
+    return array.copy(order="C")
+
+
+def layout_of(dense: Any) -> str:
+    """Return how a (*B, K, N) operand lies in memory.
+
+    Returns
+    -------
+    "rows" or "columns" when 16-byte pieces along a row or a column can be copied as they are;
+    "bytes" for 8-bit rows of which 4-byte pieces can be copied; "strided" for all else.
+    """
+    if _unit(dense, -1) and _aligned(dense, -2, 16):
+        return "rows"
+    if _unit(dense, -2) and _aligned(dense, -1, 16):
+        return "columns"
+    if dense.itemsize == 1 and _unit(dense, -1) and _aligned(dense, -2, 4):
+        return "bytes"
+    return "strided"
+
+
+def _unit(array: Any, axis: int) -> bool:
+    return array.shape[axis] == 1 or array.strides[axis] == array.itemsize
+
+
+def _aligned(array: Any, axis: int, size: int) -> bool:
+    """Whether every line across ``axis``, in every batch, starts at a multiple of ``size``."""
+    lines = (*zip(array.shape[:-2], array.strides[:-2]), (array.shape[axis], array.strides[axis]))
+    return array.data.ptr % size == 0 and all(n == 1 or s % size == 0 for n, s in lines)
+
+
+def _capability() -> tuple[int, int]:
+    import cupy
+
+    cc = cupy.cuda.Device().compute_capability
+    return int(cc[:-1]), int(cc[-1])
