@@ -33,10 +33,12 @@ __device__ __forceinline__ int position(const Meta* meta, long long row, long lo
   return p % 2 ? code >> 2 : code & 3;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2) semi_structured_addmm_simt(
-    const __grid_constant__ View out, const T* packed, const Meta* meta,
-    const __grid_constant__ View dense, const __grid_constant__ Batch batch,
-    const __grid_constant__ Sizes sizes, const __grid_constant__ Epilogue<A> epilogue) {
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    semi_structured_addmm_simt(const __grid_constant__ View out, const T* packed, const Meta* meta,
+                               const __grid_constant__ View dense,
+                               const __grid_constant__ Batch batch,
+                               const __grid_constant__ Sizes sizes,
+                               const __grid_constant__ Epilogue<A> epilogue) {
   __shared__ A left[TILE_M][TILE_P + 1];
   __shared__ unsigned char meets[TILE_M][TILE_P];
   __shared__ A right[TILE_K][TILE_N];

@@ -33,10 +33,10 @@ enum class Layout { rows, columns, bytes, strided };
 constexpr int SIZE = sizeof(T);
 constexpr Layout LAYOUT =
     SIZE == 1 && Layout::DENSE == Layout::rows ? Layout::bytes : Layout::DENSE;
-constexpr int STEPS = 2;                    // mma.sp steps of a slice
-constexpr int STEP_K = MmaSp<T>::k;         // 64 bytes of dense k
-constexpr int SLICE_K = STEPS * STEP_K;     // dense k of a slice
-constexpr int PIECE = 16 / SIZE;            // elements of a 16-byte copy
+constexpr int STEPS = 2;                 // mma.sp steps of a slice
+constexpr int STEP_K = MmaSp<T>::k;      // 64 bytes of dense k
+constexpr int SLICE_K = STEPS * STEP_K;  // dense k of a slice
+constexpr int PIECE = 16 / SIZE;         // elements of a 16-byte copy
 constexpr int THREADS = 128, WARPS_N = 2;
 constexpr int WARP_M = TILE_M / 2, WARP_N = TILE_N / WARPS_N;
 constexpr int META_ROWS = SIZE == 1 ? 16 : 32;  // rows that 32 words of metadata describe
@@ -69,7 +69,7 @@ struct Operands {
   long long meta_pitch;    // words of a step
   long long row, col;      // strides of dense
   long long steps;
-  int rows, columns;       // of the tile, within the matrix
+  int rows, columns;  // of the tile, within the matrix
 
   // Bring the packed values of a slice: TILE_M rows of 64 bytes.
   __device__ __forceinline__ void load_left(unsigned char* left, long long step) const {
@@ -137,16 +137,16 @@ struct Operands {
       u32 line[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        line[i] = start + k + i < end ? four_bytes(panel + (start + k + i) * row + n, columns - n)
-                                      : 0;
+        line[i] =
+            start + k + i < end ? four_bytes(panel + (start + k + i) * row + n, columns - n) : 0;
       // line[i] holds row i; turned[j] is to hold column j.
       const u32 low01 = __byte_perm(line[0], line[1], 0x5140);
       const u32 low23 = __byte_perm(line[2], line[3], 0x5140);
       const u32 high01 = __byte_perm(line[0], line[1], 0x7362);
       const u32 high23 = __byte_perm(line[2], line[3], 0x7362);
-      const u32 turned[4] = {
-          __byte_perm(low01, low23, 0x5410), __byte_perm(low01, low23, 0x7632),
-          __byte_perm(high01, high23, 0x5410), __byte_perm(high01, high23, 0x7632)};
+      const u32 turned[4] = {__byte_perm(low01, low23, 0x5410), __byte_perm(low01, low23, 0x7632),
+                             __byte_perm(high01, high23, 0x5410),
+                             __byte_perm(high01, high23, 0x7632)};
 #pragma unroll
       for (int j = 0; j < 4; ++j)
         *reinterpret_cast<u32*>(right + (n + j) * K_PITCH + k) = turned[j];
@@ -267,10 +267,12 @@ struct Sizes {
   long long m, n, packed_columns, steps, batches;
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2) semi_structured_addmm_sm80(
-    const __grid_constant__ View out, const T* packed, const u32* meta,
-    const __grid_constant__ View dense, const __grid_constant__ Batch batch,
-    const __grid_constant__ Sizes sizes, const __grid_constant__ Epilogue<A> epilogue) {
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    semi_structured_addmm_sm80(const __grid_constant__ View out, const T* packed, const u32* meta,
+                               const __grid_constant__ View dense,
+                               const __grid_constant__ Batch batch,
+                               const __grid_constant__ Sizes sizes,
+                               const __grid_constant__ Epilogue<A> epilogue) {
   extern __shared__ __align__(16) unsigned char stages[];
 
   const long long row_tiles = (sizes.m + TILE_M - 1) / TILE_M;

@@ -236,6 +236,53 @@ _SEMI_STRUCTURED = (
         variants=tuple({"T": t} for t in ("f16", "bf16", "f32", "f64", "s8", "e4m3")),
         path="copy",
     ),
+    KernelSource(
+        "semi_structured_addmm_sm80",
+        ("semi_structured_addmm", "scaled_mm"),
+        (*_HALVES, "float32", "int8"),
+        variants=tuple(
+            {"T": t, "OUT": out, "DENSE": dense, "TILE_M": 128, "TILE_N": n, "STAGES": 3}
+            | {"EPILOGUE": epilogue, "ACT": act}
+            for t, out, dense, n, epilogue, act in (
+                ("bf16", "bf16", "rows", 64, "identity", "none"),
+                ("f16", "f32", "columns", 64, "scaled", "gelu"),
+                ("f32", "f32", "rows", 64, "scaled", "silu"),
+                ("f32", "bf16", "strided", 16, "identity", "none"),
+                ("s8", "s32", "bytes", 64, "exact", "relu"),
+                ("s8", "s8", "columns", 32, "scaled", "gelu_erf"),
+            )
+        ),
+        path="mma_sp",
+        tensor_core=True,
+    ),
+    KernelSource(
+        "semi_structured_addmm_sm80",
+        ("semi_structured_addmm", "scaled_mm"),
+        ("float8_e4m3fn",),
+        archs=("89", "90", "100", "120"),
+        variants=tuple(
+            {"T": "e4m3", "OUT": "bf16", "DENSE": dense, "TILE_M": 64, "TILE_N": n, "STAGES": 3}
+            | {"EPILOGUE": "scaled", "ACT": "none"}
+            for dense, n in (("columns", 32), ("bytes", 16))
+        ),
+        path="mma_sp",
+        tensor_core=True,
+    ),
+    KernelSource(
+        "semi_structured_addmm_simt",
+        ("semi_structured_addmm", "scaled_mm"),
+        _FORMAT_24,
+        variants=tuple(
+            {"T": t, "OUT": out, "TILE_N": n, "EPILOGUE": epilogue, "ACT": act}
+            for t, out, n, epilogue, act in (
+                ("bf16", "bf16", 64, "identity", "none"),
+                ("f16", "f16", 16, "scaled", "silu"),
+                ("f32", "f32", 64, "scaled", "gelu"),
+                ("s8", "s32", 64, "exact", "none"),
+                ("e4m3", "bf16", 64, "scaled", "none"),
+            )
+        ),
+    ),
 )
 
 # Where several paths serve an operation, the preferred one comes first.

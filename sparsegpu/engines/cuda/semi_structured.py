@@ -51,7 +51,7 @@ def semi_structured_addmm(
 ) -> None:
     """Write ``act(beta * input + left_alpha * (alpha * (sparse @ dense)) * right_alpha)``.
 
-    ``config={"path": "simt"}`` or ``{"path": "mma"}`` chooses the kernel, ``"tile_m"`` and
+    ``config={"path": "simt"}`` or ``{"path": "mma_sp"}`` chooses the kernel, ``"tile_m"`` and
     ``"tile_n"`` its tile; without it the metadata of the operands alone decides.
     """
     batch, (m, n) = out.shape[:-2], out.shape[-2:]
@@ -117,8 +117,8 @@ def product_config(
     """
     config = config or {}
     possible = tensor_cores_multiply(dtype, capability, allow_tf32)
-    path = config.get("path", "mma" if possible else "simt")
-    check_choice("semi_structured_addmm", "config['path']", path, ("mma", "simt"))
+    path = config.get("path", "mma_sp" if possible else "simt")
+    check_choice("semi_structured_addmm", "config['path']", path, ("mma_sp", "simt"))
     if path == "simt":
         tile_n = 64 if n > 16 else 16
         return ProductConfig(
@@ -130,7 +130,7 @@ def product_config(
             "config['path']",
             f"'simt' for {dtype} on compute capability {'.'.join(map(str, capability))}"
             f"{'' if allow_tf32 else ' without allow_tf32'}",
-            "'mma'",
+            "'mma_sp'",
         )
     # e4m3 sums twice (see the kernel), which costs registers.
     tile_m, widest = (64, 32) if dtype == float8_e4m3fn else (128, 64)
