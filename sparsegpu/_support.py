@@ -1,7 +1,7 @@
 """Which kernel serves which operation, dtype and architecture, as data.
 
 One table drives dispatch, the compile matrix, the test skips and the table in the README
-(``python -m sparsegpu._support --write README.md``). To add a kernel, add its row to `KERNELS`,
+(``python -m benchmarks.readme``). To add a kernel, add its row to `KERNELS`,
 in its operation's section.
 """
 
@@ -61,7 +61,7 @@ class KernelSource:
     variants : tuple of mappings
         ``-D`` sets that the compile matrix builds: representative ones, not all (it has minutes).
     path : str
-        "simt", "mma", "mma_sp" and so on: what `runtime.config` chooses between.
+        "simt", "mma", "copy" and so on: what a call's configuration chooses between.
     tensor_core : bool
         Tensor-core kernels must not spill registers to local memory.
     """

@@ -17,24 +17,27 @@ from ....pattern import Pattern
 class Workspaces:
     """Fixed-size device buffers of one pattern, device and purpose, one for each stream."""
 
-    __slots__ = ("_buffers", "_lock", "nbytes")
+    __slots__ = ("_kept", "_lock", "nbytes")
 
     def __init__(self, nbytes: int):
         self.nbytes = nbytes
-        self._buffers: dict[int, Any] = {}
+        # The stream is kept with its buffer: the address of a destroyed stream may be given to a
+        # new one while the old one's work is still running on the buffer.
+        self._kept: dict[int, tuple[Any, Any]] = {}
         self._lock = threading.Lock()
 
-    def get(self, stream: int) -> Any:
-        """Return the buffer of a stream (its pointer), a uint8 array made on the first call."""
-        buffer = self._buffers.get(stream)
-        if buffer is None:
+    def get(self, stream: Any) -> Any:
+        """Return the buffer of a stream, a uint8 array made on the first call."""
+        kept = self._kept.get(stream.ptr)
+        if kept is None:
             import cupy
 
             with self._lock:
-                buffer = self._buffers.get(stream)
-                if buffer is None:
-                    buffer = self._buffers[stream] = cupy.empty(self.nbytes, dtype=cupy.uint8)
-        return buffer
+                kept = self._kept.get(stream.ptr)
+                if kept is None:
+                    kept = stream, cupy.empty(self.nbytes, dtype=cupy.uint8)
+                    self._kept[stream.ptr] = kept
+        return kept[1]
 
 
 def workspace(pattern: Pattern, key: Hashable, nbytes: int) -> Any:
@@ -62,4 +65,4 @@ def workspace(pattern: Pattern, key: Hashable, nbytes: int) -> Any:
 
     device = pattern.device
     kept = pattern.memo(("workspace", device, key, nbytes), lambda: Workspaces(nbytes))
-    return kept.get(cupy.cuda.get_current_stream().ptr)
+    return kept.get(cupy.cuda.get_current_stream())

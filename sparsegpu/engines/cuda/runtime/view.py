@@ -18,13 +18,14 @@ MAX_BATCH_DIMS = 4
 
 _VIEW = struct.Struct("<Q6q")
 _BATCH = struct.Struct("<4i")
-_ABSENT = np.void(_VIEW.pack(0, 0, 0, 0, 0, 0, 0))
+_ABSENT_BYTES = _VIEW.pack(0, 0, 0, 0, 0, 0, 0)
+_ABSENT = np.void(_ABSENT_BYTES)
 
 
 def view_bytes(array: Any, batch_shape: tuple[int, ...]) -> bytes:
     """Return the bytes of the `matrix_view` of an array, None giving an absent operand."""
     if array is None:
-        return _ABSENT.tobytes()
+        return _ABSENT_BYTES
     shape, strides, itemsize = array.shape, array.strides, array.itemsize
     ndim = len(shape)
     row = strides[-2] if ndim > 1 and shape[-2] != 1 else 0
@@ -56,7 +57,7 @@ def matrix_view(array: Any, batch_shape: tuple[int, ...]) -> np.void:
 def vector_bytes(array: Any, batch_shape: tuple[int, ...]) -> bytes:
     """Return the bytes of the `vector_view` of an array, None giving an absent operand."""
     if array is None:
-        return _ABSENT.tobytes()
+        return _ABSENT_BYTES
     shape, strides, itemsize = array.shape, array.strides, array.itemsize
     row = strides[-1] if shape[-1] != 1 else 0
     batch = _batch_strides(shape[:-1], strides[:-1], batch_shape) if batch_shape else _NO_BATCH
@@ -102,11 +103,12 @@ def _check_batch(batch_shape: tuple[int, ...], kept: int) -> None:
 
 
 def _pack(array: Any, itemsize: int, row: int, col: int, batch: tuple[int, ...]) -> bytes:
-    if itemsize != 1:
-        if any(s % itemsize for s in (row, col, *batch)):
+    b0, b1, b2, b3 = batch
+    if itemsize != 1:  # a power of two, as every dtype's
+        if (row | col | b0 | b1 | b2 | b3) & (itemsize - 1):
             expected = f"strides that are multiples of the item size {itemsize}"
             raise bad_value("the cuda engine", "strides", expected, tuple(array.strides))
-        row //= itemsize
-        col //= itemsize
-        batch = tuple(s // itemsize for s in batch)
-    return _VIEW.pack(array.data.ptr, row, col, *batch)
+        shift = itemsize.bit_length() - 1
+        row, col = row >> shift, col >> shift
+        b0, b1, b2, b3 = b0 >> shift, b1 >> shift, b2 >> shift, b3 >> shift
+    return _VIEW.pack(array.data.ptr, row, col, b0, b1, b2, b3)

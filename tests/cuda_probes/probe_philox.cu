@@ -1,0 +1,11 @@
+// words[4 * i ..] = philox4x32(counter[i]); keep[i] = dropout_keep(counter[i]).
+#include "common/philox.cuh"
+
+extern "C" __global__ void probe_philox(const unsigned long long* counter, uint4* words,
+                                        unsigned char* keep, unsigned long long seed, double p,
+                                        int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  words[i] = philox4x32(counter[i], seed);
+  keep[i] = dropout_keep(counter[i], seed, p);
+}

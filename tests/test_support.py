@@ -1,0 +1,91 @@
+"""The support table: questions about it, the choice of architecture, its Markdown."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparsegpu import _support
+from sparsegpu._support import (
+    KERNELS,
+    PORTABLE,
+    KernelSource,
+    architectures_of,
+    is_supported,
+    matching_architecture,
+    paths,
+    support_table,
+)
+
+KNOWN = (75, 80, 86, 87, 89, 90, 100, 103, 120, 121)
+ROWS = (
+    KernelSource("fast", "bsr_addmm", ("float16", "bfloat16"), ("80", "90a"), path="mma"),
+    KernelSource("fast", "bsr_addmm", ("float8_e4m3fn",), _support.FP8, path="mma"),
+    KernelSource("plain", ("bsr_addmm", "scatter_mm"), ("float16", "float64")),
+)
+
+
+@pytest.fixture
+def rows(monkeypatch):
+    monkeypatch.setattr(_support, "KERNELS", ROWS)
+
+
+@pytest.mark.parametrize(
+    "declared, cc, arch",
+    [
+        (("80", "90a"), (9, 0), "90a"),
+        (("80", "90"), (9, 0), "90"),
+        (("80",), (9, 0), "90"),
+        (PORTABLE, (8, 0), "80"),
+        (PORTABLE, (8, 7), "87"),
+        (PORTABLE, (8, 8), "87"),
+        (PORTABLE, (10, 3), "103"),
+        (PORTABLE, (12, 1), "121"),
+        (PORTABLE, (7, 5), None),
+        (PORTABLE, (13, 0), None),
+        (("89",), (8, 6), None),
+        (("90a",), (10, 0), None),
+        (("90a",), (8, 0), None),
+    ],
+)
+def test_matching_architecture(declared, cc, arch):
+    assert matching_architecture(declared, cc, KNOWN) == arch
+
+
+def test_a_lower_number_must_still_hold_the_code():
+    """fp8 code is for 8.9: a compiler that stops at 8.7 cannot make it for an 8.9 device."""
+    assert matching_architecture(("89",), (8, 9), (80, 86, 87)) is None
+
+
+def test_paths_and_support(rows):
+    assert paths("bsr_addmm", "float16", (9, 0)) == ("mma", "simt")
+    assert paths("bsr_addmm", "float64", 80) == ("simt",)
+    assert paths("scatter_mm", "bfloat16", "8.0") == ()
+    assert is_supported("bsr_addmm", "float8_e4m3fn", "90a")
+    assert not is_supported("bsr_addmm", "float8_e4m3fn", (8, 6))
+    assert not is_supported("bsr_addmm", "float64", 75)
+    assert not is_supported("bsr_addmm", "int16", 90)
+    assert architectures_of("fast") == ("80", "90a", "89", "90", "100", "120")
+    assert architectures_of("not in the table") == PORTABLE
+
+
+def test_bad_questions():
+    with pytest.raises(
+        ValueError, match="is_supported: argument 'op': expected one of 'bsr_addmm'"
+    ):
+        is_supported("matmul", "float32", 80)
+    for cc in ("nine", 9, (9,), 9.0):
+        with pytest.raises(ValueError, match="argument 'cc': expected a compute capability"):
+            is_supported("bsr_addmm", "float32", cc)
+
+
+def test_the_table(rows):
+    lines = support_table().splitlines()
+    assert "| `bsr_addmm` | mma | float16, bfloat16 | 9.0, 8.0 and later |" in lines
+    assert "| `bsr_addmm` | mma | float8_e4m3fn | 8.9 and later |" in lines
+    assert "| `scatter_mm` | simt | float16, float64 | 8.0 and later |" in lines
+
+
+def test_rows_are_sound():
+    for row in KERNELS:
+        assert row.ops and set(row.ops) <= set(_support.OPERATIONS), row.source
+        assert row.dtypes and row.archs and row.variants, row.source
