@@ -43,19 +43,15 @@ def flat_blocks(data: Any) -> Any:
     return data.reshape(*data.shape[:-2], data.shape[-2] * data.shape[-1])
 
 
-def _is_flat(data: Any) -> bool:
-    (bm, bk), (row, col) = data.shape[-2:], data.strides[-2:]
-    return bm == 1 or bk == 1 or row == bk * col
-
-
 @contextmanager
 def flat_output(out_data: Any) -> Iterator[Any]:
     """Give a `flat_blocks` view of ``out_data`` to write to.
 
     Where its strides allow no such view, a scratch array is written and copied at the end.
     """
-    if _is_flat(out_data):
-        yield flat_blocks(out_data)
+    flat = flat_blocks(out_data)
+    if flat.data.ptr == out_data.data.ptr:  # a view: a copy has memory of its own
+        yield flat
         return
     scratch = namespace(out_data).empty(out_data.shape, out_data.dtype)
     yield flat_blocks(scratch)

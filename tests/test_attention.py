@@ -1,0 +1,390 @@
+"""Block-sparse attention in every engine, against the dense formula in float64."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import sparsegpu
+from sparsegpu._arrays import dtype_of
+from sparsegpu.testing import random_blocks, random_values
+
+attention = sparsegpu.scaled_dot_product_attention
+
+DTYPES = ["float16", "bfloat16", "float32", "float64"]
+TOLERANCE = {"bfloat16": 3e-2, "float16": 4e-3, "float32": 2e-5, "float64": 1e-12}
+
+
+class Case:
+    """Operands on the host, and the dense formula over them."""
+
+    def __init__(
+        self,
+        rng,
+        *,
+        dtype="float32",
+        mask_dtype="bool",
+        lengths=(12, 20),
+        blocksize=(3, 4),
+        widths=(7, 5),
+        heads=(1, 1),
+        batch=(),
+        kv_batch=None,
+        mask_batch=(),
+        density=0.5,
+        duplicates=False,
+    ):
+        (length, keys), (width, value_width), (h, kv_heads) = lengths, widths, heads
+        kv_batch = batch if kv_batch is None else kv_batch
+        self.query = random_values(rng, (*batch, h, length, width), dtype)
+        self.key = random_values(rng, (*kv_batch, kv_heads, keys, width), dtype)
+        self.value = random_values(rng, (*kv_batch, kv_heads, keys, value_width), dtype)
+        self.shape, self.blocksize = lengths, blocksize
+        self.mask = list(
+            random_blocks(
+                rng,
+                lengths,
+                blocksize,
+                density=density,
+                batch=mask_batch,
+                dtype=mask_dtype,
+                duplicates=duplicates,
+                small_integers=duplicates,  # so that the sums are exact
+            )
+        )
+
+    def on(self, engine, strides: bool = False):
+        """Return query, key, value and mask as arrays of the engine."""
+        q, k, v = (engine.array(a) for a in (self.query, self.key, self.value))
+        if strides:
+            q, k, v = (_strided(engine, a) for a in (self.query, self.key, self.value))
+        parts = tuple(engine.array(a) for a in self.mask)
+        return q, k, v, sparsegpu.bsr_array(parts, shape=self.shape)
+
+    def dense_mask(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return which elements may be attended, and what is added to their scores."""
+        data, indices, indptr = self.mask
+        (bm, bk), batch = self.blocksize, indices.shape[:-1]
+        stored = np.zeros((*batch, *self.shape), bool)
+        total = np.zeros((*batch, *self.shape))
+        for b in np.ndindex(batch):
+            for i in range(self.shape[0] // bm):
+                for p in range(indptr[b][i], indptr[b][i + 1]):
+                    place = np.s_[
+                        i * bm : (i + 1) * bm,
+                        indices[b][p] * bk : (indices[b][p] + 1) * bk,
+                    ]
+                    stored[b][place] = True
+                    total[b][place] += data[b][p].astype(np.float64)
+        if data.dtype == bool:
+            return total > 0, np.zeros_like(total)
+        return stored & (total != -np.inf), np.where(total == -np.inf, 0, total)
+
+    def expected(self, *, scale=None, is_causal=False, dropout_p=0.0, seed=0):
+        """Return out and lse by the dense formula in float64."""
+        q, k, v = (a.astype(np.float64) for a in (self.query, self.key, self.value))
+        group = q.shape[-3] // k.shape[-3]
+        k, v = k.repeat(group, axis=-3), v.repeat(group, axis=-3)
+        length, keys = self.shape
+        allowed, added = self.dense_mask()
+        if is_causal:
+            allowed = allowed & (np.arange(keys) <= np.arange(length)[:, None])
+        scale = q.shape[-1] ** -0.5 if scale is None else scale
+        with np.errstate(invalid="ignore"):
+            score = scale * np.einsum("...ie,...je->...ij", q, k)
+        score = np.where(allowed, score + added, -np.inf)
+        top = np.where(allowed.any(-1), score.max(-1), 0.0)[..., None]
+        e = np.exp(score - top)
+        total = e.sum(-1, keepdims=True)
+        weights = e / np.where(total == 0, 1, total)
+        kept = np.broadcast_to(allowed, weights.shape)
+        if dropout_p:
+            kept = kept & survivors(weights.shape, dropout_p, seed)
+            weights = weights / (1 - dropout_p)
+        out = np.zeros((*weights.shape[:-1], v.shape[-1]))
+        v = np.broadcast_to(v, (*weights.shape[:-2], *v.shape[-2:]))
+        for b in np.ndindex(*weights.shape[:-1]):
+            # positions left out contribute nothing, whatever stands there
+            out[b] = weights[b][kept[b]] @ v[b[:-1]][kept[b]]
+        with np.errstate(divide="ignore"):
+            return out, (np.log(total) + top)[..., 0]
+
+    def check(self, engine, *, strides=False, **keywords) -> None:
+        operands = self.on(engine, strides)
+        with engine.runs("bsr_attention"):
+            out, lse = attention(*operands, return_lse=True, **keywords)
+        expected, expected_lse = self.expected(**keywords)
+        tolerance = TOLERANCE[self.query.dtype.name]
+        assert out.dtype == self.query.dtype
+        assert lse.dtype == (np.float64 if self.query.dtype == np.float64 else np.float32)
+        np.testing.assert_allclose(
+            engine.host(out).astype(np.float64), expected, rtol=tolerance, atol=tolerance
+        )
+        # operands are exact in float64: the lse of 16-bit operands is as good as float32's
+        exact = min(tolerance, 2e-5)
+        np.testing.assert_allclose(engine.host(lse), expected_lse, rtol=exact, atol=exact)
+
+
+def _strided(engine, array):
+    """Return the same values with the last two axes swapped in memory, and holes between them."""
+    turned = array.swapaxes(-1, -2)
+    memory = engine.xp.zeros((*turned.shape[:-1], 2 * turned.shape[-1]), array.dtype)
+    memory[..., ::-2] = engine.array(np.ascontiguousarray(turned))
+    return memory[..., ::-2].swapaxes(-1, -2)
+
+
+def survivors(shape, p, seed) -> np.ndarray:
+    """Return which scores are kept: word ``index % 4`` of Philox4x32-10 at ``index // 4``."""
+    kept = np.empty(int(np.prod(shape)), bool)
+    for index in range(len(kept)):
+        c = [index // 4 & 0xFFFFFFFF, index // 4 >> 32, 0, 0]
+        k0, k1 = seed & 0xFFFFFFFF, seed >> 32
+        for _ in range(10):
+            a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+            c = [b >> 32 ^ c[1] ^ k0, b & 0xFFFFFFFF, a >> 32 ^ c[3] ^ k1, a & 0xFFFFFFFF]
+            k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+        kept[index] = c[index % 4] / 2**32 >= p
+    return kept.reshape(shape)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mask_dtype", ["bool", "same", "float32"])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_formula(engine, rng, dtype, mask_dtype, is_causal):
+    """Unsorted blocks, empty rows, more keys than a tile."""
+    mask_dtype = dtype if mask_dtype == "same" else mask_dtype
+    case = Case(rng, dtype=dtype, mask_dtype=mask_dtype, lengths=(48, 80), blocksize=(8, 16))
+    case.check(engine, is_causal=is_causal)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "blocksize", [(1, 1), (1, 7), (5, 1), (3, 33), (16, 16), (24, 8), (33, 40), (2, 100)]
+)
+def test_any_block(engine, rng, dtype, blocksize):
+    lengths = (3 * blocksize[0], 5 * blocksize[1])
+    case = Case(rng, dtype=dtype, lengths=lengths, blocksize=blocksize, density=0.6)
+    case.check(engine, is_causal=True)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "widths", [(1, 1), (33, 64), (64, 65), (65, 128), (130, 129), (16, 256), (8, 300)]
+)
+def test_any_width(engine, rng, dtype, widths):
+    Case(rng, dtype=dtype, widths=widths, lengths=(16, 24), blocksize=(8, 8)).check(engine)
+
+
+@pytest.mark.parametrize("heads", [(2, 2), (6, 2), (4, 1)])
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_grouped_heads(engine, rng, heads, batch):
+    Case(rng, heads=heads, batch=batch).check(engine)
+
+
+@pytest.mark.parametrize("mask_batch", [(), (4,), (1,), (2, 4), (2, 1)])
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_masks_broadcast_over_batch_and_heads(engine, rng, mask_batch, kv_heads):
+    Case(rng, heads=(4, kv_heads), batch=(2,), mask_batch=mask_batch, mask_dtype="float32").check(
+        engine
+    )
+
+
+@pytest.mark.parametrize("kv_batch", [(), (1, 3), (3,)])
+def test_batches_broadcast(engine, rng, kv_batch):
+    Case(rng, heads=(4, 2), batch=(2, 3), kv_batch=kv_batch).check(engine)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_any_strides(engine, rng, dtype):
+    case = Case(rng, dtype=dtype, heads=(4, 2), batch=(2,), lengths=(16, 24), blocksize=(8, 8))
+    case.check(engine, strides=True)
+
+
+@pytest.mark.parametrize("mask_dtype", ["bool", "float32"])
+def test_duplicate_blocks(engine, rng, mask_dtype):
+    """They are summed (bool: or) before anything else."""
+    Case(rng, mask_dtype=mask_dtype, density=0.9, duplicates=True).check(engine)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.5, 3])
+def test_scale(engine, rng, scale):
+    Case(rng).check(engine, scale=scale)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_dropout(engine, rng, dtype, p):
+    """The weights that the contract's counter names, whatever the engine."""
+    case = Case(rng, dtype=dtype, heads=(4, 2), batch=(2,), lengths=(8, 40), blocksize=(4, 8))
+    case.check(engine, dropout_p=p, seed=0xFEDC_BA98_7654_3210, is_causal=True)
+
+
+def test_dropout_of_everything(engine, rng):
+    case = Case(rng)
+    operands = case.on(engine)
+    with engine.runs("bsr_attention"):
+        out, lse = attention(*operands, dropout_p=1.0, seed=3, return_lse=True)
+    assert (engine.host(out) == 0).all()
+    np.testing.assert_allclose(engine.host(lse), case.expected()[1], rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("mask_dtype", ["bool", "float32"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_a_query_that_may_attend_to_nothing(engine, rng, dtype, mask_dtype):
+    case = Case(rng, dtype=dtype, mask_dtype=mask_dtype, density=1.0)
+    data, _, indptr = case.mask
+    nothing = False if mask_dtype == "bool" else -np.inf
+    data[indptr[1] : indptr[2], 1] = nothing  # row 4
+    data[indptr[3] : indptr[4]] = nothing  # rows 9, 10, 11
+    operands = case.on(engine)
+    with engine.runs("bsr_attention"):
+        out, lse = attention(*operands, return_lse=True)
+    rows = [4, 9, 10, 11]
+    assert (engine.host(out)[0, rows] == 0).all()
+    assert (engine.host(lse)[0, rows] == -np.inf).all()
+    case.check(engine)
+
+
+def test_nothing_outside_the_pattern_is_read(engine, rng):
+    """Block column 2 is not stored, key 5 is stored and not attended: NaN in neither shows."""
+    case = Case(rng, density=1.0)
+    data, indices, indptr = case.mask
+    keep = indices != 2
+    counts = [keep[a:b].sum() for a, b in pairwise(indptr)]
+    case.mask = [data[keep], indices[keep], np.r_[0, np.cumsum(counts)].astype(np.int32)]
+    case.mask[0][case.mask[1] == 1, :, 1] = False
+    for array in (case.key, case.value):
+        array[:, 8:12] = np.nan
+        array[:, 5] = np.inf
+    case.check(engine)
+    case.key[:, 8:12], case.key[:, 5] = 0, 0
+    case.check(engine, dropout_p=0.3, seed=1)
+
+
+def test_a_nan_shows_where_it_is_attended(engine, rng):
+    case = Case(rng, density=1.0)
+    case.mask[0][...] = True
+    case.mask[0][case.mask[1] == 0, 0] = False  # queries 0, 3, 6, 9 do not see keys 0 to 3
+    case.value[0, 2, 1] = np.nan
+    operands = case.on(engine)
+    with engine.runs("bsr_attention"):
+        out = attention(*operands)
+    blind = np.arange(12) % 3 == 0
+    shows = np.isnan(engine.host(out))[0]
+    assert shows[~blind, 1].all()
+    assert not shows[blind].any()
+    assert not shows[:, [0, 2, 3, 4]].any()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_huge_scores_do_not_overflow(engine, rng, dtype):
+    case = Case(rng, dtype=dtype, lengths=(8, 64), blocksize=(4, 8), density=0.8)
+    case.query *= case.query.dtype.type(200)
+    case.check(engine)
+
+
+def test_mask_of_large_values(engine, rng):
+    """A row whose maximum comes last, tiles after the ones that it makes vanish."""
+    case = Case(rng, mask_dtype="float32", lengths=(4, 128), blocksize=(4, 8), density=1.0)
+    case.mask[0] += case.mask[1][:, None, None].astype(np.float32) * 20
+    case.check(engine)
+
+
+def test_64_bit_indices(engine, rng):
+    case = Case(rng, lengths=(16, 24), blocksize=(8, 8))
+    q, k, v, mask = case.on(engine)
+    mask.sort_indices()
+    pattern = mask.pattern
+    pattern.indices = pattern.indices.astype(np.int64)
+    pattern.indptr = pattern.indptr.astype(np.int64)
+    with engine.runs("bsr_attention"):
+        out = attention(q, k, v, mask)
+    np.testing.assert_allclose(engine.host(out), case.expected()[0], rtol=2e-5, atol=2e-5)
+
+
+def test_the_same_bits_again(engine, rng):
+    operands = Case(rng, dtype="float16", lengths=(64, 96), blocksize=(16, 16)).on(engine)
+    with engine.runs("bsr_attention"):
+        first = attention(*operands, dropout_p=0.2, seed=5)
+        second = attention(*operands, dropout_p=0.2, seed=5)
+    assert (engine.host(first) == engine.host(second)).all()
+
+
+@pytest.mark.parametrize("lengths", [(0, 8), (8, 0), (0, 0)])
+@pytest.mark.parametrize("widths", [(4, 4), (0, 4), (4, 0)])
+def test_zero_sizes(engine, rng, lengths, widths):
+    case = Case(rng, lengths=lengths, blocksize=(4, 4), widths=widths)
+    operands = case.on(engine)
+    with engine.runs():
+        out, lse = attention(*operands, return_lse=True)
+    assert out.shape == (1, lengths[0], widths[1])
+    assert (engine.host(out) == 0).all()
+    assert (engine.host(lse) == -np.inf).all()
+
+
+@pytest.mark.parametrize("widths", [(0, 4), (4, 0)])
+def test_zero_widths(engine, rng, widths):
+    case = Case(rng, widths=widths, density=1.0)
+    case.check(engine, scale=1.0)
+
+
+@settings(
+    max_examples=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    dtype=st.sampled_from(DTYPES),
+    mask_dtype=st.sampled_from(["bool", "float32"]),
+    blocks=st.tuples(st.integers(1, 3), st.integers(1, 4)),
+    blocksize=st.tuples(st.integers(1, 20), st.integers(1, 40)),
+    widths=st.tuples(st.integers(1, 80), st.integers(1, 140)),
+    heads=st.sampled_from([(1, 1), (2, 1), (4, 2)]),
+    density=st.sampled_from([0.2, 0.6, 1.0]),
+    is_causal=st.booleans(),
+)
+def test_any_shape(
+    engine, seed, dtype, mask_dtype, blocks, blocksize, widths, heads, density, is_causal
+):
+    case = Case(
+        np.random.default_rng(seed),
+        dtype=dtype,
+        mask_dtype=mask_dtype,
+        lengths=(blocks[0] * blocksize[0], blocks[1] * blocksize[1]),
+        blocksize=blocksize,
+        widths=widths,
+        heads=heads,
+        density=max(density, 1 / (blocks[0] * blocks[1])),
+        duplicates=True,
+    )
+    case.check(engine, is_causal=is_causal)
+
+
+@pytest.mark.parametrize(
+    "name, change, error, message",
+    [
+        ("key", lambda k: k[..., :-1], ValueError, "'key': expected a last dimension of 7"),
+        ("value", lambda v: v[..., :-1, :], ValueError, "'value': expected shape"),
+        ("query", lambda q: q[0], ValueError, "'query': expected at least three dimensions"),
+        ("query", lambda q: q[..., :-1, :], ValueError, "'mask': expected shape"),
+        ("key", lambda k: k.astype(np.float64), TypeError, "'key': expected dtype float32"),
+        ("query", lambda q: q.astype(np.int8), TypeError, "'query': expected one of the dtypes"),
+    ],
+)
+def test_errors(engine, rng, name, change, error, message):
+    operands = dict(zip(("query", "key", "value", "mask"), Case(rng).on(engine)))
+    operands[name] = change(operands[name])
+    with engine.runs(), pytest.raises(error, match=f"scaled_dot_product_attention: .*{message}"):
+        attention(**operands)
+
+
+def test_dtype_of_result_is_that_of_the_operands(engine, rng):
+    case = Case(rng, dtype="bfloat16", mask_dtype="float32")
+    operands = case.on(engine)
+    with engine.runs("bsr_attention"):
+        assert attention(*operands).dtype == dtype_of("bfloat16")
