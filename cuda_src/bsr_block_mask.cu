@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       for (int r = row0; r < bm; r += row_step) {
         any |= !is_zero(corner[r * dense.row + c * dense.col]);
       }
-      if (any) holds[c / bk] = 1;  // several threads may store the same 1
+      if (any) atomicOr(&holds[c / bk], 1);  // several threads may meet here
     }
     __syncthreads();
     b8* row = mask + (b * block_rows + i) * block_columns + j0;
