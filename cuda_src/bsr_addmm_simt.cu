@@ -1,0 +1,105 @@
+// BSR @ dense for every block size, dtype and stride: the kernel to read first.
+//
+//     out = act( beta * input + left_alpha[:, None] * (alpha * (bsr @ dense)) * right_alpha )
+//
+// The stored blocks of one block row, laid side by side, are a dense bm x (count * bk) matrix.
+// The rows of `dense` that meet them, put one below the other, are a (count * bk) x N matrix, and
+// the block row of the output is the product of the two:
+//
+//                       block p      p + 1     p + 2               dense
+//     row of blocks  [ . . . . | . . . . | . . . . ]     rows  indices[p] * bk ...
+//                                                              indices[p + 1] * bk ...
+//                                                              indices[p + 2] * bk ...
+//
+// So one loop over "terms" 0 .. count * bk serves any block size: term t is column t % bk of block
+// p + t / bk, and row indices[p + t / bk] * bk + t % bk of `dense`. Small blocks fill a tile of
+// TILE_K terms as well as large ones do.
+//
+// A thread block owns (batch, block row, TILE_M rows of it, TILE_N columns). Nothing is added
+// across thread blocks: the result is deterministic.
+//
+// -DT operands, -DINDEX of indptr and indices, -DOUT, -DEPILOGUE, -DACT (common/epilogue.cuh),
+// -DTILE_M, -DTILE_N, -DTILE_K, -DLANES (common/simt_tile.cuh).
+#include "common/types.cuh"
+#include "common/view.cuh"
+#include "common/epilogue.cuh"
+#include "common/simt_tile.cuh"
+
+typedef Acc<T>::type A;
+
+struct Sizes {
+  long long batches, block_rows, columns;  // of the output; columns is N
+  int bm, bk;
+};
+
+// indptr and indices are vectors (`row` is their stride); a null indptr means an empty pattern,
+// whose data is not looked at. data's blocks are contiguous; its view spans the batch only.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    bsr_addmm_simt(const __grid_constant__ View out, const __grid_constant__ View indptr,
+                   const __grid_constant__ View indices, const __grid_constant__ View data,
+                   const __grid_constant__ View dense, const __grid_constant__ Batch batch,
+                   const __grid_constant__ Sizes sizes,
+                   const __grid_constant__ Epilogue<A> epilogue) {
+  __shared__ OperandTiles<A> tiles;
+  __shared__ long long block_at[TILE_K];  // where a term's column starts in data ...
+  __shared__ long long dense_at[TILE_K];  // ... and its row in dense
+
+  const int slices = (sizes.bm + TILE_M - 1) / TILE_M;
+  const long long row_tiles = sizes.batches * sizes.block_rows * slices;
+  const long long column_tiles = (sizes.columns + TILE_N - 1) / TILE_N;
+  const bool dense_by_column = dense.row < dense.col;
+  const bool out_by_column = out.row < out.col;
+
+  // The grid covers all tiles unless they are more than a grid may have.
+  for (long long y = blockIdx.y; y < column_tiles; y += gridDim.y) {
+    for (long long x = blockIdx.x; x < row_tiles; x += gridDim.x) {
+      const int first_row = int(x % slices) * TILE_M;  // within the block row
+      const long long block_row = x / slices % sizes.block_rows;
+      const long long b = x / slices / sizes.block_rows;
+      const long long first_col = y * TILE_N;
+      const int rows = min(TILE_M, sizes.bm - first_row);
+      const int columns = int(min((long long)TILE_N, sizes.columns - first_col));
+
+      long long first_block = 0, terms = 0;
+      const INDEX* column_of = nullptr;
+      const T* block = nullptr;
+      const T* panel = nullptr;
+      if (indptr.ptr) {
+        const INDEX* starts = batch_ptr<const INDEX>(indptr, batch, b) + block_row * indptr.row;
+        first_block = starts[0];
+        terms = (long long)(starts[indptr.row] - starts[0]) * sizes.bk;
+        column_of = batch_ptr<const INDEX>(indices, batch, b);
+        block = batch_ptr<const T>(data, batch, b) + (long long)first_row * sizes.bk;
+        panel = batch_ptr<const T>(dense, batch, b) + first_col * dense.col;
+      }
+
+      OutputTile<A> outputs(out_by_column);
+      for (long long start = 0; start < terms; start += TILE_K) {
+        const int here = int(min((long long)TILE_K, terms - start));
+        for (int k = threadIdx.x; k < here; k += THREADS) {
+          const long long p = first_block + (start + k) / sizes.bk;
+          const int within = int((start + k) % sizes.bk);
+          block_at[k] = p * sizes.bm * sizes.bk + within;
+          dense_at[k] = ((long long)column_of[p * indices.row] * sizes.bk + within) * dense.row;
+        }
+        __syncthreads();  // the places are known, and the last tiles are no longer read
+        fill_tile<TILE_M>(tiles.left, rows, here, true, [&](int m, int k) {
+          return to_acc(block[block_at[k] + (long long)m * sizes.bk]);
+        });
+        fill_tile<TILE_N>(tiles.right, columns, here, dense_by_column, [&](int n, int k) {
+          return to_acc(panel[dense_at[k] + n * dense.col]);
+        });
+        __syncthreads();  // the tiles are filled, and the places are no longer read
+        outputs.multiply(tiles, here);
+      }
+
+      const Finish<A, OUT> finish(epilogue, batch, b);
+      OUT* out_matrix = batch_ptr<OUT>(out, batch, b);
+      const long long top = block_row * sizes.bm + first_row;
+      outputs.finish(rows, columns, [&](int m, int n, A sum) {
+        out_matrix[element_offset(out, top + m, first_col + n)] =
+            finish(sum, top + m, first_col + n);
+      });
+    }
+  }
+}
