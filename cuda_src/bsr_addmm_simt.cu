@@ -34,7 +34,7 @@ struct Sizes {
 
 // indptr and indices are vectors (`row` is their stride); a null indptr means an empty pattern,
 // whose data is not looked at. data's blocks are contiguous; its view spans the batch only.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     bsr_addmm_simt(const __grid_constant__ View out, const __grid_constant__ View indptr,
                    const __grid_constant__ View indices, const __grid_constant__ View data,
                    const __grid_constant__ View dense, const __grid_constant__ Batch batch,
@@ -50,56 +50,53 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const bool dense_by_column = dense.row < dense.col;
   const bool out_by_column = out.row < out.col;
 
-  // The grid covers all tiles unless they are more than a grid may have.
-  for (long long y = blockIdx.y; y < column_tiles; y += gridDim.y) {
-    for (long long x = blockIdx.x; x < row_tiles; x += gridDim.x) {
-      const int first_row = int(x % slices) * TILE_M;  // within the block row
-      const long long block_row = x / slices % sizes.block_rows;
-      const long long b = x / slices / sizes.block_rows;
-      const long long first_col = y * TILE_N;
-      const int rows = min(TILE_M, sizes.bm - first_row);
-      const int columns = int(min((long long)TILE_N, sizes.columns - first_col));
+  // A thread block takes several tiles only where they are more than a grid may have.
+  for (long long tile = blockIdx.x; tile < row_tiles * column_tiles; tile += gridDim.x) {
+    const long long x = tile % row_tiles;
+    const long long first_col = tile / row_tiles * TILE_N;
+    const int first_row = int(x % slices) * TILE_M;  // within the block row
+    const long long block_row = x / slices % sizes.block_rows;
+    const long long b = x / slices / sizes.block_rows;
+    const int rows = min(TILE_M, sizes.bm - first_row);
+    const int columns = int(min((long long)TILE_N, sizes.columns - first_col));
 
-      long long first_block = 0, terms = 0;
-      const INDEX* column_of = nullptr;
-      const T* block = nullptr;
-      const T* panel = nullptr;
-      if (indptr.ptr) {
-        const INDEX* starts = batch_ptr<const INDEX>(indptr, batch, b) + block_row * indptr.row;
-        first_block = starts[0];
-        terms = (long long)(starts[indptr.row] - starts[0]) * sizes.bk;
-        column_of = batch_ptr<const INDEX>(indices, batch, b);
-        block = batch_ptr<const T>(data, batch, b) + (long long)first_row * sizes.bk;
-        panel = batch_ptr<const T>(dense, batch, b) + first_col * dense.col;
-      }
-
-      OutputTile<A> outputs(out_by_column);
-      for (long long start = 0; start < terms; start += TILE_K) {
-        const int here = int(min((long long)TILE_K, terms - start));
-        for (int k = threadIdx.x; k < here; k += THREADS) {
-          const long long p = first_block + (start + k) / sizes.bk;
-          const int within = int((start + k) % sizes.bk);
-          block_at[k] = p * sizes.bm * sizes.bk + within;
-          dense_at[k] = ((long long)column_of[p * indices.row] * sizes.bk + within) * dense.row;
-        }
-        __syncthreads();  // the places are known, and the last tiles are no longer read
-        fill_tile<TILE_M>(tiles.left, rows, here, true, [&](int m, int k) {
-          return to_acc(block[block_at[k] + (long long)m * sizes.bk]);
-        });
-        fill_tile<TILE_N>(tiles.right, columns, here, dense_by_column, [&](int n, int k) {
-          return to_acc(panel[dense_at[k] + n * dense.col]);
-        });
-        __syncthreads();  // the tiles are filled, and the places are no longer read
-        outputs.multiply(tiles, here);
-      }
-
-      const Finish<A, OUT> finish(epilogue, batch, b);
-      OUT* out_matrix = batch_ptr<OUT>(out, batch, b);
-      const long long top = block_row * sizes.bm + first_row;
-      outputs.finish(rows, columns, [&](int m, int n, A sum) {
-        out_matrix[element_offset(out, top + m, first_col + n)] =
-            finish(sum, top + m, first_col + n);
-      });
+    long long first_block = 0, terms = 0;
+    const INDEX* column_of = nullptr;
+    const T* block = nullptr;
+    const T* panel = nullptr;
+    if (indptr.ptr) {
+      const INDEX* starts = batch_ptr<const INDEX>(indptr, batch, b) + block_row * indptr.row;
+      first_block = starts[0];
+      terms = (long long)(starts[indptr.row] - starts[0]) * sizes.bk;
+      column_of = batch_ptr<const INDEX>(indices, batch, b);
+      block = batch_ptr<const T>(data, batch, b) + (long long)first_row * sizes.bk;
+      panel = batch_ptr<const T>(dense, batch, b) + first_col * dense.col;
     }
+
+    OutputTile<A> outputs(out_by_column);
+    for (long long start = 0; start < terms; start += TILE_K) {
+      const int here = int(min((long long)TILE_K, terms - start));
+      for (int k = threadIdx.x; k < here; k += THREADS) {
+        const long long p = first_block + (start + k) / sizes.bk;
+        const int within = int((start + k) % sizes.bk);
+        block_at[k] = p * sizes.bm * sizes.bk + within;
+        dense_at[k] = ((long long)column_of[p * indices.row] * sizes.bk + within) * dense.row;
+      }
+      __syncthreads();  // the places are known, and the last tiles are no longer read
+      fill_tile<TILE_M>(tiles.left, rows, here, true, [&](int m, int k) {
+        return to_acc(block[block_at[k] + (long long)m * sizes.bk]);
+      });
+      fill_tile<TILE_N>(tiles.right, columns, here, dense_by_column,
+                        [&](int n, int k) { return to_acc(panel[dense_at[k] + n * dense.col]); });
+      __syncthreads();  // the tiles are filled, and the places are no longer read
+      outputs.multiply(tiles, here);
+    }
+
+    const Finish<A, OUT> finish(epilogue, batch, b);
+    OUT* out_matrix = batch_ptr<OUT>(out, batch, b);
+    const long long top = block_row * sizes.bm + first_row;
+    outputs.finish(rows, columns, [&](int m, int n, A sum) {
+      out_matrix[element_offset(out, top + m, first_col + n)] = finish(sum, top + m, first_col + n);
+    });
   }
 }

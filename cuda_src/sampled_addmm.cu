@@ -25,7 +25,7 @@ struct Sizes {
 // out and the epilogue's input are (bm, bn) matrices with the batch shape (*batch, nnzb). The
 // other operands have the same batch shape, with stride 0 along nnzb; rows and indices hold the
 // block row and the block column of each block.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     sampled_addmm(const __grid_constant__ View out, const __grid_constant__ View rows_of,
                   const __grid_constant__ View indices, const __grid_constant__ View mat1,
                   const __grid_constant__ View mat2, const __grid_constant__ Batch batch,

@@ -108,8 +108,7 @@ struct OutputTile {
 #pragma unroll
       for (int j = 0; j < THREAD_N; ++j) {
 #pragma unroll
-        for (int step = LANES / 2; step > 0; step /= 2)
-          sum[i][j] += shuffle_xor(sum[i][j], step);
+        for (int step = LANES / 2; step > 0; step /= 2) sum[i][j] += shuffle_xor(sum[i][j], step);
         const int m = row + i * ROW_THREADS, n = col + j * COL_THREADS;
         // The lanes share the writing, too.
         if ((i * THREAD_N + j) % LANES == lane && m < rows && n < columns) write(m, n, sum[i][j]);

@@ -1,0 +1,176 @@
+"""Which kernel path, tile and number of stages: pure Python, testable without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...._checks import bad_value, check_choice
+
+
+@dataclass(frozen=True, slots=True)
+class SimtTile:
+    """The tile of a SIMT product (``common/simt_tile.cuh``).
+
+    ``tile_m`` x ``tile_n`` outputs, ``tile_k`` terms at a time; ``lanes`` threads share an output.
+    """
+
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    lanes: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block, a multiple of 32."""
+        return -(-self.tile_m // 4) * -(-self.tile_n // 4) * self.lanes
+
+    @property
+    def defines(self) -> dict[str, int]:
+        """The ``-D`` names of the kernel."""
+        return {
+            "TILE_M": self.tile_m,
+            "TILE_N": self.tile_n,
+            "TILE_K": self.tile_k,
+            "LANES": self.lanes,
+        }
+
+
+_SIMT_ROWS = (4, 16, 64)
+_SIMT_COLUMNS = (1, 16, 64)
+_FEWEST_THREADS = 64
+
+
+def simt_tile(rows: int, columns: int) -> SimtTile:
+    """Return the tile for outputs that come in pieces of ``rows`` x ``columns``.
+
+    The tile is the smallest that holds a piece, up to 64 x 64. Where that leaves few threads,
+    several share each output, and more terms are taken at a time.
+
+    Examples
+    --------
+    >>> simt_tile(32, 4096)
+    SimtTile(tile_m=64, tile_n=64, tile_k=16, lanes=1)
+    >>> simt_tile(1, 1)
+    SimtTile(tile_m=4, tile_n=1, tile_k=64, lanes=32)
+    """
+    tile_m = next((t for t in _SIMT_ROWS if t >= rows), _SIMT_ROWS[-1])
+    tile_n = next((t for t in _SIMT_COLUMNS if t >= columns), _SIMT_COLUMNS[-1])
+    outputs = (tile_m // 4) * max(tile_n // 4, 1)
+    lanes = min(max(_FEWEST_THREADS // outputs, 1), 32)
+    tile_k = 16 if lanes == 1 else max(32, 2 * lanes)
+    return SimtTile(tile_m, tile_n, tile_k, lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class AddmmConfig:
+    """A kernel of `bsr_addmm` and what it is compiled and launched with."""
+
+    source: str
+    tile_m: int
+    tile_n: int
+    threads: int
+    defines: dict[str, Any]
+    shared_memory: int = 0
+
+
+#: Operand dtypes that the tensor cores multiply (float32 only as TF32).
+MMA_DTYPES = ("bfloat16", "float16", "int8", "float32")
+_SLICE_BYTES = 64  # of k, that a stage holds
+_MMA_STAGES = 3
+
+
+def bsr_addmm_config(
+    dtype: np.dtype,
+    blocksize: tuple[int, int],
+    columns: int,
+    *,
+    dense: str,
+    data_aligned: bool,
+    allow_tf32: bool = False,
+    config: Mapping[str, Any] | None = None,
+) -> AddmmConfig:
+    """Return the kernel for ``bsr @ dense``.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Of the operands.
+    blocksize : (bm, bk)
+    columns : int
+        N.
+    dense : {"rows", "columns", "bytes", "strided"}
+        How the dense operand lies in memory (`engines.cuda.addmm.layout_of`).
+    data_aligned : bool
+        Every row of every block starts at a multiple of 16 bytes.
+    allow_tf32 : bool
+    config : mapping, optional
+        ``{"path": "simt" | "mma"}`` chooses the path.
+
+    Raises
+    ------
+    ValueError
+        For another path, or one that does not multiply this dtype.
+
+    Examples
+    --------
+    >>> bsr_addmm_config(
+    ...     np.dtype("float16"), (32, 32), 4096, dense="rows", data_aligned=True
+    ... ).source
+    'bsr_addmm_sm80'
+    """
+    bm, bk = blocksize
+    can_mma = dtype.name in MMA_DTYPES and (dtype != np.float32 or allow_tf32)
+    path = (config or {}).get("path")
+    if path is None:
+        # Eight rows or columns fill half a fragment; with fewer, plain code wastes less.
+        path = "mma" if can_mma and min(bm, columns) >= 8 else "simt"
+    check_choice("bsr_addmm", "config['path']", path, ("simt", "mma"))
+    if path == "simt":
+        tile = simt_tile(bm, columns)
+        return AddmmConfig(
+            "bsr_addmm_simt", tile.tile_m, tile.tile_n, tile.threads, tile.defines
+        )
+    if not can_mma:
+        expected = f"'simt' for {dtype} operands" + (
+            " without allow_tf32" if dtype == np.float32 else ""
+        )
+        raise bad_value("bsr_addmm", "config['path']", expected, repr(path))
+    return _mma_config(dtype.itemsize, bm, bk, columns, dense, data_aligned)
+
+
+def _mma_config(
+    itemsize: int, bm: int, bk: int, columns: int, dense: str, data_aligned: bool
+) -> AddmmConfig:
+    tile_m = next((t for t in (16, 32, 64) if t >= bm), 128)
+    tile_n = next((t for t in (32, 64) if t >= columns), 128)
+    warps_m = max(tile_m // 32, 1)
+    warps_n = min(4 if tile_m <= 32 else 2, tile_n // 16)
+    if itemsize == 1 and dense == "rows":
+        dense = "bytes"
+    pitch = _SLICE_BYTES + 16
+    if dense == "rows":
+        right = _SLICE_BYTES // itemsize * (tile_n * itemsize + (32 if itemsize == 4 else 16))
+    else:
+        right = tile_n * pitch
+    defines = {
+        "BK": bk,
+        "TILE_M": tile_m,
+        "TILE_N": tile_n,
+        "WARPS_M": warps_m,
+        "WARPS_N": warps_n,
+        "STAGES": _MMA_STAGES,
+        "DENSE": dense,
+        "DATA_PIECES": int(data_aligned),
+    }
+    return AddmmConfig(
+        "bsr_addmm_sm80",
+        tile_m,
+        tile_n,
+        32 * warps_m * warps_n,
+        defines,
+        _MMA_STAGES * (tile_m * pitch + right),
+    )
