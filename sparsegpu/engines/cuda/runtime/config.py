@@ -151,6 +151,8 @@ def _mma_config(
     warps_n = min(4 if tile_m <= 32 else 2, tile_n // 16)
     if itemsize == 1 and dense == "rows":
         dense = "bytes"
+    if dense == "columns" and bk * itemsize % 16:
+        dense = "strided"  # a piece of a column would span two blocks
     pitch = _SLICE_BYTES + 16
     if dense == "rows":
         right = _SLICE_BYTES // itemsize * (tile_n * itemsize + (32 if itemsize == 4 else 16))
