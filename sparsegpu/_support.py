@@ -160,6 +160,68 @@ _ATTENTION = (
     ),
 )
 
+#: BSR products, tensor cores first.
+_PRODUCT_DTYPES = (*_FLOATS, "int8", "complex64", "complex128")
+_TILES = (
+    {"TILE_M": 64, "TILE_N": 64, "TILE_K": 16, "LANES": 1},
+    {"TILE_M": 4, "TILE_N": 1, "TILE_K": 64, "LANES": 32},
+    {"TILE_M": 16, "TILE_N": 16, "TILE_K": 32, "LANES": 4},
+)
+
+
+def _simt(t: str, out: str, tile: int, index: str = "s32", epilogue: str = "scaled") -> Any:
+    return {"T": t, "OUT": out, "INDEX": index, "EPILOGUE": epilogue, "ACT": "none", **_TILES[tile]}
+
+
+def _mma(t: str, out: str, dense: str, tile: tuple[int, int], warps: tuple[int, int]) -> Any:
+    return {
+        **{"T": t, "OUT": out, "INDEX": "s32", "EPILOGUE": "scaled", "ACT": "gelu", "BK": 48},
+        **{"TILE_M": tile[0], "TILE_N": tile[1], "WARPS_M": warps[0], "WARPS_N": warps[1]},
+        **{"STAGES": 3, "DENSE": dense, "DATA_PIECES": int(dense != "strided")},
+    }
+
+
+_PRODUCTS = (
+    KernelSource(
+        "bsr_addmm_sm80",
+        "bsr_addmm",
+        ("float16", "bfloat16", "int8", "float32"),
+        variants=(
+            _mma("f16", "f16", "rows", (128, 128), (4, 2)),
+            _mma("bf16", "f32", "columns", (16, 32), (1, 2)),
+            _mma("bf16", "bf16", "strided", (64, 128), (2, 2)),
+            _mma("s8", "s32", "bytes", (32, 128), (1, 4)),
+            _mma("s8", "s8", "columns", (128, 32), (4, 2)),
+            _mma("f32", "f32", "rows", (64, 128), (2, 2)),
+        ),
+        path="mma",
+        tensor_core=True,
+    ),
+    KernelSource(
+        "bsr_addmm_simt",
+        "bsr_addmm",
+        _PRODUCT_DTYPES,
+        variants=(
+            _simt("f32", "f32", 0),
+            _simt("bf16", "f32", 1),
+            _simt("s8", "s32", 2, epilogue="exact"),
+            _simt("f64", "f64", 1, index="s64"),
+            _simt("c128", "c128", 0, epilogue="identity"),
+        ),
+    ),
+    KernelSource(
+        "sampled_addmm",
+        "sampled_addmm",
+        _PRODUCT_DTYPES,
+        variants=(
+            _simt("f32", "f32", 0),
+            _simt("f16", "f16", 2),
+            _simt("s8", "s32", 2, epilogue="exact"),
+            _simt("c128", "c128", 0),
+        ),
+    ),
+)
+
 _HALVES = ("float16", "bfloat16")
 _FORMAT_24 = (*_HALVES, "float32", "int8", "float8_e4m3fn")
 
@@ -287,6 +349,7 @@ _SEMI_STRUCTURED = (
 
 # Where several paths serve an operation, the preferred one comes first.
 KERNELS: tuple[KernelSource, ...] = (
+    *_PRODUCTS,
     *_CONVERSIONS,
     *_SOFTMAX,
     *_ATTENTION,
