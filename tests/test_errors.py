@@ -146,3 +146,72 @@ def test_host_with_device(cuda_engine, rng):
     with pytest.raises(TypeError, match=r"bsr_matmul: argument 'out': expected a cupy array"):
         sg.bsr_matmul(a, cuda_engine.array(np.ones((24, 5), np.float32)), out=out)
     assert (out == 7).all()
+
+
+def dense_product(engine, rng, **keywords):
+    x = engine.array(np.ones((5, 16), np.float32))
+    return sg.dense_bsr_matmul(x, make(engine, rng), **keywords)
+
+
+def linear(engine, rng, **keywords):
+    del rng
+    weight = sg.to_semi_structured(engine.array(np.zeros((32, 16), np.float32)))
+    x = engine.array(np.ones((5, 16), np.float32))
+    return sg.semi_structured_linear(x, weight, **keywords)
+
+
+@pytest.mark.parametrize(("product", "n"), [(dense_product, 24), (linear, 32)])
+def test_products_from_the_right_speak_of_the_callers_shapes(engine, rng, product, n):
+    def ones(*shape):
+        return engine.array(np.ones(shape, np.float32))
+
+    def refused(error, match, **keywords):
+        with sg.use_engine(engine.name), pytest.raises(error, match=match):
+            product(engine, rng, **keywords)
+
+    refused(ValueError, rf"'out': expected shape \(5, {n}\), got \(5, 7\)", out=ones(5, 7))
+    refused(ValueError, rf"'out': expected shape \(5, {n}\), got \({n},\)", out=ones(n))
+    refused(ValueError, rf"'out': expected shape \(5, {n}\), got \(\)", out=ones())
+    refused(TypeError, r"'out': expected an array to write to, got list", out=[[0.0] * n] * 5)
+    refused(ValueError, r"'left_alpha': .* \(5,\), got \(6,\)", left_alpha=ones(6))
+    refused(ValueError, rf"'right_alpha': .* \({n},\), got \(6,\)", right_alpha=ones(6))
+    refused(TypeError, r"'config': expected a dict", config=3)
+    refused(TypeError, r"'from_the_right': expected one of the keywords", from_the_right=True)
+
+
+def test_input_from_the_right(engine, rng):
+    wrong = engine.array(np.ones((24, 5), np.float32))
+    with (
+        sg.use_engine(engine.name),
+        pytest.raises(ValueError, match=r"'input': .* broadcasts to \(5, 24\), got \(24, 5\)"),
+    ):
+        dense_product(engine, rng, input=wrong, beta=1)
+
+
+def test_out_overlapping_the_blocks_from_the_right(engine, rng):
+    a = make(engine, rng)
+    out = a.data.reshape(-1)[: 2 * 24].reshape(2, 24)
+    x = engine.array(np.ones((2, 16), np.float32))
+    with sg.use_engine(engine.name), pytest.raises(ValueError, match="apart from 'bsr'"):
+        sg.dense_bsr_matmul(x, a, out=out)
+
+
+def test_results_are_row_major_from_either_side(engine, rng):
+    with sg.use_engine(engine.name):
+        assert dense_product(engine, rng).flags.c_contiguous
+        assert linear(engine, rng).flags.c_contiguous
+
+
+def test_scalars_are_checked_without_blocks(engine):
+    a = sg.bsr_array(engine.array(np.zeros((4, 4), np.float32)), blocksize=(2, 2))
+    x = engine.array(np.ones((4, 1), np.float32))
+    with sg.use_engine(engine.name), pytest.raises(TypeError, match=r"argument 'alpha'"):
+        sg.bsr_matmul(a, x, alpha="2")
+
+
+def test_scales_have_their_own_names(engine):
+    a = sg.to_semi_structured(engine.array(np.zeros((16, 64), np.int8)))
+    x, ones = engine.array(np.ones((64, 5), np.int8)), engine.array(np.ones(3, np.float32))
+    for name, scales in (("scale_sparse", (ones, 1)), ("scale_dense", (1, ones))):
+        with sg.use_engine(engine.name), pytest.raises(ValueError, match=rf"argument '{name}'"):
+            sg.scaled_mm(a, x, *scales)

@@ -6,14 +6,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays import as_array, common_namespace, namespace, swap_last
-from .._checks import bad_type, bad_value, broadcast_shape
+from .._arrays import as_array, common_namespace, namespace
+from .._checks import bad_type, bad_value
 from .._epilogue import Epilogue
 from ..engines import engine_module
 from ._common import (
+    Side,
+    check_config,
     check_same_dtype,
     on_device,
     optional_array,
+    optional_out,
     prepare_epilogue,
     prepare_out,
     resolve_out_dtype,
@@ -84,12 +87,15 @@ def addmm(
     allow_tf32: bool = False,
     config: dict | None = None,
     names: tuple[str, str] = ("sparse", "dense"),
+    alpha_names: tuple[str, str] = ("left_alpha", "right_alpha"),
     stored_transposed: bool = False,
     from_the_right: bool = False,
     operand_dtype: np.dtype | None = None,
 ) -> Any:
-    """Do the product from either side; ``from_the_right`` swaps input, out and the result.
+    """Do the product from either side.
 
+    ``from_the_right`` is ``dense @ sparse.T``, as ``(sparse @ dense.T).T``; with
+    ``stored_transposed`` the other half stands for ``sparse``, which makes it ``dense @ sparse``.
     ``operand_dtype`` is what ``dense`` stands for when its own dtype cannot say (uint8).
     """
     check_semi_structured(function, names[0], sparse)
@@ -97,37 +103,33 @@ def addmm(
     dense = as_array(dense, function, names[1])
     dtype = sparse.dtype
     _check_dense_dtype(function, names[1], dense, dtype, operand_dtype)
+    check_config(function, config)
     if dense.ndim == 0:
         raise bad_value(function, names[1], "at least one dimension", "a scalar")
-    vector = dense.ndim == 1
-    if vector:
-        dense = dense[:, None]
+    side = Side(dense.ndim == 1, from_the_right)
+    dense = side.inward(dense)
     m, k = reversed(sparse.shape) if stored_transposed else sparse.shape
-    n = dense.shape[-1]
     if dense.shape[-2] != k:
-        got = (*dense.shape[:-2], n, dense.shape[-2]) if from_the_right else tuple(dense.shape)
         expected = f"shape (*, {k})" if from_the_right else f"shape (*batch, {k}, N)"
-        raise bad_value(function, names[1], expected, (dense.shape[-2],) if vector else got)
+        raise bad_value(function, names[1], expected, side.shape(tuple(dense.shape)))
     input = optional_array(input, function, "input")
-    left_alpha = optional_array(left_alpha, function, "left_alpha")
-    right_alpha = optional_array(right_alpha, function, "right_alpha")
-    out = optional_array(out, function, "out")
+    alphas = {
+        name: optional_array(array, function, name)
+        for name, array in zip(alpha_names, (left_alpha, right_alpha), strict=True)
+    }
+    out = optional_out(out, function)
     xp = common_namespace(
         function,
         **{names[0]: sparse.packed if sparse.packed is not None else sparse.packed_t},
         **{names[1]: dense},
         input=input,
-        left_alpha=left_alpha,
-        right_alpha=right_alpha,
+        **alphas,
         out=out,
     )
-    shape = (*broadcast_shape(function, names[1], tuple(dense.shape[:-2])), m, n)
+    shape = (*dense.shape[:-2], m, dense.shape[-1])
     result_dtype = resolve_out_dtype(function, dtype, out, out_dtype)
-    if input is not None and input.ndim:
-        if vector:
-            input = input[..., :, None]
-        elif from_the_right:
-            input = input[:, None] if input.ndim == 1 else swap_last(input)
+    side.check(function, shape, input, out)
+    input = side.inward(input)
     epilogue = prepare_epilogue(
         function,
         dtype=dtype,
@@ -135,21 +137,17 @@ def addmm(
         shape=shape,
         input=input,
         beta=beta,
-        alpha=0 if k == 0 else alpha,
-        left_alpha=left_alpha,
-        right_alpha=right_alpha,
+        alpha=alpha,
+        alphas=alphas,
         activation=activation,
+        swapped=from_the_right,
+        no_product=k == 0,
     )
     with on_device(dense):
         half = half_of(function, sparse, stored_transposed)
-        target = out
-        if out is not None and (vector or from_the_right):
-            target = out[..., None] if vector else swap_last(out)
-        elif out is None and from_the_right:
-            target = swap_last(xp.empty((*shape[:-2], n, m), dtype=result_dtype))
         result = prepare_out(
             function,
-            target,
+            side.empty(shape, result_dtype, xp) if out is None else side.inward(out),
             shape,
             result_dtype,
             xp,
@@ -158,8 +156,7 @@ def addmm(
                 names[0]: half.packed,
                 f"{names[0]}.meta": half.meta,
                 names[1]: dense,
-                "left_alpha": left_alpha,
-                "right_alpha": right_alpha,
+                **alphas,
             },
         )
         if result.size:
@@ -173,11 +170,7 @@ def addmm(
                 allow_tf32=bool(allow_tf32),
                 config=config,
             )
-    if out is not None:
-        return out
-    if vector:
-        return result[..., 0]
-    return swap_last(result) if from_the_right else result
+    return side.outward(result) if out is None else out
 
 
 def _check_dense_dtype(

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays import as_array, common_namespace, swap_last
+from .._arrays import as_array, common_namespace
 from .._checks import bad_value, broadcast_shape
 from ..engines import engine_module
+from ..pattern import Pattern
 from ._common import (
+    Side,
+    check_config,
+    check_keywords,
     check_operand_dtype,
     check_same_dtype,
     check_sparse,
     on_device,
     optional_array,
+    optional_out,
     prepare_epilogue,
     prepare_out,
     resolve_out_dtype,
@@ -112,6 +117,7 @@ def bsr_matmul(bsr: Any, dense: Any, **keywords: Any) -> Any:
     >>> sparsegpu.bsr_matmul(A, np.arange(4.0), alpha=2)
     array([0., 2., 4., 6.])
     """
+    check_keywords("bsr_matmul", keywords)
     keywords.setdefault("beta", 0)
     return _addmm("bsr_matmul", None, bsr, dense, **keywords)
 
@@ -126,6 +132,7 @@ def int_bsr_addmm(input: Any, bsr: Any, dense: Any, **keywords: Any) -> Any:
     >>> sparsegpu.int_bsr_addmm(None, A, np.full((2, 1), 100, np.int8)).ravel()
     array([20000, 20000], dtype=int32)
     """
+    check_keywords("int_bsr_addmm", keywords)
     check_sparse("int_bsr_addmm", "bsr", bsr)
     check_same_dtype("int_bsr_addmm", "bsr", bsr.data.dtype, np.dtype(np.int8))
     return _addmm("int_bsr_addmm", input, bsr, dense, **keywords)
@@ -134,10 +141,6 @@ def int_bsr_addmm(input: Any, bsr: Any, dense: Any, **keywords: Any) -> Any:
 def dense_bsr_matmul(
     dense: Any,
     bsr: Any,
-    *,
-    left_alpha: Any = None,
-    right_alpha: Any = None,
-    out: Any = None,
     **keywords: Any,
 ) -> Any:
     """Return ``dense @ bsr``, the other side, with the keywords of `bsr_addmm`.
@@ -156,41 +159,32 @@ def dense_bsr_matmul(
     >>> sparsegpu.dense_bsr_matmul(np.ones(4), A)
     array([1., 2., 3., 4.])
     """
-    function = "dense_bsr_matmul"
-    check_sparse(function, "bsr", bsr)
-    dense = as_array(dense, function, "dense")
-    if dense.ndim == 0:
-        raise bad_value(function, "dense", "at least one dimension", "a scalar")
-    vector = dense.ndim == 1
+    check_keywords("dense_bsr_matmul", keywords, "input")
     keywords.setdefault("beta", 0)
-    result = _addmm(
-        function,
-        keywords.pop("input", None),
-        transposed_operand(bsr, function),
-        dense if vector else swap_last(dense),
-        left_alpha=right_alpha,
-        right_alpha=left_alpha,
-        out=out if vector or out is None else swap_last(out),
-        transposed=True,
-        **keywords,
-    )
-    if out is not None:
-        return out
-    return result if vector else swap_last(result)
+    input = keywords.pop("input", None)
+    return _addmm("dense_bsr_matmul", input, bsr, dense, from_the_right=True, **keywords)
 
 
-class transposed_operand:
-    """A block-sparse operand seen from its other side: the transposed pattern and values."""
+class Operand(NamedTuple):
+    """What an operation asks of a block-sparse operand."""
 
-    def __init__(self, bsr: Any, function: str):
-        xp = common_namespace(function, bsr=bsr.data)
-        self.pattern, order = bsr.pattern.transposed()
-        blocks = bsr.data.reshape(-1, *bsr.data.shape[-2:])
-        self.data = xp.empty((*bsr.data.shape[:-2], *self.pattern.blocksize), bsr.data.dtype)
-        with on_device(bsr.data):
+    pattern: Pattern
+    data: Any
+
+
+def transposed_operand(bsr: Any, function: str) -> Operand:
+    """Return a block-sparse operand seen from its other side: transposed pattern and values."""
+    xp = common_namespace(function, bsr=bsr.data)
+    with on_device(bsr.data):
+        pattern, order = bsr.pattern.transposed()
+        data = xp.empty((*bsr.data.shape[:-2], *pattern.blocksize), bsr.data.dtype)
+        if data.size:
             engine_module(xp, "convert", function).transpose_blocks(
-                self.data.reshape(-1, *self.pattern.blocksize), blocks, order
+                data.reshape(-1, *pattern.blocksize),
+                bsr.data.reshape(-1, *bsr.data.shape[-2:]),
+                order,
             )
+    return Operand(pattern, data)
 
 
 def _addmm(
@@ -208,75 +202,70 @@ def _addmm(
     out_dtype: Any = None,
     allow_tf32: bool = False,
     config: dict | None = None,
-    transposed: bool = False,
+    from_the_right: bool = False,
 ) -> Any:
+    """Do the product from either side: ``dense @ bsr`` is ``(bsr.T @ dense.T).T``."""
     check_sparse(function, "bsr", bsr)
     dense = as_array(dense, function, "dense")
-    pattern, data = bsr.pattern, bsr.data
-    check_operand_dtype(function, "bsr", data.dtype)
+    dtype = bsr.data.dtype
+    check_operand_dtype(function, "bsr", dtype)
     check_operand_dtype(function, "dense", dense.dtype)
-    check_same_dtype(function, "dense", dense.dtype, data.dtype)
+    check_same_dtype(function, "dense", dense.dtype, dtype)
+    check_config(function, config)
     if dense.ndim == 0:
         raise bad_value(function, "dense", "at least one dimension", "a scalar")
-    vector = dense.ndim == 1
-    if vector:
-        dense = dense[:, None]
-    (m, k), n = pattern.shape, dense.shape[-1]
+    side = Side(dense.ndim == 1, from_the_right)
+    dense = side.inward(dense)
+    m, k = reversed(bsr.pattern.shape) if from_the_right else bsr.pattern.shape
     if dense.shape[-2] != k:
-        expected = f"shape (*batch, {k}, N)" if not transposed else f"shape (*batch, M, {k})"
-        got = tuple(dense.shape) if not transposed else (*dense.shape[:-2], n, dense.shape[-2])
-        raise bad_value(function, "dense", expected, got[:-1] if vector else got)
+        expected = f"shape (*batch, M, {k})" if from_the_right else f"shape (*batch, {k}, N)"
+        raise bad_value(function, "dense", expected, side.shape(tuple(dense.shape)))
     input = optional_array(input, function, "input")
-    left_alpha = optional_array(left_alpha, function, "left_alpha")
-    right_alpha = optional_array(right_alpha, function, "right_alpha")
-    out = optional_array(out, function, "out")
-    xp = common_namespace(
-        function,
-        bsr=data,
-        dense=dense,
-        input=input,
-        left_alpha=left_alpha,
-        right_alpha=right_alpha,
-        out=out,
-    )
-    batch = broadcast_shape(function, "dense", pattern.batch_shape, tuple(dense.shape[:-2]))
-    shape = (*batch, m, n)
-    result_dtype = resolve_out_dtype(function, data.dtype, out, out_dtype)
-    if vector and input is not None and input.ndim:
-        input = input[..., :, None]
-    elif transposed and input is not None and input.ndim:
-        input = input[:, None] if input.ndim == 1 else swap_last(input)
+    alphas = {
+        "left_alpha": optional_array(left_alpha, function, "left_alpha"),
+        "right_alpha": optional_array(right_alpha, function, "right_alpha"),
+    }
+    out = optional_out(out, function)
+    xp = common_namespace(function, bsr=bsr.data, dense=dense, input=input, **alphas, out=out)
+    batch = broadcast_shape(function, "dense", bsr.pattern.batch_shape, tuple(dense.shape[:-2]))
+    shape = (*batch, m, dense.shape[-1])
+    result_dtype = resolve_out_dtype(function, dtype, out, out_dtype)
+    side.check(function, shape, input, out)
+    input = side.inward(input)
     epilogue = prepare_epilogue(
         function,
-        dtype=data.dtype,
+        dtype=dtype,
         out_dtype=result_dtype,
         shape=shape,
         input=input,
         beta=beta,
-        alpha=0 if pattern.nnzb == 0 else alpha,
-        left_alpha=left_alpha,
-        right_alpha=right_alpha,
+        alpha=alpha,
+        alphas=alphas,
         activation=activation,
+        swapped=from_the_right,
+        no_product=bsr.pattern.nnzb == 0,
     )
-    with on_device(data):
+    with on_device(bsr.data):
         result = prepare_out(
             function,
-            out[..., None] if vector and out is not None else out,
+            side.empty(shape, result_dtype, xp) if out is None else side.inward(out),
             shape,
             result_dtype,
             xp,
             input=input,
-            operands={
-                "bsr": data,
-                "dense": dense,
-                "left_alpha": left_alpha,
-                "right_alpha": right_alpha,
-            },
+            operands={"bsr": bsr.data, "dense": dense, **alphas},
         )
         if result.size:
+            operand = bsr
+            if from_the_right:
+                operand = transposed_operand(bsr, function)
             engine_module(xp, "addmm", function).bsr_addmm(
-                result, pattern, data, dense, epilogue, allow_tf32=allow_tf32, config=config
+                result,
+                operand.pattern,
+                operand.data,
+                dense,
+                epilogue,
+                allow_tf32=bool(allow_tf32),
+                config=config,
             )
-    if out is not None:
-        return out
-    return result[..., 0] if vector else result
+    return side.outward(result) if out is None else out

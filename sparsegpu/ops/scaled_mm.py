@@ -95,6 +95,7 @@ def scaled_mm(
         right_alpha=right_alpha,
         activation=activation,
         out_dtype=result_dtype,
+        alpha_names=("scale_sparse", "scale_dense"),
         operand_dtype=operand_dtype,
     )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._arrays import as_array, swap_last
+from .._arrays import as_array
 from .._checks import bad_value
-from ._common import optional_array
+from ._common import check_keywords, optional_array
 from ._semi_structured import addmm, check_dense_operand, check_semi_structured
 
 #: Keywords of `semi_structured_linear` whose shape follows the batch of x.
@@ -126,6 +126,7 @@ def semi_structured_matmul(sparse: Any, dense: Any, **keywords: Any) -> Any:
     >>> semi_structured_matmul(A, np.ones(16, np.float32), alpha=0.5)[:2]
     array([8., 8.], dtype=float32)
     """
+    check_keywords("semi_structured_matmul", keywords)
     keywords.setdefault("beta", 0)
     return addmm("semi_structured_matmul", None, sparse, dense, **keywords)
 
@@ -133,10 +134,6 @@ def semi_structured_matmul(sparse: Any, dense: Any, **keywords: Any) -> Any:
 def dense_semi_structured_matmul(
     dense: Any,
     sparse: Any,
-    *,
-    left_alpha: Any = None,
-    right_alpha: Any = None,
-    out: Any = None,
     **keywords: Any,
 ) -> Any:
     """Return ``dense @ sparse``, the other side, with the keywords of `semi_structured_addmm`.
@@ -172,18 +169,12 @@ def dense_semi_structured_matmul(
     >>> dense_semi_structured_matmul(np.ones(32, np.float32), A)[:4]
     array([64.,  0., 64.,  0.], dtype=float32)
     """
+    function = "dense_semi_structured_matmul"
+    check_keywords(function, keywords, "input")
     keywords.setdefault("beta", 0)
-    return _from_the_right(
-        "dense_semi_structured_matmul",
-        keywords.pop("input", None),
-        dense,
-        sparse,
-        ("dense", "sparse"),
-        left_alpha=left_alpha,
-        right_alpha=right_alpha,
-        out=out,
-        stored_transposed=True,
-        **keywords,
+    input = keywords.pop("input", None)
+    return addmm(
+        function, input, sparse, dense, stored_transposed=True, from_the_right=True, **keywords
     )
 
 
@@ -219,6 +210,7 @@ def semi_structured_linear(x: Any, weight: Any, bias: Any = None, **keywords: An
     np.float32(0.0)
     """
     function = "semi_structured_linear"
+    check_keywords(function, keywords)
     check_semi_structured(function, "weight", weight)
     check_dense_operand(function, "x", x)
     x = as_array(x, function, "x")
@@ -228,44 +220,11 @@ def semi_structured_linear(x: Any, weight: Any, bias: Any = None, **keywords: An
     if x.ndim > 2 and x.flags.c_contiguous and x.shape[-1] and not _BATCHED & keywords.keys():
         # One wide product instead of a batch of narrow ones.
         rows = x.reshape(-1, x.shape[-1])
-        result = _from_the_right(function, bias, rows, weight, ("x", "weight"), **keywords)
+        result = _linear(function, bias, weight, rows, keywords)
         return result.reshape(*x.shape[:-1], weight.shape[0])
-    return _from_the_right(function, bias, x, weight, ("x", "weight"), **keywords)
+    return _linear(function, bias, weight, x, keywords)
 
 
-def _from_the_right(
-    function: str,
-    input: Any,
-    dense: Any,
-    sparse: Any,
-    names: tuple[str, str],
-    *,
-    left_alpha: Any = None,
-    right_alpha: Any = None,
-    out: Any = None,
-    stored_transposed: bool = False,
-    **keywords: Any,
-) -> Any:
-    """Return ``dense @ sparse.T``, or ``dense @ sparse`` from the transposed half.
-
-    ``input`` broadcasts to the result. The result is row-major: the product writes through the
-    transposed view of it.
-    """
-    check_dense_operand(function, names[0], dense)
-    dense = as_array(dense, function, names[0])
-    if dense.ndim == 0:
-        raise bad_value(function, names[0], "at least one dimension", "a scalar")
-    vector = dense.ndim == 1
-    return addmm(
-        function,
-        optional_array(input, function, "input"),
-        sparse,
-        dense if vector else swap_last(dense),
-        left_alpha=right_alpha,
-        right_alpha=left_alpha,
-        out=out,
-        names=(names[1], names[0]),
-        stored_transposed=stored_transposed,
-        from_the_right=not vector,
-        **keywords,
-    )
+def _linear(function: str, bias: Any, weight: Any, x: Any, keywords: dict[str, Any]) -> Any:
+    names = ("weight", "x")
+    return addmm(function, bias, weight, x, names=names, from_the_right=True, **keywords)
