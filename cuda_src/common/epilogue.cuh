@@ -106,21 +106,41 @@ template <typename C>
 __device__ __forceinline__ C mul_rn(C a, C b) {
   return a * b;
 }
-__device__ __forceinline__ f32 mul_rn(f32 a, f32 b) { return __fmul_rn(a, b); }
-__device__ __forceinline__ f64 mul_rn(f64 a, f64 b) { return __dmul_rn(a, b); }
+__device__ __forceinline__ f32 mul_rn(f32 a, f32 b) {
+  return __fmul_rn(a, b);
+}
+__device__ __forceinline__ f64 mul_rn(f64 a, f64 b) {
+  return __dmul_rn(a, b);
+}
 template <typename C>
 __device__ __forceinline__ C add_rn(C a, C b) {
   return a + b;
 }
-__device__ __forceinline__ f32 add_rn(f32 a, f32 b) { return __fadd_rn(a, b); }
-__device__ __forceinline__ f64 add_rn(f64 a, f64 b) { return __dadd_rn(a, b); }
+__device__ __forceinline__ f32 add_rn(f32 a, f32 b) {
+  return __fadd_rn(a, b);
+}
+__device__ __forceinline__ f64 add_rn(f64 a, f64 b) {
+  return __dadd_rn(a, b);
+}
 
-__device__ __forceinline__ f32 exp_of(f32 x) { return expf(x); }
-__device__ __forceinline__ f64 exp_of(f64 x) { return exp(x); }
-__device__ __forceinline__ f32 tanh_of(f32 x) { return tanhf(x); }
-__device__ __forceinline__ f64 tanh_of(f64 x) { return tanh(x); }
-__device__ __forceinline__ f32 erf_of(f32 x) { return erff(x); }
-__device__ __forceinline__ f64 erf_of(f64 x) { return erf(x); }
+__device__ __forceinline__ f32 exp_of(f32 x) {
+  return expf(x);
+}
+__device__ __forceinline__ f64 exp_of(f64 x) {
+  return exp(x);
+}
+__device__ __forceinline__ f32 tanh_of(f32 x) {
+  return tanhf(x);
+}
+__device__ __forceinline__ f64 tanh_of(f64 x) {
+  return tanh(x);
+}
+__device__ __forceinline__ f32 erf_of(f32 x) {
+  return erff(x);
+}
+__device__ __forceinline__ f64 erf_of(f64 x) {
+  return erf(x);
+}
 
 // NaN passes through every activation.
 template <Activation F, typename C>
@@ -170,9 +190,8 @@ struct Finish {
             value = mul_rn(
                 LoadAs<C>::at(e.left_alpha.ptr, left + r * e.left_alpha.row, e.left_type), value);
           if (e.right_alpha.ptr)
-            value = mul_rn(
-                value, LoadAs<C>::at(e.right_alpha.ptr, right + c * e.right_alpha.row,
-                                     e.right_type));
+            value = mul_rn(value, LoadAs<C>::at(e.right_alpha.ptr, right + c * e.right_alpha.row,
+                                                e.right_type));
         }
         if (e.input.ptr) {
           const long long at = input + element_offset(e.input, r, c);

@@ -20,8 +20,7 @@ __device__ __forceinline__ uint4 philox4x32(unsigned long long counter, unsigned
 }
 
 // The word that decides over score number `index`: word index % 4 of counter index / 4.
-__device__ __forceinline__ unsigned philox_word(unsigned long long index,
-                                                unsigned long long seed) {
+__device__ __forceinline__ unsigned philox_word(unsigned long long index, unsigned long long seed) {
   uint4 words = philox4x32(index >> 2, seed);
   unsigned low = index & 1 ? words.y : words.x;
   unsigned high = index & 1 ? words.w : words.z;

@@ -104,25 +104,51 @@ struct Acc<b8> {
 };
 
 // Widening is exact.
-__device__ __forceinline__ f32 to_acc(f16 x) { return __half2float(x); }
-__device__ __forceinline__ f32 to_acc(bf16 x) { return __bfloat162float(x); }
-__device__ __forceinline__ f32 to_acc(e4m3 x) { return float(x); }
-__device__ __forceinline__ f32 to_acc(f32 x) { return x; }
-__device__ __forceinline__ f64 to_acc(f64 x) { return x; }
-__device__ __forceinline__ s32 to_acc(s8 x) { return x; }
-__device__ __forceinline__ s32 to_acc(u8 x) { return x; }
-__device__ __forceinline__ s32 to_acc(b8 x) { return x.bits != 0; }
-__device__ __forceinline__ s32 to_acc(s32 x) { return x; }
-__device__ __forceinline__ c64 to_acc(c64 x) { return x; }
-__device__ __forceinline__ c128 to_acc(c128 x) { return x; }
+__device__ __forceinline__ f32 to_acc(f16 x) {
+  return __half2float(x);
+}
+__device__ __forceinline__ f32 to_acc(bf16 x) {
+  return __bfloat162float(x);
+}
+__device__ __forceinline__ f32 to_acc(e4m3 x) {
+  return float(x);
+}
+__device__ __forceinline__ f32 to_acc(f32 x) {
+  return x;
+}
+__device__ __forceinline__ f64 to_acc(f64 x) {
+  return x;
+}
+__device__ __forceinline__ s32 to_acc(s8 x) {
+  return x;
+}
+__device__ __forceinline__ s32 to_acc(u8 x) {
+  return x;
+}
+__device__ __forceinline__ s32 to_acc(b8 x) {
+  return x.bits != 0;
+}
+__device__ __forceinline__ s32 to_acc(s32 x) {
+  return x;
+}
+__device__ __forceinline__ c64 to_acc(c64 x) {
+  return x;
+}
+__device__ __forceinline__ c128 to_acc(c128 x) {
+  return x;
+}
 
 // acc + a * b in the accumulator of T; contracted to one fma where the type has it.
 template <typename A>
 __device__ __forceinline__ A fma_acc(A a, A b, A acc) {
   return acc + a * b;
 }
-__device__ __forceinline__ f32 fma_acc(f32 a, f32 b, f32 acc) { return fmaf(a, b, acc); }
-__device__ __forceinline__ f64 fma_acc(f64 a, f64 b, f64 acc) { return fma(a, b, acc); }
+__device__ __forceinline__ f32 fma_acc(f32 a, f32 b, f32 acc) {
+  return fmaf(a, b, acc);
+}
+__device__ __forceinline__ f64 fma_acc(f64 a, f64 b, f64 acc) {
+  return fma(a, b, acc);
+}
 
 // round_to<T>(x): to T in one rounding, nearest even. Integers saturate; NaN becomes 0 there.
 template <typename T>
@@ -192,17 +218,39 @@ __device__ __forceinline__ T round_to(A x) {
 }
 
 // Zero tests: -0.0 is zero; NaN and subnormals are not.
-__device__ __forceinline__ bool is_zero(f16 x) { return (__half_as_ushort(x) & 0x7fff) == 0; }
-__device__ __forceinline__ bool is_zero(bf16 x) { return (__bfloat16_as_ushort(x) & 0x7fff) == 0; }
-__device__ __forceinline__ bool is_zero(e4m3 x) { return (x.__x & 0x7f) == 0; }
-__device__ __forceinline__ bool is_zero(f32 x) { return x == 0.0f; }
-__device__ __forceinline__ bool is_zero(f64 x) { return x == 0.0; }
-__device__ __forceinline__ bool is_zero(s8 x) { return x == 0; }
-__device__ __forceinline__ bool is_zero(u8 x) { return x == 0; }
-__device__ __forceinline__ bool is_zero(s32 x) { return x == 0; }
-__device__ __forceinline__ bool is_zero(b8 x) { return x.bits == 0; }
-__device__ __forceinline__ bool is_zero(c64 x) { return x.re == 0.0f && x.im == 0.0f; }
-__device__ __forceinline__ bool is_zero(c128 x) { return x.re == 0.0 && x.im == 0.0; }
+__device__ __forceinline__ bool is_zero(f16 x) {
+  return (__half_as_ushort(x) & 0x7fff) == 0;
+}
+__device__ __forceinline__ bool is_zero(bf16 x) {
+  return (__bfloat16_as_ushort(x) & 0x7fff) == 0;
+}
+__device__ __forceinline__ bool is_zero(e4m3 x) {
+  return (x.__x & 0x7f) == 0;
+}
+__device__ __forceinline__ bool is_zero(f32 x) {
+  return x == 0.0f;
+}
+__device__ __forceinline__ bool is_zero(f64 x) {
+  return x == 0.0;
+}
+__device__ __forceinline__ bool is_zero(s8 x) {
+  return x == 0;
+}
+__device__ __forceinline__ bool is_zero(u8 x) {
+  return x == 0;
+}
+__device__ __forceinline__ bool is_zero(s32 x) {
+  return x == 0;
+}
+__device__ __forceinline__ bool is_zero(b8 x) {
+  return x.bits == 0;
+}
+__device__ __forceinline__ bool is_zero(c64 x) {
+  return x.re == 0.0f && x.im == 0.0f;
+}
+__device__ __forceinline__ bool is_zero(c128 x) {
+  return x.re == 0.0 && x.im == 0.0;
+}
 
 // The zero of any type, written as its bytes.
 template <typename T>

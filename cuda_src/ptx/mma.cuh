@@ -73,12 +73,12 @@ __device__ __forceinline__ void mma_e4m3_m16n8k32(f32 (&d)[4], const unsigned (&
 }
 #endif
 
-// float64, 8 x 8 x 4:  a: row g, k = t;  b: k = t, column g;  d[0], d[1]: row g, columns 2t, 2t + 1.
+// float64, 8 x 8 x 4:  a: row g, k = t;  b: k = t, column g;  d[0], d[1]: row g, columns 2t, 2t
+// + 1.
 __device__ __forceinline__ void mma_f64_m8n8k4(f64 (&d)[2], f64 a, f64 b) {
-  asm volatile(
-      "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};\n"
-      : "+d"(d[0]), "+d"(d[1])
-      : "d"(a), "d"(b));
+  asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};\n"
+               : "+d"(d[0]), "+d"(d[1])
+               : "d"(a), "d"(b));
 }
 
 // float32 rounded to tf32's 10-bit mantissa, nearest with ties away (the only rounding of

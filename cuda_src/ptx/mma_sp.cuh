@@ -22,16 +22,16 @@
 
 #include "common/types.cuh"
 
-#define SPARSEGPU_MMA_SP(NAME, SHAPE, TYPES, ACC, CONSTRAINT)                               \
-  template <int S>                                                                          \
-  __device__ __forceinline__ void NAME(ACC (&d)[4], const unsigned (&a)[4],                 \
-                                       const unsigned (&b)[4], unsigned e) {                \
-    asm volatile("mma.sp::ordered_metadata.sync.aligned." SHAPE ".row.col." TYPES           \
-                 " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9, %10, %11}, "                \
-                 "{%0, %1, %2, %3}, %12, %13;\n"                                            \
-                 : CONSTRAINT(d[0]), CONSTRAINT(d[1]), CONSTRAINT(d[2]), CONSTRAINT(d[3])   \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]),        \
-                   "r"(b[2]), "r"(b[3]), "r"(e), "n"(S));                                   \
+#define SPARSEGPU_MMA_SP(NAME, SHAPE, TYPES, ACC, CONSTRAINT)                                      \
+  template <int S>                                                                                 \
+  __device__ __forceinline__ void NAME(ACC(&d)[4], const unsigned (&a)[4], const unsigned (&b)[4], \
+                                       unsigned e) {                                               \
+    asm volatile("mma.sp::ordered_metadata.sync.aligned." SHAPE ".row.col." TYPES                  \
+                 " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9, %10, %11}, "                       \
+                 "{%0, %1, %2, %3}, %12, %13;\n"                                                   \
+                 : CONSTRAINT(d[0]), CONSTRAINT(d[1]), CONSTRAINT(d[2]), CONSTRAINT(d[3])          \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]),    \
+                   "r"(b[3]), "r"(e), "n"(S));                                                     \
   }
 
 SPARSEGPU_MMA_SP(mma_sp_bf16_m16n8k32, "m16n8k32", "f32.bf16.bf16.f32", f32, "+f")
