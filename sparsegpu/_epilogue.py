@@ -56,24 +56,18 @@ class Epilogue:
     def is_integral(self) -> bool:
         """Whether int32 accumulators stay exact integers on their way to an int32 output."""
         return (
-            float(self.alpha).is_integer()
-            and float(self.beta).is_integer()
+            _is_exact(self.alpha)
+            and _is_exact(self.beta)
             and self.left_alpha is None
             and self.right_alpha is None
             and self.activation in {None, "relu"}
             and (self.input is None or self.input.dtype.kind == "i")
         )
 
-    def transposed(self) -> Epilogue:
-        """Return the epilogue of the transposed product."""
-        return Epilogue(
-            self.alpha,
-            self.beta,
-            None if self.input is None else transposed_input(self.input),
-            self.right_alpha,
-            self.left_alpha,
-            self.activation,
-        )
+
+def _is_exact(scalar: float) -> bool:
+    """Whether int32 times an integer scalar, summed twice, stays within 64 bits."""
+    return abs(scalar) <= 2**30 and float(scalar).is_integer()
 
 
 def transposed_input(array: Any) -> Any:
@@ -117,15 +111,17 @@ def apply_epilogue(acc: np.ndarray, epilogue: Epilogue, out: np.ndarray) -> None
             _integer_epilogue(acc, e, out)
             return
         acc = acc.astype(np.float32)
-    compute = acc.dtype.type
-    value = acc if e.alpha == 1 else compute(e.alpha) * acc
-    if e.left_alpha is not None:
-        value = e.left_alpha.astype(acc.dtype)[..., :, None] * value
-    if e.right_alpha is not None:
-        value = value * e.right_alpha.astype(acc.dtype)[..., None, :]
-    if e.input is not None:
-        value = compute(e.beta) * e.input.astype(acc.dtype) + value
-    store(activate(value, e.activation), out)
+    # Infinities and NaN are answers here, as on a GPU, and no cause for a warning.
+    with np.errstate(over="ignore", invalid="ignore"):
+        compute = acc.dtype.type
+        value = acc if e.alpha == 1 else compute(e.alpha) * acc
+        if e.left_alpha is not None:
+            value = e.left_alpha.astype(acc.dtype)[..., :, None] * value
+        if e.right_alpha is not None:
+            value = value * e.right_alpha.astype(acc.dtype)[..., None, :]
+        if e.input is not None:
+            value = compute(e.beta) * e.input.astype(acc.dtype) + value
+        store(activate(value, e.activation), out)
 
 
 def _integer_epilogue(acc: np.ndarray, e: Epilogue, out: np.ndarray) -> None:
@@ -140,11 +136,11 @@ def _integer_epilogue(acc: np.ndarray, e: Epilogue, out: np.ndarray) -> None:
 
 
 def store(value: np.ndarray, out: np.ndarray) -> None:
-    """Round once to out's dtype; integers: nearest, ties to even, then saturate."""
+    """Round once to out's dtype; integers: nearest, ties to even, then saturate; NaN is 0."""
     if out.dtype.kind == "i" and value.dtype.kind != "i":
         info = np.iinfo(out.dtype)
-        wide = np.rint(value.astype(np.float64))
-        out[...] = np.clip(wide, info.min, info.max).astype(out.dtype)
+        wide = np.clip(np.rint(value.astype(np.float64)), info.min, info.max)
+        out[...] = np.where(np.isnan(wide), 0, wide).astype(out.dtype)
         return
     with np.errstate(over="ignore"):
         out[...] = value.astype(out.dtype)

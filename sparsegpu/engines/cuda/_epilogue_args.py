@@ -11,8 +11,6 @@ from ..._epilogue import Epilogue
 from .runtime.types import ctype, dtype_code
 from .runtime.view import vector_bytes, view_bytes
 
-_EXACT_LIMIT = 2**30  # |scalar * int32| summed twice stays within 64 bits
-
 _SCALARS = {
     np.dtype(np.float32): struct.Struct("<2f"),
     np.dtype(np.float64): struct.Struct("<2d"),
@@ -71,10 +69,8 @@ def epilogue_args(
 def _mode(e: Epilogue, acc_dtype: np.dtype, out_dtype: np.dtype) -> str:
     if e.is_identity:
         return "identity"
-    integers = acc_dtype == np.int32 and out_dtype == np.int32 and e.is_integral
-    if integers and max(abs(e.alpha), abs(e.beta)) <= _EXACT_LIMIT:
-        return "exact"
-    return "scaled"
+    integers = acc_dtype == np.int32 and out_dtype == np.int32
+    return "exact" if integers and e.is_integral else "scaled"
 
 
 def _pack_scalars(alpha: Any, beta: Any, mode: str, acc_dtype: np.dtype) -> bytes:

@@ -98,8 +98,7 @@ def aligned(array: Any, size: int) -> bool:
     The last dimension is the one that is walked; its stride does not count.
     """
     return array.data.ptr % size == 0 and all(
-        n == 1 or s % size == 0
-        for n, s in zip(array.shape[:-1], array.strides[:-1], strict=True)
+        n == 1 or s % size == 0 for n, s in zip(array.shape[:-1], array.strides[:-1], strict=True)
     )
 
 

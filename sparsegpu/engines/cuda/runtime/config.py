@@ -131,9 +131,7 @@ def bsr_addmm_config(
     check_choice("bsr_addmm", "config['path']", path, ("simt", "mma"))
     if path == "simt":
         tile = simt_tile(bm, columns)
-        return AddmmConfig(
-            "bsr_addmm_simt", tile.tile_m, tile.tile_n, tile.threads, tile.defines
-        )
+        return AddmmConfig("bsr_addmm_simt", tile.tile_m, tile.tile_n, tile.threads, tile.defines)
     if not can_mma:
         expected = f"'simt' for {dtype} operands" + (
             " without allow_tf32" if dtype == np.float32 else ""
