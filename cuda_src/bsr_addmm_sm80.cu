@@ -45,6 +45,8 @@ constexpr int N_PITCH = TILE_N * SIZE + (SIZE == 4 ? 32 : 16);
 constexpr int LEFT_BYTES = TILE_M * K_PITCH;
 constexpr int RIGHT_BYTES = LAYOUT == Layout::rows ? TILE_K * N_PITCH : TILE_N * K_PITCH;
 constexpr int STAGE_BYTES = LEFT_BYTES + RIGHT_BYTES;  // runtime/config.py knows this, too
+constexpr int STRIP_PITCH = WARP_N + 8;  // of sixteen rows of outputs on their way out
+static_assert(WARPS_M * WARPS_N * 16 * STRIP_PITCH * 4 <= STAGES * STAGE_BYTES, "strips fit");
 
 struct Sizes {
   long long batches, block_rows, columns;
@@ -231,21 +233,30 @@ struct WarpTile {
     }
   }
 
-  // Call write(m, n, sum) for this thread's outputs within rows x columns of the tile.
+  // Call write(m, n, sum) for the warp's outputs within rows x columns of the tile. They pass
+  // through `strips` of shared memory, sixteen rows at a time, so that neighbouring lanes write
+  // neighbouring outputs, and so that the code of the epilogue stands there once.
   template <typename Write>
-  __device__ __forceinline__ void finish(int rows, int columns, Write write) const {
+  __device__ __forceinline__ void finish(unsigned char* strips, int rows, int columns,
+                                         bool columns_apart, Write write) const {
+    A* strip = reinterpret_cast<A*>(strips) + threadIdx.x / 32 * 16 * STRIP_PITCH;
 #pragma unroll
-    for (int i = 0; i < WARP_M / 16; ++i)
+    for (int i = 0; i < WARP_M / 16; ++i) {
 #pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        const int m = row + 16 * i + lane / 4 + r / 2 * 8;
-        if (m >= rows) continue;
+      for (int j = 0; j < WARP_N / 8; ++j)
 #pragma unroll
-        for (int j = 0; j < WARP_N / 8; ++j) {
-          const int n = col + 8 * j + lane % 4 * 2 + r % 2;
-          if (n < columns) write(m, n, sum[i][j][r]);
-        }
+        for (int r = 0; r < 4; ++r)
+          strip[(lane / 4 + r / 2 * 8) * STRIP_PITCH + 8 * j + lane % 4 * 2 + r % 2] = sum[i][j][r];
+      __syncwarp();
+#pragma unroll 1
+      for (int e = lane; e < 16 * WARP_N; e += 32) {
+        const int m = columns_apart ? e % 16 : e / WARP_N;
+        const int n = columns_apart ? e / 16 : e % WARP_N;
+        if (row + 16 * i + m < rows && col + n < columns)
+          write(row + 16 * i + m, col + n, strip[m * STRIP_PITCH + n]);
       }
+      __syncwarp();
+    }
   }
 };
 
@@ -307,13 +318,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       outputs.multiply(stage, stage + LEFT_BYTES);
     }
     cp_async_wait<0>();
-    __syncthreads();  // before the next tile's slices come
+    __syncthreads();  // nobody reads the slices any longer
 
     const Finish<A, OUT> finish(epilogue, batch, b);
     OUT* out_matrix = batch_ptr<OUT>(out, batch, b);
     const long long top = block_row * sizes.bm + first_row;
-    outputs.finish(operands.rows, operands.columns, [&](int m, int n, A sum) {
+    auto write = [&](int m, int n, A sum) {
       out_matrix[element_offset(out, top + m, first_col + n)] = finish(sum, top + m, first_col + n);
-    });
+    };
+    outputs.finish(stages, operands.rows, operands.columns, out.row < out.col, write);
+    __syncthreads();  // before the next tile's slices come
   }
 }
