@@ -10,8 +10,8 @@ import numpy as np
 from ..._arrays import accumulator_dtype
 from ..._epilogue import Epilogue
 from ...pattern import Pattern
+from ._blocks import ceil_div, grid, size_of
 from ._epilogue_args import epilogue_args
-from ._grid import grid_of
 from .runtime.config import bsr_addmm_config
 from .runtime.launch import kernel
 from .runtime.types import ctype
@@ -58,11 +58,10 @@ def bsr_addmm(
         **defines,
         **choice.defines,
     )
-    batches = int(np.prod(batch, dtype=np.int64))
-    block_rows = pattern.block_shape[0]
-    row_tiles = batches * block_rows * -(-bm // choice.tile_m)
+    batches, block_rows = size_of(batch), pattern.block_shape[0]
+    row_tiles = batches * block_rows * ceil_div(bm, choice.tile_m)
     launch(
-        grid_of(row_tiles, -(-n // choice.tile_n)),
+        grid(row_tiles * ceil_div(n, choice.tile_n)),
         (choice.threads,),
         (
             matrix_view(out, batch),
