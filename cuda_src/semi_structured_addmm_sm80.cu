@@ -163,6 +163,15 @@ struct Operands {
   }
 };
 
+template <typename U, typename V>
+struct SameType {
+  static constexpr bool value = false;
+};
+template <typename U>
+struct SameType<U, U> {
+  static constexpr bool value = true;
+};
+
 // d += a @ b for the 16 rows number `i` of a warp. 16-bit metadata: the words of 32 rows serve two
 // products, the upper 16 rows through lanes 0, 1 of each four (selector 0), the lower through 2, 3.
 template <typename U>
@@ -173,7 +182,7 @@ __device__ __forceinline__ void sparse_mma(A (&d)[4], const u32 (&a)[4], const u
       MmaSp<U>::template run<0>(d, a, b, meta[i / 2]);
     else
       MmaSp<U>::template run<1>(d, a, b, meta[i / 2]);
-  } else if constexpr (sizeof(A) == sizeof(f32) && A(0.5f) != A(0)) {
+  } else if constexpr (SameType<U, e4m3>::value) {
     // The tensor cores keep some 13 bits when they add e4m3 products to an accumulator: each sum
     // of 32 products starts at zero, and float32 registers add these sums.
     A part[4] = {};
