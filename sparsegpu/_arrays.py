@@ -34,6 +34,14 @@ def dtype_of(name: Any) -> np.dtype:
     return np.dtype(name)
 
 
+def check_dtype_name(function: str, argument: str, dtype: Any) -> np.dtype:
+    """Return a dtype argument as a ``numpy.dtype``, or refuse what names none."""
+    try:
+        return dtype_of(dtype)
+    except TypeError:
+        raise bad_type(function, argument, "a dtype or the name of one", repr(dtype)) from None
+
+
 def accumulator_dtype(dtype: np.dtype) -> np.dtype:
     """Return the dtype in which products of ``dtype`` are summed (contract: arithmetic)."""
     if dtype in HALF_DTYPES or dtype == float8_e4m3fn:

@@ -7,6 +7,7 @@ synchronise with a device.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,11 @@ def not_offered(function: str, what: str, instead: str) -> NotImplementedError:
 
 def check_choice(function: str, argument: str, value: Any, choices: tuple) -> None:
     """Refuse a value outside a closed list."""
-    if value not in choices:
+    try:
+        known = value in choices
+    except ValueError:  # an array
+        known = False
+    if not known:
         raise bad_value(function, argument, f"one of {', '.join(map(repr, choices))}", repr(value))
 
 
@@ -60,12 +65,31 @@ def check_scalar(function: str, argument: str, value: Any, *, complex_allowed: b
     raise bad_type(function, argument, "a Python or NumPy number", type(value).__name__)
 
 
+def check_integers(
+    function: str, argument: str, values: Any, expected: str, *, count: int | None = None
+) -> tuple[int, ...]:
+    """Return integers as a tuple of ints; a float is none, not even a whole one."""
+    try:
+        result = tuple(operator.index(n) for n in values)
+    except TypeError:
+        raise bad_type(function, argument, expected, repr(values)) from None
+    if count is not None and len(result) != count:
+        raise bad_type(function, argument, expected, repr(values))
+    return result
+
+
+def check_density(function: str, density: Any) -> float:
+    """Return a density as a float in 0..1."""
+    density = float(check_scalar(function, "density", density, complex_allowed=False))
+    if not 0 <= density <= 1:
+        raise bad_value(function, "density", "a number in 0..1", density)
+    return density
+
+
 def check_blocksize(function: str, blocksize: Any, *, largest: int = 256) -> tuple[int, int]:
     """Return ``(bm, bk)`` as ints, each in 1..largest."""
-    try:
-        bm, bk = (int(b) for b in blocksize)
-    except (TypeError, ValueError):
-        raise bad_type(function, "blocksize", "a pair of integers (bm, bk)", blocksize) from None
+    expected = "a pair of integers (bm, bk)"
+    bm, bk = check_integers(function, "blocksize", blocksize, expected, count=2)
     if not (1 <= bm <= largest and 1 <= bk <= largest):
         raise bad_value(function, "blocksize", f"both in 1..{largest}", (bm, bk))
     return bm, bk

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ._checks import bad_type, bad_value, check_blocksize
+from ._checks import bad_value, check_blocksize, check_integers
 from .bsr.array import bsr_array
 from .pattern import from_sorted_keys
 
@@ -247,16 +247,15 @@ def _sizes(function: str, length: Any, blocksize: Any) -> tuple[tuple[int, int],
     pair = length if isinstance(length, tuple) else (length, length)
     blocks = blocksize if isinstance(blocksize, tuple) else (blocksize, blocksize)
     blocks = check_blocksize(function, blocks)
-    try:
-        rows, columns = (int(n) for n in pair)
-    except (TypeError, ValueError):
-        raise bad_type(function, "length", "an integer or a pair (L, S)", length) from None
+    expected = "an integer or a pair (L, S)"
+    rows, columns = check_integers(function, "length", pair, expected, count=2)
     if rows < 0 or columns < 0 or rows % blocks[0] or columns % blocks[1]:
         raise bad_value(function, "length", f"multiples of the blocksize {blocks}", pair)
     return (rows, columns), blocks
 
 
 def _check_count(function: str, argument: str, count: Any) -> int:
-    if int(count) != count or count < 0:
+    (count,) = check_integers(function, argument, (count,), "an integer")
+    if count < 0:
         raise bad_value(function, argument, "an integer, not negative", count)
-    return int(count)
+    return count

@@ -215,3 +215,43 @@ def test_scales_have_their_own_names(engine):
     for name, scales in (("scale_sparse", (ones, 1)), ("scale_dense", (1, ones))):
         with sg.use_engine(engine.name), pytest.raises(ValueError, match=rf"argument '{name}'"):
             sg.scaled_mm(a, x, *scales)
+
+
+def test_what_names_no_dtype():
+    a = sg.bsr_array(np.eye(4), blocksize=(2, 2))
+    for make_it, function, argument in (
+        (lambda: sg.bsr_matmul(a, np.ones(4), out_dtype="foo"), "bsr_matmul", "out_dtype"),
+        (lambda: sg.bsr_array(np.eye(4), blocksize=(2, 2), dtype="foo"), "bsr_array", "dtype"),
+        (lambda: a.astype("foo"), "astype", "dtype"),
+        (lambda: a.sum(dtype="foo"), "sum", "dtype"),
+        (lambda: sg.random_bsr((4, 4), (2, 2), 0.5, dtype="foo"), "random_bsr", "dtype"),
+        (lambda: sg.meta_reorder_offsets(32, 2, "foo"), "meta_reorder_offsets", "meta_dtype"),
+    ):
+        with pytest.raises(TypeError, match=rf"{function}: argument '{argument}': .* got 'foo'"):
+            make_it()
+
+
+def test_what_is_no_integer():
+    dense = np.ones((4, 4))
+    for make_it, argument in (
+        (lambda: sg.bsr_array(dense, blocksize=(2.5, 2)), "blocksize"),
+        (lambda: sg.bsr_array(dense, blocksize=2), "blocksize"),
+        (lambda: sg.bsr_array(dense, blocksize=(2, 2, 2)), "blocksize"),
+        (lambda: sg.bsr_array((4.0, 4.0)), "arg"),
+        (lambda: sg.bsr_array(dense, shape=(4.5, 4), blocksize=(2, 2)), "shape"),
+        (lambda: sg.random_bsr(4, (2, 2), 0.5), "shape"),
+        (lambda: sg.random_bsr((4, 4), (2, 2), "all"), "density"),
+        (lambda: sg.prune_blocks(dense, (2, 2), "all"), "density"),
+        (lambda: sg.causal(4.5, 2), "length"),
+        (lambda: sg.causal((4, 4, 4), 2), "length"),
+        (lambda: sg.sliding_window(4, 2, "wide"), "window"),
+        (lambda: sg.from_cusparselt_layout(np.ones(4, np.float16), 128), "shape"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=rf"argument '{argument}': expected"):
+            make_it()
+
+
+def test_an_array_is_no_choice():
+    a = sg.bsr_array(np.eye(4), blocksize=(2, 2))
+    with pytest.raises(ValueError, match="argument 'activation': expected one of"):
+        sg.bsr_matmul(a, np.ones(4), activation=np.ones(3))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, device_of, dtype_of, namespace
+from .._arrays import as_array, device_of, namespace
 from .._checks import bad_type, bad_value
 from ..engines import engine_module
 from ..ops._common import on_device
@@ -103,7 +103,7 @@ class bsr_array(Operators, Reductions, Indexing, Conversions, Drawings):
         copy: bool = False,
         check: bool = True,
     ):
-        wanted = None if dtype is None else check_dtype("bsr_array", "dtype", dtype_of(dtype))
+        wanted = None if dtype is None else check_dtype("bsr_array", "dtype", dtype)
         self._pattern, self._data = build(
             arg, shape, blocksize=blocksize, dtype=wanted, copy=copy, check=check
         )

@@ -13,8 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import COMPLEX_DTYPES, REAL_DTYPES, as_array, common_namespace, namespace
-from .._checks import bad_type, bad_value, check_blocksize
+from .._arrays import (
+    COMPLEX_DTYPES,
+    REAL_DTYPES,
+    as_array,
+    check_dtype_name,
+    common_namespace,
+    namespace,
+)
+from .._checks import bad_type, bad_value, check_blocksize, check_integers
 from ..engines import engine_module
 from ..ops._common import on_device
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
@@ -23,8 +30,9 @@ CONTAINER_DTYPES = (*REAL_DTYPES, np.dtype(np.int32), np.dtype(bool), *COMPLEX_D
 _FUNCTION = "bsr_array"
 
 
-def check_dtype(function: str, argument: str, dtype: np.dtype) -> np.dtype:
-    """Refuse a dtype that no container holds."""
+def check_dtype(function: str, argument: str, dtype: Any) -> np.dtype:
+    """Return a dtype, or its name, as a ``numpy.dtype``; refuse what no container holds."""
+    dtype = check_dtype_name(function, argument, dtype)
     if dtype not in CONTAINER_DTYPES:
         names = ", ".join(d.name for d in CONTAINER_DTYPES)
         hint = "; say which one with dtype=" if argument == "arg" else ""
@@ -45,11 +53,11 @@ def build(
     if blocksize is not None:
         blocksize = check_blocksize(_FUNCTION, blocksize)
     if shape is not None:
-        shape = _checked_shape(shape)
+        shape = check_shape(_FUNCTION, shape)
     if isinstance(arg, tuple) and len(arg) == 3:
         return _from_parts(*arg, shape, blocksize, dtype, copy, check)
     if isinstance(arg, tuple) and len(arg) == 2 and all(isinstance(n, Integral) for n in arg):
-        return _empty(_checked_shape(arg), shape, blocksize or (1, 1), dtype)
+        return _empty(check_shape(_FUNCTION, arg), shape, blocksize or (1, 1), dtype)
     if hasattr(arg, "pattern") and hasattr(arg, "data"):
         return _from_bsr(arg, shape, blocksize, dtype, copy)
     if _is_sparse(arg):
@@ -57,13 +65,11 @@ def build(
     return _from_dense(as_array(arg, _FUNCTION, "arg"), shape, blocksize, dtype)
 
 
-def _checked_shape(shape: Any) -> tuple[int, ...]:
-    try:
-        result = tuple(int(n) for n in shape)
-    except (TypeError, ValueError):
-        raise bad_type(_FUNCTION, "shape", "a tuple of integers", shape) from None
+def check_shape(function: str, shape: Any) -> tuple[int, ...]:
+    """Return ``(*batch, M, K)`` as a tuple of ints."""
+    result = check_integers(function, "shape", shape, "a tuple of integers")
     if len(result) < 2 or min(result) < 0:
-        raise bad_value(_FUNCTION, "shape", "(*batch, M, K), none negative", result)
+        raise bad_value(function, "shape", "(*batch, M, K), none negative", result)
     return result
 
 
@@ -337,4 +343,4 @@ def estimate_blocksize(row: Any, column: Any, shape: tuple[int, int]) -> tuple[i
     return size, size
 
 
-__all__ = ["CONTAINER_DTYPES", "build", "check_dtype", "estimate_blocksize"]
+__all__ = ["CONTAINER_DTYPES", "build", "check_dtype", "check_shape", "estimate_blocksize"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._arrays import bfloat16, device_of, dtype_of, is_cupy, swap_last
+from .._arrays import bfloat16, device_of, is_cupy, swap_last
 from .._checks import bad_type, bad_value, check_blocksize, check_choice, not_offered
 from ..engines import engine_module
 from ..ops._common import on_device
@@ -99,7 +99,7 @@ class Conversions:
         Duplicate blocks are summed first where the cast is not linear (bool, and floating to
         integer), so that the result is the cast of the matrix.
         """
-        wanted = check_dtype("astype", "dtype", dtype_of(dtype))
+        wanted = check_dtype("astype", "dtype", dtype)
         with on_device(self._data):
             if wanted == self.dtype:
                 return self.copy() if copy else self

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import HALF_DTYPES, as_array, dtype_of, namespace
-from .._checks import bad_type, bad_value, check_blocksize, check_choice
+from .._arrays import HALF_DTYPES, as_array, namespace
+from .._checks import bad_type, bad_value, check_blocksize, check_choice, check_density
 from ..engines import engine_module
 from ..ops._common import on_device
 from ..pattern import from_sorted_keys
 from .array import bsr_array
-from .construct import check_dtype
+from .construct import check_dtype, check_shape
 
 
 def random_bsr(
@@ -55,12 +55,12 @@ def random_bsr(
     <sparsegpu.bsr_array, shape (64, 128), float32, 8 blocks of 16x16 stored (density 0.25), on cpu>
     """
     function = "random_bsr"
-    dtype = check_dtype(function, "dtype", dtype_of(dtype))
+    dtype = check_dtype(function, "dtype", dtype)
     bm, bk = check_blocksize(function, blocksize)
+    *batch, m, k = shape = check_shape(function, shape)
     rows, columns = _block_shape(function, shape, (bm, bk))
-    count = _kept(function, density, rows * columns)
+    count = round(check_density(function, density) * rows * columns)
     rng = np.random.default_rng(rng)
-    *batch, m, k = (int(n) for n in shape)
     size = int(np.prod(batch, dtype=np.int64))
     places = np.empty((size, count), dtype=np.int64)
     for b in range(size):
@@ -69,7 +69,7 @@ def random_bsr(
     pattern = from_sorted_keys(places.ravel(), tuple(batch), count, (m, k), (bm, bk))
     data = _values(rng, (*batch, count, bm, bk), dtype)
     parts = (xp.asarray(a) for a in (data, pattern.indices, pattern.indptr))
-    return bsr_array(tuple(parts), shape=tuple(shape), check=False)
+    return bsr_array(tuple(parts), shape=shape, check=False)
 
 
 def _values(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -83,20 +83,14 @@ def _values(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -
     return rng.standard_normal(shape, dtype=work).astype(dtype)
 
 
-def _block_shape(function: str, shape: Any, blocksize: tuple[int, int]) -> tuple[int, int]:
-    if len(shape) < 2 or min(shape) < 0:
-        raise bad_value(function, "shape", "(*batch, M, K), none negative", shape)
+def _block_shape(
+    function: str, shape: tuple[int, ...], blocksize: tuple[int, int]
+) -> tuple[int, int]:
     if shape[-2] % blocksize[0] or shape[-1] % blocksize[1]:
         raise bad_value(
             function, "blocksize", f"a block size that divides {tuple(shape)}", blocksize
         )
-    return int(shape[-2]) // blocksize[0], int(shape[-1]) // blocksize[1]
-
-
-def _kept(function: str, density: float, blocks: int) -> int:
-    if not 0 <= density <= 1:
-        raise bad_value(function, "density", "a number in 0..1", density)
-    return round(float(density) * blocks)
+    return shape[-2] // blocksize[0], shape[-1] // blocksize[1]
 
 
 def prune_blocks(
@@ -142,7 +136,7 @@ def prune_blocks(
     if dense.dtype.kind == "b":
         raise bad_type(function, "dense", "numbers", dense.dtype)
     rows, columns = _block_shape(function, dense.shape, blocksize)
-    count = _kept(function, density, rows * columns)
+    count = round(check_density(function, density) * rows * columns)
     xp, batch = namespace(dense), tuple(dense.shape[:-2])
     size = int(np.prod(batch, dtype=np.int64))
     with on_device(dense):

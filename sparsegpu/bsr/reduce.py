@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import HALF_DTYPES, accumulator_dtype, dtype_of
+from .._arrays import HALF_DTYPES, accumulator_dtype, check_dtype_name
 from .._checks import bad_type, bad_value
 from ..ops._common import on_device
 from ..ops.addmm import bsr_matmul, dense_bsr_matmul
@@ -45,7 +45,7 @@ class Reductions:
         if dtype is None:
             wanted = np.dtype(np.int64) if self.dtype.kind in "ib" else self.dtype
         else:
-            wanted = dtype_of(dtype)
+            wanted = check_dtype_name("sum", "dtype", dtype)
         with on_device(self._data):
             return _total(self, axes, wanted).astype(wanted)
 
@@ -58,7 +58,7 @@ class Reductions:
         if dtype is None:
             wanted = np.dtype(np.float64) if self.dtype.kind in "ib" else self.dtype
         else:
-            wanted = dtype_of(dtype)
+            wanted = check_dtype_name("mean", "dtype", dtype)
         lengths = self.shape if axes is None else [self.shape[a] for a in axes]
         with on_device(self._data):
             total = _total(self, axes, wanted)

@@ -12,8 +12,8 @@ from .._arrays import (
     HALF_DTYPES,
     OPERAND_DTYPES,
     as_array,
+    check_dtype_name,
     device_of,
-    dtype_of,
     float8_e4m3fn,
     is_complex,
     may_overlap,
@@ -163,7 +163,7 @@ def resolve_out_dtype(
     """Return the output dtype from ``out``, ``out_dtype`` or the operands."""
     offered = output_dtypes(dtype)
     if out_dtype is not None:
-        wanted = dtype_of(out_dtype)
+        wanted = check_dtype_name(function, "out_dtype", out_dtype)
         if wanted not in offered:
             names = ", ".join(d.name for d in offered)
             raise bad_type(function, "out_dtype", f"one of {names} for {dtype} operands", wanted)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, common_namespace, dtype_of, namespace
-from .._checks import bad_type, bad_value
+from .._arrays import as_array, check_dtype_name, common_namespace, namespace
+from .._checks import bad_type, bad_value, check_integers
 from ..engines import engine_module
 from ..engines.reference.compress import FORMATS, Format, reorder_offsets
 from ._common import on_device
@@ -235,8 +235,8 @@ def meta_reorder_offsets(m: int, meta_ncols: int, meta_dtype: Any, xp: ModuleTyp
     array([ 0,  2,  8, 10, 16, 18, 24, 26])
     """
     function = "meta_reorder_offsets"
-    dtype = dtype_of(meta_dtype)
-    m, meta_ncols = int(m), int(meta_ncols)
+    dtype = check_dtype_name(function, "meta_dtype", meta_dtype)
+    m, meta_ncols = check_integers(function, "(m, meta_ncols)", (m, meta_ncols), "two integers")
     _check_meta_shape(function, m, meta_ncols, dtype, "(m, meta_ncols)")
     return reorder_offsets(m, meta_ncols, dtype, xp)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import HALF_DTYPES, as_array, common_namespace, device_of, namespace
-from .._checks import bad_type, bad_value, check_choice, not_offered
+from .._checks import bad_type, bad_value, check_choice, check_integers, not_offered
 from ._common import on_device
 from .compress import check_matrix, check_multiples, check_packed
 
@@ -196,7 +196,7 @@ def from_cusparselt_layout(
     buffer = as_array(buffer, function, "buffer")
     _check_half(function, "buffer", buffer.dtype)
     generation = _generation(function, capability, buffer)
-    m, k = (int(n) for n in shape)
+    m, k = check_integers(function, "shape", shape, "a pair of integers (m, k)", count=2)
     _check_generation_shape(function, "shape", m, k, generation)
     if buffer.ndim > 2:
         check_matrix(function, "buffer", buffer)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, bfloat16, common_namespace, dtype_of, float8_e4m3fn
+from .._arrays import as_array, bfloat16, check_dtype_name, common_namespace, float8_e4m3fn
 from .._checks import bad_type, bad_value, check_scalar
 from ._semi_structured import addmm, check_dense_operand, check_semi_structured
 
@@ -71,14 +71,16 @@ def scaled_mm(
     dense = as_array(dense, function, "dense")
     if dense.ndim < 2:
         raise bad_value(function, "dense", "at least two dimensions", f"shape {dense.shape}")
-    operand_dtype = None if dense_dtype is None else dtype_of(dense_dtype)
+    operand_dtype = None
+    if dense_dtype is not None:
+        operand_dtype = check_dtype_name(function, "dense_dtype", dense_dtype)
     if operand_dtype is not None and dense.dtype != operand_dtype:
         if dense.dtype != np.uint8 or operand_dtype != float8_e4m3fn:
             expected = "dense's own dtype, or float8_e4m3fn for uint8"
             raise bad_type(function, "dense_dtype", expected, f"{operand_dtype} for {dense.dtype}")
         if isinstance(dense, np.ndarray):
             dense = dense.view(float8_e4m3fn)
-    result_dtype = dtype_of(out_dtype)
+    result_dtype = check_dtype_name(function, "out_dtype", out_dtype)
     if result_dtype not in {bfloat16, np.dtype(np.float16), np.dtype(np.float32)}:
         raise bad_type(function, "out_dtype", "bfloat16, float16 or float32", result_dtype)
     m, n = sparse.shape[0], dense.shape[-1]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, common_namespace, dtype_of
+from .._arrays import as_array, check_dtype_name, common_namespace
 from .._checks import bad_type, bad_value
 from ..ops._common import on_device, optional_array
 from ..ops._semi_structured import Half
@@ -101,7 +101,7 @@ class SemiStructuredArray(Conversions):
                 optional_array(meta_t, function, "meta_t"),
             ),
         )
-        wanted = None if dtype is None else dtype_of(dtype)
+        wanted = None if dtype is None else check_dtype_name(function, "dtype", dtype)
         self._halves = Halves(shape, sides, wanted, function)
         self._bitmask = optional_array(bitmask, function, "bitmask")
         if self._bitmask is not None:

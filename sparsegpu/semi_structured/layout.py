@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import common_namespace, float8_e4m3fn
-from .._checks import bad_type, bad_value
+from .._checks import bad_type, bad_value, check_integers
 from ..engines.reference.compress import FORMATS
 from ..ops._common import on_device
 from ..ops._semi_structured import Half
@@ -47,7 +47,7 @@ class Halves:
     __slots__ = ("_lock", "_sides", "_splits", "dtype", "shape", "xp")
 
     def __init__(self, shape: tuple[int, int], sides: Any, dtype: Any, function: str):
-        m, k = (int(n) for n in shape)
+        m, k = check_integers(function, "shape", shape, "a pair of integers (m, k)", count=2)
         self.shape = (m, k)
         self._lock = threading.RLock()
         self._sides: list[Half | None] = [None, None]
