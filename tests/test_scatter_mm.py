@@ -166,11 +166,17 @@ def test_lists_are_kept_with_the_pattern(engine, rng):
     other = engine.array(np.zeros((16, 32), np.float32))
     build = sparsegpu.bsr_scatter_mm_indices_data
     made = build(bsr, other)
-    assert build(bsr.with_data(bsr.data * 2), other) is made
-    assert build(bsr, other[:, ::-1], indices_format=FORMATS[2]) is made
-    assert build(bsr, other, SPLIT_N=4) is not made
-    assert build(bsr, other, "bsr_strided_mm") is not made
-    assert build(bsr, other[:, :16]) is not made
+
+    def is_kept(again):
+        return all(x is y for x, y in zip(again[1:-1], made[1:-1], strict=True))
+
+    assert is_kept(build(bsr.with_data(bsr.data * 2), other))
+    assert is_kept(build(bsr, other[:, ::-1], indices_format=FORMATS[2]))
+    assert not is_kept(build(bsr, other, SPLIT_N=4))
+    assert build(bsr, other, "bsr_strided_mm")[2] is not made[2]
+    assert not is_kept(build(bsr, other[:, :16]))
+    made[-1]["SPLIT_N"] = 7  # the caller's own
+    assert build(bsr, other)[-1]["SPLIT_N"] != 7
     meta = build(bsr, other, GROUP_SIZE=4, TILE_M=16, TILE_N=32, SPLIT_N=2)[-1]
     assert meta == {"GROUP_SIZE": 4, "TILE_M": 16, "TILE_N": 32, "SPLIT_N": 2}
 

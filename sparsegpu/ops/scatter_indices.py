@@ -56,6 +56,14 @@ class IndicesData(tuple):
 
     fit: Fit
 
+    def with_own_meta(self) -> IndicesData:
+        """Return the same arrays beside a meta dictionary that the caller may change."""
+        if not isinstance(self[-1], dict):
+            return self
+        other = IndicesData((*self[:-1], dict(self[-1])))
+        other.fit = self.fit
+        return other
+
     def frozen(self, xp: ModuleType) -> IndicesData:
         """Return itself with its arrays read-only (CuPy has no such flag)."""
         if xp is np:
@@ -135,7 +143,8 @@ def bsr_scatter_mm_indices_data(
     with on_device(bsr.data):
         pattern = distinct_pattern(bsr.pattern, function)
         key = ("scatter_mm", indices_format, n, batch_size, tuple(sorted(settings.items())))
-        return pattern.memo(key, lambda: _build(pattern, indices_format, n, batch_size, settings))
+        kept = pattern.memo(key, lambda: _build(pattern, indices_format, n, batch_size, settings))
+    return kept.with_own_meta()
 
 
 def check_product(function: str, pattern: Pattern, other: Any) -> None:
