@@ -497,6 +497,17 @@ def test_linear_operator(engine, rng, dtype):
         np.testing.assert_array_equal(engine.host(op.matmat(engine.array(x))), exact @ x)
 
 
+def test_solvers_take_the_array_itself(engine):
+    second_difference = 2 * np.eye(24) - np.eye(24, k=1) - np.eye(24, k=-1)
+    a = bsr_array(engine.array(second_difference), blocksize=(4, 4))
+    b = np.arange(1.0, 25)
+    assert (engine.host(a.rmatvec(engine.array(b))) == second_difference.T @ b).all()
+    with sparsegpu.use_engine(engine.name):
+        x, info = solvers(engine).cg(a, engine.array(b), maxiter=200)
+    assert info == 0
+    np.testing.assert_allclose(engine.host(x), np.linalg.solve(second_difference, b), rtol=1e-3)
+
+
 @pytest.mark.parametrize("solver", ["cg", "gmres", "lobpcg"])
 def test_solvers(engine, rng, solver):
     n = 48

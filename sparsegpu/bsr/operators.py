@@ -50,6 +50,14 @@ class Operators:
 
         return aslinearoperator(self)
 
+    def matvec(self: Any, x: Any) -> Any:
+        """Return ``self @ x`` for the solvers of SciPy and cupyx, which take ``self`` by it."""
+        return self.aslinearoperator().matvec(x)
+
+    def rmatvec(self: Any, x: Any) -> Any:
+        """Return the conjugate transpose times ``x``, see `matvec`."""
+        return self.aslinearoperator().rmatvec(x)
+
     # -- scalars ------------------------------------------------------------------------------
 
     def __mul__(self: Any, other: Any) -> bsr_array:
