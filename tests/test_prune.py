@@ -398,3 +398,12 @@ def test_masks_that_do_not_fit(engine):
                 function(dense, mask)
     with engine.runs(), pytest.raises(ValueError, match=r"'pruned'.*multiple of 8"):
         sg.compressed_swizzled_bitmask(dense[:, :12])
+
+
+def test_the_vendors_layout_names_the_callers_argument():
+    for error, dense in (
+        (ValueError, np.ones((64, 64), np.float16)),
+        (NotImplementedError, np.ones((128, 128), np.int8)),
+    ):
+        with pytest.raises(error, match=r"semi_structured_tile: .*'dense'"):
+            sg.semi_structured_tile(dense, layout="cusparselt")

@@ -44,19 +44,22 @@ def _generation(function: str, capability: Any, array: Any) -> int:
     return major
 
 
-def _check_half(function: str, argument: str, dtype: np.dtype) -> None:
-    if dtype not in HALF_DTYPES:
+def check_layout(
+    function: str, argument: str, array: Any, shapes: tuple[tuple[int, int], ...], capability: Any
+) -> int:
+    """Return the generation, 8 or 9; refuse a dtype or shapes that its layout does not hold."""
+    if array.dtype not in HALF_DTYPES:
         raise not_offered(
             function,
-            f"cuSPARSELt's layout of {dtype} (argument '{argument}')",
+            f"cuSPARSELt's layout of {array.dtype} (argument '{argument}')",
             "float16 and bfloat16, or the native backend for every 2:4 dtype",
         )
-
-
-def _check_generation_shape(function: str, argument: str, m: int, k: int, generation: int) -> None:
+    generation = _generation(function, capability, array)
     rows, columns = _MULTIPLES[generation]
     why = f" for cuSPARSELt's layout on compute capability {generation}.x"
-    check_multiples(function, argument, (m, k), rows, columns, why)
+    for shape in shapes:
+        check_multiples(function, argument, shape, rows, columns, why)
+    return generation
 
 
 def _cutlass_axes(meta: Any, m: int, k: int) -> Any:
@@ -97,12 +100,9 @@ def _from_hopper(flat: Any, m: int, k: int) -> Any:
     return xp.ascontiguousarray(axes).reshape(m, k // 16).view(np.int16)
 
 
-def to_buffer(function: str, packed: Any, meta: Any, capability: Any) -> Any:
+def to_buffer(packed: Any, meta: Any, generation: int) -> Any:
     """Return the vendor's buffer of checked ``packed`` and ``meta``."""
-    _check_half(function, "packed", packed.dtype)
-    generation = _generation(function, capability, packed)
     m, k = packed.shape[0], 2 * packed.shape[1]
-    _check_generation_shape(function, "packed", m, k, generation)
     xp = namespace(packed)
     meta = xp.ascontiguousarray(meta)
     with on_device(packed):
@@ -162,7 +162,8 @@ def to_cusparselt_layout(
     meta = as_array(meta, function, "meta")
     common_namespace(function, packed=packed, meta=meta)
     check_packed(function, packed, meta, ("packed", "meta"))
-    return to_buffer(function, packed, meta, capability)
+    shape = (packed.shape[0], 2 * packed.shape[1])
+    return to_buffer(packed, meta, check_layout(function, "packed", packed, (shape,), capability))
 
 
 def from_cusparselt_layout(
@@ -194,10 +195,8 @@ def from_cusparselt_layout(
     """
     function = "from_cusparselt_layout"
     buffer = as_array(buffer, function, "buffer")
-    _check_half(function, "buffer", buffer.dtype)
-    generation = _generation(function, capability, buffer)
     m, k = check_integers(function, "shape", shape, "a pair of integers (m, k)", count=2)
-    _check_generation_shape(function, "shape", m, k, generation)
+    generation = check_layout(function, "buffer", buffer, ((m, k),), capability)
     if buffer.ndim > 2:
         check_matrix(function, "buffer", buffer)
     if buffer.size != 9 * m * k // 16:

@@ -26,7 +26,7 @@ from .compress import (
     format_of,
     not_24,
 )
-from .cusparselt_layout import to_buffer
+from .cusparselt_layout import check_layout, to_buffer
 
 ALGORITHMS = ("largest_abs_values_greedy", "largest_values_greedy", "", "causal1122")
 _KEEP = ("2:4", "1:2")
@@ -234,6 +234,8 @@ def semi_structured_tile(
     check_choice(function, "layout", layout, ("cutlass", "cusparselt"))
     xp = namespace(dense)
     (m, k) = dense.shape
+    if layout == "cusparselt":
+        generation = check_layout(function, "dense", dense, ((m, k), (k, m)), None)
     with on_device(dense):
         halves = _empty_halves(xp, dense)
         bits = xp.empty((m // 8, k // 8, 8), dtype=np.uint8)
@@ -242,8 +244,10 @@ def semi_structured_tile(
         if layout == "cutlass":
             return (*halves, bits)
         packed, meta, packed_t, meta_t = halves
-        buffer = to_buffer(function, packed, meta, None)
-        return buffer, None, to_buffer(function, packed_t, meta_t, None), None, bits
+        buffer, buffer_t = (
+            to_buffer(p, q, generation) for p, q in ((packed, meta), (packed_t, meta_t))
+        )
+        return buffer, None, buffer_t, None, bits
 
 
 def compressed_swizzled_bitmask(pruned: Any) -> Any:
