@@ -99,7 +99,10 @@ def as_array(x: Any, function: str, argument: str) -> Any:
         array = np.asarray(x)
         if array.dtype != object:
             return array
-    raise bad_type(function, argument, "a NumPy or CuPy array", type(x).__name__)
+    kind = type(x)
+    # SciPy has a bsr_array too.
+    name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+    raise bad_type(function, argument, "a NumPy or CuPy array", name)
 
 
 def _cupy(function: str, argument: str) -> ModuleType:

@@ -255,3 +255,11 @@ def test_an_array_is_no_choice():
     a = sg.bsr_array(np.eye(4), blocksize=(2, 2))
     with pytest.raises(ValueError, match="argument 'activation': expected one of"):
         sg.bsr_matmul(a, np.ones(4), activation=np.ones(3))
+
+
+def test_a_matrix_of_scipy_is_no_dense_operand():
+    import scipy.sparse
+
+    a = sg.bsr_array(np.eye(4), blocksize=(2, 2))
+    with pytest.raises(TypeError, match=r"got scipy\.sparse\..*bsr_array"):
+        a @ scipy.sparse.bsr_array(np.eye(4))
