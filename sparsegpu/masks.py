@@ -240,7 +240,7 @@ def _of_keys(keys: Any, shape: tuple[int, int], blocksize: tuple[int, int], rule
     j = pattern.indices.astype(np.int64)[:, None, None] * bk + xp.arange(bk, dtype=np.int64)
     data = xp.empty((pattern.nnzb, bm, bk), dtype=bool)
     data[...] = rule(i, j)
-    return bsr_array((data, pattern.indices, pattern.indptr), shape=shape, check=False)
+    return bsr_array._of(pattern, data)
 
 
 def _sizes(function: str, length: Any, blocksize: Any) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._arrays import as_array, device_of, namespace
 from .._checks import bad_type, bad_value
-from ..engines import engine_module
+from ..ops._canonical import canonical_blocks
 from ..ops._common import on_device
 from ..pattern import Pattern
 from .construct import CONTAINER_DTYPES, build, check_dtype
@@ -108,11 +108,16 @@ class bsr_array(Operators, Reductions, Indexing, Conversions, Drawings):
             arg, shape, blocksize=blocksize, dtype=wanted, copy=copy, check=check
         )
 
+    @classmethod
+    def _of(cls, pattern: Pattern, data: Any) -> bsr_array:
+        """Return an array over a pattern and data that are known to fit."""
+        array: bsr_array = object.__new__(cls)
+        array._pattern, array._data = pattern, data
+        return array
+
     def _with(self, pattern: Pattern, data: Any) -> bsr_array:
         """Return the same class over another pattern and data, unchecked."""
-        other = object.__new__(type(self))
-        other._pattern, other._data = pattern, data
-        return other
+        return self._of(pattern, data)
 
     # -- metadata ---------------------------------------------------------------------------
 
@@ -313,18 +318,7 @@ class bsr_array(Operators, Reductions, Indexing, Conversions, Drawings):
         """Return this array if it is canonical, else a new one with duplicates summed."""
         if self.has_canonical_format:
             return self
-        pattern, order, starts = self._pattern.canonical(function)
-        with on_device(self._data):
-            shape = (*pattern.batch_shape, pattern.nnzb, *pattern.blocksize)
-            data = self._xp.empty(shape, self.dtype)
-            if data.size:
-                engine_module(self._xp, "convert", function).sum_blocks(
-                    data.reshape(-1, *pattern.blocksize),
-                    self._data.reshape(-1, *pattern.blocksize),
-                    order,
-                    starts,
-                )
-        return self._with(pattern, data)
+        return self._with(*canonical_blocks(self, function))
 
     def eliminate_zeros(self) -> None:
         """Drop the blocks that hold zeros only, in place (NaN is no zero, -0.0 is).
@@ -366,12 +360,14 @@ class bsr_array(Operators, Reductions, Indexing, Conversions, Drawings):
 
 
 def _restore(
-    cls: type, data: Any, indices: Any, indptr: Any, shape: tuple[int, int], blocksize: tuple
+    cls: type[bsr_array],
+    data: Any,
+    indices: Any,
+    indptr: Any,
+    shape: tuple[int, int],
+    blocksize: tuple,
 ) -> bsr_array:
-    array: bsr_array = object.__new__(cls)
-    array._pattern = Pattern(indptr, indices, shape, blocksize, check=False)
-    array._data = data
-    return array
+    return cls._of(Pattern(indptr, indices, shape, blocksize, check=False), data)
 
 
 __all__ = ["CONTAINER_DTYPES", "bsr_array"]

@@ -11,7 +11,7 @@ from .._checks import bad_type, bad_value, check_blocksize, check_choice, not_of
 from ..engines import engine_module
 from ..ops._common import on_device
 from ..ops.addmm import transposed_operand
-from ..pattern import Pattern
+from ..pattern import Pattern, index_dtype
 from .construct import build, check_dtype
 
 if TYPE_CHECKING:
@@ -306,9 +306,7 @@ class Conversions:
         row_starts = xp.concatenate([row_starts.ravel(), end])
         column = xp.empty(self._data.size, dtype=np.int64)
         column[place] = self._element_places()[1].ravel()
-        dtype = (
-            np.int32 if max(self._data.size, *self.shape) <= np.iinfo(np.int32).max else np.int64
-        )
+        dtype = index_dtype(max(self._data.size, *self.shape))
         return place, column.astype(dtype), row_starts.astype(dtype)
 
     def _refuse_batch(self: Any, function: str) -> None:

@@ -68,8 +68,7 @@ def random_bsr(
         places[b] += b * rows * columns
     pattern = from_sorted_keys(places.ravel(), tuple(batch), count, (m, k), (bm, bk))
     data = _values(rng, (*batch, count, bm, bk), dtype)
-    parts = (xp.asarray(a) for a in (data, pattern.indices, pattern.indptr))
-    return bsr_array(tuple(parts), shape=shape, check=False)
+    return bsr_array._of(pattern.to_library(xp), xp.asarray(data))
 
 
 def _values(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -148,9 +147,7 @@ def prune_blocks(
         data = xp.empty((*batch, count, *blocksize), dense.dtype)
         if data.size:
             engine_module(xp, "convert", function).gather_blocks(data, pattern, dense)
-    result = object.__new__(bsr_array)
-    result._pattern, result._data = pattern, data
-    return result
+    return bsr_array._of(pattern, data)
 
 
 def _block_norms(dense: Any, blocksize: tuple[int, int], norm: float) -> Any:
