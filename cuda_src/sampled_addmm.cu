@@ -17,7 +17,6 @@ typedef Acc<T>::type A;
 
 struct Sizes {
   long long blocks;  // of all batches together
-  long long nnzb;    // of one batch
   long long inner;   // K; 0 leaves the matrices alone
   int bm, bn;
 };

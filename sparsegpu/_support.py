@@ -220,6 +220,17 @@ _PRODUCTS = (
             _simt("c128", "c128", 0),
         ),
     ),
+    KernelSource(
+        "scatter_mm",
+        "scatter_mm",
+        _PRODUCT_DTYPES,
+        variants=(
+            {"FORMAT": "pairs", **_simt("f16", "f16", 2, index="s64")},
+            {"FORMAT": "strided", **_simt("s8", "s32", 1, epilogue="exact", index="s64")},
+            {"FORMAT": "compressed", **_simt("f32", "f32", 0)},
+            {"FORMAT": "compressed", **_simt("c128", "c128", 0, index="s64")},
+        ),
+    ),
 )
 
 _HALVES = ("float16", "bfloat16")

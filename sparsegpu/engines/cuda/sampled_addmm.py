@@ -1,0 +1,65 @@
+"""Dense @ dense at the stored blocks, on the device."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+
+from ..._arrays import accumulator_dtype
+from ..._epilogue import Epilogue
+from ...pattern import Pattern
+from ._blocks import ceil_div, grid, size_of
+from ._epilogue_args import epilogue_args
+from .runtime.config import simt_tile
+from .runtime.launch import kernel
+from .runtime.types import ctype
+from .runtime.view import batch_dims, matrix_view
+
+_SIZES = struct.Struct("<2q2i")
+
+
+def sampled_addmm(
+    out_data: Any,
+    pattern: Pattern,
+    input_data: Any,
+    mat1: Any,
+    mat2: Any,
+    alpha: Any,
+    beta: Any,
+) -> None:
+    """Write ``beta * input_data + alpha * (mat1 @ mat2)[stored blocks]``.
+
+    mat1 is (*B, M, K), mat2 (*B, K, N); ``input_data`` is None when beta is 0. To the kernel the
+    stored blocks are one batch dimension more.
+    """
+    bm, bn = pattern.blocksize
+    batch = out_data.shape[:-2]
+    defines, epilogue_argument = epilogue_args(
+        Epilogue(alpha, beta, input_data), batch, accumulator_dtype(mat1.dtype), out_data.dtype
+    )
+    tile = simt_tile(bm, bn)
+    blocks = size_of(batch)
+    parts = ceil_div(bm, tile.tile_m) * ceil_div(bn, tile.tile_n)
+    inner = mat1.shape[-1] if alpha != 0 else 0
+    kernel(
+        "sampled_addmm",
+        T=ctype(mat1.dtype),
+        INDEX=ctype(pattern.indices.dtype),
+        **defines,
+        **tile.defines,
+    )(
+        grid(blocks * parts),
+        (tile.threads,),
+        (
+            matrix_view(out_data, batch),
+            matrix_view(pattern.rows[..., None, None], batch),
+            matrix_view(pattern.indices[..., None, None], batch),
+            matrix_view(mat1[..., None, :, :], batch),
+            matrix_view(mat2[..., None, :, :], batch),
+            batch_dims(batch),
+            np.void(_SIZES.pack(blocks, inner, bm, bn)),
+            epilogue_argument,
+        ),
+    )

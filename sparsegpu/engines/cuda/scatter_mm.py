@@ -1,0 +1,135 @@
+"""Products of blocks, added where index lists say, on the device.
+
+The tiles of one call do not overlap (`ops.scatter_mm` sees to that), so that each is one thread
+block's own and its sum is rounded once.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+
+from ..._arrays import accumulator_dtype
+from ..._epilogue import Epilogue
+from ._blocks import ceil_div, grid, size_of
+from ._epilogue_args import epilogue_args
+from .runtime.config import simt_tile
+from .runtime.launch import kernel
+from .runtime.types import ctype
+from .runtime.view import batch_dims, matrix_view
+
+_LISTS = struct.Struct("<4Q")
+_SIZES = struct.Struct("<3q4i")
+
+
+def scatter_mm(accumulators: Any, blocks: Any, others: Any, c_offsets: Any, pq: Any) -> None:
+    """Add ``blocks[p] @ others[q]`` to ``accumulators[r]``, (p, q) = pq[c_offsets[r]:...]."""
+    _launch(
+        "pairs",
+        accumulators,
+        blocks,
+        others,
+        (c_offsets, None, pq, None),
+        tiles=accumulators.shape[0],
+        batches=1,
+    )
+
+
+def bsr_strided_mm(
+    accumulators: Any,
+    blocks: Any,
+    others: Any,
+    c_indices: Any,
+    r_offsets: Any,
+    p_offsets: Any,
+    q_offsets: Any,
+    split_n: int,
+) -> None:
+    """Add block products to tiles of (*B, M, N); offsets are ``row * N + column``."""
+    _launch(
+        "strided",
+        accumulators,
+        blocks,
+        others,
+        (c_indices, r_offsets, p_offsets, q_offsets),
+        tiles=r_offsets.size,
+        batches=size_of(accumulators.shape[:-2]),
+        split_n=split_n,
+    )
+
+
+def bsr_strided_mm_compressed(
+    accumulators: Any,
+    blocks: Any,
+    others: Any,
+    c_indices: Any,
+    r_offsets: Any,
+    q_offsets: Any,
+    split_n: int,
+) -> None:
+    """Do the same with ``c_indices`` = indptr: a tile's blocks are those of its block row."""
+    _launch(
+        "compressed",
+        accumulators,
+        blocks,
+        others,
+        (c_indices, r_offsets, None, q_offsets),
+        tiles=r_offsets.size,
+        batches=size_of(accumulators.shape[:-2]),
+        split_n=split_n,
+    )
+
+
+def _launch(
+    form: str,
+    accumulators: Any,
+    blocks: Any,
+    others: Any,
+    lists: tuple,
+    *,
+    tiles: int,
+    batches: int,
+    split_n: int = 1,
+) -> None:
+    batch = accumulators.shape[:-2]  # of the pairs format: the tiles
+    stack = others.shape[:-2] if form == "pairs" else batch
+    (_, ms, ks), n = blocks.shape, accumulators.shape[-1]
+    ns = n // split_n
+    defines, epilogue_argument = epilogue_args(
+        Epilogue(1, 1, accumulators), batch, accumulator_dtype(blocks.dtype), accumulators.dtype
+    )
+    index, lists = _uniform(lists)  # may be copies: they have to outlive the launch
+    tile = simt_tile(ms, ns)
+    parts = ceil_div(ms, tile.tile_m) * ceil_div(ns, tile.tile_n)
+    kernel(
+        "scatter_mm",
+        FORMAT=form,
+        T=ctype(blocks.dtype),
+        INDEX=ctype(index),
+        **defines,
+        **tile.defines,
+    )(
+        grid(tiles * batches * parts),
+        (tile.threads,),
+        (
+            matrix_view(accumulators, batch),
+            matrix_view(blocks, blocks.shape[:1]),
+            matrix_view(others, stack),
+            np.void(_LISTS.pack(*(0 if a is None else a.data.ptr for a in lists))),
+            batch_dims(batch),
+            np.void(_SIZES.pack(tiles, batches, n, ms, ks, ns, split_n)),
+            epilogue_argument,
+        ),
+    )
+
+
+def _uniform(lists: tuple) -> tuple[np.dtype, tuple]:
+    """Return the lists as contiguous arrays of one dtype, int32 or int64."""
+    dtypes = {a.dtype for a in lists if a is not None}
+    int32 = np.dtype(np.int32)
+    index = int32 if dtypes == {int32} else np.dtype(np.int64)
+    return index, tuple(
+        None if a is None else a.astype(index, order="C", copy=False) for a in lists
+    )
