@@ -17,10 +17,10 @@ import numpy as np
 
 from ._jit import jit
 
-#: Columns of a tile and steps of depth worked on at a time: 4 x 256 accumulators stay in L1,
-#: 256 x 256 values of the dense operand in L2. int8 values ride as float32: 256 steps (blocks of
+#: Columns of a tile and steps of depth worked on at a time: 4 x 512 accumulators stay in L1,
+#: 256 x 512 values of the dense operand in L2. int8 values ride as float32: 256 steps (blocks of
 #: complex numbers: 512) sum exactly.
-_TILE, _DEPTH = 256, 256
+_TILE, _DEPTH = 512, 256
 
 
 @jit(fastmath={"contract"})

@@ -88,6 +88,15 @@ def real_accumulator(acc: np.ndarray) -> np.ndarray:
     return flat.view(compute_dtype(acc.dtype)) if acc.dtype.kind == "c" else flat
 
 
+def real_strip(acc: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return ``(flat, ld)`` of a 2-D accumulator whose columns stand side by side."""
+    real, size = compute_dtype(acc.dtype) if acc.dtype.kind == "c" else acc.dtype, acc.itemsize
+    ld = acc.strides[0] // size if len(acc) > 1 else acc.shape[1]
+    length = (len(acc) - 1) * ld + acc.shape[1]
+    flat = np.lib.stride_tricks.as_strided(acc, (length,), (size,))
+    return flat.view(real), ld * parts(acc.dtype)
+
+
 def real_pairs(dense: np.ndarray) -> tuple[np.ndarray, int]:
     """Return ``(flat, ld)``: the rows of a matrix as they lie in memory; complex: (M, 2K)."""
     if dense.dtype.kind != "c":

@@ -16,10 +16,10 @@ from ._operands import (
     NO_TERMS,
     compute_dtype,
     parts,
-    real_accumulator,
     real_blocks,
     real_columns,
     real_rows,
+    real_strip,
 )
 from ._threads import for_each, pieces, spans
 
@@ -93,18 +93,34 @@ def _product(
     wide_row = k * real * real * compute_dtype(data.dtype).itemsize
     panel = max(_WIDENED // max(wide_row, 1) // _COLUMNS, 1) * _COLUMNS
 
+    row_step, column_step = out.strides
+    in_place = (
+        part.whole.is_identity
+        and out.dtype == acc_dtype
+        and column_step == out.itemsize
+        and row_step >= n * column_step
+        and row_step % column_step == 0
+    )
+
     def tile(window: tuple[int, int, int, int]) -> None:
         first, last, left, right = window
         p0, p1 = int(indptr[first]), int(indptr[last])
-        acc = np.zeros(((last - first) * bm, right - left), acc_dtype)
+        window_rows, columns = slice(first * bm, last * bm), slice(left, right)
+        result = out[window_rows, columns]
+        if in_place:
+            acc = result
+            acc[...] = 0
+        else:
+            acc = np.zeros(result.shape, acc_dtype)
         if p1 > p0 and part.whole.alpha != 0:
-            width = (right - left) * real
+            flat, acc_ld = real_strip(acc)
+            ends = frozen(indptr[first : last + 1].astype(np.int64) - p0)
             (multiply_narrow if narrow else multiply)(
-                real_accumulator(acc),
-                frozen(np.arange(last - first) * (bm * width)),
-                width,
-                frozen(indptr[first:last] - p0),
-                frozen(indptr[first + 1 : last + 1] - p0),
+                flat,
+                frozen(np.arange(last - first) * (bm * acc_ld)),
+                acc_ld,
+                ends[:-1],
+                ends[1:],
                 NO_TERMS,
                 frozen(indices[p0:p1]),
                 real * bk * (1 if narrow else ld),
@@ -112,10 +128,10 @@ def _product(
                 ld,
                 real_blocks(data[p0:p1]),
                 rows,
-                width,
+                (right - left) * real,
             )
-        window_rows, columns = slice(first * bm, last * bm), slice(left, right)
-        apply_epilogue(acc, part.at(b, window_rows, columns), out[window_rows, columns])
+        if not in_place:
+            apply_epilogue(acc, part.at(b, window_rows, columns), result)
 
     for start in range(0, n, panel):
         stop = min(start + panel, n)

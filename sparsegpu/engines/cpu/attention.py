@@ -57,9 +57,9 @@ def attention(
         rows = slice(first * bm, last * bm)
         ends = indptr[head][first : last + 1].astype(np.int64)
         stored = slice(ends[0], ends[-1])
-        row = np.repeat(np.arange(last - first), np.diff(ends))
+        row = np.repeat(np.arange(last - first, dtype=indices.dtype), np.diff(ends))
         block = Blocks(frozen(ends - ends[0]), frozen(row), frozen(indices[head][stored]))
-        q = (row[:, None, None] + first) * bm + np.arange(bm)[:, None]
+        q = (row[:, None, None].astype(np.int64) + first) * bm + np.arange(bm)[:, None]
         k = block.column.astype(np.int64)[:, None, None] * bk + np.arange(bk)
 
         scores = _scores(query[head][rows], key[kv_head], block, bm, bk)

@@ -1,0 +1,113 @@
+"""The CPU engine beside the reference engine and SciPy: ``python -m benchmarks.cpu``.
+
+Times are medians of interleaved runs, so that a busy machine disturbs all of them alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+
+import numpy as np
+
+import sparsegpu
+from sparsegpu.testing import random_blocks, random_values
+
+
+def interleaved(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Return the median seconds of each function, after one call that is not counted."""
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for round_number in range(repeats + 1):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            function()
+            if round_number:
+                times[name].append(time.perf_counter() - start)
+    return {name: median(t) for name, t in times.items()}
+
+
+def by_engine(function: Callable[[], object]) -> dict[str, Callable[[], object]]:
+    """Return the function as each NumPy engine runs it."""
+
+    def on(engine: str) -> Callable[[], object]:
+        def call() -> object:
+            with sparsegpu.use_engine(engine):
+                return function()
+
+        return call
+
+    return {engine: on(engine) for engine in ("cpu", "reference")}
+
+
+def product(
+    block: int, *, size: int = 2048, columns: int = 2048, density: float = 0.1, scipy: bool = True
+) -> dict[str, Callable[[], object]]:
+    """Return the contestants of ``A @ X`` in float32, checked against one another."""
+    rng = np.random.default_rng(0)
+    shape = (size, size)
+    A = sparsegpu.bsr_array(
+        random_blocks(rng, shape, (block, block), density=density, shuffled=False), shape=shape
+    )
+    X = random_values(rng, (size, columns), "float32")
+    contestants = by_engine(lambda: A @ X)
+    if scipy:
+        theirs = A.to_scipy()
+        contestants["scipy"] = lambda: theirs @ X
+    results = [np.asarray(contestant()) for contestant in contestants.values()]
+    for other in results[1:]:
+        np.testing.assert_allclose(results[0], other, rtol=0, atol=1e-3)
+    return contestants
+
+
+def operations(size: int = 2048) -> Iterator[tuple[str, dict[str, Callable[[], object]]]]:
+    """Yield the other operations by name, each as both engines run it."""
+    rng = np.random.default_rng(0)
+    for block in (4, 32):
+        triple = random_blocks(rng, (size, size), (block, block), density=0.1)
+        A = sparsegpu.bsr_array(triple, shape=(size, size))
+        X = random_values(rng, (size, size), "float32")
+        name = f"{block} x {block}"
+        yield f"softmax {name}", by_engine(lambda A=A: sparsegpu.bsr_softmax(A))
+        yield (
+            f"scatter_mm {name}",
+            by_engine(lambda A=A, X=X[:, :256]: sparsegpu.bsr_scatter_mm(A, X)),
+        )
+        yield (
+            f"sampled_addmm {name}",
+            by_engine(lambda A=A, X=X[:, :256]: sparsegpu.sampled_addmm(A, X, X.T, beta=0)),
+        )
+    mask = sparsegpu.causal((1024, 1024), (32, 32))
+    query = random_values(rng, (4, 1024, 64), "float32")
+    attend = sparsegpu.scaled_dot_product_attention
+    yield "attention 32 x 32", by_engine(lambda: attend(query, query, query, mask, is_causal=True))
+    dense = random_values(rng, (size, size), "float16")
+    pruned = sparsegpu.prune_24(dense)
+    packed, meta = sparsegpu.semi_structured_from_dense(pruned)
+    narrow = random_values(rng, (size, 256), "float16")
+    sparse = sparsegpu.to_semi_structured(pruned)
+    yield "prune_24", by_engine(lambda: sparsegpu.prune_24(dense))
+    yield "prune_tile", by_engine(lambda: sparsegpu.prune_tile(dense))
+    yield "compress", by_engine(lambda: sparsegpu.semi_structured_from_dense(pruned))
+    yield "expand", by_engine(lambda: sparsegpu.semi_structured_to_dense(packed, meta))
+    yield "2:4 @ dense", by_engine(lambda: sparse @ narrow)
+
+
+def main() -> None:
+    """Print how many times faster the CPU engine is."""
+    print(f"{'2048 x 2048, density 0.1':<24} {'cpu ms':>9} {'/ reference':>12} {'/ scipy':>9}")
+    for block in (4, 8, 16, 32, 64):
+        for columns in (1, 64, 2048):
+            t = interleaved(product(block, columns=columns), 3)
+            print(
+                f"{f'{block} x {block}, N = {columns}':<24} {t['cpu'] * 1e3:9.2f}"
+                f" {t['reference'] / t['cpu']:12.1f} {t['scipy'] / t['cpu']:9.1f}",
+                flush=True,
+            )
+    for name, contestants in operations():
+        t = interleaved(contestants, 3)
+        print(f"{name:<24} {t['cpu'] * 1e3:9.2f} {t['reference'] / t['cpu']:12.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
