@@ -4,6 +4,11 @@ What its functions compute is tested where every engine is. Here it meets the re
 whose sums are exact, bit by bit, in sizes that cross the edges of its tiles.
 """
 
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -170,3 +175,148 @@ def test_attention_by_strips(rng, monkeypatch, scores, poisoned):
         )  # fmt: skip
         for cpu, reference in zip(*results):
             np.testing.assert_allclose(cpu, reference, rtol=2e-5, atol=2e-6)
+
+
+# -- threads ------------------------------------------------------------------------------------
+
+
+def every_operation(rng):
+    """Return calls whose work is cut into many pieces."""
+    triple = random_blocks(rng, (96, 120), (4, 6), duplicates=True)
+    A = sparsegpu.bsr_array(triple, shape=(96, 120))
+    X = random_values(rng, (120, 70), "float32")
+    Y = random_values(rng, (96, 70), "float32")
+    half = random_values(rng, (64, 64), "float16")
+    attend = sparsegpu.scaled_dot_product_attention
+    return [
+        lambda: A @ X,
+        lambda: A @ X[:, 0],
+        lambda: sparsegpu.bsr_addmm(Y, A, X, activation="gelu"),
+        lambda: sparsegpu.sampled_addmm(A, Y, X.T, beta=0).data,
+        lambda: sparsegpu.bsr_softmax(A).data,
+        lambda: sparsegpu.bsr_scatter_mm(A, X),
+        lambda: attend(Y[None], X[None], X[None], A),
+        lambda: sparsegpu.prune_24(half),
+        lambda: sparsegpu.semi_structured_tile(half)[1],
+    ]
+
+
+@pytest.fixture
+def many_pieces(monkeypatch):
+    """Hand even the smallest work to threads."""
+    from sparsegpu.engines.cpu import _threads
+
+    monkeypatch.setattr(_threads, "_WORTH_A_THREAD", 0)
+    return lambda count: monkeypatch.setattr(_threads, "thread_count", lambda: count)
+
+
+def test_bits_do_not_depend_on_the_number_of_threads(rng, many_pieces):
+    operations = every_operation(rng)
+    many_pieces(1)
+    expected = [operation().tobytes() for operation in operations]
+    for count in (2, 7):
+        many_pieces(count)
+        assert [operation().tobytes() for operation in operations] == expected
+
+
+def test_calls_from_several_threads(rng, many_pieces):
+    operations = every_operation(rng)
+    expected = [operation().tobytes() for operation in operations]
+    many_pieces(4)
+
+    def all_of_them(_):
+        return [operation().tobytes() for operation in operations]
+
+    with ThreadPoolExecutor(6) as threads:
+        for results in threads.map(all_of_them, range(12)):
+            assert results == expected
+
+
+def test_an_error_in_a_thread_reaches_the_caller(many_pieces):
+    from sparsegpu.engines.cpu._threads import for_each
+
+    many_pieces(3)
+    with pytest.raises(ZeroDivisionError):
+        for_each(lambda item: 1 / item, [1, 2, 0, 3, 4])
+    seen = []
+    for_each(seen.append, range(100))
+    assert sorted(seen) == list(range(100))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_computes():
+    code = """if True:
+        import os, warnings
+        import numpy as np, sparsegpu
+        from sparsegpu.engines.cpu import _threads
+
+        warnings.simplefilter("ignore")  # newer Pythons warn of forking with threads
+        _threads._WORTH_A_THREAD, _threads.thread_count = 0, lambda: 3
+        A = sparsegpu.bsr_array(np.eye(64), blocksize=(2, 2))
+        X = np.ones((64, 40))
+        A @ X
+        child = os.fork()
+        if child == 0:
+            os._exit(int(not (A @ X == 1).all()))
+        assert os.waitpid(child, 0)[1] == 0
+    """
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+# -- numba --------------------------------------------------------------------------------------
+
+
+def test_compiles_where_no_cache_can_be_written(monkeypatch):
+    from numba.core import caching
+
+    from sparsegpu.engines.cpu._jit import jit
+
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+
+    @jit()
+    def add(a, b):
+        return a + b
+
+    assert add(1, 2) == 3
+
+
+def test_operands_are_not_copied_when_they_need_not(rng):
+    from sparsegpu.engines.cpu._operands import real_columns, real_rows
+
+    matrix = random_values(rng, (6, 8), "float32")
+    for view in (matrix, matrix[::2], matrix[1:4, 2:5], np.broadcast_to(matrix[0], (5, 8))):
+        flat, ld = real_rows(view)
+        assert np.shares_memory(flat, matrix)
+        got = np.array([flat[r * ld : r * ld + view.shape[1]] for r in range(len(view))])
+        np.testing.assert_array_equal(got, view)
+        assert np.shares_memory(real_columns(view.T)[0], matrix)
+    for view in (matrix.T, matrix[::-1], matrix[:, ::2], matrix.astype("float16")):
+        flat, ld = real_rows(view)
+        assert not np.shares_memory(flat, matrix)
+        np.testing.assert_array_equal(flat.reshape(-1, ld), view)
+
+
+# -- speed --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "block, over, bar", [(32, "scipy", 10), (32, "reference", 1), (4, "reference", 5)]
+)
+def test_speed(block, over, bar):
+    """2048 x 2048, density 0.1, float32: medians of interleaved runs.
+
+    One thread of the reference meets all of the CPU engine's, so a machine busy with other work
+    shows less: the best of three tries counts.
+    """
+    from benchmarks.cpu import interleaved, product
+
+    # SciPy needs seconds for all 2,048 columns; ``python -m benchmarks.cpu`` gives it them.
+    contestants = product(block, columns=512 if over == "scipy" else 2048, scipy=over == "scipy")
+    pair = {name: contestants[name] for name in ("cpu", over)}
+    ratios = []
+    for _ in range(3):
+        t = interleaved(pair, 3)
+        ratios.append(t[over] / t["cpu"])
+        if ratios[-1] >= bar:
+            return
+    raise AssertionError(f"{ratios} times {over}, expected {bar}")

@@ -72,6 +72,8 @@ def spans(weights: np.ndarray, most: int, pieces: int) -> list[tuple[int, int]]:
     ``weights`` are the ends of a running sum, as in an ``indptr``'s tail.
     """
     count = len(weights)
+    if pieces == 1 and count <= most:
+        return [(0, count)]
     goals = np.linspace(0, float(weights[-1]), pieces + 1)[1:-1] if count else np.empty(0)
     cuts = {0, count, *np.searchsorted(weights, goals).tolist(), *range(0, count, max(most, 1))}
     edges = sorted(cuts)
