@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -68,15 +69,11 @@ def operations(size: int = 2048) -> Iterator[tuple[str, dict[str, Callable[[], o
         A = sparsegpu.bsr_array(triple, shape=(size, size))
         X = random_values(rng, (size, size), "float32")
         name = f"{block} x {block}"
-        yield f"softmax {name}", by_engine(lambda A=A: sparsegpu.bsr_softmax(A))
-        yield (
-            f"scatter_mm {name}",
-            by_engine(lambda A=A, X=X[:, :256]: sparsegpu.bsr_scatter_mm(A, X)),
-        )
-        yield (
-            f"sampled_addmm {name}",
-            by_engine(lambda A=A, X=X[:, :256]: sparsegpu.sampled_addmm(A, X, X.T, beta=0)),
-        )
+        few = X[:, :256]
+        yield f"softmax {name}", by_engine(partial(sparsegpu.bsr_softmax, A))
+        yield f"scatter_mm {name}", by_engine(partial(sparsegpu.bsr_scatter_mm, A, few))
+        sampled = partial(sparsegpu.sampled_addmm, A, few, few.T, beta=0)
+        yield f"sampled_addmm {name}", by_engine(sampled)
     mask = sparsegpu.causal((1024, 1024), (32, 32))
     query = random_values(rng, (4, 1024, 64), "float32")
     attend = sparsegpu.scaled_dot_product_attention
