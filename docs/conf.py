@@ -1,5 +1,7 @@
 """Sphinx configuration."""
 
+import re
+
 from sparsegpu import __version__
 
 project = "sparsegpu"
@@ -20,3 +22,15 @@ html_title = "sparsegpu"
 autosummary_generate = True
 numpydoc_show_class_members = False
 myst_heading_anchors = 3
+autodoc_default_options = {"members": True, "inherited-members": True}
+
+
+def escape_batches(app, what, name, obj, options, lines):
+    """Keep the star of a shape such as (*B, M, K) from starting emphasis, but in literals."""
+    parts = re.split("(``.+?``|^ *>>> [^\\n]*)", "\n".join(lines), flags=re.DOTALL | re.MULTILINE)
+    parts[::2] = [re.sub(r"\(\*(?=[\w,)])", r"(\\*", part) for part in parts[::2]]
+    lines[:] = "".join(parts).split("\n")
+
+
+def setup(app):
+    app.connect("autodoc-process-docstring", escape_batches, priority=400)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ._arrays import dtype_of
+from ._arrays import check_dtype_name
 from ._checks import bad_value, check_choice
 
 #: Every operation has a path on each of these (checked by the compile matrix).
@@ -383,10 +383,16 @@ def is_supported(op: str, dtype: Any, cc: tuple[int, int] | int | str) -> bool:
     cc : (major, minor), int or str
         Compute capability: ``(9, 0)``, ``90`` and ``"9.0"`` are the same.
 
+    Returns
+    -------
+    bool
+
     Raises
     ------
     ValueError
         For an unknown operation or compute capability.
+    TypeError
+        For what names no dtype.
 
     Examples
     --------
@@ -400,7 +406,7 @@ def is_supported(op: str, dtype: Any, cc: tuple[int, int] | int | str) -> bool:
 def paths(op: str, dtype: Any, cc: tuple[int, int] | int | str) -> tuple[str, ...]:
     """Return the kernel paths that serve an operation, the preferred one first."""
     check_choice("is_supported", "op", op, OPERATIONS)
-    capability, name = _capability(cc), dtype_of(dtype).name
+    capability, name = _capability(cc), check_dtype_name("is_supported", "dtype", dtype).name
     found = [
         row.path
         for row in KERNELS

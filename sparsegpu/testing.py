@@ -72,8 +72,34 @@ def random_blocks(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return ``(data, indices, indptr)`` of a random pattern that is hard to get right.
 
-    Columns come unsorted (``shuffled``), rows may be empty, and with ``duplicates`` a position may
-    be stored twice. Every batch stores the same number of blocks.
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    shape : (M, K)
+    blocksize : (bm, bk)
+        Divides the shape.
+    density : float
+        How much of each matrix is stored; every matrix of a batch stores as many blocks. Rows
+        may be empty.
+    batch : tuple of int
+    dtype : dtype
+    duplicates : bool
+        Let a position be stored several times.
+    shuffled : bool
+        Leave the columns of a row unsorted.
+    small_integers : bool
+        Values in -3..3, whose sums are exact.
+
+    Returns
+    -------
+    data, indices, indptr : NumPy arrays
+
+    Examples
+    --------
+    >>> import numpy as np, sparsegpu
+    >>> arrays = random_blocks(np.random.default_rng(0), (4, 6), (2, 3), density=0.5)
+    >>> sparsegpu.bsr_array(arrays, shape=(4, 6)).nnzb
+    2
     """
     (m, k), (bm, bk) = shape, blocksize
     rows, columns = m // bm, k // bk
@@ -202,6 +228,13 @@ def accuracy_bound(
     Returns
     -------
     exact, bound : arrays (*B, M, N)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> exact, bound = accuracy_bound(np.eye(2), np.ones((2, 1), "float32"))
+    >>> exact.ravel(), bool((bound < 1e-5).all())
+    (array([1., 1.]), True)
     """
     a, b = to_host(a), to_host(b)
     dtype = dtype_of(b.dtype if dtype is None else dtype)
@@ -266,7 +299,12 @@ def assert_within_bound(
 ) -> None:
     """Assert that ``out`` is the product of ``a`` and ``b`` within the library's promise.
 
-    Parameters are those of `accuracy_bound`; the output rounding follows from ``out.dtype``.
+    Parameters
+    ----------
+    out : array (*B, M, N)
+        What was computed; its rounding follows from its dtype.
+    a, b, alpha, beta, input, left_alpha, right_alpha, activation, dtype, terms, allow_tf32
+        As in `accuracy_bound`.
 
     Raises
     ------

@@ -53,8 +53,8 @@ class bsr_array(Operators, Reductions, Indexing, Conversions, Drawings):
     Attributes
     ----------
     data, indices, indptr : array
-        As in SciPy, each with the batch shape in front. ``A.data[...] = `` keeps all that has
-        been computed about the pattern; ``indices`` and ``indptr`` are not to be written to.
+        As in SciPy, each with the batch shape in front. ``A.data[...] = values`` keeps all that
+        has been computed about the pattern; ``indices`` and ``indptr`` are not to be written to.
     pattern : Pattern
         Block size, shape, indptr, indices and schedules: immutable and shared.
 

@@ -43,6 +43,10 @@ def random_bsr(
     xp : module
         ``numpy`` or ``cupy``.
 
+    Returns
+    -------
+    bsr_array
+
     Raises
     ------
     ValueError

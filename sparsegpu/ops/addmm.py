@@ -110,6 +110,22 @@ def bsr_addmm(
 def bsr_matmul(bsr: Any, dense: Any, **keywords: Any) -> Any:
     """Return ``bsr @ dense``: `bsr_addmm` without ``input``, with its keywords.
 
+    Parameters
+    ----------
+    bsr : bsr_array (*B, M, K)
+    dense : array (*B, K, N) or (K,)
+    **keywords
+        As in `bsr_addmm`.
+
+    Returns
+    -------
+    array (*B, M, N), or (*B, M) for a 1-D ``dense``
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `bsr_addmm`.
+
     Examples
     --------
     >>> import numpy as np, sparsegpu
@@ -124,6 +140,26 @@ def bsr_matmul(bsr: Any, dense: Any, **keywords: Any) -> Any:
 
 def int_bsr_addmm(input: Any, bsr: Any, dense: Any, **keywords: Any) -> Any:
     """int8 `bsr_addmm` with an exact int32 result by default.
+
+    Parameters
+    ----------
+    input : array that broadcasts to ``out``, or None
+        int8, int32 or of the output's dtype.
+    bsr : bsr_array (*B, M, K), int8
+    dense : int8 array (*B, K, N) or (K,)
+    **keywords
+        As in `bsr_addmm`. With ``out_dtype`` a float the alphas dequantise; with int8 the float32
+        result is rounded to nearest, ties to even, and saturates.
+
+    Returns
+    -------
+    array (*B, M, N), or (*B, M) for a 1-D ``dense``
+        int32 unless ``out`` or ``out_dtype`` says otherwise.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `bsr_addmm`; operands that are not int8.
 
     Examples
     --------
@@ -149,8 +185,18 @@ def dense_bsr_matmul(
     ----------
     dense : array (*B, M, K) or (K,)
     bsr : bsr_array (*B, K, N)
-    left_alpha, right_alpha : array (*B, M) and (*B, N), optional
-        Scales of the rows and columns of the result.
+    **keywords
+        As in `bsr_addmm`, and ``input``; ``left_alpha`` (*B, M), ``right_alpha`` (*B, N) and
+        ``out`` (*B, M, N) belong to the result, and ``beta`` is 0 by default.
+
+    Returns
+    -------
+    array (*B, M, N), or (*B, N) for a 1-D ``dense``
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `bsr_addmm`.
 
     Examples
     --------

@@ -27,21 +27,22 @@ from .scatter_indices import IndicesData, bsr_scatter_mm_indices_data, check_pro
 def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: Any = None) -> Any:
     """Multiply blocks pairwise and add the products where index lists say.
 
-    ==============================  =======================================================
-    ``indices_data``                what is computed
-    ==============================  =======================================================
-    ``("scatter_mm", c_offsets,     for r, for (p, q) in pq[c_offsets[r]:c_offsets[r+1]]:
-    pq)``                           ``accumulators[r] += blocks[p] @ others[q]``
-    ``("bsr_strided_mm",            for i, with (r0, r1) = divmod(r_offsets[i], N), for g in
-    c_indices, r_offsets,           c_indices[i]..c_indices[i+1], with (q0, q1) =
-    p_offsets, q_offsets, meta)``   divmod(q_offsets[g], N):
-                                    ``acc[b, r0:r0+Ms, r1:r1+Ns] +=
-                                    blocks[p_offsets[g]] @ others[b, q0:q0+Ks, q1:q1+Ns]``
-    ``("bsr_strided_mm_compressed", the same with c_indices = indptr: the tile at r has the
-    c_indices, r_offsets,           blocks c0..c1 of block row m = r0 // Ms, and with n =
-    q_offsets, meta)``              r1 // Ns block c0 + i meets
-                                    ``q_offsets[n*c1 + (SPLIT_N - n)*c0 + i]``
-    ==============================  =======================================================
+    What is computed depends on the format, ``indices_data[0]``::
+
+        ("scatter_mm", c_offsets, pq)
+            for r, for (p, q) in pq[c_offsets[r]:c_offsets[r+1]]:
+                accumulators[r] += blocks[p] @ others[q]
+
+        ("bsr_strided_mm", c_indices, r_offsets, p_offsets, q_offsets, meta)
+            for i, with (r0, r1) = divmod(r_offsets[i], N):
+                for g in c_indices[i]..c_indices[i+1], with (q0, q1) = divmod(q_offsets[g], N):
+                    acc[b, r0:r0+Ms, r1:r1+Ns] +=
+                        blocks[p_offsets[g]] @ others[b, q0:q0+Ks, q1:q1+Ns]
+
+        ("bsr_strided_mm_compressed", c_indices, r_offsets, q_offsets, meta)
+            the same with c_indices = indptr: the tile at r has the blocks c0..c1 of block row
+            m = r0 // Ms, and with n = r1 // Ns block c0 + i meets
+            q_offsets[n*c1 + (SPLIT_N - n)*c0 + i]
 
     Parameters
     ----------

@@ -145,11 +145,9 @@ def dense_semi_structured_matmul(
     ----------
     dense : array (*B, M, K) or (K,)
     sparse : SemiStructuredArray (K, N)
-    left_alpha, right_alpha : array (*B, M) and (*B, N), optional
-        Scales of the rows and columns of the result.
-    out : array (*B, M, N), optional
     **keywords
-        As in `semi_structured_addmm`.
+        As in `semi_structured_addmm`, and ``input``; ``left_alpha`` (*B, M), ``right_alpha``
+        (*B, N) and ``out`` (*B, M, N) belong to the result, and ``beta`` is 0 by default.
 
     Returns
     -------
