@@ -145,20 +145,13 @@ def addmm(
     )
     with on_device(dense):
         half = half_of(function, sparse, stored_transposed)
-        result = prepare_out(
-            function,
-            side.empty(shape, result_dtype, xp) if out is None else side.inward(out),
-            shape,
-            result_dtype,
-            xp,
-            input=input,
-            operands={
-                names[0]: half.packed,
-                f"{names[0]}.meta": half.meta,
-                names[1]: dense,
-                **alphas,
-            },
-        )
+        if out is None:
+            result = side.empty(shape, result_dtype, xp)
+        else:
+            operands = {names[0]: half.packed, f"{names[0]}.meta": half.meta, names[1]: dense}
+            operands |= alphas
+            result = side.inward(out)
+            prepare_out(function, result, shape, result_dtype, xp, input=input, operands=operands)
         if result.size:
             _launch(
                 result,

@@ -292,15 +292,12 @@ def _addmm(
         no_product=bsr.pattern.nnzb == 0,
     )
     with on_device(bsr.data):
-        result = prepare_out(
-            function,
-            side.empty(shape, result_dtype, xp) if out is None else side.inward(out),
-            shape,
-            result_dtype,
-            xp,
-            input=input,
-            operands={"bsr": bsr.data, "dense": dense, **alphas},
-        )
+        if out is None:
+            result = side.empty(shape, result_dtype, xp)
+        else:
+            operands = {"bsr": bsr.data, "dense": dense, **alphas}
+            result = side.inward(out)
+            prepare_out(function, result, shape, result_dtype, xp, input=input, operands=operands)
         if result.size:
             operand = bsr
             if from_the_right:
