@@ -448,3 +448,16 @@ def test_the_same_bits_again(engine, rng):
         runs = [sg.semi_structured_matmul(sparse, dense, out_dtype="float32") for _ in range(5)]
     for other in runs[1:]:
         np.testing.assert_array_equal(engine.host(runs[0]), engine.host(other))
+
+
+def test_infinity_meets_only_what_is_stored(engine):
+    dense = np.zeros((32, 32), np.float16)
+    dense[0, 0], dense[1, 1] = 2, np.inf
+    x = np.ones((32, 2), np.float16)
+    x[0, 0], x[1, 1] = np.inf, 0
+    a = sg.to_semi_structured(engine.array(dense))
+    with engine.runs():
+        out = sg.semi_structured_matmul(a, engine.array(x))
+    expected = np.zeros((32, 2), np.float16)
+    expected[:2] = [[np.inf, 2], [np.inf, np.nan]]
+    np.testing.assert_array_equal(engine.host(out), expected)

@@ -11,6 +11,7 @@ from ..._epilogue import Epilogue, apply_epilogue
 from .compress import kept_columns
 
 
+@np.errstate(invalid="ignore", over="ignore")
 def semi_structured_addmm(
     out: np.ndarray,
     packed: np.ndarray,
