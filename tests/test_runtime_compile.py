@@ -191,7 +191,8 @@ def test_a_damaged_entry_is_rebuilt(cache, compilations, damage):
     content = path.read_bytes()
     path.write_bytes(content[:-100] if damage is None else damage)
     assert compile_kernel("probe_small", "80", SMALL, root=PROBES).code[:4] == b"\x7fELF"
-    assert compile_kernel("probe_small", "80", SMALL, root=PROBES).resources == good.resources
+    again = compile_kernel("probe_small", "80", SMALL, root=PROBES)
+    assert again.resources.registers == good.resources.registers
     assert len(compilations) == 2
 
 
