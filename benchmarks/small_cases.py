@@ -1,8 +1,8 @@
 """Every kernel once, at sizes small enough for compute-sanitizer.
 
 Sizes are ragged on purpose (partial tiles are where accesses go astray). Run as a program, it
-fails when a kernel of `sparsegpu._support` that this device can run was not launched: a sanitizer
-run that misses a kernel is no evidence.
+fails when a kernel of `sparsegpu._kernel_table` that this device can run was not launched: a
+sanitizer run that misses a kernel is no evidence.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def main() -> int:
     """Run all cases on the GPU; return 1 when a kernel was not reached."""
     import cupy
 
-    from sparsegpu._support import KERNELS
+    from sparsegpu._kernel_table import KERNELS
     from sparsegpu.engines.cuda.runtime.launch import launch_counts
 
     for _ in cases(cupy):

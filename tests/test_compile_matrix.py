@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings (NVRTC) is not installed")
 
-from sparsegpu._support import FP8, KERNELS, OPERATIONS, PORTABLE, KernelSource
+from sparsegpu._kernel_table import FP8, KERNELS, OPERATIONS, PORTABLE, KernelSource
 from sparsegpu.engines.cuda.runtime import matrix, source
 
 GOOD = 'extern "C" __global__ void {name}(float* x) {{ x[0] = VALUE; }}\n'
@@ -82,8 +82,8 @@ def test_gaps_in_the_table_fail(sources):
         KernelSource("good", "bsr_softmax", ("float32",), ("90a",)),
     )
     found = matrix.gaps(rows)
-    assert "spills.cu: no row in _support.KERNELS" in found
-    assert "new_op: not one of _support.OPERATIONS" in found
+    assert "spills.cu: no row in _kernel_table.KERNELS" in found
+    assert "new_op: not one of _kernel_table.OPERATIONS" in found
     assert "scaled_mm: no path on 80, 86" in found
     assert "bsr_softmax: no path on 80, 86, 89, 100, 120" in found
     assert "sampled_addmm: no path on 80, 86, 89, 90a, 100, 120" in found

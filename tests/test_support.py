@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sparsegpu import _support
+from sparsegpu._kernel_table import FP8, KERNELS, OPERATIONS, PORTABLE, KernelSource
 from sparsegpu._support import (
-    KERNELS,
-    PORTABLE,
-    KernelSource,
     architectures_of,
     is_supported,
     matching_architecture,
@@ -19,7 +17,7 @@ from sparsegpu._support import (
 KNOWN = (75, 80, 86, 87, 89, 90, 100, 103, 120, 121)
 ROWS = (
     KernelSource("fast", "bsr_addmm", ("float16", "bfloat16"), ("80", "90a"), path="mma"),
-    KernelSource("fast", "bsr_addmm", ("float8_e4m3fn",), _support.FP8, path="mma"),
+    KernelSource("fast", "bsr_addmm", ("float8_e4m3fn",), FP8, path="mma"),
     KernelSource("plain", ("bsr_addmm", "scatter_mm"), ("float16", "float64")),
 )
 
@@ -87,5 +85,13 @@ def test_the_table(rows):
 
 def test_rows_are_sound():
     for row in KERNELS:
-        assert row.ops and set(row.ops) <= set(_support.OPERATIONS), row.source
+        assert row.ops and set(row.ops) <= set(OPERATIONS), row.source
         assert row.dtypes and row.archs and row.variants, row.source
+
+
+def test_operations_name_only_dtypes_they_take():
+    assert is_supported("scaled_mm", "int8", 90) and is_supported("scaled_mm", "float8_e4m3fn", 90)
+    assert not is_supported("scaled_mm", "float16", 90)
+    assert is_supported("prune_24", "float8_e4m3fn", 80)
+    with pytest.raises(TypeError, match="is_supported: argument 'dtype'"):
+        is_supported("prune_24", "foo", 80)

@@ -173,7 +173,7 @@ def _headers() -> Finding:
 def _kernels() -> Finding:
     import cupy
 
-    from .._support import KERNELS
+    from .._kernel_table import KERNELS
     from ..engines.cuda.runtime.launch import choose_architecture
 
     cc = cupy.cuda.Device().compute_capability

@@ -83,7 +83,7 @@ def kernel(source: str, **defines: Any) -> Kernel:
     compile.CompileError
         When it does not compile.
     NotImplementedError
-        When ``_support`` has no architecture of this source that the device can run.
+        When ``_kernel_table`` has no architecture of this source that the device can run.
     """
     global _get_device
     if _get_device is None:

@@ -3,7 +3,7 @@
     python -m sparsegpu.engines.cuda.runtime.matrix [SOURCE ...]
 
 Exit status 1 when a variant does not compile, a tensor-core kernel spills, a ``.cu`` file has no
-row in ``_support``, or (without SOURCE) an operation has no path on some architecture.
+row in ``_kernel_table``, or (without SOURCE) an operation has no path on some architecture.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
 
-from ...._support import ARCHITECTURES, KERNELS, OPERATIONS, KernelSource, runs_on
+from ...._kernel_table import ARCHITECTURES, KERNELS, OPERATIONS, KernelSource
+from ...._support import runs_on
 from .compile import CompileError, compile_kernel, nvrtc_version
 from .cubin import Resources
 from .source import source_names
@@ -67,10 +68,12 @@ def gaps(rows: Sequence[KernelSource] = KERNELS) -> list[str]:
     """Return what the table lacks: sources without a row, operations without a path."""
     covered = {row.source for row in rows}
     found = [
-        f"{name}.cu: no row in _support.KERNELS" for name in source_names() if name not in covered
+        f"{name}.cu: no row in _kernel_table.KERNELS"
+        for name in source_names()
+        if name not in covered
     ]
     named = {op for row in rows for op in row.ops}
-    found += [f"{op}: not one of _support.OPERATIONS" for op in sorted(named - {*OPERATIONS})]
+    found += [f"{op}: not one of _kernel_table.OPERATIONS" for op in sorted(named - {*OPERATIONS})]
     for op in OPERATIONS:
         missing = [
             arch
@@ -88,7 +91,7 @@ def _serves(row: KernelSource, arch: str) -> bool:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Return one line a row of ``_support``: variants, most registers, shared and local memory."""
+    """Return one line a row of the table: variants, most registers, shared and local memory."""
     rows: dict[tuple[str, tuple[str, ...]], list[Outcome]] = {}
     for outcome in outcomes:  # those from another process hold copies of the row
         row = outcome.build.row
@@ -120,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = {row.source for row in KERNELS}
     unknown = [name for name in options.sources if name not in known]
     if unknown:
-        parser.error(f"no row in _support.KERNELS for {', '.join(unknown)}")
+        parser.error(f"no row in _kernel_table.KERNELS for {', '.join(unknown)}")
     rows = [row for row in KERNELS if not options.sources or row.source in options.sources]
     start = time.perf_counter()
     outcomes = _run_all(builds(rows), options.jobs)

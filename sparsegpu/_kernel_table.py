@@ -1,0 +1,388 @@
+"""Which kernel serves which operation, dtype and architecture, as data.
+
+The table is asked through `_support`. It drives dispatch, the compile matrix, the test skips and
+the table in the README (``python -m benchmarks.readme``). To add a kernel, add its row to
+`KERNELS`, in its operation's section.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+#: Every operation has a path on each of these (checked by the compile matrix).
+ARCHITECTURES = ("80", "86", "89", "90a", "100", "120")
+
+#: What plain code (no architecture-specific instruction) compiles for.
+PORTABLE = ("80", "86", "89", "90", "100", "120")
+
+#: What fp8 tensor-core code compiles for.
+FP8 = ("89", "90", "100", "120")
+
+#: The public operations that kernels compute.
+OPERATIONS = (
+    "bsr_addmm",
+    "sampled_addmm",
+    "bsr_softmax",
+    "scaled_dot_product_attention",
+    "scatter_mm",
+    "bsr_array",
+    "semi_structured_from_dense",
+    "semi_structured_to_dense",
+    "reorder_meta",
+    "prune_24",
+    "prune_tile",
+    "semi_structured_tile",
+    "compressed_swizzled_bitmask",
+    "semi_structured_apply",
+    "semi_structured_addmm",
+    "scaled_mm",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """What one ``.cu`` file serves. A file may have several rows (fp8 apart, say).
+
+    Attributes
+    ----------
+    source : str
+        Stem of the file and name of its entry point.
+    op : str or tuple of str
+        Of `OPERATIONS`.
+    dtypes : tuple of str
+        Operand dtypes, by name.
+    archs : tuple of str
+        What it compiles for: "90a" is that device only, a plain number every later device too.
+    variants : tuple of mappings
+        ``-D`` sets that the compile matrix builds: representative ones, not all (it has minutes).
+    path : str
+        "simt", "mma", "copy" and so on: what a call's configuration chooses between.
+    tensor_core : bool
+        Tensor-core kernels must not spill registers to local memory.
+    """
+
+    source: str
+    op: str | tuple[str, ...]
+    dtypes: tuple[str, ...]
+    archs: tuple[str, ...] = PORTABLE
+    variants: tuple[Mapping[str, Any], ...] = ({},)
+    path: str = "simt"
+    tensor_core: bool = False
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """The operations served."""
+        return (self.op,) if isinstance(self.op, str) else self.op
+
+
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_CONTAINERS = (*_FLOATS, "int8", "uint8", "int32", "bool", "complex64", "complex128")
+
+
+def _each(name: str, values: tuple[str, ...], **common: str) -> tuple[Mapping[str, str], ...]:
+    """Return one ``-D`` set for each value of ``name``."""
+    return tuple({name: value, **common} for value in values)
+
+
+_ELEMENTS = ("bf16", "f32", "s8", "b8", "c128")
+
+#: Between dense and blocks, and among blocks.
+_CONVERSIONS = (
+    KernelSource(
+        "bsr_block_mask", "bsr_array", _CONTAINERS, variants=_each("T", _ELEMENTS), path="copy"
+    ),
+    KernelSource(
+        "bsr_gather",
+        "bsr_array",
+        _CONTAINERS,
+        variants=_each("T", _ELEMENTS, INDEX="s32") + _each("T", ("f32",), INDEX="s64"),
+        path="copy",
+    ),
+    KernelSource(
+        "bsr_scatter",
+        "bsr_array",
+        _CONTAINERS,
+        variants=_each("T", _ELEMENTS, INDEX="s32") + _each("T", ("f32",), INDEX="s64"),
+        path="copy",
+    ),
+    KernelSource(
+        "bsr_transpose_blocks",
+        "bsr_array",
+        _CONTAINERS,
+        variants=_each("T", _ELEMENTS),
+        path="copy",
+    ),
+    KernelSource(
+        "bsr_sum_blocks", "bsr_array", _CONTAINERS, variants=_each("T", _ELEMENTS), path="copy"
+    ),
+)
+
+_SOFTMAX = (
+    KernelSource(
+        "bsr_softmax",
+        "bsr_softmax",
+        _FLOATS,
+        variants=tuple(
+            {"T": t, "OUT": t, "TEAM": team, "INDEX": "s32"}
+            for t in ("f16", "bf16", "f32", "f64")
+            for team in (32, 256)
+        )
+        + ({"T": "bf16", "OUT": "f32", "TEAM": 32, "INDEX": "s64"},),
+    ),
+)
+
+_ATTENTION = (
+    KernelSource(
+        "bsr_attention",
+        "scaled_dot_product_attention",
+        _FLOATS,
+        variants=tuple(
+            {"T": t, "MASK": mask, "INDEX": "s32", "ROWS": rows, "COLUMNS": columns}
+            for t, mask, rows, columns in (
+                ("f16", "b8", 4, 2),
+                ("f16", "f16", 1, 8),
+                ("bf16", "b8", 4, 4),
+                ("bf16", "bf16", 4, 8),
+                ("bf16", "f32", 1, 2),
+                ("f32", "b8", 4, 8),
+                ("f32", "f32", 1, 4),
+                ("f64", "b8", 2, 4),
+                ("f64", "f64", 1, 4),
+                ("f64", "f32", 2, 2),
+            )
+        )
+        + ({"T": "f32", "MASK": "b8", "INDEX": "s64", "ROWS": 4, "COLUMNS": 4},),
+    ),
+)
+
+#: BSR products, tensor cores first.
+_PRODUCT_DTYPES = (*_FLOATS, "int8", "complex64", "complex128")
+_TILES = (
+    {"TILE_M": 64, "TILE_N": 64, "TILE_K": 16, "LANES": 1},
+    {"TILE_M": 4, "TILE_N": 1, "TILE_K": 64, "LANES": 32},
+    {"TILE_M": 16, "TILE_N": 16, "TILE_K": 32, "LANES": 4},
+)
+
+
+def _simt(t: str, out: str, tile: int, index: str = "s32", epilogue: str = "scaled") -> Any:
+    return {"T": t, "OUT": out, "INDEX": index, "EPILOGUE": epilogue, "ACT": "none", **_TILES[tile]}
+
+
+def _mma(t: str, out: str, dense: str, tile: tuple[int, int], warps: tuple[int, int]) -> Any:
+    return {
+        **{"T": t, "OUT": out, "INDEX": "s32", "EPILOGUE": "scaled", "ACT": "gelu", "BK": 48},
+        **{"TILE_M": tile[0], "TILE_N": tile[1], "WARPS_M": warps[0], "WARPS_N": warps[1]},
+        **{"STAGES": 3, "DENSE": dense, "DATA_PIECES": int(dense != "strided")},
+    }
+
+
+_PRODUCTS = (
+    KernelSource(
+        "bsr_addmm_sm80",
+        "bsr_addmm",
+        ("float16", "bfloat16", "int8", "float32"),
+        variants=(
+            _mma("f16", "f16", "rows", (128, 128), (4, 2)),
+            _mma("bf16", "f32", "columns", (16, 32), (1, 2)),
+            _mma("bf16", "bf16", "strided", (64, 128), (2, 2)),
+            _mma("s8", "s32", "bytes", (32, 128), (1, 4)),
+            _mma("s8", "s8", "columns", (128, 32), (4, 2)),
+            _mma("f32", "f32", "rows", (64, 128), (2, 2)),
+        ),
+        path="mma",
+        tensor_core=True,
+    ),
+    KernelSource(
+        "bsr_addmm_simt",
+        "bsr_addmm",
+        _PRODUCT_DTYPES,
+        variants=(
+            _simt("f32", "f32", 0),
+            _simt("bf16", "f32", 1),
+            _simt("s8", "s32", 2, epilogue="exact"),
+            _simt("f64", "f64", 1, index="s64"),
+            _simt("c128", "c128", 0, epilogue="identity"),
+        ),
+    ),
+    KernelSource(
+        "sampled_addmm",
+        "sampled_addmm",
+        _PRODUCT_DTYPES,
+        variants=(
+            _simt("f32", "f32", 0),
+            _simt("f16", "f16", 2),
+            _simt("s8", "s32", 2, epilogue="exact"),
+            _simt("c128", "c128", 0),
+        ),
+    ),
+    KernelSource(
+        "scatter_mm",
+        "scatter_mm",
+        _PRODUCT_DTYPES,
+        variants=(
+            {"FORMAT": "pairs", **_simt("f16", "f16", 2, index="s64")},
+            {"FORMAT": "strided", **_simt("s8", "s32", 1, epilogue="exact", index="s64")},
+            {"FORMAT": "compressed", **_simt("f32", "f32", 0)},
+            {"FORMAT": "compressed", **_simt("c128", "c128", 0, index="s64")},
+        ),
+    ),
+)
+
+_HALVES = ("float16", "bfloat16")
+_FORMAT_24 = (*_HALVES, "float32", "int8", "float8_e4m3fn")
+
+
+def _mma_sp(t: str, out: str, dense: str, n: int, epilogue: str, act: str) -> Any:
+    return {
+        **{"T": t, "OUT": out, "DENSE": dense, "TILE_M": 128, "TILE_N": n, "STAGES": 3},
+        **{"EPILOGUE": epilogue, "ACT": act},
+    }
+
+
+def _simt_24(t: str, out: str, n: int, epilogue: str, act: str) -> Any:
+    return {"T": t, "OUT": out, "TILE_N": n, "EPILOGUE": epilogue, "ACT": act}
+
+
+#: 2:4: format, pruning and product.
+_SEMI_STRUCTURED = (
+    KernelSource(
+        "semi_structured_compress",
+        "semi_structured_from_dense",
+        _FORMAT_24,
+        variants=(
+            {"BYTES": 2, "SIGNED_ZERO": 1},
+            {"BYTES": 4, "SIGNED_ZERO": 1},
+            {"BYTES": 1, "SIGNED_ZERO": 0},
+            {"BYTES": 1, "SIGNED_ZERO": 1},
+        ),
+        path="copy",
+    ),
+    KernelSource(
+        "semi_structured_expand",
+        "semi_structured_to_dense",
+        _FORMAT_24,
+        variants=tuple({"BYTES": b} for b in (1, 2, 4)),
+        path="copy",
+    ),
+    KernelSource(
+        "semi_structured_reorder",
+        "reorder_meta",
+        ("int16", "int32"),
+        variants=tuple({"META_BYTES": b, "RESTORE": r} for b in (2, 4) for r in (0, 1)),
+        path="copy",
+    ),
+    KernelSource(
+        "prune_24",
+        "prune_24",
+        (*_HALVES, "float32", "float64", "int8", "float8_e4m3fn"),
+        variants=(
+            {"T": "f16", "GROUP": 4},
+            {"T": "bf16", "GROUP": 4, "IMPORTANCE": "f32"},
+            {"T": "f32", "GROUP": 2},
+            {"T": "f64", "GROUP": 4, "IMPORTANCE": "f64"},
+            {"T": "s8", "GROUP": 4},
+            {"T": "e4m3", "GROUP": 4},
+        ),
+        path="copy",
+    ),
+    KernelSource(
+        "prune_tile",
+        "prune_tile",
+        (*_HALVES, "float32", "float64", "int8", "float8_e4m3fn"),
+        variants=(
+            {"T": "f16", "RULE": "largest_abs_values"},
+            {"T": "bf16", "RULE": "given_mask"},
+            {"T": "f32", "RULE": "largest_values"},
+            {"T": "f64", "RULE": "causal1122"},
+            {"T": "s8", "RULE": "largest_abs_values"},
+            {"T": "e4m3", "RULE": "largest_values"},
+        ),
+        path="copy",
+    ),
+    KernelSource(
+        "semi_structured_tile",
+        ("semi_structured_tile", "semi_structured_apply"),
+        (*_HALVES, "int8", "float8_e4m3fn"),
+        variants=(
+            {"T": "f16", "RULE": "largest_values"},
+            {"T": "bf16", "RULE": "largest_abs_values"},
+            {"T": "s8", "RULE": "causal1122"},
+            {"T": "e4m3", "RULE": "given_mask"},
+        ),
+        path="copy",
+    ),
+    KernelSource(
+        "semi_structured_bitmask",
+        "compressed_swizzled_bitmask",
+        (*_HALVES, "float32", "float64", "int8", "float8_e4m3fn"),
+        variants=tuple({"T": t} for t in ("f16", "bf16", "f32", "f64", "s8", "e4m3")),
+        path="copy",
+    ),
+    KernelSource(
+        "semi_structured_addmm_sm80",
+        "semi_structured_addmm",
+        (*_HALVES, "float32"),
+        variants=(
+            _mma_sp("bf16", "bf16", "rows", 64, "identity", "none"),
+            _mma_sp("f16", "f32", "columns", 64, "scaled", "gelu"),
+            _mma_sp("f32", "f32", "rows", 64, "scaled", "silu"),
+            _mma_sp("f32", "bf16", "strided", 16, "identity", "none"),
+        ),
+        path="mma_sp",
+        tensor_core=True,
+    ),
+    KernelSource(
+        "semi_structured_addmm_sm80",
+        ("semi_structured_addmm", "scaled_mm"),
+        ("int8",),
+        variants=(
+            _mma_sp("s8", "s32", "bytes", 64, "exact", "relu"),
+            _mma_sp("s8", "s8", "columns", 32, "scaled", "gelu_erf"),
+        ),
+        path="mma_sp",
+        tensor_core=True,
+    ),
+    KernelSource(
+        "semi_structured_addmm_sm80",
+        ("semi_structured_addmm", "scaled_mm"),
+        ("float8_e4m3fn",),
+        archs=FP8,
+        variants=tuple(
+            {"T": "e4m3", "OUT": "bf16", "DENSE": dense, "TILE_M": 64, "TILE_N": n, "STAGES": 3}
+            | {"EPILOGUE": "scaled", "ACT": "none"}
+            for dense, n in (("columns", 32), ("bytes", 16))
+        ),
+        path="mma_sp",
+        tensor_core=True,
+    ),
+    KernelSource(
+        "semi_structured_addmm_simt",
+        "semi_structured_addmm",
+        (*_HALVES, "float32"),
+        variants=(
+            _simt_24("bf16", "bf16", 64, "identity", "none"),
+            _simt_24("f16", "f16", 16, "scaled", "silu"),
+            _simt_24("f32", "f32", 64, "scaled", "gelu"),
+        ),
+    ),
+    KernelSource(
+        "semi_structured_addmm_simt",
+        ("semi_structured_addmm", "scaled_mm"),
+        ("int8", "float8_e4m3fn"),
+        variants=(
+            _simt_24("s8", "s32", 64, "exact", "none"),
+            _simt_24("e4m3", "bf16", 64, "scaled", "none"),
+        ),
+    ),
+)
+
+# Where several paths serve an operation, the preferred one comes first.
+KERNELS: tuple[KernelSource, ...] = (
+    *_PRODUCTS,
+    *_CONVERSIONS,
+    *_SOFTMAX,
+    *_ATTENTION,
+    *_SEMI_STRUCTURED,
+)
