@@ -23,7 +23,7 @@ def _git(*words: str, **environment: str) -> str:
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a git checkout")
-@pytest.mark.parametrize("folder", ["sparsegpu", "cuda_src", "docs"])
+@pytest.mark.parametrize("folder", ["sparsegpu", "cuda_src", "tests"])
 def test_tree_hash_is_git_s(folder, tmp_path):
     index = str(tmp_path / "index")
     objects = str(tmp_path / "objects")
