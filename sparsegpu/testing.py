@@ -266,7 +266,9 @@ def accuracy_bound(
     n = max(a.shape[-1] if terms is None else terms, 1) + 5
     bound = (_SAFETY * n * u + operand) * size * LIPSCHITZ[activation]
     if activation is not None:
-        exact = activate(exact.astype(real), activation)
+        # SciPy's erf knows no longdouble; what float64 loses is within the 8 u below.
+        wide_enough = np.float64 if activation == "gelu_erf" else real
+        exact = activate(exact.astype(wide_enough), activation)
         bound = bound + 8 * u * np.abs(exact)
     return exact, bound.astype(real)
 
