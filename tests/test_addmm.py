@@ -1,0 +1,611 @@
+"""The BSR products in every engine: values, epilogue, layouts, batches, sizes, errors.
+
+Each product is held against the dense one: bit by bit on small integers, whose sums are exact,
+and within the contract's bound on normal data.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import sparsegpu
+from sparsegpu import bsr_addmm, bsr_matmul, dense_bsr_matmul, int_bsr_addmm
+from sparsegpu._epilogue import ACTIVATIONS
+from sparsegpu.engines.cuda.runtime.config import bsr_addmm_config, simt_tile
+from sparsegpu.testing import (
+    assert_within_bound,
+    dense_from_blocks,
+    random_blocks,
+    random_values,
+)
+
+DTYPES = ["float16", "bfloat16", "float32", "float64", "int8", "complex64", "complex128"]
+BLOCKSIZES = [(1, 1), (2, 3), (8, 8), (5, 16), (16, 16), (24, 48), (33, 7), (70, 40)]
+
+
+class Operand:
+    """A block-sparse operand of an engine, and its dense values on the host."""
+
+    def __init__(self, engine, rng, shape, blocksize, dtype="float32", **keywords):
+        keywords = {"density": 0.4, "duplicates": True, "small_integers": True, **keywords}
+        triple = random_blocks(rng, shape, blocksize, dtype=dtype, **keywords)
+        self.dense = dense_from_blocks(*triple, shape)
+        self.bsr = sparsegpu.bsr_array(tuple(engine.array(a) for a in triple), shape=shape)
+        self.data, self.indices, self.indptr = triple
+
+
+def small(rng, shape, dtype="float32"):
+    return random_values(rng, shape, dtype, small_integers=True)
+
+
+def laid_out(array, layout):
+    """Return equal values in another layout."""
+    if layout == "columns":
+        return np.ascontiguousarray(array.swapaxes(-1, -2)).swapaxes(-1, -2)
+    if layout == "strided":
+        return np.repeat(np.repeat(array, 2, axis=-1), 3, axis=-2)[..., ::3, ::2]
+    if layout == "backwards":
+        return array[..., ::-1, ::-1].copy()[..., ::-1, ::-1]
+    return np.ascontiguousarray(array)
+
+
+def to_engine(engine, array):
+    """Return the array in the engine's library with the layout that it has on the host."""
+    if not engine.on_gpu:
+        return array
+    base = array
+    while isinstance(base.base, np.ndarray):
+        base = base.base
+    start = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    memory = engine.xp.asarray(np.ascontiguousarray(base).ravel(order="K"))
+    return engine.xp.ndarray(array.shape, array.dtype, memory.data + start, strides=array.strides)
+
+
+# -- values -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("blocksize", BLOCKSIZES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_and_blocksize(engine, rng, dtype, blocksize):
+    bm, bk = blocksize
+    shape = (bm * max(2, 24 // bm), bk * max(3, 90 // bk))
+    exact = Operand(engine, rng, shape, blocksize, dtype)
+    normal = Operand(engine, rng, shape, blocksize, dtype, small_integers=False)
+    for n in (1, 24, 67):
+        x = small(rng, (shape[1], n), dtype)
+        y = random_values(rng, (shape[1], n), dtype)
+        with engine.runs("bsr_addmm"):
+            out = bsr_matmul(exact.bsr, engine.array(x))
+            rounded = bsr_matmul(normal.bsr, engine.array(y))
+        assert out.dtype == (np.int32 if dtype == "int8" else x.dtype)
+        product = exact.dense @ x.astype(exact.dense.dtype)
+        np.testing.assert_array_equal(engine.host(out), product.astype(out.dtype))
+        assert_within_bound(rounded, normal.dense, y, dtype=dtype)
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    dtype=st.sampled_from(DTYPES),
+    blocksize=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    blocks=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    n=st.integers(1, 70),
+    density=st.floats(0, 1),
+    seed=st.integers(0, 2**32),
+)
+def test_random_shapes(engine, dtype, blocksize, blocks, n, density, seed):
+    rng = np.random.default_rng(seed)
+    shape = (blocksize[0] * blocks[0], blocksize[1] * blocks[1])
+    a = Operand(engine, rng, shape, blocksize, dtype, density=density)
+    x = small(rng, (shape[1], n), dtype)
+    with engine.runs("bsr_addmm"):
+        out = bsr_matmul(a.bsr, engine.array(x))
+    product = a.dense @ x.astype(a.dense.dtype)
+    np.testing.assert_array_equal(engine.host(out), product.astype(out.dtype))
+
+
+@pytest.mark.parametrize("blocksize", [(256, 256), (256, 1), (1, 256)])
+def test_largest_blocks(engine, rng, blocksize):
+    a = Operand(engine, rng, (512, 512), blocksize, "float32", density=0.3)
+    x = small(rng, (512, 9))
+    with engine.runs("bsr_addmm"):
+        out = bsr_matmul(a.bsr, engine.array(x))
+    np.testing.assert_array_equal(engine.host(out), a.dense @ x)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int8"])
+def test_long_sums_of_small_integers_are_exact(engine, rng, dtype):
+    a = Operand(engine, rng, (16, 8192), (16, 32), dtype, density=1, duplicates=False)
+    x = small(rng, (8192, 8), dtype)
+    wide = "int32" if dtype == "int8" else "float32"
+    with engine.runs("bsr_addmm"):
+        out = bsr_matmul(a.bsr, engine.array(x), out_dtype=wide)
+    np.testing.assert_array_equal(engine.host(out), a.dense @ x.astype(a.dense.dtype))
+
+
+def test_float32_is_ieee_unless_tf32_is_allowed(engine, rng):
+    """1 + 2**-12 is a float32, and no TF32."""
+    near_one = np.float32(1 + 2.0**-12)
+    a = sparsegpu.bsr_array(
+        engine.array(np.kron(np.eye(2), np.full((16, 16), near_one)).astype(np.float32)),
+        blocksize=(16, 16),
+    )
+    x = np.zeros((32, 16), np.float32)
+    x[::16] = 1
+    with engine.runs("bsr_addmm"):
+        out = bsr_matmul(a, engine.array(x))
+    assert (engine.host(out) == near_one).all()
+    b = Operand(engine, rng, (48, 64), (16, 16), small_integers=False)
+    y = random_values(rng, (64, 40), "float32")
+    with engine.runs("bsr_addmm"):
+        out = bsr_matmul(b.bsr, engine.array(y), allow_tf32=True)
+    assert_within_bound(out, b.dense, y, dtype="float32", allow_tf32=True)
+    c = Operand(engine, rng, (48, 64), (16, 16))
+    y = small(rng, (64, 40))
+    with engine.runs("bsr_addmm"):
+        out = bsr_matmul(c.bsr, engine.array(y), allow_tf32=True)
+    np.testing.assert_array_equal(engine.host(out), c.dense @ y)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_nan_and_infinity_stay_where_they_belong(engine, rng, dtype):
+    """Padding of tiles is not multiplied into anybody's result."""
+    blocksize, shape = (10, 9), (60, 72)
+    a = Operand(engine, rng, shape, blocksize, dtype, density=0.5, duplicates=False)
+    x = small(rng, (72, 19), dtype)
+    clean = a.dense @ x.astype(np.float64)
+    poisoned = a.data.copy()
+    poisoned[0, 3, 2] = np.nan
+    bad_row = int(np.searchsorted(a.indptr, 0, side="right") - 1) * 10 + 3
+    bsr = a.bsr.with_data(engine.array(poisoned))
+    with engine.runs("bsr_addmm"):
+        out = engine.host(bsr_matmul(bsr, engine.array(x)))
+    assert np.isnan(out[bad_row]).all()
+    rest = np.arange(60) != bad_row
+    np.testing.assert_array_equal(out[rest], clean[rest].astype(dtype))
+    x[18, 18] = np.inf  # in block row 2 of x
+    meets = (a.dense[:, 18:27] != 0).reshape(6, 10, 9).any((1, 2)).repeat(10)
+    with engine.runs("bsr_addmm"):
+        out = engine.host(bsr_matmul(a.bsr, engine.array(x)))
+    np.testing.assert_array_equal(out[:, :18], clean[:, :18].astype(dtype))
+    np.testing.assert_array_equal(out[~meets], clean[~meets].astype(dtype))
+    assert not np.isfinite(out[meets, 18]).all()
+
+
+def test_same_bits_again(engine, rng):
+    a = Operand(engine, rng, (96, 300), (3, 5), small_integers=False)
+    for n in (1, 20):
+        x = engine.array(random_values(rng, (300, n), "float32"))
+        with engine.runs("bsr_addmm"):
+            first, second = bsr_matmul(a.bsr, x), bsr_matmul(a.bsr, x)
+        np.testing.assert_array_equal(engine.host(first), engine.host(second))
+
+
+# -- layouts ------------------------------------------------------------------------------------
+
+LAYOUTS = ["rows", "columns", "strided", "backwards"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "float32", "complex64"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("blocksize", "n"), [((16, 16), 48), ((16, 32), 33), ((3, 7), 10)])
+def test_layout_of_dense_and_out(engine, rng, dtype, layout, blocksize, n):
+    bm, bk = blocksize
+    shape = (bm * 3, bk * 4)
+    a = Operand(engine, rng, shape, blocksize, dtype)
+    x = laid_out(small(rng, (shape[1], n), dtype), layout)
+    kept = np.dtype("int32") if dtype == "int8" else x.dtype
+    out = to_engine(engine, laid_out(np.zeros((shape[0], n), kept), layout))
+    with engine.runs("bsr_addmm"):
+        assert bsr_matmul(a.bsr, to_engine(engine, x), out=out) is out
+    product = a.dense @ x.astype(a.dense.dtype)
+    np.testing.assert_array_equal(engine.host(out), product.astype(kept))
+
+
+@pytest.mark.parametrize("allow_tf32", [False, True])
+@pytest.mark.parametrize("blocksize", [(16, 16), (4, 6)])
+def test_broadcast_dense_is_not_expanded(engine, rng, blocksize, allow_tf32):
+    a = Operand(engine, rng, (48, 48), blocksize)
+    column = engine.array(small(rng, (48, 1)))
+    x = engine.xp.broadcast_to(column, (48, 20))
+    with engine.runs("bsr_addmm"):
+        out = bsr_matmul(a.bsr, x, allow_tf32=allow_tf32)
+    np.testing.assert_array_equal(engine.host(out), a.dense @ engine.host(x).astype(np.float64))
+
+
+@pytest.mark.parametrize("blocksize", [(16, 16), (4, 6)])
+def test_strided_blocks(engine, rng, blocksize):
+    """A.data is the user's: any strides."""
+    a = Operand(engine, rng, (48, 48), blocksize, "float16")
+    swapped = np.ascontiguousarray(a.data.swapaxes(-1, -2))
+    data = engine.array(swapped).swapaxes(-1, -2)
+    every_second = engine.array(np.repeat(a.data, 2, axis=0))[::2]
+    x = small(rng, (48, 24), "float16")
+    for values in (data, every_second):
+        with engine.runs("bsr_addmm"):
+            out = bsr_matmul(a.bsr.with_data(values), engine.array(x))
+        np.testing.assert_array_equal(engine.host(out), a.dense @ x.astype(np.float64))
+
+
+# -- batches ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern_batch", "dense_batch"),
+    [
+        ((), (3,)),
+        ((2,), ()),
+        ((2,), (2,)),
+        ((2, 1), (3,)),
+        ((1,), (4,)),
+        ((2,), (2, 2)),
+        ((0,), ()),
+    ],
+)
+@pytest.mark.parametrize(("dtype", "blocksize"), [("float16", (8, 16)), ("float32", (3, 4))])
+def test_batches_broadcast(engine, rng, dtype, blocksize, pattern_batch, dense_batch):
+    shape = (24, 48)
+    a = Operand(engine, rng, shape, blocksize, dtype, batch=pattern_batch)
+    x = small(rng, (*dense_batch, 48, 10), dtype)
+    bias = small(rng, (*np.broadcast_shapes(pattern_batch, dense_batch), 24, 1), dtype)
+    scale = small(rng, (*dense_batch, 24), dtype)
+    empty = 0 in pattern_batch
+    with engine.runs(None if empty else "bsr_addmm"):
+        out = bsr_addmm(
+            engine.array(bias),
+            a.bsr,
+            engine.array(x),
+            beta=2,
+            left_alpha=engine.array(scale),
+        )
+    product = a.dense @ x.astype(np.float64)
+    expected = 2 * bias.astype(np.float64) + scale.astype(np.float64)[..., None] * product
+    np.testing.assert_array_equal(engine.host(out), expected.astype(dtype))
+
+
+# -- epilogue -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize(
+    ("dtype", "out_dtype", "blocksize"),
+    [
+        ("float32", "float32", (4, 6)),
+        ("float16", "float16", (16, 16)),
+        ("float16", "float32", (16, 16)),
+        ("bfloat16", "float16", (16, 16)),
+        ("float32", "bfloat16", (4, 6)),
+        ("float64", "float64", (4, 6)),
+        ("int8", "float32", (16, 16)),
+    ],
+)
+def test_epilogue(engine, rng, dtype, out_dtype, blocksize, activation):
+    a = Operand(engine, rng, (48, 48), blocksize, dtype, small_integers=dtype == "int8")
+    x = random_values(rng, (48, 20), dtype, small_integers=dtype == "int8")
+    keywords = {
+        "alpha": 0.25,
+        "beta": -1.5,
+        "left_alpha": random_values(rng, (48,), "float32"),
+        "right_alpha": random_values(rng, (20,), out_dtype),
+    }
+    bias = random_values(rng, (48, 1), out_dtype)
+    moved = {k: engine.array(v) if np.ndim(v) else v for k, v in keywords.items()}
+    with engine.runs("bsr_addmm"):
+        out = bsr_addmm(
+            engine.array(bias),
+            a.bsr,
+            engine.array(x),
+            activation=activation,
+            out_dtype=out_dtype,
+            **moved,
+        )
+    assert out.dtype == sparsegpu.testing.dtype_of(out_dtype)
+    assert_within_bound(out, a.dense, x, input=bias, activation=activation, dtype=dtype, **keywords)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (20,), (1, 20), (48, 1), (48, 20), (1, 48, 20)])
+def test_input_broadcasts(engine, rng, shape):
+    a = Operand(engine, rng, (48, 48), (4, 6), batch=(2,))
+    x, bias = small(rng, (2, 48, 20)), small(rng, shape)
+    with engine.runs("bsr_addmm"):
+        out = bsr_addmm(engine.array(np.asarray(bias)), a.bsr, engine.array(x), beta=3, alpha=-2)
+    expected = 3 * np.asarray(bias, np.float64) - 2 * (a.dense @ x)
+    np.testing.assert_array_equal(engine.host(out), expected)
+
+
+@pytest.mark.parametrize("blocksize", [(16, 16), (4, 6)])
+def test_out_may_be_input(engine, rng, blocksize):
+    a = Operand(engine, rng, (48, 48), blocksize, "float16")
+    x, start = small(rng, (48, 20), "float16"), small(rng, (48, 20), "float16")
+    out = engine.array(start.copy())
+    with engine.runs("bsr_addmm"):
+        assert bsr_addmm(out, a.bsr, engine.array(x), beta=2, out=out) is out
+    np.testing.assert_array_equal(
+        engine.host(out), 2 * start.astype(np.float64) + a.dense @ x.astype(np.float64)
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_beta_zero_does_not_read_input(engine, rng, dtype):
+    a = Operand(engine, rng, (48, 48), (16, 16), dtype)
+    x = small(rng, (48, 20), dtype)
+    out = engine.array(np.full((48, 20), np.nan, dtype))
+    with engine.runs("bsr_addmm"):
+        bsr_addmm(out, a.bsr, engine.array(x), beta=0, out=out)
+    np.testing.assert_array_equal(engine.host(out), a.dense @ x.astype(np.float64))
+
+
+@pytest.mark.parametrize("blocksize", [(16, 16), (4, 6)])
+def test_alpha_zero_computes_no_product(engine, rng, blocksize):
+    a = Operand(engine, rng, (48, 48), blocksize)
+    bsr = a.bsr.with_data(engine.array(np.full_like(a.data, np.nan)))
+    x = engine.array(np.full((48, 20), np.nan, np.float32))
+    bias = small(rng, (1, 20))
+    with engine.runs("bsr_addmm"):
+        out = bsr_addmm(engine.array(bias), bsr, x, alpha=0, beta=-2, activation="relu")
+        nothing = bsr_addmm(None, bsr, x, alpha=0)
+    expected = np.broadcast_to(np.maximum(-2 * bias, 0), (48, 20))
+    np.testing.assert_array_equal(engine.host(out), expected)
+    assert (engine.host(nothing) == 0).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "complex64"])
+def test_no_blocks(engine, rng, dtype):
+    a = Operand(engine, rng, (48, 32), (16, 16), dtype, density=0)
+    x, bias = small(rng, (32, 20), dtype), small(rng, (48, 1), dtype)
+    with engine.runs("bsr_addmm"):
+        out = bsr_addmm(engine.array(bias), a.bsr, engine.array(x), beta=2)
+    np.testing.assert_array_equal(
+        engine.host(out), np.broadcast_to(2 * bias.astype(a.dense.dtype), (48, 20))
+    )
+
+
+def test_complex_scalars(engine, rng):
+    a = Operand(engine, rng, (12, 12), (3, 4), "complex128")
+    x, bias = small(rng, (12, 5), "complex128"), small(rng, (12, 1), "complex128")
+    with engine.runs("bsr_addmm"):
+        out = bsr_addmm(engine.array(bias), a.bsr, engine.array(x), alpha=2j, beta=1 - 1j)
+    np.testing.assert_array_equal(engine.host(out), (1 - 1j) * bias + 2j * (a.dense @ x))
+
+
+# -- sizes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "n", "batch"),
+    [((0, 16), 5, ()), ((16, 0), 5, ()), ((16, 16), 0, ()), ((0, 0), 0, ()), ((16, 16), 5, (0,))],
+)
+def test_zero_sizes(engine, rng, shape, n, batch):
+    indptr = np.zeros(shape[0] // 8 + 1, np.int32)
+    empty = (np.zeros((0, 8, 8), np.float32), np.zeros(0, np.int32), indptr)
+    bsr = sparsegpu.bsr_array(tuple(engine.array(a) for a in empty), shape=shape)
+    x = engine.array(np.ones((*batch, shape[1], n), np.float32))
+    bias = engine.array(np.ones((shape[0], 1), np.float32))
+    with engine.runs():
+        out = bsr_addmm(bias, bsr, x)
+        other = dense_bsr_matmul(engine.array(np.ones((*batch, n, shape[0]), np.float32)), bsr)
+    assert out.shape == (*batch, shape[0], n) and (engine.host(out) == 1).all()
+    assert other.shape == (*batch, n, shape[1]) and (engine.host(other) == 0).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int8"])
+@pytest.mark.parametrize("blocksize", [(1, 1), (16, 16), (3, 40)])
+def test_vector(engine, rng, dtype, blocksize):
+    shape = (48, 80)
+    a = Operand(engine, rng, shape, blocksize, dtype, batch=(2,))
+    x, y = small(rng, (80,), dtype), small(rng, (48,), dtype)
+    bias = small(rng, (48,), dtype)
+    with engine.runs("bsr_addmm"):
+        right = bsr_addmm(engine.array(bias), a.bsr, engine.array(x), beta=2)
+        left = dense_bsr_matmul(engine.array(y), a.bsr)
+    wide = a.dense.dtype
+    np.testing.assert_array_equal(
+        engine.host(right), 2 * bias.astype(wide) + a.dense @ x.astype(wide)
+    )
+    np.testing.assert_array_equal(engine.host(left), y.astype(wide) @ a.dense)
+
+
+# -- int8 ---------------------------------------------------------------------------------------
+
+
+def int8_pair(engine, rng):
+    a = Operand(engine, rng, (48, 96), (16, 32), "int8", small_integers=False, density=0.6)
+    x = random_values(rng, (96, 20), "int8")
+    return a, x, a.dense @ x.astype(np.int64)
+
+
+@pytest.mark.parametrize("blocksize", [(8, 8), (24, 24), (48, 48), (16, 32), (4, 4), (5, 3)])
+def test_int8_sums_are_exact_int32(engine, rng, blocksize):
+    a = Operand(engine, rng, (240, 480), blocksize, "int8", small_integers=False, density=0.2)
+    x = random_values(rng, (480, 24), "int8")
+    with engine.runs("bsr_addmm"):
+        out = int_bsr_addmm(None, a.bsr, engine.array(x))
+    assert out.dtype == np.int32
+    np.testing.assert_array_equal(engine.host(out), a.dense @ x.astype(np.int64))
+
+
+def test_int8_results_round_to_even_and_saturate(engine, rng):
+    a, x, product = int8_pair(engine, rng)
+    for alpha in (1, 1 / 64, 2.0**-9):
+        with engine.runs("bsr_addmm"):
+            out = bsr_matmul(a.bsr, engine.array(x), alpha=alpha, out_dtype="int8")
+        expected = np.clip(np.rint(product * alpha), -128, 127)
+        np.testing.assert_array_equal(engine.host(out), expected)
+    half = sparsegpu.bsr_array(engine.array(np.eye(16, dtype=np.int8)), blocksize=(8, 8))
+    values = np.tile(np.arange(-8, 8, dtype=np.int8), (16, 1))
+    with engine.runs("bsr_addmm"):
+        out = bsr_matmul(half, engine.array(values), alpha=0.5, out_dtype="int8")
+    np.testing.assert_array_equal(engine.host(out), np.rint(values / 2))
+
+
+def test_int32_results(engine, rng):
+    a, x, product = int8_pair(engine, rng)
+    bias = rng.integers(-(2**31), 2**31, (48, 1)).astype(np.int32)
+    with engine.runs("bsr_addmm"):
+        exact = bsr_addmm(engine.array(bias), a.bsr, engine.array(x), alpha=3, beta=-1)
+        clamped = bsr_matmul(a.bsr, engine.array(x), alpha=2.0**20)
+        scaled = bsr_matmul(a.bsr, engine.array(x), alpha=0.5)
+    expected = 3 * product - bias.astype(np.int64)
+    np.testing.assert_array_equal(engine.host(exact), np.clip(expected, -(2**31), 2**31 - 1))
+    np.testing.assert_array_equal(
+        engine.host(clamped), np.clip(product * 2**20, -(2**31), 2**31 - 1)
+    )
+    np.testing.assert_array_equal(engine.host(scaled), np.rint(product * 0.5))
+
+
+@pytest.mark.parametrize("out_dtype", ["float16", "bfloat16", "float32"])
+def test_int8_dequantises(engine, rng, out_dtype):
+    a, x, _ = int8_pair(engine, rng)
+    left = rng.uniform(1e-3, 1e-2, 48).astype(np.float32)
+    right = rng.uniform(1e-3, 1e-2, 20).astype(np.float32)
+    with engine.runs("bsr_addmm"):
+        out = bsr_matmul(
+            a.bsr,
+            engine.array(x),
+            left_alpha=engine.array(left),
+            right_alpha=engine.array(right),
+            out_dtype=out_dtype,
+        )
+    assert_within_bound(out, a.dense, x, left_alpha=left, right_alpha=right, dtype="int8")
+
+
+# -- the other side -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("blocksize", "m"), [((16, 16), 33), ((3, 8), 5), ((24, 8), 64)])
+def test_dense_times_bsr(engine, rng, dtype, blocksize, m):
+    a = Operand(engine, rng, (48, 64), blocksize, dtype, batch=(2,))
+    x = small(rng, (m, 48), dtype)
+    left, right = small(rng, (m,), dtype), small(rng, (2, 64), dtype)
+    bias = small(rng, (1, 64), dtype)
+    wide = a.dense.dtype
+    product = left.astype(wide)[:, None] * (x.astype(wide) @ a.dense) * right.astype(wide)[:, None]
+    expected = bias.astype(wide) + 2 * product
+    kept = np.dtype("int32") if dtype == "int8" else x.dtype
+    out = engine.xp.zeros((2, m, 64), kept)
+    with engine.runs("bsr_addmm"):
+        result = dense_bsr_matmul(
+            engine.array(x),
+            a.bsr,
+            input=engine.array(bias),
+            beta=1,
+            alpha=2,
+            left_alpha=engine.array(left),
+            right_alpha=engine.array(right),
+            out=out,
+        )
+    assert result is out
+    np.testing.assert_array_equal(engine.host(out), expected.astype(kept))
+
+
+# -- errors -------------------------------------------------------------------------------------
+
+
+def test_errors_name_what_is_wrong(engine, rng):
+    a = Operand(engine, rng, (48, 32), (16, 16))
+    x = engine.array(np.ones((32, 5), np.float32))
+    bsr, f64 = a.bsr, engine.array(np.ones((48, 1)))
+    cases = [
+        (TypeError, r"bsr_addmm: argument 'bsr'", lambda: bsr_addmm(None, x, x)),
+        (ValueError, r"'dense': expected at least one", lambda: bsr_addmm(None, bsr, x[0, 0])),
+        (ValueError, r"'dense': expected shape", lambda: bsr_addmm(None, bsr, x[:31])),
+        (ValueError, r"'dense': .*M, 48", lambda: dense_bsr_matmul(x.T, bsr)),
+        (TypeError, r"'input': expected dtype", lambda: bsr_addmm(f64, bsr, x)),
+        (ValueError, r"'input': .*broadcasts", lambda: bsr_addmm(x[:7], bsr, x)),
+        (ValueError, r"'left_alpha'", lambda: bsr_matmul(bsr, x, left_alpha=x[:, 0])),
+        (ValueError, r"'right_alpha'", lambda: bsr_matmul(bsr, x, right_alpha=x[:, 0])),
+        (ValueError, r"'activation': .*'relu'", lambda: bsr_matmul(bsr, x, activation="tanh")),
+        (TypeError, r"'alpha'", lambda: bsr_matmul(bsr, x, alpha=1j)),
+        (TypeError, r"'out_dtype'", lambda: bsr_matmul(bsr, x, out_dtype="int8")),
+        (TypeError, r"int_bsr_addmm: .*int8", lambda: int_bsr_addmm(None, bsr, x)),
+    ]
+    for kind, message, call in cases:
+        with sparsegpu.use_engine(engine.name), pytest.raises(kind, match=message):
+            call()
+
+
+# -- the cuda engine's choice of path -----------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("path", ["simt", "mma"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "float32"])
+@pytest.mark.parametrize("blocksize", [(1, 1), (11, 13), (24, 8), (64, 32), (130, 64)])
+def test_both_paths_serve_any_block(cuda_engine, rng, path, dtype, blocksize):
+    bm, bk = blocksize
+    shape = (bm * 2, bk * max(3, 64 // bk))
+    a = Operand(cuda_engine, rng, shape, blocksize, dtype)
+    source = {"simt": "bsr_addmm_simt", "mma": "bsr_addmm_sm80"}[path]
+    for layout in LAYOUTS:
+        for n in (5, 40, 136):
+            x = laid_out(small(rng, (shape[1], n), dtype), layout)
+            with cuda_engine.runs(source):
+                out = bsr_matmul(
+                    a.bsr,
+                    to_engine(cuda_engine, x),
+                    allow_tf32=True,
+                    config={"path": path},
+                )
+            product = a.dense @ x.astype(a.dense.dtype)
+            np.testing.assert_array_equal(cuda_engine.host(out), product.astype(out.dtype))
+
+
+@pytest.mark.gpu
+def test_operands_that_are_not_aligned(cuda_engine, rng):
+    """Views that start in the middle of 16 bytes."""
+    a = Operand(cuda_engine, rng, (32, 64), (16, 16), "float16")
+    x = small(rng, (64, 40), "float16")
+    memory = cuda_engine.array(np.zeros(1 + x.size, np.float16))
+    memory[1:] = cuda_engine.array(x.ravel())
+    blocks = cuda_engine.array(np.zeros(3 + a.data.size, np.float16))
+    blocks[3:] = cuda_engine.array(a.data.ravel())
+    with cuda_engine.runs("bsr_addmm_sm80"):
+        out = bsr_matmul(
+            a.bsr.with_data(blocks[3:].reshape(a.data.shape)), memory[1:].reshape(x.shape)
+        )
+    np.testing.assert_array_equal(cuda_engine.host(out), a.dense @ x.astype(np.float64))
+
+
+def test_simt_tiles_are_whole():
+    for rows in (1, 2, 4, 5, 16, 17, 64, 256):
+        for columns in (1, 2, 16, 17, 64, 4096):
+            tile = simt_tile(rows, columns)
+            assert tile.threads % 32 == 0 and tile.threads <= 1024
+            assert tile.lanes in {1, 2, 4, 8, 16, 32} and tile.tile_k >= tile.lanes
+            assert 16 * tile.tile_k * (tile.tile_m + tile.tile_n + 3) <= 48 * 1024  # complex128
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "float32"])
+@pytest.mark.parametrize("dense", ["rows", "columns", "bytes", "strided"])
+def test_mma_tiles_fit_the_smallest_gpu(dtype, dense):
+    for bm in (8, 16, 24, 32, 48, 64, 100, 128, 256):
+        for n in (8, 32, 33, 64, 65, 4096):
+            config = bsr_addmm_config(
+                np.dtype(dtype), (bm, 48), n, dense=dense, data_aligned=True, allow_tf32=True
+            )
+            d = config.defines
+            assert config.source == "bsr_addmm_sm80"
+            assert config.threads == 32 * d["WARPS_M"] * d["WARPS_N"]
+            assert config.tile_m % (16 * d["WARPS_M"]) == config.tile_n % (16 * d["WARPS_N"]) == 0
+            assert config.shared_memory <= 99 * 1024
+
+
+def test_choice_of_path():
+    def source(dtype, blocksize, n, **keywords):
+        keywords = {"dense": "rows", "data_aligned": True, **keywords}
+        return bsr_addmm_config(np.dtype(dtype), blocksize, n, **keywords).source
+
+    assert source("float16", (16, 16), 64) == "bsr_addmm_sm80"
+    assert source("float16", (4, 4), 64) == "bsr_addmm_simt"
+    assert source("float16", (16, 16), 1) == "bsr_addmm_simt"
+    assert source("float32", (16, 16), 64) == "bsr_addmm_simt"
+    assert source("float32", (16, 16), 64, allow_tf32=True) == "bsr_addmm_sm80"
+    assert source("float64", (16, 16), 64) == "bsr_addmm_simt"
+    assert source("float16", (16, 16), 64, config={"path": "simt"}) == "bsr_addmm_simt"
+    with pytest.raises(ValueError, match=r"config\['path'\].*'simt' for float64"):
+        source("float64", (16, 16), 64, config={"path": "mma"})
+    with pytest.raises(ValueError, match=r"config\['path'\].*one of 'simt', 'mma'"):
+        source("float16", (16, 16), 64, config={"path": "fast"})
