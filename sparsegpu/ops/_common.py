@@ -124,7 +124,7 @@ class Side(NamedTuple):
 def check_config(function: str, config: Any) -> None:
     """Refuse a configuration that is no dictionary."""
     if config is not None and not isinstance(config, dict):
-        raise bad_type(function, "config", "a dict from sparsegpu.tune, or None", config)
+        raise bad_type(function, "config", "a dict or None", config)
 
 
 def check_sparse(function: str, argument: str, x: Any) -> None:

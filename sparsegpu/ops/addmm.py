@@ -70,7 +70,8 @@ def bsr_addmm(
     allow_tf32 : bool
         Let float32 products use TF32 tensor cores.
     config : dict, optional
-        From `sparsegpu.tune`; looked up when None, never searched here.
+        The kernel of the GPU, ``{"path": "simt" | "mma"}``; chosen by shapes and dtype when None. On
+        the host it changes nothing.
 
     Returns
     -------
