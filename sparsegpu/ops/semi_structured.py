@@ -57,8 +57,8 @@ def semi_structured_addmm(
     allow_tf32 : bool
         Let float32 products use TF32 tensor cores.
     config : dict, optional
-        The kernel of the GPU, ``{"path": "simt" | "mma_sp"}``; chosen by shapes and dtype when None. On
-        the host it changes nothing.
+        The kernel of the GPU, ``{"path": "simt" | "mma_sp"}``; chosen by shapes and dtype when
+        None. On the host it changes nothing.
 
     Returns
     -------
