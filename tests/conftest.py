@@ -114,8 +114,8 @@ class _PeakMemory:
         class Hook(cupy.cuda.MemoryHook):
             name = "PeakMemory"
 
-            def malloc_postprocess(self, *, size, **_):
-                outer.live += size
+            def malloc_postprocess(self, *, mem_size, **_):
+                outer.live += mem_size
                 outer.peak = max(outer.peak, outer.live)
 
             def free_preprocess(self, *, mem_size, **_):
