@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .record import ROOT, record
+from .small_cases import section_of
 
 _BARRIER = re.compile(r"^[^\S\n]*__sync(?:threads|warp)\(\);.*$", re.MULTILINE)
 _CASES = [sys.executable, "-m", "benchmarks.small_cases"]
@@ -47,18 +49,37 @@ def main() -> int:
     return 0 if clean and planted and not blind else 1
 
 
-def sanitizer(tool: str, source: Path | None = None) -> tuple[int, str]:
-    """Run the small cases under a tool; return its exit status and output."""
+def sanitizer(
+    tool: str, *sections: str, source: Path | None = None, seconds: float | None = None
+) -> tuple[int, str]:
+    """Run the small cases under a tool; return its exit status and output.
+
+    A run that takes longer than ``seconds`` (a kernel without its barrier may never end) is
+    stopped, with status -1.
+    """
     environment = dict(os.environ)
     if source is not None:
         environment["SPARSEGPU_CUDA_SRC"] = str(source)
     command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
     if tool == "racecheck":
         command += ["--racecheck-report", "analysis", "--racecheck-detect-level", "warn"]
-    result = subprocess.run(
-        [*command, *_CASES], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    return result.returncode, result.stdout + result.stderr
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(
+            [*command, *_CASES, *sections],
+            cwd=ROOT,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            status = -1
+        log.seek(0)
+        return status, log.read()
 
 
 def planted_races() -> dict[str, dict[str, bool]]:
@@ -68,7 +89,7 @@ def planted_races() -> dict[str, dict[str, bool]]:
         for path in sorted((ROOT / "cuda_src").glob("*.cu"))
     }
     plants = [(name, barrier) for name, found in barriers.items() for barrier in found]
-    with ThreadPoolExecutor(max_workers=8) as pool:
+    with ThreadPoolExecutor(max_workers=12) as pool:
         seen = list(pool.map(lambda plant: race_is_seen(*plant), plants))
     result: dict[str, dict[str, bool]] = {name: {} for name, found in barriers.items() if found}
     for (name, barrier), caught in zip(plants, seen, strict=True):
@@ -84,7 +105,7 @@ def race_is_seen(name: str, barrier: re.Match) -> bool:
         shutil.copytree(ROOT / "cuda_src", source)
         text = barrier.string[: barrier.start()] + barrier.string[barrier.end() :]
         (source / f"{name}.cu").write_text(text)
-        _, log = sanitizer("racecheck", source)
+        _, log = sanitizer("racecheck", section_of(name), source=source, seconds=60)
     hazards = (line for line in log.splitlines() if "ace reported" in line)
     return any(re.search(rf"\b{name}\b", line) for line in hazards)
 

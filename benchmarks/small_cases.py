@@ -8,7 +8,7 @@ sanitizer run that misses a kernel is no evidence.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -21,13 +21,20 @@ from sparsegpu.testing import random_blocks, random_values
 _PRODUCT_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "complex64", "complex128")
 
 
-def cases(xp: ModuleType) -> Iterator[tuple[str, Any]]:
-    """Run every operation on arrays of ``xp``, yielding its name and result."""
-    rng = np.random.default_rng(1)
-    yield from products(xp, rng)
-    yield from conversions(xp, rng)
-    yield from attention(xp, rng)
-    yield from semi_structured(xp, rng)
+def section_of(kernel: str) -> str:
+    """Return the name of the section whose cases reach a kernel."""
+    if kernel.startswith(("semi_structured", "prune")):
+        return "semi_structured"
+    if kernel == "bsr_attention":
+        return "attention"
+    return "products" if kernel.endswith(("mm", "_simt", "_sm80")) else "conversions"
+
+
+def cases(xp: ModuleType, sections: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
+    """Run every operation (of some sections) on arrays of ``xp``; yield names and results."""
+    for section in (products, conversions, attention, semi_structured):
+        if not sections or section.__name__ in sections:
+            yield from section(xp, np.random.default_rng(1))
 
 
 def block_sparse(xp, rng, shape, blocksize, dtype, **keywords):
@@ -136,18 +143,19 @@ def semi_structured(xp, rng):
     yield "scaled_mm fp8", sg.scaled_mm(w8, x8, scale, 0.5, dense_dtype="float8_e4m3fn")
 
 
-def main() -> int:
-    """Run all cases on the GPU; return 1 when a kernel was not reached."""
+def main(sections: Sequence[str]) -> int:
+    """Run the cases on the GPU; return 1 when one of their kernels was not reached."""
     import cupy
 
     from sparsegpu._kernel_table import KERNELS
     from sparsegpu.engines.cuda.runtime.launch import launch_counts
 
-    for _ in cases(cupy):
+    for _ in cases(cupy, sections):
         pass
     cupy.cuda.Device().synchronize()
     reached = launch_counts()
-    missed = sorted({row.source for row in KERNELS} - set(reached))
+    wanted = {k.source for k in KERNELS if not sections or section_of(k.source) in sections}
+    missed = sorted(wanted - set(reached))
     print(f"{sum(reached.values())} launches of {len(reached)} kernels")
     if missed:
         print(f"not reached: {', '.join(missed)}")
@@ -155,4 +163,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
