@@ -37,7 +37,7 @@ def main() -> int:
     """Run every part and return 1 when any failed."""
     status = {
         "doctor": run("sparsegpu", "doctor"),
-        "tests": run("pytest", "-q", "-n", "8", "--record", "tests"),
+        "tests": run("pytest", "-q", "-n", "auto", "--record", "tests"),
         "demo": demo(),
         "race": run("benchmarks.race"),
         "sanitizer": run("benchmarks.sanitize"),

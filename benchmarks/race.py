@@ -42,7 +42,9 @@ def time_ms(call: Callable[[], Any], repeats: int = 20) -> float:
 
 def check_rows(out: Any, a: Any, dense: Any, dtype: Any, rows: int = 64) -> None:
     """Hold a few rows of a large product to the bound, in float64 on the host."""
-    pick = np.linspace(0, a.shape[0] - 1, rows).astype(int)
+    import cupy
+
+    pick = cupy.linspace(0, a.shape[0] - 1, rows).astype(int)
     assert_within_bound(out[pick], a[pick].get(), dense.get(), dtype=dtype)
 
 
@@ -127,7 +129,7 @@ def semi_structured_rows(size: int = 4096) -> list[Row]:
     return rows
 
 
-def scientific_rows(size: int = 1 << 20) -> list[Row]:
+def scientific_rows(size: int = 1 << 19) -> list[Row]:
     """BSR @ vector with the small blocks of scientific codes, beside cuSPARSE's CSR."""
     import cupy as cp
     import cupyx.scipy.sparse
