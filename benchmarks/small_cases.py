@@ -7,6 +7,7 @@ sanitizer run that misses a kernel is no evidence.
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Iterator, Sequence
 from types import ModuleType
@@ -16,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 import sparsegpu as sg
-from sparsegpu.testing import random_blocks, random_values
+from sparsegpu.testing import random_blocks, random_values, to_host
 
 _PRODUCT_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "complex64", "complex128")
 
@@ -25,14 +26,14 @@ def section_of(kernel: str) -> str:
     """Return the name of the section whose cases reach a kernel."""
     if kernel.startswith(("semi_structured", "prune")):
         return "semi_structured"
-    if kernel == "bsr_attention":
-        return "attention"
+    if kernel in {"bsr_attention", "bsr_softmax"}:
+        return kernel.removeprefix("bsr_")
     return "products" if kernel.endswith(("mm", "_simt", "_sm80")) else "conversions"
 
 
 def cases(xp: ModuleType, sections: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
     """Run every operation (of some sections) on arrays of ``xp``; yield names and results."""
-    for section in (products, conversions, attention, semi_structured):
+    for section in (products, conversions, softmax, attention, semi_structured):
         if not sections or section.__name__ in sections:
             yield from section(xp, np.random.default_rng(1))
 
@@ -80,7 +81,9 @@ def products(xp, rng):
 
 
 def conversions(xp, rng):
-    """Dense to BSR and back, transposition, sums of duplicates, softmax."""
+    """Dense to BSR and back, transposition, sums of duplicates."""
+    wide = xp.asarray(random_values(rng, (48, 640), "float32") > 1)
+    yield "bsr_array, many blocks a tile", sg.bsr_array(wide, blocksize=(8, 2)).data
     for dtype in (*_PRODUCT_DTYPES, "bool"):
         a = block_sparse(xp, rng, (24, 35), (8, 7), dtype, density=0.4)
         dense = a.toarray()
@@ -89,9 +92,15 @@ def conversions(xp, rng):
         yield f"transpose {dtype}", a.T.data
         a.sum_duplicates()
         yield f"sum_duplicates {dtype}", a.data
+
+
+def softmax(xp, rng):
+    """Softmax of rows that a warp works on, and of one that takes a thread block."""
     for dtype in ("float16", "bfloat16", "float32", "float64"):
-        a = block_sparse(xp, rng, (24, 700), (8, 7), dtype, density=0.4)
+        a = block_sparse(xp, rng, (24, 700), (8, 7), dtype, density=0.4, duplicates=False)
         yield f"bsr_softmax {dtype}", sg.bsr_softmax(a).data
+    a = block_sparse(xp, rng, (16, 4096), (8, 8), "float32", density=0.9, duplicates=False)
+    yield "bsr_softmax, long rows", sg.bsr_softmax(a).data
 
 
 def attention(xp, rng):
@@ -150,12 +159,13 @@ def main(sections: Sequence[str]) -> int:
     from sparsegpu._kernel_table import KERNELS
     from sparsegpu.engines.cuda.runtime.launch import launch_counts
 
-    for _ in cases(cupy, sections):
-        pass
-    cupy.cuda.Device().synchronize()
+    digest = hashlib.sha256()
+    for name, result in cases(cupy, sections):
+        digest.update(name.encode() + to_host(result).tobytes())
     reached = launch_counts()
     wanted = {k.source for k in KERNELS if not sections or section_of(k.source) in sections}
     missed = sorted(wanted - set(reached))
+    print(f"results {digest.hexdigest()}")
     print(f"{sum(reached.values())} launches of {len(reached)} kernels")
     if missed:
         print(f"not reached: {', '.join(missed)}")
