@@ -43,6 +43,17 @@ def gpu_figures(sections: dict[str, Any], name: str) -> list[str]:
             f"Test suite on the GPU: {tests['passed']} passed, {tests['failed']} failed, "
             f"{tests['skipped']} skipped."
         )
+    sanitizer = sections.get("sanitizer")
+    if sanitizer:
+        planted = [v["barriers"] for k, v in sections.items() if k.startswith("races planted")]
+        seen = sum(set(barriers.values()) != {"not seen"} for barriers in planted)
+        found = {tool: sanitizer[tool]["summary"][0] for tool in ("memcheck", "racecheck")}
+        races = sanitizer["racecheck"]["races in our kernels"]
+        parts.append(
+            f"compute-sanitizer over every kernel: memcheck `{found['memcheck'].strip('= ')}`; races "
+            f"in our kernels: {len(races)}; planted races (a barrier removed) seen in {seen} of the "
+            f"{len(planted)} kernels with barriers."
+        )
     demo = sections.get("demo")
     if demo:
         parts.append("`demo`, conjugate gradients on an elasticity matrix:")
