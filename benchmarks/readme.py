@@ -47,12 +47,12 @@ def gpu_figures(sections: dict[str, Any], name: str) -> list[str]:
     if sanitizer:
         planted = [v["barriers"] for k, v in sections.items() if k.startswith("races planted")]
         seen = sum(set(barriers.values()) != {"not seen"} for barriers in planted)
-        found = {tool: sanitizer[tool]["summary"][0] for tool in ("memcheck", "racecheck")}
-        races = sanitizer["racecheck"]["races in our kernels"]
+        memcheck = sanitizer["memcheck"]["summary"][0].strip("= ")
+        races = len(sanitizer["racecheck"]["races in our kernels"])
         parts.append(
-            f"compute-sanitizer over every kernel: memcheck `{found['memcheck'].strip('= ')}`; races "
-            f"in our kernels: {len(races)}; planted races (a barrier removed) seen in {seen} of the "
-            f"{len(planted)} kernels with barriers."
+            f"compute-sanitizer over every kernel: memcheck `{memcheck}`; races in our kernels: "
+            f"{races}; planted races (a barrier removed) seen in {seen} of the {len(planted)} "
+            "kernels with barriers."
         )
     demo = sections.get("demo")
     if demo:
