@@ -8,6 +8,7 @@ index arithmetic here is written once for NumPy and CuPy and has no loop over bl
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -15,6 +16,9 @@ import numpy as np
 
 from ._arrays import device_of, namespace
 from ._checks import bad_type, bad_value, check_blocksize
+
+#: How many things of one kind `Pattern.memo_recent` keeps.
+RECENT = 16
 
 
 class Pattern:
@@ -114,11 +118,37 @@ class Pattern:
         with self._lock:
             kept = self._memo.get(key)
             if kept is None:
-                kept = build()
-                if self.xp is not np:
-                    self.xp.cuda.get_current_stream().synchronize()
-                self._memo[key] = kept
+                kept = self._memo[key] = self._complete(build())
         return kept
+
+    def memo_recent(self, kind: Hashable, key: Hashable, build: Callable[[], Any]) -> Any:
+        """Do what `memo` does for a ``kind`` of which there is no end, keeping the latest few.
+
+        A program may come with another N at every step. What a CUDA graph captures is kept as
+        long as the pattern: the graph will read it again.
+        """
+        with self._lock:
+            kept = self._memo.get((kind, key))
+            if kept is not None:
+                return kept
+            recent = self._memo.setdefault(kind, OrderedDict())
+            kept = recent.get(key)
+            if kept is None:
+                kept = recent[key] = self._complete(build())
+            recent.move_to_end(key)
+            if len(recent) > RECENT:
+                if self.xp is not np:  # another stream may still be reading it
+                    self.xp.cuda.runtime.deviceSynchronize()
+                recent.popitem(last=False)
+            if self.xp is not np and self.xp.cuda.get_current_stream().is_capturing():
+                self._memo[kind, key] = kept
+        return kept
+
+    def _complete(self, built: Any) -> Any:
+        """Return what was built once the device has built it."""
+        if self.xp is not np:
+            self.xp.cuda.get_current_stream().synchronize()
+        return built
 
     # -- checks -----------------------------------------------------------------------------
 

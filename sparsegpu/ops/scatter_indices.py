@@ -77,8 +77,8 @@ def bsr_scatter_mm_indices_data(
 ) -> tuple:
     """Return the index lists with which `scatter_mm` computes ``bsr @ other``.
 
-    Built on the device without a host loop and kept with the pattern: a second call for the same
-    N, batch shape and meta does no device work.
+    Built on the device without a host loop. The latest few are kept with the pattern: a second
+    call for the same N, batch shape and meta does no device work.
 
     Parameters
     ----------
@@ -142,8 +142,10 @@ def bsr_scatter_mm_indices_data(
     batch_size = int(np.prod(other.shape[:-2], dtype=np.int64)) if by_batch else 1
     with on_device(bsr.data):
         pattern = distinct_pattern(bsr.pattern, function)
-        key = ("scatter_mm", indices_format, n, batch_size, tuple(sorted(settings.items())))
-        kept = pattern.memo(key, lambda: _build(pattern, indices_format, n, batch_size, settings))
+        key = (indices_format, n, batch_size, tuple(sorted(settings.items())))
+        kept = pattern.memo_recent(
+            "scatter_mm", key, lambda: _build(pattern, indices_format, n, batch_size, settings)
+        )
     return kept.with_own_meta()
 
 
