@@ -3,8 +3,9 @@
 Every mask is exact by element: a block is stored when any of its elements may be attended, and
 its values say which. `scaled_dot_product_attention` takes them as they are.
 
-``length`` is the length L of queries and keys, or a pair (L, S); ``blocksize`` an integer or a
-pair. ``xp`` (``numpy`` or ``cupy``) says where the mask is made.
+In all of them ``length`` is the number of queries and keys, or a pair (L, S) of both, which
+``blocksize``, an integer or a pair, divides; ``xp`` (``numpy`` or ``cupy``) says where the mask is
+made.
 """
 
 from __future__ import annotations
@@ -33,13 +34,12 @@ def banded(
 
     Parameters
     ----------
-    length : int or (L, S)
-    blocksize : int or (bm, bk)
+    length, blocksize : int or pair of int
     lower : int or None
         How far a key may lie before the query; None: as far as there are keys.
     upper : int, optional
         How far a key may lie after the query; by default as far as before it.
-    xp : module
+    xp : {numpy, cupy}
 
     Returns
     -------
@@ -48,7 +48,7 @@ def banded(
     Raises
     ------
     ValueError
-        A length that the block size does not divide, a negative width.
+        A length that the block size does not divide; a negative count or width.
 
     Examples
     --------
@@ -74,13 +74,12 @@ def sliding_window(
 
     Parameters
     ----------
-    length : int or (L, S)
-    blocksize : int or (bm, bk)
+    length, blocksize : int or pair of int
     window : int
         ``abs(i - j) <= window`` (Longformer's window of w is ``window = w // 2`` here).
     causal : bool
         Only keys up to the query: ``0 <= i - j <= window``.
-    xp : module
+    xp : {numpy, cupy}
 
     Returns
     -------
@@ -89,7 +88,7 @@ def sliding_window(
     Raises
     ------
     ValueError
-        A length that the block size does not divide, a negative window.
+        As `banded`.
 
     References
     ----------
@@ -112,9 +111,8 @@ def causal(length: Any, blocksize: Any, *, xp: ModuleType = np) -> bsr_array:
 
     Parameters
     ----------
-    length : int or (L, S)
-    blocksize : int or (bm, bk)
-    xp : module
+    length, blocksize : int or pair of int
+    xp : {numpy, cupy}
 
     Returns
     -------
@@ -123,7 +121,7 @@ def causal(length: Any, blocksize: Any, *, xp: ModuleType = np) -> bsr_array:
     Raises
     ------
     ValueError
-        A length that the block size does not divide.
+        As `banded`.
 
     Examples
     --------
@@ -151,8 +149,7 @@ def bigbird(
 
     Parameters
     ----------
-    length : int or (L, S)
-    blocksize : int or (bm, bk)
+    length, blocksize : int or pair of int
     window : int
         Blocks on either side of the diagonal one (the paper's window of w blocks is
         ``window = w // 2``).
@@ -162,7 +159,7 @@ def bigbird(
         More blocks in every row, drawn without replacement from those not stored yet.
     rng : numpy.random.Generator or seed, optional
         Drawn on the host, so that NumPy and CuPy get the same mask from the same seed.
-    xp : module
+    xp : {numpy, cupy}
 
     Returns
     -------
@@ -171,7 +168,7 @@ def bigbird(
     Raises
     ------
     ValueError
-        A length that the block size does not divide, a negative count.
+        As `banded`.
 
     References
     ----------

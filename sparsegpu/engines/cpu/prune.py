@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .._two_sided import TwoSided
 from ..reference.prune import COLUMN_LIMIT, ROW_LIMITS
 from ._jit import frozen, jit
 from ._operands import widen
@@ -21,11 +22,7 @@ _COST = 20
 def prune_24(
     out: np.ndarray, dense: np.ndarray, keep: str, importance: np.ndarray | None = None
 ) -> None:
-    """Keep the two most important of each four in a row (``keep="1:2"``: one of each two).
-
-    ``dense`` and ``out`` are (m, k), ``importance`` is float32 or float64 of that shape, None
-    for the absolute value. A ragged end of a row stays as it is.
-    """
+    """Keep the two most important of each four in a row: see `reference.prune.prune_24`."""
     group = 2 if keep == "1:2" else 4
     target = bits(out)
 
@@ -38,10 +35,7 @@ def prune_24(
 
 
 def prune_tile(out: np.ndarray, dense: np.ndarray, algorithm: str) -> None:
-    """Visit the 16 values of each 4 x 4 tile in order; keep one while its row and column allow.
-
-    Rows and columns past the last multiple of 4 stay as they are.
-    """
+    """Keep what row and column of a 4 x 4 tile have room for: see `reference.prune.prune_tile`."""
     target = bits(out)
     limits = frozen(np.array(ROW_LIMITS[algorithm]))
 
@@ -79,58 +73,20 @@ def apply_dense(out: np.ndarray, dense: np.ndarray, bitmask: np.ndarray) -> None
     for_each(rows, row_slices(len(out), out.size, 8), out.size)
 
 
-def tile(
-    packed: np.ndarray,
-    meta: np.ndarray,
-    packed_t: np.ndarray,
-    meta_t: np.ndarray,
-    bitmask: np.ndarray,
-    dense: np.ndarray,
-    algorithm: str,
-) -> None:
-    """Prune by tiles, compress the matrix and its transpose, and keep the bitmask."""
-    pruned = np.empty(dense.shape, dtype=dense.dtype)
-    prune_tile(pruned, dense, algorithm)
-    _compress_both(packed, meta, packed_t, meta_t, pruned)
-    _write_bitmask(bitmask, pruned)
-
-
-def apply(
-    packed: np.ndarray,
-    meta: np.ndarray,
-    packed_t: np.ndarray,
-    meta_t: np.ndarray,
-    dense: np.ndarray,
-    bitmask: np.ndarray,
-) -> None:
-    """Compress what a bitmask keeps of ``dense``, and the transpose of it.
-
-    Whatever the mask keeps beyond two of four is dropped by compress's rule.
-    """
-    pruned = np.empty(dense.shape, dtype=dense.dtype)
-    apply_dense(pruned, dense, bitmask)
-    _compress_both(packed, meta, packed_t, meta_t, pruned)
-
-
-def _compress_both(
-    packed: np.ndarray,
-    meta: np.ndarray,
-    packed_t: np.ndarray,
-    meta_t: np.ndarray,
-    pruned: np.ndarray,
-) -> None:
-    compress(packed, meta, pruned, False)
-    transposed = np.empty(pruned.shape[::-1], pruned.dtype)
-    values, target = bits(pruned), bits(transposed)
+def transposed(matrix: np.ndarray) -> np.ndarray:
+    """Return the C-contiguous transpose of a matrix."""
+    result = np.empty(matrix.shape[::-1], matrix.dtype)
+    values, target = bits(matrix), bits(result)
 
     def columns(place: slice) -> None:
         target[place] = values[:, place].T
 
-    for_each(columns, row_slices(len(target), pruned.size, 32), pruned.size)
-    compress(packed_t, meta_t, transposed, False)
+    for_each(columns, row_slices(len(target), matrix.size, 32), matrix.size)
+    return result
 
 
-_write_bitmask = bitmask
+_steps = TwoSided(prune_tile, apply_dense, bitmask, compress, transposed)
+tile, apply = _steps.tile, _steps.apply
 
 
 def compared(keys: np.ndarray) -> tuple[np.ndarray, int, int]:

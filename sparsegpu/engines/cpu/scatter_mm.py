@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..._arrays import accumulator_dtype
-from ..._epilogue import Epilogue, apply_epilogue
+from ..reference.scatter_mm import add, for_every_batch
 from ._jit import frozen
 from ._kernels import multiply
 from ._operands import parts, real_accumulator, real_blocks, real_rows
@@ -45,13 +45,13 @@ def scatter_mm(
 ) -> None:
     """Add ``blocks[p] @ others[q]`` to ``accumulators[r]``, (p, q) = pq[c_offsets[r]:...]."""
     ks, ns = others.shape[1:]
-    block, other = pq[:, 0].astype(np.int64), pq[:, 1].astype(np.int64)
-    terms = Terms(c_offsets.astype(np.int64), block, other * ks, np.zeros_like(other))
+    block, other = pq.T
+    terms = Terms(c_offsets, block, other * ks, np.zeros_like(other))
 
-    def add(first: int, last: int, total: np.ndarray) -> None:
-        _add(accumulators[first:last], total)
+    def put(first: int, last: int, total: np.ndarray) -> None:
+        add(accumulators[first:last], total)
 
-    _sum_terms(blocks, others.reshape(-1, ns), terms, ns, add)
+    _sum_terms(blocks, others.reshape(-1, ns), terms, ns, put)
 
 
 def bsr_strided_mm(
@@ -65,8 +65,7 @@ def bsr_strided_mm(
     split_n: int,
 ) -> None:
     """Add block products to tiles of (*B, M, N); offsets are ``row * N + column``."""
-    row, column = np.divmod(q_offsets.astype(np.int64), accumulators.shape[-1])
-    terms = Terms(c_indices.astype(np.int64), p_offsets.astype(np.int64), row, column)
+    terms = Terms(c_indices, p_offsets, *np.divmod(q_offsets, accumulators.shape[-1]))
     _add_tiles(accumulators, blocks, others, terms, r_offsets, split_n)
 
 
@@ -81,14 +80,13 @@ def bsr_strided_mm_compressed(
 ) -> None:
     """Do the same with ``c_indices`` = indptr: a tile's blocks are those of its block row."""
     ms, n_columns = blocks.shape[1], accumulators.shape[-1]
-    ends = c_indices.astype(np.int64)
-    r0, r1 = np.divmod(r_offsets.astype(np.int64), n_columns)
+    r0, r1 = np.divmod(r_offsets, n_columns)
     m, n = r0 // ms, r1 // (n_columns // split_n)
-    c0, c1 = ends[m], ends[m + 1]
+    c0, c1 = c_indices[m], c_indices[m + 1]
     starts = np.concatenate([[0], np.cumsum(c1 - c0)])
     step = np.arange(starts[-1]) - np.repeat(starts[:-1], c1 - c0)  # i of the contract
     block = np.repeat(c0, c1 - c0) + step
-    q = q_offsets[np.repeat(n * c1 + (split_n - n) * c0, c1 - c0) + step].astype(np.int64)
+    q = q_offsets[np.repeat(n * c1 + (split_n - n) * c0, c1 - c0) + step]
     terms = Terms(starts, block, *np.divmod(q, n_columns))
     _add_tiles(accumulators, blocks, others, terms, r_offsets, split_n)
 
@@ -104,20 +102,19 @@ def _add_tiles(
     """Add the sum of each target's terms to the tile at its offset, in every batch."""
     ms, n_columns = blocks.shape[1], accumulators.shape[-1]
     ns = n_columns // split_n
-    r0, r1 = np.divmod(r_offsets.astype(np.int64), n_columns)
-    batch = accumulators.shape[:-2]
-    others = np.broadcast_to(others, batch + others.shape[-2:])
+    r0, r1 = np.divmod(r_offsets, n_columns)
+    others = for_every_batch(others, accumulators)
     on_grid = (
         accumulators.shape[-2] % ms == 0
         and not ((r0 % ms).any() or (r1 % ns).any())
         and len(np.unique(r_offsets)) == len(r_offsets)
     )
-    for b in np.ndindex(batch):
-        add = partial(_add_at, accumulators[b], r0, r1, on_grid)
-        _sum_terms(blocks, others[b], terms, ns, add, threads=on_grid)
+    for b in np.ndindex(accumulators.shape[:-2]):
+        put = partial(_put_at, accumulators[b], r0, r1, on_grid)
+        _sum_terms(blocks, others[b], terms, ns, put, threads=on_grid)
 
 
-def _add_at(
+def _put_at(
     matrix: np.ndarray,
     r0: np.ndarray,
     r1: np.ndarray,
@@ -132,11 +129,11 @@ def _add_at(
         grid = matrix.reshape(len(matrix) // ms, ms, -1, ns).swapaxes(1, 2)
         place = r0[first:last] // ms, r1[first:last] // ns
         tiles = grid[place]
-        _add(tiles, total)
+        add(tiles, total)
         grid[place] = tiles
         return
     for t in range(first, last):
-        _add(matrix[r0[t] : r0[t] + ms, r1[t] : r1[t] + ns], total[t - first])
+        add(matrix[r0[t] : r0[t] + ms, r1[t] : r1[t] + ns], total[t - first])
 
 
 def _sum_terms(
@@ -144,11 +141,11 @@ def _sum_terms(
     others: np.ndarray,
     terms: Terms,
     ns: int,
-    add: Callable[[int, int, np.ndarray], None],
+    put: Callable[[int, int, np.ndarray], None],
     *,
     threads: bool = True,
 ) -> None:
-    """Call ``add(first, last, sums)`` for the targets, some at a time."""
+    """Call ``put(first, last, sums)`` for the targets, some at a time."""
     real = parts(blocks.dtype)
     dense, ld = real_rows(others)
     source = terms.row * (real * ld) + terms.column * real
@@ -175,15 +172,9 @@ def _sum_terms(
             dense,
             ns * real,
         )
-        add(first, last, total)
+        put(first, last, total)
 
     cost = len(terms.block) * blocks[0].size * ns if len(blocks) else 0
     most = max(_ACCUMULATOR // max(ms * ns, 1), 1)
     cut = spans(terms.ends[1:], most, pieces(cost))
     for_each(targets, cut, cost if threads else 0)
-
-
-@np.errstate(invalid="ignore", over="ignore")
-def _add(accumulator: np.ndarray, total: np.ndarray) -> None:
-    """Add sums in place, rounding once; integers saturate."""
-    apply_epilogue(total, Epilogue(1, 1, accumulator), accumulator)

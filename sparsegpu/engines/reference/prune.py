@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .._two_sided import TwoSided
 from .compress import compress, nonzero
 
 #: How many values the rows 0..3 of a tile may keep; a column keeps at most two.
@@ -112,48 +113,7 @@ def apply_dense(out: np.ndarray, dense: np.ndarray, bitmask: np.ndarray) -> None
     out[...] = np.where(mask_of(bitmask), dense, np.zeros((), dtype=dense.dtype))
 
 
-def _compress_both(
-    packed: np.ndarray,
-    meta: np.ndarray,
-    packed_t: np.ndarray,
-    meta_t: np.ndarray,
-    pruned: np.ndarray,
-) -> None:
-    compress(packed, meta, pruned, False)
-    compress(packed_t, meta_t, np.ascontiguousarray(pruned.T), False)
-
-
-def tile(
-    packed: np.ndarray,
-    meta: np.ndarray,
-    packed_t: np.ndarray,
-    meta_t: np.ndarray,
-    bitmask: np.ndarray,
-    dense: np.ndarray,
-    algorithm: str,
-) -> None:
-    """Prune by tiles, compress the matrix and its transpose, and keep the bitmask."""
-    pruned = np.empty(dense.shape, dtype=dense.dtype)
-    prune_tile(pruned, dense, algorithm)
-    _compress_both(packed, meta, packed_t, meta_t, pruned)
-    _write_bitmask(bitmask, pruned)
-
-
-def apply(
-    packed: np.ndarray,
-    meta: np.ndarray,
-    packed_t: np.ndarray,
-    meta_t: np.ndarray,
-    dense: np.ndarray,
-    bitmask: np.ndarray,
-) -> None:
-    """Compress what a bitmask keeps of ``dense``, and the transpose of it.
-
-    Whatever the mask keeps beyond two of four is dropped by compress's rule.
-    """
-    pruned = np.empty(dense.shape, dtype=dense.dtype)
-    apply_dense(pruned, dense, bitmask)
-    _compress_both(packed, meta, packed_t, meta_t, pruned)
-
-
-_write_bitmask = bitmask
+_steps = TwoSided(
+    prune_tile, apply_dense, bitmask, compress, lambda matrix: np.ascontiguousarray(matrix.T)
+)
+tile, apply = _steps.tile, _steps.apply

@@ -22,7 +22,7 @@ def scatter_mm(
         total = np.zeros(accumulators.shape[1:], compute)
         for p, q in pq[c_offsets[r] : c_offsets[r + 1]]:
             total += blocks[p].astype(compute) @ others[q].astype(compute)
-        _add(accumulators[r], total)
+        add(accumulators[r], total)
 
 
 @np.errstate(invalid="ignore", over="ignore")
@@ -79,15 +79,19 @@ def _add_tile(
     n_columns = accumulators.shape[-1]
     ns = n_columns // split_n
     r0, r1 = divmod(r, n_columns)
-    batch = accumulators.shape[:-2]
-    others = np.broadcast_to(others, batch + others.shape[-2:])
-    total = np.zeros((*batch, ms, ns), compute)
+    others = for_every_batch(others, accumulators)
+    total = np.zeros((*accumulators.shape[:-2], ms, ns), compute)
     for p, q in zip(p_list, q_list):
         q0, q1 = divmod(q, n_columns)
         total += blocks[p].astype(compute) @ others[..., q0 : q0 + ks, q1 : q1 + ns].astype(compute)
-    _add(accumulators[..., r0 : r0 + ms, r1 : r1 + ns], total)
+    add(accumulators[..., r0 : r0 + ms, r1 : r1 + ns], total)
 
 
-def _add(accumulator: np.ndarray, total: np.ndarray) -> None:
+def for_every_batch(others: np.ndarray, accumulators: np.ndarray) -> np.ndarray:
+    """Return ``others`` repeated (as a view) over the batches of the accumulators."""
+    return np.broadcast_to(others, accumulators.shape[:-2] + others.shape[-2:])
+
+
+def add(accumulator: np.ndarray, total: np.ndarray) -> None:
     """Add a sum in place, rounding once; integers saturate."""
     apply_epilogue(total, Epilogue(1, 1, accumulator), accumulator)
