@@ -66,6 +66,11 @@ def epilogue_args(
     return defines, np.void(argument)
 
 
+def batched_operands(e: Epilogue) -> tuple[tuple[Any, int], ...]:
+    """Return what an epilogue reads, as `view.merged_batch` wants it."""
+    return (e.input, 2), (e.left_alpha, 1), (e.right_alpha, 1)
+
+
 def _mode(e: Epilogue, acc_dtype: np.dtype, out_dtype: np.dtype) -> str:
     if e.is_identity:
         return "identity"

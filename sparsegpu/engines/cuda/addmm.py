@@ -11,11 +11,11 @@ from ..._arrays import accumulator_dtype
 from ..._epilogue import Epilogue
 from ...pattern import Pattern
 from ._blocks import ceil_div, grid, size_of
-from ._epilogue_args import epilogue_args
+from ._epilogue_args import batched_operands, epilogue_args
 from .runtime.config import bsr_addmm_config
 from .runtime.launch import kernel
 from .runtime.types import ctype
-from .runtime.view import batch_dims, matrix_view, vector_view
+from .runtime.view import batch_dims, matrix_view, merged_batch, vector_view
 
 _SIZES = struct.Struct("<3q2i")
 
@@ -36,7 +36,16 @@ def bsr_addmm(
     `runtime.config` does, from the metadata alone.
     """
     bm, bk = pattern.blocksize
-    batch, n = out.shape[:-2], out.shape[-1]
+    n = out.shape[-1]
+    batch = merged_batch(
+        out.shape[:-2],
+        (out, 2),
+        (pattern.indptr, 1),
+        (pattern.indices, 1),
+        (data, 3),
+        (dense, 2),
+        *batched_operands(epilogue),
+    )
     defines, epilogue_argument = epilogue_args(
         epilogue, batch, accumulator_dtype(data.dtype), out.dtype
     )

@@ -10,7 +10,7 @@ from ...pattern import Pattern
 from ._blocks import ceil_div, flat_blocks, grid, size_of
 from .runtime.launch import kernel
 from .runtime.types import ctype
-from .runtime.view import batch_dims, matrix_view, vector_view
+from .runtime.view import batch_dims, matrix_view, merged_batch, vector_view
 
 _MOST_WARPS = 4
 
@@ -42,7 +42,11 @@ def attention(
     indptr = _split(pattern.indptr, 1, heads, groups)
     indices = _split(pattern.indices, 1, heads, groups)
     masks = _split(flat_blocks(mask_data), 2, heads, groups)
-    batch = out.shape[:-2]
+    batch = merged_batch(
+        out.shape[:-2],
+        *((a, 2) for a in (out, query, key, value, masks)),
+        *((a, 1) for a in (lse, indptr, indices)),
+    )
     (length, features), value_features = query.shape[-2:], value.shape[-1]
     bm, bk = pattern.blocksize
     rows, warps, columns = _tile(bm, value_features, query.dtype)

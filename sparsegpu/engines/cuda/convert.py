@@ -22,7 +22,7 @@ from ._blocks import (
 )
 from .runtime.launch import kernel
 from .runtime.types import ctype
-from .runtime.view import batch_dims, matrix_view, vector_view
+from .runtime.view import batch_dims, matrix_view, merged_batch, vector_view
 
 _TILE_COLUMNS = 256  # element columns of a tile; the kernels hold as many block columns at most
 _ELEMENTS = 2048  # that a thread block moves at a time, when a block is smaller
@@ -31,9 +31,10 @@ _TRANSPOSE_SIDE = 32
 
 def block_mask(dense: Any, blocksize: tuple[int, int]) -> Any:
     """Return which blocks hold a nonzero, bool (*batch, M/bm, K/bk)."""
-    (bm, bk), batch = blocksize, dense.shape[:-2]
+    (bm, bk), outer = blocksize, dense.shape[:-2]
+    batch = merged_batch(outer, (dense, 2))
     block_rows, block_columns = dense.shape[-2] // bm, dense.shape[-1] // bk
-    mask = namespace(dense).empty((*batch, block_rows, block_columns), dtype=np.bool_)
+    mask = namespace(dense).empty((*outer, block_rows, block_columns), dtype=np.bool_)
     per_tile, tiles, threads, swapped = _tiling(dense, blocksize, block_columns)
     items = size_of(batch) * block_rows * tiles
     kernel("bsr_block_mask", T=ctype(dense.dtype))(
@@ -58,11 +59,14 @@ def block_mask(dense: Any, blocksize: tuple[int, int]) -> Any:
 
 def gather_blocks(out_data: Any, pattern: Pattern, dense: Any) -> None:
     """Write the stored blocks of a dense matrix."""
-    (bm, bk), batch = pattern.blocksize, out_data.shape[:-3]
+    bm, bk = pattern.blocksize
     per_item = max(1, _ELEMENTS // (bm * bk))
     groups = ceil_div(pattern.nnzb, per_item)
-    items = size_of(batch) * groups
+    items = size_of(out_data.shape[:-3]) * groups
     with flat_output(out_data) as out:
+        batch = merged_batch(
+            out.shape[:-2], (out, 2), (dense, 2), (pattern.rows, 1), (pattern.indices, 1)
+        )
         kernel("bsr_gather", T=ctype(dense.dtype), INDEX=ctype(pattern.indices.dtype))(
             grid(items),
             (THREADS,),
@@ -84,11 +88,14 @@ def gather_blocks(out_data: Any, pattern: Pattern, dense: Any) -> None:
 
 def scatter_blocks(out_dense: Any, pattern: Pattern, data: Any) -> None:
     """Write the whole dense matrix: zeros between the blocks, duplicates summed (bool: or)."""
-    (bm, bk), batch = pattern.blocksize, out_dense.shape[:-2]
+    bm, bk = pattern.blocksize
     block_rows, block_columns = pattern.block_shape
     per_tile, tiles, threads, swapped = _tiling(out_dense, pattern.blocksize, block_columns)
-    items = size_of(batch) * block_rows * tiles
     blocks = flat_blocks(data)  # may be a copy: it has to outlive the launch
+    batch = merged_batch(
+        out_dense.shape[:-2], (out_dense, 2), (blocks, 2), (pattern.indptr, 1), (pattern.indices, 1)
+    )
+    items = size_of(batch) * block_rows * tiles
     kernel("bsr_scatter", T=ctype(data.dtype), INDEX=ctype(pattern.indices.dtype))(
         grid(items),
         threads,

@@ -15,7 +15,7 @@ from ._epilogue_args import epilogue_args
 from .runtime.config import simt_tile
 from .runtime.launch import kernel
 from .runtime.types import ctype
-from .runtime.view import batch_dims, matrix_view
+from .runtime.view import batch_dims, matrix_view, merged_batch
 
 _SIZES = struct.Struct("<2q2i")
 
@@ -35,7 +35,10 @@ def sampled_addmm(
     stored blocks are one batch dimension more.
     """
     bm, bn = pattern.blocksize
-    batch = out_data.shape[:-2]
+    rows, columns = pattern.rows[..., None, None], pattern.indices[..., None, None]
+    mat1, mat2 = mat1[..., None, :, :], mat2[..., None, :, :]
+    operands = (out_data, rows, columns, mat1, mat2, input_data)
+    batch = merged_batch(out_data.shape[:-2], *((a, 2) for a in operands))
     defines, epilogue_argument = epilogue_args(
         Epilogue(alpha, beta, input_data), batch, accumulator_dtype(mat1.dtype), out_data.dtype
     )
@@ -54,10 +57,10 @@ def sampled_addmm(
         (tile.threads,),
         (
             matrix_view(out_data, batch),
-            matrix_view(pattern.rows[..., None, None], batch),
-            matrix_view(pattern.indices[..., None, None], batch),
-            matrix_view(mat1[..., None, :, :], batch),
-            matrix_view(mat2[..., None, :, :], batch),
+            matrix_view(rows, batch),
+            matrix_view(columns, batch),
+            matrix_view(mat1, batch),
+            matrix_view(mat2, batch),
             batch_dims(batch),
             np.void(_SIZES.pack(blocks, inner, bm, bn)),
             epilogue_argument,

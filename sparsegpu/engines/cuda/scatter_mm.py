@@ -18,7 +18,7 @@ from ._epilogue_args import epilogue_args
 from .runtime.config import simt_tile
 from .runtime.launch import kernel
 from .runtime.types import ctype
-from .runtime.view import batch_dims, matrix_view
+from .runtime.view import batch_dims, matrix_view, merged_batch
 
 _LISTS = struct.Struct("<4Q")
 _SIZES = struct.Struct("<3q4i")
@@ -93,8 +93,10 @@ def _launch(
     batches: int,
     split_n: int = 1,
 ) -> None:
-    batch = accumulators.shape[:-2]  # of the pairs format: the tiles
-    stack = others.shape[:-2] if form == "pairs" else batch
+    if form == "pairs":
+        batch, stack = accumulators.shape[:1], others.shape[:1]
+    else:
+        batch = stack = merged_batch(accumulators.shape[:-2], (accumulators, 2), (others, 2))
     (_, ms, ks), n = blocks.shape, accumulators.shape[-1]
     ns = n // split_n
     defines, epilogue_argument = epilogue_args(

@@ -12,10 +12,10 @@ import numpy as np
 from ..._arrays import HALF_DTYPES, accumulator_dtype, float8_e4m3fn
 from ..._checks import bad_value, check_choice
 from ..._epilogue import Epilogue
-from ._epilogue_args import epilogue_args
+from ._epilogue_args import batched_operands, epilogue_args
 from .runtime.launch import kernel
 from .runtime.types import ctype
-from .runtime.view import batch_dims, matrix_view
+from .runtime.view import batch_dims, matrix_view, merged_batch
 
 _SIZES = struct.Struct("<5q")
 _MAX_GRID = 2**31 - 1
@@ -54,7 +54,8 @@ def semi_structured_addmm(
     ``config={"path": "simt"}`` or ``{"path": "mma_sp"}`` chooses the kernel, ``"tile_m"`` and
     ``"tile_n"`` its tile; without it the metadata of the operands alone decides.
     """
-    batch, (m, n) = out.shape[:-2], out.shape[-2:]
+    m, n = out.shape[-2:]
+    batch = merged_batch(out.shape[:-2], (out, 2), (dense, 2), *batched_operands(epilogue))
     packed, meta = rows_in_order(packed), rows_in_order(meta)
     defines, epilogue_argument = epilogue_args(
         epilogue, batch, accumulator_dtype(operand_dtype), out.dtype

@@ -18,7 +18,7 @@ from ._blocks import (
 )
 from .runtime.launch import kernel
 from .runtime.types import ctype
-from .runtime.view import batch_dims, matrix_view, vector_view
+from .runtime.view import batch_dims, matrix_view, merged_batch, vector_view
 
 _LONG_ROW = 1024  # mean stored elements of a row from which a whole thread block works on it
 
@@ -28,14 +28,15 @@ def bsr_softmax(out_data: Any, pattern: Pattern, data: Any) -> None:
 
     One launch. A row that fits the registers of its threads is read once, a longer one twice.
     """
-    (bm, bk), batch = pattern.blocksize, out_data.shape[:-3]
+    bm, bk = pattern.blocksize
     block_rows = pattern.block_shape[0]
     team = THREADS if pattern.nnzb * bk >= _LONG_ROW * block_rows else 32
     rows = power_of_two_below(min(bm, max(1, 32 // bk)))  # at a time by one team
     groups = ceil_div(bm, rows)
-    items = size_of(batch) * block_rows * groups
+    items = size_of(out_data.shape[:-3]) * block_rows * groups
     blocks = flat_blocks(data)  # may be a copy: it has to outlive the launch
     with flat_output(out_data) as out:
+        batch = merged_batch(out.shape[:-2], (out, 2), (blocks, 2), (pattern.indptr, 1))
         kernel(
             "bsr_softmax",
             T=ctype(data.dtype),

@@ -16,6 +16,8 @@ from ...._checks import bad_value
 #: Batch dimensions that a view carries (dimensions of size 1 do not count).
 MAX_BATCH_DIMS = 4
 
+_LARGEST_DIM = 2**31 - 1
+
 _VIEW = struct.Struct("<Q6q")
 _BATCH = struct.Struct("<4i")
 _ABSENT_BYTES = _VIEW.pack(0, 0, 0, 0, 0, 0, 0)
@@ -69,6 +71,49 @@ def vector_view(array: Any, batch_shape: tuple[int, ...]) -> np.void:
     return _ABSENT if array is None else np.void(vector_bytes(array, batch_shape))
 
 
+def merged_batch(batch_shape: tuple[int, ...], *operands: tuple[Any, int]) -> tuple[int, ...]:
+    """Return the batch shape for the views of one launch, merged where there are too many.
+
+    Neighbouring dimensions become one where in every operand one stride leads through both, or
+    none does (it broadcasts): C-contiguous operands may have any number of dimensions.
+
+    Parameters
+    ----------
+    batch_shape : tuple of int
+        Of the result.
+    *operands : (array or None, int)
+        Every operand whose view has a batch, and how many dimensions stand behind its batch.
+
+    Returns
+    -------
+    tuple of int
+        As long as ``batch_shape``: the innermost of the dimensions that became one has the size
+        of all of them, the others have 1 and do not count any more.
+
+    Examples
+    --------
+    >>> result, other = np.empty((2, 3, 4, 5, 6, 16, 16)), np.empty((4, 5, 6, 16))
+    >>> merged_batch((2, 3, 4, 5, 6), (result, 2), (other, 1))
+    (1, 6, 1, 1, 120)
+    """
+    if len(batch_shape) <= MAX_BATCH_DIMS:
+        return batch_shape
+    strides = [
+        _strides_along(a.shape[:-behind], a.strides[:-behind], batch_shape)
+        for a, behind in operands
+        if a is not None
+    ]
+    merged = list(batch_shape)
+    inner = len(merged) - 1
+    for d in range(inner - 1, -1, -1):
+        size = merged[d] * merged[inner]
+        if size <= _LARGEST_DIM and all(s[d] == s[inner] * merged[inner] for s in strides):
+            merged[d], merged[inner] = 1, size
+        elif merged[d] != 1:
+            inner = d
+    return tuple(merged)
+
+
 @lru_cache(maxsize=256)
 def batch_dims(batch_shape: tuple[int, ...]) -> np.void:
     """Return the kernel argument ``Batch``: the batch shape, padded in front with ones."""
@@ -84,14 +129,21 @@ def _batch_strides(
     shape: tuple[int, ...], strides: tuple[int, ...], batch_shape: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Return the byte strides of the dimensions of ``batch_shape`` that are not 1."""
-    missing = len(batch_shape) - len(shape)
-    kept = tuple(
-        strides[d - missing] if d >= missing and shape[d - missing] != 1 else 0
-        for d, n in enumerate(batch_shape)
-        if n != 1
-    )
+    if shape == batch_shape and 1 not in shape:
+        kept = strides
+    else:
+        along = _strides_along(shape, strides, batch_shape)
+        kept = tuple(s for s, n in zip(along, batch_shape) if n != 1)
     _check_batch(batch_shape, len(kept))
     return (0,) * (MAX_BATCH_DIMS - len(kept)) + kept
+
+
+def _strides_along(
+    shape: tuple[int, ...], strides: tuple[int, ...], batch_shape: tuple[int, ...]
+) -> list[int]:
+    """Return the byte strides along the dimensions of ``batch_shape``, 0 where it broadcasts."""
+    missing = len(batch_shape) - len(shape)
+    return [0] * missing + [0 if n == 1 else s for n, s in zip(shape, strides)]
 
 
 def _check_batch(batch_shape: tuple[int, ...], kept: int) -> None:
@@ -104,11 +156,18 @@ def _check_batch(batch_shape: tuple[int, ...], kept: int) -> None:
 
 def _pack(array: Any, itemsize: int, row: int, col: int, batch: tuple[int, ...]) -> bytes:
     b0, b1, b2, b3 = batch
-    if itemsize != 1:  # a power of two, as every dtype's
-        if (row | col | b0 | b1 | b2 | b3) & (itemsize - 1):
-            expected = f"strides that are multiples of the item size {itemsize}"
-            raise bad_value("the cuda engine", "strides", expected, tuple(array.strides))
-        shift = itemsize.bit_length() - 1
-        row, col = row >> shift, col >> shift
-        b0, b1, b2, b3 = b0 >> shift, b1 >> shift, b2 >> shift, b3 >> shift
-    return _VIEW.pack(array.data.ptr, row, col, b0, b1, b2, b3)
+    if (row | col | b0 | b1 | b2 | b3) & (itemsize - 1):  # a power of two, as every dtype's
+        expected = f"strides that are multiples of the item size {itemsize}"
+        raise bad_value("the cuda engine", "strides", expected, tuple(array.strides))
+    shift = itemsize.bit_length() - 1
+    if batch is _NO_BATCH:  # the ordinary case, and this is a part of every call's host time
+        return _VIEW.pack(array.data.ptr, row >> shift, col >> shift, 0, 0, 0, 0)
+    return _VIEW.pack(
+        array.data.ptr,
+        row >> shift,
+        col >> shift,
+        b0 >> shift,
+        b1 >> shift,
+        b2 >> shift,
+        b3 >> shift,
+    )
