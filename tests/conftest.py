@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
@@ -34,6 +35,7 @@ class Engine:
     def __init__(self, name: str):
         self.name = name
         self.on_gpu = name == "cuda"
+        self._nested: Counter[str] = Counter()  # launches of blocks inside the open one
         if self.on_gpu:
             import cupy
 
@@ -57,13 +59,26 @@ class Engine:
         """Return an engine's array as NumPy."""
         return self._get(array) if self.on_gpu else np.asarray(array)
 
+    def nbytes(self, *arrays) -> int:
+        """Return the device memory of arrays of their own, in CuPy's steps of 512 bytes."""
+        return sum(-(-array.nbytes // 512) * 512 for array in arrays)
+
     @contextmanager
-    def runs(self, kernel: str | None = None, *, peak_bytes: int | None = None) -> Iterator[None]:
+    def runs(self, kernel: str | None, *more: str, peak_bytes: int | None = None) -> Iterator[None]:
         """Put an operation under test.
 
         The engine is selected. On a GPU, moving data (more than eight elements) to the host
-        raises, a kernel whose source name starts with ``kernel`` must have been launched by the
-        end, and device allocations may not exceed ``peak_bytes`` at any time.
+        raises, and what is named here is held against the launches of this block (those of a
+        block inside it are its own).
+
+        Parameters
+        ----------
+        kernel, *more : str or None
+            A kernel whose source name starts with each of these must have been launched by the
+            end. None: none of ours may be, because there is only metadata, array arithmetic of
+            CuPy's own, nothing to write, or an argument to refuse.
+        peak_bytes : int, optional
+            What device allocations may not exceed at any time: result and stated workspace.
         """
         with sparsegpu.use_engine(self.name):
             if not self.on_gpu:
@@ -71,16 +86,22 @@ class Engine:
                 return
             from sparsegpu.engines.cuda.runtime.launch import launch_counts
 
-            before = launch_counts()
+            before, nested = Counter(launch_counts()), self._nested
+            self._nested = Counter()
             memory = _PeakMemory(self.xp) if peak_bytes is not None else nullcontext()
-            with _no_transfers(self.xp), memory:
-                yield
-            if kernel is not None:
-                after = launch_counts()
-                ran = [k for k, n in after.items() if n > before.get(k, 0)]
-                assert any(k.startswith(kernel) for k in ran), (
-                    f"no kernel '{kernel}*' was launched; launched were {ran}"
-                )
+            try:
+                with _no_transfers(self.xp), memory:
+                    yield
+            finally:
+                launched = Counter(launch_counts()) - before
+                ran, self._nested = sorted(launched - self._nested), nested + launched
+            for name in (kernel, *more):
+                if name is None:
+                    assert not ran, f"no kernel was expected; launched were {ran}"
+                else:
+                    assert any(k.startswith(name) for k in ran), (
+                        f"no kernel '{name}*' was launched; launched were {ran}"
+                    )
             if peak_bytes is not None:
                 assert memory.peak <= peak_bytes, (
                     f"peak device memory {memory.peak} over the {peak_bytes} allowed"

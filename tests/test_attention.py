@@ -319,7 +319,7 @@ def test_the_same_bits_again(engine, rng):
 def test_zero_sizes(engine, rng, lengths, widths):
     case = Case(rng, lengths=lengths, blocksize=(4, 4), widths=widths)
     operands = case.on(engine)
-    with engine.runs():
+    with engine.runs(None):
         out, lse = attention(*operands, return_lse=True)
     assert out.shape == (1, lengths[0], widths[1])
     assert (engine.host(out) == 0).all()
@@ -379,7 +379,10 @@ def test_any_shape(
 def test_errors(engine, rng, name, change, error, message):
     operands = dict(zip(("query", "key", "value", "mask"), Case(rng).on(engine)))
     operands[name] = change(operands[name])
-    with engine.runs(), pytest.raises(error, match=f"scaled_dot_product_attention: .*{message}"):
+    with (
+        engine.runs(None),
+        pytest.raises(error, match=f"scaled_dot_product_attention: .*{message}"),
+    ):
         attention(**operands)
 
 

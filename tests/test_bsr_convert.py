@@ -28,7 +28,7 @@ def make(engine, rng, shape=(12, 20), blocksize=(3, 4), **keywords):
 @pytest.mark.parametrize("batch", [(), (2, 3)], ids=str)
 def test_toarray_and_transpose_are_exact(engine, rng, dtype, batch):
     a, dense = make(engine, rng, dtype=dtype, batch=batch, duplicates=True)
-    with engine.runs():
+    with engine.runs("bsr_scatter", "bsr_transpose_blocks"):
         forward, back = a.toarray(), a.T.toarray()
         t = a.transpose()
     assert t.shape == (*batch, 20, 12) and t.blocksize == (4, 3) and t.has_sorted_indices
@@ -65,7 +65,7 @@ def test_round_trips_of_any_shape(blocks, blocksize, batch, seed):
 def test_toarray_out_and_order(engine, rng):
     a, dense = make(engine, rng, dtype="float32")
     xp = engine.xp
-    with engine.runs():
+    with engine.runs("bsr_scatter"):
         f = a.toarray(order="F")
         out = xp.full((12, 40), 9, xp.float32)[:, ::2]
         assert a.todense(out=out) is out
@@ -93,7 +93,7 @@ def test_tocsr_and_tocoo_like_scipy(engine, rng, dtype, duplicates):
     a, _ = make(engine, rng, dtype=dtype, duplicates=duplicates)
     expected = a.to_scipy()
     assert isinstance(expected, sp.bsr_array) and expected.blocksize == (3, 4)
-    with engine.runs():
+    with engine.runs(None):
         csr, coo = a.tocsr(), a.asformat("coo")
     if not engine.on_gpu:
         assert isinstance(csr, sp.csr_array) and isinstance(coo, sp.coo_array)
@@ -152,7 +152,7 @@ def test_get_and_to_device(cuda_engine, rng):
     np.testing.assert_array_equal(host.toarray(), dense)
     back = host.to_device()
     assert back.same_pattern(a) and back.to_device() is back and back.to_device(0) is back
-    with cuda_engine.runs():
+    with cuda_engine.runs(None):
         np.testing.assert_array_equal(np.asarray(back.nnzb), a.nnzb)
 
 
@@ -162,7 +162,8 @@ def test_get_and_to_device(cuda_engine, rng):
 @pytest.mark.parametrize("dtype", CONTAINER_DTYPES, ids=str)
 def test_astype(engine, rng, dtype):
     a, dense = make(engine, rng, dtype="float32", duplicates=True)
-    with engine.runs():
+    summed = ["bsr_sum_blocks"] if dtype.kind in "ib" else []
+    with engine.runs("bsr_scatter", *summed):
         b = a.astype(dtype)
         out = b.toarray()
     assert b.dtype == dtype
@@ -173,7 +174,7 @@ def test_astype(engine, rng, dtype):
 def test_astype_from_bool_does_not_count_duplicates(engine):
     parts = (np.ones((2, 1, 1), bool), np.zeros(2, np.int32), np.array([0, 2]))
     a = bsr_array(tuple(engine.array(p) for p in parts), shape=(1, 1))
-    with engine.runs():
+    with engine.runs("bsr_scatter", "bsr_sum_blocks"):
         assert engine.host(a.astype("float32").toarray()) == 1
         assert engine.host((a * 3.0).toarray()) == 3 and int(a.sum()) == 1
     same = a.astype(bool, copy=False)
@@ -184,14 +185,14 @@ def test_astype_from_bool_does_not_count_duplicates(engine):
 
 def test_complex_parts(engine, rng):
     a, dense = make(engine, rng, dtype="complex64")
-    with engine.runs():
+    with engine.runs("bsr_scatter"):
         parts = [x.toarray() for x in (a.conj(), a.conjugate(), a.real, a.imag)]
     for part, expected in zip(parts, (dense.conj(), dense.conj(), dense.real, dense.imag)):
         np.testing.assert_array_equal(engine.host(part), expected)
     assert a.real.dtype == np.float32 and a.conj().pattern is a.pattern
     b, dense = make(engine, rng, dtype="bfloat16")
     assert b.conj(copy=False) is b and b.real.dtype == bfloat16
-    with engine.runs():
+    with engine.runs(None):
         assert not engine.host(b.imag.data).any()
 
 
@@ -203,7 +204,7 @@ def test_sort_indices(engine, rng, batch):
     a, dense = make(engine, rng, dtype="float32", duplicates=True, batch=batch, density=0.8)
     b = a.astype("float16")
     pattern = a.pattern
-    with engine.runs():
+    with engine.runs("bsr_scatter"):
         a.sort_indices()
         out = a.toarray()
     assert a.has_sorted_indices and not a.has_canonical_format and a.nnzb == pattern.nnzb
@@ -215,7 +216,7 @@ def test_sort_indices(engine, rng, batch):
 def test_sum_duplicates(engine, rng, dtype):
     a, dense = make(engine, rng, dtype=dtype, duplicates=True, density=0.9)
     shared = a.copy()
-    with engine.runs():
+    with engine.runs("bsr_scatter", "bsr_sum_blocks"):
         assert not a.has_canonical_format
         a.sum_duplicates()
         out = a.toarray()
@@ -233,7 +234,7 @@ def test_sum_duplicates_rounds_once(engine):
     data = np.array([1, 2.0**-8, 2.0**-8]).astype(bfloat16).reshape(3, 1, 1)
     parts = (data, np.zeros(3, np.int32), np.array([0, 3]))
     a = bsr_array(tuple(engine.array(p) for p in parts), shape=(1, 1))
-    with engine.runs():
+    with engine.runs("bsr_sum_blocks"):
         a.sum_duplicates()
     assert float(engine.host(a.data)[0, 0, 0]) == 1 + 2.0**-7
 
@@ -260,7 +261,7 @@ def test_eliminate_zeros(engine, rng, batch):
     data[:, :, 0, 0][data[:, :, 1, 1] != 0] = np.nan
     a = bsr_array(tuple(engine.array(p) for p in parts), shape=(12, 20))
     before, pattern = engine.host(a.toarray()), a.pattern
-    with engine.runs():
+    with engine.runs("bsr_scatter"):
         a.eliminate_zeros()
         out = a.toarray()
     assert a.nnzb == pattern.nnzb - 5 and pattern.nnzb == parts[1].shape[-1]

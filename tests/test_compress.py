@@ -151,7 +151,10 @@ def test_nan_counts_and_negative_zero_does_not(engine):
     dense[5, 4:6] = np.nan, np.inf
     check_against_loop(engine, dense, strict=True)
     dense[5, 7] = -np.inf
-    with engine.runs(), pytest.raises(ValueError, match=r"row 5, column 4"):
+    with (
+        engine.runs("semi_structured_compress"),
+        pytest.raises(ValueError, match=r"row 5, column 4"),
+    ):
         sg.semi_structured_from_dense(engine.array(dense))
 
 
@@ -177,7 +180,7 @@ def test_a_large_matrix_across_many_blocks(engine, rng):
 def test_shapes_that_do_not_fit(engine, shape, dtype, match):
     dense = engine.xp.zeros(shape, dtype=dtype)
     with (
-        engine.runs(),
+        engine.runs(None),
         pytest.raises(ValueError, match=f"semi_structured_from_dense.*'dense'.*{match}"),
     ):
         sg.semi_structured_from_dense(dense)
@@ -185,18 +188,18 @@ def test_shapes_that_do_not_fit(engine, shape, dtype, match):
 
 def test_dtypes_and_strides_that_do_not_fit(engine):
     xp = engine.xp
-    with engine.runs(), pytest.raises(TypeError, match=r"'dense'.*float8_e4m3fn, got float64"):
+    with engine.runs(None), pytest.raises(TypeError, match=r"'dense'.*float8_e4m3fn, got float64"):
         sg.semi_structured_from_dense(xp.zeros((32, 32)))
-    with engine.runs(), pytest.raises(ValueError, match=r"'dense'.*C-contiguous"):
+    with engine.runs(None), pytest.raises(ValueError, match=r"'dense'.*C-contiguous"):
         sg.semi_structured_from_dense(xp.zeros((64, 32), dtype=np.float16).T)
     packed = xp.zeros((32, 16), dtype=np.float16)
     for meta, error, match in (
         (xp.zeros((32, 2), dtype=np.int32), TypeError, "'meta'.*int16"),
         (xp.zeros((32, 4), dtype=np.int16), ValueError, r"'meta'.*shape \(32, 2\)"),
     ):
-        with engine.runs(), pytest.raises(error, match=f"semi_structured_to_dense.*{match}"):
+        with engine.runs(None), pytest.raises(error, match=f"semi_structured_to_dense.*{match}"):
             sg.semi_structured_to_dense(packed, meta)
-    with engine.runs(), pytest.raises(ValueError, match=r"'packed'.*multiple of 32"):
+    with engine.runs(None), pytest.raises(ValueError, match=r"'packed'.*multiple of 32"):
         sg.semi_structured_to_dense(packed[:16], xp.zeros((16, 2), dtype=np.int16))
 
 
@@ -229,7 +232,7 @@ def test_the_vendor_layout(engine, rng, dtype, generation, shape):
     m, k = shape
     dense = random_24(rng, shape, dtype)
     capability = (generation, 0)
-    with engine.runs():
+    with engine.runs("semi_structured_compress"):
         packed, meta = sg.semi_structured_from_dense(engine.array(dense))
         buffer = sg.to_cusparselt_layout(packed, meta, capability=capability)
         again = sg.from_cusparselt_layout(buffer, shape, capability=capability)
@@ -251,12 +254,12 @@ def test_the_vendor_layout(engine, rng, dtype, generation, shape):
 def test_what_the_vendor_layout_does_not_take(engine):
     xp = engine.xp
     packed, meta = xp.zeros((32, 32), dtype=np.float16), xp.zeros((32, 4), dtype=np.int16)
-    with engine.runs(), pytest.raises(ValueError, match=r"rows a multiple of 128.*8.x"):
+    with engine.runs(None), pytest.raises(ValueError, match=r"rows a multiple of 128.*8.x"):
         sg.to_cusparselt_layout(packed, meta, capability=(8, 0))
-    with engine.runs(), pytest.raises(ValueError, match=r"capability\[0\].*8, 9"):
+    with engine.runs(None), pytest.raises(ValueError, match=r"capability\[0\].*8, 9"):
         sg.to_cusparselt_layout(packed, meta, capability=(7, 0))
     bytes_, words = xp.zeros((64, 32), dtype=np.int8), xp.zeros((64, 2), dtype=np.int32)
-    with engine.runs(), pytest.raises(NotImplementedError, match=r"int8.*float16 and bfloat16"):
+    with engine.runs(None), pytest.raises(NotImplementedError, match=r"int8.*float16 and bfloat16"):
         sg.to_cusparselt_layout(bytes_, words)
-    with engine.runs(), pytest.raises(ValueError, match=r"4608 elements, got 100"):
+    with engine.runs(None), pytest.raises(ValueError, match=r"4608 elements, got 100"):
         sg.from_cusparselt_layout(xp.zeros(100, dtype=np.float16), (128, 64), capability=(8, 0))

@@ -118,7 +118,7 @@ def test_strided_metadata(engine, rng):
 def test_what_is_no_metadata(engine, shape, dtype, error, match):
     meta = engine.xp.zeros(shape, dtype=dtype)
     for function in (sg.reorder_meta, sg.restore_meta):
-        with engine.runs(), pytest.raises(error, match=f"{function.__name__}.*'meta'.*{match}"):
+        with engine.runs(None), pytest.raises(error, match=f"{function.__name__}.*'meta'.*{match}"):
             function(meta)
     if len(shape) == 2:
         with pytest.raises(error, match=f"meta_reorder_offsets.*{match}"):

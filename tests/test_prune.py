@@ -145,7 +145,7 @@ def test_rows_of_any_strides_and_dimensions(engine, rng):
 @pytest.mark.parametrize("shape", [(0, 8), (8, 0), (0,)])
 def test_nothing_to_prune(engine, shape):
     empty = engine.xp.zeros(shape, dtype=np.float16)
-    with engine.runs():
+    with engine.runs(None):
         assert sg.prune_24(empty).shape == shape
         if len(shape) == 2:
             assert sg.prune_tile(empty).shape == shape
@@ -173,9 +173,9 @@ def test_what_prune_24_refuses(engine, keywords, error, match):
     if isinstance(keywords.get("criterion"), np.ndarray):
         keywords = {"criterion": engine.array(keywords["criterion"])}
     dense = engine.xp.ones((2, 8), dtype=np.float16)
-    with engine.runs(), pytest.raises(error, match=f"prune_24.*{match}"):
+    with engine.runs(None), pytest.raises(error, match=f"prune_24.*{match}"):
         sg.prune_24(dense, **keywords)
-    with engine.runs(), pytest.raises(TypeError, match=r"prune_24.*'dense'.*complex64"):
+    with engine.runs(None), pytest.raises(TypeError, match=r"prune_24.*'dense'.*complex64"):
         sg.prune_24(dense.astype(np.complex64))
 
 
@@ -227,7 +227,7 @@ def test_an_unknown_algorithm_lists_the_known(engine):
     dense = engine.xp.zeros((32, 32), dtype=np.float16)
     for function in (sg.prune_tile, sg.semi_structured_tile):
         with (
-            engine.runs(),
+            engine.runs(None),
             pytest.raises(
                 ValueError,
                 match=f"{function.__name__}.*'largest_abs_values_greedy', .*'causal1122'.*'best'",
@@ -335,20 +335,23 @@ def test_apply_is_what_the_steps_give(engine, rng, dtype):
 
 def test_apply_a_mask_that_keeps_too_much(engine, rng):
     dense = np.zeros((32, 32), np.float16)
-    dense[5, 8:10] = 1
+    dense[5, 8:10] = 1  # the mask keeps more than the values need
     everything = engine.xp.full((4, 4, 8), 255, dtype=np.uint8)
-    with engine.runs():  # the mask keeps more than the values need
+    with engine.runs("prune_tile", "semi_structured_compress"):
         packed, _, _, _ = sg.semi_structured_apply(engine.array(dense), everything)
     assert_same(engine, packed, sg.semi_structured_from_dense(dense)[0])
     dense[5, 11] = 1
     with (
-        engine.runs(),
+        engine.runs("prune_tile", "semi_structured_compress"),
         pytest.raises(ValueError, match=r"semi_structured_apply: .*'dense'.*row 5, column 8"),
     ):
         sg.semi_structured_apply(engine.array(dense), everything)
     dense[5, 11] = 0
     dense[[4, 6], 8] = 1
-    with engine.runs(), pytest.raises(ValueError, match=r"'dense\.T'.*row 8, column 4"):
+    with (
+        engine.runs("prune_tile", "semi_structured_compress"),
+        pytest.raises(ValueError, match=r"'dense\.T'.*row 8, column 4"),
+    ):
         sg.semi_structured_apply(engine.array(dense), everything)
     with engine.runs("semi_structured_tile"):
         _, _, packed_t, meta_t = sg.semi_structured_apply(
@@ -380,9 +383,9 @@ def test_apply_to_float32_follows_the_pairs(engine, rng):
 )
 def test_what_tile_refuses(engine, shape, dtype, error, match):
     dense = engine.xp.zeros(shape, dtype=dtype)
-    with engine.runs(), pytest.raises(error, match=f"semi_structured_tile.*'dense'.*{match}"):
+    with engine.runs(None), pytest.raises(error, match=f"semi_structured_tile.*'dense'.*{match}"):
         sg.semi_structured_tile(dense)
-    with engine.runs(), pytest.raises(ValueError, match=r"'layout'.*'cutlass', 'cusparselt'"):
+    with engine.runs(None), pytest.raises(ValueError, match=r"'layout'.*'cutlass', 'cusparselt'"):
         sg.semi_structured_tile(engine.xp.zeros((32, 32), dtype=HALF), layout="other")
 
 
@@ -394,9 +397,9 @@ def test_masks_that_do_not_fit(engine):
         (xp.zeros((4, 4, 8), dtype=np.int8), TypeError, "'bitmask'.*uint8.*int8"),
     ):
         for function in (sg.semi_structured_apply, sg.semi_structured_apply_dense):
-            with engine.runs(), pytest.raises(error, match=f"{function.__name__}.*{match}"):
+            with engine.runs(None), pytest.raises(error, match=f"{function.__name__}.*{match}"):
                 function(dense, mask)
-    with engine.runs(), pytest.raises(ValueError, match=r"'pruned'.*multiple of 8"):
+    with engine.runs(None), pytest.raises(ValueError, match=r"'pruned'.*multiple of 8"):
         sg.compressed_swizzled_bitmask(dense[:, :12])
 
 
