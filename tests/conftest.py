@@ -12,6 +12,8 @@ import pytest
 import sparsegpu
 from sparsegpu._arrays import cupy_installed
 
+pytest.register_assert_rewrite("operator_cases")  # it checks, and its failures should explain
+
 
 def _no_gpu() -> str | None:
     """Return why the cuda engine cannot run here, or None."""

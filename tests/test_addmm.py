@@ -1,4 +1,4 @@
-"""The BSR products in every engine: values, epilogue, layouts, batches, sizes, errors.
+"""The BSR products in every engine: values, layouts, batches, sizes, errors.
 
 Each product is held against the dense one: bit by bit on small integers, whose sums are exact,
 and within the contract's bound on normal data.
@@ -10,48 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sparsegpu
+from addmm_cases import DTYPES, LAYOUTS, Operand, laid_out, small
 from sparsegpu import bsr_addmm, bsr_matmul, dense_bsr_matmul, int_bsr_addmm
-from sparsegpu._epilogue import ACTIVATIONS
-from sparsegpu.engines.cuda.runtime.config import bsr_addmm_config, simt_tile
-from sparsegpu.testing import (
-    assert_within_bound,
-    dense_from_blocks,
-    random_blocks,
-    random_values,
-)
+from sparsegpu.testing import assert_within_bound, random_values
 
-DTYPES = ["float16", "bfloat16", "float32", "float64", "int8", "complex64", "complex128"]
 BLOCKSIZES = [(1, 1), (2, 3), (8, 8), (5, 16), (16, 16), (24, 48), (33, 7), (70, 40)]
-
-
-class Operand:
-    """A block-sparse operand of an engine, and its dense values on the host."""
-
-    def __init__(self, engine, rng, shape, blocksize, dtype="float32", **keywords):
-        keywords = {"density": 0.4, "duplicates": True, "small_integers": True, **keywords}
-        triple = random_blocks(rng, shape, blocksize, dtype=dtype, **keywords)
-        self.dense = dense_from_blocks(*triple, shape)
-        self.bsr = sparsegpu.bsr_array(tuple(engine.array(a) for a in triple), shape=shape)
-        self.data, self.indices, self.indptr = triple
-
-
-def small(rng, shape, dtype="float32"):
-    return random_values(rng, shape, dtype, small_integers=True)
-
-
-def laid_out(engine, array, layout):
-    """Return an engine's array of equal values in some layout."""
-    array = engine.array(array)
-    if layout == "columns":
-        return engine.xp.ascontiguousarray(array.swapaxes(-1, -2)).swapaxes(-1, -2)
-    if layout == "strided":
-        rows, columns = array.shape
-        sparse = engine.xp.zeros((3 * rows, 2 * columns), array.dtype)[::3, ::2]
-        sparse[...] = array
-        return sparse
-    if layout == "backwards":
-        return engine.xp.ascontiguousarray(array[::-1, ::-1])[::-1, ::-1]
-    return array
 
 
 # -- values -------------------------------------------------------------------------------------
@@ -177,8 +140,6 @@ def test_same_bits_again(engine, rng):
 
 # -- layouts ------------------------------------------------------------------------------------
 
-LAYOUTS = ["rows", "columns", "strided", "backwards"]
-
 
 @pytest.mark.parametrize("dtype", ["float16", "int8", "float32", "complex64"])
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -257,111 +218,6 @@ def test_batches_broadcast(engine, rng, dtype, blocksize, pattern_batch, dense_b
     np.testing.assert_array_equal(engine.host(out), expected.astype(dtype))
 
 
-# -- epilogue -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize(
-    ("dtype", "out_dtype", "blocksize"),
-    [
-        ("float32", "float32", (4, 6)),
-        ("float16", "float16", (16, 16)),
-        ("float16", "float32", (16, 16)),
-        ("bfloat16", "float16", (16, 16)),
-        ("float32", "bfloat16", (4, 6)),
-        ("float64", "float64", (4, 6)),
-        ("int8", "float32", (16, 16)),
-    ],
-)
-def test_epilogue(engine, rng, dtype, out_dtype, blocksize, activation):
-    a = Operand(engine, rng, (48, 48), blocksize, dtype, small_integers=dtype == "int8")
-    x = random_values(rng, (48, 20), dtype, small_integers=dtype == "int8")
-    keywords = {
-        "alpha": 0.25,
-        "beta": -1.5,
-        "left_alpha": random_values(rng, (48,), "float32"),
-        "right_alpha": random_values(rng, (20,), out_dtype),
-    }
-    bias = random_values(rng, (48, 1), out_dtype)
-    moved = {k: engine.array(v) if np.ndim(v) else v for k, v in keywords.items()}
-    with engine.runs("bsr_addmm"):
-        out = bsr_addmm(
-            engine.array(bias),
-            a.bsr,
-            engine.array(x),
-            activation=activation,
-            out_dtype=out_dtype,
-            **moved,
-        )
-    assert out.dtype == sparsegpu.testing.dtype_of(out_dtype)
-    assert_within_bound(out, a.dense, x, input=bias, activation=activation, dtype=dtype, **keywords)
-
-
-@pytest.mark.parametrize("shape", [(), (1,), (20,), (1, 20), (48, 1), (48, 20), (1, 48, 20)])
-def test_input_broadcasts(engine, rng, shape):
-    a = Operand(engine, rng, (48, 48), (4, 6), batch=(2,))
-    x, bias = small(rng, (2, 48, 20)), small(rng, shape)
-    with engine.runs("bsr_addmm"):
-        out = bsr_addmm(engine.array(np.asarray(bias)), a.bsr, engine.array(x), beta=3, alpha=-2)
-    expected = 3 * np.asarray(bias, np.float64) - 2 * (a.dense @ x)
-    np.testing.assert_array_equal(engine.host(out), expected)
-
-
-@pytest.mark.parametrize("blocksize", [(16, 16), (4, 6)])
-def test_out_may_be_input(engine, rng, blocksize):
-    a = Operand(engine, rng, (48, 48), blocksize, "float16")
-    x, start = small(rng, (48, 20), "float16"), small(rng, (48, 20), "float16")
-    out = engine.array(start.copy())
-    with engine.runs("bsr_addmm"):
-        assert bsr_addmm(out, a.bsr, engine.array(x), beta=2, out=out) is out
-    np.testing.assert_array_equal(
-        engine.host(out), 2 * start.astype(np.float64) + a.dense @ x.astype(np.float64)
-    )
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_beta_zero_does_not_read_input(engine, rng, dtype):
-    a = Operand(engine, rng, (48, 48), (16, 16), dtype)
-    x = small(rng, (48, 20), dtype)
-    out = engine.array(np.full((48, 20), np.nan, dtype))
-    with engine.runs("bsr_addmm"):
-        bsr_addmm(out, a.bsr, engine.array(x), beta=0, out=out)
-    np.testing.assert_array_equal(engine.host(out), a.dense @ x.astype(np.float64))
-
-
-@pytest.mark.parametrize("blocksize", [(16, 16), (4, 6)])
-def test_alpha_zero_computes_no_product(engine, rng, blocksize):
-    a = Operand(engine, rng, (48, 48), blocksize)
-    bsr = a.bsr.with_data(engine.array(np.full_like(a.data, np.nan)))
-    x = engine.array(np.full((48, 20), np.nan, np.float32))
-    bias = small(rng, (1, 20))
-    with engine.runs("bsr_addmm"):
-        out = bsr_addmm(engine.array(bias), bsr, x, alpha=0, beta=-2, activation="relu")
-        nothing = bsr_addmm(None, bsr, x, alpha=0)
-    expected = np.broadcast_to(np.maximum(-2 * bias, 0), (48, 20))
-    np.testing.assert_array_equal(engine.host(out), expected)
-    assert (engine.host(nothing) == 0).all()
-
-
-@pytest.mark.parametrize("dtype", ["float16", "int8", "complex64"])
-def test_no_blocks(engine, rng, dtype):
-    a = Operand(engine, rng, (48, 32), (16, 16), dtype, density=0)
-    x, bias = small(rng, (32, 20), dtype), small(rng, (48, 1), dtype)
-    with engine.runs("bsr_addmm"):
-        out = bsr_addmm(engine.array(bias), a.bsr, engine.array(x), beta=2)
-    np.testing.assert_array_equal(
-        engine.host(out), np.broadcast_to(2 * bias.astype(a.dense.dtype), (48, 20))
-    )
-
-
-def test_complex_scalars(engine, rng):
-    a = Operand(engine, rng, (12, 12), (3, 4), "complex128")
-    x, bias = small(rng, (12, 5), "complex128"), small(rng, (12, 1), "complex128")
-    with engine.runs("bsr_addmm"):
-        out = bsr_addmm(engine.array(bias), a.bsr, engine.array(x), alpha=2j, beta=1 - 1j)
-    np.testing.assert_array_equal(engine.host(out), (1 - 1j) * bias + 2j * (a.dense @ x))
-
-
 # -- sizes --------------------------------------------------------------------------------------
 
 
@@ -397,70 +253,6 @@ def test_vector(engine, rng, dtype, blocksize):
         engine.host(right), 2 * bias.astype(wide) + a.dense @ x.astype(wide)
     )
     np.testing.assert_array_equal(engine.host(left), y.astype(wide) @ a.dense)
-
-
-# -- int8 ---------------------------------------------------------------------------------------
-
-
-def int8_pair(engine, rng):
-    a = Operand(engine, rng, (48, 96), (16, 32), "int8", small_integers=False, density=0.6)
-    x = random_values(rng, (96, 20), "int8")
-    return a, x, a.dense @ x.astype(np.int64)
-
-
-@pytest.mark.parametrize("blocksize", [(8, 8), (24, 24), (48, 48), (16, 32), (4, 4), (5, 3)])
-def test_int8_sums_are_exact_int32(engine, rng, blocksize):
-    a = Operand(engine, rng, (240, 480), blocksize, "int8", small_integers=False, density=0.2)
-    x = random_values(rng, (480, 24), "int8")
-    with engine.runs("bsr_addmm"):
-        out = int_bsr_addmm(None, a.bsr, engine.array(x))
-    assert out.dtype == np.int32
-    np.testing.assert_array_equal(engine.host(out), a.dense @ x.astype(np.int64))
-
-
-def test_int8_results_round_to_even_and_saturate(engine, rng):
-    a, x, product = int8_pair(engine, rng)
-    for alpha in (1, 1 / 64, 2.0**-9):
-        with engine.runs("bsr_addmm"):
-            out = bsr_matmul(a.bsr, engine.array(x), alpha=alpha, out_dtype="int8")
-        expected = np.clip(np.rint(product * alpha), -128, 127)
-        np.testing.assert_array_equal(engine.host(out), expected)
-    half = sparsegpu.bsr_array(engine.array(np.eye(16, dtype=np.int8)), blocksize=(8, 8))
-    values = np.tile(np.arange(-8, 8, dtype=np.int8), (16, 1))
-    with engine.runs("bsr_addmm"):
-        out = bsr_matmul(half, engine.array(values), alpha=0.5, out_dtype="int8")
-    np.testing.assert_array_equal(engine.host(out), np.rint(values / 2))
-
-
-def test_int32_results(engine, rng):
-    a, x, product = int8_pair(engine, rng)
-    bias = rng.integers(-(2**31), 2**31, (48, 1)).astype(np.int32)
-    with engine.runs("bsr_addmm"):
-        exact = bsr_addmm(engine.array(bias), a.bsr, engine.array(x), alpha=3, beta=-1)
-        clamped = bsr_matmul(a.bsr, engine.array(x), alpha=2.0**20)
-        scaled = bsr_matmul(a.bsr, engine.array(x), alpha=0.5)
-    expected = 3 * product - bias.astype(np.int64)
-    np.testing.assert_array_equal(engine.host(exact), np.clip(expected, -(2**31), 2**31 - 1))
-    np.testing.assert_array_equal(
-        engine.host(clamped), np.clip(product * 2**20, -(2**31), 2**31 - 1)
-    )
-    np.testing.assert_array_equal(engine.host(scaled), np.rint(product * 0.5))
-
-
-@pytest.mark.parametrize("out_dtype", ["float16", "bfloat16", "float32"])
-def test_int8_dequantises(engine, rng, out_dtype):
-    a, x, _ = int8_pair(engine, rng)
-    left = rng.uniform(1e-3, 1e-2, 48).astype(np.float32)
-    right = rng.uniform(1e-3, 1e-2, 20).astype(np.float32)
-    with engine.runs("bsr_addmm"):
-        out = bsr_matmul(
-            a.bsr,
-            engine.array(x),
-            left_alpha=engine.array(left),
-            right_alpha=engine.array(right),
-            out_dtype=out_dtype,
-        )
-    assert_within_bound(out, a.dense, x, left_alpha=left, right_alpha=right, dtype="int8")
 
 
 # -- the other side -----------------------------------------------------------------------------
@@ -517,82 +309,3 @@ def test_errors_name_what_is_wrong(engine, rng):
     for kind, message, call in cases:
         with sparsegpu.use_engine(engine.name), pytest.raises(kind, match=message):
             call()
-
-
-# -- the cuda engine's choice of path -----------------------------------------------------------
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("path", ["simt", "mma"])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "float32"])
-@pytest.mark.parametrize(("blocksize", "n"), [((11, 13), 5), ((24, 8), 40), ((130, 64), 136)])
-def test_both_paths_serve_any_block(cuda_engine, rng, path, dtype, blocksize, n):
-    bm, bk = blocksize
-    shape = (bm * 2, bk * max(3, 64 // bk))
-    a = Operand(cuda_engine, rng, shape, blocksize, dtype)
-    source = {"simt": "bsr_addmm_simt", "mma": "bsr_addmm_sm80"}[path]
-    for layout in LAYOUTS:
-        x = small(rng, (shape[1], n), dtype)
-        operand = laid_out(cuda_engine, x, layout)
-        with cuda_engine.runs(source):
-            out = bsr_matmul(a.bsr, operand, allow_tf32=True, config={"path": path})
-        product = a.dense @ x.astype(a.dense.dtype)
-        np.testing.assert_array_equal(cuda_engine.host(out), product.astype(out.dtype))
-
-
-@pytest.mark.gpu
-def test_operands_that_are_not_aligned(cuda_engine, rng):
-    """Views that start in the middle of 16 bytes."""
-    a = Operand(cuda_engine, rng, (32, 64), (16, 16), "float16")
-    x = small(rng, (64, 40), "float16")
-    memory = cuda_engine.array(np.zeros(1 + x.size, np.float16))
-    memory[1:] = cuda_engine.array(x.ravel())
-    blocks = cuda_engine.array(np.zeros(3 + a.data.size, np.float16))
-    blocks[3:] = cuda_engine.array(a.data.ravel())
-    with cuda_engine.runs("bsr_addmm_sm80"):
-        out = bsr_matmul(
-            a.bsr.with_data(blocks[3:].reshape(a.data.shape)), memory[1:].reshape(x.shape)
-        )
-    np.testing.assert_array_equal(cuda_engine.host(out), a.dense @ x.astype(np.float64))
-
-
-def test_simt_tiles_are_whole():
-    for rows in (1, 2, 4, 5, 16, 17, 64, 256):
-        for columns in (1, 2, 16, 17, 64, 4096):
-            tile = simt_tile(rows, columns)
-            assert tile.threads % 32 == 0 and tile.threads <= 1024
-            assert tile.lanes in {1, 2, 4, 8, 16, 32} and tile.tile_k >= tile.lanes
-            assert 16 * tile.tile_k * (tile.tile_m + tile.tile_n + 3) <= 48 * 1024  # complex128
-
-
-@pytest.mark.parametrize("dtype", ["float16", "int8", "float32"])
-@pytest.mark.parametrize("dense", ["rows", "columns", "bytes", "strided"])
-def test_mma_tiles_fit_the_smallest_gpu(dtype, dense):
-    for bm in (8, 16, 24, 32, 48, 64, 100, 128, 256):
-        for n in (8, 32, 33, 64, 65, 4096):
-            config = bsr_addmm_config(
-                np.dtype(dtype), (bm, 48), n, dense=dense, data_aligned=True, allow_tf32=True
-            )
-            d = config.defines
-            assert config.source == "bsr_addmm_sm80"
-            assert config.threads == 32 * d["WARPS_M"] * d["WARPS_N"]
-            assert config.tile_m % (16 * d["WARPS_M"]) == config.tile_n % (16 * d["WARPS_N"]) == 0
-            assert config.shared_memory <= 99 * 1024
-
-
-def test_choice_of_path():
-    def source(dtype, blocksize, n, **keywords):
-        keywords = {"dense": "rows", "data_aligned": True, **keywords}
-        return bsr_addmm_config(np.dtype(dtype), blocksize, n, **keywords).source
-
-    assert source("float16", (16, 16), 64) == "bsr_addmm_sm80"
-    assert source("float16", (4, 4), 64) == "bsr_addmm_simt"
-    assert source("float16", (16, 16), 1) == "bsr_addmm_simt"
-    assert source("float32", (16, 16), 64) == "bsr_addmm_simt"
-    assert source("float32", (16, 16), 64, allow_tf32=True) == "bsr_addmm_sm80"
-    assert source("float64", (16, 16), 64) == "bsr_addmm_simt"
-    assert source("float16", (16, 16), 64, config={"path": "simt"}) == "bsr_addmm_simt"
-    with pytest.raises(ValueError, match=r"config\['path'\].*'simt' for float64"):
-        source("float64", (16, 16), 64, config={"path": "mma"})
-    with pytest.raises(ValueError, match=r"config\['path'\].*one of 'simt', 'mma'"):
-        source("float16", (16, 16), 64, config={"path": "fast"})

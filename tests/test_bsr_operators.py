@@ -1,45 +1,18 @@
-"""Operators, reductions and rows of `bsr_array`, held against dense NumPy and SciPy."""
+"""Operators of `bsr_array`, held against dense NumPy and SciPy."""
 
 from __future__ import annotations
 
 import operator
-import warnings
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import scipy.sparse.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import sparsegpu
+from operator_cases import NUMBERS, check, make
 from sparsegpu import bsr_array, testing
 from sparsegpu._arrays import bfloat16
-
-FLOATS = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
-NUMBERS = [*FLOATS, "int8", "int32"]
-
-
-def make(engine, rng, shape=(12, 20), blocksize=(3, 4), *, batch=(), duplicates=False, **keywords):
-    """Return a bsr_array of small integers and its dense matrix in the same dtype."""
-    keywords.setdefault("density", 0.5)
-    parts = testing.random_blocks(
-        rng, shape, blocksize, batch=batch, duplicates=duplicates, small_integers=True, **keywords
-    )
-    a = bsr_array(tuple(engine.array(p) for p in parts), shape=shape)
-    return a, testing.dense_from_blocks(*parts, shape).astype(parts[0].dtype)
-
-
-def check(engine, result, expected, dtype=None):
-    """Exact comparison, dtype too."""
-    if isinstance(result, bsr_array):
-        result.check_format()
-        with engine.runs("bsr_scatter" if all(result.shape) else None):
-            result = result.toarray()
-    result, expected = engine.host(result), np.asarray(expected)
-    assert result.dtype == (expected.dtype if dtype is None else dtype)
-    np.testing.assert_array_equal(result, expected)
-
 
 # -- scalars ------------------------------------------------------------------------------------
 
@@ -257,154 +230,6 @@ def test_matmul_errors(engine, rng):
         sp.eye_array(12) @ a
 
 
-# -- reductions ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", [*NUMBERS, "bool"])
-@pytest.mark.parametrize("batch", [(), (2,)], ids=str)
-@pytest.mark.parametrize("duplicates", [False, True])
-def test_sum_and_mean(engine, rng, dtype, batch, duplicates):
-    # Blocks of bool are or-ed first, and a batch keeps one number of them.
-    duplicates = duplicates and not (batch and dtype == "bool")
-    a, dense = make(engine, rng, dtype=dtype, batch=batch, duplicates=duplicates)
-    kept = np.dtype(np.int64) if dense.dtype.kind in "ib" else dense.dtype
-    wide = np.int64 if kept.kind == "i" else np.complex128 if kept.kind == "c" else np.float64
-    averages = np.dtype(np.float64) if kept.kind == "i" else kept
-    exact = dense.astype(wide)
-    with engine.runs("bsr_addmm"):
-        for axis in (None, -1, -2, (-2, -1), len(batch), len(batch) + 1):
-            check(engine, a.sum(axis), exact.sum(axis).astype(kept), kept)
-            mean = engine.host(a.mean(axis))
-            assert mean.dtype == averages
-            np.testing.assert_allclose(
-                mean.astype(wide if wide != np.int64 else float),
-                exact.mean(axis),
-                rtol=testing.unit_roundoff(averages) * 4,
-            )
-        widest = np.float64 if wide == np.int64 else wide
-        check(engine, a.sum(-1, dtype=widest), exact.sum(-1).astype(widest))
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8", "bool"])
-@pytest.mark.parametrize("batch", [(), (2,)], ids=str)
-@pytest.mark.parametrize("density", [0.0, 0.2, 0.7, 1.0])
-def test_extremes(engine, rng, dtype, batch, density):
-    a, dense = make(
-        engine,
-        rng,
-        (12, 21),
-        (3, 3),
-        dtype=dtype,
-        batch=batch,
-        density=density,
-        duplicates=density == 0.7 and not batch,
-    )
-    exact = dense.astype(float)
-    kernels = ("bsr_sum_blocks", "bsr_transpose_blocks") if density else (None,)
-    with engine.runs(*kernels):
-        for axis in (None, -1, -2, (-1, -2), len(batch)):
-            check(engine, a.max(axis), exact.max(axis).astype(dense.dtype))
-            check(engine, a.min(axis), exact.min(axis).astype(dense.dtype))
-        if dtype == "float32":
-            check(engine, (a - abs(a)).max(-1), np.minimum(2 * dense, 0).max(-1))
-
-
-def test_extremes_with_nan_and_errors(engine, rng):
-    a, dense = make(engine, rng, dtype="float32", density=0.9)
-    first = engine.host(a.pattern.rows)[0]
-    a.data[0, 1, 2] = np.nan
-    with engine.runs("bsr_sum_blocks", "bsr_transpose_blocks"):
-        rows = engine.host(a.max(1))
-        assert np.isnan(rows[first * 3 + 1]) and np.isnan(rows).sum() == 1
-        assert np.isnan(engine.host(a.min(0))).sum() == 1 and np.isnan(float(a.max()))
-    del dense
-    with pytest.raises(TypeError, match="max: argument 'self': expected a dtype with an order"):
-        a.astype("complex64").max()
-    with pytest.raises(ValueError, match="min: argument 'axis': expected something to compare"):
-        bsr_array((0, 4)).min(axis=0)
-    for axis in (2, -3, (0, 0), ()):
-        with pytest.raises(ValueError, match="sum: argument 'axis'"):
-            a.sum(axis)
-    with pytest.raises(TypeError, match="mean: argument 'axis'"):
-        a.mean([0.5])
-    with pytest.raises(ValueError, match="sum: argument 'axis': expected None, 1, 2, -2 or -1"):
-        bsr_array(engine.array(np.ones((2, 4, 4))), blocksize=(2, 2)).sum(0)
-
-
-def test_sums_use_the_accumulator(engine):
-    a = bsr_array(engine.array(np.ones((1, 4096))), blocksize=(1, 64), dtype="float16")
-    with engine.runs("bsr_addmm"):
-        check(engine, a.sum(), np.float16(4096))
-        check(engine, a.sum(1), np.array([4096], np.float16))
-        check(engine, (a * 16).sum(1, dtype="float32"), np.array([65536], np.float32))
-        check(engine, (a * 16).mean(), np.float16(16))
-
-
-@pytest.mark.parametrize("batch", [(), (2,)], ids=str)
-def test_diagonal(engine, rng, batch):
-    a, dense = make(engine, rng, batch=batch, duplicates=not batch, dtype="float32")
-    with engine.runs("bsr_sum_blocks"):
-        for k in (0, 1, -1, 5, -7, 19, -11, 20, -12, 100):
-            expected = (
-                np.diagonal(dense, k, -2, -1) if -12 <= k <= 20 else np.zeros((*batch, 0), "f4")
-            )
-            check(engine, a.diagonal(k), expected)
-
-
-@pytest.mark.parametrize("name", ["max", "min", "diagonal", "__abs__"])
-def test_a_batch_with_different_duplicates_is_refused(engine, name):
-    parts = (np.ones((2, 2, 1, 1)), np.array([[0, 0], [0, 1]]), np.array([[0, 2], [0, 2]]))
-    a = bsr_array(tuple(engine.array(p) for p in parts), shape=(1, 2))
-    with pytest.raises(
-        ValueError, match=rf"{name.strip('_')}: argument 'batch': expected the same"
-    ):
-        getattr(a, name)()
-
-
-# -- rows ---------------------------------------------------------------------------------------
-
-
-def test_rows(engine, rng):
-    a, dense = make(engine, rng, dtype="float32", duplicates=True)
-    with engine.runs("bsr_scatter"):
-        for i in (0, 5, 11, -1, -12, np.int64(3)):
-            check(engine, a[i], dense[i])
-            check(engine, a.getrow(i), dense[i])
-        check(engine, a[2, 7], dense[2, 7])
-        check(engine, a[4, :], dense[4])
-        for part in (
-            np.s_[3:9],
-            np.s_[:6],
-            np.s_[6:],
-            np.s_[:],
-            np.s_[9:3],
-            np.s_[-3:],
-            np.s_[3:9, :],
-        ):
-            rows = a[part]
-            assert isinstance(rows, bsr_array)
-            check(engine, rows, dense[part])
-            assert not rows.data.size or rows.data is not a.data
-        assert len(list(a)) == 12
-    with pytest.raises(
-        IndexError, match=r"getrow: argument 'i': expected a row in -12\.\.11, got 12"
-    ):
-        a[12]
-    with pytest.raises(ValueError, match=r"'i, j': expected multiples of 3, got \(1, 12\)"):
-        a[1:]
-    with pytest.raises(ValueError, match="'step': expected 1, got 2"):
-        a[::2]
-    for key in (np.s_[:, 0], [0, 1], np.s_[..., 0], None):
-        with pytest.raises(
-            NotImplementedError, match=r"bsr_array\[...\]: the index .* supported: A"
-        ):
-            a[key]
-    b = bsr_array(engine.array(np.ones((2, 4, 4))), blocksize=(2, 2))
-    for key in (0, np.s_[0:2]):
-        with pytest.raises(ValueError, match="expected one matrix"):
-            b[key]
-
-
 # -- one body on SciPy and here -----------------------------------------------------------------
 
 SAME = {
@@ -465,85 +290,7 @@ def test_like_scipy(name, blocks, blocksize, dtype, duplicates, seed):
     np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
-# -- linear operators ---------------------------------------------------------------------------
-
-
-def solvers(engine):
-    if engine.on_gpu:
-        import cupyx.scipy.sparse.linalg
-
-        return cupyx.scipy.sparse.linalg
-    return scipy.sparse.linalg
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128", "bfloat16"])
-def test_linear_operator(engine, rng, dtype):
-    a, dense = make(engine, rng, dtype=dtype)
-    op = a.aslinearoperator()
-    assert isinstance(op, solvers(engine).LinearOperator)
-    assert op.shape == (12, 20) and op.dtype == ("float32" if dtype == "bfloat16" else dtype)
-    exact = dense.astype(complex)
-
-    def value(*shape):
-        return testing.random_values(rng, shape, "complex64", small_integers=True)
-
-    with engine.runs("bsr_addmm"):
-        for x in (value(20), value(20).real):
-            np.testing.assert_array_equal(engine.host(op.matvec(engine.array(x))), exact @ x)
-        for y in (value(12), value(12).real):
-            np.testing.assert_array_equal(
-                engine.host(op.rmatvec(engine.array(y))), exact.conj().T @ y
-            )
-        x = value(20, 3)
-        np.testing.assert_array_equal(engine.host(op.matmat(engine.array(x))), exact @ x)
-
-
-def test_solvers_take_the_array_itself(engine):
-    second_difference = 2 * np.eye(24) - np.eye(24, k=1) - np.eye(24, k=-1)
-    a = bsr_array(engine.array(second_difference), blocksize=(4, 4))
-    b = np.arange(1.0, 25)
-    assert (engine.host(a.rmatvec(engine.array(b))) == second_difference.T @ b).all()
-    with sparsegpu.use_engine(engine.name):
-        x, info = solvers(engine).cg(a, engine.array(b), maxiter=200)
-    assert info == 0
-    np.testing.assert_allclose(engine.host(x), np.linalg.solve(second_difference, b), rtol=1e-3)
-
-
-@pytest.mark.parametrize("solver", ["cg", "gmres", "lobpcg"])
-def test_solvers(engine, rng, solver):
-    n = 48
-    dense = (
-        np.diag(np.linspace(1, 4, n))
-        + np.diag(np.full(n - 1, 0.3), 1)
-        + np.diag(np.full(n - 1, 0.3), -1)
-    )
-    a = bsr_array(engine.array(dense), blocksize=(4, 4))
-    b = rng.standard_normal(n)
-    with sparsegpu.use_engine(engine.name), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the solvers' own
-        if solver == "lobpcg":
-            start = engine.array(rng.standard_normal((n, 2)))
-            values, _ = solvers(engine).lobpcg(
-                a.aslinearoperator(), start, largest=True, maxiter=200, tol=1e-6
-            )
-            expected = np.linalg.eigvalsh(dense)[[-1, -2]]
-            np.testing.assert_allclose(np.sort(engine.host(values)), np.sort(expected), rtol=1e-6)
-            return
-        x, info = getattr(solvers(engine), solver)(
-            a.aslinearoperator(), engine.array(b), maxiter=400
-        )
-    assert info == 0
-    np.testing.assert_allclose(dense @ engine.host(x), b, atol=1e-4)
-
-
-def test_linear_operator_errors():
-    with pytest.raises(TypeError, match="aslinearoperator: argument 'A': expected a bsr_array"):
-        sparsegpu.linalg.aslinearoperator(np.eye(3))
-    a = bsr_array(np.eye(4, dtype=np.int8), blocksize=(2, 2))
-    with pytest.raises(
-        TypeError, match="aslinearoperator: argument 'A': expected a floating dtype"
-    ):
-        a.aslinearoperator()
+# -- errors -------------------------------------------------------------------------------------
 
 
 def test_host_and_device_do_not_mix(cuda_engine):

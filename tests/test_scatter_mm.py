@@ -1,6 +1,6 @@
-"""`scatter_mm` in its three formats, its index lists, and the BSR product made of them.
+"""`scatter_mm` in its three formats, and the BSR product made of them.
 
-Every list and every sum is computed again here by the loops of the contract.
+Every sum is computed again here by the loops of the contract.
 """
 
 import numpy as np
@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sparsegpu
+from scatter_cases import FORMATS, make, on, random_case
 from sparsegpu.testing import (
     assert_close,
     assert_within_bound,
@@ -19,13 +20,7 @@ from sparsegpu.testing import (
     unit_roundoff,
 )
 
-FORMATS = ["scatter_mm", "bsr_strided_mm", "bsr_strided_mm_compressed"]
 DTYPES = ["float16", "bfloat16", "float32", "float64", "int8", "complex64", "complex128"]
-
-
-def make(engine, triple, shape):
-    data, indices, indptr = (engine.array(x) for x in triple)
-    return sparsegpu.bsr_array((data, indices, indptr), shape=shape)
 
 
 # -- the formulas as loops ----------------------------------------------------------------------
@@ -77,39 +72,6 @@ def loop(blocks, others, indices_data, accumulators):
     return total, size
 
 
-def expected_lists(triple, shape, blocksize, other_shape, name, split):
-    """The index lists of a pattern by plain loops, from the contract's text."""
-    _, indices, indptr = triple
-    ms, ks = blocksize
-    *batch, k, n = other_shape
-    ns = n // split
-    filled = [m for m in range(len(indptr) - 1) if indptr[m + 1] > indptr[m]]
-    row = {m: range(indptr[m], indptr[m + 1]) for m in filled}
-    if name == "scatter_mm":
-        c_offsets, pq = [0], []
-        for b in range(int(np.prod(batch, dtype=int))):
-            for m in filled:
-                for s in range(split):
-                    pq += [(p, (b * (k // ks) + indices[p]) * split + s) for p in row[m]]
-                    c_offsets.append(len(pq))
-        return [c_offsets, pq]
-    tiles = [(m, s) for m in filled for s in range(split)]
-    if name == "bsr_strided_mm":
-        c_indices, p_offsets, q_offsets = [0], [], []
-        for m, s in tiles:
-            p_offsets += list(row[m])
-            q_offsets += [indices[p] * ks * n + s * ns for p in row[m]]
-            c_indices.append(len(p_offsets))
-        return [c_indices, [m * ms * n + s * ns for m, s in tiles], p_offsets, q_offsets]
-    q_offsets = [None] * (len(indices) * split)
-    for m, s in tiles:
-        c0, c1 = indptr[m], indptr[m + 1]
-        for i, p in enumerate(row[m]):
-            q_offsets[s * c1 + (split - s) * c0 + i] = indices[p] * ks * n + s * ns
-    most_first = sorted(tiles, key=lambda tile: -len(row[tile[0]]))
-    return [list(indptr), [m * ms * n + s * ns for m, s in most_first], q_offsets]
-
-
 def check_sums(result, exact, size, terms):
     """Compare with the loop within the contract's bound."""
     real = np.float64 if exact.dtype.kind != "c" else np.complex128
@@ -121,128 +83,7 @@ def check_sums(result, exact, size, terms):
     assert_close(result, exact.astype(real), 2 * terms * u * size.astype(np.float64))
 
 
-# -- index lists --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("split", [1, 2, 3, 12])
-@pytest.mark.parametrize("batch", [(), (2,), (2, 1, 3)])
-def test_lists(engine, rng, name, split, batch):
-    triple = random_blocks(rng, (24, 20), (4, 2), density=0.2)
-    bsr = make(engine, triple, (24, 20))
-    other = engine.array(np.zeros((*batch, 20, 12), np.float32))
-    with engine.runs(None):
-        made = sparsegpu.bsr_scatter_mm_indices_data(bsr, other, name, SPLIT_N=split)
-    expected = expected_lists(triple, (24, 20), (4, 2), other.shape, name, split)
-    assert made[0] == name
-    assert len(made) == 1 + len(expected) + (name != "scatter_mm")
-    for array, values in zip(made[1:], expected):
-        assert engine.host(array).tolist() == np.array(values).tolist()
-        assert array.dtype == np.int64
-    if name != "scatter_mm":
-        assert made[-1]["SPLIT_N"] == split
-
-
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("n", [0, 1, 7, 48, 64, 97, 128, 192, 1009, 1024])
-def test_default_split_divides(rng, name, n):
-    bsr = sparsegpu.bsr_array(np.eye(32, dtype=np.float32), blocksize=(16, 16))
-    other = random_values(rng, (32, n), "float32", small_integers=True)
-    made = sparsegpu.bsr_scatter_mm_indices_data(bsr, other, name)
-    if name == "scatter_mm":
-        split = (len(made[1]) - 1) // 2
-        if n and n % 16 == 0:
-            assert split == n // 16
-    else:
-        split = made[-1]["SPLIT_N"]
-    assert split >= 1
-    assert n % split == 0
-    assert (sparsegpu.bsr_scatter_mm(bsr, other, made) == other).all()
-
-
-def test_lists_are_kept_with_the_pattern(engine, rng):
-    triple = random_blocks(rng, (16, 16), (4, 4))
-    bsr = make(engine, triple, (16, 16))
-    other = engine.array(np.zeros((16, 32), np.float32))
-    build = sparsegpu.bsr_scatter_mm_indices_data
-    made = build(bsr, other)
-
-    def is_kept(again):
-        return all(x is y for x, y in zip(again[1:-1], made[1:-1], strict=True))
-
-    assert is_kept(build(bsr.with_data(bsr.data * 2), other))
-    assert is_kept(build(bsr, other[:, ::-1], indices_format=FORMATS[2]))
-    assert not is_kept(build(bsr, other, SPLIT_N=4))
-    assert build(bsr, other, "bsr_strided_mm")[2] is not made[2]
-    assert not is_kept(build(bsr, other[:, :16]))
-    made[-1]["SPLIT_N"] = 7  # the caller's own
-    assert build(bsr, other)[-1]["SPLIT_N"] != 7
-    meta = build(bsr, other, GROUP_SIZE=4, TILE_M=16, TILE_N=32, SPLIT_N=2)[-1]
-    assert meta == {"GROUP_SIZE": 4, "TILE_M": 16, "TILE_N": 32, "SPLIT_N": 2}
-
-
-def test_lists_of_a_host_pattern_are_read_only(rng):
-    bsr = sparsegpu.bsr_array(np.eye(4), blocksize=(2, 2))
-    made = sparsegpu.bsr_scatter_mm_indices_data(bsr, np.ones((4, 4)))
-    with pytest.raises(ValueError, match="read-only"):
-        made[1][0] = 1
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_duplicates_are_summed_first(engine, rng, name):
-    triple = random_blocks(rng, (8, 8), (2, 2), density=2, duplicates=True, small_integers=True)
-    bsr = make(engine, triple, (8, 8))
-    summed = bsr.copy()
-    summed.sum_duplicates()
-    other = random_values(rng, (8, 6), "float32", small_integers=True)
-    with engine.runs("bsr_sum_blocks", "scatter_mm"):
-        made = sparsegpu.bsr_scatter_mm_indices_data(bsr, engine.array(other), name)
-        result = sparsegpu.bsr_scatter_mm(bsr, engine.array(other), made)
-    fresh = sparsegpu.bsr_scatter_mm_indices_data(summed, engine.array(other), name)
-    for array, same in zip(made[1:], fresh[1:]):
-        assert isinstance(array, dict) or engine.host(array).tolist() == engine.host(same).tolist()
-    assert (engine.host(result) == dense_from_blocks(*triple, (8, 8)) @ other).all()
-
-
 # -- scatter_mm ---------------------------------------------------------------------------------
-
-
-def random_case(rng, name, dtype, *, small=False, aligned=True):
-    """Blocks, others and hand-made lists with empty, repeated and unordered entries."""
-    ms, ks, ns, split = 3, 5, 4, 3
-    if name == "scatter_mm":
-        counts = rng.integers(0, 4, 6)
-        c_offsets = np.concatenate([[0], np.cumsum(counts)])
-        pq = np.stack([rng.integers(0, 7, c_offsets[-1]), rng.integers(0, 4, c_offsets[-1])], 1)
-        lists = (name, c_offsets, pq)
-        others = random_values(rng, (4, ks, ns), dtype, small_integers=small)
-        shape = (6, ms, ns)
-    else:
-        n, m, k = split * ns, 4 * ms, 4 * ks
-        others = random_values(rng, (2, k, n), dtype, small_integers=small)
-        shape = (2, m, n)
-        tiles = rng.permutation(4 * split)[:9]
-        r_offsets = tiles // split * ms * n + tiles % split * ns
-        if not aligned:
-            rows, columns = rng.integers(0, m - ms + 1, 9), rng.integers(0, n - ns + 1, 9)
-            r_offsets = np.concatenate([rows * n + columns, (rows * n + columns)[::2]])
-        if name == "bsr_strided_mm":
-            c_indices = np.concatenate([[0], np.cumsum(rng.integers(0, 4, len(r_offsets)))])
-            count = c_indices[-1]
-            p_offsets = rng.integers(0, 7, count)
-        else:
-            c_indices = np.array([0, 2, 2, 6, 7])
-            count = 7 * split
-        rows, columns = rng.integers(0, k - ks + 1, count), rng.integers(0, n - ns + 1, count)
-        meta = {"SPLIT_N": split}
-        lists = (name, c_indices, r_offsets, rows * n + columns, meta)
-        if name == "bsr_strided_mm":
-            lists = (name, c_indices, r_offsets, p_offsets, rows * n + columns, meta)
-    return random_values(rng, (7, ms, ks), dtype, small_integers=small), others, lists, shape
-
-
-def on(engine, lists):
-    return tuple(engine.array(x) if isinstance(x, np.ndarray) else x for x in lists)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -435,134 +276,3 @@ def test_a_second_call_can_be_captured(cuda_engine, rng):
         graph.launch(stream)
         stream.synchronize()
     assert (out.get() == dense_from_blocks(*triple, (32, 32)) @ other).all()
-
-
-# -- errors -------------------------------------------------------------------------------------
-
-
-def replaced(lists, position, value):
-    return (*lists[:position], value, *lists[position + 1 :])
-
-
-@pytest.mark.parametrize("position", [1, 2, 3])
-def test_an_index_out_of_range_never_passes(engine, rng, position):
-    for name in FORMATS:
-        blocks, others, lists, shape = random_case(rng, name, "float32")
-        if position >= len(lists) or not isinstance(lists[position], np.ndarray):
-            continue
-        start = random_values(rng, shape, "float32")
-        for value in (-1, 10**6):
-            wrong = lists[position].copy()
-            wrong.flat[wrong.size // 2] = value
-            accumulators = engine.array(start.copy())
-            with (
-                engine.runs(None),
-                pytest.raises(ValueError, match=r"^scatter_mm: argument '\w+.*expected .*got "),
-            ):
-                sparsegpu.scatter_mm(
-                    engine.array(blocks),
-                    engine.array(others),
-                    on(engine, replaced(lists, position, wrong)),
-                    accumulators=accumulators,
-                )
-            assert (engine.host(accumulators) == start).all()
-
-
-@pytest.mark.parametrize("edge", ["row", "column"])
-def test_a_tile_that_sticks_out(rng, edge):
-    blocks, others, lists, _ = random_case(rng, FORMATS[2], "float32")
-    wrong = lists[2].copy()
-    wrong[0] = 10 * 12 if edge == "row" else 9
-    with pytest.raises(ValueError, match=r"'r_offsets': expected offsets .* 3x4 tiles inside"):
-        sparsegpu.scatter_mm(blocks, others, replaced(lists, 2, wrong))
-
-
-class TestErrors:
-    @pytest.fixture
-    def case(self, rng):
-        blocks, others, lists, shape = random_case(rng, FORMATS[2], "float32")
-        return dict(blocks=blocks, others=others, indices_data=lists), shape
-
-    @pytest.mark.parametrize(
-        ("change", "error", "message"),
-        [
-            (dict(indices_data=("coo", [0])), ValueError, r"'indices_data\[0\]': .*'scatter_mm'"),
-            (dict(indices_data="scatter_mm"), TypeError, "'indices_data': expected a tuple"),
-            (dict(indices_data=("scatter_mm", [0])), ValueError, "expected .format, c_offsets, pq"),
-            (
-                dict(indices_data=("scatter_mm", [0, 1], [[0.0, 1.0]])),
-                TypeError,
-                "'pq': expected an integer dtype, got float64",
-            ),
-            (
-                dict(indices_data=("scatter_mm", [0, 1], [0, 1])),
-                ValueError,
-                r"'pq': expected shape \(n, 2\), got \(2,\)",
-            ),
-            (
-                dict(indices_data=("scatter_mm", [], np.zeros((0, 2), int))),
-                (TypeError, ValueError),
-                "'c_offsets': ",
-            ),
-            (dict(blocks=np.ones((3, 5), "f4")), ValueError, r"'blocks': expected shape \(P, Ms"),
-            (dict(others=np.ones((20, 12), "f2")), TypeError, "'others': expected dtype float32"),
-            (dict(others=np.ones(12, "f4")), ValueError, r"'others': expected shape \(\*batch"),
-            (dict(accumulators=np.zeros((2, 12, 11), "f4")), ValueError, "'accumulators': expect"),
-            (dict(accumulators=np.zeros((12, 12), "f4")), ValueError, "'others': expected a shape"),
-            (dict(accumulators=np.zeros((2, 12, 12), "i4")), TypeError, "'accumulators': expected"),
-        ],
-    )
-    def test_argument(self, case, change, error, message):
-        arguments = case[0] | change
-        accumulators = arguments.pop("accumulators", None)
-        with pytest.raises(error, match="^scatter_mm: argument .*" + message.lstrip("^")):
-            sparsegpu.scatter_mm(*arguments.values(), accumulators=accumulators)
-
-    @pytest.mark.parametrize("meta", [{}, None, {"SPLIT_N": 5}, {"SPLIT_N": 0}, {"SPLIT_N": 2.0}])
-    def test_meta(self, case, meta):
-        arguments, _ = case
-        lists = (*arguments["indices_data"][:-1], meta)
-        with pytest.raises((TypeError, ValueError), match=r"scatter_mm: argument '(meta|SPLIT_N)'"):
-            sparsegpu.scatter_mm(arguments["blocks"], arguments["others"], lists)
-
-    def test_accumulators_overlap_others(self, case):
-        arguments, _ = case
-        others = arguments["others"]
-        with pytest.raises(ValueError, match="'accumulators': expected memory apart from 'others'"):
-            sparsegpu.scatter_mm(*arguments.values(), accumulators=others[:, :12])
-
-    def test_lists_of_another_array(self):
-        bsr = sparsegpu.bsr_array(np.eye(4), blocksize=(2, 2))
-        lists = sparsegpu.bsr_scatter_mm_indices_data(bsr, np.ones((4, 6)))
-        for other in (np.ones((4, 8)), np.ones((6, 6))):
-            with pytest.raises(ValueError, match=r"'others': expected shape \(\*batch, 4, 6\) as"):
-                sparsegpu.scatter_mm(bsr.data, other, lists)
-        with pytest.raises(ValueError, match=r"'blocks': expected shape \(2, 2, 2\) as"):
-            sparsegpu.scatter_mm(bsr.data[:1], np.ones((4, 6)), lists)
-        with pytest.raises(ValueError, match=r"'blocks': expected shape \(2, 2, 2\) as"):
-            big = sparsegpu.bsr_array(np.ones((4, 4)), blocksize=(2, 2))
-            sparsegpu.bsr_scatter_mm(big, np.ones((4, 6)), lists)
-
-    def test_indices_data(self):
-        build = sparsegpu.bsr_scatter_mm_indices_data
-        bsr = sparsegpu.bsr_array(np.eye(4), blocksize=(2, 2))
-        with pytest.raises(ValueError, match="'SPLIT_N': expected a divisor of N = 6, got 4"):
-            build(bsr, np.ones((4, 6)), SPLIT_N=4)
-        with pytest.raises(ValueError, match="'indices_format': expected one of 'scatter_mm'"):
-            build(bsr, np.ones((4, 6)), "csr")
-        with pytest.raises(TypeError, match="'SPLIT': expected no such keyword; one of SPLIT_N"):
-            build(bsr, np.ones((4, 6)), SPLIT=2)
-        with pytest.raises(ValueError, match=r"'other': expected shape \(\*batch, 4, N\)"):
-            build(bsr, np.ones((6, 6)))
-        batched = sparsegpu.bsr_array(np.stack([np.eye(4)] * 2), blocksize=(2, 2))
-        with pytest.raises(ValueError, match=r"'bsr': expected one matrix .*batch \(2,\)"):
-            sparsegpu.bsr_scatter_mm(batched, np.ones((4, 6)))
-
-    def test_product_out(self):
-        bsr = sparsegpu.bsr_array(np.eye(4), blocksize=(2, 2))
-        other = np.ones((4, 6))
-        with pytest.raises(ValueError, match=r"'out': expected shape \(4, 6\), got \(4, 5\)"):
-            sparsegpu.bsr_scatter_mm(bsr, other, out=np.ones((4, 5)))
-        with pytest.raises(ValueError, match="'out': expected memory apart from 'other'"):
-            sparsegpu.bsr_scatter_mm(bsr, other, out=other)
-        assert (other == 1).all()

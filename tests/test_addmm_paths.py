@@ -1,0 +1,84 @@
+"""The cuda engine's choice among the kernels of the BSR product, and what each must take."""
+
+import numpy as np
+import pytest
+
+from addmm_cases import LAYOUTS, Operand, laid_out, small
+from sparsegpu import bsr_matmul
+from sparsegpu.engines.cuda.runtime.config import bsr_addmm_config, simt_tile
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("path", ["simt", "mma"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "float32"])
+@pytest.mark.parametrize(("blocksize", "n"), [((11, 13), 5), ((24, 8), 40), ((130, 64), 136)])
+def test_both_paths_serve_any_block(cuda_engine, rng, path, dtype, blocksize, n):
+    bm, bk = blocksize
+    shape = (bm * 2, bk * max(3, 64 // bk))
+    a = Operand(cuda_engine, rng, shape, blocksize, dtype)
+    source = {"simt": "bsr_addmm_simt", "mma": "bsr_addmm_sm80"}[path]
+    for layout in LAYOUTS:
+        x = small(rng, (shape[1], n), dtype)
+        operand = laid_out(cuda_engine, x, layout)
+        with cuda_engine.runs(source):
+            out = bsr_matmul(a.bsr, operand, allow_tf32=True, config={"path": path})
+        product = a.dense @ x.astype(a.dense.dtype)
+        np.testing.assert_array_equal(cuda_engine.host(out), product.astype(out.dtype))
+
+
+@pytest.mark.gpu
+def test_operands_that_are_not_aligned(cuda_engine, rng):
+    """Views that start in the middle of 16 bytes."""
+    a = Operand(cuda_engine, rng, (32, 64), (16, 16), "float16")
+    x = small(rng, (64, 40), "float16")
+    memory = cuda_engine.array(np.zeros(1 + x.size, np.float16))
+    memory[1:] = cuda_engine.array(x.ravel())
+    blocks = cuda_engine.array(np.zeros(3 + a.data.size, np.float16))
+    blocks[3:] = cuda_engine.array(a.data.ravel())
+    with cuda_engine.runs("bsr_addmm_sm80"):
+        out = bsr_matmul(
+            a.bsr.with_data(blocks[3:].reshape(a.data.shape)), memory[1:].reshape(x.shape)
+        )
+    np.testing.assert_array_equal(cuda_engine.host(out), a.dense @ x.astype(np.float64))
+
+
+def test_simt_tiles_are_whole():
+    for rows in (1, 2, 4, 5, 16, 17, 64, 256):
+        for columns in (1, 2, 16, 17, 64, 4096):
+            tile = simt_tile(rows, columns)
+            assert tile.threads % 32 == 0 and tile.threads <= 1024
+            assert tile.lanes in {1, 2, 4, 8, 16, 32} and tile.tile_k >= tile.lanes
+            assert 16 * tile.tile_k * (tile.tile_m + tile.tile_n + 3) <= 48 * 1024  # complex128
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "float32"])
+@pytest.mark.parametrize("dense", ["rows", "columns", "bytes", "strided"])
+def test_mma_tiles_fit_the_smallest_gpu(dtype, dense):
+    for bm in (8, 16, 24, 32, 48, 64, 100, 128, 256):
+        for n in (8, 32, 33, 64, 65, 4096):
+            config = bsr_addmm_config(
+                np.dtype(dtype), (bm, 48), n, dense=dense, data_aligned=True, allow_tf32=True
+            )
+            d = config.defines
+            assert config.source == "bsr_addmm_sm80"
+            assert config.threads == 32 * d["WARPS_M"] * d["WARPS_N"]
+            assert config.tile_m % (16 * d["WARPS_M"]) == config.tile_n % (16 * d["WARPS_N"]) == 0
+            assert config.shared_memory <= 99 * 1024
+
+
+def test_choice_of_path():
+    def source(dtype, blocksize, n, **keywords):
+        keywords = {"dense": "rows", "data_aligned": True, **keywords}
+        return bsr_addmm_config(np.dtype(dtype), blocksize, n, **keywords).source
+
+    assert source("float16", (16, 16), 64) == "bsr_addmm_sm80"
+    assert source("float16", (4, 4), 64) == "bsr_addmm_simt"
+    assert source("float16", (16, 16), 1) == "bsr_addmm_simt"
+    assert source("float32", (16, 16), 64) == "bsr_addmm_simt"
+    assert source("float32", (16, 16), 64, allow_tf32=True) == "bsr_addmm_sm80"
+    assert source("float64", (16, 16), 64) == "bsr_addmm_simt"
+    assert source("float16", (16, 16), 64, config={"path": "simt"}) == "bsr_addmm_simt"
+    with pytest.raises(ValueError, match=r"config\['path'\].*'simt' for float64"):
+        source("float64", (16, 16), 64, config={"path": "mma"})
+    with pytest.raises(ValueError, match=r"config\['path'\].*one of 'simt', 'mma'"):
+        source("float16", (16, 16), 64, config={"path": "fast"})

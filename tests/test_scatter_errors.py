@@ -1,0 +1,136 @@
+"""What `scatter_mm` and its index lists refuse, and that nothing is written before they do."""
+
+import numpy as np
+import pytest
+
+import sparsegpu
+from scatter_cases import FORMATS, on, random_case
+from sparsegpu.testing import random_values
+
+
+def replaced(lists, position, value):
+    return (*lists[:position], value, *lists[position + 1 :])
+
+
+@pytest.mark.parametrize("position", [1, 2, 3])
+def test_an_index_out_of_range_never_passes(engine, rng, position):
+    for name in FORMATS:
+        blocks, others, lists, shape = random_case(rng, name, "float32")
+        if position >= len(lists) or not isinstance(lists[position], np.ndarray):
+            continue
+        start = random_values(rng, shape, "float32")
+        for value in (-1, 10**6):
+            wrong = lists[position].copy()
+            wrong.flat[wrong.size // 2] = value
+            accumulators = engine.array(start.copy())
+            with (
+                engine.runs(None),
+                pytest.raises(ValueError, match=r"^scatter_mm: argument '\w+.*expected .*got "),
+            ):
+                sparsegpu.scatter_mm(
+                    engine.array(blocks),
+                    engine.array(others),
+                    on(engine, replaced(lists, position, wrong)),
+                    accumulators=accumulators,
+                )
+            assert (engine.host(accumulators) == start).all()
+
+
+@pytest.mark.parametrize("edge", ["row", "column"])
+def test_a_tile_that_sticks_out(rng, edge):
+    blocks, others, lists, _ = random_case(rng, FORMATS[2], "float32")
+    wrong = lists[2].copy()
+    wrong[0] = 10 * 12 if edge == "row" else 9
+    with pytest.raises(ValueError, match=r"'r_offsets': expected offsets .* 3x4 tiles inside"):
+        sparsegpu.scatter_mm(blocks, others, replaced(lists, 2, wrong))
+
+
+class TestErrors:
+    @pytest.fixture
+    def case(self, rng):
+        blocks, others, lists, shape = random_case(rng, FORMATS[2], "float32")
+        return dict(blocks=blocks, others=others, indices_data=lists), shape
+
+    @pytest.mark.parametrize(
+        ("change", "error", "message"),
+        [
+            (dict(indices_data=("coo", [0])), ValueError, r"'indices_data\[0\]': .*'scatter_mm'"),
+            (dict(indices_data="scatter_mm"), TypeError, "'indices_data': expected a tuple"),
+            (dict(indices_data=("scatter_mm", [0])), ValueError, "expected .format, c_offsets, pq"),
+            (
+                dict(indices_data=("scatter_mm", [0, 1], [[0.0, 1.0]])),
+                TypeError,
+                "'pq': expected an integer dtype, got float64",
+            ),
+            (
+                dict(indices_data=("scatter_mm", [0, 1], [0, 1])),
+                ValueError,
+                r"'pq': expected shape \(n, 2\), got \(2,\)",
+            ),
+            (
+                dict(indices_data=("scatter_mm", [], np.zeros((0, 2), int))),
+                (TypeError, ValueError),
+                "'c_offsets': ",
+            ),
+            (dict(blocks=np.ones((3, 5), "f4")), ValueError, r"'blocks': expected shape \(P, Ms"),
+            (dict(others=np.ones((20, 12), "f2")), TypeError, "'others': expected dtype float32"),
+            (dict(others=np.ones(12, "f4")), ValueError, r"'others': expected shape \(\*batch"),
+            (dict(accumulators=np.zeros((2, 12, 11), "f4")), ValueError, "'accumulators': expect"),
+            (dict(accumulators=np.zeros((12, 12), "f4")), ValueError, "'others': expected a shape"),
+            (dict(accumulators=np.zeros((2, 12, 12), "i4")), TypeError, "'accumulators': expected"),
+        ],
+    )
+    def test_argument(self, case, change, error, message):
+        arguments = case[0] | change
+        accumulators = arguments.pop("accumulators", None)
+        with pytest.raises(error, match="^scatter_mm: argument .*" + message.lstrip("^")):
+            sparsegpu.scatter_mm(*arguments.values(), accumulators=accumulators)
+
+    @pytest.mark.parametrize("meta", [{}, None, {"SPLIT_N": 5}, {"SPLIT_N": 0}, {"SPLIT_N": 2.0}])
+    def test_meta(self, case, meta):
+        arguments, _ = case
+        lists = (*arguments["indices_data"][:-1], meta)
+        with pytest.raises((TypeError, ValueError), match=r"scatter_mm: argument '(meta|SPLIT_N)'"):
+            sparsegpu.scatter_mm(arguments["blocks"], arguments["others"], lists)
+
+    def test_accumulators_overlap_others(self, case):
+        arguments, _ = case
+        others = arguments["others"]
+        with pytest.raises(ValueError, match="'accumulators': expected memory apart from 'others'"):
+            sparsegpu.scatter_mm(*arguments.values(), accumulators=others[:, :12])
+
+    def test_lists_of_another_array(self):
+        bsr = sparsegpu.bsr_array(np.eye(4), blocksize=(2, 2))
+        lists = sparsegpu.bsr_scatter_mm_indices_data(bsr, np.ones((4, 6)))
+        for other in (np.ones((4, 8)), np.ones((6, 6))):
+            with pytest.raises(ValueError, match=r"'others': expected shape \(\*batch, 4, 6\) as"):
+                sparsegpu.scatter_mm(bsr.data, other, lists)
+        with pytest.raises(ValueError, match=r"'blocks': expected shape \(2, 2, 2\) as"):
+            sparsegpu.scatter_mm(bsr.data[:1], np.ones((4, 6)), lists)
+        with pytest.raises(ValueError, match=r"'blocks': expected shape \(2, 2, 2\) as"):
+            big = sparsegpu.bsr_array(np.ones((4, 4)), blocksize=(2, 2))
+            sparsegpu.bsr_scatter_mm(big, np.ones((4, 6)), lists)
+
+    def test_indices_data(self):
+        build = sparsegpu.bsr_scatter_mm_indices_data
+        bsr = sparsegpu.bsr_array(np.eye(4), blocksize=(2, 2))
+        with pytest.raises(ValueError, match="'SPLIT_N': expected a divisor of N = 6, got 4"):
+            build(bsr, np.ones((4, 6)), SPLIT_N=4)
+        with pytest.raises(ValueError, match="'indices_format': expected one of 'scatter_mm'"):
+            build(bsr, np.ones((4, 6)), "csr")
+        with pytest.raises(TypeError, match="'SPLIT': expected no such keyword; one of SPLIT_N"):
+            build(bsr, np.ones((4, 6)), SPLIT=2)
+        with pytest.raises(ValueError, match=r"'other': expected shape \(\*batch, 4, N\)"):
+            build(bsr, np.ones((6, 6)))
+        batched = sparsegpu.bsr_array(np.stack([np.eye(4)] * 2), blocksize=(2, 2))
+        with pytest.raises(ValueError, match=r"'bsr': expected one matrix .*batch \(2,\)"):
+            sparsegpu.bsr_scatter_mm(batched, np.ones((4, 6)))
+
+    def test_product_out(self):
+        bsr = sparsegpu.bsr_array(np.eye(4), blocksize=(2, 2))
+        other = np.ones((4, 6))
+        with pytest.raises(ValueError, match=r"'out': expected shape \(4, 6\), got \(4, 5\)"):
+            sparsegpu.bsr_scatter_mm(bsr, other, out=np.ones((4, 5)))
+        with pytest.raises(ValueError, match="'out': expected memory apart from 'other'"):
+            sparsegpu.bsr_scatter_mm(bsr, other, out=other)
+        assert (other == 1).all()
