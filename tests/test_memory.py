@@ -1,0 +1,377 @@
+"""Peak device memory of every operation: its result, and the workspace stated here.
+
+Each case names the kernels that must run, and as a formula what is held beside the result while
+it is made. Where nothing is stated there is nothing: operands are never copied or expanded. What
+an operation keeps with the pattern is made by the first call, and the second is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+import sparsegpu as sg
+from sparsegpu.testing import random_blocks, random_values
+
+pytestmark = pytest.mark.gpu
+
+SHAPE, BLOCKSIZE = (512, 1024), (16, 16)
+BLOCK_ROWS, BLOCK_COLUMNS = (n // b for n, b in zip(SHAPE, BLOCKSIZE))
+
+
+class Case(NamedTuple):
+    """A call that returns the arrays it made, and what it may take beside them."""
+
+    kernels: tuple[str, ...]
+    call: Callable[[], Any]
+    workspace: int = 0
+
+
+CASES: dict[str, Callable[..., Case]] = {}
+
+
+def case(make: Callable[..., Case]) -> Callable[..., Case]:
+    CASES[make.__name__] = make
+    return make
+
+
+def sparse(cp, rng, dtype="float16", shape=SHAPE, **keywords):
+    """Half of the blocks, in order and without duplicates unless asked for."""
+    keywords = {"density": 0.5, "shuffled": False, **keywords}
+    arrays = random_blocks(rng, shape, BLOCKSIZE, dtype=dtype, **keywords)
+    return sg.bsr_array(tuple(cp.asarray(a) for a in arrays), shape=shape)
+
+
+def values(cp, rng, shape, dtype="float16"):
+    return cp.asarray(random_values(rng, shape, dtype))
+
+
+def index_work(*, int64=(), int32=(), boolean=()):
+    """Return the bytes of index arrays of so many elements, in CuPy's steps of 512."""
+    sizes = [8 * n for n in int64] + [4 * n for n in int32] + list(boolean)
+    return sum(-(-size // 512) * 512 for size in sizes)
+
+
+def parts(a):
+    """Return what a block-sparse result is made of, when its pattern is its own."""
+    return a.data, a.indices, a.indptr
+
+
+# -- products with dense --------------------------------------------------------------------------
+
+
+@case
+def bsr_times_dense(cp, rng):
+    a, x = sparse(cp, rng), values(cp, rng, (SHAPE[1], 64))
+    return Case(("bsr_addmm",), lambda: sg.bsr_matmul(a, x))
+
+
+@case
+def bsr_times_dense_with_an_epilogue(cp, rng):
+    a, x = sparse(cp, rng), values(cp, rng, (SHAPE[1], 64))
+    bias, left = values(cp, rng, (SHAPE[0], 1)), values(cp, rng, SHAPE[:1], "float32")
+    return Case(("bsr_addmm",), lambda: sg.bsr_addmm(bias, a, x, left_alpha=left, beta=2))
+
+
+@case
+def bsr_times_vector(cp, rng):
+    a, x = sparse(cp, rng, "float32"), values(cp, rng, SHAPE[1:], "float32")
+    return Case(("bsr_addmm",), lambda: a @ x)
+
+
+@case
+def broadcast_dense(cp, rng):
+    a = sparse(cp, rng, "float32")
+    x = cp.broadcast_to(values(cp, rng, (SHAPE[1], 1), "float32"), (3, SHAPE[1], 64))
+    return Case(("bsr_addmm",), lambda: sg.bsr_matmul(a, x))
+
+
+@case
+def dense_times_bsr(cp, rng):
+    a, x = sparse(cp, rng), values(cp, rng, (64, SHAPE[0]))
+    return Case(("bsr_addmm",), lambda: sg.dense_bsr_matmul(x, a))
+
+
+@case
+def vector_times_bsr(cp, rng):
+    a, x = sparse(cp, rng, "float32"), values(cp, rng, SHAPE[:1], "float32")
+    return Case(("bsr_addmm",), lambda: x @ a)
+
+
+@case
+def scatter_mm(cp, rng):
+    a, x = sparse(cp, rng), values(cp, rng, (SHAPE[1], 64))
+    lists = sg.bsr_scatter_mm_indices_data(a, x)
+    return Case(("scatter_mm",), lambda: sg.bsr_scatter_mm(a, x, lists))
+
+
+@case
+def scatter_mm_with_lists_of_the_pattern(cp, rng):
+    a, x = sparse(cp, rng), values(cp, rng, (SHAPE[1], 64))
+    return Case(("scatter_mm",), lambda: sg.bsr_scatter_mm(a, x))
+
+
+# -- at the stored blocks -------------------------------------------------------------------------
+
+
+@case
+def sampled_addmm(cp, rng):
+    a, x, y = sparse(cp, rng), values(cp, rng, (SHAPE[0], 64)), values(cp, rng, (64, SHAPE[1]))
+    return Case(("sampled_addmm",), lambda: sg.sampled_addmm(a, x, y).data)
+
+
+@case
+def softmax(cp, rng):
+    a = sparse(cp, rng)
+    return Case(("bsr_softmax",), lambda: sg.bsr_softmax(a).data)
+
+
+@case
+def softmax_of_duplicates(cp, rng):
+    """The sums are as large as the result."""
+    a = sparse(cp, rng, duplicates=True, shuffled=True)
+    size = sg.bsr_softmax(a).data.nbytes
+    return Case(("bsr_sum_blocks", "bsr_softmax"), lambda: sg.bsr_softmax(a).data, size)
+
+
+@case
+def attention(cp, rng):
+    q, k = values(cp, rng, (2, 3, SHAPE[0], 32)), values(cp, rng, (2, 3, SHAPE[1], 32))
+    mask = sparse(cp, rng, "bool")
+    return Case(
+        ("bsr_attention",),
+        lambda: sg.scaled_dot_product_attention(q, k, k, mask, return_lse=True),
+    )
+
+
+# -- conversions ----------------------------------------------------------------------------------
+
+
+@case
+def from_dense(cp, rng):
+    """The blocks' positions, and what finds the rows of them."""
+    a = sparse(cp, rng)
+    dense, nnzb = a.toarray(), a.nnzb
+    return Case(
+        ("bsr_block_mask", "bsr_gather"),
+        lambda: parts(sg.bsr_array(dense, blocksize=BLOCKSIZE)),
+        index_work(int64=[nnzb] * 4 + [BLOCK_ROWS] * 2),
+    )
+
+
+@case
+def to_dense(cp, rng):
+    return Case(("bsr_scatter",), sparse(cp, rng).toarray)
+
+
+@case
+def to_dense_column_major(cp, rng):
+    a = sparse(cp, rng)
+    return Case(("bsr_scatter",), lambda: a.toarray(order="F"))
+
+
+@case
+def transpose(cp, rng):
+    a = sparse(cp, rng)
+    return Case(("bsr_transpose_blocks",), lambda: a.T.data)
+
+
+@case
+def transpose_first(cp, rng):
+    """Beside the result: the first pattern, and what it keeps (its rows, the blocks' order)."""
+    arrays = parts(sparse(cp, rng))
+    nnzb = len(arrays[1])
+    return Case(
+        ("bsr_transpose_blocks",),
+        lambda: parts(sg.bsr_array(arrays, shape=SHAPE, check=False).T),
+        index_work(int32=[nnzb, BLOCK_ROWS + 1, nnzb], int64=[nnzb]),
+    )
+
+
+@case
+def sum_duplicates(cp, rng):
+    """Beside the result: the first pattern, and what it keeps (rows, order, starts)."""
+    arrays = parts(sparse(cp, rng, duplicates=True, shuffled=True))
+
+    def call():
+        a = sg.bsr_array(arrays, shape=SHAPE, check=False)
+        a.sum_duplicates()
+        return parts(a)
+
+    before, after = len(arrays[1]), len(call()[1])
+    kept = index_work(int32=[before, BLOCK_ROWS + 1, before], int64=[before, after + 1])
+    return Case(("bsr_sum_blocks",), call, kept)
+
+
+@case
+def spgemm(cp, rng):
+    """Which blocks meet is index work, done before there are values.
+
+    It holds ten int64 and a bool for each pair of blocks that meet, eight for each left block
+    and two for each block of the result.
+    """
+    a, b = sparse(cp, rng), sparse(cp, rng, shape=(SHAPE[1], SHAPE[0]))
+    pairs = int(cp.diff(b.indptr)[a.indices].sum())
+    data = sg.bsr_spgemm(a, b).data
+    work = index_work(
+        int64=[pairs] * 10 + [a.nnzb] * 8 + [len(data)] * 2 + [BLOCK_COLUMNS + 1, 1, 1, 1],
+        boolean=[pairs],
+    )
+    return Case(("scatter_mm",), lambda: parts(sg.bsr_spgemm(a, b)), work - data.nbytes)
+
+
+# -- 2:4 ------------------------------------------------------------------------------------------
+
+
+def pruned(cp, rng, dtype="float16"):
+    return sg.prune_24(values(cp, rng, SHAPE, dtype))
+
+
+@case
+def prune_24(cp, rng):
+    dense = values(cp, rng, SHAPE)
+    return Case(("prune_24",), lambda: sg.prune_24(dense))
+
+
+@case
+def prune_tile(cp, rng):
+    dense = values(cp, rng, SHAPE)
+    return Case(("prune_tile",), lambda: sg.prune_tile(dense))
+
+
+@case
+def apply_dense(cp, rng):
+    dense = values(cp, rng, SHAPE)
+    bits = sg.semi_structured_tile(dense)[-1]
+    return Case(("prune_tile",), lambda: sg.semi_structured_apply_dense(dense, bits))
+
+
+@case
+def compress(cp, rng):
+    """A strict one counts in one int64."""
+    dense = pruned(cp, rng)
+    return Case(("semi_structured_compress",), lambda: sg.semi_structured_from_dense(dense), 512)
+
+
+@case
+def compress_unchecked(cp, rng):
+    dense = pruned(cp, rng)
+    return Case(
+        ("semi_structured_compress",),
+        lambda: sg.semi_structured_from_dense(dense, strict=False),
+    )
+
+
+@case
+def expand(cp, rng):
+    halves = sg.semi_structured_from_dense(pruned(cp, rng))
+    return Case(("semi_structured_expand",), lambda: sg.semi_structured_to_dense(*halves))
+
+
+@case
+def reorder(cp, rng):
+    _, meta = sg.semi_structured_from_dense(pruned(cp, rng))
+    return Case(("semi_structured_reorder",), lambda: sg.reorder_meta(meta))
+
+
+@case
+def restore(cp, rng):
+    _, meta = sg.semi_structured_from_dense(pruned(cp, rng))
+    return Case(("semi_structured_reorder",), lambda: sg.restore_meta(meta))
+
+
+@case
+def tile(cp, rng):
+    dense = values(cp, rng, SHAPE)
+    return Case(("semi_structured_tile",), lambda: sg.semi_structured_tile(dense))
+
+
+@case
+def bitmask(cp, rng):
+    dense = sg.prune_tile(values(cp, rng, SHAPE))
+    return Case(("semi_structured_bitmask",), lambda: sg.compressed_swizzled_bitmask(dense))
+
+
+@case
+def apply_unchecked(cp, rng):
+    dense = values(cp, rng, SHAPE)
+    bits = sg.semi_structured_tile(dense)[-1]
+    return Case(
+        ("semi_structured_tile",),
+        lambda: sg.semi_structured_apply(dense, bits, strict=False),
+    )
+
+
+@case
+def apply(cp, rng):
+    """Whether the mask keeps two of four is found first, with the memory of twenty masks."""
+    dense = values(cp, rng, SHAPE)
+    bits = sg.semi_structured_tile(dense)[-1]
+    result = sum(part.nbytes for part in sg.semi_structured_apply(dense, bits))
+    return Case(
+        ("semi_structured_tile",),
+        lambda: sg.semi_structured_apply(dense, bits),
+        max(0, 20 * bits.nbytes - result),
+    )
+
+
+@case
+def semi_structured_times_dense(cp, rng):
+    a, x = sg.to_semi_structured(pruned(cp, rng)), values(cp, rng, (SHAPE[1], 64))
+    return Case(("semi_structured_addmm",), lambda: sg.semi_structured_matmul(a, x))
+
+
+@case
+def semi_structured_times_ragged_columns(cp, rng):
+    a, x = sg.to_semi_structured(pruned(cp, rng)), values(cp, rng, (SHAPE[1], 33))
+    return Case(("semi_structured_addmm",), lambda: sg.semi_structured_matmul(a, x))
+
+
+@case
+def semi_structured_padded(cp, rng):
+    """Rows that only fill up the format: dense's in a copy of it, the result's in one of it."""
+    m, k, n = SHAPE[0] - 1, SHAPE[1] - 1, 64
+    a = sg.to_semi_structured(cp.ascontiguousarray(pruned(cp, rng)[:m, :k]), pad=True)
+    x = values(cp, rng, (k, n))
+    filled = (SHAPE[1] + SHAPE[0]) * n * x.itemsize
+    return Case(("semi_structured_addmm",), lambda: sg.semi_structured_matmul(a, x), filled)
+
+
+@case
+def semi_structured_linear(cp, rng):
+    a, x = sg.to_semi_structured(pruned(cp, rng)), values(cp, rng, (64, SHAPE[1]))
+    return Case(("semi_structured_addmm",), lambda: sg.semi_structured_linear(x, a))
+
+
+@case
+def dense_times_semi_structured(cp, rng):
+    a = sg.SemiStructuredArray.prune_dense_static_sort(values(cp, rng, SHAPE))
+    x = values(cp, rng, (64, SHAPE[0]))
+    return Case(("semi_structured_addmm",), lambda: x @ a)
+
+
+@case
+def dense_times_semi_structured_by_rows(cp, rng):
+    """A transpose that is not 2:4 is two that are, and meets dense's rows twice."""
+    a, x = sg.to_semi_structured(pruned(cp, rng)), values(cp, rng, (64, SHAPE[0]))
+    return Case(("semi_structured_addmm",), lambda: x @ a, 2 * x.nbytes)
+
+
+@case
+def scaled_mm(cp, rng):
+    a, x = sg.to_semi_structured(pruned(cp, rng, "int8")), values(cp, rng, (SHAPE[1], 64), "int8")
+    return Case(("semi_structured_addmm",), lambda: sg.scaled_mm(a, x, 0.5, 0.25))
+
+
+# -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", CASES.values(), ids=CASES)
+def test_peak_is_result_and_workspace(cuda_engine, rng, make):
+    kernels, call, workspace = make(cuda_engine.xp, rng)
+    first = call()
+    result = cuda_engine.nbytes(*(first if isinstance(first, tuple) else (first,)))
+    with cuda_engine.runs(*kernels, peak_bytes=result + workspace):
+        call()
