@@ -24,6 +24,7 @@ REAL_DTYPES = (*HALF_DTYPES, np.dtype(np.float32), np.dtype(np.float64), np.dtyp
 COMPLEX_DTYPES = (np.dtype(np.complex64), np.dtype(np.complex128))
 OPERAND_DTYPES = REAL_DTYPES + COMPLEX_DTYPES
 
+_HOST_TYPES = frozenset({np.ndarray, type(None)})
 _KDLCPU, _KDLCUDA, _KDLCUDAHOST, _KDLCUDAMANAGED = 1, 2, 3, 13
 
 
@@ -74,7 +75,7 @@ def namespace(array: Any) -> ModuleType:
 
 def device_of(array: Any) -> int | None:
     """Return the CUDA device number of an array, None for host arrays."""
-    return int(array.device.id) if is_cupy(array) else None
+    return array.data.device_id if is_cupy(array) else None
 
 
 def as_array(x: Any, function: str, argument: str) -> Any:
@@ -126,19 +127,21 @@ def common_namespace(function: str, **arrays: Any) -> ModuleType:
     ValueError
         Arrays on two devices in one call.
     """
+    if _HOST_TYPES.issuperset(map(type, arrays.values())):
+        return np
     first_name, first = next((n, a) for n, a in arrays.items() if a is not None)
-    xp, device = namespace(first), device_of(first)
+    kind, xp, device = type(first), namespace(first), device_of(first)
     for name, array in arrays.items():
         if array is None:
             continue
-        if namespace(array) is not xp:
+        if type(array) is not kind and namespace(array) is not xp:
             raise bad_type(
                 function,
                 name,
                 f"a {xp.__name__} array like '{first_name}' (no silent copy across the bus)",
                 f"a {namespace(array).__name__} array",
             )
-        if device_of(array) != device:
+        if device is not None and array.data.device_id != device:
             raise bad_value(
                 function,
                 name,
@@ -153,19 +156,30 @@ def byte_bounds(array: Any) -> tuple[int, int]:
     start = array.data.ptr if is_cupy(array) else array.__array_interface__["data"][0]
     if array.size == 0:
         return start, start
-    low = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True) if s < 0)
-    high = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True) if s > 0)
-    return start + low, start + high + array.itemsize
+    low, high = start, start + array.itemsize
+    for n, s in zip(array.shape, array.strides):
+        if s < 0:
+            low += (n - 1) * s
+        else:
+            high += (n - 1) * s
+    return low, high
 
 
-def may_overlap(a: Any, b: Any) -> bool:
-    """Return whether two arrays of one library could share memory."""
-    (a0, a1), (b0, b1) = byte_bounds(a), byte_bounds(b)
-    if not (a0 < b1 and b0 < a1):
-        return False
-    if is_cupy(a):
-        return _interleaved(a, b)
-    return np.shares_memory(a, b)
+def overlapping(out: Any, arrays: dict[str, Any]) -> str | None:
+    """Return the name of the first array that shares memory with ``out``; None is skipped."""
+    on_device = is_cupy(out)
+    low, high = byte_bounds(out) if on_device else (0, 0)
+    for name, array in arrays.items():
+        if array is None:
+            continue
+        if not on_device:
+            if np.shares_memory(out, array):
+                return name
+            continue
+        first, last = byte_bounds(array)
+        if first < high and low < last and _interleaved(out, array):
+            return name
+    return None
 
 
 def _interleaved(a: Any, b: Any) -> bool:
@@ -186,11 +200,11 @@ def _interleaved(a: Any, b: Any) -> bool:
 
 def same_memory(a: Any, b: Any) -> bool:
     """Return whether two arrays are the same view: memory, shape, strides and dtype."""
-    return (
-        byte_bounds(a)[0] == byte_bounds(b)[0]
-        and a.shape == b.shape
+    return a is b or (
+        a.shape == b.shape
         and a.strides == b.strides
         and a.dtype == b.dtype
+        and byte_bounds(a)[0] == byte_bounds(b)[0]
     )
 
 

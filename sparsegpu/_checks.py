@@ -97,6 +97,8 @@ def check_blocksize(function: str, blocksize: Any, *, largest: int = 256) -> tup
 
 def broadcast_shape(function: str, argument: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
     """Broadcast batch shapes; a mismatch names the argument whose shape did not fit."""
+    if shapes.count(shapes[0]) == len(shapes):
+        return shapes[0]
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
@@ -108,6 +110,8 @@ def check_broadcasts_to(
     function: str, argument: str, shape: tuple[int, ...], target: tuple[int, ...]
 ) -> None:
     """Refuse a shape that does not broadcast to ``target``."""
+    if shape == target:
+        return
     fits = len(shape) <= len(target) and all(
         s in {1, t} for s, t in zip(reversed(shape), reversed(target), strict=False)
     )

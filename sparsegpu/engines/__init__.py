@@ -17,6 +17,7 @@ import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from types import ModuleType
 
 from .._checks import bad_type, check_choice
@@ -65,4 +66,9 @@ def engine_module(xp: ModuleType, stem: str, function: str) -> ModuleType:
         raise bad_type(
             function, "arrays", f"{ENGINES[chosen]} arrays for the engine '{chosen}'", xp.__name__
         )
-    return importlib.import_module(f".{chosen}.{stem}", __name__)
+    return _import(chosen, stem)
+
+
+@cache
+def _import(engine: str, stem: str) -> ModuleType:
+    return importlib.import_module(f".{engine}.{stem}", __name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -16,14 +17,16 @@ from .._arrays import (
     device_of,
     float8_e4m3fn,
     is_complex,
-    may_overlap,
     namespace,
+    overlapping,
     same_memory,
     swap_last,
 )
 from .._checks import bad_type, bad_value, check_broadcasts_to, check_choice, check_scalar
 from .._epilogue import ACTIVATIONS, Epilogue, transposed_input
 
+_ANYWHERE: AbstractContextManager = nullcontext()
+_OPERANDS = frozenset(OPERAND_DTYPES)
 _FLOATS = (*HALF_DTYPES, np.dtype(np.float32))
 
 
@@ -31,9 +34,9 @@ def on_device(array: Any) -> AbstractContextManager:
     """Make the array's CUDA device current for allocation and launch (host: do nothing)."""
     device = device_of(array)
     if device is None:
-        return nullcontext()
+        return _ANYWHERE
     cuda = namespace(array).cuda
-    return nullcontext() if cuda.runtime.getDevice() == device else cuda.Device(device)
+    return _ANYWHERE if cuda.runtime.getDevice() == device else cuda.Device(device)
 
 
 def optional_array(x: Any, function: str, argument: str) -> Any:
@@ -135,7 +138,7 @@ def check_sparse(function: str, argument: str, x: Any) -> None:
 
 def check_operand_dtype(function: str, argument: str, dtype: np.dtype) -> None:
     """Refuse a dtype that no product is defined for."""
-    if dtype not in OPERAND_DTYPES:
+    if dtype not in _OPERANDS:
         names = ", ".join(d.name for d in OPERAND_DTYPES)
         raise bad_type(function, argument, f"one of the dtypes {names}", dtype)
 
@@ -146,6 +149,7 @@ def check_same_dtype(function: str, argument: str, dtype: np.dtype, expected: np
         raise bad_type(function, argument, f"dtype {expected} like the other operand", dtype)
 
 
+@cache
 def output_dtypes(dtype: np.dtype) -> tuple[np.dtype, ...]:
     """Return the output dtypes offered for operands of ``dtype``, the default first."""
     if dtype in _FLOATS:
@@ -205,14 +209,15 @@ def prepare_out(
         raise bad_type(function, argument, f"dtype {dtype}", out.dtype)
     if xp is np and not out.flags.writeable:
         raise bad_value(function, argument, "a writeable array", "a read-only one")
-    for name, array in (operands or {}).items():
-        if array is not None and device_of(array) != device_of(out):
-            raise bad_value(
-                function, argument, f"device {device_of(array)} like '{name}'", device_of(out)
-            )
-        if array is not None and may_overlap(out, array):
-            raise bad_value(function, argument, f"memory apart from '{name}'", "an overlap")
-    if input is not None and may_overlap(out, input) and not same_memory(out, input):
+    operands, device = operands or {}, device_of(out)
+    for name, array in operands.items():
+        if array is not None and device_of(array) != device:
+            expected = f"device {device_of(array)} like '{name}'"
+            raise bad_value(function, argument, expected, device)
+    overlapped = overlapping(out, operands)
+    if overlapped is not None:
+        raise bad_value(function, argument, f"memory apart from '{overlapped}'", "an overlap")
+    if not (input is None or same_memory(out, input)) and overlapping(out, {"input": input}):
         raise bad_value(
             function, argument, "memory apart from 'input', or input itself", "a partial overlap"
         )
