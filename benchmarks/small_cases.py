@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 
 import sparsegpu as sg
+from sparsegpu.engines.cuda._schedule import row_groups
 from sparsegpu.testing import random_blocks, random_values, to_host
 
 _PRODUCT_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "complex64", "complex128")
@@ -28,12 +29,14 @@ def section_of(kernel: str) -> str:
         return "semi_structured"
     if kernel in {"bsr_attention", "bsr_softmax"}:
         return kernel.removeprefix("bsr_")
+    if kernel.startswith("bsr_schedule"):
+        return "schedules"
     return "products" if kernel.endswith(("mm", "_simt", "_sm80")) else "conversions"
 
 
 def cases(xp: ModuleType, sections: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
     """Run every operation (of some sections) on arrays of ``xp``; yield names and results."""
-    for section in (products, conversions, softmax, attention, semi_structured):
+    for section in (products, schedules, conversions, softmax, attention, semi_structured):
         if not sections or section.__name__ in sections:
             yield from section(xp, np.random.default_rng(1))
 
@@ -78,6 +81,22 @@ def products(xp, rng):
     a = block_sparse(xp, rng, (64, 64), (16, 16), "float32", density=0.4)
     x = xp.asarray(random_values(rng, (64, 33), "float32"))
     yield "bsr_addmm tf32", sg.bsr_matmul(a, x, allow_tf32=True)
+
+
+def schedules(xp, rng):
+    """Row groups of the products, with and without repeated blocks, one stretch and several."""
+    if xp is np:
+        return
+    for duplicates in (False, True):
+        for rows, shape in ((4, (19, 70)), (256, (9, 5000))):
+            a = block_sparse(xp, rng, shape, (1, 1), "int8", density=0.2, duplicates=duplicates)
+            made = row_groups(a.pattern, rows)
+            for group in range(made.groups):  # what lies between two groups was not written
+                start, count = int(made.starts[group]), int(made.counts[group])
+                name = f"row_groups {shape} {duplicates} {group}"
+                yield f"{name} columns", made.columns[start : start + count]
+                yield f"{name} blocks", made.blocks[start * rows : (start + count) * rows]
+            yield f"row_groups {shape} {duplicates} order", made.order
 
 
 def conversions(xp, rng):

@@ -50,7 +50,7 @@ class KernelSource:
     source : str
         Stem of the file and name of its entry point.
     op : str or tuple of str
-        Of `OPERATIONS`.
+        Of `OPERATIONS`; none where a kernel only prepares what others read.
     dtypes : tuple of str
         Operand dtypes, by name.
     archs : tuple of str
@@ -230,6 +230,18 @@ _PRODUCTS = (
     ),
 )
 
+#: What the products' kernels read of a pattern.
+_SCHEDULES = (
+    KernelSource(
+        "bsr_schedule",
+        (),
+        (),
+        variants=tuple({"INDEX": i, "BLOCK": b} for i, b in (("s32", "s32"), ("s64", "s64"))),
+        path="schedule",
+    ),
+    KernelSource("bsr_schedule_order", (), (), path="schedule"),
+)
+
 _HALVES = ("float16", "bfloat16")
 _FORMAT_24 = (*_HALVES, "float32", "int8", "float8_e4m3fn")
 
@@ -381,6 +393,7 @@ _SEMI_STRUCTURED = (
 # Where several paths serve an operation, the preferred one comes first.
 KERNELS: tuple[KernelSource, ...] = (
     *_PRODUCTS,
+    *_SCHEDULES,
     *_CONVERSIONS,
     *_SOFTMAX,
     *_ATTENTION,

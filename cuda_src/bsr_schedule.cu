@@ -1,0 +1,244 @@
+// Row groups of a block pattern: `rows` consecutive block rows of a matrix walk the union of their
+// block columns together (sparsegpu/engines/cuda/_schedule.py says what each array holds).
+//
+// A thread block makes one group, a stretch of columns at a time. Every row has a bit a column in
+// shared memory; the rows' bits or-ed are the union, and an entry's number is the count of the
+// union's bits below its column. The bits of 1024 columns lie in 32 words crosswise, so that
+// neighbouring columns, which the lanes of a warp mostly meet, fall into different words.
+//
+// A bit that is set already tells of a repeated block. That stretch is done again, in narrower ones
+// that count: a column then takes as many entries as its fullest row has blocks there. A warp walks
+// each row in order, so the entry of a block is the number of blocks like it before it:
+// deterministic, whatever the order of the atomics.
+//
+// -DINDEX: of the pattern (s32, s64); -DBLOCK: of block numbers (s32, s64).
+
+#include "common/types.cuh"
+
+constexpr int MOST_THREADS = 1024;
+constexpr int MOST_ROWS = 256;
+constexpr int TILE = 1024;  // columns whose bits lie crosswise in 32 words
+constexpr int AT_ONCE = 4;  // loads in flight a thread
+constexpr unsigned ALL = 0xffffffffu;
+
+struct Group {
+  const INDEX* indices;
+  const long long* blocks_from;  // or null
+  const long long* starts;       // positions of its rows, rows + 1 of them
+  int* columns;                  // of its first entry, as are the blocks
+  BLOCK* blocks;
+  int rows;
+};
+
+// Shared memory: `table` has the bits or counts of each row; then one value a column (or word)
+// each.
+struct Scratch {
+  unsigned* table;
+  int* partials;
+};
+
+__device__ __forceinline__ unsigned below(int bit) {
+  return (1u << bit) - 1;
+}
+
+// Calls visit(position, row, column) once for each block of the group.
+template <typename Visit>
+__device__ __forceinline__ void for_each_block(const Group& group, Visit visit) {
+  const long long end = group.starts[group.rows];
+  int row = 0;
+  for (long long p0 = group.starts[0] + threadIdx.x; p0 < end; p0 += AT_ONCE * blockDim.x) {
+    INDEX column[AT_ONCE];
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; ++k) {
+      const long long p = p0 + k * blockDim.x;
+      column[k] = p < end ? group.indices[p] : INDEX(-1);
+    }
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; ++k) {
+      const long long p = p0 + k * blockDim.x;
+      if (p < end) {
+        while (p >= group.starts[row + 1]) ++row;
+        visit(p, row, (long long)column[k]);
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void place(const Group& group, long long entry, int row, long long p) {
+  group.blocks[entry * group.rows + row] = BLOCK(group.blocks_from ? group.blocks_from[p] : p);
+}
+
+__device__ __forceinline__ void place_none(const Group& group, long long first, int entries) {
+  BLOCK* blocks = group.blocks + first * group.rows;
+  for (long long i = threadIdx.x; i < (long long)entries * group.rows; i += blockDim.x) {
+    blocks[i] = -1;
+  }
+}
+
+// Sum over the lanes up to this one.
+__device__ __forceinline__ int sum_to(int value) {
+#pragma unroll
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const int lower = __shfl_up_sync(ALL, value, offset);
+    if (threadIdx.x % 32 >= offset) value += lower;
+  }
+  return value;
+}
+
+// Sum over the threads below this one; `total` becomes that over all.
+__device__ __forceinline__ int sum_before(int value, int* partials, int& total) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int sum = sum_to(value);
+  if (lane == 31) partials[warp] = sum;
+  __syncthreads();
+  const int warps = sum_to(lane < blockDim.x / 32 ? partials[lane] : 0);
+  total = __shfl_sync(ALL, warps, 31);
+  const int lower = __shfl_sync(ALL, warps, (warp + 31) % 32);
+  __syncthreads();
+  return sum - value + (warp ? lower : 0);
+}
+
+// Writes the entries of columns c0 .. c0 + width - 1 from entry `first` on, if no row has one of
+// them twice. Returns how many, or -1.
+__device__ int once_each(const Group& group, const Scratch& scratch, long long c0, int width,
+                         long long first) {
+  const int words = (width + TILE - 1) / TILE * 32;
+  unsigned* seen = scratch.table;
+  unsigned* any = seen + group.rows * words;
+  int* before = (int*)(any + words);
+
+  __syncthreads();
+  for (int i = threadIdx.x; i < group.rows * words; i += blockDim.x) seen[i] = 0;
+  __syncthreads();
+  bool twice = false;
+  for_each_block(group, [&](long long, int row, long long column) {
+    const long long j = column - c0;
+    if (j >= 0 && j < width) {
+      const int word = (int)j / TILE * 32 + (int)j % 32, bit = (int)j / 32 % 32;
+      twice |= atomicOr(&seen[row * words + word], 1u << bit) >> bit & 1;
+    }
+  });
+  if (__syncthreads_or(twice)) return -1;
+
+  int entries = 0;
+  for (int w0 = 0; w0 < words; w0 += blockDim.x) {
+    const int w = w0 + threadIdx.x;
+    unsigned mine = 0;
+    if (w < words) {  // whole warps
+      unsigned crosswise = 0;
+      for (int r = 0; r < group.rows; ++r) crosswise |= seen[r * words + w];
+      for (int bit = 0; bit < 32; ++bit) {
+        const unsigned along = __ballot_sync(ALL, crosswise >> bit & 1);
+        if (threadIdx.x % 32 == bit) mine = along;
+      }
+      any[w] = mine;
+    }
+    int total;
+    const int lower = sum_before(__popc(mine), scratch.partials, total);
+    if (w < words) before[w] = entries + lower;
+    entries += total;
+  }
+  place_none(group, first, entries);
+  __syncthreads();
+  for (int j = threadIdx.x; j < width; j += blockDim.x) {
+    const unsigned bits = any[j / 32];
+    if (bits >> j % 32 & 1) {
+      group.columns[first + before[j / 32] + __popc(bits & below(j % 32))] = int(c0 + j);
+    }
+  }
+  for_each_block(group, [&](long long p, int row, long long column) {
+    const long long j = column - c0;
+    if (j >= 0 && j < width) {
+      const int rank = before[j / 32] + __popc(any[j / 32] & below(j % 32));
+      place(group, first + rank, row, p);
+    }
+  });
+  return entries;
+}
+
+// The same where rows may have a column several times.
+__device__ int counted(const Group& group, const Scratch& scratch, long long c0, int width,
+                       long long first) {
+  const int lane = threadIdx.x % 32;
+  int* found = (int*)scratch.table;
+  int* before = found + group.rows * width;
+
+  __syncthreads();
+  for (int i = threadIdx.x; i < group.rows * width; i += blockDim.x) found[i] = 0;
+  __syncthreads();
+  for_each_block(group, [&](long long, int row, long long column) {
+    const long long j = column - c0;
+    if (j >= 0 && j < width) atomicAdd(&found[row * width + j], 1);
+  });
+  __syncthreads();
+  int entries = 0;
+  for (int j0 = 0; j0 < width; j0 += blockDim.x) {
+    const int j = j0 + threadIdx.x;
+    int most = 0;
+    if (j < width) {
+      for (int r = 0; r < group.rows; ++r) {
+        most = max(most, found[r * width + j]);
+        found[r * width + j] = 0;
+      }
+    }
+    int total;
+    const int lower = sum_before(most, scratch.partials, total);
+    for (int k = 0; k < most; ++k) group.columns[first + entries + lower + k] = int(c0 + j);
+    if (j < width) before[j] = entries + lower;
+    entries += total;
+  }
+  place_none(group, first, entries);
+  __syncthreads();
+  for (int r = threadIdx.x / 32; r < group.rows; r += blockDim.x / 32) {
+    for (long long p0 = group.starts[r]; p0 < group.starts[r + 1]; p0 += 32) {
+      const long long p = p0 + lane;
+      const long long j = p < group.starts[r + 1] ? group.indices[p] - c0 : -1;
+      const bool inside = j >= 0 && j < width;
+      const unsigned alike = __match_any_sync(ALL, inside ? (int)j : ~lane);
+      const int earlier = __popc(alike & below(lane));
+      if (inside) place(group, first + before[j] + found[r * width + j] + earlier, r, p);
+      __syncwarp();
+      if (inside && earlier == 0) found[r * width + j] += __popc(alike);
+      __syncwarp();
+    }
+  }
+  return entries;
+}
+
+extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1)
+    bsr_schedule(long long* starts, int* counts, int* columns, BLOCK* blocks, const INDEX* indptr,
+                 const INDEX* indices, const long long* blocks_from, long long groups,
+                 long long groups_per_matrix, long long block_rows, long long block_columns,
+                 long long nnzb, int rows, int width, int narrow_width) {
+  extern __shared__ unsigned table[];
+  __shared__ long long row_starts[MOST_ROWS + 1];
+  __shared__ int partials[32];
+
+  for (long long g = blockIdx.x; g < groups; g += gridDim.x) {
+    const long long b = g / groups_per_matrix, i = g % groups_per_matrix * rows;
+    __syncthreads();  // the group before this one is done
+    for (int r = threadIdx.x; r <= rows; r += blockDim.x) {
+      const long long row = min(i + r, block_rows);  // rows past the last are empty
+      row_starts[r] = b * nnzb + indptr[b * (block_rows + 1) + row];
+    }
+    __syncthreads();
+    const long long start = row_starts[0];
+    const Group group = {indices,         blocks_from,           row_starts,
+                         columns + start, blocks + start * rows, rows};
+    const Scratch scratch = {table, partials};
+
+    long long entries = 0;
+    for (long long c0 = 0; c0 < block_columns; c0 += width) {
+      const int here = (int)min((long long)width, block_columns - c0);
+      const int added = once_each(group, scratch, c0, here, entries);
+      for (int j = 0; added < 0 && j < here; j += narrow_width) {
+        entries += counted(group, scratch, c0 + j, min(narrow_width, here - j), entries);
+      }
+      entries += max(added, 0);
+    }
+    if (threadIdx.x == 0) {
+      starts[g] = start;
+      counts[g] = (int)entries;
+    }
+  }
+}

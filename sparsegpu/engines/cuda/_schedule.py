@@ -1,0 +1,166 @@
+"""Row groups: which tiles of the dense operand consecutive block rows share.
+
+A tensor-core product works on some 128 element rows at a time. Where a block has fewer, a group of
+consecutive block rows walks the union of its block columns, and every tile of the dense operand is
+brought once for all of them. What to walk depends on the pattern alone: it is made on the device at
+the first call and kept with the pattern.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...pattern import Pattern, index_dtype
+from ._blocks import THREADS, ceil_div, grid, power_of_two_below
+from .runtime.launch import kernel
+from .runtime.types import ctype
+
+#: Block rows of a group, at most.
+MOST_ROWS = 256
+
+_MOST_THREADS = 1024
+_SHARED = 96 * 1024  # that every architecture grants
+_TILE = 1024  # columns; their bits are 128 bytes
+_TILE_BYTES = _TILE // 8
+_RANKED = 8192  # groups that are ordered by comparing all with all
+_ALIGNMENT = 16
+
+
+class RowGroups(NamedTuple):
+    """A schedule of row groups. Groups are numbered matrix by matrix, top to bottom.
+
+    Attributes
+    ----------
+    starts : int64 array (groups,)
+        Where a group's entries start in `columns`. Between two groups there may be a gap.
+    counts : int32 array (groups,)
+        Entries of a group: one for each block column that any of its rows has. Where a row has a
+        column several times, that column has as many entries.
+    columns : int32 array (batch * nnzb,)
+        Block column of each entry, ascending within a group.
+    blocks : int32 array (batch * nnzb * rows,), int64 where 32 bits do not reach
+        For entry ``e`` and row ``r`` of its group, at ``e * rows + r``: the block, counted over
+        the batch, or -1. Of blocks at one position the earlier one has the earlier entry.
+    order : int32 array (groups,)
+        Group numbers, most entries first; where these agree, the lower number first.
+    rows : int
+        Block rows of a group. The last group of a matrix may lack some: -1 throughout.
+    groups : int
+    """
+
+    starts: Any
+    counts: Any
+    columns: Any
+    blocks: Any
+    order: Any
+    rows: int
+    groups: int
+
+
+def row_groups(pattern: Pattern, rows: int, blocks_from: Any = None) -> RowGroups:
+    """Return the groups of ``rows`` block rows of a pattern on the device; kept with the pattern.
+
+    Parameters
+    ----------
+    pattern : Pattern
+        On the GPU, of fewer than 2**31 block columns. Unsorted and repeated columns are fine.
+    rows : int
+        1 to `MOST_ROWS`.
+    blocks_from : int64 array (batch * nnzb,), optional
+        Where blocks come from, when ``pattern`` is the transpose of the caller's: the second part
+        of `Pattern.transposed`. The entries then name the caller's blocks.
+    """
+    key = ("row_groups", pattern.device, rows, blocks_from is not None)
+    return pattern.memo(key, lambda: _build(pattern, rows, blocks_from))
+
+
+def _build(pattern: Pattern, rows: int, blocks_from: Any) -> RowGroups:
+    block_rows, block_columns = pattern.block_shape
+    per_matrix = ceil_div(block_rows, rows)
+    groups, blocks = pattern.batch_size * per_matrix, pattern.indices.size
+    number = index_dtype(blocks)
+    starts, counts, columns, block_numbers, order = _arrays(
+        pattern.xp,
+        (groups, np.dtype(np.int64)),
+        (groups, np.dtype(np.int32)),
+        (blocks, np.dtype(np.int32)),
+        (blocks * rows, number),
+        (groups, np.dtype(np.int32)),
+    )
+    built = RowGroups(starts, counts, columns, block_numbers, order, rows, groups)
+    if groups == 0:
+        return built
+    width, narrow_width, shared_memory = stretches(block_columns, rows)
+    kernel("bsr_schedule", INDEX=ctype(pattern.indices.dtype), BLOCK=ctype(number))(
+        grid(groups),
+        (_threads(ceil_div(blocks, groups), block_columns),),
+        (
+            starts,
+            counts,
+            columns,
+            block_numbers,
+            pattern.indptr,
+            pattern.indices,
+            np.uint64(0) if blocks_from is None else blocks_from,
+            np.int64(groups),
+            np.int64(per_matrix),
+            np.int64(block_rows),
+            np.int64(block_columns),
+            np.int64(pattern.nnzb),
+            np.int32(rows),
+            np.int32(width),
+            np.int32(narrow_width),
+        ),
+        shared_memory,
+    )
+    if groups > _RANKED:
+        order[...] = pattern.xp.argsort(-counts, kind="stable")
+    else:
+        kernel("bsr_schedule_order")(
+            grid(ceil_div(groups, THREADS // 32)),
+            (THREADS,),
+            (order, counts, np.int32(groups)),
+        )
+    return built
+
+
+def stretches(block_columns: int, rows: int) -> tuple[int, int, int]:
+    """Return the columns that a thread block takes at a time, and its shared memory in bytes.
+
+    Without repeated blocks every row has a bit a column, and the union a bit and a count a word;
+    with them there is a count for every row and one more.
+
+    Returns
+    -------
+    width, narrow_width, shared_memory : int
+
+    Examples
+    --------
+    >>> stretches(512, 8)
+    (1024, 512, 18432)
+    >>> stretches(100_000, 8)
+    (77824, 2730, 98304)
+    """
+    by_bit, by_count = (rows + 2) * _TILE_BYTES, (rows + 1) * 4
+    tiles = max(1, min(ceil_div(block_columns, _TILE), _SHARED // by_bit))
+    shared_memory = max(tiles * by_bit, min(max(block_columns, 1) * by_count, _SHARED))
+    return tiles * _TILE, shared_memory // by_count, shared_memory
+
+
+def _threads(blocks: int, block_columns: int) -> int:
+    """Return the threads for a group: one for each block or eight columns, within reason."""
+    work = max(blocks, block_columns // 8, 128)
+    return min(power_of_two_below(2 * work - 1), _MOST_THREADS)
+
+
+def _arrays(xp: Any, *parts: tuple[int, np.dtype]) -> list[Any]:
+    """Return empty arrays of so many elements, in one allocation."""
+    ends = np.cumsum([-(-n * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT for n, dtype in parts])
+    buffer = xp.empty(int(ends[-1]), dtype=np.uint8)
+    begins = [0, *ends[:-1].tolist()]
+    return [
+        buffer[begin : begin + n * dtype.itemsize].view(dtype)
+        for begin, (n, dtype) in zip(begins, parts, strict=True)
+    ]
