@@ -18,6 +18,9 @@
 // A thread block owns (batch, block row, TILE_M rows of it, TILE_N columns). Nothing is added
 // across thread blocks: the result is deterministic.
 //
+// -DTRANSPOSED=1 multiplies the transpose of a matrix where it lies: the pattern is the sorted one
+// of the transpose, and its block p is number order[p] of data, column by column.
+//
 // -DT operands, -DINDEX of indptr and indices, -DOUT, -DEPILOGUE, -DACT (common/epilogue.cuh),
 // -DTILE_M, -DTILE_N, -DTILE_K, -DLANES (common/simt_tile.cuh).
 #include "common/types.cuh"
@@ -32,13 +35,14 @@ struct Sizes {
   int bm, bk;
 };
 
-// indptr and indices are vectors (`row` is their stride); a null indptr means an empty pattern,
-// whose data is not looked at. data's blocks are contiguous; its view spans the batch only.
+// indptr, indices and order are vectors (`row` is their stride); a null indptr means an empty
+// pattern, whose data is not looked at. data's blocks are contiguous; its view spans the batch
+// only. order counts the blocks of all batches, one after the other, and is there if TRANSPOSED.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     bsr_addmm_simt(const __grid_constant__ View out, const __grid_constant__ View indptr,
-                   const __grid_constant__ View indices, const __grid_constant__ View data,
-                   const __grid_constant__ View dense, const __grid_constant__ Batch batch,
-                   const __grid_constant__ Sizes sizes,
+                   const __grid_constant__ View indices, const __grid_constant__ View order,
+                   const __grid_constant__ View data, const __grid_constant__ View dense,
+                   const __grid_constant__ Batch batch, const __grid_constant__ Sizes sizes,
                    const __grid_constant__ Epilogue<A> epilogue) {
   __shared__ OperandTiles<A> tiles;
   __shared__ long long block_at[TILE_K];  // where a term's column starts in data ...
@@ -47,6 +51,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int slices = (sizes.bm + TILE_M - 1) / TILE_M;
   const long long row_tiles = sizes.batches * sizes.block_rows * slices;
   const long long column_tiles = (sizes.columns + TILE_N - 1) / TILE_N;
+  const int block_row_step = TRANSPOSED ? 1 : sizes.bk;
+  const int block_column_step = TRANSPOSED ? sizes.bm : 1;
   const bool dense_by_column = dense.row < dense.col;
   const bool out_by_column = out.row < out.col;
 
@@ -62,6 +68,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
     long long first_block = 0, terms = 0;
     const INDEX* column_of = nullptr;
+    const long long* place_of = nullptr;
+    long long first_place = 0;
     const T* block = nullptr;
     const T* panel = nullptr;
     if (indptr.ptr) {
@@ -69,7 +77,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       first_block = starts[0];
       terms = (long long)(starts[indptr.row] - starts[0]) * sizes.bk;
       column_of = batch_ptr<const INDEX>(indices, batch, b);
-      block = batch_ptr<const T>(data, batch, b) + (long long)first_row * sizes.bk;
+      if constexpr (TRANSPOSED) {
+        place_of = batch_ptr<const long long>(order, batch, b);
+        first_place = batch_offset(order, batch, b);
+      }
+      block = batch_ptr<const T>(data, batch, b) + (long long)first_row * block_row_step;
       panel = batch_ptr<const T>(dense, batch, b) + first_col * dense.col;
     }
 
@@ -79,12 +91,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       for (int k = threadIdx.x; k < here; k += THREADS) {
         const long long p = first_block + (start + k) / sizes.bk;
         const int within = int((start + k) % sizes.bk);
-        block_at[k] = p * sizes.bm * sizes.bk + within;
+        const long long place = TRANSPOSED ? place_of[p * order.row] - first_place : p;
+        block_at[k] = place * sizes.bm * sizes.bk + within * block_column_step;
         dense_at[k] = ((long long)column_of[p * indices.row] * sizes.bk + within) * dense.row;
       }
       __syncthreads();  // the places are known, and the last tiles are no longer read
-      fill_tile<TILE_M>(tiles.left, rows, here, true, [&](int m, int k) {
-        return to_acc(block[block_at[k] + (long long)m * sizes.bk]);
+      fill_tile<TILE_M>(tiles.left, rows, here, !TRANSPOSED, [&](int m, int k) {
+        return to_acc(block[block_at[k] + (long long)m * block_row_step]);
       });
       fill_tile<TILE_N>(tiles.right, columns, here, dense_by_column,
                         [&](int n, int k) { return to_acc(panel[dense_at[k] + n * dense.col]); });

@@ -15,36 +15,43 @@
 //   -DDENSE=bytes     int8 rows: 4 x 4 bytes at a time are transposed on their way to columns
 //   -DDENSE=strided   element by element, kept column by column
 //
-// -DDATA_PIECES=1 says that the blocks' rows are 16-byte pieces, too.
+// And the blocks may be those of the transpose, where they lie:
+//
+//   -DTRANSPOSED=0    block p of the pattern is number p of data, row by row
+//   -DTRANSPOSED=1    it is number order[p] of data, column by column; the slice is kept k by k
+//                     (int8: transposed on its way to rows)
+//
+// -DDATA_PIECES=1 says that what is contiguous in a block (its rows, its columns) is 16-byte
+// pieces, too; of int8 columns, 4-byte pieces.
 //
 // -DT, -DINDEX, -DOUT, -DEPILOGUE, -DACT as in bsr_addmm_simt.cu; -DBK columns of a block;
 // -DTILE_M, -DTILE_N outputs of a thread block, shared by WARPS_M x WARPS_N warps; -DSTAGES.
+#include "common/epilogue.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
-#include "common/epilogue.cuh"
+#include "common/warp_tile.cuh"
 #include "ptx/cp_async.cuh"
-#include "ptx/ldmatrix.cuh"
-#include "ptx/mma.cuh"
 
 typedef Acc<T>::type A;
-enum class Layout { rows, columns, bytes, strided };
 
 constexpr Layout LAYOUT = Layout::DENSE;
 constexpr int SIZE = sizeof(T);
-constexpr int TILE_K = 64 / SIZE;  // terms of a slice
-constexpr int PIECE = 16 / SIZE;   // elements of a 16-byte copy
+constexpr int SLICE_BYTES = 64;             // of k
+constexpr int TILE_K = SLICE_BYTES / SIZE;  // terms of a slice
+constexpr int PIECE = 16 / SIZE;            // elements of a 16-byte copy
 constexpr int THREADS = 32 * WARPS_M * WARPS_N;
 constexpr int WARP_M = TILE_M / WARPS_M;
 constexpr int WARP_N = TILE_N / WARPS_N;
 static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "a warp multiplies 16 x 16 outputs at a time");
 
-// Rows of shared memory are padded so that the eight rows of an ldmatrix, and the 4 x 8 words of
-// a TF32 fragment, fall into different banks.
-constexpr int K_PITCH = 64 + 16;
-constexpr int N_PITCH = TILE_N * SIZE + (SIZE == 4 ? 32 : 16);
-constexpr int LEFT_BYTES = TILE_M * K_PITCH;
-constexpr int RIGHT_BYTES = LAYOUT == Layout::rows ? TILE_K * N_PITCH : TILE_N * K_PITCH;
-constexpr int STAGE_BYTES = LEFT_BYTES + RIGHT_BYTES;  // runtime/config.py knows this, too
+// The two tiles of a slice (common/warp_tile.cuh); runtime/config.py knows their size, too.
+constexpr bool LEFT_BY_LINE = !TRANSPOSED || SIZE == 1;
+constexpr bool RIGHT_BY_LINE = LAYOUT != Layout::rows;
+constexpr int LEFT_PITCH = LEFT_BY_LINE ? LINE_PITCH<SLICE_BYTES> : K_PITCH<T, TILE_M>;
+constexpr int RIGHT_PITCH = RIGHT_BY_LINE ? LINE_PITCH<SLICE_BYTES> : K_PITCH<T, TILE_N>;
+constexpr int LEFT_BYTES = (LEFT_BY_LINE ? TILE_M : TILE_K) * LEFT_PITCH;
+constexpr int RIGHT_BYTES = (RIGHT_BY_LINE ? TILE_N : TILE_K) * RIGHT_PITCH;
+constexpr int STAGE_BYTES = LEFT_BYTES + RIGHT_BYTES;
 constexpr int STRIP_PITCH = WARP_N + 8;  // of sixteen rows of outputs on their way out
 static_assert(WARPS_M * WARPS_N * 16 * STRIP_PITCH * 4 <= STAGES * STAGE_BYTES, "strips fit");
 
@@ -58,14 +65,20 @@ struct Operands {
   const T* block;          // data, at the tile's first row of block 0
   const T* panel;          // dense, at the tile's first column
   const INDEX* column_of;  // block column of every block
+  const long long* order;  // TRANSPOSED: where a block lies, counted from block `order_base`
+  long long order_base;
   long long column_step;
   long long row, col;  // strides of dense
   long long first_block, terms;
-  int block_elements, rows, columns;
+  int block_elements, bm, rows, columns;
 
   // Where term t's column of the blocks starts in `block`.
   __device__ __forceinline__ long long in_data(long long t) const {
-    return (first_block + t / BK) * block_elements + t % BK;
+    const long long p = first_block + t / BK;
+    if constexpr (TRANSPOSED)
+      return (order[p] - order_base) * block_elements + t % BK * bm;
+    else
+      return p * block_elements + t % BK;
   }
 
   // The row of dense that term t meets.
@@ -73,16 +86,18 @@ struct Operands {
     return (long long)column_of[(first_block + t / BK) * column_step] * BK + t % BK;
   }
 
-  // Bring terms start .. start + TILE_K of the blocks: TILE_M rows of 64 bytes.
+  // Bring terms start .. start + TILE_K of the blocks: TILE_M rows, or TILE_K columns as they lie.
   __device__ __forceinline__ void load_left(unsigned char* left, long long start) const {
-    if constexpr (DATA_PIECES) {
+    if constexpr (TRANSPOSED) {
+      load_left_columns(left, start);
+    } else if constexpr (DATA_PIECES) {
       const int piece = threadIdx.x % 4;
       const long long t = start + piece * PIECE;
       const long long at = in_data(t);
       for (int m = threadIdx.x / 4; m < TILE_M; m += THREADS / 4) {
         const bool valid = t < terms && m < rows;
         const T* from = valid ? block + at + (long long)m * BK : block;
-        cp_async<16>(left + m * K_PITCH + piece * 16, from, valid);
+        cp_async<16>(left + m * LEFT_PITCH + piece * 16, from, valid);
       }
     } else {
       const int k = threadIdx.x % TILE_K;
@@ -90,8 +105,31 @@ struct Operands {
       const long long at = in_data(t);
       for (int m = threadIdx.x / TILE_K; m < TILE_M; m += THREADS / TILE_K) {
         const bool valid = t < terms && m < rows;
-        reinterpret_cast<T*>(left + m * K_PITCH)[k] =
+        reinterpret_cast<T*>(left + m * LEFT_PITCH)[k] =
             valid ? block[at + (long long)m * BK] : zero_of<T>();
+      }
+    }
+  }
+
+  // The same from blocks that lie column by column: neighbouring threads take neighbouring rows.
+  __device__ __forceinline__ void load_left_columns(unsigned char* left, long long start) const {
+    if constexpr (SIZE == 1 && DATA_PIECES) {
+      transpose_bytes<TILE_M, TILE_K, THREADS, LEFT_PITCH>(left, [&](int k, int m) {
+        const bool valid = start + k < terms && m < rows;
+        return valid ? four_bytes(block + in_data(start + k) + m, 4) : 0;
+      });
+    } else {
+      constexpr int STEP = DATA_PIECES ? PIECE : 1;
+      const int m = threadIdx.x % (TILE_M / STEP) * STEP;
+      for (int k = threadIdx.x / (TILE_M / STEP); k < TILE_K; k += THREADS / (TILE_M / STEP)) {
+        const bool valid = start + k < terms && m < rows;
+        const T* from = valid ? block + in_data(start + k) + m : block;
+        if constexpr (DATA_PIECES)
+          cp_async<16>(left + k * LEFT_PITCH + m * SIZE, from, valid);
+        else
+          reinterpret_cast<T*>(
+              left)[LEFT_BY_LINE ? m * LEFT_PITCH + k : k * (LEFT_PITCH / SIZE) + m] =
+              valid ? *from : zero_of<T>();
       }
     }
   }
@@ -106,7 +144,7 @@ struct Operands {
         const long long t = start + k;
         const bool valid = t < terms && bytes > 0;
         const T* from = valid ? panel + dense_row(t) * row + n : panel;
-        cp_async_partial<16>(right + k * N_PITCH + n * SIZE, from, valid ? bytes : 0);
+        cp_async_partial<16>(right + k * RIGHT_PITCH + n * SIZE, from, valid ? bytes : 0);
       }
     } else if constexpr (LAYOUT == Layout::columns) {
       const int piece = threadIdx.x % 4;
@@ -114,157 +152,84 @@ struct Operands {
       const long long k = t < terms ? dense_row(t) : 0;
       for (int n = threadIdx.x / 4; n < TILE_N; n += THREADS / 4) {
         const bool valid = t < terms && n < columns;
-        cp_async<16>(right + n * K_PITCH + piece * 16, valid ? panel + k + n * col : panel, valid);
+        cp_async<16>(right + n * RIGHT_PITCH + piece * 16, valid ? panel + k + n * col : panel,
+                     valid);
       }
     } else if constexpr (LAYOUT == Layout::bytes) {
-      load_right_bytes(right, start);
+      transpose_bytes<TILE_N, TILE_K, THREADS, RIGHT_PITCH>(right, [&](int k, int n) {
+        const long long t = start + k;
+        return t < terms ? four_bytes(panel + dense_row(t) * row + n, columns - n) : 0;
+      });
     } else {
       const bool by_column = row < col;
       for (int e = threadIdx.x; e < TILE_K * TILE_N; e += THREADS) {
         const int k = by_column ? e % TILE_K : e / TILE_N;
         const int n = by_column ? e / TILE_K : e % TILE_N;
         const long long t = start + k;
-        reinterpret_cast<T*>(right + n * K_PITCH)[k] =
+        reinterpret_cast<T*>(right + n * RIGHT_PITCH)[k] =
             t < terms && n < columns ? panel[dense_row(t) * row + n * col] : zero_of<T>();
       }
     }
   }
-
-  // A warp takes 8 x 4 squares of 4 x 4 bytes: 32 contiguous bytes of each of 16 rows.
-  __device__ __forceinline__ void load_right_bytes(unsigned char* right, long long start) const {
-    constexpr int SQUARES = (TILE_N / 4) * (TILE_K / 4);
-    for (int e = threadIdx.x; e < SQUARES; e += THREADS) {
-      const int n = (e % 8 + e / 32 % (TILE_N / 32) * 8) * 4;
-      const int k = (e / 8 % 4 + e / TILE_N * 4) * 4;
-      unsigned line[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const long long t = start + k + i;
-        line[i] = t < terms ? four_bytes(panel + dense_row(t) * row + n, columns - n) : 0;
-      }
-      // line[i] holds row i; turned[j] is to hold column j.
-      const unsigned low01 = __byte_perm(line[0], line[1], 0x5140);
-      const unsigned low23 = __byte_perm(line[2], line[3], 0x5140);
-      const unsigned high01 = __byte_perm(line[0], line[1], 0x7362);
-      const unsigned high23 = __byte_perm(line[2], line[3], 0x7362);
-      const unsigned turned[4] = {
-          __byte_perm(low01, low23, 0x5410), __byte_perm(low01, low23, 0x7632),
-          __byte_perm(high01, high23, 0x5410), __byte_perm(high01, high23, 0x7632)};
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        *reinterpret_cast<unsigned*>(right + (n + j) * K_PITCH + k) = turned[j];
-    }
-  }
-
-  // The first `count` of four bytes, the others zero.
-  static __device__ __forceinline__ unsigned four_bytes(const T* from, int count) {
-    if (count >= 4) return *reinterpret_cast<const unsigned*>(from);
-    unsigned word = 0;
-    for (int i = 0; i < count; ++i)
-      word |= unsigned(reinterpret_cast<const unsigned char*>(from)[i]) << (8 * i);
-    return word;
-  }
 };
 
-// The outputs of one warp, as the mma's d fragments (ptx/mma.cuh).
-struct WarpTile {
-  A sum[WARP_M / 16][WARP_N / 8][4];
-  int lane, row, col;  // row and col: where the warp's part starts in the tile
+typedef WarpTile<A, WARP_M, WARP_N, WARPS_N> Outputs;
 
-  __device__ __forceinline__ WarpTile() {
-    const int warp = threadIdx.x / 32;
-    lane = threadIdx.x % 32;
-    row = warp / WARPS_N * WARP_M;
-    col = warp % WARPS_N * WARP_N;
+// Add the products of one slice: two steps of 32 bytes of k.
+__device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* left,
+                                         const unsigned char* right) {
+#pragma unroll
+  for (int step = 0; step < 2; ++step) {
+    unsigned a[WARP_M / 16][4];
 #pragma unroll
     for (int i = 0; i < WARP_M / 16; ++i)
+      load_fragment<T, SixteenRows, LEFT_BY_LINE, LEFT_PITCH>(a[i], left, outputs.row + 16 * i,
+                                                              2 * step);
 #pragma unroll
-      for (int j = 0; j < WARP_N / 8; ++j)
-#pragma unroll
-        for (int r = 0; r < 4; ++r) sum[i][j][r] = A(0);
-  }
-
-  // Add the products of one slice: two steps of 32 bytes of k.
-  __device__ __forceinline__ void multiply(const unsigned char* left, const unsigned char* right) {
-#pragma unroll
-    for (int step = 0; step < 2; ++step) {
-      unsigned a[WARP_M / 16][4];
+    for (int j = 0; j < WARP_N / 16; ++j) {
+      unsigned b[4];
+      load_fragment<T, SixteenColumns, RIGHT_BY_LINE, RIGHT_PITCH>(b, right, outputs.col + 16 * j,
+                                                                   2 * step);
+      const unsigned first[2] = {b[0], b[1]}, second[2] = {b[2], b[3]};
 #pragma unroll
       for (int i = 0; i < WARP_M / 16; ++i) {
-        ldmatrix_x4(a[i], left + (row + 16 * i + lane % 16) * K_PITCH + step * 32 + lane / 16 * 16);
-        round_operands(a[i]);
-      }
-#pragma unroll
-      for (int j = 0; j < WARP_N / 16; ++j) {
-        unsigned b[4];  // columns 16j .. 16j + 7 in b[0], b[1]; the next eight in b[2], b[3]
-        load_columns(b, right, col + 16 * j, step);
-        round_operands(b);
-        const unsigned first[2] = {b[0], b[1]}, second[2] = {b[2], b[3]};
-#pragma unroll
-        for (int i = 0; i < WARP_M / 16; ++i) {
-          mma<T>(sum[i][2 * j], a[i], first);
-          mma<T>(sum[i][2 * j + 1], a[i], second);
-        }
+        mma<T>(outputs.sum[i][2 * j], a[i], first);
+        mma<T>(outputs.sum[i][2 * j + 1], a[i], second);
       }
     }
   }
+}
 
-  __device__ __forceinline__ void load_columns(unsigned (&b)[4], const unsigned char* right, int n,
-                                               int step) const {
-    if constexpr (LAYOUT != Layout::rows) {
-      n += lane / 16 * 8 + lane % 8;
-      ldmatrix_x4(b, right + n * K_PITCH + step * 32 + lane / 8 % 2 * 16);
-    } else if constexpr (SIZE == 2) {
-      n += lane / 16 * 8;
-      ldmatrix_x4_trans(b, right + (step * 16 + lane % 16) * N_PITCH + n * 2);
-    } else {
-      const unsigned char* at = right + (step * 8 + lane % 4) * N_PITCH + (n + lane / 4) * 4;
+// Call write(m, n, sum) for the warp's outputs within rows x columns of the tile. They pass
+// through `strips` of shared memory, sixteen rows at a time, so that neighbouring lanes write
+// neighbouring outputs, and so that the code of the epilogue stands there once.
+template <typename Write>
+__device__ __forceinline__ void finish_outputs(const Outputs& outputs, unsigned char* strips,
+                                               int rows, int columns, bool columns_apart,
+                                               Write write) {
+  A* strip = reinterpret_cast<A*>(strips) + threadIdx.x / 32 * 16 * STRIP_PITCH;
 #pragma unroll
-      for (int r = 0; r < 4; ++r)
-        b[r] = *reinterpret_cast<const unsigned*>(at + r % 2 * 4 * N_PITCH + r / 2 * 32);
-    }
-  }
-
-  // float32 becomes TF32 by rounding, where the tensor cores would cut off.
-  static __device__ __forceinline__ void round_operands(unsigned (&words)[4]) {
-    if constexpr (SIZE == 4) {
-#pragma unroll
-      for (int r = 0; r < 4; ++r) words[r] = to_tf32(__uint_as_float(words[r]));
-    }
-  }
-
-  // Call write(m, n, sum) for the warp's outputs within rows x columns of the tile. They pass
-  // through `strips` of shared memory, sixteen rows at a time, so that neighbouring lanes write
-  // neighbouring outputs, and so that the code of the epilogue stands there once.
-  template <typename Write>
-  __device__ __forceinline__ void finish(unsigned char* strips, int rows, int columns,
-                                         bool columns_apart, Write write) const {
-    A* strip = reinterpret_cast<A*>(strips) + threadIdx.x / 32 * 16 * STRIP_PITCH;
-#pragma unroll
-    for (int i = 0; i < WARP_M / 16; ++i) {
-#pragma unroll
-      for (int j = 0; j < WARP_N / 8; ++j)
-#pragma unroll
-        for (int r = 0; r < 4; ++r)
-          strip[(lane / 4 + r / 2 * 8) * STRIP_PITCH + 8 * j + lane % 4 * 2 + r % 2] = sum[i][j][r];
-      __syncwarp();
+  for (int i = 0; i < WARP_M / 16; ++i) {
+    outputs.sixteen_rows(i, [&](int m, int n, A sum) { strip[m * STRIP_PITCH + n] = sum; });
+    __syncwarp();
+    const int top = outputs.row + 16 * i;
 #pragma unroll 1
-      for (int e = lane; e < 16 * WARP_N; e += 32) {
-        const int m = columns_apart ? e % 16 : e / WARP_N;
-        const int n = columns_apart ? e / 16 : e % WARP_N;
-        if (row + 16 * i + m < rows && col + n < columns)
-          write(row + 16 * i + m, col + n, strip[m * STRIP_PITCH + n]);
-      }
-      __syncwarp();
+    for (int e = outputs.lane; e < 16 * WARP_N; e += 32) {
+      const int m = columns_apart ? e % 16 : e / WARP_N;
+      const int n = columns_apart ? e / 16 : e % WARP_N;
+      if (top + m < rows && outputs.col + n < columns)
+        write(top + m, outputs.col + n, strip[m * STRIP_PITCH + n]);
     }
+    __syncwarp();
   }
-};
+}
 
+// The operands are those of bsr_addmm_simt.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     bsr_addmm_sm80(const __grid_constant__ View out, const __grid_constant__ View indptr,
-                   const __grid_constant__ View indices, const __grid_constant__ View data,
-                   const __grid_constant__ View dense, const __grid_constant__ Batch batch,
-                   const __grid_constant__ Sizes sizes,
+                   const __grid_constant__ View indices, const __grid_constant__ View order,
+                   const __grid_constant__ View data, const __grid_constant__ View dense,
+                   const __grid_constant__ Batch batch, const __grid_constant__ Sizes sizes,
                    const __grid_constant__ Epilogue<A> epilogue) {
   extern __shared__ __align__(16) unsigned char stages[];
 
@@ -290,7 +255,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       operands.terms = (long long)(starts[indptr.row] - starts[0]) * BK;
       operands.column_of = batch_ptr<const INDEX>(indices, batch, b);
       operands.column_step = indices.row;
-      operands.block = batch_ptr<const T>(data, batch, b) + (long long)first_row * BK;
+      operands.bm = sizes.bm;
+      operands.block =
+          batch_ptr<const T>(data, batch, b) + (long long)first_row * (TRANSPOSED ? 1 : BK);
+      if constexpr (TRANSPOSED) {
+        operands.order = batch_ptr<const long long>(order, batch, b);
+        operands.order_base = batch_offset(order, batch, b);
+      }
       operands.block_elements = sizes.bm * BK;
       operands.panel = batch_ptr<const T>(dense, batch, b) + first_col * dense.col;
       operands.row = dense.row;
@@ -299,7 +270,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
     // STAGES - 1 slices are under way while one is multiplied. Each step commits one group of
     // copies, an empty one at the end, so that the count of groups to wait for stays the same.
-    WarpTile outputs;
+    Outputs outputs;
     const int steps = int((operands.terms + TILE_K - 1) / TILE_K);
     auto load = [&](int step) {
       if (step < steps) {
@@ -315,7 +286,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       __syncthreads();  // slice `step` is here, and slice `step - 1` is no longer read
       load(step + STAGES - 1);
       const unsigned char* stage = stages + step % STAGES * STAGE_BYTES;
-      outputs.multiply(stage, stage + LEFT_BYTES);
+      multiply(outputs, stage, stage + LEFT_BYTES);
     }
     cp_async_wait<0>();
     __syncthreads();  // nobody reads the slices any longer
@@ -326,7 +297,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     auto write = [&](int m, int n, A sum) {
       out_matrix[element_offset(out, top + m, first_col + n)] = finish(sum, top + m, first_col + n);
     };
-    outputs.finish(stages, operands.rows, operands.columns, out.row < out.col, write);
+    finish_outputs(outputs, stages, operands.rows, operands.columns, out.row < out.col, write);
     __syncthreads();  // before the next tile's slices come
   }
 }

@@ -22,13 +22,11 @@
 #include "common/semi_structured.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
+#include "common/warp_tile.cuh"
 #include "ptx/cp_async.cuh"
-#include "ptx/ldmatrix.cuh"
-#include "ptx/mma.cuh"
 #include "ptx/mma_sp.cuh"
 
 typedef Acc<T>::type A;
-enum class Layout { rows, columns, bytes, strided };
 
 constexpr int SIZE = sizeof(T);
 constexpr Layout LAYOUT =
@@ -43,13 +41,12 @@ constexpr int META_ROWS = SIZE == 1 ? 16 : 32;  // rows that 32 words of metadat
 constexpr int META_WORDS = WARP_M / META_ROWS;  // words of a lane for one step
 static_assert(WARP_M % 32 == 0 && WARP_N % 8 == 0, "a warp multiplies 32 x 8 outputs at a time");
 
-// Rows of shared memory are padded so that the eight rows of an ldmatrix, and the 4 x 8 words of
-// a TF32 fragment, fall into different banks.
-constexpr int LEFT_PITCH = STEPS * 32 + 16;
-constexpr int K_PITCH = STEPS * 64 + 16;
-constexpr int N_PITCH = TILE_N * SIZE + (SIZE == 4 ? 32 : 16);
+// The two tiles of a slice (common/warp_tile.cuh).
+constexpr bool RIGHT_BY_LINE = LAYOUT != Layout::rows;
+constexpr int LEFT_PITCH = LINE_PITCH<STEPS * 32>;
+constexpr int RIGHT_PITCH = RIGHT_BY_LINE ? LINE_PITCH<STEPS * 64> : K_PITCH<T, TILE_N>;
 constexpr int LEFT_BYTES = TILE_M * LEFT_PITCH;
-constexpr int RIGHT_BYTES = LAYOUT == Layout::rows ? SLICE_K * N_PITCH : TILE_N * K_PITCH;
+constexpr int RIGHT_BYTES = (RIGHT_BY_LINE ? TILE_N : SLICE_K) * RIGHT_PITCH;
 constexpr int STAGE_BYTES = LEFT_BYTES + RIGHT_BYTES;  // engines/cuda/semi_structured.py knows this
 
 // The sums take the place of the stages at the end, so that the outputs are written in the order
@@ -106,60 +103,30 @@ struct Operands {
         const bool valid = start + k < end && n < columns;
         const int bytes = valid ? min((columns - n) * SIZE, 16) : 0;
         const T* from = valid ? panel + (start + k) * row + n : panel;
-        cp_async_partial<16>(right + k * N_PITCH + n * SIZE, from, bytes);
+        cp_async_partial<16>(right + k * RIGHT_PITCH + n * SIZE, from, bytes);
       }
     } else if constexpr (LAYOUT == Layout::columns) {
       const int piece = threadIdx.x % 8;
       const long long k = start + piece * PIECE;
       for (int n = threadIdx.x / 8; n < TILE_N; n += THREADS / 8) {
         const bool valid = k < end && n < columns;
-        cp_async<16>(right + n * K_PITCH + piece * 16, valid ? panel + k + n * col : panel, valid);
+        cp_async<16>(right + n * RIGHT_PITCH + piece * 16, valid ? panel + k + n * col : panel,
+                     valid);
       }
     } else if constexpr (LAYOUT == Layout::bytes) {
-      load_right_bytes(right, start, end);
+      transpose_bytes<TILE_N, SLICE_K, THREADS, RIGHT_PITCH>(right, [&](int k, int n) {
+        const bool valid = start + k < end;
+        return valid ? four_bytes(panel + (start + k) * row + n, columns - n) : 0;
+      });
     } else {
       const bool by_column = row < col;
       for (int e = threadIdx.x; e < SLICE_K * TILE_N; e += THREADS) {
         const int k = by_column ? e % SLICE_K : e / TILE_N;
         const int n = by_column ? e / SLICE_K : e % TILE_N;
-        reinterpret_cast<T*>(right + n * K_PITCH)[k] =
+        reinterpret_cast<T*>(right + n * RIGHT_PITCH)[k] =
             start + k < end && n < columns ? panel[(start + k) * row + n * col] : zero_of<T>();
       }
     }
-  }
-
-  // Squares of 4 x 4 bytes: four rows of four bytes in, four columns of four bytes out.
-  __device__ __forceinline__ void load_right_bytes(unsigned char* right, long long start,
-                                                   long long end) const {
-    constexpr int ACROSS = TILE_N / 4;
-    for (int e = threadIdx.x; e < ACROSS * (SLICE_K / 4); e += THREADS) {
-      const int n = e % ACROSS * 4, k = e / ACROSS * 4;
-      u32 line[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        line[i] =
-            start + k + i < end ? four_bytes(panel + (start + k + i) * row + n, columns - n) : 0;
-      // line[i] holds row i; turned[j] is to hold column j.
-      const u32 low01 = __byte_perm(line[0], line[1], 0x5140);
-      const u32 low23 = __byte_perm(line[2], line[3], 0x5140);
-      const u32 high01 = __byte_perm(line[0], line[1], 0x7362);
-      const u32 high23 = __byte_perm(line[2], line[3], 0x7362);
-      const u32 turned[4] = {__byte_perm(low01, low23, 0x5410), __byte_perm(low01, low23, 0x7632),
-                             __byte_perm(high01, high23, 0x5410),
-                             __byte_perm(high01, high23, 0x7632)};
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        *reinterpret_cast<u32*>(right + (n + j) * K_PITCH + k) = turned[j];
-    }
-  }
-
-  // The first `count` of four bytes, the others zero.
-  static __device__ __forceinline__ u32 four_bytes(const T* from, int count) {
-    if (count >= 4) return *reinterpret_cast<const u32*>(from);
-    u32 word = 0;
-    for (int i = 0; i < count; ++i)
-      word |= u32(reinterpret_cast<const unsigned char*>(from)[i]) << (8 * i);
-    return word;
   }
 };
 
@@ -194,82 +161,38 @@ __device__ __forceinline__ void sparse_mma(A (&d)[4], const u32 (&a)[4], const u
   }
 }
 
-// The outputs of one warp, as the mma's d fragments.
-struct WarpTile {
-  A sum[WARP_M / 16][WARP_N / 8][4];
-  int lane, row, col;  // row and col: where the warp's part starts in the tile
+typedef WarpTile<A, WARP_M, WARP_N, WARPS_N> Outputs;
 
-  __device__ __forceinline__ WarpTile() {
-    const int warp = threadIdx.x / 32;
-    lane = threadIdx.x % 32;
-    row = warp / WARPS_N * WARP_M;
-    col = warp % WARPS_N * WARP_N;
+// Add the products of one slice, of which `steps` steps are within the matrix.
+__device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* left,
+                                         const unsigned char* right,
+                                         const u32 (&meta)[STEPS][META_WORDS], long long steps) {
+#pragma unroll
+  for (int s = 0; s < STEPS; ++s) {
+    if (s >= steps) break;
+    u32 a[WARP_M / 16][4];
 #pragma unroll
     for (int i = 0; i < WARP_M / 16; ++i)
+      load_fragment<T, SixteenRows, true, LEFT_PITCH>(a[i], left, outputs.row + 16 * i, 2 * s);
 #pragma unroll
-      for (int j = 0; j < WARP_N / 8; ++j)
+    for (int j = 0; j < WARP_N / 8; ++j) {
+      u32 b[4];
+      load_fragment<T, EightColumns, RIGHT_BY_LINE, RIGHT_PITCH>(b, right, outputs.col + 8 * j,
+                                                                 4 * s);
 #pragma unroll
-        for (int r = 0; r < 4; ++r) sum[i][j][r] = A(0);
-  }
-
-  // Add the products of one slice, of which `steps` steps are within the matrix.
-  __device__ __forceinline__ void multiply(const unsigned char* left, const unsigned char* right,
-                                           const u32 (&meta)[STEPS][META_WORDS], long long steps) {
-#pragma unroll
-    for (int s = 0; s < STEPS; ++s) {
-      if (s >= steps) break;
-      u32 a[WARP_M / 16][4];
-#pragma unroll
-      for (int i = 0; i < WARP_M / 16; ++i) {
-        ldmatrix_x4(a[i], left + (row + 16 * i + lane % 16) * LEFT_PITCH + s * 32 + lane / 16 * 16);
-        round_operands(a[i]);
-      }
-#pragma unroll
-      for (int j = 0; j < WARP_N / 8; ++j) {
-        u32 b[4];
-        load_columns(b, right, col + 8 * j, s);
-        round_operands(b);
-#pragma unroll
-        for (int i = 0; i < WARP_M / 16; ++i) sparse_mma<T>(sum[i][j], a[i], b, meta[s], i);
-      }
+      for (int i = 0; i < WARP_M / 16; ++i) sparse_mma<T>(outputs.sum[i][j], a[i], b, meta[s], i);
     }
   }
+}
 
-  // The eight columns from n: 64 bytes of k each, as the four words of an mma.sp's b.
-  __device__ __forceinline__ void load_columns(u32 (&b)[4], const unsigned char* right, int n,
-                                               int s) const {
-    if constexpr (LAYOUT != Layout::rows) {
-      ldmatrix_x4(b, right + (n + lane % 8) * K_PITCH + s * 64 + lane / 8 * 16);
-    } else if constexpr (SIZE == 2) {
-      ldmatrix_x4_trans(b, right + (s * 32 + lane) * N_PITCH + n * 2);
-    } else {
-      const unsigned char* at = right + (s * 16 + lane % 4) * N_PITCH + (n + lane / 4) * 4;
+// Lay the sums out as a TILE_M x TILE_N matrix in shared memory.
+__device__ __forceinline__ void store(const Outputs& outputs, A* sums) {
 #pragma unroll
-      for (int r = 0; r < 4; ++r) b[r] = *reinterpret_cast<const u32*>(at + r * 4 * N_PITCH);
-    }
+  for (int i = 0; i < WARP_M / 16; ++i) {
+    A* corner = sums + (outputs.row + 16 * i) * SUM_PITCH + outputs.col;
+    outputs.sixteen_rows(i, [&](int m, int n, A sum) { corner[m * SUM_PITCH + n] = sum; });
   }
-
-  // float32 becomes TF32 by rounding, where the tensor cores would cut off.
-  static __device__ __forceinline__ void round_operands(u32 (&words)[4]) {
-    if constexpr (SIZE == 4) {
-#pragma unroll
-      for (int r = 0; r < 4; ++r) words[r] = to_tf32(__uint_as_float(words[r]));
-    }
-  }
-
-  // Lay the sums out as a TILE_M x TILE_N matrix in shared memory.
-  __device__ __forceinline__ void store(A* sums) const {
-#pragma unroll
-    for (int i = 0; i < WARP_M / 16; ++i)
-#pragma unroll
-      for (int j = 0; j < WARP_N / 8; ++j)
-#pragma unroll
-        for (int r = 0; r < 4; ++r) {
-          const int m = row + 16 * i + lane / 4 + r / 2 * 8;
-          sums[m * SUM_PITCH + col + 8 * j + lane % 4 * 2 + r % 2] = sum[i][j][r];
-        }
-  }
-};
+}
 
 // sizes: m, n, packed columns, steps of k to multiply (0 where alpha is 0), batches
 struct Sizes {
@@ -308,7 +231,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
 
     // STAGES - 1 slices are under way while one is multiplied. Each turn commits one group of
     // copies, an empty one at the end, so that the count of groups to wait for stays the same.
-    WarpTile outputs;
+    Outputs outputs;
     const long long slices = (sizes.steps + STEPS - 1) / STEPS;
     auto load = [&](long long slice) {
       if (slice < slices) {
@@ -327,7 +250,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
       __syncthreads();  // slice `slice` is here, and the one before is no longer read
       load(slice + STAGES - 1);
       const unsigned char* stage = stages + slice % STAGES * STAGE_BYTES;
-      outputs.multiply(stage, stage + LEFT_BYTES, words, sizes.steps - slice * STEPS);
+      multiply(outputs, stage, stage + LEFT_BYTES, words, sizes.steps - slice * STEPS);
 #pragma unroll
       for (int s = 0; s < STEPS; ++s)
 #pragma unroll
@@ -337,7 +260,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     __syncthreads();  // nothing is copied to the stages or read from them any more
 
     A* sums = reinterpret_cast<A*>(stages);
-    outputs.store(sums);
+    store(outputs, sums);
     __syncthreads();
     const Finish<A, OUT> finish(epilogue, batch, b);
     OUT* out_matrix = batch_ptr<OUT>(out, batch, b);

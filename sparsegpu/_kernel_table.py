@@ -170,11 +170,19 @@ def _simt(t: str, out: str, tile: int, index: str = "s32", epilogue: str = "scal
     return {"T": t, "OUT": out, "INDEX": index, "EPILOGUE": epilogue, "ACT": "none", **_TILES[tile]}
 
 
-def _mma(t: str, out: str, dense: str, tile: tuple[int, int], warps: tuple[int, int]) -> Any:
+def _mma(
+    t: str,
+    out: str,
+    dense: str,
+    tile: tuple[int, int],
+    warps: tuple[int, int],
+    transposed: int = 0,
+) -> Any:
     return {
         **{"T": t, "OUT": out, "INDEX": "s32", "EPILOGUE": "scaled", "ACT": "gelu", "BK": 48},
         **{"TILE_M": tile[0], "TILE_N": tile[1], "WARPS_M": warps[0], "WARPS_N": warps[1]},
-        **{"STAGES": 3, "DENSE": dense, "DATA_PIECES": int(dense != "strided")},
+        **{"STAGES": 3, "DENSE": dense, "TRANSPOSED": transposed},
+        "DATA_PIECES": int(dense != "strided"),
     }
 
 
@@ -190,6 +198,10 @@ _PRODUCTS = (
             _mma("s8", "s32", "bytes", (32, 128), (1, 4)),
             _mma("s8", "s8", "columns", (128, 32), (4, 2)),
             _mma("f32", "f32", "rows", (64, 128), (2, 2)),
+            _mma("bf16", "bf16", "columns", (128, 128), (4, 2), 1),
+            _mma("f16", "f32", "strided", (16, 64), (1, 4), 1),
+            _mma("s8", "s32", "columns", (64, 128), (2, 2), 1),
+            _mma("f32", "f32", "columns", (128, 128), (4, 2), 1),
         ),
         path="mma",
         tensor_core=True,
@@ -199,11 +211,12 @@ _PRODUCTS = (
         "bsr_addmm",
         _PRODUCT_DTYPES,
         variants=(
-            _simt("f32", "f32", 0),
-            _simt("bf16", "f32", 1),
-            _simt("s8", "s32", 2, epilogue="exact"),
-            _simt("f64", "f64", 1, index="s64"),
-            _simt("c128", "c128", 0, epilogue="identity"),
+            {"TRANSPOSED": 0, **_simt("f32", "f32", 0)},
+            {"TRANSPOSED": 0, **_simt("bf16", "f32", 1)},
+            {"TRANSPOSED": 1, **_simt("f16", "f16", 1)},
+            {"TRANSPOSED": 1, **_simt("s8", "s32", 2, epilogue="exact")},
+            {"TRANSPOSED": 0, **_simt("f64", "f64", 1, index="s64")},
+            {"TRANSPOSED": 0, **_simt("c128", "c128", 0, epilogue="identity")},
         ),
     ),
     KernelSource(

@@ -285,6 +285,40 @@ def test_dense_times_bsr(engine, rng, dtype, blocksize, m):
     np.testing.assert_array_equal(engine.host(out), expected.astype(kept))
 
 
+@pytest.mark.parametrize("blocksize", BLOCKSIZES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dense_times_bsr_of_every_blocksize(engine, rng, dtype, blocksize):
+    bm, bk = blocksize
+    shape = (bm * max(3, 90 // bm), bk * max(2, 24 // bk))
+    exact = Operand(engine, rng, shape, blocksize, dtype)
+    normal = Operand(engine, rng, shape, blocksize, dtype, small_integers=False)
+    for m in (1, 67):
+        x = small(rng, (m, shape[0]), dtype)
+        y = random_values(rng, (m, shape[0]), dtype)
+        with engine.runs("bsr_addmm"):
+            out = dense_bsr_matmul(engine.array(x), exact.bsr)
+            rounded = dense_bsr_matmul(engine.array(y), normal.bsr)
+        product = x.astype(exact.dense.dtype) @ exact.dense
+        np.testing.assert_array_equal(engine.host(out), product.astype(out.dtype))
+        transposed = normal.dense.swapaxes(-1, -2)
+        assert_within_bound(engine.host(rounded).T, transposed, y.T, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("pattern_batch", "dense_batch"), [((2,), ()), ((), (3,)), ((2, 1), (3,)), ((2,), (2, 2))]
+)
+@pytest.mark.parametrize(("dtype", "blocksize"), [("float16", (16, 8)), ("float32", (4, 3))])
+def test_dense_times_bsr_batches_broadcast(
+    engine, rng, dtype, blocksize, pattern_batch, dense_batch
+):
+    a = Operand(engine, rng, (48, 24), blocksize, dtype, batch=pattern_batch)
+    x = small(rng, (*dense_batch, 10, 48), dtype)
+    with engine.runs("bsr_addmm"):
+        out = dense_bsr_matmul(engine.array(x), a.bsr)
+    expected = x.astype(np.float64) @ a.dense
+    np.testing.assert_array_equal(engine.host(out), expected.astype(dtype))
+
+
 # -- errors -------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from addmm_cases import LAYOUTS, Operand, laid_out, small
-from sparsegpu import bsr_matmul
+from sparsegpu import bsr_matmul, dense_bsr_matmul
 from sparsegpu.engines.cuda.runtime.config import bsr_addmm_config, simt_tile
 
 
@@ -24,6 +24,12 @@ def test_both_paths_serve_any_block(cuda_engine, rng, path, dtype, blocksize, n)
             out = bsr_matmul(a.bsr, operand, allow_tf32=True, config={"path": path})
         product = a.dense @ x.astype(a.dense.dtype)
         np.testing.assert_array_equal(cuda_engine.host(out), product.astype(out.dtype))
+        y = small(rng, (n, shape[0]), dtype)
+        operand = laid_out(cuda_engine, y, layout)
+        with cuda_engine.runs(source):
+            out = dense_bsr_matmul(operand, a.bsr, allow_tf32=True, config={"path": path})
+        product = y.astype(a.dense.dtype) @ a.dense
+        np.testing.assert_array_equal(cuda_engine.host(out), product.astype(out.dtype))
 
 
 @pytest.mark.gpu
@@ -35,11 +41,12 @@ def test_operands_that_are_not_aligned(cuda_engine, rng):
     memory[1:] = cuda_engine.array(x.ravel())
     blocks = cuda_engine.array(np.zeros(3 + a.data.size, np.float16))
     blocks[3:] = cuda_engine.array(a.data.ravel())
+    bsr, dense = a.bsr.with_data(blocks[3:].reshape(a.data.shape)), memory[1:].reshape(x.shape)
     with cuda_engine.runs("bsr_addmm_sm80"):
-        out = bsr_matmul(
-            a.bsr.with_data(blocks[3:].reshape(a.data.shape)), memory[1:].reshape(x.shape)
-        )
-    np.testing.assert_array_equal(cuda_engine.host(out), a.dense @ x.astype(np.float64))
+        right, left = bsr_matmul(bsr, dense), dense_bsr_matmul(dense[:32, :32], bsr)
+    wide = x.astype(np.float64)
+    np.testing.assert_array_equal(cuda_engine.host(right), a.dense @ wide)
+    np.testing.assert_array_equal(cuda_engine.host(left), wide[:32, :32] @ a.dense)
 
 
 def test_simt_tiles_are_whole():
@@ -53,11 +60,18 @@ def test_simt_tiles_are_whole():
 
 @pytest.mark.parametrize("dtype", ["float16", "int8", "float32"])
 @pytest.mark.parametrize("dense", ["rows", "columns", "bytes", "strided"])
-def test_mma_tiles_fit_the_smallest_gpu(dtype, dense):
+@pytest.mark.parametrize("transposed", [False, True])
+def test_mma_tiles_fit_the_smallest_gpu(dtype, dense, transposed):
     for bm in (8, 16, 24, 32, 48, 64, 100, 128, 256):
         for n in (8, 32, 33, 64, 65, 4096):
             config = bsr_addmm_config(
-                np.dtype(dtype), (bm, 48), n, dense=dense, data_aligned=True, allow_tf32=True
+                np.dtype(dtype),
+                (bm, 48),
+                n,
+                dense=dense,
+                data_aligned=True,
+                transposed=transposed,
+                allow_tf32=True,
             )
             d = config.defines
             assert config.source == "bsr_addmm_sm80"

@@ -33,6 +33,9 @@ def operations(cp, rng):
     s = block_sparse(cp, rng, (96, 130), (3, 13), "float32")
     y = values(cp, rng, (130, 7), "float32")
     yield "bsr_addmm", lambda out: sg.bsr_matmul(s, y, out=out), (96, 7), s.data
+    u, v = values(cp, rng, (40, 96), "float16"), values(cp, rng, (7, 96), "float32")
+    yield "bsr_addmm", lambda out: sg.dense_bsr_matmul(u, a, out=out), (40, 128), a.data
+    yield "bsr_addmm", lambda out: sg.dense_bsr_matmul(v, s, out=out), (7, 130), s.data
     w = sg.to_semi_structured(sg.prune_24(values(cp, rng, (64, 128), "float16")))
     yield (
         "semi_structured",

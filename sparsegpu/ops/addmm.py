@@ -300,15 +300,13 @@ def _addmm(
             result = side.inward(out)
             prepare_out(function, result, shape, result_dtype, xp, input=input, operands=operands)
         if result.size:
-            operand = bsr
-            if from_the_right:
-                operand = transposed_operand(bsr, function)
             engine_module(xp, "addmm", function).bsr_addmm(
                 result,
-                operand.pattern,
-                operand.data,
+                bsr.pattern,
+                bsr.data,
                 dense,
                 epilogue,
+                transposed=from_the_right,
                 allow_tf32=bool(allow_tf32),
                 config=config,
             )

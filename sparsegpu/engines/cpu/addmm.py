@@ -36,15 +36,23 @@ def bsr_addmm(
     dense: np.ndarray,
     epilogue: Epilogue,
     *,
+    transposed: bool = False,
     allow_tf32: bool = False,
     config: dict[str, Any] | None = None,
 ) -> None:
     """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
 
-    ``allow_tf32`` and ``config`` speak of tensor cores; here they change nothing.
+    ``transposed``: of the transpose of (pattern, data), whose blocks are turned a window at a
+    time. ``allow_tf32`` and ``config`` speak of tensor cores; here they change nothing.
     """
     del allow_tf32, config
     batch = out.shape[:-2]
+    order = None
+    if transposed:
+        pattern, flat_order = pattern.transposed()
+        data = data.swapaxes(-1, -2)
+        order = (flat_order % max(pattern.nnzb, 1)).reshape(pattern.indices.shape)
+        order = np.broadcast_to(order, batch + order.shape[-1:])
     dense = np.broadcast_to(dense, batch + dense.shape[-2:])
     indptr = np.broadcast_to(pattern.indptr, batch + pattern.indptr.shape[-1:])
     indices = np.broadcast_to(pattern.indices, batch + pattern.indices.shape[-1:])
@@ -52,7 +60,8 @@ def bsr_addmm(
     part = EpilogueParts(epilogue, out.shape)
 
     def one_matrix(b: tuple[int, ...]) -> None:
-        _product(out[b], indptr[b], indices[b], data[b], dense[b], part, b)
+        place = None if order is None else order[b]
+        _product(out[b], indptr[b], indices[b], place, data[b], dense[b], part, b)
 
     for_each(one_matrix, np.ndindex(batch), data.size * out.shape[-1])
 
@@ -81,12 +90,13 @@ def _product(
     out: np.ndarray,
     indptr: np.ndarray,
     indices: np.ndarray,
+    order: np.ndarray | None,
     data: np.ndarray,
     dense: np.ndarray,
     part: EpilogueParts,
     b: tuple[int, ...],
 ) -> None:
-    """Compute one matrix of the batch."""
+    """Compute one matrix of the batch; block p is ``data[p]``, or ``data[order[p]]``."""
     (_, bm, bk), (k, n), real = data.shape, dense.shape, parts(data.dtype)
     acc_dtype = accumulator_dtype(data.dtype)
     narrow = is_narrow(n * real, bk * real)
@@ -114,6 +124,7 @@ def _product(
             acc = np.zeros(result.shape, acc_dtype)
         if p1 > p0 and part.whole.alpha != 0:
             flat, acc_ld = real_strip(acc)
+            blocks = data[p0:p1] if order is None else data[order[p0:p1]]
             ends = frozen(indptr[first : last + 1].astype(np.int64) - p0)
             (multiply_narrow if narrow else multiply)(
                 flat,
@@ -126,7 +137,7 @@ def _product(
                 real * bk * (1 if narrow else ld),
                 0 if narrow else (left - start) * real,
                 ld,
-                real_blocks(data[p0:p1]),
+                real_blocks(blocks),
                 rows,
                 (right - left) * real,
             )

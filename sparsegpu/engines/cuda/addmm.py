@@ -27,14 +27,20 @@ def bsr_addmm(
     dense: Any,
     epilogue: Epilogue,
     *,
+    transposed: bool = False,
     allow_tf32: bool = False,
     config: dict[str, Any] | None = None,
 ) -> None:
     """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
 
-    ``config={"path": "simt"}`` or ``{"path": "mma"}`` chooses the kernel; without it
+    ``transposed``: of the transpose of (pattern, data), whose blocks the kernel reads where they
+    lie. ``config={"path": "simt"}`` or ``{"path": "mma"}`` chooses the kernel; without it
     `runtime.config` does, from the metadata alone.
     """
+    order = None  # where a block of the pattern lies, if not at its own number
+    if transposed:
+        pattern, flat_order = pattern.transposed()
+        order = flat_order.reshape(pattern.indices.shape)
     bm, bk = pattern.blocksize
     n = out.shape[-1]
     batch = merged_batch(
@@ -51,12 +57,14 @@ def bsr_addmm(
     )
     empty = epilogue.alpha == 0 or pattern.nnzb == 0
     data = contiguous_blocks(data)
+    piece = 4 if transposed and data.itemsize == 1 else 16  # what the kernel copies at a time
     choice = bsr_addmm_config(
         data.dtype,
         (bm, bk),
         n,
         dense=layout_of(dense),
-        data_aligned=not empty and aligned(data, 16),
+        data_aligned=not empty and aligned(data, piece),
+        transposed=transposed,
         allow_tf32=allow_tf32,
         config=config,
     )
@@ -64,6 +72,7 @@ def bsr_addmm(
         choice.source,
         T=ctype(data.dtype),
         INDEX=ctype(pattern.indices.dtype),
+        TRANSPOSED=int(transposed),
         **defines,
         **choice.defines,
     )
@@ -76,6 +85,7 @@ def bsr_addmm(
             matrix_view(out, batch),
             vector_view(None if empty else pattern.indptr, batch),
             vector_view(None if empty else pattern.indices, batch),
+            vector_view(None if empty else order, batch),
             matrix_view(None if empty else data[..., 0, :, :], batch),
             matrix_view(None if empty else dense, batch),
             batch_dims(batch),

@@ -19,22 +19,26 @@ def bsr_addmm(
     dense: np.ndarray,
     epilogue: Epilogue,
     *,
+    transposed: bool = False,
     allow_tf32: bool = False,
     config: dict[str, Any] | None = None,
 ) -> None:
     """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
 
+    ``transposed``: of the transpose of (pattern, data), which is multiplied where it lies.
     ``allow_tf32`` and ``config`` speak of tensor cores; here they change nothing.
     """
     del allow_tf32, config
     acc = np.zeros(out.shape, dtype=accumulator_dtype(data.dtype))
     if epilogue.alpha != 0:
-        add_product(acc, pattern, data, dense)
+        add_product(acc, pattern, data, dense, transposed)
     apply_epilogue(acc, epilogue, out)
 
 
-def add_product(acc: np.ndarray, pattern: Pattern, data: np.ndarray, dense: np.ndarray) -> None:
-    """Add ``bsr @ dense`` to ``acc``; batch shapes broadcast to acc's."""
+def add_product(
+    acc: np.ndarray, pattern: Pattern, data: np.ndarray, dense: np.ndarray, transposed: bool
+) -> None:
+    """Add ``bsr @ dense`` or ``bsr.T @ dense`` to ``acc``; batch shapes broadcast to acc's."""
     bm, bk = pattern.blocksize
     batch = acc.shape[:-2]
     dense = np.broadcast_to(dense, batch + dense.shape[-2:])
@@ -47,4 +51,9 @@ def add_product(acc: np.ndarray, pattern: Pattern, data: np.ndarray, dense: np.n
             rows = slice(i * bm, (i + 1) * bm)
             for p in range(indptr[b][i], indptr[b][i + 1]):
                 j = indices[b][p]
-                acc[b][rows] += data[b][p].astype(acc.dtype) @ panel[j * bk : (j + 1) * bk]
+                columns = slice(j * bk, (j + 1) * bk)
+                block = data[b][p].astype(acc.dtype)
+                if transposed:
+                    acc[b][columns] += block.T @ panel[rows]
+                else:
+                    acc[b][rows] += block @ panel[columns]

@@ -90,6 +90,7 @@ def bsr_addmm_config(
     *,
     dense: str,
     data_aligned: bool,
+    transposed: bool = False,
     allow_tf32: bool = False,
     config: Mapping[str, Any] | None = None,
 ) -> AddmmConfig:
@@ -100,12 +101,16 @@ def bsr_addmm_config(
     dtype : dtype
         Of the operands.
     blocksize : (bm, bk)
+        Of the operand as it is multiplied.
     columns : int
         N.
     dense : {"rows", "columns", "bytes", "strided"}
         How the dense operand lies in memory (`engines.cuda.addmm.layout_of`).
     data_aligned : bool
-        Every row of every block starts at a multiple of 16 bytes.
+        What is contiguous in the blocks can be copied in pieces of 16 bytes (int8 that lies
+        transposed: 4).
+    transposed : bool
+        The blocks are those of the transpose: their columns are contiguous.
     allow_tf32 : bool
     config : mapping, optional
         ``{"path": "simt" | "mma"}`` chooses the path.
@@ -137,11 +142,17 @@ def bsr_addmm_config(
             " without allow_tf32" if dtype == np.float32 else ""
         )
         raise bad_value("bsr_addmm", "config['path']", expected, repr(path))
-    return _mma_config(dtype.itemsize, bm, bk, columns, dense, data_aligned)
+    return _mma_config(dtype.itemsize, bm, bk, columns, dense, data_aligned, transposed)
 
 
 def _mma_config(
-    itemsize: int, bm: int, bk: int, columns: int, dense: str, data_aligned: bool
+    itemsize: int,
+    bm: int,
+    bk: int,
+    columns: int,
+    dense: str,
+    data_aligned: bool,
+    transposed: bool,
 ) -> AddmmConfig:
     tile_m = next((t for t in (16, 32, 64) if t >= bm), 128)
     tile_n = next((t for t in (32, 64) if t >= columns), 128)
@@ -151,11 +162,8 @@ def _mma_config(
         dense = "bytes"
     if dense == "columns" and bk * itemsize % 16:
         dense = "strided"  # a piece of a column would span two blocks
-    pitch = _SLICE_BYTES + 16
-    if dense == "rows":
-        right = _SLICE_BYTES // itemsize * (tile_n * itemsize + (32 if itemsize == 4 else 16))
-    else:
-        right = tile_n * pitch
+    left = _tile_bytes(tile_m, itemsize, by_line=not transposed or itemsize == 1)
+    right = _tile_bytes(tile_n, itemsize, by_line=dense != "rows")
     defines = {
         "BK": bk,
         "TILE_M": tile_m,
@@ -172,5 +180,12 @@ def _mma_config(
         tile_n,
         32 * warps_m * warps_n,
         defines,
-        _MMA_STAGES * (tile_m * pitch + right),
+        _MMA_STAGES * (left + right),
     )
+
+
+def _tile_bytes(lines: int, itemsize: int, *, by_line: bool) -> int:
+    """Return the size of an operand tile of a slice in shared memory (``common/warp_tile.cuh``)."""
+    if by_line:
+        return lines * (_SLICE_BYTES + 16)
+    return _SLICE_BYTES // itemsize * (lines * itemsize + (32 if itemsize == 4 else 16))
