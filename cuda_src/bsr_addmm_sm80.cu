@@ -119,17 +119,18 @@ struct Operands {
         return valid ? four_bytes(block + in_data(start + k) + m, 4) : 0;
       });
     } else {
-      constexpr int STEP = DATA_PIECES ? PIECE : 1;
-      const int m = threadIdx.x % (TILE_M / STEP) * STEP;
-      for (int k = threadIdx.x / (TILE_M / STEP); k < TILE_K; k += THREADS / (TILE_M / STEP)) {
+      constexpr int STEP = DATA_PIECES ? PIECE : 1, ACROSS = TILE_M / STEP;
+      constexpr int M_BYTES = LEFT_BY_LINE ? LEFT_PITCH : SIZE;
+      constexpr int K_BYTES = LEFT_BY_LINE ? SIZE : LEFT_PITCH;
+      const int m = threadIdx.x % ACROSS * STEP;
+      for (int k = threadIdx.x / ACROSS; k < TILE_K; k += THREADS / ACROSS) {
         const bool valid = start + k < terms && m < rows;
         const T* from = valid ? block + in_data(start + k) + m : block;
+        unsigned char* to = left + m * M_BYTES + k * K_BYTES;
         if constexpr (DATA_PIECES)
-          cp_async<16>(left + k * LEFT_PITCH + m * SIZE, from, valid);
+          cp_async<16>(to, from, valid);
         else
-          reinterpret_cast<T*>(
-              left)[LEFT_BY_LINE ? m * LEFT_PITCH + k : k * (LEFT_PITCH / SIZE) + m] =
-              valid ? *from : zero_of<T>();
+          *reinterpret_cast<T*>(to) = valid ? *from : zero_of<T>();
       }
     }
   }
