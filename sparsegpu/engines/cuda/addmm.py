@@ -48,6 +48,7 @@ def bsr_addmm(
         (out, 2),
         (pattern.indptr, 1),
         (pattern.indices, 1),
+        (order, 1),
         (data, 3),
         (dense, 2),
         *batched_operands(epilogue),
