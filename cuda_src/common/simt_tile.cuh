@@ -35,14 +35,30 @@ struct OperandTiles {
 
 // Fill an operand tile: tile[k][x] = element(x, k) for k < terms, x < extent, and zero for the
 // other x, whose outputs nobody writes. Neighbouring threads take neighbouring k or x, whichever
-// lies closer together in memory.
+// lies closer together in memory. A thread loads several elements before it stores the first, so
+// that it waits for memory once.
 template <int EXTENT, typename A, typename Element>
 __device__ __forceinline__ void fill_tile(A (&tile)[TILE_K][EXTENT + 1], int extent, int terms,
                                           bool k_is_contiguous, Element element) {
-  for (int e = threadIdx.x; e < TILE_K * EXTENT; e += THREADS) {
-    const int k = k_is_contiguous ? e % TILE_K : e / EXTENT;
-    const int x = k_is_contiguous ? e / TILE_K : e % EXTENT;
-    if (k < terms) tile[k][x] = x < extent ? element(x, k) : A(0);
+  constexpr int SIZE = TILE_K * EXTENT;
+  constexpr int MOST = sizeof(A) < 8 ? 8 : 32 / sizeof(A);
+  constexpr int SHARE = (SIZE + THREADS - 1) / THREADS, BATCH = SHARE < MOST ? SHARE : MOST;
+  for (int first = threadIdx.x; first < SIZE; first += BATCH * THREADS) {
+    A batch[BATCH];
+#pragma unroll
+    for (int i = 0; i < BATCH; ++i) {
+      const int e = first + i * THREADS;
+      const int k = k_is_contiguous ? e % TILE_K : e / EXTENT;
+      const int x = k_is_contiguous ? e / TILE_K : e % EXTENT;
+      batch[i] = k < terms && x < extent ? element(x, k) : A(0);
+    }
+#pragma unroll
+    for (int i = 0; i < BATCH; ++i) {
+      const int e = first + i * THREADS;
+      const int k = k_is_contiguous ? e % TILE_K : e / EXTENT;
+      const int x = k_is_contiguous ? e / TILE_K : e % EXTENT;
+      if (k < terms && x < EXTENT) tile[k][x] = batch[i];
+    }
   }
 }
 
