@@ -179,18 +179,17 @@ typedef WarpTile<A, WARP_M, WARP_N, WARPS_N> Outputs;
 // Add the products of one slice: two steps of 32 bytes of k.
 __device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* left,
                                          const unsigned char* right) {
+  const Fragments<T, SixteenRows, LEFT_BY_LINE, LEFT_PITCH> rows(left, outputs.row);
+  const Fragments<T, SixteenColumns, RIGHT_BY_LINE, RIGHT_PITCH> columns(right, outputs.col);
 #pragma unroll
   for (int step = 0; step < 2; ++step) {
     unsigned a[WARP_M / 16][4];
 #pragma unroll
-    for (int i = 0; i < WARP_M / 16; ++i)
-      load_fragment<T, SixteenRows, LEFT_BY_LINE, LEFT_PITCH>(a[i], left, outputs.row + 16 * i,
-                                                              2 * step);
+    for (int i = 0; i < WARP_M / 16; ++i) rows.load(a[i], 16 * i, 2 * step);
 #pragma unroll
     for (int j = 0; j < WARP_N / 16; ++j) {
       unsigned b[4];
-      load_fragment<T, SixteenColumns, RIGHT_BY_LINE, RIGHT_PITCH>(b, right, outputs.col + 16 * j,
-                                                                   2 * step);
+      columns.load(b, 16 * j, 2 * step);
       const unsigned first[2] = {b[0], b[1]}, second[2] = {b[2], b[3]};
 #pragma unroll
       for (int i = 0; i < WARP_M / 16; ++i) {

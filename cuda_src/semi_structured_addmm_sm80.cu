@@ -167,18 +167,18 @@ typedef WarpTile<A, WARP_M, WARP_N, WARPS_N> Outputs;
 __device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* left,
                                          const unsigned char* right,
                                          const u32 (&meta)[STEPS][META_WORDS], long long steps) {
+  const Fragments<T, SixteenRows, true, LEFT_PITCH> rows(left, outputs.row);
+  const Fragments<T, EightColumns, RIGHT_BY_LINE, RIGHT_PITCH> columns(right, outputs.col);
 #pragma unroll
   for (int s = 0; s < STEPS; ++s) {
     if (s >= steps) break;
     u32 a[WARP_M / 16][4];
 #pragma unroll
-    for (int i = 0; i < WARP_M / 16; ++i)
-      load_fragment<T, SixteenRows, true, LEFT_PITCH>(a[i], left, outputs.row + 16 * i, 2 * s);
+    for (int i = 0; i < WARP_M / 16; ++i) rows.load(a[i], 16 * i, 2 * s);
 #pragma unroll
     for (int j = 0; j < WARP_N / 8; ++j) {
       u32 b[4];
-      load_fragment<T, EightColumns, RIGHT_BY_LINE, RIGHT_PITCH>(b, right, outputs.col + 8 * j,
-                                                                 4 * s);
+      columns.load(b, 8 * j, 4 * s);
 #pragma unroll
       for (int i = 0; i < WARP_M / 16; ++i) sparse_mma<T>(outputs.sum[i][j], a[i], b, meta[s], i);
     }

@@ -39,33 +39,45 @@ struct EightColumns {  // b of an mma.sp: 8 columns, 64 bytes of k
   static __device__ constexpr int piece(int r) { return r; }
 };
 
-// The fragment of a tile that starts at `line` and at 16-byte piece `piece` of k. float32 becomes
-// TF32 by rounding, where the tensor cores would cut off.
+// A tile as a lane reads fragments from it. What depends on the lane is computed once; the steps
+// from one fragment to the next are constants of the instructions.
 template <typename T, typename Fragment, bool BY_LINE, int PITCH>
-__device__ __forceinline__ void load_fragment(unsigned (&words)[4], const unsigned char* tile,
-                                              int line, int piece) {
-  constexpr int SIZE = sizeof(T);
-  const int lane = threadIdx.x % 32;
-  const int r = lane / 8;  // the matrix whose row addresses this lane gives to ldmatrix
-  if constexpr (BY_LINE) {
-    line += Fragment::line(r) + lane % 8;
-    ldmatrix_x4(words, tile + line * PITCH + (piece + Fragment::piece(r)) * 16);
-  } else if constexpr (SIZE == 2) {
-    const int k = (piece + Fragment::piece(r)) * 8 + lane % 8;
-    ldmatrix_x4_trans(words, tile + k * PITCH + (line + Fragment::line(r)) * 2);
-  } else {
-    static_assert(SIZE == 4, "8-bit tiles are kept by line");
-    const unsigned char* at = tile + (piece * 4 + lane % 4) * PITCH + (line + lane / 4) * 4;
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      words[i] = *reinterpret_cast<const unsigned*>(at + Fragment::piece(i) * 4 * PITCH +
-                                                    Fragment::line(i) * 4);
+struct Fragments {
+  static constexpr int SIZE = sizeof(T);
+  static_assert(BY_LINE || SIZE != 1, "8-bit tiles are kept by line");
+  const unsigned char* at;
+
+  __device__ __forceinline__ Fragments(const unsigned char* tile, int first_line) {
+    const int lane = threadIdx.x % 32;
+    const int r = lane / 8;  // the matrix whose row addresses this lane gives to ldmatrix
+    if constexpr (BY_LINE)
+      at = tile + (first_line + Fragment::line(r) + lane % 8) * PITCH + Fragment::piece(r) * 16;
+    else if constexpr (SIZE == 2)
+      at =
+          tile + (Fragment::piece(r) * 8 + lane % 8) * PITCH + (first_line + Fragment::line(r)) * 2;
+    else
+      at = tile + lane % 4 * PITCH + (first_line + lane / 4) * 4;
   }
-  if constexpr (SIZE == 4) {
+
+  // The fragment that starts `line` lines and `piece` 16-byte pieces of k further on. float32
+  // becomes TF32 by rounding, where the tensor cores would cut off.
+  __device__ __forceinline__ void load(unsigned (&words)[4], int line, int piece) const {
+    if constexpr (BY_LINE) {
+      ldmatrix_x4(words, at + (line * PITCH + piece * 16));
+    } else if constexpr (SIZE == 2) {
+      ldmatrix_x4_trans(words, at + (piece * 8 * PITCH + line * 2));
+    } else {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) words[i] = to_tf32(__uint_as_float(words[i]));
+      for (int i = 0; i < 4; ++i)
+        words[i] = *reinterpret_cast<const unsigned*>(
+            at + ((piece + Fragment::piece(i)) * 4 * PITCH + (line + Fragment::line(i)) * 4));
+    }
+    if constexpr (SIZE == 4) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) words[i] = to_tf32(__uint_as_float(words[i]));
+    }
   }
-}
+};
 
 // The ROWS x COLUMNS outputs of one warp, as the mma's d fragments (ptx/mma.cuh); ACROSS warps
 // share the columns of the tile.
