@@ -114,7 +114,7 @@ struct Operands {
   // The same from blocks that lie column by column: neighbouring threads take neighbouring rows.
   __device__ __forceinline__ void load_left_columns(unsigned char* left, long long start) const {
     if constexpr (SIZE == 1 && DATA_PIECES) {
-      transpose_bytes<TILE_M, TILE_K, THREADS, LEFT_PITCH>(left, [&](int k, int m) {
+      transpose_bytes<TILE_M, TILE_K, 8, THREADS, LEFT_PITCH>(left, [&](int k, int m) {
         const bool valid = start + k < terms && m < rows;
         return valid ? four_bytes(block + in_data(start + k) + m, 4) : 0;
       });
@@ -157,7 +157,7 @@ struct Operands {
                      valid);
       }
     } else if constexpr (LAYOUT == Layout::bytes) {
-      transpose_bytes<TILE_N, TILE_K, THREADS, RIGHT_PITCH>(right, [&](int k, int n) {
+      transpose_bytes<TILE_N, TILE_K, 8, THREADS, RIGHT_PITCH>(right, [&](int k, int n) {
         const long long t = start + k;
         return t < terms ? four_bytes(panel + dense_row(t) * row + n, columns - n) : 0;
       });

@@ -114,7 +114,7 @@ struct Operands {
                      valid);
       }
     } else if constexpr (LAYOUT == Layout::bytes) {
-      transpose_bytes<TILE_N, SLICE_K, THREADS, RIGHT_PITCH>(right, [&](int k, int n) {
+      transpose_bytes<TILE_N, SLICE_K, 32, THREADS, RIGHT_PITCH>(right, [&](int k, int n) {
         const bool valid = start + k < end;
         return valid ? four_bytes(panel + (start + k) * row + n, columns - n) : 0;
       });

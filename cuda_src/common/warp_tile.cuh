@@ -121,11 +121,11 @@ __device__ __forceinline__ unsigned four_bytes(const void* from, int count) {
 }
 
 // Fill a tile kept by line with an 8-bit operand that lies by k: word(k, line) gives four lines'
-// values for one k. A thread transposes squares of 4 x 4 bytes; a warp takes eight of them side by
-// side (fewer where the tile ends) and so reads 32 contiguous bytes of each k.
-template <int LINES, int DEPTH, int THREADS, int PITCH, typename Word>
+// values for one k. A thread transposes squares of 4 x 4 bytes; a warp takes SQUARES of them side
+// by side (fewer where the tile ends) and so reads 4 * SQUARES contiguous bytes of each k.
+template <int LINES, int DEPTH, int SQUARES, int THREADS, int PITCH, typename Word>
 __device__ __forceinline__ void transpose_bytes(unsigned char* tile, Word word) {
-  constexpr int ACROSS = LINES >= 32 ? 8 : LINES / 4, DOWN = 32 / ACROSS;
+  constexpr int ACROSS = LINES / 4 < SQUARES ? LINES / 4 : SQUARES, DOWN = 32 / ACROSS;
   constexpr int PANELS = LINES / 4 / ACROSS;
   for (int e = threadIdx.x; e < LINES / 4 * (DEPTH / 4); e += THREADS) {
     const int line = (e % ACROSS + e / 32 % PANELS * ACROSS) * 4;
