@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,14 +16,11 @@ from .._arrays import (
     check_dtype_name,
     device_of,
     float8_e4m3fn,
-    is_complex,
     namespace,
     overlapping,
     same_memory,
-    swap_last,
 )
-from .._checks import bad_type, bad_value, check_broadcasts_to, check_choice, check_scalar
-from .._epilogue import ACTIVATIONS, Epilogue, transposed_input
+from .._checks import bad_type, bad_value
 
 _ANYWHERE: AbstractContextManager = nullcontext()
 _OPERANDS = frozenset(OPERAND_DTYPES)
@@ -52,82 +49,6 @@ def optional_out(x: Any, function: str, argument: str = "out") -> Any:
     if isinstance(x, (list, tuple, int, float, complex, np.generic)):
         raise bad_type(function, argument, "an array to write to", type(x).__name__)
     return optional_array(x, function, argument)
-
-
-PRODUCT_KEYWORDS = frozenset(
-    {
-        "beta",
-        "alpha",
-        "left_alpha",
-        "right_alpha",
-        "activation",
-        "out",
-        "out_dtype",
-        "allow_tf32",
-        "config",
-    }
-)
-
-
-def check_keywords(function: str, keywords: dict[str, Any], *others: str) -> None:
-    """Refuse a keyword that a product does not take."""
-    for name in keywords:
-        if name not in PRODUCT_KEYWORDS and name not in others:
-            known = ", ".join(sorted(PRODUCT_KEYWORDS.union(others)))
-            raise bad_type(function, name, f"one of the keywords {known}", "an unknown one")
-
-
-class Side(NamedTuple):
-    """How the caller of ``sparse @ dense`` sees the result ``(*batch, m, n)``.
-
-    Attributes
-    ----------
-    vector : bool
-        The dense operand has one dimension: the result is ``(*batch, m)``.
-    from_the_right : bool
-        The product is the transpose of what was asked for, ``dense @ sparse``.
-    """
-
-    vector: bool
-    from_the_right: bool
-
-    def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the caller's shape of the result."""
-        if self.vector:
-            return shape[:-1]
-        return (*shape[:-2], shape[-1], shape[-2]) if self.from_the_right else shape
-
-    def check(self, function: str, shape: tuple[int, ...], input: Any, out: Any) -> None:
-        """Refuse an ``input`` or ``out`` that does not fit, in the caller's shapes."""
-        seen = self.shape(shape)
-        if input is not None:
-            check_broadcasts_to(function, "input", tuple(input.shape), seen)
-        if out is not None and tuple(out.shape) != seen:
-            raise bad_value(function, "out", f"shape {seen}", tuple(out.shape))
-
-    def inward(self, array: Any) -> Any:
-        """Return the engine's view of the caller's ``input`` or ``out``; None as None."""
-        if array is None or array.ndim == 0:
-            return array
-        if self.vector:
-            return array[..., None]
-        return transposed_input(array) if self.from_the_right else array
-
-    def outward(self, result: Any) -> Any:
-        """Return the caller's view of a result."""
-        if self.vector:
-            return result[..., 0]
-        return swap_last(result) if self.from_the_right else result
-
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype, xp: ModuleType) -> Any:
-        """Return a new result ``(*batch, m, n)`` that is row-major to the caller."""
-        return self.inward(xp.empty(self.shape(shape), dtype))
-
-
-def check_config(function: str, config: Any) -> None:
-    """Refuse a configuration that is no dictionary."""
-    if config is not None and not isinstance(config, dict):
-        raise bad_type(function, "config", "a dict or None", config)
 
 
 def check_sparse(function: str, argument: str, x: Any) -> None:
@@ -228,70 +149,3 @@ def prepare_out(
     ):
         raise bad_value(function, argument, "distinct elements", "a broadcast view (stride 0)")
     return out
-
-
-def prepare_epilogue(
-    function: str,
-    *,
-    dtype: np.dtype,
-    out_dtype: np.dtype,
-    shape: tuple[int, ...],
-    input: Any,
-    beta: Any,
-    alpha: Any,
-    alphas: dict[str, Any],
-    activation: str | None,
-    swapped: bool = False,
-    no_product: bool = False,
-) -> Epilogue:
-    """Validate everything that happens to the accumulator (`_epilogue.Epilogue`).
-
-    Array arguments come in as arrays of the call's one library (`optional_array`,
-    `_arrays.common_namespace`). ``alphas`` are the caller's scales of the rows and of the
-    columns of the result, by the names that messages give them; ``swapped`` says that the engine
-    sees the transposed result. With ``no_product`` there is nothing for alpha to scale.
-    """
-    check_choice(function, "activation", activation, ACTIVATIONS)
-    complex_allowed = is_complex(dtype)
-    if complex_allowed and activation is not None:
-        raise bad_type(function, "activation", "None for complex operands", repr(activation))
-    alpha = check_scalar(function, "alpha", alpha, complex_allowed=complex_allowed)
-    beta = check_scalar(function, "beta", beta, complex_allowed=complex_allowed)
-    if input is not None:
-        allowed = {dtype, out_dtype} | ({np.dtype(np.int32)} if dtype == np.int8 else set())
-        if input.dtype not in allowed:
-            names = " or ".join(sorted(d.name for d in allowed))
-            raise bad_type(function, "input", f"dtype {names}", input.dtype)
-        check_broadcasts_to(function, "input", tuple(input.shape), shape)
-    lengths = reversed(shape[-2:]) if swapped else shape[-2:]
-    scales = [
-        _side_alpha(function, name, array, (*shape[:-2], length), dtype, out_dtype)
-        for (name, array), length in zip(alphas.items(), lengths, strict=True)
-    ]
-    if alpha == 0 or no_product:  # nothing that scales the product is read
-        alpha, scales = 0, [None, None]
-    left_alpha, right_alpha = reversed(scales) if swapped else scales
-    unread = input is None or beta == 0
-    return Epilogue(
-        alpha, 0 if unread else beta, None if unread else input, left_alpha, right_alpha, activation
-    )
-
-
-def _side_alpha(
-    function: str,
-    argument: str,
-    array: Any,
-    target: tuple[int, ...],
-    dtype: np.dtype,
-    out_dtype: np.dtype,
-) -> Any:
-    if array is None:
-        return None
-    allowed = {dtype, out_dtype, np.dtype(np.float32)}
-    if array.dtype not in allowed:
-        names = " or ".join(sorted(d.name for d in allowed))
-        raise bad_type(function, argument, f"dtype {names}", array.dtype)
-    check_broadcasts_to(function, argument, tuple(array.shape), target)
-    if array.ndim == 0 or array.shape[-1] != target[-1]:
-        raise bad_value(function, argument, f"a last dimension of {target[-1]}", array.shape)
-    return array

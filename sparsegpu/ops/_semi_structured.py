@@ -6,21 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays import as_array, common_namespace, namespace
+from .._arrays import as_array, namespace
 from .._checks import bad_type, bad_value
 from .._epilogue import Epilogue
 from ..engines import engine_module
-from ._common import (
-    Side,
-    check_config,
-    check_same_dtype,
-    on_device,
-    optional_array,
-    optional_out,
-    prepare_epilogue,
-    prepare_out,
-    resolve_out_dtype,
-)
+from ._common import check_same_dtype, on_device
+from ._product import Options, Side, check_product
 from .compress import zero_padded
 
 
@@ -76,16 +67,8 @@ def addmm(
     input: Any,
     sparse: Any,
     dense: Any,
+    options: Options,
     *,
-    alpha: Any = 1,
-    beta: Any = 1,
-    left_alpha: Any = None,
-    right_alpha: Any = None,
-    activation: str | None = None,
-    out: Any = None,
-    out_dtype: Any = None,
-    allow_tf32: bool = False,
-    config: dict | None = None,
     names: tuple[str, str] = ("sparse", "dense"),
     alpha_names: tuple[str, str] = ("left_alpha", "right_alpha"),
     stored_transposed: bool = False,
@@ -103,67 +86,38 @@ def addmm(
     dense = as_array(dense, function, names[1])
     dtype = sparse.dtype
     _check_dense_dtype(function, names[1], dense, dtype, operand_dtype)
-    check_config(function, config)
-    if dense.ndim == 0:
-        raise bad_value(function, names[1], "at least one dimension", "a scalar")
-    side = Side(dense.ndim == 1, from_the_right)
-    dense = side.inward(dense)
     m, k = reversed(sparse.shape) if stored_transposed else sparse.shape
-    if dense.shape[-2] != k:
-        expected = f"shape (*, {k})" if from_the_right else f"shape (*batch, {k}, N)"
-        raise bad_value(function, names[1], expected, side.shape(tuple(dense.shape)))
-    input = optional_array(input, function, "input")
-    alphas = {
-        name: optional_array(array, function, name)
-        for name, array in zip(alpha_names, (left_alpha, right_alpha), strict=True)
-    }
-    out = optional_out(out, function)
-    xp = common_namespace(
+    side = Side(dense.ndim == 1, from_the_right)
+    dense = side.operand(function, names[1], dense, k)
+    packed = sparse.packed if sparse.packed is not None else sparse.packed_t
+    product = check_product(
         function,
-        **{names[0]: sparse.packed if sparse.packed is not None else sparse.packed_t},
-        **{names[1]: dense},
-        input=input,
-        **alphas,
-        out=out,
-    )
-    shape = (*dense.shape[:-2], m, dense.shape[-1])
-    result_dtype = resolve_out_dtype(function, dtype, out, out_dtype)
-    side.check(function, shape, input, out)
-    input = side.inward(input)
-    epilogue = prepare_epilogue(
-        function,
+        options,
+        input,
+        {names[0]: packed, names[1]: dense},
+        side=side,
+        shape=(*dense.shape[:-2], m, dense.shape[-1]),
         dtype=dtype,
-        out_dtype=result_dtype,
-        shape=shape,
-        input=input,
-        beta=beta,
-        alpha=alpha,
-        alphas=alphas,
-        activation=activation,
-        swapped=from_the_right,
+        alpha_names=alpha_names,
         no_product=k == 0,
     )
     with on_device(dense):
         half = half_of(function, sparse, stored_transposed)
-        if out is None:
-            result = side.empty(shape, result_dtype, xp)
-        else:
-            operands = {names[0]: half.packed, f"{names[0]}.meta": half.meta, names[1]: dense}
-            operands |= alphas
-            result = side.inward(out)
-            prepare_out(function, result, shape, result_dtype, xp, input=input, operands=operands)
+        result = product.result(
+            {names[0]: half.packed, f"{names[0]}.meta": half.meta, names[1]: dense}
+        )
         if result.size:
             _launch(
                 result,
                 half,
                 dense,
-                epilogue,
-                engine_module(xp, "semi_structured", function).semi_structured_addmm,
+                product.epilogue,
+                engine_module(product.xp, "semi_structured", function).semi_structured_addmm,
                 operand_dtype=dtype,
-                allow_tf32=bool(allow_tf32),
-                config=config,
+                allow_tf32=bool(options.allow_tf32),
+                config=options.config,
             )
-    return side.outward(result) if out is None else out
+    return product.answer(result)
 
 
 def _check_dense_dtype(

@@ -7,23 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._arrays import as_array, common_namespace
-from .._checks import bad_value, broadcast_shape
+from .._checks import broadcast_shape
 from ..engines import engine_module
 from ..pattern import Pattern
-from ._common import (
-    Side,
-    check_config,
-    check_keywords,
-    check_operand_dtype,
-    check_same_dtype,
-    check_sparse,
-    on_device,
-    optional_array,
-    optional_out,
-    prepare_epilogue,
-    prepare_out,
-    resolve_out_dtype,
-)
+from ._common import check_operand_dtype, check_same_dtype, check_sparse, on_device
+from ._product import Options, Side, check_product
 
 
 def bsr_addmm(
@@ -96,15 +84,17 @@ def bsr_addmm(
         input,
         bsr,
         dense,
-        beta=beta,
-        alpha=alpha,
-        left_alpha=left_alpha,
-        right_alpha=right_alpha,
-        activation=activation,
-        out=out,
-        out_dtype=out_dtype,
-        allow_tf32=allow_tf32,
-        config=config,
+        Options(
+            beta,
+            alpha,
+            left_alpha,
+            right_alpha,
+            activation,
+            out,
+            out_dtype,
+            allow_tf32,
+            config,
+        ),
     )
 
 
@@ -134,9 +124,7 @@ def bsr_matmul(bsr: Any, dense: Any, **keywords: Any) -> Any:
     >>> sparsegpu.bsr_matmul(A, np.arange(4.0), alpha=2)
     array([0., 2., 4., 6.])
     """
-    check_keywords("bsr_matmul", keywords)
-    keywords.setdefault("beta", 0)
-    return _addmm("bsr_matmul", None, bsr, dense, **keywords)
+    return _addmm("bsr_matmul", None, bsr, dense, Options.of("bsr_matmul", keywords, beta=0))
 
 
 def int_bsr_addmm(input: Any, bsr: Any, dense: Any, **keywords: Any) -> Any:
@@ -169,26 +157,24 @@ def int_bsr_addmm(input: Any, bsr: Any, dense: Any, **keywords: Any) -> Any:
     >>> sparsegpu.int_bsr_addmm(None, A, np.full((2, 1), 100, np.int8)).ravel()
     array([20000, 20000], dtype=int32)
     """
-    check_keywords("int_bsr_addmm", keywords)
-    check_sparse("int_bsr_addmm", "bsr", bsr)
-    check_same_dtype("int_bsr_addmm", "bsr", bsr.data.dtype, np.dtype(np.int8))
-    return _addmm("int_bsr_addmm", input, bsr, dense, **keywords)
+    function = "int_bsr_addmm"
+    options = Options.of(function, keywords)
+    check_sparse(function, "bsr", bsr)
+    check_same_dtype(function, "bsr", bsr.data.dtype, np.dtype(np.int8))
+    return _addmm(function, input, bsr, dense, options)
 
 
-def dense_bsr_matmul(
-    dense: Any,
-    bsr: Any,
-    **keywords: Any,
-) -> Any:
+def dense_bsr_matmul(dense: Any, bsr: Any, *, input: Any = None, **keywords: Any) -> Any:
     """Return ``dense @ bsr``, the other side, with the keywords of `bsr_addmm`.
 
     Parameters
     ----------
     dense : array (*B, M, K) or (K,)
     bsr : bsr_array (*B, K, N)
+    input : array that broadcasts to the result, optional
     **keywords
-        As in `bsr_addmm`, and ``input``; ``left_alpha`` (*B, M), ``right_alpha`` (*B, N) and
-        ``out`` (*B, M, N) belong to the result, and ``beta`` is 0 by default.
+        As in `bsr_addmm`; ``left_alpha`` (*B, M), ``right_alpha`` (*B, N) and ``out`` (*B, M, N)
+        belong to the result, and ``beta`` is 0 by default.
 
     Returns
     -------
@@ -206,10 +192,9 @@ def dense_bsr_matmul(
     >>> sparsegpu.dense_bsr_matmul(np.ones(4), A)
     array([1., 2., 3., 4.])
     """
-    check_keywords("dense_bsr_matmul", keywords, "input")
-    keywords.setdefault("beta", 0)
-    input = keywords.pop("input", None)
-    return _addmm("dense_bsr_matmul", input, bsr, dense, from_the_right=True, **keywords)
+    function = "dense_bsr_matmul"
+    options = Options.of(function, keywords, beta=0)
+    return _addmm(function, input, bsr, dense, options, from_the_right=True)
 
 
 class Operand(NamedTuple):
@@ -239,75 +224,43 @@ def _addmm(
     input: Any,
     bsr: Any,
     dense: Any,
+    options: Options,
     *,
-    beta: Any = 1,
-    alpha: Any = 1,
-    left_alpha: Any = None,
-    right_alpha: Any = None,
-    activation: str | None = None,
-    out: Any = None,
-    out_dtype: Any = None,
-    allow_tf32: bool = False,
-    config: dict | None = None,
     from_the_right: bool = False,
 ) -> Any:
     """Do the product from either side: ``dense @ bsr`` is ``(bsr.T @ dense.T).T``."""
     check_sparse(function, "bsr", bsr)
+    pattern, data = bsr.pattern, bsr.data
     dense = as_array(dense, function, "dense")
-    dtype = bsr.data.dtype
-    check_operand_dtype(function, "bsr", dtype)
+    check_operand_dtype(function, "bsr", data.dtype)
     check_operand_dtype(function, "dense", dense.dtype)
-    check_same_dtype(function, "dense", dense.dtype, dtype)
-    check_config(function, config)
-    if dense.ndim == 0:
-        raise bad_value(function, "dense", "at least one dimension", "a scalar")
+    check_same_dtype(function, "dense", dense.dtype, data.dtype)
+    m, k = reversed(pattern.shape) if from_the_right else pattern.shape
     side = Side(dense.ndim == 1, from_the_right)
-    dense = side.inward(dense)
-    m, k = reversed(bsr.pattern.shape) if from_the_right else bsr.pattern.shape
-    if dense.shape[-2] != k:
-        expected = f"shape (*batch, M, {k})" if from_the_right else f"shape (*batch, {k}, N)"
-        raise bad_value(function, "dense", expected, side.shape(tuple(dense.shape)))
-    input = optional_array(input, function, "input")
-    alphas = {
-        "left_alpha": optional_array(left_alpha, function, "left_alpha"),
-        "right_alpha": optional_array(right_alpha, function, "right_alpha"),
-    }
-    out = optional_out(out, function)
-    xp = common_namespace(function, bsr=bsr.data, dense=dense, input=input, **alphas, out=out)
-    batch = broadcast_shape(function, "dense", bsr.pattern.batch_shape, tuple(dense.shape[:-2]))
-    shape = (*batch, m, dense.shape[-1])
-    result_dtype = resolve_out_dtype(function, dtype, out, out_dtype)
-    side.check(function, shape, input, out)
-    input = side.inward(input)
-    epilogue = prepare_epilogue(
+    dense = side.operand(function, "dense", dense, k)
+    batch = broadcast_shape(function, "dense", pattern.batch_shape, dense.shape[:-2])
+    operands = {"bsr": data, "dense": dense}
+    product = check_product(
         function,
-        dtype=dtype,
-        out_dtype=result_dtype,
-        shape=shape,
-        input=input,
-        beta=beta,
-        alpha=alpha,
-        alphas=alphas,
-        activation=activation,
-        swapped=from_the_right,
-        no_product=bsr.pattern.nnzb == 0,
+        options,
+        input,
+        operands,
+        side=side,
+        shape=(*batch, m, dense.shape[-1]),
+        dtype=data.dtype,
+        no_product=pattern.nnzb == 0,
     )
-    with on_device(bsr.data):
-        if out is None:
-            result = side.empty(shape, result_dtype, xp)
-        else:
-            operands = {"bsr": bsr.data, "dense": dense, **alphas}
-            result = side.inward(out)
-            prepare_out(function, result, shape, result_dtype, xp, input=input, operands=operands)
+    with on_device(data):
+        result = product.result(operands)
         if result.size:
-            engine_module(xp, "addmm", function).bsr_addmm(
+            engine_module(product.xp, "addmm", function).bsr_addmm(
                 result,
-                bsr.pattern,
-                bsr.data,
+                pattern,
+                data,
                 dense,
-                epilogue,
+                product.epilogue,
                 transposed=from_the_right,
-                allow_tf32=bool(allow_tf32),
-                config=config,
+                allow_tf32=bool(options.allow_tf32),
+                config=options.config,
             )
-    return side.outward(result) if out is None else out
+    return product.answer(result)

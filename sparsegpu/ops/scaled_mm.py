@@ -8,6 +8,7 @@ import numpy as np
 
 from .._arrays import as_array, bfloat16, check_dtype_name, common_namespace, float8_e4m3fn
 from .._checks import bad_type, bad_value, check_scalar
+from ._product import Options
 from ._semi_structured import addmm, check_dense_operand, check_semi_structured
 
 
@@ -91,12 +92,13 @@ def scaled_mm(
         input,
         sparse,
         dense,
-        alpha=alpha_sparse * alpha_dense,
-        beta=0 if input is None else 1,
-        left_alpha=left_alpha,
-        right_alpha=right_alpha,
-        activation=activation,
-        out_dtype=result_dtype,
+        Options(
+            alpha=alpha_sparse * alpha_dense,
+            left_alpha=left_alpha,
+            right_alpha=right_alpha,
+            activation=activation,
+            out_dtype=result_dtype,
+        ),
         alpha_names=("scale_sparse", "scale_dense"),
         operand_dtype=operand_dtype,
     )

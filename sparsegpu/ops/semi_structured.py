@@ -6,7 +6,8 @@ from typing import Any
 
 from .._arrays import as_array
 from .._checks import bad_value
-from ._common import check_keywords, optional_array
+from ._common import optional_array
+from ._product import Options
 from ._semi_structured import addmm, check_dense_operand, check_semi_structured
 
 #: Keywords of `semi_structured_linear` whose shape follows the batch of x.
@@ -38,24 +39,11 @@ def semi_structured_addmm(
     Parameters
     ----------
     input : array that broadcasts to ``out``, or None
-        None means no such term. It is never expanded in memory: a bias is an (M, 1) or (1, N)
-        array. With ``beta == 0`` it is not read.
     sparse : SemiStructuredArray (M, K)
     dense : array (*B, K, N) or (K,)
         Same dtype as ``sparse``; any N, any strides. ``sparse`` serves every batch.
-    alpha, beta : number
-        ``alpha == 0`` computes no product: the result is ``act(beta * input)``.
-    left_alpha, right_alpha : array (*B, M) and (*B, N), optional
-        Row and column scales, of the operands', the output's or float32 dtype.
-    activation : {None, "relu", "gelu", "gelu_erf", "silu"}
-        Applied to the accumulator, before the one rounding.
-    out : array (*B, M, N), optional
-        Any strides. May be ``input`` itself; no other overlap.
-    out_dtype : dtype, optional
-        float16, bfloat16 and float32 for each other; int8 operands: int32 (default), int8
-        (saturating) or a float.
-    allow_tf32 : bool
-        Let float32 products use TF32 tensor cores.
+    beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32
+        As in `bsr_addmm`.
     config : dict, optional
         The kernel of the GPU, ``{"path": "simt" | "mma_sp"}``; chosen by shapes and dtype when
         None. On the host it changes nothing.
@@ -88,15 +76,17 @@ def semi_structured_addmm(
         input,
         sparse,
         dense,
-        alpha=alpha,
-        beta=beta,
-        left_alpha=left_alpha,
-        right_alpha=right_alpha,
-        activation=activation,
-        out=out,
-        out_dtype=out_dtype,
-        allow_tf32=allow_tf32,
-        config=config,
+        Options(
+            beta,
+            alpha,
+            left_alpha,
+            right_alpha,
+            activation,
+            out,
+            out_dtype,
+            allow_tf32,
+            config,
+        ),
     )
 
 
@@ -127,15 +117,12 @@ def semi_structured_matmul(sparse: Any, dense: Any, **keywords: Any) -> Any:
     >>> semi_structured_matmul(A, np.ones(16, np.float32), alpha=0.5)[:2]
     array([8., 8.], dtype=float32)
     """
-    check_keywords("semi_structured_matmul", keywords)
-    keywords.setdefault("beta", 0)
-    return addmm("semi_structured_matmul", None, sparse, dense, **keywords)
+    function = "semi_structured_matmul"
+    return addmm(function, None, sparse, dense, Options.of(function, keywords, beta=0))
 
 
 def dense_semi_structured_matmul(
-    dense: Any,
-    sparse: Any,
-    **keywords: Any,
+    dense: Any, sparse: Any, *, input: Any = None, **keywords: Any
 ) -> Any:
     """Return ``dense @ sparse``, the other side, with the keywords of `semi_structured_addmm`.
 
@@ -146,9 +133,10 @@ def dense_semi_structured_matmul(
     ----------
     dense : array (*B, M, K) or (K,)
     sparse : SemiStructuredArray (K, N)
+    input : array that broadcasts to the result, optional
     **keywords
-        As in `semi_structured_addmm`, and ``input``; ``left_alpha`` (*B, M), ``right_alpha``
-        (*B, N) and ``out`` (*B, M, N) belong to the result, and ``beta`` is 0 by default.
+        As in `semi_structured_addmm`; ``left_alpha`` (*B, M), ``right_alpha`` (*B, N) and ``out``
+        (*B, M, N) belong to the result, and ``beta`` is 0 by default.
 
     Returns
     -------
@@ -169,11 +157,9 @@ def dense_semi_structured_matmul(
     array([64.,  0., 64.,  0.], dtype=float32)
     """
     function = "dense_semi_structured_matmul"
-    check_keywords(function, keywords, "input")
-    keywords.setdefault("beta", 0)
-    input = keywords.pop("input", None)
+    options = Options.of(function, keywords, beta=0)
     return addmm(
-        function, input, sparse, dense, stored_transposed=True, from_the_right=True, **keywords
+        function, input, sparse, dense, options, stored_transposed=True, from_the_right=True
     )
 
 
@@ -209,7 +195,7 @@ def semi_structured_linear(x: Any, weight: Any, bias: Any = None, **keywords: An
     np.float32(0.0)
     """
     function = "semi_structured_linear"
-    check_keywords(function, keywords)
+    options = Options.of(function, keywords)
     check_semi_structured(function, "weight", weight)
     check_dense_operand(function, "x", x)
     x = as_array(x, function, "x")
@@ -219,11 +205,11 @@ def semi_structured_linear(x: Any, weight: Any, bias: Any = None, **keywords: An
     if x.ndim > 2 and x.flags.c_contiguous and x.shape[-1] and not _BATCHED & keywords.keys():
         # One wide product instead of a batch of narrow ones.
         rows = x.reshape(-1, x.shape[-1])
-        result = _linear(function, bias, weight, rows, keywords)
+        result = _linear(function, bias, weight, rows, options)
         return result.reshape(*x.shape[:-1], weight.shape[0])
-    return _linear(function, bias, weight, x, keywords)
+    return _linear(function, bias, weight, x, options)
 
 
-def _linear(function: str, bias: Any, weight: Any, x: Any, keywords: dict[str, Any]) -> Any:
+def _linear(function: str, bias: Any, weight: Any, x: Any, options: Options) -> Any:
     names = ("weight", "x")
-    return addmm(function, bias, weight, x, names=names, from_the_right=True, **keywords)
+    return addmm(function, bias, weight, x, options, names=names, from_the_right=True)

@@ -1,0 +1,233 @@
+"""What all products share: their keywords, how a caller sees the result, the checks before it."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._arrays import common_namespace, is_complex, swap_last
+from .._checks import bad_type, bad_value, check_broadcasts_to, check_choice, check_scalar
+from .._epilogue import ACTIVATIONS, Epilogue, transposed_input
+from ._common import optional_array, optional_out, prepare_out, resolve_out_dtype
+
+_FLOAT32 = np.dtype(np.float32)
+
+
+class Options(NamedTuple):
+    """The keywords of every product, as `bsr_addmm` explains them, with their defaults."""
+
+    beta: Any = 1
+    alpha: Any = 1
+    left_alpha: Any = None
+    right_alpha: Any = None
+    activation: str | None = None
+    out: Any = None
+    out_dtype: Any = None
+    allow_tf32: bool = False
+    config: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, function: str, keywords: dict[str, Any], **defaults: Any) -> Options:
+        """Return the options that a caller named; refuse a keyword that no product takes."""
+        for name in keywords:
+            if name not in cls._fields:
+                known = ", ".join(sorted(cls._fields))
+                raise bad_type(function, name, f"one of the keywords {known}", "an unknown one")
+        return cls(**(defaults | keywords))
+
+
+class Side(NamedTuple):
+    """How the caller of ``sparse @ dense`` sees the result ``(*batch, m, n)``.
+
+    Attributes
+    ----------
+    vector : bool
+        The dense operand has one dimension: the result is ``(*batch, m)``.
+    from_the_right : bool
+        The product is the transpose of what was asked for, ``dense @ sparse``.
+    """
+
+    vector: bool
+    from_the_right: bool
+
+    def operand(self, function: str, argument: str, dense: Any, inner: int) -> Any:
+        """Return the dense operand ``(*batch, inner, n)`` as the engine sees it."""
+        if dense.ndim == 0:
+            raise bad_value(function, argument, "at least one dimension", "a scalar")
+        seen = self.inward(dense)
+        if seen.shape[-2] != inner:
+            expected = f"(*batch, M, {inner})" if self.from_the_right else f"(*batch, {inner}, N)"
+            raise bad_value(function, argument, f"shape {expected}", tuple(dense.shape))
+        return seen
+
+    def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the caller's shape of the result."""
+        if self.vector:
+            return shape[:-1]
+        return (*shape[:-2], shape[-1], shape[-2]) if self.from_the_right else shape
+
+    def check(self, function: str, shape: tuple[int, ...], input: Any, out: Any) -> None:
+        """Refuse an ``input`` or ``out`` that does not fit, in the caller's shapes."""
+        seen = self.shape(shape)
+        if input is not None:
+            check_broadcasts_to(function, "input", tuple(input.shape), seen)
+        if out is not None and tuple(out.shape) != seen:
+            raise bad_value(function, "out", f"shape {seen}", tuple(out.shape))
+
+    def inward(self, array: Any) -> Any:
+        """Return the engine's view of the caller's ``input`` or ``out``; None as None."""
+        if array is None or array.ndim == 0:
+            return array
+        if self.vector:
+            return array[..., None]
+        return transposed_input(array) if self.from_the_right else array
+
+    def outward(self, result: Any) -> Any:
+        """Return the caller's view of a result."""
+        if self.vector:
+            return result[..., 0]
+        return swap_last(result) if self.from_the_right else result
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype, xp: ModuleType) -> Any:
+        """Return a new result ``(*batch, m, n)`` that is row-major to the caller."""
+        return self.inward(xp.empty(self.shape(shape), dtype))
+
+
+class Product(NamedTuple):
+    """A product whose arguments fit together, all but the memory of ``out``.
+
+    Attributes
+    ----------
+    shape, dtype
+        Of the result ``(*batch, m, n)`` as the engine sees it.
+    epilogue : Epilogue
+        What the engine does besides multiplying.
+    alphas : dict
+        The caller's scales by their names, None where there is none.
+    input, out
+        The arrays that go with it, or None.
+    """
+
+    function: str
+    xp: ModuleType
+    side: Side
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    epilogue: Epilogue
+    alphas: dict[str, Any]
+    input: Any
+    out: Any
+
+    def result(self, operands: dict[str, Any]) -> Any:
+        """Return the array for the engine to write: a new one, or ``out`` if that is safe.
+
+        ``operands`` are what the engine reads besides, by the names of the arguments.
+        """
+        if self.out is None:
+            return self.side.empty(self.shape, self.dtype, self.xp)
+        return prepare_out(
+            self.function,
+            self.side.inward(self.out),
+            self.shape,
+            self.dtype,
+            self.xp,
+            input=self.input,
+            operands=operands | self.alphas,
+        )
+
+    def answer(self, result: Any) -> Any:
+        """Return what the caller gets, once ``result`` is written."""
+        return self.side.outward(result) if self.out is None else self.out
+
+
+def check_product(
+    function: str,
+    options: Options,
+    input: Any,
+    operands: dict[str, Any],
+    *,
+    side: Side,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    alpha_names: tuple[str, str] = ("left_alpha", "right_alpha"),
+    no_product: bool = False,
+) -> Product:
+    """Check what a product has besides its two operands.
+
+    ``operands`` are their arrays by the names of the arguments, ``dtype`` is theirs and ``shape``
+    is the result's ``(*batch, m, n)`` as the engine sees it. With ``no_product`` there is nothing
+    for alpha to scale.
+    """
+    if options.config is not None and not isinstance(options.config, dict):
+        raise bad_type(function, "config", "a dict or None", options.config)
+    input = optional_array(input, function, "input")
+    alphas = {
+        name: optional_array(array, function, name)
+        for name, array in zip(alpha_names, (options.left_alpha, options.right_alpha))
+    }
+    out = optional_out(options.out, function)
+    xp = common_namespace(function, **operands, input=input, **alphas, out=out)
+    out_dtype = resolve_out_dtype(function, dtype, out, options.out_dtype)
+    side.check(function, shape, input, out)
+    input = side.inward(input)
+    epilogue = _epilogue(
+        function, options, input, alphas, side, shape, dtype, out_dtype, no_product
+    )
+    return Product(function, xp, side, shape, out_dtype, epilogue, alphas, input, out)
+
+
+def _epilogue(
+    function: str,
+    options: Options,
+    input: Any,
+    alphas: dict[str, Any],
+    side: Side,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    out_dtype: np.dtype,
+    no_product: bool,
+) -> Epilogue:
+    """Check what happens to the accumulator.
+
+    ``alphas`` are the caller's scales of the rows and of the columns of the result, by the names
+    that messages give them; the engine may see the result transposed.
+    """
+    activation = options.activation
+    check_choice(function, "activation", activation, ACTIVATIONS)
+    complex_allowed = is_complex(dtype)
+    if complex_allowed and activation is not None:
+        raise bad_type(function, "activation", "None for complex operands", repr(activation))
+    alpha = check_scalar(function, "alpha", options.alpha, complex_allowed=complex_allowed)
+    beta = check_scalar(function, "beta", options.beta, complex_allowed=complex_allowed)
+    if input is not None:
+        allowed = {dtype, out_dtype} | ({np.dtype(np.int32)} if dtype == np.int8 else set())
+        if input.dtype not in allowed:
+            names = " or ".join(sorted(d.name for d in allowed))
+            raise bad_type(function, "input", f"dtype {names}", input.dtype)
+    lengths = reversed(shape[-2:]) if side.from_the_right else shape[-2:]
+    for (name, array), n in zip(alphas.items(), lengths):
+        if array is not None:
+            _check_scale(function, name, array, (*shape[:-2], n), {dtype, out_dtype, _FLOAT32})
+    if alpha == 0 or no_product:  # nothing that scales the product is read
+        alpha, left_alpha, right_alpha = 0, None, None
+    elif side.from_the_right:
+        right_alpha, left_alpha = alphas.values()
+    else:
+        left_alpha, right_alpha = alphas.values()
+    if input is None or beta == 0:  # an engine never reads what must not show
+        beta, input = 0, None
+    return Epilogue(alpha, beta, input, left_alpha, right_alpha, activation)
+
+
+def _check_scale(
+    function: str, argument: str, array: Any, target: tuple[int, ...], allowed: set[np.dtype]
+) -> None:
+    """Refuse scales that are not one for each of ``target``'s last dimension."""
+    if array.dtype not in allowed:
+        names = " or ".join(sorted(d.name for d in allowed))
+        raise bad_type(function, argument, f"dtype {names}", array.dtype)
+    check_broadcasts_to(function, argument, tuple(array.shape), target)
+    if array.ndim == 0 or array.shape[-1] != target[-1]:
+        raise bad_value(function, argument, f"a last dimension of {target[-1]}", array.shape)
