@@ -174,6 +174,52 @@ def multiply_narrow(
                     acc[o + r * acc_ld] += s0
 
 
+@jit(fastmath={"contract"})
+def multiply_vector(
+    acc, acc_start, acc_ld, begin, end, block_of, source, step, base, ld, blocks, dense, width
+):
+    """Do what `multiply_narrow` does for one column, small blocks and floating accumulators.
+
+    Four rows of a target (or two, or one) stay in registers while its terms go by. All indices
+    are unsigned: numba asks of every signed one whether it counts from the end, which costs more
+    than the arithmetic.
+    """
+    one, two, four = np.uintp(1), np.uintp(2), np.uintp(4)
+    a, zero = blocks.reshape(-1), blocks.dtype.type(0)
+    bm, bk, lead = np.uintp(blocks.shape[1]), np.uintp(blocks.shape[2]), np.uintp(acc_ld)
+    listed = len(block_of) > 0
+    for t in range(len(begin)):
+        r = np.uintp(0)
+        while r < bm:
+            o = np.uintp(acc_start[t]) + r * lead
+            rows = four if r + four <= bm else two if r + two <= bm else one
+            s0 = s1 = s2 = s3 = zero
+            for g in range(begin[t], end[t]):
+                p = np.uintp(block_of[g]) if listed else np.uintp(g)
+                x = np.uintp(source[g]) * np.uintp(step) + np.uintp(base)
+                i = (p * bm + r) * bk
+                if rows == four:
+                    for k in range(bk):
+                        v = dense[x + k]
+                        s0 += a[i + k] * v
+                        s1 += a[i + bk + k] * v
+                        s2 += a[i + two * bk + k] * v
+                        s3 += a[i + (one + two) * bk + k] * v
+                else:
+                    last = i + (rows - one) * bk  # of one row alone, itself: not kept then
+                    for k in range(bk):
+                        v = dense[x + k]
+                        s0 += a[i + k] * v
+                        s1 += a[last + k] * v
+            acc[o] += s0
+            if rows > one:
+                acc[o + lead] += s1
+            if rows > two:
+                acc[o + two * lead] += s2
+                acc[o + (one + two) * lead] += s3
+            r += rows
+
+
 @jit(fastmath={"contract", "reassoc"})
 def dot_blocks(acc, rows, columns, bm, bn, a, a_ld, b, b_ld, depth):
     """Add to each block the dot products of ``bm`` rows of ``a`` with ``bn`` rows of ``b``.

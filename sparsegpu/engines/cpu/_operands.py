@@ -54,8 +54,7 @@ def real_rows(dense: np.ndarray) -> tuple[np.ndarray, int]:
     fits = (n == 1 or dense.strides[1] == size) and row >= 0 and row % size == 0
     if fits and dense.dtype == compute_dtype(dense.dtype):
         ld = row // size
-        flat = np.lib.stride_tricks.as_strided(dense, ((k - 1) * ld + n,), (size,))
-        return frozen(flat), ld
+        return frozen(_strip(dense, (k - 1) * ld + n)), ld
     wide = widen(dense)
     if dense.dtype.kind == "c":
         wide = _both_rows(wide)
@@ -92,9 +91,15 @@ def real_strip(acc: np.ndarray) -> tuple[np.ndarray, int]:
     """Return ``(flat, ld)`` of a 2-D accumulator whose columns stand side by side."""
     real, size = compute_dtype(acc.dtype) if acc.dtype.kind == "c" else acc.dtype, acc.itemsize
     ld = acc.strides[0] // size if len(acc) > 1 else acc.shape[1]
-    length = (len(acc) - 1) * ld + acc.shape[1]
-    flat = np.lib.stride_tricks.as_strided(acc, (length,), (size,))
+    flat = _strip(acc, (len(acc) - 1) * ld + acc.shape[1])
     return flat.view(real), ld * parts(acc.dtype)
+
+
+def _strip(array: np.ndarray, length: int) -> np.ndarray:
+    """Return a matrix and what lies between its rows as one flat view."""
+    if array.flags.c_contiguous:
+        return array.reshape(-1)
+    return np.lib.stride_tricks.as_strided(array, (length,), (array.itemsize,))
 
 
 def real_pairs(dense: np.ndarray) -> tuple[np.ndarray, int]:

@@ -39,8 +39,13 @@ def for_each(function: Callable[[Any], None], items: Iterable[Any], cost: float 
     it. ``cost``, in multiply-adds or elements of all items together, says when waking a thread
     is not worth while.
     """
+    if cost < _WORTH_A_THREAD:
+        with np.errstate(all="ignore"):
+            for item in items:
+                function(item)
+        return
     queue = deque(items)
-    threads = min(thread_count(), len(queue)) if cost >= _WORTH_A_THREAD else 1
+    threads = min(thread_count(), len(queue))
 
     def work() -> None:
         with np.errstate(all="ignore"):  # a worker does not inherit the caller's

@@ -11,7 +11,7 @@ from ..._arrays import accumulator_dtype
 from ..._epilogue import Epilogue, apply_epilogue
 from ...pattern import Pattern
 from ._jit import frozen
-from ._kernels import multiply, multiply_narrow
+from ._kernels import multiply, multiply_narrow, multiply_vector
 from ._operands import (
     NO_TERMS,
     compute_dtype,
@@ -27,6 +27,8 @@ from ._threads import for_each, pieces, spans
 _ACCUMULATOR, _COLUMNS = 1 << 18, 1024
 #: Bytes of the dense operand or of blocks that are widened at a time.
 _WIDENED = 1 << 25
+#: Columns of a block up to which `multiply_vector` beats `multiply_narrow` (measured).
+_SMALL = 8
 
 
 def bsr_addmm(
@@ -52,12 +54,17 @@ def bsr_addmm(
         pattern, flat_order = pattern.transposed()
         data = data.swapaxes(-1, -2)
         order = (flat_order % max(pattern.nnzb, 1)).reshape(pattern.indices.shape)
-        order = np.broadcast_to(order, batch + order.shape[-1:])
-    dense = np.broadcast_to(dense, batch + dense.shape[-2:])
-    indptr = np.broadcast_to(pattern.indptr, batch + pattern.indptr.shape[-1:])
-    indices = np.broadcast_to(pattern.indices, batch + pattern.indices.shape[-1:])
-    data = np.broadcast_to(data, batch + data.shape[-3:])
+    indptr, indices = pattern.indptr, pattern.indices
     part = EpilogueParts(epilogue, out.shape)
+    if not batch:
+        _product(out, indptr, indices, order, data, dense, part, ())
+        return
+    dense = np.broadcast_to(dense, batch + dense.shape[-2:])
+    indptr = np.broadcast_to(indptr, batch + indptr.shape[-1:])
+    indices = np.broadcast_to(indices, batch + indices.shape[-1:])
+    data = np.broadcast_to(data, batch + data.shape[-3:])
+    if order is not None:
+        order = np.broadcast_to(order, batch + order.shape[-1:])
 
     def one_matrix(b: tuple[int, ...]) -> None:
         place = None if order is None else order[b]
@@ -100,10 +107,15 @@ def _product(
     (_, bm, bk), (k, n), real = data.shape, dense.shape, parts(data.dtype)
     acc_dtype = accumulator_dtype(data.dtype)
     narrow = is_narrow(n * real, bk * real)
+    loop = multiply_narrow if narrow else multiply
+    if n * real == 1 and bk <= _SMALL and acc_dtype.kind == "f":
+        loop = multiply_vector
     wide_row = k * real * real * compute_dtype(data.dtype).itemsize
     panel = max(_WIDENED // max(wide_row, 1) // _COLUMNS, 1) * _COLUMNS
 
     row_step, column_step = out.strides
+    if n == 1:
+        column_step = out.itemsize
     in_place = (
         part.whole.is_identity
         and out.dtype == acc_dtype
@@ -126,7 +138,7 @@ def _product(
             flat, acc_ld = real_strip(acc)
             blocks = data[p0:p1] if order is None else data[order[p0:p1]]
             ends = frozen(indptr[first : last + 1].astype(np.int64) - p0)
-            (multiply_narrow if narrow else multiply)(
+            loop(
                 flat,
                 frozen(np.arange(last - first) * (bm * acc_ld)),
                 acc_ld,
