@@ -78,9 +78,26 @@ def test_product_equals_the_reference(dtype, blocksize, n, batches, seed):
     )  # fmt: skip
 
 
-def test_int8_sums_past_float32(rng):
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8"])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 9])
+def test_a_vector_meets_small_blocks_of_any_size(rows, dtype, rng):
+    for columns in (1, 2, 5, 8, 9):
+        shape = rows * 6, columns * 40
+        blocks = random_blocks(
+            rng, shape, (rows, columns), dtype=dtype, duplicates=True, small_integers=True
+        )
+        A = sparsegpu.bsr_array(blocks, shape=shape)
+        x = random_values(rng, (2 * shape[1],), dtype, small_integers=True)[::-2]
+        expected = agree(sparsegpu.bsr_matmul, A, x)
+        out = np.zeros((shape[0], 3), expected.dtype)
+        on("cpu", sparsegpu.bsr_matmul, A, x[:, None], out=out[:, 1:2])
+        np.testing.assert_array_equal(out, expected[:, None] * np.array([0, 1, 0], out.dtype))
+
+
+@pytest.mark.parametrize("blocksize", [(4, 16), (4, 4)])
+def test_int8_sums_past_float32(blocksize, rng):
     """4,096 products of 127 * 127 need 26 bits."""
-    A = sparsegpu.bsr_array(np.full((4, 4096), 127, np.int8), blocksize=(4, 16))
+    A = sparsegpu.bsr_array(np.full((4, 4096), 127, np.int8), blocksize=blocksize)
     for n in (1, 20):
         dense = np.full((4096, n), 127, np.int8)
         dense[::7] = -128
