@@ -46,9 +46,11 @@ def optional_out(x: Any, function: str, argument: str = "out") -> Any:
 
     What `as_array` would copy (a list) could never be written to.
     """
+    if x is None:
+        return None
     if isinstance(x, (list, tuple, int, float, complex, np.generic)):
         raise bad_type(function, argument, "an array to write to", type(x).__name__)
-    return optional_array(x, function, argument)
+    return as_array(x, function, argument)
 
 
 def check_sparse(function: str, argument: str, x: Any) -> None:

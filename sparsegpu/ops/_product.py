@@ -12,7 +12,7 @@ from .._checks import bad_type, bad_value, check_broadcasts_to, check_choice, ch
 from .._epilogue import ACTIVATIONS, Epilogue, transposed_input
 from ._common import optional_array, optional_out, prepare_out, resolve_out_dtype
 
-_FLOAT32 = np.dtype(np.float32)
+_FLOAT32, _IDENTITY = np.dtype(np.float32), Epilogue()
 
 
 class Options(NamedTuple):
@@ -28,14 +28,18 @@ class Options(NamedTuple):
     allow_tf32: bool = False
     config: dict[str, Any] | None = None
 
-    @classmethod
-    def of(cls, function: str, keywords: dict[str, Any], **defaults: Any) -> Options:
-        """Return the options that a caller named; refuse a keyword that no product takes."""
+    def updated(self, function: str, keywords: dict[str, Any]) -> Options:
+        """Return these options but for those that a caller named."""
+        if not keywords:
+            return self
         for name in keywords:
-            if name not in cls._fields:
-                known = ", ".join(sorted(cls._fields))
+            if name not in self._fields:
+                known = ", ".join(sorted(self._fields))
                 raise bad_type(function, name, f"one of the keywords {known}", "an unknown one")
-        return cls(**(defaults | keywords))
+        return self._replace(**keywords)
+
+
+WITH_INPUT, WITHOUT_INPUT = Options(), Options(beta=0)
 
 
 class Side(NamedTuple):
@@ -163,9 +167,10 @@ def check_product(
     if options.config is not None and not isinstance(options.config, dict):
         raise bad_type(function, "config", "a dict or None", options.config)
     input = optional_array(input, function, "input")
+    left, right = alpha_names
     alphas = {
-        name: optional_array(array, function, name)
-        for name, array in zip(alpha_names, (options.left_alpha, options.right_alpha))
+        left: optional_array(options.left_alpha, function, left),
+        right: optional_array(options.right_alpha, function, right),
     }
     out = optional_out(options.out, function)
     xp = common_namespace(function, **operands, input=input, **alphas, out=out)
@@ -206,19 +211,21 @@ def _epilogue(
         if input.dtype not in allowed:
             names = " or ".join(sorted(d.name for d in allowed))
             raise bad_type(function, "input", f"dtype {names}", input.dtype)
-    lengths = reversed(shape[-2:]) if side.from_the_right else shape[-2:]
-    for (name, array), n in zip(alphas.items(), lengths):
-        if array is not None:
-            _check_scale(function, name, array, (*shape[:-2], n), {dtype, out_dtype, _FLOAT32})
+    left, right = alphas.values()
+    if left is not None or right is not None:
+        lengths = reversed(shape[-2:]) if side.from_the_right else shape[-2:]
+        for (name, array), n in zip(alphas.items(), lengths):
+            if array is not None:
+                _check_scale(function, name, array, (*shape[:-2], n), {dtype, out_dtype, _FLOAT32})
     if alpha == 0 or no_product:  # nothing that scales the product is read
-        alpha, left_alpha, right_alpha = 0, None, None
-    elif side.from_the_right:
-        right_alpha, left_alpha = alphas.values()
-    else:
-        left_alpha, right_alpha = alphas.values()
+        alpha, left, right = 0, None, None
     if input is None or beta == 0:  # an engine never reads what must not show
         beta, input = 0, None
-    return Epilogue(alpha, beta, input, left_alpha, right_alpha, activation)
+    if alpha == 1 and input is left is right is activation is None:
+        return _IDENTITY
+    if side.from_the_right:
+        left, right = right, left
+    return Epilogue(alpha, beta, input, left, right, activation)
 
 
 def _check_scale(

@@ -11,7 +11,7 @@ from .._checks import broadcast_shape
 from ..engines import engine_module
 from ..pattern import Pattern
 from ._common import check_operand_dtype, check_same_dtype, check_sparse, on_device
-from ._product import Options, Side, check_product
+from ._product import WITH_INPUT, WITHOUT_INPUT, Options, Side, check_product
 
 
 def bsr_addmm(
@@ -124,7 +124,7 @@ def bsr_matmul(bsr: Any, dense: Any, **keywords: Any) -> Any:
     >>> sparsegpu.bsr_matmul(A, np.arange(4.0), alpha=2)
     array([0., 2., 4., 6.])
     """
-    return _addmm("bsr_matmul", None, bsr, dense, Options.of("bsr_matmul", keywords, beta=0))
+    return _addmm("bsr_matmul", None, bsr, dense, WITHOUT_INPUT.updated("bsr_matmul", keywords))
 
 
 def int_bsr_addmm(input: Any, bsr: Any, dense: Any, **keywords: Any) -> Any:
@@ -158,7 +158,7 @@ def int_bsr_addmm(input: Any, bsr: Any, dense: Any, **keywords: Any) -> Any:
     array([20000, 20000], dtype=int32)
     """
     function = "int_bsr_addmm"
-    options = Options.of(function, keywords)
+    options = WITH_INPUT.updated(function, keywords)
     check_sparse(function, "bsr", bsr)
     check_same_dtype(function, "bsr", bsr.data.dtype, np.dtype(np.int8))
     return _addmm(function, input, bsr, dense, options)
@@ -193,7 +193,7 @@ def dense_bsr_matmul(dense: Any, bsr: Any, *, input: Any = None, **keywords: Any
     array([1., 2., 3., 4.])
     """
     function = "dense_bsr_matmul"
-    options = Options.of(function, keywords, beta=0)
+    options = WITHOUT_INPUT.updated(function, keywords)
     return _addmm(function, input, bsr, dense, options, from_the_right=True)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from .._arrays import as_array
 from .._checks import bad_value
 from ._common import optional_array
-from ._product import Options
+from ._product import WITH_INPUT, WITHOUT_INPUT, Options
 from ._semi_structured import addmm, check_dense_operand, check_semi_structured
 
 #: Keywords of `semi_structured_linear` whose shape follows the batch of x.
@@ -118,7 +118,7 @@ def semi_structured_matmul(sparse: Any, dense: Any, **keywords: Any) -> Any:
     array([8., 8.], dtype=float32)
     """
     function = "semi_structured_matmul"
-    return addmm(function, None, sparse, dense, Options.of(function, keywords, beta=0))
+    return addmm(function, None, sparse, dense, WITHOUT_INPUT.updated(function, keywords))
 
 
 def dense_semi_structured_matmul(
@@ -157,7 +157,7 @@ def dense_semi_structured_matmul(
     array([64.,  0., 64.,  0.], dtype=float32)
     """
     function = "dense_semi_structured_matmul"
-    options = Options.of(function, keywords, beta=0)
+    options = WITHOUT_INPUT.updated(function, keywords)
     return addmm(
         function, input, sparse, dense, options, stored_transposed=True, from_the_right=True
     )
@@ -195,7 +195,7 @@ def semi_structured_linear(x: Any, weight: Any, bias: Any = None, **keywords: An
     np.float32(0.0)
     """
     function = "semi_structured_linear"
-    options = Options.of(function, keywords)
+    options = WITH_INPUT.updated(function, keywords)
     check_semi_structured(function, "weight", weight)
     check_dense_operand(function, "x", x)
     x = as_array(x, function, "x")
