@@ -186,7 +186,42 @@ def _mma(
     }
 
 
+def _wgmma(
+    t: str, out: str, block: tuple[int, int], dense: str = "rows", transposed: int = 0, **more: Any
+) -> Mapping[str, Any]:
+    return {
+        "T": t,
+        "OUT": out,
+        "INDEX": "s32",
+        "BM": block[0],
+        "BK": block[1],
+        "TRANSPOSED": transposed,
+        "DENSE": dense,
+        "STORE": "boxes",
+        "TILE_N": 256,
+        "STAGES": 4,
+        "EPILOGUE": "scaled",
+        "ACT": "none",
+    } | more
+
+
 _PRODUCTS = (
+    KernelSource(
+        "bsr_addmm_sm90",
+        "bsr_addmm",
+        ("float16", "bfloat16"),
+        archs=("90a",),
+        variants=(
+            _wgmma("bf16", "bf16", (16, 16), EPILOGUE="identity"),
+            _wgmma("bf16", "bf16", (128, 128), EPILOGUE="identity"),
+            _wgmma("f16", "f32", (32, 32), "columns", 1, STORE="any", ACT="gelu"),
+            _wgmma("bf16", "f16", (64, 64), "columns", 1, STORE="any"),
+            _wgmma("f16", "f16", (48, 80), TILE_N=128, STAGES=5, INDEX="s64"),
+            _wgmma("bf16", "f32", (256, 64), TILE_N=64, STAGES=6),
+        ),
+        path="wgmma",
+        tensor_core=True,
+    ),
     KernelSource(
         "bsr_addmm_sm80",
         "bsr_addmm",

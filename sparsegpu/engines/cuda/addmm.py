@@ -10,6 +10,7 @@ import numpy as np
 from ..._arrays import accumulator_dtype
 from ..._epilogue import Epilogue
 from ...pattern import Pattern
+from ._addmm_sm90 import launch_sm90, one_batch, tile_for
 from ._blocks import ceil_div, grid, size_of
 from ._epilogue_args import batched_operands, epilogue_args
 from .runtime.config import bsr_addmm_config
@@ -58,12 +59,32 @@ def bsr_addmm(
     )
     empty = epilogue.alpha == 0 or pattern.nnzb == 0
     data = contiguous_blocks(data)
+    layout = layout_of(dense)
+    path = (config or {}).get("path")
+    if not empty and path in {None, "wgmma"} and n > 16:
+        tile = tile_for(out, pattern, data, dense, layout, transposed)
+        one = one_batch(batch, pattern, dense, out)
+        if tile is not None and one is not None:
+            launch_sm90(
+                out,
+                pattern,
+                order,
+                data,
+                dense,
+                layout,
+                batch,
+                one,
+                defines,
+                epilogue_argument,
+                tile,
+            )
+            return
     piece = 4 if transposed and data.itemsize == 1 else 16  # what the kernel copies at a time
     choice = bsr_addmm_config(
         data.dtype,
         (bm, bk),
         n,
-        dense=layout_of(dense),
+        dense=layout,
         data_aligned=not empty and aligned(data, piece),
         transposed=transposed,
         allow_tf32=allow_tf32,

@@ -133,7 +133,10 @@ def bsr_addmm_config(
     if path is None:
         # Eight rows or columns fill half a fragment; with fewer, plain code wastes less.
         path = "mma" if can_mma and min(bm, columns) >= 8 else "simt"
-    check_choice("bsr_addmm", "config['path']", path, ("simt", "mma"))
+    check_choice("bsr_addmm", "config['path']", path, ("simt", "mma", "wgmma"))
+    if path == "wgmma":
+        expected = "another path: this device, dtype, block size or layout is not for 'wgmma'"
+        raise bad_value("bsr_addmm", "config['path']", expected, repr(path))
     if path == "simt":
         tile = simt_tile(bm, columns)
         return AddmmConfig("bsr_addmm_simt", tile.tile_m, tile.tile_n, tile.threads, tile.defines)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +86,7 @@ def kernel(source: str, **defines: Any) -> Kernel:
     NotImplementedError
         When ``_kernel_table`` has no architecture of this source that the device can run.
     """
-    global _get_device
-    if _get_device is None:
-        from cupy.cuda import runtime
-
-        _get_device = runtime.getDevice
-    key = (_get_device(), source, *defines.items())
+    key = (current_device(), source, *defines.items())
     found = _kernels.get(key)
     if found is None:
         with _lock:
@@ -103,8 +99,7 @@ def kernel(source: str, **defines: Any) -> Kernel:
 def _load(source: str, defines: dict[str, Any], root: Path | None = None) -> Kernel:
     import cupy
 
-    cc = cupy.cuda.Device().compute_capability
-    arch = choose_architecture(source, (int(cc[:-1]), int(cc[-1])))
+    arch = choose_architecture(source, _facts(current_device())[0])
     module = cupy.cuda.Module()
     module.load(compile_kernel(source, arch, defines, root=root).code)
     return Kernel(source, module.get_function(source))
@@ -123,6 +118,43 @@ def choose_architecture(source: str, cc: tuple[int, int]) -> str:
             f"supported: {', '.join(declared)}"
         )
     return arch
+
+
+@cache
+def _facts(device: int) -> tuple[tuple[int, int], int]:
+    """Return the compute capability of a device and the number of its multiprocessors."""
+    import cupy
+
+    found = cupy.cuda.Device(device)
+    cc = found.compute_capability
+    return (int(cc[:-1]), int(cc[-1])), found.attributes["MultiProcessorCount"]
+
+
+def runs_here(source: str) -> bool:
+    """Return whether the current device runs a kernel that not every architecture has."""
+    cc, _ = _facts(current_device())
+    return _runs(source, cc)
+
+
+@cache
+def _runs(source: str, cc: tuple[int, int]) -> bool:
+    declared = architectures_of(source)
+    return matching_architecture(declared, cc, supported_architectures()) is not None
+
+
+def multiprocessors() -> int:
+    """Return the number of multiprocessors of the current device."""
+    return _facts(current_device())[1]
+
+
+def current_device() -> int:
+    """Return the number of the current device."""
+    global _get_device
+    if _get_device is None:
+        from cupy.cuda import runtime
+
+        _get_device = runtime.getDevice
+    return _get_device()
 
 
 def launch_counts() -> dict[str, int]:

@@ -1,0 +1,471 @@
+// BSR @ dense on Hopper's tensor cores (9.0a): bfloat16 and float16 through wgmma.
+//
+// bsr_addmm_simt.cu, to be read first, says what is computed. Here ROWS consecutive block rows
+// form a group: 128 rows of the output where the block size divides 128. A group walks the union
+// of its rows' block columns ("entries", engines/cuda/_schedule.py), so that a tile of `dense` is
+// brought once for all its rows. Only blocks that exist are brought and multiplied.
+//
+//   a step is STEP_K rows of `dense`: an entry, or a slice of one (STEP_K divides BK);
+//   a stage of shared memory holds STEPS steps, 64 rows of `dense` in all:
+//
+//       left[step][row of group]   the blocks' slices, BM x STEP_K each; missing ones not written
+//       right[step]                STEP_K x TILE_N of `dense`
+//       present[step]              one bit for each row of the group
+//
+// A producer warp for each step of a stage keeps the copy engine busy, STAGES stages ahead. Two
+// warpgroups of consumers own 64 rows x TILE_N of the output each. Where a block covers 64 rows,
+// its warpgroup multiplies it from shared memory. Smaller blocks go through registers: there a
+// warp whose block is missing puts zeros, and the warpgroup passes over steps in which it has no
+// block at all. In either case the next stage is looked at while the products of this one run.
+//
+// Thread blocks stay and take tile after tile, the group running fastest (all of them share a
+// panel of `dense` in L2), groups with most entries first. Nothing is added across thread blocks:
+// the result is deterministic.
+//
+//   -DT, -DOUT, -DEPILOGUE, -DACT   as in bsr_addmm_simt.cu; -DINDEX of the schedule's blocks
+//   -DBM, -DBK            size of a block, multiples of 16 (BM: 128 of its rows at a time)
+//   -DTRANSPOSED=1        blocks lie transposed, BK x BM (then BM is 16, 32 or a multiple of 64)
+//   -DDENSE=rows|columns  which of its strides is 1
+//   -DSTORE=boxes|any     whether the copy engine can write `out`
+//   -DTILE_N=64|128|256, -DSTAGES
+#include "common/types.cuh"
+#include "common/view.cuh"
+#include "common/epilogue.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "ptx/ldmatrix.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/wgmma.cuh"
+
+enum class Layout { rows, columns };
+enum class Store { boxes, any };
+constexpr Layout LAYOUT = Layout::DENSE;
+constexpr Store STORING = Store::STORE;
+
+constexpr int TILE_M = 128;
+constexpr int SLICE_M = BM < TILE_M ? BM : TILE_M;    // rows of a block that a tile holds
+constexpr int SLICES_M = (BM + TILE_M - 1) / TILE_M;  // tiles that a block's rows need
+constexpr int ROWS = TILE_M / SLICE_M;                // block rows of a group
+constexpr int STEP_K = BK % 64 == 0 ? 64 : BK % 32 == 0 ? 32 : 16;
+constexpr int STEPS = 64 / STEP_K;
+constexpr int SLICES_K = BK / STEP_K;
+constexpr int K16 = STEP_K / 16;  // products of a step
+
+// Widths in bytes of what shared memory holds row by row, which are the tensor maps' swizzles.
+constexpr int BOX_M = SLICE_M % 64 == 0 ? 64 : SLICE_M;  // m of a box of transposed blocks
+constexpr int LEFT_WIDTH = 2 * (TRANSPOSED ? BOX_M : STEP_K);
+constexpr int RIGHT_WIDTH = LAYOUT == Layout::rows ? 128 : 2 * STEP_K;
+
+constexpr int BLOCK_BYTES = SLICE_M * STEP_K * 2;
+constexpr int PANEL_BYTES = STEP_K * TILE_N * 2;
+constexpr int LEFT_BYTES = STEPS * ROWS * BLOCK_BYTES;
+constexpr int STAGE_BYTES = LEFT_BYTES + STEPS * PANEL_BYTES;
+constexpr int STRIP_BYTES = 16 * 128;  // sixteen rows of outputs on their way out; two a warp
+static_assert(STAGE_BYTES % 1024 == 0, "every stage begins where a swizzle's pattern does");
+
+constexpr int CONSUMERS = 8;  // warps
+constexpr int THREADS = 32 * CONSUMERS + 128;
+constexpr bool FROM_SHARED = SLICE_M % 64 == 0;
+constexpr bool ALWAYS = ROWS == 1 && STEPS == 1;  // no step of a stage lacks its block
+
+// What the schedule says (engines/cuda/_schedule.py, RowGroups).
+struct Groups {
+  const long long* starts;
+  const int* counts;
+  const int* columns;
+  const INDEX* blocks;
+  const int* order;
+};
+
+struct Sizes {
+  long long groups;   // of one matrix of the pattern
+  long long batches;  // matrices of the output
+  long long rows, columns;
+  int pattern_batched;  // the pattern has `batches` matrices, or one for all
+  int dense_batched;
+};
+
+// One tile of the output: SLICE_M * ROWS rows of a group, a panel of TILE_N columns.
+struct Tile {
+  long long group, batch, panel;
+  int slice;  // of blocks taller than the tile
+
+  __device__ __forceinline__ Tile(long long tile, const Groups& schedule, const Sizes& sizes) {
+    const long long pattern_groups = sizes.groups * (sizes.pattern_batched ? sizes.batches : 1);
+    slice = int(tile % SLICES_M);
+    tile /= SLICES_M;
+    group = schedule.order[tile % pattern_groups];
+    tile /= pattern_groups;
+    if (sizes.pattern_batched) {
+      batch = group / sizes.groups;
+      panel = tile;
+    } else {
+      batch = tile % sizes.batches;
+      panel = tile / sizes.batches;
+    }
+  }
+};
+
+__device__ __forceinline__ long long tile_count(const Sizes& sizes) {
+  return SLICES_M * sizes.groups * sizes.batches * ((sizes.columns + TILE_N - 1) / TILE_N);
+}
+
+// The ring of stages, as producers and consumers go round it.
+struct Ring {
+  unsigned full, empty;  // barriers: a stage is filled, a stage has been read
+  int stage = 0, parity = 0;
+
+  __device__ __forceinline__ unsigned filled() const { return full + 8 * stage; }
+  __device__ __forceinline__ unsigned read() const { return empty + 8 * stage; }
+  __device__ __forceinline__ void advance() {
+    if (++stage == STAGES) stage = 0, parity ^= 1;
+  }
+};
+
+// Fill step `step` of every stage; the warp's lanes 0 .. ROWS - 1 look after one block each.
+template <typename Present>
+__device__ __forceinline__ void produce(int step, unsigned stages, Ring ring, Present present,
+                                        const TensorMap& values, const TensorMap& dense,
+                                        const TensorMap& dense_edge, const Groups& schedule,
+                                        const Sizes& sizes) {
+  const int lane = threadIdx.x % 32;
+  const long long tiles = tile_count(sizes);
+  for (long long t = blockIdx.x; t < tiles; t += gridDim.x) {
+    const Tile tile(t, schedule, sizes);
+    const long long start = schedule.starts[tile.group];
+    const int steps = schedule.counts[tile.group] * SLICES_K;
+    const int dense_batch = sizes.dense_batched ? int(tile.batch) : 0;
+    const long long first_col = tile.panel * TILE_N;
+    const bool edge = LAYOUT == Layout::rows && sizes.columns % 64 != 0 &&
+                      first_col + TILE_N > sizes.columns / 64 * 64;
+
+    // The schedule of AHEAD stages is read at once, and the next while these are worked on.
+    constexpr int AHEAD = 32 / ROWS;
+    long long block = -1, next_block = -1;
+    int column = -1, next_column = -1;
+    auto read_ahead = [&](int at) {
+      const int s = (at / STEPS + lane / ROWS) * STEPS + step;
+      next_block = s < steps ? schedule.blocks[(start + s / SLICES_K) * ROWS + lane % ROWS] : -1;
+      const int c = (at / STEPS + lane) * STEPS + step;
+      next_column = lane < AHEAD && c < steps ? schedule.columns[start + c / SLICES_K] : -1;
+    };
+    read_ahead(0);
+    for (int first = 0, turn = 0; first < steps; first += STEPS, ++turn) {
+      const int ahead = turn % AHEAD;
+      if (ahead == 0) {
+        block = next_block;
+        column = next_column;
+        read_ahead(first + AHEAD * STEPS);
+      }
+      const long long my_block = __shfl_sync(~0u, block, ahead * ROWS + lane % ROWS);
+      const int my_column = __shfl_sync(~0u, column, ahead);
+      const bool mine = lane < ROWS && my_block >= 0;
+      const unsigned bits = __ballot_sync(~0u, mine);
+      const int slice = (first + step) % SLICES_K;
+
+      mbarrier_wait(ring.read(), ring.parity ^ 1);
+      const unsigned left = stages + ring.stage * STAGE_BYTES + step * ROWS * BLOCK_BYTES;
+      const unsigned right = stages + ring.stage * STAGE_BYTES + LEFT_BYTES + step * PANEL_BYTES;
+      if (lane == 0) {
+        present[ring.stage][step] = bits;
+        mbarrier_expect(ring.filled(),
+                        __popc(bits) * BLOCK_BYTES + (my_column >= 0 ? PANEL_BYTES : 0));
+        if (my_column >= 0) {
+          const int k = my_column * BK + slice * STEP_K;
+          if (LAYOUT == Layout::columns) {
+            bulk_load(right, dense, ring.filled(), k, int(first_col), dense_batch);
+          } else if (!edge) {
+            bulk_load(right, dense, ring.filled(), 0, k, int(first_col / 64), dense_batch);
+          } else {
+            for (int n = 0; n < TILE_N; n += 64)
+              bulk_load(right + n * STEP_K * 2, dense_edge, ring.filled(), int(first_col) + n, k,
+                        dense_batch);
+          }
+        }
+      }
+      __syncwarp();  // the bytes are announced before they come
+      if (mine) {
+        const unsigned to = left + lane * BLOCK_BYTES;
+        if (!TRANSPOSED) {
+          bulk_load(to, values, ring.filled(), slice * STEP_K,
+                    int(my_block * BM + tile.slice * TILE_M));
+        } else {
+          for (int m = 0; m < SLICE_M; m += BOX_M)
+            bulk_load(to + m * STEP_K * 2, values, ring.filled(), tile.slice * TILE_M + m,
+                      int(my_block * BK + slice * STEP_K));
+        }
+      }
+      ring.advance();
+    }
+  }
+}
+
+// A stage as a warp of the consumers sees it: the steps it has to multiply, packed to the front.
+struct Stage {
+  int count;
+  unsigned left[FROM_SHARED ? STEPS : 1];       // where the warpgroup's blocks are ...
+  unsigned a[FROM_SHARED ? 1 : STEPS][K16][4];  // ... or what the warp has of them
+  unsigned right[STEPS];
+};
+
+// The address of row r, byte x of a matrix of rows of WIDTH bytes that the copy engine swizzled.
+template <int WIDTH>
+__device__ __forceinline__ unsigned swizzled(unsigned matrix, int r, int x) {
+  const unsigned offset = r * WIDTH + x;
+  return matrix + (offset ^ (offset >> 3 & (WIDTH - 16)));
+}
+
+__device__ __forceinline__ void look_at(Stage& s, const unsigned* present, unsigned stage) {
+  const int warpgroup = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+  const unsigned right = stage + LEFT_BYTES;
+  if constexpr (ALWAYS) {
+    s.count = 1;
+    s.left[0] = stage;
+    s.right[0] = right;
+  } else {
+    // The rows of the group that meet this warpgroup's 64 rows, and the one of this warp.
+    const int row = 64 * warpgroup + 16 * warp;
+    const int of_warp = row / SLICE_M;
+    const int first = 64 * warpgroup / SLICE_M;
+    const unsigned of_warpgroup = ((2u << ((64 * warpgroup + 63) / SLICE_M - first)) - 1) << first;
+    unsigned steps = 0, mine = 0;
+#pragma unroll
+    for (int i = 0; i < STEPS; ++i) {
+      const unsigned bits = present[i];
+      steps |= unsigned((bits & of_warpgroup) != 0) << i;
+      mine |= (bits >> of_warp & 1) << i;
+    }
+    s.count = __shfl_sync(~0u, __popc(steps), 0);  // so that the compiler knows it is uniform
+#pragma unroll
+    for (int i = 0; i < STEPS; ++i) {
+      const int step = steps ? __ffs(steps) - 1 : 0;
+      steps &= steps - 1;
+      s.right[i] = __shfl_sync(~0u, right + step * PANEL_BYTES, 0);
+      const unsigned block = stage + (step * ROWS + of_warp) * BLOCK_BYTES;
+      if constexpr (FROM_SHARED) {
+        s.left[i] = __shfl_sync(~0u, block, 0);
+      } else {
+        const bool here = mine >> step & 1;
+#pragma unroll
+        for (int k = 0; k < K16; ++k) {
+          unsigned a[4];
+          const int m = row % SLICE_M;
+          if constexpr (TRANSPOSED)
+            ldmatrix_x4_trans(a, swizzled<LEFT_WIDTH>(block, 16 * k + lane / 16 * 8 + lane % 8,
+                                                      2 * (m + lane / 8 % 2 * 8)));
+          else
+            ldmatrix_x4(a, swizzled<LEFT_WIDTH>(block, m + lane % 16, 32 * k + lane / 16 * 16));
+#pragma unroll
+          for (int r = 0; r < 4; ++r) s.a[i][k][r] = here ? a[r] : 0;
+        }
+      }
+    }
+  }
+}
+
+// Start the products of COUNT steps, do something else, wait for them.
+template <int COUNT, typename Meanwhile>
+__device__ __forceinline__ void multiply_steps(f32 (&sum)[TILE_N / 2], const Stage& s,
+                                               Meanwhile meanwhile) {
+  constexpr bool BY_N = LAYOUT == Layout::rows;
+  // Rows of the left operand that this warpgroup leaves to the one before it.
+  const int before = FROM_SHARED ? 64 * (threadIdx.x / 128) % SLICE_M : 0;
+  wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) {
+#pragma unroll
+    for (int k = 0; k < K16; ++k) {
+      const unsigned long long b =
+          BY_N ? wgmma_operand<RIGHT_WIDTH>(s.right[i] + k * 2048, 1024, STEP_K * 128)
+               : wgmma_operand<RIGHT_WIDTH>(s.right[i] + k * 32, 8 * RIGHT_WIDTH, 16);
+      if constexpr (!FROM_SHARED) {
+        wgmma<T, BY_N>(sum, s.a[i][k], b);
+      } else if constexpr (TRANSPOSED) {
+        const unsigned left = s.left[i] + before * STEP_K * 2 + k * 16 * LEFT_WIDTH;
+        wgmma<T, true, BY_N>(sum, wgmma_operand<LEFT_WIDTH>(left, 1024, STEP_K * 128), b);
+      } else {
+        const unsigned left = s.left[i] + before * LEFT_WIDTH + k * 32;
+        wgmma<T, false, BY_N>(sum, wgmma_operand<LEFT_WIDTH>(left, 8 * LEFT_WIDTH, 16), b);
+      }
+    }
+  }
+  wgmma_commit();
+  meanwhile();
+  wgmma_wait<0>();
+}
+
+// The same for a count that is known at run time only: the compiler wants the products of a
+// group in one straight line.
+template <typename Meanwhile>
+__device__ __forceinline__ void multiply(f32 (&sum)[TILE_N / 2], const Stage& s,
+                                         Meanwhile meanwhile) {
+  if (s.count == STEPS) {
+    multiply_steps<STEPS>(sum, s, meanwhile);
+  } else if (STEPS > 2 && s.count == 3) {
+    multiply_steps<(STEPS > 2 ? 3 : 1)>(sum, s, meanwhile);
+  } else if (STEPS > 2 && s.count == 2) {
+    multiply_steps<(STEPS > 2 ? 2 : 1)>(sum, s, meanwhile);
+  } else if (STEPS > 1 && s.count == 1) {
+    multiply_steps<1>(sum, s, meanwhile);
+  } else {
+    meanwhile();
+  }
+}
+
+// Two neighbouring elements of a row of a strip: sixteen rows of 128 bytes, swizzled so that
+// the eight rows of a fragment fall into different banks.
+template <typename E>
+struct alignas(2 * sizeof(E)) Pair {
+  E low, high;
+};
+template <typename E>
+__device__ __forceinline__ Pair<E>& pair_at(unsigned char* strip, int row, int n) {
+  return *reinterpret_cast<Pair<E>*>(strip + row * 128 + (n * int(sizeof(E)) ^ row % 8 * 16));
+}
+
+// Put this warp's sums of WIDE columns, the strip's 128 bytes, into a strip as they are.
+template <typename E, int WIDE>
+__device__ __forceinline__ void fill_strip(unsigned char* strip, const f32* sum) {
+  const int row = threadIdx.x % 32 / 4, n = threadIdx.x % 4 * 2;
+#pragma unroll
+  for (int j = 0; j < WIDE / 8; ++j) {
+    pair_at<E>(strip, row, 8 * j + n) = {round_to<E>(sum[4 * j]), round_to<E>(sum[4 * j + 1])};
+    pair_at<E>(strip, row + 8, 8 * j + n) = {round_to<E>(sum[4 * j + 2]),
+                                             round_to<E>(sum[4 * j + 3])};
+  }
+}
+
+// Write this warp's sixteen rows of a tile, 128 bytes of each at a time.
+__device__ __forceinline__ void write(const f32 (&sum)[TILE_N / 2], unsigned char* strips,
+                                      const View& out, OUT* matrix, const TensorMap& out_map,
+                                      long long top, long long first_col, long long columns,
+                                      int batch, const Finish<f32, OUT>& finish) {
+  constexpr bool IDENTITY = EpilogueMode::EPILOGUE == EpilogueMode::identity;
+  constexpr int WIDE = 128 / sizeof(OUT);  // columns of a strip
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int c = 0; c < TILE_N / WIDE; ++c) {
+    const long long col = first_col + c * WIDE;
+    // Strips take turns where nothing else needs the second one.
+    unsigned char* strip = strips + (IDENTITY ? c % 2 * STRIP_BYTES : 0);
+    if (STORING == Store::boxes && lane == 0) bulk_wait_read<IDENTITY ? 1 : 0>();
+    __syncwarp();
+    if constexpr (IDENTITY) {
+      fill_strip<OUT, WIDE>(strip, sum + c * WIDE / 2);
+    } else {
+      // The epilogue's code is long: the sums pass through a strip of their own, so that it
+      // stands in a loop that is not unrolled.
+      unsigned char* sums = strips + STRIP_BYTES;
+#pragma unroll
+      for (int part = 0; part < WIDE; part += 32) {
+        fill_strip<f32, 32>(sums, sum + (c * WIDE + part) / 2);
+        __syncwarp();
+#pragma unroll 1
+        for (int e = lane; e < 16 * 16; e += 32) {
+          const int row = e / 16, n = e % 16 * 2;
+          const long long at = col + part + n;
+          const Pair<f32> two = pair_at<f32>(sums, row, n);
+          Pair<OUT>& to = pair_at<OUT>(strip, row, part + n);
+          if (at < columns) to.low = finish(two.low, top + row, at);
+          if (at + 1 < columns) to.high = finish(two.high, top + row, at + 1);
+        }
+        __syncwarp();
+      }
+    }
+    if (STORING == Store::boxes) {
+      bulk_fence();
+      __syncwarp();
+      if (lane == 0) {
+        if (col < columns) bulk_store(out_map, shared_address(strip), int(col), int(top), batch);
+        bulk_commit();
+      }
+    } else {
+      __syncwarp();
+      const bool by_column = out.row < out.col;
+#pragma unroll 1
+      for (int e = lane; e < 16 * WIDE; e += 32) {
+        const int m = by_column ? e % 16 : e / WIDE, n = by_column ? e / 16 : e % WIDE;
+        const Pair<OUT>& pair = pair_at<OUT>(strip, m, n / 2 * 2);
+        if (col + n < columns)
+          matrix[element_offset(out, top + m, col + n)] = n % 2 ? pair.high : pair.low;
+      }
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    bsr_addmm_sm90(const __grid_constant__ TensorMap values,
+                   const __grid_constant__ TensorMap dense,
+                   const __grid_constant__ TensorMap dense_edge,
+                   const __grid_constant__ TensorMap out_map, const __grid_constant__ View out,
+                   const __grid_constant__ Batch batch, const __grid_constant__ Groups schedule,
+                   const __grid_constant__ Sizes sizes,
+                   const __grid_constant__ Epilogue<f32> epilogue) {
+  extern __shared__ unsigned char dynamic[];
+  __shared__ __align__(8) unsigned long long barriers[2][STAGES];
+  __shared__ unsigned present[STAGES][STEPS];
+  unsigned char* memory = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
+  const unsigned stages = shared_address(memory);
+  Ring ring;
+  ring.full = shared_address(barriers[0]);
+  ring.empty = shared_address(barriers[1]);
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) {
+      mbarrier_init(ring.full + 8 * s, STEPS);
+      mbarrier_init(ring.empty + 8 * s, CONSUMERS);
+    }
+    mbarrier_init_fence();
+  }
+  __syncthreads();
+
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (warp >= CONSUMERS) {
+    give_registers<40>();
+    if (warp - CONSUMERS < STEPS)
+      produce(warp - CONSUMERS, stages, ring, present, values, dense, dense_edge, schedule, sizes);
+    return;
+  }
+
+  take_registers<232>();
+  unsigned char* strips = memory + STAGES * STAGE_BYTES + warp * 2 * STRIP_BYTES;
+  const long long tiles = tile_count(sizes);
+  for (long long t = blockIdx.x; t < tiles; t += gridDim.x) {
+    const Tile tile(t, schedule, sizes);
+    const int turns = (schedule.counts[tile.group] * SLICES_K + STEPS - 1) / STEPS;
+    f32 sum[TILE_N / 2];
+#pragma unroll
+    for (int i = 0; i < TILE_N / 2; ++i) sum[i] = 0;
+
+    // Two descriptions of a stage take turns: one is multiplied while the other is made.
+    Stage two[2];
+    int turn = 0;
+    auto look = [&](Stage& s) {
+      mbarrier_wait(ring.filled(), ring.parity);
+      look_at(s, present[ring.stage], stages + ring.stage * STAGE_BYTES);
+    };
+    auto take_turn = [&](Stage& mine, Stage& next) {
+      const unsigned read = ring.read();
+      ring.advance();
+      ++turn;
+      multiply(sum, mine, [&] {
+        if (turn < turns) look(next);
+      });
+      if (lane == 0) mbarrier_arrive(read);
+    };
+    if (turns > 0) look(two[0]);
+    while (turn < turns) {
+      take_turn(two[0], two[1]);
+      if (turn < turns) take_turn(two[1], two[0]);
+    }
+
+    // The warp's rows: inside a block row of the group, of the block and of the matrix?
+    const long long group = tile.group - (sizes.pattern_batched ? tile.batch * sizes.groups : 0);
+    const int row = 16 * warp + tile.slice * TILE_M;
+    const long long top = group * (BM * ROWS) + row;
+    if (row < BM * ROWS && top < sizes.rows) {
+      const Finish<f32, OUT> finish(epilogue, batch, tile.batch);
+      write(sum, strips, out, batch_ptr<OUT>(out, batch, tile.batch), out_map, top,
+            tile.panel * TILE_N, sizes.columns, int(tile.batch), finish);
+    }
+  }
+  if (STORING == Store::boxes && lane == 0) bulk_wait_all();
+}

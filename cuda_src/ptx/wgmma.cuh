@@ -1,0 +1,152 @@
+// wgmma: a tensor-core product of a warpgroup, d += a @ b, on Hopper (9.0a only).
+// PTX ISA, "Asynchronous warpgroup level matrix multiply-accumulate instructions".
+//
+// d is 64 x N float32: warp w (of four) holds rows 16w .. 16w + 15, and with g = lane / 4,
+// t = lane % 4, d[4j], d[4j + 1] are (row g, columns 8j + 2t, 8j + 2t + 1) and d[4j + 2],
+// d[4j + 3] the same columns of row g + 8. a is 64 x 16 from shared memory or, as the a of
+// mma.m16n8k16 (ptx/mma.cuh) in each warp, from registers; b is 16 x N from shared memory.
+//
+// The products run on after the call: they start behind a wgmma_fence, are closed by wgmma_commit
+// and have ended after wgmma_wait; until then d and the registers of a must not be touched.
+#pragma once
+
+#include "common/types.cuh"
+
+// How an operand lies in shared memory: rows of WIDTH = 32, 64 or 128 bytes (the swizzle of its
+// tensor map), eight of which repeat the pattern.
+//
+// K-major (k contiguous, rows are m or n): `next` is the distance of eight rows, and sixteen more
+// k are 32 bytes further. MN-major (m or n contiguous, rows are k; 16-bit only): `next` is again
+// the distance of eight rows, `apart` that of WIDTH bytes more of m or n, and sixteen more k are
+// 16 rows further.
+template <int WIDTH>
+__device__ __forceinline__ unsigned long long wgmma_operand(unsigned address, int next, int apart) {
+  static_assert(WIDTH == 32 || WIDTH == 64 || WIDTH == 128, "a swizzle");
+  constexpr unsigned long long mode = WIDTH == 128 ? 1 : WIDTH == 64 ? 2 : 3;
+  return mode << 62 | (unsigned long long)(next >> 4) << 32 |
+         (unsigned long long)(apart >> 4) << 16 | (address & 0x3FFFF) >> 4;
+}
+
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
+}
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
+}
+// Wait until at most N of the latest groups are still under way.
+template <int N>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(N) : "memory");
+}
+
+// Give registers up to the other warps of the thread block, or take them; by whole warpgroups.
+// PTX ISA, "setmaxnreg".
+template <int REGISTERS>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(REGISTERS));
+}
+template <int REGISTERS>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(REGISTERS));
+}
+
+// The operands of the asm statements below: 32 registers of d at a time, by number and by value.
+#define WGMMA_R0                             \
+  "%0, %1, %2, %3, %4, %5, %6, %7, "         \
+  "%8, %9, %10, %11, %12, %13, %14, %15, "   \
+  "%16, %17, %18, %19, %20, %21, %22, %23, " \
+  "%24, %25, %26, %27, %28, %29, %30, %31"
+#define WGMMA_R1                             \
+  "%32, %33, %34, %35, %36, %37, %38, %39, " \
+  "%40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, " \
+  "%56, %57, %58, %59, %60, %61, %62, %63"
+#define WGMMA_R2                             \
+  "%64, %65, %66, %67, %68, %69, %70, %71, " \
+  "%72, %73, %74, %75, %76, %77, %78, %79, " \
+  "%80, %81, %82, %83, %84, %85, %86, %87, " \
+  "%88, %89, %90, %91, %92, %93, %94, %95"
+#define WGMMA_R3                                     \
+  "%96, %97, %98, %99, %100, %101, %102, %103, "     \
+  "%104, %105, %106, %107, %108, %109, %110, %111, " \
+  "%112, %113, %114, %115, %116, %117, %118, %119, " \
+  "%120, %121, %122, %123, %124, %125, %126, %127"
+#define WGMMA_D8(i)                                                                           \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+      "+f"(d[i + 6]), "+f"(d[i + 7])
+#define WGMMA_D32(i) WGMMA_D8(i), WGMMA_D8(i + 8), WGMMA_D8(i + 16), WGMMA_D8(i + 24)
+
+#define WGMMA_SHARED(N, NAME, LIST, VALUES, A, B, TA, TB)                                        \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k16.f32." NAME "." NAME " {" LIST "}, %" A \
+               ", %" B ", 1, 1, 1, %" TA ", %" TB ";\n"                                          \
+               : VALUES                                                                          \
+               : "l"(a), "l"(b), "n"(A_BY_M), "n"(B_BY_N))
+
+#define WGMMA_REGISTERS(N, NAME, LIST, VALUES, A0, A1, A2, A3, B, TB)                              \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k16.f32." NAME "." NAME " {" LIST "}, {%" A0 \
+               ", %" A1 ", %" A2 ", %" A3 "}, %" B ", 1, 1, 1, %" TB ";\n"                         \
+               : VALUES                                                                            \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(B_BY_N))
+
+template <typename T>
+constexpr bool IS_BF16 = false;
+template <>
+constexpr bool IS_BF16<bf16> = true;
+
+// wgmma<T, A_BY_M, B_BY_N>(d, a, b): a in shared memory (wgmma_operand; A_BY_M: MN-major).
+// wgmma<T, B_BY_N>(d, a, b): a in registers.
+
+#define WGMMA_LIST64 WGMMA_R0
+#define WGMMA_VALUES64 WGMMA_D32(0)
+template <typename T, bool A_BY_M, bool B_BY_N>
+__device__ __forceinline__ void wgmma(f32 (&d)[32], unsigned long long a, unsigned long long b) {
+  if constexpr (IS_BF16<T>)
+    WGMMA_SHARED("64", "bf16", WGMMA_LIST64, WGMMA_VALUES64, "32", "33", "34", "35");
+  else
+    WGMMA_SHARED("64", "f16", WGMMA_LIST64, WGMMA_VALUES64, "32", "33", "34", "35");
+}
+template <typename T, bool B_BY_N>
+__device__ __forceinline__ void wgmma(f32 (&d)[32], const unsigned (&a)[4], unsigned long long b) {
+  if constexpr (IS_BF16<T>)
+    WGMMA_REGISTERS("64", "bf16", WGMMA_LIST64, WGMMA_VALUES64, "32", "33", "34", "35", "36", "37");
+  else
+    WGMMA_REGISTERS("64", "f16", WGMMA_LIST64, WGMMA_VALUES64, "32", "33", "34", "35", "36", "37");
+}
+
+#define WGMMA_LIST128 WGMMA_R0 ", " WGMMA_R1
+#define WGMMA_VALUES128 WGMMA_D32(0), WGMMA_D32(32)
+template <typename T, bool A_BY_M, bool B_BY_N>
+__device__ __forceinline__ void wgmma(f32 (&d)[64], unsigned long long a, unsigned long long b) {
+  if constexpr (IS_BF16<T>)
+    WGMMA_SHARED("128", "bf16", WGMMA_LIST128, WGMMA_VALUES128, "64", "65", "66", "67");
+  else
+    WGMMA_SHARED("128", "f16", WGMMA_LIST128, WGMMA_VALUES128, "64", "65", "66", "67");
+}
+template <typename T, bool B_BY_N>
+__device__ __forceinline__ void wgmma(f32 (&d)[64], const unsigned (&a)[4], unsigned long long b) {
+  if constexpr (IS_BF16<T>)
+    WGMMA_REGISTERS("128", "bf16", WGMMA_LIST128, WGMMA_VALUES128, "64", "65", "66", "67", "68",
+                    "69");
+  else
+    WGMMA_REGISTERS("128", "f16", WGMMA_LIST128, WGMMA_VALUES128, "64", "65", "66", "67", "68",
+                    "69");
+}
+
+#define WGMMA_LIST256 WGMMA_R0 ", " WGMMA_R1 ", " WGMMA_R2 ", " WGMMA_R3
+#define WGMMA_VALUES256 WGMMA_D32(0), WGMMA_D32(32), WGMMA_D32(64), WGMMA_D32(96)
+template <typename T, bool A_BY_M, bool B_BY_N>
+__device__ __forceinline__ void wgmma(f32 (&d)[128], unsigned long long a, unsigned long long b) {
+  if constexpr (IS_BF16<T>)
+    WGMMA_SHARED("256", "bf16", WGMMA_LIST256, WGMMA_VALUES256, "128", "129", "130", "131");
+  else
+    WGMMA_SHARED("256", "f16", WGMMA_LIST256, WGMMA_VALUES256, "128", "129", "130", "131");
+}
+template <typename T, bool B_BY_N>
+__device__ __forceinline__ void wgmma(f32 (&d)[128], const unsigned (&a)[4], unsigned long long b) {
+  if constexpr (IS_BF16<T>)
+    WGMMA_REGISTERS("256", "bf16", WGMMA_LIST256, WGMMA_VALUES256, "128", "129", "130", "131",
+                    "132", "133");
+  else
+    WGMMA_REGISTERS("256", "f16", WGMMA_LIST256, WGMMA_VALUES256, "128", "129", "130", "131", "132",
+                    "133");
+}

@@ -1,0 +1,224 @@
+"""BSR @ dense on Hopper through wgmma: describes operands to the copy engine and launches.
+
+``cuda_src/bsr_addmm_sm90.cu`` says how the product is made. What cannot be described by tensor
+maps (odd strides, several batch dimensions) is left to the other kernels.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...pattern import Pattern
+from ._blocks import ceil_div
+from ._schedule import RowGroups, row_groups
+from .runtime.hopper_tile import HopperTile, hopper_tile
+from .runtime.launch import kernel, multiprocessors, runs_here
+from .runtime.tensor_map import tensor_map
+from .runtime.types import ctype
+from .runtime.view import batch_dims, matrix_view
+
+_GROUPS = struct.Struct("<5Q")
+_SIZES = struct.Struct("<4q2i")
+_INT32 = 2**31
+_NO_MAP = np.void(bytes(128))
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The one batch dimension that the kernel walks, and the operands' strides along it."""
+
+    count: int
+    dense: int
+    out: int
+
+
+def one_batch(shape: tuple[int, ...], pattern: Pattern, dense: Any, out: Any) -> Batch | None:
+    """Return the batch as one dimension, or None where it is not."""
+    kept = [d for d, n in enumerate(shape) if n != 1]
+    if not kept:
+        return Batch(1, 0, 0)
+    if len(kept) > 1:
+        # Contiguous operands of any rank are one dimension, too.
+        if (
+            not _flat(dense, shape)
+            or not _flat(out, shape)
+            or pattern.batch_size
+            not in {
+                1,
+                prod(shape),
+            }
+        ):
+            return None
+        return Batch(prod(shape), dense.strides[-3], out.strides[-3])
+    behind = kept[0] - len(shape)
+    if pattern.batch_size not in {1, shape[kept[0]]}:
+        return None
+    return Batch(shape[kept[0]], _stride(dense, behind), _stride(out, behind))
+
+
+def _flat(array: Any, shape: tuple[int, ...]) -> bool:
+    """Whether one stride leads through all batch dimensions of an array that has them all."""
+    if array.shape[:-2] != shape:
+        return False
+    step = array.strides[-3]
+    for n, stride in zip(reversed(shape), reversed(array.strides[:-2]), strict=True):
+        if stride != step:
+            return False
+        step *= n
+    return True
+
+
+def _stride(array: Any, behind: int) -> int:
+    """Return the stride in bytes of batch dimension ``behind`` (from the end; 0: broadcast)."""
+    if array.ndim - 2 < -behind or array.shape[behind - 2] == 1:
+        return 0
+    return array.strides[behind - 2]
+
+
+def launch_sm90(
+    out: Any,
+    pattern: Pattern,
+    order: Any,
+    data: Any,
+    dense: Any,
+    layout: str,
+    batch_shape: tuple[int, ...],
+    batch: Batch,
+    defines: dict[str, str],
+    epilogue: np.void,
+    tile: HopperTile,
+) -> None:
+    """Multiply; ``order`` is None, or says where the blocks of a transposed operand lie."""
+    bm, bk = pattern.blocksize
+    m, n = out.shape[-2:]
+    schedule = row_groups(pattern, tile.rows, None if order is None else order.reshape(-1))
+    boxes = batch.out % 16 == 0 and out.strides[-1] == out.itemsize and out.strides[-2] % 16 == 0
+    boxes = boxes and out.data.ptr % 16 == 0
+    launch = kernel(
+        "bsr_addmm_sm90",
+        T=ctype(data.dtype),
+        INDEX=ctype(schedule.blocks.dtype),
+        BM=bm,
+        BK=bk,
+        TRANSPOSED=int(order is not None),
+        DENSE=layout,
+        STORE="boxes" if boxes else "any",
+        TILE_N=tile.tile_n,
+        STAGES=tile.stages,
+        **defines,
+    )
+    matrices = pattern.batch_size
+    tiles = schedule.groups // matrices * batch.count * ceil_div(n, tile.tile_n) * tile.slices
+    launch(
+        (min(tiles, multiprocessors()),),
+        (tile.threads,),
+        (
+            _values_map(data, bm, bk, order is not None, tile),
+            *_dense_maps(dense, layout, batch, tile),
+            _out_map(out, batch) if boxes else _NO_MAP,
+            matrix_view(out, batch_shape),
+            batch_dims(batch_shape),
+            _schedule_argument(schedule),
+            np.void(
+                _SIZES.pack(
+                    schedule.groups // matrices, batch.count, m, n, matrices > 1, batch.dense != 0
+                )
+            ),
+            epilogue,
+        ),
+        tile.shared_memory,
+    )
+
+
+def _schedule_argument(schedule: RowGroups) -> np.void:
+    return np.void(
+        _GROUPS.pack(
+            schedule.starts.data.ptr,
+            schedule.counts.data.ptr,
+            schedule.columns.data.ptr,
+            schedule.blocks.data.ptr,
+            schedule.order.data.ptr,
+        )
+    )
+
+
+def _values_map(data: Any, bm: int, bk: int, transposed: bool, tile: HopperTile) -> np.void:
+    """Return the map of all blocks' rows, one below the other."""
+    columns = bm if transposed else bk
+    box = (tile.step_k, tile.box_m) if transposed else (tile.slice_m, tile.step_k)
+    size = data.itemsize
+    return tensor_map(
+        data,
+        box,
+        box[1] * size,
+        shape=(data.size // columns, columns),
+        strides=(columns * size, size),
+    )
+
+
+def _dense_maps(dense: Any, layout: str, batch: Batch, tile: HopperTile) -> tuple[np.void, np.void]:
+    """Return the map of whole boxes of ``dense``, and that of 64 columns at its ragged edge."""
+    k, n = dense.shape[-2:]
+    row, col = dense.strides[-2:]
+    size = dense.itemsize
+    batches, apart = (batch.count, batch.dense) if batch.dense else (1, 16)
+    if layout == "columns":
+        whole = tensor_map(
+            dense,
+            (1, tile.tile_n, tile.step_k),
+            tile.step_k * size,
+            shape=(batches, n, k),
+            strides=(apart, col if n > 1 else 16, size),
+        )
+        return whole, whole
+    edge = tensor_map(
+        dense,
+        (1, tile.step_k, 64),
+        128,
+        shape=(batches, k, n),
+        strides=(apart, row, size),
+    )
+    if n < 64:
+        return edge, edge
+    whole = tensor_map(
+        dense,
+        (1, tile.tile_n // 64, tile.step_k, 64),
+        128,
+        shape=(batches, n // 64, k, 64),
+        strides=(apart, 64 * size, row, size),
+    )
+    return whole, edge
+
+
+def _out_map(out: Any, batch: Batch) -> np.void:
+    m, n = out.shape[-2:]
+    batches, apart = (batch.count, batch.out) if batch.out else (1, 16)
+    return tensor_map(
+        out,
+        (1, 16, 128 // out.itemsize),
+        128,
+        shape=(batches, m, n),
+        strides=(apart, out.strides[-2], out.itemsize),
+    )
+
+
+def tile_for(
+    out: Any, pattern: Pattern, data: Any, dense: Any, layout: str, transposed: bool
+) -> HopperTile | None:
+    """Return the tile to multiply with, or None where this kernel does not serve."""
+    if layout not in {"rows", "columns"} or not runs_here("bsr_addmm_sm90"):
+        return None
+    tile = hopper_tile(data.dtype, pattern.blocksize, out.shape[-1], transposed)
+    fits = (
+        data.flags.c_contiguous
+        and data.data.ptr % 16 == 0
+        and data.size // data.shape[-1] < _INT32  # the copy engine's coordinates
+        and max(*dense.shape[-2:], out.shape[-2]) < _INT32
+        and min(dense.strides[-2:]) > 0
+    )
+    return tile if fits else None

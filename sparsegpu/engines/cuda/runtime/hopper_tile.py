@@ -1,0 +1,94 @@
+"""The tile of the Hopper product ``bsr_addmm_sm90.cu``: pure Python, testable without a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+_TILE_M = 128
+_STEPS_K = 64  # rows of dense that a stage holds
+_STRIPS = 8 * 2 * 2048  # outputs on their way out, two strips for each of eight warps
+_THREADS = 384
+_SHARED = 227 * 1024
+_RESERVED = 2048  # alignment of the stages, barriers
+_MOST_STAGES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class HopperTile:
+    """What the kernel is compiled and launched with; the names are those of the source.
+
+    Attributes
+    ----------
+    tile_n, stages : int
+    step_k : int
+        Rows of ``dense`` that are brought at a time.
+    slice_m, slices : int
+        Rows of a block that a tile holds, and tiles that a block's rows need.
+    rows : int
+        Block rows that share a tile.
+    box_m : int
+        Rows of the output in a box of transposed blocks.
+    shared_memory : int
+    """
+
+    tile_n: int
+    stages: int
+    step_k: int
+    slice_m: int
+    slices: int
+    rows: int
+    box_m: int
+    shared_memory: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: two warpgroups that multiply, one that brings operands."""
+        return _THREADS
+
+
+def hopper_tile(
+    dtype: np.dtype, blocksize: tuple[int, int], columns: int, transposed: bool
+) -> HopperTile | None:
+    """Return the tile for a product, or None where the kernel does not serve.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Of the operands.
+    blocksize : (bm, bk)
+        Of the operand as it is multiplied.
+    columns : int
+        N.
+    transposed : bool
+        The blocks lie as (bk, bm).
+
+    Examples
+    --------
+    >>> tile = hopper_tile(np.dtype("float16"), (32, 32), 4096, False)
+    >>> tile.rows, tile.tile_n, tile.stages
+    (4, 256, 4)
+    >>> hopper_tile(np.dtype("float16"), (24, 24), 4096, False)
+    """
+    bm, bk = blocksize
+    if dtype.name not in {"float16", "bfloat16"} or bm % 16 or bk % 16:
+        return None
+    if transposed and bm % 64 and bm not in {16, 32}:
+        return None  # no swizzle is as wide as such a block's rows
+    step_k = next(k for k in (64, 32, 16) if bk % k == 0)
+    slice_m = min(bm, _TILE_M)
+    rows = _TILE_M // slice_m
+    tile_n = next((n for n in (64, 128) if n >= columns), 256)
+    stage = (rows * slice_m + tile_n) * _STEPS_K * dtype.itemsize
+    stages = min((_SHARED - _RESERVED - _STRIPS) // stage, _MOST_STAGES)
+    return HopperTile(
+        tile_n=tile_n,
+        stages=stages,
+        step_k=step_k,
+        slice_m=slice_m,
+        slices=-(-bm // _TILE_M),
+        rows=rows,
+        box_m=64 if slice_m % 64 == 0 else slice_m,
+        shared_memory=stages * stage + _STRIPS + 1024,
+    )
