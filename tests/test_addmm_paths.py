@@ -12,7 +12,7 @@ from sparsegpu.engines.cuda.runtime.config import bsr_addmm_config, simt_tile
 @pytest.mark.parametrize("path", ["simt", "mma"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "float32"])
 @pytest.mark.parametrize(("blocksize", "n"), [((11, 13), 5), ((24, 8), 40), ((130, 64), 136)])
-def test_both_paths_serve_any_block(cuda_engine, rng, path, dtype, blocksize, n):
+def test_both_general_paths_serve_any_block(cuda_engine, rng, path, dtype, blocksize, n):
     bm, bk = blocksize
     shape = (bm * 2, bk * max(3, 64 // bk))
     a = Operand(cuda_engine, rng, shape, blocksize, dtype)
@@ -94,5 +94,5 @@ def test_choice_of_path():
     assert source("float16", (16, 16), 64, config={"path": "simt"}) == "bsr_addmm_simt"
     with pytest.raises(ValueError, match=r"config\['path'\].*'simt' for float64"):
         source("float64", (16, 16), 64, config={"path": "mma"})
-    with pytest.raises(ValueError, match=r"config\['path'\].*one of 'simt', 'mma'"):
+    with pytest.raises(ValueError, match=r"config\['path'\].*one of 'simt', 'mma', 'wgmma'"):
         source("float16", (16, 16), 64, config={"path": "fast"})

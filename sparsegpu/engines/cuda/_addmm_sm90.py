@@ -15,9 +15,10 @@ import numpy as np
 
 from ...pattern import Pattern
 from ._blocks import ceil_div
+from ._product import Product
 from ._schedule import RowGroups, row_groups
 from .runtime.hopper_tile import HopperTile, hopper_tile
-from .runtime.launch import kernel, multiprocessors, runs_here
+from .runtime.launch import Launch, kernel, multiprocessors, runs_here
 from .runtime.tensor_map import tensor_map
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view
@@ -25,6 +26,7 @@ from .runtime.view import batch_dims, matrix_view
 _GROUPS = struct.Struct("<5Q")
 _SIZES = struct.Struct("<4q2i")
 _INT32 = 2**31
+_FEW = 16  # columns, of which a tile of 64 would waste most
 _NO_MAP = np.void(bytes(128))
 
 
@@ -80,59 +82,73 @@ def _stride(array: Any, behind: int) -> int:
     return array.strides[behind - 2]
 
 
-def launch_sm90(
-    out: Any,
-    pattern: Pattern,
-    order: Any,
-    data: Any,
-    dense: Any,
-    layout: str,
-    batch_shape: tuple[int, ...],
-    batch: Batch,
-    defines: dict[str, str],
-    epilogue: np.void,
-    tile: HopperTile,
-) -> None:
-    """Multiply; ``order`` is None, or says where the blocks of a transposed operand lie."""
-    bm, bk = pattern.blocksize
-    m, n = out.shape[-2:]
-    schedule = row_groups(pattern, tile.rows, None if order is None else order.reshape(-1))
-    boxes = batch.out % 16 == 0 and out.strides[-1] == out.itemsize and out.strides[-2] % 16 == 0
-    boxes = boxes and out.data.ptr % 16 == 0
-    launch = kernel(
+def sm90_launch(product: Product) -> Launch | None:
+    """Return the launch that computes a product, or None where this kernel does not serve."""
+    p = product
+    tile = _tile_for(p)
+    batch = None if tile is None else one_batch(p.batch, p.pattern, p.dense, p.out)
+    if tile is None or batch is None:
+        return None
+    bm, bk = p.pattern.blocksize
+    m, n = p.out.shape[-2:]
+    schedule = row_groups(p.pattern, tile.rows, None if p.order is None else p.order.reshape(-1))
+    boxes = _in_boxes(p.out, batch)
+    compiled = kernel(
         "bsr_addmm_sm90",
-        T=ctype(data.dtype),
+        T=ctype(p.data.dtype),
         INDEX=ctype(schedule.blocks.dtype),
         BM=bm,
         BK=bk,
-        TRANSPOSED=int(order is not None),
-        DENSE=layout,
+        TRANSPOSED=int(p.transposed),
+        DENSE=p.layout,
         STORE="boxes" if boxes else "any",
         TILE_N=tile.tile_n,
         STAGES=tile.stages,
-        **defines,
+        **p.defines,
     )
-    matrices = pattern.batch_size
-    tiles = schedule.groups // matrices * batch.count * ceil_div(n, tile.tile_n) * tile.slices
-    launch(
+    matrices = p.pattern.batch_size
+    groups = schedule.groups // matrices
+    tiles = groups * batch.count * ceil_div(n, tile.tile_n) * tile.slices
+    return Launch(
+        compiled,
         (min(tiles, multiprocessors()),),
         (tile.threads,),
         (
-            _values_map(data, bm, bk, order is not None, tile),
-            *_dense_maps(dense, layout, batch, tile),
-            _out_map(out, batch) if boxes else _NO_MAP,
-            matrix_view(out, batch_shape),
-            batch_dims(batch_shape),
+            _values_map(p.data, bm, bk, p.transposed, tile),
+            *_dense_maps(p.dense, p.layout, batch, tile),
+            _out_map(p.out, batch) if boxes else _NO_MAP,
+            matrix_view(p.out, p.batch),
+            batch_dims(p.batch),
             _schedule_argument(schedule),
-            np.void(
-                _SIZES.pack(
-                    schedule.groups // matrices, batch.count, m, n, matrices > 1, batch.dense != 0
-                )
-            ),
-            epilogue,
+            np.void(_SIZES.pack(groups, batch.count, m, n, matrices > 1, batch.dense != 0)),
+            p.epilogue,
         ),
         tile.shared_memory,
     )
+
+
+def _tile_for(p: Product) -> HopperTile | None:
+    """Return the tile to multiply with, or None where the operands are not for this kernel."""
+    n = p.out.shape[-1]
+    if p.empty or n <= _FEW or p.layout not in {"rows", "columns"}:
+        return None
+    if not runs_here("bsr_addmm_sm90"):
+        return None
+    tile = hopper_tile(p.data.dtype, p.pattern.blocksize, n, p.transposed)
+    fits = (
+        p.data.flags.c_contiguous
+        and p.data.data.ptr % 16 == 0
+        and p.data.size // p.data.shape[-1] < _INT32  # the copy engine's coordinates
+        and max(*p.dense.shape[-2:], p.out.shape[-2]) < _INT32
+        and min(p.dense.strides[-2:]) > 0
+    )
+    return tile if fits else None
+
+
+def _in_boxes(out: Any, batch: Batch) -> bool:
+    """Whether the copy engine can write the output."""
+    row, col = out.strides[-2:]
+    return col == out.itemsize and row % 16 == batch.out % 16 == out.data.ptr % 16 == 0
 
 
 def _schedule_argument(schedule: RowGroups) -> np.void:
@@ -205,20 +221,3 @@ def _out_map(out: Any, batch: Batch) -> np.void:
         shape=(batches, m, n),
         strides=(apart, out.strides[-2], out.itemsize),
     )
-
-
-def tile_for(
-    out: Any, pattern: Pattern, data: Any, dense: Any, layout: str, transposed: bool
-) -> HopperTile | None:
-    """Return the tile to multiply with, or None where this kernel does not serve."""
-    if layout not in {"rows", "columns"} or not runs_here("bsr_addmm_sm90"):
-        return None
-    tile = hopper_tile(data.dtype, pattern.blocksize, out.shape[-1], transposed)
-    fits = (
-        data.flags.c_contiguous
-        and data.data.ptr % 16 == 0
-        and data.size // data.shape[-1] < _INT32  # the copy engine's coordinates
-        and max(*dense.shape[-2:], out.shape[-2]) < _INT32
-        and min(dense.strides[-2:]) > 0
-    )
-    return tile if fits else None

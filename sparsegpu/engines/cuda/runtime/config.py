@@ -105,7 +105,7 @@ def bsr_addmm_config(
     columns : int
         N.
     dense : {"rows", "columns", "bytes", "strided"}
-        How the dense operand lies in memory (`engines.cuda.addmm.layout_of`).
+        How the dense operand lies in memory (`engines.cuda._product.layout_of`).
     data_aligned : bool
         What is contiguous in the blocks can be copied in pieces of 16 bytes (int8 that lies
         transposed: 4).

@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...._support import architectures_of, matching_architecture
 from .compile import compile_kernel, supported_architectures
@@ -67,6 +67,19 @@ class Kernel:
         attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         driver.funcSetAttribute(self._function.ptr, attribute, shared_memory)
         self._shared = shared_memory
+
+
+class Launch(NamedTuple):
+    """A kernel and everything it is launched with; calling it launches."""
+
+    kernel: Kernel
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    args: tuple
+    shared_memory: int = 0
+
+    def __call__(self) -> None:
+        self.kernel(self.grid, self.block, self.args, self.shared_memory)
 
 
 def kernel(source: str, **defines: Any) -> Kernel:

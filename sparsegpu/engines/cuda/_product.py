@@ -1,0 +1,142 @@
+"""A product of BSR @ dense as the kernels' hosts see it: operands, their layouts, the epilogue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..._arrays import accumulator_dtype
+from ..._epilogue import Epilogue
+from ...pattern import Pattern
+from ._epilogue_args import batched_operands, epilogue_args
+from .runtime.view import merged_batch
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Everything that a path needs to know to serve a product, or to leave it to another.
+
+    Attributes
+    ----------
+    out, dense : array (*B, M, N), (*B, K, N)
+    pattern : Pattern
+        Of the operand as it is multiplied.
+    order : int64 array like ``pattern.indices``, or None
+        Where the blocks of a transposed operand lie in ``data``.
+    data : array (*B, nnzb, bm, bk), or (*B, nnzb, bk, bm) where ``order`` is given
+        Blocks are C-contiguous.
+    layout : str
+        Of ``dense``: see `layout_of`.
+    batch : tuple of int
+        Batch shape of the views.
+    empty : bool
+        Nothing is multiplied: ``data`` and ``dense`` must not be read.
+    allow_tf32 : bool
+    defines, epilogue : dict, numpy.void
+        What `epilogue_args` makes of the epilogue.
+    """
+
+    out: Any
+    pattern: Pattern
+    order: Any
+    data: Any
+    dense: Any
+    layout: str
+    batch: tuple[int, ...]
+    empty: bool
+    allow_tf32: bool
+    defines: dict[str, str]
+    epilogue: np.void
+
+    @property
+    def transposed(self) -> bool:
+        """Whether the blocks lie transposed."""
+        return self.order is not None
+
+
+def product_of(
+    out: Any,
+    pattern: Pattern,
+    data: Any,
+    dense: Any,
+    epilogue: Epilogue,
+    transposed: bool,
+    allow_tf32: bool,
+) -> Product:
+    """Describe the arguments of `bsr_addmm`."""
+    order = None
+    if transposed:
+        pattern, flat_order = pattern.transposed()
+        order = flat_order.reshape(pattern.indices.shape)
+    batch = merged_batch(
+        out.shape[:-2],
+        (out, 2),
+        (pattern.indptr, 1),
+        (pattern.indices, 1),
+        (order, 1),
+        (data, 3),
+        (dense, 2),
+        *batched_operands(epilogue),
+    )
+    defines, argument = epilogue_args(epilogue, batch, accumulator_dtype(data.dtype), out.dtype)
+    return Product(
+        out=out,
+        pattern=pattern,
+        order=order,
+        data=contiguous_blocks(data),
+        dense=dense,
+        layout=layout_of(dense),
+        batch=batch,
+        empty=epilogue.alpha == 0 or pattern.nnzb == 0,
+        allow_tf32=allow_tf32,
+        defines=defines,
+        epilogue=argument,
+    )
+
+
+def contiguous_blocks(data: Any) -> Any:
+    """Return ``data`` with C-contiguous (nnzb, bm, bk), copied on the device if it must be."""
+    _, bm, bk = data.shape[-3:]
+    item = data.itemsize
+    if data.size == 0 or all(
+        n == 1 or s == wanted
+        for n, s, wanted in zip(
+            data.shape[-3:], data.strides[-3:], (bm * bk * item, bk * item, item), strict=True
+        )
+    ):
+        return data
+    return data.copy(order="C")
+
+
+def aligned(array: Any, size: int) -> bool:
+    """Whether the array, every row of its matrices and every batch start at multiples of ``size``.
+
+    The last dimension is the one that is walked; its stride does not count.
+    """
+    return array.data.ptr % size == 0 and all(
+        n == 1 or s % size == 0 for n, s in zip(array.shape[:-1], array.strides[:-1], strict=True)
+    )
+
+
+def layout_of(dense: Any) -> str:
+    """Return how a (*B, K, N) operand lies in memory.
+
+    Returns
+    -------
+    "rows" or "columns" when 16-byte pieces along a row or a column can be copied as they are;
+    "bytes" for int8 rows of which 4-byte pieces can be copied; "strided" for all else.
+    """
+    by_column = dense.swapaxes(-1, -2)
+    if _unit(dense, -1) and aligned(dense, 16):
+        return "rows"
+    if _unit(dense, -2) and aligned(by_column, 16):
+        return "columns"
+    if dense.itemsize == 1 and _unit(dense, -1) and aligned(dense, 4):
+        return "bytes"
+    return "strided"
+
+
+def _unit(array: Any, axis: int) -> bool:
+    return array.shape[axis] == 1 or array.strides[axis] == array.itemsize
