@@ -26,7 +26,7 @@
 //   -DBM, -DBK            size of a block, multiples of 16 (BM: 128 of its rows at a time)
 //   -DTRANSPOSED=1        blocks lie transposed, BK x BM (then BM is 16, 32 or a multiple of 64)
 //   -DDENSE=rows|columns  which of its strides is 1
-//   -DSTORE=boxes|any     whether the copy engine can write `out`
+//   -DSTORE=rows|columns|any  which stride of `out` is 1, where the copy engine can write it
 //   -DTILE_N=64|128|256, -DSTAGES
 #include "common/types.cuh"
 #include "common/view.cuh"
@@ -37,7 +37,7 @@
 #include "ptx/wgmma.cuh"
 
 enum class Layout { rows, columns };
-enum class Store { boxes, any };
+enum class Store { rows, columns, any };
 constexpr Layout LAYOUT = Layout::DENSE;
 constexpr Store STORING = Store::STORE;
 
@@ -311,26 +311,41 @@ __device__ __forceinline__ void multiply(f32 (&sum)[TILE_N / 2], const Stage& s,
   }
 }
 
-// Two neighbouring elements of a row of a strip: sixteen rows of 128 bytes, swizzled so that
-// the eight rows of a fragment fall into different banks.
+// A strip holds sixteen rows of 128 bytes, swizzled so that the eight rows of a fragment fall into
+// different banks; for an `out` stored by columns, columns of sixteen elements.
+template <typename E, Store HOW = Store::any>
+__device__ __forceinline__ E& at(unsigned char* strip, int row, int n) {
+  const int size = sizeof(E);
+  return *reinterpret_cast<E*>(strip + (HOW == Store::columns
+                                            ? (n * 16 + row) * size
+                                            : row * 128 + (n * size ^ row % 8 * 16)));
+}
+
 template <typename E>
 struct alignas(2 * sizeof(E)) Pair {
   E low, high;
 };
-template <typename E>
-__device__ __forceinline__ Pair<E>& pair_at(unsigned char* strip, int row, int n) {
-  return *reinterpret_cast<Pair<E>*>(strip + row * 128 + (n * int(sizeof(E)) ^ row % 8 * 16));
+
+// Set elements n and n + 1 (n is even) of a row.
+template <typename E, Store HOW = Store::any>
+__device__ __forceinline__ void put(unsigned char* strip, int row, int n, E low, E high) {
+  if constexpr (HOW == Store::columns) {
+    at<E, HOW>(strip, row, n) = low;
+    at<E, HOW>(strip, row, n + 1) = high;
+  } else {
+    reinterpret_cast<Pair<E>&>(at<E>(strip, row, n)) = {low, high};
+  }
 }
 
-// Put this warp's sums of WIDE columns, the strip's 128 bytes, into a strip as they are.
-template <typename E, int WIDE>
+// Put this warp's sums of WIDE columns into a strip as they are.
+template <typename E, int WIDE, Store HOW = Store::any>
 __device__ __forceinline__ void fill_strip(unsigned char* strip, const f32* sum) {
   const int row = threadIdx.x % 32 / 4, n = threadIdx.x % 4 * 2;
 #pragma unroll
   for (int j = 0; j < WIDE / 8; ++j) {
-    pair_at<E>(strip, row, 8 * j + n) = {round_to<E>(sum[4 * j]), round_to<E>(sum[4 * j + 1])};
-    pair_at<E>(strip, row + 8, 8 * j + n) = {round_to<E>(sum[4 * j + 2]),
-                                             round_to<E>(sum[4 * j + 3])};
+    const f32* s = sum + 4 * j;
+    put<E, HOW>(strip, row, 8 * j + n, round_to<E>(s[0]), round_to<E>(s[1]));
+    put<E, HOW>(strip, row + 8, 8 * j + n, round_to<E>(s[2]), round_to<E>(s[3]));
   }
 }
 
@@ -347,10 +362,10 @@ __device__ __forceinline__ void write(const f32 (&sum)[TILE_N / 2], unsigned cha
     const long long col = first_col + c * WIDE;
     // Strips take turns where nothing else needs the second one.
     unsigned char* strip = strips + (IDENTITY ? c % 2 * STRIP_BYTES : 0);
-    if (STORING == Store::boxes && lane == 0) bulk_wait_read<IDENTITY ? 1 : 0>();
+    if (STORING != Store::any && lane == 0) bulk_wait_read<IDENTITY ? 1 : 0>();
     __syncwarp();
     if constexpr (IDENTITY) {
-      fill_strip<OUT, WIDE>(strip, sum + c * WIDE / 2);
+      fill_strip<OUT, WIDE, STORING>(strip, sum + c * WIDE / 2);
     } else {
       // The epilogue's code is long: the sums pass through a strip of their own, so that it
       // stands in a loop that is not unrolled.
@@ -362,31 +377,33 @@ __device__ __forceinline__ void write(const f32 (&sum)[TILE_N / 2], unsigned cha
 #pragma unroll 1
         for (int e = lane; e < 16 * 16; e += 32) {
           const int row = e / 16, n = e % 16 * 2;
-          const long long at = col + part + n;
-          const Pair<f32> two = pair_at<f32>(sums, row, n);
-          Pair<OUT>& to = pair_at<OUT>(strip, row, part + n);
-          if (at < columns) to.low = finish(two.low, top + row, at);
-          if (at + 1 < columns) to.high = finish(two.high, top + row, at + 1);
+          const long long at_n = col + part + n;
+          const Pair<f32> two = reinterpret_cast<Pair<f32>&>(at<f32>(sums, row, n));
+          // What lies outside is computed as its neighbour inside is, and never written.
+          put<OUT, STORING>(strip, row, part + n,
+                            finish(two.low, top + row, min(at_n, columns - 1)),
+                            finish(two.high, top + row, min(at_n + 1, columns - 1)));
         }
         __syncwarp();
       }
     }
-    if (STORING == Store::boxes) {
+    if constexpr (STORING != Store::any) {
       bulk_fence();
       __syncwarp();
       if (lane == 0) {
-        if (col < columns) bulk_store(out_map, shared_address(strip), int(col), int(top), batch);
+        const int x = int(STORING == Store::rows ? col : top);
+        const int y = int(STORING == Store::rows ? top : col);
+        if (col < columns) bulk_store(out_map, shared_address(strip), x, y, batch);
         bulk_commit();
       }
     } else {
       __syncwarp();
       const bool by_column = out.row < out.col;
-#pragma unroll 1
-      for (int e = lane; e < 16 * WIDE; e += 32) {
+#pragma unroll 4
+      for (int i = 0; i < WIDE / 2; ++i) {
+        const int e = 32 * i + lane;
         const int m = by_column ? e % 16 : e / WIDE, n = by_column ? e / 16 : e % WIDE;
-        const Pair<OUT>& pair = pair_at<OUT>(strip, m, n / 2 * 2);
-        if (col + n < columns)
-          matrix[element_offset(out, top + m, col + n)] = n % 2 ? pair.high : pair.low;
+        if (col + n < columns) matrix[element_offset(out, top + m, col + n)] = at<OUT>(strip, m, n);
       }
     }
   }
@@ -467,5 +484,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             tile.panel * TILE_N, sizes.columns, int(tile.batch), finish);
     }
   }
-  if (STORING == Store::boxes && lane == 0) bulk_wait_all();
+  if (STORING != Store::any && lane == 0) bulk_wait_all();
 }

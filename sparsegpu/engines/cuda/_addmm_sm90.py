@@ -7,26 +7,30 @@ maps (odd strides, several batch dimensions) is left to the other kernels.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ...pattern import Pattern
-from ._blocks import ceil_div
+from ._blocks import THREADS, ceil_div, grid, size_of
 from ._product import Product
 from ._schedule import RowGroups, row_groups
 from .runtime.hopper_tile import HopperTile, hopper_tile
 from .runtime.launch import Launch, kernel, multiprocessors, runs_here
+from .runtime.plan import workspace
 from .runtime.tensor_map import tensor_map
 from .runtime.types import ctype
-from .runtime.view import batch_dims, matrix_view
+from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view
 
 _GROUPS = struct.Struct("<5Q")
 _SIZES = struct.Struct("<4q2i")
 _INT32 = 2**31
 _FEW = 16  # columns, of which a tile of 64 would waste most
+_NARROW = 16  # rows of a box of a column-major dense, of which the copy engine brings few bytes
+_ALIGNMENT = 128  # of the rows of workspace
+_SIDE = 64  # of dense_rows.cu
 _NO_MAP = np.void(bytes(128))
 
 
@@ -46,17 +50,11 @@ def one_batch(shape: tuple[int, ...], pattern: Pattern, dense: Any, out: Any) ->
         return Batch(1, 0, 0)
     if len(kept) > 1:
         # Contiguous operands of any rank are one dimension, too.
-        if (
-            not _flat(dense, shape)
-            or not _flat(out, shape)
-            or pattern.batch_size
-            not in {
-                1,
-                prod(shape),
-            }
-        ):
+        matrices = prod(shape)
+        flat = _flat(dense, shape) and _flat(out, shape)
+        if not flat or pattern.batch_size not in {1, matrices}:
             return None
-        return Batch(prod(shape), dense.strides[-3], out.strides[-3])
+        return Batch(matrices, dense.strides[-3], out.strides[-3])
     behind = kept[0] - len(shape)
     if pattern.batch_size not in {1, shape[kept[0]]}:
         return None
@@ -82,17 +80,63 @@ def _stride(array: Any, behind: int) -> int:
     return array.strides[behind - 2]
 
 
-def sm90_launch(product: Product) -> Launch | None:
-    """Return the launch that computes a product, or None where this kernel does not serve."""
+def sm90_launches(product: Product) -> tuple[Launch, ...] | None:
+    """Return the launches that compute a product, or None where this kernel does not serve.
+
+    A `dense` that the copy engine cannot read as it lies is copied to aligned rows first, in
+    workspace kept with the pattern: at memory speed, which the product then saves many times.
+    """
     p = product
     tile = _tile_for(p)
-    batch = None if tile is None else one_batch(p.batch, p.pattern, p.dense, p.out)
-    if tile is None or batch is None:
+    if tile is None:
+        return None
+    if p.layout == "rows" or (p.layout == "columns" and tile.step_k > _NARROW):
+        launch = _launch(p, tile)
+        return None if launch is None else (launch,)
+    if p.dense.ndim - 2 > MAX_BATCH_DIMS:
+        return None
+    dense, copy = _aligned_rows(p)
+    launch = _launch(replace(p, dense=dense, layout="rows"), tile)
+    return None if launch is None else (copy, launch)
+
+
+def _aligned_rows(p: Product) -> tuple[Any, Launch]:
+    """Return workspace that stands for ``dense`` in aligned rows, and what fills it."""
+    import cupy
+
+    *batch, k, n = p.dense.shape
+    size = p.dense.itemsize
+    pitch = ceil_div(n * size, _ALIGNMENT) * _ALIGNMENT // size
+    batches = size_of(tuple(batch))
+    memory = workspace(p.pattern, "dense_rows", batches * k * pitch * size)
+    rows = cupy.ndarray((*batch, k, pitch), p.dense.dtype, memory.data)[..., :n]
+    tiles = batches * ceil_div(k, _SIDE) * ceil_div(n, _SIDE)
+    shape = tuple(batch)
+    copy = Launch(
+        kernel("dense_rows", T=ctype(p.dense.dtype)),
+        grid(tiles),
+        (THREADS,),
+        (
+            rows,
+            matrix_view(p.dense, shape),
+            batch_dims(shape),
+            np.int64(batches),
+            np.int64(k),
+            np.int64(n),
+            np.int64(pitch),
+        ),
+    )
+    return rows, copy
+
+
+def _launch(p: Product, tile: HopperTile) -> Launch | None:
+    batch = one_batch(p.batch, p.pattern, p.dense, p.out)
+    if batch is None:
         return None
     bm, bk = p.pattern.blocksize
     m, n = p.out.shape[-2:]
     schedule = row_groups(p.pattern, tile.rows, None if p.order is None else p.order.reshape(-1))
-    boxes = _in_boxes(p.out, batch)
+    store = _store(p.out, batch)
     compiled = kernel(
         "bsr_addmm_sm90",
         T=ctype(p.data.dtype),
@@ -101,7 +145,7 @@ def sm90_launch(product: Product) -> Launch | None:
         BK=bk,
         TRANSPOSED=int(p.transposed),
         DENSE=p.layout,
-        STORE="boxes" if boxes else "any",
+        STORE=store,
         TILE_N=tile.tile_n,
         STAGES=tile.stages,
         **p.defines,
@@ -116,7 +160,7 @@ def sm90_launch(product: Product) -> Launch | None:
         (
             _values_map(p.data, bm, bk, p.transposed, tile),
             *_dense_maps(p.dense, p.layout, batch, tile),
-            _out_map(p.out, batch) if boxes else _NO_MAP,
+            _NO_MAP if store == "any" else _out_map(p.out, batch, store),
             matrix_view(p.out, p.batch),
             batch_dims(p.batch),
             _schedule_argument(schedule),
@@ -130,9 +174,7 @@ def sm90_launch(product: Product) -> Launch | None:
 def _tile_for(p: Product) -> HopperTile | None:
     """Return the tile to multiply with, or None where the operands are not for this kernel."""
     n = p.out.shape[-1]
-    if p.empty or n <= _FEW or p.layout not in {"rows", "columns"}:
-        return None
-    if not runs_here("bsr_addmm_sm90"):
+    if p.empty or n <= _FEW or not runs_here("bsr_addmm_sm90"):
         return None
     tile = hopper_tile(p.data.dtype, p.pattern.blocksize, n, p.transposed)
     fits = (
@@ -140,15 +182,20 @@ def _tile_for(p: Product) -> HopperTile | None:
         and p.data.data.ptr % 16 == 0
         and p.data.size // p.data.shape[-1] < _INT32  # the copy engine's coordinates
         and max(*p.dense.shape[-2:], p.out.shape[-2]) < _INT32
-        and min(p.dense.strides[-2:]) > 0
+        and (p.layout not in {"rows", "columns"} or min(p.dense.strides[-2:]) > 0)
     )
     return tile if fits else None
 
 
-def _in_boxes(out: Any, batch: Batch) -> bool:
-    """Whether the copy engine can write the output."""
-    row, col = out.strides[-2:]
-    return col == out.itemsize and row % 16 == batch.out % 16 == out.data.ptr % 16 == 0
+def _store(out: Any, batch: Batch) -> str:
+    """Return how the output is written: "rows" or "columns" by the copy engine, else "any"."""
+    if out.data.ptr % 16 == batch.out % 16 == 0:
+        row, col = out.strides[-2:]
+        if col == out.itemsize and row % 16 == 0:
+            return "rows"
+        if row == out.itemsize and col % 16 == 0:
+            return "columns"
+    return "any"
 
 
 def _schedule_argument(schedule: RowGroups) -> np.void:
@@ -211,13 +258,14 @@ def _dense_maps(dense: Any, layout: str, batch: Batch, tile: HopperTile) -> tupl
     return whole, edge
 
 
-def _out_map(out: Any, batch: Batch) -> np.void:
+def _out_map(out: Any, batch: Batch, store: str) -> np.void:
+    """Return the map of what a warp writes at a time: sixteen rows, 128 bytes of each if by row."""
     m, n = out.shape[-2:]
+    row, col = out.strides[-2:]
+    size = out.itemsize
     batches, apart = (batch.count, batch.out) if batch.out else (1, 16)
-    return tensor_map(
-        out,
-        (1, 16, 128 // out.itemsize),
-        128,
-        shape=(batches, m, n),
-        strides=(apart, out.strides[-2], out.itemsize),
-    )
+    if store == "rows":
+        box, shape, strides, swizzle = (1, 16, 128 // size), (m, n), (row, size), 128
+    else:
+        box, shape, strides, swizzle = (1, 128 // size, 16), (n, m), (col, size), 0
+    return tensor_map(out, box, swizzle, shape=(batches, *shape), strides=(apart, *strides))

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..._epilogue import Epilogue
 from ...pattern import Pattern
-from ._addmm_sm90 import sm90_launch
+from ._addmm_sm90 import sm90_launches
 from ._blocks import ceil_div, grid, size_of
 from ._product import Product, aligned, product_of
 from .runtime.config import bsr_addmm_config
@@ -39,10 +39,9 @@ def bsr_addmm(
     """
     product = product_of(out, pattern, data, dense, epilogue, transposed, allow_tf32)
     path = (config or {}).get("path")
-    launch = sm90_launch(product) if path in {None, "wgmma"} else None
-    if launch is None:
-        launch = general_launch(product, config)
-    launch()
+    launches = sm90_launches(product) if path in {None, "wgmma"} else None
+    for launch in launches or (general_launch(product, config),):
+        launch()
 
 
 def general_launch(product: Product, config: dict[str, Any] | None) -> Launch:
