@@ -26,6 +26,7 @@ _TILE = 1024  # columns; their bits are 128 bytes
 _TILE_BYTES = _TILE // 8
 _RANKED = 8192  # groups that are ordered by comparing all with all
 _ALIGNMENT = 16
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
 class RowGroups(NamedTuple):
@@ -83,11 +84,11 @@ def _build(pattern: Pattern, rows: int, blocks_from: Any) -> RowGroups:
     number = index_dtype(blocks)
     starts, counts, columns, block_numbers, order = _arrays(
         pattern.xp,
-        (groups, np.dtype(np.int64)),
-        (groups, np.dtype(np.int32)),
-        (blocks, np.dtype(np.int32)),
+        (groups, _INT64),
+        (groups, _INT32),
+        (blocks, _INT32),
         (blocks * rows, number),
-        (groups, np.dtype(np.int32)),
+        (groups, _INT32),
     )
     built = RowGroups(starts, counts, columns, block_numbers, order, rows, groups)
     if groups == 0:
@@ -157,9 +158,10 @@ def _threads(blocks: int, block_columns: int) -> int:
 
 def _arrays(xp: Any, *parts: tuple[int, np.dtype]) -> list[Any]:
     """Return empty arrays of so many elements, in one allocation."""
-    ends = np.cumsum([-(-n * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT for n, dtype in parts])
-    buffer = xp.empty(int(ends[-1]), dtype=np.uint8)
-    begins = [0, *ends[:-1].tolist()]
+    begins = [0]
+    for n, dtype in parts:
+        begins.append(begins[-1] + ceil_div(n * dtype.itemsize, _ALIGNMENT) * _ALIGNMENT)
+    buffer = xp.empty(begins.pop(), dtype=np.uint8)
     return [
         buffer[begin : begin + n * dtype.itemsize].view(dtype)
         for begin, (n, dtype) in zip(begins, parts, strict=True)
