@@ -30,8 +30,7 @@ struct Group {
   int rows;
 };
 
-// Shared memory: `table` has the bits or counts of each row; then one value a column (or word)
-// each.
+// Shared memory. `table` holds the bits or counts of the rows, and behind them those of the union.
 struct Scratch {
   unsigned* table;
   int* partials;
@@ -41,11 +40,13 @@ __device__ __forceinline__ unsigned below(int bit) {
   return (1u << bit) - 1;
 }
 
-// Calls visit(position, row, column) once for each block of the group.
+// Calls visit(position, row, j) once for each block of the group in a column c0 + j, j < width.
 template <typename Visit>
-__device__ __forceinline__ void for_each_block(const Group& group, Visit visit) {
+__device__ __forceinline__ void for_each_block(const Group& group, INDEX c0, int width,
+                                               Visit visit) {
   const long long end = group.starts[group.rows];
   int row = 0;
+  long long row_end = group.starts[1];
   for (long long p0 = group.starts[0] + threadIdx.x; p0 < end; p0 += AT_ONCE * blockDim.x) {
     INDEX column[AT_ONCE];
 #pragma unroll
@@ -56,20 +57,20 @@ __device__ __forceinline__ void for_each_block(const Group& group, Visit visit) 
 #pragma unroll
     for (int k = 0; k < AT_ONCE; ++k) {
       const long long p = p0 + k * blockDim.x;
-      if (p < end) {
-        while (p >= group.starts[row + 1]) ++row;
-        visit(p, row, (long long)column[k]);
+      if (column[k] >= c0 && column[k] - c0 < width) {
+        while (p >= row_end) row_end = group.starts[++row + 1];
+        visit(p, row, (unsigned)(column[k] - c0));
       }
     }
   }
 }
 
-__device__ __forceinline__ void place(const Group& group, long long entry, int row, long long p) {
-  group.blocks[entry * group.rows + row] = BLOCK(group.blocks_from ? group.blocks_from[p] : p);
+// The block at position p.
+__device__ __forceinline__ BLOCK block_at(const Group& group, long long p) {
+  return BLOCK(group.blocks_from ? group.blocks_from[p] : p);
 }
 
-__device__ __forceinline__ void place_none(const Group& group, long long first, int entries) {
-  BLOCK* blocks = group.blocks + first * group.rows;
+__device__ __forceinline__ void place_none(const Group& group, BLOCK* blocks, int entries) {
   for (long long i = threadIdx.x; i < (long long)entries * group.rows; i += blockDim.x) {
     blocks[i] = -1;
   }
@@ -100,7 +101,7 @@ __device__ __forceinline__ int sum_before(int value, int* partials, int& total) 
 
 // Writes the entries of columns c0 .. c0 + width - 1 from entry `first` on, if no row has one of
 // them twice. Returns how many, or -1.
-__device__ int once_each(const Group& group, const Scratch& scratch, long long c0, int width,
+__device__ int once_each(const Group& group, const Scratch& scratch, INDEX c0, int width,
                          long long first) {
   const int words = (width + TILE - 1) / TILE * 32;
   unsigned* seen = scratch.table;
@@ -111,12 +112,9 @@ __device__ int once_each(const Group& group, const Scratch& scratch, long long c
   for (int i = threadIdx.x; i < group.rows * words; i += blockDim.x) seen[i] = 0;
   __syncthreads();
   bool twice = false;
-  for_each_block(group, [&](long long, int row, long long column) {
-    const long long j = column - c0;
-    if (j >= 0 && j < width) {
-      const int word = (int)j / TILE * 32 + (int)j % 32, bit = (int)j / 32 % 32;
-      twice |= atomicOr(&seen[row * words + word], 1u << bit) >> bit & 1;
-    }
+  for_each_block(group, c0, width, [&](long long, int row, unsigned j) {
+    const unsigned word = j / TILE * 32 + j % 32, bit = j / 32 % 32;
+    twice |= atomicOr(&seen[row * words + word], 1u << bit) >> bit & 1;
   });
   if (__syncthreads_or(twice)) return -1;
 
@@ -138,26 +136,24 @@ __device__ int once_each(const Group& group, const Scratch& scratch, long long c
     if (w < words) before[w] = entries + lower;
     entries += total;
   }
-  place_none(group, first, entries);
+  int* columns = group.columns + first;
+  BLOCK* blocks = group.blocks + first * group.rows;
+  place_none(group, blocks, entries);
   __syncthreads();
-  for (int j = threadIdx.x; j < width; j += blockDim.x) {
-    const unsigned bits = any[j / 32];
-    if (bits >> j % 32 & 1) {
-      group.columns[first + before[j / 32] + __popc(bits & below(j % 32))] = int(c0 + j);
-    }
+  const auto entry = [&](unsigned j) {
+    return before[j / 32] + __popc(any[j / 32] & below(j % 32));
+  };
+  for (unsigned j = threadIdx.x; j < width; j += blockDim.x) {
+    if (any[j / 32] >> j % 32 & 1) columns[entry(j)] = int(c0 + j);
   }
-  for_each_block(group, [&](long long p, int row, long long column) {
-    const long long j = column - c0;
-    if (j >= 0 && j < width) {
-      const int rank = before[j / 32] + __popc(any[j / 32] & below(j % 32));
-      place(group, first + rank, row, p);
-    }
+  for_each_block(group, c0, width, [&](long long p, int row, unsigned j) {
+    blocks[entry(j) * group.rows + row] = block_at(group, p);
   });
   return entries;
 }
 
 // The same where rows may have a column several times.
-__device__ int counted(const Group& group, const Scratch& scratch, long long c0, int width,
+__device__ int counted(const Group& group, const Scratch& scratch, INDEX c0, int width,
                        long long first) {
   const int lane = threadIdx.x % 32;
   int* found = (int*)scratch.table;
@@ -166,10 +162,8 @@ __device__ int counted(const Group& group, const Scratch& scratch, long long c0,
   __syncthreads();
   for (int i = threadIdx.x; i < group.rows * width; i += blockDim.x) found[i] = 0;
   __syncthreads();
-  for_each_block(group, [&](long long, int row, long long column) {
-    const long long j = column - c0;
-    if (j >= 0 && j < width) atomicAdd(&found[row * width + j], 1);
-  });
+  for_each_block(group, c0, width,
+                 [&](long long, int row, unsigned j) { atomicAdd(&found[row * width + j], 1); });
   __syncthreads();
   int entries = 0;
   for (int j0 = 0; j0 < width; j0 += blockDim.x) {
@@ -187,16 +181,21 @@ __device__ int counted(const Group& group, const Scratch& scratch, long long c0,
     if (j < width) before[j] = entries + lower;
     entries += total;
   }
-  place_none(group, first, entries);
+  BLOCK* blocks = group.blocks + first * group.rows;
+  place_none(group, blocks, entries);
   __syncthreads();
   for (int r = threadIdx.x / 32; r < group.rows; r += blockDim.x / 32) {
     for (long long p0 = group.starts[r]; p0 < group.starts[r + 1]; p0 += 32) {
       const long long p = p0 + lane;
-      const long long j = p < group.starts[r + 1] ? group.indices[p] - c0 : -1;
-      const bool inside = j >= 0 && j < width;
-      const unsigned alike = __match_any_sync(ALL, inside ? (int)j : ~lane);
+      const INDEX column = p < group.starts[r + 1] ? group.indices[p] : INDEX(-1);
+      const bool inside = column >= c0 && column - c0 < width;
+      const int j = inside ? (int)(column - c0) : ~lane;  // alike with nobody
+      const unsigned alike = __match_any_sync(ALL, j);
       const int earlier = __popc(alike & below(lane));
-      if (inside) place(group, first + before[j] + found[r * width + j] + earlier, r, p);
+      if (inside) {
+        const long long entry = before[j] + found[r * width + j] + earlier;
+        blocks[entry * group.rows + r] = block_at(group, p);
+      }
       __syncwarp();
       if (inside && earlier == 0) found[r * width + j] += __popc(alike);
       __syncwarp();
@@ -230,9 +229,9 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1)
     long long entries = 0;
     for (long long c0 = 0; c0 < block_columns; c0 += width) {
       const int here = (int)min((long long)width, block_columns - c0);
-      const int added = once_each(group, scratch, c0, here, entries);
+      const int added = once_each(group, scratch, INDEX(c0), here, entries);
       for (int j = 0; added < 0 && j < here; j += narrow_width) {
-        entries += counted(group, scratch, c0 + j, min(narrow_width, here - j), entries);
+        entries += counted(group, scratch, INDEX(c0 + j), min(narrow_width, here - j), entries);
       }
       entries += max(added, 0);
     }

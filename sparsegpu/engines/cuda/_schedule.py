@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...pattern import Pattern, index_dtype
-from ._blocks import THREADS, ceil_div, grid, power_of_two_below
+from ._blocks import THREADS, ceil_div, grid, power_of_two_below, size_of
 from .runtime.launch import kernel
 from .runtime.types import ctype
 
@@ -80,7 +80,7 @@ def row_groups(pattern: Pattern, rows: int, blocks_from: Any = None) -> RowGroup
 def _build(pattern: Pattern, rows: int, blocks_from: Any) -> RowGroups:
     block_rows, block_columns = pattern.block_shape
     per_matrix = ceil_div(block_rows, rows)
-    groups, blocks = pattern.batch_size * per_matrix, pattern.indices.size
+    groups, blocks = size_of(pattern.batch_shape) * per_matrix, pattern.indices.size
     number = index_dtype(blocks)
     starts, counts, columns, block_numbers, order = _arrays(
         pattern.xp,
