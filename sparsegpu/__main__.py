@@ -1,4 +1,4 @@
-"""``python -m sparsegpu``: doctor and demo."""
+"""``python -m sparsegpu``: doctor, demo and bench."""
 
 from __future__ import annotations
 
@@ -23,11 +23,16 @@ def main(arguments: list[str] | None = None) -> int:
         help="auto: the GPU if there is one, else NumPy",
     )
     demo.add_argument("--json", metavar="FILE", help="write the table as JSON too")
+    from .cli import bench
+
+    bench.add_arguments(commands.add_parser("bench", help="our kernels beside cuBLAS and peers"))
     chosen = parser.parse_args(arguments)
     if chosen.command == "doctor":
         from .cli.doctor import run
 
         return run()
+    if chosen.command == "bench":
+        return bench.run(**{k: v for k, v in vars(chosen).items() if k != "command"})
     from .cli.demo import run as run_demo
 
     return run_demo(size=chosen.size, device=chosen.device, json_path=chosen.json)

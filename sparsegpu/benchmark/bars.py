@@ -1,0 +1,86 @@
+"""Bars: what must come out. Each is, in the end, the longest time that a case may take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+#: Reading speed that the bar of skinny products assumes, bytes a second, and a launch.
+_READ_RATE = 4.0e12
+_LAUNCH_MS = 0.003
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar of some kind; ``of`` names the case or the peer that it is measured by."""
+
+    kind: str
+    value: float
+    of: str = ""
+
+    def text(self) -> str:
+        """Return the bar in words."""
+        return _KINDS[self.kind][0].format(value=self.value, of=self.of)
+
+    def limit_ms(
+        self, row: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]], copy_gbs: float
+    ) -> float | None:
+        """Return the longest time allowed, None where what the bar refers to was not measured.
+
+        Parameters
+        ----------
+        row : mapping
+            The measured row (`measure.Row` as a dict).
+        rows : mapping
+            All rows by name.
+        copy_gbs : float
+            The chip's copy bandwidth, measured in the same run.
+        """
+        return _KINDS[self.kind][1](self, row, rows, copy_gbs)
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, float) else None
+
+
+def _of_peer(bar: Bar, row: Mapping[str, Any]) -> float | None:
+    return _number(row["peers"].get(bar.of))
+
+
+def _peer_time(bar: Bar, row: Mapping[str, Any], *_: Any) -> float | None:
+    peer = _of_peer(bar, row)
+    return None if peer is None else peer * bar.value
+
+
+def _peer_rate(bar: Bar, row: Mapping[str, Any], *_: Any) -> float | None:
+    # The dense product of the same size does 1 / density times the work.
+    peer = _of_peer(bar, row)
+    return None if peer is None else peer * row["density"] / bar.value
+
+
+def _case_rate(
+    bar: Bar, row: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]], *_: Any
+) -> float | None:
+    other = rows.get(bar.of)
+    if other is None:
+        return None
+    return other["ms"] * row["flops"] / other["flops"] / bar.value
+
+
+_Limit = Callable[..., float | None]
+_KINDS: dict[str, tuple[str, _Limit]] = {
+    "TF": ("{value:g} TF", lambda bar, row, *_: row["flops"] / bar.value / 1e9),
+    "ms": ("{value:g} ms", lambda bar, *_: bar.value),
+    "peer time": ("{value:g} x the time of {of}", _peer_time),
+    "peer rate": ("{value:g} of the rate of {of}", _peer_rate),
+    "case rate": ("{value:.3g} of the rate of {of}", _case_rate),
+    "copy bandwidth": (
+        "{value:g} of the copy bandwidth",
+        lambda bar, row, rows, copy_gbs: row["bytes"] / (bar.value * copy_gbs) / 1e6,
+    ),
+    "stored bytes": (
+        "{value:g} x the stored blocks read once, + 3 us",
+        lambda bar, row, *_: bar.value * row["stored_bytes"] / _READ_RATE * 1e3 + _LAUNCH_MS,
+    ),
+}

@@ -1,0 +1,304 @@
+"""The cases as data: what is measured, which peers join in, and which bar must be cleared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from .bars import Bar
+
+#: The peers: dense cuBLAS of the same matrix, and three sparse products.
+DENSE, TORCH, CSR, BSR = "cuBLAS dense", "torch BSR, tuned", "cuSPARSE CSR", "cuSPARSE BSR"
+PEERS = (DENSE, TORCH, CSR, BSR)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the race.
+
+    Attributes
+    ----------
+    section : str
+    block : (bm, bk)
+    density : float
+        Of the stored blocks.
+    size : (M, K, N)
+        Before rounding M and K down to whole blocks.
+    dtype : str
+    pattern : {"uniform", "power law", "full row", "strata"}
+    layout : str
+        "plain", "dense @ bsr", "bsr.T @ dense", "dense columns", "out columns", "1-D dense"
+    batch : int
+        0: no batch dimension.
+    fused : bool
+        Bias, both alphas and gelu behind the product.
+    tf32 : bool
+    operation : {"bsr", "2:4"}
+    measure : {"device", "host", "schedule"}
+        Time on the device, of the host, or of building the pattern's schedule.
+    flush : bool
+        Memory-bound: operands are not in the L2.
+    peers : tuple of str
+    bars : tuple of Bar
+        All of them must be cleared.
+    """
+
+    section: str
+    block: tuple[int, int]
+    density: float
+    size: tuple[int, int, int]
+    dtype: str = "bfloat16"
+    pattern: str = "uniform"
+    layout: str = "plain"
+    batch: int = 0
+    fused: bool = False
+    tf32: bool = False
+    operation: str = "bsr"
+    measure: str = "device"
+    flush: bool = False
+    peers: tuple[str, ...] = ()
+    bars: tuple[Bar, ...] = field(default=(), compare=False)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """M, K and N, of whole blocks."""
+        m, k, n = self.size
+        return m // self.block[0] * self.block[0], k // self.block[1] * self.block[1], n
+
+    @property
+    def name(self) -> str:
+        """What the table calls it; no two cases share it."""
+        m, k, n = self.shape
+        size = f"{m}" if m == k == n else f"{m}x{k}x{n}"
+        words = [
+            {"bsr": "", "2:4": "2:4"}[self.operation],
+            "tf32" if self.tf32 else self.dtype,
+            f"{self.block[0]}x{self.block[1]}" if self.operation == "bsr" else "",
+            f"d={self.density:.3g}",
+            f"{self.batch} x {size}" if self.batch else size,
+            "" if self.pattern in {"uniform", "strata"} else self.pattern,
+            "" if self.layout == "plain" else self.layout,
+            "bias, alphas, gelu" if self.fused else "",
+            {"device": "", "host": "host time", "schedule": "schedule"}[self.measure],
+        ]
+        return " ".join(word for word in words if word)
+
+
+_8192 = (8192, 8192, 8192)
+_4096 = (4096, 4096, 4096)
+
+#: TF at 8192, bfloat16: block size -> density -> bar.
+BARS = {
+    16: {0.5: 330, 0.1: 150, 0.05: 110},
+    32: {0.5: 380, 0.1: 230, 0.05: 170},
+    64: {0.5: 550, 0.1: 420, 0.05: 320},
+    128: {0.5: 700, 0.1: 580, 0.05: 430},
+}
+_NEVER_SLOWER = Bar("peer time", 1.05, DENSE)
+
+
+def _square(block: int) -> tuple[int, int]:
+    return block, block
+
+
+def _main() -> Iterable[Case]:
+    """bfloat16 at 8192: the twelve bars, each also held against dense."""
+    for block, bars in BARS.items():
+        for density, tf in bars.items():
+            yield Case(
+                "main",
+                _square(block),
+                density,
+                _8192,
+                peers=(DENSE, TORCH, BSR) if (block, density) == (64, 0.1) else (DENSE, TORCH),
+                bars=(Bar("TF", tf), _NEVER_SLOWER),
+            )
+
+
+def _medium() -> Iterable[Case]:
+    """bfloat16 at 4096, where launch and tail begin to show; the host's share apart."""
+    for block in (16, 32, 64, 128):
+        bar = (Bar("ms", 0.05),) if block >= 64 else ()
+        yield Case("4096", _square(block), 0.1, _4096, peers=(DENSE, TORCH), bars=bar)
+
+
+def _host() -> Iterable[Case]:
+    """Host time of one call, `out` given, and of the first call on a pattern."""
+    for block in (16, 64):
+        yield Case(
+            "host",
+            _square(block),
+            0.1,
+            (1024, 1024, 1024),
+            measure="host",
+            peers=(DENSE, TORCH),
+            bars=(Bar("ms", 0.015),),
+        )
+    yield Case("host", (16, 16), 0.1, _8192, measure="schedule", bars=(Bar("ms", 0.1),))
+
+
+def _dense() -> Iterable[Case]:
+    """Never slower than dense by more than 5%, where the main bars do not look."""
+    for block in (16, 32, 64, 128, 256):
+        densities = (0.25, 0.75, 0.9) if block < 256 else (0.05, 0.1, 0.25, 0.5, 0.75, 0.9)
+        for density in densities:
+            yield Case(
+                "dense", _square(block), density, _8192, peers=(DENSE,), bars=(_NEVER_SLOWER,)
+            )
+
+
+def _skinny() -> Iterable[Case]:
+    """Few columns: the stored blocks are read once."""
+    for columns in (16, 32, 64, 128):
+        yield Case(
+            "skinny",
+            (64, 64),
+            0.1,
+            (4096, 4096, columns),
+            flush=True,
+            peers=(DENSE, TORCH),
+            bars=(Bar("stored bytes", 1.5),),
+        )
+
+
+def _dtypes() -> Iterable[Case]:
+    """The other dtypes, each against bfloat16 or against its own dense rate."""
+    for block in (16, 32, 64, 128):
+        bar = Bar("case rate", 0.97, Case("main", _square(block), 0.1, _8192).name)
+        yield Case("dtypes", _square(block), 0.1, _8192, "float16", peers=(DENSE,), bars=(bar,))
+    for block in (64, 128):
+        for density in (0.5, 0.1):
+            bar = Bar("case rate", 1.6, Case("main", _square(block), density, _8192).name)
+            yield Case(
+                "dtypes", _square(block), density, _8192, "int8", peers=(DENSE, TORCH), bars=(bar,)
+            )
+    for dtype, share in (("float32", 0.8), ("float64", 0.7)):
+        for block in (32, 64, 128):
+            for density in (0.5, 0.1):
+                bar = Bar("peer rate", share, DENSE)
+                yield Case(
+                    "dtypes", _square(block), density, _4096, dtype, peers=(DENSE,), bars=(bar,)
+                )
+    for block in (16, 32, 64, 128):
+        yield Case("dtypes", _square(block), 0.1, _4096, "float32", tf32=True)
+
+
+def _layouts() -> Iterable[Case]:
+    """Everything that is not the plain call, each within 15% of it."""
+    for block in (16, 64):
+        plain = Case("main", _square(block), 0.1, _8192)
+        same = replace(plain, section="layouts", bars=(Bar("case rate", 1 / 1.15, plain.name),))
+        for layout in ("dense @ bsr", "bsr.T @ dense", "dense columns", "out columns"):
+            yield replace(same, layout=layout)
+        yield replace(same, size=(8192, 8192, 8189))
+        yield replace(same, fused=True)
+        yield replace(same, size=(4096, 4096, 8192), batch=4)
+        column = replace(same, size=(8192, 8192, 1), flush=True, bars=())
+        yield column
+        bar = Bar("case rate", 1 / 1.15, column.name)
+        yield replace(column, layout="1-D dense", bars=(bar,))
+
+
+_VALUE_BYTES = 1 << 28
+_BLOCKS_A_ROW = 20
+
+
+def _vectors() -> Iterable[Case]:
+    """Small blocks times one to eight vectors: the speed of a copy, and of cuSPARSE."""
+    bars = (Bar("copy bandwidth", 0.85), Bar("peer time", 1.0, CSR), Bar("peer time", 1.0, BSR))
+    for dtype, itemsize in (("float32", 4), ("float64", 8)):
+        for block in (2, 4, 8):
+            block_rows = _VALUE_BYTES // (_BLOCKS_A_ROW * block * block * itemsize)
+            rows = block_rows * block
+            for columns in (1, 2, 4, 8):
+                yield Case(
+                    "vectors",
+                    _square(block),
+                    _BLOCKS_A_ROW / block_rows,
+                    (rows, rows, columns),
+                    dtype,
+                    pattern="strata",
+                    flush=True,
+                    peers=(CSR, BSR),
+                    bars=bars,
+                )
+
+
+_NEXT_POWERS = {(3, 3): (4, 4), (6, 6): (8, 8), (5, 13): (8, 16), (23, 23): (32, 32)}
+
+
+def _odd() -> Iterable[Case]:
+    """Blocks that no instruction fits, at half the speed of the next power of two or more."""
+    for dtype in ("bfloat16", "float32"):
+        for block, power in _NEXT_POWERS.items():
+            reference = Case("odd blocks", power, 0.1, _4096, dtype)
+            if power != (32, 32):  # a case of other sections
+                yield reference
+            yield Case(
+                "odd blocks",
+                block,
+                0.1,
+                _4096,
+                dtype,
+                bars=(Bar("case rate", 0.5, reference.name),),
+            )
+
+
+def _unbalanced() -> Iterable[Case]:
+    """Long rows beside short ones, at 70% of the uniform pattern's rate or more."""
+    for block in (16, 64):
+        uniform = Case("main", _square(block), 0.1, _8192)
+        bar = Bar("case rate", 0.7, uniform.name)
+        yield Case("unbalanced", uniform.block, 0.1, _8192, pattern="power law", bars=(bar,))
+        thin = Case("unbalanced", uniform.block, 0.01, _8192)
+        yield thin
+        bar = Bar("case rate", 0.7, thin.name)
+        yield Case("unbalanced", uniform.block, 0.01, _8192, pattern="full row", bars=(bar,))
+
+
+def _semi_structured() -> Iterable[Case]:
+    """2:4 @ dense."""
+    for dtype in ("bfloat16", "float16"):
+        yield Case("2:4", (1, 4), 0.5, _4096, dtype, operation="2:4", peers=(DENSE,))
+
+
+_SECTIONS = {
+    "main": _main,
+    "4096": _medium,
+    "host": _host,
+    "dense": _dense,
+    "skinny": _skinny,
+    "dtypes": _dtypes,
+    "layouts": _layouts,
+    "vectors": _vectors,
+    "odd blocks": _odd,
+    "unbalanced": _unbalanced,
+    "2:4": _semi_structured,
+}
+SECTIONS = tuple(_SECTIONS)
+#: What ``--quick`` runs: the bars that the library is built for.
+QUICK = ("main", "4096")
+
+
+def about(section: str) -> str:
+    """Return what a section is about, for headings and help texts."""
+    return (_SECTIONS[section].__doc__ or "").rstrip(".")
+
+
+def cases(sections: Iterable[str] = SECTIONS) -> list[Case]:
+    """Return the cases of some sections, and those of others that their bars refer to.
+
+    Examples
+    --------
+    >>> [case.name for case in cases(["unbalanced"])][:2]
+    ['bfloat16 16x16 d=0.1 8192', 'bfloat16 64x64 d=0.1 8192']
+    """
+    chosen = [case for section in SECTIONS if section in set(sections) for case in _all()[section]]
+    named = {case.name: case for group in _all().values() for case in group}
+    present = {case.name for case in chosen}
+    wanted = {bar.of for case in chosen for bar in case.bars if bar.kind == "case rate"}
+    return [named[name] for name in named if name in wanted - present] + chosen
+
+
+def _all() -> dict[str, list[Case]]:
+    return {section: list(make()) for section, make in _SECTIONS.items()}

@@ -1,0 +1,114 @@
+"""The accuracy bound and the bits of a result, at the size that is measured.
+
+Whole results of a benchmark are too large for float64 on the host. So one row and one column of
+every stripe of the result are drawn, which puts an element of every tile under the bound; and
+since the result is filled with NaN before, a tile that nobody wrote is seen in full.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import sparsegpu as sg
+
+from ..testing import accuracy_bound, assert_close, to_host
+from .problem import Problem
+
+_STRIPES = 128
+
+
+def stripes(size: int, rng: np.random.Generator, count: int = _STRIPES) -> np.ndarray:
+    """Return one index of every stripe, the first and the last index among them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> stripes(6, np.random.default_rng(0))
+    array([0, 1, 2, 3, 4, 5])
+    """
+    count = min(size, count)
+    edges = np.arange(count + 1) * size // count
+    picked = rng.integers(edges[:-1], edges[1:])
+    picked[0], picked[-1] = 0, size - 1
+    return picked
+
+
+def error_in_bounds(problem: Problem, seed: int = 0) -> float:
+    """Hold a result to the contract's bound and return the worst error over what is allowed.
+
+    Raises
+    ------
+    AssertionError
+        Some element is outside the bound, or was never written.
+    """
+    rng = np.random.default_rng(seed)
+    dense, out = problem.dense, problem.out
+    if dense.ndim == 1:
+        dense, out = dense[:, None], out[:, None]
+    if out.dtype.kind != "i" and not bool((out == out).all()):
+        raise AssertionError("NaN in the result: elements were not written")
+    batches = sorted({0, out.shape[0] - 1}) if out.ndim == 3 else [None]
+    worst = 0.0
+    for batch in batches:
+        pick = () if batch is None else (batch,)
+        rows = stripes(out.shape[-2], rng, _STRIPES // len(batches))
+        columns = stripes(out.shape[-1], rng)
+        narrow = to_host(dense[pick][:, columns])
+        results = to_host(out[pick][rows][:, columns])
+        for row, result in zip(rows, results, strict=True):
+            values, places = products_of_row(problem.left, pick, int(row))
+            exact, bound = accuracy_bound(
+                values[None],
+                narrow[places],
+                allow_tf32=problem.case.tf32,
+                **_fused_in(problem.keywords, int(row), columns),
+            )
+            assert_close(result[None], exact, bound)
+            worst = max(worst, used(result[None], exact, bound))
+    return worst
+
+
+def products_of_row(left: Any, pick: tuple[int, ...], row: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return what a row of the left matrix multiplies: its stored values and their columns."""
+    if not isinstance(left, sg.bsr_array):
+        return to_host(left[row]), np.arange(left.shape[1])
+    bm, bk = left.blocksize
+    block_row, inner = divmod(row, bm)
+    first, last = (int(i) for i in to_host(left.indptr[pick][block_row : block_row + 2]))
+    values = to_host(left.data[pick][first:last, inner]).ravel()
+    blocks = to_host(left.indices[pick][first:last]).astype(np.int64)
+    return values, (blocks[:, None] * bk + np.arange(bk)).ravel()
+
+
+def _fused_in(keywords: dict[str, Any], row: int, columns: np.ndarray) -> dict[str, Any]:
+    """Return what is fused behind the product for one row and some columns."""
+    if not keywords:
+        return {}
+    return keywords | {
+        "input": to_host(keywords["input"][row : row + 1]),
+        "left_alpha": to_host(keywords["left_alpha"][row : row + 1]),
+        "right_alpha": to_host(keywords["right_alpha"][columns]),
+    }
+
+
+def used(out: np.ndarray, exact: np.ndarray, bound: np.ndarray) -> float:
+    """Return the largest error as a share of what bound and output rounding allow."""
+    if out.dtype.kind == "i":
+        return float(np.abs(out - exact).max() > 0)
+    finfo = ml_dtypes.finfo(out.dtype)
+    allowed = bound + float(finfo.eps) / 2 * (np.abs(exact) + bound) + float(finfo.tiny)
+    return float((np.abs(out.astype(exact.dtype) - exact) / allowed).max())
+
+
+def same_bits(problem: Problem) -> bool:
+    """Run the call twice, into a poisoned result each time, and compare the bits."""
+    word = np.dtype(f"u{problem.out.itemsize}")
+    problem.poison()
+    problem.call()
+    first = problem.out.view(word).copy()
+    problem.poison()
+    problem.call()
+    return bool((problem.out.view(word) == first).all())

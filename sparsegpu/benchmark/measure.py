@@ -1,0 +1,163 @@
+"""One row of the race: correctness, bits, our time, the peers' times."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from . import timing
+from .cases import PEERS, Case
+from .check import error_in_bounds, same_bits
+from .contest import NotAvailableError
+from .peers import prepare
+from .problem import Problem, make_matrix, make_problem
+
+
+@dataclass
+class Row:
+    """What was measured of a case.
+
+    Attributes
+    ----------
+    case, section, dtype, pattern, layout, measure : str
+    block : list of two int
+    shape : list of int, M K N
+    density : float
+        Of what is stored.
+    flops, bytes, stored_bytes : int
+        Useful operations, bytes that must move, bytes of the stored values.
+    memory_bound : bool
+        The L2 was flushed before every repetition, and the rate counts bytes.
+    ms : float
+        Our time.
+    peers : dict
+        Time of each peer in ms, or why there is none.
+    notes : dict
+        How a peer was brought to its best.
+    error : float or str
+        Worst error over what the contract allows, or what is wrong.
+    same_bits : bool
+        Two runs into poisoned memory agreed bit by bit.
+    """
+
+    case: str
+    section: str
+    dtype: str
+    block: list[int]
+    shape: list[int]
+    density: float
+    pattern: str
+    layout: str
+    measure: str
+    memory_bound: bool
+    flops: int
+    bytes: int
+    stored_bytes: int
+    ms: float = 0.0
+    peers: dict[str, float | str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    error: float | str = ""
+    same_bits: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the row as JSON has it."""
+        return asdict(self)
+
+
+def measure(case: Case, *, peers: Collection[str] = PEERS, tuning_s: float = 3.0) -> Row:
+    """Check and time a case on the current device.
+
+    Parameters
+    ----------
+    case : Case
+    peers : collection of str
+        Which of the case's peers to time; those that a bar refers to are timed always.
+    tuning_s : float
+        Longest time for a peer that searches its parameters.
+    """
+    import cupy
+
+    problem = make_problem(case, cupy)
+    row = described(problem)
+    row.same_bits = same_bits(problem)
+    try:
+        row.error = error_in_bounds(problem)
+    except AssertionError as error:
+        row.error = str(error)
+    row.ms = _our_ms(problem)
+    needed = {bar.of for bar in case.bars}
+    for peer in case.peers:
+        if peer in peers or peer in needed:
+            _time_peer(row, peer, problem, tuning_s)
+    return row
+
+
+def described(problem: Problem) -> Row:
+    """Return a problem's row before anything is measured."""
+    case = problem.case
+    m, k, n = case.shape
+    return Row(
+        case=case.name,
+        section=case.section,
+        dtype="tf32" if case.tf32 else case.dtype,
+        block=list(case.block),
+        shape=[m, k, n],
+        density=problem.stored / (m * k * (case.batch or 1)),
+        pattern=case.pattern,
+        layout=case.layout,
+        measure=case.measure,
+        memory_bound=case.flush,
+        flops=problem.flops,
+        bytes=problem.bytes,
+        stored_bytes=problem.stored_bytes,
+    )
+
+
+def _our_ms(problem: Problem) -> float:
+    measured = problem.case.measure
+    if measured == "schedule":
+        return schedule_ms(problem)
+    return _time(problem.call, problem.case)
+
+
+def _time(call: timing.Call, case: Case) -> float:
+    if case.measure == "host":
+        return max(timing.host_us(call), timing.single_host_us(call)) / 1e3
+    return timing.device_ms(call, flush=case.flush)
+
+
+def _time_peer(row: Row, peer: str, problem: Problem, tuning_s: float) -> None:
+    started = time.perf_counter()
+    try:
+        contestant = prepare(peer, problem, tuning_s)
+    except NotAvailableError as reason:
+        row.peers[peer] = str(reason)
+        return
+    row.peers[peer] = _time(contestant.call, problem.case)
+    if contestant.note:
+        row.notes[peer] = f"{contestant.note}, {time.perf_counter() - started:.1f} s"
+
+
+def schedule_ms(problem: Problem, repeats: int = 7) -> float:
+    """Return what the first call on a pattern takes longer than the next ones, in ms.
+
+    Every repetition has a pattern of its own, with kernels that are compiled and loaded.
+    """
+    import cupy
+
+    import sparsegpu as sg
+
+    spans = []
+    for seed in range(repeats):
+        matrix = make_matrix(problem.case, cupy, seed + 1)
+
+        def call(matrix: sg.bsr_array = matrix) -> None:
+            sg.bsr_matmul(matrix, problem.dense, out=problem.out)
+
+        first = timing.whole_us(call)
+        spans.append(first - min(timing.whole_us(call) for _ in range(3)))
+    return float(np.median(spans)) / 1e3

@@ -1,0 +1,82 @@
+"""Where the blocks stand: the patterns of the benchmarks, drawn from a seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def block_pattern(
+    kind: str, block_shape: tuple[int, int], density: float, rng: np.random.Generator
+) -> tuple[Any, Any]:
+    """Return ``(indptr, indices)`` of a pattern as NumPy arrays, columns sorted.
+
+    Parameters
+    ----------
+    kind : {"uniform", "power law", "full row", "strata"}
+        "uniform": places drawn without replacement. "power law": the r-th longest row is
+        proportional to 1 / r. "full row": one row full, the others uniform. "strata": every row
+        as many blocks, one in each of as many equal parts of its columns (made without a block
+        mask, for very large patterns).
+    block_shape : (block rows, block columns)
+    density : float
+    rng : numpy.random.Generator
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> indptr, indices = block_pattern("power law", (4, 8), 0.5, np.random.default_rng(0))
+    >>> sorted(np.diff(indptr).tolist()), len(indices)
+    ([2, 2, 4, 8], 16)
+    """
+    rows, columns = block_shape
+    if kind == "strata":
+        count = max(round(density * columns), 1)
+        place = np.arange(count) + rng.random((rows, count))
+        indices = (place * (columns / count)).astype(np.int32)
+        return np.arange(rows + 1, dtype=np.int32) * np.int32(count), indices.ravel()
+    mask = _MASKS[kind](rows, columns, density, rng)
+    indptr = np.zeros(rows + 1, dtype=np.int32)
+    indptr[1:] = np.cumsum(mask.sum(axis=1))
+    return indptr, np.nonzero(mask)[1].astype(np.int32)
+
+
+def _uniform(rows: int, columns: int, density: float, rng: np.random.Generator) -> np.ndarray:
+    mask = np.zeros(rows * columns, dtype=bool)
+    mask[rng.permutation(rows * columns)[: round(density * rows * columns)]] = True
+    return mask.reshape(rows, columns)
+
+
+def _full_row(rows: int, columns: int, density: float, rng: np.random.Generator) -> np.ndarray:
+    mask = _uniform(rows, columns, density, rng)
+    mask[rows // 2] = True
+    return mask
+
+
+def _power_law(rows: int, columns: int, density: float, rng: np.random.Generator) -> np.ndarray:
+    lengths = rng.permutation(power_law_lengths(rows, columns, density))
+    rank = rng.random((rows, columns)).argsort(axis=1).argsort(axis=1)
+    return rank < lengths[:, None]
+
+
+_MASKS = {"uniform": _uniform, "power law": _power_law, "full row": _full_row}
+
+
+def power_law_lengths(rows: int, columns: int, density: float) -> np.ndarray:
+    """Return row lengths proportional to 1 / rank, none above ``columns``, of a given sum."""
+    total = round(density * rows * columns)
+    share = 1 / np.arange(1, rows + 1)
+    low, high = 0.0, float(rows * columns)
+    for _ in range(60):  # bisection: the sum grows with the factor
+        middle = (low + high) / 2
+        if np.minimum(share * middle, columns).sum() < total:
+            low = middle
+        else:
+            high = middle
+    exact = np.minimum(share * high, columns)
+    lengths = np.floor(exact).astype(np.int64)
+    # What rounding down lost goes to the rows that lost most.
+    lost = np.argsort(lengths - exact, kind="stable")[: total - lengths.sum()]
+    lengths[lost] += 1
+    return lengths

@@ -1,0 +1,76 @@
+"""The same product by other libraries, each at its best; what is missing is said, not required."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+
+import numpy as np
+
+from . import cusparse_peer
+from .cases import BSR, CSR, DENSE, TORCH
+from .contest import Contestant, NotAvailableError
+from .problem import Problem
+
+#: A peer's result may differ from ours by this share of the largest element: its accuracy is not
+#: under test, but that it computes the same product is.
+_AGREEMENT = 0.02
+
+
+def prepare(peer: str, problem: Problem, tuning_s: float) -> Contestant:
+    """Return a peer ready for a problem, having seen that it computes the same.
+
+    Raises
+    ------
+    NotAvailableError
+        Saying "missing", what the peer does not offer, or by how much it differs.
+    """
+    contestant = _PEERS[peer](problem, tuning_s)
+    contestant.call()
+    wide = np.float64 if problem.dense.dtype == np.float64 else np.float32
+    theirs, ours = (a.astype(wide) for a in (contestant.result, problem.out))
+    difference, largest = float(abs(theirs - ours).max()), float(abs(ours).max())
+    if not difference <= _AGREEMENT * largest:
+        raise NotAvailableError(f"differs by {difference:.3g}")
+    return contestant
+
+
+def need(*modules: str) -> None:
+    """Say that a peer is missing where one of its modules is."""
+    if any(importlib.util.find_spec(module) is None for module in modules):
+        raise NotAvailableError("missing")
+
+
+def cublas(problem: Problem, _: float) -> Contestant:
+    """Return the dense product; of int8 through torch, since CuPy's own is not cuBLAS."""
+    import cupy
+
+    wide, dense = problem.wide(), problem.dense
+    if wide.dtype == np.int8:
+        need("torch")
+        import torch
+
+        # cuBLASLt's int8 wants the operand column by column.
+        left, columns = torch.from_dlpack(wide), torch.from_dlpack(dense.T.copy()).T
+        out = torch._int_mm(left, columns)
+        return Contestant(
+            lambda: torch._int_mm(left, columns, out=out), cupy.from_dlpack(out), keep=wide
+        )
+    result = cupy.empty_like(problem.out)
+    return Contestant(lambda: cupy.matmul(wide, dense, out=result), result)
+
+
+def torch_bsr(problem: Problem, tuning_s: float) -> Contestant:
+    """Return torch's Triton product, tuned."""
+    need("torch", "triton")
+    from .torch_peer import tuned_product
+
+    return tuned_product(problem, tuning_s)
+
+
+_PEERS: dict[str, Callable[[Problem, float], Contestant]] = {
+    DENSE: cublas,
+    TORCH: torch_bsr,
+    CSR: cusparse_peer.csr,
+    BSR: cusparse_peer.bsr,
+}

@@ -1,0 +1,99 @@
+"""The roofline: speed over useful operations per byte, ours and the best peer's, and the roofs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .cases import DENSE
+from .report import best_peer
+
+_OURS, _PEER = "#0b62a4", "#b0531f"
+#: Inks and surfaces, light: text, secondary text, grid.
+_INK, _MUTED, _GRID = "#1a1a19", "#6b6a65", "#e4e3dd"
+
+
+def roofline_points(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return operations per byte and TF of the bfloat16 rows, ours and the best sparse peer's."""
+    points = []
+    for row in rows:
+        if row["dtype"] != "bfloat16" or row["measure"] != "device" or row["layout"] != "plain":
+            continue
+        if row["section"] not in {"main", "4096", "skinny"}:
+            continue
+        sparse = {k: v for k, v in row["peers"].items() if k != DENSE}
+        peer = best_peer({"peers": sparse})
+        points.append(
+            {
+                "intensity": row["flops"] / row["bytes"],
+                "ours": row["flops"] / row["ms"] / 1e9,
+                "peer": row["flops"] / sparse[peer] / 1e9 if peer else None,
+                "block": row["block"][0],
+                "section": row["section"],
+            }
+        )
+    return points
+
+
+def dense_roof(rows: list[dict[str, Any]]) -> float | None:
+    """Return the fastest dense bfloat16 product of the run, in TF."""
+    rates = [
+        row["flops"] / row["density"] / row["peers"][DENSE] / 1e9
+        for row in rows
+        if row["dtype"] == "bfloat16" and isinstance(row["peers"].get(DENSE), float)
+    ]
+    return max(rates, default=None)
+
+
+def roofline(content: dict[str, Any], title: str, path: str | Path) -> None:
+    """Draw the roofline of a race (what `race.race` returns, or its JSON) into a PNG file.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        matplotlib is not installed (``pip install 'sparsegpu[gallery]'``).
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rows = content["rows"]
+    points = roofline_points(rows)
+    figure = Figure(figsize=(8, 5.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    _roofs(axes, points, content["copy GB/s"] / 1e3, dense_roof(rows))
+    markers = {16: "v", 32: "s", 64: "D", 128: "o"}
+    for point in points:
+        marker = markers.get(point["block"], "o")
+        if point["peer"] is not None:
+            axes.plot(*[[point["intensity"]] * 2], [point["peer"], point["ours"]], lw=1, c=_GRID)
+            axes.plot(point["intensity"], point["peer"], marker, mfc="none", c=_PEER, ms=6)
+        axes.plot(point["intensity"], point["ours"], marker, c=_OURS, ms=6)
+    for block, marker in markers.items():
+        axes.plot([], [], marker, c=_INK, mfc="none", label=f"{block} x {block} blocks", ls="none")
+    axes.plot([], [], "o", c=_OURS, label="sparsegpu", ls="none")
+    axes.plot([], [], "o", mfc="none", c=_PEER, label="best block-sparse peer", ls="none")
+    axes.legend(frameon=False, loc="lower right", fontsize=8, labelcolor=_INK)
+    axes.set_title(title, loc="left", color=_INK, fontsize=11)
+    axes.set_xlabel("useful operations per byte that must move", color=_MUTED)
+    axes.set_ylabel("useful TFLOP/s", color=_MUTED)
+    axes.grid(color=_GRID, lw=0.6)
+    axes.tick_params(colors=_MUTED)
+    for side in axes.spines.values():
+        side.set_color(_GRID)
+    figure.savefig(path, dpi=144)
+
+
+def _roofs(axes: Any, points: list[dict[str, Any]], copy_tbs: float, dense: float | None) -> None:
+    """Draw the slope of the copy bandwidth and the ceiling of the dense product."""
+    intensities = [p["intensity"] for p in points] or [1.0, 1000.0]
+    low, high = min(intensities) / 1.5, max(intensities) * 1.5
+    ridge = high if dense is None else min(max(dense / copy_tbs, low), high)
+    axes.plot([low, ridge], [low * copy_tbs, ridge * copy_tbs], c=_INK, lw=1.2)
+    axes.text(low, low * copy_tbs * 1.3, f" copy {copy_tbs:.2f} TB/s", color=_MUTED, fontsize=8)
+    if dense is not None and ridge < high:
+        axes.plot([ridge, high], [dense, dense], c=_INK, lw=1.2)
+        text = f"dense bfloat16 (cuBLAS) {dense:.0f} TFLOP/s "
+        axes.text(high, dense * 1.05, text, color=_MUTED, fontsize=8, ha="right")

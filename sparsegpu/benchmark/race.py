@@ -1,0 +1,57 @@
+"""A whole race: sections measured one case after the other, then judged together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from . import timing
+from .cases import PEERS, cases
+from .measure import Row, measure
+from .report import judge
+
+#: Longest time of a peer's search for its parameters, a case.
+TUNING_S = 3.0
+
+
+def race(
+    sections: Iterable[str],
+    *,
+    peers: Collection[str] = PEERS,
+    tuning_s: float = TUNING_S,
+    progress: Callable[[int, int, Row], None] = lambda done, total, row: None,
+) -> dict[str, Any]:
+    """Measure all cases of some sections on the current device.
+
+    Parameters
+    ----------
+    sections : iterable of str
+        Of `cases.SECTIONS`.
+    peers : collection of str
+        As in `measure.measure`.
+    tuning_s : float
+    progress : callable
+        Called after each case with how many are done, how many there are, and the row.
+
+    Returns
+    -------
+    dict
+        "copy GB/s", "seconds", and "rows" as `report.judge` gives them.
+    """
+    import cupy
+
+    started = time.perf_counter()
+    copy_gbs = timing.copy_gbs()
+    chosen = cases(sections)
+    rows = []
+    for case in chosen:
+        row = measure(case, peers=peers, tuning_s=tuning_s)
+        rows.append(row.as_dict())
+        progress(len(rows), len(chosen), row)
+        cupy.get_default_memory_pool().free_all_blocks()
+    return {
+        "copy GB/s": copy_gbs,
+        "seconds": round(time.perf_counter() - started, 1),
+        "rows": judge(rows, chosen, copy_gbs),
+    }

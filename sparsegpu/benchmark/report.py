@@ -1,0 +1,119 @@
+"""Rows against their bars: verdicts, the printed table, the content of the JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .cases import Case
+
+MET, SHORT, WRONG, NO_BAR = "met", "short", "wrong", ""
+
+Rows = list[dict[str, Any]]
+
+
+def judge(rows: Rows, cases: Iterable[Case], copy_gbs: float) -> Rows:
+    """Return the rows with rate, best peer, ratio, bars and verdict.
+
+    A bar that refers to what was not measured is left out; a row with a wrong result or with two
+    runs that differ is "wrong", however fast it was.
+    """
+    by_name = {row["case"]: row for row in rows}
+    bars = {case.name: case.bars for case in cases}
+    return [_judged(row, bars[row["case"]], by_name, copy_gbs) for row in rows]
+
+
+def _judged(
+    row: Mapping[str, Any], bars: Iterable[Any], by_name: Mapping[str, Any], copy_gbs: float
+) -> dict[str, Any]:
+    limits = [(bar, bar.limit_ms(row, by_name, copy_gbs)) for bar in bars]
+    judged = [
+        {"bar": bar.text(), "limit ms": limit, "met": row["ms"] <= limit}
+        for bar, limit in limits
+        if limit is not None
+    ]
+    verdict = NO_BAR
+    if isinstance(row["error"], str) or not row["same_bits"]:
+        verdict = WRONG
+    elif judged:
+        verdict = MET if all(bar["met"] for bar in judged) else SHORT
+    best = best_peer(row)
+    return {
+        **row,
+        "rate": rate(row, row["ms"]),
+        "unit": unit(row),
+        "best peer": best,
+        "ratio": row["peers"][best] / row["ms"] if best else None,
+        "bars": judged,
+        "limit ms": min((bar["limit ms"] for bar in judged), default=None),
+        "verdict": verdict,
+    }
+
+
+def best_peer(row: Mapping[str, Any]) -> str:
+    """Return the fastest peer's name, "" without one."""
+    timed = {name: ms for name, ms in row["peers"].items() if isinstance(ms, float)}
+    return min(timed, key=lambda name: timed[name], default="")
+
+
+def unit(row: Mapping[str, Any]) -> str:
+    """Return what a row's speed is counted in."""
+    if row["measure"] != "device":
+        return "us"
+    return "GB/s" if row["memory_bound"] else "TF"
+
+
+def rate(row: Mapping[str, Any], ms: float) -> float:
+    """Return a time as the row's speed (for host times: microseconds)."""
+    return {"us": ms * 1e3, "GB/s": row["bytes"] / ms / 1e6, "TF": row["flops"] / ms / 1e9}[
+        unit(row)
+    ]
+
+
+def table_rows(rows: Rows) -> list[dict[str, str]]:
+    """Return judged rows as text, one dictionary a line of a table."""
+    return [_table_row(row) for row in rows]
+
+
+def _table_row(row: Mapping[str, Any]) -> dict[str, str]:
+    peers = [
+        f"{name} {ms:.4g}" if isinstance(ms, float) else f"{name}: {ms}"
+        for name, ms in row["peers"].items()
+    ]
+    limit = row["limit ms"]
+    bar = "" if limit is None else f"{rate(row, limit):.4g}"
+    error = row["error"] if isinstance(row["error"], str) else f"{row['error']:.2f}"
+    return {
+        "case": row["case"],
+        "ours, ms": f"{row['ms']:.4g}",
+        "ours": f"{row['rate']:.4g} {row['unit']}",
+        "bar": bar,
+        "verdict": row["verdict"],
+        "best peer": row["best peer"],
+        "x faster": "" if row["ratio"] is None else f"{row['ratio']:.2f}",
+        "error / bound": error,
+        "same bits": "yes" if row["same_bits"] else "NO",
+        "peers, ms": "; ".join(peers),
+    }
+
+
+def summary(rows: Rows) -> str:
+    """Return how many rows met their bars, in one line."""
+    count = {v: sum(row["verdict"] == v for row in rows) for v in (MET, SHORT, WRONG)}
+    parts = [f"{count[MET]} of {count[MET] + count[SHORT]} bars met"]
+    if count[WRONG]:
+        parts.append(f"{count[WRONG]} rows WRONG")
+    return ", ".join(parts)
+
+
+def aligned(lines: list[dict[str, str]]) -> str:
+    """Return table rows as aligned text under their keys."""
+    if not lines:
+        return ""
+    keys = list(lines[0])
+    cells = [keys, *([line[key] for key in keys] for line in lines)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(keys))]
+    return "\n".join(
+        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    )

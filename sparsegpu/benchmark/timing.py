@@ -1,0 +1,122 @@
+"""Times of a call: on the device by events, on the host by the clock; and the chip's ceilings.
+
+A call's device time must not contain the host's: the stream is kept busy, by a kernel that only
+waits, while the host enqueues the first event, the call and the second event.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Call = Callable[[], Any]
+
+REPEATS = 20
+_WARM_UP = 3
+_FLUSH_BYTES = 1 << 28  # several times the L2 of any GPU today
+_SLACK_US = 30.0
+_WAIT = r"""
+extern "C" __global__ void wait(const long long nanoseconds) {
+    long long start, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+    do {
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    } while (now - start < nanoseconds);
+}
+"""
+
+
+@functools.cache
+def _wait_kernel() -> Any:
+    import cupy
+
+    return cupy.RawKernel(_WAIT, "wait")
+
+
+@functools.cache
+def _flush_buffer() -> Any:
+    import cupy
+
+    return cupy.empty(_FLUSH_BYTES, np.uint8)
+
+
+def device_ms(call: Call, *, flush: bool = False, repeats: int = REPEATS) -> float:
+    """Return the median device time of a call in milliseconds, after warm-up.
+
+    Parameters
+    ----------
+    call : callable
+        Enqueues work on the current stream.
+    flush : bool
+        Push the operands out of the L2 before every repetition: for memory-bound work, which
+        in an application finds its operands in memory.
+    repeats : int
+    """
+    import cupy
+
+    for _ in range(_WARM_UP):
+        call()
+    lead = np.int64(1000 * (1.5 * host_us(call, repeats=5) + _SLACK_US))
+    spans = []
+    for _ in range(repeats):
+        start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+        if flush:
+            _flush_buffer().fill(0)
+        _wait_kernel()((1,), (1,), (lead,))
+        start.record()
+        call()
+        stop.record()
+        stop.synchronize()
+        spans.append(cupy.cuda.get_elapsed_time(start, stop))
+    return float(np.median(spans))
+
+
+def host_us(call: Call, repeats: int = 100) -> float:
+    """Return the host time of a call in microseconds: a loop of calls that nothing waits for."""
+    _synchronize()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    spent = time.perf_counter() - start
+    _synchronize()
+    return spent / repeats * 1e6
+
+
+def single_host_us(call: Call, repeats: int = REPEATS) -> float:
+    """Return the median host time of one call that finds the stream idle, in microseconds."""
+    spans = []
+    for _ in range(repeats):
+        _synchronize()
+        start = time.perf_counter()
+        call()
+        spans.append(time.perf_counter() - start)
+    _synchronize()
+    return float(np.median(spans)) * 1e6
+
+
+def whole_us(call: Call) -> float:
+    """Return the time of one call and the work it enqueued, in microseconds."""
+    _synchronize()
+    start = time.perf_counter()
+    call()
+    _synchronize()
+    return (time.perf_counter() - start) * 1e6
+
+
+def copy_gbs(size: int = 1 << 30) -> float:
+    """Return the bandwidth of a device copy, read and write counted, in GB/s."""
+    import cupy
+
+    source = cupy.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
+    target = cupy.empty_like(source)
+    return 2 * size / device_ms(lambda: cupy.copyto(target, source)) / 1e6
+
+
+def _synchronize() -> None:
+    import cupy
+
+    cupy.cuda.get_current_stream().synchronize()

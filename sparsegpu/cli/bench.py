@@ -1,0 +1,102 @@
+"""``bench``: our kernels beside cuBLAS and any peer that is installed, correctness first."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from json import dumps
+from pathlib import Path
+from typing import Any
+
+import sparsegpu as sg
+
+from ..benchmark.cases import DENSE, PEERS, QUICK, SECTIONS, about
+from ..benchmark.measure import Row
+from ..benchmark.plot import roofline
+from ..benchmark.race import TUNING_S, race
+from ..benchmark.report import WRONG, aligned, summary, table_rows
+from .demo import choose_library
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `run` takes to a parser."""
+    parser.add_argument(
+        "--quick", action="store_true", help=f"sections {', '.join(QUICK)} only, beside cuBLAS only"
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=SECTIONS,
+        metavar="SECTION",
+        default=[],
+        help=f"a section, may be repeated: {', '.join(SECTIONS)}",
+    )
+    parser.add_argument(
+        "--tuning",
+        type=float,
+        default=TUNING_S,
+        metavar="SECONDS",
+        help="longest search for a peer's parameters, a case (default: %(default)g)",
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the rows as JSON too")
+    parser.add_argument("--plot", metavar="FILE.png", help="draw the roofline (needs matplotlib)")
+
+
+def run(
+    *,
+    only: Sequence[str] = (),
+    quick: bool = False,
+    tuning: float = TUNING_S,
+    json: str | None = None,
+    plot: str | None = None,
+    keep: Callable[[dict[str, Any]], Any] = lambda content: None,
+) -> int:
+    """Run the benchmark, print its tables and return the exit status.
+
+    Parameters
+    ----------
+    only, quick, tuning, json, plot
+        As on the command line (`add_arguments`).
+    keep : callable
+        Is given the whole race (`benchmark.race.race`).
+
+    Returns
+    -------
+    int
+        1 when a result is outside the accuracy bound or two runs differ; a bar that is not met
+        is no error.
+    """
+    _, where = choose_library("gpu")
+    print(f"sparsegpu {sg.__version__} on {where}", flush=True)
+    sections = only or (QUICK if quick else SECTIONS)
+    content = race(sections, peers=(DENSE,) if quick else PEERS, tuning_s=tuning, progress=_said)
+    print_race(content)
+    keep(content)
+    if json is not None:
+        Path(json).write_text(dumps({"device": where, **content}, indent=1), encoding="utf-8")
+    if plot is not None:
+        roofline(content, where, plot)
+    return int(any(row["verdict"] == WRONG for row in content["rows"]))
+
+
+def print_race(content: dict[str, Any]) -> None:
+    """Print the tables of a race, a section each."""
+    for section in SECTIONS:
+        rows = [row for row in content["rows"] if row["section"] == section]
+        if rows:
+            print(f"\n{section}: {about(section)}")
+            print(aligned(table_rows(rows)))
+    print(f"\ncopy bandwidth {content['copy GB/s']:.0f} GB/s; {content['seconds']:.0f} s")
+    print(summary(content["rows"]))
+
+
+def _said(done: int, total: int, row: Row) -> None:
+    """Say on stderr what was measured; on a terminal in one line that is written over."""
+    start, end = ("\r\033[K", "") if sys.stderr.isatty() else ("", "\n")
+    peers = ", ".join(
+        f"{name} {ms:.4g}" if isinstance(ms, float) else f"{name}: {ms}"
+        for name, ms in row.peers.items()
+    )
+    line = f"{start}{done}/{total} {row.case}: {row.ms:.4g} ms ({peers})"
+    print(line, end=end if done < total else "\n", file=sys.stderr, flush=True)
