@@ -1,7 +1,8 @@
-"""Write the generated parts of the README: the support table and the measured figures.
+"""Write the generated parts of the README and the docs: the support table and measured figures.
 
 ``python -m benchmarks.readme`` rewrites them, ``--check`` fails when they are out of date. Figures
-come from ``benchmarks/results`` alone, so nobody types one by hand.
+come from ``benchmarks/results`` alone, so nobody types one by hand. The pictures of the docs are
+made from the same files by ``python -m benchmarks.plot``.
 """
 
 from __future__ import annotations
@@ -9,26 +10,40 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from sparsegpu._support import support_table
+from sparsegpu.benchmark.cases import SECTIONS, about
+from sparsegpu.benchmark.report import summary, table_rows
 
 from .record import RESULTS, ROOT
 
 _README = ROOT / "README.md"
+_PERFORMANCE = ROOT / "docs" / "performance.md"
+#: What the README shows of the race; the docs show all of it.
+_README_SECTION = "main"
+_README_COLUMNS = ("case", "ours, ms", "ours", "bar", "verdict", "best peer", "x faster")
 
 
-def generated() -> dict[str, str]:
-    """Return the text that belongs between each pair of markers."""
-    return {"support table": support_table().strip(), "figures": figures()}
+def generated() -> dict[Path, dict[str, str]]:
+    """Return the text that belongs between each pair of markers of each file."""
+    return {
+        _README: {
+            "support table": support_table().strip(),
+            "figures": of_all_gpus(gpu_figures),
+        },
+        _PERFORMANCE: {"race": of_all_gpus(race_figures)},
+    }
 
 
-def figures() -> str:
-    """Return the tables of all recorded GPUs as Markdown."""
+def of_all_gpus(figures: Callable[[dict[str, Any], str], list[str]]) -> str:
+    """Return the paragraphs of all recorded GPUs as Markdown."""
     parts = [
         part
         for path in sorted(RESULTS.glob("*.json"))
-        for part in gpu_figures(json.loads(path.read_text()), path.name)
+        for part in figures(json.loads(path.read_text()), path.name)
     ]
     return "\n\n".join(parts) or "No GPU run is recorded yet."
 
@@ -63,9 +78,33 @@ def gpu_figures(sections: dict[str, Any], name: str) -> list[str]:
     race = sections.get("race")
     if race:
         parts.append(
-            "`python -m benchmarks.race`, every row checked against float64 in the same run:"
+            "`python -m benchmarks.race`, every row checked against float64 in the same run "
+            f"({summary(race['rows'])}; all rows in [docs/performance.md](docs/performance.md)), "
+            f"{about(_README_SECTION)}:"
         )
-        parts.append(table(race["rows"]))
+        lines = table_rows([r for r in race["rows"] if r["section"] == _README_SECTION])
+        parts.append(table([{key: line[key] for key in _README_COLUMNS} for line in lines]))
+    return parts
+
+
+def race_figures(sections: dict[str, Any], name: str) -> list[str]:
+    """Return one GPU's race: every section's table, and the roofline."""
+    race = sections.get("race")
+    if not race:
+        return []
+    found = race["environment"]
+    stem = name.removesuffix(".json")
+    versions = ", ".join(f"{key} {found[key]}" for key in ("driver", "cuda_runtime", "cupy"))
+    parts = [
+        f"## {found['gpu']}",
+        f"Run of {race['date']}, {race['seconds']:.0f} s ({versions}); copy bandwidth "
+        f"{race['copy GB/s'] / 1e3:.2f} TB/s; {summary(race['rows'])}.",
+        f"![Roofline of the bfloat16 products](_static/roofline-{stem}.png)",
+    ]
+    for section in SECTIONS:
+        rows = [row for row in race["rows"] if row["section"] == section]
+        if rows:
+            parts += [f"### {section}", f"{about(section)}.", table(table_rows(rows))]
     return parts
 
 
@@ -82,30 +121,30 @@ def cell(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def filled(text: str) -> str:
-    """Return the README's text with its generated parts replaced."""
-    for name, content in generated().items():
-        pattern = rf"(<!-- {name}: [^\n]*-->\n).*?(<!-- end of {name} -->)"
+def filled(text: str, contents: dict[str, str], name: str) -> str:
+    """Return a file's text with its generated parts replaced."""
+    for part, content in contents.items():
+        pattern = rf"(<!-- {part}: [^\n]*-->\n).*?(<!-- end of {part} -->)"
         text, count = re.subn(
             pattern, lambda m, c=content: f"{m[1]}{c}\n{m[2]}", text, flags=re.DOTALL
         )
         if count != 1:
-            raise ValueError(
-                f"{_README.name}: expected one pair of markers for '{name}', got {count}"
-            )
+            raise ValueError(f"{name}: expected one pair of markers for '{part}', got {count}")
     return text
 
 
 def main(arguments: list[str]) -> int:
     """Write, or with ``--check`` compare; return the exit status."""
-    old = _README.read_text(encoding="utf-8")
-    new = filled(old)
-    if arguments == ["--check"]:
-        if new != old:
-            print("README.md is out of date: run python -m benchmarks.readme")
-        return int(new != old)
-    _README.write_text(new, encoding="utf-8")
-    return 0
+    status = 0
+    for path, contents in generated().items():
+        old = path.read_text(encoding="utf-8")
+        new = filled(old, contents, path.name)
+        if arguments != ["--check"]:
+            path.write_text(new, encoding="utf-8")
+        elif new != old:
+            print(f"{path.name} is out of date: run python -m benchmarks.readme")
+            status = 1
+    return status
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ def block_pattern(
     rows, columns = block_shape
     if kind == "strata":
         count = max(round(density * columns), 1)
-        place = np.arange(count) + rng.random((rows, count))
-        indices = (place * (columns / count)).astype(np.int32)
+        edges = np.arange(count + 1) * columns // count
+        indices = rng.integers(edges[:-1], edges[1:], (rows, count), dtype=np.int32)
         return np.arange(rows + 1, dtype=np.int32) * np.int32(count), indices.ravel()
     mask = _MASKS[kind](rows, columns, density, rng)
     indptr = np.zeros(rows + 1, dtype=np.int32)

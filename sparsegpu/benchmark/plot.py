@@ -14,12 +14,10 @@ _INK, _MUTED, _GRID = "#1a1a19", "#6b6a65", "#e4e3dd"
 
 
 def roofline_points(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return operations per byte and TF of the bfloat16 rows, ours and the best sparse peer's."""
+    """Return operations per byte and TF of the bfloat16 rows: ours, the best sparse peer's, bar."""
     points = []
     for row in rows:
-        if row["dtype"] != "bfloat16" or row["measure"] != "device" or row["layout"] != "plain":
-            continue
-        if row["section"] not in {"main", "4096", "skinny"}:
+        if row["section"] not in {"main", "skinny"}:
             continue
         sparse = {k: v for k, v in row["peers"].items() if k != DENSE}
         peer = best_peer({"peers": sparse})
@@ -29,10 +27,18 @@ def roofline_points(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "ours": row["flops"] / row["ms"] / 1e9,
                 "peer": row["flops"] / sparse[peer] / 1e9 if peer else None,
                 "block": row["block"][0],
-                "section": row["section"],
+                "bar": row["flops"] / row["limit ms"] / 1e9 if row["limit ms"] else None,
+                "group": _group(row),
             }
         )
     return points
+
+
+def _group(row: dict[str, Any]) -> str:
+    """Return what the rows of equal intensity have in common."""
+    if row["section"] == "skinny":
+        return f"N = {row['shape'][2]}"
+    return f"density {row['density']:.3g}"
 
 
 def dense_roof(rows: list[dict[str, Any]]) -> float | None:
@@ -62,20 +68,39 @@ def roofline(content: dict[str, Any], title: str, path: str | Path) -> None:
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
+    axes.set_yscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:.0f}")
+    axes.yaxis.set_major_formatter("{x:.0f}")
     _roofs(axes, points, content["copy GB/s"] / 1e3, dense_roof(rows))
     markers = {16: "v", 32: "s", 64: "D", 128: "o"}
     for point in points:
-        marker = markers.get(point["block"], "o")
+        x, marker = point["intensity"], markers.get(point["block"], "o")
         if point["peer"] is not None:
-            axes.plot(*[[point["intensity"]] * 2], [point["peer"], point["ours"]], lw=1, c=_GRID)
-            axes.plot(point["intensity"], point["peer"], marker, mfc="none", c=_PEER, ms=6)
-        axes.plot(point["intensity"], point["ours"], marker, c=_OURS, ms=6)
+            axes.plot([x, x], [point["peer"], point["ours"]], lw=1, c=_GRID, zorder=1)
+            axes.plot(x, point["peer"], marker, mfc="none", c=_PEER, ms=6)
+        if point["bar"] is not None:
+            axes.plot(x, point["bar"], "_", c=_INK, ms=14)
+        axes.plot(x, point["ours"], marker, c=_OURS, ms=6)
+    axes.set_ylim(bottom=0.4 * axes.get_ylim()[0])
+    for group, x in {point["group"]: point["intensity"] for point in points}.items():
+        axes.annotate(
+            group,
+            (x, 0),
+            (0, 4),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            rotation=90,
+            fontsize=8,
+            color=_MUTED,
+        )
     for block, marker in markers.items():
         axes.plot([], [], marker, c=_INK, mfc="none", label=f"{block} x {block} blocks", ls="none")
     axes.plot([], [], "o", c=_OURS, label="sparsegpu", ls="none")
     axes.plot([], [], "o", mfc="none", c=_PEER, label="best block-sparse peer", ls="none")
-    axes.legend(frameon=False, loc="lower right", fontsize=8, labelcolor=_INK)
+    axes.plot([], [], "_", c=_INK, ms=14, label="bar", ls="none")
+    axes.legend(frameon=False, loc="upper left", fontsize=8, labelcolor=_INK)
     axes.set_title(title, loc="left", color=_INK, fontsize=11)
     axes.set_xlabel("useful operations per byte that must move", color=_MUTED)
     axes.set_ylabel("useful TFLOP/s", color=_MUTED)
@@ -92,8 +117,15 @@ def _roofs(axes: Any, points: list[dict[str, Any]], copy_tbs: float, dense: floa
     low, high = min(intensities) / 1.5, max(intensities) * 1.5
     ridge = high if dense is None else min(max(dense / copy_tbs, low), high)
     axes.plot([low, ridge], [low * copy_tbs, ridge * copy_tbs], c=_INK, lw=1.2)
-    axes.text(low, low * copy_tbs * 1.3, f" copy {copy_tbs:.2f} TB/s", color=_MUTED, fontsize=8)
+    axes.text(
+        low * 1.1,
+        low * copy_tbs,
+        f"copy {copy_tbs:.2f} TB/s",
+        color=_MUTED,
+        fontsize=8,
+        va="top",
+    )
     if dense is not None and ridge < high:
         axes.plot([ridge, high], [dense, dense], c=_INK, lw=1.2)
-        text = f"dense bfloat16 (cuBLAS) {dense:.0f} TFLOP/s "
-        axes.text(high, dense * 1.05, text, color=_MUTED, fontsize=8, ha="right")
+        text = f"dense bfloat16 (cuBLAS) {dense:.0f} TFLOP/s"
+        axes.text(ridge, dense * 1.05, text, color=_MUTED, fontsize=8)

@@ -1,0 +1,301 @@
+"""The logic of the benchmarks without a GPU: cases, bars, verdicts, checks, tables, the plot."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks import readme
+from conftest import NO_GPU
+from sparsegpu.__main__ import main
+from sparsegpu.benchmark import bars, cases, check, measure, patterns, problem, report, torch_peer
+from sparsegpu.benchmark.cases import CSR, DENSE, TORCH, Case
+
+COPY_GBS = 4000.0
+
+
+def row(case: Case, ms: float, **found) -> dict:
+    """Return a measured row of a case, as if from a GPU."""
+    m, k, n = case.shape
+    stored = round(case.density * m * k)
+    content = measure.Row(
+        case=case.name,
+        section=case.section,
+        dtype=case.dtype,
+        block=list(case.block),
+        shape=[m, k, n],
+        density=case.density,
+        pattern=case.pattern,
+        layout=case.layout,
+        measure=case.measure,
+        memory_bound=case.flush,
+        flops=2 * stored * n,
+        bytes=4 * stored,
+        stored_bytes=2 * stored,
+        ms=ms,
+        error=0.5,
+        same_bits=True,
+    )
+    return content.as_dict() | found
+
+
+def judged(chosen, rows):
+    return report.judge(rows, chosen, COPY_GBS)
+
+
+# -- cases ----------------------------------------------------------------------------------
+
+
+def test_names_are_unique_and_every_reference_exists():
+    every = cases.cases()
+    names = [case.name for case in every]
+    assert len(set(names)) == len(names)
+    referred = {bar.of for case in every for bar in case.bars if bar.kind == "case rate"}
+    assert referred <= set(names)
+    for case in every:
+        assert {bar.of for bar in case.bars if bar.kind.startswith("peer")} <= set(case.peers)
+
+
+def test_a_section_brings_the_cases_its_bars_refer_to():
+    chosen = cases.cases(["unbalanced"])
+    assert {case.section for case in chosen} == {"main", "unbalanced"}
+    assert len({case.name for case in chosen}) == len(chosen)
+
+
+def test_the_bars_of_the_main_section():
+    of = {(case.block[0], case.density): case.bars for case in cases.cases(["main"])}
+    assert len(of) == 12
+    assert of[64, 0.1] == (bars.Bar("TF", 420), bars.Bar("peer time", 1.05, DENSE))
+    assert len(cases.cases(cases.QUICK)) == 16
+
+
+# -- bars and verdicts ----------------------------------------------------------------------
+
+
+SQUARE = Case("main", (64, 64), 0.1, (8192, 8192, 8192))
+
+
+@pytest.mark.parametrize(
+    ("bar", "found", "limit"),
+    [
+        (bars.Bar("ms", 0.05), {}, 0.05),
+        (bars.Bar("TF", 100), {"flops": 10**12}, 10.0),
+        (bars.Bar("peer time", 1.05, DENSE), {"peers": {DENSE: 2.0}}, 2.1),
+        (bars.Bar("peer time", 1.0, CSR), {"peers": {CSR: "missing"}}, None),
+        # A dense product of 2 ms does ten times the work of density 0.1.
+        (bars.Bar("peer rate", 0.8, DENSE), {"peers": {DENSE: 2.0}, "density": 0.1}, 0.25),
+        (bars.Bar("copy bandwidth", 0.5), {"bytes": 4 * 10**9}, 2.0),
+        (bars.Bar("stored bytes", 1.5), {"stored_bytes": 4 * 10**6}, 0.0015 + 0.003),
+    ],
+    ids=lambda value: value.kind if isinstance(value, bars.Bar) else "",
+)
+def test_limits(bar, found, limit):
+    got = bar.limit_ms(row(SQUARE, 1.0, **found), {}, COPY_GBS)
+    assert got == (limit if limit is None else pytest.approx(limit))
+    assert str(bar.value) in bar.text() or f"{bar.value:g}" in bar.text()
+
+
+def test_a_bar_relative_to_another_case_compares_rates():
+    other = row(SQUARE, 2.0, flops=1000)
+    bar = bars.Bar("case rate", 0.5, other["case"])
+    mine = row(replace(SQUARE, dtype="int8"), 1.0, flops=3000)
+    assert bar.limit_ms(mine, {other["case"]: other}, COPY_GBS) == pytest.approx(12.0)
+    assert bar.limit_ms(mine, {}, COPY_GBS) is None
+
+
+@pytest.mark.parametrize(
+    ("ms", "found", "verdict"),
+    [
+        (0.1, {}, "met"),
+        (9.0, {}, "short"),
+        (0.1, {"same_bits": False}, "wrong"),
+        (0.1, {"error": "1 of 4 elements outside the bound"}, "wrong"),
+    ],
+)
+def test_verdicts(ms, found, verdict):
+    case = replace(SQUARE, bars=(bars.Bar("ms", 0.2), bars.Bar("TF", 0.001)))
+    (result,) = judged([case], [row(case, ms, **found)])
+    assert result["verdict"] == verdict
+    assert result["limit ms"] == 0.2  # the tighter of the two
+
+
+def test_best_peer_and_ratio_pass_over_what_is_missing():
+    peers = {DENSE: 3.0, TORCH: 2.0, CSR: "missing"}
+    (result,) = judged([SQUARE], [row(SQUARE, 0.5, peers=peers)])
+    assert (result["best peer"], result["ratio"], result["verdict"]) == (TORCH, 4.0, "")
+    (alone,) = judged([SQUARE], [row(SQUARE, 0.5)])
+    assert (alone["best peer"], alone["ratio"]) == ("", None)
+
+
+def test_table_and_summary():
+    case = replace(SQUARE, bars=(bars.Bar("TF", 420),))
+    short = replace(case, density=0.5)
+    rows = judged(
+        [case, short],
+        [row(case, 0.1, peers={DENSE: 1.25, TORCH: "missing"}), row(short, 10.0)],
+    )
+    first, second = report.table_rows(rows)
+    assert first["bar"] == "420" and first["verdict"] == "met" and first["x faster"] == "12.50"
+    assert first["peers, ms"] == "cuBLAS dense 1.25; torch BSR, tuned: missing"
+    assert second["verdict"] == "short" and second["best peer"] == ""
+    assert report.summary(rows) == "1 of 2 bars met"
+    text = report.aligned(report.table_rows(rows)).splitlines()
+    assert len(text) == 3 and text[0].startswith("case ")
+    assert text[1].index("met") == text[2].index("short")
+
+
+def test_units():
+    host = replace(SQUARE, measure="host")
+    vector = replace(SQUARE, flush=True)
+    assert report.unit(row(SQUARE, 1.0)) == "TF"
+    assert report.rate(row(host, 0.015), 0.015) == pytest.approx(15)
+    assert report.rate(row(vector, 2.0, bytes=4 * 10**9), 2.0) == pytest.approx(2000)
+
+
+# -- problems and checks, on the CPU --------------------------------------------------------
+
+
+def _small(case: Case) -> Case:
+    columns = min(case.size[2], 40)
+    return replace(case, size=(256, 256, columns), density=max(case.density, 0.25))
+
+
+KINDS = {
+    (c.dtype, c.layout, c.fused, c.batch, c.pattern, c.operation, c.section == "odd blocks"): c
+    for c in cases.cases()
+}
+
+
+@pytest.mark.parametrize("case", KINDS.values(), ids=lambda case: case.name)
+def test_every_kind_of_case_passes_its_check(case):
+    small = problem.make_problem(_small(case), np)
+    assert check.same_bits(small)
+    assert check.error_in_bounds(small) <= 1
+    described = measure.described(small)
+    assert described.flops == small.flops > 0
+    assert described.bytes > described.stored_bytes > 0
+
+
+def test_a_wrong_element_in_any_tile_is_found():
+    case = Case("main", (16, 16), 0.5, (256, 256, 256), "float32")
+    small = problem.make_problem(case, np)
+    small.call()
+    for corner in ((0, 0), (64, 192), (255, 255)):
+        right = small.out.copy()
+        small.out[corner[0] // 64 * 64 :, corner[1] // 64 * 64 :][:64, :64] *= 1.001
+        with pytest.raises(AssertionError, match="outside the bound"):
+            check.error_in_bounds(small)
+        small.out[...] = right
+
+
+def test_an_unwritten_element_is_found():
+    small = problem.make_problem(Case("main", (16, 16), 0.5, (64, 64, 64)), np)
+    small.poison()
+    with pytest.raises(AssertionError, match="not written"):
+        check.error_in_bounds(small)
+
+
+def test_an_answer_that_changes_is_found():
+    small = problem.make_problem(Case("main", (16, 16), 0.5, (64, 64, 64), "float32"), np)
+    product, runs = small.call, []
+
+    def unsteady():
+        product()
+        runs.append(1)
+        small.out[3, 5] += len(runs)
+
+    small.call = unsteady
+    assert not check.same_bits(small)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "power law", "full row", "strata"])
+def test_patterns(kind, rng):
+    indptr, indices = patterns.block_pattern(kind, (64, 48), 0.1, rng)
+    rows = np.split(indices, indptr[1:-1])
+    lengths = np.diff(indptr)
+    assert all((np.diff(row) > 0).all() for row in rows)
+    assert indices.min() >= 0 and indices.max() < 48
+    expected = {"strata": 64 * 5, "full row": None}.get(kind, round(0.1 * 64 * 48))
+    if expected is not None:
+        assert indptr[-1] == expected
+    if kind == "full row":
+        assert lengths.max() == 48 and np.sort(lengths)[-2] < 20
+    if kind == "power law":
+        assert lengths.max() > 10 * np.median(lengths)
+
+
+# -- the search of torch's parameters ---------------------------------------------------------
+
+
+def test_search_walks_to_the_best_and_keeps_to_its_time():
+    start = torch_peer.Meta(128, 4, 3, 4)
+
+    def time_of(meta):
+        return abs(meta.tile_n - 256) + abs(meta.stages - 5) + abs(meta.warps - 2) + meta.group
+
+    best, ms, tried = torch_peer.search(time_of, start, 8192, 60.0)
+    assert best == torch_peer.Meta(256, 1, 5, 2) and ms == 1 and tried < 60
+    assert torch_peer.search(time_of, start, 8192, 0.0)[0] == start
+
+
+def test_candidates_divide_the_columns():
+    start = torch_peer.first_guess((64, 64), 48, "bfloat16")
+    assert start.tile_n == 16
+    assert {m.tile_n for m in torch_peer.neighbours(start, 48)} == {16}
+    assert torch_peer.Meta(128, 1, 2, 4).keywords(8192)["SPLIT_N"] == 64
+
+
+# -- plot, docs, command ----------------------------------------------------------------------
+
+
+def content() -> dict:
+    """Return a race of the main section with invented times."""
+    chosen = cases.cases(["main"])
+    rows = [
+        row(case, 0.1 + i / 10, peers={DENSE: 1.25, TORCH: 0.5 + i / 10 if i % 2 else "missing"})
+        for i, case in enumerate(chosen)
+    ]
+    rows = json.loads(json.dumps(judged(chosen, rows)))
+    found = {"gpu": "NVIDIA X", "driver": "13000", "cuda_runtime": "13000", "cupy": "14.2.0"}
+    return {"rows": rows, "copy GB/s": 4000.0, "seconds": 9.0} | {
+        "date": "2026-01-01",
+        "environment": found,
+    }
+
+
+def test_plot(tmp_path):
+    pytest.importorskip("matplotlib")
+    from sparsegpu.benchmark.plot import roofline, roofline_points
+
+    race = content()
+    points = roofline_points(race["rows"])
+    assert len(points) == 12 and sum(p["peer"] is not None for p in points) == 6
+    path = tmp_path / "roofline.png"
+    roofline(race, "bfloat16 products", path)
+    assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000
+
+
+def test_docs_tables_hold_every_row():
+    sections = {"race": content(), "tests": None, "sanitizer": None, "demo": None}
+    page = "\n".join(readme.race_figures({"race": content()}, "nvidia-x.json"))
+    assert page.count("| bfloat16 ") == 12 and "_static/roofline-nvidia-x.png" in page
+    short = "\n".join(readme.gpu_figures(sections, "nvidia-x.json"))
+    assert short.count("| bfloat16 ") == 12 and "same bits" not in short
+    assert readme.race_figures({"tests": {}}, "nvidia-x.json") == []
+
+
+@pytest.mark.skipif(NO_GPU is None, reason="a GPU is present")
+def test_bench_without_a_gpu_says_so():
+    with pytest.raises(SystemExit, match="no GPU"):
+        main(["bench", "--quick"])
+
+
+def test_bench_on_the_gpu(cuda_engine, capsys, tmp_path, monkeypatch):
+    tiny = Case("main", (32, 32), 0.25, (256, 256, 256), peers=(DENSE,))
+    monkeypatch.setattr("sparsegpu.benchmark.race.cases", lambda sections: [tiny])
+    path = tmp_path / "bench.json"
+    assert main(["bench", "--quick", "--json", str(path)]) == 0
+    (found,) = json.loads(path.read_text())["rows"]
+    assert found["same_bits"] and found["error"] <= 1 and found["peers"][DENSE] > 0
+    assert tiny.name in capsys.readouterr().out
