@@ -40,16 +40,16 @@ class Meta(NamedTuple):
 #: What each parameter may be, in order: a step of the search goes to a neighbour.
 STEPS = {
     "tile_n": (16, 32, 64, 128, 256, 512),
-    "group": (1, 2, 4, 8),
+    "group": (1, 2, 4, 8, 16),
     "stages": (1, 2, 3, 4, 5, 6, 7),
     "warps": (1, 2, 4, 8),
 }
 #: Where the search begins, by block size.
 STARTS = {
-    16: Meta(256, 1, 5, 2),
+    16: Meta(256, 1, 7, 1),
     32: Meta(256, 1, 5, 2),
-    64: Meta(128, 4, 5, 2),
-    128: Meta(128, 4, 3, 4),
+    64: Meta(128, 8, 6, 4),
+    128: Meta(256, 1, 2, 8),
 }
 
 
