@@ -21,13 +21,14 @@ def roofline_points(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             continue
         sparse = {k: v for k, v in row["peers"].items() if k != DENSE}
         peer = best_peer({"peers": sparse})
+        limits = [bar["limit ms"] for bar in row["bars"]]
         points.append(
             {
                 "intensity": row["flops"] / row["bytes"],
                 "ours": row["flops"] / row["ms"] / 1e9,
                 "peer": row["flops"] / sparse[peer] / 1e9 if peer else None,
                 "block": row["block"][0],
-                "bar": row["flops"] / row["limit ms"] / 1e9 if row["limit ms"] else None,
+                "bar": row["flops"] / limits[0] / 1e9 if limits else None,
                 "group": _group(row),
             }
         )

@@ -45,7 +45,6 @@ def _judged(
         "best peer": best,
         "ratio": row["peers"][best] / row["ms"] if best else None,
         "bars": judged,
-        "limit ms": min((bar["limit ms"] for bar in judged), default=None),
         "verdict": verdict,
     }
 
@@ -80,14 +79,13 @@ def _table_row(row: Mapping[str, Any]) -> dict[str, str]:
         f"{name} {ms:.4g}" if isinstance(ms, float) else f"{name}: {ms}"
         for name, ms in row["peers"].items()
     ]
-    limit = row["limit ms"]
-    bar = "" if limit is None else f"{rate(row, limit):.4g}"
+    bars = [f"{rate(row, bar['limit ms']):.4g}" for bar in row["bars"]]
     error = row["error"] if isinstance(row["error"], str) else f"{row['error']:.2f}"
     return {
         "case": row["case"],
         "ours, ms": f"{row['ms']:.4g}",
         "ours": f"{row['rate']:.4g} {row['unit']}",
-        "bar": bar,
+        "bar": ", ".join(bars),
         "verdict": row["verdict"],
         "best peer": row["best peer"],
         "x faster": "" if row["ratio"] is None else f"{row['ratio']:.2f}",
