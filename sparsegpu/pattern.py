@@ -49,6 +49,7 @@ class Pattern:
         "_memo",
         "batch_shape",
         "blocksize",
+        "calls",
         "indices",
         "indptr",
         "nnzb",
@@ -74,6 +75,7 @@ class Pattern:
         self.batch_shape: tuple[int, ...] = tuple(indices.shape[:-1])
         self.nnzb = int(indices.shape[-1])
         self._memo: dict[Hashable, Any] = {}
+        self.calls: dict[Hashable, Any] = {}  # of ops/_repeat.py
         self._lock = threading.RLock()
         if check:
             self._check_contents(indptr, indices, function)

@@ -59,6 +59,11 @@ def use_engine(name: str) -> Iterator[None]:
         _chosen.reset(token)
 
 
+def chosen_engine() -> str | None:
+    """Return the engine that `use_engine` chose here, None where it chose none."""
+    return _chosen.get()
+
+
 def engine_module(xp: ModuleType, stem: str, function: str) -> ModuleType:
     """Return the module ``stem`` of the engine in charge of arrays of ``xp``."""
     chosen = _chosen.get() or _DEFAULT[xp.__name__]

@@ -30,18 +30,26 @@ def bsr_addmm(
     transposed: bool = False,
     allow_tf32: bool = False,
     config: dict[str, Any] | None = None,
-) -> None:
+) -> tuple[Launch, ...] | None:
     """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
 
     ``transposed``: of the transpose of (pattern, data), whose blocks the kernel reads where they
     lie. ``config={"path": "simt" | "mma" | "wgmma"}`` chooses the kernel; without it the fastest
     that serves the operands, by metadata alone.
+
+    Returns
+    -------
+    tuple of Launch, or None
+        What does all of it again, on whatever values the same memory holds then; None where a
+        copy of the blocks had to be made, which is gone by then.
     """
     product = product_of(out, pattern, data, dense, epilogue, transposed, allow_tf32)
     path = (config or {}).get("path")
     launches = sm90_launches(product) if path in {None, "wgmma"} else None
-    for launch in launches or (general_launch(product, config),):
+    launches = launches or (general_launch(product, config),)
+    for launch in launches:
         launch()
+    return launches if product.data is data else None
 
 
 def general_launch(product: Product, config: dict[str, Any] | None) -> Launch:

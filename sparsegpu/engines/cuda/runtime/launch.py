@@ -6,11 +6,14 @@ for a (device, source, defines).
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
 
 from ...._support import architectures_of, matching_architecture
 from .compile import compile_kernel, supported_architectures
@@ -21,6 +24,7 @@ _lock = threading.RLock()
 _get_device: Any = None
 
 _STATIC_SHARED_LIMIT = 48 * 1024
+_PARAMETER_ALIGNMENT = 128  # more than any parameter asks for (a tensor map: 64)
 
 
 class Kernel:
@@ -61,6 +65,12 @@ class Kernel:
         with _lock:
             _launches[self.source] += 1
 
+    def prepared(self, shared_memory: int) -> int:
+        """Return the driver's handle, once it may use so much dynamic shared memory."""
+        if shared_memory > self._shared:
+            self._opt_in(shared_memory)
+        return self._function.ptr
+
     def _opt_in(self, shared_memory: int) -> None:
         from cupy.cuda import driver
 
@@ -69,17 +79,64 @@ class Kernel:
         self._shared = shared_memory
 
 
-class Launch(NamedTuple):
-    """A kernel and everything it is launched with; calling it launches."""
+class Launch:
+    """A kernel and all it is launched with, packed once so that repeating it costs little.
 
-    kernel: Kernel
-    grid: tuple[int, ...]
-    block: tuple[int, ...]
-    args: tuple
-    shared_memory: int = 0
+    Calling it launches on CuPy's current stream; `on` launches on the stream of an address.
+
+    Parameters
+    ----------
+    kernel, grid, block, args, shared_memory
+        As for `Kernel`. The values of ``args`` are taken now; the memory that arrays point to is
+        read when the kernel runs, and the caller keeps it alive.
+    """
+
+    __slots__ = ("_dimensions", "_function", "_packed", "_parameters", "_source")
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        args: tuple,
+        shared_memory: int = 0,
+    ):
+        self._source = kernel.source
+        self._function = kernel.prepared(shared_memory)
+        self._dimensions = (*grid, 1, 1)[:3] + (*block, 1, 1)[:3] + (shared_memory,)
+        values = [_parameter(arg) for arg in args]
+        starts, end = [], 0
+        for value in values:
+            starts.append(end)
+            end += -(-len(value) // _PARAMETER_ALIGNMENT) * _PARAMETER_ALIGNMENT
+        self._packed = ctypes.create_string_buffer(end + _PARAMETER_ALIGNMENT)
+        first = -(-ctypes.addressof(self._packed) // _PARAMETER_ALIGNMENT) * _PARAMETER_ALIGNMENT
+        for start, value in zip(starts, values, strict=True):
+            ctypes.memmove(first + start, value, len(value))
+        self._parameters = (ctypes.c_void_p * len(values))(*(first + start for start in starts))
 
     def __call__(self) -> None:
-        self.kernel(self.grid, self.block, self.args, self.shared_memory)
+        from cupy.cuda import get_current_stream
+
+        self.on(get_current_stream().ptr)
+
+    def on(self, stream: int) -> None:
+        """Launch on a stream; an empty grid launches nothing."""
+        from cupy.cuda import driver
+
+        if 0 in self._dimensions[:3]:
+            return
+        parameters = ctypes.addressof(self._parameters)
+        driver.launchKernel(self._function, *self._dimensions, stream, parameters, 0)
+        with _lock:
+            _launches[self._source] += 1
+
+
+def _parameter(arg: Any) -> bytes:
+    """Return the bytes of a kernel's parameter: an array's pointer, or a scalar or struct."""
+    if isinstance(arg, np.generic):
+        return arg.tobytes()
+    return arg.data.ptr.to_bytes(8, "little")
 
 
 def kernel(source: str, **defines: Any) -> Kernel:

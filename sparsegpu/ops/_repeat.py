@@ -1,0 +1,110 @@
+"""Calls that were made before: what they launched is launched again, and nothing is checked twice.
+
+Everything that a product's checks and plans depend on is metadata: pointers, shapes, strides,
+dtypes, scalars, the device and the stream. A call on a GPU whose metadata is that of an earlier
+one does the same work, on whatever values the memory holds by now. So the engine's launches are
+kept with the pattern, under this metadata, and a repeated call costs a look-up.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..engines import chosen_engine
+from ..pattern import Pattern
+
+#: Calls kept with a pattern; then all are forgotten.
+CAPACITY = 64
+
+_PLAIN = (str, type, int, float, complex, bool, np.dtype)
+
+
+class Repeatable(NamedTuple):
+    """What is kept of a call but for the memory of its result.
+
+    Attributes
+    ----------
+    shape, dtype
+        Of the result as the caller sees it.
+    launches : dict
+        What to launch, by the pointer of the result.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any
+    launches: dict[int, tuple]
+
+
+def described(array: Any, cupy: Any) -> Hashable:
+    """Return all that a call can depend on in an array but its values; None where that is open."""
+    if array is None:
+        return ()
+    if type(array) is cupy.ndarray:
+        return array.data.ptr, array.shape, array.strides, array.dtype
+    return None
+
+
+class Call:
+    """One call of a product, looked up by its metadata.
+
+    Parameters
+    ----------
+    pattern : Pattern
+    arrays : tuple
+        Operands, ``input``, scales and ``out``; None for those that are absent.
+    settings : tuple
+        Everything else.
+    """
+
+    __slots__ = ("_cupy", "_kept", "_key", "_stream")
+
+    def __init__(self, pattern: Pattern, arrays: tuple, settings: tuple):
+        self._cupy: Any = sys.modules.get("cupy")
+        self._key: Hashable = None
+        if self._cupy is None or pattern.device is None:
+            return
+        facts = tuple(described(array, self._cupy) for array in arrays)
+        for setting in settings:
+            if not (setting is None or isinstance(setting, _PLAIN)):
+                return
+        if None in facts:
+            return
+        runtime = self._cupy.cuda.runtime
+        if runtime.getDevice() != pattern.device:
+            return
+        self._stream = self._cupy.cuda.get_current_stream().ptr
+        kinds = tuple(map(type, settings))
+        self._key = facts, settings, kinds, self._stream, chosen_engine()
+        self._kept = pattern.calls
+
+    def repeat(self, out: Any) -> Any:
+        """Do the call again and return its result, or None where it was not made before."""
+        if self._key is None:
+            return None
+        known = self._kept.get(self._key)
+        if known is None:
+            return None
+        result = self._cupy.empty(known.shape, known.dtype) if out is None else out
+        launches = known.launches.get(result.data.ptr)
+        if launches is None:
+            return None
+        for launch in launches:
+            launch.on(self._stream)
+        return result
+
+    def keep(self, result: Any, launches: tuple | None) -> None:
+        """Keep what the engine launched for a result, if it says that this is all there was."""
+        if self._key is None or launches is None:
+            return
+        known = self._kept.get(self._key)
+        if known is None:
+            if len(self._kept) >= CAPACITY:
+                self._kept.clear()
+            known = self._kept[self._key] = Repeatable(result.shape, result.dtype, {})
+        elif len(known.launches) >= CAPACITY:
+            known.launches.clear()
+        known.launches[result.data.ptr] = launches
