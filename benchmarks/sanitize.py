@@ -25,6 +25,7 @@ from .record import ROOT, record
 from .small_cases import section_of
 
 _BARRIER = re.compile(r"^[^\S\n]*__sync(?:threads|warp)\(\);.*$", re.MULTILINE)
+_INCLUDE = re.compile(r'^#include "(.+)"$', re.MULTILINE)
 _CASES = [sys.executable, "-m", "benchmarks.small_cases"]
 
 
@@ -112,32 +113,41 @@ def digest(log: str) -> str:
 
 
 def planted_races(kernels: list[str]) -> dict[str, dict[str, str]]:
-    """Return, for each kernel and line of a barrier, by what its removal was seen."""
+    """Return, for each kernel and place of a barrier, by what its removal was seen."""
     barriers = {
-        path.stem: list(_BARRIER.finditer(path.read_text()))
+        path.stem: barriers_of(path)
         for path in sorted((ROOT / "cuda_src").glob("*.cu"))
         if not kernels or path.stem in kernels
     }
-    plants = [(name, barrier) for name, found in barriers.items() for barrier in found]
-    sections = sorted({section_of(name) for name, _ in plants})
+    plants = [(name, *plant) for name, found in barriers.items() for plant in found]
+    sections = sorted({section_of(name) for name, *_ in plants})
     whole = {section: digest(sanitizer("racecheck", section)[1]) for section in sections}
     with ThreadPoolExecutor(max_workers=10) as pool:
-        seen = list(pool.map(lambda plant: race_is_seen(*plant, whole), plants))
+        seen = list(pool.map(lambda plant: race_is_seen(*plant, whole=whole), plants))
     result: dict[str, dict[str, str]] = {name: {} for name, found in barriers.items() if found}
-    for (name, barrier), by in zip(plants, seen, strict=True):
+    for (name, file, barrier), by in zip(plants, seen, strict=True):
         line = barrier.string.count("\n", 0, barrier.start()) + 1
-        result[name][f"line {line}"] = by
+        result[name][f"line {line}" if file == f"{name}.cu" else f"{file} line {line}"] = by
     return result
 
 
-def race_is_seen(name: str, barrier: re.Match, whole: dict[str, str]) -> str:
+def barriers_of(kernel: Path) -> list[tuple[str, re.Match]]:
+    """Return the barriers of a kernel and of the headers that it names, each with its file."""
+    root, text = kernel.parent, kernel.read_text()
+    files = [kernel.name, *_INCLUDE.findall(text)]
+    return [
+        (file, found) for file in files for found in _BARRIER.finditer((root / file).read_text())
+    ]
+
+
+def race_is_seen(name: str, file: str, barrier: re.Match, *, whole: dict[str, str]) -> str:
     """Remove one barrier and return by what that is seen; ``whole`` holds the right digests."""
     section = section_of(name)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "cuda_src")
         shutil.copytree(ROOT / "cuda_src", source)
         text = barrier.string[: barrier.start()] + barrier.string[barrier.end() :]
-        (source / f"{name}.cu").write_text(text)
+        (source / file).write_text(text)
         status, log = sanitizer("racecheck", section, source=source, seconds=120)
     if name in hazards(log)[0]:
         return "racecheck"

@@ -31,7 +31,9 @@ def section_of(kernel: str) -> str:
         return kernel.removeprefix("bsr_")
     if kernel.startswith("bsr_schedule"):
         return "schedules"
-    return "products" if kernel.endswith(("mm", "_simt", "_sm80")) else "conversions"
+    return (
+        "products" if kernel.endswith(("mm", "_simt", "_sm80", "_f32", "_f64")) else "conversions"
+    )
 
 
 def cases(xp: ModuleType, sections: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
