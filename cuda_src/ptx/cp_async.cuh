@@ -8,18 +8,20 @@ __device__ __forceinline__ unsigned shared_address(const void* p) {
 }
 
 // Copy BYTES (4, 8 or 16; both addresses aligned to BYTES), or fill them with zeros where `valid`
-// is false: then nothing is read, so `global` need only be a number.
-template <int BYTES>
+// is false: then nothing is read, so `global` need only be a number. Pieces of 16 bytes go past L1
+// unless L1 says that other thread blocks of the multiprocessor may want them, too.
+template <int BYTES, bool L1 = BYTES != 16>
 __device__ __forceinline__ void cp_async(void* shared, const void* global, bool valid = true) {
   static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async copies 4, 8 or 16 bytes");
+  static_assert(BYTES == 16 || L1, "smaller pieces go through L1");
   int size = valid ? BYTES : 0;
-  if constexpr (BYTES == 16) {  // past L1, which would not see it again
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(shared)),
-                 "l"(global), "r"(size)
-                 : "memory");
-  } else {
+  if constexpr (L1) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(shared_address(shared)),
                  "l"(global), "n"(BYTES), "r"(size)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(shared)),
+                 "l"(global), "r"(size)
                  : "memory");
   }
 }

@@ -81,6 +81,26 @@ __device__ __forceinline__ void mma_f64_m8n8k4(f64 (&d)[2], f64 a, f64 b) {
                : "d"(a), "d"(b));
 }
 
+// float64, 16 x 8 x 8. With g = lane / 4 and t = lane % 4: a[0], a[1]: rows g, g + 8 at k = t;
+// a[2], a[3]: the same at k = t + 4; b[0], b[1]: k = t, t + 4 of column g; d as in the other
+// m16n8 products. One instruction from compute capability 9.0 on; before, four of m8n8k4.
+__device__ __forceinline__ void mma_f64_m16n8k8(f64 (&d)[4], const f64 (&a)[4], const f64 (&b)[2]) {
+#if __CUDA_ARCH__ >= 900
+  asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
+      : "+d"(d[0]), "+d"(d[1]), "+d"(d[2]), "+d"(d[3])
+      : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
+#else
+  f64 top[2] = {d[0], d[1]}, bottom[2] = {d[2], d[3]};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    mma_f64_m8n8k4(top, a[2 * i], b[i]);
+    mma_f64_m8n8k4(bottom, a[2 * i + 1], b[i]);
+  }
+  d[0] = top[0], d[1] = top[1], d[2] = bottom[0], d[3] = bottom[1];
+#endif
+}
+
 // float32 rounded to tf32's 10-bit mantissa, nearest with ties away (the only rounding of
 // cvt.tf32 on 8.0). PTX ISA, "cvt".
 __device__ __forceinline__ unsigned to_tf32(f32 x) {
