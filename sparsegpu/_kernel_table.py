@@ -205,6 +205,16 @@ def _wgmma(
     } | more
 
 
+def _full(t: str, tile: tuple[int, int, int], warps: tuple[int, int], **others: Any) -> Any:
+    return {
+        **{"T": t, "OUT": t, "INDEX": "s32", "EPILOGUE": "scaled", "ACT": "gelu"},
+        **{"TILE_M": tile[0], "TILE_N": tile[1], "TILE_K": tile[2], "STAGES": 2, "TRANSPOSED": 0},
+        **{"WARPS_M": warps[0], "WARPS_N": warps[1], "DATA": "pieces", "DENSE": "pieces"},
+        **({"THREAD_M": 8} if t == "f32" else {}),
+        **others,
+    }
+
+
 _PRODUCTS = (
     KernelSource(
         "bsr_addmm_sm90",
@@ -246,6 +256,38 @@ _PRODUCTS = (
             _mma("f32", "f32", "columns", (128, 128), (4, 2), 1),
         ),
         path="mma",
+        tensor_core=True,
+    ),
+    KernelSource(
+        "bsr_addmm_f64",
+        "bsr_addmm",
+        ("float64",),
+        variants=(
+            _full("f64", (64, 128, 16), (1, 4), BM=128, BK=128, RESIDENT=2, STAGES=3),
+            _full("f64", (32, 64, 16), (1, 2), BM=32, BK=32, RESIDENT=4, DENSE="columns"),
+            _full("f64", (24, 64, 24), (1, 2), BM=23, BK=23, RESIDENT=4, DATA="rows"),
+            _full("f64", (32, 128, 16), (1, 2), BM=32, BK=32, RESIDENT=4),
+            _full("f64", (16, 64, 8), (1, 2), BM=9, BK=40, RESIDENT=4, DENSE="rows", INDEX="s64"),
+            _full("f64", (64, 64, 16), (1, 2), BM=64, BK=64, RESIDENT=4)
+            | {"DATA": "columns", "TRANSPOSED": 1},
+        ),
+        path="mma",
+        tensor_core=True,
+    ),
+    KernelSource(
+        "bsr_addmm_f32",
+        "bsr_addmm",
+        ("float32",),
+        variants=(
+            _full("f32", (64, 128, 32), (2, 2), BM=128, BK=128, RESIDENT=3),
+            _full("f32", (48, 256, 24), (1, 4), BM=48, BK=48, RESIDENT=2, THREAD_M=12),
+            _full("f32", (32, 256, 32), (1, 4), BM=32, BK=32, RESIDENT=2, DENSE="columns"),
+            _full("f32", (24, 256, 24), (1, 2), BM=23, BK=23, RESIDENT=2, DATA="rows", THREAD_M=12),
+            _full("f32", (16, 64, 8), (1, 1), BM=9, BK=40, RESIDENT=8, DENSE="rows", THREAD_M=4),
+            _full("f32", (64, 128, 32), (2, 2), BM=64, BK=64, RESIDENT=2)
+            | {"DATA": "columns", "TRANSPOSED": 1},
+        ),
+        path="fma",
         tensor_core=True,
     ),
     KernelSource(

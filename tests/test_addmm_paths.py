@@ -88,11 +88,11 @@ def test_choice_of_path():
     assert source("float16", (16, 16), 64) == "bsr_addmm_sm80"
     assert source("float16", (4, 4), 64) == "bsr_addmm_simt"
     assert source("float16", (16, 16), 1) == "bsr_addmm_simt"
-    assert source("float32", (16, 16), 64) == "bsr_addmm_simt"
+    assert source("float32", (16, 16), 64) == "bsr_addmm_f32"
     assert source("float32", (16, 16), 64, allow_tf32=True) == "bsr_addmm_sm80"
-    assert source("float64", (16, 16), 64) == "bsr_addmm_simt"
+    assert source("float64", (16, 16), 64) == "bsr_addmm_f64"
     assert source("float16", (16, 16), 64, config={"path": "simt"}) == "bsr_addmm_simt"
-    with pytest.raises(ValueError, match=r"config\['path'\].*'simt' for float64"):
-        source("float64", (16, 16), 64, config={"path": "mma"})
-    with pytest.raises(ValueError, match=r"config\['path'\].*one of 'simt', 'mma', 'wgmma'"):
+    with pytest.raises(ValueError, match=r"config\['path'\].*'simt' for complex64"):
+        source("complex64", (16, 16), 64, config={"path": "mma"})
+    with pytest.raises(ValueError, match=r"config\['path'\].*one of 'simt', 'fma', 'mma', 'wgmma'"):
         source("float16", (16, 16), 64, config={"path": "fast"})

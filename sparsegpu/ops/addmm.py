@@ -59,8 +59,8 @@ def bsr_addmm(
     allow_tf32 : bool
         Let float32 products use TF32 tensor cores.
     config : dict, optional
-        The kernel of the GPU, ``{"path": "simt" | "mma"}``; chosen by shapes and dtype when
-        None. On the host it changes nothing.
+        The kernel of the GPU, ``{"path": "simt" | "fma" | "mma"}``; chosen by shapes and dtype
+        when None. On the host it changes nothing.
 
     Returns
     -------

@@ -18,6 +18,8 @@ from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, vector_view
 
 _SIZES = struct.Struct("<3q2i")
+_SIZES_BY_LENGTH = struct.Struct("<4q")
+_TOGETHER = 384  # thread blocks that run together, about
 
 
 def bsr_addmm(
@@ -34,7 +36,7 @@ def bsr_addmm(
     """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
 
     ``transposed``: of the transpose of (pattern, data), whose blocks the kernel reads where they
-    lie. ``config={"path": "simt" | "mma" | "wgmma"}`` chooses the kernel; without it the fastest
+    lie. ``config={"path": "simt" | "fma" | "mma" | "wgmma"}`` chooses the kernel; without it the fastest
     that serves the operands, by metadata alone.
 
     Returns
@@ -53,7 +55,7 @@ def bsr_addmm(
 
 
 def general_launch(product: Product, config: dict[str, Any] | None) -> Launch:
-    """Return the launch of the kernels that take any layout: ``"simt"`` and ``"mma"``."""
+    """Return the launch of the kernels that take any layout: ``"simt"``, ``"fma"`` and ``"mma"``."""
     p = product
     bm, bk = p.pattern.blocksize
     n = p.out.shape[-1]
@@ -64,6 +66,7 @@ def general_launch(product: Product, config: dict[str, Any] | None) -> Launch:
         n,
         dense=p.layout,
         data_aligned=not p.empty and aligned(p.data, piece),
+        by_column=abs(p.dense.strides[-2]) < abs(p.dense.strides[-1]),
         transposed=p.transposed,
         allow_tf32=p.allow_tf32,
         config=config,
@@ -78,20 +81,36 @@ def general_launch(product: Product, config: dict[str, Any] | None) -> Launch:
     )
     batches, block_rows = size_of(p.batch), p.pattern.block_shape[0]
     row_tiles = batches * block_rows * ceil_div(bm, choice.tile_m)
+    rows: tuple[Any, ...] = ()
+    sizes = _SIZES.pack(batches, block_rows, n, bm, bk)
+    if choice.by_length:
+        rows = (vector_view(None if p.empty else rows_by_length(p.pattern), p.batch),)
+        sizes = _SIZES_BY_LENGTH.pack(batches, block_rows, n, ceil_div(_TOGETHER, row_tiles))
     return Launch(
         compiled,
         grid(row_tiles * ceil_div(n, choice.tile_n)),
         (choice.threads,),
         (
             matrix_view(p.out, p.batch),
+            *rows,
             vector_view(None if p.empty else p.pattern.indptr, p.batch),
             vector_view(None if p.empty else p.pattern.indices, p.batch),
             vector_view(None if p.empty else p.order, p.batch),
             matrix_view(None if p.empty else p.data[..., 0, :, :], p.batch),
             matrix_view(None if p.empty else p.dense, p.batch),
             batch_dims(p.batch),
-            np.void(_SIZES.pack(batches, block_rows, n, bm, bk)),
+            np.void(sizes),
             p.epilogue,
         ),
         choice.shared_memory,
     )
+
+
+def rows_by_length(pattern: Pattern) -> Any:
+    """Return the block rows, those with most blocks first; made once and kept with the pattern."""
+
+    def build() -> Any:
+        counts = pattern.indptr[..., 1:] - pattern.indptr[..., :-1]
+        return pattern.xp.argsort(-counts, axis=-1).astype(pattern.indices.dtype)
+
+    return pattern.memo("block rows by length", build)

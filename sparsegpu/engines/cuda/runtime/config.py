@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...._checks import bad_value, check_choice
+from .float_tile import float_tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,10 @@ def simt_tile(rows: int, columns: int) -> SimtTile:
 
 @dataclass(frozen=True, slots=True)
 class AddmmConfig:
-    """A kernel of `bsr_addmm` and what it is compiled and launched with."""
+    """A kernel of `bsr_addmm` and what it is compiled and launched with.
+
+    ``by_length``: the kernel takes the block rows with most blocks first.
+    """
 
     source: str
     tile_m: int
@@ -75,10 +79,25 @@ class AddmmConfig:
     threads: int
     defines: dict[str, Any]
     shared_memory: int = 0
+    by_length: bool = False
 
 
 #: Operand dtypes that the tensor cores multiply (float32 only as TF32).
 MMA_DTYPES = ("bfloat16", "float16", "int8", "float32")
+
+
+class FullPrecision(NamedTuple):
+    """Who multiplies a dtype at its full precision."""
+
+    source: str
+    path: str
+
+
+FULL_PRECISION = {
+    "float32": FullPrecision("bsr_addmm_f32", "fma"),
+    "float64": FullPrecision("bsr_addmm_f64", "mma"),
+}
+
 _SLICE_BYTES = 64  # of k, that a stage holds
 _MMA_STAGES = 3
 
@@ -90,6 +109,7 @@ def bsr_addmm_config(
     *,
     dense: str,
     data_aligned: bool,
+    by_column: bool = False,
     transposed: bool = False,
     allow_tf32: bool = False,
     config: Mapping[str, Any] | None = None,
@@ -109,11 +129,13 @@ def bsr_addmm_config(
     data_aligned : bool
         What is contiguous in the blocks can be copied in pieces of 16 bytes (int8 that lies
         transposed: 4).
+    by_column : bool
+        Neighbours in a column of dense lie closer together than those in a row.
     transposed : bool
         The blocks are those of the transpose: their columns are contiguous.
     allow_tf32 : bool
     config : mapping, optional
-        ``{"path": "simt" | "mma"}`` chooses the path.
+        ``{"path": "simt" | "fma" | "mma"}`` chooses the path.
 
     Raises
     ------
@@ -128,24 +150,46 @@ def bsr_addmm_config(
     'bsr_addmm_sm80'
     """
     bm, bk = blocksize
+    full = FULL_PRECISION.get(dtype.name)
+    if dtype == np.float32 and allow_tf32:
+        full = None
     can_mma = dtype.name in MMA_DTYPES and (dtype != np.float32 or allow_tf32)
+    fast = full.path if full else "mma" if can_mma else "simt"
     path = (config or {}).get("path")
     if path is None:
-        # Eight rows or columns fill half a fragment; with fewer, plain code wastes less.
-        path = "mma" if can_mma and min(bm, columns) >= 8 else "simt"
-    check_choice("bsr_addmm", "config['path']", path, ("simt", "mma", "wgmma"))
+        # Eight rows or columns fill half a fragment; with fewer, plain code wastes less. (It has
+        # no fragments of float32 and float64, and stays slower there down to four rows.)
+        path = fast if bm >= (4 if full else 8) and columns >= 8 else "simt"
+    check_choice("bsr_addmm", "config['path']", path, ("simt", "fma", "mma", "wgmma"))
     if path == "wgmma":
         expected = "another path: this device, dtype, block size or layout is not for 'wgmma'"
         raise bad_value("bsr_addmm", "config['path']", expected, repr(path))
     if path == "simt":
         tile = simt_tile(bm, columns)
         return AddmmConfig("bsr_addmm_simt", tile.tile_m, tile.tile_n, tile.threads, tile.defines)
-    if not can_mma:
-        expected = f"'simt' for {dtype} operands" + (
-            " without allow_tf32" if dtype == np.float32 else ""
-        )
+    if path != fast:
+        offered = f"'{fast}' or 'simt'" if fast != "simt" else "'simt'"
+        expected = f"{offered} for {dtype} operands"
+        if dtype == np.float32:
+            expected += " with allow_tf32" if allow_tf32 else " without allow_tf32"
         raise bad_value("bsr_addmm", "config['path']", expected, repr(path))
+    if full:
+        pieces = dense == "rows" and columns * dtype.itemsize % 16 == 0
+        layout = "pieces" if pieces else "columns" if by_column else "rows"
+        data = "columns" if transposed else "pieces" if data_aligned else "rows"
+        return _float_config(full.source, dtype.itemsize, bm, bk, columns, layout, data)
     return _mma_config(dtype.itemsize, bm, bk, columns, dense, data_aligned, transposed)
+
+
+def _float_config(
+    source: str, itemsize: int, bm: int, bk: int, columns: int, dense: str, data: str
+) -> AddmmConfig:
+    pieces = dense == data == "pieces"
+    tile = float_tile(itemsize, bm, bk, columns, pieces=pieces)
+    defines = {"BM": bm, "BK": bk, "DATA": data, "DENSE": dense, **tile.defines}
+    return AddmmConfig(
+        source, tile.tile_m, tile.tile_n, tile.threads, defines, tile.shared_memory, by_length=True
+    )
 
 
 def _mma_config(

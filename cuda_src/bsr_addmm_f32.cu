@@ -1,0 +1,107 @@
+// BSR @ dense in float32, by multiply-adds: common/block_rows.cuh, to be read first, brings the
+// operands; here they are multiplied.
+//
+// A lane keeps THREAD_M x THREAD_N outputs in registers: THREAD_M rows, LANES_M apart, and four
+// neighbouring columns of every 4 * LANES_N. It reads four k of its rows at a time, and four
+// columns: all loads take 16 bytes. Lanes lie 2 x LANES_N in the warp's tile, and then the next two
+// rows, so that those that one access serves share most places; the places that differ are in
+// different banks, because rows of `left` are an odd number of 16-byte pieces apart.
+//
+// -DTHREAD_M; the others as in common/block_rows.cuh.
+#include "common/block_rows.cuh"
+
+// The outputs of one warp.
+struct Outputs {
+  static constexpr int LEFT_PITCH = (TILE_K / 4 | 1) * 16;
+  static constexpr int RIGHT_PITCH = (TILE_N + 4) * 4;  // for columns that come k by k
+  static constexpr int LANES_M = WARP_M / THREAD_M;
+  static constexpr int LANES_N = 32 / LANES_M;
+  static constexpr int THREAD_N = WARP_N / LANES_N;
+  static_assert(WARP_M == LANES_M * THREAD_M && WARP_N == LANES_N * THREAD_N, "whole lanes");
+  static_assert(THREAD_M % 4 == 0 && THREAD_N % 4 == 0 && TILE_K % 4 == 0, "whole pieces");
+  typedef Strip<4 * LANES_M> Rows;
+
+  f32 sum[THREAD_M][THREAD_N];
+  int row, col, lane_m, lane_n;  // row and col: where the warp's part starts in the tile
+
+  __device__ __forceinline__ Outputs() {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    row = warp / WARPS_N * WARP_M;
+    col = warp % WARPS_N * WARP_N;
+    lane_m = lane % 2 + lane / (2 * LANES_N) * 2;
+    lane_n = lane / 2 % LANES_N;
+#pragma unroll
+    for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+      for (int j = 0; j < THREAD_N; ++j) sum[i][j] = 0.0f;
+  }
+
+  // Add the products of one slice's first `terms` terms. load() goes between the first loads from
+  // shared memory and their use: it asks for a later slice.
+  template <typename Load>
+  __device__ __forceinline__ void multiply(const unsigned char* left, const unsigned char* right,
+                                           int terms, Load load) {
+    left += (row + lane_m) * LEFT_PITCH;
+    right += (col + 4 * lane_n) * 4;
+    f32 a[2][THREAD_M][4], b[2][THREAD_N];  // the terms that are multiplied, and those to come
+    auto load_left = [&](int k) {
+#pragma unroll
+      for (int i = 0; i < THREAD_M; ++i)
+        load_four(a[k / 4 % 2][i], left + i * LANES_M * LEFT_PITCH + k * 4);
+    };
+    auto load_right = [&](int k) {
+#pragma unroll
+      for (int j = 0; j < THREAD_N; j += 4)
+        load_four(b[k % 2] + j, right + k * RIGHT_PITCH + j * LANES_N * 4);
+    };
+    load_left(0);
+    load_right(0);
+    load();
+#pragma unroll
+    for (int k = 0; k < TILE_K; ++k) {
+      if (k % 4 == 0 && k >= terms) break;
+      if (k + 1 < TILE_K) load_right(k + 1);
+      if (k % 4 == 1 && k + 3 < TILE_K) load_left(k + 3);
+#pragma unroll
+      for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+        for (int j = 0; j < THREAD_N; ++j)
+          sum[i][j] = fmaf(a[k / 4 % 2][i][k % 4], b[k % 2][j], sum[i][j]);
+    }
+  }
+
+  static __device__ __forceinline__ void load_four(f32* four, const unsigned char* from) {
+    const float4 all = *reinterpret_cast<const float4*>(from);
+    four[0] = all.x, four[1] = all.y, four[2] = all.z, four[3] = all.w;
+  }
+
+  // Write the warp's outputs, through its strip of shared memory.
+  __device__ __forceinline__ void finish(unsigned char* strips, const Destination& to) const {
+    const Rows strip(strips);
+#pragma unroll
+    for (int i = 0; i < THREAD_M; i += 4) {
+#pragma unroll
+      for (int ii = 0; ii < 4; ++ii)
+#pragma unroll
+        for (int j = 0; j < THREAD_N; j += 4) {
+          const f32* four = sum[i + ii] + j;
+          const int m = lane_m + ii * LANES_M, n = 4 * lane_n + j * LANES_N;
+          *reinterpret_cast<float4*>(strip.at + m * strip.PITCH + n) =
+              make_float4(four[0], four[1], four[2], four[3]);
+        }
+      strip.write_all(row + i * LANES_M, col, to);
+    }
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+    bsr_addmm_f32(const __grid_constant__ View out, const __grid_constant__ View rows,
+                  const __grid_constant__ View indptr, const __grid_constant__ View indices,
+                  const __grid_constant__ View order, const __grid_constant__ View data,
+                  const __grid_constant__ View dense, const __grid_constant__ Batch batch,
+                  const __grid_constant__ Sizes sizes,
+                  const __grid_constant__ Epilogue<T> epilogue) {
+  extern __shared__ __align__(16) unsigned char stages[];
+  multiply_block_rows<Outputs>(stages, out, rows, indptr, indices, order, data, dense, batch, sizes,
+                               epilogue);
+}
