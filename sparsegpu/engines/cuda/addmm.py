@@ -36,8 +36,8 @@ def bsr_addmm(
     """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
 
     ``transposed``: of the transpose of (pattern, data), whose blocks the kernel reads where they
-    lie. ``config={"path": "simt" | "fma" | "mma" | "wgmma"}`` chooses the kernel; without it the fastest
-    that serves the operands, by metadata alone.
+    lie. ``config={"path": "simt" | "fma" | "mma" | "wgmma"}`` chooses the kernel; without it the
+    fastest that serves the operands, by metadata alone.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def bsr_addmm(
 
 
 def general_launch(product: Product, config: dict[str, Any] | None) -> Launch:
-    """Return the launch of the kernels that take any layout: ``"simt"``, ``"fma"`` and ``"mma"``."""
+    """Return the launch of a kernel that takes any layout: ``"simt"``, ``"fma"``, ``"mma"``."""
     p = product
     bm, bk = p.pattern.blocksize
     n = p.out.shape[-1]
