@@ -321,11 +321,6 @@ __device__ __forceinline__ E& at(unsigned char* strip, int row, int n) {
                                             : row * 128 + (n * size ^ row % 8 * 16)));
 }
 
-template <typename E>
-struct alignas(2 * sizeof(E)) Pair {
-  E low, high;
-};
-
 // Set elements n and n + 1 (n is even) of a row.
 template <typename E, Store HOW = Store::any>
 __device__ __forceinline__ void put(unsigned char* strip, int row, int n, E low, E high) {
@@ -337,52 +332,68 @@ __device__ __forceinline__ void put(unsigned char* strip, int row, int n, E low,
   }
 }
 
-// Put this warp's sums of WIDE columns into a strip as they are.
-template <typename E, int WIDE, Store HOW = Store::any>
-__device__ __forceinline__ void fill_strip(unsigned char* strip, const f32* sum) {
+// Put this warp's values of 128 / sizeof(E) columns into a strip.
+template <typename E, Store HOW = Store::any, typename Convert>
+__device__ __forceinline__ void fill_strip(unsigned char* strip, const f32* values,
+                                           Convert convert) {
   const int row = threadIdx.x % 32 / 4, n = threadIdx.x % 4 * 2;
 #pragma unroll
-  for (int j = 0; j < WIDE / 8; ++j) {
-    const f32* s = sum + 4 * j;
-    put<E, HOW>(strip, row, 8 * j + n, round_to<E>(s[0]), round_to<E>(s[1]));
-    put<E, HOW>(strip, row + 8, 8 * j + n, round_to<E>(s[2]), round_to<E>(s[3]));
+  for (int j = 0; j < int(16 / sizeof(E)); ++j) {
+    const f32* v = values + 4 * j;
+    put<E, HOW>(strip, row, 8 * j + n, convert(v[0]), convert(v[1]));
+    put<E, HOW>(strip, row + 8, 8 * j + n, convert(v[2]), convert(v[3]));
   }
 }
 
 // Write this warp's sixteen rows of a tile, 128 bytes of each at a time.
-__device__ __forceinline__ void write(const f32 (&sum)[TILE_N / 2], unsigned char* strips,
-                                      const View& out, OUT* matrix, const TensorMap& out_map,
-                                      long long top, long long first_col, long long columns,
-                                      int batch, const Finish<f32, OUT>& finish) {
-  constexpr bool IDENTITY = EpilogueMode::EPILOGUE == EpilogueMode::identity;
+template <typename Walk>
+__device__ __forceinline__ void write(Walk walk, const f32 (&sum)[TILE_N / 2],
+                                      unsigned char* strips, const View& out, OUT* matrix,
+                                      const TensorMap& out_map, long long top, long long first_col,
+                                      long long columns, int batch,
+                                      const Finish<f32, OUT>& finish) {
+  constexpr bool SHORT = Walk::FRAGMENTS && (Activation::ACT == Activation::none ||
+                                             Activation::ACT == Activation::relu);
   constexpr int WIDE = 128 / sizeof(OUT);  // columns of a strip
   const int lane = threadIdx.x % 32;
+  const long long row = top + lane / 4;
+  const auto rows = finish.rows(walk, row);
 #pragma unroll
   for (int c = 0; c < TILE_N / WIDE; ++c) {
     const long long col = first_col + c * WIDE;
+    f32 values[WIDE / 2];
+#pragma unroll
+    for (int part = 0; part < WIDE; part += 32) {
+      if constexpr (Walk::FRAGMENTS)
+        finish.fragment<4>(walk, rows, sum + (c * WIDE + part) / 2, values + part / 2, row,
+                           col + part + lane % 4 * 2);
+    }
     // Strips take turns where nothing else needs the second one.
-    unsigned char* strip = strips + (IDENTITY ? c % 2 * STRIP_BYTES : 0);
-    if (STORING != Store::any && lane == 0) bulk_wait_read<IDENTITY ? 1 : 0>();
+    unsigned char* strip = strips + (SHORT ? c % 2 * STRIP_BYTES : 0);
+    if (STORING != Store::any && lane == 0) bulk_wait_read<SHORT ? 1 : 0>();
     __syncwarp();
-    if constexpr (IDENTITY) {
-      fill_strip<OUT, WIDE, STORING>(strip, sum + c * WIDE / 2);
+    if constexpr (SHORT) {
+      fill_strip<OUT, STORING>(strip, values, [&](f32 x) { return finish.output(x); });
     } else {
-      // The epilogue's code is long: the sums pass through a strip of their own, so that it
-      // stands in a loop that is not unrolled.
-      unsigned char* sums = strips + STRIP_BYTES;
+      // The code is long: the values pass through a strip of their own, so that it stands in a
+      // loop that is not unrolled.
+      unsigned char* waiting = strips + STRIP_BYTES;
 #pragma unroll
       for (int part = 0; part < WIDE; part += 32) {
-        fill_strip<f32, 32>(sums, sum + (c * WIDE + part) / 2);
+        fill_strip<f32>(waiting, Walk::FRAGMENTS ? values + part / 2 : sum + (c * WIDE + part) / 2,
+                        [](f32 x) { return x; });
         __syncwarp();
-#pragma unroll 1
-        for (int e = lane; e < 16 * 16; e += 32) {
-          const int row = e / 16, n = e % 16 * 2;
-          const long long at_n = col + part + n;
-          const Pair<f32> two = reinterpret_cast<Pair<f32>&>(at<f32>(sums, row, n));
+#pragma unroll(Walk::FRAGMENTS ? 2 : 1)
+        for (int i = 0; i < 8; ++i) {
+          const int m = lane / 16 + 2 * i, n = lane % 16 * 2;
+          const Pair<f32> two = reinterpret_cast<Pair<f32>&>(at<f32>(waiting, m, n));
           // What lies outside is computed as its neighbour inside is, and never written.
-          put<OUT, STORING>(strip, row, part + n,
-                            finish(two.low, top + row, min(at_n, columns - 1)),
-                            finish(two.high, top + row, min(at_n + 1, columns - 1)));
+          auto finished = [&](f32 x, long long column) {
+            return Walk::FRAGMENTS ? finish.output(x)
+                                   : finish(x, top + m, min(column, columns - 1));
+          };
+          put<OUT, STORING>(strip, m, part + n, finished(two.low, col + part + n),
+                            finished(two.high, col + part + n + 1));
         }
         __syncwarp();
       }
@@ -480,8 +491,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const long long top = group * (BM * ROWS) + row;
     if (row < BM * ROWS && top < sizes.rows) {
       const Finish<f32, OUT> finish(epilogue, batch, tile.batch);
-      write(sum, strips, out, batch_ptr<OUT>(out, batch, tile.batch), out_map, top,
-            tile.panel * TILE_N, sizes.columns, int(tile.batch), finish);
+      const long long first_col = tile.panel * TILE_N;
+      finish.walk(first_col, TILE_N, sizes.columns, [&](auto walk) {
+        write(walk, sum, strips, out, batch_ptr<OUT>(out, batch, tile.batch), out_map, top,
+              first_col, sizes.columns, int(tile.batch), finish);
+      });
     }
   }
   if (STORING != Store::any && lane == 0) bulk_wait_all();

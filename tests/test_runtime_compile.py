@@ -69,10 +69,14 @@ def test_instruction_wrappers_compile_everywhere(arch):
     assert not cubin.resources.spills
 
 
+@pytest.mark.parametrize("side", ["f32", None])
 @pytest.mark.parametrize("t", ["bf16", "s8", "f64", "c64", "c128"])
-def test_epilogue_compiles_for_every_type(t):
+def test_epilogue_compiles_for_every_type(t, side):
     defines = {
         "T": t,
+        "INPUT": t if side else "none",
+        "LEFT": side or t,
+        "RIGHT": t if side else "none",
         "REAL": t[0] != "c",
         "INTEGER": t == "s8",
         "OUTPUTS": 1 if t in {"f64", "c64", "c128"} else 3,

@@ -6,13 +6,23 @@
 //            scaled    the formula in compute precision, then one rounding
 //            exact     int32 accumulators to int32 output in 64-bit integers, saturating
 // -DACT=none | relu | gelu | gelu_erf | silu
+// -DINPUT, -DLEFT, -DRIGHT   element types of input, left_alpha and right_alpha; none: absent
 //
-// The host side is engines/cuda/_epilogue_args.py, which chooses both. In a kernel:
+// The host side is engines/cuda/_epilogue_args.py, which chooses all of them. In a kernel:
 //
 //     extern "C" __global__ void k(..., const __grid_constant__ Epilogue<Acc<T>::type> epilogue) {
 //       Finish<Acc<T>::type, OUT> finish(epilogue, batch_shape, b);   // once a tile
 //       out[element_offset(out_view, r, c)] = finish(acc, r, c);
 //     }
+//
+// Threads that hold fragments of a tile in registers have the side operands fetched together
+// where these lie well:
+//
+//       finish.walk(first_col, TILE_N, columns, [&](auto walk) {   // OneOfRow, Pairwise, Anyhow
+//         const auto rows = finish.rows(walk, r);
+//         finish.fragment<PAIRS>(walk, rows, sums, values, r, c);  // all but act; not if Anyhow
+//         out[...] = finish.output(values[i]);                     // act, and the rounding
+//       });
 #pragma once
 
 #include "common/types.cuh"
@@ -24,6 +34,21 @@
 #ifndef ACT
 #define ACT none
 #endif
+#ifndef INPUT
+#define INPUT none
+#endif
+#ifndef LEFT
+#define LEFT none
+#endif
+#ifndef RIGHT
+#define RIGHT none
+#endif
+
+struct none {};  // the type of an operand that is absent
+template <typename S>
+constexpr bool PRESENT = true;
+template <>
+constexpr bool PRESENT<none> = false;
 
 enum class Activation { none, relu, gelu, gelu_erf, silu };
 enum class EpilogueMode { identity, scaled, exact };
@@ -43,62 +68,18 @@ struct Compute<s32, EpilogueMode::exact> {
 };
 
 // input is any matrix that broadcasts to out; the alphas are vectors (`row` is their stride).
-// An absent one has ptr == nullptr. The `type`s are DtypeCode.
 template <typename C>
 struct EpilogueArgs {
   View input, left_alpha, right_alpha;
-  int input_type, left_type, right_type;
   int alpha_is_one;
-  int padding[2];
+  int padding;
   C alpha, beta;
 };
-static_assert(sizeof(EpilogueArgs<f32>) == 200, "_epilogue_args.py packs this");
-static_assert(sizeof(EpilogueArgs<c128>) == 224, "_epilogue_args.py packs this");
+static_assert(sizeof(EpilogueArgs<f32>) == 184, "_epilogue_args.py packs this");
+static_assert(sizeof(EpilogueArgs<c128>) == 208, "_epilogue_args.py packs this");
 
 template <typename A>
 using Epilogue = EpilogueArgs<typename Compute<A>::type>;
-
-// Element i of an array whose type is known at run time only, in compute type C.
-template <typename C>
-struct LoadAs;
-template <>
-struct LoadAs<f32> {
-  static __device__ __forceinline__ f32 at(const void* p, long long i, int type) {
-    switch (type) {
-      case CODE_F32:
-        return static_cast<const f32*>(p)[i];
-      case CODE_BF16:
-        return to_acc(static_cast<const bf16*>(p)[i]);
-      case CODE_F16:
-        return to_acc(static_cast<const f16*>(p)[i]);
-      case CODE_S32:
-        return __int2float_rn(static_cast<const s32*>(p)[i]);
-      case CODE_S8:
-        return f32(static_cast<const s8*>(p)[i]);
-      default:  // CODE_E4M3
-        return to_acc(static_cast<const e4m3*>(p)[i]);
-    }
-  }
-};
-template <>
-struct LoadAs<f64> {
-  static __device__ __forceinline__ f64 at(const void* p, long long i, int type) {
-    return type == CODE_F32 ? f64(static_cast<const f32*>(p)[i]) : static_cast<const f64*>(p)[i];
-  }
-};
-template <>
-struct LoadAs<s64> {
-  static __device__ __forceinline__ s64 at(const void* p, long long i, int type) {
-    return type == CODE_S8 ? s64(static_cast<const s8*>(p)[i]) : s64(static_cast<const s32*>(p)[i]);
-  }
-};
-template <typename R>
-struct LoadAs<Complex<R>> {
-  static __device__ __forceinline__ Complex<R> at(const void* p, long long i, int type) {
-    return type == CODE_F32 ? Complex<R>(static_cast<const f32*>(p)[i])
-                            : static_cast<const Complex<R>*>(p)[i];
-  }
-};
 
 // Products and sums that are not contracted, so that real results equal the definition's bit for
 // bit (int8 results would otherwise flip at ties).
@@ -129,11 +110,12 @@ __device__ __forceinline__ f32 exp_of(f32 x) {
 __device__ __forceinline__ f64 exp_of(f64 x) {
   return exp(x);
 }
-__device__ __forceinline__ f32 tanh_of(f32 x) {
-  return tanhf(x);
+// x / (1 + exp(y)), of which float32 needs only what the accuracy of x calls for.
+__device__ __forceinline__ f32 over_one_plus_exp(f32 x, f32 y) {
+  return __fdividef(x, 1.0f + exp2f(1.44269504088896340736f * y));
 }
-__device__ __forceinline__ f64 tanh_of(f64 x) {
-  return tanh(x);
+__device__ __forceinline__ f64 over_one_plus_exp(f64 x, f64 y) {
+  return x / (1.0 + exp(y));
 }
 __device__ __forceinline__ f32 erf_of(f32 x) {
   return erff(x);
@@ -152,54 +134,157 @@ __device__ __forceinline__ C activate(C x) {
   } else if constexpr (F == Activation::silu) {
     return x / (C(1) + exp_of(-x));
   } else if constexpr (F == Activation::gelu) {
-    const C inner = C(0.79788456080286535588) * (x + C(0.044715) * x * x * x);
-    return C(0.5) * x * (C(1) + tanh_of(inner));
+    // (1 + tanh(z)) / 2 = 1 / (1 + exp(-2 z))
+    return over_one_plus_exp(
+        x, x * (C(-1.59576912160573071176) + C(-1.59576912160573071176 * 0.044715) * (x * x)));
   } else {
     return C(0.5) * x * (C(1) + erf_of(x * C(0.70710678118654752440)));
   }
 }
+
+// Two neighbouring elements of a row.
+template <typename E>
+struct alignas(2 * sizeof(E)) Pair {
+  E low, high;
+};
+
+// How the side operands of a tile are fetched: `input` has one value for all of a row, or it has
+// neighbours that one access takes, as right_alpha has in both cases; or element by element.
+struct OneOfRow {
+  static constexpr bool FRAGMENTS = true, ONE = true;
+};
+struct Pairwise {
+  static constexpr bool FRAGMENTS = true, ONE = false;
+};
+struct Anyhow {
+  static constexpr bool FRAGMENTS = false, ONE = false;
+};
 
 // The epilogue of one matrix of the batch: finish(accumulator, row, column) is the output.
 template <typename A, typename OUT_TYPE, EpilogueMode MODE = EpilogueMode::EPILOGUE,
           Activation F = Activation::ACT>
 struct Finish {
   typedef typename Compute<A, MODE>::type C;
+  static constexpr bool IDENTITY = MODE == EpilogueMode::identity;
+  static constexpr bool HAS_INPUT = !IDENTITY && PRESENT<INPUT>;
+  static constexpr bool HAS_LEFT = MODE == EpilogueMode::scaled && PRESENT<LEFT>;
+  static constexpr bool HAS_RIGHT = MODE == EpilogueMode::scaled && PRESENT<RIGHT>;
   const EpilogueArgs<C>& e;
-  long long input, left, right;  // offsets of this matrix of the batch, in elements
+  const INPUT* input;  // of this matrix of the batch
+  const LEFT* left;
+  const RIGHT* right;
 
   __device__ __forceinline__ Finish(const EpilogueArgs<C>& e, const Batch& shape, long long b)
-      : e(e), input(0), left(0), right(0) {
-    if constexpr (MODE != EpilogueMode::identity) {
-      if (b != 0) {
-        input = batch_offset(e.input, shape, b);
-        left = batch_offset(e.left_alpha, shape, b);
-        right = batch_offset(e.right_alpha, shape, b);
-      }
-    }
+      : e(e) {
+    if constexpr (HAS_INPUT) input = batch_ptr<const INPUT>(e.input, shape, b);
+    if constexpr (HAS_LEFT) left = batch_ptr<const LEFT>(e.left_alpha, shape, b);
+    if constexpr (HAS_RIGHT) right = batch_ptr<const RIGHT>(e.right_alpha, shape, b);
   }
 
   __device__ __forceinline__ OUT_TYPE operator()(A acc, long long r, long long c) const {
-    if constexpr (MODE == EpilogueMode::identity && sizeof(A) == sizeof(OUT_TYPE)) {
+    if constexpr (IDENTITY && sizeof(A) == sizeof(OUT_TYPE)) {
       return round_to<OUT_TYPE>(acc);  // int32 to int32 must not pass through float32
     } else {
-      C value = C(acc);
-      if constexpr (MODE != EpilogueMode::identity) {
-        if (!e.alpha_is_one) value = mul_rn(e.alpha, value);
-        if constexpr (MODE == EpilogueMode::scaled) {
-          if (e.left_alpha.ptr)
-            value = mul_rn(
-                LoadAs<C>::at(e.left_alpha.ptr, left + r * e.left_alpha.row, e.left_type), value);
-          if (e.right_alpha.ptr)
-            value = mul_rn(value, LoadAs<C>::at(e.right_alpha.ptr, right + c * e.right_alpha.row,
-                                                e.right_type));
-        }
-        if (e.input.ptr) {
-          const long long at = input + element_offset(e.input, r, c);
-          value = add_rn(mul_rn(e.beta, LoadAs<C>::at(e.input.ptr, at, e.input_type)), value);
-        }
-        value = activate<F>(value);
-      }
-      return round_to<OUT_TYPE>(value);
+      C scale_row = C(0), scale_col = C(0), term = C(0);  // not looked at where absent
+      if constexpr (HAS_LEFT) scale_row = left_at(r);
+      if constexpr (HAS_RIGHT) scale_col = widen(right[c * e.right_alpha.row]);
+      if constexpr (HAS_INPUT) term = added(input[element_offset(e.input, r, c)]);
+      return output(linear(acc, scale_row, scale_col, term));
+    }
+  }
+
+  // Call use(walk) with the way in which the side operands of columns c .. c + n - 1 are fetched.
+  template <typename Use>
+  __device__ __forceinline__ void walk(long long c, int n, long long columns, Use use) const {
+    const bool inside = c + n <= columns;
+    if constexpr (HAS_RIGHT) {
+      if (!inside || e.right_alpha.row != 1 || !aligned(right + c)) return use(Anyhow());
+    }
+    if constexpr (HAS_INPUT) {
+      if (e.input.col == 0) return use(OneOfRow());
+      if (!inside || e.input.col != 1 || e.input.row % 2 != 0 || !aligned(input + c))
+        return use(Anyhow());
+      use(Pairwise());
+    } else {
+      use(OneOfRow());
+    }
+  }
+
+  // What depends on the row alone, for the rows r and r + 8 of a fragment.
+  struct Rows {
+    C scale[2], term[2];
+  };
+  template <typename Walk>
+  __device__ __forceinline__ Rows rows(Walk, long long r) const {
+    Rows rows = {};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if constexpr (HAS_LEFT) rows.scale[i] = left_at(r + 8 * i);
+      if constexpr (HAS_INPUT && Walk::ONE) rows.term[i] = added(input[(r + 8 * i) * e.input.row]);
+    }
+    return rows;
+  }
+
+  // The formula but for the activation, for a thread's part of a tensor-core fragment of PAIRS * 8
+  // columns: number 4 * j + 2 * i + k is row r + 8 * i, column c + 8 * j + k (i, k = 0, 1).
+  template <int PAIRS, typename Walk>
+  __device__ __forceinline__ void fragment(Walk, const Rows& rows, const A* sums, C* values,
+                                           long long r, long long c) const {
+    C scales[2 * PAIRS] = {}, terms[2][2 * PAIRS] = {};
+    if constexpr (HAS_RIGHT) fetch<PAIRS>(scales, right + c, [](RIGHT x) { return widen(x); });
+    if constexpr (HAS_INPUT && !Walk::ONE) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        fetch<PAIRS>(terms[i], input + (r + 8 * i) * e.input.row + c,
+                     [&](INPUT x) { return added(x); });
+    }
+#pragma unroll
+    for (int n = 0; n < 4 * PAIRS; ++n) {
+      const int i = n / 2 % 2, at = n / 4 * 2 + n % 2;
+      values[n] =
+          linear(sums[n], rows.scale[i], scales[at], Walk::ONE ? rows.term[i] : terms[i][at]);
+    }
+  }
+
+  // The last step: activation and rounding.
+  __device__ __forceinline__ OUT_TYPE output(C value) const {
+    return round_to<OUT_TYPE>(activate<F>(value));
+  }
+
+ private:
+  template <typename S>
+  static __device__ __forceinline__ C widen(S x) {
+    return C(to_acc(x));
+  }
+  __device__ __forceinline__ C left_at(long long r) const {
+    return widen(left[r * e.left_alpha.row]);
+  }
+  __device__ __forceinline__ C added(INPUT x) const { return mul_rn(e.beta, widen(x)); }
+
+  __device__ __forceinline__ C linear(A acc, C scale_row, C scale_col, C term) const {
+    C value = C(acc);
+    if constexpr (!IDENTITY) {
+      if (!e.alpha_is_one) value = mul_rn(e.alpha, value);
+      if constexpr (HAS_LEFT) value = mul_rn(scale_row, value);
+      if constexpr (HAS_RIGHT) value = mul_rn(value, scale_col);
+      if constexpr (HAS_INPUT) value = add_rn(term, value);
+    }
+    return value;
+  }
+
+  template <typename S>
+  static __device__ __forceinline__ bool aligned(const S* pair) {
+    return reinterpret_cast<unsigned long long>(pair) % sizeof(Pair<S>) == 0;
+  }
+
+  // to[2 * j + k] = use(from[8 * j + k]) for k = 0, 1 and j < PAIRS.
+  template <int PAIRS, typename S, typename Use>
+  static __device__ __forceinline__ void fetch(C* to, const S* from, Use use) {
+#pragma unroll
+    for (int j = 0; j < PAIRS; ++j) {
+      const Pair<S> two = *reinterpret_cast<const Pair<S>*>(from + 8 * j);
+      to[2 * j] = use(two.low);
+      to[2 * j + 1] = use(two.high);
     }
   }
 };

@@ -59,19 +59,6 @@ __device__ __forceinline__ bool operator==(Complex<R> a, Complex<R> b) {
   return a.re == b.re && a.im == b.im;
 }
 
-// The types of side operands that are known at run time only (runtime/types.py).
-enum DtypeCode {
-  CODE_F32,
-  CODE_BF16,
-  CODE_F16,
-  CODE_S32,
-  CODE_S8,
-  CODE_E4M3,
-  CODE_F64,
-  CODE_C64,
-  CODE_C128
-};
-
 // Acc<T>::type: where products of T are summed (sparsegpu._arrays.accumulator_dtype).
 // bool counts in s32, so that a sum that is not zero is the "or".
 template <typename T>

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..._epilogue import Epilogue
-from .runtime.types import ctype, dtype_code
+from .runtime.types import ctype
 from .runtime.view import vector_bytes, view_bytes
 
 _SCALARS = {
@@ -18,7 +18,8 @@ _SCALARS = {
     np.dtype(np.complex128): struct.Struct("<4d"),
 }
 _INTEGERS = struct.Struct("<2q")
-_TYPES = struct.Struct("<6i")
+_FLAGS = struct.Struct("<2i")
+_UNREAD = bytes(3 * 56 + _FLAGS.size)  # what "identity" does not look at
 
 
 def epilogue_args(
@@ -38,28 +39,29 @@ def epilogue_args(
     Returns
     -------
     defines : dict
-        ``OUT``, ``ACT`` and ``EPILOGUE``.
+        ``OUT``, ``ACT``, ``EPILOGUE`` and the types of the side operands.
     argument : numpy.void
         ``Epilogue<Acc<T>::type>``.
     """
-    mode = _mode(epilogue, acc_dtype, out_dtype)
+    e = epilogue
+    mode = _mode(e, acc_dtype, out_dtype)
     defines = {
         "OUT": ctype(out_dtype),
-        "ACT": epilogue.activation or "none",
+        "ACT": e.activation or "none",
         "EPILOGUE": mode,
+        "INPUT": _side_type(e.input),
+        "LEFT": _side_type(e.left_alpha),
+        "RIGHT": _side_type(e.right_alpha),
     }
-    e = epilogue
     scalars = _pack_scalars(e.alpha, e.beta, mode, acc_dtype)
     if mode == "identity":
-        return defines, np.void(bytes(192) + scalars)
+        return defines, np.void(_UNREAD + scalars)
     argument = b"".join(
         (
             view_bytes(e.input, batch_shape),
             vector_bytes(e.left_alpha, batch_shape),
             vector_bytes(e.right_alpha, batch_shape),
-            _TYPES.pack(
-                _code(e.input), _code(e.left_alpha), _code(e.right_alpha), e.alpha == 1, 0, 0
-            ),
+            _FLAGS.pack(e.alpha == 1, 0),
             scalars,
         )
     )
@@ -90,5 +92,5 @@ def _pack_scalars(alpha: Any, beta: Any, mode: str, acc_dtype: np.dtype) -> byte
     return pair.tobytes()
 
 
-def _code(array: Any) -> int:
-    return 0 if array is None else dtype_code(array.dtype)
+def _side_type(array: Any) -> str:
+    return "none" if array is None else ctype(array.dtype)

@@ -21,12 +21,6 @@ _CTYPES = {
     float8_e4m3fn: "e4m3",
 }
 
-#: ``enum DtypeCode``: side operands whose dtype a kernel learns at run time.
-_CODES = {
-    ctype: code
-    for code, ctype in enumerate(("f32", "bf16", "f16", "s32", "s8", "e4m3", "f64", "c64", "c128"))
-}
-
 
 def ctype(dtype: np.dtype) -> str:
     """Return the kernels' name of a dtype, for ``-DT=...``.
@@ -46,14 +40,3 @@ def ctype(dtype: np.dtype) -> str:
     except KeyError:
         names = ", ".join(d.name for d in _CTYPES)
         raise TypeError(f"ctype: argument 'dtype': expected one of {names}, got {dtype}") from None
-
-
-def dtype_code(dtype: np.dtype) -> int:
-    """Return the ``DtypeCode`` of a side operand (``input``, alphas).
-
-    Examples
-    --------
-    >>> dtype_code(np.dtype(np.float32))
-    0
-    """
-    return _CODES[ctype(dtype)]
