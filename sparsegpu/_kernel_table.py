@@ -166,8 +166,18 @@ _TILES = (
 )
 
 
+def _epilogue(t: str, out: str, epilogue: str, act: str = "none") -> dict[str, str]:
+    """Return the ``-D`` names of an epilogue that reads all it can (``common/epilogue.cuh``)."""
+    sides = {
+        "identity": {},
+        "scaled": {"INPUT": out, "LEFT": t if t in {"f64", "c128"} else "f32", "RIGHT": t},
+        "exact": {"INPUT": "s32"},
+    }
+    return {"OUT": out, "EPILOGUE": epilogue, "ACT": act, **sides[epilogue]}
+
+
 def _simt(t: str, out: str, tile: int, index: str = "s32", epilogue: str = "scaled") -> Any:
-    return {"T": t, "OUT": out, "INDEX": index, "EPILOGUE": epilogue, "ACT": "none", **_TILES[tile]}
+    return {"T": t, "INDEX": index, **_epilogue(t, out, epilogue), **_TILES[tile]}
 
 
 def _mma(
@@ -179,7 +189,7 @@ def _mma(
     transposed: int = 0,
 ) -> Any:
     return {
-        **{"T": t, "OUT": out, "INDEX": "s32", "EPILOGUE": "scaled", "ACT": "gelu", "BK": 48},
+        **{"T": t, "INDEX": "s32", "BK": 48, **_epilogue(t, out, "scaled", "gelu")},
         **{"TILE_M": tile[0], "TILE_N": tile[1], "WARPS_M": warps[0], "WARPS_N": warps[1]},
         **{"STAGES": 3, "DENSE": dense, "TRANSPOSED": transposed},
         "DATA_PIECES": int(dense != "strided"),
@@ -187,11 +197,17 @@ def _mma(
 
 
 def _wgmma(
-    t: str, out: str, block: tuple[int, int], dense: str = "rows", transposed: int = 0, **more: Any
+    t: str,
+    out: str,
+    block: tuple[int, int],
+    dense: str = "rows",
+    transposed: int = 0,
+    epilogue: str = "scaled",
+    act: str = "none",
+    **more: Any,
 ) -> Mapping[str, Any]:
     return {
         "T": t,
-        "OUT": out,
         "INDEX": "s32",
         "BM": block[0],
         "BK": block[1],
@@ -200,8 +216,7 @@ def _wgmma(
         "STORE": "rows",
         "TILE_N": 256,
         "STAGES": 4,
-        "EPILOGUE": "scaled",
-        "ACT": "none",
+        **_epilogue(t, out, epilogue, act),
     } | more
 
 
@@ -222,9 +237,9 @@ _PRODUCTS = (
         ("float16", "bfloat16"),
         archs=("90a",),
         variants=(
-            _wgmma("bf16", "bf16", (16, 16), EPILOGUE="identity"),
-            _wgmma("bf16", "bf16", (128, 128), EPILOGUE="identity"),
-            _wgmma("f16", "f32", (32, 32), "columns", 1, STORE="any", ACT="gelu"),
+            _wgmma("bf16", "bf16", (16, 16), act="relu"),
+            _wgmma("bf16", "bf16", (128, 128), epilogue="identity"),
+            _wgmma("f16", "f32", (32, 32), "columns", 1, STORE="any", act="gelu"),
             _wgmma("bf16", "f16", (64, 64), "columns", 1, STORE="columns"),
             _wgmma("f16", "f16", (48, 80), TILE_N=128, STAGES=5, INDEX="s64"),
             _wgmma("bf16", "f32", (256, 64), TILE_N=64, STAGES=6),
@@ -345,13 +360,13 @@ _FORMAT_24 = (*_HALVES, "float32", "int8", "float8_e4m3fn")
 
 def _mma_sp(t: str, out: str, dense: str, n: int, epilogue: str, act: str) -> Any:
     return {
-        **{"T": t, "OUT": out, "DENSE": dense, "TILE_M": 128, "TILE_N": n, "STAGES": 3},
-        **{"EPILOGUE": epilogue, "ACT": act},
+        **{"T": t, "DENSE": dense, "TILE_M": 128, "TILE_N": n, "STAGES": 3},
+        **_epilogue(t, out, epilogue, act),
     }
 
 
 def _simt_24(t: str, out: str, n: int, epilogue: str, act: str) -> Any:
-    return {"T": t, "OUT": out, "TILE_N": n, "EPILOGUE": epilogue, "ACT": act}
+    return {"T": t, "TILE_N": n, **_epilogue(t, out, epilogue, act)}
 
 
 #: 2:4: format, pruning and product.
@@ -459,8 +474,8 @@ _SEMI_STRUCTURED = (
         ("float8_e4m3fn",),
         archs=FP8,
         variants=tuple(
-            {"T": "e4m3", "OUT": "bf16", "DENSE": dense, "TILE_M": 64, "TILE_N": n, "STAGES": 3}
-            | {"EPILOGUE": "scaled", "ACT": "none"}
+            {"T": "e4m3", "DENSE": dense, "TILE_M": 64, "TILE_N": n, "STAGES": 3}
+            | _epilogue("e4m3", "bf16", "scaled")
             for dense, n in (("columns", 32), ("bytes", 16))
         ),
         path="mma_sp",
