@@ -368,9 +368,14 @@ __device__ __forceinline__ void write(Walk walk, const f32 (&sum)[TILE_N / 2],
         finish.fragment<4>(walk, rows, sum + (c * WIDE + part) / 2, values + part / 2, row,
                            col + part + lane % 4 * 2);
     }
-    // Strips take turns where nothing else needs the second one.
+    // Strips take turns where nothing else needs the second one; each tile begins with both free.
     unsigned char* strip = strips + (SHORT ? c % 2 * STRIP_BYTES : 0);
-    if (STORING != Store::any && lane == 0) bulk_wait_read<SHORT ? 1 : 0>();
+    if (STORING != Store::any && lane == 0) {
+      if (SHORT && c > 0)
+        bulk_wait_read<1>();
+      else
+        bulk_wait_read<0>();
+    }
     __syncwarp();
     if constexpr (SHORT) {
       fill_strip<OUT, STORING>(strip, values, [&](f32 x) { return finish.output(x); });
