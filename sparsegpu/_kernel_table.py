@@ -303,7 +303,6 @@ _PRODUCTS = (
             | {"DATA": "columns", "TRANSPOSED": 1},
         ),
         path="fma",
-        tensor_core=True,
     ),
     KernelSource(
         "bsr_addmm_simt",
