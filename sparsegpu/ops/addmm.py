@@ -59,8 +59,9 @@ def bsr_addmm(
     allow_tf32 : bool
         Let float32 products use TF32 tensor cores.
     config : dict, optional
-        The kernel of the GPU, ``{"path": "simt" | "fma" | "mma"}``; chosen by shapes and dtype
-        when None. On the host it changes nothing.
+        ``{"path": name}`` chooses the GPU's kernel: "simt" (any operands), "mma" (tensor cores),
+        "fma" (float32) or "wgmma" (compute capability 9.0). Chosen by the operands when None. On
+        the host it changes nothing.
 
     Returns
     -------
@@ -72,6 +73,12 @@ def bsr_addmm(
         Shapes that do not fit; ``out`` overlapping an operand.
     TypeError
         Mixed dtypes or array libraries.
+
+    Notes
+    -----
+    What is not stored counts as zero. Block rows of fewer than 64 rows may share tiles of
+    ``dense`` on a GPU: there an infinity or NaN in ``dense`` may show, as NaN, in a neighbouring
+    block row that has no block for it (zero times infinity).
 
     Examples
     --------
