@@ -1,7 +1,7 @@
 """Everything a GPU has to say about this checkout, recorded: ``python -m benchmarks.gpu``.
 
-Runs the test suite, compute-sanitizer with its planted races, the demo and the race against the
-peers, each as a process of its own, and exits 1 when one of them fails.
+Runs the test suite, the demo, the race against the peers and compute-sanitizer with its planted
+races, each as a process of its own, and exits 1 when one of them fails, naming it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from .record import ROOT, record
@@ -33,17 +36,28 @@ def demo() -> int:
     return status
 
 
+PARTS: dict[str, Callable[[], int]] = {
+    "doctor": partial(run, "sparsegpu", "doctor"),
+    "tests": partial(run, "pytest", "-q", "-n", "auto", "--record", "tests"),
+    "demo": demo,
+    "race": partial(run, "benchmarks.race"),
+    "sanitizer": partial(run, "benchmarks.sanitize"),
+}
+
+
 def main() -> int:
-    """Run every part and return 1 when any failed."""
-    status = {
-        "doctor": run("sparsegpu", "doctor"),
-        "tests": run("pytest", "-q", "-n", "auto", "--record", "tests"),
-        "demo": demo(),
-        "race": run("benchmarks.race"),
-        "sanitizer": run("benchmarks.sanitize"),
-    }
-    print(status)
-    return int(any(status.values()))
+    """Run every part; say how each ended, and return 1 when any failed."""
+    ended = []
+    for name, part in PARTS.items():
+        started = time.perf_counter()
+        status = part()
+        seconds = time.perf_counter() - started
+        ended.append((name, status, seconds))
+    print("\n== summary")
+    for name, status, seconds in ended:
+        how = "passed" if status == 0 else f"FAILED with status {status}: its output says why"
+        print(f"{name}: {how} ({seconds:.0f} s)")
+    return int(any(status for _, status, _ in ended))
 
 
 if __name__ == "__main__":

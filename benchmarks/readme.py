@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,15 +61,7 @@ def gpu_figures(sections: dict[str, Any], name: str) -> list[str]:
         )
     sanitizer = sections.get("sanitizer")
     if sanitizer:
-        planted = [v["barriers"] for k, v in sections.items() if k.startswith("races planted")]
-        seen = sum(set(barriers.values()) != {"not seen"} for barriers in planted)
-        memcheck = sanitizer["memcheck"]["summary"][0].strip("= ")
-        races = len(sanitizer["racecheck"]["races in our kernels"])
-        parts.append(
-            f"compute-sanitizer over every kernel: memcheck `{memcheck}`; races in our kernels: "
-            f"{races}; planted races (a barrier removed) seen in {seen} of the {len(planted)} "
-            "kernels with barriers."
-        )
+        parts.append(sanitizer_figures(sanitizer))
     demo = sections.get("demo")
     if demo:
         parts.append("`demo`, conjugate gradients on an elasticity matrix:")
@@ -106,6 +99,24 @@ def race_figures(sections: dict[str, Any], name: str) -> list[str]:
         if rows:
             parts += [f"### {section}", f"{about(section)}.", table(table_rows(rows))]
     return parts
+
+
+def sanitizer_figures(sanitizer: dict[str, Any]) -> str:
+    """Return what compute-sanitizer and the delays said, as a paragraph."""
+    parts = [
+        f"compute-sanitizer over every kernel: memcheck "
+        f"`{sanitizer['memcheck']['summary'][0].strip('= ')}`",
+        f"races in our kernels: {len(sanitizer['racecheck']['races in our kernels'])}",
+    ]
+    if "barriers" in sanitizer:
+        by = Counter(by for found in sanitizer["barriers"].values() for by in found.values())
+        kinds = ", ".join(f"{kind} {by[kind]}" for kind in ("racecheck", "results", "delays"))
+        seen = by.total() - by["not seen"]
+        parts.append(f"planted races (a barrier removed) seen: {seen} of {by.total()} ({kinds})")
+    if "whole under delays" in sanitizer:
+        count = len(sanitizer["whole under delays"])
+        parts.append(f"kernels run whole under random delays: {count}")
+    return "; ".join(parts) + "."
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -1,7 +1,8 @@
-"""Every kernel once, at sizes small enough for compute-sanitizer.
+"""Every kernel, at sizes small enough for compute-sanitizer.
 
-Sizes are ragged on purpose (partial tiles are where accesses go astray). Run as a program, it
-fails when a kernel of `sparsegpu._kernel_table` that this device can run was not launched: a
+Sizes are ragged on purpose (partial tiles are where accesses go astray); cases called "long" give
+thread blocks several tiles and steps, so that the barriers between them matter. Run as a program,
+it fails when a kernel of `sparsegpu._kernel_table` that this device can run was not launched: a
 sanitizer run that misses a kernel is no evidence.
 """
 
@@ -9,7 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -20,178 +23,319 @@ import sparsegpu as sg
 from sparsegpu.engines.cuda._schedule import row_groups
 from sparsegpu.testing import random_blocks, random_values, to_host
 
+Run = Callable[[], Any]
 _PRODUCT_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "complex64", "complex128")
 
 
-def section_of(kernel: str) -> str:
-    """Return the name of the section whose cases reach a kernel."""
-    if kernel.startswith(("semi_structured", "prune")):
-        return "semi_structured"
-    if kernel in {"bsr_attention", "bsr_softmax"}:
-        return kernel.removeprefix("bsr_")
-    if kernel.startswith("bsr_schedule"):
-        return "schedules"
-    return (
-        "products" if kernel.endswith(("mm", "_simt", "_sm80", "_f32", "_f64")) else "conversions"
+class Operands:
+    """Makes a case's operands, on one array library and from random numbers of its own."""
+
+    def __init__(self, xp: ModuleType, name: str):
+        self.xp = xp
+        self.rng = np.random.default_rng(zlib.crc32(name.encode()))
+
+    def dense(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return random values."""
+        return self.xp.asarray(random_values(self.rng, shape, dtype))
+
+    def sparse(self, shape: tuple[int, int], blocksize: tuple[int, int], dtype: str, **keywords):
+        """Return a hard random pattern (unsorted, duplicates, empty rows) as a bsr_array."""
+        keywords = {"density": 0.4, "duplicates": True, **keywords}
+        arrays = random_blocks(self.rng, shape, blocksize, dtype=dtype, **keywords)
+        return sg.bsr_array(tuple(self.xp.asarray(a) for a in arrays), shape=shape)
+
+
+Prepare = Callable[[Operands], Run]
+
+
+def cases() -> dict[str, Prepare]:
+    """Return all cases: what makes the operands of one, and returns what computes on them."""
+    named: dict[str, Prepare] = {}
+    for section in (
+        _products,
+        _long_products,
+        _conversions,
+        _softmax,
+        _attention,
+        _semi_structured,
+    ):
+        for name, prepare in section():
+            assert name not in named, name
+            named[name] = prepare
+    return named
+
+
+# -- BSR products --------------------------------------------------------------------------------
+
+
+def _products() -> Iterator[tuple[str, Prepare]]:
+    for dtype in _PRODUCT_DTYPES:
+        for size in ((1, 1), (3, 5), (8, 8), (16, 16), (32, 16), (64, 64)):
+            shape = (size[0] * 3, size[1] * 4)
+            for n in (1, 37):
+                yield f"bsr_addmm {dtype} {size} {n}", partial(_matmul, shape, size, dtype, n)
+            if dtype in {"float16", "float32", "int8"}:
+                yield f"bsr_addmm fused {dtype} {size}", partial(_fused, shape, size, dtype)
+            yield f"dense_bsr_matmul {dtype} {size}", partial(_rmatmul, shape, size, dtype)
+        yield f"sampled_addmm {dtype}", partial(_sampled, (48, 64), 21, dtype)
+        yield f"bsr_spgemm {dtype}", partial(_spgemm, dtype)
+        for name in ("bsr_strided_mm_compressed", "scatter_mm", "bsr_strided_mm"):
+            yield f"bsr_scatter_mm {name} {dtype}", partial(_scatter_mm, name, dtype)
+    yield "bsr_addmm tf32", partial(_matmul, (64, 64), (16, 16), "float32", 33, allow_tf32=True)
+
+
+def _long_products() -> Iterator[tuple[str, Prepare]]:
+    shape, size = (128, 512), (64, 64)
+    full = {"density": 0.9, "duplicates": False}
+    for dtype in ("float16", "bfloat16", "int8", "float32"):
+        yield f"bsr_addmm long {dtype}", partial(_matmul, shape, size, dtype, 144, **full)
+    yield (
+        "bsr_addmm long tf32",
+        partial(_matmul, shape, size, "float32", 144, allow_tf32=True, **full),
+    )
+    yield "bsr_addmm long columns", partial(_by_columns, shape, size, "float16", 144, **full)
+    yield "sampled_addmm long", partial(_sampled, (96, 128), 200, "float32")
+
+
+def _matmul(shape, blocksize, dtype, n, make, *, allow_tf32=False, **keywords):
+    a = make.sparse(shape, blocksize, dtype, **keywords)
+    x = make.dense((shape[1], n), dtype)
+    return lambda: sg.bsr_matmul(a, x, allow_tf32=allow_tf32)
+
+
+def _by_columns(shape, blocksize, dtype, n, make, **keywords):
+    a = make.sparse(shape, blocksize, dtype, **keywords)
+    x = make.dense((n, shape[1]), dtype).T
+    return lambda: a @ x
+
+
+def _rmatmul(shape, blocksize, dtype, make):
+    a = make.sparse(shape, blocksize, dtype)
+    x = make.dense((19, shape[0]), dtype)
+    return lambda: x @ a
+
+
+def _fused(shape, blocksize, dtype, make):
+    a = make.sparse(shape, blocksize, dtype)
+    x = make.dense((shape[1], 37), dtype)
+    integers = dtype == "int8"
+    bias = make.xp.ones((shape[0], 1), dtype="float32" if integers else dtype)
+    keywords: dict[str, Any] = {"out_dtype": np.float32} if integers else {}
+    keywords |= {"left_alpha": make.xp.ones(shape[0], dtype="float32"), "activation": "gelu"}
+    return lambda: sg.bsr_addmm(bias, a, x, beta=2, alpha=3, **keywords)
+
+
+def _sampled(shape, inner, dtype, make):
+    a = make.sparse(shape, (16, 16), dtype)
+    mat1, mat2 = make.dense((shape[0], inner), dtype), make.dense((inner, shape[1]), dtype)
+    return lambda: sg.sampled_addmm(a, mat1, mat2).data
+
+
+def _spgemm(dtype, make):
+    a = make.sparse((48, 64), (16, 16), dtype)
+    b = make.sparse((64, 32), (16, 8), dtype)
+    return lambda: (a @ b).data
+
+
+def _scatter_mm(name, dtype, make):
+    a = make.sparse((48, 64), (16, 16), dtype)
+    dense = make.dense((64, 40), dtype)
+    plan = sg.bsr_scatter_mm_indices_data(a, dense, name)
+    return lambda: sg.bsr_scatter_mm(a, dense, plan)
+
+
+# -- schedules of the products (CuPy only) -------------------------------------------------------
+
+
+def _schedules() -> Iterator[tuple[str, Prepare]]:
+    for blocks in ("different", "repeated"):
+        yield f"row_groups {blocks} blocks", partial(_row_groups, (19, 70), 4, blocks)
+        yield f"row_groups long, {blocks} blocks", partial(_row_groups, (9, 5000), 256, blocks)
+
+
+def _row_groups(shape, rows, blocks, make):
+    a = make.sparse(shape, (1, 1), "int8", density=0.2, duplicates=blocks == "repeated")
+    arrays = a.data, a.indices, a.indptr
+
+    def run():
+        pattern = sg.bsr_array(arrays, shape=shape, check=False).pattern  # which has none yet
+        made = row_groups(pattern, rows)
+        parts = [made.order]
+        for start, count in zip(made.starts.tolist(), made.counts.tolist()):
+            # what lies between two groups was not written
+            parts.append(made.columns[start : start + count])
+            parts.append(made.blocks[start * rows : (start + count) * rows])
+        return make.xp.concatenate(parts)
+
+    return run
+
+
+# -- conversions, softmax, attention -------------------------------------------------------------
+
+
+def _conversions() -> Iterator[tuple[str, Prepare]]:
+    for dtype in (*_PRODUCT_DTYPES, "bool"):
+        for kind in ("toarray", "bsr_array", "transpose", "sum_duplicates"):
+            yield f"{kind} {dtype}", partial(_convert, kind, (24, 35), (8, 7), dtype)
+    for kind in ("toarray", "bsr_array", "transpose", "sum_duplicates"):
+        yield f"{kind} long", partial(_convert, kind, (192, 640), (32, 16), "float32")
+    yield "bsr_array long, many blocks a tile", _many_blocks
+
+
+def _convert(kind, shape, blocksize, dtype, make):
+    a = make.sparse(shape, blocksize, dtype)
+    if kind == "toarray":
+        return a.toarray
+    if kind == "transpose":
+        return lambda: a.T.data
+    if kind == "bsr_array":
+        dense = a.toarray()
+        smaller = (blocksize[0] // 2, 5)
+        return lambda: sg.bsr_array(dense, blocksize=smaller).data
+
+    def summed():
+        b = a.copy()
+        b.sum_duplicates()
+        return b.data
+
+    return summed
+
+
+def _many_blocks(make):
+    wide = make.dense((48, 640), "float32") > 1
+    return lambda: sg.bsr_array(wide, blocksize=(8, 2)).data
+
+
+def _softmax() -> Iterator[tuple[str, Prepare]]:
+    for dtype in ("float16", "bfloat16", "float32", "float64"):
+        yield f"bsr_softmax {dtype}", partial(_softmax_rows, (24, 700), (8, 7), dtype, 0.4)
+    yield "bsr_softmax long", partial(_softmax_rows, (32, 4096), (8, 8), "float32", 0.9)
+
+
+def _softmax_rows(shape, blocksize, dtype, density, make):
+    a = make.sparse(shape, blocksize, dtype, density=density, duplicates=False)
+    return lambda: sg.bsr_softmax(a).data
+
+
+def _attention() -> Iterator[tuple[str, Prepare]]:
+    for dtype in ("float16", "bfloat16", "float32", "float64"):
+        for kind in ("bool", dtype):
+            yield f"attention {dtype} {kind}", partial(_attend, (48, 32, 20, 24), dtype, kind)
+    yield "attention long", partial(_attend, (96, 96, 150, 72), "float32", "bool")
+
+
+def _attend(sizes, dtype, kind, make):
+    """Grouped heads, causal, dropout."""
+    queries, keys, features, value_features = sizes
+    q = make.dense((2, 4, queries, features), dtype)
+    k = make.dense((2, 2, keys, features), dtype)
+    v = make.dense((2, 2, keys, value_features), dtype)
+    mask = make.sparse((queries, keys), (16, 8), kind, density=0.6)
+    return lambda: sg.scaled_dot_product_attention(
+        q, k, v, mask, is_causal=True, dropout_p=0.2, seed=3
     )
 
 
-def cases(xp: ModuleType, sections: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
-    """Run every operation (of some sections) on arrays of ``xp``; yield names and results."""
-    for section in (products, schedules, conversions, softmax, attention, semi_structured):
-        if not sections or section.__name__ in sections:
-            yield from section(xp, np.random.default_rng(1))
+# -- 2:4 -----------------------------------------------------------------------------------------
 
 
-def block_sparse(xp, rng, shape, blocksize, dtype, **keywords):
-    """Return a hard random pattern (unsorted, duplicates, empty rows) as a bsr_array."""
-    keywords.setdefault("duplicates", True)
-    arrays = random_blocks(rng, shape, blocksize, dtype=dtype, **keywords)
-    return sg.bsr_array(tuple(xp.asarray(a) for a in arrays), shape=shape)
-
-
-def products(xp, rng):
-    """BSR products over dtypes and block sizes, plain and with everything fused."""
-    for dtype in _PRODUCT_DTYPES:
-        for blocksize in ((1, 1), (3, 5), (8, 8), (16, 16), (32, 16), (64, 64)):
-            shape = (blocksize[0] * 3, blocksize[1] * 4)
-            a = block_sparse(xp, rng, shape, blocksize, dtype, density=0.4)
-            for n in (1, 37):
-                x = xp.asarray(random_values(rng, (shape[1], n), dtype))
-                yield f"bsr_addmm {dtype} {blocksize} {n}", a @ x
-            if dtype in {"float16", "float32", "int8"}:
-                keywords = {"out_dtype": np.float32} if dtype == "int8" else {}
-                bias = xp.ones((shape[0], 1), dtype="float32" if dtype == "int8" else dtype)
-                scale = xp.ones(shape[0], dtype="float32")
-                fused = sg.bsr_addmm(
-                    bias, a, x, beta=2, alpha=3, left_alpha=scale, activation="gelu", **keywords
-                )
-                yield f"bsr_addmm fused {dtype} {blocksize}", fused
-            x = xp.asarray(random_values(rng, (19, shape[0]), dtype))
-            yield f"dense_bsr_matmul {dtype} {blocksize}", x @ a
-        a = block_sparse(xp, rng, (48, 64), (16, 16), dtype, density=0.4)
-        m1 = xp.asarray(random_values(rng, (48, 21), dtype))
-        m2 = xp.asarray(random_values(rng, (21, 64), dtype))
-        yield f"sampled_addmm {dtype}", sg.sampled_addmm(a, m1, m2).data
-        b = block_sparse(xp, rng, (64, 32), (16, 8), dtype, density=0.4)
-        yield f"bsr_spgemm {dtype}", (a @ b).data
-        dense = xp.asarray(random_values(rng, (64, 40), dtype))
-        yield f"bsr_scatter_mm {dtype}", sg.bsr_scatter_mm(a, dense)
-        for name in ("scatter_mm", "bsr_strided_mm"):
-            plan = sg.bsr_scatter_mm_indices_data(a, dense, name)
-            yield f"bsr_scatter_mm {name} {dtype}", sg.bsr_scatter_mm(a, dense, plan)
-    a = block_sparse(xp, rng, (64, 64), (16, 16), "float32", density=0.4)
-    x = xp.asarray(random_values(rng, (64, 33), "float32"))
-    yield "bsr_addmm tf32", sg.bsr_matmul(a, x, allow_tf32=True)
-
-
-def schedules(xp, rng):
-    """Row groups of the products, with and without repeated blocks, one stretch and several."""
-    if xp is np:
-        return
-    for duplicates in (False, True):
-        for rows, shape in ((4, (19, 70)), (256, (9, 5000))):
-            a = block_sparse(xp, rng, shape, (1, 1), "int8", density=0.2, duplicates=duplicates)
-            made = row_groups(a.pattern, rows)
-            for group in range(made.groups):  # what lies between two groups was not written
-                start, count = int(made.starts[group]), int(made.counts[group])
-                name = f"row_groups {shape} {duplicates} {group}"
-                yield f"{name} columns", made.columns[start : start + count]
-                yield f"{name} blocks", made.blocks[start * rows : (start + count) * rows]
-            yield f"row_groups {shape} {duplicates} order", made.order
-
-
-def conversions(xp, rng):
-    """Dense to BSR and back, transposition, sums of duplicates."""
-    wide = xp.asarray(random_values(rng, (48, 640), "float32") > 1)
-    yield "bsr_array, many blocks a tile", sg.bsr_array(wide, blocksize=(8, 2)).data
-    for dtype in (*_PRODUCT_DTYPES, "bool"):
-        a = block_sparse(xp, rng, (24, 35), (8, 7), dtype, density=0.4)
-        dense = a.toarray()
-        yield f"toarray {dtype}", dense
-        yield f"bsr_array {dtype}", sg.bsr_array(dense, blocksize=(4, 5)).data
-        yield f"transpose {dtype}", a.T.data
-        a.sum_duplicates()
-        yield f"sum_duplicates {dtype}", a.data
-
-
-def softmax(xp, rng):
-    """Softmax of rows that a warp works on, and of one that takes a thread block."""
-    for dtype in ("float16", "bfloat16", "float32", "float64"):
-        a = block_sparse(xp, rng, (24, 700), (8, 7), dtype, density=0.4, duplicates=False)
-        yield f"bsr_softmax {dtype}", sg.bsr_softmax(a).data
-    a = block_sparse(xp, rng, (16, 4096), (8, 8), "float32", density=0.9, duplicates=False)
-    yield "bsr_softmax, long rows", sg.bsr_softmax(a).data
-
-
-def attention(xp, rng):
-    """Attention with grouped heads, bool and float masks, causal, dropout."""
-    for dtype in ("float16", "bfloat16", "float32", "float64"):
-        q = xp.asarray(random_values(rng, (2, 4, 48, 20), dtype))
-        k = xp.asarray(random_values(rng, (2, 2, 32, 20), dtype))
-        v = xp.asarray(random_values(rng, (2, 2, 32, 24), dtype))
-        for kind in ("bool", dtype):
-            mask = block_sparse(xp, rng, (48, 32), (16, 8), kind, density=0.6)
-            result = sg.scaled_dot_product_attention(
-                q, k, v, mask, is_causal=True, dropout_p=0.2, seed=3, return_lse=True
-            )
-            yield f"attention {dtype} {kind}", result[0]
-
-
-def semi_structured(xp, rng):
-    """2:4 formats, pruning and products."""
+def _semi_structured() -> Iterator[tuple[str, Prepare]]:
     for dtype in ("float16", "bfloat16", "float32", "int8"):
-        weight = xp.asarray(random_values(rng, (64, 128), dtype))
-        pruned = sg.prune_24(weight, keep="1:2" if dtype == "float32" else "2:4")
-        packed, meta = sg.semi_structured_from_dense(pruned)
-        yield f"from_dense {dtype}", packed
-        yield f"to_dense {dtype}", sg.semi_structured_to_dense(packed, meta)
-        yield f"restore_meta {dtype}", sg.reorder_meta(sg.restore_meta(meta))
-        w = sg.to_semi_structured(pruned)
-        x = xp.asarray(random_values(rng, (128, 37), dtype))
-        yield f"semi_structured {dtype}", w @ x
-        bias = xp.ones((64, 1), dtype=dtype)
-        fused = sg.semi_structured_addmm(bias, w, x, alpha=2, activation="silu", allow_tf32=True)
-        yield f"semi_structured fused {dtype}", fused
-        for algorithm in ("largest_abs_values_greedy", "largest_values_greedy", "causal1122"):
-            yield f"prune_tile {dtype}", sg.prune_tile(weight, algorithm)
-        if dtype == "float32":
-            continue
-        *_, bitmask = tiles = sg.semi_structured_tile(weight)
-        yield f"tile {dtype}", tiles[0]
-        yield f"apply {dtype}", sg.semi_structured_apply(weight, bitmask)[0]
+        kinds = ["from_dense", "to_dense", "restore_meta", "semi_structured", "fused"]
+        kinds += ["prune_24", "largest_abs_values_greedy", "largest_values_greedy", "causal1122"]
+        if dtype != "float32":
+            kinds += ["tile", "apply", "apply_dense", "bitmask"]
+        for kind in kinds:
+            yield f"2:4 {kind} {dtype}", partial(_two_of_four, kind, (64, 128), 37, dtype)
+        for kind in ("semi_structured", "fused"):
+            yield f"2:4 {kind} long {dtype}", partial(_two_of_four, kind, (256, 768), 88, dtype)
+    yield "2:4 scaled_mm fp8", partial(_scaled_mm, (64, 128), 37)
+    yield "2:4 scaled_mm long fp8", partial(_scaled_mm, (256, 768), 88)
+
+
+def _two_of_four(kind, shape, n, dtype, make):
+    weight = make.dense(shape, dtype)
+    keep = "1:2" if dtype == "float32" else "2:4"
+    if kind == "prune_24":
+        return lambda: sg.prune_24(weight, keep=keep)
+    if kind in {"largest_abs_values_greedy", "largest_values_greedy", "causal1122"}:
+        return lambda: sg.prune_tile(weight, kind)
+    if kind == "tile":
+        return lambda: sg.semi_structured_tile(weight)[0]
+    if kind in {"apply", "apply_dense", "bitmask"}:
+        *_, bitmask = sg.semi_structured_tile(weight)
+        if kind == "apply":
+            return lambda: sg.semi_structured_apply(weight, bitmask)[0]
+        if kind == "apply_dense":
+            return lambda: sg.semi_structured_apply_dense(weight, bitmask)
         kept = sg.semi_structured_apply_dense(weight, bitmask)
-        yield f"apply_dense {dtype}", kept
-        yield f"bitmask {dtype}", sg.compressed_swizzled_bitmask(kept)
-    fp8 = random_values(rng, (64, 128), "float32").astype(ml_dtypes.float8_e4m3fn)
-    x8 = random_values(rng, (128, 37), "float32").astype(ml_dtypes.float8_e4m3fn)
+        return lambda: sg.compressed_swizzled_bitmask(kept)
+    pruned = sg.prune_24(weight, keep=keep)
+    packed, meta = sg.semi_structured_from_dense(pruned)
+    if kind == "from_dense":
+        # both results, as one array of bytes
+        parts = partial(sg.semi_structured_from_dense, pruned)
+        xp = make.xp
+        return lambda: xp.concatenate([part.ravel().view(xp.uint8) for part in parts()])
+    if kind == "to_dense":
+        return lambda: sg.semi_structured_to_dense(packed, meta)
+    if kind == "restore_meta":
+        return lambda: sg.reorder_meta(sg.restore_meta(meta))
+    w = sg.to_semi_structured(pruned)
+    x = make.dense((shape[1], n), dtype)
+    if kind == "semi_structured":
+        return lambda: w @ x
+    bias = make.xp.ones((shape[0], 1), dtype=dtype)
+    return lambda: sg.semi_structured_addmm(bias, w, x, alpha=2, activation="silu", allow_tf32=True)
+
+
+def _scaled_mm(shape, n, make):
+    fp8 = random_values(make.rng, shape, "float32").astype(ml_dtypes.float8_e4m3fn)
+    x8 = random_values(make.rng, (shape[1], n), "float32").astype(ml_dtypes.float8_e4m3fn)
     fp8.reshape(-1, 4)[:, 1::2] = 0
     w8 = sg.to_semi_structured(fp8)
-    if xp is not np:
-        w8, x8 = w8.to_device(), xp.asarray(x8.view(np.uint8))
-    scale = xp.ones(64, dtype="float32")
-    yield "scaled_mm fp8", sg.scaled_mm(w8, x8, scale, 0.5, dense_dtype="float8_e4m3fn")
+    if make.xp is not np:
+        w8, x8 = w8.to_device(), make.xp.asarray(x8.view(np.uint8))
+    scale = make.xp.ones(shape[0], dtype="float32")
+    return lambda: sg.scaled_mm(w8, x8, scale, 0.5, dense_dtype="float8_e4m3fn")
 
 
-def main(sections: Sequence[str]) -> int:
-    """Run the cases on the GPU; return 1 when one of their kernels was not reached."""
+# -- on a GPU ------------------------------------------------------------------------------------
+
+
+def wanted_kernels() -> set[str]:
+    """Return the kernels that this device can run."""
     import cupy
 
     from sparsegpu._kernel_table import KERNELS
+    from sparsegpu._support import matching_architecture
+    from sparsegpu.engines.cuda.runtime.compile import supported_architectures
+
+    cc = cupy.cuda.Device().compute_capability
+    capability, compilers = (int(cc[:-1]), int(cc[-1])), supported_architectures()
+    return {k.source for k in KERNELS if matching_architecture(k.archs, capability, compilers)}
+
+
+def digest(result: Any) -> str:
+    """Return what stands for a result's bits."""
+    return hashlib.sha256(to_host(result).tobytes()).hexdigest()[:16]
+
+
+def main() -> int:
+    """Run the cases on the GPU; return 1 when one of its kernels was not reached."""
+    import cupy
+
     from sparsegpu.engines.cuda.runtime.launch import launch_counts
 
-    digest = hashlib.sha256()
-    for name, result in cases(cupy, sections):
-        digest.update(name.encode() + to_host(result).tobytes())
+    for name, prepare in cases().items():
+        print(digest(prepare(Operands(cupy, name))()), name)
     reached = launch_counts()
-    wanted = {k.source for k in KERNELS if not sections or section_of(k.source) in sections}
-    missed = sorted(wanted - set(reached))
-    print(f"results {digest.hexdigest()}")
     print(f"{sum(reached.values())} launches of {len(reached)} kernels")
+    missed = sorted(wanted_kernels() - set(reached))
     if missed:
         print(f"not reached: {', '.join(missed)}")
     return 1 if missed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""The barriers of a kernel: found in its source, taken out one at a time, surrounded by delays.
+
+A barrier is a call of CUDA's own (``__syncthreads``, ``__syncwarp``) or of one of our wrappers in
+``cuda_src/ptx`` whose instruction makes threads wait for other threads (``bar.sync``,
+``mbarrier.try_wait`` ...). The wrappers are found by their instructions, so a new one is known
+without being named here.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+_FUNCTION = re.compile(r"(\w+)\s+(\w+)\s*\([^(){};]*\)\s*(?:const\s*)?\{")
+_WAITS = re.compile(
+    r"\bbar(?:rier)?\.(?:\w+\.)?(?:sync|red|wait)\b|\bmbarrier\.(?:try|test)_wait\b"
+)
+_BUILT_IN = {
+    "__syncthreads": "void",
+    "__syncwarp": "void",
+    "__syncthreads_or": "argument",
+    "__syncthreads_and": "argument",
+    "__syncthreads_count": "argument",
+}
+_DELAYS = Path(__file__).with_name("random_delay.cuh")
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """A call that makes threads wait for each other.
+
+    Attributes
+    ----------
+    file : str
+        Below ``cuda_src``.
+    start, end : int
+        Of the call in the file's text.
+    line : int
+    returns : str
+        What the call is worth: "void", "argument" (its own one) or another type.
+    """
+
+    file: str
+    start: int
+    end: int
+    line: int
+    returns: str
+
+    @property
+    def label(self) -> str:
+        """What the record calls it: the line, and the file unless it is the kernel's own."""
+        return f"line {self.line}" if self.file.endswith(".cu") else f"{self.file} line {self.line}"
+
+
+def find_barriers(kernel: str, root: Path) -> list[Barrier]:
+    """Return the barriers of ``<kernel>.cu`` and of the headers that it includes."""
+    calls = {**_BUILT_IN, **_waiting_wrappers(root)}
+    names = "|".join(sorted(calls))
+    call = re.compile(rf"(?:\w+(?:\[[^\]]*\])?(?:\.|->))*\b({names})\b\s*(?:<[^;()]*>\s*)?\(")
+    found = []
+    for file in _files_of(kernel, root):
+        text = _without_comments((root / file).read_text())
+        for match in call.finditer(text):
+            end = _closing(text, match.end() - 1)
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(Barrier(file, match.start(), end, line, calls[match[1]]))
+    return found
+
+
+def write_build(
+    kernel: str, root: Path, folder: Path, *, removed: Barrier | None, delays: bool
+) -> None:
+    """Write a kernel's source, and the headers that change with it, to a folder of sources.
+
+    Parameters
+    ----------
+    kernel : str
+        Stem of the source.
+    root : Path
+        The sources as they are.
+    folder : Path
+        Gets what changes; compilers look there before they look in ``root``.
+    removed : Barrier, optional
+        To take out.
+    delays : bool
+        Let every warp sleep at random before and after each barrier's place.
+    """
+    texts = {f"{kernel}.cu": (root / f"{kernel}.cu").read_text()}
+    numbered = list(enumerate(find_barriers(kernel, root)))
+    for place, barrier in sorted(numbered, key=lambda item: item[1].start, reverse=True):
+        text = texts.get(barrier.file) or (root / barrier.file).read_text()
+        call = text[barrier.start : barrier.end]
+        new = _replaced(call, barrier.returns, barrier == removed, place if delays else None)
+        texts[barrier.file] = text[: barrier.start] + new + text[barrier.end :]
+    if delays:
+        name = f"{kernel}.cu"
+        texts[name] = f'#include "{_DELAYS.name}"\n#line 1 "cuda_src/{name}"\n{texts[name]}'
+        shutil.copy(_DELAYS, folder)
+    for file, text in texts.items():
+        path = folder / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def takes_several_tiles(kernel: str, root: Path) -> bool:
+    """Return whether the thread blocks of a kernel loop, so that fewer of them do the same work."""
+    return "gridDim.x" in _without_comments((root / f"{kernel}.cu").read_text())
+
+
+def _replaced(call: str, returns: str, removed: bool, place: int | None) -> str:
+    """Return what stands for a barrier's call: nothing or itself, with delays or without."""
+    if removed:
+        worth = {"void": "void(0)", "argument": call[call.index("(") :]}
+        call = worth.get(returns, "true")
+    if place is None:
+        return call
+    delay = f"random_delay({place})"
+    return f"({delay}, {call}, {delay})" if returns == "void" else f"({delay}, {call})"
+
+
+@lru_cache(maxsize=8)
+def _waiting_wrappers(root: Path) -> dict[str, str]:
+    """Return the functions of ``ptx/`` that wait for other threads, and what they return."""
+    functions = []
+    for path in sorted((root / "ptx").glob("*.cuh")):
+        text = _without_comments(path.read_text())
+        for match in _FUNCTION.finditer(text):
+            if match[1] not in {"else", "return"} and match[2] not in {"if", "for", "while"}:
+                body = text[match.end() : _closing(text, match.end() - 1)]
+                functions.append((match[2], match[1], body))
+    waiting: dict[str, str] = {}
+    while True:  # a wrapper of a waiting wrapper waits, too
+        inner = re.compile(rf"\b(?:{'|'.join(waiting) or '(?!)'})\b\s*(?:<[^;()]*>\s*)?\(")
+        more = {
+            name: returns
+            for name, returns, body in functions
+            if name not in waiting and (_WAITS.search(body) or inner.search(body))
+        }
+        if not more:
+            return waiting
+        waiting.update(more)
+
+
+def _files_of(kernel: str, root: Path) -> list[str]:
+    """Return a kernel's source and the headers below it; the wrappers in ``ptx/`` left out."""
+    files: list[str] = []
+    left = [f"{kernel}.cu"]
+    while left:
+        file = left.pop(0)
+        if file in files or file.startswith("ptx/"):
+            continue
+        files.append(file)
+        for name in _INCLUDE.findall((root / file).read_text()):
+            beside = (Path(file).parent / name).as_posix()
+            left.append(name if (root / name).is_file() else beside)
+    return files
+
+
+def _without_comments(text: str) -> str:
+    """Return a source with blanks for its comments: every place stays where it was."""
+    return _COMMENT.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
+
+
+def _closing(text: str, start: int) -> int:
+    """Return where the bracket that opens at ``start`` has been closed."""
+    opening = text[start]
+    closing = {"(": ")", "{": "}"}[opening]
+    depth = 0
+    for at in range(start, len(text)):
+        depth += (text[at] == opening) - (text[at] == closing)
+        if depth == 0:
+            return at + 1
+    raise ValueError(f"'{opening}' at {start} is never closed")

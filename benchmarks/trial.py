@@ -1,0 +1,202 @@
+"""Some of the small cases in a process of their own, as they are and with one kernel changed.
+
+``python -m benchmarks.trial REQUEST.json`` is how `benchmarks.sanitize` runs everything, with
+compute-sanitizer around it or without. The answers are lines of JSON in the file that the request
+names, each written as soon as it is known: a run that crashes or is stopped keeps what it said.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from .barriers import find_barriers, takes_several_tiles, write_build
+from .small_cases import Operands, cases, digest, wanted_kernels
+
+
+@dataclass(slots=True)
+class Request:
+    """What a trial is to do.
+
+    Attributes
+    ----------
+    cases : list of str
+        By name. Each runs once as it is, then ``rounds`` times with the change.
+    answers : str
+        The file for the answers.
+    blocks : int
+        With the change, kernels whose thread blocks loop over tiles get so few of them.
+    kernel : str, optional
+        The one to change; without it only ``blocks`` is another.
+    barrier : int, optional
+        Number of the barrier to take out (`barriers.find_barriers`).
+    delays : bool
+        Let warps sleep at random around the barriers' places.
+    rounds : int
+    stop : bool
+        Stop after a difference.
+    seconds : float
+        Start no further round after so long.
+    """
+
+    cases: list[str]
+    answers: str
+    blocks: int = 2
+    kernel: str | None = None
+    barrier: int | None = None
+    delays: bool = False
+    rounds: int = 0
+    stop: bool = False
+    seconds: float = 60.0
+
+
+@dataclass(slots=True)
+class Launches:
+    """What happened to the changed kernel: how often it was launched, and its modules."""
+
+    count: int = 0
+    modules: list[Any] = field(default_factory=list)
+
+    def passes(self, places: int) -> list[int]:
+        """Return how many warps came past each barrier's place, in a build with delays."""
+        import numpy as np
+        from cupy.cuda import runtime
+
+        total = np.zeros(places, dtype=np.uint64)
+        for module in self.modules:
+            here = np.empty(places, dtype=np.uint64)
+            address = module.get_global_var("passes_of_place")
+            runtime.memcpy(here.ctypes.data, int(address), here.nbytes, runtime.memcpyDeviceToHost)
+            total += here
+        return total.tolist()
+
+
+@contextmanager
+def changed(request: Request) -> Iterator[Launches]:
+    """Let the cuda engine launch the changed kernel, and few thread blocks of every kernel."""
+    import cupy
+
+    from sparsegpu.engines.cuda.runtime import launch
+    from sparsegpu.engines.cuda.runtime.compile import compile_kernel
+    from sparsegpu.engines.cuda.runtime.source import source_names, source_root
+
+    root = source_root()
+    loop = {name for name in source_names() if takes_several_tiles(name, root)}
+    launches = Launches()
+    load_as_it_is, call_as_it_is = launch._load, launch.Kernel.__call__
+
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch, "cuda_src")
+        folder.mkdir()
+        if request.kernel is not None:
+            removed = (
+                None
+                if request.barrier is None
+                else find_barriers(request.kernel, root)[request.barrier]
+            )
+            write_build(request.kernel, root, folder, removed=removed, delays=request.delays)
+
+        def load(source: str, defines: dict[str, Any], *rest: Any) -> launch.Kernel:
+            if source != request.kernel:
+                return load_as_it_is(source, defines, *rest)
+            cc = cupy.cuda.Device().compute_capability
+            arch = launch.choose_architecture(source, (int(cc[:-1]), int(cc[-1])))
+            module = cupy.cuda.Module()
+            # such builds have no place in the user's cache
+            with mock.patch.dict(os.environ, SPARSEGPU_CACHE_DIR=scratch):
+                module.load(compile_kernel(source, arch, defines, root=folder).code)
+            launches.modules.append(module)
+            return launch.Kernel(source, module.get_function(source))
+
+        def call(self: launch.Kernel, grid: tuple[int, ...], *rest: Any, **keywords: Any) -> None:
+            launches.count += self.source == request.kernel
+            if self.source in loop:
+                grid = (min(grid[0], request.blocks), *grid[1:])
+            call_as_it_is(self, grid, *rest, **keywords)
+
+        launch._kernels.clear()
+        with (
+            mock.patch.object(launch, "_load", load),
+            mock.patch.object(launch.Kernel, "__call__", call),
+        ):
+            yield launches
+        launch._kernels.clear()
+
+
+def run(request: Request) -> Iterator[dict[str, Any]]:
+    """Run the cases and yield the answers."""
+    import cupy
+
+    from sparsegpu.engines.cuda.runtime.launch import launch_counts
+
+    yield {"wanted": sorted(wanted_kernels())}
+    chosen, prepared = cases(), []
+    before = launch_counts()
+    for name in request.cases:
+        computes = chosen[name](Operands(cupy, name))
+        bits = computes()
+        prepared.append((computes, as_bytes(bits)))
+        after = launch_counts()
+        reached = sorted(kernel for kernel in after if after[kernel] > before.get(kernel, 0))
+        yield {"case": name, "digest": digest(bits), "kernels": reached}
+        before = after
+    if not request.rounds:
+        return
+
+    with changed(request) as launches:
+        differing = cupy.zeros((), dtype=cupy.int64)
+        started, rounds, found = time.perf_counter(), 0, 0
+        while rounds < request.rounds and time.perf_counter() - started < request.seconds:
+            for computes, expected in prepared:
+                differing += (as_bytes(computes()) != expected).any()
+            rounds += 1
+            if rounds % 10 == 0 or rounds == request.rounds:
+                found = int(differing)  # waits for the device
+                if found and request.stop:
+                    break
+        answer: dict[str, Any] = {
+            "rounds": rounds,
+            "differing": int(differing),
+            "launches": launches.count,
+        }
+        if request.delays and request.kernel is not None:
+            from sparsegpu.engines.cuda.runtime.source import source_root
+
+            answer["passes"] = launches.passes(len(find_barriers(request.kernel, source_root())))
+        yield answer
+
+
+def as_bytes(array: Any) -> Any:
+    """Return an array's bits in a form that compares equal exactly when they are."""
+    import cupy
+
+    return cupy.ascontiguousarray(array).ravel().view(cupy.uint8)
+
+
+def main(path: str) -> int:
+    """Do what a request says; a failure is left to speak for itself."""
+    request = Request(**json.loads(Path(path).read_text()))
+    with open(request.answers, "w") as file:
+        for answer in run(request):
+            file.write(json.dumps(answer) + "\n")
+            file.flush()
+    return 0
+
+
+def written(request: Request, path: Path) -> Path:
+    """Write a request to a file and return its path."""
+    path.write_text(json.dumps(asdict(request)))
+    return path
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
