@@ -265,7 +265,8 @@ def delayed(
         facts = said_of(outcome, len(some(reach[kernel])), i)
         if i is None:
             whole[kernel] = facts
-            if outcome.change is None or outcome.change["differing"]:
+            change = outcome.change
+            if change is None or change["differing"] or not change["launches"]:
                 report.failures.append(f"{kernel} under random delays: {facts}")
             continue
         label = barriers[kernel][i].label
@@ -331,6 +332,7 @@ def hazards(log: str) -> tuple[list[str], list[str]]:
 
 def total(summaries: list[str]) -> str:
     """Return the summaries of several runs as one, their numbers added."""
+    summaries = [re.sub(r"(hazard|error|warning)\b", r"\1s", line) for line in summaries]
     if len({re.sub(r"\d+", "#", line) for line in summaries}) != 1:
         return "; ".join(summaries) or "no summary"
     sums = map(sum, zip(*([int(n) for n in re.findall(r"\d+", line)] for line in summaries)))

@@ -248,9 +248,9 @@ def _semi_structured() -> Iterator[tuple[str, Prepare]]:
         for kind in kinds:
             yield f"2:4 {kind} {dtype}", partial(_two_of_four, kind, (64, 128), 37, dtype)
         for kind in ("semi_structured", "fused"):
-            yield f"2:4 {kind} long {dtype}", partial(_two_of_four, kind, (256, 768), 88, dtype)
+            yield f"2:4 {kind} long {dtype}", partial(_two_of_four, kind, (256, 640), 88, dtype)
     yield "2:4 scaled_mm fp8", partial(_scaled_mm, (64, 128), 37)
-    yield "2:4 scaled_mm long fp8", partial(_scaled_mm, (256, 768), 88)
+    yield "2:4 scaled_mm long fp8", partial(_scaled_mm, (256, 640), 88)
 
 
 def _two_of_four(kind, shape, n, dtype, make):
