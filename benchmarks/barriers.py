@@ -40,7 +40,8 @@ class Barrier:
         Below ``cuda_src``.
     start, end : int
         Of the call in the file's text.
-    line : int
+    line, nth : int
+        The line, and which of its barriers, from 1.
     returns : str
         What the call is worth: "void", "argument" (its own one) or another type.
     """
@@ -49,12 +50,14 @@ class Barrier:
     start: int
     end: int
     line: int
+    nth: int
     returns: str
 
     @property
     def label(self) -> str:
         """What the record calls it: the line, and the file unless it is the kernel's own."""
-        return f"line {self.line}" if self.file.endswith(".cu") else f"{self.file} line {self.line}"
+        file = "" if self.file.endswith(".cu") else f"{self.file} "
+        return f"{file}line {self.line}" + (f" ({self.nth})" if self.nth > 1 else "")
 
 
 def find_barriers(kernel: str, root: Path) -> list[Barrier]:
@@ -62,13 +65,14 @@ def find_barriers(kernel: str, root: Path) -> list[Barrier]:
     calls = {**_BUILT_IN, **_waiting_wrappers(root)}
     names = "|".join(sorted(calls))
     call = re.compile(rf"(?:\w+(?:\[[^\]]*\])?(?:\.|->))*\b({names})\b\s*(?:<[^;()]*>\s*)?\(")
-    found = []
+    found: list[Barrier] = []
     for file in _files_of(kernel, root):
         text = _without_comments((root / file).read_text())
         for match in call.finditer(text):
             end = _closing(text, match.end() - 1)
             line = text.count("\n", 0, match.start()) + 1
-            found.append(Barrier(file, match.start(), end, line, calls[match[1]]))
+            nth = 1 + sum(b.file == file and b.line == line for b in found)
+            found.append(Barrier(file, match.start(), end, line, nth, calls[match[1]]))
     return found
 
 

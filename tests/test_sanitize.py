@@ -58,7 +58,7 @@ def test_barriers_are_found_wherever_they_stand(sources):
         ("line 6", "void"),
         ("line 7", "bool"),
         ("line 8", "void"),
-        ("line 8", "void"),
+        ("line 8 (2)", "void"),
         ("line 9", "argument"),
         ("common/tile.cuh line 2", "void"),
     ]
@@ -112,15 +112,21 @@ def test_hazards_are_told_apart():
     log = (
         "========= Warning: Race reported between Read access at bsr_softmax+0x90 in a.cu:3\n"
         "=========     and Write access at bsr_softmax+0x80\n"
+        "========= Error: Race reported between Write access at keep(Half &, T (&)[T1+(int)1])+0x2d"
+        " in a.cu:34\n"
+        "=========     and Read access at write(const Half &)+0x49f0 in a.cu:46 [504 hazards]\n"
         "========= Warning: Race reported between Read access at cupy_nonzero+0x10\n"
     )
-    assert hazards(log) == (["bsr_softmax"], ["cupy_nonzero"])
+    assert hazards(log) == (["bsr_softmax", "keep(Half &, T (&)[T1+(int)1])"], ["cupy_nonzero"])
+    assert hazards("Race reported somehow")[0]
+    assert hazards("") == ([], [])
 
 
 def test_summaries_are_added():
     assert total(["ERROR SUMMARY: 0 errors", "ERROR SUMMARY: 2 errors"]) == (
         "ERROR SUMMARY: 2 errors"
     )
+    assert total(["1 hazard displayed", "2 hazards displayed"]) == "3 hazards displayed"
     assert total([]) == "no summary"
 
 
