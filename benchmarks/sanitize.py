@@ -266,8 +266,12 @@ def delayed(
         if i is None:
             whole[kernel] = facts
             change = outcome.change
-            complete = change and change["launches"] and change["rounds"] == _ROUNDS
-            if not complete or change["differing"]:
+            if (
+                change is None
+                or change["differing"]
+                or change["rounds"] < _ROUNDS
+                or not change["launches"]
+            ):
                 report.failures.append(f"{kernel} under random delays: {facts}")
             continue
         label = barriers[kernel][i].label
