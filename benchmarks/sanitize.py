@@ -94,7 +94,7 @@ class Lab:
                 command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
             try:
-                status: int | None = process.wait(request.seconds + 60)
+                status: int | None = process.wait(request.seconds + 30)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()

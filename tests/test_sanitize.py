@@ -165,7 +165,8 @@ def test_a_few_cases_stand_for_all():
 
 
 def test_cases_run_and_repeat():
-    for name, prepare in list(cases().items())[::7]:
+    on_the_host = [item for item in cases().items() if not item[0].startswith("row_groups")]
+    for name, prepare in on_the_host[::7]:
         with sparsegpu.use_engine("reference"):
             first, again = (prepare(Operands(np, name))() for _ in range(2))
         assert digest(first) == digest(again), name
