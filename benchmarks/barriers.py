@@ -113,7 +113,8 @@ def write_build(
 
 def takes_several_tiles(kernel: str, root: Path) -> bool:
     """Return whether the thread blocks of a kernel loop, so that fewer of them do the same work."""
-    return "gridDim.x" in _without_comments((root / f"{kernel}.cu").read_text())
+    texts = (_without_comments((root / file).read_text()) for file in _files_of(kernel, root))
+    return any("gridDim.x" in text for text in texts)
 
 
 def _replaced(call: str, returns: str, removed: bool, place: int | None) -> str:

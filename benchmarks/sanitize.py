@@ -75,8 +75,13 @@ class Lab:
         self.folder = folder
         self._numbers = count()
 
-    def trial(self, names: Iterable[str], tool: str | None = None, **wanted: Any) -> Outcome:
-        """Run cases, under a tool of compute-sanitizer or none; see `trial.Request`."""
+    def trial(
+        self, names: Iterable[str], tool: str | None = None, *, limit: float, **wanted: Any
+    ) -> Outcome:
+        """Run cases under a tool of compute-sanitizer or none, for ``limit`` seconds at most.
+
+        See `trial.Request` for what else can be wanted.
+        """
         stem = self.folder / str(next(self._numbers))
         request = Request(list(names), f"{stem}.answers", **wanted)
         command = [
@@ -94,7 +99,7 @@ class Lab:
                 command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
             try:
-                status: int | None = process.wait(request.seconds + 30)
+                status: int | None = process.wait(limit)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
@@ -161,7 +166,7 @@ def survey(lab: Lab, report: Report, kernels: list[str]) -> dict[str, list[str]]
     reach: dict[str, list[str]] = {}
     wanted: set[str] = set(kernels)
     with ThreadPoolExecutor(_PROCESSES) as pool:
-        outcomes = list(pool.map(lab.trial, _shards(2 * _SHARDS)))
+        outcomes = list(pool.map(lambda names: lab.trial(names, limit=120), _shards(2 * _SHARDS)))
     for outcome in outcomes:
         if outcome.status != 0:
             report.failures.append(f"the cases do not run: {_last_words(outcome.log)}")
@@ -181,7 +186,7 @@ def inspect(lab: Lab, report: Report) -> None:
     """Run memcheck and racecheck over all cases."""
     tools = [(tool, names) for tool in _TOOLS for names in _shards(_SHARDS)]
     with ThreadPoolExecutor(_PROCESSES) as pool:
-        outcomes = list(pool.map(lambda t: lab.trial(t[1], t[0], rounds=1, seconds=120), tools))
+        outcomes = list(pool.map(lambda t: lab.trial(t[1], t[0], rounds=1, limit=180), tools))
     bits = []
     for tool in _TOOLS:
         mine = [o for (t, _), o in zip(tools, outcomes, strict=True) if t == tool]
@@ -214,7 +219,7 @@ def planted(
     def seen_by(plant: tuple[str, int]) -> str:
         kernel, i = plant
         outcome = lab.trial(
-            some(reach[kernel]), "racecheck", kernel=kernel, barrier=i, rounds=1, seconds=30
+            some(reach[kernel]), "racecheck", kernel=kernel, barrier=i, rounds=1, limit=45
         )
         if hazards(outcome.log)[0]:  # only this kernel was checked
             return "racecheck"
@@ -254,7 +259,8 @@ def delayed(
             delays=True,
             rounds=_ROUNDS,
             stop=i is not None,
-            seconds=90 if i is None else 20,
+            seconds=90 if i is None else 10,
+            limit=120 if i is None else 30,
         )
 
     with ThreadPoolExecutor(_DELAYED_PROCESSES) as pool:

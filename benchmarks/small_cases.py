@@ -87,31 +87,47 @@ def _products() -> Iterator[tuple[str, Prepare]]:
 def _long_products() -> Iterator[tuple[str, Prepare]]:
     shape, size = (128, 512), (64, 64)
     full = {"density": 0.9, "duplicates": False}
-    for dtype in ("float16", "bfloat16", "int8", "float32"):
+    for dtype in ("float16", "bfloat16", "int8", "float32", "float64"):
         yield f"bsr_addmm long {dtype}", partial(_matmul, shape, size, dtype, 144, **full)
+        yield f"dense_bsr_matmul long {dtype}", partial(_rmatmul, shape, size, dtype, n=144, **full)
+    for path, dtype in (
+        ("mma", "float16"),
+        ("mma", "int8"),
+        ("mma", "float32"),
+        ("simt", "float32"),
+    ):
+        keywords = {**full, "allow_tf32": path == "mma", "config": {"path": path}}
+        yield (
+            f"bsr_addmm {path} long {dtype}",
+            partial(_matmul, shape, size, dtype, 144, **keywords),
+        )
+    keywords = {**full, "config": {"path": "mma"}}
     yield (
-        "bsr_addmm long tf32",
-        partial(_matmul, shape, size, "float32", 144, allow_tf32=True, **full),
+        "bsr_addmm mma long columns",
+        partial(_by_columns, shape, size, "float16", 144, **keywords),
     )
+    for n in (144, 150):  # rows of 16-byte pieces, and others
+        small = partial(_matmul, (128, 512), (16, 32), "float16", n, density=0.4)
+        yield f"bsr_addmm long, small blocks, {n}", small
     yield "bsr_addmm long columns", partial(_by_columns, shape, size, "float16", 144, **full)
     yield "sampled_addmm long", partial(_sampled, (96, 128), 200, "float32")
 
 
-def _matmul(shape, blocksize, dtype, n, make, *, allow_tf32=False, **keywords):
+def _matmul(shape, blocksize, dtype, n, make, *, allow_tf32=False, config=None, **keywords):
     a = make.sparse(shape, blocksize, dtype, **keywords)
     x = make.dense((shape[1], n), dtype)
-    return lambda: sg.bsr_matmul(a, x, allow_tf32=allow_tf32)
+    return lambda: sg.bsr_matmul(a, x, allow_tf32=allow_tf32, config=config)
 
 
-def _by_columns(shape, blocksize, dtype, n, make, **keywords):
+def _by_columns(shape, blocksize, dtype, n, make, *, config=None, **keywords):
     a = make.sparse(shape, blocksize, dtype, **keywords)
     x = make.dense((n, shape[1]), dtype).T
-    return lambda: a @ x
+    return lambda: sg.bsr_matmul(a, x, config=config)
 
 
-def _rmatmul(shape, blocksize, dtype, make):
-    a = make.sparse(shape, blocksize, dtype)
-    x = make.dense((19, shape[0]), dtype)
+def _rmatmul(shape, blocksize, dtype, make, n=19, **keywords):
+    a = make.sparse(shape, blocksize, dtype, **keywords)
+    x = make.dense((n, shape[0]), dtype)
     return lambda: x @ a
 
 
