@@ -108,7 +108,9 @@ def _aligned_rows(p: Product) -> tuple[Any, Launch]:
     size = p.dense.itemsize
     pitch = ceil_div(n * size, _ALIGNMENT) * _ALIGNMENT // size
     batches = size_of(tuple(batch))
-    memory = workspace(p.pattern, "dense_rows", batches * k * pitch * size)
+    # Powers of two: a program that comes with another N at every step does not gather buffers.
+    room = 1 << (batches * k * pitch * size - 1).bit_length()
+    memory = workspace(p.pattern, "dense_rows", room)
     rows = cupy.ndarray((*batch, k, pitch), p.dense.dtype, memory.data)[..., :n]
     tiles = batches * ceil_div(k, _SIDE) * ceil_div(n, _SIDE)
     shape = tuple(batch)

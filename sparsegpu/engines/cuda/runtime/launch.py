@@ -87,11 +87,12 @@ class Launch:
     Parameters
     ----------
     kernel, grid, block, args, shared_memory
-        As for `Kernel`. The values of ``args`` are taken now; the memory that arrays point to is
-        read when the kernel runs, and the caller keeps it alive.
+        As for `Kernel`. The values of ``args`` are taken now; the memory that they point to is
+        read when the kernel runs. Arrays among them (workspace) are kept alive; what a view
+        points to, the caller keeps.
     """
 
-    __slots__ = ("_dimensions", "_function", "_packed", "_parameters", "_source")
+    __slots__ = ("_arrays", "_dimensions", "_function", "_packed", "_parameters", "_source")
 
     def __init__(
         self,
@@ -104,6 +105,7 @@ class Launch:
         self._source = kernel.source
         self._function = kernel.prepared(shared_memory)
         self._dimensions = (*grid, 1, 1)[:3] + (*block, 1, 1)[:3] + (shared_memory,)
+        self._arrays = [arg for arg in args if not isinstance(arg, np.generic)]
         values = [_parameter(arg) for arg in args]
         starts, end = [], 0
         for value in values:
