@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable
+from math import inf
 from typing import Any
 
 from . import timing
@@ -20,6 +21,7 @@ def race(
     *,
     peers: Collection[str] = PEERS,
     tuning_s: float = TUNING_S,
+    limit_s: float = inf,
     progress: Callable[[int, int, Row], None] = lambda done, total, row: None,
 ) -> dict[str, Any]:
     """Measure all cases of some sections on the current device.
@@ -31,13 +33,16 @@ def race(
     peers : collection of str
         As in `measure.measure`.
     tuning_s : float
+    limit_s : float
+        No case is begun after so many seconds.
     progress : callable
         Called after each case with how many are done, how many there are, and the row.
 
     Returns
     -------
     dict
-        "copy GB/s", "seconds", and "rows" as `report.judge` gives them.
+        "copy GB/s", "seconds", "cases left out" by the limit, and "rows" as `report.judge` gives
+        them.
     """
     import cupy
 
@@ -46,6 +51,8 @@ def race(
     chosen = cases(sections)
     rows = []
     for case in chosen:
+        if time.perf_counter() - started > limit_s:
+            break
         row = measure(case, peers=peers, tuning_s=tuning_s)
         rows.append(row.as_dict())
         progress(len(rows), len(chosen), row)
@@ -53,5 +60,6 @@ def race(
     return {
         "copy GB/s": copy_gbs,
         "seconds": round(time.perf_counter() - started, 1),
-        "rows": judge(rows, chosen, copy_gbs),
+        "cases left out": len(chosen) - len(rows),
+        "rows": judge(rows, chosen[: len(rows)], copy_gbs),
     }

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from json import dumps
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="longest search for a peer's parameters, a case (default: %(default)g)",
     )
+    parser.add_argument(
+        "--limit", type=float, default=inf, metavar="S", help="begin no case after S seconds"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the rows as JSON too")
     parser.add_argument("--plot", metavar="FILE.png", help="draw the roofline (needs matplotlib)")
 
@@ -48,6 +52,7 @@ def run(
     only: Sequence[str] = (),
     quick: bool = False,
     tuning: float = TUNING_S,
+    limit: float = inf,
     json: str | None = None,
     plot: str | None = None,
     keep: Callable[[dict[str, Any]], Any] = lambda content: None,
@@ -56,7 +61,7 @@ def run(
 
     Parameters
     ----------
-    only, quick, tuning, json, plot
+    only, quick, tuning, limit, json, plot
         As on the command line (`add_arguments`).
     keep : callable
         Is given the whole race (`benchmark.race.race`).
@@ -70,7 +75,13 @@ def run(
     _, where = choose_library("gpu")
     print(f"sparsegpu {sg.__version__} on {where}", flush=True)
     sections = only or (QUICK if quick else SECTIONS)
-    content = race(sections, peers=(DENSE,) if quick else PEERS, tuning_s=tuning, progress=_said)
+    content = race(
+        sections,
+        peers=(DENSE,) if quick else PEERS,
+        tuning_s=tuning,
+        limit_s=limit,
+        progress=_said,
+    )
     print_race(content)
     keep(content)
     if json is not None:
@@ -88,6 +99,8 @@ def print_race(content: dict[str, Any]) -> None:
             print(f"\n{section}: {about(section)}")
             print(aligned(table_rows(rows)))
     print(f"\ncopy bandwidth {content['copy GB/s']:.0f} GB/s; {content['seconds']:.0f} s")
+    if content["cases left out"]:
+        print(f"{content['cases left out']} cases left out by the limit")
     print(summary(content["rows"]))
 
 
