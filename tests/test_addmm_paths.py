@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import sparsegpu
 from addmm_cases import LAYOUTS, Operand, laid_out, small
 from sparsegpu import bsr_matmul, dense_bsr_matmul
 from sparsegpu.engines.cuda.runtime.config import bsr_addmm_config, simt_tile
@@ -47,6 +48,39 @@ def test_operands_that_are_not_aligned(cuda_engine, rng):
     wide = x.astype(np.float64)
     np.testing.assert_array_equal(cuda_engine.host(right), a.dense @ wide)
     np.testing.assert_array_equal(cuda_engine.host(left), wide[:32, :32] @ a.dense)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_by_way_of_a_dense_matrix(cuda_engine, rng, dtype):
+    a = Operand(cuda_engine, rng, (96, 64), (24, 16), dtype, duplicates=False)
+    x = small(rng, (64, 40), dtype)
+    dense, out = cuda_engine.array(x), cuda_engine.array(np.full((96, 40), np.nan).astype(dtype))
+    for _ in range(2):
+        with cuda_engine.runs("bsr_scatter"):
+            bsr_matmul(a.bsr, dense, out=out, config={"path": "dense"})
+        wide = x.astype(a.dense.dtype)
+        np.testing.assert_array_equal(cuda_engine.host(out), (a.dense @ wide).astype(out.dtype))
+    with pytest.raises(ValueError, match=r"config\['path'\].*not for 'dense'"):
+        bsr_matmul(a.bsr, dense, activation="relu", config={"path": "dense"})
+
+
+@pytest.mark.gpu
+def test_dense_blocks_are_left_to_cublas(cuda_engine, rng):
+    """Where nearly all blocks are stored; never where blocks lie at one place."""
+    from sparsegpu.engines.cuda.runtime.launch import runs_here
+
+    if not runs_here("bsr_addmm_sm90"):
+        pytest.skip("the break-even densities are those of compute capability 9.0")
+    xp = cuda_engine.xp
+    full = sparsegpu.bsr_array(xp.ones((2048, 2048), "float16"), blocksize=(16, 16))
+    x = xp.ones((2048, 2048), "float16")
+    with cuda_engine.runs("bsr_scatter"):
+        assert (full @ x == 2048).all()
+    indices = xp.zeros_like(full.indices)
+    twice = sparsegpu.bsr_array((full.data, indices, full.indptr), shape=full.shape)
+    with cuda_engine.runs("bsr_addmm_sm90"):
+        assert (twice @ x == 2048).all()
 
 
 def test_simt_tiles_are_whole():
@@ -94,5 +128,5 @@ def test_choice_of_path():
     assert source("float16", (16, 16), 64, config={"path": "simt"}) == "bsr_addmm_simt"
     with pytest.raises(ValueError, match=r"config\['path'\].*'simt' for complex64"):
         source("complex64", (16, 16), 64, config={"path": "mma"})
-    with pytest.raises(ValueError, match=r"config\['path'\].*one of 'simt', 'fma', 'mma', 'wgmma'"):
+    with pytest.raises(ValueError, match=r"config\['path'\].*one of 'simt', 'fma', .*'wgmma'"):
         source("float16", (16, 16), 64, config={"path": "fast"})

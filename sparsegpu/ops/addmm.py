@@ -60,8 +60,8 @@ def bsr_addmm(
         Let float32 products use TF32 tensor cores.
     config : dict, optional
         ``{"path": name}`` chooses the GPU's kernel: "simt" (any operands), "mma" (tensor cores),
-        "fma" (float32) or "wgmma" (compute capability 9.0). Chosen by the operands when None. On
-        the host it changes nothing.
+        "fma" (float32), "wgmma" (compute capability 9.0) or "dense" (cuBLAS on all of it, zeros
+        too). Chosen by the operands when None. On the host it changes nothing.
 
     Returns
     -------
@@ -76,9 +76,10 @@ def bsr_addmm(
 
     Notes
     -----
-    What is not stored counts as zero. Block rows of fewer than 64 rows may share tiles of
-    ``dense`` on a GPU: there an infinity or NaN in ``dense`` may show, as NaN, in a neighbouring
-    block row that has no block for it (zero times infinity).
+    What is not stored counts as zero. On a GPU, 16-bit block rows of fewer than 64 rows share
+    tiles of ``dense``, and operands of which most is stored are multiplied whole: there an
+    infinity or NaN in ``dense`` may show, as NaN, in rows that have no block for it (zero times
+    infinity). ``config={"path": "mma"}`` never does that.
 
     Examples
     --------

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..._epilogue import Epilogue
 from ...pattern import Pattern
+from ._addmm_dense import dense_serves, multiply_dense
 from ._addmm_sm90 import sm90_launches
 from ._blocks import ceil_div, grid, size_of
 from ._product import Product, aligned, product_of
@@ -36,17 +37,20 @@ def bsr_addmm(
     """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
 
     ``transposed``: of the transpose of (pattern, data), whose blocks the kernel reads where they
-    lie. ``config={"path": "simt" | "fma" | "mma" | "wgmma"}`` chooses the kernel; without it the
-    fastest that serves the operands, by metadata alone.
+    lie. ``config={"path": name}`` chooses one of "simt", "fma", "mma", "wgmma" and "dense"; without
+    it the fastest that serves the operands is taken, by metadata alone.
 
     Returns
     -------
     tuple of Launch, or None
         What does all of it again, on whatever values the same memory holds then; None where a
-        copy of the blocks had to be made, which is gone by then.
+        copy of the blocks had to be made, which is gone by then, or cuBLAS multiplied.
     """
     product = product_of(out, pattern, data, dense, epilogue, transposed, allow_tf32)
     path = (config or {}).get("path")
+    if dense_serves(product, path):
+        multiply_dense(product)
+        return None
     launches = sm90_launches(product) if path in {None, "wgmma"} else None
     launches = launches or (general_launch(product, config),)
     for launch in launches:

@@ -82,6 +82,9 @@ class AddmmConfig:
     by_length: bool = False
 
 
+_CHOOSY = ("wgmma", "dense")  # that serve some operands only, and are asked before
+_PATHS = ("simt", "fma", "mma", *_CHOOSY)
+
 #: Operand dtypes that the tensor cores multiply (float32 only as TF32).
 MMA_DTYPES = ("bfloat16", "float16", "int8", "float32")
 
@@ -160,9 +163,9 @@ def bsr_addmm_config(
         # Eight rows or columns fill half a fragment; with fewer, plain code wastes less. (It has
         # no fragments of float32 and float64, and stays slower there down to four rows.)
         path = fast if bm >= (4 if full else 8) and columns >= 8 else "simt"
-    check_choice("bsr_addmm", "config['path']", path, ("simt", "fma", "mma", "wgmma"))
-    if path == "wgmma":
-        expected = "another path: this device, dtype, block size or layout is not for 'wgmma'"
+    check_choice("bsr_addmm", "config['path']", path, _PATHS)
+    if path in _CHOOSY:
+        expected = f"another path: these operands or this device are not for '{path}'"
         raise bad_value("bsr_addmm", "config['path']", expected, repr(path))
     if path == "simt":
         tile = simt_tile(bm, columns)
