@@ -230,6 +230,27 @@ def _full(t: str, tile: tuple[int, int, int], warps: tuple[int, int], **others: 
     }
 
 
+def _vector(
+    t: str, block: tuple[int, int], n: int, lanes: tuple[int, int, int, int], pieces: int = 0
+) -> Any:
+    team, rl, cv, nv = lanes
+    return {
+        **{"T": t, "INDEX": "s32", **_epilogue(t, t, "scaled")},
+        **{"BM": block[0], "BK": block[1], "COLUMNS": n, "TEAM": team, "RL": rl, "CV": cv},
+        **{"NG": n // nv, "NV": nv, "UNROLL": 2, "X_VECTOR": 1 if cv > 1 else 2 if nv > 1 else 0},
+        **{"TOGETHER": 0, "STREAM": int(cv > 1), "AHEAD": 1, "WARPS": 4, "RESIDENT": 4},
+        **{"PIECES": pieces, "BATCHED": pieces},
+    }
+
+
+def _skinny(t: str, dense: str, tile: tuple[int, int]) -> Any:
+    return {
+        **{"T": t, "INDEX": "s32", "BM": 40, **_epilogue(t, t, "scaled", "gelu")},
+        **{"BK": 48, "TILE_M": tile[0], "TILE_N": tile[1], "STAGES": 2, "DENSE": dense},
+        **{"WARPS_K": 4, "WARPS_N": tile[1] // 32 or 1, "BATCHED": 1, "COLUMN_TILES": 1},
+    }
+
+
 _PRODUCTS = (
     KernelSource(
         "bsr_addmm_sm90",
@@ -303,6 +324,40 @@ _PRODUCTS = (
             | {"DATA": "columns", "TRANSPOSED": 1},
         ),
         path="fma",
+    ),
+    KernelSource(
+        "bsr_addmm_skinny",
+        "bsr_addmm",
+        ("float16", "bfloat16"),
+        variants=(
+            _skinny("f16", "rows", (32, 64)),
+            _skinny("bf16", "rows", (32, 128)),
+            _skinny("bf16", "columns", (16, 16)),
+        ),
+        path="skinny",
+        tensor_core=True,
+    ),
+    KernelSource(
+        "bsr_addmm_vector",
+        "bsr_addmm",
+        _PRODUCT_DTYPES,
+        variants=(
+            _vector("f32", (3, 3), 1, (8, 1, 1, 1)),
+            _vector("f64", (4, 4), 1, (32, 4, 2, 1), pieces=1),
+            _vector("f32", (4, 4), 8, (32, 1, 1, 4)),
+            _vector("c128", (6, 2), 4, (16, 1, 1, 1), pieces=1),
+        ),
+        path="vector",
+    ),
+    KernelSource(
+        "bsr_addmm_parts",
+        "bsr_addmm",
+        _PRODUCT_DTYPES,
+        variants=tuple(
+            {"T": t, "BM": 4, "COLUMNS": n, **_epilogue(t, t, "scaled")}
+            for t, n in (("f32", 1), ("f64", 8), ("c128", 2))
+        ),
+        path="vector",
     ),
     KernelSource(
         "bsr_addmm_simt",

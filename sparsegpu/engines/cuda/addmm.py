@@ -10,7 +10,9 @@ import numpy as np
 from ..._epilogue import Epilogue
 from ...pattern import Pattern
 from ._addmm_dense import dense_serves, multiply_dense
+from ._addmm_skinny import skinny_launches
 from ._addmm_sm90 import sm90_launches
+from ._addmm_vector import vector_launches
 from ._blocks import ceil_div, grid, size_of
 from ._product import Product, aligned, product_of
 from .runtime.config import bsr_addmm_config
@@ -37,8 +39,8 @@ def bsr_addmm(
     """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
 
     ``transposed``: of the transpose of (pattern, data), whose blocks the kernel reads where they
-    lie. ``config={"path": name}`` chooses one of "simt", "fma", "mma", "wgmma" and "dense"; without
-    it the fastest that serves the operands is taken, by metadata alone.
+    lie. ``config={"path": name}`` chooses one of "simt", "fma", "mma", "wgmma", "skinny",
+    "vector" and "dense"; without it the fastest that serves the operands is taken, by metadata alone.
 
     Returns
     -------
@@ -51,7 +53,9 @@ def bsr_addmm(
     if dense_serves(product, path):
         multiply_dense(product)
         return None
-    launches = sm90_launches(product) if path in {None, "wgmma"} else None
+    launches = vector_launches(product, config) or skinny_launches(product, config)
+    if launches is None and path in {None, "wgmma"}:
+        launches = sm90_launches(product)
     launches = launches or (general_launch(product, config),)
     for launch in launches:
         launch()

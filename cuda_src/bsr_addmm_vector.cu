@@ -1,0 +1,408 @@
+// BSR @ a vector or a few vectors, at the speed of memory: small blocks, N up to 16.
+//
+// Every stored value is used once for each of the few columns, so time is the time to stream
+// `data` and `indices` from memory. A team of TEAM lanes takes a block row: its blocks, as they lie
+// in memory one behind the other, are read straight into registers, UNROLL loads of a lane under
+// way at once; `dense` is gathered from L1 and L2. Several teams of a warp, and many warps of a
+// multiprocessor, keep enough bytes under way (4 TB/s times 0.7 us are 21 KB a multiprocessor).
+//
+// Within a team a lane stands for (slot, rl, cl, ng): it takes every SLOTS-th block of the row, its
+// rows rl, rl + RL, ..., its columns cl * CV ... + CV - 1, and of the output columns ng * NV ...
+// + NV - 1. Where CV elements are one load, neighbouring lanes read neighbouring 16-byte pieces.
+// The lanes' sums are added by shuffles in a fixed order.
+//
+// -DPIECES=0: row r of the work is block row r of the pattern. 1: rows are of very different
+// lengths; the work is a list of pieces of rows, longest first (_addmm_vector.py), and the sums of
+// a row that is in several pieces go to `parts`, for bsr_addmm_parts.cu to add.
+//
+// -DBATCHED=0: one matrix.
+//
+// -DT, -DINDEX, -DOUT, -DEPILOGUE, -DACT as in bsr_addmm_simt.cu; -DBM, -DBK the block; -DCOLUMNS
+// N; -DTEAM, -DRL, -DCV, -DNG, -DNV, -DUNROLL as above; -DTOGETHER=1: a lane's rows are not RL
+// apart but one after the other, and read as one; -DWARPS of a thread block, -DRESIDENT of
+// these on a multiprocessor; -DX_VECTOR=1 where CV elements of a column of dense can be loaded at
+// once, 2 where NV of a row. data is aligned to its vectors of CV elements.
+#include "common/types.cuh"
+#include "common/view.cuh"
+#include "common/epilogue.cuh"
+#include "ptx/mad_wide.cuh"
+
+typedef Acc<T>::type A;
+
+constexpr int BLOCK = BM * BK;
+constexpr int CL = (BK + CV - 1) / CV;
+constexpr int RI = (BM + RL - 1) / RL;  // rows of a block that a lane takes
+constexpr int LANES = RL * CL * NG;     // lanes that share a block
+constexpr int SLOTS = TEAM / LANES;
+constexpr int TEAMS = 32 / TEAM;  // of a warp
+constexpr int SUMS = RI * NV;     // of a lane
+
+static_assert(LANES <= TEAM && TEAM <= 32 && (TEAM & (TEAM - 1)) == 0, "a block fits a team");
+static_assert((NG & (NG - 1)) == 0 && NG * NV >= COLUMNS, "column groups are bits of the lane");
+static_assert(RL == 1 || ((RL & (RL - 1)) == 0 && (CL & (CL - 1)) == 0),
+              "rows are bits of it, too");
+static_assert(!TOGETHER || (CL == 1 && BM % RL == 0), "whole rows of a block, one after the other");
+static_assert(X_VECTOR != 1 || BK % CV == 0, "vectors along a column stay within the block");
+static_assert(X_VECTOR != 2 || COLUMNS % NV == 0, "vectors along a row stay within N");
+
+struct Sizes {
+  long long batches, rows;  // of the work, in each batch: block rows or pieces
+  long long parts;          // of a batch
+  int rounds;               // rows that a team takes, one after the other
+  int padding;
+};
+
+// A piece of a row, where -DPIECES=1: blocks begin .. end - 1 of block row `row`. `part` is where
+// its sums go in `parts`, -1 if it is all of the row.
+struct Piece {
+  long long begin, end, row, part;
+};
+
+// ---- loads of several elements at once ------------------------------------------------------
+
+template <int BYTES>
+struct Word;
+template <>
+struct Word<1> {
+  typedef unsigned char type;
+};
+template <>
+struct Word<2> {
+  typedef unsigned short type;
+};
+template <>
+struct Word<4> {
+  typedef unsigned type;
+};
+template <>
+struct Word<8> {
+  typedef uint2 type;
+};
+template <>
+struct Word<16> {
+  typedef uint4 type;
+};
+
+constexpr int word_of(int bytes) {
+  return bytes % 16 == 0 ? 16 : bytes % 8 == 0 ? 8 : bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1;
+}
+
+// COUNT elements, in the widest words that make them up.
+template <typename E, int COUNT>
+struct Pack {
+  static constexpr int BYTES = int(sizeof(E)) * COUNT;
+  typedef typename Word<word_of(BYTES)>::type W;
+  static constexpr int WORDS = BYTES / int(sizeof(W));
+  W word[WORDS];
+  __device__ __forceinline__ E operator[](int i) const {
+    return reinterpret_cast<const E*>(word)[i];
+  }
+};
+
+// Through the read-only path: nobody writes these bytes while the kernel runs.
+template <typename E, int COUNT>
+__device__ __forceinline__ Pack<E, COUNT> load_constant(const E* p) {
+  typedef Pack<E, COUNT> P;
+  P pack;
+#pragma unroll
+  for (int i = 0; i < P::WORDS; ++i)
+    pack.word[i] = __ldg(reinterpret_cast<const typename P::W*>(p) + i);
+  return pack;
+}
+
+// The same for what is read once and fills its sectors: first to leave the caches.
+template <typename E, int COUNT>
+__device__ __forceinline__ Pack<E, COUNT> load_once(const E* p) {
+  typedef Pack<E, COUNT> P;
+  P pack;
+#pragma unroll
+  for (int i = 0; i < P::WORDS; ++i) {
+    const typename P::W* at = reinterpret_cast<const typename P::W*>(p) + i;
+    pack.word[i] = STREAM && sizeof(typename P::W) >= 8 ? __ldcs(at) : __ldg(at);
+  }
+  return pack;
+}
+
+__device__ __forceinline__ s32 shuffle(s32 x, int from) {
+  return __shfl_sync(0xffffffffu, x, from);
+}
+__device__ __forceinline__ f32 shuffle(f32 x, int from) {
+  return __shfl_sync(0xffffffffu, x, from);
+}
+__device__ __forceinline__ f64 shuffle(f64 x, int from) {
+  return __shfl_sync(0xffffffffu, x, from);
+}
+template <typename R>
+__device__ __forceinline__ Complex<R> shuffle(Complex<R> x, int from) {
+  return {shuffle(x.re, from), shuffle(x.im, from)};
+}
+
+// ---- a row by a team ------------------------------------------------------------------------
+
+// dense, from some element of its first BK rows on.
+struct Panel {
+  const T* start;
+  long long row, col;  // strides
+  unsigned step;       // bytes from one block row of dense to the next; the host sees to it that
+                       // this and a block column are numbers of 32 bits: one multiply-add
+
+  __device__ __forceinline__ const T* block_row(INDEX column) const {
+    return reinterpret_cast<const T*>(
+        mad_wide(unsigned(column), step, reinterpret_cast<unsigned long long>(start)));
+  }
+};
+
+// The blocks of a row that a lane is to take: `left` more than it has passed, slots between
+// included.
+struct Blocks {
+  const T* values;  // at the lane's place in its next block
+  const INDEX* columns;
+  int left;
+
+  __device__ __forceinline__ bool has(int u) const { return u * SLOTS < left; }
+};
+
+// A lane's part of a block: RI rows of CV columns, as it was loaded.
+struct Part {
+  static constexpr int PACKS = TOGETHER ? 1 : RI, WIDTH = TOGETHER ? RI * CV : CV;
+  Pack<T, WIDTH> pack[PACKS];
+  __device__ __forceinline__ T at(int i, int c) const {
+    return TOGETHER ? pack[0][i * CV + c] : pack[i][c];
+  }
+};
+
+struct Team {
+  int warp_lane, lane, slot, rl, cl, ng;
+  A sum[SUMS];
+  INDEX column[UNROLL];  // of the blocks that are next
+  int first, count;      // after `add_lanes`: the sums first .. first + count - 1 are here
+  bool owner;            // and are this lane's to hand on
+
+  __device__ __forceinline__ explicit Team(int warp_lane) : warp_lane(warp_lane) {
+    lane = warp_lane % TEAM;
+    ng = lane % NG;
+    cl = lane / NG % CL;
+    rl = lane / (NG * CL) % RL;
+    slot = lane / LANES;
+  }
+
+  // The lane's row number i of a block.
+  __device__ __forceinline__ int row_of(int i) const {
+    return TOGETHER ? rl * RI + i : rl + i * RL;
+  }
+  __device__ __forceinline__ bool has_row(int i) const { return BM % RL == 0 || row_of(i) < BM; }
+  __device__ __forceinline__ bool has_col(int c) const { return BK % CV == 0 || cl * CV + c < BK; }
+  __device__ __forceinline__ bool has_out(int v) const {
+    return NG * NV == COLUMNS || ng * NV + v < COLUMNS;
+  }
+
+  // `panel` is at the lane's first row and column of the block row 0 of dense.
+  __device__ __forceinline__ void load_x(A (&x)[CV][NV], const Panel& panel, INDEX column) const {
+    const T* at = panel.block_row(column);
+    if constexpr (X_VECTOR == 1) {
+#pragma unroll
+      for (int v = 0; v < NV; ++v)
+        if (has_out(v)) {
+          const Pack<T, CV> pack = load_constant<T, CV>(at + v * panel.col);
+#pragma unroll
+          for (int c = 0; c < CV; ++c) x[c][v] = to_acc(pack[c]);
+        }
+    } else if constexpr (X_VECTOR == 2) {
+#pragma unroll
+      for (int c = 0; c < CV; ++c)
+        if (has_col(c)) {
+          const Pack<T, NV> pack = load_constant<T, NV>(at + c * panel.row);
+#pragma unroll
+          for (int v = 0; v < NV; ++v) x[c][v] = to_acc(pack[v]);
+        }
+    } else {
+#pragma unroll
+      for (int c = 0; c < CV; ++c)
+#pragma unroll
+        for (int v = 0; v < NV; ++v)
+          if (has_col(c) && has_out(v))
+            x[c][v] = to_acc(load_constant<T, 1>(at + c * panel.row + v * panel.col)[0]);
+    }
+  }
+
+  __device__ __forceinline__ void load_block(Part& part, const T* at) const {
+#pragma unroll
+    for (int i = 0; i < Part::PACKS; ++i)
+      if (has_row(i)) {
+        if constexpr (BK % CV == 0) {
+          part.pack[i] = load_once<T, Part::WIDTH>(at + i * RL * BK);
+        } else {
+#pragma unroll
+          for (int c = 0; c < CV; ++c)
+            if (has_col(c))
+              reinterpret_cast<T*>(part.pack[i].word)[c] =
+                  load_constant<T, 1>(at + i * RL * BK + c)[0];
+        }
+      }
+  }
+
+  __device__ __forceinline__ void load_columns(const INDEX* columns, int left) {
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u)
+      if (u * SLOTS < left) column[u] = __ldg(columns + u * SLOTS);
+  }
+
+  // Add up a row's blocks. `column` is known for the first; afterwards it is for those of `next`,
+  // since a block's row of dense can be asked for only when its column is here.
+  __device__ __forceinline__ void multiply(Blocks row, const Blocks& next, const Panel& panel) {
+#pragma unroll
+    for (int i = 0; i < SUMS; ++i) sum[i] = A(0);
+#pragma unroll 1
+    do {
+      if (!AHEAD) load_columns(row.columns, row.left);
+      Part block[UNROLL];
+      A x[UNROLL][CV][NV];
+#pragma unroll
+      for (int u = 0; u < UNROLL; ++u)
+        if (row.has(u)) load_block(block[u], row.values + u * SLOTS * BLOCK);
+#pragma unroll
+      for (int u = 0; u < UNROLL; ++u)
+        if (row.has(u)) load_x(x[u], panel, column[u]);
+      const Blocks now = row;
+      row.values += UNROLL * SLOTS * BLOCK;
+      row.columns += UNROLL * SLOTS;
+      row.left -= UNROLL * SLOTS;
+      const bool more = row.left > 0;
+      if (AHEAD) load_columns(more ? row.columns : next.columns, more ? row.left : next.left);
+#pragma unroll
+      for (int u = 0; u < UNROLL; ++u)
+        if (now.has(u)) {
+#pragma unroll
+          for (int i = 0; i < RI; ++i)
+#pragma unroll
+            for (int c = 0; c < CV; ++c)
+#pragma unroll
+              for (int v = 0; v < NV; ++v)
+                if (has_row(i) && has_col(c) && has_out(v))
+                  sum[i * NV + v] = fma_acc(to_acc(block[u].at(i, c)), x[u][c][v], sum[i * NV + v]);
+        }
+    } while (row.left > 0);
+  }
+
+  // Whether lanes that differ in this bit hold parts of the same sums.
+  static constexpr bool shared_sums(int step) {
+    return step >= NG && (RL == 1 || step < NG * CL || step >= NG * CL * RL);
+  }
+
+  // Add the sums of the team's lanes. Where their number is even, two lanes take half each.
+  template <int COUNT, int STEP>
+  __device__ __forceinline__ void add_step() {
+    if constexpr (STEP == 0) {
+      count = COUNT;
+    } else if constexpr (!shared_sums(STEP)) {
+      add_step<COUNT, STEP / 2>();
+    } else if constexpr (COUNT % 2 == 0) {
+      const bool upper = lane & STEP;
+#pragma unroll
+      for (int i = 0; i < COUNT / 2; ++i) {
+        const A kept = upper ? sum[i + COUNT / 2] : sum[i];
+        const A given = upper ? sum[i] : sum[i + COUNT / 2];
+        sum[i] = kept + shuffle(given, warp_lane ^ STEP);
+      }
+      if (upper) first += COUNT / 2;
+      add_step<COUNT / 2, STEP / 2>();
+    } else {
+#pragma unroll
+      for (int i = 0; i < COUNT; ++i) sum[i] = sum[i] + shuffle(sum[i], warp_lane ^ STEP);
+      owner = owner && !(lane & STEP);
+      add_step<COUNT, STEP / 2>();
+    }
+  }
+
+  __device__ __forceinline__ void add_lanes() {
+    first = 0;
+    owner = true;
+    add_step<SUMS, TEAM / 2>();
+  }
+
+  // Call use(r, n, sum) for what this lane holds: sums of row r of the block, column n.
+  template <typename Use>
+  __device__ __forceinline__ void each(Use use) {
+    if (!owner) return;
+#pragma unroll
+    for (int j = 0; j < SUMS; ++j) {
+      if (j < count) {
+        const int i = (first + j) / NV, v = (first + j) % NV;
+        if (has_row(i) && has_out(v)) use(row_of(i), ng * NV + v, sum[j]);
+      }
+    }
+  }
+};
+
+// ---- the rows of a warp ---------------------------------------------------------------------
+
+// `work` is indptr or the list of pieces.
+extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
+    bsr_addmm_vector(const __grid_constant__ View out, const __grid_constant__ View work,
+                     const __grid_constant__ View indices, const __grid_constant__ View data,
+                     const __grid_constant__ View dense, const __grid_constant__ Batch batch,
+                     const __grid_constant__ Sizes sizes, A* parts,
+                     const __grid_constant__ Epilogue<A> epilogue) {
+  const int lane = threadIdx.x % 32;
+  const long long warp = (long long)blockIdx.x * WARPS + threadIdx.x / 32;
+  const int rows_of_warp = sizes.rounds * TEAMS;
+  const long long warps = (sizes.rows + rows_of_warp - 1) / rows_of_warp;  // of a batch
+  const long long b = BATCHED ? warp / warps : 0;
+  if (BATCHED ? b >= sizes.batches : warp >= warps) return;
+  const long long first = (warp - b * warps) * rows_of_warp + lane / TEAM;
+
+  Team team(lane);
+  const T* values = batch_ptr<const T>(data, batch, b) + team.row_of(0) * BK + team.cl * CV;
+  const INDEX* columns = batch_ptr<const INDEX>(indices, batch, b);
+  const Panel panel = {
+      batch_ptr<const T>(dense, batch, b) + team.cl * CV * dense.row + team.ng * NV * dense.col,
+      dense.row, dense.col, unsigned(dense.row * BK * int(sizeof(T)))};
+  OUT* out_matrix = batch_ptr<OUT>(out, batch, b);
+  const Finish<A, OUT> finish(epilogue, batch, b);
+
+  auto piece_at = [&](long long row) -> Piece {
+    if (row >= sizes.rows) return {0, 0, 0, 0};
+    if constexpr (PIECES) {
+      return reinterpret_cast<const Piece*>(batch_ptr<const s64>(work, batch, b))[row];
+    } else {
+      const INDEX* starts = batch_ptr<const INDEX>(work, batch, b) + row;
+      return {(long long)__ldg(starts), (long long)__ldg(starts + 1), row, -1};
+    }
+  };
+
+  auto blocks_of = [&](const Piece& piece) -> Blocks {
+    const long long start = piece.begin + team.slot;
+    const bool takes = TEAM % LANES == 0 || team.slot < SLOTS;
+    return {values + start * BLOCK, columns + start,
+            takes ? int(piece.end - piece.begin) - team.slot : 0};
+  };
+
+  // The next row's place is asked for two rows ahead, its columns one row ahead.
+  Piece piece = piece_at(first), next = piece_at(first + TEAMS);
+  Blocks row = blocks_of(piece);
+  if (AHEAD) team.load_columns(row.columns, row.left);
+#pragma unroll 1
+  for (int round = 0; round < sizes.rounds; ++round) {
+    const bool works = first + round * TEAMS < sizes.rows;
+    if (!__any_sync(0xffffffffu, works)) break;
+    const Blocks next_row = blocks_of(next);
+    const Piece after = piece_at(first + (round + 2) * TEAMS);
+    team.multiply(row, next_row, panel);
+    team.add_lanes();
+    if (works) {
+      if (PIECES && piece.part >= 0) {
+        A* sums = parts + (b * sizes.parts + piece.part) * (BM * COLUMNS);
+        team.each([&](int r, int n, A sum) { sums[r * COLUMNS + n] = sum; });
+      } else {
+        const long long top = piece.row * BM;
+        OUT* top_row = out_matrix + top * out.row;
+        team.each([&](int r, int n, A sum) {
+          top_row[element_offset(out, r, n)] = finish(sum, top + r, n);
+        });
+      }
+    }
+    piece = next;
+    row = next_row;
+    next = after;
+  }
+}

@@ -1,0 +1,197 @@
+"""How the lanes of ``bsr_addmm_vector.cu`` share blocks: pure Python, testable without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from ...._arrays import accumulator_dtype
+from .._blocks import ceil_div
+
+#: More columns than this are no longer "a few vectors".
+MOST_COLUMNS = 16
+_MOST_BLOCK_BYTES = 4096
+_MOST_SUM_BYTES = 256  # of a lane
+_MOST_REGISTERS = 82  # for sums and blocks: four thread blocks of 128 threads stay resident
+_OTHER_REGISTERS = 46
+
+
+@dataclass(frozen=True, slots=True)
+class VectorTile:
+    """How the lanes of a warp share blocks: the names are those of ``bsr_addmm_vector.cu``."""
+
+    team: int
+    row_lanes: int
+    block_columns: int  # CV
+    column_groups: int  # NG
+    columns: int  # NV
+    unroll: int
+    x_vector: int
+    together: int = 0
+    stream: int = 0
+    ahead: int = 1
+    warps: int = 4
+    resident: int = 8
+
+    def defines(self, blocksize: tuple[int, int], columns: int) -> dict[str, int]:
+        """Return the ``-D`` names of the kernel."""
+        return {
+            "BM": blocksize[0],
+            "BK": blocksize[1],
+            "COLUMNS": columns,
+            "TEAM": self.team,
+            "RL": self.row_lanes,
+            "CV": self.block_columns,
+            "NG": self.column_groups,
+            "NV": self.columns,
+            "UNROLL": self.unroll,
+            "X_VECTOR": self.x_vector,
+            "TOGETHER": self.together,
+            "STREAM": self.stream,
+            "AHEAD": self.ahead,
+            "WARPS": self.warps,
+            "RESIDENT": self.resident,
+        }
+
+
+def _power_of_two_from(n: int) -> int:
+    return 1 << (n - 1).bit_length()
+
+
+def takes_blocks(dtype: np.dtype, blocksize: tuple[int, int], columns: int) -> bool:
+    """Whether the kernel takes such blocks and so many columns.
+
+    Examples
+    --------
+    >>> takes_blocks(np.dtype("float64"), (8, 8), 4), takes_blocks(np.dtype("float64"), (64, 64), 1)
+    (True, False)
+    """
+    bm, bk = blocksize
+    return (
+        columns <= MOST_COLUMNS
+        and bm * bk * dtype.itemsize <= _MOST_BLOCK_BYTES
+        and bm * accumulator_dtype(dtype).itemsize <= _MOST_SUM_BYTES
+        and bk <= 32 * (16 // dtype.itemsize)
+    )
+
+
+def vector_tile(
+    dtype: np.dtype,
+    blocksize: tuple[int, int],
+    columns: int,
+    row_blocks: float,
+    *,
+    data_alignment: int,
+    along_k: int,
+    along_n: int,
+    config: Mapping[str, Any] | None = None,
+) -> VectorTile:
+    """Return how a warp shares the work.
+
+    Parameters
+    ----------
+    dtype : dtype
+    blocksize : (bm, bk)
+    columns : int
+        N.
+    row_blocks : float
+        Blocks of a row, on average.
+    data_alignment : int
+        In bytes, of the first block.
+    along_k, along_n : int
+        How many elements of a column, or of a row, of ``dense`` can be loaded at once.
+    config : mapping, optional
+        Fields of the result, to override the choice.
+
+    Examples
+    --------
+    >>> along = {"data_alignment": 16, "along_k": 4, "along_n": 1}
+    >>> tile = vector_tile(np.dtype("float32"), (4, 4), 1, 27, **along)
+    >>> tile.team, tile.row_lanes, tile.block_columns
+    (16, 4, 4)
+    """
+    bm, bk = blocksize
+    item, acc = dtype.itemsize, accumulator_dtype(dtype).itemsize
+    most = max(16 // item, 1)
+    even = power_of_two_in(bk)
+    vector = min(even, most, max(data_alignment // item, 1))
+    if along_n > 1 and columns > 1:
+        x_vector, nv = 2, min(along_n, most, power_of_two_in(columns))
+        while nv > 1 and bm * nv * acc > 128:
+            nv //= 2
+        groups, cv, rl = columns // nv, 1, 1
+    if not (along_n > 1 and columns > 1) or groups & (groups - 1):
+        x_vector = 1 if vector > 1 and along_k % vector == 0 else 0
+        cv = vector if x_vector else 1
+        groups = 1
+        while groups < columns and (
+            ceil_div(columns, groups) * cv > 16
+            or ceil_div(columns, groups) * acc > 64
+            or ceil_div(columns, groups) * bm * acc > 128
+        ):
+            groups *= 2
+        nv, rl = ceil_div(columns, groups), 1
+    while ceil_div(bk, cv) * groups > 32:
+        cv *= 2
+        x_vector = x_vector if x_vector == 2 else 0
+    across, together = ceil_div(bk, cv), 0
+    if columns == 1 and across & (across - 1) == 0:
+        rl = min(power_of_two_in(bm), 32 // (across * groups))
+        both = min(most // cv, rl) if x_vector and across == 1 else 1
+        together = int(both > 1 and data_alignment >= both * cv * item)
+        rl //= both if together else 1
+    lanes = rl * across * groups
+    team = _power_of_two_from(lanes)
+    while team < 32 and row_blocks > (9 if lanes < 8 else 32) * (team // lanes):
+        team *= 2
+    unroll, resident = _depth(
+        max(ceil_div(ceil(row_blocks), team // lanes), 1),
+        ceil_div(bm, rl) * nv * acc // 4,
+        ceil_div(bm, rl) * max(cv * item // 4, 1) + cv * nv * acc // 4 + 1,
+    )
+    fields = {
+        "team": team,
+        "row_lanes": rl,
+        "block_columns": cv,
+        "column_groups": groups,
+        "columns": nv,
+        "unroll": unroll,
+        "x_vector": x_vector,
+        "together": together,
+        "stream": int(rl > 1 or cv > 1),
+        "ahead": int(not (dtype == np.float64 and rl == cv == columns == 1)),
+        "resident": resident,
+        **(config or {}),
+    }
+    return VectorTile(**fields)
+
+
+def _depth(blocks: int, sums: int, registers: int) -> tuple[int, int]:
+    """Return how many blocks a lane loads at once, and how many thread blocks have room then.
+
+    As many as leave the fewest loads without a block: a row has ``blocks`` for a lane.
+
+    Parameters
+    ----------
+    blocks : int
+    sums, registers : int
+        Registers for the lane's sums, and for each block that is under way.
+    """
+    fitting = [u for u in (4, 3, 2) if sums + u * registers <= _MOST_REGISTERS] or [1]
+    unroll = min(fitting, key=lambda u: ceil_div(blocks, u) * u)
+    resident = 512 // (sums + unroll * registers + _OTHER_REGISTERS)
+    return unroll, min(max(resident, 2), 8)
+
+
+#: `vector_tile` without a configuration, at the cost of a look-up.
+kept_vector_tile = lru_cache(maxsize=256)(vector_tile)
+
+
+def power_of_two_in(n: int) -> int:
+    """Return the largest power of two that divides ``n``."""
+    return n & -n
