@@ -40,7 +40,7 @@ def bsr_addmm(
 
     ``transposed``: of the transpose of (pattern, data), whose blocks the kernel reads where they
     lie. ``config={"path": name}`` chooses one of "simt", "fma", "mma", "wgmma", "skinny",
-    "vector" and "dense"; without it the fastest that serves the operands is taken, by metadata alone.
+    "vector" and "dense"; without it the fastest that serves the operands, by metadata alone.
 
     Returns
     -------

@@ -82,7 +82,12 @@ class AddmmConfig:
     by_length: bool = False
 
 
-_CHOOSY = ("wgmma", "skinny", "vector", "dense")  # that serve some operands only, and are asked before
+_CHOOSY = (
+    "wgmma",
+    "skinny",
+    "vector",
+    "dense",
+)  # that serve some operands only, and are asked before
 _PATHS = ("simt", "fma", "mma", *_CHOOSY)
 
 #: Operand dtypes that the tensor cores multiply (float32 only as TF32).
