@@ -237,6 +237,12 @@ class Pattern:
         return self._order_facts[1]
 
     @property
+    def has_repeated_blocks(self) -> bool:
+        """Whether a row has a column more than once, wherever in the row."""
+        xp = self.xp
+        return self.memo("repeated", lambda: bool((xp.diff(xp.sort(self.keys())) == 0).any()))
+
+    @property
     def _order_facts(self) -> tuple[bool, bool]:
         def build() -> tuple[bool, bool]:
             step = self.xp.diff(self.keys())

@@ -7,10 +7,11 @@ import weakref
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 import sparsegpu
 from sparsegpu.ops.scatter_indices import FORMATS
-from sparsegpu.pattern import RECENT
+from sparsegpu.pattern import RECENT, Pattern
 
 
 class Thing:
@@ -66,3 +67,12 @@ def test_index_lists_do_not_pile_up(engine):
         assert (engine.host(result[:, :1]) == 1).all()
         assert len(bsr.pattern._memo["scatter_mm"]) == RECENT
         assert len(bsr.pattern._memo) <= before + 8
+
+
+@pytest.mark.parametrize(
+    ("indices", "repeated"), [([2, 0, 1, 1], False), ([2, 0, 1, 0], False), ([1, 2, 1, 0], True)]
+)
+def test_repeated_blocks_are_found_in_any_order(indices, repeated):
+    indptr = np.array([0, 3, 4], np.int32)
+    pattern = Pattern(indptr, np.array(indices, np.int32), (4, 6), (2, 2))
+    assert pattern.has_repeated_blocks is repeated

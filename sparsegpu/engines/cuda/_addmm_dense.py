@@ -33,8 +33,7 @@ def dense_serves(p: Product, path: str | None) -> bool:
         return False
     if path is None and not _pays(p):
         return False
-    # Blocks at one place would be summed in 16 bits.
-    return p.pattern.has_canonical_format
+    return not p.pattern.has_repeated_blocks  # their sums would be rounded to 16 bits
 
 
 def _pays(p: Product) -> bool:
