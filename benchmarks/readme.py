@@ -104,8 +104,7 @@ def race_figures(sections: dict[str, Any], name: str) -> list[str]:
 def sanitizer_figures(sanitizer: dict[str, Any]) -> str:
     """Return what compute-sanitizer and the delays said, as a paragraph."""
     parts = [
-        f"compute-sanitizer over every kernel: memcheck "
-        f"`{sanitizer['memcheck']['summary'][0].strip('= ')}`",
+        f"compute-sanitizer over every kernel: memcheck {memcheck_figures(sanitizer['memcheck'])}",
         f"races in our kernels: {len(sanitizer['racecheck']['races in our kernels'])}",
     ]
     if "barriers" in sanitizer:
@@ -116,7 +115,21 @@ def sanitizer_figures(sanitizer: dict[str, Any]) -> str:
     if "whole under delays" in sanitizer:
         count = len(sanitizer["whole under delays"])
         parts.append(f"kernels run whole under random delays: {count}")
+    if sanitizer.get("failures"):
+        parts.append(f"findings that fail the run: {len(sanitizer['failures'])}")
     return "; ".join(parts) + "."
+
+
+def memcheck_figures(memcheck: dict[str, Any]) -> str:
+    """Return memcheck's errors by kind; of older records the summary is all there is."""
+    if "memory errors" not in memcheck:
+        return f"`{memcheck['summary'][0].strip('= ')}`"
+    accesses, calls = (sum(memcheck[kind].values()) for kind in ("memory errors", "API errors"))
+    look_ups = sum(memcheck["look-ups of symbols that the driver lacks"].values())
+    return (
+        f"{accesses} memory errors, {calls} errors of API calls"
+        f" ({look_ups} look-ups of symbols that the driver lacks left out)"
+    )
 
 
 def table(rows: list[dict[str, Any]]) -> str:

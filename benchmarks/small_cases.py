@@ -54,6 +54,9 @@ def cases() -> dict[str, Prepare]:
     for section in (
         _products,
         _long_products,
+        _long_wgmma,
+        _few_columns,
+        _schedules,
         _conversions,
         _softmax,
         _attention,
@@ -113,6 +116,57 @@ def _long_products() -> Iterator[tuple[str, Prepare]]:
     yield "sampled_addmm long", partial(_sampled, (96, 128), 200, "float32")
 
 
+def _long_wgmma() -> Iterator[tuple[str, Prepare]]:
+    """What of bsr_addmm_sm90.cu other sizes, layouts and epilogues reach."""
+    full = {"density": 0.9, "duplicates": False}
+    for n in (144, 150):  # written by the copy engine, and by threads
+        fused = partial(_fused, (128, 512), (32, 32), "float16", n=n, **full)
+        yield f"bsr_addmm fused long, {n}", fused
+    for size in ((16, 16), (32, 64), (128, 128)):
+        shape = (256, 512) if size[0] == 128 else (128, 512)
+        if size[0] != 32:
+            yield f"bsr_addmm long {size}", partial(_matmul, shape, size, "float16", 144, **full)
+        transposed = partial(_rmatmul, shape[::-1], size[::-1], "float16", n=150, **full)
+        yield f"dense_bsr_matmul long {size[::-1]}", transposed
+    # Dense columns of such narrow boxes are copied to rows first, by dense_rows.cu.
+    narrow = partial(_by_columns, (64, 1024), (16, 16), "float16", 144, **full)
+    yield "bsr_addmm long columns, small blocks", narrow
+
+
+def _few_columns() -> Iterator[tuple[str, Prepare]]:
+    """A few vectors, rows of very different lengths; terms dealt out to warps."""
+    for dtype in ("float16", "float32", "float64", "int8"):
+        for n in (1, 3):
+            pieces = partial(_uneven, [[5] * 4 + [120] + [0, 3] * 4], (2, 4), dtype, n)
+            yield f"bsr_addmm pieces {dtype} {n}", pieces
+    lengths = [[120] + [2] * 11, [60, 60, 4] + [2] * 9]  # as many blocks, other rows to cut
+    yield "bsr_addmm pieces of batches", partial(_uneven, lengths, (2, 4), "float32", 2)
+    for n in (1, 2):  # some ninety pieces of one row
+        many = partial(_uneven, [[1] * 399 + [3200]], (2, 4), "float32", n)
+        yield f"bsr_addmm pieces long {n}", many
+    # Rows of 2,000 terms and more: every warp goes round its ring of stages.
+    for size, n in (((16, 16), 16), ((8, 8), 64), ((32, 64), 128)):
+        keywords = {"density": 0.5, "duplicates": False}
+        rows = partial(_matmul, (64, 4096), size, "float16", n, **keywords)
+        yield f"bsr_addmm few long {size} {n}", rows
+        columns = partial(_by_columns, (64, 4096), size, "bfloat16", n, **keywords)
+        yield f"bsr_addmm few long columns {size} {n}", columns
+
+
+def _uneven(lengths, blocksize, dtype, n, make):
+    """Rows of so many blocks each, for each matrix of a batch."""
+    (bm, bk), rows, widest = blocksize, len(lengths[0]), max(map(max, lengths))
+    indptr = np.array([[0, *np.cumsum(of_matrix)] for of_matrix in lengths])
+    indices = np.array(
+        [np.concatenate([make.rng.permutation(widest)[:k] for k in m]) for m in lengths]
+    )
+    data = random_values(make.rng, (*indices.shape, bm, bk), dtype)
+    parts = (data, indices, indptr) if len(lengths) > 1 else (data[0], indices[0], indptr[0])
+    a = sg.bsr_array(tuple(map(make.xp.asarray, parts)), shape=(rows * bm, widest * bk))
+    x = make.dense((widest * bk, n), dtype)
+    return lambda: sg.bsr_matmul(a, x)
+
+
 def _matmul(shape, blocksize, dtype, n, make, *, allow_tf32=False, config=None, **keywords):
     a = make.sparse(shape, blocksize, dtype, **keywords)
     x = make.dense((shape[1], n), dtype)
@@ -131,14 +185,14 @@ def _rmatmul(shape, blocksize, dtype, make, n=19, **keywords):
     return lambda: x @ a
 
 
-def _fused(shape, blocksize, dtype, make):
-    a = make.sparse(shape, blocksize, dtype)
-    x = make.dense((shape[1], 37), dtype)
+def _fused(shape, blocksize, dtype, make, n=37, **keywords):
+    a = make.sparse(shape, blocksize, dtype, **keywords)
+    x = make.dense((shape[1], n), dtype)
     integers = dtype == "int8"
     bias = make.xp.ones((shape[0], 1), dtype="float32" if integers else dtype)
-    keywords: dict[str, Any] = {"out_dtype": np.float32} if integers else {}
-    keywords |= {"left_alpha": make.xp.ones(shape[0], dtype="float32"), "activation": "gelu"}
-    return lambda: sg.bsr_addmm(bias, a, x, beta=2, alpha=3, **keywords)
+    fused: dict[str, Any] = {"out_dtype": np.float32} if integers else {}
+    fused |= {"left_alpha": make.xp.ones(shape[0], dtype="float32"), "activation": "gelu"}
+    return lambda: sg.bsr_addmm(bias, a, x, beta=2, alpha=3, **fused)
 
 
 def _sampled(shape, inner, dtype, make):

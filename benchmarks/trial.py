@@ -20,7 +20,7 @@ from typing import Any
 from unittest import mock
 
 from .barriers import find_barriers, takes_several_tiles, write_build
-from .small_cases import Operands, cases, digest, wanted_kernels
+from .small_cases import Operands, Run, cases, digest, wanted_kernels
 
 
 @dataclass(slots=True)
@@ -30,7 +30,8 @@ class Request:
     Attributes
     ----------
     cases : list of str
-        By name. Each runs once as it is, then ``rounds`` times with the change.
+        By name. Each runs as it is, then ``rounds`` times with the change; without rounds it runs
+        as it is twice, to tell what it launches again.
     answers : str
         The file for the answers.
     blocks : int
@@ -152,18 +153,14 @@ def run(request: Request) -> Iterator[dict[str, Any]]:
     """Run the cases and yield the answers."""
     import cupy
 
-    from sparsegpu.engines.cuda.runtime.launch import launch_counts
-
     yield {"wanted": sorted(wanted_kernels())}
     chosen, prepared = cases(), []
     for name in request.cases:
         computes = chosen[name](Operands(cupy, name))
-        before = launch_counts()
-        bits = computes()
+        bits, reached = launched_by(computes)
         prepared.append((computes, as_bytes(bits)))
-        after = launch_counts()
-        reached = sorted(kernel for kernel in after if after[kernel] > before.get(kernel, 0))
-        yield {"case": name, "digest": digest(bits), "kernels": reached}
+        again = [] if request.rounds else launched_by(computes)[1]
+        yield {"case": name, "digest": digest(bits), "kernels": reached, "again": again}
     if not request.rounds:
         return
 
@@ -188,6 +185,16 @@ def run(request: Request) -> Iterator[dict[str, Any]]:
 
             answer["passes"] = launches.passes(len(find_barriers(request.kernel, source_root())))
         yield answer
+
+
+def launched_by(computes: Run) -> tuple[Any, list[str]]:
+    """Return a case's result and the kernels that it launched."""
+    from sparsegpu.engines.cuda.runtime.launch import launch_counts
+
+    before = launch_counts()
+    result = computes()
+    after = launch_counts()
+    return result, sorted(kernel for kernel in after if after[kernel] > before.get(kernel, 0))
 
 
 def as_bytes(array: Any) -> Any:

@@ -1,0 +1,148 @@
+"""Trials of `benchmarks.trial` in processes with an end in sight, and what their ends mean."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from .barriers import Barrier
+from .record import ROOT
+from .sanitizer_log import Findings
+from .trial import Request, written
+
+TOOLS = {
+    "memcheck": [],
+    "racecheck": ["--racecheck-report", "analysis", "--racecheck-detect-level", "warn"],
+}
+_FOUND = 9  # exit status of a tool that found something
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a trial ended: its exit status (None: stopped), what it printed and answered."""
+
+    status: int | None
+    log: str
+    answers: list[dict[str, Any]]
+
+    @property
+    def change(self) -> dict[str, Any] | None:
+        """What came of the changed kernel; None when that was not reached."""
+        return next((a for a in self.answers if "rounds" in a), None)
+
+    def digests(self) -> dict[str, str]:
+        """Return the bits of each case's result, of the kernels as they are."""
+        return {a["case"]: a["digest"] for a in self.answers if "case" in a}
+
+
+class Lab:
+    """Starts trials, each a process with an end in sight."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._numbers = count()
+
+    def trial(
+        self, names: Iterable[str], tool: str | None = None, *, limit: float, **wanted: Any
+    ) -> Outcome:
+        """Run cases under a tool of compute-sanitizer or none, for ``limit`` seconds at most.
+
+        See `trial.Request` for what else can be wanted.
+        """
+        stem = self.folder / str(next(self._numbers))
+        request = Request(list(names), f"{stem}.answers", **wanted)
+        command = [
+            *([sys.executable, "-m", "benchmarks.trial"]),
+            str(written(request, stem.with_suffix(".json"))),
+        ]
+        if tool is not None:
+            options = ["--tool", tool, "--error-exitcode", str(_FOUND), "--print-limit", "0"]
+            options += TOOLS[tool]
+            if request.kernel is not None:
+                options += ["--kernel-name", f"kernel_substring={request.kernel}"]
+            command = ["compute-sanitizer", *options, *command]
+        started = time.perf_counter()
+        with open(f"{stem}.log", "w+") as log:
+            process = subprocess.Popen(
+                command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+            try:
+                status: int | None = process.wait(limit)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                status = None
+            log.seek(0)
+            text = log.read()
+        what = ("as it is" if request.kernel is None else request.kernel) + (
+            "" if request.barrier is None else f" without barrier {request.barrier}"
+        )
+        seconds = time.perf_counter() - started
+        print(
+            f"  {tool or 'plain'}, {what}: {len(request.cases)} cases, {seconds:.1f} s", flush=True
+        )
+        path = Path(request.answers)
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        return Outcome(status, text, [json.loads(line) for line in lines if line.endswith("\n")])
+
+
+def ran(outcome: Outcome, found: Findings) -> bool:
+    """Return whether a tool's run came to its end, with the status that its findings ask for."""
+    something = found.harmless or bool(found.failures())
+    ends = {0, _FOUND} if something else {0}
+    return outcome.change is not None and outcome.status in ends and bool(found.summaries)
+
+
+def differs(outcome: Outcome, *, ends: bool = False) -> bool:
+    """Return whether a changed kernel gave other bits, or failed where the whole one had not.
+
+    ``ends``: the whole kernel came to its end in the same time, so no end is a difference, too.
+    (Under racecheck a trial that is stopped may only have been slow.)
+    """
+    if outcome.change is not None:
+        return outcome.change["differing"] > 0
+    ran_whole = "case" in (outcome.answers[-1] if outcome.answers else {})
+    if outcome.status is None:
+        return ran_whole and ends
+    return ran_whole and "CUDA" in outcome.log
+
+
+def passed_by_none(barriers: list[Barrier], change: dict[str, Any] | None) -> list[str]:
+    """Return the barriers that no warp came past in a delayed trial that came to its end."""
+    if change is None:
+        return []
+    passes = zip(barriers, change["passes"], strict=True)
+    return [barrier.label for barrier, count in passes if not count]
+
+
+def said_of(outcome: Outcome, chosen: int, removed: int | None) -> str:
+    """Return the facts about a delayed trial, in words."""
+    change = outcome.change
+    if change is None:
+        ended = "was stopped" if outcome.status is None else f"ended with {outcome.status}"
+        return f"{ended}: {last_words(outcome.log)}"
+    same = change["rounds"] * chosen - change["differing"]
+    facts = (
+        f"{change['rounds']} rounds of {chosen} cases, {change['launches']} launches: "
+        f"{same} results of the same bits, {change['differing']} of others"
+    )
+    if removed is not None:
+        facts += f"; warps came past its place {change['passes'][removed]} times"
+    elif change["passes"]:
+        facts += f"; warps came past each barrier at least {min(change['passes'])} times"
+    return facts
+
+
+def last_words(log: str) -> str:
+    """Return what a log says last that is not blank."""
+    lines = [line for line in log.splitlines() if line.strip("= \t")]
+    return " | ".join(lines[-3:]) or "no output"
