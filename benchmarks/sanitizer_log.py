@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 _REPORT = re.compile(r"^=+ (?! )(.+)$")
 _DETAIL = re.compile(r"^=+ {2,}(\S.*)$")
 _API_ERROR = re.compile(
-    r"Program hit (\w+) \(error \d+\)(?: due to \"[^\"]*\")? on CUDA API call to (\w+)"
+    r"Program hit (\w+)(?: \(error \d+\))?(?: due to \"[^\"]*\")? on CUDA API call to (\w+)"
 )
 _RACE = re.compile(r"Race reported between (\w+) access at (.+)")
 _OTHER_ACCESS = re.compile(r"and (\w+) access at (.+)")
@@ -118,7 +118,7 @@ def read(log: str) -> Findings:
         if report is None:
             continue
         details = _details(lines, number + 1)
-        if api := _API_ERROR.search(line):
+        if api := _API_ERROR.search(" ".join([report[1], *details[:1]])):  # or two lines
             kind = found.look_ups if api[2].startswith(_LOOK_UP) else found.calls
             kind[f"{api[2]}: {api[1]}"] += 1
         elif race := _RACE.search(line):

@@ -180,6 +180,21 @@ def test_look_ups_fail_nothing_and_other_calls_do():
     assert not found.harmless
 
 
+@pytest.mark.parametrize(
+    "report",
+    [
+        '========= Program hit CUDA_ERROR_INVALID_VALUE due to "invalid argument" on CUDA API call '
+        "to cuGetProcAddress_v2.\n",
+        "========= Program hit CUDA_ERROR_INVALID_VALUE (error 1) due to\n"
+        '=========     "invalid argument" on CUDA API call to cuGetProcAddress_v2.\n',
+    ],
+)
+def test_api_errors_in_other_forms(report):
+    found = read(memcheck_log(report, LOOK_UP))
+    assert found.look_ups["cuGetProcAddress_v2: CUDA_ERROR_INVALID_VALUE"] == 1
+    assert found.failures() == []
+
+
 def test_memory_errors_fail():
     found = read(memcheck_log(LOOK_UP, INVALID_READ, INVALID_READ, LEAK))
     assert found.memory == {
