@@ -6,16 +6,21 @@
 // at in order and summed, rounded once (bool: or), so that the result is deterministic.
 // `swapped`: consecutive threads go down a column, for a matrix that lies in memory that way.
 //
-// -DT: element type; -DINDEX: of the pattern's indices (s32, s64).
+// -DT: element type; -DINDEX: of the pattern's indices (s32, s64); -DWIDE: elements of a row that a
+// thread moves at a time. More than one needs rows of blocks and of `dense` that are contiguous and
+// begin at multiples of that many elements.
 
 #include "common/types.cuh"
 #include "common/view.cuh"
 
 constexpr int THREADS = 256;
 constexpr int MOST_COLUMNS = 256;
+struct alignas(WIDE * sizeof(T)) Piece {
+  T e[WIDE];
+};
 constexpr long long NONE = 0x7fffffffffffffffLL;
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS, WIDE > 1 ? 4 : 1)
     bsr_scatter(const View dense, const View data, const View indptr, const View indices,
                 const Batch batch, long long tiles, long long items, long long block_rows,
                 long long block_columns, int bm, int bk, int columns_per_tile, int swapped) {
@@ -55,24 +60,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
     T* corner =
         (T*)dense.ptr + batch_offset(dense, batch, b) + i * bm * dense.row + j0 * bk * dense.col;
-    for (int c = column0; c < blocks * bk; c += column_step) {
+    for (int c = column0 * WIDE; c < blocks * bk; c += column_step * WIDE) {
       const int j = c / bk;
       const long long p0 = first[j], p1 = last[j];
+      // Where the piece of row r of block p lies.
+      auto piece = [&](long long p, int r) {
+        return values + p * data.row + (r * bk + (c - j * bk)) * data.col;
+      };
+#pragma unroll 4
       for (int r = row0; r < bm; r += row_step) {
-        const int within = r * bk + (c - j * bk);
-        T value = zero_of<T>();
+        Piece value;
         if (p0 == p1) {
-          value = values[p0 * data.row + within * data.col];
-        } else if (p0 < p1) {
-          typename Acc<T>::type sum = to_acc(values[p0 * data.row + within * data.col]);
-          for (long long p = p0 + 1; p <= p1; ++p) {
-            if (columns[p * indices.row] == j0 + j) {
-              sum += to_acc(values[p * data.row + within * data.col]);
-            }
+          value = *(const Piece*)piece(p0, r);
+        } else {
+#pragma unroll
+          for (int e = 0; e < WIDE; ++e) {
+            value.e[e] = zero_of<T>();
+            if (p0 > p1) continue;
+            typename Acc<T>::type sum = to_acc(piece(p0, r)[e]);
+            for (long long p = p0 + 1; p <= p1; ++p)
+              if (columns[p * indices.row] == j0 + j) sum += to_acc(piece(p, r)[e]);
+            value.e[e] = round_to<T>(sum);
           }
-          value = round_to<T>(sum);
         }
-        corner[r * dense.row + c * dense.col] = value;
+        *(Piece*)(corner + r * dense.row + c * dense.col) = value;
       }
     }
   }

@@ -104,7 +104,9 @@ _CONVERSIONS = (
         "bsr_scatter",
         "bsr_array",
         _CONTAINERS,
-        variants=_each("T", _ELEMENTS, INDEX="s32") + _each("T", ("f32",), INDEX="s64"),
+        variants=_each("T", _ELEMENTS, INDEX="s32", WIDE="1")
+        + _each("T", ("bf16", "f32"), INDEX="s64", WIDE="4")
+        + _each("T", ("b8",), INDEX="s32", WIDE="16"),
         path="copy",
     ),
     KernelSource(

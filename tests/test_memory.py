@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 import sparsegpu as sg
@@ -79,6 +80,18 @@ def bsr_times_dense_with_an_epilogue(cp, rng):
 def bsr_times_vector(cp, rng):
     a, x = sparse(cp, rng, "float32"), values(cp, rng, SHAPE[1:], "float32")
     return Case(("bsr_addmm",), lambda: a @ x)
+
+
+@case
+def uneven_rows_times_vector(cp, rng):
+    """The first call cuts the long row into pieces, and keeps them and their sums."""
+    lengths = np.append(5000, np.ones(99, int))
+    indptr = cp.asarray(np.append(0, np.cumsum(lengths)))
+    indices = cp.zeros(int(lengths.sum()), int)
+    data = values(cp, rng, (indices.size, 4, 4), "float32")
+    a = sg.bsr_array((data, indices, indptr), shape=(400, 40))
+    x = values(cp, rng, (40,), "float32")
+    return Case(("bsr_addmm_vector", "bsr_addmm_parts"), lambda: a @ x)
 
 
 @case

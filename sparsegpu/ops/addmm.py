@@ -60,8 +60,9 @@ def bsr_addmm(
         Let float32 products use TF32 tensor cores.
     config : dict, optional
         ``{"path": name}`` chooses the GPU's kernel: "simt" (any operands), "mma" (tensor cores),
-        "fma" (float32), "wgmma" (compute capability 9.0) or "dense" (cuBLAS on all of it, zeros
-        too). Chosen by the operands when None. On the host it changes nothing.
+        "fma" (float32), "wgmma" (compute capability 9.0), "skinny" (16-bit, few columns),
+        "vector" (small blocks, few columns) or "dense" (cuBLAS on all of it, zeros too). Chosen
+        by the operands when None. On the host it changes nothing.
 
     Returns
     -------

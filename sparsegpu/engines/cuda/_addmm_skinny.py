@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ._blocks import ceil_div, size_of
-from ._product import Product, aligned
+from ._blocks import aligned, ceil_div, size_of
+from ._product import Product
 from .runtime.launch import Launch, current_device, kernel, multiprocessors
 from .runtime.skinny_tile import skinny_tile
 from .runtime.types import ctype

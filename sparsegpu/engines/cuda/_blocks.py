@@ -35,6 +35,16 @@ def size_of(shape: tuple[int, ...]) -> int:
     return prod(shape)
 
 
+def aligned(array: Any, size: int) -> bool:
+    """Whether the array, every row of its matrices and every batch start at multiples of ``size``.
+
+    The last dimension is the one that is walked; its stride does not count.
+    """
+    return array.data.ptr % size == 0 and all(
+        n == 1 or s % size == 0 for n, s in zip(array.shape[:-1], array.strides[:-1], strict=True)
+    )
+
+
 def flat_blocks(data: Any) -> Any:
     """Return blocks (*batch, n, bm, bk) as a matrix operand (*batch, n, bm * bk).
 

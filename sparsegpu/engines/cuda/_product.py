@@ -10,6 +10,7 @@ import numpy as np
 from ..._arrays import accumulator_dtype
 from ..._epilogue import Epilogue
 from ...pattern import Pattern
+from ._blocks import aligned
 from ._epilogue_args import batched_operands, epilogue_args
 from .runtime.view import merged_batch
 
@@ -108,16 +109,6 @@ def contiguous_blocks(data: Any) -> Any:
     ):
         return data
     return data.copy(order="C")
-
-
-def aligned(array: Any, size: int) -> bool:
-    """Whether the array, every row of its matrices and every batch start at multiples of ``size``.
-
-    The last dimension is the one that is walked; its stride does not count.
-    """
-    return array.data.ptr % size == 0 and all(
-        n == 1 or s % size == 0 for n, s in zip(array.shape[:-1], array.strides[:-1], strict=True)
-    )
 
 
 def layout_of(dense: Any) -> str:

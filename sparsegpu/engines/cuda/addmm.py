@@ -13,8 +13,8 @@ from ._addmm_dense import dense_serves, multiply_dense
 from ._addmm_skinny import skinny_launches
 from ._addmm_sm90 import sm90_launches
 from ._addmm_vector import vector_launches
-from ._blocks import ceil_div, grid, size_of
-from ._product import Product, aligned, product_of
+from ._blocks import aligned, ceil_div, grid, size_of
+from ._product import Product, product_of
 from .runtime.config import bsr_addmm_config
 from .runtime.launch import Launch, kernel
 from .runtime.types import ctype

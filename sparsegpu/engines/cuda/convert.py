@@ -12,6 +12,7 @@ from ..._arrays import namespace
 from ...pattern import Pattern
 from ._blocks import (
     THREADS,
+    aligned,
     ceil_div,
     contiguous_output,
     flat_blocks,
@@ -24,7 +25,9 @@ from .runtime.launch import kernel
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch, vector_view
 
-_TILE_COLUMNS = 256  # element columns of a tile; the kernels hold as many block columns at most
+_TILE_COLUMNS = 256  # element columns of a tile, or wider pieces of them
+_MOST_COLUMNS = 256  # block columns that the kernels hold
+_PIECE_BYTES = 16
 _ELEMENTS = 2048  # that a thread block moves at a time, when a block is smaller
 _TRANSPOSE_SIDE = 32
 
@@ -90,13 +93,14 @@ def scatter_blocks(out_dense: Any, pattern: Pattern, data: Any) -> None:
     """Write the whole dense matrix: zeros between the blocks, duplicates summed (bool: or)."""
     bm, bk = pattern.blocksize
     block_rows, block_columns = pattern.block_shape
-    per_tile, tiles, threads, swapped = _tiling(out_dense, pattern.blocksize, block_columns)
     blocks = flat_blocks(data)  # may be a copy: it has to outlive the launch
+    wide = _elements_at_a_time(out_dense, blocks, bk)
+    per_tile, tiles, threads, swapped = _tiling(out_dense, pattern.blocksize, block_columns, wide)
     batch = merged_batch(
         out_dense.shape[:-2], (out_dense, 2), (blocks, 2), (pattern.indptr, 1), (pattern.indices, 1)
     )
     items = size_of(batch) * block_rows * tiles
-    kernel("bsr_scatter", T=ctype(data.dtype), INDEX=ctype(pattern.indices.dtype))(
+    kernel("bsr_scatter", T=ctype(data.dtype), INDEX=ctype(pattern.indices.dtype), WIDE=wide)(
         grid(items),
         threads,
         (
@@ -115,6 +119,16 @@ def scatter_blocks(out_dense: Any, pattern: Pattern, data: Any) -> None:
             np.int32(swapped),
         ),
     )
+
+
+def _elements_at_a_time(dense: Any, blocks: Any, bk: int) -> int:
+    """Return how many elements make a piece of 16 bytes, or 1 where rows do not allow pieces."""
+    size = dense.itemsize
+    wide = _PIECE_BYTES // size
+    rows = dense.strides[-1] == blocks.strides[-1] == size and bk % max(wide, 1) == 0
+    if wide < 2 or not rows:
+        return 1
+    return wide if aligned(dense, _PIECE_BYTES) and aligned(blocks, _PIECE_BYTES) else 1
 
 
 def transpose_blocks(out_blocks: Any, blocks: Any, order: Any) -> None:
@@ -166,16 +180,16 @@ def sum_blocks(out_blocks: Any, blocks: Any, order: Any, starts: Any) -> None:
 
 
 def _tiling(
-    dense: Any, blocksize: tuple[int, int], block_columns: int
+    dense: Any, blocksize: tuple[int, int], block_columns: int, wide: int = 1
 ) -> tuple[int, int, tuple[int, int], bool]:
     """Return how a dense matrix is cut: block columns a tile, tiles a block row, threads, swapped.
 
     Consecutive threads go along the direction of the smaller stride: along a row, or down a
-    column (``swapped``).
+    column (``swapped``). Each takes ``wide`` elements of a row at a time.
     """
     bm, bk = blocksize
-    per_tile = min(max(1, _TILE_COLUMNS // bk), block_columns)
+    per_tile = min(max(1, _TILE_COLUMNS * wide // bk), _MOST_COLUMNS, block_columns)
     swapped = abs(dense.strides[-2]) < abs(dense.strides[-1])
-    along = bm if swapped else per_tile * bk
+    along = bm if swapped else per_tile * bk // wide
     fast = min(THREADS, power_of_two_below(2 * along - 1))
     return per_tile, ceil_div(block_columns, per_tile), (fast, THREADS // fast), swapped
