@@ -352,8 +352,9 @@ __device__ __forceinline__ void write(Walk walk, const f32 (&sum)[TILE_N / 2],
                                       const TensorMap& out_map, long long top, long long first_col,
                                       long long columns, int batch,
                                       const Finish<f32, OUT>& finish) {
-  constexpr bool SHORT = Walk::FRAGMENTS && (Activation::ACT == Activation::none ||
-                                             Activation::ACT == Activation::relu);
+  constexpr Activation ACTIVATION = Activation::ACT;
+  constexpr bool SHORT =
+      Walk::FRAGMENTS && ACTIVATION != Activation::gelu_erf && ACTIVATION != Activation::silu;
   constexpr int WIDE = 128 / sizeof(OUT);  // columns of a strip
   const int lane = threadIdx.x % 32;
   const long long row = top + lane / 4;
