@@ -483,6 +483,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       multiply(sum, mine, [&] {
         if (turn < turns) look(next);
       });
+      __syncwarp();  // lane 0 gives the stage back for all lanes: they have read theirs of it
       if (lane == 0) mbarrier_arrive(read);
     };
     if (turns > 0) look(two[0]);
