@@ -1,4 +1,4 @@
-// BSR @ dense on Hopper's tensor cores (9.0a): bfloat16 and float16 through wgmma.
+// BSR @ dense on Hopper's tensor cores (9.0a): bfloat16, float16 and int8 through wgmma.
 //
 // bsr_addmm_simt.cu, to be read first, says what is computed. Here ROWS consecutive block rows
 // form a group: 128 rows of the output where the block size divides 128. A group walks the union
@@ -6,7 +6,7 @@
 // brought once for all its rows. Only blocks that exist are brought and multiplied.
 //
 //   a step is STEP_K rows of `dense`: an entry, or a slice of one (STEP_K divides BK);
-//   a stage of shared memory holds STEPS steps, 64 rows of `dense` in all:
+//   a stage of shared memory holds STEPS steps, STAGE_K rows of `dense` in all, 128 bytes of k:
 //
 //       left[step][row of group]   the blocks' slices, BM x STEP_K each; missing ones not written
 //       right[step]                STEP_K x TILE_N of `dense`
@@ -23,11 +23,14 @@
 // the result is deterministic.
 //
 //   -DT, -DOUT, -DEPILOGUE, -DACT   as in bsr_addmm_simt.cu; -DINDEX of the schedule's blocks
-//   -DBM, -DBK            size of a block, multiples of 16 (BM: 128 of its rows at a time)
+//   -DBM, -DBK            size of a block (BM: 128 of its rows at a time): multiples of 16 rows,
+//                         and of 32 bytes of k
 //   -DTRANSPOSED=1        blocks lie transposed, BK x BM (then BM is 16, 32 or a multiple of 64)
 //   -DDENSE=rows|columns  which of its strides is 1
 //   -DSTORE=rows|columns|any  which stride of `out` is 1, where the copy engine can write it
 //   -DTILE_N=64|128|256, -DSTAGES
+//
+// wgmma takes int8 with k contiguous only: -DT=s8 goes with TRANSPOSED=0 and DENSE=columns.
 #include "common/types.cuh"
 #include "common/view.cuh"
 #include "common/epilogue.cuh"
@@ -40,23 +43,30 @@ enum class Layout { rows, columns };
 enum class Store { rows, columns, any };
 constexpr Layout LAYOUT = Layout::DENSE;
 constexpr Store STORING = Store::STORE;
+typedef Acc<T>::type Sum;
+static_assert(sizeof(T) == 2 || (LAYOUT == Layout::columns && !TRANSPOSED),
+              "k is contiguous in both operands of an int8 product");
 
+constexpr int SIZE = sizeof(T);
 constexpr int TILE_M = 128;
 constexpr int SLICE_M = BM < TILE_M ? BM : TILE_M;    // rows of a block that a tile holds
 constexpr int SLICES_M = (BM + TILE_M - 1) / TILE_M;  // tiles that a block's rows need
 constexpr int ROWS = TILE_M / SLICE_M;                // block rows of a group
-constexpr int STEP_K = BK % 64 == 0 ? 64 : BK % 32 == 0 ? 32 : 16;
-constexpr int STEPS = 64 / STEP_K;
+constexpr int STAGE_K = 128 / SIZE;
+constexpr int STEP_K = BK % STAGE_K == 0         ? STAGE_K
+                       : BK % (STAGE_K / 2) == 0 ? STAGE_K / 2
+                                                 : STAGE_K / 4;
+constexpr int STEPS = STAGE_K / STEP_K;
 constexpr int SLICES_K = BK / STEP_K;
-constexpr int K16 = STEP_K / 16;  // products of a step
+constexpr int PRODUCTS = STEP_K * SIZE / 32;  // of a step: wgmma takes 32 bytes of k
 
 // Widths in bytes of what shared memory holds row by row, which are the tensor maps' swizzles.
 constexpr int BOX_M = SLICE_M % 64 == 0 ? 64 : SLICE_M;  // m of a box of transposed blocks
-constexpr int LEFT_WIDTH = 2 * (TRANSPOSED ? BOX_M : STEP_K);
-constexpr int RIGHT_WIDTH = LAYOUT == Layout::rows ? 128 : 2 * STEP_K;
+constexpr int LEFT_WIDTH = SIZE * (TRANSPOSED ? BOX_M : STEP_K);
+constexpr int RIGHT_WIDTH = LAYOUT == Layout::rows ? 128 : SIZE * STEP_K;
 
-constexpr int BLOCK_BYTES = SLICE_M * STEP_K * 2;
-constexpr int PANEL_BYTES = STEP_K * TILE_N * 2;
+constexpr int BLOCK_BYTES = SLICE_M * STEP_K * SIZE;
+constexpr int PANEL_BYTES = STEP_K * TILE_N * SIZE;
 constexpr int LEFT_BYTES = STEPS * ROWS * BLOCK_BYTES;
 constexpr int STAGE_BYTES = LEFT_BYTES + STEPS * PANEL_BYTES;
 constexpr int STRIP_BYTES = 16 * 128;  // sixteen rows of outputs on their way out; two a warp
@@ -177,7 +187,7 @@ __device__ __forceinline__ void produce(int step, unsigned stages, Ring ring, Pr
             bulk_load(right, dense, ring.filled(), 0, k, int(first_col / 64), dense_batch);
           } else {
             for (int n = 0; n < TILE_N; n += 64)
-              bulk_load(right + n * STEP_K * 2, dense_edge, ring.filled(), int(first_col) + n, k,
+              bulk_load(right + n * STEP_K * SIZE, dense_edge, ring.filled(), int(first_col) + n, k,
                         dense_batch);
           }
         }
@@ -190,7 +200,7 @@ __device__ __forceinline__ void produce(int step, unsigned stages, Ring ring, Pr
                     int(my_block * BM + tile.slice * TILE_M));
         } else {
           for (int m = 0; m < SLICE_M; m += BOX_M)
-            bulk_load(to + m * STEP_K * 2, values, ring.filled(), tile.slice * TILE_M + m,
+            bulk_load(to + m * STEP_K * SIZE, values, ring.filled(), tile.slice * TILE_M + m,
                       int(my_block * BK + slice * STEP_K));
         }
       }
@@ -202,8 +212,8 @@ __device__ __forceinline__ void produce(int step, unsigned stages, Ring ring, Pr
 // A stage as a warp of the consumers sees it: the steps it has to multiply, packed to the front.
 struct Stage {
   int count;
-  unsigned left[FROM_SHARED ? STEPS : 1];       // where the warpgroup's blocks are ...
-  unsigned a[FROM_SHARED ? 1 : STEPS][K16][4];  // ... or what the warp has of them
+  unsigned left[FROM_SHARED ? STEPS : 1];            // where the warpgroup's blocks are ...
+  unsigned a[FROM_SHARED ? 1 : STEPS][PRODUCTS][4];  // ... or what the warp has of them
   unsigned right[STEPS];
 };
 
@@ -246,7 +256,7 @@ __device__ __forceinline__ void look_at(Stage& s, const unsigned* present, unsig
       } else {
         const bool here = mine >> step & 1;
 #pragma unroll
-        for (int k = 0; k < K16; ++k) {
+        for (int k = 0; k < PRODUCTS; ++k) {
           unsigned a[4];
           const int m = row % SLICE_M;
           if constexpr (TRANSPOSED)
@@ -264,7 +274,7 @@ __device__ __forceinline__ void look_at(Stage& s, const unsigned* present, unsig
 
 // Start the products of COUNT steps, do something else, wait for them.
 template <int COUNT, typename Meanwhile>
-__device__ __forceinline__ void multiply_steps(f32 (&sum)[TILE_N / 2], const Stage& s,
+__device__ __forceinline__ void multiply_steps(Sum (&sum)[TILE_N / 2], const Stage& s,
                                                Meanwhile meanwhile) {
   constexpr bool BY_N = LAYOUT == Layout::rows;
   // Rows of the left operand that this warpgroup leaves to the one before it.
@@ -273,14 +283,14 @@ __device__ __forceinline__ void multiply_steps(f32 (&sum)[TILE_N / 2], const Sta
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) {
 #pragma unroll
-    for (int k = 0; k < K16; ++k) {
+    for (int k = 0; k < PRODUCTS; ++k) {
       const unsigned long long b =
           BY_N ? wgmma_operand<RIGHT_WIDTH>(s.right[i] + k * 2048, 1024, STEP_K * 128)
                : wgmma_operand<RIGHT_WIDTH>(s.right[i] + k * 32, 8 * RIGHT_WIDTH, 16);
       if constexpr (!FROM_SHARED) {
         wgmma<T, BY_N>(sum, s.a[i][k], b);
       } else if constexpr (TRANSPOSED) {
-        const unsigned left = s.left[i] + before * STEP_K * 2 + k * 16 * LEFT_WIDTH;
+        const unsigned left = s.left[i] + before * STEP_K * SIZE + k * 16 * LEFT_WIDTH;
         wgmma<T, true, BY_N>(sum, wgmma_operand<LEFT_WIDTH>(left, 1024, STEP_K * 128), b);
       } else {
         const unsigned left = s.left[i] + before * LEFT_WIDTH + k * 32;
@@ -296,7 +306,7 @@ __device__ __forceinline__ void multiply_steps(f32 (&sum)[TILE_N / 2], const Sta
 // The same for a count that is known at run time only: the compiler wants the products of a
 // group in one straight line.
 template <typename Meanwhile>
-__device__ __forceinline__ void multiply(f32 (&sum)[TILE_N / 2], const Stage& s,
+__device__ __forceinline__ void multiply(Sum (&sum)[TILE_N / 2], const Stage& s,
                                          Meanwhile meanwhile) {
   if (s.count == STEPS) {
     multiply_steps<STEPS>(sum, s, meanwhile);
@@ -333,13 +343,13 @@ __device__ __forceinline__ void put(unsigned char* strip, int row, int n, E low,
 }
 
 // Put this warp's values of 128 / sizeof(E) columns into a strip.
-template <typename E, Store HOW = Store::any, typename Convert>
-__device__ __forceinline__ void fill_strip(unsigned char* strip, const f32* values,
+template <typename E, Store HOW = Store::any, typename Value, typename Convert>
+__device__ __forceinline__ void fill_strip(unsigned char* strip, const Value* values,
                                            Convert convert) {
   const int row = threadIdx.x % 32 / 4, n = threadIdx.x % 4 * 2;
 #pragma unroll
   for (int j = 0; j < int(16 / sizeof(E)); ++j) {
-    const f32* v = values + 4 * j;
+    const Value* v = values + 4 * j;
     put<E, HOW>(strip, row, 8 * j + n, convert(v[0]), convert(v[1]));
     put<E, HOW>(strip, row + 8, 8 * j + n, convert(v[2]), convert(v[3]));
   }
@@ -347,21 +357,24 @@ __device__ __forceinline__ void fill_strip(unsigned char* strip, const f32* valu
 
 // Write this warp's sixteen rows of a tile, 128 bytes of each at a time.
 template <typename Walk>
-__device__ __forceinline__ void write(Walk walk, const f32 (&sum)[TILE_N / 2],
+__device__ __forceinline__ void write(Walk walk, const Sum (&sum)[TILE_N / 2],
                                       unsigned char* strips, const View& out, OUT* matrix,
                                       const TensorMap& out_map, long long top, long long first_col,
                                       long long columns, int batch,
-                                      const Finish<f32, OUT>& finish) {
-  constexpr bool SHORT = Walk::FRAGMENTS && (Activation::ACT == Activation::none ||
-                                             Activation::ACT == Activation::relu);
+                                      const Finish<Sum, OUT>& finish) {
+  typedef typename Finish<Sum, OUT>::C Value;
+  constexpr Activation ACTIVATION = Activation::ACT;
+  constexpr bool SHORT =
+      Walk::FRAGMENTS && ACTIVATION != Activation::gelu_erf && ACTIVATION != Activation::silu;
   constexpr int WIDE = 128 / sizeof(OUT);  // columns of a strip
+  static_assert(TILE_N % WIDE == 0, "a tile of int8 outputs is a strip wide, or two");
   const int lane = threadIdx.x % 32;
   const long long row = top + lane / 4;
   const auto rows = finish.rows(walk, row);
 #pragma unroll
   for (int c = 0; c < TILE_N / WIDE; ++c) {
     const long long col = first_col + c * WIDE;
-    f32 values[WIDE / 2];
+    Value values[WIDE / 2];
 #pragma unroll
     for (int part = 0; part < WIDE; part += 32) {
       if constexpr (Walk::FRAGMENTS)
@@ -378,24 +391,31 @@ __device__ __forceinline__ void write(Walk walk, const f32 (&sum)[TILE_N / 2],
     }
     __syncwarp();
     if constexpr (SHORT) {
-      fill_strip<OUT, STORING>(strip, values, [&](f32 x) { return finish.output(x); });
+      fill_strip<OUT, STORING>(strip, values, [&](Value x) { return finish.output(x); });
     } else {
       // The code is long: the values pass through a strip of their own, so that it stands in a
       // loop that is not unrolled.
+      typedef typename Either<Walk::FRAGMENTS, Value, Sum>::type Waiting;
+      static_assert(sizeof(Waiting) == 4, "32 columns to a strip");
       unsigned char* waiting = strips + STRIP_BYTES;
 #pragma unroll
       for (int part = 0; part < WIDE; part += 32) {
-        fill_strip<f32>(waiting, Walk::FRAGMENTS ? values + part / 2 : sum + (c * WIDE + part) / 2,
-                        [](f32 x) { return x; });
+        const auto same = [](Waiting x) { return x; };
+        if constexpr (Walk::FRAGMENTS)
+          fill_strip<Waiting>(waiting, values + part / 2, same);
+        else
+          fill_strip<Waiting>(waiting, sum + (c * WIDE + part) / 2, same);
         __syncwarp();
 #pragma unroll(Walk::FRAGMENTS ? 2 : 1)
         for (int i = 0; i < 8; ++i) {
           const int m = lane / 16 + 2 * i, n = lane % 16 * 2;
-          const Pair<f32> two = reinterpret_cast<Pair<f32>&>(at<f32>(waiting, m, n));
+          const Pair<Waiting> two = reinterpret_cast<Pair<Waiting>&>(at<Waiting>(waiting, m, n));
           // What lies outside is computed as its neighbour inside is, and never written.
-          auto finished = [&](f32 x, long long column) {
-            return Walk::FRAGMENTS ? finish.output(x)
-                                   : finish(x, top + m, min(column, columns - 1));
+          auto finished = [&](Waiting x, long long column) {
+            if constexpr (Walk::FRAGMENTS)
+              return finish.output(x);
+            else
+              return finish(x, top + m, min(column, columns - 1));
           };
           put<OUT, STORING>(strip, m, part + n, finished(two.low, col + part + n),
                             finished(two.high, col + part + n + 1));
@@ -432,7 +452,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                    const __grid_constant__ TensorMap out_map, const __grid_constant__ View out,
                    const __grid_constant__ Batch batch, const __grid_constant__ Groups schedule,
                    const __grid_constant__ Sizes sizes,
-                   const __grid_constant__ Epilogue<f32> epilogue) {
+                   const __grid_constant__ Epilogue<Sum> epilogue) {
   extern __shared__ unsigned char dynamic[];
   __shared__ __align__(8) unsigned long long barriers[2][STAGES];
   __shared__ unsigned present[STAGES][STEPS];
@@ -464,7 +484,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   for (long long t = blockIdx.x; t < tiles; t += gridDim.x) {
     const Tile tile(t, schedule, sizes);
     const int turns = (schedule.counts[tile.group] * SLICES_K + STEPS - 1) / STEPS;
-    f32 sum[TILE_N / 2];
+    Sum sum[TILE_N / 2];
 #pragma unroll
     for (int i = 0; i < TILE_N / 2; ++i) sum[i] = 0;
 
@@ -482,6 +502,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       multiply(sum, mine, [&] {
         if (turn < turns) look(next);
       });
+      __syncwarp();  // lane 0 gives the stage back for all lanes: they have read theirs of it
       if (lane == 0) mbarrier_arrive(read);
     };
     if (turns > 0) look(two[0]);
@@ -495,7 +516,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const int row = 16 * warp + tile.slice * TILE_M;
     const long long top = group * (BM * ROWS) + row;
     if (row < BM * ROWS && top < sizes.rows) {
-      const Finish<f32, OUT> finish(epilogue, batch, tile.batch);
+      const Finish<Sum, OUT> finish(epilogue, batch, tile.batch);
       const long long first_col = tile.panel * TILE_N;
       finish.walk(first_col, TILE_N, sizes.columns, [&](auto walk) {
         write(walk, sum, strips, out, batch_ptr<OUT>(out, batch, tile.batch), out_map, top,

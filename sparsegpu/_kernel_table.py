@@ -257,7 +257,7 @@ _PRODUCTS = (
     KernelSource(
         "bsr_addmm_sm90",
         "bsr_addmm",
-        ("float16", "bfloat16"),
+        ("float16", "bfloat16", "int8"),
         archs=("90a",),
         variants=(
             _wgmma("bf16", "bf16", (16, 16), act="relu"),
@@ -266,6 +266,10 @@ _PRODUCTS = (
             _wgmma("bf16", "f16", (64, 64), "columns", 1, STORE="columns"),
             _wgmma("f16", "f16", (48, 80), TILE_N=128, STAGES=5, INDEX="s64"),
             _wgmma("bf16", "f32", (256, 64), TILE_N=64, STAGES=6),
+            _wgmma("s8", "s32", (64, 64), "columns", epilogue="identity"),
+            _wgmma("s8", "s32", (128, 128), "columns", epilogue="exact", act="relu"),
+            _wgmma("s8", "s8", (128, 128), "columns", act="gelu"),
+            _wgmma("s8", "bf16", (32, 32), "columns", STORE="columns", TILE_N=128, STAGES=6),
         ),
         path="wgmma",
         tensor_core=True,
@@ -275,6 +279,13 @@ _PRODUCTS = (
         "bsr_addmm",
         ("float16", "bfloat16"),
         variants=_each("T", ("f16", "bf16")),
+        path="copy",
+    ),
+    KernelSource(
+        "dense_columns",
+        "bsr_addmm",
+        ("int8",),
+        variants=_each("PIECE", ("16", "4", "1"), T="s8"),
         path="copy",
     ),
     KernelSource(

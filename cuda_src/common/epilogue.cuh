@@ -67,6 +67,15 @@ struct Compute<s32, EpilogueMode::exact> {
   typedef s64 type;
 };
 
+template <bool FIRST, typename X, typename Y>
+struct Either {
+  typedef X type;
+};
+template <typename X, typename Y>
+struct Either<false, X, Y> {
+  typedef Y type;
+};
+
 // input is any matrix that broadcasts to out; the alphas are vectors (`row` is their stride).
 template <typename C>
 struct EpilogueArgs {
@@ -164,17 +173,20 @@ struct Anyhow {
 template <typename A, typename OUT_TYPE, EpilogueMode MODE = EpilogueMode::EPILOGUE,
           Activation F = Activation::ACT>
 struct Finish {
-  typedef typename Compute<A, MODE>::type C;
   static constexpr bool IDENTITY = MODE == EpilogueMode::identity;
+  typedef typename Compute<A, MODE>::type Argument;
+  // int32 to int32 must not pass through float32.
+  typedef typename Either<IDENTITY && sizeof(A) == sizeof(OUT_TYPE), A, Argument>::type C;
   static constexpr bool HAS_INPUT = !IDENTITY && PRESENT<INPUT>;
   static constexpr bool HAS_LEFT = MODE == EpilogueMode::scaled && PRESENT<LEFT>;
   static constexpr bool HAS_RIGHT = MODE == EpilogueMode::scaled && PRESENT<RIGHT>;
-  const EpilogueArgs<C>& e;
+  const EpilogueArgs<Argument>& e;
   const INPUT* input;  // of this matrix of the batch
   const LEFT* left;
   const RIGHT* right;
 
-  __device__ __forceinline__ Finish(const EpilogueArgs<C>& e, const Batch& shape, long long b)
+  __device__ __forceinline__ Finish(const EpilogueArgs<Argument>& e, const Batch& shape,
+                                    long long b)
       : e(e) {
     if constexpr (HAS_INPUT) input = batch_ptr<const INPUT>(e.input, shape, b);
     if constexpr (HAS_LEFT) left = batch_ptr<const LEFT>(e.left_alpha, shape, b);
@@ -182,15 +194,11 @@ struct Finish {
   }
 
   __device__ __forceinline__ OUT_TYPE operator()(A acc, long long r, long long c) const {
-    if constexpr (IDENTITY && sizeof(A) == sizeof(OUT_TYPE)) {
-      return round_to<OUT_TYPE>(acc);  // int32 to int32 must not pass through float32
-    } else {
-      C scale_row = C(0), scale_col = C(0), term = C(0);  // not looked at where absent
-      if constexpr (HAS_LEFT) scale_row = left_at(r);
-      if constexpr (HAS_RIGHT) scale_col = widen(right[c * e.right_alpha.row]);
-      if constexpr (HAS_INPUT) term = added(input[element_offset(e.input, r, c)]);
-      return output(linear(acc, scale_row, scale_col, term));
-    }
+    C scale_row = C(0), scale_col = C(0), term = C(0);  // not looked at where absent
+    if constexpr (HAS_LEFT) scale_row = left_at(r);
+    if constexpr (HAS_RIGHT) scale_col = widen(right[c * e.right_alpha.row]);
+    if constexpr (HAS_INPUT) term = added(input[element_offset(e.input, r, c)]);
+    return output(linear(acc, scale_row, scale_col, term));
   }
 
   // Call use(walk) with the way in which the side operands of columns c .. c + n - 1 are fetched.

@@ -1,10 +1,11 @@
 // wgmma: a tensor-core product of a warpgroup, d += a @ b, on Hopper (9.0a only).
 // PTX ISA, "Asynchronous warpgroup level matrix multiply-accumulate instructions".
 //
-// d is 64 x N float32: warp w (of four) holds rows 16w .. 16w + 15, and with g = lane / 4,
-// t = lane % 4, d[4j], d[4j + 1] are (row g, columns 8j + 2t, 8j + 2t + 1) and d[4j + 2],
-// d[4j + 3] the same columns of row g + 8. a is 64 x 16 from shared memory or, as the a of
-// mma.m16n8k16 (ptx/mma.cuh) in each warp, from registers; b is 16 x N from shared memory.
+// d is 64 x N float32 (int32 for int8 operands): warp w (of four) holds rows 16w .. 16w + 15, and
+// with g = lane / 4, t = lane % 4, d[4j], d[4j + 1] are (row g, columns 8j + 2t, 8j + 2t + 1) and
+// d[4j + 2], d[4j + 3] the same columns of row g + 8. a is 64 x 16 (int8: 32) from shared memory
+// or, as the a of mma.m16n8k16 (m16n8k32; ptx/mma.cuh) in each warp, from registers; b is 16 (32) x
+// N from shared memory.
 //
 // The products run on after the call: they start behind a wgmma_fence, are closed by wgmma_commit
 // and have ended after wgmma_wait; until then d and the registers of a must not be touched.
@@ -15,10 +16,10 @@
 // How an operand lies in shared memory: rows of WIDTH = 32, 64 or 128 bytes (the swizzle of its
 // tensor map), eight of which repeat the pattern.
 //
-// K-major (k contiguous, rows are m or n): `next` is the distance of eight rows, and sixteen more
-// k are 32 bytes further. MN-major (m or n contiguous, rows are k; 16-bit only): `next` is again
-// the distance of eight rows, `apart` that of WIDTH bytes more of m or n, and sixteen more k are
-// 16 rows further.
+// K-major (k contiguous, rows are m or n): `next` is the distance of eight rows, and the next
+// product's k is 32 bytes further. MN-major (m or n contiguous, rows are k; 16-bit only): `next` is
+// again the distance of eight rows, `apart` that of WIDTH bytes more of m or n, and sixteen more k
+// are 16 rows further.
 template <int WIDTH>
 __device__ __forceinline__ unsigned long long wgmma_operand(unsigned address, int next, int apart) {
   static_assert(WIDTH == 32 || WIDTH == 64 || WIDTH == 128, "a swizzle");
@@ -71,10 +72,9 @@ __device__ __forceinline__ void take_registers() {
   "%104, %105, %106, %107, %108, %109, %110, %111, " \
   "%112, %113, %114, %115, %116, %117, %118, %119, " \
   "%120, %121, %122, %123, %124, %125, %126, %127"
-#define WGMMA_D8(i)                                                                           \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
-      "+f"(d[i + 6]), "+f"(d[i + 7])
-#define WGMMA_D32(i) WGMMA_D8(i), WGMMA_D8(i + 8), WGMMA_D8(i + 16), WGMMA_D8(i + 24)
+#define WGMMA_D8(C, i) \
+  C(d[i]), C(d[i + 1]), C(d[i + 2]), C(d[i + 3]), C(d[i + 4]), C(d[i + 5]), C(d[i + 6]), C(d[i + 7])
+#define WGMMA_D32(C, i) WGMMA_D8(C, i), WGMMA_D8(C, i + 8), WGMMA_D8(C, i + 16), WGMMA_D8(C, i + 24)
 
 #define WGMMA_SHARED(N, NAME, LIST, VALUES, A, B, TA, TB)                                        \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k16.f32." NAME "." NAME " {" LIST "}, %" A \
@@ -88,6 +88,20 @@ __device__ __forceinline__ void take_registers() {
                : VALUES                                                                            \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(B_BY_N))
 
+// int8: both operands are K-major, and there are no signs to choose.
+#define WGMMA_S8_SHARED(N, LIST, VALUES, A, B)                                               \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k32.s32.s8.s8 {" LIST "}, %" A ", %" B \
+               ", "                                                                          \
+               "1;\n"                                                                        \
+               : VALUES                                                                      \
+               : "l"(a), "l"(b))
+
+#define WGMMA_S8_REGISTERS(N, LIST, VALUES, A0, A1, A2, A3, B)                                  \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k32.s32.s8.s8 {" LIST "}, {%" A0 ", %" A1 \
+               ", %" A2 ", %" A3 "}, %" B ", 1;\n"                                              \
+               : VALUES                                                                         \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+
 template <typename T>
 constexpr bool IS_BF16 = false;
 template <>
@@ -97,56 +111,89 @@ constexpr bool IS_BF16<bf16> = true;
 // wgmma<T, B_BY_N>(d, a, b): a in registers.
 
 #define WGMMA_LIST64 WGMMA_R0
-#define WGMMA_VALUES64 WGMMA_D32(0)
+#define WGMMA_VALUES64(C) WGMMA_D32(C, 0)
 template <typename T, bool A_BY_M, bool B_BY_N>
 __device__ __forceinline__ void wgmma(f32 (&d)[32], unsigned long long a, unsigned long long b) {
   if constexpr (IS_BF16<T>)
-    WGMMA_SHARED("64", "bf16", WGMMA_LIST64, WGMMA_VALUES64, "32", "33", "34", "35");
+    WGMMA_SHARED("64", "bf16", WGMMA_LIST64, WGMMA_VALUES64("+f"), "32", "33", "34", "35");
   else
-    WGMMA_SHARED("64", "f16", WGMMA_LIST64, WGMMA_VALUES64, "32", "33", "34", "35");
+    WGMMA_SHARED("64", "f16", WGMMA_LIST64, WGMMA_VALUES64("+f"), "32", "33", "34", "35");
 }
 template <typename T, bool B_BY_N>
 __device__ __forceinline__ void wgmma(f32 (&d)[32], const unsigned (&a)[4], unsigned long long b) {
   if constexpr (IS_BF16<T>)
-    WGMMA_REGISTERS("64", "bf16", WGMMA_LIST64, WGMMA_VALUES64, "32", "33", "34", "35", "36", "37");
+    WGMMA_REGISTERS("64", "bf16", WGMMA_LIST64, WGMMA_VALUES64("+f"), "32", "33", "34", "35", "36",
+                    "37");
   else
-    WGMMA_REGISTERS("64", "f16", WGMMA_LIST64, WGMMA_VALUES64, "32", "33", "34", "35", "36", "37");
+    WGMMA_REGISTERS("64", "f16", WGMMA_LIST64, WGMMA_VALUES64("+f"), "32", "33", "34", "35", "36",
+                    "37");
+}
+template <typename T, bool A_BY_M, bool B_BY_N>
+__device__ __forceinline__ void wgmma(s32 (&d)[32], unsigned long long a, unsigned long long b) {
+  static_assert(!A_BY_M && !B_BY_N, "int8 operands are K-major");
+  WGMMA_S8_SHARED("64", WGMMA_LIST64, WGMMA_VALUES64("+r"), "32", "33");
+}
+template <typename T, bool B_BY_N>
+__device__ __forceinline__ void wgmma(s32 (&d)[32], const unsigned (&a)[4], unsigned long long b) {
+  static_assert(!B_BY_N, "int8 operands are K-major");
+  WGMMA_S8_REGISTERS("64", WGMMA_LIST64, WGMMA_VALUES64("+r"), "32", "33", "34", "35", "36");
 }
 
 #define WGMMA_LIST128 WGMMA_R0 ", " WGMMA_R1
-#define WGMMA_VALUES128 WGMMA_D32(0), WGMMA_D32(32)
+#define WGMMA_VALUES128(C) WGMMA_D32(C, 0), WGMMA_D32(C, 32)
 template <typename T, bool A_BY_M, bool B_BY_N>
 __device__ __forceinline__ void wgmma(f32 (&d)[64], unsigned long long a, unsigned long long b) {
   if constexpr (IS_BF16<T>)
-    WGMMA_SHARED("128", "bf16", WGMMA_LIST128, WGMMA_VALUES128, "64", "65", "66", "67");
+    WGMMA_SHARED("128", "bf16", WGMMA_LIST128, WGMMA_VALUES128("+f"), "64", "65", "66", "67");
   else
-    WGMMA_SHARED("128", "f16", WGMMA_LIST128, WGMMA_VALUES128, "64", "65", "66", "67");
+    WGMMA_SHARED("128", "f16", WGMMA_LIST128, WGMMA_VALUES128("+f"), "64", "65", "66", "67");
 }
 template <typename T, bool B_BY_N>
 __device__ __forceinline__ void wgmma(f32 (&d)[64], const unsigned (&a)[4], unsigned long long b) {
   if constexpr (IS_BF16<T>)
-    WGMMA_REGISTERS("128", "bf16", WGMMA_LIST128, WGMMA_VALUES128, "64", "65", "66", "67", "68",
-                    "69");
+    WGMMA_REGISTERS("128", "bf16", WGMMA_LIST128, WGMMA_VALUES128("+f"), "64", "65", "66", "67",
+                    "68", "69");
   else
-    WGMMA_REGISTERS("128", "f16", WGMMA_LIST128, WGMMA_VALUES128, "64", "65", "66", "67", "68",
-                    "69");
+    WGMMA_REGISTERS("128", "f16", WGMMA_LIST128, WGMMA_VALUES128("+f"), "64", "65", "66", "67",
+                    "68", "69");
+}
+template <typename T, bool A_BY_M, bool B_BY_N>
+__device__ __forceinline__ void wgmma(s32 (&d)[64], unsigned long long a, unsigned long long b) {
+  static_assert(!A_BY_M && !B_BY_N, "int8 operands are K-major");
+  WGMMA_S8_SHARED("128", WGMMA_LIST128, WGMMA_VALUES128("+r"), "64", "65");
+}
+template <typename T, bool B_BY_N>
+__device__ __forceinline__ void wgmma(s32 (&d)[64], const unsigned (&a)[4], unsigned long long b) {
+  static_assert(!B_BY_N, "int8 operands are K-major");
+  WGMMA_S8_REGISTERS("128", WGMMA_LIST128, WGMMA_VALUES128("+r"), "64", "65", "66", "67", "68");
 }
 
 #define WGMMA_LIST256 WGMMA_R0 ", " WGMMA_R1 ", " WGMMA_R2 ", " WGMMA_R3
-#define WGMMA_VALUES256 WGMMA_D32(0), WGMMA_D32(32), WGMMA_D32(64), WGMMA_D32(96)
+#define WGMMA_VALUES256(C) WGMMA_D32(C, 0), WGMMA_D32(C, 32), WGMMA_D32(C, 64), WGMMA_D32(C, 96)
 template <typename T, bool A_BY_M, bool B_BY_N>
 __device__ __forceinline__ void wgmma(f32 (&d)[128], unsigned long long a, unsigned long long b) {
   if constexpr (IS_BF16<T>)
-    WGMMA_SHARED("256", "bf16", WGMMA_LIST256, WGMMA_VALUES256, "128", "129", "130", "131");
+    WGMMA_SHARED("256", "bf16", WGMMA_LIST256, WGMMA_VALUES256("+f"), "128", "129", "130", "131");
   else
-    WGMMA_SHARED("256", "f16", WGMMA_LIST256, WGMMA_VALUES256, "128", "129", "130", "131");
+    WGMMA_SHARED("256", "f16", WGMMA_LIST256, WGMMA_VALUES256("+f"), "128", "129", "130", "131");
 }
 template <typename T, bool B_BY_N>
 __device__ __forceinline__ void wgmma(f32 (&d)[128], const unsigned (&a)[4], unsigned long long b) {
   if constexpr (IS_BF16<T>)
-    WGMMA_REGISTERS("256", "bf16", WGMMA_LIST256, WGMMA_VALUES256, "128", "129", "130", "131",
+    WGMMA_REGISTERS("256", "bf16", WGMMA_LIST256, WGMMA_VALUES256("+f"), "128", "129", "130", "131",
                     "132", "133");
   else
-    WGMMA_REGISTERS("256", "f16", WGMMA_LIST256, WGMMA_VALUES256, "128", "129", "130", "131", "132",
-                    "133");
+    WGMMA_REGISTERS("256", "f16", WGMMA_LIST256, WGMMA_VALUES256("+f"), "128", "129", "130", "131",
+                    "132", "133");
+}
+template <typename T, bool A_BY_M, bool B_BY_N>
+__device__ __forceinline__ void wgmma(s32 (&d)[128], unsigned long long a, unsigned long long b) {
+  static_assert(!A_BY_M && !B_BY_N, "int8 operands are K-major");
+  WGMMA_S8_SHARED("256", WGMMA_LIST256, WGMMA_VALUES256("+r"), "128", "129");
+}
+template <typename T, bool B_BY_N>
+__device__ __forceinline__ void wgmma(s32 (&d)[128], const unsigned (&a)[4], unsigned long long b) {
+  static_assert(!B_BY_N, "int8 operands are K-major");
+  WGMMA_S8_REGISTERS("256", WGMMA_LIST256, WGMMA_VALUES256("+r"), "128", "129", "130", "131",
+                     "132");
 }

@@ -29,8 +29,9 @@ _SIZES = struct.Struct("<4q2i")
 _INT32 = 2**31
 _FEW = 16  # columns, of which a tile of 64 would waste most
 _NARROW = 16  # rows of a box of a column-major dense, of which the copy engine brings few bytes
-_ALIGNMENT = 128  # of the rows of workspace
-_SIDE = 64  # of dense_rows.cu
+_ALIGNMENT = 128  # of the lines of workspace
+_SIDES = {"dense_rows": 64, "dense_columns": 128}  # of the squares that the copies move
+_PIECES = {"rows": 16, "bytes": 4}  # of an int8 row that dense_columns.cu reads at once
 _NO_MAP = np.void(bytes(128))
 
 
@@ -83,43 +84,51 @@ def _stride(array: Any, behind: int) -> int:
 def sm90_launches(product: Product) -> tuple[Launch, ...] | None:
     """Return the launches that compute a product, or None where this kernel does not serve.
 
-    A `dense` that the copy engine cannot read as it lies is copied to aligned rows first, in
-    workspace kept with the pattern: at memory speed, which the product then saves many times.
+    A `dense` that the copy engine cannot read as it lies is copied to aligned rows first (int8:
+    columns, the only layout that wgmma takes), in workspace kept with the pattern: at memory
+    speed, which the product then saves many times.
     """
     p = product
     tile = _tile_for(p)
     if tile is None:
         return None
-    if p.layout == "rows" or (p.layout == "columns" and tile.step_k > _NARROW):
+    by_column = p.data.itemsize == 1
+    as_it_lies = p.layout == "columns" and tile.step_k > _NARROW
+    if as_it_lies or (p.layout == "rows" and not by_column):
         launch = _launch(p, tile)
         return None if launch is None else (launch,)
     if p.dense.ndim - 2 > MAX_BATCH_DIMS:
         return None
-    dense, copy = _aligned_rows(p)
-    launch = _launch(replace(p, dense=dense, layout="rows"), tile)
+    dense, copy = _aligned_lines(p, by_column)
+    layout = "columns" if by_column else "rows"
+    launch = _launch(replace(p, dense=dense, layout=layout), tile)
     return None if launch is None else (copy, launch)
 
 
-def _aligned_rows(p: Product) -> tuple[Any, Launch]:
-    """Return workspace that stands for ``dense`` in aligned rows, and what fills it."""
+def _aligned_lines(p: Product, by_column: bool) -> tuple[Any, Launch]:
+    """Return workspace that stands for ``dense`` in aligned rows or columns, and what fills it."""
     import cupy
 
     *batch, k, n = p.dense.shape
     size = p.dense.itemsize
-    pitch = ceil_div(n * size, _ALIGNMENT) * _ALIGNMENT // size
+    lines, length = (n, k) if by_column else (k, n)
+    pitch = ceil_div(length * size, _ALIGNMENT) * _ALIGNMENT // size
     batches = size_of(tuple(batch))
     # Powers of two: a program that comes with another N at every step does not gather buffers.
-    room = 1 << (batches * k * pitch * size - 1).bit_length()
-    memory = workspace(p.pattern, "dense_rows", room)
-    rows = cupy.ndarray((*batch, k, pitch), p.dense.dtype, memory.data)[..., :n]
-    tiles = batches * ceil_div(k, _SIDE) * ceil_div(n, _SIDE)
+    room = 1 << (batches * lines * pitch * size - 1).bit_length()
+    source = "dense_columns" if by_column else "dense_rows"
+    memory = workspace(p.pattern, source, room)
+    aligned = cupy.ndarray((*batch, lines, pitch), p.dense.dtype, memory.data)[..., :length]
+    side = _SIDES[source]
+    tiles = batches * ceil_div(k, side) * ceil_div(n, side)
+    piece = {"PIECE": _PIECES.get(p.layout, 1)} if by_column else {}
     shape = tuple(batch)
     copy = Launch(
-        kernel("dense_rows", T=ctype(p.dense.dtype)),
+        kernel(source, T=ctype(p.dense.dtype), **piece),
         grid(tiles),
         (THREADS,),
         (
-            rows,
+            aligned,
             matrix_view(p.dense, shape),
             batch_dims(shape),
             np.int64(batches),
@@ -128,7 +137,7 @@ def _aligned_rows(p: Product) -> tuple[Any, Launch]:
             np.int64(pitch),
         ),
     )
-    return rows, copy
+    return aligned.swapaxes(-1, -2) if by_column else aligned, copy
 
 
 def _launch(p: Product, tile: HopperTile) -> Launch | None:

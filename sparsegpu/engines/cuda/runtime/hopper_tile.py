@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 _TILE_M = 128
-_STEPS_K = 64  # rows of dense that a stage holds
+_STAGE_K = 128  # bytes of k that a stage holds
 _STRIPS = 8 * 2 * 2048  # outputs on their way out, two strips for each of eight warps
 _THREADS = 384
 _SHARED = 227 * 1024
@@ -69,18 +69,24 @@ def hopper_tile(
     >>> tile = hopper_tile(np.dtype("float16"), (32, 32), 4096, False)
     >>> tile.rows, tile.tile_n, tile.stages
     (4, 256, 4)
+    >>> hopper_tile(np.dtype("int8"), (64, 64), 4096, False).step_k
+    64
     >>> hopper_tile(np.dtype("float16"), (24, 24), 4096, False)
     """
     bm, bk = blocksize
-    if dtype.name not in {"float16", "bfloat16"} or bm % 16 or bk % 16:
+    size = dtype.itemsize
+    if dtype.name not in {"float16", "bfloat16", "int8"} or bm % 16 or bk * size % 32:
         return None
+    if transposed and size == 1:
+        return None  # wgmma takes int8 with k contiguous only
     if transposed and bm % 64 and bm not in {16, 32}:
         return None  # no swizzle is as wide as such a block's rows
-    step_k = next(k for k in (64, 32, 16) if bk % k == 0)
+    step_k = next(width // size for width in (_STAGE_K, 64, 32) if bk * size % width == 0)
     slice_m = min(bm, _TILE_M)
     rows = _TILE_M // slice_m
-    tile_n = next((n for n in (64, 128) if n >= columns), 256)
-    stage = (rows * slice_m + tile_n) * _STEPS_K * dtype.itemsize
+    least = (128,) if size == 1 else (64, 128)  # int8 outputs leave in strips of 128 columns
+    tile_n = next((n for n in least if n >= columns), 256)
+    stage = (rows * slice_m + tile_n) * _STAGE_K
     stages = min((_SHARED - _RESERVED - _STRIPS) // stage, _MOST_STAGES)
     return HopperTile(
         tile_n=tile_n,
