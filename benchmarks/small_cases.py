@@ -220,11 +220,12 @@ def _scatter_mm(name, dtype, make):
 def _schedules() -> Iterator[tuple[str, Prepare]]:
     for blocks in ("different", "repeated"):
         yield f"row_groups {blocks} blocks", partial(_row_groups, (19, 70), 4, blocks)
-        yield f"row_groups long, {blocks} blocks", partial(_row_groups, (9, 5000), 256, blocks)
+        # repeated blocks are counted in stretches of about 1,700 columns
+        yield f"row_groups long, {blocks} blocks", partial(_row_groups, (70, 3000), 32, blocks)
 
 
 def _row_groups(shape, rows, blocks, make):
-    a = make.sparse(shape, (1, 1), "int8", density=0.2, duplicates=blocks == "repeated")
+    a = make.sparse(shape, (1, 1), "int8", density=0.1, duplicates=blocks == "repeated")
     arrays = a.data, a.indices, a.indptr
 
     def run():
