@@ -15,8 +15,24 @@
 
 constexpr int THREADS = 256;
 constexpr int MOST_COLUMNS = 256;
-struct alignas(WIDE * sizeof(T)) Piece {
-  T e[WIDE];
+constexpr int AT_ONCE = 8;  // rows whose loads a thread has in flight
+constexpr int BYTES = WIDE * sizeof(T);
+// Elements as whole words: moved one by one, 16-bit elements would be taken apart.
+template <int SIZE>
+struct WordOf {
+  using type = unsigned;
+};
+template <>
+struct WordOf<1> {
+  using type = unsigned char;
+};
+template <>
+struct WordOf<2> {
+  using type = unsigned short;
+};
+using Word = WordOf<BYTES>::type;
+struct alignas(BYTES) Piece {
+  Word w[BYTES / sizeof(Word)];
 };
 constexpr long long NONE = 0x7fffffffffffffffLL;
 
@@ -63,27 +79,38 @@ extern "C" __global__ void __launch_bounds__(THREADS, WIDE > 1 ? 4 : 1)
     for (int c = column0 * WIDE; c < blocks * bk; c += column_step * WIDE) {
       const int j = c / bk;
       const long long p0 = first[j], p1 = last[j];
-      // Where the piece of row r of block p lies.
-      auto piece = [&](long long p, int r) {
-        return values + p * data.row + (r * bk + (c - j * bk)) * data.col;
-      };
-#pragma unroll 4
-      for (int r = row0; r < bm; r += row_step) {
-        Piece value;
-        if (p0 == p1) {
-          value = *(const Piece*)piece(p0, r);
-        } else {
+      const long long within = row0 * bk + (c - j * bk);  // of a block, of the first row
+      const long long row_in_block = (long long)row_step * bk * data.col;
+      const T* from = values + p0 * data.row + within * data.col;
+      T* to = corner + row0 * dense.row + c * dense.col;
+      if (p0 < p1) {
+        for (int r = row0; r < bm; r += row_step) {
 #pragma unroll
           for (int e = 0; e < WIDE; ++e) {
-            value.e[e] = zero_of<T>();
-            if (p0 > p1) continue;
-            typename Acc<T>::type sum = to_acc(piece(p0, r)[e]);
+            typename Acc<T>::type sum = to_acc(from[e]);
             for (long long p = p0 + 1; p <= p1; ++p)
-              if (columns[p * indices.row] == j0 + j) sum += to_acc(piece(p, r)[e]);
-            value.e[e] = round_to<T>(sum);
+              if (columns[p * indices.row] == j0 + j) sum += to_acc(from[(p - p0) * data.row + e]);
+            to[e] = round_to<T>(sum);
           }
+          from += row_in_block;
+          to += row_step * dense.row;
         }
-        *(Piece*)(corner + r * dense.row + c * dense.col) = value;
+        continue;
+      }
+      // One block or none: all loads of a few rows are on their way before the first store.
+      for (int r = row0; r < bm; r += AT_ONCE * row_step) {
+        Piece rows[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; ++k) {
+          rows[k] = Piece{};
+          if (p0 == p1 && r + k * row_step < bm) rows[k] = *(const Piece*)from;
+          from += row_in_block;
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; ++k) {
+          if (r + k * row_step < bm) *(Piece*)to = rows[k];
+          to += row_step * dense.row;
+        }
       }
     }
   }
