@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import ml_dtypes
 import numpy as np
 
 import sparsegpu as sg
-from sparsegpu.engines.cuda._schedule import row_groups
+from sparsegpu.engines.cuda import _schedule
 from sparsegpu.testing import random_blocks, random_values, to_host
 
 Run = Callable[[], Any]
@@ -220,17 +221,18 @@ def _scatter_mm(name, dtype, make):
 def _schedules() -> Iterator[tuple[str, Prepare]]:
     for blocks in ("different", "repeated"):
         yield f"row_groups {blocks} blocks", partial(_row_groups, (19, 70), 4, blocks)
-        # repeated blocks are counted in stretches of about 1,700 columns
-        yield f"row_groups long, {blocks} blocks", partial(_row_groups, (70, 3000), 32, blocks)
+        yield f"row_groups long, {blocks} blocks", partial(_row_groups, (10, 2500), 4, blocks)
 
 
 def _row_groups(shape, rows, blocks, make):
-    a = make.sparse(shape, (1, 1), "int8", density=0.1, duplicates=blocks == "repeated")
+    a = make.sparse(shape, (1, 1), "int8", density=0.05, duplicates=blocks == "repeated")
     arrays = a.data, a.indices, a.indptr
 
     def run():
         pattern = sg.bsr_array(arrays, shape=shape, check=False).pattern  # which has none yet
-        made = row_groups(pattern, rows)
+        # so little shared memory that a group takes several stretches of columns
+        with mock.patch.object(_schedule, "_SHARED", 2048):
+            made = _schedule.row_groups(pattern, rows)
         parts = [made.order]
         for start, count in zip(made.starts.tolist(), made.counts.tolist()):
             # what lies between two groups was not written
