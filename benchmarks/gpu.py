@@ -1,7 +1,7 @@
 """Everything a GPU has to say about this checkout, recorded: ``python -m benchmarks.gpu``.
 
-Runs the test suite, the demo, the race against the peers and compute-sanitizer with its planted
-races, each as a process of its own, and exits 1 when one of them fails, naming it.
+Runs the test suite, the demo, the race against the peers, the profile of the Hopper product, and
+compute-sanitizer with its planted races, each as a process of its own, and exits 1 when one of them fails, naming it.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ PARTS: dict[str, Callable[[], int]] = {
     "tests": partial(run, "pytest", "-q", "-n", "auto", "--record", "tests"),
     "demo": demo,
     "race": partial(run, "benchmarks.race"),
+    "profile": partial(run, "benchmarks.profile"),
     "sanitizer": partial(run, "benchmarks.sanitize"),
 }
 

@@ -98,6 +98,14 @@ def race_figures(sections: dict[str, Any], name: str) -> list[str]:
         rows = [row for row in race["rows"] if row["section"] == section]
         if rows:
             parts += [f"### {section}", f"{about(section)}.", table(table_rows(rows))]
+    profile = sections.get("profile")
+    if profile:
+        parts += [
+            "### profile",
+            f"What was busy while `{profile['kernel']}` ran alone under Nsight Compute, of what the "
+            "chip could do for as long (`python -m benchmarks.profile`).",
+            table(profile["rows"]),
+        ]
     return parts
 
 

@@ -1,0 +1,112 @@
+"""What binds the Hopper product, by the chip's own counters: ``python -m benchmarks.profile``.
+
+Runs a case of each block size under Nsight Compute (``ncu``) and records how busy the tensor cores,
+the L2 and the memory were while the product's kernel ran (section "profile" of this GPU's file in
+``benchmarks/results``). A profiled kernel runs alone, with cold caches and at clocks that sag less
+than in a long run, so its time is not a figure of the race.
+"""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from sparsegpu.benchmark.cases import Case
+
+from .record import ROOT, record
+
+_KERNEL = "bsr_addmm_sm90"
+_METRICS = {
+    "us": "gpu__time_duration.sum",
+    "tensor cores busy, %": "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+    "L2 to SM, % of peak": "l1tex__m_xbar2l1tex_throughput.avg.pct_of_peak_sustained_elapsed",
+    "L2 to SM, TB/s": "l1tex__m_xbar2l1tex_read_bytes.sum.per_second",
+    "L2, % of peak": "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+    "DRAM, % of peak": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+}
+
+
+def profiled() -> list[Case]:
+    """Return the cases: every block size at the density of the bars' middle column."""
+    size = (8192, 8192, 8192)
+    return [Case("main", (block, block), 0.1, size) for block in (16, 32, 64, 128, 256)]
+
+
+def run_cases() -> None:
+    """Call every case's product twice; the second call is the one to look at."""
+    import cupy
+
+    from sparsegpu.benchmark.problem import make_problem
+
+    for case in profiled():
+        problem = make_problem(case, cupy)
+        problem.call()
+        problem.call()
+        cupy.cuda.Device().synchronize()
+
+
+def measured(log: Iterable[str]) -> list[dict[str, float]]:
+    """Return the figures of each launch from ncu's CSV, in order.
+
+    Examples
+    --------
+    >>> log = ['"ID","Metric Name","Metric Unit","Metric Value"',
+    ...        '"0","gpu__time_duration.sum","us","12.5"',
+    ...        '"0","l1tex__m_xbar2l1tex_read_bytes.sum.per_second","Tbyte/s","5.25"']
+    >>> measured(log)
+    [{'us': 12.5, 'L2 to SM, TB/s': 5.25}]
+    """
+    names = {metric: name for name, metric in _METRICS.items()}
+    scales = {"ms": 1e3, "ns": 1e-3, "Gbyte/s": 1e-3}
+    launches: dict[str, dict[str, float]] = {}
+    lines = [line for line in log if line.startswith('"')]
+    for row in csv.DictReader(lines):
+        if (name := names.get(row["Metric Name"])) is not None:
+            value = float(row["Metric Value"].replace(",", ""))
+            scaled = value * scales.get(row["Metric Unit"], 1.0)
+            launches.setdefault(row["ID"], {})[name] = round(scaled, 3)
+    return list(launches.values())
+
+
+def main(arguments: list[str]) -> int:
+    """Profile and record, or (``--run``) be the program that is profiled."""
+    if arguments == ["--run"]:
+        run_cases()
+        return 0
+    done = subprocess.run(
+        [
+            *("ncu", "--csv", "--clock-control", "none", "--kernel-name", _KERNEL),
+            *("--metrics", ",".join(_METRICS.values())),
+            *(sys.executable, "-m", "benchmarks.profile", "--run"),
+        ],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    found = measured(done.stdout.splitlines())
+    cases = profiled()
+    if (
+        done.returncode
+        or len(found) != 2 * len(cases)
+        or any(len(f) < len(_METRICS) for f in found)
+    ):
+        print(
+            f"profile: expected {2 * len(cases)} launches of {_KERNEL} with {len(_METRICS)} figures"
+        )
+        print(f"each, got {found}; ncu's end:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+        return 1
+    rows: list[dict[str, Any]] = [
+        {"case": case.name, **figures} for case, figures in zip(cases, found[1::2], strict=True)
+    ]
+    for row in rows:
+        print(row)
+    print("recorded in", record("profile", {"kernel": _KERNEL, "rows": rows}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
