@@ -1,7 +1,8 @@
 """Everything a GPU has to say about this checkout, recorded: ``python -m benchmarks.gpu``.
 
-Runs the test suite, the demo, the race against the peers, the profile of the Hopper product, and
-compute-sanitizer with its planted races, each as a process of its own, and exits 1 when one of them fails, naming it.
+Runs the test suite, the demo, the race against the peers, the profile of the Hopper product and
+compute-sanitizer with its planted races, each as a process of its own, and exits 1 when one of them
+fails, naming it.
 """
 
 from __future__ import annotations
