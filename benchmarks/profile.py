@@ -60,7 +60,7 @@ def measured(log: Iterable[str]) -> list[dict[str, float]]:
     [{'us': 12.5, 'L2 to SM, TB/s': 5.25}]
     """
     names = {metric: name for name, metric in _METRICS.items()}
-    scales = {"ms": 1e3, "ns": 1e-3, "Gbyte/s": 1e-3}
+    scales = {"ms": 1e3, "ns": 1e-3, "byte/s": 1e-12, "Gbyte/s": 1e-3}
     launches: dict[str, dict[str, float]] = {}
     lines = [line for line in log if line.startswith('"')]
     for row in csv.DictReader(lines):
