@@ -1,11 +1,15 @@
 // Blocks transposed and put in another order: out[t] = transpose of blocks[order[t]].
 //
-// Through shared memory, so that both sides are read and written along their rows. A thread block
-// moves several tiles of up to 32 x 32 elements: whole small blocks, or pieces of large ones.
+// A thread turns squares of sixteen bytes by sixteen in registers, where blocks consist of such
+// squares. Else through shared memory, so that both sides are read and written along their rows; a
+// thread block moves several tiles of up to 32 x 32 elements: whole small blocks, or pieces of
+// large ones.
 //
 // -DT: element type.
+// -DWIDE=1: bm and bk are multiples of 16 bytes, and all blocks begin at multiples of them.
 
 #include "common/types.cuh"
+#include "common/pieces.cuh"
 
 constexpr int THREADS = 256;
 constexpr int SIDE = 32;
@@ -13,6 +17,33 @@ constexpr int ELEMENTS = SIDE * SIDE;  // of all tiles of a thread block
 // A row of a tile is padded to an odd length against bank conflicts: at most half as much again.
 constexpr int PADDED = ELEMENTS + ELEMENTS / 2;
 
+#if WIDE
+// `tiles` counts squares.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    bsr_transpose_blocks(T* out, const T* blocks, const long long* order, long long tiles,
+                         long long items, int tiles_per_item, int bm, int bk) {
+  constexpr int E = PER_PIECE<T>;
+  const int down = bm / E, across = bk / E;
+  // Lanes go along a strip of up to eight squares, then down it: 128 bytes of a row are read
+  // together, and as many or half of them written.
+  const int strip = min(across & -across, 8);
+  for (long long item = blockIdx.x; item < items; item += gridDim.x) {
+    const long long tile = item * tiles_per_item + threadIdx.x;
+    if (tile >= tiles) return;
+    const long long t = tile / (down * across);
+    const int within = int(tile - t * (down * across));
+    const int r = within / strip % down * E;
+    const int c = (within / strip / down * strip + within % strip) * E;
+    const T* from = blocks + (order[t] * bm + r) * bk + c;
+    T* to = out + (t * bk + c) * bm + r;
+    Piece square[E];
+#pragma unroll
+    for (int j = 0; j < E; ++j) square[j] = *reinterpret_cast<const Piece*>(from + j * bk);
+#pragma unroll
+    for (int j = 0; j < E; ++j) *reinterpret_cast<Piece*>(to + j * bm) = turned<T>(square, j);
+  }
+}
+#else
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     bsr_transpose_blocks(T* out, const T* blocks, const long long* order, long long tiles,
                          long long items, int tiles_per_item, int bm, int bk) {
@@ -52,3 +83,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
   }
 }
+#endif

@@ -113,7 +113,7 @@ _CONVERSIONS = (
         "bsr_transpose_blocks",
         "bsr_array",
         _CONTAINERS,
-        variants=_each("T", _ELEMENTS),
+        variants=_each("T", _ELEMENTS, WIDE="0") + _each("T", _ELEMENTS, WIDE="1"),
         path="copy",
     ),
     KernelSource(

@@ -257,7 +257,7 @@ def test_repeated_blocks_are_summed_once_rounded(engine, dtype, values, expected
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("blocksize", [*BLOCKSIZES, (64, 100), (2, 2)])
+@pytest.mark.parametrize("blocksize", [*BLOCKSIZES, (64, 100), (2, 2), (48, 16), (16, 144)])
 def test_transpose_blocks(engine, rng, dtype, blocksize):
     bm, bk = blocksize
     data = random_values(rng, (7, bm, bk), dtype)

@@ -135,17 +135,21 @@ def transpose_blocks(out_blocks: Any, blocks: Any, order: Any) -> None:
     """Write ``out[t] = blocks[order[t]].T``."""
     xp = namespace(blocks)
     bm, bk = blocks.shape[-2:]
-    side = _TRANSPOSE_SIDE
-    per_item = max(1, side * side // (min(bm, side) * min(bk, side)))
-    tiles = len(out_blocks) * ceil_div(bm, side) * ceil_div(bk, side)
-    items = ceil_div(tiles, per_item)
+    blocks = xp.ascontiguousarray(blocks)
     with contiguous_output(out_blocks) as out:
-        kernel("bsr_transpose_blocks", T=ctype(blocks.dtype))(
+        piece = _PIECE_BYTES // blocks.itemsize
+        at_pieces = (blocks.data.ptr | out.data.ptr) % _PIECE_BYTES == 0
+        wide = at_pieces and bm % piece == bk % piece == 0
+        side = piece if wide else _TRANSPOSE_SIDE
+        per_item = THREADS if wide else max(1, side * side // (min(bm, side) * min(bk, side)))
+        tiles = len(out_blocks) * ceil_div(bm, side) * ceil_div(bk, side)
+        items = ceil_div(tiles, per_item)
+        kernel("bsr_transpose_blocks", T=ctype(blocks.dtype), WIDE=int(wide))(
             grid(items),
             (THREADS,),
             (
                 out,
-                xp.ascontiguousarray(blocks),
+                blocks,
                 xp.ascontiguousarray(order, dtype=np.int64),
                 np.int64(tiles),
                 np.int64(items),
