@@ -129,7 +129,7 @@ def _long_wgmma() -> Iterator[tuple[str, Prepare]]:
             yield f"bsr_addmm long {size}", partial(_matmul, shape, size, "float16", 144, **full)
         transposed = partial(_rmatmul, shape[::-1], size[::-1], "float16", n=150, **full)
         yield f"dense_bsr_matmul long {size[::-1]}", transposed
-    # Dense columns of such narrow boxes are copied to rows first, by dense_rows.cu.
+    # Dense columns of such narrow boxes are copied to rows first, by dense_lines.cu.
     narrow = partial(_by_columns, (64, 1024), (16, 16), "float16", 144, **full)
     yield "bsr_addmm long columns, small blocks", narrow
 

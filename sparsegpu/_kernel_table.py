@@ -275,17 +275,13 @@ _PRODUCTS = (
         tensor_core=True,
     ),
     KernelSource(
-        "dense_rows",
+        "dense_lines",
         "bsr_addmm",
-        ("float16", "bfloat16"),
-        variants=_each("T", ("f16", "bf16")),
-        path="copy",
-    ),
-    KernelSource(
-        "dense_columns",
-        "bsr_addmm",
-        ("int8",),
-        variants=_each("PIECE", ("16", "4", "1"), T="s8"),
+        ("float16", "bfloat16", "int8"),
+        variants=_each("FROM", ("along", "any"), T="f16")
+        + _each("FROM", ("along", "any"), T="s8")
+        + _each("ALIGNED", ("0", "1"), T="bf16", FROM="across")
+        + _each("ALIGNED", ("0", "1"), T="s8", FROM="across"),
         path="copy",
     ),
     KernelSource(

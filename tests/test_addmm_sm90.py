@@ -190,7 +190,7 @@ def test_int8_sums_are_exact(hopper, rng, blocksize, layout, n):
     a, x, product = int8_operands(hopper, rng, blocksize, n)
     kernels = ["bsr_addmm_sm90"]
     if layout != "columns":
-        kernels.append("dense_columns")
+        kernels.append("dense_lines")
     with hopper.runs(*kernels):
         out = bsr_matmul(a.bsr, laid_out(hopper, x, layout), config=PATH)
     assert out.dtype == np.int32
@@ -220,7 +220,7 @@ def test_int8_rows_of_a_wider_matrix(hopper, rng, n):
     for offset in (0, 4, 16):
         dense = wide[:, offset : offset + n - 5]
         dense[...] = hopper.array(x[:, : n - 5])
-        with hopper.runs("bsr_addmm_sm90", "dense_columns"):
+        with hopper.runs("bsr_addmm_sm90", "dense_lines"):
             out = bsr_matmul(a.bsr, dense, config=PATH)
         np.testing.assert_array_equal(hopper.host(out), product[:, : n - 5])
 
@@ -332,7 +332,7 @@ def test_int8_more_tiles_than_thread_blocks(hopper, rng, blocksize):
     a, x, product = int8_operands(hopper, rng, blocksize, 4096, **counts)
     dense = hopper.array(x)
     for _ in range(2):
-        with hopper.runs("bsr_addmm_sm90", "dense_columns"):
+        with hopper.runs("bsr_addmm_sm90", "dense_lines"):
             out = bsr_matmul(a.bsr, dense, config=PATH)
         np.testing.assert_array_equal(hopper.host(out), product)
 

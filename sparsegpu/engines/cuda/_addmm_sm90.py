@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from ...pattern import Pattern
-from ._blocks import THREADS, ceil_div, grid, size_of
+from ._blocks import ceil_div
+from ._dense_lines import aligned_lines
 from ._product import Product
 from ._schedule import RowGroups, row_groups
 from .runtime.hopper_tile import HopperTile, hopper_tile
 from .runtime.launch import Launch, kernel, multiprocessors, runs_here
-from .runtime.plan import workspace
 from .runtime.tensor_map import tensor_map
 from .runtime.types import ctype
 from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view
@@ -29,9 +29,6 @@ _SIZES = struct.Struct("<4q2i")
 _INT32 = 2**31
 _FEW = 16  # columns, of which a tile of 64 would waste most
 _NARROW = 16  # rows of a box of a column-major dense, of which the copy engine brings few bytes
-_ALIGNMENT = 128  # of the lines of workspace
-_SIDES = {"dense_rows": 64, "dense_columns": 128}  # of the squares that the copies move
-_PIECES = {"rows": 16, "bytes": 4}  # of an int8 row that dense_columns.cu reads at once
 _NO_MAP = np.void(bytes(128))
 
 
@@ -99,45 +96,10 @@ def sm90_launches(product: Product) -> tuple[Launch, ...] | None:
         return None if launch is None else (launch,)
     if p.dense.ndim - 2 > MAX_BATCH_DIMS:
         return None
-    dense, copy = _aligned_lines(p, by_column)
+    dense, copy = aligned_lines(p, by_column)
     layout = "columns" if by_column else "rows"
     launch = _launch(replace(p, dense=dense, layout=layout), tile)
     return None if launch is None else (copy, launch)
-
-
-def _aligned_lines(p: Product, by_column: bool) -> tuple[Any, Launch]:
-    """Return workspace that stands for ``dense`` in aligned rows or columns, and what fills it."""
-    import cupy
-
-    *batch, k, n = p.dense.shape
-    size = p.dense.itemsize
-    lines, length = (n, k) if by_column else (k, n)
-    pitch = ceil_div(length * size, _ALIGNMENT) * _ALIGNMENT // size
-    batches = size_of(tuple(batch))
-    # Powers of two: a program that comes with another N at every step does not gather buffers.
-    room = 1 << (batches * lines * pitch * size - 1).bit_length()
-    source = "dense_columns" if by_column else "dense_rows"
-    memory = workspace(p.pattern, source, room)
-    aligned = cupy.ndarray((*batch, lines, pitch), p.dense.dtype, memory.data)[..., :length]
-    side = _SIDES[source]
-    tiles = batches * ceil_div(k, side) * ceil_div(n, side)
-    piece = {"PIECE": _PIECES.get(p.layout, 1)} if by_column else {}
-    shape = tuple(batch)
-    copy = Launch(
-        kernel(source, T=ctype(p.dense.dtype), **piece),
-        grid(tiles),
-        (THREADS,),
-        (
-            aligned,
-            matrix_view(p.dense, shape),
-            batch_dims(shape),
-            np.int64(batches),
-            np.int64(k),
-            np.int64(n),
-            np.int64(pitch),
-        ),
-    )
-    return aligned.swapaxes(-1, -2) if by_column else aligned, copy
 
 
 def _launch(p: Product, tile: HopperTile) -> Launch | None:

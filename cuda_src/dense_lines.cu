@@ -1,0 +1,173 @@
+// A matrix of any strides copied to lines that begin at multiples of 16 bytes, as the copy engine
+// and wgmma want them: out[b][line][i] = in[b][line][i], lines of `out` being `pitch` elements
+// apart. What is behind the end of a line may be anything afterwards.
+//
+// Where a stride of `in` is 1, threads move pieces of sixteen bytes without shared memory.
+//
+// -DT: element type, of one or two bytes.
+// -DFROM=along    neighbours in a line are neighbours in memory: lines begin elsewhere, that is all
+//        across   neighbouring lines are neighbours in memory: squares of pieces are turned
+//        any      through squares in shared memory, along the smaller stride of `in`
+// -DALIGNED=0|1   (across) at every i, `in` is whole pieces at multiples of 16 bytes
+#include "common/types.cuh"
+#include "common/view.cuh"
+#include "common/pieces.cuh"
+
+enum class From { along, across, any };
+constexpr From READING = From::FROM;
+constexpr int E = PER_PIECE<T>;
+constexpr int THREADS = 256;
+constexpr int WARPS = THREADS / 32;
+
+// Thread blocks that a multiprocessor can hold: enough to keep the memory busy.
+constexpr int TOGETHER = READING == From::along ? 3 : READING == From::across ? 2 : 8;
+
+// What a thread block moves at a time (engines/cuda/_dense_lines.py): of lines apart,
+constexpr int LINES_A_WARP = 4;
+// of squares of pieces, of which a warp reads SQUARES beside each other, 64 bytes, and writes
+// twice as many, whole lines of 128 bytes: the better way round,
+constexpr int SQUARES = 4;
+// and of an `in` that has no pieces.
+constexpr int SIDE = 64;
+constexpr int PAD = 4 / sizeof(T);  // against bank conflicts
+constexpr int LINES = READING == From::along    ? WARPS * LINES_A_WARP
+                      : READING == From::across ? 16 * E
+                                                : SIDE;
+constexpr int LENGTH = READING == From::along ? 32 * E : READING == From::across ? 16 * E : SIDE;
+
+// The memory of one matrix, from its first byte to behind its last.
+struct Span {
+  const unsigned char *low, *high;
+
+  __device__ __forceinline__ Span(const T* first, const View& in, long long lines,
+                                  long long length) {
+    const long long down = (lines - 1) * in.row, right = (length - 1) * in.col;
+    low = reinterpret_cast<const unsigned char*>(first + min(down, 0ll) + min(right, 0ll));
+    high = reinterpret_cast<const unsigned char*>(first + max(down, 0ll) + max(right, 0ll) + 1);
+  }
+};
+
+// A tile of the copy: E neighbours from element (line, i) on are worth a piece.
+struct Tile {
+  const T* matrix;
+  T* out;
+  Span span;
+  const View& in;
+  long long first_line, first, lines, length, pitch;
+
+  __device__ __forceinline__ bool inside(long long line, long long i) const {
+    return line < lines && i < length;
+  }
+  __device__ __forceinline__ const T* from(long long line, long long i) const {
+    return matrix + element_offset(in, line, i);
+  }
+  __device__ __forceinline__ void put(long long line, long long i, const Piece& piece) const {
+    if (inside(line, i)) *reinterpret_cast<Piece*>(out + line * pitch + i) = piece;
+  }
+};
+
+__device__ __forceinline__ void move_along(const Tile& tile) {
+  const long long i = tile.first + threadIdx.x % 32 * E;
+  const long long line = tile.first_line + threadIdx.x / 32;
+  LoosePiece pieces[LINES_A_WARP];
+#pragma unroll
+  for (int l = 0; l < LINES_A_WARP; ++l) {
+    if (tile.inside(line + l * WARPS, i)) pieces[l].load(tile.from(line + l * WARPS, i), tile.span);
+  }
+#pragma unroll
+  for (int l = 0; l < LINES_A_WARP; ++l) {
+    const long long at = line + l * WARPS;
+    if (tile.inside(at, i)) tile.put(at, i, pieces[l].get(tile.from(at, i), tile.span));
+  }
+}
+
+__device__ __forceinline__ void move_across(const Tile& tile) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const long long line = tile.first_line + (warp % 4 * SQUARES + lane % SQUARES) * E;
+  const long long i = tile.first + (warp / 4 * (32 / SQUARES) + lane / SQUARES) * E;
+  Piece square[E];
+#if ALIGNED
+#pragma unroll
+  for (int j = 0; j < E; ++j) {
+    square[j] = {};
+    if (tile.inside(line, i + j))
+      square[j] = *reinterpret_cast<const Piece*>(tile.from(line, i + j));
+  }
+#else
+  constexpr int AT_ONCE = sizeof(T) == 1 ? 4 : E;  // as many as there are registers for
+#pragma unroll
+  for (int part = 0; part < E; part += AT_ONCE) {
+    LoosePiece pieces[AT_ONCE];
+#pragma unroll
+    for (int j = 0; j < AT_ONCE; ++j) {
+      const long long at = i + part + j;
+      if (tile.inside(line, at)) pieces[j].load(tile.from(line, at), tile.span);
+    }
+#pragma unroll
+    for (int j = 0; j < AT_ONCE; ++j) {
+      square[part + j] = {};
+      const long long at = i + part + j;
+      if (tile.inside(line, at)) square[part + j] = pieces[j].get(tile.from(line, at), tile.span);
+    }
+  }
+#endif
+#pragma unroll
+  for (int j = 0; j < E; ++j) tile.put(line + j, i, turned<T>(square, j));
+}
+
+__device__ __forceinline__ void move_any(const Tile& tile, T (*square)[SIDE + PAD]) {
+  // A thread reads, then writes, every STEP-th row of the square, at one place in each.
+  constexpr int STEP = THREADS / SIDE;
+  const int place = threadIdx.x % SIDE, row = threadIdx.x / SIDE;
+  const bool turned = abs(tile.in.row) < abs(tile.in.col);
+  const int height = int(min(tile.lines - tile.first_line, (long long)SIDE));
+  const int width = int(min(tile.length - tile.first, (long long)SIDE));
+  const long long along = turned ? tile.in.row : tile.in.col;
+  const long long next = turned ? tile.in.col : tile.in.row;
+  const T* from = tile.from(tile.first_line, tile.first) + row * next + place * along;
+  T* to = tile.out + (tile.first_line + row) * tile.pitch + tile.first + place;
+  __syncthreads();  // the square before this one has been written
+  if (place < (turned ? height : width)) {
+#pragma unroll 8
+    for (int k = 0; k < SIDE / STEP; ++k) {
+      const int at = row + k * STEP;
+      if (at < (turned ? width : height))
+        (turned ? square[place][at] : square[at][place]) = from[k * STEP * next];
+    }
+  }
+  __syncthreads();
+  if (place < width) {
+#pragma unroll 8
+    for (int k = 0; k < SIDE / STEP; ++k) {
+      const int at = row + k * STEP;
+      if (at < height) to[k * STEP * tile.pitch] = square[at][place];
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, TOGETHER)
+    dense_lines(T* out, const __grid_constant__ View in, const __grid_constant__ Batch batch,
+                long long batches, long long lines, long long length, long long pitch) {
+  const long long across = (length + LENGTH - 1) / LENGTH, down = (lines + LINES - 1) / LINES;
+  for (long long t = blockIdx.x; t < batches * down * across; t += gridDim.x) {
+    const long long b = t / across / down;
+    const T* matrix = batch_ptr<const T>(in, batch, b);
+    const Tile tile = {matrix,
+                       out + b * lines * pitch,
+                       Span(matrix, in, lines, length),
+                       in,
+                       t / across % down * LINES,
+                       t % across * LENGTH,
+                       lines,
+                       length,
+                       pitch};
+    if constexpr (READING == From::along) {
+      move_along(tile);
+    } else if constexpr (READING == From::across) {
+      move_across(tile);
+    } else {
+      __shared__ T square[SIDE][SIDE + PAD];
+      move_any(tile, square);
+    }
+  }
+}

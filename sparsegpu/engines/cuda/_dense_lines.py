@@ -1,0 +1,70 @@
+"""A dense operand copied to aligned lines, for the copy engine and for wgmma (`dense_lines.cu`).
+
+Copies run at the speed of memory: what they take, the Hopper product saves many times.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ._blocks import THREADS, ceil_div, grid, size_of
+from ._product import Product
+from .runtime.launch import Launch, kernel
+from .runtime.plan import workspace
+from .runtime.types import ctype
+from .runtime.view import batch_dims, matrix_view
+
+_PIECE = 16  # bytes
+_ALIGNMENT = 128  # of the lines of workspace
+_LINES_ALONG, _SIDE_ACROSS, _SIDE_ANY = 32, 16, 64  # of tiles: lines, pieces, elements
+
+
+def aligned_lines(p: Product, by_column: bool) -> tuple[Any, Launch]:
+    """Return workspace that stands for ``p.dense`` in aligned rows or columns, and what fills it.
+
+    The workspace is kept with the pattern.
+    """
+    import cupy
+
+    lines = p.dense.swapaxes(-1, -2) if by_column else p.dense
+    *batch, count, length = lines.shape
+    size = lines.itemsize
+    pitch = ceil_div(length * size, _ALIGNMENT) * _ALIGNMENT // size
+    shape, batches = tuple(batch), size_of(tuple(batch))
+    # Powers of two: a program that comes with another N at every step does not gather buffers.
+    room = 1 << (batches * count * pitch * size - 1).bit_length()
+    memory = workspace(p.pattern, "dense_lines", room)
+    copy = cupy.ndarray((*shape, count, pitch), lines.dtype, memory.data)[..., :length]
+    source, tile = _source(lines)
+    tiles = batches * ceil_div(count, tile[0]) * ceil_div(length, tile[1])
+    launch = Launch(
+        kernel("dense_lines", T=ctype(lines.dtype), **source),
+        grid(tiles),
+        (THREADS,),
+        (
+            copy,
+            matrix_view(lines, shape),
+            batch_dims(shape),
+            np.int64(batches),
+            np.int64(count),
+            np.int64(length),
+            np.int64(pitch),
+        ),
+    )
+    return copy.swapaxes(-1, -2) if by_column else copy, launch
+
+
+def _source(lines: Any) -> tuple[dict[str, Any], tuple[int, int]]:
+    """Return how the kernel meets the lines, and the tile that a thread block moves at a time."""
+    size = lines.itemsize
+    per_piece = _PIECE // size
+    if lines.strides[-1] == size:
+        return {"FROM": "along"}, (_LINES_ALONG, 32 * per_piece)
+    if lines.strides[-2] == size:
+        apart = (lines.data.ptr, *lines.strides[:-2], lines.strides[-1])
+        whole = lines.shape[-2] % per_piece == 0 and all(x % _PIECE == 0 for x in apart)
+        side = _SIDE_ACROSS * per_piece
+        return {"FROM": "across", "ALIGNED": int(whole)}, (side, side)
+    return {"FROM": "any"}, (_SIDE_ANY, _SIDE_ANY)
