@@ -84,6 +84,7 @@ struct Groups {
   const int* columns;
   const INDEX* blocks;
   const int* order;
+  const int* block_rows;  // of each row of each group; null: they are consecutive
 };
 
 struct Sizes {
@@ -514,7 +515,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     // The warp's rows: inside a block row of the group, of the block and of the matrix?
     const long long group = tile.group - (sizes.pattern_batched ? tile.batch * sizes.groups : 0);
     const int row = 16 * warp + tile.slice * TILE_M;
-    const long long top = group * (BM * ROWS) + row;
+    long long top = group * (BM * ROWS) + row;
+    if (ROWS > 1 && row < BM * ROWS && schedule.block_rows) {
+      const int block_row = schedule.block_rows[tile.group * ROWS + row / BM];
+      top = block_row < 0 ? sizes.rows : block_row * (long long)BM + row % BM;
+    }
     if (row < BM * ROWS && top < sizes.rows) {
       const Finish<Sum, OUT> finish(epilogue, batch, tile.batch);
       const long long first_col = tile.panel * TILE_N;

@@ -87,6 +87,7 @@ def _each(name: str, values: tuple[str, ...], **common: str) -> tuple[Mapping[st
 
 
 _ELEMENTS = ("bf16", "f32", "s8", "b8", "c128")
+_INDICES = ("s32", "s64")
 
 #: Between dense and blocks, and among blocks.
 _CONVERSIONS = (
@@ -415,6 +416,8 @@ _SCHEDULES = (
         path="schedule",
     ),
     KernelSource("bsr_schedule_order", (), (), path="schedule"),
+    KernelSource("bsr_row_order", (), (), variants=_each("INDEX", _INDICES), path="schedule"),
+    KernelSource("bsr_row_signature", (), (), variants=_each("INDEX", _INDICES), path="schedule"),
 )
 
 _HALVES = ("float16", "bfloat16")

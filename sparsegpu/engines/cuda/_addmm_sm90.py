@@ -7,6 +7,7 @@ maps (odd strides, several batch dimensions) is left to the other kernels.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -17,6 +18,7 @@ from ...pattern import Pattern
 from ._blocks import ceil_div
 from ._dense_lines import aligned_lines
 from ._product import Product
+from ._row_order import similar_row_groups
 from ._schedule import RowGroups, row_groups
 from .runtime.hopper_tile import HopperTile, hopper_tile
 from .runtime.launch import Launch, kernel, multiprocessors, runs_here
@@ -24,7 +26,7 @@ from .runtime.tensor_map import tensor_map
 from .runtime.types import ctype
 from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view
 
-_GROUPS = struct.Struct("<5Q")
+_GROUPS = struct.Struct("<6Q")
 _SIZES = struct.Struct("<4q2i")
 _INT32 = 2**31
 _FEW = 16  # columns, of which a tile of 64 would waste most
@@ -78,7 +80,7 @@ def _stride(array: Any, behind: int) -> int:
     return array.strides[behind - 2]
 
 
-def sm90_launches(product: Product) -> tuple[Launch, ...] | None:
+def sm90_launches(product: Product, config: Mapping[str, Any] | None) -> tuple[Launch, ...] | None:
     """Return the launches that compute a product, or None where this kernel does not serve.
 
     A `dense` that the copy engine cannot read as it lies is copied to aligned rows first (int8:
@@ -92,23 +94,24 @@ def sm90_launches(product: Product) -> tuple[Launch, ...] | None:
     by_column = p.data.itemsize == 1
     as_it_lies = p.layout == "columns" and tile.step_k > _NARROW
     if as_it_lies or (p.layout == "rows" and not by_column):
-        launch = _launch(p, tile)
+        launch = _launch(p, tile, config)
         return None if launch is None else (launch,)
     if p.dense.ndim - 2 > MAX_BATCH_DIMS:
         return None
     dense, copy = aligned_lines(p, by_column)
     layout = "columns" if by_column else "rows"
-    launch = _launch(replace(p, dense=dense, layout=layout), tile)
+    launch = _launch(replace(p, dense=dense, layout=layout), tile, config)
     return None if launch is None else (copy, launch)
 
 
-def _launch(p: Product, tile: HopperTile) -> Launch | None:
+def _launch(p: Product, tile: HopperTile, config: Mapping[str, Any] | None) -> Launch | None:
     batch = one_batch(p.batch, p.pattern, p.dense, p.out)
     if batch is None:
         return None
     bm, bk = p.pattern.blocksize
     m, n = p.out.shape[-2:]
-    schedule = row_groups(p.pattern, tile.rows, None if p.order is None else p.order.reshape(-1))
+    grouped = similar_row_groups if (config or {}).get("reorder") else row_groups
+    schedule = grouped(p.pattern, tile.rows, None if p.order is None else p.order.reshape(-1))
     store = _store(p.out, batch)
     compiled = kernel(
         "bsr_addmm_sm90",
@@ -179,6 +182,7 @@ def _schedule_argument(schedule: RowGroups) -> np.void:
             schedule.columns.data.ptr,
             schedule.blocks.data.ptr,
             schedule.order.data.ptr,
+            0 if schedule.block_rows is None else schedule.block_rows.data.ptr,
         )
     )
 

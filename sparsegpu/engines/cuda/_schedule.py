@@ -49,6 +49,9 @@ class RowGroups(NamedTuple):
     rows : int
         Block rows of a group. The last group of a matrix may lack some: -1 throughout.
     groups : int
+    block_rows : int32 array (groups * rows,), or None
+        Block row of its matrix that each row of a group is, -1 for rows that a group lacks; None:
+        they are consecutive.
     """
 
     starts: Any
@@ -58,6 +61,7 @@ class RowGroups(NamedTuple):
     order: Any
     rows: int
     groups: int
+    block_rows: Any = None
 
 
 def row_groups(pattern: Pattern, rows: int, blocks_from: Any = None) -> RowGroups:

@@ -55,7 +55,7 @@ def bsr_addmm(
         return None
     launches = vector_launches(product, config) or skinny_launches(product, config)
     if launches is None and path in {None, "wgmma"}:
-        launches = sm90_launches(product)
+        launches = sm90_launches(product, config)
     launches = launches or (general_launch(product, config),)
     for launch in launches:
         launch()

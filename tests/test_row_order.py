@@ -1,0 +1,97 @@
+"""Block rows by likeness: an order of every row, that brings alike ones together."""
+
+import numpy as np
+import pytest
+
+from addmm_cases import Operand, small
+from sparsegpu import bsr_matmul, dense_bsr_matmul
+from sparsegpu.engines.cuda._row_order import row_order, similar_row_groups
+from sparsegpu.engines.cuda._schedule import row_groups
+from sparsegpu.pattern import Pattern
+from sparsegpu.testing import random_blocks
+
+
+@pytest.fixture
+def hopper(cuda_engine):
+    from sparsegpu.engines.cuda.runtime.launch import runs_here
+
+    if not runs_here("bsr_addmm_sm90"):
+        pytest.skip("wgmma needs compute capability 9.0")
+    return cuda_engine
+
+
+def pattern_of(engine, mask) -> Pattern:
+    indptr = np.concatenate([[0], np.cumsum(mask.sum(axis=1))])
+    indices = np.nonzero(mask)[1]
+    return Pattern(engine.array(indptr), engine.array(indices), mask.shape, (1, 1))
+
+
+def shuffled_kinds(rng, kinds: int, each: int, columns: int) -> np.ndarray:
+    """Return rows of some kinds, equal within a kind, in random order."""
+    return rng.permutation(np.repeat(rng.random((kinds, columns)) < 0.1, each, axis=0))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("columns", [300, 3000])
+@pytest.mark.parametrize("kinds", [30, 200])
+def test_rows_of_a_kind_come_together(cuda_engine, rng, kinds, columns):
+    mask = shuffled_kinds(rng, kinds, 8, columns)
+    with cuda_engine.runs("bsr_row_order", *(["bsr_row_signature"] if kinds == 200 else [])):
+        order = row_order(pattern_of(cuda_engine, mask), 8)
+    order = cuda_engine.host(order)
+    assert sorted(order.tolist()) == list(range(len(mask)))
+    unions = [rows.reshape(kinds, 8, columns).any(axis=1).sum() for rows in (mask, mask[order])]
+    if kinds == 30 and columns == 300:
+        assert unions[1] * 8 == mask.sum()
+    # The edges of windows cut through kinds; several columns share a bit.
+    assert unions[1] < unions[0] / 2
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("batch", [(), (2, 3)])
+@pytest.mark.parametrize("shape", [(21, 90), (1100, 40)])
+def test_groups_name_the_same_blocks(cuda_engine, rng, shape, batch):
+    _, indices, indptr = random_blocks(
+        rng, shape, (1, 1), density=0.2, batch=batch, duplicates=True, shuffled=True
+    )
+    pattern = Pattern(*map(cuda_engine.array, (indptr, indices)), shape, (1, 1))
+    transposed, order = pattern.transposed()
+    for of, blocks_from in ((pattern, None), (transposed, order)):
+        made = [similar_row_groups(of, 4, blocks_from), row_groups(of, 4, blocks_from)]
+        places = [set(named(cuda_engine, of, groups)) for groups in made]
+        assert places[0] == places[1]
+        assert len(places[0]) == pattern.indices.size
+        assert made[0].groups == made[1].groups
+
+
+def named(engine, pattern, groups):
+    """Yield (matrix, block row, column, block) of everything that the groups walk."""
+    starts, counts, columns, blocks, _ = map(engine.host, groups[:5])
+    blocks = blocks.reshape(-1, groups.rows)
+    per_matrix = groups.groups // max(pattern.batch_size, 1)
+    for g in range(groups.groups):
+        matrix, first = g // per_matrix, g % per_matrix * groups.rows
+        for e in range(starts[g], starts[g] + counts[g]):
+            for r in range(groups.rows):
+                if blocks[e, r] >= 0:
+                    row = first + r
+                    if groups.block_rows is not None:
+                        row = int(engine.host(groups.block_rows)[g * groups.rows + r])
+                    yield matrix, row, int(columns[e]), int(blocks[e, r])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("blocksize", [(16, 16), (32, 32), (48, 80), (64, 64), (128, 128)])
+@pytest.mark.parametrize("rows", [5, 16, 70])
+def test_results_come_out_in_the_callers_order(hopper, rng, blocksize, rows):
+    a = Operand(hopper, rng, (blocksize[0] * rows, blocksize[1] * 7), blocksize, "bfloat16")
+    x = small(rng, (a.dense.shape[1], 200), "bfloat16")
+    y = small(rng, (40, a.dense.shape[0]), "bfloat16")
+    config = {"path": "wgmma", "reorder": 1}
+    with hopper.runs("bsr_addmm_sm90"):
+        out = bsr_matmul(a.bsr, hopper.array(x), config=config, out_dtype="float32")
+    np.testing.assert_array_equal(hopper.host(out), a.dense @ x.astype(a.dense.dtype))
+    if blocksize != (48, 80):
+        with hopper.runs("bsr_addmm_sm90"):
+            out = dense_bsr_matmul(hopper.array(y), a.bsr, config=config, out_dtype="float32")
+        np.testing.assert_array_equal(hopper.host(out), y.astype(a.dense.dtype) @ a.dense)
