@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,8 @@ def _our_ms(problem: Problem) -> float:
     measured = problem.case.measure
     if measured == "schedule":
         return schedule_ms(problem)
+    if measured == "first call":
+        return first_call_ms(problem)
     return _time(problem.call, problem.case)
 
 
@@ -142,22 +145,36 @@ def _time_peer(row: Row, peer: str, problem: Problem, tuning_s: float) -> None:
         row.notes[peer] = f"{contestant.note}, {time.perf_counter() - started:.1f} s"
 
 
-def schedule_ms(problem: Problem, repeats: int = 7) -> float:
-    """Return what the first call on a pattern takes longer than the next ones, in ms.
+def schedule_ms(problem: Problem) -> float:
+    """Return the time until all arrays of a pattern's schedule are ready, in ms.
 
-    Every repetition has a pattern of its own, with kernels that are compiled and loaded.
+    What looking up a kept schedule takes does not count.
+    """
+    from ..engines.cuda._schedule import row_groups
+    from ..engines.cuda.runtime.hopper_tile import hopper_tile
+
+    tile = hopper_tile(problem.dense.dtype, problem.case.block, problem.dense.shape[-1], False)
+    rows = 1 if tile is None else tile.rows
+    return _first_ms(problem, lambda matrix: row_groups(matrix.pattern, rows))
+
+
+def first_call_ms(problem: Problem) -> float:
+    """Return what the first call on a pattern takes longer than the next ones, in ms."""
+    import sparsegpu as sg
+
+    return _first_ms(problem, lambda matrix: sg.bsr_matmul(matrix, problem.dense, out=problem.out))
+
+
+def _first_ms(problem: Problem, work: Callable[[Any], Any], repeats: int = 7) -> float:
+    """Return what some work takes longer the first time than when it is done again, in ms.
+
+    Every repetition has a matrix with a pattern of its own; kernels are compiled and loaded.
     """
     import cupy
 
-    import sparsegpu as sg
-
     spans = []
     for seed in range(repeats):
-        matrix = make_matrix(problem.case, cupy, seed + 1)
-
-        def call(matrix: sg.bsr_array = matrix) -> None:
-            sg.bsr_matmul(matrix, problem.dense, out=problem.out)
-
+        call = partial(work, make_matrix(problem.case, cupy, seed + 1))
         first = timing.whole_us(call)
         spans.append(first - min(timing.whole_us(call) for _ in range(3)))
     return float(np.median(spans)) / 1e3
