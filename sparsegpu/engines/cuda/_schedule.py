@@ -165,8 +165,8 @@ def _arrays(xp: Any, *parts: tuple[int, np.dtype]) -> list[Any]:
     begins = [0]
     for n, dtype in parts:
         begins.append(begins[-1] + ceil_div(n * dtype.itemsize, _ALIGNMENT) * _ALIGNMENT)
-    buffer = xp.empty(begins.pop(), dtype=np.uint8)
+    memory = xp.empty(begins.pop(), dtype=np.uint8).data
     return [
-        buffer[begin : begin + n * dtype.itemsize].view(dtype)
+        xp.ndarray((n,), dtype, memory + begin)
         for begin, (n, dtype) in zip(begins, parts, strict=True)
     ]
