@@ -50,6 +50,7 @@ _MODULES = {
         "semi_structured_matmul",
     ],
     # who computes, and what can
+    "benchmark.tune": ["tune"],
     "engines": ["use_engine"],
     "_support": ["is_supported"],
 }
@@ -101,6 +102,7 @@ __all__ = [
     "testing",
     "to_cusparselt_layout",
     "to_semi_structured",
+    "tune",
     "use_engine",
 ]
 
@@ -123,6 +125,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from . import linalg, masks, testing
     from ._support import is_supported
+    from .benchmark.tune import tune
     from .bsr.array import bsr_array
     from .bsr.io import load_npz, save_npz
     from .bsr.make import prune_blocks, random_bsr

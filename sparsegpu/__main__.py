@@ -1,4 +1,4 @@
-"""``python -m sparsegpu``: doctor, demo and bench."""
+"""``python -m sparsegpu``: doctor, demo, bench and tune."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ def main(arguments: list[str] | None = None) -> int:
         help="auto: the GPU if there is one, else NumPy",
     )
     demo.add_argument("--json", metavar="FILE", help="write the table as JSON too")
-    from .cli import bench
+    from .cli import bench, tune
 
     bench.add_arguments(commands.add_parser("bench", help="our kernels beside cuBLAS and peers"))
+    tune.add_arguments(commands.add_parser("tune", help="measure configurations, keep the best"))
     chosen = parser.parse_args(arguments)
     if chosen.command == "doctor":
         from .cli.doctor import run
@@ -33,6 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
         return run()
     if chosen.command == "bench":
         return bench.run(**{k: v for k, v in vars(chosen).items() if k != "command"})
+    if chosen.command == "tune":
+        return tune.run(**{k: v for k, v in vars(chosen).items() if k != "command"})
     from .cli.demo import run as run_demo
 
     return run_demo(size=chosen.size, device=chosen.device, json_path=chosen.json)

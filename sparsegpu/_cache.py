@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 import warnings
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -49,6 +50,30 @@ def read_entry(kind: str, key: str) -> bytes | None:
         return None
     digest, payload = content[:32], content[32:]
     return payload if sha256(payload).digest() == digest else None
+
+
+def read_entries(kind: str) -> Iterator[bytes]:
+    """Yield all kept entries of a kind, in the order of their keys."""
+    try:
+        keys = sorted(p.name for p in (cache_directory() / kind).glob("*/*") if p.suffix != ".tmp")
+    except (OSError, RuntimeError):
+        return
+    for key in keys:
+        entry = read_entry(kind, key)
+        if entry is not None:
+            yield entry
+
+
+def remove_entries(kind: str) -> int:
+    """Remove all kept entries of a kind and return how many there were."""
+    removed = 0
+    try:
+        for path in (cache_directory() / kind).glob("*/*"):
+            path.unlink(missing_ok=True)
+            removed += path.suffix != ".tmp"
+    except (OSError, RuntimeError) as error:
+        raise OSError(f"sparsegpu: cannot remove from the cache: {error}") from error
+    return removed
 
 
 def write_entry(kind: str, key: str, payload: bytes) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,7 @@ class Pattern:
     @property
     def batch_size(self) -> int:
         """Number of matrices in the batch (1 without a batch)."""
-        return int(np.prod(self.batch_shape, dtype=np.int64))
+        return prod(self.batch_shape)
 
     @property
     def device(self) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -11,6 +13,7 @@ import pytest
 
 import sparsegpu
 from sparsegpu._arrays import cupy_installed
+from sparsegpu._cache import cache_directory
 
 pytest.register_assert_rewrite("operator_cases")  # it checks, and its failures should explain
 
@@ -174,6 +177,18 @@ def cuda_engine() -> Engine:
 def rng() -> np.random.Generator:
     """Seeded data, the same in every run."""
     return np.random.default_rng(20240624)
+
+
+def pytest_configure():
+    """Give the tests, and the processes that they start, a cache beside the user's.
+
+    Compiled kernels stay there for the next run. Winners do not: what a test reads should not
+    depend on what was tuned before, least of all by the user.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return  # it has the environment of the process that did this
+    os.environ["SPARSEGPU_CACHE_DIR"] = str(cache_directory() / "tests")
+    shutil.rmtree(cache_directory() / "tuned", ignore_errors=True)
 
 
 def pytest_addoption(parser):

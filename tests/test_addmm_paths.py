@@ -61,8 +61,29 @@ def test_by_way_of_a_dense_matrix(cuda_engine, rng, dtype):
             bsr_matmul(a.bsr, dense, out=out, config={"path": "dense"})
         wide = x.astype(a.dense.dtype)
         np.testing.assert_array_equal(cuda_engine.host(out), (a.dense @ wide).astype(out.dtype))
+        dense[...] = -dense  # the second call repeats the first, on other values
+        x = -x
     with pytest.raises(ValueError, match=r"config\['path'\].*not for 'dense'"):
         bsr_matmul(a.bsr, dense, activation="relu", config={"path": "dense"})
+
+
+@pytest.mark.gpu
+def test_a_dense_matrix_in_a_graph(cuda_engine, rng):
+    a = Operand(cuda_engine, rng, (96, 64), (24, 16), "float16", duplicates=False)
+    x = cuda_engine.array(small(rng, (64, 40), "float16"))
+    out = cuda_engine.xp.empty((96, 40), "float16")
+    cuda_engine.xp.cuda.Device().synchronize()
+    stream = cuda_engine.xp.cuda.Stream(non_blocking=True)
+    with stream:
+        bsr_matmul(a.bsr, x, out=out, config={"path": "dense"})
+        stream.begin_capture()
+        bsr_matmul(a.bsr, x, out=out, config={"path": "dense"})
+        graph = stream.end_capture()
+        x[...] = -x
+        out.fill(np.nan)
+        graph.launch(stream)
+        expected = a.dense @ cuda_engine.host(x).astype(a.dense.dtype)
+        np.testing.assert_array_equal(cuda_engine.host(out), expected.astype(out.dtype))
 
 
 @pytest.mark.gpu

@@ -1,9 +1,9 @@
 """Calls that were made before: what they launched is launched again, and nothing is checked twice.
 
 Everything that a product's checks and plans depend on is metadata: pointers, shapes, strides,
-dtypes, scalars, the device and the stream. A call on a GPU whose metadata is that of an earlier
-one does the same work, on whatever values the memory holds by now. So the engine's launches are
-kept with the pattern, under this metadata, and a repeated call costs a look-up.
+dtypes, scalars, configurations, the device and the stream. A call on a GPU whose metadata is that
+of an earlier one does the same work, on whatever values the memory holds by now. So the engine's
+launches are kept with the pattern, under this metadata, and a repeated call costs a look-up.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..engines import chosen_engine
+from ..engines.cuda.runtime import winners
 from ..pattern import Pattern
 
 #: Calls kept with a pattern; then all are forgotten.
@@ -57,7 +58,7 @@ class Call:
     arrays : tuple
         Operands, ``input``, scales and ``out``; None for those that are absent.
     settings : tuple
-        Everything else.
+        Everything else; a configuration as text.
     """
 
     __slots__ = ("_cupy", "_kept", "_key", "_stream")
@@ -78,7 +79,9 @@ class Call:
             return
         self._stream = self._cupy.cuda.get_current_stream().ptr
         kinds = tuple(map(type, settings))
-        self._key = facts, settings, kinds, self._stream, chosen_engine()
+        # After `tune` the same call may choose another configuration.
+        tuned = winners.generation
+        self._key = facts, settings, kinds, self._stream, chosen_engine(), tuned
         self._kept = pattern.calls
 
     def repeat(self, out: Any) -> Any:

@@ -59,10 +59,12 @@ def bsr_addmm(
     allow_tf32 : bool
         Let float32 products use TF32 tensor cores.
     config : dict, optional
-        ``{"path": name}`` chooses the GPU's kernel: "simt" (any operands), "mma" (tensor cores),
-        "fma" (float32), "wgmma" (compute capability 9.0), "skinny" (16-bit, few columns),
-        "vector" (small blocks, few columns) or "dense" (cuBLAS on all of it, zeros too). Chosen
-        by the operands when None. On the host it changes nothing.
+        From `sparsegpu.tune`, or ``{"path": name}`` with fields of its tile. The path is the GPU's
+        kernel: "simt" (any operands), "mma" (tensor cores), "fma" (float32), "wgmma" (compute
+        capability 9.0), "skinny" (16-bit, few columns), "vector" (small blocks, few columns) or
+        "dense" (cuBLAS on all of it, zeros too); "model" is the choice by the operands, whatever
+        was tuned. Looked up when None: what was measured best near by, else the model's choice. On
+        the host it changes nothing.
 
     Returns
     -------
@@ -71,7 +73,8 @@ def bsr_addmm(
     Raises
     ------
     ValueError
-        Shapes that do not fit; ``out`` overlapping an operand.
+        Shapes that do not fit; ``out`` overlapping an operand; a ``config`` that the operands or
+        the GPU cannot have.
     TypeError
         Mixed dtypes or array libraries.
 
@@ -242,10 +245,11 @@ def _addmm(
     check_sparse(function, "bsr", bsr)
     pattern, data = bsr.pattern, bsr.data
     o = options
+    config = None if o.config is None else repr(o.config)
     call = Call(
         pattern,
         (data, dense, input, o.left_alpha, o.right_alpha, o.out),
-        (o.beta, o.alpha, o.activation, o.out_dtype, o.allow_tf32, o.config, from_the_right),
+        (o.beta, o.alpha, o.activation, o.out_dtype, o.allow_tf32, config, from_the_right),
     )
     repeated = call.repeat(o.out)
     if repeated is not None:

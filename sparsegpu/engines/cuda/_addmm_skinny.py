@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -12,13 +11,12 @@ import numpy as np
 
 from ._blocks import aligned, ceil_div, size_of
 from ._product import Product
+from .runtime.fields import Fields
 from .runtime.launch import Launch, current_device, kernel, multiprocessors
-from .runtime.skinny_tile import skinny_tile
+from .runtime.skinny_tile import MOST_COLUMNS, chosen_skinny_tile, skinny_tile
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, vector_view
 
-#: More columns than this keep the tensor cores busy: wgmma, or `bsr_addmm_sm80`.
-MOST_COLUMNS = 128
 _SIZES = struct.Struct("<2I2i")
 
 
@@ -35,12 +33,10 @@ def skinny_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launc
         return None
     bm, bk = p.pattern.blocksize
     columns, rows = p.out.shape[-1], size_of(p.out.shape[:-1])
-    tile = skinny_tile(
-        (bm, bk), rows, columns, p.layout, multiprocessors(), _shared_memory(current_device())
-    )
-    chosen = {k: v for k, v in (config or {}).items() if k != "path"}
-    if chosen:
-        tile = replace(tile, **chosen)
+    room = _shared_memory(current_device())
+    tile = skinny_tile((bm, bk), rows, columns, p.layout, multiprocessors(), room)
+    if config:
+        tile = chosen_skinny_tile(tile, p.layout, room, Fields(config))
     batches, block_rows = size_of(p.batch), p.pattern.block_shape[0]
     row_tiles = batches * block_rows * ceil_div(bm, tile.tile_m)
     column_tiles = ceil_div(columns, tile.tile_n)

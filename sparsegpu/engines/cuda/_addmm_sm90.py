@@ -20,7 +20,8 @@ from ._dense_lines import aligned_lines
 from ._product import Product
 from ._row_order import similar_row_groups
 from ._schedule import RowGroups, row_groups
-from .runtime.hopper_tile import HopperTile, hopper_tile
+from .runtime.fields import Fields
+from .runtime.hopper_tile import FEW, HopperTile, hopper_tile
 from .runtime.launch import Launch, kernel, multiprocessors, runs_here
 from .runtime.tensor_map import tensor_map
 from .runtime.types import ctype
@@ -29,7 +30,6 @@ from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view
 _GROUPS = struct.Struct("<6Q")
 _SIZES = struct.Struct("<4q2i")
 _INT32 = 2**31
-_FEW = 16  # columns, of which a tile of 64 would waste most
 _NARROW = 16  # rows of a box of a column-major dense, of which the copy engine brings few bytes
 _NO_MAP = np.void(bytes(128))
 
@@ -86,31 +86,37 @@ def sm90_launches(product: Product, config: Mapping[str, Any] | None) -> tuple[L
     A `dense` that the copy engine cannot read as it lies is copied to aligned rows first (int8:
     columns, the only layout that wgmma takes), in workspace kept with the pattern: at memory
     speed, which the product then saves many times.
+
+    Parameters
+    ----------
+    product : Product
+    config : mapping, optional
+        ``{"path": "wgmma"}``, and fields of the tile to override the choice.
     """
     p = product
-    tile = _tile_for(p)
+    tile = _tile_for(p, config)
     if tile is None:
         return None
     by_column = p.data.itemsize == 1
     as_it_lies = p.layout == "columns" and tile.step_k > _NARROW
     if as_it_lies or (p.layout == "rows" and not by_column):
-        launch = _launch(p, tile, config)
+        launch = _launch(p, tile)
         return None if launch is None else (launch,)
     if p.dense.ndim - 2 > MAX_BATCH_DIMS:
         return None
     dense, copy = aligned_lines(p, by_column)
     layout = "columns" if by_column else "rows"
-    launch = _launch(replace(p, dense=dense, layout=layout), tile, config)
+    launch = _launch(replace(p, dense=dense, layout=layout), tile)
     return None if launch is None else (copy, launch)
 
 
-def _launch(p: Product, tile: HopperTile, config: Mapping[str, Any] | None) -> Launch | None:
+def _launch(p: Product, tile: HopperTile) -> Launch | None:
     batch = one_batch(p.batch, p.pattern, p.dense, p.out)
     if batch is None:
         return None
     bm, bk = p.pattern.blocksize
     m, n = p.out.shape[-2:]
-    grouped = similar_row_groups if (config or {}).get("reorder") else row_groups
+    grouped = similar_row_groups if tile.reorder else row_groups
     schedule = grouped(p.pattern, tile.rows, None if p.order is None else p.order.reshape(-1))
     store = _store(p.out, batch)
     compiled = kernel(
@@ -147,12 +153,15 @@ def _launch(p: Product, tile: HopperTile, config: Mapping[str, Any] | None) -> L
     )
 
 
-def _tile_for(p: Product) -> HopperTile | None:
+def _tile_for(p: Product, config: Mapping[str, Any] | None) -> HopperTile | None:
     """Return the tile to multiply with, or None where the operands are not for this kernel."""
     n = p.out.shape[-1]
-    if p.empty or n <= _FEW or not runs_here("bsr_addmm_sm90"):
+    if (config or {}).get("path") not in {None, "wgmma"}:
         return None
-    tile = hopper_tile(p.data.dtype, p.pattern.blocksize, n, p.transposed)
+    if p.empty or n <= FEW or not runs_here("bsr_addmm_sm90"):
+        return None
+    fields = Fields(config)
+    tile = hopper_tile(p.data.dtype, p.pattern.blocksize, n, p.transposed, fields)
     fits = (
         p.data.flags.c_contiguous
         and p.data.data.ptr % 16 == 0

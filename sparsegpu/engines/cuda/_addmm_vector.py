@@ -12,16 +12,22 @@ from ..._arrays import accumulator_dtype
 from ._blocks import THREADS, ceil_div, grid, size_of
 from ._product import Product
 from ._row_pieces import balanced_pieces
+from .runtime.fields import Fields
 from .runtime.launch import Launch, kernel, multiprocessors
 from .runtime.plan import workspace
 from .runtime.types import ctype
-from .runtime.vector_tile import kept_vector_tile, power_of_two_in, takes_blocks, vector_tile
+from .runtime.vector_tile import (
+    MOST_ROUNDS,
+    kept_vector_tile,
+    power_of_two_in,
+    takes_blocks,
+    vector_tile,
+)
 from .runtime.view import batch_dims, matrix_view, vector_view
 
 _SIZES = struct.Struct("<3q2i")
 _PARTS_SIZES = struct.Struct("<3q")
 _WARPS = 64  # of a multiprocessor; with more work than that, a warp takes several rows
-_MOST_ROUNDS = 8
 
 
 def vector_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launch, ...] | None:
@@ -35,8 +41,6 @@ def vector_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launc
     """
     if not _serves(p, config):
         return None
-    chosen = {k: v for k, v in (config or {}).items() if k != "path"}
-    rounds = chosen.pop("rounds", None)
     (bm, bk), columns = p.pattern.blocksize, p.out.shape[-1]
     pieces = balanced_pieces(p.pattern)
     rows = p.pattern.block_shape[0] if pieces is None else pieces.pieces.shape[-2]
@@ -47,14 +51,18 @@ def vector_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launc
         "along_n": along_n,
     }
     operands = p.data.dtype, (bm, bk), columns, p.pattern.nnzb / rows
-    if chosen:
-        tile = vector_tile(*operands, **facts, config=chosen)
-    else:
-        tile = kept_vector_tile(*operands, **facts)
+    fields = Fields(config)
+    tile = (
+        vector_tile(*operands, **facts, fields=fields)
+        if config
+        else kept_vector_tile(*operands, **facts)
+    )
     batches = size_of(p.batch)
     groups = ceil_div(rows, 32 // tile.team)
-    if rounds is None:
-        rounds = max(min(groups * batches // (_WARPS * multiprocessors()), _MOST_ROUNDS), 1)
+    rounds = max(min(groups * batches // (_WARPS * multiprocessors()), MOST_ROUNDS), 1)
+    rounds = fields.pick("rounds", rounds, range(1, MOST_ROUNDS + 1))
+    if config:
+        fields.finish()
     parts = 0 if pieces is None else pieces.parts
     acc = accumulator_dtype(p.data.dtype).itemsize
     sums = workspace(p.pattern, "vector", batches * parts * bm * columns * acc) if parts else None

@@ -1,4 +1,8 @@
-"""BSR @ dense on the device: the first path that serves a product computes it."""
+"""BSR @ dense on the device: the first path that serves a product computes it.
+
+What was measured best for such products goes before the model, which is the order of the paths and
+what each serves.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,16 @@ import numpy as np
 
 from ..._epilogue import Epilogue
 from ...pattern import Pattern
-from ._addmm_dense import dense_serves, multiply_dense
+from ._addmm_dense import dense_launches
 from ._addmm_skinny import skinny_launches
 from ._addmm_sm90 import sm90_launches
 from ._addmm_vector import vector_launches
 from ._blocks import aligned, ceil_div, grid, size_of
 from ._product import Product, product_of
+from ._tuned import tuned_config
 from .runtime.config import bsr_addmm_config
-from .runtime.launch import Launch, kernel
+from .runtime.fields import MODEL, ConfigError, Fields, refused
+from .runtime.launch import Launch, Work, kernel
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, vector_view
 
@@ -35,31 +41,62 @@ def bsr_addmm(
     transposed: bool = False,
     allow_tf32: bool = False,
     config: dict[str, Any] | None = None,
-) -> tuple[Launch, ...] | None:
+) -> tuple[Work, ...] | None:
     """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
 
     ``transposed``: of the transpose of (pattern, data), whose blocks the kernel reads where they
-    lie. ``config={"path": name}`` chooses one of "simt", "fma", "mma", "wgmma", "skinny",
-    "vector" and "dense"; without it the fastest that serves the operands, by metadata alone.
+    lie. ``config={"path": name, field: value, ...}`` chooses one of "simt", "fma", "mma", "wgmma",
+    "skinny", "vector" and "dense", and fields of its tile, or the "model". Without it the choice is
+    what was measured best for such operands, where they can have that, else the model's; by
+    metadata alone.
 
     Returns
     -------
-    tuple of Launch, or None
+    tuple of Work, or None
         What does all of it again, on whatever values the same memory holds then; None where a
-        copy of the blocks had to be made, which is gone by then, or cuBLAS multiplied.
+        copy of the blocks had to be made, which is gone by then.
+
+    Raises
+    ------
+    runtime.fields.ConfigError
+        A ``config`` that these operands cannot have.
     """
     product = product_of(out, pattern, data, dense, epilogue, transposed, allow_tf32)
-    path = (config or {}).get("path")
-    if dense_serves(product, path):
-        multiply_dense(product)
+    works = configured(product, config) if config else tuned(product) or configured(product, None)
+    for work in works:
+        work()
+    return works if product.data is data else None
+
+
+def tuned(product: Product) -> tuple[Work, ...] | None:
+    """Return what a product launches as it was measured best, None where the model is to choose.
+
+    What was tuned may have had another epilogue, batch or alignment: where a product cannot have
+    the same, the model chooses, too.
+    """
+    config = tuned_config(product)
+    if config is None:
         return None
-    launches = vector_launches(product, config) or skinny_launches(product, config)
-    if launches is None and path in {None, "wgmma"}:
-        launches = sm90_launches(product, config)
-    launches = launches or (general_launch(product, config),)
-    for launch in launches:
-        launch()
-    return launches if product.data is data else None
+    try:
+        return configured(product, config)
+    except ConfigError:
+        return None
+
+
+def configured(product: Product, config: dict[str, Any] | None) -> tuple[Work, ...]:
+    """Return what a product launches under a configuration, the model's where that is None."""
+    if config and "path" not in config:
+        raise refused("config", "a 'path' besides its fields", repr(config))
+    if config and config["path"] == MODEL["path"]:
+        Fields(config).finish()
+        config = None
+    return (
+        dense_launches(product, config)
+        or vector_launches(product, config)
+        or skinny_launches(product, config)
+        or sm90_launches(product, config)
+        or (general_launch(product, config),)
+    )
 
 
 def general_launch(product: Product, config: dict[str, Any] | None) -> Launch:

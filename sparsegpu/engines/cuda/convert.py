@@ -21,7 +21,7 @@ from ._blocks import (
     power_of_two_below,
     size_of,
 )
-from .runtime.launch import kernel
+from .runtime.launch import Launch, kernel
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch, vector_view
 
@@ -91,16 +91,22 @@ def gather_blocks(out_data: Any, pattern: Pattern, dense: Any) -> None:
 
 def scatter_blocks(out_dense: Any, pattern: Pattern, data: Any) -> None:
     """Write the whole dense matrix: zeros between the blocks, duplicates summed (bool: or)."""
-    bm, bk = pattern.blocksize
-    block_rows, block_columns = pattern.block_shape
     blocks = flat_blocks(data)  # may be a copy: it has to outlive the launch
+    scatter_launch(out_dense, pattern, blocks)()
+
+
+def scatter_launch(out_dense: Any, pattern: Pattern, blocks: Any) -> Launch:
+    """Return what writes the whole dense matrix, of `flat_blocks`."""
+    bk = pattern.blocksize[1]
+    block_rows, block_columns = pattern.block_shape
     wide = _elements_at_a_time(out_dense, blocks, bk)
     per_tile, tiles, threads, swapped = _tiling(out_dense, pattern.blocksize, block_columns, wide)
     batch = merged_batch(
         out_dense.shape[:-2], (out_dense, 2), (blocks, 2), (pattern.indptr, 1), (pattern.indices, 1)
     )
     items = size_of(batch) * block_rows * tiles
-    kernel("bsr_scatter", T=ctype(data.dtype), INDEX=ctype(pattern.indices.dtype), WIDE=wide)(
+    return Launch(
+        kernel("bsr_scatter", T=ctype(blocks.dtype), INDEX=ctype(pattern.indices.dtype), WIDE=wide),
         grid(items),
         threads,
         (
@@ -113,7 +119,7 @@ def scatter_blocks(out_dense: Any, pattern: Pattern, data: Any) -> None:
             np.int64(items),
             np.int64(block_rows),
             np.int64(block_columns),
-            np.int32(bm),
+            np.int32(pattern.blocksize[0]),
             np.int32(bk),
             np.int32(per_tile),
             np.int32(swapped),

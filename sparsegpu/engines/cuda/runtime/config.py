@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...._checks import bad_value, check_choice
-from .float_tile import float_tile
+from .fields import Fields, refused
+from .float_tile import SHARED_MEMORY, float_tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,12 @@ _SIMT_COLUMNS = (1, 16, 64)
 _FEWEST_THREADS = 64
 
 
-def simt_tile(rows: int, columns: int) -> SimtTile:
+def simt_tile(rows: int, columns: int, fields: Fields | None = None) -> SimtTile:
     """Return the tile for outputs that come in pieces of ``rows`` x ``columns``.
 
     The tile is the smallest that holds a piece, up to 64 x 64. Where that leaves few threads,
-    several share each output, and more terms are taken at a time.
+    several share each output, and more terms are taken at a time. ``fields`` may say ``tile_m`` and
+    ``tile_n``.
 
     Examples
     --------
@@ -60,6 +61,10 @@ def simt_tile(rows: int, columns: int) -> SimtTile:
     """
     tile_m = next((t for t in _SIMT_ROWS if t >= rows), _SIMT_ROWS[-1])
     tile_n = next((t for t in _SIMT_COLUMNS if t >= columns), _SIMT_COLUMNS[-1])
+    fields = fields or Fields()
+    tile_m = fields.pick("tile_m", tile_m, _SIMT_ROWS)
+    tile_n = fields.pick("tile_n", tile_n, _SIMT_COLUMNS)
+    fields.finish()
     outputs = (tile_m // 4) * max(tile_n // 4, 1)
     lanes = min(max(_FEWEST_THREADS // outputs, 1), 32)
     tile_k = 16 if lanes == 1 else max(32, 2 * lanes)
@@ -82,13 +87,9 @@ class AddmmConfig:
     by_length: bool = False
 
 
-_CHOOSY = (
-    "wgmma",
-    "skinny",
-    "vector",
-    "dense",
-)  # that serve some operands only, and are asked before
-_PATHS = ("simt", "fma", "mma", *_CHOOSY)
+#: Paths that serve some operands only, and are asked before, in this order.
+CHOOSY = ("dense", "vector", "skinny", "wgmma")
+PATHS = ("simt", "fma", "mma", *CHOOSY)
 
 #: Operand dtypes that the tensor cores multiply (float32 only as TF32).
 MMA_DTYPES = ("bfloat16", "float16", "int8", "float32")
@@ -108,6 +109,10 @@ FULL_PRECISION = {
 
 _SLICE_BYTES = 64  # of k, that a stage holds
 _MMA_STAGES = 3
+_MMA_ROWS = (16, 32, 64, 128)
+_MMA_COLUMNS = (32, 64, 128)
+_MMA_WARPS = (1, 2, 4, 8)
+_MMA_WARP = 64  # rows, and columns, of a warp: sums of 64 x 64 are 128 registers
 
 
 def bsr_addmm_config(
@@ -121,6 +126,7 @@ def bsr_addmm_config(
     transposed: bool = False,
     allow_tf32: bool = False,
     config: Mapping[str, Any] | None = None,
+    fields: Fields | None = None,
 ) -> AddmmConfig:
     """Return the kernel for ``bsr @ dense``.
 
@@ -143,12 +149,15 @@ def bsr_addmm_config(
         The blocks are those of the transpose: their columns are contiguous.
     allow_tf32 : bool
     config : mapping, optional
-        ``{"path": "simt" | "fma" | "mma"}`` chooses the path.
+        ``{"path": "simt" | "fma" | "mma"}`` chooses the path; besides, fields of its tile.
+    fields : Fields, optional
+        Of ``config``, for who wants to know what was asked of it.
 
     Raises
     ------
-    ValueError
-        For another path, or one that does not multiply this dtype.
+    ConfigError
+        For another path, or one that does not multiply this dtype; for fields that it does not have
+        and values that they cannot have.
 
     Examples
     --------
@@ -164,36 +173,46 @@ def bsr_addmm_config(
     can_mma = dtype.name in MMA_DTYPES and (dtype != np.float32 or allow_tf32)
     fast = full.path if full else "mma" if can_mma else "simt"
     path = (config or {}).get("path")
+    fields = fields or Fields(config)
     if path is None:
         # Eight rows or columns fill half a fragment; with fewer, plain code wastes less. (It has
         # no fragments of float32 and float64, and stays slower there down to four rows.)
         path = fast if bm >= (4 if full else 8) and columns >= 8 else "simt"
-    check_choice("bsr_addmm", "config['path']", path, _PATHS)
-    if path in _CHOOSY:
+    if path not in PATHS:
+        listed = ", ".join(map(repr, (*PATHS, "model")))
+        raise refused("config['path']", f"one of {listed}", repr(path))
+    if path in CHOOSY:
         expected = f"another path: these operands or this device are not for '{path}'"
-        raise bad_value("bsr_addmm", "config['path']", expected, repr(path))
+        raise refused("config['path']", expected, repr(path))
     if path == "simt":
-        tile = simt_tile(bm, columns)
+        tile = simt_tile(bm, columns, fields)
         return AddmmConfig("bsr_addmm_simt", tile.tile_m, tile.tile_n, tile.threads, tile.defines)
     if path != fast:
         offered = f"'{fast}' or 'simt'" if fast != "simt" else "'simt'"
         expected = f"{offered} for {dtype} operands"
         if dtype == np.float32:
             expected += " with allow_tf32" if allow_tf32 else " without allow_tf32"
-        raise bad_value("bsr_addmm", "config['path']", expected, repr(path))
+        raise refused("config['path']", expected, repr(path))
     if full:
         pieces = dense == "rows" and columns * dtype.itemsize % 16 == 0
         layout = "pieces" if pieces else "columns" if by_column else "rows"
         data = "columns" if transposed else "pieces" if data_aligned else "rows"
-        return _float_config(full.source, dtype.itemsize, bm, bk, columns, layout, data)
-    return _mma_config(dtype.itemsize, bm, bk, columns, dense, data_aligned, transposed)
+        return _float_config(full.source, dtype.itemsize, bm, bk, columns, layout, data, fields)
+    return _mma_config(dtype.itemsize, bm, bk, columns, dense, data_aligned, transposed, fields)
 
 
 def _float_config(
-    source: str, itemsize: int, bm: int, bk: int, columns: int, dense: str, data: str
+    source: str,
+    itemsize: int,
+    bm: int,
+    bk: int,
+    columns: int,
+    dense: str,
+    data: str,
+    fields: Fields,
 ) -> AddmmConfig:
     pieces = dense == data == "pieces"
-    tile = float_tile(itemsize, bm, bk, columns, pieces=pieces)
+    tile = float_tile(itemsize, bm, bk, columns, pieces=pieces, fields=fields)
     defines = {"BM": bm, "BK": bk, "DATA": data, "DENSE": dense, **tile.defines}
     return AddmmConfig(
         source, tile.tile_m, tile.tile_n, tile.threads, defines, tile.shared_memory, by_length=True
@@ -208,24 +227,38 @@ def _mma_config(
     dense: str,
     data_aligned: bool,
     transposed: bool,
+    fields: Fields,
 ) -> AddmmConfig:
     tile_m = next((t for t in (16, 32, 64) if t >= bm), 128)
     tile_n = next((t for t in (32, 64) if t >= columns), 128)
-    warps_m = max(tile_m // 32, 1)
-    warps_n = min(4 if tile_m <= 32 else 2, tile_n // 16)
+    tile_m = fields.pick("tile_m", tile_m, _MMA_ROWS)
+    tile_n = fields.pick("tile_n", tile_n, _MMA_COLUMNS)
+    rows = [w for w in _MMA_WARPS if tile_m % (16 * w) == 0 and tile_m // w <= _MMA_WARP]
+    warps_m = fields.pick("warps_m", max(tile_m // 32, 1), rows)
+    # A step of the copies is one of all threads: at least one for each row of the tile.
+    columns_ = [
+        w
+        for w in _MMA_WARPS
+        if tile_n % (16 * w) == 0 and tile_n // w <= _MMA_WARP and 32 * warps_m * w >= tile_m
+    ]
+    warps_n = fields.pick("warps_n", min(4 if tile_m <= 32 else 2, tile_n // 16), columns_)
     if itemsize == 1 and dense == "rows":
         dense = "bytes"
     if dense == "columns" and bk * itemsize % 16:
         dense = "strided"  # a piece of a column would span two blocks
     left = _tile_bytes(tile_m, itemsize, by_line=not transposed or itemsize == 1)
     right = _tile_bytes(tile_n, itemsize, by_line=dense != "rows")
+    strips = warps_m * 16 * (tile_n + 8 * warps_n) * 4  # of outputs on their way out
+    fitting = [s for s in (2, 3, 4) if strips <= s * (left + right) <= SHARED_MEMORY]
+    stages = fields.pick("stages", _MMA_STAGES, fitting)
+    fields.finish()
     defines = {
         "BK": bk,
         "TILE_M": tile_m,
         "TILE_N": tile_n,
         "WARPS_M": warps_m,
         "WARPS_N": warps_n,
-        "STAGES": _MMA_STAGES,
+        "STAGES": stages,
         "DENSE": dense,
         "DATA_PIECES": int(data_aligned),
     }
@@ -235,7 +268,7 @@ def _mma_config(
         tile_n,
         32 * warps_m * warps_n,
         defines,
-        _MMA_STAGES * (left + right),
+        stages * (left + right),
     )
 
 

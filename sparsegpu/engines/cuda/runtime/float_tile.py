@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from .fields import Fields
 
 #: Dynamic shared memory that every GPU from compute capability 8.0 on offers a thread block.
-_SHARED_MEMORY = 99 * 1024
+SHARED_MEMORY = 99 * 1024
 _MOST_ROWS = 64
 _NARROW = 64  # columns
+_REGISTERS = 65536  # of a multiprocessor
+_OTHER_REGISTERS = 40  # of a thread, besides its sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,7 @@ class FloatTile:
     @property
     def stages(self) -> int:
         """Slices that are in shared memory at once."""
-        return min(self.most_stages, _SHARED_MEMORY // self._stage)
+        return min(self.most_stages, SHARED_MEMORY // self._stage)
 
     @property
     def _stage(self) -> int:
@@ -68,11 +72,20 @@ class FloatTile:
         return {**defines, "THREAD_M": self.thread_m} if self.itemsize == 4 else defines
 
 
-def float_tile(itemsize: int, bm: int, bk: int, columns: int, *, pieces: bool = True) -> FloatTile:
+def float_tile(
+    itemsize: int,
+    bm: int,
+    bk: int,
+    columns: int,
+    *,
+    pieces: bool = True,
+    fields: Fields | None = None,
+) -> FloatTile:
     """Return the tile for float32 (``itemsize`` 4) or float64 blocks of bm x bk, measured best.
 
     Blocks of more than 64 rows are shared evenly by several tiles. Operands that are not copied in
-    ``pieces`` of 16 bytes leave fewer registers for outputs.
+    ``pieces`` of 16 bytes leave fewer registers for outputs. ``fields`` may say ``tile_n``,
+    ``stages`` and ``resident``.
 
     Examples
     --------
@@ -85,7 +98,19 @@ def float_tile(itemsize: int, bm: int, bk: int, columns: int, *, pieces: bool = 
     parts = -(-bm // _MOST_ROWS)
     rows = -(-bm // parts)
     choose = _tile_f32 if itemsize == 4 else _tile_f64
-    return choose(rows, bk, columns <= _NARROW, pieces)
+    fields = fields or Fields()
+    tile = choose(rows, bk, columns <= _NARROW, pieces)
+    widths = sorted({choose(rows, bk, narrow, pieces).tile_n for narrow in (True, False)})
+    tile_n = fields.pick("tile_n", tile.tile_n, widths)
+    if tile_n != tile.tile_n:
+        tile = choose(rows, bk, tile_n == _NARROW, pieces)
+    fitting = [s for s in (2, 3, 4) if s <= SHARED_MEMORY // tile._stage]
+    stages = fields.pick("stages", tile.stages, fitting)
+    sums = tile.tile_m * tile.tile_n // tile.threads * itemsize // 4
+    most = _REGISTERS // (tile.threads * (sums + _OTHER_REGISTERS))
+    resident = fields.pick("resident", tile.resident, range(1, max(most, tile.resident) + 1))
+    fields.finish()
+    return replace(tile, most_stages=stages, resident=resident)
 
 
 def _tile_f32(rows: int, bk: int, narrow: bool, pieces: bool) -> FloatTile:

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .fields import Fields
+
+#: Columns of which a tile of 64 would waste most: not for this kernel.
+FEW = 16
 _TILE_M = 128
 _STAGE_K = 128  # bytes of k that a stage holds
 _STRIPS = 8 * 2 * 2048  # outputs on their way out, two strips for each of eight warps
@@ -31,6 +35,8 @@ class HopperTile:
     box_m : int
         Rows of the output in a box of transposed blocks.
     shared_memory : int
+    reorder : int
+        Whether similar block rows share tiles, rather than neighbours.
     """
 
     tile_n: int
@@ -41,6 +47,7 @@ class HopperTile:
     rows: int
     box_m: int
     shared_memory: int
+    reorder: int = 0
 
     @property
     def threads(self) -> int:
@@ -49,7 +56,11 @@ class HopperTile:
 
 
 def hopper_tile(
-    dtype: np.dtype, blocksize: tuple[int, int], columns: int, transposed: bool
+    dtype: np.dtype,
+    blocksize: tuple[int, int],
+    columns: int,
+    transposed: bool,
+    fields: Fields | None = None,
 ) -> HopperTile | None:
     """Return the tile for a product, or None where the kernel does not serve.
 
@@ -63,6 +74,8 @@ def hopper_tile(
         N.
     transposed : bool
         The blocks lie as (bk, bm).
+    fields : Fields, optional
+        ``tile_n``, ``stages`` and ``reorder``, where they are not to be chosen here.
 
     Examples
     --------
@@ -84,10 +97,16 @@ def hopper_tile(
     step_k = next(width // size for width in (_STAGE_K, 64, 32) if bk * size % width == 0)
     slice_m = min(bm, _TILE_M)
     rows = _TILE_M // slice_m
-    least = (128,) if size == 1 else (64, 128)  # int8 outputs leave in strips of 128 columns
-    tile_n = next((n for n in least if n >= columns), 256)
+    fields = fields or Fields()
+    # int8 outputs leave in strips of 128 columns.
+    widths = (128, 256) if size == 1 else (64, 128, 256)
+    covering = next((n for n in widths if n >= columns), widths[-1])
+    tile_n = fields.pick("tile_n", covering, widths)
     stage = (rows * slice_m + tile_n) * _STAGE_K
-    stages = min((_SHARED - _RESERVED - _STRIPS) // stage, _MOST_STAGES)
+    most = min((_SHARED - _RESERVED - _STRIPS) // stage, _MOST_STAGES)
+    stages = fields.pick("stages", most, range(2, most + 1))
+    reorder = fields.pick("reorder", 0, (0, 1) if rows > 1 else (0,))
+    fields.finish()
     return HopperTile(
         tile_n=tile_n,
         stages=stages,
@@ -97,4 +116,5 @@ def hopper_tile(
         rows=rows,
         box_m=64 if slice_m % 64 == 0 else slice_m,
         shared_memory=stages * stage + _STRIPS + 1024,
+        reorder=reorder,
     )

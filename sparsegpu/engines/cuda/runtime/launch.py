@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,7 +24,21 @@ _lock = threading.RLock()
 _get_device: Any = None
 
 _STATIC_SHARED_LIMIT = 48 * 1024
+# CUresult of a launch that asks for what the device has not got; it leaves the context whole.
+_INVALID_VALUE, _OUT_OF_RESOURCES = 1, 701
 _PARAMETER_ALIGNMENT = 128  # more than any parameter asks for (a tensor map: 64)
+
+
+class LaunchError(RuntimeError):
+    """A launch that asks for more threads, registers or shared memory than there is."""
+
+
+class Work(Protocol):
+    """What a call enqueues: on CuPy's current stream, or on the stream of an address."""
+
+    def __call__(self) -> None: ...
+
+    def on(self, stream: int) -> None: ...
 
 
 class Kernel:
@@ -75,7 +89,11 @@ class Kernel:
         from cupy.cuda import driver
 
         attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        driver.funcSetAttribute(self._function.ptr, attribute, shared_memory)
+        try:
+            driver.funcSetAttribute(self._function.ptr, attribute, shared_memory)
+        except driver.CUDADriverError as error:
+            _refuse(error, self.source, f"{shared_memory} bytes of shared memory")
+            raise
         self._shared = shared_memory
 
 
@@ -129,9 +147,22 @@ class Launch:
         if 0 in self._dimensions[:3]:
             return
         parameters = ctypes.addressof(self._parameters)
-        driver.launchKernel(self._function, *self._dimensions, stream, parameters, 0)
+        try:
+            driver.launchKernel(self._function, *self._dimensions, stream, parameters, 0)
+        except driver.CUDADriverError as error:
+            x, y, z, *block, shared = self._dimensions
+            asked = f"grid {(x, y, z)}, block {(*block,)}, {shared} bytes of shared memory"
+            _refuse(error, self._source, asked)
+            raise
         with _lock:
             _launches[self._source] += 1
+
+
+def _refuse(error: Any, source: str, asked: str) -> None:
+    """Raise a driver's error as a `LaunchError`, if that is what it is."""
+    if error.status in {_INVALID_VALUE, _OUT_OF_RESOURCES}:
+        message = f"kernel '{source}' does not launch with {asked}: {error}"
+        raise LaunchError(message) from error
 
 
 def _parameter(arg: Any) -> bytes:
@@ -217,6 +248,11 @@ def _runs(source: str, cc: tuple[int, int]) -> bool:
 def multiprocessors() -> int:
     """Return the number of multiprocessors of the current device."""
     return _facts(current_device())[1]
+
+
+def architecture() -> str:
+    """Return the compute capability of the current device as one number: ``"90"``."""
+    return "{}{}".format(*_facts(current_device())[0])
 
 
 def current_device() -> int:

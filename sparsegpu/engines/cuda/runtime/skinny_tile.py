@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from .fields import Fields
+
+#: More columns than this keep the tensor cores busy: wgmma, or `bsr_addmm_sm80`.
+MOST_COLUMNS = 128
 _STEP = 32  # terms of a warp's step
 
 
@@ -84,3 +88,44 @@ def skinny_tile(
         if tile.shared_memory(dense) <= shared_memory:
             break
     return tile
+
+
+def chosen_skinny_tile(
+    tile: SkinnyTile, dense: str, shared_memory: int, fields: Fields
+) -> SkinnyTile:
+    """Return a tile with what a configuration says instead.
+
+    Parameters
+    ----------
+    tile : SkinnyTile
+        From `skinny_tile`.
+    dense : {"rows", "columns"}
+    shared_memory : int
+        Bytes that a thread block may have.
+    fields : Fields
+        ``tile_m``, ``tile_n``, ``warps_k`` and ``stages``.
+
+    Examples
+    --------
+    >>> tile = skinny_tile((64, 64), 4096, 64, "rows", 132, 232448)
+    >>> chosen_skinny_tile(tile, "rows", 232448, Fields({"tile_m": 16, "stages": 2})).tile_m
+    16
+    """
+    tile_m = fields.pick("tile_m", tile.tile_m, (16, 32, 64))
+    # Sums of 64 x 32 outputs are 64 registers of a lane; more columns have more warps.
+    tile_n = fields.pick("tile_n", tile.tile_n, (16, 32, 64, 128))
+    warps_n = max(tile_n // 32, 1)
+
+    def with_(warps_k: int, stages: int) -> SkinnyTile:
+        return replace(
+            tile, tile_m=tile_m, tile_n=tile_n, stages=stages, warps_k=warps_k, warps_n=warps_n
+        )
+
+    def fits(warps_k: int, stages: int) -> bool:
+        return with_(warps_k, stages).shared_memory(dense) <= shared_memory
+
+    warps = [w for w in (1, 2, 4, 8) if w * warps_n <= 16 and fits(w, 2)]
+    warps_k = fields.pick("warps_k", tile.warps_k, warps)
+    stages = fields.pick("stages", tile.stages, [s for s in (2, 3, 4) if fits(warps_k, s)])
+    fields.finish()
+    return with_(warps_k, stages)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
-from typing import Any
 
 import numpy as np
 
 from ...._arrays import accumulator_dtype
 from .._blocks import ceil_div
+from .fields import Fields
 
 #: More columns than this are no longer "a few vectors".
 MOST_COLUMNS = 16
+#: More rows than this, one after the other, do not hide more of a warp's start.
+MOST_ROUNDS = 8
 _MOST_BLOCK_BYTES = 4096
 _MOST_SUM_BYTES = 256  # of a lane
 _MOST_REGISTERS = 82  # for sums and blocks: four thread blocks of 128 threads stay resident
@@ -89,7 +90,7 @@ def vector_tile(
     data_alignment: int,
     along_k: int,
     along_n: int,
-    config: Mapping[str, Any] | None = None,
+    fields: Fields | None = None,
 ) -> VectorTile:
     """Return how a warp shares the work.
 
@@ -105,8 +106,9 @@ def vector_tile(
         In bytes, of the first block.
     along_k, along_n : int
         How many elements of a column, or of a row, of ``dense`` can be loaded at once.
-    config : mapping, optional
-        Fields of the result, to override the choice.
+    fields : Fields, optional
+        ``unroll``, ``warps``, ``resident``, ``stream`` and ``ahead``, where they are not to be
+        chosen here. The caller may ask it for others, too, and finishes it.
 
     Examples
     --------
@@ -149,26 +151,30 @@ def vector_tile(
     team = _power_of_two_from(lanes)
     while team < 32 and row_blocks > (9 if lanes < 8 else 32) * (team // lanes):
         team *= 2
-    unroll, resident = _depth(
-        max(ceil_div(ceil(row_blocks), team // lanes), 1),
-        ceil_div(bm, rl) * nv * acc // 4,
-        ceil_div(bm, rl) * max(cv * item // 4, 1) + cv * nv * acc // 4 + 1,
+    sums = ceil_div(bm, rl) * nv * acc // 4
+    loads = ceil_div(bm, rl) * max(cv * item // 4, 1) + cv * nv * acc // 4 + 1
+    depth, resident = _depth(max(ceil_div(ceil(row_blocks), team // lanes), 1), sums, loads)
+    fields = fields or Fields()
+    fitting = [u for u in (1, 2, 3, 4) if u <= depth or sums + u * loads <= 2 * _MOST_REGISTERS]
+    unroll = fields.pick("unroll", depth, fitting)
+    warps = fields.pick("warps", 4, (2, 4, 8))
+    room = 2048 // (warps * (sums + unroll * loads + _OTHER_REGISTERS // 2))
+    resident = fields.pick("resident", resident, range(2, max(min(room, 8), resident) + 1))
+    ahead = int(not (dtype == np.float64 and rl == cv == columns == 1))
+    return VectorTile(
+        team=team,
+        row_lanes=rl,
+        block_columns=cv,
+        column_groups=groups,
+        columns=nv,
+        unroll=unroll,
+        x_vector=x_vector,
+        together=together,
+        stream=fields.pick("stream", int(rl > 1 or cv > 1), (0, 1)),
+        ahead=fields.pick("ahead", ahead, (0, 1)),
+        warps=warps,
+        resident=resident,
     )
-    fields = {
-        "team": team,
-        "row_lanes": rl,
-        "block_columns": cv,
-        "column_groups": groups,
-        "columns": nv,
-        "unroll": unroll,
-        "x_vector": x_vector,
-        "together": together,
-        "stream": int(rl > 1 or cv > 1),
-        "ahead": int(not (dtype == np.float64 and rl == cv == columns == 1)),
-        "resident": resident,
-        **(config or {}),
-    }
-    return VectorTile(**fields)
 
 
 def _depth(blocks: int, sums: int, registers: int) -> tuple[int, int]:
@@ -188,7 +194,7 @@ def _depth(blocks: int, sums: int, registers: int) -> tuple[int, int]:
     return unroll, min(max(resident, 2), 8)
 
 
-#: `vector_tile` without a configuration, at the cost of a look-up.
+#: `vector_tile` without fields, at the cost of a look-up.
 kept_vector_tile = lru_cache(maxsize=256)(vector_tile)
 
 

@@ -1,0 +1,69 @@
+"""What a long search says meanwhile: a bar where rich or tqdm is installed, else lines."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+Said = Callable[[dict[str, Any], float, str], Any]
+
+
+@contextmanager
+def shown(progress: bool) -> Iterator[Said]:
+    """Give what is to be told every configuration, its time in ms and why there is none."""
+    if not progress:
+        yield lambda config, ms, why: None
+    elif sys.stderr.isatty() and importlib.util.find_spec("rich"):
+        yield from _rich()
+    elif sys.stderr.isatty() and importlib.util.find_spec("tqdm"):
+        yield from _tqdm()
+    else:
+        yield lambda *told: print(line(*told), file=sys.stderr, flush=True)
+
+
+def line(config: dict[str, Any], ms: float, why: str = "") -> str:
+    """Return a configuration and its time as text, or why it was skipped.
+
+    Examples
+    --------
+    >>> line({"path": "wgmma", "tile_n": 128}, 0.25)
+    '    0.25 ms  wgmma tile_n=128'
+    >>> line({"path": "mma"}, float("inf"), "LaunchError: too much shared memory")
+    '    skipped  mma (LaunchError: too much shared memory)'
+    """
+    path, *fields = config.items()
+    named = path[1] + "".join(f" {name}={value}" for name, value in fields)
+    return f"    skipped  {named} ({why})" if why else f"{ms:8.4g} ms  {named}"
+
+
+def _rich() -> Iterator[Said]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = TextColumn("{task.completed} measured"), BarColumn(), TextColumn("{task.description}")
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=None)
+
+        def said(config: dict[str, Any], ms: float, why: str) -> None:
+            if why:
+                bar.console.print(line(config, ms, why), markup=False)
+            bar.update(task, advance=1, description=line(config, ms, why))
+
+        yield said
+
+
+def _tqdm() -> Iterator[Said]:
+    from tqdm import tqdm
+
+    with tqdm(unit="config") as bar:
+
+        def said(config: dict[str, Any], ms: float, why: str) -> None:
+            if why:
+                bar.write(line(config, ms, why), file=sys.stderr)
+            bar.update()
+            bar.set_postfix_str(line(config, ms, why))
+
+        yield said

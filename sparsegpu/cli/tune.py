@@ -1,0 +1,85 @@
+"""``tune``: measure configurations for given sizes and keep the winners for this user."""
+
+from __future__ import annotations
+
+import argparse
+from json import dumps
+from pathlib import Path
+from typing import Any
+
+from ..benchmark.progress import line
+from ..benchmark.tune import tune
+from ..engines.cuda.runtime.fields import MODEL
+from ..engines.cuda.runtime.winners import Winner, forget, users_winners
+from .demo import choose_library
+
+Size = tuple[int, int, int]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `run` takes to a parser."""
+    parser.add_argument(
+        "--shape",
+        nargs=3,
+        type=int,
+        action="append",
+        metavar=("M", "K", "N"),
+        default=[],
+        help="a size, may be repeated (default: 4096 4096 4096)",
+    )
+    parser.add_argument("--blocksize", nargs=2, type=int, metavar=("BM", "BK"), default=(32, 32))
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--density", type=float, default=0.1)
+    parser.add_argument("--op", choices=("bsr_addmm", "dense_bsr_matmul"), default="bsr_addmm")
+    parser.add_argument("--allow-tf32", action="store_true")
+    parser.add_argument("--show", action="store_true", help="print the kept winners, measure none")
+    parser.add_argument("--reset", action="store_true", help="forget them, measure none")
+    parser.add_argument(
+        "--export", metavar="FILE", help="write those that beat the model, as shipped defaults are"
+    )
+
+
+def run(
+    *,
+    shape: list[Size],
+    show: bool = False,
+    reset: bool = False,
+    export: str | None = None,
+    **keywords: Any,
+) -> int:
+    """Tune, show or reset, and return the exit status.
+
+    Parameters
+    ----------
+    shape : list of (M, K, N)
+    show, reset, export
+        As on the command line (`add_arguments`).
+    **keywords
+        Of `sparsegpu.tune`.
+    """
+    if reset:
+        print(f"{forget()} forgotten")
+    elif not (show or export):
+        _, where = choose_library("gpu")
+        print(f"tuning on {where}", flush=True)
+        for size in shape or [(4096, 4096, 4096)]:
+            tune(shape=(size[0], size[1], size[2]), **keywords)
+    winners = users_winners()
+    for winner in winners:
+        print(described(winner))
+    if export:
+        better = [winner for winner in winners if winner.config != MODEL]
+        text = ",\n ".join(dumps(winner.as_dict()) for winner in better)
+        Path(export).write_text(f"[{text}]\n", encoding="utf-8")
+    return 0
+
+
+def described(winner: Winner) -> str:
+    """Return a winner in one line."""
+    family, shape, bucket = winner.kind
+    return (
+        f"{family.op} {'x'.join(map(str, shape))} {family.dtype} blocks "
+        f"{family.blocksize[0]}x{family.blocksize[1]} density {2 ** (bucket / 2):.2g} "
+        f"{family.layout} on {family.arch}: {line(winner.config, winner.ms).strip()} "
+        f"({winner.model_ms / winner.ms:.2f}x the model's choice)"
+    )

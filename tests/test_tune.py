@@ -1,0 +1,267 @@
+"""Configurations: their fields, what to measure, the search, the store, the command."""
+
+import json
+from math import inf
+
+import numpy as np
+import pytest
+
+import sparsegpu
+from sparsegpu.__main__ import main
+from sparsegpu._cache import write_entry
+from sparsegpu.benchmark.tune import search
+from sparsegpu.engines.cuda.runtime import candidates, winners
+from sparsegpu.engines.cuda.runtime.compile import CompileError
+from sparsegpu.engines.cuda.runtime.fields import MODEL, ConfigError
+from sparsegpu.engines.cuda.runtime.launch import LaunchError
+from sparsegpu.engines.cuda.runtime.winners import Family, Kind, Snapshot, Winner, density_bucket
+
+FAMILY = Family("bsr_addmm", "90", "bfloat16", (32, 32), "rows")
+KIND = Kind(FAMILY, (4096, 4096, 4096), density_bucket(0.1))
+
+
+def winner(kind=KIND, ms=1.0, **fields):
+    return Winner(kind, {"path": "wgmma", **fields}, ms, 2.0)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARSEGPU_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(winners, "_snapshot", None)
+    return tmp_path
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "tf32", "float32", "float64", "complex64"])
+@pytest.mark.parametrize("blocksize", [(1, 1), (4, 4), (16, 16), (23, 23), (32, 64), (128, 128)])
+@pytest.mark.parametrize("n", [1, 8, 64, 4096])
+def test_neighbours_are_configurations(dtype, blocksize, n):
+    for op in ("bsr_addmm", "dense_bsr_matmul"):
+        for layout in ("rows", "columns"):
+            kind = Kind(Family(op, "90", dtype, blocksize, layout), (4096, 4096, n), -7)
+            found = candidates.paths(kind)
+            assert found
+            for path in found:
+                first = candidates.start(kind, path)
+                around = list(candidates.neighbours(kind, first))
+                assert first not in around and len(around) <= 40
+                for config in around:
+                    assert candidates.start(kind, **config) == config
+
+
+def test_a_field_that_cannot_be_is_refused():
+    with pytest.raises(ValueError, match=r"config\['tile_n'\].*one of 64, 128, 256, got 100"):
+        candidates.start(KIND, "wgmma", tile_n=100)
+    with pytest.raises(ValueError, match=r"config\['stages'\].*one of 2, 3, 4, got 9"):
+        candidates.start(KIND, "wgmma", stages=9)
+    with pytest.raises(ValueError, match=r"config\['stages'\].*got True"):
+        candidates.start(KIND, "wgmma", stages=True)
+    with pytest.raises(ValueError, match=r"config\['warps'\].*the fields tile_n, stages, reorder"):
+        candidates.start(KIND, "wgmma", warps=4)
+    with pytest.raises(ConfigError, match=r"config\['stages'\].*no field of this path"):
+        candidates.start(KIND, "dense", stages=4)
+
+
+def test_nearest_winner():
+    wide = KIND._replace(shape=(4096, 4096, 8192))
+    known = Snapshot([winner(stages=2), winner(wide, stages=3)])
+    assert known.config(KIND)["stages"] == 2
+    assert known.config(KIND._replace(shape=(4096, 4096, 7000)))["stages"] == 3
+    assert known.config(KIND._replace(shape=(4096, 4096, 5000)))["stages"] == 2
+    assert known.config(KIND._replace(bucket=KIND.bucket - 1))["stages"] == 2
+    # As far from one as from the other: the smaller one, whatever the order.
+    low, high = (KIND._replace(bucket=KIND.bucket + step) for step in (-1, 1))
+    two = [winner(high, stages=2), winner(low, stages=3)]
+    for order in (two, two[::-1]):
+        assert Snapshot(order).config(KIND)["stages"] == 3
+    # An octave away, in all, nothing is known.
+    assert known.config(KIND._replace(bucket=KIND.bucket - 2)) is None
+    assert known.config(KIND._replace(shape=(2048, 4096, 4096))) is None
+    assert known.config(KIND._replace(shape=(3000, 3000, 3000))) is None
+    assert known.config(KIND._replace(shape=(64, 64, 64))) is None
+    assert known.config(KIND._replace(shape=(4096, 4096, 0))) is None
+    for changed in ({"arch": "80"}, {"dtype": "float16"}, {"blocksize": (16, 16)}):
+        assert known.config(KIND._replace(family=FAMILY._replace(**changed))) is None
+
+
+def test_winners_are_kept(cache, monkeypatch):
+    before, generation = winners.snapshot(), winners.generation
+    winners.keep(winner(stages=3))
+    assert winners.snapshot() is not before and KIND not in before.winners
+    assert winners.generation == generation + 1
+    monkeypatch.setattr(winners, "_snapshot", None)  # a new process
+    assert winners.snapshot().config(KIND) == {"path": "wgmma", "stages": 3}
+    winners.keep(winner(stages=2))
+    assert [w.config["stages"] for w in winners.users_winners()] == [2]
+    other = {"version": "0", **winner(KIND._replace(bucket=0)).as_dict()}
+    write_entry("tuned", "f" * 64, json.dumps(other).encode())
+    assert len(winners.users_winners()) == 1
+    assert winners.forget() == 2 and winners.users_winners() == []
+    assert winners.generation == generation + 3
+    assert winners.snapshot().winners.keys() == before.winners.keys()
+
+
+def test_shipped_winners_are_candidates():
+    for shipped in winners.shipped_winners():
+        path = shipped.config["path"]
+        assert path in candidates.paths(shipped.kind)
+        assert candidates.start(shipped.kind, **shipped.config) == shipped.config, (
+            "measure it anew, or drop it, when a path's fields change"
+        )
+        assert shipped.ms * 1.03 <= shipped.model_ms
+
+
+def test_search_finds_the_fastest():
+    best = {"path": "wgmma", "tile_n": 128, "stages": 3, "reorder": 0}
+    told = []
+
+    def measure(config):
+        if config == MODEL:
+            return 3.0
+        distance = sum(config.get(name) != value for name, value in best.items())
+        return 1.0 + distance / 2
+
+    found = search(KIND, measure, lambda config, ms, why: told.append(repr(config)))
+    assert found == Winner(KIND, best, 1.0, 3.0)
+    assert len(told) == len(set(told)) <= 40
+
+
+def test_what_fails_is_told_and_skipped():
+    failures = {
+        "dense": ConfigError("not\nthese"),
+        "wgmma": CompileError("no"),
+        "mma": LaunchError(""),
+    }
+    told = {}
+
+    def measure(config):
+        if config == MODEL:
+            return 1.0
+        raise failures[config["path"]]
+
+    found = search(KIND, measure, lambda config, ms, why: told.update({config["path"]: (ms, why)}))
+    assert found == Winner(KIND, MODEL, 1.0, 1.0)
+    assert told == {
+        "model": (1.0, ""),
+        "dense": (inf, "ConfigError: not"),
+        "wgmma": (inf, "CompileError: no"),
+        "mma": (inf, "LaunchError: "),
+    }
+
+    def broken(config):
+        raise RuntimeError("the device is lost")
+
+    with pytest.raises(RuntimeError, match="the device is lost"):
+        search(KIND, broken, lambda *told: None)
+
+
+def test_noise_is_no_winner():
+    times = {"model": 1.0, "wgmma": 0.98, "dense": 2.0, "mma": 3.0}
+    found = search(KIND, lambda config: times[config["path"]], lambda *told: None)
+    assert found == Winner(KIND, MODEL, 1.0, 1.0)
+
+
+def test_command(cache, capsys):
+    winners.keep(winner(stages=3))
+    assert main(["tune", "--show"]) == 0
+    printed = capsys.readouterr().out
+    assert "bfloat16 blocks 32x32" in printed and "wgmma stages=3 (2.00x" in printed
+    exported = cache / "90.json"
+    assert main(["tune", "--export", str(exported)]) == 0
+    assert [Winner.from_dict(e) for e in json.loads(exported.read_text())] == [winner(stages=3)]
+    winners.keep(Winner(KIND._replace(bucket=0), MODEL, 1.0, 1.0))
+    assert main(["tune", "--export", str(exported)]) == 0
+    assert len(json.loads(exported.read_text())) == 1
+    assert main(["tune", "--reset"]) == 0
+    assert "2 forgotten" in capsys.readouterr().out
+    assert main(["tune", "--show"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_arguments(rng):
+    a, x = sparsegpu.bsr_array(np.eye(4), blocksize=(2, 2)), np.ones((4, 3))
+    assert sparsegpu.tune(a, x) == sparsegpu.tune(a, x.T, op="dense_bsr_matmul") == {}
+    with pytest.raises(TypeError, match="either operands or a shape"):
+        sparsegpu.tune(a, x, shape=(4, 4, 3))
+    with pytest.raises(TypeError, match="either operands or a shape"):
+        sparsegpu.tune(a)
+    with pytest.raises(ValueError, match="'op': expected one of"):
+        sparsegpu.tune(a, x, op="matmul")
+
+
+@pytest.fixture
+def tuned(cache, monkeypatch):
+    """Let every product find one configuration."""
+
+    def find(config):
+        monkeypatch.setattr(Snapshot, "config", lambda self, kind: config)
+        monkeypatch.setattr(winners, "generation", winners.generation + 1)
+        monkeypatch.setattr(winners, "_snapshot", Snapshot([winner()]))
+
+    return find
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("op", ["bsr_addmm", "dense_bsr_matmul"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_tuned_calls(cuda_engine, cache, rng, op, dtype):
+    a = sparsegpu.random_bsr((256, 256), (32, 32), 0.3, dtype=dtype, rng=rng, xp=cuda_engine.xp)
+    x = cuda_engine.array(rng.integers(-3, 4, (256, 256)).astype(dtype))
+    config = sparsegpu.tune(a, x, op=op, progress=False)
+    (kept,) = winners.users_winners()
+    assert kept.config == config and kept.kind in winners.snapshot().winners
+    operands = (a, x) if op == "bsr_addmm" else (x, a)
+    product = sparsegpu.bsr_matmul if op == "bsr_addmm" else sparsegpu.dense_bsr_matmul
+    explicit = product(*operands, config=config)
+    assert (explicit == product(*operands)).all()
+    assert (explicit == operands[0] @ operands[1]).all()
+
+
+@pytest.mark.gpu
+def test_a_winner_is_used_at_once_and_once_looked_up(cuda_engine, tuned, rng):
+    a = sparsegpu.random_bsr((128, 128), (32, 32), 0.5, dtype="float16", rng=rng, xp=cuda_engine.xp)
+    x = cuda_engine.array(rng.integers(-3, 4, (128, 256)).astype("float16"))
+    out = cuda_engine.xp.empty((128, 256), "float16")
+    for path, source in (("simt", "bsr_addmm_simt"), ("mma", "bsr_addmm_sm80")):
+        tuned({"path": path})
+        for _ in range(2):
+            with cuda_engine.runs(source):
+                sparsegpu.bsr_matmul(a, x, out=out)
+    with cuda_engine.runs("bsr_addmm_simt"):
+        sparsegpu.bsr_matmul(a, x, out=out, config={"path": "simt"})
+    tuned({"path": "simt"})
+    model = sparsegpu.bsr_matmul(a, x, config=MODEL)
+    tuned(None)
+    assert (sparsegpu.bsr_matmul(a, x) == model).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"path": "dense"},  # an epilogue that cuBLAS has not got
+        {"path": "wgmma", "tile_n": 256, "stages": 9},  # shared memory
+        {"path": "skinny", "tile_m": 16},  # columns
+        {"path": "vector", "unroll": 2},  # blocks
+        {"path": "mma", "warps_m": 8, "warps_n": 8},  # divisibility
+        {"path": "fma"},  # dtype
+    ],
+)
+def test_a_winner_that_the_operands_refuse(cuda_engine, tuned, rng, config):
+    """Such a product is computed as the model says; asked for outright, it is an error."""
+    xp = cuda_engine.xp
+    a = sparsegpu.random_bsr((96, 96), (24, 24), 0.5, dtype="float16", rng=rng, xp=xp)
+    x = xp.asarray(rng.integers(-3, 4, (97, 201)).astype("float16"))[1:, 1:]  # not aligned
+    tuned(None)
+    expected = sparsegpu.bsr_matmul(a, x, activation="relu")
+    tuned(config)
+    assert (sparsegpu.bsr_matmul(a, x, activation="relu") == expected).all()
+    with pytest.raises(ConfigError, match="config"):
+        sparsegpu.bsr_matmul(a, x, activation="relu", config=config)
+
+
+@pytest.mark.gpu
+def test_too_much_shared_memory_is_a_launch_error(cuda_engine):
+    from sparsegpu.engines.cuda.runtime.launch import kernel
+
+    with pytest.raises(LaunchError, match="'bsr_gather' does not launch with 1048576 bytes"):
+        kernel("bsr_gather", T="f16", INDEX="s32").prepared(1 << 20)
