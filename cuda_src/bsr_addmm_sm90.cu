@@ -238,14 +238,20 @@ __device__ __forceinline__ void look_at(Stage& s, const unsigned* present, unsig
     const int of_warp = row / SLICE_M;
     const int first = 64 * warpgroup / SLICE_M;
     const unsigned of_warpgroup = ((2u << ((64 * warpgroup + 63) / SLICE_M - first)) - 1) << first;
+    // Lane 0 alone reads what is present, and so may give the stage back for all: what it finds is
+    // handed out below.
     unsigned steps = 0, mine = 0;
 #pragma unroll
     for (int i = 0; i < STEPS; ++i) {
-      const unsigned bits = present[i];
+      const unsigned bits = lane == 0 ? present[i] : 0;
       steps |= unsigned((bits & of_warpgroup) != 0) << i;
       mine |= (bits >> of_warp & 1) << i;
     }
-    s.count = __shfl_sync(~0u, __popc(steps), 0);  // so that the compiler knows it is uniform
+    s.count = __shfl_sync(~0u, __popc(steps), 0);
+    if constexpr (!FROM_SHARED) {
+      steps = __shfl_sync(~0u, steps, 0);  // each lane computes addresses of its own
+      mine = __shfl_sync(~0u, mine, 0);
+    }
 #pragma unroll
     for (int i = 0; i < STEPS; ++i) {
       const int step = steps ? __ffs(steps) - 1 : 0;

@@ -19,7 +19,7 @@ from .runtime.launch import Work, runs_here
 from .runtime.plan import workspace
 
 #: (block rows below, density from which cuBLAS wins) of blocks that the Hopper product takes.
-BREAK_EVEN = ((32, 0.45), (64, 0.6), (128, 0.8))
+BREAK_EVEN = ((32, 0.35), (64, 0.55), (128, 0.88))
 #: The same of other blocks of 16 rows and columns or more.
 BREAK_EVEN_OTHERS = 0.12
 _INT32 = 2**31
