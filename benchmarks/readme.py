@@ -102,8 +102,8 @@ def race_figures(sections: dict[str, Any], name: str) -> list[str]:
     if profile:
         parts += [
             "### profile",
-            f"What was busy while `{profile['kernel']}` ran alone under Nsight Compute, of what the "
-            "chip could do for as long (`python -m benchmarks.profile`).",
+            f"What was busy while `{profile['kernel']}` ran alone under Nsight Compute, of what "
+            "the chip could do for as long (`python -m benchmarks.profile`).",
             table(profile["rows"]),
         ]
     return parts
