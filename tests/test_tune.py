@@ -9,6 +9,7 @@ import pytest
 import sparsegpu
 from sparsegpu.__main__ import main
 from sparsegpu._cache import write_entry
+from sparsegpu.benchmark import progress
 from sparsegpu.benchmark.tune import search
 from sparsegpu.engines.cuda.runtime import candidates, winners
 from sparsegpu.engines.cuda.runtime.compile import CompileError
@@ -152,6 +153,18 @@ def test_what_fails_is_told_and_skipped():
 
     with pytest.raises(RuntimeError, match="the device is lost"):
         search(KIND, broken, lambda *told: None)
+
+
+@pytest.mark.parametrize("name", ["rich", "tqdm"])
+def test_bars(name, capsys):
+    pytest.importorskip(name)
+    bar = getattr(progress, f"_{name}")()
+    said = next(bar)
+    said({"path": "mma", "stages": 3}, 0.25, "")
+    said({"path": "wgmma"}, inf, "LaunchError: [too] much")
+    assert list(bar) == []
+    told = "".join(capsys.readouterr())
+    assert "mma stages=3" in told and "wgmma (LaunchError: [too] much)" in told
 
 
 def test_noise_is_no_winner():

@@ -43,14 +43,16 @@ def _rich() -> Iterator[Said]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    columns = TextColumn("{task.completed} measured"), BarColumn(), TextColumn("{task.description}")
+    last = TextColumn("{task.description}", markup=False)
+    columns = TextColumn("{task.completed} measured"), BarColumn(), last
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=None)
 
         def said(config: dict[str, Any], ms: float, why: str) -> None:
             if why:
                 bar.console.print(line(config, ms, why), markup=False)
-            bar.update(task, advance=1, description=line(config, ms, why))
+            else:
+                bar.update(task, advance=1, description=line(config, ms))
 
         yield said
 
@@ -63,7 +65,8 @@ def _tqdm() -> Iterator[Said]:
         def said(config: dict[str, Any], ms: float, why: str) -> None:
             if why:
                 bar.write(line(config, ms, why), file=sys.stderr)
-            bar.update()
-            bar.set_postfix_str(line(config, ms, why))
+            else:
+                bar.update()
+                bar.set_postfix_str(line(config, ms))
 
         yield said
