@@ -42,7 +42,7 @@ _SHARDS = 7  # of the cases, each a process
 _PROCESSES = 14
 _DELAYED_PROCESSES = 7  # beyond that they only wait for each other's turn on the GPU
 _CASES_A_KERNEL = 6
-_LONG_CASES_A_KERNEL = 16
+_LONG_CASES_A_KERNEL = 20
 _ROUNDS = 1000
 
 
@@ -152,8 +152,10 @@ def planted(
     lab: Lab, report: Report, barriers: dict[str, list[Barrier]], reach: dict[str, list[str]]
 ) -> dict[str, dict[str, str]]:
     """Take out each barrier under racecheck; return by what that is seen."""
-    plants: list[tuple[str, int | None]] = [(kernel, None) for kernel in barriers]
-    plants += [(kernel, i) for kernel, found in barriers.items() for i in range(len(found))]
+    # Kernels of many barriers first: there it happens that without one the others wait for ever.
+    kernels = sorted(barriers, key=lambda kernel: -len(barriers[kernel]))
+    plants: list[tuple[str, int | None]] = [(kernel, None) for kernel in kernels]
+    plants += [(kernel, i) for kernel in kernels for i in range(len(barriers[kernel]))]
 
     def outcome_of(plant: tuple[str, int | None]) -> Outcome:
         kernel, i = plant

@@ -122,8 +122,10 @@ def _long_wgmma() -> Iterator[tuple[str, Prepare]]:
     """What of bsr_addmm_sm90.cu other sizes, layouts and epilogues reach."""
     full = {"density": 0.9, "duplicates": False}
     for n in (144, 150):  # written by the copy engine, and by threads
-        fused = partial(_fused, (128, 512), (32, 32), "float16", n=n, **full)
-        yield f"bsr_addmm fused long, {n}", fused
+        for activation in ("gelu", "silu"):  # short code, and long
+            keywords = {"activation": activation, **full}
+            fused = partial(_fused, (128, 512), (32, 32), "float16", n=n, **keywords)
+            yield f"bsr_addmm fused long, {activation}, {n}", fused
     for size in ((16, 16), (32, 64), (128, 128)):
         shape = (256, 512) if size[0] == 128 else (128, 512)
         if size[0] != 32:
@@ -133,6 +135,10 @@ def _long_wgmma() -> Iterator[tuple[str, Prepare]]:
     # Dense columns of such narrow boxes are copied to rows first, by dense_lines.cu.
     narrow = partial(_by_columns, (64, 1024), (16, 16), "float16", 144, **full)
     yield "bsr_addmm long columns, small blocks", narrow
+    yield (
+        "bsr_addmm long strides",
+        partial(_by_strides, (64, 1024), (64, 64), "float16", 144, **full),
+    )
 
 
 def _few_columns() -> Iterator[tuple[str, Prepare]]:
@@ -181,19 +187,25 @@ def _by_columns(shape, blocksize, dtype, n, make, *, config=None, **keywords):
     return lambda: sg.bsr_matmul(a, x, config=config)
 
 
+def _by_strides(shape, blocksize, dtype, n, make, **keywords):
+    a = make.sparse(shape, blocksize, dtype, **keywords)
+    x = make.dense((2 * shape[1], 2 * n), dtype)[::2, ::2]
+    return lambda: a @ x
+
+
 def _rmatmul(shape, blocksize, dtype, make, n=19, **keywords):
     a = make.sparse(shape, blocksize, dtype, **keywords)
     x = make.dense((n, shape[0]), dtype)
     return lambda: x @ a
 
 
-def _fused(shape, blocksize, dtype, make, n=37, **keywords):
+def _fused(shape, blocksize, dtype, make, n=37, activation="gelu", **keywords):
     a = make.sparse(shape, blocksize, dtype, **keywords)
     x = make.dense((shape[1], n), dtype)
     integers = dtype == "int8"
     bias = make.xp.ones((shape[0], 1), dtype="float32" if integers else dtype)
     fused: dict[str, Any] = {"out_dtype": np.float32} if integers else {}
-    fused |= {"left_alpha": make.xp.ones(shape[0], dtype="float32"), "activation": "gelu"}
+    fused |= {"left_alpha": make.xp.ones(shape[0], dtype="float32"), "activation": activation}
     return lambda: sg.bsr_addmm(bias, a, x, beta=2, alpha=3, **fused)
 
 

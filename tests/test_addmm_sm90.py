@@ -178,7 +178,8 @@ def int8_operands(engine, rng, blocksize, n, **keywords):
     """Return an operand and a matrix of any bytes, and their product, exact."""
     a = operand(engine, rng, blocksize, "int8", small_integers=False, **keywords)
     x = random_values(rng, (a.dense.shape[1], n), "int8")
-    return a, x, a.dense.astype(np.int64) @ x.astype(np.int64)
+    product = a.dense.astype(np.float64) @ x.astype(np.float64)  # all sums are below 2**53
+    return a, x, product.astype(np.int64)
 
 
 @pytest.mark.gpu
