@@ -1,7 +1,7 @@
-// Signatures of block rows by which similar ones are sorted next to each other:
-// out[h][row] is the least hash h of the row's block columns (A. Broder, "On the resemblance and
-// containment of documents", 1997: two rows agree in one of them as often as the share of columns
-// that they have in common is of those that either has). An empty row has the greatest number.
+// Numbers of block rows by which similar ones are sorted next to each other: the upper halves of
+// the least of two hashes of a row's block columns (A. Broder, "On the resemblance and containment
+// of documents", 1997: two rows agree in one of them as often as the share of columns that they
+// have in common is of those that either has).
 //
 // A warp takes a row.
 //
@@ -9,36 +9,31 @@
 #include "common/types.cuh"
 
 constexpr int THREADS = 256;
-constexpr int HASHES = 4;
 
 // A mixer of 64 bits whose every output bit depends on all input bits (S. Vigna, splitmix64).
-__device__ __forceinline__ unsigned mixed(unsigned long long x) {
+__device__ __forceinline__ unsigned long long mixed(unsigned long long x) {
   x += 0x9e3779b97f4a7c15ull;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return unsigned(x >> 32);
+  return x ^ (x >> 31);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    bsr_row_signature(unsigned* out, const INDEX* indptr, const INDEX* indices, long long rows,
+    bsr_row_signature(int* out, const INDEX* indptr, const INDEX* indices, long long rows,
                       long long block_rows, long long nnzb) {
   const int lane = threadIdx.x % 32;
   for (long long row = (long long)blockIdx.x * (THREADS / 32) + threadIdx.x / 32; row < rows;
        row += (long long)gridDim.x * (THREADS / 32)) {
     const long long b = row / block_rows;
     const INDEX* of_row = indptr + row + b;  // every matrix has one more
-    unsigned least[HASHES];
-#pragma unroll
-    for (int h = 0; h < HASHES; ++h) least[h] = ~0u;
+    unsigned least = ~0u, other = ~0u;
     for (long long p = of_row[0] + lane; p < of_row[1]; p += 32) {
-      const unsigned long long column = indices[b * nnzb + p];
-#pragma unroll
-      for (int h = 0; h < HASHES; ++h) least[h] = min(least[h], mixed(column * HASHES + h));
+      const unsigned long long hashes = mixed(indices[b * nnzb + p]);
+      least = min(least, unsigned(hashes));
+      other = min(other, unsigned(hashes >> 32));
     }
-#pragma unroll
-    for (int h = 0; h < HASHES; ++h) {
-      least[h] = __reduce_min_sync(~0u, least[h]);
-      if (lane == 0) out[h * rows + row] = least[h];
-    }
+    least = __reduce_min_sync(~0u, least);
+    other = __reduce_min_sync(~0u, other);
+    if (lane == 0) out[row] = int((least & 0xffff0000u) | other >> 16);
   }
 }

@@ -416,7 +416,14 @@ _SCHEDULES = (
         path="schedule",
     ),
     KernelSource("bsr_schedule_order", (), (), path="schedule"),
-    KernelSource("bsr_row_order", (), (), variants=_each("INDEX", _INDICES), path="schedule"),
+    KernelSource(
+        "bsr_row_order",
+        (),
+        (),
+        variants=_each("INDEX", _INDICES, WINDOW="256"),
+        path="schedule",
+    ),
+    KernelSource("bsr_row_gather", (), (), variants=_each("INDEX", _INDICES), path="schedule"),
     KernelSource("bsr_row_signature", (), (), variants=_each("INDEX", _INDICES), path="schedule"),
 )
 

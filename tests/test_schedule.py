@@ -139,7 +139,7 @@ def test_64_bit_indices_and_block_numbers(cuda_engine, rng, monkeypatch):
 
 @pytest.mark.gpu
 def test_order_of_more_groups_than_are_ranked(cuda_engine, rng, monkeypatch):
-    monkeypatch.setattr(_schedule, "_RANKED", 16)
+    monkeypatch.setattr(_schedule, "RANKED", 16)
     check(cuda_engine, random_pattern(cuda_engine, rng, (40, 30), density=0.2), 2)
 
 

@@ -20,11 +20,13 @@ from .runtime.types import ctype
 #: Block rows of a group, at most.
 MOST_ROWS = 256
 
+#: So many numbers are ordered by comparing all with all (`bsr_schedule_order.cu`).
+RANKED = 8192
+
 _MOST_THREADS = 1024
 _SHARED = 96 * 1024  # that every architecture grants
 _TILE = 1024  # columns; their bits are 128 bytes
 _TILE_BYTES = _TILE // 8
-_RANKED = 8192  # groups that are ordered by comparing all with all
 _ALIGNMENT = 16
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
@@ -120,7 +122,7 @@ def _build(pattern: Pattern, rows: int, blocks_from: Any) -> RowGroups:
         ),
         shared_memory,
     )
-    if groups > _RANKED:
+    if groups > RANKED:
         order[...] = pattern.xp.argsort(-counts, kind="stable")
     else:
         kernel("bsr_schedule_order")(
