@@ -110,90 +110,44 @@ constexpr bool IS_BF16<bf16> = true;
 // wgmma<T, A_BY_M, B_BY_N>(d, a, b): a in shared memory (wgmma_operand; A_BY_M: MN-major).
 // wgmma<T, B_BY_N>(d, a, b): a in registers.
 
+// All of a width; P0 .. P5 are the operands behind d, by number.
+#define WGMMA_OF(N, REGISTERS, LIST, VALUES, P0, P1, P2, P3, P4, P5)                \
+  template <typename T, bool A_BY_M, bool B_BY_N>                                   \
+  __device__ __forceinline__ void wgmma(f32(&d)[REGISTERS], unsigned long long a,   \
+                                        unsigned long long b) {                     \
+    if constexpr (IS_BF16<T>)                                                       \
+      WGMMA_SHARED(N, "bf16", LIST, VALUES("+f"), P0, P1, P2, P3);                  \
+    else                                                                            \
+      WGMMA_SHARED(N, "f16", LIST, VALUES("+f"), P0, P1, P2, P3);                   \
+  }                                                                                 \
+  template <typename T, bool B_BY_N>                                                \
+  __device__ __forceinline__ void wgmma(f32(&d)[REGISTERS], const unsigned (&a)[4], \
+                                        unsigned long long b) {                     \
+    if constexpr (IS_BF16<T>)                                                       \
+      WGMMA_REGISTERS(N, "bf16", LIST, VALUES("+f"), P0, P1, P2, P3, P4, P5);       \
+    else                                                                            \
+      WGMMA_REGISTERS(N, "f16", LIST, VALUES("+f"), P0, P1, P2, P3, P4, P5);        \
+  }                                                                                 \
+  template <typename T, bool A_BY_M, bool B_BY_N>                                   \
+  __device__ __forceinline__ void wgmma(s32(&d)[REGISTERS], unsigned long long a,   \
+                                        unsigned long long b) {                     \
+    static_assert(!A_BY_M && !B_BY_N, "int8 operands are K-major");                 \
+    WGMMA_S8_SHARED(N, LIST, VALUES("+r"), P0, P1);                                 \
+  }                                                                                 \
+  template <typename T, bool B_BY_N>                                                \
+  __device__ __forceinline__ void wgmma(s32(&d)[REGISTERS], const unsigned (&a)[4], \
+                                        unsigned long long b) {                     \
+    static_assert(!B_BY_N, "int8 operands are K-major");                            \
+    WGMMA_S8_REGISTERS(N, LIST, VALUES("+r"), P0, P1, P2, P3, P4);                  \
+  }
+
 #define WGMMA_LIST64 WGMMA_R0
+#define WGMMA_LIST128 WGMMA_LIST64 ", " WGMMA_R1
+#define WGMMA_LIST256 WGMMA_LIST128 ", " WGMMA_R2 ", " WGMMA_R3
 #define WGMMA_VALUES64(C) WGMMA_D32(C, 0)
-template <typename T, bool A_BY_M, bool B_BY_N>
-__device__ __forceinline__ void wgmma(f32 (&d)[32], unsigned long long a, unsigned long long b) {
-  if constexpr (IS_BF16<T>)
-    WGMMA_SHARED("64", "bf16", WGMMA_LIST64, WGMMA_VALUES64("+f"), "32", "33", "34", "35");
-  else
-    WGMMA_SHARED("64", "f16", WGMMA_LIST64, WGMMA_VALUES64("+f"), "32", "33", "34", "35");
-}
-template <typename T, bool B_BY_N>
-__device__ __forceinline__ void wgmma(f32 (&d)[32], const unsigned (&a)[4], unsigned long long b) {
-  if constexpr (IS_BF16<T>)
-    WGMMA_REGISTERS("64", "bf16", WGMMA_LIST64, WGMMA_VALUES64("+f"), "32", "33", "34", "35", "36",
-                    "37");
-  else
-    WGMMA_REGISTERS("64", "f16", WGMMA_LIST64, WGMMA_VALUES64("+f"), "32", "33", "34", "35", "36",
-                    "37");
-}
-template <typename T, bool A_BY_M, bool B_BY_N>
-__device__ __forceinline__ void wgmma(s32 (&d)[32], unsigned long long a, unsigned long long b) {
-  static_assert(!A_BY_M && !B_BY_N, "int8 operands are K-major");
-  WGMMA_S8_SHARED("64", WGMMA_LIST64, WGMMA_VALUES64("+r"), "32", "33");
-}
-template <typename T, bool B_BY_N>
-__device__ __forceinline__ void wgmma(s32 (&d)[32], const unsigned (&a)[4], unsigned long long b) {
-  static_assert(!B_BY_N, "int8 operands are K-major");
-  WGMMA_S8_REGISTERS("64", WGMMA_LIST64, WGMMA_VALUES64("+r"), "32", "33", "34", "35", "36");
-}
+#define WGMMA_VALUES128(C) WGMMA_VALUES64(C), WGMMA_D32(C, 32)
+#define WGMMA_VALUES256(C) WGMMA_VALUES128(C), WGMMA_D32(C, 64), WGMMA_D32(C, 96)
 
-#define WGMMA_LIST128 WGMMA_R0 ", " WGMMA_R1
-#define WGMMA_VALUES128(C) WGMMA_D32(C, 0), WGMMA_D32(C, 32)
-template <typename T, bool A_BY_M, bool B_BY_N>
-__device__ __forceinline__ void wgmma(f32 (&d)[64], unsigned long long a, unsigned long long b) {
-  if constexpr (IS_BF16<T>)
-    WGMMA_SHARED("128", "bf16", WGMMA_LIST128, WGMMA_VALUES128("+f"), "64", "65", "66", "67");
-  else
-    WGMMA_SHARED("128", "f16", WGMMA_LIST128, WGMMA_VALUES128("+f"), "64", "65", "66", "67");
-}
-template <typename T, bool B_BY_N>
-__device__ __forceinline__ void wgmma(f32 (&d)[64], const unsigned (&a)[4], unsigned long long b) {
-  if constexpr (IS_BF16<T>)
-    WGMMA_REGISTERS("128", "bf16", WGMMA_LIST128, WGMMA_VALUES128("+f"), "64", "65", "66", "67",
-                    "68", "69");
-  else
-    WGMMA_REGISTERS("128", "f16", WGMMA_LIST128, WGMMA_VALUES128("+f"), "64", "65", "66", "67",
-                    "68", "69");
-}
-template <typename T, bool A_BY_M, bool B_BY_N>
-__device__ __forceinline__ void wgmma(s32 (&d)[64], unsigned long long a, unsigned long long b) {
-  static_assert(!A_BY_M && !B_BY_N, "int8 operands are K-major");
-  WGMMA_S8_SHARED("128", WGMMA_LIST128, WGMMA_VALUES128("+r"), "64", "65");
-}
-template <typename T, bool B_BY_N>
-__device__ __forceinline__ void wgmma(s32 (&d)[64], const unsigned (&a)[4], unsigned long long b) {
-  static_assert(!B_BY_N, "int8 operands are K-major");
-  WGMMA_S8_REGISTERS("128", WGMMA_LIST128, WGMMA_VALUES128("+r"), "64", "65", "66", "67", "68");
-}
-
-#define WGMMA_LIST256 WGMMA_R0 ", " WGMMA_R1 ", " WGMMA_R2 ", " WGMMA_R3
-#define WGMMA_VALUES256(C) WGMMA_D32(C, 0), WGMMA_D32(C, 32), WGMMA_D32(C, 64), WGMMA_D32(C, 96)
-template <typename T, bool A_BY_M, bool B_BY_N>
-__device__ __forceinline__ void wgmma(f32 (&d)[128], unsigned long long a, unsigned long long b) {
-  if constexpr (IS_BF16<T>)
-    WGMMA_SHARED("256", "bf16", WGMMA_LIST256, WGMMA_VALUES256("+f"), "128", "129", "130", "131");
-  else
-    WGMMA_SHARED("256", "f16", WGMMA_LIST256, WGMMA_VALUES256("+f"), "128", "129", "130", "131");
-}
-template <typename T, bool B_BY_N>
-__device__ __forceinline__ void wgmma(f32 (&d)[128], const unsigned (&a)[4], unsigned long long b) {
-  if constexpr (IS_BF16<T>)
-    WGMMA_REGISTERS("256", "bf16", WGMMA_LIST256, WGMMA_VALUES256("+f"), "128", "129", "130", "131",
-                    "132", "133");
-  else
-    WGMMA_REGISTERS("256", "f16", WGMMA_LIST256, WGMMA_VALUES256("+f"), "128", "129", "130", "131",
-                    "132", "133");
-}
-template <typename T, bool A_BY_M, bool B_BY_N>
-__device__ __forceinline__ void wgmma(s32 (&d)[128], unsigned long long a, unsigned long long b) {
-  static_assert(!A_BY_M && !B_BY_N, "int8 operands are K-major");
-  WGMMA_S8_SHARED("256", WGMMA_LIST256, WGMMA_VALUES256("+r"), "128", "129");
-}
-template <typename T, bool B_BY_N>
-__device__ __forceinline__ void wgmma(s32 (&d)[128], const unsigned (&a)[4], unsigned long long b) {
-  static_assert(!B_BY_N, "int8 operands are K-major");
-  WGMMA_S8_REGISTERS("256", WGMMA_LIST256, WGMMA_VALUES256("+r"), "128", "129", "130", "131",
-                     "132");
-}
+WGMMA_OF("64", 32, WGMMA_LIST64, WGMMA_VALUES64, "32", "33", "34", "35", "36", "37")
+WGMMA_OF("128", 64, WGMMA_LIST128, WGMMA_VALUES128, "64", "65", "66", "67", "68", "69")
+WGMMA_OF("256", 128, WGMMA_LIST256, WGMMA_VALUES256, "128", "129", "130", "131", "132", "133")
