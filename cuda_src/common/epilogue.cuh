@@ -119,12 +119,16 @@ __device__ __forceinline__ f32 exp_of(f32 x) {
 __device__ __forceinline__ f64 exp_of(f64 x) {
   return exp(x);
 }
-// x / (1 + exp(y)), of which float32 needs only what the accuracy of x calls for.
-__device__ __forceinline__ f32 over_one_plus_exp(f32 x, f32 y) {
-  return __fdividef(x, 1.0f + exp2f(1.44269504088896340736f * y));
+// x / (1 + 2^y), of which float32 needs only what the accuracy of x calls for: subnormal powers and
+// reciprocals may be zero.
+__device__ __forceinline__ f32 over_one_plus_exp2(f32 x, f32 y) {
+  f32 power, reciprocal;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(y));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(1.0f + power));
+  return x * reciprocal;
 }
-__device__ __forceinline__ f64 over_one_plus_exp(f64 x, f64 y) {
-  return x / (1.0 + exp(y));
+__device__ __forceinline__ f64 over_one_plus_exp2(f64 x, f64 y) {
+  return x / (1.0 + exp2(y));
 }
 __device__ __forceinline__ f32 erf_of(f32 x) {
   return erff(x);
@@ -143,9 +147,9 @@ __device__ __forceinline__ C activate(C x) {
   } else if constexpr (F == Activation::silu) {
     return x / (C(1) + exp_of(-x));
   } else if constexpr (F == Activation::gelu) {
-    // (1 + tanh(z)) / 2 = 1 / (1 + exp(-2 z))
-    return over_one_plus_exp(
-        x, x * (C(-1.59576912160573071176) + C(-1.59576912160573071176 * 0.044715) * (x * x)));
+    // (1 + tanh(z)) / 2 = 1 / (1 + exp(-2 z)), and z = sqrt(2 / pi) (x + 0.044715 x^3)
+    const C factor = C(-2.302208198144325) + C(-0.1029432395800235) * (x * x);  // 1 / ln 2, too
+    return over_one_plus_exp2(x, x * factor);
   } else {
     return C(0.5) * x * (C(1) + erf_of(x * C(0.70710678118654752440)));
   }
@@ -210,9 +214,11 @@ struct Finish {
     }
     if constexpr (HAS_INPUT) {
       if (e.input.col == 0) return use(OneOfRow());
-      if (!inside || e.input.col != 1 || e.input.row % 2 != 0 || !aligned(input + c))
-        return use(Anyhow());
-      use(Pairwise());
+      if constexpr (sizeof(C) <= 4) {  // twice as wide, a fragment's terms would not fit registers
+        if (inside && e.input.col == 1 && e.input.row % 2 == 0 && aligned(input + c))
+          return use(Pairwise());
+      }
+      use(Anyhow());
     } else {
       use(OneOfRow());
     }
