@@ -27,20 +27,20 @@
 //                         and of 32 bytes of k
 //   -DTRANSPOSED=1        blocks lie transposed, BK x BM (then BM is 16, 32 or a multiple of 64)
 //   -DDENSE=rows|columns  which of its strides is 1
-//   -DSTORE=rows|columns|any  which stride of `out` is 1, where the copy engine can write it
+//   -DSTORE=rows|columns|skewed|any  how `out` is written (common/strip.cuh)
 //   -DTILE_N=64|128|256, -DSTAGES
 //
 // wgmma takes int8 with k contiguous only: -DT=s8 goes with TRANSPOSED=0 and DENSE=columns.
 #include "common/types.cuh"
 #include "common/view.cuh"
 #include "common/epilogue.cuh"
+#include "common/strip.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/wgmma.cuh"
 
 enum class Layout { rows, columns };
-enum class Store { rows, columns, any };
 constexpr Layout LAYOUT = Layout::DENSE;
 constexpr Store STORING = Store::STORE;
 typedef Acc<T>::type Sum;
@@ -69,7 +69,6 @@ constexpr int BLOCK_BYTES = SLICE_M * STEP_K * SIZE;
 constexpr int PANEL_BYTES = STEP_K * TILE_N * SIZE;
 constexpr int LEFT_BYTES = STEPS * ROWS * BLOCK_BYTES;
 constexpr int STAGE_BYTES = LEFT_BYTES + STEPS * PANEL_BYTES;
-constexpr int STRIP_BYTES = 16 * 128;  // sixteen rows of outputs on their way out; two a warp
 static_assert(STAGE_BYTES % 1024 == 0, "every stage begins where a swizzle's pattern does");
 
 constexpr int CONSUMERS = 8;  // warps
@@ -95,29 +94,32 @@ struct Sizes {
   int dense_batched;
 };
 
-// One tile of the output: SLICE_M * ROWS rows of a group, a panel of TILE_N columns.
+// One tile of the output: SLICE_M * ROWS rows of a group, a panel of TILE_N columns. Numbers of
+// tiles fit 32 bits (_addmm_sm90.py).
 struct Tile {
-  long long group, batch, panel;
-  int slice;  // of blocks taller than the tile
+  unsigned group, batch, panel;
+  unsigned slice;  // of blocks taller than the tile
 
-  __device__ __forceinline__ Tile(long long tile, const Groups& schedule, const Sizes& sizes) {
-    const long long pattern_groups = sizes.groups * (sizes.pattern_batched ? sizes.batches : 1);
-    slice = int(tile % SLICES_M);
+  __device__ __forceinline__ Tile(unsigned tile, const Groups& schedule, const Sizes& sizes) {
+    const unsigned groups = unsigned(sizes.groups), batches = unsigned(sizes.batches);
+    const unsigned pattern_groups = sizes.pattern_batched ? groups * batches : groups;
+    slice = tile % SLICES_M;
     tile /= SLICES_M;
     group = schedule.order[tile % pattern_groups];
     tile /= pattern_groups;
     if (sizes.pattern_batched) {
-      batch = group / sizes.groups;
+      batch = group / groups;
       panel = tile;
     } else {
-      batch = tile % sizes.batches;
-      panel = tile / sizes.batches;
+      batch = tile % batches;
+      panel = tile / batches;
     }
   }
 };
 
-__device__ __forceinline__ long long tile_count(const Sizes& sizes) {
-  return SLICES_M * sizes.groups * sizes.batches * ((sizes.columns + TILE_N - 1) / TILE_N);
+__device__ __forceinline__ unsigned tile_count(const Sizes& sizes) {
+  return unsigned(SLICES_M * sizes.groups * sizes.batches *
+                  ((sizes.columns + TILE_N - 1) / TILE_N));
 }
 
 // The ring of stages, as producers and consumers go round it.
@@ -139,13 +141,13 @@ __device__ __forceinline__ void produce(int step, unsigned stages, Ring ring, Pr
                                         const TensorMap& dense_edge, const Groups& schedule,
                                         const Sizes& sizes) {
   const int lane = threadIdx.x % 32;
-  const long long tiles = tile_count(sizes);
-  for (long long t = blockIdx.x; t < tiles; t += gridDim.x) {
+  const unsigned tiles = tile_count(sizes);
+  for (unsigned t = blockIdx.x; t < tiles; t += gridDim.x) {
     const Tile tile(t, schedule, sizes);
     const long long start = schedule.starts[tile.group];
     const int steps = schedule.counts[tile.group] * SLICES_K;
     const int dense_batch = sizes.dense_batched ? int(tile.batch) : 0;
-    const long long first_col = tile.panel * TILE_N;
+    const long long first_col = (long long)tile.panel * TILE_N;
     const bool edge = LAYOUT == Layout::rows && sizes.columns % 64 != 0 &&
                       first_col + TILE_N > sizes.columns / 64 * 64;
 
@@ -328,130 +330,6 @@ __device__ __forceinline__ void multiply(Sum (&sum)[TILE_N / 2], const Stage& s,
   }
 }
 
-// A strip holds sixteen rows of 128 bytes, swizzled so that the eight rows of a fragment fall into
-// different banks; for an `out` stored by columns, columns of sixteen elements.
-template <typename E, Store HOW = Store::any>
-__device__ __forceinline__ E& at(unsigned char* strip, int row, int n) {
-  const int size = sizeof(E);
-  return *reinterpret_cast<E*>(strip + (HOW == Store::columns
-                                            ? (n * 16 + row) * size
-                                            : row * 128 + (n * size ^ row % 8 * 16)));
-}
-
-// Set elements n and n + 1 (n is even) of a row.
-template <typename E, Store HOW = Store::any>
-__device__ __forceinline__ void put(unsigned char* strip, int row, int n, E low, E high) {
-  if constexpr (HOW == Store::columns) {
-    at<E, HOW>(strip, row, n) = low;
-    at<E, HOW>(strip, row, n + 1) = high;
-  } else {
-    reinterpret_cast<Pair<E>&>(at<E>(strip, row, n)) = {low, high};
-  }
-}
-
-// Put this warp's values of 128 / sizeof(E) columns into a strip.
-template <typename E, Store HOW = Store::any, typename Value, typename Convert>
-__device__ __forceinline__ void fill_strip(unsigned char* strip, const Value* values,
-                                           Convert convert) {
-  const int row = threadIdx.x % 32 / 4, n = threadIdx.x % 4 * 2;
-#pragma unroll
-  for (int j = 0; j < int(16 / sizeof(E)); ++j) {
-    const Value* v = values + 4 * j;
-    put<E, HOW>(strip, row, 8 * j + n, convert(v[0]), convert(v[1]));
-    put<E, HOW>(strip, row + 8, 8 * j + n, convert(v[2]), convert(v[3]));
-  }
-}
-
-// Write this warp's sixteen rows of a tile, 128 bytes of each at a time.
-template <typename Walk>
-__device__ __forceinline__ void write(Walk walk, const Sum (&sum)[TILE_N / 2],
-                                      unsigned char* strips, const View& out, OUT* matrix,
-                                      const TensorMap& out_map, long long top, long long first_col,
-                                      long long columns, int batch,
-                                      const Finish<Sum, OUT>& finish) {
-  typedef typename Finish<Sum, OUT>::C Value;
-  constexpr Activation ACTIVATION = Activation::ACT;
-  constexpr bool SHORT =
-      Walk::FRAGMENTS && ACTIVATION != Activation::gelu_erf && ACTIVATION != Activation::silu;
-  constexpr int WIDE = 128 / sizeof(OUT);  // columns of a strip
-  static_assert(TILE_N % WIDE == 0, "a tile of int8 outputs is a strip wide, or two");
-  const int lane = threadIdx.x % 32;
-  const long long row = top + lane / 4;
-  const auto rows = finish.rows(walk, row);
-#pragma unroll
-  for (int c = 0; c < TILE_N / WIDE; ++c) {
-    const long long col = first_col + c * WIDE;
-    Value values[WIDE / 2];
-#pragma unroll
-    for (int part = 0; part < WIDE; part += 32) {
-      if constexpr (Walk::FRAGMENTS)
-        finish.fragment<4>(walk, rows, sum + (c * WIDE + part) / 2, values + part / 2, row,
-                           col + part + lane % 4 * 2);
-    }
-    // Strips take turns where nothing else needs the second one; each tile begins with both free.
-    unsigned char* strip = strips + (SHORT ? c % 2 * STRIP_BYTES : 0);
-    if (STORING != Store::any && lane == 0) {
-      if (SHORT && c > 0)
-        bulk_wait_read<1>();
-      else
-        bulk_wait_read<0>();
-    }
-    __syncwarp();
-    if constexpr (SHORT) {
-      fill_strip<OUT, STORING>(strip, values, [&](Value x) { return finish.output(x); });
-    } else {
-      // The code is long: the values pass through a strip of their own, so that it stands in a
-      // loop that is not unrolled.
-      typedef typename Either<Walk::FRAGMENTS, Value, Sum>::type Waiting;
-      static_assert(sizeof(Waiting) == 4, "32 columns to a strip");
-      unsigned char* waiting = strips + STRIP_BYTES;
-#pragma unroll
-      for (int part = 0; part < WIDE; part += 32) {
-        const auto same = [](Waiting x) { return x; };
-        if constexpr (Walk::FRAGMENTS)
-          fill_strip<Waiting>(waiting, values + part / 2, same);
-        else
-          fill_strip<Waiting>(waiting, sum + (c * WIDE + part) / 2, same);
-        __syncwarp();
-#pragma unroll(Walk::FRAGMENTS ? 2 : 1)
-        for (int i = 0; i < 8; ++i) {
-          const int m = lane / 16 + 2 * i, n = lane % 16 * 2;
-          const Pair<Waiting> two = reinterpret_cast<Pair<Waiting>&>(at<Waiting>(waiting, m, n));
-          // What lies outside is computed as its neighbour inside is, and never written.
-          auto finished = [&](Waiting x, long long column) {
-            if constexpr (Walk::FRAGMENTS)
-              return finish.output(x);
-            else
-              return finish(x, top + m, min(column, columns - 1));
-          };
-          put<OUT, STORING>(strip, m, part + n, finished(two.low, col + part + n),
-                            finished(two.high, col + part + n + 1));
-        }
-        __syncwarp();
-      }
-    }
-    if constexpr (STORING != Store::any) {
-      bulk_fence();
-      __syncwarp();
-      if (lane == 0) {
-        const int x = int(STORING == Store::rows ? col : top);
-        const int y = int(STORING == Store::rows ? top : col);
-        if (col < columns) bulk_store(out_map, shared_address(strip), x, y, batch);
-        bulk_commit();
-      }
-    } else {
-      __syncwarp();
-      const bool by_column = out.row < out.col;
-#pragma unroll 4
-      for (int i = 0; i < WIDE / 2; ++i) {
-        const int e = 32 * i + lane;
-        const int m = by_column ? e % 16 : e / WIDE, n = by_column ? e / 16 : e % WIDE;
-        if (col + n < columns) matrix[element_offset(out, top + m, col + n)] = at<OUT>(strip, m, n);
-      }
-    }
-  }
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     bsr_addmm_sm90(const __grid_constant__ TensorMap values,
                    const __grid_constant__ TensorMap dense,
@@ -487,8 +365,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
   take_registers<232>();
   unsigned char* strips = memory + STAGES * STAGE_BYTES + warp * 2 * STRIP_BYTES;
-  const long long tiles = tile_count(sizes);
-  for (long long t = blockIdx.x; t < tiles; t += gridDim.x) {
+  const unsigned tiles = tile_count(sizes);
+  for (unsigned t = blockIdx.x; t < tiles; t += gridDim.x) {
     const Tile tile(t, schedule, sizes);
     const int turns = (schedule.counts[tile.group] * SLICES_K + STEPS - 1) / STEPS;
     Sum sum[TILE_N / 2];
@@ -528,12 +406,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     if (row < BM * ROWS && top < sizes.rows) {
       const Finish<Sum, OUT> finish(epilogue, batch, tile.batch);
-      const long long first_col = tile.panel * TILE_N;
+      const long long first_col = (long long)tile.panel * TILE_N;
       finish.walk(first_col, TILE_N, sizes.columns, [&](auto walk) {
-        write(walk, sum, strips, out, batch_ptr<OUT>(out, batch, tile.batch), out_map, top,
-              first_col, sizes.columns, int(tile.batch), finish);
+        write_tile<STORING>(walk, sum, strips, out, batch_ptr<OUT>(out, batch, tile.batch), out_map,
+                            top, first_col, sizes.columns, int(tile.batch), finish);
       });
     }
   }
-  if (STORING != Store::any && lane == 0) bulk_wait_all();
+  if (BY_ENGINE<STORING> && lane == 0) bulk_wait_all();
 }

@@ -80,6 +80,51 @@ def test_exact_on_small_integers(hopper, rng, blocksize, layout, n):
     np.testing.assert_array_equal(hopper.host(out), a.dense @ x.astype(a.dense.dtype))
 
 
+def skewed_rows(engine, x, first=0, apart=None):
+    """Return x in rows that begin anywhere: `first` elements in, `apart` elements apart."""
+    k, n = x.shape[-2:]
+    apart = n if apart is None else apart
+    wide = engine.xp.full((*x.shape[:-2], k * apart + first + 16), 7, x.dtype)
+    rows = wide[..., first : first + k * apart].reshape(*x.shape[:-2], k, apart)[..., :n]
+    rows[...] = engine.array(x)
+    return rows
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("blocksize", [(16, 16), (32, 64), (48, 64), (64, 64), (128, 128)])
+@pytest.mark.parametrize("out_dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize(
+    ("n", "first", "apart"), [(17, 0, 17), (67, 3, 68), (255, 1, 255), (521, 0, 521), (128, 5, 129)]
+)
+def test_rows_that_begin_anywhere(hopper, rng, blocksize, out_dtype, n, first, apart):
+    a = operand(hopper, rng, blocksize)
+    x = small(rng, (a.dense.shape[1], n), "bfloat16")
+    out = skewed_rows(hopper, np.zeros((a.dense.shape[0], n), np.dtype(out_dtype)), first, apart)
+    memory = out.base.view("uint8")
+    around = memory.copy()
+    with hopper.runs("bsr_addmm_sm90", "dense_lines"):
+        bsr_matmul(a.bsr, skewed_rows(hopper, x, first, apart), out=out, config=PATH)
+    expected = a.dense @ x.astype(a.dense.dtype)
+    np.testing.assert_array_equal(hopper.host(out), expected.astype(out.dtype))
+    out[...] = 0
+    assert (memory == around).all()  # nothing else was written
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("blocksize", [(16, 16), (32, 32), (64, 64), (128, 128)])
+def test_nothing_stored_in_whole_tiles(hopper, rng, blocksize):
+    """Tiles without an entry, first, last and between others, get their bias."""
+    dense = np.zeros((1024, 512), np.float32)
+    dense[128:192, 64:256] = small(rng, (64, 192), "float32")
+    dense[640:700, :16] = 1
+    bsr = sparsegpu.bsr_array(hopper.array(dense).astype("bfloat16"), blocksize=blocksize)
+    x = small(rng, (512, 1000), "bfloat16")
+    bias = small(rng, (1024, 1), "bfloat16")
+    with hopper.runs("bsr_addmm_sm90"):
+        out = bsr_addmm(hopper.array(bias), bsr, hopper.array(x), config=PATH, out_dtype="float32")
+    np.testing.assert_array_equal(hopper.host(out), dense @ x.astype("f4") + bias.astype("f4"))
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("blocksize", [(16, 16), (32, 64), (64, 64), (16, 128), (128, 32)])
 @pytest.mark.parametrize("layout", ["rows", "columns"])
@@ -101,7 +146,7 @@ def test_from_the_right(hopper, rng, blocksize, layout, n):
 @pytest.mark.gpu
 @pytest.mark.parametrize("blocksize", [(16, 16), (64, 64), (128, 128)])
 @pytest.mark.parametrize("out_dtype", ["bfloat16", "float16", "float32"])
-@pytest.mark.parametrize("order", ["C", "F", "strided"])
+@pytest.mark.parametrize("order", ["C", "F", "strided", "skewed"])
 def test_epilogue_and_outputs(hopper, rng, blocksize, out_dtype, order):
     a = operand(hopper, rng, blocksize, small_integers=False)
     (m, k), n, xp = a.dense.shape, 136, hopper.xp
@@ -109,7 +154,12 @@ def test_epilogue_and_outputs(hopper, rng, blocksize, out_dtype, order):
     bias = random_values(rng, (m, 1), "bfloat16")
     left, right = (random_values(rng, (size,), "float32") for size in (m, n))
     out = hopper.array(np.full((2 * m, 2 * n), np.nan, "float32")).astype(np.dtype(out_dtype))
-    out = out[::2, ::2] if order == "strided" else xp.asarray(out[:m, :n], order=order).copy(order)
+    if order == "strided":
+        out = out[::2, ::2]
+    elif order == "skewed":
+        out = out[:m, 1 : n + 1]
+    else:
+        out = xp.asarray(out[:m, :n], order=order).copy(order)
     keywords = {"beta": 0.5, "alpha": 2, "activation": "silu"}
     alphas = {"left_alpha": left, "right_alpha": right}
     with hopper.runs("bsr_addmm_sm90"):
@@ -229,12 +279,17 @@ def test_int8_rows_of_a_wider_matrix(hopper, rng, n):
 @pytest.mark.gpu
 @pytest.mark.parametrize("blocksize", [(16, 32), (128, 128)])
 @pytest.mark.parametrize("out_dtype", ["int8", "int32", "float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("order", ["C", "F", "strided"])
+@pytest.mark.parametrize("order", ["C", "F", "strided", "skewed"])
 def test_int8_outputs(hopper, rng, blocksize, out_dtype, order):
     a, x, product = int8_operands(hopper, rng, blocksize, 136)
     m, n = product.shape
     out = hopper.xp.zeros((2 * m, 2 * n), np.dtype(out_dtype))
-    out = out[::2, ::2] if order == "strided" else out[:m, :n].copy(order)
+    if order == "strided":
+        out = out[::2, ::2]
+    elif order == "skewed":
+        out = out[:m, 1 : n + 1]
+    else:
+        out = out[:m, :n].copy(order)
     with hopper.runs("bsr_addmm_sm90"):
         bsr_matmul(a.bsr, hopper.array(x), out=out, config=PATH)
     if out_dtype == "int8":

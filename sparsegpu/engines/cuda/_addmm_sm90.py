@@ -135,6 +135,8 @@ def _launch(p: Product, tile: HopperTile) -> Launch | None:
     matrices = p.pattern.batch_size
     groups = schedule.groups // matrices
     tiles = groups * batch.count * ceil_div(n, tile.tile_n) * tile.slices
+    if tiles >= _INT32:
+        return None
     return Launch(
         compiled,
         (min(tiles, multiprocessors()),),
@@ -142,7 +144,7 @@ def _launch(p: Product, tile: HopperTile) -> Launch | None:
         (
             _values_map(p.data, bm, bk, p.transposed, tile),
             *_dense_maps(p.dense, p.layout, batch, tile),
-            _NO_MAP if store == "any" else _out_map(p.out, batch, store),
+            _out_map(p.out, batch, store) if store in {"rows", "columns"} else _NO_MAP,
             matrix_view(p.out, p.batch),
             batch_dims(p.batch),
             _schedule_argument(schedule),
@@ -173,14 +175,18 @@ def _tile_for(p: Product, config: Mapping[str, Any] | None) -> HopperTile | None
 
 
 def _store(out: Any, batch: Batch) -> str:
-    """Return how the output is written: "rows" or "columns" by the copy engine, else "any"."""
+    """Return how the output is written: by rows or by columns, and as what.
+
+    "rows" and "columns" are boxes that the copy engine writes, "skewed" rows that begin anywhere
+    and are written in words, "any" single elements.
+    """
+    row, col = out.strides[-2:]
     if out.data.ptr % 16 == batch.out % 16 == 0:
-        row, col = out.strides[-2:]
         if col == out.itemsize and row % 16 == 0:
             return "rows"
         if row == out.itemsize and col % 16 == 0:
             return "columns"
-    return "any"
+    return "skewed" if col == out.itemsize and out.itemsize in {2, 4} else "any"
 
 
 def _schedule_argument(schedule: RowGroups) -> np.void:
