@@ -122,6 +122,12 @@ __device__ __forceinline__ unsigned tile_count(const Sizes& sizes) {
                   ((sizes.columns + TILE_N - 1) / TILE_N));
 }
 
+// The number of the tile that the thread block takes next, or `tiles` and more. The longest come
+// first in every panel: dealt out back and forth, long and short ones meet in each thread block.
+__device__ __forceinline__ unsigned deal(unsigned round) {
+  return round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+}
+
 // The ring of stages, as producers and consumers go round it.
 struct Ring {
   unsigned full, empty;  // barriers: a stage is filled, a stage has been read
@@ -142,7 +148,7 @@ __device__ __forceinline__ void produce(int step, unsigned stages, Ring ring, Pr
                                         const Sizes& sizes) {
   const int lane = threadIdx.x % 32;
   const unsigned tiles = tile_count(sizes);
-  for (unsigned t = blockIdx.x; t < tiles; t += gridDim.x) {
+  for (unsigned round = 0, t; (t = deal(round)) < tiles; ++round) {
     const Tile tile(t, schedule, sizes);
     const long long start = schedule.starts[tile.group];
     const int steps = schedule.counts[tile.group] * SLICES_K;
@@ -366,7 +372,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   take_registers<232>();
   unsigned char* strips = memory + STAGES * STAGE_BYTES + warp * 2 * STRIP_BYTES;
   const unsigned tiles = tile_count(sizes);
-  for (unsigned t = blockIdx.x; t < tiles; t += gridDim.x) {
+  for (unsigned round = 0, t; (t = deal(round)) < tiles; ++round) {
     const Tile tile(t, schedule, sizes);
     const int turns = (schedule.counts[tile.group] * SLICES_K + STEPS - 1) / STEPS;
     Sum sum[TILE_N / 2];
