@@ -19,8 +19,8 @@
 // block at all. In either case the next stage is looked at while the products of this one run.
 //
 // Thread blocks stay and take tile after tile, the group running fastest (all of them share a
-// panel of `dense` in L2), groups with most entries first. Nothing is added across thread blocks:
-// the result is deterministic.
+// panel of `dense` in L2), groups with most entries first, and the matrices of a batched `dense`
+// one after the other. Nothing is added across thread blocks: the result is deterministic.
 //
 //   -DT, -DOUT, -DEPILOGUE, -DACT   as in bsr_addmm_simt.cu; -DINDEX of the schedule's blocks
 //   -DBM, -DBK            size of a block (BM: 128 of its rows at a time): multiples of 16 rows,
@@ -102,18 +102,19 @@ struct Tile {
 
   __device__ __forceinline__ Tile(unsigned tile, const Groups& schedule, const Sizes& sizes) {
     const unsigned groups = unsigned(sizes.groups), batches = unsigned(sizes.batches);
-    const unsigned pattern_groups = sizes.pattern_batched ? groups * batches : groups;
     slice = tile % SLICES_M;
     tile /= SLICES_M;
-    group = schedule.order[tile % pattern_groups];
-    tile /= pattern_groups;
-    if (sizes.pattern_batched) {
-      batch = group / groups;
-      panel = tile;
+    const unsigned number = tile % groups;
+    tile /= groups;
+    if (sizes.dense_batched) {
+      const unsigned panels = unsigned((sizes.columns + TILE_N - 1) / TILE_N);
+      panel = tile % panels;
+      batch = tile / panels;
     } else {
       batch = tile % batches;
       panel = tile / batches;
     }
+    group = schedule.order[(sizes.pattern_batched ? batch * groups : 0) + number];
   }
 };
 

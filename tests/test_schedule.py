@@ -62,7 +62,11 @@ def check(engine, pattern: Pattern, rows: int, blocks_from=None) -> None:
         assert columns[entries].tolist() == expected_columns
         assert blocks[entries].tolist() == expected_blocks
     assert order.dtype == np.int32
-    assert order.tolist() == np.argsort(-counts, kind="stable").tolist()
+    per_matrix = max(-(-pattern.block_shape[0] // rows), 1)
+    matrices = counts.reshape(-1, per_matrix)
+    within = np.argsort(-matrices, axis=-1, kind="stable")
+    first = np.arange(0, counts.size, per_matrix)[:, None]
+    assert order.tolist() == (first + within).ravel().tolist()
 
 
 @pytest.mark.gpu

@@ -137,6 +137,8 @@ def _by_signature(pattern: Pattern) -> Any:
         return xp.lexsort(keys).astype(np.int32)
     order = xp.empty(total, dtype=np.int32)
     kernel("bsr_schedule_order")(
-        grid(ceil_div(total, _WARPS)), (THREADS,), (order, signatures, np.int32(total))
+        grid(ceil_div(total, _WARPS)),
+        (THREADS,),
+        (order, signatures, np.int32(total), np.int32(total)),
     )
     return order

@@ -47,7 +47,8 @@ class RowGroups(NamedTuple):
         For entry ``e`` and row ``r`` of its group, at ``e * rows + r``: the block, counted over
         the batch, or -1. Of blocks at one position the earlier one has the earlier entry.
     order : int32 array (groups,)
-        Group numbers, most entries first; where these agree, the lower number first.
+        Group numbers, matrix by matrix, most entries first; where these agree, the lower number
+        first.
     rows : int
         Block rows of a group. The last group of a matrix may lack some: -1 throughout.
     groups : int
@@ -123,12 +124,14 @@ def _build(pattern: Pattern, rows: int, blocks_from: Any) -> RowGroups:
         shared_memory,
     )
     if groups > RANKED:
-        order[...] = pattern.xp.argsort(-counts, kind="stable")
+        ranked = pattern.xp.argsort(-counts.reshape(-1, per_matrix), axis=-1, kind="stable")
+        ranked += pattern.xp.arange(0, groups, per_matrix)[:, None]
+        order[...] = ranked.reshape(-1)
     else:
         kernel("bsr_schedule_order")(
             grid(ceil_div(groups, THREADS // 32)),
             (THREADS,),
-            (order, counts, np.int32(groups)),
+            (order, counts, np.int32(groups), np.int32(per_matrix)),
         )
     return built
 
