@@ -25,6 +25,7 @@
 #include "common/types.cuh"
 #include "common/view.cuh"
 #include "common/epilogue.cuh"
+#include "common/vector_rows.cuh"
 #include "ptx/mad_wide.cuh"
 
 typedef Acc<T>::type A;
@@ -45,43 +46,7 @@ static_assert(!TOGETHER || (CL == 1 && BM % RL == 0), "whole rows of a block, on
 static_assert(X_VECTOR != 1 || BK % CV == 0, "vectors along a column stay within the block");
 static_assert(X_VECTOR != 2 || COLUMNS % NV == 0, "vectors along a row stay within N");
 
-struct Sizes {
-  long long batches, rows;  // of the work, in each batch: block rows or pieces
-  long long parts;          // of a batch
-  int rounds;               // rows that a team takes, one after the other
-  int padding;
-};
-
-// A piece of a row, where -DPIECES=1: blocks begin .. end - 1 of block row `row`. `part` is where
-// its sums go in `parts`, -1 if it is all of the row.
-struct Piece {
-  long long begin, end, row, part;
-};
-
 // ---- loads of several elements at once ------------------------------------------------------
-
-template <int BYTES>
-struct Word;
-template <>
-struct Word<1> {
-  typedef unsigned char type;
-};
-template <>
-struct Word<2> {
-  typedef unsigned short type;
-};
-template <>
-struct Word<4> {
-  typedef unsigned type;
-};
-template <>
-struct Word<8> {
-  typedef uint2 type;
-};
-template <>
-struct Word<16> {
-  typedef uint4 type;
-};
 
 constexpr int word_of(int bytes) {
   return bytes % 16 == 0 ? 16 : bytes % 8 == 0 ? 8 : bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1;
@@ -345,11 +310,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
                      const __grid_constant__ Epilogue<A> epilogue) {
   const int lane = threadIdx.x % 32;
   const long long warp = (long long)blockIdx.x * WARPS + threadIdx.x / 32;
-  const int rows_of_warp = sizes.rounds * TEAMS;
-  const long long warps = (sizes.rows + rows_of_warp - 1) / rows_of_warp;  // of a batch
-  const long long b = BATCHED ? warp / warps : 0;
-  if (BATCHED ? b >= sizes.batches : warp >= warps) return;
-  const long long first = (warp - b * warps) * rows_of_warp + lane / TEAM;
+  const WarpRows mine(work, batch, sizes, warp, TEAMS);
+  if (mine.none) return;
+  const long long b = mine.b, first = mine.first + lane / TEAM;
 
   Team team(lane);
   const T* values = batch_ptr<const T>(data, batch, b) + team.row_of(0) * BK + team.cl * CV;
@@ -360,16 +323,6 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
   OUT* out_matrix = batch_ptr<OUT>(out, batch, b);
   const Finish<A, OUT> finish(epilogue, batch, b);
 
-  auto piece_at = [&](long long row) -> Piece {
-    if (row >= sizes.rows) return {0, 0, 0, 0};
-    if constexpr (PIECES) {
-      return reinterpret_cast<const Piece*>(batch_ptr<const s64>(work, batch, b))[row];
-    } else {
-      const INDEX* starts = batch_ptr<const INDEX>(work, batch, b) + row;
-      return {(long long)__ldg(starts), (long long)__ldg(starts + 1), row, -1};
-    }
-  };
-
   auto blocks_of = [&](const Piece& piece) -> Blocks {
     const long long start = piece.begin + team.slot;
     const bool takes = TEAM % LANES == 0 || team.slot < SLOTS;
@@ -378,7 +331,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
   };
 
   // The next row's place is asked for two rows ahead, its columns one row ahead.
-  Piece piece = piece_at(first), next = piece_at(first + TEAMS);
+  Piece piece = mine.piece_at(first), next = mine.piece_at(first + TEAMS);
   Blocks row = blocks_of(piece);
   if (AHEAD) team.load_columns(row.columns, row.left);
 #pragma unroll 1
@@ -386,7 +339,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
     const bool works = first + round * TEAMS < sizes.rows;
     if (!__any_sync(0xffffffffu, works)) break;
     const Blocks next_row = blocks_of(next);
-    const Piece after = piece_at(first + (round + 2) * TEAMS);
+    const Piece after = mine.piece_at(first + (round + 2) * TEAMS);
     team.multiply(row, next_row, panel);
     team.add_lanes();
     if (works) {

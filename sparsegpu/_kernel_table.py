@@ -246,6 +246,19 @@ def _vector(
     }
 
 
+def _fragments(t: str, block: tuple[int, int], n: int, pieces: int = 0) -> Any:
+    return {
+        **{"T": t, "INDEX": "s32", **_epilogue(t, t, "scaled")},
+        **{"BM": block[0], "BK": block[1], "COLUMNS": n, "TERMS": 2, "UNROLL": 5, "WARPS": 4},
+        **{
+            "X_TOGETHER": int(n == 1),
+            "RESIDENT": 5 + (t == "f32") - pieces,
+            "PIECES": pieces,
+            "BATCHED": pieces,
+        },
+    }
+
+
 def _skinny(t: str, dense: str, tile: tuple[int, int]) -> Any:
     return {
         **{"T": t, "INDEX": "s32", "BM": 40, **_epilogue(t, t, "scaled", "gelu")},
@@ -361,6 +374,19 @@ _PRODUCTS = (
             _vector("c128", (6, 2), 4, (16, 1, 1, 1), pieces=1),
         ),
         path="vector",
+    ),
+    KernelSource(
+        "bsr_addmm_vector_mma",
+        "bsr_addmm",
+        ("float32", "float64"),
+        variants=(
+            _fragments("f64", (4, 4), 8),
+            _fragments("f64", (2, 8), 3, pieces=1),
+            _fragments("f64", (8, 8), 1),
+            _fragments("f32", (8, 8), 8),
+        ),
+        path="vector",
+        tensor_core=True,
     ),
     KernelSource(
         "bsr_addmm_parts",

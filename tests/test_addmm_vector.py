@@ -10,6 +10,7 @@ import sparsegpu
 from sparsegpu import bsr_addmm, bsr_matmul
 from sparsegpu._arrays import dtype_of
 from sparsegpu.engines.cuda._row_pieces import balanced_pieces
+from sparsegpu.engines.cuda.runtime.fragment_tile import fragment_tile, takes_fragments
 from sparsegpu.engines.cuda.runtime.skinny_tile import skinny_tile
 from sparsegpu.engines.cuda.runtime.vector_tile import MOST_COLUMNS, takes_blocks, vector_tile
 from sparsegpu.pattern import Pattern
@@ -117,6 +118,25 @@ def test_tile_keeps_what_the_kernel_asserts(dtype, columns, vectors):
             assert tile.x_vector != 2 or columns == groups * tile.columns
 
 
+@pytest.mark.parametrize("blocksize", [(2, 2), (4, 4), (8, 8), (2, 8), (8, 4)])
+@pytest.mark.parametrize("columns", [1, 2, 3, 4, 7, 8])
+def test_fragments_fill_what_they_may(blocksize, columns):
+    bm, bk = blocksize
+    for row_blocks in (0.5, 7, 20, 1000):
+        tile = fragment_tile(np.dtype("float64"), blocksize, columns, row_blocks, 1, True)
+        assert tile.teams * bm <= 8 and tile.teams * columns <= 8
+        assert bk % tile.terms == 0 and 4 % (bk // tile.terms) == 0
+        assert 3 <= tile.unroll <= 6
+
+
+def test_fragments_are_for_fast_float64():
+    operands = np.dtype("float64"), (4, 4), 8, 16
+    assert takes_fragments((9, 0), *operands) and takes_fragments((8, 0), *operands)
+    assert not takes_fragments((8, 6), *operands) and not takes_fragments((12, 0), *operands)
+    for blocksize, columns, alignment in [((3, 4), 8, 16), ((4, 4), 9, 16), ((4, 4), 8, 8)]:
+        assert not takes_fragments((9, 0), operands[0], blocksize, columns, alignment)
+
+
 @pytest.mark.parametrize("dense", ["rows", "columns"])
 @pytest.mark.parametrize("columns", [1, 16, 17, 64, 65, 128])
 def test_skinny_tile_fits_shared_memory(dense, columns):
@@ -154,6 +174,58 @@ def test_long_and_empty_rows(engine, rng, dtype, blocksize, n):
         np.testing.assert_array_equal(
             engine.host(fused), (expected + 2 * bias.astype(dense.dtype)).astype(out.dtype)
         )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("blocksize", "n"),
+    [((2, 2), 2), ((8, 8), 1), ((2, 8), 3), ((4, 4), 4), ((4, 4), 8), ((8, 4), 7), ((8, 8), 8)],
+)
+def test_fragments(engine, rng, dtype, blocksize, n):
+    """Rows of every length, whole and in pieces, rows and columns of dense contiguous."""
+    bm, bk = blocksize
+    for lengths in (skewed(rng, 23, 700), rng.integers(0, 9, 23)):
+        triple = blocks_of(rng, lengths, 19, blocksize, dtype)
+        shape = (23 * bm, 19 * bk)
+        dense = dense_from_blocks(*triple, shape)
+        bsr = sparsegpu.bsr_array(tuple(engine.array(a) for a in triple), shape=shape)
+        x = random_values(rng, (shape[1], n), dtype, small_integers=True)
+        bias = random_values(rng, (shape[0], 1), dtype, small_integers=True)
+        moved, term = engine.array(x), engine.array(bias)
+        turned = engine.xp.ascontiguousarray(moved.T).T
+        with engine.runs("bsr_addmm_vector"):
+            out = bsr_matmul(bsr, moved, config=VECTOR)
+            by_columns = bsr_matmul(bsr, turned, config=VECTOR)
+            fused = bsr_addmm(term, bsr, moved, beta=2, config=VECTOR)
+        for product in (out, by_columns):
+            np.testing.assert_array_equal(engine.host(product), dense @ x)
+        np.testing.assert_array_equal(engine.host(fused), dense @ x + 2 * bias)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("blocksize", "n"), [((8, 8), 1), ((2, 2), 2), ((4, 4), 8)])
+def test_infinities_stay_in_their_row(engine, rng, dtype, blocksize, n):
+    """Rows that meet in a fragment, and blocks beside the last of a row, do not mix."""
+    triple = blocks_of(rng, rng.integers(0, 4, 41), 50, blocksize, dtype)
+    bm, bk = blocksize
+    shape = (41 * bm, 50 * bk)
+    data, indices, indptr = triple
+    data[indptr[20] : indptr[21]] = np.inf
+    x = np.ones((shape[1], n), dtype)
+    x[indices[indptr[30] : indptr[31]] * bk] = np.nan
+    touched = np.isin(indices, indices[indptr[30] : indptr[31]])
+    bsr = sparsegpu.bsr_array(tuple(engine.array(a) for a in triple), shape=shape)
+    with engine.runs("bsr_addmm_vector"):
+        out = engine.host(bsr_matmul(bsr, engine.array(x), config=VECTOR))
+    for r in range(41):
+        blocks = slice(indptr[r], indptr[r + 1])
+        row = out[r * bm : (r + 1) * bm]
+        if touched[blocks].any():
+            assert np.isnan(row).all()
+        elif r == 20 and indptr[21] > indptr[20]:
+            assert np.isinf(row).all()
+        else:
+            assert np.isfinite(row).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

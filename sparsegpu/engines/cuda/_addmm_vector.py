@@ -1,9 +1,10 @@
-"""BSR @ a few vectors on the device: small blocks, streamed (``bsr_addmm_vector.cu``)."""
+"""BSR @ a few vectors on the device: small blocks, streamed (``bsr_addmm_vector*.cu``)."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,11 @@ from ._blocks import THREADS, ceil_div, grid, size_of
 from ._product import Product
 from ._row_pieces import balanced_pieces
 from .runtime.fields import Fields
-from .runtime.launch import Launch, kernel, multiprocessors
+from .runtime.fragment_tile import chosen_tile, kept_tile
+from .runtime.launch import Launch, current_device, kernel, multiprocessors
 from .runtime.plan import workspace
 from .runtime.types import ctype
-from .runtime.vector_tile import (
-    MOST_ROUNDS,
-    kept_vector_tile,
-    power_of_two_in,
-    takes_blocks,
-    vector_tile,
-)
+from .runtime.vector_tile import MOST_ROUNDS, power_of_two_in, takes_blocks
 from .runtime.view import batch_dims, matrix_view, vector_view
 
 _SIZES = struct.Struct("<3q2i")
@@ -44,21 +40,22 @@ def vector_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launc
     (bm, bk), columns = p.pattern.blocksize, p.out.shape[-1]
     pieces = balanced_pieces(p.pattern)
     rows = p.pattern.block_shape[0] if pieces is None else pieces.pieces.shape[-2]
-    along_k, along_n = _vectors_of(p.dense)
-    facts: dict[str, Any] = {
-        "data_alignment": _alignment(p.data.data.ptr),
-        "along_k": along_k,
-        "along_n": along_n,
-    }
-    operands = p.data.dtype, (bm, bk), columns, p.pattern.nnzb / rows
-    fields = Fields(config)
-    tile = (
-        vector_tile(*operands, **facts, fields=fields)
-        if config
-        else kept_vector_tile(*operands, **facts)
-    )
     batches = size_of(p.batch)
-    groups = ceil_div(rows, 32 // tile.team)
+    along_k, along_n = _vectors_of(p.dense)
+    operands = (
+        _compute_capability(current_device()),
+        p.data.dtype,
+        (bm, bk),
+        columns,
+        p.pattern.nnzb / rows,
+        min(map(_alignment, (p.data.data.ptr, *p.data.strides[:-3]))),
+        along_k,
+        along_n,
+        pieces is None and batches == 1,
+    )
+    fields = Fields(config)
+    tile = chosen_tile(*operands, fields) if config else kept_tile(*operands)
+    groups = ceil_div(rows, tile.teams)
     rounds = max(min(groups * batches // (_WARPS * multiprocessors()), MOST_ROUNDS), 1)
     rounds = fields.pick("rounds", rounds, range(1, MOST_ROUNDS + 1))
     if config:
@@ -69,7 +66,7 @@ def vector_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launc
     out, shape = matrix_view(p.out, p.batch), batch_dims(p.batch)
     product = Launch(
         kernel(
-            "bsr_addmm_vector",
+            tile.source,
             T=ctype(p.data.dtype),
             INDEX=ctype(p.pattern.indices.dtype),
             PIECES=int(pieces is not None),
@@ -108,6 +105,14 @@ def vector_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launc
         ),
     )
     return product, finish
+
+
+@cache
+def _compute_capability(device: int) -> tuple[int, int]:
+    import cupy
+
+    cc = cupy.cuda.Device(device).compute_capability
+    return int(cc[:-1]), int(cc[-1])
 
 
 def _serves(p: Product, config: Mapping[str, Any] | None) -> bool:

@@ -16,9 +16,10 @@ import numpy as np
 from ...._arrays import dtype_of
 from .config import FULL_PRECISION, MMA_DTYPES, bsr_addmm_config
 from .fields import ConfigError, Fields
+from .fragment_tile import chosen_tile
 from .hopper_tile import hopper_tile
 from .skinny_tile import MOST_COLUMNS, chosen_skinny_tile, skinny_tile
-from .vector_tile import MOST_ROUNDS, takes_blocks, vector_tile
+from .vector_tile import MOST_ROUNDS, takes_blocks
 from .winners import Config, Kind
 
 _PROCESSORS = 132  # where a tile's height depends on it, the search goes both ways from there
@@ -145,15 +146,18 @@ def _fields(kind: Kind, config: Config) -> Fields:
 def _vector_fields(kind: Kind, fields: Fields) -> None:
     (bm, bk), (_, k, columns) = kind.family.blocksize, kind.shape
     piece = max(16 // _dtype(kind).itemsize, 1)
-    vector_tile(
+    arch, layout = kind.family.arch, kind.family.layout
+    chosen_tile(
+        (int(arch[:-1]), int(arch[-1])),
         _dtype(kind),
         (bm, bk),
         columns,
         2 ** (kind.bucket / 2) * k / bk,
-        data_alignment=16,
-        along_k=piece if kind.family.layout == "columns" or columns == 1 else 1,
-        along_n=piece if kind.family.layout == "rows" and columns > 1 else 1,
-        fields=fields,
+        16,
+        piece if layout == "columns" or columns == 1 else 1,
+        piece if layout == "rows" and columns > 1 else 1,
+        True,
+        fields,
     )
     fields.pick("rounds", 1, range(1, MOST_ROUNDS + 1))
     fields.finish()

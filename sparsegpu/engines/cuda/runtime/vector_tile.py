@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from math import ceil
 
 import numpy as np
@@ -18,8 +17,10 @@ MOST_COLUMNS = 16
 MOST_ROUNDS = 8
 _MOST_BLOCK_BYTES = 4096
 _MOST_SUM_BYTES = 256  # of a lane
-_MOST_REGISTERS = 82  # for sums and blocks: four thread blocks of 128 threads stay resident
-_OTHER_REGISTERS = 46
+_BLOCKS_OF_LANE = 4  # of a row, where one lane takes a block; twice as many where two do
+_MOST_REGISTERS = 104  # for sums and blocks: four thread blocks of 128 threads stay resident
+_OTHER_REGISTERS = 30
+_WIDE_REGISTERS = 14  # more of them, where sums are of 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,16 @@ class VectorTile:
     ahead: int = 1
     warps: int = 4
     resident: int = 8
+
+    @property
+    def source(self) -> str:
+        """The kernel."""
+        return "bsr_addmm_vector"
+
+    @property
+    def teams(self) -> int:
+        """Teams of a warp: the rows that it takes at once."""
+        return 32 // self.team
 
     def defines(self, blocksize: tuple[int, int], columns: int) -> dict[str, int]:
         """Return the ``-D`` names of the kernel."""
@@ -115,7 +126,7 @@ def vector_tile(
     >>> along = {"data_alignment": 16, "along_k": 4, "along_n": 1}
     >>> tile = vector_tile(np.dtype("float32"), (4, 4), 1, 27, **along)
     >>> tile.team, tile.row_lanes, tile.block_columns
-    (16, 4, 4)
+    (8, 4, 4)
     """
     bm, bk = blocksize
     item, acc = dtype.itemsize, accumulator_dtype(dtype).itemsize
@@ -149,13 +160,15 @@ def vector_tile(
         rl //= both if together else 1
     lanes = rl * across * groups
     team = _power_of_two_from(lanes)
-    while team < 32 and row_blocks > (9 if lanes < 8 else 32) * (team // lanes):
+    while team < 32 and row_blocks > _BLOCKS_OF_LANE * lanes * (team // lanes):
         team *= 2
     sums = ceil_div(bm, rl) * nv * acc // 4
-    loads = ceil_div(bm, rl) * max(cv * item // 4, 1) + cv * nv * acc // 4 + 1
-    depth, resident = _depth(max(ceil_div(ceil(row_blocks), team // lanes), 1), sums, loads)
+    loads = ceil_div(bm, rl) * max(cv * item // 4, 1) + cv * nv * acc // 4
+    loads += 4 if columns == 1 else 6  # an index and two addresses
+    blocks = max(ceil_div(ceil(row_blocks), team // lanes), 1)
+    depth, resident = _depth(blocks, sums, loads, wide=acc >= 8)
     fields = fields or Fields()
-    fitting = [u for u in (1, 2, 3, 4) if u <= depth or sums + u * loads <= 2 * _MOST_REGISTERS]
+    fitting = [u for u in (1, 2, 3, 4, 5) if u <= depth or sums + u * loads <= 2 * _MOST_REGISTERS]
     unroll = fields.pick("unroll", depth, fitting)
     warps = fields.pick("warps", 4, (2, 4, 8))
     room = 2048 // (warps * (sums + unroll * loads + _OTHER_REGISTERS // 2))
@@ -177,25 +190,25 @@ def vector_tile(
     )
 
 
-def _depth(blocks: int, sums: int, registers: int) -> tuple[int, int]:
+def _depth(blocks: int, sums: int, registers: int, *, wide: bool) -> tuple[int, int]:
     """Return how many blocks a lane loads at once, and how many thread blocks have room then.
 
-    As many as leave the fewest loads without a block: a row has ``blocks`` for a lane.
+    As many as leave at most a fifth of the loads without a block: a row has ``blocks`` for a lane.
 
     Parameters
     ----------
     blocks : int
     sums, registers : int
         Registers for the lane's sums, and for each block that is under way.
+    wide : bool
+        Sums are of 64 bits: these want more under way, but not all of a row at once.
     """
-    fitting = [u for u in (4, 3, 2) if sums + u * registers <= _MOST_REGISTERS] or [1]
-    unroll = min(fitting, key=lambda u: ceil_div(blocks, u) * u)
-    resident = 512 // (sums + unroll * registers + _OTHER_REGISTERS)
-    return unroll, min(max(resident, 2), 8)
-
-
-#: `vector_tile` without fields, at the cost of a look-up.
-kept_vector_tile = lru_cache(maxsize=256)(vector_tile)
+    depths = [u for u in (5, 4, 3, 2) if u <= max(ceil_div(blocks, 2), 2)] if wide else (4, 3, 2)
+    fitting = [u for u in depths if sums + u * registers <= _MOST_REGISTERS] or [1]
+    unroll = next((u for u in fitting if 5 * ceil_div(blocks, u) * u <= 6 * blocks), fitting[-1])
+    needed = sums + unroll * registers + _OTHER_REGISTERS + _WIDE_REGISTERS * wide
+    resident = 512 // (ceil_div(needed, 8) * 8)  # registers are handed out by eights
+    return unroll, min(max(resident, 4 if unroll > 1 else 2), 8)
 
 
 def power_of_two_in(n: int) -> int:
