@@ -199,6 +199,18 @@ def _mma(
     }
 
 
+def _groups(
+    t: str, out: str, block: tuple[int, int], rows: tuple[int, int], k: tuple[int, int], **more: Any
+) -> Any:
+    return {
+        **{"T": t, "INDEX": "s32", **_epilogue(t, out, "scaled", "gelu")},
+        **{"BM": block[0], "BK": block[1], "GROUP": rows[0], "SLICE_M": rows[1]},
+        **{"STEP_K": k[0], "STEPS": k[1], "STAGES": 4, "DENSE": "rows", "TILE_N": 128},
+        **{"WARPS_M": 1, "WARPS_N": 4, "RESIDENT": 2},
+        **more,
+    }
+
+
 def _wgmma(
     t: str,
     out: str,
@@ -299,6 +311,27 @@ _PRODUCTS = (
         + _each("FROM", ("along", "any"), T="s8")
         + _each("ALIGNED", ("0", "1"), T="bf16", FROM="across")
         + _each("ALIGNED", ("0", "1"), T="s8", FROM="across"),
+        path="copy",
+    ),
+    KernelSource(
+        "bsr_addmm_groups",
+        "bsr_addmm",
+        ("float16", "bfloat16"),
+        variants=(
+            _groups("bf16", "bf16", (16, 16), (8, 16), (16, 2)),
+            _groups("f16", "f32", (64, 64), (2, 64), (32, 1), DENSE="columns"),
+            _groups("bf16", "f16", (23, 23), (5, 24), (24, 1), INDEX="s64"),
+            _groups("f16", "f16", (6, 6), (16, 8), (8, 4)),
+            _groups("bf16", "bf16", (256, 128), (1, 128), (32, 1)),
+        ),
+        path="groups",
+        tensor_core=True,
+    ),
+    KernelSource(
+        "bsr_pad_blocks",
+        "bsr_addmm",
+        ("float16", "bfloat16"),
+        variants=tuple({"T": t, "TRANSPOSED": n} for n, t in enumerate(("f16", "bf16"))),
         path="copy",
     ),
     KernelSource(

@@ -33,7 +33,7 @@ def skinny_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launc
         return None
     bm, bk = p.pattern.blocksize
     columns, rows = p.out.shape[-1], size_of(p.out.shape[:-1])
-    room = _shared_memory(current_device())
+    room = shared_memory(current_device())
     tile = skinny_tile((bm, bk), rows, columns, p.layout, multiprocessors(), room)
     if config:
         tile = chosen_skinny_tile(tile, p.layout, room, Fields(config))
@@ -83,7 +83,7 @@ def _serves(p: Product, config: Mapping[str, Any] | None) -> bool:
 
 
 @cache
-def _shared_memory(device: int) -> int:
+def shared_memory(device: int) -> int:
     """Return the shared memory that a thread block of a device may have, in bytes."""
     import cupy
 

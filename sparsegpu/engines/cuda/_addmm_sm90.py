@@ -147,7 +147,7 @@ def _launch(p: Product, tile: HopperTile) -> Launch | None:
             _out_map(p.out, batch, store) if store in {"rows", "columns"} else _NO_MAP,
             matrix_view(p.out, p.batch),
             batch_dims(p.batch),
-            _schedule_argument(schedule),
+            schedule_argument(schedule),
             np.void(_SIZES.pack(groups, batch.count, m, n, matrices > 1, batch.dense != 0)),
             p.epilogue,
         ),
@@ -189,7 +189,8 @@ def _store(out: Any, batch: Batch) -> str:
     return "skewed" if col == out.itemsize and out.itemsize in {2, 4} else "any"
 
 
-def _schedule_argument(schedule: RowGroups) -> np.void:
+def schedule_argument(schedule: RowGroups) -> np.void:
+    """Return the kernel argument ``Groups``."""
     return np.void(
         _GROUPS.pack(
             schedule.starts.data.ptr,

@@ -14,6 +14,7 @@ import numpy as np
 from ..._epilogue import Epilogue
 from ...pattern import Pattern
 from ._addmm_dense import dense_launches
+from ._addmm_groups import group_launches
 from ._addmm_skinny import skinny_launches
 from ._addmm_sm90 import sm90_launches
 from ._addmm_vector import vector_launches
@@ -28,7 +29,6 @@ from .runtime.view import batch_dims, matrix_view, vector_view
 
 _SIZES = struct.Struct("<3q2i")
 _SIZES_BY_LENGTH = struct.Struct("<4q")
-_TOGETHER = 384  # thread blocks that run together, about
 
 
 def bsr_addmm(
@@ -46,9 +46,9 @@ def bsr_addmm(
 
     ``transposed``: of the transpose of (pattern, data), whose blocks the kernel reads where they
     lie. ``config={"path": name, field: value, ...}`` chooses one of "simt", "fma", "mma", "wgmma",
-    "skinny", "vector" and "dense", and fields of its tile, or the "model". Without it the choice is
-    what was measured best for such operands, where they can have that, else the model's; by
-    metadata alone.
+    "groups", "skinny", "vector" and "dense", and fields of its tile, or the "model". Without it the
+    choice is what was measured best for such operands, where they can have that, else the model's;
+    by metadata alone.
 
     Returns
     -------
@@ -95,6 +95,7 @@ def configured(product: Product, config: dict[str, Any] | None) -> tuple[Work, .
         or vector_launches(product, config)
         or skinny_launches(product, config)
         or sm90_launches(product, config)
+        or group_launches(product, config)
         or (general_launch(product, config),)
     )
 
@@ -130,7 +131,7 @@ def general_launch(product: Product, config: dict[str, Any] | None) -> Launch:
     sizes = _SIZES.pack(batches, block_rows, n, bm, bk)
     if choice.by_length:
         rows = (vector_view(None if p.empty else rows_by_length(p.pattern), p.batch),)
-        sizes = _SIZES_BY_LENGTH.pack(batches, block_rows, n, ceil_div(_TOGETHER, row_tiles))
+        sizes = _SIZES_BY_LENGTH.pack(batches, block_rows, n, ceil_div(choice.together, row_tiles))
     return Launch(
         compiled,
         grid(row_tiles * ceil_div(n, choice.tile_n)),

@@ -75,7 +75,8 @@ def simt_tile(rows: int, columns: int, fields: Fields | None = None) -> SimtTile
 class AddmmConfig:
     """A kernel of `bsr_addmm` and what it is compiled and launched with.
 
-    ``by_length``: the kernel takes the block rows with most blocks first.
+    ``by_length``: the kernel takes the block rows with most blocks first. ``together``: tiles
+    that are taken in one order, those of long rows first.
     """
 
     source: str
@@ -85,10 +86,11 @@ class AddmmConfig:
     defines: dict[str, Any]
     shared_memory: int = 0
     by_length: bool = False
+    together: int = 384
 
 
 #: Paths that serve some operands only, and are asked before, in this order.
-CHOOSY = ("dense", "vector", "skinny", "wgmma")
+CHOOSY = ("dense", "vector", "skinny", "wgmma", "groups")
 PATHS = ("simt", "fma", "mma", *CHOOSY)
 
 #: Operand dtypes that the tensor cores multiply (float32 only as TF32).
@@ -176,8 +178,9 @@ def bsr_addmm_config(
     fields = fields or Fields(config)
     if path is None:
         # Eight rows or columns fill half a fragment; with fewer, plain code wastes less. (It has
-        # no fragments of float32 and float64, and stays slower there down to four rows.)
-        path = fast if bm >= (4 if full else 8) and columns >= 8 else "simt"
+        # no fragments of float32 and float64, and stays slower there down to three or four rows.)
+        fewest = {"fma": 3, "mma": 4}[full.path] if full else 8
+        path = fast if bm >= fewest and columns >= 8 else "simt"
     if path not in PATHS:
         listed = ", ".join(map(repr, (*PATHS, "model")))
         raise refused("config['path']", f"one of {listed}", repr(path))
@@ -215,7 +218,14 @@ def _float_config(
     tile = float_tile(itemsize, bm, bk, columns, pieces=pieces, fields=fields)
     defines = {"BM": bm, "BK": bk, "DATA": data, "DENSE": dense, **tile.defines}
     return AddmmConfig(
-        source, tile.tile_m, tile.tile_n, tile.threads, defines, tile.shared_memory, by_length=True
+        source,
+        tile.tile_m,
+        tile.tile_n,
+        tile.threads,
+        defines,
+        tile.shared_memory,
+        by_length=True,
+        together=1024 if itemsize == 4 else 384,
     )
 
 

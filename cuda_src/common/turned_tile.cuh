@@ -1,0 +1,182 @@
+// The sums of a warp in bsr_addmm_groups.cu: rows of blocks are what mma.sync calls columns of b,
+// columns of dense are rows of a. Included behind the constants of that source.
+#pragma once
+
+#include "ptx/mma_half.cuh"
+
+// As words of a fragment of sixteen lines and eight terms.
+struct SixteenByEight {
+  static __device__ constexpr int line(int r) { return r % 2 * 8; }
+  static __device__ constexpr int piece(int) { return 0; }
+};
+
+// The outputs of one warp: eight rows by sixteen columns in an mma's d, turned round.
+struct Outputs {
+  static constexpr int EIGHTS = WARP_M / 8, SIXTEENS = WARP_N / 16;
+  static constexpr int BLOCK_EIGHTS = (GROUP == 1 ? WARP_M : SLICE_M) / 8;  // of a block
+  static constexpr int AT_ONCE = STEP_K < 32 ? STEP_K : 32;                 // terms in registers
+  static constexpr int DEPTHS = (AT_ONCE + 15) / 16;
+  f32 sum[EIGHTS][SIXTEENS][4];
+  int row, col;  // where the warp's part starts in the tile
+
+  __device__ __forceinline__ Outputs() {
+    const int warp = threadIdx.x / 32;
+    row = warp / WARPS_N * WARP_M;
+    col = warp % WARPS_N * WARP_N;
+#pragma unroll
+    for (int i = 0; i < EIGHTS; ++i)
+#pragma unroll
+      for (int j = 0; j < SIXTEENS; ++j)
+#pragma unroll
+        for (int r = 0; r < 4; ++r) sum[i][j][r] = 0.0f;
+  }
+
+  // Add the products of one stage.
+  __device__ __forceinline__ void multiply(const unsigned char* left, const unsigned char* right,
+                                           const unsigned (&present)[Agenda::WORDS]) {
+    const Fragments<T, SixteenRows, !BY_ROW, RIGHT_PITCH> columns(right, col);
+    const Fragments<T, SixteenColumns, true, LEFT_PITCH> rows(left, row);
+    const Fragments<T, SixteenByEight, true, LEFT_PITCH> short_rows(left, row);
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      if (STEPS > 1 && !any_of(present, step)) break;  // the last stage is not full
+#pragma unroll
+      for (int first = 0; first < STEP_K; first += AT_ONCE) {
+        unsigned a[DEPTHS][SIXTEENS][4];
+#pragma unroll
+        for (int d = 0; d < DEPTHS; ++d)
+#pragma unroll
+          for (int j = 0; j < SIXTEENS; ++j)
+            load_columns(a[d][j], columns, 16 * j, (step * STEP_K + first) / 8 + 2 * d,
+                         STEP_K - first - 16 * d >= 16);
+#pragma unroll
+        for (int r = 0; r < GROUP; ++r) {
+          const int slot = step * GROUP + r;
+          if (GROUP > 1 && !(present[slot / 32] >> slot % 32 & 1)) continue;
+          // The next sixteen rows are read before these are multiplied.
+          constexpr int PAIRS = (BLOCK_EIGHTS + 1) / 2;
+          unsigned b[2][4];
+          auto load_rows = [&](int q) {
+            const int d = q / PAIRS, i = q % PAIRS * 2;
+            const int line = slot * SLICE_M + 8 * i, piece = first / 8 + 2 * d;
+            const bool two = i + 1 < BLOCK_EIGHTS;
+            if (STEP_K - first - 16 * d >= 16)
+              load_sixteen(b[q % 2], rows.at + (line * LEFT_PITCH + piece * 16), two);
+            else
+              load_eight(b[q % 2], short_rows.at + (line * LEFT_PITCH + piece * 16), two);
+          };
+          load_rows(0);
+#pragma unroll
+          for (int q = 0; q < DEPTHS * PAIRS; ++q) {
+            if (q + 1 < DEPTHS * PAIRS) load_rows(q + 1);
+            const int d = q / PAIRS, i = q % PAIRS * 2;
+            multiply_pair(a[d], b[q % 2], r * (SLICE_M / 8) + i, i + 1 < BLOCK_EIGHTS,
+                          STEP_K - first - 16 * d >= 16);
+          }
+        }
+      }
+    }
+  }
+
+  // Whether any block of a step is there.
+  static __device__ __forceinline__ bool any_of(const unsigned (&present)[Agenda::WORDS],
+                                                int step) {
+    unsigned any = 0;
+#pragma unroll
+    for (int slot = step * GROUP; slot < (step + 1) * GROUP; ++slot)
+      any |= present[slot / 32] & 1u << slot % 32;
+    return any != 0;
+  }
+
+  // Bring sixteen columns of dense, and sixteen terms or eight.
+  template <typename Columns>
+  static __device__ __forceinline__ void load_columns(unsigned (&a)[4], const Columns& columns,
+                                                      int line, int piece, bool sixteen) {
+    if (sixteen) {
+      columns.load(a, line, piece);
+    } else {
+      unsigned two[2];
+      if (BY_ROW)
+        ldmatrix_x2_trans(two, columns.at + (piece * 8 * RIGHT_PITCH + line * 2));
+      else
+        ldmatrix_x2(two, columns.at + (line * RIGHT_PITCH + piece * 16));
+      a[0] = two[0], a[1] = two[1];
+    }
+  }
+
+  // Bring eight rows of a block, or two times eight, and sixteen terms or eight.
+  static __device__ __forceinline__ void load_sixteen(unsigned (&b)[4], const unsigned char* at,
+                                                      bool two) {
+    if (two) {
+      ldmatrix_x4(b, at);
+    } else {
+      unsigned words[2];
+      ldmatrix_x2(words, at);
+      b[0] = words[0], b[1] = words[1];
+    }
+  }
+  static __device__ __forceinline__ void load_eight(unsigned (&b)[4], const unsigned char* at,
+                                                    bool two) {
+    if (two) {
+      unsigned words[2];
+      ldmatrix_x2(words, at);
+      b[0] = words[0], b[2] = words[1];
+    } else {
+      ldmatrix_x1(b[0], at);
+    }
+  }
+
+  // Multiply them by sixteen columns at a time.
+  __device__ __forceinline__ void multiply_pair(const unsigned (&a)[SIXTEENS][4],
+                                                const unsigned (&b)[4], int eight, bool two,
+                                                bool sixteen) {
+#pragma unroll
+    for (int j = 0; j < SIXTEENS; ++j) {
+      if (sixteen) {
+        mma<T>(sum[eight][j], a[j], {b[0], b[1]});
+        if (two) mma<T>(sum[eight + 1][j], a[j], {b[2], b[3]});
+      } else {
+        mma_half<T>(sum[eight][j], {a[j][0], a[j][1]}, b[0]);
+        if (two) mma_half<T>(sum[eight + 1][j], {a[j][0], a[j][1]}, b[2]);
+      }
+    }
+  }
+
+  // Call write(m, n, sums) for eight neighbouring outputs of a row, or write_one(m, n, sum).
+  template <typename Write, typename WriteOne>
+  __device__ __forceinline__ void finish(unsigned char* strips, bool in_pieces, bool by_column,
+                                         Write write, WriteOne write_one) const {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    f32* strip = reinterpret_cast<f32*>(strips) + threadIdx.x / 32 * (STRIP_ROWS * STRIP_PITCH);
+#pragma unroll
+    for (int top = 0; top < WARP_M; top += STRIP_ROWS) {
+      constexpr int STRIP_EIGHTS = STRIP_ROWS / 8;
+#pragma unroll
+      for (int i = 0; i < STRIP_EIGHTS; ++i)
+#pragma unroll
+        for (int j = 0; j < SIXTEENS; ++j)
+#pragma unroll
+          for (int r = 0; r < 4; ++r)
+            if (top + 8 * i < WARP_M)
+              strip[(8 * i + 2 * t + r % 2) * STRIP_PITCH + 16 * j + g + r / 2 * 8] =
+                  sum[top / 8 + i][j][r];
+      __syncwarp();
+      const int height = min(STRIP_ROWS, WARP_M - top);
+      if (in_pieces) {
+#pragma unroll 1
+        for (int e = lane; e < height * (WARP_N / 8); e += 32) {
+          const int m = e / (WARP_N / 8), n = e % (WARP_N / 8) * 8;
+          write(row + top + m, col + n, strip + m * STRIP_PITCH + n);
+        }
+      } else {
+#pragma unroll 1
+        for (int e = lane; e < height * WARP_N; e += 32) {
+          const int m = by_column ? e % height : e / WARP_N;
+          const int n = by_column ? e / height : e % WARP_N;
+          write_one(row + top + m, col + n, strip[m * STRIP_PITCH + n]);
+        }
+      }
+      __syncwarp();
+    }
+  }
+};

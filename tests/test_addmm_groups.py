@@ -1,0 +1,151 @@
+"""The 16-bit product whose row groups share tiles of dense, on tensor cores from 8.0 on."""
+
+import numpy as np
+import pytest
+
+import sparsegpu
+from addmm_cases import LAYOUTS, Operand, laid_out, small
+from sparsegpu import bsr_addmm, bsr_array, bsr_matmul, dense_bsr_matmul
+from sparsegpu.engines.cuda.runtime.group_tile import group_tile
+from sparsegpu.testing import assert_within_bound, random_values
+
+PATH = {"path": "groups"}
+SOURCE = "bsr_addmm_groups"
+WHOLE = [(16, 16), (8, 8), (32, 32), (64, 64), (128, 128), (24, 40), (16, 128), (256, 64)]
+ODD = [(3, 3), (6, 6), (5, 13), (23, 23), (33, 20), (1, 9), (130, 70), (200, 100)]
+
+on_gpu = pytest.mark.gpu
+
+
+def operand(engine, rng, blocksize, dtype="bfloat16", rows=7, columns=9, **keywords):
+    """Return an operand with groups that lack rows, empty rows, repeated and unsorted blocks."""
+    shape = (blocksize[0] * rows, blocksize[1] * columns)
+    return Operand(engine, rng, shape, blocksize, dtype, **keywords)
+
+
+@pytest.mark.parametrize("blocksize", [*WHOLE, *ODD, (256, 256)])
+@pytest.mark.parametrize("by_row", [True, False])
+@pytest.mark.parametrize("n", [72, 104, 4096])
+def test_tile_fits_the_smallest_gpu(blocksize, by_row, n):
+    bm, bk = blocksize
+    tile = group_tile(blocksize, n, by_row)
+    assert tile.strip_bytes <= tile.shared_memory <= 99 * 1024 and tile.stages >= 2
+    assert tile.parts * tile.slice_m >= bm and tile.group * tile.slice_m <= 128
+    assert tile.step_k % 8 == tile.slice_m % 8 == 0
+    assert tile.steps == 1 or tile.step_k >= bk
+    assert tile.steps * tile.group <= 64
+    assert tile.warps_m == 1 or (tile.group == 1 and tile.slice_m % (8 * tile.warps_m) == 0)
+    assert tile.tile_n % (16 * tile.warps_n) == 0
+
+
+@on_gpu
+@pytest.mark.parametrize("blocksize", [*WHOLE, *ODD])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("n", [72, 264])
+def test_exact_on_small_integers(cuda_engine, rng, blocksize, layout, n):
+    a = operand(cuda_engine, rng, blocksize)
+    x = small(rng, (a.dense.shape[1], n), "bfloat16")
+    with cuda_engine.runs(SOURCE):
+        out = bsr_matmul(a.bsr, laid_out(cuda_engine, x, layout), config=PATH, out_dtype="float32")
+    np.testing.assert_array_equal(cuda_engine.host(out), a.dense @ x.astype(a.dense.dtype))
+
+
+@on_gpu
+@pytest.mark.parametrize("blocksize", [(16, 16), (6, 6), (23, 23), (64, 32), (128, 128)])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_from_the_right(cuda_engine, rng, blocksize, layout):
+    a = operand(cuda_engine, rng, blocksize, "float16")
+    y = small(rng, (72, a.dense.shape[0]), "float16")
+    with cuda_engine.runs(SOURCE):
+        out = dense_bsr_matmul(laid_out(cuda_engine, y, layout), a.bsr, config=PATH)
+    expected = y.astype(a.dense.dtype) @ a.dense
+    np.testing.assert_array_equal(cuda_engine.host(out), expected.astype(out.dtype))
+
+
+@on_gpu
+@pytest.mark.parametrize("blocksize", [(16, 16), (23, 23), (128, 64)])
+@pytest.mark.parametrize("out_dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("order", ["C", "F", "strided"])
+def test_epilogue_and_outputs(cuda_engine, rng, blocksize, out_dtype, order):
+    a = operand(cuda_engine, rng, blocksize, small_integers=False)
+    (m, k), n, xp = a.dense.shape, 136, cuda_engine.xp
+    x = random_values(rng, (k, n), "bfloat16")
+    bias = random_values(rng, (m, 1), "bfloat16")
+    left, right = (random_values(rng, (size,), "float32") for size in (m, n))
+    out = xp.full((2 * m, 2 * n), np.nan, "float32").astype(np.dtype(out_dtype))
+    out = out[::2, ::2] if order == "strided" else out[:m, :n].copy(order)
+    keywords = {"beta": 0.5, "alpha": 2, "activation": "silu"}
+    alphas = {"left_alpha": left, "right_alpha": right}
+    on_device = {name: cuda_engine.array(value) for name, value in alphas.items()}
+    bias_, x_ = cuda_engine.array(bias), cuda_engine.array(x)
+    with cuda_engine.runs(SOURCE):
+        result = bsr_addmm(bias_, a.bsr, x_, out=out, config=PATH, **keywords, **on_device)
+    assert result is out
+    assert_within_bound(cuda_engine.host(out), a.dense, x, input=bias, **keywords, **alphas)
+
+
+@on_gpu
+@pytest.mark.parametrize("blocksize", [(16, 16), (20, 20)])
+def test_batches(cuda_engine, rng, blocksize):
+    shape = (blocksize[0] * 5, blocksize[1] * 6)
+    dense = random_values(rng, (3, *shape), "bfloat16", small_integers=True)
+    batched = bsr_array(cuda_engine.array(dense), blocksize=blocksize)
+    single = bsr_array(cuda_engine.array(dense[0]), blocksize=blocksize)
+    x = small(rng, (3, shape[1], 72), "bfloat16")
+    wide = dense.astype(np.float64)
+    sums = x.astype(np.float64)
+    cases = [
+        (batched, x, wide @ sums),
+        (batched, x[1], wide @ sums[1]),
+        (single, x, wide[0] @ sums),
+        (single, x[:, None], wide[0] @ sums[:, None]),
+    ]
+    for bsr, right, expected in cases:
+        with cuda_engine.runs(SOURCE):
+            out = bsr_matmul(bsr, cuda_engine.array(right), config=PATH, out_dtype="float32")
+        np.testing.assert_array_equal(cuda_engine.host(out), expected)
+
+
+@on_gpu
+@pytest.mark.parametrize("blocksize", [(20, 20), (6, 6), (16, 48)])
+def test_what_the_pattern_lacks_is_not_read(cuda_engine, rng, blocksize):
+    """NaN in rows of dense that meet no block, next to those that do."""
+    bm, bk = blocksize
+    data = small(rng, (2, bm, bk), "float16")
+    indices, indptr = np.array([1, 3], np.int32), np.array([0, 0, 2], np.int32)
+    x = np.full((5 * bk, 72), np.nan, np.float16)
+    for c in indices:
+        x[c * bk : (c + 1) * bk] = small(rng, (bk, 72), "float16")
+    triple = tuple(cuda_engine.array(array) for array in (data, indices, indptr))
+    a = bsr_array(triple, shape=(2 * bm, 5 * bk))
+    with cuda_engine.runs(SOURCE):
+        out = cuda_engine.host(bsr_matmul(a, cuda_engine.array(x), config=PATH))
+    np.testing.assert_array_equal(out[:bm], 0)
+    np.testing.assert_array_equal(out[bm:], data[0] @ x[bk : 2 * bk] + data[1] @ x[3 * bk : 4 * bk])
+
+
+@on_gpu
+@pytest.mark.parametrize("blocksize", [(16, 16), (8, 8), (23, 23), (64, 64), (128, 128)])
+def test_long_rows_and_many_tiles(cuda_engine, rng, blocksize):
+    rows, columns = 1536 // blocksize[0], 1024 // blocksize[1]
+    a = operand(cuda_engine, rng, blocksize, "float16", rows, columns, density=0.2)
+    x = small(rng, (a.dense.shape[1], 1024), "float16")
+    dense = cuda_engine.array(x)
+    with cuda_engine.runs(SOURCE):
+        first = bsr_matmul(a.bsr, dense, config=PATH, out_dtype="float32")
+        second = bsr_matmul(a.bsr, dense, config=PATH, out_dtype="float32")
+    np.testing.assert_array_equal(cuda_engine.host(first), a.dense @ x.astype(np.float64))
+    assert (first == second).all()
+
+
+@on_gpu
+def test_other_values_in_the_same_place(cuda_engine, rng):
+    """Padded blocks are made anew at every call."""
+    a = operand(cuda_engine, rng, (6, 6), "float16")
+    x = small(rng, (a.dense.shape[1], 72), "float16")
+    dense = cuda_engine.array(x)
+    once = cuda_engine.host(bsr_matmul(a.bsr, dense, config=PATH))
+    a.bsr.data[...] = 2 * a.bsr.data
+    with sparsegpu.use_engine(cuda_engine.name):
+        twice = cuda_engine.host(bsr_matmul(a.bsr, dense, config=PATH))
+    np.testing.assert_array_equal(twice, 2 * once)
