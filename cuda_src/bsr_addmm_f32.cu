@@ -75,8 +75,18 @@ struct Outputs {
     four[0] = all.x, four[1] = all.y, four[2] = all.z, four[3] = all.w;
   }
 
-  // Write the warp's outputs, through its strip of shared memory.
+  // Write the warp's outputs: as they are where a lane's are whole pieces already, else through the
+  // warp's strip of shared memory.
   __device__ __forceinline__ void finish(unsigned char* strips, const Destination& to) const {
+    if (Finish<T, OUT>::IDENTITY && to.in_pieces() && row + WARP_M <= to.rows &&
+        col + WARP_N <= to.columns) {
+#pragma unroll
+      for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+        for (int j = 0; j < THREAD_N; j += 4)
+          to.write_piece(row + lane_m + i * LANES_M, col + 4 * lane_n + j * LANES_N, sum[i] + j);
+      return;
+    }
     const Rows strip(strips);
 #pragma unroll
     for (int i = 0; i < THREAD_M; i += 4) {

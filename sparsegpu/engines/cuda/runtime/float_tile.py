@@ -91,7 +91,7 @@ def float_tile(
     --------
     >>> tile = float_tile(4, 128, 128, 4096)
     >>> tile.tile_m, tile.tile_n, tile.tile_k, tile.stages, tile.threads
-    (64, 128, 32, 2, 128)
+    (64, 128, 16, 3, 128)
     >>> float_tile(8, 23, 23, 4096).tile_m
     24
     """
@@ -128,7 +128,10 @@ def _tile_f32(rows: int, bk: int, narrow: bool, pieces: bool) -> FloatTile:
     tile_n, warps_m, warps_n, resident, thread_m = shapes[tile_m]
     if not pieces:
         resident = resident * 2 // 3
-    return FloatTile(4, tile_m, tile_n, _tile_k(bk, 4, 32), warps_m, warps_n, resident, thread_m, 2)
+    tile_k, stages = _tile_k(bk, 4, 32), 2
+    if pieces and not narrow and tile_m in {32, 64} and bk % 32 == 0:
+        tile_k, stages = 16, 3  # short slices start sooner
+    return FloatTile(4, tile_m, tile_n, tile_k, warps_m, warps_n, resident, thread_m, stages)
 
 
 def _tile_f64(rows: int, bk: int, narrow: bool, pieces: bool) -> FloatTile:
