@@ -31,6 +31,7 @@
 //   -DTILE_N, shared by WARPS_N warps, as its rows are by WARPS_M; -DRESIDENT thread blocks that a
 //                                   multiprocessor is to hold
 #include "common/epilogue.cuh"
+#include "common/row_groups.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 #include "common/warp_tile.cuh"

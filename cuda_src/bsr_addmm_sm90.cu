@@ -34,6 +34,7 @@
 #include "common/types.cuh"
 #include "common/view.cuh"
 #include "common/epilogue.cuh"
+#include "common/row_groups.cuh"
 #include "common/strip.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/ldmatrix.cuh"
@@ -75,16 +76,6 @@ constexpr int CONSUMERS = 8;  // warps
 constexpr int THREADS = 32 * CONSUMERS + 128;
 constexpr bool FROM_SHARED = SLICE_M % 64 == 0;
 constexpr bool ALWAYS = ROWS == 1 && STEPS == 1;  // no step of a stage lacks its block
-
-// What the schedule says (engines/cuda/_schedule.py, RowGroups).
-struct Groups {
-  const long long* starts;
-  const int* counts;
-  const int* columns;
-  const INDEX* blocks;
-  const int* order;
-  const int* block_rows;  // of each row of each group; null: they are consecutive
-};
 
 struct Sizes {
   long long groups;   // of one matrix of the pattern

@@ -2,15 +2,6 @@
 // Included behind the constants of that source.
 #pragma once
 
-// What the schedule says (engines/cuda/_schedule.py, RowGroups).
-struct Groups {
-  const long long* starts;
-  const int* counts;
-  const int* columns;
-  const INDEX* blocks;
-  const int* order;
-};
-
 constexpr int power_of_two_from(int n) {
   int p = 1;
   while (p < n) p *= 2;

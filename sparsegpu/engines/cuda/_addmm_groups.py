@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from ._addmm_skinny import shared_memory
-from ._addmm_sm90 import schedule_argument
 from ._blocks import THREADS, ceil_div, grid, size_of
 from ._dense_lines import aligned_lines
 from ._product import Product
@@ -79,7 +78,7 @@ def group_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launch
             data,
             matrix_view(p.dense, p.batch),
             batch_dims(p.batch),
-            schedule_argument(schedule),
+            schedule.argument(),
             np.void(_SIZES.pack(*sizes)),
             p.epilogue,
         ),

@@ -19,7 +19,7 @@ from ._blocks import ceil_div
 from ._dense_lines import aligned_lines
 from ._product import Product
 from ._row_order import similar_row_groups
-from ._schedule import RowGroups, row_groups
+from ._schedule import row_groups
 from .runtime.fields import Fields
 from .runtime.hopper_tile import FEW, HopperTile, hopper_tile
 from .runtime.launch import Launch, kernel, multiprocessors, runs_here
@@ -27,7 +27,6 @@ from .runtime.tensor_map import tensor_map
 from .runtime.types import ctype
 from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view
 
-_GROUPS = struct.Struct("<6Q")
 _SIZES = struct.Struct("<4q2i")
 _INT32 = 2**31
 _NARROW = 16  # rows of a box of a column-major dense, of which the copy engine brings few bytes
@@ -147,7 +146,7 @@ def _launch(p: Product, tile: HopperTile) -> Launch | None:
             _out_map(p.out, batch, store) if store in {"rows", "columns"} else _NO_MAP,
             matrix_view(p.out, p.batch),
             batch_dims(p.batch),
-            schedule_argument(schedule),
+            schedule.argument(),
             np.void(_SIZES.pack(groups, batch.count, m, n, matrices > 1, batch.dense != 0)),
             p.epilogue,
         ),
@@ -187,20 +186,6 @@ def _store(out: Any, batch: Batch) -> str:
         if row == out.itemsize and col % 16 == 0:
             return "columns"
     return "skewed" if col == out.itemsize and out.itemsize in {2, 4} else "any"
-
-
-def schedule_argument(schedule: RowGroups) -> np.void:
-    """Return the kernel argument ``Groups``."""
-    return np.void(
-        _GROUPS.pack(
-            schedule.starts.data.ptr,
-            schedule.counts.data.ptr,
-            schedule.columns.data.ptr,
-            schedule.blocks.data.ptr,
-            schedule.order.data.ptr,
-            0 if schedule.block_rows is None else schedule.block_rows.data.ptr,
-        )
-    )
 
 
 def _values_map(data: Any, bm: int, bk: int, transposed: bool, tile: HopperTile) -> np.void:

@@ -8,6 +8,7 @@ the first call and kept with the pattern.
 
 from __future__ import annotations
 
+import struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ _SHARED = 96 * 1024  # that every architecture grants
 _TILE = 1024  # columns; their bits are 128 bytes
 _TILE_BYTES = _TILE // 8
 _ALIGNMENT = 16
+_GROUPS = struct.Struct("<6Q")
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
@@ -65,6 +67,11 @@ class RowGroups(NamedTuple):
     rows: int
     groups: int
     block_rows: Any = None
+
+    def argument(self) -> np.void:
+        """Return the kernel argument ``Groups`` (`common/row_groups.cuh`)."""
+        arrays = (self.starts, self.counts, self.columns, self.blocks, self.order, self.block_rows)
+        return np.void(_GROUPS.pack(*(0 if a is None else a.data.ptr for a in arrays)))
 
 
 def row_groups(pattern: Pattern, rows: int, blocks_from: Any = None) -> RowGroups:
