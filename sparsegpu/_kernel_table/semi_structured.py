@@ -1,0 +1,154 @@
+"""2:4 sparse matrices: formats, pruning and products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .source import FP8, HALVES, KernelSource, epilogue_of
+
+_FORMAT_24 = (*HALVES, "float32", "int8", "float8_e4m3fn")
+
+
+def _mma_sp(t: str, out: str, dense: str, n: int, epilogue: str, act: str) -> Any:
+    return {
+        **{"T": t, "DENSE": dense, "TILE_M": 128, "TILE_N": n, "STAGES": 3},
+        **epilogue_of(t, out, epilogue, act),
+    }
+
+
+def _simt_24(t: str, out: str, n: int, epilogue: str, act: str) -> Any:
+    return {"T": t, "TILE_N": n, **epilogue_of(t, out, epilogue, act)}
+
+
+#: 2:4: format, pruning and product.
+SEMI_STRUCTURED = (
+    KernelSource(
+        "semi_structured_compress",
+        "semi_structured_from_dense",
+        _FORMAT_24,
+        variants=(
+            {"BYTES": 2, "SIGNED_ZERO": 1},
+            {"BYTES": 4, "SIGNED_ZERO": 1},
+            {"BYTES": 1, "SIGNED_ZERO": 0},
+            {"BYTES": 1, "SIGNED_ZERO": 1},
+        ),
+        path="copy",
+    ),
+    KernelSource(
+        "semi_structured_expand",
+        "semi_structured_to_dense",
+        _FORMAT_24,
+        variants=tuple({"BYTES": b} for b in (1, 2, 4)),
+        path="copy",
+    ),
+    KernelSource(
+        "semi_structured_reorder",
+        "reorder_meta",
+        ("int16", "int32"),
+        variants=tuple({"META_BYTES": b, "RESTORE": r} for b in (2, 4) for r in (0, 1)),
+        path="copy",
+    ),
+    KernelSource(
+        "prune_24",
+        "prune_24",
+        (*HALVES, "float32", "float64", "int8", "float8_e4m3fn"),
+        variants=(
+            {"T": "f16", "GROUP": 4},
+            {"T": "bf16", "GROUP": 4, "IMPORTANCE": "f32"},
+            {"T": "f32", "GROUP": 2},
+            {"T": "f64", "GROUP": 4, "IMPORTANCE": "f64"},
+            {"T": "s8", "GROUP": 4},
+            {"T": "e4m3", "GROUP": 4},
+        ),
+        path="copy",
+    ),
+    KernelSource(
+        "prune_tile",
+        "prune_tile",
+        (*HALVES, "float32", "float64", "int8", "float8_e4m3fn"),
+        variants=(
+            {"T": "f16", "RULE": "largest_abs_values"},
+            {"T": "bf16", "RULE": "given_mask"},
+            {"T": "f32", "RULE": "largest_values"},
+            {"T": "f64", "RULE": "causal1122"},
+            {"T": "s8", "RULE": "largest_abs_values"},
+            {"T": "e4m3", "RULE": "largest_values"},
+        ),
+        path="copy",
+    ),
+    KernelSource(
+        "semi_structured_tile",
+        ("semi_structured_tile", "semi_structured_apply"),
+        (*HALVES, "int8", "float8_e4m3fn"),
+        variants=(
+            {"T": "f16", "RULE": "largest_values"},
+            {"T": "bf16", "RULE": "largest_abs_values"},
+            {"T": "s8", "RULE": "causal1122"},
+            {"T": "e4m3", "RULE": "given_mask"},
+        ),
+        path="copy",
+    ),
+    KernelSource(
+        "semi_structured_bitmask",
+        "compressed_swizzled_bitmask",
+        (*HALVES, "float32", "float64", "int8", "float8_e4m3fn"),
+        variants=tuple({"T": t} for t in ("f16", "bf16", "f32", "f64", "s8", "e4m3")),
+        path="copy",
+    ),
+    KernelSource(
+        "semi_structured_addmm_sm80",
+        "semi_structured_addmm",
+        (*HALVES, "float32"),
+        variants=(
+            _mma_sp("bf16", "bf16", "rows", 64, "identity", "none"),
+            _mma_sp("f16", "f32", "columns", 64, "scaled", "gelu"),
+            _mma_sp("f32", "f32", "rows", 64, "scaled", "silu"),
+            _mma_sp("f32", "bf16", "strided", 16, "identity", "none"),
+        ),
+        path="mma_sp",
+        tensor_core=True,
+    ),
+    KernelSource(
+        "semi_structured_addmm_sm80",
+        ("semi_structured_addmm", "scaled_mm"),
+        ("int8",),
+        variants=(
+            _mma_sp("s8", "s32", "bytes", 64, "exact", "relu"),
+            _mma_sp("s8", "s8", "columns", 32, "scaled", "gelu_erf"),
+        ),
+        path="mma_sp",
+        tensor_core=True,
+    ),
+    KernelSource(
+        "semi_structured_addmm_sm80",
+        ("semi_structured_addmm", "scaled_mm"),
+        ("float8_e4m3fn",),
+        archs=FP8,
+        variants=tuple(
+            {"T": "e4m3", "DENSE": dense, "TILE_M": 64, "TILE_N": n, "STAGES": 3}
+            | epilogue_of("e4m3", "bf16", "scaled")
+            for dense, n in (("columns", 32), ("bytes", 16))
+        ),
+        path="mma_sp",
+        tensor_core=True,
+    ),
+    KernelSource(
+        "semi_structured_addmm_simt",
+        "semi_structured_addmm",
+        (*HALVES, "float32"),
+        variants=(
+            _simt_24("bf16", "bf16", 64, "identity", "none"),
+            _simt_24("f16", "f16", 16, "scaled", "silu"),
+            _simt_24("f32", "f32", 64, "scaled", "gelu"),
+        ),
+    ),
+    KernelSource(
+        "semi_structured_addmm_simt",
+        ("semi_structured_addmm", "scaled_mm"),
+        ("int8", "float8_e4m3fn"),
+        variants=(
+            _simt_24("s8", "s32", 64, "exact", "none"),
+            _simt_24("e4m3", "bf16", 64, "scaled", "none"),
+        ),
+    ),
+)
