@@ -115,6 +115,17 @@ def _long_products() -> Iterator[tuple[str, Prepare]]:
         small = partial(_matmul, (128, 512), (16, 32), "float16", n, density=0.4)
         yield f"bsr_addmm long, small blocks, {n}", small
     yield "bsr_addmm long columns", partial(_by_columns, shape, size, "float16", 144, **full)
+    grouped = {"density": 0.4, "config": {"path": "groups"}}
+    for size in (
+        (6, 6),
+        (16, 16),
+        (64, 64),
+    ):  # blocks padded to pieces, sharing tiles, of their own
+        shape = (size[0] * 12, size[1] * 20)
+        rows = partial(_matmul, shape, size, "float16", 144, **grouped)
+        yield f"bsr_addmm groups long {size}", rows
+        columns = partial(_by_columns, shape, size, "bfloat16", 144, **grouped)
+        yield f"bsr_addmm groups long columns {size}", columns
     yield "sampled_addmm long", partial(_sampled, (96, 128), 200, "float32")
 
 
