@@ -42,9 +42,10 @@ struct Outputs {
       if (STEPS > 1 && !any_of(present, step)) break;  // the last stage is not full
 #pragma unroll
       for (int first = 0; first < STEP_K; first += AT_ONCE) {
+        const int depths = min(DEPTHS, (STEP_K - first + 15) / 16);  // known once it is unrolled
         unsigned a[DEPTHS][SIXTEENS][4];
 #pragma unroll
-        for (int d = 0; d < DEPTHS; ++d)
+        for (int d = 0; d < depths; ++d)
 #pragma unroll
           for (int j = 0; j < SIXTEENS; ++j)
             load_columns(a[d][j], columns, 16 * j, (step * STEP_K + first) / 8 + 2 * d,
@@ -67,8 +68,8 @@ struct Outputs {
           };
           load_rows(0);
 #pragma unroll
-          for (int q = 0; q < DEPTHS * PAIRS; ++q) {
-            if (q + 1 < DEPTHS * PAIRS) load_rows(q + 1);
+          for (int q = 0; q < depths * PAIRS; ++q) {
+            if (q + 1 < depths * PAIRS) load_rows(q + 1);
             const int d = q / PAIRS, i = q % PAIRS * 2;
             multiply_pair(a[d], b[q % 2], r * (SLICE_M / 8) + i, i + 1 < BLOCK_EIGHTS,
                           STEP_K - first - 16 * d >= 16);
