@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import configparser
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +56,12 @@ def test_all_lists_every_name_once():
 def test_unknown_name():
     with pytest.raises(AttributeError, match="no attribute 'bsr_matrix'"):
         _ = sparsegpu.bsr_matrix
+
+
+def test_every_package_is_in_the_wheel():
+    root = Path(__file__).parents[1]
+    settings = configparser.ConfigParser()
+    settings.read(root / "setup.cfg")
+    listed = set(settings["options"]["packages"].split()) - {"sparsegpu._cuda_src"}
+    found = {path.parent.relative_to(root) for path in root.glob("sparsegpu/**/__init__.py")}
+    assert listed == {".".join(folder.parts) for folder in found}
