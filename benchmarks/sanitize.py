@@ -160,7 +160,7 @@ def planted(
     def outcome_of(plant: tuple[str, int | None]) -> Outcome:
         kernel, i = plant
         return lab.trial(
-            some(reach[kernel]), "racecheck", kernel=kernel, barrier=i, rounds=1, limit=60
+            some(reach[kernel]), "racecheck", kernel=kernel, barrier=i, rounds=1, limit=150
         )
 
     with ThreadPoolExecutor(_PROCESSES) as pool:
@@ -213,7 +213,7 @@ def delayed(
             rounds=_ROUNDS,
             stop=i is not None,
             seconds=90 if i is None else 10,
-            limit=120 if i is None else 30,
+            limit=150 if i is None else 75,
         )
 
     with ThreadPoolExecutor(_DELAYED_PROCESSES) as pool:

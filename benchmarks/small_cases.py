@@ -146,10 +146,8 @@ def _long_wgmma() -> Iterator[tuple[str, Prepare]]:
     # Dense columns of such narrow boxes are copied to rows first, by dense_lines.cu.
     narrow = partial(_by_columns, (64, 1024), (16, 16), "float16", 144, **full)
     yield "bsr_addmm long columns, small blocks", narrow
-    yield (
-        "bsr_addmm long strides",
-        partial(_by_strides, (64, 1024), (64, 64), "float16", 144, **full),
-    )
+    strided = partial(_by_strides, (64, 1024), (64, 64), "float16", 144, **full)
+    yield "bsr_addmm long strides", strided
 
 
 def _few_columns() -> Iterator[tuple[str, Prepare]]:
@@ -199,9 +197,11 @@ def _by_columns(shape, blocksize, dtype, n, make, *, config=None, **keywords):
 
 
 def _by_strides(shape, blocksize, dtype, n, make, **keywords):
+    """Neighbours nowhere, in the dense operand and in the result; columns closer than rows."""
     a = make.sparse(shape, blocksize, dtype, **keywords)
-    x = make.dense((2 * shape[1], 2 * n), dtype)[::2, ::2]
-    return lambda: a @ x
+    x = make.dense((2 * n, 2 * shape[1]), dtype).T[::2, ::2]
+    out = make.dense((2 * n, 2 * shape[0]), dtype).T[::2, ::2]
+    return lambda: sg.bsr_matmul(a, x, out=out)
 
 
 def _rmatmul(shape, blocksize, dtype, make, n=19, **keywords):
