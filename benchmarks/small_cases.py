@@ -10,282 +10,35 @@ from __future__ import annotations
 
 import hashlib
 import sys
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from types import ModuleType
 from typing import Any
-from unittest import mock
 
 import ml_dtypes
 import numpy as np
 
 import sparsegpu as sg
-from sparsegpu.engines.cuda import _schedule
-from sparsegpu.engines.cuda._row_order import ordered_rows
-from sparsegpu.testing import random_blocks, random_values, to_host
+from sparsegpu.testing import random_values, to_host
 
-Run = Callable[[], Any]
-_PRODUCT_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "complex64", "complex128")
-
-
-class Operands:
-    """Makes a case's operands, on one array library and from random numbers of its own."""
-
-    def __init__(self, xp: ModuleType, name: str):
-        self.xp = xp
-        self.rng = np.random.default_rng(zlib.crc32(name.encode()))
-
-    def dense(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """Return random values."""
-        return self.xp.asarray(random_values(self.rng, shape, dtype))
-
-    def sparse(self, shape: tuple[int, int], blocksize: tuple[int, int], dtype: str, **keywords):
-        """Return a hard random pattern (unsorted, duplicates, empty rows) as a bsr_array."""
-        keywords = {"density": 0.4, "duplicates": True, **keywords}
-        arrays = random_blocks(self.rng, shape, blocksize, dtype=dtype, **keywords)
-        return sg.bsr_array(tuple(self.xp.asarray(a) for a in arrays), shape=shape)
-
-
-Prepare = Callable[[Operands], Run]
+from .operands import Operands, Prepare
+from .small_products import PRODUCT_DTYPES, product_cases
 
 
 def cases() -> dict[str, Prepare]:
     """Return all cases: what makes the operands of one, and returns what computes on them."""
     named: dict[str, Prepare] = {}
-    for section in (
-        _products,
-        _long_products,
-        _long_wgmma,
-        _few_columns,
-        _schedules,
-        _conversions,
-        _softmax,
-        _attention,
-        _semi_structured,
-    ):
+    for section in (product_cases, _conversions, _softmax, _attention, _semi_structured):
         for name, prepare in section():
             assert name not in named, name
             named[name] = prepare
     return named
 
 
-# -- BSR products --------------------------------------------------------------------------------
-
-
-def _products() -> Iterator[tuple[str, Prepare]]:
-    for dtype in _PRODUCT_DTYPES:
-        for size in ((1, 1), (3, 5), (8, 8), (16, 16), (32, 16), (64, 64)):
-            shape = (size[0] * 3, size[1] * 4)
-            for n in (1, 37):
-                yield f"bsr_addmm {dtype} {size} {n}", partial(_matmul, shape, size, dtype, n)
-            if dtype in {"float16", "float32", "int8"}:
-                yield f"bsr_addmm fused {dtype} {size}", partial(_fused, shape, size, dtype)
-            yield f"dense_bsr_matmul {dtype} {size}", partial(_rmatmul, shape, size, dtype)
-        yield f"sampled_addmm {dtype}", partial(_sampled, (48, 64), 21, dtype)
-        yield f"bsr_spgemm {dtype}", partial(_spgemm, dtype)
-        for name in ("bsr_strided_mm_compressed", "scatter_mm", "bsr_strided_mm"):
-            yield f"bsr_scatter_mm {name} {dtype}", partial(_scatter_mm, name, dtype)
-    yield "bsr_addmm tf32", partial(_matmul, (64, 64), (16, 16), "float32", 33, allow_tf32=True)
-
-
-def _long_products() -> Iterator[tuple[str, Prepare]]:
-    shape, size = (128, 512), (64, 64)
-    full = {"density": 0.9, "duplicates": False}
-    for dtype in ("float16", "bfloat16", "int8", "float32", "float64"):
-        yield f"bsr_addmm long {dtype}", partial(_matmul, shape, size, dtype, 144, **full)
-        yield f"dense_bsr_matmul long {dtype}", partial(_rmatmul, shape, size, dtype, n=144, **full)
-    for path, dtype in (
-        ("mma", "float16"),
-        ("mma", "int8"),
-        ("mma", "float32"),
-        ("simt", "float32"),
-    ):
-        keywords = {**full, "allow_tf32": path == "mma", "config": {"path": path}}
-        yield (
-            f"bsr_addmm {path} long {dtype}",
-            partial(_matmul, shape, size, dtype, 144, **keywords),
-        )
-    keywords = {**full, "config": {"path": "mma"}}
-    yield (
-        "bsr_addmm mma long columns",
-        partial(_by_columns, shape, size, "float16", 144, **keywords),
-    )
-    for n in (144, 150):  # rows of 16-byte pieces, and others
-        small = partial(_matmul, (128, 512), (16, 32), "float16", n, density=0.4)
-        yield f"bsr_addmm long, small blocks, {n}", small
-    yield "bsr_addmm long columns", partial(_by_columns, shape, size, "float16", 144, **full)
-    grouped = {"density": 0.4, "config": {"path": "groups"}}
-    for size in (
-        (6, 6),
-        (16, 16),
-        (64, 64),
-    ):  # blocks padded to pieces, sharing tiles, of their own
-        shape = (size[0] * 12, size[1] * 20)
-        rows = partial(_matmul, shape, size, "float16", 144, **grouped)
-        yield f"bsr_addmm groups long {size}", rows
-        columns = partial(_by_columns, shape, size, "bfloat16", 144, **grouped)
-        yield f"bsr_addmm groups long columns {size}", columns
-    yield "sampled_addmm long", partial(_sampled, (96, 128), 200, "float32")
-
-
-def _long_wgmma() -> Iterator[tuple[str, Prepare]]:
-    """What of bsr_addmm_sm90.cu other sizes, layouts and epilogues reach."""
-    full = {"density": 0.9, "duplicates": False}
-    for n in (144, 150):  # written by the copy engine, and by threads
-        for activation in ("gelu", "silu"):  # short code, and long
-            keywords = {"activation": activation, **full}
-            fused = partial(_fused, (128, 512), (32, 32), "float16", n=n, **keywords)
-            yield f"bsr_addmm fused long, {activation}, {n}", fused
-    for size in ((16, 16), (32, 64), (128, 128)):
-        shape = (256, 512) if size[0] == 128 else (128, 512)
-        if size[0] != 32:
-            yield f"bsr_addmm long {size}", partial(_matmul, shape, size, "float16", 144, **full)
-        transposed = partial(_rmatmul, shape[::-1], size[::-1], "float16", n=150, **full)
-        yield f"dense_bsr_matmul long {size[::-1]}", transposed
-    # Dense columns of such narrow boxes are copied to rows first, by dense_lines.cu.
-    narrow = partial(_by_columns, (64, 1024), (16, 16), "float16", 144, **full)
-    yield "bsr_addmm long columns, small blocks", narrow
-    strided = partial(_by_strides, (64, 1024), (64, 64), "float16", 144, **full)
-    yield "bsr_addmm long strides", strided
-
-
-def _few_columns() -> Iterator[tuple[str, Prepare]]:
-    """A few vectors, rows of very different lengths; terms dealt out to warps."""
-    for dtype in ("float16", "float32", "float64", "int8"):
-        for n in (1, 3):
-            pieces = partial(_uneven, [[5] * 4 + [120] + [0, 3] * 4], (2, 4), dtype, n)
-            yield f"bsr_addmm pieces {dtype} {n}", pieces
-    lengths = [[120] + [2] * 11, [60, 60, 4] + [2] * 9]  # as many blocks, other rows to cut
-    yield "bsr_addmm pieces of batches", partial(_uneven, lengths, (2, 4), "float32", 2)
-    for n in (1, 2):  # some ninety pieces of one row
-        many = partial(_uneven, [[1] * 399 + [3200]], (2, 4), "float32", n)
-        yield f"bsr_addmm pieces long {n}", many
-    # Rows of 2,000 terms and more: every warp goes round its ring of stages.
-    for size, n in (((16, 16), 16), ((8, 8), 64), ((32, 64), 128)):
-        keywords = {"density": 0.5, "duplicates": False}
-        rows = partial(_matmul, (64, 4096), size, "float16", n, **keywords)
-        yield f"bsr_addmm few long {size} {n}", rows
-        columns = partial(_by_columns, (64, 4096), size, "bfloat16", n, **keywords)
-        yield f"bsr_addmm few long columns {size} {n}", columns
-
-
-def _uneven(lengths, blocksize, dtype, n, make):
-    """Rows of so many blocks each, for each matrix of a batch."""
-    (bm, bk), rows, widest = blocksize, len(lengths[0]), max(map(max, lengths))
-    indptr = np.array([[0, *np.cumsum(of_matrix)] for of_matrix in lengths])
-    indices = np.array(
-        [np.concatenate([make.rng.permutation(widest)[:k] for k in m]) for m in lengths]
-    )
-    data = random_values(make.rng, (*indices.shape, bm, bk), dtype)
-    parts = (data, indices, indptr) if len(lengths) > 1 else (data[0], indices[0], indptr[0])
-    a = sg.bsr_array(tuple(map(make.xp.asarray, parts)), shape=(rows * bm, widest * bk))
-    x = make.dense((widest * bk, n), dtype)
-    return lambda: sg.bsr_matmul(a, x)
-
-
-def _matmul(shape, blocksize, dtype, n, make, *, allow_tf32=False, config=None, **keywords):
-    a = make.sparse(shape, blocksize, dtype, **keywords)
-    x = make.dense((shape[1], n), dtype)
-    return lambda: sg.bsr_matmul(a, x, allow_tf32=allow_tf32, config=config)
-
-
-def _by_columns(shape, blocksize, dtype, n, make, *, config=None, **keywords):
-    a = make.sparse(shape, blocksize, dtype, **keywords)
-    x = make.dense((n, shape[1]), dtype).T
-    return lambda: sg.bsr_matmul(a, x, config=config)
-
-
-def _by_strides(shape, blocksize, dtype, n, make, **keywords):
-    """Neighbours nowhere, in the dense operand and in the result; columns closer than rows."""
-    a = make.sparse(shape, blocksize, dtype, **keywords)
-    x = make.dense((2 * n, 2 * shape[1]), dtype).T[::2, ::2]
-    out = make.dense((2 * n, 2 * shape[0]), dtype).T[::2, ::2]
-    return lambda: sg.bsr_matmul(a, x, out=out)
-
-
-def _rmatmul(shape, blocksize, dtype, make, n=19, **keywords):
-    a = make.sparse(shape, blocksize, dtype, **keywords)
-    x = make.dense((n, shape[0]), dtype)
-    return lambda: x @ a
-
-
-def _fused(shape, blocksize, dtype, make, n=37, activation="gelu", **keywords):
-    a = make.sparse(shape, blocksize, dtype, **keywords)
-    x = make.dense((shape[1], n), dtype)
-    integers = dtype == "int8"
-    bias = make.xp.ones((shape[0], 1), dtype="float32" if integers else dtype)
-    fused: dict[str, Any] = {"out_dtype": np.float32} if integers else {}
-    fused |= {"left_alpha": make.xp.ones(shape[0], dtype="float32"), "activation": activation}
-    return lambda: sg.bsr_addmm(bias, a, x, beta=2, alpha=3, **fused)
-
-
-def _sampled(shape, inner, dtype, make):
-    a = make.sparse(shape, (16, 16), dtype)
-    mat1, mat2 = make.dense((shape[0], inner), dtype), make.dense((inner, shape[1]), dtype)
-    return lambda: sg.sampled_addmm(a, mat1, mat2).data
-
-
-def _spgemm(dtype, make):
-    a = make.sparse((48, 64), (16, 16), dtype)
-    b = make.sparse((64, 32), (16, 8), dtype)
-    return lambda: (a @ b).data
-
-
-def _scatter_mm(name, dtype, make):
-    a = make.sparse((48, 64), (16, 16), dtype)
-    dense = make.dense((64, 40), dtype)
-    plan = sg.bsr_scatter_mm_indices_data(a, dense, name)
-    return lambda: sg.bsr_scatter_mm(a, dense, plan)
-
-
-# -- schedules of the products (CuPy only) -------------------------------------------------------
-
-
-def _schedules() -> Iterator[tuple[str, Prepare]]:
-    for blocks in ("different", "repeated"):
-        yield f"row_groups {blocks} blocks", partial(_row_groups, (19, 70), 4, blocks)
-        yield f"row_groups long, {blocks} blocks", partial(_row_groups, (10, 2500), 4, blocks)
-    yield "row_order", partial(_row_order, (70, 90))
-    yield "row_order long", partial(_row_order, (300, 200))  # two windows
-
-
-def _row_groups(shape, rows, blocks, make):
-    a = make.sparse(shape, (1, 1), "int8", density=0.05, duplicates=blocks == "repeated")
-    arrays = a.data, a.indices, a.indptr
-
-    def run():
-        pattern = sg.bsr_array(arrays, shape=shape, check=False).pattern  # which has none yet
-        # so little shared memory that a group takes several stretches of columns
-        with mock.patch.object(_schedule, "_SHARED", 2048):
-            made = _schedule.row_groups(pattern, rows)
-        parts = [made.order]
-        for start, count in zip(made.starts.tolist(), made.counts.tolist()):
-            # what lies between two groups was not written
-            parts.append(made.columns[start : start + count])
-            parts.append(made.blocks[start * rows : (start + count) * rows])
-        return make.xp.concatenate(parts)
-
-    return run
-
-
-def _row_order(shape, make):
-    a = make.sparse(shape, (1, 1), "int8", density=0.02)
-
-    def run():
-        ordered = ordered_rows(a.pattern, 8)
-        pattern = ordered.pattern
-        parts = ordered.block_rows, pattern.indptr, pattern.indices, ordered.blocks_from
-        return make.xp.concatenate([part.ravel().astype(np.int64) for part in parts])
-
-    return run
-
-
 # -- conversions, softmax, attention -------------------------------------------------------------
 
 
 def _conversions() -> Iterator[tuple[str, Prepare]]:
-    for dtype in (*_PRODUCT_DTYPES, "bool"):
+    for dtype in (*PRODUCT_DTYPES, "bool"):
         for kind in ("toarray", "bsr_array", "transpose", "sum_duplicates"):
             yield f"{kind} {dtype}", partial(_convert, kind, (24, 35), (8, 7), dtype)
     for kind in ("toarray", "bsr_array", "transpose", "sum_duplicates"):

@@ -20,7 +20,8 @@ from typing import Any
 from unittest import mock
 
 from .barriers import find_barriers, takes_several_tiles, write_build
-from .small_cases import Operands, Run, cases, digest, wanted_kernels
+from .operands import Operands, Run
+from .small_cases import cases, digest, wanted_kernels
 
 
 @dataclass(slots=True)

@@ -6,11 +6,12 @@ import pytest
 import sparsegpu
 from benchmarks.barriers import find_barriers, takes_several_tiles, write_build
 from benchmarks.lab import Outcome, differs, passed_by_none, ran, said_of
+from benchmarks.operands import Operands
 from benchmarks.readme import sanitizer_figures
 from benchmarks.record import ROOT
 from benchmarks.sanitize import seen_by, some
 from benchmarks.sanitizer_log import merged, read, total
-from benchmarks.small_cases import Operands, cases, digest
+from benchmarks.small_cases import cases, digest
 from sparsegpu._kernel_table import KERNELS
 from sparsegpu.engines.cuda._row_pieces import balanced_pieces
 from sparsegpu.engines.cuda.runtime.source import expand
