@@ -2,7 +2,7 @@
 // columns of dense are rows of a. Included behind the constants of that source.
 #pragma once
 
-#include "ptx/mma_half.cuh"
+#include "ptx/mma.cuh"
 
 // As words of a fragment of sixteen lines and eight terms.
 struct SixteenByEight {

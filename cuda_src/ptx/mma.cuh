@@ -23,55 +23,48 @@
 
 #include "common/types.cuh"
 
-__device__ __forceinline__ void mma_bf16_m16n8k16(f32 (&d)[4], const unsigned (&a)[4],
-                                                  const unsigned (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
+// Mma<T>::k: k of the m16n8 product of T (32 bytes of k; f32 means tf32, operands rounded by
+// to_tf32 below); mma<T>(d, a, b) runs it. Sums of int8 wrap at 32 bits, as int32 sums do.
+template <typename T>
+struct Mma {
+  static constexpr int k = 32 / sizeof(T);
+};
+template <typename T, typename A>
+__device__ __forceinline__ void mma(A (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]);
 
-__device__ __forceinline__ void mma_f16_m16n8k16(f32 (&d)[4], const unsigned (&a)[4],
-                                                 const unsigned (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
+// mma_half<E>(d, a, b): half as many terms, with a[0] and a[1], b[0] of the above; 16-bit E.
+template <typename E>
+__device__ __forceinline__ void mma_half(f32 (&d)[4], const unsigned (&a)[2], unsigned b);
 
-// Operands are float32 bits rounded by to_tf32 below.
-__device__ __forceinline__ void mma_tf32_m16n8k8(f32 (&d)[4], const unsigned (&a)[4],
-                                                 const unsigned (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
+#define SPARSEGPU_MMA(E, A, CONSTRAINT, SHAPE, TYPES)                                     \
+  template <>                                                                             \
+  __device__ __forceinline__ void mma<E, A>(A(&d)[4], const unsigned (&a)[4],             \
+                                            const unsigned (&b)[2]) {                     \
+    asm volatile("mma.sync.aligned." SHAPE ".row.col." TYPES                              \
+                 " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"     \
+                 : CONSTRAINT(d[0]), CONSTRAINT(d[1]), CONSTRAINT(d[2]), CONSTRAINT(d[3]) \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));     \
+  }
+#define SPARSEGPU_MMA_HALF(E, SHAPE, TYPES)                                                     \
+  template <>                                                                                   \
+  __device__ __forceinline__ void mma_half<E>(f32(&d)[4], const unsigned (&a)[2], unsigned b) { \
+    asm volatile("mma.sync.aligned." SHAPE ".row.col." TYPES                                    \
+                 " {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};\n"                       \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                               \
+                 : "r"(a[0]), "r"(a[1]), "r"(b));                                               \
+  }
 
-// Sums wrap at 32 bits, as int32 sums do.
-__device__ __forceinline__ void mma_s8_m16n8k32(s32 (&d)[4], const unsigned (&a)[4],
-                                                const unsigned (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
+SPARSEGPU_MMA(bf16, f32, "+f", "m16n8k16", "f32.bf16.bf16.f32")
+SPARSEGPU_MMA(f16, f32, "+f", "m16n8k16", "f32.f16.f16.f32")
+SPARSEGPU_MMA(f32, f32, "+f", "m16n8k8", "f32.tf32.tf32.f32")
+SPARSEGPU_MMA(s8, s32, "+r", "m16n8k32", "s32.s8.s8.s32")
 #if __CUDA_ARCH__ >= 890
-// fp8 needs compute capability 8.9.
-__device__ __forceinline__ void mma_e4m3_m16n8k32(f32 (&d)[4], const unsigned (&a)[4],
-                                                  const unsigned (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
+SPARSEGPU_MMA(e4m3, f32, "+f", "m16n8k32", "f32.e4m3.e4m3.f32")
 #endif
+SPARSEGPU_MMA_HALF(bf16, "m16n8k8", "f32.bf16.bf16.f32")
+SPARSEGPU_MMA_HALF(f16, "m16n8k8", "f32.f16.f16.f32")
+#undef SPARSEGPU_MMA
+#undef SPARSEGPU_MMA_HALF
 
 // float64, 8 x 8 x 4:  a: row g, k = t;  b: k = t, column g;  d[0], d[1]: row g, columns 2t, 2t
 // + 1.
@@ -108,38 +101,3 @@ __device__ __forceinline__ unsigned to_tf32(f32 x) {
   asm("cvt.rna.tf32.f32 %0, %1;\n" : "=r"(r) : "f"(x));
   return r;
 }
-
-// Mma<T>::k: k of the m16n8 product of T (32 bytes of k; f32 means tf32); mma<T>(d, a, b) runs it.
-template <typename T>
-struct Mma {
-  static constexpr int k = 32 / sizeof(T);
-};
-template <typename T, typename A>
-__device__ __forceinline__ void mma(A (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]);
-template <>
-__device__ __forceinline__ void mma<bf16, f32>(f32 (&d)[4], const unsigned (&a)[4],
-                                               const unsigned (&b)[2]) {
-  mma_bf16_m16n8k16(d, a, b);
-}
-template <>
-__device__ __forceinline__ void mma<f16, f32>(f32 (&d)[4], const unsigned (&a)[4],
-                                              const unsigned (&b)[2]) {
-  mma_f16_m16n8k16(d, a, b);
-}
-template <>
-__device__ __forceinline__ void mma<f32, f32>(f32 (&d)[4], const unsigned (&a)[4],
-                                              const unsigned (&b)[2]) {
-  mma_tf32_m16n8k8(d, a, b);
-}
-template <>
-__device__ __forceinline__ void mma<s8, s32>(s32 (&d)[4], const unsigned (&a)[4],
-                                             const unsigned (&b)[2]) {
-  mma_s8_m16n8k32(d, a, b);
-}
-#if __CUDA_ARCH__ >= 890
-template <>
-__device__ __forceinline__ void mma<e4m3, f32>(f32 (&d)[4], const unsigned (&a)[4],
-                                               const unsigned (&b)[2]) {
-  mma_e4m3_m16n8k32(d, a, b);
-}
-#endif
