@@ -162,7 +162,9 @@ def _tile_for(p: Product, config: Mapping[str, Any] | None) -> HopperTile | None
     if p.empty or n <= FEW or not runs_here("bsr_addmm_sm90"):
         return None
     fields = Fields(config)
-    tile = hopper_tile(p.data.dtype, p.pattern.blocksize, n, p.transposed, fields)
+    (m, k), matrices = p.pattern.shape, p.pattern.batch_size
+    density = p.data.size / (m * k * matrices)
+    tile = hopper_tile(p.data.dtype, p.pattern.blocksize, n, p.transposed, fields, density)
     fits = (
         p.data.flags.c_contiguous
         and p.data.data.ptr % 16 == 0

@@ -16,6 +16,10 @@ _STRIPS = 8 * 2 * 2048  # outputs on their way out, two strips for each of eight
 _THREADS = 384
 _SHARED = 227 * 1024
 _RESERVED = 2048  # alignment of the stages, barriers
+# Rows are grouped by likeness where even the unions of random rows get shorter by that, and where
+# the product is not short beside what finding the order adds to the first call.
+_SPARSE = 0.25
+_MANY_COLUMNS = 1024
 _MOST_STAGES = 8
 
 
@@ -61,6 +65,7 @@ def hopper_tile(
     columns: int,
     transposed: bool,
     fields: Fields | None = None,
+    density: float = 1.0,
 ) -> HopperTile | None:
     """Return the tile for a product, or None where the kernel does not serve.
 
@@ -76,6 +81,8 @@ def hopper_tile(
         The blocks lie as (bk, bm).
     fields : Fields, optional
         ``tile_n``, ``stages`` and ``reorder``, where they are not to be chosen here.
+    density : float
+        Share of the blocks that are stored.
 
     Examples
     --------
@@ -105,7 +112,8 @@ def hopper_tile(
     stage = (rows * slice_m + tile_n) * _STAGE_K
     most = min((_SHARED - _RESERVED - _STRIPS) // stage, _MOST_STAGES)
     stages = fields.pick("stages", most, range(2, most + 1))
-    reorder = fields.pick("reorder", 0, (0, 1) if rows > 1 else (0,))
+    pays = density <= _SPARSE and columns >= _MANY_COLUMNS
+    reorder = fields.pick("reorder", int(pays), (0, 1) if rows > 1 else (0,))
     fields.finish()
     return HopperTile(
         tile_n=tile_n,
