@@ -7,6 +7,7 @@ from addmm_cases import Operand, small
 from sparsegpu import bsr_matmul, dense_bsr_matmul
 from sparsegpu.engines.cuda._row_order import WINDOW, ordered_rows, similar_row_groups
 from sparsegpu.engines.cuda._schedule import row_groups
+from sparsegpu.engines.cuda.runtime.hopper_tile import hopper_tile
 from sparsegpu.pattern import Pattern
 from sparsegpu.testing import random_blocks
 
@@ -96,6 +97,34 @@ def test_results_come_out_in_the_callers_order(hopper, rng, blocksize, rows):
         with hopper.runs("bsr_addmm_sm90"):
             out = dense_bsr_matmul(hopper.array(y), a.bsr, config=config, out_dtype="float32")
         np.testing.assert_array_equal(hopper.host(out), y.astype(a.dense.dtype) @ a.dense)
+
+
+@pytest.mark.gpu
+def test_rows_are_grouped_by_likeness_where_little_is_stored(hopper, rng):
+    """By default, and with the bits of the rows' own order."""
+    a = Operand(hopper, rng, (640, 512), (16, 16), "bfloat16", density=0.1)
+    x = hopper.array(small(rng, (512, 1024), "bfloat16"))
+    with hopper.runs("bsr_row_order", "bsr_addmm_sm90"):
+        out = bsr_matmul(a.bsr, x, out_dtype="float32")
+    with hopper.runs("bsr_addmm_sm90"):
+        same = bsr_matmul(a.bsr, x, config={"path": "wgmma", "reorder": 0}, out_dtype="float32")
+    np.testing.assert_array_equal(hopper.host(out), hopper.host(same))
+    np.testing.assert_array_equal(hopper.host(out), a.dense @ hopper.host(x).astype(a.dense.dtype))
+
+
+@pytest.mark.parametrize(
+    ("blocksize", "columns", "density", "reorder"),
+    [
+        ((16, 16), 1024, 0.25, 1),
+        ((64, 64), 8192, 0.01, 1),
+        ((16, 16), 1024, 0.26, 0),
+        ((16, 16), 1023, 0.25, 0),
+        ((128, 128), 8192, 0.01, 0),
+    ],
+)
+def test_who_is_grouped_by_likeness(blocksize, columns, density, reorder):
+    dtype = np.dtype("float16")
+    assert hopper_tile(dtype, blocksize, columns, False, density=density).reorder == reorder
 
 
 @pytest.mark.gpu

@@ -162,8 +162,7 @@ def _tile_for(p: Product, config: Mapping[str, Any] | None) -> HopperTile | None
     if p.empty or n <= FEW or not runs_here("bsr_addmm_sm90"):
         return None
     fields = Fields(config)
-    (m, k), matrices = p.pattern.shape, p.pattern.batch_size
-    density = p.data.size / (m * k * matrices)
+    density = p.pattern.nnzb / prod(p.pattern.block_shape)
     tile = hopper_tile(p.data.dtype, p.pattern.blocksize, n, p.transposed, fields, density)
     fits = (
         p.data.flags.c_contiguous

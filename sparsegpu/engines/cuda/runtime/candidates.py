@@ -118,7 +118,8 @@ def _fields(kind: Kind, config: Config) -> Fields:
     rows, _, columns = kind.shape
     dtype, layout = _dtype(kind), kind.family.layout
     if path == "wgmma":
-        hopper_tile(dtype, (bm, bk), columns, _transposed(kind), fields)
+        density = 2 ** (kind.bucket / 2)
+        hopper_tile(dtype, (bm, bk), columns, _transposed(kind), fields, density)
     elif path == "skinny":
         room = 1024 * _SHARED_MEMORY.get(kind.family.arch, _SHARED_MEMORY_OTHERS)
         tile = skinny_tile((bm, bk), rows, columns, layout, _PROCESSORS, room)

@@ -16,11 +16,11 @@ _STRIPS = 8 * 2 * 2048  # outputs on their way out, two strips for each of eight
 _THREADS = 384
 _SHARED = 227 * 1024
 _RESERVED = 2048  # alignment of the stages, barriers
+_MOST_STAGES = 8
 # Rows are grouped by likeness where even the unions of random rows get shorter by that, and where
 # the product is not short beside what finding the order adds to the first call.
 _SPARSE = 0.25
 _MANY_COLUMNS = 1024
-_MOST_STAGES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def hopper_tile(
     fields : Fields, optional
         ``tile_n``, ``stages`` and ``reorder``, where they are not to be chosen here.
     density : float
-        Share of the blocks that are stored.
+        Share of the block places that are stored, repeated ones counted again.
 
     Examples
     --------
