@@ -53,8 +53,10 @@ def test_names_are_unique_and_every_reference_exists():
     assert len(set(names)) == len(names)
     referred = {bar.of for case in every for bar in case.bars if bar.kind == "case rate"}
     assert referred <= set(names)
+    named = dict(zip(names, every, strict=True))
     for case in every:
-        assert {bar.of for bar in case.bars if bar.kind.startswith("peer")} <= set(case.peers)
+        peers = named[case.peers_of or case.name].peers
+        assert {bar.of for bar in case.bars if bar.kind.startswith("peer")} <= set(peers)
 
 
 def test_a_section_brings_the_cases_its_bars_refer_to():
@@ -68,6 +70,16 @@ def test_the_bars_of_the_main_section():
     assert len(of) == 12
     assert of[64, 0.1] == (bars.Bar("TF", 420), bars.Bar("peer time", 1.05, DENSE))
     assert len(cases.cases(cases.QUICK)) == 16
+
+
+def test_a_path_of_its_own_is_held_against_the_main_cases_peers():
+    chosen = cases.cases(["8.0 path"])
+    main, portable = chosen[:12], chosen[12:]
+    assert {case.section for case in main} == {"main"} and len(portable) == 12
+    assert [case.peers_of for case in portable] == [case.name for case in main]
+    for of_path, plain in zip(portable, main, strict=True):
+        same = replace(of_path, section="main", path="", peers=plain.peers, peers_of="")
+        assert same == plain
 
 
 # -- bars and verdicts ----------------------------------------------------------------------
@@ -85,6 +97,8 @@ SQUARE = Case("main", (64, 64), 0.1, (8192, 8192, 8192))
         (bars.Bar("peer time", 1.0, CSR), {"peers": {CSR: "missing"}}, None),
         # A dense product of 2 ms does ten times the work of density 0.1.
         (bars.Bar("peer rate", 0.8, DENSE), {"peers": {DENSE: 2.0}, "density": 0.1}, 0.25),
+        (bars.Bar("peer or TF", 100, TORCH), {"peers": {TORCH: 2.0}}, 2.0),
+        (bars.Bar("peer or TF", 100, TORCH), {"flops": 10**12}, 10.0),
         (bars.Bar("copy bandwidth", 0.5), {"bytes": 4 * 10**9}, 2.0),
         (bars.Bar("stored bytes", 1.5), {"stored_bytes": 4 * 10**6}, 0.0015 + 0.003),
     ],

@@ -59,6 +59,11 @@ def _peer_rate(bar: Bar, row: Mapping[str, Any], *_: Any) -> float | None:
     return None if peer is None else peer * row["density"] / bar.value
 
 
+def _peer_or_tf(bar: Bar, row: Mapping[str, Any], *_: Any) -> float | None:
+    peer = _of_peer(bar, row)
+    return row["flops"] / bar.value / 1e9 if peer is None else peer
+
+
 def _case_rate(
     bar: Bar, row: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]], *_: Any
 ) -> float | None:
@@ -74,6 +79,7 @@ _KINDS: dict[str, tuple[str, _Limit]] = {
     "ms": ("{value:g} ms", lambda bar, *_: bar.value),
     "peer time": ("{value:g} x the time of {of}", _peer_time),
     "peer rate": ("{value:g} of the rate of {of}", _peer_rate),
+    "peer or TF": ("the time of {of}, {value:g} TF without it", _peer_or_tf),
     "case rate": ("{value:.3g} of the rate of {of}", _case_rate),
     "copy bandwidth": (
         "{value:g} of the copy bandwidth",

@@ -34,12 +34,16 @@ class Case:
         Bias, both alphas and gelu behind the product.
     tf32 : bool
     operation : {"bsr", "2:4"}
+    path : str
+        The kernel path to take; "" leaves the choice to the library.
     measure : {"device", "host", "schedule", "first call"}
         Time on the device, of the host, of building the pattern's schedule, or what the first
         call on a pattern takes longer than the next ones.
     flush : bool
         Memory-bound: operands are not in the L2.
     peers : tuple of str
+    peers_of : str
+        The case on the same operands whose peers' times are this one's, too.
     bars : tuple of Bar
         All of them must be cleared.
     """
@@ -55,9 +59,11 @@ class Case:
     fused: bool = False
     tf32: bool = False
     operation: str = "bsr"
+    path: str = ""
     measure: str = "device"
     flush: bool = False
     peers: tuple[str, ...] = ()
+    peers_of: str = ""
     bars: tuple[Bar, ...] = field(default=(), compare=False)
 
     @property
@@ -80,6 +86,7 @@ class Case:
             "" if self.pattern in {"uniform", "strata"} else self.pattern,
             "" if self.layout == "plain" else self.layout,
             "bias, alphas, gelu" if self.fused else "",
+            f"{self.path} path" if self.path else "",
             {"device": "", "host": "host time"}.get(self.measure, self.measure),
         ]
         return " ".join(word for word in words if word)
@@ -96,6 +103,14 @@ BARS = {
     128: {0.5: 700, 0.1: 580, 0.05: 430},
 }
 _NEVER_SLOWER = Bar("peer time", 1.05, DENSE)
+
+#: TF of torch's tuned Triton product there on an H200: what a path through mma.sync can do.
+TRITON = {
+    16: {0.5: 133, 0.1: 108, 0.05: 77},
+    32: {0.5: 221, 0.1: 150, 0.05: 112},
+    64: {0.5: 349, 0.1: 204, 0.05: 110},
+    128: {0.5: 426, 0.1: 215, 0.05: 144},
+}
 
 
 def _square(block: int) -> tuple[int, int]:
@@ -121,6 +136,20 @@ def _medium() -> Iterable[Case]:
     for block in (16, 32, 64, 128):
         bar = (Bar("ms", 0.05),) if block >= 64 else ()
         yield Case("4096", _square(block), 0.1, _4096, peers=(DENSE, TORCH), bars=bar)
+
+
+def _portable() -> Iterable[Case]:
+    """The main cases through mma.sync, as from compute capability 8.0 on, beside torch."""
+    for case in _main():
+        anchor = TRITON[case.block[0]][case.density]
+        yield replace(
+            case,
+            section="8.0 path",
+            path="groups",
+            peers=(),
+            peers_of=case.name,
+            bars=(Bar("peer or TF", anchor, TORCH),),
+        )
 
 
 def _host() -> Iterable[Case]:
@@ -267,6 +296,7 @@ def _semi_structured() -> Iterable[Case]:
 _SECTIONS = {
     "main": _main,
     "4096": _medium,
+    "8.0 path": _portable,
     "host": _host,
     "dense": _dense,
     "skinny": _skinny,
@@ -288,7 +318,7 @@ def about(section: str) -> str:
 
 
 def cases(sections: Iterable[str] = SECTIONS) -> list[Case]:
-    """Return the cases of some sections, and those of others that their bars refer to.
+    """Return the cases of some sections, and before them those of others that they refer to.
 
     Examples
     --------
@@ -299,6 +329,7 @@ def cases(sections: Iterable[str] = SECTIONS) -> list[Case]:
     named = {case.name: case for group in _all().values() for case in group}
     present = {case.name for case in chosen}
     wanted = {bar.of for case in chosen for bar in case.bars if bar.kind == "case rate"}
+    wanted |= {case.peers_of for case in chosen}
     return [named[name] for name in named if name in wanted - present] + chosen
 
 

@@ -106,6 +106,8 @@ def make_problem(case: Case, xp: ModuleType, seed: int = 0) -> Problem:
         left = matrix.T
         return Problem(case, left, dense, out, lambda: sg.bsr_matmul(matrix.T, dense, out=out))
     given = {"input": None, "beta": 0} | keywords | {"allow_tf32": case.tf32}
+    if case.path:
+        given["config"] = {"path": case.path}
     bias = given.pop("input")
     return Problem(
         case,

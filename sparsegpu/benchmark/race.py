@@ -49,14 +49,16 @@ def race(
     started = time.perf_counter()
     copy_gbs = timing.copy_gbs()
     chosen = cases(sections)
-    rows = []
+    measured: dict[str, Row] = {}
     for case in chosen:
         if time.perf_counter() - started > limit_s:
             break
-        row = measure(case, peers=peers, tuning_s=tuning_s)
-        rows.append(row.as_dict())
-        progress(len(rows), len(chosen), row)
+        row = measured[case.name] = measure(case, peers=peers, tuning_s=tuning_s)
+        if case.peers_of:
+            row.peers, row.notes = measured[case.peers_of].peers, measured[case.peers_of].notes
+        progress(len(measured), len(chosen), row)
         cupy.get_default_memory_pool().free_all_blocks()
+    rows = [row.as_dict() for row in measured.values()]
     return {
         "copy GB/s": copy_gbs,
         "seconds": round(time.perf_counter() - started, 1),
