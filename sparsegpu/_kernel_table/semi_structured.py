@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from .source import FP8, HALVES, KernelSource, epilogue_of
+from .source import FP8, HALVES, KernelSource, each, epilogue_of
 
 _FORMAT_24 = (*HALVES, "float32", "int8", "float8_e4m3fn")
+_PRUNED = (*HALVES, "float32", "float64", "int8", "float8_e4m3fn")
 
 
-def _mma_sp(t: str, out: str, dense: str, n: int, epilogue: str, act: str) -> Any:
+def _ruled(**rules: str) -> tuple[Mapping[str, str], ...]:
+    """Return one ``-D`` set for each type and the rule that it is pruned by."""
+    return tuple({"T": t, "RULE": rule} for t, rule in rules.items())
+
+
+def _mma_sp(
+    t: str, out: str, dense: str, n: int, epilogue: str, act: str = "none", *, tile_m: int = 128
+) -> Any:
     return {
-        **{"T": t, "DENSE": dense, "TILE_M": 128, "TILE_N": n, "STAGES": 3},
+        **{"T": t, "DENSE": dense, "TILE_M": tile_m, "TILE_N": n, "STAGES": 3},
         **epilogue_of(t, out, epilogue, act),
     }
 
 
-def _simt_24(t: str, out: str, n: int, epilogue: str, act: str) -> Any:
+def _simt_24(t: str, out: str, n: int, epilogue: str, act: str = "none") -> Any:
     return {"T": t, "TILE_N": n, **epilogue_of(t, out, epilogue, act)}
 
 
@@ -38,7 +47,7 @@ SEMI_STRUCTURED = (
         "semi_structured_expand",
         "semi_structured_to_dense",
         _FORMAT_24,
-        variants=tuple({"BYTES": b} for b in (1, 2, 4)),
+        variants=each("BYTES", (1, 2, 4)),
         path="copy",
     ),
     KernelSource(
@@ -51,7 +60,7 @@ SEMI_STRUCTURED = (
     KernelSource(
         "prune_24",
         "prune_24",
-        (*HALVES, "float32", "float64", "int8", "float8_e4m3fn"),
+        _PRUNED,
         variants=(
             {"T": "f16", "GROUP": 4},
             {"T": "bf16", "GROUP": 4, "IMPORTANCE": "f32"},
@@ -65,14 +74,14 @@ SEMI_STRUCTURED = (
     KernelSource(
         "prune_tile",
         "prune_tile",
-        (*HALVES, "float32", "float64", "int8", "float8_e4m3fn"),
-        variants=(
-            {"T": "f16", "RULE": "largest_abs_values"},
-            {"T": "bf16", "RULE": "given_mask"},
-            {"T": "f32", "RULE": "largest_values"},
-            {"T": "f64", "RULE": "causal1122"},
-            {"T": "s8", "RULE": "largest_abs_values"},
-            {"T": "e4m3", "RULE": "largest_values"},
+        _PRUNED,
+        variants=_ruled(
+            f16="largest_abs_values",
+            bf16="given_mask",
+            f32="largest_values",
+            f64="causal1122",
+            s8="largest_abs_values",
+            e4m3="largest_values",
         ),
         path="copy",
     ),
@@ -80,19 +89,16 @@ SEMI_STRUCTURED = (
         "semi_structured_tile",
         ("semi_structured_tile", "semi_structured_apply"),
         (*HALVES, "int8", "float8_e4m3fn"),
-        variants=(
-            {"T": "f16", "RULE": "largest_values"},
-            {"T": "bf16", "RULE": "largest_abs_values"},
-            {"T": "s8", "RULE": "causal1122"},
-            {"T": "e4m3", "RULE": "given_mask"},
+        variants=_ruled(
+            f16="largest_values", bf16="largest_abs_values", s8="causal1122", e4m3="given_mask"
         ),
         path="copy",
     ),
     KernelSource(
         "semi_structured_bitmask",
         "compressed_swizzled_bitmask",
-        (*HALVES, "float32", "float64", "int8", "float8_e4m3fn"),
-        variants=tuple({"T": t} for t in ("f16", "bf16", "f32", "f64", "s8", "e4m3")),
+        _PRUNED,
+        variants=each("T", ("f16", "bf16", "f32", "f64", "s8", "e4m3")),
         path="copy",
     ),
     KernelSource(
@@ -100,10 +106,10 @@ SEMI_STRUCTURED = (
         "semi_structured_addmm",
         (*HALVES, "float32"),
         variants=(
-            _mma_sp("bf16", "bf16", "rows", 64, "identity", "none"),
+            _mma_sp("bf16", "bf16", "rows", 64, "identity"),
             _mma_sp("f16", "f32", "columns", 64, "scaled", "gelu"),
             _mma_sp("f32", "f32", "rows", 64, "scaled", "silu"),
-            _mma_sp("f32", "bf16", "strided", 16, "identity", "none"),
+            _mma_sp("f32", "bf16", "strided", 16, "identity"),
         ),
         path="mma_sp",
         tensor_core=True,
@@ -124,10 +130,9 @@ SEMI_STRUCTURED = (
         ("semi_structured_addmm", "scaled_mm"),
         ("float8_e4m3fn",),
         archs=FP8,
-        variants=tuple(
-            {"T": "e4m3", "DENSE": dense, "TILE_M": 64, "TILE_N": n, "STAGES": 3}
-            | epilogue_of("e4m3", "bf16", "scaled")
-            for dense, n in (("columns", 32), ("bytes", 16))
+        variants=(
+            _mma_sp("e4m3", "bf16", "columns", 32, "scaled", tile_m=64),
+            _mma_sp("e4m3", "bf16", "bytes", 16, "scaled", tile_m=64),
         ),
         path="mma_sp",
         tensor_core=True,
@@ -137,7 +142,7 @@ SEMI_STRUCTURED = (
         "semi_structured_addmm",
         (*HALVES, "float32"),
         variants=(
-            _simt_24("bf16", "bf16", 64, "identity", "none"),
+            _simt_24("bf16", "bf16", 64, "identity"),
             _simt_24("f16", "f16", 16, "scaled", "silu"),
             _simt_24("f32", "f32", 64, "scaled", "gelu"),
         ),
@@ -147,8 +152,8 @@ SEMI_STRUCTURED = (
         ("semi_structured_addmm", "scaled_mm"),
         ("int8", "float8_e4m3fn"),
         variants=(
-            _simt_24("s8", "s32", 64, "exact", "none"),
-            _simt_24("e4m3", "bf16", 64, "scaled", "none"),
+            _simt_24("s8", "s32", 64, "exact"),
+            _simt_24("e4m3", "bf16", 64, "scaled"),
         ),
     ),
 )

@@ -76,7 +76,7 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 HALVES = ("float16", "bfloat16")
 
 
-def each(name: str, values: tuple[str, ...], **common: str) -> tuple[Mapping[str, str], ...]:
+def each(name: str, values: tuple[Any, ...], **common: str) -> tuple[Mapping[str, Any], ...]:
     """Return one ``-D`` set for each value of ``name``."""
     return tuple({name: value, **common} for value in values)
 
