@@ -144,9 +144,11 @@ def test_from_the_right(hopper, rng, blocksize, layout, n):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("blocksize", [(16, 16), (64, 64), (128, 128)])
-@pytest.mark.parametrize("out_dtype", ["bfloat16", "float16", "float32"])
 @pytest.mark.parametrize("order", ["C", "F", "strided", "skewed"])
+@pytest.mark.parametrize(
+    ("blocksize", "out_dtype"),
+    [((16, 16), "bfloat16"), ((64, 64), "float16"), ((128, 128), "float32"), ((16, 16), "float32")],
+)
 def test_epilogue_and_outputs(hopper, rng, blocksize, out_dtype, order):
     a = operand(hopper, rng, blocksize, small_integers=False)
     (m, k), n, xp = a.dense.shape, 136, hopper.xp
