@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sparsegpu import engines
+
 TEXT = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
 OFFERED = [
     (module, name, [p.strip() for p in parameters.split(",") if p.strip() != "*"])
@@ -18,6 +20,14 @@ OFFERED = [
 def test_the_table_is_found():
     assert len(OFFERED) >= 20
     assert ("softmax", "bsr_softmax", ["out_data", "pattern", "data"]) in OFFERED
+
+
+def test_every_file_of_the_cuda_engine_is_named():
+    named = set(re.findall(r"`(?:engines/cuda/)?(\w+?)(?:\.py)?`", TEXT))
+    files = (Path(engines.__file__).parent / "cuda").rglob("*.py")
+    unnamed = {path.stem for path in files} - named - {"__init__"}
+    families = ("_addmm_", "_tile")  # `_addmm_*.py`, `*_tile`
+    assert not [stem for stem in unnamed if not any(part in stem for part in families)]
 
 
 @pytest.mark.parametrize("engine", ["reference", "cpu", "cuda"])
