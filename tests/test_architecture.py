@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sparsegpu import engines
+from sparsegpu import bsr_addmm, engines, semi_structured_addmm
+from sparsegpu.ops._product import Options
 
 TEXT = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
 OFFERED = [
@@ -37,3 +38,11 @@ def test_an_engine_offers_it(engine, module, name, parameters):
         pytest.importorskip("cupy")
     function = getattr(importlib.import_module(f"sparsegpu.engines.{engine}.{module}"), name)
     assert list(inspect.signature(function).parameters) == parameters
+
+
+@pytest.mark.parametrize("product", [bsr_addmm, semi_structured_addmm])
+def test_products_have_the_same_keywords(product):
+    """Two spell them out, for readers; all others take them by name (`Options.updated`)."""
+    parameters = inspect.signature(product).parameters.values()
+    keywords = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    assert keywords == Options._field_defaults
