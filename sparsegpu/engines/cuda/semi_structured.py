@@ -15,7 +15,7 @@ from ..._epilogue import Epilogue
 from ._blocks import ceil_div, grid
 from ._epilogue_args import batched_operands, epilogue_args
 from ._product import layout_of
-from .runtime.launch import Launch, Work, kernel
+from .runtime.launch import Launch, Work, compute_capability, kernel
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch
 
@@ -71,7 +71,7 @@ def semi_structured_addmm(
         operand_dtype,
         n,
         layout_of(dense),
-        capability=_capability(),
+        capability=compute_capability(),
         allow_tf32=allow_tf32,
         config=config,
     )
@@ -189,10 +189,3 @@ def rows_in_order(array: Any) -> Any:
     if array.flags.c_contiguous and array.data.ptr % 16 == 0:
         return array
     return array.copy(order="C")
-
-
-def _capability() -> tuple[int, int]:
-    import cupy
-
-    cc = cupy.cuda.Device().compute_capability
-    return int(cc[:-1]), int(cc[-1])
