@@ -20,7 +20,8 @@
 //
 // Thread blocks stay and take tile after tile, the group running fastest (all of them share a
 // panel of `dense` in L2), groups with most entries first, and the matrices of a batched `dense`
-// one after the other. Nothing is added across thread blocks: the result is deterministic.
+// one after the other. Nothing is added across thread blocks but in bsr_addmm_sm90_parts.cu, where
+// long groups were cut, and there in a fixed order: the result is deterministic.
 //
 //   -DT, -DOUT, -DEPILOGUE, -DACT   as in bsr_addmm_simt.cu; -DINDEX of the schedule's blocks
 //   -DBM, -DBK            size of a block (BM: 128 of its rows at a time): multiples of 16 rows,
@@ -29,11 +30,13 @@
 //   -DDENSE=rows|columns  which of its strides is 1
 //   -DSTORE=rows|columns|skewed|any  how `out` is written (common/strip.cuh)
 //   -DTILE_N=64|128|256, -DSTAGES
+//   -DPARTS=0|1           1: some groups are cut into parts
 //
 // wgmma takes int8 with k contiguous only: -DT=s8 goes with TRANSPOSED=0 and DENSE=columns.
 #include "common/types.cuh"
 #include "common/view.cuh"
 #include "common/epilogue.cuh"
+#include "common/group_parts.cuh"
 #include "common/row_groups.cuh"
 #include "common/strip.cuh"
 #include "ptx/bulk_tensor.cuh"
@@ -334,7 +337,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                    const __grid_constant__ TensorMap dense_edge,
                    const __grid_constant__ TensorMap out_map, const __grid_constant__ View out,
                    const __grid_constant__ Batch batch, const __grid_constant__ Groups schedule,
-                   const __grid_constant__ Sizes sizes,
+                   const __grid_constant__ Sizes sizes, Sum* parts,
                    const __grid_constant__ Epilogue<Sum> epilogue) {
   extern __shared__ unsigned char dynamic[];
   __shared__ __align__(8) unsigned long long barriers[2][STAGES];
@@ -394,12 +397,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       if (turn < turns) take_turn(two[1], two[0]);
     }
 
+    unsigned number = tile.group;
+    if constexpr (PARTS) {
+      const GroupPiece piece = schedule.pieces[tile.group];
+      if (piece.part >= 0) {
+        const long long at =
+            part_tile<TILE_N>((long long)piece.part * SLICES_M + tile.slice, tile.batch,
+                              sizes.batches, tile.panel, sizes.columns);
+        write_part(part_fragments<TILE_N, CONSUMERS>(parts, at, warp), sum);
+        continue;
+      }
+      number = piece.group;
+    }
     // The warp's rows: inside a block row of the group, of the block and of the matrix?
-    const long long group = tile.group - (sizes.pattern_batched ? tile.batch * sizes.groups : 0);
+    const long long group = number - (sizes.pattern_batched ? tile.batch * sizes.groups : 0);
     const int row = 16 * warp + tile.slice * TILE_M;
     long long top = group * (BM * ROWS) + row;
     if (ROWS > 1 && row < BM * ROWS && schedule.block_rows) {
-      const int block_row = schedule.block_rows[tile.group * ROWS + row / BM];
+      const int block_row = schedule.block_rows[number * ROWS + row / BM];
       top = block_row < 0 ? sizes.rows : block_row * (long long)BM + row % BM;
     }
     if (row < BM * ROWS && top < sizes.rows) {

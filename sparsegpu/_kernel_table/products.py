@@ -68,6 +68,7 @@ def _wgmma(
         "STORE": "rows",
         "TILE_N": 256,
         "STAGES": 4,
+        "PARTS": 0,
         **epilogue_of(t, out, epilogue, act),
     } | more
 
@@ -136,9 +137,29 @@ PRODUCTS = (
             _wgmma("s8", "s32", (64, 64), "columns", STORE="skewed", epilogue="exact", act="relu"),
             _wgmma("s8", "s8", (128, 128), "columns", act="gelu"),
             _wgmma("s8", "bf16", (32, 32), "columns", STORE="columns", TILE_N=128, STAGES=6),
+            _wgmma("bf16", "bf16", (16, 16), epilogue="identity", PARTS=1),
+            _wgmma("f16", "f32", (192, 32), "columns", PARTS=1),
+            _wgmma("s8", "s32", (64, 64), "columns", epilogue="exact", PARTS=1),
         ),
         path="wgmma",
         tensor_core=True,
+    ),
+    KernelSource(
+        "bsr_addmm_sm90_parts",
+        "bsr_addmm",
+        ("float16", "bfloat16", "int8"),
+        archs=("90a",),
+        variants=tuple(
+            {"T": t, "INDEX": "s32", "BM": m, "STORE": store, "TILE_N": n, **epilogue}
+            for t, m, store, n, epilogue in (
+                ("bf16", 16, "rows", 256, epilogue_of("bf16", "bf16", "identity")),
+                ("f16", 192, "columns", 64, epilogue_of("f16", "f32", "scaled", "gelu")),
+                ("bf16", 48, "skewed", 128, epilogue_of("bf16", "f16", "scaled", "silu")),
+                ("s8", 64, "any", 128, epilogue_of("s8", "s8", "scaled")),
+                ("s8", 32, "rows", 256, epilogue_of("s8", "s32", "exact")),
+            )
+        ),
+        path="wgmma",
     ),
     KernelSource(
         "dense_lines",

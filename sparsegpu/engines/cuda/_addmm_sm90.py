@@ -15,19 +15,25 @@ from typing import Any
 import numpy as np
 
 from ...pattern import Pattern
-from ._blocks import ceil_div
+from ._blocks import ceil_div, grid
 from ._dense_lines import aligned_lines
+from ._long_groups import cut_row_groups
 from ._product import Product
 from ._row_order import similar_row_groups
 from ._schedule import row_groups
 from .runtime.fields import Fields
 from .runtime.hopper_tile import FEW, HopperTile, hopper_tile
 from .runtime.launch import Launch, kernel, multiprocessors, runs_here
+from .runtime.plan import workspace
 from .runtime.tensor_map import tensor_map
 from .runtime.types import ctype
 from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view
 
 _SIZES = struct.Struct("<4q2i")
+_PARTS_SIZES = struct.Struct("<4q")
+_SUM = 4  # bytes of a sum
+_PARTS_THREADS = 128
+_PARTS_OF_BLOCK = 64 * 64  # sums that a thread block adds at a time, where outputs have two bytes
 _INT32 = 2**31
 _NARROW = 16  # rows of a box of a column-major dense, of which the copy engine brings few bytes
 _NO_MAP = np.void(bytes(128))
@@ -99,59 +105,79 @@ def sm90_launches(product: Product, config: Mapping[str, Any] | None) -> tuple[L
     by_column = p.data.itemsize == 1
     as_it_lies = p.layout == "columns" and tile.step_k > _NARROW
     if as_it_lies or (p.layout == "rows" and not by_column):
-        launch = _launch(p, tile)
-        return None if launch is None else (launch,)
+        return _launches(p, tile)
     if p.dense.ndim - 2 > MAX_BATCH_DIMS:
         return None
     dense, copy = aligned_lines(p, by_column)
     layout = "columns" if by_column else "rows"
-    launch = _launch(replace(p, dense=dense, layout=layout), tile)
-    return None if launch is None else (copy, launch)
+    launches = _launches(replace(p, dense=dense, layout=layout), tile)
+    return None if launches is None else (copy, *launches)
 
 
-def _launch(p: Product, tile: HopperTile) -> Launch | None:
+def _launches(p: Product, tile: HopperTile) -> tuple[Launch, ...] | None:
     batch = one_batch(p.batch, p.pattern, p.dense, p.out)
     if batch is None:
         return None
     bm, bk = p.pattern.blocksize
     m, n = p.out.shape[-2:]
     grouped = similar_row_groups if tile.reorder else row_groups
-    schedule = grouped(p.pattern, tile.rows, None if p.order is None else p.order.reshape(-1))
+    blocks_from = None if p.order is None else p.order.reshape(-1)
+    tiles = batch.count * ceil_div(n, tile.tile_n) * tile.slices  # of a group
+    share = p.pattern.nnzb * tiles // multiprocessors()
+    schedule, cut, parts = cut_row_groups(p.pattern, tile.rows, blocks_from, grouped, share)
     store = _store(p.out, batch)
-    compiled = kernel(
-        "bsr_addmm_sm90",
-        T=ctype(p.data.dtype),
-        INDEX=ctype(schedule.blocks.dtype),
-        BM=bm,
-        BK=bk,
-        TRANSPOSED=int(p.transposed),
-        DENSE=p.layout,
-        STORE=store,
-        TILE_N=tile.tile_n,
-        STAGES=tile.stages,
-        **p.defines,
-    )
     matrices = p.pattern.batch_size
-    groups = schedule.groups // matrices
-    tiles = groups * batch.count * ceil_div(n, tile.tile_n) * tile.slices
-    if tiles >= _INT32:
+    of_matrix = schedule.groups // matrices
+    if of_matrix * tiles >= _INT32:
         return None
-    return Launch(
-        compiled,
-        (min(tiles, multiprocessors()),),
+    sums = np.uint64(0)
+    if parts:
+        sums = workspace(p.pattern, "wgmma", parts * tiles * tile.sums * _SUM)
+    out = (
+        _out_map(p.out, batch, store) if store in {"rows", "columns"} else _NO_MAP,
+        matrix_view(p.out, p.batch),
+        batch_dims(p.batch),
+        schedule.argument(),
+    )
+    defines = {
+        "T": ctype(p.data.dtype),
+        "INDEX": ctype(schedule.blocks.dtype),
+        "BM": bm,
+        "STORE": store,
+        "TILE_N": tile.tile_n,
+        **p.defines,
+    }
+    product = Launch(
+        kernel(
+            "bsr_addmm_sm90",
+            BK=bk,
+            TRANSPOSED=int(p.transposed),
+            DENSE=p.layout,
+            STAGES=tile.stages,
+            PARTS=int(parts > 0),
+            **defines,
+        ),
+        (min(of_matrix * tiles, multiprocessors()),),
         (tile.threads,),
         (
             _values_map(p.data, bm, bk, p.transposed, tile),
             *_dense_maps(p.dense, p.layout, batch, tile),
-            _out_map(p.out, batch, store) if store in {"rows", "columns"} else _NO_MAP,
-            matrix_view(p.out, p.batch),
-            batch_dims(p.batch),
-            schedule.argument(),
-            np.void(_SIZES.pack(groups, batch.count, m, n, matrices > 1, batch.dense != 0)),
+            *out,
+            np.void(_SIZES.pack(of_matrix, batch.count, m, n, matrices > 1, batch.dense != 0)),
+            sums,
             p.epilogue,
         ),
         tile.shared_memory,
     )
+    if not parts:
+        return (product,)
+    finish = Launch(
+        kernel("bsr_addmm_sm90_parts", **defines),
+        grid(len(cut) * tiles * tile.sums // _PARTS_OF_BLOCK),
+        (_PARTS_THREADS,),
+        (*out, cut, np.void(_PARTS_SIZES.pack(len(cut), batch.count, m, n)), sums, p.epilogue),
+    )
+    return product, finish
 
 
 def _tile_for(p: Product, config: Mapping[str, Any] | None) -> HopperTile | None:

@@ -52,7 +52,7 @@ def _balance(pattern: Pattern) -> Pieces | None:
     if longest <= usual:
         return None
     most = max(usual, ceil_div(longest, _MOST_PIECES))
-    cut = [_cut_rows(starts, most, xp) for starts in indptr]
+    cut = [cut_rows(starts, most, xp) for starts in indptr]
     pieces, tables = ([c[i] for c in cut] for i in (0, 1))
     parts = max(int(table[:, 2].sum()) for table in tables)
     # Batches are made alike by pieces without blocks, whose sums go to a part of nobody's.
@@ -64,7 +64,8 @@ def _balance(pattern: Pattern) -> Pieces | None:
     )
 
 
-def _cut_rows(starts: Any, most: int, xp: Any) -> tuple[Any, Any]:
+def cut_rows(starts: Any, most: int, xp: Any) -> tuple[Any, Any]:
+    """Return pieces of at most ``most`` blocks, and the rows in several, as `Pieces` has them."""
     length = starts[1:] - starts[:-1]
     count = xp.maximum(-(-length // most), 1)
     ends = xp.cumsum(count)

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._arrays import namespace
 from ...pattern import Pattern, index_dtype
 from ._blocks import THREADS, ceil_div, grid, power_of_two_below, size_of
 from .runtime.launch import kernel
@@ -30,7 +29,8 @@ _SHARED = 96 * 1024  # that every architecture grants
 _TILE = 1024  # columns; their bits are 128 bytes
 _TILE_BYTES = _TILE // 8
 _ALIGNMENT = 16
-_GROUPS = struct.Struct("<6Q")
+_ARRAYS = ("starts", "counts", "columns", "blocks", "order", "block_rows", "pieces")
+_GROUPS = struct.Struct("<7Q")
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
@@ -58,6 +58,9 @@ class RowGroups(NamedTuple):
     block_rows : int32 array (groups * rows,), or None
         Block row of its matrix that each row of a group is, -1 for rows that a group lacks; None:
         they are consecutive.
+    pieces : int32 array (groups, 2), or None
+        Where some groups were cut (`_long_groups.py`): everything but `block_rows` is of pieces
+        then. The group of each, and the number of the part that it is or -1.
     """
 
     starts: Any
@@ -68,10 +71,12 @@ class RowGroups(NamedTuple):
     rows: int
     groups: int
     block_rows: Any = None
+    pieces: Any = None
 
     def argument(self) -> np.void:
         """Return the kernel argument ``Groups`` (`common/row_groups.cuh`)."""
-        arrays = (self.starts, self.counts, self.columns, self.blocks, self.order, self.block_rows)
+        named = self._asdict()
+        arrays = (named[name] for name in _ARRAYS)
         return np.void(_GROUPS.pack(*(0 if a is None else a.data.ptr for a in arrays)))
 
 
@@ -131,35 +136,17 @@ def _build(pattern: Pattern, rows: int, blocks_from: Any) -> RowGroups:
         ),
         shared_memory,
     )
-    falling_order(order, counts, per_matrix)
-    return built
-
-
-def falling_order(order: Any, values: Any, per_matrix: int) -> None:
-    """Write the numbers of some values, matrix by matrix, the largest value first.
-
-    Where values agree, the lower number comes first. Comparing all with all is one short launch,
-    but grows with the square of their number: many are sorted, which takes several launches and
-    scratch memory.
-
-    Parameters
-    ----------
-    order, values : int32 arrays (n,)
-    per_matrix : int
-        Values of a matrix.
-    """
-    n = values.size
-    if n <= RANKED:
+    if groups > RANKED:
+        ranked = pattern.xp.argsort(-counts.reshape(-1, per_matrix), axis=-1, kind="stable")
+        ranked += pattern.xp.arange(0, groups, per_matrix)[:, None]
+        order[...] = ranked.reshape(-1)
+    else:
         kernel("bsr_schedule_order")(
-            grid(ceil_div(n, THREADS // 32)),
+            grid(ceil_div(groups, THREADS // 32)),
             (THREADS,),
-            (order, values, np.int32(n), np.int32(per_matrix)),
+            (order, counts, np.int32(groups), np.int32(per_matrix)),
         )
-        return
-    xp = namespace(values)
-    # ~ turns the order round, and unlike - it does so for all integers.
-    sorted_ = xp.argsort(~values.reshape(-1, per_matrix), axis=-1, kind="stable")
-    order[...] = (sorted_ + xp.arange(0, n, per_matrix)[:, None]).reshape(-1)
+    return built
 
 
 def stretches(block_columns: int, rows: int) -> tuple[int, int, int]:

@@ -58,6 +58,11 @@ class HopperTile:
         """Threads of a block: two warpgroups that multiply, one that brings operands."""
         return _THREADS
 
+    @property
+    def sums(self) -> int:
+        """Accumulators of a tile."""
+        return _TILE_M * self.tile_n
+
 
 def hopper_tile(
     dtype: np.dtype,

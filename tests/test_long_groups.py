@@ -1,0 +1,182 @@
+"""Long row groups in parts: what is cut, and products in which some are."""
+
+import numpy as np
+import pytest
+
+import sparsegpu
+from addmm_cases import laid_out, small
+from sparsegpu import bsr_addmm, bsr_matmul, dense_bsr_matmul
+from sparsegpu.engines.cuda._long_groups import cut
+from sparsegpu.engines.cuda._schedule import RowGroups
+from sparsegpu.testing import assert_within_bound, random_values
+
+PATH = {"path": "wgmma", "reorder": 0}
+BLOCKS = [(16, 16), (32, 64), (48, 80), (64, 64), (128, 128), (192, 32)]
+KERNELS = ("bsr_addmm_sm90", "bsr_addmm_sm90_parts")
+
+
+def groups_of(counts) -> RowGroups:
+    counts = np.array(counts, np.int32)
+    starts = np.cumsum(np.append([3], counts[:-1] + 2))
+    order = np.argsort(-counts, kind="stable").astype(np.int32)
+    return RowGroups(starts, counts, None, None, order, 1, len(counts))
+
+
+def test_every_entry_is_in_one_piece_of_its_group():
+    groups = groups_of([5, 40, 0, 9, 10, 11, 31])
+    pieces, table, parts = cut(groups, 10, np)
+    assert pieces.counts.max() <= 10 and pieces.groups == len(pieces.counts) == 14
+    assert (np.diff(pieces.counts[pieces.order]) <= 0).all()
+    assert sorted(pieces.order) == list(range(14))
+    walked = [[] for _ in groups.counts]
+    places = {}
+    for start, count, (group, part) in zip(
+        pieces.starts, pieces.counts, pieces.pieces, strict=True
+    ):
+        walked[group] += range(start, start + count)
+        places[part] = start
+    for start, count, entries in zip(groups.starts, groups.counts, walked, strict=True):
+        assert sorted(entries) == list(range(start, start + count))
+    assert table.tolist() == [[1, 0, 4], [5, 4, 2], [6, 6, 4]] and parts == 10
+    for group, first, count in table:  # in their order
+        begins = [places[first + i] for i in range(count)]
+        assert begins == sorted(begins) and begins[0] == groups.starts[group]
+
+
+@pytest.fixture
+def hopper(cuda_engine):
+    from sparsegpu.engines.cuda.runtime.launch import runs_here
+
+    if not runs_here("bsr_addmm_sm90"):
+        pytest.skip("wgmma needs compute capability 9.0")
+    return cuda_engine
+
+
+def mask_of(rng, rows, columns, kind):
+    """Return which blocks are stored: some full rows or columns, or rows of ever fewer blocks."""
+    mask = rng.random((rows, columns)) < 0.01
+    if kind == "full row":
+        mask[rows // 2] = True
+    elif kind == "full column":
+        mask[:, columns // 2] = True
+    else:
+        mask |= rng.random((rows, columns)) < 1 / np.arange(1, rows + 1)[:, None]
+    return mask
+
+
+def operand(engine, rng, blocksize, kind="full row", dtype="bfloat16", *, shape):
+    """Return a matrix of so many blocks with long groups, on the host and on the device."""
+    mask = np.kron(mask_of(rng, *shape, kind), np.ones(blocksize, bool))
+    dense = np.where(mask, small(rng, mask.shape, "float32"), 0)
+    stored = engine.array(dense).astype(np.dtype(dtype))
+    return dense, sparsegpu.bsr_array(stored, blocksize=blocksize)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("blocksize", "kind", "rows", "n"),
+    [
+        *((blocksize, "full row", 44, n) for blocksize in BLOCKS for n in (24, 600)),
+        ((16, 16), "power law", 200, 200),
+        ((64, 64), "power law", 100, 200),
+    ],
+)
+def test_exact_on_small_integers(hopper, rng, blocksize, kind, rows, n):
+    dense, a = operand(hopper, rng, blocksize, kind, shape=(rows, 2600 // blocksize[1]))
+    x = small(rng, (dense.shape[1], n), "bfloat16")
+    for config in (PATH, PATH | {"reorder": int(blocksize[0] <= 64)}):
+        with hopper.runs(*KERNELS):
+            out = bsr_matmul(a, hopper.array(x), config=config, out_dtype="float32")
+        np.testing.assert_array_equal(hopper.host(out), dense @ x.astype("float32"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("blocksize", "out_dtype"), [((16, 32), "int8"), ((64, 64), "int32"), ((128, 128), "float32")]
+)
+def test_int8_sums_are_exact(hopper, rng, blocksize, out_dtype):
+    dense, a = operand(hopper, rng, blocksize, dtype="int8", shape=(44, 4300 // blocksize[1]))
+    x = small(rng, (dense.shape[1], 300), "int8")
+    with hopper.runs(*KERNELS):
+        out = bsr_matmul(a, hopper.array(x), config=PATH, out_dtype=out_dtype)
+    product = dense @ x.astype("float32")
+    expected = np.clip(product, -128, 127) if out_dtype == "int8" else product
+    np.testing.assert_array_equal(hopper.host(out), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("blocksize", [(16, 16), (128, 128)])
+@pytest.mark.parametrize(
+    ("out_dtype", "order"),
+    [("bfloat16", "C"), ("float32", "F"), ("bfloat16", "skewed"), ("float32", "strided")],
+)
+def test_epilogue_and_outputs(hopper, rng, blocksize, out_dtype, order):
+    dense, a = operand(hopper, rng, blocksize, shape=(44, 2600 // blocksize[1]))
+    (m, k), n, xp = dense.shape, 136, hopper.xp
+    x = random_values(rng, (k, n), "bfloat16")
+    bias = random_values(rng, (m, n), "bfloat16")
+    left, right = (random_values(rng, (size,), "float32") for size in (m, n))
+    out = hopper.array(np.full((2 * m, 2 * n), np.nan, "float32")).astype(np.dtype(out_dtype))
+    if order == "strided":
+        out = out[::2, ::2]
+    elif order == "skewed":
+        out = out[:m, 1 : n + 1]
+    else:
+        out = xp.asarray(out[:m, :n], order=order).copy(order)
+    keywords = {"beta": 0.5, "alpha": 2, "activation": "gelu"}
+    alphas = {"left_alpha": left, "right_alpha": right}
+    with hopper.runs(*KERNELS):
+        bsr_addmm(
+            hopper.array(bias),
+            a,
+            hopper.array(x),
+            out=out,
+            config=PATH,
+            **keywords,
+            **{name: hopper.array(value) for name, value in alphas.items()},
+        )
+    assert_within_bound(hopper.host(out), dense, x, input=bias, **keywords, **alphas)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+def test_from_the_right(hopper, rng, layout):
+    dense, a = operand(hopper, rng, (16, 16), "full column", "float16", shape=(150, 44))
+    y = small(rng, (104, dense.shape[0]), "float16")
+    with hopper.runs(*KERNELS):
+        out = dense_bsr_matmul(laid_out(hopper, y, layout), a, config=PATH)
+    expected = y.astype("float32") @ dense
+    np.testing.assert_array_equal(hopper.host(out), expected.astype("float16"))
+
+
+@pytest.mark.gpu
+def test_batches(hopper, rng):
+    """One pattern for several matrices is cut; patterns of their own stay whole, and are right."""
+    dense, a = operand(hopper, rng, (64, 64), shape=(20, 40))
+    x = small(rng, (3, dense.shape[1], 72), "bfloat16")
+    with hopper.runs(*KERNELS):
+        out = bsr_matmul(a, hopper.array(x), config=PATH, out_dtype="float32")
+    np.testing.assert_array_equal(hopper.host(out), dense @ x.astype("float32"))
+    two = np.stack([dense, dense[::-1]])
+    batched = sparsegpu.bsr_array(hopper.array(two).astype("bfloat16"), blocksize=(64, 64))
+    with hopper.runs("bsr_addmm_sm90"):
+        out = bsr_matmul(batched, hopper.array(x[:2]), config=PATH, out_dtype="float32")
+    np.testing.assert_array_equal(hopper.host(out), two @ x[:2].astype("float32"))
+
+
+@pytest.mark.gpu
+def test_same_bits_again_and_one_launch_where_nothing_is_long(hopper, rng):
+    from sparsegpu.engines.cuda.runtime.launch import launch_counts
+
+    dense, a = operand(hopper, rng, (32, 32), shape=(64, 160))
+    x = hopper.array(random_values(rng, (dense.shape[1], 2048), "bfloat16"))
+    first = bsr_matmul(a, x, config=PATH)
+    for _ in range(5):
+        assert (bsr_matmul(a, x, config=PATH) == first).all()
+    even = sparsegpu.bsr_array(
+        hopper.array(np.tile(np.eye(8, dtype="float32"), (8, 40))).astype("bfloat16"),
+        blocksize=(16, 16),
+    )
+    before = launch_counts().get(KERNELS[1], 0)
+    bsr_matmul(even, x[:320], config=PATH)
+    assert launch_counts().get(KERNELS[1], 0) == before
