@@ -169,10 +169,15 @@ def _scaled_mm(shape, n, make):
 
 def wanted_kernels() -> set[str]:
     """Return the kernels that this device can run."""
-    from sparsegpu._kernel_table import KERNELS
-    from sparsegpu.engines.cuda.runtime.launch import runs_here
+    import cupy
 
-    return {row.source for row in KERNELS if runs_here(row.source)}
+    from sparsegpu._kernel_table import KERNELS
+    from sparsegpu._support import matching_architecture
+    from sparsegpu.engines.cuda.runtime.compile import supported_architectures
+
+    cc = cupy.cuda.Device().compute_capability
+    capability, compilers = (int(cc[:-1]), int(cc[-1])), supported_architectures()
+    return {k.source for k in KERNELS if matching_architecture(k.archs, capability, compilers)}
 
 
 def digest(result: Any) -> str:

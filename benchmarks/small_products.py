@@ -95,6 +95,16 @@ def _long_wgmma() -> Iterator[tuple[str, Prepare]]:
     yield "bsr_addmm long columns, small blocks", narrow
     strided = partial(_by_strides, (64, 1024), (64, 64), "float16", 144, **full)
     yield "bsr_addmm long strides", strided
+    # A long row in parts, whose sums are finished by each way of writing a tile.
+    row = [[1] * 3 + [20] + [0, 1] * 2]
+    for n, keywords in (
+        (144, {}),
+        (150, {}),
+        (144, {"activation": "silu"}),
+        (144, {"strided": True}),
+    ):
+        parts = partial(_uneven, row, (64, 64), "float16", n, **keywords)
+        yield f"bsr_addmm long parts {n} {' '.join(keywords)}".rstrip(), parts
 
 
 def _few_columns() -> Iterator[tuple[str, Prepare]]:
@@ -117,7 +127,7 @@ def _few_columns() -> Iterator[tuple[str, Prepare]]:
         yield f"bsr_addmm few long columns {size} {n}", columns
 
 
-def _uneven(lengths, blocksize, dtype, n, make):
+def _uneven(lengths, blocksize, dtype, n, make, *, strided=False, activation=None):
     """Rows of so many blocks each, for each matrix of a batch."""
     (bm, bk), rows, widest = blocksize, len(lengths[0]), max(map(max, lengths))
     indptr = np.array([[0, *np.cumsum(of_matrix)] for of_matrix in lengths])
@@ -128,7 +138,8 @@ def _uneven(lengths, blocksize, dtype, n, make):
     parts = (data, indices, indptr) if len(lengths) > 1 else (data[0], indices[0], indptr[0])
     a = sg.bsr_array(tuple(map(make.xp.asarray, parts)), shape=(rows * bm, widest * bk))
     x = make.dense((widest * bk, n), dtype)
-    return lambda: sg.bsr_matmul(a, x)
+    out = make.dense((2 * n, 2 * rows * bm), dtype).T[::2, ::2] if strided else None
+    return lambda: sg.bsr_matmul(a, x, out=out, activation=activation)
 
 
 def _matmul(shape, blocksize, dtype, n, make, *, allow_tf32=False, config=None, **keywords):

@@ -112,7 +112,8 @@ def changed(request: Request) -> Iterator[Launches]:
         def load(source: str, defines: dict[str, Any], *rest: Any) -> launch.Kernel:
             if source != request.kernel:
                 return load_as_it_is(source, defines, *rest)
-            arch = launch.choose_architecture(source, launch.compute_capability())
+            cc = cupy.cuda.Device().compute_capability
+            arch = launch.choose_architecture(source, (int(cc[:-1]), int(cc[-1])))
             module = cupy.cuda.Module()
             # such builds have no place in the user's cache
             with mock.patch.dict(os.environ, SPARSEGPU_CACHE_DIR=scratch):
