@@ -50,43 +50,78 @@ __device__ __forceinline__ void fill_strip(unsigned char* strip, const Value* va
   }
 }
 
-// Write a part of rows that begin anywhere: `count` columns in all, `apart` elements from one to
-// the next, of which strip number c has those from c * 128 / sizeof(E) on, in the one of two strips
-// that is c's turn. A warp writes whole lines of memory, so that hardly a sector is written in
-// parts: the line of each row that ends in strip c, and behind the last strip what is left.
+// Rows that begin anywhere pass through rings of RING bytes, one for each row: an element lies in
+// its row's ring where its address in memory says, modulo RING, so that pieces of sixteen bytes
+// leave as they lie, by eight lanes a line. The pieces are swizzled by row, like strips.
+template <int RING>
+__device__ __forceinline__ unsigned char* ring_at(unsigned char* rings, int row, unsigned address) {
+  return rings + row * RING + (address % RING ^ row % 8 * 16);
+}
+
 template <typename E>
-__device__ __forceinline__ void store_rows(unsigned char* strips, E* to, long long apart, int c,
-                                           int count, bool last) {
-  static_assert(sizeof(E) == 2 || sizeof(E) == 4, "elements are words or halves");
-  constexpr int LINE = 128 / sizeof(E), A_WORD = 4 / sizeof(E), TOGETHER = 4;
-  const int lane = threadIdx.x % 32;
-  auto word = [&](int m, unsigned n) {
-    return at<unsigned>(strips + n / LINE % 2 * STRIP_BYTES, m, n % LINE / A_WORD);
-  };
-  for (int line = c; line <= c + last; ++line) {
-    E* row = to;
+__device__ __forceinline__ unsigned low_address(const E* p) {
+  return unsigned(reinterpret_cast<unsigned long long>(p));
+}
+
+// Put a warp's values, as a fragment has them, into rings; the first goes to `to` in memory.
+template <typename E, int RING, typename Value, typename Convert>
+__device__ __forceinline__ void fill_rings(unsigned char* rings, const E* to, long long apart,
+                                           const Value* values, Convert convert) {
+  const int row = threadIdx.x % 32 / 4, n = threadIdx.x % 4 * 2;
 #pragma unroll
-    for (int m0 = 0; m0 < STRIP_ROWS; m0 += TOGETHER) {
-      unsigned words[TOGETHER];
-      int begin[TOGETHER];  // element of the row that a lane's word begins with
+  for (int i = 0; i < 2; ++i) {
+    const unsigned address = low_address(to + (row + 8 * i) * apart + n);
 #pragma unroll
-      for (int i = 0; i < TOGETHER; ++i) {
-        const unsigned address = unsigned(reinterpret_cast<unsigned long long>(row + i * apart));
-        const unsigned n = line * LINE - address / sizeof(E) % LINE + lane * A_WORD;
-        begin[i] = int(n);
-        // Where the row begins in the middle of a word, words are made of the halves of two.
-        words[i] = word(m0 + i, n);
-        if (A_WORD == 2) words[i] = __funnelshift_r(words[i], word(m0 + i, n + 1), address % 4 * 8);
-      }
+    for (int j = 0; j < int(16 / sizeof(E)); ++j) {
 #pragma unroll
-      for (int i = 0; i < TOGETHER; ++i, row += apart) {
-        const int n = begin[i];
-        if (n >= 0 && n + A_WORD <= count) *reinterpret_cast<unsigned*>(row + n) = words[i];
-        if (A_WORD == 2 && (n == -1 || n + 1 == count))
-          reinterpret_cast<unsigned short*>(row)[max(n, 0)] = n < 0 ? words[i] >> 16 : words[i];
-      }
+      for (int k = 0; k < 2; ++k)
+        *reinterpret_cast<E*>(
+            ring_at<RING>(rings, row + 8 * i, address + unsigned(sizeof(E)) * (8 * j + k))) =
+            convert(values[4 * j + 2 * i + k]);
     }
   }
+}
+
+// Write what is whole pieces of line number `line` of each of sixteen rows, of `count` elements.
+// Lines of 128 bytes are counted as they lie in memory, from the one in which the row begins.
+template <typename E, int RING>
+__device__ __forceinline__ void store_line(unsigned char* rings, E* to, long long apart, int line,
+                                           int count) {
+  const int lane = threadIdx.x % 32, end = count * int(sizeof(E));
+  E* row = to + lane / 8 * apart;
+#pragma unroll
+  for (int m = 0; m < STRIP_ROWS; m += 4, row += 4 * apart) {
+    // The first byte of the lane's piece, counted from the row's first.
+    const int byte = line * 128 + lane % 8 * 16 - int(low_address(row) % 128);
+    if (byte >= 0 && byte + 16 <= end)
+      *reinterpret_cast<uint4*>(row + byte / int(sizeof(E))) = *reinterpret_cast<const uint4*>(
+          ring_at<RING>(rings, m + lane / 8, low_address(row) + byte));
+  }
+}
+
+// Write the elements before the first whole piece of each row (half a warp: a lane for each row),
+// and those behind the last.
+template <typename E, int RING>
+__device__ __forceinline__ void store_ends(unsigned char* rings, E* to, long long apart, int count,
+                                           bool fronts, bool backs) {
+  constexpr int SIZE = sizeof(E), MOST = 16 / SIZE - 1;
+  const int lane = threadIdx.x % 32, row = lane % STRIP_ROWS;
+  E* first = to + row * apart;
+  const unsigned address = low_address(first);
+  const int front = min(int(-address % 16) / SIZE, count);
+  const int back = max(front, count - int((address + count * SIZE) % 16) / SIZE);
+  const bool at_front = lane < STRIP_ROWS;
+  const int begin = at_front ? 0 : back;
+  const int end = at_front ? (fronts ? front : 0) : (backs ? count : 0);
+  E some[MOST];
+#pragma unroll
+  for (int i = 0; i < MOST; ++i)
+    if (begin + i < end)
+      some[i] = *reinterpret_cast<const E*>(
+          ring_at<RING>(rings, row, address + unsigned(begin + i) * SIZE));
+#pragma unroll
+  for (int i = 0; i < MOST; ++i)
+    if (begin + i < end) first[begin + i] = some[i];
 }
 
 // Write this warp's sixteen rows of a tile, 128 bytes of each at a time.
@@ -142,13 +177,20 @@ __device__ __forceinline__ void write_tile(Walk walk, const A (&sum)[REGISTERS],
         bulk_wait_read<0>();
     }
     __syncwarp();
+    constexpr bool SKEWED = STORING == Store::skewed;
+    constexpr int RING = SHORT ? 256 : 128;
+    E* const to = matrix + (top * out.row + col);  // skewed
     if constexpr (SHORT) {
-      fill_strip<E, BY_COLUMN>(strip, values, [&](auto x) {
+      const auto convert = [&](auto x) {
         if constexpr (EARLY)
           return x;
         else
           return finish.output(x);
-      });
+      };
+      if constexpr (SKEWED)
+        fill_rings<E, RING>(strips, to, out.row, values, convert);
+      else
+        fill_strip<E, BY_COLUMN>(strip, values, convert);
     } else {
       // The code is long: the values pass through a strip of their own, so that it stands in a
       // loop that is not unrolled.
@@ -174,8 +216,15 @@ __device__ __forceinline__ void write_tile(Walk walk, const A (&sum)[REGISTERS],
             else
               return finish(x, top + m, min(column, columns - 1));
           };
-          put<E, BY_COLUMN>(strip, m, part + n, finished(two.low, col + part + n),
-                            finished(two.high, col + part + n + 1));
+          const E low = finished(two.low, col + part + n);
+          const E high = finished(two.high, col + part + n + 1);
+          if constexpr (SKEWED) {
+            const unsigned address = low_address(to + m * out.row + part + n);
+            *reinterpret_cast<E*>(ring_at<RING>(strips, m, address)) = low;
+            *reinterpret_cast<E*>(ring_at<RING>(strips, m, address + unsigned(sizeof(E)))) = high;
+          } else {
+            put<E, BY_COLUMN>(strip, m, part + n, low, high);
+          }
         }
         __syncwarp();
       }
@@ -190,13 +239,15 @@ __device__ __forceinline__ void write_tile(Walk walk, const A (&sum)[REGISTERS],
         bulk_commit();
       }
     } else if constexpr (STORING == Store::skewed) {
+      // A line of memory that ends in this strip is complete; what is left comes behind the last.
       __syncwarp();
-      const int count = int(min(columns - first_col, (long long)COLUMNS));
-      E* rows_from = matrix + (top * out.row + first_col);
-      if (SHORT)
-        store_rows(strips, rows_from, out.row, c, count, c == COLUMNS / WIDE - 1);
-      else
-        store_rows(strips, rows_from + c * WIDE, out.row, 0, min(count - c * WIDE, WIDE), true);
+      const int from = SHORT ? c * WIDE : 0;
+      const int count = int(min(columns - col, (long long)(SHORT ? COLUMNS - from : WIDE)));
+      const bool first = !SHORT || c == 0, last = !SHORT || c == (from + count - 1) / WIDE;
+      store_line<E, RING>(strips, to - from, out.row, SHORT ? c : 0, from + count);
+      if (!SHORT || c == COLUMNS / WIDE - 1)
+        store_line<E, RING>(strips, to - from, out.row, SHORT ? c + 1 : 1, from + count);
+      if (first || last) store_ends<E, RING>(strips, to - from, out.row, from + count, first, last);
     } else {
       __syncwarp();
       const bool by_column = out.row < out.col;
