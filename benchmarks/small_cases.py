@@ -169,15 +169,10 @@ def _scaled_mm(shape, n, make):
 
 def wanted_kernels() -> set[str]:
     """Return the kernels that this device can run."""
-    import cupy
-
     from sparsegpu._kernel_table import KERNELS
-    from sparsegpu._support import matching_architecture
-    from sparsegpu.engines.cuda.runtime.compile import supported_architectures
+    from sparsegpu.engines.cuda.runtime.launch import runs_here
 
-    cc = cupy.cuda.Device().compute_capability
-    capability, compilers = (int(cc[:-1]), int(cc[-1])), supported_architectures()
-    return {k.source for k in KERNELS if matching_architecture(k.archs, capability, compilers)}
+    return {row.source for row in KERNELS if runs_here(row.source)}
 
 
 def digest(result: Any) -> str:

@@ -112,8 +112,7 @@ def changed(request: Request) -> Iterator[Launches]:
         def load(source: str, defines: dict[str, Any], *rest: Any) -> launch.Kernel:
             if source != request.kernel:
                 return load_as_it_is(source, defines, *rest)
-            cc = cupy.cuda.Device().compute_capability
-            arch = launch.choose_architecture(source, (int(cc[:-1]), int(cc[-1])))
+            arch = launch.choose_architecture(source, launch.compute_capability())
             module = cupy.cuda.Module()
             # such builds have no place in the user's cache
             with mock.patch.dict(os.environ, SPARSEGPU_CACHE_DIR=scratch):

@@ -1,4 +1,6 @@
-"""Operands of the BSR product's tests, and their layouts."""
+"""Operands of the BSR product's tests, their layouts, and which of them go together."""
+
+from itertools import product
 
 import sparsegpu
 from sparsegpu.testing import dense_from_blocks, random_blocks, random_values
@@ -20,6 +22,16 @@ class Operand:
 
 def small(rng, shape, dtype="float32"):
     return random_values(rng, shape, dtype, small_integers=True)
+
+
+def alternating(*parameters):
+    """Return every other combination of the parameters' values; each two values still meet.
+
+    For kernels that take seconds to compile, where a value of one parameter is not expected to
+    matter for two others at once.
+    """
+    numbered = product(*map(enumerate, parameters))
+    return [tuple(value for _, value in c) for c in numbered if sum(i for i, _ in c) % 2 == 0]
 
 
 def laid_out(engine, array, layout):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sparsegpu
-from addmm_cases import Operand, laid_out, small
+from addmm_cases import Operand, alternating, laid_out, small
 from sparsegpu import bsr_addmm, bsr_matmul, dense_bsr_matmul, int_bsr_addmm
 from sparsegpu.engines.cuda.runtime.hopper_tile import hopper_tile
 from sparsegpu.testing import assert_within_bound, random_values
@@ -12,6 +12,7 @@ from sparsegpu.testing import assert_within_bound, random_values
 PATH = {"path": "wgmma"}
 BLOCKS = [(16, 16), (16, 128), (32, 32), (32, 64), (48, 80), (64, 16), (64, 64), (64, 128)]
 INT8_BLOCKS = [(16, 32), (32, 32), (48, 96), (64, 64), (64, 128), (128, 128), (144, 64), (256, 256)]
+ORDERS = ["C", "F", "strided", "skewed"]
 TALL_BLOCKS = [(80, 16), (96, 48), (128, 32), (128, 128), (144, 64), (192, 16), (256, 256)]
 
 
@@ -64,9 +65,10 @@ def test_tile_refuses(blocksize):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("blocksize", [*BLOCKS, *TALL_BLOCKS])
-@pytest.mark.parametrize("layout", ["rows", "columns"])
-@pytest.mark.parametrize("n", [24, 100, 200, 520])
+@pytest.mark.parametrize(
+    ("blocksize", "layout", "n"),
+    alternating([*BLOCKS, *TALL_BLOCKS], ["rows", "columns"], [24, 200, 100, 520]),
+)
 def test_exact_on_small_integers(hopper, rng, blocksize, layout, n):
     a = operand(hopper, rng, blocksize)
     x = small(rng, (a.dense.shape[1], n), "bfloat16")
@@ -91,12 +93,16 @@ def skewed_rows(engine, x, first=0, apart=None):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("blocksize", [(16, 16), (32, 64), (48, 64), (64, 64), (128, 128)])
-@pytest.mark.parametrize("out_dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize(
-    ("n", "first", "apart"), [(17, 0, 17), (67, 3, 68), (255, 1, 255), (521, 0, 521), (128, 5, 129)]
+    ("blocksize", "out_dtype", "width"),
+    alternating(
+        [(16, 16), (32, 64), (48, 64), (64, 64), (128, 128)],
+        ["bfloat16", "float32"],
+        [(17, 0, 17), (67, 3, 68), (255, 1, 255), (128, 5, 129), (521, 0, 521)],
+    ),
 )
-def test_rows_that_begin_anywhere(hopper, rng, blocksize, out_dtype, n, first, apart):
+def test_rows_that_begin_anywhere(hopper, rng, blocksize, out_dtype, width):
+    n, first, apart = width
     a = operand(hopper, rng, blocksize)
     x = small(rng, (a.dense.shape[1], n), "bfloat16")
     out = skewed_rows(hopper, np.zeros((a.dense.shape[0], n), np.dtype(out_dtype)), first, apart)
@@ -126,9 +132,12 @@ def test_nothing_stored_in_whole_tiles(hopper, rng, blocksize):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("blocksize", [(16, 16), (32, 64), (64, 64), (16, 128), (128, 32)])
-@pytest.mark.parametrize("layout", ["rows", "columns"])
-@pytest.mark.parametrize("n", [24, 104, 520])
+@pytest.mark.parametrize(
+    ("blocksize", "layout", "n"),
+    alternating(
+        [(16, 16), (32, 64), (64, 64), (16, 128), (128, 32)], ["rows", "columns"], [24, 104, 520]
+    ),
+)
 def test_from_the_right(hopper, rng, blocksize, layout, n):
     a = operand(hopper, rng, blocksize, "float16")
     y = small(rng, (n, a.dense.shape[0]), "float16")
@@ -144,9 +153,10 @@ def test_from_the_right(hopper, rng, blocksize, layout, n):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("blocksize", [(16, 16), (64, 64), (128, 128)])
-@pytest.mark.parametrize("out_dtype", ["bfloat16", "float16", "float32"])
-@pytest.mark.parametrize("order", ["C", "F", "strided", "skewed"])
+@pytest.mark.parametrize(
+    ("blocksize", "out_dtype", "order"),
+    alternating([(16, 16), (64, 64), (128, 128)], ["bfloat16", "float16", "float32"], ORDERS),
+)
 def test_epilogue_and_outputs(hopper, rng, blocksize, out_dtype, order):
     a = operand(hopper, rng, blocksize, small_integers=False)
     (m, k), n, xp = a.dense.shape, 136, hopper.xp
@@ -277,9 +287,12 @@ def test_int8_rows_of_a_wider_matrix(hopper, rng, n):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("blocksize", [(16, 32), (128, 128)])
-@pytest.mark.parametrize("out_dtype", ["int8", "int32", "float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("order", ["C", "F", "strided", "skewed"])
+@pytest.mark.parametrize(
+    ("blocksize", "out_dtype", "order"),
+    alternating(
+        [(16, 32), (128, 128)], ["int8", "int32", "float16", "bfloat16", "float32"], ORDERS
+    ),
+)
 def test_int8_outputs(hopper, rng, blocksize, out_dtype, order):
     a, x, product = int8_operands(hopper, rng, blocksize, 136)
     m, n = product.shape

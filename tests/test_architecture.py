@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sparsegpu import bsr_addmm, engines, semi_structured_addmm
+from sparsegpu.ops._product import Options
+
 TEXT = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
 OFFERED = [
     (module, name, [p.strip() for p in parameters.split(",") if p.strip() != "*"])
@@ -20,6 +23,14 @@ def test_the_table_is_found():
     assert ("softmax", "bsr_softmax", ["out_data", "pattern", "data"]) in OFFERED
 
 
+def test_every_file_of_the_cuda_engine_is_named():
+    named = set(re.findall(r"`(?:engines/cuda/)?(\w+?)(?:\.py)?`", TEXT))
+    files = (Path(engines.__file__).parent / "cuda").rglob("*.py")
+    unnamed = {path.stem for path in files} - named - {"__init__"}
+    families = ("_addmm_", "_tile")  # `_addmm_*.py`, `*_tile`
+    assert not [stem for stem in unnamed if not any(part in stem for part in families)]
+
+
 @pytest.mark.parametrize("engine", ["reference", "cpu", "cuda"])
 @pytest.mark.parametrize(("module", "name", "parameters"), OFFERED)
 def test_an_engine_offers_it(engine, module, name, parameters):
@@ -27,3 +38,11 @@ def test_an_engine_offers_it(engine, module, name, parameters):
         pytest.importorskip("cupy")
     function = getattr(importlib.import_module(f"sparsegpu.engines.{engine}.{module}"), name)
     assert list(inspect.signature(function).parameters) == parameters
+
+
+@pytest.mark.parametrize("product", [bsr_addmm, semi_structured_addmm])
+def test_products_have_the_same_keywords(product):
+    """Two spell them out, for readers; all others take them by name (`Options.updated`)."""
+    parameters = inspect.signature(product).parameters.values()
+    keywords = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    assert keywords == Options._field_defaults

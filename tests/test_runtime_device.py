@@ -190,6 +190,8 @@ def on_device(cp, e: Epilogue) -> Epilogue:
 
 
 HALVES_AND_FLOAT = (F16, bfloat16, F32)
+#: ``Activation`` of common/epilogue.cuh.
+NUMBERED = ("none", "relu", "gelu", "gelu_erf", "silu")
 
 
 @pytest.mark.parametrize(
@@ -214,9 +216,11 @@ def test_epilogue_equals_its_definition(cp, rng, dtype, out_dtype):
             moved = on_device(cp, e)  # alive until the kernel is launched
             defines, argument = epilogue_args(moved, BATCH, acc_dtype, out_dtype)
             out = cp.zeros(acc.shape, out_dtype)
+            number = NUMBERED.index(defines.pop("ACT"))  # one module has all activations
             kernel = probe("probe_epilogue", T=ctype(dtype), **defines)
             sizes = (np.int32(ROWS), np.int32(COLS), batch_dims(BATCH))
-            kernel((1, 6), (ROWS * COLS,), (cp.asarray(acc), out, *sizes, argument))
+            args = (cp.asarray(acc), out, *sizes, argument, np.int32(number))
+            kernel((1, 6), (ROWS * COLS,), args)
             compare(out.get(), expected, activation, (e, defines))
 
 

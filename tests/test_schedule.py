@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sparsegpu.engines.cuda import _schedule
-from sparsegpu.engines.cuda._schedule import MOST_ROWS, row_groups, stretches
+from sparsegpu.engines.cuda._schedule import MOST_ROWS, falling_order, row_groups, stretches
 from sparsegpu.pattern import Pattern
 from sparsegpu.testing import random_blocks
 
@@ -145,6 +145,19 @@ def test_64_bit_indices_and_block_numbers(cuda_engine, rng, monkeypatch):
 def test_order_of_more_groups_than_are_ranked(cuda_engine, rng, monkeypatch):
     monkeypatch.setattr(_schedule, "RANKED", 16)
     check(cuda_engine, random_pattern(cuda_engine, rng, (40, 30), density=0.2), 2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("most", [8192, 16])
+def test_falling_order(cuda_engine, rng, monkeypatch, most):
+    monkeypatch.setattr(_schedule, "RANKED", most)
+    values = rng.integers(-3, 3, (5, 40)).astype(np.int32)
+    values[:, ::7] = np.iinfo(np.int32).min
+    order = cuda_engine.xp.empty(values.size, np.int32)
+    falling_order(order, cuda_engine.array(values.ravel()), 40)
+    expected = np.argsort(-values.astype(np.int64), axis=-1, kind="stable")
+    expected += 40 * np.arange(5)[:, None]
+    assert cuda_engine.host(order).tolist() == expected.ravel().tolist()
 
 
 @pytest.mark.gpu

@@ -288,9 +288,19 @@ def _unbalanced() -> Iterable[Case]:
 
 
 def _semi_structured() -> Iterable[Case]:
-    """2:4 @ dense."""
+    """2:4 @ dense, and the host's share of a call."""
     for dtype in ("bfloat16", "float16"):
         yield Case("2:4", (1, 4), 0.5, _4096, dtype, operation="2:4", peers=(DENSE,))
+    yield Case(
+        "2:4",
+        (1, 4),
+        0.5,
+        (1024, 1024, 1024),
+        operation="2:4",
+        measure="host",
+        peers=(DENSE,),
+        bars=(Bar("ms", 0.015),),
+    )
 
 
 _SECTIONS = {

@@ -171,21 +171,19 @@ def _headers() -> Finding:
 
 
 def _kernels() -> Finding:
-    import cupy
-
     from .._kernel_table import KERNELS
-    from ..engines.cuda.runtime.launch import choose_architecture
+    from ..engines.cuda.runtime.launch import choose_architecture, compute_capability
 
-    cc = cupy.cuda.Device().compute_capability
+    cc = compute_capability()
     runnable, not_here = [], []
     for source in sorted({row.source for row in KERNELS}):
         try:
-            choose_architecture(source, (int(cc[:-1]), int(cc[-1])))
+            choose_architecture(source, cc)
         except NotImplementedError:
             not_here.append(source)
         else:
             runnable.append(source)
-    text = f"{len(runnable)} can run on compute capability {cc[:-1]}.{cc[-1]}"
+    text = f"{len(runnable)} can run on compute capability {cc[0]}.{cc[1]}"
     if not_here:
         text += f"; other architectures only: {', '.join(not_here)}"
     return Finding("kernels", text, bool(runnable), "a GPU of compute capability 8.0 or later")

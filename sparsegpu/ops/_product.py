@@ -36,7 +36,8 @@ class Options(NamedTuple):
             if name not in self._fields:
                 known = ", ".join(sorted(self._fields))
                 raise bad_type(function, name, f"one of the keywords {known}", "an unknown one")
-        return self._replace(**keywords)
+        values: Any = map(keywords.get, self._fields, self)
+        return Options(*values)  # in half the time of _replace
 
 
 WITH_INPUT, WITHOUT_INPUT = Options(), Options(beta=0)

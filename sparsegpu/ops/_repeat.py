@@ -3,7 +3,7 @@
 Everything that a product's checks and plans depend on is metadata: pointers, shapes, strides,
 dtypes, scalars, configurations, the device and the stream. A call on a GPU whose metadata is that
 of an earlier one does the same work, on whatever values the memory holds by now. So the engine's
-launches are kept with the pattern, under this metadata, and a repeated call costs a look-up.
+launches are kept with the sparse operand, under this metadata, and a repeated call costs a look-up.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 
 from ..engines import chosen_engine
 from ..engines.cuda.runtime import winners
-from ..pattern import Pattern
+from ._product import Options
 
-#: Calls kept with a pattern; then all are forgotten.
+#: Calls kept with an operand; then all are forgotten.
 CAPACITY = 64
 
 _PLAIN = (str, type, int, float, complex, bool, np.dtype)
@@ -54,20 +54,37 @@ class Call:
 
     Parameters
     ----------
-    pattern : Pattern
-    arrays : tuple
-        Operands, ``input``, scales and ``out``; None for those that are absent.
-    settings : tuple
-        Everything else; a configuration as text.
+    device : int or None
+        Of the sparse operand; nothing is kept on the host.
+    kept : dict
+        The calls that were made with this operand.
+    operands : tuple
+        What the product multiplies, but for what never changes in the operand that keeps the calls.
+    input : array or None
+    options : Options
+    *settings
+        What else the product depends on.
     """
 
     __slots__ = ("_cupy", "_kept", "_key", "_stream")
 
-    def __init__(self, pattern: Pattern, arrays: tuple, settings: tuple):
+    def __init__(
+        self,
+        device: int | None,
+        kept: dict[Hashable, Repeatable],
+        operands: tuple,
+        input: Any,
+        options: Options,
+        *settings: Any,
+    ):
         self._cupy: Any = sys.modules.get("cupy")
         self._key: Hashable = None
-        if self._cupy is None or pattern.device is None:
+        if self._cupy is None or device is None:
             return
+        o = options
+        arrays = (*operands, input, o.left_alpha, o.right_alpha, o.out)
+        config = None if o.config is None else repr(o.config)
+        settings += (o.beta, o.alpha, o.activation, o.out_dtype, o.allow_tf32, config)
         facts = tuple(described(array, self._cupy) for array in arrays)
         for setting in settings:
             if not (setting is None or isinstance(setting, _PLAIN)):
@@ -75,14 +92,14 @@ class Call:
         if None in facts:
             return
         runtime = self._cupy.cuda.runtime
-        if runtime.getDevice() != pattern.device:
+        if runtime.getDevice() != device:
             return
         self._stream = self._cupy.cuda.get_current_stream().ptr
         kinds = tuple(map(type, settings))
         # After `tune` the same call may choose another configuration.
         tuned = winners.generation
         self._key = facts, settings, kinds, self._stream, chosen_engine(), tuned
-        self._kept = pattern.calls
+        self._kept = kept
 
     def repeat(self, out: Any) -> Any:
         """Do the call again and return its result, or None where it was not made before."""

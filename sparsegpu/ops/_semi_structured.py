@@ -12,6 +12,7 @@ from .._epilogue import Epilogue
 from ..engines import engine_module
 from ._common import check_same_dtype, on_device
 from ._product import Options, Side, check_product
+from ._repeat import Call
 from .compress import zero_padded
 
 
@@ -81,6 +82,12 @@ def addmm(
     ``stored_transposed`` the other half stands for ``sparse``, which makes it ``dense @ sparse``.
     ``operand_dtype`` is what ``dense`` stands for when its own dtype cannot say (uint8).
     """
+    calls = getattr(sparse, "calls", None)  # what keeps its halves keeps these, too
+    device, kept = (None, {}) if calls is None else calls(stored_transposed)
+    call = Call(device, kept, (dense,), input, options, from_the_right, operand_dtype)
+    repeated = call.repeat(options.out)
+    if repeated is not None:
+        return repeated
     check_semi_structured(function, names[0], sparse)
     check_dense_operand(function, names[1], dense)
     dense = as_array(dense, function, names[1])
@@ -106,8 +113,9 @@ def addmm(
         result = product.result(
             {names[0]: half.packed, f"{names[0]}.meta": half.meta, names[1]: dense}
         )
+        launches = None
         if result.size:
-            _launch(
+            launches = _launch(
                 result,
                 half,
                 dense,
@@ -117,7 +125,9 @@ def addmm(
                 allow_tf32=bool(options.allow_tf32),
                 config=options.config,
             )
-    return product.answer(result)
+    answer = product.answer(result)
+    call.keep(answer, launches)
+    return answer
 
 
 def _check_dense_dtype(
@@ -136,14 +146,14 @@ def _check_dense_dtype(
 
 def _launch(
     result: Any, half: Half, dense: Any, epilogue: Epilogue, engine_addmm: Any, **keywords: Any
-) -> None:
+) -> tuple | None:
     """Call the engine, after bringing what is logical to the size that is stored.
 
     Only padded and split operands cost copies: of dense's rows, and of the result's when rows
-    were padded.
+    were padded. Without copies the engine may say what to launch to do it again.
     """
     (stored_m, half_k), k, m = half.packed.shape, dense.shape[-2], result.shape[-2]
-    xp = namespace(dense)
+    xp, given = namespace(dense), dense
     if half.split:
         doubled = xp.zeros((*dense.shape[:-2], 2 * half_k, dense.shape[-1]), dtype=dense.dtype)
         doubled[..., :k, :] = dense
@@ -152,14 +162,15 @@ def _launch(
     elif 2 * half_k != k:
         dense = zero_padded(dense, (*dense.shape[:-2], 2 * half_k, dense.shape[-1]))
     if stored_m == m:
-        engine_addmm(result, half.packed, half.meta, dense, epilogue, **keywords)
-        return
+        launches = engine_addmm(result, half.packed, half.meta, dense, epilogue, **keywords)
+        return launches if dense is given else None
     shape = (*result.shape[:-2], stored_m, result.shape[-1])
     padded = xp.empty(shape, dtype=result.dtype)
     engine_addmm(
         padded, half.packed, half.meta, dense, _padded_rows(epilogue, m, stored_m), **keywords
     )
     result[...] = padded[..., :m, :]
+    return None
 
 
 def _padded_rows(epilogue: Epilogue, m: int, stored_m: int) -> Epilogue:

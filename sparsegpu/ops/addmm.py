@@ -98,15 +98,7 @@ def bsr_addmm(
         bsr,
         dense,
         Options(
-            beta,
-            alpha,
-            left_alpha,
-            right_alpha,
-            activation,
-            out,
-            out_dtype,
-            allow_tf32,
-            config,
+            beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
         ),
     )
 
@@ -244,14 +236,8 @@ def _addmm(
     """Do the product from either side: ``dense @ bsr`` is ``(bsr.T @ dense.T).T``."""
     check_sparse(function, "bsr", bsr)
     pattern, data = bsr.pattern, bsr.data
-    o = options
-    config = None if o.config is None else repr(o.config)
-    call = Call(
-        pattern,
-        (data, dense, input, o.left_alpha, o.right_alpha, o.out),
-        (o.beta, o.alpha, o.activation, o.out_dtype, o.allow_tf32, config, from_the_right),
-    )
-    repeated = call.repeat(o.out)
+    call = Call(pattern.device, pattern.calls, (data, dense), input, options, from_the_right)
+    repeated = call.repeat(options.out)
     if repeated is not None:
         return repeated
     dense = as_array(dense, function, "dense")

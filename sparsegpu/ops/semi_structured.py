@@ -77,15 +77,7 @@ def semi_structured_addmm(
         sparse,
         dense,
         Options(
-            beta,
-            alpha,
-            left_alpha,
-            right_alpha,
-            activation,
-            out,
-            out_dtype,
-            allow_tf32,
-            config,
+            beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
         ),
     )
 

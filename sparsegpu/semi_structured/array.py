@@ -288,6 +288,11 @@ class SemiStructuredArray(Conversions):
         """
         return self._halves.get(int(transposed ^ self._transposed))
 
+    def calls(self, transposed: bool) -> tuple[int | None, dict]:
+        """Return the CUDA device, and what products with a half keep of their calls there."""
+        halves = self._halves
+        return halves.device, halves.calls[transposed ^ self._transposed]
+
     def values(self) -> Any:
         """Return the kept values by rows (`packed`), built if they are missing.
 

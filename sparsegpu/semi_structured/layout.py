@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import common_namespace, float8_e4m3fn
+from .._arrays import common_namespace, device_of, float8_e4m3fn
 from .._checks import bad_type, bad_value, check_integers
 from ..engines.reference.compress import FORMATS
 from ..ops._common import on_device
@@ -44,7 +44,7 @@ class Halves:
         Arrays that do not belong together.
     """
 
-    __slots__ = ("_lock", "_sides", "_splits", "dtype", "shape", "xp")
+    __slots__ = ("_lock", "_sides", "_splits", "calls", "device", "dtype", "shape", "xp")
 
     def __init__(self, shape: tuple[int, int], sides: Any, dtype: Any, function: str):
         m, k = check_integers(function, "shape", shape, "a pair of integers (m, k)", count=2)
@@ -52,6 +52,7 @@ class Halves:
         self._lock = threading.RLock()
         self._sides: list[Half | None] = [None, None]
         self._splits: list[Half | None] = [None, None]
+        self.calls: tuple[dict, dict] = ({}, {})  # of ops/_repeat.py, by sides
         given: dict[str, Any] = {}
         for side, (packed, meta) in enumerate(sides):
             if (packed is None) != (meta is None):
@@ -76,6 +77,7 @@ class Halves:
                 with on_device(packed):
                     contiguous = self.xp.ascontiguousarray
                     self._sides[side] = Half(contiguous(packed), contiguous(meta))
+        self.device = device_of(self.any().packed)
 
     def stored(self, side: int) -> Half | None:
         """Return what is held of a side now, nothing built."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...pattern import Pattern
 from ._blocks import THREADS, ceil_div, grid, size_of
-from ._schedule import RANKED, RowGroups, row_groups
+from ._schedule import RowGroups, falling_order, row_groups
 from .runtime.launch import kernel
 from .runtime.types import ctype
 
@@ -117,8 +117,7 @@ def ordered_rows(pattern: Pattern, rows: int, blocks_from: Any = None) -> Ordere
 def _by_signature(pattern: Pattern) -> Any:
     """Return all block rows, numbered over the batch, by matrix and then by signature."""
     xp, block_rows = pattern.xp, pattern.block_shape[0]
-    matrices = size_of(pattern.batch_shape)
-    total = matrices * block_rows
+    total = size_of(pattern.batch_shape) * block_rows
     signatures = xp.empty(total, dtype=np.int32)
     kernel("bsr_row_signature", INDEX=ctype(pattern.indices.dtype))(
         grid(ceil_div(total, _WARPS)),
@@ -132,13 +131,6 @@ def _by_signature(pattern: Pattern) -> Any:
             np.int64(pattern.nnzb),
         ),
     )
-    if matrices > 1 or total > RANKED:
-        keys = xp.stack([signatures, xp.arange(total, dtype=np.int32) // block_rows])
-        return xp.lexsort(keys).astype(np.int32)
     order = xp.empty(total, dtype=np.int32)
-    kernel("bsr_schedule_order")(
-        grid(ceil_div(total, _WARPS)),
-        (THREADS,),
-        (order, signatures, np.int32(total), np.int32(total)),
-    )
+    falling_order(order, signatures, block_rows)
     return order

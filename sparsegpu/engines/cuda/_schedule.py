@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._arrays import namespace
 from ...pattern import Pattern, index_dtype
 from ._blocks import THREADS, ceil_div, grid, power_of_two_below, size_of
 from .runtime.launch import kernel
@@ -136,17 +137,35 @@ def _build(pattern: Pattern, rows: int, blocks_from: Any) -> RowGroups:
         ),
         shared_memory,
     )
-    if groups > RANKED:
-        ranked = pattern.xp.argsort(-counts.reshape(-1, per_matrix), axis=-1, kind="stable")
-        ranked += pattern.xp.arange(0, groups, per_matrix)[:, None]
-        order[...] = ranked.reshape(-1)
-    else:
-        kernel("bsr_schedule_order")(
-            grid(ceil_div(groups, THREADS // 32)),
-            (THREADS,),
-            (order, counts, np.int32(groups), np.int32(per_matrix)),
-        )
+    falling_order(order, counts, per_matrix)
     return built
+
+
+def falling_order(order: Any, values: Any, per_matrix: int) -> None:
+    """Write the numbers of some values, matrix by matrix, the largest value first.
+
+    Where values agree, the lower number comes first. Comparing all with all is one short launch,
+    but grows with the square of their number: many are sorted, which takes several launches and
+    scratch memory.
+
+    Parameters
+    ----------
+    order, values : int32 arrays (n,)
+    per_matrix : int
+        Values of a matrix.
+    """
+    n = values.size
+    if n <= RANKED:
+        kernel("bsr_schedule_order")(
+            grid(ceil_div(n, THREADS // 32)),
+            (THREADS,),
+            (order, values, np.int32(n), np.int32(per_matrix)),
+        )
+        return
+    xp = namespace(values)
+    # ~ turns the order round, and unlike - it does so for all integers.
+    sorted_ = xp.argsort(~values.reshape(-1, per_matrix), axis=-1, kind="stable")
+    order[...] = (sorted_ + xp.arange(0, n, per_matrix)[:, None]).reshape(-1)
 
 
 def stretches(block_columns: int, rows: int) -> tuple[int, int, int]:

@@ -12,13 +12,14 @@ import numpy as np
 from ..._arrays import HALF_DTYPES, accumulator_dtype, float8_e4m3fn
 from ..._checks import bad_value, check_choice
 from ..._epilogue import Epilogue
+from ._blocks import ceil_div, grid
 from ._epilogue_args import batched_operands, epilogue_args
-from .runtime.launch import kernel
+from ._product import layout_of
+from .runtime.launch import Launch, Work, compute_capability, kernel
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch
 
 _SIZES = struct.Struct("<5q")
-_MAX_GRID = 2**31 - 1
 
 #: Packed bytes of one step of k, and steps of a slice (semi_structured_addmm_sm80.cu).
 _STEP_BYTES, _STEPS = 32, 2
@@ -48,15 +49,21 @@ def semi_structured_addmm(
     operand_dtype: np.dtype,
     allow_tf32: bool = False,
     config: dict[str, Any] | None = None,
-) -> None:
+) -> tuple[Work, ...] | None:
     """Write ``act(beta * input + left_alpha * (alpha * (sparse @ dense)) * right_alpha)``.
 
     ``config={"path": "simt"}`` or ``{"path": "mma_sp"}`` chooses the kernel, ``"tile_m"`` and
     ``"tile_n"`` its tile; without it the metadata of the operands alone decides.
+
+    Returns
+    -------
+    tuple of Work, or None
+        What does it again, on whatever values the same memory holds then; None where a copy of
+        the operand had to be made, which is gone by then.
     """
     m, n = out.shape[-2:]
     batch = merged_batch(out.shape[:-2], (out, 2), (dense, 2), *batched_operands(epilogue))
-    packed, meta = rows_in_order(packed), rows_in_order(meta)
+    given, packed, meta = (packed, meta), rows_in_order(packed), rows_in_order(meta)
     defines, epilogue_argument = epilogue_args(
         epilogue, batch, accumulator_dtype(operand_dtype), out.dtype
     )
@@ -64,7 +71,7 @@ def semi_structured_addmm(
         operand_dtype,
         n,
         layout_of(dense),
-        capability=_capability(),
+        capability=compute_capability(),
         allow_tf32=allow_tf32,
         config=config,
     )
@@ -75,9 +82,9 @@ def semi_structured_addmm(
     else:
         terms = packed.shape[1] * packed.itemsize // _STEP_BYTES
     batches = prod(batch)
-    tiles = batches * -(-m // chosen.tile_m) * -(-n // chosen.tile_n)
-    kernel(chosen.source, T=ctype(operand_dtype), **defines, **chosen.defines)(
-        (min(tiles, _MAX_GRID),),
+    launch = Launch(
+        kernel(chosen.source, T=ctype(operand_dtype), **defines, **chosen.defines),
+        grid(batches * ceil_div(m, chosen.tile_m) * ceil_div(n, chosen.tile_n)),
         (chosen.threads,),
         (
             matrix_view(out, batch),
@@ -90,6 +97,8 @@ def semi_structured_addmm(
         ),
         chosen.shared_memory,
     )
+    launch()
+    return (launch,) if packed is given[0] and meta is given[1] else None
 
 
 def product_config(
@@ -180,37 +189,3 @@ def rows_in_order(array: Any) -> Any:
     if array.flags.c_contiguous and array.data.ptr % 16 == 0:
         return array
     return array.copy(order="C")
-
-
-def layout_of(dense: Any) -> str:
-    """Return how a (*B, K, N) operand lies in memory.
-
-    Returns
-    -------
-    "rows" or "columns" when 16-byte pieces along a row or a column can be copied as they are;
-    "bytes" for 8-bit rows of which 4-byte pieces can be copied; "strided" for all else.
-    """
-    if _unit(dense, -1) and _aligned(dense, -2, 16):
-        return "rows"
-    if _unit(dense, -2) and _aligned(dense, -1, 16):
-        return "columns"
-    if dense.itemsize == 1 and _unit(dense, -1) and _aligned(dense, -2, 4):
-        return "bytes"
-    return "strided"
-
-
-def _unit(array: Any, axis: int) -> bool:
-    return array.shape[axis] == 1 or array.strides[axis] == array.itemsize
-
-
-def _aligned(array: Any, axis: int, size: int) -> bool:
-    """Whether every line across ``axis``, in every batch, starts at a multiple of ``size``."""
-    lines = (*zip(array.shape[:-2], array.strides[:-2]), (array.shape[axis], array.strides[axis]))
-    return array.data.ptr % size == 0 and all(n == 1 or s % size == 0 for n, s in lines)
-
-
-def _capability() -> tuple[int, int]:
-    import cupy
-
-    cc = cupy.cuda.Device().compute_capability
-    return int(cc[:-1]), int(cc[-1])

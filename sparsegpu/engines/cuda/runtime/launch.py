@@ -202,7 +202,7 @@ def kernel(source: str, **defines: Any) -> Kernel:
 def _load(source: str, defines: dict[str, Any], root: Path | None = None) -> Kernel:
     import cupy
 
-    arch = choose_architecture(source, _facts(current_device())[0])
+    arch = choose_architecture(source, compute_capability())
     module = cupy.cuda.Module()
     module.load(compile_kernel(source, arch, defines, root=root).code)
     return Kernel(source, module.get_function(source))
@@ -235,8 +235,7 @@ def _facts(device: int) -> tuple[tuple[int, int], int]:
 
 def runs_here(source: str) -> bool:
     """Return whether the current device runs a kernel that not every architecture has."""
-    cc, _ = _facts(current_device())
-    return _runs(source, cc)
+    return _runs(source, compute_capability())
 
 
 @cache
@@ -250,9 +249,14 @@ def multiprocessors() -> int:
     return _facts(current_device())[1]
 
 
+def compute_capability() -> tuple[int, int]:
+    """Return the compute capability of the current device: ``(9, 0)``."""
+    return _facts(current_device())[0]
+
+
 def architecture() -> str:
     """Return the compute capability of the current device as one number: ``"90"``."""
-    return "{}{}".format(*_facts(current_device())[0])
+    return "{}{}".format(*compute_capability())
 
 
 def current_device() -> int:
