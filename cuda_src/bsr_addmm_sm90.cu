@@ -1,4 +1,5 @@
-// BSR @ dense on Hopper's tensor cores (9.0a): bfloat16, float16 and int8 through wgmma.
+// BSR @ dense on Hopper's tensor cores (9.0a): bfloat16, float16, int8, and float32 as TF32,
+// through wgmma.
 //
 // bsr_addmm_simt.cu, to be read first, says what is computed. Here ROWS consecutive block rows
 // form a group: 128 rows of the output where the block size divides 128. A group walks the union
@@ -32,7 +33,9 @@
 //   -DTILE_N=64|128|256, -DSTAGES
 //   -DPARTS=0|1           1: some groups are cut into parts
 //
-// wgmma takes int8 with k contiguous only: -DT=s8 goes with TRANSPOSED=0 and DENSE=columns.
+// wgmma takes int8 and TF32 with k contiguous only: -DT=s8 and -DT=f32 go with TRANSPOSED=0 and
+// DENSE=columns. Of float32 it cuts off what TF32 has no bits for (dense_lines.cu rounds, where it
+// makes the columns).
 #include "common/types.cuh"
 #include "common/view.cuh"
 #include "common/epilogue.cuh"
@@ -49,7 +52,7 @@ constexpr Layout LAYOUT = Layout::DENSE;
 constexpr Store STORING = Store::STORE;
 typedef Acc<T>::type Sum;
 static_assert(sizeof(T) == 2 || (LAYOUT == Layout::columns && !TRANSPOSED),
-              "k is contiguous in both operands of an int8 product");
+              "k is contiguous in both operands of an int8 or TF32 product");
 
 constexpr int SIZE = sizeof(T);
 constexpr int TILE_M = 128;

@@ -4,7 +4,7 @@
 //
 // Where a stride of `in` is 1, threads move pieces of sixteen bytes without shared memory.
 //
-// -DT: element type, of one or two bytes.
+// -DT: element type: s8, f16, bf16, or f32, which is rounded to TF32.
 // -DFROM=along    neighbours in a line are neighbours in memory: lines begin elsewhere, that is all
 //        across   neighbouring lines are neighbours in memory: squares of pieces are turned
 //        any      through squares in shared memory, along the smaller stride of `in`
@@ -12,6 +12,7 @@
 #include "common/types.cuh"
 #include "common/view.cuh"
 #include "common/pieces.cuh"
+#include "ptx/mma.cuh"
 
 enum class From { along, across, any };
 constexpr From READING = From::FROM;
@@ -20,7 +21,7 @@ constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
 
 // Thread blocks that a multiprocessor can hold: enough to keep the memory busy.
-constexpr int TOGETHER = READING == From::along ? 3 : READING == From::across ? 2 : 8;
+constexpr int TOGETHER = READING == From::along ? 3 : READING == From::any ? 8 : E == 4 ? 3 : 2;
 
 // What a thread block moves at a time (engines/cuda/_dense_lines.py): of lines apart,
 constexpr int LINES_A_WARP = 4;
@@ -47,6 +48,20 @@ struct Span {
   }
 };
 
+__device__ __forceinline__ Piece stored(Piece piece) {
+  if constexpr (E == 4) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) piece.words[i] = to_tf32(__uint_as_float(piece.words[i]));
+  }
+  return piece;
+}
+__device__ __forceinline__ T stored(T x) {
+  if constexpr (E == 4)
+    return __uint_as_float(to_tf32(x));
+  else
+    return x;
+}
+
 // A tile of the copy: E neighbours from element (line, i) on are worth a piece.
 struct Tile {
   const T* matrix;
@@ -62,7 +77,7 @@ struct Tile {
     return matrix + element_offset(in, line, i);
   }
   __device__ __forceinline__ void put(long long line, long long i, const Piece& piece) const {
-    if (inside(line, i)) *reinterpret_cast<Piece*>(out + line * pitch + i) = piece;
+    if (inside(line, i)) *reinterpret_cast<Piece*>(out + line * pitch + i) = stored(piece);
   }
 };
 
@@ -140,7 +155,7 @@ __device__ __forceinline__ void move_any(const Tile& tile, T (*square)[SIDE + PA
 #pragma unroll 8
     for (int k = 0; k < SIDE / STEP; ++k) {
       const int at = row + k * STEP;
-      if (at < height) to[k * STEP * tile.pitch] = square[at][place];
+      if (at < height) to[k * STEP * tile.pitch] = stored(square[at][place]);
     }
   }
 }

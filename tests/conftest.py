@@ -174,6 +174,16 @@ def cuda_engine() -> Engine:
 
 
 @pytest.fixture
+def hopper(cuda_engine: Engine) -> Engine:
+    """The cuda engine on a GPU that has wgmma."""
+    from sparsegpu.engines.cuda.runtime.launch import runs_here
+
+    if not runs_here("bsr_addmm_sm90"):
+        pytest.skip("wgmma needs compute capability 9.0")
+    return cuda_engine
+
+
+@pytest.fixture
 def rng() -> np.random.Generator:
     """Seeded data, the same in every run."""
     return np.random.default_rng(20240624)

@@ -16,15 +16,6 @@ ORDERS = ["C", "F", "strided", "skewed"]
 TALL_BLOCKS = [(80, 16), (96, 48), (128, 32), (128, 128), (144, 64), (192, 16), (256, 256)]
 
 
-@pytest.fixture
-def hopper(cuda_engine):
-    from sparsegpu.engines.cuda.runtime.launch import runs_here
-
-    if not runs_here("bsr_addmm_sm90"):
-        pytest.skip("wgmma needs compute capability 9.0")
-    return cuda_engine
-
-
 def operand(engine, rng, blocksize, dtype="bfloat16", rows=5, columns=7, **keywords):
     """Return an operand with groups that lack rows, empty rows, repeated and unsorted blocks."""
     shape = (blocksize[0] * rows, blocksize[1] * columns)
@@ -59,7 +50,8 @@ def test_int8_tile_fits(blocksize, n):
 @pytest.mark.parametrize("blocksize", [(8, 16), (16, 24), (20, 20), (1, 1)])
 def test_tile_refuses(blocksize):
     assert hopper_tile(np.dtype("float16"), blocksize, 256, False) is None
-    assert hopper_tile(np.dtype("float32"), (64, 64), 256, False) is None
+    assert hopper_tile(np.dtype("float64"), (64, 64), 256, False) is None
+    assert hopper_tile(np.dtype("float32"), (64, 4), 256, False) is None
     assert hopper_tile(np.dtype("int8"), blocksize, 256, False) is None
     assert hopper_tile(np.dtype("int8"), (64, 48), 256, False) is None
 

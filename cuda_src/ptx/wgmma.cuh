@@ -3,9 +3,9 @@
 //
 // d is 64 x N float32 (int32 for int8 operands): warp w (of four) holds rows 16w .. 16w + 15, and
 // with g = lane / 4, t = lane % 4, d[4j], d[4j + 1] are (row g, columns 8j + 2t, 8j + 2t + 1) and
-// d[4j + 2], d[4j + 3] the same columns of row g + 8. a is 64 x 16 (int8: 32) from shared memory
-// or, as the a of mma.m16n8k16 (m16n8k32; ptx/mma.cuh) in each warp, from registers; b is 16 (32) x
-// N from shared memory.
+// d[4j + 2], d[4j + 3] the same columns of row g + 8. a is 64 x K from shared memory or, as the a
+// of mma.m16n8kK (ptx/mma.cuh) in each warp, from registers; b is K x N from shared memory. K is 32
+// bytes: 16, for int8 32, and 8 for f32, which means tf32 (bits that it lacks are cut off).
 //
 // The products run on after the call: they start behind a wgmma_fence, are closed by wgmma_commit
 // and have ended after wgmma_wait; until then d and the registers of a must not be touched.
@@ -88,6 +88,19 @@ __device__ __forceinline__ void take_registers() {
                : VALUES                                                                            \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(B_BY_N))
 
+// tf32: both operands are K-major.
+#define WGMMA_TF32_SHARED(N, LIST, VALUES, A, B)                                                \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k8.f32.tf32.tf32 {" LIST "}, %" A ", %" B \
+               ", 1, 1, 1;\n"                                                                   \
+               : VALUES                                                                         \
+               : "l"(a), "l"(b))
+
+#define WGMMA_TF32_REGISTERS(N, LIST, VALUES, A0, A1, A2, A3, B)                                   \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k8.f32.tf32.tf32 {" LIST "}, {%" A0 ", %" A1 \
+               ", %" A2 ", %" A3 "}, %" B ", 1, 1, 1;\n"                                           \
+               : VALUES                                                                            \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+
 // int8: both operands are K-major, and there are no signs to choose.
 #define WGMMA_S8_SHARED(N, LIST, VALUES, A, B)                                               \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k32.s32.s8.s8 {" LIST "}, %" A ", %" B \
@@ -106,39 +119,49 @@ template <typename T>
 constexpr bool IS_BF16 = false;
 template <>
 constexpr bool IS_BF16<bf16> = true;
+template <typename T>
+constexpr bool IS_TF32 = false;
+template <>
+constexpr bool IS_TF32<f32> = true;
 
 // wgmma<T, A_BY_M, B_BY_N>(d, a, b): a in shared memory (wgmma_operand; A_BY_M: MN-major).
 // wgmma<T, B_BY_N>(d, a, b): a in registers.
 
 // All of a width; P0 .. P5 are the operands behind d, by number.
-#define WGMMA_OF(N, REGISTERS, LIST, VALUES, P0, P1, P2, P3, P4, P5)                \
-  template <typename T, bool A_BY_M, bool B_BY_N>                                   \
-  __device__ __forceinline__ void wgmma(f32(&d)[REGISTERS], unsigned long long a,   \
-                                        unsigned long long b) {                     \
-    if constexpr (IS_BF16<T>)                                                       \
-      WGMMA_SHARED(N, "bf16", LIST, VALUES("+f"), P0, P1, P2, P3);                  \
-    else                                                                            \
-      WGMMA_SHARED(N, "f16", LIST, VALUES("+f"), P0, P1, P2, P3);                   \
-  }                                                                                 \
-  template <typename T, bool B_BY_N>                                                \
-  __device__ __forceinline__ void wgmma(f32(&d)[REGISTERS], const unsigned (&a)[4], \
-                                        unsigned long long b) {                     \
-    if constexpr (IS_BF16<T>)                                                       \
-      WGMMA_REGISTERS(N, "bf16", LIST, VALUES("+f"), P0, P1, P2, P3, P4, P5);       \
-    else                                                                            \
-      WGMMA_REGISTERS(N, "f16", LIST, VALUES("+f"), P0, P1, P2, P3, P4, P5);        \
-  }                                                                                 \
-  template <typename T, bool A_BY_M, bool B_BY_N>                                   \
-  __device__ __forceinline__ void wgmma(s32(&d)[REGISTERS], unsigned long long a,   \
-                                        unsigned long long b) {                     \
-    static_assert(!A_BY_M && !B_BY_N, "int8 operands are K-major");                 \
-    WGMMA_S8_SHARED(N, LIST, VALUES("+r"), P0, P1);                                 \
-  }                                                                                 \
-  template <typename T, bool B_BY_N>                                                \
-  __device__ __forceinline__ void wgmma(s32(&d)[REGISTERS], const unsigned (&a)[4], \
-                                        unsigned long long b) {                     \
-    static_assert(!B_BY_N, "int8 operands are K-major");                            \
-    WGMMA_S8_REGISTERS(N, LIST, VALUES("+r"), P0, P1, P2, P3, P4);                  \
+#define WGMMA_OF(N, REGISTERS, LIST, VALUES, P0, P1, P2, P3, P4, P5)                 \
+  template <typename T, bool A_BY_M, bool B_BY_N>                                    \
+  __device__ __forceinline__ void wgmma(f32(&d)[REGISTERS], unsigned long long a,    \
+                                        unsigned long long b) {                      \
+    static_assert(!IS_TF32<T> || (!A_BY_M && !B_BY_N), "tf32 operands are K-major"); \
+    if constexpr (IS_TF32<T>)                                                        \
+      WGMMA_TF32_SHARED(N, LIST, VALUES("+f"), P0, P1);                              \
+    else if constexpr (IS_BF16<T>)                                                   \
+      WGMMA_SHARED(N, "bf16", LIST, VALUES("+f"), P0, P1, P2, P3);                   \
+    else                                                                             \
+      WGMMA_SHARED(N, "f16", LIST, VALUES("+f"), P0, P1, P2, P3);                    \
+  }                                                                                  \
+  template <typename T, bool B_BY_N>                                                 \
+  __device__ __forceinline__ void wgmma(f32(&d)[REGISTERS], const unsigned (&a)[4],  \
+                                        unsigned long long b) {                      \
+    static_assert(!IS_TF32<T> || !B_BY_N, "tf32 operands are K-major");              \
+    if constexpr (IS_TF32<T>)                                                        \
+      WGMMA_TF32_REGISTERS(N, LIST, VALUES("+f"), P0, P1, P2, P3, P4);               \
+    else if constexpr (IS_BF16<T>)                                                   \
+      WGMMA_REGISTERS(N, "bf16", LIST, VALUES("+f"), P0, P1, P2, P3, P4, P5);        \
+    else                                                                             \
+      WGMMA_REGISTERS(N, "f16", LIST, VALUES("+f"), P0, P1, P2, P3, P4, P5);         \
+  }                                                                                  \
+  template <typename T, bool A_BY_M, bool B_BY_N>                                    \
+  __device__ __forceinline__ void wgmma(s32(&d)[REGISTERS], unsigned long long a,    \
+                                        unsigned long long b) {                      \
+    static_assert(!A_BY_M && !B_BY_N, "int8 operands are K-major");                  \
+    WGMMA_S8_SHARED(N, LIST, VALUES("+r"), P0, P1);                                  \
+  }                                                                                  \
+  template <typename T, bool B_BY_N>                                                 \
+  __device__ __forceinline__ void wgmma(s32(&d)[REGISTERS], const unsigned (&a)[4],  \
+                                        unsigned long long b) {                      \
+    static_assert(!B_BY_N, "int8 operands are K-major");                             \
+    WGMMA_S8_REGISTERS(N, LIST, VALUES("+r"), P0, P1, P2, P3, P4);                   \
   }
 
 #define WGMMA_LIST64 WGMMA_R0

@@ -121,7 +121,7 @@ PRODUCTS = (
     KernelSource(
         "bsr_addmm_sm90",
         "bsr_addmm",
-        ("float16", "bfloat16", "int8"),
+        ("float16", "bfloat16", "int8", "float32"),
         archs=("90a",),
         variants=(
             _wgmma("bf16", "bf16", (16, 16), act="relu"),
@@ -140,6 +140,9 @@ PRODUCTS = (
             _wgmma("bf16", "bf16", (16, 16), epilogue="identity", PARTS=1),
             _wgmma("f16", "f32", (192, 32), "columns", PARTS=1),
             _wgmma("s8", "s32", (64, 64), "columns", epilogue="exact", PARTS=1),
+            _wgmma("f32", "f32", (16, 16), "columns", epilogue="identity"),
+            _wgmma("f32", "f32", (64, 64), "columns", act="relu"),
+            _wgmma("f32", "bf16", (128, 24), "columns", STORE="skewed", act="gelu"),
         ),
         path="wgmma",
         tensor_core=True,
@@ -147,7 +150,7 @@ PRODUCTS = (
     KernelSource(
         "bsr_addmm_sm90_parts",
         "bsr_addmm",
-        ("float16", "bfloat16", "int8"),
+        ("float16", "bfloat16", "int8", "float32"),
         archs=("90a",),
         variants=tuple(
             {"T": t, "INDEX": "s32", "BM": m, "STORE": store, "TILE_N": n, **epilogue}
@@ -157,6 +160,7 @@ PRODUCTS = (
                 ("bf16", 48, "skewed", 128, epilogue_of("bf16", "f16", "scaled", "silu")),
                 ("s8", 64, "any", 128, epilogue_of("s8", "s8", "scaled")),
                 ("s8", 32, "rows", 256, epilogue_of("s8", "s32", "exact")),
+                ("f32", 16, "rows", 256, epilogue_of("f32", "f32", "scaled")),
             )
         ),
         path="wgmma",
@@ -164,11 +168,13 @@ PRODUCTS = (
     KernelSource(
         "dense_lines",
         "bsr_addmm",
-        ("float16", "bfloat16", "int8"),
+        ("float16", "bfloat16", "int8", "float32"),
         variants=each("FROM", ("along", "any"), T="f16")
         + each("FROM", ("along", "any"), T="s8")
+        + each("FROM", ("along", "any"), T="f32")
         + each("ALIGNED", ("0", "1"), T="bf16", FROM="across")
-        + each("ALIGNED", ("0", "1"), T="s8", FROM="across"),
+        + each("ALIGNED", ("0", "1"), T="s8", FROM="across")
+        + each("ALIGNED", ("0", "1"), T="f32", FROM="across"),
         path="copy",
     ),
     KernelSource(

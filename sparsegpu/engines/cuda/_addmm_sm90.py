@@ -88,8 +88,8 @@ def _stride(array: Any, behind: int) -> int:
 def sm90_launches(product: Product, config: Mapping[str, Any] | None) -> tuple[Launch, ...] | None:
     """Return the launches that compute a product, or None where this kernel does not serve.
 
-    A `dense` that the copy engine cannot read as it lies is copied to aligned rows first (int8:
-    columns, the only layout that wgmma takes), in workspace kept with the pattern: at memory
+    A `dense` that the copy engine cannot read as it lies is copied to aligned rows first (int8 and
+    TF32: columns, the only layout that wgmma takes), in workspace kept with the pattern: at memory
     speed, which the product then saves many times.
 
     Parameters
@@ -102,8 +102,8 @@ def sm90_launches(product: Product, config: Mapping[str, Any] | None) -> tuple[L
     tile = _tile_for(p, config)
     if tile is None:
         return None
-    by_column = p.data.itemsize == 1
-    as_it_lies = p.layout == "columns" and tile.step_k > _NARROW
+    by_column = p.data.itemsize != 2
+    as_it_lies = p.layout == "columns" and (by_column or tile.step_k > _NARROW)
     if as_it_lies or (p.layout == "rows" and not by_column):
         return _launches(p, tile)
     if p.dense.ndim - 2 > MAX_BATCH_DIMS:
@@ -186,6 +186,8 @@ def _tile_for(p: Product, config: Mapping[str, Any] | None) -> HopperTile | None
     if (config or {}).get("path") not in {None, "wgmma"}:
         return None
     if p.empty or n <= FEW or not runs_here("bsr_addmm_sm90"):
+        return None
+    if p.data.dtype == np.float32 and not p.allow_tf32:
         return None
     fields = Fields(config)
     density = p.pattern.nnzb / prod(p.pattern.block_shape)

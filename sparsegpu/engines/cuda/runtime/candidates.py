@@ -53,7 +53,8 @@ def _paths(kind: Kind) -> Iterator[str]:
         yield "vector"
     if halves and columns <= MOST_COLUMNS and layout in {"rows", "columns"}:
         yield "skinny"
-    if arch == "90" and hopper_tile(dtype, (bm, bk), columns, transposed) is not None:
+    wgmma = arch == "90" and name != "float32"
+    if wgmma and hopper_tile(dtype, (bm, bk), columns, transposed) is not None:
         yield "wgmma"
     if halves and not transposed and kind.bucket >= _LEAST_DENSE:
         yield "dense"

@@ -77,7 +77,7 @@ def hopper_tile(
     Parameters
     ----------
     dtype : dtype
-        Of the operands.
+        Of the operands; float32 is multiplied as TF32.
     blocksize : (bm, bk)
         Of the operand as it is multiplied.
     columns : int
@@ -100,10 +100,10 @@ def hopper_tile(
     """
     bm, bk = blocksize
     size = dtype.itemsize
-    if dtype.name not in {"float16", "bfloat16", "int8"} or bm % 16 or bk * size % 32:
+    if dtype.name not in {"float16", "bfloat16", "int8", "float32"} or bm % 16 or bk * size % 32:
         return None
-    if transposed and size == 1:
-        return None  # wgmma takes int8 with k contiguous only
+    if transposed and size != 2:
+        return None  # wgmma takes int8 and TF32 with k contiguous only
     if transposed and bm % 64 and bm not in {16, 32}:
         return None  # no swizzle is as wide as such a block's rows
     step_k = next(width // size for width in (_STAGE_K, 64, 32) if bk * size % width == 0)
