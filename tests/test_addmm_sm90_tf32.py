@@ -63,7 +63,7 @@ def test_epilogue(hopper, rng, blocksize, out_dtype):
     x = random_values(rng, (a.dense.shape[1], 136), "float32")
     bias = random_values(rng, (a.dense.shape[0], 1), "float32")
     given = hopper.array(bias), a.bsr, hopper.array(x)
-    how = {"alpha": 0.5, "activation": "gelu"}
+    how = {"alpha": 0.5, "beta": 1, "activation": "gelu"}
     with hopper.runs("bsr_addmm_sm90", "dense_lines"):
         out = bsr_addmm(*given, out_dtype=out_dtype, **how, **TF32)
     assert_within_bound(
