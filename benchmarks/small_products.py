@@ -105,6 +105,8 @@ def _long_wgmma() -> Iterator[tuple[str, Prepare]]:
     ):
         parts = partial(_uneven, row, (64, 64), "float16", n, **keywords)
         yield f"bsr_addmm long parts {n} {' '.join(keywords)}".rstrip(), parts
+    truncated = partial(_matmul, (128, 512), (16, 16), "float32", 150, allow_tf32=True, **full)
+    yield "bsr_addmm long tf32", truncated
 
 
 def _few_columns() -> Iterator[tuple[str, Prepare]]:

@@ -43,15 +43,6 @@ def test_every_entry_is_in_one_piece_of_its_group():
         assert begins == sorted(begins) and begins[0] == groups.starts[group]
 
 
-@pytest.fixture
-def hopper(cuda_engine):
-    from sparsegpu.engines.cuda.runtime.launch import runs_here
-
-    if not runs_here("bsr_addmm_sm90"):
-        pytest.skip("wgmma needs compute capability 9.0")
-    return cuda_engine
-
-
 def mask_of(rng, rows, columns, kind):
     """Return which blocks are stored: some full rows or columns, or rows of ever fewer blocks."""
     mask = rng.random((rows, columns)) < 0.01
@@ -102,6 +93,15 @@ def test_int8_sums_are_exact(hopper, rng, blocksize, out_dtype):
     product = dense @ x.astype("float32")
     expected = np.clip(product, -128, 127) if out_dtype == "int8" else product
     np.testing.assert_array_equal(hopper.host(out), expected)
+
+
+@pytest.mark.gpu
+def test_tf32(hopper, rng):
+    dense, a = operand(hopper, rng, (16, 32), dtype="float32", shape=(44, 80))
+    x = small(rng, (dense.shape[1], 300), "float32")
+    with hopper.runs(*KERNELS):
+        out = bsr_matmul(a, hopper.array(x), config=PATH, allow_tf32=True)
+    np.testing.assert_array_equal(hopper.host(out), dense @ x)
 
 
 @pytest.mark.gpu
