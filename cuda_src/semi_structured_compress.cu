@@ -1,5 +1,5 @@
-// Dense to 2:4 in one pass: packed values, metadata in CUTLASS's order, and the first group that
-// holds more nonzeros than it keeps.
+// Dense to 2:4 in one pass: packed values, metadata in CUTLASS's order, and whether a group holds
+// more nonzeros than it keeps (`failed`, which the host may own), or which is the first (`first`).
 //
 //   BYTES        1, 2 or 4: size of a value
 //   SIGNED_ZERO  1 where the sign bit alone is -0.0 (floats), 0 for int8
@@ -26,15 +26,16 @@ __device__ __forceinline__ void put(u32* words, int i, u32 value) {
 }
 
 extern "C" __global__ void __launch_bounds__(kRows* kColumns)
-    semi_structured_compress(Value* packed, Meta* meta, const Value* dense, u64* first, long long m,
-                             long long columns) {
+    semi_structured_compress(Value* packed, Meta* meta, const Value* dense, int* failed, u64* first,
+                             long long m, long long columns) {
   __shared__ Meta chunks[kColumns / 2][kChunk];
-  long long column_blocks = (columns + kColumns - 1) / kColumns;
-  long long row0 = blockIdx.x / column_blocks * kRows;
-  long long column0 = blockIdx.x % column_blocks * kColumns;
+  unsigned column_blocks = unsigned((columns + kColumns - 1) / kColumns);
+  long long row0 = (long long)(blockIdx.x / column_blocks) * kRows;
+  long long column0 = (long long)(blockIdx.x % column_blocks) * kColumns;
   int thread = threadIdx.x;
   long long row = row0 + thread / kColumns, column = column0 + thread % kColumns;
 
+  int too_many = -1;  // first group of this element that keeps too little
   if (row < m && column < columns) {
     long long here = row * columns + column;
     const Value* from = dense + here * Format::elements;
@@ -50,7 +51,6 @@ extern "C" __global__ void __launch_bounds__(kRows* kColumns)
       for (int i = 0; i < Format::elements; ++i) put(in, i, from[i]);
     }
     u32 codes = 0;
-    int too_many = -1;  // first group of this element that keeps too little
 #pragma unroll
     for (int g = Format::codes - 1; g >= 0; --g) {
       u32 v[Format::group];
@@ -86,7 +86,8 @@ extern "C" __global__ void __launch_bounds__(kRows* kColumns)
     // A minimum of integers does not depend on the order of arrival.
     if (first != nullptr && too_many >= 0) atomicMin(first, u64(here * Format::codes + too_many));
   }
-  __syncthreads();
+  bool any = __syncthreads_or(too_many >= 0);
+  if (any && failed != nullptr && thread == 0) *failed = 1;
   int pair = thread / kChunk, place = thread % kChunk;
   if (row0 + row_in_chunk<sizeof(Meta)>(place) < m && column0 + 2 * pair < columns)
     meta[chunk_offset(row0, column0 + 2 * pair, m) + place] = chunks[pair][place];

@@ -8,9 +8,10 @@ import numpy as np
 
 from .runtime.launch import kernel
 
-#: A block of the compress and expand kernels takes this many rows and metadata columns.
-_ROWS, _COLUMNS, _THREADS = 32, 8, 256
+#: Blocks of the compress and expand kernels take 32 rows of this many metadata columns.
+_ROWS, _COMPRESS_COLUMNS, _EXPAND_COLUMNS, _THREADS = 32, 8, 16, 256
 _NO_GROUP = 2**63 - 1
+ABSENT = np.uint64(0)
 
 
 def compress(packed: Any, meta: Any, dense: Any, strict: bool) -> int:
@@ -25,47 +26,56 @@ def compress(packed: Any, meta: Any, dense: Any, strict: bool) -> int:
     import cupy
 
     m, columns = meta.shape
-    first = cupy.full((), _NO_GROUP, dtype=np.int64) if strict else None
     targets = [contiguous_target(packed), contiguous_target(meta)]
-    kernel(
+    source = aligned(dense)
+    work = kernel(
         "semi_structured_compress",
         BYTES=dense.itemsize,
         SIGNED_ZERO=int(dense.dtype != np.int8),
-    )(
-        (blocks(m, columns),),
-        (_THREADS,),
-        (
-            *targets,
-            cupy.ascontiguousarray(dense),
-            np.uint64(0) if first is None else first,
-            np.int64(m),
-            np.int64(columns),
-        ),
     )
+    grid = (blocks(m, columns, _COMPRESS_COLUMNS),)
+
+    def launch(failed: Any, first: Any) -> None:
+        work(grid, (_THREADS,), (*targets, source, failed, first, np.int64(m), np.int64(columns)))
+
+    flag = HostFlag() if strict else None
+    launch(ABSENT if flag is None else flag.pointer, ABSENT)
     copy_back(packed, targets[0])
     copy_back(meta, targets[1])
-    if first is None:
+    if flag is None or not flag.wait():
         return -1
-    group = int(first)
-    return -1 if group == _NO_GROUP else group
+    first = cupy.full((), _NO_GROUP, dtype=np.int64)
+    launch(ABSENT, first)
+    return int(first)
+
+
+class HostFlag:
+    """A flag in the host's memory that a kernel may raise: nothing is copied to read it."""
+
+    def __init__(self) -> None:
+        import cupy
+
+        self._memory = cupy.cuda.alloc_pinned_memory(4)
+        self._flag = np.frombuffer(self._memory, np.int32, 1)
+        self._flag[0] = 0
+        self.pointer = np.uint64(self._memory.ptr)
+
+    def wait(self) -> bool:
+        """Wait for CuPy's current stream and return whether the flag was raised."""
+        import cupy
+
+        cupy.cuda.get_current_stream().synchronize()
+        return bool(self._flag[0])
 
 
 def expand(dense: Any, packed: Any, meta: Any) -> None:
     """Write the dense matrix that ``compress`` came from: zeros where nothing was kept."""
-    import cupy
-
     m, columns = meta.shape
     target = contiguous_target(dense)
     kernel("semi_structured_expand", BYTES=dense.itemsize)(
-        (blocks(m, columns),),
+        (blocks(m, columns, _EXPAND_COLUMNS),),
         (_THREADS,),
-        (
-            target,
-            cupy.ascontiguousarray(packed),
-            cupy.ascontiguousarray(meta),
-            np.int64(m),
-            np.int64(columns),
-        ),
+        (target, aligned(packed), aligned(meta), np.int64(m), np.int64(columns)),
     )
     copy_back(dense, target)
 
@@ -93,9 +103,17 @@ def _move_meta(out: Any, meta: Any, *, restore: int) -> None:
     copy_back(out, target)
 
 
-def blocks(m: int, columns: int) -> int:
-    """Return the number of blocks that cover (m, columns) metadata elements."""
-    return -(-m // _ROWS) * -(-columns // _COLUMNS)
+def blocks(m: int, columns: int, width: int) -> int:
+    """Return the number of blocks, ``width`` wide, that cover (m, columns) metadata elements."""
+    return -(-m // _ROWS) * -(-columns // width)
+
+
+def aligned(array: Any) -> Any:
+    """Return ``array``, or a copy, as rows in order that begin on a multiple of 16 bytes."""
+    import cupy
+
+    array = cupy.ascontiguousarray(array)
+    return array if array.data.ptr % 16 == 0 else array.copy()
 
 
 def contiguous_target(array: Any) -> Any:
@@ -105,7 +123,7 @@ def contiguous_target(array: Any) -> Any:
     """
     import cupy
 
-    if array.flags.c_contiguous and array.data.ptr % 4 == 0:
+    if array.flags.c_contiguous and array.data.ptr % 16 == 0:
         return array
     return cupy.empty(array.shape, dtype=array.dtype)
 
