@@ -12,7 +12,12 @@ from sparsegpu._arrays import dtype_of
 from sparsegpu.engines.cuda._row_pieces import balanced_pieces
 from sparsegpu.engines.cuda.runtime.fragment_tile import fragment_tile, takes_fragments
 from sparsegpu.engines.cuda.runtime.skinny_tile import skinny_tile
-from sparsegpu.engines.cuda.runtime.vector_tile import MOST_COLUMNS, takes_blocks, vector_tile
+from sparsegpu.engines.cuda.runtime.vector_tile import (
+    MOST_COLUMNS,
+    FewColumns,
+    takes_blocks,
+    vector_tile,
+)
 from sparsegpu.pattern import Pattern
 from sparsegpu.testing import assert_within_bound, dense_from_blocks, random_values
 
@@ -98,15 +103,10 @@ def test_tile_keeps_what_the_kernel_asserts(dtype, columns, vectors):
         if not takes_blocks(dtype, (bm, bk), columns):
             continue
         for row_blocks in (0.5, 7, 1000):
-            tile = vector_tile(
-                dtype,
-                (bm, bk),
-                columns,
-                row_blocks,
-                data_alignment=16,
-                along_k=along_k,
-                along_n=along_n,
+            product = FewColumns(
+                (9, 0), dtype, (bm, bk), columns, row_blocks, along_k=along_k, along_n=along_n
             )
+            tile = vector_tile(product)
             across = -(-bk // tile.block_columns)
             groups = tile.column_groups
             assert groups * tile.columns >= columns
@@ -123,18 +123,25 @@ def test_tile_keeps_what_the_kernel_asserts(dtype, columns, vectors):
 def test_fragments_fill_what_they_may(blocksize, columns):
     bm, bk = blocksize
     for row_blocks in (0.5, 7, 20, 1000):
-        tile = fragment_tile(np.dtype("float64"), blocksize, columns, row_blocks, 1, True)
+        tile = fragment_tile(
+            FewColumns((9, 0), np.dtype("float64"), blocksize, columns, row_blocks)
+        )
         assert tile.teams * bm <= 8 and tile.teams * columns <= 8
         assert bk % tile.terms == 0 and 4 % (bk // tile.terms) == 0
         assert 3 <= tile.unroll <= 6
 
 
 def test_fragments_are_for_fast_float64():
-    operands = np.dtype("float64"), (4, 4), 8, 16
-    assert takes_fragments((9, 0), *operands) and takes_fragments((8, 0), *operands)
-    assert not takes_fragments((8, 6), *operands) and not takes_fragments((12, 0), *operands)
-    for blocksize, columns, alignment in [((3, 4), 8, 16), ((4, 4), 9, 16), ((4, 4), 8, 8)]:
-        assert not takes_fragments((9, 0), operands[0], blocksize, columns, alignment)
+    product = FewColumns((9, 0), np.dtype("float64"), (4, 4), 8, 20)
+    assert takes_fragments(product) and takes_fragments(product._replace(cc=(8, 0)))
+    for changed in (
+        {"cc": (8, 6)},
+        {"cc": (12, 0)},
+        {"blocksize": (3, 4)},
+        {"columns": 9},
+        {"data_alignment": 8},
+    ):
+        assert not takes_fragments(product._replace(**changed))
 
 
 @pytest.mark.parametrize("dense", ["rows", "columns"])

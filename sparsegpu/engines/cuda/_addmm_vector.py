@@ -18,7 +18,7 @@ from .runtime.fragment_tile import chosen_tile, kept_tile
 from .runtime.launch import Launch, current_device, kernel, multiprocessors
 from .runtime.plan import workspace
 from .runtime.types import ctype
-from .runtime.vector_tile import MOST_ROUNDS, power_of_two_in, takes_blocks
+from .runtime.vector_tile import MOST_ROUNDS, FewColumns, power_of_two_in, takes_blocks
 from .runtime.view import batch_dims, matrix_view, vector_view
 
 _SIZES = struct.Struct("<3q2i")
@@ -42,7 +42,7 @@ def vector_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launc
     rows = p.pattern.block_shape[0] if pieces is None else pieces.pieces.shape[-2]
     batches = size_of(p.batch)
     along_k, along_n = _vectors_of(p.dense)
-    operands = (
+    product = FewColumns(
         _compute_capability(current_device()),
         p.data.dtype,
         (bm, bk),
@@ -54,7 +54,7 @@ def vector_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launc
         pieces is None and batches == 1,
     )
     fields = Fields(config)
-    tile = chosen_tile(*operands, fields) if config else kept_tile(*operands)
+    tile = chosen_tile(product, fields) if config else kept_tile(product)
     groups = ceil_div(rows, tile.teams)
     rounds = max(min(groups * batches // (_WARPS * multiprocessors()), MOST_ROUNDS), 1)
     rounds = fields.pick("rounds", rounds, range(1, MOST_ROUNDS + 1))
@@ -64,7 +64,7 @@ def vector_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launc
     acc = accumulator_dtype(p.data.dtype).itemsize
     sums = workspace(p.pattern, "vector", batches * parts * bm * columns * acc) if parts else None
     out, shape = matrix_view(p.out, p.batch), batch_dims(p.batch)
-    product = Launch(
+    main = Launch(
         kernel(
             tile.source,
             T=ctype(p.data.dtype),
@@ -89,7 +89,7 @@ def vector_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launc
         ),
     )
     if pieces is None or pieces.rows.shape[-2] == 0:
-        return (product,)
+        return (main,)
     cut = pieces.rows.shape[-2]
     finish = Launch(
         kernel("bsr_addmm_parts", T=ctype(p.data.dtype), BM=bm, COLUMNS=columns, **p.defines),
@@ -104,7 +104,7 @@ def vector_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launc
             p.epilogue,
         ),
     )
-    return product, finish
+    return main, finish
 
 
 @cache

@@ -19,7 +19,7 @@ from .fields import ConfigError, Fields
 from .fragment_tile import chosen_tile
 from .hopper_tile import hopper_tile
 from .skinny_tile import MOST_COLUMNS, chosen_skinny_tile, skinny_tile
-from .vector_tile import MOST_ROUNDS, takes_blocks
+from .vector_tile import MOST_ROUNDS, FewColumns, takes_blocks
 from .winners import Config, Kind
 
 _PROCESSORS = 132  # where a tile's height depends on it, the search goes both ways from there
@@ -149,18 +149,16 @@ def _vector_fields(kind: Kind, fields: Fields) -> None:
     (bm, bk), (_, k, columns) = kind.family.blocksize, kind.shape
     piece = max(16 // _dtype(kind).itemsize, 1)
     arch, layout = kind.family.arch, kind.family.layout
-    chosen_tile(
+    product = FewColumns(
         (int(arch[:-1]), int(arch[-1])),
         _dtype(kind),
         (bm, bk),
         columns,
         2 ** (kind.bucket / 2) * k / bk,
-        16,
-        piece if layout == "columns" or columns == 1 else 1,
-        piece if layout == "rows" and columns > 1 else 1,
-        True,
-        fields,
+        along_k=piece if layout == "columns" or columns == 1 else 1,
+        along_n=piece if layout == "rows" and columns > 1 else 1,
     )
+    chosen_tile(product, fields)
     fields.pick("rounds", 1, range(1, MOST_ROUNDS + 1))
     fields.finish()
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._blocks import ceil_div
 from .fields import Fields
-from .vector_tile import VectorTile, vector_tile
+from .vector_tile import FewColumns, VectorTile, vector_tile
 
 _SIDES = (2, 4, 8)
 _DEPTHS = (4, 5, 6, 3)  # products of fragments whose operands a lane loads at once, best first
@@ -49,22 +49,17 @@ class FragmentTile:
         }
 
 
-def takes_fragments(
-    cc: tuple[int, int],
-    dtype: np.dtype,
-    blocksize: tuple[int, int],
-    columns: int,
-    data_alignment: int,
-) -> bool:
+def takes_fragments(product: FewColumns) -> bool:
     """Whether the kernel serves, and is the faster one (float32 pays for its conversions).
 
     Examples
     --------
-    >>> takes_fragments((9, 0), np.dtype("float64"), (4, 4), 8, 16)
+    >>> takes_fragments(FewColumns((9, 0), np.dtype("float64"), (4, 4), 8, 20))
     True
     """
-    bm, bk = blocksize
-    if cc not in _FULL_RATE or bm not in _SIDES or bk not in _SIDES or data_alignment < 16:
+    dtype, (bm, bk), columns = product.dtype, product.blocksize, product.columns
+    sides = bm in _SIDES and bk in _SIDES
+    if product.cc not in _FULL_RATE or not sides or product.data_alignment < 16:
         return False
     if dtype == np.float32:
         return min(bm, bk) >= 4 and max(4, bm) <= columns <= 8
@@ -72,91 +67,52 @@ def takes_fragments(
     return dtype == np.float64 and (1 if bm == bk == 8 else 2) <= columns <= 8
 
 
-def fragment_tile(
-    dtype: np.dtype,
-    blocksize: tuple[int, int],
-    columns: int,
-    row_blocks: float,
-    along_k: int,
-    plain: bool,
-    fields: Fields | None = None,
-) -> FragmentTile:
+def fragment_tile(product: FewColumns, fields: Fields | None = None) -> FragmentTile:
     """Return how a warp shares the work.
 
     Parameters
     ----------
-    dtype : dtype
-        float32 or float64.
-    blocksize : (bm, bk)
-        2, 4 or 8 each.
-    columns : int
-        N, up to 8.
-    row_blocks : float
-        Blocks of a row, on average.
-    along_k : int
-        How many elements of a column of ``dense`` can be loaded at once.
-    plain : bool
-        One matrix and whole rows, so that fewer registers do.
+    product : FewColumns
+        Float32 or float64, with blocks of 2, 4 or 8 rows and columns, and up to 8 columns.
     fields : Fields, optional
         ``unroll``, ``warps`` and ``resident``, where they are not to be chosen here.
 
     Examples
     --------
-    >>> fragment_tile(np.dtype("float64"), (4, 4), 8, 20, 1, True)
+    >>> fragment_tile(FewColumns((9, 0), np.dtype("float64"), (4, 4), 8, 20))
     FragmentTile(teams=1, terms=2, unroll=5, x_together=0, warps=4, resident=5)
     """
-    bm, bk = blocksize
+    bm, bk = product.blocksize
     terms = 2
-    products = max(ceil(row_blocks * bk / (4 * terms)), 1)
+    products = max(ceil(product.row_blocks * bk / (4 * terms)), 1)
     fields = fields or Fields()
-    narrow = dtype == np.float32
+    narrow = product.dtype == np.float32
     depth = min(
         _NARROW_DEPTHS if narrow else _DEPTHS, key=lambda depth: ceil_div(products, depth) * depth
     )
     unroll = fields.pick("unroll", depth, range(2, 9))
     warps = fields.pick("warps", 4, (2, 4, 8))
-    resident = (4 + plain + narrow) * 4 // warps
+    resident = (4 + product.plain + narrow) * 4 // warps
     return FragmentTile(
-        teams=8 // max(bm, next(n for n in (1, *_SIDES) if n >= columns)),
+        teams=8 // max(bm, next(n for n in (1, *_SIDES) if n >= product.columns)),
         terms=terms,
         unroll=unroll,
-        x_together=int(along_k % terms == 0),
+        x_together=int(product.along_k % terms == 0),
         warps=warps,
         resident=fields.pick("resident", resident, range(2, max(resident, 24 // warps) + 1)),
     )
 
 
-def chosen_tile(
-    cc: tuple[int, int],
-    dtype: np.dtype,
-    blocksize: tuple[int, int],
-    columns: int,
-    row_blocks: float,
-    data_alignment: int,
-    along_k: int,
-    along_n: int,
-    plain: bool,
-    fields: Fields | None = None,
-) -> FragmentTile | VectorTile:
+def chosen_tile(product: FewColumns, fields: Fields | None = None) -> FragmentTile | VectorTile:
     """Return which kernel multiplies, and how a warp of it shares the work.
 
-    ``fragments=0`` among the fields keeps away from the tensor cores; for the other parameters see
+    ``fragments=0`` among the fields keeps away from the tensor cores; for the others see
     `fragment_tile` and `vector_tile`.
     """
     fields = fields or Fields()
-    serves = takes_fragments(cc, dtype, blocksize, columns, data_alignment)
-    if serves and fields.pick("fragments", 1, (0, 1)):
-        return fragment_tile(dtype, blocksize, columns, row_blocks, along_k, plain, fields)
-    return vector_tile(
-        dtype,
-        blocksize,
-        columns,
-        row_blocks,
-        data_alignment=data_alignment,
-        along_k=along_k,
-        along_n=along_n,
-        fields=fields,
-    )
+    if takes_fragments(product) and fields.pick("fragments", 1, (0, 1)):
+        return fragment_tile(product, fields)
+    return vector_tile(product, fields)
 
 
 #: `chosen_tile` without fields, at the cost of a look-up.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,38 @@ _BLOCKS_OF_LANE = 4  # of a row, where one lane takes a block; twice as many whe
 _MOST_REGISTERS = 104  # for sums and blocks: four thread blocks of 128 threads stay resident
 _OTHER_REGISTERS = 30
 _WIDE_REGISTERS = 14  # more of them, where sums are of 64 bits
+
+
+class FewColumns(NamedTuple):
+    """What the choice of a tile depends on, here and in `fragment_tile`.
+
+    Attributes
+    ----------
+    cc : (int, int)
+        Compute capability.
+    dtype : dtype
+    blocksize : (bm, bk)
+    columns : int
+        N.
+    row_blocks : float
+        Blocks of a row, on average.
+    data_alignment : int
+        In bytes, of the first block.
+    along_k, along_n : int
+        How many elements of a column, or of a row, of ``dense`` can be loaded at once.
+    plain : bool
+        One matrix and whole rows.
+    """
+
+    cc: tuple[int, int]
+    dtype: np.dtype
+    blocksize: tuple[int, int]
+    columns: int
+    row_blocks: float
+    data_alignment: int = 16
+    along_k: int = 1
+    along_n: int = 1
+    plain: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,43 +125,23 @@ def takes_blocks(dtype: np.dtype, blocksize: tuple[int, int], columns: int) -> b
     )
 
 
-def vector_tile(
-    dtype: np.dtype,
-    blocksize: tuple[int, int],
-    columns: int,
-    row_blocks: float,
-    *,
-    data_alignment: int,
-    along_k: int,
-    along_n: int,
-    fields: Fields | None = None,
-) -> VectorTile:
+def vector_tile(product: FewColumns, fields: Fields | None = None) -> VectorTile:
     """Return how a warp shares the work.
 
     Parameters
     ----------
-    dtype : dtype
-    blocksize : (bm, bk)
-    columns : int
-        N.
-    row_blocks : float
-        Blocks of a row, on average.
-    data_alignment : int
-        In bytes, of the first block.
-    along_k, along_n : int
-        How many elements of a column, or of a row, of ``dense`` can be loaded at once.
+    product : FewColumns
     fields : Fields, optional
         ``unroll``, ``warps``, ``resident``, ``stream`` and ``ahead``, where they are not to be
         chosen here. The caller may ask it for others, too, and finishes it.
 
     Examples
     --------
-    >>> along = {"data_alignment": 16, "along_k": 4, "along_n": 1}
-    >>> tile = vector_tile(np.dtype("float32"), (4, 4), 1, 27, **along)
+    >>> tile = vector_tile(FewColumns((9, 0), np.dtype("float32"), (4, 4), 1, 27, along_k=4))
     >>> tile.team, tile.row_lanes, tile.block_columns
     (8, 4, 4)
     """
-    bm, bk = blocksize
+    _, dtype, (bm, bk), columns, row_blocks, data_alignment, along_k, along_n, _ = product
     item, acc = dtype.itemsize, accumulator_dtype(dtype).itemsize
     most = max(16 // item, 1)
     even = power_of_two_in(bk)
