@@ -22,13 +22,7 @@
 // apart but one after the other, and read as one; -DWARPS of a thread block, -DRESIDENT of
 // these on a multiprocessor; -DX_VECTOR=1 where CV elements of a column of dense can be loaded at
 // once, 2 where NV of a row. data is aligned to its vectors of CV elements.
-#include "common/types.cuh"
-#include "common/view.cuh"
-#include "common/epilogue.cuh"
 #include "common/vector_rows.cuh"
-#include "ptx/mad_wide.cuh"
-
-typedef Acc<T>::type A;
 
 constexpr int BLOCK = BM * BK;
 constexpr int CL = (BK + CV - 1) / CV;
@@ -104,19 +98,6 @@ __device__ __forceinline__ Complex<R> shuffle(Complex<R> x, int from) {
 
 // ---- a row by a team ------------------------------------------------------------------------
 
-// dense, from some element of its first BK rows on.
-struct Panel {
-  const T* start;
-  long long row, col;  // strides
-  unsigned step;       // bytes from one block row of dense to the next; the host sees to it that
-                       // this and a block column are numbers of 32 bits: one multiply-add
-
-  __device__ __forceinline__ const T* block_row(INDEX column) const {
-    return reinterpret_cast<const T*>(
-        mad_wide(unsigned(column), step, reinterpret_cast<unsigned long long>(start)));
-  }
-};
-
 // The blocks of a row that a lane is to take: `left` more than it has passed, slots between
 // included.
 struct Blocks {
@@ -161,14 +142,13 @@ struct Team {
     return NG * NV == COLUMNS || ng * NV + v < COLUMNS;
   }
 
-  // `panel` is at the lane's first row and column of the block row 0 of dense.
-  __device__ __forceinline__ void load_x(A (&x)[CV][NV], const Panel& panel, INDEX column) const {
-    const T* at = panel.block_row(column);
+  // From the lane's first row and column of a block row of dense on.
+  __device__ __forceinline__ void load_x(A (&x)[CV][NV], const View& dense, const T* at) const {
     if constexpr (X_VECTOR == 1) {
 #pragma unroll
       for (int v = 0; v < NV; ++v)
         if (has_out(v)) {
-          const Pack<T, CV> pack = load_constant<T, CV>(at + v * panel.col);
+          const Pack<T, CV> pack = load_constant<T, CV>(at + v * dense.col);
 #pragma unroll
           for (int c = 0; c < CV; ++c) x[c][v] = to_acc(pack[c]);
         }
@@ -176,7 +156,7 @@ struct Team {
 #pragma unroll
       for (int c = 0; c < CV; ++c)
         if (has_col(c)) {
-          const Pack<T, NV> pack = load_constant<T, NV>(at + c * panel.row);
+          const Pack<T, NV> pack = load_constant<T, NV>(at + c * dense.row);
 #pragma unroll
           for (int v = 0; v < NV; ++v) x[c][v] = to_acc(pack[v]);
         }
@@ -186,7 +166,7 @@ struct Team {
 #pragma unroll
         for (int v = 0; v < NV; ++v)
           if (has_col(c) && has_out(v))
-            x[c][v] = to_acc(load_constant<T, 1>(at + c * panel.row + v * panel.col)[0]);
+            x[c][v] = to_acc(load_constant<T, 1>(at + c * dense.row + v * dense.col)[0]);
     }
   }
 
@@ -214,7 +194,9 @@ struct Team {
 
   // Add up a row's blocks. `column` is known for the first; afterwards it is for those of `next`,
   // since a block's row of dense can be asked for only when its column is here.
-  __device__ __forceinline__ void multiply(Blocks row, const Blocks& next, const Panel& panel) {
+  // `panel` is at the lane's first row and column of block row 0 of dense.
+  __device__ __forceinline__ void multiply(Blocks row, const Blocks& next, const WarpRows& mine,
+                                           const T* panel) {
 #pragma unroll
     for (int i = 0; i < SUMS; ++i) sum[i] = A(0);
 #pragma unroll 1
@@ -227,7 +209,7 @@ struct Team {
         if (row.has(u)) load_block(block[u], row.values + u * SLOTS * BLOCK);
 #pragma unroll
       for (int u = 0; u < UNROLL; ++u)
-        if (row.has(u)) load_x(x[u], panel, column[u]);
+        if (row.has(u)) load_x(x[u], mine.operands.dense, mine.block_row(panel, column[u]));
       const Blocks now = row;
       row.values += UNROLL * SLOTS * BLOCK;
       row.columns += UNROLL * SLOTS;
@@ -301,27 +283,19 @@ struct Team {
 
 // ---- the rows of a warp ---------------------------------------------------------------------
 
-// `work` is indptr or the list of pieces.
 extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
-    bsr_addmm_vector(const __grid_constant__ View out, const __grid_constant__ View work,
-                     const __grid_constant__ View indices, const __grid_constant__ View data,
-                     const __grid_constant__ View dense, const __grid_constant__ Batch batch,
-                     const __grid_constant__ Sizes sizes, A* parts,
+    bsr_addmm_vector(const __grid_constant__ Operands operands, A* parts,
                      const __grid_constant__ Epilogue<A> epilogue) {
-  const int lane = threadIdx.x % 32;
-  const long long warp = (long long)blockIdx.x * WARPS + threadIdx.x / 32;
-  const WarpRows mine(work, batch, sizes, warp, TEAMS);
+  const WarpRows mine(operands, parts, epilogue, TEAMS);
   if (mine.none) return;
-  const long long b = mine.b, first = mine.first + lane / TEAM;
+  const int lane = threadIdx.x % 32;
+  const long long first = mine.first + lane / TEAM;
 
   Team team(lane);
-  const T* values = batch_ptr<const T>(data, batch, b) + team.row_of(0) * BK + team.cl * CV;
-  const INDEX* columns = batch_ptr<const INDEX>(indices, batch, b);
-  const Panel panel = {
-      batch_ptr<const T>(dense, batch, b) + team.cl * CV * dense.row + team.ng * NV * dense.col,
-      dense.row, dense.col, unsigned(dense.row * BK * int(sizeof(T)))};
-  OUT* out_matrix = batch_ptr<OUT>(out, batch, b);
-  const Finish<A, OUT> finish(epilogue, batch, b);
+  const View& dense = operands.dense;
+  const T* values = mine.values + team.row_of(0) * BK + team.cl * CV;
+  const INDEX* columns = mine.columns;
+  const T* panel = mine.dense + team.cl * CV * dense.row + team.ng * NV * dense.col;
 
   auto blocks_of = [&](const Piece& piece) -> Blocks {
     const long long start = piece.begin + team.slot;
@@ -335,25 +309,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
   Blocks row = blocks_of(piece);
   if (AHEAD) team.load_columns(row.columns, row.left);
 #pragma unroll 1
-  for (int round = 0; round < sizes.rounds; ++round) {
-    const bool works = first + round * TEAMS < sizes.rows;
+  for (int round = 0; round < operands.sizes.rounds; ++round) {
+    const bool works = first + round * TEAMS < mine.rows;
     if (!__any_sync(0xffffffffu, works)) break;
     const Blocks next_row = blocks_of(next);
     const Piece after = mine.piece_at(first + (round + 2) * TEAMS);
-    team.multiply(row, next_row, panel);
+    team.multiply(row, next_row, mine, panel);
     team.add_lanes();
-    if (works) {
-      if (PIECES && piece.part >= 0) {
-        A* sums = parts + (b * sizes.parts + piece.part) * (BM * COLUMNS);
-        team.each([&](int r, int n, A sum) { sums[r * COLUMNS + n] = sum; });
-      } else {
-        const long long top = piece.row * BM;
-        OUT* top_row = out_matrix + top * out.row;
-        team.each([&](int r, int n, A sum) {
-          top_row[element_offset(out, r, n)] = finish(sum, top + r, n);
-        });
-      }
-    }
+    if (works) team.each([&](int r, int n, A sum) { mine.put(piece, r, n, sum); });
     piece = next;
     row = next_row;
     next = after;

@@ -99,7 +99,7 @@ def _vector(
 def _fragments(t: str, block: tuple[int, int], n: int, pieces: int = 0) -> Any:
     return {
         **{"T": t, "INDEX": "s32", **epilogue_of(t, t, "scaled")},
-        **{"BM": block[0], "BK": block[1], "COLUMNS": n, "TERMS": 2, "UNROLL": 5, "WARPS": 4},
+        **{"BM": block[0], "BK": block[1], "COLUMNS": n, "UNROLL": 5, "WARPS": 4},
         **{
             "X_TOGETHER": int(n == 1),
             "RESIDENT": 5 + (t == "f32") - pieces,

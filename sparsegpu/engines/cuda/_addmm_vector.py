@@ -64,6 +64,15 @@ def vector_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launc
     acc = accumulator_dtype(p.data.dtype).itemsize
     sums = workspace(p.pattern, "vector", batches * parts * bm * columns * acc) if parts else None
     out, shape = matrix_view(p.out, p.batch), batch_dims(p.batch)
+    operands = (
+        out,
+        vector_view(p.pattern.indptr if pieces is None else _flat(pieces.pieces), p.batch),
+        vector_view(p.pattern.indices, p.batch),
+        matrix_view(p.data[..., 0, :, :], p.batch),
+        matrix_view(p.dense, p.batch),
+        shape,
+        np.void(_SIZES.pack(batches, rows, parts, rounds, 0)),
+    )
     main = Launch(
         kernel(
             tile.source,
@@ -77,13 +86,7 @@ def vector_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launc
         grid(ceil_div(batches * ceil_div(groups, rounds), tile.warps)),
         (32 * tile.warps,),
         (
-            out,
-            vector_view(p.pattern.indptr if pieces is None else _flat(pieces.pieces), p.batch),
-            vector_view(p.pattern.indices, p.batch),
-            matrix_view(p.data[..., 0, :, :], p.batch),
-            matrix_view(p.dense, p.batch),
-            shape,
-            np.void(_SIZES.pack(batches, rows, parts, rounds, 0)),
+            np.void(b"".join(part.tobytes() for part in operands)),
             np.uint64(0) if sums is None else sums,
             p.epilogue,
         ),

@@ -13,6 +13,7 @@ from .fields import Fields
 from .vector_tile import FewColumns, VectorTile, vector_tile
 
 _SIDES = (2, 4, 8)
+_TERMS = 2  # of a lane, loaded at once
 _DEPTHS = (4, 5, 6, 3)  # products of fragments whose operands a lane loads at once, best first
 _NARROW_DEPTHS = (5, 4, 6, 3)  # the same for float32
 #: Compute capabilities whose float64 tensor cores keep up with memory.
@@ -24,7 +25,6 @@ class FragmentTile:
     """A warp's share: the names are those of ``bsr_addmm_vector_mma.cu``."""
 
     teams: int  # SLOTS
-    terms: int
     unroll: int
     x_together: int
     warps: int = 4
@@ -41,7 +41,6 @@ class FragmentTile:
             "BM": blocksize[0],
             "BK": blocksize[1],
             "COLUMNS": columns,
-            "TERMS": self.terms,
             "UNROLL": self.unroll,
             "X_TOGETHER": self.x_together,
             "WARPS": self.warps,
@@ -80,11 +79,10 @@ def fragment_tile(product: FewColumns, fields: Fields | None = None) -> Fragment
     Examples
     --------
     >>> fragment_tile(FewColumns((9, 0), np.dtype("float64"), (4, 4), 8, 20))
-    FragmentTile(teams=1, terms=2, unroll=5, x_together=0, warps=4, resident=5)
+    FragmentTile(teams=1, unroll=5, x_together=0, warps=4, resident=5)
     """
     bm, bk = product.blocksize
-    terms = 2
-    products = max(ceil(product.row_blocks * bk / (4 * terms)), 1)
+    products = max(ceil(product.row_blocks * bk / (4 * _TERMS)), 1)
     fields = fields or Fields()
     narrow = product.dtype == np.float32
     depth = min(
@@ -95,9 +93,8 @@ def fragment_tile(product: FewColumns, fields: Fields | None = None) -> Fragment
     resident = (4 + product.plain + narrow) * 4 // warps
     return FragmentTile(
         teams=8 // max(bm, next(n for n in (1, *_SIDES) if n >= product.columns)),
-        terms=terms,
         unroll=unroll,
-        x_together=int(product.along_k % terms == 0),
+        x_together=int(product.along_k % _TERMS == 0),
         warps=warps,
         resident=fields.pick("resident", resident, range(2, max(resident, 24 // warps) + 1)),
     )
