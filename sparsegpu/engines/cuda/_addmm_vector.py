@@ -56,7 +56,7 @@ def vector_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launc
     fields = Fields(config)
     tile = chosen_tile(product, fields) if config else kept_tile(product)
     groups = ceil_div(rows, tile.teams)
-    rounds = max(min(groups * batches // (_WARPS * multiprocessors()), MOST_ROUNDS), 1)
+    rounds = max(min(groups * batches // (_WARPS * multiprocessors()), tile.rounds), 1)
     rounds = fields.pick("rounds", rounds, range(1, MOST_ROUNDS + 1))
     if config:
         fields.finish()

@@ -29,6 +29,7 @@ class FragmentTile:
     x_together: int
     warps: int = 4
     resident: int = 4
+    rounds: int = 3  # as of `VectorTile`
 
     @property
     def source(self) -> str:
@@ -61,9 +62,10 @@ def takes_fragments(product: FewColumns) -> bool:
     if product.cc not in _FULL_RATE or not sides or product.data_alignment < 16:
         return False
     if dtype == np.float32:
-        return min(bm, bk) >= 4 and max(4, bm) <= columns <= 8
-    # A single column leaves most of a fragment empty, and pays only where a block fills the rest.
-    return dtype == np.float64 and (1 if bm == bk == 8 else 2) <= columns <= 8
+        return min(bm, bk) >= 4 and 4 <= columns <= 8
+    # A single column leaves most of a fragment empty. It pays where a block fills the rest, and
+    # where few lanes would have the whole of a small one.
+    return dtype == np.float64 and (1 if bm == bk != 4 else 2) <= columns <= 8
 
 
 def fragment_tile(product: FewColumns, fields: Fields | None = None) -> FragmentTile:
@@ -79,7 +81,7 @@ def fragment_tile(product: FewColumns, fields: Fields | None = None) -> Fragment
     Examples
     --------
     >>> fragment_tile(FewColumns((9, 0), np.dtype("float64"), (4, 4), 8, 20))
-    FragmentTile(teams=1, unroll=5, x_together=0, warps=4, resident=5)
+    FragmentTile(teams=1, unroll=5, x_together=0, warps=4, resident=5, rounds=8)
     """
     bm, bk = product.blocksize
     products = max(ceil(product.row_blocks * bk / (4 * _TERMS)), 1)
@@ -89,14 +91,18 @@ def fragment_tile(product: FewColumns, fields: Fields | None = None) -> Fragment
         _NARROW_DEPTHS if narrow else _DEPTHS, key=lambda depth: ceil_div(products, depth) * depth
     )
     unroll = fields.pick("unroll", depth, range(2, 9))
-    warps = fields.pick("warps", 4, (2, 4, 8))
-    resident = (4 + product.plain + narrow) * 4 // warps
+    tall = narrow and bm == 8  # these want fewer warps, and to be replaced sooner
+    warps = fields.pick("warps", 2 if tall else 4, (2, 4, 8))
+    single = product.columns == 1 and bk == 2
+    resident = (4 + (product.plain and not tall) + (narrow and not tall) + single) * 4 // warps
     return FragmentTile(
         teams=8 // max(bm, next(n for n in (1, *_SIDES) if n >= product.columns)),
         unroll=unroll,
         x_together=int(product.along_k % _TERMS == 0),
         warps=warps,
         resident=fields.pick("resident", resident, range(2, max(resident, 24 // warps) + 1)),
+        # Where most is gathered, a warp's start costs more than rows that lie far apart.
+        rounds=8 if product.columns > bm else 3,
     )
 
 

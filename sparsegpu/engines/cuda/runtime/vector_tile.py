@@ -14,7 +14,7 @@ from .fields import Fields
 
 #: More columns than this are no longer "a few vectors".
 MOST_COLUMNS = 16
-#: More rows than this, one after the other, do not hide more of a warp's start.
+#: More rows than this, one after the other, are never worth a try.
 MOST_ROUNDS = 8
 _MOST_BLOCK_BYTES = 4096
 _MOST_SUM_BYTES = 256  # of a lane
@@ -72,6 +72,7 @@ class VectorTile:
     ahead: int = 1
     warps: int = 4
     resident: int = 8
+    rounds: int = 2  # most rows one after the other: of more, those read at once lie far apart
 
     @property
     def source(self) -> str:
