@@ -31,16 +31,22 @@ __device__ __forceinline__ void cp_async(void* shared, const void* global, bool 
 }
 
 // Copy the first `size` bytes (0 .. BYTES) and fill the rest with zeros: a ragged end of a row.
-template <int BYTES>
+template <int BYTES, bool L1 = true>
 __device__ __forceinline__ void cp_async_partial(unsigned shared, const void* global, int size) {
   static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async copies 4, 8 or 16 bytes");
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(shared), "l"(global),
-               "n"(BYTES), "r"(size)
-               : "memory");
+  static_assert(BYTES == 16 || L1, "smaller pieces go through L1");
+  if constexpr (L1)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(shared), "l"(global),
+                 "n"(BYTES), "r"(size)
+                 : "memory");
+  else
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared), "l"(global),
+                 "r"(size)
+                 : "memory");
 }
-template <int BYTES>
+template <int BYTES, bool L1 = true>
 __device__ __forceinline__ void cp_async_partial(void* shared, const void* global, int size) {
-  cp_async_partial<BYTES>(shared_address(shared), global, size);
+  cp_async_partial<BYTES, L1>(shared_address(shared), global, size);
 }
 
 __device__ __forceinline__ void cp_async_commit() {
