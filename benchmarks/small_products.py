@@ -127,6 +127,13 @@ def _few_columns() -> Iterator[tuple[str, Prepare]]:
         yield f"bsr_addmm few long {size} {n}", rows
         columns = partial(_by_columns, (64, 4096), size, "bfloat16", n, **keywords)
         yield f"bsr_addmm few long columns {size} {n}", columns
+    # Rows of 64 and more: clusters of thread blocks, rings that go round; and a thread block each.
+    for n, lengths in ((16, [30, 0, 1, 9, 4]), (128, [30, 0, 1, 9, 4]), (40, [14] + [1] * 269)):
+        clusters = partial(_uneven, [lengths], (64, 64), "bfloat16", n)
+        yield f"bsr_addmm few long, {len(lengths)} rows of 64, {n}", clusters
+    keywords = {"density": 0.5, "duplicates": False}
+    columns = partial(_by_columns, (256, 2048), (128, 64), "float16", 64, **keywords)
+    yield "bsr_addmm few long columns of 64", columns
 
 
 def _uneven(lengths, blocksize, dtype, n, make, *, strided=False, activation=None):

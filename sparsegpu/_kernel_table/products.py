@@ -117,6 +117,15 @@ def _skinny(t: str, dense: str, tile: tuple[int, int]) -> Any:
     }
 
 
+def _skinny_wgmma(t: str, dense: str, tile: tuple[int, int, int], **more: Any) -> Any:
+    return {
+        **{"T": t, "INDEX": "s32", "BM": 128, "BK": 64, "DENSE": dense, "BATCHED": 1},
+        **{"TILE_N": tile[0], "CLUSTER": tile[1], "STAGES": tile[2], "COLUMN_TILES": 0},
+        **epilogue_of(t, t, "scaled", "gelu"),
+        **more,
+    }
+
+
 PRODUCTS = (
     KernelSource(
         "bsr_addmm_sm90",
@@ -261,6 +270,19 @@ PRODUCTS = (
         tensor_core=True,
     ),
     KernelSource(
+        "bsr_addmm_skinny_sm90",
+        "bsr_addmm",
+        ("float16", "bfloat16"),
+        archs=("90a",),
+        variants=(
+            _skinny_wgmma("bf16", "rows", (16, 4, 4), BATCHED=0),
+            _skinny_wgmma("bf16", "rows", (128, 2, 3), OUT="f32", COLUMN_TILES=1),
+            _skinny_wgmma("f16", "columns", (64, 1, 6), INDEX="s64"),
+        ),
+        path="skinny_wgmma",
+        tensor_core=True,
+    ),
+    KernelSource(
         "bsr_addmm_vector",
         "bsr_addmm",
         _PRODUCT_DTYPES,
@@ -350,5 +372,12 @@ SCHEDULES = (
         path="schedule",
     ),
     KernelSource("bsr_row_gather", (), (), variants=each("INDEX", _INDICES), path="schedule"),
+    KernelSource(
+        "bsr_row_shares",
+        (),
+        (),
+        variants=each("INDEX", _INDICES, CLUSTER="4", TOGETHER="2", SLICES="2", PARTS="1"),
+        path="schedule",
+    ),
     KernelSource("bsr_row_signature", (), (), variants=each("INDEX", _INDICES), path="schedule"),
 )

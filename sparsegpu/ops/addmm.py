@@ -61,10 +61,10 @@ def bsr_addmm(
     config : dict, optional
         From `sparsegpu.tune`, or ``{"path": name}`` with fields of its tile. The path is the GPU's
         kernel: "simt" (any operands), "mma" (tensor cores), "fma" (float32), "wgmma" (compute
-        capability 9.0), "groups" (16-bit, any block), "skinny" (16-bit, few columns), "vector"
-        (small blocks, few columns) or "dense" (cuBLAS on all of it, zeros too); "model" is the
-        choice by the operands, whatever was tuned. Looked up when None: what was measured best
-        near by, else the model's choice. On the host it changes nothing.
+        capability 9.0), "groups" (16-bit, any block), "skinny" and "skinny_wgmma"
+        (16-bit, few columns), "vector" (small blocks, few columns) or "dense" (cuBLAS on all of it,
+        zeros too); "model" is the choice by the operands, whatever was tuned. Looked up when None:
+        what was measured best near by, else the model's choice. On the host it changes nothing.
 
     Returns
     -------

@@ -16,10 +16,12 @@ from ...pattern import Pattern
 from ._addmm_dense import dense_launches
 from ._addmm_groups import group_launches
 from ._addmm_skinny import skinny_launches
+from ._addmm_skinny_sm90 import skinny_sm90_launches
 from ._addmm_sm90 import sm90_launches
 from ._addmm_vector import vector_launches
 from ._blocks import aligned, ceil_div, grid, size_of
 from ._product import Product, product_of
+from ._row_shares import rows_by_length
 from ._tuned import tuned_config
 from .runtime.config import bsr_addmm_config
 from .runtime.fields import MODEL, ConfigError, Fields, refused
@@ -93,6 +95,7 @@ def configured(product: Product, config: dict[str, Any] | None) -> tuple[Work, .
     return (
         dense_launches(product, config)
         or vector_launches(product, config)
+        or skinny_sm90_launches(product, config)
         or skinny_launches(product, config)
         or sm90_launches(product, config)
         or group_launches(product, config)
@@ -150,13 +153,3 @@ def general_launch(product: Product, config: dict[str, Any] | None) -> Launch:
         ),
         choice.shared_memory,
     )
-
-
-def rows_by_length(pattern: Pattern) -> Any:
-    """Return the block rows, those with most blocks first; made once and kept with the pattern."""
-
-    def build() -> Any:
-        counts = pattern.indptr[..., 1:] - pattern.indptr[..., :-1]
-        return pattern.xp.argsort(-counts, axis=-1).astype(pattern.indices.dtype)
-
-    return pattern.memo("block rows by length", build)

@@ -18,6 +18,7 @@ from .config import FULL_PRECISION, MMA_DTYPES, bsr_addmm_config
 from .fields import ConfigError, Fields
 from .fragment_tile import chosen_tile
 from .hopper_tile import hopper_tile
+from .skinny_sm90_tile import GOOD_COLUMNS, SIDE, chosen_skinny_clusters, skinny_clusters
 from .skinny_tile import MOST_COLUMNS, chosen_skinny_tile, skinny_tile
 from .vector_tile import MOST_ROUNDS, FewColumns, takes_blocks
 from .winners import Config, Kind
@@ -52,7 +53,11 @@ def _paths(kind: Kind) -> Iterator[str]:
     if takes_blocks(dtype, (bm, bk), columns):
         yield "vector"
     if halves and columns <= MOST_COLUMNS and layout in {"rows", "columns"}:
-        yield "skinny"
+        clusters = arch == "90" and not transposed and bm % SIDE == bk % SIDE == 0
+        if not clusters or columns not in GOOD_COLUMNS:
+            yield "skinny"
+        if clusters:
+            yield "skinny_wgmma"
     wgmma = arch == "90" and name != "float32"
     if wgmma and hopper_tile(dtype, (bm, bk), columns, transposed) is not None:
         yield "wgmma"
@@ -125,6 +130,8 @@ def _fields(kind: Kind, config: Config) -> Fields:
         room = 1024 * _SHARED_MEMORY.get(kind.family.arch, _SHARED_MEMORY_OTHERS)
         tile = skinny_tile((bm, bk), rows, columns, layout, _PROCESSORS, room)
         chosen_skinny_tile(tile, layout, room, fields)
+    elif path == "skinny_wgmma":
+        chosen_skinny_clusters(skinny_clusters(rows // SIDE, columns, _PROCESSORS), fields)
     elif path == "vector":
         _vector_fields(kind, fields)
     elif path == "dense":

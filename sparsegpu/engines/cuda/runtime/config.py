@@ -90,7 +90,7 @@ class AddmmConfig:
 
 
 #: Paths that serve some operands only, and are asked before, in this order.
-CHOOSY = ("dense", "vector", "skinny", "wgmma", "groups")
+CHOOSY = ("dense", "vector", "skinny", "skinny_wgmma", "wgmma", "groups")
 PATHS = ("simt", "fma", "mma", *CHOOSY)
 
 #: Operand dtypes that the tensor cores multiply (float32 only as TF32).
