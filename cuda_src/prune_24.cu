@@ -3,14 +3,113 @@
 //   T           dtype of the values
 //   GROUP       4 (two stay) or 2 (one stays)
 //   IMPORTANCE  dtype of a given importance (f32 or f64); not defined: the absolute value
+//   FLAT        1: all rows are one run of memory, every pointer a multiple of 16 bytes
 //
-// A thread takes a group. A ragged end of a row stays as it is.
+// A thread takes a group. A ragged end of a row stays as it is. FLAT: a thread takes kPieces times
+// eight or more bytes of the run, all loaded before the first is used.
 
 #include "common/selection.cuh"
 #include "common/view.cuh"
 
-extern "C" __global__ void prune_24(View out, View dense, View importance, Batch batch,
-                                    long long rows, long long columns, long long total) {
+#ifdef IMPORTANCE
+typedef IMPORTANCE Weight;
+#else
+typedef T Weight;
+#endif
+
+constexpr int kElements = 16 / sizeof(T) > GROUP ? 16 / sizeof(T) : GROUP;  // of a piece
+constexpr int kPieces = 4;
+constexpr int kThreads = 256;
+
+struct alignas(16) Piece {
+  T value[kElements];
+};
+struct alignas(kElements * sizeof(Weight) % 16 ? 8 : 16) Weights {
+  Weight value[kElements];
+};
+
+template <typename W>
+__device__ __forceinline__ auto weight_key(W w) {
+#ifdef IMPORTANCE
+  return order_key(w);
+#else
+  return order_key(magnitude(w));
+#endif
+}
+
+// What stays of a group, a bit an element.
+__device__ __forceinline__ unsigned choose_in_group(const Weight* weight, long long stride) {
+  decltype(weight_key(weight[0])) key[GROUP];
+#pragma unroll
+  for (int i = 0; i < GROUP; ++i) key[i] = weight_key(weight[i * stride]);
+  return largest<GROUP / 2>(key);
+}
+
+#ifndef IMPORTANCE
+// Two groups of four 1- or 2-byte values in registers, without branches: below a key comes one bit,
+// which the two largest keys leave behind; as the sign of a byte it becomes the value's mask.
+template <typename V>
+__device__ __forceinline__ void keep_two(u32& left, u32& right) {
+  u32 a = lane_keys<true>(left, V()), b = lane_keys<true>(right, V());
+  int k0 = int(a * 0x10000u + 0x8000u), k1 = int((a & 0xffff0000u) | 0x4000u);
+  int k2 = int(b * 0x10000u + 0x80u), k3 = int((b & 0xffff0000u) | 0x40u);
+  int ab = max(k0, k1), cd = max(k2, k3);
+  u32 kept = max(ab, cd) | max(min(ab, cd), max(min(k0, k1), min(k2, k3)));
+  left &= permute(kept, kept << 1, 0xdd99u);
+  right &= permute(kept, kept << 1, 0xcc88u);
+}
+#endif
+
+template <typename V>  // T
+__device__ __forceinline__ void prune(Piece& piece, const Weight* weight) {
+#ifndef IMPORTANCE
+  if constexpr (sizeof(V) <= 2 && GROUP == 4) {
+    u32* word = reinterpret_cast<u32*>(&piece);
+#pragma unroll
+    for (int w = 0; w < 4; w += sizeof(T)) {
+      if constexpr (sizeof(V) == 2) {
+        keep_two<V>(word[w], word[w + 1]);
+      } else {
+        u32 left = permute(word[w], 0, 0x4140), right = permute(word[w], 0, 0x4342);
+        keep_two<V>(left, right);
+        word[w] = permute(left, right, 0x6420);
+      }
+    }
+    return;
+  }
+#endif
+#pragma unroll
+  for (int g = 0; g < kElements; g += GROUP) {
+    unsigned kept = choose_in_group(weight + g, 1);
+#pragma unroll
+    for (int i = 0; i < GROUP; ++i)
+      if (!(kept >> i & 1)) piece.value[g + i] = zero_of<T>();
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    prune_24(View out, View dense, View importance, Batch batch, long long rows, long long columns,
+             long long total) {
+#if FLAT
+  // `total` pieces; the rows' ends are ends of groups.
+  long long here = blockIdx.x * (long long)(kThreads * kPieces) + threadIdx.x;
+  Piece piece[kPieces];
+#pragma unroll
+  for (int p = 0; p < kPieces; ++p)
+    if (here + p * kThreads < total)
+      piece[p] = static_cast<const Piece*>(dense.ptr)[here + p * kThreads];
+#pragma unroll
+  for (int p = 0; p < kPieces; ++p) {
+    if (here + p * kThreads >= total) break;
+#ifdef IMPORTANCE
+    Weights weights = static_cast<const Weights*>(importance.ptr)[here + p * kThreads];
+    prune<T>(piece[p], weights.value);
+#else
+    prune<T>(piece[p], piece[p].value);
+#endif
+    static_cast<Piece*>(out.ptr)[here + p * kThreads] = piece[p];
+  }
+#else
   long long here = blockIdx.x * (long long)blockDim.x + threadIdx.x;
   if (here >= total) return;
   long long groups = (columns + GROUP - 1) / GROUP;
@@ -22,21 +121,15 @@ extern "C" __global__ void prune_24(View out, View dense, View importance, Batch
     for (int i = 0; i < columns - column; ++i) to[i * out.col] = from[i * dense.col];
     return;
   }
-  T value[GROUP];
-#pragma unroll
-  for (int i = 0; i < GROUP; ++i) value[i] = from[i * dense.col];
 #ifdef IMPORTANCE
-  const IMPORTANCE* weight =
-      batch_ptr<IMPORTANCE>(importance, batch, b) + element_offset(importance, row, column);
-  decltype(order_key(weight[0])) key[GROUP];
-#pragma unroll
-  for (int i = 0; i < GROUP; ++i) key[i] = order_key(weight[i * importance.col]);
+  unsigned kept = choose_in_group(
+      batch_ptr<Weight>(importance, batch, b) + element_offset(importance, row, column),
+      importance.col);
 #else
-  decltype(order_key(magnitude(value[0]))) key[GROUP];
-#pragma unroll
-  for (int i = 0; i < GROUP; ++i) key[i] = order_key(magnitude(value[i]));
+  unsigned kept = choose_in_group(from, dense.col);
 #endif
-  unsigned kept = largest<GROUP / 2>(key);
 #pragma unroll
-  for (int i = 0; i < GROUP; ++i) to[i * out.col] = kept >> i & 1 ? value[i] : zero_of<T>();
+  for (int i = 0; i < GROUP; ++i)
+    to[i * out.col] = kept >> i & 1 ? from[i * dense.col] : zero_of<T>();
+#endif
 }

@@ -2,109 +2,140 @@
 //
 //   T     dtype of the values (16-bit float, int8 or e4m3)
 //   RULE  largest_abs_values, largest_values, causal1122: choose, and write the bitmask;
-//         given_mask: read the bitmask (semi_structured_apply)
+//         given_mask: read the bitmask (semi_structured_apply), and say whether the rule of
+//         compression dropped something
 //
-// A block takes 64 x 64 elements, a thread one 4 x 4 tile. Packed values and codes of both
-// orientations meet in shared memory and leave it in contiguous runs.
+// A block takes 64 rows of 128 elements, a thread two neighbouring 4 x 4 tiles, all in registers.
+// Packed rows leave it at once. The packed transpose, and the codes of both orientations in the
+// order of their metadata, meet in shared memory and leave it in contiguous runs.
 
-#include "common/selection.cuh"
 #include "common/semi_structured.cuh"
+#include "common/selection.cuh"
 #include "common/view.cuh"
 
 constexpr int kBytes = sizeof(T);
 typedef Format24<kBytes> Format;
 typedef Bits<kBytes>::type Value;
 typedef Meta24<kBytes>::type Meta;
+typedef Bits<2 * kBytes>::type Pair;  // what a row of a tile keeps
 
-constexpr int kSide = 64, kTiles = kSide / 4, kThreads = kTiles * kTiles;
-constexpr int kWords = kSide / 2 * kBytes / 4;          // 32-bit words of a packed row of 64
-constexpr int kMetaColumns = kSide / Format::elements;  // metadata columns of 64
+constexpr unsigned kRows = 64, kColumns = 128, kThreads = kRows / 4 * kColumns / 8;
+constexpr unsigned kRowTiles = kRows / 4;
+constexpr unsigned kCodes = kRows * kColumns / 8;  // bytes: two codes each, in either orientation
+constexpr unsigned kShare = Format::elements / 8;  // bytes of a metadata element
+constexpr unsigned kVector = 16 / sizeof(Pair);    // pairs of a 16-byte piece
 
-// One orientation of a block's 64 x 64 elements.
-struct Half {
-  alignas(4) Value packed[kSide][kSide / 2 + 4 / kBytes];
-  unsigned char code[kSide][kTiles];
-};
-
-// Compress one row of a tile: four values and their nonzero flags.
-__device__ __forceinline__ void keep(Half& half, int row, int group, const Value (&v)[4],
-                                     int flags) {
-  int code = code_of_four(flags), i = code & 3, j = code >> 2;
-  half.packed[row][2 * group] = i == 0 ? v[0] : i == 1 ? v[1] : v[2];
-  half.packed[row][2 * group + 1] = j == 1 ? v[1] : j == 2 ? v[2] : v[3];
-  half.code[row][group] = (unsigned char)code;
+// Place of a pair of the packed transpose; eight rows shift the banks.
+__device__ __forceinline__ unsigned turned_place(unsigned row, unsigned tile_row) {
+  return row * kRowTiles + row / 8 * kVector + tile_row;
 }
 
-// Write one orientation: `rows` x `columns` is the whole matrix, (row0, column0) the block's place.
-__device__ __forceinline__ void write(const Half& half, Value* packed, Meta* meta, long long rows,
-                                      long long columns, long long row0, long long column0) {
-  for (int w = threadIdx.x; w < kSide * kWords; w += kThreads) {
-    int r = w / kWords, word = w % kWords;
-    constexpr int per_word = 4 / kBytes;
-    if (row0 + r < rows && column0 + 2 * per_word * word < columns)
-      *reinterpret_cast<u32*>(packed + (row0 + r) * (columns / 2) + column0 / 2 + word * per_word) =
-          *reinterpret_cast<const u32*>(&half.packed[r][word * per_word]);
-  }
-  for (int d = threadIdx.x; d < kMetaColumns * kSide; d += kThreads) {
-    int pair = d / kChunk / 2, half_rows = d / kChunk % 2 * 32, place = d % kChunk;
-    int r = half_rows + row_in_chunk<sizeof(Meta)>(place);
-    int c = 2 * pair + column_in_chunk(place);
-    if (row0 + r >= rows || column0 + c * Format::elements >= columns) continue;
-    u32 codes = 0;
-#pragma unroll
-    for (int g = 0; g < Format::codes; ++g)
-      codes |= u32(half.code[r][c * Format::codes + g]) << (4 * g);
-    long long column = column0 / Format::elements + 2 * pair;
-    meta[chunk_offset(row0 + half_rows, column, rows) + place] = Meta(codes);
-  }
+// Place of a byte of codes in the image of a block's metadata, `ROWS` rows high. Within eight rows
+// the next one is 16 bytes on.
+template <unsigned ROWS>
+__device__ __forceinline__ unsigned code_place(unsigned row, unsigned byte) {
+  unsigned column = byte / kShare;
+  unsigned element = column / 2 * 2 * ROWS + row / 32 * kChunk +
+                     place_in_chunk<sizeof(Meta)>(row % 32, column % 2);
+  return element * sizeof(Meta) + byte % kShare;
+}
+
+__device__ __forceinline__ unsigned char* bytes_of(uint4* image) {
+  return reinterpret_cast<unsigned char*>(image);
+}
+
+// Write piece `v` of such an image. The block is at (row0, column0) of `rows` rows, of which it has
+// `high`, `wide` elements each.
+template <unsigned ROWS>
+__device__ __forceinline__ void write_codes(Meta* meta, const uint4* image, unsigned v,
+                                            long long rows, long long row0, long long column0,
+                                            unsigned high, unsigned wide) {
+  constexpr unsigned kPieces = 2 * ROWS * sizeof(Meta) / 16;  // of two columns
+  unsigned pair = v / kPieces, piece = v % kPieces;
+  unsigned row = piece * 8 / sizeof(Meta);  // two elements a row
+  if (row >= high || pair * 2 * Format::elements >= wide) return;
+  Meta* to = meta + chunk_offset(row0, column0 / Format::elements + 2 * pair, rows);
+  reinterpret_cast<uint4*>(to)[piece] = image[v];
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     semi_structured_tile(Value* packed, Meta* meta, Value* packed_t, Meta* meta_t,
-                         unsigned char* mask, View dense, long long rows, long long columns) {
-  __shared__ Half straight, transposed;
-  long long column_blocks = (columns + kSide - 1) / kSide;
-  long long row0 = blockIdx.x / column_blocks * kSide;
-  long long column0 = blockIdx.x % column_blocks * kSide;
-  int tile_row = threadIdx.x / kTiles, tile_column = threadIdx.x % kTiles;
-  long long row = row0 + tile_row * 4, column = column0 + tile_column * 4;
+                         unsigned char* mask, View dense, long long rows, long long columns,
+                         int* dropped) {
+  alignas(16) __shared__ Pair turned[kColumns * kRowTiles + kColumns / 8 * kVector];
+  __shared__ uint4 codes[kCodes / 16], codes_t[kCodes / 16];
+  unsigned column_blocks = unsigned((columns + kColumns - 1) / kColumns);
+  long long row0 = (long long)(blockIdx.x / column_blocks) * kRows;
+  long long column0 = (long long)(blockIdx.x % column_blocks) * kColumns;
+  // Both are multiples of 32: no tile is cut.
+  unsigned high = rows - row0 < kRows ? unsigned(rows - row0) : kRows;
+  unsigned wide = columns - column0 < kColumns ? unsigned(columns - column0) : kColumns;
+  unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  unsigned tile_row = warp / 2 * 4 + lane / 8, tile_pair = warp % 2 * 8 + lane % 8;
+  bool over = false;
+  u32 down[2] = {};  // codes of the transpose: the columns of each tile
 
-  if (row < rows && column < columns) {  // both are multiples of 32: no tile is cut
+  if (tile_row * 4 < high && tile_pair * 8 < wide) {
+    long long row = row0 + tile_row * 4, column = column0 + tile_pair * 8;
     const T* from = static_cast<const T*>(dense.ptr) + element_offset(dense, row, column);
-    T value[16];
+    bool aligned = dense.col == 1 && (u64(dense.ptr) | u64(dense.row * kBytes)) % (8 * kBytes) == 0;
+    Tile tile[2];
+    load(tile, from, dense.row, dense.col, aligned);
+    u32* masks = reinterpret_cast<u32*>(mask + mask_offset(row / 4, column / 4, columns));
+    u32 given = RULE == given_mask ? *masks : 0, found = 0;
+    u32 kept[2][4], across = 0;
 #pragma unroll
-    for (int i = 0; i < 16; ++i) value[i] = from[element_offset(dense, i / 4, i % 4)];
-    unsigned char* bytes = mask + mask_offset(row / 4, column / 4, columns);
-    unsigned kept;
-    if constexpr (RULE == given_mask)
-      kept = bytes[0] | bytes[1] << 8;
-    else
-      kept = choose_in_tile<RULE>(value);
-    unsigned nonzero = 0;
-    Value pruned[16];
+    for (int t = 0; t < 2; ++t) {
+      u32 stays = given >> (16 * t) & 0xffffu;
+      if constexpr (RULE != given_mask) stays = choose<RULE, T>(tile[t]);
+      keep(tile[t], stays);
+      u32 flags = nonzero<T>(tile[t]), flags_t = transposed(flags);
+      found |= flags << (16 * t);
+      across |= compress(kept[t], tile[t], flags) << (4 * t);
+      u32 kept_t[4];
+      down[t] = compress(kept_t, transposed(tile[t]), flags_t);
+      if constexpr (RULE == given_mask) over |= (crowded(flags) | crowded(flags_t)) != 0;
+      unsigned place = turned_place(tile_pair * 8 + 4 * t, tile_row);
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      bool stays = kept >> i & 1;
-      pruned[i] = stays ? reinterpret_cast<const Value&>(value[i]) : Value(0);
-      nonzero |= unsigned(stays && !is_zero(value[i])) << i;
+      for (int i = 0; i < 4; ++i) store(turned + place + i * kRowTiles, kept_t[i]);
     }
-    if constexpr (RULE != given_mask) {
-      bytes[0] = nonzero & 255;
-      bytes[1] = nonzero >> 8;
-    }
+    if constexpr (RULE != given_mask) *masks = found;
+    Value* to = packed + row * (columns / 2) + column / 2;
+    unsigned place = code_place<kRows>(tile_row * 4, tile_pair);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const Value in_row[4] = {pruned[4 * i], pruned[4 * i + 1], pruned[4 * i + 2],
-                               pruned[4 * i + 3]};
-      const Value in_column[4] = {pruned[i], pruned[i + 4], pruned[i + 8], pruned[i + 12]};
-      int row_flags = nonzero >> (4 * i) & 15;
-      int column_flags = (nonzero >> i & 1) | (nonzero >> (i + 3) & 2) | (nonzero >> (i + 6) & 4) |
-                         (nonzero >> (i + 9) & 8);
-      keep(straight, tile_row * 4 + i, tile_column, in_row, row_flags);
-      keep(transposed, tile_column * 4 + i, tile_row, in_column, column_flags);
+      store(to + i * (columns / 2), kept[0][i], kept[1][i]);
+      bytes_of(codes)[place + 16 * i] = across >> (8 * i);
     }
   }
-  __syncthreads();
-  write(straight, packed, meta, rows, columns, row0, column0);
-  write(transposed, packed_t, meta_t, columns, rows, column0, row0);
+  // Two tiles, one above the other, fill a byte of the transpose's codes; each of the two threads
+  // takes one column of tiles.
+  unsigned odd = tile_row % 2;
+  u32 other = __shfl_xor_sync(0xffffffffu, odd ? down[0] : down[1], 8);
+  u32 bytes = odd ? other | down[1] << 4 : down[0] | other << 4;
+  unsigned place = code_place<kColumns>(tile_pair * 8 + odd * 4, tile_row / 2);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) bytes_of(codes_t)[place + 16 * i] = bytes >> (8 * i);
+
+  if constexpr (RULE == given_mask) {
+    bool any = __syncthreads_or(over);
+    if (any && dropped != nullptr && threadIdx.x == 0) *dropped = 1;
+  } else {
+    __syncthreads();
+  }
+  constexpr unsigned kPieces = kCodes / 16;
+  unsigned v = threadIdx.x;
+  if (v < kPieces)
+    write_codes<kRows>(meta, codes, v, rows, row0, column0, high, wide);
+  else if (v < 2 * kPieces)
+    write_codes<kColumns>(meta_t, codes_t, v - kPieces, columns, column0, row0, wide, high);
+  constexpr unsigned kAcross = kRowTiles / kVector;  // pieces of a row of the transpose
+  unsigned r = threadIdx.x / kAcross, piece = threadIdx.x % kAcross;
+  if (piece * kVector * 4 >= high) return;
+  Value* to = packed_t + (column0 + r) * (rows / 2) + row0 / 2;
+#pragma unroll
+  for (unsigned below = 0; below < kColumns; below += kThreads / kAcross)
+    if (r + below < wide)
+      reinterpret_cast<uint4*>(to + below * (rows / 2))[piece] =
+          *reinterpret_cast<const uint4*>(turned + turned_place(r + below, piece * kVector));
 }

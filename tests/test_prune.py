@@ -337,19 +337,19 @@ def test_apply_a_mask_that_keeps_too_much(engine, rng):
     dense = np.zeros((32, 32), np.float16)
     dense[5, 8:10] = 1  # the mask keeps more than the values need
     everything = engine.xp.full((4, 4, 8), 255, dtype=np.uint8)
-    with engine.runs("prune_tile", "semi_structured_compress"):
+    with engine.runs("semi_structured_tile"):
         packed, _, _, _ = sg.semi_structured_apply(engine.array(dense), everything)
     assert_same(engine, packed, sg.semi_structured_from_dense(dense)[0])
     dense[5, 11] = 1
     with (
-        engine.runs("prune_tile", "semi_structured_compress"),
+        engine.runs("semi_structured_tile", "prune_tile", "semi_structured_compress"),
         pytest.raises(ValueError, match=r"semi_structured_apply: .*'dense'.*row 5, column 8"),
     ):
         sg.semi_structured_apply(engine.array(dense), everything)
     dense[5, 11] = 0
     dense[[4, 6], 8] = 1
     with (
-        engine.runs("prune_tile", "semi_structured_compress"),
+        engine.runs("semi_structured_tile", "prune_tile", "semi_structured_compress"),
         pytest.raises(ValueError, match=r"'dense\.T'.*row 8, column 4"),
     ):
         sg.semi_structured_apply(engine.array(dense), everything)

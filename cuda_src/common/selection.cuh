@@ -1,6 +1,7 @@
 // Which values pruning keeps: order keys, the best of a group, the greedy choice in a 4 x 4 tile.
 #pragma once
 
+#include "common/tile24.cuh"
 #include "common/types.cuh"
 
 // order_key(x): an unsigned integer that orders like x, with NaN below everything and -0.0 beside
@@ -62,9 +63,6 @@ __device__ __forceinline__ unsigned largest(const Key (&key)[N]) {
   return kept;
 }
 
-// How a 4 x 4 tile is pruned (the names of sparsegpu's algorithms, and a mask made before).
-enum Rule { largest_abs_values, largest_values, causal1122, given_mask };
-
 template <Rule RULE, typename T>
 __device__ __forceinline__ auto tile_key(T x) {
   if constexpr (RULE == largest_abs_values)
@@ -73,9 +71,10 @@ __device__ __forceinline__ auto tile_key(T x) {
     return order_key(x);
 }
 
-// The kept values of a tile, bit 4 * row + column. Visiting the values in order and keeping one
-// while its row and column have room is taking, again and again, the largest one that still has
-// room: what has lost its room never finds it again. (Ties: the lower row-major index.)
+// The kept values of a tile of 4- or 8-byte values, bit 4 * row + column. Visiting the values in
+// order and keeping one while its row and column have room is taking, again and again, the largest
+// one that still has room: what has lost its room never finds it again. (Ties: the lower row-major
+// index.)
 template <Rule RULE, typename T>
 __device__ __forceinline__ unsigned choose_in_tile(const T (&value)[16]) {
   // Room left in rows 0..3 and in columns 0..3, four bits each.

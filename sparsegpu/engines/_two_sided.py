@@ -49,14 +49,16 @@ class TwoSided(NamedTuple):
         meta_t: np.ndarray,
         dense: np.ndarray,
         bitmask: np.ndarray,
-    ) -> None:
+        strict: bool,
+    ) -> bool:
         """Compress what a bitmask keeps of ``dense``, and the transpose of it.
 
-        Whatever the mask keeps beyond two of four is dropped by compress's rule.
+        Whatever the mask keeps beyond two of four is dropped by compress's rule; with ``strict``,
+        return whether nothing was.
         """
         pruned = np.empty(dense.shape, dtype=dense.dtype)
         self.apply_dense(pruned, dense, bitmask)
-        self._compress_both(packed, meta, packed_t, meta_t, pruned)
+        return self._compress_both(packed, meta, packed_t, meta_t, pruned, strict)
 
     def _compress_both(
         self,
@@ -65,6 +67,8 @@ class TwoSided(NamedTuple):
         packed_t: np.ndarray,
         meta_t: np.ndarray,
         pruned: np.ndarray,
-    ) -> None:
-        self.compress(packed, meta, pruned, False)
-        self.compress(packed_t, meta_t, self.transposed(pruned), False)
+        strict: bool = False,
+    ) -> bool:
+        straight = self.compress(packed, meta, pruned, strict)
+        turned = self.compress(packed_t, meta_t, self.transposed(pruned), strict)
+        return straight < 0 and turned < 0

@@ -349,24 +349,6 @@ def semi_structured_apply_dense(dense: Any, bitmask: Any) -> Any:
     return out
 
 
-def keeps_24(bitmask: Any) -> bool:
-    """Return whether a bitmask keeps at most two in each row and column of every 4 x 4 tile.
-
-    Bit arithmetic on the bytes, for NumPy and CuPy alike; reads one flag from a device.
-    """
-    first, second = bitmask[..., 0::2], bitmask[..., 1::2]  # rows 0-1 and rows 2-3 of each tile
-    too_many: Any = False
-    nibbles = (first & 15, first >> 4, second & 15, second >> 4)
-    for lines in (
-        [[row >> c & 1 for c in range(4)] for row in nibbles],
-        [[row >> c & 1 for row in nibbles] for c in range(4)],
-    ):
-        for line in lines:
-            over = line[0] + line[1] + line[2] + line[3] > 2
-            too_many = over | too_many
-    return not bool(too_many.any())
-
-
 def semi_structured_apply(
     dense: Any, bitmask: Any, *, strict: bool = True
 ) -> tuple[Any, Any, Any, Any]:
@@ -409,19 +391,19 @@ def semi_structured_apply(
     function = "semi_structured_apply"
     dense, bitmask, xp = _check_bitmask(function, dense, bitmask)
     _both_orientations(function, "dense", dense)
-    # A mask of two in four says so by itself; float32 pairs and wider masks depend on the values.
-    pairs = dense.dtype == np.float32
-    if pairs or (strict and dense.size and not keeps_24(bitmask)):
-        kept = semi_structured_apply_dense(dense, bitmask)
-        halves: list[Any] = []
-        for matrix, side in ((kept, "dense"), (xp.ascontiguousarray(kept.T), "dense.T")):
-            packed, meta, group = compress_matrix(matrix, bool(strict), function)
-            if group >= 0:
-                raise not_24(function, side, matrix.shape[1], group, FORMATS[dense.dtype])
-            halves += [packed, meta]
-        return halves[0], halves[1], halves[2], halves[3]
-    with on_device(dense):
-        result = _empty_halves(xp, dense)
-        if dense.size:
-            engine_module(xp, "prune", function).apply(*result, dense, bitmask)
-    return result
+    if dense.dtype != np.float32:
+        with on_device(dense):
+            result = _empty_halves(xp, dense)
+            if not dense.size or engine_module(xp, "prune", function).apply(
+                *result, dense, bitmask, bool(strict)
+            ):
+                return result
+    # float32's pairs, and the group to name when a mask kept too much.
+    kept = semi_structured_apply_dense(dense, bitmask)
+    halves: list[Any] = []
+    for matrix, side in ((kept, "dense"), (xp.ascontiguousarray(kept.T), "dense.T")):
+        packed, meta, group = compress_matrix(matrix, bool(strict), function)
+        if group >= 0:
+            raise not_24(function, side, matrix.shape[1], group, FORMATS[dense.dtype])
+        halves += [packed, meta]
+    return halves[0], halves[1], halves[2], halves[3]

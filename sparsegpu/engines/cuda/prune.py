@@ -6,14 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from .compress import contiguous_target, copy_back
+from .compress import ABSENT, HostFlag, aligned, contiguous_target, copy_back
 from .runtime.launch import kernel
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view
 
 _THREADS = 256
-#: Elements on a side of the square that a block of semi_structured_tile takes.
-_SIDE = 64
+#: Rows and columns of elements that a block takes.
+_TILE_BLOCK, _PRUNE_BLOCK = (64, 128), (32, 256)
+#: Pieces that a thread of prune_24 takes from one run of memory.
+_PIECES = 4
 
 #: ``enum Rule`` of common/selection.cuh.
 _RULES = {
@@ -23,7 +25,6 @@ _RULES = {
     "causal1122": "causal1122",
 }
 _GIVEN_MASK = "given_mask"
-_ABSENT = np.uint64(0)
 
 
 def prune_24(out: Any, dense: Any, keep: str, importance: Any = None) -> None:
@@ -35,12 +36,21 @@ def prune_24(out: Any, dense: Any, keep: str, importance: Any = None) -> None:
     group = 2 if keep == "1:2" else 4
     *batch, rows, columns = dense.shape
     batch = tuple(batch)
-    total = dense.size // columns * -(-columns // group)
-    defines: dict[str, Any] = {"T": value_type(dense.dtype), "GROUP": group}
+    piece = max(16 // dense.itemsize, group)
+    flat = (
+        columns % group == 0
+        and dense.size % piece == 0
+        and all(
+            a is None or (a.flags.c_contiguous and a.data.ptr % 16 == 0)
+            for a in (out, dense, importance)
+        )
+    )
+    defines: dict[str, Any] = {"T": value_type(dense.dtype), "GROUP": group, "FLAT": int(flat)}
     if importance is not None:
         defines["IMPORTANCE"] = ctype(importance.dtype)
+    total = dense.size // piece if flat else dense.size // columns * -(-columns // group)
     kernel("prune_24", **defines)(
-        (-(-total // _THREADS),),
+        (-(-total // (_THREADS * _PIECES if flat else _THREADS)),),
         (_THREADS,),
         (
             matrix_view(out, batch),
@@ -64,24 +74,24 @@ def prune_tile(out: Any, dense: Any, algorithm: str) -> None:
 
 def apply_dense(out: Any, dense: Any, bitmask: Any) -> None:
     """Write ``dense`` where the mask is set, zero (also for a NaN) elsewhere."""
-    _by_tiles(out, dense, _contiguous(bitmask), _GIVEN_MASK)
+    _by_tiles(out, dense, aligned(bitmask), _GIVEN_MASK)
 
 
 def _by_tiles(out: Any, dense: Any, mask: Any, rule: str) -> None:
     *batch, rows, columns = dense.shape
     batch = tuple(batch)
-    total = dense.size // (rows * columns) * -(-rows // 4) * -(-columns // 4)
+    high, wide = _PRUNE_BLOCK
+    blocks = dense.size // (rows * columns) * -(-rows // high) * -(-columns // wide)
     kernel("prune_tile", T=value_type(dense.dtype), RULE=rule)(
-        (-(-total // _THREADS),),
+        (blocks,),
         (_THREADS,),
         (
             matrix_view(out, batch),
             matrix_view(dense, batch),
-            _ABSENT if mask is None else mask,
+            ABSENT if mask is None else mask,
             batch_dims(batch),
             np.int64(rows),
             np.int64(columns),
-            np.int64(total),
         ),
     )
 
@@ -107,21 +117,41 @@ def tile(
     copy_back(bitmask, mask)
 
 
-def apply(packed: Any, meta: Any, packed_t: Any, meta_t: Any, dense: Any, bitmask: Any) -> None:
+def apply(
+    packed: Any, meta: Any, packed_t: Any, meta_t: Any, dense: Any, bitmask: Any, strict: bool
+) -> bool:
     """Compress what a bitmask keeps of ``dense``, and the transpose of it, in one pass.
 
     Whatever the mask keeps beyond two of four is dropped by compress's rule.
+
+    Returns
+    -------
+    bool
+        With ``strict``, whether nothing was dropped; only then this waits for the device.
     """
-    _both_ways((packed, meta, packed_t, meta_t), _contiguous(bitmask), dense, _GIVEN_MASK)
+    flag = HostFlag() if strict else None
+    halves = packed, meta, packed_t, meta_t
+    _both_ways(halves, aligned(bitmask), dense, _GIVEN_MASK, flag)
+    return flag is None or not flag.wait()
 
 
-def _both_ways(halves: tuple, mask: Any, dense: Any, rule: str) -> None:
+def _both_ways(
+    halves: tuple, mask: Any, dense: Any, rule: str, dropped: HostFlag | None = None
+) -> None:
     rows, columns = dense.shape
+    high, wide = _TILE_BLOCK
     targets = [contiguous_target(half) for half in halves]
     kernel("semi_structured_tile", T=value_type(dense.dtype), RULE=rule)(
-        (-(-rows // _SIDE) * -(-columns // _SIDE),),
+        (-(-rows // high) * -(-columns // wide),),
         (_THREADS,),
-        (*targets, mask, matrix_view(dense, ()), np.int64(rows), np.int64(columns)),
+        (
+            *targets,
+            mask,
+            matrix_view(dense, ()),
+            np.int64(rows),
+            np.int64(columns),
+            ABSENT if dropped is None else dropped.pointer,
+        ),
     )
     for half, target in zip(halves, targets, strict=True):
         copy_back(half, target)
@@ -130,9 +160,3 @@ def _both_ways(halves: tuple, mask: Any, dense: Any, rule: str) -> None:
 def value_type(dtype: np.dtype) -> str:
     """Return the kernels' name of a 2:4 operand's dtype: uint8 carries float8_e4m3fn."""
     return "e4m3" if dtype == np.uint8 else ctype(dtype)
-
-
-def _contiguous(array: Any) -> Any:
-    import cupy
-
-    return cupy.ascontiguousarray(array)
