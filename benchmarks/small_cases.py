@@ -113,11 +113,18 @@ def _semi_structured() -> Iterator[tuple[str, Prepare]]:
             yield f"2:4 {kind} {dtype}", partial(_two_of_four, kind, (64, 128), 37, dtype)
         for kind in ("semi_structured", "fused"):
             yield f"2:4 {kind} long {dtype}", partial(_two_of_four, kind, (256, 640), 88, dtype)
-    yield "2:4 scaled_mm fp8", partial(_scaled_mm, (64, 128), 37)
-    yield "2:4 scaled_mm long fp8", partial(_scaled_mm, (256, 640), 88)
+            if dtype != "float32" or kind == "fused":  # IEEE float32 is not for tensor cores
+                case = partial(_two_of_four, kind, (256, 640), 88, dtype, config={"path": "mma_sp"})
+                yield f"2:4 {kind} mma_sp long {dtype}", case
+        yield f"2:4 linear long {dtype}", partial(_two_of_four, "linear", (256, 640), 88, dtype)
+    wide = partial(_two_of_four, "fused", (544, 640), 300, "float16")
+    yield "2:4 fused long, several tiles", wide
+    for n in (24, 37):  # for mma_sp and, where it is there, wgmma_sp
+        yield f"2:4 scaled_mm fp8 {n}", partial(_scaled_mm, (64, 128), n)
+        yield f"2:4 scaled_mm long fp8 {n}", partial(_scaled_mm, (256, 640), n)
 
 
-def _two_of_four(kind, shape, n, dtype, make):
+def _two_of_four(kind, shape, n, dtype, make, config=None):
     weight = make.dense(shape, dtype)
     keep = "1:2" if dtype == "float32" else "2:4"
     if kind == "prune_24":
@@ -147,10 +154,14 @@ def _two_of_four(kind, shape, n, dtype, make):
         return lambda: sg.reorder_meta(sg.restore_meta(meta))
     w = sg.to_semi_structured(pruned)
     x = make.dense((shape[1], n), dtype)
+    if kind == "linear":  # dense by columns
+        rows = make.dense((n, shape[1]), dtype)
+        return lambda: sg.semi_structured_linear(rows, w, allow_tf32=True)
     if kind == "semi_structured":
-        return lambda: w @ x
+        return lambda: sg.semi_structured_matmul(w, x, config=config)
     bias = make.xp.ones((shape[0], 1), dtype=dtype)
-    return lambda: sg.semi_structured_addmm(bias, w, x, alpha=2, activation="silu", allow_tf32=True)
+    how = {"alpha": 2, "activation": "silu", "allow_tf32": True, "config": config}
+    return lambda: sg.semi_structured_addmm(bias, w, x, **how)
 
 
 def _scaled_mm(shape, n, make):

@@ -25,6 +25,14 @@ def _mma_sp(
     }
 
 
+def _wgmma_sp(
+    t: str, out: str, dense: str, epilogue: str, act: str = "none", **more: Any
+) -> Mapping[str, Any]:
+    tile = {"TILE_N": 256, "STAGES": 4}
+    how = {"T": t, "DENSE": dense, "STORE": "rows"}
+    return how | tile | dict(epilogue_of(t, out, epilogue, act)) | more
+
+
 def _simt_24(t: str, out: str, n: int, epilogue: str, act: str = "none") -> Any:
     return {"T": t, "TILE_N": n, **epilogue_of(t, out, epilogue, act)}
 
@@ -135,6 +143,23 @@ SEMI_STRUCTURED = (
             _mma_sp("e4m3", "bf16", "bytes", 16, "scaled", tile_m=64),
         ),
         path="mma_sp",
+        tensor_core=True,
+    ),
+    KernelSource(
+        "semi_structured_addmm_sm90",
+        "semi_structured_addmm",
+        (*HALVES, "float32", "int8", "float8_e4m3fn"),
+        archs=("90a",),
+        variants=(
+            _wgmma_sp("bf16", "bf16", "rows", "identity"),
+            _wgmma_sp("f16", "f32", "columns", "scaled", "gelu", STORE="columns"),
+            _wgmma_sp("f16", "f16", "rows", "scaled", "silu", TILE_N=128, STAGES=5),
+            _wgmma_sp("f32", "f32", "columns", "identity"),
+            _wgmma_sp("s8", "bf16", "columns", "scaled", STORE="skewed"),
+            _wgmma_sp("s8", "s32", "columns", "exact", "relu", TILE_N=128, STAGES=6),
+            _wgmma_sp("e4m3", "bf16", "columns", "scaled", TILE_N=64, STAGES=8),
+        ),
+        path="wgmma_sp",
         tensor_core=True,
     ),
     KernelSource(

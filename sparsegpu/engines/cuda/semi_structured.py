@@ -15,11 +15,19 @@ from ..._epilogue import Epilogue
 from ._blocks import ceil_div, grid
 from ._epilogue_args import batched_operands, epilogue_args
 from ._product import layout_of
-from .runtime.launch import Launch, Work, compute_capability, kernel
+from ._semi_structured_sm90 import sm90_launch
+from .runtime.fields import Fields
+from .runtime.launch import Launch, Work, compute_capability, kernel, runs_here
+from .runtime.sparse_tile import STAGE_BYTES_K, sparse_tile
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch
 
 _SIZES = struct.Struct("<5q")
+
+PATHS = ("mma_sp", "simt", "wgmma_sp")
+
+#: Columns of which a tile of wgmma would waste most.
+_FEW = 32
 
 #: Packed bytes of one step of k, and steps of a slice (semi_structured_addmm_sm80.cu).
 _STEP_BYTES, _STEPS = 32, 2
@@ -52,8 +60,8 @@ def semi_structured_addmm(
 ) -> tuple[Work, ...] | None:
     """Write ``act(beta * input + left_alpha * (alpha * (sparse @ dense)) * right_alpha)``.
 
-    ``config={"path": "simt"}`` or ``{"path": "mma_sp"}`` chooses the kernel, ``"tile_m"`` and
-    ``"tile_n"`` its tile; without it the metadata of the operands alone decides.
+    ``config={"path": name}`` chooses one of "wgmma_sp", "mma_sp" and "simt", ``"tile_m"``,
+    ``"tile_n"`` ... fields of its tile; without it the metadata of the operands alone decides.
 
     Returns
     -------
@@ -67,38 +75,81 @@ def semi_structured_addmm(
     defines, epilogue_argument = epilogue_args(
         epilogue, batch, accumulator_dtype(operand_dtype), out.dtype
     )
-    chosen = product_config(
-        operand_dtype,
-        n,
-        layout_of(dense),
-        capability=compute_capability(),
-        allow_tf32=allow_tf32,
-        config=config,
-    )
-    if epilogue.alpha == 0:
-        terms = 0
-    elif chosen.source.endswith("simt"):
-        terms = packed.shape[1]
-    else:
-        terms = packed.shape[1] * packed.itemsize // _STEP_BYTES
-    batches = prod(batch)
-    launch = Launch(
-        kernel(chosen.source, T=ctype(operand_dtype), **defines, **chosen.defines),
-        grid(batches * ceil_div(m, chosen.tile_m) * ceil_div(n, chosen.tile_n)),
-        (chosen.threads,),
-        (
-            matrix_view(out, batch),
+    path = (config or {}).get("path")
+    launch = None
+    if path == "wgmma_sp" or (path is None and n > _FEW):
+        launch = _hopper_launch(
+            out,
             packed,
             meta,
-            matrix_view(dense, batch),
-            batch_dims(batch),
-            np.void(_SIZES.pack(m, n, packed.shape[1], terms, batches)),
+            dense,
+            batch,
+            operand_dtype,
+            0 if epilogue.alpha == 0 else packed.shape[1] * packed.itemsize,
+            allow_tf32,
+            config,
+            defines,
             epilogue_argument,
-        ),
-        chosen.shared_memory,
-    )
+        )
+    if launch is None:
+        chosen = product_config(
+            operand_dtype,
+            n,
+            layout_of(dense),
+            capability=compute_capability(),
+            allow_tf32=allow_tf32,
+            config=config,
+        )
+        if epilogue.alpha == 0:
+            terms = 0
+        elif chosen.source.endswith("simt"):
+            terms = packed.shape[1]
+        else:
+            terms = packed.shape[1] * packed.itemsize // _STEP_BYTES
+        batches = prod(batch)
+        launch = Launch(
+            kernel(chosen.source, T=ctype(operand_dtype), **defines, **chosen.defines),
+            grid(batches * ceil_div(m, chosen.tile_m) * ceil_div(n, chosen.tile_n)),
+            (chosen.threads,),
+            (
+                matrix_view(out, batch),
+                packed,
+                meta,
+                matrix_view(dense, batch),
+                batch_dims(batch),
+                np.void(_SIZES.pack(m, n, packed.shape[1], terms, batches)),
+                epilogue_argument,
+            ),
+            chosen.shared_memory,
+        )
     launch()
     return (launch,) if packed is given[0] and meta is given[1] else None
+
+
+def _hopper_launch(
+    out: Any,
+    packed: Any,
+    meta: Any,
+    dense: Any,
+    batch: tuple[int, ...],
+    operand_dtype: np.dtype,
+    packed_bytes: int,
+    allow_tf32: bool,
+    config: dict[str, Any] | None,
+    defines: dict[str, str],
+    epilogue: np.void,
+) -> Launch | None:
+    """Return what wgmma computes a product with, or None where it does not serve."""
+    if not runs_here("semi_structured_addmm_sm90"):
+        return None
+    if not tensor_cores_multiply(operand_dtype, compute_capability(), allow_tf32):
+        return None
+    fields = Fields(config, "semi_structured_addmm")
+    tile = sparse_tile(packed.itemsize, out.shape[-1], fields)
+    stages = ceil_div(2 * packed_bytes, STAGE_BYTES_K)
+    return sm90_launch(
+        out, packed, meta, dense, batch, operand_dtype, tile, stages, defines, epilogue
+    )
 
 
 def product_config(
@@ -128,7 +179,10 @@ def product_config(
     config = config or {}
     possible = tensor_cores_multiply(dtype, capability, allow_tf32)
     path = config.get("path", "mma_sp" if possible else "simt")
-    check_choice("semi_structured_addmm", "config['path']", path, ("mma_sp", "simt"))
+    check_choice("semi_structured_addmm", "config['path']", path, PATHS)
+    if path == "wgmma_sp":
+        expected = "another path: these operands or this device are not for 'wgmma_sp'"
+        raise bad_value("semi_structured_addmm", "config['path']", expected, repr(path))
     if path == "simt":
         tile_n = 64 if n > 16 else 16
         return ProductConfig(

@@ -22,9 +22,9 @@ class ConfigError(ValueError):
     """A configuration that such operands cannot have: its path, or a field of it."""
 
 
-def refused(argument: str, expected: str, got: Any) -> ConfigError:
+def refused(argument: str, expected: str, got: Any, function: str = _FUNCTION) -> ConfigError:
     """Return the error for a configuration that cannot be (the caller raises it)."""
-    return ConfigError(*bad_value(_FUNCTION, argument, expected, got).args)
+    return ConfigError(*bad_value(function, argument, expected, got).args)
 
 
 class Fields:
@@ -34,6 +34,8 @@ class Fields:
     ----------
     config : mapping, optional
         ``{"path": name, field: value, ...}``.
+    function : str
+        Whose ``config`` it is.
 
     Attributes
     ----------
@@ -49,9 +51,10 @@ class Fields:
     ({'tile_n': 128, 'stages': 4}, (2, 3, 4))
     """
 
-    __slots__ = ("_given", "allowed", "chosen")
+    __slots__ = ("_function", "_given", "allowed", "chosen")
 
-    def __init__(self, config: Mapping[str, Any] | None = None):
+    def __init__(self, config: Mapping[str, Any] | None = None, function: str = _FUNCTION):
+        self._function = function
         self._given = {k: v for k, v in (config or {}).items() if k != "path"}
         self.chosen: dict[str, int] = {}
         self.allowed: dict[str, tuple[int, ...]] = {}
@@ -74,12 +77,12 @@ class Fields:
         """
         if not allowed:
             expected = f"other {' and '.join(self.chosen)}, which leave no choice"
-            raise refused(f"config['{name}']", expected, self.chosen)
+            raise refused(f"config['{name}']", expected, self.chosen, self._function)
         if name in self._given:
             value = self._given[name]
             if type(value) is not int or value not in allowed:
                 expected = f"one of {', '.join(map(str, allowed))}"
-                raise refused(f"config['{name}']", expected, repr(value))
+                raise refused(f"config['{name}']", expected, repr(value), self._function)
         elif default in allowed:
             value = default
         else:
@@ -93,4 +96,4 @@ class Fields:
             if name not in self.chosen:
                 known = f"the fields {', '.join(self.chosen)}" if self.chosen else "no field"
                 expected = f"{known} of this path"
-                raise refused(f"config['{name}']", expected, "another one")
+                raise refused(f"config['{name}']", expected, "another one", self._function)

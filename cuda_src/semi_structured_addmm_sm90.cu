@@ -1,0 +1,247 @@
+// 2:4 @ dense on Hopper's sparse tensor cores (9.0a) through wgmma: bfloat16, float16, int8, e4m3,
+// and float32 (1:2) as TF32.
+//
+// A tile of the output is 128 rows x TILE_N columns. A stage of shared memory holds what 128 bytes
+// of a dense column meet:
+//
+//       left      128 packed rows, 64 bytes of each
+//       right     128 bytes of k of TILE_N columns of `dense`
+//       codes     which k the packed values are of: the elements of 128 rows and two pairs of
+//                 columns of metadata, in CUTLASS's order (common/semi_structured.cuh)
+//
+// A producer thread keeps the copy engine busy, STAGES stages ahead; two warpgroups multiply 64
+// rows each. Thread blocks stay and take tile after tile, BAND of them below each other before the
+// next columns, so that what runs at the same time shares both operands in L2.
+//
+//   -DT dtype of the operands; -DOUT, -DEPILOGUE, -DACT as in common/epilogue.cuh
+//   -DDENSE=rows|columns  which of its strides is 1; rows only for 16-bit types (wgmma)
+//   -DSTORE=rows|columns|skewed|any  how `out` is written (common/strip.cuh)
+//   -DTILE_N=64|128|256, -DSTAGES
+#include "common/types.cuh"
+#include "common/view.cuh"
+#include "common/epilogue.cuh"
+#include "common/strip.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/wgmma_sp.cuh"
+
+enum class Layout { rows, columns };
+constexpr Layout LAYOUT = Layout::DENSE;
+constexpr Store STORING = Store::STORE;
+typedef Acc<T>::type Sum;
+static_assert(sizeof(T) == 2 || LAYOUT == Layout::columns, "k is contiguous but for 16-bit types");
+
+constexpr int SIZE = sizeof(T);
+constexpr int TILE_M = 128;
+constexpr int STAGE_K = 128 / SIZE;
+constexpr int PRODUCTS = 2;                    // of a stage: wgmma takes 64 bytes of k
+constexpr int CODE = SIZE == 1 ? 4 : 2;        // bytes of an element of metadata
+constexpr int PAIR_BYTES = TILE_M * 2 * CODE;  // two columns of metadata
+constexpr int LEFT_BYTES = TILE_M * 64;
+constexpr int RIGHT_BYTES = TILE_N * 128;
+constexpr int STAGE_BYTES = LEFT_BYTES + RIGHT_BYTES + PRODUCTS * PAIR_BYTES;
+static_assert(STAGE_BYTES % 1024 == 0, "every stage begins where a swizzle's pattern does");
+
+constexpr int BAND = 16;
+constexpr int CONSUMERS = 8;  // warps
+constexpr int THREADS = 32 * CONSUMERS + 128;
+
+struct Sizes {
+  long long rows, columns, batches;
+  int stages;        // of k
+  int code_columns;  // of metadata
+  int dense_batched;
+};
+
+// One tile of the output, counted in tiles. Numbers of tiles fit 32 bits.
+struct Tile {
+  unsigned row, panel, batch;
+
+  __device__ __forceinline__ Tile(unsigned tile, const Sizes& sizes) {
+    const unsigned down = unsigned((sizes.rows + TILE_M - 1) / TILE_M);
+    const unsigned across = unsigned((sizes.columns + TILE_N - 1) / TILE_N);
+    batch = tile / (down * across);
+    tile %= down * across;
+    const unsigned band = tile / (BAND * across);
+    tile %= BAND * across;
+    const unsigned high = min(BAND, down - band * BAND);
+    panel = tile / high;
+    row = band * BAND + tile % high;
+  }
+  static __device__ __forceinline__ unsigned count(const Sizes& sizes) {
+    return unsigned((sizes.rows + TILE_M - 1) / TILE_M * ((sizes.columns + TILE_N - 1) / TILE_N) *
+                    sizes.batches);
+  }
+};
+
+// The ring of stages, as producers and consumers go round it.
+struct Ring {
+  unsigned full, empty;  // barriers: a stage is filled, a stage has been read
+  int stage = 0, parity = 0;
+
+  __device__ __forceinline__ unsigned filled() const { return full + 8 * stage; }
+  __device__ __forceinline__ unsigned read() const { return empty + 8 * stage; }
+  __device__ __forceinline__ void advance() {
+    if (++stage == STAGES) stage = 0, parity ^= 1;
+  }
+};
+
+__device__ __forceinline__ void produce(unsigned stages, Ring ring, const TensorMap& packed,
+                                        const TensorMap& dense, const TensorMap& dense_edge,
+                                        const unsigned char* codes, const Sizes& sizes) {
+  const unsigned tiles = Tile::count(sizes);
+  for (unsigned t = blockIdx.x; t < tiles; t += gridDim.x) {
+    const Tile tile(t, sizes);
+    const long long row = (long long)tile.row * TILE_M, col = (long long)tile.panel * TILE_N;
+    const int code_bytes = int(min(sizes.rows - row, (long long)TILE_M)) * 2 * CODE;
+    const int batch = sizes.dense_batched ? int(tile.batch) : 0;
+    const bool edge = sizes.columns % 64 != 0 && col + TILE_N > sizes.columns / 64 * 64;
+    for (int s = 0; s < sizes.stages; ++s) {
+      mbarrier_wait(ring.read(), ring.parity ^ 1);
+      const unsigned left = stages + ring.stage * STAGE_BYTES, right = left + LEFT_BYTES;
+      const int pairs = min(sizes.code_columns / 2 - s * PRODUCTS, PRODUCTS);
+      mbarrier_expect(ring.filled(), LEFT_BYTES + RIGHT_BYTES + pairs * code_bytes);
+      bulk_load(left, packed, ring.filled(), s * (STAGE_K / 2), int(row));
+      for (int p = 0; p < pairs; ++p)
+        bulk_load_bytes(right + RIGHT_BYTES + p * PAIR_BYTES,
+                        codes + ((s * PRODUCTS + p) * sizes.rows + row) * 2 * CODE, code_bytes,
+                        ring.filled());
+      if (LAYOUT == Layout::columns) {
+        bulk_load(right, dense, ring.filled(), s * STAGE_K, int(col), batch);
+      } else if (!edge) {
+        bulk_load(right, dense, ring.filled(), 0, s * STAGE_K, int(col / 64), batch);
+      } else {
+        for (int n = 0; n < TILE_N; n += 64)
+          bulk_load(right + n * 128, dense_edge, ring.filled(), int(col) + n, s * STAGE_K, batch);
+      }
+      ring.advance();
+    }
+  }
+}
+
+// What a thread knows of the codes of a stage.
+struct Codes {
+  unsigned words[PRODUCTS];
+
+  __device__ __forceinline__ void read(const unsigned char* codes) {
+    // A pair of columns of 32 rows (8-bit types: 16) is 32 words. 16 bits: one word has the codes
+    // of both products, told apart by the selector; rows of eight apart lie four words apart.
+    const int lane = threadIdx.x % 32, rows = threadIdx.x / 32;  // sixteens
+    const unsigned* from = reinterpret_cast<const unsigned*>(codes);
+    constexpr int NEXT = PAIR_BYTES / 4;
+    if constexpr (CODE == 2) {
+      words[0] = from[lane % 4 / 2 * NEXT + rows / 2 * 32 + lane / 4 * 4 + rows % 2 * 2 + lane % 2];
+    } else {
+      words[0] = from[rows * 32 + lane];
+      words[1] = from[NEXT + rows * 32 + lane];
+    }
+  }
+  // Products under way read these registers: until they have ended nothing else may be put there,
+  // of which the compiler does not take care.
+  __device__ __forceinline__ void hold() {
+    asm volatile("" : "+r"(words[0]));
+    if (CODE == 4) asm volatile("" : "+r"(words[1]));
+  }
+};
+
+// Start the products of a stage.
+__device__ __forceinline__ void multiply(Sum (&sum)[TILE_N / 2], unsigned stage,
+                                         const Codes& codes) {
+  constexpr bool BY_N = LAYOUT == Layout::rows;
+  const unsigned left = stage + threadIdx.x / 128 * 64 * 64, right = stage + LEFT_BYTES;
+  auto a = [&](int k) { return wgmma_operand<64>(left + k * 32, 512, 16); };
+  auto b = [&](int k) {
+    return BY_N ? wgmma_operand<128>(right + k * 4096, 1024, STAGE_K * 128)
+                : wgmma_operand<128>(right + k * 64, 1024, 16);
+  };
+  wgmma_fence();
+  wgmma_sp<T, 0, BY_N>(sum, a(0), b(0), codes.words[0]);
+  wgmma_sp<T, CODE == 2, BY_N>(sum, a(1), b(1), codes.words[CODE == 4]);
+  wgmma_commit();
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) semi_structured_addmm_sm90(
+    const __grid_constant__ TensorMap packed, const __grid_constant__ TensorMap dense,
+    const __grid_constant__ TensorMap dense_edge, const __grid_constant__ TensorMap out_map,
+    const unsigned char* codes, const __grid_constant__ View out,
+    const __grid_constant__ Batch batch, const __grid_constant__ Sizes sizes,
+    const __grid_constant__ Epilogue<Sum> epilogue) {
+  extern __shared__ unsigned char dynamic[];
+  __shared__ __align__(8) unsigned long long barriers[2][STAGES];
+  unsigned char* memory = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
+  const unsigned stages = shared_address(memory);
+  Ring ring;
+  ring.full = shared_address(barriers[0]);
+  ring.empty = shared_address(barriers[1]);
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) {
+      mbarrier_init(ring.full + 8 * s, 1);
+      mbarrier_init(ring.empty + 8 * s, CONSUMERS);
+    }
+    mbarrier_init_fence();
+  }
+  // Codes that no copy brings, of rows and k beyond the matrix, must be possible ones.
+  for (int s = 0; s < STAGES; ++s) {
+    unsigned* words =
+        reinterpret_cast<unsigned*>(memory + s * STAGE_BYTES + LEFT_BYTES + RIGHT_BYTES);
+    for (int i = threadIdx.x; i < PRODUCTS * PAIR_BYTES / 4; i += THREADS) words[i] = 0x44444444u;
+  }
+  bulk_fence();
+  __syncthreads();
+
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (warp >= CONSUMERS) {
+    give_registers<40>();
+    if (warp == CONSUMERS && lane == 0)
+      produce(stages, ring, packed, dense, dense_edge, codes, sizes);
+    return;
+  }
+
+  take_registers<232>();
+  unsigned char* strips = memory + STAGES * STAGE_BYTES + warp * 2 * STRIP_BYTES;
+  const unsigned tiles = Tile::count(sizes);
+  for (unsigned t = blockIdx.x; t < tiles; t += gridDim.x) {
+    const Tile tile(t, sizes);
+    Sum sum[TILE_N / 2];
+#pragma unroll
+    for (int i = 0; i < TILE_N / 2; ++i) sum[i] = 0;
+
+    // The products of two stages are under way at a time: codes take turns, and the stage before
+    // this one is given back when its products have ended.
+    Codes two[2] = {};
+    unsigned before = 0;
+    auto give_back = [&] {
+      __syncwarp();  // lane 0 does it for all lanes: they have read their codes
+      if (before && lane == 0) mbarrier_arrive(before);
+    };
+    auto take_turn = [&](Codes& mine, Codes& others) {
+      mbarrier_wait(ring.filled(), ring.parity);
+      mine.read(memory + ring.stage * STAGE_BYTES + LEFT_BYTES + RIGHT_BYTES);
+      multiply(sum, stages + ring.stage * STAGE_BYTES, mine);
+      wgmma_wait<1>();
+      others.hold();
+      give_back();
+      before = ring.read();
+      ring.advance();
+    };
+    for (int s = 0; s < sizes.stages; s += 2) {
+      take_turn(two[0], two[1]);
+      if (s + 1 < sizes.stages) take_turn(two[1], two[0]);
+    }
+    wgmma_wait<0>();
+    two[0].hold();
+    two[1].hold();
+    give_back();
+
+    const long long top = (long long)tile.row * TILE_M + 16 * warp;
+    if (top < sizes.rows) {
+      const Finish<Sum, OUT> finish(epilogue, batch, tile.batch);
+      const long long first_col = (long long)tile.panel * TILE_N;
+      finish.walk(first_col, TILE_N, sizes.columns, [&](auto walk) {
+        write_tile<STORING>(walk, sum, strips, out, batch_ptr<OUT>(out, batch, tile.batch), out_map,
+                            top, first_col, sizes.columns, int(tile.batch), finish);
+      });
+    }
+  }
+  if (BY_ENGINE<STORING> && lane == 0) bulk_wait_all();
+}

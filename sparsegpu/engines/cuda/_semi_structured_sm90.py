@@ -1,0 +1,99 @@
+"""2:4 @ dense on Hopper through wgmma: describes operands to the copy engine and launches.
+
+``cuda_src/semi_structured_addmm_sm90.cu`` says how the product is made.
+"""
+
+from __future__ import annotations
+
+import struct
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ._addmm_sm90 import _dense_maps, _out_map, _store, one_batch
+from ._blocks import ceil_div
+from ._product import layout_of
+from .runtime.launch import Launch, kernel, multiprocessors
+from .runtime.sparse_tile import STAGE_BYTES_K, TILE_M, SparseTile
+from .runtime.tensor_map import tensor_map
+from .runtime.types import ctype
+from .runtime.view import batch_dims, matrix_view
+
+_SIZES = struct.Struct("<3q3i4x")
+_INT32 = 2**31
+_NO_MAP = np.void(bytes(128))
+_ONE_MATRIX: Any = SimpleNamespace(batch_size=1)  # what `one_batch` asks of a pattern
+
+
+def sm90_launch(
+    out: Any,
+    packed: Any,
+    meta: Any,
+    dense: Any,
+    batch: tuple[int, ...],
+    operand_dtype: np.dtype,
+    tile: SparseTile,
+    stages: int,
+    defines: dict[str, str],
+    epilogue: np.void,
+) -> Launch | None:
+    """Return the launch that computes a product, or None where this kernel cannot read `dense`.
+
+    Parameters
+    ----------
+    out, packed, meta, dense
+        As in `semi_structured.semi_structured_addmm`; packed and meta are contiguous.
+    batch : tuple of int
+        Of the views.
+    operand_dtype : dtype
+    tile : SparseTile
+    stages : int
+        Of k, 128 bytes of it each; 0 where nothing is to be multiplied.
+    defines, epilogue
+        What `epilogue_args` makes of the epilogue.
+    """
+    m, n = out.shape[-2:]
+    size, k = packed.itemsize, dense.shape[-2]
+    if not m * n * k or max(m, n, k) >= _INT32:
+        return None
+    layout = layout_of(dense)
+    # wgmma takes k contiguous but for 16-bit types.
+    if layout != "columns" and (layout != "rows" or size != 2):
+        return None
+    if min(dense.strides[-2:]) <= 0:
+        return None
+    walk = one_batch(batch, _ONE_MATRIX, dense, out)
+    if walk is None:
+        return None
+    store = _store(out, walk)
+    compiled = kernel(
+        "semi_structured_addmm_sm90",
+        T=ctype(operand_dtype),
+        DENSE=layout,
+        STORE=store,
+        TILE_N=tile.tile_n,
+        STAGES=tile.stages,
+        **defines,
+    )
+    tiles = ceil_div(m, TILE_M) * ceil_div(n, tile.tile_n) * walk.count
+    if tiles >= _INT32:
+        return None
+    part: Any = SimpleNamespace(tile_n=tile.tile_n, step_k=STAGE_BYTES_K // size)
+    sizes = _SIZES.pack(m, n, walk.count, stages, meta.shape[1], walk.dense != 0)
+    return Launch(
+        compiled,
+        (min(tiles, multiprocessors()),),
+        (tile.threads,),
+        (
+            tensor_map(packed, (TILE_M, STAGE_BYTES_K // 2 // size), STAGE_BYTES_K // 2),
+            *_dense_maps(dense, layout, walk, part),
+            _out_map(out, walk, store) if store in {"rows", "columns"} else _NO_MAP,
+            meta,
+            matrix_view(out, batch),
+            batch_dims(batch),
+            np.void(sizes),
+            epilogue,
+        ),
+        tile.shared_memory,
+    )

@@ -1,0 +1,58 @@
+"""The tile of the Hopper 2:4 product ``semi_structured_addmm_sm90.cu``: pure Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .fields import Fields
+
+STAGE_BYTES_K = 128  # bytes of a dense column that a stage holds
+_STRIPS = 8 * 2 * 2048  # outputs on their way out, two strips for each of eight warps
+_SHARED = 227 * 1024
+_RESERVED = 2048  # alignment of the stages, barriers
+_THREADS = 384
+_MOST_STAGES = 8
+TILE_M = 128
+
+
+@dataclass(frozen=True, slots=True)
+class SparseTile:
+    """What the kernel is compiled and launched with; the names are those of the source."""
+
+    tile_n: int
+    stages: int
+    shared_memory: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: two warpgroups that multiply, one that brings operands."""
+        return _THREADS
+
+
+def sparse_tile(itemsize: int, columns: int, fields: Fields | None = None) -> SparseTile:
+    """Return the tile for a product.
+
+    Parameters
+    ----------
+    itemsize : int
+        Of the operands.
+    columns : int
+        N.
+    fields : Fields, optional
+        ``tile_n`` and ``stages``, where they are not to be chosen here.
+
+    Examples
+    --------
+    >>> tile = sparse_tile(2, 4096)
+    >>> tile.tile_n, tile.stages
+    (256, 4)
+    """
+    fields = fields or Fields()
+    covering = next((n for n in (64, 128) if n >= columns), 256)
+    tile_n = fields.pick("tile_n", covering, (64, 128, 256))
+    codes = 2 * TILE_M * (8 if itemsize == 1 else 4)
+    stage = TILE_M * STAGE_BYTES_K // 2 + tile_n * STAGE_BYTES_K + codes
+    most = min((_SHARED - _RESERVED - _STRIPS) // stage, _MOST_STAGES)
+    stages = fields.pick("stages", most, range(2, most + 1))
+    fields.finish()
+    return SparseTile(tile_n, stages, stages * stage + _STRIPS + 1024)
