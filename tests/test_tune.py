@@ -131,6 +131,7 @@ def test_what_fails_is_told_and_skipped():
     failures = {
         "dense": ConfigError("not\nthese"),
         "wgmma": CompileError("no"),
+        "groups": CompileError("neither"),
         "mma": LaunchError(""),
     }
     told = {}
@@ -146,6 +147,7 @@ def test_what_fails_is_told_and_skipped():
         "model": (1.0, ""),
         "dense": (inf, "ConfigError: not"),
         "wgmma": (inf, "CompileError: no"),
+        "groups": (inf, "CompileError: neither"),
         "mma": (inf, "LaunchError: "),
     }
 
@@ -169,7 +171,7 @@ def test_bars(name, capsys):
 
 
 def test_noise_is_no_winner():
-    times = {"model": 1.0, "wgmma": 0.98, "dense": 2.0, "mma": 3.0}
+    times = {"model": 1.0, "wgmma": 0.98, "groups": 1.5, "dense": 2.0, "mma": 3.0}
     found = search(KIND, lambda config: times[config["path"]], lambda *told: None)
     assert found == Winner(KIND, MODEL, 1.0, 1.0)
 

@@ -20,15 +20,13 @@ from ._dense_lines import aligned_lines
 from ._product import Product
 from ._schedule import row_groups
 from .runtime.fields import Fields
-from .runtime.group_tile import group_tile
+from .runtime.group_tile import FEWEST_COLUMNS, PIECE, group_tile
 from .runtime.launch import Launch, current_device, kernel
 from .runtime.plan import workspace
 from .runtime.types import ctype
 from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view
 
 _SIZES = struct.Struct("<5qi4x")
-_PIECE = 8  # elements that are copied at a time
-_FEWEST_COLUMNS = 72  # fewer leave most of a tile empty
 
 
 def group_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launch, ...] | None:
@@ -38,24 +36,24 @@ def group_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launch
     ----------
     p : Product
     config : mapping, optional
-        ``{"path": "groups"}``.
+        ``{"path": "groups"}``, and fields of its tile (`runtime.group_tile.group_tile`).
     """
     if not _serves(p, config):
         return None
     launches = []
     bm, bk = p.pattern.blocksize
     by_row = p.layout == "rows"
-    if not by_row and (p.layout != "columns" or bk % _PIECE):
+    if not by_row and (p.layout != "columns" or bk % PIECE):
         dense, copy = aligned_lines(p, False)
         p, by_row = replace(p, dense=dense), True
         launches.append(copy)
     data = p.data
-    if p.transposed or bk % _PIECE or data.data.ptr % 16:
+    if p.transposed or bk % PIECE or data.data.ptr % 16:
         data, copy = _padded_blocks(p)
         launches.append(copy)
 
-    Fields(config).finish()
-    tile = group_tile((bm, bk), p.out.shape[-1], by_row, shared_memory(current_device()))
+    room = shared_memory(current_device())
+    tile = group_tile((bm, bk), p.out.shape[-1], by_row, room, Fields(config))
     schedule = row_groups(p.pattern, tile.group, None if p.order is None else p.order.reshape(-1))
     matrices, batches = p.pattern.batch_size, size_of(p.batch)
     groups, n = schedule.groups // matrices, p.out.shape[-1]
@@ -92,8 +90,8 @@ def _serves(p: Product, config: Mapping[str, Any] | None) -> bool:
         (config or {}).get("path") in {None, "groups"}
         and not p.empty
         and p.data.dtype.name in {"bfloat16", "float16"}
-        and p.out.shape[-1] >= _FEWEST_COLUMNS
-        and p.out.shape[-1] % _PIECE == 0
+        and p.out.shape[-1] >= FEWEST_COLUMNS
+        and p.out.shape[-1] % PIECE == 0
         and p.data.flags.c_contiguous
         and p.pattern.batch_size in {1, size_of(p.batch)}
         and p.pattern.block_shape[1] < 2**31
@@ -105,8 +103,8 @@ def _padded_blocks(p: Product) -> tuple[Any, Launch]:
     """Return workspace for the blocks, turned if need be, in rows of whole pieces; and its copy."""
     bm, bk = p.pattern.blocksize
     blocks = p.data.size // (bm * bk)
-    pieces = blocks * bm * ceil_div(bk, _PIECE)
-    memory = workspace(p.pattern, "padded blocks", pieces * _PIECE * p.data.itemsize)
+    pieces = blocks * bm * ceil_div(bk, PIECE)
+    memory = workspace(p.pattern, "padded blocks", pieces * PIECE * p.data.itemsize)
     copy = Launch(
         kernel("bsr_pad_blocks", T=ctype(p.data.dtype), TRANSPOSED=int(p.transposed)),
         grid(ceil_div(pieces, THREADS)),

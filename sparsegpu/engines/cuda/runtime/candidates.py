@@ -17,6 +17,7 @@ from ...._arrays import dtype_of
 from .config import FULL_PRECISION, MMA_DTYPES, bsr_addmm_config
 from .fields import ConfigError, Fields
 from .fragment_tile import chosen_tile
+from .group_tile import FEWEST_COLUMNS, PIECE, group_tile
 from .hopper_tile import hopper_tile
 from .skinny_sm90_tile import GOOD_COLUMNS, SIDE, chosen_skinny_clusters, skinny_clusters
 from .skinny_tile import MOST_COLUMNS, chosen_skinny_tile, skinny_tile
@@ -38,7 +39,7 @@ def paths(kind: Kind) -> tuple[str, ...]:
     >>> from sparsegpu.engines.cuda.runtime.winners import Family
     >>> family = Family("bsr_addmm", "90", "bfloat16", (32, 32), "rows")
     >>> paths(Kind(family, (4096, 4096, 4096), -7))
-    ('wgmma', 'dense', 'mma')
+    ('wgmma', 'groups', 'dense', 'mma')
     >>> paths(Kind(family._replace(dtype="float64", blocksize=(4, 4)), (4096, 4096, 1), -7))
     ('vector', 'simt')
     """
@@ -61,6 +62,8 @@ def _paths(kind: Kind) -> Iterator[str]:
     wgmma = arch == "90" and name != "float32"
     if wgmma and hopper_tile(dtype, (bm, bk), columns, transposed) is not None:
         yield "wgmma"
+    if halves and columns >= FEWEST_COLUMNS and columns % PIECE == 0:
+        yield "groups"
     if halves and not transposed and kind.bucket >= _LEAST_DENSE:
         yield "dense"
     fast = _fast(name)
@@ -123,11 +126,14 @@ def _fields(kind: Kind, config: Config) -> Fields:
     path, (bm, bk) = config["path"], kind.family.blocksize
     rows, _, columns = kind.shape
     dtype, layout = _dtype(kind), kind.family.layout
+    room = 1024 * _SHARED_MEMORY.get(kind.family.arch, _SHARED_MEMORY_OTHERS)
     if path == "wgmma":
         density = 2 ** (kind.bucket / 2)
         hopper_tile(dtype, (bm, bk), columns, _transposed(kind), fields, density)
+    elif path == "groups":
+        by_row = layout != "columns" or bk % PIECE != 0  # else it is copied to rows
+        group_tile((bm, bk), columns, by_row, room, fields)
     elif path == "skinny":
-        room = 1024 * _SHARED_MEMORY.get(kind.family.arch, _SHARED_MEMORY_OTHERS)
         tile = skinny_tile((bm, bk), rows, columns, layout, _PROCESSORS, room)
         chosen_skinny_tile(tile, layout, room, fields)
     elif path == "skinny_wgmma":

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-_TILE_M = 64
-_SMALL_M = 32  # of blocks of up to 8 x 8, which are many
-_TALL = 64  # rows; taller blocks have the tile to themselves
+from .fields import Fields
+
+#: Fewer columns leave most of a tile empty: not for this kernel.
+FEWEST_COLUMNS = 72
+#: Elements that are copied at a time: rows of ``out`` and of what is copied are made of them.
+PIECE = 8
+_SMALL = 8  # rows, and columns, of blocks that are many
+_TALL = 64  # rows; taller blocks have the tile to themselves, two warps to a column
 _NARROW = 128  # columns
-_STAGE_K, _STAGES = 32, 4
-_ROOMY = 110 * 1024  # shared memory for three stages of twice as many terms
+_WARP = 64 * 64  # outputs, of which a lane keeps 128 in registers
+_WARPS = 8  # of a multiprocessor with so many registers each
+_FEWEST_WARPS = 4
+_TOGETHER = 512  # columns that thread blocks take side by side
+_MOST_STAGES = 6
 _MOST_SLOTS = 64  # blocks of a stage, of which one word tells whether they are there
 _STRIP_ROWS = 32
 #: Dynamic shared memory that every GPU from compute capability 8.0 on offers a thread block.
@@ -93,7 +101,7 @@ def group_tile(
     columns: int,
     by_row: bool,
     shared_memory: int = _SHARED_MEMORY,
-    **fields: int,
+    fields: Fields | None = None,
 ) -> GroupTile:
     """Return the tile for blocks of bm x bk times N columns, measured best on an H200.
 
@@ -106,51 +114,57 @@ def group_tile(
         How ``dense`` lies.
     shared_memory : int
         What a thread block may have.
-    **fields : int
-        ``tile_m``, ``stage_k``, and fields of the tile: instead of what is chosen here.
+    fields : Fields, optional
+        ``tile_m`` (rows, of which a group fills as many as it can), ``tile_n``, ``stage_k`` (terms
+        of a stage), ``stages`` and ``together``, where they are not to be chosen here.
 
     Examples
     --------
     >>> tile = group_tile((16, 16), 4096, True)
     >>> tile.group, tile.tile_n, tile.steps
-    (4, 256, 2)
+    (4, 256, 4)
     >>> group_tile((23, 23), 4096, True).slice_m
     24
+    >>> group_tile((16, 16), 4096, True, fields=Fields({"tile_m": 32})).group
+    2
     """
     bm, bk = blocksize
-    tall = bm > _TALL and columns > _NARROW
-    tile_m, stage_k = _TILE_M, _STAGE_K
-    if bm <= 8 and bk <= 8:
-        tile_m = _SMALL_M
-    elif tall:
-        tile_m = 2 * _TILE_M
-    tile_n = 128 if columns <= _NARROW or tall or bm <= 8 else 256
-    chosen = {
-        "tile_n": tile_n,
-        "warps_m": 2 if tall else 1,
-        "warps_n": 2 if tall else 4,
-        "stages": _STAGES,
-        "resident": 2 if tile_m * tile_n >= 128 * 128 else 4,
-        "together": 2,
-    }
-    chosen |= {name: value for name, value in fields.items() if name in chosen}
-    if tall and shared_memory >= _ROOMY:
-        stage_k, chosen["stages"] = 64, fields.get("stages", 3)
-    tile_m, stage_k = fields.get("tile_m", tile_m), fields.get("stage_k", stage_k)
+    fields = fields or Fields()
+    narrow, small = columns <= _NARROW, bm <= _SMALL and bk <= _SMALL
+    tall = bm > _TALL and not narrow
+    tile_m = fields.pick("tile_m", 128 if tall else 32 if small else 64, (32, 64, 128))
+    wide = 128 if narrow or tall or bm <= _SMALL else 256
+    tile_n = fields.pick("tile_n", wide, (128, 256))
+    warps = max(tile_m * tile_n // _WARP, _FEWEST_WARPS)
 
     parts = _ceil(bm, tile_m)
-    slice_m = _ceil(_ceil(bm, parts), 8 * chosen["warps_m"]) * 8 * chosen["warps_m"]
+    warps_m = 2 if _ceil(bm, parts) > _TALL else 1
+    slice_m = _ceil(_ceil(bm, parts), 8 * warps_m) * 8 * warps_m
     group = max(1, tile_m // slice_m)
+    stage_k = fields.pick("stage_k", 64, (32, 64))
     step_k = _ceil(_ceil(bk, _ceil(bk, stage_k)), 8) * 8
     steps = 1 if step_k < bk else max(1, min(stage_k // step_k, _MOST_SLOTS // group))
-    tile = GroupTile(
-        group=group,
-        slice_m=slice_m,
-        parts=parts,
-        step_k=step_k,
-        steps=steps,
-        by_row=by_row,
-        **chosen,
-    )
-    stages = min(tile.stages, shared_memory // tile.stage_bytes)
-    return replace(tile, stages=max(stages, _ceil(tile.strip_bytes, tile.stage_bytes)))
+
+    def with_(stages: int, together: int) -> GroupTile:
+        return GroupTile(
+            group=group,
+            slice_m=slice_m,
+            parts=parts,
+            step_k=step_k,
+            steps=steps,
+            stages=stages,
+            tile_n=tile_n,
+            warps_m=warps_m,
+            warps_n=warps // warps_m,
+            resident=min(_WARPS * _WARP // (tile_m * tile_n), _FEWEST_WARPS),
+            together=together,
+            by_row=by_row,
+        )
+
+    one = with_(1, 1)
+    most = min(shared_memory // one.stage_bytes, _MOST_STAGES)
+    fewest = max(2, _ceil(one.strip_bytes, one.stage_bytes))
+    stages = fields.pick("stages", 2, range(fewest, most + 1))
+    together = fields.pick("together", _TOGETHER // tile_n, (1, 2, 4, 8))
+    fields.finish()
+    return with_(stages, together)
