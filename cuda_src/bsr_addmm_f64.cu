@@ -17,6 +17,8 @@
 
 // The outputs of one warp.
 struct Outputs {
+  static constexpr int DEPTH = TILE_K;  // terms of a slice that are multiplied, be they zeros
+  static constexpr bool LEFT_BY_TERM = false;
   static constexpr int LEFT_PITCH = TILE_K * 8 + (TILE_K % 16 == 0 ? 64 : 0);
   static constexpr int RIGHT_PITCH = (TILE_N + 2) * 8;
   static_assert(WARP_M % 8 == 0 && WARP_N % 16 == 0, "a warp multiplies 8 x 16 outputs at a time");

@@ -35,7 +35,6 @@ constexpr int SIZE = sizeof(T);
 constexpr int PARTS = (BM + TILE_M - 1) / TILE_M;   // tiles that share a block row
 constexpr int SLICES = (BK + TILE_K - 1) / TILE_K;  // of a block
 constexpr bool WHOLE_ROWS = BM % TILE_M == 0;
-constexpr bool WHOLE_SLICES = BK % TILE_K == 0;
 
 enum class Layout { pieces, rows, columns };
 static_assert(TRANSPOSED == (Layout::DATA == Layout::columns), "as the blocks lie");
@@ -111,9 +110,9 @@ constexpr int power_of_two_below(int n) {
 }
 
 // The copies of a ROWS x COLUMNS piece of an operand to shared memory, whose rows are PITCH bytes
-// apart: where this thread's first one is, and the steps to the others, as elements. L1: whether
-// other thread blocks of the multiprocessor may want it, too.
-template <Layout LAYOUT, int ROWS, int COLUMNS, int PITCH, bool L1>
+// apart: where this thread's first one is, and the steps to the others, as elements. All go through
+// L1: pieces of 16 bytes that go past it were measured to cost the L2 half as many bytes again.
+template <Layout LAYOUT, int ROWS, int COLUMNS, int PITCH>
 struct Copies {
   static constexpr bool BY_COLUMN = LAYOUT == Layout::columns;
   static constexpr int LENGTH = LAYOUT == Layout::pieces ? 16 / SIZE : 1;  // of a copy
@@ -137,8 +136,7 @@ struct Copies {
     Mine::each([&](int dx, int dy) {
       const int r = BY_COLUMN ? dx : dy, c = BY_COLUMN ? dy : dx * LENGTH;
       if (wanted(r, c))
-        cp_async<LENGTH * SIZE, L1 || LENGTH * SIZE != 16>(to + r * PITCH + c * SIZE, from(r, c),
-                                                           exists(r, c));
+        cp_async<LENGTH * SIZE, true>(to + r * PITCH + c * SIZE, from(r, c), exists(r, c));
     });
   }
 };
@@ -147,9 +145,16 @@ struct Copies {
 // written, so that anything may stand there; what a slice holds beyond its block must be zero.
 template <typename Outputs>
 struct Operands {
-  typedef Copies<Layout::DATA, TILE_M, TILE_K, Outputs::LEFT_PITCH, false> Left;
-  typedef Copies<Layout::DENSE, TILE_K, TILE_N, Outputs::RIGHT_PITCH, true> Right;
-  static constexpr int LEFT_BYTES = TILE_M * Outputs::LEFT_PITCH;
+  static constexpr int DEPTH = Outputs::DEPTH;
+  static constexpr bool WHOLE = BK % DEPTH == 0;
+  static constexpr bool TURNED = Outputs::LEFT_BY_TERM;  // left[k][m], not left[m][k]
+  static constexpr Layout LEFT_LAYOUT = !TURNED                           ? Layout::DATA
+                                        : Layout::DATA == Layout::columns ? Layout::rows
+                                                                          : Layout::columns;
+  typedef Copies<LEFT_LAYOUT, TURNED ? DEPTH : TILE_M, TURNED ? TILE_M : DEPTH, Outputs::LEFT_PITCH>
+      Left;
+  typedef Copies<Layout::DENSE, DEPTH, TILE_N, Outputs::RIGHT_PITCH> Right;
+  static constexpr int LEFT_BYTES = (TURNED ? TILE_K : TILE_M) * Outputs::LEFT_PITCH;
   static constexpr int BYTES = LEFT_BYTES + TILE_K * Outputs::RIGHT_PITCH;  // of a slice
   static constexpr int ROW_STEP = TRANSPOSED ? 1 : BK;                      // in a block
   static constexpr int COLUMN_STEP = TRANSPOSED ? BM : 1;
@@ -160,9 +165,9 @@ struct Operands {
 
   __device__ __forceinline__ Operands(const T* block, const T* panel, int rows, int columns,
                                       const View& dense)
-      : block(block + Left::row() * ROW_STEP + Left::column() * COLUMN_STEP),
+      : block(block + first_m() * ROW_STEP + first_k() * COLUMN_STEP),
         panel(panel + Right::row() * dense.row + Right::column() * dense.col),
-        rows(rows - Left::row()),
+        rows(rows - first_m()),
         columns(columns - Right::column()) {}
 
   // Bring TILE_K columns, from column `first` on, of the block at place p of data, and the rows of
@@ -171,16 +176,23 @@ struct Operands {
                                        const View& dense) const {
     const T* left = block + p * (BM * BK) + first * COLUMN_STEP;
     const T* right = panel + ((long long)c * BK + first) * dense.row;
-    const int left_terms = BK - first - Left::column(), right_terms = BK - first - Right::row();
+    const int left_terms = BK - first - first_k(), right_terms = BK - first - Right::row();
     Left::run(
-        stage, [&](int m, int k) { return left + m * ROW_STEP + k * COLUMN_STEP; },
-        [&](int m, int) { return WHOLE_ROWS || m < rows; },
-        [&](int, int k) { return WHOLE_SLICES || k < left_terms; });
+        stage,
+        [&](int r, int c) { return left + m_of(r, c) * ROW_STEP + k_of(r, c) * COLUMN_STEP; },
+        [&](int r, int c) { return WHOLE_ROWS || m_of(r, c) < rows; },
+        [&](int r, int c) { return WHOLE || k_of(r, c) < left_terms; });
     Right::run(
         stage + LEFT_BYTES, [&](int k, int n) { return right + k * dense.row + n * dense.col; },
         [&](int, int n) { return n < columns; },
-        [&](int k, int) { return WHOLE_SLICES || k < right_terms; });
+        [&](int k, int) { return WHOLE || k < right_terms; });
   }
+
+ private:
+  static __device__ __forceinline__ int m_of(int r, int c) { return TURNED ? c : r; }
+  static __device__ __forceinline__ int k_of(int r, int c) { return TURNED ? r : c; }
+  static __device__ __forceinline__ int first_m() { return m_of(Left::row(), Left::column()); }
+  static __device__ __forceinline__ int first_k() { return k_of(Left::row(), Left::column()); }
 };
 
 // Where the outputs of a tile go.
@@ -319,7 +331,7 @@ __device__ __forceinline__ void multiply_block_rows(unsigned char* stages, const
       cp_async_wait<STAGES - 2>();
       __syncthreads();  // slice `step` is here, and slice `step - 1` is no longer read
       const unsigned char* stage = stages + stage_to_read * Slice::BYTES;
-      const int terms = WHOLE_SLICES ? TILE_K : min(TILE_K, BK - step % SLICES * TILE_K);
+      const int terms = Slice::WHOLE ? Slice::DEPTH : min(TILE_K, BK - step % SLICES * TILE_K);
       outputs.multiply(stage, stage + Slice::LEFT_BYTES, terms, load);
       stage_to_read = stage_to_read + 1 == STAGES ? 0 : stage_to_read + 1;
     }

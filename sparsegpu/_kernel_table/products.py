@@ -247,8 +247,11 @@ PRODUCTS = (
         "bsr_addmm",
         ("float32",),
         variants=(
-            _full("f32", (64, 128, 32), (2, 2), BM=128, BK=128, RESIDENT=3),
-            _full("f32", (48, 256, 24), (1, 4), BM=48, BK=48, RESIDENT=2, THREAD_M=12),
+            _full("f32", (64, 256, 16), (2, 2), BM=128, BK=128, RESIDENT=2, STAGES=3),
+            _full("f32", (32, 256, 8), (1, 2), BM=32, BK=32, RESIDENT=4, STAGES=3)
+            | {"LEFT": "f32", "RIGHT": "f32", "INPUT": "f32"},
+            _full("f32", (5, 128, 16), (1, 1), BM=5, BK=13, RESIDENT=12, DATA="rows", THREAD_M=5),
+            _full("f32", (48, 256, 16), (1, 4), BM=48, BK=48, RESIDENT=2, STAGES=3, THREAD_M=12),
             _full("f32", (32, 256, 32), (1, 4), BM=32, BK=32, RESIDENT=2, DENSE="columns"),
             _full("f32", (24, 256, 24), (1, 2), BM=23, BK=23, RESIDENT=2, DATA="rows", THREAD_M=12),
             _full("f32", (16, 64, 8), (1, 1), BM=9, BK=40, RESIDENT=8, DENSE="rows", THREAD_M=4),

@@ -225,7 +225,7 @@ def _float_config(
         defines,
         tile.shared_memory,
         by_length=True,
-        together=1024 if itemsize == 4 else 384,
+        together=1024 if itemsize == 4 else 768,
     )
 
 

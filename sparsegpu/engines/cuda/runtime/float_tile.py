@@ -10,6 +10,7 @@ from .fields import Fields
 SHARED_MEMORY = 99 * 1024
 _MOST_ROWS = 64
 _NARROW = 64  # columns
+_FEW_ROWS = 8  # that every lane has all of
 _REGISTERS = 65536  # of a multiprocessor
 _OTHER_REGISTERS = 40  # of a thread, besides its sums
 
@@ -46,7 +47,10 @@ class FloatTile:
     @property
     def _stage(self) -> int:
         if self.itemsize == 4:
-            left, right = (self.tile_k // 4 | 1) * 16, (self.tile_n + 4) * 4
+            right = (self.tile_n + 4) * 4
+            if self.tile_m // self.warps_m > self.thread_m:
+                return self.tile_k * ((self.tile_m + 4) * 4 + right)
+            left = (self.tile_k // 4 | 1) * 16
         else:
             left, right = (
                 (self.tile_k + (8 if self.tile_k % 16 == 0 else 0)) * 8,
@@ -56,7 +60,10 @@ class FloatTile:
 
     @property
     def _strips(self) -> int:
-        rows = 4 * (self.tile_m // self.warps_m // self.thread_m) if self.itemsize == 4 else 8
+        rows = 8
+        if self.itemsize == 4:
+            lanes_m = self.tile_m // self.warps_m // self.thread_m
+            rows = 4 * lanes_m if lanes_m > 1 else self.thread_m
         return self.warps_m * rows * (self.tile_n * self.itemsize + 16 * self.warps_n)
 
     @property
@@ -91,7 +98,7 @@ def float_tile(
     --------
     >>> tile = float_tile(4, 128, 128, 4096)
     >>> tile.tile_m, tile.tile_n, tile.tile_k, tile.stages, tile.threads
-    (64, 128, 16, 3, 128)
+    (64, 256, 16, 3, 128)
     >>> float_tile(8, 23, 23, 4096).tile_m
     24
     """
@@ -114,23 +121,34 @@ def float_tile(
 
 
 def _tile_f32(rows: int, bk: int, narrow: bool, pieces: bool) -> FloatTile:
+    if rows <= _FEW_ROWS and not narrow:
+        return FloatTile(4, rows, 128, _tile_k(bk, 4, 32), 1, 1, 12, rows, 2)
     if narrow:
         shapes = {16: (64, 1, 1, 12, 4), 32: (64, 1, 1, 12, 8), 64: (64, 2, 1, 6, 8)}
-    else:
+    elif pieces:
         shapes = {
             16: (256, 1, 2, 6, 8),
             24: (256, 1, 2, 4, 12),
-            32: (256, 1, 4, 3, 8),
+            32: (256, 1, 2, 4, 8),
             48: (256, 1, 4, 2, 12),
-            64: (128, 2, 2, 3, 8),
+            64: (256, 2, 2, 2, 8),
+        }
+    else:  # addresses of single elements need registers
+        shapes = {
+            16: (256, 1, 2, 4, 8),
+            24: (256, 1, 2, 2, 12),
+            32: (256, 1, 4, 2, 8),
+            48: (256, 1, 4, 1, 12),
+            64: (128, 2, 2, 2, 8),
         }
     tile_m = next(m for m in shapes if m >= rows)
     tile_n, warps_m, warps_n, resident, thread_m = shapes[tile_m]
-    if not pieces:
+    if narrow and not pieces:
         resident = resident * 2 // 3
     tile_k, stages = _tile_k(bk, 4, 32), 2
-    if pieces and not narrow and tile_m in {32, 64} and bk % 32 == 0:
-        tile_k, stages = 16, 3  # short slices start sooner
+    short = {16: 8, 24: 12, 32: 8, 48: 16, 64: 16}[tile_m]
+    if pieces and not narrow and bk % short == 0:
+        tile_k, stages = short, 3  # short slices start sooner, and leave more to L1
     return FloatTile(4, tile_m, tile_n, tile_k, warps_m, warps_n, resident, thread_m, stages)
 
 
