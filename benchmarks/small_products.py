@@ -96,7 +96,7 @@ def _long_wgmma() -> Iterator[tuple[str, Prepare]]:
     strided = partial(_by_strides, (64, 1024), (64, 64), "float16", 144, **full)
     yield "bsr_addmm long strides", strided
     # A long row in parts, whose sums are finished by each way of writing a tile.
-    row = [[1] * 3 + [20] + [0, 1] * 2]
+    row = [[1] * 3 + [40] + [0, 1] * 6]
     for n, keywords in (
         (144, {}),
         (150, {}),
