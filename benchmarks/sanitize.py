@@ -7,14 +7,13 @@
 2. *Inspection*: memcheck and racecheck over all of them, on as many thread blocks as the engine
    launches and on two that take all tiles, with the same bits every time. Symbols that a library
    looks up in the driver in vain, and races in CuPy's own kernels, are recorded and fail nothing.
-3. *Planted races*: takes out each barrier of each kernel, one at a time, and runs some cases that
-   launch it under racecheck. The removal is seen by "racecheck", when it reports a race that it
+3. *Delays*: lets each warp sleep at random around every barrier. A whole kernel must give the same
+   bits in 1,000 such runs, and some warp must come past every barrier.
+4. *Planted races*: takes out each barrier of each kernel, one at a time, and runs some cases that
+   come past it under racecheck. The removal is seen by "racecheck", when it reports a race that it
    does not report in the whole kernel, or by "results", when they are not the same bits or the
-   kernel fails.
-4. *Delays*: lets each warp sleep at random around every barrier. A whole kernel must give the same
-   bits in 1,000 such runs, and some warp must come past every barrier. Without a barrier that
-   racecheck does not miss (it passes over atomics, and does not know when an asynchronous copy
-   ends) some must differ: "delays".
+   kernel fails. Without a barrier that racecheck does not miss (it passes over atomics, and does
+   not know when an asynchronous copy ends) some runs with delays must differ: "delays".
 
 Where no removal in a kernel is seen, clean runs of it are no evidence, and the outcome is failure.
 Every part is recorded as soon as it is known, in one section.
@@ -43,6 +42,7 @@ _PROCESSES = 14
 _DELAYED_PROCESSES = 7  # beyond that they only wait for each other's turn on the GPU
 _CASES_A_KERNEL = 6
 _LONG_CASES_A_KERNEL = 20
+_CASES_A_BARRIER = 4  # each is a build of its own
 _ROUNDS = 1000
 
 
@@ -80,8 +80,14 @@ def main(kernels: list[str]) -> int:
             and (path.stem in kernels if kernels else True)
             and path.stem in reach
         }
-        seen = planted(lab, report, barriers, reach)
-        delayed(lab, report, barriers, reach, seen)
+        whole = delayed(lab, report, barriers, reach)
+        chosen = {
+            (kernel, i): passing(whole[kernel], i) or some(reach[kernel])
+            for kernel, found in barriers.items()
+            for i in range(len(found))
+        }
+        seen = planted(lab, report, barriers, reach, chosen)
+        unseen(lab, report, barriers, chosen, seen, whole)
     report.add(failures=report.failures)
     for reason in report.failures:
         print(f"sanitize: FAILED: {reason}")
@@ -148,8 +154,49 @@ def inspect(lab: Lab, report: Report) -> None:
     report.add(**{"same bits in both runs": same})
 
 
-def planted(
+def delayed(
     lab: Lab, report: Report, barriers: dict[str, list[Barrier]], reach: dict[str, list[str]]
+) -> dict[str, Outcome]:
+    """Run all kernels whole under random delays; return what came of each."""
+
+    def outcome_of(kernel: str) -> Outcome:
+        names = some(reach[kernel])
+        return lab.trial(names, kernel=kernel, delays=True, rounds=_ROUNDS, seconds=90, limit=150)
+
+    kernels = sorted(barriers, key=lambda kernel: -len(some(reach[kernel])))  # long ones first
+    with ThreadPoolExecutor(_DELAYED_PROCESSES) as pool:
+        whole = dict(zip(kernels, pool.map(outcome_of, kernels), strict=True))
+    said = {kernel: said_of(whole[kernel], len(some(reach[kernel])), None) for kernel in barriers}
+    for kernel, facts in said.items():
+        change = whole[kernel].change
+        if not steady(whole[kernel]) or change is None or change["rounds"] < _ROUNDS:
+            report.failures.append(f"{kernel} under random delays: {facts}")
+        report.failures += [
+            f"{kernel} {label}: no warp came past it"
+            for label in passed_by_none(barriers[kernel], change)
+        ]
+    report.add(**{"whole under delays": said})
+    return whole
+
+
+def steady(outcome: Outcome) -> bool:
+    """Return whether a trial launched the kernel, always with the same bits."""
+    change = outcome.change
+    return change is not None and not change["differing"] and change["launches"] > 0
+
+
+def passing(outcome: Outcome, barrier: int) -> list[str]:
+    """Return a few of the cases in which warps came past a barrier, in a trial with delays."""
+    change = outcome.change
+    return [] if change is None else change["passing"][barrier][:_CASES_A_BARRIER]
+
+
+def planted(
+    lab: Lab,
+    report: Report,
+    barriers: dict[str, list[Barrier]],
+    reach: dict[str, list[str]],
+    chosen: dict[tuple[str, int], list[str]],
 ) -> dict[str, dict[str, str]]:
     """Take out each barrier under racecheck; return by what that is seen."""
     # Kernels of many barriers first: there it happens that without one the others wait for ever.
@@ -159,10 +206,9 @@ def planted(
 
     def outcome_of(plant: tuple[str, int | None]) -> Outcome:
         kernel, i = plant
-        limit = 150 if i is None else 60  # without a barrier the others may wait for ever
-        return lab.trial(
-            some(reach[kernel]), "racecheck", kernel=kernel, barrier=i, rounds=1, limit=limit
-        )
+        names = some(reach[kernel]) if i is None else chosen[kernel, i]
+        limit = 150 if i is None else 60
+        return lab.trial(names, "racecheck", kernel=kernel, barrier=i, rounds=1, limit=limit)
 
     with ThreadPoolExecutor(_PROCESSES) as pool:
         outcomes = dict(zip(plants, pool.map(outcome_of, plants), strict=True))
@@ -188,76 +234,44 @@ def seen_by(outcome: Outcome, whole: Outcome) -> str:
     return "results" if differs(outcome) and not differs(whole) else "not seen"
 
 
-def delayed(
+def unseen(
     lab: Lab,
     report: Report,
     barriers: dict[str, list[Barrier]],
-    reach: dict[str, list[str]],
+    chosen: dict[tuple[str, int], list[str]],
     seen: dict[str, dict[str, str]],
+    whole: dict[str, Outcome],
 ) -> None:
-    """Run all kernels whole under random delays, and without what racecheck did not see."""
-    trials: list[tuple[str, int | None]] = [(kernel, None) for kernel in barriers]
-    trials += [
+    """Run kernels under random delays without what racecheck did not see."""
+    missed = [
         (kernel, i)
         for kernel, found in barriers.items()
         for i, barrier in enumerate(found)
         if seen[kernel][barrier.label] != "racecheck"
     ]
 
-    def outcome_of(which: tuple[str, int | None]) -> Outcome:
+    def outcome_of(which: tuple[str, int]) -> Outcome:
         kernel, i = which
-        return lab.trial(
-            some(reach[kernel]),
-            kernel=kernel,
-            barrier=i,
-            delays=True,
-            rounds=_ROUNDS,
-            stop=i is not None,
-            seconds=90 if i is None else 10,
-            limit=150 if i is None else 50,
-        )
+        options = {"rounds": _ROUNDS, "stop": True, "seconds": 10, "limit": 50}
+        return lab.trial(chosen[which], kernel=kernel, barrier=i, delays=True, **options)
 
     with ThreadPoolExecutor(_DELAYED_PROCESSES) as pool:
-        outcomes = dict(zip(trials, pool.map(outcome_of, trials), strict=True))
-    whole: dict[str, str] = {}
+        outcomes = dict(zip(missed, pool.map(outcome_of, missed), strict=True))
     without: dict[str, str] = {}
     for (kernel, i), outcome in outcomes.items():
-        facts = said_of(outcome, len(some(reach[kernel])), i)
-        if i is None:
-            whole[kernel] = facts
-            change = outcome.change
-            if (
-                change is None
-                or change["differing"]
-                or change["rounds"] < _ROUNDS
-                or not change["launches"]
-            ):
-                report.failures.append(f"{kernel} under random delays: {facts}")
-            report.failures += [
-                f"{kernel} {label}: no warp came past it"
-                for label in passed_by_none(barriers[kernel], change)
-            ]
-            continue
         label = barriers[kernel][i].label
-        without[f"{kernel} {label}"] = facts
-        steady = outcomes[kernel, None].change
-        shown = steady and not steady["differing"] and differs(outcome, ends=True)
+        without[f"{kernel} {label}"] = said_of(outcome, len(chosen[kernel, i]), i)
+        shown = steady(whole[kernel]) and differs(outcome, ends=True)
         if shown and seen[kernel][label] == "not seen":
             seen[kernel][label] = "delays"
-    unseen = {
+    left = {
         f"{kernel} {label}": without[f"{kernel} {label}"]
         for kernel, by in seen.items()
         for label, how in by.items()
         if how == "not seen"
     }
-    report.add(
-        **{
-            "barriers": seen,
-            "whole under delays": whole,
-            "without a barrier under delays": without,
-            "not seen": unseen,
-        }
-    )
+    parts = {"without a barrier under delays": without, "not seen": left}
+    report.add(barriers=seen, **parts)
     for kernel, by in seen.items():
         if set(by.values()) == {"not seen"}:
             report.failures.append(

@@ -74,7 +74,7 @@ class Launches:
         from cupy.cuda import runtime
 
         total = np.zeros(places, dtype=np.uint64)
-        for module in self.modules:
+        for module in self.modules if places else ():
             here = np.empty(places, dtype=np.uint64)
             address = module.get_global_var("passes_of_place")
             runtime.memcpy(here.ctypes.data, int(address), here.nbytes, runtime.memcpyDeviceToHost)
@@ -158,35 +158,45 @@ def run(request: Request) -> Iterator[dict[str, Any]]:
     for name in request.cases:
         computes = chosen[name](Operands(cupy, name))
         bits, reached = launched_by(computes)
-        prepared.append((computes, as_bytes(bits)))
+        prepared.append((name, computes, as_bytes(bits)))
         again = [] if request.rounds else launched_by(computes)[1]
         yield {"case": name, "digest": digest(bits), "kernels": reached, "again": again}
     if not request.rounds:
         return
 
     with changed(request) as launches:
+        places = delayed_places(request)
+        passing: list[list[str]] = [[] for _ in range(places)]
         differing = cupy.zeros((), dtype=cupy.int64)
-        started, rounds, found = time.perf_counter(), 0, 0
+        for name, computes, expected in prepared:  # the first round, which compiles
+            before = launches.passes(places)
+            differing += unlike(as_bytes(computes()), expected)
+            for names, then, now in zip(passing, before, launches.passes(places), strict=True):
+                names += [name] * (now > then)
+        started, rounds = time.perf_counter(), 1
         while rounds < request.rounds and time.perf_counter() - started < request.seconds:
-            for computes, expected in prepared:
+            if request.stop and rounds % 10 == 0 and int(differing):  # waits for the device
+                break
+            for _, computes, expected in prepared:
                 differing += unlike(as_bytes(computes()), expected)
             rounds += 1
-            if rounds == 1:  # the first one compiles
-                started = time.perf_counter()
-            if rounds % 10 == 0 or rounds == request.rounds:
-                found = int(differing)  # waits for the device
-                if found and request.stop:
-                    break
         answer: dict[str, Any] = {
             "rounds": rounds,
             "differing": int(differing),
             "launches": launches.count,
         }
-        if request.delays and request.kernel is not None:
-            from sparsegpu.engines.cuda.runtime.source import source_root
-
-            answer["passes"] = launches.passes(len(find_barriers(request.kernel, source_root())))
+        if places:
+            answer |= {"passes": launches.passes(places), "passing": passing}
         yield answer
+
+
+def delayed_places(request: Request) -> int:
+    """Return the number of places at which the changed kernel's warps sleep and are counted."""
+    from sparsegpu.engines.cuda.runtime.source import source_root
+
+    if not request.delays or request.kernel is None:
+        return 0
+    return len(find_barriers(request.kernel, source_root()))
 
 
 def launched_by(computes: Run) -> tuple[Any, list[str]]:

@@ -1,17 +1,22 @@
 """What `benchmarks.sanitize` reads and changes, without a GPU."""
 
+import sys
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 
 import sparsegpu
+from benchmarks import trial
 from benchmarks.barriers import find_barriers, takes_several_tiles, write_build
 from benchmarks.lab import Outcome, differs, passed_by_none, ran, said_of
 from benchmarks.operands import Operands
 from benchmarks.readme import sanitizer_figures
 from benchmarks.record import ROOT
-from benchmarks.sanitize import seen_by, some
+from benchmarks.sanitize import passing, seen_by, some, steady
 from benchmarks.sanitizer_log import merged, read, total
 from benchmarks.small_cases import cases, digest
+from benchmarks.trial import Request
 from sparsegpu._kernel_table import KERNELS
 from sparsegpu.engines.cuda._row_pieces import balanced_pieces
 from sparsegpu.engines.cuda.runtime.source import expand
@@ -322,6 +327,51 @@ def test_facts_of_a_delayed_trial():
         "warps came past its place 0 times"
     )
     assert "was stopped" in said_of(Outcome(None, "", []), 2, None)
+
+
+class FakeLaunches:
+    """Warps that come past the first of the barriers in every case but the second."""
+
+    def __init__(self):
+        self.count, self.modules, self.past = 0, [], 0
+
+    def passes(self, places):
+        return [self.past] + [0] * (places - 1) if places else []
+
+
+@pytest.mark.parametrize(("differs_from", "rounds"), [(99, 25), (7, 10)])
+def test_a_trial_with_delays(monkeypatch, differs_from, rounds):
+    """It tells which cases come past a barrier, and stops behind a difference."""
+    launches, names = FakeLaunches(), ["one", "two", "three"]
+
+    def prepare(name):
+        def computes():
+            launches.count += 1
+            launches.past += name != "two"
+            return np.full(3, launches.count > 3 * differs_from)
+
+        return lambda make: computes
+
+    @contextmanager
+    def changed(request):
+        launches.count = launches.past = 0
+        yield launches
+
+    monkeypatch.setitem(sys.modules, "cupy", np)
+    monkeypatch.setattr(trial, "cases", lambda: {name: prepare(name) for name in names})
+    monkeypatch.setattr(trial, "changed", changed)
+    monkeypatch.setattr(trial, "digest", str)
+    monkeypatch.setattr(trial, "wanted_kernels", set)
+    monkeypatch.setattr(trial, "launched_by", lambda computes: (computes(), ["bsr_scatter"]))
+    request = Request(names, "", kernel="bsr_scatter", delays=True, rounds=25, stop=True)
+    *_, last = trial.run(request)
+    places = len(find_barriers("bsr_scatter", SOURCES))
+    assert last["rounds"] == rounds and last["launches"] == 3 * rounds
+    assert last["differing"] == 3 * max(rounds - differs_from, 0)
+    assert last["passing"] == [["one", "three"]] + [[]] * (places - 1)
+    outcome = Outcome(0, "", [last])
+    assert passing(outcome, 0) == ["one", "three"] and passing(outcome, 1) == []
+    assert steady(outcome) is (rounds == 25) and not steady(Outcome(None, "", []))
 
 
 def test_a_few_cases_stand_for_all():
