@@ -48,8 +48,7 @@ constexpr int THREADS = 32 * CONSUMERS + 128;
 
 struct Sizes {
   long long rows, columns, batches;
-  int stages;        // of k
-  int code_columns;  // of metadata
+  int stages;  // of k
   int dense_batched;
 };
 
@@ -87,25 +86,20 @@ struct Ring {
 };
 
 __device__ __forceinline__ void produce(unsigned stages, Ring ring, const TensorMap& packed,
-                                        const TensorMap& dense, const TensorMap& dense_edge,
-                                        const unsigned char* codes, const Sizes& sizes) {
+                                        const TensorMap& codes, const TensorMap& dense,
+                                        const TensorMap& dense_edge, const Sizes& sizes) {
   const unsigned tiles = Tile::count(sizes);
   for (unsigned t = blockIdx.x; t < tiles; t += gridDim.x) {
     const Tile tile(t, sizes);
     const long long row = (long long)tile.row * TILE_M, col = (long long)tile.panel * TILE_N;
-    const int code_bytes = int(min(sizes.rows - row, (long long)TILE_M)) * 2 * CODE;
     const int batch = sizes.dense_batched ? int(tile.batch) : 0;
     const bool edge = sizes.columns % 64 != 0 && col + TILE_N > sizes.columns / 64 * 64;
     for (int s = 0; s < sizes.stages; ++s) {
       mbarrier_wait(ring.read(), ring.parity ^ 1);
       const unsigned left = stages + ring.stage * STAGE_BYTES, right = left + LEFT_BYTES;
-      const int pairs = min(sizes.code_columns / 2 - s * PRODUCTS, PRODUCTS);
-      mbarrier_expect(ring.filled(), LEFT_BYTES + RIGHT_BYTES + pairs * code_bytes);
+      mbarrier_expect(ring.filled(), STAGE_BYTES);
       bulk_load(left, packed, ring.filled(), s * (STAGE_K / 2), int(row));
-      for (int p = 0; p < pairs; ++p)
-        bulk_load_bytes(right + RIGHT_BYTES + p * PAIR_BYTES,
-                        codes + ((s * PRODUCTS + p) * sizes.rows + row) * 2 * CODE, code_bytes,
-                        ring.filled());
+      bulk_load(right + RIGHT_BYTES, codes, ring.filled(), int(2 * row), s * PRODUCTS);
       if (LAYOUT == Layout::columns) {
         bulk_load(right, dense, ring.filled(), s * STAGE_K, int(col), batch);
       } else if (!edge) {
@@ -161,9 +155,9 @@ __device__ __forceinline__ void multiply(Sum (&sum)[TILE_N / 2], unsigned stage,
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) semi_structured_addmm_sm90(
-    const __grid_constant__ TensorMap packed, const __grid_constant__ TensorMap dense,
-    const __grid_constant__ TensorMap dense_edge, const __grid_constant__ TensorMap out_map,
-    const unsigned char* codes, const __grid_constant__ View out,
+    const __grid_constant__ TensorMap packed, const __grid_constant__ TensorMap codes,
+    const __grid_constant__ TensorMap dense, const __grid_constant__ TensorMap dense_edge,
+    const __grid_constant__ TensorMap out_map, const __grid_constant__ View out,
     const __grid_constant__ Batch batch, const __grid_constant__ Sizes sizes,
     const __grid_constant__ Epilogue<Sum> epilogue) {
   extern __shared__ unsigned char dynamic[];
@@ -180,20 +174,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) semi_structured_addmm_s
     }
     mbarrier_init_fence();
   }
-  // Codes that no copy brings, of rows and k beyond the matrix, must be possible ones.
-  for (int s = 0; s < STAGES; ++s) {
-    unsigned* words =
-        reinterpret_cast<unsigned*>(memory + s * STAGE_BYTES + LEFT_BYTES + RIGHT_BYTES);
-    for (int i = threadIdx.x; i < PRODUCTS * PAIR_BYTES / 4; i += THREADS) words[i] = 0x44444444u;
-  }
-  bulk_fence();
   __syncthreads();
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (warp >= CONSUMERS) {
     give_registers<40>();
     if (warp == CONSUMERS && lane == 0)
-      produce(stages, ring, packed, dense, dense_edge, codes, sizes);
+      produce(stages, ring, packed, codes, dense, dense_edge, sizes);
     return;
   }
 

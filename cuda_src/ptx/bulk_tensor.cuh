@@ -40,16 +40,6 @@ __device__ __forceinline__ void bulk_load(unsigned shared, const TensorMap& map,
       : "memory");
 }
 
-// Bytes that lie in a row; addresses and number are multiples of 16.
-__device__ __forceinline__ void bulk_load_bytes(unsigned shared, const void* global, int bytes,
-                                                unsigned barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::
-          "r"(shared),
-      "l"(global), "r"(bytes), "r"(barrier)
-      : "memory");
-}
-
 // Write a box; the thread's writes form groups, closed by bulk_commit.
 __device__ __forceinline__ void bulk_store(const TensorMap& map, unsigned shared, int x, int y,
                                            int z) {

@@ -20,8 +20,9 @@ from .runtime.tensor_map import tensor_map
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view
 
-_SIZES = struct.Struct("<3q3i4x")
+_SIZES = struct.Struct("<3q2i")
 _INT32 = 2**31
+_PAIRS = 2  # of columns of metadata that a stage holds
 _NO_MAP = np.void(bytes(128))
 _ONE_MATRIX: Any = SimpleNamespace(batch_size=1)  # what `one_batch` asks of a pattern
 
@@ -80,20 +81,29 @@ def sm90_launch(
     if tiles >= _INT32:
         return None
     part: Any = SimpleNamespace(tile_n=tile.tile_n, step_k=STAGE_BYTES_K // size)
-    sizes = _SIZES.pack(m, n, walk.count, stages, meta.shape[1], walk.dense != 0)
+    sizes = _SIZES.pack(m, n, walk.count, stages, walk.dense != 0)
     return Launch(
         compiled,
         (min(tiles, multiprocessors()),),
         (tile.threads,),
         (
             tensor_map(packed, (TILE_M, STAGE_BYTES_K // 2 // size), STAGE_BYTES_K // 2),
+            _codes_map(meta),
             *_dense_maps(dense, layout, walk, part),
             _out_map(out, walk, store) if store in {"rows", "columns"} else _NO_MAP,
-            meta,
             matrix_view(out, batch),
             batch_dims(batch),
             np.void(sizes),
             epilogue,
         ),
         tile.shared_memory,
+    )
+
+
+def _codes_map(meta: Any) -> np.void:
+    """Return the map of metadata in CUTLASS's order: pairs of columns, one behind the other."""
+    m, columns = meta.shape
+    size = meta.itemsize
+    return tensor_map(
+        meta, (_PAIRS, 2 * TILE_M), shape=(columns // 2, 2 * m), strides=(2 * m * size, size)
     )

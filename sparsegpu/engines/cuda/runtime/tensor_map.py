@@ -22,6 +22,7 @@ CAPACITY = 512
 _DATA_TYPES = {
     np.dtype(np.uint8): "UINT8",
     np.dtype(np.int8): "UINT8",
+    np.dtype(np.int16): "UINT16",
     np.dtype(np.int32): "INT32",
     np.dtype(np.float16): "FLOAT16",
     bfloat16: "BFLOAT16",
