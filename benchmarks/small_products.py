@@ -95,6 +95,10 @@ def _long_wgmma() -> Iterator[tuple[str, Prepare]]:
     yield "bsr_addmm long columns, small blocks", narrow
     strided = partial(_by_strides, (64, 1024), (64, 64), "float16", 144, **full)
     yield "bsr_addmm long strides", strided
+    # Rows of int8 that the kernel turns itself: few blocks, more stages than the ring has.
+    for b in (64, 128):
+        turned = partial(_matmul, (128, 128 * b), (b, b), "int8", 144, density=0.06)
+        yield f"bsr_addmm long turned {b}", turned
     # A long row in parts, whose sums are finished by each way of writing a tile.
     row = [[1] * 3 + [40] + [0, 1] * 6]
     for n, keywords in (

@@ -33,15 +33,18 @@
 //   -DTILE_N=64|128|256, -DSTAGES
 //   -DPARTS=0|1           1: some groups are cut into parts
 //
-// wgmma takes int8 and TF32 with k contiguous only: -DT=s8 and -DT=f32 go with TRANSPOSED=0 and
-// DENSE=columns. Of float32 it cuts off what TF32 has no bits for (dense_lines.cu rounds, where it
-// makes the columns).
+// wgmma takes int8 and TF32 with k contiguous only: -DT=s8 and -DT=f32 go with TRANSPOSED=0, and
+// -DT=f32 with DENSE=columns. Where -DT=s8 goes with DENSE=rows, the producers' warpgroup also
+// turns what of `dense` has been brought: a step is brought in squares, STEP_K bytes wide, which
+// are transposed where they lie (common/turn.cuh). Of float32 wgmma cuts off what TF32 has no bits
+// for (dense_lines.cu rounds, where it makes the columns).
 #include "common/types.cuh"
 #include "common/view.cuh"
 #include "common/epilogue.cuh"
 #include "common/group_parts.cuh"
-#include "common/row_groups.cuh"
 #include "common/strip.cuh"
+#include "common/tile_walk.cuh"
+#include "common/turn.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mbarrier.cuh"
@@ -51,14 +54,12 @@ enum class Layout { rows, columns };
 constexpr Layout LAYOUT = Layout::DENSE;
 constexpr Store STORING = Store::STORE;
 typedef Acc<T>::type Sum;
-static_assert(sizeof(T) == 2 || (LAYOUT == Layout::columns && !TRANSPOSED),
+constexpr bool TURNED = LAYOUT == Layout::rows && sizeof(T) == 1;
+constexpr bool BY_N = LAYOUT == Layout::rows && !TURNED;  // as wgmma reads `dense`
+static_assert(sizeof(T) == 2 || (!BY_N && !TRANSPOSED),
               "k is contiguous in both operands of an int8 or TF32 product");
 
 constexpr int SIZE = sizeof(T);
-constexpr int TILE_M = 128;
-constexpr int SLICE_M = BM < TILE_M ? BM : TILE_M;    // rows of a block that a tile holds
-constexpr int SLICES_M = (BM + TILE_M - 1) / TILE_M;  // tiles that a block's rows need
-constexpr int ROWS = TILE_M / SLICE_M;                // block rows of a group
 constexpr int STAGE_K = 128 / SIZE;
 constexpr int STEP_K = BK % STAGE_K == 0         ? STAGE_K
                        : BK % (STAGE_K / 2) == 0 ? STAGE_K / 2
@@ -70,7 +71,8 @@ constexpr int PRODUCTS = STEP_K * SIZE / 32;  // of a step: wgmma takes 32 bytes
 // Widths in bytes of what shared memory holds row by row, which are the tensor maps' swizzles.
 constexpr int BOX_M = SLICE_M % 64 == 0 ? 64 : SLICE_M;  // m of a box of transposed blocks
 constexpr int LEFT_WIDTH = SIZE * (TRANSPOSED ? BOX_M : STEP_K);
-constexpr int RIGHT_WIDTH = LAYOUT == Layout::rows ? 128 : SIZE * STEP_K;
+constexpr int RIGHT_WIDTH = BY_N ? 128 : SIZE * STEP_K;
+constexpr int BOX_N = RIGHT_WIDTH / SIZE;  // n of a box of rows of `dense`
 
 constexpr int BLOCK_BYTES = SLICE_M * STEP_K * SIZE;
 constexpr int PANEL_BYTES = STEP_K * TILE_N * SIZE;
@@ -80,63 +82,10 @@ static_assert(STAGE_BYTES % 1024 == 0, "every stage begins where a swizzle's pat
 
 constexpr int CONSUMERS = 8;  // warps
 constexpr int THREADS = 32 * CONSUMERS + 128;
+constexpr int TURNERS = 2 / STEPS;  // warps that turn a step
+static_assert(!TURNED || TURNERS > 0, "there are two warps to turn the steps of a stage");
 constexpr bool FROM_SHARED = SLICE_M % 64 == 0;
 constexpr bool ALWAYS = ROWS == 1 && STEPS == 1;  // no step of a stage lacks its block
-
-struct Sizes {
-  long long groups;   // of one matrix of the pattern
-  long long batches;  // matrices of the output
-  long long rows, columns;
-  int pattern_batched;  // the pattern has `batches` matrices, or one for all
-  int dense_batched;
-};
-
-// One tile of the output: SLICE_M * ROWS rows of a group, a panel of TILE_N columns. Numbers of
-// tiles fit 32 bits (_addmm_sm90.py).
-struct Tile {
-  unsigned group, batch, panel;
-  unsigned slice;  // of blocks taller than the tile
-
-  __device__ __forceinline__ Tile(unsigned tile, const Groups& schedule, const Sizes& sizes) {
-    const unsigned groups = unsigned(sizes.groups), batches = unsigned(sizes.batches);
-    slice = tile % SLICES_M;
-    tile /= SLICES_M;
-    const unsigned number = tile % groups;
-    tile /= groups;
-    if (sizes.dense_batched) {
-      const unsigned panels = unsigned((sizes.columns + TILE_N - 1) / TILE_N);
-      panel = tile % panels;
-      batch = tile / panels;
-    } else {
-      batch = tile % batches;
-      panel = tile / batches;
-    }
-    group = schedule.order[(sizes.pattern_batched ? batch * groups : 0) + number];
-  }
-};
-
-__device__ __forceinline__ unsigned tile_count(const Sizes& sizes) {
-  return unsigned(SLICES_M * sizes.groups * sizes.batches *
-                  ((sizes.columns + TILE_N - 1) / TILE_N));
-}
-
-// The number of the tile that the thread block takes next, or `tiles` and more. The longest come
-// first in every panel: dealt out back and forth, long and short ones meet in each thread block.
-__device__ __forceinline__ unsigned deal(unsigned round) {
-  return round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-}
-
-// The ring of stages, as producers and consumers go round it.
-struct Ring {
-  unsigned full, empty;  // barriers: a stage is filled, a stage has been read
-  int stage = 0, parity = 0;
-
-  __device__ __forceinline__ unsigned filled() const { return full + 8 * stage; }
-  __device__ __forceinline__ unsigned read() const { return empty + 8 * stage; }
-  __device__ __forceinline__ void advance() {
-    if (++stage == STAGES) stage = 0, parity ^= 1;
-  }
-};
 
 // Fill step `step` of every stage; the warp's lanes 0 .. ROWS - 1 look after one block each.
 template <typename Present>
@@ -152,8 +101,8 @@ __device__ __forceinline__ void produce(int step, unsigned stages, Ring ring, Pr
     const int steps = schedule.counts[tile.group] * SLICES_K;
     const int dense_batch = sizes.dense_batched ? int(tile.batch) : 0;
     const long long first_col = (long long)tile.panel * TILE_N;
-    const bool edge = LAYOUT == Layout::rows && sizes.columns % 64 != 0 &&
-                      first_col + TILE_N > sizes.columns / 64 * 64;
+    const bool edge = LAYOUT == Layout::rows && sizes.columns % BOX_N != 0 &&
+                      first_col + TILE_N > sizes.columns / BOX_N * BOX_N;
 
     // The schedule of AHEAD stages is read at once, and the next while these are worked on.
     constexpr int AHEAD = 32 / ROWS;
@@ -191,9 +140,9 @@ __device__ __forceinline__ void produce(int step, unsigned stages, Ring ring, Pr
           if (LAYOUT == Layout::columns) {
             bulk_load(right, dense, ring.filled(), k, int(first_col), dense_batch);
           } else if (!edge) {
-            bulk_load(right, dense, ring.filled(), 0, k, int(first_col / 64), dense_batch);
+            bulk_load(right, dense, ring.filled(), 0, k, int(first_col / BOX_N), dense_batch);
           } else {
-            for (int n = 0; n < TILE_N; n += 64)
+            for (int n = 0; n < TILE_N; n += BOX_N)
               bulk_load(right + n * STEP_K * SIZE, dense_edge, ring.filled(), int(first_col) + n, k,
                         dense_batch);
           }
@@ -216,6 +165,29 @@ __device__ __forceinline__ void produce(int step, unsigned stages, Ring ring, Pr
   }
 }
 
+// Transpose part `part` of step `step` of every stage.
+__device__ __forceinline__ void transpose(int step, int part, unsigned stages, Ring ring,
+                                          const Groups& schedule, const Sizes& sizes) {
+  const Turner<RIGHT_WIDTH> turner;
+  const unsigned tiles = tile_count(sizes);
+  for (unsigned round = 0, t; (t = deal(round)) < tiles; ++round) {
+    const Tile tile(t, schedule, sizes);
+    const int steps = schedule.counts[tile.group] * SLICES_K;
+    for (int first = 0; first < steps; first += STEPS) {
+      mbarrier_wait(ring.filled(), ring.parity);
+      const unsigned right = stages + ring.stage * STAGE_BYTES + LEFT_BYTES + step * PANEL_BYTES;
+      if (first + step < steps) {
+        for (int n = part * BOX_N; n < TILE_N; n += TURNERS * BOX_N)
+          turner.turn(right + n * RIGHT_WIDTH);
+        bulk_fence();  // wgmma reads as the copy engine does
+      }
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) mbarrier_arrive(ring.ready());
+      ring.advance();
+    }
+  }
+}
+
 // A stage as a warp of the consumers sees it: the steps it has to multiply, packed to the front.
 struct Stage {
   int count;
@@ -223,13 +195,6 @@ struct Stage {
   unsigned a[FROM_SHARED ? 1 : STEPS][PRODUCTS][4];  // ... or what the warp has of them
   unsigned right[STEPS];
 };
-
-// The address of row r, byte x of a matrix of rows of WIDTH bytes that the copy engine swizzled.
-template <int WIDTH>
-__device__ __forceinline__ unsigned swizzled(unsigned matrix, int r, int x) {
-  const unsigned offset = r * WIDTH + x;
-  return matrix + (offset ^ (offset >> 3 & (WIDTH - 16)));
-}
 
 __device__ __forceinline__ void look_at(Stage& s, const unsigned* present, unsigned stage) {
   const int warpgroup = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
@@ -289,7 +254,6 @@ __device__ __forceinline__ void look_at(Stage& s, const unsigned* present, unsig
 template <int COUNT, typename Meanwhile>
 __device__ __forceinline__ void multiply_steps(Sum (&sum)[TILE_N / 2], const Stage& s,
                                                Meanwhile meanwhile) {
-  constexpr bool BY_N = LAYOUT == Layout::rows;
   // Rows of the left operand that this warpgroup leaves to the one before it.
   const int before = FROM_SHARED ? 64 * (threadIdx.x / 128) % SLICE_M : 0;
   wgmma_fence();
@@ -343,17 +307,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                    const __grid_constant__ Sizes sizes, Sum* parts,
                    const __grid_constant__ Epilogue<Sum> epilogue) {
   extern __shared__ unsigned char dynamic[];
-  __shared__ __align__(8) unsigned long long barriers[2][STAGES];
+  __shared__ __align__(8) unsigned long long barriers[2 + TURNED][STAGES];
   __shared__ unsigned present[STAGES][STEPS];
   unsigned char* memory = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
   const unsigned stages = shared_address(memory);
   Ring ring;
   ring.full = shared_address(barriers[0]);
   ring.empty = shared_address(barriers[1]);
+  ring.turned = shared_address(barriers[TURNED ? 2 : 0]);
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
       mbarrier_init(ring.full + 8 * s, STEPS);
       mbarrier_init(ring.empty + 8 * s, CONSUMERS);
+      if (TURNED) mbarrier_init(ring.turned + 8 * s, STEPS * TURNERS);
     }
     mbarrier_init_fence();
   }
@@ -361,13 +327,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (warp >= CONSUMERS) {
-    give_registers<40>();
-    if (warp - CONSUMERS < STEPS)
-      produce(warp - CONSUMERS, stages, ring, present, values, dense, dense_edge, schedule, sizes);
+    give_registers<TURNED ? 72 : 40>();
+    const int helper = warp - CONSUMERS;
+    if (helper < STEPS)
+      produce(helper, stages, ring, present, values, dense, dense_edge, schedule, sizes);
+    else if (TURNED && helper < STEPS + 2)
+      transpose((helper - STEPS) % STEPS, (helper - STEPS) / STEPS, stages, ring, schedule, sizes);
     return;
   }
 
-  take_registers<232>();
+  take_registers<TURNED ? 216 : 232>();
   unsigned char* strips = memory + STAGES * STAGE_BYTES + warp * 2 * STRIP_BYTES;
   const unsigned tiles = tile_count(sizes);
   for (unsigned round = 0, t; (t = deal(round)) < tiles; ++round) {
@@ -382,6 +351,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     int turn = 0;
     auto look = [&](Stage& s) {
       mbarrier_wait(ring.filled(), ring.parity);
+      if (TURNED) mbarrier_wait(ring.ready(), ring.parity);
       look_at(s, present[ring.stage], stages + ring.stage * STAGE_BYTES);
     };
     auto take_turn = [&](Stage& mine, Stage& next) {

@@ -251,6 +251,29 @@ def test_int8_sums_are_exact(hopper, rng, blocksize, layout, n):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("blocksize", [(64, 64), (64, 128), (128, 128), (192, 64), (256, 256)])
+@pytest.mark.parametrize("n", [17, 48, 100, 128, 200, 528])
+def test_int8_rows_are_turned_in_shared_memory(hopper, rng, blocksize, n):
+    a, x, product = int8_operands(hopper, rng, blocksize, n)
+    dense = hopper.xp.full((x.shape[0], -(-n // 16) * 16), 99, "int8")[:, :n]
+    dense[...] = hopper.array(x)
+    with hopper.runs("bsr_addmm_sm90"):
+        out = bsr_matmul(a.bsr, dense, config=PATH | {"turns": 1})
+    np.testing.assert_array_equal(hopper.host(out), product)
+
+
+def test_who_turns_int8():
+    def turns(blocksize, density, dtype="int8"):
+        tile = hopper_tile(np.dtype(dtype), blocksize, 4096, False, density=density)
+        return tile.turns
+
+    assert turns((64, 64), 0.1) and turns((128, 128), 0.1)
+    assert not turns((64, 64), 0.25)  # a copy is turned once, and read by many blocks
+    assert not turns((32, 64), 0.1) and not turns((64, 32), 0.1)
+    assert not turns((64, 64), 0.1, "float16")
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("blocksize", [(32, 32), (128, 128)])
 @pytest.mark.parametrize("alpha", [1, 2])
 def test_int8_sums_beyond_float32(hopper, rng, blocksize, alpha):
@@ -396,9 +419,9 @@ def test_int8_more_tiles_than_thread_blocks(hopper, rng, blocksize):
     counts = {"rows": 2048 // blocksize[0], "columns": 1024 // blocksize[1], "density": 0.2}
     a, x, product = int8_operands(hopper, rng, blocksize, 4096, **counts)
     dense = hopper.array(x)
-    for _ in range(2):
-        with hopper.runs("bsr_addmm_sm90", "dense_lines"):
-            out = bsr_matmul(a.bsr, dense, config=PATH)
+    for turns in (0, 1) if blocksize[0] >= 64 else (0,):
+        with hopper.runs(*["bsr_addmm_sm90", "dense_lines"][: 2 - turns]):
+            out = bsr_matmul(a.bsr, dense, config=PATH | {"turns": turns})
         np.testing.assert_array_equal(hopper.host(out), product)
 
 

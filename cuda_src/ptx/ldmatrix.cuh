@@ -61,3 +61,10 @@ __device__ __forceinline__ void ldmatrix_x4_trans(unsigned (&r)[4], unsigned add
 __device__ __forceinline__ void ldmatrix_x4_trans(unsigned (&r)[4], const void* shared) {
   ldmatrix_x4_trans(r, shared_address(shared));
 }
+
+// The way back: lane (g, t) gives bytes 4t .. 4t+3 of row g of matrix j in r[j] (9.0 and later).
+__device__ __forceinline__ void stmatrix_x4(unsigned address, const unsigned (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),
+               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+}

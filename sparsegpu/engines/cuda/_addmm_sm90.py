@@ -89,8 +89,8 @@ def sm90_launches(product: Product, config: Mapping[str, Any] | None) -> tuple[L
     """Return the launches that compute a product, or None where this kernel does not serve.
 
     A `dense` that the copy engine cannot read as it lies is copied to aligned rows first (int8 and
-    TF32: columns, the only layout that wgmma takes), in workspace kept with the pattern: at memory
-    speed, which the product then saves many times.
+    TF32: columns, the only layout that wgmma takes, unless the kernel turns int8 rows itself), in
+    workspace kept with the pattern: at memory speed, which the product then saves many times.
 
     Parameters
     ----------
@@ -103,8 +103,9 @@ def sm90_launches(product: Product, config: Mapping[str, Any] | None) -> tuple[L
     if tile is None:
         return None
     by_column = p.data.itemsize != 2
-    as_it_lies = p.layout == "columns" and (by_column or tile.step_k > _NARROW)
-    if as_it_lies or (p.layout == "rows" and not by_column):
+    columns_as_they_lie = p.layout == "columns" and (by_column or tile.step_k > _NARROW)
+    rows_as_they_lie = p.layout == "rows" and (not by_column or tile.turns)
+    if columns_as_they_lie or rows_as_they_lie:
         return _launches(p, tile)
     if p.dense.ndim - 2 > MAX_BATCH_DIMS:
         return None
@@ -232,7 +233,7 @@ def _values_map(data: Any, bm: int, bk: int, transposed: bool, tile: HopperTile)
 
 
 def _dense_maps(dense: Any, layout: str, batch: Batch, tile: HopperTile) -> tuple[np.void, np.void]:
-    """Return the map of whole boxes of ``dense``, and that of 64 columns at its ragged edge."""
+    """Return the map of whole boxes of ``dense``, and that of one box at its ragged edge."""
     k, n = dense.shape[-2:]
     row, col = dense.strides[-2:]
     size = dense.itemsize
@@ -246,21 +247,22 @@ def _dense_maps(dense: Any, layout: str, batch: Batch, tile: HopperTile) -> tupl
             strides=(apart, col if n > 1 else 16, size),
         )
         return whole, whole
+    wide = tile.step_k if size == 1 else 64  # columns of a box; of int8, squares to be turned
     edge = tensor_map(
         dense,
-        (1, tile.step_k, 64),
-        128,
+        (1, tile.step_k, wide),
+        wide * size,
         shape=(batches, k, n),
         strides=(apart, row, size),
     )
-    if n < 64:
+    if n < wide:
         return edge, edge
     whole = tensor_map(
         dense,
-        (1, tile.tile_n // 64, tile.step_k, 64),
-        128,
-        shape=(batches, n // 64, k, 64),
-        strides=(apart, 64 * size, row, size),
+        (1, tile.tile_n // wide, tile.step_k, wide),
+        wide * size,
+        shape=(batches, n // wide, k, wide),
+        strides=(apart, wide * size, row, size),
     )
     return whole, edge
 

@@ -21,6 +21,9 @@ _MOST_STAGES = 8
 # the product is not short beside what finding the order adds to the first call.
 _SPARSE = 0.25
 _MANY_COLUMNS = 1024
+# Up to which density int8 rows are turned by the kernel: then a tile is brought for few blocks, and
+# turning it once for each of them costs less than a copy of all.
+_TURN_AGAIN = 0.125
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class HopperTile:
     shared_memory : int
     reorder : int
         Whether similar block rows share tiles, rather than neighbours.
+    turns : int
+        Whether the kernel turns row-major int8 itself, in shared memory.
     """
 
     tile_n: int
@@ -52,6 +57,7 @@ class HopperTile:
     box_m: int
     shared_memory: int
     reorder: int = 0
+    turns: int = 0
 
     @property
     def threads(self) -> int:
@@ -85,7 +91,7 @@ def hopper_tile(
     transposed : bool
         The blocks lie as (bk, bm).
     fields : Fields, optional
-        ``tile_n``, ``stages`` and ``reorder``, where they are not to be chosen here.
+        ``tile_n``, ``stages``, ``reorder`` and ``turns``, where they are not to be chosen here.
     density : float
         Share of the block places that are stored, repeated ones counted again.
 
@@ -119,6 +125,12 @@ def hopper_tile(
     stages = fields.pick("stages", most, range(2, most + 1))
     pays = density <= _SPARSE and columns >= _MANY_COLUMNS
     reorder = fields.pick("reorder", int(pays), (0, 1) if rows > 1 else (0,))
+    # Two warps turn what is brought, each for a step of a stage: where steps are not narrow. What
+    # registers they take, the fragments of smaller blocks would need.
+    can_turn = size == 1 and slice_m % 64 == 0 and step_k >= _STAGE_K // 2
+    turns = 0
+    if can_turn:
+        turns = fields.pick("turns", int(density <= _TURN_AGAIN), (0, 1))
     fields.finish()
     return HopperTile(
         tile_n=tile_n,
@@ -130,4 +142,5 @@ def hopper_tile(
         box_m=64 if slice_m % 64 == 0 else slice_m,
         shared_memory=stages * stage + _STRIPS + 1024,
         reorder=reorder,
+        turns=turns,
     )

@@ -1,0 +1,67 @@
+// How thread blocks take the tiles of a product of row groups, and the ring of stages that a tile's
+// operands pass through. -DBM, -DTILE_N and -DSTAGES are those of the source.
+#pragma once
+
+#include "common/row_groups.cuh"
+
+constexpr int TILE_M = 128;
+constexpr int SLICE_M = BM < TILE_M ? BM : TILE_M;    // rows of a block that a tile holds
+constexpr int SLICES_M = (BM + TILE_M - 1) / TILE_M;  // tiles that a block's rows need
+constexpr int ROWS = TILE_M / SLICE_M;                // block rows of a group
+
+struct Sizes {
+  long long groups;   // of one matrix of the pattern
+  long long batches;  // matrices of the output
+  long long rows, columns;
+  int pattern_batched;  // the pattern has `batches` matrices, or one for all
+  int dense_batched;
+};
+
+// One tile of the output: SLICE_M * ROWS rows of a group, a panel of TILE_N columns. Numbers of
+// tiles fit 32 bits (_addmm_sm90.py).
+struct Tile {
+  unsigned group, batch, panel;
+  unsigned slice;  // of blocks taller than the tile
+
+  __device__ __forceinline__ Tile(unsigned tile, const Groups& schedule, const Sizes& sizes) {
+    const unsigned groups = unsigned(sizes.groups), batches = unsigned(sizes.batches);
+    slice = tile % SLICES_M;
+    tile /= SLICES_M;
+    const unsigned number = tile % groups;
+    tile /= groups;
+    if (sizes.dense_batched) {
+      const unsigned panels = unsigned((sizes.columns + TILE_N - 1) / TILE_N);
+      panel = tile % panels;
+      batch = tile / panels;
+    } else {
+      batch = tile % batches;
+      panel = tile / batches;
+    }
+    group = schedule.order[(sizes.pattern_batched ? batch * groups : 0) + number];
+  }
+};
+
+__device__ __forceinline__ unsigned tile_count(const Sizes& sizes) {
+  return unsigned(SLICES_M * sizes.groups * sizes.batches *
+                  ((sizes.columns + TILE_N - 1) / TILE_N));
+}
+
+// The number of the tile that the thread block takes next, or `tiles` and more. The longest come
+// first in every panel: dealt out back and forth, long and short ones meet in each thread block.
+__device__ __forceinline__ unsigned deal(unsigned round) {
+  return round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+}
+
+// The ring of stages, as producers and consumers go round it.
+struct Ring {
+  unsigned full, empty;  // barriers: a stage is filled, a stage has been read
+  unsigned turned;       // what its copies brought has been turned (common/turn.cuh)
+  int stage = 0, parity = 0;
+
+  __device__ __forceinline__ unsigned filled() const { return full + 8 * stage; }
+  __device__ __forceinline__ unsigned ready() const { return turned + 8 * stage; }
+  __device__ __forceinline__ unsigned read() const { return empty + 8 * stage; }
+  __device__ __forceinline__ void advance() {
+    if (++stage == STAGES) stage = 0, parity ^= 1;
+  }
+};
