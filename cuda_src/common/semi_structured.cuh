@@ -78,15 +78,6 @@ __device__ __forceinline__ long long meta_offset(long long row, long long column
          place_in_chunk<SIZE>(int(row % 32), int(column % 2));
 }
 
-// The code i | j << 2 of a group of four with the nonzero flags `f` (bit p: element p).
-// The first two set: (0, 1); neither: (2, 3); else the set one of the two, and 3 if set, else 2.
-__device__ __forceinline__ int code_of_four(int f) {
-  int low = f & 3;
-  int i = low == 0 ? 2 : low == 2 ? 1 : 0;
-  int j = low == 3 ? 1 : low == 0 ? 3 : (f & 8) ? 3 : 2;
-  return i | j << 2;
-}
-
 // The code of a pair: its first or its second element, as four 16-bit halves (PTX ISA, mma.sp).
 constexpr int kFirstOfPair = 0b0100, kSecondOfPair = 0b1110;
 __device__ __forceinline__ int code_of_pair(int f) {

@@ -166,9 +166,10 @@ __device__ __forceinline__ u32 crowded(u32 f) {
   return ((a & b & (c | d)) | (c & d & (a | b))) & 0x1111u;
 }
 
-// The rows of a tile by the rule of code_of_four (common/semi_structured.cuh): two lanes each in
-// `kept`, and the four codes in the bytes of the result. The rule asks for flags 0, 1 and 3 of a
-// row: they choose among the eight bytes of a table, for four rows at a time.
+// Compress the rows of a tile: two lanes each in `kept`, their codes i | j << 2 in the bytes of the
+// result. Flags 0 and 1 set: columns (0, 1); neither: (2, 3); else the set one of the two, and 3 if
+// flag 3 is set, else 2. So these three flags choose among the eight bytes of a table, for four
+// rows at a time.
 __device__ __forceinline__ u32 compress(u32 (&kept)[4], const Tile& tile, u32 flags) {
   u32 index = ((flags & 0x3333u) | (flags >> 1 & 0xccccu)) & 0x7777u;
   u32 first = permute(0x10321054u, 0x10321054u, index);

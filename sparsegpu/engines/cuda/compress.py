@@ -8,8 +8,8 @@ import numpy as np
 
 from .runtime.launch import kernel
 
-#: Blocks of the compress and expand kernels take 32 rows of this many metadata columns.
-_ROWS, _COMPRESS_COLUMNS, _EXPAND_COLUMNS, _THREADS = 32, 8, 16, 256
+#: A block of the compress and expand kernels takes this many rows and metadata columns.
+_ROWS, _COLUMNS, _THREADS = 32, 16, 256
 _NO_GROUP = 2**63 - 1
 ABSENT = np.uint64(0)
 
@@ -33,7 +33,7 @@ def compress(packed: Any, meta: Any, dense: Any, strict: bool) -> int:
         BYTES=dense.itemsize,
         SIGNED_ZERO=int(dense.dtype != np.int8),
     )
-    grid = (blocks(m, columns, _COMPRESS_COLUMNS),)
+    grid = (blocks(m, columns),)
 
     def launch(failed: Any, first: Any) -> None:
         work(grid, (_THREADS,), (*targets, source, failed, first, np.int64(m), np.int64(columns)))
@@ -73,7 +73,7 @@ def expand(dense: Any, packed: Any, meta: Any) -> None:
     m, columns = meta.shape
     target = contiguous_target(dense)
     kernel("semi_structured_expand", BYTES=dense.itemsize)(
-        (blocks(m, columns, _EXPAND_COLUMNS),),
+        (blocks(m, columns),),
         (_THREADS,),
         (target, aligned(packed), aligned(meta), np.int64(m), np.int64(columns)),
     )
@@ -103,9 +103,9 @@ def _move_meta(out: Any, meta: Any, *, restore: int) -> None:
     copy_back(out, target)
 
 
-def blocks(m: int, columns: int, width: int) -> int:
-    """Return the number of blocks, ``width`` wide, that cover (m, columns) metadata elements."""
-    return -(-m // _ROWS) * -(-columns // width)
+def blocks(m: int, columns: int) -> int:
+    """Return the number of blocks that cover (m, columns) metadata elements."""
+    return -(-m // _ROWS) * -(-columns // _COLUMNS)
 
 
 def aligned(array: Any) -> Any:
