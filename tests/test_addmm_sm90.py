@@ -223,6 +223,24 @@ def test_refused_where_it_does_not_serve(hopper, rng):
         bsr_matmul(a.bsr, hopper.array(small(rng, (168, 64), "bfloat16")), config=PATH)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("blocksize", [(16, 16), (64, 64)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_operands_and_outputs_that_run_backwards(hopper, rng, blocksize, order):
+    """Negative strides, along which the copy engine does not go: of rows, columns, batches."""
+    a = operand(hopper, rng, blocksize)
+    x = small(rng, (2, a.dense.shape[1], 136), "bfloat16")
+    expected = a.dense @ x.astype(a.dense.dtype)
+    dense = hopper.array(x[::-1].copy())[::-1]
+    memory = hopper.xp.empty(expected.shape[::-1] if order == "F" else expected.shape, "float32")
+    for axis in range(3):
+        out = hopper.xp.flip(memory.T if order == "F" else memory, axis)
+        out[...] = np.nan
+        with hopper.runs("bsr_addmm"):
+            bsr_matmul(a.bsr, dense, out=out)
+        np.testing.assert_array_equal(hopper.host(out), expected)
+
+
 # -- int8 ---------------------------------------------------------------------------------------
 
 

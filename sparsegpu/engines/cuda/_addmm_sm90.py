@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ...pattern import Pattern
 from ._blocks import ceil_div, grid
+from ._boxes import dense_maps, one_batch, out_map, way_of_storing
 from ._dense_lines import aligned_lines
 from ._long_groups import cut_row_groups
 from ._product import Product
@@ -36,53 +36,6 @@ _PARTS_THREADS = 128
 _PARTS_OF_BLOCK = 64 * 64  # sums that a thread block adds at a time, where outputs have two bytes
 _INT32 = 2**31
 _NARROW = 16  # rows of a box of a column-major dense, of which the copy engine brings few bytes
-_NO_MAP = np.void(bytes(128))
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The one batch dimension that the kernel walks, and the operands' strides along it."""
-
-    count: int
-    dense: int
-    out: int
-
-
-def one_batch(shape: tuple[int, ...], pattern: Pattern, dense: Any, out: Any) -> Batch | None:
-    """Return the batch as one dimension, or None where it is not."""
-    kept = [d for d, n in enumerate(shape) if n != 1]
-    if not kept:
-        return Batch(1, 0, 0)
-    if len(kept) > 1:
-        # Contiguous operands of any rank are one dimension, too.
-        matrices = prod(shape)
-        flat = _flat(dense, shape) and _flat(out, shape)
-        if not flat or pattern.batch_size not in {1, matrices}:
-            return None
-        return Batch(matrices, dense.strides[-3], out.strides[-3])
-    behind = kept[0] - len(shape)
-    if pattern.batch_size not in {1, shape[kept[0]]}:
-        return None
-    return Batch(shape[kept[0]], _stride(dense, behind), _stride(out, behind))
-
-
-def _flat(array: Any, shape: tuple[int, ...]) -> bool:
-    """Whether one stride leads through all batch dimensions of an array that has them all."""
-    if array.shape[:-2] != shape:
-        return False
-    step = array.strides[-3]
-    for n, stride in zip(reversed(shape), reversed(array.strides[:-2]), strict=True):
-        if stride != step:
-            return False
-        step *= n
-    return True
-
-
-def _stride(array: Any, behind: int) -> int:
-    """Return the stride in bytes of batch dimension ``behind`` (from the end; 0: broadcast)."""
-    if array.ndim - 2 < -behind or array.shape[behind - 2] == 1:
-        return 0
-    return array.strides[behind - 2]
 
 
 def sm90_launches(product: Product, config: Mapping[str, Any] | None) -> tuple[Launch, ...] | None:
@@ -116,7 +69,7 @@ def sm90_launches(product: Product, config: Mapping[str, Any] | None) -> tuple[L
 
 
 def _launches(p: Product, tile: HopperTile) -> tuple[Launch, ...] | None:
-    batch = one_batch(p.batch, p.pattern, p.dense, p.out)
+    batch = one_batch(p.batch, p.pattern.batch_size, p.dense, p.out)
     if batch is None:
         return None
     bm, bk = p.pattern.blocksize
@@ -126,7 +79,7 @@ def _launches(p: Product, tile: HopperTile) -> tuple[Launch, ...] | None:
     tiles = batch.count * ceil_div(n, tile.tile_n) * tile.slices  # of a group
     share = p.pattern.nnzb * tiles // multiprocessors()
     schedule, cut, parts = cut_row_groups(p.pattern, tile.rows, blocks_from, grouped, share)
-    store = _store(p.out, batch)
+    store = way_of_storing(p.out, batch)
     matrices = p.pattern.batch_size
     of_matrix = schedule.groups // matrices
     if of_matrix * tiles >= _INT32:
@@ -135,7 +88,7 @@ def _launches(p: Product, tile: HopperTile) -> tuple[Launch, ...] | None:
     if parts:
         sums = workspace(p.pattern, "wgmma", parts * tiles * tile.sums * _SUM)
     out = (
-        _out_map(p.out, batch, store) if store in {"rows", "columns"} else _NO_MAP,
+        out_map(p.out, batch, store),
         matrix_view(p.out, p.batch),
         batch_dims(p.batch),
         schedule.argument(),
@@ -162,7 +115,7 @@ def _launches(p: Product, tile: HopperTile) -> tuple[Launch, ...] | None:
         (tile.threads,),
         (
             _values_map(p.data, bm, bk, p.transposed, tile),
-            *_dense_maps(p.dense, p.layout, batch, tile),
+            *dense_maps(p.dense, p.layout, batch, tile.tile_n, tile.step_k),
             *out,
             np.void(_SIZES.pack(of_matrix, batch.count, m, n, matrices > 1, batch.dense != 0)),
             sums,
@@ -203,21 +156,6 @@ def _tile_for(p: Product, config: Mapping[str, Any] | None) -> HopperTile | None
     return tile if fits else None
 
 
-def _store(out: Any, batch: Batch) -> str:
-    """Return how the output is written: by rows or by columns, and as what.
-
-    "rows" and "columns" are boxes that the copy engine writes, "skewed" rows that begin anywhere
-    and are written in words, "any" single elements.
-    """
-    row, col = out.strides[-2:]
-    if out.data.ptr % 16 == batch.out % 16 == 0:
-        if col == out.itemsize and row % 16 == 0:
-            return "rows"
-        if row == out.itemsize and col % 16 == 0:
-            return "columns"
-    return "skewed" if col == out.itemsize and out.itemsize in {2, 4} else "any"
-
-
 def _values_map(data: Any, bm: int, bk: int, transposed: bool, tile: HopperTile) -> np.void:
     """Return the map of all blocks' rows, one below the other."""
     columns = bm if transposed else bk
@@ -230,51 +168,3 @@ def _values_map(data: Any, bm: int, bk: int, transposed: bool, tile: HopperTile)
         shape=(data.size // columns, columns),
         strides=(columns * size, size),
     )
-
-
-def _dense_maps(dense: Any, layout: str, batch: Batch, tile: HopperTile) -> tuple[np.void, np.void]:
-    """Return the map of whole boxes of ``dense``, and that of one box at its ragged edge."""
-    k, n = dense.shape[-2:]
-    row, col = dense.strides[-2:]
-    size = dense.itemsize
-    batches, apart = (batch.count, batch.dense) if batch.dense else (1, 16)
-    if layout == "columns":
-        whole = tensor_map(
-            dense,
-            (1, tile.tile_n, tile.step_k),
-            tile.step_k * size,
-            shape=(batches, n, k),
-            strides=(apart, col if n > 1 else 16, size),
-        )
-        return whole, whole
-    wide = tile.step_k if size == 1 else 64  # columns of a box; of int8, squares to be turned
-    edge = tensor_map(
-        dense,
-        (1, tile.step_k, wide),
-        wide * size,
-        shape=(batches, k, n),
-        strides=(apart, row, size),
-    )
-    if n < wide:
-        return edge, edge
-    whole = tensor_map(
-        dense,
-        (1, tile.tile_n // wide, tile.step_k, wide),
-        wide * size,
-        shape=(batches, n // wide, k, wide),
-        strides=(apart, wide * size, row, size),
-    )
-    return whole, edge
-
-
-def _out_map(out: Any, batch: Batch, store: str) -> np.void:
-    """Return the map of what a warp writes at a time: sixteen rows, 128 bytes of each if by row."""
-    m, n = out.shape[-2:]
-    row, col = out.strides[-2:]
-    size = out.itemsize
-    batches, apart = (batch.count, batch.out) if batch.out else (1, 16)
-    if store == "rows":
-        box, shape, strides, swizzle = (1, 16, 128 // size), (m, n), (row, size), 128
-    else:
-        box, shape, strides, swizzle = (1, 128 // size, 16), (n, m), (col, size), 0
-    return tensor_map(out, box, swizzle, shape=(batches, *shape), strides=(apart, *strides))

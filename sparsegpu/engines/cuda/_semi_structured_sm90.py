@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import struct
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from ._addmm_sm90 import _dense_maps, _out_map, _store, one_batch
 from ._blocks import ceil_div
+from ._boxes import dense_maps, one_batch, out_map, way_of_storing
 from ._product import layout_of
 from .runtime.launch import Launch, kernel, multiprocessors
 from .runtime.sparse_tile import STAGE_BYTES_K, TILE_M, SparseTile
@@ -23,8 +22,6 @@ from .runtime.view import batch_dims, matrix_view
 _SIZES = struct.Struct("<3q2i")
 _INT32 = 2**31
 _PAIRS = 2  # of columns of metadata that a stage holds
-_NO_MAP = np.void(bytes(128))
-_ONE_MATRIX: Any = SimpleNamespace(batch_size=1)  # what `one_batch` asks of a pattern
 
 
 def sm90_launch(
@@ -64,10 +61,10 @@ def sm90_launch(
         return None
     if min(dense.strides[-2:]) <= 0:
         return None
-    walk = one_batch(batch, _ONE_MATRIX, dense, out)
+    walk = one_batch(batch, 1, dense, out)
     if walk is None:
         return None
-    store = _store(out, walk)
+    store = way_of_storing(out, walk)
     compiled = kernel(
         "semi_structured_addmm_sm90",
         T=ctype(operand_dtype),
@@ -80,7 +77,6 @@ def sm90_launch(
     tiles = ceil_div(m, TILE_M) * ceil_div(n, tile.tile_n) * walk.count
     if tiles >= _INT32:
         return None
-    part: Any = SimpleNamespace(tile_n=tile.tile_n, step_k=STAGE_BYTES_K // size)
     sizes = _SIZES.pack(m, n, walk.count, stages, walk.dense != 0)
     return Launch(
         compiled,
@@ -89,8 +85,8 @@ def sm90_launch(
         (
             tensor_map(packed, (TILE_M, STAGE_BYTES_K // 2 // size), STAGE_BYTES_K // 2),
             _codes_map(meta),
-            *_dense_maps(dense, layout, walk, part),
-            _out_map(out, walk, store) if store in {"rows", "columns"} else _NO_MAP,
+            *dense_maps(dense, layout, walk, tile.tile_n, STAGE_BYTES_K // size),
+            out_map(out, walk, store),
             matrix_view(out, batch),
             batch_dims(batch),
             np.void(sizes),
