@@ -47,3 +47,9 @@ def laid_out(engine, array, layout):
     if layout == "backwards":
         return engine.xp.ascontiguousarray(array[::-1, ::-1])[::-1, ::-1]
     return array
+
+
+def ragged_operand(engine, rng, blocksize, dtype="float32", rows=5, columns=7, **keywords):
+    """Return an operand with groups that lack rows, empty rows, repeated and unsorted blocks."""
+    shape = (blocksize[0] * rows, blocksize[1] * columns)
+    return Operand(engine, rng, shape, blocksize, dtype, **keywords)

@@ -4,19 +4,13 @@ import numpy as np
 import pytest
 
 import sparsegpu
-from addmm_cases import Operand, laid_out, small
+from addmm_cases import laid_out, ragged_operand, small
 from sparsegpu import bsr_addmm, bsr_matmul, dense_bsr_matmul
 from sparsegpu.engines.cuda.runtime.hopper_tile import hopper_tile
 from sparsegpu.testing import assert_within_bound, random_values
 
 BLOCKS = [(16, 8), (16, 16), (32, 32), (48, 24), (64, 16), (64, 64), (128, 32), (144, 40)]
 TF32 = {"config": {"path": "wgmma"}, "allow_tf32": True}
-
-
-def operand(engine, rng, blocksize, **keywords):
-    """Return an operand with groups that lack rows, empty rows, repeated and unsorted blocks."""
-    shape = (blocksize[0] * 5, blocksize[1] * 7)
-    return Operand(engine, rng, shape, blocksize, **keywords)
 
 
 @pytest.mark.parametrize("blocksize", BLOCKS)
@@ -33,7 +27,7 @@ def test_tile_fits(blocksize, n):
 @pytest.mark.parametrize("layout", ["rows", "columns", "strided", "backwards"])
 @pytest.mark.parametrize("n", [17, 100, 520])
 def test_exact_on_small_integers(hopper, rng, blocksize, layout, n):
-    a = operand(hopper, rng, blocksize)
+    a = ragged_operand(hopper, rng, blocksize)
     x = small(rng, (a.dense.shape[1], n))
     kernels = ["bsr_addmm_sm90"]
     if layout != "columns":
@@ -48,7 +42,7 @@ def test_exact_on_small_integers(hopper, rng, blocksize, layout, n):
 @pytest.mark.parametrize("layout", ["rows", "columns"])
 def test_within_the_bound_of_tf32(hopper, rng, blocksize, layout):
     """Rounded or cut off, what TF32 lacks of two operands is at most 2**-9 of a product."""
-    a = operand(hopper, rng, blocksize, small_integers=False, duplicates=False)
+    a = ragged_operand(hopper, rng, blocksize, small_integers=False, duplicates=False)
     x = random_values(rng, (a.dense.shape[1], 200), "float32")
     with hopper.runs("bsr_addmm_sm90"):
         out = bsr_matmul(a.bsr, laid_out(hopper, x, layout), **TF32)
@@ -59,7 +53,7 @@ def test_within_the_bound_of_tf32(hopper, rng, blocksize, layout):
 @pytest.mark.parametrize("blocksize", [(16, 16), (128, 32)])
 @pytest.mark.parametrize("out_dtype", ["float32", "bfloat16"])
 def test_epilogue(hopper, rng, blocksize, out_dtype):
-    a = operand(hopper, rng, blocksize, small_integers=False, duplicates=False)
+    a = ragged_operand(hopper, rng, blocksize, small_integers=False, duplicates=False)
     x = random_values(rng, (a.dense.shape[1], 136), "float32")
     bias = random_values(rng, (a.dense.shape[0], 1), "float32")
     given = hopper.array(bias), a.bsr, hopper.array(x)
@@ -90,7 +84,7 @@ def test_batches(hopper, rng):
 @pytest.mark.gpu
 def test_what_is_left_to_others(hopper, rng):
     """IEEE products, and blocks that lie transposed: wgmma takes TF32 with k contiguous only."""
-    a = operand(hopper, rng, (64, 64))
+    a = ragged_operand(hopper, rng, (64, 64))
     x, y = small(rng, (a.dense.shape[1], 48)), small(rng, (48, a.dense.shape[0]))
     with pytest.raises(ValueError, match=r"config\['path'\].*not for 'wgmma'"):
         bsr_matmul(a.bsr, hopper.array(x), config=TF32["config"])
