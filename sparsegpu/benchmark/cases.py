@@ -36,9 +36,9 @@ class Case:
     operation : {"bsr", "2:4"}
     path : str
         The kernel path to take; "" leaves the choice to the library.
-    measure : {"device", "host", "schedule", "first call"}
-        Time on the device, of the host, of building the pattern's schedule, or what the first
-        call on a pattern takes longer than the next ones.
+    measure : {"device", "host", "schedule", "schedule by likeness", "first call"}
+        Time on the device, of the host, of building the pattern's schedule (of neighbouring rows,
+        or of rows that are alike), or what the first call on a pattern takes longer than the next.
     flush : bool
         Memory-bound: operands are not in the L2.
     peers : tuple of str
@@ -164,7 +164,8 @@ def _host() -> Iterable[Case]:
             peers=(DENSE, TORCH),
             bars=(Bar("ms", 0.015),),
         )
-    yield Case("host", (16, 16), 0.1, _8192, measure="schedule", bars=(Bar("ms", 0.1),))
+    for schedule in ("schedule", "schedule by likeness"):
+        yield Case("host", (16, 16), 0.1, _8192, measure=schedule, bars=(Bar("ms", 0.1),))
     yield Case("host", (16, 16), 0.1, _8192, measure="first call")
 
 
