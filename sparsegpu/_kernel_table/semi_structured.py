@@ -148,13 +148,23 @@ SEMI_STRUCTURED = (
     KernelSource(
         "semi_structured_addmm_sm90",
         "semi_structured_addmm",
-        (*HALVES, "float32", "int8", "float8_e4m3fn"),
+        (*HALVES, "float32"),
         archs=("90a",),
         variants=(
             _wgmma_sp("bf16", "bf16", "rows", "identity"),
             _wgmma_sp("f16", "f32", "columns", "scaled", "gelu", STORE="columns"),
             _wgmma_sp("f16", "f16", "rows", "scaled", "silu", TILE_N=128, STAGES=5),
             _wgmma_sp("f32", "f32", "columns", "identity"),
+        ),
+        path="wgmma_sp",
+        tensor_core=True,
+    ),
+    KernelSource(
+        "semi_structured_addmm_sm90",
+        ("semi_structured_addmm", "scaled_mm"),
+        ("int8", "float8_e4m3fn"),
+        archs=("90a",),
+        variants=(
             _wgmma_sp("s8", "bf16", "columns", "scaled", STORE="skewed"),
             _wgmma_sp("s8", "s32", "columns", "exact", "relu", TILE_N=128, STAGES=6),
             _wgmma_sp("e4m3", "bf16", "columns", "scaled", TILE_N=64, STAGES=8),
