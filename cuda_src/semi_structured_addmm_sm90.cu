@@ -194,26 +194,33 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) semi_structured_addmm_s
     for (int i = 0; i < TILE_N / 2; ++i) sum[i] = 0;
 
     // The products of two stages are under way at a time: codes take turns, and the stage before
-    // this one is given back when its products have ended.
+    // this one is given back when its products have ended. Then the codes of the next stage are
+    // read. Between two of the instructions that start products, the compiler allows that only
+    // before a wait; else it waits for every single product of 8-bit types (C7513).
     Codes two[2] = {};
     unsigned before = 0;
     auto give_back = [&] {
       __syncwarp();  // lane 0 does it for all lanes: they have read their codes
       if (before && lane == 0) mbarrier_arrive(before);
     };
-    auto take_turn = [&](Codes& mine, Codes& others) {
+    auto read_codes = [&](Codes& codes) {
       mbarrier_wait(ring.filled(), ring.parity);
-      mine.read(memory + ring.stage * STAGE_BYTES + LEFT_BYTES + RIGHT_BYTES);
+      codes.read(memory + ring.stage * STAGE_BYTES + LEFT_BYTES + RIGHT_BYTES);
+      wgmma_wait<1>();  // there is one at most
+    };
+    auto take_turn = [&](int s, const Codes& mine, Codes& others) {
       multiply(sum, stages + ring.stage * STAGE_BYTES, mine);
       wgmma_wait<1>();
       others.hold();
       give_back();
       before = ring.read();
       ring.advance();
+      if (s + 1 < sizes.stages) read_codes(others);
     };
+    if (sizes.stages > 0) read_codes(two[0]);
     for (int s = 0; s < sizes.stages; s += 2) {
-      take_turn(two[0], two[1]);
-      if (s + 1 < sizes.stages) take_turn(two[1], two[0]);
+      take_turn(s, two[0], two[1]);
+      if (s + 1 < sizes.stages) take_turn(s + 1, two[1], two[0]);
     }
     wgmma_wait<0>();
     two[0].hold();
