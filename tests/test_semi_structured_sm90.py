@@ -7,6 +7,7 @@ import pytest
 import sparsegpu as sg
 from addmm_cases import laid_out
 from semi_structured_cases import BF16, HALF, INT8, SINGLE, exact_product, operand
+from sparsegpu.engines.cuda.runtime import compile as compiler
 from sparsegpu.engines.cuda.runtime.sparse_tile import sparse_tile
 from sparsegpu.testing import assert_within_bound, random_values
 
@@ -22,6 +23,26 @@ SHAPES = [(32, 64, 17), (160, 192, 264), (416, 704, 520), (1024, 320, 72)]
 def test_tile_fits(itemsize, n):
     tile = sparse_tile(itemsize, n)
     assert tile.stages >= 3 and tile.shared_memory <= 227 * 1024
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "s8", "e4m3", "f32"])
+def test_products_follow_each_other(monkeypatch, dtype):
+    """Where the compiler would wait for every product, it says so: C7510 to C7519."""
+    logs, read_resources = [], compiler.read_resources
+
+    def listen(code, name, log):
+        logs.append(log)
+        return read_resources(code, name, log)
+
+    monkeypatch.setattr(compiler, "read_entry", lambda *_: None)
+    monkeypatch.setattr(compiler, "write_entry", lambda *_: None)
+    monkeypatch.setattr(compiler, "read_resources", listen)
+    layout = "rows" if dtype == "bf16" else "columns"
+    out = "f32" if dtype == "f32" else "bf16"
+    defines = {"T": dtype, "OUT": out, "DENSE": layout, "STORE": "rows", "EPILOGUE": "identity"}
+    compiler.compile_kernel(KERNEL, "90a", defines | {"ACT": "none", "TILE_N": 256, "STAGES": 4})
+    assert len(logs) == 1
+    assert "C751" not in logs[0]
 
 
 def multiplied(engine, sparse, dense, **keywords):
