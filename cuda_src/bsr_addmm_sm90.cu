@@ -42,6 +42,7 @@
 #include "common/view.cuh"
 #include "common/epilogue.cuh"
 #include "common/group_parts.cuh"
+#include "common/ring.cuh"
 #include "common/strip.cuh"
 #include "common/tile_walk.cuh"
 #include "common/turn.cuh"

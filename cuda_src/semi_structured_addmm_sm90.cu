@@ -20,6 +20,7 @@
 #include "common/types.cuh"
 #include "common/view.cuh"
 #include "common/epilogue.cuh"
+#include "common/ring.cuh"
 #include "common/strip.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/mbarrier.cuh"
@@ -70,18 +71,6 @@ struct Tile {
   static __device__ __forceinline__ unsigned count(const Sizes& sizes) {
     return unsigned((sizes.rows + TILE_M - 1) / TILE_M * ((sizes.columns + TILE_N - 1) / TILE_N) *
                     sizes.batches);
-  }
-};
-
-// The ring of stages, as producers and consumers go round it.
-struct Ring {
-  unsigned full, empty;  // barriers: a stage is filled, a stage has been read
-  int stage = 0, parity = 0;
-
-  __device__ __forceinline__ unsigned filled() const { return full + 8 * stage; }
-  __device__ __forceinline__ unsigned read() const { return empty + 8 * stage; }
-  __device__ __forceinline__ void advance() {
-    if (++stage == STAGES) stage = 0, parity ^= 1;
   }
 };
 

@@ -1,5 +1,5 @@
-// How thread blocks take the tiles of a product of row groups, and the ring of stages that a tile's
-// operands pass through. -DBM, -DTILE_N and -DSTAGES are those of the source.
+// How thread blocks take the tiles of a product of row groups. -DBM and -DTILE_N are those of the
+// source.
 #pragma once
 
 #include "common/row_groups.cuh"
@@ -51,17 +51,3 @@ __device__ __forceinline__ unsigned tile_count(const Sizes& sizes) {
 __device__ __forceinline__ unsigned deal(unsigned round) {
   return round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
 }
-
-// The ring of stages, as producers and consumers go round it.
-struct Ring {
-  unsigned full, empty;  // barriers: a stage is filled, a stage has been read
-  unsigned turned;       // what its copies brought has been turned (common/turn.cuh)
-  int stage = 0, parity = 0;
-
-  __device__ __forceinline__ unsigned filled() const { return full + 8 * stage; }
-  __device__ __forceinline__ unsigned ready() const { return turned + 8 * stage; }
-  __device__ __forceinline__ unsigned read() const { return empty + 8 * stage; }
-  __device__ __forceinline__ void advance() {
-    if (++stage == STAGES) stage = 0, parity ^= 1;
-  }
-};

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ import numpy as np
 from ._blocks import ceil_div
 from ._boxes import dense_maps, one_batch, out_map, way_of_storing
 from ._product import layout_of
-from .runtime.launch import Launch, kernel, multiprocessors
-from .runtime.sparse_tile import STAGE_BYTES_K, TILE_M, SparseTile
+from .runtime.fields import Fields
+from .runtime.launch import Launch, kernel, multiprocessors, runs_here
+from .runtime.sparse_tile import STAGE_BYTES_K, TILE_M, sparse_tile
 from .runtime.tensor_map import tensor_map
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view
@@ -31,12 +33,12 @@ def sm90_launch(
     dense: Any,
     batch: tuple[int, ...],
     operand_dtype: np.dtype,
-    tile: SparseTile,
-    stages: int,
+    terms: int,
+    config: Mapping[str, Any] | None,
     defines: dict[str, str],
     epilogue: np.void,
 ) -> Launch | None:
-    """Return the launch that computes a product, or None where this kernel cannot read `dense`.
+    """Return the launch that computes a product, or None where this kernel does not serve.
 
     Parameters
     ----------
@@ -45,16 +47,18 @@ def sm90_launch(
     batch : tuple of int
         Of the views.
     operand_dtype : dtype
-    tile : SparseTile
-    stages : int
-        Of k, 128 bytes of it each; 0 where nothing is to be multiplied.
+    terms : int
+        Packed values of a row, or 0 where nothing is to be multiplied.
+    config : mapping, optional
+        Fields of the tile.
     defines, epilogue
         What `epilogue_args` makes of the epilogue.
     """
     m, n = out.shape[-2:]
     size, k = packed.itemsize, dense.shape[-2]
-    if not m * n * k or max(m, n, k) >= _INT32:
+    if not m * n * k or max(m, n, k) >= _INT32 or not runs_here("semi_structured_addmm_sm90"):
         return None
+    tile = sparse_tile(size, n, Fields(config, "semi_structured_addmm"))
     layout = layout_of(dense)
     # wgmma takes k contiguous but for 16-bit types.
     if layout != "columns" and (layout != "rows" or size != 2):
@@ -77,6 +81,7 @@ def sm90_launch(
     tiles = ceil_div(m, TILE_M) * ceil_div(n, tile.tile_n) * walk.count
     if tiles >= _INT32:
         return None
+    stages = ceil_div(2 * terms * size, STAGE_BYTES_K)
     sizes = _SIZES.pack(m, n, walk.count, stages, walk.dense != 0)
     return Launch(
         compiled,

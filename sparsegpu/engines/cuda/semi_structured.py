@@ -16,9 +16,7 @@ from ._blocks import ceil_div, grid
 from ._epilogue_args import batched_operands, epilogue_args
 from ._product import layout_of
 from ._semi_structured_sm90 import sm90_launch
-from .runtime.fields import Fields
-from .runtime.launch import Launch, Work, compute_capability, kernel, runs_here
-from .runtime.sparse_tile import STAGE_BYTES_K, sparse_tile
+from .runtime.launch import Launch, Work, compute_capability, kernel
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch
 
@@ -76,20 +74,13 @@ def semi_structured_addmm(
         epilogue, batch, accumulator_dtype(operand_dtype), out.dtype
     )
     path = (config or {}).get("path")
+    wgmma = path == "wgmma_sp" or (path is None and n > _FEW)
     launch = None
-    if path == "wgmma_sp" or (path is None and n > _FEW):
-        launch = _hopper_launch(
-            out,
-            packed,
-            meta,
-            dense,
-            batch,
-            operand_dtype,
-            0 if epilogue.alpha == 0 else packed.shape[1] * packed.itemsize,
-            allow_tf32,
-            config,
-            defines,
-            epilogue_argument,
+    if wgmma and tensor_cores_multiply(operand_dtype, compute_capability(), allow_tf32):
+        terms = 0 if epilogue.alpha == 0 else packed.shape[1]
+        launch = sm90_launch(
+            *(out, packed, meta, dense, batch, operand_dtype, terms),
+            *(config, defines, epilogue_argument),
         )
     if launch is None:
         chosen = product_config(
@@ -124,32 +115,6 @@ def semi_structured_addmm(
         )
     launch()
     return (launch,) if packed is given[0] and meta is given[1] else None
-
-
-def _hopper_launch(
-    out: Any,
-    packed: Any,
-    meta: Any,
-    dense: Any,
-    batch: tuple[int, ...],
-    operand_dtype: np.dtype,
-    packed_bytes: int,
-    allow_tf32: bool,
-    config: dict[str, Any] | None,
-    defines: dict[str, str],
-    epilogue: np.void,
-) -> Launch | None:
-    """Return what wgmma computes a product with, or None where it does not serve."""
-    if not runs_here("semi_structured_addmm_sm90"):
-        return None
-    if not tensor_cores_multiply(operand_dtype, compute_capability(), allow_tf32):
-        return None
-    fields = Fields(config, "semi_structured_addmm")
-    tile = sparse_tile(packed.itemsize, out.shape[-1], fields)
-    stages = ceil_div(2 * packed_bytes, STAGE_BYTES_K)
-    return sm90_launch(
-        out, packed, meta, dense, batch, operand_dtype, tile, stages, defines, epilogue
-    )
 
 
 def product_config(

@@ -12,11 +12,11 @@ from .fields import Fields
 FEW = 16
 _TILE_M = 128
 _STAGE_K = 128  # bytes of k that a stage holds
-_STRIPS = 8 * 2 * 2048  # outputs on their way out, two strips for each of eight warps
-_THREADS = 384
-_SHARED = 227 * 1024
-_RESERVED = 2048  # alignment of the stages, barriers
-_MOST_STAGES = 8
+STRIPS = 8 * 2 * 2048  # outputs on their way out, two strips for each of eight warps
+THREADS = 384
+SHARED = 227 * 1024
+RESERVED = 2048  # alignment of the stages, barriers
+MOST_STAGES = 8
 # Rows are grouped by likeness where even the unions of random rows get shorter by that, and where
 # the product is not short beside what finding the order adds to the first call.
 _SPARSE = 0.25
@@ -62,7 +62,7 @@ class HopperTile:
     @property
     def threads(self) -> int:
         """Threads of a block: two warpgroups that multiply, one that brings operands."""
-        return _THREADS
+        return THREADS
 
     @property
     def sums(self) -> int:
@@ -121,7 +121,7 @@ def hopper_tile(
     covering = next((n for n in widths if n >= columns), widths[-1])
     tile_n = fields.pick("tile_n", covering, widths)
     stage = (rows * slice_m + tile_n) * _STAGE_K
-    most = min((_SHARED - _RESERVED - _STRIPS) // stage, _MOST_STAGES)
+    most = min((SHARED - RESERVED - STRIPS) // stage, MOST_STAGES)
     stages = fields.pick("stages", most, range(2, most + 1))
     pays = density <= _SPARSE and columns >= _MANY_COLUMNS
     reorder = fields.pick("reorder", int(pays), (0, 1) if rows > 1 else (0,))
@@ -140,7 +140,7 @@ def hopper_tile(
         slices=-(-bm // _TILE_M),
         rows=rows,
         box_m=64 if slice_m % 64 == 0 else slice_m,
-        shared_memory=stages * stage + _STRIPS + 1024,
+        shared_memory=stages * stage + STRIPS + 1024,
         reorder=reorder,
         turns=turns,
     )

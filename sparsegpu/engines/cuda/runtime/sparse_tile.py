@@ -5,13 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .fields import Fields
+from .hopper_tile import MOST_STAGES, RESERVED, SHARED, STRIPS, THREADS
 
 STAGE_BYTES_K = 128  # bytes of a dense column that a stage holds
-_STRIPS = 8 * 2 * 2048  # outputs on their way out, two strips for each of eight warps
-_SHARED = 227 * 1024
-_RESERVED = 2048  # alignment of the stages, barriers
-_THREADS = 384
-_MOST_STAGES = 8
 TILE_M = 128
 
 
@@ -26,7 +22,7 @@ class SparseTile:
     @property
     def threads(self) -> int:
         """Threads of a block: two warpgroups that multiply, one that brings operands."""
-        return _THREADS
+        return THREADS
 
 
 def sparse_tile(itemsize: int, columns: int, fields: Fields | None = None) -> SparseTile:
@@ -52,7 +48,7 @@ def sparse_tile(itemsize: int, columns: int, fields: Fields | None = None) -> Sp
     tile_n = fields.pick("tile_n", covering, (64, 128, 256))
     codes = 2 * TILE_M * (8 if itemsize == 1 else 4)
     stage = TILE_M * STAGE_BYTES_K // 2 + tile_n * STAGE_BYTES_K + codes
-    most = min((_SHARED - _RESERVED - _STRIPS) // stage, _MOST_STAGES)
+    most = min((SHARED - RESERVED - STRIPS) // stage, MOST_STAGES)
     stages = fields.pick("stages", most, range(2, most + 1))
     fields.finish()
-    return SparseTile(tile_n, stages, stages * stage + _STRIPS + 1024)
+    return SparseTile(tile_n, stages, stages * stage + STRIPS + 1024)
