@@ -119,6 +119,8 @@ def _semi_structured() -> Iterator[tuple[str, Prepare]]:
         yield f"2:4 linear long {dtype}", partial(_two_of_four, "linear", (256, 640), 88, dtype)
     wide = partial(_two_of_four, "fused", (544, 640), 300, "float16")
     yield "2:4 fused long, several tiles", wide
+    yield "2:4 fused long, rows anywhere", partial(_two_of_four, "fused", (256, 640), 77, "float16")
+    yield "2:4 strided long", partial(_two_of_four, "strided", (256, 640), 88, "float16")
     for n in (24, 37):  # for mma_sp and, where it is there, wgmma_sp
         yield f"2:4 scaled_mm fp8 {n}", partial(_scaled_mm, (64, 128), n)
         yield f"2:4 scaled_mm long fp8 {n}", partial(_scaled_mm, (256, 640), n)
@@ -159,6 +161,9 @@ def _two_of_four(kind, shape, n, dtype, make, config=None):
         return lambda: sg.semi_structured_linear(rows, w, allow_tf32=True)
     if kind == "semi_structured":
         return lambda: sg.semi_structured_matmul(w, x, config=config)
+    if kind == "strided":
+        out = make.xp.empty((shape[0], 2 * n), dtype=dtype)[:, ::2]
+        return lambda: sg.semi_structured_matmul(w, x, out=out)
     bias = make.xp.ones((shape[0], 1), dtype=dtype)
     how = {"alpha": 2, "activation": "silu", "allow_tf32": True, "config": config}
     return lambda: sg.semi_structured_addmm(bias, w, x, **how)

@@ -191,9 +191,8 @@ def test_batches(hopper, rng, blocksize):
 @pytest.mark.parametrize("blocksize", [(16, 16), (32, 32), (64, 64), (128, 128)])
 def test_more_tiles_than_thread_blocks(hopper, rng, blocksize):
     """Each thread block takes several tiles, some of them without a block, in long rings."""
-    a = operand(
-        hopper, rng, blocksize, "float16", 2048 // blocksize[0], 1024 // blocksize[1], density=0.2
-    )
+    counts = {"rows": 2048 // blocksize[0], "columns": 1024 // blocksize[1], "density": 0.2}
+    a = operand(hopper, rng, blocksize, "float16", **counts)
     x = small(rng, (1024, 4096), "float16")
     dense = hopper.array(x)
     with hopper.runs("bsr_addmm_sm90"):

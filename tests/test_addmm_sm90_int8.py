@@ -217,9 +217,10 @@ def test_int8_more_tiles_than_thread_blocks(hopper, rng, blocksize):
     counts = {"rows": 2048 // blocksize[0], "columns": 1024 // blocksize[1], "density": 0.2}
     a, x, product = int8_operands(hopper, rng, blocksize, 4096, **counts)
     dense = hopper.array(x)
-    for turns in (0, 1) if blocksize[0] >= 64 else (0,):
-        with hopper.runs(*["bsr_addmm_sm90", "dense_lines"][: 2 - turns]):
-            out = bsr_matmul(a.bsr, dense, config=PATH | {"turns": turns})
+    choices = ({"turns": 0}, {"turns": 1}) if blocksize[0] >= 64 else ({},)
+    for chosen in choices:
+        with hopper.runs(*["bsr_addmm_sm90", "dense_lines"][: 2 - chosen.get("turns", 0)]):
+            out = bsr_matmul(a.bsr, dense, config=PATH | chosen)
         np.testing.assert_array_equal(hopper.host(out), product)
 
 
