@@ -1,8 +1,8 @@
 """Write the generated parts of the README and the docs: the support table and measured figures.
 
 ``python -m benchmarks.readme`` rewrites them, ``--check`` fails when they are out of date. Figures
-come from ``benchmarks/results`` alone, so nobody types one by hand. The pictures of the docs are
-made from the same files by ``python -m benchmarks.plot``.
+come from ``benchmarks/results``, or are computed on the spot (`benchmarks.pruning`), so nobody types
+one by hand. The pictures of the docs are made from the same files by ``python -m benchmarks.plot``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from sparsegpu._support import support_table
 from sparsegpu.benchmark.cases import SECTIONS, about
 from sparsegpu.benchmark.report import summary, table_rows
 
+from .pruning import accuracy_table, kept_table
 from .record import RESULTS, ROOT
 
 _README = ROOT / "README.md"
 _PERFORMANCE = ROOT / "docs" / "performance.md"
+_PRUNING = ROOT / "docs" / "pruning.md"
 #: What the README shows of the race; the docs show all of it.
 _README_SECTION = "main"
 _README_COLUMNS = ("case", "ours, ms", "ours", "bar", "verdict", "best peer", "x faster")
@@ -36,6 +38,7 @@ def generated() -> dict[Path, dict[str, str]]:
             "figures": of_all_gpus(gpu_figures),
         },
         _PERFORMANCE: {"race": of_all_gpus(race_figures)},
+        _PRUNING: {"kept": kept_table(), "accuracy": accuracy_table()},
     }
 
 

@@ -35,6 +35,7 @@ _MODULES = {
         "semi_structured_to_dense",
     ],
     "ops.cusparselt_layout": ["from_cusparselt_layout", "to_cusparselt_layout"],
+    "ops.permute": ["permute_for_24"],
     "ops.prune": [
         "compressed_swizzled_bitmask",
         "prune_24",
@@ -79,6 +80,7 @@ __all__ = [
     "load_npz",
     "masks",
     "meta_reorder_offsets",
+    "permute_for_24",
     "prune_24",
     "prune_blocks",
     "prune_tile",
@@ -141,6 +143,7 @@ if TYPE_CHECKING:
         semi_structured_to_dense,
     )
     from .ops.cusparselt_layout import from_cusparselt_layout, to_cusparselt_layout
+    from .ops.permute import permute_for_24
     from .ops.prune import (
         compressed_swizzled_bitmask,
         prune_24,

@@ -65,6 +65,7 @@ SEMI_STRUCTURED = (
         variants=tuple({"META_BYTES": b, "RESTORE": r} for b in (2, 4) for r in (0, 1)),
         path="copy",
     ),
+    KernelSource("permute_24", "permute_for_24", _PRUNED, variants=each("GROUP", (4, 2))),
     KernelSource(
         "prune_24",
         "prune_24",

@@ -26,6 +26,7 @@ OPERATIONS = (
     "semi_structured_from_dense",
     "semi_structured_to_dense",
     "reorder_meta",
+    "permute_for_24",
     "prune_24",
     "prune_tile",
     "semi_structured_tile",

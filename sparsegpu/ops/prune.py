@@ -29,16 +29,36 @@ from .compress import (
 from .cusparselt_layout import check_layout, to_buffer
 
 ALGORITHMS = ("largest_abs_values_greedy", "largest_values_greedy", "", "causal1122")
-_KEEP = ("2:4", "1:2")
+KEEP = {"2:4": 4, "1:2": 2}  # and the group that each is a rule for
 _IMPORTANCE = (*HALF_DTYPES, np.dtype(np.float32), np.dtype(np.float64))
 
 
-def _check_dtype(function: str, argument: str, array: Any) -> None:
-    """Refuse what has no order; CuPy's uint8 is float8_e4m3fn."""
+def check_order(function: str, argument: str, array: Any) -> None:
+    """Refuse a dtype that has no order; CuPy's uint8 is float8_e4m3fn."""
     fp8 = float8_e4m3fn if namespace(array) is np else np.dtype(np.uint8)
     if array.dtype not in REAL_DTYPES and array.dtype != fp8:
         names = ", ".join(d.name for d in (*REAL_DTYPES, float8_e4m3fn))
         raise bad_type(function, argument, f"one of the dtypes {names}", array.dtype)
+
+
+def rows_and_importance(function: str, dense: Any, criterion: Any, keep: str) -> tuple[Any, Any]:
+    """Return the checked operand and its importances, None for magnitudes."""
+    dense = as_array(dense, function, "dense")
+    check_order(function, "dense", dense)
+    if dense.ndim == 0:
+        raise bad_value(function, "dense", "at least one dimension", "a scalar")
+    check_choice(function, "keep", keep, tuple(KEEP))
+    if isinstance(criterion, str):
+        check_choice(function, "criterion", criterion, ("magnitude",))
+        return dense, None
+    importance = as_array(criterion, function, "criterion")
+    if importance.dtype not in _IMPORTANCE:
+        names = ", ".join(d.name for d in _IMPORTANCE)
+        raise bad_type(function, "criterion", f"one of the dtypes {names}", importance.dtype)
+    if importance.shape != dense.shape:
+        expected = f"dense's shape {tuple(dense.shape)}"
+        raise bad_value(function, "criterion", expected, tuple(importance.shape))
+    return dense, importance
 
 
 def prune_24(dense: Any, *, criterion: Any = "magnitude", keep: str = "2:4") -> Any:
@@ -80,22 +100,7 @@ def prune_24(dense: Any, *, criterion: Any = "magnitude", keep: str = "2:4") -> 
     array([[1., 0., 2., 0.]])
     """
     function = "prune_24"
-    dense = as_array(dense, function, "dense")
-    _check_dtype(function, "dense", dense)
-    if dense.ndim == 0:
-        raise bad_value(function, "dense", "at least one dimension", "a scalar")
-    check_choice(function, "keep", keep, _KEEP)
-    importance = None
-    if isinstance(criterion, str):
-        check_choice(function, "criterion", criterion, ("magnitude",))
-    else:
-        importance = as_array(criterion, function, "criterion")
-        if importance.dtype not in _IMPORTANCE:
-            names = ", ".join(d.name for d in _IMPORTANCE)
-            raise bad_type(function, "criterion", f"one of the dtypes {names}", importance.dtype)
-        if importance.shape != dense.shape:
-            expected = f"dense's shape {tuple(dense.shape)}"
-            raise bad_value(function, "criterion", expected, tuple(importance.shape))
+    dense, importance = rows_and_importance(function, dense, criterion, keep)
     xp = common_namespace(function, dense=dense, criterion=importance)
     with on_device(dense):
         out = xp.empty(dense.shape, dtype=dense.dtype)
@@ -153,7 +158,7 @@ def prune_tile(dense: Any, algorithm: str = "largest_abs_values_greedy") -> Any:
     """
     function = "prune_tile"
     dense = as_array(dense, function, "dense")
-    _check_dtype(function, "dense", dense)
+    check_order(function, "dense", dense)
     check_matrix(function, "dense", dense)
     check_choice(function, "algorithm", algorithm, ALGORITHMS)
     xp = namespace(dense)
@@ -286,7 +291,7 @@ def compressed_swizzled_bitmask(pruned: Any) -> Any:
     """
     function = "compressed_swizzled_bitmask"
     pruned = as_array(pruned, function, "pruned")
-    _check_dtype(function, "pruned", pruned)
+    check_order(function, "pruned", pruned)
     check_matrix(function, "pruned", pruned)
     check_multiples(function, "pruned", pruned.shape, 8, 8)
     xp = namespace(pruned)
@@ -302,7 +307,7 @@ def _check_bitmask(function: str, dense: Any, bitmask: Any) -> tuple[Any, Any, M
     dense = as_array(dense, function, "dense")
     bitmask = as_array(bitmask, function, "bitmask")
     xp = common_namespace(function, dense=dense, bitmask=bitmask)
-    _check_dtype(function, "dense", dense)
+    check_order(function, "dense", dense)
     check_matrix(function, "dense", dense)
     check_multiples(function, "dense", dense.shape, 8, 8)
     if bitmask.dtype != np.uint8:

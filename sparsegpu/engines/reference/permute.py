@@ -20,8 +20,8 @@ def best_splits(
 ) -> None:
     """Try every way to divide the columns of stripes ``left[i]`` and ``right[i]`` into two.
 
-    ``keys`` is (columns, rows), int32; ``stripes`` (stripes, group) holds column numbers. Writes the largest gain over leaving them, and its way (`splits`; the first
-    of equals).
+    ``keys`` is (columns, rows), int32; ``stripes`` (stripes, group) holds column numbers. Writes
+    the largest gain over leaving them, and its way (`splits`; the first of equals).
     """
     group, table = stripes.shape[1], splits(stripes.shape[1])
     step = max(1, _CHUNK // (2 * group * keys.shape[1]))

@@ -1,0 +1,32 @@
+"""Which order of columns lets 2:4 pruning keep most, on the device: a warp tries a pair's ways.
+
+The search itself (`_regroup`) is CuPy's array code over the table of pairs of stripes. The host
+reads a few numbers a round: how many pairs there are to try and to regroup, and what all keep.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._regroup import Regrouping
+from .runtime.launch import kernel
+
+_THREADS = 128
+
+
+def best_splits(gains: Any, ways: Any, keys: Any, stripes: Any, left: Any, right: Any) -> None:
+    """Write the best split of each pair's columns and its gain; all are C-contiguous.
+
+    ``keys`` is int32, the others int64.
+    """
+    count = len(left)
+    kernel("permute_24", GROUP=stripes.shape[1])(
+        (-(-count // (_THREADS // 32)),),
+        (_THREADS,),
+        (gains, ways, keys, stripes, left, right, np.int64(count), np.int64(keys.shape[1])),
+    )
+
+
+permute = Regrouping(best_splits).permute
