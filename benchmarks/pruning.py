@@ -1,7 +1,7 @@
 """What 2:4 pruning keeps, with and without `permute_for_24`: the tables of docs/pruning.md.
 
 ``python -m benchmarks.pruning`` prints them; ``python -m benchmarks.readme`` writes them into the
-page. Computed on the CPU engine in about ten seconds, the same numbers anywhere.
+page. Computed on the CPU engine in about twenty seconds, the same numbers anywhere.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import sparsegpu as sg
 from sparsegpu.cli.demo import load_network
 
 
-def correlated(rows: int = 1024, columns: int = 512, factors: int = 32) -> np.ndarray:
-    """Return random values of few factors and noise, with columns of very different scales."""
+def random_matrices(rows: int = 1024, columns: int = 512, factors: int = 32) -> dict:
+    """Return normal values: independent ones, of common factors, and of columns unlike in size."""
     rng = np.random.default_rng(24)
+    noise = rng.standard_normal((rows, columns))
     common = rng.standard_normal((rows, factors)) @ rng.standard_normal((factors, columns))
-    noise = 2 * rng.standard_normal((rows, columns))
-    return (common + noise) * np.exp(rng.standard_normal(columns))
-
-
-def independent(rows: int = 1024, columns: int = 512) -> np.ndarray:
-    """Return independent normal values: what an order of columns can do least for."""
-    return np.random.default_rng(25).standard_normal((rows, columns))
+    sizes = np.exp(rng.standard_normal(columns))
+    return {
+        "random, independent": noise,
+        "random, correlated (32 factors and noise)": common + 2 * noise,
+        "random, columns of unlike sizes": sizes * noise,
+        "random, both": sizes * (common + 2 * noise),
+    }
 
 
 def kept_table() -> str:
@@ -31,8 +32,7 @@ def kept_table() -> str:
     matrices = {
         "digits, layer 1": network["w0"],
         "digits, layer 2": network["w1"],
-        "random, correlated": correlated(),
-        "random, independent": independent(),
+        **random_matrices(),
     }
     lines = [
         "| matrix | shape | 2:4 | 2:4, permuted | half of all, anywhere | of the gap closed |",

@@ -1,8 +1,9 @@
 """Write the generated parts of the README and the docs: the support table and measured figures.
 
 ``python -m benchmarks.readme`` rewrites them, ``--check`` fails when they are out of date. Figures
-come from ``benchmarks/results``, or are computed on the spot (`benchmarks.pruning`), so nobody types
-one by hand. The pictures of the docs are made from the same files by ``python -m benchmarks.plot``.
+come from ``benchmarks/results``, or are computed on the spot (`benchmarks.pruning`), so nobody
+types one by hand. The pictures of the docs are made from the same files by
+``python -m benchmarks.plot``.
 """
 
 from __future__ import annotations

@@ -106,7 +106,13 @@ def _attend(sizes, dtype, kind, make):
 def _semi_structured() -> Iterator[tuple[str, Prepare]]:
     for dtype in ("float16", "bfloat16", "float32", "int8"):
         kinds = ["from_dense", "to_dense", "restore_meta", "semi_structured", "fused"]
-        kinds += ["prune_24", "largest_abs_values_greedy", "largest_values_greedy", "causal1122"]
+        kinds += [
+            "permute_for_24",
+            "prune_24",
+            "largest_abs_values_greedy",
+            "largest_values_greedy",
+            "causal1122",
+        ]
         if dtype != "float32":
             kinds += ["tile", "apply", "apply_dense", "bitmask"]
         for kind in kinds:
@@ -129,6 +135,8 @@ def _semi_structured() -> Iterator[tuple[str, Prepare]]:
 def _two_of_four(kind, shape, n, dtype, make, config=None):
     weight = make.dense(shape, dtype)
     keep = "1:2" if dtype == "float32" else "2:4"
+    if kind == "permute_for_24":
+        return lambda: sg.permute_for_24(weight, keep=keep, escapes=2)
     if kind == "prune_24":
         return lambda: sg.prune_24(weight, keep=keep)
     if kind in {"largest_abs_values_greedy", "largest_values_greedy", "causal1122"}:

@@ -215,6 +215,7 @@ def every_operation(rng):
         lambda: sparsegpu.bsr_scatter_mm(A, X),
         lambda: attend(Y[None], X[None], X[None], A),
         lambda: sparsegpu.prune_24(half),
+        lambda: sparsegpu.permute_for_24(half),
         lambda: sparsegpu.semi_structured_tile(half)[1],
     ]
 

@@ -132,7 +132,7 @@ class _Pairs:
     def _evaluate(self) -> None:
         xp = namespace(self.keys)
         wanted = xp.triu(self.stale[:, None] | self.stale[None, :], 1)
-        left, right = xp.nonzero(wanted)
+        left, right = (xp.ascontiguousarray(side) for side in xp.nonzero(wanted))
         self.stale[...] = False
         if not len(left):
             return
