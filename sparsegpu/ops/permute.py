@@ -80,6 +80,7 @@ def permute_for_24(
     ``f(V[p] @ y + b[p])``.
 
     CuPy arrays are searched on the GPU; the host reads a few numbers a round, and waits for them.
+    Some 24 bytes are held for each element of a window.
 
     Examples
     --------
@@ -132,18 +133,25 @@ def _magnitudes(dense: Any, xp: ModuleType) -> Any:
     if dense.dtype == np.uint8:  # the bits of fp8 where the library has no such dtype
         every = np.arange(256, dtype=np.uint8).view(float8_e4m3fn)
         return xp.asarray(np.abs(every.astype(np.float64)))[dense]
-    return xp.abs(dense.astype(np.float64))
+    values = dense.astype(np.float64)
+    return xp.abs(values, out=values)
 
 
 def _whole_numbers(values: Any, xp: ModuleType) -> Any:
-    """Return values as C-contiguous int32 in the same order, scaled by a power of two."""
+    """Return (columns, rows) as C-contiguous int32 in the same order, scaled by a power of two.
+
+    ``values`` is written over.
+    """
     finite = xp.where(xp.isfinite(values), values, 0.0)
     least, most = finite.min(), finite.max()
-    # +inf is the largest; what is left besides, NaN and -inf, the least.
-    values = xp.where(values == np.inf, most, xp.where(xp.isfinite(values), values, least))
+    del finite
+    values = xp.where(xp.isnan(values), least, values)
+    xp.clip(values, least, most, out=values)  # the infinities
     _, exponent = math.frexp(max(-float(least), float(most)))
     shift = LARGEST_KEY.bit_length() - exponent
     # In two steps, since 2**shift is beyond float64 where the largest is a subnormal.
-    scaled = values * math.ldexp(1.0, shift // 2) * math.ldexp(1.0, shift - shift // 2)
-    keys = xp.clip(xp.rint(scaled), -LARGEST_KEY, LARGEST_KEY).astype(np.int32)
-    return xp.ascontiguousarray(keys)
+    values *= math.ldexp(1.0, shift // 2)
+    values *= math.ldexp(1.0, shift - shift // 2)
+    xp.rint(values, out=values)
+    xp.clip(values, -LARGEST_KEY, LARGEST_KEY, out=values)
+    return xp.ascontiguousarray(values.astype(np.int32))
