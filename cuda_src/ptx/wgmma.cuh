@@ -76,43 +76,30 @@ __device__ __forceinline__ void take_registers() {
   C(d[i]), C(d[i + 1]), C(d[i + 2]), C(d[i + 3]), C(d[i + 4]), C(d[i + 5]), C(d[i + 6]), C(d[i + 7])
 #define WGMMA_D32(C, i) WGMMA_D8(C, i), WGMMA_D8(C, i + 8), WGMMA_D8(C, i + 16), WGMMA_D8(C, i + 24)
 
-#define WGMMA_SHARED(N, NAME, LIST, VALUES, A, B, TA, TB)                                        \
+// Of 16-bit types.
+#define WGMMA_HALVES_SHARED(N, NAME, LIST, VALUES, A, B, TA, TB)                                 \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k16.f32." NAME "." NAME " {" LIST "}, %" A \
                ", %" B ", 1, 1, 1, %" TA ", %" TB ";\n"                                          \
                : VALUES                                                                          \
                : "l"(a), "l"(b), "n"(A_BY_M), "n"(B_BY_N))
 
-#define WGMMA_REGISTERS(N, NAME, LIST, VALUES, A0, A1, A2, A3, B, TB)                              \
+#define WGMMA_HALVES_REGISTERS(N, NAME, LIST, VALUES, A0, A1, A2, A3, B, TB)                       \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k16.f32." NAME "." NAME " {" LIST "}, {%" A0 \
                ", %" A1 ", %" A2 ", %" A3 "}, %" B ", 1, 1, 1, %" TB ";\n"                         \
                : VALUES                                                                            \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(B_BY_N))
 
-// tf32: both operands are K-major.
-#define WGMMA_TF32_SHARED(N, LIST, VALUES, A, B)                                                \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k8.f32.tf32.tf32 {" LIST "}, %" A ", %" B \
-               ", 1, 1, 1;\n"                                                                   \
-               : VALUES                                                                         \
+// Of types whose operands are both K-major; TAIL: the signs, which int8 does not have.
+#define WGMMA_K_MAJOR_SHARED(N, TYPES, LIST, VALUES, A, B, TAIL)                                 \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" N TYPES " {" LIST "}, %" A ", %" B ", 1" TAIL \
+               ";\n"                                                                             \
+               : VALUES                                                                          \
                : "l"(a), "l"(b))
 
-#define WGMMA_TF32_REGISTERS(N, LIST, VALUES, A0, A1, A2, A3, B)                                   \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k8.f32.tf32.tf32 {" LIST "}, {%" A0 ", %" A1 \
-               ", %" A2 ", %" A3 "}, %" B ", 1, 1, 1;\n"                                           \
-               : VALUES                                                                            \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
-
-// int8: both operands are K-major, and there are no signs to choose.
-#define WGMMA_S8_SHARED(N, LIST, VALUES, A, B)                                               \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k32.s32.s8.s8 {" LIST "}, %" A ", %" B \
-               ", "                                                                          \
-               "1;\n"                                                                        \
-               : VALUES                                                                      \
-               : "l"(a), "l"(b))
-
-#define WGMMA_S8_REGISTERS(N, LIST, VALUES, A0, A1, A2, A3, B)                                  \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k32.s32.s8.s8 {" LIST "}, {%" A0 ", %" A1 \
-               ", %" A2 ", %" A3 "}, %" B ", 1;\n"                                              \
-               : VALUES                                                                         \
+#define WGMMA_K_MAJOR_REGISTERS(N, TYPES, LIST, VALUES, A0, A1, A2, A3, B, TAIL)                  \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" N TYPES " {" LIST "}, {%" A0 ", %" A1 ", %" A2 \
+               ", %" A3 "}, %" B ", 1" TAIL ";\n"                                                 \
+               : VALUES                                                                           \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 
 template <typename T>
@@ -128,40 +115,41 @@ constexpr bool IS_TF32<f32> = true;
 // wgmma<T, B_BY_N>(d, a, b): a in registers.
 
 // All of a width; P0 .. P5 are the operands behind d, by number.
-#define WGMMA_OF(N, REGISTERS, LIST, VALUES, P0, P1, P2, P3, P4, P5)                 \
-  template <typename T, bool A_BY_M, bool B_BY_N>                                    \
-  __device__ __forceinline__ void wgmma(f32(&d)[REGISTERS], unsigned long long a,    \
-                                        unsigned long long b) {                      \
-    static_assert(!IS_TF32<T> || (!A_BY_M && !B_BY_N), "tf32 operands are K-major"); \
-    if constexpr (IS_TF32<T>)                                                        \
-      WGMMA_TF32_SHARED(N, LIST, VALUES("+f"), P0, P1);                              \
-    else if constexpr (IS_BF16<T>)                                                   \
-      WGMMA_SHARED(N, "bf16", LIST, VALUES("+f"), P0, P1, P2, P3);                   \
-    else                                                                             \
-      WGMMA_SHARED(N, "f16", LIST, VALUES("+f"), P0, P1, P2, P3);                    \
-  }                                                                                  \
-  template <typename T, bool B_BY_N>                                                 \
-  __device__ __forceinline__ void wgmma(f32(&d)[REGISTERS], const unsigned (&a)[4],  \
-                                        unsigned long long b) {                      \
-    static_assert(!IS_TF32<T> || !B_BY_N, "tf32 operands are K-major");              \
-    if constexpr (IS_TF32<T>)                                                        \
-      WGMMA_TF32_REGISTERS(N, LIST, VALUES("+f"), P0, P1, P2, P3, P4);               \
-    else if constexpr (IS_BF16<T>)                                                   \
-      WGMMA_REGISTERS(N, "bf16", LIST, VALUES("+f"), P0, P1, P2, P3, P4, P5);        \
-    else                                                                             \
-      WGMMA_REGISTERS(N, "f16", LIST, VALUES("+f"), P0, P1, P2, P3, P4, P5);         \
-  }                                                                                  \
-  template <typename T, bool A_BY_M, bool B_BY_N>                                    \
-  __device__ __forceinline__ void wgmma(s32(&d)[REGISTERS], unsigned long long a,    \
-                                        unsigned long long b) {                      \
-    static_assert(!A_BY_M && !B_BY_N, "int8 operands are K-major");                  \
-    WGMMA_S8_SHARED(N, LIST, VALUES("+r"), P0, P1);                                  \
-  }                                                                                  \
-  template <typename T, bool B_BY_N>                                                 \
-  __device__ __forceinline__ void wgmma(s32(&d)[REGISTERS], const unsigned (&a)[4],  \
-                                        unsigned long long b) {                      \
-    static_assert(!B_BY_N, "int8 operands are K-major");                             \
-    WGMMA_S8_REGISTERS(N, LIST, VALUES("+r"), P0, P1, P2, P3, P4);                   \
+#define WGMMA_OF(N, REGISTERS, LIST, VALUES, P0, P1, P2, P3, P4, P5)                         \
+  template <typename T, bool A_BY_M, bool B_BY_N>                                            \
+  __device__ __forceinline__ void wgmma(f32(&d)[REGISTERS], unsigned long long a,            \
+                                        unsigned long long b) {                              \
+    static_assert(!IS_TF32<T> || (!A_BY_M && !B_BY_N), "tf32 operands are K-major");         \
+    if constexpr (IS_TF32<T>)                                                                \
+      WGMMA_K_MAJOR_SHARED(N, "k8.f32.tf32.tf32", LIST, VALUES("+f"), P0, P1, ", 1, 1");     \
+    else if constexpr (IS_BF16<T>)                                                           \
+      WGMMA_HALVES_SHARED(N, "bf16", LIST, VALUES("+f"), P0, P1, P2, P3);                    \
+    else                                                                                     \
+      WGMMA_HALVES_SHARED(N, "f16", LIST, VALUES("+f"), P0, P1, P2, P3);                     \
+  }                                                                                          \
+  template <typename T, bool B_BY_N>                                                         \
+  __device__ __forceinline__ void wgmma(f32(&d)[REGISTERS], const unsigned (&a)[4],          \
+                                        unsigned long long b) {                              \
+    static_assert(!IS_TF32<T> || !B_BY_N, "tf32 operands are K-major");                      \
+    if constexpr (IS_TF32<T>)                                                                \
+      WGMMA_K_MAJOR_REGISTERS(N, "k8.f32.tf32.tf32", LIST, VALUES("+f"), P0, P1, P2, P3, P4, \
+                              ", 1, 1");                                                     \
+    else if constexpr (IS_BF16<T>)                                                           \
+      WGMMA_HALVES_REGISTERS(N, "bf16", LIST, VALUES("+f"), P0, P1, P2, P3, P4, P5);         \
+    else                                                                                     \
+      WGMMA_HALVES_REGISTERS(N, "f16", LIST, VALUES("+f"), P0, P1, P2, P3, P4, P5);          \
+  }                                                                                          \
+  template <typename T, bool A_BY_M, bool B_BY_N>                                            \
+  __device__ __forceinline__ void wgmma(s32(&d)[REGISTERS], unsigned long long a,            \
+                                        unsigned long long b) {                              \
+    static_assert(!A_BY_M && !B_BY_N, "int8 operands are K-major");                          \
+    WGMMA_K_MAJOR_SHARED(N, "k32.s32.s8.s8", LIST, VALUES("+r"), P0, P1, "");                \
+  }                                                                                          \
+  template <typename T, bool B_BY_N>                                                         \
+  __device__ __forceinline__ void wgmma(s32(&d)[REGISTERS], const unsigned (&a)[4],          \
+                                        unsigned long long b) {                              \
+    static_assert(!B_BY_N, "int8 operands are K-major");                                     \
+    WGMMA_K_MAJOR_REGISTERS(N, "k32.s32.s8.s8", LIST, VALUES("+r"), P0, P1, P2, P3, P4, ""); \
   }
 
 #define WGMMA_LIST64 WGMMA_R0
