@@ -120,36 +120,37 @@ def float_tile(
     return replace(tile, most_stages=stages, resident=resident)
 
 
+#: float32, tiles of 64 columns: rows, rows of a lane, warps by rows and resident thread blocks.
+_F32_NARROW = ((16, 4, 1, 12), (32, 8, 1, 12), (64, 8, 2, 6))
+#: Of 256: rows, rows of a lane, and warps by rows and by columns and resident thread blocks, for
+#: operands in pieces and in single elements, whose addresses need registers.
+_F32_WIDE = (
+    (16, 8, (1, 2, 6), (1, 2, 4)),
+    (24, 12, (1, 2, 4), (1, 2, 2)),
+    (32, 8, (1, 2, 4), (1, 4, 2)),
+    (48, 12, (1, 4, 2), (1, 4, 1)),
+    (64, 8, (2, 2, 2), (2, 2, 2)),
+)
+#: Terms of a short slice, by rows of a wide tile: they start sooner, and leave more to L1.
+_F32_SHORT = {16: 8, 24: 12, 32: 8, 48: 16, 64: 16}
+
+
 def _tile_f32(rows: int, bk: int, narrow: bool, pieces: bool) -> FloatTile:
-    if rows <= _FEW_ROWS and not narrow:
-        return FloatTile(4, rows, 128, _tile_k(bk, 4, 32), 1, 1, 12, rows, 2)
+    tile_k = _tile_k(bk, 4, 32)
     if narrow:
-        shapes = {16: (64, 1, 1, 12, 4), 32: (64, 1, 1, 12, 8), 64: (64, 2, 1, 6, 8)}
-    elif pieces:
-        shapes = {
-            16: (256, 1, 2, 6, 8),
-            24: (256, 1, 2, 4, 12),
-            32: (256, 1, 2, 4, 8),
-            48: (256, 1, 4, 2, 12),
-            64: (256, 2, 2, 2, 8),
-        }
-    else:  # addresses of single elements need registers
-        shapes = {
-            16: (256, 1, 2, 4, 8),
-            24: (256, 1, 2, 2, 12),
-            32: (256, 1, 4, 2, 8),
-            48: (256, 1, 4, 1, 12),
-            64: (128, 2, 2, 2, 8),
-        }
-    tile_m = next(m for m in shapes if m >= rows)
-    tile_n, warps_m, warps_n, resident, thread_m = shapes[tile_m]
-    if narrow and not pieces:
-        resident = resident * 2 // 3
-    tile_k, stages = _tile_k(bk, 4, 32), 2
-    short = {16: 8, 24: 12, 32: 8, 48: 16, 64: 16}[tile_m]
-    if pieces and not narrow and bk % short == 0:
-        tile_k, stages = short, 3  # short slices start sooner, and leave more to L1
-    return FloatTile(4, tile_m, tile_n, tile_k, warps_m, warps_n, resident, thread_m, stages)
+        tile_m, thread_m, warps_m, resident = next(t for t in _F32_NARROW if t[0] >= rows)
+        if not pieces:
+            resident = resident * 2 // 3
+        return FloatTile(4, tile_m, _NARROW, tile_k, warps_m, 1, resident, thread_m, 2)
+    if rows <= _FEW_ROWS:
+        return FloatTile(4, rows, 128, tile_k, 1, 1, 12, rows, 2)
+    tile_m, thread_m, by_pieces, by_elements = next(t for t in _F32_WIDE if t[0] >= rows)
+    if not pieces:
+        tile_n = 256 if tile_m < 64 else 128
+        return FloatTile(4, tile_m, tile_n, tile_k, *by_elements, thread_m, 2)
+    short = _F32_SHORT[tile_m]
+    tile_k, stages = (tile_k, 2) if bk % short else (short, 3)
+    return FloatTile(4, tile_m, 256, tile_k, *by_pieces, thread_m, stages)
 
 
 def _tile_f64(rows: int, bk: int, narrow: bool, pieces: bool) -> FloatTile:
