@@ -122,19 +122,21 @@ def test_without_accumulators(engine, rng, name):
     assert (result == exact).all()
 
 
+def added(engine, blocks, others, lists, start):
+    """Return, on the host, what the products added to ``start`` make."""
+    operands = engine.array(blocks), engine.array(others), on(engine, lists)
+    with engine.runs("scatter_mm"):
+        result = sparsegpu.scatter_mm(*operands, accumulators=engine.array(start.copy()))
+    return engine.host(result)
+
+
 @pytest.mark.parametrize("name", FORMATS[1:])
 def test_tiles_anywhere_and_repeatedly(engine, rng, name):
     blocks, others, lists, shape = random_case(rng, name, "float32", small=True, aligned=False)
     start = random_values(rng, shape, "float32", small_integers=True)
-    with engine.runs("scatter_mm"):
-        result = sparsegpu.scatter_mm(
-            engine.array(blocks),
-            engine.array(others),
-            on(engine, lists),
-            accumulators=engine.array(start.copy()),
-        )
+    result = added(engine, blocks, others, lists, start)
     exact, _ = loop(blocks, others, lists, start)
-    assert (engine.host(result) == exact).all()
+    assert (result == exact).all()
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -145,15 +147,9 @@ def test_tiles_anywhere_and_repeatedly(engine, rng, name):
 def test_accumulators_of_another_dtype(engine, rng, name, operands, accumulator):
     blocks, others, lists, shape = random_case(rng, name, operands, small=True)
     start = random_values(rng, shape, accumulator, small_integers=True)
-    with engine.runs("scatter_mm"):
-        result = sparsegpu.scatter_mm(
-            engine.array(blocks),
-            engine.array(others),
-            on(engine, lists),
-            accumulators=engine.array(start.copy()),
-        )
+    result = added(engine, blocks, others, lists, start)
     exact, _ = loop(blocks, others, lists, start)
-    assert (engine.host(result) == exact.astype(start.dtype)).all()
+    assert (result == exact.astype(start.dtype)).all()
 
 
 def test_int8_saturates(engine):
