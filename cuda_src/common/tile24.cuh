@@ -70,9 +70,9 @@ __device__ __forceinline__ u32 lane_keys<true, f16>(u32 lanes, f16) {
   return reinterpret_cast<const u32&>(x);
 }
 
-// Comparisons and logic keep one pipe busy here, so the smaller of two is what the larger leaves of
-// their sum, in multiply-adds (which wrap around rightly). `one` is 1, and the compiler must not
-// know it.
+// Comparisons and logic keep one pipe busy here, so the smaller of two is mostly what the larger
+// leaves of their sum, in multiply-adds (which wrap around rightly). `one` is 1, and the compiler
+// must not know it.
 __device__ __forceinline__ void larger_first(int& a, int& b, u32 one) {
   u32 sum = u32(a) * one + u32(b);
   a = max(a, b);
@@ -92,37 +92,49 @@ __device__ __forceinline__ void sort(int (&key)[16]) {
       {9, 10}, {11, 13}, {3, 8},  {7, 12},  {6, 8},   {10, 12}, {3, 5},   {7, 9},   {3, 4},
       {5, 6},  {7, 8},   {9, 10}, {11, 12}, {6, 7},   {8, 9}};
 #pragma unroll
-  for (int n = 0; n < 60; ++n) larger_first(key[kNetwork[n][0]], key[kNetwork[n][1]], one);
+  for (int n = 0; n < 60; ++n) {
+    int &a = key[kNetwork[n][0]], &b = key[kNetwork[n][1]];
+    if (n % 4 != 3) {
+      larger_first(a, b, one);
+    } else {  // so that both pipes have as much to do
+      int larger = max(a, b);
+      b = min(a, b);
+      a = larger;
+    }
+  }
 }
 
 // The flags of what a tile keeps: its values are visited in order, and one is kept while its row
 // and its column have room. (Ties: the lower row-major index.)
 //
 // Below a value's 16-bit key come its row and its column, one bit each, such that a lower index is
-// the larger, and the index plus one: a sorted key says where it is from.
+// the larger, and the exponent of the float 2**index: a sorted key says where it is from, and the
+// floats of what is kept add up to its flags, again by the pipe that is not busy.
 template <Rule RULE, typename T>
 __device__ __forceinline__ u32 choose(const Tile& tile) {
+  // In registers: as immediates they would cost the busy pipe. threadIdx.y is 0.
+  u32 upwards = 0x10000u + threadIdx.y, upper = 0x3254u + threadIdx.y;
   int key[16];
 #pragma unroll
   for (int i = 0; i < 16; i += 2) {
     u32 pair = lane_keys<RULE == largest_abs_values>(tile.row[i / 4][i % 4 / 2], T());
-    u32 low = (0x80u >> i / 4 | 0x8u >> i % 4) << 8 | (i + 1);
-    u32 high = (0x80u >> i / 4 | 0x8u >> (i + 1) % 4) << 8 | (i + 2);
-    key[i] = int(pair * 0x10000u + low);
-    key[i + 1] = int((pair & 0xffff0000u) | high);
+    u32 left = (0x80u >> i / 4 | 0x8u >> i % 4) << 8 | (127 + i);
+    u32 right = (0x80u >> i / 4 | 0x8u >> (i + 1) % 4) << 8 | (128 + i);
+    key[i] = int(pair * upwards + left);
+    key[i + 1] = int(permute(pair, right, upper));
   }
   sort(key);
-  // Rows and columns with one kept value or more, and those without room. Bit 0 of `kept` takes
-  // the values that are not.
-  u32 one = RULE == causal1122 ? 0xc000u : 0, full = 0, kept = 0;
+  // Bits 8 to 15: rows and columns with one kept value or more, and those without room.
+  u32 some = RULE == causal1122 ? 0xc000u : 0, full = 0;
+  f32 kept = 0x1p23f;  // of which the lowest bits are the whole numbers
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
-    u32 taken = u32(key[i]) & full ? 0 : u32(key[i]);
-    full |= one & taken;
-    one |= taken & 0xff00u;
-    kept |= __funnelshift_l(0, 1, taken);  // 1 << (taken & 31)
+    if (u32(key[i]) & full) continue;
+    full |= some & u32(key[i]);
+    some |= u32(key[i]) & 0xff00u;
+    kept += fabsf(__uint_as_float(u32(key[i]) << 23));
   }
-  return kept >> 1;
+  return __float_as_uint(kept);
 }
 
 // Set what is not kept to zero.
