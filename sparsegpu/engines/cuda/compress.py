@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def compress(packed: Any, meta: Any, dense: Any, strict: bool) -> int:
     def launch(failed: Any, first: Any) -> None:
         work(grid, (_THREADS,), (*targets, source, failed, first, np.int64(m), np.int64(columns)))
 
-    flag = HostFlag() if strict else None
+    flag = host_flag() if strict else None
     launch(ABSENT if flag is None else flag.pointer, ABSENT)
     copy_back(packed, targets[0])
     copy_back(meta, targets[1])
@@ -46,7 +47,8 @@ def compress(packed: Any, meta: Any, dense: Any, strict: bool) -> int:
         return -1
     first = cupy.full((), _NO_GROUP, dtype=np.int64)
     launch(ABSENT, first)
-    return int(first)
+    group = int(first)
+    return -1 if group == _NO_GROUP else group  # -1: raised by a call that was interrupted
 
 
 class HostFlag:
@@ -57,15 +59,36 @@ class HostFlag:
 
         self._memory = cupy.cuda.alloc_pinned_memory(4)
         self._flag = np.frombuffer(self._memory, np.int32, 1)
-        self._flag[0] = 0
         self.pointer = np.uint64(self._memory.ptr)
+        self._stream: Any = None
 
-    def wait(self) -> bool:
-        """Wait for CuPy's current stream and return whether the flag was raised."""
+    def lower(self) -> HostFlag:
+        """Prepare for a kernel that is launched on CuPy's current stream."""
         import cupy
 
-        cupy.cuda.get_current_stream().synchronize()
+        self._stream = cupy.cuda.get_current_stream()
+        self._flag[0] = 0
+        return self
+
+    def wait(self) -> bool:
+        """Wait for that stream and return whether the flag was raised."""
+        self._stream.synchronize()
         return bool(self._flag[0])
+
+
+_flags = threading.local()
+
+
+def host_flag() -> HostFlag:
+    """Return this thread's flag, lowered.
+
+    The device idles from a kernel's end until the next launch, so nothing is to be made or given
+    back behind a wait.
+    """
+    flag: HostFlag | None = getattr(_flags, "flag", None)
+    if flag is None:
+        flag = _flags.flag = HostFlag()
+    return flag.lower()
 
 
 def expand(dense: Any, packed: Any, meta: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .compress import ABSENT, HostFlag, aligned, contiguous_target, copy_back
+from .compress import ABSENT, HostFlag, aligned, contiguous_target, copy_back, host_flag
 from .runtime.launch import kernel
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view
@@ -129,7 +129,7 @@ def apply(
     bool
         With ``strict``, whether nothing was dropped; only then this waits for the device.
     """
-    flag = HostFlag() if strict else None
+    flag = host_flag() if strict else None
     halves = packed, meta, packed_t, meta_t
     _both_ways(halves, aligned(bitmask), dense, _GIVEN_MASK, flag)
     return flag is None or not flag.wait()
