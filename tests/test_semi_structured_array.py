@@ -236,8 +236,12 @@ def test_what_from_dense_refuses(engine, rng):
     with engine.runs("semi_structured_compress"):
         A = sg.to_semi_structured(device, strict=False)
     np.testing.assert_array_equal(engine.host(A.todense())[7, 12:16], [1, 1, 0, 0])
-    with engine.runs(None), pytest.raises(ValueError, match=r"multiple of 32.*pad=True"):
+    made = r"SemiStructuredArray\.from_dense: argument 'dense'.*multiple of 32.*pad=True"
+    with engine.runs(None), pytest.raises(ValueError, match=made):
         sg.to_semi_structured(device[:, :24])
+    made = r"SemiStructuredArray\.prune_dense_static_sort: argument 'dense'.*multiple of 32"
+    with engine.runs(None), pytest.raises(ValueError, match=made):
+        sg.SemiStructuredArray.prune_dense_static_sort(device[:, :24])
     with engine.runs(None), pytest.raises(ValueError, match=r"'dense'.*two dimensions"):
         sg.to_semi_structured(xp.zeros((2, 32, 32), dtype=HALF))
     with engine.runs(None), pytest.raises(TypeError, match=r"'dense'.*float64"):
@@ -254,6 +258,27 @@ def test_sparse_by_sparse(engine, rng):
         A @ A
     with engine.runs(None), pytest.raises(ValueError, match=r"sparse @ sparse"):
         A @ A.T
+    B = sg.bsr_array(engine.xp.ones((32, 32), dtype=HALF), blocksize=(16, 16))
+    for left, right in ((A, B), (B, A)):
+        with engine.runs(None), pytest.raises(ValueError, match=r"'dense'.*sparse @ sparse"):
+            left @ right
+    others = pytest.importorskip("scipy.sparse").csr_array(np.ones((32, 32), np.float32))
+    with engine.runs(None), pytest.raises(ValueError, match=r"'dense'.*sparse @ sparse"):
+        A @ others
+
+
+def test_linear_names_its_arguments(engine, rng):
+    weight = sg.to_semi_structured(engine.array(random_24(rng, (32, 64), HALF)))
+    x = engine.xp.ones((3, 64), dtype=HALF)
+    for bias, error in (
+        (engine.xp.ones(31, dtype=HALF), ValueError),
+        (engine.xp.ones(32), TypeError),
+    ):
+        with (
+            engine.runs(None),
+            pytest.raises(error, match=r"semi_structured_linear: argument 'bias'"),
+        ):
+            sg.semi_structured_linear(x, weight, bias)
 
 
 def test_the_vendor_backend_says_why_not(engine, rng):

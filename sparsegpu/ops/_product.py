@@ -157,6 +157,7 @@ def check_product(
     shape: tuple[int, ...],
     dtype: np.dtype,
     alpha_names: tuple[str, str] = ("left_alpha", "right_alpha"),
+    input_name: str = "input",
     no_product: bool = False,
 ) -> Product:
     """Check what a product has besides its two operands.
@@ -167,16 +168,18 @@ def check_product(
     """
     if options.config is not None and not isinstance(options.config, dict):
         raise bad_type(function, "config", "a dict or None", options.config)
-    input = optional_array(input, function, "input")
+    input = optional_array(input, function, input_name)
     left, right = alpha_names
     alphas = {
         left: optional_array(options.left_alpha, function, left),
         right: optional_array(options.right_alpha, function, right),
     }
     out = optional_out(options.out, function)
-    xp = common_namespace(function, **operands, input=input, **alphas, out=out)
+    xp = common_namespace(function, **operands, **{input_name: input}, **alphas, out=out)
     out_dtype = resolve_out_dtype(function, dtype, out, options.out_dtype)
     side.check(function, shape, input, out)
+    if input is not None:
+        _check_input_dtype(function, input_name, input, dtype, out_dtype)
     input = side.inward(input)
     epilogue = _epilogue(
         function, options, input, alphas, side, shape, dtype, out_dtype, no_product
@@ -207,11 +210,6 @@ def _epilogue(
         raise bad_type(function, "activation", "None for complex operands", repr(activation))
     alpha = check_scalar(function, "alpha", options.alpha, complex_allowed=complex_allowed)
     beta = check_scalar(function, "beta", options.beta, complex_allowed=complex_allowed)
-    if input is not None:
-        allowed = {dtype, out_dtype} | ({np.dtype(np.int32)} if dtype == np.int8 else set())
-        if input.dtype not in allowed:
-            names = " or ".join(sorted(d.name for d in allowed))
-            raise bad_type(function, "input", f"dtype {names}", input.dtype)
     left, right = alphas.values()
     if left is not None or right is not None:
         lengths = reversed(shape[-2:]) if side.from_the_right else shape[-2:]
@@ -227,6 +225,16 @@ def _epilogue(
     if side.from_the_right:
         left, right = right, left
     return Epilogue(alpha, beta, input, left, right, activation)
+
+
+def _check_input_dtype(
+    function: str, argument: str, input: Any, dtype: np.dtype, out_dtype: np.dtype
+) -> None:
+    """Refuse an ``input`` that neither the operands nor the result have the dtype of."""
+    allowed = {dtype, out_dtype} | ({np.dtype(np.int32)} if dtype == np.int8 else set())
+    if input.dtype not in allowed:
+        names = " or ".join(sorted(d.name for d in allowed))
+        raise bad_type(function, argument, f"dtype {names}", input.dtype)
 
 
 def _check_scale(

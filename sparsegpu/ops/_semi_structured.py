@@ -39,8 +39,8 @@ def check_semi_structured(function: str, argument: str, x: Any) -> None:
 
 
 def check_dense_operand(function: str, argument: str, x: Any) -> None:
-    """Refuse a second sparse operand: the hardware multiplies sparse by dense."""
-    if hasattr(x, "packed") or (hasattr(x, "pattern") and hasattr(x, "data")):
+    """Refuse a second sparse operand, ours or another library's: the hardware cannot."""
+    if hasattr(x, "packed") or hasattr(x, "tocsr"):
         raise bad_value(
             function,
             argument,
@@ -72,6 +72,7 @@ def addmm(
     *,
     names: tuple[str, str] = ("sparse", "dense"),
     alpha_names: tuple[str, str] = ("left_alpha", "right_alpha"),
+    input_name: str = "input",
     stored_transposed: bool = False,
     from_the_right: bool = False,
     operand_dtype: np.dtype | None = None,
@@ -106,6 +107,7 @@ def addmm(
         shape=(*dense.shape[:-2], m, dense.shape[-1]),
         dtype=dtype,
         alpha_names=alpha_names,
+        input_name=input_name,
         no_product=k == 0,
     )
     with on_device(dense):

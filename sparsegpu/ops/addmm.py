@@ -13,6 +13,7 @@ from ..pattern import Pattern
 from ._common import check_operand_dtype, check_same_dtype, check_sparse, on_device
 from ._product import WITH_INPUT, WITHOUT_INPUT, Options, Side, check_product
 from ._repeat import Call
+from ._semi_structured import check_dense_operand
 
 
 def bsr_addmm(
@@ -240,6 +241,8 @@ def _addmm(
     repeated = call.repeat(options.out)
     if repeated is not None:
         return repeated
+    if hasattr(dense, "packed"):  # 2:4
+        check_dense_operand(function, "dense", dense)
     dense = as_array(dense, function, "dense")
     check_operand_dtype(function, "bsr", data.dtype)
     check_operand_dtype(function, "dense", dense.dtype)

@@ -107,7 +107,11 @@ def semi_structured_from_dense(dense: Any, *, strict: bool = True) -> tuple[Any,
     ((32, 16), array([5., 7., 5., 7.], dtype=float16), '0xdddd')
     """
     function = "semi_structured_from_dense"
-    dense = as_array(dense, function, "dense")
+    return compressed(function, as_array(dense, function, "dense"), strict)
+
+
+def compressed(function: str, dense: Any, strict: bool) -> tuple[Any, Any]:
+    """Do `semi_structured_from_dense` for a caller of another name."""
     form = format_of(function, "dense", dense)
     check_matrix(function, "dense", dense)
     why = f" for {dense.dtype} (pad=True of SemiStructuredArray.from_dense pads)"

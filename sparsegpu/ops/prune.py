@@ -226,7 +226,13 @@ def semi_structured_tile(
     ((32, 32), (64, 16), (4, 8, 8), array([ 51, 204,  51, 204,  51, 204,  51, 204], dtype=uint8))
     """
     function = "semi_structured_tile"
-    dense = as_array(dense, function, "dense")
+    return tiled(function, as_array(dense, function, "dense"), algorithm, layout)
+
+
+def tiled(
+    function: str, dense: Any, algorithm: str, layout: str = "cutlass"
+) -> tuple[Any, Any, Any, Any, Any]:
+    """Do `semi_structured_tile` for a caller of another name."""
     if dense.dtype == np.float32:
         raise bad_type(
             function,

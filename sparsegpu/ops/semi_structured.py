@@ -203,5 +203,13 @@ def semi_structured_linear(x: Any, weight: Any, bias: Any = None, **keywords: An
 
 
 def _linear(function: str, bias: Any, weight: Any, x: Any, options: Options) -> Any:
-    names = ("weight", "x")
-    return addmm(function, bias, weight, x, options, names=names, from_the_right=True)
+    return addmm(
+        function,
+        bias,
+        weight,
+        x,
+        options,
+        names=("weight", "x"),
+        input_name="bias",
+        from_the_right=True,
+    )

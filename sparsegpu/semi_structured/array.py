@@ -10,11 +10,11 @@ from .._arrays import as_array, check_dtype_name, common_namespace
 from .._checks import bad_type, bad_value
 from ..ops._common import on_device, optional_array
 from ..ops._semi_structured import Half
-from ..ops.compress import check_matrix, format_of, semi_structured_from_dense
+from ..ops.compress import check_matrix, compressed, format_of
 from ..ops.prune import (
     compressed_swizzled_bitmask,
     semi_structured_apply_dense,
-    semi_structured_tile,
+    tiled,
 )
 from ..ops.semi_structured import dense_semi_structured_matmul, semi_structured_matmul
 from .convert import Conversions, check_backend
@@ -171,7 +171,7 @@ class SemiStructuredArray(Conversions):
                 stored = padded_to_format(dense, both=False)
             else:
                 stored = common_namespace(function, dense=dense).ascontiguousarray(dense)
-        packed, meta = semi_structured_from_dense(stored, strict=strict)
+        packed, meta = compressed(function, stored, strict)
         return cls(dense.shape, packed, meta, dtype=dtype, backend=backend)
 
     @classmethod
@@ -214,7 +214,7 @@ class SemiStructuredArray(Conversions):
         check_backend(function, backend)
         dense = _matrix(function, dense)
         stored = padded_to_format(dense, both=True) if pad else dense
-        parts = semi_structured_tile(stored, algorithm)
+        parts = tiled(function, stored, algorithm)
         return cls(dense.shape, *parts, dtype=dtype, backend=backend)
 
     # -- fields -------------------------------------------------------------------------------
