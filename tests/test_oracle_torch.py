@@ -9,12 +9,15 @@ import pytest
 
 import sparsegpu as sg
 from sparsegpu._arrays import dtype_of
+from sparsegpu.engines.reference.compress import FORMATS
 from sparsegpu.testing import random_values
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
 
-SHAPES = [(32, 64), (64, 128), (96, 192), (128, 64), (160, 320), (256, 512)]
+DTYPES = ["float16", "bfloat16", "float32", "int8"]
+#: In the smallest matrix that a dtype's format allows: once, wide, tall, many, prime.
+SHAPES = [(1, 1), (1, 9), (9, 1), (2, 2), (3, 5), (8, 16), (13, 11), (31, 37)]
 
 
 @pytest.fixture
@@ -22,9 +25,17 @@ def cp(cuda_engine):
     return cuda_engine.xp
 
 
-def pruned(cp, rng, shape, dtype):
-    dense = cp.asarray(random_values(rng, shape, dtype))
+def pruned(cp, rng, shape, dtype, zeros=0.0):
+    """Return a 2:4 matrix; with ``zeros``, of groups that hold fewer values or none, too."""
+    values = random_values(rng, shape, dtype)
+    values[rng.random(shape) < zeros] = 0
+    dense = cp.asarray(values)
     return sg.prune_24(dense, keep="1:2" if dtype == "float32" else "2:4")
+
+
+def shape_of(times, dtype):
+    form = FORMATS[dtype_of(dtype)]
+    return times[0] * form.rows, times[1] * form.columns
 
 
 def bits(array):
@@ -32,11 +43,11 @@ def bits(array):
     return array.view(f"uint{8 * array.itemsize}")
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int8"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_compression_equals_torch_s(cp, rng, shape, dtype):
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("times", SHAPES, ids=str)
+def test_compression_equals_torch_s(cp, rng, times, dtype):
     conversions = pytest.importorskip("torch.sparse._semi_structured_conversions")
-    dense = pruned(cp, rng, shape, dtype)
+    dense = pruned(cp, rng, shape_of(times, dtype), dtype, zeros=0.3)
     theirs, their_meta = conversions.sparse_semi_structured_from_dense_cutlass(
         torch.from_dlpack(dense)
     )
@@ -47,6 +58,36 @@ def test_compression_equals_torch_s(cp, rng, shape, dtype):
         torch.from_dlpack(packed), torch.from_dlpack(meta)
     )
     assert (bits(cp.from_dlpack(back)) == bits(dense)).all()
+    assert (bits(sg.semi_structured_to_dense(packed, meta)) == bits(dense)).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("times", SHAPES, ids=str)
+def test_torch_s_matrices_are_read(cp, rng, times, dtype):
+    """What torch compressed is expanded, restored and multiplied as our own."""
+    conversions = pytest.importorskip("torch.sparse._semi_structured_conversions")
+    dense = pruned(cp, rng, shape_of(times, dtype), dtype, zeros=0.3)
+    theirs, their_meta = conversions.sparse_semi_structured_from_dense_cutlass(
+        torch.from_dlpack(dense)
+    )
+    packed, meta = cp.from_dlpack(theirs), cp.from_dlpack(their_meta)
+    meta = meta.reshape(packed.shape[0], -1)
+    assert (bits(sg.semi_structured_to_dense(packed, meta)) == bits(dense)).all()
+    matrix = sg.SemiStructuredArray(dense.shape, packed, meta)
+    x = cp.asarray(random_values(rng, (dense.shape[1], 5), dtype, small_integers=True))
+    sg.testing.assert_within_bound(matrix @ x, dense, x)
+
+
+@pytest.mark.parametrize("dtype", ["int16", "int32"])
+@pytest.mark.parametrize("times", SHAPES, ids=str)
+def test_metadata_is_where_torch_puts_it(cp, times, dtype):
+    conversions = pytest.importorskip("torch.sparse._semi_structured_conversions")
+    m, columns = times[0] * (32 if dtype == "int16" else 16), 2 * times[1]
+    theirs = conversions._calculate_meta_reordering_scatter_offsets(
+        m, columns, getattr(torch, dtype), "cuda"
+    )
+    ours = sg.meta_reorder_offsets(m, columns, dtype, cp)
+    assert (ours == cp.from_dlpack(theirs)).all()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -68,6 +109,7 @@ def test_tiles_keep_what_torch_keeps(cp, rng, shape, dtype):
 def test_vendor_layout_equals_cusparselt_s(cp, rng, shape, dtype):
     if not torch.backends.cusparselt.is_available():
         pytest.skip("torch was built without cuSPARSELt")
+    # Two values in every group: of zeros the library keeps others than CUTLASS's rule.
     dense = pruned(cp, rng, shape, dtype)
     theirs = torch._cslt_compress(torch.from_dlpack(dense))
     packed, meta = sg.semi_structured_from_dense(dense)
