@@ -111,6 +111,24 @@ SEMI_STRUCTURED = (
         path="copy",
     ),
     KernelSource(
+        "accumulator_epilogue",
+        (),
+        (),
+        variants=tuple(
+            {"T": t, **epilogue_of(t, out, epilogue, act)}
+            for t, out, epilogue, act in (
+                ("bf16", "bf16", "scaled", "none"),
+                ("f16", "f32", "scaled", "relu"),
+                ("f32", "f16", "scaled", "gelu"),
+                ("s8", "s8", "scaled", "gelu_erf"),
+                ("s8", "s32", "exact", "relu"),
+                ("s8", "f32", "identity", "none"),
+                ("e4m3", "bf16", "scaled", "silu"),
+            )
+        ),
+        path="copy",
+    ),
+    KernelSource(
         "semi_structured_addmm_sm80",
         "semi_structured_addmm",
         (*HALVES, "float32"),
