@@ -24,6 +24,8 @@ from ..testing import accumulator_roundoff, unit_roundoff
 from .problem import random_values
 from .progress import Said, shown
 from .timing import device_ms
+from .tune_cusparselt import OPS as VENDOR_OPS
+from .tune_cusparselt import tune_cusparselt
 
 _OPS: dict[str, Callable[..., Any]] = {
     "bsr_addmm": bsr_matmul,
@@ -47,6 +49,7 @@ def tune(
     density: float = 0.1,
     allow_tf32: bool = False,
     progress: bool = True,
+    out_dtype: Any = None,
 ) -> Config:
     """Measure the configurations of a product on this GPU and keep the fastest.
 
@@ -61,10 +64,11 @@ def tune(
     Parameters
     ----------
     bsr : bsr_array, optional
+        For the last two operations: a SemiStructuredArray of backend "cusparselt".
     dense : array, optional
         Operands to measure with. On the host there is nothing to tune.
-    op : {"bsr_addmm", "dense_bsr_matmul"}
-        The second for ``dense @ bsr``.
+    op : {"bsr_addmm", "dense_bsr_matmul", "semi_structured_addmm", "semi_structured_linear"}
+        The second for ``dense @ bsr``; the others search cuSPARSELt's algorithms.
     shape : (M, K, N), optional
         Without operands: measure on random ones, (M, K) @ (K, N), with ``blocksize``, ``dtype`` and
         ``density``.
@@ -75,6 +79,8 @@ def tune(
         Tune what float32 does when it is allowed.
     progress : bool
         Say on stderr what was measured, and what was skipped because it does not compile or launch.
+    out_dtype : dtype, optional
+        What cuSPARSELt is to write: the operands' dtype, bfloat16 for int8 and float8_e4m3fn.
 
     Returns
     -------
@@ -109,7 +115,11 @@ def tune(
 
         config = sparsegpu.tune(shape=(4096, 4096, 512), blocksize=(32, 32), density=0.1)
     """
-    check_choice("tune", "op", op, tuple(_OPS))
+    check_choice("tune", "op", op, (*_OPS, *VENDOR_OPS))
+    if op in VENDOR_OPS:
+        if shape is not None or dense is None:
+            raise bad_type("tune", "dense", f"both operands of {op}", "a shape or one of them")
+        return tune_cusparselt(op, bsr, as_array(dense, "tune", "dense"), out_dtype, progress)
     if (bsr is None) == (shape is None) or (bsr is None) != (dense is None):
         raise bad_type("tune", "shape", "either operands or a shape", "both, half or neither")
     if shape is not None:

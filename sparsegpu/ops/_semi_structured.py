@@ -25,11 +25,14 @@ class Half(NamedTuple):
         Of a matrix at least as large as the logical one: the rest is zero padding.
     split : bool
         The matrix is ``[first | rest]`` of `ops.compress.split_24`, which meets ``[x; x]``.
+    vendor : engines.cusparselt.compress.Compressed, or None
+        The same matrix for the backend "cusparselt", which then computes.
     """
 
     packed: Any
     meta: Any
     split: bool = False
+    vendor: Any = None
 
 
 def check_semi_structured(function: str, argument: str, x: Any) -> None:
@@ -122,7 +125,7 @@ def addmm(
                 half,
                 dense,
                 product.epilogue,
-                engine_module(product.xp, "semi_structured", function).semi_structured_addmm,
+                _engine(function, product.xp, half),
                 operand_dtype=dtype,
                 allow_tf32=bool(options.allow_tf32),
                 config=options.config,
@@ -130,6 +133,18 @@ def addmm(
     answer = product.answer(result)
     call.keep(answer, launches)
     return answer
+
+
+def _engine(function: str, xp: Any, half: Half) -> Any:
+    """Return what computes, over the halves' arrays as the engines of `engines` get them."""
+    if half.vendor is None:
+        return engine_module(xp, "semi_structured", function).semi_structured_addmm
+    from ..engines.cusparselt.semi_structured import semi_structured_addmm
+
+    def by_vendor(out: Any, packed: Any, meta: Any, *operands: Any, **keywords: Any) -> Any:
+        return semi_structured_addmm(out, half.vendor, *operands, **keywords)
+
+    return by_vendor
 
 
 def _check_dense_dtype(

@@ -50,8 +50,8 @@ class SemiStructuredArray(Conversions):
     ------
     ValueError, TypeError
         Parts that do not belong together.
-    ImportError, NotImplementedError
-        A backend that cannot compute here.
+    ImportError
+        ``backend="cusparselt"`` without nvmath-python or cuSPARSELt: what to install.
 
     Notes
     -----
@@ -93,7 +93,7 @@ class SemiStructuredArray(Conversions):
         backend: str = "native",
     ):
         function = "SemiStructuredArray"
-        check_backend(function, backend)
+        check_backend(function, backend, packed if packed is not None else packed_t)
         sides = (
             (optional_array(packed, function, "packed"), optional_array(meta, function, "meta")),
             (
@@ -109,6 +109,8 @@ class SemiStructuredArray(Conversions):
             self._check_bitmask(function)
         self._transposed = False
         self.backend = backend
+        if backend == "cusparselt":
+            self._halves.convert_for_vendor()
 
     def _check_bitmask(self, function: str) -> None:
         (m, k), bits = self._halves.shape, self._bitmask
@@ -152,8 +154,8 @@ class SemiStructuredArray(Conversions):
             A shape that does not fit without ``pad``; ``strict`` and not 2:4.
         TypeError
             Another dtype.
-        ImportError, NotImplementedError
-            A backend that cannot compute here.
+        ImportError
+            As the class.
 
         Examples
         --------
@@ -164,7 +166,7 @@ class SemiStructuredArray(Conversions):
         ((5, 5), (32, 16))
         """
         function = "SemiStructuredArray.from_dense"
-        check_backend(function, backend)
+        check_backend(function, backend, dense)
         dense = _matrix(function, dense)
         with on_device(dense):
             if pad:
@@ -211,7 +213,7 @@ class SemiStructuredArray(Conversions):
         ((64, 16), 1024)
         """
         function = "SemiStructuredArray.prune_dense_static_sort"
-        check_backend(function, backend)
+        check_backend(function, backend, dense)
         dense = _matrix(function, dense)
         stored = padded_to_format(dense, both=True) if pad else dense
         parts = tiled(function, stored, algorithm)
@@ -286,12 +288,16 @@ class SemiStructuredArray(Conversions):
         transposed : bool
             The half of the transpose, for ``dense @ A``.
         """
-        return self._halves.get(int(transposed ^ self._transposed))
+        side = int(transposed ^ self._transposed)
+        if self.backend == "cusparselt":
+            return self._halves.for_vendor(side)
+        return self._halves.get(side)
 
     def calls(self, transposed: bool) -> tuple[int | None, dict]:
         """Return the CUDA device, and what products with a half keep of their calls there."""
         halves = self._halves
-        return halves.device, halves.calls[transposed ^ self._transposed]
+        calls = halves.vendor_calls if self.backend == "cusparselt" else halves.calls
+        return halves.device, calls[transposed ^ self._transposed]
 
     def values(self) -> Any:
         """Return the kept values by rows (`packed`), built if they are missing.
@@ -314,7 +320,7 @@ class SemiStructuredArray(Conversions):
         return self._whole_half("indices").meta
 
     def _whole_half(self, function: str) -> Half:
-        half = self.half()
+        half = self._halves.get(int(self._transposed))
         if half.split:
             raise bad_value(
                 f"SemiStructuredArray.{function}",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import device_of, float8_e4m3fn
-from .._checks import check_choice
+from .._checks import bad_type, check_choice
 from ..engines.cusparselt.availability import why_not
 from ..ops._common import on_device
 from . import io
@@ -15,11 +15,16 @@ from . import io
 BACKENDS = ("native", "cusparselt")
 
 
-def check_backend(function: str, backend: str) -> None:
-    """Refuse a name that is no backend, and a backend that cannot compute here."""
+def check_backend(function: str, backend: str, array: Any) -> None:
+    """Refuse a name that is no backend, and a backend that cannot compute on this array."""
     check_choice(function, "backend", backend, BACKENDS)
-    if backend == "cusparselt":
-        raise why_not(function)
+    if backend != "cusparselt":
+        return
+    error = why_not(function)
+    if error is not None:
+        raise error
+    if device_of(array) is None:
+        raise bad_type(function, "backend", "'native' on the host", "'cusparselt'")
 
 
 class Conversions:
@@ -38,7 +43,7 @@ class Conversions:
         return (self.packed, self.meta, self.packed_t, self.meta_t, self.bitmask)
 
     def get(self: Any) -> Any:
-        """Return the array on the host (itself, if it is there already)."""
+        """Return the array on the host (itself, if it is there already), its backend native."""
         if self._halves.xp is np:
             return self
 
@@ -50,7 +55,7 @@ class Conversions:
 
         names = ("packed", "meta", "packed_t", "meta_t", "bitmask")
         parts = [fetch(n, a) for n, a in zip(names, self._parts(), strict=True)]
-        return type(self)(self.shape, *parts, backend=self.backend)
+        return type(self)(self.shape, *parts)
 
     def to_device(self: Any, device: int | None = None) -> Any:
         """Return the array on a CUDA device (itself, if it is there already).
@@ -58,7 +63,7 @@ class Conversions:
         Parameters
         ----------
         device : int, optional
-            Device number; the current device by default.
+            Device number; the current device by default. The backend stays as it is.
 
         Raises
         ------
@@ -92,14 +97,24 @@ class Conversions:
         ------
         ValueError
             Another name.
-        ImportError, NotImplementedError
-            A backend that cannot compute here.
+        TypeError
+            "cusparselt" for an array on the host.
+        ImportError
+            "cusparselt" without nvmath-python or cuSPARSELt: what to install.
+
+        Notes
+        -----
+        Nothing goes through the host. The arrays share the halves that are held; for "cusparselt"
+        the library compresses each once more, on the device, into a buffer that is kept with it.
         """
+        function = "SemiStructuredArray.to_backend"
         if backend == self.backend:
             return self
-        check_backend("SemiStructuredArray.to_backend", backend)
+        check_backend(function, backend, self._halves.any().packed)
         other = self.T.T
         other.backend = backend
+        if backend == "cusparselt":
+            self._halves.convert_for_vendor()
         return other
 
     def save_npz(self: Any, file: Any, compressed: bool = True) -> None:

@@ -44,7 +44,10 @@ class Halves:
         Arrays that do not belong together.
     """
 
-    __slots__ = ("_lock", "_sides", "_splits", "calls", "device", "dtype", "shape", "xp")
+    __slots__ = (
+        *("_lock", "_sides", "_splits", "_vendors"),
+        *("calls", "device", "dtype", "shape", "vendor_calls", "xp"),
+    )
 
     def __init__(self, shape: tuple[int, int], sides: Any, dtype: Any, function: str):
         m, k = check_integers(function, "shape", shape, "a pair of integers (m, k)", count=2)
@@ -52,7 +55,9 @@ class Halves:
         self._lock = threading.RLock()
         self._sides: list[Half | None] = [None, None]
         self._splits: list[Half | None] = [None, None]
+        self._vendors: list[Half | None] = [None, None]
         self.calls: tuple[dict, dict] = ({}, {})  # of ops/_repeat.py, by sides
+        self.vendor_calls: tuple[dict, dict] = ({}, {})
         given: dict[str, Any] = {}
         for side, (packed, meta) in enumerate(sides):
             if (packed is None) != (meta is None):
@@ -102,6 +107,29 @@ class Halves:
                     self.xp.cuda.get_current_stream().synchronize()
                 (self._splits if half.split else self._sides)[side] = half
         return half
+
+    def for_vendor(self, side: int) -> Half:
+        """Return a side with what the backend "cusparselt" reads, made on the first call."""
+        found = self._vendors[side]
+        if found is not None:
+            return found
+        half = self.get(side)
+        with self._lock:
+            found = self._vendors[side]
+            if found is None:
+                from ..engines.cusparselt.compress import compressed
+
+                with on_device(half.packed):
+                    vendor = compressed(half.packed, half.meta, self.dtype)
+                    self.xp.cuda.get_current_stream().synchronize()
+                found = self._vendors[side] = half._replace(vendor=vendor)
+        return found
+
+    def convert_for_vendor(self) -> None:
+        """Make what the backend "cusparselt" reads of the halves that are held now."""
+        for side in (0, 1):
+            if self._sides[side] is not None:
+                self.for_vendor(side)
 
     def _build(self, side: int) -> Half:
         """Compress a side; one that is not 2:4 itself becomes a sum of two that are."""

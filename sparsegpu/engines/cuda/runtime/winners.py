@@ -36,16 +36,18 @@ class Family(NamedTuple):
 
     Attributes
     ----------
-    op : {"bsr_addmm", "dense_bsr_matmul"}
-        The second: the blocks are read transposed.
+    op : {"bsr_addmm", "dense_bsr_matmul", "cusparselt"}
+        The second: the blocks are read transposed. The third: algorithms of the 2:4 backend.
     arch : str
         Compute capability, ``"90"``.
     dtype : str
-        Of the operands; ``"tf32"`` where float32 may be multiplied so.
+        Of the operands; ``"tf32"`` where float32 may be multiplied so. Of the backend: of the
+        operands and of what it writes.
     blocksize : (bm, bk)
         As they are multiplied.
     layout : str
-        Of the dense operand: ``"rows"``, ``"columns"``, ``"bytes"`` or ``"strided"``.
+        Of the dense operand: ``"rows"``, ``"columns"``, ``"bytes"`` or ``"strided"``. Of the
+        backend: of the dense operand and of the result, and the version of the library.
     """
 
     op: str

@@ -1,0 +1,76 @@
+"""``sparsegpu.tune`` for the 2:4 backend "cusparselt": its own search, done once and kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._arrays import bfloat16, dtype_of
+from .._checks import bad_type
+from .._epilogue import Epilogue
+from ..engines.cuda.runtime.fields import MODEL
+from ..engines.cuda.runtime.winners import Config, Winner, keep
+from ..ops._common import on_device
+from ..ops._product import Side
+from .progress import shown
+from .timing import device_ms
+
+#: Columns up to which the sparse operand comes from memory at every call.
+_MEMORY_BOUND = 128
+_NOISE = 1.03  # times as fast as the library's own choice, from which on it is really faster
+
+OPS = ("semi_structured_addmm", "semi_structured_linear")
+
+
+def tune_cusparselt(op: str, sparse: Any, dense: Any, out_dtype: Any, progress: bool) -> Config:
+    """Search the algorithms of a product through cuSPARSELt and keep the fastest.
+
+    ``cusparseLtMatmulSearch`` names a winner, which is measured beside the library's own
+    choice: where it is not faster, that is what is kept. Operands must be whole: what calls pad or
+    copy has to be measured as they then are.
+
+    Source: cuSPARSELt documentation, ``cusparseLtMatmulSearch``,
+    ``cusparseLtMatmulAlgAttribute_t``.
+    """
+    from ..engines.cusparselt import semi_structured as vendor
+    from ..engines.cusparselt.epilogue import fused
+    from ..engines.cusparselt.library import Plan, handle
+
+    if getattr(sparse, "backend", None) != "cusparselt":
+        expected = "a SemiStructuredArray of backend 'cusparselt' (native tiles are not searched)"
+        raise bad_type("tune", "bsr", expected, type(sparse).__name__)
+    side = Side(False, op == "semi_structured_linear")
+    dense = side.operand("tune", "dense", dense, sparse.shape[1])
+    dtype = sparse.dtype
+    if out_dtype is None:  # scaled_mm's for one-byte operands
+        out_dtype = bfloat16 if dtype.itemsize == 1 else dtype
+    with on_device(dense), shown(progress) as said:
+        import cupy
+
+        half = sparse.half()
+        shape = (*dense.shape[:-2], half.vendor.shape[0], dense.shape[-1])
+        out = side.empty(shape, dtype_of(out_dtype), cupy)
+        how = fused("tune", Epilogue(), dtype, out)
+        described, written, _ = vendor.operands(out, half.vendor, dense, Epilogue(), how)
+        key = vendor.key_of(written, half.vendor, described, Epilogue(), how)
+
+        def product(plan: Plan) -> vendor.Matmul:
+            first = (0,) * (written.ndim - 2)
+            operand = described[(0,) * (described.ndim - 2)]
+            return vendor.Matmul(plan, half.vendor, operand, written[first], None, Epilogue())
+
+        def measured(run: Any) -> float:
+            return device_ms(run, flush=key.n <= _MEMORY_BOUND)
+
+        own = product(vendor.chosen_plan(key, MODEL))
+        stream = cupy.cuda.get_current_stream().ptr
+        # The search changes the plan it is given, so that is none of those that are kept.
+        found = product(Plan(handle(), key)).search(stream)
+        model_ms = measured(own)
+        said(MODEL, model_ms, "")
+        config = vendor.config_of(found)
+        ms = measured(product(vendor.chosen_plan(key, config)))
+        said(config, ms, "")
+        if ms * _NOISE >= model_ms:
+            config, ms = dict(MODEL), model_ms
+        keep(Winner(vendor.kind_of(key), config, ms, model_ms))
+    return dict(config)

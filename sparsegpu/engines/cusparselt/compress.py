@@ -1,0 +1,88 @@
+"""A 2:4 matrix as the library wants it: made on the device, once, by the library itself.
+
+The library's layout differs between devices and versions and is not documented. So the matrix is
+expanded and the library compresses it, which serves every dtype that it multiplies.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..cuda._blocks import ceil_div
+from ..cuda.compress import expand
+from ..cuda.runtime.plan import Workspaces
+from .library import handle, sparse_descriptor
+
+_AS_IT_LIES, _LEFT = 0, 1
+
+#: "cusparseLtStructuredDescriptorInit": what rows are multiples of, by the bytes of an element.
+#: Our own format asks for as much everywhere but in the rows of one-byte dtypes (16).
+_ROWS = {1: 32, 2: 16, 4: 8}
+
+
+class _Matrix(NamedTuple):
+    m: int
+    k: int
+    dtype: np.dtype
+
+
+class Compressed:
+    """The library's buffer of one matrix, and the workspaces of the products with it.
+
+    A captured graph holds on to the workspaces' addresses, so they live as long as the matrix.
+
+    Attributes
+    ----------
+    buffer : cupy.ndarray of uint8
+    shape : (m, k)
+        Padded with rows of zeros.
+    dtype : dtype
+        What the values stand for.
+    """
+
+    __slots__ = ("_lock", "_workspaces", "buffer", "dtype", "shape")
+
+    def __init__(self, buffer: Any, shape: tuple[int, int], dtype: np.dtype):
+        self.buffer, self.shape, self.dtype = buffer, shape, dtype
+        self._workspaces: dict[tuple[str, int], Workspaces] = {}
+        self._lock = threading.Lock()
+
+    def workspace(self, purpose: str, nbytes: int) -> Any:
+        """Return device memory for the current stream: two purposes never share any."""
+        import cupy
+
+        with self._lock:
+            kept = self._workspaces.setdefault((purpose, nbytes), Workspaces(nbytes))
+        return kept.get(cupy.cuda.get_current_stream())
+
+
+def compressed(packed: Any, meta: Any, dtype: np.dtype) -> Compressed:
+    """Return a matrix for the library, from packed values and CUTLASS's metadata.
+
+    Source: cuSPARSELt documentation, ``cusparseLtSpMMACompressedSize2`` and
+    ``cusparseLtSpMMACompress2``.
+    """
+    import cupy
+
+    stored, k = packed.shape[0], 2 * packed.shape[1]
+    m = ceil_div(stored, _ROWS[packed.itemsize]) * _ROWS[packed.itemsize]
+    if 0 in (m, k):
+        return Compressed(cupy.empty(0, dtype=np.uint8), (m, k), dtype)
+    dense = (cupy.empty if m == stored else cupy.zeros)((m, k), dtype=packed.dtype)
+    expand(dense[:stored], packed, meta)
+    context = handle()
+    lt, address = context.lt, context.address
+    matrix = sparse_descriptor(context, _Matrix(m, k, dtype))
+    try:
+        size, scratch_size = lt.sp_mma_compressed_size2(address, matrix)
+        buffer = cupy.empty(size, dtype=np.uint8)
+        scratch = cupy.empty(scratch_size, dtype=np.uint8)
+        stream = cupy.cuda.get_current_stream().ptr
+        pointers = dense.data.ptr, buffer.data.ptr, scratch.data.ptr
+        lt.sp_mma_compress2(address, matrix, _LEFT, _AS_IT_LIES, *pointers, stream)
+    finally:
+        lt.mat_descriptor_destroy(matrix)
+    return Compressed(buffer, (m, k), dtype)

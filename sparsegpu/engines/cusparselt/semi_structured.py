@@ -1,0 +1,303 @@
+"""2:4 @ dense through cuSPARSELt: a plan that is kept, and one call of it for each batch."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..._arrays import accumulator_dtype
+from ..._checks import not_offered
+from ..._epilogue import Epilogue
+from ..cuda._blocks import ceil_div, grid
+from ..cuda._epilogue_args import batched_operands, epilogue_args
+from ..cuda.runtime.fields import MODEL, refused
+from ..cuda.runtime.launch import Launch, Work, architecture, kernel
+from ..cuda.runtime.types import ctype
+from ..cuda.runtime.view import batch_dims, matrix_view, merged_batch
+from ..cuda.runtime.winners import Config, Family, Kind, density_bucket, snapshot
+from .availability import version
+from .compress import Compressed
+from .epilogue import Fused, fused
+from .library import ALIGNMENT, Algorithm, Key, Lines, Plan, handle, plan
+
+PATH = "cusparselt"
+
+_FUNCTION = "semi_structured_addmm"
+_SIZES = struct.Struct("<3q")
+_THREADS = 256
+
+
+class Matmul:
+    """One product of two matrices, ready to be enqueued again and again.
+
+    Addresses are kept, not what lies there; the workspace is the sparse operand's.
+    """
+
+    __slots__ = ("_arguments", "_keep", "_plan", "_scales")
+
+    def __init__(
+        self, plan: Plan, sparse: Compressed, dense: Any, out: Any, input: Any, e: Epilogue
+    ):
+        workspace = sparse.workspace("library", plan.workspace) if plan.workspace else None
+        self._plan = plan
+        self._scales = (ctypes.c_float * 2)(e.alpha, 0 if input is None else e.beta)
+        self._keep = sparse, workspace
+        alpha = ctypes.addressof(self._scales)
+        self._arguments = (
+            alpha,
+            sparse.buffer.data.ptr,
+            dense.data.ptr,
+            alpha + ctypes.sizeof(ctypes.c_float),
+            (out if input is None else input).data.ptr,  # C is not read where beta is 0
+            out.data.ptr,
+            0 if workspace is None else workspace.data.ptr,
+        )
+
+    def __call__(self) -> None:
+        from cupy.cuda import get_current_stream
+
+        self.on(get_current_stream().ptr)
+
+    def on(self, stream: int) -> None:
+        """Enqueue on the stream of an address."""
+        self._plan.run(*self._arguments, stream=stream)
+
+    def search(self, stream: int) -> Algorithm:
+        """Return the fastest algorithm for these operands; for `tune` only."""
+        return self._plan.search(*self._arguments, stream=stream)
+
+
+def semi_structured_addmm(
+    out: Any,
+    sparse: Compressed,
+    dense: Any,
+    epilogue: Epilogue,
+    *,
+    operand_dtype: np.dtype,
+    allow_tf32: bool = False,
+    config: Config | None = None,
+) -> tuple[Work, ...] | None:
+    """Write ``act(beta * input + left_alpha * (alpha * (sparse @ dense)) * right_alpha)``.
+
+    ``config`` is a dict from `tune`; without it the nearest one that was tuned, or the library's
+    own choice. What the library does and what is refused: `epilogue`.
+
+    Returns
+    -------
+    tuple of Work, or None
+        What does it again; None where an operand had to be copied.
+    """
+    if operand_dtype == np.float32 and not allow_tf32:
+        raise not_offered(
+            _FUNCTION,
+            "float32 by backend 'cusparselt' without TF32",
+            "allow_tf32=True, or to_backend('native')",
+        )
+    how = fused(_FUNCTION, epilogue, operand_dtype, out)
+    if epilogue.alpha == 0:
+        _finish(out, _zeros(out, operand_dtype), epilogue, operand_dtype)()
+        return None
+    described, written, input = operands(out, sparse, dense, epilogue, how)
+    by_library = epilogue if how.finished else Epilogue()
+    work: list[Work] = [*products(written, sparse, described, input, by_library, how, config)]
+    if not how.finished:
+        sums = written[..., : out.shape[-2], : out.shape[-1]]
+        work.append(_finish(out, sums, epilogue, operand_dtype))
+    for launch in work:
+        launch()
+    copied = how.finished and written is not out
+    if copied:
+        out[...] = written[..., : out.shape[-2], : out.shape[-1]]
+    return None if copied or described is not dense else tuple(work)
+
+
+def operands(
+    out: Any, sparse: Compressed, dense: Any, epilogue: Epilogue, how: Fused
+) -> tuple[Any, Any, Any]:
+    """Return the dense operand, what the library writes and its C as it can describe them.
+
+    Each is the caller's own where it lies well: lines of whole 16 bytes at such an address, along
+    k for one-byte dtypes. Rows and columns are padded to what the library multiplies.
+    """
+    import cupy
+
+    step = ALIGNMENT // dense.itemsize
+    n, batch = out.shape[-1], out.shape[:-2]
+    columns = ceil_div(n, step) * step
+    lines, along_k_only = lines_of(dense), dense.itemsize == 1
+    if columns != n or lines is None or (along_k_only and lines.by_rows):
+        by_rows = not along_k_only and (lines is None or lines.by_rows)
+        *own, k, _ = dense.shape
+        shape = (*own, k, columns) if by_rows else (*own, columns, k)
+        copy = _matrices(cupy.zeros(shape, dtype=dense.dtype), by_rows)
+        copy[..., :n] = dense
+        dense = copy
+    by_rows = out.strides[-2] >= out.strides[-1]
+    shape = (*batch, sparse.shape[0], columns) if by_rows else (*batch, columns, sparse.shape[0])
+    if not how.finished:
+        kept = sparse.workspace("sums", prod(shape) * how.out_dtype.itemsize)
+        return dense, _matrices(kept.view(how.out_dtype).reshape(shape), by_rows), None
+    input = epilogue.input if how.matrix else None
+    whole = (sparse.shape[0], columns) == out.shape[-2:]
+    if whole and lines_of(out) is not None and (input is None or _aligned(input)):
+        return dense, out, input
+    written = _matrices(cupy.empty(shape, dtype=how.out_dtype), by_rows)
+    if input is not None:
+        padded = _matrices(cupy.zeros(shape, dtype=how.out_dtype), by_rows)
+        padded[..., :n] = input
+        input = padded
+    return dense, written, input
+
+
+def _matrices(array: Any, by_rows: bool) -> Any:
+    """Return matrices whose lines are an array's as the rows, or as the columns."""
+    return array if by_rows else array.swapaxes(-1, -2)
+
+
+def products(
+    out: Any,
+    sparse: Compressed,
+    dense: Any,
+    input: Any,
+    epilogue: Epilogue,
+    how: Fused,
+    config: Config | None,
+) -> Iterator[Matmul]:
+    """Yield the product of each batch; all have one plan."""
+    key = key_of(out, sparse, dense, epilogue, how)
+    chosen = chosen_plan(key, config)
+    for place in np.ndindex(*out.shape[:-2]):
+        result = out[place]
+        beside = None if input is None else input[place]
+        yield Matmul(chosen, sparse, _of_batch(dense, place), result, beside, epilogue)
+
+
+def key_of(out: Any, sparse: Compressed, dense: Any, epilogue: Epilogue, how: Fused) -> Key:
+    """Return the plan of a product of operands that lie well."""
+    m, k = sparse.shape
+    bias = epilogue.input.data.ptr if how.bias else 0
+    lines, out_lines = lines_of(dense), lines_of(out)
+    assert lines is not None and out_lines is not None  # `operands` sees to that
+    return Key(m, out.shape[-1], k, sparse.dtype, how.out_dtype, lines, out_lines, how.relu, bias)
+
+
+def kind_of(key: Key) -> Kind:
+    """Return what an algorithm for a plan is kept under.
+
+    Algorithms are numbered anew in every version of the library, so that is part of it.
+    """
+    orders = "->".join("rows" if lines.by_rows else "columns" for lines in (key.dense, key.out))
+    dtypes = f"{key.dtype.name}->{key.out_dtype.name}"
+    family = Family(PATH, architecture(), dtypes, (2, 4), f"{orders}, {version()}")
+    return Kind(family, (key.m, key.k, key.n), density_bucket(0.5))
+
+
+def config_of(algorithm: Algorithm) -> Config:
+    """Return an algorithm as ``config=`` takes it."""
+    return {"path": PATH, **algorithm._asdict()}
+
+
+def algorithm_of(config: Config) -> Algorithm:
+    """Return what `config_of` was given.
+
+    Raises
+    ------
+    ConfigError
+        Other fields.
+    """
+    fields = {name: value for name, value in config.items() if name != "path"}
+    whole = all(type(value) is int for value in fields.values())
+    if config.get("path") != PATH or set(fields) != set(Algorithm._fields) or not whole:
+        expected = f"{{'path': {PATH!r}}} with the integers {', '.join(Algorithm._fields)}"
+        raise refused("config", expected, config, _FUNCTION)
+    return Algorithm(**fields)
+
+
+def chosen_plan(key: Key, config: Config | None) -> Plan:
+    """Return the plan for a configuration, for what was tuned near by, or the library's choice."""
+    error = handle().lt.cuSPARSELtError
+    if config is not None and config != MODEL:
+        try:
+            return plan(key._replace(algorithm=algorithm_of(config)))
+        except error as why:
+            expected = "an algorithm that cuSPARSELt has for these operands"
+            raise refused("config", expected, f"{config} ({why})", _FUNCTION) from why
+    tuned = snapshot().config(kind_of(key)) if config is None else None
+    if tuned is not None and tuned != MODEL:
+        try:
+            return plan(key._replace(algorithm=algorithm_of(tuned)))
+        except error:
+            pass  # a neighbour's algorithm, which these operands cannot have
+    try:
+        return plan(key)
+    except error as why:
+        raise not_offered(
+            _FUNCTION,
+            f"a product ({key.m}, {key.k}) @ ({key.k}, {key.n}) of {key.dtype} into "
+            f"{key.out_dtype} by this cuSPARSELt ({why})",
+            "to_backend('native')",
+        ) from why
+
+
+def lines_of(array: Any) -> Lines | None:
+    """Return how a matrix (of every batch) lies; None where the library cannot describe that.
+
+    Examples
+    --------
+    >>> lines_of(np.empty((8, 16), np.float32, order="F"))
+    Lines(by_rows=False, pitch=8)
+    >>> lines_of(np.empty((8, 16), np.float32)[:, ::2]) is None
+    True
+    """
+    itemsize, (rows, columns) = array.itemsize, array.shape[-2:]
+    row, column = array.strides[-2:]
+    for by_rows, line, along, size in ((True, row, column, columns), (False, column, row, rows)):
+        apart = line >= size * itemsize and line % ALIGNMENT == 0
+        if along == itemsize and apart and _aligned(array):
+            return Lines(by_rows, line // itemsize)
+    return None
+
+
+def _aligned(array: Any) -> bool:
+    """Whether every batch begins where the library may read."""
+    start = array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
+    return start % ALIGNMENT == 0 and all(s % ALIGNMENT == 0 for s in array.strides[:-2])
+
+
+def _of_batch(array: Any, place: tuple[int, ...]) -> Any:
+    """Return an operand's matrix for a place in the result's batch shape; it broadcasts to that."""
+    own = array.shape[:-2]
+    last = place[len(place) - len(own) :]
+    return array[tuple(p if size != 1 else 0 for p, size in zip(last, own, strict=True))]
+
+
+def _zeros(out: Any, operand_dtype: np.dtype) -> Any:
+    """Return accumulators of no product at all."""
+    import cupy
+
+    dtype = accumulator_dtype(operand_dtype)
+    return cupy.broadcast_to(cupy.zeros((1, 1), dtype=dtype), out.shape)
+
+
+def _finish(out: Any, sums: Any, epilogue: Epilogue, operand_dtype: np.dtype) -> Launch:
+    """Return what turns accumulators into the result."""
+    batch = merged_batch(out.shape[:-2], (out, 2), (sums, 2), *batched_operands(epilogue))
+    m, n = out.shape[-2:]
+    defines, argument = epilogue_args(epilogue, batch, accumulator_dtype(operand_dtype), out.dtype)
+    return Launch(
+        kernel("accumulator_epilogue", T=ctype(operand_dtype), **defines),
+        grid(ceil_div(out.size, _THREADS)),
+        (_THREADS,),
+        (
+            matrix_view(out, batch),
+            matrix_view(sums, batch),
+            batch_dims(batch),
+            np.void(_SIZES.pack(m, n, prod(batch))),
+            argument,
+        ),
+    )
