@@ -268,8 +268,7 @@ def test_what_is_fused_for_16_bits(dtype):
     assert fused("f", bias, dtype, out).bias
     whole = Epilogue(beta=-2, input=matrix(dtype))
     assert fused("f", whole, dtype, out).matrix
-    by_columns = matrix(dtype, "F")
-    assert fused("f", Epilogue(beta=1, input=matrix(dtype, "F")), dtype, by_columns).matrix
+    assert fused("f", Epilogue(beta=1, input=matrix(dtype, "F")), dtype, out).matrix
 
 
 @pytest.mark.parametrize(
@@ -281,7 +280,7 @@ def test_what_is_fused_for_16_bits(dtype):
         Epilogue(right_alpha=np.ones(32, np.float32)),
         Epilogue(beta=2, input=np.ones((64, 1), HALF)),
         Epilogue(beta=1, input=np.ones((1, 32), HALF)),
-        Epilogue(beta=1, input=np.ones((64, 32), HALF, order="F")),
+        Epilogue(beta=1, input=np.ones((64, 2), HALF)[:, :1]),
     ],
 )
 def test_what_is_refused_for_16_bits(e):

@@ -2,9 +2,9 @@
 
 =====================  ===================================================================
 16-bit operands        the library: alpha, ReLU, and of ``input`` either a column (M, 1) (its
-                       bias; beta 1) or a whole matrix that lies like the result (its C). It rounds
-                       to the operands' dtype, so that nothing can be added behind it with
-                       one rounding: the rest is refused
+                       bias; beta 1) or a whole matrix (its C, copied where it lies otherwise than
+                       the result). It rounds to the operands' dtype, so that nothing can be
+                       added behind it with one rounding: the rest is refused
 int8, fp8, float32     the library: alpha, ReLU. Everything else: it writes its
                        accumulators, int32 or float32, which our kernel finishes
                        (``accumulator_epilogue.cu``), with one rounding
@@ -78,7 +78,7 @@ def fused(function: str, e: Epilogue, dtype: np.dtype, out: Any) -> Fused:
     bias = matrix = False
     if e.input is not None and dtype in HALF_DTYPES and e.input.dtype == out.dtype:
         bias = _is_column(e.input, out) and e.beta == 1
-        matrix = not bias and e.input.shape == out.shape and e.input.strides == out.strides
+        matrix = not bias and e.input.shape == out.shape
     served = out.dtype in _OUTPUTS[dtype] and simple and (e.input is None or bias or matrix)
     if out.dtype == _INT32 and (e.alpha != 1 or relu):  # exact and saturating: ours
         served = False
@@ -88,15 +88,15 @@ def fused(function: str, e: Epilogue, dtype: np.dtype, out: Any) -> Fused:
         raise not_offered(
             function,
             f"this epilogue of {dtype} operands into {out.dtype} by backend 'cusparselt'",
-            "alpha, relu, and a bias (M, 1) or an input that lies like the result, all of the "
-            "operands' dtype; or to_backend('native')",
+            "alpha, relu, and a contiguous bias (M, 1) with beta=1 or an input of the result's "
+            "shape, all of the operands' dtype; or to_backend('native')",
         )
     return Fused(accumulator_dtype(dtype), finished=False)
 
 
 def _is_column(input: Any, out: Any) -> bool:
     """Whether ``input`` is one contiguous value for each row, the same for every batch."""
-    m, n = out.shape[-2:]
+    m = out.shape[-2]
     if input.ndim < 2 or input.shape[-2:] != (m, 1) or input.size != m:
         return False
-    return n != 1 and (m == 1 or input.strides[-2] == input.itemsize)
+    return m == 1 or input.strides[-2] == input.itemsize

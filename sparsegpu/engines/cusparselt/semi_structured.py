@@ -143,8 +143,8 @@ def operands(
         kept = sparse.workspace("sums", prod(shape) * how.out_dtype.itemsize)
         return dense, _matrices(kept.view(how.out_dtype).reshape(shape), by_rows), None
     input = epilogue.input if how.matrix else None
-    whole = (sparse.shape[0], columns) == out.shape[-2:]
-    if whole and lines_of(out) is not None and (input is None or _aligned(input)):
+    well = (sparse.shape[0], columns) == out.shape[-2:] and lines_of(out) is not None
+    if well and (input is None or (input.strides == out.strides and _aligned(input))):
         return dense, out, input
     written = _matrices(cupy.empty(shape, dtype=how.out_dtype), by_rows)
     if input is not None:
