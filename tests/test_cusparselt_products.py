@@ -166,3 +166,11 @@ def test_tune_keeps_what_it_finds(vendor, rng, op, monkeypatch):
     else:
         out = sg.semi_structured_linear(x, A, config=config)
         assert_within_bound(out, x, dense.T, terms=256)
+
+
+def test_nan_passes_through_relu(vendor, rng):
+    dense, x = operands(vendor.xp, rng, HALF)
+    A = sg.to_semi_structured(dense, backend="cusparselt")
+    x[:, 3] = np.nan
+    out = sg.semi_structured_matmul(A, x, activation="relu")
+    assert np.isnan(vendor.host(out)[:, 3]).all() and np.isfinite(vendor.host(out)[:, :3]).all()

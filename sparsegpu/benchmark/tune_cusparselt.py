@@ -22,11 +22,18 @@ OPS = ("semi_structured_addmm", "semi_structured_linear")
 
 
 def tune_cusparselt(op: str, sparse: Any, dense: Any, out_dtype: Any, progress: bool) -> Config:
-    """Search the algorithms of a product through cuSPARSELt and keep the fastest.
+    """Search the algorithms of a product through cuSPARSELt and keep the fastest."""
+    winner = searched(op, sparse, dense, out_dtype, progress)
+    keep(winner)
+    return dict(winner.config)
 
-    ``cusparseLtMatmulSearch`` names a winner, which is measured beside the library's own
-    choice: where it is not faster, that is what is kept. Operands must be whole: what calls pad or
-    copy has to be measured as they then are.
+
+def searched(op: str, sparse: Any, dense: Any, out_dtype: Any, progress: bool) -> Winner:
+    """Return the fastest algorithm of a product.
+
+    ``cusparseLtMatmulSearch`` names one, which is measured beside the library's own choice: where
+    it is not faster, that is the winner. Operands that calls copy or pad are copied or padded
+    before, so that the algorithm is for what is multiplied then.
 
     Source: cuSPARSELt documentation, ``cusparseLtMatmulSearch``,
     ``cusparseLtMatmulAlgAttribute_t``.
@@ -72,5 +79,4 @@ def tune_cusparselt(op: str, sparse: Any, dense: Any, out_dtype: Any, progress: 
         said(config, ms, "")
         if ms * _NOISE >= model_ms:
             config, ms = dict(MODEL), model_ms
-        keep(Winner(vendor.kind_of(key), config, ms, model_ms))
-    return dict(config)
+        return Winner(vendor.kind_of(key), config, ms, model_ms)
