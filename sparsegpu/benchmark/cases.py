@@ -9,7 +9,8 @@ from .bars import Bar
 
 #: The peers: dense cuBLAS of the same matrix, and three sparse products.
 DENSE, TORCH, CSR, BSR = "cuBLAS dense", "torch BSR, tuned", "cuSPARSE CSR", "cuSPARSE BSR"
-PEERS = (DENSE, TORCH, CSR, BSR)
+CUSPARSELT = "cuSPARSELt, searched"
+PEERS = (DENSE, TORCH, CSR, BSR, CUSPARSELT)
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,14 @@ class Case:
 
 _8192 = (8192, 8192, 8192)
 _4096 = (4096, 4096, 4096)
+#: M, K, N of the 2:4 products that are bound by the tensor cores.
+_LARGE_24 = (
+    _4096,
+    _8192,
+    (16384, 16384, 16384),
+    (10240, 3072, 4096),
+    (3072, 10240, 4096),
+)
 
 #: TF at 8192, bfloat16: block size -> density -> bar.
 BARS = {
@@ -290,8 +299,22 @@ def _unbalanced() -> Iterable[Case]:
 
 def _semi_structured() -> Iterable[Case]:
     """2:4 @ dense, and the host's share of a call."""
+    peers = (DENSE, CUSPARSELT)
+    bar = Bar("peer time", 1 / 1.12, CUSPARSELT)
     for dtype in ("bfloat16", "float16"):
-        yield Case("2:4", (1, 4), 0.5, _4096, dtype, operation="2:4", peers=(DENSE,))
+        for size in _LARGE_24:
+            yield Case("2:4", (1, 4), 0.5, size, dtype, operation="2:4", peers=peers, bars=(bar,))
+    for n in (128, 16):
+        yield Case(
+            "2:4",
+            (1, 4),
+            0.5,
+            (8192, 8192, n),
+            operation="2:4",
+            flush=True,
+            peers=peers,
+            bars=(Bar("ms", 0.026),),
+        )
     yield Case(
         "2:4",
         (1, 4),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from . import cusparse_peer
-from .cases import BSR, CSR, DENSE, TORCH
+from .cases import BSR, CSR, CUSPARSELT, DENSE, TORCH
 from .contest import Contestant, NotAvailableError
 from .problem import Problem
 
@@ -68,9 +68,33 @@ def torch_bsr(problem: Problem, tuning_s: float) -> Contestant:
     return tuned_product(problem, tuning_s)
 
 
+def cusparselt(problem: Problem, _: float) -> Contestant:
+    """Return cuSPARSELt's product through our backend: plan reused, algorithm searched."""
+    import cupy
+
+    import sparsegpu as sg
+
+    from ..engines.cusparselt.availability import why_not
+    from .tune_cusparselt import searched
+
+    reason = why_not("race")
+    if reason is not None:
+        raise NotAvailableError("missing") from reason
+    matrix = sg.SemiStructuredArray.from_dense(problem.wide(), backend="cusparselt")
+    dense, result = problem.dense, cupy.empty_like(problem.out)
+    winner = searched("semi_structured_addmm", matrix, dense, result.dtype, progress=False)
+    note = f"{winner.config}; its own choice {winner.model_ms:.4g} ms"
+
+    def call() -> None:
+        sg.semi_structured_matmul(matrix, dense, out=result, config=winner.config)
+
+    return Contestant(call, result, note)
+
+
 _PEERS: dict[str, Callable[[Problem, float], Contestant]] = {
     DENSE: cublas,
     TORCH: torch_bsr,
     CSR: cusparse_peer.csr,
     BSR: cusparse_peer.bsr,
+    CUSPARSELT: cusparselt,
 }

@@ -239,10 +239,11 @@ class SemiStructuredArray(Conversions):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the halves and the bitmask that are held now."""
+        """Bytes of the halves and the bitmask that are held now, in the backend's form, too."""
         halves = [h for h in (self._halves.stored(0), self._halves.stored(1)) if h is not None]
         mask = 0 if self._bitmask is None else self._bitmask.nbytes
-        return mask + sum(h.packed.nbytes + h.meta.nbytes for h in halves)
+        kept = sum(h.packed.nbytes + h.meta.nbytes for h in halves)
+        return mask + kept + (self._halves.vendor_nbytes if self.backend == "cusparselt" else 0)
 
     def _part(self, transposed: bool, name: str) -> Any:
         stored = self._halves.stored(int(transposed ^ self._transposed))

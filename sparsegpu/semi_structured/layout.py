@@ -125,6 +125,11 @@ class Halves:
                 found = self._vendors[side] = half._replace(vendor=vendor)
         return found
 
+    @property
+    def vendor_nbytes(self) -> int:
+        """Bytes of what was made for the backend "cusparselt", besides its workspaces."""
+        return sum(h.vendor.buffer.nbytes for h in self._vendors if h is not None)
+
     def convert_for_vendor(self) -> None:
         """Make what the backend "cusparselt" reads of the halves that are held now."""
         for side in (0, 1):
