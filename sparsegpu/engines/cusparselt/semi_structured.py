@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -104,16 +105,19 @@ def semi_structured_addmm(
         return None
     described, written, input = operands(out, sparse, dense, epilogue, how)
     by_library = epilogue if how.finished else Epilogue()
+    bias_copied = how.bias and not _aligned(epilogue.input)
+    if bias_copied:
+        by_library = replace(epilogue, input=epilogue.input.copy())
     work: list[Work] = [*products(written, sparse, described, input, by_library, how, config)]
     if not how.finished:
         sums = written[..., : out.shape[-2], : out.shape[-1]]
         work.append(_finish(out, sums, epilogue, operand_dtype))
     for launch in work:
         launch()
-    copied = how.finished and written is not out
-    if copied:
+    if how.finished and written is not out:
         out[...] = written[..., : out.shape[-2], : out.shape[-1]]
-    return None if copied or described is not dense else tuple(work)
+        return None
+    return None if bias_copied or described is not dense else tuple(work)
 
 
 def operands(
