@@ -46,7 +46,8 @@ def semi_structured_addmm(
         As in `bsr_addmm`.
     config : dict, optional
         The kernel of the GPU, ``{"path": "simt" | "mma_sp"}``; chosen by shapes and dtype when
-        None. On the host it changes nothing.
+        None. On the host it changes nothing. Of an operand of backend "cusparselt": an algorithm,
+        as `tune` returns it.
 
     Returns
     -------
@@ -58,6 +59,9 @@ def semi_structured_addmm(
         Shapes that do not fit; ``out`` overlapping an operand; a sparse ``dense``.
     TypeError
         Mixed dtypes or array libraries.
+    NotImplementedError
+        Backend "cusparselt": 16-bit operands with more behind the product than alpha, relu and a
+        bias (M, 1) or a whole ``input`` of their dtype; float32 without ``allow_tf32``.
 
     Notes
     -----
