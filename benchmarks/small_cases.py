@@ -18,6 +18,9 @@ import ml_dtypes
 import numpy as np
 
 import sparsegpu as sg
+from sparsegpu._arrays import accumulator_dtype, dtype_of
+from sparsegpu._epilogue import Epilogue, apply_epilogue
+from sparsegpu.engines.cusparselt.semi_structured import finish
 from sparsegpu.testing import random_values, to_host
 
 from .operands import Operands, Prepare
@@ -27,7 +30,8 @@ from .small_products import PRODUCT_DTYPES, product_cases
 def cases() -> dict[str, Prepare]:
     """Return all cases: what makes the operands of one, and returns what computes on them."""
     named: dict[str, Prepare] = {}
-    for section in (product_cases, _conversions, _softmax, _attention, _semi_structured):
+    sections = (product_cases, _conversions, _softmax, _attention, _semi_structured, _accumulators)
+    for section in sections:
         for name, prepare in section():
             assert name not in named, name
             named[name] = prepare
@@ -186,6 +190,52 @@ def _scaled_mm(shape, n, make):
         w8, x8 = w8.to_device(), make.xp.asarray(x8.view(np.uint8))
     scale = make.xp.ones(shape[0], dtype="float32")
     return lambda: sg.scaled_mm(w8, x8, scale, 0.5, dense_dtype="float8_e4m3fn")
+
+
+# -- accumulators that a library summed ----------------------------------------------------------
+
+
+def _accumulators() -> Iterator[tuple[str, Prepare]]:
+    """What stands behind cuSPARSELt's sums; the library itself is not needed for that."""
+    for dtype, out_dtype in (
+        ("int8", "int32"),
+        ("int8", "int8"),
+        ("float8_e4m3fn", "bfloat16"),
+        ("float32", "float32"),
+    ):
+        for order in ("rows", "columns"):
+            name = f"accumulators {dtype} {out_dtype} {order}"
+            yield name, partial(_accumulated, (2, 33, 37), dtype, out_dtype, order)
+    yield "accumulators long", partial(_accumulated, (3, 130, 88), "int8", "float16", "rows")
+
+
+def _accumulated(shape, dtype, out_dtype, order, make):
+    """Sums with padding beside them, scales, a bias and an activation."""
+    *batch, m, n = shape
+    operands = dtype_of(dtype)
+    sums_dtype = accumulator_dtype(operands)
+    padded = (*batch, m + 3, n + 3) if order == "rows" else (*batch, n + 3, m + 3)
+    sums = make.xp.asarray(make.rng.integers(-99, 99, padded).astype(sums_dtype))
+    out = make.xp.empty((*batch, m, n) if order == "rows" else (*batch, n, m), dtype_of(out_dtype))
+    if order == "columns":
+        sums, out = sums.swapaxes(-1, -2), out.swapaxes(-1, -2)
+    epilogue = Epilogue(
+        beta=2,
+        input=make.dense((m, 1), out_dtype),
+        left_alpha=make.dense((m,), "float32"),
+        right_alpha=make.dense((n,), "float32"),
+        activation="gelu",
+    )
+    sums = sums[..., :m, :n]
+
+    def finished():
+        if make.xp is np:
+            apply_epilogue(sums, epilogue, out)
+        else:
+            finish(out, sums, epilogue, operands)()
+        return out
+
+    return finished
 
 
 # -- on a GPU ------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ def lt(monkeypatch):
     def finish(out, sums, epilogue, operand_dtype):
         return lambda: apply_epilogue(np.array(sums), epilogue, out)
 
-    monkeypatch.setattr(semi_structured, "_finish", finish)
+    monkeypatch.setattr(semi_structured, "finish", finish)
     library._plan.cache_clear()
     yield bindings
     library._plan.cache_clear()

@@ -101,7 +101,7 @@ def semi_structured_addmm(
         )
     how = fused(_FUNCTION, epilogue, operand_dtype, out)
     if epilogue.alpha == 0:
-        _finish(out, _zeros(out, operand_dtype), epilogue, operand_dtype)()
+        finish(out, _zeros(out, operand_dtype), epilogue, operand_dtype)()
         return None
     described, written, input = operands(out, sparse, dense, epilogue, how)
     by_library = epilogue if how.finished else Epilogue()
@@ -111,7 +111,7 @@ def semi_structured_addmm(
     work: list[Work] = [*products(written, sparse, described, input, by_library, how, config)]
     if not how.finished:
         sums = written[..., : out.shape[-2], : out.shape[-1]]
-        work.append(_finish(out, sums, epilogue, operand_dtype))
+        work.append(finish(out, sums, epilogue, operand_dtype))
     for launch in work:
         launch()
     if how.finished and written is not out:
@@ -288,7 +288,7 @@ def _zeros(out: Any, operand_dtype: np.dtype) -> Any:
     return cupy.broadcast_to(cupy.zeros((1, 1), dtype=dtype), out.shape)
 
 
-def _finish(out: Any, sums: Any, epilogue: Epilogue, operand_dtype: np.dtype) -> Launch:
+def finish(out: Any, sums: Any, epilogue: Epilogue, operand_dtype: np.dtype) -> Launch:
     """Return what turns accumulators into the result."""
     batch = merged_batch(out.shape[:-2], (out, 2), (sums, 2), *batched_operands(epilogue))
     m, n = out.shape[-2:]
