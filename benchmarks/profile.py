@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from sparsegpu.benchmark.cases import Case
+from sparsegpu.benchmark.case import Case
 
 from .record import ROOT, record
 

@@ -9,8 +9,19 @@ import pytest
 from benchmarks import readme
 from conftest import NO_GPU
 from sparsegpu.__main__ import main
-from sparsegpu.benchmark import bars, cases, check, measure, patterns, problem, report, torch_peer
-from sparsegpu.benchmark.cases import CSR, DENSE, TORCH, Case
+from sparsegpu._arrays import float8_e4m3fn
+from sparsegpu.benchmark import (
+    bars,
+    cases,
+    check,
+    formats,
+    measure,
+    patterns,
+    problem,
+    report,
+    torch_peer,
+)
+from sparsegpu.benchmark.case import CSR, DENSE, TORCH, Case
 
 COPY_GBS = 4000.0
 
@@ -183,9 +194,12 @@ KINDS = {
 
 @pytest.mark.parametrize("case", KINDS.values(), ids=lambda case: case.name)
 def test_every_kind_of_case_passes_its_check(case):
-    small = problem.make_problem(_small(case), np)
-    assert check.same_bits(small)
-    assert check.error_in_bounds(small) <= 1
+    small = measure.posed(_small(case), np)
+    if case.operation in formats.FORMATS:
+        assert small.same_bits() and small.error() == 0
+    else:
+        assert check.same_bits(small)
+        assert check.error_in_bounds(small) <= 1
     described = measure.described(small)
     assert described.flops == small.flops > 0
     assert described.bytes > described.stored_bytes > 0
@@ -208,6 +222,31 @@ def test_an_unwritten_element_is_found():
     small.poison()
     with pytest.raises(AssertionError, match="not written"):
         check.error_in_bounds(small)
+
+
+@pytest.mark.parametrize("name", ["packed_t", "meta", "bitmask"])
+def test_a_wrong_bit_of_a_format_is_found(name, monkeypatch):
+    case = Case("2:4 formats", (1, 4), 0.5, (256, 128, 8), operation="tile")
+    small = formats.make_format_problem(case, np)
+    assert small.error() == 0
+    whole = formats.FormatProblem.results
+
+    def wrong(self):
+        results = whole(self)
+        found = results[formats.FORMATS["tile"].results.index(name)]
+        found.view(np.uint8)[-1, -1] ^= 1
+        return results
+
+    monkeypatch.setattr(formats.FormatProblem, "results", wrong)
+    with pytest.raises(AssertionError, match=f"{name} differs in the slab from"):
+        small.error()
+
+
+def test_float8_is_rounded_to_the_nearest(rng):
+    values = rng.standard_normal(4096).astype(np.float32) * 20
+    found = problem._float8_bits(values).view(float8_e4m3fn)
+    expected = np.where(abs(values) < 2.0**-6, 0, values).astype(float8_e4m3fn)
+    np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
 
 
 def test_an_answer_that_changes_is_found():

@@ -3,107 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from .bars import Bar
-
-#: The peers: dense cuBLAS of the same matrix, and three sparse products.
-DENSE, TORCH, CSR, BSR = "cuBLAS dense", "torch BSR, tuned", "cuSPARSE CSR", "cuSPARSE BSR"
-CUSPARSELT = "cuSPARSELt, searched"
-PEERS = (DENSE, TORCH, CSR, BSR, CUSPARSELT)
-
-
-@dataclass(frozen=True)
-class Case:
-    """One row of the race.
-
-    Attributes
-    ----------
-    section : str
-    block : (bm, bk)
-    density : float
-        Of the stored blocks.
-    size : (M, K, N)
-        Before rounding M and K down to whole blocks.
-    dtype : str
-    pattern : {"uniform", "power law", "full row", "strata"}
-    layout : str
-        "plain", "dense @ bsr", "bsr.T @ dense", "dense columns", "out columns", "1-D dense"
-    batch : int
-        0: no batch dimension.
-    fused : bool
-        Bias, both alphas and gelu behind the product.
-    tf32 : bool
-    operation : {"bsr", "2:4"}
-    path : str
-        The kernel path to take; "" leaves the choice to the library.
-    measure : {"device", "host", "schedule", "schedule by likeness", "first call"}
-        Time on the device, of the host, of building the pattern's schedule (of neighbouring rows,
-        or of rows that are alike), or what the first call on a pattern takes longer than the next.
-    flush : bool
-        Memory-bound: operands are not in the L2.
-    peers : tuple of str
-    peers_of : str
-        The case on the same operands whose peers' times are this one's, too.
-    bars : tuple of Bar
-        All of them must be cleared.
-    """
-
-    section: str
-    block: tuple[int, int]
-    density: float
-    size: tuple[int, int, int]
-    dtype: str = "bfloat16"
-    pattern: str = "uniform"
-    layout: str = "plain"
-    batch: int = 0
-    fused: bool = False
-    tf32: bool = False
-    operation: str = "bsr"
-    path: str = ""
-    measure: str = "device"
-    flush: bool = False
-    peers: tuple[str, ...] = ()
-    peers_of: str = ""
-    bars: tuple[Bar, ...] = field(default=(), compare=False)
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """M, K and N, of whole blocks."""
-        m, k, n = self.size
-        return m // self.block[0] * self.block[0], k // self.block[1] * self.block[1], n
-
-    @property
-    def name(self) -> str:
-        """What the table calls it; no two cases share it."""
-        m, k, n = self.shape
-        size = f"{m}" if m == k == n else f"{m}x{k}x{n}"
-        words = [
-            {"bsr": "", "2:4": "2:4"}[self.operation],
-            "tf32" if self.tf32 else self.dtype,
-            f"{self.block[0]}x{self.block[1]}" if self.operation == "bsr" else "",
-            f"d={self.density:.3g}",
-            f"{self.batch} x {size}" if self.batch else size,
-            "" if self.pattern in {"uniform", "strata"} else self.pattern,
-            "" if self.layout == "plain" else self.layout,
-            "bias, alphas, gelu" if self.fused else "",
-            f"{self.path} path" if self.path else "",
-            {"device": "", "host": "host time"}.get(self.measure, self.measure),
-        ]
-        return " ".join(word for word in words if word)
-
+from .case import BSR, CSR, DENSE, TORCH, Case
+from .cases_24 import formats, products
 
 _8192 = (8192, 8192, 8192)
 _4096 = (4096, 4096, 4096)
-#: M, K, N of the 2:4 products that are bound by the tensor cores.
-_LARGE_24 = (
-    _4096,
-    _8192,
-    (16384, 16384, 16384),
-    (10240, 3072, 4096),
-    (3072, 10240, 4096),
-)
-
 #: TF at 8192, bfloat16: block size -> density -> bar.
 BARS = {
     16: {0.5: 330, 0.1: 150, 0.05: 110},
@@ -297,36 +204,6 @@ def _unbalanced() -> Iterable[Case]:
         yield Case("unbalanced", uniform.block, 0.01, _8192, pattern="full row", bars=(bar,))
 
 
-def _semi_structured() -> Iterable[Case]:
-    """2:4 @ dense, and the host's share of a call."""
-    peers = (DENSE, CUSPARSELT)
-    bar = Bar("peer time", 1 / 1.12, CUSPARSELT)
-    for dtype in ("bfloat16", "float16"):
-        for size in _LARGE_24:
-            yield Case("2:4", (1, 4), 0.5, size, dtype, operation="2:4", peers=peers, bars=(bar,))
-    for n in (128, 16):
-        yield Case(
-            "2:4",
-            (1, 4),
-            0.5,
-            (8192, 8192, n),
-            operation="2:4",
-            flush=True,
-            peers=peers,
-            bars=(Bar("ms", 0.026),),
-        )
-    yield Case(
-        "2:4",
-        (1, 4),
-        0.5,
-        (1024, 1024, 1024),
-        operation="2:4",
-        measure="host",
-        peers=(DENSE,),
-        bars=(Bar("ms", 0.015),),
-    )
-
-
 _SECTIONS = {
     "main": _main,
     "4096": _medium,
@@ -339,7 +216,8 @@ _SECTIONS = {
     "vectors": _vectors,
     "odd blocks": _odd,
     "unbalanced": _unbalanced,
-    "2:4": _semi_structured,
+    "2:4": products,
+    "2:4 formats": formats,
 }
 SECTIONS = tuple(_SECTIONS)
 #: What ``--quick`` runs: the bars that the library is built for.

@@ -56,10 +56,11 @@ def error_in_bounds(problem: Problem, seed: int = 0) -> float:
         pick = () if batch is None else (batch,)
         rows = stripes(out.shape[-2], rng, _STRIPES // len(batches))
         columns = stripes(out.shape[-1], rng)
-        narrow = to_host(dense[pick][:, columns])
+        narrow = problem.real(to_host(dense[pick][:, columns]))
         results = to_host(out[pick][rows][:, columns])
         for row, result in zip(rows, results, strict=True):
             values, places = products_of_row(problem.left, pick, int(row))
+            values = problem.real(values)
             exact, bound = accuracy_bound(
                 values[None],
                 narrow[places],

@@ -6,14 +6,16 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from . import timing
-from .cases import PEERS, Case
+from .case import PEERS, Case
 from .check import error_in_bounds, same_bits
 from .contest import NotAvailableError
+from .formats import FORMATS, FormatProblem, make_format_problem
 from .peers import prepare
 from .problem import Problem, make_matrix, make_problem
 
@@ -82,14 +84,16 @@ def measure(case: Case, *, peers: Collection[str] = PEERS, tuning_s: float = 3.0
     """
     import cupy
 
-    problem = make_problem(case, cupy)
+    problem = posed(case, cupy)
     row = described(problem)
-    row.same_bits = same_bits(problem)
     try:
-        row.error = error_in_bounds(problem)
+        if isinstance(problem, FormatProblem):
+            row.same_bits, row.error = problem.same_bits(), problem.error()
+        else:
+            row.same_bits, row.error = same_bits(problem), error_in_bounds(problem)
     except AssertionError as error:
         row.error = str(error)
-    row.ms = _our_ms(problem)
+    row.ms = _time(problem.call, case) if isinstance(problem, FormatProblem) else _our_ms(problem)
     needed = {bar.of for bar in case.bars}
     for peer in case.peers:
         if peer in peers or peer in needed:
@@ -97,7 +101,12 @@ def measure(case: Case, *, peers: Collection[str] = PEERS, tuning_s: float = 3.0
     return row
 
 
-def described(problem: Problem) -> Row:
+def posed(case: Case, xp: ModuleType) -> Problem | FormatProblem:
+    """Draw a case's problem in the given array library."""
+    return (make_format_problem if case.operation in FORMATS else make_problem)(case, xp)
+
+
+def described(problem: Problem | FormatProblem) -> Row:
     """Return a problem's row before anything is measured."""
     case = problem.case
     m, k, n = case.shape
@@ -133,7 +142,7 @@ def _time(call: timing.Call, case: Case) -> float:
     return timing.device_ms(call, flush=case.flush)
 
 
-def _time_peer(row: Row, peer: str, problem: Problem, tuning_s: float) -> None:
+def _time_peer(row: Row, peer: str, problem: Problem | FormatProblem, tuning_s: float) -> None:
     started = time.perf_counter()
     try:
         contestant = prepare(peer, problem, tuning_s)

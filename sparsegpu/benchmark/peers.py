@@ -7,9 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from .._arrays import float8_e4m3fn
 from . import cusparse_peer
-from .cases import BSR, CSR, CUSPARSELT, DENSE, TORCH
+from .case import BSR, CSR, CUSPARSELT, DENSE, STAND_IN, TORCH
 from .contest import Contestant, NotAvailableError
+from .formats import FormatProblem
 from .problem import Problem
 
 #: A peer's result may differ from ours by this share of the largest element: its accuracy is not
@@ -17,7 +19,7 @@ from .problem import Problem
 _AGREEMENT = 0.02
 
 
-def prepare(peer: str, problem: Problem, tuning_s: float) -> Contestant:
+def prepare(peer: str, problem: Problem | FormatProblem, tuning_s: float) -> Contestant:
     """Return a peer ready for a problem, having seen that it computes the same.
 
     Raises
@@ -25,6 +27,11 @@ def prepare(peer: str, problem: Problem, tuning_s: float) -> Contestant:
     NotAvailableError
         Saying "missing", what the peer does not offer, or by how much it differs.
     """
+    if isinstance(problem, FormatProblem):
+        need("torch")
+        from .torch_24_peer import conversion
+
+        return conversion(problem)
     contestant = _PEERS[peer](problem, tuning_s)
     contestant.call()
     wide = np.float64 if problem.dense.dtype == np.float64 else np.float32
@@ -56,6 +63,17 @@ def cublas(problem: Problem, _: float) -> Contestant:
         return Contestant(
             lambda: torch._int_mm(left, columns, out=out), cupy.from_dlpack(out), keep=wide
         )
+    if problem.dtype == float8_e4m3fn:
+        need("torch")
+        import torch
+
+        from .torch_24_peer import tensor
+
+        left, columns = (tensor(a, problem) for a in (wide, dense.T.copy().T))
+        one = torch.ones((), device="cuda")
+        keywords = {"scale_a": one, "scale_b": one, "out_dtype": torch.bfloat16}
+        answer = cupy.from_dlpack(torch._scaled_mm(left, columns, **keywords))
+        return Contestant(lambda: torch._scaled_mm(left, columns, **keywords), answer, keep=wide)
     result = cupy.empty_like(problem.out)
     return Contestant(lambda: cupy.matmul(wide, dense, out=result), result)
 
@@ -79,16 +97,25 @@ def cusparselt(problem: Problem, _: float) -> Contestant:
 
     reason = why_not("race")
     if reason is not None:
-        raise NotAvailableError("missing") from reason
-    matrix = sg.SemiStructuredArray.from_dense(problem.wide(), backend="cusparselt")
-    dense, result = problem.dense, cupy.empty_like(problem.out)
-    winner = searched("semi_structured_addmm", matrix, dense, result.dtype, progress=False)
+        raise NotAvailableError("nvmath-python is missing") from reason
+    assert problem.product is not None  # a 2:4 case
+    matrix = sg.SemiStructuredArray.from_dense(problem.wide()).to_backend("cusparselt")
+    result = cupy.empty_like(problem.out)
+    winner = searched("semi_structured_addmm", matrix, problem.dense, result.dtype, progress=False)
     note = f"{winner.config}; its own choice {winner.model_ms:.4g} ms"
+    return Contestant(problem.product(matrix, result, config=winner.config), result, note)
 
-    def call() -> None:
-        sg.semi_structured_matmul(matrix, dense, out=result, config=winner.config)
 
-    return Contestant(call, result, note)
+def stand_in(problem: Problem, _: float) -> Contestant:
+    """Return cuSPARSELt's product through torch, where `cusparselt` is missing."""
+    from ..engines.cusparselt.availability import why_not
+
+    if why_not("race") is None:
+        raise NotAvailableError("not needed")
+    need("torch")
+    from .torch_24_peer import searched_product
+
+    return searched_product(problem)
 
 
 _PEERS: dict[str, Callable[[Problem, float], Contestant]] = {
@@ -97,4 +124,5 @@ _PEERS: dict[str, Callable[[Problem, float], Contestant]] = {
     CSR: cusparse_peer.csr,
     BSR: cusparse_peer.bsr,
     CUSPARSELT: cusparselt,
+    STAND_IN: stand_in,
 }

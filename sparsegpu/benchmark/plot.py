@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .cases import DENSE
+from .case import DENSE
 from .report import best_peer
 
 _OURS, _PEER = "#0b62a4", "#b0531f"

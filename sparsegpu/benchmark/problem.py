@@ -11,8 +11,10 @@ import numpy as np
 
 import sparsegpu as sg
 
-from .._arrays import dtype_of
-from .cases import Case
+from .._arrays import bfloat16, dtype_of, float8_e4m3fn
+from ..ops._product import Options
+from ..ops._semi_structured import addmm
+from .case import Case
 from .patterns import block_pattern
 
 
@@ -31,6 +33,8 @@ class Problem:
         The library's product, into ``out``.
     keywords : dict
         What is fused behind the product.
+    product : callable
+        Of 2:4: given another 2:4 matrix, a result and keywords, returns the call of that product.
     """
 
     case: Case
@@ -39,6 +43,16 @@ class Problem:
     out: Any
     call: Callable[[], Any]
     keywords: dict[str, Any] = field(default_factory=dict)
+    product: Callable[..., Callable[[], Any]] | None = None
+
+    @property
+    def dtype(self) -> np.dtype:
+        """What the operands stand for; CuPy's float8 is bytes."""
+        return dtype_of(self.case.dtype)
+
+    def real(self, values: np.ndarray) -> np.ndarray:
+        """Return operands on the host as what they stand for."""
+        return values.view(self.dtype) if self.dtype == float8_e4m3fn else values
 
     @property
     def stored(self) -> int:
@@ -139,6 +153,9 @@ def random_values(xp: ModuleType, shape: tuple[int, ...], dtype: np.dtype, seed:
     rng = xp.random.default_rng(seed)
     if dtype.kind == "i":
         return rng.integers(-128, 128, shape, dtype=np.int8)
+    if dtype == float8_e4m3fn:
+        bits = _float8_bits(rng.standard_normal(shape, dtype=np.float32))
+        return bits.view(dtype) if xp is np else bits
     wide = np.float64 if dtype == np.float64 else np.float32
     return rng.standard_normal(shape, dtype=wide).astype(dtype, copy=False)
 
@@ -156,13 +173,41 @@ def _fused(xp: ModuleType, case: Case, seed: int) -> dict[str, Any]:
     }
 
 
+def _float8_bits(values: Any) -> Any:
+    """Return normal numbers below 448 as the nearest of float8_e4m3fn, smaller ones as zeros.
+
+    CuPy cannot convert to it: the exponent's bias is 7 instead of 127, the mantissa has 3 bits.
+    """
+    bits = values.view(np.uint32)
+    rounded = (bits + 0x7FFFF + (bits >> 20 & 1)) >> 20
+    magnitude = (rounded & 0x7FF) - (120 << 3)
+    sign = rounded >> 11 << 7
+    return (sign | magnitude * (abs(values) >= 2.0**-6)).astype(np.uint8)
+
+
 def _semi_structured(case: Case, xp: ModuleType, seed: int) -> Problem:
     m, k, n = case.shape
     dtype = dtype_of(case.dtype)
-    pruned = sg.prune_24(random_values(xp, (m, k), dtype, seed))
-    matrix = sg.to_semi_structured(pruned)
-    dense = random_values(xp, (k, n), dtype, seed + 1)
-    out = xp.empty((m, n), dtype)
-    return Problem(
-        case, pruned, dense, out, lambda: sg.semi_structured_matmul(matrix, dense, out=out)
+    keep = "1:2" if dtype == np.float32 else "2:4"
+    pruned = sg.prune_24(random_values(xp, (m, k), dtype, seed), keep=keep)
+    by_columns = case.layout == "dense columns"
+    dense = random_values(xp, (n, k) if by_columns else (k, n), dtype, seed + 1)
+    if by_columns:
+        dense = dense.T
+    out_dtype = bfloat16 if dtype.itemsize == 1 else dtype
+    out = (
+        xp.empty((n, m), out_dtype).T
+        if case.layout == "out columns"
+        else xp.empty((m, n), out_dtype)
     )
+
+    def product(matrix: sg.SemiStructuredArray, out: Any, **keywords: Any) -> Callable[[], Any]:
+        if dtype == float8_e4m3fn:  # what `scaled_mm` does, which has no `out`
+            options = Options(beta=0, out=out, **keywords)
+            return lambda: addmm("race", None, matrix, dense, options, operand_dtype=dtype)
+        if case.tf32:
+            keywords["allow_tf32"] = True
+        return lambda: sg.semi_structured_matmul(matrix, dense, out=out, **keywords)
+
+    call = product(sg.to_semi_structured(pruned), out)
+    return Problem(case, pruned, dense, out, call, product=product)

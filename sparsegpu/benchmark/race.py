@@ -8,7 +8,8 @@ from math import inf
 from typing import Any
 
 from . import timing
-from .cases import PEERS, cases
+from .case import PEERS
+from .cases import cases
 from .measure import Row, measure
 from .report import judge
 

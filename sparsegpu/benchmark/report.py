@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .cases import Case
+from .case import Case
 
 MET, SHORT, WRONG, NO_BAR = "met", "short", "wrong", ""
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import sparsegpu as sg
 
-from ..benchmark.cases import DENSE, PEERS, QUICK, SECTIONS, about
+from ..benchmark.case import DENSE, PEERS
+from ..benchmark.cases import QUICK, SECTIONS, about
 from ..benchmark.measure import Row
 from ..benchmark.plot import roofline
 from ..benchmark.race import TUNING_S, race

@@ -1,0 +1,73 @@
+"""The rows of 2:4: products by dtype and shape, and work on the format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from .bars import Bar
+from .case import CUSPARSELT, DENSE, STAND_IN, TORCH_24, Case
+
+_8192 = (8192, 8192, 8192)
+#: M, K, N of the products that are bound by the tensor cores.
+_LARGE = (
+    (4096, 4096, 4096),
+    _8192,
+    (16384, 16384, 16384),
+    (10240, 3072, 4096),
+    (3072, 10240, 4096),
+)
+_PEERS = (DENSE, CUSPARSELT, STAND_IN)
+#: dtype -> how many times as fast as cuSPARSELt. It reads 8-bit operands by columns only.
+_AHEAD = {"bfloat16": 1.12, "float16": 1.12, "int8": 1.08, "float8_e4m3fn": 1.08}
+#: ms at 16384 x 16384, bfloat16; strict compression is held against the other instead.
+_FORMAT_MS = {
+    "compress": 0.26,
+    "strict compress": None,
+    "expand": 0.26,
+    "prune_24": 0.33,
+    "prune_tile": 0.36,
+    "tile": 0.36,
+    "apply": None,
+    "apply_dense": None,
+}
+_STRICTNESS = 1.05
+
+
+def products() -> Iterable[Case]:
+    """2:4 @ dense beside cuSPARSELt, and the host's share of a call."""
+    plain = Case("2:4", (1, 4), 0.5, _8192, operation="2:4", peers=_PEERS)
+    for dtype, ahead in _AHEAD.items():
+        bars = tuple(Bar("peer time", 1 / ahead, peer) for peer in (CUSPARSELT, STAND_IN))
+        layout = "dense columns" if ahead == _AHEAD["int8"] else "plain"
+        for size in _LARGE:
+            yield replace(plain, size=size, dtype=dtype, layout=layout, bars=bars)
+        for n in (128, 16):
+            bars = (Bar("ms", 0.026), Bar("peer time", 1, DENSE)) if dtype == "bfloat16" else ()
+            size = (8192, 8192, n)
+            yield replace(plain, size=size, dtype=dtype, layout=layout, flush=True, bars=bars)
+    for size in _LARGE[:2]:
+        yield replace(plain, size=size, dtype="float32", tf32=True)
+    for layout in ("dense columns", "out columns"):
+        bar = Bar("case rate", 0.95, plain.name)
+        yield replace(plain, layout=layout, peers=(), bars=(bar,))
+    yield replace(
+        plain,
+        size=(1024, 1024, 1024),
+        measure="host",
+        peers=(DENSE, CUSPARSELT),
+        bars=(Bar("ms", 0.015),),
+    )
+
+
+def formats() -> Iterable[Case]:
+    """Into the 2:4 format and out of it: compression, pruning, masks."""
+    plain = Case(
+        "2:4 formats", (1, 4), 0.5, (16384, 16384, 16384), operation="compress", flush=True
+    )
+    for operation, ms in _FORMAT_MS.items():
+        bars = () if ms is None else (Bar("ms", ms),)
+        if operation == "strict compress":
+            bars = (Bar("case rate", 1 / _STRICTNESS, plain.name),)
+        peers = () if operation in {"prune_24", "prune_tile", "strict compress"} else (TORCH_24,)
+        yield replace(plain, operation=operation, peers=peers, bars=bars)

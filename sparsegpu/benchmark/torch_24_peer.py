@@ -1,0 +1,80 @@
+"""torch's 2:4: its conversions, and cuSPARSELt through it where nvmath-python is missing.
+
+torch makes a plan anew in every call, which is host time and does not count here. Its search tells
+the number of an algorithm only, not whether that splits K, so it may stay behind the whole search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .._arrays import float8_e4m3fn
+from .contest import Contestant, NotAvailableError
+from .formats import FormatProblem
+from .problem import Problem
+
+
+def searched_product(problem: Problem) -> Contestant:
+    """Return torch's call of cuSPARSELt with the algorithm that its search finds."""
+    import cupy
+    import torch
+
+    if not torch.backends.cusparselt.is_available():
+        raise NotAvailableError("missing")
+    left, dense = (tensor(a, problem) for a in (problem.left, problem.dense))
+    by_columns = problem.out.strides[0] < problem.out.strides[1]
+    one_byte = problem.dense.itemsize == 1
+    keywords = {
+        "out_dtype": torch.bfloat16 if one_byte else None,
+        "transpose_result": by_columns,
+    }
+    try:
+        packed = torch._cslt_compress(left)
+        found = torch._cslt_sparse_mm_search(packed, dense, **keywords)
+        result = torch._cslt_sparse_mm(packed, dense, alg_id=found, **keywords)
+    except RuntimeError as error:  # what this torch does not offer
+        raise NotAvailableError(str(error).splitlines()[0][:80]) from error
+
+    def call() -> None:
+        torch._cslt_sparse_mm(packed, dense, alg_id=found, **keywords)
+
+    version = torch.backends.cusparselt.version()
+    note = f"cuSPARSELt {version} of torch {torch.__version__}, algorithm {found}"
+    theirs = cupy.from_dlpack(result)
+    return Contestant(call, theirs.T if by_columns else theirs, note, keep=left)
+
+
+def conversion(problem: FormatProblem) -> Contestant:
+    """Return torch's way of doing some work on the format; all in CUTLASS's layout."""
+    import cupy
+    import torch
+    from torch.sparse import _semi_structured_conversions as conversions
+
+    operands = [torch.from_dlpack(array) for array in problem.operands]
+    works: dict[str, Callable[..., Any]] = {
+        "compress": conversions.sparse_semi_structured_from_dense_cutlass,
+        "expand": conversions.sparse_semi_structured_to_dense_cutlass,
+        "tile": lambda dense: torch._sparse_semi_structured_tile(
+            dense, "largest_abs_values_greedy"
+        ),
+        "apply": torch._sparse_semi_structured_apply,
+        "apply_dense": torch._sparse_semi_structured_apply_dense,
+    }
+    work = works[problem.case.operation]
+    try:
+        answer = work(*operands)
+    except RuntimeError as error:
+        raise NotAvailableError(str(error).splitlines()[0][:80]) from error
+    first = answer[0] if isinstance(answer, tuple) else answer
+    ours = torch.from_dlpack(problem.results()[0])
+    note = "" if torch.equal(first, ours) else "its values are not the same bits"
+    return Contestant(lambda: work(*operands), cupy.from_dlpack(first), note)
+
+
+def tensor(array: Any, problem: Problem) -> Any:
+    """Return an operand as torch's, sharing its memory."""
+    import torch
+
+    shared = torch.from_dlpack(array)
+    return shared.view(torch.float8_e4m3fn) if problem.dtype == float8_e4m3fn else shared
