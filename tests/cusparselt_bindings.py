@@ -18,7 +18,13 @@ class Bindings:
     )
     MatmulAlgAttribute = enum.IntEnum(
         "MatmulAlgAttribute",
-        {"CONFIG_ID": 0, "SPLIT_K": 3, "SPLIT_K_MODE": 4, "SPLIT_K_BUFFERS": 5},
+        {
+            "CONFIG_ID": 0,
+            "CONFIG_MAX_ID": 1,
+            "SPLIT_K": 3,
+            "SPLIT_K_MODE": 4,
+            "SPLIT_K_BUFFERS": 5,
+        },
     )
 
     def __init__(self, version=(0, 8, 1)):
@@ -58,7 +64,7 @@ class Bindings:
 
     def matmul_alg_selection_init(self, handle, matmul_descr, alg):
         address = self._new("selection")
-        self.selections[address] = dict.fromkeys(self.MatmulAlgAttribute, 0) | {3: 1}
+        self.selections[address] = dict.fromkeys(self.MatmulAlgAttribute, 0) | {1: 7, 3: 1}
         return address
 
     def matmul_alg_get_attribute(self, handle, alg_selection, attribute, data, data_size):
@@ -84,11 +90,6 @@ class Bindings:
         stream = ctypes.c_void_p.from_address(streams).value
         self.calls.append(("matmul", alpha, d_a, d_b, beta, d_c, d_d, workspace, stream))
         assert num_streams == 1
-
-    def matmul_search(
-        self, handle, plan, alpha, d_a, d_b, beta, d_c, d_d, workspace, streams, num_streams
-    ):
-        self.selections[self.alive[plan][1]].update({0: 7, 3: 2, 4: 1, 5: 1})
 
     def sp_mma_compressed_size2(self, handle, sparse_mat_descr):
         raise NotImplementedError

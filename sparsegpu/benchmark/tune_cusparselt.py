@@ -1,4 +1,4 @@
-"""``sparsegpu.tune`` for the 2:4 backend "cusparselt": its own search, done once and kept."""
+"""``sparsegpu.tune`` for the 2:4 backend "cusparselt": all its algorithms, tried once and kept."""
 
 from __future__ import annotations
 
@@ -31,16 +31,14 @@ def tune_cusparselt(op: str, sparse: Any, dense: Any, out_dtype: Any, progress: 
 def searched(op: str, sparse: Any, dense: Any, out_dtype: Any, progress: bool) -> Winner:
     """Return the fastest algorithm of a product.
 
-    ``cusparseLtMatmulSearch`` names one, which is measured beside the library's own choice: where
+    `search_cusparselt.fastest` names one, which is measured beside the library's own choice: where
     it is not faster, that is the winner. Operands that calls copy or pad are copied or padded
     before, so that the algorithm is for what is multiplied then.
-
-    Source: cuSPARSELt documentation, ``cusparseLtMatmulSearch``,
-    ``cusparseLtMatmulAlgAttribute_t``.
     """
     from ..engines.cusparselt import semi_structured as vendor
     from ..engines.cusparselt.epilogue import fused
-    from ..engines.cusparselt.library import Plan, handle
+    from ..engines.cusparselt.library import Plan
+    from .search_cusparselt import fastest
 
     if getattr(sparse, "backend", None) != "cusparselt":
         expected = "a SemiStructuredArray of backend 'cusparselt' (native tiles are not searched)"
@@ -65,18 +63,16 @@ def searched(op: str, sparse: Any, dense: Any, out_dtype: Any, progress: bool) -
             operand = described[(0,) * (described.ndim - 2)]
             return vendor.Matmul(plan, half.vendor, operand, written[first], None, Epilogue())
 
-        def measured(run: Any) -> float:
-            return device_ms(run, flush=key.n <= _MEMORY_BOUND)
-
-        own = product(vendor.chosen_plan(key, MODEL))
-        stream = cupy.cuda.get_current_stream().ptr
-        # The search changes the plan it is given, so that is none of those that are kept.
-        found = product(Plan(handle(), key)).search(stream)
-        model_ms = measured(own)
+        flush = key.n <= _MEMORY_BOUND
+        model_ms = device_ms(product(vendor.chosen_plan(key, MODEL)), flush=flush)
         said(MODEL, model_ms, "")
-        config = vendor.config_of(found)
-        ms = measured(product(vendor.chosen_plan(key, config)))
-        said(config, ms, "")
-        if ms * _NOISE >= model_ms:
-            config, ms = dict(MODEL), model_ms
+        config, ms = dict(MODEL), model_ms
+        cupy.get_default_memory_pool().free_all_blocks()  # the search's process needs some, too
+        found = fastest(key, flush=flush, said=said)
+        if found is not None:
+            chosen = vendor.config_of(found)
+            chosen_ms = device_ms(product(vendor.chosen_plan(key, chosen)), flush=flush)
+            said(chosen, chosen_ms, "")
+            if chosen_ms * _NOISE < model_ms:
+                config, ms = chosen, chosen_ms
         return Winner(vendor.kind_of(key), config, ms, model_ms)

@@ -54,7 +54,7 @@ class Lines(NamedTuple):
 
 
 class Algorithm(NamedTuple):
-    """What ``cusparseLtMatmulSearch`` chooses: attributes of the algorithm selection."""
+    """What the library has to choose between: attributes of the algorithm selection."""
 
     config_id: int
     split_k: int
@@ -199,14 +199,17 @@ class Plan:
 
     def algorithm(self) -> Algorithm:
         """Return what is selected now."""
+        return Algorithm(*map(self._selected, Algorithm._fields))
+
+    def last_number(self) -> int:
+        """Return the largest `Algorithm.config_id` that the library has for this product."""
+        return self._selected("config_max_id")
+
+    def _selected(self, name: str) -> int:
         lt, value = self.handle.lt, ctypes.c_int32()
         where = ctypes.addressof(value), ctypes.sizeof(value)
-        found = []
-        for name in Algorithm._fields:
-            attribute = _named(lt, name)
-            lt.matmul_alg_get_attribute(self.handle.address, self._selection, attribute, *where)
-            found.append(value.value)
-        return Algorithm(*found)
+        lt.matmul_alg_get_attribute(self.handle.address, self._selection, _named(lt, name), *where)
+        return value.value
 
     def run(self, *arguments: int, stream: int) -> None:
         """Enqueue: host addresses of alpha and beta, device addresses in the library's order.
@@ -217,17 +220,9 @@ class Plan:
             alpha, sparse, dense, beta, input, out, workspace.
         stream : int
         """
-        self._call(self.handle.lt.matmul, arguments, stream)
-
-    def search(self, *arguments: int, stream: int) -> Algorithm:
-        """Run every algorithm on these operands and return the fastest; ``out`` is written."""
-        self._call(self.handle.lt.matmul_search, arguments, stream)
-        return self.algorithm()
-
-    def _call(self, function: Any, arguments: tuple[int, ...], stream: int) -> None:
         streams = ctypes.c_void_p(stream)  # an array of one
         address = self.handle.address
-        function(address, self._plan, *arguments, ctypes.addressof(streams), 1)
+        self.handle.lt.matmul(address, self._plan, *arguments, ctypes.addressof(streams), 1)
 
 
 @lru_cache(maxsize=PLANS)

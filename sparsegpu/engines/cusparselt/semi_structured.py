@@ -68,10 +68,6 @@ class Matmul:
         """Enqueue on the stream of an address."""
         self._plan.run(*self._arguments, stream=stream)
 
-    def search(self, stream: int) -> Algorithm:
-        """Return the fastest algorithm for these operands; for `tune` only."""
-        return self._plan.search(*self._arguments, stream=stream)
-
 
 def semi_structured_addmm(
     out: Any,

@@ -1,0 +1,135 @@
+"""The search of cuSPARSELt's algorithms: processes that end, and what is tried in them."""
+
+import contextlib
+import json
+import math
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from cusparselt_bindings import Bindings
+from sparsegpu._arrays import bfloat16, float8_e4m3fn
+from sparsegpu.benchmark import search_cusparselt
+from sparsegpu.engines.cusparselt import availability, library
+from sparsegpu.engines.cusparselt.library import Algorithm, Key, Lines
+
+HALF = np.dtype(np.float16)
+KEY = Key(64, 32, 128, HALF, HALF, Lines(True, 32), Lines(True, 32))
+
+#: Of six algorithms the third ends the process, the fourth is refused, the fifth is the fastest.
+PROCESS = """
+import json, sys, time
+request = json.loads(sys.argv[1])
+print("a library's own words")
+for number in range(request["first"], 6):
+    print(json.dumps({"number": number}), flush=True)
+    if number == 2:
+        print("an illegal memory access", flush=True)
+        sys.exit(1)
+    if number == 3:
+        print(json.dumps({"skipped": "NOT_SUPPORTED"}))
+    else:
+        ms = 0.5 if number == 4 else 1.0
+        print(json.dumps({"algorithm": [number, 1, 0, 0], "ms": ms}))
+"""
+
+
+@pytest.fixture
+def process(monkeypatch):
+    """Let another program stand in for the process."""
+    monkeypatch.setattr(search_cusparselt, "current_device", lambda: 0)
+
+    def stand_in(program):
+        monkeypatch.setattr(search_cusparselt, "_COMMAND", (sys.executable, "-c", program))
+
+    return stand_in
+
+
+def test_the_search_goes_on_behind_what_ends_its_process(process):
+    process(PROCESS)
+    told = []
+    found = search_cusparselt.fastest(KEY, flush=False, said=lambda *words: told.append(words))
+    assert found == Algorithm(4, 1, 0, 0)
+    assert [config["config_id"] for config, *_ in told] == [0, 1, 2, 3, 4, 5]
+    assert told[2][1:] == (math.inf, "ends its process: an illegal memory access")
+    assert told[3][1:] == (math.inf, "NOT_SUPPORTED")
+
+
+def test_where_nothing_serves(process):
+    process("print('nothing to try')")
+    assert search_cusparselt.fastest(KEY, flush=False, said=print) is None
+
+
+def test_a_process_that_never_begins_says_why(process):
+    process("raise MemoryError('all of it')")
+    with pytest.raises(RuntimeError, match=r"cannot be tried \(MemoryError: all of it\)"):
+        search_cusparselt.fastest(KEY, flush=False, said=print)
+
+
+def test_a_process_that_hangs_is_ended(process, monkeypatch):
+    monkeypatch.setattr(search_cusparselt, "_SILENCE_S", 1.0)
+    process("import time; print('waiting', flush=True); time.sleep(60)")
+    with pytest.raises(RuntimeError, match="waiting"):
+        search_cusparselt.fastest(KEY, flush=False, said=print)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        KEY,
+        KEY._replace(dtype=bfloat16, out_dtype=bfloat16, dense=Lines(False, 136)),
+        KEY._replace(dtype=float8_e4m3fn, out_dtype=np.dtype(np.float32)),
+    ],
+)
+def test_keys_travel(key, monkeypatch):
+    monkeypatch.setattr(search_cusparselt, "current_device", lambda: 3)
+    entry = json.loads(json.dumps(search_cusparselt._as_json(key)))
+    assert entry.pop("device") == 3
+    assert search_cusparselt._from_json(entry) == key
+
+
+# -- in the process -------------------------------------------------------------------------------
+
+
+def test_every_number_is_said_before_it_is_tried(monkeypatch, capsys):
+    lt = Bindings()
+    lt.refused_algorithms = {2}
+    cupy = types.ModuleType("cupy")
+    cupy.cuda = types.SimpleNamespace(Device=lambda number: contextlib.nullcontext())
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(availability, "_loaded", {"bindings": lt, "version": (0, 8, 1)})
+    monkeypatch.setattr(library, "_handles", {})
+    for module in (library, search_cusparselt):
+        monkeypatch.setattr(module, "current_device", lambda: 0)
+    plans = []
+
+    def product(plan):
+        plans.append(plan.algorithm().config_id)
+
+        def run():
+            if plan.algorithm().config_id == 5:
+                raise RuntimeError("an illegal memory access")
+
+        return run
+
+    posed = product, lambda: plans[-1] != 3
+    monkeypatch.setattr(search_cusparselt, "_posed", lambda key: posed)
+    monkeypatch.setattr(search_cusparselt, "device_ms", lambda run, **keywords: 1.0)
+    request = {"key": search_cusparselt._as_json(KEY), "first": 1, "flush": False}
+    assert search_cusparselt.main(json.dumps(request)) == 1
+    *said, last = capsys.readouterr().out.splitlines()
+    assert last == "RuntimeError: an illegal memory access"
+    assert list(map(json.loads, said)) == [
+        {"number": 1},
+        {"algorithm": [1, 1, 0, 0], "ms": 1.0},
+        {"number": 2},
+        {"skipped": "NOT_SUPPORTED"},
+        {"number": 3},
+        {"skipped": "its result is wrong"},
+        {"number": 4},
+        {"algorithm": [4, 1, 0, 0], "ms": 1.0},
+        {"number": 5},
+    ]
+    assert plans == [1, 3, 4, 5]
