@@ -83,6 +83,26 @@ def test_the_bars_of_the_main_section():
     assert len(cases.cases(cases.QUICK)) == 16
 
 
+def test_the_bars_of_2_4():
+    every = cases.cases(["2:4", "2:4 formats"])
+    large = [case for case in every if len(case.bars) == 2 and not case.flush]
+    assert len(large) == 20 and all(bar.kind == "peer time" for c in large for bar in c.bars)
+    ahead = {case.dtype: round(1 / case.bars[0].value, 2) for case in large}
+    assert ahead == {"bfloat16": 1.12, "float16": 1.12, "int8": 1.08, "float8_e4m3fn": 1.08}
+    absolute = {(c.operation, c.size[2]): b.value for c in every for b in c.bars if b.kind == "ms"}
+    assert absolute == {
+        ("2:4", 128): 0.026,
+        ("2:4", 16): 0.026,
+        ("2:4", 1024): 0.015,
+        ("compress", 16384): 0.26,
+        ("expand", 16384): 0.26,
+        ("prune_24", 16384): 0.33,
+        ("prune_tile", 16384): 0.36,
+        ("tile", 16384): 0.36,
+    }
+    assert {case.operation for case in every} == {"2:4", *formats.FORMATS}
+
+
 def test_a_path_of_its_own_is_held_against_the_main_cases_peers():
     chosen = cases.cases(["8.0 path"])
     main, portable = chosen[:12], chosen[12:]

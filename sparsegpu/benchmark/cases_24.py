@@ -47,7 +47,7 @@ def products() -> Iterable[Case]:
             size = (8192, 8192, n)
             yield replace(plain, size=size, dtype=dtype, layout=layout, flush=True, bars=bars)
     for size in _LARGE[:2]:
-        yield replace(plain, size=size, dtype="float32", tf32=True)
+        yield replace(plain, size=size, dtype="float32", tf32=True, peers=_PEERS[1:])
     for layout in ("dense columns", "out columns"):
         bar = Bar("case rate", 0.95, plain.name)
         yield replace(plain, layout=layout, peers=(), bars=(bar,))
