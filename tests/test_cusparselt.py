@@ -214,13 +214,26 @@ def tuned(lt, monkeypatch):
     return know
 
 
-def test_algorithms_travel_as_configurations():
+def test_algorithms_travel_as_configurations(lt):
     algorithm = Algorithm(7, 2, 1, 1)
-    config = semi_structured.config_of(algorithm)
-    assert config["path"] == "cusparselt" and semi_structured.algorithm_of(config) == algorithm
+    config = semi_structured.config_of(algorithm, KEY)
+    assert config["path"] == "cusparselt"
+    assert config["tried"] == "64 x 128 x 32, float16->float16, rows->rows, 0.8.1"
+    assert semi_structured.algorithm_of(config, KEY) == algorithm
     for wrong in ({}, {"path": "simt"}, config | {"config_id": "7"}, config | {"tile": 1}):
         with pytest.raises(ConfigError, match=r"'config'.*'cusparselt'"):
-            semi_structured.algorithm_of(wrong)
+            semi_structured.algorithm_of(wrong, KEY)
+
+
+@pytest.mark.parametrize(
+    "other", [KEY._replace(n=40), KEY._replace(dtype=bfloat16), KEY._replace(out=Lines(False, 64))]
+)
+def test_an_algorithm_serves_only_what_it_was_tried_with(lt, other):
+    config = semi_structured.config_of(Algorithm(7, 1, 0, 0), KEY)
+    with pytest.raises(
+        ConfigError, match=r"an algorithm that tune tried with .*, got \(64 x 128 x 32"
+    ):
+        semi_structured.chosen_plan(other, config)
 
 
 def test_a_kind_knows_order_and_version(lt):
@@ -232,18 +245,19 @@ def test_a_kind_knows_order_and_version(lt):
 
 
 def test_what_was_searched_is_used_and_nothing_is_searched_in_a_call(lt, tuned):
-    kind, config = semi_structured.kind_of(KEY), semi_structured.config_of(Algorithm(7, 1, 0, 0))
+    kind, config = (
+        semi_structured.kind_of(KEY),
+        semi_structured.config_of(Algorithm(7, 1, 0, 0), KEY),
+    )
     tuned(winners.Winner(kind, config, 1.0, 2.0))
     assert semi_structured.chosen_plan(KEY, None).algorithm().config_id == 7
     assert semi_structured.chosen_plan(KEY, MODEL).algorithm().config_id == 0
-    near, far = KEY._replace(n=40), KEY._replace(n=128)
-    assert semi_structured.chosen_plan(near, None).algorithm().config_id == 7
-    assert semi_structured.chosen_plan(far, None).algorithm().config_id == 0
+    assert semi_structured.chosen_plan(KEY._replace(n=40), None).algorithm().config_id == 0
     lt.refused_algorithms = {7}
-    other = KEY._replace(n=48)
-    assert semi_structured.chosen_plan(other, None).algorithm().config_id == 0
+    fused_too = KEY._replace(relu=True)
+    assert semi_structured.chosen_plan(fused_too, None).algorithm().config_id == 0
     with pytest.raises(ConfigError, match=r"'config'.*an algorithm"):
-        semi_structured.chosen_plan(other, config)
+        semi_structured.chosen_plan(fused_too, config)
 
 
 def test_what_the_library_does_not_offer(lt, tuned):

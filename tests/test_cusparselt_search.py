@@ -40,6 +40,7 @@ for number in range(request["first"], 6):
 def process(monkeypatch):
     """Let another program stand in for the process."""
     monkeypatch.setattr(search_cusparselt, "current_device", lambda: 0)
+    monkeypatch.setattr(search_cusparselt, "config_of", lambda found, key: found._asdict())
 
     def stand_in(program):
         monkeypatch.setattr(search_cusparselt, "_COMMAND", (sys.executable, "-c", program))

@@ -65,7 +65,7 @@ def fastest(key: Key, *, flush: bool, said: Said) -> Algorithm | None:
             number = answer.get("number", number)
             if "ms" in answer:
                 algorithm = Algorithm(*answer["algorithm"])
-                said(config_of(algorithm), answer["ms"], "")
+                said(config_of(algorithm, key), answer["ms"], "")
                 if answer["ms"] < best_ms:
                     best, best_ms = algorithm, answer["ms"]
             elif "skipped" in answer:

@@ -70,7 +70,7 @@ def searched(op: str, sparse: Any, dense: Any, out_dtype: Any, progress: bool) -
         cupy.get_default_memory_pool().free_all_blocks()  # the search's process needs some, too
         found = fastest(key, flush=flush, said=said)
         if found is not None:
-            chosen = vendor.config_of(found)
+            chosen = vendor.config_of(found, key)
             chosen_ms = device_ms(product(vendor.chosen_plan(key, chosen)), flush=flush)
             said(chosen, chosen_ms, "")
             if chosen_ms * _NOISE < model_ms:

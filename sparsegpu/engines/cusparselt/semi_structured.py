@@ -81,8 +81,8 @@ def semi_structured_addmm(
 ) -> tuple[Work, ...] | None:
     """Write ``act(beta * input + left_alpha * (alpha * (sparse @ dense)) * right_alpha)``.
 
-    ``config`` is a dict from `tune`; without it the nearest one that was tuned, or the library's
-    own choice. What the library does and what is refused: `epilogue`.
+    ``config`` is a dict from `tune`; without it what was tuned for this kind of product, or the
+    library's own choice. What the library does and what is refused: `epilogue`.
 
     Returns
     -------
@@ -197,42 +197,55 @@ def kind_of(key: Key) -> Kind:
     return Kind(family, (key.m, key.k, key.n), density_bucket(0.5))
 
 
-def config_of(algorithm: Algorithm) -> Config:
-    """Return an algorithm as ``config=`` takes it."""
-    return {"path": PATH, **algorithm._asdict()}
+def config_of(algorithm: Algorithm, key: Key) -> Config:
+    """Return an algorithm that was tried for a plan as ``config=`` takes it."""
+    return {"path": PATH, **algorithm._asdict(), "tried": _tried(key)}
 
 
-def algorithm_of(config: Config) -> Algorithm:
+def _tried(key: Key) -> str:
+    """Return what an algorithm was tried with, in words: elsewhere it may not run."""
+    family = kind_of(key).family
+    return f"{key.m} x {key.k} x {key.n}, {family.dtype}, {family.layout}"
+
+
+def algorithm_of(config: Config, key: Key) -> Algorithm:
     """Return what `config_of` was given.
 
     Raises
     ------
     ConfigError
-        Other fields.
+        Other fields, or an algorithm that was tried with something else.
     """
-    fields = {name: value for name, value in config.items() if name != "path"}
+    fields = {name: value for name, value in config.items() if name not in {"path", "tried"}}
     whole = all(type(value) is int for value in fields.values())
     if config.get("path") != PATH or set(fields) != set(Algorithm._fields) or not whole:
-        expected = f"{{'path': {PATH!r}}} with the integers {', '.join(Algorithm._fields)}"
+        expected = f"{{'path': {PATH!r}}} as tune returns it"
         raise refused("config", expected, config, _FUNCTION)
+    if config.get("tried") != _tried(key):
+        expected = f"an algorithm that tune tried with ({_tried(key)})"
+        raise refused("config", expected, f"({config.get('tried')})", _FUNCTION)
     return Algorithm(**fields)
 
 
 def chosen_plan(key: Key, config: Config | None) -> Plan:
-    """Return the plan for a configuration, for what was tuned near by, or the library's choice."""
+    """Return the plan for a configuration, for what tune found for this kind, or the library's.
+
+    Nothing is taken over from products of other shapes: an algorithm that runs there may break off
+    here, and the device with it.
+    """
     error = handle().lt.cuSPARSELtError
+    known = snapshot().winners.get(kind_of(key)) if config is None else None
+    if known is not None and known.config != MODEL:
+        try:
+            return plan(key._replace(algorithm=algorithm_of(known.config, key)))
+        except error:
+            pass  # it serves the plain product, but not with what is fused here
     if config is not None and config != MODEL:
         try:
-            return plan(key._replace(algorithm=algorithm_of(config)))
+            return plan(key._replace(algorithm=algorithm_of(config, key)))
         except error as why:
             expected = "an algorithm that cuSPARSELt has for these operands"
             raise refused("config", expected, f"{config} ({why})", _FUNCTION) from why
-    tuned = snapshot().config(kind_of(key)) if config is None else None
-    if tuned is not None and tuned != MODEL:
-        try:
-            return plan(key._replace(algorithm=algorithm_of(tuned)))
-        except error:
-            pass  # a neighbour's algorithm, which these operands cannot have
     try:
         return plan(key)
     except error as why:
