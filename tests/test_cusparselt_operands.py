@@ -88,6 +88,7 @@ class Multiplies(Bindings):
         how = self.alive[plan][-1]
         addresses = zip(how["operands"], (d_a, d_b, d_c, d_d), strict=True)
         a, b, c, d = (self._matrix(*pair) for pair in addresses)
+        assert how["transposed"] or b.itemsize == 2
         b = b.T if how["transposed"] else b
         alpha, beta = (ctypes.c_float.from_address(p).value for p in (alpha, beta))
         value = alpha * (a.astype(np.float64) @ b.astype(np.float64))

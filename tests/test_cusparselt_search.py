@@ -70,10 +70,19 @@ def test_a_process_that_never_begins_says_why(process):
 
 
 def test_a_process_that_hangs_is_ended(process, monkeypatch):
-    monkeypatch.setattr(search_cusparselt, "_SILENCE_S", 1.0)
+    monkeypatch.setattr(search_cusparselt, "_START_S", 1.0)
     process("import time; print('waiting', flush=True); time.sleep(60)")
     with pytest.raises(RuntimeError, match="waiting"):
         search_cusparselt.fastest(KEY, flush=False, said=print)
+
+
+def test_an_algorithm_that_hangs_is_ended(process, monkeypatch):
+    monkeypatch.setattr(search_cusparselt, "_SILENCE_S", 0.5)
+    process(PROCESS.replace("sys.exit(1)", "time.sleep(60)").replace("an illegal", "no illegal"))
+    told = []
+    found = search_cusparselt.fastest(KEY, flush=False, said=lambda *words: told.append(words))
+    assert found == Algorithm(4, 1, 0, 0) and told[2][1] == math.inf
+    assert [config["config_id"] for config, *_ in told] == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(

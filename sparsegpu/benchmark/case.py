@@ -8,8 +8,8 @@ from .bars import Bar
 
 #: The peers: dense cuBLAS of the same matrix, and three sparse products.
 DENSE, TORCH, CSR, BSR = "cuBLAS dense", "torch BSR, tuned", "cuSPARSE CSR", "cuSPARSE BSR"
-#: Of 2:4: the vendor's library, what stands in for it where nvmath-python is missing (torch
-#: searches fewer of its settings), and torch's conversions.
+#: Of 2:4: the vendor's library, torch's call of it, which stands in for it where nvmath-python is
+#: missing, and torch's conversions.
 CUSPARSELT, STAND_IN = "cuSPARSELt, searched", "cuSPARSELt through torch, searched"
 TORCH_24 = "torch 2:4"
 PEERS = (DENSE, TORCH, CSR, BSR, CUSPARSELT, STAND_IN, TORCH_24)

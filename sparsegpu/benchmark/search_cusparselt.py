@@ -27,8 +27,8 @@ from .problem import random_values
 from .progress import Said
 from .timing import device_ms
 
-#: Longest time between two words of the process; the first comes when its kernels are compiled.
-_SILENCE_S = 90.0
+#: Longest time to the first number, for which kernels are compiled, and from one to the next.
+_START_S, _SILENCE_S = 90.0, 15.0
 _REPEATS = 5
 #: Two right results may differ by this share of the largest element.
 _AGREEMENT = 0.02
@@ -96,14 +96,12 @@ def _answers(request: dict[str, Any]) -> Iterator[Answer]:
         text=True,
         env=environment,
     ) as process:
-        watch = Timer(_SILENCE_S, process.kill)
-        watch.start()
+        watch = _ended_after(_START_S, process)
         try:
             for line in process.stdout or ():
-                watch.cancel()
-                watch = Timer(_SILENCE_S, process.kill)
-                watch.start()
                 if line.startswith("{"):
+                    watch.cancel()
+                    watch, words = _ended_after(_SILENCE_S, process), "it did not come to an end"
                     yield json.loads(line)
                 elif line.strip():
                     words = line.strip()
@@ -111,6 +109,13 @@ def _answers(request: dict[str, Any]) -> Iterator[Answer]:
             watch.cancel()
             process.kill()
     yield {"status": process.returncode, "words": words}
+
+
+def _ended_after(seconds: float, process: subprocess.Popen[str]) -> Timer:
+    watch = Timer(seconds, process.kill)
+    watch.daemon = True
+    watch.start()
+    return watch
 
 
 def _as_json(key: Key) -> dict[str, Any]:

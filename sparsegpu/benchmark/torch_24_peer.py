@@ -1,7 +1,6 @@
 """torch's 2:4: its conversions, and cuSPARSELt through it where nvmath-python is missing.
 
-torch makes a plan anew in every call, which is host time and does not count here. Its search tells
-the number of an algorithm only, not whether that splits K, so it may stay behind the whole search.
+torch makes a plan anew in every call, which is host time and does not count here.
 """
 
 from __future__ import annotations
@@ -24,25 +23,32 @@ def searched_product(problem: Problem) -> Contestant:
         raise NotAvailableError("missing")
     left, dense = (tensor(a, problem) for a in (problem.left, problem.dense))
     by_columns = problem.out.strides[0] < problem.out.strides[1]
-    one_byte = problem.dense.itemsize == 1
-    keywords = {
-        "out_dtype": torch.bfloat16 if one_byte else None,
-        "transpose_result": by_columns,
-    }
+    out_dtype = torch.bfloat16 if problem.dense.itemsize == 1 else None
+    rest = None, None, out_dtype, by_columns  # neither bias nor alpha
     try:
         packed = torch._cslt_compress(left)
-        found = torch._cslt_sparse_mm_search(packed, dense, **keywords)
-        result = torch._cslt_sparse_mm(packed, dense, alg_id=found, **keywords)
+        found = _search(packed, dense, *rest)
+        result = torch._cslt_sparse_mm(packed, dense, *rest, *found)
     except RuntimeError as error:  # what this torch does not offer
         raise NotAvailableError(str(error).splitlines()[0][:80]) from error
 
     def call() -> None:
-        torch._cslt_sparse_mm(packed, dense, alg_id=found, **keywords)
+        torch._cslt_sparse_mm(packed, dense, *rest, *found)
 
     version = torch.backends.cusparselt.version()
     note = f"cuSPARSELt {version} of torch {torch.__version__}, algorithm {found}"
     theirs = cupy.from_dlpack(result)
     return Contestant(call, theirs.T if by_columns else theirs, note, keep=left)
+
+
+def _search(*operands: Any) -> tuple[int, ...]:
+    """Return number, factor and mode of split K of an algorithm; of older torch the number only."""
+    import torch
+
+    complete = getattr(getattr(torch._C, "_cusparselt", None), "mm_search", None)
+    if complete is None:
+        return (torch._cslt_sparse_mm_search(*operands),)
+    return tuple(complete(*operands)[:3])
 
 
 def conversion(problem: FormatProblem) -> Contestant:

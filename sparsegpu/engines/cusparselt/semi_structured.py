@@ -122,14 +122,15 @@ def operands(
     """Return the dense operand, what the library writes and its C as it can describe them.
 
     Each is the caller's own where it lies well: lines of whole 16 bytes at such an address, along
-    k for one-byte dtypes. Rows and columns are padded to what the library multiplies.
+    k unless the dtype has 16 bits (by rows the library refuses 8 bits, and in 0.8.0 its product of
+    float32 never ends). Rows and columns are padded to what the library multiplies.
     """
     import cupy
 
     step = ALIGNMENT // dense.itemsize
     n, batch = out.shape[-1], out.shape[:-2]
     columns = ceil_div(n, step) * step
-    lines, along_k_only = lines_of(dense), dense.itemsize == 1
+    lines, along_k_only = lines_of(dense), dense.itemsize != 2
     if columns != n or lines is None or (along_k_only and lines.by_rows):
         by_rows = not along_k_only and (lines is None or lines.by_rows)
         *own, k, _ = dense.shape
