@@ -64,7 +64,7 @@ class Bindings:
 
     def matmul_alg_selection_init(self, handle, matmul_descr, alg):
         address = self._new("selection")
-        self.selections[address] = dict.fromkeys(self.MatmulAlgAttribute, 0) | {1: 7, 3: 1}
+        self.selections[address] = dict.fromkeys(self.MatmulAlgAttribute, 0) | {1: 8, 3: 1}
         return address
 
     def matmul_alg_get_attribute(self, handle, alg_selection, attribute, data, data_size):

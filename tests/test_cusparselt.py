@@ -197,7 +197,7 @@ def test_a_run(lt):
     plan = library.Plan(library.handle(), KEY)
     plan.run(1, 2, 3, 4, 5, 6, 7, stream=99)
     assert lt.calls == [("matmul", 1, 2, 3, 4, 5, 6, 7, 99)]
-    assert plan.last_number() == 7
+    assert plan.count() == 8
 
 
 # -- algorithms -----------------------------------------------------------------------------------

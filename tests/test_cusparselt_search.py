@@ -58,6 +58,14 @@ def test_the_search_goes_on_behind_what_ends_its_process(process):
     assert told[3][1:] == (math.inf, "NOT_SUPPORTED")
 
 
+def test_the_search_gives_up_where_one_after_the_other_ends(process):
+    process(PROCESS.replace("number == 2", "number > 0"))
+    told = []
+    found = search_cusparselt.fastest(KEY, flush=False, said=lambda *words: told.append(words))
+    assert found == Algorithm(0, 1, 0, 0)
+    assert [config["config_id"] for config, *_ in told] == [0, 1, 2, 3, 4]
+
+
 def test_where_nothing_serves(process):
     process("print('nothing to try')")
     assert search_cusparselt.fastest(KEY, flush=False, said=print) is None
@@ -105,7 +113,7 @@ def test_keys_travel(key, monkeypatch):
 
 def test_every_number_is_said_before_it_is_tried(monkeypatch, capsys):
     lt = Bindings()
-    lt.refused_algorithms = {2}
+    lt.refused_algorithms = {2}  # of eight
     cupy = types.ModuleType("cupy")
     cupy.cuda = types.SimpleNamespace(Device=lambda number: contextlib.nullcontext())
     monkeypatch.setitem(sys.modules, "cupy", cupy)

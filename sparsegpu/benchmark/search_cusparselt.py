@@ -1,9 +1,11 @@
 """The search of cuSPARSELt's algorithms, in a process of its own.
 
-The library offers algorithms by number, and some of them break off in the middle of a kernel (seen
-in 0.8.0), after which nothing runs any more in that process. ``cusparseLtMatmulSearch`` tries them
-all, so it is never called. Here each number is tried in a process that may end; another goes on
-behind it, and the caller's process never runs an algorithm that was not seen to do what it should.
+The library offers algorithms by number, and some of them break off in the middle of a kernel, after
+which nothing runs any more in that process: in 0.8.0 on compute capability 9.0, with "an illegal
+instruction", some for float16 operands by rows and a result by columns, whatever the workspace.
+``cusparseLtMatmulSearch`` tries them all, so it is never called. Here each number is tried in a
+process that may end; another goes on behind it, and the caller's process never runs an algorithm
+that was not seen to do what it should.
 
 Source: cuSPARSELt documentation, ``cusparseLtMatmulAlgAttribute_t``.
 """
@@ -29,6 +31,8 @@ from .timing import device_ms
 
 #: Longest time to the first number, for which kernels are compiled, and from one to the next.
 _START_S, _SILENCE_S = 90.0, 15.0
+#: So many algorithms in a row that end their processes are enough.
+_GIVEN_UP = 4
 _REPEATS = 5
 #: Two right results may differ by this share of the largest element.
 _AGREEMENT = 0.02
@@ -58,8 +62,8 @@ def fastest(key: Key, *, flush: bool, said: Said) -> Algorithm | None:
         The process ended before it tried anything; the message has its last words.
     """
     best, best_ms = None, inf
-    first, ended = 0, False
-    while not ended:
+    first, in_a_row, done = 0, 0, False
+    while not done and in_a_row < _GIVEN_UP:
         number, status, words = None, 0, ""
         for answer in _answers({"key": _as_json(key), "first": first, "flush": flush}):
             number = answer.get("number", number)
@@ -72,11 +76,12 @@ def fastest(key: Key, *, flush: bool, said: Said) -> Algorithm | None:
                 said(_numbered(number), inf, answer["skipped"])
             elif "status" in answer:
                 status, words = answer["status"], answer["words"]
-        ended = status == 0
-        if not ended:
+        done = status == 0
+        if not done:
             if number is None:
                 raise RuntimeError(f"tune: cuSPARSELt's algorithms cannot be tried ({words})")
             said(_numbered(number), inf, f"ends its process: {words}")
+            in_a_row = in_a_row + 1 if number == first else 1
             first = number + 1
     return best
 
@@ -149,7 +154,7 @@ def try_all(request: dict[str, Any]) -> None:
         product, near = _posed(key)
         own = Plan(handle(), key)
         refused = handle().lt.cuSPARSELtError
-        for number in range(request["first"], own.last_number() + 1):
+        for number in range(request["first"], own.count()):
             _say(number=number)
             wanted = own.algorithm()._replace(config_id=number)
             try:

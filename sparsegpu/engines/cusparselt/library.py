@@ -201,8 +201,8 @@ class Plan:
         """Return what is selected now."""
         return Algorithm(*map(self._selected, Algorithm._fields))
 
-    def last_number(self) -> int:
-        """Return the largest `Algorithm.config_id` that the library has for this product."""
+    def count(self) -> int:
+        """Return how many algorithms the library has for this product; they count from 0."""
         return self._selected("config_max_id")
 
     def _selected(self, name: str) -> int:
