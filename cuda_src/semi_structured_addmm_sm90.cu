@@ -13,16 +13,22 @@
 // rows each. Thread blocks stay and take tile after tile, BAND of them below each other before the
 // next columns, so that what runs at the same time shares both operands in L2.
 //
+// With CLUSTER = 2 two thread blocks walk two tiles, one below the other, together. Each brings
+// half of `right` into the shared memory of both: L2 gives, and the wires between carry, little
+// more than half of the bytes. A stage is filled again when both have read it.
+//
 //   -DT dtype of the operands; -DOUT, -DEPILOGUE, -DACT as in common/epilogue.cuh
 //   -DDENSE=rows|columns  which of its strides is 1; rows only for 16-bit types (wgmma)
 //   -DSTORE=rows|columns|skewed|any  how `out` is written (common/strip.cuh)
 //   -DTILE_N=64|128|256, -DSTAGES
+//   -DCLUSTER=1|2         2: not with TILE_N=64
 #include "common/types.cuh"
 #include "common/view.cuh"
 #include "common/epilogue.cuh"
 #include "common/ring.cuh"
 #include "common/strip.cuh"
 #include "ptx/bulk_tensor.cuh"
+#include "ptx/cluster.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/wgmma_sp.cuh"
 
@@ -43,7 +49,10 @@ constexpr int RIGHT_BYTES = TILE_N * 128;
 constexpr int STAGE_BYTES = LEFT_BYTES + RIGHT_BYTES + PRODUCTS * PAIR_BYTES;
 static_assert(STAGE_BYTES % 1024 == 0, "every stage begins where a swizzle's pattern does");
 
-constexpr int BAND = 16;
+constexpr int BAND = 16;                   // tiles
+constexpr int RANKS = (1 << CLUSTER) - 1;  // all thread blocks of a cluster
+constexpr int SHARE = TILE_N / CLUSTER;    // columns of `right` that a thread block brings
+static_assert(SHARE % 64 == 0, "a box of rows of `dense` has 64 columns");
 constexpr int CONSUMERS = 8;  // warps
 constexpr int THREADS = 32 * CONSUMERS + 128;
 
@@ -53,52 +62,78 @@ struct Sizes {
   int dense_batched;
 };
 
-// One tile of the output, counted in tiles. Numbers of tiles fit 32 bits.
+__device__ __forceinline__ unsigned rank_in_cluster() {
+  return blockIdx.x % CLUSTER;
+}
+
+// One tile of the output, counted in tiles: the thread block's share of the cluster's tile, which
+// has CLUSTER of them below each other (the last may lie outside). Numbers of tiles fit 32 bits.
 struct Tile {
   unsigned row, panel, batch;
 
   __device__ __forceinline__ Tile(unsigned tile, const Sizes& sizes) {
-    const unsigned down = unsigned((sizes.rows + TILE_M - 1) / TILE_M);
+    const unsigned down = tiles_down(sizes);
     const unsigned across = unsigned((sizes.columns + TILE_N - 1) / TILE_N);
     batch = tile / (down * across);
     tile %= down * across;
-    const unsigned band = tile / (BAND * across);
-    tile %= BAND * across;
-    const unsigned high = min(BAND, down - band * BAND);
+    constexpr unsigned HIGH = BAND / CLUSTER;
+    const unsigned band = tile / (HIGH * across);
+    tile %= HIGH * across;
+    const unsigned high = min(HIGH, down - band * HIGH);
     panel = tile / high;
-    row = band * BAND + tile % high;
+    row = (band * HIGH + tile % high) * CLUSTER + rank_in_cluster();
   }
+  static __device__ __forceinline__ unsigned tiles_down(const Sizes& sizes) {
+    return unsigned((sizes.rows + CLUSTER * TILE_M - 1) / (CLUSTER * TILE_M));
+  }
+  // Of clusters' tiles.
   static __device__ __forceinline__ unsigned count(const Sizes& sizes) {
-    return unsigned((sizes.rows + TILE_M - 1) / TILE_M * ((sizes.columns + TILE_N - 1) / TILE_N) *
-                    sizes.batches);
+    return unsigned(tiles_down(sizes) * ((sizes.columns + TILE_N - 1) / TILE_N) * sizes.batches);
   }
 };
+
+// What goes to all thread blocks of a cluster.
+template <typename... Place>
+__device__ __forceinline__ void load_for_all(unsigned shared, const TensorMap& map,
+                                             unsigned barrier, Place... place) {
+  if constexpr (CLUSTER == 1)
+    bulk_load(shared, map, barrier, place...);
+  else
+    bulk_load_multicast(shared, map, barrier, RANKS, place...);
+}
 
 __device__ __forceinline__ void produce(unsigned stages, Ring ring, const TensorMap& packed,
                                         const TensorMap& codes, const TensorMap& dense,
                                         const TensorMap& dense_edge, const Sizes& sizes) {
   const unsigned tiles = Tile::count(sizes);
-  for (unsigned t = blockIdx.x; t < tiles; t += gridDim.x) {
+  for (unsigned t = blockIdx.x / CLUSTER; t < tiles; t += gridDim.x / CLUSTER) {
     const Tile tile(t, sizes);
-    const long long row = (long long)tile.row * TILE_M, col = (long long)tile.panel * TILE_N;
+    const int share = rank_in_cluster() * SHARE;
+    const long long row = (long long)tile.row * TILE_M;
+    const long long col = (long long)tile.panel * TILE_N + share;
     const int batch = sizes.dense_batched ? int(tile.batch) : 0;
-    const bool edge = sizes.columns % 64 != 0 && col + TILE_N > sizes.columns / 64 * 64;
+    const bool edge = sizes.columns % 64 != 0 && col + SHARE > sizes.columns / 64 * 64;
     for (int s = 0; s < sizes.stages; ++s) {
       mbarrier_wait(ring.read(), ring.parity ^ 1);
       const unsigned left = stages + ring.stage * STAGE_BYTES, right = left + LEFT_BYTES;
+      const unsigned mine = right + share * 128;
       mbarrier_expect(ring.filled(), STAGE_BYTES);
       bulk_load(left, packed, ring.filled(), s * (STAGE_K / 2), int(row));
       bulk_load(right + RIGHT_BYTES, codes, ring.filled(), int(2 * row), s * PRODUCTS);
       if (LAYOUT == Layout::columns) {
-        bulk_load(right, dense, ring.filled(), s * STAGE_K, int(col), batch);
+        load_for_all(mine, dense, ring.filled(), s * STAGE_K, int(col), batch);
       } else if (!edge) {
-        bulk_load(right, dense, ring.filled(), 0, s * STAGE_K, int(col / 64), batch);
+        load_for_all(mine, dense, ring.filled(), 0, s * STAGE_K, int(col / 64), batch);
       } else {
-        for (int n = 0; n < TILE_N; n += 64)
-          bulk_load(right + n * 128, dense_edge, ring.filled(), int(col) + n, s * STAGE_K, batch);
+        for (int n = 0; n < SHARE; n += 64)
+          load_for_all(mine + n * 128, dense_edge, ring.filled(), int(col) + n, s * STAGE_K, batch);
       }
       ring.advance();
     }
+  }
+  // Shared memory stays until no thread block of the cluster has to arrive in it any more.
+  if constexpr (CLUSTER > 1) {
+    for (int s = 0; s < STAGES; ++s, ring.advance()) mbarrier_wait(ring.read(), ring.parity ^ 1);
   }
 }
 
@@ -143,12 +178,13 @@ __device__ __forceinline__ void multiply(Sum (&sum)[TILE_N / 2], unsigned stage,
   wgmma_commit();
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) semi_structured_addmm_sm90(
-    const __grid_constant__ TensorMap packed, const __grid_constant__ TensorMap codes,
-    const __grid_constant__ TensorMap dense, const __grid_constant__ TensorMap dense_edge,
-    const __grid_constant__ TensorMap out_map, const __grid_constant__ View out,
-    const __grid_constant__ Batch batch, const __grid_constant__ Sizes sizes,
-    const __grid_constant__ Epilogue<Sum> epilogue) {
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
+    semi_structured_addmm_sm90(
+        const __grid_constant__ TensorMap packed, const __grid_constant__ TensorMap codes,
+        const __grid_constant__ TensorMap dense, const __grid_constant__ TensorMap dense_edge,
+        const __grid_constant__ TensorMap out_map, const __grid_constant__ View out,
+        const __grid_constant__ Batch batch, const __grid_constant__ Sizes sizes,
+        const __grid_constant__ Epilogue<Sum> epilogue) {
   extern __shared__ unsigned char dynamic[];
   __shared__ __align__(8) unsigned long long barriers[2][STAGES];
   unsigned char* memory = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
@@ -159,11 +195,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) semi_structured_addmm_s
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
       mbarrier_init(ring.full + 8 * s, 1);
-      mbarrier_init(ring.empty + 8 * s, CONSUMERS);
+      mbarrier_init(ring.empty + 8 * s, CLUSTER * CONSUMERS);
     }
     mbarrier_init_fence();
   }
-  __syncthreads();
+  if (CLUSTER == 1) {
+    __syncthreads();
+  } else {
+    cluster_arrive();
+    cluster_wait();
+  }
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (warp >= CONSUMERS) {
@@ -176,7 +217,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) semi_structured_addmm_s
   take_registers<232>();
   unsigned char* strips = memory + STAGES * STAGE_BYTES + warp * 2 * STRIP_BYTES;
   const unsigned tiles = Tile::count(sizes);
-  for (unsigned t = blockIdx.x; t < tiles; t += gridDim.x) {
+  for (unsigned t = blockIdx.x / CLUSTER; t < tiles; t += gridDim.x / CLUSTER) {
     const Tile tile(t, sizes);
     Sum sum[TILE_N / 2];
 #pragma unroll
@@ -189,8 +230,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) semi_structured_addmm_s
     Codes two[2] = {};
     unsigned before = 0;
     auto give_back = [&] {
-      __syncwarp();  // lane 0 does it for all lanes: they have read their codes
-      if (before && lane == 0) mbarrier_arrive(before);
+      __syncwarp();  // a lane does it for all lanes: they have read their codes
+      if constexpr (CLUSTER == 1) {
+        if (before && lane == 0) mbarrier_arrive(before);
+      } else {
+        if (before && lane < CLUSTER) mbarrier_arrive_at(cluster_address(before, lane));
+      }
     };
     auto read_codes = [&](Codes& codes) {
       mbarrier_wait(ring.filled(), ring.parity);

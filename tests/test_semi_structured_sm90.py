@@ -13,16 +13,19 @@ from sparsegpu.testing import assert_within_bound, random_values
 
 KERNEL = "semi_structured_addmm_sm90"
 PATH = {"path": "wgmma_sp"}
-TILES = [(64, 8), (128, 3), (128, 7), (256, 2), (256, 4)]
+TILES = [(64, 8, 1), (128, 3, 1), (128, 7, 2), (256, 2, 2), (256, 4, 1), (256, 4, 2)]
 LAYOUTS = {1: ["columns"], 2: ["rows", "columns"], 4: ["columns"]}  # that are read as they lie
 SHAPES = [(32, 64, 17), (160, 192, 264), (416, 704, 520), (1024, 320, 72)]
+FP8 = ml_dtypes.float8_e4m3fn
 
 
 @pytest.mark.parametrize("itemsize", [1, 2, 4])
 @pytest.mark.parametrize("n", [17, 64, 100, 256, 4096])
-def test_tile_fits(itemsize, n):
-    tile = sparse_tile(itemsize, n)
+@pytest.mark.parametrize("m", [32, 256, 384, 4096, 4224])
+def test_tile_fits(itemsize, m, n):
+    tile = sparse_tile(itemsize, m, n)
     assert tile.stages >= 3 and tile.shared_memory <= 227 * 1024
+    assert tile.cluster == 1 or (tile.tile_n > 64 and m not in {32, 384})
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "s8", "e4m3", "f32"])
@@ -40,7 +43,8 @@ def test_products_follow_each_other(monkeypatch, dtype):
     layout = "rows" if dtype == "bf16" else "columns"
     out = "f32" if dtype == "f32" else "bf16"
     defines = {"T": dtype, "OUT": out, "DENSE": layout, "STORE": "rows", "EPILOGUE": "identity"}
-    compiler.compile_kernel(KERNEL, "90a", defines | {"ACT": "none", "TILE_N": 256, "STAGES": 4})
+    tile = {"TILE_N": 256, "STAGES": 4, "CLUSTER": 2}
+    compiler.compile_kernel(KERNEL, "90a", defines | {"ACT": "none"} | tile)
     assert len(logs) == 1
     assert "C751" not in logs[0]
 
@@ -71,11 +75,14 @@ def test_exact_on_small_integers(hopper, rng, dtype, shape):
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("dtype", [BF16, INT8], ids=str)
 def test_every_tile(hopper, rng, dtype, tile):
-    """More tiles than thread blocks, and twice, so that every stage is filled many times."""
+    """More tiles than thread blocks, and twice, so that every stage is filled many times.
+
+    Of nine tiles below each other the last has none beside it in its cluster.
+    """
     m, k, n = 1056, 832, 3000
     sparse, a = operand(hopper, rng, (m, k), dtype, small_integers=True)
     x = laid_out(hopper, random_values(rng, (k, n), dtype, small_integers=True), "columns")
-    config = PATH | dict(zip(("tile_n", "stages"), tile, strict=True))
+    config = PATH | dict(zip(("tile_n", "stages", "cluster"), tile, strict=True))
     out_dtype = np.int32 if dtype == INT8 else np.float32
     expected = exact_product(a, hopper.host(x))
     for _ in range(2):
@@ -84,18 +91,77 @@ def test_every_tile(hopper, rng, dtype, tile):
 
 
 @pytest.mark.gpu
-def test_e4m3(hopper, rng):
-    fp8 = ml_dtypes.float8_e4m3fn
-    a = random_values(rng, (96, 256), "float32", small_integers=True)
+@pytest.mark.parametrize("layout", ["columns", "rows", "strided"])
+def test_e4m3(hopper, rng, layout):
+    a = random_values(rng, (544, 256), "float32", small_integers=True)
     a.reshape(-1, 4)[:, 1::2] = 0
     x = random_values(rng, (256, 200), "float32", small_integers=True)
-    sparse = sg.to_semi_structured(a.astype(fp8)).to_device()
-    dense = laid_out(hopper, x.astype(fp8).view(np.uint8), "columns")
-    with hopper.runs(KERNEL):
+    sparse = sg.to_semi_structured(a.astype(FP8)).to_device()
+    dense = laid_out(hopper, x.astype(FP8).view(np.uint8), layout)
+    copied = () if layout == "columns" else ("dense_lines",)
+    with hopper.runs(KERNEL, *copied):
         out = sg.scaled_mm(
             sparse, dense, 1.0, 1.0, dense_dtype="float8_e4m3fn", out_dtype=np.float32
         )
     np.testing.assert_array_equal(hopper.host(out), a @ x)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [BF16, HALF, SINGLE, INT8], ids=str)
+@pytest.mark.parametrize("layout", ["rows", "strided", "backwards"])
+@pytest.mark.parametrize("shape", [(544, 192, 141), (32, 64, 72)])
+def test_what_cannot_be_read_as_it_lies_is_copied(hopper, rng, dtype, layout, shape):
+    m, k, n = shape
+    sparse, a = operand(hopper, rng, (m, k), dtype, small_integers=True)
+    x = random_values(rng, (k, n), dtype, small_integers=True)
+    dense = laid_out(hopper, x, layout)
+    config = PATH if m < 512 else None  # by itself only where many rows share the copy
+    copied = () if dtype.itemsize == 2 and layout == "rows" and n % 8 == 0 else ("dense_lines",)
+    out_dtype = np.int32 if dtype == INT8 else np.float32
+    for _ in range(2):
+        with hopper.runs(KERNEL, *copied):
+            out = sg.semi_structured_matmul(
+                sparse, dense, allow_tf32=True, config=config, out_dtype=out_dtype
+            )
+        np.testing.assert_array_equal(hopper.host(out).astype(np.float64), exact_product(a, x))
+
+
+@pytest.mark.gpu
+def test_copies_of_batches_share_the_workspace_of_the_operand(hopper, rng):
+    sparse, a = operand(hopper, rng, (512, 192), INT8)
+    x = random_values(rng, (2, 3, 192, 88), INT8)
+    dense = hopper.array(x)
+    first = multiplied(hopper, sparse, dense)
+    other = hopper.array(x[:, :, ::-1].copy())  # of the same size
+    with hopper.runs(KERNEL, "dense_lines", peak_bytes=hopper.nbytes(first)):
+        second = sg.semi_structured_matmul(sparse, other)
+    with hopper.runs(KERNEL, "dense_lines", peak_bytes=hopper.nbytes(first)):
+        again = sg.semi_structured_matmul(sparse, dense)
+    np.testing.assert_array_equal(hopper.host(first), exact_product(a, x))
+    np.testing.assert_array_equal(hopper.host(again), exact_product(a, x))
+    np.testing.assert_array_equal(hopper.host(second), exact_product(a, x[:, :, ::-1]))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("store", ["rows", "columns", "skewed", "any"])
+@pytest.mark.parametrize("out_dtype", [HALF, SINGLE], ids=str)
+@pytest.mark.parametrize("dtype", [BF16, INT8], ids=str)
+def test_outputs_of_many_tiles_are_exact(hopper, rng, dtype, out_dtype, store):
+    """Small results are numbers of float16, too."""
+    m, k, n = 1120, 64, 1032
+    sparse, a = operand(hopper, rng, (m, k), dtype, small_integers=True)
+    x = random_values(rng, (k, n), dtype, small_integers=True)
+    out = {
+        "rows": lambda: hopper.xp.zeros((m, n), out_dtype),
+        "columns": lambda: hopper.xp.zeros((n, m), out_dtype).T,
+        "skewed": lambda: hopper.xp.zeros((m, n + 3), out_dtype)[:, 1 : n + 1],
+        "any": lambda: hopper.xp.zeros((2 * m, 2 * n), out_dtype)[::2, ::2],
+    }[store]()
+    for cluster in (1, 2):
+        out[...] = 1
+        config = PATH | {"cluster": cluster}
+        multiplied(hopper, sparse, laid_out(hopper, x, "columns"), config=config, out=out)
+        np.testing.assert_array_equal(hopper.host(out), exact_product(a, x))
 
 
 @pytest.mark.gpu
@@ -154,8 +220,5 @@ def test_what_cannot_be(hopper, rng):
     x = laid_out(hopper, random_values(rng, (64, 40), SINGLE), "columns")
     with pytest.raises(ValueError, match=r"config\['path'\].*not for 'wgmma_sp'"):  # IEEE
         sg.semi_structured_matmul(sparse, x, config=PATH)
-    with pytest.raises(ValueError, match=r"config\['path'\].*not for 'wgmma_sp'"):
-        rows = hopper.xp.ascontiguousarray(x)
-        sg.semi_structured_matmul(sparse, rows, allow_tf32=True, config=PATH)
     with pytest.raises(ValueError, match=r"semi_structured.*config\['tile_n'\]"):
         sg.semi_structured_matmul(sparse, x, allow_tf32=True, config=PATH | {"tile_n": 48})

@@ -8,6 +8,7 @@
 
 #include "common/epilogue.cuh"
 #include "ptx/bulk_tensor.cuh"
+#include "ptx/ldmatrix.cuh"
 
 // How a matrix is written: in boxes of rows or columns by the copy engine, in words of rows that
 // begin anywhere, or element by element.
@@ -41,12 +42,34 @@ __device__ __forceinline__ void put(unsigned char* strip, int row, int n, E low,
 template <typename E, bool BY_COLUMN = false, typename Value, typename Convert>
 __device__ __forceinline__ void fill_strip(unsigned char* strip, const Value* values,
                                            Convert convert) {
-  const int row = threadIdx.x % 32 / 4, n = threadIdx.x % 4 * 2;
+  if constexpr (sizeof(E) == 2) {
+    const int lane = threadIdx.x % 32;
+    // Sixteen columns at a time: their upper and lower halves are two and two matrices.
+    const unsigned to =
+        shared_address(strip) +
+        (BY_COLUMN ? (lane / 16 * 8 + lane % 8) * 32 + lane / 8 % 2 * 16 : lane % 16 * 128);
 #pragma unroll
-  for (int j = 0; j < int(16 / sizeof(E)); ++j) {
-    const Value* v = values + 4 * j;
-    put<E, BY_COLUMN>(strip, row, 8 * j + n, convert(v[0]), convert(v[1]));
-    put<E, BY_COLUMN>(strip, row + 8, 8 * j + n, convert(v[2]), convert(v[3]));
+    for (int j = 0; j < 4; ++j) {
+      const Value* v = values + 8 * j;
+      unsigned words[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const Pair<E> two = {convert(v[2 * i]), convert(v[2 * i + 1])};
+        words[i] = reinterpret_cast<const unsigned&>(two);
+      }
+      if constexpr (BY_COLUMN)
+        stmatrix_x4_trans(to + j * 16 * 32, words);
+      else
+        stmatrix_x4(to + ((2 * j + lane / 16) * 16 ^ lane % 8 * 16), words);
+    }
+  } else {
+    const int row = threadIdx.x % 32 / 4, n = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < int(16 / sizeof(E)); ++j) {
+      const Value* v = values + 4 * j;
+      put<E, BY_COLUMN>(strip, row, 8 * j + n, convert(v[0]), convert(v[1]));
+      put<E, BY_COLUMN>(strip, row + 8, 8 * j + n, convert(v[2]), convert(v[3]));
+    }
   }
 }
 

@@ -40,6 +40,28 @@ __device__ __forceinline__ void bulk_load(unsigned shared, const TensorMap& map,
       : "memory");
 }
 
+// Load a box into the shared memory of every thread block of the cluster that has a bit in `ranks`:
+// at the same place, counted on the barrier at the same place, in each.
+__device__ __forceinline__ void bulk_load_multicast(unsigned shared, const TensorMap& map,
+                                                    unsigned barrier, unsigned short ranks, int x,
+                                                    int y, int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%4, %5, %6}], [%2], %3;\n" ::"r"(shared),
+      "l"(&map), "r"(barrier), "h"(ranks), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+
+__device__ __forceinline__ void bulk_load_multicast(unsigned shared, const TensorMap& map,
+                                                    unsigned barrier, unsigned short ranks, int x,
+                                                    int y, int z, int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%4, %5, %6, %7}], [%2], %3;\n" ::"r"(shared),
+      "l"(&map), "r"(barrier), "h"(ranks), "r"(x), "r"(y), "r"(z), "r"(w)
+      : "memory");
+}
+
 // Write a box; the thread's writes form groups, closed by bulk_commit.
 __device__ __forceinline__ void bulk_store(const TensorMap& map, unsigned shared, int x, int y,
                                            int z) {

@@ -68,3 +68,10 @@ __device__ __forceinline__ void stmatrix_x4(unsigned address, const unsigned (&r
                "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
                : "memory");
 }
+// With .trans lane (g, t) gives the 16-bit elements (row 2t, column g) and (row 2t + 1, column g).
+__device__ __forceinline__ void stmatrix_x4_trans(unsigned address, const unsigned (&r)[4]) {
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),
+      "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+      : "memory");
+}

@@ -21,6 +21,13 @@ __device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
 
+// The same, at a barrier of any thread block of the cluster (ptx/cluster.cuh gives its address).
+__device__ __forceinline__ void mbarrier_arrive_at(unsigned cluster_barrier) {
+  asm volatile(
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];\n" ::"r"(cluster_barrier)
+      : "memory");
+}
+
 // Arrive, and announce `bytes` that copies will bring within this phase.
 __device__ __forceinline__ void mbarrier_expect(unsigned barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(bytes)

@@ -179,7 +179,7 @@ PRODUCTS = (
     ),
     KernelSource(
         "dense_lines",
-        "bsr_addmm",
+        ("bsr_addmm", "semi_structured_addmm"),
         ("float16", "bfloat16", "int8", "float32"),
         variants=each("FROM", ("along", "any"), T="f16")
         + each("FROM", ("along", "any"), T="s8")

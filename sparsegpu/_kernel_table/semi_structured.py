@@ -28,7 +28,7 @@ def _mma_sp(
 def _wgmma_sp(
     t: str, out: str, dense: str, epilogue: str, act: str = "none", **more: Any
 ) -> Mapping[str, Any]:
-    tile = {"TILE_N": 256, "STAGES": 4}
+    tile = {"TILE_N": 256, "STAGES": 4, "CLUSTER": 2}
     how = {"T": t, "DENSE": dense, "STORE": "rows"}
     return how | tile | dict(epilogue_of(t, out, epilogue, act)) | more
 
@@ -172,7 +172,7 @@ SEMI_STRUCTURED = (
         variants=(
             _wgmma_sp("bf16", "bf16", "rows", "identity"),
             _wgmma_sp("f16", "f32", "columns", "scaled", "gelu", STORE="columns"),
-            _wgmma_sp("f16", "f16", "rows", "scaled", "silu", TILE_N=128, STAGES=5),
+            _wgmma_sp("f16", "f16", "rows", "scaled", "silu", TILE_N=128, STAGES=5, CLUSTER=1),
             _wgmma_sp("f32", "f32", "columns", "identity"),
         ),
         path="wgmma_sp",
@@ -186,7 +186,7 @@ SEMI_STRUCTURED = (
         variants=(
             _wgmma_sp("s8", "bf16", "columns", "scaled", STORE="skewed"),
             _wgmma_sp("s8", "s32", "columns", "exact", "relu", TILE_N=128, STAGES=6),
-            _wgmma_sp("e4m3", "bf16", "columns", "scaled", TILE_N=64, STAGES=8),
+            _wgmma_sp("e4m3", "bf16", "columns", "scaled", TILE_N=64, STAGES=8, CLUSTER=1),
         ),
         path="wgmma_sp",
         tensor_core=True,

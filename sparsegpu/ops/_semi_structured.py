@@ -129,6 +129,7 @@ def addmm(
                 operand_dtype=dtype,
                 allow_tf32=bool(options.allow_tf32),
                 config=options.config,
+                workspaces=getattr(sparse, "workspaces", None),
             )
     answer = product.answer(result)
     call.keep(answer, launches)

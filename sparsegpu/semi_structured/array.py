@@ -300,6 +300,11 @@ class SemiStructuredArray(Conversions):
         calls = halves.vendor_calls if self.backend == "cusparselt" else halves.calls
         return halves.device, calls[transposed ^ self._transposed]
 
+    @property
+    def workspaces(self) -> dict:
+        """Device memory that products work in, kept by the engine as long as the halves."""
+        return self._halves.workspaces
+
     def values(self) -> Any:
         """Return the kept values by rows (`packed`), built if they are missing.
 

@@ -46,7 +46,7 @@ class Halves:
 
     __slots__ = (
         *("_lock", "_sides", "_splits", "_vendors"),
-        *("calls", "device", "dtype", "shape", "vendor_calls", "xp"),
+        *("calls", "device", "dtype", "shape", "vendor_calls", "workspaces", "xp"),
     )
 
     def __init__(self, shape: tuple[int, int], sides: Any, dtype: Any, function: str):
@@ -58,6 +58,7 @@ class Halves:
         self._vendors: list[Half | None] = [None, None]
         self.calls: tuple[dict, dict] = ({}, {})  # of ops/_repeat.py, by sides
         self.vendor_calls: tuple[dict, dict] = ({}, {})
+        self.workspaces: dict = {}  # of the engine, for products of either side
         given: dict[str, Any] = {}
         for side, (packed, meta) in enumerate(sides):
             if (packed is None) != (meta is None):

@@ -5,6 +5,7 @@ Copies run at the speed of memory: what they take, the Hopper product saves many
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,16 +27,21 @@ def aligned_lines(p: Product, by_column: bool) -> tuple[Any, Launch]:
 
     The workspace is kept with the pattern.
     """
+    return lines_in(lambda nbytes: workspace(p.pattern, "dense_lines", nbytes), p.dense, by_column)
+
+
+def lines_in(memory_of: Callable[[int], Any], dense: Any, by_column: bool) -> tuple[Any, Launch]:
+    """Do what `aligned_lines` does, in memory that ``memory_of`` gives for a number of bytes."""
     import cupy
 
-    lines = p.dense.swapaxes(-1, -2) if by_column else p.dense
+    lines = dense.swapaxes(-1, -2) if by_column else dense
     *batch, count, length = lines.shape
     size = lines.itemsize
     pitch = ceil_div(length * size, _ALIGNMENT) * _ALIGNMENT // size
     shape, batches = tuple(batch), size_of(tuple(batch))
     # Powers of two: a program that comes with another N at every step does not gather buffers.
     room = 1 << (batches * count * pitch * size - 1).bit_length()
-    memory = workspace(p.pattern, "dense_lines", room)
+    memory = memory_of(room)
     copy = cupy.ndarray((*shape, count, pitch), lines.dtype, memory.data)[..., :length]
     source, tile = _source(lines)
     tiles = batches * ceil_div(count, tile[0]) * ceil_div(length, tile[1])

@@ -1,32 +1,38 @@
 """2:4 @ dense on Hopper through wgmma: describes operands to the copy engine and launches.
 
-``cuda_src/semi_structured_addmm_sm90.cu`` says how the product is made.
+``cuda_src/semi_structured_addmm_sm90.cu`` says how the product is made. A ``dense`` that the copy
+engine or wgmma cannot read as it lies is copied first.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ._blocks import ceil_div
 from ._boxes import dense_maps, one_batch, out_map, way_of_storing
+from ._dense_lines import lines_in
 from ._product import layout_of
 from .runtime.fields import Fields
 from .runtime.launch import Launch, kernel, multiprocessors, runs_here
+from .runtime.plan import Workspaces, workspace_in
 from .runtime.sparse_tile import STAGE_BYTES_K, TILE_M, sparse_tile
 from .runtime.tensor_map import tensor_map
 from .runtime.types import ctype
-from .runtime.view import batch_dims, matrix_view
+from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view
 
 _SIZES = struct.Struct("<3q2i")
 _INT32 = 2**31
 _PAIRS = 2  # of columns of metadata that a stage holds
+# Rows of the result from which on a product by wgmma and a copy of ``dense`` before it, which reads
+# and writes memory once, take less than a product by mma.sp.
+_WORTH_A_COPY = 512
 
 
-def sm90_launch(
+def sm90_launches(
     out: Any,
     packed: Any,
     meta: Any,
@@ -37,8 +43,14 @@ def sm90_launch(
     config: Mapping[str, Any] | None,
     defines: dict[str, str],
     epilogue: np.void,
-) -> Launch | None:
-    """Return the launch that computes a product, or None where this kernel does not serve.
+    workspaces: dict[Hashable, Workspaces],
+) -> tuple[Launch, ...] | None:
+    """Return the launches that compute a product, or None where this kernel does not serve.
+
+    ``dense`` is read as it lies in rows (16-bit types) or columns of 16-byte pieces. Where it lies
+    otherwise and there are rows enough to share it, it is copied to aligned rows (8-bit types and
+    TF32: columns) first, in workspace kept with the operand: K x N elements, lines rounded up to
+    128 bytes and all of it to a power of two.
 
     Parameters
     ----------
@@ -53,18 +65,30 @@ def sm90_launch(
         Fields of the tile.
     defines, epilogue
         What `epilogue_args` makes of the epilogue.
+    workspaces : dict
+        Kept with the sparse operand.
     """
     m, n = out.shape[-2:]
     size, k = packed.itemsize, dense.shape[-2]
     if not m * n * k or max(m, n, k) >= _INT32 or not runs_here("semi_structured_addmm_sm90"):
         return None
-    tile = sparse_tile(size, n, Fields(config, "semi_structured_addmm"))
+    tile = sparse_tile(size, m, n, Fields(config, "semi_structured_addmm"))
     layout = layout_of(dense)
+    copies: tuple[Launch, ...] = ()
     # wgmma takes k contiguous but for 16-bit types.
-    if layout != "columns" and (layout != "rows" or size != 2):
-        return None
-    if min(dense.strides[-2:]) <= 0:
-        return None
+    as_it_lies = layout == "columns" or (layout == "rows" and size == 2)
+    if not as_it_lies or min(dense.strides[-2:]) <= 0:
+        chosen = (config or {}).get("path") == "wgmma_sp"
+        worth_it = terms > 0 and (chosen or m >= _WORTH_A_COPY)
+        if not worth_it or dense.ndim - 2 > MAX_BATCH_DIMS:
+            return None
+        layout = "rows" if size == 2 else "columns"
+        dense, copy = lines_in(
+            lambda nbytes: workspace_in(workspaces, "dense_lines", nbytes),
+            dense.view(np.int8) if size == 1 else dense,
+            layout == "columns",
+        )
+        copies = (copy,)
     walk = one_batch(batch, 1, dense, out)
     if walk is None:
         return None
@@ -76,21 +100,23 @@ def sm90_launch(
         STORE=store,
         TILE_N=tile.tile_n,
         STAGES=tile.stages,
+        CLUSTER=tile.cluster,
         **defines,
     )
-    tiles = ceil_div(m, TILE_M) * ceil_div(n, tile.tile_n) * walk.count
-    if tiles >= _INT32:
+    tiles = ceil_div(m, TILE_M * tile.cluster) * ceil_div(n, tile.tile_n) * walk.count
+    if tiles * tile.cluster >= _INT32:
         return None
+    clusters = min(tiles, multiprocessors() // tile.cluster)
     stages = ceil_div(2 * terms * size, STAGE_BYTES_K)
     sizes = _SIZES.pack(m, n, walk.count, stages, walk.dense != 0)
-    return Launch(
+    product = Launch(
         compiled,
-        (min(tiles, multiprocessors()),),
+        (clusters * tile.cluster,),
         (tile.threads,),
         (
             tensor_map(packed, (TILE_M, STAGE_BYTES_K // 2 // size), STAGE_BYTES_K // 2),
             _codes_map(meta),
-            *dense_maps(dense, layout, walk, tile.tile_n, STAGE_BYTES_K // size),
+            *dense_maps(dense, layout, walk, tile.tile_n // tile.cluster, STAGE_BYTES_K // size),
             out_map(out, walk, store),
             matrix_view(out, batch),
             batch_dims(batch),
@@ -99,6 +125,7 @@ def sm90_launch(
         ),
         tile.shared_memory,
     )
+    return *copies, product
 
 
 def _codes_map(meta: Any) -> np.void:

@@ -15,7 +15,7 @@ from ..._epilogue import Epilogue
 from ._blocks import ceil_div, grid
 from ._epilogue_args import batched_operands, epilogue_args
 from ._product import layout_of
-from ._semi_structured_sm90 import sm90_launch
+from ._semi_structured_sm90 import sm90_launches
 from .runtime.launch import Launch, Work, compute_capability, kernel
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch
@@ -55,11 +55,13 @@ def semi_structured_addmm(
     operand_dtype: np.dtype,
     allow_tf32: bool = False,
     config: dict[str, Any] | None = None,
+    workspaces: dict | None = None,
 ) -> tuple[Work, ...] | None:
     """Write ``act(beta * input + left_alpha * (alpha * (sparse @ dense)) * right_alpha)``.
 
     ``config={"path": name}`` chooses one of "wgmma_sp", "mma_sp" and "simt", ``"tile_m"``,
     ``"tile_n"`` ... fields of its tile; without it the metadata of the operands alone decides.
+    ``workspaces`` is kept with the sparse operand: the device memory that its products work in.
 
     Returns
     -------
@@ -75,14 +77,14 @@ def semi_structured_addmm(
     )
     path = (config or {}).get("path")
     wgmma = path == "wgmma_sp" or (path is None and n > _FEW)
-    launch = None
+    launches: tuple[Launch, ...] | None = None
     if wgmma and tensor_cores_multiply(operand_dtype, compute_capability(), allow_tf32):
         terms = 0 if epilogue.alpha == 0 else packed.shape[1]
-        launch = sm90_launch(
+        launches = sm90_launches(
             *(out, packed, meta, dense, batch, operand_dtype, terms),
-            *(config, defines, epilogue_argument),
+            *(config, defines, epilogue_argument, {} if workspaces is None else workspaces),
         )
-    if launch is None:
+    if launches is None:
         chosen = product_config(
             operand_dtype,
             n,
@@ -113,8 +115,10 @@ def semi_structured_addmm(
             ),
             chosen.shared_memory,
         )
-    launch()
-    return (launch,) if packed is given[0] and meta is given[1] else None
+        launches = (launch,)
+    for launch in launches:
+        launch()
+    return launches if packed is given[0] and meta is given[1] else None
 
 
 def product_config(

@@ -66,3 +66,11 @@ def workspace(pattern: Pattern, key: Hashable, nbytes: int) -> Any:
     device = pattern.device
     kept = pattern.memo(("workspace", device, key, nbytes), lambda: Workspaces(nbytes))
     return kept.get(cupy.cuda.get_current_stream())
+
+
+def workspace_in(kept: dict[Hashable, Workspaces], key: Hashable, nbytes: int) -> Any:
+    """Do what `workspace` does for an operand that is no pattern and has a dict for its own."""
+    import cupy
+
+    found = kept.setdefault((key, nbytes), Workspaces(nbytes))  # atomic
+    return found.get(cupy.cuda.get_current_stream())

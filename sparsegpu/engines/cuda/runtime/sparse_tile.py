@@ -9,6 +9,7 @@ from .hopper_tile import MOST_STAGES, RESERVED, SHARED, STRIPS, THREADS
 
 STAGE_BYTES_K = 128  # bytes of a dense column that a stage holds
 TILE_M = 128
+_MANY_DOWN = 16  # tiles of a column of which one more does not count
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class SparseTile:
 
     tile_n: int
     stages: int
+    cluster: int
     shared_memory: int
 
     @property
@@ -25,23 +27,23 @@ class SparseTile:
         return THREADS
 
 
-def sparse_tile(itemsize: int, columns: int, fields: Fields | None = None) -> SparseTile:
+def sparse_tile(itemsize: int, rows: int, columns: int, fields: Fields | None = None) -> SparseTile:
     """Return the tile for a product.
 
     Parameters
     ----------
     itemsize : int
         Of the operands.
-    columns : int
-        N.
+    rows, columns : int
+        M and N.
     fields : Fields, optional
-        ``tile_n`` and ``stages``, where they are not to be chosen here.
+        ``tile_n``, ``stages`` and ``cluster``, where they are not to be chosen here.
 
     Examples
     --------
-    >>> tile = sparse_tile(2, 4096)
-    >>> tile.tile_n, tile.stages
-    (256, 4)
+    >>> tile = sparse_tile(2, 4096, 4096)
+    >>> tile.tile_n, tile.stages, tile.cluster
+    (256, 4, 2)
     """
     fields = fields or Fields()
     covering = next((n for n in (64, 128) if n >= columns), 256)
@@ -50,5 +52,9 @@ def sparse_tile(itemsize: int, columns: int, fields: Fields | None = None) -> Sp
     stage = TILE_M * STAGE_BYTES_K // 2 + tile_n * STAGE_BYTES_K + codes
     most = min((SHARED - RESERVED - STRIPS) // stage, MOST_STAGES)
     stages = fields.pick("stages", most, range(2, most + 1))
+    # A lone last row of tiles would wait for a tile that is not there.
+    down = -(-rows // TILE_M)
+    pairs = tile_n > 64 and (down % 2 == 0 or down > _MANY_DOWN)
+    cluster = fields.pick("cluster", 1 + pairs, (1, 2) if tile_n > 64 else (1,))
     fields.finish()
-    return SparseTile(tile_n, stages, stages * stage + STRIPS + 1024)
+    return SparseTile(tile_n, stages, cluster, stages * stage + STRIPS + 1024)
