@@ -21,11 +21,11 @@ __device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
 
-// The same, at a barrier of any thread block of the cluster (ptx/cluster.cuh gives its address).
+// The same, at a barrier of any thread block of the cluster (ptx/cluster.cuh gives its address),
+// for who has only read: as a release to the cluster it would wait until what the thread wrote is
+// visible to the whole GPU, which takes longer than a stage of products.
 __device__ __forceinline__ void mbarrier_arrive_at(unsigned cluster_barrier) {
-  asm volatile(
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];\n" ::"r"(cluster_barrier)
-      : "memory");
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];\n" ::"r"(cluster_barrier) : "memory");
 }
 
 // Arrive, and announce `bytes` that copies will bring within this phase.
