@@ -23,9 +23,15 @@ FP8 = ml_dtypes.float8_e4m3fn
 @pytest.mark.parametrize("n", [17, 64, 100, 256, 4096])
 @pytest.mark.parametrize("m", [32, 256, 384, 4096, 4224])
 def test_tile_fits(itemsize, m, n):
-    tile = sparse_tile(itemsize, m, n)
+    tile = sparse_tile(itemsize, (m, 4096, n))
     assert tile.stages >= 3 and tile.shared_memory <= 227 * 1024
-    assert tile.cluster == 1 or (tile.tile_n > 64 and m not in {32, 384})
+
+
+@pytest.mark.parametrize("itemsize", [1, 2, 4])
+def test_pairs_of_thread_blocks(itemsize):
+    """Where much is brought and no tile of few is added."""
+    shapes = [(16384, 16384, 16384), (384, 2**20, 4096), (1024, 4096, 256), (16384, 2**16, 64)]
+    assert [sparse_tile(itemsize, shape).cluster for shape in shapes] == [2, 1, 1, 1]
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "s8", "e4m3", "f32"])

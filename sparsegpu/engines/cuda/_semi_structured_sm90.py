@@ -72,7 +72,7 @@ def sm90_launches(
     size, k = packed.itemsize, dense.shape[-2]
     if not m * n * k or max(m, n, k) >= _INT32 or not runs_here("semi_structured_addmm_sm90"):
         return None
-    tile = sparse_tile(size, m, n, Fields(config, "semi_structured_addmm"))
+    tile = sparse_tile(size, (m, k, n), Fields(config, "semi_structured_addmm"))
     layout = layout_of(dense)
     copies: tuple[Launch, ...] = ()
     # wgmma takes k contiguous but for 16-bit types.

@@ -10,6 +10,9 @@ from .hopper_tile import MOST_STAGES, RESERVED, SHARED, STRIPS, THREADS
 STAGE_BYTES_K = 128  # bytes of a dense column that a stage holds
 TILE_M = 128
 _MANY_DOWN = 16  # tiles of a column of which one more does not count
+# Bytes of the operands, several times what L2 holds, from which on a pair of thread blocks shares
+# what it brings: the two wait for each other, which costs smaller products more than they gain.
+_LARGE = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,34 +30,37 @@ class SparseTile:
         return THREADS
 
 
-def sparse_tile(itemsize: int, rows: int, columns: int, fields: Fields | None = None) -> SparseTile:
+def sparse_tile(
+    itemsize: int, shape: tuple[int, int, int], fields: Fields | None = None
+) -> SparseTile:
     """Return the tile for a product.
 
     Parameters
     ----------
     itemsize : int
         Of the operands.
-    rows, columns : int
-        M and N.
+    shape : (M, K, N)
     fields : Fields, optional
         ``tile_n``, ``stages`` and ``cluster``, where they are not to be chosen here.
 
     Examples
     --------
-    >>> tile = sparse_tile(2, 4096, 4096)
+    >>> tile = sparse_tile(2, (16384, 16384, 16384))
     >>> tile.tile_n, tile.stages, tile.cluster
     (256, 4, 2)
     """
+    m, k, n = shape
     fields = fields or Fields()
-    covering = next((n for n in (64, 128) if n >= columns), 256)
+    covering = next((width for width in (64, 128) if width >= n), 256)
     tile_n = fields.pick("tile_n", covering, (64, 128, 256))
     codes = 2 * TILE_M * (8 if itemsize == 1 else 4)
     stage = TILE_M * STAGE_BYTES_K // 2 + tile_n * STAGE_BYTES_K + codes
     most = min((SHARED - RESERVED - STRIPS) // stage, MOST_STAGES)
     stages = fields.pick("stages", most, range(2, most + 1))
-    # A lone last row of tiles would wait for a tile that is not there.
-    down = -(-rows // TILE_M)
-    pairs = tile_n > 64 and (down % 2 == 0 or down > _MANY_DOWN)
-    cluster = fields.pick("cluster", 1 + pairs, (1, 2) if tile_n > 64 else (1,))
+    # Below an odd number of tiles one is multiplied that is not there.
+    down = -(-m // TILE_M)
+    pays = (down % 2 == 0 or down > _MANY_DOWN) and (m // 2 + n) * k * itemsize >= _LARGE
+    clusters = (1, 2) if tile_n > 64 else (1,)
+    cluster = fields.pick("cluster", clusters[-1] if pays else 1, clusters)
     fields.finish()
     return SparseTile(tile_n, stages, cluster, stages * stage + STRIPS + 1024)
