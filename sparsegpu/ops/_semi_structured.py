@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -125,21 +126,21 @@ def addmm(
                 half,
                 dense,
                 product.epilogue,
-                _engine(function, product.xp, half),
+                _engine(function, product.xp, half, getattr(sparse, "workspaces", None)),
                 operand_dtype=dtype,
                 allow_tf32=bool(options.allow_tf32),
                 config=options.config,
-                workspaces=getattr(sparse, "workspaces", None),
             )
     answer = product.answer(result)
     call.keep(answer, launches)
     return answer
 
 
-def _engine(function: str, xp: Any, half: Half) -> Any:
+def _engine(function: str, xp: Any, half: Half, workspaces: dict | None) -> Any:
     """Return what computes, over the halves' arrays as the engines of `engines` get them."""
     if half.vendor is None:
-        return engine_module(xp, "semi_structured", function).semi_structured_addmm
+        engine = engine_module(xp, "semi_structured", function)
+        return partial(engine.semi_structured_addmm, workspaces=workspaces)
     from ..engines.cusparselt.semi_structured import semi_structured_addmm
 
     def by_vendor(out: Any, packed: Any, meta: Any, *operands: Any, **keywords: Any) -> Any:
