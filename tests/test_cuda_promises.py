@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import sparsegpu as sg
+from sparsegpu.ops.semi_structured import dense_semi_structured_matmul
 from sparsegpu.testing import assert_within_bound, random_blocks, random_values
 
 pytestmark = pytest.mark.gpu
@@ -44,6 +45,19 @@ def operations(cp, rng):
         lambda out: sg.semi_structured_matmul(w, x, out=out),
         (64, 40),
         w.packed,
+    )
+    # A side that is not 2:4 itself, and padding in both directions: copies are made.
+    z = values(cp, rng, (40, 64), "float16")
+    right = dense_semi_structured_matmul
+    yield "semi_structured", lambda out: right(z, w, out=out), (40, 128), z
+    p = sg.to_semi_structured(sg.prune_24(values(cp, rng, (50, 100), "float16")), pad=True)
+    q, scales = values(cp, rng, (100, 40), "float16"), values(cp, rng, (50,), "float32")
+    bias = values(cp, rng, (50, 1), "float16")
+    yield (
+        "semi_structured",
+        lambda out: sg.semi_structured_addmm(bias, p, q, left_alpha=scales, out=out),
+        (50, 40),
+        q,
     )
 
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from functools import partial
+from math import prod
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays import as_array, namespace
+from .._arrays import as_array
 from .._checks import bad_type, bad_value
 from .._epilogue import Epilogue
 from ..engines import engine_module
+from ..engines.cuda.runtime.plan import workspace_in
 from ._common import check_same_dtype, on_device
 from ._product import Options, Side, check_product
 from ._repeat import Call
-from .compress import zero_padded
+
+#: Memory for a call: of a purpose, a shape and a dtype, with undefined contents.
+Buffer = Callable[[str, tuple[int, ...], np.dtype], Any]
 
 
 class Half(NamedTuple):
@@ -121,12 +128,14 @@ def addmm(
         )
         launches = None
         if result.size:
+            workspaces = getattr(sparse, "workspaces", None)
             launches = _launch(
                 result,
                 half,
                 dense,
                 product.epilogue,
-                _engine(function, product.xp, half, getattr(sparse, "workspaces", None)),
+                partial(_buffer, product.xp, workspaces),
+                _engine(function, product.xp, half, workspaces),
                 operand_dtype=dtype,
                 allow_tf32=bool(options.allow_tf32),
                 config=options.config,
@@ -163,8 +172,33 @@ def _check_dense_dtype(
     check_same_dtype(function, argument, operand_dtype or dense.dtype, dtype)
 
 
+def _buffer(
+    xp: ModuleType,
+    workspaces: dict | None,
+    purpose: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+) -> Any:
+    """Return memory for a call; on a GPU it is kept, because a captured graph goes on using it.
+
+    Sizes are powers of two: a program that comes with another N at every step does not gather
+    buffers.
+    """
+    if xp is np or workspaces is None:
+        return xp.empty(shape, dtype)
+    room = 1 << max(prod(shape) * dtype.itemsize - 1, 0).bit_length()
+    memory = workspace_in(workspaces, (purpose, threading.get_ident()), room)
+    return xp.ndarray(shape, dtype, memory.data)
+
+
 def _launch(
-    result: Any, half: Half, dense: Any, epilogue: Epilogue, engine_addmm: Any, **keywords: Any
+    result: Any,
+    half: Half,
+    dense: Any,
+    epilogue: Epilogue,
+    buffer: Buffer,
+    engine_addmm: Any,
+    **keywords: Any,
 ) -> tuple | None:
     """Call the engine, after bringing what is logical to the size that is stored.
 
@@ -172,33 +206,37 @@ def _launch(
     were padded. Without copies the engine may say what to launch to do it again.
     """
     (stored_m, half_k), k, m = half.packed.shape, dense.shape[-2], result.shape[-2]
-    xp, given = namespace(dense), dense
-    if half.split:
-        doubled = xp.zeros((*dense.shape[:-2], 2 * half_k, dense.shape[-1]), dtype=dense.dtype)
-        doubled[..., :k, :] = dense
-        doubled[..., k : 2 * k, :] = dense
-        dense = doubled
-    elif 2 * half_k != k:
-        dense = zero_padded(dense, (*dense.shape[:-2], 2 * half_k, dense.shape[-1]))
+    given = dense
+    if half.split or 2 * half_k != k:
+        dense = buffer("dense", (*dense.shape[:-2], 2 * half_k, dense.shape[-1]), dense.dtype)
+        copies = 2 if half.split else 1
+        for first in range(0, copies * k, max(k, 1)):
+            dense[..., first : first + k, :] = given
+        dense[..., copies * k :, :] = 0
     if stored_m == m:
         launches = engine_addmm(result, half.packed, half.meta, dense, epilogue, **keywords)
         return launches if dense is given else None
-    shape = (*result.shape[:-2], stored_m, result.shape[-1])
-    padded = xp.empty(shape, dtype=result.dtype)
-    engine_addmm(
-        padded, half.packed, half.meta, dense, _padded_rows(epilogue, m, stored_m), **keywords
-    )
+    padded = buffer("out", (*result.shape[:-2], stored_m, result.shape[-1]), result.dtype)
+    longer = _padded_rows(epilogue, m, stored_m, buffer)
+    engine_addmm(padded, half.packed, half.meta, dense, longer, **keywords)
     result[...] = padded[..., :m, :]
     return None
 
 
-def _padded_rows(epilogue: Epilogue, m: int, stored_m: int) -> Epilogue:
+def _padded_rows(epilogue: Epilogue, m: int, stored_m: int, buffer: Buffer) -> Epilogue:
     """Return the epilogue for more rows; what it says about them does not matter."""
     input, left = epilogue.input, epilogue.left_alpha
     if input is not None and input.ndim > 1 and input.shape[-2] == m and m != 1:
-        input = zero_padded(input, (*input.shape[:-2], stored_m, input.shape[-1]))
+        shape = (*input.shape[:-2], stored_m, input.shape[-1])
+        longer = buffer("input", shape, input.dtype)
+        longer[..., :m, :] = input
+        longer[..., m:, :] = 0
+        input = longer
     if left is not None:
-        left = zero_padded(left, (*left.shape[:-1], stored_m))
+        longer = buffer("left_alpha", (*left.shape[:-1], stored_m), left.dtype)
+        longer[..., :m] = left
+        longer[..., m:] = 0
+        left = longer
     return Epilogue(
         epilogue.alpha, epilogue.beta, input, left, epilogue.right_alpha, epilogue.activation
     )
