@@ -142,7 +142,9 @@ class SemiStructuredArray(Conversions):
             strides.
         backend : {"native", "cusparselt"}
         pad : bool
-            Pad with zeros to the multiples of the format; products have the logical shape.
+            Pad with zeros to the multiples of the format; products have the logical shape. The
+            end of a row that is shorter than a group, which `prune_24` leaves as it is, becomes
+            a group like any other.
         strict : bool
             Refuse a matrix that is not 2:4; False drops what is beyond.
         dtype : dtype, optional
