@@ -42,7 +42,7 @@ _PROCESSES = 14
 _DELAYED_PROCESSES = 7  # beyond that they only wait for each other's turn on the GPU
 _CASES_A_KERNEL = 6
 _LONG_CASES_A_KERNEL = 20
-_CASES_A_BARRIER = 4  # each is a build of its own
+_CASES_A_BARRIER = 2  # each is a build of its own
 _ROUNDS = 1000
 
 
@@ -252,7 +252,7 @@ def unseen(
 
     def outcome_of(which: tuple[str, int]) -> Outcome:
         kernel, i = which
-        options = {"rounds": _ROUNDS, "stop": True, "seconds": 10, "limit": 50}
+        options = {"rounds": _ROUNDS, "stop": True, "seconds": 5, "limit": 45}
         return lab.trial(chosen[which], kernel=kernel, barrier=i, delays=True, **options)
 
     with ThreadPoolExecutor(_DELAYED_PROCESSES) as pool:
