@@ -17,7 +17,7 @@ _MODULES = {
     "bsr.io": ["load_npz", "save_npz"],
     "bsr.make": ["prune_blocks", "random_bsr"],
     "masks": ["banded", "bigbird", "causal", "sliding_window"],
-    "semi_structured": ["SemiStructuredArray", "to_semi_structured"],
+    "semi_structured": ["BsrSemiStructuredArray", "SemiStructuredArray", "to_semi_structured"],
     # BSR products
     "ops.addmm": ["bsr_addmm", "bsr_matmul", "dense_bsr_matmul", "int_bsr_addmm"],
     "ops.attention": ["scaled_dot_product_attention"],
@@ -59,6 +59,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 _SUBMODULES = ("linalg", "masks", "testing")
 
 __all__ = [
+    "BsrSemiStructuredArray",
     "SemiStructuredArray",
     "__version__",
     "banded",
@@ -163,4 +164,4 @@ if TYPE_CHECKING:
     )
     from .ops.softmax import bsr_softmax
     from .ops.spgemm import bsr_spgemm
-    from .semi_structured import SemiStructuredArray, to_semi_structured
+    from .semi_structured import BsrSemiStructuredArray, SemiStructuredArray, to_semi_structured

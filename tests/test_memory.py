@@ -324,6 +324,29 @@ def apply(cp, rng):
     return Case(("semi_structured_tile",), lambda: sg.semi_structured_apply(dense, bits))
 
 
+def blocks_24(cp, rng):
+    a = sparse(cp, rng).tobsr((32, 32))
+    return a.with_data(sg.prune_24(a.data))
+
+
+@case
+def blocks_compressed(cp, rng):
+    a = blocks_24(cp, rng)
+    meta = a.semi_structured().meta.nbytes  # of all blocks as one matrix, before it is put in order
+
+    def compressed():
+        made = a.semi_structured()
+        return made.packed, made.meta
+
+    return Case(("semi_structured_compress",), compressed, meta)
+
+
+@case
+def blocks_24_times_dense(cp, rng):
+    a, x = blocks_24(cp, rng).semi_structured(), values(cp, rng, (SHAPE[1], 64))
+    return Case(("bsr_semi_structured_addmm",), lambda: a @ x)
+
+
 @case
 def semi_structured_times_dense(cp, rng):
     a, x = sg.to_semi_structured(pruned(cp, rng)), values(cp, rng, (SHAPE[1], 64))

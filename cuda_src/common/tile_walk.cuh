@@ -23,12 +23,24 @@ struct Tile {
   unsigned group, batch, panel;
   unsigned slice;  // of blocks taller than the tile
 
-  __device__ __forceinline__ Tile(unsigned tile, const Groups& schedule, const Sizes& sizes) {
+  // With bands, so many groups take all panels before the next groups do.
+  __device__ __forceinline__ Tile(unsigned tile, const Groups& schedule, const Sizes& sizes,
+                                  unsigned band = 0) {
     const unsigned groups = unsigned(sizes.groups), batches = unsigned(sizes.batches);
     slice = tile % SLICES_M;
     tile /= SLICES_M;
-    const unsigned number = tile % groups;
-    tile /= groups;
+    unsigned number;
+    if (band == 0) {
+      number = tile % groups;
+      tile /= groups;
+    } else {
+      const unsigned across = unsigned((sizes.columns + TILE_N - 1) / TILE_N) * batches;
+      const unsigned first = tile / (band * across) * band;
+      const unsigned high = min(band, groups - first);
+      tile %= band * across;
+      number = first + tile % high;
+      tile /= high;
+    }
     if (sizes.dense_batched) {
       const unsigned panels = unsigned((sizes.columns + TILE_N - 1) / TILE_N);
       panel = tile % panels;

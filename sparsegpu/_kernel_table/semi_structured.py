@@ -33,8 +33,22 @@ def _wgmma_sp(
     return how | tile | dict(epilogue_of(t, out, epilogue, act)) | more
 
 
-def _simt_24(t: str, out: str, n: int, epilogue: str, act: str = "none") -> Any:
-    return {"T": t, "TILE_N": n, **epilogue_of(t, out, epilogue, act)}
+def _wgmma_blocks(
+    t: str, out: str, block: tuple[int, int], dense: str, epilogue: str, act: str = "none", **m: Any
+) -> Mapping[str, Any]:
+    how = {
+        "INDEX": "s32",
+        "BM": block[0],
+        "BK": block[1],
+        "PARTS": 0,
+        "BAND": 0,
+        "TOGETHER": 1,
+    }
+    return {**how, **_wgmma_sp(t, out, dense, epilogue, act), **m}
+
+
+def _simt_24(t: str, out: str, n: int, epilogue: str, act: str = "none", **more: str) -> Any:
+    return {"T": t, "TILE_N": n, **epilogue_of(t, out, epilogue, act), **more}
 
 
 #: 2:4: format, pruning and product.
@@ -208,6 +222,53 @@ SEMI_STRUCTURED = (
         variants=(
             _simt_24("s8", "s32", 64, "exact"),
             _simt_24("e4m3", "bf16", 64, "scaled"),
+        ),
+    ),
+    KernelSource(
+        "bsr_semi_structured_addmm_sm90",
+        "bsr_semi_structured_addmm",
+        (*HALVES, "int8", "float32"),
+        archs=("90a",),
+        variants=(
+            _wgmma_blocks("bf16", "bf16", (128, 128), "rows", "identity"),
+            _wgmma_blocks("bf16", "bf16", (128, 128), "rows", "identity", TOGETHER=2),
+            _wgmma_blocks("f16", "f16", (64, 128), "rows", "scaled", "gelu", TOGETHER=2),
+            _wgmma_blocks("f16", "f32", (64, 64), "columns", "scaled", "gelu", STORE="columns"),
+            _wgmma_blocks("bf16", "f16", (64, 128), "rows", "scaled", "silu", STORE="skewed"),
+            _wgmma_blocks("f16", "f16", (192, 64), "rows", "scaled", TILE_N=64, STAGES=8),
+            _wgmma_blocks("bf16", "bf16", (64, 64), "rows", "identity", PARTS=1, INDEX="s64"),
+            _wgmma_blocks("s8", "s32", (64, 128), "columns", "exact", "relu"),
+            _wgmma_blocks("s8", "s8", (128, 256), "columns", "scaled", TILE_N=128, TOGETHER=2),
+            _wgmma_blocks("f32", "f32", (128, 32), "columns", "identity", PARTS=1),
+        ),
+        path="wgmma_sp",
+        tensor_core=True,
+    ),
+    KernelSource(
+        "bsr_semi_structured_addmm_sm80",
+        "bsr_semi_structured_addmm",
+        (*HALVES, "int8", "float32"),
+        variants=(
+            {**_mma_sp("bf16", "bf16", "rows", 64, "identity"), "INDEX": "s32"},
+            {**_mma_sp("f16", "f16", "rows", 64, "scaled", "silu", tile_m=32), "INDEX": "s32"},
+            {**_mma_sp("f16", "f32", "columns", 64, "scaled", "gelu"), "INDEX": "s64"},
+            {**_mma_sp("f32", "f32", "rows", 64, "scaled", tile_m=64), "INDEX": "s32"},
+            {**_mma_sp("s8", "s32", "bytes", 64, "exact", "relu", tile_m=32), "INDEX": "s32"},
+            {**_mma_sp("s8", "s8", "columns", 32, "scaled", "gelu_erf"), "INDEX": "s32"},
+            {**_mma_sp("bf16", "bf16", "strided", 16, "identity"), "INDEX": "s32"},
+        ),
+        path="mma_sp",
+        tensor_core=True,
+    ),
+    KernelSource(
+        "bsr_semi_structured_addmm_simt",
+        "bsr_semi_structured_addmm",
+        (*HALVES, "int8", "float32"),
+        variants=(
+            _simt_24("bf16", "bf16", 64, "identity", INDEX="s32"),
+            _simt_24("f16", "f16", 16, "scaled", "silu", INDEX="s64"),
+            _simt_24("f32", "f32", 64, "scaled", "gelu", INDEX="s32"),
+            _simt_24("s8", "s32", 64, "exact", INDEX="s32"),
         ),
     ),
 )

@@ -34,6 +34,7 @@ OPERATIONS = (
     "semi_structured_apply",
     "semi_structured_addmm",
     "scaled_mm",
+    "bsr_semi_structured_addmm",
 )
 
 

@@ -15,6 +15,7 @@ from ..pattern import Pattern, index_dtype
 from .construct import build, check_dtype
 
 if TYPE_CHECKING:
+    from ..semi_structured.blocks import BsrSemiStructuredArray
     from .array import bsr_array
 
 _NO_SCIPY = (np.dtype(np.float16), bfloat16)
@@ -128,6 +129,43 @@ class Conversions:
         if self.dtype.kind == "c":
             return self._with(self._pattern, self._data.imag.copy())
         return self._with(self._pattern, self._xp.zeros_like(self._data))
+
+    # -- 2:4 blocks ---------------------------------------------------------------------------
+
+    def semi_structured(
+        self: Any, *, strict: bool = True, prune: bool = False
+    ) -> BsrSemiStructuredArray:
+        """Return the array with its blocks compressed to 2:4, over the same pattern.
+
+        Products with it read and multiply half of each block. Duplicate blocks stay apart.
+
+        Parameters
+        ----------
+        strict : bool
+            Refuse blocks that are not 2:4; False drops what is beyond, by the rule of
+            `semi_structured_from_dense`.
+        prune : bool
+            Prune every block first, as `prune_24` does: the two largest of each four elements are
+            kept (float32: the larger of each two).
+
+        Raises
+        ------
+        ValueError
+            ``strict`` and not 2:4, naming the first such group; blocks that are no multiple of 32
+            rows and 32 columns (int8: 16 and 64; float32: 32 and 16).
+        TypeError
+            A dtype that 2:4 lacks.
+
+        Examples
+        --------
+        >>> import numpy as np, sparsegpu
+        >>> A = sparsegpu.bsr_array(np.ones((64, 64), np.float16), blocksize=(32, 32))
+        >>> A.semi_structured(prune=True) @ np.ones(64, np.float16)  # doctest: +ELLIPSIS
+        array([32., 32., ...], dtype=float16)
+        """
+        from ..semi_structured.blocks import BsrSemiStructuredArray
+
+        return BsrSemiStructuredArray.from_bsr(self, strict=strict, prune=prune)
 
     # -- host and device ----------------------------------------------------------------------
 

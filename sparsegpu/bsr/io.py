@@ -62,8 +62,9 @@ def save_npz(file: Any, array: bsr_array, *, compressed: bool = True) -> None:
     >>> sparsegpu.load_npz(file)
     <sparsegpu.bsr_array, shape (4, 4), float64, 2 blocks of 2x2 stored (density 0.5), on cpu>
     """
-    if not (hasattr(array, "pattern") and hasattr(array, "get")):
-        raise bad_type("save_npz", "array", "a bsr_array", type(array).__name__)
+    if not (hasattr(array, "pattern") and hasattr(array, "data") and hasattr(array, "get")):
+        expected = "a bsr_array (others have a method save_npz)"
+        raise bad_type("save_npz", "array", expected, type(array).__name__)
     array = array.get()
     parts: dict[str, Any] = {
         "format": b"bsr",
@@ -144,8 +145,8 @@ def load_npz(file: Any) -> bsr_array:
                 "load_npz",
                 "file",
                 "a block-sparse array (format 'bsr'; for SciPy's others: "
-                "bsr_array(scipy.sparse.load_npz(file), blocksize=...); for 2:4: "
-                "SemiStructuredArray.load_npz(file))",
+                "bsr_array(scipy.sparse.load_npz(file), blocksize=...); for 2:4: load_npz of "
+                "SemiStructuredArray and BsrSemiStructuredArray)",
                 f"format {kind!r}",
             )
         missing = [key for key in _KEYS if key not in loaded]

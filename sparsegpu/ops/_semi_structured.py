@@ -44,8 +44,8 @@ class Half(NamedTuple):
 
 
 def check_semi_structured(function: str, argument: str, x: Any) -> None:
-    """Refuse what has no packed values and metadata."""
-    if not (hasattr(x, "packed") and hasattr(x, "meta")):
+    """Refuse what has no packed values and metadata, or has them block by block."""
+    if not (hasattr(x, "packed") and hasattr(x, "meta")) or hasattr(x, "pattern"):
         raise bad_type(function, argument, "a SemiStructuredArray", type(x).__name__)
 
 

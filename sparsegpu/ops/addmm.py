@@ -10,6 +10,7 @@ from .._arrays import as_array, common_namespace
 from .._checks import broadcast_shape
 from ..engines import engine_module
 from ..pattern import Pattern
+from . import _sparse_blocks
 from ._common import check_operand_dtype, check_same_dtype, check_sparse, on_device
 from ._product import WITH_INPUT, WITHOUT_INPUT, Options, Side, check_product
 from ._repeat import Call
@@ -43,7 +44,7 @@ def bsr_addmm(
     input : array that broadcasts to ``out``, or None
         None means no such term. It is never expanded in memory: a bias is an (M, 1) or (1, N)
         array. With ``beta == 0`` it is not read.
-    bsr : bsr_array (*B, M, K)
+    bsr : bsr_array or BsrSemiStructuredArray (*B, M, K)
     dense : array (*B, K, N) or (K,)
         Same dtype as ``bsr``; any strides. Batch shapes broadcast.
     beta, alpha : number
@@ -65,7 +66,8 @@ def bsr_addmm(
         capability 9.0), "groups" (16-bit, any block), "skinny" and "skinny_wgmma"
         (16-bit, few columns), "vector" (small blocks, few columns) or "dense" (cuBLAS on all of it,
         zeros too); "model" is the choice by the operands, whatever was tuned. Looked up when None:
-        what was measured best near by, else the model's choice. On the host it changes nothing.
+        what was measured best near by, else the model's choice. With 2:4 blocks the paths are
+        "wgmma_sp" (compute capability 9.0), "mma_sp" and "simt". On the host it changes nothing.
 
     Returns
     -------
@@ -165,8 +167,10 @@ def int_bsr_addmm(input: Any, bsr: Any, dense: Any, **keywords: Any) -> Any:
     """
     function = "int_bsr_addmm"
     options = WITH_INPUT.updated(function, keywords)
-    check_sparse(function, "bsr", bsr)
-    check_same_dtype(function, "bsr", bsr.data.dtype, np.dtype(np.int8))
+    if not _sparse_blocks.is_sparse_blocks(bsr):
+        check_sparse(function, "bsr", bsr)
+    values = bsr.packed if _sparse_blocks.is_sparse_blocks(bsr) else bsr.data
+    check_same_dtype(function, "bsr", values.dtype, np.dtype(np.int8))
     return _addmm(function, input, bsr, dense, options)
 
 
@@ -235,6 +239,10 @@ def _addmm(
     from_the_right: bool = False,
 ) -> Any:
     """Do the product from either side: ``dense @ bsr`` is ``(bsr.T @ dense.T).T``."""
+    if _sparse_blocks.is_sparse_blocks(bsr):
+        return _sparse_blocks.addmm(
+            function, input, bsr, dense, options, from_the_right=from_the_right
+        )
     check_sparse(function, "bsr", bsr)
     pattern, data = bsr.pattern, bsr.data
     call = Call(pattern.device, pattern.calls, (data, dense), input, options, from_the_right)

@@ -1,5 +1,6 @@
-"""The 2:4 array, and what keeps and stores it."""
+"""The 2:4 arrays, and what keeps and stores them."""
 
 from .array import SemiStructuredArray, to_semi_structured
+from .blocks import BsrSemiStructuredArray
 
-__all__ = ["SemiStructuredArray", "to_semi_structured"]
+__all__ = ["BsrSemiStructuredArray", "SemiStructuredArray", "to_semi_structured"]

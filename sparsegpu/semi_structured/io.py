@@ -10,7 +10,9 @@ from .._arrays import dtype_of
 from .._checks import bad_value
 
 FORMAT = "semi_structured"
+BLOCKS_FORMAT = "bsr_semi_structured"
 _PARTS = ("packed", "meta", "packed_t", "meta_t", "bitmask")
+_BLOCKS_PARTS = ("packed", "meta", "indices", "indptr")
 
 
 def save_npz(file: Any, array: Any, *, compressed: bool = True) -> None:
@@ -46,3 +48,31 @@ def load_npz(file: Any) -> dict[str, Any]:
                 part = part.view(dtype)
             fields[name] = part
     return fields
+
+
+def save_blocks_npz(file: Any, array: Any, *, compressed: bool = True) -> None:
+    """Write a host array of 2:4 blocks, its values as their bits."""
+    fields = {name: getattr(array, name) for name in _BLOCKS_PARTS}
+    fields |= {
+        "format": np.array(BLOCKS_FORMAT),
+        "shape": np.array(array.shape[-2:], dtype=np.int64),
+        "dtype": np.array(array.dtype.name),
+        "packed": array.packed.view(f"u{array.packed.itemsize}"),
+    }
+    (np.savez_compressed if compressed else np.savez)(file, **fields)
+
+
+def load_blocks_npz(file: Any) -> tuple[tuple, tuple[int, int]]:
+    """Return the constructor's arguments from a file that `save_blocks_npz` wrote."""
+    with np.load(file, allow_pickle=False) as stored:
+        if "format" not in stored or str(stored["format"][()]) != BLOCKS_FORMAT:
+            raise bad_value(
+                "BsrSemiStructuredArray.load_npz",
+                "file",
+                "a saved BsrSemiStructuredArray",
+                str(file),
+            )
+        parts = {name: stored[name] for name in _BLOCKS_PARTS}
+        parts["packed"] = parts["packed"].view(dtype_of(str(stored["dtype"])))
+        m, k = (int(n) for n in stored["shape"])
+    return tuple(parts.values()), (m, k)

@@ -125,13 +125,43 @@ def _launches(p: Product, tile: HopperTile) -> tuple[Launch, ...] | None:
     )
     if not parts:
         return (product,)
-    finish = Launch(
+    return product, added_parts(out, cut, tiles, tile.sums, (batch.count, m, n), sums, p, defines)
+
+
+def added_parts(
+    out: tuple,
+    cut: Any,
+    tiles: int,
+    sums: int,
+    sizes: tuple[int, int, int],
+    memory: Any,
+    p: Product,
+    defines: Mapping[str, Any],
+) -> Launch:
+    """Return the launch that adds the parts of groups that were cut.
+
+    Parameters
+    ----------
+    out : tuple
+        The kernel's arguments for the output and the schedule.
+    cut : int32 array (groups, 3)
+        As of `CutGroups`.
+    tiles : int
+        Of a group.
+    sums : int
+        Of a tile.
+    sizes : (batches, m, n)
+    memory : array
+        The sums.
+    p : Product
+    defines : mapping
+    """
+    return Launch(
         kernel("bsr_addmm_sm90_parts", **defines),
-        grid(len(cut) * tiles * tile.sums // _PARTS_OF_BLOCK),
+        grid(len(cut) * tiles * sums // _PARTS_OF_BLOCK),
         (_PARTS_THREADS,),
-        (*out, cut, np.void(_PARTS_SIZES.pack(len(cut), batch.count, m, n)), sums, p.epilogue),
+        (*out, cut, np.void(_PARTS_SIZES.pack(len(cut), *sizes)), memory, p.epilogue),
     )
-    return product, finish
 
 
 def _tile_for(p: Product, config: Mapping[str, Any] | None) -> HopperTile | None:

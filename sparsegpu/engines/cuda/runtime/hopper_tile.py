@@ -19,8 +19,8 @@ RESERVED = 2048  # alignment of the stages, barriers
 MOST_STAGES = 8
 # Rows are grouped by likeness where even the unions of random rows get shorter by that, and where
 # the product is not short beside what finding the order adds to the first call.
-_SPARSE = 0.25
-_MANY_COLUMNS = 1024
+SPARSE = 0.25
+MANY_COLUMNS = 1024
 # Up to which density int8 rows are turned by the kernel: then a tile is brought for few blocks, and
 # turning it once for each of them costs less than a copy of all.
 _TURN_AGAIN = 0.125
@@ -123,7 +123,7 @@ def hopper_tile(
     stage = (rows * slice_m + tile_n) * _STAGE_K
     most = min((SHARED - RESERVED - STRIPS) // stage, MOST_STAGES)
     stages = fields.pick("stages", most, range(2, most + 1))
-    pays = density <= _SPARSE and columns >= _MANY_COLUMNS
+    pays = density <= SPARSE and columns >= MANY_COLUMNS
     reorder = fields.pick("reorder", int(pays), (0, 1) if rows > 1 else (0,))
     # Two warps turn what is brought, each for a step of a stage: where steps are not narrow. What
     # registers they take, the fragments of smaller blocks would need.

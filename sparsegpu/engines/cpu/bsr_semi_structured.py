@@ -1,0 +1,42 @@
+"""BSR @ dense of 2:4 blocks: expanded for the product of whole blocks, faster than skipping."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..._epilogue import Epilogue
+from ...pattern import Pattern
+from .._stacked import as_stack
+from ..reference import bsr_semi_structured as reference
+from .addmm import bsr_addmm
+from .compress import expand
+
+
+def bsr_semi_structured_addmm(
+    out: np.ndarray,
+    pattern: Pattern,
+    packed: np.ndarray,
+    meta: np.ndarray,
+    dense: np.ndarray,
+    epilogue: Epilogue,
+    *,
+    allow_tf32: bool = False,
+    config: dict[str, Any] | None = None,
+) -> None:
+    """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
+
+    Only stored values count, as on the hardware: where ``dense`` is not finite the zeros between
+    them are not multiplied, by the reference. ``allow_tf32`` and ``config`` speak of tensor cores;
+    here they change nothing.
+    """
+    del allow_tf32, config
+    if epilogue.alpha != 0 and not np.isfinite(dense).all():
+        reference.bsr_semi_structured_addmm(out, pattern, packed, meta, dense, epilogue)
+        return
+    bm, bk = pattern.blocksize
+    data = np.empty((*packed.shape[:-2], bm, bk), packed.dtype)
+    if data.size:
+        expand(data.reshape(-1, bk), packed.reshape(-1, bk // 2), as_stack(meta, np))
+    bsr_addmm(out, pattern, data, dense, epilogue)

@@ -1,0 +1,293 @@
+"""BSR @ dense of 2:4 blocks on the device: chooses the kernel and describes the operands to it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..._checks import check_choice
+from ..._epilogue import Epilogue
+from ...pattern import Pattern
+from ._addmm_sm90 import added_parts
+from ._blocks import ceil_div, grid, size_of
+from ._boxes import dense_maps, one_batch, out_map, way_of_storing
+from ._dense_lines import aligned_lines
+from ._long_groups import cut_row_groups
+from ._product import Product, product_of
+from ._row_order import similar_row_groups
+from ._schedule import row_groups
+from .runtime.fields import Fields, refused
+from .runtime.launch import (
+    Launch,
+    Work,
+    compute_capability,
+    kernel,
+    multiprocessors,
+    runs_here,
+)
+from .runtime.plan import workspace
+from .runtime.sparse_blocks_tile import SparseBlocksTile, sparse_blocks_tile
+from .runtime.tensor_map import tensor_map
+from .runtime.types import ctype
+from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view, vector_view
+from .semi_structured import stage_bytes, tensor_cores_multiply
+
+PATHS = ("wgmma_sp", "mma_sp", "simt")
+
+_FUNCTION = "bsr_addmm"
+_PLAIN_SIZES = struct.Struct("<3q2i")
+_SIZES = struct.Struct("<4q2i")
+_SUM = 4  # bytes of a sum
+_SIMT_ROWS, _SIMT_THREADS, _MMA_THREADS = 32, 128, 128
+_STAGES = 3
+_INT32 = 2**31
+_PAIR_BYTES = 64  # of a dense row that a pair of columns of metadata stands for
+
+
+def bsr_semi_structured_addmm(
+    out: Any,
+    pattern: Pattern,
+    packed: Any,
+    meta: Any,
+    dense: Any,
+    epilogue: Epilogue,
+    *,
+    allow_tf32: bool = False,
+    config: dict[str, Any] | None = None,
+) -> tuple[Work, ...]:
+    """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
+
+    ``config={"path": name}`` chooses "wgmma_sp", "mma_sp" or "simt", ``"tile_n"`` ... fields of
+    its tile; without it the metadata of the operands decides.
+
+    Returns
+    -------
+    tuple of Work
+        What does all of it again, on whatever values the same memory holds then.
+
+    Raises
+    ------
+    runtime.fields.ConfigError
+        A ``config`` that these operands cannot have.
+    """
+    product = product_of(out, pattern, packed, dense, epilogue, False, allow_tf32)
+    works = _configured(product, meta, config)
+    for work in works:
+        work()
+    return works
+
+
+def _configured(p: Product, meta: Any, config: dict[str, Any] | None) -> tuple[Launch, ...]:
+    """Return what a product launches: of the paths that serve it the fastest, or the one named."""
+    path = None
+    if config is not None:
+        if "path" not in config:
+            raise refused("config", "a 'path' besides its fields", repr(config))
+        path = config["path"]
+        check_choice(_FUNCTION, "config['path']", path, PATHS)
+    launches = None
+    if path in {None, "wgmma_sp"}:
+        launches = _wgmma_launches(p, meta, config)
+    if launches is None and path in {None, "mma_sp"}:
+        launches = _mma_launch(p, meta, config)
+    if launches is None and path not in {None, "simt"}:
+        expected = f"another path: these operands or this device are not for {path!r}"
+        raise refused("config['path']", expected, repr(path))
+    return launches or _simt_launch(p, meta, config)
+
+
+def _mma_launch(
+    p: Product, meta: Any, config: Mapping[str, Any] | None
+) -> tuple[Launch, ...] | None:
+    """Return the launch through mma.sp, which takes any block and layout, or None."""
+    allowed = tensor_cores_multiply(p.data.dtype, compute_capability(), p.allow_tf32)
+    if not allowed or not (p.empty or (p.data.data.ptr % 16 == meta.data.ptr % 16 == 0)):
+        return None
+    bm, n, fields = p.pattern.blocksize[0], p.out.shape[-1], Fields(config)
+    # A tile of 32 rows is shared by four warps side by side.
+    tile_m = fields.pick("tile_m", next((t for t in (32, 64) if t >= bm), 128), (32, 64, 128))
+    widths = (32, 64) if tile_m == 32 else (16, 32, 64)
+    covering = next((t for t in widths if t >= n), 64)
+    tile_n = fields.pick("tile_n", covering, widths)
+    fields.finish()
+    defines = {"DENSE": p.layout, "TILE_M": tile_m, "STAGES": _STAGES}
+    shared = _STAGES * stage_bytes(p.data.itemsize, tile_m, tile_n, p.layout)
+    return _plain_launch(p, meta, "sm80", tile_m, tile_n, _MMA_THREADS, defines, shared)
+
+
+def _simt_launch(p: Product, meta: Any, config: Mapping[str, Any] | None) -> tuple[Launch, ...]:
+    """Return the launch of the kernel that takes any dtype, block, layout and device."""
+    fields = Fields(config)
+    tile_n = fields.pick("tile_n", 64 if p.out.shape[-1] > 16 else 16, (16, 64))
+    fields.finish()
+    return _plain_launch(p, meta, "simt", _SIMT_ROWS, tile_n, _SIMT_THREADS, {})
+
+
+def _plain_launch(
+    p: Product,
+    meta: Any,
+    source: str,
+    tile_m: int,
+    tile_n: int,
+    threads: int,
+    defines: dict[str, Any],
+    shared_memory: int = 0,
+) -> tuple[Launch, ...]:
+    """Return the launch of a kernel that walks the block rows as they lie."""
+    (bm, bk), n = p.pattern.blocksize, p.out.shape[-1]
+    batches, block_rows = size_of(p.batch), p.pattern.block_shape[0]
+    launch = Launch(
+        kernel(
+            f"bsr_semi_structured_addmm_{source}",
+            T=ctype(p.data.dtype),
+            INDEX=ctype(p.pattern.indices.dtype),
+            TILE_N=tile_n,
+            **defines,
+            **p.defines,
+        ),
+        grid(batches * block_rows * ceil_div(bm, tile_m) * ceil_div(n, tile_n)),
+        (threads,),
+        (
+            matrix_view(p.out, p.batch),
+            vector_view(None if p.empty else p.pattern.indptr, p.batch),
+            vector_view(None if p.empty else p.pattern.indices, p.batch),
+            matrix_view(None if p.empty else p.data[..., 0, :, :], p.batch),
+            matrix_view(None if p.empty else meta[..., 0, :, :], p.batch),
+            matrix_view(None if p.empty else p.dense, p.batch),
+            batch_dims(p.batch),
+            np.void(_PLAIN_SIZES.pack(batches, block_rows, n, bm, bk)),
+            p.epilogue,
+        ),
+        shared_memory,
+    )
+    return (launch,)
+
+
+def _wgmma_launches(
+    p: Product, meta: Any, config: Mapping[str, Any] | None
+) -> tuple[Launch, ...] | None:
+    """Return the launches through wgmma, or None where it does not serve.
+
+    What of `dense` the copy engine or wgmma cannot read as it lies is copied to aligned lines
+    first, in workspace kept with the pattern.
+    """
+    tile = _tile_for(p, meta, config)
+    if tile is None:
+        return None
+    by_column = p.data.itemsize != 2  # of which wgmma takes k contiguous
+    forward = min(p.dense.strides[-2:]) > 0
+    if forward and (p.layout == "columns" or (p.layout == "rows" and not by_column)):
+        return _launches(p, meta, tile)
+    if p.dense.ndim - 2 > MAX_BATCH_DIMS:
+        return None
+    dense, copy = aligned_lines(p, by_column)
+    layout = "columns" if by_column else "rows"
+    launches = _launches(replace(p, dense=dense, layout=layout), meta, tile)
+    return None if launches is None else (copy, *launches)
+
+
+def _tile_for(p: Product, meta: Any, config: Mapping[str, Any] | None) -> SparseBlocksTile | None:
+    if p.empty or not runs_here("bsr_semi_structured_addmm_sm90"):
+        return None
+    if p.data.dtype == np.float32 and not p.allow_tf32:
+        return None
+    density = p.pattern.nnzb / prod(p.pattern.block_shape)
+    n = p.out.shape[-1]
+    tile = sparse_blocks_tile(p.data.dtype, p.pattern.blocksize, n, Fields(config), density)
+    fits = (
+        p.data.data.ptr % 16 == meta.data.ptr % 16 == 0
+        and p.data.size // p.data.shape[-1] < _INT32  # the copy engine's coordinates
+        and max(*p.dense.shape[-2:], p.out.shape[-2]) < _INT32
+    )
+    return tile if fits else None
+
+
+def _launches(p: Product, meta: Any, tile: SparseBlocksTile) -> tuple[Launch, ...] | None:
+    batch = one_batch(p.batch, p.pattern.batch_size, p.dense, p.out)
+    if batch is None:
+        return None
+    bm, bk = p.pattern.blocksize
+    m, n = p.out.shape[-2:]
+    grouped = similar_row_groups if tile.reorder else row_groups
+    tiles = batch.count * ceil_div(n, tile.tile_n) * tile.slices  # of a group
+    share = p.pattern.nnzb * tiles // multiprocessors()
+    schedule, cut, parts = cut_row_groups(p.pattern, tile.rows, None, grouped, share)
+    store = way_of_storing(p.out, batch)
+    matrices = p.pattern.batch_size
+    of_matrix = schedule.groups // matrices
+    if of_matrix * tiles >= _INT32:
+        return None
+    sums = np.uint64(0)
+    if parts:
+        sums = workspace(p.pattern, "wgmma", parts * tiles * tile.sums * _SUM)
+    out = (
+        out_map(p.out, batch, store),
+        matrix_view(p.out, p.batch),
+        batch_dims(p.batch),
+        schedule.argument(),
+    )
+    defines = {
+        "T": ctype(p.data.dtype),
+        "INDEX": ctype(schedule.blocks.dtype),
+        "BM": bm,
+        "STORE": store,
+        "TILE_N": tile.tile_n,
+        **p.defines,
+    }
+    product = Launch(
+        kernel(
+            "bsr_semi_structured_addmm_sm90",
+            BK=bk,
+            DENSE=p.layout,
+            STAGES=tile.stages,
+            TOGETHER=tile.together,
+            BAND=tile.band,
+            PARTS=int(parts > 0),
+            **defines,
+        ),
+        (min(of_matrix * tiles, multiprocessors()),),
+        (tile.threads,),
+        (
+            _packed_map(p.data, bk // 2, tile),
+            _codes_map(meta, p.data.itemsize, bm, bk, tile),
+            *dense_maps(p.dense, p.layout, batch, tile.tile_n, tile.stage_k),
+            *out,
+            np.void(_SIZES.pack(of_matrix, batch.count, m, n, matrices > 1, batch.dense != 0)),
+            sums,
+            p.epilogue,
+        ),
+        tile.shared_memory,
+    )
+    if not parts:
+        return (product,)
+    return product, added_parts(out, cut, tiles, tile.sums, (batch.count, m, n), sums, p, defines)
+
+
+def _packed_map(packed: Any, half: int, tile: SparseBlocksTile) -> np.void:
+    """Return the map of all packed blocks' rows, one below the other."""
+    size = packed.itemsize
+    across = tile.together * tile.stage_k // 2
+    return tensor_map(
+        packed,
+        (tile.slice_m, across),
+        across * size,
+        shape=(packed.size // half, half),
+        strides=(half * size, size),
+    )
+
+
+def _codes_map(meta: Any, itemsize: int, bm: int, bk: int, tile: SparseBlocksTile) -> np.void:
+    """Return the map of metadata in CUTLASS's order: a block's pairs of columns, block by block."""
+    size = meta.itemsize
+    pairs = bk * itemsize // _PAIR_BYTES * (meta.size // (meta.shape[-1] * bm))
+    return tensor_map(
+        meta,
+        (tile.together * tile.stage_k * itemsize // _PAIR_BYTES, 2 * tile.slice_m),
+        shape=(pairs, 2 * bm),
+        strides=(2 * bm * size, size),
+    )

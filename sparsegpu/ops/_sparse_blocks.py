@@ -1,0 +1,181 @@
+"""2:4 blocks of a block-sparse matrix: compressed, expanded, multiplied."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._arrays import HALF_DTYPES, as_array, common_namespace, namespace
+from .._checks import bad_type, bad_value, broadcast_shape, not_offered
+from ..engines import engine_module
+from ..engines._stacked import as_blocks, as_stack
+from ..engines.reference.compress import FORMATS, Format
+from ..pattern import Pattern
+from ._common import check_same_dtype, on_device
+from ._product import Options, Side, check_product
+from ._repeat import Call
+from ._semi_structured import check_dense_operand
+from .compress import compress_matrix
+
+#: What a `bsr_array` and a 2:4 matrix both hold.
+DTYPES = (*HALF_DTYPES, np.dtype(np.float32), np.dtype(np.int8))
+
+
+class Packed(NamedTuple):
+    """Kept values (*batch, nnzb, bm, bk / 2) of 2:4 blocks, and each block's metadata."""
+
+    packed: Any
+    meta: Any
+
+
+def format_of_blocks(
+    function: str, argument: str, dtype: np.dtype, blocksize: tuple[int, int]
+) -> Format:
+    """Return the 2:4 format of blocks, or refuse their dtype or size."""
+    if dtype not in DTYPES:
+        names = ", ".join(d.name for d in DTYPES)
+        raise bad_type(function, argument, f"blocks of one of the 2:4 dtypes {names}", dtype)
+    form = FORMATS[dtype]
+    bm, bk = blocksize
+    if bm % form.rows or bk % form.columns:
+        expected = (
+            f"blocks of a multiple of {form.rows} rows and of {form.columns} columns for {dtype}"
+        )
+        raise bad_value(function, argument, expected, f"{bm}x{bk} blocks")
+    return form
+
+
+def compressed_blocks(function: str, pattern: Pattern, data: Any, strict: bool) -> Packed:
+    """Return checked blocks compressed, each as `semi_structured_from_dense` would do it.
+
+    Raises
+    ------
+    ValueError
+        With ``strict``, naming the first group that keeps too much, by block and by element.
+    """
+    xp, form = namespace(data), FORMATS[data.dtype]
+    bm, bk = pattern.blocksize
+    blocks = data.shape[:-2]
+    with on_device(data):
+        stack = xp.ascontiguousarray(data).reshape(-1, bk)
+        packed, meta, group = compress_matrix(stack, strict, function)
+        if group >= 0:
+            raise _not_24(function, pattern, *divmod(group * form.group, bk), form)
+        return Packed(
+            packed.reshape(*blocks, bm, bk // 2),
+            as_blocks(meta, (*blocks, bm, form.meta_columns(bk)), xp),
+        )
+
+
+def _not_24(
+    function: str, pattern: Pattern, stacked_row: int, column: int, form: Format
+) -> ValueError:
+    """Return the error for a group, given by its place in the stack of all blocks."""
+    bm, bk = pattern.blocksize
+    number, row = divmod(stacked_row, bm)
+    first_row = int(pattern.rows.reshape(-1)[number]) * bm
+    first_column = int(pattern.indices.reshape(-1)[number]) * bk
+    matrix, block = divmod(number, pattern.nnzb)
+    of = f" of matrix {matrix}" if pattern.batch_shape else ""
+    return bad_value(
+        function,
+        "self",
+        f"at most {form.kept} nonzero of each {form.group} in a row of a block (see prune=True "
+        "and strict=False)",
+        f"more in block {block}{of}, in its group at row {row}, column {column} (row "
+        f"{first_row + row}, column {first_column + column} of the matrix)",
+    )
+
+
+def expanded_blocks(function: str, packed: Any, meta: Any) -> Any:
+    """Return the blocks (*batch, nnzb, bm, bk) that `compressed_blocks` came from."""
+    xp = namespace(packed)
+    *blocks, bm, half = packed.shape
+    with on_device(packed):
+        data = xp.empty((*blocks, bm, 2 * half), packed.dtype)
+        if data.size:
+            engine_module(xp, "compress", function).expand(
+                data.reshape(-1, 2 * half), packed.reshape(-1, half), as_stack(meta, xp)
+            )
+    return data
+
+
+def is_sparse_blocks(x: Any) -> bool:
+    """Whether an operand holds 2:4 blocks."""
+    return hasattr(x, "pattern") and hasattr(x, "packed")
+
+
+def addmm(
+    function: str,
+    input: Any,
+    bsr: Any,
+    dense: Any,
+    options: Options,
+    *,
+    from_the_right: bool = False,
+) -> Any:
+    """Do `bsr_addmm` with 2:4 blocks."""
+    if from_the_right:
+        raise not_offered(
+            function,
+            "dense @ A with 2:4 blocks (their transposes are not 2:4)",
+            "A @ dense, dense @ A.to_bsr()",
+        )
+    pattern, packed, meta = bsr.pattern, bsr.packed, bsr.meta
+    call = Call(pattern.device, pattern.calls, (packed, meta, dense), input, options)
+    repeated = call.repeat(options.out)
+    if repeated is not None:
+        return repeated
+    check_dense_operand(function, "dense", dense)
+    dense = as_array(dense, function, "dense")
+    check_same_dtype(function, "dense", dense.dtype, packed.dtype)
+    m, k = pattern.shape
+    side = Side(dense.ndim == 1, False)
+    dense = side.operand(function, "dense", dense, k)
+    batch = broadcast_shape(function, "dense", pattern.batch_shape, dense.shape[:-2])
+    operands = {"bsr": packed, "dense": dense}
+    product = check_product(
+        function,
+        options,
+        input,
+        operands,
+        side=side,
+        shape=(*batch, m, dense.shape[-1]),
+        dtype=packed.dtype,
+        no_product=pattern.nnzb == 0,
+    )
+    with on_device(packed):
+        result, launches = product.result(operands | {"bsr.meta": meta}), None
+        if result.size:
+            engine = engine_module(product.xp, "bsr_semi_structured", function)
+            launches = engine.bsr_semi_structured_addmm(
+                result,
+                pattern,
+                packed,
+                meta,
+                dense,
+                product.epilogue,
+                allow_tf32=bool(options.allow_tf32),
+                config=options.config,
+            )
+    answer = product.answer(result)
+    call.keep(answer, launches)
+    return answer
+
+
+def check_parts(function: str, pattern: Pattern, packed: Any, meta: Any) -> None:
+    """Refuse packed values and metadata that are not of a pattern's blocks; metadata only."""
+    common_namespace(function, packed=packed, meta=meta, indices=pattern.indices)
+    form = format_of_blocks(function, "packed", packed.dtype, pattern.blocksize)
+    bm, bk = pattern.blocksize
+    blocks = (*pattern.batch_shape, pattern.nnzb, bm)
+    for name, array, columns in (
+        ("packed", packed, bk // 2),
+        ("meta", meta, form.meta_columns(bk)),
+    ):
+        if tuple(array.shape) != (*blocks, columns):
+            raise bad_value(function, name, f"shape {(*blocks, columns)}", tuple(array.shape))
+    if meta.dtype != form.meta_dtype:
+        expected = f"dtype {form.meta_dtype} for {packed.dtype} values"
+        raise bad_type(function, "meta", expected, meta.dtype)

@@ -1,0 +1,277 @@
+"""`BsrSemiStructuredArray`: block sparse rows whose blocks are 2:4 themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._arrays import as_array, device_of, namespace
+from .._checks import check_integers
+from ..ops._common import on_device
+from ..ops._sparse_blocks import Packed, check_parts, compressed_blocks, expanded_blocks
+from ..ops._sparse_blocks import format_of_blocks as check_format_of_blocks
+from ..ops.addmm import bsr_matmul, dense_bsr_matmul
+from ..ops.prune import prune_24
+from ..pattern import Pattern
+from . import io
+
+
+class BsrSemiStructuredArray:
+    """Block sparse rows, or a batch of them, that keep two of each four elements in their blocks.
+
+    float32 keeps one of each two. Made by `bsr_array.semi_structured` or `load_npz`; the
+    constructor takes the parts.
+
+    Parameters
+    ----------
+    parts : (packed, meta, indices, indptr)
+        ``packed (*batch, nnzb, bm, bk / 2)`` and ``meta (*batch, nnzb, bm, columns)``: of each
+        block what `semi_structured_from_dense` gives for it. ``indices`` and ``indptr`` as of
+        `bsr_array`: unsorted and repeated ones are fine, and are copied.
+    shape : (M, K)
+        Of one matrix.
+    check : bool
+        Look at every index (one synchronisation on a GPU). False trusts the caller.
+
+    Attributes
+    ----------
+    packed, meta, indices, indptr, pattern
+    shape, ndim, dtype, blocksize, nnzb, density, nbytes, device
+
+    Raises
+    ------
+    ValueError
+        Parts that do not belong together; indices out of range; blocks that are no multiple of
+        what the format needs: 32 rows and 32 columns (int8: 16 and 64; float32: 32 and 16).
+    TypeError
+        A dtype that is not float16, bfloat16, float32 or int8.
+
+    Notes
+    -----
+    ``A @ x``, `bsr_matmul` and `bsr_addmm` multiply it with both savings: absent blocks are
+    skipped, and of the others half is read and multiplied (PTX ISA, ``mma.sp``, and
+    ``wgmma.mma_async.sp`` for blocks of multiples of 64 rows and of 128 bytes of columns on
+    compute capability 9.0).
+
+    Examples
+    --------
+    >>> import numpy as np, sparsegpu
+    >>> dense = np.kron(np.eye(2), np.tile([0, 5, 0, 7], (32, 8))).astype(np.float16)
+    >>> A = sparsegpu.bsr_array(dense, blocksize=(32, 32)).semi_structured()
+    >>> A
+    <sparsegpu.BsrSemiStructuredArray, shape (64, 64), float16, 2:4, 2 blocks of 32x32 stored
+    (density 0.5), on cpu>
+    >>> A.packed.shape, A.meta.shape
+    ((2, 32, 16), (2, 32, 2))
+    >>> A @ np.ones(64, np.float16)  # doctest: +ELLIPSIS
+    array([96., 96., ...], dtype=float16)
+    """
+
+    __slots__ = ("__weakref__", "_pattern", "_values")
+
+    # NumPy and CuPy leave their operators to ours.
+    __array_ufunc__ = None
+    __array_priority__ = 10.1
+
+    format = "bsr"
+
+    def __init__(
+        self, parts: tuple[Any, Any, Any, Any], shape: tuple[int, int], *, check: bool = True
+    ):
+        function = "BsrSemiStructuredArray"
+        names = ("packed", "meta", "indices", "indptr")
+        packed, meta, indices, indptr = (
+            as_array(part, function, name) for part, name in zip(parts, names, strict=True)
+        )
+        m, k = check_integers(function, "shape", shape, "a pair of integers (M, K)", count=2)
+        blocksize = tuple(packed.shape[-2:])[:1] + (2 * packed.shape[-1],)
+        with on_device(packed):
+            pattern = Pattern(indptr, indices, (m, k), blocksize, check=check, function=function)
+            check_parts(function, pattern, packed, meta)
+            contiguous = namespace(packed).ascontiguousarray
+            self._values = Packed(contiguous(packed), contiguous(meta))
+        self._pattern = pattern
+
+    @classmethod
+    def from_bsr(
+        cls, bsr: Any, *, strict: bool = True, prune: bool = False
+    ) -> BsrSemiStructuredArray:
+        """Compress the blocks of a `bsr_array`: see `bsr_array.semi_structured`."""
+        function = "bsr_array.semi_structured"
+        pattern, data = bsr.pattern, bsr.data
+        form = check_format_of_blocks(function, "self", data.dtype, pattern.blocksize)
+        with on_device(data):
+            if prune and data.size:
+                data = prune_24(data, keep="1:2" if form.group == 2 else "2:4")
+            values = compressed_blocks(function, pattern, data, bool(strict) and not prune)
+        return cls._of(pattern, values)
+
+    @classmethod
+    def _of(cls, pattern: Pattern, values: Packed) -> BsrSemiStructuredArray:
+        array: BsrSemiStructuredArray = object.__new__(cls)
+        array._pattern, array._values = pattern, values
+        return array
+
+    # -- metadata -------------------------------------------------------------------------------
+
+    @property
+    def pattern(self) -> Pattern:
+        """The block pattern, shared with the `bsr_array` that this was made of."""
+        return self._pattern
+
+    @property
+    def packed(self) -> Any:
+        """Kept values of every block, shape (*batch, nnzb, bm, bk / 2)."""
+        return self._values.packed
+
+    @property
+    def meta(self) -> Any:
+        """Metadata of every block in CUTLASS's order, shape (*batch, nnzb, bm, columns)."""
+        return self._values.meta
+
+    @property
+    def indices(self) -> Any:
+        """Block column of every stored block, shape (*batch, nnzb)."""
+        return self._pattern.indices
+
+    @property
+    def indptr(self) -> Any:
+        """Where each block row starts in `indices`, shape (*batch, M // bm + 1)."""
+        return self._pattern.indptr
+
+    @property
+    def blocksize(self) -> tuple[int, int]:
+        """Height and width of a block, before it was compressed."""
+        return self._pattern.blocksize
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(*batch, M, K)``."""
+        return (*self._pattern.batch_shape, *self._pattern.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions, 2 without a batch."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """dtype of the values."""
+        return self.packed.dtype
+
+    @property
+    def nnzb(self) -> int:
+        """Number of stored blocks (of one matrix of a batch)."""
+        return self._pattern.nnzb
+
+    @property
+    def density(self) -> float:
+        """Elements of stored blocks over all elements, as of the `bsr_array`: half are kept."""
+        (m, k), (bm, bk) = self._pattern.shape, self.blocksize
+        return self.nnzb * bm * bk / (m * k) if m and k else 0.0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of values, metadata and pattern."""
+        parts = (self.packed, self.meta, self.indices, self.indptr)
+        return sum(part.nbytes for part in parts)
+
+    @property
+    def device(self) -> Any:
+        """``"cpu"``, or the `cupy.cuda.Device`."""
+        return self.packed.device
+
+    def __repr__(self) -> str:
+        rule = "1:2" if self.dtype == np.float32 else "2:4"
+        device = self.device if namespace(self.packed) is np else f"cuda:{self.device.id}"
+        bm, bk = self.blocksize
+        return (
+            f"<sparsegpu.BsrSemiStructuredArray, shape {self.shape}, {self.dtype}, {rule}, "
+            f"{self.nnzb} blocks of {bm}x{bk} stored (density {self.density:.3g}), on {device}>"
+        )
+
+    # -- conversions ----------------------------------------------------------------------------
+
+    def to_bsr(self) -> Any:
+        """Return the `bsr_array` of the same pattern, its blocks expanded."""
+        from ..bsr.array import bsr_array
+
+        data = expanded_blocks("BsrSemiStructuredArray.to_bsr", *self._values)
+        return bsr_array._of(self._pattern, data)
+
+    def toarray(self) -> Any:
+        """Return the dense array (*batch, M, K); duplicate blocks are summed."""
+        return self.to_bsr().toarray()
+
+    todense = toarray
+
+    def get(self) -> BsrSemiStructuredArray:
+        """Return the array on the host (itself, if it is there already)."""
+        if namespace(self.packed) is np:
+            return self
+        values = Packed(self.packed.get(), self.meta.get())
+        return self._of(self._pattern.to_library(np), values)
+
+    def to_device(self, device: int | None = None) -> BsrSemiStructuredArray:
+        """Return the array on a CUDA device (itself, if it is there already).
+
+        Parameters
+        ----------
+        device : int, optional
+            Device number; the current device by default.
+
+        Raises
+        ------
+        ImportError
+            When CuPy is not installed.
+        """
+        import cupy
+
+        if device is None:
+            device = cupy.cuda.runtime.getDevice()
+        if device_of(self.packed) == device:
+            return self
+        with cupy.cuda.Device(device):
+            parts = (cupy.asarray(part) for part in self._parts())
+            return type(self)(tuple(parts), self._pattern.shape, check=False)
+
+    def _parts(self) -> tuple[Any, Any, Any, Any]:
+        return self.packed, self.meta, self.indices, self.indptr
+
+    def __reduce__(self) -> tuple:
+        return _restore, (type(self), self._parts(), self._pattern.shape)
+
+    def save_npz(self, file: Any, compressed: bool = True) -> None:
+        """Write the array to a ``.npz`` file that `load_npz` reads.
+
+        Parameters
+        ----------
+        file : str, path or binary file
+        compressed : bool
+        """
+        io.save_blocks_npz(file, self.get(), compressed=compressed)
+
+    @classmethod
+    def load_npz(cls, file: Any) -> BsrSemiStructuredArray:
+        """Return the array of a file that `save_npz` wrote, on the host.
+
+        Raises
+        ------
+        ValueError
+            A file that holds no such array.
+        """
+        parts, shape = io.load_blocks_npz(file)
+        return cls(parts, shape)
+
+    # -- operators ------------------------------------------------------------------------------
+
+    def __matmul__(self, other: Any) -> Any:
+        return bsr_matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return dense_bsr_matmul(other, self)
+
+
+def _restore(cls: type, parts: tuple, shape: tuple) -> Any:
+    return cls(parts, shape, check=False)
