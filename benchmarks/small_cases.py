@@ -30,7 +30,10 @@ from .small_products import PRODUCT_DTYPES, product_cases
 def cases() -> dict[str, Prepare]:
     """Return all cases: what makes the operands of one, and returns what computes on them."""
     named: dict[str, Prepare] = {}
-    sections = (product_cases, _conversions, _softmax, _attention, _semi_structured, _accumulators)
+    sections = (
+        *(product_cases, _conversions, _softmax, _attention),
+        *(_semi_structured, _sparse_blocks, _accumulators),
+    )
     for section in sections:
         for name, prepare in section():
             assert name not in named, name
@@ -190,6 +193,59 @@ def _scaled_mm(shape, n, make):
         w8, x8 = w8.to_device(), make.xp.asarray(x8.view(np.uint8))
     scale = make.xp.ones(shape[0], dtype="float32")
     return lambda: sg.scaled_mm(w8, x8, scale, 0.5, dense_dtype="float8_e4m3fn")
+
+
+# -- 2:4 blocks ----------------------------------------------------------------------------------
+
+
+def _sparse_blocks() -> Iterator[tuple[str, Prepare]]:
+    full = {"density": 0.9, "duplicates": False}
+    for dtype in ("float16", "bfloat16", "float32", "int8"):
+        yield f"2:4 blocks {dtype}", partial(_blocks_24, (96, 256), (32, 64), dtype, 37)
+        long = partial(_blocks_24, (256, 1024), (64, 128), dtype, 150, density=0.6)
+        yield f"2:4 blocks long {dtype}", long
+        if dtype != "float32":
+            mma = partial(_blocks_24, (192, 1024), (32, 64), dtype, 150, path="mma_sp")
+            yield f"2:4 blocks mma_sp long {dtype}", mma
+    simt = partial(_blocks_24, (256, 1024), (64, 128), "float16", 150, path="simt")
+    yield "2:4 blocks simt long", simt
+    for size in ((64, 64), (128, 128), (192, 64)):
+        shape = (size[0] * 3, 1024)
+        for n in (144, 150):  # written by the copy engine, and by threads
+            for activation in ("gelu", "silu"):  # short code, and long
+                keywords = {"activation": activation, **full}
+                fused = partial(_blocks_24, shape, size, "float16", n, **keywords)
+                yield f"2:4 blocks long {size} {activation} {n}", fused
+    columns = partial(_blocks_24, (256, 1024), (128, 128), "float16", 144, by_column=True, **full)
+    yield "2:4 blocks long columns", columns
+    # Groups in which either row passes over long stretches of blocks that it has not, and a long
+    # row in parts.
+    for name, lengths in (
+        ("passing", [0, 16, 16, 0, 9, 16]),
+        ("parts", [1] * 3 + [40] + [0, 1] * 6),
+    ):
+        rows = partial(_uneven_24, lengths, (64, 64), "float16", 150)
+        yield f"2:4 blocks long {name}", rows
+
+
+def _blocks_24(
+    shape, size, dtype, n, make, *, activation=None, by_column=False, path=None, **keywords
+):
+    a = make.sparse(shape, size, dtype, **keywords).semi_structured(prune=True)
+    x = make.dense((n, shape[1]), dtype).T if by_column else make.dense((shape[1], n), dtype)
+    config = path and {"path": path}
+    return lambda: sg.bsr_matmul(a, x, activation=activation, allow_tf32=True, config=config)
+
+
+def _uneven_24(lengths, size, dtype, n, make):
+    (bm, bk), widest = size, max(lengths)
+    indptr = np.array([0, *np.cumsum(lengths)])
+    indices = np.concatenate([make.rng.permutation(widest)[:k] for k in lengths])
+    data = random_values(make.rng, (len(indices), bm, bk), dtype)
+    arrays = tuple(map(make.xp.asarray, (data, indices, indptr)))
+    a = sg.bsr_array(arrays, shape=(bm * len(lengths), bk * widest)).semi_structured(prune=True)
+    x = make.dense((bk * widest, n), dtype)
+    return lambda: sg.bsr_matmul(a, x)
 
 
 # -- accumulators that a library summed ----------------------------------------------------------

@@ -37,7 +37,8 @@ class Case:
         Bias, both alphas and gelu behind the product.
     tf32 : bool
     operation : str
-        "bsr", "2:4", or one of `formats.FORMATS`: work on an M x K matrix, N does not matter.
+        "bsr", "2:4", "2:4 blocks", or one of `formats.FORMATS`: work on an M x K matrix, where N
+        does not matter.
     path : str
         The kernel path to take; "" leaves the choice to the library.
     measure : {"device", "host", "schedule", "schedule by likeness", "first call"}
@@ -84,7 +85,7 @@ class Case:
         words = [
             "" if self.operation == "bsr" else self.operation,
             "tf32" if self.tf32 else self.dtype,
-            f"{self.block[0]}x{self.block[1]}" if self.operation == "bsr" else "",
+            f"{self.block[0]}x{self.block[1]}" if self.operation in {"bsr", "2:4 blocks"} else "",
             f"d={self.density:.3g}",
             f"{self.batch} x {size}" if self.batch else size,
             "" if self.pattern in {"uniform", "strata"} else self.pattern,

@@ -35,7 +35,7 @@ _STRICTNESS = 1.05
 
 
 def products() -> Iterable[Case]:
-    """2:4 @ dense beside cuSPARSELt, and the host's share of a call."""
+    """2:4 @ dense beside cuSPARSELt, and the host's share of a call; blocks that are 2:4."""
     plain = Case("2:4", (1, 4), 0.5, _8192, operation="2:4", peers=_PEERS)
     for dtype, ahead in _AHEAD.items():
         bars = tuple(Bar("peer time", 1 / ahead, peer) for peer in (CUSPARSELT, STAND_IN))
@@ -59,6 +59,10 @@ def products() -> Iterable[Case]:
         peers=(DENSE, CUSPARSELT),
         bars=(Bar("ms", 0.015),),
     )
+    for density in (0.5, 0.1):  # beside the same product of whole blocks
+        whole = Case("main", (128, 128), density, _8192)
+        bars = (Bar("case rate", 1.25, whole.name),) if density == 0.5 else ()
+        yield replace(whole, section="2:4", operation="2:4 blocks", bars=bars)
 
 
 def formats() -> Iterable[Case]:

@@ -91,6 +91,8 @@ def make_problem(case: Case, xp: ModuleType, seed: int = 0) -> Problem:
     """Draw a case's operands in the given array library."""
     if case.operation == "2:4":
         return _semi_structured(case, xp, seed)
+    if case.operation == "2:4 blocks":
+        return _sparse_blocks(case, xp, seed)
     matrix = make_matrix(case, xp, seed)
     m, k, n = case.shape
     batch = (case.batch,) if case.batch else ()
@@ -211,3 +213,13 @@ def _semi_structured(case: Case, xp: ModuleType, seed: int) -> Problem:
 
     call = product(sg.to_semi_structured(pruned), out)
     return Problem(case, pruned, dense, out, call, product=product)
+
+
+def _sparse_blocks(case: Case, xp: ModuleType, seed: int) -> Problem:
+    m, k, n = case.shape
+    whole = make_matrix(case, xp, seed)
+    pruned = whole.with_data(sg.prune_24(whole.data))
+    matrix = pruned.semi_structured()
+    dense = random_values(xp, (k, n), whole.dtype, seed + 1)
+    out = xp.empty((m, n), whole.dtype)
+    return Problem(case, pruned, dense, out, lambda: sg.bsr_matmul(matrix, dense, out=out))
