@@ -1,10 +1,10 @@
 """The search of cuSPARSELt's algorithms, in a process of its own.
 
-The library offers algorithms by number, and some of them break off in the middle of a kernel, after
-which nothing runs any more in that process: in 0.8.0 on compute capability 9.0, with "an illegal
-instruction", some for float16 operands by rows and a result by columns, whatever the workspace.
-``cusparseLtMatmulSearch`` tries them all, so it is never called. Here each number is tried in a
-process that may end; another goes on behind it, and the caller's process never runs an algorithm
+The library offers algorithms by number, and one may break off in the middle of a kernel, after
+which nothing runs any more in that process. ``cusparseLtMatmulSearch`` tries them all, so it is
+never called: that of 0.8.0 ends with an illegal instruction on compute capability 9.0 where float16
+operands lie by rows and the result by columns, whatever the workspace. Here each number is tried in
+a process that may end; another goes on behind it, and the caller's process never runs an algorithm
 that was not seen to do what it should.
 
 Source: cuSPARSELt documentation, ``cusparseLtMatmulAlgAttribute_t``.

@@ -122,8 +122,8 @@ def operands(
     """Return the dense operand, what the library writes and its C as it can describe them.
 
     Each is the caller's own where it lies well: lines of whole 16 bytes at such an address, along
-    k unless the dtype has 16 bits (by rows the library refuses 8 bits, and in 0.8.0 its product of
-    float32 never ends). Rows and columns are padded to what the library multiplies.
+    k unless the dtype has 16 bits (by rows the library refuses 8 bits, and products of float32 were
+    seen not to come back in 0.8.0). Rows and columns are padded to what the library multiplies.
     """
     import cupy
 
