@@ -27,9 +27,6 @@ from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view
 _SIZES = struct.Struct("<3q2i")
 _INT32 = 2**31
 _PAIRS = 2  # of columns of metadata that a stage holds
-# Rows of the result from which on a product by wgmma and a copy of ``dense`` before it, which reads
-# and writes memory once, take less than a product by mma.sp.
-_WORTH_A_COPY = 512
 
 
 def sm90_launches(
@@ -48,9 +45,9 @@ def sm90_launches(
     """Return the launches that compute a product, or None where this kernel does not serve.
 
     ``dense`` is read as it lies in rows (16-bit types) or columns of 16-byte pieces. Where it lies
-    otherwise and there are rows enough to share it, it is copied to aligned rows (8-bit types and
-    TF32: columns) first, in workspace kept with the operand: K x N elements, lines rounded up to
-    128 bytes and all of it to a power of two.
+    otherwise it is copied to aligned rows (8-bit types and TF32: columns) first, in workspace kept
+    with the operand: K x N elements, lines rounded up to 128 bytes and all of it to a power of two.
+    Behind such a copy a product by wgmma takes less than one by mma.sp even of 32 rows.
 
     Parameters
     ----------
@@ -78,9 +75,7 @@ def sm90_launches(
     # wgmma takes k contiguous but for 16-bit types.
     as_it_lies = layout == "columns" or (layout == "rows" and size == 2)
     if not as_it_lies or min(dense.strides[-2:]) <= 0:
-        chosen = (config or {}).get("path") == "wgmma_sp"
-        worth_it = terms > 0 and (chosen or m >= _WORTH_A_COPY)
-        if not worth_it or dense.ndim - 2 > MAX_BATCH_DIMS:
+        if not terms or dense.ndim - 2 > MAX_BATCH_DIMS:
             return None
         layout = "rows" if size == 2 else "columns"
         dense, copy = lines_in(
