@@ -30,7 +30,7 @@ def test_tile_fits(itemsize, m, n):
 @pytest.mark.parametrize("itemsize", [1, 2, 4])
 def test_pairs_of_thread_blocks(itemsize):
     """Where much is brought and no tile of few is added."""
-    shapes = [(16384, 16384, 16384), (384, 2**20, 4096), (1024, 4096, 256), (16384, 2**16, 64)]
+    shapes = [(8192, 8192, 8192), (384, 2**20, 4096), (1024, 4096, 256), (16384, 2**16, 64)]
     assert [sparse_tile(itemsize, shape).cluster for shape in shapes] == [2, 1, 1, 1]
 
 

@@ -10,9 +10,8 @@ from .hopper_tile import MOST_STAGES, RESERVED, SHARED, STRIPS, THREADS
 STAGE_BYTES_K = 128  # bytes of a dense column that a stage holds
 TILE_M = 128
 _MANY_DOWN = 16  # tiles of a column of which one more does not count
-# Bytes of the operands, several times what L2 holds, from which on a pair of thread blocks shares
-# what it brings: the two wait for each other, which costs smaller products more than they gain.
-_LARGE = 256 << 20
+# Bytes of the operands, about what L2 holds, from which on pairs of thread blocks share `dense`.
+_LARGE = 52 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ def sparse_tile(
 
     Examples
     --------
-    >>> tile = sparse_tile(2, (16384, 16384, 16384))
+    >>> tile = sparse_tile(2, (8192, 8192, 8192))
     >>> tile.tile_n, tile.stages, tile.cluster
     (256, 4, 2)
     """
