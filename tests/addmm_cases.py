@@ -2,11 +2,20 @@
 
 from itertools import product
 
+import numpy as np
+
 import sparsegpu
-from sparsegpu.testing import dense_from_blocks, random_blocks, random_values
+from sparsegpu import bsr_addmm, bsr_matmul
+from sparsegpu.testing import (
+    assert_within_bound,
+    dense_from_blocks,
+    random_blocks,
+    random_values,
+)
 
 DTYPES = ["float16", "bfloat16", "float32", "float64", "int8", "complex64", "complex128"]
 LAYOUTS = ["rows", "columns", "strided", "backwards"]
+ORDERS = ["C", "F", "strided", "skewed"]
 
 
 class Operand:
@@ -53,3 +62,69 @@ def ragged_operand(engine, rng, blocksize, dtype="float32", rows=5, columns=7, *
     """Return an operand with groups that lack rows, empty rows, repeated and unsorted blocks."""
     shape = (blocksize[0] * rows, blocksize[1] * columns)
     return Operand(engine, rng, shape, blocksize, dtype, **keywords)
+
+
+def blank(engine, shape, dtype, order):
+    """Return an output to be written: full of NaN, in one of ``ORDERS``.
+
+    The rows of "skewed" begin anywhere.
+    """
+    (m, n), dtype = shape, np.dtype(dtype)
+    nothing = 0 if dtype.kind == "i" else np.nan
+    whole = engine.xp.full((2 * m, 2 * n), nothing, "float32").astype(dtype)
+    if order == "strided":
+        return whole[::2, ::2]
+    if order == "skewed":
+        return whole[:m, 1 : n + 1]
+    return whole[:m, :n].copy(order)
+
+
+def check_epilogue(
+    engine,
+    rng,
+    bsr,
+    dense,
+    out_dtype,
+    order="C",
+    *,
+    kernels,
+    n=136,
+    bias_columns=1,
+    activation="silu",
+    config,
+):
+    """Multiply ``bsr``, bfloat16 of values ``dense``, with all that an epilogue can have."""
+    m, k = dense.shape
+    x = random_values(rng, (k, n), "bfloat16")
+    bias = random_values(rng, (m, bias_columns), "bfloat16")
+    alphas = {
+        "left_alpha": random_values(rng, (m,), "float32"),
+        "right_alpha": random_values(rng, (n,), "float32"),
+    }
+    on_device = {name: engine.array(value) for name, value in alphas.items()}
+    operands = engine.array(bias), bsr, engine.array(x)
+    out = blank(engine, (m, n), out_dtype, order)
+    how = {"beta": 0.5, "alpha": 2, "activation": activation}
+    with engine.runs(*kernels):
+        result = bsr_addmm(*operands, out=out, config=config, **how, **on_device)
+    assert result is out
+    assert_within_bound(engine.host(out), dense, x, input=bias, **how, **alphas)
+
+
+def check_batches(engine, rng, blocksize, *, kernels, n=72, config):
+    """Multiply bfloat16 batches by batches and by single operands, either way."""
+    shape = (blocksize[0] * 5, blocksize[1] * 6)
+    dense = random_values(rng, (3, *shape), "bfloat16", small_integers=True)
+    x = small(rng, (3, shape[1], n), "bfloat16")
+    batched = sparsegpu.bsr_array(engine.array(dense), blocksize=blocksize)
+    single = sparsegpu.bsr_array(engine.array(dense[0]), blocksize=blocksize)
+    wide, sums = dense.astype(np.float64), x.astype(np.float64)
+    for bsr, right, expected in [
+        (batched, x, wide @ sums),
+        (batched, x[1], wide @ sums[1]),
+        (single, x, wide[0] @ sums),
+        (single, x[:, None], wide[0] @ sums[:, None]),
+    ]:
+        with engine.runs(*kernels):
+            out = bsr_matmul(bsr, engine.array(right), out_dtype="float32", config=config)
+        np.testing.assert_array_equal(engine.host(out), expected)

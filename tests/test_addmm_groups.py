@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import sparsegpu
-from addmm_cases import LAYOUTS, Operand, laid_out, small
-from sparsegpu import bsr_addmm, bsr_array, bsr_matmul, dense_bsr_matmul
+from addmm_cases import LAYOUTS, Operand, check_batches, check_epilogue, laid_out, small
+from sparsegpu import bsr_array, bsr_matmul, dense_bsr_matmul
 from sparsegpu.engines.cuda.runtime.group_tile import group_tile
-from sparsegpu.testing import assert_within_bound, random_values
 
 PATH = {"path": "groups"}
 SOURCE = "bsr_addmm_groups"
@@ -68,42 +67,14 @@ def test_from_the_right(cuda_engine, rng, blocksize, layout):
 @pytest.mark.parametrize("order", ["C", "F", "strided"])
 def test_epilogue_and_outputs(cuda_engine, rng, blocksize, out_dtype, order):
     a = operand(cuda_engine, rng, blocksize, small_integers=False)
-    (m, k), n, xp = a.dense.shape, 136, cuda_engine.xp
-    x = random_values(rng, (k, n), "bfloat16")
-    bias = random_values(rng, (m, 1), "bfloat16")
-    left, right = (random_values(rng, (size,), "float32") for size in (m, n))
-    out = xp.full((2 * m, 2 * n), np.nan, "float32").astype(np.dtype(out_dtype))
-    out = out[::2, ::2] if order == "strided" else out[:m, :n].copy(order)
-    keywords = {"beta": 0.5, "alpha": 2, "activation": "silu"}
-    alphas = {"left_alpha": left, "right_alpha": right}
-    on_device = {name: cuda_engine.array(value) for name, value in alphas.items()}
-    bias_, x_ = cuda_engine.array(bias), cuda_engine.array(x)
-    with cuda_engine.runs(SOURCE):
-        result = bsr_addmm(bias_, a.bsr, x_, out=out, config=PATH, **keywords, **on_device)
-    assert result is out
-    assert_within_bound(cuda_engine.host(out), a.dense, x, input=bias, **keywords, **alphas)
+    how = {"kernels": [SOURCE], "config": PATH}
+    check_epilogue(cuda_engine, rng, a.bsr, a.dense, out_dtype, order, **how)
 
 
 @on_gpu
 @pytest.mark.parametrize("blocksize", [(16, 16), (20, 20)])
 def test_batches(cuda_engine, rng, blocksize):
-    shape = (blocksize[0] * 5, blocksize[1] * 6)
-    dense = random_values(rng, (3, *shape), "bfloat16", small_integers=True)
-    batched = bsr_array(cuda_engine.array(dense), blocksize=blocksize)
-    single = bsr_array(cuda_engine.array(dense[0]), blocksize=blocksize)
-    x = small(rng, (3, shape[1], 72), "bfloat16")
-    wide = dense.astype(np.float64)
-    sums = x.astype(np.float64)
-    cases = [
-        (batched, x, wide @ sums),
-        (batched, x[1], wide @ sums[1]),
-        (single, x, wide[0] @ sums),
-        (single, x[:, None], wide[0] @ sums[:, None]),
-    ]
-    for bsr, right, expected in cases:
-        with cuda_engine.runs(SOURCE):
-            out = bsr_matmul(bsr, cuda_engine.array(right), config=PATH, out_dtype="float32")
-        np.testing.assert_array_equal(cuda_engine.host(out), expected)
+    check_batches(cuda_engine, rng, blocksize, kernels=[SOURCE], config=PATH)
 
 
 @on_gpu

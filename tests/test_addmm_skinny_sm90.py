@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 import sparsegpu
-from addmm_cases import Operand, laid_out, small
-from sparsegpu import bsr_addmm, bsr_matmul
+from addmm_cases import Operand, check_batches, check_epilogue, laid_out, small
+from sparsegpu import bsr_matmul
 from sparsegpu.engines.cuda._row_shares import row_shares
 from sparsegpu.engines.cuda.runtime.skinny_sm90_tile import skinny_clusters
-from sparsegpu.testing import assert_within_bound, random_values
 
 SOURCE = "bsr_addmm_skinny_sm90"
 PATH = {"path": "skinny_wgmma"}
@@ -134,45 +133,13 @@ def test_every_share_of_a_cluster(hopper, rng, cluster, together, n, tile_n):
 @pytest.mark.parametrize("n", [64, 40])
 def test_epilogue_and_outputs(hopper, rng, out_dtype, order, n):
     a = Operand(hopper, rng, (320, 448), (64, 64), "bfloat16", small_integers=False)
-    (m, k), xp = a.dense.shape, hopper.xp
-    x = random_values(rng, (k, n), "bfloat16")
-    bias = random_values(rng, (m, 1), "bfloat16")
-    left, right = (random_values(rng, (size,), "float32") for size in (m, n))
-    out = hopper.array(np.full((2 * m, 2 * n), np.nan, "float32")).astype(np.dtype(out_dtype))
-    out = out[::2, ::2] if order == "strided" else xp.asarray(out[:m, :n], order=order).copy(order)
-    keywords = {"beta": 0.5, "alpha": 2, "activation": "silu"}
-    alphas = {"left_alpha": left, "right_alpha": right}
-    with hopper.runs(SOURCE):
-        result = bsr_addmm(
-            hopper.array(bias),
-            a.bsr,
-            hopper.array(x),
-            out=out,
-            config=PATH,
-            **keywords,
-            **{name: hopper.array(value) for name, value in alphas.items()},
-        )
-    assert result is out
-    assert_within_bound(hopper.host(out), a.dense, x, input=bias, **keywords, **alphas)
+    how = {"kernels": [SOURCE], "n": n, "config": PATH}
+    check_epilogue(hopper, rng, a.bsr, a.dense, out_dtype, order, **how)
 
 
 @pytest.mark.gpu
 def test_batches(hopper, rng):
-    dense = random_values(rng, (3, 192, 256), "bfloat16", small_integers=True)
-    batched = sparsegpu.bsr_array(hopper.array(dense), blocksize=(64, 64))
-    single = sparsegpu.bsr_array(hopper.array(dense[0]), blocksize=(64, 64))
-    x = small(rng, (3, 256, 32), "bfloat16")
-    wide = dense.astype(np.float64)
-    cases = [
-        (batched, x, wide @ x.astype(np.float64)),
-        (batched, x[1], wide @ x[1].astype(np.float64)),
-        (single, x, wide[0] @ x.astype(np.float64)),
-        (single, x[:, None], wide[0] @ x[:, None].astype(np.float64)),
-    ]
-    for bsr, operand, expected in cases:
-        with hopper.runs(SOURCE):
-            out = bsr_matmul(bsr, hopper.array(operand), config=PATH, out_dtype="float32")
-        np.testing.assert_array_equal(hopper.host(out), expected)
+    check_batches(hopper, rng, (64, 64), kernels=[SOURCE], n=32, config=PATH)
 
 
 @pytest.mark.gpu

@@ -4,14 +4,20 @@ import numpy as np
 import pytest
 
 import sparsegpu
-from addmm_cases import alternating, laid_out, ragged_operand, small
+from addmm_cases import (
+    ORDERS,
+    alternating,
+    check_batches,
+    check_epilogue,
+    laid_out,
+    ragged_operand,
+    small,
+)
 from sparsegpu import bsr_addmm, bsr_matmul, dense_bsr_matmul
 from sparsegpu.engines.cuda.runtime.hopper_tile import hopper_tile
-from sparsegpu.testing import assert_within_bound, random_values
 
 PATH = {"path": "wgmma"}
 BLOCKS = [(16, 16), (16, 128), (32, 32), (32, 64), (48, 80), (64, 16), (64, 64), (64, 128)]
-ORDERS = ["C", "F", "strided", "skewed"]
 TALL_BLOCKS = [(80, 16), (96, 48), (128, 32), (128, 128), (144, 64), (192, 16), (256, 256)]
 
 
@@ -138,53 +144,14 @@ def test_from_the_right(hopper, rng, blocksize, layout, n):
 )
 def test_epilogue_and_outputs(hopper, rng, blocksize, out_dtype, order):
     a = operand(hopper, rng, blocksize, small_integers=False)
-    (m, k), n, xp = a.dense.shape, 136, hopper.xp
-    x = random_values(rng, (k, n), "bfloat16")
-    bias = random_values(rng, (m, 1), "bfloat16")
-    left, right = (random_values(rng, (size,), "float32") for size in (m, n))
-    out = hopper.array(np.full((2 * m, 2 * n), np.nan, "float32")).astype(np.dtype(out_dtype))
-    if order == "strided":
-        out = out[::2, ::2]
-    elif order == "skewed":
-        out = out[:m, 1 : n + 1]
-    else:
-        out = xp.asarray(out[:m, :n], order=order).copy(order)
-    keywords = {"beta": 0.5, "alpha": 2, "activation": "silu"}
-    alphas = {"left_alpha": left, "right_alpha": right}
-    with hopper.runs("bsr_addmm_sm90"):
-        result = bsr_addmm(
-            hopper.array(bias),
-            a.bsr,
-            hopper.array(x),
-            out=out,
-            config=PATH,
-            **keywords,
-            **{name: hopper.array(value) for name, value in alphas.items()},
-        )
-    assert result is out
-    assert_within_bound(hopper.host(out), a.dense, x, input=bias, **keywords, **alphas)
+    how = {"kernels": ["bsr_addmm_sm90"], "config": PATH}
+    check_epilogue(hopper, rng, a.bsr, a.dense, out_dtype, order, **how)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("blocksize", [(16, 16), (64, 64)])
 def test_batches(hopper, rng, blocksize):
-    shape = (blocksize[0] * 5, blocksize[1] * 6)
-    dense = random_values(rng, (3, *shape), "bfloat16", small_integers=True)
-    batched = sparsegpu.bsr_array(hopper.array(dense), blocksize=blocksize)
-    x = small(rng, (3, shape[1], 72), "bfloat16")
-    wide = dense.astype(np.float64)
-    cases = [
-        (batched, x, wide @ x.astype(np.float64)),
-        (batched, x[1], wide @ x[1].astype(np.float64)),
-        (sparsegpu.bsr_array(hopper.array(dense[0]), blocksize=blocksize), x, None),
-        (sparsegpu.bsr_array(hopper.array(dense[0]), blocksize=blocksize), x[:, None], None),
-    ]
-    for bsr, operand_, expected in cases:
-        if expected is None:
-            expected = wide[0] @ operand_.astype(np.float64)
-        with hopper.runs("bsr_addmm_sm90"):
-            out = bsr_matmul(bsr, hopper.array(operand_), config=PATH, out_dtype="float32")
-        np.testing.assert_array_equal(hopper.host(out), expected)
+    check_batches(hopper, rng, blocksize, kernels=["bsr_addmm_sm90"], config=PATH)
 
 
 @pytest.mark.gpu

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 
 import sparsegpu
-from addmm_cases import alternating, laid_out, ragged_operand
+from addmm_cases import ORDERS, alternating, blank, laid_out, ragged_operand
 from sparsegpu import bsr_addmm, bsr_matmul, dense_bsr_matmul, int_bsr_addmm
 from sparsegpu.engines.cuda.runtime.hopper_tile import hopper_tile
 from sparsegpu.testing import assert_within_bound, random_values
 
 PATH = {"path": "wgmma"}
 BLOCKS = [(16, 32), (32, 32), (48, 96), (64, 64), (64, 128), (128, 128), (144, 64), (256, 256)]
-ORDERS = ["C", "F", "strided", "skewed"]
 
 
 @pytest.mark.parametrize("blocksize", BLOCKS)
@@ -108,14 +107,7 @@ def test_int8_rows_of_a_wider_matrix(hopper, rng, n):
 )
 def test_int8_outputs(hopper, rng, blocksize, out_dtype, order):
     a, x, product = int8_operands(hopper, rng, blocksize, 136)
-    m, n = product.shape
-    out = hopper.xp.zeros((2 * m, 2 * n), np.dtype(out_dtype))
-    if order == "strided":
-        out = out[::2, ::2]
-    elif order == "skewed":
-        out = out[:m, 1 : n + 1]
-    else:
-        out = out[:m, :n].copy(order)
+    out = blank(hopper, product.shape, out_dtype, order)
     with hopper.runs("bsr_addmm_sm90"):
         bsr_matmul(a.bsr, hopper.array(x), out=out, config=PATH)
     if out_dtype == "int8":

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import sparsegpu
-from addmm_cases import laid_out, small
-from sparsegpu import bsr_addmm, bsr_matmul, dense_bsr_matmul
+from addmm_cases import check_epilogue, laid_out, small
+from sparsegpu import bsr_matmul, dense_bsr_matmul
 from sparsegpu.engines.cuda._long_groups import cut
 from sparsegpu.engines.cuda._schedule import RowGroups
-from sparsegpu.testing import assert_within_bound, random_values
+from sparsegpu.testing import random_values
 
 PATH = {"path": "wgmma", "reorder": 0}
 BLOCKS = [(16, 16), (32, 64), (48, 80), (64, 64), (128, 128), (192, 32)]
@@ -112,30 +112,8 @@ def test_tf32(hopper, rng):
 )
 def test_epilogue_and_outputs(hopper, rng, blocksize, out_dtype, order):
     dense, a = operand(hopper, rng, blocksize, shape=(44, 2600 // blocksize[1]))
-    (m, k), n, xp = dense.shape, 136, hopper.xp
-    x = random_values(rng, (k, n), "bfloat16")
-    bias = random_values(rng, (m, n), "bfloat16")
-    left, right = (random_values(rng, (size,), "float32") for size in (m, n))
-    out = hopper.array(np.full((2 * m, 2 * n), np.nan, "float32")).astype(np.dtype(out_dtype))
-    if order == "strided":
-        out = out[::2, ::2]
-    elif order == "skewed":
-        out = out[:m, 1 : n + 1]
-    else:
-        out = xp.asarray(out[:m, :n], order=order).copy(order)
-    keywords = {"beta": 0.5, "alpha": 2, "activation": "gelu"}
-    alphas = {"left_alpha": left, "right_alpha": right}
-    with hopper.runs(*KERNELS):
-        bsr_addmm(
-            hopper.array(bias),
-            a,
-            hopper.array(x),
-            out=out,
-            config=PATH,
-            **keywords,
-            **{name: hopper.array(value) for name, value in alphas.items()},
-        )
-    assert_within_bound(hopper.host(out), dense, x, input=bias, **keywords, **alphas)
+    how = {"kernels": KERNELS, "bias_columns": 136, "activation": "gelu", "config": PATH}
+    check_epilogue(hopper, rng, a, dense, out_dtype, order, **how)
 
 
 @pytest.mark.gpu
