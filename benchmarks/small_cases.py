@@ -129,12 +129,20 @@ def _semi_structured() -> Iterator[tuple[str, Prepare]]:
             if dtype != "float32" or kind == "fused":  # IEEE float32 is not for tensor cores
                 case = partial(_two_of_four, kind, (256, 640), 88, dtype, config={"path": "mma_sp"})
                 yield f"2:4 {kind} mma_sp long {dtype}", case
-        yield f"2:4 linear long {dtype}", partial(_two_of_four, "linear", (256, 640), 88, dtype)
+        linear = partial(_two_of_four, "linear", (256, 640), 88, dtype)
+        yield f"2:4 linear long {dtype}", linear
+        yield f"2:4 linear wgmma_sp long {dtype}", partial(linear, config={"path": "wgmma_sp"})
+        for cluster, n in ((1, 24), (2, 100), (8, 16)):
+            skinny = {"path": "wgmma_sp_skinny", "cluster": cluster, "stages": 2}
+            case = partial(_two_of_four, "fused", (160, 1600), n, dtype, config=skinny)
+            yield f"2:4 skinny long {dtype}, clusters of {cluster}", case
     wide = partial(_two_of_four, "fused", (544, 640), 300, "float16")
     yield "2:4 fused long, several tiles", wide
     yield "2:4 fused long, rows anywhere", partial(_two_of_four, "fused", (256, 640), 77, "float16")
-    yield "2:4 strided long", partial(_two_of_four, "strided", (256, 640), 88, "float16")
-    for n in (24, 37):  # for mma_sp and, where it is there, wgmma_sp
+    strided = partial(_two_of_four, "strided", (256, 640), 88, "float16")
+    yield "2:4 strided long", strided
+    yield "2:4 strided wgmma_sp long", partial(strided, config={"path": "wgmma_sp"})
+    for n in (37, 130):  # for wgmma_sp_skinny where it is there; for mma_sp
         yield f"2:4 scaled_mm fp8 {n}", partial(_scaled_mm, (64, 128), n)
         yield f"2:4 scaled_mm long fp8 {n}", partial(_scaled_mm, (256, 640), n)
 
@@ -170,18 +178,28 @@ def _two_of_four(kind, shape, n, dtype, make, config=None):
     if kind == "restore_meta":
         return lambda: sg.reorder_meta(sg.restore_meta(meta))
     w = sg.to_semi_structured(pruned)
+    config = _offered(config, make.xp)
     x = make.dense((shape[1], n), dtype)
     if kind == "linear":  # dense by columns
         rows = make.dense((n, shape[1]), dtype)
-        return lambda: sg.semi_structured_linear(rows, w, allow_tf32=True)
+        return lambda: sg.semi_structured_linear(rows, w, allow_tf32=True, config=config)
     if kind == "semi_structured":
         return lambda: sg.semi_structured_matmul(w, x, config=config)
     if kind == "strided":
         out = make.xp.empty((shape[0], 2 * n), dtype=dtype)[:, ::2]
-        return lambda: sg.semi_structured_matmul(w, x, out=out)
+        return lambda: sg.semi_structured_matmul(w, x, out=out, config=config)
     bias = make.xp.ones((shape[0], 1), dtype=dtype)
     how = {"alpha": 2, "activation": "silu", "allow_tf32": True, "config": config}
     return lambda: sg.semi_structured_addmm(bias, w, x, **how)
+
+
+def _offered(config, xp):
+    """Return a configuration, None where this device lacks its path."""
+    if config is None or xp is np or not config["path"].startswith("wgmma_sp"):
+        return config
+    from sparsegpu.engines.cuda.runtime.launch import runs_here
+
+    return config if runs_here("semi_structured_addmm_sm90") else None
 
 
 def _scaled_mm(shape, n, make):

@@ -93,6 +93,7 @@ def test_the_bars_of_2_4():
     absolute = {(c.operation, c.size[2]): b.value for c in every for b in c.bars if b.kind == "ms"}
     assert absolute == {
         ("2:4", 128): 0.026,
+        ("2:4", 64): 0.026,
         ("2:4", 16): 0.026,
         ("2:4", 1024): 0.015,
         ("compress", 16384): 0.26,

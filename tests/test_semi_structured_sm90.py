@@ -201,7 +201,7 @@ def test_batches_of_dense(hopper, rng, dtype):
     sparse, a = operand(hopper, rng, (160, 192), dtype, small_integers=True)
     x = random_values(rng, (3, 88, 192), dtype, small_integers=True).swapaxes(-1, -2)
     dense = hopper.array(x.swapaxes(-1, -2)).swapaxes(-1, -2)
-    out = multiplied(hopper, sparse, dense, out_dtype=np.float32)
+    out = multiplied(hopper, sparse, dense, config=PATH, out_dtype=np.float32)
     expected = np.stack([exact_product(a, matrix) for matrix in x])
     np.testing.assert_array_equal(hopper.host(out).astype(np.float64), expected)
 
@@ -213,7 +213,7 @@ def test_nan_beyond_the_operands_does_not_come_in(hopper, rng):
     x = random_values(rng, (96, 72), HALF, small_integers=True)
     wide = hopper.xp.full((128, 128), np.nan, np.float16)
     wide[:96, :72] = hopper.array(x)
-    out = multiplied(hopper, sparse, wide[:96, :72], out_dtype=np.float32)
+    out = multiplied(hopper, sparse, wide[:96, :72], config=PATH, out_dtype=np.float32)
     np.testing.assert_array_equal(hopper.host(out).astype(np.float64), exact_product(a, x))
 
 

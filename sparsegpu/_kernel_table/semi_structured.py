@@ -47,6 +47,14 @@ def _wgmma_blocks(
     return {**how, **_wgmma_sp(t, out, dense, epilogue, act), **m}
 
 
+def _wgmma_sp_skinny(
+    t: str, out: str, dense: str, n: int, epilogue: str, act: str = "none", **more: Any
+) -> Mapping[str, Any]:
+    tile = {"TILE_N": n, "CLUSTER": 2, "STAGES": 4}
+    how = {"T": t, "DENSE": dense, "STORE": "rows"}
+    return how | tile | dict(epilogue_of(t, out, epilogue, act)) | more
+
+
 def _simt_24(t: str, out: str, n: int, epilogue: str, act: str = "none", **more: str) -> Any:
     return {"T": t, "TILE_N": n, **epilogue_of(t, out, epilogue, act), **more}
 
@@ -203,6 +211,37 @@ SEMI_STRUCTURED = (
             _wgmma_sp("e4m3", "bf16", "columns", "scaled", TILE_N=64, STAGES=8, CLUSTER=1),
         ),
         path="wgmma_sp",
+        tensor_core=True,
+    ),
+    KernelSource(
+        "semi_structured_addmm_skinny_sm90",
+        "semi_structured_addmm",
+        (*HALVES, "float32"),
+        archs=("90a",),
+        variants=(
+            _wgmma_sp_skinny("bf16", "bf16", "rows", 16, "identity"),
+            _wgmma_sp_skinny("bf16", "bf16", "rows", 128, "identity"),
+            _wgmma_sp_skinny("bf16", "bf16", "columns", 32, "scaled", STORE="columns", CLUSTER=4),
+            _wgmma_sp_skinny("f16", "f32", "columns", 64, "scaled", "gelu_erf", CLUSTER=1),
+            _wgmma_sp_skinny("f16", "f16", "rows", 128, "scaled", "silu", STORE="columns"),
+            _wgmma_sp_skinny("f32", "f32", "columns", 64, "identity", CLUSTER=8),
+        ),
+        path="wgmma_sp_skinny",
+        tensor_core=True,
+    ),
+    KernelSource(
+        "semi_structured_addmm_skinny_sm90",
+        ("semi_structured_addmm", "scaled_mm"),
+        ("int8", "float8_e4m3fn"),
+        archs=("90a",),
+        variants=(
+            _wgmma_sp_skinny("s8", "bf16", "columns", 16, "scaled", STORE="columns"),
+            _wgmma_sp_skinny("s8", "s32", "columns", 128, "exact", "relu"),
+            _wgmma_sp_skinny("s8", "s8", "columns", 64, "scaled", "gelu"),
+            _wgmma_sp_skinny("e4m3", "bf16", "columns", 32, "scaled", CLUSTER=8),
+            _wgmma_sp_skinny("e4m3", "bf16", "columns", 128, "scaled"),
+        ),
+        path="wgmma_sp_skinny",
         tensor_core=True,
     ),
     KernelSource(

@@ -42,7 +42,7 @@ def products() -> Iterable[Case]:
         layout = "dense columns" if ahead == _AHEAD["int8"] else "plain"
         for size in _LARGE:
             yield replace(plain, size=size, dtype=dtype, layout=layout, bars=bars)
-        for n in (128, 16):
+        for n in (128, 64, 16):
             bars = (Bar("ms", 0.026), Bar("peer time", 1, DENSE)) if dtype == "bfloat16" else ()
             size = (8192, 8192, n)
             yield replace(plain, size=size, dtype=dtype, layout=layout, flush=True, bars=bars)

@@ -15,14 +15,16 @@ from ..._epilogue import Epilogue
 from ._blocks import ceil_div, grid
 from ._epilogue_args import batched_operands, epilogue_args
 from ._product import layout_of
+from ._semi_structured_skinny_sm90 import skinny_sm90_launches
 from ._semi_structured_sm90 import sm90_launches
 from .runtime.launch import Launch, Work, compute_capability, kernel
+from .runtime.skinny_sparse_tile import FEW_COLUMNS
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch
 
 _SIZES = struct.Struct("<5q")
 
-PATHS = ("mma_sp", "simt", "wgmma_sp")
+PATHS = ("mma_sp", "simt", "wgmma_sp", "wgmma_sp_skinny")
 
 #: Columns of which a tile of wgmma would waste most.
 _FEW = 32
@@ -59,8 +61,9 @@ def semi_structured_addmm(
 ) -> tuple[Work, ...] | None:
     """Write ``act(beta * input + left_alpha * (alpha * (sparse @ dense)) * right_alpha)``.
 
-    ``config={"path": name}`` chooses one of "wgmma_sp", "mma_sp" and "simt", ``"tile_m"``,
-    ``"tile_n"`` ... fields of its tile; without it the metadata of the operands alone decides.
+    ``config={"path": name}`` chooses one of "wgmma_sp", "wgmma_sp_skinny", "mma_sp" and "simt",
+    ``"tile_m"``, ``"tile_n"`` ... fields of its tile; without it the metadata of the operands alone
+    decides.
     ``workspaces`` is kept with the sparse operand: the device memory that its products work in.
 
     Returns
@@ -76,14 +79,15 @@ def semi_structured_addmm(
         epilogue, batch, accumulator_dtype(operand_dtype), out.dtype
     )
     path = (config or {}).get("path")
-    wgmma = path == "wgmma_sp" or (path is None and n > _FEW)
     launches: tuple[Launch, ...] | None = None
-    if wgmma and tensor_cores_multiply(operand_dtype, compute_capability(), allow_tf32):
+    if tensor_cores_multiply(operand_dtype, compute_capability(), allow_tf32):
         terms = 0 if epilogue.alpha == 0 else packed.shape[1]
-        launches = sm90_launches(
-            *(out, packed, meta, dense, batch, operand_dtype, terms),
-            *(config, defines, epilogue_argument, {} if workspaces is None else workspaces),
-        )
+        product = (out, packed, meta, dense, batch, operand_dtype, terms)
+        how = (config, defines, epilogue_argument, {} if workspaces is None else workspaces)
+        if path == "wgmma_sp_skinny" or (path is None and n <= FEW_COLUMNS):
+            launches = skinny_sm90_launches(*product, *how)
+        if path == "wgmma_sp" or (path is None and launches is None and n > _FEW):
+            launches = sm90_launches(*product, *how)
     if launches is None:
         chosen = product_config(
             operand_dtype,
@@ -149,8 +153,8 @@ def product_config(
     possible = tensor_cores_multiply(dtype, capability, allow_tf32)
     path = config.get("path", "mma_sp" if possible else "simt")
     check_choice("semi_structured_addmm", "config['path']", path, PATHS)
-    if path == "wgmma_sp":
-        expected = "another path: these operands or this device are not for 'wgmma_sp'"
+    if path.startswith("wgmma_sp"):
+        expected = f"another path: these operands or this device are not for '{path}'"
         raise bad_value("semi_structured_addmm", "config['path']", expected, repr(path))
     if path == "simt":
         tile_n = 64 if n > 16 else 16

@@ -1,0 +1,165 @@
+"""2:4 @ few columns on Hopper: describes operands to the copy engine and launches.
+
+``cuda_src/semi_structured_addmm_skinny_sm90.cu`` says how the product is made.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Hashable, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ._blocks import ceil_div
+from ._boxes import Batch, dense_maps, one_batch
+from ._dense_lines import lines_in
+from ._product import layout_of
+from .runtime.fields import Fields
+from .runtime.launch import Launch, kernel, multiprocessors, runs_here
+from .runtime.plan import Workspaces, workspace_in
+from .runtime.skinny_sparse_tile import (
+    PRODUCTS,
+    STAGE_BYTES_K,
+    THREADS,
+    TILE_M,
+    skinny_sparse_tile,
+    stage_bytes,
+)
+from .runtime.tensor_map import tensor_map
+from .runtime.types import ctype
+from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view
+
+_SOURCE = "semi_structured_addmm_skinny_sm90"
+_SIZES = struct.Struct("<2q2I4i")
+_INT32 = 2**31
+_SWIZZLE = 128  # bytes, the widest
+_PACKED_BYTES = STAGE_BYTES_K // 2  # of a row of a stage
+
+
+def skinny_sm90_launches(
+    out: Any,
+    packed: Any,
+    meta: Any,
+    dense: Any,
+    batch: tuple[int, ...],
+    operand_dtype: np.dtype,
+    terms: int,
+    config: Mapping[str, Any] | None,
+    defines: dict[str, str],
+    epilogue: np.void,
+    workspaces: dict[Hashable, Workspaces],
+) -> tuple[Launch, ...] | None:
+    """Return the launches that compute a product, or None where this kernel does not serve.
+
+    A `dense` that the copy engine cannot read as it lies, or wgmma not as it stands, is copied to
+    aligned lines first, in workspace kept with the operand: it is small.
+
+    Parameters
+    ----------
+    out, packed, meta, dense
+        As in `semi_structured.semi_structured_addmm`; packed and meta are contiguous.
+    batch : tuple of int
+        Of the views.
+    operand_dtype : dtype
+    terms : int
+        Packed values of a row, or 0 where nothing is to be multiplied.
+    config : mapping, optional
+        Fields of the tile.
+    defines, epilogue
+        What `epilogue_args` makes of the epilogue.
+    workspaces : dict
+        Kept with the sparse operand.
+    """
+    (m, n), k = out.shape[-2:], dense.shape[-2]
+    if not m * n * k or max(m, n, k) >= _INT32 or not runs_here(_SOURCE):
+        return None
+    size = packed.itemsize
+    if size == 1:
+        dense = dense.view(np.int8)
+    copies: tuple[Launch, ...] = ()
+    layout = _layout(dense)
+    if not (layout == "columns" or (layout == "rows" and size == 2)):
+        if dense.ndim - 2 > MAX_BATCH_DIMS:
+            return None
+        by_column = size != 2 or dense.strides[-2] == size
+        dense, copy = lines_in(
+            lambda nbytes: workspace_in(workspaces, "dense_lines", nbytes), dense, by_column
+        )
+        copies, layout = (copy,), "columns" if by_column else "rows"
+    walk = one_batch(batch, 1, dense, dense)  # `out` may be walked in any way
+    if walk is None:
+        return None
+    row_tiles, stages = ceil_div(m, TILE_M), ceil_div(2 * terms * size, STAGE_BYTES_K)
+    tile = skinny_sparse_tile(
+        size,
+        n,
+        row_tiles * walk.count,
+        ceil_div(k * size, STAGE_BYTES_K),
+        multiprocessors(),
+        Fields(config, "semi_structured_addmm"),
+    )
+    panels = ceil_div(n, tile.tile_n)
+    thread_blocks = row_tiles * panels * walk.count * tile.cluster
+    if thread_blocks >= _INT32:
+        return None
+    # Columns of a dense by columns that there are not need not be brought.
+    box_n = min(tile.tile_n, n) if layout == "columns" and panels == 1 else tile.tile_n
+    brought = stage_bytes(size, box_n)
+    sizes = _SIZES.pack(m, n, panels, prod(batch), stages, brought, walk.dense != 0, 0)
+    product = Launch(
+        kernel(
+            _SOURCE,
+            T=ctype(operand_dtype),
+            DENSE=layout,
+            STORE="columns" if out.strides[-2] == out.itemsize else "rows",
+            **tile.defines,
+            **defines,
+        ),
+        (thread_blocks,),
+        (THREADS,),
+        (
+            tensor_map(packed, (TILE_M, _PACKED_BYTES // size), _PACKED_BYTES),
+            _codes_map(meta),
+            _dense_map(dense, layout, walk, box_n),
+            matrix_view(out, batch),
+            batch_dims(batch),
+            np.void(sizes),
+            epilogue,
+        ),
+        tile.shared_memory,
+    )
+    return *copies, product
+
+
+def _layout(dense: Any) -> str:
+    """Return `layout_of` a matrix, "strided" where it does not go forward in memory."""
+    steps = zip(dense.shape[-2:], dense.strides[-2:], strict=True)
+    forward = all(stride > 0 or length == 1 for length, stride in steps)
+    return layout_of(dense) if forward else "strided"
+
+
+def _dense_map(dense: Any, layout: str, batch: Batch, box_n: int) -> np.void:
+    """Return the map of boxes as wide as a swizzle may be: of k for ``box_n`` columns, or of n."""
+    size = dense.itemsize
+    if layout == "columns":
+        return dense_maps(dense, layout, batch, box_n, _SWIZZLE // size)[0]
+    wide = min(box_n, _SWIZZLE // size)
+    batches, apart = (batch.count, batch.dense) if batch.dense else (1, 16)
+    return tensor_map(
+        dense,
+        (1, STAGE_BYTES_K // size, wide),
+        wide * size,
+        shape=(batches, *dense.shape[-2:]),
+        strides=(apart, dense.strides[-2], size),
+    )
+
+
+def _codes_map(meta: Any) -> np.void:
+    """Return the map of metadata in CUTLASS's order: pairs of columns, one behind the other."""
+    m, columns = meta.shape
+    size = meta.itemsize
+    return tensor_map(
+        meta, (PRODUCTS, 2 * TILE_M), shape=(columns // 2, 2 * m), strides=(2 * m * size, size)
+    )
