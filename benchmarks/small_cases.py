@@ -142,7 +142,7 @@ def _semi_structured() -> Iterator[tuple[str, Prepare]]:
     strided = partial(_two_of_four, "strided", (256, 640), 88, "float16")
     yield "2:4 strided long", strided
     yield "2:4 strided wgmma_sp long", partial(strided, config={"path": "wgmma_sp"})
-    for n in (37, 130):  # for wgmma_sp_skinny where it is there; for mma_sp
+    for n in (37, 130):  # on Hopper: for wgmma_sp_skinny, for wgmma_sp
         yield f"2:4 scaled_mm fp8 {n}", partial(_scaled_mm, (64, 128), n)
         yield f"2:4 scaled_mm long fp8 {n}", partial(_scaled_mm, (256, 640), n)
 
