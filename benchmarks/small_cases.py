@@ -138,6 +138,8 @@ def _semi_structured() -> Iterator[tuple[str, Prepare]]:
             yield f"2:4 skinny long {dtype}, clusters of {cluster}", case
     wide = partial(_two_of_four, "fused", (544, 640), 300, "float16")
     yield "2:4 fused long, several tiles", wide
+    pairs = {"path": "wgmma_sp", "cluster": 2}
+    yield "2:4 fused long, pairs of thread blocks", partial(wide, config=pairs)
     yield "2:4 fused long, rows anywhere", partial(_two_of_four, "fused", (256, 640), 77, "float16")
     strided = partial(_two_of_four, "strided", (256, 640), 88, "float16")
     yield "2:4 strided long", strided
@@ -236,6 +238,8 @@ def _sparse_blocks() -> Iterator[tuple[str, Prepare]]:
                 yield f"2:4 blocks long {size} {activation} {n}", fused
     columns = partial(_blocks_24, (256, 1024), (128, 128), "float16", 144, by_column=True, **full)
     yield "2:4 blocks long columns", columns
+    strided = partial(_blocks_24, (256, 1024), (128, 128), "float16", 144, strided=True, **full)
+    yield "2:4 blocks long strides", strided
     # Groups in which either row passes over long stretches of blocks that it has not, and a long
     # row in parts.
     for name, lengths in (
@@ -247,12 +251,24 @@ def _sparse_blocks() -> Iterator[tuple[str, Prepare]]:
 
 
 def _blocks_24(
-    shape, size, dtype, n, make, *, activation=None, by_column=False, path=None, **keywords
+    shape,
+    size,
+    dtype,
+    n,
+    make,
+    *,
+    activation=None,
+    by_column=False,
+    strided=False,
+    path=None,
+    **keywords,
 ):
     a = make.sparse(shape, size, dtype, **keywords).semi_structured(prune=True)
     x = make.dense((n, shape[1]), dtype).T if by_column else make.dense((shape[1], n), dtype)
-    config = path and {"path": path}
-    return lambda: sg.bsr_matmul(a, x, activation=activation, allow_tf32=True, config=config)
+    options = {"activation": activation, "allow_tf32": True, "config": path and {"path": path}}
+    if strided:
+        options["out"] = make.xp.empty((shape[0], 2 * n), dtype=dtype)[:, ::2]
+    return lambda: sg.bsr_matmul(a, x, **options)
 
 
 def _uneven_24(lengths, size, dtype, n, make):
