@@ -161,7 +161,7 @@ def delayed(
 
     def outcome_of(kernel: str) -> Outcome:
         names = some(reach[kernel])
-        return lab.trial(names, kernel=kernel, delays=True, rounds=_ROUNDS, seconds=90, limit=150)
+        return lab.trial(names, kernel=kernel, delays=True, rounds=_ROUNDS, seconds=130, limit=180)
 
     kernels = sorted(barriers, key=lambda kernel: -len(some(reach[kernel])))  # long ones first
     with ThreadPoolExecutor(_DELAYED_PROCESSES) as pool:
