@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -52,6 +53,15 @@ class Lab:
     def __init__(self, folder: Path):
         self.folder = folder
         self._numbers = count()
+        self._running: set[subprocess.Popen] = set()
+        self._closed = False
+
+    def close(self) -> None:
+        """End all trials, and those that begin from now on at once: none is left on the GPU."""
+        self._closed = True
+        for process in tuple(self._running):
+            with suppress(ProcessLookupError):  # it has just ended
+                os.killpg(process.pid, signal.SIGKILL)
 
     def trial(
         self, names: Iterable[str], tool: str | None = None, *, limit: float, **wanted: Any
@@ -79,12 +89,14 @@ class Lab:
             process = subprocess.Popen(
                 command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
+            self._running.add(process)
             try:
-                status: int | None = process.wait(limit)
+                status: int | None = process.wait(0 if self._closed else limit)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 status = None
+            self._running.discard(process)
             log.seek(0)
             text = log.read()
         what = ("as it is" if request.kernel is None else request.kernel) + (

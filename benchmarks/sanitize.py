@@ -22,6 +22,7 @@ Every part is recorded as soon as it is known, in one section.
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -70,6 +71,7 @@ def main(kernels: list[str]) -> int:
     report = Report(kept=not kernels)
     with tempfile.TemporaryDirectory() as folder:
         lab = Lab(Path(folder))
+        signal.signal(signal.SIGTERM, lambda *_: stop(lab))
         reach = survey(lab, report, kernels)
         if not kernels:
             inspect(lab, report)
@@ -93,6 +95,12 @@ def main(kernels: list[str]) -> int:
         print(f"sanitize: FAILED: {reason}")
     print(f"sanitize: {'failed' if report.failures else 'passed'}")
     return 1 if report.failures else 0
+
+
+def stop(lab: Lab) -> None:
+    """End the run, as who started it asks, with all its processes."""
+    lab.close()
+    sys.exit("sanitize: FAILED: told to end")
 
 
 def survey(lab: Lab, report: Report, kernels: list[str]) -> dict[str, list[str]]:

@@ -251,12 +251,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_semi_structured_add
       __syncwarp();  // one lane does it for all: they have read what they need of the stage
       if (read && lane == 0) mbarrier_arrive(read);
     };
+    // Whether this warpgroup has a block in the stage. Lane 0 alone reads what is present, as it
+    // gives the stage back for all.
+    auto is_here = [&] {
+      const unsigned rows = lane == 0 ? present[ring.stage] : 0;
+      return bool(__shfl_sync(~0u, rows, 0) >> warp / 4 & 1);
+    };
     // Go on to the next stage in which this warpgroup has a block, and read its codes.
     auto look = [&](Codes& codes) {
       if (turn == turns) return;
       mbarrier_wait(ring.filled(), ring.parity);
       if constexpr (!ALWAYS) {
-        while (!(present[ring.stage] >> warp / 4 & 1)) {
+        while (!is_here()) {
           // The producer may need what the products under way still read before it brings more.
           wgmma_wait<0>();
           give_back(before);

@@ -9,7 +9,7 @@ import pytest
 import sparsegpu
 from benchmarks import trial
 from benchmarks.barriers import find_barriers, takes_several_tiles, write_build
-from benchmarks.lab import Outcome, differs, passed_by_none, ran, said_of
+from benchmarks.lab import Lab, Outcome, differs, passed_by_none, ran, said_of
 from benchmarks.operands import Operands
 from benchmarks.readme import sanitizer_figures
 from benchmarks.record import ROOT
@@ -399,3 +399,11 @@ def test_cases_run_and_repeat():
         with sparsegpu.use_engine("reference"):
             first, again = (prepare(Operands(np, name))() for _ in range(2))
         assert digest(first) == digest(again), name
+
+
+def test_a_closed_lab_leaves_nothing_running(tmp_path):
+    lab = Lab(tmp_path)
+    lab.close()
+    outcome = lab.trial(["no such case"], limit=600)
+    assert outcome.status is None
+    assert outcome.answers == []

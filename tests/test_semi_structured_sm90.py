@@ -125,7 +125,9 @@ def test_what_cannot_be_read_as_it_lies_is_copied(hopper, rng, dtype, layout, sh
     out_dtype = np.int32 if dtype == INT8 else np.float32
     for _ in range(2):
         with hopper.runs(KERNEL, *copied):
-            out = sg.semi_structured_matmul(sparse, dense, allow_tf32=True, out_dtype=out_dtype)
+            out = sg.semi_structured_matmul(
+                sparse, dense, allow_tf32=True, out_dtype=out_dtype, config=PATH
+            )
         np.testing.assert_array_equal(hopper.host(out).astype(np.float64), exact_product(a, x))
 
 
