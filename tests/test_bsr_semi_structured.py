@@ -1,5 +1,6 @@
 """`BsrSemiStructuredArray`: block sparse rows of 2:4 blocks, on every engine."""
 
+import copy
 import io
 import pickle
 
@@ -63,6 +64,7 @@ def test_each_block_is_as_a_matrix_of_its_own(engine, rng, dtype):
     assert A.pattern is case.bsr.pattern and A.dtype == dtype and A.ndim == 2
     assert A.shape == case.bsr.shape and A.blocksize == case.bsr.blocksize
     assert A.density == case.bsr.density and A.device == case.bsr.device
+    assert A.nnz == A.size == case.bsr.nnz // 2 == A.packed.size
     assert A.nbytes == sum(x.nbytes for x in (A.packed, A.meta, A.indices, A.indptr))
     for p in range(A.nnzb):
         packed, meta = sg.semi_structured_from_dense(case.bsr.data[p])
@@ -75,7 +77,7 @@ def test_each_block_is_as_a_matrix_of_its_own(engine, rng, dtype):
 def test_back(engine, rng, dtype, batch):
     case = Case(engine, rng, LEAST[dtype], dtype, batch=batch)
     with engine.runs("semi_structured_expand"):
-        back, dense = case.sparse.to_bsr(), case.sparse.todense()
+        back, dense = case.sparse.tobsr(), case.sparse.todense()
     np.testing.assert_array_equal(engine.host(back.data), engine.host(case.bsr.data))
     assert back.pattern is case.bsr.pattern
     np.testing.assert_array_equal(engine.host(dense), case.dense)
@@ -92,12 +94,12 @@ def test_pruned_on_the_way(engine, rng, dtype):
     keep = "1:2" if dtype == SINGLE else "2:4"
     with sg.use_engine("reference"):
         expected = sg.prune_24(data, keep=keep)
-    np.testing.assert_array_equal(engine.host(pruned.to_bsr().data), expected)
+    np.testing.assert_array_equal(engine.host(pruned.tobsr().data), expected)
     dropped = A.semi_structured(strict=False)
     with sg.use_engine("reference"):
         parts = sg.semi_structured_from_dense(data.reshape(-1, 64), strict=False)
         expected = sg.semi_structured_to_dense(*parts).reshape(data.shape)
-    np.testing.assert_array_equal(engine.host(dropped.to_bsr().data), expected)
+    np.testing.assert_array_equal(engine.host(dropped.tobsr().data), expected)
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])
@@ -133,6 +135,14 @@ def test_parts(engine, rng):
     again = sg.BsrSemiStructuredArray(parts, A.shape)
     np.testing.assert_array_equal(engine.host(again.todense()), engine.host(A.todense()))
     make = sg.BsrSemiStructuredArray
+    with pytest.raises(TypeError, match=r"'parts': .*\(packed, meta, .*got 3 of them"):
+        make(parts[:3], A.shape)
+    with pytest.raises(TypeError, match=r"'parts': .* got bsr_array"):
+        make(A.tobsr(), A.shape)
+    with pytest.raises(ValueError, match=r"'packed': expected shape .*nnzb.* got \(32,\)"):
+        make((A.packed[0, :, 0], *parts[1:]), A.shape)
+    with pytest.raises(TypeError, match=r"from_bsr: argument 'bsr': expected a bsr_array"):
+        make.from_bsr(A)
     with pytest.raises(ValueError, match=r"'meta': expected shape"):
         make((A.packed, A.meta[:, :16], A.indices, A.indptr), A.shape)
     with pytest.raises(TypeError, match=r"'meta': expected dtype int16"):
@@ -173,6 +183,14 @@ def test_pickle_and_repr(rng):
     np.testing.assert_array_equal(back.todense(), case.sparse.todense())
     assert "bfloat16, 2:4, 6 blocks of 32x64 stored (density 0.5), on cpu" in repr(back)
     assert back.get() is back
+
+
+def test_copies_share_the_pattern(engine, rng):
+    A = Case(engine, rng, (32, 64), BF16).sparse
+    shallow, deep = copy.copy(A), copy.deepcopy(A)
+    assert all(B.pattern is A.pattern for B in (shallow, deep, A.copy()))
+    assert shallow.packed is A.packed and deep.packed is not A.packed
+    np.testing.assert_array_equal(engine.host(deep.todense()), engine.host(A.todense()))
 
 
 class _Host:
@@ -332,8 +350,10 @@ def test_refusals(engine, rng):
             sg.bsr_matmul(A, x, out=engine.xp.empty((8, 96), np.float16))
         with pytest.raises(ValueError, match="'out': expected memory apart from 'dense'"):
             sg.bsr_matmul(A, x, out=x[:96])
-        with pytest.raises(NotImplementedError, match=r"dense @ A.to_bsr\(\)"):
+        with pytest.raises(NotImplementedError, match=r"dense @ A.tobsr\(\)"):
             x.T @ A
+        with pytest.raises(NotImplementedError, match=r"transpose.*A\.tobsr\(\)\.T"):
+            _ = A.T
         with pytest.raises(ValueError, match="a dense array"):
             A @ A
         with pytest.raises(TypeError, match="expected a SemiStructuredArray"):

@@ -120,7 +120,7 @@ def addmm(
         raise not_offered(
             function,
             "dense @ A with 2:4 blocks (their transposes are not 2:4)",
-            "A @ dense, dense @ A.to_bsr()",
+            "A @ dense, dense @ A.tobsr()",
         )
     pattern, packed, meta = bsr.pattern, bsr.packed, bsr.meta
     call = Call(pattern.device, pattern.calls, (packed, meta, dense), input, options)

@@ -111,7 +111,7 @@ def bsr_matmul(bsr: Any, dense: Any, **keywords: Any) -> Any:
 
     Parameters
     ----------
-    bsr : bsr_array (*B, M, K)
+    bsr : bsr_array or BsrSemiStructuredArray (*B, M, K)
     dense : array (*B, K, N) or (K,)
     **keywords
         As in `bsr_addmm`.
@@ -142,7 +142,7 @@ def int_bsr_addmm(input: Any, bsr: Any, dense: Any, **keywords: Any) -> Any:
     ----------
     input : array that broadcasts to ``out``, or None
         int8, int32 or of the output's dtype.
-    bsr : bsr_array (*B, M, K), int8
+    bsr : int8 bsr_array or BsrSemiStructuredArray (*B, M, K)
     dense : int8 array (*B, K, N) or (K,)
     **keywords
         As in `bsr_addmm`. With ``out_dtype`` a float the alphas dequantise; with int8 the float32
@@ -194,6 +194,8 @@ def dense_bsr_matmul(dense: Any, bsr: Any, *, input: Any = None, **keywords: Any
     ------
     ValueError, TypeError
         As `bsr_addmm`.
+    NotImplementedError
+        A BsrSemiStructuredArray, whose blocks are not 2:4 when transposed: take ``bsr.tobsr()``.
 
     Examples
     --------

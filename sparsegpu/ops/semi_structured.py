@@ -45,9 +45,10 @@ def semi_structured_addmm(
     beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32
         As in `bsr_addmm`.
     config : dict, optional
-        The kernel of the GPU, ``{"path": "simt" | "mma_sp"}``; chosen by shapes and dtype when
-        None. On the host it changes nothing. Of an operand of backend "cusparselt": an algorithm,
-        as `tune` returns it.
+        The kernel of the GPU, ``{"path": name}`` with fields of its tile; chosen by shapes and
+        dtype when None. The names are ``"wgmma_sp"``, ``"wgmma_sp_skinny"`` (few columns),
+        ``"mma_sp"`` and ``"simt"``. On the host it changes nothing. Of an operand of backend
+        "cusparselt": an algorithm, as `tune` returns it.
 
     Returns
     -------

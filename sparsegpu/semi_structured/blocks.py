@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._arrays import as_array, device_of, namespace
-from .._checks import check_integers
-from ..ops._common import on_device
+from .._checks import bad_type, bad_value, check_integers, not_offered
+from ..ops._common import check_sparse, on_device
 from ..ops._sparse_blocks import Packed, check_parts, compressed_blocks, expanded_blocks
 from ..ops._sparse_blocks import format_of_blocks as check_format_of_blocks
 from ..ops.addmm import bsr_matmul, dense_bsr_matmul
 from ..ops.prune import prune_24
 from ..pattern import Pattern
 from . import io
+
+if TYPE_CHECKING:
+    from ..bsr.array import bsr_array
+
+_PARTS = ("packed", "meta", "indices", "indptr")
 
 
 class BsrSemiStructuredArray:
@@ -36,8 +41,12 @@ class BsrSemiStructuredArray:
 
     Attributes
     ----------
-    packed, meta, indices, indptr, pattern
-    shape, ndim, dtype, blocksize, nnzb, density, nbytes, device
+    packed, meta, indices, indptr : array
+        The parts. ``indices`` and ``indptr`` are not to be written to.
+    pattern : Pattern
+        Immutable, and shared with the `bsr_array` that this was made of.
+    shape, ndim, dtype, blocksize, nnz, size, nnzb, density, nbytes, device
+        As of `bsr_array`; but ``nnz`` and ``size`` count the kept values only.
 
     Raises
     ------
@@ -45,14 +54,20 @@ class BsrSemiStructuredArray:
         Parts that do not belong together; indices out of range; blocks that are no multiple of
         what the format needs: 32 rows and 32 columns (int8: 16 and 64; float32: 32 and 16).
     TypeError
-        A dtype that is not float16, bfloat16, float32 or int8.
+        A dtype that is not float16, bfloat16, float32 or int8; ``parts`` that are not four arrays.
+
+    See Also
+    --------
+    bsr_array.semi_structured : makes one.
+    SemiStructuredArray : a whole 2:4 matrix.
 
     Notes
     -----
     ``A @ x``, `bsr_matmul` and `bsr_addmm` multiply it with both savings: absent blocks are
     skipped, and of the others half is read and multiplied (PTX ISA, ``mma.sp``, and
     ``wgmma.mma_async.sp`` for blocks of multiples of 64 rows and of 128 bytes of columns on
-    compute capability 9.0).
+    compute capability 9.0). The transpose of a 2:4 block is not 2:4: ``x @ A`` and ``A.T`` are
+    not offered, ``A.tobsr()`` has them.
 
     Examples
     --------
@@ -80,12 +95,17 @@ class BsrSemiStructuredArray:
         self, parts: tuple[Any, Any, Any, Any], shape: tuple[int, int], *, check: bool = True
     ):
         function = "BsrSemiStructuredArray"
-        names = ("packed", "meta", "indices", "indptr")
+        if not isinstance(parts, tuple) or len(parts) != len(_PARTS):
+            got = f"{len(parts)} of them" if isinstance(parts, tuple) else type(parts).__name__
+            raise bad_type(function, "parts", f"a tuple ({', '.join(_PARTS)})", got)
         packed, meta, indices, indptr = (
-            as_array(part, function, name) for part, name in zip(parts, names, strict=True)
+            as_array(part, function, name) for part, name in zip(parts, _PARTS, strict=True)
         )
         m, k = check_integers(function, "shape", shape, "a pair of integers (M, K)", count=2)
-        blocksize = tuple(packed.shape[-2:])[:1] + (2 * packed.shape[-1],)
+        if packed.ndim < 3:
+            expected = "shape (*batch, nnzb, bm, bk / 2)"
+            raise bad_value(function, "packed", expected, tuple(packed.shape))
+        blocksize = (packed.shape[-2], 2 * packed.shape[-1])
         with on_device(packed):
             pattern = Pattern(indptr, indices, (m, k), blocksize, check=check, function=function)
             check_parts(function, pattern, packed, meta)
@@ -97,8 +117,21 @@ class BsrSemiStructuredArray:
     def from_bsr(
         cls, bsr: Any, *, strict: bool = True, prune: bool = False
     ) -> BsrSemiStructuredArray:
-        """Compress the blocks of a `bsr_array`: see `bsr_array.semi_structured`."""
+        """Compress the blocks of a `bsr_array`: what `bsr_array.semi_structured` does.
+
+        Parameters
+        ----------
+        bsr : bsr_array
+        strict, prune : bool
+            As in `bsr_array.semi_structured`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `bsr_array.semi_structured`.
+        """
         function = "bsr_array.semi_structured"
+        check_sparse("BsrSemiStructuredArray.from_bsr", "bsr", bsr)
         pattern, data = bsr.pattern, bsr.data
         form = check_format_of_blocks(function, "self", data.dtype, pattern.blocksize)
         with on_device(data):
@@ -166,8 +199,19 @@ class BsrSemiStructuredArray:
         return self._pattern.nnzb
 
     @property
+    def nnz(self) -> int:
+        """Number of kept values (of one matrix of a batch): half of the blocks' elements."""
+        bm, bk = self.blocksize
+        return self.nnzb * bm * (bk // 2)
+
+    @property
+    def size(self) -> int:
+        """Number of kept values, as `nnz`."""
+        return self.nnz
+
+    @property
     def density(self) -> float:
-        """Elements of stored blocks over all elements, as of the `bsr_array`: half are kept."""
+        """Elements of stored blocks over all elements, as of the `bsr_array`; half are kept."""
         (m, k), (bm, bk) = self._pattern.shape, self.blocksize
         return self.nnzb * bm * bk / (m * k) if m and k else 0.0
 
@@ -193,18 +237,55 @@ class BsrSemiStructuredArray:
 
     # -- conversions ----------------------------------------------------------------------------
 
-    def to_bsr(self) -> Any:
-        """Return the `bsr_array` of the same pattern, its blocks expanded."""
+    def tobsr(self) -> bsr_array:
+        """Return the `bsr_array` of the same pattern, its blocks expanded.
+
+        Examples
+        --------
+        >>> import numpy as np, sparsegpu
+        >>> A = sparsegpu.bsr_array(np.eye(64, dtype=np.float16), blocksize=(32, 32))
+        >>> A.semi_structured().tobsr()
+        <sparsegpu.bsr_array, shape (64, 64), float16, 2 blocks of 32x32 stored (density 0.5),
+        on cpu>
+        """
         from ..bsr.array import bsr_array
 
-        data = expanded_blocks("BsrSemiStructuredArray.to_bsr", *self._values)
+        data = expanded_blocks("BsrSemiStructuredArray.tobsr", *self._values)
         return bsr_array._of(self._pattern, data)
 
     def toarray(self) -> Any:
         """Return the dense array (*batch, M, K); duplicate blocks are summed."""
-        return self.to_bsr().toarray()
+        return self.tobsr().toarray()
 
     todense = toarray
+
+    def transpose(self) -> Any:
+        """Refuse: the transpose of a 2:4 block is not 2:4.
+
+        Raises
+        ------
+        NotImplementedError
+            Always; ``A.tobsr().T`` is the transpose.
+        """
+        what = "the transpose of 2:4 blocks (which are not 2:4 by columns)"
+        raise not_offered("BsrSemiStructuredArray.transpose", what, "A.tobsr().T")
+
+    @property
+    def T(self) -> Any:
+        """Not offered: see `transpose`."""
+        return self.transpose()
+
+    def copy(self) -> BsrSemiStructuredArray:
+        """Return an array with its own values over the same (immutable) pattern."""
+        with on_device(self.packed):
+            return self._of(self._pattern, Packed(self.packed.copy(), self.meta.copy()))
+
+    def __copy__(self) -> BsrSemiStructuredArray:
+        return self._of(self._pattern, self._values)
+
+    def __deepcopy__(self, memo: dict) -> BsrSemiStructuredArray:
+        del memo
+        return self.copy()
 
     def get(self) -> BsrSemiStructuredArray:
         """Return the array on the host (itself, if it is there already)."""
