@@ -105,21 +105,11 @@ class SemiStructuredArray(Conversions):
         self._halves = Halves(shape, sides, wanted, function)
         self._bitmask = optional_array(bitmask, function, "bitmask")
         if self._bitmask is not None:
-            common_namespace(function, packed=self._halves.any().packed, bitmask=self._bitmask)
-            self._check_bitmask(function)
+            self._halves.check_bitmask(function, self._bitmask)
         self._transposed = False
         self.backend = backend
         if backend == "cusparselt":
             self._halves.convert_for_vendor()
-
-    def _check_bitmask(self, function: str) -> None:
-        (m, k), bits = self._halves.shape, self._bitmask
-        if bits.dtype != np.uint8:
-            raise bad_type(function, "bitmask", "uint8", bits.dtype)
-        enough = bits.ndim == 3 and 8 * bits.shape[0] >= m and 8 * bits.shape[1] >= k
-        if not enough or bits.shape[2] != 8:
-            expected = f"shape (rows/8, columns/8, 8) of a {(m, k)} matrix"
-            raise bad_value(function, "bitmask", expected, tuple(bits.shape))
 
     # -- making one ---------------------------------------------------------------------------
 
@@ -352,9 +342,6 @@ class SemiStructuredArray(Conversions):
         """Return `T`."""
         return self.T
 
-    def __reduce__(self) -> tuple:
-        return _restore, (type(self), self.shape, self._parts(), self.dtype.name, self.backend)
-
     # -- operators ----------------------------------------------------------------------------
 
     def __matmul__(self, other: Any) -> Any:
@@ -398,10 +385,6 @@ def to_semi_structured(dense: Any, **keywords: Any) -> SemiStructuredArray:
     <sparsegpu.SemiStructuredArray, shape (32, 64), float16, 2:4, native, on cpu>
     """
     return SemiStructuredArray.from_dense(dense, **keywords)
-
-
-def _restore(cls: type, shape: tuple, parts: tuple, dtype: str, backend: str) -> Any:
-    return cls(shape, *parts, dtype=dtype, backend=backend)
 
 
 def _matrix(function: str, dense: Any) -> Any:

@@ -19,8 +19,6 @@ from . import io
 if TYPE_CHECKING:
     from ..bsr.array import bsr_array
 
-_PARTS = ("packed", "meta", "indices", "indptr")
-
 
 class BsrSemiStructuredArray:
     """Block sparse rows, or a batch of them, that keep two of each four elements in their blocks.
@@ -95,11 +93,12 @@ class BsrSemiStructuredArray:
         self, parts: tuple[Any, Any, Any, Any], shape: tuple[int, int], *, check: bool = True
     ):
         function = "BsrSemiStructuredArray"
-        if not isinstance(parts, tuple) or len(parts) != len(_PARTS):
+        if not isinstance(parts, tuple) or len(parts) != len(io.BLOCKS_PARTS):
             got = f"{len(parts)} of them" if isinstance(parts, tuple) else type(parts).__name__
-            raise bad_type(function, "parts", f"a tuple ({', '.join(_PARTS)})", got)
+            raise bad_type(function, "parts", f"a tuple ({', '.join(io.BLOCKS_PARTS)})", got)
         packed, meta, indices, indptr = (
-            as_array(part, function, name) for part, name in zip(parts, _PARTS, strict=True)
+            as_array(part, function, name)
+            for part, name in zip(parts, io.BLOCKS_PARTS, strict=True)
         )
         m, k = check_integers(function, "shape", shape, "a pair of integers (M, K)", count=2)
         if packed.ndim < 3:

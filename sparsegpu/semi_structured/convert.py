@@ -1,4 +1,4 @@
-"""What a 2:4 array turns into: dense, host, device, another backend, a file."""
+"""What a 2:4 array turns into: dense, host, device, another backend, a file, a pickle."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Conversions:
     toarray = todense
 
     def _parts(self: Any) -> tuple:
-        return (self.packed, self.meta, self.packed_t, self.meta_t, self.bitmask)
+        return tuple(getattr(self, name) for name in io.PARTS)
 
     def get(self: Any) -> Any:
         """Return the array on the host (itself, if it is there already), its backend native."""
@@ -53,8 +53,7 @@ class Conversions:
             is_fp8 = name.startswith("packed") and self.dtype == float8_e4m3fn
             return array.get().view(float8_e4m3fn) if is_fp8 else array.get()
 
-        names = ("packed", "meta", "packed_t", "meta_t", "bitmask")
-        parts = [fetch(n, a) for n, a in zip(names, self._parts(), strict=True)]
+        parts = [fetch(n, a) for n, a in zip(io.PARTS, self._parts(), strict=True)]
         return type(self)(self.shape, *parts)
 
     def to_device(self: Any, device: int | None = None) -> Any:
@@ -138,3 +137,10 @@ class Conversions:
         """
         fields = io.load_npz(file)
         return cls(**fields)
+
+    def __reduce__(self: Any) -> tuple:
+        return _restore, (type(self), self.shape, self._parts(), self.dtype.name, self.backend)
+
+
+def _restore(cls: type, shape: tuple, parts: tuple, dtype: str, backend: str) -> Any:
+    return cls(shape, *parts, dtype=dtype, backend=backend)

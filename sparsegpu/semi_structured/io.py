@@ -11,8 +11,9 @@ from .._checks import bad_value
 
 FORMAT = "semi_structured"
 BLOCKS_FORMAT = "bsr_semi_structured"
-_PARTS = ("packed", "meta", "packed_t", "meta_t", "bitmask")
-_BLOCKS_PARTS = ("packed", "meta", "indices", "indptr")
+#: The arrays that the constructors take, in their order.
+PARTS = ("packed", "meta", "packed_t", "meta_t", "bitmask")
+BLOCKS_PARTS = ("packed", "meta", "indices", "indptr")
 
 
 def save_npz(file: Any, array: Any, *, compressed: bool = True) -> None:
@@ -23,7 +24,7 @@ def save_npz(file: Any, array: Any, *, compressed: bool = True) -> None:
         "dtype": np.array(array.dtype.name),
         "backend": np.array(array.backend),
     }
-    for name in _PARTS:
+    for name in PARTS:
         part = getattr(array, name)
         if part is not None:
             fields[name] = part.view(f"u{part.itemsize}") if name.startswith("packed") else part
@@ -42,7 +43,7 @@ def load_npz(file: Any) -> dict[str, Any]:
             "shape": tuple(int(n) for n in stored["shape"]),
             "backend": str(stored["backend"]),
         }
-        for name in _PARTS:
+        for name in PARTS:
             part = stored.get(name)
             if part is not None and name.startswith("packed"):
                 part = part.view(dtype)
@@ -52,7 +53,7 @@ def load_npz(file: Any) -> dict[str, Any]:
 
 def save_blocks_npz(file: Any, array: Any, *, compressed: bool = True) -> None:
     """Write a host array of 2:4 blocks, its values as their bits."""
-    fields = {name: getattr(array, name) for name in _BLOCKS_PARTS}
+    fields = {name: getattr(array, name) for name in BLOCKS_PARTS}
     fields |= {
         "format": np.array(BLOCKS_FORMAT),
         "shape": np.array(array.shape[-2:], dtype=np.int64),
@@ -72,7 +73,7 @@ def load_blocks_npz(file: Any) -> tuple[tuple, tuple[int, int]]:
                 "a saved BsrSemiStructuredArray",
                 str(file),
             )
-        parts = {name: stored[name] for name in _BLOCKS_PARTS}
+        parts = {name: stored[name] for name in BLOCKS_PARTS}
         parts["packed"] = parts["packed"].view(dtype_of(str(stored["dtype"])))
         m, k = (int(n) for n in stored["shape"])
     return tuple(parts.values()), (m, k)

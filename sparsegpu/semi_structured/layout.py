@@ -85,6 +85,17 @@ class Halves:
                     self._sides[side] = Half(contiguous(packed), contiguous(meta))
         self.device = device_of(self.any().packed)
 
+    def check_bitmask(self, function: str, bits: Any) -> None:
+        """Refuse what is no bitmask of (at least) this matrix."""
+        common_namespace(function, packed=self.any().packed, bitmask=bits)
+        if bits.dtype != np.uint8:
+            raise bad_type(function, "bitmask", "uint8", bits.dtype)
+        m, k = self.shape
+        enough = bits.ndim == 3 and 8 * bits.shape[0] >= m and 8 * bits.shape[1] >= k
+        if not enough or bits.shape[2] != 8:
+            expected = f"shape (rows/8, columns/8, 8) of a {(m, k)} matrix"
+            raise bad_value(function, "bitmask", expected, tuple(bits.shape))
+
     def stored(self, side: int) -> Half | None:
         """Return what is held of a side now, nothing built."""
         return self._sides[side]
