@@ -36,19 +36,18 @@ _MODULES = {
     ],
     "ops.cusparselt_layout": ["from_cusparselt_layout", "to_cusparselt_layout"],
     "ops.permute": ["permute_for_24"],
-    "ops.prune": [
-        "compressed_swizzled_bitmask",
-        "prune_24",
-        "prune_tile",
-        "semi_structured_apply",
-        "semi_structured_apply_dense",
-        "semi_structured_tile",
-    ],
+    "ops.prune": ["prune_24", "prune_tile"],
     "ops.scaled_mm": ["scaled_mm"],
     "ops.semi_structured": [
         "semi_structured_addmm",
         "semi_structured_linear",
         "semi_structured_matmul",
+    ],
+    "ops.tile": [
+        "compressed_swizzled_bitmask",
+        "semi_structured_apply",
+        "semi_structured_apply_dense",
+        "semi_structured_tile",
     ],
     # who computes, and what can
     "benchmark.tune": ["tune"],
@@ -145,14 +144,7 @@ if TYPE_CHECKING:
     )
     from .ops.cusparselt_layout import from_cusparselt_layout, to_cusparselt_layout
     from .ops.permute import permute_for_24
-    from .ops.prune import (
-        compressed_swizzled_bitmask,
-        prune_24,
-        prune_tile,
-        semi_structured_apply,
-        semi_structured_apply_dense,
-        semi_structured_tile,
-    )
+    from .ops.prune import prune_24, prune_tile
     from .ops.sampled_addmm import sampled_addmm
     from .ops.scaled_mm import scaled_mm
     from .ops.scatter_indices import bsr_scatter_mm_indices_data
@@ -164,4 +156,10 @@ if TYPE_CHECKING:
     )
     from .ops.softmax import bsr_softmax
     from .ops.spgemm import bsr_spgemm
+    from .ops.tile import (
+        compressed_swizzled_bitmask,
+        semi_structured_apply,
+        semi_structured_apply_dense,
+        semi_structured_tile,
+    )
     from .semi_structured import BsrSemiStructuredArray, SemiStructuredArray, to_semi_structured

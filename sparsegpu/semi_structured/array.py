@@ -11,12 +11,8 @@ from .._checks import bad_type, bad_value
 from ..ops._common import on_device, optional_array
 from ..ops._semi_structured import Half
 from ..ops.compress import check_matrix, compressed, format_of
-from ..ops.prune import (
-    compressed_swizzled_bitmask,
-    semi_structured_apply_dense,
-    tiled,
-)
 from ..ops.semi_structured import dense_semi_structured_matmul, semi_structured_matmul
+from ..ops.tile import compressed_swizzled_bitmask, semi_structured_apply_dense, tiled
 from .convert import Conversions, check_backend
 from .layout import Halves, padded_to_format
 
