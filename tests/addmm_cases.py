@@ -15,7 +15,7 @@ from sparsegpu.testing import (
 
 DTYPES = ["float16", "bfloat16", "float32", "float64", "int8", "complex64", "complex128"]
 LAYOUTS = ["rows", "columns", "strided", "backwards"]
-ORDERS = ["C", "F", "strided", "skewed"]
+ORDERS = ["C", "F", "strided", "skewed"]  # of an output; there is "skewed F", too
 
 
 class Operand:
@@ -58,6 +58,19 @@ def laid_out(engine, array, layout):
     return array
 
 
+def aligned_rows(engine, array):
+    """Return an engine's matrix whose rows begin at multiples of 16 bytes, whatever its width.
+
+    What lies between the rows shows where it is multiplied.
+    """
+    rows, columns = array.shape
+    piece = 16 // array.itemsize
+    beside = 99 if array.dtype.kind == "i" else np.nan
+    apart = np.full((rows, -(-columns // piece) * piece), beside).astype(array.dtype)
+    apart[:, :columns] = array
+    return engine.array(apart)[:, :columns]
+
+
 def ragged_operand(engine, rng, blocksize, dtype="float32", rows=5, columns=7, **keywords):
     """Return an operand with groups that lack rows, empty rows, repeated and unsorted blocks."""
     shape = (blocksize[0] * rows, blocksize[1] * columns)
@@ -67,13 +80,15 @@ def ragged_operand(engine, rng, blocksize, dtype="float32", rows=5, columns=7, *
 def blank(engine, shape, dtype, order):
     """Return an output to be written: full of NaN, in one of ``ORDERS``.
 
-    The rows of "skewed" begin anywhere.
+    The rows of "skewed" begin anywhere, and so do the columns of "skewed F".
     """
     (m, n), dtype = shape, np.dtype(dtype)
+    if order == "skewed F":
+        return blank(engine, (n, m), dtype, "skewed").T
     nothing = 0 if dtype.kind == "i" else np.nan
-    whole = engine.xp.full((2 * m, 2 * n), nothing, "float32").astype(dtype)
+    whole = engine.xp.full((2 * m, 2 * n + 1), nothing, "float32").astype(dtype)
     if order == "strided":
-        return whole[::2, ::2]
+        return whole[::2, : 2 * n : 2]
     if order == "skewed":
         return whole[:m, 1 : n + 1]
     return whole[:m, :n].copy(order)
@@ -88,15 +103,16 @@ def check_epilogue(
     order="C",
     *,
     kernels,
+    dtype="bfloat16",
     n=136,
     bias_columns=1,
     activation="silu",
-    config,
+    **keywords,
 ):
-    """Multiply ``bsr``, bfloat16 of values ``dense``, with all that an epilogue can have."""
+    """Multiply ``bsr``, of values ``dense``, with all that an epilogue can have."""
     m, k = dense.shape
-    x = random_values(rng, (k, n), "bfloat16")
-    bias = random_values(rng, (m, bias_columns), "bfloat16")
+    x = random_values(rng, (k, n), dtype)
+    bias = random_values(rng, (m, bias_columns), dtype)
     alphas = {
         "left_alpha": random_values(rng, (m,), "float32"),
         "right_alpha": random_values(rng, (n,), "float32"),
@@ -106,16 +122,19 @@ def check_epilogue(
     out = blank(engine, (m, n), out_dtype, order)
     how = {"beta": 0.5, "alpha": 2, "activation": activation}
     with engine.runs(*kernels):
-        result = bsr_addmm(*operands, out=out, config=config, **how, **on_device)
+        result = bsr_addmm(*operands, out=out, **how, **on_device, **keywords)
     assert result is out
-    assert_within_bound(engine.host(out), dense, x, input=bias, **how, **alphas)
+    how["allow_tf32"] = keywords.get("allow_tf32", False)
+    assert_within_bound(engine.host(out), dense, x, input=bias, dtype=dtype, **how, **alphas)
 
 
-def check_batches(engine, rng, blocksize, *, kernels, n=72, config):
-    """Multiply bfloat16 batches by batches and by single operands, either way."""
+def check_batches(
+    engine, rng, blocksize, *, kernels, dtype="bfloat16", n=72, layout="rows", **keywords
+):
+    """Multiply batches by batches and by single operands, either way."""
     shape = (blocksize[0] * 5, blocksize[1] * 6)
-    dense = random_values(rng, (3, *shape), "bfloat16", small_integers=True)
-    x = small(rng, (3, shape[1], n), "bfloat16")
+    dense, x = small(rng, (3, *shape), dtype), small(rng, (3, shape[1], n), dtype)
+    out_dtype = "int32" if dtype == "int8" else "float32"
     batched = sparsegpu.bsr_array(engine.array(dense), blocksize=blocksize)
     single = sparsegpu.bsr_array(engine.array(dense[0]), blocksize=blocksize)
     wide, sums = dense.astype(np.float64), x.astype(np.float64)
@@ -126,5 +145,6 @@ def check_batches(engine, rng, blocksize, *, kernels, n=72, config):
         (single, x[:, None], wide[0] @ sums[:, None]),
     ]:
         with engine.runs(*kernels):
-            out = bsr_matmul(bsr, engine.array(right), out_dtype="float32", config=config)
+            right = laid_out(engine, right, layout)
+            out = bsr_matmul(bsr, right, out_dtype=out_dtype, **keywords)
         np.testing.assert_array_equal(engine.host(out), expected)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
 import numpy as np
@@ -15,7 +15,8 @@ import sparsegpu
 from sparsegpu._arrays import cupy_installed
 from sparsegpu._cache import cache_directory
 
-pytest.register_assert_rewrite("operator_cases")  # it checks, and its failures should explain
+# They check, and their failures should explain.
+pytest.register_assert_rewrite("addmm_cases", "operator_cases", "prune_cases")
 
 
 def _no_gpu() -> str | None:
@@ -181,6 +182,27 @@ def hopper(cuda_engine: Engine) -> Engine:
     if not runs_here("bsr_addmm_sm90"):
         pytest.skip("wgmma needs compute capability 9.0")
     return cuda_engine
+
+
+@pytest.fixture
+def compiler_log(monkeypatch) -> Callable[[str, str, dict], str]:
+    """Compile a kernel past the cache, without a GPU, and return what the compiler said."""
+    from sparsegpu.engines.cuda.runtime import compile as compiler
+
+    said, read_resources = [], compiler.read_resources
+
+    def listen(code, name, log):
+        said.append(log)
+        return read_resources(code, name, log)
+
+    def log_of(source, architecture, defines):
+        compiler.compile_kernel(source, architecture, defines)
+        return said.pop()
+
+    monkeypatch.setattr(compiler, "read_entry", lambda *_: None)
+    monkeypatch.setattr(compiler, "write_entry", lambda *_: None)
+    monkeypatch.setattr(compiler, "read_resources", listen)
+    return log_of
 
 
 @pytest.fixture

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 import sparsegpu
-from addmm_cases import Operand, check_batches, check_epilogue, laid_out, small
+from addmm_cases import (
+    Operand,
+    aligned_rows,
+    check_batches,
+    check_epilogue,
+    laid_out,
+    small,
+)
 from sparsegpu import bsr_matmul
 from sparsegpu.engines.cuda._row_shares import row_shares
 from sparsegpu.engines.cuda.runtime.skinny_sm90_tile import skinny_clusters
@@ -86,11 +93,7 @@ def test_exact_on_small_integers(hopper, rng, blocksize, layout, n):
     shape = (blocksize[0] * 5, blocksize[1] * 7)
     a = Operand(hopper, rng, shape, blocksize, "bfloat16")
     x = small(rng, (shape[1], n), "bfloat16")
-    dense = laid_out(hopper, x, layout)
-    if layout == "rows":  # a ragged width in rows that still begin at multiples of 16 bytes
-        wide = hopper.xp.full((x.shape[0], -(-n // 8) * 8 + 8), np.nan, dense.dtype)[:, :n]
-        wide[...] = dense
-        dense = wide
+    dense = aligned_rows(hopper, x) if layout == "rows" else laid_out(hopper, x, layout)
     with hopper.runs(SOURCE):
         out = bsr_matmul(a.bsr, dense, config=PATH, out_dtype="float32")
     np.testing.assert_array_equal(hopper.host(out), a.dense @ x.astype(a.dense.dtype))

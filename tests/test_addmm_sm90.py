@@ -6,6 +6,7 @@ import pytest
 import sparsegpu
 from addmm_cases import (
     ORDERS,
+    aligned_rows,
     alternating,
     check_batches,
     check_epilogue,
@@ -57,11 +58,7 @@ def test_tile_refuses(blocksize):
 def test_exact_on_small_integers(hopper, rng, blocksize, layout, n):
     a = operand(hopper, rng, blocksize)
     x = small(rng, (a.dense.shape[1], n), "bfloat16")
-    dense = laid_out(hopper, x, layout)
-    if layout == "rows":  # a ragged width in rows that still begin at multiples of 16 bytes
-        wide = hopper.xp.empty((x.shape[0], -(-n // 8) * 8), dense.dtype)[:, :n]
-        wide[...] = dense
-        dense = wide
+    dense = aligned_rows(hopper, x) if layout == "rows" else laid_out(hopper, x, layout)
     with hopper.runs("bsr_addmm_sm90"):
         out = bsr_matmul(a.bsr, dense, config=PATH, out_dtype="float32")
     np.testing.assert_array_equal(hopper.host(out), a.dense @ x.astype(a.dense.dtype))

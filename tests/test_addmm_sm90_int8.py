@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 import sparsegpu
-from addmm_cases import ORDERS, alternating, blank, laid_out, ragged_operand
+from addmm_cases import (
+    ORDERS,
+    aligned_rows,
+    alternating,
+    blank,
+    check_batches,
+    laid_out,
+    ragged_operand,
+)
 from sparsegpu import bsr_addmm, bsr_matmul, dense_bsr_matmul, int_bsr_addmm
 from sparsegpu.engines.cuda.runtime.hopper_tile import hopper_tile
 from sparsegpu.testing import assert_within_bound, random_values
@@ -52,10 +60,8 @@ def test_int8_sums_are_exact(hopper, rng, blocksize, layout, n):
 @pytest.mark.parametrize("n", [17, 48, 100, 128, 200, 528])
 def test_int8_rows_are_turned_in_shared_memory(hopper, rng, blocksize, n):
     a, x, product = int8_operands(hopper, rng, blocksize, n)
-    dense = hopper.xp.full((x.shape[0], -(-n // 16) * 16), 99, "int8")[:, :n]
-    dense[...] = hopper.array(x)
     with hopper.runs("bsr_addmm_sm90"):
-        out = bsr_matmul(a.bsr, dense, config=PATH | {"turns": 1})
+        out = bsr_matmul(a.bsr, aligned_rows(hopper, x), config=PATH | {"turns": 1})
     np.testing.assert_array_equal(hopper.host(out), product)
 
 
@@ -180,27 +186,10 @@ def test_int8_to_int32_saturates(hopper, rng, blocksize, side):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("blocksize", [(32, 32), (64, 64)])
-def test_int8_batches(hopper, rng, blocksize):
-    shape = (blocksize[0] * 5, blocksize[1] * 6)
-    dense = random_values(rng, (3, *shape), "int8")
-    batched = sparsegpu.bsr_array(hopper.array(dense), blocksize=blocksize)
-    single = sparsegpu.bsr_array(hopper.array(dense[0]), blocksize=blocksize)
-    x = random_values(rng, (3, shape[1], 72), "int8")
-    wide, sums = dense.astype(np.int64), x.astype(np.int64)
-    cases = [
-        (batched, x, wide @ sums),
-        (batched, x[1], wide @ sums[1]),
-        (single, x, wide[0] @ sums),
-        (single, x[:, None], wide[0] @ sums[:, None]),
-    ]
-    for bsr, right, expected in cases:
-        for layout in ("rows", "columns"):
-            given = hopper.array(right)
-            if layout == "columns":
-                given = hopper.xp.ascontiguousarray(given.swapaxes(-1, -2)).swapaxes(-1, -2)
-            with hopper.runs("bsr_addmm_sm90"):
-                out = bsr_matmul(bsr, given, config=PATH)
-            np.testing.assert_array_equal(hopper.host(out), expected)
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+def test_int8_batches(hopper, rng, blocksize, layout):
+    how = {"kernels": ["bsr_addmm_sm90"], "dtype": "int8", "layout": layout, "config": PATH}
+    check_batches(hopper, rng, blocksize, **how)
 
 
 @pytest.mark.gpu

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-import sparsegpu
-from addmm_cases import laid_out, ragged_operand, small
-from sparsegpu import bsr_addmm, bsr_matmul, dense_bsr_matmul
+from addmm_cases import check_batches, check_epilogue, laid_out, ragged_operand, small
+from sparsegpu import bsr_matmul, dense_bsr_matmul
 from sparsegpu.engines.cuda.runtime.hopper_tile import hopper_tile
 from sparsegpu.testing import assert_within_bound, random_values
 
@@ -54,31 +53,14 @@ def test_within_the_bound_of_tf32(hopper, rng, blocksize, layout):
 @pytest.mark.parametrize("out_dtype", ["float32", "bfloat16"])
 def test_epilogue(hopper, rng, blocksize, out_dtype):
     a = ragged_operand(hopper, rng, blocksize, small_integers=False, duplicates=False)
-    x = random_values(rng, (a.dense.shape[1], 136), "float32")
-    bias = random_values(rng, (a.dense.shape[0], 1), "float32")
-    given = hopper.array(bias), a.bsr, hopper.array(x)
-    how = {"alpha": 0.5, "beta": 1, "activation": "gelu"}
-    with hopper.runs("bsr_addmm_sm90", "dense_lines"):
-        out = bsr_addmm(*given, out_dtype=out_dtype, **how, **TF32)
-    assert_within_bound(
-        hopper.host(out), a.dense, x, input=bias, dtype="float32", allow_tf32=True, **how
-    )
+    how = {"kernels": ["bsr_addmm_sm90", "dense_lines"], "dtype": "float32", "activation": "gelu"}
+    check_epilogue(hopper, rng, a.bsr, a.dense, out_dtype, **how, **TF32)
 
 
 @pytest.mark.gpu
 def test_batches(hopper, rng):
-    dense = small(rng, (3, 160, 96))
-    x = small(rng, (3, 96, 72))
-    batched = sparsegpu.bsr_array(hopper.array(dense), blocksize=(32, 32))
-    single = sparsegpu.bsr_array(hopper.array(dense[0]), blocksize=(32, 32))
-    for bsr, right, expected in [
-        (batched, x, dense @ x),
-        (batched, x[1], dense @ x[1]),
-        (single, x, dense[0] @ x),
-    ]:
-        with hopper.runs("bsr_addmm_sm90", "dense_lines"):
-            out = bsr_matmul(bsr, hopper.array(right), **TF32)
-        np.testing.assert_array_equal(hopper.host(out), expected)
+    how = {"kernels": ["bsr_addmm_sm90", "dense_lines"], "dtype": "float32"}
+    check_batches(hopper, rng, (32, 32), **how, **TF32)
 
 
 @pytest.mark.gpu

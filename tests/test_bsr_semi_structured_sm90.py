@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 import sparsegpu as sg
-from addmm_cases import laid_out
-from sparsegpu.engines.cuda.runtime import compile as compiler
+from addmm_cases import ORDERS, blank, laid_out
 from sparsegpu.engines.cuda.runtime.sparse_blocks_tile import sparse_blocks_tile
 from sparsegpu.testing import assert_within_bound, random_values
 from test_bsr_semi_structured import BF16, HALF, INT8, SINGLE, Case, exact, wide_output
@@ -19,6 +18,9 @@ BLOCKS = {
     INT8: [(64, 128), (128, 256)],
     SINGLE: [(64, 32), (128, 96)],
 }
+# Columns and stages of a tile, slices of a block that come together, and the band.
+SINGLE_SLICES = [(64, 8, 1, 0), (128, 3, 1, 16), (256, 2, 1, 8), (256, 4, 1, 0)]
+PAIRS_OF_SLICES = [(128, 3, 2, 0), (128, 5, 2, 8), (256, 2, 2, 16), (256, 4, 2, 0)]
 CASES = [(dtype, block) for dtype, blocks in BLOCKS.items() for block in blocks]
 
 
@@ -39,31 +41,13 @@ def test_blocks_that_are_not_for_it(dtype, blocksize):
 
 @pytest.mark.parametrize(("dtype", "bm"), [("bf16", 128), ("bf16", 64), ("s8", 128), ("s8", 64)])
 @pytest.mark.parametrize("together", [1, 2])
-def test_products_follow_each_other(monkeypatch, dtype, bm, together):
+def test_products_follow_each_other(compiler_log, dtype, bm, together):
     """Where the compiler would wait for every product, it says so: C7510 to C7519."""
-    logs, read_resources = [], compiler.read_resources
-
-    def listen(code, name, log):
-        logs.append(log)
-        return read_resources(code, name, log)
-
-    monkeypatch.setattr(compiler, "read_entry", lambda *_: None)
-    monkeypatch.setattr(compiler, "write_entry", lambda *_: None)
-    monkeypatch.setattr(compiler, "read_resources", listen)
     layout = "rows" if dtype == "bf16" else "columns"
     defines = {"T": dtype, "OUT": "bf16", "DENSE": layout, "STORE": "rows", "EPILOGUE": "identity"}
-    defines |= {
-        "ACT": "none",
-        "BM": bm,
-        "BK": 256,
-        "INDEX": "s32",
-        "PARTS": 0,
-        "BAND": 16,
-        "TOGETHER": together,
-    }
-    compiler.compile_kernel(KERNEL, "90a", defines | {"TILE_N": 256, "STAGES": 4})
-    assert len(logs) == 1
-    assert "C751" not in logs[0]
+    defines |= {"ACT": "none", "BM": bm, "BK": 256, "INDEX": "s32", "PARTS": 0}
+    tile = {"TILE_N": 256, "STAGES": 4, "BAND": 16, "TOGETHER": together}
+    assert "C751" not in compiler_log(KERNEL, "90a", defines | tile)
 
 
 def multiplied(engine, sparse, dense, **keywords):
@@ -85,15 +69,20 @@ def test_exact_on_small_integers(hopper, rng, dtype, blocksize, layout):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("tile", [(64, 8, 1, 0), (128, 3, 1, 16), (256, 2, 1, 8), (256, 4, 1, 0)])
-@pytest.mark.parametrize("blocksize", [(64, 64), (128, 128)])
+@pytest.mark.parametrize(
+    ("blocksize", "tile"),
+    [
+        *((blocksize, tile) for blocksize in ((64, 64), (128, 128)) for tile in SINGLE_SLICES),
+        *((blocksize, tile) for blocksize in ((64, 128), (128, 128)) for tile in PAIRS_OF_SLICES),
+    ],
+)
 def test_every_tile(hopper, rng, blocksize, tile):
     """More tiles than thread blocks, and twice, so that every stage is filled many times."""
     counts = (2048 // blocksize[0], 1024 // blocksize[1])
     case = Case(hopper, rng, blocksize, BF16, counts, density=0.3, small_integers=True)
     x = random_values(rng, (1024, 3000), BF16, small_integers=True)
     dense, expected = hopper.array(x), exact(case.dense, x)
-    config = PATH | dict(zip(("tile_n", "stages", "together", "band"), tile))
+    config = PATH | dict(zip(("tile_n", "stages", "together", "band"), tile, strict=True))
     for _ in range(2):
         out = multiplied(hopper, case.sparse, dense, config=config, out_dtype=np.float32)
         np.testing.assert_array_equal(hopper.host(out), expected)
@@ -135,18 +124,13 @@ def test_long_rows_are_cut(hopper, rng, blocksize):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("store", ["rows", "columns", "skewed", "any"])
+@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("dtype", [HALF, INT8], ids=str)
-def test_outputs(hopper, rng, dtype, store):
+def test_outputs(hopper, rng, dtype, order):
     case = Case(hopper, rng, (64, 128), dtype, (3, 4))
     x = random_values(rng, (512, 136), dtype)
     bias = random_values(rng, (192, 1), dtype).astype(np.int32 if dtype == INT8 else dtype)
-    out = {
-        "rows": lambda: hopper.xp.zeros((192, 136), np.float16),
-        "columns": lambda: hopper.xp.zeros((136, 192), np.float16).T,
-        "skewed": lambda: hopper.xp.zeros((192, 139), np.float16)[:, 1:137],
-        "any": lambda: hopper.xp.zeros((384, 272), np.float16)[::2, ::2],
-    }[store]()
+    out = blank(hopper, (192, 136), HALF, order)
     how = {"alpha": 0.01, "activation": "gelu"}
     with hopper.runs(KERNEL):
         given = laid_out(hopper, x, "columns")
@@ -199,18 +183,3 @@ def test_what_cannot_be(hopper, rng):
     y = hopper.array(random_values(rng, (256, 40), HALF))
     with pytest.raises(ValueError, match=r"config\['tile_n'\]"):
         sg.bsr_matmul(larger.sparse, y, config=PATH | {"tile_n": 48})
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("tile", [(128, 3, 2, 0), (128, 5, 2, 8), (256, 2, 2, 16), (256, 4, 2, 0)])
-@pytest.mark.parametrize("blocksize", [(64, 128), (128, 128)])
-def test_slices_together(hopper, rng, blocksize, tile):
-    """Two slices of a block come together."""
-    counts = (2048 // blocksize[0], 1024 // blocksize[1])
-    case = Case(hopper, rng, blocksize, BF16, counts, density=0.3, small_integers=True)
-    x = random_values(rng, (1024, 3000), BF16, small_integers=True)
-    dense, expected = hopper.array(x), exact(case.dense, x)
-    config = PATH | dict(zip(("tile_n", "stages", "together", "band"), tile))
-    for _ in range(2):
-        out = multiplied(hopper, case.sparse, dense, config=config, out_dtype=np.float32)
-        np.testing.assert_array_equal(hopper.host(out), expected)

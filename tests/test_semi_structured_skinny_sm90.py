@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sparsegpu as sg
-from addmm_cases import laid_out
+from addmm_cases import ORDERS, blank, laid_out
 from semi_structured_cases import BF16, FP8, HALF, INT8, SINGLE, exact_product, operand
 from sparsegpu.engines.cuda.runtime.skinny_sparse_tile import skinny_sparse_tile
 from sparsegpu.testing import assert_within_bound, random_values
@@ -79,36 +79,21 @@ def test_e4m3(hopper, rng, layout):
     np.testing.assert_array_equal(hopper.host(out), a @ x)
 
 
-def room(hopper, name, shape, dtype):
-    """Return memory of a kind for a result, full of NaN or of ones."""
-    m, n = shape
-    fill = 1 if np.dtype(dtype).kind == "i" else np.nan
-    full = hopper.xp.full((2 * m, 2 * n + 1), fill, np.float32 if fill != 1 else dtype)
-    full = full.astype(dtype)
-    return {
-        "rows": lambda: full[:m, :n].copy(),
-        "columns": lambda: full.T[:n, :m].copy().T,
-        "skewed": lambda: full[:m, 1 : n + 1],
-        "skewed columns": lambda: full.T.copy().T[1 : m + 1, :n],
-        "any": lambda: full[: 2 * m : 2, : 2 * n : 2],
-    }[name]()
-
-
 @pytest.mark.gpu
-@pytest.mark.parametrize("store", ["rows", "columns", "skewed", "skewed columns", "any"])
+@pytest.mark.parametrize("order", [*ORDERS, "skewed F"])
 @pytest.mark.parametrize("n", [1, 24, 77, 128])
 @pytest.mark.parametrize(
     "dtype, out_dtype",
     [(BF16, BF16), (HALF, "float32"), (INT8, "float16"), (INT8, "int8")],
     ids=str,
 )
-def test_epilogue_and_outputs(hopper, rng, dtype, out_dtype, n, store):
+def test_epilogue_and_outputs(hopper, rng, dtype, out_dtype, n, order):
     sparse, a = operand(hopper, rng, (224, 320), dtype)
     x = random_values(rng, (320, n), dtype)
     side = np.int32 if dtype == INT8 else dtype
     bias = random_values(rng, (224, 1), dtype).astype(side)
     left, right = (random_values(rng, (size,), "float32") for size in (224, n))
-    out = room(hopper, store, (224, n), out_dtype)
+    out = blank(hopper, (224, n), out_dtype, order)
     keywords = {"alpha": 0.01, "beta": 0.5, "activation": "gelu"}
     with hopper.runs(KERNEL):
         result = sg.semi_structured_addmm(

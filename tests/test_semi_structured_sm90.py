@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 import sparsegpu as sg
-from addmm_cases import laid_out
+from addmm_cases import ORDERS, aligned_rows, blank, laid_out
 from semi_structured_cases import BF16, HALF, INT8, SINGLE, exact_product, operand
-from sparsegpu.engines.cuda.runtime import compile as compiler
 from sparsegpu.engines.cuda.runtime.sparse_tile import sparse_tile
 from sparsegpu.testing import assert_within_bound, random_values
 
@@ -35,24 +34,13 @@ def test_pairs_of_thread_blocks(itemsize):
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "s8", "e4m3", "f32"])
-def test_products_follow_each_other(monkeypatch, dtype):
+def test_products_follow_each_other(compiler_log, dtype):
     """Where the compiler would wait for every product, it says so: C7510 to C7519."""
-    logs, read_resources = [], compiler.read_resources
-
-    def listen(code, name, log):
-        logs.append(log)
-        return read_resources(code, name, log)
-
-    monkeypatch.setattr(compiler, "read_entry", lambda *_: None)
-    monkeypatch.setattr(compiler, "write_entry", lambda *_: None)
-    monkeypatch.setattr(compiler, "read_resources", listen)
     layout = "rows" if dtype == "bf16" else "columns"
     out = "f32" if dtype == "f32" else "bf16"
     defines = {"T": dtype, "OUT": out, "DENSE": layout, "STORE": "rows", "EPILOGUE": "identity"}
     tile = {"TILE_N": 256, "STAGES": 4, "CLUSTER": 2}
-    compiler.compile_kernel(KERNEL, "90a", defines | {"ACT": "none"} | tile)
-    assert len(logs) == 1
-    assert "C751" not in logs[0]
+    assert "C751" not in compiler_log(KERNEL, "90a", defines | {"ACT": "none"} | tile)
 
 
 def multiplied(engine, sparse, dense, **keywords):
@@ -69,10 +57,7 @@ def test_exact_on_small_integers(hopper, rng, dtype, shape):
     x = random_values(rng, (k, n), dtype, small_integers=True)
     out_dtype = np.int32 if dtype == INT8 else np.float32
     for layout in LAYOUTS[dtype.itemsize]:
-        given = hopper.xp.zeros((k, -(-n // 8) * 8), dtype)[:, :n]  # rows of 16-byte pieces
-        given[...] = hopper.array(x)
-        if layout == "columns":
-            given = laid_out(hopper, x, layout)
+        given = aligned_rows(hopper, x) if layout == "rows" else laid_out(hopper, x, layout)
         out = multiplied(hopper, sparse, given, config=PATH, out_dtype=out_dtype)
         np.testing.assert_array_equal(hopper.host(out).astype(np.float64), exact_product(a, x))
 
@@ -148,40 +133,29 @@ def test_copies_of_batches_share_the_workspace_of_the_operand(hopper, rng):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("store", ["rows", "columns", "skewed", "any"])
+@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("out_dtype", [HALF, SINGLE], ids=str)
 @pytest.mark.parametrize("dtype", [BF16, INT8], ids=str)
-def test_outputs_of_many_tiles_are_exact(hopper, rng, dtype, out_dtype, store):
+def test_outputs_of_many_tiles_are_exact(hopper, rng, dtype, out_dtype, order):
     """Small results are numbers of float16, too."""
     m, k, n = 1120, 64, 1032
     sparse, a = operand(hopper, rng, (m, k), dtype, small_integers=True)
     x = random_values(rng, (k, n), dtype, small_integers=True)
-    out = {
-        "rows": lambda: hopper.xp.zeros((m, n), out_dtype),
-        "columns": lambda: hopper.xp.zeros((n, m), out_dtype).T,
-        "skewed": lambda: hopper.xp.zeros((m, n + 3), out_dtype)[:, 1 : n + 1],
-        "any": lambda: hopper.xp.zeros((2 * m, 2 * n), out_dtype)[::2, ::2],
-    }[store]()
     for cluster in (1, 2):
-        out[...] = 1
+        out = blank(hopper, (m, n), out_dtype, order)
         config = PATH | {"cluster": cluster}
         multiplied(hopper, sparse, laid_out(hopper, x, "columns"), config=config, out=out)
         np.testing.assert_array_equal(hopper.host(out), exact_product(a, x))
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("store", ["rows", "columns", "skewed", "any"])
+@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("dtype", [HALF, INT8], ids=str)
-def test_outputs(hopper, rng, dtype, store):
+def test_outputs(hopper, rng, dtype, order):
     sparse, a = operand(hopper, rng, (96, 320), dtype)
     x = random_values(rng, (320, 136), dtype)
     bias = random_values(rng, (96, 1), dtype).astype(np.int32 if dtype == INT8 else dtype)
-    out = {
-        "rows": lambda: hopper.xp.zeros((96, 136), np.float16),
-        "columns": lambda: hopper.xp.zeros((136, 96), np.float16).T,
-        "skewed": lambda: hopper.xp.zeros((96, 139), np.float16)[:, 1:137],
-        "any": lambda: hopper.xp.zeros((192, 272), np.float16)[::2, ::2],
-    }[store]()
+    out = blank(hopper, (96, 136), HALF, order)
     with hopper.runs(KERNEL):
         sg.semi_structured_addmm(
             hopper.array(bias),
