@@ -1,5 +1,7 @@
-"""Every line of the README's API block runs, and the block holds every public name."""
+"""What README and docs show runs, and README's block and docs/api.md hold every public name."""
 
+import doctest
+import operator
 import re
 from pathlib import Path
 
@@ -8,7 +10,9 @@ import pytest
 
 import sparsegpu as sg
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
 def api_block() -> str:
@@ -54,3 +58,24 @@ def test_every_line_runs(rng, tmp_path, monkeypatch):
 def test_the_imports_of_the_block():
     pytest.importorskip("cupy")
     exec(api_block().split("\n\n")[0], {})
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/semi_structured.md"])
+def test_examples_in_the_text(page):
+    """Each `pycon` block goes on where the one before it ended."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    examples = "\n".join(re.findall(r"```pycon\n(.*?)```", text, re.DOTALL))
+    test = doctest.DocTestParser().get_doctest(examples, {}, page, page, 0)
+    said = []
+    failed, tried = doctest.DocTestRunner(optionflags=FLAGS).run(test, out=said.append)
+    assert tried >= 8
+    assert not failed, "".join(said)
+
+
+def test_the_page_of_the_api_is_whole():
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^   (\w[\w.]*)$", text, re.MULTILINE)
+    modules = {"__version__", "linalg", "masks", "testing"}
+    assert sorted(name for name in listed if "." not in name) == sorted({*sg.__all__} - modules)
+    for name in listed:
+        assert operator.attrgetter(name)(sg).__doc__, name
