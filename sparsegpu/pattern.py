@@ -7,9 +7,7 @@ index arithmetic here is written once for NumPy and CuPy and has no loop over bl
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from math import prod
 from typing import Any
 
@@ -17,12 +15,10 @@ import numpy as np
 
 from ._arrays import device_of, namespace
 from ._checks import bad_type, bad_value, check_blocksize
-
-#: How many things of one kind `Pattern.memo_recent` keeps.
-RECENT = 16
+from ._memo import Memo
 
 
-class Pattern:
+class Pattern(Memo):
     """Block positions of a BSR matrix, or of a batch of them.
 
     Parameters
@@ -46,8 +42,6 @@ class Pattern:
 
     __slots__ = (
         "__weakref__",
-        "_lock",
-        "_memo",
         "batch_shape",
         "blocksize",
         "calls",
@@ -55,7 +49,6 @@ class Pattern:
         "indptr",
         "nnzb",
         "shape",
-        "xp",
     )
 
     def __init__(
@@ -71,13 +64,11 @@ class Pattern:
     ):
         self.blocksize = check_blocksize(function, blocksize)
         self.shape = (int(shape[0]), int(shape[1]))
-        self.xp = namespace(indices)
+        super().__init__(namespace(indices))
         self._check_metadata(indptr, indices, function)
         self.batch_shape: tuple[int, ...] = tuple(indices.shape[:-1])
         self.nnzb = int(indices.shape[-1])
-        self._memo: dict[Hashable, Any] = {}
         self.calls: dict[Hashable, Any] = {}  # of ops/_repeat.py
-        self._lock = threading.RLock()
         if check:
             self._check_contents(indptr, indices, function)
         dtype = index_dtype(max(self.nnzb, *self.block_shape))
@@ -106,52 +97,6 @@ class Pattern:
     def device(self) -> int | None:
         """CUDA device number, None on the host."""
         return device_of(self.indices)
-
-    # -- what is kept with the pattern ------------------------------------------------------
-
-    def memo(self, key: Hashable, build: Callable[[], Any]) -> Any:
-        """Return what is kept under ``key``, built on the first call.
-
-        One thread builds while the others wait. What is built on a device is complete before it
-        is published, so that any stream may use it.
-        """
-        kept = self._memo.get(key)
-        if kept is not None:
-            return kept
-        with self._lock:
-            kept = self._memo.get(key)
-            if kept is None:
-                kept = self._memo[key] = self._complete(build())
-        return kept
-
-    def memo_recent(self, kind: Hashable, key: Hashable, build: Callable[[], Any]) -> Any:
-        """Do what `memo` does for a ``kind`` of which there is no end, keeping the latest few.
-
-        A program may come with another N at every step. What a CUDA graph captures is kept as
-        long as the pattern: the graph will read it again.
-        """
-        with self._lock:
-            kept = self._memo.get((kind, key))
-            if kept is not None:
-                return kept
-            recent = self._memo.setdefault(kind, OrderedDict())
-            kept = recent.get(key)
-            if kept is None:
-                kept = recent[key] = self._complete(build())
-            recent.move_to_end(key)
-            if len(recent) > RECENT:
-                if self.xp is not np:  # another stream may still be reading it
-                    self.xp.cuda.runtime.deviceSynchronize()
-                recent.popitem(last=False)
-            if self.xp is not np and self.xp.cuda.get_current_stream().is_capturing():
-                self._memo[kind, key] = kept
-        return kept
-
-    def _complete(self, built: Any) -> Any:
-        """Return what was built once the device has built it."""
-        if self.xp is not np:
-            self.xp.cuda.get_current_stream().synchronize()
-        return built
 
     # -- checks -----------------------------------------------------------------------------
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import sparsegpu
+from sparsegpu._memo import RECENT
 from sparsegpu.ops.scatter_indices import FORMATS
-from sparsegpu.pattern import RECENT, Pattern
+from sparsegpu.pattern import Pattern
 
 
 class Thing:

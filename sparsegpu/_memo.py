@@ -1,0 +1,74 @@
+"""What is made once and kept with something immutable, for all threads and streams."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import numpy as np
+
+#: How many things of one kind `Memo.memo_recent` keeps.
+RECENT = 16
+
+
+class Memo:
+    """Things by keys, each built on the first call that asks for it.
+
+    Parameters
+    ----------
+    xp : module
+        The array library of what is kept.
+    """
+
+    __slots__ = ("_lock", "_memo", "xp")
+
+    def __init__(self, xp: Any):
+        self.xp = xp
+        self._memo: dict[Hashable, Any] = {}
+        self._lock = threading.RLock()
+
+    def memo(self, key: Hashable, build: Callable[[], Any]) -> Any:
+        """Return what is kept under ``key``, built on the first call.
+
+        One thread builds while the others wait. What is built on a device is complete before it
+        is published, so that any stream may use it.
+        """
+        kept = self._memo.get(key)
+        if kept is not None:
+            return kept
+        with self._lock:
+            kept = self._memo.get(key)
+            if kept is None:
+                kept = self._memo[key] = self._complete(build())
+        return kept
+
+    def memo_recent(self, kind: Hashable, key: Hashable, build: Callable[[], Any]) -> Any:
+        """Do what `memo` does for a ``kind`` of which there is no end, keeping the latest few.
+
+        A program may come with another N at every step. What a CUDA graph captures is kept as
+        long as the memo: the graph will read it again.
+        """
+        with self._lock:
+            kept = self._memo.get((kind, key))
+            if kept is not None:
+                return kept
+            recent = self._memo.setdefault(kind, OrderedDict())
+            kept = recent.get(key)
+            if kept is None:
+                kept = recent[key] = self._complete(build())
+            recent.move_to_end(key)
+            if len(recent) > RECENT:
+                if self.xp is not np:  # another stream may still be reading it
+                    self.xp.cuda.runtime.deviceSynchronize()
+                recent.popitem(last=False)
+            if self.xp is not np and self.xp.cuda.get_current_stream().is_capturing():
+                self._memo[kind, key] = kept
+        return kept
+
+    def _complete(self, built: Any) -> Any:
+        """Return what was built once the device has built it."""
+        if self.xp is not np:
+            self.xp.cuda.get_current_stream().synchronize()
+        return built
