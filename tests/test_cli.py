@@ -7,8 +7,9 @@ import pytest
 
 from conftest import NO_GPU
 from sparsegpu.__main__ import main
-from sparsegpu.cli import demo
+from sparsegpu.cli import demo, doctor
 from sparsegpu.cli.elasticity import cantilever, element_stiffness
+from sparsegpu.engines.cusparselt import availability
 
 
 def _rigid_and_strain_modes(hx, hy):
@@ -62,7 +63,17 @@ def test_doctor_without_a_gpu_says_the_mend(capsys):
 
 def test_doctor_with_a_gpu(cuda_engine, capsys):
     assert main(["doctor"]) == 0
-    assert "launched and right" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "launched and right" in printed and "cuSPARSELt" in printed
+
+
+def test_doctor_says_how_an_extra_is_had(monkeypatch):
+    monkeypatch.setattr(availability, "_loaded", {})
+    monkeypatch.setattr(availability.importlib.util, "find_spec", lambda name: None)
+    finding = doctor._cusparselt()
+    assert finding.ok and finding.text.startswith("optional; backend 'cusparselt' needs nvmath")
+    monkeypatch.setattr(availability, "_loaded", {"bindings": None, "version": (0, 8, 1)})
+    assert doctor._cusparselt().text.startswith("0.8.1, for 2:4 arrays")
 
 
 @pytest.mark.parametrize("pyamg", [True, False])

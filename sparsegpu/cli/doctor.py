@@ -40,6 +40,7 @@ def run() -> int:
         _headers,
         _kernels,
         _launch,
+        _cusparselt,
     ]
     findings = [check() for check in checks]
     for check in gpu_checks:
@@ -205,3 +206,13 @@ def _launch() -> Finding:
         return Finding("a product", str(e), False, "report this with the text above")
     text = "compiled, launched and right" if correct else "launched, but the result is wrong"
     return Finding("a product", text, correct, "report this with the text above")
+
+
+def _cusparselt() -> Finding:
+    from ..engines.cusparselt.availability import version, why_not
+
+    missing = why_not("cuSPARSELt")
+    if missing is None:
+        return Finding("cuSPARSELt", f"{version()}, for 2:4 arrays of backend 'cusparselt'")
+    # Not a failure: it is an extra.
+    return Finding("cuSPARSELt", f"optional; {str(missing).removeprefix('cuSPARSELt: ')}")
