@@ -81,6 +81,9 @@ def test_back(engine, rng, dtype, batch):
     np.testing.assert_array_equal(engine.host(back.data), engine.host(case.bsr.data))
     assert back.pattern is case.bsr.pattern
     np.testing.assert_array_equal(engine.host(dense), case.dense)
+    with engine.runs("semi_structured_expand"):
+        wide = sg.bsr_array(case.sparse, dtype="float32")
+    assert wide.pattern is case.bsr.pattern and wide.dtype == np.float32
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -248,6 +248,8 @@ def test_what_from_dense_refuses(engine, rng):
         sg.to_semi_structured(xp.zeros((32, 32)))
     with engine.runs(None), pytest.raises(TypeError, match=r"'dense'.*a dense array"):
         sg.to_semi_structured(A)
+    with pytest.raises(TypeError, match=r"'dense'.*its semi_structured\(\)\), got bsr_array"):
+        sg.to_semi_structured(sg.bsr_array((32, 32), blocksize=(32, 32), dtype=HALF))
     with engine.runs(None), pytest.raises(TypeError, match=r"float32"):
         sg.SemiStructuredArray.prune_dense_static_sort(xp.zeros((32, 32), dtype=SINGLE))
 

@@ -29,14 +29,15 @@ class bsr_array(Operators, Reductions, Indexing, Conversions, Drawings):
 
     Parameters
     ----------
-    arg : array_like, tuple, sparse array or bsr_array
+    arg : array_like, tuple or sparse array
         - a dense 2-D or batched array: blocks with any nonzero are kept (NaN is one, -0.0 is
           not), ``blocksize`` is required;
         - ``(data, indices, indptr)``: ``data (*batch, nnzb, bm, bk)``, ``indices
           (*batch, nnzb)``, ``indptr (*batch, M // bm + 1)``; indices may be unsorted, repeated
           ones mean the sum of their blocks;
         - any `scipy.sparse` or `cupyx.scipy.sparse` array;
-        - another `bsr_array`, whose pattern is shared unless ``blocksize`` changes;
+        - another `bsr_array`, or a `BsrSemiStructuredArray`, whose pattern is shared unless
+          ``blocksize`` changes;
         - ``(M, K)``: no blocks at all.
     shape : tuple of int, optional
         ``(*batch, M, K)``, or ``(M, K)`` of one matrix. Without it the smallest that fits.

@@ -58,6 +58,8 @@ def build(
         return _from_parts(*arg, shape, blocksize, dtype, copy, check)
     if isinstance(arg, tuple) and len(arg) == 2 and all(isinstance(n, Integral) for n in arg):
         return _empty(check_shape(_FUNCTION, arg), shape, blocksize or (1, 1), dtype)
+    if hasattr(arg, "pattern") and hasattr(arg, "packed"):  # 2:4 blocks
+        arg = arg.tobsr()
     if hasattr(arg, "pattern") and hasattr(arg, "data"):
         return _from_bsr(arg, shape, blocksize, dtype, copy)
     if _is_sparse(arg):

@@ -384,8 +384,9 @@ def to_semi_structured(dense: Any, **keywords: Any) -> SemiStructuredArray:
 
 
 def _matrix(function: str, dense: Any) -> Any:
-    if isinstance(dense, SemiStructuredArray):
-        raise bad_type(function, "dense", "a dense array", type(dense).__name__)
+    if hasattr(dense, "packed") or hasattr(dense, "pattern"):
+        expected = "a dense array (the blocks of a bsr_array: its semi_structured())"
+        raise bad_type(function, "dense", expected, type(dense).__name__)
     dense = as_array(dense, function, "dense")
     format_of(function, "dense", dense)
     check_matrix(function, "dense", dense)
