@@ -1,13 +1,11 @@
 """Operands of the pruning tests, and the rules as loops."""
 
-import ml_dtypes
 import numpy as np
 
+from semi_structured_cases import BF16, FP8, HALF, INT8, SINGLE, bits
 from sparsegpu.testing import random_values
-from test_compress import bits
 
-BF16, FP8 = np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn)
-HALF, SINGLE, DOUBLE, INT8 = (np.dtype(t) for t in (np.float16, np.float32, np.float64, np.int8))
+DOUBLE = np.dtype(np.float64)
 DTYPES = [HALF, BF16, SINGLE, DOUBLE, INT8]
 ALGORITHMS = ["largest_abs_values_greedy", "largest_values_greedy", "", "causal1122"]
 

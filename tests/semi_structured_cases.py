@@ -1,10 +1,10 @@
-"""Operands of the 2:4 products' tests."""
+"""Operands of the 2:4 tests, whole and in blocks, and what they are held against."""
 
 import ml_dtypes
 import numpy as np
 
 import sparsegpu as sg
-from sparsegpu.testing import random_24
+from sparsegpu.testing import dense_from_blocks, random_24, random_blocks
 
 BF16, FP8 = np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn)
 HALF, SINGLE, INT8 = (np.dtype(t) for t in (np.float16, np.float32, np.int8))
@@ -18,5 +18,33 @@ def operand(engine, rng, shape, dtype, **keywords):
         return sg.to_semi_structured(engine.array(dense)), dense
 
 
+class Blocks:
+    """A `bsr_array` of 2:4 blocks on the engine's side, and its dense values."""
+
+    def __init__(self, engine, rng, blocksize, dtype, counts=(3, 4), **keywords):
+        shape = (blocksize[0] * counts[0], blocksize[1] * counts[1])
+        integers = keywords.pop("small_integers", False)
+        keywords = {"density": 0.5} | keywords
+        data, indices, indptr = random_blocks(rng, shape, blocksize, dtype=dtype, **keywords)
+        rows = int(np.prod(data.shape[:-1]))
+        data = random_24(rng, (rows, blocksize[1]), dtype, small_integers=integers)
+        batch = keywords.get("batch", ())
+        data = data.reshape(*batch, indices.shape[-1], *blocksize)
+        self.dense = dense_from_blocks(data, indices, indptr, shape)
+        parts = (engine.array(part) for part in (data, indices, indptr))
+        self.bsr = sg.bsr_array(tuple(parts), shape=(*batch, *shape))
+        self.sparse = self.bsr.semi_structured()
+
+
 def exact_product(a, b):
     return np.matmul(a.astype(np.float64), b.astype(np.float64))
+
+
+def sum_dtype(dtype):
+    """Return the dtype in which small integers' sums are exact."""
+    return np.int32 if dtype == INT8 else np.float32
+
+
+def bits(array):
+    """An array's bit patterns: equal means equal to the last bit, NaN and -0.0 too."""
+    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")

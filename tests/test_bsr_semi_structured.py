@@ -4,7 +4,6 @@ import copy
 import io
 import pickle
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,45 +11,13 @@ from hypothesis import strategies as st
 
 import sparsegpu as sg
 from addmm_cases import laid_out
-from sparsegpu.testing import (
-    assert_within_bound,
-    dense_from_blocks,
-    random_24,
-    random_blocks,
-    random_values,
-)
+from conftest import Engine
+from semi_structured_cases import BF16, HALF, INT8, SINGLE, Blocks, exact_product, sum_dtype
+from sparsegpu.testing import assert_within_bound, random_blocks, random_values
 
-BF16 = np.dtype(ml_dtypes.bfloat16)
-HALF, SINGLE, INT8 = (np.dtype(t) for t in (np.float16, np.float32, np.int8))
 DTYPES = [HALF, BF16, SINGLE, INT8]
 LEAST = {HALF: (32, 32), BF16: (32, 32), SINGLE: (32, 16), INT8: (16, 64)}
 KERNEL = "bsr_semi_structured_addmm"
-
-
-class Case:
-    """A `bsr_array` of 2:4 blocks on the engine's side, and its dense values."""
-
-    def __init__(self, engine, rng, blocksize, dtype, counts=(3, 4), **keywords):
-        shape = (blocksize[0] * counts[0], blocksize[1] * counts[1])
-        integers = keywords.pop("small_integers", False)
-        keywords = {"density": 0.5} | keywords
-        data, indices, indptr = random_blocks(rng, shape, blocksize, dtype=dtype, **keywords)
-        rows = int(np.prod(data.shape[:-1]))
-        data = random_24(rng, (rows, blocksize[1]), dtype, small_integers=integers)
-        batch = keywords.get("batch", ())
-        data = data.reshape(*batch, indices.shape[-1], *blocksize)
-        self.dense = dense_from_blocks(data, indices, indptr, shape)
-        parts = (engine.array(part) for part in (data, indices, indptr))
-        self.bsr = sg.bsr_array(tuple(parts), shape=(*batch, *shape))
-        self.sparse = self.bsr.semi_structured()
-
-
-def exact(a, x):
-    return np.matmul(a.astype(np.float64), x.astype(np.float64))
-
-
-def wide_output(dtype):
-    return np.int32 if dtype == INT8 else np.float32
 
 
 # -- the container ------------------------------------------------------------------------------
@@ -59,7 +26,7 @@ def wide_output(dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_each_block_is_as_a_matrix_of_its_own(engine, rng, dtype):
     bm, bk = LEAST[dtype]
-    case = Case(engine, rng, (2 * bm, 3 * bk), dtype)
+    case = Blocks(engine, rng, (2 * bm, 3 * bk), dtype)
     A = case.sparse
     assert A.pattern is case.bsr.pattern and A.dtype == dtype and A.ndim == 2
     assert A.shape == case.bsr.shape and A.blocksize == case.bsr.blocksize
@@ -75,7 +42,7 @@ def test_each_block_is_as_a_matrix_of_its_own(engine, rng, dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
 def test_back(engine, rng, dtype, batch):
-    case = Case(engine, rng, LEAST[dtype], dtype, batch=batch)
+    case = Blocks(engine, rng, LEAST[dtype], dtype, batch=batch)
     with engine.runs("semi_structured_expand"):
         back, dense = case.sparse.tobsr(), case.sparse.todense()
     np.testing.assert_array_equal(engine.host(back.data), engine.host(case.bsr.data))
@@ -133,7 +100,7 @@ def test_what_cannot_be_compressed(engine):
 
 
 def test_parts(engine, rng):
-    A = Case(engine, rng, (32, 64), HALF).sparse
+    A = Blocks(engine, rng, (32, 64), HALF).sparse
     parts = (A.packed, A.meta, A.indices, A.indptr)
     again = sg.BsrSemiStructuredArray(parts, A.shape)
     np.testing.assert_array_equal(engine.host(again.todense()), engine.host(A.todense()))
@@ -160,7 +127,7 @@ def test_parts(engine, rng):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("compressed", [False, True])
 def test_files(engine, rng, dtype, compressed):
-    A = Case(engine, rng, LEAST[dtype], dtype, batch=(2,)).sparse
+    A = Blocks(engine, rng, LEAST[dtype], dtype, batch=(2,)).sparse
     file = io.BytesIO()
     A.save_npz(file, compressed=compressed)
     file.seek(0)
@@ -181,7 +148,7 @@ def test_files(engine, rng, dtype, compressed):
 
 
 def test_pickle_and_repr(rng):
-    case = Case(_Host(), rng, (32, 64), BF16)
+    case = Blocks(Engine("reference"), rng, (32, 64), BF16)
     back = pickle.loads(pickle.dumps(case.sparse))
     np.testing.assert_array_equal(back.todense(), case.sparse.todense())
     assert "bfloat16, 2:4, 6 blocks of 32x64 stored (density 0.5), on cpu" in repr(back)
@@ -189,21 +156,16 @@ def test_pickle_and_repr(rng):
 
 
 def test_copies_share_the_pattern(engine, rng):
-    A = Case(engine, rng, (32, 64), BF16).sparse
+    A = Blocks(engine, rng, (32, 64), BF16).sparse
     shallow, deep = copy.copy(A), copy.deepcopy(A)
     assert all(B.pattern is A.pattern for B in (shallow, deep, A.copy()))
     assert shallow.packed is A.packed and deep.packed is not A.packed
     np.testing.assert_array_equal(engine.host(deep.todense()), engine.host(A.todense()))
 
 
-class _Host:
-    def array(self, x):
-        return x
-
-
 @pytest.mark.gpu
 def test_to_the_device_and_back(cuda_engine, rng):
-    host = Case(_Host(), rng, (32, 64), BF16)
+    host = Blocks(Engine("reference"), rng, (32, 64), BF16)
     there = host.sparse.to_device()
     assert there.to_device() is there and "on cuda:" in repr(there)
     np.testing.assert_array_equal(there.get().todense(), host.sparse.todense())
@@ -220,18 +182,18 @@ def test_exact_on_small_integers(engine, rng, dtype, n):
     """Least blocks and larger ones; repeated and unsorted blocks, empty rows."""
     for scale in ((1, 1), (2, 3)):
         blocksize = tuple(s * b for s, b in zip(scale, LEAST[dtype], strict=True))
-        case = Case(engine, rng, blocksize, dtype, (4, 3), small_integers=True, duplicates=True)
+        case = Blocks(engine, rng, blocksize, dtype, (4, 3), small_integers=True, duplicates=True)
         x = random_values(rng, (case.dense.shape[1], n), dtype, small_integers=True)
         with engine.runs(KERNEL):
-            out = sg.bsr_matmul(case.sparse, engine.array(x), out_dtype=wide_output(dtype))
-        np.testing.assert_array_equal(engine.host(out).astype(float), exact(case.dense, x))
+            out = sg.bsr_matmul(case.sparse, engine.array(x), out_dtype=sum_dtype(dtype))
+        np.testing.assert_array_equal(engine.host(out).astype(float), exact_product(case.dense, x))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("layout", ["rows", "columns", "strided"])
 def test_within_the_bound(engine, rng, dtype, layout):
     bm, bk = LEAST[dtype]
-    case = Case(engine, rng, (2 * bm, 2 * bk), dtype)
+    case = Blocks(engine, rng, (2 * bm, 2 * bk), dtype)
     m, k = case.dense.shape
     x = random_values(rng, (k, 24), dtype)
     dense = laid_out(engine, x, "columns" if layout == "columns" else "rows")
@@ -276,34 +238,34 @@ def test_any_pattern(engine, dtype, scale, counts, n, density, batch, seed):
     rng = np.random.default_rng(seed)
     blocksize = tuple(s * b for s, b in zip(scale, LEAST[dtype], strict=True))
     how = {"density": density, "batch": batch, "duplicates": True, "small_integers": True}
-    case = Case(engine, rng, blocksize, dtype, counts, **how)
+    case = Blocks(engine, rng, blocksize, dtype, counts, **how)
     x = random_values(rng, (*batch, case.dense.shape[-1], n), dtype, small_integers=True)
     with sg.use_engine(engine.name):
-        out = sg.bsr_matmul(case.sparse, engine.array(x), out_dtype=wide_output(dtype))
-    np.testing.assert_array_equal(engine.host(out).astype(float), exact(case.dense, x))
+        out = sg.bsr_matmul(case.sparse, engine.array(x), out_dtype=sum_dtype(dtype))
+    np.testing.assert_array_equal(engine.host(out).astype(float), exact_product(case.dense, x))
 
 
 def test_batches_broadcast(engine, rng):
-    one = Case(engine, rng, (32, 32), HALF, small_integers=True)
-    many = Case(engine, rng, (32, 32), HALF, batch=(3,), small_integers=True)
+    one = Blocks(engine, rng, (32, 32), HALF, small_integers=True)
+    many = Blocks(engine, rng, (32, 32), HALF, batch=(3,), small_integers=True)
     x = random_values(rng, (3, 128, 9), HALF, small_integers=True)
     for case, given_x in ((one, x), (many, x), (many, x[0]), (one, x[:, None])):
         with engine.runs(KERNEL):
             out = case.sparse @ engine.array(given_x)
-        np.testing.assert_array_equal(engine.host(out), exact(case.dense, given_x))
+        np.testing.assert_array_equal(engine.host(out), exact_product(case.dense, given_x))
 
 
 def test_vectors(engine, rng):
-    case = Case(engine, rng, (32, 32), SINGLE, small_integers=True)
+    case = Blocks(engine, rng, (32, 32), SINGLE, small_integers=True)
     x = random_values(rng, (128,), SINGLE, small_integers=True)
     with engine.runs(KERNEL):
         out = case.sparse @ engine.array(x)
     assert out.shape == (96,)
-    np.testing.assert_array_equal(engine.host(out), exact(case.dense, x))
+    np.testing.assert_array_equal(engine.host(out), exact_product(case.dense, x))
 
 
 def test_nothing_to_multiply(engine, rng):
-    case = Case(engine, rng, (32, 32), HALF)
+    case = Blocks(engine, rng, (32, 32), HALF)
     x = engine.array(np.full((128, 5), np.nan, np.float16))
     bias = engine.array(random_values(rng, (96, 5), HALF))
     empty = sg.bsr_array((96, 128), blocksize=(32, 32), dtype=HALF)
@@ -330,19 +292,19 @@ def test_only_kept_values_are_multiplied(engine):
 
 
 def test_int8_to_other_dtypes(engine, rng):
-    case = Case(engine, rng, (32, 64), INT8)
+    case = Blocks(engine, rng, (32, 64), INT8)
     x = random_values(rng, (256, 9), INT8)
     with engine.runs(KERNEL):
         whole = sg.int_bsr_addmm(None, case.sparse, engine.array(x))
         half = sg.bsr_matmul(case.sparse, engine.array(x), alpha=1e-3, out_dtype="float16")
         byte = sg.bsr_matmul(case.sparse, engine.array(x), alpha=1e-3, out_dtype="int8")
-    np.testing.assert_array_equal(engine.host(whole), exact(case.dense, x))
+    np.testing.assert_array_equal(engine.host(whole), exact_product(case.dense, x))
     assert_within_bound(engine.host(half), case.dense, x, alpha=1e-3, dtype=INT8)
     assert_within_bound(engine.host(byte), case.dense, x, alpha=1e-3, dtype=INT8)
 
 
 def test_refusals(engine, rng):
-    case = Case(engine, rng, (32, 32), HALF)
+    case = Blocks(engine, rng, (32, 32), HALF)
     A, x = case.sparse, engine.array(np.ones((128, 8), np.float16))
     with engine.runs(None):
         with pytest.raises(TypeError, match="'dense': expected dtype float16"):
@@ -376,17 +338,17 @@ def test_kernels_of_every_device(cuda_engine, rng, path, dtype, layout):
     shapes = (((1, 3), 88), ((2, 3), 20), ((5, 3), 136))  # of which kernels take seconds to compile
     for scale, n in shapes if layout == "rows" else shapes[1:2]:
         blocksize = tuple(s * b for s, b in zip(scale, LEAST[dtype], strict=True))
-        case = Case(cuda_engine, rng, blocksize, dtype, (5, 4), small_integers=True)
+        case = Blocks(cuda_engine, rng, blocksize, dtype, (5, 4), small_integers=True)
         x = random_values(rng, (case.dense.shape[1], n), dtype, small_integers=True)
-        how = {"config": {"path": path}, "allow_tf32": True, "out_dtype": wide_output(dtype)}
+        how = {"config": {"path": path}, "allow_tf32": True, "out_dtype": sum_dtype(dtype)}
         with cuda_engine.runs(f"{KERNEL}_{'simt' if path == 'simt' else 'sm80'}"):
             out = sg.bsr_matmul(case.sparse, laid_out(cuda_engine, x, layout), **how)
-        np.testing.assert_array_equal(cuda_engine.host(out).astype(float), exact(case.dense, x))
+        np.testing.assert_array_equal(cuda_engine.host(out), exact_product(case.dense, x))
 
 
 @pytest.mark.gpu
 def test_ieee_float32_is_not_for_tensor_cores(cuda_engine, rng):
-    case = Case(cuda_engine, rng, (64, 64), SINGLE)
+    case = Blocks(cuda_engine, rng, (64, 64), SINGLE)
     x = cuda_engine.array(random_values(rng, (256, 40), SINGLE))
     with cuda_engine.runs(f"{KERNEL}_simt"):
         out = case.sparse @ x

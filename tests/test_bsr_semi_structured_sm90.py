@@ -6,9 +6,9 @@ import pytest
 
 import sparsegpu as sg
 from addmm_cases import ORDERS, blank, laid_out
+from semi_structured_cases import BF16, HALF, INT8, SINGLE, Blocks, exact_product, sum_dtype
 from sparsegpu.engines.cuda.runtime.sparse_blocks_tile import sparse_blocks_tile
 from sparsegpu.testing import assert_within_bound, random_values
-from test_bsr_semi_structured import BF16, HALF, INT8, SINGLE, Case, exact, wide_output
 
 KERNEL = "bsr_semi_structured_addmm_sm90"
 PATH = {"path": "wgmma_sp"}
@@ -60,12 +60,12 @@ def multiplied(engine, sparse, dense, **keywords):
 @pytest.mark.parametrize("layout", ["rows", "columns", "strided"])
 def test_exact_on_small_integers(hopper, rng, dtype, blocksize, layout):
     how = {"small_integers": True, "duplicates": True}
-    case = Case(hopper, rng, blocksize, dtype, (5, 7), **how)
+    case = Blocks(hopper, rng, blocksize, dtype, (5, 7), **how)
     for n in (5, 264):
         x = random_values(rng, (case.dense.shape[1], n), dtype, small_integers=True)
         given = laid_out(hopper, x, layout)
-        out = multiplied(hopper, case.sparse, given, out_dtype=wide_output(dtype), config=PATH)
-        np.testing.assert_array_equal(hopper.host(out).astype(np.float64), exact(case.dense, x))
+        out = multiplied(hopper, case.sparse, given, out_dtype=sum_dtype(dtype), config=PATH)
+        np.testing.assert_array_equal(hopper.host(out), exact_product(case.dense, x))
 
 
 @pytest.mark.gpu
@@ -79,9 +79,9 @@ def test_exact_on_small_integers(hopper, rng, dtype, blocksize, layout):
 def test_every_tile(hopper, rng, blocksize, tile):
     """More tiles than thread blocks, and twice, so that every stage is filled many times."""
     counts = (2048 // blocksize[0], 1024 // blocksize[1])
-    case = Case(hopper, rng, blocksize, BF16, counts, density=0.3, small_integers=True)
+    case = Blocks(hopper, rng, blocksize, BF16, counts, density=0.3, small_integers=True)
     x = random_values(rng, (1024, 3000), BF16, small_integers=True)
-    dense, expected = hopper.array(x), exact(case.dense, x)
+    dense, expected = hopper.array(x), exact_product(case.dense, x)
     config = PATH | dict(zip(("tile_n", "stages", "together", "band"), tile, strict=True))
     for _ in range(2):
         out = multiplied(hopper, case.sparse, dense, config=config, out_dtype=np.float32)
@@ -102,7 +102,7 @@ def test_groups_of_two_rows(hopper, rng, reorder):
     x = random_values(rng, (4096, 300), HALF, small_integers=True)
     config = PATH | {"reorder": reorder}
     out = multiplied(hopper, sparse, hopper.array(x), config=config, out_dtype=np.float32)
-    np.testing.assert_array_equal(hopper.host(out), exact(a, x))
+    np.testing.assert_array_equal(hopper.host(out), exact_product(a, x))
 
 
 @pytest.mark.gpu
@@ -120,14 +120,14 @@ def test_long_rows_are_cut(hopper, rng, blocksize):
     x = random_values(rng, (bk * 300, 520), BF16, small_integers=True)
     with hopper.runs(KERNEL, "bsr_addmm_sm90_parts"):
         out = sg.bsr_matmul(sparse, hopper.array(x), out_dtype=np.float32, config=PATH)
-    np.testing.assert_array_equal(hopper.host(out), exact(a, x))
+    np.testing.assert_array_equal(hopper.host(out), exact_product(a, x))
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("dtype", [HALF, INT8], ids=str)
 def test_outputs(hopper, rng, dtype, order):
-    case = Case(hopper, rng, (64, 128), dtype, (3, 4))
+    case = Blocks(hopper, rng, (64, 128), dtype, (3, 4))
     x = random_values(rng, (512, 136), dtype)
     bias = random_values(rng, (192, 1), dtype).astype(np.int32 if dtype == INT8 else dtype)
     out = blank(hopper, (192, 136), HALF, order)
@@ -140,17 +140,17 @@ def test_outputs(hopper, rng, dtype, order):
 
 @pytest.mark.gpu
 def test_batches(hopper, rng):
-    many = Case(hopper, rng, (64, 64), BF16, batch=(3,), small_integers=True)
-    one = Case(hopper, rng, (64, 64), BF16, small_integers=True)
+    many = Blocks(hopper, rng, (64, 64), BF16, batch=(3,), small_integers=True)
+    one = Blocks(hopper, rng, (64, 64), BF16, small_integers=True)
     x = random_values(rng, (3, 256, 72), BF16, small_integers=True)
     for case, given in ((one, x), (many, x), (many, x[1]), (one, x[:, None])):
         out = multiplied(hopper, case.sparse, hopper.array(given), out_dtype=np.float32)
-        np.testing.assert_array_equal(hopper.host(out), exact(case.dense, given))
+        np.testing.assert_array_equal(hopper.host(out), exact_product(case.dense, given))
 
 
 @pytest.mark.gpu
 def test_tf32_is_within_its_bound(hopper, rng):
-    case = Case(hopper, rng, (64, 64), SINGLE)
+    case = Blocks(hopper, rng, (64, 64), SINGLE)
     x = random_values(rng, (256, 72), SINGLE)
     out = multiplied(hopper, case.sparse, hopper.array(x))
     assert_within_bound(hopper.host(out), case.dense, x, allow_tf32=True)
@@ -159,19 +159,19 @@ def test_tf32_is_within_its_bound(hopper, rng):
 @pytest.mark.gpu
 def test_a_call_is_repeated(hopper, rng):
     """The same call again launches what it launched, on what the memory holds by then."""
-    case = Case(hopper, rng, (128, 128), BF16, small_integers=True)
+    case = Blocks(hopper, rng, (128, 128), BF16, small_integers=True)
     x = hopper.array(random_values(rng, (512, 256), BF16, small_integers=True))
     out = hopper.xp.empty((384, 256), np.float32)
     for _ in range(3):
         x *= ml_dtypes.bfloat16(-1)
         multiplied(hopper, case.sparse, x, out=out)
-        np.testing.assert_array_equal(hopper.host(out), exact(case.dense, hopper.host(x)))
+        np.testing.assert_array_equal(hopper.host(out), exact_product(case.dense, hopper.host(x)))
     assert len(case.sparse.pattern.calls) == 1
 
 
 @pytest.mark.gpu
 def test_what_cannot_be(hopper, rng):
-    case = Case(hopper, rng, (32, 32), HALF)
+    case = Blocks(hopper, rng, (32, 32), HALF)
     x = hopper.array(random_values(rng, (128, 40), HALF))
     with pytest.raises(ValueError, match=r"config\['path'\].*not for 'wgmma_sp'"):
         sg.bsr_matmul(case.sparse, x, config=PATH)
@@ -179,7 +179,7 @@ def test_what_cannot_be(hopper, rng):
         sg.bsr_matmul(case.sparse, x, config={"path": "wgmma"})
     with pytest.raises(ValueError, match=r"config\['stages'\]"):
         sg.bsr_matmul(case.sparse, x, config={"path": "simt", "stages": 2})
-    larger = Case(hopper, rng, (64, 64), HALF)
+    larger = Blocks(hopper, rng, (64, 64), HALF)
     y = hopper.array(random_values(rng, (256, 40), HALF))
     with pytest.raises(ValueError, match=r"config\['tile_n'\]"):
         sg.bsr_matmul(larger.sparse, y, config=PATH | {"tile_n": 48})

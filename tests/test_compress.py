@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sparsegpu as sg
+from semi_structured_cases import bits
 from sparsegpu.testing import random_24, random_values
 from test_metadata_layout import place
 
@@ -27,11 +28,6 @@ KEPT = {
 FEW = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-
-
-def bits(array):
-    """An array's bit patterns: equal means equal to the last bit, NaN and -0.0 too."""
-    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
 
 
 def compress_by_loop(dense):

@@ -9,16 +9,13 @@ import sparsegpu as sg
 from prune_cases import (
     ALGORITHMS,
     DTYPES,
-    FP8,
-    HALF,
-    SINGLE,
     assert_same,
     awkward,
     prune_24_by_loop,
     prune_tile_by_loop,
 )
+from semi_structured_cases import FP8, HALF, SINGLE, bits
 from sparsegpu.testing import random_values
-from test_compress import bits
 
 FEW = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -4,17 +4,14 @@ import io
 import pickle
 import threading
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 import sparsegpu as sg
+from semi_structured_cases import BF16, FP8, HALF, INT8, SINGLE, bits
 from sparsegpu.engines.cusparselt import availability
 from sparsegpu.testing import assert_within_bound, random_24, random_values
-from test_compress import bits
 
-BF16, FP8 = np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn)
-HALF, SINGLE, INT8 = (np.dtype(t) for t in (np.float16, np.float32, np.int8))
 DTYPES = [HALF, BF16, SINGLE, INT8, FP8]
 KERNEL = "semi_structured_addmm"
 

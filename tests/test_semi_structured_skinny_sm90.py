@@ -5,7 +5,7 @@ import pytest
 
 import sparsegpu as sg
 from addmm_cases import ORDERS, blank, laid_out
-from semi_structured_cases import BF16, FP8, HALF, INT8, SINGLE, exact_product, operand
+from semi_structured_cases import BF16, FP8, HALF, INT8, SINGLE, exact_product, operand, sum_dtype
 from sparsegpu.engines.cuda.runtime.skinny_sparse_tile import skinny_sparse_tile
 from sparsegpu.testing import assert_within_bound, random_values
 
@@ -29,10 +29,6 @@ def multiplied(engine, sparse, dense, **keywords):
         return sg.semi_structured_matmul(sparse, dense, allow_tf32=True, **keywords)
 
 
-def accumulated(dtype):
-    return np.int32 if dtype == INT8 else np.float32
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(32, 64), (160, 192), (1056, 1216)])
@@ -42,7 +38,7 @@ def test_exact_on_small_integers(hopper, rng, dtype, shape, layout):
     for n in COLUMNS:
         x = random_values(rng, (shape[1], n), dtype, small_integers=True)
         dense = laid_out(hopper, x, layout)
-        out = multiplied(hopper, sparse, dense, out_dtype=accumulated(dtype))
+        out = multiplied(hopper, sparse, dense, out_dtype=sum_dtype(dtype))
         np.testing.assert_array_equal(hopper.host(out).astype(np.float64), exact_product(a, x))
 
 
@@ -60,7 +56,7 @@ def test_every_tile(hopper, rng, dtype, cluster, tile_n, stages):
     config = PATH | {"tile_n": tile_n, "cluster": cluster, "stages": stages}
     expected = exact_product(a, hopper.host(x))
     for _ in range(2):
-        out = multiplied(hopper, sparse, x, config=config, out_dtype=accumulated(dtype))
+        out = multiplied(hopper, sparse, x, config=config, out_dtype=sum_dtype(dtype))
         np.testing.assert_array_equal(hopper.host(out).astype(np.float64), expected)
 
 

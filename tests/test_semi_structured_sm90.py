@@ -1,12 +1,11 @@
 """The Hopper 2:4 product: its tile, and the dtypes, layouts, batches and outputs that it serves."""
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 import sparsegpu as sg
 from addmm_cases import ORDERS, aligned_rows, blank, laid_out
-from semi_structured_cases import BF16, HALF, INT8, SINGLE, exact_product, operand
+from semi_structured_cases import BF16, FP8, HALF, INT8, SINGLE, exact_product, operand, sum_dtype
 from sparsegpu.engines.cuda.runtime.sparse_tile import sparse_tile
 from sparsegpu.testing import assert_within_bound, random_values
 
@@ -15,7 +14,6 @@ PATH = {"path": "wgmma_sp"}
 TILES = [(64, 8, 1), (128, 3, 1), (128, 7, 2), (256, 2, 2), (256, 4, 1), (256, 4, 2)]
 LAYOUTS = {1: ["columns"], 2: ["rows", "columns"], 4: ["columns"]}  # that are read as they lie
 SHAPES = [(32, 64, 17), (160, 192, 264), (416, 704, 520), (1024, 320, 72)]
-FP8 = ml_dtypes.float8_e4m3fn
 
 
 @pytest.mark.parametrize("itemsize", [1, 2, 4])
@@ -55,7 +53,7 @@ def test_exact_on_small_integers(hopper, rng, dtype, shape):
     m, k, n = shape
     sparse, a = operand(hopper, rng, (m, k), dtype, small_integers=True)
     x = random_values(rng, (k, n), dtype, small_integers=True)
-    out_dtype = np.int32 if dtype == INT8 else np.float32
+    out_dtype = sum_dtype(dtype)
     for layout in LAYOUTS[dtype.itemsize]:
         given = aligned_rows(hopper, x) if layout == "rows" else laid_out(hopper, x, layout)
         out = multiplied(hopper, sparse, given, config=PATH, out_dtype=out_dtype)
@@ -74,7 +72,7 @@ def test_every_tile(hopper, rng, dtype, tile):
     sparse, a = operand(hopper, rng, (m, k), dtype, small_integers=True)
     x = laid_out(hopper, random_values(rng, (k, n), dtype, small_integers=True), "columns")
     config = PATH | dict(zip(("tile_n", "stages", "cluster"), tile, strict=True))
-    out_dtype = np.int32 if dtype == INT8 else np.float32
+    out_dtype = sum_dtype(dtype)
     expected = exact_product(a, hopper.host(x))
     for _ in range(2):
         out = multiplied(hopper, sparse, x, config=config, out_dtype=out_dtype)
@@ -107,7 +105,7 @@ def test_what_cannot_be_read_as_it_lies_is_copied(hopper, rng, dtype, layout, sh
     x = random_values(rng, (k, n), dtype, small_integers=True)
     dense = laid_out(hopper, x, layout)
     copied = () if dtype.itemsize == 2 and layout == "rows" and n % 8 == 0 else ("dense_lines",)
-    out_dtype = np.int32 if dtype == INT8 else np.float32
+    out_dtype = sum_dtype(dtype)
     for _ in range(2):
         with hopper.runs(KERNEL, *copied):
             out = sg.semi_structured_matmul(

@@ -6,18 +6,14 @@ import pytest
 import sparsegpu as sg
 from prune_cases import (
     ALGORITHMS,
-    BF16,
     DOUBLE,
     DTYPES,
-    FP8,
-    HALF,
-    INT8,
-    SINGLE,
     assert_same,
     awkward,
     bitmask_by_loop,
     prune_tile_by_loop,
 )
+from semi_structured_cases import BF16, FP8, HALF, INT8, SINGLE
 from sparsegpu.testing import random_values
 
 TILE_DTYPES = [HALF, BF16, INT8, FP8]
