@@ -48,3 +48,15 @@ def sum_dtype(dtype):
 def bits(array):
     """An array's bit patterns: equal means equal to the last bit, NaN and -0.0 too."""
     return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+
+
+def place(r, c, m, bits):
+    """Where an element of metadata goes: the layout's formula, step by step."""
+    g, w = (32, 4) if bits == 16 else (16, 2)
+    row = r // g * g + (r % 8) * w + (r % g) // 8
+    column = c
+    if row % 2 == 0 and column % 2 == 1:
+        row, column = row + 1, column - 1
+    elif row % 2 == 1 and column % 2 == 0:
+        row, column = row - 1, column + 1
+    return (column // 2) * m * 2 + row * 2 + column % 2

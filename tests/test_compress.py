@@ -7,9 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sparsegpu as sg
-from semi_structured_cases import bits
+from semi_structured_cases import bits, place
 from sparsegpu.testing import random_24, random_values
-from test_metadata_layout import place
 
 BF16, FP8 = np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn)
 DTYPES = [np.dtype(np.float16), BF16, np.dtype(np.float32), np.dtype(np.int8), FP8]

@@ -6,22 +6,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sparsegpu as sg
+from semi_structured_cases import place
 
 FEW = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-
-
-def place(r, c, m, bits):
-    """The formula for one element, step by step."""
-    g, w = (32, 4) if bits == 16 else (16, 2)
-    row = r // g * g + (r % 8) * w + (r % g) // 8
-    column = c
-    if row % 2 == 0 and column % 2 == 1:
-        row, column = row + 1, column - 1
-    elif row % 2 == 1 and column % 2 == 0:
-        row, column = row - 1, column + 1
-    return (column // 2) * m * 2 + row * 2 + column % 2
 
 
 def test_16_bit_places_worked_by_hand(engine):
