@@ -312,16 +312,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   __shared__ unsigned present[STAGES][STEPS];
   unsigned char* memory = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
   const unsigned stages = shared_address(memory);
-  Ring ring;
-  ring.full = shared_address(barriers[0]);
-  ring.empty = shared_address(barriers[1]);
-  ring.turned = shared_address(barriers[TURNED ? 2 : 0]);
+  Ring ring(barriers);
   if (threadIdx.x == 0) {
-    for (int s = 0; s < STAGES; ++s) {
-      mbarrier_init(ring.full + 8 * s, STEPS);
-      mbarrier_init(ring.empty + 8 * s, CONSUMERS);
-      if (TURNED) mbarrier_init(ring.turned + 8 * s, STEPS * TURNERS);
-    }
+    ring.make(STEPS, CONSUMERS, TURNED ? STEPS * TURNERS : 0);
     mbarrier_init_fence();
   }
   __syncthreads();

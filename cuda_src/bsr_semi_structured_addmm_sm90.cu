@@ -30,31 +30,25 @@
 #include "common/epilogue.cuh"
 #include "common/group_parts.cuh"
 #include "common/ring.cuh"
+#include "common/sparse_stage.cuh"
 #include "common/strip.cuh"
 #include "common/tile_walk.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/mbarrier.cuh"
-#include "ptx/wgmma_sp.cuh"
 
-enum class Layout { rows, columns };
-constexpr Layout LAYOUT = Layout::DENSE;
 constexpr Store STORING = Store::STORE;
-typedef Acc<T>::type Sum;
-static_assert(sizeof(T) == 2 || LAYOUT == Layout::columns, "k is contiguous but for 16-bit types");
 
-constexpr int SIZE = sizeof(T);
 constexpr int STAGE_K = 128 / SIZE;
 constexpr int SLICES_K = BK / STAGE_K;
-constexpr int PRODUCTS = 2;              // of a stage: wgmma takes 64 bytes of k
-constexpr int PAIRS = BK * SIZE / 64;    // pairs of columns of a block's metadata
-constexpr int CODE = SIZE == 1 ? 4 : 2;  // bytes of an element of metadata
+constexpr int PRODUCTS = 2;            // of a stage: wgmma takes 64 bytes of k
+constexpr int PAIRS = BK * SIZE / 64;  // pairs of columns of a block's metadata
 static_assert(BM % 64 == 0 && BK % STAGE_K == 0, "a warpgroup's rows are of one block");
 static_assert(SLICES_K % TOGETHER == 0, "slices that are brought together are of one block");
 
 constexpr int LEFT_WIDTH = TOGETHER * 64;  // packed bytes of a row
 constexpr int BLOCK_BYTES = SLICE_M * LEFT_WIDTH;
-constexpr int PAIR_BYTES = SLICE_M * 2 * CODE;
-constexpr int CODES_BYTES = TOGETHER * PRODUCTS * PAIR_BYTES;
+constexpr int CODES_BYTES = TOGETHER * PRODUCTS * PAIR_BYTES<SLICE_M>;
+typedef Codes<SLICE_M, CODES_BYTES> StageCodes;
 constexpr int LEFT_BYTES = ROWS * BLOCK_BYTES;
 constexpr int SLOT_BYTES = LEFT_BYTES + ROWS * CODES_BYTES;
 constexpr int STAGE_BYTES = TILE_N * 128;
@@ -70,6 +64,7 @@ constexpr bool ALWAYS = ROWS == 1;  // no entry of a group lacks its block
 struct Rings : Ring {
   int slot = 0, slice = 0;  // of the slot
 
+  using Ring::Ring;
   __device__ __forceinline__ unsigned right(unsigned memory) const {
     return memory + stage * STAGE_BYTES;
   }
@@ -153,48 +148,16 @@ __device__ __forceinline__ void produce(unsigned memory, Rings ring, Present pre
   }
 }
 
-// What a thread knows of the codes of a stage.
-struct Codes {
-  unsigned words[PRODUCTS];
-
-  __device__ __forceinline__ void read(const unsigned char* slot, int slice) {
-    // A pair of columns of 32 rows (8-bit types: 16) is 32 words. 16 bits: one word has the codes
-    // of both products, told apart by the selector; rows of eight apart lie four words apart.
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    constexpr int WARPS = SLICE_M / 16, NEXT = PAIR_BYTES / 4;
-    const int rows = warp % WARPS;  // sixteens, of the block
-    const unsigned* from =
-        reinterpret_cast<const unsigned*>(slot + LEFT_BYTES + warp / WARPS * CODES_BYTES) +
-        slice * (PRODUCTS * NEXT);
-    if constexpr (CODE == 2) {
-      words[0] = from[lane % 4 / 2 * NEXT + rows / 2 * 32 + lane / 4 * 4 + rows % 2 * 2 + lane % 2];
-    } else {
-      words[0] = from[rows * 32 + lane];
-      words[1] = from[NEXT + rows * 32 + lane];
-    }
-  }
-  // Products under way read these registers: until they have ended nothing else may be put there,
-  // of which the compiler does not take care.
-  __device__ __forceinline__ void hold() {
-    asm volatile("" : "+r"(words[0]));
-    if (CODE == 4) asm volatile("" : "+r"(words[1]));
-  }
-};
-
 // Start the products of a stage.
 __device__ __forceinline__ void multiply(Sum (&sum)[TILE_N / 2], unsigned right, unsigned left,
-                                         int slice, const Codes& codes) {
-  constexpr bool BY_N = LAYOUT == Layout::rows;
+                                         int slice, const StageCodes& codes) {
   left += threadIdx.x / 128 * (64 * LEFT_WIDTH) + slice * 64;
   auto a = [&](int k) { return wgmma_operand<LEFT_WIDTH>(left + k * 32, 8 * LEFT_WIDTH, 16); };
   auto b = [&](int k) {
     return BY_N ? wgmma_operand<128>(right + k * 4096, 1024, STAGE_K * 128)
                 : wgmma_operand<128>(right + k * 64, 1024, 16);
   };
-  wgmma_fence();
-  wgmma_sp<T, 0, BY_N>(sum, a(0), b(0), codes.words[0]);
-  wgmma_sp<T, CODE == 2, BY_N>(sum, a(1), b(1), codes.words[CODE == 4]);
-  wgmma_commit();
+  start_products(sum, codes, a, b);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_semi_structured_addmm_sm90(
@@ -209,14 +172,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_semi_structured_add
   __shared__ unsigned present[STAGES];
   unsigned char* memory = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
   const unsigned shared = shared_address(memory);
-  Rings ring;
-  ring.full = shared_address(barriers[0]);
-  ring.empty = shared_address(barriers[1]);
+  Rings ring(barriers);
   if (threadIdx.x == 0) {
-    for (int s = 0; s < STAGES; ++s) {
-      mbarrier_init(ring.full + 8 * s, 1);
-      mbarrier_init(ring.empty + 8 * s, CONSUMERS);
-    }
+    ring.make(1, CONSUMERS);
     mbarrier_init_fence();
   }
   __syncthreads();
@@ -244,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_semi_structured_add
     // this one is given back when its products have ended. Then the codes of the next stage are
     // read. Between two of the instructions that start products, the compiler allows that only
     // before a wait; else it waits for every single product of 8-bit types (C7513).
-    Codes two[2] = {};
+    StageCodes two[2] = {};
     unsigned before = 0;
     int turn = 0;
     auto give_back = [&](unsigned read) {
@@ -258,7 +216,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_semi_structured_add
       return bool(__shfl_sync(~0u, rows, 0) >> warp / 4 & 1);
     };
     // Go on to the next stage in which this warpgroup has a block, and read its codes.
-    auto look = [&](Codes& codes) {
+    auto look = [&](StageCodes& codes) {
       if (turn == turns) return;
       mbarrier_wait(ring.filled(), ring.parity);
       if constexpr (!ALWAYS) {
@@ -273,10 +231,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_semi_structured_add
           mbarrier_wait(ring.filled(), ring.parity);
         }
       }
-      codes.read(memory + (ring.left(shared) - shared), ring.slice);
+      const unsigned char* slot = memory + (ring.left(shared) - shared);
+      codes.read(slot + LEFT_BYTES, ring.slice);
       wgmma_wait<1>();  // there is one at most
     };
-    auto take_turn = [&](const Codes& mine, Codes& others) {
+    auto take_turn = [&](const StageCodes& mine, StageCodes& others) {
       multiply(sum, ring.right(shared), ring.left(shared), ring.slice, mine);
       wgmma_wait<1>();
       others.hold();

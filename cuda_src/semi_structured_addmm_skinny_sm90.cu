@@ -28,29 +28,22 @@
 #include "common/view.cuh"
 #include "common/epilogue.cuh"
 #include "common/ring.cuh"
+#include "common/sparse_stage.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/mbarrier.cuh"
-#include "ptx/wgmma_sp.cuh"
 
-enum class Layout { rows, columns };
-constexpr Layout LAYOUT = Layout::DENSE, STORING = Layout::STORE;
-typedef Acc<T>::type Sum;
-static_assert(sizeof(T) == 2 || LAYOUT == Layout::columns, "k is contiguous but for 16-bit types");
+constexpr Layout STORING = Layout::STORE;
 
-constexpr int SIZE = sizeof(T);
 constexpr int TILE_M = 128;
 constexpr int PRODUCTS = 4;  // of a stage: wgmma takes 64 bytes of k
 constexpr int STAGE_K = PRODUCTS * 64 / SIZE;
-constexpr int CODE = SIZE == 1 ? 4 : 2;        // bytes of an element of metadata
-constexpr int PAIR_BYTES = TILE_M * 2 * CODE;  // two columns of metadata
 constexpr int LEFT_BYTES = TILE_M * 128;
 constexpr int RIGHT_BYTES = TILE_N * 256;
-constexpr int STAGE_BYTES = LEFT_BYTES + RIGHT_BYTES + PRODUCTS * PAIR_BYTES;
+constexpr int STAGE_BYTES = LEFT_BYTES + RIGHT_BYTES + PRODUCTS * PAIR_BYTES<TILE_M>;
 static_assert(STAGE_BYTES % 1024 == 0, "every stage begins where a swizzle's pattern does");
 
 // Boxes of `dense` have rows of k or n, as wide as a swizzle may be: of k always 128 bytes.
-constexpr bool BY_N = LAYOUT == Layout::rows;
 constexpr int WIDTH = BY_N && TILE_N * SIZE < 128 ? TILE_N * SIZE : 128;
 constexpr int BOX_BYTES = WIDTH * (BY_N ? STAGE_K : TILE_N);
 constexpr int BOXES = RIGHT_BYTES / BOX_BYTES;
@@ -120,18 +113,11 @@ __device__ __forceinline__ void produce(unsigned stages, Ring ring, const Tensor
 // sum += the products of a stage.
 __device__ __forceinline__ void multiply(Sum (&sum)[TILE_N / 2], unsigned stage,
                                          const unsigned char* codes) {
-  // A pair of columns of 32 rows (8-bit types: 16) is 32 words. 16 bits: one word has the codes of
-  // two products, told apart by the selector; rows of eight apart lie four words apart.
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const unsigned* from = reinterpret_cast<const unsigned*>(codes);
-  constexpr int NEXT = PAIR_BYTES / 4, EACH = CODE == 2 ? 2 : 1;  // products of a word
+  constexpr int EACH = PRODUCTS_OF_WORD;
   unsigned words[PRODUCTS / EACH];
 #pragma unroll
-  for (int w = 0; w < PRODUCTS / EACH; ++w)
-    words[w] = CODE == 2 ? from[(2 * w + lane % 4 / 2) * NEXT + warp / 2 * 32 + lane / 4 * 4 +
-                                warp % 2 * 2 + lane % 2]
-                         : from[w * NEXT + warp * 32 + lane];
-  const unsigned left = stage + warp / 4 * 64 * 128, right = stage + LEFT_BYTES;
+  for (int w = 0; w < PRODUCTS / EACH; ++w) words[w] = code_word<TILE_M>(codes, w);
+  const unsigned left = stage + threadIdx.x / 128 * 64 * 128, right = stage + LEFT_BYTES;
   wgmma_fence();
 #pragma unroll
   for (int k = 0; k < PRODUCTS; ++k) {
@@ -146,13 +132,6 @@ __device__ __forceinline__ void multiply(Sum (&sum)[TILE_N / 2], unsigned stage,
   wgmma_commit();
   wgmma_wait<0>();
 }
-
-// The tensor cores keep some 13 bits when they add e4m3 products to an accumulator: the sums of
-// each stage start at zero, and float32 registers add these.
-template <typename U>
-constexpr bool IN_PARTS = false;
-template <>
-constexpr bool IN_PARTS<e4m3> = true;
 
 template <typename U>
 __device__ __forceinline__ void add_products(Sum (&sum)[TILE_N / 2], unsigned stage,
@@ -253,14 +232,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 
   __shared__ __align__(8) unsigned long long barriers[2][STAGES], delivery;
   unsigned char* memory = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
   const unsigned stages = shared_address(memory), delivered = shared_address(&delivery);
-  Ring ring;
-  ring.full = shared_address(barriers[0]);
-  ring.empty = shared_address(barriers[1]);
+  Ring ring(barriers);
   if (threadIdx.x == 0) {
-    for (int s = 0; s < STAGES; ++s) {
-      mbarrier_init(ring.full + 8 * s, 1);
-      mbarrier_init(ring.empty + 8 * s, CONSUMERS);
-    }
+    ring.make(1, CONSUMERS);
     mbarrier_init(delivered, 1);
     mbarrier_init_fence();
     mbarrier_expect(delivered, INBOX_BYTES / CLUSTER * (CLUSTER - 1));  // of the others

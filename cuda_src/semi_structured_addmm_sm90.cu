@@ -26,27 +26,21 @@
 #include "common/view.cuh"
 #include "common/epilogue.cuh"
 #include "common/ring.cuh"
+#include "common/sparse_stage.cuh"
 #include "common/strip.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/mbarrier.cuh"
-#include "ptx/wgmma_sp.cuh"
 
-enum class Layout { rows, columns };
-constexpr Layout LAYOUT = Layout::DENSE;
 constexpr Store STORING = Store::STORE;
-typedef Acc<T>::type Sum;
-static_assert(sizeof(T) == 2 || LAYOUT == Layout::columns, "k is contiguous but for 16-bit types");
 
-constexpr int SIZE = sizeof(T);
 constexpr int TILE_M = 128;
 constexpr int STAGE_K = 128 / SIZE;
-constexpr int PRODUCTS = 2;                    // of a stage: wgmma takes 64 bytes of k
-constexpr int CODE = SIZE == 1 ? 4 : 2;        // bytes of an element of metadata
-constexpr int PAIR_BYTES = TILE_M * 2 * CODE;  // two columns of metadata
+constexpr int PRODUCTS = 2;  // of a stage: wgmma takes 64 bytes of k
+typedef Codes<TILE_M> StageCodes;
 constexpr int LEFT_BYTES = TILE_M * 64;
 constexpr int RIGHT_BYTES = TILE_N * 128;
-constexpr int STAGE_BYTES = LEFT_BYTES + RIGHT_BYTES + PRODUCTS * PAIR_BYTES;
+constexpr int STAGE_BYTES = LEFT_BYTES + RIGHT_BYTES + PRODUCTS * PAIR_BYTES<TILE_M>;
 static_assert(STAGE_BYTES % 1024 == 0, "every stage begins where a swizzle's pattern does");
 
 constexpr int BAND = 16;                   // tiles
@@ -137,45 +131,16 @@ __device__ __forceinline__ void produce(unsigned stages, Ring ring, const Tensor
   }
 }
 
-// What a thread knows of the codes of a stage.
-struct Codes {
-  unsigned words[PRODUCTS];
-
-  __device__ __forceinline__ void read(const unsigned char* codes) {
-    // A pair of columns of 32 rows (8-bit types: 16) is 32 words. 16 bits: one word has the codes
-    // of both products, told apart by the selector; rows of eight apart lie four words apart.
-    const int lane = threadIdx.x % 32, rows = threadIdx.x / 32;  // sixteens
-    const unsigned* from = reinterpret_cast<const unsigned*>(codes);
-    constexpr int NEXT = PAIR_BYTES / 4;
-    if constexpr (CODE == 2) {
-      words[0] = from[lane % 4 / 2 * NEXT + rows / 2 * 32 + lane / 4 * 4 + rows % 2 * 2 + lane % 2];
-    } else {
-      words[0] = from[rows * 32 + lane];
-      words[1] = from[NEXT + rows * 32 + lane];
-    }
-  }
-  // Products under way read these registers: until they have ended nothing else may be put there,
-  // of which the compiler does not take care.
-  __device__ __forceinline__ void hold() {
-    asm volatile("" : "+r"(words[0]));
-    if (CODE == 4) asm volatile("" : "+r"(words[1]));
-  }
-};
-
 // Start the products of a stage.
 __device__ __forceinline__ void multiply(Sum (&sum)[TILE_N / 2], unsigned stage,
-                                         const Codes& codes) {
-  constexpr bool BY_N = LAYOUT == Layout::rows;
+                                         const StageCodes& codes) {
   const unsigned left = stage + threadIdx.x / 128 * 64 * 64, right = stage + LEFT_BYTES;
   auto a = [&](int k) { return wgmma_operand<64>(left + k * 32, 512, 16); };
   auto b = [&](int k) {
     return BY_N ? wgmma_operand<128>(right + k * 4096, 1024, STAGE_K * 128)
                 : wgmma_operand<128>(right + k * 64, 1024, 16);
   };
-  wgmma_fence();
-  wgmma_sp<T, 0, BY_N>(sum, a(0), b(0), codes.words[0]);
-  wgmma_sp<T, CODE == 2, BY_N>(sum, a(1), b(1), codes.words[CODE == 4]);
-  wgmma_commit();
+  start_products(sum, codes, a, b);
 }
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
@@ -189,14 +154,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
   __shared__ __align__(8) unsigned long long barriers[2][STAGES];
   unsigned char* memory = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
   const unsigned stages = shared_address(memory);
-  Ring ring;
-  ring.full = shared_address(barriers[0]);
-  ring.empty = shared_address(barriers[1]);
+  Ring ring(barriers);
   if (threadIdx.x == 0) {
-    for (int s = 0; s < STAGES; ++s) {
-      mbarrier_init(ring.full + 8 * s, 1);
-      mbarrier_init(ring.empty + 8 * s, CLUSTER * CONSUMERS);
-    }
+    ring.make(1, CLUSTER * CONSUMERS);
     mbarrier_init_fence();
   }
   if (CLUSTER == 1) {
@@ -227,7 +187,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     // this one is given back when its products have ended. Then the codes of the next stage are
     // read. Between two of the instructions that start products, the compiler allows that only
     // before a wait; else it waits for every single product of 8-bit types (C7513).
-    Codes two[2] = {};
+    StageCodes two[2] = {};
     unsigned before = 0;
     auto give_back = [&] {
       __syncwarp();  // a lane does it for all lanes: they have read their codes
@@ -237,12 +197,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
         if (before && lane < CLUSTER) mbarrier_arrive_at(cluster_address(before, lane));
       }
     };
-    auto read_codes = [&](Codes& codes) {
+    auto read_codes = [&](StageCodes& codes) {
       mbarrier_wait(ring.filled(), ring.parity);
       codes.read(memory + ring.stage * STAGE_BYTES + LEFT_BYTES + RIGHT_BYTES);
       wgmma_wait<1>();  // there is one at most
     };
-    auto take_turn = [&](int s, const Codes& mine, Codes& others) {
+    auto take_turn = [&](int s, const StageCodes& mine, StageCodes& others) {
       multiply(sum, stages + ring.stage * STAGE_BYTES, mine);
       wgmma_wait<1>();
       others.hold();

@@ -90,6 +90,13 @@ struct Acc<b8> {
   typedef s32 type;
 };
 
+// The tensor cores keep some 13 bits when they add e4m3 products to an accumulator: the sums of few
+// products each start at zero, and float32 registers add these.
+template <typename T>
+constexpr bool IN_PARTS = false;
+template <>
+constexpr bool IN_PARTS<e4m3> = true;
+
 // Widening is exact.
 __device__ __forceinline__ f32 to_acc(f16 x) {
   return __half2float(x);
