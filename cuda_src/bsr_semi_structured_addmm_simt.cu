@@ -32,15 +32,6 @@ struct Sizes {
   int bm, bk;
 };
 
-// Where, within its group, packed value number p of a row of a block of m rows comes from.
-__device__ __forceinline__ int position(const Meta* meta, int row, int p, int m) {
-  const int group = p / Format::kept;
-  const u32 word = meta[meta_offset<sizeof(Meta)>(row, group / Format::codes, m)];
-  const int code = word >> (4 * (group % Format::codes)) & 15;
-  if constexpr (Format::group == 2) return code >> 1 & 1;  // 0b0100 or 0b1110
-  return p % 2 ? code >> 2 : code & 3;
-}
-
 // indptr and indices are vectors (`row` is their stride); a null indptr means an empty pattern,
 // whose blocks are not looked at. Blocks are contiguous; the views of packed and meta span the
 // batch only.
@@ -95,8 +86,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) bsr_semi_structured_addmm_
           const int m = e / TILE_P, q = e % TILE_P;
           if (m >= rows) continue;
           left[m][q] = to_acc(values[(long long)(first_row + m) * half + start + q]);
-          meets[m][q] = (unsigned char)(q / Format::kept * Format::group +
-                                        position(codes, first_row + m, start + q, sizes.bm));
+          meets[m][q] =
+              (unsigned char)(q / Format::kept * Format::group +
+                              place_in_group<sizeof(T)>(codes, first_row + m, start + q, sizes.bm));
         }
         for (int e = threadIdx.x; e < TILE_K * TILE_N; e += THREADS) {
           const int k = by_column ? e % TILE_K : e / TILE_N;

@@ -24,15 +24,6 @@ struct Sizes {
   long long m, n, packed_columns, terms, batches;
 };
 
-// Where, within its group, packed value number p of a row of m rows comes from.
-__device__ __forceinline__ int position(const Meta* meta, long long row, long long p, long long m) {
-  const long long group = p / Format::kept;
-  const u32 word = meta[meta_offset<sizeof(Meta)>(row, group / Format::codes, m)];
-  const int code = word >> (4 * (group % Format::codes)) & 15;
-  if constexpr (Format::group == 2) return code >> 1 & 1;  // 0b0100 or 0b1110
-  return p % 2 ? code >> 2 : code & 3;
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
     semi_structured_addmm_simt(const __grid_constant__ View out, const T* packed, const Meta* meta,
                                const __grid_constant__ View dense,
@@ -69,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
         if (top + m >= sizes.m || p >= terms) continue;
         left[m][p] = to_acc(packed[(top + m) * sizes.packed_columns + start + p]);
         meets[m][p] = (unsigned char)(p / Format::kept * Format::group +
-                                      position(meta, top + m, start + p, sizes.m));
+                                      place_in_group<sizeof(T)>(meta, top + m, start + p, sizes.m));
       }
       for (int e = threadIdx.x; e < TILE_K * TILE_N; e += THREADS) {
         const int k = by_column ? e % TILE_K : e / TILE_N;

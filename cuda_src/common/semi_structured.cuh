@@ -84,6 +84,18 @@ __device__ __forceinline__ int code_of_pair(int f) {
   return f & 1 ? kFirstOfPair : kSecondOfPair;
 }
 
+// Where, within its group, packed value number p of a row of m rows comes from.
+template <int SIZE, typename Index>
+__device__ __forceinline__ int place_in_group(const typename Meta24<SIZE>::type* meta, Index row,
+                                              Index p, Index m) {
+  typedef Format24<SIZE> Format;
+  const Index group = p / Format::kept;
+  const u32 word = meta[meta_offset<sizeof(*meta)>(row, group / Format::codes, m)];
+  const int code = word >> (4 * (group % Format::codes)) & 15;
+  if constexpr (Format::group == 2) return code >> 1 & 1;  // kFirstOfPair or kSecondOfPair
+  return p % 2 ? code >> 2 : code & 3;
+}
+
 // A value's bits without the sign where -0.0 exists: zero exactly for what counts as zero.
 template <int SIZE, bool SIGNED>
 __device__ __forceinline__ bool is_nonzero_bits(u32 bits) {
