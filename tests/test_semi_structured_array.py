@@ -289,6 +289,8 @@ def test_the_vendor_backend_says_why_not(engine, rng):
         with engine.runs(None), pytest.raises(ImportError, match=r"to_backend.*native"):
             A.to_backend("cusparselt")
     assert A.to_backend("native") is A
+    with pytest.raises(AttributeError, match="backend"):
+        A.backend = "cusparselt"
     with engine.runs(None), pytest.raises(ValueError, match=r"'backend'.*'cusparselt'.*'other'"):
         A.to_backend("other")
 

@@ -68,7 +68,7 @@ class SemiStructuredArray(Conversions):
     array([48., 48., ...], dtype=float32)
     """
 
-    __slots__ = ("__weakref__", "_bitmask", "_halves", "_transposed", "backend")
+    __slots__ = ("__weakref__", "_backend", "_bitmask", "_halves", "_transposed")
 
     # NumPy and CuPy leave their operators to ours.
     __array_ufunc__ = None
@@ -103,7 +103,7 @@ class SemiStructuredArray(Conversions):
         if self._bitmask is not None:
             self._halves.check_bitmask(function, self._bitmask)
         self._transposed = False
-        self.backend = backend
+        self._backend = backend
         if backend == "cusparselt":
             self._halves.convert_for_vendor()
 
@@ -214,6 +214,11 @@ class SemiStructuredArray(Conversions):
         """Logical shape ``(m, k)``."""
         m, k = self._halves.shape
         return (k, m) if self._transposed else (m, k)
+
+    @property
+    def backend(self) -> str:
+        """Whose products: "native" or "cusparselt"; `to_backend` gives an array of the other."""
+        return self._backend
 
     @property
     def dtype(self) -> np.dtype:
@@ -331,7 +336,7 @@ class SemiStructuredArray(Conversions):
         """The transpose: the two halves change places, nothing is computed."""
         other = object.__new__(type(self))
         other._halves, other._bitmask = self._halves, self._bitmask
-        other._transposed, other.backend = not self._transposed, self.backend
+        other._transposed, other._backend = not self._transposed, self._backend
         return other
 
     def transpose(self) -> SemiStructuredArray:

@@ -111,7 +111,7 @@ class Conversions:
             return self
         check_backend(function, backend, self._halves.any().packed)
         other = self.T.T
-        other.backend = backend
+        other._backend = backend
         if backend == "cusparselt":
             self._halves.convert_for_vendor()
         return other
