@@ -125,7 +125,8 @@ def tune(
     if shape is not None:
         bsr, dense = _random_operands(op, shape, blocksize, dtype_of(dtype), density)
     elif not isinstance(bsr, bsr_array):
-        raise bad_type("tune", "bsr", "a bsr_array", type(bsr).__name__)
+        expected = f"a bsr_array for op={op!r} (a SemiStructuredArray: op={VENDOR_OPS[0]!r})"
+        raise bad_type("tune", "bsr", expected, type(bsr).__name__)
     dense = as_array(dense, "tune", "dense")
     if common_namespace("tune", bsr=bsr.data, dense=dense) is np:
         _OPS[op](bsr, dense, allow_tf32=allow_tf32)

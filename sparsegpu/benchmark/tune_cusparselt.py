@@ -40,9 +40,11 @@ def searched(op: str, sparse: Any, dense: Any, out_dtype: Any, progress: bool) -
     from ..engines.cusparselt.library import Plan
     from .search_cusparselt import fastest
 
-    if getattr(sparse, "backend", None) != "cusparselt":
+    backend = getattr(sparse, "backend", None)
+    if backend != "cusparselt":
         expected = "a SemiStructuredArray of backend 'cusparselt' (native tiles are not searched)"
-        raise bad_type("tune", "bsr", expected, type(sparse).__name__)
+        got = type(sparse).__name__ + ("" if backend is None else f" of backend {backend!r}")
+        raise bad_type("tune", "bsr", expected, got)
     side = Side(False, op == "semi_structured_linear")
     dense = side.operand("tune", "dense", dense, sparse.shape[1])
     dtype = sparse.dtype
