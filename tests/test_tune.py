@@ -204,9 +204,7 @@ def test_arguments(rng):
         sparsegpu.tune(a, x, op="matmul")
     two_of_four = sparsegpu.to_semi_structured(np.zeros((32, 32), np.float16))
     x = np.ones((32, 3), np.float16)
-    with pytest.raises(
-        TypeError, match=r"'bsr': .*Array: op='semi_struct.*got Semi"
-    ):
+    with pytest.raises(TypeError, match=r"'bsr': .*Array: op='semi_struct.*got Semi"):
         sparsegpu.tune(two_of_four, x)
     with pytest.raises(TypeError, match=r"'bsr': .*not searched\), got .* of backend 'native'"):
         sparsegpu.tune(two_of_four, x, op="semi_structured_addmm")
