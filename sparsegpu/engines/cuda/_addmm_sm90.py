@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ._blocks import ceil_div, grid
-from ._boxes import dense_maps, one_batch, out_map, way_of_storing
+from ._boxes import INT32, dense_maps, one_batch, out_map, way_of_storing
 from ._dense_lines import aligned_lines
 from ._long_groups import cut_row_groups
 from ._product import Product
@@ -34,7 +34,6 @@ _PARTS_SIZES = struct.Struct("<4q")
 _SUM = 4  # bytes of a sum
 _PARTS_THREADS = 128
 _PARTS_OF_BLOCK = 64 * 64  # sums that a thread block adds at a time, where outputs have two bytes
-_INT32 = 2**31
 _NARROW = 16  # rows of a box of a column-major dense, of which the copy engine brings few bytes
 
 
@@ -82,7 +81,7 @@ def _launches(p: Product, tile: HopperTile) -> tuple[Launch, ...] | None:
     store = way_of_storing(p.out, batch)
     matrices = p.pattern.batch_size
     of_matrix = schedule.groups // matrices
-    if of_matrix * tiles >= _INT32:
+    if of_matrix * tiles >= INT32:
         return None
     sums = np.uint64(0)
     if parts:
@@ -179,8 +178,8 @@ def _tile_for(p: Product, config: Mapping[str, Any] | None) -> HopperTile | None
     fits = (
         p.data.flags.c_contiguous
         and p.data.data.ptr % 16 == 0
-        and p.data.size // p.data.shape[-1] < _INT32  # the copy engine's coordinates
-        and max(*p.dense.shape[-2:], p.out.shape[-2]) < _INT32
+        and p.data.size // p.data.shape[-1] < INT32  # the copy engine's coordinates
+        and max(*p.dense.shape[-2:], p.out.shape[-2]) < INT32
         and (p.layout not in {"rows", "columns"} or min(p.dense.strides[-2:]) > 0)
     )
     return tile if fits else None

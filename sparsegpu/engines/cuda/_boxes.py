@@ -14,6 +14,8 @@ import numpy as np
 
 from .runtime.tensor_map import tensor_map
 
+#: The copy engine's coordinates stay below, as do numbers of tiles.
+INT32 = 2**31
 #: For an argument that the kernel does not look at.
 NO_MAP = np.void(bytes(128))
 
@@ -123,6 +125,26 @@ def dense_maps(
         strides=(apart, wide * size, row, size),
     )
     return whole, edge
+
+
+def codes_map(meta: Any, rows: int, box: tuple[int, int]) -> np.void:
+    """Return the map of metadata in CUTLASS's order: pairs of columns, one behind the other.
+
+    Parameters
+    ----------
+    meta : array
+        Of one matrix, or of blocks one behind the other.
+    rows : int
+        Of the matrix or a block.
+    box : (pairs, rows)
+    """
+    size = meta.itemsize
+    return tensor_map(
+        meta,
+        (box[0], 2 * box[1]),
+        shape=(meta.size // (2 * rows), 2 * rows),
+        strides=(2 * rows * size, size),
+    )
 
 
 def out_map(out: Any, batch: Batch, store: str) -> np.void:

@@ -15,7 +15,7 @@ from ._product import Product
 from .runtime.launch import Launch, kernel
 from .runtime.plan import workspace
 from .runtime.types import ctype
-from .runtime.view import batch_dims, matrix_view
+from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view
 
 _PIECE = 16  # bytes
 _ALIGNMENT = 128  # of the lines of workspace
@@ -28,6 +28,39 @@ def aligned_lines(p: Product, by_column: bool) -> tuple[Any, Launch]:
     The workspace is kept with the pattern.
     """
     return lines_in(lambda nbytes: workspace(p.pattern, "dense_lines", nbytes), p.dense, by_column)
+
+
+def wgmma_lines(
+    dense: Any, layout: str, by_column: bool, memory_of: Callable[[int], Any] | None
+) -> tuple[Any, str, tuple[Launch, ...]] | None:
+    """Return ``dense`` in lines that wgmma reads, its layout, and the copy that makes them, if any.
+
+    Columns are read as they lie, and rows of 16-bit types; all else is copied to aligned lines.
+
+    Parameters
+    ----------
+    dense : array
+    layout : str
+        `layout_of` it, "strided" where it does not go forward in memory.
+    by_column : bool
+        Which lines a copy has; of 16-bit types only it may be rows.
+    memory_of : callable, optional
+        Gives workspace for a number of bytes. None: nothing is to be copied.
+
+    Returns
+    -------
+    tuple or None
+        None where it cannot be copied.
+    """
+    if layout == "columns" or (layout == "rows" and dense.itemsize == 2):
+        return dense, layout, ()
+    if memory_of is None or dense.ndim - 2 > MAX_BATCH_DIMS:
+        return None
+    # Copies are of bytes, whatever these mean.
+    lines, copy = lines_in(
+        memory_of, dense.view(np.int8) if dense.itemsize == 1 else dense, by_column
+    )
+    return lines, "columns" if by_column else "rows", (copy,)
 
 
 def lines_in(memory_of: Callable[[int], Any], dense: Any, by_column: bool) -> tuple[Any, Launch]:

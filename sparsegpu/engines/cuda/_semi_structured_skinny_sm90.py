@@ -13,27 +13,26 @@ from typing import Any
 import numpy as np
 
 from ._blocks import ceil_div
-from ._boxes import Batch, dense_maps, one_batch
-from ._dense_lines import lines_in
+from ._boxes import INT32, Batch, codes_map, dense_maps, one_batch
+from ._dense_lines import wgmma_lines
 from ._product import layout_of
 from .runtime.fields import Fields
+from .runtime.hopper_tile import TILE_M
 from .runtime.launch import Launch, kernel, multiprocessors, runs_here
 from .runtime.plan import Workspaces, workspace_in
 from .runtime.skinny_sparse_tile import (
-    PRODUCTS,
+    PAIRS,
     STAGE_BYTES_K,
     THREADS,
-    TILE_M,
     skinny_sparse_tile,
     stage_bytes,
 )
 from .runtime.tensor_map import tensor_map
 from .runtime.types import ctype
-from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view
+from .runtime.view import batch_dims, matrix_view
 
 _SOURCE = "semi_structured_addmm_skinny_sm90"
 _SIZES = struct.Struct("<2q2I4i")
-_INT32 = 2**31
 _SWIZZLE = 128  # bytes, the widest
 _PACKED_BYTES = STAGE_BYTES_K // 2  # of a row of a stage
 
@@ -73,21 +72,20 @@ def skinny_sm90_launches(
         Kept with the sparse operand.
     """
     (m, n), k = out.shape[-2:], dense.shape[-2]
-    if not m * n * k or max(m, n, k) >= _INT32 or not runs_here(_SOURCE):
+    if not m * n * k or max(m, n, k) >= INT32 or not runs_here(_SOURCE):
         return None
     size = packed.itemsize
     if size == 1:
         dense = dense.view(np.int8)
-    copies: tuple[Launch, ...] = ()
-    layout = _layout(dense)
-    if not (layout == "columns" or (layout == "rows" and size == 2)):
-        if dense.ndim - 2 > MAX_BATCH_DIMS:
-            return None
-        by_column = size != 2 or dense.strides[-2] == size
-        dense, copy = lines_in(
-            lambda nbytes: workspace_in(workspaces, "dense_lines", nbytes), dense, by_column
-        )
-        copies, layout = (copy,), "columns" if by_column else "rows"
+    lines = wgmma_lines(
+        dense,
+        _layout(dense),
+        size != 2 or dense.strides[-2] == size,
+        lambda nbytes: workspace_in(workspaces, "dense_lines", nbytes),
+    )
+    if lines is None:
+        return None
+    dense, layout, copies = lines
     walk = one_batch(batch, 1, dense, dense)  # `out` may be walked in any way
     if walk is None:
         return None
@@ -102,7 +100,7 @@ def skinny_sm90_launches(
     )
     panels = ceil_div(n, tile.tile_n)
     thread_blocks = row_tiles * panels * walk.count * tile.cluster
-    if thread_blocks >= _INT32:
+    if thread_blocks >= INT32:
         return None
     # Columns of a dense by columns that there are not need not be brought.
     box_n = min(tile.tile_n, n) if layout == "columns" and panels == 1 else tile.tile_n
@@ -121,7 +119,7 @@ def skinny_sm90_launches(
         (THREADS,),
         (
             tensor_map(packed, (TILE_M, _PACKED_BYTES // size), _PACKED_BYTES),
-            _codes_map(meta),
+            codes_map(meta, m, (PAIRS, TILE_M)),
             _dense_map(dense, layout, walk, box_n),
             matrix_view(out, batch),
             batch_dims(batch),
@@ -153,13 +151,4 @@ def _dense_map(dense: Any, layout: str, batch: Batch, box_n: int) -> np.void:
         wide * size,
         shape=(batches, *dense.shape[-2:]),
         strides=(apart, dense.strides[-2], size),
-    )
-
-
-def _codes_map(meta: Any) -> np.void:
-    """Return the map of metadata in CUTLASS's order: pairs of columns, one behind the other."""
-    m, columns = meta.shape
-    size = meta.itemsize
-    return tensor_map(
-        meta, (PRODUCTS, 2 * TILE_M), shape=(columns // 2, 2 * m), strides=(2 * m * size, size)
     )

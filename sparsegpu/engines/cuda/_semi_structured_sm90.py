@@ -13,20 +13,19 @@ from typing import Any
 import numpy as np
 
 from ._blocks import ceil_div
-from ._boxes import dense_maps, one_batch, out_map, way_of_storing
-from ._dense_lines import lines_in
+from ._boxes import INT32, codes_map, dense_maps, one_batch, out_map, way_of_storing
+from ._dense_lines import wgmma_lines
 from ._product import layout_of
 from .runtime.fields import Fields
+from .runtime.hopper_tile import STAGE_BYTES_K, TILE_M
 from .runtime.launch import Launch, kernel, multiprocessors, runs_here
 from .runtime.plan import Workspaces, workspace_in
-from .runtime.sparse_tile import STAGE_BYTES_K, TILE_M, sparse_tile
+from .runtime.sparse_tile import PAIRS, sparse_tile
 from .runtime.tensor_map import tensor_map
 from .runtime.types import ctype
-from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view
+from .runtime.view import batch_dims, matrix_view
 
 _SIZES = struct.Struct("<3q2i")
-_INT32 = 2**31
-_PAIRS = 2  # of columns of metadata that a stage holds
 
 
 def sm90_launches(
@@ -67,23 +66,18 @@ def sm90_launches(
     """
     m, n = out.shape[-2:]
     size, k = packed.itemsize, dense.shape[-2]
-    if not m * n * k or max(m, n, k) >= _INT32 or not runs_here("semi_structured_addmm_sm90"):
+    if not m * n * k or max(m, n, k) >= INT32 or not runs_here("semi_structured_addmm_sm90"):
         return None
     tile = sparse_tile(size, (m, k, n), Fields(config, "semi_structured_addmm"))
-    layout = layout_of(dense)
-    copies: tuple[Launch, ...] = ()
-    # wgmma takes k contiguous but for 16-bit types.
-    as_it_lies = layout == "columns" or (layout == "rows" and size == 2)
-    if not as_it_lies or min(dense.strides[-2:]) <= 0:
-        if not terms or dense.ndim - 2 > MAX_BATCH_DIMS:
-            return None
-        layout = "rows" if size == 2 else "columns"
-        dense, copy = lines_in(
-            lambda nbytes: workspace_in(workspaces, "dense_lines", nbytes),
-            dense.view(np.int8) if size == 1 else dense,
-            layout == "columns",
-        )
-        copies = (copy,)
+    lines = wgmma_lines(
+        dense,
+        layout_of(dense) if min(dense.strides[-2:]) > 0 else "strided",
+        size != 2,
+        (lambda nbytes: workspace_in(workspaces, "dense_lines", nbytes)) if terms else None,
+    )
+    if lines is None:
+        return None
+    dense, layout, copies = lines
     walk = one_batch(batch, 1, dense, out)
     if walk is None:
         return None
@@ -99,7 +93,7 @@ def sm90_launches(
         **defines,
     )
     tiles = ceil_div(m, TILE_M * tile.cluster) * ceil_div(n, tile.tile_n) * walk.count
-    if tiles * tile.cluster >= _INT32:
+    if tiles * tile.cluster >= INT32:
         return None
     clusters = min(tiles, multiprocessors() // tile.cluster)
     stages = ceil_div(2 * terms * size, STAGE_BYTES_K)
@@ -110,7 +104,7 @@ def sm90_launches(
         (tile.threads,),
         (
             tensor_map(packed, (TILE_M, STAGE_BYTES_K // 2 // size), STAGE_BYTES_K // 2),
-            _codes_map(meta),
+            codes_map(meta, m, (PAIRS, TILE_M)),
             *dense_maps(dense, layout, walk, tile.tile_n // tile.cluster, STAGE_BYTES_K // size),
             out_map(out, walk, store),
             matrix_view(out, batch),
@@ -121,12 +115,3 @@ def sm90_launches(
         tile.shared_memory,
     )
     return *copies, product
-
-
-def _codes_map(meta: Any) -> np.void:
-    """Return the map of metadata in CUTLASS's order: pairs of columns, one behind the other."""
-    m, columns = meta.shape
-    size = meta.itemsize
-    return tensor_map(
-        meta, (_PAIRS, 2 * TILE_M), shape=(columns // 2, 2 * m), strides=(2 * m * size, size)
-    )

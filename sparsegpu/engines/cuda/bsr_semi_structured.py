@@ -15,8 +15,8 @@ from ..._epilogue import Epilogue
 from ...pattern import Pattern
 from ._addmm_sm90 import added_parts
 from ._blocks import ceil_div, grid, size_of
-from ._boxes import dense_maps, one_batch, out_map, way_of_storing
-from ._dense_lines import aligned_lines
+from ._boxes import INT32, codes_map, dense_maps, one_batch, out_map, way_of_storing
+from ._dense_lines import wgmma_lines
 from ._long_groups import cut_row_groups
 from ._product import Product, product_of
 from ._row_order import similar_row_groups
@@ -32,9 +32,10 @@ from .runtime.launch import (
 )
 from .runtime.plan import workspace
 from .runtime.sparse_blocks_tile import SparseBlocksTile, sparse_blocks_tile
+from .runtime.sparse_tile import PAIRS
 from .runtime.tensor_map import tensor_map
 from .runtime.types import ctype
-from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view, vector_view
+from .runtime.view import batch_dims, matrix_view, vector_view
 from .semi_structured import stage_bytes, tensor_cores_multiply
 
 PATHS = ("wgmma_sp", "mma_sp", "simt")
@@ -45,8 +46,6 @@ _SIZES = struct.Struct("<4q2i")
 _SUM = 4  # bytes of a sum
 _SIMT_ROWS, _SIMT_THREADS, _MMA_THREADS = 32, 128, 128
 _STAGES = 3
-_INT32 = 2**31
-_PAIR_BYTES = 64  # of a dense row that a pair of columns of metadata stands for
 
 
 def bsr_semi_structured_addmm(
@@ -179,16 +178,17 @@ def _wgmma_launches(
     tile = _tile_for(p, meta, config)
     if tile is None:
         return None
-    by_column = p.data.itemsize != 2  # of which wgmma takes k contiguous
-    forward = min(p.dense.strides[-2:]) > 0
-    if forward and (p.layout == "columns" or (p.layout == "rows" and not by_column)):
-        return _launches(p, meta, tile)
-    if p.dense.ndim - 2 > MAX_BATCH_DIMS:
+    lines = wgmma_lines(
+        p.dense,
+        p.layout if min(p.dense.strides[-2:]) > 0 else "strided",
+        p.data.itemsize != 2,
+        lambda nbytes: workspace(p.pattern, "dense_lines", nbytes),
+    )
+    if lines is None:
         return None
-    dense, copy = aligned_lines(p, by_column)
-    layout = "columns" if by_column else "rows"
+    dense, layout, copies = lines
     launches = _launches(replace(p, dense=dense, layout=layout), meta, tile)
-    return None if launches is None else (copy, *launches)
+    return None if launches is None else (*copies, *launches)
 
 
 def _tile_for(p: Product, meta: Any, config: Mapping[str, Any] | None) -> SparseBlocksTile | None:
@@ -201,8 +201,8 @@ def _tile_for(p: Product, meta: Any, config: Mapping[str, Any] | None) -> Sparse
     tile = sparse_blocks_tile(p.data.dtype, p.pattern.blocksize, n, Fields(config), density)
     fits = (
         p.data.data.ptr % 16 == meta.data.ptr % 16 == 0
-        and p.data.size // p.data.shape[-1] < _INT32  # the copy engine's coordinates
-        and max(*p.dense.shape[-2:], p.out.shape[-2]) < _INT32
+        and p.data.size // p.data.shape[-1] < INT32  # the copy engine's coordinates
+        and max(*p.dense.shape[-2:], p.out.shape[-2]) < INT32
     )
     return tile if fits else None
 
@@ -220,7 +220,7 @@ def _launches(p: Product, meta: Any, tile: SparseBlocksTile) -> tuple[Launch, ..
     store = way_of_storing(p.out, batch)
     matrices = p.pattern.batch_size
     of_matrix = schedule.groups // matrices
-    if of_matrix * tiles >= _INT32:
+    if of_matrix * tiles >= INT32:
         return None
     sums = np.uint64(0)
     if parts:
@@ -254,7 +254,7 @@ def _launches(p: Product, meta: Any, tile: SparseBlocksTile) -> tuple[Launch, ..
         (tile.threads,),
         (
             _packed_map(p.data, bk // 2, tile),
-            _codes_map(meta, p.data.itemsize, bm, bk, tile),
+            codes_map(meta, bm, (tile.together * PAIRS, tile.slice_m)),
             *dense_maps(p.dense, p.layout, batch, tile.tile_n, tile.stage_k),
             *out,
             np.void(_SIZES.pack(of_matrix, batch.count, m, n, matrices > 1, batch.dense != 0)),
@@ -278,16 +278,4 @@ def _packed_map(packed: Any, half: int, tile: SparseBlocksTile) -> np.void:
         across * size,
         shape=(packed.size // half, half),
         strides=(half * size, size),
-    )
-
-
-def _codes_map(meta: Any, itemsize: int, bm: int, bk: int, tile: SparseBlocksTile) -> np.void:
-    """Return the map of metadata in CUTLASS's order: a block's pairs of columns, block by block."""
-    size = meta.itemsize
-    pairs = bk * itemsize // _PAIR_BYTES * (meta.size // (meta.shape[-1] * bm))
-    return tensor_map(
-        meta,
-        (tile.together * tile.stage_k * itemsize // _PAIR_BYTES, 2 * tile.slice_m),
-        shape=(pairs, 2 * bm),
-        strides=(2 * bm * size, size),
     )

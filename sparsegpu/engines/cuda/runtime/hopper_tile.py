@@ -10,8 +10,8 @@ from .fields import Fields
 
 #: Columns of which a tile of 64 would waste most: not for this kernel.
 FEW = 16
-_TILE_M = 128
-_STAGE_K = 128  # bytes of k that a stage holds
+TILE_M = 128
+STAGE_BYTES_K = 128  # bytes of k that a stage holds
 STRIPS = 8 * 2 * 2048  # outputs on their way out, two strips for each of eight warps
 THREADS = 384
 SHARED = 227 * 1024
@@ -67,7 +67,7 @@ class HopperTile:
     @property
     def sums(self) -> int:
         """Accumulators of a tile."""
-        return _TILE_M * self.tile_n
+        return TILE_M * self.tile_n
 
 
 def hopper_tile(
@@ -112,22 +112,22 @@ def hopper_tile(
         return None  # wgmma takes int8 and TF32 with k contiguous only
     if transposed and bm % 64 and bm not in {16, 32}:
         return None  # no swizzle is as wide as such a block's rows
-    step_k = next(width // size for width in (_STAGE_K, 64, 32) if bk * size % width == 0)
-    slice_m = min(bm, _TILE_M)
-    rows = _TILE_M // slice_m
+    step_k = next(width // size for width in (STAGE_BYTES_K, 64, 32) if bk * size % width == 0)
+    slice_m = min(bm, TILE_M)
+    rows = TILE_M // slice_m
     fields = fields or Fields()
     # int8 outputs leave in strips of 128 columns.
     widths = (128, 256) if size == 1 else (64, 128, 256)
     covering = next((n for n in widths if n >= columns), widths[-1])
     tile_n = fields.pick("tile_n", covering, widths)
-    stage = (rows * slice_m + tile_n) * _STAGE_K
+    stage = (rows * slice_m + tile_n) * STAGE_BYTES_K
     most = min((SHARED - RESERVED - STRIPS) // stage, MOST_STAGES)
     stages = fields.pick("stages", most, range(2, most + 1))
     pays = density <= SPARSE and columns >= MANY_COLUMNS
     reorder = fields.pick("reorder", int(pays), (0, 1) if rows > 1 else (0,))
     # Two warps turn what is brought, each for a step of a stage: where steps are not narrow. What
     # registers they take, the fragments of smaller blocks would need.
-    can_turn = size == 1 and slice_m % 64 == 0 and step_k >= _STAGE_K // 2
+    can_turn = size == 1 and slice_m % 64 == 0 and step_k >= STAGE_BYTES_K // 2
     turns = 0
     if can_turn:
         turns = fields.pick("turns", int(density <= _TURN_AGAIN), (0, 1))
@@ -137,7 +137,7 @@ def hopper_tile(
         stages=stages,
         step_k=step_k,
         slice_m=slice_m,
-        slices=-(-bm // _TILE_M),
+        slices=-(-bm // TILE_M),
         rows=rows,
         box_m=64 if slice_m % 64 == 0 else slice_m,
         shared_memory=stages * stage + STRIPS + 1024,

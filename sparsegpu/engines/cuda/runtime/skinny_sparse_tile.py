@@ -7,12 +7,13 @@ from functools import lru_cache
 from typing import Any
 
 from .fields import Fields
+from .hopper_tile import TILE_M
+from .sparse_tile import PAIR_BYTES_K, pair_bytes
 
 #: Columns that a product has at most to be left to this kernel.
 FEW_COLUMNS = 128
-TILE_M = 128
 STAGE_BYTES_K = 256  # bytes of a dense column that a stage holds
-PRODUCTS = 4  # of a stage, and pairs of columns of metadata
+PAIRS = STAGE_BYTES_K // PAIR_BYTES_K  # of columns of metadata that a stage holds
 THREADS = 288
 
 _SHARED = 228 * 1024  # of a multiprocessor
@@ -55,8 +56,7 @@ class SkinnySparseTile:
 
 def stage_bytes(itemsize: int, tile_n: int) -> int:
     """Return STAGE_BYTES of the source."""
-    codes = 2 * TILE_M * (4 if itemsize == 1 else 2)  # of a pair of columns
-    return TILE_M * STAGE_BYTES_K // 2 + tile_n * STAGE_BYTES_K + PRODUCTS * codes
+    return (TILE_M // 2 + tile_n) * STAGE_BYTES_K + PAIRS * pair_bytes(itemsize)
 
 
 def skinny_sparse_tile(

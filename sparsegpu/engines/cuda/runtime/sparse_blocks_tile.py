@@ -11,8 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from .fields import Fields
-from .hopper_tile import MANY_COLUMNS, MOST_STAGES, RESERVED, SHARED, SPARSE, STRIPS, THREADS
-from .sparse_tile import STAGE_BYTES_K, TILE_M
+from .hopper_tile import (
+    MANY_COLUMNS,
+    MOST_STAGES,
+    RESERVED,
+    SHARED,
+    SPARSE,
+    STAGE_BYTES_K,
+    STRIPS,
+    THREADS,
+    TILE_M,
+)
+from .sparse_tile import PAIRS, pair_bytes
 
 # From which density on so many groups take all panels before the next ones do (measured): they walk
 # most columns at about the same time, and what is shared in L2 is the blocks, too. Where little is
@@ -107,7 +117,7 @@ def sparse_blocks_tile(
     slices_k = bk * size // STAGE_BYTES_K
     together = fields.pick("together", 2, (1, 2) if slices_k % 2 == 0 else (1,))
     stage = tile_n * STAGE_BYTES_K
-    slot = together * TILE_M * (STAGE_BYTES_K // 2 + (16 if size == 1 else 8))
+    slot = together * (TILE_M * STAGE_BYTES_K // 2 + PAIRS * pair_bytes(size))
 
     def memory(stages: int) -> int:
         return stages * stage + (stages if together == 1 else stages // 2 + 1) * slot

@@ -5,10 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .fields import Fields
-from .hopper_tile import MOST_STAGES, RESERVED, SHARED, STRIPS, THREADS
+from .hopper_tile import (
+    MOST_STAGES,
+    RESERVED,
+    SHARED,
+    STAGE_BYTES_K,
+    STRIPS,
+    THREADS,
+    TILE_M,
+)
 
-STAGE_BYTES_K = 128  # bytes of a dense column that a stage holds
-TILE_M = 128
+#: Bytes of a dense column that a pair of columns of metadata is of.
+PAIR_BYTES_K = 64
+#: Pairs of columns of metadata that a stage holds.
+PAIRS = STAGE_BYTES_K // PAIR_BYTES_K
 _MANY_DOWN = 16  # tiles of a column of which one more does not count
 # Bytes of the operands, about what L2 holds, from which on pairs of thread blocks share `dense`.
 _LARGE = 52 << 20
@@ -27,6 +37,11 @@ class SparseTile:
     def threads(self) -> int:
         """Threads of a block: two warpgroups that multiply, one that brings operands."""
         return THREADS
+
+
+def pair_bytes(itemsize: int) -> int:
+    """Return the bytes of a pair of columns of metadata of `TILE_M` rows."""
+    return 2 * TILE_M * (4 if itemsize == 1 else 2)
 
 
 def sparse_tile(
@@ -52,8 +67,7 @@ def sparse_tile(
     fields = fields or Fields()
     covering = next((width for width in (64, 128) if width >= n), 256)
     tile_n = fields.pick("tile_n", covering, (64, 128, 256))
-    codes = 2 * TILE_M * (8 if itemsize == 1 else 4)
-    stage = TILE_M * STAGE_BYTES_K // 2 + tile_n * STAGE_BYTES_K + codes
+    stage = (TILE_M // 2 + tile_n) * STAGE_BYTES_K + PAIRS * pair_bytes(itemsize)
     most = min((SHARED - RESERVED - STRIPS) // stage, MOST_STAGES)
     stages = fields.pick("stages", most, range(2, most + 1))
     # Below an odd number of tiles one is multiplied that is not there.
