@@ -1,4 +1,4 @@
-"""2:4 blocks of a block-sparse matrix: compressed, expanded, multiplied."""
+"""2:4 blocks of a block-sparse matrix: compressed, expanded, checked."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays import HALF_DTYPES, as_array, common_namespace, namespace
-from .._checks import bad_type, bad_value, broadcast_shape, not_offered
+from .._arrays import HALF_DTYPES, common_namespace, namespace
+from .._checks import bad_type, bad_value
 from ..engines import engine_module
 from ..engines._stacked import as_blocks, as_stack
 from ..engines.reference.compress import FORMATS, Format
 from ..pattern import Pattern
-from ._common import check_same_dtype, on_device
-from ._product import Options, Side, check_product
-from ._repeat import Call
-from ._semi_structured import check_dense_operand
+from ._common import on_device
 from .compress import compress_matrix
 
 #: What a `bsr_array` and a 2:4 matrix both hold.
@@ -104,64 +101,6 @@ def expanded_blocks(function: str, packed: Any, meta: Any) -> Any:
 def is_sparse_blocks(x: Any) -> bool:
     """Whether an operand holds 2:4 blocks."""
     return hasattr(x, "pattern") and hasattr(x, "packed")
-
-
-def addmm(
-    function: str,
-    input: Any,
-    bsr: Any,
-    dense: Any,
-    options: Options,
-    *,
-    from_the_right: bool = False,
-) -> Any:
-    """Do `bsr_addmm` with 2:4 blocks."""
-    if from_the_right:
-        raise not_offered(
-            function,
-            "dense @ A with 2:4 blocks (their transposes are not 2:4)",
-            "A @ dense, dense @ A.tobsr()",
-        )
-    pattern, packed, meta = bsr.pattern, bsr.packed, bsr.meta
-    call = Call(pattern.device, pattern.calls, (packed, meta, dense), input, options)
-    repeated = call.repeat(options.out)
-    if repeated is not None:
-        return repeated
-    check_dense_operand(function, "dense", dense)
-    dense = as_array(dense, function, "dense")
-    check_same_dtype(function, "dense", dense.dtype, packed.dtype)
-    m, k = pattern.shape
-    side = Side(dense.ndim == 1, False)
-    dense = side.operand(function, "dense", dense, k)
-    batch = broadcast_shape(function, "dense", pattern.batch_shape, dense.shape[:-2])
-    operands = {"bsr": packed, "dense": dense}
-    product = check_product(
-        function,
-        options,
-        input,
-        operands,
-        side=side,
-        shape=(*batch, m, dense.shape[-1]),
-        dtype=packed.dtype,
-        no_product=pattern.nnzb == 0,
-    )
-    with on_device(packed):
-        result, launches = product.result(operands | {"bsr.meta": meta}), None
-        if result.size:
-            engine = engine_module(product.xp, "bsr_semi_structured", function)
-            launches = engine.bsr_semi_structured_addmm(
-                result,
-                pattern,
-                packed,
-                meta,
-                dense,
-                product.epilogue,
-                allow_tf32=bool(options.allow_tf32),
-                config=options.config,
-            )
-    answer = product.answer(result)
-    call.keep(answer, launches)
-    return answer
 
 
 def check_parts(function: str, pattern: Pattern, packed: Any, meta: Any) -> None:

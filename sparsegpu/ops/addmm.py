@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._arrays import as_array, common_namespace
-from .._checks import broadcast_shape
+from .._checks import broadcast_shape, not_offered
 from ..engines import engine_module
 from ..pattern import Pattern
-from . import _sparse_blocks
 from ._common import check_operand_dtype, check_same_dtype, check_sparse, on_device
 from ._product import WITH_INPUT, WITHOUT_INPUT, Options, Side, check_product
 from ._repeat import Call
 from ._semi_structured import check_dense_operand
+from ._sparse_blocks import is_sparse_blocks
 
 
 def bsr_addmm(
@@ -167,9 +167,9 @@ def int_bsr_addmm(input: Any, bsr: Any, dense: Any, **keywords: Any) -> Any:
     """
     function = "int_bsr_addmm"
     options = WITH_INPUT.updated(function, keywords)
-    if not _sparse_blocks.is_sparse_blocks(bsr):
+    if not is_sparse_blocks(bsr):
         check_sparse(function, "bsr", bsr)
-    values = bsr.packed if _sparse_blocks.is_sparse_blocks(bsr) else bsr.data
+    values = bsr.packed if is_sparse_blocks(bsr) else bsr.data
     check_same_dtype(function, "bsr", values.dtype, np.dtype(np.int8))
     return _addmm(function, input, bsr, dense, options)
 
@@ -241,17 +241,20 @@ def _addmm(
     from_the_right: bool = False,
 ) -> Any:
     """Do the product from either side: ``dense @ bsr`` is ``(bsr.T @ dense.T).T``."""
-    if _sparse_blocks.is_sparse_blocks(bsr):
-        return _sparse_blocks.addmm(
-            function, input, bsr, dense, options, from_the_right=from_the_right
-        )
-    check_sparse(function, "bsr", bsr)
-    pattern, data = bsr.pattern, bsr.data
-    call = Call(pattern.device, pattern.calls, (data, dense), input, options, from_the_right)
+    sparse_blocks = is_sparse_blocks(bsr)
+    if not sparse_blocks:
+        check_sparse(function, "bsr", bsr)
+    elif from_the_right:
+        what = "dense @ A with 2:4 blocks (their transposes are not 2:4)"
+        raise not_offered(function, what, "A @ dense, dense @ A.tobsr()")
+    pattern = bsr.pattern
+    parts = (bsr.packed, bsr.meta) if sparse_blocks else (bsr.data,)
+    data = parts[0]
+    call = Call(pattern.device, pattern.calls, (*parts, dense), input, options, from_the_right)
     repeated = call.repeat(options.out)
     if repeated is not None:
         return repeated
-    if hasattr(dense, "packed"):  # 2:4
+    if sparse_blocks or hasattr(dense, "packed"):  # 2:4
         check_dense_operand(function, "dense", dense)
     dense = as_array(dense, function, "dense")
     check_operand_dtype(function, "bsr", data.dtype)
@@ -273,18 +276,17 @@ def _addmm(
         no_product=pattern.nnzb == 0,
     )
     with on_device(data):
+        if sparse_blocks:
+            operands["bsr.meta"] = parts[1]
         result, launches = product.result(operands), None
-        if result.size:
-            launches = engine_module(product.xp, "addmm", function).bsr_addmm(
-                result,
-                pattern,
-                data,
-                dense,
-                product.epilogue,
-                transposed=from_the_right,
-                allow_tf32=bool(options.allow_tf32),
-                config=options.config,
-            )
+        arguments = (result, pattern, *parts, dense, product.epilogue)
+        how = {"allow_tf32": bool(options.allow_tf32), "config": options.config}
+        if result.size and sparse_blocks:
+            engine = engine_module(product.xp, "bsr_semi_structured", function)
+            launches = engine.bsr_semi_structured_addmm(*arguments, **how)
+        elif result.size:
+            engine = engine_module(product.xp, "addmm", function)
+            launches = engine.bsr_addmm(*arguments, transposed=from_the_right, **how)
     answer = product.answer(result)
     call.keep(answer, launches)
     return answer
