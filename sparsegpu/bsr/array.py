@@ -18,10 +18,11 @@ from .draw import Drawings
 from .index import Indexing
 from .io import save_npz
 from .operators import Operators
+from .patterned import Patterned
 from .reduce import Reductions
 
 
-class bsr_array(Operators, Reductions, Indexing, Conversions, Drawings):
+class bsr_array(Patterned, Operators, Reductions, Indexing, Conversions, Drawings):
     """Block sparse row array, or a batch of them, over NumPy or CuPy.
 
     Fields and conventions are those of `scipy.sparse.bsr_array`; in addition arrays may be
@@ -92,7 +93,6 @@ class bsr_array(Operators, Reductions, Indexing, Conversions, Drawings):
     format = "bsr"
 
     _data: Any
-    _pattern: Pattern
 
     def __init__(
         self,
@@ -123,11 +123,6 @@ class bsr_array(Operators, Reductions, Indexing, Conversions, Drawings):
     # -- metadata ---------------------------------------------------------------------------
 
     @property
-    def pattern(self) -> Pattern:
-        """The block pattern, shared by all arrays that have it."""
-        return self._pattern
-
-    @property
     def data(self) -> Any:
         """Stored blocks, shape (*batch, nnzb, bm, bk)."""
         return self._data
@@ -137,39 +132,9 @@ class bsr_array(Operators, Reductions, Indexing, Conversions, Drawings):
         self._data = self._checked_data(data, "data")
 
     @property
-    def indices(self) -> Any:
-        """Block column of every stored block, shape (*batch, nnzb)."""
-        return self._pattern.indices
-
-    @property
-    def indptr(self) -> Any:
-        """Where each block row starts in `indices`, shape (*batch, M // bm + 1)."""
-        return self._pattern.indptr
-
-    @property
-    def blocksize(self) -> tuple[int, int]:
-        """Height and width of a block."""
-        return self._pattern.blocksize
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """``(*batch, M, K)``."""
-        return (*self._pattern.batch_shape, *self._pattern.shape)
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions, 2 without a batch."""
-        return len(self._pattern.batch_shape) + 2
-
-    @property
     def dtype(self) -> np.dtype:
         """dtype of the values."""
         return self._data.dtype
-
-    @property
-    def nnzb(self) -> int:
-        """Number of stored blocks (of one matrix of a batch)."""
-        return self._pattern.nnzb
 
     @property
     def nnz(self) -> int:
@@ -180,12 +145,6 @@ class bsr_array(Operators, Reductions, Indexing, Conversions, Drawings):
     def size(self) -> int:
         """Number of stored elements, as `nnz`."""
         return self.nnz
-
-    @property
-    def density(self) -> float:
-        """Stored elements over all elements; 0.0 where there are none."""
-        m, k = self._pattern.shape
-        return self.nnz / (m * k) if m and k else 0.0
 
     @property
     def device(self) -> Any:

@@ -248,7 +248,7 @@ def _addmm(
         what = "dense @ A with 2:4 blocks (their transposes are not 2:4)"
         raise not_offered(function, what, "A @ dense, dense @ A.tobsr()")
     pattern = bsr.pattern
-    parts = (bsr.packed, bsr.meta) if sparse_blocks else (bsr.data,)
+    parts: tuple[Any, ...] = (bsr.packed, bsr.meta) if sparse_blocks else (bsr.data,)
     data = parts[0]
     call = Call(pattern.device, pattern.calls, (*parts, dense), input, options, from_the_right)
     repeated = call.repeat(options.out)

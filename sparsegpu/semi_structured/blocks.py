@@ -8,6 +8,7 @@ import numpy as np
 
 from .._arrays import as_array, device_of, namespace
 from .._checks import bad_type, bad_value, check_integers, not_offered
+from ..bsr.patterned import Patterned
 from ..ops._common import check_sparse, on_device
 from ..ops._sparse_blocks import Packed, check_parts, compressed_blocks, expanded_blocks
 from ..ops._sparse_blocks import format_of_blocks as check_format_of_blocks
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ..bsr.array import bsr_array
 
 
-class BsrSemiStructuredArray:
+class BsrSemiStructuredArray(Patterned):
     """Block sparse rows, or a batch of them, that keep two of each four elements in their blocks.
 
     float32 keeps one of each two. Made by `bsr_array.semi_structured` or `load_npz`; the
@@ -148,11 +149,6 @@ class BsrSemiStructuredArray:
     # -- metadata -------------------------------------------------------------------------------
 
     @property
-    def pattern(self) -> Pattern:
-        """The block pattern, shared with the `bsr_array` that this was made of."""
-        return self._pattern
-
-    @property
     def packed(self) -> Any:
         """Kept values of every block, shape (*batch, nnzb, bm, bk / 2)."""
         return self._values.packed
@@ -163,39 +159,9 @@ class BsrSemiStructuredArray:
         return self._values.meta
 
     @property
-    def indices(self) -> Any:
-        """Block column of every stored block, shape (*batch, nnzb)."""
-        return self._pattern.indices
-
-    @property
-    def indptr(self) -> Any:
-        """Where each block row starts in `indices`, shape (*batch, M // bm + 1)."""
-        return self._pattern.indptr
-
-    @property
-    def blocksize(self) -> tuple[int, int]:
-        """Height and width of a block, before it was compressed."""
-        return self._pattern.blocksize
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """``(*batch, M, K)``."""
-        return (*self._pattern.batch_shape, *self._pattern.shape)
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions, 2 without a batch."""
-        return len(self.shape)
-
-    @property
     def dtype(self) -> np.dtype:
         """dtype of the values."""
         return self.packed.dtype
-
-    @property
-    def nnzb(self) -> int:
-        """Number of stored blocks (of one matrix of a batch)."""
-        return self._pattern.nnzb
 
     @property
     def nnz(self) -> int:
@@ -207,12 +173,6 @@ class BsrSemiStructuredArray:
     def size(self) -> int:
         """Number of kept values, as `nnz`."""
         return self.nnz
-
-    @property
-    def density(self) -> float:
-        """Elements of stored blocks over all elements, as of the `bsr_array`; half are kept."""
-        (m, k), (bm, bk) = self._pattern.shape, self.blocksize
-        return self.nnzb * bm * bk / (m * k) if m and k else 0.0
 
     @property
     def nbytes(self) -> int:

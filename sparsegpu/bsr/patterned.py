@@ -1,0 +1,56 @@
+"""What an array says of the block pattern that its values stand over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..pattern import Pattern
+
+
+class Patterned:
+    """Values over a shared, immutable `Pattern`: what follows from that alone."""
+
+    __slots__ = ()
+
+    _pattern: Pattern
+
+    @property
+    def pattern(self) -> Pattern:
+        """The block pattern, shared by all arrays that have it."""
+        return self._pattern
+
+    @property
+    def indices(self) -> Any:
+        """Block column of every stored block, shape (*batch, nnzb)."""
+        return self._pattern.indices
+
+    @property
+    def indptr(self) -> Any:
+        """Where each block row starts in `indices`, shape (*batch, M // bm + 1)."""
+        return self._pattern.indptr
+
+    @property
+    def blocksize(self) -> tuple[int, int]:
+        """Height and width of a block."""
+        return self._pattern.blocksize
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(*batch, M, K)``."""
+        return (*self._pattern.batch_shape, *self._pattern.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions, 2 without a batch."""
+        return len(self._pattern.batch_shape) + 2
+
+    @property
+    def nnzb(self) -> int:
+        """Number of stored blocks (of one matrix of a batch)."""
+        return self._pattern.nnzb
+
+    @property
+    def density(self) -> float:
+        """Elements of stored blocks over all elements; 0.0 where there are none."""
+        (m, k), (bm, bk) = self._pattern.shape, self._pattern.blocksize
+        return self.nnzb * bm * bk / (m * k) if m and k else 0.0
