@@ -255,7 +255,7 @@ def _launches(p: Product, meta: Any, tile: SparseBlocksTile) -> tuple[Launch, ..
         (
             _packed_map(p.data, bk // 2, tile),
             codes_map(meta, bm, (tile.together * PAIRS, tile.slice_m)),
-            *dense_maps(p.dense, p.layout, batch, tile.tile_n, tile.stage_k),
+            *dense_maps(p.dense, p.layout, batch, tile.tile_n, tile.step_k),
             *out,
             np.void(_SIZES.pack(of_matrix, batch.count, m, n, matrices > 1, batch.dense != 0)),
             sums,
@@ -271,7 +271,7 @@ def _launches(p: Product, meta: Any, tile: SparseBlocksTile) -> tuple[Launch, ..
 def _packed_map(packed: Any, half: int, tile: SparseBlocksTile) -> np.void:
     """Return the map of all packed blocks' rows, one below the other."""
     size = packed.itemsize
-    across = tile.together * tile.stage_k // 2
+    across = tile.together * tile.step_k // 2
     return tensor_map(
         packed,
         (tile.slice_m, across),

@@ -26,9 +26,9 @@ MANY_COLUMNS = 1024
 _TURN_AGAIN = 0.125
 
 
-@dataclass(frozen=True, slots=True)
-class HopperTile:
-    """What the kernel is compiled and launched with; the names are those of the source.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroupTile:
+    """What a kernel that shares tiles among block rows is compiled and launched with.
 
     Attributes
     ----------
@@ -39,13 +39,9 @@ class HopperTile:
         Rows of a block that a tile holds, and tiles that a block's rows need.
     rows : int
         Block rows that share a tile.
-    box_m : int
-        Rows of the output in a box of transposed blocks.
     shared_memory : int
     reorder : int
         Whether similar block rows share tiles, rather than neighbours.
-    turns : int
-        Whether the kernel turns row-major int8 itself, in shared memory.
     """
 
     tile_n: int
@@ -54,10 +50,8 @@ class HopperTile:
     slice_m: int
     slices: int
     rows: int
-    box_m: int
     shared_memory: int
     reorder: int = 0
-    turns: int = 0
 
     @property
     def threads(self) -> int:
@@ -68,6 +62,22 @@ class HopperTile:
     def sums(self) -> int:
         """Accumulators of a tile."""
         return TILE_M * self.tile_n
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HopperTile(RowGroupTile):
+    """The tile of ``bsr_addmm_sm90.cu``; the names are those of the source.
+
+    Attributes
+    ----------
+    box_m : int
+        Rows of the output in a box of transposed blocks.
+    turns : int
+        Whether the kernel turns row-major int8 itself, in shared memory.
+    """
+
+    box_m: int
+    turns: int = 0
 
 
 def hopper_tile(

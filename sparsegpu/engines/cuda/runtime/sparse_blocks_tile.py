@@ -19,8 +19,8 @@ from .hopper_tile import (
     SPARSE,
     STAGE_BYTES_K,
     STRIPS,
-    THREADS,
     TILE_M,
+    RowGroupTile,
 )
 from .sparse_tile import PAIRS, pair_bytes
 
@@ -30,48 +30,20 @@ from .sparse_tile import PAIRS, pair_bytes
 _MUCH, _BAND = 0.4, 16
 
 
-@dataclass(frozen=True, slots=True)
-class SparseBlocksTile:
-    """What the kernel is compiled and launched with; the names are those of the source.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseBlocksTile(RowGroupTile):
+    """The tile of ``bsr_semi_structured_addmm_sm90.cu``; the names are those of the source.
 
     Attributes
     ----------
-    tile_n, stages : int
-    stage_k : int
-        Rows of ``dense`` that a stage holds.
-    slice_m, slices : int
-        Rows of a block that a tile holds, and tiles that a block's rows need.
-    rows : int
-        Block rows that share a tile.
-    shared_memory : int
-    reorder : int
-        Whether similar block rows share tiles, rather than neighbours.
     together : int
         Slices of a block that are brought together.
     band : int
         Groups that take all panels before the next ones do; 0: all of them.
     """
 
-    tile_n: int
-    stages: int
-    stage_k: int
-    slice_m: int
-    slices: int
-    rows: int
-    shared_memory: int
-    reorder: int = 0
     together: int = 1
     band: int = 0
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block: two warpgroups that multiply, one that brings operands."""
-        return THREADS
-
-    @property
-    def sums(self) -> int:
-        """Accumulators of a tile."""
-        return TILE_M * self.tile_n
 
 
 def sparse_blocks_tile(
@@ -132,7 +104,7 @@ def sparse_blocks_tile(
     return SparseBlocksTile(
         tile_n=tile_n,
         stages=stages,
-        stage_k=STAGE_BYTES_K // size,
+        step_k=STAGE_BYTES_K // size,
         slice_m=slice_m,
         slices=-(-bm // TILE_M),
         rows=rows,
