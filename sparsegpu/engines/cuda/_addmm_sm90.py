@@ -6,7 +6,6 @@ maps (odd strides, several batch dimensions) is left to the other kernels.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
@@ -14,26 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from ._blocks import ceil_div, grid
-from ._boxes import INT32, dense_maps, one_batch, out_map, way_of_storing
+from ._boxes import INT32
 from ._dense_lines import aligned_lines
-from ._long_groups import cut_row_groups
 from ._product import Product
-from ._row_order import similar_row_groups
-from ._schedule import row_groups
+from ._row_group_product import row_group_launches
 from .runtime.fields import Fields
 from .runtime.hopper_tile import FEW, HopperTile, hopper_tile
-from .runtime.launch import Launch, kernel, multiprocessors, runs_here
-from .runtime.plan import workspace
+from .runtime.launch import Launch, runs_here
 from .runtime.tensor_map import tensor_map
-from .runtime.types import ctype
-from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view
+from .runtime.view import MAX_BATCH_DIMS
 
-_SIZES = struct.Struct("<4q2i")
-_PARTS_SIZES = struct.Struct("<4q")
-_SUM = 4  # bytes of a sum
-_PARTS_THREADS = 128
-_PARTS_OF_BLOCK = 64 * 64  # sums that a thread block adds at a time, where outputs have two bytes
 _NARROW = 16  # rows of a box of a column-major dense, of which the copy engine brings few bytes
 
 
@@ -68,99 +57,10 @@ def sm90_launches(product: Product, config: Mapping[str, Any] | None) -> tuple[L
 
 
 def _launches(p: Product, tile: HopperTile) -> tuple[Launch, ...] | None:
-    batch = one_batch(p.batch, p.pattern.batch_size, p.dense, p.out)
-    if batch is None:
-        return None
     bm, bk = p.pattern.blocksize
-    m, n = p.out.shape[-2:]
-    grouped = similar_row_groups if tile.reorder else row_groups
-    blocks_from = None if p.order is None else p.order.reshape(-1)
-    tiles = batch.count * ceil_div(n, tile.tile_n) * tile.slices  # of a group
-    share = p.pattern.nnzb * tiles // multiprocessors()
-    schedule, cut, parts = cut_row_groups(p.pattern, tile.rows, blocks_from, grouped, share)
-    store = way_of_storing(p.out, batch)
-    matrices = p.pattern.batch_size
-    of_matrix = schedule.groups // matrices
-    if of_matrix * tiles >= INT32:
-        return None
-    sums = np.uint64(0)
-    if parts:
-        sums = workspace(p.pattern, "wgmma", parts * tiles * tile.sums * _SUM)
-    out = (
-        out_map(p.out, batch, store),
-        matrix_view(p.out, p.batch),
-        batch_dims(p.batch),
-        schedule.argument(),
-    )
-    defines = {
-        "T": ctype(p.data.dtype),
-        "INDEX": ctype(schedule.blocks.dtype),
-        "BM": bm,
-        "STORE": store,
-        "TILE_N": tile.tile_n,
-        **p.defines,
-    }
-    product = Launch(
-        kernel(
-            "bsr_addmm_sm90",
-            BK=bk,
-            TRANSPOSED=int(p.transposed),
-            DENSE=p.layout,
-            STAGES=tile.stages,
-            PARTS=int(parts > 0),
-            **defines,
-        ),
-        (min(of_matrix * tiles, multiprocessors()),),
-        (tile.threads,),
-        (
-            _values_map(p.data, bm, bk, p.transposed, tile),
-            *dense_maps(p.dense, p.layout, batch, tile.tile_n, tile.step_k),
-            *out,
-            np.void(_SIZES.pack(of_matrix, batch.count, m, n, matrices > 1, batch.dense != 0)),
-            sums,
-            p.epilogue,
-        ),
-        tile.shared_memory,
-    )
-    if not parts:
-        return (product,)
-    return product, added_parts(out, cut, tiles, tile.sums, (batch.count, m, n), sums, p, defines)
-
-
-def added_parts(
-    out: tuple,
-    cut: Any,
-    tiles: int,
-    sums: int,
-    sizes: tuple[int, int, int],
-    memory: Any,
-    p: Product,
-    defines: Mapping[str, Any],
-) -> Launch:
-    """Return the launch that adds the parts of groups that were cut.
-
-    Parameters
-    ----------
-    out : tuple
-        The kernel's arguments for the output and the schedule.
-    cut : int32 array (groups, 3)
-        As of `CutGroups`.
-    tiles : int
-        Of a group.
-    sums : int
-        Of a tile.
-    sizes : (batches, m, n)
-    memory : array
-        The sums.
-    p : Product
-    defines : mapping
-    """
-    return Launch(
-        kernel("bsr_addmm_sm90_parts", **defines),
-        grid(len(cut) * tiles * sums // _PARTS_OF_BLOCK),
-        (_PARTS_THREADS,),
-        (*out, cut, np.void(_PARTS_SIZES.pack(len(cut), *sizes)), memory, p.epilogue),
-    )
+    values = _values_map(p.data, bm, bk, p.transposed, tile)
+    transposed = int(p.transposed)
+    return row_group_launches(p, tile, "bsr_addmm_sm90", (values,), TRANSPOSED=transposed)
 
 
 def _tile_for(p: Product, config: Mapping[str, Any] | None) -> HopperTile | None:

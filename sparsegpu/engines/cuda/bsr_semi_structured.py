@@ -13,21 +13,17 @@ import numpy as np
 from ..._checks import check_choice
 from ..._epilogue import Epilogue
 from ...pattern import Pattern
-from ._addmm_sm90 import added_parts
 from ._blocks import ceil_div, grid, size_of
-from ._boxes import INT32, codes_map, dense_maps, one_batch, out_map, way_of_storing
+from ._boxes import INT32, codes_map
 from ._dense_lines import wgmma_lines
-from ._long_groups import cut_row_groups
 from ._product import Product, product_of
-from ._row_order import similar_row_groups
-from ._schedule import row_groups
+from ._row_group_product import row_group_launches
 from .runtime.fields import Fields, refused
 from .runtime.launch import (
     Launch,
     Work,
     compute_capability,
     kernel,
-    multiprocessors,
     runs_here,
 )
 from .runtime.plan import workspace
@@ -42,8 +38,6 @@ PATHS = ("wgmma_sp", "mma_sp", "simt")
 
 _FUNCTION = "bsr_addmm"
 _PLAIN_SIZES = struct.Struct("<3q2i")
-_SIZES = struct.Struct("<4q2i")
-_SUM = 4  # bytes of a sum
 _SIMT_ROWS, _SIMT_THREADS, _MMA_THREADS = 32, 128, 128
 _STAGES = 3
 
@@ -208,64 +202,18 @@ def _tile_for(p: Product, meta: Any, config: Mapping[str, Any] | None) -> Sparse
 
 
 def _launches(p: Product, meta: Any, tile: SparseBlocksTile) -> tuple[Launch, ...] | None:
-    batch = one_batch(p.batch, p.pattern.batch_size, p.dense, p.out)
-    if batch is None:
-        return None
     bm, bk = p.pattern.blocksize
-    m, n = p.out.shape[-2:]
-    grouped = similar_row_groups if tile.reorder else row_groups
-    tiles = batch.count * ceil_div(n, tile.tile_n) * tile.slices  # of a group
-    share = p.pattern.nnzb * tiles // multiprocessors()
-    schedule, cut, parts = cut_row_groups(p.pattern, tile.rows, None, grouped, share)
-    store = way_of_storing(p.out, batch)
-    matrices = p.pattern.batch_size
-    of_matrix = schedule.groups // matrices
-    if of_matrix * tiles >= INT32:
-        return None
-    sums = np.uint64(0)
-    if parts:
-        sums = workspace(p.pattern, "wgmma", parts * tiles * tile.sums * _SUM)
-    out = (
-        out_map(p.out, batch, store),
-        matrix_view(p.out, p.batch),
-        batch_dims(p.batch),
-        schedule.argument(),
-    )
-    defines = {
-        "T": ctype(p.data.dtype),
-        "INDEX": ctype(schedule.blocks.dtype),
-        "BM": bm,
-        "STORE": store,
-        "TILE_N": tile.tile_n,
-        **p.defines,
-    }
-    product = Launch(
-        kernel(
-            "bsr_semi_structured_addmm_sm90",
-            BK=bk,
-            DENSE=p.layout,
-            STAGES=tile.stages,
-            TOGETHER=tile.together,
-            BAND=tile.band,
-            PARTS=int(parts > 0),
-            **defines,
-        ),
-        (min(of_matrix * tiles, multiprocessors()),),
-        (tile.threads,),
+    return row_group_launches(
+        p,
+        tile,
+        "bsr_semi_structured_addmm_sm90",
         (
             _packed_map(p.data, bk // 2, tile),
             codes_map(meta, bm, (tile.together * PAIRS, tile.slice_m)),
-            *dense_maps(p.dense, p.layout, batch, tile.tile_n, tile.step_k),
-            *out,
-            np.void(_SIZES.pack(of_matrix, batch.count, m, n, matrices > 1, batch.dense != 0)),
-            sums,
-            p.epilogue,
         ),
-        tile.shared_memory,
+        TOGETHER=tile.together,
+        BAND=tile.band,
     )
-    if not parts:
-        return (product,)
-    return product, added_parts(out, cut, tiles, tile.sums, (batch.count, m, n), sums, p, defines)
 
 
 def _packed_map(packed: Any, half: int, tile: SparseBlocksTile) -> np.void:

@@ -1,0 +1,116 @@
+"""The launches of a Hopper product of row groups: what whole and 2:4 blocks have in common.
+
+``cuda_src/bsr_addmm_sm90.cu`` says what row groups are. Groups that are much longer than the others
+are cut into parts, whose sums ``bsr_addmm_sm90_parts.cu`` adds.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+
+from ._blocks import ceil_div, grid
+from ._boxes import INT32, dense_maps, one_batch, out_map, way_of_storing
+from ._long_groups import cut_row_groups
+from ._product import Product
+from ._row_order import similar_row_groups
+from ._schedule import row_groups
+from .runtime.hopper_tile import RowGroupTile
+from .runtime.launch import Launch, kernel, multiprocessors
+from .runtime.plan import workspace
+from .runtime.types import ctype
+from .runtime.view import batch_dims, matrix_view
+
+_SIZES = struct.Struct("<4q2i")
+_PARTS_SIZES = struct.Struct("<4q")
+_SUM = 4  # bytes of a sum
+_PARTS_THREADS = 128
+_PARTS_OF_BLOCK = 64 * 64  # sums that a thread block adds at a time, where outputs have two bytes
+
+
+def row_group_launches(
+    p: Product,
+    tile: RowGroupTile,
+    source: str,
+    left: tuple[np.void, ...],
+    **defines: Any,
+) -> tuple[Launch, ...] | None:
+    """Return the launches, or None where tensor maps or 32-bit numbers do not serve.
+
+    Parameters
+    ----------
+    p : Product
+        With ``dense`` as the copy engine reads it.
+    tile : RowGroupTile
+    source : str
+        Of the kernel.
+    left : tuple of tensor maps
+        Of the stored blocks; the kernel's first arguments.
+    **defines
+        What this kernel is compiled with besides.
+    """
+    batch = one_batch(p.batch, p.pattern.batch_size, p.dense, p.out)
+    if batch is None:
+        return None
+    bm, bk = p.pattern.blocksize
+    m, n = p.out.shape[-2:]
+    grouped = similar_row_groups if tile.reorder else row_groups
+    blocks_from = None if p.order is None else p.order.reshape(-1)
+    tiles = batch.count * ceil_div(n, tile.tile_n) * tile.slices  # of a group
+    share = p.pattern.nnzb * tiles // multiprocessors()
+    schedule, cut, parts = cut_row_groups(p.pattern, tile.rows, blocks_from, grouped, share)
+    store = way_of_storing(p.out, batch)
+    matrices = p.pattern.batch_size
+    of_matrix = schedule.groups // matrices
+    if of_matrix * tiles >= INT32:
+        return None
+    sums = np.uint64(0)
+    if parts:
+        sums = workspace(p.pattern, "wgmma", parts * tiles * tile.sums * _SUM)
+    out = (
+        out_map(p.out, batch, store),
+        matrix_view(p.out, p.batch),
+        batch_dims(p.batch),
+        schedule.argument(),
+    )
+    shared = {
+        "T": ctype(p.data.dtype),
+        "INDEX": ctype(schedule.blocks.dtype),
+        "BM": bm,
+        "STORE": store,
+        "TILE_N": tile.tile_n,
+        **p.defines,
+    }
+    product = Launch(
+        kernel(
+            source,
+            BK=bk,
+            DENSE=p.layout,
+            STAGES=tile.stages,
+            PARTS=int(parts > 0),
+            **shared,
+            **defines,
+        ),
+        (min(of_matrix * tiles, multiprocessors()),),
+        (tile.threads,),
+        (
+            *left,
+            *dense_maps(p.dense, p.layout, batch, tile.tile_n, tile.step_k),
+            *out,
+            np.void(_SIZES.pack(of_matrix, batch.count, m, n, matrices > 1, batch.dense != 0)),
+            sums,
+            p.epilogue,
+        ),
+        tile.shared_memory,
+    )
+    if not parts:
+        return (product,)
+    finish = Launch(
+        kernel("bsr_addmm_sm90_parts", **shared),
+        grid(len(cut) * tiles * tile.sums // _PARTS_OF_BLOCK),
+        (_PARTS_THREADS,),
+        (*out, cut, np.void(_PARTS_SIZES.pack(len(cut), batch.count, m, n)), sums, p.epilogue),
+    )
+    return product, finish
