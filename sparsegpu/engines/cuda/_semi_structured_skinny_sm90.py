@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -16,10 +16,11 @@ from ._blocks import ceil_div
 from ._boxes import INT32, Batch, codes_map, dense_maps, one_batch
 from ._dense_lines import wgmma_lines
 from ._product import layout_of
+from ._sparse_product import SparseProduct
 from .runtime.fields import Fields
 from .runtime.hopper_tile import TILE_M
 from .runtime.launch import Launch, kernel, multiprocessors, runs_here
-from .runtime.plan import Workspaces, workspace_in
+from .runtime.plan import workspace_in
 from .runtime.skinny_sparse_tile import (
     PAIRS,
     STAGE_BYTES_K,
@@ -38,17 +39,7 @@ _PACKED_BYTES = STAGE_BYTES_K // 2  # of a row of a stage
 
 
 def skinny_sm90_launches(
-    out: Any,
-    packed: Any,
-    meta: Any,
-    dense: Any,
-    batch: tuple[int, ...],
-    operand_dtype: np.dtype,
-    terms: int,
-    config: Mapping[str, Any] | None,
-    defines: dict[str, str],
-    epilogue: np.void,
-    workspaces: dict[Hashable, Workspaces],
+    product: SparseProduct, config: Mapping[str, Any] | None
 ) -> tuple[Launch, ...] | None:
     """Return the launches that compute a product, or None where this kernel does not serve.
 
@@ -57,39 +48,30 @@ def skinny_sm90_launches(
 
     Parameters
     ----------
-    out, packed, meta, dense
-        As in `semi_structured.semi_structured_addmm`; packed and meta are contiguous.
-    batch : tuple of int
-        Of the views.
-    operand_dtype : dtype
-    terms : int
-        Packed values of a row, or 0 where nothing is to be multiplied.
+    product : SparseProduct
     config : mapping, optional
         Fields of the tile.
-    defines, epilogue
-        What `epilogue_args` makes of the epilogue.
-    workspaces : dict
-        Kept with the sparse operand.
     """
+    p, out, dense = product, product.out, product.dense
     (m, n), k = out.shape[-2:], dense.shape[-2]
     if not m * n * k or max(m, n, k) >= INT32 or not runs_here(_SOURCE):
         return None
-    size = packed.itemsize
+    size = p.packed.itemsize
     if size == 1:
         dense = dense.view(np.int8)
     lines = wgmma_lines(
         dense,
         _layout(dense),
         size != 2 or dense.strides[-2] == size,
-        lambda nbytes: workspace_in(workspaces, "dense_lines", nbytes),
+        lambda nbytes: workspace_in(p.workspaces, "dense_lines", nbytes),
     )
     if lines is None:
         return None
     dense, layout, copies = lines
-    walk = one_batch(batch, 1, dense, dense)  # `out` may be walked in any way
+    walk = one_batch(p.batch, 1, dense, dense)  # `out` may be walked in any way
     if walk is None:
         return None
-    row_tiles, stages = ceil_div(m, TILE_M), ceil_div(2 * terms * size, STAGE_BYTES_K)
+    row_tiles, stages = ceil_div(m, TILE_M), ceil_div(2 * p.terms * size, STAGE_BYTES_K)
     tile = skinny_sparse_tile(
         size,
         n,
@@ -105,30 +87,30 @@ def skinny_sm90_launches(
     # Columns of a dense by columns that there are not need not be brought.
     box_n = min(tile.tile_n, n) if layout == "columns" and panels == 1 else tile.tile_n
     brought = stage_bytes(size, box_n)
-    sizes = _SIZES.pack(m, n, panels, prod(batch), stages, brought, walk.dense != 0, 0)
-    product = Launch(
+    sizes = _SIZES.pack(m, n, panels, prod(p.batch), stages, brought, walk.dense != 0, 0)
+    launch = Launch(
         kernel(
             _SOURCE,
-            T=ctype(operand_dtype),
+            T=ctype(p.dtype),
             DENSE=layout,
             STORE="columns" if out.strides[-2] == out.itemsize else "rows",
             **tile.defines,
-            **defines,
+            **p.defines,
         ),
         (thread_blocks,),
         (THREADS,),
         (
-            tensor_map(packed, (TILE_M, _PACKED_BYTES // size), _PACKED_BYTES),
-            codes_map(meta, m, (PAIRS, TILE_M)),
+            tensor_map(p.packed, (TILE_M, _PACKED_BYTES // size), _PACKED_BYTES),
+            codes_map(p.meta, m, (PAIRS, TILE_M)),
             _dense_map(dense, layout, walk, box_n),
-            matrix_view(out, batch),
-            batch_dims(batch),
+            matrix_view(out, p.batch),
+            batch_dims(p.batch),
             np.void(sizes),
-            epilogue,
+            p.epilogue,
         ),
         tile.shared_memory,
     )
-    return *copies, product
+    return *copies, launch
 
 
 def _layout(dense: Any) -> str:

@@ -7,7 +7,7 @@ engine or wgmma cannot read as it lies is copied first.
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,11 @@ from ._blocks import ceil_div
 from ._boxes import INT32, codes_map, dense_maps, one_batch, out_map, way_of_storing
 from ._dense_lines import wgmma_lines
 from ._product import layout_of
+from ._sparse_product import SparseProduct
 from .runtime.fields import Fields
 from .runtime.hopper_tile import STAGE_BYTES_K, TILE_M
 from .runtime.launch import Launch, kernel, multiprocessors, runs_here
-from .runtime.plan import Workspaces, workspace_in
+from .runtime.plan import workspace_in
 from .runtime.sparse_tile import PAIRS, sparse_tile
 from .runtime.tensor_map import tensor_map
 from .runtime.types import ctype
@@ -29,17 +30,7 @@ _SIZES = struct.Struct("<3q2i")
 
 
 def sm90_launches(
-    out: Any,
-    packed: Any,
-    meta: Any,
-    dense: Any,
-    batch: tuple[int, ...],
-    operand_dtype: np.dtype,
-    terms: int,
-    config: Mapping[str, Any] | None,
-    defines: dict[str, str],
-    epilogue: np.void,
-    workspaces: dict[Hashable, Workspaces],
+    product: SparseProduct, config: Mapping[str, Any] | None
 ) -> tuple[Launch, ...] | None:
     """Return the launches that compute a product, or None where this kernel does not serve.
 
@@ -50,22 +41,13 @@ def sm90_launches(
 
     Parameters
     ----------
-    out, packed, meta, dense
-        As in `semi_structured.semi_structured_addmm`; packed and meta are contiguous.
-    batch : tuple of int
-        Of the views.
-    operand_dtype : dtype
-    terms : int
-        Packed values of a row, or 0 where nothing is to be multiplied.
+    product : SparseProduct
     config : mapping, optional
         Fields of the tile.
-    defines, epilogue
-        What `epilogue_args` makes of the epilogue.
-    workspaces : dict
-        Kept with the sparse operand.
     """
+    p, out, dense = product, product.out, product.dense
     m, n = out.shape[-2:]
-    size, k = packed.itemsize, dense.shape[-2]
+    size, k = p.packed.itemsize, dense.shape[-2]
     if not m * n * k or max(m, n, k) >= INT32 or not runs_here("semi_structured_addmm_sm90"):
         return None
     tile = sparse_tile(size, (m, k, n), Fields(config, "semi_structured_addmm"))
@@ -73,45 +55,45 @@ def sm90_launches(
         dense,
         layout_of(dense) if min(dense.strides[-2:]) > 0 else "strided",
         size != 2,
-        (lambda nbytes: workspace_in(workspaces, "dense_lines", nbytes)) if terms else None,
+        (lambda nbytes: workspace_in(p.workspaces, "dense_lines", nbytes)) if p.terms else None,
     )
     if lines is None:
         return None
     dense, layout, copies = lines
-    walk = one_batch(batch, 1, dense, out)
+    walk = one_batch(p.batch, 1, dense, out)
     if walk is None:
         return None
     store = way_of_storing(out, walk)
     compiled = kernel(
         "semi_structured_addmm_sm90",
-        T=ctype(operand_dtype),
+        T=ctype(p.dtype),
         DENSE=layout,
         STORE=store,
         TILE_N=tile.tile_n,
         STAGES=tile.stages,
         CLUSTER=tile.cluster,
-        **defines,
+        **p.defines,
     )
     tiles = ceil_div(m, TILE_M * tile.cluster) * ceil_div(n, tile.tile_n) * walk.count
     if tiles * tile.cluster >= INT32:
         return None
     clusters = min(tiles, multiprocessors() // tile.cluster)
-    stages = ceil_div(2 * terms * size, STAGE_BYTES_K)
+    stages = ceil_div(2 * p.terms * size, STAGE_BYTES_K)
     sizes = _SIZES.pack(m, n, walk.count, stages, walk.dense != 0)
-    product = Launch(
+    launch = Launch(
         compiled,
         (clusters * tile.cluster,),
         (tile.threads,),
         (
-            tensor_map(packed, (TILE_M, STAGE_BYTES_K // 2 // size), STAGE_BYTES_K // 2),
-            codes_map(meta, m, (PAIRS, TILE_M)),
+            tensor_map(p.packed, (TILE_M, STAGE_BYTES_K // 2 // size), STAGE_BYTES_K // 2),
+            codes_map(p.meta, m, (PAIRS, TILE_M)),
             *dense_maps(dense, layout, walk, tile.tile_n // tile.cluster, STAGE_BYTES_K // size),
             out_map(out, walk, store),
-            matrix_view(out, batch),
-            batch_dims(batch),
+            matrix_view(out, p.batch),
+            batch_dims(p.batch),
             np.void(sizes),
-            epilogue,
+            p.epilogue,
         ),
         tile.shared_memory,
     )
-    return *copies, product
+    return *copies, launch

@@ -17,6 +17,7 @@ from ._epilogue_args import batched_operands, epilogue_args
 from ._product import layout_of
 from ._semi_structured_skinny_sm90 import skinny_sm90_launches
 from ._semi_structured_sm90 import sm90_launches
+from ._sparse_product import SparseProduct
 from .runtime.launch import Launch, Work, compute_capability, kernel
 from .runtime.skinny_sparse_tile import FEW_COLUMNS
 from .runtime.types import ctype
@@ -82,12 +83,14 @@ def semi_structured_addmm(
     launches: tuple[Launch, ...] | None = None
     if tensor_cores_multiply(operand_dtype, compute_capability(), allow_tf32):
         terms = 0 if epilogue.alpha == 0 else packed.shape[1]
-        product = (out, packed, meta, dense, batch, operand_dtype, terms)
-        how = (config, defines, epilogue_argument, {} if workspaces is None else workspaces)
+        product = SparseProduct(
+            *(out, packed, meta, dense, batch, operand_dtype, terms, defines, epilogue_argument),
+            workspaces={} if workspaces is None else workspaces,
+        )
         if path == "wgmma_sp_skinny" or (path is None and n <= FEW_COLUMNS):
-            launches = skinny_sm90_launches(*product, *how)
+            launches = skinny_sm90_launches(product, config)
         if path == "wgmma_sp" or (path is None and launches is None and n > _FEW):
-            launches = sm90_launches(*product, *how)
+            launches = sm90_launches(product, config)
     if launches is None:
         chosen = product_config(
             operand_dtype,
