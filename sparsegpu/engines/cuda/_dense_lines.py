@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ._blocks import THREADS, ceil_div, grid, size_of
-from ._product import Product
+from ._product import Product, layout_of
 from .runtime.launch import Launch, kernel
 from .runtime.plan import workspace
 from .runtime.types import ctype
@@ -31,17 +31,16 @@ def aligned_lines(p: Product, by_column: bool) -> tuple[Any, Launch]:
 
 
 def wgmma_lines(
-    dense: Any, layout: str, by_column: bool, memory_of: Callable[[int], Any] | None
+    dense: Any, by_column: bool, memory_of: Callable[[int], Any] | None
 ) -> tuple[Any, str, tuple[Launch, ...]] | None:
     """Return ``dense`` in lines that wgmma reads, its layout, and the copy that makes them, if any.
 
-    Columns are read as they lie, and rows of 16-bit types; all else is copied to aligned lines.
+    Columns are read as they lie, and rows of 16-bit types; all else is copied to aligned lines,
+    what does not go forward in memory among it.
 
     Parameters
     ----------
     dense : array
-    layout : str
-        `layout_of` it, "strided" where it does not go forward in memory.
     by_column : bool
         Which lines a copy has; of 16-bit types only it may be rows.
     memory_of : callable, optional
@@ -52,7 +51,10 @@ def wgmma_lines(
     tuple or None
         None where it cannot be copied.
     """
-    if layout == "columns" or (layout == "rows" and dense.itemsize == 2):
+    layout = layout_of(dense)
+    steps = zip(dense.shape[-2:], dense.strides[-2:], strict=True)
+    forward = all(stride > 0 or length == 1 for length, stride in steps)
+    if forward and (layout == "columns" or (layout == "rows" and dense.itemsize == 2)):
         return dense, layout, ()
     if memory_of is None or dense.ndim - 2 > MAX_BATCH_DIMS:
         return None

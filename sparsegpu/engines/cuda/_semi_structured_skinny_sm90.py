@@ -15,7 +15,6 @@ import numpy as np
 from ._blocks import ceil_div
 from ._boxes import INT32, Batch, codes_map, dense_maps, one_batch
 from ._dense_lines import wgmma_lines
-from ._product import layout_of
 from ._sparse_product import SparseProduct
 from .runtime.fields import Fields
 from .runtime.hopper_tile import TILE_M
@@ -61,7 +60,6 @@ def skinny_sm90_launches(
         dense = dense.view(np.int8)
     lines = wgmma_lines(
         dense,
-        _layout(dense),
         size != 2 or dense.strides[-2] == size,
         lambda nbytes: workspace_in(p.workspaces, "dense_lines", nbytes),
     )
@@ -111,13 +109,6 @@ def skinny_sm90_launches(
         tile.shared_memory,
     )
     return *copies, launch
-
-
-def _layout(dense: Any) -> str:
-    """Return `layout_of` a matrix, "strided" where it does not go forward in memory."""
-    steps = zip(dense.shape[-2:], dense.strides[-2:], strict=True)
-    forward = all(stride > 0 or length == 1 for length, stride in steps)
-    return layout_of(dense) if forward else "strided"
 
 
 def _dense_map(dense: Any, layout: str, batch: Batch, box_n: int) -> np.void:

@@ -15,7 +15,6 @@ import numpy as np
 from ._blocks import ceil_div
 from ._boxes import INT32, codes_map, dense_maps, one_batch, out_map, way_of_storing
 from ._dense_lines import wgmma_lines
-from ._product import layout_of
 from ._sparse_product import SparseProduct
 from .runtime.fields import Fields
 from .runtime.hopper_tile import STAGE_BYTES_K, TILE_M
@@ -53,7 +52,6 @@ def sm90_launches(
     tile = sparse_tile(size, (m, k, n), Fields(config, "semi_structured_addmm"))
     lines = wgmma_lines(
         dense,
-        layout_of(dense) if min(dense.strides[-2:]) > 0 else "strided",
         size != 2,
         (lambda nbytes: workspace_in(p.workspaces, "dense_lines", nbytes)) if p.terms else None,
     )

@@ -174,7 +174,6 @@ def _wgmma_launches(
         return None
     lines = wgmma_lines(
         p.dense,
-        p.layout if min(p.dense.strides[-2:]) > 0 else "strided",
         p.data.itemsize != 2,
         lambda nbytes: workspace(p.pattern, "dense_lines", nbytes),
     )
