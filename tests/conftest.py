@@ -187,6 +187,7 @@ def hopper(cuda_engine: Engine) -> Engine:
 @pytest.fixture
 def compiler_log(monkeypatch) -> Callable[[str, str, dict], str]:
     """Compile a kernel past the cache, without a GPU, and return what the compiler said."""
+    pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings (NVRTC) is not installed")
     from sparsegpu.engines.cuda.runtime import compile as compiler
 
     said, read_resources = [], compiler.read_resources
