@@ -22,6 +22,7 @@
 //   -DSTORE=rows|columns|skewed|any  how `out` is written (common/strip.cuh)
 //   -DTILE_N=64|128|256, -DSTAGES
 //   -DCLUSTER=1|2         2: not with TILE_N=64
+//   -DSTRIPS=1|2          of each warp, for outputs on their way; 1 where write_tile allows it
 #include "common/types.cuh"
 #include "common/view.cuh"
 #include "common/epilogue.cuh"
@@ -175,7 +176,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
   }
 
   take_registers<232>();
-  unsigned char* strips = memory + STAGES * STAGE_BYTES + warp * 2 * STRIP_BYTES;
+  unsigned char* strips = memory + STAGES * STAGE_BYTES + warp * STRIPS * STRIP_BYTES;
   const unsigned tiles = Tile::count(sizes);
   for (unsigned t = blockIdx.x / CLUSTER; t < tiles; t += gridDim.x / CLUSTER) {
     const Tile tile(t, sizes);
@@ -226,8 +227,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
       const Finish<Sum, OUT> finish(epilogue, batch, tile.batch);
       const long long first_col = (long long)tile.panel * TILE_N;
       finish.walk(first_col, TILE_N, sizes.columns, [&](auto walk) {
-        write_tile<STORING>(walk, sum, strips, out, batch_ptr<OUT>(out, batch, tile.batch), out_map,
-                            top, first_col, sizes.columns, int(tile.batch), finish);
+        write_tile<STORING, STRIPS>(walk, sum, strips, out, batch_ptr<OUT>(out, batch, tile.batch),
+                                    out_map, top, first_col, sizes.columns, int(tile.batch),
+                                    finish);
       });
     }
   }

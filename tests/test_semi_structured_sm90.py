@@ -11,7 +11,15 @@ from sparsegpu.testing import assert_within_bound, random_values
 
 KERNEL = "semi_structured_addmm_sm90"
 PATH = {"path": "wgmma_sp"}
-TILES = [(64, 8, 1), (128, 3, 1), (128, 7, 2), (256, 2, 2), (256, 4, 1), (256, 4, 2)]
+TILES = [
+    (64, 8, 1),
+    (128, 3, 1),
+    (128, 7, 2),
+    (256, 2, 2),
+    (256, 4, 1),
+    (256, 4, 2),
+    (256, None, 2),
+]
 LAYOUTS = {1: ["columns"], 2: ["rows", "columns"], 4: ["columns"]}  # that are read as they lie
 SHAPES = [(32, 64, 17), (160, 192, 264), (416, 704, 520), (1024, 320, 72)]
 
@@ -37,7 +45,7 @@ def test_products_follow_each_other(compiler_log, dtype):
     layout = "rows" if dtype == "bf16" else "columns"
     out = "f32" if dtype == "f32" else "bf16"
     defines = {"T": dtype, "OUT": out, "DENSE": layout, "STORE": "rows", "EPILOGUE": "identity"}
-    tile = {"TILE_N": 256, "STAGES": 4, "CLUSTER": 2}
+    tile = {"TILE_N": 256, "STAGES": 4, "CLUSTER": 2, "STRIPS": 2}
     assert "C751" not in compiler_log(KERNEL, "90a", defines | {"ACT": "none"} | tile)
 
 
@@ -71,7 +79,8 @@ def test_every_tile(hopper, rng, dtype, tile):
     m, k, n = 1056, 832, 3000
     sparse, a = operand(hopper, rng, (m, k), dtype, small_integers=True)
     x = laid_out(hopper, random_values(rng, (k, n), dtype, small_integers=True), "columns")
-    config = PATH | dict(zip(("tile_n", "stages", "cluster"), tile, strict=True))
+    given = zip(("tile_n", "stages", "cluster"), tile, strict=True)
+    config = PATH | {name: value for name, value in given if value is not None}
     out_dtype = sum_dtype(dtype)
     expected = exact_product(a, hopper.host(x))
     for _ in range(2):

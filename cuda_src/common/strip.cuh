@@ -150,9 +150,10 @@ __device__ __forceinline__ void store_ends(unsigned char* rings, E* to, long lon
 // Write this warp's sixteen rows of a tile, 128 bytes of each at a time.
 //
 // `sum` is a fragment of REGISTERS / 2 * 4 columns from first_col on, `top` the first of its rows,
-// and `strips` are two of them, free. `batch` is the third coordinate of out_map, `matrix` the same
-// matrix.
-template <Store STORING, typename Walk, typename A, typename E, int REGISTERS>
+// and `strips` are HELD of them, free: two, or one where the copy engine writes, side operands are
+// absent but for left_alpha, and the activation's code is short. `batch` is the third coordinate of
+// out_map, `matrix` the same matrix.
+template <Store STORING, int HELD = 2, typename Walk, typename A, typename E, int REGISTERS>
 __device__ __forceinline__ void write_tile(Walk walk, const A (&sum)[REGISTERS],
                                            unsigned char* strips, const View& out, E* matrix,
                                            const TensorMap& out_map, long long top,
@@ -192,9 +193,10 @@ __device__ __forceinline__ void write_tile(Walk walk, const A (&sum)[REGISTERS],
       }
     }
     // Strips take turns where nothing else needs the second one; each tile begins with both free.
-    unsigned char* strip = strips + (SHORT ? c % 2 * STRIP_BYTES : 0);
+    static_assert(HELD == 2 || (SHORT && BY_ENGINE<STORING>), "the second strip has another use");
+    unsigned char* strip = strips + (SHORT ? c % HELD * STRIP_BYTES : 0);
     if (BY_ENGINE<STORING> && lane == 0) {
-      if (SHORT && c > 0)
+      if (SHORT && HELD == 2 && c > 0)
         bulk_wait_read<1>();
       else
         bulk_wait_read<0>();

@@ -28,7 +28,7 @@ def _mma_sp(
 def _wgmma_sp(
     t: str, out: str, dense: str, epilogue: str, act: str = "none", **more: Any
 ) -> Mapping[str, Any]:
-    tile = {"TILE_N": 256, "STAGES": 4, "CLUSTER": 2}
+    tile = {"TILE_N": 256, "STAGES": 4, "CLUSTER": 2, "STRIPS": 2}
     how = {"T": t, "DENSE": dense, "STORE": "rows"}
     return how | tile | dict(epilogue_of(t, out, epilogue, act)) | more
 
@@ -192,7 +192,7 @@ SEMI_STRUCTURED = (
         (*HALVES, "float32"),
         archs=("90a",),
         variants=(
-            _wgmma_sp("bf16", "bf16", "rows", "identity"),
+            _wgmma_sp("bf16", "bf16", "rows", "identity", STAGES=5, STRIPS=1),
             _wgmma_sp("f16", "f32", "columns", "scaled", "gelu", STORE="columns"),
             _wgmma_sp("f16", "f16", "rows", "scaled", "silu", TILE_N=128, STAGES=5, CLUSTER=1),
             _wgmma_sp("f32", "f32", "columns", "identity"),

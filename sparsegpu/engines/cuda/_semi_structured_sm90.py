@@ -49,7 +49,6 @@ def sm90_launches(
     size, k = p.packed.itemsize, dense.shape[-2]
     if not m * n * k or max(m, n, k) >= INT32 or not runs_here("semi_structured_addmm_sm90"):
         return None
-    tile = sparse_tile(size, (m, k, n), Fields(config, "semi_structured_addmm"))
     lines = wgmma_lines(
         dense,
         size != 2,
@@ -62,6 +61,12 @@ def sm90_launches(
     if walk is None:
         return None
     store = way_of_storing(out, walk)
+    plain = (
+        store in {"rows", "columns"}
+        and p.defines["INPUT"] == p.defines["RIGHT"] == "none"
+        and p.defines["ACT"] in {"none", "relu", "gelu"}
+    )
+    tile = sparse_tile(size, (m, k, n), Fields(config, "semi_structured_addmm"), plain)
     compiled = kernel(
         "semi_structured_addmm_sm90",
         T=ctype(p.dtype),
@@ -70,6 +75,7 @@ def sm90_launches(
         TILE_N=tile.tile_n,
         STAGES=tile.stages,
         CLUSTER=tile.cluster,
+        STRIPS=tile.strips,
         **p.defines,
     )
     tiles = ceil_div(m, TILE_M * tile.cluster) * ceil_div(n, tile.tile_n) * walk.count

@@ -31,6 +31,7 @@ class SparseTile:
     tile_n: int
     stages: int
     cluster: int
+    strips: int
     shared_memory: int
 
     @property
@@ -45,7 +46,7 @@ def pair_bytes(itemsize: int) -> int:
 
 
 def sparse_tile(
-    itemsize: int, shape: tuple[int, int, int], fields: Fields | None = None
+    itemsize: int, shape: tuple[int, int, int], fields: Fields | None = None, plain: bool = False
 ) -> SparseTile:
     """Return the tile for a product.
 
@@ -56,6 +57,8 @@ def sparse_tile(
     shape : (M, K, N)
     fields : Fields, optional
         ``tile_n``, ``stages`` and ``cluster``, where they are not to be chosen here.
+    plain : bool
+        One strip of each warp is enough for the outputs (`write_tile` of ``strip.cuh``).
 
     Examples
     --------
@@ -67,13 +70,18 @@ def sparse_tile(
     fields = fields or Fields()
     covering = next((width for width in (64, 128) if width >= n), 256)
     tile_n = fields.pick("tile_n", covering, (64, 128, 256))
-    stage = (TILE_M // 2 + tile_n) * STAGE_BYTES_K + PAIRS * pair_bytes(itemsize)
-    most = min((SHARED - RESERVED - STRIPS) // stage, MOST_STAGES)
-    stages = fields.pick("stages", most, range(2, most + 1))
     # Below an odd number of tiles one is multiplied that is not there.
     down = -(-m // TILE_M)
     pays = (down % 2 == 0 or down > _MANY_DOWN) and (m // 2 + n) * k * itemsize >= _LARGE
     clusters = (1, 2) if tile_n > 64 else (1,)
     cluster = fields.pick("cluster", clusters[-1] if pays else 1, clusters)
+    stage = (TILE_M // 2 + tile_n) * STAGE_BYTES_K + PAIRS * pair_bytes(itemsize)
+    two, one = (
+        min((SHARED - RESERVED - strips) // stage, MOST_STAGES) for strips in (STRIPS, STRIPS // 2)
+    )
+    # Thread blocks of a pair wait for each other less with another stage.
+    most = one if plain and cluster > 1 else two
+    stages = fields.pick("stages", most, range(2, most + 1))
     fields.finish()
-    return SparseTile(tile_n, stages, cluster, stages * stage + STRIPS + 1024)
+    strips = 1 if stages > two else 2
+    return SparseTile(tile_n, stages, cluster, strips, stages * stage + STRIPS * strips // 2 + 1024)
