@@ -3,9 +3,9 @@
 The library offers algorithms by number, and one may break off in the middle of a kernel, after
 which nothing runs any more in that process. ``cusparseLtMatmulSearch`` tries them all, so it is
 never called: that of 0.8.0 ends with an illegal instruction on compute capability 9.0 where float16
-operands lie by rows and the result by columns, whatever the workspace. Here each number is tried in
-a process that may end; another goes on behind it, and the caller's process never runs an algorithm
-that was not seen to do what it should.
+operands lie by rows and the result by columns, whatever the workspace: at its number 34 of 50, and
+at all seen behind it. Here each number is tried in a process that may end; another goes on behind
+it, and the caller's process never runs an algorithm that was not seen to do what it should.
 
 Source: cuSPARSELt documentation, ``cusparseLtMatmulAlgAttribute_t``.
 """
