@@ -74,3 +74,12 @@ def assert_same(engine, got, expected):
     got = engine.host(got)
     assert got.shape == expected.shape and got.itemsize == expected.itemsize
     np.testing.assert_array_equal(bits(got), bits(expected))
+
+
+def views(engine, rng):
+    """Arrays of any strides and dimensions, on the engine's device and on the host."""
+    dense = random_values(rng, (3, 10, 24), "float32")
+    device = engine.array(dense)
+    yield device[:, ::2, 1:], dense[:, ::2, 1:]
+    yield device[0].T, dense[0].T
+    yield device[0, 0, ::-1], dense[0, 0, ::-1]

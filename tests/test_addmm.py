@@ -6,11 +6,12 @@ and within the contract's bound on normal data.
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu
 from addmm_cases import DTYPES, LAYOUTS, Operand, laid_out, small
+from properties import drawn
 from sparsegpu import bsr_addmm, bsr_matmul, dense_bsr_matmul, int_bsr_addmm
 from sparsegpu.testing import assert_within_bound, random_values
 
@@ -39,9 +40,7 @@ def test_every_dtype_and_blocksize(engine, rng, dtype, blocksize):
         assert_within_bound(rounded, normal.dense, y, dtype=dtype)
 
 
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@drawn(20)
 @given(
     dtype=st.sampled_from(DTYPES),
     blocksize=st.tuples(st.integers(1, 40), st.integers(1, 40)),

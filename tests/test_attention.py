@@ -6,10 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu
+from properties import drawn
 from sparsegpu._arrays import dtype_of
 from sparsegpu.testing import random_blocks, random_values
 
@@ -332,11 +333,7 @@ def test_zero_widths(engine, rng, widths):
     case.check(engine, scale=1.0)
 
 
-@settings(
-    max_examples=20,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@drawn(20)
 @given(
     seed=st.integers(0, 2**32 - 1),
     dtype=st.sampled_from(DTYPES),

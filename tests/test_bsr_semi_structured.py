@@ -6,12 +6,13 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu as sg
 from addmm_cases import laid_out
 from conftest import Engine
+from properties import drawn
 from semi_structured_cases import BF16, HALF, INT8, SINGLE, Blocks, exact_product, sum_dtype
 from sparsegpu.testing import assert_within_bound, random_blocks, random_values
 
@@ -220,11 +221,7 @@ def test_within_the_bound(engine, rng, dtype, layout):
     )
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@drawn(25)
 @given(
     dtype=st.sampled_from(DTYPES),
     scale=st.tuples(st.integers(1, 3), st.integers(1, 3)),

@@ -3,10 +3,11 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu as sg
+from properties import drawn
 from semi_structured_cases import bits, place
 from sparsegpu.testing import random_24, random_values
 
@@ -23,10 +24,6 @@ KEPT = {
     "1000": (0, 2), "1001": (0, 3), "1010": (0, 2), "1011": (0, 3),
     "1100": (0, 1), "1101": (0, 1), "1110": (0, 1), "1111": (0, 1),
 }  # fmt: skip
-
-FEW = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 
 
 def compress_by_loop(dense):
@@ -107,7 +104,7 @@ def test_round_trip_of_24_data(engine, rng, dtype, times):
     np.testing.assert_array_equal(host.astype(np.float32), dense.astype(np.float32))
 
 
-@FEW
+@drawn(25)
 @given(
     dtype=st.sampled_from(DTYPES),
     times=st.tuples(st.integers(1, 3), st.integers(1, 3)),

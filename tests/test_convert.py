@@ -7,10 +7,11 @@ import importlib
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu
+from properties import drawn
 from sparsegpu._arrays import dtype_of
 from sparsegpu.pattern import Pattern
 from sparsegpu.testing import dense_from_blocks, random_blocks, random_values
@@ -298,11 +299,7 @@ def test_sum_blocks(engine, rng, dtype, blocksize):
         assert (got[c] == expected).all()
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@drawn(25)
 @given(
     seed=st.integers(0, 2**32 - 1),
     dtype=st.sampled_from(DTYPES),

@@ -2,15 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu as sg
+from properties import drawn
 from semi_structured_cases import place
-
-FEW = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 
 
 def test_16_bit_places_worked_by_hand(engine):
@@ -50,7 +47,7 @@ def test_32_bit_places_worked_by_hand(engine):
     assert {rc: int(offsets[rc]) for rc in by_hand} == by_hand
 
 
-@FEW
+@drawn(25)
 @given(groups=st.integers(0, 4), pairs=st.integers(0, 4), bits=st.sampled_from([16, 32]))
 def test_places_are_those_of_the_formula_and_a_permutation(engine, groups, pairs, bits):
     m, columns = groups * (32 if bits == 16 else 16), 2 * pairs
@@ -61,7 +58,7 @@ def test_places_are_those_of_the_formula_and_a_permutation(engine, groups, pairs
     assert sorted(expected) == list(range(m * columns))
 
 
-@FEW
+@drawn(25)
 @given(
     groups=st.integers(0, 4),
     pairs=st.integers(0, 4),

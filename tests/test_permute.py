@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import sparsegpu as sg
+from prune_cases import views
 from sparsegpu.engines._regroup import LARGEST_KEY, kept, splits
 from sparsegpu.testing import random_values
 
@@ -240,13 +241,7 @@ def test_columns_stay_in_their_window(engine, rng):
 
 
 def test_any_strides_and_dimensions(engine, rng):
-    dense = random_values(rng, (3, 10, 24), "float32")
-    device = engine.array(dense)
-    for view, host in (
-        (device[:, ::2, 1:], dense[:, ::2, 1:]),
-        (device[0].T, dense[0].T),
-        (device[0, 0, ::-1], dense[0, 0, ::-1]),
-    ):
+    for view, host in views(engine, rng):
         with engine.runs("permute_24"):
             order = sg.permute_for_24(view, escapes=2)
         rows = np.ascontiguousarray(host.reshape(-1, host.shape[-1]))

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu as sg
+from properties import drawn
 from prune_cases import (
     ALGORITHMS,
     DTYPES,
@@ -13,19 +14,15 @@ from prune_cases import (
     awkward,
     prune_24_by_loop,
     prune_tile_by_loop,
+    views,
 )
 from semi_structured_cases import FP8, HALF, SINGLE, bits
 from sparsegpu.testing import random_values
 
-FEW = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-
-
 # -- by rows ------------------------------------------------------------------------------------
 
 
-@FEW
+@drawn(25)
 @given(
     dtype=st.sampled_from(DTYPES),
     shape=st.tuples(st.integers(1, 9), st.integers(1, 19)),
@@ -63,13 +60,7 @@ def test_fp8_rows_on_the_host(rng):
 
 
 def test_rows_of_any_strides_and_dimensions(engine, rng):
-    dense = random_values(rng, (3, 10, 24), "float32")
-    device = engine.array(dense)
-    for view, host in (
-        (device[:, ::2, 1:], dense[:, ::2, 1:]),
-        (device[0].T, dense[0].T),
-        (device[0, 0, ::-1], dense[0, 0, ::-1]),
-    ):
+    for view, host in views(engine, rng):
         with engine.runs("prune_24"):
             out = sg.prune_24(view)
         expected = prune_24_by_loop(host.reshape(-1, host.shape[-1]), 4).reshape(host.shape)
@@ -117,7 +108,7 @@ def test_what_prune_24_refuses(engine, keywords, error, match):
 # -- by tiles -----------------------------------------------------------------------------------
 
 
-@FEW
+@drawn(25)
 @given(
     dtype=st.sampled_from(DTYPES),
     shape=st.tuples(st.integers(1, 14), st.integers(1, 14)),

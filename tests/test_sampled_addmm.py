@@ -3,10 +3,11 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu
+from properties import drawn
 from sparsegpu.testing import accuracy_bound, assert_close, random_blocks, random_values
 
 DTYPES = ["float16", "bfloat16", "float32", "float64", "int8", "complex64", "complex128"]
@@ -207,12 +208,7 @@ def test_nothing_stored(engine):
     assert out.shape == (4, 4)
 
 
-@settings(
-    max_examples=20,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    derandomize=True,
-)
+@drawn(20, derandomize=True)
 @given(
     blocks=st.tuples(st.integers(0, 5), st.integers(0, 5)),
     blocksize=st.tuples(st.integers(1, 33), st.integers(1, 33)),

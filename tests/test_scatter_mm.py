@@ -5,10 +5,11 @@ Every sum is computed again here by the loops of the contract.
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu
+from properties import drawn
 from scatter_cases import FORMATS, make, on, random_case
 from sparsegpu.testing import (
     assert_close,
@@ -226,12 +227,7 @@ def test_zero_sizes(engine, rng, name, m, k, n, batch):
         assert not engine.host(result).any()
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    derandomize=True,
-)
+@drawn(25, derandomize=True)
 @given(
     name=st.sampled_from(FORMATS),
     blocks=st.tuples(st.integers(0, 5), st.integers(0, 5)),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from properties import drawn
 from sparsegpu.engines.cuda import _schedule
 from sparsegpu.engines.cuda._schedule import MOST_ROWS, falling_order, row_groups, stretches
 from sparsegpu.pattern import Pattern
@@ -71,9 +72,7 @@ def check(engine, pattern: Pattern, rows: int, blocks_from=None) -> None:
 
 @pytest.mark.gpu
 @given(data=st.data())
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@drawn(60)
 def test_row_groups(cuda_engine, data):
     draw = data.draw
     shape = draw(st.tuples(st.integers(0, 20), st.integers(0, 90)))

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu as sg
+from properties import drawn
 from semi_structured_cases import BF16, HALF, INT8, KERNEL, SINGLE, exact_product, operand
 from sparsegpu.ops.semi_structured import dense_semi_structured_matmul
 from sparsegpu.testing import assert_within_bound, random_24, random_values
@@ -14,15 +15,10 @@ DTYPES = [HALF, BF16, SINGLE, INT8]
 FLOATS = [HALF, BF16, SINGLE]
 
 
-FEW = settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-
-
 # -- the product --------------------------------------------------------------------------------
 
 
-@FEW
+@drawn(20)
 @given(
     dtype=st.sampled_from(DTYPES),
     m=st.sampled_from([32, 64, 96, 160]),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu
+from properties import drawn
 from sparsegpu._arrays import dtype_of
 from sparsegpu.testing import assert_close, dense_from_blocks, random_blocks, random_values
 
@@ -210,11 +211,7 @@ def test_nothing_stored(engine, shape, blocksize):
     assert result.shape == shape
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@drawn(25)
 @given(
     seed=st.integers(0, 2**32 - 1),
     dtype=st.sampled_from(DTYPES),

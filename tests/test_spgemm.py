@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu
+from properties import drawn
 from sparsegpu.testing import (
     assert_within_bound,
     dense_from_blocks,
@@ -137,12 +138,7 @@ def test_zero_sizes(engine, rng, m, k, n):
     assert out.nnzb == 0
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    derandomize=True,
-)
+@drawn(25, derandomize=True)
 @given(
     blocks=st.tuples(*[st.integers(0, 6)] * 3),
     blocksize=st.tuples(*[st.integers(1, 9)] * 3),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -18,6 +17,7 @@ from ._product import layout_of
 from ._semi_structured_skinny_sm90 import skinny_sm90_launches
 from ._semi_structured_sm90 import sm90_launches
 from ._sparse_product import SparseProduct
+from .runtime.config import ProductConfig
 from .runtime.launch import Launch, Work, compute_capability, kernel
 from .runtime.skinny_sparse_tile import FEW_COLUMNS
 from .runtime.types import ctype
@@ -34,18 +34,6 @@ _FEW = 32
 _STEP_BYTES, _STEPS = 32, 2
 _STAGES = 3
 _SIMT_ROWS, _SIMT_THREADS, _MMA_THREADS = 64, 256, 128
-
-
-@dataclass(frozen=True, slots=True)
-class ProductConfig:
-    """A kernel of the 2:4 product, and what it is compiled and launched with."""
-
-    source: str
-    tile_m: int
-    tile_n: int
-    threads: int
-    defines: dict[str, Any]
-    shared_memory: int = 0
 
 
 def semi_structured_addmm(

@@ -72,12 +72,8 @@ def simt_tile(rows: int, columns: int, fields: Fields | None = None) -> SimtTile
 
 
 @dataclass(frozen=True, slots=True)
-class AddmmConfig:
-    """A kernel of `bsr_addmm` and what it is compiled and launched with.
-
-    ``by_length``: the kernel takes the block rows with most blocks first. ``together``: tiles
-    that are taken in one order, those of long rows first.
-    """
+class ProductConfig:
+    """A kernel of a product, and what it is compiled and launched with."""
 
     source: str
     tile_m: int
@@ -85,6 +81,16 @@ class AddmmConfig:
     threads: int
     defines: dict[str, Any]
     shared_memory: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AddmmConfig(ProductConfig):
+    """A kernel of `bsr_addmm`.
+
+    ``by_length``: the kernel takes the block rows with most blocks first. ``together``: tiles
+    that are taken in one order, those of long rows first.
+    """
+
     by_length: bool = False
     together: int = 384
 
