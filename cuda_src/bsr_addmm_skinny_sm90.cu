@@ -23,6 +23,7 @@
 // 16 bytes.
 #include "common/types.cuh"
 #include "common/view.cuh"
+#include "common/eight.cuh"
 #include "common/epilogue.cuh"
 #include "common/row_shares.cuh"
 #include "ptx/bulk_tensor.cuh"
@@ -93,16 +94,6 @@ struct Lines {
     for (int i = 0; i < COPIES; ++i)
       if (!RAGGED || line() + i * APART < count)
         cp_async_partial<16, false>(to + i * APART * LINE, from + stride * (i * APART), size);
-  }
-};
-
-// Eight results side by side, as 16-byte stores take them.
-struct alignas(16) Eight {
-  OUT value[8];
-  __device__ __forceinline__ void store(OUT* to) const {
-#pragma unroll
-    for (int w = 0; w < int(sizeof(value)) / 16; ++w)
-      reinterpret_cast<uint4*>(to)[w] = reinterpret_cast<const uint4*>(value)[w];
   }
 };
 

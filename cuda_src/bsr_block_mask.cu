@@ -1,16 +1,12 @@
 // Which blocks of a dense matrix hold a nonzero: mask[b, i, j] for the bm x bk block (i, j).
 //
-// One thread block reads a tile of bm rows and `columns_per_tile` whole blocks. Consecutive threads
-// (threadIdx.x) go along the direction in which the matrix lies in memory: `swapped` says that this
-// is down a column.
+// One thread block reads a tile of common/dense_tile.cuh.
 //
 // -DT: element type (common/types.cuh).
 
+#include "common/dense_tile.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
-
-constexpr int THREADS = 256;
-constexpr int MOST_COLUMNS = 256;  // block columns of a tile: one flag each
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     bsr_block_mask(b8* mask, const View dense, const Batch batch, long long tiles, long long items,
@@ -18,32 +14,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                    int columns_per_tile, int swapped) {
   __shared__ int holds[MOST_COLUMNS];
   const int thread = threadIdx.y * blockDim.x + threadIdx.x;
-  const int row0 = swapped ? threadIdx.x : threadIdx.y;
-  const int row_step = swapped ? blockDim.x : blockDim.y;
-  const int column0 = swapped ? threadIdx.y : threadIdx.x;
-  const int column_step = swapped ? blockDim.y : blockDim.x;
+  const Steps step(swapped);
 
   for (long long item = blockIdx.x; item < items; item += gridDim.x) {
-    const long long tile = item % tiles;
-    const long long i = item / tiles % block_rows;
-    const long long b = item / tiles / block_rows;
-    const long long j0 = tile * columns_per_tile;
-    const long long left = block_columns - j0;
-    const int blocks = left < columns_per_tile ? (int)left : columns_per_tile;
-
+    const DenseTile tile(item, tiles, block_rows, block_columns, columns_per_tile);
+    const int blocks = tile.blocks;
     for (int j = thread; j < blocks; j += THREADS) holds[j] = 0;
     __syncthreads();
-    const T* corner = (const T*)dense.ptr + batch_offset(dense, batch, b) + i * bm * dense.row +
-                      j0 * bk * dense.col;
-    for (int c = column0; c < blocks * bk; c += column_step) {
+    const T* corner = (const T*)dense.ptr + batch_offset(dense, batch, tile.b) +
+                      tile.i * bm * dense.row + tile.j0 * bk * dense.col;
+    for (int c = step.column; c < blocks * bk; c += step.column_step) {
       bool any = false;
-      for (int r = row0; r < bm; r += row_step) {
+      for (int r = step.row; r < bm; r += step.row_step) {
         any |= !is_zero(corner[r * dense.row + c * dense.col]);
       }
       if (any) atomicOr(&holds[c / bk], 1);  // several threads may meet here
     }
     __syncthreads();
-    b8* row = mask + (b * block_rows + i) * block_columns + j0;
+    b8* row = mask + (tile.b * block_rows + tile.i) * block_columns + tile.j0;
     for (int j = thread; j < blocks; j += THREADS) row[j] = b8{(unsigned char)holds[j]};
   }
 }

@@ -1,20 +1,18 @@
 // A BSR matrix as a dense one: every element is written once, zeros between the blocks.
 //
-// One thread block writes a tile of bm rows and `columns_per_tile` block columns. It first looks
-// through the row's column indices (any order) for the first and the last block of each of its
-// columns. They agree unless a block is stored more than once; then all that lie between are looked
-// at in order and summed, rounded once (bool: or), so that the result is deterministic.
-// `swapped`: consecutive threads go down a column, for a matrix that lies in memory that way.
+// One thread block writes a tile of common/dense_tile.cuh. It first looks through the row's column
+// indices (any order) for the first and the last block of each of its columns. They agree unless a
+// block is stored more than once; then all that lie between are looked at in order and summed,
+// rounded once (bool: or), so that the result is deterministic.
 //
 // -DT: element type; -DINDEX: of the pattern's indices (s32, s64); -DWIDE: elements of a row that a
 // thread moves at a time. More than one needs rows of blocks and of `dense` that are contiguous and
 // begin at multiples of that many elements.
 
+#include "common/dense_tile.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 
-constexpr int THREADS = 256;
-constexpr int MOST_COLUMNS = 256;
 constexpr int AT_ONCE = 8;  // rows whose loads a thread has in flight
 constexpr int BYTES = WIDE * sizeof(T);
 // Elements as whole words: moved one by one, 16-bit elements would be taken apart.
@@ -42,18 +40,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, WIDE > 1 ? 4 : 1)
                 long long block_columns, int bm, int bk, int columns_per_tile, int swapped) {
   __shared__ long long first[MOST_COLUMNS], last[MOST_COLUMNS];
   const int thread = threadIdx.y * blockDim.x + threadIdx.x;
-  const int row0 = swapped ? threadIdx.x : threadIdx.y;
-  const int row_step = swapped ? blockDim.x : blockDim.y;
-  const int column0 = swapped ? threadIdx.y : threadIdx.x;
-  const int column_step = swapped ? blockDim.y : blockDim.x;
+  const Steps step(swapped);
+  const int row0 = step.row, row_step = step.row_step;
 
   for (long long item = blockIdx.x; item < items; item += gridDim.x) {
-    const long long tile = item % tiles;
-    const long long i = item / tiles % block_rows;
-    const long long b = item / tiles / block_rows;
-    const long long j0 = tile * columns_per_tile;
-    const long long left = block_columns - j0;
-    const int blocks = left < columns_per_tile ? (int)left : columns_per_tile;
+    const DenseTile tile(item, tiles, block_rows, block_columns, columns_per_tile);
+    const long long i = tile.i, b = tile.b, j0 = tile.j0;
+    const int blocks = tile.blocks;
     const INDEX* row_starts = (const INDEX*)indptr.ptr + batch_offset(indptr, batch, b);
     const INDEX* columns = (const INDEX*)indices.ptr + batch_offset(indices, batch, b);
     const T* values = (const T*)data.ptr + batch_offset(data, batch, b);
@@ -76,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, WIDE > 1 ? 4 : 1)
 
     T* corner =
         (T*)dense.ptr + batch_offset(dense, batch, b) + i * bm * dense.row + j0 * bk * dense.col;
-    for (int c = column0 * WIDE; c < blocks * bk; c += column_step * WIDE) {
+    for (int c = step.column * WIDE; c < blocks * bk; c += step.column_step * WIDE) {
       const int j = c / bk;
       const long long p0 = first[j], p1 = last[j];
       const long long within = row0 * bk + (c - j * bk);  // of a block, of the first row

@@ -13,8 +13,7 @@
 //       left      128 packed rows, 128 bytes of each
 //       right     256 bytes of k of TILE_N columns of `dense`
 //       codes     the elements of 128 rows and four pairs of columns of metadata, in CUTLASS's
-//       order
-//                 (common/semi_structured.cuh)
+//                 order (common/semi_structured.cuh)
 //
 // Then every thread block pushes its sums into the inboxes of the others, each of which owns as
 // many rows of the tile and adds what came in the order of k: one launch, no workspace,
@@ -26,6 +25,7 @@
 //   -DTILE_N=16|32|64|128, -DCLUSTER=1|2|4|8, -DSTAGES
 #include "common/types.cuh"
 #include "common/view.cuh"
+#include "common/eight.cuh"
 #include "common/epilogue.cuh"
 #include "common/ring.cuh"
 #include "common/sparse_stage.cuh"
@@ -75,17 +75,6 @@ constexpr int FRAGMENTS = TILE_N / 8;                   // of sixteen rows
 constexpr int OWNED = CONSUMERS / CLUSTER * FRAGMENTS;  // of a thread block
 constexpr int INBOX_BYTES = CLUSTER * OWNED * FRAGMENT_BYTES;
 static_assert(INBOX_BYTES <= STAGES * STAGE_BYTES, "where stages were, sums come in");
-
-// Eight results side by side, as few stores take them where they lie well.
-struct alignas(sizeof(OUT) == 1 ? 8 : 16) Eight {
-  OUT value[8];
-  __device__ __forceinline__ void store(OUT* to) const {
-    typedef typename Either<sizeof(OUT) == 1, uint2, uint4>::type Word;
-#pragma unroll
-    for (int w = 0; w < int(sizeof(value) / sizeof(Word)); ++w)
-      reinterpret_cast<Word*>(to)[w] = reinterpret_cast<const Word*>(value)[w];
-  }
-};
 
 // Bring stages `begin` to `end`. Of columns that there are not (only of them) the boxes may bring
 // nothing: what is multiplied there is never written.

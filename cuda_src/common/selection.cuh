@@ -17,36 +17,17 @@ __device__ __forceinline__ unsigned long long order_key(f64 x) {
   return bits >> 63 ? ~bits : bits | 1ull << 63;
 }
 // All other types widen exactly to f32 (int8's -128 then has the absolute value 128).
-__device__ __forceinline__ unsigned order_key(f16 x) {
-  return order_key(to_acc(x));
-}
-__device__ __forceinline__ unsigned order_key(bf16 x) {
-  return order_key(to_acc(x));
-}
-__device__ __forceinline__ unsigned order_key(e4m3 x) {
-  return order_key(to_acc(x));
-}
-__device__ __forceinline__ unsigned order_key(s8 x) {
-  return order_key(f32(x));
+template <typename T>
+__device__ __forceinline__ unsigned order_key(T x) {
+  return order_key(f32(to_acc(x)));
 }
 
 __device__ __forceinline__ f64 magnitude(f64 x) {
   return fabs(x);
 }
-__device__ __forceinline__ f32 magnitude(f32 x) {
-  return fabsf(x);
-}
-__device__ __forceinline__ f32 magnitude(f16 x) {
-  return fabsf(to_acc(x));
-}
-__device__ __forceinline__ f32 magnitude(bf16 x) {
-  return fabsf(to_acc(x));
-}
-__device__ __forceinline__ f32 magnitude(e4m3 x) {
-  return fabsf(to_acc(x));
-}
-__device__ __forceinline__ f32 magnitude(s8 x) {
-  return fabsf(f32(x));
+template <typename T>
+__device__ __forceinline__ f32 magnitude(T x) {
+  return fabsf(f32(to_acc(x)));
 }
 
 // Bit i is set where key[i] is among the COUNT largest of N; ties: the lower index.
