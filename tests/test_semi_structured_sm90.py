@@ -28,15 +28,17 @@ SHAPES = [(32, 64, 17), (160, 192, 264), (416, 704, 520), (1024, 320, 72)]
 @pytest.mark.parametrize("n", [17, 64, 100, 256, 4096])
 @pytest.mark.parametrize("m", [32, 256, 384, 4096, 4224])
 def test_tile_fits(itemsize, m, n):
-    tile = sparse_tile(itemsize, (m, 4096, n))
+    tile = sparse_tile(itemsize, (m, 4096, n), 132)
     assert tile.stages >= 3 and tile.shared_memory <= 227 * 1024
 
 
 @pytest.mark.parametrize("itemsize", [1, 2, 4])
 def test_pairs_of_thread_blocks(itemsize):
-    """Where much is brought and no tile of few is added."""
-    shapes = [(8192, 8192, 8192), (384, 2**20, 4096), (1024, 4096, 256), (16384, 2**16, 64)]
-    assert [sparse_tile(itemsize, shape).cluster for shape in shapes] == [2, 1, 1, 1]
+    """Where much of `dense` is brought, and a tile that is not there takes no time."""
+    pairs = [(8192, 8192, 8192), (1024, 8192, 4096), (4224, 8192, 4096 + 256)]
+    alone = [(4224, 8192, 4096), (1024, 4096, 256), (16384, 2**16, 64)]
+    assert {sparse_tile(itemsize, shape, 132).cluster for shape in pairs} == {2}
+    assert {sparse_tile(itemsize, shape, 132).cluster for shape in alone} == {1}
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "s8", "e4m3", "f32"])

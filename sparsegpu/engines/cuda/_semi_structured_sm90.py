@@ -66,7 +66,9 @@ def sm90_launches(
         and p.defines["INPUT"] == p.defines["RIGHT"] == "none"
         and p.defines["ACT"] in {"none", "relu", "gelu"}
     )
-    tile = sparse_tile(size, (m, k, n), Fields(config, "semi_structured_addmm"), plain)
+    processors = multiprocessors()
+    fields = Fields(config, "semi_structured_addmm")
+    tile = sparse_tile(size, (m, k, n), processors, fields, plain)
     compiled = kernel(
         "semi_structured_addmm_sm90",
         T=ctype(p.dtype),
@@ -81,7 +83,7 @@ def sm90_launches(
     tiles = ceil_div(m, TILE_M * tile.cluster) * ceil_div(n, tile.tile_n) * walk.count
     if tiles * tile.cluster >= INT32:
         return None
-    clusters = min(tiles, multiprocessors() // tile.cluster)
+    clusters = min(tiles, processors // tile.cluster)
     stages = ceil_div(2 * p.terms * size, STAGE_BYTES_K)
     sizes = _SIZES.pack(m, n, walk.count, stages, walk.dense != 0)
     launch = Launch(

@@ -19,9 +19,8 @@ from .hopper_tile import (
 PAIR_BYTES_K = 64
 #: Pairs of columns of metadata that a stage holds.
 PAIRS = STAGE_BYTES_K // PAIR_BYTES_K
-_MANY_DOWN = 16  # tiles of a column of which one more does not count
-# Bytes of the operands, about what L2 holds, from which on pairs of thread blocks share `dense`.
-_LARGE = 52 << 20
+#: Bytes of `dense` from which on pairs of thread blocks share it: below, bringing it is little.
+_LARGE = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,11 @@ def pair_bytes(itemsize: int) -> int:
 
 
 def sparse_tile(
-    itemsize: int, shape: tuple[int, int, int], fields: Fields | None = None, plain: bool = False
+    itemsize: int,
+    shape: tuple[int, int, int],
+    processors: int,
+    fields: Fields | None = None,
+    plain: bool = False,
 ) -> SparseTile:
     """Return the tile for a product.
 
@@ -55,6 +58,8 @@ def sparse_tile(
     itemsize : int
         Of the operands.
     shape : (M, K, N)
+    processors : int
+        Multiprocessors of the device.
     fields : Fields, optional
         ``tile_n``, ``stages`` and ``cluster``, where they are not to be chosen here.
     plain : bool
@@ -62,7 +67,7 @@ def sparse_tile(
 
     Examples
     --------
-    >>> tile = sparse_tile(2, (8192, 8192, 8192))
+    >>> tile = sparse_tile(2, (8192, 8192, 8192), 132)
     >>> tile.tile_n, tile.stages, tile.cluster
     (256, 4, 2)
     """
@@ -70,9 +75,12 @@ def sparse_tile(
     fields = fields or Fields()
     covering = next((width for width in (64, 128) if width >= n), 256)
     tile_n = fields.pick("tile_n", covering, (64, 128, 256))
-    # Below an odd number of tiles one is multiplied that is not there.
-    down = -(-m // TILE_M)
-    pays = (down % 2 == 0 or down > _MANY_DOWN) and (m // 2 + n) * k * itemsize >= _LARGE
+    # Below an odd number of tiles a pair multiplies one that is not there.
+    panels = -(-n // tile_n)
+    rounds, of_pairs = (
+        -(-(-(-m // (TILE_M * high)) * panels) // (processors // high)) for high in (1, 2)
+    )
+    pays = of_pairs <= rounds and k * n * itemsize >= _LARGE
     clusters = (1, 2) if tile_n > 64 else (1,)
     cluster = fields.pick("cluster", clusters[-1] if pays else 1, clusters)
     stage = (TILE_M // 2 + tile_n) * STAGE_BYTES_K + PAIRS * pair_bytes(itemsize)
