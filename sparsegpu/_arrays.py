@@ -28,6 +28,24 @@ _HOST_TYPES = frozenset({np.ndarray, type(None)})
 _KDLCPU, _KDLCUDA, _KDLCUDAHOST, _KDLCUDAMANAGED = 1, 2, 3, 13
 
 
+class Sparse:
+    """What holds a matrix that is not dense: NumPy and CuPy leave it to itself."""
+
+    __slots__ = ()
+
+    # They leave their operators to ours.
+    __array_ufunc__ = None
+    __array_priority__ = 10.1
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        """Refuse: nothing is made dense, or put into an array of objects, unasked."""
+        for_scipy = ", A.to_scipy() what SciPy takes" if hasattr(self, "to_scipy") else ""
+        raise TypeError(
+            f"{type(self).__name__}: expected a dense array; A.todense() makes one{for_scipy} "
+            "(nothing is made dense unasked)"
+        )
+
+
 def dtype_of(name: Any) -> np.dtype:
     """``numpy.dtype`` that also knows ``"bfloat16"`` and ``"float8_e4m3fn"`` by name."""
     if isinstance(name, str) and name in {"bfloat16", "float8_e4m3fn"}:
@@ -81,29 +99,49 @@ def device_of(array: Any) -> int | None:
 def as_array(x: Any, function: str, argument: str) -> Any:
     """Return ``x`` as a NumPy or CuPy array without moving it across the bus.
 
-    NumPy and CuPy arrays pass through. Device arrays of other libraries come in zero-copy
-    through DLPack (``cupy.asarray`` would turn torch's bfloat16 into raw records), host
+    NumPy and CuPy arrays pass through, NumPy's subclasses as the plain arrays that they stand on
+    (a ``numpy.matrix`` would never lose a dimension). Device arrays of other libraries come in
+    zero-copy through DLPack (``cupy.asarray`` would turn torch's bfloat16 into raw records), host
     sequences and scalars through ``numpy.asarray``.
     """
-    if isinstance(x, np.ndarray) or is_cupy(x):
+    if type(x) is np.ndarray or is_cupy(x):
         return x
+    if isinstance(x, np.ndarray):
+        if isinstance(x, np.ma.MaskedArray):
+            expected = "an array without a mask (x.filled(value))"
+            raise bad_type(function, argument, expected, type(x).__name__)
+        return x.view(np.ndarray)
     if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
         kind = x.__dlpack_device__()[0]
         if kind in {_KDLCUDA, _KDLCUDAMANAGED}:
             return _cupy(function, argument).from_dlpack(x)
         if kind in {_KDLCPU, _KDLCUDAHOST}:
-            return np.from_dlpack(x)
+            return _from_host(x, function, argument)
         raise bad_type(function, argument, "an array on the host or a CUDA device", type(x))
     if hasattr(x, "__cuda_array_interface__"):
         return _cupy(function, argument).asarray(x)
-    if isinstance(x, (list, tuple, int, float, complex, np.generic)) or hasattr(x, "__array__"):
+    sequence = isinstance(x, (list, tuple, int, float, complex, np.generic))
+    if sequence or (hasattr(x, "__array__") and not isinstance(x, Sparse)):
         array = np.asarray(x)
         if array.dtype != object:
             return array
     kind = type(x)
     # SciPy has a bsr_array too.
     name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+    if hasattr(x, "tocoo") and not isinstance(x, Sparse):
+        name += " (sparsegpu.bsr_array takes it)"
     raise bad_type(function, argument, "a NumPy or CuPy array", name)
+
+
+def _from_host(x: Any, function: str, argument: str) -> np.ndarray:
+    """Return another library's host array, by DLPack where NumPy's knows its dtype."""
+    try:
+        return np.from_dlpack(x)
+    except (BufferError, RuntimeError) as error:  # bfloat16 is one that it does not know
+        if hasattr(x, "__array__"):
+            return np.asarray(x)
+        expected = "an array that NumPy can read by DLPack"
+        raise bad_type(function, argument, expected, f"one of which it says: {error}") from error
 
 
 def _cupy(function: str, argument: str) -> ModuleType:

@@ -1,5 +1,7 @@
 """Bad input gets a clear error before anything is written: function, argument, expected, got."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -261,5 +263,81 @@ def test_a_matrix_of_scipy_is_no_dense_operand():
     import scipy.sparse
 
     a = sg.bsr_array(np.eye(4), blocksize=(2, 2))
-    with pytest.raises(TypeError, match=r"got scipy\.sparse\..*bsr_array"):
+    with pytest.raises(
+        TypeError, match=r"got scipy\.sparse\..*bsr_array \(sparsegpu.bsr_array takes"
+    ):
         a @ scipy.sparse.bsr_array(np.eye(4))
+
+
+def test_nothing_becomes_dense_unasked():
+    """Nor an array of objects, which NumPy would make of what it does not know."""
+    a = sg.bsr_array(np.eye(32, dtype=np.float16), blocksize=(32, 32))
+    for sparse in (a, a.semi_structured(), sg.to_semi_structured(a.toarray())):
+        for make_dense in (np.asarray, np.count_nonzero, lambda s: np.stack([s, s])):
+            with pytest.raises(
+                TypeError, match=rf"{type(sparse).__name__}: .* A\.todense\(\) makes"
+            ):
+                make_dense(sparse)
+    with pytest.raises(TypeError, match=r"'dense': expected a NumPy .* got sparsegpu\.bsr\.array"):
+        sg.bsr_matmul(a, a)
+
+
+class OfAnotherLibrary:
+    """A host array that speaks DLPack (and, in a subclass, NumPy's protocol)."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **keywords):
+        return self.array.__dlpack__(**keywords)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+class OfANeighbour(OfAnotherLibrary):
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+
+def test_kinds_of_host_arrays(rng):
+    a = sg.bsr_array(random_values(rng, (8, 12), "bfloat16"), blocksize=(4, 4))
+    x = random_values(rng, (12, 5), "bfloat16")
+    expected = a @ x
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PendingDeprecationWarning)
+        matrix = np.asmatrix(x)
+    for dense in (matrix, x.view(np.recarray), OfANeighbour(x)):
+        result = sg.bsr_matmul(a, dense)
+        assert type(result) is np.ndarray
+        np.testing.assert_array_equal(result, expected)
+    assert (sg.bsr_matmul(a, matrix[:, 0]) == expected[:, :1]).all()
+    single = a.astype(np.float32)
+    np.testing.assert_array_equal(
+        single @ OfAnotherLibrary(x.astype(np.float32)), single @ x.astype(np.float32)
+    )
+    with pytest.raises(TypeError, match="argument 'dense': expected an array that NumPy can read"):
+        sg.bsr_matmul(a, OfAnotherLibrary(x))  # NumPy's DLPack knows no bfloat16
+    masked = np.ma.masked_equal(x.astype(np.float32), 0)
+    with pytest.raises(TypeError, match="argument 'dense': expected an array without a mask"):
+        sg.bsr_matmul(single, masked)
+    with pytest.raises(TypeError, match="argument 'data': expected an array without a mask"):
+        a.with_data(np.ma.masked_array(a.data))
+
+
+def test_what_can_be_written_to(rng, tmp_path):
+    a = sg.bsr_array(random_values(rng, (8, 12), "float32"), blocksize=(4, 4))
+    x = random_values(rng, (12, 5), "float32")
+    on_disk = np.memmap(tmp_path / "out", dtype=np.float32, mode="w+", shape=(8, 5))
+    assert sg.bsr_matmul(a, x, out=on_disk) is on_disk
+    np.testing.assert_array_equal(on_disk, a @ x)
+    lists = ("scatter_mm", np.array([0, 1]), np.array([[0, 0]]))
+    tile, blocks, others = np.zeros((1, 4, 5), np.float32), a.data[:1], x[None, :4]
+    for write, argument in (
+        (lambda out: sg.bsr_matmul(a, x, out=out), "out"),
+        (lambda out: sg.bsr_scatter_mm(a, x, out=out), "out"),
+        (lambda out: sg.scatter_mm(blocks, others, lists, accumulators=out), "accumulators"),
+        (lambda out: a.sum(0, out=out), "out"),
+    ):
+        with pytest.raises(TypeError, match=f"argument '{argument}': expected an array to write"):
+            write(tile.tolist())

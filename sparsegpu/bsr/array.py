@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, device_of, namespace
+from .._arrays import Sparse, as_array, device_of, namespace
 from .._checks import bad_type, bad_value
 from ..ops._canonical import canonical_blocks
 from ..ops._common import on_device
 from ..pattern import Pattern
+from .compare import Comparisons
 from .construct import CONTAINER_DTYPES, build, check_dtype
 from .convert import Conversions
 from .draw import Drawings
@@ -22,7 +23,9 @@ from .patterned import Patterned
 from .reduce import Reductions
 
 
-class bsr_array(Patterned, Operators, Reductions, Indexing, Conversions, Drawings):
+class bsr_array(
+    Patterned, Operators, Comparisons, Reductions, Indexing, Conversions, Drawings, Sparse
+):
     """Block sparse row array, or a batch of them, over NumPy or CuPy.
 
     Fields and conventions are those of `scipy.sparse.bsr_array`; in addition arrays may be
@@ -85,10 +88,6 @@ class bsr_array(Patterned, Operators, Reductions, Indexing, Conversions, Drawing
     """
 
     __slots__ = ("__weakref__", "_data", "_pattern")
-
-    # NumPy and CuPy leave their operators to ours.
-    __array_ufunc__ = None
-    __array_priority__ = 10.1
 
     format = "bsr"
 

@@ -31,7 +31,7 @@ class Operators:
     # -- products -----------------------------------------------------------------------------
 
     def __matmul__(self: Any, other: Any) -> Any:
-        if _is_bsr(other):
+        if is_bsr(other):
             from ..ops.spgemm import bsr_spgemm
 
             return bsr_spgemm(self, other)
@@ -42,7 +42,7 @@ class Operators:
 
     def dot(self: Any, other: Any) -> Any:
         """Return ``self @ other``; for a scalar, ``self * other``."""
-        return self * other if _is_scalar(other) else self @ other
+        return self * other if is_scalar(other) else self @ other
 
     def aslinearoperator(self: Any) -> Any:
         """Return a linear operator of SciPy (host) or cupyx (GPU): see `sparsegpu.linalg`."""
@@ -66,7 +66,7 @@ class Operators:
     __rmul__ = __mul__
 
     def __truediv__(self: Any, other: Any) -> bsr_array:
-        if not _is_scalar(other):
+        if not is_scalar(other):
             raise not_offered(
                 "bsr_array /",
                 "division by an array (0 / 0 is not 0 where nothing is stored)",
@@ -104,7 +104,7 @@ class Operators:
         return _combine(self, other, "subtract")
 
     def __rsub__(self: Any, other: Any) -> Any:
-        if _is_scalar(other):
+        if is_scalar(other):
             return -_combine(self, other, "subtract")
         return _combine(self, other, "subtract", reflected=True)
 
@@ -129,18 +129,20 @@ class Operators:
         TypeError
             dtypes without a common one that can be held.
         """
-        if _is_scalar(other):
+        if is_scalar(other):
             return _scaled(self, other, "multiply")
-        if _is_bsr(other):
+        if is_bsr(other):
             return _multiply_sparse(self, other)
         return _multiply_dense(self, as_array(other, "multiply", "other"))
 
 
-def _is_bsr(other: Any) -> bool:
+def is_bsr(other: Any) -> bool:
+    """Return whether ``other`` is block-sparse."""
     return hasattr(other, "pattern") and hasattr(other, "data")
 
 
-def _is_scalar(other: Any) -> bool:
+def is_scalar(other: Any) -> bool:
+    """Return whether ``other`` is one number; an array without dimensions is."""
     if isinstance(other, (Number, np.generic)):
         return True
     return (isinstance(other, np.ndarray) or is_cupy(other)) and other.ndim == 0
@@ -178,7 +180,7 @@ def common_dtype(function: str, a: np.dtype, b: np.dtype) -> np.dtype:
 def _combine(array: Any, other: Any, name: str, *, reflected: bool = False) -> Any:
     """Add or subtract a scalar zero, a dense array or another block-sparse one."""
     function = f"bsr_array {'+' if name == 'add' else '-'}"
-    if _is_scalar(other):
+    if is_scalar(other):
         if other == 0:
             return array.copy()
         raise not_offered(
@@ -186,7 +188,7 @@ def _combine(array: Any, other: Any, name: str, *, reflected: bool = False) -> A
             "a nonzero scalar (it would fill every element that is not stored)",
             "zero, bsr_array, or a dense array (the result is dense)",
         )
-    if not _is_bsr(other):
+    if not is_bsr(other):
         other = as_array(other, function, "other")
         xp = common_namespace(function, self=array._data, other=other)
         broadcast_shape(function, "other", array.shape, tuple(other.shape))
@@ -194,7 +196,7 @@ def _combine(array: Any, other: Any, name: str, *, reflected: bool = False) -> A
         with on_device(array._data):
             pair = (array.toarray(), other)
             return getattr(xp, name)(*(pair[::-1] if reflected else pair))
-    a, b = _aligned(function, array, other)
+    a, b = aligned(function, array, other)
     if name == "subtract" and a.dtype.kind == "b":
         raise bad_type(function, "other", "numbers (bool has no difference)", a.dtype)
     with on_device(a._data):
@@ -202,18 +204,25 @@ def _combine(array: Any, other: Any, name: str, *, reflected: bool = False) -> A
         if a._pattern.same_as(b._pattern):
             return array._with(a._pattern, operation(a._data, b._data))
         a, b = a._canonical(function), b._canonical(function)
-        xp, a_keys, b_keys = a._xp, a._pattern.keys(), b._pattern.keys()
-        keys = xp.unique(xp.concatenate([a_keys, b_keys]))
-        pattern = _pattern_of(keys, a._pattern, function)
-        blocks = xp.zeros((keys.size, *pattern.blocksize), a.dtype)
-        blocks[xp.searchsorted(keys, a_keys)] = _flat(a)
+        pattern, blocks, place = united(a, b, function)
         # A canonical pattern meets every place once, so that this adds each block.
-        place = xp.searchsorted(keys, b_keys)
-        blocks[place] = operation(blocks[place], _flat(b))
-        return array._with(pattern, _as_data(blocks, pattern))
+        blocks[place] = operation(blocks[place], flat(b))
+        return array._with(pattern, as_data(blocks, pattern))
 
 
-def _aligned(function: str, array: Any, other: Any) -> tuple[Any, Any]:
+def united(a: Any, b: Any, function: str) -> tuple[Pattern, Any, Any]:
+    """Return the pattern of the blocks of either, ``a``'s blocks over it and where ``b``'s lie.
+
+    Both are aligned and canonical; what ``a`` does not store is zero.
+    """
+    xp, a_keys, b_keys = a._xp, a._pattern.keys(), b._pattern.keys()
+    keys = xp.unique(xp.concatenate([a_keys, b_keys]))
+    blocks = xp.zeros((keys.size, *a.blocksize), a.dtype)
+    blocks[xp.searchsorted(keys, a_keys)] = flat(a)
+    return _pattern_of(keys, a._pattern, function), blocks, xp.searchsorted(keys, b_keys)
+
+
+def aligned(function: str, array: Any, other: Any) -> tuple[Any, Any]:
     """Return two block-sparse arrays with one shape, batch, block size and dtype."""
     common_namespace(function, self=array._data, other=other.data)
     if array._pattern.shape != other.pattern.shape:
@@ -233,7 +242,8 @@ def _repeated(array: Any, batch: tuple[int, ...]) -> Any:
     return array._with(array._pattern.broadcast_to(batch), data)
 
 
-def _flat(array: Any) -> Any:
+def flat(array: Any) -> Any:
+    """Return the blocks of all matrices of a batch, shape (n, bm, bk)."""
     return array._data.reshape(-1, *array.blocksize)
 
 
@@ -244,12 +254,13 @@ def _pattern_of(keys: Any, like: Pattern, function: str) -> Pattern:
     return from_sorted_keys(keys, like.batch_shape, nnzb, like.shape, like.blocksize)
 
 
-def _as_data(blocks: Any, pattern: Pattern) -> Any:
+def as_data(blocks: Any, pattern: Pattern) -> Any:
+    """Return blocks (n, bm, bk) in the batch shape of a pattern."""
     return blocks.reshape(*pattern.batch_shape, pattern.nnzb, *pattern.blocksize)
 
 
 def _multiply_sparse(array: Any, other: Any) -> bsr_array:
-    a, b = _aligned("multiply", array, other)
+    a, b = aligned("multiply", array, other)
     with on_device(a._data):
         a, b = a._canonical("multiply"), b._canonical("multiply")
         if a._pattern.same_as(b._pattern):
@@ -262,8 +273,8 @@ def _multiply_sparse(array: Any, other: Any) -> bsr_array:
             place = xp.minimum(place, b_keys.size - 1)
             both = b_keys[place] == a_keys
         pattern = _pattern_of(a_keys[both], a._pattern, "multiply")
-        blocks = _flat(a)[both] * _flat(b)[place[both]]
-        return array._with(pattern, _as_data(blocks, pattern))
+        blocks = flat(a)[both] * flat(b)[place[both]]
+        return array._with(pattern, as_data(blocks, pattern))
 
 
 def _multiply_dense(array: Any, dense: Any) -> bsr_array:

@@ -44,11 +44,12 @@ def optional_array(x: Any, function: str, argument: str) -> Any:
 def optional_out(x: Any, function: str, argument: str = "out") -> Any:
     """Return the optional array to write to, None as None.
 
-    What `as_array` would copy (a list) could never be written to.
+    What `as_array` would copy (a list) could never be written to. A ``numpy.memmap`` stays what it
+    is, so that the caller gets it back.
     """
-    if x is None:
-        return None
-    if isinstance(x, (list, tuple, int, float, complex, np.generic)):
+    if x is None or type(x) is np.memmap:
+        return x
+    if isinstance(x, (list, tuple, int, float, complex, np.generic, np.matrix)):
         raise bad_type(function, argument, "an array to write to", type(x).__name__)
     return as_array(x, function, argument)
 

@@ -16,7 +16,7 @@ from ._common import (
     check_same_dtype,
     check_sparse,
     on_device,
-    optional_array,
+    optional_out,
     prepare_out,
     resolve_out_dtype,
 )
@@ -84,7 +84,7 @@ def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: A
     """
     function = "scatter_mm"
     blocks, others = as_array(blocks, function, "blocks"), as_array(others, function, "others")
-    accumulators = optional_array(accumulators, function, "accumulators")
+    accumulators = optional_out(accumulators, function, "accumulators")
     _check_operands(function, "blocks", blocks.dtype, "others", others.dtype)
     if blocks.ndim != 3:
         raise bad_value(function, "blocks", "shape (P, Ms, Ks)", tuple(blocks.shape))
@@ -154,7 +154,7 @@ def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = No
     """
     function = "bsr_scatter_mm"
     check_sparse(function, "bsr", bsr)
-    other, out = as_array(other, function, "other"), optional_array(out, function, "out")
+    other, out = as_array(other, function, "other"), optional_out(out, function)
     _check_operands(function, "bsr", bsr.data.dtype, "other", other.dtype)
     xp = common_namespace(function, bsr=bsr.data, other=other, out=out)
     check_product(function, bsr.pattern, other)

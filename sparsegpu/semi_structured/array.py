@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, check_dtype_name, common_namespace
+from .._arrays import Sparse, as_array, check_dtype_name, common_namespace
 from .._checks import bad_type, bad_value
 from ..ops._common import on_device, optional_array
 from ..ops._semi_structured import Half
@@ -17,7 +17,7 @@ from .convert import Conversions, check_backend
 from .layout import Halves, padded_to_format
 
 
-class SemiStructuredArray(Conversions):
+class SemiStructuredArray(Conversions, Sparse):
     """A 2:4 matrix over NumPy or CuPy: of four consecutive elements of a row two are kept.
 
     float32 keeps one of each two. Made by `from_dense`, `prune_dense_static_sort` or
@@ -69,10 +69,6 @@ class SemiStructuredArray(Conversions):
     """
 
     __slots__ = ("__weakref__", "_backend", "_bitmask", "_halves", "_transposed")
-
-    # NumPy and CuPy leave their operators to ours.
-    __array_ufunc__ = None
-    __array_priority__ = 10.1
 
     ndim = 2
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._arrays import as_array, device_of, namespace
+from .._arrays import Sparse, as_array, device_of, namespace
 from .._checks import bad_type, bad_value, check_integers, not_offered
 from ..bsr.patterned import Patterned
 from ..ops._common import check_sparse, on_device
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..bsr.array import bsr_array
 
 
-class BsrSemiStructuredArray(Patterned):
+class BsrSemiStructuredArray(Patterned, Sparse):
     """Block sparse rows, or a batch of them, that keep two of each four elements in their blocks.
 
     float32 keeps one of each two. Made by `bsr_array.semi_structured` or `load_npz`; the
@@ -83,10 +83,6 @@ class BsrSemiStructuredArray(Patterned):
     """
 
     __slots__ = ("__weakref__", "_pattern", "_values")
-
-    # NumPy and CuPy leave their operators to ours.
-    __array_ufunc__ = None
-    __array_priority__ = 10.1
 
     format = "bsr"
 

@@ -1,0 +1,118 @@
+"""Comparisons of a `bsr_array`, element by element."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from numbers import Number
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._arrays import as_array, bfloat16, common_namespace
+from .._checks import bad_type, broadcast_shape, not_offered
+from ..ops._canonical import distinct_blocks
+from ..ops._common import on_device
+from .operators import aligned, as_data, flat, is_bsr, is_scalar, united
+
+if TYPE_CHECKING:
+    from .array import bsr_array
+
+
+class Comparisons:
+    """``== != < <= > >=`` of `bsr_array`.
+
+    With a scalar or another `bsr_array` the result is a bool `bsr_array`. It is offered where
+    two elements that are not stored compare as false, as ``A != B`` and ``A > 1`` do. With a dense
+    array the result is dense.
+    """
+
+    __slots__ = ()
+
+    def __eq__(self: Any, other: Any) -> Any:
+        return _compare(self, other, "==", operator.eq)
+
+    def __ne__(self: Any, other: Any) -> Any:
+        return _compare(self, other, "!=", operator.ne)
+
+    def __lt__(self: Any, other: Any) -> Any:
+        return _compare(self, other, "<", operator.lt)
+
+    def __le__(self: Any, other: Any) -> Any:
+        return _compare(self, other, "<=", operator.le)
+
+    def __gt__(self: Any, other: Any) -> Any:
+        return _compare(self, other, ">", operator.gt)
+
+    def __ge__(self: Any, other: Any) -> Any:
+        return _compare(self, other, ">=", operator.ge)
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise ValueError(
+            "bool: the truth value of a bsr_array is ambiguous; A.nnzb > 0 says whether it stores "
+            "anything, (A != B).sum() == 0 whether two are equal, A.same_pattern(B) of the pattern"
+        )
+
+
+def _compare(array: Any, other: Any, sign: str, operation: Callable) -> Any:
+    function = f"bsr_array {sign}"
+    if is_scalar(other):
+        return _with_scalar(array, other, function, operation)
+    if is_bsr(other):
+        return _with_sparse(array, other, function, operation)
+    if not hasattr(other, "shape"):  # None, a string, a list: nothing that is compared by element
+        return NotImplemented
+    other = as_array(other, function, "other")
+    xp = common_namespace(function, self=array._data, other=other)
+    _check_ordered(function, operation, array.dtype, other.dtype)
+    broadcast_shape(function, "other", array.shape, tuple(other.shape))
+    with on_device(array._data):
+        return operation(_comparable(array.toarray(), xp), _comparable(other, xp))
+
+
+def _with_scalar(array: Any, other: Any, function: str, operation: Callable) -> bsr_array:
+    if not isinstance(other, Number):
+        common_namespace(function, self=array._data, other=other)
+    _check_ordered(function, operation, array.dtype, np.dtype(getattr(other, "dtype", type(other))))
+    with on_device(array._data):
+        _refuse_filling(function, operation(0, other))
+        pattern, data = distinct_blocks(array, function)
+        return array._with(pattern, operation(_comparable(data, array._xp), other))
+
+
+def _with_sparse(array: Any, other: Any, function: str, operation: Callable) -> bsr_array:
+    _refuse_filling(function, operation(0, 0))
+    _check_ordered(function, operation, array.dtype, other.data.dtype)
+    a, b = aligned(function, array, other)
+    with on_device(a._data):
+        xp = a._xp
+        if a._pattern.same_as(b._pattern):
+            (pattern, blocks), (_, others) = (distinct_blocks(x, function) for x in (a, b))
+        else:
+            a, b = a._canonical(function), b._canonical(function)
+            pattern, blocks, place = united(a, b, function)
+            others = xp.zeros_like(blocks)
+            others[place] = flat(b)
+        values = operation(_comparable(blocks, xp), _comparable(others, xp))
+        return a._with(pattern, as_data(values, pattern))
+
+
+def _refuse_filling(function: str, filled: Any) -> None:
+    if filled:
+        raise not_offered(
+            function,
+            "a comparison that holds for zeros (it would fill every element that is not stored)",
+            "its opposite, as != is of ==, and A.toarray() compared with a dense array",
+        )
+
+
+def _check_ordered(function: str, operation: Callable, *dtypes: np.dtype) -> None:
+    if operation not in {operator.eq, operator.ne} and any(d.kind == "c" for d in dtypes):
+        raise bad_type(function, "other", "real numbers (complex ones have no order)", dtypes[1])
+
+
+def _comparable(array: Any, xp: Any) -> Any:
+    """Return an array that both libraries compare: bfloat16 as float32, which holds it."""
+    return array.astype(xp.float32) if array.dtype == bfloat16 else array
