@@ -36,6 +36,30 @@ def test_sum_and_mean(engine, rng, dtype, batch, duplicates):
         check(engine, a.sum(-1, dtype=widest), exact.sum(-1).astype(widest))
 
 
+def test_results_that_are_given(engine, rng):
+    a, dense = make(engine, rng, dtype="float64")
+    with engine.runs("bsr_addmm"):
+        for name, axis in (("sum", 0), ("mean", -2), ("max", -1), ("min", None)):
+            expected = getattr(dense, name)(axis)
+            out = engine.array(np.full(expected.shape, 7.0))
+            assert getattr(a, name)(axis=axis, out=out) is out
+            np.testing.assert_allclose(engine.host(out), expected, rtol=1e-15)
+            wrong = engine.array(np.full((5,), 7.0))
+            with pytest.raises(ValueError, match=f"{name}: argument 'out': expected shape"):
+                getattr(a, name)(axis=axis, out=wrong)
+            assert (engine.host(wrong) == 7).all()
+    with pytest.raises(TypeError, match="sum: argument 'out': expected dtype float64"):
+        a.sum(0, out=engine.array(np.zeros(20, np.float32)))
+
+
+def test_reductions_of_numpy():
+    dense = np.diag([1.0, -2.0, 3.0, 4.0])
+    a = bsr_array(dense, blocksize=(2, 2))
+    for function in (np.sum, np.mean, np.max, np.min):
+        assert function(a) == function(dense)
+        np.testing.assert_array_equal(function(a, axis=0), function(dense, axis=0))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8", "bool"])
 @pytest.mark.parametrize("batch", [(), (2,)], ids=str)
 @pytest.mark.parametrize("density", [0.0, 0.2, 0.7, 1.0])
@@ -73,11 +97,12 @@ def test_extremes_with_nan_and_errors(engine, rng):
         a.astype("complex64").max()
     with pytest.raises(ValueError, match="min: argument 'axis': expected something to compare"):
         bsr_array((0, 4)).min(axis=0)
-    for axis in (2, -3, (0, 0), ()):
+    for axis in (2, -3, (0, 0), (0, 1, 0), ()):
         with pytest.raises(ValueError, match="sum: argument 'axis'"):
             a.sum(axis)
-    with pytest.raises(TypeError, match="mean: argument 'axis'"):
-        a.mean([0.5])
+    for axis in ([0.5], 0.5, 0.0):
+        with pytest.raises(TypeError, match="mean: argument 'axis'"):
+            a.mean(axis)
     with pytest.raises(ValueError, match="sum: argument 'axis': expected None, 1, 2, -2 or -1"):
         bsr_array(engine.array(np.ones((2, 4, 4))), blocksize=(2, 2)).sum(0)
 
@@ -123,6 +148,7 @@ def test_rows(engine, rng):
             check(engine, a.getrow(i), dense[i])
         check(engine, a[2, 7], dense[2, 7])
         check(engine, a[4, :], dense[4])
+        check(engine, a[-1, -1], dense[-1, -1])
         for part in (
             np.s_[3:9],
             np.s_[:6],
@@ -145,7 +171,9 @@ def test_rows(engine, rng):
         a[1:]
     with pytest.raises(ValueError, match="'step': expected 1, got 2"):
         a[::2]
-    for key in (np.s_[:, 0], [0, 1], np.s_[..., 0], None):
+    with pytest.raises(IndexError, match=r"'j': expected a column in -20\.\.19, got 20"):
+        a[0, 20]
+    for key in (np.s_[:, 0], [0, 1], np.s_[..., 0], None, True, (0, False)):
         with pytest.raises(
             NotImplementedError, match=r"bsr_array\[...\]: the index .* supported: A"
         ):

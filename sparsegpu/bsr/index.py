@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from .array import bsr_array
 
 
+def _is_integer(key: Any) -> bool:
+    """Return whether a key is a place; True and False are masks to NumPy."""
+    return isinstance(key, Integral) and not isinstance(key, bool)
+
+
 class Indexing:
     """``A[i]`` and ``A[i:j]``; ``i`` and ``j`` count element rows."""
 
@@ -24,9 +29,15 @@ class Indexing:
             key = key[0]
         if isinstance(key, slice):
             return self._row_slice(key)
-        if isinstance(key, Integral):
+        if _is_integer(key):
             return self.getrow(int(key))
-        if isinstance(key, tuple) and len(key) == 2 and all(isinstance(k, Integral) for k in key):
+        if isinstance(key, tuple) and len(key) == 2 and all(map(_is_integer, key)):
+            k = self._pattern.shape[1]
+            if not -k <= key[1] < k:
+                raise IndexError(
+                    f"bsr_array[i, j]: argument 'j': expected a column in {-k}..{k - 1}, "
+                    f"got {key[1]}"
+                )
             return self.getrow(int(key[0]))[int(key[1])]
         raise not_offered(
             "bsr_array[...]",

@@ -6,13 +6,14 @@ precision, and are rounded once.
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 import numpy as np
 
-from .._arrays import HALF_DTYPES, accumulator_dtype, check_dtype_name
+from .._arrays import HALF_DTYPES, accumulator_dtype, check_dtype_name, namespace
 from .._checks import bad_type, bad_value
-from ..ops._common import on_device
+from ..ops._common import on_device, optional_out, prepare_out
 from ..ops.addmm import bsr_matmul, dense_bsr_matmul
 
 
@@ -21,7 +22,7 @@ class Reductions:
 
     __slots__ = ()
 
-    def sum(self: Any, axis: Any = None, dtype: Any = None) -> Any:
+    def sum(self: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         """Return the sum of all elements, or along an axis of the matrices.
 
         Parameters
@@ -31,6 +32,8 @@ class Reductions:
         dtype : dtype, optional
             Of the result and of the summation. By default the array's; int64 for integers and
             bool.
+        out : array, optional
+            Of the result's shape and dtype; written and returned.
 
         Returns
         -------
@@ -39,7 +42,9 @@ class Reductions:
         Raises
         ------
         ValueError
-            For an axis of the batch.
+            For an axis of the batch, or an ``out`` that does not fit.
+        TypeError
+            For an ``out`` of another dtype or array library.
         """
         axes = _matrix_axes("sum", axis, self.ndim)
         if dtype is None:
@@ -47,9 +52,9 @@ class Reductions:
         else:
             wanted = check_dtype_name("sum", "dtype", dtype)
         with on_device(self._data):
-            return _total(self, axes, wanted).astype(wanted)
+            return _written("sum", _total(self, axes, wanted).astype(wanted), out)
 
-    def mean(self: Any, axis: Any = None, dtype: Any = None) -> Any:
+    def mean(self: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         """Return the mean of all elements (those not stored count), or along an axis.
 
         As `sum`; of integers and bool it is float64.
@@ -64,9 +69,9 @@ class Reductions:
             total = _total(self, axes, wanted)
             total = total.astype(np.float64) if total.dtype.kind == "i" else total
             count = int(np.prod(lengths, dtype=np.int64))
-            return (total / total.dtype.type(count)).astype(wanted)
+            return _written("mean", (total / total.dtype.type(count)).astype(wanted), out)
 
-    def max(self: Any, axis: Any = None) -> Any:
+    def max(self: Any, axis: Any = None, out: Any = None) -> Any:
         """Return the largest element (those not stored are zeros), or along an axis.
 
         NaN prevails, as in NumPy. Duplicate blocks are summed first.
@@ -78,11 +83,11 @@ class Reductions:
         TypeError
             For complex values.
         """
-        return _extreme(self, axis, "max", "maximum")
+        return _written("max", _extreme(self, axis, "max", "maximum"), out)
 
-    def min(self: Any, axis: Any = None) -> Any:
+    def min(self: Any, axis: Any = None, out: Any = None) -> Any:
         """Return the smallest element (those not stored are zeros), or along an axis: `max`."""
-        return _extreme(self, axis, "min", "minimum")
+        return _written("min", _extreme(self, axis, "min", "minimum"), out)
 
     def diagonal(self: Any, k: int = 0) -> Any:
         """Return the ``k``-th diagonal (of each matrix of a batch), dense.
@@ -119,12 +124,21 @@ def _matrix_axes(function: str, axis: Any, ndim: int) -> tuple[int, ...] | None:
         return None
     given = axis if isinstance(axis, tuple) else (axis,)
     try:
-        axes = {int(a) - ndim if a >= 0 else int(a) for a in given}
+        axes = {index(a) - ndim if a >= 0 else index(a) for a in given}
     except TypeError:
         raise bad_type(function, "axis", "an integer, a tuple or None", axis) from None
     if not axes or not axes <= {-1, -2} or len(axes) != len(given):
         raise bad_value(function, "axis", f"None, {ndim - 2}, {ndim - 1}, -2 or -1", axis)
     return tuple(sorted(axes))
+
+
+def _written(function: str, result: Any, out: Any) -> Any:
+    """Return the result, in ``out`` if there is one."""
+    if out is None:
+        return result
+    given = optional_out(out, function)
+    prepare_out(function, given, result.shape, result.dtype, namespace(result))[...] = result
+    return out
 
 
 def _total(array: Any, axes: tuple[int, ...] | None, wanted: np.dtype) -> Any:
