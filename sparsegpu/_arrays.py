@@ -122,7 +122,10 @@ def as_array(x: Any, function: str, argument: str) -> Any:
         return _cupy(function, argument).asarray(x)
     sequence = isinstance(x, (list, tuple, int, float, complex, np.generic))
     if sequence or (hasattr(x, "__array__") and not isinstance(x, Sparse)):
-        array = np.asarray(x)
+        try:
+            array = np.asarray(x)
+        except ValueError as error:  # of sequences of different lengths
+            raise bad_value(function, argument, "an array", str(error)) from error
         if array.dtype != object:
             return array
     kind = type(x)

@@ -76,8 +76,15 @@ def test_toarray_out_and_order(engine, rng):
         a.toarray(out=xp.zeros((20, 12), xp.float32))
     with pytest.raises(TypeError, match="toarray: argument 'out': expected dtype float32"):
         a.toarray(out=xp.zeros((12, 20)))
-    with pytest.raises(TypeError, match=r"toarray: argument 'out': expected a \w+ array, got list"):
+    with pytest.raises(
+        TypeError, match=r"toarray: argument 'out': expected an array to .*, got list"
+    ):
         a.toarray(out=[])
+    one = a.with_data(a.data).tobsr((12, 20))
+    with pytest.raises(
+        ValueError, match=r"toarray: argument 'out': expected memory apart from 'self'"
+    ):
+        one.toarray(out=one.data[0, ::-1])
     with pytest.raises(ValueError, match="'order'"):
         a.toarray(order="K")
     with pytest.raises(ValueError, match="transpose: argument 'axes'"):

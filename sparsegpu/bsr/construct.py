@@ -58,6 +58,9 @@ def build(
         return _from_parts(*arg, shape, blocksize, dtype, copy, check)
     if isinstance(arg, tuple) and len(arg) == 2 and all(isinstance(n, Integral) for n in arg):
         return _empty(check_shape(_FUNCTION, arg), shape, blocksize or (1, 1), dtype)
+    if isinstance(arg, tuple) and len(arg) == 2 and _are_places(arg[1]):
+        expected = "(data, indices, indptr); of elements make a scipy.sparse.coo_array first"
+        raise bad_type(_FUNCTION, "arg", expected, "(data, (row, column))")
     if hasattr(arg, "pattern") and hasattr(arg, "packed"):  # 2:4 blocks
         arg = arg.tobsr()
     if hasattr(arg, "pattern") and hasattr(arg, "data"):
@@ -65,6 +68,11 @@ def build(
     if _is_sparse(arg):
         return _from_sparse(arg, shape, blocksize, dtype, copy, check)
     return _from_dense(as_array(arg, _FUNCTION, "arg"), shape, blocksize, dtype)
+
+
+def _are_places(x: Any) -> bool:
+    """Return whether this is the ``(row, column)`` of SciPy's form ``(data, (row, column))``."""
+    return isinstance(x, tuple) and all(isinstance(p, list) or hasattr(p, "shape") for p in x)
 
 
 def check_shape(function: str, shape: Any) -> tuple[int, ...]:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._arrays import bfloat16, device_of, is_cupy, swap_last
+from .._arrays import bfloat16, common_namespace, device_of, swap_last
 from .._checks import bad_type, bad_value, check_blocksize, check_choice, not_offered
 from ..engines import engine_module
-from ..ops._common import on_device
+from ..ops._common import on_device, optional_out, prepare_out
 from ..ops.addmm import transposed_operand
 from ..pattern import Pattern, index_dtype
 from .construct import build, check_dtype
@@ -355,10 +355,6 @@ class Conversions:
 def _checked_out(array: Any, out: Any, order: str | None) -> Any:
     if order is not None:
         raise not_offered("toarray", "order together with out", "one of the two")
-    if is_cupy(out) != is_cupy(array._data) or not hasattr(out, "strides"):
-        raise bad_type("toarray", "out", f"a {array._xp.__name__} array", type(out).__name__)
-    if tuple(out.shape) != array.shape:
-        raise bad_value("toarray", "out", f"shape {array.shape}", tuple(out.shape))
-    if out.dtype != array.dtype:
-        raise bad_type("toarray", "out", f"dtype {array.dtype}", out.dtype)
-    return out
+    out, operands = optional_out(out, "toarray"), {"self": array._data}
+    common_namespace("toarray", **operands, out=out)
+    return prepare_out("toarray", out, array.shape, array.dtype, array._xp, operands=operands)

@@ -96,8 +96,17 @@ class Reductions:
         ----------
         k : int
             Above the main diagonal where positive. Empty where the matrix has no such diagonal.
+
+        Raises
+        ------
+        TypeError
+            When ``k`` is no integer.
         """
         *batch, m, n = self.shape
+        try:
+            k = index(k)
+        except TypeError:
+            raise bad_type("diagonal", "k", "an integer", repr(k)) from None
         length = max(0, min(m + min(k, 0), n - max(k, 0)))
         xp = self._xp
         with on_device(self._data):
