@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from ._version import __version__
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit status."""
@@ -12,6 +14,7 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m sparsegpu",
         description="Block-sparse (BSR) and 2:4 linear algebra for CuPy and NumPy.",
     )
+    parser.add_argument("--version", action="version", version=f"sparsegpu {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("doctor", help="say what was found and whether the GPU path can work")
     demo = commands.add_parser("demo", help="solve a real problem and prune a real network")

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+import sparsegpu
 from conftest import NO_GPU
 from sparsegpu.__main__ import main
 from sparsegpu.cli import demo, doctor
@@ -51,6 +52,13 @@ def test_cantilever_is_the_sum_of_its_elements():
     np.testing.assert_array_equal(load, weight.ravel()[clamped:])
     assert matrix.has_canonical_format
     assert np.linalg.eigvalsh(matrix.toarray()).min() > 0
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"sparsegpu {sparsegpu.__version__}\n"
 
 
 @pytest.mark.skipif(NO_GPU is None, reason="a GPU is present")

@@ -27,11 +27,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a size, may be repeated (default: 4096 4096 4096)",
     )
-    parser.add_argument("--blocksize", nargs=2, type=int, metavar=("BM", "BK"), default=(32, 32))
-    parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--density", type=float, default=0.1)
-    parser.add_argument("--op", choices=("bsr_addmm", "dense_bsr_matmul"), default="bsr_addmm")
-    parser.add_argument("--allow-tf32", action="store_true")
+    parser.add_argument(
+        "--blocksize",
+        nargs=2,
+        type=int,
+        metavar=("BM", "BK"),
+        default=(32, 32),
+        help="height and width of a block (default: 32 32)",
+    )
+    parser.add_argument("--dtype", default="bfloat16", help="of the operands (default: bfloat16)")
+    parser.add_argument(
+        "--density", type=float, default=0.1, help="share of blocks that is stored (default: 0.1)"
+    )
+    parser.add_argument(
+        "--op",
+        choices=("bsr_addmm", "dense_bsr_matmul"),
+        default="bsr_addmm",
+        help="A @ x, the default, or x @ A",
+    )
+    parser.add_argument("--allow-tf32", action="store_true", help="of float32 operands")
     parser.add_argument("--show", action="store_true", help="print the kept winners, measure none")
     parser.add_argument("--reset", action="store_true", help="forget them, measure none")
     parser.add_argument(
@@ -67,6 +81,8 @@ def run(
     winners = users_winners()
     for winner in winners:
         print(described(winner))
+    if show and not winners:
+        print("nothing tuned yet: python -m sparsegpu tune --shape M K N")
     if export:
         better = [winner for winner in winners if winner.config != MODEL]
         text = ",\n ".join(dumps(winner.as_dict()) for winner in better)
