@@ -60,7 +60,7 @@ def test_the_imports_of_the_block():
     exec(api_block().split("\n\n")[0], {})
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/semi_structured.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/block_sparse.md", "docs/semi_structured.md"])
 def test_examples_in_the_text(page):
     """Each `pycon` block goes on where the one before it ended."""
     text = (ROOT / page).read_text(encoding="utf-8")

@@ -75,6 +75,13 @@ class bsr_array(
     --------
     scipy.sparse.bsr_array : the model of this class.
 
+    Notes
+    -----
+    Operators: ``A @ x``, ``x @ A`` and ``A @ B`` (sparse); ``A + B``, ``A - dense``, ``2 * A``,
+    ``A / 2``, ``-A``, ``abs(A)``; ``A > 1`` and ``A != B``, bool arrays; ``A[i]``, ``A[i, j]`` and
+    ``A[i:j]``, rows counted in elements. All but ``@`` are elementwise. What would fill every
+    element that is not stored (``A + 1``, ``A == 0``) is a NotImplementedError.
+
     Examples
     --------
     >>> import numpy as np, sparsegpu
