@@ -83,6 +83,15 @@ class Pattern(Memo):
         batch = f"batch {self.batch_shape}, " if self.batch_shape else ""
         return f"Pattern({batch}{self.shape}, {bm}x{bk} blocks, nnzb={self.nnzb})"
 
+    def __reduce__(self) -> tuple:
+        return _restored, (self.indptr, self.indices, self.shape, self.blocksize)
+
+    def __copy__(self) -> Pattern:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> Pattern:
+        return self
+
     @property
     def block_shape(self) -> tuple[int, int]:
         """Number of block rows and block columns of one matrix."""
@@ -310,6 +319,10 @@ class Pattern(Memo):
             check=False,
             copy=False,
         )
+
+
+def _restored(indptr: Any, indices: Any, shape: tuple[int, int], blocksize: tuple) -> Pattern:
+    return Pattern(indptr, indices, shape, blocksize, check=False, copy=False)
 
 
 def index_dtype(largest: int) -> np.dtype:

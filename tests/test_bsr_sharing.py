@@ -51,6 +51,10 @@ def test_pickle_and_copies(engine, rng, dtype):
         assert type(b) is bsr_array and b.dtype == a.dtype and b.same_pattern(a)
         np.testing.assert_array_equal(engine.host(b.data), engine.host(a.data))
     assert copy.copy(a).data is a.data and copy.deepcopy(a).data is not a.data
+    b, c = pickle.loads(pickle.dumps((a, a.with_data(a.data))))
+    assert b.pattern is c.pattern and b.pattern is not a.pattern
+    assert copy.copy(a.pattern) is copy.deepcopy(a.pattern) is a.pattern
+    assert pickle.loads(pickle.dumps(a.pattern)).same_as(a.pattern)
 
 
 def test_device(engine):

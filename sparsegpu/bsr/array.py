@@ -162,9 +162,7 @@ class bsr_array(
         return namespace(self._data)
 
     def __reduce__(self) -> tuple:
-        pattern = self._pattern
-        state = (self._data, pattern.indices, pattern.indptr, pattern.shape, pattern.blocksize)
-        return _restore, (type(self), *state)
+        return _restore, (type(self), self._pattern, self._data)
 
     # -- values -----------------------------------------------------------------------------
 
@@ -325,15 +323,8 @@ class bsr_array(
             self._data = blocks.reshape(*batch, low, *pattern.blocksize)
 
 
-def _restore(
-    cls: type[bsr_array],
-    data: Any,
-    indices: Any,
-    indptr: Any,
-    shape: tuple[int, int],
-    blocksize: tuple,
-) -> bsr_array:
-    return cls._of(Pattern(indptr, indices, shape, blocksize, check=False), data)
+def _restore(cls: type[bsr_array], pattern: Pattern, data: Any) -> bsr_array:
+    return cls._of(pattern, data)
 
 
 __all__ = ["CONTAINER_DTYPES", "bsr_array"]
