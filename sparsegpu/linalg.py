@@ -1,4 +1,4 @@
-"""Block-sparse and 2:4 arrays in the iterative solvers of SciPy and cupyx."""
+"""Block-sparse arrays in the iterative solvers of SciPy and cupyx."""
 
 from __future__ import annotations
 

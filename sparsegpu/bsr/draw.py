@@ -19,12 +19,10 @@ class Drawings:
     __slots__ = ()
 
     def __repr__(self: Any) -> str:
-        bm, bk = self.blocksize
         where = "cpu" if isinstance(self.device, str) else f"cuda:{self.device.id}"
-        blocks = f"{self.nnzb} block{'s' if self.nnzb != 1 else ''} of {bm}x{bk} stored"
         return (
-            f"<sparsegpu.{type(self).__name__}, shape {self.shape}, {self.dtype}, {blocks} "
-            f"(density {self.density:.3g}), on {where}>"
+            f"<sparsegpu.{type(self).__name__}, shape {self.shape}, {self.dtype}, "
+            f"{self._stored()}, on {where}>"
         )
 
     def _repr_html_(self: Any) -> str:

@@ -54,3 +54,8 @@ class Patterned:
         """Elements of stored blocks over all elements; 0.0 where there are none."""
         (m, k), (bm, bk) = self._pattern.shape, self._pattern.blocksize
         return self.nnzb * bm * bk / (m * k) if m and k else 0.0
+
+    def _stored(self) -> str:
+        """Return what is stored in a few words."""
+        (bm, bk), plural = self.blocksize, "s" if self.nnzb != 1 else ""
+        return f"{self.nnzb} block{plural} of {bm}x{bk} stored (density {self.density:.3g})"

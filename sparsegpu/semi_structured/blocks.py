@@ -184,10 +184,9 @@ class BsrSemiStructuredArray(Patterned, Sparse):
     def __repr__(self) -> str:
         rule = "1:2" if self.dtype == np.float32 else "2:4"
         device = self.device if namespace(self.packed) is np else f"cuda:{self.device.id}"
-        bm, bk = self.blocksize
         return (
             f"<sparsegpu.BsrSemiStructuredArray, shape {self.shape}, {self.dtype}, {rule}, "
-            f"{self.nnzb} blocks of {bm}x{bk} stored (density {self.density:.3g}), on {device}>"
+            f"{self._stored()}, on {device}>"
         )
 
     # -- conversions ----------------------------------------------------------------------------
