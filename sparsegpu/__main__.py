@@ -25,9 +25,10 @@ def main(arguments: list[str] | None = None) -> int:
         default="auto",
         help="auto: the GPU if there is one, else NumPy",
     )
-    demo.add_argument("--json", metavar="FILE", help="write the table as JSON too")
     from .cli import bench, tune
+    from .cli.arguments import new_file
 
+    demo.add_argument("--json", metavar="FILE", type=new_file, help="write the table as JSON too")
     bench.add_arguments(commands.add_parser("bench", help="our kernels beside cuBLAS and peers"))
     tune.add_arguments(commands.add_parser("tune", help="measure configurations, keep the best"))
     chosen = parser.parse_args(arguments)

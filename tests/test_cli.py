@@ -1,5 +1,6 @@
 """The commands: doctor and demo."""
 
+import importlib.util
 import json
 
 import numpy as np
@@ -59,6 +60,25 @@ def test_version(capsys):
         main(["--version"])
     assert end.value.code == 0
     assert capsys.readouterr().out == f"sparsegpu {sparsegpu.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "command", ["demo --json", "bench --json", "bench --plot", "tune --export"]
+)
+def test_what_cannot_be_written_is_said_first(command, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "matplotlib")
+    for file in (tmp_path / "absent" / "file", tmp_path):
+        with pytest.raises(SystemExit) as end:
+            main([*command.split(), str(file)])
+        assert end.value.code == 2
+        assert f"{file} cannot be written" in capsys.readouterr().err
+
+
+def test_pictures_need_matplotlib(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        main(["bench", "--plot", str(tmp_path / "picture.png")])
+    assert "needs matplotlib: pip install" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(NO_GPU is None, reason="a GPU is present")

@@ -18,6 +18,7 @@ from ..benchmark.measure import Row
 from ..benchmark.plot import roofline
 from ..benchmark.race import TUNING_S, race
 from ..benchmark.report import WRONG, aligned, summary, table_rows
+from .arguments import new_file, new_picture
 from .demo import choose_library
 
 
@@ -44,8 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit", type=float, default=inf, metavar="S", help="begin no case after S seconds"
     )
-    parser.add_argument("--json", metavar="FILE", help="write the rows as JSON too")
-    parser.add_argument("--plot", metavar="FILE.png", help="draw the roofline (needs matplotlib)")
+    parser.add_argument("--json", metavar="FILE", type=new_file, help="write the rows as JSON too")
+    parser.add_argument(
+        "--plot",
+        metavar="FILE.png",
+        type=new_picture,
+        help="draw the roofline (needs matplotlib)",
+    )
 
 
 def run(

@@ -11,6 +11,7 @@ from ..benchmark.progress import line
 from ..benchmark.tune import tune
 from ..engines.cuda.runtime.fields import MODEL
 from ..engines.cuda.runtime.winners import Winner, forget, users_winners
+from .arguments import new_file
 from .demo import choose_library
 
 Size = tuple[int, int, int]
@@ -49,7 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--show", action="store_true", help="print the kept winners, measure none")
     parser.add_argument("--reset", action="store_true", help="forget them, measure none")
     parser.add_argument(
-        "--export", metavar="FILE", help="write those that beat the model, as shipped defaults are"
+        "--export",
+        metavar="FILE",
+        type=new_file,
+        help="write those that beat the model, as shipped defaults are",
     )
 
 
