@@ -114,6 +114,16 @@ def test_tocsr_and_tocoo_like_scipy(engine, rng, dtype, duplicates):
         np.testing.assert_array_equal(engine.host(getattr(coo, field)), getattr(reference, field))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+@pytest.mark.parametrize("duplicates", [False, True])
+def test_by_columns(engine, rng, dtype, duplicates):
+    a, dense = make(engine, rng, dtype=dtype, duplicates=duplicates)
+    with engine.runs(None):
+        csc = a.asformat("csc")
+    assert csc.format == "csc" and csc.nnz == a.nnz
+    np.testing.assert_array_equal(engine.host(csc.toarray()), dense)
+
+
 def test_to_scipy_owns_its_arrays(rng):
     data, indices, indptr = testing.random_blocks(rng, (8, 8), (2, 2), dtype="float64", density=0.6)
     a = bsr_array((data, indices, indptr), shape=(8, 8))
@@ -137,7 +147,7 @@ def test_formats(rng):
     assert a.tobsr().data is a.data and a.tobsr((1, 1)).nnzb == 4
 
 
-@pytest.mark.parametrize("name", ["tocsr", "tocoo", "to_scipy", "spy", "aslinearoperator"])
+@pytest.mark.parametrize("name", ["tocsr", "tocsc", "tocoo", "to_scipy", "spy", "aslinearoperator"])
 def test_what_needs_one_matrix(name):
     a = bsr_array(np.ones((2, 4, 4)), blocksize=(2, 2))
     with pytest.raises(ValueError, match=rf"{name}: argument '\w+': expected one matrix .*batch"):
@@ -147,7 +157,7 @@ def test_what_needs_one_matrix(name):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_what_scipy_cannot_hold(engine, dtype):
     a = bsr_array(engine.array(np.eye(4)), blocksize=(2, 2), dtype=dtype)
-    for name in ("tocsr", "tocoo", "to_scipy"):
+    for name in ("tocsr", "tocsc", "tocoo", "to_scipy"):
         with pytest.raises(TypeError, match=rf"{name}: argument 'dtype': .*astype\('float32'\)"):
             getattr(a, name)()
 

@@ -210,12 +210,18 @@ class Conversions:
     # -- other sparse formats -----------------------------------------------------------------
 
     def asformat(self: Any, format: str | None, copy: bool = False) -> Any:
-        """Return the matrix as "bsr" (or None), "csr", "coo" or "dense"."""
-        makers = {"csr": self.tocsr, "coo": self.tocoo, "dense": self.toarray}
+        """Return the matrix as "bsr" (or None), "csr", "csc", "coo" or "dense"."""
+        makers = {
+            "csr": self.tocsr,
+            "csc": self.tocsc,
+            "coo": self.tocoo,
+            "dense": self.toarray,
+        }
         if format in {None, "bsr"}:
             return self.copy() if copy else self
         if format not in makers:
-            raise bad_value("asformat", "format", "'bsr', 'csr', 'coo' or 'dense'", repr(format))
+            expected = "'bsr', 'csr', 'csc', 'coo' or 'dense'"
+            raise bad_value("asformat", "format", expected, repr(format))
         return makers[format]()
 
     def tobsr(self: Any, blocksize: Any = None, copy: bool = False) -> bsr_array:
@@ -279,6 +285,20 @@ class Conversions:
             data[place] = self._data.ravel()
             make = sparse.csr_array if self._xp is np else sparse.csr_matrix
             return make((data, column, starts), shape=self.shape)
+
+    def tocsc(self: Any, copy: bool = False) -> Any:
+        """Return the stored elements by columns, for the direct solvers of SciPy and cupyx.
+
+        A `scipy.sparse.csc_array`, on a GPU cupyx's matrix; made from `tocsr`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `tocsr`.
+        """
+        del copy
+        self._sparse_module("tocsc")  # whose errors name this function
+        return self.tocsr().tocsc()
 
     def tocoo(self: Any, copy: bool = False) -> Any:
         """Return the stored elements as a `scipy.sparse.coo_array`, on a GPU as cupyx's matrix.
