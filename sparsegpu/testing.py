@@ -130,6 +130,18 @@ def random_24(
 ) -> np.ndarray:
     """Return a dense 2:4 matrix (float32: 1:2) with every kind of group, -0.0 among its zeros.
 
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    shape : (m, k)
+    dtype : dtype or str
+    small_integers : bool
+        Values in -3..3, whose sums are exact, instead of standard normal ones.
+
+    Returns
+    -------
+    numpy.ndarray (m, k)
+
     Examples
     --------
     >>> import numpy as np
