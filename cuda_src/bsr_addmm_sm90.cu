@@ -319,7 +319,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   }
   __syncthreads();
 
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  // One lane's number is all lanes': told so, the compiler computes addresses once for the warp.
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   if (warp >= CONSUMERS) {
     give_registers<TURNED ? 72 : 40>();
     const int helper = warp - CONSUMERS;
