@@ -388,6 +388,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     if (row < BM * ROWS && top < sizes.rows) {
       const Finish<Sum, OUT> finish(epilogue, batch, tile.batch);
       const long long first_col = (long long)tile.panel * TILE_N;
+      finish.times_alpha(sum);
       finish.walk(first_col, TILE_N, sizes.columns, [&](auto walk) {
         write_tile<STORING>(walk, sum, strips, out, batch_ptr<OUT>(out, batch, tile.batch), out_map,
                             top, first_col, sizes.columns, int(tile.batch), finish);

@@ -83,6 +83,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     }
 
     const Finish<Sum, OUT> finish(epilogue, batch, b);
+    finish.times_alpha(sum);
     finish.walk(first_col, COLUMNS, sizes.columns, [&](auto walk) {
       write_tile<STORING>(walk, sum, memory[warp], out, batch_ptr<OUT>(out, batch, b), out_map, top,
                           first_col, sizes.columns, b, finish);

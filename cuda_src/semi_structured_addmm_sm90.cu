@@ -226,6 +226,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     if (top < sizes.rows) {
       const Finish<Sum, OUT> finish(epilogue, batch, tile.batch);
       const long long first_col = (long long)tile.panel * TILE_N;
+      finish.times_alpha(sum);
       finish.walk(first_col, TILE_N, sizes.columns, [&](auto walk) {
         write_tile<STORING, STRIPS>(walk, sum, strips, out, batch_ptr<OUT>(out, batch, tile.batch),
                                     out_map, top, first_col, sizes.columns, int(tile.batch),

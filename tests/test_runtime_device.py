@@ -19,6 +19,7 @@ from sparsegpu.engines.cuda.runtime.tensor_map import tensor_map
 from sparsegpu.engines.cuda.runtime.types import ctype
 from sparsegpu.engines.cuda.runtime.view import batch_dims, matrix_view
 from sparsegpu.pattern import Pattern
+from sparsegpu.testing import accuracy_bound, assert_close
 
 pytestmark = pytest.mark.gpu
 
@@ -248,6 +249,22 @@ def compare(got, expected, activation, what):
         error = np.abs(got - expected)
     allowed = 1 if integer else u * (scale + np.abs(expected))
     assert ((got == expected) | (error <= allowed)).all(), what
+
+
+@pytest.mark.parametrize("activation", ["gelu", "silu"])
+def test_activations_of_two_do_not_disturb_each_other(cp, rng, activation):
+    bits = np.arange(2**16, dtype=np.uint16)
+    halves = [bits.view(dtype).astype(F32) for dtype in (np.float16, bfloat16)]
+    x = np.concatenate([*halves, np.linspace(-20, 20, 2**17, dtype=F32)])
+    x = np.concatenate([rng.permutation(x), rng.permutation(x[-(2**17) :])])
+    out = cp.zeros(x.shape, F32)
+    kernel = probe("probe_activations", ACT=activation)
+    kernel(*blocks(x.size // 2), (cp.asarray(x), out, np.int32(x.size // 2)))
+    out = out.get()
+    finite = np.isfinite(x)
+    assert np.isnan(out[np.isnan(x)]).all() and (out[x == np.inf] == np.inf).all()
+    exact, bound = accuracy_bound(x[finite, None], np.ones((1, 1), F32), activation=activation)
+    assert_close(out[finite, None], exact, bound)
 
 
 # -- tensor cores ---------------------------------------------------------------------------

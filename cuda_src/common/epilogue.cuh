@@ -18,13 +18,18 @@
 // Threads that hold fragments of a tile in registers have the side operands fetched together
 // where these lie well:
 //
+//       finish.times_alpha(sums);
 //       finish.walk(first_col, TILE_N, columns, [&](auto walk) {   // OneOfRow, Pairwise, Anyhow
 //         const auto rows = finish.rows(walk, r);
-//         finish.fragment<PAIRS>(walk, rows, sums, values, r, c);  // all but act; not if Anyhow
-//         out[...] = finish.output(values[i]);                     // act, and the rounding
+//         finish.columns<PAIRS>(scales, c);                        // not if Anyhow
+//         finish.fragment<PAIRS>(walk, rows, scales, sums, values, r, c);
+//         finish.activated<4 * PAIRS>(values);
+//         out[...] = round_to<OUT>(values[i]);
+//         out[...] = finish.after_alpha(sum, r, c);                // if Anyhow
 //       });
 #pragma once
 
+#include "common/activation.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 
@@ -50,7 +55,11 @@ constexpr bool PRESENT = true;
 template <>
 constexpr bool PRESENT<none> = false;
 
-enum class Activation { none, relu, gelu, gelu_erf, silu };
+template <typename S>
+constexpr bool IS_F32 = false;
+template <>
+constexpr bool IS_F32<f32> = true;
+
 enum class EpilogueMode { identity, scaled, exact };
 
 // The type that the formula is computed in: int8 products dequantise in float32.
@@ -113,48 +122,6 @@ __device__ __forceinline__ f64 add_rn(f64 a, f64 b) {
   return __dadd_rn(a, b);
 }
 
-__device__ __forceinline__ f32 exp_of(f32 x) {
-  return expf(x);
-}
-__device__ __forceinline__ f64 exp_of(f64 x) {
-  return exp(x);
-}
-// x / (1 + 2^y), of which float32 needs only what the accuracy of x calls for: subnormal powers and
-// reciprocals may be zero.
-__device__ __forceinline__ f32 over_one_plus_exp2(f32 x, f32 y) {
-  f32 power, reciprocal;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(y));
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(1.0f + power));
-  return x * reciprocal;
-}
-__device__ __forceinline__ f64 over_one_plus_exp2(f64 x, f64 y) {
-  return x / (1.0 + exp2(y));
-}
-__device__ __forceinline__ f32 erf_of(f32 x) {
-  return erff(x);
-}
-__device__ __forceinline__ f64 erf_of(f64 x) {
-  return erf(x);
-}
-
-// NaN passes through every activation.
-template <Activation F, typename C>
-__device__ __forceinline__ C activate(C x) {
-  if constexpr (F == Activation::none) {
-    return x;
-  } else if constexpr (F == Activation::relu) {
-    return x < C(0) ? C(0) : x;
-  } else if constexpr (F == Activation::silu) {
-    return x / (C(1) + exp_of(-x));
-  } else if constexpr (F == Activation::gelu) {
-    // (1 + tanh(z)) / 2 = 1 / (1 + exp(-2 z)), and z = sqrt(2 / pi) (x + 0.044715 x^3)
-    const C factor = C(-2.302208198144325) + C(-0.1029432395800235) * (x * x);  // 1 / ln 2, too
-    return over_one_plus_exp2(x, x * factor);
-  } else {
-    return C(0.5) * x * (C(1) + erf_of(x * C(0.70710678118654752440)));
-  }
-}
-
 // Two neighbouring elements of a row.
 template <typename E>
 struct alignas(2 * sizeof(E)) Pair {
@@ -184,6 +151,7 @@ struct Finish {
   static constexpr bool HAS_INPUT = !IDENTITY && PRESENT<INPUT>;
   static constexpr bool HAS_LEFT = MODE == EpilogueMode::scaled && PRESENT<LEFT>;
   static constexpr bool HAS_RIGHT = MODE == EpilogueMode::scaled && PRESENT<RIGHT>;
+  static constexpr bool STRETCHED = LOGISTIC<F> && IS_F32<A>;  // as fragment() gives values
   const EpilogueArgs<Argument>& e;
   const INPUT* input;  // of this matrix of the batch
   const LEFT* left;
@@ -198,11 +166,29 @@ struct Finish {
   }
 
   __device__ __forceinline__ OUT_TYPE operator()(A acc, long long r, long long c) const {
+    A one[1] = {acc};
+    times_alpha(one);
+    return after_alpha(one[0], r, c);
+  }
+
+  // Multiply sums by alpha. Of a tile they are all multiplied behind one branch: one by one, each
+  // would cost an instruction also where alpha is one. What is not float32, others multiply.
+  template <int N>
+  __device__ __forceinline__ void times_alpha(A (&sums)[N]) const {
+    if constexpr (!IDENTITY && IS_F32<A>) {
+      if (!e.alpha_is_one) {
+#pragma unroll
+        for (int n = 0; n < N; ++n) sums[n] = mul_rn(e.alpha, sums[n]);
+      }
+    }
+  }
+
+  __device__ __forceinline__ OUT_TYPE after_alpha(A acc, long long r, long long c) const {
     C scale_row = C(0), scale_col = C(0), term = C(0);  // not looked at where absent
     if constexpr (HAS_LEFT) scale_row = left_at(r);
     if constexpr (HAS_RIGHT) scale_col = widen(right[c * e.right_alpha.row]);
     if constexpr (HAS_INPUT) term = added(input[element_offset(e.input, r, c)]);
-    return output(linear(acc, scale_row, scale_col, term));
+    return output(linear<false>(computed(acc), scale_row, scale_col, term));
   }
 
   // Call use(walk) with the way in which the side operands of columns c .. c + n - 1 are fetched.
@@ -233,30 +219,51 @@ struct Finish {
     Rows rows = {};
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if constexpr (HAS_LEFT) rows.scale[i] = left_at(r + 8 * i);
-      if constexpr (HAS_INPUT && Walk::ONE) rows.term[i] = added(input[(r + 8 * i) * e.input.row]);
+      rows.scale[i] = stretched(C(1));
+      if constexpr (HAS_LEFT) rows.scale[i] = stretched(left_at(r + 8 * i));
+      if constexpr (HAS_INPUT && Walk::ONE)
+        rows.term[i] = stretched_term(input[(r + 8 * i) * e.input.row]);
     }
     return rows;
+  }
+
+  // What depends on the column alone: number 2 * j + k is of column c + 8 * j + k (k = 0, 1).
+  template <int PAIRS>
+  __device__ __forceinline__ void columns(C* scales, long long c) const {
+    if constexpr (HAS_RIGHT) fetch<PAIRS>(scales, right + c, [](RIGHT x) { return widen(x); });
   }
 
   // The formula but for the activation, for a thread's part of a tensor-core fragment of PAIRS * 8
   // columns: number 4 * j + 2 * i + k is row r + 8 * i, column c + 8 * j + k (i, k = 0, 1).
   template <int PAIRS, typename Walk>
-  __device__ __forceinline__ void fragment(Walk, const Rows& rows, const A* sums, C* values,
-                                           long long r, long long c) const {
-    C scales[2 * PAIRS] = {}, terms[2][2 * PAIRS] = {};
-    if constexpr (HAS_RIGHT) fetch<PAIRS>(scales, right + c, [](RIGHT x) { return widen(x); });
+  __device__ __forceinline__ void fragment(Walk, const Rows& rows, const C* scales, const A* sums,
+                                           C* values, long long r, long long c) const {
+    C terms[2][2 * PAIRS] = {};
     if constexpr (HAS_INPUT && !Walk::ONE) {
 #pragma unroll
       for (int i = 0; i < 2; ++i)
         fetch<PAIRS>(terms[i], input + (r + 8 * i) * e.input.row + c,
-                     [&](INPUT x) { return added(x); });
+                     [&](INPUT x) { return stretched_term(x); });
     }
 #pragma unroll
     for (int n = 0; n < 4 * PAIRS; ++n) {
       const int i = n / 2 % 2, at = n / 4 * 2 + n % 2;
-      values[n] =
-          linear(sums[n], rows.scale[i], scales[at], Walk::ONE ? rows.term[i] : terms[i][at]);
+      values[n] = linear<STRETCHED>(computed(sums[n]), rows.scale[i], scales[at],
+                                    Walk::ONE ? rows.term[i] : terms[i][at]);
+    }
+  }
+
+  // The activations of what fragment() gave.
+  template <int N>
+  __device__ __forceinline__ void activated(C* values) const {
+#pragma unroll
+    for (int n = 0; n < N; n += 2) {
+      if constexpr (STRETCHED) {
+        activate_two<F>(values[n], values[n + 1]);
+      } else {
+        values[n] = activate<F>(values[n]);
+        values[n + 1] = activate<F>(values[n + 1]);
+      }
     }
   }
 
@@ -273,12 +280,28 @@ struct Finish {
   __device__ __forceinline__ C left_at(long long r) const {
     return widen(left[r * e.left_alpha.row]);
   }
+  __device__ __forceinline__ C computed(A acc) const {
+    if (!IDENTITY && !IS_F32<A> && !e.alpha_is_one) return mul_rn(e.alpha, C(acc));
+    return C(acc);
+  }
   __device__ __forceinline__ C added(INPUT x) const { return mul_rn(e.beta, widen(x)); }
 
-  __device__ __forceinline__ C linear(A acc, C scale_row, C scale_col, C term) const {
-    C value = C(acc);
-    if constexpr (!IDENTITY) {
-      if (!e.alpha_is_one) value = mul_rn(e.alpha, value);
+  static __device__ __forceinline__ C stretched(C x) {
+    if constexpr (STRETCHED) return STRETCH<F> * x;
+    return x;
+  }
+  __device__ __forceinline__ C stretched_term(INPUT x) const {
+    if constexpr (STRETCHED) return stretched(e.beta) * widen(x);
+    return added(x);
+  }
+
+  template <bool STRETCHED>
+  static __device__ __forceinline__ C linear(C value, C scale_row, C scale_col, C term) {
+    if constexpr (STRETCHED) {  // rounded anyway, and so it may be contracted
+      value *= scale_row;
+      if constexpr (HAS_RIGHT) value *= scale_col;
+      if constexpr (HAS_INPUT) value += term;
+    } else {
       if constexpr (HAS_LEFT) value = mul_rn(scale_row, value);
       if constexpr (HAS_RIGHT) value = mul_rn(value, scale_col);
       if constexpr (HAS_INPUT) value = add_rn(term, value);

@@ -149,10 +149,10 @@ __device__ __forceinline__ void store_ends(unsigned char* rings, E* to, long lon
 
 // Write this warp's sixteen rows of a tile, 128 bytes of each at a time.
 //
-// `sum` is a fragment of REGISTERS / 2 * 4 columns from first_col on, `top` the first of its rows,
-// and `strips` are HELD of them, free: two, or one where the copy engine writes, side operands are
-// absent but for left_alpha, and the activation's code is short. `batch` is the third coordinate of
-// out_map, `matrix` the same matrix.
+// `sum` is a fragment, times alpha, of REGISTERS / 2 * 4 columns from first_col on, `top` the first
+// of its rows, and `strips` are HELD of them, free: two, or one where the copy engine writes, side
+// operands are absent but for left_alpha, and the activation's code is short. `batch` is the third
+// coordinate of out_map, `matrix` the same matrix.
 template <Store STORING, int HELD = 2, typename Walk, typename A, typename E, int REGISTERS>
 __device__ __forceinline__ void write_tile(Walk walk, const A (&sum)[REGISTERS],
                                            unsigned char* strips, const View& out, E* matrix,
@@ -162,36 +162,47 @@ __device__ __forceinline__ void write_tile(Walk walk, const A (&sum)[REGISTERS],
   typedef typename Finish<A, E>::C Value;
   constexpr int COLUMNS = 2 * REGISTERS;
   constexpr Activation ACTIVATION = Activation::ACT;
-  constexpr bool SHORT =
-      Walk::FRAGMENTS && ACTIVATION != Activation::gelu_erf && ACTIVATION != Activation::silu;
+  constexpr bool SHORT = Walk::FRAGMENTS && ACTIVATION != Activation::gelu_erf;
   constexpr bool BY_COLUMN = STORING == Store::columns;
   constexpr int WIDE = 128 / sizeof(E);  // columns of a strip
   static_assert(COLUMNS % WIDE == 0, "a tile of int8 outputs is a strip wide, or two");
   const int lane = threadIdx.x % 32;
   const long long row = top + lane / 4;
   const auto rows = finish.rows(walk, row);
+  // What depends on the column alone is fetched a strip ahead, where there are registers for it.
+  constexpr bool AHEAD = Walk::ONE && sizeof(Value) == 4 && sizeof(E) > 1;
+  Value scales[WIDE / 4] = {};
+  const auto fetch = [&](int c) {
+    if constexpr (Walk::FRAGMENTS)
+      finish.template columns<WIDE / 8>(scales, first_col + c * WIDE + lane % 4 * 2);
+  };
 #pragma unroll
   for (int c = 0; c < COLUMNS / WIDE; ++c) {
     const long long col = first_col + c * WIDE;
-    // 64-bit values are rounded at once: registers would not hold them.
-    constexpr bool EARLY = SHORT && sizeof(Value) == 8;
-    constexpr int PAIRS = EARLY ? 1 : 4;
+    if (!AHEAD || c == 0) fetch(c);
+    // 64-bit values, and the many of a strip of bytes, are rounded at once: registers would not
+    // hold them.
+    constexpr bool EARLY =
+        SHORT && (sizeof(Value) == 8 || (sizeof(E) == 1 && LOGISTIC<ACTIVATION>));
+    constexpr int PAIRS = sizeof(Value) == 8 ? 1 : 4;
     typename Either<EARLY, E, Value>::type values[WIDE / 2];
 #pragma unroll
     for (int part = 0; part < WIDE; part += 8 * PAIRS) {
       if constexpr (Walk::FRAGMENTS) {
         Value some[4 * PAIRS];
-        finish.template fragment<PAIRS>(walk, rows, sum + (c * WIDE + part) / 2, some, row,
-                                        col + part + lane % 4 * 2);
+        finish.template fragment<PAIRS>(walk, rows, scales + part / 4, sum + (c * WIDE + part) / 2,
+                                        some, row, col + part + lane % 4 * 2);
+        if constexpr (SHORT) finish.template activated<4 * PAIRS>(some);
 #pragma unroll
         for (int i = 0; i < 4 * PAIRS; ++i) {
           if constexpr (EARLY)
-            values[part / 2 + i] = finish.output(some[i]);
+            values[part / 2 + i] = round_to<E>(some[i]);
           else
             values[part / 2 + i] = some[i];
         }
       }
     }
+    if (AHEAD && c + 1 < COLUMNS / WIDE) fetch(c + 1);
     // Strips take turns where nothing else needs the second one; each tile begins with both free.
     static_assert(HELD == 2 || (SHORT && BY_ENGINE<STORING>), "the second strip has another use");
     unsigned char* strip = strips + (SHORT ? c % HELD * STRIP_BYTES : 0);
@@ -210,7 +221,7 @@ __device__ __forceinline__ void write_tile(Walk walk, const A (&sum)[REGISTERS],
         if constexpr (EARLY)
           return x;
         else
-          return finish.output(x);
+          return round_to<E>(x);
       };
       if constexpr (SKEWED)
         fill_rings<E, RING>(strips, to, out.row, values, convert);
@@ -239,7 +250,7 @@ __device__ __forceinline__ void write_tile(Walk walk, const A (&sum)[REGISTERS],
             if constexpr (Walk::FRAGMENTS)
               return finish.output(x);
             else
-              return finish(x, top + m, min(column, columns - 1));
+              return finish.after_alpha(x, top + m, min(column, columns - 1));
           };
           const E low = finished(two.low, col + part + n);
           const E high = finished(two.high, col + part + n + 1);
