@@ -206,7 +206,7 @@ def test_matmul_both_sides(engine, rng, dtype):
             check(engine, a @ engine.array(x), (dense.astype(wide) @ x.astype(wide)).astype(kept))
         for x in (value(12), value(5, 12), value(2, 5, 12)):
             check(engine, engine.array(x) @ a, (x.astype(wide) @ dense.astype(wide)).astype(kept))
-        check(engine, a.dot(engine.array(value(20)) * 0), np.zeros(12, kept))
+        check(engine, a.dot(engine.array(np.zeros(20, dense.dtype))), np.zeros(12, kept))
 
 
 def test_matmul_of_two_sparse(engine, rng):
