@@ -291,7 +291,7 @@ struct Finish {
     return x;
   }
   __device__ __forceinline__ C stretched_term(INPUT x) const {
-    if constexpr (STRETCHED) return stretched(e.beta) * widen(x);
+    if constexpr (STRETCHED) return stretched(e.beta * widen(x));
     return added(x);
   }
 
