@@ -239,6 +239,21 @@ def _interleaved(a: Any, b: Any) -> bool:
     return np.shares_memory(np.asarray(_Twin(a)), np.asarray(_Twin(b)))
 
 
+def overlaps_itself(array: Any) -> bool:
+    """Return whether two elements of a strided array share memory."""
+    reach, nested = array.itemsize, True
+    for stride, n in sorted((abs(s), n) for n, s in zip(array.shape, array.strides) if n > 1):
+        nested = nested and stride >= reach
+        reach += (n - 1) * stride
+    if nested or array.size == 0:
+        return False
+    # Strides that do not nest, as no slicing makes them: look at every place.
+    places = np.zeros((), np.int64)
+    for n, stride in zip(array.shape, array.strides):
+        places = np.add.outer(places, np.arange(n, dtype=np.int64) * stride)
+    return bool((np.diff(np.sort(places, axis=None)) < array.itemsize).any())
+
+
 def same_memory(a: Any, b: Any) -> bool:
     """Return whether two arrays are the same view: memory, shape, strides and dtype."""
     return a is b or (

@@ -126,6 +126,26 @@ def test_interleaved_memory_does_not_overlap(engine, rng):
     np.testing.assert_allclose(engine.host(out), expected.sum(1, keepdims=True) * np.ones(5), 1e-5)
 
 
+def test_elements_of_out_that_share_memory(engine, rng):
+    a, x = make(engine, rng), engine.array(np.ones((24, 5), np.float32))
+    as_strided = engine.xp.lib.stride_tricks.as_strided
+    memory = engine.xp.zeros(400, np.float32)
+    with engine.runs("bsr_addmm"):
+        expected = engine.host(a @ x)
+        # Those of the last one do not nest, and yet each element has a place of its own.
+        for strides in ((20, 4), (-20, 4), (4, 64), (8, 140), (20, 64)):
+            out = as_strided(memory[0 if strides[0] > 0 else 300 :], (16, 5), strides)
+            np.testing.assert_array_equal(engine.host(sg.bsr_matmul(a, x, out=out)), expected)
+    memory.fill(7)
+    for strides in ((0, 4), (16, 4), (4, 4), (4, 60), (20, 2)):
+        out = as_strided(memory, (16, 5), strides)
+        with pytest.raises(
+            ValueError, match="'out': expected distinct elements, got a view of str"
+        ):
+            sg.bsr_matmul(a, x, out=out)
+    assert (engine.host(memory) == 7).all()
+
+
 def test_wrong_engine_for_the_arrays(rng):
     a = sg.bsr_array(random_blocks(rng, (16, 24), (4, 8)), shape=(16, 24))
     with (

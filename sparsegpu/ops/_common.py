@@ -18,6 +18,7 @@ from .._arrays import (
     float8_e4m3fn,
     namespace,
     overlapping,
+    overlaps_itself,
     same_memory,
 )
 from .._checks import bad_type, bad_value
@@ -145,10 +146,6 @@ def prepare_out(
         raise bad_value(
             function, argument, "memory apart from 'input', or input itself", "a partial overlap"
         )
-    if (
-        out.size
-        and 0 in out.strides
-        and any(n > 1 and s == 0 for n, s in zip(out.shape, out.strides, strict=True))
-    ):
-        raise bad_value(function, argument, "distinct elements", "a broadcast view (stride 0)")
+    if overlaps_itself(out):
+        raise bad_value(function, argument, "distinct elements", f"a view of strides {out.strides}")
     return out
