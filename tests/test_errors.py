@@ -262,6 +262,7 @@ def test_what_is_no_integer():
         (lambda: sg.bsr_array((4.0, 4.0)), "arg"),
         (lambda: sg.bsr_array(dense, shape=(4.5, 4), blocksize=(2, 2)), "shape"),
         (lambda: sg.random_bsr(4, (2, 2), 0.5), "shape"),
+        (lambda: sg.random_bsr((4, 4), (2, 2), 0.5, xp="numpy"), "xp"),
         (lambda: sg.random_bsr((4, 4), (2, 2), "all"), "density"),
         (lambda: sg.prune_blocks(dense, (2, 2), "all"), "density"),
         (lambda: sg.bsr_array(([1.0], ([0], [0])), shape=(4, 4)), "arg"),

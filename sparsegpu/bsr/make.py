@@ -51,6 +51,8 @@ def random_bsr(
     ------
     ValueError
         A shape that the block size does not divide, a density outside 0..1.
+    TypeError
+        A dtype that cannot be held, an ``xp`` that is no array library.
 
     Examples
     --------
@@ -59,6 +61,8 @@ def random_bsr(
     <sparsegpu.bsr_array, shape (64, 128), float32, 8 blocks of 16x16 stored (density 0.25), on cpu>
     """
     function = "random_bsr"
+    if not hasattr(xp, "asarray"):
+        raise bad_type(function, "xp", "the module numpy or cupy", repr(xp))
     dtype = check_dtype(function, "dtype", dtype)
     bm, bk = check_blocksize(function, blocksize)
     *batch, m, k = shape = check_shape(function, shape)
