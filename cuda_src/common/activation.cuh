@@ -56,28 +56,27 @@ __device__ __forceinline__ C activate(C x) {
   }
 }
 
-// Fragments of float32 give them t = STRETCH x, for which y costs less.
+// Fragments of float32 give them t = STRETCH x, for which -y costs less.
 template <Activation F>
-constexpr f32 STRETCH = F == Activation::gelu ? -0.4686686930532063f : 1.0f;
+constexpr f32 STRETCH = F == Activation::gelu ? 0.4686686930532063f : 1.0f;
 template <Activation F>
-__device__ __forceinline__ f32 exponent_of_stretched(f32 t) {
+__device__ __forceinline__ f32 minus_exponent(f32 t) {
   if constexpr (F == Activation::gelu)
     return t * __fmaf_rn(t, t, 4.91222953926424f);
   else
-    return exponent<F>(t);
+    return -exponent<F>(t);
 }
 
-// The activations of s / STRETCH and t / STRETCH. Multiprocessors have few units for powers and
-// reciprocals, and so the two share a reciprocal: 1 / a = b / (a b).
+// The activations x = s / STRETCH and t / STRETCH, as x p / (1 + p) for p = 2^-y. Multiprocessors
+// have few units for powers and reciprocals, and so the two share a reciprocal: 1 / a = b / (a b).
 template <Activation F>
 __device__ __forceinline__ void activate_two(f32& s, f32& t) {
-  // Powers end at 2^62: a b and its reciprocal are normal numbers, and a NaN stays with its own
-  // number. Where the power would be larger, the result is wrong by 2^-62 |x| at most, and the
-  // bound allows some 2^-20 |x|. Minus infinity stays infinite (by its formula it is NaN).
-  const f32 p = exp2_of(fminf(exponent_of_stretched<F>(s), 62.0f));
-  const f32 q = exp2_of(fminf(exponent_of_stretched<F>(t), 62.0f));
+  // Powers end at 2^62, where p / (1 + p) is one: so a b and its reciprocal are normal numbers, and
+  // a NaN stays with its own number.
+  const f32 p = exp2_of(fminf(minus_exponent<F>(s), 62.0f));
+  const f32 q = exp2_of(fminf(minus_exponent<F>(t), 62.0f));
   const f32 b = __fmaf_rn(q, STRETCH<F>, STRETCH<F>);
   const f32 both = reciprocal(__fmaf_rn(p, b, b));
-  s *= __fmaf_rn(q, both, both);
-  t *= __fmaf_rn(p, both, both);
+  s *= p * __fmaf_rn(q, both, both);
+  t *= q * __fmaf_rn(p, both, both);
 }
