@@ -25,15 +25,11 @@
 // -DTILE_M, -DTILE_N, -DTILE_K, -DLANES (common/simt_tile.cuh).
 #include "common/types.cuh"
 #include "common/view.cuh"
+#include "common/block_row_tiles.cuh"
 #include "common/epilogue.cuh"
 #include "common/simt_tile.cuh"
 
 typedef Acc<T>::type A;
-
-struct Sizes {
-  long long batches, block_rows, columns;  // of the output; columns is N
-  int bm, bk;
-};
 
 // indptr, indices and order are vectors (`row` is their stride); a null indptr means an empty
 // pattern, whose data is not looked at. data's blocks are contiguous; its view spans the batch
@@ -48,23 +44,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   __shared__ long long block_at[TILE_K];  // where a term's column starts in data ...
   __shared__ long long dense_at[TILE_K];  // ... and its row in dense
 
-  const int slices = (sizes.bm + TILE_M - 1) / TILE_M;
-  const long long row_tiles = sizes.batches * sizes.block_rows * slices;
-  const long long column_tiles = (sizes.columns + TILE_N - 1) / TILE_N;
   const int block_row_step = TRANSPOSED ? 1 : sizes.bk;
   const int block_column_step = TRANSPOSED ? sizes.bm : 1;
   const bool dense_by_column = dense.row < dense.col;
   const bool out_by_column = out.row < out.col;
 
   // A thread block takes several tiles only where they are more than a grid may have.
-  for (long long tile = blockIdx.x; tile < row_tiles * column_tiles; tile += gridDim.x) {
-    const long long x = tile % row_tiles;
-    const long long first_col = tile / row_tiles * TILE_N;
-    const int first_row = int(x % slices) * TILE_M;  // within the block row
-    const long long block_row = x / slices % sizes.block_rows;
-    const long long b = x / slices / sizes.block_rows;
-    const int rows = min(TILE_M, sizes.bm - first_row);
-    const int columns = int(min((long long)TILE_N, sizes.columns - first_col));
+  typedef Tile<TILE_M, TILE_N> Tile;
+  const long long count = Tile::count(sizes);
+  for (long long number = blockIdx.x; number < count; number += gridDim.x) {
+    const Tile tile(number, sizes);
 
     long long first_block = 0, terms = 0;
     const INDEX* column_of = nullptr;
@@ -73,16 +62,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const T* block = nullptr;
     const T* panel = nullptr;
     if (indptr.ptr) {
-      const INDEX* starts = batch_ptr<const INDEX>(indptr, batch, b) + block_row * indptr.row;
+      const INDEX* starts =
+          batch_ptr<const INDEX>(indptr, batch, tile.batch) + tile.block_row * indptr.row;
       first_block = starts[0];
       terms = (long long)(starts[indptr.row] - starts[0]) * sizes.bk;
-      column_of = batch_ptr<const INDEX>(indices, batch, b);
+      column_of = batch_ptr<const INDEX>(indices, batch, tile.batch);
       if constexpr (TRANSPOSED) {
-        place_of = batch_ptr<const long long>(order, batch, b);
-        first_place = batch_offset(order, batch, b);
+        place_of = batch_ptr<const long long>(order, batch, tile.batch);
+        first_place = batch_offset(order, batch, tile.batch);
       }
-      block = batch_ptr<const T>(data, batch, b) + (long long)first_row * block_row_step;
-      panel = batch_ptr<const T>(dense, batch, b) + first_col * dense.col;
+      block =
+          batch_ptr<const T>(data, batch, tile.batch) + (long long)tile.first_row * block_row_step;
+      panel = batch_ptr<const T>(dense, batch, tile.batch) + tile.first_col * dense.col;
     }
 
     OutputTile<A> outputs(out_by_column);
@@ -96,20 +87,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         dense_at[k] = ((long long)column_of[p * indices.row] * sizes.bk + within) * dense.row;
       }
       __syncthreads();  // the places are known, and the last tiles are no longer read
-      fill_tile<TILE_M>(tiles.left, rows, here, !TRANSPOSED, [&](int m, int k) {
+      fill_tile<TILE_M>(tiles.left, tile.rows, here, !TRANSPOSED, [&](int m, int k) {
         return to_acc(block[block_at[k] + (long long)m * block_row_step]);
       });
-      fill_tile<TILE_N>(tiles.right, columns, here, dense_by_column,
+      fill_tile<TILE_N>(tiles.right, tile.columns, here, dense_by_column,
                         [&](int n, int k) { return to_acc(panel[dense_at[k] + n * dense.col]); });
       __syncthreads();  // the tiles are filled, and the places are no longer read
       outputs.multiply(tiles, here);
     }
 
-    const Finish<A, OUT> finish(epilogue, batch, b);
-    OUT* out_matrix = batch_ptr<OUT>(out, batch, b);
-    const long long top = block_row * sizes.bm + first_row;
-    outputs.finish(rows, columns, [&](int m, int n, A sum) {
-      out_matrix[element_offset(out, top + m, first_col + n)] = finish(sum, top + m, first_col + n);
+    const Finish<A, OUT> finish(epilogue, batch, tile.batch);
+    OUT* out_matrix = batch_ptr<OUT>(out, batch, tile.batch);
+    outputs.finish(tile.rows, tile.columns, [&](int m, int n, A sum) {
+      const long long row = tile.top + m, column = tile.first_col + n;
+      out_matrix[element_offset(out, row, column)] = finish(sum, row, column);
     });
   }
 }

@@ -10,10 +10,7 @@
 // Any block size works: a slice may span several blocks, and what a tile holds beyond the block's
 // rows, beyond N or beyond the last term is zero. So does any layout of `dense`:
 //
-//   -DDENSE=rows      rows of 16-byte pieces; the slice is kept as it is, k by k
-//   -DDENSE=columns   columns of 16-byte pieces; kept column by column
-//   -DDENSE=bytes     int8 rows: 4 x 4 bytes at a time are transposed on their way to columns
-//   -DDENSE=strided   element by element, kept column by column
+//   -DDENSE=rows|columns|bytes|strided   as in common/dense_slice.cuh
 //
 // And the blocks may be those of the transpose, where they lie:
 //
@@ -26,6 +23,8 @@
 //
 // -DT, -DINDEX, -DOUT, -DEPILOGUE, -DACT as in bsr_addmm_simt.cu; -DBK columns of a block;
 // -DTILE_M, -DTILE_N outputs of a thread block, shared by WARPS_M x WARPS_N warps; -DSTAGES.
+#include "common/block_row_tiles.cuh"
+#include "common/dense_slice.cuh"
 #include "common/epilogue.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
@@ -46,31 +45,23 @@ static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "a warp multiplies 16 x 16 o
 
 // The two tiles of a slice (common/warp_tile.cuh); runtime/config.py knows their size, too.
 constexpr bool LEFT_BY_LINE = !TRANSPOSED || SIZE == 1;
-constexpr bool RIGHT_BY_LINE = LAYOUT != Layout::rows;
+typedef DenseSlice<LAYOUT, TILE_K, 8, THREADS> Right;
 constexpr int LEFT_PITCH = LEFT_BY_LINE ? LINE_PITCH<SLICE_BYTES> : K_PITCH<T, TILE_M>;
-constexpr int RIGHT_PITCH = RIGHT_BY_LINE ? LINE_PITCH<SLICE_BYTES> : K_PITCH<T, TILE_N>;
 constexpr int LEFT_BYTES = (LEFT_BY_LINE ? TILE_M : TILE_K) * LEFT_PITCH;
-constexpr int RIGHT_BYTES = (RIGHT_BY_LINE ? TILE_N : TILE_K) * RIGHT_PITCH;
-constexpr int STAGE_BYTES = LEFT_BYTES + RIGHT_BYTES;
+constexpr int STAGE_BYTES = LEFT_BYTES + Right::BYTES;
 constexpr int STRIP_PITCH = WARP_N + 8;  // of sixteen rows of outputs on their way out
 static_assert(WARPS_M * WARPS_N * 16 * STRIP_PITCH * 4 <= STAGES * STAGE_BYTES, "strips fit");
-
-struct Sizes {
-  long long batches, block_rows, columns;
-  int bm, bk;
-};
 
 // The operands of one tile of the output: left[m][t] and right[t][n], where t counts terms.
 struct Operands {
   const T* block;          // data, at the tile's first row of block 0
-  const T* panel;          // dense, at the tile's first column
+  Right right;             // dense
   const INDEX* column_of;  // block column of every block
   const long long* order;  // TRANSPOSED: where a block lies, counted from block `order_base`
   long long order_base;
   long long column_step;
-  long long row, col;  // strides of dense
   long long first_block, terms;
-  int block_elements, bm, rows, columns;
+  int block_elements, bm, rows;
 
   // Where term t's column of the blocks starts in `block`.
   __device__ __forceinline__ long long in_data(long long t) const {
@@ -91,23 +82,21 @@ struct Operands {
     if constexpr (TRANSPOSED) {
       load_left_columns(left, start);
     } else if constexpr (DATA_PIECES) {
-      const int piece = threadIdx.x % 4;
-      const long long t = start + piece * PIECE;
-      const long long at = in_data(t);
-      for (int m = threadIdx.x / 4; m < TILE_M; m += THREADS / 4) {
-        const bool valid = t < terms && m < rows;
-        const T* from = valid ? block + at + (long long)m * BK : block;
-        cp_async<16>(left + m * LEFT_PITCH + piece * 16, from, valid);
-      }
+      const long long t = start + threadIdx.x % 4 * PIECE;
+      const T* from = t < terms ? block + in_data(t) : block;
+      const int there = t < terms ? rows : 0;
+      share_copies<THREADS, 4, TILE_M>([&](int piece, int m) {
+        const T* line = m < there ? from + (long long)m * BK : block;
+        cp_async<16>(left + m * LEFT_PITCH + piece * 16, line, m < there);
+      });
     } else {
-      const int k = threadIdx.x % TILE_K;
-      const long long t = start + k;
-      const long long at = in_data(t);
-      for (int m = threadIdx.x / TILE_K; m < TILE_M; m += THREADS / TILE_K) {
-        const bool valid = t < terms && m < rows;
+      const long long t = start + threadIdx.x % TILE_K;
+      const T* from = t < terms ? block + in_data(t) : block;
+      const int there = t < terms ? rows : 0;
+      share_copies<THREADS, TILE_K, TILE_M>([&](int k, int m) {
         reinterpret_cast<T*>(left + m * LEFT_PITCH)[k] =
-            valid ? block[at + (long long)m * BK] : zero_of<T>();
-      }
+            m < there ? from[(long long)m * BK] : zero_of<T>();
+      });
     }
   }
 
@@ -122,8 +111,8 @@ struct Operands {
       constexpr int STEP = DATA_PIECES ? PIECE : 1, ACROSS = TILE_M / STEP;
       constexpr int M_BYTES = LEFT_BY_LINE ? LEFT_PITCH : SIZE;
       constexpr int K_BYTES = LEFT_BY_LINE ? SIZE : LEFT_PITCH;
-      const int m = threadIdx.x % ACROSS * STEP;
-      for (int k = threadIdx.x / ACROSS; k < TILE_K; k += THREADS / ACROSS) {
+      share_copies<THREADS, ACROSS, TILE_K>([&](int x, int k) {
+        const int m = x * STEP;
         const bool valid = start + k < terms && m < rows;
         const T* from = valid ? block + in_data(start + k) + m : block;
         unsigned char* to = left + m * M_BYTES + k * K_BYTES;
@@ -131,46 +120,14 @@ struct Operands {
           cp_async<16>(to, from, valid);
         else
           *reinterpret_cast<T*>(to) = valid ? *from : zero_of<T>();
-      }
+      });
     }
   }
 
-  // Bring the rows of dense that meet them: TILE_K rows (Layout::rows) or TILE_N columns.
-  __device__ __forceinline__ void load_right(unsigned char* right, long long start) const {
-    if constexpr (LAYOUT == Layout::rows) {
-      constexpr int PIECES = TILE_N / PIECE;
-      const int n = threadIdx.x % PIECES * PIECE;
-      const int bytes = min(max(columns - n, 0) * SIZE, 16);
-      for (int k = threadIdx.x / PIECES; k < TILE_K; k += THREADS / PIECES) {
-        const long long t = start + k;
-        const bool valid = t < terms && bytes > 0;
-        const T* from = valid ? panel + dense_row(t) * row + n : panel;
-        cp_async_partial<16>(right + k * RIGHT_PITCH + n * SIZE, from, valid ? bytes : 0);
-      }
-    } else if constexpr (LAYOUT == Layout::columns) {
-      const int piece = threadIdx.x % 4;
-      const long long t = start + piece * PIECE;
-      const long long k = t < terms ? dense_row(t) : 0;
-      for (int n = threadIdx.x / 4; n < TILE_N; n += THREADS / 4) {
-        const bool valid = t < terms && n < columns;
-        cp_async<16>(right + n * RIGHT_PITCH + piece * 16, valid ? panel + k + n * col : panel,
-                     valid);
-      }
-    } else if constexpr (LAYOUT == Layout::bytes) {
-      transpose_bytes<TILE_N, TILE_K, 8, THREADS, RIGHT_PITCH>(right, [&](int k, int n) {
-        const long long t = start + k;
-        return t < terms ? four_bytes(panel + dense_row(t) * row + n, columns - n) : 0;
-      });
-    } else {
-      const bool by_column = row < col;
-      for (int e = threadIdx.x; e < TILE_K * TILE_N; e += THREADS) {
-        const int k = by_column ? e % TILE_K : e / TILE_N;
-        const int n = by_column ? e / TILE_K : e % TILE_N;
-        const long long t = start + k;
-        reinterpret_cast<T*>(right + n * RIGHT_PITCH)[k] =
-            t < terms && n < columns ? panel[dense_row(t) * row + n * col] : zero_of<T>();
-      }
-    }
+  // Bring the rows of dense that meet them.
+  __device__ __forceinline__ void load_right(unsigned char* slice, long long start) const {
+    right.bring(slice, int(min((long long)TILE_K, terms - start)),
+                [&](int k) { return dense_row(start + k); });
   }
 };
 
@@ -180,7 +137,7 @@ typedef WarpTile<A, WARP_M, WARP_N, WARPS_N> Outputs;
 __device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* left,
                                          const unsigned char* right) {
   const Fragments<T, SixteenRows, LEFT_BY_LINE, LEFT_PITCH> rows(left, outputs.row);
-  const Fragments<T, SixteenColumns, RIGHT_BY_LINE, RIGHT_PITCH> columns(right, outputs.col);
+  const Fragments<T, SixteenColumns, Right::BY_LINE, Right::PITCH> columns(right, outputs.col);
 #pragma unroll
   for (int step = 0; step < 2; ++step) {
     unsigned a[WARP_M / 16][4];
@@ -233,39 +190,33 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                    const __grid_constant__ Epilogue<A> epilogue) {
   extern __shared__ __align__(16) unsigned char stages[];
 
-  const int slices = (sizes.bm + TILE_M - 1) / TILE_M;
-  const long long row_tiles = sizes.batches * sizes.block_rows * slices;
-  const long long column_tiles = (sizes.columns + TILE_N - 1) / TILE_N;
-
   // A thread block takes several tiles only where they are more than a grid may have.
-  for (long long tile = blockIdx.x; tile < row_tiles * column_tiles; tile += gridDim.x) {
-    const long long x = tile % row_tiles;
-    const long long first_col = tile / row_tiles * TILE_N;
-    const int first_row = int(x % slices) * TILE_M;  // within the block row
-    const long long block_row = x / slices % sizes.block_rows;
-    const long long b = x / slices / sizes.block_rows;
+  typedef Tile<TILE_M, TILE_N> Tile;
+  const long long tiles = Tile::count(sizes);
+  for (long long number = blockIdx.x; number < tiles; number += gridDim.x) {
+    const Tile tile(number, sizes);
 
     Operands operands;
-    operands.rows = min(TILE_M, sizes.bm - first_row);
-    operands.columns = int(min((long long)TILE_N, sizes.columns - first_col));
+    operands.rows = tile.rows;
+    operands.right = {nullptr, dense.row, dense.col, tile.columns};
     operands.terms = 0;
     if (indptr.ptr) {
-      const INDEX* starts = batch_ptr<const INDEX>(indptr, batch, b) + block_row * indptr.row;
+      const INDEX* starts =
+          batch_ptr<const INDEX>(indptr, batch, tile.batch) + tile.block_row * indptr.row;
       operands.first_block = starts[0];
       operands.terms = (long long)(starts[indptr.row] - starts[0]) * BK;
-      operands.column_of = batch_ptr<const INDEX>(indices, batch, b);
+      operands.column_of = batch_ptr<const INDEX>(indices, batch, tile.batch);
       operands.column_step = indices.row;
       operands.bm = sizes.bm;
-      operands.block =
-          batch_ptr<const T>(data, batch, b) + (long long)first_row * (TRANSPOSED ? 1 : BK);
+      operands.block = batch_ptr<const T>(data, batch, tile.batch) +
+                       (long long)tile.first_row * (TRANSPOSED ? 1 : BK);
       if constexpr (TRANSPOSED) {
-        operands.order = batch_ptr<const long long>(order, batch, b);
-        operands.order_base = batch_offset(order, batch, b);
+        operands.order = batch_ptr<const long long>(order, batch, tile.batch);
+        operands.order_base = batch_offset(order, batch, tile.batch);
       }
       operands.block_elements = sizes.bm * BK;
-      operands.panel = batch_ptr<const T>(dense, batch, b) + first_col * dense.col;
-      operands.row = dense.row;
-      operands.col = dense.col;
+      operands.right.panel =
+          batch_ptr<const T>(dense, batch, tile.batch) + tile.first_col * dense.col;
     }
 
     // STAGES - 1 slices are under way while one is multiplied. Each step commits one group of
@@ -291,13 +242,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     cp_async_wait<0>();
     __syncthreads();  // nobody reads the slices any longer
 
-    const Finish<A, OUT> finish(epilogue, batch, b);
-    OUT* out_matrix = batch_ptr<OUT>(out, batch, b);
-    const long long top = block_row * sizes.bm + first_row;
+    const Finish<A, OUT> finish(epilogue, batch, tile.batch);
+    OUT* out_matrix = batch_ptr<OUT>(out, batch, tile.batch);
     auto write = [&](int m, int n, A sum) {
-      out_matrix[element_offset(out, top + m, first_col + n)] = finish(sum, top + m, first_col + n);
+      const long long row = tile.top + m, column = tile.first_col + n;
+      out_matrix[element_offset(out, row, column)] = finish(sum, row, column);
     };
-    finish_outputs(outputs, stages, operands.rows, operands.columns, out.row < out.col, write);
+    finish_outputs(outputs, stages, tile.rows, tile.columns, out.row < out.col, write);
     __syncthreads();  // before the next tile's slices come
   }
 }

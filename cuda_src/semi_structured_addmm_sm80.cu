@@ -9,39 +9,32 @@
 // words, for 32 rows of 16-bit metadata (two mma.sp, told apart by the selector) or for 16 rows of
 // 32-bit metadata.
 //
-// Any N and any layout of `dense`; what a tile holds beyond M or N is zero:
+// Any N and any layout of `dense`; what a tile holds beyond M or N is zero.
 //
-//   -DDENSE=rows      rows of 16-byte pieces, kept k by k (8-bit: as `bytes`)
-//   -DDENSE=columns   columns of 16-byte pieces, kept column by column
-//   -DDENSE=bytes     8-bit rows: 4 x 4 bytes at a time are transposed on their way to columns
-//   -DDENSE=strided   element by element, kept column by column
-//
+//   -DDENSE=rows|columns|bytes|strided   as in common/dense_slice.cuh (8-bit rows: as `bytes`)
 //   -DT dtype of the operands; -DOUT, -DEPILOGUE, -DACT as in common/epilogue.cuh;
 //   -DTILE_M, -DTILE_N outputs of a thread block, shared by 2 x 2 warps; -DSTAGES
-#include "common/epilogue.cuh"
 #include "common/sparse_slices.cuh"
-#include "common/view.cuh"
 
 // The operands of one tile of the output.
 struct Operands {
   const T* packed;         // the tile's first row
   const u32* meta;         // as words: 32 consecutive ones a step and META_ROWS rows
-  const T* panel;          // dense, at the tile's first column
+  Right right;             // dense
   long long packed_pitch;  // elements of a packed row
   long long meta_pitch;    // words of a step
-  long long row, col;      // strides of dense
   long long steps;
-  int rows, columns;  // of the tile, within the matrix
+  int rows;  // of the tile, within the matrix
 
-  // Bring the packed values of a slice: TILE_M rows of 64 bytes.
-  __device__ __forceinline__ void load_left(unsigned char* left, long long step) const {
+  // Bring the packed values of a slice, and the rows of dense that they were chosen from.
+  __device__ __forceinline__ void bring(unsigned char* stage, long long step) const {
     const int piece = threadIdx.x % 4;
     const bool inside = step + piece / 2 < steps;  // a step is two pieces
-    for (int m = threadIdx.x / 4; m < TILE_M; m += THREADS / 4) {
-      const bool valid = inside && m < rows;
-      const T* from = packed + m * packed_pitch + step * (STEP_K / 2) + piece * PIECE;
-      cp_async<16>(left + m * LEFT_PITCH + piece * 16, valid ? from : packed, valid);
-    }
+    bring_packed(stage, inside ? packed + step * (STEP_K / 2) + piece * PIECE : packed,
+                 packed_pitch, inside ? rows : 0);
+    const long long start = step * STEP_K;
+    right.bring(stage + LEFT_BYTES, int(min(steps * STEP_K - start, (long long)SLICE_K)),
+                [&](int k) { return start + k; });
   }
 
   // The metadata words of this lane for the warp whose rows start at `first`.
@@ -49,49 +42,7 @@ struct Operands {
                                             int first) const {
 #pragma unroll
     for (int s = 0; s < STEPS; ++s)
-#pragma unroll
-      for (int i = 0; i < META_WORDS; ++i) {
-        const int m = first + i * META_ROWS;
-        const bool valid = step + s < steps && m < rows;
-        const u32* from = meta + (step + s) * meta_pitch + m / META_ROWS * 32 + threadIdx.x % 32;
-        words[s][i] = valid ? __ldg(from) : ABSENT_META;
-      }
-  }
-
-  // Bring the rows of dense that the slice was chosen from.
-  __device__ __forceinline__ void load_right(unsigned char* right, long long step) const {
-    const long long start = step * STEP_K, end = steps * STEP_K;
-    if constexpr (LAYOUT == Layout::rows) {
-      constexpr int PIECES = TILE_N / PIECE;
-      for (int e = threadIdx.x; e < SLICE_K * PIECES; e += THREADS) {
-        const int k = e / PIECES, n = e % PIECES * PIECE;
-        const bool valid = start + k < end && n < columns;
-        const int bytes = valid ? min((columns - n) * SIZE, 16) : 0;
-        const T* from = valid ? panel + (start + k) * row + n : panel;
-        cp_async_partial<16>(right + k * RIGHT_PITCH + n * SIZE, from, bytes);
-      }
-    } else if constexpr (LAYOUT == Layout::columns) {
-      const int piece = threadIdx.x % 8;
-      const long long k = start + piece * PIECE;
-      for (int n = threadIdx.x / 8; n < TILE_N; n += THREADS / 8) {
-        const bool valid = k < end && n < columns;
-        cp_async<16>(right + n * RIGHT_PITCH + piece * 16, valid ? panel + k + n * col : panel,
-                     valid);
-      }
-    } else if constexpr (LAYOUT == Layout::bytes) {
-      transpose_bytes<TILE_N, SLICE_K, 32, THREADS, RIGHT_PITCH>(right, [&](int k, int n) {
-        const bool valid = start + k < end;
-        return valid ? four_bytes(panel + (start + k) * row + n, columns - n) : 0;
-      });
-    } else {
-      const bool by_column = row < col;
-      for (int e = threadIdx.x; e < SLICE_K * TILE_N; e += THREADS) {
-        const int k = by_column ? e % SLICE_K : e / TILE_N;
-        const int n = by_column ? e / SLICE_K : e % TILE_N;
-        reinterpret_cast<T*>(right + n * RIGHT_PITCH)[k] =
-            start + k < end && n < columns ? panel[(start + k) * row + n * col] : zero_of<T>();
-      }
-    }
+      load_words(words[s], meta + (step + s) * meta_pitch, first, step + s < steps ? rows : 0);
   }
 };
 
@@ -120,60 +71,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
 
     Operands operands;
     operands.rows = int(min((long long)TILE_M, sizes.m - top));
-    operands.columns = int(min((long long)TILE_N, sizes.n - first_col));
     operands.steps = sizes.steps;
     operands.packed_pitch = sizes.packed_columns;
     operands.packed = packed + top * sizes.packed_columns;
     operands.meta_pitch = sizes.m * 32 / META_ROWS;
     operands.meta = meta + top * 32 / META_ROWS;
-    operands.row = dense.row;
-    operands.col = dense.col;
-    operands.panel = batch_ptr<const T>(dense, batch, b) + first_col * dense.col;
+    operands.right = {batch_ptr<const T>(dense, batch, b) + first_col * dense.col, dense.row,
+                      dense.col, int(min((long long)TILE_N, sizes.n - first_col))};
 
-    // STAGES - 1 slices are under way while one is multiplied. Each turn commits one group of
-    // copies, an empty one at the end, so that the count of groups to wait for stays the same.
     Outputs outputs;
-    const long long slices = (sizes.steps + STEPS - 1) / STEPS;
-    auto load = [&](long long slice) {
-      if (slice < slices) {
-        unsigned char* stage = stages + slice % STAGES * STAGE_BYTES;
-        operands.load_left(stage, slice * STEPS);
-        operands.load_right(stage + LEFT_BYTES, slice * STEPS);
-      }
-      cp_async_commit();
-    };
-    u32 words[STEPS][META_WORDS], next[STEPS][META_WORDS];
-    operands.load_meta(words, 0, outputs.row);
-    for (int slice = 0; slice < STAGES - 1; ++slice) load(slice);
-    for (long long slice = 0; slice < slices; ++slice) {
-      operands.load_meta(next, (slice + 1) * STEPS, outputs.row);
-      cp_async_wait<STAGES - 2>();
-      __syncthreads();  // slice `slice` is here, and the one before is no longer read
-      load(slice + STAGES - 1);
-      const unsigned char* stage = stages + slice % STAGES * STAGE_BYTES;
-      multiply(outputs, stage, stage + LEFT_BYTES, words, sizes.steps - slice * STEPS);
-#pragma unroll
-      for (int s = 0; s < STEPS; ++s)
-#pragma unroll
-        for (int i = 0; i < META_WORDS; ++i) words[s][i] = next[s][i];
-    }
-    cp_async_wait<0>();
-    __syncthreads();  // nothing is copied to the stages or read from them any more
-
-    A* sums = reinterpret_cast<A*>(stages);
-    store(outputs, sums);
-    __syncthreads();
-    const Finish<A, OUT> finish(epilogue, batch, b);
-    OUT* out_matrix = batch_ptr<OUT>(out, batch, b);
-    const bool by_row = out.col < out.row;
-#pragma unroll 1
-    for (int e = threadIdx.x; e < TILE_M * TILE_N; e += THREADS) {
-      const int m = by_row ? e / TILE_N : e % TILE_M;
-      const int n = by_row ? e % TILE_N : e / TILE_M;
-      if (m < operands.rows && n < operands.columns)
-        out_matrix[element_offset(out, top + m, first_col + n)] =
-            finish(sums[m * SUM_PITCH + n], top + m, first_col + n);
-    }
-    __syncthreads();  // before the next tile's slices come
+    multiply_slices(outputs, stages, sizes.steps, operands);
+    write_outputs(outputs, stages, out, batch, epilogue, b, top, first_col, operands.rows,
+                  operands.right.columns);
   }
 }

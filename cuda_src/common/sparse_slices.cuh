@@ -1,11 +1,14 @@
 // A tile of a 2:4 product by mma.sp: how slices of its operands lie in shared memory, and their
 // products. semi_structured_addmm_sm80.cu says what a slice is, and each source how it is brought.
 //
-// -DT, -DDENSE, -DTILE_M, -DTILE_N and -DSTAGES are those of the source.
+// -DT, -DDENSE, -DTILE_M, -DTILE_N, -DSTAGES, -DOUT, -DEPILOGUE and -DACT are those of the source.
 #pragma once
 
+#include "common/dense_slice.cuh"
+#include "common/epilogue.cuh"
 #include "common/semi_structured.cuh"
 #include "common/types.cuh"
+#include "common/view.cuh"
 #include "common/warp_tile.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mma_sp.cuh"
@@ -26,12 +29,10 @@ constexpr int META_WORDS = WARP_M / META_ROWS;  // words of a lane for one step
 static_assert(WARP_M % 32 == 0 && WARP_N % 8 == 0, "a warp multiplies 32 x 8 outputs at a time");
 
 // The two tiles of a slice (common/warp_tile.cuh).
-constexpr bool RIGHT_BY_LINE = LAYOUT != Layout::rows;
+typedef DenseSlice<LAYOUT, SLICE_K, 32, THREADS> Right;
 constexpr int LEFT_PITCH = LINE_PITCH<STEPS * 32>;
-constexpr int RIGHT_PITCH = RIGHT_BY_LINE ? LINE_PITCH<STEPS * 64> : K_PITCH<T, TILE_N>;
 constexpr int LEFT_BYTES = TILE_M * LEFT_PITCH;
-constexpr int RIGHT_BYTES = (RIGHT_BY_LINE ? TILE_N : SLICE_K) * RIGHT_PITCH;
-constexpr int STAGE_BYTES = LEFT_BYTES + RIGHT_BYTES;  // semi_structured.py knows this
+constexpr int STAGE_BYTES = LEFT_BYTES + Right::BYTES;  // semi_structured.py knows this
 
 // The sums take the place of the stages at the end, so that the outputs are written in the order
 // in which they lie in memory. An odd pitch: rows and columns are both read without conflicts.
@@ -40,6 +41,26 @@ static_assert(TILE_M * SUM_PITCH * 4 <= STAGES * STAGE_BYTES, "the sums fit wher
 
 // What a row beyond M is told: a code that is legal in every format.
 constexpr u32 ABSENT_META = 0x44444444u;
+
+// Bring this thread's pieces of TILE_M packed rows, `pitch` elements apart, of which there are
+// `rows`: of the first one `from`, which is piece number threadIdx.x % 4.
+__device__ __forceinline__ void bring_packed(unsigned char* left, const T* from, long long pitch,
+                                             int rows) {
+  share_copies<THREADS, 4, TILE_M>([&](int piece, int m) {
+    cp_async<16>(left + m * LEFT_PITCH + piece * 16, m < rows ? from + m * pitch : from, m < rows);
+  });
+}
+
+// The metadata words of this lane for one step and the warp whose rows start at `first`; `from`
+// are the step's words of the tile, which has `rows` rows.
+__device__ __forceinline__ void load_words(u32 (&words)[META_WORDS], const u32* from, int first,
+                                           int rows) {
+#pragma unroll
+  for (int i = 0; i < META_WORDS; ++i) {
+    const int m = first + i * META_ROWS;
+    words[i] = m < rows ? from[m / META_ROWS * 32 + threadIdx.x % 32] : ABSENT_META;
+  }
+}
 
 // d += a @ b for the 16 rows number `i` of a warp. 16-bit metadata: the words of 32 rows serve two
 // products, the upper 16 rows through lanes 0, 1 of each four (selector 0), the lower through 2, 3.
@@ -68,7 +89,7 @@ __device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* 
                                          const unsigned char* right,
                                          const u32 (&meta)[STEPS][META_WORDS], long long steps) {
   const Fragments<T, SixteenRows, true, LEFT_PITCH> rows(left, outputs.row);
-  const Fragments<T, EightColumns, RIGHT_BY_LINE, RIGHT_PITCH> columns(right, outputs.col);
+  const Fragments<T, EightColumns, Right::BY_LINE, Right::PITCH> columns(right, outputs.col);
 #pragma unroll
   for (int s = 0; s < STEPS; ++s) {
     if (s >= steps) break;
@@ -85,11 +106,63 @@ __device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* 
   }
 }
 
-// Lay the sums out as a TILE_M x TILE_N matrix in shared memory.
-__device__ __forceinline__ void store(const Outputs& outputs, A* sums) {
+// Multiply a tile's `steps` steps, for which operands.bring(stage, step) starts to bring a slice
+// and operands.load_meta(words, step, first_row) loads its metadata.
+//
+// STAGES - 1 slices are under way while one is multiplied. Each turn commits one group of copies,
+// an empty one at the end, so that the count of groups to wait for stays the same.
+template <typename Operands>
+__device__ __forceinline__ void multiply_slices(Outputs& outputs, unsigned char* stages,
+                                                long long steps, Operands& operands) {
+  const long long slices = (steps + STEPS - 1) / STEPS;
+  auto load = [&](long long slice) {
+    if (slice < slices) operands.bring(stages + slice % STAGES * STAGE_BYTES, slice * STEPS);
+    cp_async_commit();
+  };
+  u32 words[STEPS][META_WORDS], next[STEPS][META_WORDS];
+  operands.load_meta(words, 0, outputs.row);
+#pragma unroll 1
+  for (int slice = 0; slice < STAGES - 1; ++slice) load(slice);
+  for (long long slice = 0; slice < slices; ++slice) {
+    operands.load_meta(next, (slice + 1) * STEPS, outputs.row);
+    cp_async_wait<STAGES - 2>();
+    __syncthreads();  // slice `slice` is here, and the one before is no longer read
+    load(slice + STAGES - 1);
+    const unsigned char* stage = stages + slice % STAGES * STAGE_BYTES;
+    multiply(outputs, stage, stage + LEFT_BYTES, words, steps - slice * STEPS);
+#pragma unroll
+    for (int s = 0; s < STEPS; ++s)
+#pragma unroll
+      for (int i = 0; i < META_WORDS; ++i) words[s][i] = next[s][i];
+  }
+  cp_async_wait<0>();
+  __syncthreads();  // nothing is copied to the stages or read from them any more
+}
+
+// Finish and write a tile's sums, `rows` x `columns` of them from (top, first_col) of matrix `b` of
+// the output on; they are laid out where the stages were.
+__device__ __forceinline__ void write_outputs(const Outputs& outputs, unsigned char* stages,
+                                              const View& out, const Batch& batch,
+                                              const Epilogue<A>& epilogue, long long b,
+                                              long long top, long long first_col, int rows,
+                                              int columns) {
+  A* sums = reinterpret_cast<A*>(stages);
 #pragma unroll
   for (int i = 0; i < WARP_M / 16; ++i) {
     A* corner = sums + (outputs.row + 16 * i) * SUM_PITCH + outputs.col;
     outputs.sixteen_rows(i, [&](int m, int n, A sum) { corner[m * SUM_PITCH + n] = sum; });
   }
+  __syncthreads();
+  const Finish<A, OUT> finish(epilogue, batch, b);
+  OUT* out_matrix = batch_ptr<OUT>(out, batch, b);
+  const bool by_row = out.col < out.row;
+#pragma unroll 1
+  for (int e = threadIdx.x; e < TILE_M * TILE_N; e += THREADS) {
+    const int m = by_row ? e / TILE_N : e % TILE_M;
+    const int n = by_row ? e % TILE_N : e / TILE_M;
+    if (m < rows && n < columns)
+      out_matrix[element_offset(out, top + m, first_col + n)] =
+          finish(sums[m * SUM_PITCH + n], top + m, first_col + n);
+  }
+  __syncthreads();  // before the next tile's slices come
 }

@@ -111,6 +111,18 @@ struct WarpTile {
   }
 };
 
+// Call copy(x, y) for a thread's share of WIDTH x HEIGHT copies to a tile: neighbouring threads
+// take neighbouring x, and each thread has one x.
+template <int THREADS, int WIDTH, int HEIGHT, typename Copy>
+__device__ __forceinline__ void share_copies(Copy copy) {
+  constexpr int DOWN = THREADS / WIDTH;
+  static_assert(THREADS % WIDTH == 0, "whole rows of threads");
+  const int x = threadIdx.x % WIDTH, y = threadIdx.x / WIDTH;
+#pragma unroll
+  for (int i = 0; i < HEIGHT; i += DOWN)
+    if (HEIGHT % DOWN == 0 || y + i < HEIGHT) copy(x, y + i);
+}
+
 // The first `count` of four bytes at an address aligned to 4, the others zero.
 __device__ __forceinline__ unsigned four_bytes(const void* from, int count) {
   if (count >= 4) return *static_cast<const unsigned*>(from);
