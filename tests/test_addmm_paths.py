@@ -7,6 +7,7 @@ import sparsegpu
 from addmm_cases import LAYOUTS, Operand, laid_out, small
 from sparsegpu import bsr_matmul, dense_bsr_matmul
 from sparsegpu.engines.cuda.runtime.config import bsr_addmm_config, simt_tile
+from sparsegpu.engines.cuda.runtime.fields import ConfigError
 
 
 @pytest.mark.gpu
@@ -134,6 +135,19 @@ def test_mma_tiles_fit_the_smallest_gpu(dtype, dense, transposed):
             assert config.threads == 32 * d["WARPS_M"] * d["WARPS_N"]
             assert config.tile_m % (16 * d["WARPS_M"]) == config.tile_n % (16 * d["WARPS_N"]) == 0
             assert config.shared_memory <= 99 * 1024
+
+
+def test_an_mma_tile_has_a_thread_for_each_term_of_a_slice():
+    def config_of(dtype, warps_n):
+        config = {"path": "mma", "tile_m": 16, "tile_n": 32, "warps_n": warps_n}
+        return bsr_addmm_config(
+            np.dtype(dtype), (16, 64), 32, dense="strided", data_aligned=False, config=config
+        )
+
+    assert config_of("float16", 1).threads == 32
+    assert config_of("int8", 2).threads == 64
+    with pytest.raises(ConfigError, match="warps_n"):
+        config_of("int8", 1)
 
 
 def test_choice_of_path():

@@ -251,11 +251,13 @@ def _mma_config(
     tile_n = fields.pick("tile_n", tile_n, _MMA_COLUMNS)
     rows = [w for w in _MMA_WARPS if tile_m % (16 * w) == 0 and tile_m // w <= _MMA_WARP]
     warps_m = fields.pick("warps_m", max(tile_m // 32, 1), rows)
-    # A step of the copies is one of all threads: at least one for each row of the tile.
+    # A step of the copies is one of all threads: at least one for each row of the tile, and for
+    # each of the 64 bytes' terms.
+    fewest = max(tile_m, 64 // itemsize)
     columns_ = [
         w
         for w in _MMA_WARPS
-        if tile_n % (16 * w) == 0 and tile_n // w <= _MMA_WARP and 32 * warps_m * w >= tile_m
+        if tile_n % (16 * w) == 0 and tile_n // w <= _MMA_WARP and 32 * warps_m * w >= fewest
     ]
     warps_n = fields.pick("warps_n", min(4 if tile_m <= 32 else 2, tile_n // 16), columns_)
     if itemsize == 1 and dense == "rows":
