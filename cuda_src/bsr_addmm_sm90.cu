@@ -41,7 +41,7 @@
 #include "common/types.cuh"
 #include "common/view.cuh"
 #include "common/epilogue.cuh"
-#include "common/group_parts.cuh"
+#include "common/group_outputs.cuh"
 #include "common/ring.cuh"
 #include "common/strip.cuh"
 #include "common/tile_walk.cuh"
@@ -365,35 +365,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       if (turn < turns) take_turn(two[1], two[0]);
     }
 
-    unsigned number = tile.group;
-    if constexpr (PARTS) {
-      const GroupPiece piece = schedule.pieces[tile.group];
-      if (piece.part >= 0) {
-        const long long at =
-            part_tile<TILE_N>((long long)piece.part * SLICES_M + tile.slice, tile.batch,
-                              sizes.batches, tile.panel, sizes.columns);
-        write_part(part_fragments<TILE_N, CONSUMERS>(parts, at, warp), sum);
-        continue;
-      }
-      number = piece.group;
-    }
-    // The warp's rows: inside a block row of the group, of the block and of the matrix?
-    const long long group = number - (sizes.pattern_batched ? tile.batch * sizes.groups : 0);
-    const int row = 16 * warp + tile.slice * TILE_M;
-    long long top = group * (BM * ROWS) + row;
-    if (ROWS > 1 && row < BM * ROWS && schedule.block_rows) {
-      const int block_row = schedule.block_rows[number * ROWS + row / BM];
-      top = block_row < 0 ? sizes.rows : block_row * (long long)BM + row % BM;
-    }
-    if (row < BM * ROWS && top < sizes.rows) {
-      const Finish<Sum, OUT> finish(epilogue, batch, tile.batch);
-      const long long first_col = (long long)tile.panel * TILE_N;
-      finish.times_alpha(sum);
-      finish.walk(first_col, TILE_N, sizes.columns, [&](auto walk) {
-        write_tile<STORING>(walk, sum, strips, out, batch_ptr<OUT>(out, batch, tile.batch), out_map,
-                            top, first_col, sizes.columns, int(tile.batch), finish);
-      });
-    }
+    write_outputs<STORING, OUT>(tile, warp, sum, strips, out, batch, out_map, schedule, sizes,
+                                parts, epilogue);
   }
   if (BY_ENGINE<STORING> && lane == 0) bulk_wait_all();
 }

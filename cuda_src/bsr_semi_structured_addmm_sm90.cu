@@ -28,7 +28,7 @@
 #include "common/types.cuh"
 #include "common/view.cuh"
 #include "common/epilogue.cuh"
-#include "common/group_parts.cuh"
+#include "common/group_outputs.cuh"
 #include "common/ring.cuh"
 #include "common/sparse_stage.cuh"
 #include "common/strip.cuh"
@@ -51,7 +51,8 @@ constexpr int CODES_BYTES = TOGETHER * PRODUCTS * PAIR_BYTES<SLICE_M>;
 typedef Codes<SLICE_M, CODES_BYTES> StageCodes;
 constexpr int LEFT_BYTES = ROWS * BLOCK_BYTES;
 constexpr int SLOT_BYTES = LEFT_BYTES + ROWS * CODES_BYTES;
-constexpr int STAGE_BYTES = TILE_N * 128;
+typedef DensePanel<STAGE_K, TILE_N> Panel;
+constexpr int STAGE_BYTES = Panel::BYTES;
 // When the producer may fill a stage again, the slot that it comes to has been read, too.
 constexpr int SLOTS = TOGETHER == 1 ? STAGES : STAGES / 2 + 1;
 static_assert(SLOT_BYTES % 1024 == 0, "every slot begins where a swizzle's pattern does");
@@ -89,32 +90,14 @@ __device__ __forceinline__ void produce(unsigned memory, Rings ring, Present pre
   const unsigned tiles = tile_count(sizes);
   for (unsigned round = 0, t; (t = deal(round)) < tiles; ++round) {
     const Tile tile(t, schedule, sizes, BAND);
-    const long long start = schedule.starts[tile.group];
-    const int steps = schedule.counts[tile.group] * SLICES_K;
-    const int dense_batch = sizes.dense_batched ? int(tile.batch) : 0;
-    const long long first_col = (long long)tile.panel * TILE_N;
-    const bool edge = LAYOUT == Layout::rows && sizes.columns % 64 != 0 &&
-                      first_col + TILE_N > sizes.columns / 64 * 64;
-
-    // The schedule of AHEAD stages is read at once, and the next while these are worked on.
-    constexpr int AHEAD = 32 / ROWS;
-    long long block = -1, next_block = -1;
-    int column = 0, next_column = 0;
-    auto read_ahead = [&](int at) {
-      const int s = at + lane / ROWS, c = at + lane;
-      next_block = s < steps ? schedule.blocks[(start + s / SLICES_K) * ROWS + lane % ROWS] : -1;
-      next_column = lane < AHEAD && c < steps ? schedule.columns[start + c / SLICES_K] : 0;
-    };
-    read_ahead(0);
-    for (int step = 0; step < steps; ++step) {
-      const int ahead = step % AHEAD;
-      if (ahead == 0) {
-        block = next_block;
-        column = next_column;
-        read_ahead(step + AHEAD);
-      }
-      const long long my_block = __shfl_sync(~0u, block, ahead * ROWS + lane % ROWS);
-      const int k = __shfl_sync(~0u, column, ahead) * BK + step % SLICES_K * STAGE_K;
+    const Panel panel((long long)tile.panel * TILE_N, sizes.columns,
+                      sizes.dense_batched ? int(tile.batch) : 0);
+    StepsAhead<SLICES_K> ahead(schedule, tile.group);
+#pragma unroll 2
+    for (int step = 0; step < ahead.count(); ++step) {
+      ahead.look_at(step);
+      const long long my_block = ahead.my_block();
+      const int k = ahead.block_column() * BK + step % SLICES_K * STAGE_K;
       const bool mine = lane < ROWS && my_block >= 0;
       const unsigned bits = __ballot_sync(~0u, mine);
 
@@ -125,15 +108,9 @@ __device__ __forceinline__ void produce(unsigned memory, Rings ring, Present pre
         if (!ALWAYS) present[ring.stage] = bits;
         mbarrier_expect(ring.filled(),
                         STAGE_BYTES + (first ? __popc(bits) * (BLOCK_BYTES + CODES_BYTES) : 0));
-        if (LAYOUT == Layout::columns) {
-          bulk_load(right, dense, ring.filled(), k, int(first_col), dense_batch);
-        } else if (!edge) {
-          bulk_load(right, dense, ring.filled(), 0, k, int(first_col / 64), dense_batch);
-        } else {
-          for (int n = 0; n < TILE_N; n += 64)
-            bulk_load(right + n * 128, dense_edge, ring.filled(), int(first_col) + n, k,
-                      dense_batch);
-        }
+        panel.bring(right, dense, dense_edge, k, [&](unsigned to, const auto& map, auto... place) {
+          bulk_load(to, map, ring.filled(), place...);
+        });
       }
       __syncwarp();  // the bytes are announced before they come
       if (mine && first) {
@@ -146,18 +123,6 @@ __device__ __forceinline__ void produce(unsigned memory, Rings ring, Present pre
       ring.advance();
     }
   }
-}
-
-// Start the products of a stage.
-__device__ __forceinline__ void multiply(Sum (&sum)[TILE_N / 2], unsigned right, unsigned left,
-                                         int slice, const StageCodes& codes) {
-  left += threadIdx.x / 128 * (64 * LEFT_WIDTH) + slice * 64;
-  auto a = [&](int k) { return wgmma_operand<LEFT_WIDTH>(left + k * 32, 8 * LEFT_WIDTH, 16); };
-  auto b = [&](int k) {
-    return BY_N ? wgmma_operand<128>(right + k * 4096, 1024, STAGE_K * 128)
-                : wgmma_operand<128>(right + k * 64, 1024, 16);
-  };
-  start_products(sum, codes, a, b);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_semi_structured_addmm_sm90(
@@ -193,97 +158,32 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_semi_structured_add
   const unsigned tiles = tile_count(sizes);
   for (unsigned round = 0, t; (t = deal(round)) < tiles; ++round) {
     const Tile tile(t, schedule, sizes, BAND);
-    const int turns = schedule.counts[tile.group] * SLICES_K;
     Sum sum[TILE_N / 2];
 #pragma unroll
     for (int i = 0; i < TILE_N / 2; ++i) sum[i] = 0;
 
-    // The products of two stages are under way at a time: codes take turns, and the stage before
-    // this one is given back when its products have ended. Then the codes of the next stage are
-    // read. Between two of the instructions that start products, the compiler allows that only
-    // before a wait; else it waits for every single product of 8-bit types (C7513).
-    StageCodes two[2] = {};
-    unsigned before = 0;
-    int turn = 0;
-    auto give_back = [&](unsigned read) {
-      __syncwarp();  // one lane does it for all: they have read what they need of the stage
-      if (read && lane == 0) mbarrier_arrive(read);
-    };
     // Whether this warpgroup has a block in the stage. Lane 0 alone reads what is present, as it
     // gives the stage back for all.
     auto is_here = [&] {
+      if (ALWAYS) return true;
       const unsigned rows = lane == 0 ? present[ring.stage] : 0;
       return bool(__shfl_sync(~0u, rows, 0) >> warp / 4 & 1);
     };
-    // Go on to the next stage in which this warpgroup has a block, and read its codes.
-    auto look = [&](StageCodes& codes) {
-      if (turn == turns) return;
-      mbarrier_wait(ring.filled(), ring.parity);
-      if constexpr (!ALWAYS) {
-        while (!is_here()) {
-          // The producer may need what the products under way still read before it brings more.
-          wgmma_wait<0>();
-          give_back(before);
-          before = 0;
-          give_back(ring.read());
-          ring.advance();
-          if (++turn == turns) return;
-          mbarrier_wait(ring.filled(), ring.parity);
-        }
-      }
-      const unsigned char* slot = memory + (ring.left(shared) - shared);
-      codes.read(slot + LEFT_BYTES, ring.slice);
-      wgmma_wait<1>();  // there is one at most
+    auto read = [&](StageCodes& codes) {
+      codes.read(memory + (ring.left(shared) - shared) + LEFT_BYTES, ring.slice);
     };
-    auto take_turn = [&](const StageCodes& mine, StageCodes& others) {
-      multiply(sum, ring.right(shared), ring.left(shared), ring.slice, mine);
-      wgmma_wait<1>();
-      others.hold();
-      give_back(before);
-      before = ring.read();
-      ring.advance();
-      ++turn;
-      look(others);
+    auto start = [&](const StageCodes& codes) {
+      start_products<LEFT_WIDTH, Panel>(sum, ring.left(shared) + ring.slice * 64,
+                                        ring.right(shared), codes);
     };
-    look(two[0]);
-    while (turn < turns) {
-      take_turn(two[0], two[1]);
-      if (turn < turns) take_turn(two[1], two[0]);
-    }
-    wgmma_wait<0>();
-    two[0].hold();
-    two[1].hold();
-    give_back(before);
-
-    unsigned number = tile.group;
-    if constexpr (PARTS) {
-      const GroupPiece piece = schedule.pieces[tile.group];
-      if (piece.part >= 0) {
-        const long long at =
-            part_tile<TILE_N>((long long)piece.part * SLICES_M + tile.slice, tile.batch,
-                              sizes.batches, tile.panel, sizes.columns);
-        write_part(part_fragments<TILE_N, CONSUMERS>(parts, at, warp), sum);
-        continue;
-      }
-      number = piece.group;
-    }
-    // The warp's rows: inside a block row of the group, of the block and of the matrix?
-    const long long group = number - (sizes.pattern_batched ? tile.batch * sizes.groups : 0);
-    const int row = 16 * warp + tile.slice * TILE_M;
-    long long top = group * (BM * ROWS) + row;
-    if (ROWS > 1 && schedule.block_rows) {
-      const int block_row = schedule.block_rows[number * ROWS + row / BM];
-      top = block_row < 0 ? sizes.rows : block_row * (long long)BM + row % BM;
-    }
-    if (row < BM * ROWS && top < sizes.rows) {
-      const Finish<Sum, OUT> finish(epilogue, batch, tile.batch);
-      const long long first_col = (long long)tile.panel * TILE_N;
-      finish.times_alpha(sum);
-      finish.walk(first_col, TILE_N, sizes.columns, [&](auto walk) {
-        write_tile<STORING>(walk, sum, strips, out, batch_ptr<OUT>(out, batch, tile.batch), out_map,
-                            top, first_col, sizes.columns, int(tile.batch), finish);
-      });
-    }
+    auto give_back = [&](unsigned barrier) {
+      __syncwarp();  // one lane does it for all: they have read what they need of the stage
+      if (barrier && lane == 0) mbarrier_arrive(barrier);
+    };
+    const int turns = schedule.counts[tile.group] * SLICES_K;
+    multiply_stages<StageCodes>(turns, ring, is_here, read, start, give_back);
+    write_outputs<STORING, OUT>(tile, warp, sum, strips, out, batch, out_map, schedule, sizes,
+                                parts, epilogue);
   }
   if (BY_ENGINE<STORING> && lane == 0) bulk_wait_all();
 }

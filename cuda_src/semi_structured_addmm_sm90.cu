@@ -48,6 +48,7 @@ constexpr int BAND = 16;                   // tiles
 constexpr int RANKS = (1 << CLUSTER) - 1;  // all thread blocks of a cluster
 constexpr int SHARE = TILE_N / CLUSTER;    // columns of `right` that a thread block brings
 static_assert(SHARE % 64 == 0, "a box of rows of `dense` has 64 columns");
+typedef DensePanel<STAGE_K, SHARE> Panel;
 constexpr int CONSUMERS = 8;  // warps
 constexpr int THREADS = 32 * CONSUMERS + 128;
 
@@ -87,16 +88,6 @@ struct Tile {
   }
 };
 
-// What goes to all thread blocks of a cluster.
-template <typename... Place>
-__device__ __forceinline__ void load_for_all(unsigned shared, const TensorMap& map,
-                                             unsigned barrier, Place... place) {
-  if constexpr (CLUSTER == 1)
-    bulk_load(shared, map, barrier, place...);
-  else
-    bulk_load_multicast(shared, map, barrier, RANKS, place...);
-}
-
 __device__ __forceinline__ void produce(unsigned stages, Ring ring, const TensorMap& packed,
                                         const TensorMap& codes, const TensorMap& dense,
                                         const TensorMap& dense_edge, const Sizes& sizes) {
@@ -105,24 +96,21 @@ __device__ __forceinline__ void produce(unsigned stages, Ring ring, const Tensor
     const Tile tile(t, sizes);
     const int share = rank_in_cluster() * SHARE;
     const long long row = (long long)tile.row * TILE_M;
-    const long long col = (long long)tile.panel * TILE_N + share;
-    const int batch = sizes.dense_batched ? int(tile.batch) : 0;
-    const bool edge = sizes.columns % 64 != 0 && col + SHARE > sizes.columns / 64 * 64;
+    const Panel panel((long long)tile.panel * TILE_N + share, sizes.columns,
+                      sizes.dense_batched ? int(tile.batch) : 0);
     for (int s = 0; s < sizes.stages; ++s) {
       mbarrier_wait(ring.read(), ring.parity ^ 1);
       const unsigned left = stages + ring.stage * STAGE_BYTES, right = left + LEFT_BYTES;
-      const unsigned mine = right + share * 128;
       mbarrier_expect(ring.filled(), STAGE_BYTES);
       bulk_load(left, packed, ring.filled(), s * (STAGE_K / 2), int(row));
       bulk_load(right + RIGHT_BYTES, codes, ring.filled(), int(2 * row), s * PRODUCTS);
-      if (LAYOUT == Layout::columns) {
-        load_for_all(mine, dense, ring.filled(), s * STAGE_K, int(col), batch);
-      } else if (!edge) {
-        load_for_all(mine, dense, ring.filled(), 0, s * STAGE_K, int(col / 64), batch);
-      } else {
-        for (int n = 0; n < SHARE; n += 64)
-          load_for_all(mine + n * 128, dense_edge, ring.filled(), int(col) + n, s * STAGE_K, batch);
-      }
+      auto load_for_all = [&](unsigned to, const TensorMap& map, auto... place) {
+        if constexpr (CLUSTER == 1)
+          bulk_load(to, map, ring.filled(), place...);
+        else
+          bulk_load_multicast(to, map, ring.filled(), RANKS, place...);
+      };
+      panel.bring(right + share * 128, dense, dense_edge, s * STAGE_K, load_for_all);
       ring.advance();
     }
   }
@@ -130,18 +118,6 @@ __device__ __forceinline__ void produce(unsigned stages, Ring ring, const Tensor
   if constexpr (CLUSTER > 1) {
     for (int s = 0; s < STAGES; ++s, ring.advance()) mbarrier_wait(ring.read(), ring.parity ^ 1);
   }
-}
-
-// Start the products of a stage.
-__device__ __forceinline__ void multiply(Sum (&sum)[TILE_N / 2], unsigned stage,
-                                         const StageCodes& codes) {
-  const unsigned left = stage + threadIdx.x / 128 * 64 * 64, right = stage + LEFT_BYTES;
-  auto a = [&](int k) { return wgmma_operand<64>(left + k * 32, 512, 16); };
-  auto b = [&](int k) {
-    return BY_N ? wgmma_operand<128>(right + k * 4096, 1024, STAGE_K * 128)
-                : wgmma_operand<128>(right + k * 64, 1024, 16);
-  };
-  start_products(sum, codes, a, b);
 }
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
@@ -184,55 +160,28 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
 #pragma unroll
     for (int i = 0; i < TILE_N / 2; ++i) sum[i] = 0;
 
-    // The products of two stages are under way at a time: codes take turns, and the stage before
-    // this one is given back when its products have ended. Then the codes of the next stage are
-    // read. Between two of the instructions that start products, the compiler allows that only
-    // before a wait; else it waits for every single product of 8-bit types (C7513).
-    StageCodes two[2] = {};
-    unsigned before = 0;
-    auto give_back = [&] {
+    auto is_here = [] { return true; };
+    auto read = [&](StageCodes& codes) {
+      codes.read(memory + ring.stage * STAGE_BYTES + LEFT_BYTES + RIGHT_BYTES);
+    };
+    auto start = [&](const StageCodes& codes) {
+      const unsigned left = stages + ring.stage * STAGE_BYTES;
+      start_products<64, Panel>(sum, left, left + LEFT_BYTES, codes);
+    };
+    auto give_back = [&](unsigned barrier) {
       __syncwarp();  // a lane does it for all lanes: they have read their codes
       if constexpr (CLUSTER == 1) {
-        if (before && lane == 0) mbarrier_arrive(before);
+        if (barrier && lane == 0) mbarrier_arrive(barrier);
       } else {
-        if (before && lane < CLUSTER) mbarrier_arrive_at(cluster_address(before, lane));
+        if (barrier && lane < CLUSTER) mbarrier_arrive_at(cluster_address(barrier, lane));
       }
     };
-    auto read_codes = [&](StageCodes& codes) {
-      mbarrier_wait(ring.filled(), ring.parity);
-      codes.read(memory + ring.stage * STAGE_BYTES + LEFT_BYTES + RIGHT_BYTES);
-      wgmma_wait<1>();  // there is one at most
-    };
-    auto take_turn = [&](int s, const StageCodes& mine, StageCodes& others) {
-      multiply(sum, stages + ring.stage * STAGE_BYTES, mine);
-      wgmma_wait<1>();
-      others.hold();
-      give_back();
-      before = ring.read();
-      ring.advance();
-      if (s + 1 < sizes.stages) read_codes(others);
-    };
-    if (sizes.stages > 0) read_codes(two[0]);
-    for (int s = 0; s < sizes.stages; s += 2) {
-      take_turn(s, two[0], two[1]);
-      if (s + 1 < sizes.stages) take_turn(s + 1, two[1], two[0]);
-    }
-    wgmma_wait<0>();
-    two[0].hold();
-    two[1].hold();
-    give_back();
+    multiply_stages<StageCodes>(sizes.stages, ring, is_here, read, start, give_back);
 
     const long long top = (long long)tile.row * TILE_M + 16 * warp;
-    if (top < sizes.rows) {
-      const Finish<Sum, OUT> finish(epilogue, batch, tile.batch);
-      const long long first_col = (long long)tile.panel * TILE_N;
-      finish.times_alpha(sum);
-      finish.walk(first_col, TILE_N, sizes.columns, [&](auto walk) {
-        write_tile<STORING, STRIPS>(walk, sum, strips, out, batch_ptr<OUT>(out, batch, tile.batch),
-                                    out_map, top, first_col, sizes.columns, int(tile.batch),
-                                    finish);
-      });
-    }
+    if (top < sizes.rows)
+      finish_tile<STORING, OUT, STRIPS>(epilogue, sum, strips, out, batch, out_map, tile.batch, top,
+                                        (long long)tile.panel * TILE_N, sizes.columns);
   }
   if (BY_ENGINE<STORING> && lane == 0) bulk_wait_all();
 }

@@ -6,17 +6,15 @@
 // CUTLASS's order (common/semi_structured.cuh).
 #pragma once
 
+#include "common/dense_panel.cuh"
+#include "common/ring.cuh"
 #include "common/semi_structured.cuh"
 #include "common/types.cuh"
 #include "ptx/wgmma_sp.cuh"
 
-enum class Layout { rows, columns };
-constexpr Layout LAYOUT = Layout::DENSE;
-constexpr bool BY_N = LAYOUT == Layout::rows;  // as wgmma reads `dense`
-static_assert(sizeof(T) == 2 || !BY_N, "k is contiguous but for 16-bit types");
+static_assert(SIZE == 2 || LAYOUT == Layout::columns, "k is contiguous but for 16-bit types");
 
 typedef Acc<T>::type Sum;
-constexpr int SIZE = sizeof(T);
 constexpr int CODE = sizeof(Meta24<SIZE>::type);  // bytes of an element of metadata
 template <int ROWS>
 constexpr int PAIR_BYTES = ROWS * 2 * CODE;          // of two columns of metadata
@@ -57,12 +55,67 @@ struct Codes {
   }
 };
 
-// Start both products of a stage, of operands a(k) and b(k) as wgmma takes them.
-template <int SUMS, typename StageCodes, typename Left, typename Right>
-__device__ __forceinline__ void start_products(Sum (&sum)[SUMS], const StageCodes& codes, Left a,
-                                               Right b) {
+// Start both products of a stage: of the warpgroup's rows of `left`, which are LEFT_WIDTH bytes
+// apart, and of the panel `right`.
+template <int LEFT_WIDTH, typename Panel, int SUMS, typename StageCodes>
+__device__ __forceinline__ void start_products(Sum (&sum)[SUMS], unsigned left, unsigned right,
+                                               const StageCodes& codes) {
+  left += threadIdx.x / 128 * (64 * LEFT_WIDTH);
+  auto a = [&](int k) { return wgmma_operand<LEFT_WIDTH>(left + k * 32, 8 * LEFT_WIDTH, 16); };
+  auto b = [&](int k) { return Panel::operand(right, k * 64); };
   wgmma_fence();
   wgmma_sp<T, 0, BY_N>(sum, a(0), b(0), codes.words[0]);
   wgmma_sp<T, CODE == 2, BY_N>(sum, a(1), b(1), codes.words[CODE == 4]);
   wgmma_commit();
+}
+
+// Multiply `count` stages of a ring; those that is_here() denies are passed over. read(codes) looks
+// at the stage in turn, start(codes) starts its products, and give_back(barrier) gives one back.
+//
+// The products of two stages are under way at a time: codes take turns, and the stage before this
+// one is given back when its products have ended. Then the codes of the next stage are read.
+// Between two of the instructions that start products, the compiler allows that only before a wait;
+// else it waits for every single product of 8-bit types (C7513).
+template <typename StageCodes, typename Stages, typename Here, typename Read, typename Start,
+          typename GiveBack>
+__device__ __forceinline__ void multiply_stages(int count, Stages& ring, Here is_here, Read read,
+                                                Start start, GiveBack give_back) {
+  StageCodes two[2] = {};
+  unsigned before = 0;  // the barrier of the stage before, or 0
+  int turn = 0;
+  auto look = [&](StageCodes& codes) {
+    if (turn == count) return;
+    mbarrier_wait(ring.filled(), ring.parity);
+    while (!is_here()) {
+      // The producer may need what the products under way still read before it brings more.
+      wgmma_wait<0>();
+      give_back(before);
+      before = 0;
+      give_back(ring.read());
+      ring.advance();
+      if (++turn == count) return;
+      mbarrier_wait(ring.filled(), ring.parity);
+    }
+    read(codes);
+    wgmma_wait<1>();  // there is one at most
+  };
+  auto take_turn = [&](const StageCodes& mine, StageCodes& others) {
+    start(mine);
+    wgmma_wait<1>();
+    others.hold();
+    give_back(before);
+    before = ring.read();
+    ring.advance();
+    ++turn;
+    look(others);
+  };
+  look(two[0]);
+  while (turn < count) {
+    take_turn(two[0], two[1]);
+    if (turn < count) take_turn(two[1], two[0]);
+  }
+  wgmma_wait<0>();
+  two[0].hold();
+  two[1].hold();
+  give_back(before);
 }

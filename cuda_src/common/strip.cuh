@@ -296,3 +296,18 @@ __device__ __forceinline__ void write_tile(Walk walk, const A (&sum)[REGISTERS],
     }
   }
 }
+
+// Finish this warp's sixteen rows of a tile of matrix `b` of the output, and write them.
+template <Store STORING, typename E, int HELD = 2, typename A, int REGISTERS>
+__device__ __forceinline__ void finish_tile(const Epilogue<A>& epilogue, A (&sum)[REGISTERS],
+                                            unsigned char* strips, const View& out,
+                                            const Batch& batch, const TensorMap& out_map,
+                                            long long b, long long top, long long first_col,
+                                            long long columns) {
+  const Finish<A, E> finish(epilogue, batch, b);
+  finish.times_alpha(sum);
+  finish.walk(first_col, 2 * REGISTERS, columns, [&](auto walk) {
+    write_tile<STORING, HELD>(walk, sum, strips, out, batch_ptr<E>(out, batch, b), out_map, top,
+                              first_col, columns, int(b), finish);
+  });
+}

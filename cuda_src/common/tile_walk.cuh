@@ -2,12 +2,7 @@
 // source.
 #pragma once
 
-#include "common/row_groups.cuh"
-
-constexpr int TILE_M = 128;
-constexpr int SLICE_M = BM < TILE_M ? BM : TILE_M;    // rows of a block that a tile holds
-constexpr int SLICES_M = (BM + TILE_M - 1) / TILE_M;  // tiles that a block's rows need
-constexpr int ROWS = TILE_M / SLICE_M;                // block rows of a group
+#include "common/group_rows.cuh"
 
 struct Sizes {
   long long groups;   // of one matrix of the pattern
@@ -63,3 +58,49 @@ __device__ __forceinline__ unsigned tile_count(const Sizes& sizes) {
 __device__ __forceinline__ unsigned deal(unsigned round) {
   return round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
 }
+
+// What the schedule says of a group's steps, of which BLOCK_STEPS are an entry, to the producer
+// warp that fills every STEPS-th of them from number `step` on. The lanes read it for AHEAD turns
+// at once, and for the next of them while these are worked on.
+template <int BLOCK_STEPS, int STEPS = 1>
+class StepsAhead {
+  static constexpr int AHEAD = 32 / ROWS;
+  const Groups& schedule;
+  const long long start;
+  const int steps, step;
+  int now = 0;                        // of these turns
+  INDEX block = -1, next_block = -1;  // the lane's: of turn lane / ROWS, row lane % ROWS
+  int column = -1, next_column = -1;  // of turn `lane`
+
+  __device__ __forceinline__ void read(int turn) {
+    const int lane = threadIdx.x % 32;
+    const int s = (turn + lane / ROWS) * STEPS + step, c = (turn + lane) * STEPS + step;
+    next_block = s < steps ? schedule.blocks[(start + s / BLOCK_STEPS) * ROWS + lane % ROWS] : -1;
+    next_column = lane < AHEAD && c < steps ? schedule.columns[start + c / BLOCK_STEPS] : -1;
+  }
+
+ public:
+  __device__ __forceinline__ StepsAhead(const Groups& schedule, unsigned group, int step = 0)
+      : schedule(schedule),
+        start(schedule.starts[group]),
+        steps(schedule.counts[group] * BLOCK_STEPS),
+        step(step) {
+    read(0);
+  }
+  __device__ __forceinline__ int count() const { return steps; }
+
+  // Look at turn number `turn`: 0, then 1, and so on.
+  __device__ __forceinline__ void look_at(int turn) {
+    now = turn % AHEAD;
+    if (now != 0) return;
+    block = next_block;
+    column = next_column;
+    read(turn + AHEAD);
+  }
+  // The number of the entry's block in row lane % ROWS of the group, the entry's block column:
+  // negative where there is none.
+  __device__ __forceinline__ long long my_block() const {
+    return __shfl_sync(~0u, block, now * ROWS + threadIdx.x % ROWS);
+  }
+  __device__ __forceinline__ int block_column() const { return __shfl_sync(~0u, column, now); }
+};
