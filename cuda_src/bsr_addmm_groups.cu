@@ -15,8 +15,11 @@
 //       present                    one bit for each block of the stage
 //
 // The roles are swapped: `dense` is what mma.sync calls a, sixteen of its columns at a time, and
-// the blocks are b. So blocks are rounded up to eight rows only, and a warp owns some columns of
-// all rows of the group: all warps have the same to do, wherever blocks are missing.
+// the blocks are b. So blocks are rounded up to eight rows only.
+//
+// Where a stage is one block, or a slice of one, nothing in the loop branches: the fragments of the
+// next sixteen terms are read while these are multiplied, over the ends of stages, too, and the
+// copies are dealt out among the products. In other stages the blocks that are missing are skipped.
 //
 // Terms are rounded up to eight. Where a block has fewer, zeros stand in both operands: those of
 // `dense` are put there by the copies, those of the blocks by bsr_pad_blocks.cu, which such a
@@ -28,8 +31,8 @@
 //   -DGROUP, -DSLICE_M              block rows of a group, and rows of a block that a tile holds
 //   -DSTEP_K, -DSTEPS, -DSTAGES
 //   -DDENSE=rows|columns            which of its strides is 1
-//   -DTILE_N, shared by WARPS_N warps, as its rows are by WARPS_M; -DRESIDENT thread blocks that a
-//                                   multiprocessor is to hold
+//   -DTILE_N, shared by WARPS_N warps, as its rows are by WARPS_M: whole blocks, or equal parts;
+//   -DRESIDENT                      thread blocks that a multiprocessor is to hold
 #include "common/epilogue.cuh"
 #include "common/row_groups.cuh"
 #include "common/types.cuh"
@@ -47,21 +50,50 @@ constexpr int LENGTH = (BK + 7) / 8 * 8;             // of a block's row as it l
 constexpr int SLICES = (BK + STEP_K - 1) / STEP_K;   // of an entry
 constexpr int SLOTS = STEPS * GROUP;                 // blocks of a stage
 static_assert(SLICE_M % 8 == 0 && STEP_K % 8 == 0 && WARP_N % 16 == 0, "whole fragments");
-static_assert(WARPS_M == 1 || (GROUP == 1 && SLICE_M % (8 * WARPS_M) == 0), "whole blocks");
+static_assert(TILE_M % (8 * WARPS_M) == 0, "whole fragments of each warp");
+static_assert(WARP_M % SLICE_M == 0 || SLICE_M % WARP_M == 0, "whole blocks, or equal parts");
+static_assert((TILE_N & TILE_N - 1) == 0 && (WARP_N & WARP_N - 1) == 0, "powers of two");
 static_assert(STEPS == 1 || SLICES == 1, "a stage holds entries, or a slice of one");
 static_assert(SLOTS <= 64, "one word tells which blocks are there");
 
-// Bytes from one line of a tile to the next: odd multiples of 16, so that the eight rows of an
-// ldmatrix are in different banks.
-constexpr int LEFT_PITCH = (STEP_K / 8 | 1) * 16;
-constexpr int RIGHT_PITCH = ((BY_ROW ? TILE_N : STEPS * STEP_K) / 8 | 1) * 16;
+constexpr bool is_power_of_two(int n) {
+  return (n & (n - 1)) == 0;
+}
+
+// How the lines of a tile lie, PIECES of 16 bytes each, so that the eight rows of an ldmatrix are
+// in different banks. Where lines are a power of two, 128 bytes of them are 128 bytes of shared
+// memory in another order. Other lines are an odd number of pieces apart, which the copies pay for:
+// what straddles two rows of the banks was measured to take a cycle for every 32 bytes.
+template <int PIECES>
+struct Lines {
+  static constexpr bool TURNED = is_power_of_two(PIECES);
+  static constexpr int PITCH = (TURNED ? PIECES : PIECES | 1) * 16;
+  static constexpr int TURNS = PIECES < 8 ? PIECES : 8;
+
+  // Where a piece of a line is.
+  static __device__ __forceinline__ unsigned place(int line, int piece) {
+    return line * PITCH + (TURNED ? piece ^ line / (8 / TURNS) % TURNS : piece) * 16;
+  }
+  // From there, where the piece is that comes `pieces` later: none of the bits of that are in the
+  // first one's number.
+  static __device__ __forceinline__ unsigned later(unsigned at, int pieces) {
+    return TURNED ? (at + pieces / 8 * 128) ^ pieces % 8 * 16 : at + pieces * 16;
+  }
+};
+typedef Lines<STEP_K / 8> LeftLines;
+typedef Lines<(BY_ROW ? TILE_N : STEPS * STEP_K) / 8> RightLines;
+constexpr int LEFT_PITCH = LeftLines::PITCH, RIGHT_PITCH = RightLines::PITCH;
 constexpr int BLOCK_BYTES = SLICE_M * LEFT_PITCH;
 constexpr int LEFT_BYTES = SLOTS * BLOCK_BYTES;
 constexpr int STAGE_BYTES = LEFT_BYTES + (BY_ROW ? STEPS * STEP_K : TILE_N) * RIGHT_PITCH;
+static_assert(LEFT_BYTES % 128 == 0 && STAGE_BYTES % 128 == 0, "all begin in the first bank");
 // Outputs on their way out, some rows of each warp at a time.
 constexpr int STRIP_ROWS = WARP_M < 32 ? WARP_M : 32;
 constexpr int STRIP_PITCH = WARP_N + 4;
 static_assert(WARPS_M * WARPS_N * STRIP_ROWS * STRIP_PITCH * 4 <= STAGES * STAGE_BYTES, "they fit");
+
+// A stage is one block, or a slice of one: none is missing.
+constexpr bool STEADY = SLOTS == 1 && STEP_K % 32 == 0;
 
 #include "common/group_copies.cuh"
 #include "common/turned_tile.cuh"
@@ -106,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                      const __grid_constant__ View dense, const __grid_constant__ Batch batch,
                      const __grid_constant__ Groups schedule, const __grid_constant__ Sizes sizes,
                      const __grid_constant__ Epilogue<f32> epilogue) {
-  extern __shared__ __align__(16) unsigned char stages[];
+  extern __shared__ __align__(128) unsigned char stages[];
   const long long tiles =
       sizes.groups * sizes.batches * PARTS * ((sizes.columns + TILE_N - 1) / TILE_N);
 
@@ -117,40 +149,37 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     const int count = schedule.counts[tile.group];
     const int steps = STEPS == 1 ? count * SLICES : (count + STEPS - 1) / STEPS;
     const int columns = int(min((long long)TILE_N, sizes.columns - tile.first_col));
-    const Left left(data + (long long)tile.part * SLICE_M * LENGTH,
-                    min(SLICE_M, BM - tile.part * SLICE_M), shared_address(stages));
-    const RightOf<BY_ROW>::Type right(
+    Left left(data + (long long)tile.part * SLICE_M * LENGTH,
+              min(SLICE_M, BM - tile.part * SLICE_M), shared_address(stages));
+    RightOf<BY_ROW>::Type right(
         batch_ptr<const T>(dense, batch, tile.batch) + tile.first_col * dense.col, dense, columns,
         shared_address(stages));
 
     // STAGES - 1 stages are under way while one is multiplied, and what the next one needs of the
     // schedule, too. Each step commits one group of copies, an empty one at the end, so that the
     // count of groups to wait for stays the same.
-    Outputs outputs;
+    Outputs outputs(stages);
     Walk walk(schedule, start, count);
     Agenda agenda, next;
     unsigned present[STAGES][Agenda::WORDS];  // of the stages under way, the oldest first
-    int loaded = 0;
-    unsigned to_fill = 0, to_read = 0;  // bytes from `stages` on
+    unsigned to_fill = 0, to_read = 0;        // bytes from `stages` on
     auto follow = [](unsigned stage) {
       return stage == (STAGES - 1) * STAGE_BYTES ? 0 : stage + STAGE_BYTES;
     };
     walk.read(next);
-    auto load = [&] {
-      if (loaded < steps) {
-        const int slice = walk.slice;
-        agenda = next;
-        walk.advance();
-        walk.read(next);
-        agenda.present(present[STAGES - 1]);
-        right.load(to_fill, agenda, slice);
-        left.load(to_fill, agenda, slice);
-        to_fill = follow(to_fill);
-        ++loaded;
-      }
-      cp_async_commit();
+    auto turn_page = [&] {
+      agenda = next;
+      walk.advance();
+      walk.read(next);
+      agenda.present(present[STAGES - 1], outputs.first_block);
+    };
+    // The copies go in parts, among which products are computed.
+    auto copy = [&](int part, int parts) {
+      right.copy(to_fill, agenda, right.COPIES * part / parts, right.COPIES * (part + 1) / parts);
+      left.copy(to_fill, agenda, left.COPIES * part / parts, left.COPIES * (part + 1) / parts);
     };
     auto age = [&] {
+      to_fill = follow(to_fill);
 #pragma unroll
       for (int s = 0; s + 1 < STAGES; ++s)
 #pragma unroll
@@ -158,17 +187,49 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     };
 #pragma unroll 1
     for (int step = 0; step < STAGES - 1; ++step) {
-      load();
+      turn_page();
+      copy(0, 1);
+      cp_async_commit();
       age();
     }
-#pragma unroll 1
-    for (int step = 0; step < steps; ++step) {
+    if constexpr (STEADY) {
+      // Fragments of the next sixteen terms are read while these are multiplied, over the ends of
+      // stages, too. Short stages cannot wait for their copies: those are not dealt out.
+      constexpr int DEPTHS = STEP_K / 16, PARTS_OF_COPIES = DEPTHS < 4 ? 1 : DEPTHS;
+      Outputs::Depth depths[2];
       cp_async_wait<STAGES - 2>();
-      __syncthreads();  // stage `step` is here, and stage `step - 1` is no longer read
-      load();
-      outputs.multiply(stages + to_read, stages + to_read + LEFT_BYTES, present[0]);
-      age();
-      to_read = follow(to_read);
+      __syncthreads();
+      outputs.read(depths[0], 0, to_read);
+#pragma unroll 1
+      for (int step = 0; step < steps; ++step) {
+#pragma unroll
+        for (int d = 0; d < DEPTHS; ++d) {
+          if (d + 1 < DEPTHS) outputs.read(depths[(d + 1) % 2], d + 1, to_read);
+          if (d == 0) turn_page();
+          if (d < PARTS_OF_COPIES) copy(d, PARTS_OF_COPIES);
+          if (d + 1 == DEPTHS) {
+            cp_async_commit();
+            cp_async_wait<STAGES - 2>();
+            __syncthreads();  // stage `step + 1` is here, and stage `step` is no longer read
+            to_read = follow(to_read);
+            outputs.read(depths[0], 0, to_read);
+          }
+          outputs.multiply(depths[d % 2]);
+        }
+        age();
+      }
+    } else {
+#pragma unroll 1
+      for (int step = 0; step < steps; ++step) {
+        cp_async_wait<STAGES - 2>();
+        __syncthreads();  // stage `step` is here, and stage `step - 1` is no longer read
+        turn_page();
+        copy(0, 1);
+        cp_async_commit();
+        outputs.multiply(to_read, present[0]);
+        age();
+        to_read = follow(to_read);
+      }
     }
     cp_async_wait<0>();
     __syncthreads();  // nobody reads the stages any longer

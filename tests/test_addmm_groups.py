@@ -10,7 +10,7 @@ from sparsegpu.engines.cuda.runtime.group_tile import group_tile
 
 PATH = {"path": "groups"}
 SOURCE = "bsr_addmm_groups"
-WHOLE = [(16, 16), (8, 8), (32, 32), (64, 64), (128, 128), (24, 40), (16, 128), (256, 64)]
+WHOLE = [(16, 16), (8, 8), (32, 32), (32, 64), (64, 64), (128, 128), (24, 40), (16, 128), (256, 64)]
 ODD = [(3, 3), (6, 6), (5, 13), (23, 23), (33, 20), (1, 9), (130, 70), (200, 100)]
 
 on_gpu = pytest.mark.gpu
@@ -35,6 +35,14 @@ def test_tile_fits_the_smallest_gpu(blocksize, by_row, n):
     assert tile.steps * tile.group <= 64
     assert tile.warps_m == 1 or (tile.group == 1 and tile.slice_m % (8 * tile.warps_m) == 0)
     assert tile.tile_n % (16 * tile.warps_n) == 0
+
+
+@pytest.mark.parametrize("room", [99, 163, 227])
+@pytest.mark.parametrize("blocksize", [(16, 16), (64, 64), (128, 128), (200, 100)])
+def test_tile_leaves_room_for_its_neighbours(blocksize, room):
+    """As many thread blocks as registers are shared out to find shared memory, too."""
+    tile = group_tile(blocksize, 4096, True, room * 1024)
+    assert tile.resident * (tile.shared_memory + 1024) <= (room + 1) * 1024
 
 
 @on_gpu

@@ -8,17 +8,30 @@ constexpr int power_of_two_from(int n) {
   return p;
 }
 
+// A value that the compiler must not compute anew wherever it is used: it cannot know that the
+// shuffle moves nothing.
+__device__ __forceinline__ unsigned kept(unsigned value) {
+  return __shfl_xor_sync(~0u, value, 0);
+}
+__device__ __forceinline__ const T* kept(const T* from) {
+  return reinterpret_cast<const T*>(
+      __shfl_xor_sync(~0u, reinterpret_cast<unsigned long long>(from), 0));
+}
+
 // What a stage asks for: lane l knows block l of its slots, and l + 32, and the column of its step
 // l. Where the group ends there is no block, and any column will do.
 struct Agenda {
   static constexpr int WORDS = (SLOTS + 31) / 32;
   INDEX block[WORDS];
-  int column;
+  int column, slice, entries;  // slice: of the entry (STEPS == 1); entries: from here on
 
-  // One bit for every block that is there.
-  __device__ __forceinline__ void present(unsigned (&bits)[WORDS]) const {
+  // One bit for every block that is there, from `first` on.
+  __device__ __forceinline__ void present(unsigned (&bits)[WORDS], unsigned first) const {
 #pragma unroll
     for (int w = 0; w < WORDS; ++w) bits[w] = __ballot_sync(~0u, block[w] >= 0);
+#pragma unroll
+    for (int w = 0; w < WORDS; ++w)
+      bits[w] = __funnelshift_r(bits[w], w + 1 < WORDS ? bits[w + 1] : 0, first);
   }
   __device__ __forceinline__ INDEX block_of(int slot) const {
     INDEX found = __shfl_sync(~0u, block[0], slot);
@@ -52,6 +65,8 @@ struct Walk {
       const int slot = 32 * w + lane;
       agenda.block[w] = slot < SLOTS && slot / GROUP < entries ? blocks[32 * w] : -1;
     }
+    agenda.slice = slice;
+    agenda.entries = entries;
     agenda.column = lane < STEPS && lane < entries ? *columns : 0;
   }
   __device__ __forceinline__ void advance() {
@@ -71,76 +86,95 @@ struct Left {
   static constexpr int SLOT_COPIES = ACROSS * power_of_two_from(SLICE_M);
   static constexpr int AT_ONCE = SLOT_COPIES < THREADS ? THREADS / SLOT_COPIES : 1;  // slots
   static constexpr int DOWN = THREADS / AT_ONCE / ACROSS;                            // lines
+  static constexpr int OF_SLOT = (SLICE_M + DOWN - 1) / DOWN;                        // copies
+  static constexpr int COPIES = (SLOTS + AT_ONCE - 1) / AT_ONCE * OF_SLOT;
+  static_assert(DOWN % 8 == 0, "all lines of a thread are turned alike");
 
   const T* from;  // of block 0
   unsigned to;
   int slot, rows, terms;  // rows and terms: of the block, from this thread's first on
 
+  const T* block;  // what is being copied, where to, and whether it is there
+  unsigned into;
+  bool there, exists;
+
   __device__ __forceinline__ Left(const T* block, int rows_here, unsigned stages) {
     const int within = threadIdx.x % (THREADS / AT_ONCE);
     const int m = within / ACROSS, piece = within % ACROSS;
     slot = AT_ONCE == 1 ? 0 : threadIdx.x / (THREADS / AT_ONCE);
-    from = block + m * LENGTH + piece * 8;
-    to = stages + (slot * SLICE_M + m) * LEFT_PITCH + piece * 16;
+    from = kept(block + m * LENGTH + piece * 8);
+    to = kept(stages + LeftLines::place(slot * SLICE_M + m, piece));
     rows = piece < PIECES ? rows_here - m : 0;
     terms = LENGTH - piece * 8;
   }
 
-  __device__ __forceinline__ void load(unsigned stage, const Agenda& agenda, int slice) const {
+  // Copies first .. last - 1 of a stage.
+  __device__ __forceinline__ void copy(unsigned stage, const Agenda& agenda, int first, int last) {
 #pragma unroll
-    for (int s = 0; s < SLOTS; s += AT_ONCE) {
-      const INDEX p = agenda.block_of(slot + s);
-      const T* block = from + (long long)p * (BM * LENGTH) + slice * STEP_K;
-#pragma unroll
-      for (int m = 0; m < SLICE_M; m += DOWN)
-        if (p >= 0 && m < rows && (SLOTS % AT_ONCE == 0 || slot + s < SLOTS))
-          cp_async<16>(to + stage + (s * SLICE_M + m) * LEFT_PITCH, block + m * LENGTH,
-                       SLICES * STEP_K == LENGTH || slice * STEP_K < terms);
+    for (int i = first; i < last; ++i) {
+      const int m = i % OF_SLOT * DOWN;
+      if (m == 0) begin(stage, agenda, i / OF_SLOT * AT_ONCE);
+      if (there && m < rows) cp_async<16>(into + m * LEFT_PITCH, block + m * LENGTH, exists);
     }
+  }
+  // Turn to slot s.
+  __device__ __forceinline__ void begin(unsigned stage, const Agenda& agenda, int s) {
+    const INDEX p = agenda.block_of(slot + s);
+    block = from + (long long)p * (BM * LENGTH) + agenda.slice * STEP_K;
+    into = to + stage + s * SLICE_M * LEFT_PITCH;
+    there = p >= 0 && (SLOTS % AT_ONCE == 0 || slot + s < SLOTS);
+    exists = SLICES * STEP_K == LENGTH || agenda.slice * STEP_K < terms;
   }
 };
 
-// A thread's share of the copies of dense, by row ... They go through L1: what goes past it was
-// measured to cost the L2 half as many bytes again.
+// A thread's share of the copies of dense, by row ...
 struct RightRows {
   static constexpr int PIECES = TILE_N / 8;
-  static constexpr int DOWN = THREADS / PIECES;
-  static_assert(THREADS % PIECES == 0 && STEP_K % DOWN == 0, "whole rows of threads");
+  static constexpr int COPIES = STEPS * STEP_K / (THREADS / PIECES);  // rows: neighbours
+  static constexpr int OF_ENTRY = COPIES < STEP_K ? COPIES : STEP_K;
+  static_assert(THREADS % PIECES == 0, "whole rows of threads");
+  static_assert(COPIES * (THREADS / PIECES) == STEPS * STEP_K, "the same for all threads");
+  static_assert(STEP_K % OF_ENTRY == 0 && COPIES % OF_ENTRY == 0, "whole entries, or parts");
 
   const T* from;  // of block column 0
   unsigned to;
   long long entry, row;  // elements from an entry to the next, from a row to the next
-  int k, columns;        // this thread's first row; what is left of the columns from its first on
+  int first_row;
+  bool within;  // the matrix
 
-  __device__ __forceinline__ RightRows(const T* panel, const View& dense, int columns_here,
+  const T* source;  // what is being copied, where to, whether it is there, and how far it goes
+  unsigned into;
+  bool there;
+  int rows;
+
+  __device__ __forceinline__ RightRows(const T* panel, const View& dense, int columns,
                                        unsigned stages) {
     const int n = threadIdx.x % PIECES * 8;
-    k = threadIdx.x / PIECES;
-    from = panel + k * dense.row + n;
-    to = stages + LEFT_BYTES + k * RIGHT_PITCH + n * 2;
+    first_row = threadIdx.x / PIECES * COPIES;
+    from = kept(panel + first_row % STEP_K * dense.row + n);
+    to = kept(stages + LEFT_BYTES + RightLines::place(first_row, n / 8));
     entry = BK * dense.row;
     row = dense.row;
-    columns = columns_here - n;
+    within = n < columns;
   }
 
-  __device__ __forceinline__ void load(unsigned stage, const Agenda& agenda, int slice) const {
+  __device__ __forceinline__ void copy(unsigned stage, const Agenda& agenda, int first, int last) {
+    const int t = is_power_of_two(COPIES) ? 0 : first_row;  // else the turns come one by one
 #pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-      const T* first = from + agenda.column_of(step) * entry + slice * STEP_K * row;
-      const unsigned into = to + stage + step * STEP_K * RIGHT_PITCH;
-#pragma unroll
-      for (int i = 0; i < STEP_K; i += DOWN)
-        if (columns >= 8)
-          cp_async<16, true>(into + i * RIGHT_PITCH, first + i * row, exists(slice, i));
-      if (columns > 0 && columns < 8)
-#pragma unroll 1
-        for (int i = 0; i < STEP_K; i += DOWN)
-          cp_async_partial<16>(into + i * RIGHT_PITCH, first + i * row,
-                               exists(slice, i) ? columns * 2 : 0);
+    for (int i = first; i < last; ++i) {
+      if (i % OF_ENTRY == 0) begin(stage, agenda, i);
+      if (there)
+        cp_async<16>((into ^ ((t + i) % 8 ^ t % 8) * 16) + i * RIGHT_PITCH,
+                     source + i % OF_ENTRY * row, SLICES * STEP_K == BK || i % OF_ENTRY < rows);
     }
   }
-  __device__ __forceinline__ bool exists(int slice, int i) const {
-    return SLICES * STEP_K == BK || slice * STEP_K + k + i < BK;
+  // Turn to the entry of this thread's row r.
+  __device__ __forceinline__ void begin(unsigned stage, const Agenda& agenda, int r) {
+    const int step = (first_row + r) / STEP_K;
+    source = from + agenda.column_of(step) * entry + agenda.slice * STEP_K * row;
+    into = to + stage;
+    there = within && step < agenda.entries;
+    rows = BK - agenda.slice * STEP_K - first_row % STEP_K;
   }
 };
 
@@ -149,29 +183,40 @@ struct RightColumns {
   static constexpr int PIECES = STEPS * STEP_K / 8;
   static constexpr int ACROSS = power_of_two_from(PIECES);
   static constexpr int DOWN = THREADS / ACROSS;
+  static constexpr int COPIES = TILE_N / DOWN;
 
   const T* from;
   unsigned to;
   long long col;
   int step, k, columns;
 
+  const T* source;
+  unsigned into;
+  bool there, exists;
+
   __device__ __forceinline__ RightColumns(const T* panel, const View& dense, int columns_here,
                                           unsigned stages) {
     const int n = threadIdx.x / ACROSS, piece = threadIdx.x % ACROSS;
     step = piece < PIECES ? piece * 8 / STEP_K : 0;
     k = piece * 8 - step * STEP_K;
-    from = panel + n * dense.col + k;
-    to = stages + LEFT_BYTES + n * RIGHT_PITCH + piece * 16;
+    from = kept(panel + n * dense.col + k);
+    to = kept(stages + LEFT_BYTES + RightLines::place(n, piece));
     col = dense.col;
     columns = piece < PIECES ? columns_here - n : 0;
   }
 
-  __device__ __forceinline__ void load(unsigned stage, const Agenda& agenda, int slice) const {
-    const T* first = from + (long long)agenda.column_of(step) * BK + slice * STEP_K;
-    const bool exists = SLICES * STEP_K == BK || slice * STEP_K + k < BK;
+  __device__ __forceinline__ void copy(unsigned stage, const Agenda& agenda, int first, int last) {
+    if (first == 0) begin(stage, agenda);
 #pragma unroll
-    for (int n = 0; n < TILE_N; n += DOWN)
-      if (n < columns) cp_async<16, true>(to + stage + n * RIGHT_PITCH, first + n * col, exists);
+    for (int i = first; i < last; ++i)
+      if (there && i * DOWN < columns)
+        cp_async<16>(into + i * DOWN * RIGHT_PITCH, source + i * DOWN * col, exists);
+  }
+  __device__ __forceinline__ void begin(unsigned stage, const Agenda& agenda) {
+    source = from + (long long)agenda.column_of(step) * BK + agenda.slice * STEP_K;
+    into = to + stage;
+    there = step < agenda.entries;
+    exists = SLICES * STEP_K == BK || agenda.slice * STEP_K + k < BK;
   }
 };
 

@@ -4,25 +4,31 @@
 
 #include "ptx/mma.cuh"
 
-// As words of a fragment of sixteen lines and eight terms.
-struct SixteenByEight {
-  static __device__ constexpr int line(int r) { return r % 2 * 8; }
-  static __device__ constexpr int piece(int) { return 0; }
-};
-
 // The outputs of one warp: eight rows by sixteen columns in an mma's d, turned round.
 struct Outputs {
   static constexpr int EIGHTS = WARP_M / 8, SIXTEENS = WARP_N / 16;
-  static constexpr int BLOCK_EIGHTS = (GROUP == 1 ? WARP_M : SLICE_M) / 8;  // of a block
-  static constexpr int AT_ONCE = STEP_K < 32 ? STEP_K : 32;                 // terms in registers
+  static constexpr int BLOCKS = WARP_M < SLICE_M ? 1 : WARP_M / SLICE_M;  // of a step
+  static constexpr int BLOCK_EIGHTS = WARP_M / BLOCKS / 8;
+  static constexpr int AT_ONCE = STEP_K < 32 ? STEP_K : 32;  // terms in registers
   static constexpr int DEPTHS = (AT_ONCE + 15) / 16;
   f32 sum[EIGHTS][SIXTEENS][4];
-  int row, col;  // where the warp's part starts in the tile
+  int row, col;                        // where the warp's part starts in the tile
+  unsigned first_block;                // of its rows
+  unsigned columns, rows, short_rows;  // what this lane gives ldmatrix, of the first stage
 
-  __device__ __forceinline__ Outputs() {
+  __device__ __forceinline__ Outputs(const unsigned char* stages) {
     const int warp = threadIdx.x / 32;
     row = warp / WARPS_N * WARP_M;
     col = warp % WARPS_N * WARP_N;
+    const int lane = threadIdx.x % 32, r = lane / 8, l = lane % 8;
+    const unsigned left = shared_address(stages), right = left + LEFT_BYTES;
+    const int line = SixteenRows::line(r), piece = SixteenRows::piece(r);
+    columns = kept(right + (BY_ROW ? RightLines::place(piece * 8 + l, (col + line) / 8)
+                                   : RightLines::place(col + line + l, piece)));
+    rows =
+        kept(left + LeftLines::place(row + SixteenColumns::line(r) + l, SixteenColumns::piece(r)));
+    short_rows = kept(left + LeftLines::place(row + r % 2 * 8 + l, 0));
+    first_block = kept(row / SLICE_M);
 #pragma unroll
     for (int i = 0; i < EIGHTS; ++i)
 #pragma unroll
@@ -31,15 +37,12 @@ struct Outputs {
         for (int r = 0; r < 4; ++r) sum[i][j][r] = 0.0f;
   }
 
-  // Add the products of one stage.
-  __device__ __forceinline__ void multiply(const unsigned char* left, const unsigned char* right,
+  // Add the products of one stage; `present` begins with the warp's first block.
+  __device__ __forceinline__ void multiply(unsigned stage,
                                            const unsigned (&present)[Agenda::WORDS]) {
-    const Fragments<T, SixteenRows, !BY_ROW, RIGHT_PITCH> columns(right, col);
-    const Fragments<T, SixteenColumns, true, LEFT_PITCH> rows(left, row);
-    const Fragments<T, SixteenByEight, true, LEFT_PITCH> short_rows(left, row);
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
-      if (STEPS > 1 && !any_of(present, step)) break;  // the last stage is not full
+      if (SLOTS > 1 && !any_of(present, step)) continue;  // nor is the last stage full
 #pragma unroll
       for (int first = 0; first < STEP_K; first += AT_ONCE) {
         const int depths = min(DEPTHS, (STEP_K - first + 15) / 16);  // known once it is unrolled
@@ -48,12 +51,12 @@ struct Outputs {
         for (int d = 0; d < depths; ++d)
 #pragma unroll
           for (int j = 0; j < SIXTEENS; ++j)
-            load_columns(a[d][j], columns, 16 * j, (step * STEP_K + first) / 8 + 2 * d,
+            load_columns(a[d][j], columns + stage, 16 * j, (step * STEP_K + first) / 8 + 2 * d,
                          STEP_K - first - 16 * d >= 16);
 #pragma unroll
-        for (int r = 0; r < GROUP; ++r) {
+        for (int r = 0; r < BLOCKS; ++r) {
           const int slot = step * GROUP + r;
-          if (GROUP > 1 && !(present[slot / 32] >> slot % 32 & 1)) continue;
+          if (SLOTS > 1 && BLOCKS > 1 && !(present[slot / 32] >> slot % 32 & 1)) continue;
           // The next sixteen rows are read before these are multiplied.
           constexpr int PAIRS = (BLOCK_EIGHTS + 1) / 2;
           unsigned b[2][4];
@@ -62,16 +65,18 @@ struct Outputs {
             const int line = slot * SLICE_M + 8 * i, piece = first / 8 + 2 * d;
             const bool two = i + 1 < BLOCK_EIGHTS;
             if (STEP_K - first - 16 * d >= 16)
-              load_sixteen(b[q % 2], rows.at + (line * LEFT_PITCH + piece * 16), two);
+              load_sixteen(b[q % 2], LeftLines::later(rows + stage, piece) + line * LEFT_PITCH,
+                           two);
             else
-              load_eight(b[q % 2], short_rows.at + (line * LEFT_PITCH + piece * 16), two);
+              load_eight(b[q % 2], LeftLines::later(short_rows + stage, piece) + line * LEFT_PITCH,
+                         two);
           };
           load_rows(0);
 #pragma unroll
           for (int q = 0; q < depths * PAIRS; ++q) {
             if (q + 1 < depths * PAIRS) load_rows(q + 1);
             const int d = q / PAIRS, i = q % PAIRS * 2;
-            multiply_pair(a[d], b[q % 2], r * (SLICE_M / 8) + i, i + 1 < BLOCK_EIGHTS,
+            multiply_pair(a[d], b[q % 2], r * BLOCK_EIGHTS + i, i + 1 < BLOCK_EIGHTS,
                           STEP_K - first - 16 * d >= 16);
           }
         }
@@ -79,35 +84,51 @@ struct Outputs {
     }
   }
 
+  // What the warp's rows and columns have of sixteen terms, where a stage is one block.
+  struct Depth {
+    unsigned a[SIXTEENS][4], b[(EIGHTS + 1) / 2][4];
+  };
+  __device__ __forceinline__ void read(Depth& depth, int d, unsigned stage) const {
+#pragma unroll
+    for (int j = 0; j < SIXTEENS; ++j)
+      load_columns(depth.a[j], columns + stage, 16 * j, 2 * d, true);
+#pragma unroll
+    for (int i = 0; i < EIGHTS; i += 2)
+      load_sixteen(depth.b[i / 2], LeftLines::later(rows + stage, 2 * d) + 8 * i * LEFT_PITCH,
+                   i + 1 < EIGHTS);
+  }
+  __device__ __forceinline__ void multiply(const Depth& depth) {
+#pragma unroll
+    for (int i = 0; i < EIGHTS; i += 2)
+      multiply_pair(depth.a, depth.b[i / 2], i, i + 1 < EIGHTS, true);
+  }
+
   // Whether any block of a step is there.
   static __device__ __forceinline__ bool any_of(const unsigned (&present)[Agenda::WORDS],
                                                 int step) {
     unsigned any = 0;
 #pragma unroll
-    for (int slot = step * GROUP; slot < (step + 1) * GROUP; ++slot)
+    for (int slot = step * GROUP; slot < step * GROUP + BLOCKS; ++slot)
       any |= present[slot / 32] & 1u << slot % 32;
     return any != 0;
   }
 
   // Bring sixteen columns of dense, and sixteen terms or eight.
-  template <typename Columns>
-  static __device__ __forceinline__ void load_columns(unsigned (&a)[4], const Columns& columns,
-                                                      int line, int piece, bool sixteen) {
+  static __device__ __forceinline__ void load_columns(unsigned (&a)[4], unsigned at, int line,
+                                                      int piece, bool sixteen) {
+    at = BY_ROW ? RightLines::later(at, line / 8) + piece * 8 * RIGHT_PITCH
+                : RightLines::later(at, piece) + line * RIGHT_PITCH;
+    unsigned two[2];
     if (sixteen) {
-      columns.load(a, line, piece);
+      BY_ROW ? ldmatrix_x4_trans(a, at) : ldmatrix_x4(a, at);
     } else {
-      unsigned two[2];
-      if (BY_ROW)
-        ldmatrix_x2_trans(two, columns.at + (piece * 8 * RIGHT_PITCH + line * 2));
-      else
-        ldmatrix_x2(two, columns.at + (line * RIGHT_PITCH + piece * 16));
+      BY_ROW ? ldmatrix_x2_trans(two, at) : ldmatrix_x2(two, at);
       a[0] = two[0], a[1] = two[1];
     }
   }
 
   // Bring eight rows of a block, or two times eight, and sixteen terms or eight.
-  static __device__ __forceinline__ void load_sixteen(unsigned (&b)[4], const unsigned char* at,
-                                                      bool two) {
+  static __device__ __forceinline__ void load_sixteen(unsigned (&b)[4], unsigned at, bool two) {
     if (two) {
       ldmatrix_x4(b, at);
     } else {
@@ -116,8 +137,7 @@ struct Outputs {
       b[0] = words[0], b[1] = words[1];
     }
   }
-  static __device__ __forceinline__ void load_eight(unsigned (&b)[4], const unsigned char* at,
-                                                    bool two) {
+  static __device__ __forceinline__ void load_eight(unsigned (&b)[4], unsigned at, bool two) {
     if (two) {
       unsigned words[2];
       ldmatrix_x2(words, at);

@@ -14,17 +14,17 @@
 
 #include "ptx/cp_async.cuh"
 
-__device__ __forceinline__ void ldmatrix_x1(unsigned& r, const void* shared) {
+__device__ __forceinline__ void ldmatrix_x1(unsigned& r, unsigned address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];\n"
                : "=r"(r)
-               : "r"(shared_address(shared))
+               : "r"(address)
                : "memory");
 }
 
-__device__ __forceinline__ void ldmatrix_x2(unsigned (&r)[2], const void* shared) {
+__device__ __forceinline__ void ldmatrix_x2(unsigned (&r)[2], unsigned address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];\n"
                : "=r"(r[0]), "=r"(r[1])
-               : "r"(shared_address(shared))
+               : "r"(address)
                : "memory");
 }
 
@@ -38,17 +38,17 @@ __device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], const void* shared
   ldmatrix_x4(r, shared_address(shared));
 }
 
-__device__ __forceinline__ void ldmatrix_x1_trans(unsigned& r, const void* shared) {
+__device__ __forceinline__ void ldmatrix_x1_trans(unsigned& r, unsigned address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];\n"
                : "=r"(r)
-               : "r"(shared_address(shared))
+               : "r"(address)
                : "memory");
 }
 
-__device__ __forceinline__ void ldmatrix_x2_trans(unsigned (&r)[2], const void* shared) {
+__device__ __forceinline__ void ldmatrix_x2_trans(unsigned (&r)[2], unsigned address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];\n"
                : "=r"(r[0]), "=r"(r[1])
-               : "r"(shared_address(shared))
+               : "r"(address)
                : "memory");
 }
 

@@ -42,7 +42,7 @@ def _groups(
     return {
         **{"T": t, "INDEX": "s32", **epilogue_of(t, out, "scaled", "gelu")},
         **{"BM": block[0], "BK": block[1], "GROUP": rows[0], "SLICE_M": rows[1]},
-        **{"STEP_K": k[0], "STEPS": k[1], "STAGES": 4, "DENSE": "rows", "TILE_N": 128},
+        **{"STEP_K": k[0], "STEPS": k[1], "STAGES": 2, "DENSE": "rows", "TILE_N": 256},
         **{"WARPS_M": 1, "WARPS_N": 4, "RESIDENT": 2},
         **more,
     }
@@ -194,11 +194,12 @@ PRODUCTS = (
         "bsr_addmm",
         ("float16", "bfloat16"),
         variants=(
-            _groups("bf16", "bf16", (16, 16), (8, 16), (16, 2)),
-            _groups("f16", "f32", (64, 64), (2, 64), (32, 1), DENSE="columns"),
-            _groups("bf16", "f16", (23, 23), (5, 24), (24, 1), INDEX="s64"),
-            _groups("f16", "f16", (6, 6), (16, 8), (8, 4)),
-            _groups("bf16", "bf16", (256, 128), (1, 128), (32, 1)),
+            _groups("bf16", "bf16", (16, 16), (4, 16), (16, 4)),
+            _groups("f16", "f32", (64, 64), (1, 64), (64, 1), DENSE="columns"),
+            _groups("bf16", "f16", (23, 23), (2, 24), (24, 2), INDEX="s64", STAGES=3),
+            _groups("f16", "f16", (6, 6), (4, 8), (8, 8), TILE_N=128, RESIDENT=4),
+            _groups("bf16", "f32", (32, 64), (1, 32), (32, 1), STAGES=3, WARPS_N=2, RESIDENT=4),
+            _groups("bf16", "bf16", (256, 128), (1, 128), (64, 1), STAGES=4, WARPS_M=2, RESIDENT=1),
         ),
         path="groups",
         tensor_core=True,

@@ -11,17 +11,21 @@ FEWEST_COLUMNS = 72
 #: Elements that are copied at a time: rows of ``out`` and of what is copied are made of them.
 PIECE = 8
 _SMALL = 8  # rows, and columns, of blocks that are many
-_TALL = 64  # rows; taller blocks have the tile to themselves, two warps to a column
+_TALL = 64  # rows; taller blocks have two warps to a column
+_LOW, _ALONE = 16, 32  # rows; those between have a tile to themselves, of two warps
 _NARROW = 128  # columns
 _WARP = 64 * 64  # outputs, of which a lane keeps 128 in registers
 _WARPS = 8  # of a multiprocessor with so many registers each
 _FEWEST_WARPS = 4
+_MOST_RESIDENT = 4
+_STEADY = 32  # terms: slices of so many are multiplied without a break
 _TOGETHER = 512  # columns that thread blocks take side by side
 _MOST_STAGES = 6
 _MOST_SLOTS = 64  # blocks of a stage, of which one word tells whether they are there
 _STRIP_ROWS = 32
 #: Dynamic shared memory that every GPU from compute capability 8.0 on offers a thread block.
 _SHARED_MEMORY = 99 * 1024
+_RESERVED = 1024  # of the multiprocessor's for each of its thread blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +92,9 @@ class GroupTile:
 
 
 def _pitch(elements: int) -> int:
-    """Return the bytes from a line of so many 16-bit elements to the next: 16 times an odd."""
-    return (elements // 8 | 1) * 16
+    """Return the bytes from a line to the next: a power of two, or an odd number of pieces."""
+    pieces = elements // PIECE
+    return (pieces if pieces & (pieces - 1) == 0 else pieces | 1) * 16
 
 
 def _ceil(a: int, b: int) -> int:
@@ -122,7 +127,7 @@ def group_tile(
     --------
     >>> tile = group_tile((16, 16), 4096, True)
     >>> tile.group, tile.tile_n, tile.steps
-    (4, 256, 4)
+    (4, 256, 2)
     >>> group_tile((23, 23), 4096, True).slice_m
     24
     >>> group_tile((16, 16), 4096, True, fields=Fields({"tile_m": 32})).group
@@ -132,20 +137,22 @@ def group_tile(
     fields = fields or Fields()
     narrow, small = columns <= _NARROW, bm <= _SMALL and bk <= _SMALL
     tall = bm > _TALL and not narrow
-    tile_m = fields.pick("tile_m", 128 if tall else 32 if small else 64, (32, 64, 128))
-    wide = 128 if narrow or tall or bm <= _SMALL else 256
-    tile_n = fields.pick("tile_n", wide, (128, 256))
-    warps = max(tile_m * tile_n // _WARP, _FEWEST_WARPS)
+    alone = _LOW < bm <= _ALONE and bk % _STEADY == 0 and not narrow
+    tile_m = fields.pick("tile_m", 128 if tall else 32 if small or alone else 64, (32, 64, 128))
+    tile_n = fields.pick("tile_n", 128 if narrow or bm <= _SMALL else 256, (128, 256))
+    alone = alone and tile_m == 32
+    warps = max(tile_m * tile_n // _WARP, 2 if alone else _FEWEST_WARPS)
+    resident = min(_WARPS * _WARP // (tile_m * tile_n), _MOST_RESIDENT)
+    room = (shared_memory + _RESERVED) // resident - _RESERVED
 
     parts = _ceil(bm, tile_m)
     warps_m = 2 if _ceil(bm, parts) > _TALL else 1
     slice_m = _ceil(_ceil(bm, parts), 8 * warps_m) * 8 * warps_m
     group = max(1, tile_m // slice_m)
-    stage_k = fields.pick("stage_k", 64, (32, 64))
-    step_k = _ceil(_ceil(bk, _ceil(bk, stage_k)), 8) * 8
-    steps = 1 if step_k < bk else max(1, min(stage_k // step_k, _MOST_SLOTS // group))
 
-    def with_(stages: int, together: int) -> GroupTile:
+    def with_(stage_k: int, stages: int, together: int) -> GroupTile:
+        step_k = _ceil(_ceil(bk, _ceil(bk, stage_k)), 8) * 8
+        steps = 1 if step_k < bk else max(1, min(stage_k // step_k, _MOST_SLOTS // group))
         return GroupTile(
             group=group,
             slice_m=slice_m,
@@ -156,15 +163,18 @@ def group_tile(
             tile_n=tile_n,
             warps_m=warps_m,
             warps_n=warps // warps_m,
-            resident=min(_WARPS * _WARP // (tile_m * tile_n), _FEWEST_WARPS),
+            resident=resident,
             together=together,
             by_row=by_row,
         )
 
-    one = with_(1, 1)
+    short = alone or 2 * with_(64, 1, 1).stage_bytes > room
+    stage_k = fields.pick("stage_k", 32 if short else 64, (32, 64))
+    one = with_(stage_k, 1, 1)
     most = min(shared_memory // one.stage_bytes, _MOST_STAGES)
     fewest = max(2, _ceil(one.strip_bytes, one.stage_bytes))
-    stages = fields.pick("stages", 2, range(fewest, most + 1))
+    fitting = max(2, min(room // one.stage_bytes, _MOST_STAGES))
+    stages = fields.pick("stages", fitting, range(fewest, most + 1))
     together = fields.pick("together", _TOGETHER // tile_n, (1, 2, 4, 8))
     fields.finish()
-    return with_(stages, together)
+    return with_(stage_k, stages, together)
