@@ -245,8 +245,6 @@ def _row_order(shape, make):
 
     def run():
         ordered = ordered_rows(a.pattern, 8)
-        pattern = ordered.pattern
-        parts = ordered.block_rows, pattern.indptr, pattern.indices, ordered.blocks_from
-        return make.xp.concatenate([part.ravel().astype(np.int64) for part in parts])
+        return make.xp.concatenate([part.ravel().astype(np.int64) for part in ordered])
 
     return run

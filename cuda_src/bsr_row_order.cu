@@ -6,21 +6,23 @@
 // most columns in common with the group's union, less those that it would add. Ties go to the row
 // that comes first: the result depends on the pattern alone.
 //
-// Columns are bits in shared memory; a thread looks after a row. Where there are more columns than
-// bits, several share one: an estimate then, which is all that an order needs. Every warp keeps
-// the union in its lanes, so that there is one barrier a row.
+// Columns are bits, in shared memory and in registers; a thread looks after a row. Of its columns
+// it keeps those that the group has not yet: with each row that joins it counts what they lose, so
+// that nobody keeps the union and there is one barrier a row. Where there are more columns than
+// bits, several share one: an estimate then, which is all that an order needs.
 //
-// -DINDEX: of the pattern (s32, s64); -DWINDOW: threads, and the most rows of a window.
+// -DINDEX: of the pattern (s32, s64); -DWINDOW: threads, and the most rows of a window; -DWORDS: of
+// a row's bits.
 #include "common/types.cuh"
 
 constexpr int WARPS = WINDOW / 32;
-constexpr int AT_ONCE = 4;         // words; `words` is a multiple
-constexpr int MOST_WORDS = 128;    // several a lane
-constexpr int PITCH = WINDOW + 1;  // a warp meets words of one row, and one word of its rows
+constexpr int VECTORS = WORDS / 4;
+constexpr int PITCH = (WORDS | 4) / 4;  // odd: neighbours' vectors lie in different banks
+constexpr int AT_ONCE = 16;             // rows whose columns a warp loads together
 constexpr unsigned ALL = 0xffffffffu;
 constexpr int PLACE_BITS = 10;  // of a place in the window, in a key
 constexpr int LAST_PLACE = (1 << PLACE_BITS) - 1;
-static_assert(WINDOW <= LAST_PLACE && 64 * MOST_WORDS < 1 << (31 - PLACE_BITS), "keys fit");
+static_assert(WINDOW <= LAST_PLACE && 64 * WORDS < 1 << (31 - PLACE_BITS), "keys fit");
 
 // The greatest of all threads' keys; `partials` holds one for each warp.
 __device__ __forceinline__ unsigned greatest(unsigned key, unsigned* partials) {
@@ -31,29 +33,25 @@ __device__ __forceinline__ unsigned greatest(unsigned key, unsigned* partials) {
   return __reduce_max_sync(ALL, lane < WARPS ? partials[lane] : 0);
 }
 
-// The union of a group, word by word in the lanes of a warp.
-struct Union {
-  unsigned words[MOST_WORDS / 32];
+// The columns of a row that its group has not.
+struct Fresh {
+  uint4 words[VECTORS];
 
-  __device__ __forceinline__ void add(const unsigned* bits, int count, int row, bool first) {
+  __device__ __forceinline__ void all_of(const uint4* row) {
 #pragma unroll
-    for (int i = 0; i < MOST_WORDS / 32; ++i) {
-      const int word = threadIdx.x % 32 + 32 * i;
-      if (word < count) words[i] = (first ? 0 : words[i]) | bits[word * PITCH + row];
-    }
+    for (int i = 0; i < VECTORS; ++i) words[i] = row[i];
   }
 
-  // Columns that it has in common with a row.
-  __device__ __forceinline__ int common(const unsigned* bits, int count, int row) const {
+  // Takes out the columns of a row that joins the group, and returns how many those were.
+  __device__ __forceinline__ int lose(const uint4* row) {
     int sum = 0;
 #pragma unroll
-    for (int i = 0; i < MOST_WORDS / 32; ++i) {
-#pragma unroll 4
-      for (int w = 32 * i; w < min(count, 32 * i + 32); w += AT_ONCE) {
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; ++j)
-          sum += __popc(bits[(w + j) * PITCH + row] & __shfl_sync(ALL, words[i], w + j));
-      }
+    for (int i = 0; i < VECTORS; ++i) {
+      const uint4 lost = row[i];
+      sum += __popc(words[i].x & lost.x) + __popc(words[i].y & lost.y) +
+             __popc(words[i].z & lost.z) + __popc(words[i].w & lost.w);
+      words[i].x &= ~lost.x, words[i].y &= ~lost.y;
+      words[i].z &= ~lost.z, words[i].w &= ~lost.w;
     }
     return sum;
   }
@@ -62,8 +60,8 @@ struct Union {
 extern "C" __global__ void __launch_bounds__(WINDOW)
     bsr_row_order(int* out, INDEX* out_indptr, const int* sorted, const INDEX* indptr,
                   const INDEX* indices, long long windows_a_matrix, long long block_rows,
-                  long long padded_rows, long long nnzb, int window, int rows, int words) {
-  extern __shared__ unsigned bits[];  // [words][PITCH]
+                  long long padded_rows, long long nnzb, int window, int rows) {
+  extern __shared__ uint4 bits[];  // [WINDOW][PITCH]
   __shared__ unsigned partials[2][WARPS];
   __shared__ long long sums[WARPS];
   __shared__ int lengths[WINDOW];  // of rows, in blocks
@@ -77,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(WINDOW)
     return int(sorted ? sorted[b * block_rows + place] - b * block_rows : place);
   };
 
-  for (int i = threadIdx.x; i < words * PITCH; i += WINDOW) bits[i] = 0;
+  for (int i = threadIdx.x; i < WINDOW * PITCH; i += WINDOW) bits[i] = make_uint4(0, 0, 0, 0);
   long long at = 0;  // blocks of the rows before this window
   for (long long i = threadIdx.x; i < first; i += WINDOW) {
     const int other = row_at(i);
@@ -95,33 +93,57 @@ extern "C" __global__ void __launch_bounds__(WINDOW)
   const long long begin = row < here ? begins[number] : 0;
   const long long end = row < here ? begins[number + 1] : 0;
   lengths[row] = int(end - begin);
-#pragma unroll 4
-  for (int r = 0; r < 32; ++r) {
-    const long long stop = __shfl_sync(ALL, end, r);
-    for (long long p = __shfl_sync(ALL, begin, r) + lane; p < stop; p += 32) {
-      const unsigned bit = unsigned(indices[b * nnzb + p]) % unsigned(32 * words);
-      atomicOr(&bits[bit / 32 * PITCH + 32 * warp + r], 1u << bit % 32);
+  for (int r0 = 0; r0 < 32; r0 += AT_ONCE) {
+    long long begins_at[AT_ONCE];
+    int length[AT_ONCE], longest = 0;
+#pragma unroll
+    for (int r = 0; r < AT_ONCE; ++r) {
+      begins_at[r] = __shfl_sync(ALL, begin, r0 + r);
+      length[r] = int(__shfl_sync(ALL, end, r0 + r) - begins_at[r]);
+      longest = max(longest, length[r]);
+    }
+    for (int i = lane; i < longest; i += 32) {
+      INDEX column[AT_ONCE];
+#pragma unroll
+      for (int r = 0; r < AT_ONCE; ++r)
+        column[r] = i < length[r] ? indices[b * nnzb + begins_at[r] + i] : INDEX(-1);
+#pragma unroll
+      for (int r = 0; r < AT_ONCE; ++r) {
+        if (column[r] < 0) continue;
+        const unsigned bit = unsigned(column[r]) % (32 * WORDS);
+        unsigned* of_row = (unsigned*)(bits + (32 * warp + r0 + r) * PITCH);
+        atomicOr(of_row + bit / 32, 1u << bit % 32);
+      }
     }
   }
   __syncthreads();
 
+  Fresh fresh;
+  fresh.all_of(bits + row * PITCH);
   int size = 0;
-  for (int i = 0; i < words; ++i) size += __popc(bits[i * PITCH + row]);
+#pragma unroll
+  for (int i = 0; i < VECTORS; ++i) {
+    const uint4 w = fresh.words[i];
+    size += __popc(w.x) + __popc(w.y) + __popc(w.z) + __popc(w.w);
+  }
   bool waiting = row < here;
-  Union group;
+  int common = 0;  // columns that the row has in common with the group
   for (int step = 0, member = 0; step < here; ++step) {
     // A key is a score above the place of the row, earlier ones greater; zero once it is taken.
-    const int score = member == 0 ? size : 2 * group.common(bits, words, row) - size + 32 * words;
+    const int score = member == 0 ? size : 2 * common - size + 32 * WORDS;
     const unsigned key = waiting ? unsigned(score + 1) << PLACE_BITS | (LAST_PLACE - row) : 0;
     const int chosen = LAST_PLACE - int(greatest(key, partials[step % 2]) % (LAST_PLACE + 1));
-    group.add(bits, words, chosen, member == 0);
+    common += fresh.lose(bits + chosen * PITCH);
     if (row == chosen) {
       waiting = false;
       out[b * padded_rows + first + step] = number;
       out_indptr[b * (block_rows + 1) + first + step] = INDEX(at);
     }
     at += lengths[chosen];
-    if (++member == rows) member = 0;
+    if (++member == rows) {
+      member = common = 0;
+      fresh.all_of(bits + row * PITCH);
+    }
   }
   if (first + here == block_rows) {
     if (row == 0) out_indptr[b * (block_rows + 1) + block_rows] = INDEX(nnzb);

@@ -11,8 +11,16 @@
 // each row in order, so the entry of a block is the number of blocks like it before it:
 // deterministic, whatever the order of the atomics.
 //
+// Rows may come in another order than they are stored in: `indptr` and positions are those of the
+// order then, and every row has the way from there to where it is stored.
+//
+// The thread block that is done last puts the groups in the order of their lengths, where `order`
+// is given: that saves a launch, but one thread block is no match for very many groups. Until then
+// the first number of `order`, zero at the launch, counts those that are done.
+//
 // -DINDEX: of the pattern (s32, s64); -DBLOCK: of block numbers (s32, s64).
 
+#include "common/falling_order.cuh"
 #include "common/types.cuh"
 
 constexpr int MOST_THREADS = 1024;
@@ -25,6 +33,7 @@ struct Group {
   const INDEX* indices;
   const long long* blocks_from;  // or null
   const long long* starts;       // positions of its rows, rows + 1 of them
+  const long long* to_stored;    // of each row, from a position to where that block is stored
   int* columns;                  // of its first entry, as are the blocks
   BLOCK* blocks;
   int rows;
@@ -40,32 +49,45 @@ __device__ __forceinline__ unsigned below(int bit) {
   return (1u << bit) - 1;
 }
 
-// Calls visit(position, row, j) once for each block of the group in a column c0 + j, j < width.
+// The row of a position.
+__device__ __forceinline__ int row_of(const Group& group, long long p) {
+  int low = 0, high = group.rows;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (group.starts[middle] <= p ? low : high) = middle;
+  }
+  return low;
+}
+
+// Calls visit(where it is stored, row, j) once for each block of the group in a column c0 + j,
+// j < width.
 template <typename Visit>
 __device__ __forceinline__ void for_each_block(const Group& group, INDEX c0, int width,
                                                Visit visit) {
   const long long end = group.starts[group.rows];
-  int row = 0;
-  long long row_end = group.starts[1];
+  int row = row_of(group, group.starts[0] + threadIdx.x);
   for (long long p0 = group.starts[0] + threadIdx.x; p0 < end; p0 += AT_ONCE * blockDim.x) {
     INDEX column[AT_ONCE];
+    long long stored[AT_ONCE];
+    int of_row[AT_ONCE];
 #pragma unroll
     for (int k = 0; k < AT_ONCE; ++k) {
       const long long p = p0 + k * blockDim.x;
-      column[k] = p < end ? group.indices[p] : INDEX(-1);
+      while (p < end && p >= group.starts[row + 1]) ++row;
+      of_row[k] = row;
+      stored[k] = p + group.to_stored[row];
+      column[k] = p < end ? group.indices[stored[k]] : INDEX(-1);
     }
 #pragma unroll
     for (int k = 0; k < AT_ONCE; ++k) {
-      const long long p = p0 + k * blockDim.x;
       if (column[k] >= c0 && column[k] - c0 < width) {
-        while (p >= row_end) row_end = group.starts[++row + 1];
-        visit(p, row, (unsigned)(column[k] - c0));
+        visit(stored[k], of_row[k], (unsigned)(column[k] - c0));
       }
     }
   }
 }
 
-// The block at position p.
+// The block that is stored at p.
 __device__ __forceinline__ BLOCK block_at(const Group& group, long long p) {
   return BLOCK(group.blocks_from ? group.blocks_from[p] : p);
 }
@@ -187,14 +209,15 @@ __device__ int counted(const Group& group, const Scratch& scratch, INDEX c0, int
   for (int r = threadIdx.x / 32; r < group.rows; r += blockDim.x / 32) {
     for (long long p0 = group.starts[r]; p0 < group.starts[r + 1]; p0 += 32) {
       const long long p = p0 + lane;
-      const INDEX column = p < group.starts[r + 1] ? group.indices[p] : INDEX(-1);
+      const long long stored = p + group.to_stored[r];
+      const INDEX column = p < group.starts[r + 1] ? group.indices[stored] : INDEX(-1);
       const bool inside = column >= c0 && column - c0 < width;
       const int j = inside ? (int)(column - c0) : ~lane;  // alike with nobody
       const unsigned alike = __match_any_sync(ALL, j);
       const int earlier = __popc(alike & below(lane));
       if (inside) {
         const long long entry = before[j] + found[r * width + j] + earlier;
-        blocks[entry * group.rows + r] = block_at(group, p);
+        blocks[entry * group.rows + r] = block_at(group, stored);
       }
       __syncwarp();
       if (inside && earlier == 0) found[r * width + j] += __popc(alike);
@@ -204,40 +227,60 @@ __device__ int counted(const Group& group, const Scratch& scratch, INDEX c0, int
   return entries;
 }
 
-extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1)
-    bsr_schedule(long long* starts, int* counts, int* columns, BLOCK* blocks, const INDEX* indptr,
-                 const INDEX* indices, const long long* blocks_from, long long groups,
-                 long long groups_per_matrix, long long block_rows, long long block_columns,
-                 long long nnzb, int rows, int width, int narrow_width) {
-  extern __shared__ unsigned table[];
-  __shared__ long long row_starts[MOST_ROWS + 1];
-  __shared__ int partials[32];
+// Of the whole schedule.
+struct Sizes {
+  long long groups, groups_per_matrix, block_rows, block_columns, nnzb;
+  int rows, width, narrow_width;
+};
 
-  for (long long g = blockIdx.x; g < groups; g += gridDim.x) {
-    const long long b = g / groups_per_matrix, i = g % groups_per_matrix * rows;
+extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1)
+    bsr_schedule(long long* starts, int* counts, int* columns, BLOCK* blocks, int* order,
+                 const INDEX* indptr, const INDEX* indices, const int* of_rows,
+                 const INDEX* stored_indptr, const long long* blocks_from, Sizes sizes) {
+  extern __shared__ unsigned table[];
+  __shared__ long long row_starts[MOST_ROWS + 1], to_stored[MOST_ROWS + 1];
+  __shared__ int partials[32];
+  const int rows = sizes.rows;
+
+  for (long long g = blockIdx.x; g < sizes.groups; g += gridDim.x) {
+    const long long b = g / sizes.groups_per_matrix, i = g % sizes.groups_per_matrix * rows;
+    const long long of_matrix = b * (sizes.block_rows + 1);
     __syncthreads();  // the group before this one is done
     for (int r = threadIdx.x; r <= rows; r += blockDim.x) {
-      const long long row = min(i + r, block_rows);  // rows past the last are empty
-      row_starts[r] = b * nnzb + indptr[b * (block_rows + 1) + row];
+      const long long row = min(i + r, sizes.block_rows);  // rows past the last are empty
+      const INDEX start = indptr[of_matrix + row];
+      row_starts[r] = b * sizes.nnzb + start;
+      const bool moved = of_rows && r < rows && row < sizes.block_rows;
+      to_stored[r] = moved ? stored_indptr[of_matrix + of_rows[g * rows + r]] - start : 0;
     }
     __syncthreads();
     const long long start = row_starts[0];
-    const Group group = {indices,         blocks_from,           row_starts,
+    const Group group = {indices,         blocks_from,           row_starts, to_stored,
                          columns + start, blocks + start * rows, rows};
     const Scratch scratch = {table, partials};
 
     long long entries = 0;
-    for (long long c0 = 0; c0 < block_columns; c0 += width) {
-      const int here = (int)min((long long)width, block_columns - c0);
+    for (long long c0 = 0; c0 < sizes.block_columns; c0 += sizes.width) {
+      const int here = (int)min((long long)sizes.width, sizes.block_columns - c0);
       const int added = once_each(group, scratch, INDEX(c0), here, entries);
-      for (int j = 0; added < 0 && j < here; j += narrow_width) {
-        entries += counted(group, scratch, INDEX(c0 + j), min(narrow_width, here - j), entries);
+      for (int j = 0; added < 0 && j < here; j += sizes.narrow_width) {
+        const int narrow = min(sizes.narrow_width, here - j);
+        entries += counted(group, scratch, INDEX(c0 + j), narrow, entries);
       }
       entries += max(added, 0);
     }
     if (threadIdx.x == 0) {
       starts[g] = start;
       counts[g] = (int)entries;
+    }
+  }
+  if (order && last_done((unsigned*)order)) {
+    int* values = (int*)table;
+    const int groups = (int)sizes.groups, per_matrix = (int)sizes.groups_per_matrix;
+    for (int g = threadIdx.x; g < groups; g += blockDim.x) values[g] = __ldcg(counts + g);
+    __syncthreads();
+    for (int g = threadIdx.x / 32; g < groups; g += blockDim.x / 32) {
+      put_in_order(order, values, g, per_matrix);
     }
   }
 }

@@ -40,13 +40,44 @@ def test_rows_of_a_kind_come_together(cuda_engine, rng, kinds, columns):
     one_window = kinds * 8 <= WINDOW
     with cuda_engine.runs("bsr_row_order", *([] if one_window else ["bsr_row_signature"])):
         ordered = ordered_rows(pattern_of(cuda_engine, mask), 8)
-    order = cuda_engine.host(ordered.block_rows)[0]
+    order = cuda_engine.host(ordered.block_rows)
     assert sorted(order.tolist()) == list(range(len(mask)))
     unions = [rows.reshape(kinds, 8, columns).any(axis=1).sum() for rows in (mask, mask[order])]
     if one_window:
         assert unions[1] * 8 == mask.sum()
     # The edges of windows cut through kinds.
     assert unions[1] < unions[0] / 2
+
+
+def greedy_order(mask, rows: int) -> list[int]:
+    """Return what the rows of one window are put into, one after the other."""
+    order: list[int] = []
+    waiting = set(range(len(mask)))
+    while waiting:
+        if len(order) % rows == 0:
+            union = np.zeros_like(mask[0])
+            score = mask.sum(axis=1)
+        else:
+            score = 2 * (mask & union).sum(axis=1) - mask.sum(axis=1)
+        chosen = max(waiting, key=lambda row: (score[row], -row))
+        union = union | mask[chosen]
+        waiting.remove(chosen)
+        order.append(chosen)
+    return order
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("columns", [70, 900, 2000, 2944, 7000])
+def test_rows_are_chosen_one_by_one(cuda_engine, rng, columns):
+    """As a loop chooses them; of more columns than bits, several share one."""
+    mask = rng.random((90, columns)) < rng.choice([0, 0.02, 0.2], (90, 1))
+    ordered = ordered_rows(pattern_of(cuda_engine, mask), 7)
+    bits = np.zeros((90, min(-(-columns // 32) * 32, 2944)), bool)
+    np.logical_or.at(bits, (slice(None), np.arange(columns) % 2944), mask)
+    order = greedy_order(bits, 7)
+    assert cuda_engine.host(ordered.block_rows).tolist() == order + [-1]
+    lengths = mask.sum(axis=1)[order]
+    assert cuda_engine.host(ordered.indptr).tolist() == [0, *np.cumsum(lengths).tolist()]
 
 
 @pytest.mark.gpu

@@ -141,9 +141,19 @@ def test_64_bit_indices_and_block_numbers(cuda_engine, rng, monkeypatch):
 
 
 @pytest.mark.gpu
-def test_order_of_more_groups_than_are_ranked(cuda_engine, rng, monkeypatch):
-    monkeypatch.setattr(_schedule, "RANKED", 16)
+@pytest.mark.parametrize(("at_once", "ranked"), [(256, 8192), (19, 8192), (19, 16)])
+def test_order_of_many_groups(cuda_engine, rng, monkeypatch, at_once, ranked):
+    """By the launch that makes them, by a launch of its own, by sorting."""
+    monkeypatch.setattr(_schedule, "RANKED_AT_ONCE", at_once)
+    monkeypatch.setattr(_schedule, "RANKED", ranked)
     check(cuda_engine, random_pattern(cuda_engine, rng, (40, 30), density=0.2), 2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("groups", [256, 257])
+def test_order_of_groups_of_little_memory(cuda_engine, rng, groups):
+    """Their lengths need more shared memory than a group does."""
+    check(cuda_engine, random_pattern(cuda_engine, rng, (groups, 4), density=0.5), 1)
 
 
 @pytest.mark.gpu

@@ -375,10 +375,10 @@ SCHEDULES = (
         "bsr_row_order",
         (),
         (),
-        variants=each("INDEX", _INDICES, WINDOW="256"),
+        variants=each("INDEX", _INDICES, WINDOW="256", WORDS="16")
+        + each("WORDS", ("32", "64", "92"), INDEX="s32", WINDOW="256"),
         path="schedule",
     ),
-    KernelSource("bsr_row_gather", (), (), variants=each("INDEX", _INDICES), path="schedule"),
     KernelSource(
         "bsr_row_shares",
         (),

@@ -24,14 +24,17 @@ MOST_ROWS = 256
 
 #: So many numbers are ordered by comparing all with all (`bsr_schedule_order.cu`).
 RANKED = 8192
+#: So many groups are ordered by the launch that makes them.
+RANKED_AT_ONCE = 256
 
 _MOST_THREADS = 1024
-_SHARED = 96 * 1024  # that every architecture grants
+_SHARED = 94 * 1024  # that every architecture grants, with what the kernel has besides
 _TILE = 1024  # columns; their bits are 128 bytes
 _TILE_BYTES = _TILE // 8
 _ALIGNMENT = 16
 _ARRAYS = ("starts", "counts", "columns", "blocks", "order", "block_rows", "pieces")
 _GROUPS = struct.Struct("<7Q")
+_SIZES = struct.Struct("<5q3i4x")
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
@@ -81,6 +84,21 @@ class RowGroups(NamedTuple):
         return np.void(_GROUPS.pack(*(0 if a is None else a.data.ptr for a in arrays)))
 
 
+class OrderedRows(NamedTuple):
+    """A pattern's block rows in another order.
+
+    Attributes
+    ----------
+    block_rows : int32 array (batch * rows rounded up to groups,)
+        Which row of its matrix each one was; -1 behind the last.
+    indptr : array like the pattern's
+        Of the rows in that order.
+    """
+
+    block_rows: Any
+    indptr: Any
+
+
 def row_groups(pattern: Pattern, rows: int, blocks_from: Any = None) -> RowGroups:
     """Return the groups of ``rows`` block rows of a pattern on the device; kept with the pattern.
 
@@ -95,15 +113,18 @@ def row_groups(pattern: Pattern, rows: int, blocks_from: Any = None) -> RowGroup
         of `Pattern.transposed`. The entries then name the caller's blocks.
     """
     key = ("row_groups", pattern.device, rows, blocks_from is not None)
-    return pattern.memo(key, lambda: _build(pattern, rows, blocks_from))
+    return pattern.memo(key, lambda: build_groups(pattern, rows, blocks_from))
 
 
-def _build(pattern: Pattern, rows: int, blocks_from: Any) -> RowGroups:
+def build_groups(
+    pattern: Pattern, rows: int, blocks_from: Any, ordered: OrderedRows | None = None
+) -> RowGroups:
+    """Return the groups of a pattern, of its rows in another order where one is given."""
     block_rows, block_columns = pattern.block_shape
     per_matrix = ceil_div(block_rows, rows)
     groups, blocks = size_of(pattern.batch_shape) * per_matrix, pattern.indices.size
     number = index_dtype(blocks)
-    starts, counts, columns, block_numbers, order = _arrays(
+    starts, counts, columns, block_numbers, order = arrays(
         pattern.xp,
         (groups, _INT64),
         (groups, _INT32),
@@ -111,10 +132,16 @@ def _build(pattern: Pattern, rows: int, blocks_from: Any) -> RowGroups:
         (blocks * rows, number),
         (groups, _INT32),
     )
-    built = RowGroups(starts, counts, columns, block_numbers, order, rows, groups)
+    of_rows = None if ordered is None else ordered.block_rows
+    built = RowGroups(starts, counts, columns, block_numbers, order, rows, groups, of_rows)
     if groups == 0:
         return built
     width, narrow_width, shared_memory = stretches(block_columns, rows)
+    at_once = groups <= RANKED_AT_ONCE
+    if at_once:
+        order.data.memset_async(0, order.itemsize)
+        shared_memory = max(shared_memory, counts.nbytes)
+    none = np.uint64(0)
     kernel("bsr_schedule", INDEX=ctype(pattern.indices.dtype), BLOCK=ctype(number))(
         grid(groups),
         (_threads(ceil_div(blocks, groups), block_columns),),
@@ -123,21 +150,29 @@ def _build(pattern: Pattern, rows: int, blocks_from: Any) -> RowGroups:
             counts,
             columns,
             block_numbers,
-            pattern.indptr,
+            order if at_once else none,
+            pattern.indptr if ordered is None else ordered.indptr,
             pattern.indices,
-            np.uint64(0) if blocks_from is None else blocks_from,
-            np.int64(groups),
-            np.int64(per_matrix),
-            np.int64(block_rows),
-            np.int64(block_columns),
-            np.int64(pattern.nnzb),
-            np.int32(rows),
-            np.int32(width),
-            np.int32(narrow_width),
+            none if of_rows is None else of_rows,
+            pattern.indptr,
+            none if blocks_from is None else blocks_from,
+            np.void(
+                _SIZES.pack(
+                    groups,
+                    per_matrix,
+                    block_rows,
+                    block_columns,
+                    pattern.nnzb,
+                    rows,
+                    width,
+                    narrow_width,
+                )
+            ),
         ),
         shared_memory,
     )
-    falling_order(order, counts, per_matrix)
+    if not at_once:
+        falling_order(order, counts, per_matrix)
     return built
 
 
@@ -183,7 +218,7 @@ def stretches(block_columns: int, rows: int) -> tuple[int, int, int]:
     >>> stretches(512, 8)
     (1024, 512, 18432)
     >>> stretches(100_000, 8)
-    (77824, 2730, 98304)
+    (76800, 2673, 96256)
     """
     by_bit, by_count = (rows + 2) * _TILE_BYTES, (rows + 1) * 4
     tiles = max(1, min(ceil_div(block_columns, _TILE), _SHARED // by_bit))
@@ -197,7 +232,7 @@ def _threads(blocks: int, block_columns: int) -> int:
     return min(power_of_two_below(2 * work - 1), _MOST_THREADS)
 
 
-def _arrays(xp: Any, *parts: tuple[int, np.dtype]) -> list[Any]:
+def arrays(xp: Any, *parts: tuple[int, np.dtype]) -> list[Any]:
     """Return empty arrays of so many elements, in one allocation."""
     begins = [0]
     for n, dtype in parts:
