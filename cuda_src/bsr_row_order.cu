@@ -33,6 +33,12 @@ __device__ __forceinline__ unsigned greatest(unsigned key, unsigned* partials) {
   return __reduce_max_sync(ALL, lane < WARPS ? partials[lane] : 0);
 }
 
+// How many bits are set. Counting is what takes longest: three words are added bit by bit first,
+// which makes two of them.
+__device__ __forceinline__ int bits_of(unsigned x, unsigned y, unsigned z, unsigned w) {
+  return __popc(x ^ y ^ z) + 2 * __popc((x & y) | (z & (x | y))) + __popc(w);
+}
+
 // The columns of a row that its group has not.
 struct Fresh {
   uint4 words[VECTORS];
@@ -42,14 +48,22 @@ struct Fresh {
     for (int i = 0; i < VECTORS; ++i) words[i] = row[i];
   }
 
+  __device__ __forceinline__ int count() const {
+    int sum = 0;
+#pragma unroll
+    for (int i = 0; i < VECTORS; ++i)
+      sum += bits_of(words[i].x, words[i].y, words[i].z, words[i].w);
+    return sum;
+  }
+
   // Takes out the columns of a row that joins the group, and returns how many those were.
   __device__ __forceinline__ int lose(const uint4* row) {
     int sum = 0;
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
       const uint4 lost = row[i];
-      sum += __popc(words[i].x & lost.x) + __popc(words[i].y & lost.y) +
-             __popc(words[i].z & lost.z) + __popc(words[i].w & lost.w);
+      sum += bits_of(words[i].x & lost.x, words[i].y & lost.y, words[i].z & lost.z,
+                     words[i].w & lost.w);
       words[i].x &= ~lost.x, words[i].y &= ~lost.y;
       words[i].z &= ~lost.z, words[i].w &= ~lost.w;
     }
@@ -65,7 +79,9 @@ extern "C" __global__ void __launch_bounds__(WINDOW)
   __shared__ unsigned partials[2][WARPS];
   __shared__ long long sums[WARPS];
   __shared__ int lengths[WINDOW];  // of rows, in blocks
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = threadIdx.x;
+  __shared__ int numbers[WINDOW];  // of rows, in their matrix
+  __shared__ int remaining[WINDOW], remaining_in_warp[WARPS];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 
   const long long b = blockIdx.x / windows_a_matrix;
   const long long first = blockIdx.x % windows_a_matrix * window;
@@ -89,9 +105,11 @@ extern "C" __global__ void __launch_bounds__(WINDOW)
   for (int i = 0; i < WARPS; ++i) at += sums[i];
 
   // Each warp marks the columns of its own rows.
+  int row = threadIdx.x;
   const int number = row < here ? row_at(first + row) : 0;
   const long long begin = row < here ? begins[number] : 0;
   const long long end = row < here ? begins[number + 1] : 0;
+  numbers[row] = number;
   lengths[row] = int(end - begin);
   for (int r0 = 0; r0 < 32; r0 += AT_ONCE) {
     long long begins_at[AT_ONCE];
@@ -119,35 +137,44 @@ extern "C" __global__ void __launch_bounds__(WINDOW)
   __syncthreads();
 
   Fresh fresh;
-  fresh.all_of(bits + row * PITCH);
-  int size = 0;
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i) {
-    const uint4 w = fresh.words[i];
-    size += __popc(w.x) + __popc(w.y) + __popc(w.z) + __popc(w.w);
-  }
   bool waiting = row < here;
-  int common = 0;  // columns that the row has in common with the group
+  int size = 0, common = 0;  // columns of the row, and those that the group has as well
+  int warps = WARPS + 1;     // that have rows to look after
   for (int step = 0, member = 0; step < here; ++step) {
+    if (member == 0) {
+      const bool fewer = 32 * (warps - 1) >= here - step;  // can look after those that remain
+      if (fewer) {
+        warps = (here - step + 31) / 32;
+        const unsigned waiting_lanes = __ballot_sync(ALL, waiting);
+        if (lane == 0) remaining_in_warp[warp] = __popc(waiting_lanes);
+        __syncthreads();
+        int place = __popc(waiting_lanes & ((1u << lane) - 1));
+        for (int w = 0; w < warp; ++w) place += remaining_in_warp[w];
+        if (waiting) remaining[place] = row;
+        __syncthreads();
+        waiting = threadIdx.x < here - step;
+        row = waiting ? remaining[threadIdx.x] : 0;
+      }
+      fresh.all_of(bits + row * PITCH);
+      if (fewer) size = fresh.count();
+      common = 0;
+    }
     // A key is a score above the place of the row, earlier ones greater; zero once it is taken.
     const int score = member == 0 ? size : 2 * common - size + 32 * WORDS;
     const unsigned key = waiting ? unsigned(score + 1) << PLACE_BITS | (LAST_PLACE - row) : 0;
     const int chosen = LAST_PLACE - int(greatest(key, partials[step % 2]) % (LAST_PLACE + 1));
-    common += fresh.lose(bits + chosen * PITCH);
-    if (row == chosen) {
-      waiting = false;
-      out[b * padded_rows + first + step] = number;
+    if (warp < warps) common += fresh.lose(bits + chosen * PITCH);
+    waiting = waiting && row != chosen;
+    if (threadIdx.x == 0) {
+      out[b * padded_rows + first + step] = numbers[chosen];
       out_indptr[b * (block_rows + 1) + first + step] = INDEX(at);
     }
     at += lengths[chosen];
-    if (++member == rows) {
-      member = common = 0;
-      fresh.all_of(bits + row * PITCH);
-    }
+    if (++member == rows) member = 0;
   }
   if (first + here == block_rows) {
-    if (row == 0) out_indptr[b * (block_rows + 1) + block_rows] = INDEX(nnzb);
-    for (long long i = block_rows + row; i < padded_rows; i += WINDOW)
+    if (threadIdx.x == 0) out_indptr[b * (block_rows + 1) + block_rows] = INDEX(nnzb);
+    for (long long i = block_rows + threadIdx.x; i < padded_rows; i += WINDOW)
       out[b * padded_rows + i] = -1;
   }
 }

@@ -227,60 +227,71 @@ __device__ int counted(const Group& group, const Scratch& scratch, INDEX c0, int
   return entries;
 }
 
-// Of the whole schedule.
-struct Sizes {
+// The kernel's argument (engines/cuda/_schedule.py).
+struct Schedule {
+  // What is written; `order` may be null.
+  long long* starts;
+  int* counts;
+  int* columns;
+  BLOCK* blocks;
+  int* order;
+  // Of the pattern. `of_rows`, where its rows come in another order, says which they are: with -1
+  // behind the last, as many for each group. `indptr` is that of the order.
+  const INDEX* indptr;
+  const INDEX* indices;
+  const int* of_rows;
+  const INDEX* stored_indptr;
+  const long long* blocks_from;
   long long groups, groups_per_matrix, block_rows, block_columns, nnzb;
   int rows, width, narrow_width;
 };
 
 extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1)
-    bsr_schedule(long long* starts, int* counts, int* columns, BLOCK* blocks, int* order,
-                 const INDEX* indptr, const INDEX* indices, const int* of_rows,
-                 const INDEX* stored_indptr, const long long* blocks_from, Sizes sizes) {
+    bsr_schedule(const __grid_constant__ Schedule s) {
   extern __shared__ unsigned table[];
   __shared__ long long row_starts[MOST_ROWS + 1], to_stored[MOST_ROWS + 1];
   __shared__ int partials[32];
-  const int rows = sizes.rows;
+  const int rows = s.rows;
 
-  for (long long g = blockIdx.x; g < sizes.groups; g += gridDim.x) {
-    const long long b = g / sizes.groups_per_matrix, i = g % sizes.groups_per_matrix * rows;
-    const long long of_matrix = b * (sizes.block_rows + 1);
+  for (long long g = blockIdx.x; g < s.groups; g += gridDim.x) {
+    const long long b = g / s.groups_per_matrix, i = g % s.groups_per_matrix * rows;
+    const long long of_matrix = b * (s.block_rows + 1);
     __syncthreads();  // the group before this one is done
     for (int r = threadIdx.x; r <= rows; r += blockDim.x) {
-      const long long row = min(i + r, sizes.block_rows);  // rows past the last are empty
-      const INDEX start = indptr[of_matrix + row];
-      row_starts[r] = b * sizes.nnzb + start;
-      const bool moved = of_rows && r < rows && row < sizes.block_rows;
-      to_stored[r] = moved ? stored_indptr[of_matrix + of_rows[g * rows + r]] - start : 0;
+      const long long row = min(i + r, s.block_rows);  // rows past the last are empty
+      const INDEX start = s.indptr[of_matrix + row];
+      row_starts[r] = b * s.nnzb + start;
+      const bool moved = s.of_rows && r < rows && row < s.block_rows;
+      to_stored[r] = moved ? s.stored_indptr[of_matrix + s.of_rows[g * rows + r]] - start : 0;
     }
     __syncthreads();
     const long long start = row_starts[0];
-    const Group group = {indices,         blocks_from,           row_starts, to_stored,
-                         columns + start, blocks + start * rows, rows};
+    const Group group = {s.indices,         s.blocks_from,           row_starts, to_stored,
+                         s.columns + start, s.blocks + start * rows, rows};
     const Scratch scratch = {table, partials};
 
     long long entries = 0;
-    for (long long c0 = 0; c0 < sizes.block_columns; c0 += sizes.width) {
-      const int here = (int)min((long long)sizes.width, sizes.block_columns - c0);
+    for (long long c0 = 0; c0 < s.block_columns; c0 += s.width) {
+      const int here = (int)min((long long)s.width, s.block_columns - c0);
       const int added = once_each(group, scratch, INDEX(c0), here, entries);
-      for (int j = 0; added < 0 && j < here; j += sizes.narrow_width) {
-        const int narrow = min(sizes.narrow_width, here - j);
+      for (int j = 0; added < 0 && j < here; j += s.narrow_width) {
+        const int narrow = min(s.narrow_width, here - j);
         entries += counted(group, scratch, INDEX(c0 + j), narrow, entries);
       }
       entries += max(added, 0);
     }
     if (threadIdx.x == 0) {
-      starts[g] = start;
-      counts[g] = (int)entries;
+      s.starts[g] = start;
+      s.counts[g] = (int)entries;
     }
   }
-  if (order && last_done((unsigned*)order)) {
+  if (s.order && last_done((unsigned*)s.order)) {
     int* values = (int*)table;
-    const int groups = (int)sizes.groups, per_matrix = (int)sizes.groups_per_matrix;
-    for (int g = threadIdx.x; g < groups; g += blockDim.x) values[g] = __ldcg(counts + g);
+    const int groups = (int)s.groups, per_matrix = (int)s.groups_per_matrix;
+    for (int g = threadIdx.x; g < groups; g += blockDim.x) values[g] = __ldcg(s.counts + g);
     __syncthreads();
     for (int g = threadIdx.x / 32; g < groups; g += blockDim.x / 32) {
-      put_in_order(order, values, g, per_matrix);
+      put_in_order(s.order, values, g, per_matrix);
     }
   }
 }

@@ -80,9 +80,12 @@ def _host() -> Iterable[Case]:
             peers=(DENSE, TORCH),
             bars=(Bar("ms", 0.015),),
         )
-    for schedule in ("schedule", "schedule by likeness"):
-        yield Case("host", (16, 16), 0.1, _8192, measure=schedule, bars=(Bar("ms", 0.1),))
-    yield Case("host", (16, 16), 0.1, _8192, measure="first call")
+    first = Case("host", (16, 16), 0.1, _8192, measure="first call")
+    # The bar is one of making a schedule; putting rows in order before is work that pays itself
+    # back, so it has a row to be seen in and no bar.
+    yield replace(first, measure="schedule", bars=(Bar("ms", 0.1),))
+    yield replace(first, measure="schedule by likeness")
+    yield first
 
 
 def _dense() -> Iterable[Case]:

@@ -75,15 +75,20 @@ def device_ms(call: Call, *, flush: bool = False, repeats: int = REPEATS) -> flo
     return float(np.median(spans))
 
 
-def host_us(call: Call, repeats: int = 100) -> float:
-    """Return the host time of a call in microseconds: a loop of calls that nothing waits for."""
+def host_us(call: Call, repeats: int = 100, loops: int = 1) -> float:
+    """Return the host time of a call in microseconds: a loop of calls that nothing waits for.
+
+    Of several loops the median, which one interruption of the host does not move.
+    """
+    spans = []
+    for _ in range(loops):
+        _synchronize()
+        start = time.perf_counter()
+        for _ in range(repeats):
+            call()
+        spans.append(time.perf_counter() - start)
     _synchronize()
-    start = time.perf_counter()
-    for _ in range(repeats):
-        call()
-    spent = time.perf_counter() - start
-    _synchronize()
-    return spent / repeats * 1e6
+    return float(np.median(spans)) / repeats * 1e6
 
 
 def single_host_us(call: Call, repeats: int = REPEATS) -> float:

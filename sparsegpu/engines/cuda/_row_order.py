@@ -14,7 +14,8 @@ import numpy as np
 
 from ...pattern import Pattern
 from ._blocks import THREADS, ceil_div, grid, size_of
-from ._schedule import OrderedRows, RowGroups, arrays, build_groups, falling_order, row_groups
+from ._parts import Parts
+from ._schedule import OrderedRows, RowGroups, build_groups, falling_order, row_groups
 from .runtime.launch import kernel
 from .runtime.types import ctype
 
@@ -50,18 +51,10 @@ def ordered_rows(pattern: Pattern, rows: int) -> OrderedRows:
     window = WINDOW // rows * rows
     windows = ceil_div(block_rows, window)
     padded = ceil_div(block_rows, rows) * rows
-    total = matrices * block_rows
-    sorted_ = windows > 1
-    signatures, by_signature, order, indptr = arrays(
-        pattern.xp,
-        (total * sorted_, _INT32),
-        (total * sorted_, _INT32),
-        (matrices * padded, _INT32),
-        (pattern.indptr.size, pattern.indptr.dtype),
+    parts = Parts(
+        pattern.xp, (matrices * padded, _INT32), (pattern.indptr.size, pattern.indptr.dtype)
     )
-    if sorted_:
-        _write_signatures(signatures, pattern)
-        falling_order(by_signature, signatures, block_rows)
+    order, indptr = map(np.uint64, parts.addresses)
     words = next((words for words in _WORDS if 32 * words >= block_columns), _WORDS[-1])
     kernel("bsr_row_order", INDEX=ctype(pattern.indices.dtype), WINDOW=WINDOW, WORDS=words)(
         grid(matrices * windows),
@@ -69,7 +62,7 @@ def ordered_rows(pattern: Pattern, rows: int) -> OrderedRows:
         (
             order,
             indptr,
-            by_signature if sorted_ else np.uint64(0),
+            _by_signature(pattern) if windows > 1 else np.uint64(0),
             pattern.indptr,
             pattern.indices,
             np.int64(windows),
@@ -81,20 +74,25 @@ def ordered_rows(pattern: Pattern, rows: int) -> OrderedRows:
         ),
         WINDOW * (words | 4) * 4,
     )
-    return OrderedRows(order, indptr)
+    return OrderedRows(parts.array(0), parts.array(1))
 
 
-def _write_signatures(signatures: Any, pattern: Pattern) -> None:
-    """Write what similar block rows, numbered over the batch, have in common mostly."""
+def _by_signature(pattern: Pattern) -> Any:
+    """Return all block rows, numbered over the batch, by matrix and then by signature."""
+    block_rows = pattern.block_shape[0]
+    total = size_of(pattern.batch_shape) * block_rows
+    signatures, order = map(Parts(pattern.xp, (total, _INT32), (total, _INT32)).array, range(2))
     kernel("bsr_row_signature", INDEX=ctype(pattern.indices.dtype))(
-        grid(ceil_div(signatures.size, _WARPS)),
+        grid(ceil_div(total, _WARPS)),
         (THREADS,),
         (
             signatures,
             pattern.indptr,
             pattern.indices,
-            np.int64(signatures.size),
-            np.int64(pattern.block_shape[0]),
+            np.int64(total),
+            np.int64(block_rows),
             np.int64(pattern.nnzb),
         ),
     )
+    falling_order(order, signatures, block_rows)
+    return order

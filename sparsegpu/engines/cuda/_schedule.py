@@ -16,6 +16,7 @@ import numpy as np
 from ..._arrays import namespace
 from ...pattern import Pattern, index_dtype
 from ._blocks import THREADS, ceil_div, grid, power_of_two_below, size_of
+from ._parts import Parts
 from .runtime.launch import kernel
 from .runtime.types import ctype
 
@@ -31,10 +32,10 @@ _MOST_THREADS = 1024
 _SHARED = 94 * 1024  # that every architecture grants, with what the kernel has besides
 _TILE = 1024  # columns; their bits are 128 bytes
 _TILE_BYTES = _TILE // 8
-_ALIGNMENT = 16
+_ORDER = 4  # of the arrays that a kernel writes
 _ARRAYS = ("starts", "counts", "columns", "blocks", "order", "block_rows", "pieces")
 _GROUPS = struct.Struct("<7Q")
-_SIZES = struct.Struct("<5q3i4x")
+_ARGUMENT = struct.Struct("<10Q5q3i4x")
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
@@ -120,60 +121,70 @@ def build_groups(
     pattern: Pattern, rows: int, blocks_from: Any, ordered: OrderedRows | None = None
 ) -> RowGroups:
     """Return the groups of a pattern, of its rows in another order where one is given."""
-    block_rows, block_columns = pattern.block_shape
-    per_matrix = ceil_div(block_rows, rows)
+    per_matrix = ceil_div(pattern.block_shape[0], rows)
     groups, blocks = size_of(pattern.batch_shape) * per_matrix, pattern.indices.size
-    number = index_dtype(blocks)
-    starts, counts, columns, block_numbers, order = arrays(
+    parts = Parts(
         pattern.xp,
         (groups, _INT64),
         (groups, _INT32),
         (blocks, _INT32),
-        (blocks * rows, number),
+        (blocks * rows, index_dtype(blocks)),
         (groups, _INT32),
     )
-    of_rows = None if ordered is None else ordered.block_rows
-    built = RowGroups(starts, counts, columns, block_numbers, order, rows, groups, of_rows)
-    if groups == 0:
-        return built
-    width, narrow_width, shared_memory = stretches(block_columns, rows)
     at_once = groups <= RANKED_AT_ONCE
+    if groups:
+        _launch(parts, pattern, rows, per_matrix, blocks_from, ordered, at_once)
+    built = RowGroups(*map(parts.array, range(5)), rows, groups)
+    if not at_once:
+        falling_order(built.order, built.counts, per_matrix)
+    return built if ordered is None else built._replace(block_rows=ordered.block_rows)
+
+
+def _launch(
+    parts: Parts,
+    pattern: Pattern,
+    rows: int,
+    per_matrix: int,
+    blocks_from: Any,
+    ordered: OrderedRows | None,
+    at_once: bool,
+) -> None:
+    """Launch the kernel that makes all arrays of a schedule, the order only if ``at_once``."""
+    starts, counts, columns, block_numbers, order = parts.addresses
+    block_rows, block_columns = pattern.block_shape
+    groups, blocks = size_of(pattern.batch_shape) * per_matrix, pattern.indices.size
+    width, narrow_width, shared_memory = stretches(block_columns, rows)
     if at_once:
-        order.data.memset_async(0, order.itemsize)
-        shared_memory = max(shared_memory, counts.nbytes)
-    none = np.uint64(0)
-    kernel("bsr_schedule", INDEX=ctype(pattern.indices.dtype), BLOCK=ctype(number))(
+        parts.clear(_ORDER)
+        shared_memory = max(shared_memory, groups * _INT32.itemsize)
+    stored = pattern.indptr.data.ptr
+    argument = _ARGUMENT.pack(
+        starts,
+        counts,
+        columns,
+        block_numbers,
+        order if at_once else 0,
+        stored if ordered is None else ordered.indptr.data.ptr,
+        pattern.indices.data.ptr,
+        0 if ordered is None else ordered.block_rows.data.ptr,
+        stored,
+        0 if blocks_from is None else blocks_from.data.ptr,
+        groups,
+        per_matrix,
+        block_rows,
+        block_columns,
+        pattern.nnzb,
+        rows,
+        width,
+        narrow_width,
+    )
+    index, number = ctype(pattern.indices.dtype), ctype(index_dtype(blocks))
+    kernel("bsr_schedule", INDEX=index, BLOCK=number)(
         grid(groups),
         (_threads(ceil_div(blocks, groups), block_columns),),
-        (
-            starts,
-            counts,
-            columns,
-            block_numbers,
-            order if at_once else none,
-            pattern.indptr if ordered is None else ordered.indptr,
-            pattern.indices,
-            none if of_rows is None else of_rows,
-            pattern.indptr,
-            none if blocks_from is None else blocks_from,
-            np.void(
-                _SIZES.pack(
-                    groups,
-                    per_matrix,
-                    block_rows,
-                    block_columns,
-                    pattern.nnzb,
-                    rows,
-                    width,
-                    narrow_width,
-                )
-            ),
-        ),
+        (np.void(argument),),
         shared_memory,
     )
-    if not at_once:
-        falling_order(order, counts, per_matrix)
-    return built
 
 
 def falling_order(order: Any, values: Any, per_matrix: int) -> None:
@@ -230,15 +241,3 @@ def _threads(blocks: int, block_columns: int) -> int:
     """Return the threads for a group: one for each block or eight columns, within reason."""
     work = max(blocks, block_columns // 8, 128)
     return min(power_of_two_below(2 * work - 1), _MOST_THREADS)
-
-
-def arrays(xp: Any, *parts: tuple[int, np.dtype]) -> list[Any]:
-    """Return empty arrays of so many elements, in one allocation."""
-    begins = [0]
-    for n, dtype in parts:
-        begins.append(begins[-1] + ceil_div(n * dtype.itemsize, _ALIGNMENT) * _ALIGNMENT)
-    memory = xp.empty(begins.pop(), dtype=np.uint8).data
-    return [
-        xp.ndarray((n,), dtype, memory + begin)
-        for begin, (n, dtype) in zip(begins, parts, strict=True)
-    ]

@@ -1,0 +1,51 @@
+"""Several device arrays in one allocation, of which kernels need but the addresses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ._blocks import ceil_div
+
+_ALIGNMENT = 16
+
+
+class Parts:
+    """Uninitialised memory: where each part lies at once, as arrays when somebody asks.
+
+    Making an array takes the host as long as a short kernel takes the device. So kernels are
+    launched with addresses, and the arrays are made meanwhile.
+
+    Parameters
+    ----------
+    xp : module
+        CuPy.
+    *parts : (int, dtype)
+        Length and dtype of each.
+
+    Attributes
+    ----------
+    addresses : list of int
+    """
+
+    __slots__ = ("_begins", "_memory", "_parts", "_xp", "addresses")
+
+    def __init__(self, xp: Any, *parts: tuple[int, np.dtype]):
+        self._xp, self._parts = xp, parts
+        self._begins, end = [], 0
+        for n, dtype in parts:
+            self._begins.append(end)
+            end += ceil_div(n * dtype.itemsize, _ALIGNMENT) * _ALIGNMENT
+        self._memory = xp.empty(end, dtype=np.uint8).data
+        first = self._memory.ptr
+        self.addresses = [first + begin for begin in self._begins]
+
+    def clear(self, i: int) -> None:
+        """Set the first number of a part to zero."""
+        (self._memory + self._begins[i]).memset_async(0, self._parts[i][1].itemsize)
+
+    def array(self, i: int) -> Any:
+        """Return a part as an array."""
+        n, dtype = self._parts[i]
+        return self._xp.ndarray((n,), dtype, self._memory + self._begins[i])
