@@ -12,6 +12,7 @@ import numpy as np
 import sparsegpu as sg
 from sparsegpu.engines.cuda import _schedule
 from sparsegpu.engines.cuda._row_order import ordered_rows
+from sparsegpu.engines.cuda._transpose import transpose_pattern
 from sparsegpu.testing import random_values
 
 from .operands import Prepare
@@ -217,6 +218,7 @@ def _schedules() -> Iterator[tuple[str, Prepare]]:
     for blocks in ("different", "repeated"):
         yield f"row_groups {blocks} blocks", partial(_row_groups, (19, 70), 4, blocks)
         yield f"row_groups long, {blocks} blocks", partial(_row_groups, (10, 2500), 4, blocks)
+    yield "transpose_pattern", partial(_transpose_pattern, (300, 90))
     yield "row_order", partial(_row_order, (70, 90))
     yield "row_order long", partial(_row_order, (300, 200))  # two windows
 
@@ -236,6 +238,19 @@ def _row_groups(shape, rows, blocks, make):
             parts.append(made.columns[start : start + count])
             parts.append(made.blocks[start * rows : (start + count) * rows])
         return make.xp.concatenate(parts)
+
+    return run
+
+
+def _transpose_pattern(shape, make):
+    a = make.sparse(shape, (1, 1), "int8", density=0.02, duplicates=True)
+    arrays = a.data, a.indices, a.indptr
+
+    def run():
+        pattern = sg.bsr_array(arrays, shape=shape, check=False).pattern  # which has none yet
+        turned, order = transpose_pattern(pattern)
+        parts = turned.indptr, turned.indices, order
+        return make.xp.concatenate([part.astype(np.int64) for part in parts])
 
     return run
 

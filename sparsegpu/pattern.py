@@ -17,6 +17,8 @@ from ._arrays import device_of, namespace
 from ._checks import bad_type, bad_value, check_blocksize
 from ._memo import Memo
 
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+
 
 class Pattern(Memo):
     """Block positions of a BSR matrix, or of a batch of them.
@@ -327,7 +329,7 @@ def _restored(indptr: Any, indices: Any, shape: tuple[int, int], blocksize: tupl
 
 def index_dtype(largest: int) -> np.dtype:
     """Return int32, or int64 where 32 bits do not reach ``largest``."""
-    return np.dtype(np.int32 if largest <= np.iinfo(np.int32).max else np.int64)
+    return _INT32 if largest < 2**31 else _INT64
 
 
 def from_sorted_keys(

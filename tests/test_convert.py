@@ -272,6 +272,64 @@ def test_transpose_blocks(engine, rng, dtype, blocksize):
         assert (bits(got[t]) == bits(data[order[t]].T)).all()
 
 
+@pytest.mark.parametrize("batch", [(), (2, 3), (0,)])
+@pytest.mark.parametrize("shape", [(1, 1), (20, 90), (300, 33), (0, 5), (5, 0), (7, 2000)])
+def test_transpose_pattern(engine, rng, shape, batch):
+    _, indices, indptr = random_blocks(
+        rng, shape, (1, 1), density=0.3, batch=batch, duplicates=True, shuffled=True
+    )
+    check_transpose_pattern(engine, indptr, indices, shape)
+
+
+@pytest.mark.parametrize("rows", [3, 5000])
+def test_transpose_pattern_of_many_empty_rows_and_columns(engine, rng, rows):
+    indptr = np.zeros(rows + 1, np.int32)
+    indptr[rows // 2 :] = 700
+    indptr[rows // 2] = 650
+    indices = rng.choice([3, 40, 44, 100], 700).astype(np.int32)
+    check_transpose_pattern(engine, indptr, indices, (rows, 130))
+
+
+def test_transpose_pattern_in_64_bits(engine, rng):
+    """Whatever the indices were given as, they are what the pattern's size asks for."""
+    indptr, indices = np.array([0, 2, 3]), np.array([1, 0, 1])
+    pattern = Pattern(engine.array(indptr), engine.array(indices), (2, 4), (1, 2))
+    pattern.indptr, pattern.indices = map(engine.array, (indptr, indices))
+    turned, order = functions(engine).transpose_pattern(pattern)
+    assert turned.shape == (4, 2) and turned.blocksize == (2, 1)
+    assert engine.host(order).tolist() == [1, 0, 2]
+    assert engine.host(turned.indices).tolist() == [0, 0, 1]
+
+
+def check_transpose_pattern(engine, indptr, indices, shape):
+    pattern = Pattern(engine.array(indptr), engine.array(indices), shape, (1, 1))
+    with engine.runs("bsr_transpose_pattern" if indices.size and engine.on_gpu else None):
+        turned, order = functions(engine).transpose_pattern(pattern)
+    expected, expected_order = Pattern(indptr, indices, shape, (1, 1)).transposed()
+    assert (turned.shape, turned.blocksize) == (shape[::-1], (1, 1))
+    for got, wanted in (
+        (turned.indptr, expected.indptr),
+        (turned.indices, expected.indices),
+        (order, expected_order),
+    ):
+        assert got.dtype == wanted.dtype and got.shape == wanted.shape
+        assert (engine.host(got) == wanted).all()
+    assert pattern.transposed()[0] is turned
+
+
+@pytest.mark.gpu
+def test_large_patterns_are_transposed_by_sorting(cuda_engine, rng, monkeypatch):
+    from sparsegpu.engines.cuda import _transpose
+
+    monkeypatch.setattr(_transpose, "MOST_READS", 100)
+    _, indices, indptr = random_blocks(rng, (20, 90), (1, 1), density=0.3)
+    pattern = Pattern(cuda_engine.array(indptr), cuda_engine.array(indices), (20, 90), (1, 1))
+    with cuda_engine.runs(None):
+        turned, _ = _transpose.transpose_pattern(pattern)
+    expected, _ = Pattern(indptr, indices, (20, 90), (1, 1)).transposed()
+    assert (cuda_engine.host(turned.indices) == expected.indices).all()
+
+
 def test_transpose_blocks_of_any_strides(engine, rng):
     data = random_values(rng, (5, 6, 8), "float32")
     blocks = engine.array(data)[::-1, ::2, 1::3]

@@ -386,5 +386,8 @@ SCHEDULES = (
         variants=each("INDEX", _INDICES, CLUSTER="4", TOGETHER="2", SLICES="2", PARTS="1"),
         path="schedule",
     ),
+    KernelSource(
+        "bsr_transpose_pattern", (), (), variants=each("INDEX", _INDICES), path="schedule"
+    ),
     KernelSource("bsr_row_signature", (), (), variants=each("INDEX", _INDICES), path="schedule"),
 )

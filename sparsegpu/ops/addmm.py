@@ -220,10 +220,11 @@ def transposed_operand(bsr: Any, function: str) -> Operand:
     """Return a block-sparse operand seen from its other side: transposed pattern and values."""
     xp = common_namespace(function, bsr=bsr.data)
     with on_device(bsr.data):
-        pattern, order = bsr.pattern.transposed()
+        convert = engine_module(xp, "convert", function)
+        pattern, order = convert.transpose_pattern(bsr.pattern)
         data = xp.empty((*bsr.data.shape[:-2], *pattern.blocksize), bsr.data.dtype)
         if data.size:
-            engine_module(xp, "convert", function).transpose_blocks(
+            convert.transpose_blocks(
                 data.reshape(-1, *pattern.blocksize),
                 bsr.data.reshape(-1, *bsr.data.shape[-2:]),
                 order,

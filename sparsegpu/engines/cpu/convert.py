@@ -9,3 +9,4 @@ from ..reference.convert import gather_blocks as gather_blocks
 from ..reference.convert import scatter_blocks as scatter_blocks
 from ..reference.convert import sum_blocks as sum_blocks
 from ..reference.convert import transpose_blocks as transpose_blocks
+from ..reference.convert import transpose_pattern as transpose_pattern

@@ -12,6 +12,7 @@ from ..._epilogue import Epilogue
 from ...pattern import Pattern
 from ._blocks import aligned
 from ._epilogue_args import batched_operands, epilogue_args
+from ._transpose import transpose_pattern
 from .runtime.view import merged_batch
 
 
@@ -69,7 +70,7 @@ def product_of(
     """Describe the arguments of `bsr_addmm`."""
     order = None
     if transposed:
-        pattern, flat_order = pattern.transposed()
+        pattern, flat_order = transpose_pattern(pattern)
         order = flat_order.reshape(pattern.indices.shape)
     batch = merged_batch(
         out.shape[:-2],

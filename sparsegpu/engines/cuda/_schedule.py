@@ -133,7 +133,7 @@ def build_groups(
     )
     at_once = groups <= RANKED_AT_ONCE
     if groups:
-        _launch(parts, pattern, rows, per_matrix, blocks_from, ordered, at_once)
+        _launch(parts, pattern, rows, groups, blocks_from, ordered, at_once)
     built = RowGroups(*map(parts.array, range(5)), rows, groups)
     if not at_once:
         falling_order(built.order, built.counts, per_matrix)
@@ -144,7 +144,7 @@ def _launch(
     parts: Parts,
     pattern: Pattern,
     rows: int,
-    per_matrix: int,
+    groups: int,
     blocks_from: Any,
     ordered: OrderedRows | None,
     at_once: bool,
@@ -152,7 +152,7 @@ def _launch(
     """Launch the kernel that makes all arrays of a schedule, the order only if ``at_once``."""
     starts, counts, columns, block_numbers, order = parts.addresses
     block_rows, block_columns = pattern.block_shape
-    groups, blocks = size_of(pattern.batch_shape) * per_matrix, pattern.indices.size
+    blocks, per_matrix = pattern.indices.size, ceil_div(block_rows, rows)
     width, narrow_width, shared_memory = stretches(block_columns, rows)
     if at_once:
         parts.clear(_ORDER)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...pattern import Pattern
 from ._product import Product, layout_of
+from ._transpose import transpose_pattern
 from .runtime.launch import architecture
 from .runtime.winners import Config, Family, Kind, density_bucket, snapshot
 
@@ -27,7 +28,7 @@ def tuned_config(p: Product) -> Config | None:
 def kind_of(pattern: Pattern, dense: Any, *, transposed: bool, allow_tf32: bool) -> Kind:
     """Return the kind of a product of operands as `bsr_addmm` of this engine gets them."""
     dtype = _name(dense.dtype, allow_tf32)
-    multiplied = pattern.transposed()[0] if transposed else pattern
+    multiplied = transpose_pattern(pattern)[0] if transposed else pattern
     return _kind(multiplied, dense, dtype, layout_of(dense), transposed)
 
 

@@ -21,6 +21,7 @@ from ._blocks import (
     power_of_two_below,
     size_of,
 )
+from ._transpose import transpose_pattern as transpose_pattern
 from .runtime.launch import Launch, kernel
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch, vector_view

@@ -52,6 +52,11 @@ def transpose_blocks(out_blocks: np.ndarray, blocks: np.ndarray, order: np.ndarr
     out_blocks[...] = blocks[order].swapaxes(-1, -2)
 
 
+def transpose_pattern(pattern: Pattern) -> tuple[Pattern, np.ndarray]:
+    """Return the pattern of the transpose and where its blocks come from; kept with the pattern."""
+    return pattern.transposed()
+
+
 def sum_blocks(
     out_blocks: np.ndarray, blocks: np.ndarray, order: np.ndarray, starts: np.ndarray
 ) -> None:

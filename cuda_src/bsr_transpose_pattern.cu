@@ -1,0 +1,99 @@
+// The transpose of a block pattern: of each block column the block rows that have it, ascending,
+// and where their blocks are stored; of blocks at one position the earlier one first.
+//
+// A thread block takes a stripe of columns and reads the matrix's columns twice. Each of its warps
+// has a run of positions: it counts how many lie in each column of the stripe, and how many before
+// it. Sums over the warps say where the blocks of each go, and every warp puts them there in the
+// order in which it meets them: deterministic, whatever the order of the atomics.
+//
+// -DINDEX: of the pattern (s32, s64).
+#include "common/types.cuh"
+
+constexpr int STRIPE = 32;  // columns, one a lane
+constexpr int WARPS = 32;
+constexpr int AT_ONCE = 4;  // loads in flight a lane
+constexpr unsigned ALL = 0xffffffffu;
+
+// The row of a position.
+__device__ __forceinline__ long long row_of(const INDEX* indptr, long long rows, long long p) {
+  long long low = 0, high = rows;
+  while (high - low > 1) {
+    const long long middle = (low + high) / 2;
+    (indptr[middle] <= p ? low : high) = middle;
+  }
+  return low;
+}
+
+// Calls visit(position, column) for a run, 32 neighbours at a time in their order; the column is -1
+// behind the end.
+template <typename Visit>
+__device__ __forceinline__ void for_each_position(const INDEX* indices, long long begin,
+                                                  long long end, Visit visit) {
+  for (long long p0 = begin + threadIdx.x % 32; p0 - threadIdx.x % 32 < end; p0 += 32 * AT_ONCE) {
+    INDEX column[AT_ONCE];
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; ++k)
+      column[k] = p0 + 32 * k < end ? indices[p0 + 32 * k] : INDEX(-1);
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; ++k) visit(p0 + 32 * k, column[k]);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+    bsr_transpose_pattern(INDEX* out_indptr, INDEX* out_indices, long long* out_from,
+                          const INDEX* indptr, const INDEX* indices, long long stripes,
+                          long long rows, long long columns, long long nnzb) {
+  __shared__ int counts[WARPS][STRIPE];  // of a warp's run; then how many go before it
+  __shared__ long long before[WARPS];    // the stripe, of a warp's run
+  __shared__ long long starts[STRIPE];   // of the columns
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const long long b = blockIdx.x / stripes, c0 = blockIdx.x % stripes * STRIPE;
+  const long long run = (nnzb + 32 * WARPS - 1) / (32 * WARPS) * 32;
+  const long long begin = min(warp * run, nnzb), end = min(begin + run, nnzb);
+  indptr += b * (rows + 1);
+  indices += b * nnzb;
+
+  counts[warp][lane] = 0;
+  __syncwarp();
+  long long lower = 0;
+  for_each_position(indices, begin, end, [&](long long, INDEX column) {
+    lower += column >= 0 && column < c0;
+    if (column >= c0 && column < c0 + STRIPE) atomicAdd(&counts[warp][int(column - c0)], 1);
+  });
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) lower += __shfl_xor_sync(ALL, lower, offset);
+  if (lane == 0) before[warp] = lower;
+  __syncthreads();
+  if (warp == 0) {
+    long long start = 0, total = 0;
+    for (int w = 0; w < WARPS; ++w) {
+      start += before[w];
+      const int count = counts[w][lane];
+      counts[w][lane] = int(total);
+      total += count;
+    }
+    for (int l = 0; l < 31; ++l) {
+      const long long of_lane = __shfl_sync(ALL, total, l);
+      if (l < lane) start += of_lane;
+    }
+    starts[lane] = start;
+    if (c0 + lane < columns) out_indptr[b * (columns + 1) + c0 + lane] = INDEX(start);
+    if (c0 + lane == columns - 1) out_indptr[b * (columns + 1) + columns] = INDEX(nnzb);
+  }
+  __syncthreads();
+  for_each_position(indices, begin, end, [&](long long p, INDEX column) {
+    const bool inside = column >= c0 && column < c0 + STRIPE;
+    if (!__any_sync(ALL, inside)) return;
+    const int j = inside ? int(column - c0) : ~lane;  // alike with nobody
+    const unsigned alike = __match_any_sync(ALL, j);
+    const int earlier = __popc(alike & ((1u << lane) - 1));
+    if (inside) {
+      const long long place = b * nnzb + starts[j] + counts[warp][j] + earlier;
+      out_indices[place] = INDEX(row_of(indptr, rows, p));
+      out_from[place] = b * nnzb + p;
+    }
+    __syncwarp();
+    if (inside && earlier == 0) counts[warp][j] += __popc(alike);
+    __syncwarp();
+  });
+}
