@@ -24,13 +24,20 @@ constexpr int PLACE_BITS = 10;  // of a place in the window, in a key
 constexpr int LAST_PLACE = (1 << PLACE_BITS) - 1;
 static_assert(WINDOW <= LAST_PLACE && 64 * WORDS < 1 << (31 - PLACE_BITS), "keys fit");
 
-// The greatest of all threads' keys; `partials` holds one for each warp.
-__device__ __forceinline__ unsigned greatest(unsigned key, unsigned* partials) {
+// The greatest of all threads' keys; `partials` holds one for each warp. Every thread compares them
+// itself: that takes less time than another reduction.
+__device__ __forceinline__ unsigned greatest(unsigned key, uint4* partials) {
   const int lane = threadIdx.x % 32;
   const unsigned of_warp = __reduce_max_sync(ALL, key);
-  if (lane == 0) partials[threadIdx.x / 32] = of_warp;
+  if (lane == 0) ((unsigned*)partials)[threadIdx.x / 32] = of_warp;
   __syncthreads();
-  return __reduce_max_sync(ALL, lane < WARPS ? partials[lane] : 0);
+  unsigned all = 0;
+#pragma unroll
+  for (int i = 0; i < WARPS / 4; ++i) {
+    const uint4 four = partials[i];
+    all = max(all, max(max(four.x, four.y), max(four.z, four.w)));
+  }
+  return all;
 }
 
 // How many bits are set. Counting is what takes longest: three words are added bit by bit first,
@@ -76,12 +83,10 @@ extern "C" __global__ void __launch_bounds__(WINDOW)
                   const INDEX* indices, long long windows_a_matrix, long long block_rows,
                   long long padded_rows, long long nnzb, int window, int rows) {
   extern __shared__ uint4 bits[];  // [WINDOW][PITCH]
-  __shared__ unsigned partials[2][WARPS];
+  __shared__ uint4 partials[2][WARPS / 4];
   __shared__ long long sums[WARPS];
   __shared__ int lengths[WINDOW];  // of rows, in blocks
-  __shared__ int numbers[WINDOW];  // of rows, in their matrix
-  __shared__ int remaining[WINDOW], remaining_in_warp[WARPS];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = threadIdx.x;
 
   const long long b = blockIdx.x / windows_a_matrix;
   const long long first = blockIdx.x % windows_a_matrix * window;
@@ -105,11 +110,9 @@ extern "C" __global__ void __launch_bounds__(WINDOW)
   for (int i = 0; i < WARPS; ++i) at += sums[i];
 
   // Each warp marks the columns of its own rows.
-  int row = threadIdx.x;
   const int number = row < here ? row_at(first + row) : 0;
   const long long begin = row < here ? begins[number] : 0;
   const long long end = row < here ? begins[number + 1] : 0;
-  numbers[row] = number;
   lengths[row] = int(end - begin);
   for (int r0 = 0; r0 < 32; r0 += AT_ONCE) {
     long long begins_at[AT_ONCE];
@@ -137,40 +140,26 @@ extern "C" __global__ void __launch_bounds__(WINDOW)
   __syncthreads();
 
   Fresh fresh;
+  fresh.all_of(bits + row * PITCH);
+  const int size = fresh.count();
   bool waiting = row < here;
-  int size = 0, common = 0;  // columns of the row, and those that the group has as well
-  int warps = WARPS + 1;     // that have rows to look after
+  int common = 0;  // columns that the row has in common with the group
   for (int step = 0, member = 0; step < here; ++step) {
-    if (member == 0) {
-      const bool fewer = 32 * (warps - 1) >= here - step;  // can look after those that remain
-      if (fewer) {
-        warps = (here - step + 31) / 32;
-        const unsigned waiting_lanes = __ballot_sync(ALL, waiting);
-        if (lane == 0) remaining_in_warp[warp] = __popc(waiting_lanes);
-        __syncthreads();
-        int place = __popc(waiting_lanes & ((1u << lane) - 1));
-        for (int w = 0; w < warp; ++w) place += remaining_in_warp[w];
-        if (waiting) remaining[place] = row;
-        __syncthreads();
-        waiting = threadIdx.x < here - step;
-        row = waiting ? remaining[threadIdx.x] : 0;
-      }
-      fresh.all_of(bits + row * PITCH);
-      if (fewer) size = fresh.count();
-      common = 0;
-    }
     // A key is a score above the place of the row, earlier ones greater; zero once it is taken.
     const int score = member == 0 ? size : 2 * common - size + 32 * WORDS;
     const unsigned key = waiting ? unsigned(score + 1) << PLACE_BITS | (LAST_PLACE - row) : 0;
     const int chosen = LAST_PLACE - int(greatest(key, partials[step % 2]) % (LAST_PLACE + 1));
-    if (warp < warps) common += fresh.lose(bits + chosen * PITCH);
-    waiting = waiting && row != chosen;
-    if (threadIdx.x == 0) {
-      out[b * padded_rows + first + step] = numbers[chosen];
+    common += fresh.lose(bits + chosen * PITCH);
+    if (row == chosen) {
+      waiting = false;
+      out[b * padded_rows + first + step] = number;
       out_indptr[b * (block_rows + 1) + first + step] = INDEX(at);
     }
     at += lengths[chosen];
-    if (++member == rows) member = 0;
+    if (++member == rows) {
+      member = common = 0;
+      fresh.all_of(bits + row * PITCH);
+    }
   }
   if (first + here == block_rows) {
     if (threadIdx.x == 0) out_indptr[b * (block_rows + 1) + block_rows] = INDEX(nnzb);

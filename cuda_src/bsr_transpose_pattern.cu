@@ -12,11 +12,16 @@
 constexpr int STRIPE = 32;  // columns, one a lane
 constexpr int WARPS = 32;
 constexpr int AT_ONCE = 4;  // loads in flight a lane
+constexpr int NEAR = 3;     // rows that are looked at before they are searched
 constexpr unsigned ALL = 0xffffffffu;
 
-// The row of a position.
-__device__ __forceinline__ long long row_of(const INDEX* indptr, long long rows, long long p) {
-  long long low = 0, high = rows;
+// The row of a position, `row` or a later one: mostly that or the next.
+__device__ __forceinline__ long long row_of(const INDEX* indptr, long long row, long long rows,
+                                            long long p) {
+  for (int i = 0; i < NEAR; ++i, ++row) {
+    if (indptr[row + 1] > p) return row;
+  }
+  long long low = row, high = rows;
   while (high - low > 1) {
     const long long middle = (low + high) / 2;
     (indptr[middle] <= p ? low : high) = middle;
@@ -81,6 +86,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     if (c0 + lane == columns - 1) out_indptr[b * (columns + 1) + columns] = INDEX(nnzb);
   }
   __syncthreads();
+  long long row = 0;  // of the last block that this lane put in its place
   for_each_position(indices, begin, end, [&](long long p, INDEX column) {
     const bool inside = column >= c0 && column < c0 + STRIPE;
     if (!__any_sync(ALL, inside)) return;
@@ -89,7 +95,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     const int earlier = __popc(alike & ((1u << lane) - 1));
     if (inside) {
       const long long place = b * nnzb + starts[j] + counts[warp][j] + earlier;
-      out_indices[place] = INDEX(row_of(indptr, rows, p));
+      row = row_of(indptr, row, rows, p);
+      out_indices[place] = INDEX(row);
       out_from[place] = b * nnzb + p;
     }
     __syncwarp();

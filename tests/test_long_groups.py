@@ -7,6 +7,7 @@ import sparsegpu
 from addmm_cases import check_epilogue, laid_out, small
 from sparsegpu import bsr_matmul, dense_bsr_matmul
 from sparsegpu.engines.cuda._long_groups import cut
+from sparsegpu.engines.cuda._parts import Arrays
 from sparsegpu.engines.cuda._schedule import RowGroups
 from sparsegpu.testing import random_values
 
@@ -19,7 +20,7 @@ def groups_of(counts) -> RowGroups:
     counts = np.array(counts, np.int32)
     starts = np.cumsum(np.append([3], counts[:-1] + 2))
     order = np.argsort(-counts, kind="stable").astype(np.int32)
-    return RowGroups(starts, counts, None, None, order, 1, len(counts))
+    return RowGroups(Arrays(starts, counts, None, None, order), 1, len(counts))
 
 
 def test_every_entry_is_in_one_piece_of_its_group():

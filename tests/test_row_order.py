@@ -99,7 +99,9 @@ def test_groups_name_the_same_blocks(cuda_engine, rng, shape, batch):
 
 def named(engine, pattern, groups):
     """Yield (matrix, block row, column, block) of everything that the groups walk."""
-    starts, counts, columns, blocks, _ = map(engine.host, groups[:5])
+    starts, counts, columns, blocks = map(
+        engine.host, (groups.starts, groups.counts, groups.columns, groups.blocks)
+    )
     blocks = blocks.reshape(-1, groups.rows)
     per_matrix = groups.groups // max(pattern.batch_size, 1)
     for g in range(groups.groups):

@@ -51,7 +51,10 @@ def check(engine, pattern: Pattern, rows: int, blocks_from=None) -> None:
         made = row_groups(pattern, rows, blocks_from)
     origin = None if blocks_from is None else engine.host(blocks_from)
     wanted = groups_by_hand(engine.host(pattern.indptr), engine.host(pattern.indices), rows, origin)
-    starts, counts, columns, blocks, order = map(engine.host, made[:5])
+    starts, counts, columns, blocks, order = (
+        engine.host(array)
+        for array in (made.starts, made.counts, made.columns, made.blocks, made.order)
+    )
     assert (made.rows, made.groups) == (rows, len(wanted))
     assert starts.dtype == np.int64 and starts.tolist() == [start for start, _, _ in wanted]
     assert counts.dtype == np.int32 and counts.tolist() == [len(c) for _, c, _ in wanted]

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...pattern import Pattern
 from ._blocks import ceil_div
+from ._parts import Arrays
 from ._row_pieces import cut_rows
 from ._schedule import RowGroups
 
@@ -84,11 +85,18 @@ def cut(groups: RowGroups, most: int, xp: Any) -> CutGroups:
     pieces, table = cut_rows(bounds, most, xp)
     begin, end, group = pieces.T[:3]
     counts = (end - begin).astype(np.int32)
-    moved = groups._replace(
-        starts=groups.starts[group] + (begin - bounds[group]),
-        counts=counts,
-        order=xp.argsort(-counts, kind="stable").astype(np.int32),
-        groups=len(counts),
-        pieces=xp.ascontiguousarray(pieces[:, 2:]).astype(np.int32),
+    arrays = Arrays(
+        groups.starts[group] + (begin - bounds[group]),
+        counts,
+        groups.columns,
+        groups.blocks,
+        xp.argsort(-counts, kind="stable").astype(np.int32),
+    )
+    moved = RowGroups(
+        arrays,
+        groups.rows,
+        len(counts),
+        groups.block_rows,
+        xp.ascontiguousarray(pieces[:, 2:]).astype(np.int32),
     )
     return CutGroups(moved, table.astype(np.int32), int(table[:, 2].sum()))

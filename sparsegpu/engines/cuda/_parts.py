@@ -14,8 +14,8 @@ _ALIGNMENT = 16
 class Parts:
     """Uninitialised memory: where each part lies at once, as arrays when somebody asks.
 
-    Making an array takes the host as long as a short kernel takes the device. So kernels are
-    launched with addresses, and the arrays are made meanwhile.
+    Making a few arrays takes the host longer than a short kernel takes the device, and kernels
+    need but their addresses.
 
     Parameters
     ----------
@@ -49,3 +49,21 @@ class Parts:
         """Return a part as an array."""
         n, dtype = self._parts[i]
         return self._xp.ndarray((n,), dtype, self._memory + self._begins[i])
+
+
+class Arrays:
+    """Arrays that were made one by one, where `Parts` are asked for."""
+
+    __slots__ = ("_arrays",)
+
+    def __init__(self, *arrays: Any):
+        self._arrays = arrays
+
+    @property
+    def addresses(self) -> list[int]:
+        """Where each lies."""
+        return [array.data.ptr for array in self._arrays]
+
+    def array(self, i: int) -> Any:
+        """Return one of them."""
+        return self._arrays[i]

@@ -16,7 +16,7 @@ import numpy as np
 from ..._arrays import namespace
 from ...pattern import Pattern, index_dtype
 from ._blocks import THREADS, ceil_div, grid, power_of_two_below, size_of
-from ._parts import Parts
+from ._parts import Arrays, Parts
 from .runtime.launch import kernel
 from .runtime.types import ctype
 
@@ -32,15 +32,21 @@ _MOST_THREADS = 1024
 _SHARED = 94 * 1024  # that every architecture grants, with what the kernel has besides
 _TILE = 1024  # columns; their bits are 128 bytes
 _TILE_BYTES = _TILE // 8
-_ORDER = 4  # of the arrays that a kernel writes
-_ARRAYS = ("starts", "counts", "columns", "blocks", "order", "block_rows", "pieces")
+_ORDER = 4  # of the arrays that the kernel writes
 _GROUPS = struct.Struct("<7Q")
 _ARGUMENT = struct.Struct("<10Q5q3i4x")
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
-class RowGroups(NamedTuple):
+class RowGroups:
     """A schedule of row groups. Groups are numbered matrix by matrix, top to bottom.
+
+    Parameters
+    ----------
+    parts : Parts or Arrays
+        `starts`, `counts`, `columns`, `blocks` and `order`.
+    rows, groups, block_rows, pieces
+        See the attributes.
 
     Attributes
     ----------
@@ -68,21 +74,29 @@ class RowGroups(NamedTuple):
         then. The group of each, and the number of the part that it is or -1.
     """
 
-    starts: Any
-    counts: Any
-    columns: Any
-    blocks: Any
-    order: Any
-    rows: int
-    groups: int
-    block_rows: Any = None
-    pieces: Any = None
+    __slots__ = ("_parts", "block_rows", "groups", "pieces", "rows")
+
+    def __init__(
+        self,
+        parts: Parts | Arrays,
+        rows: int,
+        groups: int,
+        block_rows: Any = None,
+        pieces: Any = None,
+    ):
+        self._parts, self.rows, self.groups = parts, rows, groups
+        self.block_rows, self.pieces = block_rows, pieces
+
+    starts = property(lambda self: self._parts.array(0))
+    counts = property(lambda self: self._parts.array(1))
+    columns = property(lambda self: self._parts.array(2))
+    blocks = property(lambda self: self._parts.array(3))
+    order = property(lambda self: self._parts.array(_ORDER))
 
     def argument(self) -> np.void:
         """Return the kernel argument ``Groups`` (`common/row_groups.cuh`)."""
-        named = self._asdict()
-        arrays = (named[name] for name in _ARRAYS)
-        return np.void(_GROUPS.pack(*(0 if a is None else a.data.ptr for a in arrays)))
+        more = (0 if a is None else a.data.ptr for a in (self.block_rows, self.pieces))
+        return np.void(_GROUPS.pack(*self._parts.addresses, *more))
 
 
 class OrderedRows(NamedTuple):
@@ -134,10 +148,10 @@ def build_groups(
     at_once = groups <= RANKED_AT_ONCE
     if groups:
         _launch(parts, pattern, rows, groups, blocks_from, ordered, at_once)
-    built = RowGroups(*map(parts.array, range(5)), rows, groups)
+    built = RowGroups(parts, rows, groups, None if ordered is None else ordered.block_rows)
     if not at_once:
         falling_order(built.order, built.counts, per_matrix)
-    return built if ordered is None else built._replace(block_rows=ordered.block_rows)
+    return built
 
 
 def _launch(
