@@ -190,13 +190,13 @@ def transpose(cp, rng):
 
 @case
 def transpose_first(cp, rng):
-    """Beside the result: the first pattern, and what it keeps (its rows, the blocks' order)."""
+    """Beside the result: the first pattern, and what it keeps (the blocks' order)."""
     arrays = parts(sparse(cp, rng))
     nnzb = len(arrays[1])
     return Case(
-        ("bsr_transpose_blocks",),
+        ("bsr_transpose_pattern", "bsr_transpose_blocks"),
         lambda: parts(sg.bsr_array(arrays, shape=SHAPE, check=False).T),
-        index_work(int32=[nnzb, BLOCK_ROWS + 1, nnzb], int64=[nnzb]),
+        index_work(int32=[nnzb, BLOCK_ROWS + 1], int64=[nnzb]),
     )
 
 
