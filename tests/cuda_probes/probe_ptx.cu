@@ -26,7 +26,7 @@ extern "C" __global__ void probe_ptx(const char* in, float* out, View view, Batc
   cp_async_wait<0>();
   __syncthreads();
   unsigned a[4], b[4], two[2], one;
-  const char* row = tile + threadIdx.x * 16;
+  const unsigned row = shared_address(tile + threadIdx.x * 16);
   ldmatrix_x4(a, row);
   ldmatrix_x4_trans(b, row);
   ldmatrix_x2(two, row);
