@@ -139,124 +139,117 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                      const __grid_constant__ Groups schedule, const __grid_constant__ Sizes sizes,
                      const __grid_constant__ Epilogue<f32> epilogue) {
   extern __shared__ __align__(128) unsigned char stages[];
-  const long long tiles =
-      sizes.groups * sizes.batches * PARTS * ((sizes.columns + TILE_N - 1) / TILE_N);
+  const Tile tile(blockIdx.x, schedule, sizes);
+  const long long start = schedule.starts[tile.group];
+  const int count = schedule.counts[tile.group];
+  const int steps = STEPS == 1 ? count * SLICES : (count + STEPS - 1) / STEPS;
+  const int columns = int(min((long long)TILE_N, sizes.columns - tile.first_col));
+  Left left(data + (long long)tile.part * SLICE_M * LENGTH, min(SLICE_M, BM - tile.part * SLICE_M),
+            shared_address(stages));
+  RightOf<BY_ROW>::Type right(
+      batch_ptr<const T>(dense, batch, tile.batch) + tile.first_col * dense.col, dense, columns,
+      shared_address(stages));
 
-  // A thread block takes several tiles only where they are more than a grid may have.
-  for (long long number = blockIdx.x; number < tiles; number += gridDim.x) {
-    const Tile tile(number, schedule, sizes);
-    const long long start = schedule.starts[tile.group];
-    const int count = schedule.counts[tile.group];
-    const int steps = STEPS == 1 ? count * SLICES : (count + STEPS - 1) / STEPS;
-    const int columns = int(min((long long)TILE_N, sizes.columns - tile.first_col));
-    Left left(data + (long long)tile.part * SLICE_M * LENGTH,
-              min(SLICE_M, BM - tile.part * SLICE_M), shared_address(stages));
-    RightOf<BY_ROW>::Type right(
-        batch_ptr<const T>(dense, batch, tile.batch) + tile.first_col * dense.col, dense, columns,
-        shared_address(stages));
-
-    // STAGES - 1 stages are under way while one is multiplied, and what the next one needs of the
-    // schedule, too. Each step commits one group of copies, an empty one at the end, so that the
-    // count of groups to wait for stays the same.
-    Outputs outputs(stages);
-    Walk walk(schedule, start, count);
-    Agenda agenda, next;
-    unsigned present[STAGES][Agenda::WORDS];  // of the stages under way, the oldest first
-    unsigned to_fill = 0, to_read = 0;        // bytes from `stages` on
-    auto follow = [](unsigned stage) {
-      return stage == (STAGES - 1) * STAGE_BYTES ? 0 : stage + STAGE_BYTES;
-    };
+  // STAGES - 1 stages are under way while one is multiplied, and what the next one needs of the
+  // schedule, too. Each step commits one group of copies, an empty one at the end, so that the
+  // count of groups to wait for stays the same.
+  Outputs outputs(stages);
+  Walk walk(schedule, start, count);
+  Agenda agenda, next;
+  unsigned present[STAGES][Agenda::WORDS];  // of the stages under way, the oldest first
+  unsigned to_fill = 0, to_read = 0;        // bytes from `stages` on
+  auto follow = [](unsigned stage) {
+    return stage == (STAGES - 1) * STAGE_BYTES ? 0 : stage + STAGE_BYTES;
+  };
+  walk.read(next);
+  auto turn_page = [&] {
+    agenda = next;
+    walk.advance();
     walk.read(next);
-    auto turn_page = [&] {
-      agenda = next;
-      walk.advance();
-      walk.read(next);
-      agenda.present(present[STAGES - 1], outputs.first_block);
-    };
-    // The copies go in parts, among which products are computed.
-    auto copy = [&](int part, int parts) {
-      right.copy(to_fill, agenda, right.COPIES * part / parts, right.COPIES * (part + 1) / parts);
-      left.copy(to_fill, agenda, left.COPIES * part / parts, left.COPIES * (part + 1) / parts);
-    };
-    auto age = [&] {
-      to_fill = follow(to_fill);
+    agenda.present(present[STAGES - 1], outputs.first_block);
+  };
+  // The copies go in parts, among which products are computed.
+  auto copy = [&](int part, int parts) {
+    right.copy(to_fill, agenda, right.COPIES * part / parts, right.COPIES * (part + 1) / parts);
+    left.copy(to_fill, agenda, left.COPIES * part / parts, left.COPIES * (part + 1) / parts);
+  };
+  auto age = [&] {
+    to_fill = follow(to_fill);
 #pragma unroll
-      for (int s = 0; s + 1 < STAGES; ++s)
+    for (int s = 0; s + 1 < STAGES; ++s)
 #pragma unroll
-        for (int w = 0; w < Agenda::WORDS; ++w) present[s][w] = present[s + 1][w];
-    };
+      for (int w = 0; w < Agenda::WORDS; ++w) present[s][w] = present[s + 1][w];
+  };
 #pragma unroll 1
-    for (int step = 0; step < STAGES - 1; ++step) {
+  for (int step = 0; step < STAGES - 1; ++step) {
+    turn_page();
+    copy(0, 1);
+    cp_async_commit();
+    age();
+  }
+  if constexpr (STEADY) {
+    // Fragments of the next sixteen terms are read while these are multiplied, over the ends of
+    // stages, too. Short stages cannot wait for their copies: those are not dealt out.
+    constexpr int DEPTHS = STEP_K / 16, PARTS_OF_COPIES = DEPTHS < 4 ? 1 : DEPTHS;
+    Outputs::Depth depths[2];
+    cp_async_wait<STAGES - 2>();
+    __syncthreads();
+    outputs.read(depths[0], 0, to_read);
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+#pragma unroll
+      for (int d = 0; d < DEPTHS; ++d) {
+        if (d + 1 < DEPTHS) outputs.read(depths[(d + 1) % 2], d + 1, to_read);
+        if (d == 0) turn_page();
+        if (d < PARTS_OF_COPIES) copy(d, PARTS_OF_COPIES);
+        if (d + 1 == DEPTHS) {
+          cp_async_commit();
+          cp_async_wait<STAGES - 2>();
+          __syncthreads();  // stage `step + 1` is here, and stage `step` is no longer read
+          to_read = follow(to_read);
+          outputs.read(depths[0], 0, to_read);
+        }
+        outputs.multiply(depths[d % 2]);
+      }
+      age();
+    }
+  } else {
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+      cp_async_wait<STAGES - 2>();
+      __syncthreads();  // stage `step` is here, and stage `step - 1` is no longer read
       turn_page();
       copy(0, 1);
       cp_async_commit();
+      outputs.multiply(to_read, present[0]);
       age();
+      to_read = follow(to_read);
     }
-    if constexpr (STEADY) {
-      // Fragments of the next sixteen terms are read while these are multiplied, over the ends of
-      // stages, too. Short stages cannot wait for their copies: those are not dealt out.
-      constexpr int DEPTHS = STEP_K / 16, PARTS_OF_COPIES = DEPTHS < 4 ? 1 : DEPTHS;
-      Outputs::Depth depths[2];
-      cp_async_wait<STAGES - 2>();
-      __syncthreads();
-      outputs.read(depths[0], 0, to_read);
-#pragma unroll 1
-      for (int step = 0; step < steps; ++step) {
-#pragma unroll
-        for (int d = 0; d < DEPTHS; ++d) {
-          if (d + 1 < DEPTHS) outputs.read(depths[(d + 1) % 2], d + 1, to_read);
-          if (d == 0) turn_page();
-          if (d < PARTS_OF_COPIES) copy(d, PARTS_OF_COPIES);
-          if (d + 1 == DEPTHS) {
-            cp_async_commit();
-            cp_async_wait<STAGES - 2>();
-            __syncthreads();  // stage `step + 1` is here, and stage `step` is no longer read
-            to_read = follow(to_read);
-            outputs.read(depths[0], 0, to_read);
-          }
-          outputs.multiply(depths[d % 2]);
-        }
-        age();
-      }
-    } else {
-#pragma unroll 1
-      for (int step = 0; step < steps; ++step) {
-        cp_async_wait<STAGES - 2>();
-        __syncthreads();  // stage `step` is here, and stage `step - 1` is no longer read
-        turn_page();
-        copy(0, 1);
-        cp_async_commit();
-        outputs.multiply(to_read, present[0]);
-        age();
-        to_read = follow(to_read);
-      }
-    }
-    cp_async_wait<0>();
-    __syncthreads();  // nobody reads the stages any longer
-
-    const Finish<f32, OUT> finish(epilogue, batch, tile.batch);
-    OUT* matrix = batch_ptr<OUT>(out, batch, tile.batch);
-    // The output's row of a tile's row, or -1.
-    auto row_of = [&](int m) {
-      const int within = tile.part * SLICE_M + m % SLICE_M;
-      const long long block_row = tile.first_row + m / SLICE_M;
-      return within < BM && block_row < sizes.block_rows ? block_row * BM + within : -1;
-    };
-    auto write_one = [&](int m, int n, f32 sum) {
-      const long long r = row_of(m), c = tile.first_col + n;
-      if (r >= 0 && n < columns) matrix[element_offset(out, r, c)] = finish(sum, r, c);
-    };
-    auto write = [&](int m, int n, const f32* sums) {
-      const long long r = row_of(m), c = tile.first_col + n;
-      if (r < 0) return;
-      Piece piece;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) piece.outputs[i] = finish(sums[i], r, c + i);
-      *reinterpret_cast<Piece*>(matrix + r * out.row + c) = piece;
-    };
-    const long long bits = reinterpret_cast<long long>(matrix) | out.row * (long long)sizeof(OUT);
-    const bool in_pieces = out.col == 1 && bits % sizeof(Piece) == 0 && columns == TILE_N;
-    outputs.finish(stages, in_pieces, out.row < out.col, write, write_one);
-    __syncthreads();  // before the next tile's stages come
   }
+  cp_async_wait<0>();
+  __syncthreads();  // nobody reads the stages any longer
+
+  const Finish<f32, OUT> finish(epilogue, batch, tile.batch);
+  OUT* matrix = batch_ptr<OUT>(out, batch, tile.batch);
+  // The output's row of a tile's row, or -1.
+  auto row_of = [&](int m) {
+    const int within = tile.part * SLICE_M + m % SLICE_M;
+    const long long block_row = tile.first_row + m / SLICE_M;
+    return within < BM && block_row < sizes.block_rows ? block_row * BM + within : -1;
+  };
+  auto write_one = [&](int m, int n, f32 sum) {
+    const long long r = row_of(m), c = tile.first_col + n;
+    if (r >= 0 && n < columns) matrix[element_offset(out, r, c)] = finish(sum, r, c);
+  };
+  auto write = [&](int m, int n, const f32* sums) {
+    const long long r = row_of(m), c = tile.first_col + n;
+    if (r < 0) return;
+    Piece piece;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) piece.outputs[i] = finish(sums[i], r, c + i);
+    *reinterpret_cast<Piece*>(matrix + r * out.row + c) = piece;
+  };
+  const long long bits = reinterpret_cast<long long>(matrix) | out.row * (long long)sizeof(OUT);
+  const bool in_pieces = out.col == 1 && bits % sizeof(Piece) == 0 && columns == TILE_N;
+  outputs.finish(stages, in_pieces, out.row < out.col, write, write_one);
 }

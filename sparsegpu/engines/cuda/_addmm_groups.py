@@ -16,6 +16,7 @@ import numpy as np
 
 from ._addmm_skinny import shared_memory
 from ._blocks import THREADS, ceil_div, grid, size_of
+from ._boxes import INT32
 from ._dense_lines import aligned_lines
 from ._product import Product
 from ._schedule import row_groups
@@ -57,7 +58,9 @@ def group_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launch
     schedule = row_groups(p.pattern, tile.group, None if p.order is None else p.order.reshape(-1))
     matrices, batches = p.pattern.batch_size, size_of(p.batch)
     groups, n = schedule.groups // matrices, p.out.shape[-1]
-    panels = ceil_div(n, tile.tile_n)
+    tiles = groups * batches * ceil_div(n, tile.tile_n) * tile.parts
+    if tiles >= INT32:  # a grid has no room for more
+        return None
     sizes = (groups, p.pattern.block_shape[0], batches, n, tile.together, matrices > 1)
     product = Launch(
         kernel(
@@ -69,7 +72,7 @@ def group_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launch
             **p.defines,
             **tile.defines,
         ),
-        grid(groups * batches * panels * tile.parts),
+        (tiles,),
         (tile.threads,),
         (
             matrix_view(p.out, p.batch),
@@ -94,7 +97,7 @@ def _serves(p: Product, config: Mapping[str, Any] | None) -> bool:
         and p.out.shape[-1] % PIECE == 0
         and p.data.flags.c_contiguous
         and p.pattern.batch_size in {1, size_of(p.batch)}
-        and p.pattern.block_shape[1] < 2**31
+        and p.pattern.block_shape[1] < INT32
         and p.dense.ndim - 2 <= MAX_BATCH_DIMS
     )
 
