@@ -191,7 +191,7 @@ def _two_of_four(kind, shape, n, dtype, make, config=None):
         out = make.xp.empty((shape[0], 2 * n), dtype=dtype)[:, ::2]
         return lambda: sg.semi_structured_matmul(w, x, out=out, config=config)
     bias = make.xp.ones((shape[0], 1), dtype=dtype)
-    how = {"alpha": 2, "activation": "silu", "allow_tf32": True, "config": config}
+    how = {"alpha": 2, "activation": "gelu_erf", "allow_tf32": True, "config": config}
     return lambda: sg.semi_structured_addmm(bias, w, x, **how)
 
 
@@ -232,7 +232,7 @@ def _sparse_blocks() -> Iterator[tuple[str, Prepare]]:
     for size in ((64, 64), (128, 128), (192, 64)):
         shape = (size[0] * 3, 1024)
         for n in (144, 150):  # written by the copy engine, and by threads
-            for activation in ("gelu", "silu"):  # short code, and long
+            for activation in ("gelu", "gelu_erf"):  # short code, and long
                 keywords = {"activation": activation, **full}
                 fused = partial(_blocks_24, shape, size, "float16", n, **keywords)
                 yield f"2:4 blocks long {size} {activation} {n}", fused

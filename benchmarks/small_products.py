@@ -81,7 +81,7 @@ def _long_wgmma() -> Iterator[tuple[str, Prepare]]:
     """What of bsr_addmm_sm90.cu other sizes, layouts and epilogues reach."""
     full = {"density": 0.9, "duplicates": False}
     for n in (144, 150):  # written by the copy engine, and by threads
-        for activation in ("gelu", "silu"):  # short code, and long
+        for activation in ("gelu", "gelu_erf"):  # short code, and long
             keywords = {"activation": activation, **full}
             fused = partial(_fused, (128, 512), (32, 32), "float16", n=n, **keywords)
             yield f"bsr_addmm fused long, {activation}, {n}", fused
@@ -105,7 +105,7 @@ def _long_wgmma() -> Iterator[tuple[str, Prepare]]:
     for n, keywords in (
         (144, {}),
         (150, {}),
-        (144, {"activation": "silu"}),
+        (144, {"activation": "gelu_erf"}),
         (144, {"strided": True}),
     ):
         parts = partial(_uneven, row, (64, 64), "float16", n, **keywords)

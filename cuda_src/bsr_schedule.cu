@@ -246,6 +246,15 @@ struct Schedule {
   int rows, width, narrow_width;
 };
 
+// Whether all other thread blocks of the grid are done, what they wrote to be seen in the L2;
+// `done` was zero before the launch.
+__device__ __forceinline__ bool last_done(unsigned* done) {
+  __threadfence();
+  __syncthreads();
+  const bool last = threadIdx.x == 0 && atomicAdd(done, 1u) == gridDim.x - 1;
+  return __syncthreads_or(last);
+}
+
 extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1)
     bsr_schedule(const __grid_constant__ Schedule s) {
   extern __shared__ unsigned table[];

@@ -30,7 +30,7 @@
 #include "common/epilogue.cuh"
 #include "common/group_outputs.cuh"
 #include "common/ring.cuh"
-#include "common/sparse_stage.cuh"
+#include "common/sparse_turns.cuh"
 #include "common/strip.cuh"
 #include "common/tile_walk.cuh"
 #include "ptx/bulk_tensor.cuh"

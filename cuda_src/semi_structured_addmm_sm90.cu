@@ -27,7 +27,7 @@
 #include "common/view.cuh"
 #include "common/epilogue.cuh"
 #include "common/ring.cuh"
-#include "common/sparse_stage.cuh"
+#include "common/sparse_turns.cuh"
 #include "common/strip.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/cluster.cuh"

@@ -15,12 +15,3 @@ __device__ __forceinline__ void put_in_order(int* order, const int* values, int 
   for (int offset = 16; offset > 0; offset /= 2) rank += __shfl_xor_sync(~0u, rank, offset);
   if (threadIdx.x % 32 == 0) order[first + rank] = i;
 }
-
-// Whether all other thread blocks of the grid are done, what they wrote to be seen in the L2;
-// `done` was zero before the launch.
-__device__ __forceinline__ bool last_done(unsigned* done) {
-  __threadfence();
-  __syncthreads();
-  const bool last = threadIdx.x == 0 && atomicAdd(done, 1u) == gridDim.x - 1;
-  return __syncthreads_or(last);
-}

@@ -36,7 +36,7 @@ extern "C" __global__ void probe_mma(const T* a, const T* b, const unsigned* e, 
   ldmatrix_x4_trans(fb, panel + lane * 16);
 #else
   unsigned two[2];
-  ldmatrix_x2_trans(two, panel + lane % 16 * 16);
+  ldmatrix_x2_trans(two, shared_address(panel + lane % 16 * 16));
   fb[0] = two[0];
   fb[1] = two[1];
 #endif
