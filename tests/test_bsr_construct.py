@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sparsegpu
+from foreign_arrays import OfAnotherLibrary
 from sparsegpu import bsr_array, testing
 from sparsegpu._arrays import bfloat16
 from sparsegpu.bsr.construct import CONTAINER_DTYPES
@@ -82,17 +83,7 @@ def test_from_nested_lists():
 
 
 def test_from_dlpack():
-    class Foreign:
-        def __init__(self, array):
-            self.array = array
-
-        def __dlpack__(self, **keywords):
-            return self.array.__dlpack__(**keywords)
-
-        def __dlpack_device__(self):
-            return self.array.__dlpack_device__()
-
-    a = bsr_array(Foreign(np.eye(4)), blocksize=(2, 2))
+    a = bsr_array(OfAnotherLibrary(np.eye(4)), blocksize=(2, 2))
     np.testing.assert_array_equal(a.toarray(), np.eye(4))
 
 

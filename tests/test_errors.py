@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import sparsegpu as sg
+from foreign_arrays import OfAnotherLibrary
 from sparsegpu.testing import random_blocks, random_values
 
 
@@ -304,19 +305,6 @@ def test_nothing_becomes_dense_unasked():
                 make_dense(sparse)
     with pytest.raises(TypeError, match=r"'dense': expected a NumPy .* got sparsegpu\.bsr\.array"):
         sg.bsr_matmul(a, a)
-
-
-class OfAnotherLibrary:
-    """A host array that speaks DLPack (and, in a subclass, NumPy's protocol)."""
-
-    def __init__(self, array):
-        self.array = array
-
-    def __dlpack__(self, **keywords):
-        return self.array.__dlpack__(**keywords)
-
-    def __dlpack_device__(self):
-        return self.array.__dlpack_device__()
 
 
 class OfANeighbour(OfAnotherLibrary):
