@@ -56,16 +56,6 @@ __device__ __forceinline__ int place_in_chunk(int row, int column) {
   return SIZE == 4 ? rows16 * 32 + rest : (row % 8) * 8 + rows16 * 4 + column * 2 + row / 8 % 2;
 }
 
-// The inverse: row 0..31 and column 0..1 of a place.
-template <int SIZE>
-__device__ __forceinline__ int row_in_chunk(int place) {
-  return SIZE == 4 ? place / 32 * 16 + place / 4 % 8 + 8 * (place % 2)
-                   : place / 8 + 16 * (place / 4 % 2) + 8 * (place % 2);
-}
-__device__ __forceinline__ int column_in_chunk(int place) {
-  return place / 2 % 2;
-}
-
 // First element of the chunk with `row` (a multiple of 32) and `column` (even) of m rows.
 __device__ __forceinline__ long long chunk_offset(long long row, long long column, long long m) {
   return column * m + row * 2;

@@ -38,13 +38,6 @@ __device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], const void* shared
   ldmatrix_x4(r, shared_address(shared));
 }
 
-__device__ __forceinline__ void ldmatrix_x1_trans(unsigned& r, unsigned address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];\n"
-               : "=r"(r)
-               : "r"(address)
-               : "memory");
-}
-
 __device__ __forceinline__ void ldmatrix_x2_trans(unsigned (&r)[2], unsigned address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];\n"
                : "=r"(r[0]), "=r"(r[1])

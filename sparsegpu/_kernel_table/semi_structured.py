@@ -25,6 +25,10 @@ def _mma_sp(
     }
 
 
+# One strip is enough for an epilogue without side operands.
+_ALONE = {"INPUT": "none", "RIGHT": "none"}
+
+
 def _wgmma_sp(
     t: str, out: str, dense: str, epilogue: str, act: str = "none", **more: Any
 ) -> Mapping[str, Any]:
@@ -194,6 +198,7 @@ SEMI_STRUCTURED = (
         variants=(
             _wgmma_sp("bf16", "bf16", "rows", "identity", STAGES=5, STRIPS=1),
             _wgmma_sp("f16", "f32", "columns", "scaled", "gelu", STORE="columns"),
+            _wgmma_sp("bf16", "bf16", "rows", "scaled", "silu", **_ALONE, STAGES=5, STRIPS=1),
             _wgmma_sp("f16", "f16", "rows", "scaled", "silu", TILE_N=128, STAGES=5, CLUSTER=1),
             _wgmma_sp("f32", "f32", "columns", "identity"),
         ),

@@ -35,8 +35,7 @@ extern "C" __global__ void probe_ptx(const char* in, float* out, View view, Batc
   b[1] ^= two[0] ^ two[1];
   ldmatrix_x1(one, row);
   b[2] ^= one;
-  ldmatrix_x1_trans(one, row);
-  b[3] ^= one ^ to_tf32(out[0]);
+  b[3] ^= to_tf32(out[0]);
   dense<bf16>(a, b, out);
   dense<f16>(a, b, out);
   dense<f32>(a, b, out);

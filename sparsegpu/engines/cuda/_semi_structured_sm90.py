@@ -64,7 +64,7 @@ def sm90_launches(
     plain = (
         store in {"rows", "columns"}
         and p.defines["INPUT"] == p.defines["RIGHT"] == "none"
-        and p.defines["ACT"] in {"none", "relu", "gelu"}
+        and p.defines["ACT"] != "gelu_erf"
     )
     processors = multiprocessors()
     fields = Fields(config, "semi_structured_addmm")
