@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import sparsegpu
 from sparsegpu import banded, bigbird, bsr_array, causal, prune_blocks, random_bsr, sliding_window
+from sparsegpu._arrays import dtype_of
 from sparsegpu.bsr.construct import CONTAINER_DTYPES
 
 
@@ -84,6 +85,28 @@ def test_prune_blocks_ties_keep_the_lower_index_and_nan_goes_last(engine):
     with engine.runs("bsr_gather"):
         c = prune_blocks(engine.array(dense), (2, 2), 5 / 6)
     assert engine.host(c.indices).tolist() == [0, 1, 2, 1, 2]
+
+
+@pytest.mark.parametrize("norm", [1, 2, np.inf])
+@pytest.mark.parametrize(
+    ("dtype", "sizes"),
+    [
+        ("bfloat16", [1e38, 2e38, 3e38, 1e-37, 2e-37]),
+        ("complex64", [1e38, 2e38, 3e38, 1e-37, 2e-37]),
+        ("float32", [1e38, 2e38, 3e38, 1e-37, 2e-37]),
+        ("float16", [6e4, 6.2e4, 6.4e4, 6e-8, 1.2e-7]),
+        ("float64", [1e307, 2e307, 3e307, 5e-324, 1e-323]),
+        ("complex128", [1e307, 2e307, 3e307, 5e-324, 1e-323]),
+    ],
+)
+def test_prune_blocks_at_the_ends_of_the_range(engine, norm, dtype, sizes):
+    """Squares of the values, and sums of them, may be no numbers of their dtype."""
+    dense = np.kron(np.array([sizes]), np.array([[1, -1], [1, 1]])).astype(dtype_of(dtype))
+    order = [2, 1, 0, 4, 3]
+    with engine.runs("bsr_gather"):
+        for count in range(1, 6):
+            kept = prune_blocks(engine.array(dense), (2, 2), count / 5, norm)
+            assert engine.host(kept.indices).tolist() == sorted(order[:count])
 
 
 def test_prune_blocks_errors():

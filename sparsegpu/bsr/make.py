@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import HALF_DTYPES, as_array, namespace
+from .._arrays import as_array, namespace
 from .._checks import bad_type, bad_value, check_blocksize, check_choice, check_density
 from ..engines import engine_module
 from ..ops._common import on_device
@@ -113,7 +113,7 @@ def prune_blocks(
         In 0..1; every matrix keeps ``round(density * number of blocks)`` blocks.
     norm : {1, 2, numpy.inf}
         Of a block's elements: sum of magnitudes, root of the sum of squares, largest magnitude;
-        in at least float32. Ties keep the lower block index (row-major); NaN goes last.
+        in float64. Ties keep the lower block index (row-major); NaN goes last.
 
     Returns
     -------
@@ -160,12 +160,20 @@ def prune_blocks(
 
 def _block_norms(dense: Any, blocksize: tuple[int, int], norm: float) -> Any:
     """Return a number that orders blocks as their norms do, (*batch, M/bm, K/bk)."""
-    xp, (bm, bk) = namespace(dense), blocksize
+    xp, (bm, bk), axes = namespace(dense), blocksize, (-3, -1)
     *batch, m, k = dense.shape
-    # float32 holds the magnitudes of 16-bit floats, float64 those of integers.
-    work = np.float32 if dense.dtype in {*HALF_DTYPES, np.dtype(np.complex64)} else np.float64
-    size = xp.absolute(dense if dense.dtype.kind == "c" else dense.astype(work)).astype(work)
-    if norm == 2:
-        size = size * size
+    # float64 holds the squares of all shorter types, the largest and the smallest.
+    wide = np.complex128 if dense.dtype.kind == "c" else np.float64
+    size = xp.absolute(dense.astype(wide, copy=False))
     blocks = size.reshape(*batch, m // bm, bm, k // bk, bk)
-    return blocks.max(axis=(-3, -1)) if norm == np.inf else blocks.sum(axis=(-3, -1))
+    if norm == np.inf:
+        return blocks.max(axis=axes)
+    if dense.dtype != wide:
+        return (blocks if norm == 1 else blocks * blocks).sum(axis=axes)
+    # Its own squares it does not: each block is scaled by a power of two.
+    largest = blocks.max(axis=axes, keepdims=True)
+    exponent = xp.where(xp.isfinite(largest), xp.frexp(largest)[1], 0)
+    blocks = xp.ldexp(blocks, -exponent)
+    total = blocks.sum(axis=axes) if norm == 1 else xp.sqrt((blocks * blocks).sum(axis=axes))
+    with np.errstate(over="ignore"):  # of a norm that is beyond float64 itself
+        return xp.ldexp(total, exponent.reshape(total.shape))
