@@ -13,13 +13,47 @@ from .._arrays import as_array, bfloat16, common_namespace
 from .._checks import bad_type, broadcast_shape, not_offered
 from ..ops._canonical import distinct_blocks
 from ..ops._common import on_device
+from ..ops._sparse_blocks import is_sparse_blocks
 from .operators import aligned, as_data, flat, is_bsr, is_scalar, united
 
 if TYPE_CHECKING:
     from .array import bsr_array
 
 
-class Comparisons:
+class Compared:
+    """What compares by element: six operators over one method, and no truth value."""
+
+    __slots__ = ()
+
+    _instead_of_bool: str
+    _compared: Callable[[Any, str, Callable], Any]
+
+    def __eq__(self, other: Any) -> Any:
+        return self._compared(other, "==", operator.eq)
+
+    def __ne__(self, other: Any) -> Any:
+        return self._compared(other, "!=", operator.ne)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compared(other, "<", operator.lt)
+
+    def __le__(self, other: Any) -> Any:
+        return self._compared(other, "<=", operator.le)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compared(other, ">", operator.gt)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compared(other, ">=", operator.ge)
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        name, instead = type(self).__name__, self._instead_of_bool
+        raise ValueError(f"bool: the truth value of a {name} is ambiguous; {instead}")
+
+
+class Comparisons(Compared):
     """``== != < <= > >=`` of `bsr_array`.
 
     With a scalar or another `bsr_array` the result is a bool `bsr_array`. It is offered where
@@ -29,62 +63,46 @@ class Comparisons:
 
     __slots__ = ()
 
-    def __eq__(self: Any, other: Any) -> Any:
-        return _compare(self, other, "==", operator.eq)
+    _instead_of_bool = (
+        "A.nnzb > 0 says whether it stores anything, (A != B).sum() == 0 whether two are equal, "
+        "A.same_pattern(B) of the pattern"
+    )
 
-    def __ne__(self: Any, other: Any) -> Any:
-        return _compare(self, other, "!=", operator.ne)
-
-    def __lt__(self: Any, other: Any) -> Any:
-        return _compare(self, other, "<", operator.lt)
-
-    def __le__(self: Any, other: Any) -> Any:
-        return _compare(self, other, "<=", operator.le)
-
-    def __gt__(self: Any, other: Any) -> Any:
-        return _compare(self, other, ">", operator.gt)
-
-    def __ge__(self: Any, other: Any) -> Any:
-        return _compare(self, other, ">=", operator.ge)
-
-    __hash__ = object.__hash__
-
-    def __bool__(self) -> bool:
-        raise ValueError(
-            "bool: the truth value of a bsr_array is ambiguous; A.nnzb > 0 says whether it stores "
-            "anything, (A != B).sum() == 0 whether two are equal, A.same_pattern(B) of the pattern"
-        )
+    def _compared(self: Any, other: Any, sign: str, operation: Callable) -> Any:
+        return _compare(self, other, sign, operation)
 
 
 def _compare(array: Any, other: Any, sign: str, operation: Callable) -> Any:
     function = f"bsr_array {sign}"
     if is_scalar(other):
         return _with_scalar(array, other, function, operation)
+    if is_sparse_blocks(other):
+        other = other.tobsr()
     if is_bsr(other):
         return _with_sparse(array, other, function, operation)
     if not hasattr(other, "shape"):  # None, a string, a list: nothing that is compared by element
         return NotImplemented
     other = as_array(other, function, "other")
     xp = common_namespace(function, self=array._data, other=other)
-    _check_ordered(function, operation, array.dtype, other.dtype)
+    check_ordered(function, operation, array.dtype, other.dtype)
     broadcast_shape(function, "other", array.shape, tuple(other.shape))
     with on_device(array._data):
-        return operation(_comparable(array.toarray(), xp), _comparable(other, xp))
+        return operation(comparable(array.toarray(), xp), comparable(other, xp))
 
 
 def _with_scalar(array: Any, other: Any, function: str, operation: Callable) -> bsr_array:
     if not isinstance(other, Number):
         common_namespace(function, self=array._data, other=other)
-    _check_ordered(function, operation, array.dtype, np.dtype(getattr(other, "dtype", type(other))))
+    check_ordered(function, operation, array.dtype, np.dtype(getattr(other, "dtype", type(other))))
     with on_device(array._data):
         _refuse_filling(function, operation(0, other))
         pattern, data = distinct_blocks(array, function)
-        return array._with(pattern, operation(_comparable(data, array._xp), other))
+        return array._with(pattern, operation(comparable(data, array._xp), other))
 
 
 def _with_sparse(array: Any, other: Any, function: str, operation: Callable) -> bsr_array:
     _refuse_filling(function, operation(0, 0))
-    _check_ordered(function, operation, array.dtype, other.data.dtype)
+    check_ordered(function, operation, array.dtype, other.data.dtype)
     a, b = aligned(function, array, other)
     with on_device(a._data):
         xp = a._xp
@@ -95,7 +113,7 @@ def _with_sparse(array: Any, other: Any, function: str, operation: Callable) -> 
             pattern, blocks, place = united(a, b, function)
             others = xp.zeros_like(blocks)
             others[place] = flat(b)
-        values = operation(_comparable(blocks, xp), _comparable(others, xp))
+        values = operation(comparable(blocks, xp), comparable(others, xp))
         return a._with(pattern, as_data(values, pattern))
 
 
@@ -108,11 +126,11 @@ def _refuse_filling(function: str, filled: Any) -> None:
         )
 
 
-def _check_ordered(function: str, operation: Callable, *dtypes: np.dtype) -> None:
+def check_ordered(function: str, operation: Callable, *dtypes: np.dtype) -> None:
     if operation not in {operator.eq, operator.ne} and any(d.kind == "c" for d in dtypes):
         raise bad_type(function, "other", "real numbers (complex ones have no order)", dtypes[1])
 
 
-def _comparable(array: Any, xp: Any) -> Any:
+def comparable(array: Any, xp: Any) -> Any:
     """Return an array that both libraries compare: bfloat16 as float32, which holds it."""
     return array.astype(xp.float32) if array.dtype == bfloat16 else array

@@ -13,11 +13,12 @@ from ..ops._semi_structured import Half
 from ..ops.compress import check_matrix, compressed, format_of
 from ..ops.semi_structured import dense_semi_structured_matmul, semi_structured_matmul
 from ..ops.tile import compressed_swizzled_bitmask, semi_structured_apply_dense, tiled
+from .compare import Comparisons
 from .convert import Conversions, check_backend
 from .layout import Halves, padded_to_format
 
 
-class SemiStructuredArray(Conversions, Sparse):
+class SemiStructuredArray(Comparisons, Conversions, Sparse):
     """A 2:4 matrix over NumPy or CuPy: of four consecutive elements of a row two are kept.
 
     float32 keeps one of each two. Made by `from_dense`, `prune_dense_static_sort` or
@@ -55,6 +56,8 @@ class SemiStructuredArray(Conversions, Sparse):
     is built by the first product that needs it and kept. The transpose of a 2:4 matrix need not
     be 2:4; then the product uses ``[first | rest]``, two 2:4 matrices side by side that add up
     to it, which take twice the room and are not among the fields.
+
+    Comparisons (``A == 0``, ``A != B``) are elementwise and dense, of bool.
 
     Examples
     --------

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._arrays import Sparse, as_array, device_of, namespace
+from .._arrays import Sparse, as_array, check_dtype_name, device_of, namespace
 from .._checks import bad_type, bad_value, check_integers, not_offered
+from ..bsr.compare import Compared
 from ..bsr.patterned import Patterned
 from ..ops._common import check_sparse, on_device
 from ..ops._sparse_blocks import Packed, check_parts, compressed_blocks, expanded_blocks
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from ..bsr.array import bsr_array
 
 
-class BsrSemiStructuredArray(Patterned, Sparse):
+class BsrSemiStructuredArray(Patterned, Compared, Sparse):
     """Block sparse rows, or a batch of them, that keep two of each four elements in their blocks.
 
     float32 keeps one of each two. Made by `bsr_array.semi_structured` or `load_npz`; the
@@ -66,7 +68,7 @@ class BsrSemiStructuredArray(Patterned, Sparse):
     skipped, and of the others half is read and multiplied (PTX ISA, ``mma.sp``, and
     ``wgmma.mma_async.sp`` for blocks of multiples of 64 rows and of 128 bytes of columns on
     compute capability 9.0). The transpose of a 2:4 block is not 2:4: ``x @ A`` and ``A.T`` are
-    not offered, ``A.tobsr()`` has them.
+    not offered, ``A.tobsr()`` has them. Comparisons are those of ``A.tobsr()``.
 
     Examples
     --------
@@ -85,6 +87,8 @@ class BsrSemiStructuredArray(Patterned, Sparse):
     __slots__ = ("__weakref__", "_pattern", "_values")
 
     format = "bsr"
+
+    _instead_of_bool = "(A != B).sum() == 0 says whether two are equal"
 
     def __init__(
         self, parts: tuple[Any, Any, Any, Any], shape: tuple[int, int], *, check: bool = True
@@ -234,6 +238,26 @@ class BsrSemiStructuredArray(Patterned, Sparse):
         with on_device(self.packed):
             return self._of(self._pattern, Packed(self.packed.copy(), self.meta.copy()))
 
+    def astype(self, dtype: Any, copy: bool = True) -> BsrSemiStructuredArray:
+        """Return the array in another dtype, over the same pattern.
+
+        Parameters
+        ----------
+        dtype : dtype
+            float16, bfloat16, float32 or int8.
+        copy : bool
+            False returns the array itself when it has the dtype already.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `bsr_array.astype` and `bsr_array.semi_structured` of the expanded blocks.
+        """
+        wanted = check_dtype_name("BsrSemiStructuredArray.astype", "dtype", dtype)
+        if wanted == self.dtype:
+            return self.copy() if copy else self
+        return self.tobsr().astype(wanted).semi_structured()
+
     def __copy__(self) -> BsrSemiStructuredArray:
         return self._of(self._pattern, self._values)
 
@@ -306,6 +330,10 @@ class BsrSemiStructuredArray(Patterned, Sparse):
 
     def __rmatmul__(self, other: Any) -> Any:
         return dense_bsr_matmul(other, self)
+
+    def _compared(self, other: Any, sign: str, operation: Callable) -> Any:
+        del sign
+        return operation(self.tobsr(), other)
 
 
 def _restore(cls: type, parts: tuple, shape: tuple) -> Any:

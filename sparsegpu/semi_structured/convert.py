@@ -6,11 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import device_of, float8_e4m3fn
+from .._arrays import check_dtype_name, device_of, float8_e4m3fn
 from .._checks import bad_type, check_choice
 from ..engines.cusparselt.availability import why_not
+from ..engines.reference.compress import FORMATS
 from ..ops._common import on_device
+from ..ops.compress import compress_matrix, not_24
+from ..ops.tile import compressed_swizzled_bitmask
 from . import io
+from .cast import cast
+from .layout import padded_to_format
 
 BACKENDS = ("native", "cusparselt")
 
@@ -41,6 +46,60 @@ class Conversions:
 
     def _parts(self: Any) -> tuple:
         return tuple(getattr(self, name) for name in io.PARTS)
+
+    def copy(self: Any) -> Any:
+        """Return an array of its own values and metadata; what is held, of the same backend."""
+        with on_device(self._halves.any().packed):
+            parts = [None if part is None else part.copy() for part in self._parts()]
+            return type(self)(self.shape, *parts, dtype=self.dtype, backend=self.backend)
+
+    def astype(self: Any, dtype: Any, copy: bool = True) -> Any:
+        """Return the array in another dtype, each value converted as by `numpy.ndarray.astype`.
+
+        Parameters
+        ----------
+        dtype : dtype
+            float16, bfloat16, float32, int8 or float8_e4m3fn.
+        copy : bool
+            False returns the array itself when it has the dtype already.
+
+        Returns
+        -------
+        SemiStructuredArray
+            Of the same backend, with the halves that are held now.
+
+        Raises
+        ------
+        ValueError
+            float32 of a matrix that keeps two of a pair: its format keeps one.
+        TypeError
+            Another dtype.
+        NotImplementedError
+            From float32 to float8_e4m3fn in CuPy, which does not know it.
+
+        Notes
+        -----
+        Works on the dense matrix, since the formats differ; what becomes zero is not kept.
+        """
+        function = "SemiStructuredArray.astype"
+        wanted = check_dtype_name(function, "dtype", dtype)
+        if wanted not in FORMATS or wanted == np.uint8:  # which in CuPy are float8_e4m3fn's bytes
+            names = ", ".join(d.name for d in FORMATS if d != np.uint8)
+            raise bad_type(function, "dtype", f"one of the 2:4 dtypes {names}", wanted)
+        if wanted == self.dtype:
+            return self.copy() if copy else self
+        if self._transposed:
+            return self.T.astype(wanted).T
+        held = [self._halves.stored(side) is not None for side in (0, 1)]
+        with on_device(self._halves.any().packed):
+            dense = cast(function, self.todense(), self.dtype, wanted)
+            parts: list[Any] = []
+            for side, matrix in enumerate((dense, dense.T)):
+                first = side == held.index(True)
+                parts += _half(function, matrix, required=first) if held[side] else (None, None)
+            if self._bitmask is not None:
+                parts.append(compressed_swizzled_bitmask(padded_to_format(dense, both=True)))
+        return type(self)(self.shape, *parts, dtype=wanted, backend=self.backend)
 
     def get(self: Any) -> Any:
         """Return the array on the host (itself, if it is there already), its backend native."""
@@ -140,6 +199,17 @@ class Conversions:
 
     def __reduce__(self: Any) -> tuple:
         return _restore, (type(self), self.shape, self._parts(), self.dtype.name, self.backend)
+
+
+def _half(function: str, matrix: Any, *, required: bool) -> tuple[Any, Any]:
+    """Compress a matrix; of one that does not fit the format there is no half but the first."""
+    stored = padded_to_format(matrix, both=False)
+    packed, meta, group = compress_matrix(stored, True, function)
+    if group < 0:
+        return packed, meta
+    if required:
+        raise not_24(function, "self", stored.shape[1], group, FORMATS[stored.dtype])
+    return None, None
 
 
 def _restore(cls: type, shape: tuple, parts: tuple, dtype: str, backend: str) -> Any:

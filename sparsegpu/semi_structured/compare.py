@@ -1,0 +1,59 @@
+"""Comparisons of a `SemiStructuredArray`, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Number
+from typing import Any
+
+import numpy as np
+
+from .._arrays import Sparse, as_array, common_namespace, float8_e4m3fn
+from .._checks import bad_type, bad_value, broadcast_shape
+from ..bsr.compare import Compared, check_ordered
+from ..ops._common import on_device
+from .cast import decoded
+
+
+class Comparisons(Compared):
+    """``== != < <= > >=`` of `SemiStructuredArray`, with numbers, 2:4 arrays and dense ones.
+
+    The result is a dense bool array: what is not kept compares as the zero that it is.
+    """
+
+    __slots__ = ()
+
+    _instead_of_bool = "(A == B).all() says whether two are equal"
+
+    def _compared(self: Any, other: Any, sign: str, operation: Callable) -> Any:
+        if isinstance(other, np.generic):
+            other = other.item()  # a number that is at home in both array libraries
+        if not (isinstance(other, Number) or hasattr(other, "shape")):  # None, a string, a list
+            return NotImplemented
+        function, values = f"SemiStructuredArray {sign}", self._halves.any().packed
+        with on_device(values):
+            if isinstance(other, Number):
+                check_ordered(function, operation, self.dtype, np.dtype(type(other)))
+            else:
+                other, dtype = _dense(function, self, other)
+                common_namespace(function, self=values, other=other)
+                check_ordered(function, operation, self.dtype, dtype)
+                broadcast_shape(function, "other", self.shape, tuple(other.shape))
+                other = decoded(other, dtype)
+            return operation(decoded(self.todense(), self.dtype), other)
+
+
+def _dense(function: str, array: Any, other: Any) -> tuple[Any, np.dtype]:
+    """Return what is compared with as a dense array, and the dtype that it stands for."""
+    if hasattr(other, "packed") and not hasattr(other, "pattern"):
+        if other.shape != array.shape:
+            raise bad_value(function, "other", f"shape {array.shape}", other.shape)
+        return other.todense(), other.dtype
+    if isinstance(other, Sparse) or hasattr(other, "tocsr"):
+        expected = "a number, a dense array or a SemiStructuredArray (toarray() makes a dense one)"
+        raise bad_type(function, "other", expected, type(other).__name__)
+    other = as_array(other, function, "other")
+    if array.dtype == float8_e4m3fn and other.dtype == np.uint8:
+        expected = "numbers (A.todense() == bytes compares the bytes of float8_e4m3fn)"
+        raise bad_type(function, "other", expected, "uint8")
+    return other, other.dtype
