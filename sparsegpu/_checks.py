@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+_LARGEST = int(np.finfo(np.float64).max)
+
 
 def _message(function: str, argument: str, expected: str, got: Any) -> str:
     return f"{function}: argument '{argument}': expected {expected}, got {got}"
@@ -47,7 +49,7 @@ def check_scalar(function: str, argument: str, value: Any, *, complex_allowed: b
 
     Device scalars are refused, since reading one would synchronise.
     """
-    if type(value) in {int, float}:
+    if type(value) is float or (type(value) is int and -_LARGEST <= value <= _LARGEST):
         return value
     if isinstance(value, (bool, np.bool_)):
         return int(value)
@@ -60,6 +62,8 @@ def check_scalar(function: str, argument: str, value: Any, *, complex_allowed: b
         if complex_allowed:
             return value
         raise bad_type(function, argument, "a real number for real operands", value)
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise bad_value(function, argument, "a number that a float holds", "a larger integer")
     if isinstance(value, (int, float)):
         return value
     raise bad_type(function, argument, "a Python or NumPy number", type(value).__name__)

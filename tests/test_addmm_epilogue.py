@@ -49,6 +49,21 @@ def test_epilogue(engine, rng, dtype, out_dtype, blocksize, activation):
     assert_within_bound(out, a.dense, x, input=bias, activation=activation, dtype=dtype, **keywords)
 
 
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "complex64"])
+def test_scalars_beyond_the_accumulator_are_infinite(engine, rng, dtype, name):
+    a = Operand(engine, rng, (8, 8), (4, 4), dtype, small_integers=True)
+    x = engine.array(random_values(rng, (8, 3), dtype, small_integers=True))
+    bias = engine.array(np.ones((8, 3), dtype))
+    with engine.runs("bsr_addmm"):
+        out = bsr_addmm(bias, a.bsr, x, **{name: 1e300})
+    assert not np.isfinite(engine.host(out)).all()
+    out = engine.array(np.ones((8, 3), dtype))
+    with engine.runs(None), pytest.raises(ValueError, match=f"'{name}': expected a number that"):
+        bsr_addmm(bias, a.bsr, x, out=out, **{name: 10**400})
+    assert (engine.host(out) == 1).all()
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (20,), (1, 20), (48, 1), (48, 20), (1, 48, 20)])
 def test_input_broadcasts(engine, rng, shape):
     a = Operand(engine, rng, (48, 48), (4, 6), batch=(2,))

@@ -11,12 +11,6 @@ from ..._epilogue import Epilogue
 from .runtime.types import ctype
 from .runtime.view import vector_bytes, view_bytes
 
-_SCALARS = {
-    np.dtype(np.float32): struct.Struct("<2f"),
-    np.dtype(np.float64): struct.Struct("<2d"),
-    np.dtype(np.complex64): struct.Struct("<4f"),
-    np.dtype(np.complex128): struct.Struct("<4d"),
-}
 _INTEGERS = struct.Struct("<2q")
 _FLAGS = struct.Struct("<2i")
 _UNREAD = bytes(3 * 56 + _FLAGS.size)  # what "identity" does not look at
@@ -83,9 +77,6 @@ def _mode(e: Epilogue, acc_dtype: np.dtype, out_dtype: np.dtype) -> str:
 def _pack_scalars(alpha: Any, beta: Any, mode: str, acc_dtype: np.dtype) -> bytes:
     if mode == "exact":
         return _INTEGERS.pack(int(alpha), int(beta))
-    if acc_dtype.kind == "c":
-        a, b = complex(alpha), complex(beta)
-        return _SCALARS[acc_dtype].pack(a.real, a.imag, b.real, b.imag)
     compute = np.float32 if acc_dtype == np.int32 else acc_dtype
     with np.errstate(over="ignore"):
         pair = np.array([alpha, beta], dtype=compute)
