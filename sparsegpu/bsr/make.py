@@ -164,16 +164,17 @@ def _block_norms(dense: Any, blocksize: tuple[int, int], norm: float) -> Any:
     *batch, m, k = dense.shape
     # float64 holds the squares of all shorter types, the largest and the smallest.
     wide = np.complex128 if dense.dtype.kind == "c" else np.float64
-    size = xp.absolute(dense.astype(wide, copy=False))
+    size = dense.astype(wide, order="C")  # a copy, and the only one
+    size = xp.absolute(size) if dense.dtype.kind == "c" else xp.absolute(size, out=size)
     blocks = size.reshape(*batch, m // bm, bm, k // bk, bk)
     if norm == np.inf:
         return blocks.max(axis=axes)
     if dense.dtype != wide:
-        return (blocks if norm == 1 else blocks * blocks).sum(axis=axes)
+        return (blocks if norm == 1 else xp.square(blocks, out=blocks)).sum(axis=axes)
     # Its own squares it does not: each block is scaled by a power of two.
     largest = blocks.max(axis=axes, keepdims=True)
     exponent = xp.where(xp.isfinite(largest), xp.frexp(largest)[1], 0)
     blocks = xp.ldexp(blocks, -exponent)
-    total = blocks.sum(axis=axes) if norm == 1 else xp.sqrt((blocks * blocks).sum(axis=axes))
+    total = blocks.sum(axis=axes) if norm == 1 else xp.sqrt(xp.square(blocks).sum(axis=axes))
     with np.errstate(over="ignore"):  # of a norm that is beyond float64 itself
         return xp.ldexp(total, exponent.reshape(total.shape))
