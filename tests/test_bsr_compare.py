@@ -9,6 +9,7 @@ import pytest
 
 from operator_cases import NUMBERS, check, make
 from sparsegpu import bsr_array
+from sparsegpu._arrays import bfloat16
 
 ORDERED = [operator.lt, operator.le, operator.gt, operator.ge]
 
@@ -22,6 +23,7 @@ def test_with_a_number(engine, rng, dtype, duplicates):
         check(engine, np.float64(2) == a, dense == 2)
         check(engine, a == 0.5, dense == 0.5)
         check(engine, a == np.float32(-1), dense == -1)
+        check(engine, a == bfloat16.type(2), dense == 2)
         check(engine, a == np.nan, np.zeros(dense.shape, bool))
         if dense.dtype.kind != "c":
             check(engine, a > 1, dense > 1)

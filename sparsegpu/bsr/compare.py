@@ -91,6 +91,8 @@ def _compare(array: Any, other: Any, sign: str, operation: Callable) -> Any:
 
 
 def _with_scalar(array: Any, other: Any, function: str, operation: Callable) -> bsr_array:
+    if isinstance(other, np.generic) and not isinstance(other, Number):
+        other = other.item()  # of ml_dtypes: a number that is at home in both array libraries
     if not isinstance(other, Number):
         common_namespace(function, self=array._data, other=other)
     check_ordered(function, operation, array.dtype, np.dtype(getattr(other, "dtype", type(other))))
