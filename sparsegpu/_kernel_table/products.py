@@ -284,6 +284,7 @@ PRODUCTS = (
         variants=(
             _skinny_wgmma("bf16", "rows", (16, 4, 4), BATCHED=0),
             _skinny_wgmma("bf16", "rows", (128, 2, 3), OUT="f32", COLUMN_TILES=1),
+            _skinny_wgmma("bf16", "rows", (64, 2, 5), BATCHED=0, COLUMN_TILES=1),
             _skinny_wgmma("f16", "columns", (64, 1, 6), INDEX="s64"),
         ),
         path="skinny_wgmma",

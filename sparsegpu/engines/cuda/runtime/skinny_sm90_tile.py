@@ -71,7 +71,8 @@ def skinny_clusters(row_tiles: int, columns: int, processors: int) -> SkinnyClus
     """Return the clusters: as many thread blocks as multiprocessors, or twice as many.
 
     Two row tiles together, a long one and a short one, even out what a multiprocessor reads. But
-    wide sums are dear to pass on: then two thread blocks share a row tile, not up to three.
+    wide sums are dear to pass on: then each half of the columns has thread blocks of its own, two
+    for a row tile, of which a multiprocessor has room for two.
 
     Parameters
     ----------
@@ -87,21 +88,20 @@ def skinny_clusters(row_tiles: int, columns: int, processors: int) -> SkinnyClus
     >>> skinny_clusters(64, 64, 132)
     SkinnyClusters(tile_n=64, cluster=4, together=2, stages=4)
     >>> skinny_clusters(64, 128, 132)
-    SkinnyClusters(tile_n=64, cluster=2, together=1, stages=4)
+    SkinnyClusters(tile_n=64, cluster=2, together=1, stages=5)
     """
     tile_n = next(n for n in (16, 32, SIDE, MOST_COLUMNS) if n >= columns)
     if row_tiles > processors:
-        cluster = together = 1
-    elif 4 * row_tiles <= processors:
+        return SkinnyClusters(tile_n, cluster=1, together=1, stages=4)
+    halves = tile_n > SIDE
+    if 4 * row_tiles <= processors:
         cluster, together = 4, 1
-    elif tile_n < MOST_COLUMNS:
-        cluster, together = 4, 2
     else:
-        cluster, together = 2, 1
-        if 2 * row_tiles <= processors:
-            tile_n = SIDE  # and each half of the columns has thread blocks of its own
+        cluster, together = (2, 1) if halves else (4, 2)
+    if halves:
+        return SkinnyClusters(SIDE, cluster, together, stages=5)
     alone = row_tiles * cluster <= processors * together
-    return SkinnyClusters(tile_n, cluster, together, 6 if alone and tile_n < SIDE else 4)
+    return SkinnyClusters(tile_n, cluster, together, stages=6 if alone and tile_n < SIDE else 4)
 
 
 def chosen_skinny_clusters(tile: SkinnyClusters, fields: Fields) -> SkinnyClusters:
