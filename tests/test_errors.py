@@ -337,14 +337,27 @@ def test_kinds_of_host_arrays(rng):
         a.with_data(np.ma.masked_array(a.data))
 
 
+class OfAnotherClass(np.ndarray):
+    """Arrays of a program that has its own."""
+
+
 def test_what_can_be_written_to(rng, tmp_path):
     a = sg.bsr_array(random_values(rng, (8, 12), "float32"), blocksize=(4, 4))
     x = random_values(rng, (12, 5), "float32")
     on_disk = np.memmap(tmp_path / "out", dtype=np.float32, mode="w+", shape=(8, 5))
-    assert sg.bsr_matmul(a, x, out=on_disk) is on_disk
-    np.testing.assert_array_equal(on_disk, a @ x)
+    weight = sg.to_semi_structured(sg.prune_24(a.toarray(), keep="1:2"), pad=True)
     lists = ("scatter_mm", np.array([0, 1]), np.array([[0, 0]]))
     tile, blocks, others = np.zeros((1, 4, 5), np.float32), a.data[:1], x[None, :4]
+    for out in (on_disk, np.zeros((8, 5), np.float32).view(OfAnotherClass)):
+        for engine in ("reference", "cpu"):
+            with sg.use_engine(engine):
+                assert sg.bsr_matmul(a, x, out=out) is out
+                np.testing.assert_array_equal(out, a @ x)
+                assert sg.semi_structured_matmul(weight, x, out=out) is out
+                np.testing.assert_array_equal(out, weight @ x)
+                assert sg.bsr_scatter_mm(a, x, out=out) is out
+                tiles = tile.view(type(out)) if type(out) is OfAnotherClass else tile
+                assert sg.scatter_mm(blocks, others, lists, accumulators=tiles) is tiles
     for write, argument in (
         (lambda out: sg.bsr_matmul(a, x, out=out), "out"),
         (lambda out: sg.bsr_scatter_mm(a, x, out=out), "out"),

@@ -25,6 +25,7 @@ from .._checks import bad_type, bad_value
 
 _ANYWHERE: AbstractContextManager = nullcontext()
 _OPERANDS = frozenset(OPERAND_DTYPES)
+_CHANGED = (np.matrix, np.ma.MaskedArray)  # whose elements are no longer those of an array
 _FLOATS = (*HALF_DTYPES, np.dtype(np.float32))
 
 
@@ -45,10 +46,10 @@ def optional_array(x: Any, function: str, argument: str) -> Any:
 def optional_out(x: Any, function: str, argument: str = "out") -> Any:
     """Return the optional array to write to, None as None.
 
-    What `as_array` would copy (a list) could never be written to. A ``numpy.memmap`` stays what it
-    is, so that the caller gets it back.
+    What `as_array` would copy (a list) could never be written to. A ``numpy.memmap``, or another
+    class of NumPy arrays, stays what it is, so that the caller gets it back.
     """
-    if x is None or type(x) is np.memmap:
+    if x is None or (isinstance(x, np.ndarray) and not isinstance(x, _CHANGED)):
         return x
     if isinstance(x, (list, tuple, int, float, complex, np.generic, np.matrix)):
         raise bad_type(function, argument, "an array to write to", type(x).__name__)
