@@ -44,7 +44,7 @@ constexpr int RIGHT_BYTES = TILE_N * 128;
 constexpr int STAGE_BYTES = LEFT_BYTES + RIGHT_BYTES + PRODUCTS * PAIR_BYTES<TILE_M>;
 static_assert(STAGE_BYTES % 1024 == 0, "every stage begins where a swizzle's pattern does");
 
-constexpr int BAND = 16;                   // tiles
+constexpr int BAND = 32;                   // tiles
 constexpr int RANKS = (1 << CLUSTER) - 1;  // all thread blocks of a cluster
 constexpr int SHARE = TILE_N / CLUSTER;    // columns of `right` that a thread block brings
 static_assert(SHARE % 64 == 0, "a box of rows of `dense` has 64 columns");
@@ -127,9 +127,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
         const __grid_constant__ TensorMap out_map, const __grid_constant__ View out,
         const __grid_constant__ Batch batch, const __grid_constant__ Sizes sizes,
         const __grid_constant__ Epilogue<Sum> epilogue) {
-  extern __shared__ unsigned char dynamic[];
-  __shared__ __align__(8) unsigned long long barriers[2][STAGES];
-  unsigned char* memory = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
+  extern __shared__ __align__(1024) unsigned char memory[];  // a stage begins it
+  unsigned char* strips = memory + STAGES * STAGE_BYTES;
+  auto& barriers =
+      reinterpret_cast<unsigned long long (&)[2][STAGES]>(strips[CONSUMERS * STRIPS * STRIP_BYTES]);
   const unsigned stages = shared_address(memory);
   Ring ring(barriers);
   if (threadIdx.x == 0) {
@@ -152,7 +153,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
   }
 
   take_registers<232>();
-  unsigned char* strips = memory + STAGES * STAGE_BYTES + warp * STRIPS * STRIP_BYTES;
+  strips += warp * STRIPS * STRIP_BYTES;
   const unsigned tiles = Tile::count(sizes);
   for (unsigned t = blockIdx.x / CLUSTER; t < tiles; t += gridDim.x / CLUSTER) {
     const Tile tile(t, sizes);

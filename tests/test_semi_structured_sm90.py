@@ -18,7 +18,7 @@ TILES = [
     (256, 2, 2),
     (256, 4, 1),
     (256, 4, 2),
-    (256, None, 2),
+    (256, 5, 2),
 ]
 LAYOUTS = {1: ["columns"], 2: ["rows", "columns"], 4: ["columns"]}  # that are read as they lie
 SHAPES = [(32, 64, 17), (160, 192, 264), (416, 704, 520), (1024, 320, 72)]
@@ -41,14 +41,23 @@ def test_pairs_of_thread_blocks(itemsize):
     assert {sparse_tile(itemsize, shape, 132).cluster for shape in alone} == {1}
 
 
+@pytest.mark.parametrize("tile", [(4, 2), (5, 1)], ids=str)
 @pytest.mark.parametrize("dtype", ["bf16", "s8", "e4m3", "f32"])
-def test_products_follow_each_other(compiler_log, dtype):
+def test_products_follow_each_other(compiler_log, dtype, tile):
     """Where the compiler would wait for every product, it says so: C7510 to C7519."""
     layout = "rows" if dtype == "bf16" else "columns"
     out = "f32" if dtype == "f32" else "bf16"
     defines = {"T": dtype, "OUT": out, "DENSE": layout, "STORE": "rows", "EPILOGUE": "identity"}
-    tile = {"TILE_N": 256, "STAGES": 4, "CLUSTER": 2, "STRIPS": 2}
-    assert "C751" not in compiler_log(KERNEL, "90a", defines | {"ACT": "none"} | tile)
+    defines |= {"ACT": "none", "TILE_N": 256, "CLUSTER": 2}
+    defines |= dict(zip(("STAGES", "STRIPS"), tile, strict=True))
+    assert "C751" not in compiler_log(KERNEL, "90a", defines)
+
+
+@pytest.mark.parametrize("itemsize", [1, 2, 4])
+def test_stages(itemsize):
+    """One more where outputs need but one strip; the barriers fit behind it."""
+    tiles = [sparse_tile(itemsize, (8192, 8192, 8192), 132, plain=plain) for plain in (False, True)]
+    assert [(tile.stages, tile.strips) for tile in tiles] == [(4, 2), (5, 1)]
 
 
 def multiplied(engine, sparse, dense, **keywords):
@@ -81,8 +90,7 @@ def test_every_tile(hopper, rng, dtype, tile):
     m, k, n = 1056, 832, 3000
     sparse, a = operand(hopper, rng, (m, k), dtype, small_integers=True)
     x = laid_out(hopper, random_values(rng, (k, n), dtype, small_integers=True), "columns")
-    given = zip(("tile_n", "stages", "cluster"), tile, strict=True)
-    config = PATH | {name: value for name, value in given if value is not None}
+    config = PATH | dict(zip(("tile_n", "stages", "cluster"), tile, strict=True))
     out_dtype = sum_dtype(dtype)
     expected = exact_product(a, hopper.host(x))
     for _ in range(2):

@@ -212,6 +212,7 @@ SEMI_STRUCTURED = (
         archs=("90a",),
         variants=(
             _wgmma_sp("s8", "bf16", "columns", "scaled", STORE="skewed"),
+            _wgmma_sp("s8", "bf16", "columns", "identity", STAGES=5, STRIPS=1),
             _wgmma_sp("s8", "s32", "columns", "exact", "relu", TILE_N=128, STAGES=6),
             _wgmma_sp("e4m3", "bf16", "columns", "scaled", TILE_N=64, STAGES=8, CLUSTER=1),
         ),

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from .fields import Fields
 from .hopper_tile import (
     MOST_STAGES,
-    RESERVED,
     SHARED,
     STAGE_BYTES_K,
     STRIPS,
@@ -19,6 +18,9 @@ from .hopper_tile import (
 PAIR_BYTES_K = 64
 #: Pairs of columns of metadata that a stage holds.
 PAIRS = STAGE_BYTES_K // PAIR_BYTES_K
+#: Two barriers for each stage, behind everything else: with room for alignment besides, five stages
+#: of 8-bit types and a strip for each warp would not fit.
+_BARRIERS = 2 * 8 * MOST_STAGES
 #: Bytes of `dense` from which on pairs of thread blocks share it: below, bringing it is little.
 _LARGE = 8 << 20
 
@@ -85,11 +87,12 @@ def sparse_tile(
     cluster = fields.pick("cluster", clusters[-1] if pays else 1, clusters)
     stage = (TILE_M // 2 + tile_n) * STAGE_BYTES_K + PAIRS * pair_bytes(itemsize)
     two, one = (
-        min((SHARED - RESERVED - strips) // stage, MOST_STAGES) for strips in (STRIPS, STRIPS // 2)
+        min((SHARED - _BARRIERS - strips) // stage, MOST_STAGES) for strips in (STRIPS, STRIPS // 2)
     )
     # Thread blocks of a pair wait for each other less with another stage.
     most = one if plain and cluster > 1 else two
     stages = fields.pick("stages", most, range(2, most + 1))
     fields.finish()
     strips = 1 if stages > two else 2
-    return SparseTile(tile_n, stages, cluster, strips, stages * stage + STRIPS * strips // 2 + 1024)
+    shared_memory = stages * stage + STRIPS * strips // 2 + _BARRIERS
+    return SparseTile(tile_n, stages, cluster, strips, shared_memory)
