@@ -42,6 +42,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
     ----------
     shape, dtype, backend
     packed, meta, packed_t, meta_t, bitmask : arrays, or None where not held
+        Not to be written to: a half that was built from the other does not follow.
 
     Raises
     ------
