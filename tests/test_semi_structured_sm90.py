@@ -6,6 +6,7 @@ import pytest
 import sparsegpu as sg
 from addmm_cases import ORDERS, aligned_rows, blank, laid_out
 from semi_structured_cases import BF16, FP8, HALF, INT8, SINGLE, exact_product, operand, sum_dtype
+from sparsegpu.engines.cuda.runtime.fields import Fields
 from sparsegpu.engines.cuda.runtime.sparse_tile import sparse_tile
 from sparsegpu.testing import assert_within_bound, random_values
 
@@ -30,6 +31,14 @@ SHAPES = [(32, 64, 17), (160, 192, 264), (416, 704, 520), (1024, 320, 72)]
 def test_tile_fits(itemsize, m, n):
     tile = sparse_tile(itemsize, (m, 4096, n), 132)
     assert tile.stages >= 3 and tile.shared_memory <= 227 * 1024
+
+
+@pytest.mark.parametrize("n", [17, 64, 100, 4096])
+def test_int8_outputs_fill_strips(n):
+    tile = sparse_tile(1, (512, 4096, n), 132, bytes_out=True)
+    assert tile.tile_n % 128 == 0
+    with pytest.raises(ValueError, match=r"config\['tile_n'\].*128, 256, got 64"):
+        sparse_tile(1, (512, 4096, n), 132, Fields({"tile_n": 64}, "here"), bytes_out=True)
 
 
 @pytest.mark.parametrize("itemsize", [1, 2, 4])
@@ -77,6 +86,20 @@ def test_exact_on_small_integers(hopper, rng, dtype, shape):
         given = aligned_rows(hopper, x) if layout == "rows" else laid_out(hopper, x, layout)
         out = multiplied(hopper, sparse, given, config=PATH, out_dtype=out_dtype)
         np.testing.assert_array_equal(hopper.host(out).astype(np.float64), exact_product(a, x))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [17, 64, 120, 200])
+@pytest.mark.parametrize("order", ["rows", "columns"])
+def test_int8_outputs(hopper, rng, n, order):
+    sparse, a = operand(hopper, rng, (160, 192), INT8, small_integers=True)
+    x = random_values(rng, (192, n), INT8, small_integers=True)
+    out = hopper.xp.empty((160, n) if order == "rows" else (n, 160), dtype=INT8)
+    out = out if order == "rows" else out.T
+    dense = laid_out(hopper, x, "columns")
+    multiplied(hopper, sparse, dense, config=PATH, out=out)
+    expected = np.clip(exact_product(a, x), -128, 127)
+    np.testing.assert_array_equal(hopper.host(out), expected)
 
 
 @pytest.mark.gpu

@@ -214,6 +214,7 @@ SEMI_STRUCTURED = (
             _wgmma_sp("s8", "bf16", "columns", "scaled", STORE="skewed"),
             _wgmma_sp("s8", "bf16", "columns", "identity", STAGES=5, STRIPS=1),
             _wgmma_sp("s8", "s32", "columns", "exact", "relu", TILE_N=128, STAGES=6),
+            _wgmma_sp("s8", "s8", "columns", "identity", TILE_N=128, STAGES=6, CLUSTER=1),
             _wgmma_sp("e4m3", "bf16", "columns", "scaled", TILE_N=64, STAGES=8, CLUSTER=1),
         ),
         path="wgmma_sp",

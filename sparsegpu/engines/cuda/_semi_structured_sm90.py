@@ -68,7 +68,7 @@ def sm90_launches(
     )
     processors = multiprocessors()
     fields = Fields(config, "semi_structured_addmm")
-    tile = sparse_tile(size, (m, k, n), processors, fields, plain)
+    tile = sparse_tile(size, (m, k, n), processors, fields, plain, out.itemsize == 1)
     compiled = kernel(
         "semi_structured_addmm_sm90",
         T=ctype(p.dtype),

@@ -52,6 +52,7 @@ def sparse_tile(
     processors: int,
     fields: Fields | None = None,
     plain: bool = False,
+    bytes_out: bool = False,
 ) -> SparseTile:
     """Return the tile for a product.
 
@@ -66,6 +67,8 @@ def sparse_tile(
         ``tile_n``, ``stages`` and ``cluster``, where they are not to be chosen here.
     plain : bool
         One strip of each warp is enough for the outputs (`write_tile` of ``strip.cuh``).
+    bytes_out : bool
+        Outputs are int8, which leave in strips of 128 columns.
 
     Examples
     --------
@@ -75,8 +78,9 @@ def sparse_tile(
     """
     m, k, n = shape
     fields = fields or Fields()
-    covering = next((width for width in (64, 128) if width >= n), 256)
-    tile_n = fields.pick("tile_n", covering, (64, 128, 256))
+    widths = (128, 256) if bytes_out else (64, 128, 256)
+    covering = next((width for width in widths if width >= n), widths[-1])
+    tile_n = fields.pick("tile_n", covering, widths)
     # Below an odd number of tiles a pair multiplies one that is not there.
     panels = -(-n // tile_n)
     rounds, of_pairs = (
