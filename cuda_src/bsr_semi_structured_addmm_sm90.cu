@@ -174,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_semi_structured_add
     };
     auto start = [&](const StageCodes& codes) {
       start_products<LEFT_WIDTH, Panel>(sum, ring.left(shared) + ring.slice * 64,
-                                        ring.right(shared), codes);
+                                        ring.right(shared), codes, threadIdx.x / 128);
     };
     auto give_back = [&](unsigned barrier) {
       __syncwarp();  // one lane does it for all: they have read what they need of the stage

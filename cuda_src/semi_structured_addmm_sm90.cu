@@ -144,7 +144,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     cluster_wait();
   }
 
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  // From one lane, so that the compiler keeps operands in registers of the warp.
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   if (warp >= CONSUMERS) {
     give_registers<40>();
     if (warp == CONSUMERS && lane == 0)
@@ -167,7 +168,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     };
     auto start = [&](const StageCodes& codes) {
       const unsigned left = stages + ring.stage * STAGE_BYTES;
-      start_products<64, Panel>(sum, left, left + LEFT_BYTES, codes);
+      start_products<64, Panel>(sum, left, left + LEFT_BYTES, codes, warp / 4);
     };
     auto give_back = [&](unsigned barrier) {
       __syncwarp();  // a lane does it for all lanes: they have read their codes

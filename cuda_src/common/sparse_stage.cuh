@@ -55,12 +55,12 @@ struct Codes {
   }
 };
 
-// Start both products of a stage: of the warpgroup's rows of `left`, which are LEFT_WIDTH bytes
+// Start both products of a stage: of a warpgroup's rows of `left`, which are LEFT_WIDTH bytes
 // apart, and of the panel `right`.
 template <int LEFT_WIDTH, typename Panel, int SUMS, typename StageCodes>
 __device__ __forceinline__ void start_products(Sum (&sum)[SUMS], unsigned left, unsigned right,
-                                               const StageCodes& codes) {
-  left += threadIdx.x / 128 * (64 * LEFT_WIDTH);
+                                               const StageCodes& codes, int warpgroup) {
+  left += warpgroup * (64 * LEFT_WIDTH);
   auto a = [&](int k) { return wgmma_operand<LEFT_WIDTH>(left + k * 32, 8 * LEFT_WIDTH, 16); };
   auto b = [&](int k) { return Panel::operand(right, k * 64); };
   wgmma_fence();
