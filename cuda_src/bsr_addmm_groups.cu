@@ -34,6 +34,7 @@
 //   -DTILE_N, shared by WARPS_N warps, as its rows are by WARPS_M: whole blocks, or equal parts;
 //   -DRESIDENT                      thread blocks that a multiprocessor is to hold
 #include "common/epilogue.cuh"
+#include "common/lines.cuh"
 #include "common/row_groups.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
@@ -56,30 +57,6 @@ static_assert((TILE_N & TILE_N - 1) == 0 && (WARP_N & WARP_N - 1) == 0, "powers 
 static_assert(STEPS == 1 || SLICES == 1, "a stage holds entries, or a slice of one");
 static_assert(SLOTS <= 64, "one word tells which blocks are there");
 
-constexpr bool is_power_of_two(int n) {
-  return (n & (n - 1)) == 0;
-}
-
-// How the lines of a tile lie, PIECES of 16 bytes each, so that the eight rows of an ldmatrix are
-// in different banks. Where lines are a power of two, 128 bytes of them are 128 bytes of shared
-// memory in another order. Other lines are an odd number of pieces apart, which the copies pay for:
-// what straddles two rows of the banks was measured to take a cycle for every 32 bytes.
-template <int PIECES>
-struct Lines {
-  static constexpr bool TURNED = is_power_of_two(PIECES);
-  static constexpr int PITCH = (TURNED ? PIECES : PIECES | 1) * 16;
-  static constexpr int TURNS = PIECES < 8 ? PIECES : 8;
-
-  // Where a piece of a line is.
-  static __device__ __forceinline__ unsigned place(int line, int piece) {
-    return line * PITCH + (TURNED ? piece ^ line / (8 / TURNS) % TURNS : piece) * 16;
-  }
-  // From there, where the piece is that comes `pieces` later: none of the bits of that are in the
-  // first one's number.
-  static __device__ __forceinline__ unsigned later(unsigned at, int pieces) {
-    return TURNED ? (at + pieces / 8 * 128) ^ pieces % 8 * 16 : at + pieces * 16;
-  }
-};
 typedef Lines<STEP_K / 8> LeftLines;
 typedef Lines<(BY_ROW ? TILE_N : STEPS * STEP_K) / 8> RightLines;
 constexpr int LEFT_PITCH = LeftLines::PITCH, RIGHT_PITCH = RightLines::PITCH;

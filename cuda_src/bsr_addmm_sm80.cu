@@ -41,81 +41,112 @@ constexpr int PIECE = 16 / SIZE;            // elements of a 16-byte copy
 constexpr int THREADS = 32 * WARPS_M * WARPS_N;
 constexpr int WARP_M = TILE_M / WARPS_M;
 constexpr int WARP_N = TILE_N / WARPS_N;
+// Thread blocks of a multiprocessor, by what a thread needs of its 65536 registers: 64 are for
+// sums, of larger tiles more.
+constexpr int REGISTERS = WARP_M * WARP_N > 2048 ? 256 : 128;
+constexpr int RESIDENT = REGISTERS * THREADS < 65536 ? 65536 / (REGISTERS * THREADS) : 1;
 static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "a warp multiplies 16 x 16 outputs at a time");
 
 // The two tiles of a slice (common/warp_tile.cuh); runtime/config.py knows their size, too.
 constexpr bool LEFT_BY_LINE = !TRANSPOSED || SIZE == 1;
-typedef DenseSlice<LAYOUT, TILE_K, 8, THREADS> Right;
-constexpr int LEFT_PITCH = LEFT_BY_LINE ? LINE_PITCH<SLICE_BYTES> : K_PITCH<T, TILE_M>;
-constexpr int LEFT_BYTES = (LEFT_BY_LINE ? TILE_M : TILE_K) * LEFT_PITCH;
-constexpr int STAGE_BYTES = LEFT_BYTES + Right::BYTES;
+typedef DenseSlice<LAYOUT, TILE_K, THREADS> Right;
+typedef OperandTile<T, TILE_M, TILE_K, LEFT_BY_LINE> Left;
+constexpr int LEFT_BYTES = Left::BYTES;
+constexpr int STAGE_BYTES = LEFT_BYTES + Right::Tile::BYTES;
 constexpr int STRIP_PITCH = WARP_N + 8;  // of sixteen rows of outputs on their way out
 static_assert(WARPS_M * WARPS_N * 16 * STRIP_PITCH * 4 <= STAGES * STAGE_BYTES, "strips fit");
 
-// The operands of one tile of the output: left[m][t] and right[t][n], where t counts terms.
+// No slice has columns of two blocks.
+constexpr bool WITHIN_BLOCKS = BK % TILE_K == 0;
+
+// The operands of one tile of the output from the next slice on: left[m][k] and right[k][n], where
+// k counts the slice's terms. Where it begins is term `first_term` of a block.
 struct Operands {
-  const T* block;          // data, at the tile's first row of block 0
+  const T* data;           // the tile's first row in that block (TRANSPOSED: column in block 0)
   Right right;             // dense
-  const INDEX* column_of;  // block column of every block
-  const long long* order;  // TRANSPOSED: where a block lies, counted from block `order_base`
-  long long order_base;
+  const INDEX* column_of;  // block columns, from that block on
+  const long long* order;  // TRANSPOSED: which blocks of data they are
   long long column_step;
-  long long first_block, terms;
+  const T *left_at, *right_at;  // WITHIN_BLOCKS: its column of the block (TRANSPOSED), row of dense
+  int first_term, last_terms;   // last_terms: of the last slice
   int block_elements, bm, rows;
 
-  // Where term t's column of the blocks starts in `block`.
-  __device__ __forceinline__ long long in_data(long long t) const {
-    const long long p = first_block + t / BK;
-    if constexpr (TRANSPOSED)
-      return (order[p] - order_base) * block_elements + t % BK * bm;
-    else
-      return p * block_elements + t % BK;
+  // Term k's column of its block.
+  __device__ __forceinline__ const T* left_of(int k) const {
+    const int block = WITHIN_BLOCKS ? 0 : (first_term + k) / BK;
+    const int term = first_term + k - block * BK;
+    if constexpr (!TRANSPOSED) return data + (long long)block * block_elements + term;
+    if constexpr (WITHIN_BLOCKS) return left_at + k * bm;
+    return column_in(block) + term * bm;
+  }
+  __device__ __forceinline__ const T* column_in(int block) const {
+    return data + order[block] * block_elements;
+  }
+  // The row of dense that term k meets.
+  __device__ __forceinline__ const T* right_of(int k) const {
+    const int block = WITHIN_BLOCKS ? 0 : (first_term + k) / BK;
+    const int term = first_term + k - block * BK;
+    return right.panel + right.down((long long)column_of[block * column_step] * BK + term);
   }
 
-  // The row of dense that term t meets.
-  __device__ __forceinline__ long long dense_row(long long t) const {
-    return (long long)column_of[(first_block + t / BK) * column_step] * BK + t % BK;
-  }
-
-  // Bring terms start .. start + TILE_K of the blocks: TILE_M rows, or TILE_K columns as they lie.
-  __device__ __forceinline__ void load_left(unsigned char* left, long long start) const {
-    if constexpr (TRANSPOSED) {
-      load_left_columns(left, start);
-    } else if constexpr (DATA_PIECES) {
-      const long long t = start + threadIdx.x % 4 * PIECE;
-      const T* from = t < terms ? block + in_data(t) : block;
-      const int there = t < terms ? rows : 0;
-      share_copies<THREADS, 4, TILE_M>([&](int piece, int m) {
-        const T* line = m < there ? from + (long long)m * BK : block;
-        cp_async<16>(left + m * LEFT_PITCH + piece * 16, line, m < there);
-      });
-    } else {
-      const long long t = start + threadIdx.x % TILE_K;
-      const T* from = t < terms ? block + in_data(t) : block;
-      const int there = t < terms ? rows : 0;
-      share_copies<THREADS, TILE_K, TILE_M>([&](int k, int m) {
-        reinterpret_cast<T*>(left + m * LEFT_PITCH)[k] =
-            m < there ? from[(long long)m * BK] : zero_of<T>();
-      });
+  // Look up where the next slice is, a turn before it is brought.
+  __device__ __forceinline__ void find() {
+    if constexpr (WITHIN_BLOCKS) {
+      if constexpr (TRANSPOSED) left_at = column_in(0) + first_term * bm;
+      right_at = right_of(0);
     }
   }
 
-  // The same from blocks that lie column by column: neighbouring threads take neighbouring rows.
-  __device__ __forceinline__ void load_left_columns(unsigned char* left, long long start) const {
+  // Bring the next slice, of `left` that are left.
+  __device__ __forceinline__ void bring(unsigned char* stage, int left) {
+    const int here = WITHIN_BLOCKS || left > 1 ? TILE_K : last_terms;
+    if constexpr (TRANSPOSED)
+      bring_columns(stage, here);
+    else
+      bring_rows(stage, here);
+    right.bring(stage + LEFT_BYTES, here, [&](int y, int c) {
+      if constexpr (WITHIN_BLOCKS) return right_at + right.down(y) + right.down(c);
+      return right_of(y + c < here ? y + c : 0);
+    });
+    const int passed = (first_term + TILE_K) / BK;
+    first_term += TILE_K - passed * BK;
+    column_of += passed * column_step;
+    if constexpr (TRANSPOSED)
+      order += passed;
+    else
+      data += (long long)passed * block_elements;
+    if (left > 1) find();
+  }
+
+  // TILE_M rows of the blocks ...
+  __device__ __forceinline__ void bring_rows(unsigned char* left, int here) const {
+    constexpr int STEP = DATA_PIECES ? PIECE : 1;
+    const int k = threadIdx.x % (TILE_K / STEP) * STEP;
+    const T* from = k < here ? left_of(k) : data;
+    const int there = k < here ? rows : 0;
+    share_copies<THREADS, TILE_K / STEP, TILE_M>([&](int, int y, int c) {
+      unsigned char* to = left + Left::place(y + c, k);
+      const T* line = from + (long long)y * BK + c * BK;
+      if constexpr (DATA_PIECES)
+        cp_async<16>(to, line, y + c < there);
+      else
+        *reinterpret_cast<T*>(to) = y + c < there ? *line : zero_of<T>();
+    });
+  }
+
+  // ... or TILE_K of their columns, as they lie: neighbouring threads take neighbouring rows.
+  __device__ __forceinline__ void bring_columns(unsigned char* left, int here) const {
     if constexpr (SIZE == 1 && DATA_PIECES) {
-      transpose_bytes<TILE_M, TILE_K, 8, THREADS, LEFT_PITCH>(left, [&](int k, int m) {
-        const bool valid = start + k < terms && m < rows;
-        return valid ? four_bytes(block + in_data(start + k) + m, 4) : 0;
+      transpose_bytes<Left, TILE_M, TILE_K, THREADS>(left, [&](int k, int m) {
+        return k < here && m < rows ? four_bytes(left_of(k) + m, 4) : 0;
       });
     } else {
-      constexpr int STEP = DATA_PIECES ? PIECE : 1, ACROSS = TILE_M / STEP;
-      constexpr int M_BYTES = LEFT_BY_LINE ? LEFT_PITCH : SIZE;
-      constexpr int K_BYTES = LEFT_BY_LINE ? SIZE : LEFT_PITCH;
-      share_copies<THREADS, ACROSS, TILE_K>([&](int x, int k) {
-        const int m = x * STEP;
-        const bool valid = start + k < terms && m < rows;
-        const T* from = valid ? block + in_data(start + k) + m : block;
-        unsigned char* to = left + m * M_BYTES + k * K_BYTES;
+      constexpr int STEP = DATA_PIECES ? PIECE : 1;
+      share_copies<THREADS, TILE_M / STEP, TILE_K>([&](int x, int y, int c) {
+        const int m = x * STEP, k = y + c;
+        const bool valid = k < here && m < rows;
+        const T* from = left_of(k < here ? k : 0) + m;
+        unsigned char* to = left + Left::place(m, k);
         if constexpr (DATA_PIECES)
           cp_async<16>(to, from, valid);
         else
@@ -123,22 +154,17 @@ struct Operands {
       });
     }
   }
-
-  // Bring the rows of dense that meet them.
-  __device__ __forceinline__ void load_right(unsigned char* slice, long long start) const {
-    right.bring(slice, int(min((long long)TILE_K, terms - start)),
-                [&](int k) { return dense_row(start + k); });
-  }
 };
 
 typedef WarpTile<A, WARP_M, WARP_N, WARPS_N> Outputs;
 
-// Add the products of one slice: two steps of 32 bytes of k.
+// Add the products of one slice: two steps of 32 bytes of k. TF32 that lies by k has the addresses
+// of many words: one step at a time then, for want of registers.
 __device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* left,
                                          const unsigned char* right) {
-  const Fragments<T, SixteenRows, LEFT_BY_LINE, LEFT_PITCH> rows(left, outputs.row);
-  const Fragments<T, SixteenColumns, Right::BY_LINE, Right::PITCH> columns(right, outputs.col);
-#pragma unroll
+  const Fragments<T, Left, SixteenRows> rows(left, outputs.row);
+  const Fragments<T, Right::Tile, SixteenColumns> columns(right, outputs.col);
+#pragma unroll(SIZE == 4 && !LEFT_BY_LINE ? 1 : 2)
   for (int step = 0; step < 2; ++step) {
     unsigned a[WARP_M / 16][4];
 #pragma unroll
@@ -182,13 +208,13 @@ __device__ __forceinline__ void finish_outputs(const Outputs& outputs, unsigned 
 }
 
 // The operands are those of bsr_addmm_simt.
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     bsr_addmm_sm80(const __grid_constant__ View out, const __grid_constant__ View indptr,
                    const __grid_constant__ View indices, const __grid_constant__ View order,
                    const __grid_constant__ View data, const __grid_constant__ View dense,
                    const __grid_constant__ Batch batch, const __grid_constant__ Sizes sizes,
                    const __grid_constant__ Epilogue<A> epilogue) {
-  extern __shared__ __align__(16) unsigned char stages[];
+  extern __shared__ __align__(128) unsigned char stages[];
 
   // A thread block takes several tiles only where they are more than a grid may have.
   typedef Tile<TILE_M, TILE_N> Tile;
@@ -199,45 +225,53 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     Operands operands;
     operands.rows = tile.rows;
     operands.right = {nullptr, dense.row, dense.col, tile.columns};
-    operands.terms = 0;
+    long long terms = 0;
     if (indptr.ptr) {
       const INDEX* starts =
           batch_ptr<const INDEX>(indptr, batch, tile.batch) + tile.block_row * indptr.row;
-      operands.first_block = starts[0];
-      operands.terms = (long long)(starts[indptr.row] - starts[0]) * BK;
-      operands.column_of = batch_ptr<const INDEX>(indices, batch, tile.batch);
+      const long long first = starts[0];
+      terms = (starts[indptr.row] - first) * BK;
       operands.column_step = indices.row;
+      operands.column_of = batch_ptr<const INDEX>(indices, batch, tile.batch) + first * indices.row;
       operands.bm = sizes.bm;
-      operands.block = batch_ptr<const T>(data, batch, tile.batch) +
-                       (long long)tile.first_row * (TRANSPOSED ? 1 : BK);
-      if constexpr (TRANSPOSED) {
-        operands.order = batch_ptr<const long long>(order, batch, tile.batch);
-        operands.order_base = batch_offset(order, batch, tile.batch);
-      }
       operands.block_elements = sizes.bm * BK;
+      operands.data = batch_ptr<const T>(data, batch, tile.batch) +
+                      (long long)tile.first_row * (TRANSPOSED ? 1 : BK);
+      if constexpr (TRANSPOSED) {
+        operands.order = batch_ptr<const long long>(order, batch, tile.batch) + first;
+        operands.data -= batch_offset(order, batch, tile.batch) * operands.block_elements;
+      } else {
+        operands.data += first * operands.block_elements;
+      }
       operands.right.panel =
           batch_ptr<const T>(dense, batch, tile.batch) + tile.first_col * dense.col;
     }
+    operands.first_term = 0;
+    operands.last_terms = int((terms - 1) % TILE_K) + 1;
+    if (terms > 0) operands.find();
 
     // STAGES - 1 slices are under way while one is multiplied. Each step commits one group of
     // copies, an empty one at the end, so that the count of groups to wait for stays the same.
     Outputs outputs;
-    const int steps = int((operands.terms + TILE_K - 1) / TILE_K);
-    auto load = [&](int step) {
-      if (step < steps) {
-        unsigned char* stage = stages + step % STAGES * STAGE_BYTES;
-        operands.load_left(stage, (long long)step * TILE_K);
-        operands.load_right(stage + LEFT_BYTES, (long long)step * TILE_K);
-      }
-      cp_async_commit();
+    int steps = int((terms + TILE_K - 1) / TILE_K);
+    unsigned to_fill = 0, to_read = 0;  // bytes from `stages` on
+    auto follow = [](unsigned stage) {
+      return stage == (STAGES - 1) * STAGE_BYTES ? 0 : stage + STAGE_BYTES;
     };
-    for (int step = 0; step < STAGES - 1; ++step) load(step);
-    for (int step = 0; step < steps; ++step) {
+    auto load = [&](int left) {
+      if (left > 0) operands.bring(stages + to_fill, left);
+      cp_async_commit();
+      to_fill = follow(to_fill);
+    };
+#pragma unroll 1
+    for (int step = 0; step < STAGES - 1; ++step) load(steps - step);
+#pragma unroll 1
+    for (; steps > 0; --steps) {
       cp_async_wait<STAGES - 2>();
-      __syncthreads();  // slice `step` is here, and slice `step - 1` is no longer read
-      load(step + STAGES - 1);
-      const unsigned char* stage = stages + step % STAGES * STAGE_BYTES;
-      multiply(outputs, stage, stage + LEFT_BYTES);
+      __syncthreads();  // this slice is here, and the one before is no longer read
+      load(steps - (STAGES - 1));
+      multiply(outputs, stages + to_read, stages + to_read + LEFT_BYTES);
+      to_read = follow(to_read);
     }
     cp_async_wait<0>();
     __syncthreads();  // nobody reads the slices any longer

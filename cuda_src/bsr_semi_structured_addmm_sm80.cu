@@ -12,65 +12,67 @@
 #include "common/block_row_tiles.cuh"
 #include "common/sparse_slices.cuh"
 
-// The operands of one tile of the output.
+// The operands of one tile of the output, from the next slice on.
 struct Operands {
-  const T* packed;              // the tile's first row in the first block
-  const u32* meta;              // of the first block, as words: 32 consecutive ones META_ROWS rows
-  const INDEX* columns_of;      // block columns of the blocks
-  Right right;                  // dense
-  long long index_step;         // from one of them to the next
-  long long block_values;       // of a packed block
-  long long block_words;        // of its metadata
-  long long steps;              // of all blocks
+  const T* packed;           // this thread's first piece
+  const u32* meta;           // of this lane and its warp, as words: 32 a step and META_ROWS rows
+  const INDEX* column;       // block column of the step of dense that is to be found next
+  Right right;               // dense
+  const T* dense_at[STEPS];  // where it begins that the steps of the slice meet
+  long long index_step;      // from a block column to the next
+  int to_next_block;         // from the end of a packed block's row to that row in the next block
+  int packed_step, dense_step;  // of the block
   int block_steps;              // of a block
   int packed_pitch;             // elements of a packed row
-  int meta_pitch, meta_first;   // words of a step; the tile's first one
+  int meta_pitch;               // words of a step
   int rows;                     // of the tile, within the block
-  long long dense_rows[STEPS];  // where they begin that the steps of the next slice meet
 
   // Bring the packed values of a slice, and the rows of dense that they were chosen from. Where the
   // next slice's rows are is looked up a turn before they are brought.
-  __device__ __forceinline__ void bring(unsigned char* stage, long long step) {
-    const int piece = threadIdx.x % 4;
-    const long long at = step + piece / 2;  // a step is two pieces
-    const T* block = packed + at / block_steps * block_values + at % block_steps * (STEP_K / 2) +
-                     piece % 2 * PIECE;
-    bring_packed(stage, at < steps ? block : packed, packed_pitch, at < steps ? rows : 0);
-    auto row_of = [&](int k) { return (k < STEP_K ? dense_rows[0] : dense_rows[1]) + k % STEP_K; };
-    right.bring(stage + LEFT_BYTES, int(min((steps - step) * STEP_K, (long long)SLICE_K)), row_of);
-    find_right(step + STEPS);
+  __device__ __forceinline__ void bring(unsigned char* stage, int left) {
+    const bool inside = int(threadIdx.x % 4 / 2) < left;  // a step is two pieces
+    bring_packed(stage, packed, packed_pitch, inside ? rows : 0);
+    pass_packed(STEPS);
+    right.bring(stage + LEFT_BYTES, min(left * STEP_K, SLICE_K), [&](int y, int c) {
+      const int k = y + c;
+      return (k < STEP_K ? dense_at[0] : dense_at[1]) + right.down(k % STEP_K);
+    });
+    find_right(left - STEPS);
   }
 
-  __device__ __forceinline__ void find_right(long long step) {
+  __device__ __forceinline__ void pass_packed(int steps) {
+    packed += steps * (STEP_K / 2);
+    packed_step += steps;
+    for (; packed_step >= block_steps; packed_step -= block_steps) packed += to_next_block;
+  }
+
+  __device__ __forceinline__ void find_right(int left) {
 #pragma unroll
     for (int s = 0; s < STEPS; ++s) {
-      const long long at = step + s, block = at / block_steps;
-      const long long column = at < steps ? columns_of[block * index_step] : 0;
-      dense_rows[s] = (column * block_steps + at % block_steps) * STEP_K;
+      if (s >= left) return;
+      const long long first = ((long long)*column * block_steps + dense_step) * STEP_K;
+      dense_at[s] = right.panel + right.down(first);
+      if (++dense_step == block_steps) dense_step = 0, column += index_step;
     }
   }
 
   // The metadata words of this lane for the warp whose rows start at `first`.
-  __device__ __forceinline__ void load_meta(u32 (&words)[STEPS][META_WORDS], long long step,
-                                            int first) const {
+  __device__ __forceinline__ void load_meta(u32 (&words)[STEPS][META_WORDS], int first, int left) {
 #pragma unroll
-    for (int s = 0; s < STEPS; ++s) {
-      const long long at = step + s;
-      const u32* block =
-          meta + at / block_steps * block_words + at % block_steps * meta_pitch + meta_first;
-      load_words(words[s], block, first, at < steps ? rows : 0);
-    }
+    for (int s = 0; s < STEPS; ++s)
+      load_words(words[s], meta + s * meta_pitch, first, s < left ? rows : 0);
+    meta += STEPS * meta_pitch;
   }
 };
 
 // Arguments as of bsr_semi_structured_addmm_simt.cu.
-extern "C" __global__ void __launch_bounds__(THREADS, 2) bsr_semi_structured_addmm_sm80(
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) bsr_semi_structured_addmm_sm80(
     const __grid_constant__ View out, const __grid_constant__ View indptr,
     const __grid_constant__ View indices, const __grid_constant__ View packed,
     const __grid_constant__ View meta, const __grid_constant__ View dense,
     const __grid_constant__ Batch batch, const __grid_constant__ Sizes sizes,
     const __grid_constant__ Epilogue<A> epilogue) {
-  extern __shared__ __align__(16) unsigned char stages[];
+  extern __shared__ __align__(128) unsigned char stages[];
 
   // The grid covers all tiles unless they are more than a grid may have.
   typedef Tile<TILE_M, TILE_N> Tile;
@@ -78,37 +80,38 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) bsr_semi_structured_add
   for (long long number = blockIdx.x; number < tiles; number += gridDim.x) {
     const Tile tile(number, sizes);
 
+    Outputs outputs;
     Operands operands;
     operands.rows = tile.rows;
     operands.packed_pitch = sizes.bk / 2;
     operands.block_steps = sizes.bk / STEP_K;
-    operands.block_values = (long long)sizes.bm * operands.packed_pitch;
+    operands.to_next_block = (sizes.bm - 1) * operands.packed_pitch;
     operands.meta_pitch = sizes.bm * 32 / META_ROWS;
-    operands.meta_first = tile.first_row * 32 / META_ROWS;
-    operands.block_words = (long long)operands.meta_pitch * operands.block_steps;
     operands.right = {nullptr, dense.row, dense.col, tile.columns};
-    operands.steps = 0;
+    int steps = 0;
     if (indptr.ptr) {
       const INDEX* starts =
           batch_ptr<const INDEX>(indptr, batch, tile.batch) + tile.block_row * indptr.row;
       const long long first = starts[0];
-      operands.steps = (starts[indptr.row] - first) * operands.block_steps;
-      operands.packed = batch_ptr<const T>(packed, batch, tile.batch) +
-                        first * operands.block_values +
-                        (long long)tile.first_row * operands.packed_pitch;
+      steps = int(starts[indptr.row] - first) * operands.block_steps;
+      operands.packed =
+          batch_ptr<const T>(packed, batch, tile.batch) +
+          (first * sizes.bm + tile.first_row + threadIdx.x / 4) * operands.packed_pitch +
+          threadIdx.x % 2 * PIECE;
       operands.meta = reinterpret_cast<const u32*>(
                           batch_ptr<const Meta24<SIZE>::type>(meta, batch, tile.batch)) +
-                      first * operands.block_words;
-      operands.columns_of =
-          batch_ptr<const INDEX>(indices, batch, tile.batch) + first * indices.row;
+                      first * operands.block_steps * operands.meta_pitch +
+                      (tile.first_row + outputs.row) * 32 / META_ROWS + outputs.lane;
+      operands.column = batch_ptr<const INDEX>(indices, batch, tile.batch) + first * indices.row;
       operands.index_step = indices.row;
       operands.right.panel =
           batch_ptr<const T>(dense, batch, tile.batch) + tile.first_col * dense.col;
     }
-    operands.find_right(0);
+    operands.packed_step = operands.dense_step = 0;
+    operands.pass_packed(threadIdx.x % 4 / 2);
+    operands.find_right(steps);
 
-    Outputs outputs;
-    multiply_slices(outputs, stages, operands.steps, operands);
+    multiply_slices(outputs, stages, steps, operands);
     write_outputs(outputs, stages, out, batch, epilogue, tile.batch, tile.top, tile.first_col,
                   tile.rows, tile.columns);
   }

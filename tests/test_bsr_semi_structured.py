@@ -337,10 +337,14 @@ def test_kernels_of_every_device(cuda_engine, rng, path, dtype, layout):
         blocksize = tuple(s * b for s, b in zip(scale, LEAST[dtype], strict=True))
         case = Blocks(cuda_engine, rng, blocksize, dtype, (5, 4), small_integers=True)
         x = random_values(rng, (case.dense.shape[1], n), dtype, small_integers=True)
-        how = {"config": {"path": path}, "allow_tf32": True, "out_dtype": sum_dtype(dtype)}
-        with cuda_engine.runs(f"{KERNEL}_{'simt' if path == 'simt' else 'sm80'}"):
-            out = sg.bsr_matmul(case.sparse, laid_out(cuda_engine, x, layout), **how)
-        np.testing.assert_array_equal(cuda_engine.host(out), exact_product(case.dense, x))
+        how = {"allow_tf32": True, "out_dtype": sum_dtype(dtype)}
+        wide = [{"tile_n": 128}] if path == "mma_sp" and n > 64 else []
+        for tile in ({}, *wide):
+            config = {"path": path} | tile
+            with cuda_engine.runs(f"{KERNEL}_{'simt' if path == 'simt' else 'sm80'}"):
+                operand = laid_out(cuda_engine, x, layout)
+                out = sg.bsr_matmul(case.sparse, operand, config=config, **how)
+            np.testing.assert_array_equal(cuda_engine.host(out), exact_product(case.dense, x))
 
 
 @pytest.mark.gpu

@@ -10,8 +10,9 @@ struct Sizes {
 // columns. The tiles of all block rows come before those of the next columns.
 template <int HEIGHT, int WIDTH>
 struct Tile {
-  long long batch, block_row;
+  long long block_row;
   long long top, first_col;
+  int batch;
   int first_row;  // within the block row
   int rows, columns;
 
@@ -22,7 +23,7 @@ struct Tile {
     first_col = tile / row_tiles * WIDTH;
     first_row = int(x % slices) * HEIGHT;
     block_row = x / slices % sizes.block_rows;
-    batch = x / slices / sizes.block_rows;
+    batch = int(x / slices / sizes.block_rows);
     top = block_row * sizes.bm + first_row;
     rows = min(HEIGHT, sizes.bm - first_row);
     columns = int(min((long long)WIDTH, sizes.columns - first_col));

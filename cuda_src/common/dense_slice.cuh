@@ -4,55 +4,59 @@
 //
 //   Layout::rows      rows of 16-byte pieces; the slice is kept as it is, k by k
 //   Layout::columns   columns of 16-byte pieces; kept column by column
-//   Layout::bytes     8-bit rows: 4 x 4 bytes at a time, SQUARES of them side by side, are
-//                     transposed on their way to columns
+//   Layout::bytes     8-bit rows: transposed on their way to columns, 4 x 4 bytes at a time
 //   Layout::strided   element by element, kept column by column
 #pragma once
 
 #include "common/warp_tile.cuh"
 #include "ptx/cp_async.cuh"
 
-template <Layout LAYOUT, int DEPTH, int SQUARES, int THREADS>
+template <Layout LAYOUT, int DEPTH, int THREADS>
 struct DenseSlice {
   static constexpr int SIZE = sizeof(T), PIECE = 16 / SIZE;
   static constexpr bool BY_LINE = LAYOUT != Layout::rows;
-  static constexpr int PITCH = BY_LINE ? LINE_PITCH<DEPTH * SIZE> : K_PITCH<T, TILE_N>;
-  static constexpr int BYTES = (BY_LINE ? TILE_N : DEPTH) * PITCH;
+  typedef OperandTile<T, TILE_N, DEPTH, BY_LINE> Tile;
 
   const T* panel;  // dense, at the tile's first column
   long long row, col;
   int columns;  // of the tile
 
-  // Term k meets row row_of(k) of dense; there are `terms`, one at least, and zeros behind them. In
+  // From a row of dense to the one `rows` later.
+  __device__ __forceinline__ long long down(long long rows) const {
+    return LAYOUT == Layout::columns ? rows : rows * row;
+  }
+
+  // Term y + c meets the row of dense that row_at(y, c) points to, c known when it is compiled;
+  // there are `terms`, one at least, and zeros behind them, for which row_at may say anything. In
   // whole pieces of columns the rows of a piece follow each other.
-  template <typename RowOf>
-  __device__ __forceinline__ void bring(unsigned char* slice, int terms, RowOf row_of) const {
+  template <typename RowAt>
+  __device__ __forceinline__ void bring(unsigned char* slice, int terms, RowAt row_at) const {
     if constexpr (LAYOUT == Layout::rows) {
-      share_copies<THREADS, TILE_N / PIECE, DEPTH>([&](int piece, int k) {
+      share_copies<THREADS, TILE_N / PIECE, DEPTH>([&](int piece, int y, int c) {
         const int n = piece * PIECE, bytes = min(max(columns - n, 0) * SIZE, 16);
-        const T* from = panel + row_of(k < terms ? k : 0) * row + (bytes > 0 ? n : 0);
-        cp_async_partial<16>(slice + k * PITCH + n * SIZE, from, k < terms ? bytes : 0);
+        cp_async_partial<16, false>(slice + Tile::place(n, y + c), row_at(y, c) + n,
+                                    y + c < terms ? bytes : 0);
       });
     } else if constexpr (LAYOUT == Layout::columns) {
       constexpr int PIECES = DEPTH / PIECE;
       const int first = threadIdx.x % PIECES * PIECE;
-      const T* from = panel + row_of(first < terms ? first : 0);
+      const T* from = row_at(first, 0);
       const int there = first < terms ? columns : 0;
-      share_copies<THREADS, PIECES, TILE_N>([&](int piece, int n) {
-        cp_async<16>(slice + n * PITCH + piece * 16, n < there ? from + n * col : panel, n < there);
+      share_copies<THREADS, PIECES, TILE_N>([&](int, int y, int c) {
+        cp_async<16>(slice + Tile::place(y + c, first), from + y * col + c * col, y + c < there);
       });
     } else if constexpr (LAYOUT == Layout::bytes) {
-      transpose_bytes<TILE_N, DEPTH, SQUARES, THREADS, PITCH>(slice, [&](int k, int n) {
-        const T* from = panel + row_of(k < terms ? k : 0) * row + n;
-        return four_bytes(from, k < terms ? columns - n : 0);
+      transpose_bytes<Tile, TILE_N, DEPTH, THREADS>(slice, [&](int k, int n) {
+        return four_bytes(row_at(k, 0) + n, k < terms ? columns - n : 0);
       });
     } else {
       const bool by_column = row < col;
+#pragma unroll 1
       for (int e = threadIdx.x; e < DEPTH * TILE_N; e += THREADS) {
         const int k = by_column ? e % DEPTH : e / TILE_N;
         const int n = by_column ? e / DEPTH : e % TILE_N;
-        reinterpret_cast<T*>(slice + n * PITCH)[k] =
-            k < terms && n < columns ? panel[row_of(k) * row + n * col] : zero_of<T>();
+        *reinterpret_cast<T*>(slice + Tile::place(n, k)) =
+            k < terms && n < columns ? row_at(k, 0)[n * col] : zero_of<T>();
       }
     }
   }

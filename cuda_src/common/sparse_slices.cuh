@@ -16,8 +16,7 @@
 typedef Acc<T>::type A;
 
 constexpr int SIZE = sizeof(T);
-constexpr Layout LAYOUT =
-    SIZE == 1 && Layout::DENSE == Layout::rows ? Layout::bytes : Layout::DENSE;
+constexpr Layout LAYOUT = Layout::DENSE;
 constexpr int STEPS = 2;                 // mma.sp steps of a slice
 constexpr int STEP_K = MmaSp<T>::k;      // 64 bytes of dense k
 constexpr int SLICE_K = STEPS * STEP_K;  // dense k of a slice
@@ -26,13 +25,15 @@ constexpr int THREADS = 128, WARPS_M = TILE_M == 32 ? 1 : 2, WARPS_N = 4 / WARPS
 constexpr int WARP_M = TILE_M / WARPS_M, WARP_N = TILE_N / WARPS_N;
 constexpr int META_ROWS = SIZE == 1 ? 16 : 32;  // rows that 32 words of metadata describe
 constexpr int META_WORDS = WARP_M / META_ROWS;  // words of a lane for one step
+// Thread blocks of a multiprocessor: wide tiles have more sums, 8-bit types more metadata.
+constexpr int RESIDENT = WARP_M * WARP_N > 2048 || SIZE == 1 ? 2 : 3;
 static_assert(WARP_M % 32 == 0 && WARP_N % 8 == 0, "a warp multiplies 32 x 8 outputs at a time");
 
 // The two tiles of a slice (common/warp_tile.cuh).
-typedef DenseSlice<LAYOUT, SLICE_K, 32, THREADS> Right;
-constexpr int LEFT_PITCH = LINE_PITCH<STEPS * 32>;
-constexpr int LEFT_BYTES = TILE_M * LEFT_PITCH;
-constexpr int STAGE_BYTES = LEFT_BYTES + Right::BYTES;  // semi_structured.py knows this
+typedef DenseSlice<LAYOUT, SLICE_K, THREADS> Right;
+typedef OperandTile<T, TILE_M, SLICE_K / 2, true> Left;
+constexpr int LEFT_BYTES = Left::BYTES;
+constexpr int STAGE_BYTES = LEFT_BYTES + Right::Tile::BYTES;  // semi_structured.py knows this
 
 // The sums take the place of the stages at the end, so that the outputs are written in the order
 // in which they lie in memory. An odd pitch: rows and columns are both read without conflicts.
@@ -43,23 +44,21 @@ static_assert(TILE_M * SUM_PITCH * 4 <= STAGES * STAGE_BYTES, "the sums fit wher
 constexpr u32 ABSENT_META = 0x44444444u;
 
 // Bring this thread's pieces of TILE_M packed rows, `pitch` elements apart, of which there are
-// `rows`: of the first one `from`, which is piece number threadIdx.x % 4.
+// `rows`; `from` is its piece (number threadIdx.x % 4) of its first row (number threadIdx.x / 4).
 __device__ __forceinline__ void bring_packed(unsigned char* left, const T* from, long long pitch,
                                              int rows) {
-  share_copies<THREADS, 4, TILE_M>([&](int piece, int m) {
-    cp_async<16>(left + m * LEFT_PITCH + piece * 16, m < rows ? from + m * pitch : from, m < rows);
+  share_copies<THREADS, 4, TILE_M>([&](int piece, int y, int c) {
+    cp_async<16>(left + Left::place(y + c, piece * PIECE), from + c * pitch, y + c < rows);
   });
 }
 
 // The metadata words of this lane for one step and the warp whose rows start at `first`; `from`
-// are the step's words of the tile, which has `rows` rows.
+// are the lane's words of the step and these rows; the tile has `rows` rows.
 __device__ __forceinline__ void load_words(u32 (&words)[META_WORDS], const u32* from, int first,
                                            int rows) {
 #pragma unroll
-  for (int i = 0; i < META_WORDS; ++i) {
-    const int m = first + i * META_ROWS;
-    words[i] = m < rows ? from[m / META_ROWS * 32 + threadIdx.x % 32] : ABSENT_META;
-  }
+  for (int i = 0; i < META_WORDS; ++i)
+    words[i] = first + i * META_ROWS < rows ? from[i * 32] : ABSENT_META;
 }
 
 // d += a @ b for the 16 rows number `i` of a warp. 16-bit metadata: the words of 32 rows serve two
@@ -84,15 +83,14 @@ __device__ __forceinline__ void sparse_mma(A (&d)[4], const u32 (&a)[4], const u
 
 typedef WarpTile<A, WARP_M, WARP_N, WARPS_N> Outputs;
 
-// Add the products of one slice, of which `steps` steps are within the matrix.
+// Add the products of one slice.
 __device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* left,
                                          const unsigned char* right,
-                                         const u32 (&meta)[STEPS][META_WORDS], long long steps) {
-  const Fragments<T, SixteenRows, true, LEFT_PITCH> rows(left, outputs.row);
-  const Fragments<T, EightColumns, Right::BY_LINE, Right::PITCH> columns(right, outputs.col);
+                                         const u32 (&meta)[STEPS][META_WORDS]) {
+  const Fragments<T, Left, SixteenRows> rows(left, outputs.row);
+  const Fragments<T, Right::Tile, EightColumns> columns(right, outputs.col);
 #pragma unroll
   for (int s = 0; s < STEPS; ++s) {
-    if (s >= steps) break;
     u32 a[WARP_M / 16][4];
 #pragma unroll
     for (int i = 0; i < WARP_M / 16; ++i) rows.load(a[i], 16 * i, 2 * s);
@@ -106,30 +104,37 @@ __device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* 
   }
 }
 
-// Multiply a tile's `steps` steps, for which operands.bring(stage, step) starts to bring a slice
-// and operands.load_meta(words, step, first_row) loads its metadata.
+// Multiply a tile's `steps` steps: operands.bring(stage, left) starts to bring the next slice, and
+// operands.load_meta(words, first_row, left) loads its metadata (absent words behind the last
+// step); `left` steps are left from there on.
 //
 // STAGES - 1 slices are under way while one is multiplied. Each turn commits one group of copies,
 // an empty one at the end, so that the count of groups to wait for stays the same.
 template <typename Operands>
-__device__ __forceinline__ void multiply_slices(Outputs& outputs, unsigned char* stages,
-                                                long long steps, Operands& operands) {
-  const long long slices = (steps + STEPS - 1) / STEPS;
-  auto load = [&](long long slice) {
-    if (slice < slices) operands.bring(stages + slice % STAGES * STAGE_BYTES, slice * STEPS);
+__device__ __forceinline__ void multiply_slices(Outputs& outputs, unsigned char* stages, int steps,
+                                                Operands& operands) {
+  unsigned to_fill = 0, to_read = 0;  // bytes from `stages` on
+  auto follow = [](unsigned stage) {
+    return stage == (STAGES - 1) * STAGE_BYTES ? 0 : stage + STAGE_BYTES;
+  };
+  auto load = [&](int left) {
+    if (left > 0) operands.bring(stages + to_fill, left);
     cp_async_commit();
+    to_fill = follow(to_fill);
   };
   u32 words[STEPS][META_WORDS], next[STEPS][META_WORDS];
-  operands.load_meta(words, 0, outputs.row);
+  operands.load_meta(words, outputs.row, steps);
 #pragma unroll 1
-  for (int slice = 0; slice < STAGES - 1; ++slice) load(slice);
-  for (long long slice = 0; slice < slices; ++slice) {
-    operands.load_meta(next, (slice + 1) * STEPS, outputs.row);
+  for (int slice = 0; slice < STAGES - 1; ++slice) load(steps - slice * STEPS);
+#pragma unroll 1
+  for (; steps > 0; steps -= STEPS) {
+    operands.load_meta(next, outputs.row, steps - STEPS);
     cp_async_wait<STAGES - 2>();
-    __syncthreads();  // slice `slice` is here, and the one before is no longer read
-    load(slice + STAGES - 1);
-    const unsigned char* stage = stages + slice % STAGES * STAGE_BYTES;
-    multiply(outputs, stage, stage + LEFT_BYTES, words, steps - slice * STEPS);
+    __syncthreads();  // this slice is here, and the one before is no longer read
+    load(steps - (STAGES - 1) * STEPS);
+    const unsigned char* stage = stages + to_read;
+    multiply(outputs, stage, stage + LEFT_BYTES, words);
+    to_read = follow(to_read);
 #pragma unroll
     for (int s = 0; s < STEPS; ++s)
 #pragma unroll

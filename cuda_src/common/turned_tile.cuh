@@ -65,11 +65,9 @@ struct Outputs {
             const int line = slot * SLICE_M + 8 * i, piece = first / 8 + 2 * d;
             const bool two = i + 1 < BLOCK_EIGHTS;
             if (STEP_K - first - 16 * d >= 16)
-              load_sixteen(b[q % 2], LeftLines::later(rows + stage, piece) + line * LEFT_PITCH,
-                           two);
+              load_sixteen(b[q % 2], LeftLines::later(rows + stage, line, piece), two);
             else
-              load_eight(b[q % 2], LeftLines::later(short_rows + stage, piece) + line * LEFT_PITCH,
-                         two);
+              load_eight(b[q % 2], LeftLines::later(short_rows + stage, line, piece), two);
           };
           load_rows(0);
 #pragma unroll
@@ -94,8 +92,7 @@ struct Outputs {
       load_columns(depth.a[j], columns + stage, 16 * j, 2 * d, true);
 #pragma unroll
     for (int i = 0; i < EIGHTS; i += 2)
-      load_sixteen(depth.b[i / 2], LeftLines::later(rows + stage, 2 * d) + 8 * i * LEFT_PITCH,
-                   i + 1 < EIGHTS);
+      load_sixteen(depth.b[i / 2], LeftLines::later(rows + stage, 8 * i, 2 * d), i + 1 < EIGHTS);
   }
   __device__ __forceinline__ void multiply(const Depth& depth) {
 #pragma unroll
@@ -116,8 +113,7 @@ struct Outputs {
   // Bring sixteen columns of dense, and sixteen terms or eight.
   static __device__ __forceinline__ void load_columns(unsigned (&a)[4], unsigned at, int line,
                                                       int piece, bool sixteen) {
-    at = BY_ROW ? RightLines::later(at, line / 8) + piece * 8 * RIGHT_PITCH
-                : RightLines::later(at, piece) + line * RIGHT_PITCH;
+    at = BY_ROW ? RightLines::later(at, piece * 8, line / 8) : RightLines::later(at, line, piece);
     unsigned two[2];
     if (sixteen) {
       BY_ROW ? ldmatrix_x4_trans(a, at) : ldmatrix_x4(a, at);

@@ -6,6 +6,10 @@
 __device__ __forceinline__ unsigned shared_address(const void* p) {
   return unsigned(__cvta_generic_to_shared(p));
 }
+// The word there.
+__device__ __forceinline__ unsigned shared_word(unsigned address) {
+  return *static_cast<const unsigned*>(__cvta_shared_to_generic(address));
+}
 
 // Copy BYTES (4, 8 or 16; both addresses aligned to BYTES), or fill them with zeros where `valid`
 // is false: then nothing is read, so `global` need only be a number. Pieces of 16 bytes go past L1

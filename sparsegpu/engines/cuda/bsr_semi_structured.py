@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -24,6 +25,7 @@ from .runtime.launch import (
     Work,
     compute_capability,
     kernel,
+    multiprocessors,
     runs_here,
 )
 from .runtime.plan import workspace
@@ -32,7 +34,7 @@ from .runtime.sparse_tile import PAIRS
 from .runtime.tensor_map import tensor_map
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, vector_view
-from .semi_structured import stage_bytes, tensor_cores_multiply
+from .semi_structured import mma_columns, stage_bytes, tensor_cores_multiply
 
 PATHS = ("wgmma_sp", "mma_sp", "simt")
 
@@ -97,20 +99,32 @@ def _configured(p: Product, meta: Any, config: dict[str, Any] | None) -> tuple[L
 def _mma_launch(
     p: Product, meta: Any, config: Mapping[str, Any] | None
 ) -> tuple[Launch, ...] | None:
-    """Return the launch through mma.sp, which takes any block and layout, or None."""
+    """Return the launches through mma.sp, which takes any block, or None.
+
+    What of `dense` its copies cannot bring as it lies is copied first, as for wgmma.
+    """
     allowed = tensor_cores_multiply(p.data.dtype, compute_capability(), p.allow_tf32)
     if not allowed or not (p.empty or (p.data.data.ptr % 16 == meta.data.ptr % 16 == 0)):
         return None
+    layout = "columns"
+    copies: tuple[Launch, ...] = ()
+    if not p.empty:
+        memory = partial(workspace, p.pattern, "dense_lines")
+        lines = wgmma_lines(p.dense, p.data.itemsize != 2, memory)
+        dense, layout, copies = lines or (p.dense, "strided", ())
+        p = replace(p, dense=dense)
     bm, n, fields = p.pattern.blocksize[0], p.out.shape[-1], Fields(config)
     # A tile of 32 rows is shared by four warps side by side.
     tile_m = fields.pick("tile_m", next((t for t in (32, 64) if t >= bm), 128), (32, 64, 128))
-    widths = (32, 64) if tile_m == 32 else (16, 32, 64)
-    covering = next((t for t in widths if t >= n), 64)
-    tile_n = fields.pick("tile_n", covering, widths)
+    rows = size_of(p.batch) * p.pattern.block_shape[0] * ceil_div(bm, tile_m) * tile_m
+    widths = (32, 64, 128) if tile_m == 32 else (16, 32, 64, 128)
+    width = mma_columns(n, rows // 128, multiprocessors())
+    tile_n = fields.pick("tile_n", max(width, widths[0]), widths)
     fields.finish()
-    defines = {"DENSE": p.layout, "TILE_M": tile_m, "STAGES": _STAGES}
-    shared = _STAGES * stage_bytes(p.data.itemsize, tile_m, tile_n, p.layout)
-    return _plain_launch(p, meta, "sm80", tile_m, tile_n, _MMA_THREADS, defines, shared)
+    defines = {"DENSE": layout, "TILE_M": tile_m, "STAGES": _STAGES}
+    shared = _STAGES * stage_bytes(tile_m, tile_n)
+    plain = _plain_launch(p, meta, "sm80", tile_m, tile_n, _MMA_THREADS, defines, shared)
+    return *copies, *plain
 
 
 def _simt_launch(p: Product, meta: Any, config: Mapping[str, Any] | None) -> tuple[Launch, ...]:
@@ -175,7 +189,7 @@ def _wgmma_launches(
     lines = wgmma_lines(
         p.dense,
         p.data.itemsize != 2,
-        lambda nbytes: workspace(p.pattern, "dense_lines", nbytes),
+        partial(workspace, p.pattern, "dense_lines"),
     )
     if lines is None:
         return None

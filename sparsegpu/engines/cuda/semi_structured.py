@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -12,13 +13,14 @@ from ..._arrays import HALF_DTYPES, accumulator_dtype, float8_e4m3fn
 from ..._checks import bad_value, check_choice
 from ..._epilogue import Epilogue
 from ._blocks import ceil_div, grid
+from ._dense_lines import wgmma_lines
 from ._epilogue_args import batched_operands, epilogue_args
-from ._product import layout_of
 from ._semi_structured_skinny_sm90 import skinny_sm90_launches
 from ._semi_structured_sm90 import sm90_launches
 from ._sparse_product import SparseProduct
 from .runtime.config import ProductConfig
-from .runtime.launch import Launch, Work, compute_capability, kernel
+from .runtime.launch import Launch, Work, compute_capability, kernel, multiprocessors
+from .runtime.plan import workspace_in
 from .runtime.skinny_sparse_tile import FEW_COLUMNS
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch
@@ -33,7 +35,8 @@ _FEW = 32
 #: Packed bytes of one step of k, and steps of a slice (semi_structured_addmm_sm80.cu).
 _STEP_BYTES, _STEPS = 32, 2
 _STAGES = 3
-_SIMT_ROWS, _SIMT_THREADS, _MMA_THREADS = 64, 256, 128
+_SIMT_ROWS, _SIMT_THREADS = 64, 256
+_MMA_ROWS, _MMA_THREADS = 128, 128
 
 
 def semi_structured_addmm(
@@ -69,7 +72,8 @@ def semi_structured_addmm(
     )
     path = (config or {}).get("path")
     launches: tuple[Launch, ...] | None = None
-    if tensor_cores_multiply(operand_dtype, compute_capability(), allow_tf32):
+    cores = tensor_cores_multiply(operand_dtype, compute_capability(), allow_tf32)
+    if cores:
         terms = 0 if epilogue.alpha == 0 else packed.shape[1]
         product = SparseProduct(
             *(out, packed, meta, dense, batch, operand_dtype, terms, defines, epilogue_argument),
@@ -80,11 +84,19 @@ def semi_structured_addmm(
         if path == "wgmma_sp" or (path is None and launches is None and n > _FEW):
             launches = sm90_launches(product, config)
     if launches is None:
+        layout = "columns"
+        copies: tuple[Launch, ...] = ()
+        if cores and path != "simt" and product.terms:
+            memory = partial(workspace_in, product.workspaces, "dense_lines")
+            lines = wgmma_lines(dense, packed.itemsize != 2, memory)
+            dense, layout, copies = lines or (dense, "strided", ())
         chosen = product_config(
             operand_dtype,
+            prod(batch) * ceil_div(m, _MMA_ROWS),
             n,
-            layout_of(dense),
+            layout,
             capability=compute_capability(),
+            processors=multiprocessors(),
             allow_tf32=allow_tf32,
             config=config,
         )
@@ -110,7 +122,7 @@ def semi_structured_addmm(
             ),
             chosen.shared_memory,
         )
-        launches = (launch,)
+        launches = (*copies, launch)
     for launch in launches:
         launch()
     return launches if packed is given[0] and meta is given[1] else None
@@ -118,14 +130,18 @@ def semi_structured_addmm(
 
 def product_config(
     dtype: np.dtype,
+    tiles: int,
     n: int,
     layout: str,
     *,
     capability: tuple[int, int],
+    processors: int,
     allow_tf32: bool = False,
     config: dict[str, Any] | None = None,
 ) -> ProductConfig:
     """Return the kernel for operands of ``dtype`` and ``n`` columns that lie in ``layout``.
+
+    ``tiles`` of 128 rows of the output lie below each other, those of all matrices.
 
     Raises
     ------
@@ -134,10 +150,11 @@ def product_config(
 
     Examples
     --------
-    >>> choice = product_config(np.dtype(np.float16), 1000, "rows", capability=(9, 0))
+    >>> device = {"capability": (9, 0), "processors": 132}
+    >>> choice = product_config(np.dtype(np.float16), 64, 1000, "rows", **device)
     >>> choice.source, choice.tile_m, choice.tile_n
-    ('semi_structured_addmm_sm80', 128, 64)
-    >>> product_config(np.dtype(np.float32), 1, "columns", capability=(9, 0)).source
+    ('semi_structured_addmm_sm80', 128, 128)
+    >>> product_config(np.dtype(np.float32), 1, 1, "columns", **device).source
     'semi_structured_addmm_simt'
     """
     config = config or {}
@@ -161,18 +178,30 @@ def product_config(
             "'mma_sp'",
         )
     # e4m3 sums twice (see the kernel), which costs registers.
-    tile_m, widest = (64, 32) if dtype == float8_e4m3fn else (128, 64)
+    tile_m, widest = (64, 32) if dtype == float8_e4m3fn else (_MMA_ROWS, 128)
     tile_m = _tile("tile_m", config.get("tile_m", tile_m), (64, 128), tile_m)
-    narrowest_that_fits = next((t for t in (16, 32) if t >= n), widest)
-    tile_n = _tile("tile_n", config.get("tile_n", narrowest_that_fits), (16, 32, 64), widest)
+    width = min(mma_columns(n, tiles, processors), widest)
+    tile_n = _tile("tile_n", config.get("tile_n", width), (16, 32, 64, 128), widest)
     return ProductConfig(
         "semi_structured_addmm_sm80",
         tile_m,
         tile_n,
         _MMA_THREADS,
         {"DENSE": layout, "TILE_M": tile_m, "TILE_N": tile_n, "STAGES": _STAGES},
-        _STAGES * stage_bytes(dtype.itemsize, tile_m, tile_n, layout),
+        _STAGES * stage_bytes(tile_m, tile_n),
     )
+
+
+def mma_columns(n: int, tiles: int, processors: int) -> int:
+    """Return how wide a tile of mma.sp is: 128 columns where two such keep a multiprocessor busy.
+
+    Examples
+    --------
+    >>> mma_columns(20, 64, 132), mma_columns(128, 64, 132), mma_columns(4096, 64, 132)
+    (32, 64, 128)
+    """
+    wide = tiles * ceil_div(n, 128) >= 2 * processors
+    return next((t for t in (16, 32, 64) if t >= n), 128 if wide else 64)
 
 
 def tensor_cores_multiply(
@@ -192,14 +221,9 @@ def _tile(name: str, value: Any, choices: tuple[int, ...], largest: int) -> int:
     return value
 
 
-def stage_bytes(itemsize: int, tile_m: int, tile_n: int, layout: str) -> int:
+def stage_bytes(tile_m: int, tile_n: int) -> int:
     """Return STAGE_BYTES of semi_structured_addmm_sm80.cu: one slice of both operands."""
-    left = tile_m * (_STEPS * _STEP_BYTES + 16)
-    column_bytes = _STEPS * 2 * _STEP_BYTES
-    if layout == "rows" and itemsize > 1:
-        pitch = tile_n * itemsize + (32 if itemsize == 4 else 16)
-        return left + column_bytes // itemsize * pitch
-    return left + tile_n * (column_bytes + 16)
+    return _STEPS * _STEP_BYTES * (tile_m + 2 * tile_n)
 
 
 def rows_in_order(array: Any) -> Any:

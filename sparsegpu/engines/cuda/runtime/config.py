@@ -264,10 +264,9 @@ def _mma_config(
         dense = "bytes"
     if dense == "columns" and bk * itemsize % 16:
         dense = "strided"  # a piece of a column would span two blocks
-    left = _tile_bytes(tile_m, itemsize, by_line=not transposed or itemsize == 1)
-    right = _tile_bytes(tile_n, itemsize, by_line=dense != "rows")
+    stage = _SLICE_BYTES * (tile_m + tile_n)
     strips = warps_m * 16 * (tile_n + 8 * warps_n) * 4  # of outputs on their way out
-    fitting = [s for s in (2, 3, 4) if strips <= s * (left + right) <= SHARED_MEMORY]
+    fitting = [s for s in (2, 3, 4) if strips <= s * stage <= SHARED_MEMORY]
     stages = fields.pick("stages", _MMA_STAGES, fitting)
     fields.finish()
     defines = {
@@ -286,12 +285,5 @@ def _mma_config(
         tile_n,
         32 * warps_m * warps_n,
         defines,
-        stages * (left + right),
+        stages * stage,
     )
-
-
-def _tile_bytes(lines: int, itemsize: int, *, by_line: bool) -> int:
-    """Return the size of an operand tile of a slice in shared memory (``common/warp_tile.cuh``)."""
-    if by_line:
-        return lines * (_SLICE_BYTES + 16)
-    return _SLICE_BYTES // itemsize * (lines * itemsize + (32 if itemsize == 4 else 16))
