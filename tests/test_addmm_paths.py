@@ -53,6 +53,24 @@ def test_operands_that_are_not_aligned(cuda_engine, rng):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("dtype", "bk"), [("int8", 32), ("float32", 16), ("float16", 32)])
+def test_what_would_be_put_together_of_elements_is_copied(cuda_engine, rng, dtype, bk, layout):
+    """Where a block column has two blocks or more; here it has three."""
+    a = Operand(cuda_engine, rng, (96, 4 * bk), (32, bk), dtype, density=1.0, duplicates=False)
+    x = small(rng, (4 * bk, 48), dtype)
+    operand = laid_out(cuda_engine, x, layout)
+    kept = layout == "columns" or (layout == "rows" and dtype != "int8")
+    for _ in range(2):
+        with cuda_engine.runs("bsr_addmm_sm80", *(() if kept else ("dense_lines",))):
+            out = bsr_matmul(a.bsr, operand, allow_tf32=True, config={"path": "mma"})
+        product = a.dense @ x.astype(a.dense.dtype)
+        np.testing.assert_array_equal(cuda_engine.host(out), product.astype(out.dtype))
+        operand[...] = -operand  # the second call repeats the first, on other values
+        x = -x
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_by_way_of_a_dense_matrix(cuda_engine, rng, dtype):
     a = Operand(cuda_engine, rng, (96, 64), (24, 16), dtype, duplicates=False)

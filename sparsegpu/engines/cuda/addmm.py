@@ -7,6 +7,7 @@ what each serves.
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ._addmm_skinny_sm90 import skinny_sm90_launches
 from ._addmm_sm90 import sm90_launches
 from ._addmm_vector import vector_launches
 from ._blocks import aligned, ceil_div, grid, size_of
+from ._dense_lines import aligned_lines
 from ._product import Product, product_of
 from ._row_shares import rows_by_length
 from ._tuned import tuned_config
@@ -27,7 +29,7 @@ from .runtime.config import bsr_addmm_config
 from .runtime.fields import MODEL, ConfigError, Fields, refused
 from .runtime.launch import Launch, Work, kernel
 from .runtime.types import ctype
-from .runtime.view import batch_dims, matrix_view, vector_view
+from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view, vector_view
 
 _SIZES = struct.Struct("<3q2i")
 _SIZES_BY_LENGTH = struct.Struct("<4q")
@@ -99,13 +101,15 @@ def configured(product: Product, config: dict[str, Any] | None) -> tuple[Work, .
         or skinny_launches(product, config)
         or sm90_launches(product, config)
         or group_launches(product, config)
-        or (general_launch(product, config),)
+        or general_launches(product, config)
     )
 
 
-def general_launch(product: Product, config: dict[str, Any] | None) -> Launch:
-    """Return the launch of a kernel that takes any layout: ``"simt"``, ``"fma"``, ``"mma"``."""
+def general_launches(product: Product, config: dict[str, Any] | None) -> tuple[Launch, ...]:
+    """Return the launches of a kernel that takes any layout: ``"simt"``, ``"fma"``, ``"mma"``."""
     p = product
+    copies: tuple[Launch, ...] = ()
+    columns_first = _columns_first(p)
     bm, bk = p.pattern.blocksize
     n = p.out.shape[-1]
     piece = 4 if p.transposed and p.data.itemsize == 1 else 16  # what the kernel copies at a time
@@ -113,13 +117,16 @@ def general_launch(product: Product, config: dict[str, Any] | None) -> Launch:
         p.data.dtype,
         (bm, bk),
         n,
-        dense=p.layout,
+        dense="columns" if columns_first else p.layout,
         data_aligned=not p.empty and aligned(p.data, piece),
         by_column=abs(p.dense.strides[-2]) < abs(p.dense.strides[-1]),
         transposed=p.transposed,
         allow_tf32=p.allow_tf32,
         config=config,
     )
+    if columns_first and choice.source == "bsr_addmm_sm80":
+        dense, copy = aligned_lines(p, True)
+        p, copies = replace(p, dense=dense), (copy,)
     compiled = kernel(
         choice.source,
         T=ctype(p.data.dtype),
@@ -135,7 +142,7 @@ def general_launch(product: Product, config: dict[str, Any] | None) -> Launch:
     if choice.by_length:
         rows = (vector_view(None if p.empty else rows_by_length(p.pattern), p.batch),)
         sizes = _SIZES_BY_LENGTH.pack(batches, block_rows, n, ceil_div(choice.together, row_tiles))
-    return Launch(
+    launch = Launch(
         compiled,
         grid(row_tiles * ceil_div(n, choice.tile_n)),
         (choice.threads,),
@@ -152,4 +159,19 @@ def general_launch(product: Product, config: dict[str, Any] | None) -> Launch:
             p.epilogue,
         ),
         choice.shared_memory,
+    )
+    return *copies, launch
+
+
+def _columns_first(p: Product) -> bool:
+    """Whether ``dense`` is to be copied to columns, where tiles would be put together of elements.
+
+    Two blocks of a block column make up for the copy.
+    """
+    return (
+        not p.empty
+        and (p.layout == "strided" or (p.data.itemsize == 1 and p.layout != "columns"))
+        and p.pattern.blocksize[1] * p.data.itemsize % 16 == 0
+        and p.pattern.nnzb >= 2 * p.pattern.block_shape[1]
+        and p.dense.ndim - 2 <= MAX_BATCH_DIMS
     )
