@@ -33,7 +33,7 @@ struct Operands {
     const bool inside = int(threadIdx.x % 4 / 2) < left;  // a step is two pieces
     bring_packed(stage, packed, packed_pitch, inside ? rows : 0);
     pass_packed(STEPS);
-    right.bring(stage + LEFT_BYTES, min(left * STEP_K, SLICE_K), [&](int y, int c) {
+    right.bring(stage + LEFT_BYTES, min(left, STEPS) * STEP_K, [&](int y, int c) {
       const int k = y + c;
       return (k < STEP_K ? dense_at[0] : dense_at[1]) + right.down(k % STEP_K);
     });

@@ -29,7 +29,7 @@ struct Operands {
   __device__ __forceinline__ void bring(unsigned char* stage, int left) {
     const bool inside = int(threadIdx.x % 4 / 2) < left;  // a step is two pieces
     bring_packed(stage, packed, packed_pitch, inside ? rows : 0);
-    right.bring(stage + LEFT_BYTES, min(left * STEP_K, SLICE_K),
+    right.bring(stage + LEFT_BYTES, min(left, STEPS) * STEP_K,
                 [&](int y, int c) { return right.panel + right.down(y) + right.down(c); });
     packed += SLICE_K / 2;
     right.panel += right.down(SLICE_K);
