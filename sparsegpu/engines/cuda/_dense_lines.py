@@ -30,10 +30,10 @@ def aligned_lines(p: Product, by_column: bool) -> tuple[Any, Launch]:
     return lines_in(lambda nbytes: workspace(p.pattern, "dense_lines", nbytes), p.dense, by_column)
 
 
-def wgmma_lines(
+def tensor_core_lines(
     dense: Any, by_column: bool, memory_of: Callable[[int], Any] | None
-) -> tuple[Any, str, tuple[Launch, ...]] | None:
-    """Return ``dense`` in lines that wgmma reads, its layout, and the copy that makes them, if any.
+) -> tuple[Any, str, tuple[Launch, ...]]:
+    """Return ``dense`` in lines for wgmma and mma.sp, their layout, and the copy that makes them.
 
     Columns are read as they lie, and rows of 16-bit types; all else is copied to aligned lines,
     what does not go forward in memory among it.
@@ -48,8 +48,11 @@ def wgmma_lines(
 
     Returns
     -------
-    tuple or None
-        None where it cannot be copied.
+    lines : array
+    layout : {"rows", "columns", "strided"}
+        "strided": these are no such lines and are not copied, so ``lines`` is ``dense``.
+    copies : tuple of Launch
+        Empty, or the one that fills ``lines``.
     """
     layout = layout_of(dense)
     steps = zip(dense.shape[-2:], dense.strides[-2:], strict=True)
@@ -57,7 +60,7 @@ def wgmma_lines(
     if forward and (layout == "columns" or (layout == "rows" and dense.itemsize == 2)):
         return dense, layout, ()
     if memory_of is None or dense.ndim - 2 > MAX_BATCH_DIMS:
-        return None
+        return dense, "strided", ()
     # Copies are of bytes, whatever these mean.
     lines, copy = lines_in(
         memory_of, dense.view(np.int8) if dense.itemsize == 1 else dense, by_column

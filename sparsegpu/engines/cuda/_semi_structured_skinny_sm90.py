@@ -14,7 +14,7 @@ import numpy as np
 
 from ._blocks import ceil_div
 from ._boxes import INT32, Batch, codes_map, dense_maps, one_batch
-from ._dense_lines import wgmma_lines
+from ._dense_lines import tensor_core_lines
 from ._sparse_product import SparseProduct
 from .runtime.fields import Fields
 from .runtime.hopper_tile import TILE_M
@@ -58,14 +58,13 @@ def skinny_sm90_launches(
     size = p.packed.itemsize
     if size == 1:
         dense = dense.view(np.int8)
-    lines = wgmma_lines(
+    dense, layout, copies = tensor_core_lines(
         dense,
         size != 2 or dense.strides[-2] == size,
         lambda nbytes: workspace_in(p.workspaces, "dense_lines", nbytes),
     )
-    if lines is None:
+    if layout == "strided":
         return None
-    dense, layout, copies = lines
     walk = one_batch(p.batch, 1, dense, dense)  # `out` may be walked in any way
     if walk is None:
         return None

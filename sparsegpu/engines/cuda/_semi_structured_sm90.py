@@ -14,7 +14,7 @@ import numpy as np
 
 from ._blocks import ceil_div
 from ._boxes import INT32, codes_map, dense_maps, one_batch, out_map, way_of_storing
-from ._dense_lines import wgmma_lines
+from ._dense_lines import tensor_core_lines
 from ._sparse_product import SparseProduct
 from .runtime.fields import Fields
 from .runtime.hopper_tile import STAGE_BYTES_K, TILE_M
@@ -49,14 +49,13 @@ def sm90_launches(
     size, k = p.packed.itemsize, dense.shape[-2]
     if not m * n * k or max(m, n, k) >= INT32 or not runs_here("semi_structured_addmm_sm90"):
         return None
-    lines = wgmma_lines(
+    dense, layout, copies = tensor_core_lines(
         dense,
         size != 2,
         (lambda nbytes: workspace_in(p.workspaces, "dense_lines", nbytes)) if p.terms else None,
     )
-    if lines is None:
+    if layout == "strided":
         return None
-    dense, layout, copies = lines
     walk = one_batch(p.batch, 1, dense, out)
     if walk is None:
         return None

@@ -16,7 +16,7 @@ from ..._epilogue import Epilogue
 from ...pattern import Pattern
 from ._blocks import ceil_div, grid, size_of
 from ._boxes import INT32, codes_map
-from ._dense_lines import wgmma_lines
+from ._dense_lines import tensor_core_lines
 from ._product import Product, product_of
 from ._row_group_product import row_group_launches
 from .runtime.fields import Fields, refused
@@ -110,8 +110,7 @@ def _mma_launch(
     copies: tuple[Launch, ...] = ()
     if not p.empty:
         memory = partial(workspace, p.pattern, "dense_lines")
-        lines = wgmma_lines(p.dense, p.data.itemsize != 2, memory)
-        dense, layout, copies = lines or (p.dense, "strided", ())
+        dense, layout, copies = tensor_core_lines(p.dense, p.data.itemsize != 2, memory)
         p = replace(p, dense=dense)
     bm, n, fields = p.pattern.blocksize[0], p.out.shape[-1], Fields(config)
     # A tile of 32 rows is shared by four warps side by side.
@@ -186,14 +185,10 @@ def _wgmma_launches(
     tile = _tile_for(p, meta, config)
     if tile is None:
         return None
-    lines = wgmma_lines(
-        p.dense,
-        p.data.itemsize != 2,
-        partial(workspace, p.pattern, "dense_lines"),
-    )
-    if lines is None:
+    memory = partial(workspace, p.pattern, "dense_lines")
+    dense, layout, copies = tensor_core_lines(p.dense, p.data.itemsize != 2, memory)
+    if layout == "strided":
         return None
-    dense, layout, copies = lines
     launches = _launches(replace(p, dense=dense, layout=layout), meta, tile)
     return None if launches is None else (*copies, *launches)
 

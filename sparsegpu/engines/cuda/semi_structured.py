@@ -13,7 +13,7 @@ from ..._arrays import HALF_DTYPES, accumulator_dtype, float8_e4m3fn
 from ..._checks import bad_value, check_choice
 from ..._epilogue import Epilogue
 from ._blocks import ceil_div, grid
-from ._dense_lines import wgmma_lines
+from ._dense_lines import tensor_core_lines
 from ._epilogue_args import batched_operands, epilogue_args
 from ._semi_structured_skinny_sm90 import skinny_sm90_launches
 from ._semi_structured_sm90 import sm90_launches
@@ -88,8 +88,7 @@ def semi_structured_addmm(
         copies: tuple[Launch, ...] = ()
         if cores and path != "simt" and product.terms:
             memory = partial(workspace_in, product.workspaces, "dense_lines")
-            lines = wgmma_lines(dense, packed.itemsize != 2, memory)
-            dense, layout, copies = lines or (dense, "strided", ())
+            dense, layout, copies = tensor_core_lines(dense, packed.itemsize != 2, memory)
         chosen = product_config(
             operand_dtype,
             prod(batch) * ceil_div(m, _MMA_ROWS),
