@@ -57,7 +57,8 @@ def tensor_core_lines(
     layout = layout_of(dense)
     steps = zip(dense.shape[-2:], dense.strides[-2:], strict=True)
     forward = all(stride > 0 or length == 1 for length, stride in steps)
-    if forward and (layout == "columns" or (layout == "rows" and dense.itemsize == 2)):
+    tf32_rows = layout == "rows" and dense.itemsize == 4
+    if forward and not (by_element(layout, dense.itemsize) or tf32_rows):
         return dense, layout, ()
     if memory_of is None or dense.ndim - 2 > MAX_BATCH_DIMS:
         return dense, "strided", ()
@@ -66,6 +67,14 @@ def tensor_core_lines(
         memory_of, dense.view(np.int8) if dense.itemsize == 1 else dense, by_column
     )
     return lines, "columns" if by_column else "rows", (copy,)
+
+
+def by_element(layout: str, itemsize: int) -> bool:
+    """Whether tiles for the tensor cores are put together of single elements.
+
+    So are those of strided lines, and of rows of 8-bit types: no instruction turns bytes.
+    """
+    return layout == "strided" or (itemsize == 1 and layout != "columns")
 
 
 def lines_in(memory_of: Callable[[int], Any], dense: Any, by_column: bool) -> tuple[Any, Launch]:

@@ -21,7 +21,7 @@ from ._addmm_skinny_sm90 import skinny_sm90_launches
 from ._addmm_sm90 import sm90_launches
 from ._addmm_vector import vector_launches
 from ._blocks import aligned, ceil_div, grid, size_of
-from ._dense_lines import aligned_lines
+from ._dense_lines import aligned_lines, by_element
 from ._product import Product, product_of
 from ._row_shares import rows_by_length
 from ._tuned import tuned_config
@@ -170,7 +170,7 @@ def _columns_first(p: Product) -> bool:
     """
     return (
         not p.empty
-        and (p.layout == "strided" or (p.data.itemsize == 1 and p.layout != "columns"))
+        and by_element(p.layout, p.data.itemsize)
         and p.pattern.blocksize[1] * p.data.itemsize % 16 == 0
         and p.pattern.nnzb >= 2 * p.pattern.block_shape[1]
         and p.dense.ndim - 2 <= MAX_BATCH_DIMS
