@@ -83,11 +83,11 @@ def _compare(array: Any, other: Any, sign: str, operation: Callable) -> Any:
     if not hasattr(other, "shape"):  # None, a string, a list: nothing that is compared by element
         return NotImplemented
     other = as_array(other, function, "other")
-    xp = common_namespace(function, self=array._data, other=other)
+    common_namespace(function, self=array._data, other=other)
     check_ordered(function, operation, array.dtype, other.dtype)
     broadcast_shape(function, "other", array.shape, tuple(other.shape))
     with on_device(array._data):
-        return operation(comparable(array.toarray(), xp), comparable(other, xp))
+        return operation(comparable(array.toarray()), comparable(other))
 
 
 def _with_scalar(array: Any, other: Any, function: str, operation: Callable) -> bsr_array:
@@ -99,7 +99,7 @@ def _with_scalar(array: Any, other: Any, function: str, operation: Callable) -> 
     with on_device(array._data):
         _refuse_filling(function, operation(0, other))
         pattern, data = distinct_blocks(array, function)
-        return array._with(pattern, operation(comparable(data, array._xp), other))
+        return array._with(pattern, operation(comparable(data), other))
 
 
 def _with_sparse(array: Any, other: Any, function: str, operation: Callable) -> bsr_array:
@@ -115,7 +115,7 @@ def _with_sparse(array: Any, other: Any, function: str, operation: Callable) -> 
             pattern, blocks, place = united(a, b, function)
             others = xp.zeros_like(blocks)
             others[place] = flat(b)
-        values = operation(comparable(blocks, xp), comparable(others, xp))
+        values = operation(comparable(blocks), comparable(others))
         return a._with(pattern, as_data(values, pattern))
 
 
@@ -133,6 +133,6 @@ def check_ordered(function: str, operation: Callable, *dtypes: np.dtype) -> None
         raise bad_type(function, "other", "real numbers (complex ones have no order)", dtypes[1])
 
 
-def comparable(array: Any, xp: Any) -> Any:
+def comparable(array: Any) -> Any:
     """Return an array that both libraries compare: bfloat16 as float32, which holds it."""
-    return array.astype(xp.float32) if array.dtype == bfloat16 else array
+    return array.astype(np.float32) if array.dtype == bfloat16 else array

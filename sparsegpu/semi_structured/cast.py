@@ -6,27 +6,37 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import bfloat16, float8_e4m3fn, namespace
+from .._arrays import float8_e4m3fn, namespace
 from .._checks import not_offered
+from ..bsr.compare import comparable
 
 
 def decoded(array: Any, dtype: np.dtype) -> Any:
     """Return an array that stands for ``dtype`` in one that both array libraries compare."""
-    single = np.dtype(np.float32)
-    return cast("", array, dtype, single) if dtype in {bfloat16, float8_e4m3fn} else array
+    if dtype == float8_e4m3fn:
+        return _converted(array, dtype, np.dtype(np.float32))
+    return comparable(array)
 
 
 def cast(function: str, array: Any, dtype: np.dtype, wanted: np.dtype) -> Any:
     """Return the values of an array that stands for ``dtype`` as ``wanted``, NumPy's conversion.
 
-    CuPy does not know float8_e4m3fn: what has at most 16 bits is looked up.
+    Raises
+    ------
+    NotImplementedError
+        More than 16 bits as float8_e4m3fn in CuPy, which has no such conversion.
     """
+    if namespace(array) is not np and wanted == float8_e4m3fn and dtype.itemsize > 2:
+        what = f"{dtype} as float8_e4m3fn in CuPy (NumPy rounds it once)"
+        raise not_offered(function, what, "astype('float16') or astype('bfloat16') before")
+    return _converted(array, dtype, wanted)
+
+
+def _converted(array: Any, dtype: np.dtype, wanted: np.dtype) -> Any:
+    """Do what `cast` does; CuPy does not know float8_e4m3fn, so it looks up every value."""
     xp = namespace(array)
     if xp is np or float8_e4m3fn not in {dtype, wanted}:
         return array.astype(wanted)
-    if dtype.itemsize > 2:
-        what = f"{dtype} as float8_e4m3fn in CuPy (NumPy rounds it once)"
-        raise not_offered(function, what, "astype('float16') or astype('bfloat16') before")
     bits = np.dtype(f"u{dtype.itemsize}")
     table = np.arange(2 ** (8 * bits.itemsize), dtype=bits).view(dtype)
     with np.errstate(invalid="ignore", over="ignore"):
