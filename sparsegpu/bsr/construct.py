@@ -24,6 +24,7 @@ from .._arrays import (
 from .._checks import bad_type, bad_value, check_blocksize, check_integers
 from ..engines import engine_module
 from ..ops._common import on_device
+from ..ops._sparse_blocks import is_sparse_blocks
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
 
 CONTAINER_DTYPES = (*REAL_DTYPES, np.dtype(np.int32), np.dtype(bool), *COMPLEX_DTYPES)
@@ -61,7 +62,7 @@ def build(
     if isinstance(arg, tuple) and len(arg) == 2 and _are_places(arg[1]):
         expected = "(data, indices, indptr); of elements make a scipy.sparse.coo_array first"
         raise bad_type(_FUNCTION, "arg", expected, "(data, (row, column))")
-    if hasattr(arg, "pattern") and hasattr(arg, "packed"):  # 2:4 blocks
+    if is_sparse_blocks(arg):
         arg = arg.tobsr()
     if hasattr(arg, "pattern") and hasattr(arg, "data"):
         return _from_bsr(arg, shape, blocksize, dtype, copy)

@@ -19,6 +19,7 @@ from ..engines.cuda.runtime.plan import workspace_in
 from ._common import check_same_dtype, on_device
 from ._product import Options, Side, check_product
 from ._repeat import Call
+from ._sparse_blocks import is_semi_structured
 
 #: Memory for a call: of a purpose, a shape and a dtype, with undefined contents.
 Buffer = Callable[[str, tuple[int, ...], np.dtype], Any]
@@ -45,7 +46,7 @@ class Half(NamedTuple):
 
 def check_semi_structured(function: str, argument: str, x: Any) -> None:
     """Refuse what has no packed values and metadata, or has them block by block."""
-    if not (hasattr(x, "packed") and hasattr(x, "meta")) or hasattr(x, "pattern"):
+    if not is_semi_structured(x):
         raise bad_type(function, argument, "a SemiStructuredArray", type(x).__name__)
 
 

@@ -103,6 +103,11 @@ def is_sparse_blocks(x: Any) -> bool:
     return hasattr(x, "pattern") and hasattr(x, "packed")
 
 
+def is_semi_structured(x: Any) -> bool:
+    """Whether an operand is a 2:4 matrix, of which nothing is left out by blocks."""
+    return hasattr(x, "packed") and hasattr(x, "meta") and not hasattr(x, "pattern")
+
+
 def check_parts(function: str, pattern: Pattern, packed: Any, meta: Any) -> None:
     """Refuse packed values and metadata that are not of a pattern's blocks; metadata only."""
     common_namespace(function, packed=packed, meta=meta, indices=pattern.indices)

@@ -12,6 +12,7 @@ from .._arrays import Sparse, as_array, common_namespace, float8_e4m3fn
 from .._checks import bad_type, bad_value, broadcast_shape
 from ..bsr.compare import Compared, check_ordered
 from ..ops._common import on_device
+from ..ops._sparse_blocks import is_semi_structured
 from .cast import decoded
 
 
@@ -45,7 +46,7 @@ class Comparisons(Compared):
 
 def _dense(function: str, array: Any, other: Any) -> tuple[Any, np.dtype]:
     """Return what is compared with as a dense array, and the dtype that it stands for."""
-    if hasattr(other, "packed") and not hasattr(other, "pattern"):
+    if is_semi_structured(other):
         if other.shape != array.shape:
             raise bad_value(function, "other", f"shape {array.shape}", other.shape)
         return other.todense(), other.dtype
