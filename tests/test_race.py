@@ -19,6 +19,7 @@ from sparsegpu.benchmark import (
     patterns,
     problem,
     report,
+    timing,
     torch_peer,
 )
 from sparsegpu.benchmark.case import CSR, DENSE, TORCH, Case
@@ -298,6 +299,24 @@ def test_patterns(kind, rng):
         assert lengths.max() == 48 and np.sort(lengths)[-2] < 20
     if kind == "power law":
         assert lengths.max() > 10 * np.median(lengths)
+
+
+# -- times ------------------------------------------------------------------------------------
+
+
+def test_calls_take_turns(monkeypatch):
+    order = []
+
+    def spans(call, lead, flush, repeats):
+        order.append((call, lead, flush, repeats))
+        return [float(len(order))] * repeats
+
+    monkeypatch.setattr(timing, "_lead", lambda call: 10 * call)
+    monkeypatch.setattr(timing, "_spans", spans)
+    times = timing.in_turns({"a": 1, "b": 2, "c": 3}, flush=True, repeats=20, turns=4)
+    assert [call for call, *_ in order] == [1, 2, 3, 2, 3, 1, 3, 1, 2, 1, 2, 3]
+    assert {(lead / call, *rest) for call, lead, *rest in order} == {(10, True, 5)}
+    assert times == {"a": 7.0, "b": 6.5, "c": 6.0}
 
 
 # -- the search of torch's parameters ---------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from types import ModuleType
@@ -14,10 +14,13 @@ import numpy as np
 from . import timing
 from .case import PEERS, Case
 from .check import error_in_bounds, same_bits
-from .contest import NotAvailableError
+from .contest import Contestant, NotAvailableError
 from .formats import FORMATS, FormatProblem, make_format_problem
 from .peers import prepare
 from .problem import Problem, make_matrix, make_problem
+
+#: Among the names of peers.
+_OURS = "sparsegpu"
 
 
 @dataclass
@@ -93,11 +96,13 @@ def measure(case: Case, *, peers: Collection[str] = PEERS, tuning_s: float = 3.0
             row.same_bits, row.error = same_bits(problem), error_in_bounds(problem)
     except AssertionError as error:
         row.error = str(error)
-    row.ms = _time(problem.call, case) if isinstance(problem, FormatProblem) else _our_ms(problem)
     needed = {bar.of for bar in case.bars}
-    for peer in case.peers:
-        if peer in peers or peer in needed:
-            _time_peer(row, peer, problem, tuning_s)
+    wanted = [peer for peer in case.peers if peer in peers or peer in needed]
+    contestants = _prepared(wanted, row, problem, tuning_s)
+    calls = {_OURS: problem.call} | {name: peer.call for name, peer in contestants.items()}
+    times = _times(calls, problem)
+    row.ms = times.pop(_OURS)
+    row.peers |= times
     return row
 
 
@@ -127,32 +132,37 @@ def described(problem: Problem | FormatProblem) -> Row:
     )
 
 
-def _our_ms(problem: Problem) -> float:
-    measured = problem.case.measure
-    if measured.startswith("schedule"):
-        return schedule_ms(problem)
-    if measured == "first call":
-        return first_call_ms(problem)
-    return _time(problem.call, problem.case)
+def _prepared(
+    peers: Iterable[str], row: Row, problem: Problem | FormatProblem, tuning_s: float
+) -> dict[str, Contestant]:
+    """Return the peers that are ready; the row says why others are not."""
+    ready = {}
+    for peer in peers:
+        started = time.perf_counter()
+        try:
+            ready[peer] = prepare(peer, problem, tuning_s)
+        except NotAvailableError as reason:
+            row.peers[peer] = str(reason)
+            continue
+        if ready[peer].note:
+            row.notes[peer] = f"{ready[peer].note}, {time.perf_counter() - started:.1f} s"
+    return ready
 
 
-def _time(call: timing.Call, case: Case) -> float:
+def _times(calls: dict[str, timing.Call], problem: Problem | FormatProblem) -> dict[str, float]:
+    """Return the time of each call in ms, as the case has it measured."""
+    case = problem.case
     if case.measure == "host":
-        in_a_loop = timing.host_us(call, loops=timing.REPEATS)
-        return max(in_a_loop, timing.single_host_us(call)) / 1e3
-    return timing.device_ms(call, flush=case.flush)
+        return {name: _host_ms(call) for name, call in calls.items()}
+    if case.measure == "device":
+        return timing.in_turns(calls, flush=case.flush)
+    assert isinstance(problem, Problem)
+    return {_OURS: first_call_ms(problem) if case.measure == "first call" else schedule_ms(problem)}
 
 
-def _time_peer(row: Row, peer: str, problem: Problem | FormatProblem, tuning_s: float) -> None:
-    started = time.perf_counter()
-    try:
-        contestant = prepare(peer, problem, tuning_s)
-    except NotAvailableError as reason:
-        row.peers[peer] = str(reason)
-        return
-    row.peers[peer] = _time(contestant.call, problem.case)
-    if contestant.note:
-        row.notes[peer] = f"{contestant.note}, {time.perf_counter() - started:.1f} s"
+def _host_ms(call: timing.Call) -> float:
+    in_a_loop = timing.host_us(call, loops=timing.REPEATS)
+    return max(in_a_loop, timing.single_host_us(call)) / 1e3
 
 
 def schedule_ms(problem: Problem) -> float:

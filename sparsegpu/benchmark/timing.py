@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 Call = Callable[[], Any]
 
 REPEATS = 20
+TURNS = 4
 _WARM_UP = 3
 _FLUSH_BYTES = 1 << 28  # several times the L2 of any GPU today
 _SLACK_US = 30.0
@@ -49,18 +50,53 @@ def device_ms(call: Call, *, flush: bool = False, repeats: int = REPEATS) -> flo
 
     Parameters
     ----------
-    call : callable
-        Enqueues work on the current stream.
+    call, flush, repeats
+        As for `in_turns`.
+    """
+    return in_turns({"": call}, flush=flush, repeats=repeats, turns=1)[""]
+
+
+def in_turns(
+    calls: Mapping[str, Call], *, flush: bool = False, repeats: int = REPEATS, turns: int = TURNS
+) -> dict[str, float]:
+    """Return the median device time of each of several calls in milliseconds, after warm-up.
+
+    They take turns, and another one begins each time: the clock of a chip at its power limit
+    depends on what ran before, so that whoever comes first would be the fastest.
+
+    Parameters
+    ----------
+    calls : mapping
+        Name to what enqueues work on the current stream.
     flush : bool
         Push the operands out of the L2 before every repetition: for memory-bound work, which
         in an application finds its operands in memory.
     repeats : int
+        Of each call, in all turns together.
+    turns : int
     """
-    import cupy
+    names = list(calls)
+    leads = {name: _lead(call) for name, call in calls.items()}
+    spans: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(turns):
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            spans[name] += _spans(calls[name], leads[name], flush, -(-repeats // turns))
+    return {name: float(np.median(times)) for name, times in spans.items()}
 
+
+def _lead(call: Call) -> np.int64:
+    """Return the nanoseconds that keep the stream busy until a call is enqueued; warms up."""
     for _ in range(_WARM_UP):
         call()
-    lead = np.int64(1000 * (1.5 * host_us(call, repeats=5) + _SLACK_US))
+    return np.int64(1000 * (1.5 * host_us(call, repeats=5) + _SLACK_US))
+
+
+def _spans(call: Call, lead: np.int64, flush: bool, repeats: int) -> list[float]:
+    """Return the device times of some calls in milliseconds; one before them is not counted."""
+    import cupy
+
+    call()
     spans = []
     for _ in range(repeats):
         start, stop = cupy.cuda.Event(), cupy.cuda.Event()
@@ -72,7 +108,7 @@ def device_ms(call: Call, *, flush: bool = False, repeats: int = REPEATS) -> flo
         stop.record()
         stop.synchronize()
         spans.append(cupy.cuda.get_elapsed_time(start, stop))
-    return float(np.median(spans))
+    return spans
 
 
 def host_us(call: Call, repeats: int = 100, loops: int = 1) -> float:
