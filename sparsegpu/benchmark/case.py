@@ -12,7 +12,9 @@ DENSE, TORCH, CSR, BSR = "cuBLAS dense", "torch BSR, tuned", "cuSPARSE CSR", "cu
 #: missing, and torch's conversions.
 CUSPARSELT, STAND_IN = "cuSPARSELt, searched", "cuSPARSELt through torch, searched"
 TORCH_24 = "torch 2:4"
-PEERS = (DENSE, TORCH, CSR, BSR, CUSPARSELT, STAND_IN, TORCH_24)
+#: Of a strict compression: our own that does not look for groups which are not 2:4.
+UNCHECKED = "not strict"
+PEERS = (DENSE, TORCH, CSR, BSR, CUSPARSELT, STAND_IN, TORCH_24, UNCHECKED)
 
 
 @dataclass(frozen=True)
