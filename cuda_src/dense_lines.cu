@@ -13,6 +13,7 @@
 #include "common/view.cuh"
 #include "common/pieces.cuh"
 #include "ptx/mma.cuh"
+#include "ptx/st_vector.cuh"
 
 enum class From { along, across, any };
 constexpr From READING = From::FROM;
@@ -21,10 +22,10 @@ constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
 
 // Thread blocks that a multiprocessor can hold: enough to keep the memory busy.
-constexpr int TOGETHER = READING == From::along ? 3 : READING == From::any ? 8 : E == 4 ? 3 : 2;
+constexpr int TOGETHER = READING == From::along ? 5 : READING == From::any ? 8 : E == 4 ? 4 : 2;
 
 // What a thread block moves at a time (engines/cuda/_dense_lines.py): of lines apart,
-constexpr int LINES_A_WARP = 4;
+constexpr int LINES_A_WARP = 3;
 // of squares of pieces, of which a warp reads SQUARES beside each other, 64 bytes, and writes
 // twice as many, whole lines of 128 bytes: the better way round,
 constexpr int SQUARES = 4;
@@ -77,7 +78,9 @@ struct Tile {
     return matrix + element_offset(in, line, i);
   }
   __device__ __forceinline__ void put(long long line, long long i, const Piece& piece) const {
-    if (inside(line, i)) *reinterpret_cast<Piece*>(out + line * pitch + i) = stored(piece);
+    if (!inside(line, i)) return;
+    const Piece p = stored(piece);
+    st_vector(out + line * pitch + i, p.words[0], p.words[1], p.words[2], p.words[3]);
   }
 };
 
@@ -163,16 +166,18 @@ __device__ __forceinline__ void move_any(const Tile& tile, T (*square)[SIDE + PA
 extern "C" __global__ void __launch_bounds__(THREADS, TOGETHER)
     dense_lines(T* out, const __grid_constant__ View in, const __grid_constant__ Batch batch,
                 long long batches, long long lines, long long length, long long pitch) {
-  const long long across = (length + LENGTH - 1) / LENGTH, down = (lines + LINES - 1) / LINES;
+  // Lines of the copy have 128 bytes or more: 32 bits number the tiles of all the memory there is.
+  const unsigned across = unsigned((length + LENGTH - 1) / LENGTH);
+  const unsigned down = unsigned((lines + LINES - 1) / LINES);
   for (long long t = blockIdx.x; t < batches * down * across; t += gridDim.x) {
-    const long long b = t / across / down;
+    const unsigned above = unsigned(t) / across, b = above / down;
     const T* matrix = batch_ptr<const T>(in, batch, b);
     const Tile tile = {matrix,
                        out + b * lines * pitch,
                        Span(matrix, in, lines, length),
                        in,
-                       t / across % down * LINES,
-                       t % across * LENGTH,
+                       (long long)(above - b * down) * LINES,
+                       (long long)(unsigned(t) - above * across) * LENGTH,
                        lines,
                        length,
                        pitch};

@@ -19,7 +19,7 @@ from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view
 
 _PIECE = 16  # bytes
 _ALIGNMENT = 128  # of the lines of workspace
-_LINES_ALONG, _SIDE_ACROSS, _SIDE_ANY = 32, 16, 64  # of tiles: lines, pieces, elements
+_LINES_ALONG, _SIDE_ACROSS, _SIDE_ANY = 24, 16, 64  # of tiles: lines, pieces, elements
 
 
 def aligned_lines(p: Product, by_column: bool) -> tuple[Any, Launch]:
