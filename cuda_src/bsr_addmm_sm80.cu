@@ -207,7 +207,7 @@ __device__ __forceinline__ void finish_outputs(const Outputs& outputs, unsigned 
   }
 }
 
-// The operands are those of bsr_addmm_simt.
+// A thread block computes one tile. The operands are those of bsr_addmm_simt.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     bsr_addmm_sm80(const __grid_constant__ View out, const __grid_constant__ View indptr,
                    const __grid_constant__ View indices, const __grid_constant__ View order,
@@ -215,74 +215,67 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                    const __grid_constant__ Batch batch, const __grid_constant__ Sizes sizes,
                    const __grid_constant__ Epilogue<A> epilogue) {
   extern __shared__ __align__(128) unsigned char stages[];
+  const Tile<TILE_M, TILE_N> tile(blockIdx.x, sizes);
 
-  // A thread block takes several tiles only where they are more than a grid may have.
-  typedef Tile<TILE_M, TILE_N> Tile;
-  const long long tiles = Tile::count(sizes);
-  for (long long number = blockIdx.x; number < tiles; number += gridDim.x) {
-    const Tile tile(number, sizes);
-
-    Operands operands;
-    operands.rows = tile.rows;
-    operands.right = {nullptr, dense.row, dense.col, tile.columns};
-    long long terms = 0;
-    if (indptr.ptr) {
-      const INDEX* starts =
-          batch_ptr<const INDEX>(indptr, batch, tile.batch) + tile.block_row * indptr.row;
-      const long long first = starts[0];
-      terms = (starts[indptr.row] - first) * BK;
-      operands.column_step = indices.row;
-      operands.column_of = batch_ptr<const INDEX>(indices, batch, tile.batch) + first * indices.row;
-      operands.bm = sizes.bm;
-      operands.block_elements = sizes.bm * BK;
-      operands.data = batch_ptr<const T>(data, batch, tile.batch) +
-                      (long long)tile.first_row * (TRANSPOSED ? 1 : BK);
-      if constexpr (TRANSPOSED) {
-        operands.order = batch_ptr<const long long>(order, batch, tile.batch) + first;
-        operands.data -= batch_offset(order, batch, tile.batch) * operands.block_elements;
-      } else {
-        operands.data += first * operands.block_elements;
-      }
-      operands.right.panel =
-          batch_ptr<const T>(dense, batch, tile.batch) + tile.first_col * dense.col;
+  Operands operands;
+  operands.rows = tile.rows;
+  operands.right = {nullptr, dense.row, dense.col, tile.columns};
+  long long terms = 0;
+  if (indptr.ptr) {
+    const INDEX* starts =
+        batch_ptr<const INDEX>(indptr, batch, tile.batch) + tile.block_row * indptr.row;
+    const long long first = starts[0];
+    terms = (starts[indptr.row] - first) * BK;
+    operands.column_step = indices.row;
+    operands.column_of = batch_ptr<const INDEX>(indices, batch, tile.batch) + first * indices.row;
+    operands.bm = sizes.bm;
+    operands.block_elements = sizes.bm * BK;
+    operands.data = batch_ptr<const T>(data, batch, tile.batch) +
+                    (long long)tile.first_row * (TRANSPOSED ? 1 : BK);
+    if constexpr (TRANSPOSED) {
+      operands.order = batch_ptr<const long long>(order, batch, tile.batch) + first;
+      operands.data -= batch_offset(order, batch, tile.batch) * operands.block_elements;
+    } else {
+      operands.data += first * operands.block_elements;
     }
-    operands.first_term = 0;
-    operands.last_terms = int((terms - 1) % TILE_K) + 1;
-    if (terms > 0) operands.find();
-
-    // STAGES - 1 slices are under way while one is multiplied. Each step commits one group of
-    // copies, an empty one at the end, so that the count of groups to wait for stays the same.
-    Outputs outputs;
-    int steps = int((terms + TILE_K - 1) / TILE_K);
-    unsigned to_fill = 0, to_read = 0;  // bytes from `stages` on
-    auto follow = [](unsigned stage) {
-      return stage == (STAGES - 1) * STAGE_BYTES ? 0 : stage + STAGE_BYTES;
-    };
-    auto load = [&](int left) {
-      if (left > 0) operands.bring(stages + to_fill, left);
-      cp_async_commit();
-      to_fill = follow(to_fill);
-    };
-#pragma unroll 1
-    for (int step = 0; step < STAGES - 1; ++step) load(steps - step);
-#pragma unroll 1
-    for (; steps > 0; --steps) {
-      cp_async_wait<STAGES - 2>();
-      __syncthreads();  // this slice is here, and the one before is no longer read
-      load(steps - (STAGES - 1));
-      multiply(outputs, stages + to_read, stages + to_read + LEFT_BYTES);
-      to_read = follow(to_read);
-    }
-    cp_async_wait<0>();
-    __syncthreads();  // nobody reads the slices any longer
-
-    const Finish<A, OUT> finish(epilogue, batch, tile.batch);
-    OUT* out_matrix = batch_ptr<OUT>(out, batch, tile.batch);
-    auto write = [&](int m, int n, A sum) {
-      const long long row = tile.top + m, column = tile.first_col + n;
-      out_matrix[element_offset(out, row, column)] = finish(sum, row, column);
-    };
-    finish_outputs(outputs, stages, tile.rows, tile.columns, out.row < out.col, write);
-    __syncthreads();  // before the next tile's slices come
+    operands.right.panel =
+        batch_ptr<const T>(dense, batch, tile.batch) + tile.first_col * dense.col;
   }
+  operands.first_term = 0;
+  operands.last_terms = int((terms - 1) % TILE_K) + 1;
+  if (terms > 0) operands.find();
+
+  // STAGES - 1 slices are under way while one is multiplied. Each step commits one group of
+  // copies, an empty one at the end, so that the count of groups to wait for stays the same.
+  Outputs outputs;
+  int steps = int((terms + TILE_K - 1) / TILE_K);
+  unsigned to_fill = 0, to_read = 0;  // bytes from `stages` on
+  auto follow = [](unsigned stage) {
+    return stage == (STAGES - 1) * STAGE_BYTES ? 0 : stage + STAGE_BYTES;
+  };
+  auto load = [&](int left) {
+    if (left > 0) operands.bring(stages + to_fill, left);
+    cp_async_commit();
+    to_fill = follow(to_fill);
+  };
+#pragma unroll 1
+  for (int step = 0; step < STAGES - 1; ++step) load(steps - step);
+#pragma unroll 1
+  for (; steps > 0; --steps) {
+    cp_async_wait<STAGES - 2>();
+    __syncthreads();  // this slice is here, and the one before is no longer read
+    load(steps - (STAGES - 1));
+    multiply(outputs, stages + to_read, stages + to_read + LEFT_BYTES);
+    to_read = follow(to_read);
+  }
+  cp_async_wait<0>();
+  __syncthreads();  // nobody reads the slices any longer
+
+  const Finish<A, OUT> finish(epilogue, batch, tile.batch);
+  OUT* out_matrix = batch_ptr<OUT>(out, batch, tile.batch);
+  auto write = [&](int m, int n, A sum) {
+    const long long row = tile.top + m, column = tile.first_col + n;
+    out_matrix[element_offset(out, row, column)] = finish(sum, row, column);
+  };
+  finish_outputs(outputs, stages, tile.rows, tile.columns, out.row < out.col, write);
 }

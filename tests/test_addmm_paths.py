@@ -184,3 +184,23 @@ def test_choice_of_path():
         source("complex64", (16, 16), 64, config={"path": "mma"})
     with pytest.raises(ValueError, match=r"config\['path'\].*one of 'simt', 'fma', .*'wgmma'"):
         source("float16", (16, 16), 64, config={"path": "fast"})
+
+
+def test_more_tiles_than_a_grid_has_room_for():
+    def source(block_rows, **keywords):
+        config = bsr_addmm_config(
+            np.dtype("int8"),
+            (20, 16),
+            40,
+            dense="columns",
+            data_aligned=True,
+            block_rows=block_rows,
+            **keywords,
+        )
+        assert config.tile_m >= 20 and config.tile_n >= 40  # a block row is one tile
+        return config.source
+
+    assert source(2**31 - 1) == source(2**31 - 1, config={"path": "mma"}) == "bsr_addmm_sm80"
+    assert source(2**31) == source(2**31, config={"path": "simt"}) == "bsr_addmm_simt"
+    with pytest.raises(ConfigError, match=r"config\['path'\].*more tiles than a grid has room"):
+        source(2**31, config={"path": "mma"})

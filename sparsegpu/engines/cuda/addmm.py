@@ -111,7 +111,7 @@ def general_launches(product: Product, config: dict[str, Any] | None) -> tuple[L
     copies: tuple[Launch, ...] = ()
     columns_first = _columns_first(p)
     bm, bk = p.pattern.blocksize
-    n = p.out.shape[-1]
+    batches, block_rows, n = size_of(p.batch), p.pattern.block_shape[0], p.out.shape[-1]
     piece = 4 if p.transposed and p.data.itemsize == 1 else 16  # what the kernel copies at a time
     choice = bsr_addmm_config(
         p.data.dtype,
@@ -122,6 +122,7 @@ def general_launches(product: Product, config: dict[str, Any] | None) -> tuple[L
         by_column=abs(p.dense.strides[-2]) < abs(p.dense.strides[-1]),
         transposed=p.transposed,
         allow_tf32=p.allow_tf32,
+        block_rows=batches * block_rows,
         config=config,
     )
     if columns_first and choice.source == "bsr_addmm_sm80":
@@ -135,7 +136,6 @@ def general_launches(product: Product, config: dict[str, Any] | None) -> tuple[L
         **p.defines,
         **choice.defines,
     )
-    batches, block_rows = size_of(p.batch), p.pattern.block_shape[0]
     row_tiles = batches * block_rows * ceil_div(bm, choice.tile_m)
     rows: tuple[Any, ...] = ()
     sizes = _SIZES.pack(batches, block_rows, n, bm, bk)

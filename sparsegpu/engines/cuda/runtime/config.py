@@ -121,6 +121,7 @@ _MMA_ROWS = (16, 32, 64, 128)
 _MMA_COLUMNS = (32, 64, 128)
 _MMA_WARPS = (1, 2, 4, 8)
 _MMA_WARP = 64  # rows, and columns, of a warp: sums of 64 x 64 are 128 registers
+_MOST_MMA_TILES = 2**31 - 1  # a thread block has one; those of the other paths take several
 
 
 def bsr_addmm_config(
@@ -133,6 +134,7 @@ def bsr_addmm_config(
     by_column: bool = False,
     transposed: bool = False,
     allow_tf32: bool = False,
+    block_rows: int = 1,
     config: Mapping[str, Any] | None = None,
     fields: Fields | None = None,
 ) -> AddmmConfig:
@@ -156,6 +158,8 @@ def bsr_addmm_config(
     transposed : bool
         The blocks are those of the transpose: their columns are contiguous.
     allow_tf32 : bool
+    block_rows : int
+        Of the result, those of all its matrices.
     config : mapping, optional
         ``{"path": "simt" | "fma" | "mma"}`` chooses the path; besides, fields of its tile.
     fields : Fields, optional
@@ -164,8 +168,8 @@ def bsr_addmm_config(
     Raises
     ------
     ConfigError
-        For another path, or one that does not multiply this dtype; for fields that it does not have
-        and values that they cannot have.
+        For another path, or one that does not multiply this dtype or so many tiles; for fields that
+        it does not have and values that they cannot have.
 
     Examples
     --------
@@ -194,8 +198,7 @@ def bsr_addmm_config(
         expected = f"another path: these operands or this device are not for '{path}'"
         raise refused("config['path']", expected, repr(path))
     if path == "simt":
-        tile = simt_tile(bm, columns, fields)
-        return AddmmConfig("bsr_addmm_simt", tile.tile_m, tile.tile_n, tile.threads, tile.defines)
+        return _simt_config(bm, columns, fields)
     if path != fast:
         offered = f"'{fast}' or 'simt'" if fast != "simt" else "'simt'"
         expected = f"{offered} for {dtype} operands"
@@ -207,7 +210,18 @@ def bsr_addmm_config(
         layout = "pieces" if pieces else "columns" if by_column else "rows"
         data = "columns" if transposed else "pieces" if data_aligned else "rows"
         return _float_config(full.source, dtype.itemsize, bm, bk, columns, layout, data, fields)
-    return _mma_config(dtype.itemsize, bm, bk, columns, dense, data_aligned, transposed, fields)
+    choice = _mma_config(dtype.itemsize, bm, bk, columns, dense, data_aligned, transposed, fields)
+    if block_rows * -(-bm // choice.tile_m) * -(-columns // choice.tile_n) <= _MOST_MMA_TILES:
+        return choice
+    if config:
+        expected = "another path: these are more tiles than a grid has room for"
+        raise refused("config['path']", expected, repr(path))
+    return _simt_config(bm, columns)
+
+
+def _simt_config(bm: int, columns: int, fields: Fields | None = None) -> AddmmConfig:
+    tile = simt_tile(bm, columns, fields)
+    return AddmmConfig("bsr_addmm_simt", tile.tile_m, tile.tile_n, tile.threads, tile.defines)
 
 
 def _float_config(
