@@ -33,6 +33,7 @@
 //   -DDENSE=rows|columns            which of its strides is 1
 //   -DTILE_N, shared by WARPS_N warps, as its rows are by WARPS_M: whole blocks, or equal parts;
 //   -DRESIDENT                      thread blocks that a multiprocessor is to hold
+#include "common/copy_ring.cuh"
 #include "common/epilogue.cuh"
 #include "common/lines.cuh"
 #include "common/row_groups.cuh"
@@ -127,17 +128,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
       batch_ptr<const T>(dense, batch, tile.batch) + tile.first_col * dense.col, dense, columns,
       shared_address(stages));
 
-  // STAGES - 1 stages are under way while one is multiplied, and what the next one needs of the
-  // schedule, too. Each step commits one group of copies, an empty one at the end, so that the
-  // count of groups to wait for stays the same.
+  // What the next stage needs of the schedule is under way, too, while one is multiplied.
   Outputs outputs(stages);
   Walk walk(schedule, start, count);
   Agenda agenda, next;
   unsigned present[STAGES][Agenda::WORDS];  // of the stages under way, the oldest first
-  unsigned to_fill = 0, to_read = 0;        // bytes from `stages` on
-  auto follow = [](unsigned stage) {
-    return stage == (STAGES - 1) * STAGE_BYTES ? 0 : stage + STAGE_BYTES;
-  };
+  CopyRing<STAGE_BYTES> ring;
   walk.read(next);
   auto turn_page = [&] {
     agenda = next;
@@ -147,11 +143,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   };
   // The copies go in parts, among which products are computed.
   auto copy = [&](int part, int parts) {
-    right.copy(to_fill, agenda, right.COPIES * part / parts, right.COPIES * (part + 1) / parts);
-    left.copy(to_fill, agenda, left.COPIES * part / parts, left.COPIES * (part + 1) / parts);
+    right.copy(ring.stage, agenda, right.COPIES * part / parts, right.COPIES * (part + 1) / parts);
+    left.copy(ring.stage, agenda, left.COPIES * part / parts, left.COPIES * (part + 1) / parts);
   };
   auto age = [&] {
-    to_fill = follow(to_fill);
 #pragma unroll
     for (int s = 0; s + 1 < STAGES; ++s)
 #pragma unroll
@@ -161,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   for (int step = 0; step < STAGES - 1; ++step) {
     turn_page();
     copy(0, 1);
-    cp_async_commit();
+    ring.advance();
     age();
   }
   if constexpr (STEADY) {
@@ -169,22 +164,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     // stages, too. Short stages cannot wait for their copies: those are not dealt out.
     constexpr int DEPTHS = STEP_K / 16, PARTS_OF_COPIES = DEPTHS < 4 ? 1 : DEPTHS;
     Outputs::Depth depths[2];
-    cp_async_wait<STAGES - 2>();
-    __syncthreads();
-    outputs.read(depths[0], 0, to_read);
+    ring.wait();
+    outputs.read(depths[0], 0, ring.next);
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
 #pragma unroll
       for (int d = 0; d < DEPTHS; ++d) {
-        if (d + 1 < DEPTHS) outputs.read(depths[(d + 1) % 2], d + 1, to_read);
+        if (d + 1 < DEPTHS) outputs.read(depths[(d + 1) % 2], d + 1, ring.next);
         if (d == 0) turn_page();
         if (d < PARTS_OF_COPIES) copy(d, PARTS_OF_COPIES);
         if (d + 1 == DEPTHS) {
-          cp_async_commit();
-          cp_async_wait<STAGES - 2>();
-          __syncthreads();  // stage `step + 1` is here, and stage `step` is no longer read
-          to_read = follow(to_read);
-          outputs.read(depths[0], 0, to_read);
+          ring.advance();
+          ring.wait();
+          outputs.read(depths[0], 0, ring.next);
         }
         outputs.multiply(depths[d % 2]);
       }
@@ -193,18 +185,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   } else {
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
-      cp_async_wait<STAGES - 2>();
-      __syncthreads();  // stage `step` is here, and stage `step - 1` is no longer read
+      ring.wait();
       turn_page();
       copy(0, 1);
-      cp_async_commit();
-      outputs.multiply(to_read, present[0]);
+      ring.advance();
+      outputs.multiply(ring.stage, present[0]);
       age();
-      to_read = follow(to_read);
     }
   }
-  cp_async_wait<0>();
-  __syncthreads();  // nobody reads the stages any longer
+  ring.drain();
 
   const Finish<f32, OUT> finish(epilogue, batch, tile.batch);
   OUT* matrix = batch_ptr<OUT>(out, batch, tile.batch);

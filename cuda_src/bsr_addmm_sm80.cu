@@ -24,6 +24,7 @@
 // -DT, -DINDEX, -DOUT, -DEPILOGUE, -DACT as in bsr_addmm_simt.cu; -DBK columns of a block;
 // -DTILE_M, -DTILE_N outputs of a thread block, shared by WARPS_M x WARPS_N warps; -DSTAGES.
 #include "common/block_row_tiles.cuh"
+#include "common/copy_ring.cuh"
 #include "common/dense_slice.cuh"
 #include "common/epilogue.cuh"
 #include "common/types.cuh"
@@ -245,31 +246,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   operands.last_terms = int((terms - 1) % TILE_K) + 1;
   if (terms > 0) operands.find();
 
-  // STAGES - 1 slices are under way while one is multiplied. Each step commits one group of
-  // copies, an empty one at the end, so that the count of groups to wait for stays the same.
   Outputs outputs;
+  CopyRing<STAGE_BYTES> ring;
   int steps = int((terms + TILE_K - 1) / TILE_K);
-  unsigned to_fill = 0, to_read = 0;  // bytes from `stages` on
-  auto follow = [](unsigned stage) {
-    return stage == (STAGES - 1) * STAGE_BYTES ? 0 : stage + STAGE_BYTES;
-  };
   auto load = [&](int left) {
-    if (left > 0) operands.bring(stages + to_fill, left);
-    cp_async_commit();
-    to_fill = follow(to_fill);
+    if (left > 0) operands.bring(stages + ring.stage, left);
+    ring.advance();
   };
 #pragma unroll 1
   for (int step = 0; step < STAGES - 1; ++step) load(steps - step);
 #pragma unroll 1
   for (; steps > 0; --steps) {
-    cp_async_wait<STAGES - 2>();
-    __syncthreads();  // this slice is here, and the one before is no longer read
+    ring.wait();
     load(steps - (STAGES - 1));
-    multiply(outputs, stages + to_read, stages + to_read + LEFT_BYTES);
-    to_read = follow(to_read);
+    multiply(outputs, stages + ring.stage, stages + ring.stage + LEFT_BYTES);
   }
-  cp_async_wait<0>();
-  __syncthreads();  // nobody reads the slices any longer
+  ring.drain();
 
   const Finish<A, OUT> finish(epilogue, batch, tile.batch);
   OUT* out_matrix = batch_ptr<OUT>(out, batch, tile.batch);

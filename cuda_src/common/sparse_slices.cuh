@@ -4,6 +4,7 @@
 // -DT, -DDENSE, -DTILE_M, -DTILE_N, -DSTAGES, -DOUT, -DEPILOGUE and -DACT are those of the source.
 #pragma once
 
+#include "common/copy_ring.cuh"
 #include "common/dense_slice.cuh"
 #include "common/epilogue.cuh"
 #include "common/semi_structured.cuh"
@@ -107,20 +108,13 @@ __device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* 
 // Multiply a tile's `steps` steps: operands.bring(stage, left) starts to bring the next slice, and
 // operands.load_meta(words, first_row, left) loads its metadata (absent words behind the last
 // step); `left` steps are left from there on.
-//
-// STAGES - 1 slices are under way while one is multiplied. Each turn commits one group of copies,
-// an empty one at the end, so that the count of groups to wait for stays the same.
 template <typename Operands>
 __device__ __forceinline__ void multiply_slices(Outputs& outputs, unsigned char* stages, int steps,
                                                 Operands& operands) {
-  unsigned to_fill = 0, to_read = 0;  // bytes from `stages` on
-  auto follow = [](unsigned stage) {
-    return stage == (STAGES - 1) * STAGE_BYTES ? 0 : stage + STAGE_BYTES;
-  };
+  CopyRing<STAGE_BYTES> ring;
   auto load = [&](int left) {
-    if (left > 0) operands.bring(stages + to_fill, left);
-    cp_async_commit();
-    to_fill = follow(to_fill);
+    if (left > 0) operands.bring(stages + ring.stage, left);
+    ring.advance();
   };
   u32 words[STEPS][META_WORDS], next[STEPS][META_WORDS];
   operands.load_meta(words, outputs.row, steps);
@@ -129,19 +123,15 @@ __device__ __forceinline__ void multiply_slices(Outputs& outputs, unsigned char*
 #pragma unroll 1
   for (; steps > 0; steps -= STEPS) {
     operands.load_meta(next, outputs.row, steps - STEPS);
-    cp_async_wait<STAGES - 2>();
-    __syncthreads();  // this slice is here, and the one before is no longer read
+    ring.wait();
     load(steps - (STAGES - 1) * STEPS);
-    const unsigned char* stage = stages + to_read;
-    multiply(outputs, stage, stage + LEFT_BYTES, words);
-    to_read = follow(to_read);
+    multiply(outputs, stages + ring.stage, stages + ring.stage + LEFT_BYTES, words);
 #pragma unroll
     for (int s = 0; s < STEPS; ++s)
 #pragma unroll
       for (int i = 0; i < META_WORDS; ++i) words[s][i] = next[s][i];
   }
-  cp_async_wait<0>();
-  __syncthreads();  // nothing is copied to the stages or read from them any more
+  ring.drain();
 }
 
 // Finish and write a tile's sums, `rows` x `columns` of them from (top, first_col) of matrix `b` of
