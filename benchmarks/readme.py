@@ -25,6 +25,7 @@ from .record import RESULTS, ROOT
 
 _README = ROOT / "README.md"
 _PERFORMANCE = ROOT / "docs" / "performance.md"
+_FORMATS = ROOT / "docs" / "formats.md"
 _PRUNING = ROOT / "docs" / "pruning.md"
 #: What the README shows of the race; the docs show all of it.
 _README_SECTION = "main"
@@ -39,6 +40,7 @@ def generated() -> dict[Path, dict[str, str]]:
             "figures": of_all_gpus(gpu_figures),
         },
         _PERFORMANCE: {"race": of_all_gpus(race_figures)},
+        _FORMATS: {"formats": of_all_gpus(format_figures)},
         _PRUNING: {"kept": kept_table(), "accuracy": accuracy_table()},
     }
 
@@ -111,6 +113,28 @@ def race_figures(sections: dict[str, Any], name: str) -> list[str]:
             table(profile["rows"]),
         ]
     return parts
+
+
+def format_figures(sections: dict[str, Any], _: str) -> list[str]:
+    """Return one GPU's work on the 2:4 format beside what a copy of as many bytes takes."""
+    race = sections.get("race", {"rows": []})
+    rows = [row for row in race["rows"] if row["section"] == "2:4 formats"]
+    if not rows:
+        return []
+    found = race["environment"]["gpu"]
+    lines = [
+        {
+            "case": row["case"],
+            "moved, MB": f"{row['bytes'] / 1e6:.0f}",
+            "floor, ms": row["bytes"] / race["copy GB/s"] / 1e6,
+            "measured, ms": row["ms"],
+        }
+        for row in rows
+    ]
+    copy = (
+        f"the floor is at the {race['copy GB/s'] / 1e3:.2f} TB/s of a device copy in the same run"
+    )
+    return [f"{found}; {copy}:", table(lines)]
 
 
 def sanitizer_figures(sanitizer: dict[str, Any]) -> str:

@@ -377,6 +377,14 @@ def test_docs_tables_hold_every_row():
     short = "\n".join(readme.gpu_figures(sections, "nvidia-x.json"))
     assert short.count("| bfloat16 ") == 12 and "same bits" not in short
     assert readme.race_figures({"tests": {}}, "nvidia-x.json") == []
+    assert readme.format_figures({"tests": {}}, "nvidia-x.json") == []
+
+
+def test_the_floor_of_format_work_is_a_copy_of_its_bytes():
+    plain = next(iter(cases.cases(["2:4 formats"])))
+    race = {**content(), "rows": [row(plain, 0.25, bytes=8 * 10**8)], "copy GB/s": COPY_GBS}
+    _, lines = readme.format_figures({"race": race}, "nvidia-x.json")
+    assert lines.splitlines()[-1] == f"| {plain.name} | 800 | 0.2 | 0.25 |"
 
 
 @pytest.mark.skipif(NO_GPU is None, reason="a GPU is present")
