@@ -19,10 +19,10 @@ from sparsegpu.benchmark import (
     patterns,
     problem,
     report,
-    timing,
     torch_peer,
 )
 from sparsegpu.benchmark.case import CSR, DENSE, TORCH, Case
+from sparsegpu.benchmark.contest import Contestant
 
 COPY_GBS = 4000.0
 
@@ -67,6 +67,10 @@ def test_names_are_unique_and_every_reference_exists():
     assert referred <= set(names)
     named = dict(zip(names, every, strict=True))
     for case in every:
+        for bar in case.bars:
+            if bar.kind == "case rate":  # timed in turns
+                assert case.measure == named[bar.of].measure == "device"
+                assert case.flush == named[bar.of].flush
         peers = named[case.peers_of or case.name].peers
         assert {bar.of for bar in case.bars if bar.kind.startswith("peer")} <= set(peers)
 
@@ -145,9 +149,9 @@ def test_limits(bar, found, limit):
 
 
 def test_a_bar_relative_to_another_case_compares_rates():
-    other = row(SQUARE, 2.0, flops=1000)
+    other = row(SQUARE, 5.0, flops=1000)
     bar = bars.Bar("case rate", 0.5, other["case"])
-    mine = row(replace(SQUARE, dtype="int8"), 1.0, flops=3000)
+    mine = row(replace(SQUARE, dtype="int8"), 1.0, flops=3000, beside={other["case"]: 2.0})
     assert bar.limit_ms(mine, {other["case"]: other}, COPY_GBS) == pytest.approx(12.0)
     assert bar.limit_ms(mine, {}, COPY_GBS) is None
 
@@ -301,22 +305,27 @@ def test_patterns(kind, rng):
         assert lengths.max() > 10 * np.median(lengths)
 
 
-# -- times ------------------------------------------------------------------------------------
+# -- a row --------------------------------------------------------------------------------
 
 
-def test_calls_take_turns(monkeypatch):
-    order = []
+def test_what_a_bar_refers_to_is_timed_in_the_same_turns(monkeypatch):
+    turns = []
 
-    def spans(call, lead, flush, repeats):
-        order.append((call, lead, flush, repeats))
-        return [float(len(order))] * repeats
+    def in_turns(calls, flush):
+        turns.append(list(calls))
+        return {name: float(i) for i, name in enumerate(calls)}
 
-    monkeypatch.setattr(timing, "_lead", lambda call: 10 * call)
-    monkeypatch.setattr(timing, "_spans", spans)
-    times = timing.in_turns({"a": 1, "b": 2, "c": 3}, flush=True, repeats=20, turns=4)
-    assert [call for call, *_ in order] == [1, 2, 3, 2, 3, 1, 3, 1, 2, 1, 2, 3]
-    assert {(lead / call, *rest) for call, lead, *rest in order} == {(10, True, 5)}
-    assert times == {"a": 7.0, "b": 6.5, "c": 6.0}
+    def prepared(peer, problem, tuning_s):
+        return Contestant(problem.call, None, "tuned")
+
+    small = replace(SQUARE, size=(256, 256, 64), peers=(DENSE, TORCH))
+    other = replace(small, dtype="float16")
+    monkeypatch.setattr(measure, "posed", lambda case, _: problem.make_problem(case, np))
+    monkeypatch.setattr(measure, "prepare", prepared)
+    monkeypatch.setattr(measure.timing, "in_turns", in_turns)
+    found = measure.measure(small, others=[other], peers=(DENSE,))
+    assert turns == [["sparsegpu", DENSE, other.name]]
+    assert (found.ms, found.peers, found.beside) == (0.0, {DENSE: 1.0}, {other.name: 2.0})
 
 
 # -- the search of torch's parameters ---------------------------------------------------------

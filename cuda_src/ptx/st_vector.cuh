@@ -1,5 +1,5 @@
-// st.v4: sixteen bytes written at once. Assigned to a struct in memory, four words may be written
-// one by one, a quarter of a sector at a time.
+// st.v4: sixteen bytes written at once. Assigned to a struct in memory, or to a uint4, four words
+// may be written one by one, a quarter of a sector at a time.
 // PTX ISA, "Data movement and conversion instructions: st".
 #pragma once
 

@@ -70,7 +70,7 @@ def _case_rate(
     other = rows.get(bar.of)
     if other is None:
         return None
-    return other["ms"] * row["flops"] / other["flops"] / bar.value
+    return row["beside"][bar.of] * row["flops"] / other["flops"] / bar.value
 
 
 _Limit = Callable[..., float | None]

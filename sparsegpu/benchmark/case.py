@@ -12,9 +12,7 @@ DENSE, TORCH, CSR, BSR = "cuBLAS dense", "torch BSR, tuned", "cuSPARSE CSR", "cu
 #: missing, and torch's conversions.
 CUSPARSELT, STAND_IN = "cuSPARSELt, searched", "cuSPARSELt through torch, searched"
 TORCH_24 = "torch 2:4"
-#: Of a strict compression: our own that does not look for groups which are not 2:4.
-UNCHECKED = "not strict"
-PEERS = (DENSE, TORCH, CSR, BSR, CUSPARSELT, STAND_IN, TORCH_24, UNCHECKED)
+PEERS = (DENSE, TORCH, CSR, BSR, CUSPARSELT, STAND_IN, TORCH_24)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -87,10 +87,6 @@ class FormatProblem:
     def call(self) -> Any:
         """Do the work."""
         return FORMATS[self.case.operation].work(*self.operands)
-
-    def unchecked(self) -> FormatProblem:
-        """Return the compression of the same matrix that is not strict."""
-        return replace(self, case=replace(self.case, operation="compress"))
 
     def results(self) -> Arrays:
         """Do the work and return its arrays."""

@@ -44,6 +44,8 @@ class Row:
         Time of each peer in ms, or why there is none.
     notes : dict
         How a peer was brought to its best.
+    beside : dict
+        Time of each other case whose rate a bar refers to, measured in the same turns, in ms.
     error : float or str
         Worst error over what the contract allows, or what is wrong.
     same_bits : bool
@@ -66,6 +68,7 @@ class Row:
     ms: float = 0.0
     peers: dict[str, float | str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    beside: dict[str, float] = field(default_factory=dict)
     error: float | str = ""
     same_bits: bool = False
 
@@ -74,12 +77,20 @@ class Row:
         return asdict(self)
 
 
-def measure(case: Case, *, peers: Collection[str] = PEERS, tuning_s: float = 3.0) -> Row:
+def measure(
+    case: Case,
+    *,
+    others: Iterable[Case] = (),
+    peers: Collection[str] = PEERS,
+    tuning_s: float = 3.0,
+) -> Row:
     """Check and time a case on the current device.
 
     Parameters
     ----------
     case : Case
+    others : iterable of Case
+        Those whose rates the case's bars refer to.
     peers : collection of str
         Which of the case's peers to time; those that a bar refers to are timed always.
     tuning_s : float
@@ -99,10 +110,12 @@ def measure(case: Case, *, peers: Collection[str] = PEERS, tuning_s: float = 3.0
     needed = {bar.of for bar in case.bars}
     wanted = [peer for peer in case.peers if peer in peers or peer in needed]
     contestants = _prepared(wanted, row, problem, tuning_s)
-    calls = {_OURS: problem.call} | {name: peer.call for name, peer in contestants.items()}
-    times = _times(calls, problem)
-    row.ms = times.pop(_OURS)
-    row.peers |= times
+    references = {other.name: posed(other, cupy) for other in others}
+    ready = {_OURS: problem, **contestants, **references}
+    times = _times({name: each.call for name, each in ready.items()}, problem)
+    row.ms = times[_OURS]
+    row.peers |= {name: times[name] for name in contestants}
+    row.beside = {name: times[name] for name in references}
     return row
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._arrays import float8_e4m3fn
 from . import cusparse_peer
-from .case import BSR, CSR, CUSPARSELT, DENSE, STAND_IN, TORCH, UNCHECKED
+from .case import BSR, CSR, CUSPARSELT, DENSE, STAND_IN, TORCH
 from .contest import Contestant, NotAvailableError
 from .formats import FormatProblem
 from .problem import Problem
@@ -28,9 +28,6 @@ def prepare(peer: str, problem: Problem | FormatProblem, tuning_s: float) -> Con
         Saying "missing", what the peer does not offer, or by how much it differs.
     """
     if isinstance(problem, FormatProblem):
-        if peer == UNCHECKED:
-            plain = problem.unchecked()
-            return Contestant(plain.call, plain.results())
         need("torch")
         from .torch_24_peer import conversion
 

@@ -50,11 +50,13 @@ def race(
     started = time.perf_counter()
     copy_gbs = timing.copy_gbs()
     chosen = cases(sections)
+    by_name = {case.name: case for case in chosen}
     measured: dict[str, Row] = {}
     for case in chosen:
         if time.perf_counter() - started > limit_s:
             break
-        row = measured[case.name] = measure(case, peers=peers, tuning_s=tuning_s)
+        others = [by_name[bar.of] for bar in case.bars if bar.kind == "case rate"]
+        row = measured[case.name] = measure(case, others=others, peers=peers, tuning_s=tuning_s)
         if case.peers_of:
             row.peers, row.notes = measured[case.peers_of].peers, measured[case.peers_of].notes
         progress(len(measured), len(chosen), row)

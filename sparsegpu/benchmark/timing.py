@@ -16,7 +16,7 @@ import numpy as np
 Call = Callable[[], Any]
 
 REPEATS = 20
-TURNS = 4
+_TURNS = 4  # at least, where there are several calls
 _WARM_UP = 3
 _FLUSH_BYTES = 1 << 28  # several times the L2 of any GPU today
 _SLACK_US = 30.0
@@ -53,16 +53,16 @@ def device_ms(call: Call, *, flush: bool = False, repeats: int = REPEATS) -> flo
     call, flush, repeats
         As for `in_turns`.
     """
-    return in_turns({"": call}, flush=flush, repeats=repeats, turns=1)[""]
+    return in_turns({"": call}, flush=flush, repeats=repeats)[""]
 
 
 def in_turns(
-    calls: Mapping[str, Call], *, flush: bool = False, repeats: int = REPEATS, turns: int = TURNS
+    calls: Mapping[str, Call], *, flush: bool = False, repeats: int = REPEATS
 ) -> dict[str, float]:
     """Return the median device time of each of several calls in milliseconds, after warm-up.
 
-    They take turns, and another one begins each time: the clock of a chip at its power limit
-    depends on what ran before, so that whoever comes first would be the fastest.
+    They take turns in `orders`, several times: the clock of a chip at its power limit depends on
+    what ran before.
 
     Parameters
     ----------
@@ -72,17 +72,36 @@ def in_turns(
         Push the operands out of the L2 before every repetition: for memory-bound work, which
         in an application finds its operands in memory.
     repeats : int
-        Of each call, in all turns together.
-    turns : int
+        Of each call, in all turns together, at least.
     """
     names = list(calls)
     leads = {name: _lead(call) for name, call in calls.items()}
     spans: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(turns):
-        first = turn % len(names)
-        for name in names[first:] + names[:first]:
-            spans[name] += _spans(calls[name], leads[name], flush, -(-repeats // turns))
+    turns = orders(len(names))
+    if len(names) > 1:
+        turns *= -(-_TURNS // len(turns))
+    for turn in turns:
+        for name in (names[place] for place in turn):
+            spans[name] += _spans(calls[name], leads[name], flush, -(-repeats // len(turns)))
     return {name: float(np.median(times)) for name, times in spans.items()}
+
+
+def orders(count: int) -> list[list[int]]:
+    """Return orders in which each of ``count`` comes behind every other one equally often.
+
+    Williams' design: E. J. Williams, "Experimental designs balanced for the estimation of residual
+    effects of treatments", Australian Journal of Scientific Research A 2 (1949).
+
+    Examples
+    --------
+    >>> orders(2)
+    [[0, 1], [1, 0]]
+    >>> orders(3)
+    [[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0], [0, 2, 1], [1, 0, 2]]
+    """
+    first = [(i + 1) // 2 if i % 2 else -(i // 2) for i in range(count)]
+    square = [[(place + shift) % count for place in first] for shift in range(count)]
+    return square if count % 2 == 0 or count == 1 else square + [row[::-1] for row in square]
 
 
 def _lead(call: Call) -> np.int64:

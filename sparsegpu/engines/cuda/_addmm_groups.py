@@ -20,6 +20,7 @@ from ._boxes import INT32
 from ._dense_lines import aligned_lines
 from ._product import Product
 from ._schedule import row_groups
+from .runtime.config import MAX_GRID
 from .runtime.fields import Fields
 from .runtime.group_tile import FEWEST_COLUMNS, PIECE, group_tile
 from .runtime.launch import Launch, current_device, kernel
@@ -59,7 +60,7 @@ def group_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launch
     matrices, batches = p.pattern.batch_size, size_of(p.batch)
     groups, n = schedule.groups // matrices, p.out.shape[-1]
     tiles = groups * batches * ceil_div(n, tile.tile_n) * tile.parts
-    if tiles >= INT32:  # a grid has no room for more
+    if tiles > MAX_GRID:
         return None
     sizes = (groups, p.pattern.block_shape[0], batches, n, tile.together, matrices > 1)
     product = Launch(

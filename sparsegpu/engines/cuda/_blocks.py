@@ -8,16 +8,15 @@ from math import prod
 from typing import Any
 
 from ..._arrays import namespace
+from .runtime.config import MAX_GRID
 
 #: Threads of a block in every kernel whose host is here.
 THREADS = 256
 
-_MAX_GRID = 2**31 - 1
-
 
 def grid(items: int) -> tuple[int]:
     """Return the grid for so many items; a kernel loops where there are more than blocks."""
-    return (min(items, _MAX_GRID),)
+    return (min(items, MAX_GRID),)
 
 
 def ceil_div(a: int, b: int) -> int:

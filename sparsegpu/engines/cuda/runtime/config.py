@@ -11,6 +11,9 @@ import numpy as np
 from .fields import Fields, refused
 from .float_tile import SHARED_MEMORY, float_tile
 
+#: Thread blocks of a grid, at most.
+MAX_GRID = 2**31 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class SimtTile:
@@ -121,7 +124,6 @@ _MMA_ROWS = (16, 32, 64, 128)
 _MMA_COLUMNS = (32, 64, 128)
 _MMA_WARPS = (1, 2, 4, 8)
 _MMA_WARP = 64  # rows, and columns, of a warp: sums of 64 x 64 are 128 registers
-_MOST_MMA_TILES = 2**31 - 1  # a thread block has one; those of the other paths take several
 
 
 def bsr_addmm_config(
@@ -211,8 +213,8 @@ def bsr_addmm_config(
         data = "columns" if transposed else "pieces" if data_aligned else "rows"
         return _float_config(full.source, dtype.itemsize, bm, bk, columns, layout, data, fields)
     choice = _mma_config(dtype.itemsize, bm, bk, columns, dense, data_aligned, transposed, fields)
-    if block_rows * -(-bm // choice.tile_m) * -(-columns // choice.tile_n) <= _MOST_MMA_TILES:
-        return choice
+    if block_rows * -(-bm // choice.tile_m) * -(-columns // choice.tile_n) <= MAX_GRID:
+        return choice  # a thread block has one tile; those of the other paths may take several
     if config:
         expected = "another path: these are more tiles than a grid has room for"
         raise refused("config['path']", expected, repr(path))
