@@ -47,6 +47,7 @@ class Pattern(Memo):
         "batch_shape",
         "blocksize",
         "calls",
+        "device",
         "indices",
         "indptr",
         "nnzb",
@@ -76,6 +77,7 @@ class Pattern(Memo):
         dtype = index_dtype(max(self.nnzb, *self.block_shape))
         self.indptr = self.xp.array(indptr, dtype=dtype, order="C", copy=copy or None)
         self.indices = self.xp.array(indices, dtype=dtype, order="C", copy=copy or None)
+        self.device: int | None = device_of(self.indices)  # None on the host
         if self.xp is np:
             self.indptr.flags.writeable = False
             self.indices.flags.writeable = False
@@ -103,11 +105,6 @@ class Pattern(Memo):
     def batch_size(self) -> int:
         """Number of matrices in the batch (1 without a batch)."""
         return prod(self.batch_shape)
-
-    @property
-    def device(self) -> int | None:
-        """CUDA device number, None on the host."""
-        return device_of(self.indices)
 
     # -- checks -----------------------------------------------------------------------------
 

@@ -124,6 +124,25 @@ def test_other_values_are_checked_again(cuda_engine, rng, checks):
     assert len(checks) == 2
 
 
+def test_settings_are_told_apart_by_type(cuda_engine, a, x, checks):
+    out, wide = (cuda_engine.xp.empty((64, 40), dtype) for dtype in ("float16", "float32"))
+    for _ in range(2):
+        for alpha in (1, 1.0, True):
+            assert (a.matmul(a.sparse, x, alpha=alpha, out=out) == a.expected(x)).all()
+        a.matmul(a.sparse, x, out=wide, out_dtype=np.dtype("float32"))
+        assert (wide == a.expected(x)).all()
+    assert len(checks) == a.calls() == 4
+
+
+def test_other_settings_are_checked_again(cuda_engine, a, x, checks):
+    """NumPy's scalars are not among what is kept by value."""
+    out = cuda_engine.xp.empty((64, 40), "float16")
+    for _ in range(2):
+        a.matmul(a.sparse, x, alpha=np.float32(2), out=out)
+        assert (out == 2 * a.expected(x)).all()
+    assert len(checks) == 2 and a.calls() == 0
+
+
 def test_both_sides_of_a_square_24_matrix(cuda_engine, rng, checks):
     """`A @ x` and `A.T @ x` share what they keep, and are told apart."""
     rows, columns = np.indices((64, 64))

@@ -57,6 +57,28 @@ def test_a_kernel_runs_and_is_counted(cp):
     assert launch.launch_counts()["probe_small"] == before + 1
 
 
+def test_a_launch_is_packed_once_and_repeated(cp):
+    out = cp.zeros(256, np.int32)
+    kernel = probe("probe_small", VALUE=6, SHARED=0)
+    before = launch.launch_counts().get("probe_small", 0)
+    packed = launch.Launch(kernel, (2,), (128,), (out, np.int32(200)))
+    for _ in range(2):
+        out.fill(0)
+        packed()
+        assert (out[:200] == 6).all() and not out[200:].any()
+    launch.Launch(kernel, (0,), (128,), (out, np.int32(256)))()
+    assert not out[200:].any()
+    assert launch.launch_counts()["probe_small"] == before + 2
+
+
+def test_a_launch_that_asks_too_much_says_what(cp):
+    kernel = probe("probe_small", VALUE=6, SHARED=0)
+    packed = launch.Launch(kernel, (3, 2), (4096,), (cp.zeros(1, np.int32), np.int32(1)))
+    message = r"'probe_small' does not launch with grid \(3, 2, 1\), block \(4096, 1, 1\), 0 bytes"
+    with pytest.raises(launch.LaunchError, match=message):
+        packed()
+
+
 def test_more_than_48_kb_of_shared_memory(cp):
     out = cp.zeros(128, np.int32)
     probe("probe_small", VALUE=5, SHARED=80 * 1024)((1,), (128,), (out, np.int32(128)), 80 * 1024)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._arrays import OPERAND_DTYPES, float8_e4m3fn
 from ..engines import chosen_engine
 from ..engines.cuda.runtime import winners
 from ._product import Options
@@ -21,7 +22,10 @@ from ._product import Options
 #: Calls kept with an operand; then all are forgotten.
 CAPACITY = 64
 
-_PLAIN = (str, type, int, float, complex, bool, np.dtype)
+#: Types of settings that tell all there is to them by type and value; a call with others (a NumPy
+#: scalar, an array of no dimensions) is not repeated but made again.
+_DTYPES = (*OPERAND_DTYPES, float8_e4m3fn, np.dtype(np.int32))
+_PLAIN = frozenset({type(None), str, type, int, float, complex, bool, *map(type, _DTYPES)})
 
 
 class Repeatable(NamedTuple):
@@ -38,15 +42,6 @@ class Repeatable(NamedTuple):
     shape: tuple[int, ...]
     dtype: Any
     launches: dict[int, tuple]
-
-
-def described(array: Any, cupy: Any) -> Hashable:
-    """Return all that a call can depend on in an array but its values; None where that is open."""
-    if array is None:
-        return ()
-    if type(array) is cupy.ndarray:
-        return array.data.ptr, array.shape, array.strides, array.dtype
-    return None
 
 
 class Call:
@@ -77,28 +72,28 @@ class Call:
         options: Options,
         *settings: Any,
     ):
-        self._cupy: Any = sys.modules.get("cupy")
         self._key: Hashable = None
-        if self._cupy is None or device is None:
+        self._cupy: Any = sys.modules.get("cupy")
+        if device is None or self._cupy is None or self._cupy.cuda.runtime.getDevice() != device:
             return
-        o = options
-        arrays = (*operands, input, o.left_alpha, o.right_alpha, o.out)
-        config = None if o.config is None else repr(o.config)
-        settings += (o.beta, o.alpha, o.activation, o.out_dtype, o.allow_tf32, config)
-        facts = tuple(described(array, self._cupy) for array in arrays)
-        for setting in settings:
-            if not (setting is None or isinstance(setting, _PLAIN)):
+        beta, alpha, left, right, activation, out, out_dtype, allow_tf32, config = options
+        facts: list[Hashable] = []
+        for array in (*operands, input, left, right, out):
+            if array is None:
+                facts.append(None)
+            elif type(array) is self._cupy.ndarray:
+                facts += array.data.ptr, array.shape, array.strides, array.dtype
+            else:
                 return
-        if None in facts:
-            return
-        runtime = self._cupy.cuda.runtime
-        if runtime.getDevice() != device:
+        how = None if config is None else repr(config)
+        settings += (beta, alpha, activation, out_dtype, allow_tf32, how)
+        kinds = tuple(map(type, settings))
+        if not _PLAIN.issuperset(kinds):
             return
         self._stream = self._cupy.cuda.get_current_stream().ptr
-        kinds = tuple(map(type, settings))
         # After `tune` the same call may choose another configuration.
         tuned = winners.generation
-        self._key = facts, settings, kinds, self._stream, chosen_engine(), tuned
+        self._key = *facts, *settings, kinds, self._stream, chosen_engine(), tuned
         self._kept = kept
 
     def repeat(self, out: Any) -> Any:

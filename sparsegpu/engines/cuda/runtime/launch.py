@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import Counter
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -110,7 +110,7 @@ class Launch:
         points to, the caller keeps.
     """
 
-    __slots__ = ("_arrays", "_dimensions", "_function", "_packed", "_parameters", "_source")
+    __slots__ = ("_address", "_arrays", "_enqueue", "_packed", "_parameters", "_source")
 
     def __init__(
         self,
@@ -120,9 +120,13 @@ class Launch:
         args: tuple,
         shared_memory: int = 0,
     ):
+        from cupy.cuda import driver
+
         self._source = kernel.source
-        self._function = kernel.prepared(shared_memory)
-        self._dimensions = (*grid, 1, 1)[:3] + (*block, 1, 1)[:3] + (shared_memory,)
+        function = kernel.prepared(shared_memory)
+        dimensions = (*grid, 1, 1)[:3] + (*block, 1, 1)[:3]
+        launch = partial(driver.launchKernel, function, *dimensions, shared_memory)
+        self._enqueue = None if 0 in grid else launch
         self._arrays = [arg for arg in args if not isinstance(arg, np.generic)]
         values = [_parameter(arg) for arg in args]
         starts, end = [], 0
@@ -134,6 +138,7 @@ class Launch:
         for start, value in zip(starts, values, strict=True):
             ctypes.memmove(first + start, value, len(value))
         self._parameters = (ctypes.c_void_p * len(values))(*(first + start for start in starts))
+        self._address = ctypes.addressof(self._parameters)
 
     def __call__(self) -> None:
         from cupy.cuda import get_current_stream
@@ -142,15 +147,12 @@ class Launch:
 
     def on(self, stream: int) -> None:
         """Launch on a stream; an empty grid launches nothing."""
-        from cupy.cuda import driver
-
-        if 0 in self._dimensions[:3]:
+        if self._enqueue is None:
             return
-        parameters = ctypes.addressof(self._parameters)
         try:
-            driver.launchKernel(self._function, *self._dimensions, stream, parameters, 0)
-        except driver.CUDADriverError as error:
-            x, y, z, *block, shared = self._dimensions
+            self._enqueue(stream, self._address, 0)
+        except RuntimeError as error:  # CuPy's CUDADriverError is one
+            _, x, y, z, *block, shared = self._enqueue.args
             asked = f"grid {(x, y, z)}, block {(*block,)}, {shared} bytes of shared memory"
             _refuse(error, self._source, asked)
             raise
