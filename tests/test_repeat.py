@@ -127,19 +127,20 @@ def test_other_values_are_checked_again(cuda_engine, rng, checks):
 def test_settings_are_told_apart_by_type(cuda_engine, a, x, checks):
     out, wide = (cuda_engine.xp.empty((64, 40), dtype) for dtype in ("float16", "float32"))
     for _ in range(2):
-        for alpha in (1, 1.0, True):
+        for alpha in (1, 1.0, True, np.float64(1), np.float32(1)):
             assert (a.matmul(a.sparse, x, alpha=alpha, out=out) == a.expected(x)).all()
         a.matmul(a.sparse, x, out=wide, out_dtype=np.dtype("float32"))
         assert (wide == a.expected(x)).all()
-    assert len(checks) == a.calls() == 4
+    assert len(checks) == a.calls() == 6
 
 
 def test_other_settings_are_checked_again(cuda_engine, a, x, checks):
-    """NumPy's scalars are not among what is kept by value."""
-    out = cuda_engine.xp.empty((64, 40), "float16")
+    """An array of no dimensions may hold another number by then."""
+    out, alpha = cuda_engine.xp.empty((64, 40), "float16"), np.array(1.0)
     for _ in range(2):
-        a.matmul(a.sparse, x, alpha=np.float32(2), out=out)
-        assert (out == 2 * a.expected(x)).all()
+        alpha[...] *= 2
+        a.matmul(a.sparse, x, alpha=alpha, out=out)
+        assert (out == float(alpha) * a.expected(x)).all()
     assert len(checks) == 2 and a.calls() == 0
 
 

@@ -22,10 +22,13 @@ from ._product import Options
 #: Calls kept with an operand; then all are forgotten.
 CAPACITY = 64
 
-#: Types of settings that tell all there is to them by type and value; a call with others (a NumPy
-#: scalar, an array of no dimensions) is not repeated but made again.
-_DTYPES = (*OPERAND_DTYPES, float8_e4m3fn, np.dtype(np.int32))
-_PLAIN = frozenset({type(None), str, type, int, float, complex, bool, *map(type, _DTYPES)})
+_DTYPES = (*OPERAND_DTYPES, float8_e4m3fn, np.dtype(np.int32), np.dtype(np.int64))
+#: Types of settings that never change: numbers (NumPy's too), names, dtypes. A call with others (an
+#: array of no dimensions) is made anew each time.
+_PLAIN = frozenset(
+    {type(None), str, type, int, float, complex, bool}
+    | {kind for dtype in _DTYPES for kind in (dtype.type, type(dtype))}
+)
 
 
 class Repeatable(NamedTuple):
