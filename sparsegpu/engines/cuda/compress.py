@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from typing import Any
 
@@ -24,29 +25,33 @@ def compress(packed: Any, meta: Any, dense: Any, strict: bool) -> int:
         -1, or with ``strict`` the row-major number of the first group with more nonzeros than
         it keeps. Only ``strict`` waits for the device.
     """
-    import cupy
 
-    m, columns = meta.shape
-    targets = [contiguous_target(packed), contiguous_target(meta)]
+    targets = contiguous_target(packed), contiguous_target(meta)
     source = aligned(dense)
+    flag = host_flag() if strict else None
+    _launch(*targets, source, ABSENT if flag is None else flag.pointer, ABSENT)
+    copy_back(packed, targets[0])
+    copy_back(meta, targets[1])
+    return _first_crowded(*targets, source) if flag is not None and flag.wait() else -1
+
+
+def _launch(packed: Any, meta: Any, dense: Any, failed: Any, first: Any) -> None:
+    m, columns = meta.shape
     work = kernel(
         "semi_structured_compress",
         BYTES=dense.itemsize,
         SIGNED_ZERO=int(dense.dtype != np.int8),
     )
-    grid = (blocks(m, columns),)
+    sizes = np.int64(m), np.int64(columns)
+    work((blocks(m, columns),), (_THREADS,), (packed, meta, dense, failed, first, *sizes))
 
-    def launch(failed: Any, first: Any) -> None:
-        work(grid, (_THREADS,), (*targets, source, failed, first, np.int64(m), np.int64(columns)))
 
-    flag = host_flag() if strict else None
-    launch(ABSENT if flag is None else flag.pointer, ABSENT)
-    copy_back(packed, targets[0])
-    copy_back(meta, targets[1])
-    if flag is None or not flag.wait():
-        return -1
+def _first_crowded(packed: Any, meta: Any, dense: Any) -> int:
+    """Return the number of the first group with too many nonzeros, by a second pass."""
+    import cupy
+
     first = cupy.full((), _NO_GROUP, dtype=np.int64)
-    launch(ABSENT, first)
+    _launch(packed, meta, dense, ABSENT, first)
     group = int(first)
     return -1 if group == _NO_GROUP else group  # -1: raised by a call that was interrupted
 
@@ -58,7 +63,7 @@ class HostFlag:
         import cupy
 
         self._memory = cupy.cuda.alloc_pinned_memory(4)
-        self._flag = np.frombuffer(self._memory, np.int32, 1)
+        self._flag = ctypes.c_int32.from_address(self._memory.ptr)
         self.pointer = np.uint64(self._memory.ptr)
         self._stream: Any = None
 
@@ -67,13 +72,13 @@ class HostFlag:
         import cupy
 
         self._stream = cupy.cuda.get_current_stream()
-        self._flag[0] = 0
+        self._flag.value = 0
         return self
 
     def wait(self) -> bool:
         """Wait for that stream and return whether the flag was raised."""
         self._stream.synchronize()
-        return bool(self._flag[0])
+        return self._flag.value != 0
 
 
 _flags = threading.local()
