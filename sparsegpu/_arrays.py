@@ -14,7 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ._checks import bad_type, bad_value
+from ._checks import bad_type, bad_value, not_offered
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 float8_e4m3fn = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -190,6 +190,22 @@ def common_namespace(function: str, **arrays: Any) -> ModuleType:
                 f"device {device_of(array)}",
             )
     return xp
+
+
+def check_may_wait(xp: ModuleType, what: str) -> None:
+    """Refuse what waits for the device while the current stream is captured into a CUDA graph.
+
+    To be asked before anything is enqueued: a capture in which something waited is lost.
+    """
+    if xp is np:
+        return
+    stream = xp.cuda.get_current_stream()
+    if stream.ptr > 1 and stream.is_capturing():  # 0 and 1 are the default stream, which cannot be
+        raise not_offered(
+            "CUDA graph capture",
+            f"{what}, which waits for the device,",
+            "the same call once before the capture, or outside of it",
+        )
 
 
 def byte_bounds(array: Any) -> tuple[int, int]:

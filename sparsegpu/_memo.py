@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ._arrays import check_may_wait
+
 #: How many things of one kind `Memo.memo_recent` keeps.
 RECENT = 16
 
@@ -41,7 +43,7 @@ class Memo:
         with self._lock:
             kept = self._memo.get(key)
             if kept is None:
-                kept = self._memo[key] = self._complete(build())
+                kept = self._memo[key] = self._complete(build)
         return kept
 
     def memo_recent(self, kind: Hashable, key: Hashable, build: Callable[[], Any]) -> Any:
@@ -57,7 +59,7 @@ class Memo:
             recent = self._memo.setdefault(kind, OrderedDict())
             kept = recent.get(key)
             if kept is None:
-                kept = recent[key] = self._complete(build())
+                kept = recent[key] = self._complete(build)
             recent.move_to_end(key)
             if len(recent) > RECENT:
                 if self.xp is not np:  # another stream may still be reading it
@@ -67,8 +69,10 @@ class Memo:
                 self._memo[kind, key] = kept
         return kept
 
-    def _complete(self, built: Any) -> Any:
-        """Return what was built once the device has built it."""
+    def _complete(self, build: Callable[[], Any]) -> Any:
+        """Build, and return what was built once the device has built it."""
+        check_may_wait(self.xp, "making what is kept with an operand, as its first call does")
+        built = build()
         if self.xp is not np:
             self.xp.cuda.get_current_stream().synchronize()
         return built

@@ -7,13 +7,12 @@ index arithmetic here is written once for NumPy and CuPy and has no loop over bl
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ._arrays import device_of, namespace
+from ._arrays import check_may_wait, device_of, namespace
 from ._checks import bad_type, bad_value, check_blocksize
 from ._memo import Memo
 
@@ -46,10 +45,10 @@ class Pattern(Memo):
         "__weakref__",
         "batch_shape",
         "blocksize",
-        "calls",
         "device",
         "indices",
         "indptr",
+        "kept",
         "nnzb",
         "shape",
     )
@@ -71,7 +70,7 @@ class Pattern(Memo):
         self._check_metadata(indptr, indices, function)
         self.batch_shape: tuple[int, ...] = tuple(indices.shape[:-1])
         self.nnzb = int(indices.shape[-1])
-        self.calls: dict[Hashable, Any] = {}  # of ops/_repeat.py
+        self.kept: dict[int, Any] = {}  # by streams: of the CUDA engine, and of ops/_repeat.py
         if check:
             self._check_contents(indptr, indices, function)
         dtype = index_dtype(max(self.nnzb, *self.block_shape))
@@ -134,6 +133,7 @@ class Pattern(Memo):
         self._check_contents(self.indptr, self.indices, function)
 
     def _check_contents(self, indptr: Any, indices: Any, function: str) -> None:
+        check_may_wait(self.xp, f"{function} with a look at the indices")
         if indptr.size:
             first, last = indptr[..., 0], indptr[..., -1]
             if bool((first != 0).any()):
@@ -295,6 +295,7 @@ class Pattern(Memo):
         """Whether both describe the same matrix layout; compares indices if it has to."""
         if self is other:
             return True
+        check_may_wait(self.xp, "comparing the indices of two patterns")
         return (
             self.xp is other.xp
             and self.shape == other.shape

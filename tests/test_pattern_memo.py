@@ -41,7 +41,7 @@ def test_the_latest_few_are_kept():
 
 def test_what_a_graph_captured_is_kept_for_good():
     kept, capturing, waits = pattern(), [False], []
-    stream = SimpleNamespace(is_capturing=lambda: capturing[0], synchronize=lambda: None)
+    stream = SimpleNamespace(ptr=7, is_capturing=lambda: capturing[0], synchronize=lambda: None)
     runtime = SimpleNamespace(deviceSynchronize=lambda: waits.append(True))
     kept.xp = SimpleNamespace(
         cuda=SimpleNamespace(get_current_stream=lambda: stream, runtime=runtime)

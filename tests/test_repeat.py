@@ -30,9 +30,9 @@ class Products:
 
     def calls(self) -> int:
         """Return how many calls are kept."""
-        if self.kernel == "bsr_addmm":
-            return len(self.sparse.pattern.calls)
-        return len(self.sparse.calls(False)[1])
+        bsr = self.kernel == "bsr_addmm"
+        kept = self.sparse.pattern.kept if bsr else self.sparse.kept(False)[1]
+        return sum(len(workspace.calls) for workspace in kept.values())
 
 
 def bsr(engine, rng) -> Products:

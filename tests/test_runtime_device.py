@@ -14,7 +14,6 @@ from sparsegpu._epilogue import ACTIVATIONS, Epilogue, apply_epilogue
 from sparsegpu._philox import dropout_keep, philox4x32
 from sparsegpu.engines.cuda._epilogue_args import epilogue_args
 from sparsegpu.engines.cuda.runtime import launch
-from sparsegpu.engines.cuda.runtime.plan import workspace
 from sparsegpu.engines.cuda.runtime.tensor_map import tensor_map
 from sparsegpu.engines.cuda.runtime.types import ctype
 from sparsegpu.engines.cuda.runtime.view import batch_dims, matrix_view
@@ -355,7 +354,7 @@ def test_fragments_lie_where_the_comments_say(cp, rng, dtype, sparse):
         np.testing.assert_array_equal(out.get(), (a @ b).astype(acc))
 
 
-# -- tensor maps and workspace --------------------------------------------------------------
+# -- tensor maps ----------------------------------------------------------------------------
 
 
 def test_tensor_maps_encode_and_are_kept(cp):
@@ -366,14 +365,3 @@ def test_tensor_maps_encode_and_are_kept(cp):
     assert first.nbytes == 128 and any(first.tobytes())
     assert tensor_map(array, (64, 64), 128) is first
     assert tensor_map(array, (32, 64), 128) is not first
-
-
-def test_workspace_is_one_a_stream_and_lives_with_the_pattern(cp):
-    pattern = Pattern(cp.array([0, 1]), cp.array([0]), (8, 8), (8, 8))
-    first = workspace(pattern, "partials", 1000)
-    assert first.nbytes == 1000
-    assert workspace(pattern, "partials", 1000) is first
-    assert workspace(pattern, "other", 1000) is not first
-    with cp.cuda.Stream(non_blocking=True):
-        assert workspace(pattern, "partials", 1000) is not first
-    assert workspace(pattern, "partials", 1000) is first

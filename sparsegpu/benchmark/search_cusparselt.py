@@ -24,7 +24,7 @@ from typing import Any
 from .._arrays import dtype_of, float8_e4m3fn
 from .._epilogue import Epilogue
 from ..engines.cusparselt.library import Algorithm, Key, Lines, Plan, current_device, handle
-from ..engines.cusparselt.semi_structured import Matmul, config_of
+from ..engines.cusparselt.semi_structured import Matmul, config_of, memory_for
 from .problem import random_values
 from .progress import Said
 from .timing import device_ms
@@ -195,7 +195,7 @@ def _posed(key: Key) -> tuple[Any, Any]:
 
     def product(plan: Plan) -> Matmul:
         out.fill(0)
-        return Matmul(plan, sparse, dense, out, None, Epilogue())
+        return Matmul(plan, memory_for(plan), sparse, dense, out, None, Epilogue())
 
     def near() -> bool:
         return bool(abs(out.astype("float32") - expected).max() <= _AGREEMENT * largest)

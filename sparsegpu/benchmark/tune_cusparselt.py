@@ -63,7 +63,8 @@ def searched(op: str, sparse: Any, dense: Any, out_dtype: Any, progress: bool) -
         def product(plan: Plan) -> vendor.Matmul:
             first = (0,) * (written.ndim - 2)
             operand = described[(0,) * (described.ndim - 2)]
-            return vendor.Matmul(plan, half.vendor, operand, written[first], None, Epilogue())
+            operands = half.vendor, operand, written[first], None
+            return vendor.Matmul(plan, vendor.memory_for(plan), *operands, Epilogue())
 
         flush = key.n <= _MEMORY_BOUND
         model_ms = device_ms(product(vendor.chosen_plan(key, MODEL)), flush=flush)

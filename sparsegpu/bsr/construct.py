@@ -18,6 +18,7 @@ from .._arrays import (
     REAL_DTYPES,
     as_array,
     check_dtype_name,
+    check_may_wait,
     common_namespace,
     namespace,
 )
@@ -208,6 +209,7 @@ def _from_dense(
     _check_shape_is(shape, tuple(dense.shape))
     _check_divides(dense.shape, blocksize)
     with on_device(dense):
+        check_may_wait(namespace(dense), "finding the blocks of a dense array")
         dense = _cast(dense, dtype, False)
         xp, batch, matrix = namespace(dense), tuple(dense.shape[:-2]), tuple(dense.shape[-2:])
         blocks = (matrix[0] // blocksize[0]) * (matrix[1] // blocksize[1])

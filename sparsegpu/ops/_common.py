@@ -16,7 +16,6 @@ from .._arrays import (
     check_dtype_name,
     device_of,
     float8_e4m3fn,
-    namespace,
     overlapping,
     overlaps_itself,
     same_memory,
@@ -29,13 +28,21 @@ _CHANGED = (np.matrix, np.ma.MaskedArray)  # whose elements are no longer those 
 _FLOATS = (*HALF_DTYPES, np.dtype(np.float32))
 
 
-def on_device(array: Any) -> AbstractContextManager:
-    """Make the array's CUDA device current for allocation and launch (host: do nothing)."""
+def on_device(array: Any, kept: dict | None = None) -> AbstractContextManager:
+    """Enter one call's work on the array's CUDA device (host: do nothing).
+
+    ``kept`` is where the sparse operand keeps what the call works in, by streams. See
+    `engines.cuda.runtime.submission`.
+    """
     device = device_of(array)
-    if device is None:
-        return _ANYWHERE
-    cuda = namespace(array).cuda
-    return _ANYWHERE if cuda.runtime.getDevice() == device else cuda.Device(device)
+    return _ANYWHERE if device is None else _submission()(device, kept)
+
+
+@cache
+def _submission() -> Any:
+    from ..engines.cuda.runtime.submission import Submission
+
+    return Submission
 
 
 def optional_array(x: Any, function: str, argument: str) -> Any:

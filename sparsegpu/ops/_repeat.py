@@ -3,13 +3,14 @@
 Everything that a product's checks and plans depend on is metadata: pointers, shapes, strides,
 dtypes, scalars, configurations, the device and the stream. A call on a GPU whose metadata is that
 of an earlier one does the same work, on whatever values the memory holds by now. So the engine's
-launches are kept with the sparse operand, under this metadata, and a repeated call costs a look-up.
+launches are kept with the sparse operand, by streams, under this metadata, and a repeated call
+costs a look-up. What a CUDA graph captures is made anew: it works in memory of its own.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,9 +18,12 @@ import numpy as np
 from .._arrays import OPERAND_DTYPES, float8_e4m3fn
 from ..engines import chosen_engine
 from ..engines.cuda.runtime import winners
+from ..engines.cuda.runtime.launch import in_order
+from ..engines.cuda.runtime.submission import current, is_captured
+from ..engines.cuda.runtime.workspace import StreamWorkspace, place_of
 from ._product import Options
 
-#: Calls kept with an operand; then all are forgotten.
+#: Calls kept with an operand for a stream, and results of a call; then all are forgotten.
 CAPACITY = 64
 
 _DTYPES = (*OPERAND_DTYPES, float8_e4m3fn, np.dtype(np.int32), np.dtype(np.int64))
@@ -31,20 +35,20 @@ _PLAIN = frozenset(
 )
 
 
-class Repeatable(NamedTuple):
+class Kept(NamedTuple):
     """What is kept of a call but for the memory of its result.
 
     Attributes
     ----------
     shape, dtype
         Of the result as the caller sees it.
-    launches : dict
-        What to launch, by the pointer of the result.
+    enqueue : dict
+        What enqueues the call again on the stream of an address, by the pointer of the result.
     """
 
     shape: tuple[int, ...]
     dtype: Any
-    launches: dict[int, tuple]
+    enqueue: dict[int, Callable[[int], None]]
 
 
 class Call:
@@ -54,8 +58,8 @@ class Call:
     ----------
     device : int or None
         Of the sparse operand; nothing is kept on the host.
-    kept : dict
-        The calls that were made with this operand.
+    kept : dict or None
+        Where the sparse operand keeps things by streams; None: nowhere.
     operands : tuple
         What the product multiplies, but for what never changes in the operand that keeps the calls.
     input : array or None
@@ -64,12 +68,12 @@ class Call:
         What else the product depends on.
     """
 
-    __slots__ = ("_cupy", "_kept", "_key", "_stream")
+    __slots__ = ("_cupy", "_kept", "_key", "_place", "_stream")
 
     def __init__(
         self,
         device: int | None,
-        kept: dict[Hashable, Repeatable],
+        kept: dict[int, StreamWorkspace] | None,
         operands: tuple,
         input: Any,
         options: Options,
@@ -77,7 +81,9 @@ class Call:
     ):
         self._key: Hashable = None
         self._cupy: Any = sys.modules.get("cupy")
-        if device is None or self._cupy is None or self._cupy.cuda.runtime.getDevice() != device:
+        if device is None or kept is None or self._cupy is None:
+            return
+        if self._cupy.cuda.runtime.getDevice() != device:
             return
         beta, alpha, left, right, activation, out, out_dtype, allow_tf32, config = options
         facts: list[Hashable] = []
@@ -93,36 +99,46 @@ class Call:
         kinds = tuple(map(type, settings))
         if not _PLAIN.issuperset(kinds):
             return
-        self._stream = self._cupy.cuda.get_current_stream().ptr
+        stream = self._cupy.cuda.get_current_stream()
+        self._stream, self._place = stream.ptr, place_of(stream)
         # After `tune` the same call may choose another configuration.
-        tuned = winners.generation
-        self._key = *facts, *settings, kinds, self._stream, chosen_engine(), tuned
+        self._key = *facts, *settings, kinds, chosen_engine(), winners.generation
         self._kept = kept
 
     def repeat(self, out: Any) -> Any:
         """Do the call again and return its result, or None where it was not made before."""
         if self._key is None:
             return None
-        known = self._kept.get(self._key)
-        if known is None:
+        workspace = self._kept.get(self._place)
+        if workspace is None:
+            return None
+        known = workspace.calls.get(self._key)
+        if known is None or is_captured(self._stream):
             return None
         result = self._cupy.empty(known.shape, known.dtype) if out is None else out
-        launches = known.launches.get(result.data.ptr)
-        if launches is None:
+        enqueue = known.enqueue.get(result.data.ptr)
+        if enqueue is None:
             return None
-        for launch in launches:
-            launch.on(self._stream)
+        enqueue(self._stream)
         return result
 
-    def keep(self, result: Any, launches: tuple | None) -> None:
-        """Keep what the engine launched for a result, if it says that this is all there was."""
-        if self._key is None or launches is None:
+    def keep(self, result: Any, works: tuple | None) -> None:
+        """Keep what the engine launched for a result, if it says that this is all there was.
+
+        Within the call's submission: what works in shared memory is kept before that is another's.
+        """
+        submission = current()
+        if self._key is None or works is None or submission is None or submission.captured:
             return
-        known = self._kept.get(self._key)
+        workspace = submission.kept_on_stream()
+        if workspace is None:
+            return
+        known = workspace.calls.get(self._key)
         if known is None:
-            if len(self._kept) >= CAPACITY:
-                self._kept.clear()
-            known = self._kept[self._key] = Repeatable(result.shape, result.dtype, {})
-        elif len(known.launches) >= CAPACITY:
-            known.launches.clear()
-        known.launches[result.data.ptr] = launches
+            if len(workspace.calls) >= CAPACITY:
+                workspace.calls.clear()
+            known = workspace.calls[self._key] = Kept(result.shape, result.dtype, {})
+        elif len(known.enqueue) >= CAPACITY:
+            known.enqueue.clear()
+        exclusive = submission.exclusive
+        known.enqueue[result.data.ptr] = workspace.as_one(works) if exclusive else in_order(works)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from math import prod
@@ -15,14 +14,13 @@ from .._arrays import as_array
 from .._checks import bad_type, bad_value
 from .._epilogue import Epilogue
 from ..engines import engine_module
-from ..engines.cuda.runtime.plan import workspace_in
 from ._common import check_same_dtype, on_device
 from ._product import Options, Side, check_product
 from ._repeat import Call
 from ._sparse_blocks import is_semi_structured
 
-#: Memory for a call: of a purpose, a shape and a dtype, with undefined contents.
-Buffer = Callable[[str, tuple[int, ...], np.dtype], Any]
+#: Memory for a call: of a shape and a dtype, with undefined contents.
+Buffer = Callable[[tuple[int, ...], np.dtype], Any]
 
 
 class Half(NamedTuple):
@@ -95,9 +93,10 @@ def addmm(
     ``stored_transposed`` the other half stands for ``sparse``, which makes it ``dense @ sparse``.
     ``operand_dtype`` is what ``dense`` stands for when its own dtype cannot say (uint8).
     """
-    calls = getattr(sparse, "calls", None)  # what keeps its halves keeps these, too
-    device, kept = (None, {}) if calls is None else calls(stored_transposed)
-    call = Call(device, kept, (dense,), input, options, from_the_right, operand_dtype)
+    # What holds the two halves keeps these, too.
+    holder = getattr(sparse, "kept", None)
+    device, kept, which = (None, None, ()) if holder is None else holder(stored_transposed)
+    call = Call(device, kept, (dense,), input, options, *which, from_the_right, operand_dtype)
     repeated = call.repeat(options.out)
     if repeated is not None:
         return repeated
@@ -122,35 +121,33 @@ def addmm(
         input_name=input_name,
         no_product=k == 0,
     )
-    with on_device(dense):
+    with on_device(dense, kept):
         half = half_of(function, sparse, stored_transposed)
         result = product.result(
             {names[0]: half.packed, f"{names[0]}.meta": half.meta, names[1]: dense}
         )
         launches = None
         if result.size:
-            workspaces = getattr(sparse, "workspaces", None)
             launches = _launch(
                 result,
                 half,
                 dense,
                 product.epilogue,
-                partial(_buffer, product.xp, workspaces),
-                _engine(function, product.xp, half, workspaces),
+                partial(_buffer, product.xp),
+                _engine(function, product.xp, half),
                 operand_dtype=dtype,
                 allow_tf32=bool(options.allow_tf32),
                 config=options.config,
             )
-    answer = product.answer(result)
-    call.keep(answer, launches)
+        answer = product.answer(result)
+        call.keep(answer, launches)
     return answer
 
 
-def _engine(function: str, xp: Any, half: Half, workspaces: dict | None) -> Any:
+def _engine(function: str, xp: Any, half: Half) -> Any:
     """Return what computes, over the halves' arrays as the engines of `engines` get them."""
     if half.vendor is None:
-        engine = engine_module(xp, "semi_structured", function)
-        return partial(engine.semi_structured_addmm, workspaces=workspaces)
+        return engine_module(xp, "semi_structured", function).semi_structured_addmm
     from ..engines.cusparselt.semi_structured import semi_structured_addmm
 
     def by_vendor(out: Any, packed: Any, meta: Any, *operands: Any, **keywords: Any) -> Any:
@@ -173,23 +170,13 @@ def _check_dense_dtype(
     check_same_dtype(function, argument, operand_dtype or dense.dtype, dtype)
 
 
-def _buffer(
-    xp: ModuleType,
-    workspaces: dict | None,
-    purpose: str,
-    shape: tuple[int, ...],
-    dtype: np.dtype,
-) -> Any:
-    """Return memory for a call; on a GPU it is kept, because a captured graph goes on using it.
-
-    Sizes are powers of two: a program that comes with another N at every step does not gather
-    buffers.
-    """
-    if xp is np or workspaces is None:
+def _buffer(xp: ModuleType, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+    """Return memory for this call, on a GPU of what calls of the operand share."""
+    if xp is np:
         return xp.empty(shape, dtype)
-    room = 1 << max(prod(shape) * dtype.itemsize - 1, 0).bit_length()
-    memory = workspace_in(workspaces, (purpose, threading.get_ident()), room)
-    return xp.ndarray(shape, dtype, memory.data)
+    from ..engines.cuda.runtime.submission import workspace
+
+    return xp.ndarray(shape, dtype, workspace(prod(shape) * dtype.itemsize).data)
 
 
 def _launch(
@@ -209,7 +196,7 @@ def _launch(
     (stored_m, half_k), k, m = half.packed.shape, dense.shape[-2], result.shape[-2]
     given = dense
     if half.split or 2 * half_k != k:
-        dense = buffer("dense", (*dense.shape[:-2], 2 * half_k, dense.shape[-1]), dense.dtype)
+        dense = buffer((*dense.shape[:-2], 2 * half_k, dense.shape[-1]), dense.dtype)
         copies = 2 if half.split else 1
         for first in range(0, copies * k, max(k, 1)):
             dense[..., first : first + k, :] = given
@@ -217,7 +204,7 @@ def _launch(
     if stored_m == m:
         launches = engine_addmm(result, half.packed, half.meta, dense, epilogue, **keywords)
         return launches if dense is given else None
-    padded = buffer("out", (*result.shape[:-2], stored_m, result.shape[-1]), result.dtype)
+    padded = buffer((*result.shape[:-2], stored_m, result.shape[-1]), result.dtype)
     longer = _padded_rows(epilogue, m, stored_m, buffer)
     engine_addmm(padded, half.packed, half.meta, dense, longer, **keywords)
     result[...] = padded[..., :m, :]
@@ -229,12 +216,12 @@ def _padded_rows(epilogue: Epilogue, m: int, stored_m: int, buffer: Buffer) -> E
     input, left = epilogue.input, epilogue.left_alpha
     if input is not None and input.ndim > 1 and input.shape[-2] == m and m != 1:
         shape = (*input.shape[:-2], stored_m, input.shape[-1])
-        longer = buffer("input", shape, input.dtype)
+        longer = buffer(shape, input.dtype)
         longer[..., :m, :] = input
         longer[..., m:, :] = 0
         input = longer
     if left is not None:
-        longer = buffer("left_alpha", (*left.shape[:-1], stored_m), left.dtype)
+        longer = buffer((*left.shape[:-1], stored_m), left.dtype)
         longer[..., :m] = left
         longer[..., m:] = 0
         left = longer

@@ -251,7 +251,7 @@ def _addmm(
     pattern = bsr.pattern
     parts: tuple[Any, ...] = (bsr.packed, bsr.meta) if sparse_blocks else (bsr.data,)
     data = parts[0]
-    call = Call(pattern.device, pattern.calls, (*parts, dense), input, options, from_the_right)
+    call = Call(pattern.device, pattern.kept, (*parts, dense), input, options, from_the_right)
     repeated = call.repeat(options.out)
     if repeated is not None:
         return repeated
@@ -276,7 +276,7 @@ def _addmm(
         dtype=data.dtype,
         no_product=pattern.nnzb == 0,
     )
-    with on_device(data):
+    with on_device(data, pattern.kept):
         if sparse_blocks:
             operands["bsr.meta"] = parts[1]
         result, launches = product.result(operands), None
@@ -288,6 +288,6 @@ def _addmm(
         elif result.size:
             engine = engine_module(product.xp, "addmm", function)
             launches = engine.bsr_addmm(*arguments, transposed=from_the_right, **how)
-    answer = product.answer(result)
-    call.keep(answer, launches)
+        answer = product.answer(result)
+        call.keep(answer, launches)
     return answer

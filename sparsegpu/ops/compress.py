@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, check_dtype_name, common_namespace, namespace
+from .._arrays import as_array, check_dtype_name, check_may_wait, common_namespace, namespace
 from .._checks import bad_type, bad_value, check_integers
 from ..engines import engine_module
 from ..engines.reference.compress import FORMATS, Format, reorder_offsets
@@ -51,6 +51,8 @@ def compress_matrix(dense: Any, strict: bool, function: str) -> tuple[Any, Any, 
     xp, form = namespace(dense), FORMATS[dense.dtype]
     m, k = dense.shape
     with on_device(dense):
+        if strict:
+            check_may_wait(xp, f"{function} with strict=True")
         packed = xp.empty((m, k // 2), dtype=dense.dtype)
         meta = xp.empty((m, form.meta_columns(k)), dtype=form.meta_dtype)
         group = -1

@@ -8,6 +8,7 @@ import numpy as np
 
 from .._arrays import as_array, bfloat16, check_dtype_name, common_namespace, float8_e4m3fn
 from .._checks import bad_type, bad_value, check_scalar
+from ._common import on_device
 from ._product import Options
 from ._semi_structured import addmm, check_dense_operand, check_semi_structured
 
@@ -118,7 +119,8 @@ def _scale(
     array = as_array(scale, function, argument)
     if array.dtype.kind not in "fiu" and array.dtype != bfloat16:
         raise bad_type(function, argument, "real numbers", array.dtype)
-    array = array.astype(np.float32, copy=False)
+    with on_device(array):
+        array = array.astype(np.float32, copy=False)
     xp = common_namespace(function, **{argument: array})
     if array.size == 1:
         return 1, xp.broadcast_to(array.reshape(1), (size,))

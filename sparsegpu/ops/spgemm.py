@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import common_namespace
+from .._arrays import check_may_wait, common_namespace
 from .._checks import bad_value, broadcast_shape
 from ..engines import engine_module
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
@@ -73,6 +73,7 @@ def bsr_spgemm(a: Any, b: Any, *, out_dtype: Any = None) -> Any:
         raise bad_value(function, "b", expected, right.blocksize)
     batch = broadcast_shape(function, "b", left.batch_shape, right.batch_shape)
     with on_device(a.data):
+        check_may_wait(xp, function)
         pattern, c_offsets, pq = meeting_blocks(left, right, batch, function)
         data = xp.zeros((*batch, pattern.nnzb, *pattern.blocksize), dtype)
         if data.size and pq.size:

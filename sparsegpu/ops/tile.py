@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, common_namespace, namespace
+from .._arrays import as_array, check_may_wait, common_namespace, namespace
 from .._checks import bad_type, bad_value, check_choice
 from ..engines import engine_module
 from ..engines.reference.compress import FORMATS
@@ -169,7 +169,8 @@ def _check_bitmask(function: str, dense: Any, bitmask: Any) -> tuple[Any, Any, M
     expected = (dense.shape[0] // 8, dense.shape[1] // 8, 8)
     if tuple(bitmask.shape) != expected:
         raise bad_value(function, "bitmask", f"shape {expected}", tuple(bitmask.shape))
-    return dense, xp.ascontiguousarray(bitmask), xp
+    with on_device(bitmask):
+        return dense, xp.ascontiguousarray(bitmask), xp
 
 
 def semi_structured_apply_dense(dense: Any, bitmask: Any) -> Any:
@@ -250,6 +251,9 @@ def semi_structured_apply(
     function = "semi_structured_apply"
     dense, bitmask, xp = _check_bitmask(function, dense, bitmask)
     _both_orientations(function, "dense", dense)
+    if strict:
+        with on_device(dense):
+            check_may_wait(xp, f"{function} with strict=True")
     if dense.dtype != np.float32:
         with on_device(dense):
             result = _empty_halves(xp, dense)

@@ -287,16 +287,13 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
             return self._halves.for_vendor(side)
         return self._halves.get(side)
 
-    def calls(self, transposed: bool) -> tuple[int | None, dict]:
-        """Return the CUDA device, and what products with a half keep of their calls there."""
-        halves = self._halves
-        calls = halves.vendor_calls if self.backend == "cusparselt" else halves.calls
-        return halves.device, calls[transposed ^ self._transposed]
+    def kept(self, transposed: bool) -> tuple[int | None, dict, tuple[str, bool]]:
+        """Return the CUDA device, what products keep there by streams, and which operand this is.
 
-    @property
-    def workspaces(self) -> dict:
-        """Device memory that products work in, kept by the engine as long as the halves."""
-        return self._halves.workspaces
+        An array, its transpose and those of other backends share what they keep.
+        """
+        halves = self._halves
+        return halves.device, halves.kept, (self.backend, transposed ^ self._transposed)
 
     def values(self) -> Any:
         """Return the kept values by rows (`packed`), built if they are missing.

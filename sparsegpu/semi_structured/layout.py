@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import common_namespace, device_of, float8_e4m3fn
+from .._arrays import check_may_wait, common_namespace, device_of, float8_e4m3fn
 from .._checks import bad_type, bad_value, check_integers
 from ..engines.reference.compress import FORMATS
 from ..ops._common import on_device
@@ -46,7 +46,7 @@ class Halves:
 
     __slots__ = (
         *("_lock", "_sides", "_splits", "_vendors"),
-        *("calls", "device", "dtype", "shape", "vendor_calls", "workspaces", "xp"),
+        *("device", "dtype", "kept", "shape", "xp"),
     )
 
     def __init__(self, shape: tuple[int, int], sides: Any, dtype: Any, function: str):
@@ -56,9 +56,7 @@ class Halves:
         self._sides: list[Half | None] = [None, None]
         self._splits: list[Half | None] = [None, None]
         self._vendors: list[Half | None] = [None, None]
-        self.calls: tuple[dict, dict] = ({}, {})  # of ops/_repeat.py, by sides
-        self.vendor_calls: tuple[dict, dict] = ({}, {})
-        self.workspaces: dict = {}  # of the engine, for products of either side
+        self.kept: dict[int, Any] = {}  # by streams: of the CUDA engine, and of ops/_repeat.py
         given: dict[str, Any] = {}
         for side, (packed, meta) in enumerate(sides):
             if (packed is None) != (meta is None):
@@ -114,6 +112,7 @@ class Halves:
         with self._lock:
             half = self._sides[side] or self._splits[side]
             if half is None:
+                check_may_wait(self.xp, "making the missing half of a 2:4 matrix")
                 half = self._build(side)
                 if self.xp is not np:  # complete before any other stream can see it
                     self.xp.cuda.get_current_stream().synchronize()
@@ -131,6 +130,7 @@ class Halves:
             if found is None:
                 from ..engines.cusparselt.compress import compressed
 
+                check_may_wait(self.xp, "making what backend 'cusparselt' reads of a 2:4 matrix")
                 with on_device(half.packed):
                     vendor = compressed(half.packed, half.meta, self.dtype)
                     self.xp.cuda.get_current_stream().synchronize()

@@ -33,7 +33,6 @@ def semi_structured_addmm(
     operand_dtype: np.dtype,
     allow_tf32: bool = False,
     config: dict[str, Any] | None = None,
-    workspaces: dict | None = None,
 ) -> None:
     """Write ``act(beta * input + left_alpha * (alpha * (sparse @ dense)) * right_alpha)``.
 
@@ -41,7 +40,7 @@ def semi_structured_addmm(
     them are not multiplied. ``allow_tf32`` and ``config`` speak of tensor cores; here they change
     nothing.
     """
-    del allow_tf32, config, workspaces
+    del allow_tf32, config
     m, (k, n) = len(packed), dense.shape[-2:]
     batch = out.shape[:-2]
     part = EpilogueParts(epilogue, out.shape)

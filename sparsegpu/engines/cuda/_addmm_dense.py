@@ -1,6 +1,6 @@
 """BSR @ dense by way of a dense matrix and cuBLAS, where so much is stored that this is faster.
 
-The blocks are scattered into workspace kept with the pattern, at memory speed; then every zero is
+The blocks are scattered into workspace, at memory speed; then every zero is
 multiplied as well. From which density on that pays was measured on an H200 at 8192 cubed.
 """
 
@@ -16,7 +16,7 @@ from .runtime.cublas import WORKSPACE, Gemm
 from .runtime.fields import Fields
 from .runtime.hopper_tile import hopper_tile
 from .runtime.launch import Work, runs_here
-from .runtime.plan import workspace
+from .runtime.submission import workspace
 
 #: (block rows below, density from which cuBLAS wins) of blocks that the Hopper product takes.
 BREAK_EVEN = ((32, 0.35), (64, 0.55), (128, 0.88))
@@ -43,10 +43,10 @@ def dense_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Work, 
 
     Fields(config).finish()
     m, k = p.pattern.shape
-    memory = workspace(p.pattern, "dense", m * k * p.data.itemsize)
+    memory = workspace(m * k * p.data.itemsize)
     left = cupy.ndarray((m, k), p.data.dtype, memory.data)
     scatter = scatter_launch(left, p.pattern, flat_blocks(p.data))
-    return scatter, Gemm(left, p.dense, p.out, workspace(p.pattern, "cublas", WORKSPACE))
+    return scatter, Gemm(left, p.dense, p.out, workspace(WORKSPACE))
 
 
 def _may(p: Product) -> bool:

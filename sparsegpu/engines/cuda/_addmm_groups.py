@@ -1,7 +1,7 @@
 """BSR @ dense in 16 bits on tensor cores from 8.0 on, row groups sharing tiles of ``dense``.
 
 ``cuda_src/bsr_addmm_groups.cu`` says how. Operands that it cannot copy in pieces of 16 bytes are
-laid out anew before, in workspace kept with the pattern: blocks of odd sizes, and a ``dense`` whose
+laid out anew before, in workspace: blocks of odd sizes, and a ``dense`` whose
 lines do not begin at such addresses.
 """
 
@@ -24,7 +24,7 @@ from .runtime.config import MAX_GRID
 from .runtime.fields import Fields
 from .runtime.group_tile import FEWEST_COLUMNS, PIECE, group_tile
 from .runtime.launch import Launch, current_device, kernel
-from .runtime.plan import workspace
+from .runtime.submission import workspace
 from .runtime.types import ctype
 from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view
 
@@ -49,7 +49,8 @@ def group_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launch
         dense, copy = aligned_lines(p, False)
         p, by_row = replace(p, dense=dense), True
         launches.append(copy)
-    data = p.data
+    # An address: a call that is kept must not keep the values.
+    data: Any = np.uint64(p.data.data.ptr)
     if p.transposed or bk % PIECE or data.data.ptr % 16:
         data, copy = _padded_blocks(p)
         launches.append(copy)
@@ -108,11 +109,11 @@ def _padded_blocks(p: Product) -> tuple[Any, Launch]:
     bm, bk = p.pattern.blocksize
     blocks = p.data.size // (bm * bk)
     pieces = blocks * bm * ceil_div(bk, PIECE)
-    memory = workspace(p.pattern, "padded blocks", pieces * PIECE * p.data.itemsize)
+    memory = workspace(pieces * PIECE * p.data.itemsize)
     copy = Launch(
         kernel("bsr_pad_blocks", T=ctype(p.data.dtype), TRANSPOSED=int(p.transposed)),
         grid(ceil_div(pieces, THREADS)),
         (THREADS,),
-        (memory, p.data, np.int64(pieces), np.int32(bm), np.int32(bk)),
+        (memory, np.uint64(p.data.data.ptr), np.int64(pieces), np.int32(bm), np.int32(bk)),
     )
     return memory, copy

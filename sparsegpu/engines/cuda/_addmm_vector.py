@@ -16,7 +16,7 @@ from ._row_pieces import balanced_pieces
 from .runtime.fields import Fields
 from .runtime.fragment_tile import chosen_tile, kept_tile
 from .runtime.launch import Launch, current_device, kernel, multiprocessors
-from .runtime.plan import workspace
+from .runtime.submission import workspace
 from .runtime.types import ctype
 from .runtime.vector_tile import MOST_ROUNDS, FewColumns, power_of_two_in, takes_blocks
 from .runtime.view import batch_dims, matrix_view, vector_view
@@ -62,7 +62,7 @@ def vector_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launc
         fields.finish()
     parts = 0 if pieces is None else pieces.parts
     acc = accumulator_dtype(p.data.dtype).itemsize
-    sums = workspace(p.pattern, "vector", batches * parts * bm * columns * acc) if parts else None
+    sums = workspace(batches * parts * bm * columns * acc) if parts else None
     out, shape = matrix_view(p.out, p.batch), batch_dims(p.batch)
     operands = (
         out,

@@ -5,7 +5,6 @@ Copies run at the speed of memory: what they take, the Hopper product saves many
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from ._blocks import THREADS, ceil_div, grid, size_of
 from ._product import Product, layout_of
 from .runtime.launch import Launch, kernel
-from .runtime.plan import workspace
+from .runtime.submission import workspace
 from .runtime.types import ctype
 from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view
 
@@ -23,15 +22,12 @@ _LINES_ALONG, _SIDE_ACROSS, _SIDE_ANY = 24, 16, 64  # of tiles: lines, pieces, e
 
 
 def aligned_lines(p: Product, by_column: bool) -> tuple[Any, Launch]:
-    """Return workspace that stands for ``p.dense`` in aligned rows or columns, and what fills it.
-
-    The workspace is kept with the pattern.
-    """
-    return lines_in(lambda nbytes: workspace(p.pattern, "dense_lines", nbytes), p.dense, by_column)
+    """Return workspace that stands for ``p.dense`` in aligned lines, and what fills it."""
+    return _copied(p.dense, by_column)
 
 
 def tensor_core_lines(
-    dense: Any, by_column: bool, memory_of: Callable[[int], Any] | None
+    dense: Any, by_column: bool, *, may_copy: bool = True
 ) -> tuple[Any, str, tuple[Launch, ...]]:
     """Return ``dense`` in lines for wgmma and mma.sp, their layout, and the copy that makes them.
 
@@ -43,8 +39,8 @@ def tensor_core_lines(
     dense : array
     by_column : bool
         Which lines a copy has; of 16-bit types only it may be rows.
-    memory_of : callable, optional
-        Gives workspace for a number of bytes. None: nothing is to be copied.
+    may_copy : bool
+        Whether workspace may be taken for a copy.
 
     Returns
     -------
@@ -60,12 +56,10 @@ def tensor_core_lines(
     tf32_rows = layout == "rows" and dense.itemsize == 4
     if forward and not (by_element(layout, dense.itemsize) or tf32_rows):
         return dense, layout, ()
-    if memory_of is None or dense.ndim - 2 > MAX_BATCH_DIMS:
+    if not may_copy or dense.ndim - 2 > MAX_BATCH_DIMS:
         return dense, "strided", ()
     # Copies are of bytes, whatever these mean.
-    lines, copy = lines_in(
-        memory_of, dense.view(np.int8) if dense.itemsize == 1 else dense, by_column
-    )
+    lines, copy = _copied(dense.view(np.int8) if dense.itemsize == 1 else dense, by_column)
     return lines, "columns" if by_column else "rows", (copy,)
 
 
@@ -77,8 +71,8 @@ def by_element(layout: str, itemsize: int) -> bool:
     return layout == "strided" or (itemsize == 1 and layout != "columns")
 
 
-def lines_in(memory_of: Callable[[int], Any], dense: Any, by_column: bool) -> tuple[Any, Launch]:
-    """Do what `aligned_lines` does, in memory that ``memory_of`` gives for a number of bytes."""
+def _copied(dense: Any, by_column: bool) -> tuple[Any, Launch]:
+    """Return workspace that stands for ``dense``, and what fills it."""
     import cupy
 
     lines = dense.swapaxes(-1, -2) if by_column else dense
@@ -86,9 +80,7 @@ def lines_in(memory_of: Callable[[int], Any], dense: Any, by_column: bool) -> tu
     size = lines.itemsize
     pitch = ceil_div(length * size, _ALIGNMENT) * _ALIGNMENT // size
     shape, batches = tuple(batch), size_of(tuple(batch))
-    # Powers of two: a program that comes with another N at every step does not gather buffers.
-    room = 1 << (batches * count * pitch * size - 1).bit_length()
-    memory = memory_of(room)
+    memory = workspace(batches * count * pitch * size)
     copy = cupy.ndarray((*shape, count, pitch), lines.dtype, memory.data)[..., :length]
     source, tile = _source(lines)
     tiles = batches * ceil_div(count, tile[0]) * ceil_div(length, tile[1])

@@ -19,7 +19,7 @@ from ._row_order import similar_row_groups
 from ._schedule import row_groups
 from .runtime.hopper_tile import RowGroupTile
 from .runtime.launch import Launch, kernel, multiprocessors
-from .runtime.plan import workspace
+from .runtime.submission import workspace
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view
 
@@ -68,7 +68,7 @@ def row_group_launches(
         return None
     sums = np.uint64(0)
     if parts:
-        sums = workspace(p.pattern, "wgmma", parts * tiles * tile.sums * _SUM)
+        sums = workspace(parts * tiles * tile.sums * _SUM)
     out = (
         out_map(p.out, batch, store),
         matrix_view(p.out, p.batch),

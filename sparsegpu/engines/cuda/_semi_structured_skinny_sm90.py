@@ -19,7 +19,6 @@ from ._sparse_product import SparseProduct
 from .runtime.fields import Fields
 from .runtime.hopper_tile import TILE_M
 from .runtime.launch import Launch, kernel, multiprocessors, runs_here
-from .runtime.plan import workspace_in
 from .runtime.skinny_sparse_tile import (
     PAIRS,
     STAGE_BYTES_K,
@@ -43,7 +42,7 @@ def skinny_sm90_launches(
     """Return the launches that compute a product, or None where this kernel does not serve.
 
     A `dense` that the copy engine cannot read as it lies, or wgmma not as it stands, is copied to
-    aligned lines first, in workspace kept with the operand: it is small.
+    aligned lines first, in workspace: it is small.
 
     Parameters
     ----------
@@ -58,11 +57,7 @@ def skinny_sm90_launches(
     size = p.packed.itemsize
     if size == 1:
         dense = dense.view(np.int8)
-    dense, layout, copies = tensor_core_lines(
-        dense,
-        size != 2 or dense.strides[-2] == size,
-        lambda nbytes: workspace_in(p.workspaces, "dense_lines", nbytes),
-    )
+    dense, layout, copies = tensor_core_lines(dense, size != 2 or dense.strides[-2] == size)
     if layout == "strided":
         return None
     walk = one_batch(p.batch, 1, dense, dense)  # `out` may be walked in any way

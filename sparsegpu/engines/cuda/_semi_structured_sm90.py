@@ -19,7 +19,6 @@ from ._sparse_product import SparseProduct
 from .runtime.fields import Fields
 from .runtime.hopper_tile import STAGE_BYTES_K, TILE_M
 from .runtime.launch import Launch, kernel, multiprocessors, runs_here
-from .runtime.plan import workspace_in
 from .runtime.sparse_tile import PAIRS, sparse_tile
 from .runtime.tensor_map import tensor_map
 from .runtime.types import ctype
@@ -34,8 +33,8 @@ def sm90_launches(
     """Return the launches that compute a product, or None where this kernel does not serve.
 
     ``dense`` is read as it lies in rows (16-bit types) or columns of 16-byte pieces. Where it lies
-    otherwise it is copied to aligned rows (8-bit types and TF32: columns) first, in workspace kept
-    with the operand: K x N elements, lines rounded up to 128 bytes and all of it to a power of two.
+    otherwise it is copied to aligned rows (8-bit types and TF32: columns) first, in workspace:
+    K x N elements, lines rounded up to 128 bytes.
     Behind such a copy a product by wgmma takes less than one by mma.sp even of 32 rows.
 
     Parameters
@@ -49,11 +48,7 @@ def sm90_launches(
     size, k = p.packed.itemsize, dense.shape[-2]
     if not m * n * k or max(m, n, k) >= INT32 or not runs_here("semi_structured_addmm_sm90"):
         return None
-    dense, layout, copies = tensor_core_lines(
-        dense,
-        size != 2,
-        (lambda nbytes: workspace_in(p.workspaces, "dense_lines", nbytes)) if p.terms else None,
-    )
+    dense, layout, copies = tensor_core_lines(dense, size != 2, may_copy=p.terms > 0)
     if layout == "strided":
         return None
     walk = one_batch(p.batch, 1, dense, out)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-
-from .runtime.plan import Workspaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +24,6 @@ class SparseProduct:
         Packed values of a row, or 0 where nothing is to be multiplied.
     defines, epilogue
         What `epilogue_args` makes of the epilogue.
-    workspaces : dict
-        Kept with the sparse operand.
     """
 
     out: Any
@@ -40,4 +35,3 @@ class SparseProduct:
     terms: int
     defines: dict[str, str]
     epilogue: np.void
-    workspaces: dict[Hashable, Workspaces]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -28,7 +27,6 @@ from .runtime.launch import (
     multiprocessors,
     runs_here,
 )
-from .runtime.plan import workspace
 from .runtime.sparse_blocks_tile import SparseBlocksTile, sparse_blocks_tile
 from .runtime.sparse_tile import PAIRS
 from .runtime.tensor_map import tensor_map
@@ -109,8 +107,7 @@ def _mma_launch(
     layout = "columns"
     copies: tuple[Launch, ...] = ()
     if not p.empty:
-        memory = partial(workspace, p.pattern, "dense_lines")
-        dense, layout, copies = tensor_core_lines(p.dense, p.data.itemsize != 2, memory)
+        dense, layout, copies = tensor_core_lines(p.dense, p.data.itemsize != 2)
         p = replace(p, dense=dense)
     bm, n, fields = p.pattern.blocksize[0], p.out.shape[-1], Fields(config)
     # A tile of 32 rows is shared by four warps side by side.
@@ -180,13 +177,12 @@ def _wgmma_launches(
     """Return the launches through wgmma, or None where it does not serve.
 
     What of `dense` the copy engine or wgmma cannot read as it lies is copied to aligned lines
-    first, in workspace kept with the pattern.
+    first, in workspace.
     """
     tile = _tile_for(p, meta, config)
     if tile is None:
         return None
-    memory = partial(workspace, p.pattern, "dense_lines")
-    dense, layout, copies = tensor_core_lines(p.dense, p.data.itemsize != 2, memory)
+    dense, layout, copies = tensor_core_lines(p.dense, p.data.itemsize != 2)
     if layout == "strided":
         return None
     launches = _launches(replace(p, dense=dense, layout=layout), meta, tile)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -20,7 +19,6 @@ from ._semi_structured_sm90 import sm90_launches
 from ._sparse_product import SparseProduct
 from .runtime.config import ProductConfig
 from .runtime.launch import Launch, Work, compute_capability, kernel, multiprocessors
-from .runtime.plan import workspace_in
 from .runtime.skinny_sparse_tile import FEW_COLUMNS
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch
@@ -49,14 +47,12 @@ def semi_structured_addmm(
     operand_dtype: np.dtype,
     allow_tf32: bool = False,
     config: dict[str, Any] | None = None,
-    workspaces: dict | None = None,
 ) -> tuple[Work, ...] | None:
     """Write ``act(beta * input + left_alpha * (alpha * (sparse @ dense)) * right_alpha)``.
 
     ``config={"path": name}`` chooses one of "wgmma_sp", "wgmma_sp_skinny", "mma_sp" and "simt",
     ``"tile_m"``, ``"tile_n"`` ... fields of its tile; without it the metadata of the operands alone
     decides.
-    ``workspaces`` is kept with the sparse operand: the device memory that its products work in.
 
     Returns
     -------
@@ -76,8 +72,7 @@ def semi_structured_addmm(
     if cores:
         terms = 0 if epilogue.alpha == 0 else packed.shape[1]
         product = SparseProduct(
-            *(out, packed, meta, dense, batch, operand_dtype, terms, defines, epilogue_argument),
-            workspaces={} if workspaces is None else workspaces,
+            out, packed, meta, dense, batch, operand_dtype, terms, defines, epilogue_argument
         )
         if path == "wgmma_sp_skinny" or (path is None and n <= FEW_COLUMNS):
             launches = skinny_sm90_launches(product, config)
@@ -87,8 +82,7 @@ def semi_structured_addmm(
         layout = "columns"
         copies: tuple[Launch, ...] = ()
         if cores and path != "simt" and product.terms:
-            memory = partial(workspace_in, product.workspaces, "dense_lines")
-            dense, layout, copies = tensor_core_lines(dense, packed.itemsize != 2, memory)
+            dense, layout, copies = tensor_core_lines(dense, packed.itemsize != 2)
         chosen = product_config(
             operand_dtype,
             prod(batch) * ceil_div(m, _MMA_ROWS),

@@ -6,14 +6,12 @@ expanded and the library compresses it, which serves every dtype that it multipl
 
 from __future__ import annotations
 
-import threading
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..cuda._blocks import ceil_div
 from ..cuda.compress import expand
-from ..cuda.runtime.plan import Workspaces
 from .library import handle, sparse_descriptor
 
 _AS_IT_LIES, _LEFT = 0, 1
@@ -30,9 +28,7 @@ class _Matrix(NamedTuple):
 
 
 class Compressed:
-    """The library's buffer of one matrix, and the workspaces of the products with it.
-
-    A captured graph holds on to the workspaces' addresses, so they live as long as the matrix.
+    """The library's buffer of one matrix.
 
     Attributes
     ----------
@@ -43,20 +39,10 @@ class Compressed:
         What the values stand for.
     """
 
-    __slots__ = ("_lock", "_workspaces", "buffer", "dtype", "shape")
+    __slots__ = ("buffer", "dtype", "shape")
 
     def __init__(self, buffer: Any, shape: tuple[int, int], dtype: np.dtype):
         self.buffer, self.shape, self.dtype = buffer, shape, dtype
-        self._workspaces: dict[tuple[str, int], Workspaces] = {}
-        self._lock = threading.Lock()
-
-    def workspace(self, purpose: str, nbytes: int) -> Any:
-        """Return device memory for the current stream: two purposes never share any."""
-        import cupy
-
-        with self._lock:
-            kept = self._workspaces.setdefault((purpose, nbytes), Workspaces(nbytes))
-        return kept.get(cupy.cuda.get_current_stream())
 
 
 def compressed(packed: Any, meta: Any, dtype: np.dtype) -> Compressed:

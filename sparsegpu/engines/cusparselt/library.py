@@ -93,10 +93,11 @@ class Key(NamedTuple):
 class Handle:
     """The library's context on one device, which is the current one when it is made."""
 
-    __slots__ = ("__weakref__", "address", "lt")
+    __slots__ = ("__weakref__", "address", "lock", "lt")
 
     def __init__(self, lt: Any):
         self.lt = lt
+        self.lock = threading.RLock()  # the library promises nothing of threads on one handle
         self.address: int = lt.init()
         # Finalizers run at exit, too, the youngest first: plans go before their handle.
         finalize(self, lt.destroy, self.address)
@@ -221,8 +222,9 @@ class Plan:
         stream : int
         """
         streams = ctypes.c_void_p(stream)  # an array of one
-        address = self.handle.address
-        self.handle.lt.matmul(address, self._plan, *arguments, ctypes.addressof(streams), 1)
+        handle = self.handle
+        with handle.lock:
+            handle.lt.matmul(handle.address, self._plan, *arguments, ctypes.addressof(streams), 1)
 
 
 @lru_cache(maxsize=PLANS)
@@ -238,7 +240,9 @@ def plan(key: Key) -> Plan:
     cuSPARSELtError
         The library does not offer such a product.
     """
-    return _plan(handle(), key)
+    context = handle()
+    with context.lock:
+        return _plan(context, key)
 
 
 def sparse_descriptor(handle: Handle, key: Any) -> int:

@@ -18,6 +18,7 @@ from ..cuda._blocks import ceil_div, grid
 from ..cuda._epilogue_args import batched_operands, epilogue_args
 from ..cuda.runtime.fields import MODEL, refused
 from ..cuda.runtime.launch import Launch, Work, architecture, kernel
+from ..cuda.runtime.submission import workspace
 from ..cuda.runtime.types import ctype
 from ..cuda.runtime.view import batch_dims, matrix_view, merged_batch
 from ..cuda.runtime.winners import Config, Family, Kind, density_bucket, snapshot
@@ -36,18 +37,24 @@ _THREADS = 256
 class Matmul:
     """One product of two matrices, ready to be enqueued again and again.
 
-    Addresses are kept, not what lies there; the workspace is the sparse operand's.
+    Of the operands addresses are kept, not what lies there; ``memory`` is `memory_for` the plan.
     """
 
     __slots__ = ("_arguments", "_keep", "_plan", "_scales")
 
     def __init__(
-        self, plan: Plan, sparse: Compressed, dense: Any, out: Any, input: Any, e: Epilogue
+        self,
+        plan: Plan,
+        memory: Any,
+        sparse: Compressed,
+        dense: Any,
+        out: Any,
+        input: Any,
+        e: Epilogue,
     ):
-        workspace = sparse.workspace("library", plan.workspace) if plan.workspace else None
         self._plan = plan
         self._scales = (ctypes.c_float * 2)(e.alpha, 0 if input is None else e.beta)
-        self._keep = sparse, workspace
+        self._keep = sparse, memory
         alpha = ctypes.addressof(self._scales)
         self._arguments = (
             alpha,
@@ -56,7 +63,7 @@ class Matmul:
             alpha + ctypes.sizeof(ctypes.c_float),
             (out if input is None else input).data.ptr,  # C is not read where beta is 0
             out.data.ptr,
-            0 if workspace is None else workspace.data.ptr,
+            0 if memory is None else memory.data.ptr,
         )
 
     def __call__(self) -> None:
@@ -141,8 +148,8 @@ def operands(
     by_rows = out.strides[-2] >= out.strides[-1]
     shape = (*batch, sparse.shape[0], columns) if by_rows else (*batch, columns, sparse.shape[0])
     if not how.finished:
-        kept = sparse.workspace("sums", prod(shape) * how.out_dtype.itemsize)
-        return dense, _matrices(kept.view(how.out_dtype).reshape(shape), by_rows), None
+        sums = workspace(prod(shape) * how.out_dtype.itemsize)
+        return dense, _matrices(sums.view(how.out_dtype).reshape(shape), by_rows), None
     input = epilogue.input if how.matrix else None
     well = (sparse.shape[0], columns) == out.shape[-2:] and lines_of(out) is not None
     if well and (input is None or (input.strides == out.strides and _aligned(input))):
@@ -172,10 +179,16 @@ def products(
     """Yield the product of each batch; all have one plan."""
     key = key_of(out, sparse, dense, epilogue, how)
     chosen = chosen_plan(key, config)
+    memory = memory_for(chosen)
     for place in np.ndindex(*out.shape[:-2]):
         result = out[place]
         beside = None if input is None else input[place]
-        yield Matmul(chosen, sparse, _of_batch(dense, place), result, beside, epilogue)
+        yield Matmul(chosen, memory, sparse, _of_batch(dense, place), result, beside, epilogue)
+
+
+def memory_for(plan: Plan) -> Any:
+    """Return the workspace of a plan's products, None where it needs none."""
+    return workspace(plan.workspace) if plan.workspace else None
 
 
 def key_of(out: Any, sparse: Compressed, dense: Any, epilogue: Epilogue, how: Fused) -> Key:

@@ -22,7 +22,6 @@ def semi_structured_addmm(
     operand_dtype: np.dtype,
     allow_tf32: bool = False,
     config: dict[str, Any] | None = None,
-    workspaces: dict | None = None,
 ) -> None:
     """Write ``act(beta * input + left_alpha * (alpha * (sparse @ dense)) * right_alpha)``.
 
@@ -30,7 +29,7 @@ def semi_structured_addmm(
     code points at does not show. ``allow_tf32`` and ``config`` speak of tensor cores; here they
     change nothing.
     """
-    del allow_tf32, config, workspaces
+    del allow_tf32, config
     acc = np.zeros(out.shape, dtype=accumulator_dtype(operand_dtype))
     if epilogue.alpha != 0:
         columns = kept_columns(meta, packed.dtype)

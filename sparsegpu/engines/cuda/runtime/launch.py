@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import Counter
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,11 +22,13 @@ from .compile import compile_kernel, supported_architectures
 _kernels: dict[tuple, Kernel] = {}
 _launches: Counter[str] = Counter()
 _lock = threading.RLock()
+_counting = threading.Lock()  # apart from the other, which a compilation holds for seconds
 _get_device: Any = None
 
 _STATIC_SHARED_LIMIT = 48 * 1024
 # CUresult of a launch that asks for what the device has not got; it leaves the context whole.
 _INVALID_VALUE, _OUT_OF_RESOURCES = 1, 701
+_INVALID_CONTEXT = 201
 _PARAMETER_ALIGNMENT = 128  # more than any parameter asks for (a tensor map: 64)
 
 
@@ -76,7 +79,7 @@ class Kernel:
         if shared_memory > self._shared:
             self._opt_in(shared_memory)
         self._function(grid, block, args, shared_memory)
-        with _lock:
+        with _counting:
             _launches[self.source] += 1
 
     def prepared(self, shared_memory: int) -> int:
@@ -89,12 +92,15 @@ class Kernel:
         from cupy.cuda import driver
 
         attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        try:
-            driver.funcSetAttribute(self._function.ptr, attribute, shared_memory)
-        except driver.CUDADriverError as error:
-            _refuse(error, self.source, f"{shared_memory} bytes of shared memory")
-            raise
-        self._shared = shared_memory
+        with _lock:
+            if shared_memory <= self._shared:  # another thread was here, and asked for more
+                return
+            try:
+                driver.funcSetAttribute(self._function.ptr, attribute, shared_memory)
+            except driver.CUDADriverError as error:
+                _refuse(error, self.source, f"{shared_memory} bytes of shared memory")
+                raise
+            self._shared = shared_memory
 
 
 class Launch:
@@ -106,8 +112,8 @@ class Launch:
     ----------
     kernel, grid, block, args, shared_memory
         As for `Kernel`. The values of ``args`` are taken now; the memory that they point to is
-        read when the kernel runs. Arrays among them (workspace) are kept alive; what a view
-        points to, the caller keeps.
+        read when the kernel runs. Arrays among them are kept alive, so they are workspace, and
+        what is kept with the operand anyway; of what the caller gave, addresses are passed.
     """
 
     __slots__ = ("_address", "_arrays", "_enqueue", "_packed", "_parameters", "_source")
@@ -152,12 +158,45 @@ class Launch:
         try:
             self._enqueue(stream, self._address, 0)
         except RuntimeError as error:  # CuPy's CUDADriverError is one
-            _, x, y, z, *block, shared = self._enqueue.args
-            asked = f"grid {(x, y, z)}, block {(*block,)}, {shared} bytes of shared memory"
-            _refuse(error, self._source, asked)
-            raise
-        with _lock:
+            if not self._enqueued_in_context(error, stream):
+                _, x, y, z, *block, shared = self._enqueue.args
+                asked = f"grid {(x, y, z)}, block {(*block,)}, {shared} bytes of shared memory"
+                _refuse(error, self._source, asked)
+                raise
+        with _counting:
             _launches[self._source] += 1
+
+    def _enqueued_in_context(self, error: Any, stream: int) -> bool:
+        """Launch again where all that was missing is a context in this thread."""
+        if error.status != _INVALID_CONTEXT or self._enqueue is None:
+            return False
+        make_context_current(current_device())
+        self._enqueue(stream, self._address, 0)
+        return True
+
+
+def in_order(works: tuple[Work, ...]) -> Callable[[int], None]:
+    """Return what enqueues works one after the other on the stream of an address."""
+    if len(works) == 1:
+        return works[0].on
+
+    def enqueue(stream: int) -> None:
+        for work in works:
+            work.on(stream)
+
+    return enqueue
+
+
+def make_context_current(device: int) -> None:
+    """Make a device's context current in this thread, if none is.
+
+    CuPy does so at a thread's first call of CUDA's runtime, which a launch and the encoding of a
+    tensor map are not.
+    """
+    from cupy.cuda import driver, runtime
+
+    if not driver.ctxGetCurrent():
+        runtime.setDevice(device)
 
 
 def _refuse(error: Any, source: str, asked: str) -> None:
@@ -273,5 +312,5 @@ def current_device() -> int:
 
 def launch_counts() -> dict[str, int]:
     """Return how often each source was launched in this process so far."""
-    with _lock:
+    with _counting:
         return dict(_launches)

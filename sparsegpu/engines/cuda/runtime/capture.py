@@ -1,0 +1,136 @@
+"""What a CUDA graph works in: memory of its own, for as long as the graph.
+
+A graph goes on using the addresses that were captured. So whatever a captured call allocates, its
+result among it, is kept until the graph and all that was instantiated from it are destroyed. The
+driver tells: the graph holds a user object, whose destructor posts a semaphore.
+
+Source: CUDA C++ Programming Guide, "CUDA Graphs" ("CUDA User Objects").
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from .workspace import StreamWorkspace
+
+_SEMAPHORE_BYTES = 64  # more than any ``sem_t`` has
+
+_captures: dict[int, Capture] = {}
+_lock = threading.Lock()
+
+
+class Capture:
+    """The memory of a capture, and of the graph that it becomes.
+
+    Parameters
+    ----------
+    graph : CUgraph
+        That is being captured.
+    """
+
+    __slots__ = ("_graph_end", "_memory", "_workspaces")
+
+    def __init__(self, graph: Any):
+        self._graph_end = GraphEnd(graph)
+        self._memory: list[Any] = []
+        self._workspaces: dict[int, StreamWorkspace] = {}
+
+    def workspace(self, place: int) -> StreamWorkspace:
+        """Return what all calls work in that are captured on a stream, whatever their operands."""
+        return self._workspaces.setdefault(place, StreamWorkspace())
+
+    def keeping(self, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
+        """Return an allocator for CuPy that keeps what it allocates."""
+
+        def allocate(nbytes: int) -> Any:
+            allocated = allocator(nbytes)
+            self._memory.append(allocated)
+            return allocated
+
+        return allocate
+
+    def over(self) -> bool:
+        """Return whether the graph is gone."""
+        return self._graph_end.seen()
+
+
+class GraphEnd:
+    """Tells when a graph, and all that was instantiated from it, is destroyed.
+
+    The driver's own thread runs the destructor, where neither Python nor CUDA may be called: it is
+    the C library's ``sem_post``.
+    """
+
+    __slots__ = ("_semaphore",)
+
+    def __init__(self, graph: Any):
+        from cuda.bindings import driver
+
+        c = _c_library()
+        # Python does not own it: graphs may be destroyed behind the interpreter's end.
+        self._semaphore: int | None = c.calloc(1, _SEMAPHORE_BYTES)
+        c.sem_init(self._semaphore, 0, 0)
+        destructor = ctypes.cast(c.sem_post, ctypes.c_void_p).value
+        flag = driver.CUuserObject_flags.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC
+        moved = driver.CUuserObjectRetain_flags.CU_GRAPH_USER_OBJECT_MOVE
+        marker = _checked(
+            driver.cuUserObjectCreate(self._semaphore, driver.CUhostFn(destructor), 1, flag)
+        )
+        _checked(driver.cuGraphRetainUserObject(graph, marker, 1, moved))
+
+    def seen(self) -> bool:
+        """Return whether that has happened."""
+        if self._semaphore is None:
+            return True
+        c = _c_library()
+        if c.sem_trywait(self._semaphore) != 0:
+            return False
+        c.free(self._semaphore)
+        self._semaphore = None
+        return True
+
+
+def capture_on(stream: int) -> Capture:
+    """Return the capture that a stream takes part in; streams that were forked share one."""
+    from cuda.bindings import driver
+
+    _, number, graph, *_ = _checked(driver.cuStreamGetCaptureInfo(stream))
+    number = int(number)
+    found = _captures.get(number)
+    if found is None:
+        with _lock:
+            give_back()
+            found = _captures.get(number)
+            if found is None:
+                found = _captures[number] = Capture(graph)
+    return found
+
+
+def give_back() -> None:
+    """Give back the memory of graphs that are gone."""
+    for number, capture in list(_captures.items()):
+        if capture.over():
+            _captures.pop(number, None)
+
+
+def _checked(answer: tuple) -> Any:
+    """Return what a function of the driver gave, or raise its error."""
+    status, *values = answer
+    if int(status) != 0:
+        raise RuntimeError(f"the CUDA driver: {status.name}")
+    return values[0] if len(values) == 1 else values
+
+
+@cache
+def _c_library() -> ctypes.CDLL:
+    c = ctypes.CDLL(None)
+    c.calloc.restype = ctypes.c_void_p
+    c.calloc.argtypes = (ctypes.c_size_t, ctypes.c_size_t)
+    for function in (c.free, c.sem_post, c.sem_trywait):
+        function.argtypes = (ctypes.c_void_p,)
+    c.sem_init.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_uint)
+    return c
