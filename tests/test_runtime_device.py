@@ -17,7 +17,6 @@ from sparsegpu.engines.cuda.runtime import launch
 from sparsegpu.engines.cuda.runtime.tensor_map import tensor_map
 from sparsegpu.engines.cuda.runtime.types import ctype
 from sparsegpu.engines.cuda.runtime.view import batch_dims, matrix_view
-from sparsegpu.pattern import Pattern
 from sparsegpu.testing import accuracy_bound, assert_close
 
 pytestmark = pytest.mark.gpu
