@@ -25,9 +25,8 @@ def cp(cuda_engine):
     return cuda_engine.xp
 
 
-def captured(cp, call, stream=None):
+def captured(cp, call, stream):
     """Return the graph of a call, which was made before on another stream."""
-    stream = stream or cp.cuda.Stream(non_blocking=True)
     with stream:
         stream.begin_capture()
         try:
@@ -37,10 +36,16 @@ def captured(cp, call, stream=None):
     return graph, result
 
 
-def guards(cp, total=64 << 20):
-    """Take the free memory of CuPy's pool in pieces of many sizes, and mark it."""
-    sizes = [512 << i for i in range(15)]
-    pieces = [cp.full(n, GUARD, np.uint8) for n in sizes for _ in range(max(1, min(8, total // n)))]
+def guards(cp, stream):
+    """Take and mark the memory that CuPy's pool has free for a stream, piece by piece."""
+    pieces, pool = [], cp.get_default_memory_pool()
+    with stream:
+        for n in (512 << i for i in range(15)):
+            for _ in range(64):
+                total = pool.total_bytes()
+                pieces.append(cp.full(n, GUARD, np.uint8))
+                if pool.total_bytes() > total:  # nothing was free
+                    break
     cp.cuda.Device().synchronize()
     return pieces
 
@@ -81,14 +86,14 @@ def test_a_graph_outlives_what_the_call_gave_back(cuda_engine, cp, rng, make):
     shared = make(cuda_engine, rng)
     out = shared.blank(cp)
     shared.call(shared.dense[0], out)
-    graph, _ = captured(cp, lambda: shared.call(shared.dense[0], out))
+    stream = cp.cuda.Stream(non_blocking=True)
+    graph, _ = captured(cp, lambda: shared.call(shared.dense[0], out), stream)
     shared.call(shared.dense[1], None)
     gc.collect()
-    pieces = guards(cp)
+    pieces = guards(cp, stream)
     shared.dense[0][...] = shared.dense[1]
     out.fill(0)
     cp.cuda.Device().synchronize()
-    stream = cp.cuda.Stream(non_blocking=True)
     for _ in range(3):
         graph.launch(stream)
     stream.synchronize()
@@ -149,12 +154,12 @@ def test_temporaries_are_the_graphs_own(cuda_engine, cp, rng):
         call()
         expected = call().copy()
         cp.cuda.Device().synchronize()
-        graph, result = captured(cp, call)
+        stream = cp.cuda.Stream(non_blocking=True)
+        graph, result = captured(cp, call, stream)
         gc.collect()
-        pieces = guards(cp)
+        pieces = guards(cp, stream)
         result.view(np.uint8).fill(0)
         cp.cuda.Device().synchronize()
-        stream = cp.cuda.Stream(non_blocking=True)
         for _ in range(2):
             graph.launch(stream)
         stream.synchronize()
@@ -165,10 +170,11 @@ def test_temporaries_are_the_graphs_own(cuda_engine, cp, rng):
 def test_a_result_that_nobody_holds_stays_the_graphs(cuda_engine, cp, rng):
     shared = CASES["copied_rows"](cuda_engine, rng)
     shared.call(shared.dense[0], None)
-    graph, result = captured(cp, lambda: shared.call(shared.dense[0], None))
+    stream = cp.cuda.Stream(non_blocking=True)
+    graph, result = captured(cp, lambda: shared.call(shared.dense[0], None), stream)
     place = result.data.ptr
     del result
-    pieces = guards(cp)
+    pieces = guards(cp, stream)
     assert all(not p.data.ptr <= place < p.data.ptr + p.nbytes for p in pieces)
     graph.launch()
     cp.cuda.Device().synchronize()
@@ -213,9 +219,10 @@ def test_memory_goes_with_the_graph(cuda_engine, cp, rng, again):
     shared = CASES["full_row"](cuda_engine, rng)
     out = shared.blank(cp)
     shared.call(shared.dense[0], out)
-    before = used(cp)
+    capture.give_back()
+    before, stream = used(cp), cp.cuda.Stream(non_blocking=True)
     for _ in range(5):
-        graph, _ = captured(cp, lambda: shared.call(shared.dense[0], out))
+        graph, _ = captured(cp, lambda: shared.call(shared.dense[0], out), stream)
         held = used(cp) - before
         assert held > 0
         if again:

@@ -78,7 +78,7 @@ class Kernel:
             return
         if shared_memory > self._shared:
             self._opt_in(shared_memory)
-        self._function(grid, block, args, shared_memory)
+        in_context(self._function, grid, block, args, shared_memory)
         with _counting:
             _launches[self.source] += 1
 
@@ -158,21 +158,14 @@ class Launch:
         try:
             self._enqueue(stream, self._address, 0)
         except RuntimeError as error:  # CuPy's CUDADriverError is one
-            if not self._enqueued_in_context(error, stream):
+            if not lacks_context(error):
                 _, x, y, z, *block, shared = self._enqueue.args
                 asked = f"grid {(x, y, z)}, block {(*block,)}, {shared} bytes of shared memory"
                 _refuse(error, self._source, asked)
                 raise
+            self._enqueue(stream, self._address, 0)
         with _counting:
             _launches[self._source] += 1
-
-    def _enqueued_in_context(self, error: Any, stream: int) -> bool:
-        """Launch again where all that was missing is a context in this thread."""
-        if error.status != _INVALID_CONTEXT or self._enqueue is None:
-            return False
-        make_context_current(current_device())
-        self._enqueue(stream, self._address, 0)
-        return True
 
 
 def in_order(works: tuple[Work, ...]) -> Callable[[int], None]:
@@ -187,16 +180,28 @@ def in_order(works: tuple[Work, ...]) -> Callable[[int], None]:
     return enqueue
 
 
-def make_context_current(device: int) -> None:
-    """Make a device's context current in this thread, if none is.
+def in_context(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call the driver, in a thread that may lack a context."""
+    try:
+        return call(*arguments)
+    except RuntimeError as error:
+        if not lacks_context(error):
+            raise
+    return call(*arguments)
 
-    CuPy does so at a thread's first call of CUDA's runtime, which a launch and the encoding of a
-    tensor map are not.
+
+def lacks_context(error: RuntimeError) -> bool:
+    """Return whether that is why the driver refused; there is one then, to call it again.
+
+    CuPy makes a context current at a thread's first call of CUDA's runtime, which a launch, the
+    loading of a cubin and the encoding of a tensor map are not. To ask before each costs more.
     """
-    from cupy.cuda import driver, runtime
+    if getattr(error, "status", None) != _INVALID_CONTEXT:
+        return False
+    from cupy.cuda import runtime
 
-    if not driver.ctxGetCurrent():
-        runtime.setDevice(device)
+    runtime.setDevice(current_device())
+    return True
 
 
 def _refuse(error: Any, source: str, asked: str) -> None:
@@ -245,7 +250,7 @@ def _load(source: str, defines: dict[str, Any], root: Path | None = None) -> Ker
 
     arch = choose_architecture(source, compute_capability())
     module = cupy.cuda.Module()
-    module.load(compile_kernel(source, arch, defines, root=root).code)
+    in_context(module.load, compile_kernel(source, arch, defines, root=root).code)
     return Kernel(source, module.get_function(source))
 
 

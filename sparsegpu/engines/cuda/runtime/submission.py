@@ -1,21 +1,20 @@
 """What a call enqueues, as one unit: its launches, and the memory that they work in.
 
-Every operation on a device runs within a `Submission` (``ops/_common.on_device``). It sees to what
-launches need of the calling thread: a device and a context that are current. From the first
-`workspace` on it holds the lock of that memory, so that no other thread's launches on it come
-between the call's own. While the stream is captured, all that is allocated belongs to the graph.
+Every operation on a device runs within a `Submission` (``ops/_common.on_device``), which makes the
+device current. From the first `workspace` on it holds the lock of that memory, so that no other
+thread's launches on it come between the call's own. While the stream is captured, all that is
+allocated belongs to the graph.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 from . import capture as captures
-from .launch import make_context_current
 from .workspace import StreamWorkspace, give_back_external, place_of, workspace_on
 
 _LEGACY = 1  # cudaStreamLegacy; it and 0 are never captured
@@ -41,38 +40,33 @@ class Submission:
     """
 
     __slots__ = (
-        *("_device", "_kept", "_outer", "_stream", "_taken", "_whole", "_workspace"),
-        *("_contexts", "captured"),
+        *("_contexts", "_device", "_kept", "_outer", "_stream", "_taken", "_within", "_workspace"),
+        "captured",
     )
 
     def __init__(self, device: int, kept: dict[int, StreamWorkspace] | None = None):
         self._device, self._kept = device, kept
         self._workspace: StreamWorkspace | None = None  # locked by this call
         self._taken = 0
-        self._whole = self
-        self._contexts: list[AbstractContextManager] = []
+        self._within: Submission | None = None
+        self._contexts: list[AbstractContextManager] | None = None
 
     def __enter__(self) -> Submission:
+        cuda = _cuda()
+        if cuda.runtime.getDevice() != self._device:
+            self._enter(cuda.Device(self._device))
         try:
-            return self._entered()
+            outer: Submission | None = getattr(_thread, "submission", None)
+            self._outer, self._stream = outer, cuda.get_current_stream()
+            self.captured = is_captured(self._stream.ptr)
+            if outer is not None and self._is_part_of(outer):
+                self._within = outer
+            if self.captured and (outer is None or not outer.captured):
+                capture = captures.capture_on(self._stream.ptr)
+                self._enter(cuda.using_allocator(capture.keeping(cuda.get_allocator())))
         except BaseException:
             self._unwind()
             raise
-
-    def _entered(self) -> Submission:
-        import cupy
-
-        if cupy.cuda.runtime.getDevice() != self._device:
-            self._enter(cupy.cuda.Device(self._device))
-        make_context_current(self._device)
-        outer: Submission | None = getattr(_thread, "submission", None)
-        self._outer, self._stream = outer, cupy.cuda.get_current_stream()
-        self.captured = is_captured(self._stream.ptr)
-        if outer is not None and self._is_part_of(outer):
-            self._whole = outer._whole
-        if self.captured and (outer is None or not outer.captured):
-            allocator = captures.capture_on(self._stream.ptr).keeping(cupy.cuda.get_allocator())
-            self._enter(cupy.cuda.using_allocator(allocator))
         _thread.submission = self
         return self
 
@@ -82,7 +76,7 @@ class Submission:
 
     def _enter(self, context: AbstractContextManager) -> None:
         context.__enter__()
-        self._contexts.append(context)
+        self._contexts = [*(self._contexts or ()), context]
 
     def _unwind(self) -> None:
         while self._contexts:
@@ -94,7 +88,8 @@ class Submission:
             if self._workspace is not None:
                 self._leave(self._workspace)
         finally:
-            self._unwind()
+            if self._contexts:
+                self._unwind()
 
     def _leave(self, workspace: StreamWorkspace) -> None:
         self._workspace = None
@@ -103,6 +98,11 @@ class Submission:
                 workspace.used(self._stream.ptr)
         finally:
             workspace.lock.release()
+
+    @property
+    def _whole(self) -> Submission:
+        """The call that this is, or is a part of."""
+        return self if self._within is None else self._within._whole
 
     @property
     def exclusive(self) -> bool:
@@ -161,11 +161,11 @@ def workspace(nbytes: int) -> Any:
 
 def is_captured(stream: int) -> bool:
     """Return whether a stream is being captured into a CUDA graph."""
-    return stream > _LEGACY and _asks_the_runtime()(stream)
+    return stream > _LEGACY and _cuda().runtime.streamIsCapturing(stream)
 
 
 @cache
-def _asks_the_runtime() -> Callable[[int], bool]:
-    from cupy.cuda import runtime
+def _cuda() -> ModuleType:
+    import cupy
 
-    return runtime.streamIsCapturing
+    return cupy.cuda

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...._arrays import bfloat16
 from ...._checks import bad_type, bad_value
+from .launch import in_context
 
 #: Entries kept; a map is 128 bytes.
 CAPACITY = 512
@@ -30,6 +31,14 @@ _DATA_TYPES = {
     np.dtype(np.float64): "FLOAT64",
 }
 _SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
+
+
+class EncodeError(RuntimeError):
+    """A status of the driver, as CuPy's own errors have it."""
+
+    def __init__(self, message: str, status: int):
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +201,13 @@ def encode_arguments(key: TensorMapKey) -> tuple:
 
 def encode(key: TensorMapKey) -> np.void:
     """Encode one map (needs the driver)."""
+    return in_context(_encode, key)
+
+
+def _encode(key: TensorMapKey) -> np.void:
     from cuda.bindings import driver
 
     status, encoded = driver.cuTensorMapEncodeTiled(*encode_arguments(key))
     if int(status) != 0:
-        raise RuntimeError(f"cuTensorMapEncodeTiled: {status.name} for {key}")
+        raise EncodeError(f"cuTensorMapEncodeTiled: {status.name} for {key}", int(status))
     return np.void(np.array([int(word) for word in encoded.opaque], dtype=np.uint64).tobytes())
