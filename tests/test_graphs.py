@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 
 import numpy as np
 import pytest
@@ -228,9 +229,10 @@ def test_memory_goes_with_the_graph(cuda_engine, cp, rng, again):
         if again:
             graph.launch()
         del graph
-        cp.cuda.Device().synchronize()
-    capture.give_back()
-    assert used(cp) <= before + 4096
+    end = time.monotonic() + 10  # a thread of the driver's does it, some time later
+    while used(cp) > before and time.monotonic() < end:
+        capture.give_back()
+    assert used(cp) == before
 
 
 def test_a_first_call_refuses_to_be_captured(cuda_engine, cp, rng):

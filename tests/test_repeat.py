@@ -31,7 +31,7 @@ class Products:
     def calls(self) -> int:
         """Return how many calls are kept."""
         bsr = self.kernel == "bsr_addmm"
-        kept = self.sparse.pattern.kept if bsr else self.sparse.kept(False)[1]
+        kept = self.sparse.pattern.kept if bsr else self.sparse.held(False)[0].kept
         return sum(len(workspace.calls) for workspace in kept.values())
 
 

@@ -50,7 +50,7 @@ def test_a_stream_has_its_own_and_calls_share_it(cp):
     pattern = Pattern(cp.array([0, 1]), cp.array([0]), (8, 8), (8, 8))
 
     def places(stream=None):
-        with stream or cp.cuda.Stream.null, Submission(0, pattern.kept):
+        with stream or cp.cuda.Stream.null, Submission(0, pattern):
             with Submission(0):  # a part of the call
                 first = take(1000)
             return first, take(500)
@@ -163,8 +163,7 @@ def test_many_calls_sizes_and_streams(cuda_engine, cp, rng, name):
         del stream
     assert not any(ref() for ref in gone)  # nothing of ours holds on to them
     left = used(cp) - before
-    with Submission(0, shared.operand.pattern.kept):  # the largest single need
-        need = sum(w.nbytes for w in shared.operand.pattern.kept.values() if not w.ended)
+    need = max(w.nbytes for w in shared.operand.pattern.kept.values())
     assert left <= 64 * MB + need
 
 
@@ -206,8 +205,8 @@ def test_an_operand_takes_its_workspace_with_it(cuda_engine, cp, rng):
 @gpu
 def test_a_call_that_fails_leaves_its_workspace_free(cuda_engine, cp, rng):
     shared = CASES["copied_rows"](cuda_engine, rng)
-    kept = shared.operand.pattern.kept
-    with pytest.raises(RuntimeError, match="in the middle"), Submission(0, kept):
+    pattern = shared.operand.pattern
+    with pytest.raises(RuntimeError, match="in the middle"), Submission(0, pattern):
         take(1000)
         raise RuntimeError("in the middle")
     done = []

@@ -28,14 +28,14 @@ _CHANGED = (np.matrix, np.ma.MaskedArray)  # whose elements are no longer those 
 _FLOATS = (*HALF_DTYPES, np.dtype(np.float32))
 
 
-def on_device(array: Any, kept: dict | None = None) -> AbstractContextManager:
+def on_device(array: Any, owner: Any = None) -> AbstractContextManager:
     """Enter one call's work on the array's CUDA device (host: do nothing).
 
-    ``kept`` is where the sparse operand keeps what the call works in, by streams. See
-    `engines.cuda.runtime.submission`.
+    ``owner`` is the sparse operand's pattern, or what holds its halves: what calls work in is kept
+    with it. See `engines.cuda.runtime.submission`.
     """
     device = device_of(array)
-    return _ANYWHERE if device is None else _submission()(device, kept)
+    return _ANYWHERE if device is None else _submission()(device, owner)
 
 
 @cache

@@ -94,8 +94,8 @@ def addmm(
     ``operand_dtype`` is what ``dense`` stands for when its own dtype cannot say (uint8).
     """
     # What holds the two halves keeps these, too.
-    holder = getattr(sparse, "kept", None)
-    device, kept, which = (None, None, ()) if holder is None else holder(stored_transposed)
+    holder, which = sparse.held(stored_transposed) if hasattr(sparse, "held") else (None, ())
+    device, kept = (None, None) if holder is None else (holder.device, holder.kept)
     call = Call(device, kept, (dense,), input, options, *which, from_the_right, operand_dtype)
     repeated = call.repeat(options.out)
     if repeated is not None:
@@ -121,7 +121,7 @@ def addmm(
         input_name=input_name,
         no_product=k == 0,
     )
-    with on_device(dense, kept):
+    with on_device(dense, holder):
         half = half_of(function, sparse, stored_transposed)
         result = product.result(
             {names[0]: half.packed, f"{names[0]}.meta": half.meta, names[1]: dense}

@@ -276,7 +276,7 @@ def _addmm(
         dtype=data.dtype,
         no_product=pattern.nnzb == 0,
     )
-    with on_device(data, pattern.kept):
+    with on_device(data, pattern):
         if sparse_blocks:
             operands["bsr.meta"] = parts[1]
         result, launches = product.result(operands), None

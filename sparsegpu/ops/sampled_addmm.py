@@ -94,7 +94,7 @@ def sampled_addmm(
     batch = broadcast_shape(
         function, "mat1", tuple(mat1.shape[:-2]), tuple(mat2.shape[:-2]), input.pattern.batch_shape
     )
-    with on_device(mat1):
+    with on_device(mat1, input.pattern):
         if beta == 0:
             pattern, data = distinct_pattern(input.pattern, function), None
         else:

@@ -162,7 +162,7 @@ def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = No
     shape = (*other.shape[:-2], bsr.pattern.shape[0], other.shape[-1])
     if indices_data is None:
         indices_data = bsr_scatter_mm_indices_data(bsr, other)
-    with on_device(other):
+    with on_device(other, bsr.pattern):
         pattern, blocks = distinct_blocks(bsr, function)
         operands = {"bsr": bsr.data, "other": other}
         others = other

@@ -68,7 +68,7 @@ def bsr_softmax(bsr: Any, *, out: Any = None) -> Any:
     pattern, data = canonical_blocks(bsr, function)
     if out is not None:
         check_out_pattern(function, out, pattern)
-    with on_device(data):
+    with on_device(data, pattern):
         result = prepare_out(function, out_data, data.shape, dtype, xp, input=bsr.data)
         if result.size:
             engine_module(xp, "softmax", function).bsr_softmax(result, pattern, data)

@@ -287,13 +287,9 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
             return self._halves.for_vendor(side)
         return self._halves.get(side)
 
-    def kept(self, transposed: bool) -> tuple[int | None, dict, tuple[str, bool]]:
-        """Return the CUDA device, what products keep there by streams, and which operand this is.
-
-        An array, its transpose and those of other backends share what they keep.
-        """
-        halves = self._halves
-        return halves.device, halves.kept, (self.backend, transposed ^ self._transposed)
+    def held(self, transposed: bool) -> tuple[Halves, tuple[str, bool]]:
+        """Return what holds the halves, and which of the operands that share them this is."""
+        return self._halves, (self.backend, transposed ^ self._transposed)
 
     def values(self) -> Any:
         """Return the kept values by rows (`packed`), built if they are missing.

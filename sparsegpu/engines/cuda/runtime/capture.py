@@ -32,16 +32,21 @@ class Capture:
         That is being captured.
     """
 
-    __slots__ = ("_graph_end", "_memory", "_workspaces")
+    __slots__ = ("_graph_end", "_memory", "_owners", "_workspaces")
 
     def __init__(self, graph: Any):
         self._graph_end = GraphEnd(graph)
         self._memory: list[Any] = []
+        self._owners: dict[int, Any] = {}
         self._workspaces: dict[int, StreamWorkspace] = {}
 
     def workspace(self, place: int) -> StreamWorkspace:
         """Return what all calls work in that are captured on a stream, whatever their operands."""
         return self._workspaces.setdefault(place, StreamWorkspace())
+
+    def keep(self, owner: Any) -> None:
+        """Keep what the graph reads besides the caller's arrays: a pattern, and what it keeps."""
+        self._owners[id(owner)] = owner
 
     def keeping(self, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
         """Return an allocator for CuPy that keeps what it allocates."""

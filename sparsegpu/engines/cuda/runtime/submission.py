@@ -30,8 +30,9 @@ class Submission:
     Parameters
     ----------
     device : int
-    kept : dict or None
-        Where the sparse operand keeps its workspaces (`workspace.workspace_on`).
+    owner : object or None
+        The sparse operand's pattern, or what holds its halves: its ``kept`` is where workspaces
+        are kept (`workspace.workspace_on`). What is captured keeps it alive.
 
     Attributes
     ----------
@@ -40,12 +41,12 @@ class Submission:
     """
 
     __slots__ = (
-        *("_contexts", "_device", "_kept", "_outer", "_stream", "_taken", "_within", "_workspace"),
+        *("_contexts", "_device", "_outer", "_owner", "_stream", "_taken", "_within", "_workspace"),
         "captured",
     )
 
-    def __init__(self, device: int, kept: dict[int, StreamWorkspace] | None = None):
-        self._device, self._kept = device, kept
+    def __init__(self, device: int, owner: Any = None):
+        self._device, self._owner = device, owner
         self._workspace: StreamWorkspace | None = None  # locked by this call
         self._taken = 0
         self._within: Submission | None = None
@@ -61,9 +62,11 @@ class Submission:
             self.captured = is_captured(self._stream.ptr)
             if outer is not None and self._is_part_of(outer):
                 self._within = outer
-            if self.captured and (outer is None or not outer.captured):
+            if self.captured:
                 capture = captures.capture_on(self._stream.ptr)
-                self._enter(cuda.using_allocator(capture.keeping(cuda.get_allocator())))
+                capture.keep(self._owner)
+                if outer is None or not outer.captured:
+                    self._enter(cuda.using_allocator(capture.keeping(cuda.get_allocator())))
         except BaseException:
             self._unwind()
             raise
@@ -71,7 +74,7 @@ class Submission:
         return self
 
     def _is_part_of(self, outer: Submission) -> bool:
-        same = self._kept is None or self._kept is outer._whole._kept
+        same = self._owner is None or self._owner is outer._whole._owner
         return outer._device == self._device and (same or self.captured)
 
     def _enter(self, context: AbstractContextManager) -> None:
@@ -122,16 +125,16 @@ class Submission:
             whole._workspace = found
         given = whole._workspace.chunk(whole._taken, nbytes)
         whole._taken += 1
-        if whole._workspace.external and whole._kept is not None:
-            give_back_external(whole._kept, whole._workspace)
+        if whole._workspace.external and whole._owner is not None:
+            give_back_external(whole._owner.kept, whole._workspace)
         return given
 
     def kept_on_stream(self) -> StreamWorkspace | None:
         """Return what is kept for the stream: of the capture, else of the operand."""
         if self.captured:
             return captures.capture_on(self._stream.ptr).workspace(place_of(self._stream))
-        kept = self._whole._kept
-        return None if kept is None else workspace_on(kept, self._stream)
+        owner = self._whole._owner
+        return None if owner is None else workspace_on(owner.kept, self._stream)
 
 
 def current() -> Submission | None:

@@ -197,7 +197,7 @@ def _made_for(stream: Any, place: int) -> StreamWorkspace:
         return StreamWorkspace(_thread_mark() if place else None, ends=place != 0)
     # A stream of CuPy's that stands for another library's (`from_external`) is made and dropped
     # at every use, while the other's lives on.
-    own = type(stream) is Stream and not hasattr(stream, "_foreign_stream_ref")
+    own = type(stream) is Stream and getattr(stream, "_foreign_stream_ref", None) is None
     return StreamWorkspace(stream if own else None, ends=True)
 
 
