@@ -66,7 +66,7 @@ def refuse_capture(function: str, xp: ModuleType) -> None:
     if xp is not np and xp.cuda.get_current_stream().is_capturing():
         raise not_offered(
             function,
-            f"int8 with rows of more than {MOST:,} products in a CUDA graph (their sums lie in "
+            f"int8 rows of more than {MOST:,} products in a CUDA graph (their sums lie in "
             "memory of the call alone)",
             "the call outside of a capture",
         )
@@ -80,7 +80,7 @@ def cut_groups(starts: Any, most: int, xp: ModuleType) -> Cut:
     """
     starts = starts.astype(_INT64)
     count = xp.diff(starts)
-    pieces = xp.maximum(-(-count // most), 1).reshape(-1, count.shape[-1]).max(axis=0)
+    pieces = xp.maximum((count + most - 1) // most, 1).reshape(-1, count.shape[-1]).max(axis=0)
     after = xp.cumsum(pieces)
     first = after - pieces
     piece = xp.arange(int(after[-1]), dtype=_INT64)
