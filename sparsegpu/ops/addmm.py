@@ -159,6 +159,14 @@ def int_bsr_addmm(input: Any, bsr: Any, dense: Any, **keywords: Any) -> Any:
     ------
     ValueError, TypeError
         As `bsr_addmm`; operands that are not int8.
+    NotImplementedError
+        Rows of more than 131,071 stored products in a CUDA graph's capture.
+
+    Notes
+    -----
+    Sums never wrap. Rows of more than 131,071 stored products, which may leave int32, are summed
+    in pieces and the pieces added in int64; the result is clipped to int32, or scaled and rounded
+    to another dtype, once.
 
     Examples
     --------
