@@ -77,7 +77,7 @@ def transposed_input(array: Any) -> Any:
     return array[:, None] if array.ndim == 1 else array.swapaxes(-1, -2)
 
 
-def activate(x: np.ndarray, activation: str | None) -> np.ndarray:
+def activate(x: Any, activation: str | None) -> Any:
     """Apply an activation by name; ``x`` is real and of accumulator precision."""
     if activation is None:
         return x
@@ -91,26 +91,30 @@ def activate(x: np.ndarray, activation: str | None) -> np.ndarray:
     if activation == "gelu":
         inner = x.dtype.type(sqrt(2 / np.pi)) * (x + x.dtype.type(0.044715) * x * x * x)
         return half * x * (one + np.tanh(inner))
-    return half * x * (one + _erf()(x * x.dtype.type(sqrt(0.5))))
+    return half * x * (one + _erf(x)(x * x.dtype.type(sqrt(0.5))))
 
 
-def _erf() -> Callable:
-    from scipy.special import erf
-
+def _erf(x: Any) -> Callable:
+    if isinstance(x, np.ndarray):
+        from scipy.special import erf
+    else:
+        from cupyx.scipy.special import erf
     return erf
 
 
-def apply_epilogue(acc: np.ndarray, epilogue: Epilogue, out: np.ndarray) -> None:
+def apply_epilogue(acc: Any, epilogue: Epilogue, out: Any) -> None:
     """Write ``out`` from the accumulator: the definition that all engines are held against.
 
-    ``acc`` is of accumulator dtype (`_arrays.accumulator_dtype`) and of out's shape.
+    ``acc`` is of accumulator dtype (`_arrays.accumulator_dtype`) and of out's shape. Where a sum of
+    int8 products may leave int32 (`ops/_long_sums.py`) it is int64, scaled in float64, and may be
+    CuPy's, to which NumPy's functions hand over.
     """
     e = epilogue
-    if acc.dtype == np.int32:
+    if acc.dtype.kind == "i":
         if out.dtype == np.int32 and e.is_integral:
             _integer_epilogue(acc, e, out)
             return
-        acc = acc.astype(np.float32)
+        acc = acc.astype(np.float32 if acc.dtype == np.int32 else np.float64)
     # Infinities and NaN are answers here, as on a GPU, and no cause for a warning.
     with np.errstate(over="ignore", invalid="ignore"):
         compute = acc.dtype.type
@@ -124,18 +128,23 @@ def apply_epilogue(acc: np.ndarray, epilogue: Epilogue, out: np.ndarray) -> None
         store(activate(value, e.activation), out)
 
 
-def _integer_epilogue(acc: np.ndarray, e: Epilogue, out: np.ndarray) -> None:
+def _integer_epilogue(acc: Any, e: Epilogue, out: Any) -> None:
     """Exact arithmetic in int64, saturating at int32."""
-    value = int(e.alpha) * acc.astype(np.int64)
+    alpha, beta = int(e.alpha), int(e.beta)
+    if acc.dtype == np.int64:
+        # What is beyond leaves int32 by so much that no input brings it back, and stays in int64.
+        most = 2**62 // max(abs(alpha), 1)
+        acc = np.clip(acc, -most, most)
+    value = alpha * acc.astype(np.int64)
     if e.input is not None:
-        value = value + int(e.beta) * e.input.astype(np.int64)
+        value = value + beta * e.input.astype(np.int64)
     if e.activation == "relu":
         value = np.maximum(value, 0)
     info = np.iinfo(np.int32)
     out[...] = np.clip(value, info.min, info.max).astype(np.int32)
 
 
-def store(value: np.ndarray, out: np.ndarray) -> None:
+def store(value: Any, out: Any) -> None:
     """Round once to out's dtype; integers: nearest, ties to even, then saturate; NaN is 0."""
     if out.dtype.kind == "i" and value.dtype.kind != "i":
         info = np.iinfo(out.dtype)
@@ -143,4 +152,18 @@ def store(value: np.ndarray, out: np.ndarray) -> None:
         out[...] = np.where(np.isnan(wide), 0, wide).astype(out.dtype)
         return
     with np.errstate(over="ignore"):
+        if value.dtype == np.float64 and out.dtype.itemsize == 2:
+            value = _rounded_to_odd(value)
         out[...] = value.astype(out.dtype)
+
+
+def _rounded_to_odd(value: Any) -> Any:
+    """Return float64 as float32 such that rounding that to 16 bits is as if rounded once.
+
+    Towards zero, and the last bit is set where something was lost (Boldo and Melquiond, "Emulation
+    of a FMA and correctly rounded sums: proved algorithms using rounding to odd", IEEE Trans.
+    Comput. 57, 2008). Array libraries go from float64 to 16 bits by way of float32.
+    """
+    nearest = value.astype(np.float32)
+    away = np.abs(nearest) > np.abs(value)
+    return ((nearest.view(np.int32) - away) | (nearest != value)).view(np.float32)

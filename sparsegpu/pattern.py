@@ -197,6 +197,13 @@ class Pattern(Memo):
         return self.memo("repeated", lambda: bool((xp.diff(xp.sort(self.keys())) == 0).any()))
 
     @property
+    def longest_row(self) -> int:
+        """Blocks of the longest block row."""
+        if self.indices.size == 0 or self.block_shape[0] == 0:
+            return 0
+        return self.memo("longest row", lambda: int(self.xp.diff(self.indptr).max()))
+
+    @property
     def _order_facts(self) -> tuple[bool, bool]:
         def build() -> tuple[bool, bool]:
             step = self.xp.diff(self.keys())

@@ -16,7 +16,7 @@ from sparsegpu._arrays import cupy_installed
 from sparsegpu._cache import cache_directory
 
 # They check, and their failures should explain.
-pytest.register_assert_rewrite("addmm_cases", "operator_cases", "prune_cases")
+pytest.register_assert_rewrite("addmm_cases", "long_sums_cases", "operator_cases", "prune_cases")
 
 
 def _no_gpu() -> str | None:
@@ -204,6 +204,22 @@ def compiler_log(monkeypatch) -> Callable[[str, str, dict], str]:
     monkeypatch.setattr(compiler, "write_entry", lambda *_: None)
     monkeypatch.setattr(compiler, "read_resources", listen)
     return log_of
+
+
+@pytest.fixture
+def cuts(monkeypatch) -> list:
+    """What int8 sums are cut of into pieces, in order (see `ops/_long_sums.py`)."""
+    from sparsegpu.ops import _long_scatter, _long_sums
+
+    counted, cut_groups = [], _long_sums.cut_groups
+
+    def counting(*arguments):
+        counted.append(arguments)
+        return cut_groups(*arguments)
+
+    for module in (_long_sums, _long_scatter):
+        monkeypatch.setattr(module, "cut_groups", counting)
+    return counted
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import numpy as np
 
 from .._arrays import HALF_DTYPES, accumulator_dtype, check_dtype_name, namespace
 from .._checks import bad_type, bad_value
+from ..engines import engine_module
 from ..ops._common import on_device, optional_out, prepare_out
 from ..ops.addmm import bsr_matmul, dense_bsr_matmul
 
@@ -163,13 +164,24 @@ def _total(array: Any, axes: tuple[int, ...] | None, wanted: np.dtype) -> Any:
         dtype = np.dtype(np.int64) if array.dtype.kind == "i" else accumulator_dtype(array.dtype)
         data = array._data
         return (data.astype(dtype) if data.dtype in HALF_DTYPES else data).sum(where, dtype=dtype)
-    if array.dtype == np.int32:
+    if array.dtype == np.int32 or _leaves_int32(array, axes):
         array = array.astype(np.float64)  # exact: sums of int32 stay below 2**53
     out_dtype = accumulator_dtype(array.dtype)
     ones = xp.ones(array.shape[axes[0]], array.dtype)
     if axes == (-1,):
         return bsr_matmul(array, ones, out_dtype=out_dtype)
     return dense_bsr_matmul(ones, array, out_dtype=out_dtype)
+
+
+def _leaves_int32(array: Any, axes: tuple[int, ...]) -> bool:
+    """Whether sums of int8, not multiplied by anything, may be too many for int32."""
+    pattern, most = array._pattern, 2**24
+    size = pattern.blocksize[axes[0]]
+    if array.dtype != np.int8 or pattern.nnzb * size <= most:
+        return False
+    if axes == (-2,):
+        pattern, _ = engine_module(array._xp, "convert", "sum").transpose_pattern(pattern)
+    return pattern.longest_row * size > most
 
 
 def _extreme(array: Any, axis: Any, function: str, name: str) -> Any:

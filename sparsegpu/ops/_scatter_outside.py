@@ -13,6 +13,7 @@ import numpy as np
 
 from .._arrays import as_array, namespace
 from .._checks import bad_type, bad_value, check_choice
+from ._long_sums import may_be_long
 from .scatter_indices import ARRAYS, FORMATS, Fit
 
 
@@ -73,9 +74,12 @@ def read_lists(
     count, ms, ks = blocks.shape
     reader = _read_blockwise if indices_format == "scatter_mm" else _read_strided
     inner, columns, rows = reader(function, arrays, split, blocks, others)
-    return Lists(
-        indices_format, arrays, Fit(count, (ms, ks), inner, columns, split, rows), trusted=False
-    )
+    starts, *_, terms = (arrays[name] for name in ARRAYS[indices_format])
+    longest = len(terms)
+    if may_be_long(blocks.dtype, longest, ks):
+        longest = int(namespace(starts).diff(starts).max()) if len(starts) > 1 else 0
+    fit = Fit(count, (ms, ks), inner, columns, split, rows, longest)
+    return Lists(indices_format, arrays, fit, trusted=False)
 
 
 def _contiguous(array: Any) -> Any:

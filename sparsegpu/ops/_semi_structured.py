@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._arrays import as_array
-from .._checks import bad_type, bad_value
+from .._checks import bad_type, bad_value, not_offered
 from .._epilogue import Epilogue
 from ..engines import engine_module
 from ._common import check_same_dtype, on_device
-from ._product import Options, Side, check_product
+from ._long_sums import MOST, may_be_long, semi_structured_in_slices
+from ._product import Options, Product, Side, check_product
 from ._repeat import Call
 from ._sparse_blocks import is_semi_structured
 
@@ -134,7 +135,7 @@ def addmm(
                 dense,
                 product.epilogue,
                 partial(_buffer, product.xp),
-                _engine(function, product.xp, half),
+                _engine(function, product, half, options.config),
                 operand_dtype=dtype,
                 allow_tf32=bool(options.allow_tf32),
                 config=options.config,
@@ -144,10 +145,22 @@ def addmm(
     return answer
 
 
-def _engine(function: str, xp: Any, half: Half) -> Any:
-    """Return what computes, over the halves' arrays as the engines of `engines` get them."""
-    if half.vendor is None:
-        return engine_module(xp, "semi_structured", function).semi_structured_addmm
+def _engine(function: str, product: Product, half: Half, config: dict | None) -> Any:
+    """Return what computes, over the halves' arrays as the engines of `engines` get them.
+
+    The native engine does so for long sums of int8 also where the half has a vendor's copy: of
+    that no slices can be taken.
+    """
+    long = may_be_long(half.packed.dtype, half.packed.shape[1], 1) and product.epilogue.alpha != 0
+    if half.vendor is None or long:
+        if half.vendor is not None and config is not None:
+            raise not_offered(
+                function,
+                f"an algorithm of cuSPARSELt's for int8 rows of more than {MOST:,} products",
+                "config=None, with which the native backend computes them",
+            )
+        compute = engine_module(product.xp, "semi_structured", function).semi_structured_addmm
+        return semi_structured_in_slices(compute, product.xp) if long else compute
     from ..engines.cusparselt.semi_structured import semi_structured_addmm
 
     def by_vendor(out: Any, packed: Any, meta: Any, *operands: Any, **keywords: Any) -> Any:

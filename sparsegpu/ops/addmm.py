@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from .._checks import broadcast_shape, not_offered
 from ..engines import engine_module
 from ..pattern import Pattern
 from ._common import check_operand_dtype, check_same_dtype, check_sparse, on_device
+from ._long_sums import CutPattern, add_rows, cut_pattern, may_be_long
 from ._product import WITH_INPUT, WITHOUT_INPUT, Options, Side, check_product
 from ._repeat import Call
 from ._semi_structured import check_dense_operand
@@ -157,6 +159,14 @@ def int_bsr_addmm(input: Any, bsr: Any, dense: Any, **keywords: Any) -> Any:
     ------
     ValueError, TypeError
         As `bsr_addmm`; operands that are not int8.
+    NotImplementedError
+        Rows of more than 131,071 stored products in a CUDA graph's capture.
+
+    Notes
+    -----
+    Sums never wrap. Rows of more than 131,071 stored products, which may leave int32, are summed
+    in pieces and the pieces added in int64; the result is clipped to int32, or scaled and rounded
+    to another dtype, once.
 
     Examples
     --------
@@ -280,14 +290,39 @@ def _addmm(
         if sparse_blocks:
             operands["bsr.meta"] = parts[1]
         result, launches = product.result(operands), None
-        arguments = (result, pattern, *parts, dense, product.epilogue)
-        how = {"allow_tf32": bool(options.allow_tf32), "config": options.config}
-        if result.size and sparse_blocks:
-            engine = engine_module(product.xp, "bsr_semi_structured", function)
-            launches = engine.bsr_semi_structured_addmm(*arguments, **how)
-        elif result.size:
-            engine = engine_module(product.xp, "addmm", function)
-            launches = engine.bsr_addmm(*arguments, transposed=from_the_right, **how)
+        if result.size:
+            stem = "bsr_semi_structured" if sparse_blocks else "addmm"
+            engine: Any = engine_module(product.xp, stem, function)
+            how: dict[str, Any] = {"allow_tf32": bool(options.allow_tf32), "config": options.config}
+            compute = engine.bsr_semi_structured_addmm if sparse_blocks else engine.bsr_addmm
+            rows = None
+            if data.dtype == np.int8 and product.epilogue.alpha != 0:
+                rows, parts = _long_rows(function, bsr, parts, from_the_right)
+            if rows is not None:
+                add_rows(partial(compute, **how), result, rows, (*parts, dense), product.epilogue)
+            else:
+                if not sparse_blocks:
+                    how["transposed"] = from_the_right
+                launches = compute(result, pattern, *parts, dense, product.epilogue, **how)
         answer = product.answer(result)
         call.keep(answer, launches)
     return answer
+
+
+def _long_rows(
+    function: str, bsr: Any, parts: tuple, from_the_right: bool
+) -> tuple[CutPattern | None, tuple]:
+    """Return the pattern of an int8 product with its long rows cut, and its blocks' arrays.
+
+    Both as seen from the left. Without long rows it is None, and the arrays are those given.
+    """
+    pattern, (bm, bk) = bsr.pattern, bsr.pattern.blocksize
+    products = bm if from_the_right else bk // len(parts)  # of 2:4 blocks half is stored
+    if not may_be_long(parts[0].dtype, pattern.nnzb, products):
+        return None, parts
+    if from_the_right:
+        pattern, _ = engine_module(pattern.xp, "convert", function).transpose_pattern(pattern)
+    rows = cut_pattern(pattern, products)
+    if rows is not None and from_the_right:
+        parts = (transposed_operand(bsr, function).data,)
+    return rows, parts

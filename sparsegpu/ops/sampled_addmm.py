@@ -8,6 +8,7 @@ import numpy as np
 
 from .._arrays import as_array, common_namespace, is_complex
 from .._checks import bad_type, bad_value, broadcast_shape, check_scalar
+from .._epilogue import Epilogue
 from ..engines import engine_module
 from ._canonical import check_out_pattern, distinct_blocks, distinct_pattern
 from ._common import (
@@ -18,6 +19,7 @@ from ._common import (
     prepare_out,
     resolve_out_dtype,
 )
+from ._long_sums import MOST, add_slices, may_be_long
 
 _INT32 = np.dtype(np.int32)
 
@@ -112,9 +114,16 @@ def sampled_addmm(
             operands={"mat1": mat1, "mat2": mat2},
         )
         if result.size:
-            engine_module(xp, "sampled_addmm", function).sampled_addmm(
-                result, pattern, data, mat1, mat2, alpha if inner else 0, beta
-            )
+            compute = engine_module(xp, "sampled_addmm", function).sampled_addmm
+            if may_be_long(dtype, inner, 1) and alpha != 0:
+
+                def product(part: Any, k0: int, k1: int) -> None:
+                    compute(part, pattern, None, mat1[..., k0:k1], mat2[..., k0:k1, :], 1, 0)
+
+                epilogue = Epilogue(alpha, beta, data)
+                add_slices(product, result, inner, MOST, epilogue, xp)
+            else:
+                compute(result, pattern, data, mat1, mat2, alpha if inner else 0, beta)
     return out if out is not None else input._with(pattern, result)
 
 

@@ -11,7 +11,7 @@ so t // S is some block of the same row, and everything follows from t without a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from .._arrays import as_array, common_namespace
 from .._checks import bad_type, bad_value, check_choice
+from .._memo import Memo
 from ..pattern import Pattern
 from ._canonical import distinct_pattern
 from ._common import check_sparse, on_device
@@ -45,6 +46,12 @@ class Fit:
     columns: int | None  # N; None in the "scatter_mm" format, where any Ns fits
     split_n: int
     rows: int  # where the last tile ends: accumulators have at least so many rows
+    longest: int  # no tile is the sum of more block products
+    memo: Memo | None = None  # of what long sums are cut into; None: cut anew in each call
+
+    def __reduce__(self) -> tuple:
+        """Leave out what is kept: it can be neither copied nor pickled."""
+        return Fit, tuple(getattr(self, f.name) for f in fields(self) if f.name != "memo")
 
 
 class IndicesData(tuple):
@@ -172,7 +179,7 @@ def _build(
 ) -> IndicesData:
     xp, split = pattern.xp, meta["SPLIT_N"]
     k, (ms, ks) = pattern.shape[1], pattern.blocksize
-    ns, nnzb = n // split, pattern.nnzb
+    ns, nnzb, longest = n // split, pattern.nnzb, pattern.longest_row
     indptr = pattern.indptr.astype(np.int64)
     counts = xp.diff(indptr)
     # The list of products, see the top of the file.
@@ -197,7 +204,8 @@ def _build(
         pq = xp.stack([xp.broadcast_to(p, q.shape).ravel(), q.ravel()], axis=1)
         starts = (tile_start + batch * t.size).ravel()
         made = IndicesData((indices_format, xp.concatenate([starts, end * batch_size]), pq))
-        made.fit = Fit(nnzb, (ms, ks), batch_size * (k // ks) * split, None, split, starts.size)
+        inner = batch_size * (k // ks) * split
+        made.fit = Fit(nnzb, (ms, ks), inner, None, split, starts.size, longest, Memo(xp))
         return made.frozen(xp)
     last_row = (int(tile_row[-1, 0]) + 1) * ms if tile_row.size else 0
     if indices_format == "bsr_strided_mm":
@@ -206,5 +214,5 @@ def _build(
     else:
         order = xp.argsort(-tile_count, kind="stable")
         made = IndicesData((indices_format, indptr, r_offsets[order], q_offsets, meta))
-    made.fit = Fit(nnzb, (ms, ks), k, n, split, last_row)
+    made.fit = Fit(nnzb, (ms, ks), k, n, split, last_row, longest, Memo(xp))
     return made.frozen(xp)

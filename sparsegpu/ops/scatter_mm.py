@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from ._common import (
     prepare_out,
     resolve_out_dtype,
 )
+from ._long_scatter import add_pairs, add_tiles, cut_pairs, cut_tiles
+from ._long_sums import may_be_long
 from ._scatter_outside import Lists, disjoint_rounds, name_arrays, read_lists
 from .scatter_indices import IndicesData, bsr_scatter_mm_indices_data, check_product
 
@@ -243,12 +246,29 @@ def _run(function: str, xp: Any, result: Any, blocks: Any, others: Any, lists: L
     if not (result.size and blocks.size and others.size):
         return
     engine = engine_module(xp, "scatter_mm", function)
+    if may_be_long(blocks.dtype, lists.fit.longest, blocks.shape[2]):
+        _run_long(engine, result, blocks, others, lists)
+        return
     for arrays in disjoint_rounds(lists):
         if lists.indices_format == "scatter_mm":
             engine.scatter_mm(result, blocks, others, *arrays.values())
         elif arrays["r_offsets"].size:
             compute = getattr(engine, lists.indices_format)
             compute(result, blocks, others, *arrays.values(), lists.fit.split_n)
+
+
+def _run_long(engine: Any, result: Any, blocks: Any, others: Any, lists: Lists) -> None:
+    """Add int8 products of which some sums do not fit int32."""
+    fit, ks = lists.fit, blocks.shape[2]
+    keep = (lambda build: build()) if fit.memo is None else partial(fit.memo.memo, "long sums")
+    for arrays in disjoint_rounds(lists):
+        if lists.indices_format == "scatter_mm":
+            cut = keep(partial(cut_pairs, arrays["c_offsets"], ks))
+            add_pairs(engine, result, blocks, others, cut, arrays["pq"])
+        elif arrays["r_offsets"].size:
+            n, split = result.shape[-1], fit.split_n
+            tiles = keep(partial(cut_tiles, arrays, fit.block_shape, n, split))
+            add_tiles(engine, result, blocks, others, tiles, split)
 
 
 # -- the "scatter_mm" format of a whole product ---------------------------------------------

@@ -62,7 +62,9 @@ def semi_structured_addmm(
         Mixed dtypes or array libraries.
     NotImplementedError
         Backend "cusparselt": 16-bit operands with more behind the product than alpha, relu and a
-        bias (M, 1) or a whole ``input`` of their dtype; float32 without ``allow_tf32``.
+        bias (M, 1) or a whole ``input`` of their dtype; float32 without ``allow_tf32``; int8 with
+        K / 2 of more than 131,071 and a ``config`` (without one the native kernels multiply).
+        Such long int8 rows in a CUDA graph's capture, whatever the backend.
 
     Notes
     -----

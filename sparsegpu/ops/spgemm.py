@@ -17,6 +17,8 @@ from ._common import (
     on_device,
     resolve_out_dtype,
 )
+from ._long_scatter import add_pairs, cut_pairs
+from ._long_sums import may_be_long
 
 
 def bsr_spgemm(a: Any, b: Any, *, out_dtype: Any = None) -> Any:
@@ -77,13 +79,18 @@ def bsr_spgemm(a: Any, b: Any, *, out_dtype: Any = None) -> Any:
         pattern, c_offsets, pq = meeting_blocks(left, right, batch, function)
         data = xp.zeros((*batch, pattern.nnzb, *pattern.blocksize), dtype)
         if data.size and pq.size:
-            engine_module(xp, "scatter_mm", function).scatter_mm(
-                data.reshape(-1, *pattern.blocksize),
-                a.data.reshape(-1, *left.blocksize),
-                b.data.reshape(-1, *right.blocksize),
-                c_offsets,
-                pq,
+            engine = engine_module(xp, "scatter_mm", function)
+            result = data.reshape(-1, *pattern.blocksize)
+            blocks = a.data.reshape(-1, *left.blocksize)
+            others = b.data.reshape(-1, *right.blocksize)
+            ks = left.blocksize[1]
+            long = may_be_long(blocks.dtype, len(pq), ks) and may_be_long(
+                blocks.dtype, int(xp.diff(c_offsets).max()), ks
             )
+            if long:
+                add_pairs(engine, result, blocks, others, cut_pairs(c_offsets, ks), pq)
+            else:
+                engine.scatter_mm(result, blocks, others, c_offsets, pq)
     return a._with(pattern, data)
 
 
