@@ -192,14 +192,23 @@ def test_a_kept_call_does_not_keep_values(cuda_engine, cp, rng):
 
 @gpu
 def test_an_operand_takes_its_workspace_with_it(cuda_engine, cp, rng):
-    before = used(cp)
+    """At once, without a run of Python's garbage collector."""
     stream = cp.cuda.Stream(non_blocking=True)
     for name in ("full_row", "copied_rows", "two_of_four_copied_rows"):
         shared = CASES[name](cuda_engine, rng)
         with stream:
-            shared.call(shared.dense[0], None)
-        del shared
-    assert used(cp) == before
+            for _ in range(2):
+                shared.call(shared.dense[0], shared.expected[0])
+        gc.collect()
+        owner = getattr(shared.operand, "pattern", None) or shared.operand.held(False)[0]
+        kept = [weakref.ref(w) for w in owner.kept.values()]
+        assert kept
+        gc.disable()
+        try:
+            del shared, owner
+            assert not any(ref() for ref in kept)
+        finally:
+            gc.enable()
 
 
 @gpu

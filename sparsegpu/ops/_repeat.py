@@ -10,7 +10,7 @@ costs a look-up. What a CUDA graph captures is made anew: it works in memory of 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from .._arrays import OPERAND_DTYPES, float8_e4m3fn
 from ..engines import chosen_engine
 from ..engines.cuda.runtime import winners
-from ..engines.cuda.runtime.launch import in_order
+from ..engines.cuda.runtime.launch import Work
 from ..engines.cuda.runtime.submission import current, is_captured
 from ..engines.cuda.runtime.workspace import StreamWorkspace, place_of
 from ._product import Options
@@ -42,13 +42,14 @@ class Kept(NamedTuple):
     ----------
     shape, dtype
         Of the result as the caller sees it.
-    enqueue : dict
-        What enqueues the call again on the stream of an address, by the pointer of the result.
+    works : dict
+        By the pointer of the result what does the call again, and whether it works in memory that
+        calls share.
     """
 
     shape: tuple[int, ...]
     dtype: Any
-    enqueue: dict[int, Callable[[int], None]]
+    works: dict[int, tuple[tuple[Work, ...], bool]]
 
 
 class Call:
@@ -116,10 +117,15 @@ class Call:
         if known is None or is_captured(self._stream):
             return None
         result = self._cupy.empty(known.shape, known.dtype) if out is None else out
-        enqueue = known.enqueue.get(result.data.ptr)
-        if enqueue is None:
+        found = known.works.get(result.data.ptr)
+        if found is None:
             return None
-        enqueue(self._stream)
+        works, exclusive = found
+        if exclusive:
+            workspace.enqueue(works, self._stream)
+        else:
+            for work in works:
+                work.on(self._stream)
         return result
 
     def keep(self, result: Any, works: tuple | None) -> None:
@@ -138,7 +144,6 @@ class Call:
             if len(workspace.calls) >= CAPACITY:
                 workspace.calls.clear()
             known = workspace.calls[self._key] = Kept(result.shape, result.dtype, {})
-        elif len(known.enqueue) >= CAPACITY:
-            known.enqueue.clear()
-        exclusive = submission.exclusive
-        known.enqueue[result.data.ptr] = workspace.as_one(works) if exclusive else in_order(works)
+        elif len(known.works) >= CAPACITY:
+            known.works.clear()
+        known.works[result.data.ptr] = works, submission.exclusive

@@ -168,18 +168,6 @@ class Launch:
             _launches[self._source] += 1
 
 
-def in_order(works: tuple[Work, ...]) -> Callable[[int], None]:
-    """Return what enqueues works one after the other on the stream of an address."""
-    if len(works) == 1:
-        return works[0].on
-
-    def enqueue(stream: int) -> None:
-        for work in works:
-            work.on(stream)
-
-    return enqueue
-
-
 def in_context(call: Callable[..., Any], *arguments: Any) -> Any:
     """Call the driver, in a thread that may lack a context."""
     try:

@@ -11,10 +11,11 @@ are given back while they hold more than `SPARE` bytes. What CUDA graphs work in
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from functools import partial
 from itertools import count
 from typing import Any
@@ -54,11 +55,15 @@ class StreamWorkspace:
     calls : dict
         Of ``ops/_repeat.py``. They have the addresses of `chunk` in them, so all are forgotten
         when one is replaced.
+    last_use : int
+        Larger the later it was used (0: on a stream that cannot end).
+    ended : bool
+        Whether the stream is gone, or its memory was given back.
     """
 
     __slots__ = (
-        *("__weakref__", "_chunks", "_event", "_owner", "_record", "_used"),
-        *("calls", "ended", "ends", "lock"),
+        *("__weakref__", "_chunks", "_event", "_owner", "_record"),
+        *("calls", "ended", "ends", "last_use", "lock"),
     )
 
     def __init__(self, owner: Any = None, ends: bool = False):
@@ -68,7 +73,7 @@ class StreamWorkspace:
         self._chunks: list[Any] = []
         self._event: Any = None
         self._record: Any = None
-        self._used = 0
+        self.last_use = 0
         # Neither keeps the other alive: an operand may go before a stream.
         mine = weakref.ref(self)
         self._owner = None if owner is None else weakref.ref(owner, lambda _: _end(mine()))
@@ -109,35 +114,29 @@ class StreamWorkspace:
             self._event = Event(disable_timing=True)
             self._record = partial(runtime.eventRecord, self._event.ptr)
         self._record(stream)
-        self._used = next(_uses)
+        self.last_use = next(_uses)
 
-    def as_one(self, works: tuple[Work, ...]) -> Callable[[int], None]:
-        """Return what enqueues works that have these chunks in them, as one unit."""
-
-        def enqueue(stream: int) -> None:
-            with self.lock:
-                for work in works:
-                    work.on(stream)
-                if self.ends:
-                    self.used(stream)
-
-        return enqueue
+    def enqueue(self, works: tuple[Work, ...], stream: int) -> None:
+        """Enqueue works that have these chunks in them, as one unit."""
+        with self.lock:
+            for work in works:
+                work.on(stream)
+            if self.ends:
+                self.used(stream)
 
     def end(self) -> None:
         """Give the memory back as soon as its work is done.
 
         Runs wherever Python finds that a stream is gone, so it waits for nothing and takes no lock.
         """
+        if sys.is_finalizing():
+            return
         self.ended, self.calls = True, {}
         chunks, self._chunks = self._chunks, []
         if not any(chunk.nbytes for chunk in chunks):
             return
         if self._event is not None and not _done(self._event):
             _waiting.append((self._event, chunks))
-
-    def last_use(self) -> int:
-        """Return a number that is larger the later this was used."""
-        return self._used
 
 
 def _end(workspace: StreamWorkspace | None) -> None:
@@ -229,7 +228,7 @@ def _done(event: Any) -> bool:
 def give_back_external(kept: dict[int, StreamWorkspace], used: StreamWorkspace) -> None:
     """Give back what an operand's external streams hold, longest unused first, down to `SPARE`."""
     others = [w for w in list(kept.values()) if w is not used and w.external and w.nbytes]
-    others.sort(key=StreamWorkspace.last_use)
+    others.sort(key=lambda w: w.last_use)
     held = sum(w.nbytes for w in others)
     for workspace in others:
         if held <= SPARE:
