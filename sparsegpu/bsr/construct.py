@@ -29,7 +29,7 @@ from .._checks import (
     check_sizes,
 )
 from ..engines import engine_module
-from ..ops._common import on_device
+from ..ops._common import check_sparse, is_sparse, on_device
 from ..ops._sparse_blocks import is_sparse_blocks
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
 
@@ -69,7 +69,8 @@ def build(
         raise bad_type(_FUNCTION, "arg", expected, "(data, (row, column))")
     if is_sparse_blocks(arg):
         arg = arg.tobsr()
-    if hasattr(arg, "pattern") and hasattr(arg, "data"):
+    if is_sparse(arg):
+        check_sparse(_FUNCTION, "arg", arg)
         return _from_bsr(arg, shape, blocksize, dtype, copy)
     if _is_sparse(arg):
         return _from_sparse(arg, shape, blocksize, dtype, copy, check)

@@ -13,7 +13,7 @@ import numpy as np
 
 from .._arrays import as_array, namespace
 from .._checks import bad_type, bad_value, check_choice
-from .scatter_indices import ARRAYS, FORMATS, Fit
+from .scatter_indices import ARRAYS, FORMATS, Fit, IndicesData
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,9 @@ def name_arrays(function: str, indices_data: Any) -> tuple[str, dict[str, Any], 
         expected = f"({', '.join(('format', *names, *(['meta'] if has_meta else [])))})"
         raise bad_value(function, "indices_data", expected, f"{len(indices_data)} elements")
     arrays = {}
-    for name, given in zip(names, indices_data[1:]):
+    made_here = isinstance(indices_data, IndicesData)
+    given_arrays = indices_data.kept.values() if made_here else indices_data[1:]
+    for name, given in zip(names, given_arrays):
         array = as_array(given, function, name)
         if array.dtype.kind not in "iu":
             raise bad_type(function, name, "an integer dtype", array.dtype)

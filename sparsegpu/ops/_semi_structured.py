@@ -20,6 +20,7 @@ from ._common import check_same_dtype, on_device
 from ._product import Options, Side, check_product
 from ._repeat import Call
 from ._sparse_blocks import is_semi_structured
+from .compress import check_packed
 
 #: Memory for a call: of a purpose, a shape and a dtype, with undefined contents.
 Buffer = Callable[[str, tuple[int, ...], np.dtype], Any]
@@ -72,6 +73,11 @@ def half_of(function: str, sparse: Any, transposed: bool = False) -> Half:
     packed, meta = (getattr(sparse, name, None) for name in names)
     if packed is None or meta is None:
         raise bad_value(function, "sparse", f"an operand that holds {' and '.join(names)}", "None")
+    packed, meta = as_array(packed, function, names[0]), as_array(meta, function, names[1])
+    check_packed(function, packed, meta, names)
+    m, k = reversed(sparse.shape) if transposed else sparse.shape
+    if packed.shape[0] < m or 2 * packed.shape[1] < k:
+        raise bad_value(function, names[0], f"values of a {(m, k)} matrix", tuple(packed.shape))
     return Half(packed, meta)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import common_namespace
-from .._checks import bad_value, broadcast_shape
+from .._checks import bad_value, broadcast_shape, check_element_count
 from ..engines import engine_module
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
 from ._common import (
@@ -72,6 +72,7 @@ def bsr_spgemm(a: Any, b: Any, *, out_dtype: Any = None) -> Any:
         expected = f"a block size of ({left.blocksize[1]}, bn) like the columns of 'a'"
         raise bad_value(function, "b", expected, right.blocksize)
     batch = broadcast_shape(function, "b", left.batch_shape, right.batch_shape)
+    check_element_count(function, "b", (*batch, left.shape[0], right.shape[1]))
     with on_device(a.data):
         pattern, c_offsets, pq = meeting_blocks(left, right, batch, function)
         data = xp.zeros((*batch, pattern.nnzb, *pattern.blocksize), dtype)
