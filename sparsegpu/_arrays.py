@@ -205,9 +205,11 @@ def cast_indices(function: str, argument: str, array: Any, dtype: np.dtype, copy
 
 
 def read_only(array: Any) -> Any:
-    """Return an array that is not to be written to, and on the host cannot be."""
-    if isinstance(array, np.ndarray):
-        array.flags.writeable = False
+    """Return an array that is not to be written to, and on the host cannot be, nor views of it."""
+    owner = array
+    while isinstance(owner, np.ndarray):
+        owner.flags.writeable = False
+        owner = owner.base
     return array
 
 
