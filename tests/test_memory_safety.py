@@ -173,7 +173,7 @@ def two(a):
 @pytest.mark.parametrize("name", CALLS)
 def test_every_function_looks_at_what_it_is_handed(engine, name, spoilt):
     error, spoil = SPOILT[spoilt]
-    if engine.on_gpu and error is TypeError or "values" in spoilt and engine.on_gpu:
+    if engine.on_gpu and "values" in spoilt:
         pytest.skip("CuPy does not let a dtype be set")
     if name == "to_device" and not engine.on_gpu:
         pytest.skip("needs a GPU")
@@ -255,7 +255,7 @@ def test_values_of_another_device():
 
     facts = SimpleNamespace(xp=cupy, data_shape=(4, 2, 2), device=0)
     check_values("f", "bsr", facts, array(0, (4, 2, 2)))
-    with pytest.raises(ValueError, match="f: argument 'bsr': expected device 0 .*, got device 1"):
+    with pytest.raises(ValueError, match=r"f: argument 'bsr': expected device 0 .*, got device 1"):
         check_values("f", "bsr", facts, array(1, (4, 2, 2)))
     with pytest.raises(TypeError, match="f: argument 'bsr': expected data in a cupy array"):
         check_values("f", "bsr", facts, np.ones((4, 2, 2), np.float32))

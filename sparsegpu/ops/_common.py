@@ -109,6 +109,17 @@ def check_same_dtype(function: str, argument: str, dtype: np.dtype, expected: np
         raise bad_type(function, argument, f"dtype {expected} like the other operand", dtype)
 
 
+def check_operand_dtypes(
+    function: str, names: tuple[str, str], left: np.dtype, right: np.dtype
+) -> None:
+    """Refuse two operands of a dtype without products, or of two dtypes."""
+    if left in _OPERANDS and left == right:
+        return
+    for name, dtype in zip(names, (left, right)):
+        check_operand_dtype(function, name, dtype)
+    check_same_dtype(function, names[1], right, left)
+
+
 @cache
 def output_dtypes(dtype: np.dtype) -> tuple[np.dtype, ...]:
     """Return the output dtypes offered for operands of ``dtype``, the default first."""

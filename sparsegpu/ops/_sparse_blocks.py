@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays import HALF_DTYPES, common_namespace, namespace
+from .._arrays import HALF_DTYPES, common_namespace, device_of, namespace
 from .._checks import bad_type, bad_value
 from ..engines import engine_module
 from ..engines._stacked import as_blocks, as_stack
@@ -135,8 +135,22 @@ def check_sparse_blocks(function: str, argument: str, x: Any) -> None:
     """Refuse 2:4 blocks whose parts are not, or no longer, of its pattern, as `check_sparse`."""
     if not is_sparse_blocks(x):
         raise bad_type(function, argument, "a BsrSemiStructuredArray", type(x).__name__)
-    packed, meta = x.packed, x.meta
-    check_parts(function, x.pattern, packed, meta)
+    check_blocks(function, argument, x.pattern, x.packed, x.meta)
+
+
+def check_blocks(function: str, argument: str, pattern: Pattern, packed: Any, meta: Any) -> None:
+    """Do what `check_values` does for 2:4 blocks, which an engine takes C-contiguous."""
+    if (
+        isinstance(packed, pattern.xp.ndarray)
+        and isinstance(meta, pattern.xp.ndarray)
+        and (packed.shape, meta.shape, meta.dtype)
+        == _layout(function, packed.dtype, pattern.data_shape)
+        and packed.flags.c_contiguous
+        and meta.flags.c_contiguous
+        and (pattern.device is None or device_of(packed) == device_of(meta) == pattern.device)
+    ):
+        return
+    check_parts(function, pattern, packed, meta)
     for name, array in (("packed", packed), ("meta", meta)):
         if not array.flags.c_contiguous:
             expected = f"'{name}' that is C-contiguous"

@@ -7,21 +7,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._arrays import as_array
-from .._checks import broadcast_shape, not_offered
+from .._checks import bad_type, broadcast_shape, not_offered
 from ..engines import engine_module
 from ..pattern import Pattern
 from ._common import (
-    check_operand_dtype,
+    check_operand_dtypes,
     check_same_dtype,
     check_sparse,
     check_values,
-    is_sparse,
     on_device,
 )
 from ._product import WITH_INPUT, WITHOUT_INPUT, Options, Side, check_product
 from ._repeat import Call
 from ._semi_structured import check_dense_operand
-from ._sparse_blocks import check_sparse_blocks, is_sparse_blocks
+from ._sparse_blocks import check_blocks, check_sparse_blocks, is_sparse_blocks
 
 
 def bsr_addmm(
@@ -257,10 +256,11 @@ def _addmm(
     if sparse_blocks and from_the_right:
         what = "dense @ A with 2:4 blocks (their transposes are not 2:4)"
         raise not_offered(function, what, "A @ dense, dense @ A.tobsr()")
-    if not (sparse_blocks or is_sparse(bsr)):
-        check_sparse(function, "bsr", bsr)
-    pattern = bsr.pattern
-    parts: tuple[Any, ...] = (bsr.packed, bsr.meta) if sparse_blocks else (bsr.data,)
+    try:
+        pattern = bsr.pattern
+        parts: tuple[Any, ...] = (bsr.packed, bsr.meta) if sparse_blocks else (bsr.data,)
+    except AttributeError:
+        raise bad_type(function, "bsr", "a bsr_array", type(bsr).__name__) from None
     data = parts[0]
     call = Call(pattern.device, pattern.calls, (*parts, dense), input, options, from_the_right)
     repeated = call.repeat(options.out)
@@ -268,15 +268,13 @@ def _addmm(
         return repeated
     # What was made before was checked before: its metadata is part of the key.
     if sparse_blocks:
-        check_sparse_blocks(function, "bsr", bsr)
+        check_blocks(function, "bsr", pattern, *parts)
     else:
         check_values(function, "bsr", pattern, data)
     if sparse_blocks or hasattr(dense, "packed"):  # 2:4
         check_dense_operand(function, "dense", dense)
     dense = as_array(dense, function, "dense")
-    check_operand_dtype(function, "bsr", data.dtype)
-    check_operand_dtype(function, "dense", dense.dtype)
-    check_same_dtype(function, "dense", dense.dtype, data.dtype)
+    check_operand_dtypes(function, ("bsr", "dense"), data.dtype, dense.dtype)
     m, k = reversed(pattern.shape) if from_the_right else pattern.shape
     side = Side(dense.ndim == 1, from_the_right)
     dense = side.operand(function, "dense", dense, k)

@@ -11,8 +11,7 @@ from .._checks import bad_value, broadcast_shape, check_element_count
 from ..engines import engine_module
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
 from ._common import (
-    check_operand_dtype,
-    check_same_dtype,
+    check_operand_dtypes,
     check_sparse,
     on_device,
     resolve_out_dtype,
@@ -61,9 +60,7 @@ def bsr_spgemm(a: Any, b: Any, *, out_dtype: Any = None) -> Any:
     check_sparse(function, "a", a)
     check_sparse(function, "b", b)
     xp = common_namespace(function, a=a.data, b=b.data)
-    check_operand_dtype(function, "a", a.data.dtype)
-    check_operand_dtype(function, "b", b.data.dtype)
-    check_same_dtype(function, "b", b.data.dtype, a.data.dtype)
+    check_operand_dtypes(function, ("a", "b"), a.data.dtype, b.data.dtype)
     dtype = resolve_out_dtype(function, a.data.dtype, None, out_dtype)
     left, right = a.pattern, b.pattern
     if left.shape[1] != right.shape[0]:
