@@ -60,14 +60,16 @@ class bsr_array(
     data, indices, indptr : array
         As in SciPy, each with the batch shape in front. ``A.data[...] = values`` keeps all that
         has been computed about the pattern; ``indices`` and ``indptr`` are not to be written to.
+        ``data`` may be the caller's own array: whatever reads it compares its shape and dtype with
+        the pattern first.
     pattern : Pattern
         Block size, shape, indptr, indices and schedules: immutable and shared.
 
     Raises
     ------
     ValueError
-        Shapes that do not fit, indices out of range, batches that keep different numbers of
-        blocks.
+        Shapes that do not fit, or of more than 2**63 - 1 elements; indices out of range; batches
+        that keep different numbers of blocks.
     TypeError
         A dtype or kind of thing that cannot be held.
 

@@ -40,9 +40,8 @@ def name_arrays(function: str, indices_data: Any) -> tuple[str, dict[str, Any], 
         expected = f"({', '.join(('format', *names, *(['meta'] if has_meta else [])))})"
         raise bad_value(function, "indices_data", expected, f"{len(indices_data)} elements")
     arrays = {}
-    made_here = isinstance(indices_data, IndicesData)
-    given_arrays = indices_data.kept.values() if made_here else indices_data[1:]
-    for name, given in zip(names, given_arrays):
+    kept = indices_data.kept.values() if isinstance(indices_data, IndicesData) else None
+    for name, given in zip(names, kept or indices_data[1:]):
         array = as_array(given, function, name)
         if array.dtype.kind not in "iu":
             raise bad_type(function, name, "an integer dtype", array.dtype)
