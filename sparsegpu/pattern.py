@@ -331,14 +331,7 @@ class Pattern(Memo):
         if xp is self.xp:
             return self
         move = self.xp.asnumpy if xp is np else xp.asarray
-        return Pattern(
-            move(self.indptr),
-            move(self.indices),
-            self.shape,
-            self.blocksize,
-            check=False,
-            copy=False,
-        )
+        return _restored(move(self.indptr), move(self.indices), self.shape, self.blocksize)
 
 
 def _restored(indptr: Any, indices: Any, shape: tuple[int, int], blocksize: tuple) -> Pattern:

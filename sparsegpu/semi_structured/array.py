@@ -270,7 +270,6 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         return self._bits() if self._transposed else self._bitmask
 
     def _bits(self) -> Any:
-        """Return the bitmask of this side of the matrix, or None."""
         bits = self._kept_bitmask
         if bits is None or not self._transposed:
             return bits
@@ -287,10 +286,9 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         transposed : bool
             The half of the transpose, for ``dense @ A``.
         """
-        side = int(transposed ^ self._transposed)
-        if self.backend == "cusparselt":
-            return self._halves.for_vendor(side)
-        return self._halves.get(side)
+        halves, side = self._halves, int(transposed ^ self._transposed)
+        get = halves.for_vendor if self.backend == "cusparselt" else halves.get
+        return get(side).viewed()
 
     def calls(self, transposed: bool) -> tuple[int | None, dict]:
         """Return the CUDA device, and what products with a half keep of their calls there."""

@@ -85,7 +85,7 @@ class Halves:
                 with on_device(packed):
                     shown = Half(*map(self.xp.ascontiguousarray, (packed, meta)))
                     self._shown[side] = shown
-                    self._sides[side] = Half(shown.packed.view(), shown.meta.view())
+                    self._sides[side] = shown.viewed()
         self.device = device_of(self.any().packed)
 
     def check_bitmask(self, function: str, bits: Any) -> None:
@@ -109,7 +109,7 @@ class Halves:
         if half is not None and self._shown[side] is None:
             with self._lock:
                 if self._shown[side] is None:
-                    self._shown[side] = Half(half.packed.view(), half.meta.view())
+                    self._shown[side] = half.viewed()
         return self._shown[side]
 
     def any(self) -> Half:
