@@ -23,6 +23,7 @@ HALF_DTYPES = (np.dtype(np.float16), bfloat16)
 REAL_DTYPES = (*HALF_DTYPES, np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int8))
 COMPLEX_DTYPES = (np.dtype(np.complex64), np.dtype(np.complex128))
 OPERAND_DTYPES = REAL_DTYPES + COMPLEX_DTYPES
+CONTAINER_DTYPES = (*REAL_DTYPES, np.dtype(np.int32), np.dtype(bool), *COMPLEX_DTYPES)
 
 _HOST_TYPES = frozenset({np.ndarray, type(None)})
 _KDLCPU, _KDLCUDA, _KDLCUDAHOST, _KDLCUDAMANAGED = 1, 2, 3, 13
@@ -206,6 +207,26 @@ def check_may_wait(xp: ModuleType, what: str) -> None:
             f"{what}, which waits for the device,",
             "the same call once before the capture, or outside of it",
         )
+
+
+def cast_indices(function: str, argument: str, array: Any, dtype: np.dtype, copy: bool) -> Any:
+    """Return an index array to keep, read-only; refuse values that the cast would change."""
+    xp = namespace(array)
+    if array.size and not np.can_cast(array.dtype, dtype):
+        limits, low, high = np.iinfo(dtype), int(array.min()), int(array.max())
+        if low < limits.min or high > limits.max:
+            got = low if low < limits.min else high
+            raise bad_value(function, argument, f"integers that {dtype} holds", got)
+    return read_only(xp.array(array, dtype=dtype, order="C", copy=copy or None))
+
+
+def read_only(array: Any) -> Any:
+    """Return an array that is not to be written to, and on the host cannot be, nor views of it."""
+    owner = array
+    while isinstance(owner, np.ndarray):
+        owner.flags.writeable = False
+        owner = owner.base
+    return array
 
 
 def byte_bounds(array: Any) -> tuple[int, int]:

@@ -8,11 +8,14 @@ synchronise with a device.
 from __future__ import annotations
 
 import operator
+from math import prod
 from typing import Any
 
 import numpy as np
 
 _LARGEST = int(np.finfo(np.float64).max)
+#: What an int64 counts: places in a matrix, and in a whole batch, are numbered by one.
+_LARGEST_SIZE = 2**63 - 1
 
 
 def _message(function: str, argument: str, expected: str, got: Any) -> str:
@@ -72,14 +75,34 @@ def check_scalar(function: str, argument: str, value: Any, *, complex_allowed: b
 def check_integers(
     function: str, argument: str, values: Any, expected: str, *, count: int | None = None
 ) -> tuple[int, ...]:
-    """Return integers as a tuple of ints; a float is none, not even a whole one."""
+    """Return integers as a tuple of ints; a float is none, not even a whole one, nor is a bool."""
     try:
+        values = tuple(values)
         result = tuple(operator.index(n) for n in values)
     except TypeError:
         raise bad_type(function, argument, expected, repr(values)) from None
+    if any(isinstance(n, bool) for n in values):
+        raise bad_type(function, argument, expected, repr(values))
     if count is not None and len(result) != count:
         raise bad_type(function, argument, expected, repr(values))
     return result
+
+
+def check_sizes(
+    function: str, argument: str, sizes: Any, expected: str, *, count: int | None = None
+) -> tuple[int, ...]:
+    """Return the sizes of something as ints, none negative, their product within 63 bits."""
+    result = check_integers(function, argument, sizes, expected, count=count)
+    if result and min(result) < 0:
+        raise bad_value(function, argument, f"{expected}, none negative", result)
+    check_element_count(function, argument, result)
+    return result
+
+
+def check_element_count(function: str, argument: str, shape: tuple[int, ...]) -> None:
+    """Refuse a shape of which an int64 could not number every element, stored or not."""
+    if prod(shape) > _LARGEST_SIZE or max(shape, default=0) > _LARGEST_SIZE:
+        raise bad_value(function, argument, "a shape of at most 2**63 - 1 elements", shape)
 
 
 def check_density(function: str, density: Any) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ._arrays import HALF_DTYPES, namespace
 from ._checks import bad_type, bad_value
-from .ops._common import check_operand_dtype
+from .ops._common import check_operand_dtype, check_sparse
 from .ops.addmm import bsr_matmul, dense_bsr_matmul
 
 
@@ -46,8 +46,7 @@ def aslinearoperator(A: Any) -> Any:
     (True, 0)
     """
     function = "aslinearoperator"
-    if not (hasattr(A, "pattern") and hasattr(A, "data")):
-        raise bad_type(function, "A", "a bsr_array", type(A).__name__)
+    check_sparse(function, "A", A)
     if A.pattern.batch_shape:
         raise bad_value(function, "A", "one matrix (2-D)", f"a batch {A.pattern.batch_shape}")
     check_operand_dtype(function, "A", A.dtype)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ._checks import bad_value, check_blocksize, check_integers
+from ._checks import bad_value, check_blocksize, check_integers, check_sizes
 from .bsr.array import bsr_array
 from .pattern import from_sorted_keys
 
@@ -183,12 +183,9 @@ def bigbird(
     """
     function = "bigbird"
     shape, blocksize = _sizes(function, length, blocksize)
-    for name, count in (
-        ("window", window),
-        ("global_blocks", global_blocks),
-        ("random_blocks", random_blocks),
-    ):
-        _check_count(function, name, count)
+    window = _check_count(function, "window", window)
+    global_blocks = _check_count(function, "global_blocks", global_blocks)
+    random_blocks = _check_count(function, "random_blocks", random_blocks)
     rows, columns = shape[0] // blocksize[0], shape[1] // blocksize[1]
     row, column = np.arange(rows)[:, None], np.arange(columns)
     stored = (abs(row - column) <= window) | (row < global_blocks) | (column < global_blocks)
@@ -245,8 +242,8 @@ def _sizes(function: str, length: Any, blocksize: Any) -> tuple[tuple[int, int],
     blocks = blocksize if isinstance(blocksize, tuple) else (blocksize, blocksize)
     blocks = check_blocksize(function, blocks)
     expected = "an integer or a pair (L, S)"
-    rows, columns = check_integers(function, "length", pair, expected, count=2)
-    if rows < 0 or columns < 0 or rows % blocks[0] or columns % blocks[1]:
+    rows, columns = check_sizes(function, "length", pair, expected, count=2)
+    if rows % blocks[0] or columns % blocks[1]:
         raise bad_value(function, "length", f"multiples of the blocksize {blocks}", pair)
     return (rows, columns), blocks
 
@@ -255,4 +252,4 @@ def _check_count(function: str, argument: str, count: Any) -> int:
     (count,) = check_integers(function, argument, (count,), "an integer")
     if count < 0:
         raise bad_value(function, argument, "an integer, not negative", count)
-    return count
+    return min(count, _UNBOUNDED)

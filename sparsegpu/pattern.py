@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import check_may_wait, device_of, namespace
-from ._checks import bad_type, bad_value, check_blocksize
+from ._arrays import cast_indices, check_may_wait, device_of, namespace, read_only
+from ._checks import bad_type, bad_value, check_blocksize, check_element_count, check_sizes
 from ._memo import Memo
 
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
@@ -21,6 +21,9 @@ _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 class Pattern(Memo):
     """Block positions of a BSR matrix, or of a batch of them.
+
+    Its arrays are handed out as views, so that setting the shape or dtype of one changes nothing
+    here.
 
     Parameters
     ----------
@@ -35,19 +38,25 @@ class Pattern(Memo):
     copy : bool
         False hands the arrays over: the caller promises never to write to them again.
 
+    Attributes
+    ----------
+    data_shape : tuple
+        ``(*batch, nnzb, bm, bk)``: the shape of values over the pattern.
+
     Raises
     ------
     ValueError, TypeError
-        See `check`.
+        See `check`; an index that the dtype of the indices does not hold, checked or not.
     """
 
     __slots__ = (
         "__weakref__",
+        "_indices",
+        "_indptr",
         "batch_shape",
         "blocksize",
+        "data_shape",
         "device",
-        "indices",
-        "indptr",
         "kept",
         "nnzb",
         "shape",
@@ -65,21 +74,27 @@ class Pattern(Memo):
         function: str = "bsr_array",
     ):
         self.blocksize = check_blocksize(function, blocksize)
-        self.shape = (int(shape[0]), int(shape[1]))
+        m, k = check_sizes(function, "shape", shape, "a pair of integers (M, K)", count=2)
+        self.shape: tuple[int, int] = (m, k)
         super().__init__(namespace(indices))
         self._check_metadata(indptr, indices, function)
         self.batch_shape: tuple[int, ...] = tuple(indices.shape[:-1])
         self.nnzb = int(indices.shape[-1])
+        self.data_shape = (*self.batch_shape, self.nnzb, *self.blocksize)
         self.kept: dict[int, Any] = {}  # by streams: of the CUDA engine, and of ops/_repeat.py
-        if check:
-            self._check_contents(indptr, indices, function)
+        check_element_count(function, "shape", (*self.batch_shape, m, k))
         dtype = index_dtype(max(self.nnzb, *self.block_shape))
-        self.indptr = self.xp.array(indptr, dtype=dtype, order="C", copy=copy or None)
-        self.indices = self.xp.array(indices, dtype=dtype, order="C", copy=copy or None)
-        self.device: int | None = device_of(self.indices)  # None on the host
-        if self.xp is np:
-            self.indptr.flags.writeable = False
-            self.indices.flags.writeable = False
+        self._indptr = cast_indices(function, "indptr", indptr, dtype, copy)
+        self._indices = cast_indices(function, "indices", indices, dtype, copy)
+        if check:  # what is kept: the caller's arrays may change meanwhile
+            self.check(function)
+        self.device: int | None = device_of(self._indices)  # None on the host
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        fixed = name in Pattern.__slots__ and not name.startswith("_")
+        if fixed and hasattr(self, "device"):  # the last that __init__ sets
+            raise AttributeError(f"Pattern: '{name}' cannot be set, a pattern is immutable")
+        super().__setattr__(name, value)
 
     def __repr__(self) -> str:
         bm, bk = self.blocksize
@@ -96,6 +111,16 @@ class Pattern(Memo):
         return self
 
     @property
+    def indices(self) -> Any:
+        """Block column of every stored block, shape (*batch, nnzb)."""
+        return self._indices.view()
+
+    @property
+    def indptr(self) -> Any:
+        """Where each block row starts in `indices`, shape (*batch, M // bm + 1)."""
+        return self._indptr.view()
+
+    @property
     def block_shape(self) -> tuple[int, int]:
         """Number of block rows and block columns of one matrix."""
         return self.shape[0] // self.blocksize[0], self.shape[1] // self.blocksize[1]
@@ -109,8 +134,6 @@ class Pattern(Memo):
 
     def _check_metadata(self, indptr: Any, indices: Any, function: str) -> None:
         (m, k), (bm, bk) = self.shape, self.blocksize
-        if m < 0 or k < 0:
-            raise bad_value(function, "shape", "non-negative sizes", self.shape)
         if m % bm or k % bk:
             raise bad_value(function, "shape", f"multiples of the blocksize {(bm, bk)}", (m, k))
         for name, array in (("indptr", indptr), ("indices", indices)):
@@ -130,10 +153,8 @@ class Pattern(Memo):
         ValueError
             Naming the array, the rule and the offending value.
         """
-        self._check_contents(self.indptr, self.indices, function)
-
-    def _check_contents(self, indptr: Any, indices: Any, function: str) -> None:
         check_may_wait(self.xp, f"{function} with a look at the indices")
+        indptr, indices = self._indptr, self._indices
         if indptr.size:
             first, last = indptr[..., 0], indptr[..., -1]
             if bool((first != 0).any()):
@@ -159,7 +180,7 @@ class Pattern(Memo):
     @property
     def rows(self) -> Any:
         """Block row of every block, shape (*batch, nnzb)."""
-        return self.memo("rows", self._build_rows)
+        return self.memo("rows", self._build_rows).view()
 
     def _build_rows(self) -> Any:
         xp, (block_rows, _) = self.xp, self.block_shape
@@ -170,7 +191,7 @@ class Pattern(Memo):
         ends = (ends + batch * self.nnzb).ravel()
         place = xp.arange(self.indices.size, dtype=np.int64)
         row = xp.searchsorted(ends, place, side="right") % block_rows
-        return row.astype(self.indices.dtype).reshape(self.indices.shape)
+        return read_only(row.astype(self.indices.dtype).reshape(self.indices.shape))
 
     def keys(self) -> Any:
         """Linear block position (batch, row, column) of every block, int64, flat."""
@@ -318,14 +339,7 @@ class Pattern(Memo):
         if xp is self.xp:
             return self
         move = self.xp.asnumpy if xp is np else xp.asarray
-        return Pattern(
-            move(self.indptr),
-            move(self.indices),
-            self.shape,
-            self.blocksize,
-            check=False,
-            copy=False,
-        )
+        return _restored(move(self.indptr), move(self.indices), self.shape, self.blocksize)
 
 
 def _restored(indptr: Any, indices: Any, shape: tuple[int, int], blocksize: tuple) -> Pattern:

@@ -300,8 +300,8 @@ def test_64_bit_indices(engine, rng):
     q, k, v, mask = case.on(engine)
     mask.sort_indices()
     pattern = mask.pattern
-    pattern.indices = pattern.indices.astype(np.int64)
-    pattern.indptr = pattern.indptr.astype(np.int64)
+    pattern._indices = pattern.indices.astype(np.int64)
+    pattern._indptr = pattern.indptr.astype(np.int64)
     with engine.runs("bsr_attention"):
         out = attention(q, k, v, mask)
     np.testing.assert_allclose(engine.host(out), case.expected()[0], rtol=2e-5, atol=2e-5)

@@ -200,7 +200,7 @@ def test_scatter_of_more_columns_than_a_tile(engine, rng):
 def test_scatter_of_64_bit_indices(engine, rng):
     data, indices, indptr = random_blocks(rng, (6, 8), (2, 2), small_integers=True)
     pattern = pattern_of(engine, indices, indptr, (6, 8), (2, 2))
-    pattern.indices, pattern.indptr = (
+    pattern._indices, pattern._indptr = (
         a.astype(np.int64) for a in (pattern.indices, pattern.indptr)
     )
     blocks, out = engine.array(data), engine.xp.empty((6, 8), np.float32)
@@ -294,7 +294,7 @@ def test_transpose_pattern_in_64_bits(engine, rng):
     """Whatever the indices were given as, they are what the pattern's size asks for."""
     indptr, indices = np.array([0, 2, 3]), np.array([1, 0, 1])
     pattern = Pattern(engine.array(indptr), engine.array(indices), (2, 4), (1, 2))
-    pattern.indptr, pattern.indices = map(engine.array, (indptr, indices))
+    pattern._indptr, pattern._indices = map(engine.array, (indptr, indices))
     turned, order = functions(engine).transpose_pattern(pattern)
     assert turned.shape == (4, 2) and turned.blocksize == (2, 1)
     assert engine.host(order).tolist() == [1, 0, 2]

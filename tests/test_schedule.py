@@ -134,7 +134,7 @@ def test_full_rows(cuda_engine, rng, shape):
 @pytest.mark.gpu
 def test_64_bit_indices_and_block_numbers(cuda_engine, rng, monkeypatch):
     pattern = random_pattern(cuda_engine, rng, (9, 70), density=0.3, duplicates=True)
-    pattern.indptr, pattern.indices = (
+    pattern._indptr, pattern._indices = (
         array.astype(np.int64) for array in (pattern.indptr, pattern.indices)
     )
     monkeypatch.setattr(_schedule, "index_dtype", lambda largest: np.dtype(np.int64))

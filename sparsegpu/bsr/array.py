@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import Sparse, as_array, device_of, namespace
+from .._arrays import Sparse, as_array
 from .._checks import bad_type, bad_value
 from ..ops._canonical import canonical_blocks
-from ..ops._common import on_device
+from ..ops._common import check_sparse, check_values, on_device
 from ..pattern import Pattern
 from .compare import Comparisons
 from .construct import CONTAINER_DTYPES, build, check_dtype
@@ -60,14 +60,16 @@ class bsr_array(
     data, indices, indptr : array
         As in SciPy, each with the batch shape in front. ``A.data[...] = values`` keeps all that
         has been computed about the pattern; ``indices`` and ``indptr`` are not to be written to.
+        ``data`` may be the caller's own array: whatever reads it compares its shape and dtype with
+        the pattern first.
     pattern : Pattern
         Block size, shape, indptr, indices and schedules: immutable and shared.
 
     Raises
     ------
     ValueError
-        Shapes that do not fit, indices out of range, batches that keep different numbers of
-        blocks.
+        Shapes that do not fit, or of more than 2**63 - 1 elements; indices out of range; batches
+        that keep different numbers of blocks.
     TypeError
         A dtype or kind of thing that cannot be held.
 
@@ -159,9 +161,10 @@ class bsr_array(
 
     @property
     def _xp(self) -> ModuleType:
-        return namespace(self._data)
+        return self._pattern.xp
 
     def __reduce__(self) -> tuple:
+        check_sparse("pickle", "self", self)
         return _restore, (type(self), self._pattern, self._data)
 
     # -- values -----------------------------------------------------------------------------
@@ -185,22 +188,12 @@ class bsr_array(
 
     def _checked_data(self, data: Any, function: str) -> Any:
         data = as_array(data, function, "data")
-        if namespace(data) is not self._xp:
-            raise bad_type(
-                function,
-                "data",
-                f"a {self._xp.__name__} array",
-                f"a {namespace(data).__name__} one",
-            )
-        if tuple(data.shape) != tuple(self._data.shape):
-            raise bad_value(function, "data", f"shape {self._data.shape}", tuple(data.shape))
-        if device_of(data) != device_of(self._data):
-            raise bad_value(function, "data", f"device {device_of(self._data)}", device_of(data))
-        check_dtype(function, "data", data.dtype)
+        check_values(function, "data", self._pattern, data)
         return data
 
     def copy(self) -> bsr_array:
         """Return an array with its own values over the same (immutable) pattern."""
+        check_sparse("copy", "self", self)
         with on_device(self._data):
             return self._with(self._pattern, self._data.copy())
 
@@ -249,16 +242,13 @@ class bsr_array(
         ValueError, TypeError
             Naming the array, the rule and the offending value.
         """
-        pattern = self._pattern
-        expected = (*pattern.batch_shape, pattern.nnzb, *pattern.blocksize)
-        if tuple(self._data.shape) != expected:
-            raise bad_value("check_format", "data", f"shape {expected}", tuple(self._data.shape))
-        check_dtype("check_format", "data", self._data.dtype)
+        check_values("check_format", "data", self._pattern, self._data)
         if full_check:
-            pattern.check("check_format")
+            self._pattern.check("check_format")
 
     def sort_indices(self) -> None:
         """Sort the blocks of every row by column, in place; repeated ones stay, in order."""
+        check_sparse("sort_indices", "self", self)
         if not self.has_sorted_indices:
             pattern, order = self._pattern.sorted()
             with on_device(self._data):
@@ -280,6 +270,7 @@ class bsr_array(
 
     def _canonical(self, function: str) -> bsr_array:
         """Return this array if it is canonical, else a new one with duplicates summed."""
+        check_sparse(function, "self", self)
         if self.has_canonical_format:
             return self
         return self._with(*canonical_blocks(self, function))
@@ -292,6 +283,7 @@ class bsr_array(
         ValueError
             When the matrices of a batch would keep different numbers of blocks.
         """
+        check_sparse("eliminate_zeros", "self", self)
         xp, pattern = self._xp, self._pattern
         if self._data.size == 0:
             return
@@ -310,9 +302,10 @@ class bsr_array(
             if low == pattern.nnzb:
                 return
             starts = pattern.indptr.reshape(pattern.batch_size, -1).astype(np.int64)
+            starts = xp.take_along_axis(before, starts, axis=1).reshape(pattern.indptr.shape)
             batch, flat = pattern.batch_shape, keep.ravel()
             self._pattern = Pattern(
-                xp.take_along_axis(before, starts, axis=1).reshape(pattern.indptr.shape),
+                starts.astype(pattern.indptr.dtype),
                 pattern.indices.ravel()[flat].reshape(*batch, low),
                 pattern.shape,
                 pattern.blocksize,

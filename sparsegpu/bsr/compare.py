@@ -12,9 +12,9 @@ import numpy as np
 from .._arrays import as_array, bfloat16, common_namespace
 from .._checks import bad_type, broadcast_shape, not_offered
 from ..ops._canonical import distinct_blocks
-from ..ops._common import on_device
+from ..ops._common import check_sparse, is_sparse, on_device
 from ..ops._sparse_blocks import is_sparse_blocks
-from .operators import aligned, as_data, flat, is_bsr, is_scalar, united
+from .operators import aligned, as_data, flat, is_scalar, united
 
 if TYPE_CHECKING:
     from .array import bsr_array
@@ -74,11 +74,12 @@ class Comparisons(Compared):
 
 def _compare(array: Any, other: Any, sign: str, operation: Callable) -> Any:
     function = f"bsr_array {sign}"
+    check_sparse(function, "self", array)
     if is_scalar(other):
         return _with_scalar(array, other, function, operation)
     if is_sparse_blocks(other):
         other = other.tobsr()
-    if is_bsr(other):
+    if is_sparse(other):
         return _with_sparse(array, other, function, operation)
     if not hasattr(other, "shape"):  # None, a string, a list: nothing that is compared by element
         return NotImplemented

@@ -14,21 +14,26 @@ from typing import Any
 import numpy as np
 
 from .._arrays import (
-    COMPLEX_DTYPES,
-    REAL_DTYPES,
+    CONTAINER_DTYPES,
     as_array,
     check_dtype_name,
     check_may_wait,
     common_namespace,
     namespace,
 )
-from .._checks import bad_type, bad_value, check_blocksize, check_integers
+from .._checks import (
+    bad_type,
+    bad_value,
+    check_blocksize,
+    check_element_count,
+    check_integers,
+    check_sizes,
+)
 from ..engines import engine_module
-from ..ops._common import on_device
+from ..ops._common import check_sparse, is_sparse, on_device
 from ..ops._sparse_blocks import is_sparse_blocks
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
 
-CONTAINER_DTYPES = (*REAL_DTYPES, np.dtype(np.int32), np.dtype(bool), *COMPLEX_DTYPES)
 _FUNCTION = "bsr_array"
 
 
@@ -65,7 +70,8 @@ def build(
         raise bad_type(_FUNCTION, "arg", expected, "(data, (row, column))")
     if is_sparse_blocks(arg):
         arg = arg.tobsr()
-    if hasattr(arg, "pattern") and hasattr(arg, "data"):
+    if is_sparse(arg):
+        check_sparse(_FUNCTION, "arg", arg)
         return _from_bsr(arg, shape, blocksize, dtype, copy)
     if _is_sparse(arg):
         return _from_sparse(arg, shape, blocksize, dtype, copy, check)
@@ -80,9 +86,9 @@ def _are_places(x: Any) -> bool:
 def check_shape(function: str, shape: Any) -> tuple[int, ...]:
     """Return ``(*batch, M, K)`` as a tuple of ints."""
     result = check_integers(function, "shape", shape, "a tuple of integers")
-    if len(result) < 2 or min(result) < 0:
+    if len(result) < 2:
         raise bad_value(function, "shape", "(*batch, M, K), none negative", result)
-    return result
+    return check_sizes(function, "shape", result, "(*batch, M, K)")
 
 
 def _check_shape_is(shape: tuple[int, ...] | None, found: tuple[int, ...]) -> None:
@@ -146,13 +152,23 @@ def _from_parts(
         )
     batch = tuple(indices.shape[:-1])
     if shape is None:
-        columns = int(indices.max()) + 1 if indices.size else 0
-        shape = ((indptr.shape[-1] - 1) * found[0], columns * found[1])
+        shape = ((indptr.shape[-1] - 1) * found[0], _block_columns(indices) * found[1])
+        check_element_count(_FUNCTION, "indices", (*batch, *shape))
     elif shape[:-2] not in {(), batch}:
         raise bad_value(_FUNCTION, "shape", f"the batch shape {batch} of 'indices'", shape)
     with on_device(data):
         pattern = Pattern(indptr, indices, (shape[-2], shape[-1]), found, check=check)
         return pattern, _cast(data, dtype, copy)
+
+
+def _block_columns(indices: Any) -> int:
+    """Return how many block columns there must be for these to be some of them."""
+    if not indices.size:
+        return 0
+    first, last = int(indices.min()), int(indices.max())
+    if first < 0:
+        raise bad_value(_FUNCTION, "indices", "block columns, none negative", first)
+    return last + 1
 
 
 def _index_array(x: Any, argument: str) -> Any:
@@ -261,9 +277,20 @@ def _from_sparse(
         if blocksize is None:
             blocksize = estimate_blocksize(row, column, found)
         _check_divides(found, blocksize)
+        if check:
+            _check_places(row, column, found)
         values = values if dtype is None else values.astype(dtype, copy=False)
         check_dtype(_FUNCTION, "arg", values.dtype)
         return _from_elements(row, column, values, (), found, blocksize)
+
+
+def _check_places(row: Any, column: Any, shape: tuple[int, int]) -> None:
+    for places, size, name in ((row, shape[0], "rows"), (column, shape[1], "columns")):
+        if places.size:
+            low, high = int(places.min()), int(places.max())
+            if low < 0 or high >= size:
+                expected = f"{name} in 0..{size - 1}"
+                raise bad_value(_FUNCTION, "arg", expected, low if low < 0 else high)
 
 
 def _from_elements(

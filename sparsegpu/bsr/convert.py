@@ -9,7 +9,7 @@ import numpy as np
 from .._arrays import bfloat16, common_namespace, device_of, swap_last
 from .._checks import bad_type, bad_value, check_blocksize, check_choice, not_offered
 from ..engines import engine_module
-from ..ops._common import on_device, optional_out, prepare_out
+from ..ops._common import check_sparse, on_device, optional_out, prepare_out
 from ..ops.addmm import transposed_operand
 from ..pattern import Pattern, index_dtype
 from .construct import build, check_dtype
@@ -45,6 +45,7 @@ class Conversions:
             For an ``out`` that does not fit.
         """
         xp = self._xp
+        check_sparse("toarray", "self", self)
         check_choice("toarray", "order", order, (None, "C", "F"))
         with on_device(self._data):
             if out is None:
@@ -77,6 +78,7 @@ class Conversions:
         del copy
         if axes is not None and tuple(axes) not in {(1, 0), (-1, -2)}:
             raise bad_value("transpose", "axes", "None or (1, 0)", axes)
+        check_sparse("transpose", "self", self)
         with on_device(self._data):
             if self._data.size == 0:
                 pattern, _ = self._pattern.transposed()
@@ -101,6 +103,7 @@ class Conversions:
         integer), so that the result is the cast of the matrix.
         """
         wanted = check_dtype("astype", "dtype", dtype)
+        check_sparse("astype", "self", self)
         with on_device(self._data):
             if wanted == self.dtype:
                 return self.copy() if copy else self
@@ -110,6 +113,7 @@ class Conversions:
 
     def conj(self: Any, copy: bool = True) -> bsr_array:
         """Return the complex conjugate (of a real array: a copy, or itself)."""
+        check_sparse("conj", "self", self)
         if self.dtype.kind == "c":
             return self._with(self._pattern, self._data.conj())
         return self.copy() if copy else self
@@ -119,6 +123,7 @@ class Conversions:
     @property
     def real(self: Any) -> bsr_array:
         """Real part, with its own values."""
+        check_sparse("real", "self", self)
         if self.dtype.kind == "c":
             return self._with(self._pattern, self._data.real.copy())
         return self.copy()
@@ -126,6 +131,7 @@ class Conversions:
     @property
     def imag(self: Any) -> bsr_array:
         """Imaginary part, with its own values; zeros for a real array."""
+        check_sparse("imag", "self", self)
         if self.dtype.kind == "c":
             return self._with(self._pattern, self._data.imag.copy())
         return self._with(self._pattern, self._xp.zeros_like(self._data))
@@ -171,6 +177,7 @@ class Conversions:
 
     def get(self: Any) -> bsr_array:
         """Return the array on the host (itself, if it is there already)."""
+        check_sparse("get", "self", self)
         if self._xp is np:
             return self
         return self._with(self._pattern.to_library(np), self._data.get())
@@ -190,6 +197,7 @@ class Conversions:
         """
         import cupy
 
+        check_sparse("to_device", "self", self)
         if device is None:
             device = cupy.cuda.runtime.getDevice()
         if device_of(self._data) == device:
@@ -211,6 +219,7 @@ class Conversions:
 
     def asformat(self: Any, format: str | None, copy: bool = False) -> Any:
         """Return the matrix as "bsr" (or None), "csr", "csc", "coo" or "dense"."""
+        check_sparse("asformat", "self", self)
         makers = {
             "csr": self.tocsr,
             "csc": self.tocsc,
@@ -226,6 +235,7 @@ class Conversions:
 
     def tobsr(self: Any, blocksize: Any = None, copy: bool = False) -> bsr_array:
         """Return the array with another block size (new blocks of zeros are not kept)."""
+        check_sparse("tobsr", "self", self)
         if blocksize is not None:
             blocksize = check_blocksize("tobsr", blocksize)
         pattern, data = build(self, None, blocksize=blocksize, dtype=None, copy=copy, check=False)
@@ -248,6 +258,7 @@ class Conversions:
         """
         import scipy.sparse
 
+        check_sparse("to_scipy", "self", self)
         self._refuse_batch("to_scipy")
         if self.dtype in _NO_SCIPY:
             raise bad_type(
@@ -318,6 +329,7 @@ class Conversions:
             return make((self._data.ravel().copy(), places), shape=self.shape)
 
     def _sparse_module(self: Any, function: str) -> Any:
+        check_sparse(function, "self", self)
         self._refuse_batch(function)
         if self._xp is np:
             import scipy.sparse as sparse

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._checks import bad_value, not_offered
 from ..engines import engine_module
-from ..ops._common import on_device
+from ..ops._common import check_sparse, on_device
 from ..pattern import Pattern
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class Indexing:
         ValueError
             For a batch.
         """
+        check_sparse("getrow", "self", self)
         self._refuse_batch("getrow")
         (m, k), (bm, bk), xp = self._pattern.shape, self.blocksize, self._xp
         if not -m <= i < m:
@@ -75,6 +76,7 @@ class Indexing:
 
     def _row_slice(self: Any, key: slice) -> bsr_array:
         """Return element rows, a `bsr_array` with its own values."""
+        check_sparse("bsr_array[i:j]", "self", self)
         self._refuse_batch("bsr_array[i:j]")
         (m, k), (bm, _) = self._pattern.shape, self.blocksize
         start, stop, step = key.indices(m)

@@ -24,6 +24,7 @@ import numpy as np
 
 from .._arrays import HALF_DTYPES, bfloat16, dtype_of
 from .._checks import bad_type, bad_value
+from ..ops._common import check_sparse, is_sparse
 
 if TYPE_CHECKING:
     from .array import bsr_array
@@ -62,9 +63,10 @@ def save_npz(file: Any, array: bsr_array, *, compressed: bool = True) -> None:
     >>> sparsegpu.load_npz(file)
     <sparsegpu.bsr_array, shape (4, 4), float64, 2 blocks of 2x2 stored (density 0.5), on cpu>
     """
-    if not (hasattr(array, "pattern") and hasattr(array, "data") and hasattr(array, "get")):
+    if not (is_sparse(array) and hasattr(array, "get")):
         expected = "a bsr_array (others have a method save_npz)"
         raise bad_type("save_npz", "array", expected, type(array).__name__)
+    check_sparse("save_npz", "array", array)
     array = array.get()
     parts: dict[str, Any] = {
         "format": b"bsr",
@@ -152,7 +154,7 @@ def load_npz(file: Any) -> bsr_array:
         missing = [key for key in _KEYS if key not in loaded]
         if missing:
             raise bad_value("load_npz", "file", f"the keys {', '.join(_KEYS)}", f"no {missing}")
-        data, shape = loaded["data"], tuple(int(n) for n in loaded["shape"])
+        data, shape = loaded["data"], loaded["shape"].tolist()
         if kind == _OURS:
             dtype = dtype_of(str(loaded["dtype"]))
             data = data.view(bfloat16) if dtype == bfloat16 else data

@@ -71,7 +71,7 @@ def random_bsr(
     rng = np.random.default_rng(rng)
     size = int(np.prod(batch, dtype=np.int64))
     places = np.empty((size, count), dtype=np.int64)
-    for b in range(size):
+    for b in range(size if count else 0):
         places[b] = np.sort(rng.choice(rows * columns, count, replace=False))
         places[b] += b * rows * columns
     pattern = from_sorted_keys(places.ravel(), tuple(batch), count, (m, k), (bm, bk))

@@ -14,7 +14,7 @@ import numpy as np
 from .._arrays import as_array, bfloat16, common_namespace, is_cupy
 from .._checks import bad_type, bad_value, broadcast_shape, not_offered
 from ..engines import engine_module
-from ..ops._common import on_device
+from ..ops._common import check_sparse, is_sparse, on_device
 from ..ops.addmm import bsr_matmul, dense_bsr_matmul
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
 from .construct import check_dtype
@@ -31,7 +31,7 @@ class Operators:
     # -- products -----------------------------------------------------------------------------
 
     def __matmul__(self: Any, other: Any) -> Any:
-        if is_bsr(other):
+        if is_sparse(other):
             from ..ops.spgemm import bsr_spgemm
 
             return bsr_spgemm(self, other)
@@ -84,6 +84,7 @@ class Operators:
     def __neg__(self: Any) -> bsr_array:
         if self.dtype.kind == "b":
             raise bad_type("bsr_array -", "self", "a dtype with a sign", self.dtype)
+        check_sparse("bsr_array -", "self", self)
         return self._with(self._pattern, -self._data)
 
     def __pos__(self: Any) -> bsr_array:
@@ -131,14 +132,9 @@ class Operators:
         """
         if is_scalar(other):
             return _scaled(self, other, "multiply")
-        if is_bsr(other):
+        if is_sparse(other):
             return _multiply_sparse(self, other)
         return _multiply_dense(self, as_array(other, "multiply", "other"))
-
-
-def is_bsr(other: Any) -> bool:
-    """Return whether ``other`` is block-sparse."""
-    return hasattr(other, "pattern") and hasattr(other, "data")
 
 
 def is_scalar(other: Any) -> bool:
@@ -151,6 +147,7 @@ def is_scalar(other: Any) -> bool:
 def _scaled(array: Any, factor: Any, name: str) -> bsr_array:
     """Multiply or divide the values; Python numbers do not change the kind of dtype."""
     function = f"bsr_array {'*' if name == 'multiply' else '/'}"
+    check_sparse(function, "self", array)
     # Blocks of bool are or-ed and not added: sum them before they become numbers.
     array = array._canonical(function) if array.dtype.kind == "b" else array
     xp, data = array._xp, array._data
@@ -180,6 +177,7 @@ def common_dtype(function: str, a: np.dtype, b: np.dtype) -> np.dtype:
 def _combine(array: Any, other: Any, name: str, *, reflected: bool = False) -> Any:
     """Add or subtract a scalar zero, a dense array or another block-sparse one."""
     function = f"bsr_array {'+' if name == 'add' else '-'}"
+    check_sparse(function, "self", array)
     if is_scalar(other):
         if other == 0:
             return array.copy()
@@ -188,7 +186,7 @@ def _combine(array: Any, other: Any, name: str, *, reflected: bool = False) -> A
             "a nonzero scalar (it would fill every element that is not stored)",
             "zero, bsr_array, or a dense array (the result is dense)",
         )
-    if not is_bsr(other):
+    if not is_sparse(other):
         other = as_array(other, function, "other")
         xp = common_namespace(function, self=array._data, other=other)
         broadcast_shape(function, "other", array.shape, tuple(other.shape))
@@ -224,6 +222,8 @@ def united(a: Any, b: Any, function: str) -> tuple[Pattern, Any, Any]:
 
 def aligned(function: str, array: Any, other: Any) -> tuple[Any, Any]:
     """Return two block-sparse arrays with one shape, batch, block size and dtype."""
+    check_sparse(function, "self", array)
+    check_sparse(function, "other", other)
     common_namespace(function, self=array._data, other=other.data)
     if array._pattern.shape != other.pattern.shape:
         raise bad_value(function, "other", f"shape {array._pattern.shape}", other.pattern.shape)
@@ -278,6 +278,7 @@ def _multiply_sparse(array: Any, other: Any) -> bsr_array:
 
 
 def _multiply_dense(array: Any, dense: Any) -> bsr_array:
+    check_sparse("multiply", "self", array)
     xp = common_namespace("multiply", self=array._data, other=dense)
     shape = broadcast_shape("multiply", "other", array.shape, tuple(dense.shape))
     if shape[-2:] != array.shape[-2:]:

@@ -14,7 +14,7 @@ import numpy as np
 from .._arrays import HALF_DTYPES, accumulator_dtype, check_dtype_name, namespace
 from .._checks import bad_type, bad_value
 from ..engines import engine_module
-from ..ops._common import on_device, optional_out, prepare_out
+from ..ops._common import check_sparse, on_device, optional_out, prepare_out
 from ..ops.addmm import bsr_matmul, dense_bsr_matmul
 
 
@@ -47,6 +47,7 @@ class Reductions:
         TypeError
             For an ``out`` of another dtype or array library.
         """
+        check_sparse("sum", "self", self)
         axes = _matrix_axes("sum", axis, self.ndim)
         if dtype is None:
             wanted = np.dtype(np.int64) if self.dtype.kind in "ib" else self.dtype
@@ -60,6 +61,7 @@ class Reductions:
 
         As `sum`; of integers and bool it is float64.
         """
+        check_sparse("mean", "self", self)
         axes = _matrix_axes("mean", axis, self.ndim)
         if dtype is None:
             wanted = np.dtype(np.float64) if self.dtype.kind in "ib" else self.dtype
@@ -185,6 +187,7 @@ def _leaves_int32(array: Any, axes: tuple[int, ...]) -> bool:
 
 
 def _extreme(array: Any, axis: Any, function: str, name: str) -> Any:
+    check_sparse(function, "self", array)
     axes = _matrix_axes(function, axis, array.ndim)
     xp, dtype = array._xp, array.dtype
     if dtype.kind == "c":

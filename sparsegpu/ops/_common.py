@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import (
+    CONTAINER_DTYPES,
     HALF_DTYPES,
     OPERAND_DTYPES,
     as_array,
@@ -21,9 +22,10 @@ from .._arrays import (
     same_memory,
 )
 from .._checks import bad_type, bad_value
+from ..pattern import Pattern
 
 _ANYWHERE: AbstractContextManager = nullcontext()
-_OPERANDS = frozenset(OPERAND_DTYPES)
+_OPERANDS, _CONTAINED = frozenset(OPERAND_DTYPES), frozenset(CONTAINER_DTYPES)
 _CHANGED = (np.matrix, np.ma.MaskedArray)  # whose elements are no longer those of an array
 _FLOATS = (*HALF_DTYPES, np.dtype(np.float32))
 
@@ -64,9 +66,41 @@ def optional_out(x: Any, function: str, argument: str = "out") -> Any:
 
 
 def check_sparse(function: str, argument: str, x: Any) -> None:
-    """Refuse what has no block pattern."""
-    if not (hasattr(x, "pattern") and hasattr(x, "data")):
+    """Refuse what has no block pattern, or holds values that are not of its pattern.
+
+    Values are shared with the caller, who may have set their shape or dtype since the array was
+    made. Metadata only.
+    """
+    if not is_sparse(x):
         raise bad_type(function, argument, "a bsr_array", type(x).__name__)
+    check_values(function, argument, x.pattern, x.data)
+
+
+def is_sparse(x: Any) -> bool:
+    """Return whether ``x`` has a block pattern and values over it."""
+    return hasattr(x, "pattern") and hasattr(x, "data")
+
+
+def check_values(function: str, argument: str, pattern: Pattern, data: Any) -> None:
+    """Refuse values that no container with this pattern holds; metadata only, on every call."""
+    if (
+        isinstance(data, pattern.xp.ndarray)
+        and data.shape == pattern.data_shape
+        and data.dtype in _CONTAINED
+        and (pattern.device is None or data.data.device_id == pattern.device)
+    ):
+        return
+    if not isinstance(data, pattern.xp.ndarray):
+        expected = f"data in a {pattern.xp.__name__} array, as the indices of its pattern"
+        raise bad_type(function, argument, expected, type(data).__name__)
+    if data.shape != pattern.data_shape:
+        expected = f"shape {pattern.data_shape} of the data, as its pattern says"
+        raise bad_value(function, argument, expected, tuple(data.shape))
+    if data.dtype not in _CONTAINED:
+        names = ", ".join(d.name for d in CONTAINER_DTYPES)
+        raise bad_type(function, argument, f"one of the dtypes {names}", data.dtype)
+    expected = f"device {pattern.device} of the data, as of the indices of its pattern"
+    raise bad_value(function, argument, expected, f"device {device_of(data)}")
 
 
 def check_operand_dtype(function: str, argument: str, dtype: np.dtype) -> None:
@@ -80,6 +114,17 @@ def check_same_dtype(function: str, argument: str, dtype: np.dtype, expected: np
     """Refuse operands of two dtypes: nothing is promoted."""
     if dtype != expected:
         raise bad_type(function, argument, f"dtype {expected} like the other operand", dtype)
+
+
+def check_operand_dtypes(
+    function: str, names: tuple[str, str], left: np.dtype, right: np.dtype
+) -> None:
+    """Refuse two operands of a dtype without products, or of two dtypes."""
+    if left in _OPERANDS and left == right:
+        return
+    for name, dtype in zip(names, (left, right)):
+        check_operand_dtype(function, name, dtype)
+    check_same_dtype(function, names[1], right, left)
 
 
 @cache

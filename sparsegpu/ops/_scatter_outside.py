@@ -14,7 +14,7 @@ import numpy as np
 from .._arrays import as_array, namespace
 from .._checks import bad_type, bad_value, check_choice
 from ._long_sums import may_be_long
-from .scatter_indices import ARRAYS, FORMATS, Fit
+from .scatter_indices import ARRAYS, FORMATS, Fit, IndicesData
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ def name_arrays(function: str, indices_data: Any) -> tuple[str, dict[str, Any], 
         expected = f"({', '.join(('format', *names, *(['meta'] if has_meta else [])))})"
         raise bad_value(function, "indices_data", expected, f"{len(indices_data)} elements")
     arrays = {}
-    for name, given in zip(names, indices_data[1:]):
+    kept = indices_data.kept.values() if isinstance(indices_data, IndicesData) else None
+    for name, given in zip(names, kept or indices_data[1:]):
         array = as_array(given, function, name)
         if array.dtype.kind not in "iu":
             raise bad_type(function, name, "an integer dtype", array.dtype)

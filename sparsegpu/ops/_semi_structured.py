@@ -19,6 +19,7 @@ from ._long_sums import MOST, may_be_long, semi_structured_in_slices
 from ._product import Options, Product, Side, check_product
 from ._repeat import Call
 from ._sparse_blocks import is_semi_structured
+from .compress import check_packed
 
 #: Memory for a call: of a shape and a dtype, with undefined contents.
 Buffer = Callable[[tuple[int, ...], np.dtype], Any]
@@ -41,6 +42,10 @@ class Half(NamedTuple):
     meta: Any
     split: bool = False
     vendor: Any = None
+
+    def viewed(self) -> Half:
+        """Return the same half over views of its own, whose shape nobody else can set."""
+        return Half(self.packed.view(), self.meta.view(), self.split, self.vendor)
 
 
 def check_semi_structured(function: str, argument: str, x: Any) -> None:
@@ -71,6 +76,11 @@ def half_of(function: str, sparse: Any, transposed: bool = False) -> Half:
     packed, meta = (getattr(sparse, name, None) for name in names)
     if packed is None or meta is None:
         raise bad_value(function, "sparse", f"an operand that holds {' and '.join(names)}", "None")
+    packed, meta = as_array(packed, function, names[0]), as_array(meta, function, names[1])
+    check_packed(function, packed, meta, names)
+    m, k = reversed(sparse.shape) if transposed else sparse.shape
+    if packed.shape[0] < m or 2 * packed.shape[1] < k:
+        raise bad_value(function, names[0], f"values of a {(m, k)} matrix", tuple(packed.shape))
     return Half(packed, meta)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays import HALF_DTYPES, common_namespace, namespace
+from .._arrays import HALF_DTYPES, common_namespace, device_of, namespace
 from .._checks import bad_type, bad_value
 from ..engines import engine_module
 from ..engines._stacked import as_blocks, as_stack
@@ -111,15 +112,46 @@ def is_semi_structured(x: Any) -> bool:
 def check_parts(function: str, pattern: Pattern, packed: Any, meta: Any) -> None:
     """Refuse packed values and metadata that are not of a pattern's blocks; metadata only."""
     common_namespace(function, packed=packed, meta=meta, indices=pattern.indices)
-    form = format_of_blocks(function, "packed", packed.dtype, pattern.blocksize)
-    bm, bk = pattern.blocksize
-    blocks = (*pattern.batch_shape, pattern.nnzb, bm)
-    for name, array, columns in (
-        ("packed", packed, bk // 2),
-        ("meta", meta, form.meta_columns(bk)),
-    ):
-        if tuple(array.shape) != (*blocks, columns):
-            raise bad_value(function, name, f"shape {(*blocks, columns)}", tuple(array.shape))
-    if meta.dtype != form.meta_dtype:
-        expected = f"dtype {form.meta_dtype} for {packed.dtype} values"
+    packed_shape, meta_shape, meta_dtype = _layout(function, packed.dtype, pattern.data_shape)
+    for name, array, shape in (("packed", packed, packed_shape), ("meta", meta, meta_shape)):
+        if array.shape != shape:
+            raise bad_value(function, name, f"shape {shape}", tuple(array.shape))
+    if meta.dtype != meta_dtype:
+        expected = f"dtype {meta_dtype} for {packed.dtype} values"
         raise bad_type(function, "meta", expected, meta.dtype)
+
+
+@lru_cache(maxsize=256)
+def _layout(
+    function: str, dtype: np.dtype, data_shape: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], np.dtype]:
+    """Return the shapes of the parts of such blocks, and the dtype of their metadata."""
+    *blocks, bm, bk = data_shape
+    form = format_of_blocks(function, "packed", dtype, (bm, bk))
+    return (*blocks, bm, bk // 2), (*blocks, bm, form.meta_columns(bk)), form.meta_dtype
+
+
+def check_sparse_blocks(function: str, argument: str, x: Any) -> None:
+    """Refuse 2:4 blocks whose parts are not, or no longer, of its pattern, as `check_sparse`."""
+    if not is_sparse_blocks(x):
+        raise bad_type(function, argument, "a BsrSemiStructuredArray", type(x).__name__)
+    check_blocks(function, argument, x.pattern, x.packed, x.meta)
+
+
+def check_blocks(function: str, argument: str, pattern: Pattern, packed: Any, meta: Any) -> None:
+    """Do what `check_values` does for 2:4 blocks, which an engine takes C-contiguous."""
+    if (
+        isinstance(packed, pattern.xp.ndarray)
+        and isinstance(meta, pattern.xp.ndarray)
+        and (packed.shape, meta.shape, meta.dtype)
+        == _layout(function, packed.dtype, pattern.data_shape)
+        and packed.flags.c_contiguous
+        and meta.flags.c_contiguous
+        and (pattern.device is None or device_of(packed) == device_of(meta) == pattern.device)
+    ):
+        return
+    check_parts(function, pattern, packed, meta)
+    for name, array in (("packed", packed), ("meta", meta)):
+        if not array.flags.c_contiguous:
+            expected = f"'{name}' that is C-contiguous"
+            raise bad_value(function, argument, expected, f"strides {array.strides}")

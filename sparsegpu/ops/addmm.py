@@ -7,16 +7,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays import as_array, common_namespace
-from .._checks import broadcast_shape, not_offered
+from .._arrays import as_array
+from .._checks import bad_type, broadcast_shape, not_offered
 from ..engines import engine_module
 from ..pattern import Pattern
-from ._common import check_operand_dtype, check_same_dtype, check_sparse, on_device
+from ._common import (
+    check_operand_dtypes,
+    check_same_dtype,
+    check_sparse,
+    check_values,
+    on_device,
+)
 from ._long_sums import CutPattern, add_rows, cut_pattern, may_be_long
 from ._product import WITH_INPUT, WITHOUT_INPUT, Options, Side, check_product
 from ._repeat import Call
 from ._semi_structured import check_dense_operand
-from ._sparse_blocks import is_sparse_blocks
+from ._sparse_blocks import check_blocks, check_sparse_blocks, is_sparse_blocks
 
 
 def bsr_addmm(
@@ -177,9 +183,12 @@ def int_bsr_addmm(input: Any, bsr: Any, dense: Any, **keywords: Any) -> Any:
     """
     function = "int_bsr_addmm"
     options = WITH_INPUT.updated(function, keywords)
-    if not is_sparse_blocks(bsr):
+    if is_sparse_blocks(bsr):
+        check_sparse_blocks(function, "bsr", bsr)
+        values = bsr.packed
+    else:
         check_sparse(function, "bsr", bsr)
-    values = bsr.packed if is_sparse_blocks(bsr) else bsr.data
+        values = bsr.data
     check_same_dtype(function, "bsr", values.dtype, np.dtype(np.int8))
     return _addmm(function, input, bsr, dense, options)
 
@@ -228,7 +237,8 @@ class Operand(NamedTuple):
 
 def transposed_operand(bsr: Any, function: str) -> Operand:
     """Return a block-sparse operand seen from its other side: transposed pattern and values."""
-    xp = common_namespace(function, bsr=bsr.data)
+    check_sparse(function, "self", bsr)
+    xp = bsr.pattern.xp
     with on_device(bsr.data):
         convert = engine_module(xp, "convert", function)
         pattern, order = convert.transpose_pattern(bsr.pattern)
@@ -253,24 +263,28 @@ def _addmm(
 ) -> Any:
     """Do the product from either side: ``dense @ bsr`` is ``(bsr.T @ dense.T).T``."""
     sparse_blocks = is_sparse_blocks(bsr)
-    if not sparse_blocks:
-        check_sparse(function, "bsr", bsr)
-    elif from_the_right:
+    if sparse_blocks and from_the_right:
         what = "dense @ A with 2:4 blocks (their transposes are not 2:4)"
         raise not_offered(function, what, "A @ dense, dense @ A.tobsr()")
-    pattern = bsr.pattern
-    parts: tuple[Any, ...] = (bsr.packed, bsr.meta) if sparse_blocks else (bsr.data,)
+    try:
+        pattern = bsr.pattern
+        parts: tuple[Any, ...] = (bsr.packed, bsr.meta) if sparse_blocks else (bsr.data,)
+    except AttributeError:
+        raise bad_type(function, "bsr", "a bsr_array", type(bsr).__name__) from None
     data = parts[0]
     call = Call(pattern.device, pattern.kept, (*parts, dense), input, options, from_the_right)
     repeated = call.repeat(options.out)
     if repeated is not None:
         return repeated
+    # What was made before was checked before: its metadata is part of the key.
+    if sparse_blocks:
+        check_blocks(function, "bsr", pattern, *parts)
+    else:
+        check_values(function, "bsr", pattern, data)
     if sparse_blocks or hasattr(dense, "packed"):  # 2:4
         check_dense_operand(function, "dense", dense)
     dense = as_array(dense, function, "dense")
-    check_operand_dtype(function, "bsr", data.dtype)
-    check_operand_dtype(function, "dense", dense.dtype)
-    check_same_dtype(function, "dense", dense.dtype, data.dtype)
+    check_operand_dtypes(function, ("bsr", "dense"), data.dtype, dense.dtype)
     m, k = reversed(pattern.shape) if from_the_right else pattern.shape
     side = Side(dense.ndim == 1, from_the_right)
     dense = side.operand(function, "dense", dense, k)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import as_array, check_dtype_name, check_may_wait, common_namespace, namespace
-from .._checks import bad_type, bad_value, check_integers
+from .._checks import bad_type, bad_value, check_sizes
 from ..engines import engine_module
 from ..engines.reference.compress import FORMATS, Format, reorder_offsets
 from ._common import on_device
@@ -198,8 +198,6 @@ def semi_structured_to_dense(packed: Any, meta: Any) -> Any:
 def _check_meta_shape(function: str, m: int, columns: int, dtype: np.dtype, argument: str) -> None:
     if dtype not in {np.dtype(np.int16), np.dtype(np.int32)}:
         raise bad_type(function, argument, "int16 or int32 metadata", dtype)
-    if m < 0 or columns < 0:
-        raise bad_value(function, argument, "non-negative sizes", (m, columns))
     why = f" for {dtype} metadata"
     check_multiples(function, argument, (m, columns), 32 if dtype.itemsize == 2 else 16, 2, why)
 
@@ -242,7 +240,7 @@ def meta_reorder_offsets(m: int, meta_ncols: int, meta_dtype: Any, xp: ModuleTyp
     """
     function = "meta_reorder_offsets"
     dtype = check_dtype_name(function, "meta_dtype", meta_dtype)
-    m, meta_ncols = check_integers(function, "(m, meta_ncols)", (m, meta_ncols), "two integers")
+    m, meta_ncols = check_sizes(function, "(m, meta_ncols)", (m, meta_ncols), "two integers")
     _check_meta_shape(function, m, meta_ncols, dtype, "(m, meta_ncols)")
     return reorder_offsets(m, meta_ncols, dtype, xp)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import HALF_DTYPES, as_array, common_namespace, device_of, namespace
-from .._checks import bad_type, bad_value, check_choice, check_integers, not_offered
+from .._checks import bad_type, bad_value, check_choice, check_sizes, not_offered
 from ._common import on_device
 from .compress import check_matrix, check_multiples, check_packed
 
@@ -195,7 +195,7 @@ def from_cusparselt_layout(
     """
     function = "from_cusparselt_layout"
     buffer = as_array(buffer, function, "buffer")
-    m, k = check_integers(function, "shape", shape, "a pair of integers (m, k)", count=2)
+    m, k = check_sizes(function, "shape", shape, "a pair of integers (m, k)", count=2)
     generation = check_layout(function, "buffer", buffer, ((m, k),), capability)
     if buffer.ndim > 2:
         check_matrix(function, "buffer", buffer)

@@ -12,12 +12,11 @@ so t // S is some block of the same row, and everything follows from t without a
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, common_namespace
+from .._arrays import as_array, common_namespace, read_only
 from .._checks import bad_type, bad_value, check_choice
 from .._memo import Memo
 from ..pattern import Pattern
@@ -58,25 +57,28 @@ class IndicesData(tuple):
     """An ``indices_data`` tuple made by `bsr_scatter_mm_indices_data`, in range by construction.
 
     The arrays are not to be written to. `scatter_mm` checks sizes against `fit` instead of
-    reading them.
+    reading them, and takes the arrays as they were made, `kept`: what the tuple holds are views,
+    whose shape and dtype a caller may set.
     """
 
     fit: Fit
+    kept: dict[str, Any]
+
+    @classmethod
+    def made(cls, fit: Fit, name: str, arrays: tuple[Any, ...], *meta: dict) -> IndicesData:
+        """Return the tuple over arrays that were made for it, read-only on the host."""
+        kept = tuple(map(read_only, arrays))
+        lists = cls((name, *(array.view() for array in kept), *meta))
+        lists.fit, lists.kept = fit, dict(zip(ARRAYS[name], kept, strict=True))
+        return lists
 
     def with_own_meta(self) -> IndicesData:
         """Return the same arrays beside a meta dictionary that the caller may change."""
         if not isinstance(self[-1], dict):
             return self
         other = IndicesData((*self[:-1], dict(self[-1])))
-        other.fit = self.fit
+        other.fit, other.kept = self.fit, self.kept
         return other
-
-    def frozen(self, xp: ModuleType) -> IndicesData:
-        """Return itself with its arrays read-only (CuPy has no such flag)."""
-        if xp is np:
-            for array in self[1 : 1 + len(ARRAYS[self[0]])]:
-                array.flags.writeable = False
-        return self
 
 
 def bsr_scatter_mm_indices_data(
@@ -203,16 +205,25 @@ def _build(
         q = (batch * (k // ks) + block_column) * split + column_split
         pq = xp.stack([xp.broadcast_to(p, q.shape).ravel(), q.ravel()], axis=1)
         starts = (tile_start + batch * t.size).ravel()
-        made = IndicesData((indices_format, xp.concatenate([starts, end * batch_size]), pq))
-        inner = batch_size * (k // ks) * split
-        made.fit = Fit(nnzb, (ms, ks), inner, None, split, starts.size, longest, Memo(xp))
-        return made.frozen(xp)
+        fit = Fit(
+            nnzb,
+            (ms, ks),
+            batch_size * (k // ks) * split,
+            None,
+            split,
+            starts.size,
+            longest,
+            Memo(xp),
+        )
+        return IndicesData.made(
+            fit, indices_format, (xp.concatenate([starts, end * batch_size]), pq)
+        )
     last_row = (int(tile_row[-1, 0]) + 1) * ms if tile_row.size else 0
+    arrays: tuple[Any, ...]
     if indices_format == "bsr_strided_mm":
-        c_indices = xp.concatenate([tile_start, end])
-        made = IndicesData((indices_format, c_indices, r_offsets, p, q_offsets, meta))
+        arrays = (xp.concatenate([tile_start, end]), r_offsets, p, q_offsets)
     else:
         order = xp.argsort(-tile_count, kind="stable")
-        made = IndicesData((indices_format, indptr, r_offsets[order], q_offsets, meta))
-    made.fit = Fit(nnzb, (ms, ks), k, n, split, last_row, longest, Memo(xp))
-    return made.frozen(xp)
+        arrays = (indptr, r_offsets[order], q_offsets)
+    fit = Fit(nnzb, (ms, ks), k, n, split, last_row, longest, Memo(xp))
+    return IndicesData.made(fit, indices_format, arrays, meta)

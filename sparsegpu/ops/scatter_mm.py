@@ -13,8 +13,7 @@ from ..engines import engine_module
 from ..pattern import Pattern
 from ._canonical import distinct_blocks
 from ._common import (
-    check_operand_dtype,
-    check_same_dtype,
+    check_operand_dtypes,
     check_sparse,
     on_device,
     optional_out,
@@ -88,7 +87,7 @@ def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: A
     function = "scatter_mm"
     blocks, others = as_array(blocks, function, "blocks"), as_array(others, function, "others")
     accumulators = optional_out(accumulators, function, "accumulators")
-    _check_operands(function, "blocks", blocks.dtype, "others", others.dtype)
+    check_operand_dtypes(function, ("blocks", "others"), blocks.dtype, others.dtype)
     if blocks.ndim != 3:
         raise bad_value(function, "blocks", "shape (P, Ms, Ks)", tuple(blocks.shape))
     strided = _check_others(function, blocks, others, indices_data)
@@ -158,7 +157,7 @@ def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = No
     function = "bsr_scatter_mm"
     check_sparse(function, "bsr", bsr)
     other, out = as_array(other, function, "other"), optional_out(out, function)
-    _check_operands(function, "bsr", bsr.data.dtype, "other", other.dtype)
+    check_operand_dtypes(function, ("bsr", "other"), bsr.data.dtype, other.dtype)
     xp = common_namespace(function, bsr=bsr.data, other=other, out=out)
     check_product(function, bsr.pattern, other)
     dtype = resolve_out_dtype(function, bsr.data.dtype, out, None)
@@ -185,14 +184,6 @@ def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = No
         result.fill(0)
         _run(function, xp, result, blocks, others, lists)
     return result
-
-
-def _check_operands(
-    function: str, left: str, left_dtype: np.dtype, right: str, right_dtype: np.dtype
-) -> None:
-    check_operand_dtype(function, left, left_dtype)
-    check_operand_dtype(function, right, right_dtype)
-    check_same_dtype(function, right, right_dtype, left_dtype)
 
 
 def _check_others(function: str, blocks: Any, others: Any, indices_data: Any) -> bool:

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from .._arrays import check_may_wait, common_namespace
-from .._checks import bad_value, broadcast_shape
+from .._checks import bad_value, broadcast_shape, check_element_count
 from ..engines import engine_module
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
 from ._common import (
-    check_operand_dtype,
-    check_same_dtype,
+    check_operand_dtypes,
     check_sparse,
     on_device,
     resolve_out_dtype,
@@ -63,9 +62,7 @@ def bsr_spgemm(a: Any, b: Any, *, out_dtype: Any = None) -> Any:
     check_sparse(function, "a", a)
     check_sparse(function, "b", b)
     xp = common_namespace(function, a=a.data, b=b.data)
-    check_operand_dtype(function, "a", a.data.dtype)
-    check_operand_dtype(function, "b", b.data.dtype)
-    check_same_dtype(function, "b", b.data.dtype, a.data.dtype)
+    check_operand_dtypes(function, ("a", "b"), a.data.dtype, b.data.dtype)
     dtype = resolve_out_dtype(function, a.data.dtype, None, out_dtype)
     left, right = a.pattern, b.pattern
     if left.shape[1] != right.shape[0]:
@@ -74,6 +71,7 @@ def bsr_spgemm(a: Any, b: Any, *, out_dtype: Any = None) -> Any:
         expected = f"a block size of ({left.blocksize[1]}, bn) like the columns of 'a'"
         raise bad_value(function, "b", expected, right.blocksize)
     batch = broadcast_shape(function, "b", left.batch_shape, right.batch_shape)
+    check_element_count(function, "b", (*batch, left.shape[0], right.shape[1]))
     with on_device(a.data):
         check_may_wait(xp, function)
         pattern, c_offsets, pq = meeting_blocks(left, right, batch, function)

@@ -72,7 +72,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
     array([48., 48., ...], dtype=float32)
     """
 
-    __slots__ = ("__weakref__", "_backend", "_bitmask", "_halves", "_transposed")
+    __slots__ = ("__weakref__", "_backend", "_bitmask", "_halves", "_kept_bitmask", "_transposed")
 
     ndim = 2
 
@@ -100,8 +100,10 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         wanted = None if dtype is None else check_dtype_name(function, "dtype", dtype)
         self._halves = Halves(shape, sides, wanted, function)
         self._bitmask = optional_array(bitmask, function, "bitmask")
+        self._kept_bitmask = None
         if self._bitmask is not None:
             self._halves.check_bitmask(function, self._bitmask)
+            self._kept_bitmask = self._bitmask.view()  # whose shape no user can set
         self._transposed = False
         self._backend = backend
         if backend == "cusparselt":
@@ -239,8 +241,8 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         return mask + kept + (self._halves.vendor_nbytes if self.backend == "cusparselt" else 0)
 
     def _part(self, transposed: bool, name: str) -> Any:
-        stored = self._halves.stored(int(transposed ^ self._transposed))
-        return None if stored is None else getattr(stored, name)
+        shown = self._halves.shown(int(transposed ^ self._transposed))
+        return None if shown is None else getattr(shown, name)
 
     @property
     def packed(self) -> Any:
@@ -265,14 +267,16 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
     @property
     def bitmask(self) -> Any:
         """`compressed_swizzled_bitmask` of the (padded) matrix, or None."""
-        if self._bitmask is None or not self._transposed:
-            return self._bitmask
-        xp = common_namespace("SemiStructuredArray.bitmask", bitmask=self._bitmask)
-        rows, columns, _ = self._bitmask.shape
-        with on_device(self._bitmask):
-            ones = xp.ones((8 * rows, 8 * columns), dtype=np.int8)
-            kept = semi_structured_apply_dense(ones, self._bitmask)
-            return compressed_swizzled_bitmask(kept.T)
+        return self._bits() if self._transposed else self._bitmask
+
+    def _bits(self) -> Any:
+        bits = self._kept_bitmask
+        if bits is None or not self._transposed:
+            return bits
+        rows, columns, _ = bits.shape
+        with on_device(bits):
+            ones = self._halves.xp.ones((8 * rows, 8 * columns), dtype=np.int8)
+            return compressed_swizzled_bitmask(semi_structured_apply_dense(ones, bits).T)
 
     def half(self, transposed: bool = False) -> Half:
         """Return what stands left of a dense matrix in a product, built if it is missing.
@@ -282,10 +286,9 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         transposed : bool
             The half of the transpose, for ``dense @ A``.
         """
-        side = int(transposed ^ self._transposed)
-        if self.backend == "cusparselt":
-            return self._halves.for_vendor(side)
-        return self._halves.get(side)
+        halves, side = self._halves, int(transposed ^ self._transposed)
+        get = halves.for_vendor if self.backend == "cusparselt" else halves.get
+        return get(side).viewed()
 
     def held(self, transposed: bool) -> tuple[Halves, tuple[str, bool]]:
         """Return what holds the halves, and which of the operands that share them this is."""
@@ -320,7 +323,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
                 "a matrix that is 2:4 by rows",
                 "the transpose of one (products with it work)",
             )
-        return half
+        return self._halves.shown(int(self._transposed)) or half
 
     # -- the other side ------------------------------------------------------------------------
 
@@ -329,6 +332,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         """The transpose: the two halves change places, nothing is computed."""
         other = object.__new__(type(self))
         other._halves, other._bitmask = self._halves, self._bitmask
+        other._kept_bitmask = self._kept_bitmask
         other._transposed, other._backend = not self._transposed, self._backend
         return other
 

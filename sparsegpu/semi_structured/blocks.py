@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._arrays import Sparse, as_array, check_dtype_name, device_of, namespace
-from .._checks import bad_type, bad_value, check_integers, not_offered
+from .._checks import bad_type, bad_value, check_sizes, not_offered
 from ..bsr.compare import Compared
 from ..bsr.patterned import Patterned
-from ..ops._common import check_sparse, on_device
-from ..ops._sparse_blocks import Packed, check_parts, compressed_blocks, expanded_blocks
+from ..ops._common import check_sparse, is_sparse, on_device
+from ..ops._sparse_blocks import (
+    Packed,
+    check_parts,
+    check_sparse_blocks,
+    compressed_blocks,
+    expanded_blocks,
+)
 from ..ops._sparse_blocks import format_of_blocks as check_format_of_blocks
 from ..ops.addmm import bsr_matmul, dense_bsr_matmul
 from ..ops.prune import prune_24
@@ -101,7 +107,7 @@ class BsrSemiStructuredArray(Patterned, Compared, Sparse):
             as_array(part, function, name)
             for part, name in zip(parts, io.BLOCKS_PARTS, strict=True)
         )
-        m, k = check_integers(function, "shape", shape, "a pair of integers (M, K)", count=2)
+        m, k = check_sizes(function, "shape", shape, "a pair of integers (M, K)", count=2)
         if packed.ndim < 3:
             expected = "shape (*batch, nnzb, bm, bk / 2)"
             raise bad_value(function, "packed", expected, tuple(packed.shape))
@@ -131,7 +137,9 @@ class BsrSemiStructuredArray(Patterned, Compared, Sparse):
             As `bsr_array.semi_structured`.
         """
         function = "bsr_array.semi_structured"
-        check_sparse("BsrSemiStructuredArray.from_bsr", "bsr", bsr)
+        if not is_sparse(bsr):
+            check_sparse("BsrSemiStructuredArray.from_bsr", "bsr", bsr)
+        check_sparse(function, "self", bsr)
         pattern, data = bsr.pattern, bsr.data
         form = check_format_of_blocks(function, "self", data.dtype, pattern.blocksize)
         with on_device(data):
@@ -193,6 +201,10 @@ class BsrSemiStructuredArray(Patterned, Compared, Sparse):
             f"{self._stored()}, on {device}>"
         )
 
+    def _check(self, method: str) -> None:
+        """Refuse to go on with parts that were set to another shape or dtype meanwhile."""
+        check_sparse_blocks(f"BsrSemiStructuredArray.{method}", "self", self)
+
     # -- conversions ----------------------------------------------------------------------------
 
     def tobsr(self) -> bsr_array:
@@ -208,6 +220,7 @@ class BsrSemiStructuredArray(Patterned, Compared, Sparse):
         """
         from ..bsr.array import bsr_array
 
+        self._check("tobsr")
         data = expanded_blocks("BsrSemiStructuredArray.tobsr", *self._values)
         return bsr_array._of(self._pattern, data)
 
@@ -235,6 +248,7 @@ class BsrSemiStructuredArray(Patterned, Compared, Sparse):
 
     def copy(self) -> BsrSemiStructuredArray:
         """Return an array with its own values over the same (immutable) pattern."""
+        self._check("copy")
         with on_device(self.packed):
             return self._of(self._pattern, Packed(self.packed.copy(), self.meta.copy()))
 
@@ -254,6 +268,7 @@ class BsrSemiStructuredArray(Patterned, Compared, Sparse):
             As `bsr_array.astype` and `bsr_array.semi_structured` of the expanded blocks.
         """
         wanted = check_dtype_name("BsrSemiStructuredArray.astype", "dtype", dtype)
+        self._check("astype")
         if wanted == self.dtype:
             return self.copy() if copy else self
         return self.tobsr().astype(wanted).semi_structured()
@@ -267,6 +282,7 @@ class BsrSemiStructuredArray(Patterned, Compared, Sparse):
 
     def get(self) -> BsrSemiStructuredArray:
         """Return the array on the host (itself, if it is there already)."""
+        self._check("get")
         if namespace(self.packed) is np:
             return self
         values = Packed(self.packed.get(), self.meta.get())
@@ -287,6 +303,7 @@ class BsrSemiStructuredArray(Patterned, Compared, Sparse):
         """
         import cupy
 
+        self._check("to_device")
         if device is None:
             device = cupy.cuda.runtime.getDevice()
         if device_of(self.packed) == device:
@@ -299,6 +316,7 @@ class BsrSemiStructuredArray(Patterned, Compared, Sparse):
         return self.packed, self.meta, self.indices, self.indptr
 
     def __reduce__(self) -> tuple:
+        self._check("__reduce__")
         return _restore, (type(self), self._parts(), self._pattern.shape)
 
     def save_npz(self, file: Any, compressed: bool = True) -> None:
@@ -309,6 +327,7 @@ class BsrSemiStructuredArray(Patterned, Compared, Sparse):
         file : str, path or binary file
         compressed : bool
         """
+        self._check("save_npz")
         io.save_blocks_npz(file, self.get(), compressed=compressed)
 
     @classmethod

@@ -45,7 +45,10 @@ class Conversions:
     toarray = todense
 
     def _parts(self: Any) -> tuple:
-        return tuple(getattr(self, name) for name in io.PARTS)
+        """Return what is held, as the constructor takes it."""
+        sides = [self._halves.stored(int(t ^ self._transposed)) for t in (False, True)]
+        halves = [(None, None) if half is None else (half.packed, half.meta) for half in sides]
+        return *halves[0], *halves[1], self._bits()
 
     def copy(self: Any) -> Any:
         """Return an array of its own values and metadata; what is held, of the same backend."""

@@ -24,8 +24,7 @@ def save_npz(file: Any, array: Any, *, compressed: bool = True) -> None:
         "dtype": np.array(array.dtype.name),
         "backend": np.array(array.backend),
     }
-    for name in PARTS:
-        part = getattr(array, name)
+    for name, part in zip(PARTS, array._parts(), strict=True):
         if part is not None:
             fields[name] = part.view(f"u{part.itemsize}") if name.startswith("packed") else part
     (np.savez_compressed if compressed else np.savez)(file, **fields)
@@ -40,7 +39,7 @@ def load_npz(file: Any) -> dict[str, Any]:
             )
         dtype = dtype_of(str(stored["dtype"]))
         fields: dict[str, Any] = {
-            "shape": tuple(int(n) for n in stored["shape"]),
+            "shape": stored["shape"].tolist(),
             "backend": str(stored["backend"]),
         }
         for name in PARTS:
@@ -75,5 +74,5 @@ def load_blocks_npz(file: Any) -> tuple[tuple, tuple[int, int]]:
             )
         parts = {name: stored[name] for name in BLOCKS_PARTS}
         parts["packed"] = parts["packed"].view(dtype_of(str(stored["dtype"])))
-        m, k = (int(n) for n in stored["shape"])
-    return tuple(parts.values()), (m, k)
+        shape = stored["shape"].tolist()
+    return tuple(parts.values()), shape

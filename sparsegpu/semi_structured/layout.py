@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import check_may_wait, common_namespace, device_of, float8_e4m3fn
-from .._checks import bad_type, bad_value, check_integers
+from .._checks import bad_type, bad_value, check_sizes
 from ..engines.reference.compress import FORMATS
 from ..ops._common import on_device
 from ..ops._semi_structured import Half
@@ -28,7 +28,8 @@ class Halves:
     """A matrix compressed by rows (side 0), its transpose compressed by rows (side 1), or both.
 
     A missing half is built on the first call that needs it and kept; one thread builds while the
-    others wait. Arrays are never replaced once they are here.
+    others wait. Arrays are never replaced once they are here, and what is here are views of its
+    own: whoever sets the shape of an array that they gave, or were shown, changes nothing.
 
     Parameters
     ----------
@@ -45,15 +46,16 @@ class Halves:
     """
 
     __slots__ = (
-        *("_lock", "_sides", "_splits", "_vendors"),
+        *("_lock", "_shown", "_sides", "_splits", "_vendors"),
         *("device", "dtype", "kept", "shape", "xp"),
     )
 
     def __init__(self, shape: tuple[int, int], sides: Any, dtype: Any, function: str):
-        m, k = check_integers(function, "shape", shape, "a pair of integers (m, k)", count=2)
+        m, k = check_sizes(function, "shape", shape, "a pair of integers (m, k)", count=2)
         self.shape = (m, k)
         self._lock = threading.RLock()
         self._sides: list[Half | None] = [None, None]
+        self._shown: list[Half | None] = [None, None]  # the same memory, for users
         self._splits: list[Half | None] = [None, None]
         self._vendors: list[Half | None] = [None, None]
         self.kept: dict[int, Any] = {}  # by streams: of the CUDA engine, and of ops/_repeat.py
@@ -79,8 +81,9 @@ class Halves:
         for side, (packed, meta) in enumerate(sides):
             if packed is not None:
                 with on_device(packed):
-                    contiguous = self.xp.ascontiguousarray
-                    self._sides[side] = Half(contiguous(packed), contiguous(meta))
+                    shown = Half(*map(self.xp.ascontiguousarray, (packed, meta)))
+                    self._shown[side] = shown
+                    self._sides[side] = shown.viewed()
         self.device = device_of(self.any().packed)
 
     def check_bitmask(self, function: str, bits: Any) -> None:
@@ -97,6 +100,15 @@ class Halves:
     def stored(self, side: int) -> Half | None:
         """Return what is held of a side now, nothing built."""
         return self._sides[side]
+
+    def shown(self, side: int) -> Half | None:
+        """Return what is held of a side now for a user to look at, always the same arrays."""
+        half = self._sides[side]
+        if half is not None and self._shown[side] is None:
+            with self._lock:
+                if self._shown[side] is None:
+                    self._shown[side] = half.viewed()
+        return self._shown[side]
 
     def any(self) -> Half:
         """Return a half that is held."""

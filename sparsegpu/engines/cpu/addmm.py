@@ -54,7 +54,7 @@ def bsr_addmm(
         pattern, flat_order = pattern.transposed()
         data = data.swapaxes(-1, -2)
         order = (flat_order % max(pattern.nnzb, 1)).reshape(pattern.indices.shape)
-    indptr, indices = pattern.indptr, pattern.indices
+    indptr, indices = pattern._indptr, pattern._indices
     part = EpilogueParts(epilogue, out.shape)
     if not batch:
         _product(out, indptr, indices, order, data, dense, part, ())

@@ -42,8 +42,8 @@ def add_product(
     bm, bk = pattern.blocksize
     batch = acc.shape[:-2]
     dense = np.broadcast_to(dense, batch + dense.shape[-2:])
-    indptr = np.broadcast_to(pattern.indptr, batch + pattern.indptr.shape[-1:])
-    indices = np.broadcast_to(pattern.indices, batch + pattern.indices.shape[-1:])
+    indptr = np.broadcast_to(pattern._indptr, batch + pattern._indptr.shape[-1:])
+    indices = np.broadcast_to(pattern._indices, batch + pattern._indices.shape[-1:])
     data = np.broadcast_to(data, batch + data.shape[-3:])
     for b in np.ndindex(batch):
         panel = dense[b].astype(acc.dtype)
