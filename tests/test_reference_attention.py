@@ -39,6 +39,23 @@ def philox_word(index, seed):
     return counter[index % 4]
 
 
+def test_philox():
+    """Words of the published test vectors' kind, and of indices and seeds past 32 bits."""
+    from sparsegpu._philox import dropout_keep, philox4x32
+
+    seeds = (0, 1, 2**32, 0xFEDC_BA98_7654_3210, 2**64 - 1)
+    counters = np.array([0, 1, 7, 2**32 - 1, 2**32, 2**40 + 3, 2**62 - 1], np.uint64)
+    for seed in seeds:
+        words = philox4x32(counters, seed)
+        for counter, word in zip(counters.tolist(), words.tolist()):
+            assert word == [philox_word(4 * counter + i, seed) for i in range(4)]
+            # Kept where the word / 2**32 >= p, and not a hair beyond.
+            index = np.uint64(4 * counter) + np.arange(4, dtype=np.uint64)
+            for i, w in enumerate(word):
+                assert dropout_keep(index, seed, w / 2**32)[i]
+                assert not dropout_keep(index, seed, (w + 1) / 2**32)[i]
+
+
 def stored_elements(mask):
     """``(*batch, L, S)``: whether an element is stored, and its summed value."""
     (length, keys), (bm, bk) = mask.pattern.shape, mask.blocksize
@@ -225,6 +242,19 @@ def test_what_is_not_attended_does_not_show(rng, how):
         seen[b, h, i] = {"mask": False, "causal": i >= 5, "dropout": not dropped}[how]
     np.testing.assert_array_equal(np.isnan(got).all(axis=-1), seen)
     np.testing.assert_allclose(got[~seen], expected[~seen], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", ["reference", "cpu"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_probabilities_are_rounded_before_they_meet_values(engine, dtype):
+    """Of n keys alike each has 1 / n, which is rounded: n of them are not always 1."""
+    for n in range(1, 100):
+        mask = sparsegpu.bsr_array(np.ones((1, n), bool), blocksize=(1, n))
+        q, k, v = (np.ones((1, length, 1), dtype) for length in (1, n, n))
+        with sparsegpu.use_engine(engine):
+            out = attention(q, k, v, mask)
+        exact = n * (np.float32(1) / np.float32(n)).astype(dtype).astype(float)
+        assert out.item() == np.float64(exact).astype(dtype).item()
 
 
 def test_huge_scores(rng):
