@@ -9,9 +9,13 @@ from hypothesis import strategies as st
 
 import sparsegpu
 from sparsegpu._arrays import dtype_of
-from sparsegpu.testing import random_blocks, random_values
+from sparsegpu.testing import (
+    ATTENTION_TOLERANCE,
+    assert_attention_close,
+    random_blocks,
+    random_values,
+)
 
-TOLERANCE = {"bfloat16": 3e-2, "float16": 4e-3, "float32": 2e-5, "float64": 1e-12}
 attention = sparsegpu.scaled_dot_product_attention
 
 
@@ -134,17 +138,15 @@ def make_mask(rng, shape=(8, 12), blocksize=(2, 4), **keywords):
 def check(q, k, v, mask, **keywords):
     out, lse = attention(q, k, v, mask, return_lse=True, **keywords)
     expected, expected_lse = loops(q, k, v, mask, **keywords)
-    tolerance = TOLERANCE[q.dtype.name]
     assert out.dtype == q.dtype
     assert lse.dtype == (np.float64 if q.dtype == np.float64 else np.float32)
-    np.testing.assert_allclose(out.astype(float), expected, rtol=tolerance, atol=tolerance)
-    lse_tolerance = 1e-12 if q.dtype == np.float64 else 2e-5
-    np.testing.assert_allclose(lse, expected_lse, rtol=lse_tolerance, atol=lse_tolerance)
+    assert_attention_close(out, expected)
+    assert_attention_close(lse, expected_lse)
     np.testing.assert_array_equal(attention(q, k, v, mask, **keywords), out)
     return out, lse
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("dtype", ATTENTION_TOLERANCE)
 @pytest.mark.parametrize("mask_dtype", ["bool", "same", "float32"])
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_formula(rng, dtype, mask_dtype, is_causal):
@@ -241,7 +243,7 @@ def test_what_is_not_attended_does_not_show(rng, how):
         dropped = philox_word(((b * 2 + h) * 8 + i) * 8 + 5, 5) / 2**32 < 0.5
         seen[b, h, i] = {"mask": False, "causal": i >= 5, "dropout": not dropped}[how]
     np.testing.assert_array_equal(np.isnan(got).all(axis=-1), seen)
-    np.testing.assert_allclose(got[~seen], expected[~seen], rtol=1e-12, atol=1e-12)
+    assert_attention_close(got[~seen], expected[~seen])
 
 
 @pytest.mark.parametrize("engine", ["reference", "cpu"])

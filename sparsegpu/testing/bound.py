@@ -315,13 +315,13 @@ ATTENTION_TOLERANCE = {
 }
 
 
-def assert_attention_close(out: Any, exact: np.ndarray, dtype: Any = None) -> None:
-    """Assert that attention's result or lse is within the contract's tolerance.
+def assert_attention_close(out: Any, exact: np.ndarray, *, share: float = 1.0) -> None:
+    """Assert that attention's result, or its lse, is within a share of the contract's tolerance.
 
-    ``dtype`` is that of the operands, by default out's; NaN and infinities must be the same.
+    NaN and infinities must be the same.
     """
     out = to_host(out)
-    tolerance = ATTENTION_TOLERANCE[dtype_of(out.dtype if dtype is None else dtype).name]
+    tolerance = share * ATTENTION_TOLERANCE[out.dtype.name]
     np.testing.assert_allclose(
         out.astype(exact.dtype), exact, rtol=tolerance, atol=tolerance, strict=True
     )
