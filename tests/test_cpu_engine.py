@@ -7,6 +7,8 @@ whose sums are exact, bit by bit, in sizes that cross the edges of its tiles.
 import os
 import subprocess
 import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -326,6 +328,14 @@ def test_an_error_in_a_thread_reaches_the_caller(many_pieces):
     many_pieces(3)
     with pytest.raises(ZeroDivisionError):
         for_each(lambda item: 1 / item, [1, 2, 0, 3, 4])
+
+    def only_in_a_helper(ours):
+        if threading.get_ident() != ours:
+            raise ZeroDivisionError
+        time.sleep(0.001)
+
+    with pytest.raises(ZeroDivisionError):
+        for_each(only_in_a_helper, [threading.get_ident()] * 1000)
     seen = []
     for_each(seen.append, range(100))
     assert sorted(seen) == list(range(100))

@@ -152,6 +152,20 @@ def test_input_of_one_dimension(engine, rng, name):
 
 
 @every_product
+def test_input_that_does_not_broadcast(engine, rng, name):
+    """Its dimensions of one are repeated, those of the result are not."""
+    product = Product(name, engine, rng)
+    for shape in ((2, SIZE, SIZE), (SIZE, 2), (SIZE + 1,), (2 * SIZE, SIZE)):
+        input = engine.array(np.ones(shape, np.float32))
+        match = rf"'input': .*broadcasts to \({SIZE}, {SIZE}\)"
+        product.refused(ValueError, match, input)
+    bsr = sg.bsr_array(engine.array(np.ones((8, 8), np.float32)), blocksize=(2, 4))
+    x, wide = (engine.array(np.ones((8, n), np.float32)) for n in (1, 3))
+    with engine.runs(None), pytest.raises(ValueError, match=r"'input': .*broadcasts to \(8, 1\)"):
+        sg.bsr_addmm(wide, bsr, x)
+
+
+@every_product
 def test_nan_goes_through_relu(engine, rng, name):
     product = Product(name, engine, rng)
     start = np.zeros((SIZE, SIZE), np.float32)
