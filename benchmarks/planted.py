@@ -65,7 +65,7 @@ def copy_of(root: Path) -> Iterator[Path]:
 
 
 def run_tests(root: Path, tests: tuple[str, ...], kernels: Path) -> tuple[int, str]:
-    """Return how the tests of a copy end, and the first that fails; -1: not in time.
+    """Return how the tests of a copy end, and the first that fails; below 0: by a signal or never.
 
     ``kernels`` holds what numba compiled. It looks at the date of a function's own file alone, so
     a bug in a function that others call needs an empty one.
@@ -79,6 +79,8 @@ def run_tests(root: Path, tests: tuple[str, ...], kernels: Path) -> tuple[int, s
         )
     except subprocess.TimeoutExpired:
         return -1, "does not end"
+    if done.returncode < 0:
+        return done.returncode, f"signal {-done.returncode}"
     failed = re.search(r"^(?:FAILED|ERROR) (?:tests/)?(\S+)", done.stdout, re.MULTILINE)
     return done.returncode, failed[1] if failed else done.stdout[-2000:] + done.stderr[-2000:]
 
@@ -97,7 +99,7 @@ def caught(bug: Bug, root: Path) -> str | None:
         path.write_bytes(whole)
         os.utime(path, ns=(dates.st_atime_ns, dates.st_mtime_ns))
         shutil.rmtree(root / "kernels-planted", ignore_errors=True)
-    if code not in {-1, 0, 1}:  # nothing was tested
+    if code > 1:  # nothing was tested
         raise RuntimeError(f"{bug.what}: pytest ends with {code}\n{failed}")
     return failed if code else None
 
