@@ -49,6 +49,26 @@ def test_epilogue(engine, rng, dtype, out_dtype, blocksize, activation):
     assert_within_bound(out, a.dense, x, input=bias, activation=activation, dtype=dtype, **keywords)
 
 
+@pytest.mark.parametrize("activation", ACTIVATIONS[1:])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "2:4"])
+def test_activations_of_every_argument(engine, dtype, activation):
+    """A product with the identity: nothing is summed, so that the bound is an activation's own."""
+    x = np.linspace(-12, 12, 64 * 80).reshape(64, 80)
+    x = x.astype("float16" if dtype == "2:4" else dtype)
+    eye = np.eye(64, dtype=x.dtype)
+    if dtype == "2:4":
+        sparse = sparsegpu.to_semi_structured(engine.array(eye))
+        with engine.runs("semi_structured_addmm"):
+            out = sparsegpu.semi_structured_matmul(
+                sparse, engine.array(x), activation=activation, out_dtype="float32"
+            )
+    else:
+        bsr = sparsegpu.bsr_array(engine.array(eye), blocksize=(16, 16))
+        with engine.runs("bsr_addmm"):
+            out = bsr_matmul(bsr, engine.array(x), activation=activation)
+    assert_within_bound(out, eye, x, activation=activation, terms=1)
+
+
 @pytest.mark.parametrize("name", ["alpha", "beta"])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "complex64"])
 def test_scalars_beyond_the_accumulator_are_infinite(engine, rng, dtype, name):

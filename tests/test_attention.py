@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 import sparsegpu
 from properties import drawn
 from sparsegpu._arrays import dtype_of
-from sparsegpu.testing import random_blocks, random_values
+from sparsegpu.testing import assert_attention_close, random_blocks, random_values
 
 attention = sparsegpu.scaled_dot_product_attention
 
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
-TOLERANCE = {"bfloat16": 3e-2, "float16": 4e-3, "float32": 2e-5, "float64": 1e-12}
 
 
 class Case:
@@ -119,15 +118,11 @@ class Case:
         with engine.runs("bsr_attention"):
             out, lse = attention(*operands, return_lse=True, **keywords)
         expected, expected_lse = self.expected(**keywords)
-        tolerance = TOLERANCE[self.query.dtype.name]
         assert out.dtype == self.query.dtype
         assert lse.dtype == (np.float64 if self.query.dtype == np.float64 else np.float32)
-        np.testing.assert_allclose(
-            engine.host(out).astype(np.float64), expected, rtol=tolerance, atol=tolerance
-        )
-        # operands are exact in float64: the lse of 16-bit operands is as good as float32's
-        exact = min(tolerance, 2e-5)
-        np.testing.assert_allclose(engine.host(lse), expected_lse, rtol=exact, atol=exact)
+        assert_attention_close(out, expected)
+        # Operands are exact in float64: the lse of 16-bit operands is as good as float32's.
+        assert_attention_close(lse, expected_lse)
 
 
 def _strided(engine, array):
@@ -230,7 +225,7 @@ def test_dropout_of_everything(engine, rng):
     with engine.runs("bsr_attention"):
         out, lse = attention(*operands, dropout_p=1.0, seed=3, return_lse=True)
     assert (engine.host(out) == 0).all()
-    np.testing.assert_allclose(engine.host(lse), case.expected()[1], rtol=2e-5, atol=2e-5)
+    assert_attention_close(lse, case.expected()[1])
 
 
 @pytest.mark.parametrize("mask_dtype", ["bool", "float32"])
@@ -304,7 +299,7 @@ def test_64_bit_indices(engine, rng):
     pattern._indptr = pattern.indptr.astype(np.int64)
     with engine.runs("bsr_attention"):
         out = attention(q, k, v, mask)
-    np.testing.assert_allclose(engine.host(out), case.expected()[0], rtol=2e-5, atol=2e-5)
+    assert_attention_close(out, case.expected()[0])
 
 
 def test_the_same_bits_again(engine, rng):

@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 import pytest
+import scipy.special
 
 import sparsegpu
 from sparsegpu.engines.cuda.runtime.view import (
@@ -17,6 +18,7 @@ from sparsegpu.engines.cuda.runtime.view import (
     merged_batch,
     vector_view,
 )
+from sparsegpu.testing import assert_close, softmax_bound
 
 SHAPE = (2, 3, 1, 2, 2, 3)
 
@@ -129,8 +131,13 @@ def test_sampled_products_and_softmax(engine, operands):
         weights = sparsegpu.bsr_softmax(result)
     blocks = product_.reshape(*SHAPE, 2, 4, 2, 4).swapaxes(-2, -3).reshape(*SHAPE, 4, 4, 4)
     np.testing.assert_array_equal(engine.host(result.data), blocks)
-    sums = engine.host(weights.data).reshape(*SHAPE, 2, 2, 4, 4).sum(axis=(-3, -1))
-    np.testing.assert_allclose(sums, 1, atol=16 * np.finfo(np.float32).eps)
+    # Both blocks of a row side by side: (*SHAPE, block row, row, stored).
+    rows, got = (
+        x.reshape(*SHAPE, 2, 2, 4, 4).swapaxes(-3, -2).reshape(*SHAPE, 2, 4, 8)
+        for x in (blocks, engine.host(weights.data))
+    )
+    exact = scipy.special.softmax(rows.astype(np.float64), axis=-1)
+    assert_close(got, exact, softmax_bound(rows, exact))
 
 
 def test_two_of_four(engine, rng):

@@ -294,6 +294,31 @@ def test_eliminate_zeros(engine, rng, batch):
     assert a.pattern is pattern
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "complex64"])
+def test_what_counts_as_a_zero_block(engine, dtype):
+    """A block of NaN alone is stored, one of -0.0 alone is not."""
+    blocks = np.zeros((4, 2, 2)).astype(dtype)
+    blocks[0], blocks[1], blocks[3, 1, 0] = np.nan, -0.0, np.inf
+    assert np.signbit(blocks[1].real.astype(float)).all()
+    parts = blocks, np.arange(4), np.array([0, 2, 4])
+    a = bsr_array(tuple(engine.array(p) for p in parts), shape=(4, 8))
+    a.eliminate_zeros()
+    assert engine.host(a.indices).tolist() == [0, 3] and engine.host(a.indptr).tolist() == [0, 1, 2]
+    kept = engine.host(a.data)
+    assert np.isnan(kept[0]).all() and np.isinf(kept[1, 1, 0])
+
+
+@pytest.mark.parametrize("batch", [(), (2,)], ids=str)
+def test_sorting_keeps_the_order_of_repeated_blocks(engine, batch):
+    indices = np.array([1, 0, 1, 0, 1, 1, 0, 0])
+    parts = np.arange(8.0).reshape(8, 1, 1), indices, np.array([0, 5, 8])
+    parts = tuple(np.broadcast_to(p, (*batch, *p.shape)).copy() for p in parts)
+    a = bsr_array(tuple(engine.array(p) for p in parts), shape=(2, 2))
+    a.sort_indices()
+    expected = np.broadcast_to([1, 3, 0, 2, 4, 6, 7, 5], (*batch, 8))
+    np.testing.assert_array_equal(engine.host(a.data)[..., 0, 0], expected)
+
+
 def test_same_pattern(engine, rng):
     a, _ = make(engine, rng, dtype="float32")
     b = bsr_array((a.data * 2, a.indices, a.indptr), shape=a.shape)

@@ -83,26 +83,6 @@ def test_file_objects(rng):
     np.testing.assert_array_equal(sparsegpu.load_npz(file).toarray(), np.eye(4))
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-    a = bsr_array(np.eye(4), blocksize=(2, 2))
-    a.save_npz(tmp_path / "a.npz")
-    old = (tmp_path / "a.npz").read_bytes()
-
-    def fail(*args, **keywords):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(np, "savez_compressed", fail)
-    with pytest.raises(OSError, match="disk full"):
-        (a * 2).save_npz(tmp_path / "a.npz")
-    assert (tmp_path / "a.npz").read_bytes() == old and os.listdir(tmp_path) == ["a.npz"]
-
-
-def test_new_files_get_the_usual_permissions(tmp_path):
-    bsr_array(np.eye(4), blocksize=(2, 2)).save_npz(tmp_path / "a.npz")
-    (tmp_path / "plain").write_text("")
-    assert (tmp_path / "a.npz").stat().st_mode == (tmp_path / "plain").stat().st_mode
-
-
 def test_bad_files(tmp_path):
     path = tmp_path / "a.npz"
     with pytest.raises(FileNotFoundError):

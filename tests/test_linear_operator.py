@@ -21,6 +21,11 @@ def solvers(engine):
     return scipy.sparse.linalg
 
 
+def assert_solved(dense, x, b):
+    """Assert what the solvers promise by default: a residual of 1e-5, their rounding aside."""
+    assert np.linalg.norm(dense @ x - b) <= 1.001e-5 * np.linalg.norm(b)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex128", "bfloat16"])
 def test_linear_operator(engine, rng, dtype):
     a, dense = make(engine, rng, dtype=dtype)
@@ -51,7 +56,7 @@ def test_solvers_take_the_array_itself(engine):
     with sparsegpu.use_engine(engine.name):
         x, info = solvers(engine).cg(a, engine.array(b), maxiter=200)
     assert info == 0
-    np.testing.assert_allclose(engine.host(x), np.linalg.solve(second_difference, b), rtol=1e-3)
+    assert_solved(second_difference, engine.host(x), b)
 
 
 @pytest.mark.parametrize("solver", ["cg", "gmres", "lobpcg"])
@@ -68,17 +73,21 @@ def test_solvers(engine, rng, solver):
         warnings.simplefilter("ignore")  # the solvers' own
         if solver == "lobpcg":
             start = engine.array(rng.standard_normal((n, 2)))
-            values, _ = solvers(engine).lobpcg(
+            found = solvers(engine).lobpcg(
                 a.aslinearoperator(), start, largest=True, maxiter=200, tol=1e-6
             )
-            expected = np.linalg.eigvalsh(dense)[[-1, -2]]
-            np.testing.assert_allclose(np.sort(engine.host(values)), np.sort(expected), rtol=1e-6)
+            values, vectors = map(engine.host, found)
+            # An eigenvalue of a symmetric matrix is as near as the residual is small.
+            residual = np.linalg.norm(dense @ vectors - vectors * values, axis=0)
+            assert (residual <= 2e-6 * np.linalg.norm(vectors, axis=0)).all()
+            order, expected = np.argsort(values), np.linalg.eigvalsh(dense)[-2:]
+            testing.assert_close(values[order], expected, residual[order] + 48 * 2.0**-52 * 4)
             return
         x, info = getattr(solvers(engine), solver)(
             a.aslinearoperator(), engine.array(b), maxiter=400
         )
     assert info == 0
-    np.testing.assert_allclose(dense @ engine.host(x), b, atol=1e-4)
+    assert_solved(dense, engine.host(x), b)
 
 
 def test_linear_operator_errors():

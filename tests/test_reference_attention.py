@@ -9,9 +9,13 @@ from hypothesis import strategies as st
 
 import sparsegpu
 from sparsegpu._arrays import dtype_of
-from sparsegpu.testing import random_blocks, random_values
+from sparsegpu.testing import (
+    ATTENTION_TOLERANCE,
+    assert_attention_close,
+    random_blocks,
+    random_values,
+)
 
-TOLERANCE = {"bfloat16": 3e-2, "float16": 4e-3, "float32": 2e-5, "float64": 1e-12}
 attention = sparsegpu.scaled_dot_product_attention
 
 
@@ -37,6 +41,23 @@ def philox_word(index, seed):
         ]
         key = [key[0] + 0x9E3779B9 & 0xFFFFFFFF, key[1] + 0xBB67AE85 & 0xFFFFFFFF]
     return counter[index % 4]
+
+
+def test_philox():
+    """Words of the published test vectors' kind, and of indices and seeds past 32 bits."""
+    from sparsegpu._philox import dropout_keep, philox4x32
+
+    seeds = (0, 1, 2**32, 0xFEDC_BA98_7654_3210, 2**64 - 1)
+    counters = np.array([0, 1, 7, 2**32 - 1, 2**32, 2**40 + 3, 2**62 - 1], np.uint64)
+    for seed in seeds:
+        words = philox4x32(counters, seed)
+        for counter, word in zip(counters.tolist(), words.tolist()):
+            assert word == [philox_word(4 * counter + i, seed) for i in range(4)]
+            # Kept where the word / 2**32 >= p, and not a hair beyond.
+            index = np.uint64(4 * counter) + np.arange(4, dtype=np.uint64)
+            for i, w in enumerate(word):
+                assert dropout_keep(index, seed, w / 2**32)[i]
+                assert not dropout_keep(index, seed, (w + 1) / 2**32)[i]
 
 
 def stored_elements(mask):
@@ -117,17 +138,15 @@ def make_mask(rng, shape=(8, 12), blocksize=(2, 4), **keywords):
 def check(q, k, v, mask, **keywords):
     out, lse = attention(q, k, v, mask, return_lse=True, **keywords)
     expected, expected_lse = loops(q, k, v, mask, **keywords)
-    tolerance = TOLERANCE[q.dtype.name]
     assert out.dtype == q.dtype
     assert lse.dtype == (np.float64 if q.dtype == np.float64 else np.float32)
-    np.testing.assert_allclose(out.astype(float), expected, rtol=tolerance, atol=tolerance)
-    lse_tolerance = 1e-12 if q.dtype == np.float64 else 2e-5
-    np.testing.assert_allclose(lse, expected_lse, rtol=lse_tolerance, atol=lse_tolerance)
+    assert_attention_close(out, expected)
+    assert_attention_close(lse, expected_lse)
     np.testing.assert_array_equal(attention(q, k, v, mask, **keywords), out)
     return out, lse
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("dtype", ATTENTION_TOLERANCE)
 @pytest.mark.parametrize("mask_dtype", ["bool", "same", "float32"])
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_formula(rng, dtype, mask_dtype, is_causal):
@@ -224,7 +243,20 @@ def test_what_is_not_attended_does_not_show(rng, how):
         dropped = philox_word(((b * 2 + h) * 8 + i) * 8 + 5, 5) / 2**32 < 0.5
         seen[b, h, i] = {"mask": False, "causal": i >= 5, "dropout": not dropped}[how]
     np.testing.assert_array_equal(np.isnan(got).all(axis=-1), seen)
-    np.testing.assert_allclose(got[~seen], expected[~seen], rtol=1e-12, atol=1e-12)
+    assert_attention_close(got[~seen], expected[~seen])
+
+
+@pytest.mark.parametrize("engine", ["reference", "cpu"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_probabilities_are_rounded_before_they_meet_values(engine, dtype):
+    """Of n keys alike each has 1 / n, which is rounded: n of them are not always 1."""
+    for n in range(1, 100):
+        mask = sparsegpu.bsr_array(np.ones((1, n), bool), blocksize=(1, n))
+        q, k, v = (np.ones((1, length, 1), dtype) for length in (1, n, n))
+        with sparsegpu.use_engine(engine):
+            out = attention(q, k, v, mask)
+        exact = n * (np.float32(1) / np.float32(n)).astype(dtype).astype(float)
+        assert out.item() == np.float64(exact).astype(dtype).item()
 
 
 def test_huge_scores(rng):

@@ -80,6 +80,14 @@ def save_npz(file: Any, array: bsr_array, *, compressed: bool = True) -> None:
         parts |= {"format": _OURS, "dtype": array.dtype.name}
     if array.dtype == bfloat16:
         parts["data"] = np.ascontiguousarray(array.data).view(np.uint16)
+    write_npz(file, parts, compressed=compressed)
+
+
+def write_npz(file: Any, parts: dict[str, Any], *, compressed: bool) -> None:
+    """Write arrays to a file object, or to a path where the file appears whole or not at all.
+
+    ``.npz`` is appended to a path without it, as NumPy does.
+    """
     write = np.savez_compressed if compressed else np.savez
     if hasattr(file, "write"):
         write(file, **parts)

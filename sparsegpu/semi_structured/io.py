@@ -8,6 +8,7 @@ import numpy as np
 
 from .._arrays import dtype_of
 from .._checks import bad_value
+from ..bsr.io import write_npz
 
 FORMAT = "semi_structured"
 BLOCKS_FORMAT = "bsr_semi_structured"
@@ -27,7 +28,7 @@ def save_npz(file: Any, array: Any, *, compressed: bool = True) -> None:
     for name, part in zip(PARTS, array._parts(), strict=True):
         if part is not None:
             fields[name] = part.view(f"u{part.itemsize}") if name.startswith("packed") else part
-    (np.savez_compressed if compressed else np.savez)(file, **fields)
+    write_npz(file, fields, compressed=compressed)
 
 
 def load_npz(file: Any) -> dict[str, Any]:
@@ -59,7 +60,7 @@ def save_blocks_npz(file: Any, array: Any, *, compressed: bool = True) -> None:
         "dtype": np.array(array.dtype.name),
         "packed": array.packed.view(f"u{array.packed.itemsize}"),
     }
-    (np.savez_compressed if compressed else np.savez)(file, **fields)
+    write_npz(file, fields, compressed=compressed)
 
 
 def load_blocks_npz(file: Any) -> tuple[tuple, tuple[int, int]]:
