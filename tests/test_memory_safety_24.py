@@ -98,9 +98,6 @@ def test_halves_keep_their_own_views(engine, rng, field):
     for array in (a, b):
         for part in PARTS:
             spoil(getattr(array, part), field)
-        for transposed in (False, True):
-            spoil(array.half(transposed).packed, field)
-            spoil(array.half(transposed).meta, field)
     with engine.runs("semi_structured_addmm"):
         again = [engine.host(y) for y in (a @ x, x.T @ a, b @ x, x.T @ b)]
     assert all((p == q).all() for p, q in zip(products, again))

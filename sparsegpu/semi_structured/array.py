@@ -281,14 +281,15 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
     def half(self, transposed: bool = False) -> Half:
         """Return what stands left of a dense matrix in a product, built if it is missing.
 
+        For operations only: these are the very arrays that they read.
+
         Parameters
         ----------
         transposed : bool
             The half of the transpose, for ``dense @ A``.
         """
         halves, side = self._halves, int(transposed ^ self._transposed)
-        get = halves.for_vendor if self.backend == "cusparselt" else halves.get
-        return get(side).viewed()
+        return halves.for_vendor(side) if self.backend == "cusparselt" else halves.get(side)
 
     def held(self, transposed: bool) -> tuple[Halves, tuple[str, bool]]:
         """Return what holds the halves, and which of the operands that share them this is."""
