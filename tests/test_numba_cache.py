@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -53,8 +52,7 @@ def directory(tmp_path, monkeypatch) -> Path:
 def run(code: str, **keywords) -> str:
     """Run code in a fresh process and return what it printed."""
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, **keywords)
-    return done.stdout.strip()
+    return subprocess.check_output(command, text=True, **keywords).strip()
 
 
 def product(dtype: str = "float32") -> str:
@@ -116,9 +114,7 @@ def test_a_change_of_what_a_loop_calls_compiles_it_anew(directory, tmp_path):
     (tmp_path / "loop.py").write_text(LOOP)
 
     def result() -> str:
-        command = [sys.executable, "loop.py"]
-        environment = os.environ | {"PYTHONPATH": str(Path(sparsegpu.__file__).parents[1])}
-        return subprocess.check_output(command, cwd=tmp_path, env=environment, text=True).strip()
+        return run("import runpy; runpy.run_path('loop.py', run_name='__main__')", cwd=tmp_path)
 
     assert [result(), result()] == ["4 0", "4 1"]
     (tmp_path / "callee.py").write_text(CALLEE.replace("x + 1", "x + 2"))
