@@ -26,11 +26,7 @@ from sparsegpu.engines.cpu._jit import jit
 
 @jit()
 def twice(x):
-    return once(x) + once(x)
-
-if __name__ == "__main__":
-    print(twice(1), twice.stats.cache_hits.total())
-"""
+    return once(x) + once(x)"""
 
 CALLEE = """
 from sparsegpu.engines.cpu._jit import jit
@@ -49,10 +45,9 @@ def directory(tmp_path, monkeypatch) -> Path:
     return tmp_path / "cache"
 
 
-def run(code: str, **keywords) -> str:
+def run(code: str) -> str:
     """Run code in a fresh process and return what it printed."""
-    command = [sys.executable, "-c", code]
-    return subprocess.check_output(command, text=True, **keywords).strip()
+    return subprocess.check_output([sys.executable, "-c", code], text=True).strip()
 
 
 def product(dtype: str = "float32") -> str:
@@ -93,18 +88,19 @@ def test_a_users_own_functions_and_settings_stay_as_they_are(directory, tmp_path
         "import numba\n@numba.njit(cache=True)\ndef add(a, b):\n    return a + b\n"
     )
     code = f"""
-import os, numba
+import os, sys, numba
 from numba.core.caching import FunctionCache
 def settings():
     config = {{k: v for k, v in vars(numba.config).items() if k.isupper()}}
     return config, dict(os.environ), list(FunctionCache._impl_class._locator_classes)
 before = settings()
 {product()}
+sys.path.insert(0, {str(tmp_path)!r})
 import theirs
 assert theirs.add(1, 2) == 3
 assert settings() == before
 """
-    run(code, cwd=tmp_path)
+    run(code)
     assert [path.suffix for path in (tmp_path / "__pycache__").glob("theirs.add*.nbi")] == [".nbi"]
     assert not list(directory.rglob("*.nbi"))
 
@@ -114,7 +110,10 @@ def test_a_change_of_what_a_loop_calls_compiles_it_anew(directory, tmp_path):
     (tmp_path / "loop.py").write_text(LOOP)
 
     def result() -> str:
-        return run("import runpy; runpy.run_path('loop.py', run_name='__main__')", cwd=tmp_path)
+        return run(
+            f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+            "from loop import twice; print(twice(1), twice.stats.cache_hits.total())"
+        )
 
     assert [result(), result()] == ["4 0", "4 1"]
     (tmp_path / "callee.py").write_text(CALLEE.replace("x + 1", "x + 2"))
