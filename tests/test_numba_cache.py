@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from numba.core.dispatcher import Dispatcher
 
 import sparsegpu
+from sparsegpu.engines import cpu
 
 #: A product, then how often its loop was found and how often it was not.
 PRODUCT = """
@@ -19,6 +23,8 @@ assert (A @ np.ones((64, 8), dtype) == 64).all()
 from sparsegpu.engines.cpu._kernels import multiply_narrow
 print(multiply_narrow.stats.cache_hits.total(), multiply_narrow.stats.cache_misses.total())
 """
+
+FILES = sorted(set(Path(cpu.__file__).parent.glob("*.py")) - {Path(cpu.__file__)})
 
 LOOP = """
 from callee import once
@@ -118,6 +124,18 @@ def test_a_change_of_what_a_loop_calls_compiles_it_anew(directory, tmp_path):
     assert [result(), result()] == ["4 0", "4 1"]
     (tmp_path / "callee.py").write_text(CALLEE.replace("x + 1", "x + 2"))
     assert [result(), result()] == ["6 0", "6 1"]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_loops_use_what_lies_in_their_own_folder(file):
+    """What is compiled into them from elsewhere could change and leave the kept code as it was."""
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    imports = [node for node in body if isinstance(node, ast.ImportFrom) and node.level != 1]
+    foreign = {alias.asname or alias.name for node in imports for alias in node.names}
+    module = importlib.import_module(f"{cpu.__name__}.{file.stem}")
+    for loop in vars(module).values():
+        if isinstance(loop, Dispatcher) and loop.py_func.__module__ == module.__name__:
+            assert foreign.isdisjoint(loop.py_func.__code__.co_names), loop
 
 
 def test_code_without_a_source_file_is_not_kept(directory):

@@ -27,7 +27,7 @@ def jit(**options: Any) -> Callable[[Callable], Callable]:
     write there it does not remove: the rest of the package shadows the next editable install. Its
     index and data files are replaced one by one, so that two processes that compile a loop for two
     signatures can leave the code of one under the name of the other. And it does not see that a
-    loop's callee in another file has changed.
+    loop's callee in another file has changed. (Ours sees all files of the folder, and only these.)
     """
 
     def decorate(function: Callable) -> Callable:
