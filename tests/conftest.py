@@ -232,7 +232,8 @@ def pytest_addoption(parser):
         action="store_true",
         help="write this run's counts to benchmarks/results (needs a GPU)",
     )
-    # What an environment without CuPy skips is run in one that has it, without the rest.
+    # What an environment without CuPy skips is run in one that has it, without the rest. With an
+    # "=": pytest knows these options only after it has looked for this file beside other words.
     parser.addoption("--skipped-to", metavar="FILE", help="write the names of skipped tests")
     parser.addoption("--only-from", metavar="FILE", help="run only the tests named in this file")
 
