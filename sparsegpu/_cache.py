@@ -38,14 +38,17 @@ def cache_directory() -> Path:
     return base_dir / "sparsegpu"
 
 
-def _path(kind: str, key: str) -> Path:
-    return cache_directory() / kind / key[:2] / key
+def _path(directory: Path | None, kind: str, key: str) -> Path:
+    return (directory or cache_directory()) / kind / key[:2] / key
 
 
-def read_entry(kind: str, key: str) -> bytes | None:
-    """Return a kept entry; None when it is absent, unreadable or damaged."""
+def read_entry(kind: str, key: str, directory: Path | None = None) -> bytes | None:
+    """Return a kept entry; None when it is absent, unreadable or damaged.
+
+    ``directory`` is another than `cache_directory`.
+    """
     try:
-        content = _path(kind, key).read_bytes()
+        content = _path(directory, kind, key).read_bytes()
     except (OSError, RuntimeError):  # RuntimeError: this user has no home directory
         return None
     digest, payload = content[:32], content[32:]
@@ -76,12 +79,12 @@ def remove_entries(kind: str) -> int:
     return removed
 
 
-def write_entry(kind: str, key: str, payload: bytes) -> bool:
+def write_entry(kind: str, key: str, payload: bytes, directory: Path | None = None) -> bool:
     """Keep an entry; return whether it could be kept (the first failure warns)."""
     global _warned
     temporary = None
     try:
-        path = _path(kind, key)
+        path = _path(directory, kind, key)
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
         with os.fdopen(handle, "wb") as file:
@@ -95,7 +98,7 @@ def write_entry(kind: str, key: str, payload: bytes) -> bool:
         if not _warned:
             _warned = True
             warnings.warn(
-                f"sparsegpu: cannot write the cache ({error}); kernels are compiled anew in every "
+                f"sparsegpu: cannot write the cache ({error}); code is compiled anew in every "
                 "process; set SPARSEGPU_CACHE_DIR to a writable directory",
                 RuntimeWarning,
                 stacklevel=2,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -246,17 +248,48 @@ def pytest_addoption(parser):
         action="store_true",
         help="write this run's counts to benchmarks/results (needs a GPU)",
     )
+    # What an environment without CuPy skips is run in one that has it, without the rest. With an
+    # "=": pytest knows these options only after it has looked for this file beside other words.
+    parser.addoption("--skipped-to", metavar="FILE", help="write the names of skipped tests")
+    parser.addoption("--only-from", metavar="FILE", help="run only the tests named in this file")
+
+
+def _named(config) -> set[str]:
+    """Return what `--only-from` names: tests, and modules that were skipped as a whole."""
+    file = config.getoption("--only-from")
+    return set(json.loads(Path(file).read_text())) if file else set()
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out what `--only-from` does not name."""
+    named = _named(config)
+    if not named:
+        return
+    chosen, others = [], []
+    for item in items:
+        module = item.nodeid.partition("::")[0]
+        (others if named.isdisjoint((item.nodeid, module)) else chosen).append(item)
+    config.hook.pytest_deselected(items=others)
+    items[:] = chosen
 
 
 def pytest_terminal_summary(terminalreporter, exitstatus, config):
-    """Record a GPU run: what was selected, how it ended, and on which sources."""
+    """Write down what was skipped; of a GPU run its selection, its end, and on which sources."""
+    stats = terminalreporter.stats
+    if config.getoption("--skipped-to"):
+        skipped = {report.nodeid for report in stats.get("skipped", [])}
+        Path(config.getoption("--skipped-to")).write_text(json.dumps(sorted(skipped), indent=0))
+    ended = ("passed", "failed", "error", "skipped", "xfailed")
+    seen = {report.nodeid for how in ended for report in stats.get(how, [])}
+    unseen = [name for name in _named(config) - seen if "::" in name]
+    if unseen:  # named otherwise by what is installed here: nobody would run it
+        raise pytest.UsageError(f"--only-from names tests that are not here: {unseen}")
     if not config.getoption("--record"):
         return
     if NO_GPU is not None:
         raise pytest.UsageError(f"--record needs a GPU: {NO_GPU}")
     from benchmarks.record import record
 
-    stats = terminalreporter.stats
     counts = {k: len(stats.get(k, [])) for k in ("passed", "failed", "error", "skipped")}
     path = record("tests", {"arguments": list(config.args), "exit": int(exitstatus), **counts})
     terminalreporter.write_line(f"recorded in {path.relative_to(config.rootpath)}")

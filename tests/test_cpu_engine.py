@@ -361,21 +361,7 @@ def test_a_forked_child_computes():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-# -- numba --------------------------------------------------------------------------------------
-
-
-def test_compiles_where_no_cache_can_be_written(monkeypatch):
-    from numba.core import caching
-
-    from sparsegpu.engines.cpu._jit import jit
-
-    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
-
-    @jit()
-    def add(a, b):
-        return a + b
-
-    assert add(1, 2) == 3
+# -- operands ------------------------------------------------------------------------------------
 
 
 def test_operands_are_not_copied_when_they_need_not(rng):

@@ -320,7 +320,7 @@ def test_what_a_bar_refers_to_is_timed_in_the_same_turns(monkeypatch):
 
     small = replace(SQUARE, size=(256, 256, 64), peers=(DENSE, TORCH))
     other = replace(small, dtype="float16")
-    monkeypatch.setattr(measure, "posed", lambda case, _: problem.make_problem(case, np))
+    monkeypatch.setattr(measure, "posed", lambda case: problem.make_problem(case, np))
     monkeypatch.setattr(measure, "prepare", prepared)
     monkeypatch.setattr(measure.timing, "in_turns", in_turns)
     found = measure.measure(small, others=[other], peers=(DENSE,))

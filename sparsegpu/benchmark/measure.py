@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -96,9 +97,7 @@ def measure(
     tuning_s : float
         Longest time for a peer that searches its parameters.
     """
-    import cupy
-
-    problem = posed(case, cupy)
+    problem = posed(case)
     row = described(problem)
     try:
         if isinstance(problem, FormatProblem):
@@ -110,7 +109,7 @@ def measure(
     needed = {bar.of for bar in case.bars}
     wanted = [peer for peer in case.peers if peer in peers or peer in needed]
     contestants = _prepared(wanted, row, problem, tuning_s)
-    references = {other.name: posed(other, cupy) for other in others}
+    references = {other.name: posed(other) for other in others}
     ready = {_OURS: problem, **contestants, **references}
     times = _times({name: each.call for name, each in ready.items()}, problem)
     row.ms = times[_OURS]
@@ -119,9 +118,10 @@ def measure(
     return row
 
 
-def posed(case: Case, xp: ModuleType) -> Problem | FormatProblem:
-    """Draw a case's problem in the given array library."""
-    return (make_format_problem if case.operation in FORMATS else make_problem)(case, xp)
+def posed(case: Case, xp: ModuleType | None = None) -> Problem | FormatProblem:
+    """Draw a case's problem in the given array library, by default CuPy."""
+    make = make_format_problem if case.operation in FORMATS else make_problem
+    return make(case, xp or import_module("cupy"))
 
 
 def described(problem: Problem | FormatProblem) -> Row:

@@ -102,9 +102,9 @@ def _cache() -> Finding:
     writable = os.access(parent, os.W_OK)
     size = sum(f.stat().st_size for f in directory.rglob("*") if f.is_file()) / 2**20
     if writable:
-        return Finding("cubin cache", f"{directory}, {size:.1f} MiB")
-    # Not a failure: kernels are then compiled anew in every process.
-    return Finding("cubin cache", f"{directory} is not writable; set SPARSEGPU_CACHE_DIR")
+        return Finding("cache", f"{directory}, {size:.1f} MiB")
+    # Not a failure: code is then compiled anew in every process.
+    return Finding("cache", f"{directory} is not writable; set SPARSEGPU_CACHE_DIR")
 
 
 def _cupy() -> Finding:

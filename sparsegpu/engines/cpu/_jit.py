@@ -1,28 +1,92 @@
-"""How the engine's loops are compiled."""
+"""How the engine's loops are compiled, and kept on disk."""
 
 from __future__ import annotations
 
+import os
+import pickle
+import sys
 from collections.abc import Callable
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+
+from ..._cache import cache_directory, read_entry, write_entry
 
 
 def jit(**options: Any) -> Callable[[Callable], Callable]:
-    """Compile a loop on its first call, without the GIL; keep the result on disk.
+    """Compile a loop on its first call, without the GIL; keep the result in the per-user cache.
 
-    The disk cache is in ``NUMBA_CACHE_DIR``, ``__pycache__`` or the user's cache directory. Where
-    none can be written the function is compiled anew in each process.
+    numba's own ``cache=True`` is not used. It writes beside the sources, and what pip did not
+    write there it does not remove: the rest of the package shadows the next editable install. Its
+    index and data files are replaced one by one, so that two processes that compile a loop for two
+    signatures can leave the code of one under the name of the other. And it does not see that a
+    loop's callee in another file has changed. (Ours sees all files of the folder, and only these.)
     """
 
     def decorate(function: Callable) -> Callable:
-        try:
-            return numba.njit(nogil=True, cache=True, **options)(function)
-        except RuntimeError:  # "no locator available": nowhere to write
-            return numba.njit(nogil=True, **options)(function)
+        compiled = numba.njit(nogil=True, **options)(function)
+        file = Path(function.__code__.co_filename)
+        if file.is_file():  # in an archive nothing would tell new code from old
+            compiled._cache = _KeptCode(function, _digest_of_sources(file.parent))
+        return compiled
 
     return decorate
+
+
+class _KeptCode(NullCache):
+    """What numba asks of a loop's cache: an entry a signature, under all that it depends on."""
+
+    def __init__(self, function: Callable, sources: str):
+        self._name = f"{function.__module__}.{function.__qualname__}"
+        self._sources = sources
+
+    @property
+    def cache_path(self) -> str:
+        return str((_numbas_directory() or cache_directory()) / _KIND)
+
+    def load_overload(self, sig, target_context):
+        target_context.refresh()  # else what the code refers to need not be there
+        key = self._key(sig, target_context.codegen())
+        kept = read_entry(_KIND, key, _numbas_directory())
+        if kept is None:
+            return None
+        return CompileResult._rebuild(target_context, *pickle.loads(kept))
+
+    def save_overload(self, sig, cres):
+        if not cres.library.has_dynamic_globals:  # addresses of this process
+            key = self._key(sig, cres.codegen)
+            write_entry(_KIND, key, dumps(cres._reduce()), _numbas_directory())
+
+    def _key(self, sig, codegen) -> str:
+        machine = codegen.magic_tuple()
+        parts = self._name, self._sources, sig, machine, sys.version, numba.__version__
+        return sha256(repr(parts).encode()).hexdigest()
+
+
+#: Entries of this kind are compiled loops.
+_KIND = "numba"
+
+
+def _numbas_directory() -> Path | None:
+    """Return where the user wants what numba compiles, if that was said and nothing of ours."""
+    chosen = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    if not chosen or os.environ.get("SPARSEGPU_CACHE_DIR"):
+        return None
+    return Path(chosen, "sparsegpu")
+
+
+@lru_cache
+def _digest_of_sources(directory: Path) -> str:
+    """Say which code a directory holds: a loop is compiled with what it calls from other files."""
+    digests = [sha256(path.read_bytes()).digest() for path in sorted(directory.glob("*.py"))]
+    return sha256(b"".join(digests)).hexdigest()
 
 
 def frozen(array: np.ndarray) -> np.ndarray:
