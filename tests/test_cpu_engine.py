@@ -18,28 +18,15 @@ from hypothesis import strategies as st
 
 import sparsegpu
 from benchmarks import cpu as speeds
+from cpu_cases import agree, on
 from sparsegpu.testing import (
-    assert_attention_close,
     assert_close,
-    random_24,
     random_blocks,
     random_values,
     softmax_bound,
 )
 
 DTYPES = ["float16", "bfloat16", "float32", "float64", "int8", "complex64", "complex128"]
-
-
-def on(engine, function, *args, **keywords):
-    with sparsegpu.use_engine(engine):
-        return function(*args, **keywords)
-
-
-def agree(function, *args, **keywords):
-    """Assert that both engines give the same bits; return them."""
-    cpu = on("cpu", function, *args, **keywords)
-    np.testing.assert_array_equal(cpu, on("reference", function, *args, **keywords))
-    return cpu
 
 
 def strided(array, rng):
@@ -155,59 +142,6 @@ def test_sampled_product_equals_the_reference(dtype, blocksize, k, batches, seed
     agree(lambda *args: sparsegpu.sampled_addmm(*args, beta=0, alpha=2).data, A, a, b)
 
 
-def test_sampled_products_of_several_panels(rng, monkeypatch):
-    from sparsegpu.engines.cpu import sampled_addmm
-
-    monkeypatch.setattr(sampled_addmm, "_WIDENED", 1)  # 64 of the depth at a time
-    parts = random_blocks(rng, (12, 20), (3, 5), small_integers=True)
-    A = sparsegpu.bsr_array(parts, shape=(12, 20))
-    a, b = (random_values(rng, s, "float32", small_integers=True) for s in ((12, 150), (150, 20)))
-    agree(lambda *args: sparsegpu.sampled_addmm(*args, alpha=2, beta=3).data, A, a, b)
-
-
-def test_epilogues_of_several_tiles(rng, monkeypatch):
-    from sparsegpu.engines.cpu import addmm
-
-    monkeypatch.setattr(addmm, "_COLUMNS", 8)
-    monkeypatch.setattr(addmm, "_ACCUMULATOR", 64)
-    monkeypatch.setattr(addmm, "_WIDENED", 1)
-    triple = random_blocks(rng, (24, 20), (3, 5), batch=(2,), small_integers=True)
-    A = sparsegpu.bsr_array(triple, shape=(24, 20))
-    x, bias, left, right = (
-        random_values(rng, shape, "float32", small_integers=True)
-        for shape in ((20, 37), (2, 24, 37), (2, 24), (2, 37))
-    )
-    agree(sparsegpu.bsr_addmm, bias, A, x, beta=2, left_alpha=left, right_alpha=right)
-    scales = {"left_alpha": right, "right_alpha": left[:, :20]}
-    agree(sparsegpu.dense_bsr_matmul, bias.swapaxes(-1, -2), A, **scales)
-
-
-@pytest.mark.parametrize("poisoned", [False, True])
-def test_products_of_two_of_four_by_strips(rng, monkeypatch, poisoned):
-    from sparsegpu.engines.cpu import semi_structured
-
-    monkeypatch.setattr(semi_structured, "_WIDENED", 1)  # one row and 64 columns at a time
-    dense = random_24(rng, (32, 64), "float16", small_integers=True)
-    sparse = sparsegpu.to_semi_structured(dense)
-    x, bias, left, right = (
-        random_values(rng, shape, "float16", small_integers=True)
-        for shape in ((2, 64, 150), (32, 150), (32,), (150,))
-    )
-    if poisoned:
-        x[1, 5, 140] = np.nan
-    scales = {"left_alpha": left, "right_alpha": right}
-    agree(sparsegpu.semi_structured_addmm, bias, sparse, x, beta=2, **scales)
-
-
-def test_int8_sums_of_two_of_four_past_float32(rng):
-    """4,096 odd products are more than float32 counts in ones."""
-    dense = np.zeros((16, 8192), np.int8)
-    dense.reshape(-1, 4)[:, :2] = rng.integers(50, 63, (16 * 2048, 2)) * 2 + 1
-    x = (rng.integers(50, 63, (8192, 20)) * 2 + 1).astype(np.int8)
-    out = on("cpu", sparsegpu.semi_structured_matmul, sparsegpu.to_semi_structured(dense), x)
-    np.testing.assert_array_equal(out, dense.astype(np.int64) @ x.astype(np.int64))
-
-
 @settings(max_examples=25, deadline=None)
 @given(
     dtype=st.sampled_from(["float16", "bfloat16", "float32", "float64"]),
@@ -238,32 +172,6 @@ def test_softmax_equals_the_reference(dtype, blocksize, batch, seed):
                 got = cpu[b][stored].swapaxes(0, 1).reshape(row.shape)
                 allowed = rounding[b][stored].swapaxes(0, 1).reshape(row.shape)
                 assert_close(got, exact, 2 * softmax_bound(row, exact) + allowed)
-
-
-@pytest.mark.parametrize("scores", [1, 300, 1 << 18])
-@pytest.mark.parametrize("poisoned", [False, True])
-def test_attention_by_strips(rng, monkeypatch, scores, poisoned):
-    from sparsegpu.engines.cpu import attention
-
-    monkeypatch.setattr(attention, "_SCORES", scores)
-    mask = sparsegpu.bsr_array(
-        random_blocks(rng, (36, 40), (3, 5), batch=(2, 1), dtype="bool"), shape=(36, 40)
-    )
-    query, key, value = (
-        random_values(rng, (2, heads, n, e), "float32")
-        for heads, n, e in ((4, 36, 11), (2, 40, 11), (2, 40, 19))
-    )
-    if poisoned:
-        value[:, 1, 7] = np.nan
-    for keywords in ({}, {"is_causal": True}, {"dropout_p": 0.3, "seed": 5}):
-        results = (
-            on(engine, sparsegpu.scaled_dot_product_attention, query, key, value, mask,
-               return_lse=True, **keywords)
-            for engine in ("cpu", "reference")
-        )  # fmt: skip
-        for cpu, reference in zip(*results):
-            # Two that sum in float32 are much nearer to each other than the contract asks.
-            assert_attention_close(cpu, reference, share=0.1)
 
 
 # -- threads ------------------------------------------------------------------------------------
