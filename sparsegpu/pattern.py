@@ -23,7 +23,8 @@ class Pattern(Memo):
     """Block positions of a BSR matrix, or of a batch of them.
 
     Its arrays are handed out as views, so that setting the shape or dtype of one changes nothing
-    here.
+    here. Engines and operations, which only read, take ``_indices``, ``_indptr`` and ``_rows``
+    themselves: a view costs half a microsecond.
 
     Parameters
     ----------
@@ -180,7 +181,11 @@ class Pattern(Memo):
     @property
     def rows(self) -> Any:
         """Block row of every block, shape (*batch, nnzb)."""
-        return self.memo("rows", self._build_rows).view()
+        return self._rows.view()
+
+    @property
+    def _rows(self) -> Any:
+        return self.memo("rows", self._build_rows)
 
     def _build_rows(self) -> Any:
         xp, (block_rows, _) = self.xp, self.block_shape

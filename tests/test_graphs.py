@@ -51,8 +51,9 @@ def guards(cp, stream):
     return pieces
 
 
-def assert_untouched(pieces):
-    assert all(bool((piece == GUARD).all()) for piece in pieces)
+def assert_untouched(pieces, name=""):
+    touched = [piece.nbytes for piece in pieces if bool((piece != GUARD).any())]
+    assert not touched, name
 
 
 @pytest.mark.parametrize("make", CASES.values(), ids=CASES)
@@ -142,12 +143,9 @@ def temporaries(cp, engine, rng):
     if availability.why_not("tests") is None:
         vendor, odd = w.to_backend("cusparselt"), y[:, :61]
         yield "the vendor's operands", lambda: sg.semi_structured_matmul(vendor, odd)
-        yield (
-            "the vendor's bias",
-            lambda: sg.semi_structured_addmm(
-                cp.ones((64, 61), np.float32), vendor, odd, out_dtype="float32"
-            ),
-        )
+        half = sg.to_semi_structured(sg.prune_24(x[:, :32].T), backend="cusparselt")
+        bias = cp.ones((64, 1), np.float16)[::2]
+        yield "the vendor's bias", lambda: sg.semi_structured_addmm(bias, half, x)
 
 
 def test_temporaries_are_the_graphs_own(cuda_engine, cp, rng):
@@ -165,7 +163,7 @@ def test_temporaries_are_the_graphs_own(cuda_engine, cp, rng):
             graph.launch(stream)
         stream.synchronize()
         assert (result == expected).all(), name
-        assert_untouched(pieces)
+        assert_untouched(pieces, name)
 
 
 def test_a_result_that_nobody_holds_stays_the_graphs(cuda_engine, cp, rng):
@@ -232,7 +230,7 @@ def test_memory_goes_with_the_graph(cuda_engine, cp, rng, again):
     end = time.monotonic() + 10  # a thread of the driver's does it, some time later
     while used(cp) > before and time.monotonic() < end:
         capture.give_back()
-    assert used(cp) == before
+    assert used(cp) <= before
 
 
 def test_a_first_call_refuses_to_be_captured(cuda_engine, cp, rng):

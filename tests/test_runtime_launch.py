@@ -196,8 +196,8 @@ def test_launches_are_counted_and_an_empty_grid_is_none():
     kernel = launch.Kernel("counted_here", lambda *arguments: calls.append(arguments))
     kernel((2, 3), (32,), (1,))
     kernel((2, 0), (32,), (1,))
-    kernel((1,), (32,), (), 1024)
-    assert calls == [((2, 3), (32,), (1,), 0), ((1,), (32,), (), 1024)]
+    kernel((1,), (32,), ())
+    assert calls == [((2, 3), (32,), (1,), 0), ((1,), (32,), (), 0)]
     assert launch.launch_counts()["counted_here"] == 2
 
 

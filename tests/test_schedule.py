@@ -96,6 +96,13 @@ def test_row_groups(cuda_engine, data):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("columns", range(80, 97, 4))
+def test_shared_memory_beside_what_the_kernel_has(cuda_engine, rng, columns):
+    """Up to 48 KB with what is static; each of these asks for more than the one before."""
+    check(cuda_engine, random_pattern(cuda_engine, rng, (1, columns), density=0.3), 128)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("duplicates", [False, True])
 def test_several_stretches_of_columns(cuda_engine, rng, duplicates):
     columns = 5000

@@ -90,9 +90,9 @@ def cut_pattern(pattern: Pattern, products: int) -> CutPattern | None:
 
     def build() -> CutPattern:
         (bm, bk), k = pattern.blocksize, pattern.shape[1]
-        cut = cut_groups(pattern.indptr, MOST // products, pattern.xp)
+        cut = cut_groups(pattern._indptr, MOST // products, pattern.xp)
         shape = cut.pieces * bm, k
-        rows = Pattern(cut.ends, pattern.indices, shape, (bm, bk), check=False, copy=False)
+        rows = Pattern(cut.ends, pattern._indices, shape, (bm, bk), check=False, copy=False)
         return CutPattern(rows, cut)
 
     return pattern.memo(("long rows", products), build)

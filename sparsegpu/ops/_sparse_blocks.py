@@ -72,8 +72,8 @@ def _not_24(
     """Return the error for a group, given by its place in the stack of all blocks."""
     bm, bk = pattern.blocksize
     number, row = divmod(stacked_row, bm)
-    first_row = int(pattern.rows.reshape(-1)[number]) * bm
-    first_column = int(pattern.indices.reshape(-1)[number]) * bk
+    first_row = int(pattern._rows.reshape(-1)[number]) * bm
+    first_column = int(pattern._indices.reshape(-1)[number]) * bk
     matrix, block = divmod(number, pattern.nnzb)
     of = f" of matrix {matrix}" if pattern.batch_shape else ""
     return bad_value(
@@ -111,7 +111,7 @@ def is_semi_structured(x: Any) -> bool:
 
 def check_parts(function: str, pattern: Pattern, packed: Any, meta: Any) -> None:
     """Refuse packed values and metadata that are not of a pattern's blocks; metadata only."""
-    common_namespace(function, packed=packed, meta=meta, indices=pattern.indices)
+    common_namespace(function, packed=packed, meta=meta, indices=pattern._indices)
     packed_shape, meta_shape, meta_dtype = _layout(function, packed.dtype, pattern.data_shape)
     for name, array, shape in (("packed", packed, packed_shape), ("meta", meta, meta_shape)):
         if array.shape != shape:

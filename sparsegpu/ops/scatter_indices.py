@@ -182,16 +182,16 @@ def _build(
     xp, split = pattern.xp, meta["SPLIT_N"]
     k, (ms, ks) = pattern.shape[1], pattern.blocksize
     ns, nnzb, longest = n // split, pattern.nnzb, pattern.longest_row
-    indptr = pattern.indptr.astype(np.int64)
+    indptr = pattern._indptr.astype(np.int64)
     counts = xp.diff(indptr)
     # The list of products, see the top of the file.
     t = xp.arange(nnzb * split, dtype=np.int64)
-    row = pattern.rows[t // split]
+    row = pattern._rows[t // split]
     c0 = indptr[row]
     in_row = t - split * c0
     column_split, i = in_row // counts[row], in_row % counts[row]
     p = c0 + i
-    block_column = pattern.indices.astype(np.int64)[p]
+    block_column = pattern._indices.astype(np.int64)[p]
     # The tiles: rows with blocks, each with all its splits.
     tile_row = xp.flatnonzero(counts)[:, None]
     tile_split = xp.arange(split, dtype=np.int64)[None, :]

@@ -266,7 +266,7 @@ def _run_long(engine: Any, result: Any, blocks: Any, others: Any, lists: Lists) 
 
 
 def _rows_with_blocks(pattern: Pattern) -> Any:
-    return pattern.xp.flatnonzero(pattern.xp.diff(pattern.indptr))
+    return pattern.xp.flatnonzero(pattern.xp.diff(pattern._indptr))
 
 
 def _split_of(function: str, indices_data: tuple, other: Any, rows: int) -> int:

@@ -53,7 +53,7 @@ def bsr_addmm(
     if transposed:
         pattern, flat_order = pattern.transposed()
         data = data.swapaxes(-1, -2)
-        order = (flat_order % max(pattern.nnzb, 1)).reshape(pattern.indices.shape)
+        order = (flat_order % max(pattern.nnzb, 1)).reshape(pattern._indices.shape)
     indptr, indices = pattern._indptr, pattern._indices
     part = EpilogueParts(epilogue, out.shape)
     if not batch:

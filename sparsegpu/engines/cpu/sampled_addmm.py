@@ -32,8 +32,8 @@ def sampled_addmm(
     mat1 is (*B, M, K), mat2 (*B, K, N); ``input_data`` is None when beta is 0.
     """
     batch, k = out_data.shape[:-3], mat1.shape[-1]
-    indices = np.broadcast_to(pattern.indices, batch + pattern.indices.shape[-1:])
-    rows = np.broadcast_to(pattern.rows, indices.shape)
+    indices = np.broadcast_to(pattern._indices, batch + pattern._indices.shape[-1:])
+    rows = np.broadcast_to(pattern._rows, indices.shape)
     mat1 = np.broadcast_to(mat1, batch + mat1.shape[-2:])
     mat2 = np.broadcast_to(mat2, batch + mat2.shape[-2:])
     if input_data is not None:

@@ -20,7 +20,7 @@ def bsr_softmax(out_data: np.ndarray, pattern: Pattern, data: np.ndarray) -> Non
     Computed in float32 (float64 for float64) and rounded once. ``pattern`` is canonical.
     """
     batch = out_data.shape[:-3]
-    indptr = np.broadcast_to(pattern.indptr, batch + pattern.indptr.shape[-1:])
+    indptr = np.broadcast_to(pattern._indptr, batch + pattern._indptr.shape[-1:])
     data = np.broadcast_to(data, batch + data.shape[-3:])
 
     def rows(item: tuple[tuple[int, ...], int, int]) -> None:

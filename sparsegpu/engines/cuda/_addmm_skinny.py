@@ -44,7 +44,7 @@ def skinny_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launc
         kernel(
             "bsr_addmm_skinny",
             T=ctype(p.data.dtype),
-            INDEX=ctype(p.pattern.indices.dtype),
+            INDEX=ctype(p.pattern._indices.dtype),
             BATCHED=int(batches > 1),
             COLUMN_TILES=int(column_tiles > 1),
             **p.defines,
@@ -54,8 +54,8 @@ def skinny_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launc
         (32 * tile.warps,),
         (
             matrix_view(p.out, p.batch),
-            vector_view(p.pattern.indptr, p.batch),
-            vector_view(p.pattern.indices, p.batch),
+            vector_view(p.pattern._indptr, p.batch),
+            vector_view(p.pattern._indices, p.batch),
             matrix_view(p.data[..., 0, :, :], p.batch),
             matrix_view(p.dense, p.batch),
             batch_dims(p.batch),

@@ -52,7 +52,7 @@ def skinny_sm90_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[
         kernel(
             _SOURCE,
             T=ctype(p.data.dtype),
-            INDEX=ctype(p.pattern.indices.dtype),
+            INDEX=ctype(p.pattern._indices.dtype),
             BM=bm,
             BK=bk,
             DENSE=p.layout,
@@ -66,7 +66,7 @@ def skinny_sm90_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[
         (
             matrix_view(p.out, p.batch),
             vector_view(row_shares(p.pattern, tile.cluster, tile.together), p.batch),
-            vector_view(p.pattern.indices, p.batch),
+            vector_view(p.pattern._indices, p.batch),
             matrix_view(p.data[..., 0, :, :], p.batch),
             matrix_view(p.dense, p.batch),
             batch_dims(p.batch),

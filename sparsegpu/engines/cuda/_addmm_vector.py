@@ -66,8 +66,8 @@ def vector_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launc
     out, shape = matrix_view(p.out, p.batch), batch_dims(p.batch)
     operands = (
         out,
-        vector_view(p.pattern.indptr if pieces is None else _flat(pieces.pieces), p.batch),
-        vector_view(p.pattern.indices, p.batch),
+        vector_view(p.pattern._indptr if pieces is None else _flat(pieces.pieces), p.batch),
+        vector_view(p.pattern._indices, p.batch),
         matrix_view(p.data[..., 0, :, :], p.batch),
         matrix_view(p.dense, p.batch),
         shape,
@@ -77,7 +77,7 @@ def vector_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launc
         kernel(
             tile.source,
             T=ctype(p.data.dtype),
-            INDEX=ctype(p.pattern.indices.dtype),
+            INDEX=ctype(p.pattern._indices.dtype),
             PIECES=int(pieces is not None),
             BATCHED=int(batches > 1),
             **p.defines,

@@ -25,7 +25,7 @@ class Product:
     out, dense : array (*B, M, N), (*B, K, N)
     pattern : Pattern
         Of the operand as it is multiplied.
-    order : int64 array like ``pattern.indices``, or None
+    order : int64 array like the indices of ``pattern``, or None
         Where the blocks of a transposed operand lie in ``data``.
     data : array (*B, nnzb, bm, bk), or (*B, nnzb, bk, bm) where ``order`` is given
         Blocks are C-contiguous.
@@ -71,12 +71,12 @@ def product_of(
     order = None
     if transposed:
         pattern, flat_order = transpose_pattern(pattern)
-        order = flat_order.reshape(pattern.indices.shape)
+        order = flat_order.reshape(pattern._indices.shape)
     batch = merged_batch(
         out.shape[:-2],
         (out, 2),
-        (pattern.indptr, 1),
-        (pattern.indices, 1),
+        (pattern._indptr, 1),
+        (pattern._indices, 1),
         (order, 1),
         (data, 3),
         (dense, 2),

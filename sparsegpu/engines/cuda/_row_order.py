@@ -35,7 +35,7 @@ def similar_row_groups(pattern: Pattern, rows: int, blocks_from: Any = None) -> 
     """
 
     def build() -> RowGroups:
-        if rows == 1 or pattern.indices.size == 0:
+        if rows == 1 or pattern._indices.size == 0:
             return row_groups(pattern, rows, blocks_from)
         return build_groups(pattern, rows, blocks_from, ordered_rows(pattern, rows))
 
@@ -52,19 +52,19 @@ def ordered_rows(pattern: Pattern, rows: int) -> OrderedRows:
     windows = ceil_div(block_rows, window)
     padded = ceil_div(block_rows, rows) * rows
     parts = Parts(
-        pattern.xp, (matrices * padded, _INT32), (pattern.indptr.size, pattern.indptr.dtype)
+        pattern.xp, (matrices * padded, _INT32), (pattern._indptr.size, pattern._indptr.dtype)
     )
     order, indptr = map(np.uint64, parts.addresses)
     words = next((words for words in _WORDS if 32 * words >= block_columns), _WORDS[-1])
-    kernel("bsr_row_order", INDEX=ctype(pattern.indices.dtype), WINDOW=WINDOW, WORDS=words)(
+    kernel("bsr_row_order", INDEX=ctype(pattern._indices.dtype), WINDOW=WINDOW, WORDS=words)(
         grid(matrices * windows),
         (WINDOW,),
         (
             order,
             indptr,
             _by_signature(pattern) if windows > 1 else np.uint64(0),
-            pattern.indptr,
-            pattern.indices,
+            pattern._indptr,
+            pattern._indices,
             np.int64(windows),
             np.int64(block_rows),
             np.int64(padded),
@@ -82,13 +82,13 @@ def _by_signature(pattern: Pattern) -> Any:
     block_rows = pattern.block_shape[0]
     total = size_of(pattern.batch_shape) * block_rows
     signatures, order = map(Parts(pattern.xp, (total, _INT32), (total, _INT32)).array, range(2))
-    kernel("bsr_row_signature", INDEX=ctype(pattern.indices.dtype))(
+    kernel("bsr_row_signature", INDEX=ctype(pattern._indices.dtype))(
         grid(ceil_div(total, _WARPS)),
         (THREADS,),
         (
             signatures,
-            pattern.indptr,
-            pattern.indices,
+            pattern._indptr,
+            pattern._indices,
             np.int64(total),
             np.int64(block_rows),
             np.int64(pattern.nnzb),

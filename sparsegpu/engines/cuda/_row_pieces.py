@@ -46,7 +46,7 @@ def balanced_pieces(pattern: Pattern) -> Pieces | None:
 
 def _balance(pattern: Pattern) -> Pieces | None:
     xp, rows = pattern.xp, pattern.block_shape[0]
-    indptr = pattern.indptr.reshape(-1, rows + 1).astype(np.int64)
+    indptr = pattern._indptr.reshape(-1, rows + 1).astype(np.int64)
     longest = int((indptr[:, 1:] - indptr[:, :-1]).max())
     usual = _USUAL * max(pattern.nnzb // rows, _FEWEST)
     if longest <= usual:

@@ -41,7 +41,7 @@ def row_shares(pattern: Pattern, cluster: int, together: int) -> Any:
         shares = pattern.xp.empty(shape, dtype=np.int32)
         kernel(
             "bsr_row_shares",
-            INDEX=ctype(pattern.indices.dtype),
+            INDEX=ctype(pattern._indices.dtype),
             CLUSTER=cluster,
             TOGETHER=together,
             SLICES=bm // SIDE,
@@ -52,8 +52,8 @@ def row_shares(pattern: Pattern, cluster: int, together: int) -> Any:
             (
                 shares,
                 rows_by_length(pattern),
-                pattern.indptr,
-                pattern.indices,
+                pattern._indptr,
+                pattern._indices,
                 np.int64(matrices),
                 np.int64(block_rows),
                 np.int64(pattern.nnzb),
@@ -68,7 +68,7 @@ def rows_by_length(pattern: Pattern) -> Any:
     """Return the block rows, those with most blocks first; made once and kept with the pattern."""
 
     def build() -> Any:
-        counts = pattern.indptr[..., 1:] - pattern.indptr[..., :-1]
-        return pattern.xp.argsort(-counts, axis=-1, kind="stable").astype(pattern.indices.dtype)
+        counts = pattern._indptr[..., 1:] - pattern._indptr[..., :-1]
+        return pattern.xp.argsort(-counts, axis=-1, kind="stable").astype(pattern._indices.dtype)
 
     return pattern.memo("block rows by length", build)

@@ -136,7 +136,7 @@ def build_groups(
 ) -> RowGroups:
     """Return the groups of a pattern, of its rows in another order where one is given."""
     per_matrix = ceil_div(pattern.block_shape[0], rows)
-    groups, blocks = size_of(pattern.batch_shape) * per_matrix, pattern.indices.size
+    groups, blocks = size_of(pattern.batch_shape) * per_matrix, pattern._indices.size
     parts = Parts(
         pattern.xp,
         (groups, _INT64),
@@ -166,12 +166,12 @@ def _launch(
     """Launch the kernel that makes all arrays of a schedule, the order only if ``at_once``."""
     starts, counts, columns, block_numbers, order = parts.addresses
     block_rows, block_columns = pattern.block_shape
-    blocks, per_matrix = pattern.indices.size, ceil_div(block_rows, rows)
+    blocks, per_matrix = pattern._indices.size, ceil_div(block_rows, rows)
     width, narrow_width, shared_memory = stretches(block_columns, rows)
     if at_once:
         parts.clear(_ORDER)
         shared_memory = max(shared_memory, groups * _INT32.itemsize)
-    stored = pattern.indptr.data.ptr
+    stored = pattern._indptr.data.ptr
     argument = _ARGUMENT.pack(
         starts,
         counts,
@@ -179,7 +179,7 @@ def _launch(
         block_numbers,
         order if at_once else 0,
         stored if ordered is None else ordered.indptr.data.ptr,
-        pattern.indices.data.ptr,
+        pattern._indices.data.ptr,
         0 if ordered is None else ordered.block_rows.data.ptr,
         stored,
         0 if blocks_from is None else blocks_from.data.ptr,
@@ -192,7 +192,7 @@ def _launch(
         width,
         narrow_width,
     )
-    index, number = ctype(pattern.indices.dtype), ctype(index_dtype(blocks))
+    index, number = ctype(pattern._indices.dtype), ctype(index_dtype(blocks))
     kernel("bsr_schedule", INDEX=index, BLOCK=number)(
         grid(groups),
         (_threads(ceil_div(blocks, groups), block_columns),),

@@ -26,7 +26,7 @@ def transpose_pattern(pattern: Pattern) -> tuple[Pattern, Any]:
     Every thread block reads all indices of a matrix. That is one short launch, but the work grows
     with the number of blocks times that of columns: large patterns are sorted, which takes many.
     """
-    columns, indices = pattern.block_shape[1], pattern.indices
+    columns, indices = pattern.block_shape[1], pattern._indices
     if not 0 < ceil_div(columns, _STRIPE) * indices.size <= MOST_READS:
         return pattern.transposed()
     return pattern.memo("transposed", lambda: _transposed(pattern))
@@ -35,20 +35,20 @@ def transpose_pattern(pattern: Pattern) -> tuple[Pattern, Any]:
 def _transposed(pattern: Pattern) -> tuple[Pattern, Any]:
     (m, k), (bm, bk) = pattern.shape, pattern.blocksize
     rows, columns = pattern.block_shape
-    index, batch, stripes = pattern.indices.dtype, pattern.batch_size, ceil_div(columns, _STRIPE)
+    index, batch, stripes = pattern._indices.dtype, pattern.batch_size, ceil_div(columns, _STRIPE)
     parts = Parts(
         pattern.xp,
         (batch * (columns + 1), index),
-        (pattern.indices.size, index),
-        (pattern.indices.size, _INT64),
+        (pattern._indices.size, index),
+        (pattern._indices.size, _INT64),
     )
     kernel("bsr_transpose_pattern", INDEX=ctype(index))(
         grid(batch * stripes),
         (_THREADS,),
         (
             *map(np.uint64, parts.addresses),
-            pattern.indptr,
-            pattern.indices,
+            pattern._indptr,
+            pattern._indices,
             np.int64(stripes),
             np.int64(rows),
             np.int64(columns),

@@ -131,7 +131,7 @@ def general_launches(product: Product, config: dict[str, Any] | None) -> tuple[L
     compiled = kernel(
         choice.source,
         T=ctype(p.data.dtype),
-        INDEX=ctype(p.pattern.indices.dtype),
+        INDEX=ctype(p.pattern._indices.dtype),
         TRANSPOSED=int(p.transposed),
         **p.defines,
         **choice.defines,
@@ -149,8 +149,8 @@ def general_launches(product: Product, config: dict[str, Any] | None) -> tuple[L
         (
             matrix_view(p.out, p.batch),
             *rows,
-            vector_view(None if p.empty else p.pattern.indptr, p.batch),
-            vector_view(None if p.empty else p.pattern.indices, p.batch),
+            vector_view(None if p.empty else p.pattern._indptr, p.batch),
+            vector_view(None if p.empty else p.pattern._indices, p.batch),
             vector_view(None if p.empty else p.order, p.batch),
             matrix_view(None if p.empty else p.data[..., 0, :, :], p.batch),
             matrix_view(None if p.empty else p.dense, p.batch),

@@ -39,8 +39,8 @@ def attention(
         # Query heads in groups of one key head: then key and value only broadcast.
         out, query, lse = (_split(a, n, heads, groups) for a, n in ((out, 2), (query, 2), (lse, 1)))
         key, value = key[..., None, :, :], value[..., None, :, :]
-    indptr = _split(pattern.indptr, 1, heads, groups)
-    indices = _split(pattern.indices, 1, heads, groups)
+    indptr = _split(pattern._indptr, 1, heads, groups)
+    indices = _split(pattern._indices, 1, heads, groups)
     masks = _split(flat_blocks(mask_data), 2, heads, groups)
     batch = merged_batch(
         out.shape[:-2],
@@ -57,7 +57,7 @@ def attention(
         "bsr_attention",
         T=ctype(query.dtype),
         MASK=ctype(mask_data.dtype),
-        INDEX=ctype(pattern.indices.dtype),
+        INDEX=ctype(pattern._indices.dtype),
         ROWS=rows,
         COLUMNS=columns,
     )(

@@ -148,7 +148,7 @@ def _plain_launch(
         kernel(
             f"bsr_semi_structured_addmm_{source}",
             T=ctype(p.data.dtype),
-            INDEX=ctype(p.pattern.indices.dtype),
+            INDEX=ctype(p.pattern._indices.dtype),
             TILE_N=tile_n,
             **defines,
             **p.defines,
@@ -157,8 +157,8 @@ def _plain_launch(
         (threads,),
         (
             matrix_view(p.out, p.batch),
-            vector_view(None if p.empty else p.pattern.indptr, p.batch),
-            vector_view(None if p.empty else p.pattern.indices, p.batch),
+            vector_view(None if p.empty else p.pattern._indptr, p.batch),
+            vector_view(None if p.empty else p.pattern._indices, p.batch),
             matrix_view(None if p.empty else p.data[..., 0, :, :], p.batch),
             matrix_view(None if p.empty else meta[..., 0, :, :], p.batch),
             matrix_view(None if p.empty else p.dense, p.batch),

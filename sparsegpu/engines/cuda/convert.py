@@ -69,16 +69,16 @@ def gather_blocks(out_data: Any, pattern: Pattern, dense: Any) -> None:
     items = size_of(out_data.shape[:-3]) * groups
     with flat_output(out_data) as out:
         batch = merged_batch(
-            out.shape[:-2], (out, 2), (dense, 2), (pattern.rows, 1), (pattern.indices, 1)
+            out.shape[:-2], (out, 2), (dense, 2), (pattern._rows, 1), (pattern._indices, 1)
         )
-        kernel("bsr_gather", T=ctype(dense.dtype), INDEX=ctype(pattern.indices.dtype))(
+        kernel("bsr_gather", T=ctype(dense.dtype), INDEX=ctype(pattern._indices.dtype))(
             grid(items),
             (THREADS,),
             (
                 matrix_view(out, batch),
                 matrix_view(dense, batch),
-                vector_view(pattern.rows, batch),
-                vector_view(pattern.indices, batch),
+                vector_view(pattern._rows, batch),
+                vector_view(pattern._indices, batch),
                 batch_dims(batch),
                 np.int64(groups),
                 np.int64(items),
@@ -103,18 +103,24 @@ def scatter_launch(out_dense: Any, pattern: Pattern, blocks: Any) -> Launch:
     wide = _elements_at_a_time(out_dense, blocks, bk)
     per_tile, tiles, threads, swapped = _tiling(out_dense, pattern.blocksize, block_columns, wide)
     batch = merged_batch(
-        out_dense.shape[:-2], (out_dense, 2), (blocks, 2), (pattern.indptr, 1), (pattern.indices, 1)
+        out_dense.shape[:-2],
+        (out_dense, 2),
+        (blocks, 2),
+        (pattern._indptr, 1),
+        (pattern._indices, 1),
     )
     items = size_of(batch) * block_rows * tiles
     return Launch(
-        kernel("bsr_scatter", T=ctype(blocks.dtype), INDEX=ctype(pattern.indices.dtype), WIDE=wide),
+        kernel(
+            "bsr_scatter", T=ctype(blocks.dtype), INDEX=ctype(pattern._indices.dtype), WIDE=wide
+        ),
         grid(items),
         threads,
         (
             matrix_view(out_dense, batch),
             matrix_view(blocks, batch),
-            vector_view(pattern.indptr, batch),
-            vector_view(pattern.indices, batch),
+            vector_view(pattern._indptr, batch),
+            vector_view(pattern._indices, batch),
             batch_dims(batch),
             np.int64(tiles),
             np.int64(items),

@@ -35,7 +35,7 @@ def sampled_addmm(
     stored blocks are one batch dimension more.
     """
     bm, bn = pattern.blocksize
-    rows, columns = pattern.rows[..., None, None], pattern.indices[..., None, None]
+    rows, columns = pattern._rows[..., None, None], pattern._indices[..., None, None]
     mat1, mat2 = mat1[..., None, :, :], mat2[..., None, :, :]
     operands = (out_data, rows, columns, mat1, mat2, input_data)
     batch = merged_batch(out_data.shape[:-2], *((a, 2) for a in operands))
@@ -49,7 +49,7 @@ def sampled_addmm(
     kernel(
         "sampled_addmm",
         T=ctype(mat1.dtype),
-        INDEX=ctype(pattern.indices.dtype),
+        INDEX=ctype(pattern._indices.dtype),
         **defines,
         **tile.defines,
     )(

@@ -36,20 +36,20 @@ def bsr_softmax(out_data: Any, pattern: Pattern, data: Any) -> None:
     items = size_of(out_data.shape[:-3]) * block_rows * groups
     blocks = flat_blocks(data)  # may be a copy: it has to outlive the launch
     with flat_output(out_data) as out:
-        batch = merged_batch(out.shape[:-2], (out, 2), (blocks, 2), (pattern.indptr, 1))
+        batch = merged_batch(out.shape[:-2], (out, 2), (blocks, 2), (pattern._indptr, 1))
         kernel(
             "bsr_softmax",
             T=ctype(data.dtype),
             OUT=ctype(out_data.dtype),
             TEAM=team,
-            INDEX=ctype(pattern.indptr.dtype),
+            INDEX=ctype(pattern._indptr.dtype),
         )(
             grid(ceil_div(items, THREADS // team)),
             (THREADS,),
             (
                 matrix_view(out, batch),
                 matrix_view(blocks, batch),
-                vector_view(pattern.indptr, batch),
+                vector_view(pattern._indptr, batch),
                 batch_dims(batch),
                 np.int64(groups),
                 np.int64(items),

@@ -36,8 +36,8 @@ def attention(
     query = np.broadcast_to(query, heads + query.shape[-2:])
     key = np.broadcast_to(key, heads[:-1] + key.shape[-3:])
     value = np.broadcast_to(value, heads[:-1] + value.shape[-3:])
-    indptr = np.broadcast_to(pattern.indptr, heads + pattern.indptr.shape[-1:])
-    indices = np.broadcast_to(pattern.indices, heads + pattern.indices.shape[-1:])
+    indptr = np.broadcast_to(pattern._indptr, heads + pattern._indptr.shape[-1:])
+    indices = np.broadcast_to(pattern._indices, heads + pattern._indices.shape[-1:])
     mask_data = np.broadcast_to(mask_data, heads + mask_data.shape[-3:])
     for number, (*b, h) in enumerate(np.ndindex(heads)):
         kv_head, head = (*b, h // group), (*b, h)

@@ -46,8 +46,8 @@ def _add_product(
         np.broadcast_to(array, batch + array.shape[array.ndim - own :])
         for array, own in (
             (dense, 2),
-            (pattern.indptr, 1),
-            (pattern.indices, 1),
+            (pattern._indptr, 1),
+            (pattern._indices, 1),
             (packed, 3),
             (meta, 3),
         )

@@ -87,4 +87,4 @@ def _add_at(total: np.ndarray, index: np.ndarray | tuple, blocks: np.ndarray) ->
 def _positions(pattern: Pattern, batch: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Return block rows and block columns, seen with the batch shape ``batch``."""
     shape = (*batch, pattern.nnzb)
-    return np.broadcast_to(pattern.rows, shape), np.broadcast_to(pattern.indices, shape)
+    return np.broadcast_to(pattern._rows, shape), np.broadcast_to(pattern._indices, shape)

@@ -27,8 +27,8 @@ def sampled_addmm(
     """
     bm, bn = pattern.blocksize
     batch = out_data.shape[:-3]
-    indices = np.broadcast_to(pattern.indices, batch + pattern.indices.shape[-1:])
-    rows = np.broadcast_to(pattern.rows, indices.shape)
+    indices = np.broadcast_to(pattern._indices, batch + pattern._indices.shape[-1:])
+    rows = np.broadcast_to(pattern._rows, indices.shape)
     mat1 = np.broadcast_to(mat1, batch + mat1.shape[-2:])
     mat2 = np.broadcast_to(mat2, batch + mat2.shape[-2:])
     acc = np.zeros(out_data.shape, accumulator_dtype(mat1.dtype))

@@ -16,7 +16,7 @@ def bsr_softmax(out_data: np.ndarray, pattern: Pattern, data: np.ndarray) -> Non
     """
     compute = np.float64 if data.dtype == np.float64 else np.float32
     batch = out_data.shape[:-3]
-    indptr = np.broadcast_to(pattern.indptr, batch + pattern.indptr.shape[-1:])
+    indptr = np.broadcast_to(pattern._indptr, batch + pattern._indptr.shape[-1:])
     data = np.broadcast_to(data, batch + data.shape[-3:])
     for b in np.ndindex(batch):
         for i in range(pattern.block_shape[0]):

@@ -25,7 +25,6 @@ _lock = threading.RLock()
 _counting = threading.Lock()  # apart from the other, which a compilation holds for seconds
 _get_device: Any = None
 
-_STATIC_SHARED_LIMIT = 48 * 1024
 # CUresult of a launch that asks for what the device has not got; it leaves the context whole.
 _INVALID_VALUE, _OUT_OF_RESOURCES = 1, 701
 _INVALID_CONTEXT = 201
@@ -55,7 +54,7 @@ class Kernel:
     def __init__(self, source: str, function: Any):
         self.source = source
         self._function = function
-        self._shared = _STATIC_SHARED_LIMIT
+        self._shared = 0  # dynamic bytes opted in to; with a kernel's own 48 KB are soon passed
 
     def __call__(
         self,
@@ -72,13 +71,18 @@ class Kernel:
         args : tuple
             CuPy arrays (their pointers), NumPy scalars and structs (`view.matrix_view`).
         shared_memory : int
-            Dynamic shared memory in bytes; more than 48 KB is opted in to here.
+            Dynamic shared memory in bytes, which is opted in to here.
         """
         if 0 in grid:
             return
         if shared_memory > self._shared:
             self._opt_in(shared_memory)
-        in_context(self._function, grid, block, args, shared_memory)
+        try:
+            self._function(grid, block, args, shared_memory)
+        except RuntimeError as error:
+            if not lacks_context(error):
+                raise
+            self._function(grid, block, args, shared_memory)
         with _counting:
             _launches[self.source] += 1
 

@@ -58,8 +58,8 @@ class Submission:
             self._enter(cuda.Device(self._device))
         try:
             outer: Submission | None = getattr(_thread, "submission", None)
-            self._outer, self._stream = outer, cuda.get_current_stream()
-            self.captured = is_captured(self._stream.ptr)
+            self._outer, stream = outer, cuda.get_current_stream()
+            self._stream, self.captured = stream, is_captured(stream.ptr)
             if outer is not None and self._is_part_of(outer):
                 self._within = outer
             if self.captured:
