@@ -144,7 +144,7 @@ def temporaries(cp, engine, rng):
         vendor, odd = w.to_backend("cusparselt"), y[:, :61]
         yield "the vendor's operands", lambda: sg.semi_structured_matmul(vendor, odd)
         half = sg.to_semi_structured(sg.prune_24(x[:, :32].T), backend="cusparselt")
-        bias = cp.ones((64, 1), np.float16)[::2]
+        bias = cp.ones((33, 1), np.float16)[1:]  # not where the library reads
         yield "the vendor's bias", lambda: sg.semi_structured_addmm(bias, half, x)
 
 

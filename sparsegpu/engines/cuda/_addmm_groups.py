@@ -49,9 +49,9 @@ def group_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launch
         dense, copy = aligned_lines(p, False)
         p, by_row = replace(p, dense=dense), True
         launches.append(copy)
-    # An address: a call that is kept must not keep the values.
-    data: Any = np.uint64(p.data.data.ptr)
-    if p.transposed or bk % PIECE or data.data.ptr % 16:
+    address = p.data.data.ptr
+    data: Any = np.uint64(address)  # a call that is kept must not keep the values
+    if p.transposed or bk % PIECE or address % 16:
         data, copy = _padded_blocks(p)
         launches.append(copy)
 
