@@ -1,0 +1,119 @@
+"""The bits of 2,000 results, to hold a change of structure against.
+
+``python -m benchmarks.golden [--engine cpu]``
+
+Runs the cases of `benchmarks.small_cases`, each with several draws of its operands, and compares a
+hash of every result with the golden file of this machine's GPU (``--engine cpu``, ``reference``: of
+that engine), ``benchmarks/golden/<name>.json``. ``--write`` makes the file; so that it is
+not made from the change it is to judge, a file that is there is only replaced with ``--replace``.
+Results of NumPy depend on the machine and on its libraries: they are compared where both are as
+they were. Exit code 1 when a result differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import sparsegpu
+
+from .operands import Operands
+from .record import ROOT, content_hashes, environment
+from .small_cases import cases, digest
+
+FOLDER = ROOT / "benchmarks" / "golden"
+DRAWS = 5
+#: Cases of what only the CUDA engine makes of a pattern.
+_ON_GPU_ALONE = ("row_groups", "row_order", "transpose_pattern")
+
+
+def results(engine: str) -> Iterator[tuple[str, str]]:
+    """Yield name and hash of every result."""
+    xp: Any = np
+    if engine == "cuda":
+        import cupy
+
+        xp = cupy
+    with sparsegpu.use_engine(engine):
+        for name, prepare in cases().items():
+            if engine != "cuda" and name.startswith(_ON_GPU_ALONE):
+                continue
+            for draw in range(DRAWS):
+                named = f"{name}, draw {draw}"
+                yield named, digest(prepare(Operands(xp, named))())
+
+
+def surroundings(engine: str) -> dict[str, str]:
+    """Return what else the bits depend on."""
+    if engine == "cuda":
+        from cuda.bindings import nvrtc
+
+        return environment() | {"nvrtc": ".".join(map(str, nvrtc.nvrtcVersion()[1:]))}
+    import numba
+    import scipy
+
+    return {
+        "machine": f"{platform.machine()} {platform.processor()}",
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "numba": numba.__version__,
+    }
+
+
+def golden_file(engine: str, around: dict[str, str]) -> Path:
+    """Return where the golden hashes of an engine are."""
+    name = around["gpu"].lower().replace(" ", "-") if engine == "cuda" else engine
+    return FOLDER / f"{name}.json"
+
+
+def write(path: Path, around: dict[str, str], found: dict[str, str]) -> None:
+    """Write a golden file."""
+    content = {"environment": around, "content": content_hashes(), "results": found}
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(content, indent=0, sort_keys=True) + "\n")
+    print(f"{len(found)} results written to {path}")
+
+
+def compare(path: Path, around: dict[str, str], found: dict[str, str]) -> int:
+    """Print what differs from a golden file; return 1 when anything does."""
+    golden = json.loads(path.read_text())
+    if golden["environment"] != around:
+        print(f"other surroundings: {golden['environment']} then, {around} now")
+    wanted = golden["results"]
+    lacking = sorted(wanted.keys() - found.keys())
+    others = sorted(name for name in found if found[name] != wanted.get(name))
+    for name in lacking:
+        print(f"no more: {name}")
+    for name in others:
+        print(f"{'other bits' if name in wanted else 'new'}: {name}")
+    print(f"{len(found) - len(others)} of {len(wanted)} results have the bits that they had")
+    return int(bool(lacking or others))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the golden file, or compare with it."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.golden", description=__doc__)
+    parser.add_argument("--engine", choices=("cuda", "cpu", "reference"), default="cuda")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--replace", action="store_true", help="write over a file that is there")
+    chosen = parser.parse_args(arguments)
+    around = surroundings(chosen.engine)
+    path = golden_file(chosen.engine, around)
+    if chosen.write and path.exists() and not chosen.replace:
+        parser.error(f"{path.name} is there already; --replace writes over it")
+    found = dict(results(chosen.engine))
+    if chosen.write or chosen.replace:
+        write(path, around, found)
+        return 0
+    return compare(path, around, found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
