@@ -7,6 +7,7 @@ index arithmetic here is written once for NumPy and CuPy and has no loop over bl
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from math import prod
 from typing import Any
 
@@ -82,7 +83,7 @@ class Pattern(Memo):
         self.batch_shape: tuple[int, ...] = tuple(indices.shape[:-1])
         self.nnzb = int(indices.shape[-1])
         self.data_shape = (*self.batch_shape, self.nnzb, *self.blocksize)
-        self.kept: dict[int, Any] = {}  # by streams: of the CUDA engine, and of ops/_repeat.py
+        self.kept: dict[Hashable, Any] = {}  # by streams: of the CUDA engine, and of ops/_repeat.py
         check_element_count(function, "shape", (*self.batch_shape, m, k))
         dtype = index_dtype(max(self.nnzb, *self.block_shape))
         self._indptr = cast_indices(function, "indptr", indptr, dtype, copy)

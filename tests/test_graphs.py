@@ -218,7 +218,7 @@ def test_memory_goes_with_the_graph(cuda_engine, cp, rng, again):
     shared = CASES["full_row"](cuda_engine, rng)
     out = shared.blank(cp)
     shared.call(shared.dense[0], out)
-    capture.give_back()
+    capture.reclaim()
     before, stream = used(cp), cp.cuda.Stream(non_blocking=True)
     for _ in range(5):
         graph, _ = captured(cp, lambda: shared.call(shared.dense[0], out), stream)
@@ -229,7 +229,7 @@ def test_memory_goes_with_the_graph(cuda_engine, cp, rng, again):
         del graph
     end = time.monotonic() + 10  # a thread of the driver's does it, some time later
     while used(cp) > before and time.monotonic() < end:
-        capture.give_back()
+        capture.reclaim()
     assert used(cp) <= before
 
 

@@ -170,3 +170,93 @@ def test_other_operations_in_threads(cuda_engine, cp, rng):
 
     run_in_threads(work)
     assert not any(bool(f) for f in failed)
+
+
+def growing(cp, shared):
+    """Return what multiplies ever more columns, in lines to be copied, and counts what is wrong."""
+    wide = [
+        [cp.concatenate([a] * (2 + i), axis=1)[:, 1:] for a in pair]
+        for i, pair in enumerate(zip(shared.dense[:6], shared.expected[:6], strict=True))
+    ]
+
+    def call(x):
+        if hasattr(shared.operand, "pattern"):
+            return sg.bsr_matmul(shared.operand, x)  # by its usual path
+        return shared.call(x, None)
+
+    return lambda: sum((call(x) != expected).sum() for x, expected in wide)
+
+
+@pytest.mark.parametrize(
+    "name", ["dense_by_cublas", "copied_rows", "cusparselt_int8_finished_by_us"]
+)
+def test_workspace_that_grows_meanwhile(cuda_engine, cp, rng, name):
+    """Repeated calls wait while another thread's first one replaces the memory under them."""
+    for _ in range(4):
+        shared = CASES[name](cuda_engine, rng)
+        outs = [shared.blank(cp) for _ in range(THREADS)]
+        wrong = [cp.zeros((), np.int64) for _ in range(THREADS)]
+        grow = growing(cp, shared)
+        shared.call(shared.dense[0], outs[0])
+        cp.cuda.Device().synchronize()
+
+        def work(i, shared=shared, outs=outs, wrong=wrong, grow=grow):
+            if i == 0:
+                wrong[i] += grow()
+            elif i < 3:  # takes memory that is given back
+                for _ in range(10 * ROUNDS):
+                    wrong[i] += (cp.full(1 << 20, i, np.uint8) != i).sum()
+            else:
+                for _ in range(ROUNDS):
+                    shared.call(shared.dense[0], outs[i])
+                    wrong[i] += (outs[i] != shared.expected[0]).sum()
+
+        run_in_threads(work)
+        assert [int(w) for w in wrong] == [0] * THREADS
+
+
+@pytest.mark.parametrize("name", ["full_row", "copied_rows", "two_of_four_copied_rows"])
+def test_streams_that_come_and_go(cuda_engine, cp, rng, name):
+    """The driver gives a handle again while the work of the stream that had it goes on."""
+    shared = CASES[name](cuda_engine, rng)
+    count = len(shared.dense)
+    shared.call(shared.dense[0], None)
+    wrong = [cp.zeros((), np.int64) for _ in range(THREADS)]
+    cp.cuda.Device().synchronize()
+
+    def work(i):
+        x, expected = shared.dense[i % count], shared.expected[i % count]
+        done = None
+        for _ in range(3 * ROUNDS):
+            stream = cp.cuda.Stream(non_blocking=True)
+            with stream:
+                if done is not None:
+                    stream.wait_event(done)
+                wrong[i] += (shared.call(x, None) != expected).sum()
+                done = stream.record(cp.cuda.Event(disable_timing=True))
+            del stream
+        done.synchronize()
+
+    run_in_threads(work)
+    assert [int(w) for w in wrong] == [0] * THREADS
+
+
+def test_external_streams_in_turn(cuda_engine, cp, rng):
+    """Two of another library's on an operand with much workspace: nothing is planned anew."""
+    shared = CASES["dense_by_cublas"](cuda_engine, rng)
+    runtime = cp.cuda.runtime
+    handles = [runtime.streamCreateWithFlags(runtime.streamNonBlocking) for _ in range(3)]
+    outs = [shared.blank(cp) for _ in handles]
+    rounds = []
+    for _ in range(6):
+        for i, handle in enumerate(handles):
+            with external(cp, handle) as stream:
+                shared.call(shared.dense[i], outs[i])
+                stream.synchronize()
+        kept = shared.operand.pattern.kept
+        rounds.append({place: w for place, w in kept.items() if w.external})
+    assert rounds[-1] == rounds[-2] and all(not w.ended for w in rounds[-1].values())
+    for out, expected in zip(outs, shared.expected, strict=False):
+        assert (out == expected).all()
+    for handle in handles:
+        runtime.streamDestroy(handle)

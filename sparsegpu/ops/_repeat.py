@@ -69,12 +69,12 @@ class Call:
         What else the product depends on.
     """
 
-    __slots__ = ("_cupy", "_kept", "_key", "_place", "_stream")
+    __slots__ = ("_cupy", "_kept", "_key", "_owner", "_place", "_stream")
 
     def __init__(
         self,
         device: int | None,
-        kept: dict[int, StreamWorkspace] | None,
+        kept: dict[Hashable, StreamWorkspace] | None,
         operands: tuple,
         input: Any,
         options: Options,
@@ -101,7 +101,7 @@ class Call:
         if not _PLAIN.issuperset(kinds):
             return
         stream = self._cupy.cuda.get_current_stream()
-        self._stream, self._place = stream.ptr, place_of(stream)
+        self._stream, (self._place, self._owner) = stream.ptr, place_of(stream)
         # After `tune` the same call may choose another configuration.
         self._key = *facts, *settings, kinds, chosen_engine(), winners.generation
         self._kept = kept
@@ -111,9 +111,10 @@ class Call:
         if self._key is None:
             return None
         workspace = self._kept.get(self._place)
-        if workspace is None:
+        if workspace is None or not workspace.serves(self._owner):
             return None
-        known = workspace.calls.get(self._key)
+        calls = workspace.calls
+        known = calls.get(self._key)
         if known is None or is_captured(self._stream):
             return None
         result = self._cupy.empty(known.shape, known.dtype) if out is None else out
@@ -121,12 +122,13 @@ class Call:
         if found is None:
             return None
         works, exclusive = found
-        if exclusive:
-            workspace.enqueue(works, self._stream)
-        else:
+        if not exclusive:
             for work in works:
                 work.on(self._stream)
-        return result
+            return result
+        if current() is not None:  # a finalizer of a user's, in the middle of another call
+            return None
+        return result if workspace.enqueue(calls, works, self._stream) else None
 
     def keep(self, result: Any, works: tuple | None) -> None:
         """Keep what the engine launched for a result, if it says that this is all there was.
@@ -134,7 +136,11 @@ class Call:
         Within the call's submission: what works in shared memory is kept before that is another's.
         """
         submission = current()
-        if self._key is None or works is None or submission is None or submission.captured:
+        if works is None or submission is None:
+            return
+        if submission.captured:
+            submission.keep(works)
+        if self._key is None or submission.captured:
             return
         workspace = submission.kept_on_stream()
         if workspace is None:

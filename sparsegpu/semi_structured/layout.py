@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ class Halves:
         self._shown: list[Half | None] = [None, None]  # the same memory, for users
         self._splits: list[Half | None] = [None, None]
         self._vendors: list[Half | None] = [None, None]
-        self.kept: dict[int, Any] = {}  # by streams: of the CUDA engine, and of ops/_repeat.py
+        self.kept: dict[Hashable, Any] = {}  # by streams: of the CUDA engine, and of ops/_repeat.py
         given: dict[str, Any] = {}
         for side, (packed, meta) in enumerate(sides):
             if (packed is None) != (meta is None):

@@ -61,14 +61,15 @@ def compressed(packed: Any, meta: Any, dtype: np.dtype) -> Compressed:
     expand(dense[:stored], packed, meta)
     context = handle()
     lt, address = context.lt, context.address
-    matrix = sparse_descriptor(context, _Matrix(m, k, dtype))
-    try:
-        size, scratch_size = lt.sp_mma_compressed_size2(address, matrix)
-        buffer = cupy.empty(size, dtype=np.uint8)
-        scratch = cupy.empty(scratch_size, dtype=np.uint8)
-        stream = cupy.cuda.get_current_stream().ptr
-        pointers = dense.data.ptr, buffer.data.ptr, scratch.data.ptr
-        lt.sp_mma_compress2(address, matrix, _LEFT, _AS_IT_LIES, *pointers, stream)
-    finally:
-        lt.mat_descriptor_destroy(matrix)
+    with context.lock:
+        matrix = sparse_descriptor(context, _Matrix(m, k, dtype))
+        try:
+            size, scratch_size = lt.sp_mma_compressed_size2(address, matrix)
+            buffer = cupy.empty(size, dtype=np.uint8)
+            scratch = cupy.empty(scratch_size, dtype=np.uint8)
+            stream = cupy.cuda.get_current_stream().ptr
+            pointers = dense.data.ptr, buffer.data.ptr, scratch.data.ptr
+            lt.sp_mma_compress2(address, matrix, _LEFT, _AS_IT_LIES, *pointers, stream)
+        finally:
+            lt.mat_descriptor_destroy(matrix)
     return Compressed(buffer, (m, k), dtype)

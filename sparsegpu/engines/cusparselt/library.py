@@ -19,7 +19,7 @@ import numpy as np
 from ..._arrays import bfloat16, float8_e4m3fn
 from .availability import bindings
 
-#: Plans kept; what a captured graph needs of one that goes stays with the sparse operand.
+#: Plans kept.
 PLANS = 512
 #: Bytes that every pointer is a multiple of, as the descriptors promise.
 ALIGNMENT = 16

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cache
 from typing import Any
 
@@ -20,7 +20,7 @@ from .workspace import StreamWorkspace
 _SEMAPHORE_BYTES = 64  # more than any ``sem_t`` has
 
 _captures: dict[int, Capture] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()  # Python may run a finalizer of a user's while it is held
 
 
 class Capture:
@@ -38,14 +38,14 @@ class Capture:
         self._graph_end = GraphEnd(graph)
         self._memory: list[Any] = []
         self._owners: dict[int, Any] = {}
-        self._workspaces: dict[int, StreamWorkspace] = {}
+        self._workspaces: dict[Hashable, StreamWorkspace] = {}
 
-    def workspace(self, place: int) -> StreamWorkspace:
+    def workspace(self, place: Hashable) -> StreamWorkspace:
         """Return what all calls work in that are captured on a stream, whatever their operands."""
         return self._workspaces.setdefault(place, StreamWorkspace())
 
     def keep(self, owner: Any) -> None:
-        """Keep what the graph reads besides the caller's arrays: a pattern, and what it keeps."""
+        """Keep what the graph needs besides the caller's arrays: patterns, a library's plans."""
         self._owners[id(owner)] = owner
 
     def keeping(self, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
@@ -108,14 +108,14 @@ def capture_on(stream: int) -> Capture:
     found = _captures.get(number)
     if found is None:
         with _lock:
-            give_back()
+            reclaim()
             found = _captures.get(number)
             if found is None:
                 found = _captures[number] = Capture(graph)
     return found
 
 
-def give_back() -> None:
+def reclaim() -> None:
     """Give back the memory of graphs that are gone."""
     for number, capture in list(_captures.items()):
         if capture.over():

@@ -22,7 +22,7 @@ from .compile import compile_kernel, supported_architectures
 _kernels: dict[tuple, Kernel] = {}
 _launches: Counter[str] = Counter()
 _lock = threading.RLock()
-_counting = threading.Lock()  # apart from the other, which a compilation holds for seconds
+_counting = threading.RLock()  # apart from the other, which a compilation holds for seconds
 _get_device: Any = None
 
 # CUresult of a launch that asks for what the device has not got; it leaves the context whole.
@@ -116,8 +116,8 @@ class Launch:
     ----------
     kernel, grid, block, args, shared_memory
         As for `Kernel`. The values of ``args`` are taken now; the memory that they point to is
-        read when the kernel runs. Arrays among them are kept alive, so they are workspace, and
-        what is kept with the operand anyway; of what the caller gave, addresses are passed.
+        read when the kernel runs. Arrays among them are kept alive, so none may be the caller's:
+        of these addresses are passed.
     """
 
     __slots__ = ("_address", "_arrays", "_enqueue", "_packed", "_parameters", "_source")

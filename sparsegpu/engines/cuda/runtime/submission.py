@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from . import capture as captures
-from .workspace import StreamWorkspace, give_back_external, place_of, workspace_on
+from .workspace import StreamWorkspace, place_of, reclaim_external, workspace_on
 
 _LEGACY = 1  # cudaStreamLegacy; it and 0 are never captured
 
@@ -74,8 +74,9 @@ class Submission:
         return self
 
     def _is_part_of(self, outer: Submission) -> bool:
-        same = self._owner is None or self._owner is outer._whole._owner
-        return outer._device == self._device and (same or self.captured)
+        owner = self._owner is None or self._owner is outer._whole._owner or self.captured
+        stream = self._stream.ptr == outer._stream.ptr
+        return owner and stream and outer._device == self._device
 
     def _enter(self, context: AbstractContextManager) -> None:
         context.__enter__()
@@ -116,23 +117,39 @@ class Submission:
         """Do what `workspace` does, for this call."""
         whole = self._whole
         if whole._workspace is None:
-            found = whole.kept_on_stream()
-            if found is None:
+            whole._workspace = whole._locked()
+            if whole._workspace is None:
                 import cupy
 
                 return cupy.empty(nbytes, dtype="uint8")
-            found.lock.acquire()
-            whole._workspace = found
         given = whole._workspace.chunk(whole._taken, nbytes)
         whole._taken += 1
         if whole._workspace.external and whole._owner is not None:
-            give_back_external(whole._owner.kept, whole._workspace)
+            reclaim_external(whole._owner.kept, whole._workspace)
         return given
+
+    def _locked(self) -> StreamWorkspace | None:
+        """Return what is kept for the stream, for this call alone until it leaves."""
+        while True:
+            found = self.kept_on_stream()
+            if found is None:
+                return None
+            found.lock.acquire()
+            if not found.ended:  # by age, while this thread waited
+                found.begin(self._stream.ptr)
+                return found
+            found.lock.release()
+
+    def keep(self, thing: Any) -> None:
+        """Keep for the graph that is captured what it may still read."""
+        captures.capture_on(self._stream.ptr).keep(thing)
 
     def kept_on_stream(self) -> StreamWorkspace | None:
         """Return what is kept for the stream: of the capture, else of the operand."""
+        if self.exclusive:
+            return self._whole._workspace
         if self.captured:
-            return captures.capture_on(self._stream.ptr).workspace(place_of(self._stream))
+            return captures.capture_on(self._stream.ptr).workspace(place_of(self._stream)[0])
         owner = self._whole._owner
         return None if owner is None else workspace_on(owner.kept, self._stream)
 
@@ -145,9 +162,9 @@ def current() -> Submission | None:
 def workspace(nbytes: int) -> Any:
     """Return device memory for the current call, a uint8 array with undefined contents.
 
-    It is the call's until its launches are enqueued. Calls of one operand on one stream share it,
-    and what they keep to be repeated holds it; in a CUDA graph it is the graph's. Outside of a
-    submission, or without an operand, it is an array like any other.
+    It is the call's until its launches are enqueued. Calls of one operand on one stream share it
+    (`workspace.StreamWorkspace`); in a CUDA graph it is the graph's. Outside of a submission, or
+    without an operand, it is an array like any other.
 
     Returns
     -------

@@ -142,7 +142,7 @@ class LRU:
     def __init__(self, capacity: int):
         self.capacity = capacity
         self._kept: OrderedDict[Any, Any] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def __len__(self) -> int:
         return len(self._kept)

@@ -4,6 +4,10 @@ Kernels of one stream run one after the other, so all calls of an operand on a s
 the same memory, as long as nobody else's launches come between those of a call: a lock keeps them
 together (`submission.Submission`). On the per-thread default stream every thread has its own.
 
+One rule says who owns the memory: the `StreamWorkspace`, nobody else. A call that is kept to be
+repeated has addresses, and is good for as long as the dictionary that it is kept in is in place
+(`StreamWorkspace.enqueue` looks, under the lock).
+
 Memory of a stream that is gone is given back once its work is done, which an event tells. Where a
 stream ends cannot be seen when another library made it: then those that were not used for longest
 are given back while they hold more than `SPARE` bytes. What CUDA graphs work in is `capture`'s.
@@ -15,8 +19,9 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Hashable
-from functools import partial
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
 from itertools import count
 from typing import Any
 
@@ -25,13 +30,15 @@ import numpy as np
 from .launch import Work
 
 #: Bytes of workspace that external streams of an operand may hold besides the one in use, and
-#: bytes of streams that are gone that may wait for the device.
+#: bytes of streams that are gone that may wait for the device when another stream comes.
 SPARE = 32 << 20
 
 _PER_THREAD = 2  # cudaStreamPerThread, in every thread; below it are two names of the legacy one
+_REMEMBERED = 64  # external workspaces of an operand that were given back
 _FINEST, _COARSEST = 512, 16 << 20  # steps of sizes
 
-_making = threading.Lock()
+_making = threading.RLock()  # Python may run a finalizer of a user's while it is held
+_reclaiming = threading.Lock()  # never waited for
 _uses = count(1)
 _threads = threading.local()
 # Of streams that are gone: what tells that their work is done, and the memory it runs on.
@@ -44,44 +51,49 @@ class StreamWorkspace:
     Parameters
     ----------
     owner : object or None
-        What is gone when the stream is: CuPy's stream, or a thread's mark. None: not to be seen.
-    ends : bool
-        Whether the stream can be gone at all; the legacy default stream is always there.
+        What is gone when the stream is: CuPy's stream, or a thread's mark.
+    external : bool
+        The stream is another library's: it may be gone unseen, and another have its handle.
+    patience : int
+        How many uses of any workspace an external one stays without being used.
 
     Attributes
     ----------
     lock : RLock
         Held by a call from its first `chunk` until the last of its launches is enqueued.
     calls : dict
-        Of ``ops/_repeat.py``. They have the addresses of `chunk` in them, so all are forgotten
-        when one is replaced.
+        Of ``ops/_repeat.py``. Another one is put in place when a chunk is.
     last_use : int
         Larger the later it was used (0: on a stream that cannot end).
     ended : bool
-        Whether the stream is gone, or its memory was given back.
+        Whether the stream is gone, or the memory was given back.
     """
 
     __slots__ = (
-        *("__weakref__", "_chunks", "_event", "_owner", "_record"),
-        *("calls", "ended", "ends", "last_use", "lock"),
+        *("__weakref__", "_chunks", "_event", "_owner", "_record", "_wait"),
+        *("calls", "ended", "external", "last_use", "lock", "patience"),
     )
 
-    def __init__(self, owner: Any = None, ends: bool = False):
+    def __init__(self, owner: Any = None, *, external: bool = False, patience: int = 0):
         self.lock = threading.RLock()
         self.calls: dict[Hashable, Any] = {}
-        self.ends, self.ended = ends, False
+        self.external, self.patience = external, patience
+        self.ended, self.last_use = False, 0
         self._chunks: list[Any] = []
         self._event: Any = None
         self._record: Any = None
-        self.last_use = 0
+        self._wait: Any = None
         # Neither keeps the other alive: an operand may go before a stream.
         mine = weakref.ref(self)
         self._owner = None if owner is None else weakref.ref(owner, lambda _: _end(mine()))
 
-    @property
-    def external(self) -> bool:
-        """Whether the stream may be gone unseen."""
-        return self.ends and self._owner is None
+    def serves(self, owner: Any) -> bool:
+        """Return whether it is still there, and for this stream.
+
+        A handle says too little: the driver gives that of a stream that is gone to the next one,
+        which may be here before we hear of the end.
+        """
+        return not self.ended and (None if self._owner is None else self._owner()) is owner
 
     @property
     def nbytes(self) -> int:
@@ -104,44 +116,73 @@ class StreamWorkspace:
             self._chunks[i] = cupy.empty(rounded(nbytes), dtype=np.uint8)
         return self._chunks[i][:nbytes]
 
+    def begin(self, stream: int) -> None:
+        """Come after what was enqueued before; the caller holds the lock.
+
+        The stream itself sees to that, unless it is another one that has an external one's handle.
+        """
+        if self.external and self._wait is not None:
+            self._wait(stream)
+
     def used(self, stream: int) -> None:
         """Mark the end of what was enqueued; the caller holds the lock."""
-        if not self.ends:
-            return
+        if self._owner is None and not self.external:
+            return  # the legacy default stream never ends, and a capture's work is its graph's
         if self._record is None:
             from cupy.cuda import Event, runtime
 
             self._event = Event(disable_timing=True)
             self._record = partial(runtime.eventRecord, self._event.ptr)
+            self._wait = _waits_for(self._event.ptr)
         self._record(stream)
         self.last_use = next(_uses)
 
-    def enqueue(self, works: tuple[Work, ...], stream: int) -> None:
-        """Enqueue works that have these chunks in them, as one unit."""
-        with self.lock:
-            for work in works:
-                work.on(stream)
-            if self.ends:
-                self.used(stream)
+    def enqueue(self, calls: dict, works: tuple[Work, ...], stream: int) -> bool:
+        """Enqueue works that have these chunks in them, as one unit.
 
-    def end(self) -> None:
+        Returns
+        -------
+        bool
+            False, and nothing is enqueued, where ``calls``, which they were found in, is no longer
+            in place: another thread has replaced a chunk meanwhile.
+        """
+        with self.lock:
+            if self.calls is not calls:
+                return False
+            self.begin(stream)
+            try:
+                for work in works:
+                    work.on(stream)
+            finally:
+                self.used(stream)
+        if _waiting:
+            reclaim()
+        return True
+
+    def end(self, *, ordered: bool = False) -> None:
         """Give the memory back as soon as its work is done.
 
         Runs wherever Python finds that a stream is gone, so it waits for nothing and takes no lock.
+        ``ordered``: at once, for CuPy's pool gives it to nobody but the same stream.
         """
         if sys.is_finalizing():
             return
         self.ended, self.calls = True, {}
         chunks, self._chunks = self._chunks, []
-        if not any(chunk.nbytes for chunk in chunks):
-            return
-        if self._event is not None and not _done(self._event):
+        pending = not ordered and self._event is not None and any(c.nbytes for c in chunks)
+        if pending and not _done(self._event):
             _waiting.append((self._event, chunks))
 
 
 def _end(workspace: StreamWorkspace | None) -> None:
     if workspace is not None:
         workspace.end()
+
+
+def _waits_for(event: int) -> Any:
+    from cupy.cuda import runtime
+
+    return lambda stream: runtime.streamWaitEvent(stream, event)
 
 
 class _ThreadMark:
@@ -158,15 +199,40 @@ def _thread_mark() -> _ThreadMark:
         return mark
 
 
-def place_of(stream: Any) -> int:
-    """Return what a stream's workspace is kept under: where its work is in order."""
+def place_of(stream: Any) -> tuple[Hashable, Any]:
+    """Return what a stream's workspace is kept under, and what is gone when the stream is.
+
+    Parameters
+    ----------
+    stream : cupy.cuda.Stream or ExternalStream
+
+    Returns
+    -------
+    place : hashable
+    owner : object or None
+        See `StreamWorkspace`.
+    """
     handle = stream.ptr
     if handle > _PER_THREAD:
-        return handle
-    return -id(_thread_mark()) if handle == _PER_THREAD else 0
+        # A stream of CuPy's that stands for another library's (`from_external`) is made and
+        # dropped at every use, while the other's lives on.
+        if type(stream) is _stream_type() and getattr(stream, "_foreign_stream_ref", None) is None:
+            return handle, stream
+        return ("external", handle), None
+    if handle == _PER_THREAD:
+        mark = _thread_mark()
+        return -id(mark), mark
+    return 0, None
 
 
-def workspace_on(kept: dict[int, StreamWorkspace], stream: Any) -> StreamWorkspace:
+@cache
+def _stream_type() -> type:
+    from cupy.cuda import Stream
+
+    return Stream
+
+
+def workspace_on(kept: dict[Hashable, StreamWorkspace], stream: Any) -> StreamWorkspace:
     """Return an operand's workspace for a stream, made on the first call.
 
     Parameters
@@ -175,69 +241,92 @@ def workspace_on(kept: dict[int, StreamWorkspace], stream: Any) -> StreamWorkspa
         The operand's own, empty at first.
     stream : cupy.cuda.Stream or ExternalStream
     """
-    place = place_of(stream)
+    place, owner = place_of(stream)
     found = kept.get(place)
-    if found is not None and not found.ended:
+    if found is not None and found.serves(owner):
         return found
+    reclaim(down_to=SPARE)
     with _making:
         found = kept.get(place)
-        if found is None or found.ended:
-            give_back()
-            for other in [p for p, workspace in kept.items() if workspace.ended]:
-                del kept[other]
-            found = kept[place] = _made_for(stream, place)
+        if found is None or not found.serves(owner):
+            patience = 0
+            if found is not None:
+                if not found.ended:  # its stream's handle is another's by now
+                    found.end()
+                patience = 2 * (next(_uses) - found.last_use)
+            _forget_ended(kept)
+            external = place.__class__ is tuple
+            found = kept[place] = StreamWorkspace(owner, external=external, patience=patience)
     return found
 
 
-def _made_for(stream: Any, place: int) -> StreamWorkspace:
-    from cupy.cuda import Stream
-
-    if place <= 0:
-        return StreamWorkspace(_thread_mark() if place else None, ends=place != 0)
-    # A stream of CuPy's that stands for another library's (`from_external`) is made and dropped
-    # at every use, while the other's lives on.
-    own = type(stream) is Stream and getattr(stream, "_foreign_stream_ref", None) is None
-    return StreamWorkspace(stream if own else None, ends=True)
+def _forget_ended(kept: dict[Hashable, StreamWorkspace]) -> None:
+    """Drop what ended, but for the latest external ones, whose streams may come back."""
+    ended = [place for place, workspace in list(kept.items()) if workspace.ended]
+    external = sorted((p for p in ended if kept[p].external), key=lambda p: kept[p].last_use)
+    for place in ended:
+        if place not in external[-_REMEMBERED:]:
+            del kept[place]
 
 
-def give_back() -> None:
+def reclaim(down_to: int | None = None) -> None:
     """Give back what streams that are gone have left, where their work is done with it.
 
-    Waits for the oldest while more than `SPARE` bytes are left. The caller holds `_making`.
+    Waits for the oldest while more than ``down_to`` bytes are left; without it for nothing.
     """
-    for _ in range(len(_waiting)):  # another thread's streams may end meanwhile, and append
-        event, chunks = _waiting.popleft()
-        if not _done(event):
-            _waiting.append((event, chunks))
-    while sum(chunk.nbytes for _, chunks in list(_waiting) for chunk in chunks) > SPARE:
-        _waiting.popleft()[0].synchronize()
+    if not _reclaiming.acquire(blocking=False):
+        return  # somebody is at it
+    try:
+        for _ in range(len(_waiting)):  # another thread's streams may end meanwhile, and append
+            event, chunks = _waiting.popleft()
+            if not _done(event):
+                _waiting.append((event, chunks))
+        while down_to is not None and _bytes_waiting() > down_to:
+            with _relaxed():
+                _waiting[0][0].synchronize()
+            _waiting.popleft()
+    finally:
+        _reclaiming.release()
+
+
+def _bytes_waiting() -> int:
+    return sum(chunk.nbytes for _, chunks in list(_waiting) for chunk in chunks)
 
 
 def _done(event: Any) -> bool:
-    """Return whether an event has come, without harm to what another thread is capturing."""
+    with _relaxed():
+        return event.done
+
+
+@contextmanager
+def _relaxed() -> Iterator[None]:
+    """Ask and wait without harm to what another thread is capturing."""
     from cuda.bindings import driver
 
     relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     _, before = driver.cuThreadExchangeStreamCaptureMode(relaxed)
     try:
-        return event.done
+        yield
     finally:
         driver.cuThreadExchangeStreamCaptureMode(before)
 
 
-def give_back_external(kept: dict[int, StreamWorkspace], used: StreamWorkspace) -> None:
-    """Give back what an operand's external streams hold, longest unused first, down to `SPARE`."""
+def reclaim_external(kept: dict[Hashable, StreamWorkspace], used: StreamWorkspace) -> None:
+    """Give back what an operand's external streams hold, longest unused first, down to `SPARE`.
+
+    One that came back after it was given back stays for twice the time that it was away.
+    """
     others = [w for w in list(kept.values()) if w is not used and w.external and w.nbytes]
     others.sort(key=lambda w: w.last_use)
-    held = sum(w.nbytes for w in others)
+    held, now = sum(w.nbytes for w in others), next(_uses)
     for workspace in others:
         if held <= SPARE:
             return
         # One that a thread is using now is the least of those to be given back.
-        if workspace.lock.acquire(blocking=False):
+        if now - workspace.last_use > workspace.patience and workspace.lock.acquire(blocking=False):
             try:
                 held -= workspace.nbytes
-                workspace.end()
+                workspace.end(ordered=True)
             finally:
                 workspace.lock.release()
 
