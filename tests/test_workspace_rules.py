@@ -3,69 +3,22 @@
 from __future__ import annotations
 
 import gc
-import sys
 import threading
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 
+from fake_cuda import Event, ExternalStream, Stream, put_in_place
 from sparsegpu.engines.cuda.runtime import workspace
 from sparsegpu.engines.cuda.runtime.workspace import SPARE, StreamWorkspace, workspace_on
 
 MB = 1 << 20
 
 
-class Memory:
-    def __init__(self, nbytes):
-        self.nbytes = nbytes
-
-    def __getitem__(self, part):
-        return Memory(part.stop)
-
-
-class Event:
-    made: list[Event] = []  # noqa: RUF012
-
-    def __init__(self, disable_timing):
-        self.done, self.ptr = True, len(Event.made)
-        Event.made.append(self)
-
-    def synchronize(self):
-        self.done = True
-
-
-class Stream:
-    def __init__(self, ptr):
-        self.ptr = ptr
-
-
-class ExternalStream(Stream):
-    pass
-
-
 @pytest.fixture(autouse=True)
 def cuda(monkeypatch):
-    """Put a CUDA in place whose events come when a test says so; return what it was told."""
-    told = SimpleNamespace(recorded=[], waited=[], pending=False)
-
-    def record(event, stream):
-        Event.made[event].done = not told.pending
-        told.recorded.append((event, stream))
-
-    runtime = SimpleNamespace(
-        eventRecord=record, streamWaitEvent=lambda stream, event: told.waited.append(stream)
-    )
-    module = SimpleNamespace(
-        Event=Event, Stream=Stream, ExternalStream=ExternalStream, runtime=runtime
-    )
-    cupy = SimpleNamespace(cuda=module, empty=lambda nbytes, dtype: Memory(nbytes))
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setitem(sys.modules, "cupy.cuda", module)
-    monkeypatch.setattr(workspace, "_relaxed", nullcontext)
-    monkeypatch.setattr(workspace, "_stream_type", lambda: Stream)
-    workspace._waiting.clear()
-    yield told
+    """Have events that come when a test says so."""
+    yield put_in_place(monkeypatch)
     workspace._waiting.clear()
 
 

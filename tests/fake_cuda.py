@@ -1,0 +1,123 @@
+"""A CUDA by hand, for what the runtime decides without a kernel: streams, events, captures."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import numpy as np
+
+from sparsegpu.engines.cuda.runtime import capture, submission, workspace
+
+
+class Memory:
+    """Device memory that nobody has."""
+
+    def __init__(self, nbytes):
+        self.nbytes = nbytes
+
+    def __getitem__(self, part):
+        return Memory(part.stop)
+
+
+class Array:
+    """What a call is told apart by, of an array."""
+
+    def __init__(self, ptr, shape=(4, 4)):
+        self.data, self.shape = SimpleNamespace(ptr=ptr, device_id=0), shape
+        self.strides, self.dtype = (16, 4), np.dtype(np.float32)
+
+
+class Event:
+    """Done at once, or when a test says so."""
+
+    made: list[Event] = []  # noqa: RUF012
+
+    def __init__(self, disable_timing):
+        self.done, self.ptr = True, len(Event.made)
+        Event.made.append(self)
+
+    def synchronize(self):
+        self.done = True
+
+
+class Stream:
+    def __init__(self, ptr):
+        self.ptr = ptr
+
+
+class ExternalStream(Stream):
+    pass
+
+
+class Told(SimpleNamespace):
+    """What CUDA was told, and what a test tells of it."""
+
+    def __init__(self):
+        super().__init__(recorded=[], waited=[], pending=False, captured=set(), current=Stream(0))
+        self.allocator, self.kept_by_graph = object(), []
+
+    @contextmanager
+    def on(self, stream):
+        """Make a stream current."""
+        before, self.current = self.current, stream
+        yield stream
+        self.current = before
+
+
+def put_in_place(monkeypatch) -> Told:
+    """Put a CUDA in place of CuPy's."""
+    told = Told()
+
+    def record(event, stream):
+        Event.made[event].done = not told.pending
+        told.recorded.append((event, stream))
+
+    @contextmanager
+    def using_allocator(allocator):
+        before, told.allocator = told.allocator, allocator
+        yield
+        told.allocator = before
+
+    class Capture(capture.Capture):
+        def __init__(self):
+            self._memory, self._owners, self._workspaces = [], {}, {}
+
+    graph = Capture()
+    told.graph = graph
+    cuda = SimpleNamespace(
+        Event=Event,
+        Stream=Stream,
+        ExternalStream=ExternalStream,
+        get_current_stream=lambda: told.current,
+        get_allocator=lambda: told.allocator,
+        using_allocator=using_allocator,
+        runtime=SimpleNamespace(
+            getDevice=lambda: 0,
+            eventRecord=record,
+            streamWaitEvent=lambda stream, event: told.waited.append(stream),
+            streamIsCapturing=lambda stream: stream in told.captured,
+        ),
+    )
+    new = iter(range(1 << 40, 1 << 41, 512))
+    cupy = SimpleNamespace(
+        cuda=cuda,
+        ndarray=Array,
+        empty=lambda shape, dtype: (
+            Memory(shape) if isinstance(shape, int) else Array(next(new), shape)
+        ),
+    )
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
+
+    @contextmanager
+    def relaxed():
+        yield
+
+    monkeypatch.setattr(workspace, "_relaxed", relaxed)
+    monkeypatch.setattr(workspace, "_stream_type", lambda: Stream)
+    monkeypatch.setattr(submission, "_cuda", lambda: cuda)
+    monkeypatch.setattr(capture, "capture_on", lambda stream: graph)
+    workspace._waiting.clear()
+    return told
