@@ -20,7 +20,7 @@ from ..engines import chosen_engine
 from ..engines.cuda.runtime import winners
 from ..engines.cuda.runtime.launch import Work
 from ..engines.cuda.runtime.submission import current, is_captured
-from ..engines.cuda.runtime.workspace import StreamWorkspace, place_of
+from ..engines.cuda.runtime.workspace import StreamWorkspace, found_on
 from ._product import Options
 
 #: Calls kept with an operand for a stream, and results of a call; then all are forgotten.
@@ -69,7 +69,7 @@ class Call:
         What else the product depends on.
     """
 
-    __slots__ = ("_cupy", "_kept", "_key", "_owner", "_place", "_stream")
+    __slots__ = ("_cupy", "_kept", "_key", "_stream")
 
     def __init__(
         self,
@@ -100,8 +100,7 @@ class Call:
         kinds = tuple(map(type, settings))
         if not _PLAIN.issuperset(kinds):
             return
-        stream = self._cupy.cuda.get_current_stream()
-        self._stream, (self._place, self._owner) = stream.ptr, place_of(stream)
+        self._stream = self._cupy.cuda.get_current_stream()
         # After `tune` the same call may choose another configuration.
         self._key = *facts, *settings, kinds, chosen_engine(), winners.generation
         self._kept = kept
@@ -110,12 +109,12 @@ class Call:
         """Do the call again and return its result, or None where it was not made before."""
         if self._key is None:
             return None
-        workspace = self._kept.get(self._place)
-        if workspace is None or not workspace.serves(self._owner):
+        workspace = found_on(self._kept, self._stream)
+        if workspace is None:
             return None
-        calls = workspace.calls
+        calls, stream = workspace.calls, self._stream.ptr
         known = calls.get(self._key)
-        if known is None or is_captured(self._stream):
+        if known is None or is_captured(stream):
             return None
         result = self._cupy.empty(known.shape, known.dtype) if out is None else out
         found = known.works.get(result.data.ptr)
@@ -124,11 +123,11 @@ class Call:
         works, exclusive = found
         if not exclusive:
             for work in works:
-                work.on(self._stream)
+                work.on(stream)
             return result
         if current() is not None:  # a finalizer of a user's, in the middle of another call
             return None
-        return result if workspace.enqueue(calls, works, self._stream) else None
+        return result if workspace.enqueue(calls, works, stream) else None
 
     def keep(self, result: Any, works: tuple | None) -> None:
         """Keep what the engine launched for a result, if it says that this is all there was.

@@ -96,6 +96,11 @@ class StreamWorkspace:
         return not self.ended and (None if self._owner is None else self._owner()) is owner
 
     @property
+    def never_ends(self) -> bool:
+        """Whether it is the legacy default stream's, or a capture's, whose work is its graph's."""
+        return self._owner is None and not self.external
+
+    @property
     def nbytes(self) -> int:
         """Bytes that are kept."""
         return sum(chunk.nbytes for chunk in self._chunks)
@@ -126,8 +131,8 @@ class StreamWorkspace:
 
     def used(self, stream: int) -> None:
         """Mark the end of what was enqueued; the caller holds the lock."""
-        if self._owner is None and not self.external:
-            return  # the legacy default stream never ends, and a capture's work is its graph's
+        if self.never_ends:
+            return
         if self._record is None:
             from cupy.cuda import Event, runtime
 
@@ -232,6 +237,16 @@ def _stream_type() -> type:
     return Stream
 
 
+def found_on(kept: dict[Hashable, StreamWorkspace], stream: Any) -> StreamWorkspace | None:
+    """Return an operand's workspace for a stream if it is there: a part of every repeated call."""
+    found = kept.get(stream.ptr)  # of CuPy's streams and the default one, which are most
+    if found is not None and (found.never_ends or found.serves(stream)):
+        return found
+    place, owner = place_of(stream)
+    found = kept.get(place)
+    return found if found is not None and found.serves(owner) else None
+
+
 def workspace_on(kept: dict[Hashable, StreamWorkspace], stream: Any) -> StreamWorkspace:
     """Return an operand's workspace for a stream, made on the first call.
 
@@ -241,11 +256,11 @@ def workspace_on(kept: dict[Hashable, StreamWorkspace], stream: Any) -> StreamWo
         The operand's own, empty at first.
     stream : cupy.cuda.Stream or ExternalStream
     """
-    place, owner = place_of(stream)
-    found = kept.get(place)
-    if found is not None and found.serves(owner):
+    found = found_on(kept, stream)
+    if found is not None:
         return found
     reclaim(down_to=SPARE)
+    place, owner = place_of(stream)
     with _making:
         found = kept.get(place)
         if found is None or not found.serves(owner):
