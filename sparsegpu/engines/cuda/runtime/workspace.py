@@ -285,17 +285,16 @@ def _forget_ended(kept: dict[Hashable, StreamWorkspace]) -> None:
 
 
 def reclaim(down_to: int | None = None) -> None:
-    """Give back what streams that are gone have left, where their work is done with it.
+    """Give back what streams that are gone have left, the oldest first, where its work is done.
 
-    Waits for the oldest while more than ``down_to`` bytes are left; without it for nothing.
+    Waits while more than ``down_to`` bytes are left; without it for nothing.
     """
     if not _reclaiming.acquire(blocking=False):
         return  # somebody is at it
     try:
-        for _ in range(len(_waiting)):  # another thread's streams may end meanwhile, and append
-            event, chunks = _waiting.popleft()
-            if not _done(event):
-                _waiting.append((event, chunks))
+        # From the oldest on; another thread's streams may end meanwhile, and append.
+        while _waiting and _done(_waiting[0][0]):
+            _waiting.popleft()
         while down_to is not None and _bytes_waiting() > down_to:
             with _relaxed():
                 _waiting[0][0].synchronize()
