@@ -193,6 +193,12 @@ def common_namespace(function: str, **arrays: Any) -> ModuleType:
     return xp
 
 
+def is_captured(stream: int) -> bool:
+    """Return whether the stream of an address is being captured into a CUDA graph."""
+    # 0 and 1 are the legacy default stream, which cannot be.
+    return stream > 1 and sys.modules["cupy"].cuda.runtime.streamIsCapturing(stream)
+
+
 def check_may_wait(xp: ModuleType, what: str) -> None:
     """Refuse what waits for the device while the current stream is captured into a CUDA graph.
 
@@ -200,8 +206,7 @@ def check_may_wait(xp: ModuleType, what: str) -> None:
     """
     if xp is np:
         return
-    stream = xp.cuda.get_current_stream()
-    if stream.ptr > 1 and stream.is_capturing():  # 0 and 1 are the default stream, which cannot be
+    if is_captured(xp.cuda.get_current_stream().ptr):
         raise not_offered(
             "CUDA graph capture",
             f"{what}, which waits for the device,",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import check_may_wait
+from ._arrays import check_may_wait, is_captured
 
 #: How many things of one kind `Memo.memo_recent` keeps.
 RECENT = 16
@@ -65,7 +65,7 @@ class Memo:
                 if self.xp is not np:  # another stream may still be reading it
                     self.xp.cuda.runtime.deviceSynchronize()
                 recent.popitem(last=False)
-            if self.xp is not np and self.xp.cuda.get_current_stream().is_capturing():
+            if self.xp is not np and is_captured(self.xp.cuda.get_current_stream().ptr):
                 self._memo[kind, key] = kept
         return kept
 

@@ -56,7 +56,7 @@ class Told(SimpleNamespace):
 
     def __init__(self):
         super().__init__(recorded=[], waited=[], pending=False, captured=set(), current=Stream(0))
-        self.allocator, self.kept_by_graph = object(), []
+        self.allocator = object()
 
     @contextmanager
     def on(self, stream):

@@ -1,11 +1,8 @@
 """The dense operand copied to aligned lines, from every layout and alignment."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
-from sparsegpu.pattern import Pattern
 from sparsegpu.testing import random_values
 
 
@@ -40,12 +37,9 @@ def test_aligned_lines(cuda_engine, rng, dtype, layout, shape):
     array = cuda_engine.array(random_values(rng, shape, dtype))
     for begin, gap in ((0, 0), (3, 0), (16, 16), (0, 1), (7, 5)):
         dense = laid_out(cuda_engine.xp, array, layout, begin, gap)
-        indptr = cuda_engine.array(np.zeros(2, np.int32))
-        pattern = Pattern(indptr, indptr[:0], (16, 16), (16, 16))
         for by_column in (False, True):
-            product = SimpleNamespace(dense=dense, pattern=pattern)
             with cuda_engine.runs("dense_lines"):
-                copy, launch = aligned_lines(product, by_column)
+                copy, launch = aligned_lines(dense, by_column)
                 launch()
             lines = copy.swapaxes(-1, -2) if by_column else copy
             assert lines.strides[-1] == lines.itemsize

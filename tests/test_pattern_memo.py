@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from types import SimpleNamespace
 
@@ -39,13 +40,17 @@ def test_the_latest_few_are_kept():
     assert [w() is not None for w in watched] == [False] * (2 * RECENT - 1) + [True] * RECENT
 
 
-def test_what_a_graph_captured_is_kept_for_good():
+def test_what_a_graph_captured_is_kept_for_good(monkeypatch):
     kept, capturing, waits = pattern(), [False], []
-    stream = SimpleNamespace(ptr=7, is_capturing=lambda: capturing[0], synchronize=lambda: None)
-    runtime = SimpleNamespace(deviceSynchronize=lambda: waits.append(True))
+    stream = SimpleNamespace(ptr=7, synchronize=lambda: None)
+    runtime = SimpleNamespace(
+        deviceSynchronize=lambda: waits.append(True),
+        streamIsCapturing=lambda stream: capturing[0],
+    )
     kept.xp = SimpleNamespace(
         cuda=SimpleNamespace(get_current_stream=lambda: stream, runtime=runtime)
     )
+    monkeypatch.setitem(sys.modules, "cupy", kept.xp)
     captured = kept.memo_recent("thing", 0, Thing)
     capturing[0] = True
     assert kept.memo_recent("thing", 0, Thing) is captured

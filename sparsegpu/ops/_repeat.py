@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays import OPERAND_DTYPES, float8_e4m3fn
+from .._arrays import OPERAND_DTYPES, float8_e4m3fn, is_captured
 from ..engines import chosen_engine
 from ..engines.cuda.runtime import winners
 from ..engines.cuda.runtime.launch import Work
-from ..engines.cuda.runtime.submission import current, is_captured
+from ..engines.cuda.runtime.submission import current
 from ..engines.cuda.runtime.workspace import StreamWorkspace, found_on
 from ._product import Options
 
@@ -137,8 +137,7 @@ class Call:
         submission = current()
         if works is None or submission is None:
             return
-        if submission.captured:
-            submission.keep(works)
+        submission.keep(works)
         if self._key is None or submission.captured:
             return
         workspace = submission.kept_on_stream()

@@ -46,7 +46,7 @@ def group_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launch
     bm, bk = p.pattern.blocksize
     by_row = p.layout == "rows"
     if not by_row and (p.layout != "columns" or bk % PIECE):
-        dense, copy = aligned_lines(p, False)
+        dense, copy = aligned_lines(p.dense, False)
         p, by_row = replace(p, dense=dense), True
         launches.append(copy)
     address = p.data.data.ptr

@@ -50,7 +50,7 @@ def sm90_launches(product: Product, config: Mapping[str, Any] | None) -> tuple[L
         return _launches(p, tile)
     if p.dense.ndim - 2 > MAX_BATCH_DIMS:
         return None
-    dense, copy = aligned_lines(p, by_column)
+    dense, copy = aligned_lines(p.dense, by_column)
     layout = "columns" if by_column else "rows"
     launches = _launches(replace(p, dense=dense, layout=layout), tile)
     return None if launches is None else (copy, *launches)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ._blocks import THREADS, ceil_div, grid, size_of
-from ._product import Product, layout_of
+from ._product import layout_of
 from .runtime.launch import Launch, kernel
 from .runtime.submission import workspace
 from .runtime.types import ctype
@@ -19,11 +19,6 @@ from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view
 _PIECE = 16  # bytes
 _ALIGNMENT = 128  # of the lines of workspace
 _LINES_ALONG, _SIDE_ACROSS, _SIDE_ANY = 24, 16, 64  # of tiles: lines, pieces, elements
-
-
-def aligned_lines(p: Product, by_column: bool) -> tuple[Any, Launch]:
-    """Return workspace that stands for ``p.dense`` in aligned lines, and what fills it."""
-    return _copied(p.dense, by_column)
 
 
 def tensor_core_lines(
@@ -59,7 +54,7 @@ def tensor_core_lines(
     if not may_copy or dense.ndim - 2 > MAX_BATCH_DIMS:
         return dense, "strided", ()
     # Copies are of bytes, whatever these mean.
-    lines, copy = _copied(dense.view(np.int8) if dense.itemsize == 1 else dense, by_column)
+    lines, copy = aligned_lines(dense.view(np.int8) if dense.itemsize == 1 else dense, by_column)
     return lines, "columns" if by_column else "rows", (copy,)
 
 
@@ -71,8 +66,8 @@ def by_element(layout: str, itemsize: int) -> bool:
     return layout == "strided" or (itemsize == 1 and layout != "columns")
 
 
-def _copied(dense: Any, by_column: bool) -> tuple[Any, Launch]:
-    """Return workspace that stands for ``dense``, and what fills it."""
+def aligned_lines(dense: Any, by_column: bool) -> tuple[Any, Launch]:
+    """Return workspace that stands for ``dense`` in aligned rows or columns, and what fills it."""
     import cupy
 
     lines = dense.swapaxes(-1, -2) if by_column else dense

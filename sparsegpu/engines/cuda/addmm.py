@@ -126,7 +126,7 @@ def general_launches(product: Product, config: dict[str, Any] | None) -> tuple[L
         config=config,
     )
     if columns_first and choice.source == "bsr_addmm_sm80":
-        dense, copy = aligned_lines(p, True)
+        dense, copy = aligned_lines(p.dense, True)
         p, copies = replace(p, dense=dense), (copy,)
     compiled = kernel(
         choice.source,

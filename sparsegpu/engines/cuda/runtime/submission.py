@@ -14,10 +14,9 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
+from ...._arrays import is_captured
 from . import capture as captures
 from .workspace import StreamWorkspace, place_of, reclaim_external, workspace_on
-
-_LEGACY = 1  # cudaStreamLegacy; it and 0 are never captured
 
 _thread = threading.local()
 
@@ -34,15 +33,11 @@ class Submission:
         The sparse operand's pattern, or what holds its halves: its ``kept`` is where workspaces
         are kept (`workspace.workspace_on`). What is captured keeps it alive.
 
-    Attributes
-    ----------
-    captured : bool
-        Whether the stream is being captured into a CUDA graph.
     """
 
     __slots__ = (
-        *("_contexts", "_device", "_outer", "_owner", "_stream", "_taken", "_within", "_workspace"),
-        "captured",
+        *("_capture", "_contexts", "_device", "_outer", "_owner", "_stream", "_taken"),
+        *("_within", "_workspace"),
     )
 
     def __init__(self, device: int, owner: Any = None):
@@ -59,14 +54,15 @@ class Submission:
         try:
             outer: Submission | None = getattr(_thread, "submission", None)
             self._outer, stream = outer, cuda.get_current_stream()
-            self._stream, self.captured = stream, is_captured(stream.ptr)
+            self._stream = stream
+            self._capture = captures.capture_on(stream.ptr) if is_captured(stream.ptr) else None
             if outer is not None and self._is_part_of(outer):
                 self._within = outer
-            if self.captured:
-                capture = captures.capture_on(self._stream.ptr)
-                capture.keep(self._owner)
+            if self._capture is not None:
+                self._capture.keep(self._owner)
                 if outer is None or not outer.captured:
-                    self._enter(cuda.using_allocator(capture.keeping(cuda.get_allocator())))
+                    allocator = self._capture.keeping(cuda.get_allocator())
+                    self._enter(cuda.using_allocator(allocator))
         except BaseException:
             self._unwind()
             raise
@@ -102,6 +98,11 @@ class Submission:
                 workspace.used(self._stream.ptr)
         finally:
             workspace.lock.release()
+
+    @property
+    def captured(self) -> bool:
+        """Whether the stream is being captured into a CUDA graph."""
+        return self._capture is not None
 
     @property
     def _whole(self) -> Submission:
@@ -141,15 +142,16 @@ class Submission:
             found.lock.release()
 
     def keep(self, thing: Any) -> None:
-        """Keep for the graph that is captured what it may still read."""
-        captures.capture_on(self._stream.ptr).keep(thing)
+        """Keep for the graph that is captured, if one is, what it may still read."""
+        if self._capture is not None:
+            self._capture.keep(thing)
 
     def kept_on_stream(self) -> StreamWorkspace | None:
         """Return what is kept for the stream: of the capture, else of the operand."""
         if self.exclusive:
             return self._whole._workspace
-        if self.captured:
-            return captures.capture_on(self._stream.ptr).workspace(place_of(self._stream)[0])
+        if self._capture is not None:
+            return self._capture.workspace(place_of(self._stream)[0])
         owner = self._whole._owner
         return None if owner is None else workspace_on(owner.kept, self._stream)
 
@@ -177,11 +179,6 @@ def workspace(nbytes: int) -> Any:
     import cupy
 
     return cupy.empty(nbytes, dtype="uint8")
-
-
-def is_captured(stream: int) -> bool:
-    """Return whether a stream is being captured into a CUDA graph."""
-    return stream > _LEGACY and _cuda().runtime.streamIsCapturing(stream)
 
 
 @cache
