@@ -12,7 +12,7 @@ def run(monkeypatch, tmp_path, capsys):
     """Run the program over two results; return its exit code and what it printed."""
     found = {"a product, draw 0": "1234", "a product, draw 1": "5678"}
     monkeypatch.setattr(golden, "FOLDER", tmp_path)
-    monkeypatch.setattr(golden, "results", lambda engine: found.items())
+    monkeypatch.setattr(golden, "results", lambda engine: found)
 
     def main(*arguments, **changed):
         found.update(changed)
@@ -46,5 +46,5 @@ def test_the_bits_of_a_case_are_the_same_twice(monkeypatch):
     names = ("bsr_softmax float32", "bsr_addmm float16 (3, 5) 37")
     chosen = {name: prepare for name, prepare in golden.cases().items() if name in names}
     monkeypatch.setattr(golden, "cases", lambda: chosen)
-    first, second = (dict(golden.results("reference")) for _ in range(2))
+    first, second = (golden.results("reference") for _ in range(2))
     assert first == second and len(first) == 2 * golden.DRAWS == len(set(first.values()))
