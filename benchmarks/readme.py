@@ -16,9 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sparsegpu._support import support_table
 from sparsegpu.benchmark.cases import SECTIONS, about
 from sparsegpu.benchmark.report import summary, table_rows
+from sparsegpu.engines.cuda.support import support_table
 
 from .pruning import accuracy_table, kept_table
 from .record import RESULTS, ROOT

@@ -2,7 +2,7 @@
 
 Sizes are ragged on purpose (partial tiles are where accesses go astray); cases called "long" give
 thread blocks several tiles and steps, so that the barriers between them matter. Run as a program,
-it fails when a kernel of `sparsegpu._kernel_table` that this device can run was not launched: a
+it fails when a kernel of `cuda.support.kernels` that this device can run was not launched: a
 sanitizer run that misses a kernel is no evidence.
 """
 
@@ -199,9 +199,10 @@ def _offered(config, xp):
     """Return a configuration, None where this device lacks its path."""
     if config is None or xp is np or not config["path"].startswith("wgmma_sp"):
         return config
+    from sparsegpu.engines.cuda.runtime.architectures import HOPPER
     from sparsegpu.engines.cuda.runtime.launch import runs_here
 
-    return config if runs_here("semi_structured_addmm_sm90") else None
+    return config if runs_here(HOPPER) else None
 
 
 def _scaled_mm(shape, n, make):
@@ -333,10 +334,10 @@ def _accumulated(shape, dtype, out_dtype, order, make):
 
 def wanted_kernels() -> set[str]:
     """Return the kernels that this device can run."""
-    from sparsegpu._kernel_table import KERNELS
     from sparsegpu.engines.cuda.runtime.launch import runs_here
+    from sparsegpu.engines.cuda.support import kernels
 
-    return {row.source for row in KERNELS if runs_here(row.source)}
+    return {row.source for row in kernels() if runs_here(row.archs)}
 
 
 def digest(result: Any) -> str:

@@ -109,10 +109,10 @@ def changed(request: Request) -> Iterator[Launches]:
             )
             write_build(request.kernel, root, folder, removed=removed, delays=request.delays)
 
-        def load(source: str, defines: dict[str, Any], *rest: Any) -> launch.Kernel:
+        def load(source: str, defines: dict[str, Any], archs: tuple[str, ...]) -> launch.Kernel:
             if source != request.kernel:
-                return load_as_it_is(source, defines, *rest)
-            arch = launch.choose_architecture(source, launch.compute_capability())
+                return load_as_it_is(source, defines, archs)
+            arch = launch.choose_architecture(source, archs, launch.compute_capability())
             module = cupy.cuda.Module()
             # such builds have no place in the user's cache
             with mock.patch.dict(os.environ, SPARSEGPU_CACHE_DIR=scratch):

@@ -52,7 +52,7 @@ _MODULES = {
     # who computes, and what can
     "benchmark.tune": ["tune"],
     "engines": ["use_engine"],
-    "_support": ["is_supported"],
+    "engines.cuda.support": ["is_supported"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 _SUBMODULES = ("linalg", "masks", "testing")
@@ -126,12 +126,12 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from . import linalg, masks, testing
-    from ._support import is_supported
     from .benchmark.tune import tune
     from .bsr.array import bsr_array
     from .bsr.io import load_npz, save_npz
     from .bsr.make import prune_blocks, random_bsr
     from .engines import use_engine
+    from .engines.cuda.support import is_supported
     from .masks import banded, bigbird, causal, sliding_window
     from .ops.addmm import bsr_addmm, bsr_matmul, dense_bsr_matmul, int_bsr_addmm
     from .ops.attention import scaled_dot_product_attention

@@ -179,9 +179,10 @@ def cuda_engine() -> Engine:
 @pytest.fixture
 def hopper(cuda_engine: Engine) -> Engine:
     """The cuda engine on a GPU that has wgmma."""
+    from sparsegpu.engines.cuda.runtime.architectures import HOPPER
     from sparsegpu.engines.cuda.runtime.launch import runs_here
 
-    if not runs_here("bsr_addmm_sm90"):
+    if not runs_here(HOPPER):
         pytest.skip("wgmma needs compute capability 9.0")
     return cuda_engine
 

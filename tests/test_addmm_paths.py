@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from sparsegpu.engines.cuda.runtime.config import bsr_addmm_config, simt_tile
 
 import sparsegpu
 from addmm_cases import LAYOUTS, Operand, laid_out, small
 from sparsegpu import bsr_matmul, dense_bsr_matmul
-from sparsegpu.engines.cuda.runtime.config import bsr_addmm_config, simt_tile
-from sparsegpu.engines.cuda.runtime.fields import ConfigError
+from sparsegpu.engines.cuda.paths._fields import ConfigError
 
 
 @pytest.mark.gpu

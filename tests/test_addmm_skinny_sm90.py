@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sparsegpu.engines.cuda.runtime.skinny_sm90_tile import skinny_clusters
 
 import sparsegpu
 from addmm_cases import (
@@ -13,8 +14,6 @@ from addmm_cases import (
     small,
 )
 from sparsegpu import bsr_matmul
-from sparsegpu.engines.cuda._row_shares import row_shares
-from sparsegpu.engines.cuda.runtime.skinny_sm90_tile import skinny_clusters
 
 SOURCE = "bsr_addmm_skinny_sm90"
 PATH = {"path": "skinny_wgmma"}

@@ -5,11 +5,6 @@
 
 import numpy as np
 import pytest
-
-import sparsegpu
-from sparsegpu import bsr_addmm, bsr_matmul
-from sparsegpu._arrays import dtype_of
-from sparsegpu.engines.cuda._row_pieces import balanced_pieces
 from sparsegpu.engines.cuda.runtime.fragment_tile import fragment_tile, takes_fragments
 from sparsegpu.engines.cuda.runtime.skinny_tile import skinny_tile
 from sparsegpu.engines.cuda.runtime.vector_tile import (
@@ -18,6 +13,11 @@ from sparsegpu.engines.cuda.runtime.vector_tile import (
     takes_blocks,
     vector_tile,
 )
+
+import sparsegpu
+from sparsegpu import bsr_addmm, bsr_matmul
+from sparsegpu._arrays import dtype_of
+from sparsegpu.engines.cuda.paths._row_split import balanced_pieces
 from sparsegpu.pattern import Pattern
 from sparsegpu.testing import assert_within_bound, dense_from_blocks, random_values
 

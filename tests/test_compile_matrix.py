@@ -6,8 +6,11 @@ import pytest
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings (NVRTC) is not installed")
 
-from sparsegpu._kernel_table import FP8, KERNELS, OPERATIONS, PORTABLE, KernelSource
-from sparsegpu.engines.cuda.runtime import matrix, source
+from sparsegpu.engines.cuda import matrix
+from sparsegpu.engines.cuda.kernels import OPERATIONS, KernelSource
+from sparsegpu.engines.cuda.runtime import source
+from sparsegpu.engines.cuda.runtime.architectures import PORTABLE
+from sparsegpu.engines.cuda.support import kernels
 
 GOOD = 'extern "C" __global__ void {name}(float* x) {{ x[0] = VALUE; }}\n'
 SPILLS = """
@@ -38,9 +41,7 @@ def sources(tmp_path, monkeypatch):
 
 
 def use(monkeypatch, *rows: KernelSource) -> None:
-    monkeypatch.setattr(matrix, "KERNELS", rows)
-    monkeypatch.setattr(matrix.builds, "__defaults__", (rows,))
-    monkeypatch.setattr(matrix.gaps, "__defaults__", (rows,))
+    monkeypatch.setattr(matrix, "kernels", lambda: rows)
 
 
 GOOD_ROW = KernelSource("good", OPERATIONS, ("float32",), variants=(ONE, TWO))
@@ -77,13 +78,13 @@ def test_compile_errors_fail(sources, monkeypatch, capsys):
 def test_gaps_in_the_table_fail(sources):
     rows = (
         KernelSource("good", ("bsr_addmm", "new_op"), ("float32",)),
-        KernelSource("good", "scaled_mm", ("float8_e4m3fn",), FP8),
+        KernelSource("good", "scaled_mm", ("float8_e4m3fn",), ("89",)),
         KernelSource("good", "scatter_mm", ("float32",), ("80", "90a")),
         KernelSource("good", "bsr_softmax", ("float32",), ("90a",)),
     )
     found = matrix.gaps(rows)
-    assert "spills.cu: no row in _kernel_table.KERNELS" in found
-    assert "new_op: not one of _kernel_table.OPERATIONS" in found
+    assert "spills.cu: of no kernel" in found
+    assert "new_op: not one of kernels.OPERATIONS" in found
     assert "scaled_mm: no path on 80, 86" in found
     assert "bsr_softmax: no path on 80, 86, 89, 100, 120" in found
     assert "sampled_addmm: no path on 80, 86, 89, 90a, 100, 120" in found
@@ -98,5 +99,5 @@ def test_an_unknown_source_is_refused(sources, monkeypatch):
 
 def test_the_real_table_names_real_sources():
     names = set(source.source_names())
-    assert {row.source for row in KERNELS} <= names
-    assert all(set(row.archs) <= {*PORTABLE, "90a"} for row in KERNELS)
+    assert {row.source for row in kernels()} <= names
+    assert all(set(row.archs) <= {*PORTABLE, "90a"} for row in kernels())

@@ -14,8 +14,8 @@ import sparsegpu as sg
 from cusparselt_bindings import Bindings
 from sparsegpu._arrays import bfloat16, float8_e4m3fn
 from sparsegpu._epilogue import Epilogue
-from sparsegpu.engines.cuda.runtime import winners
-from sparsegpu.engines.cuda.runtime.fields import MODEL, ConfigError
+from sparsegpu.engines.cuda import winners
+from sparsegpu.engines.cuda.paths._fields import MODEL, ConfigError
 from sparsegpu.engines.cusparselt import availability, library, semi_structured
 from sparsegpu.engines.cusparselt.epilogue import fused
 from sparsegpu.engines.cusparselt.library import Algorithm, Key, Lines

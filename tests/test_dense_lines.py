@@ -32,7 +32,7 @@ def laid_out(xp, array, layout: str, begin: int, gap: int):
 @pytest.mark.parametrize("layout", ["rows", "columns", "strided", "backwards"])
 @pytest.mark.parametrize("shape", [(32, 17), (96, 256), (2, 160, 301), (3, 1, 32, 130)])
 def test_aligned_lines(cuda_engine, rng, dtype, layout, shape):
-    from sparsegpu.engines.cuda._dense_lines import aligned_lines
+    from sparsegpu.engines.cuda.paths._dense_lines import aligned_lines
 
     array = cuda_engine.array(random_values(rng, shape, dtype))
     for begin, gap in ((0, 0), (3, 0), (16, 16), (0, 1), (7, 5)):

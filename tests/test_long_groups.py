@@ -6,9 +6,9 @@ import pytest
 import sparsegpu
 from addmm_cases import check_epilogue, laid_out, small
 from sparsegpu import bsr_matmul, dense_bsr_matmul
-from sparsegpu.engines.cuda._long_groups import cut
 from sparsegpu.engines.cuda._parts import Arrays
 from sparsegpu.engines.cuda._schedule import RowGroups
+from sparsegpu.engines.cuda.paths._split_k import cut
 from sparsegpu.testing import random_values
 
 PATH = {"path": "wgmma", "reorder": 0}

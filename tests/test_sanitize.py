@@ -15,9 +15,9 @@ from benchmarks.record import ROOT
 from benchmarks.sanitize import passing, some, steady
 from benchmarks.small_cases import cases, digest
 from benchmarks.trial import Request
-from sparsegpu._kernel_table import KERNELS
-from sparsegpu.engines.cuda._row_pieces import balanced_pieces
+from sparsegpu.engines.cuda.paths._row_split import balanced_pieces
 from sparsegpu.engines.cuda.runtime.source import expand
+from sparsegpu.engines.cuda.support import kernels
 from sparsegpu.pattern import Pattern
 
 SOURCES = ROOT / "cuda_src"
@@ -78,7 +78,7 @@ def test_barriers_are_found_wherever_they_stand(sources):
 
 
 def test_every_barrier_of_our_kernels_is_found():
-    for source in {kernel.source for kernel in KERNELS}:
+    for source in {kernel.source for kernel in kernels()}:
         code = [line.split("//")[0] for line in expand(source).splitlines()]
         count = sum(line.count("__syncthreads(") + line.count("__syncwarp(") for line in code)
         assert len(find_barriers(source, SOURCES)) >= count, source

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from sparsegpu.engines.cuda.runtime.sparse_tile import sparse_tile
 
 import sparsegpu as sg
 from addmm_cases import ORDERS, aligned_rows, blank, laid_out
 from semi_structured_cases import BF16, FP8, HALF, INT8, SINGLE, exact_product, operand, sum_dtype
-from sparsegpu.engines.cuda.runtime.fields import Fields
-from sparsegpu.engines.cuda.runtime.sparse_tile import sparse_tile
+from sparsegpu.engines.cuda.paths._fields import Fields
 from sparsegpu.testing import assert_within_bound, random_values
 
 KERNEL = "semi_structured_addmm_sm90"

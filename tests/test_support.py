@@ -1,30 +1,14 @@
-"""The support table: questions about it, the choice of architecture, its Markdown."""
+"""What is supported: questions to the paths, the choice of architecture, the Markdown table."""
 
 from __future__ import annotations
 
 import pytest
 
-from sparsegpu import _support
-from sparsegpu._kernel_table import FP8, KERNELS, OPERATIONS, PORTABLE, KernelSource
-from sparsegpu._support import (
-    architectures_of,
-    is_supported,
-    matching_architecture,
-    paths,
-    support_table,
-)
+from sparsegpu.engines.cuda.kernels import OPERATIONS
+from sparsegpu.engines.cuda.runtime.architectures import PORTABLE, matching_architecture
+from sparsegpu.engines.cuda.support import is_supported, kernels, paths, support_table
 
 KNOWN = (75, 80, 86, 87, 89, 90, 100, 103, 120, 121)
-ROWS = (
-    KernelSource("fast", "bsr_addmm", ("float16", "bfloat16"), ("80", "90a"), path="mma"),
-    KernelSource("fast", "bsr_addmm", ("float8_e4m3fn",), FP8, path="mma"),
-    KernelSource("plain", ("bsr_addmm", "scatter_mm"), ("float16", "float64")),
-)
-
-
-@pytest.fixture
-def rows(monkeypatch):
-    monkeypatch.setattr(_support, "KERNELS", ROWS)
 
 
 @pytest.mark.parametrize(
@@ -54,16 +38,16 @@ def test_a_lower_number_must_still_hold_the_code():
     assert matching_architecture(("89",), (8, 9), (80, 86, 87)) is None
 
 
-def test_paths_and_support(rows):
-    assert paths("bsr_addmm", "float16", (9, 0)) == ("mma", "simt")
-    assert paths("bsr_addmm", "float64", 80) == ("simt",)
-    assert paths("scatter_mm", "bfloat16", "8.0") == ()
-    assert is_supported("bsr_addmm", "float8_e4m3fn", "90a")
-    assert not is_supported("bsr_addmm", "float8_e4m3fn", (8, 6))
+def test_paths_and_support():
+    assert paths("bsr_addmm", "float16", (9, 0))[-3:] == ("groups", "mma", "simt")
+    assert paths("bsr_addmm", "float64", 90) == ("vector_mma", "vector", "mma_f64", "simt")
+    assert paths("bsr_addmm", "float64", "8.6") == ("vector", "mma_f64", "simt")
+    assert "wgmma" not in paths("bsr_addmm", "float16", 100)
+    assert paths("scatter_mm", "int32", "8.0") == ()
+    assert paths("semi_structured_addmm", "float8_e4m3fn", "90a")[0] == "wgmma_sp_skinny"
+    assert paths("semi_structured_addmm", "float8_e4m3fn", (8, 6)) == ("simt",)
     assert not is_supported("bsr_addmm", "float64", 75)
     assert not is_supported("bsr_addmm", "int16", 90)
-    assert architectures_of("fast") == ("80", "90a", "89", "90", "100", "120")
-    assert architectures_of("not in the table") == PORTABLE
 
 
 def test_bad_questions():
@@ -76,17 +60,18 @@ def test_bad_questions():
             is_supported("bsr_addmm", "float32", cc)
 
 
-def test_the_table(rows):
+def test_the_table():
     lines = support_table().splitlines()
-    assert "| `bsr_addmm` | mma | float16, bfloat16 | 9.0, 8.0 and later |" in lines
-    assert "| `bsr_addmm` | mma | float8_e4m3fn | 8.9 and later |" in lines
-    assert "| `scatter_mm` | simt | float16, float64 | 8.0 and later |" in lines
+    assert "| `bsr_addmm` | wgmma | float16, bfloat16, int8, float32 | 9.0 |" in lines
+    assert "| `bsr_addmm` | vector_mma | float32, float64 | 8.0, 9.0, 10.0 |" in lines
+    assert "| `semi_structured_addmm` | mma_sp | float8_e4m3fn | 8.9 and later |" in lines
+    assert "| `scaled_mm` | mma_sp | int8 | 8.0 and later |" in lines
 
 
 def test_rows_are_sound():
-    for row in KERNELS:
+    for row in kernels():
         assert set(row.ops) <= set(OPERATIONS), row.source
-        assert bool(row.ops) == bool(row.dtypes), row.source  # neither: it prepares
+        assert row.dtypes or not row.ops, row.source
         assert row.archs and row.variants, row.source
 
 

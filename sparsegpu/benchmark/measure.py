@@ -185,10 +185,14 @@ def schedule_ms(problem: Problem) -> float:
     """
     from ..engines.cuda._row_order import similar_row_groups
     from ..engines.cuda._schedule import row_groups
-    from ..engines.cuda.runtime.hopper_tile import hopper_tile
+    from ..engines.cuda.paths import bsr_addmm_sm90
+    from ..engines.cuda.paths._facts import Facts
+    from ..engines.cuda.paths._fields import Fields
 
     build = row_groups if problem.case.measure == "schedule" else similar_row_groups
-    tile = hopper_tile(problem.dense.dtype, problem.case.block, problem.dense.shape[-1], False)
+    (m, k), (dtype, n) = problem.case.shape[:2], (problem.dense.dtype, problem.dense.shape[-1])
+    facts = Facts(dtype=dtype, shape=(m, k, n), blocksize=problem.case.block)
+    tile = bsr_addmm_sm90.tile(facts, Fields())
     rows = 1 if tile is None else tile.rows
     return _first_ms(problem, lambda matrix: build(matrix.pattern, rows))
 

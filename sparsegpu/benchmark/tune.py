@@ -13,11 +13,11 @@ from .._arrays import as_array, common_namespace, dtype_of
 from .._checks import bad_type, bad_value, check_choice
 from ..bsr.array import bsr_array
 from ..bsr.make import random_bsr
-from ..engines.cuda.runtime import candidates
+from ..engines.cuda import candidates
+from ..engines.cuda.paths._fields import MODEL, ConfigError
 from ..engines.cuda.runtime.compile import CompileError
-from ..engines.cuda.runtime.fields import MODEL, ConfigError
 from ..engines.cuda.runtime.launch import LaunchError
-from ..engines.cuda.runtime.winners import Config, Kind, Winner, keep
+from ..engines.cuda.winners import Config, Kind, Winner, keep
 from ..ops._common import on_device
 from ..ops.addmm import bsr_matmul, dense_bsr_matmul
 from ..testing import accumulator_roundoff, unit_roundoff
@@ -140,7 +140,7 @@ def tune(
 
 
 def _tuned(op: str, bsr: bsr_array, dense: Any, allow_tf32: bool, progress: bool) -> Config:
-    from ..engines.cuda._tuned import kind_of
+    from ..engines.cuda.paths._tuned import kind_of
 
     call = partial(_OPS[op], bsr, dense, allow_tf32=allow_tf32)
     transposed = op == "dense_bsr_matmul"

@@ -7,8 +7,8 @@ from typing import Any
 from .._arrays import bfloat16, dtype_of
 from .._checks import bad_type
 from .._epilogue import Epilogue
-from ..engines.cuda.runtime.fields import MODEL
-from ..engines.cuda.runtime.winners import Config, Winner, keep
+from ..engines.cuda.paths._fields import MODEL
+from ..engines.cuda.winners import Config, Winner, keep
 from ..ops._common import on_device
 from ..ops._product import Side
 from .progress import shown

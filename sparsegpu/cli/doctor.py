@@ -172,18 +172,12 @@ def _headers() -> Finding:
 
 
 def _kernels() -> Finding:
-    from .._kernel_table import KERNELS
-    from ..engines.cuda.runtime.launch import choose_architecture, compute_capability
+    from ..engines.cuda.runtime.launch import compute_capability, runs_here
+    from ..engines.cuda.support import kernels
 
     cc = compute_capability()
-    runnable, not_here = [], []
-    for source in sorted({row.source for row in KERNELS}):
-        try:
-            choose_architecture(source, cc)
-        except NotImplementedError:
-            not_here.append(source)
-        else:
-            runnable.append(source)
+    runnable = {row.source for row in kernels() if runs_here(row.archs)}
+    not_here = sorted({row.source for row in kernels()} - runnable)
     text = f"{len(runnable)} can run on compute capability {cc[0]}.{cc[1]}"
     if not_here:
         text += f"; other architectures only: {', '.join(not_here)}"

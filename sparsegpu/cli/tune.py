@@ -9,8 +9,8 @@ from typing import Any
 
 from ..benchmark.progress import line
 from ..benchmark.tune import tune
-from ..engines.cuda.runtime.fields import MODEL
-from ..engines.cuda.runtime.winners import Winner, forget, users_winners
+from ..engines.cuda.paths._fields import MODEL
+from ..engines.cuda.winners import Winner, forget, users_winners
 from .arguments import new_file
 from .demo import choose_library
 

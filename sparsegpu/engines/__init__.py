@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 from .._checks import bad_type, check_choice
 
@@ -72,6 +73,26 @@ def engine_module(xp: ModuleType, stem: str, function: str) -> ModuleType:
             function, "arrays", f"{ENGINES[chosen]} arrays for the engine '{chosen}'", xp.__name__
         )
     return _import(chosen, stem)
+
+
+def check_config(operation: str | None, config: Any, function: str) -> None:
+    """Refuse what no kernel path of an operation takes as ``config``, on every engine.
+
+    None for an operation of whose ``config`` only a dict can be said.
+
+    Raises
+    ------
+    TypeError
+        What is no dict.
+    ValueError
+        No path or an unknown one, an unknown field, a field that is no integer.
+    """
+    if config is None:
+        return
+    if not isinstance(config, dict):
+        raise bad_type(function, "config", "a dict or None", config)
+    if operation is not None:
+        _import("cuda", "paths._dispatch").check_config(operation, config, function)
 
 
 @cache

@@ -10,6 +10,7 @@ import numpy as np
 from .._arrays import common_namespace, is_complex, swap_last
 from .._checks import bad_type, bad_value, check_broadcasts_to, check_choice, check_scalar
 from .._epilogue import ACTIVATIONS, Epilogue, transposed_input
+from ..engines import check_config
 from ._common import optional_array, optional_out, prepare_out, resolve_out_dtype
 
 _FLOAT32, _IDENTITY = np.dtype(np.float32), Epilogue()
@@ -159,15 +160,16 @@ def check_product(
     alpha_names: tuple[str, str] = ("left_alpha", "right_alpha"),
     input_name: str = "input",
     no_product: bool = False,
+    family: str | None = "bsr_addmm",
 ) -> Product:
     """Check what a product has besides its two operands.
 
     ``operands`` are their arrays by the names of the arguments, ``dtype`` is theirs and ``shape``
     is the result's ``(*batch, m, n)`` as the engine sees it. With ``no_product`` there is nothing
-    for alpha to scale.
+    for alpha to scale. ``family``: the operation whose kernel paths a ``config`` may
+    name; None: the engine checks it.
     """
-    if options.config is not None and not isinstance(options.config, dict):
-        raise bad_type(function, "config", "a dict or None", options.config)
+    check_config(family, options.config, function)
     input = optional_array(input, function, input_name)
     left, right = alpha_names
     alphas = {

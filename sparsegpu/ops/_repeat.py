@@ -17,7 +17,7 @@ import numpy as np
 
 from .._arrays import OPERAND_DTYPES, float8_e4m3fn, is_captured
 from ..engines import chosen_engine
-from ..engines.cuda.runtime import winners
+from ..engines.cuda import winners
 from ..engines.cuda.runtime.launch import Work
 from ..engines.cuda.runtime.submission import current
 from ..engines.cuda.runtime.workspace import StreamWorkspace, found_on

@@ -114,7 +114,7 @@ def addmm(
     check_semi_structured(function, names[0], sparse)
     check_dense_operand(function, names[1], dense)
     dense = as_array(dense, function, names[1])
-    dtype = sparse.dtype
+    dtype, backend = sparse.dtype, getattr(sparse, "backend", "native")
     _check_dense_dtype(function, names[1], dense, dtype, operand_dtype)
     m, k = reversed(sparse.shape) if stored_transposed else sparse.shape
     side = Side(dense.ndim == 1, from_the_right)
@@ -131,6 +131,8 @@ def addmm(
         alpha_names=alpha_names,
         input_name=input_name,
         no_product=k == 0,
+        # The algorithms of the vendor's library are its engine's to check.
+        family="semi_structured_addmm" if backend == "native" else None,
     )
     with on_device(dense, holder):
         half = half_of(function, sparse, stored_transposed)

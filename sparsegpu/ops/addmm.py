@@ -299,6 +299,7 @@ def _addmm(
         shape=(*batch, m, dense.shape[-1]),
         dtype=data.dtype,
         no_product=pattern.nnzb == 0,
+        family="bsr_semi_structured_addmm" if sparse_blocks else "bsr_addmm",
     )
     with on_device(data, pattern):
         if sparse_blocks:

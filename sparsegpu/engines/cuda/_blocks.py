@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from ..._arrays import namespace
-from .runtime.config import MAX_GRID
+from .runtime.launch import MAX_GRID
 
 #: Threads of a block in every kernel whose host is here.
 THREADS = 256

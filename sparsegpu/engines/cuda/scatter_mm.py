@@ -15,7 +15,7 @@ from ..._arrays import accumulator_dtype
 from ..._epilogue import Epilogue
 from ._blocks import ceil_div, grid, size_of
 from ._epilogue_args import epilogue_args
-from .runtime.config import simt_tile
+from .paths._simt_tile import simt_tile
 from .runtime.launch import kernel
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch

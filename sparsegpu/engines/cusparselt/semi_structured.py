@@ -16,12 +16,12 @@ from ..._checks import not_offered
 from ..._epilogue import Epilogue
 from ..cuda._blocks import ceil_div, grid
 from ..cuda._epilogue_args import batched_operands, epilogue_args
-from ..cuda.runtime.fields import MODEL, refused
+from ..cuda.paths._fields import MODEL, refused
 from ..cuda.runtime.launch import Launch, Work, architecture, kernel
 from ..cuda.runtime.submission import workspace
 from ..cuda.runtime.types import ctype
 from ..cuda.runtime.view import batch_dims, matrix_view, merged_batch
-from ..cuda.runtime.winners import Config, Family, Kind, density_bucket, snapshot
+from ..cuda.winners import Config, Family, Kind, density_bucket, snapshot
 from .availability import version
 from .compress import Compressed
 from .epilogue import Fused, fused

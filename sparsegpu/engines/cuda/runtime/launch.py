@@ -12,12 +12,15 @@ from collections import Counter
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ...._support import architectures_of, matching_architecture
+from .architectures import PORTABLE, matching_architecture
 from .compile import compile_kernel, supported_architectures
+
+#: Thread blocks of a grid, at most.
+MAX_GRID = 2**31 - 1
 
 _kernels: dict[tuple, Kernel] = {}
 _launches: Counter[str] = Counter()
@@ -210,13 +213,15 @@ def _parameter(arg: Any) -> bytes:
     return arg.data.ptr.to_bytes(8, "little")
 
 
-def kernel(source: str, **defines: Any) -> Kernel:
+def kernel(source: str, archs: tuple[str, ...] = PORTABLE, /, **defines: Any) -> Kernel:
     """Return the kernel of ``cuda_src/<source>.cu`` for the current device.
 
     Parameters
     ----------
     source : str
         Stem of the source and name of its entry point.
+    archs : tuple of str
+        What it compiles for.
     **defines : str, int or bool
         Specialisation: ``T="bf16"`` becomes ``-DT=bf16``.
 
@@ -225,7 +230,7 @@ def kernel(source: str, **defines: Any) -> Kernel:
     compile.CompileError
         When it does not compile.
     NotImplementedError
-        When ``_kernel_table`` has no architecture of this source that the device can run.
+        When the device runs none of these architectures.
     """
     key = (current_device(), source, *defines.items())
     found = _kernels.get(key)
@@ -233,25 +238,29 @@ def kernel(source: str, **defines: Any) -> Kernel:
         with _lock:
             found = _kernels.get(key)
             if found is None:
-                found = _kernels[key] = _load(source, defines)
+                found = _kernels[key] = _load(source, defines, archs)
     return found
 
 
-def _load(source: str, defines: dict[str, Any], root: Path | None = None) -> Kernel:
+def _load(
+    source: str,
+    defines: dict[str, Any],
+    archs: tuple[str, ...] = PORTABLE,
+    root: Path | None = None,
+) -> Kernel:
     import cupy
 
-    arch = choose_architecture(source, compute_capability())
+    arch = choose_architecture(source, archs, compute_capability())
     module = cupy.cuda.Module()
     in_context(module.load, compile_kernel(source, arch, defines, root=root).code)
     return Kernel(source, module.get_function(source))
 
 
-def choose_architecture(source: str, cc: tuple[int, int]) -> str:
+def choose_architecture(source: str, declared: tuple[str, ...], cc: tuple[int, int]) -> str:
     """Return the architecture to compile a source for, given a device's compute capability.
 
-    See `_support.matching_architecture`; the declared ones are those of the source's rows.
+    See `architectures.matching_architecture`.
     """
-    declared = architectures_of(source)
     arch = matching_architecture(declared, cc, supported_architectures())
     if arch is None:
         raise NotImplementedError(
@@ -261,35 +270,50 @@ def choose_architecture(source: str, cc: tuple[int, int]) -> str:
     return arch
 
 
+class DeviceFacts(NamedTuple):
+    """What tiles are chosen by: compute capability, multiprocessors, a thread block's memory."""
+
+    capability: tuple[int, int]
+    multiprocessors: int
+    shared_memory: int
+
+
 @cache
-def _facts(device: int) -> tuple[tuple[int, int], int]:
-    """Return the compute capability of a device and the number of its multiprocessors."""
+def _facts(device: int) -> DeviceFacts:
     import cupy
 
     found = cupy.cuda.Device(device)
-    cc = found.compute_capability
-    return (int(cc[:-1]), int(cc[-1])), found.attributes["MultiProcessorCount"]
+    cc, attributes = found.compute_capability, found.attributes
+    return DeviceFacts(
+        (int(cc[:-1]), int(cc[-1])),
+        attributes["MultiProcessorCount"],
+        int(attributes["MaxSharedMemoryPerBlockOptin"]),
+    )
 
 
-def runs_here(source: str) -> bool:
-    """Return whether the current device runs a kernel that not every architecture has."""
-    return _runs(source, compute_capability())
+def device_facts() -> DeviceFacts:
+    """Return what tiles for the current device are chosen by."""
+    return _facts(current_device())
+
+
+def runs_here(archs: tuple[str, ...]) -> bool:
+    """Return whether the current device runs code for one of some architectures."""
+    return archs is PORTABLE or _runs(archs, compute_capability())
 
 
 @cache
-def _runs(source: str, cc: tuple[int, int]) -> bool:
-    declared = architectures_of(source)
-    return matching_architecture(declared, cc, supported_architectures()) is not None
+def _runs(archs: tuple[str, ...], cc: tuple[int, int]) -> bool:
+    return matching_architecture(archs, cc, supported_architectures()) is not None
 
 
 def multiprocessors() -> int:
     """Return the number of multiprocessors of the current device."""
-    return _facts(current_device())[1]
+    return device_facts().multiprocessors
 
 
 def compute_capability() -> tuple[int, int]:
     """Return the compute capability of the current device: ``(9, 0)``."""
-    return _facts(current_device())[0]
+    return device_facts().capability
 
 
 def architecture() -> str:

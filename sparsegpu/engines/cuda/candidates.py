@@ -1,0 +1,128 @@
+"""Which configurations are worth measuring for a kind of product: pure Python.
+
+A path begins with what the model would choose and goes from there to its neighbours, which differ
+in one field. What a field may be, the tile says itself (`fields.Fields`): only what fits in shared
+memory and registers and divides evenly. What depends on more than the kind (alignment, strides,
+the epilogue), the product refuses when it is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from types import ModuleType
+
+from ..._arrays import dtype_of
+from .paths import BSR
+from .paths._facts import Facts
+from .paths._fields import ConfigError, Fields
+from .winners import Config, Kind
+
+_PROCESSORS = 132  # where a tile's height depends on it, the search goes both ways from there
+_SHARED_MEMORY = {"80": 163, "87": 163, "90": 227, "100": 227, "103": 227, "110": 227}  # KiB
+_SHARED_MEMORY_OTHERS = 99
+
+
+def paths(kind: Kind) -> tuple[str, ...]:
+    """Return the paths that may serve a kind, in the order that calls ask them.
+
+    Examples
+    --------
+    >>> from sparsegpu.engines.cuda.winners import Family
+    >>> family = Family("bsr_addmm", "90", "bfloat16", (32, 32), "rows")
+    >>> paths(Kind(family, (4096, 4096, 4096), -7))
+    ('dense', 'wgmma', 'groups', 'mma')
+    >>> paths(Kind(family._replace(dtype="float64", blocksize=(4, 4)), (4096, 4096, 1), -7))
+    ('vector', 'simt')
+    """
+    facts = facts_of(kind)
+    return tuple(path.NAME for path in BSR if _may_serve(path, facts))
+
+
+def _may_serve(path: ModuleType, facts: Facts) -> bool:
+    if facts.dtype.name not in path.DTYPES or not path.worth_measuring(facts):
+        return False
+    with suppress(ConfigError):  # no tile of this path fits
+        return path.tile(facts, Fields()) is not None
+    return False
+
+
+def facts_of(kind: Kind) -> Facts:
+    """Return what the tiles for a kind are chosen by, of aligned operands on such a device."""
+    (bm, bk), (rows, k, n) = kind.family.blocksize, kind.shape
+    _, arch, name, _, layout = kind.family
+    dtype, density = dtype_of("float32" if name == "tf32" else name), 2 ** (kind.bucket / 2)
+    piece = max(16 // dtype.itemsize, 1)
+    return Facts(
+        dtype=dtype,
+        shape=kind.shape,
+        blocksize=(bm, bk),
+        density=density,
+        layout=layout,
+        dense_by_column=layout == "columns",
+        transposed=kind.family.op == "dense_bsr_matmul",
+        allow_tf32=name == "tf32",
+        capability=(int(arch[:-1]), int(arch[-1])),
+        multiprocessors=_PROCESSORS,
+        shared_memory=1024 * _SHARED_MEMORY.get(arch, _SHARED_MEMORY_OTHERS),
+        rows=rows // bm,
+        row_blocks=density * k / bk,
+        vector_k=piece if layout == "columns" or n == 1 else 1,
+        vector_n=piece if layout == "rows" and n > 1 else 1,
+    )
+
+
+def start(kind: Kind, path: str, **given: int) -> Config:
+    """Return the configuration that the search of a path begins with: the model's but ``given``."""
+    return {"path": path, **_fields(kind, {"path": path, **given}).chosen}
+
+
+def starts(kind: Kind) -> Iterator[Config]:
+    """Yield where the search of each path begins."""
+    for path in paths(kind):
+        with suppress(ConfigError):  # no tile of this path fits
+            yield start(kind, path)
+
+
+def neighbours(kind: Kind, config: Config) -> Iterator[Config]:
+    """Yield the configurations that differ from ``config`` in one field.
+
+    Fields that depend on it follow, where their value is ruled out by the new one.
+
+    Examples
+    --------
+    >>> from sparsegpu.engines.cuda.winners import Family
+    >>> family = Family("bsr_addmm", "90", "bfloat16", (128, 128), "rows")
+    >>> kind = Kind(family, (4096, 4096, 4096), -7)
+    >>> first = start(kind, "wgmma")
+    >>> first
+    {'path': 'wgmma', 'tile_n': 256, 'stages': 4, 'group_similar_rows': 0}
+    >>> next(neighbours(kind, first))
+    {'path': 'wgmma', 'tile_n': 64, 'stages': 4, 'group_similar_rows': 0}
+    """
+    allowed = _fields(kind, config).allowed
+    names = list(allowed)
+    for i, name in enumerate(names):
+        for value in allowed[name]:
+            if value == config[name]:
+                continue
+            moved = {"path": config["path"], **{n: config[n] for n in names[:i]}, name: value}
+            with suppress(ConfigError):  # together with the fields before, nothing fits
+                for later in names[i + 1 :]:
+                    moved = _with(kind, moved, later, config[later])
+                yield start(kind, **moved)
+
+
+def _with(kind: Kind, config: Config, name: str, value: int) -> Config:
+    fields = _fields(kind, config)
+    fits = value in fields.allowed[name]
+    return {**config, name: value if fits else fields.chosen[name]}
+
+
+def _fields(kind: Kind, config: Config) -> Fields:
+    """Return the fields of a configuration's path, asked for as a call would."""
+    fields = Fields(config)
+    path = next(path for path in BSR if config["path"] == path.NAME)
+    path.tile(facts_of(kind), fields)
+    fields.finish()
+    return fields

@@ -1,0 +1,396 @@
+"""The kernels that are no path of a product: what computes which operation, dtype and architecture.
+
+The kernels of products are declared by their paths (`paths`). All are asked through `support`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .runtime.architectures import HOPPER, PORTABLE
+
+#: The public operations that kernels compute.
+OPERATIONS = (
+    "bsr_addmm",
+    "sampled_addmm",
+    "bsr_softmax",
+    "scaled_dot_product_attention",
+    "scatter_mm",
+    "bsr_array",
+    "semi_structured_from_dense",
+    "semi_structured_to_dense",
+    "reorder_meta",
+    "permute_for_24",
+    "prune_24",
+    "prune_tile",
+    "semi_structured_tile",
+    "compressed_swizzled_bitmask",
+    "semi_structured_apply",
+    "semi_structured_addmm",
+    "scaled_mm",
+    "bsr_semi_structured_addmm",
+)
+
+Defines = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """What one ``.cu`` file serves.
+
+    Attributes
+    ----------
+    source : str
+        Stem of the file and name of its entry point.
+    op : str or tuple of str
+        Of `OPERATIONS`; none where a kernel only prepares what others read.
+    dtypes : tuple of str
+        Operand dtypes, by name.
+    archs : tuple of str
+        What it compiles for: "90a" is that device only, a plain number every later device too.
+    variants : tuple of mappings, or a function that returns one
+        ``-D`` sets that the compile matrix builds: representative ones, not all (it has minutes).
+    path : str
+        Of a product: what ``config`` calls it.
+    tensor_core : bool
+        Tensor-core kernels must not spill registers to local memory.
+    """
+
+    source: str
+    op: str | tuple[str, ...]
+    dtypes: tuple[str, ...]
+    archs: tuple[str, ...] = PORTABLE
+    variants: tuple[Defines, ...] | Callable[[], tuple[Defines, ...]] = ({},)
+    path: str = "simt"
+    tensor_core: bool = False
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """The operations served."""
+        return (self.op,) if isinstance(self.op, str) else self.op
+
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+HALVES = ("float16", "bfloat16")
+_PRODUCT_DTYPES = (*FLOATS, "int8", "complex64", "complex128")
+_INDICES = ("s32", "s64")
+
+
+def each(name: str, values: tuple[Any, ...], **common: str) -> tuple[Defines, ...]:
+    """Return one ``-D`` set for each value of ``name``."""
+    return tuple({name: value, **common} for value in values)
+
+
+def epilogue_of(t: str, out: str, epilogue: str, act: str = "none") -> dict[str, str]:
+    """Return the ``-D`` names of an epilogue that reads all it can (``common/epilogue.cuh``)."""
+    sides = {
+        "identity": {},
+        "scaled": {"INPUT": out, "LEFT": t if t in {"f64", "c128"} else "f32", "RIGHT": t},
+        "exact": {"INPUT": "s32"},
+    }
+    return {"OUT": out, "EPILOGUE": epilogue, "ACT": act, **sides[epilogue]}
+
+
+_TILES = (
+    {"TILE_M": 64, "TILE_N": 64, "TILE_K": 16, "LANES": 1},
+    {"TILE_M": 4, "TILE_N": 1, "TILE_K": 64, "LANES": 32},
+    {"TILE_M": 16, "TILE_N": 16, "TILE_K": 32, "LANES": 4},
+)
+
+
+def _simt(t: str, out: str, tile: int, index: str = "s32", epilogue: str = "scaled") -> Any:
+    return {"T": t, "INDEX": index, **epilogue_of(t, out, epilogue), **_TILES[tile]}
+
+
+_FORMAT_24 = (*HALVES, "float32", "int8", "float8_e4m3fn")
+_PRUNED = (*HALVES, "float32", "float64", "int8", "float8_e4m3fn")
+
+
+def _ruled(**rules: str) -> tuple[Mapping[str, str], ...]:
+    """Return one ``-D`` set for each type and the rule that it is pruned by."""
+    return tuple({"T": t, "RULE": rule} for t, rule in rules.items())
+
+
+#: What paths launch besides their own.
+_SHARED = (
+    KernelSource(
+        "bsr_pad_blocks",
+        (),
+        HALVES,
+        variants=tuple({"T": t, "TRANSPOSED": n} for n, t in enumerate(("f16", "bf16"))),
+    ),
+    KernelSource(
+        "bsr_addmm_sm90_parts",
+        (),
+        ("float16", "bfloat16", "int8", "float32"),
+        archs=HOPPER,
+        variants=tuple(
+            {"T": t, "INDEX": "s32", "BM": m, "STORE": store, "TILE_N": n, **epilogue}
+            for t, m, store, n, epilogue in (
+                ("bf16", 16, "rows", 256, epilogue_of("bf16", "bf16", "identity")),
+                ("f16", 192, "columns", 64, epilogue_of("f16", "f32", "scaled", "gelu")),
+                ("bf16", 48, "skewed", 128, epilogue_of("bf16", "f16", "scaled", "silu")),
+                ("s8", 64, "any", 128, epilogue_of("s8", "s8", "scaled")),
+                ("s8", 32, "rows", 256, epilogue_of("s8", "s32", "exact")),
+                ("f32", 16, "rows", 256, epilogue_of("f32", "f32", "scaled")),
+            )
+        ),
+    ),
+    KernelSource(
+        "dense_lines",
+        (),
+        ("float16", "bfloat16", "int8", "float32"),
+        variants=each("FROM", ("along", "any"), T="f16")
+        + each("FROM", ("along", "any"), T="s8")
+        + each("FROM", ("along", "any"), T="f32")
+        + each("ALIGNED", ("0", "1"), T="bf16", FROM="across")
+        + each("ALIGNED", ("0", "1"), T="s8", FROM="across")
+        + each("ALIGNED", ("0", "1"), T="f32", FROM="across"),
+    ),
+    KernelSource(
+        "bsr_addmm_parts",
+        (),
+        _PRODUCT_DTYPES,
+        variants=tuple(
+            {"T": t, "BM": 4, "COLUMNS": n, **epilogue_of(t, t, "scaled")}
+            for t, n in (("f32", 1), ("f64", 8), ("c128", 2))
+        ),
+    ),
+)
+
+_AT_STORED_BLOCKS = (
+    KernelSource(
+        "sampled_addmm",
+        "sampled_addmm",
+        _PRODUCT_DTYPES,
+        variants=(
+            _simt("f32", "f32", 0),
+            _simt("f16", "f16", 2),
+            _simt("s8", "s32", 2, epilogue="exact"),
+            _simt("c128", "c128", 0),
+        ),
+    ),
+    KernelSource(
+        "scatter_mm",
+        "scatter_mm",
+        _PRODUCT_DTYPES,
+        variants=(
+            {"FORMAT": "pairs", **_simt("f16", "f16", 2, index="s64")},
+            {"FORMAT": "strided", **_simt("s8", "s32", 1, epilogue="exact", index="s64")},
+            {"FORMAT": "compressed", **_simt("f32", "f32", 0)},
+            {"FORMAT": "compressed", **_simt("c128", "c128", 0, index="s64")},
+        ),
+    ),
+)
+
+#: What the products' kernels read of a pattern.
+_SCHEDULES = (
+    KernelSource(
+        "bsr_schedule",
+        (),
+        (),
+        variants=tuple({"INDEX": i, "BLOCK": b} for i, b in (("s32", "s32"), ("s64", "s64"))),
+    ),
+    KernelSource(
+        "bsr_schedule_order",
+        (),
+        (),
+    ),
+    KernelSource(
+        "bsr_row_order",
+        (),
+        (),
+        variants=each("INDEX", _INDICES, WINDOW="256", WORDS="16")
+        + each("WORDS", ("32", "64", "92"), INDEX="s32", WINDOW="256"),
+    ),
+    KernelSource(
+        "bsr_row_shares",
+        (),
+        (),
+        variants=each("INDEX", _INDICES, CLUSTER="4", TOGETHER="2", SLICES="2", PARTS="1"),
+    ),
+    KernelSource(
+        "bsr_transpose_pattern",
+        (),
+        (),
+        variants=each("INDEX", _INDICES),
+    ),
+    KernelSource(
+        "bsr_row_signature",
+        (),
+        (),
+        variants=each("INDEX", _INDICES),
+    ),
+)
+
+_CONTAINERS = (*FLOATS, "int8", "uint8", "int32", "bool", "complex64", "complex128")
+_ELEMENTS = ("bf16", "f32", "s8", "b8", "c128")
+
+_CONVERSIONS = (
+    KernelSource(
+        "bsr_block_mask",
+        "bsr_array",
+        _CONTAINERS,
+        variants=each("T", _ELEMENTS),
+    ),
+    KernelSource(
+        "bsr_gather",
+        "bsr_array",
+        _CONTAINERS,
+        variants=each("T", _ELEMENTS, INDEX="s32") + each("T", ("f32",), INDEX="s64"),
+    ),
+    KernelSource(
+        "bsr_scatter",
+        "bsr_array",
+        _CONTAINERS,
+        variants=each("T", _ELEMENTS, INDEX="s32", WIDE="1")
+        + each("T", ("bf16", "f32"), INDEX="s64", WIDE="4")
+        + each("T", ("b8",), INDEX="s32", WIDE="16"),
+    ),
+    KernelSource(
+        "bsr_transpose_blocks",
+        "bsr_array",
+        _CONTAINERS,
+        variants=each("T", _ELEMENTS, WIDE="0") + each("T", _ELEMENTS, WIDE="1"),
+    ),
+    KernelSource(
+        "bsr_sum_blocks",
+        "bsr_array",
+        _CONTAINERS,
+        variants=each("T", _ELEMENTS),
+    ),
+)
+
+_SOFTMAX = (
+    KernelSource(
+        "bsr_softmax",
+        "bsr_softmax",
+        FLOATS,
+        variants=tuple(
+            {"T": t, "OUT": t, "TEAM": team, "INDEX": "s32"}
+            for t in ("f16", "bf16", "f32", "f64")
+            for team in (32, 256)
+        )
+        + ({"T": "bf16", "OUT": "f32", "TEAM": 32, "INDEX": "s64"},),
+    ),
+)
+
+_ATTENTION = (
+    KernelSource(
+        "bsr_attention",
+        "scaled_dot_product_attention",
+        FLOATS,
+        variants=tuple(
+            {"T": t, "MASK": mask, "INDEX": "s32", "ROWS": rows, "COLUMNS": columns}
+            for t, mask, rows, columns in (
+                ("f16", "b8", 4, 2),
+                ("f16", "f16", 1, 8),
+                ("bf16", "b8", 4, 4),
+                ("bf16", "bf16", 4, 8),
+                ("bf16", "f32", 1, 2),
+                ("f32", "b8", 4, 8),
+                ("f32", "f32", 1, 4),
+                ("f64", "b8", 2, 4),
+                ("f64", "f64", 1, 4),
+                ("f64", "f32", 2, 2),
+            )
+        )
+        + ({"T": "f32", "MASK": "b8", "INDEX": "s64", "ROWS": 4, "COLUMNS": 4},),
+    ),
+)
+
+_SEMI_STRUCTURED = (
+    KernelSource(
+        "semi_structured_compress",
+        "semi_structured_from_dense",
+        _FORMAT_24,
+        variants=(
+            {"BYTES": 2, "SIGNED_ZERO": 1},
+            {"BYTES": 4, "SIGNED_ZERO": 1},
+            {"BYTES": 1, "SIGNED_ZERO": 0},
+            {"BYTES": 1, "SIGNED_ZERO": 1},
+        ),
+    ),
+    KernelSource(
+        "semi_structured_expand",
+        "semi_structured_to_dense",
+        _FORMAT_24,
+        variants=each("BYTES", (1, 2, 4)),
+    ),
+    KernelSource(
+        "semi_structured_reorder",
+        "reorder_meta",
+        ("int16", "int32"),
+        variants=tuple({"META_BYTES": b, "RESTORE": r} for b in (2, 4) for r in (0, 1)),
+    ),
+    KernelSource("permute_24", "permute_for_24", _PRUNED, variants=each("GROUP", (4, 2))),
+    KernelSource(
+        "prune_24",
+        "prune_24",
+        _PRUNED,
+        variants=(
+            {"T": "f16", "GROUP": 4, "FLAT": 1},
+            {"T": "bf16", "GROUP": 4, "FLAT": 0, "IMPORTANCE": "f32"},
+            {"T": "f32", "GROUP": 2, "FLAT": 1},
+            {"T": "f64", "GROUP": 4, "FLAT": 1, "IMPORTANCE": "f64"},
+            {"T": "s8", "GROUP": 4, "FLAT": 1},
+            {"T": "e4m3", "GROUP": 4, "FLAT": 0},
+        ),
+    ),
+    KernelSource(
+        "prune_tile",
+        "prune_tile",
+        _PRUNED,
+        variants=_ruled(
+            f16="largest_abs_values",
+            bf16="given_mask",
+            f32="largest_values",
+            f64="causal1122",
+            s8="largest_abs_values",
+            e4m3="largest_values",
+        ),
+    ),
+    KernelSource(
+        "semi_structured_tile",
+        ("semi_structured_tile", "semi_structured_apply"),
+        (*HALVES, "int8", "float8_e4m3fn"),
+        variants=_ruled(
+            f16="largest_values", bf16="largest_abs_values", s8="causal1122", e4m3="given_mask"
+        ),
+    ),
+    KernelSource(
+        "semi_structured_bitmask",
+        "compressed_swizzled_bitmask",
+        _PRUNED,
+        variants=each("T", ("f16", "bf16", "f32", "f64", "s8", "e4m3")),
+    ),
+    KernelSource(
+        "accumulator_epilogue",
+        (),
+        (),
+        variants=tuple(
+            {"T": t, **epilogue_of(t, out, epilogue, act)}
+            for t, out, epilogue, act in (
+                ("bf16", "bf16", "scaled", "none"),
+                ("f16", "f32", "scaled", "relu"),
+                ("f32", "f16", "scaled", "gelu"),
+                ("s8", "s8", "scaled", "gelu_erf"),
+                ("s8", "s32", "exact", "relu"),
+                ("s8", "f32", "identity", "none"),
+                ("e4m3", "bf16", "scaled", "silu"),
+            )
+        ),
+    ),
+)
+
+OTHERS: tuple[KernelSource, ...] = (
+    *_SHARED,
+    *_AT_STORED_BLOCKS,
+    *_SCHEDULES,
+    *_CONVERSIONS,
+    *_SOFTMAX,
+    *_ATTENTION,
+    *_SEMI_STRUCTURED,
+)

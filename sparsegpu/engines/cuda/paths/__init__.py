@@ -1,0 +1,98 @@
+"""The kernel paths of the products: one module a path, named as the source of its kernel.
+
+A path's module says everything about it, and importing it needs no GPU:
+
+``NAME``
+    What ``config={"path": NAME}`` takes.
+``SOURCES``
+    The stem of its kernel's source in ``cuda_src``; none where a library multiplies.
+``DTYPES``, ``ARCHS``
+    Operand dtypes by name, and the architectures that the source compiles for.
+``TENSOR_CORES``
+    Whether the kernel must not spill registers.
+``pays(facts)``
+    Whether a call without ``config`` takes this path where it serves.
+``serves(product)``
+    Whether the kernel can read and write these arrays as they lie in memory.
+``facts(product)``
+    What ``tile`` depends on, as numbers (`_facts.Facts`).
+``tile(facts, fields)``
+    The tile, from pure Python; None where such products are not for this kernel. Asks ``fields``
+    for what a configuration may say, and so tells `tune` what to try.
+    Its ``defines`` are the ``-D`` names of the kernel.
+``BY_ADDRESS``
+    The ``-D`` names that are decided by where the operands lie, and the values that they may have.
+    The compile matrix is made from these and from the tiles (`_examples.variants`).
+``worth_measuring(facts)``
+    Of BSR: whether `tune` measures it.
+``launches(product, tile)``
+    The launches, or None where only looking at the device shows that it does not serve.
+
+A family's tuple is the order in which its paths are asked (`_dispatch.py`). To add a path, write
+its module and put it into the tuple.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from . import (
+    bsr_addmm_dense,
+    bsr_addmm_f32,
+    bsr_addmm_f64,
+    bsr_addmm_groups,
+    bsr_addmm_simt,
+    bsr_addmm_skinny,
+    bsr_addmm_skinny_sm90,
+    bsr_addmm_sm80,
+    bsr_addmm_sm90,
+    bsr_addmm_vector,
+    bsr_addmm_vector_mma,
+    bsr_semi_structured_addmm_simt,
+    bsr_semi_structured_addmm_sm80,
+    bsr_semi_structured_addmm_sm90,
+    semi_structured_addmm_simt,
+    semi_structured_addmm_skinny_sm90,
+    semi_structured_addmm_sm80,
+    semi_structured_addmm_sm90,
+)
+
+Family = tuple[ModuleType, ...]
+
+#: BSR @ dense.
+BSR: Family = (
+    bsr_addmm_dense,
+    bsr_addmm_vector_mma,
+    bsr_addmm_vector,
+    bsr_addmm_skinny_sm90,
+    bsr_addmm_skinny,
+    bsr_addmm_sm90,
+    bsr_addmm_groups,
+    bsr_addmm_f64,
+    bsr_addmm_sm80,
+    bsr_addmm_f32,
+    bsr_addmm_simt,
+)
+
+#: 2:4 @ dense.
+SEMI_STRUCTURED: Family = (
+    semi_structured_addmm_skinny_sm90,
+    semi_structured_addmm_sm90,
+    semi_structured_addmm_sm80,
+    semi_structured_addmm_simt,
+)
+
+#: BSR of 2:4 blocks @ dense.
+BSR_SEMI_STRUCTURED: Family = (
+    bsr_semi_structured_addmm_sm90,
+    bsr_semi_structured_addmm_sm80,
+    bsr_semi_structured_addmm_simt,
+)
+
+#: The families by the operations that they compute.
+FAMILIES: dict[str, Family] = {
+    "bsr_addmm": BSR,
+    "semi_structured_addmm": SEMI_STRUCTURED,
+    "scaled_mm": SEMI_STRUCTURED,
+    "bsr_semi_structured_addmm": BSR_SEMI_STRUCTURED,
+}

@@ -1,0 +1,76 @@
+"""The launch of a kernel whose thread blocks each take rows of one block row as they lie."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+
+from .._blocks import ceil_div, grid, size_of
+from ..runtime.launch import Launch, kernel
+from ..runtime.types import ctype
+from ..runtime.view import batch_dims, matrix_view, vector_view
+from ._cluster_work import rows_by_length
+from ._product import Product
+from ._tile import Tile
+
+_SIZES = struct.Struct("<3q2i")
+_SIZES_BY_LENGTH = struct.Struct("<4q")
+
+
+def tiles_of(p: Product, tile: Tile) -> int:
+    """Return how many tiles a product has."""
+    (bm, _), n = p.pattern.blocksize, p.out.shape[-1]
+    block_rows = size_of(p.batch) * p.pattern.block_shape[0]
+    return block_rows * ceil_div(bm, tile.tile_m) * ceil_div(n, tile.tile_n)
+
+
+def block_row_launch(
+    p: Product, tile: Tile, source: str, *, raster: int = 0, **defines: Any
+) -> Launch:
+    """Return the launch.
+
+    Parameters
+    ----------
+    p : Product
+    tile : Tile
+    source : str
+        Of the kernel.
+    raster : int
+        Tiles below each other that are taken before those to their right; the kernel takes the
+        longest block rows first. 0: it takes them as they come.
+    **defines
+        What the kernel is compiled with besides.
+    """
+    (bm, bk), n = p.pattern.blocksize, p.out.shape[-1]
+    batches, block_rows = size_of(p.batch), p.pattern.block_shape[0]
+    sizes = _SIZES.pack(batches, block_rows, n, bm, bk)
+    if raster:
+        row_tiles = batches * block_rows * ceil_div(bm, tile.tile_m)
+        sizes = _SIZES_BY_LENGTH.pack(batches, block_rows, n, ceil_div(raster, row_tiles))
+    vectors, blocks = [p.pattern._indptr, p.pattern._indices], [p.data]
+    if raster:
+        vectors.insert(0, None if p.empty else rows_by_length(p.pattern))
+    if p.meta is None:
+        vectors.append(p.order)
+    else:
+        blocks.append(p.meta)
+    # What is empty has no first block; the kernel reads nothing of it.
+    matrices = [None if p.empty else stored[..., 0, :, :] for stored in blocks] + [p.dense]
+    return Launch(
+        kernel(
+            source, INDEX=ctype(p.pattern._indices.dtype), **p.defines, **defines, **tile.defines
+        ),
+        grid(tiles_of(p, tile)),
+        (tile.threads,),
+        (
+            matrix_view(p.out, p.batch),
+            *(vector_view(None if p.empty else vector, p.batch) for vector in vectors),
+            *(matrix_view(None if p.empty else matrix, p.batch) for matrix in matrices),
+            batch_dims(p.batch),
+            np.void(sizes),
+            p.epilogue,
+        ),
+        tile.shared_memory,
+    )

@@ -1,0 +1,91 @@
+"""Which path computes a product: the first of its family that serves, or the one that is named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
+
+from ..runtime.launch import Work, runs_here
+from . import FAMILIES, Family
+from ._examples import field_names
+from ._facts import Facts
+from ._fields import MODEL, Fields, refused
+
+Config = Mapping[str, Any]
+
+
+def works_of(
+    family: Family, product: Any, config: Config | None, function: str = "bsr_addmm"
+) -> tuple[Work, ...]:
+    """Return what a product launches under a configuration; without one, by the order of paths.
+
+    Raises
+    ------
+    ConfigError
+        A configuration that these operands, or this device, cannot have.
+    """
+    if config and config["path"] != MODEL["path"]:
+        path = next(path for path in family if config["path"] == path.NAME)
+        works = _attempt(path, product, Fields(config, function))
+        if works is None:
+            expected = f"another path: these operands or this device are not for '{path.NAME}'"
+            raise refused("config['path']", expected, repr(path.NAME), function)
+        return works
+    for path in family:
+        works = _attempt(path, product, None)
+        if works is not None:
+            return works
+    raise AssertionError(f"{function}: the last path of a family serves every product")
+
+
+def _attempt(path: ModuleType, product: Any, fields: Fields | None) -> tuple[Work, ...] | None:
+    """Return what a path launches for a product, None where it does not serve.
+
+    Without ``fields`` nobody asked for this path, and it is to pay.
+    """
+    if not runs_here(path.ARCHS) or not path.serves(product):
+        return None
+    facts = path.facts(product)
+    if facts.dtype.name not in path.DTYPES:
+        return None
+    tile = _chosen_tile(path, facts) if fields is None else path.tile(facts, fields)
+    if tile is None:
+        return None
+    if fields is not None:
+        fields.finish()
+    return path.launches(product, tile)
+
+
+@lru_cache(maxsize=1024)
+def _chosen_tile(path: ModuleType, facts: Facts) -> Any:
+    """Return the tile of a path that nobody asked for, None where it would not pay."""
+    return path.tile(facts, Fields()) if path.pays(facts) else None
+
+
+def check_config(operation: str, config: Config, function: str) -> None:
+    """Refuse a configuration that no product of an operation can have; needs no GPU.
+
+    Raises
+    ------
+    ConfigError
+        No path or an unknown one, an unknown field, a field that is no integer.
+    """
+    family = FAMILIES[operation]
+    if "path" not in config and config:
+        raise refused("config", "a 'path' besides its fields", repr(config), function)
+    name = config.get("path", MODEL["path"])
+    names = [path.NAME for path in family]
+    if name not in (*names, MODEL["path"]):
+        listed = ", ".join(map(repr, (*names, MODEL["path"])))
+        raise refused("config['path']", f"one of {listed}", repr(name), function)
+    known = () if name == MODEL["path"] else field_names(family[names.index(name)])
+    for field, value in config.items():
+        if field == "path":
+            continue
+        if field not in known:
+            expected = f"the fields {', '.join(known)} of this path" if known else "no field"
+            raise refused(f"config['{field}']", expected, "another one", function)
+        if type(value) is not int:
+            raise refused(f"config['{field}']", "an integer", repr(value), function)

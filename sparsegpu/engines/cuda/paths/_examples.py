@@ -1,0 +1,167 @@
+"""Products that stand for all: what a path serves, which fields it has, what it compiles.
+
+Nothing of this is written down a second time: the tiles of these examples tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import product
+from types import ModuleType
+from typing import Any
+
+from ...._arrays import dtype_of
+from ._facts import Facts
+from ._fields import Fields
+
+Capability = tuple[int, int]
+
+_BLOCKS = ((64, 64), (16, 16), (4, 4), (128, 128), (32, 32), (8, 8), (2, 2), (23, 23), (48, 80))
+_MORE_BLOCKS = ((256, 64), (6, 2), (3, 3), (9, 40), (5, 13), (64, 32), (32, 64), (16, 64))
+_COLUMNS = (4096, 64, 1, 8, 128, 24, 4, 16, 512)
+_LAYOUTS = ("rows", "columns", "strided", "bytes")
+_K = 8192
+
+
+def examples(
+    path: ModuleType, dtypes: Sequence[str], capability: Capability = (9, 0), *, all: bool = False
+) -> Iterator[Facts]:
+    """Yield products of some dtypes on a device, those that most paths serve first.
+
+    Without ``all`` these are fewer: enough for every path to serve one of each of its dtypes.
+    """
+    blocksizes: Sequence[tuple[int, int]] = (*_BLOCKS, *_MORE_BLOCKS) if all else _BLOCKS[:4]
+    if not any(name.startswith("bsr") for name in path.SOURCES or ("bsr",)):
+        blocksizes = ((1, 1),)
+    layouts = _LAYOUTS if all else _LAYOUTS[:2]
+    few = (True, False) if all else (True,)
+    for transposed, density, layout, blocksize, n, name in product(
+        (False, True), (0.1, 0.5), layouts, blocksizes, _COLUMNS if all else _COLUMNS[:4], dtypes
+    ):
+        for aligned in few:
+            dtype = dtype_of(name)
+            piece, rows = max(16 // dtype.itemsize, 1), _K // blocksize[0]
+            yield Facts(
+                dtype=dtype,
+                shape=(rows * blocksize[0], _K, n),
+                blocksize=blocksize,
+                density=density,
+                column_blocks=density * rows,
+                layout=layout,
+                dense_by_column=layout == "columns",
+                transposed=transposed,
+                allow_tf32=path.NAME != "fma",
+                capability=capability,
+                data_alignment=16 if aligned else dtype.itemsize,
+                rows=rows,
+                row_blocks=density * _K / blocksize[1],
+                vector_k=piece if layout == "columns" or n == 1 else 1,
+                vector_n=piece if layout == "rows" and n > 1 else 1,
+                out_itemsize=dtype.itemsize,
+                one_buffer=aligned,
+            )
+
+
+def serves(path: ModuleType, dtype: str, capability: Capability) -> bool:
+    """Return whether a path has a tile for some product of a dtype on a device."""
+    return dtype in path.DTYPES and _serves(path, dtype, capability)
+
+
+@cache
+def _serves(path: ModuleType, dtype: str, capability: Capability) -> bool:
+    return any(path.tile(f, Fields()) is not None for f in examples(path, (dtype,), capability))
+
+
+@cache
+def field_names(path: ModuleType) -> tuple[str, ...]:
+    """Return the fields that a configuration of a path may have."""
+    names: dict[str, None] = {}
+    for f in examples(path, path.DTYPES):
+        fields = Fields()
+        path.tile(f, fields)
+        names |= dict.fromkeys(fields.chosen)
+    return tuple(names)
+
+
+# -- what the compile matrix builds ---------------------------------------------------------
+
+_OUTPUTS = {
+    "f16": ("f16", "f32", "bf16"),
+    "bf16": ("bf16", "f32", "f16"),
+    "f32": ("f32", "bf16", "f16"),
+    "s8": ("s32", "s8", "f32", "bf16"),
+    "e4m3": ("bf16", "f32", "f16"),
+}
+_ACTIVATIONS = ("none", "relu", "gelu", "gelu_erf", "silu")
+_ALONE = {"INPUT": "none", "LEFT": "none", "RIGHT": "none"}
+#: Names of which every value is built with every dtype.
+_WITH_EVERY_DTYPE = {"OUT", "EPILOGUE", "TILE_M", "TILE_N", "DENSE", "TRANSPOSED", "CLUSTER"}
+
+
+def variants(path: ModuleType, dtypes: Sequence[str]) -> tuple[Mapping[str, Any], ...]:
+    """Return ``-D`` sets that together have every value that the tiles of a path emit.
+
+    Of names `_WITH_EVERY_DTYPE` every pair of a dtype and a value is among them.
+    """
+    tiles = {}
+    for f in examples(path, dtypes, all=True):
+        tile = path.tile(f, Fields())
+        if tile is not None:
+            tiles[tuple(tile.defines.items())] = tile.defines
+    offered = [v for i, defines in enumerate(tiles.values()) for v in _completed(path, defines, i)]
+    wanted = {pair: None for variant in offered for pair in _pairs(variant)}
+    chosen = []
+    while wanted:
+        best = max(offered, key=lambda variant: sum(pair in wanted for pair in _pairs(variant)))
+        chosen.append(best)
+        for pair in _pairs(best):
+            wanted.pop(pair, None)
+    return tuple(chosen)
+
+
+def _pairs(defines: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    t = defines["T"]
+    return [(name, v, t if name in _WITH_EVERY_DTYPE else None) for name, v in defines.items()]
+
+
+def _completed(
+    path: ModuleType, defines: Mapping[str, Any], offset: int
+) -> Iterator[Mapping[str, Any]]:
+    """Yield a tile's names with those of addresses and epilogues, as many as show all of these."""
+    epilogues = list(_epilogues(defines["T"]))
+    for i in range(max(len(epilogues), *map(len, path.BY_ADDRESS.values()), 1)):
+        i += offset
+        address = {name: v[i % len(v)] for name, v in path.BY_ADDRESS.items()}
+        variant = {**defines, **address, **epilogues[i % len(epilogues)]}
+        if _possible(variant):
+            yield variant
+
+
+def _epilogues(t: str) -> Iterator[dict[str, str]]:
+    """Yield epilogues of operands of a type, one for each output and activation."""
+    outputs, real = _OUTPUTS.get(t, (t,)), t[0] != "c"
+    yield {"OUT": outputs[0], "EPILOGUE": "identity", "ACT": "none", **_ALONE}
+    if t == "s8":
+        yield {"OUT": "s32", "EPILOGUE": "exact", "ACT": "relu", **_ALONE, "INPUT": "s32"}
+    scale = t if t in {"f64", "c64", "c128"} else "f32"
+    for i, act in enumerate(_ACTIVATIONS if real else ("none",)):
+        out = outputs[i % len(outputs)]
+        sides = {"INPUT": out, "LEFT": scale, "RIGHT": t if real and t != "e4m3" else scale}
+        yield {"OUT": out, "EPILOGUE": "scaled", "ACT": act, **(sides if i % 3 else _ALONE)}
+
+
+def _possible(variant: Mapping[str, Any]) -> bool:
+    """Return whether operands may lie so."""
+    one_buffer = variant.get("STRIPS") == 1
+    if one_buffer and (variant["ACT"] == "gelu_erf" or variant["STORE"] in {"skewed", "any"}):
+        return False
+    if one_buffer and not variant["INPUT"] == variant["RIGHT"] == "none":
+        return False
+    if variant.get("STORE") == "skewed" and variant["OUT"] == "s8":
+        return False
+    return not (
+        variant.get("DENSE") == "rows"
+        and "STRIPS" in variant
+        and variant["T"] not in {"f16", "bf16"}
+    )

@@ -1,0 +1,170 @@
+"""What the paths for a few columns of small blocks share: ``vector`` and ``vector_mma``."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...._arrays import accumulator_dtype
+from .._blocks import THREADS, ceil_div, grid, size_of
+from ..runtime.launch import Launch, kernel
+from ..runtime.submission import workspace
+from ..runtime.types import ctype
+from ..runtime.view import batch_dims, matrix_view, vector_view
+from ._facts import HALVES, INDICES, Facts
+from ._fields import Fields
+from ._product import Product, alignment, facts_of
+from ._row_split import balanced_pieces
+
+BY_ADDRESS = {**INDICES, "PIECES": (0, 1), "BATCHED": (0, 1)}
+
+#: More columns than this are no longer "a few vectors".
+MOST_COLUMNS = 16
+_MOST_BLOCK_BYTES = 4096
+_MOST_SUM_BYTES = 256  # of a lane
+_MOST_ROUNDS = 8  # rows that a team takes one after the other
+_WARPS = 64  # of a multiprocessor; with more work than that, a warp takes several rows
+_SIZES = struct.Struct("<3q2i")
+_REDUCE_SIZES = struct.Struct("<3q")
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """How a thread block shares the work.
+
+    Attributes
+    ----------
+    teams : int
+        Rows that a warp takes at once.
+    warps : int
+        Of a thread block.
+    rounds : int
+        Rows that a team takes one after the other.
+    defines : dict
+        The ``-D`` names of the kernel.
+    """
+
+    teams: int
+    warps: int
+    rounds: int
+    defines: dict[str, Any]
+
+
+def serves(p: Product) -> bool:
+    """Return whether 32-bit arithmetic finds every row of ``dense``."""
+    near = 0 <= p.dense.strides[-2] * p.pattern.blocksize[1] < 2**32
+    return not (p.empty or p.transposed) and near and p.pattern.block_shape[1] < 2**32
+
+
+def facts(p: Product) -> Facts:
+    """Return what a tile depends on, the pieces of long rows among it."""
+    pieces = balanced_pieces(p.pattern)
+    rows = p.pattern.block_shape[0] if pieces is None else pieces.pieces.shape[-2]
+    vector_k, vector_n = _vector_widths(p.dense)
+    return replace(
+        facts_of(p),
+        row_blocks=p.pattern.nnzb / rows,
+        rows=rows,
+        split_rows=pieces is not None,
+        vector_k=vector_k,
+        vector_n=vector_n,
+    )
+
+
+def pays(f: Facts) -> bool:
+    """Return whether no other tensor-core path has half a fragment of rows and columns to fill."""
+    halves = f.dtype.name in (*HALVES, "int8")
+    return not (halves and min(f.blocksize[0], f.columns) >= 8)
+
+
+def small_blocks(f: Facts) -> bool:
+    """Return whether blocks are small, and columns few, enough for a team of lanes."""
+    (bm, bk), dtype = f.blocksize, f.dtype
+    return (
+        f.columns <= MOST_COLUMNS
+        and bm * bk * dtype.itemsize <= _MOST_BLOCK_BYTES
+        and bm * accumulator_dtype(dtype).itemsize <= _MOST_SUM_BYTES
+        and bk <= 32 * (16 // dtype.itemsize)
+    )
+
+
+def rounds_of(f: Facts, teams: int, most: int, fields: Fields) -> int:
+    """Return how many rows a team takes one after the other: more than one where rows are many."""
+    resident = _WARPS * f.multiprocessors
+    rounds = max(min(ceil_div(f.rows, teams) * f.matrices // resident, most), 1)
+    return fields.pick("rounds", rounds, range(1, _MOST_ROUNDS + 1))
+
+
+def launches(source: str, p: Product, tile: Tile) -> tuple[Launch, ...]:
+    """Return the launch of a kernel, and of the sum over the pieces of long rows."""
+    bm, columns = p.pattern.blocksize[0], p.out.shape[-1]
+    pieces = balanced_pieces(p.pattern)
+    rows = p.pattern.block_shape[0] if pieces is None else pieces.pieces.shape[-2]
+    batches, parts = size_of(p.batch), 0 if pieces is None else pieces.parts
+    acc = accumulator_dtype(p.data.dtype).itemsize
+    sums = workspace(batches * parts * bm * columns * acc) if parts else None
+    out, shape = matrix_view(p.out, p.batch), batch_dims(p.batch)
+    operands = (
+        out,
+        vector_view(p.pattern._indptr if pieces is None else _flat(pieces.pieces), p.batch),
+        vector_view(p.pattern._indices, p.batch),
+        matrix_view(p.data[..., 0, :, :], p.batch),
+        matrix_view(p.dense, p.batch),
+        shape,
+        np.void(_SIZES.pack(batches, rows, parts, tile.rounds, 0)),
+    )
+    groups = ceil_div(ceil_div(rows, tile.teams), tile.rounds)
+    main = Launch(
+        kernel(
+            source,
+            INDEX=ctype(p.pattern._indices.dtype),
+            PIECES=int(pieces is not None),
+            BATCHED=int(batches > 1),
+            **p.defines,
+            **tile.defines,
+        ),
+        grid(ceil_div(batches * groups, tile.warps)),
+        (32 * tile.warps,),
+        (
+            np.void(b"".join(part.tobytes() for part in operands)),
+            np.uint64(0) if sums is None else sums,
+            p.epilogue,
+        ),
+    )
+    if pieces is None or pieces.rows.shape[-2] == 0:
+        return (main,)
+    split = pieces.rows.shape[-2]
+    reduce = Launch(
+        kernel("bsr_addmm_parts", T=ctype(p.data.dtype), BM=bm, COLUMNS=columns, **p.defines),
+        grid(batches * split),
+        (THREADS,),
+        (
+            out,
+            vector_view(_flat(pieces.rows), p.batch),
+            shape,
+            np.void(_REDUCE_SIZES.pack(batches, split, parts)),
+            sums,
+            p.epilogue,
+        ),
+    )
+    return main, reduce
+
+
+def _flat(table: Any) -> Any:
+    return table.reshape(*table.shape[:-2], -1)
+
+
+def _vector_widths(dense: Any) -> tuple[int, int]:
+    """Return how many elements of a column, and of a row, one load of up to 16 bytes may take."""
+    found = []
+    item = dense.itemsize
+    for axis in (-2, -1):
+        unit = dense.shape[axis] > 1 and dense.strides[axis] == item
+        along = dense.ndim + axis
+        strides = zip(dense.shape, dense.strides, strict=True)
+        others = [s for i, (n, s) in enumerate(strides) if i != along and n != 1]
+        found.append(max(alignment(dense.data.ptr, *others) // item, 1) if unit else 1)
+    return found[0], found[1]

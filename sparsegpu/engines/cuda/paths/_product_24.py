@@ -1,0 +1,102 @@
+"""A product of 2:4 @ dense as its paths see it: operands and the epilogue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...._arrays import accumulator_dtype
+from ...._epilogue import Epilogue
+from .._epilogue_args import batched_operands, epilogue_args
+from ..runtime.launch import device_facts
+from ..runtime.view import merged_batch
+from ._facts import Facts
+from ._product import layout_of
+
+
+@dataclass(frozen=True, slots=True)
+class Product24:
+    """Everything that a path needs to know of a product.
+
+    Attributes
+    ----------
+    out, packed, meta, dense : array
+        As in `semi_structured.semi_structured_addmm`; packed and meta are contiguous.
+    batch : tuple of int
+        Batch shape of the views.
+    dtype : dtype
+        That the operands stand for.
+    empty : bool
+        Nothing is multiplied.
+    allow_tf32 : bool
+    defines, epilogue : dict, numpy.void
+        What `epilogue_args` makes of the epilogue.
+    """
+
+    out: Any
+    packed: Any
+    meta: Any
+    dense: Any
+    batch: tuple[int, ...]
+    dtype: np.dtype
+    empty: bool
+    allow_tf32: bool
+    defines: dict[str, str]
+    epilogue: np.void
+
+    @property
+    def packed_columns(self) -> int:
+        """Packed values of a row to multiply."""
+        return 0 if self.empty else self.packed.shape[1]
+
+
+def product_24_of(
+    out: Any,
+    packed: Any,
+    meta: Any,
+    dense: Any,
+    epilogue: Epilogue,
+    dtype: np.dtype,
+    allow_tf32: bool,
+) -> Product24:
+    """Describe the arguments of `semi_structured_addmm`."""
+    batch = merged_batch(out.shape[:-2], (out, 2), (dense, 2), *batched_operands(epilogue))
+    defines, argument = epilogue_args(epilogue, batch, accumulator_dtype(dtype), out.dtype)
+    return Product24(
+        out=out,
+        packed=contiguous_rows(packed),
+        meta=contiguous_rows(meta),
+        dense=dense,
+        batch=batch,
+        dtype=dtype,
+        empty=epilogue.alpha == 0,
+        allow_tf32=allow_tf32,
+        defines=defines,
+        epilogue=argument,
+    )
+
+
+def facts_of(p: Product24) -> Facts:
+    """Return what the tile of a product depends on; M is that of one matrix."""
+    capability, multiprocessors, shared_memory = device_facts()
+    return Facts(
+        dtype=p.dtype,
+        shape=(p.out.shape[-2], p.dense.shape[-2], p.out.shape[-1]),
+        matrices=prod(p.batch),
+        layout=layout_of(p.dense),
+        allow_tf32=p.allow_tf32,
+        capability=capability,
+        multiprocessors=multiprocessors,
+        shared_memory=shared_memory,
+        out_itemsize=p.out.itemsize,
+    )
+
+
+def contiguous_rows(array: Any) -> Any:
+    """Return the array itself if its rows follow each other at a 16-byte address, else a copy."""
+    if array.flags.c_contiguous and array.data.ptr % 16 == 0:
+        return array
+    return array.copy(order="C")

@@ -1,0 +1,96 @@
+"""Rows of very different lengths as pieces of similar size, made on the device and kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....pattern import Pattern
+from .._blocks import ceil_div
+
+_USUAL = 4  # times the average is a row that one team still takes
+_FEWEST = 8  # blocks that count as an average row, at least
+_MOST_PIECES = 8192  # of a row
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Rows of very different lengths as work of similar size.
+
+    Attributes
+    ----------
+    pieces : int64 array (*batch, n, 4)
+        First block, end, block row, and where the sums go: -1 for a whole row. Longest first.
+    rows : int64 array (*batch, m, 3)
+        Of every row in several pieces: block row, its first part, number of parts.
+    parts : int
+        Of a batch.
+    """
+
+    pieces: Any
+    rows: Any
+    parts: int
+
+
+def balanced_pieces(pattern: Pattern) -> Pieces | None:
+    """Return the rows as pieces, or None where they are of similar lengths; kept.
+
+    Parameters
+    ----------
+    pattern : Pattern
+    """
+    return pattern.memo("vector pieces", lambda: (_balance(pattern),))[0]
+
+
+def _balance(pattern: Pattern) -> Pieces | None:
+    xp, rows = pattern.xp, pattern.block_shape[0]
+    indptr = pattern._indptr.reshape(-1, rows + 1).astype(np.int64)
+    longest = int((indptr[:, 1:] - indptr[:, :-1]).max())
+    usual = _USUAL * max(pattern.nnzb // rows, _FEWEST)
+    if longest <= usual:
+        return None
+    most = max(usual, ceil_div(longest, _MOST_PIECES))
+    cut = [cut_rows(starts, most, xp) for starts in indptr]
+    pieces, tables = ([c[i] for c in cut] for i in (0, 1))
+    parts = max(int(table[:, 2].sum()) for table in tables)
+    # Batches are made alike by pieces without blocks, whose sums go to a part of nobody's.
+    batch = pattern.batch_shape
+    return Pieces(
+        _stack(pieces, [0, 0, 0, parts], xp).reshape(*batch, -1, 4),
+        _stack(tables, [0, 0, 0], xp).reshape(*batch, -1, 3),
+        parts + 1,
+    )
+
+
+def cut_rows(starts: Any, most: int, xp: Any) -> tuple[Any, Any]:
+    """Return pieces of at most ``most`` blocks, and the rows in several, as `Pieces` has them."""
+    length = starts[1:] - starts[:-1]
+    count = xp.maximum(-(-length // most), 1)
+    ends = xp.cumsum(count)
+    piece = xp.arange(int(ends[-1]), dtype=np.int64)
+    row = xp.searchsorted(ends, piece, side="right").astype(np.int64)
+    begin = starts[row] + (piece - ends[row] + count[row]) * most
+    end = xp.minimum(begin + most, starts[row + 1])
+    several = count > 1
+    in_several = several[row]
+    part = xp.where(in_several, xp.cumsum(in_several) - 1, -1)
+    size = xp.floor(xp.log2((end - begin + 1).astype(np.float64))).astype(np.int64)
+    order = xp.argsort(-size, kind="stable")
+    cut = xp.flatnonzero(several)
+    first = part[(ends - count)[cut]]
+    return (
+        xp.stack([begin, end, row, part], axis=1)[order],
+        xp.stack([cut.astype(np.int64), first, count[cut]], axis=1),
+    )
+
+
+def _stack(tables: list[Any], filler: list[int], xp: Any) -> Any:
+    """Return tables of equal width as one array, the shorter ones filled up."""
+    height = max(table.shape[0] for table in tables)
+    stacked = xp.empty((len(tables), height, len(filler)), np.int64)
+    stacked[...] = xp.asarray(filler, dtype=np.int64)
+    for whole, table in zip(stacked, tables, strict=True):
+        whole[: table.shape[0]] = table
+    return stacked

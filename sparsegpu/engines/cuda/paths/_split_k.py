@@ -1,0 +1,102 @@
+"""Row groups that are much longer than others, cut into parts that thread blocks share.
+
+A group's tile is the work of one thread block. Where one walks many times the columns of the
+others, all would wait for it; so it is cut, the parts' sums go to workspace and are added in their
+order (``bsr_addmm_sm90_parts.cu``). Which groups are long is found on the device, once a pattern,
+and the one number that decides comes to the host then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ....pattern import Pattern
+from .._blocks import ceil_div
+from .._parts import Arrays
+from .._schedule import RowGroups
+from ._row_split import cut_rows
+
+# Groups are cut where the longest one has more entries than all of these:
+_USUAL = 3  # times the average,
+_LATE = 2  # a share of what a thread block walks in all,
+_LEAST_TERMS = 1024  # what covers so many rows of `dense`, of which a part is worth its sums.
+# A part has at most the last of them, twice the average, or so small a share:
+_PART = 8
+
+
+class CutGroups(NamedTuple):
+    """Row groups of which the long ones are in parts.
+
+    Attributes
+    ----------
+    groups : RowGroups
+        Its pieces, longest first.
+    cut : int32 array (n, 3)
+        Of every group in several parts: its number, its first part, the number of parts.
+    parts : int
+        0: nothing was long.
+    """
+
+    groups: RowGroups
+    cut: Any = None
+    parts: int = 0
+
+
+def cut_row_groups(
+    pattern: Pattern,
+    rows: int,
+    blocks_from: Any,
+    grouped: Callable[..., RowGroups],
+    share: int,
+) -> CutGroups:
+    """Return the row groups of a pattern with the long ones cut; kept with the pattern.
+
+    Parameters
+    ----------
+    pattern : Pattern
+        Batched ones are left whole: their matrices would have different numbers of pieces.
+    rows, blocks_from
+        As of `row_groups`.
+    grouped : callable
+        What groups the rows: `row_groups`, or `similar_row_groups`.
+    share : int
+        Entries that each thread block walks, about.
+    """
+    groups = grouped(pattern, rows, blocks_from)
+    usual = ceil_div(pattern.nnzb, groups.groups)
+    least = ceil_div(_LEAST_TERMS, pattern.blocksize[1])
+    long = max(_USUAL * usual, share // _LATE, least)
+    most = max(2 * usual, share // _PART, least)
+    if pattern.batch_size > 1 or pattern.block_shape[1] <= long:
+        return CutGroups(groups)
+    key = ("long groups", pattern.device, grouped.__name__, rows, blocks_from is not None)
+    if pattern.memo(key, lambda: int(groups.counts.max())) <= long:
+        return CutGroups(groups)
+    return pattern.memo((*key, most), lambda: cut(groups, most, pattern.xp))
+
+
+def cut(groups: RowGroups, most: int, xp: Any) -> CutGroups:
+    """Cut all groups to at most so many entries."""
+    bounds = xp.zeros(groups.groups + 1, np.int64)
+    bounds[1:] = xp.cumsum(groups.counts, dtype=np.int64)
+    pieces, table = cut_rows(bounds, most, xp)
+    begin, end, group = pieces.T[:3]
+    counts = (end - begin).astype(np.int32)
+    arrays = Arrays(
+        groups.starts[group] + (begin - bounds[group]),
+        counts,
+        groups.columns,
+        groups.blocks,
+        xp.argsort(-counts, kind="stable").astype(np.int32),
+    )
+    moved = RowGroups(
+        arrays,
+        groups.rows,
+        len(counts),
+        groups.block_rows,
+        xp.ascontiguousarray(pieces[:, 2:]).astype(np.int32),
+    )
+    return CutGroups(moved, table.astype(np.int32), int(table[:, 2].sum()))

@@ -1,0 +1,48 @@
+"""What kind of product a call is, and which configuration was measured best for it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ....pattern import Pattern
+from .._transpose import transpose_pattern
+from ..runtime.launch import architecture
+from ..winners import Config, Family, Kind, density_bucket, snapshot
+from ._product import Product, layout_of
+
+
+def tuned_config(p: Product) -> Config | None:
+    """Return the configuration that `sparsegpu.tune` found; None where nothing near was tuned."""
+    if p.empty:
+        return None
+    known = snapshot()
+    if not known.winners:
+        return None
+    dtype = _name(p.data.dtype, p.allow_tf32)
+    return known.config(_kind(p.pattern, p.dense, dtype, p.layout, p.transposed))
+
+
+def kind_of(pattern: Pattern, dense: Any, *, transposed: bool, allow_tf32: bool) -> Kind:
+    """Return the kind of a product of operands as `bsr_addmm` of this engine gets them."""
+    dtype = _name(dense.dtype, allow_tf32)
+    multiplied = transpose_pattern(pattern)[0] if transposed else pattern
+    return _kind(multiplied, dense, dtype, layout_of(dense), transposed)
+
+
+def _kind(pattern: Pattern, dense: Any, dtype: str, layout: str, transposed: bool) -> Kind:
+    (m, k), (bm, bk) = pattern.shape, pattern.blocksize
+    places = max(pattern.block_shape[0] * pattern.block_shape[1], 1)
+    op = "dense_bsr_matmul" if transposed else "bsr_addmm"
+    return Kind(
+        Family(op, architecture(), dtype, (bm, bk), layout),
+        (m * max(pattern.batch_size, 1), k, dense.shape[-1]),
+        density_bucket(pattern.nnzb / places),
+    )
+
+
+@cache
+def _name(dtype: np.dtype, allow_tf32: bool) -> str:
+    return "tf32" if allow_tf32 and dtype == np.float32 else dtype.name

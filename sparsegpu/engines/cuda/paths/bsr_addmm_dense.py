@@ -1,0 +1,81 @@
+"""BSR @ dense by way of a dense matrix and cuBLAS, where so much is stored that this is faster.
+
+The blocks are scattered into workspace, at memory speed; then every zero is
+multiplied as well. From which density on that pays was measured on an H200 at 8192 cubed.
+"""
+
+from __future__ import annotations
+
+from .._blocks import flat_blocks
+from ..convert import scatter_launch
+from ..runtime.architectures import HOPPER, PORTABLE, runs_on
+from ..runtime.cublas import WORKSPACE, Gemm
+from ..runtime.launch import Work
+from ..runtime.submission import workspace
+from . import bsr_addmm_sm90
+from ._facts import HALVES, Facts
+from ._fields import Fields
+from ._product import Product, facts_of
+
+NAME = "dense"
+SOURCES = ()
+DTYPES, ARCHS = HALVES, PORTABLE
+TENSOR_CORES = False
+BY_ADDRESS: dict[str, tuple[str, ...]] = {}
+
+#: (block rows below, density from which cuBLAS wins) of blocks that the Hopper product takes.
+BREAK_EVEN = ((32, 0.35), (64, 0.55), (128, 0.88))
+#: The same of other blocks of 16 rows and columns or more.
+BREAK_EVEN_OTHERS = 0.12
+_LEAST_DENSITY = 2**-4  # below, nobody keeps sixteen zeros for a value
+_LARGE = 2048  # rows, columns and terms; smaller products are over before it matters
+_INT32 = 2**31
+
+facts = facts_of
+
+
+def serves(p: Product) -> bool:
+    """Return whether these are two matrices that cuBLAS takes, and nothing is to be fused."""
+    return (
+        p.out.dtype == p.data.dtype
+        and p.defines["EPILOGUE"] == "identity"
+        and not (p.empty or p.transposed)
+        and p.out.ndim == 2
+        and max(*p.out.shape, *p.dense.shape) < _INT32
+        and p.out.flags.c_contiguous
+        and p.dense.flags.c_contiguous
+    )
+
+
+def pays(f: Facts) -> bool:
+    """Return whether so much is stored that cuBLAS is faster than any sparse kernel."""
+    (bm, bk), (m, k, n) = f.blocksize, f.shape
+    if min(m, k, n) < _LARGE or min(bm, bk) < 16 or not runs_on(HOPPER, f.capability):
+        return False
+    least = BREAK_EVEN_OTHERS
+    if bsr_addmm_sm90.tile(f, Fields()) is not None:
+        least = next((density for rows, density in BREAK_EVEN if bm < rows), 1.01)
+    return f.density >= least
+
+
+def worth_measuring(f: Facts) -> bool:
+    """Return whether `tune` measures it: a dense copy of a sparser matrix may not fit anywhere."""
+    return f.density >= _LEAST_DENSITY
+
+
+def tile(f: Facts, fields: Fields) -> bool | None:
+    """Return that there is nothing to choose; None for blocks that are stored transposed."""
+    return None if f.transposed else True
+
+
+def launches(p: Product, tile: bool) -> tuple[Work, ...] | None:
+    """Return what scatters the blocks and multiplies, None where blocks are repeated."""
+    if p.pattern.has_repeated_blocks:
+        return None  # their sums would be rounded to 16 bits
+    import cupy
+
+    m, k = p.pattern.shape
+    memory = workspace(m * k * p.data.itemsize)
+    left = cupy.ndarray((m, k), p.data.dtype, memory.data)
+    scatter = scatter_launch(left, p.pattern, flat_blocks(p.data))
+    return scatter, Gemm(left, p.dense, p.out, workspace(WORKSPACE))

@@ -1,0 +1,154 @@
+"""BSR @ few columns on tensor cores (``bsr_addmm_skinny.cu``): 16-bit operands, N up to 128."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._blocks import aligned, ceil_div, size_of
+from ..runtime.architectures import PORTABLE
+from ..runtime.launch import Launch, kernel
+from ..runtime.types import ctype
+from ..runtime.view import batch_dims, matrix_view, vector_view
+from . import bsr_addmm_skinny_sm90
+from ._facts import HALVES, INDICES, Facts, always
+from ._fields import Fields
+from ._product import Product, facts_of
+
+NAME = "skinny"
+SOURCES = ("bsr_addmm_skinny",)
+DTYPES, ARCHS = HALVES, PORTABLE
+TENSOR_CORES = True
+BY_ADDRESS = {**INDICES, "BATCHED": (0, 1), "COLUMN_TILES": (0, 1)}
+
+#: More columns than this keep the tensor cores busy.
+MOST_COLUMNS = 128
+_STEP = 32  # terms of a warp's step
+_SIZES = struct.Struct("<2I2i")
+
+facts, pays = facts_of, always
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The part of the output that a thread block computes, and how deep its warps' pipelines are.
+
+    ``tile_m`` x ``tile_n`` outputs; ``warps_k`` warps split the terms, ``warps_n`` the columns.
+    """
+
+    tile_m: int
+    tile_n: int
+    warps_k: int
+    warps_n: int
+    shared_memory: int
+    defines: dict[str, Any]
+
+
+def serves(p: Product) -> bool:
+    """Return whether operands can be copied in pieces of 16 bytes and counted in 32 bits."""
+    return (
+        not (p.empty or p.transposed) and size_of(p.out.shape[:-1]) < 2**31 and aligned(p.data, 16)
+    )
+
+
+def worth_measuring(f: Facts) -> bool:
+    """Return whether `tune` measures it: not where clusters of thread blocks are faster."""
+    return bsr_addmm_skinny_sm90.tile(f, Fields()) is None or not bsr_addmm_skinny_sm90.pays(f)
+
+
+def tile(f: Facts, fields: Fields) -> Tile | None:
+    """Return the tile: as tall as leaves every multiprocessor one, for ``dense`` is read anew.
+
+    ``fields`` may say ``tile_m``, ``tile_n``, ``warps_k`` and ``stages``.
+
+    Examples
+    --------
+    >>> f16, shape = np.dtype("float16"), (4096, 4096, 64)
+    >>> chosen = tile(Facts(dtype=f16, shape=shape, blocksize=(64, 64)), Fields())
+    >>> chosen.tile_m, chosen.tile_n, chosen.warps_k, chosen.warps_n, chosen.defines["STAGES"]
+    (32, 64, 8, 2, 3)
+    """
+    bm, bk = f.blocksize
+    by_lines = f.layout in {"rows", "columns"}
+    if f.columns > MOST_COLUMNS or bm < 8 or bk % 8 or f.transposed or not by_lines:
+        return None
+    tile_n = next((n for n in (16, 32, 64) if n >= f.columns), MOST_COLUMNS)
+    tallest = 64 if tile_n <= 64 else 32
+    tile_m = 16
+    while tile_m < min(bm, tallest) and f.shape[0] // (2 * tile_m) * 10 >= f.multiprocessors * 9:
+        tile_m *= 2
+    # A warp has at most 32 columns: more warps share the products and the sums then.
+    halves = max(tile_n // 32, 1)
+    for warps_k, stages in ((16 // halves, 3), (16 // halves, 2), (4, 2), (2, 2)):
+        warps_k = min(warps_k, 8)
+        if _shared_memory(f, tile_m, tile_n, warps_k, stages) <= f.shared_memory:
+            break
+
+    tile_m = fields.pick("tile_m", tile_m, (16, 32, 64))
+    # Sums of 64 x 32 outputs are 64 registers of a lane; more columns have more warps.
+    tile_n = fields.pick("tile_n", tile_n, (16, 32, 64, 128))
+    warps_n = max(tile_n // 32, 1)
+
+    def fits(warps_k: int, stages: int) -> bool:
+        return _shared_memory(f, tile_m, tile_n, warps_k, stages) <= f.shared_memory
+
+    few = [w for w in (1, 2, 4, 8) if w * warps_n <= 16 and fits(w, 2)]
+    warps_k = fields.pick("warps_k", warps_k, few)
+    stages = fields.pick("stages", stages, [s for s in (2, 3, 4) if fits(warps_k, s)])
+    names = {
+        "T": ctype(f.dtype),
+        "BM": bm,
+        "BK": bk,
+        "TILE_M": tile_m,
+        "TILE_N": tile_n,
+        "WARPS_K": warps_k,
+        "WARPS_N": warps_n,
+        "STAGES": stages,
+        "DENSE": f.layout,
+    }
+    memory = _shared_memory(f, tile_m, tile_n, warps_k, stages)
+    return Tile(tile_m, tile_n, warps_k, warps_n, memory, names)
+
+
+def _shared_memory(f: Facts, tile_m: int, tile_n: int, warps_k: int, stages: int) -> int:
+    """Return the dynamic shared memory of a thread block, in bytes."""
+    warps_n = max(tile_n // 32, 1)
+    warp_n = tile_n // warps_n
+    right = _STEP * (2 * warp_n + 16) if f.layout == "rows" else warp_n * 2 * _STEP
+    pipeline = stages * (tile_m * 2 * _STEP + right)
+    return warps_k * warps_n * max(pipeline, tile_m * (warp_n + 8) * 4)
+
+
+def launches(p: Product, tile: Tile) -> tuple[Launch, ...]:
+    """Return the launch that computes a product."""
+    bm, n = p.pattern.blocksize[0], p.out.shape[-1]
+    batches, block_rows = size_of(p.batch), p.pattern.block_shape[0]
+    row_tiles = batches * block_rows * ceil_div(bm, tile.tile_m)
+    column_tiles = ceil_div(n, tile.tile_n)
+    product = Launch(
+        kernel(
+            SOURCES[0],
+            INDEX=ctype(p.pattern._indices.dtype),
+            BATCHED=int(batches > 1),
+            COLUMN_TILES=int(column_tiles > 1),
+            **p.defines,
+            **tile.defines,
+        ),
+        (row_tiles * column_tiles,),
+        (32 * tile.warps_k * tile.warps_n,),
+        (
+            matrix_view(p.out, p.batch),
+            vector_view(p.pattern._indptr, p.batch),
+            vector_view(p.pattern._indices, p.batch),
+            matrix_view(p.data[..., 0, :, :], p.batch),
+            matrix_view(p.dense, p.batch),
+            batch_dims(p.batch),
+            np.void(_SIZES.pack(row_tiles, block_rows, n, 0)),
+            p.epilogue,
+        ),
+        tile.shared_memory,
+    )
+    return (product,)

@@ -1,0 +1,143 @@
+"""BSR @ a few columns (``bsr_addmm_vector.cu``): a team of lanes streams the blocks of a row."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+
+from ...._arrays import accumulator_dtype
+from .._blocks import ceil_div
+from ..runtime.architectures import PORTABLE
+from ..runtime.launch import Launch
+from ..runtime.types import ctype
+from . import _few_columns
+from ._facts import FLOATS, Facts, always
+from ._few_columns import Tile, rounds_of, small_blocks
+from ._fields import Fields
+from ._product import Product
+
+NAME = "vector"
+SOURCES = ("bsr_addmm_vector",)
+DTYPES, ARCHS = (*FLOATS, "int8", "complex64", "complex128"), PORTABLE
+TENSOR_CORES = False
+BY_ADDRESS = _few_columns.BY_ADDRESS
+
+facts, serves, pays = _few_columns.facts, _few_columns.serves, _few_columns.pays
+worth_measuring = always
+
+_BLOCKS_OF_LANE = 4  # of a row, where one lane takes a block; twice as many where two do
+_MOST_REGISTERS = 104  # for sums and blocks: four thread blocks of 128 threads stay resident
+_OTHER_REGISTERS = 30
+_WIDE_REGISTERS = 14  # more of them, where sums are of 64 bits
+
+
+def _power_of_two_from(n: int) -> int:
+    return 1 << (n - 1).bit_length()
+
+
+def tile(f: Facts, fields: Fields) -> Tile | None:
+    """Return how the lanes of a warp share the blocks.
+
+    ``fields`` may say ``unroll``, ``warps``, ``resident``, ``stream``, ``ahead`` and ``rounds``.
+
+    Examples
+    --------
+    >>> f32, shape = np.dtype("float32"), (4096, 4096, 1)
+    >>> f = Facts(dtype=f32, shape=shape, blocksize=(4, 4), rows=1024, row_blocks=27, vector_k=4)
+    >>> defines = tile(f, Fields()).defines
+    >>> defines["TEAM"], defines["RL"], defines["CV"]
+    (8, 4, 4)
+    """
+    if not small_blocks(f):
+        return None
+    dtype, (bm, bk), columns, row_blocks = f.dtype, f.blocksize, f.columns, f.row_blocks
+    data_alignment, along_k, along_n = f.data_alignment, f.vector_k, f.vector_n
+    item, acc = dtype.itemsize, accumulator_dtype(dtype).itemsize
+    most = max(16 // item, 1)
+    even = bk & -bk
+    vector = min(even, most, max(data_alignment // item, 1))
+    if along_n > 1 and columns > 1:
+        x_vector, nv = 2, min(along_n, most, columns & -columns)
+        while nv > 1 and bm * nv * acc > 128:
+            nv //= 2
+        groups, cv, rl = columns // nv, 1, 1
+    if not (along_n > 1 and columns > 1) or groups & (groups - 1):
+        x_vector = 1 if vector > 1 and along_k % vector == 0 else 0
+        cv = vector if x_vector else 1
+        groups = 1
+        while groups < columns and (
+            ceil_div(columns, groups) * cv > 16
+            or ceil_div(columns, groups) * acc > 64
+            or ceil_div(columns, groups) * bm * acc > 128
+        ):
+            groups *= 2
+        nv, rl = ceil_div(columns, groups), 1
+    while ceil_div(bk, cv) * groups > 32:
+        cv *= 2
+        x_vector = x_vector if x_vector == 2 else 0
+    across, together = ceil_div(bk, cv), 0
+    if columns == 1 and across & (across - 1) == 0:
+        rl = min(bm & -bm, 32 // (across * groups))
+        both = min(most // cv, rl) if x_vector and across == 1 else 1
+        together = int(both > 1 and data_alignment >= both * cv * item)
+        rl //= both if together else 1
+    lanes = rl * across * groups
+    team = _power_of_two_from(lanes)
+    while team < 32 and row_blocks > _BLOCKS_OF_LANE * lanes * (team // lanes):
+        team *= 2
+    sums = ceil_div(bm, rl) * nv * acc // 4
+    loads = ceil_div(bm, rl) * max(cv * item // 4, 1) + cv * nv * acc // 4
+    loads += 4 if columns == 1 else 6  # an index and two addresses
+    blocks = max(ceil_div(ceil(row_blocks), team // lanes), 1)
+    depth, resident = _depth(blocks, sums, loads, wide=acc >= 8)
+    fitting = [u for u in (1, 2, 3, 4, 5) if u <= depth or sums + u * loads <= 2 * _MOST_REGISTERS]
+    unroll = fields.pick("unroll", depth, fitting)
+    warps = fields.pick("warps", 4, (2, 4, 8))
+    room = 2048 // (warps * (sums + unroll * loads + _OTHER_REGISTERS // 2))
+    resident = fields.pick("resident", resident, range(2, max(min(room, 8), resident) + 1))
+    ahead = int(not (dtype == np.float64 and rl == cv == columns == 1))
+    names = {
+        "TEAM": team,
+        "RL": rl,
+        "CV": cv,
+        "NG": groups,
+        "NV": nv,
+        "UNROLL": unroll,
+        "X_VECTOR": x_vector,
+        "TOGETHER": together,
+        "STREAM": fields.pick("stream", int(rl > 1 or cv > 1), (0, 1)),
+        "AHEAD": fields.pick("ahead", ahead, (0, 1)),
+        "WARPS": warps,
+        "RESIDENT": resident,
+    }
+    # Of more rows one after the other, those read at once lie far apart.
+    rounds = rounds_of(f, 32 // team, 2, fields)
+    blocks_and_columns = {"T": ctype(dtype), "BM": bm, "BK": bk, "COLUMNS": columns}
+    return Tile(32 // team, warps, rounds, blocks_and_columns | names)
+
+
+def launches(p: Product, tile: Tile) -> tuple[Launch, ...]:
+    """Return the launches that compute a product."""
+    return _few_columns.launches(SOURCES[0], p, tile)
+
+
+def _depth(blocks: int, sums: int, registers: int, *, wide: bool) -> tuple[int, int]:
+    """Return how many blocks a lane loads at once, and how many thread blocks have room then.
+
+    As many as leave at most a fifth of the loads without a block: a row has ``blocks`` for a lane.
+
+    Parameters
+    ----------
+    blocks : int
+    sums, registers : int
+        Registers for the lane's sums, and for each block that is under way.
+    wide : bool
+        Sums are of 64 bits: these want more under way, but not all of a row at once.
+    """
+    depths = [u for u in (5, 4, 3, 2) if u <= max(ceil_div(blocks, 2), 2)] if wide else (4, 3, 2)
+    fitting = [u for u in depths if sums + u * registers <= _MOST_REGISTERS] or [1]
+    unroll = next((u for u in fitting if 5 * ceil_div(blocks, u) * u <= 6 * blocks), fitting[-1])
+    needed = sums + unroll * registers + _OTHER_REGISTERS + _WIDE_REGISTERS * wide
+    resident = 512 // (ceil_div(needed, 8) * 8)  # registers are handed out by eights
+    return unroll, min(max(resident, 4 if unroll > 1 else 2), 8)

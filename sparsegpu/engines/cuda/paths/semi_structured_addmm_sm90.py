@@ -1,0 +1,155 @@
+"""2:4 @ dense on Hopper through wgmma (``semi_structured_addmm_sm90.cu``).
+
+A ``dense`` that the copy engine or wgmma cannot read as it lies is copied to aligned lines first:
+behind such a copy a product by wgmma takes less than one by mma.sp even of 32 rows.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .._blocks import ceil_div
+from ..runtime.architectures import HOPPER
+from ..runtime.launch import Launch, kernel, multiprocessors
+from ..runtime.tensor_map import tensor_map
+from ..runtime.types import ctype
+from ..runtime.view import batch_dims, matrix_view
+from ._dense_lines import tensor_core_lines
+from ._facts import HALVES, Facts
+from ._fields import Fields
+from ._product_24 import Product24, facts_of
+from ._sm90 import (
+    MOST_STAGES,
+    PAIRS,
+    SHARED,
+    STAGE_BYTES_K,
+    STORE_BUFFERS,
+    THREADS,
+    TILE_M,
+    covering,
+    pair_bytes,
+    widths,
+)
+from ._tma import INT32, codes_map, dense_maps, one_batch, out_map, way_of_storing
+
+NAME = "wgmma_sp"
+SOURCES = ("semi_structured_addmm_sm90",)
+DTYPES, ARCHS = (*HALVES, "int8", "float32", "float8_e4m3fn"), HOPPER
+TENSOR_CORES = True
+BY_ADDRESS = {"DENSE": ("rows", "columns"), "STORE": ("rows", "columns", "skewed", "any")}
+
+#: Columns of which a tile would waste most.
+_FEW_COLUMNS = 32
+#: Two barriers for each stage, behind everything else: with room for alignment besides, five stages
+#: of 8-bit types and a store buffer for each warp would not fit.
+_BARRIERS = 2 * 8 * MOST_STAGES
+#: Bytes of ``dense`` from which on pairs of thread blocks share it: below, loading it is little.
+_LARGE = 8 << 20
+_SIZES = struct.Struct("<3q2i")
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What the kernel is launched with: a cluster computes ``cluster`` tiles below each other."""
+
+    tile_n: int
+    cluster: int
+    shared_memory: int
+    defines: dict[str, Any]
+
+
+def serves(p: Product24) -> bool:
+    """Return whether there is something to compute, counted in 32 bits."""
+    sizes = (*p.out.shape[-2:], p.dense.shape[-2])
+    return min(sizes) > 0 and max(sizes) < INT32
+
+
+def pays(f: Facts) -> bool:
+    """Return whether columns fill enough of a tile."""
+    return f.columns > _FEW_COLUMNS
+
+
+def facts(p: Product24) -> Facts:
+    """Return what the tile depends on, one of them whether the epilogue reads little."""
+    batch = one_batch(p.batch, 1, p.out, p.out)  # of the result alone: dense may be copied
+    stored = batch is not None and way_of_storing(p.out, batch) in {"rows", "columns"}
+    sides = p.defines["INPUT"] == p.defines["RIGHT"] == "none"
+    return replace(facts_of(p), one_buffer=stored and sides and p.defines["ACT"] != "gelu_erf")
+
+
+def tile(f: Facts, fields: Fields) -> Tile | None:
+    """Return the tile; ``fields`` may say ``tile_n``, ``stages`` and ``cluster``.
+
+    Examples
+    --------
+    >>> chosen = tile(Facts(dtype=np.dtype("float16"), shape=(8192, 8192, 8192)), Fields())
+    >>> chosen.tile_n, chosen.cluster, chosen.defines["STAGES"]
+    (256, 2, 4)
+    """
+    if not f.tensor_cores:
+        return None
+    (m, k, n), size = f.shape, f.itemsize
+    allowed = widths(f.out_itemsize == 1)
+    tile_n = fields.pick("tile_n", covering(n, allowed), allowed)
+    # Below an odd number of tiles a pair multiplies one that is not there.
+    panels = ceil_div(n, tile_n)
+    rounds, of_pairs = (
+        ceil_div(ceil_div(m, TILE_M * high) * panels, f.multiprocessors // high) for high in (1, 2)
+    )
+    pays = of_pairs <= rounds and k * n * size >= _LARGE
+    clusters = (1, 2) if tile_n > 64 else (1,)
+    cluster = fields.pick("cluster", clusters[-1] if pays else 1, clusters)
+    stage = (TILE_M // 2 + tile_n) * STAGE_BYTES_K + PAIRS * pair_bytes(size)
+    two, one = (
+        min((SHARED - _BARRIERS - buffers) // stage, MOST_STAGES)
+        for buffers in (STORE_BUFFERS, STORE_BUFFERS // 2)
+    )
+    # Thread blocks of a pair wait for each other less with another stage.
+    most = one if f.one_buffer and cluster > 1 else two
+    stages = fields.pick("stages", most, range(2, most + 1))
+    buffers = 1 if stages > two else 2
+    names = {
+        "T": ctype(f.dtype),
+        "TILE_N": tile_n,
+        "STAGES": stages,
+        "CLUSTER": cluster,
+        "STRIPS": buffers,
+    }
+    return Tile(tile_n, cluster, stages * stage + STORE_BUFFERS * buffers // 2 + _BARRIERS, names)
+
+
+def launches(p: Product24, tile: Tile) -> tuple[Launch, ...] | None:
+    """Return the launches, or None where tensor maps or 32-bit numbers do not serve."""
+    m, n = p.out.shape[-2:]
+    size = p.packed.itemsize
+    dense, layout, copies = tensor_core_lines(p.dense, size != 2, may_copy=p.packed_columns > 0)
+    batch = one_batch(p.batch, 1, dense, p.out)
+    if layout == "strided" or batch is None:
+        return None
+    store = way_of_storing(p.out, batch)
+    tiles = ceil_div(m, TILE_M * tile.cluster) * ceil_div(n, tile.tile_n) * batch.count
+    if tiles * tile.cluster >= INT32:
+        return None
+    clusters = min(tiles, multiprocessors() // tile.cluster)
+    stages = ceil_div(2 * p.packed_columns * size, STAGE_BYTES_K)
+    launch = Launch(
+        kernel(SOURCES[0], ARCHS, DENSE=layout, STORE=store, **p.defines, **tile.defines),
+        (clusters * tile.cluster,),
+        (THREADS,),
+        (
+            tensor_map(p.packed, (TILE_M, STAGE_BYTES_K // 2 // size), STAGE_BYTES_K // 2),
+            codes_map(p.meta, m, (PAIRS, TILE_M)),
+            *dense_maps(dense, layout, batch, tile.tile_n // tile.cluster, STAGE_BYTES_K // size),
+            out_map(p.out, batch, store),
+            matrix_view(p.out, p.batch),
+            batch_dims(p.batch),
+            np.void(_SIZES.pack(m, n, batch.count, stages, batch.dense != 0)),
+            p.epilogue,
+        ),
+        tile.shared_memory,
+    )
+    return *copies, launch
