@@ -1,7 +1,7 @@
 """Which kernel serves which operation, dtype and architecture, as data.
 
 The table is asked through `_support`. It drives dispatch, the compile matrix, the test skips and
-the table in the README (``python -m benchmarks.readme``). To add a kernel, add its row to its
+the table in the README (``python -m tools.readme``). To add a kernel, add its row to its
 operation's file.
 """
 

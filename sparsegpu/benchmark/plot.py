@@ -1,15 +1,15 @@
-"""The roofline: speed over useful operations per byte, ours and the best peer's, and the roofs."""
+"""The roofline: rate over arithmetic intensity, ours and the best peer's, and the roofs."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from .case import DENSE
+from .peer import DENSE
 from .report import best_peer
 
 _OURS, _PEER = "#0b62a4", "#b0531f"
-#: Inks and surfaces, light: text, secondary text, grid.
+#: Colours of text, of secondary text and of the grid.
 _INK, _MUTED, _GRID = "#1a1a19", "#6b6a65", "#e4e3dd"
 
 
@@ -36,7 +36,7 @@ def roofline_points(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _group(row: dict[str, Any]) -> str:
-    """Return what the rows of equal intensity have in common."""
+    """Return the label of rows of equal intensity."""
     if row["section"] == "skinny":
         return f"N = {row['shape'][2]}"
     return f"density {row['density']:.3g}"
@@ -113,7 +113,7 @@ def roofline(content: dict[str, Any], title: str, path: str | Path) -> None:
 
 
 def _roofs(axes: Any, points: list[dict[str, Any]], copy_tbs: float, dense: float | None) -> None:
-    """Draw the slope of the copy bandwidth and the ceiling of the dense product."""
+    """Draw the roofs: the copy bandwidth, and the rate of the dense product."""
     intensities = [p["intensity"] for p in points] or [1.0, 1000.0]
     low, high = min(intensities) / 1.5, max(intensities) * 1.5
     ridge = high if dense is None else min(max(dense / copy_tbs, low), high)

@@ -1,4 +1,4 @@
-"""Operands of small cases: on one array library, from random numbers of each case's own."""
+"""Operands of the small cases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparsegpu.testing import random_blocks, random_values
 
 
 class Operands:
-    """Makes a case's operands, on one array library and from random numbers of its own."""
+    """Makes the operands of a case in an array library, from random numbers seeded by its name."""
 
     def __init__(self, xp: ModuleType, name: str):
         self.xp = xp
@@ -25,13 +25,13 @@ class Operands:
         return self.xp.asarray(random_values(self.rng, shape, dtype))
 
     def sparse(self, shape: tuple[int, int], blocksize: tuple[int, int], dtype: str, **keywords):
-        """Return a hard random pattern (unsorted, duplicates, empty rows) as a bsr_array."""
+        """Return a bsr_array of random pattern: unsorted, with duplicates and empty rows."""
         keywords = {"density": 0.4, "duplicates": True, **keywords}
         arrays = random_blocks(self.rng, shape, blocksize, dtype=dtype, **keywords)
         return sg.bsr_array(tuple(self.xp.asarray(a) for a in arrays), shape=shape)
 
 
-#: What computes a case's result.
+#: Computes a case's result.
 Run = Callable[[], Any]
-#: What makes a case's operands.
+#: Makes a case's operands and returns what computes its result.
 Prepare = Callable[[Operands], Run]

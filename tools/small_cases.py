@@ -1,9 +1,9 @@
 """Every kernel, at sizes small enough for compute-sanitizer.
 
-Sizes are ragged on purpose (partial tiles are where accesses go astray); cases called "long" give
-thread blocks several tiles and steps, so that the barriers between them matter. Run as a program,
-it fails when a kernel of `sparsegpu._kernel_table` that this device can run was not launched: a
-sanitizer run that misses a kernel is no evidence.
+Sizes leave partial tiles, where out-of-bounds accesses are likely. In cases called "long" a thread
+block has several tiles and steps, so that the barriers between them are needed. As a program, it
+fails if a kernel of `sparsegpu._kernel_table` that this device can run was not launched: a clean
+sanitizer run without that kernel would prove nothing about it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .small_products import PRODUCT_DTYPES, product_cases
 
 
 def cases() -> dict[str, Prepare]:
-    """Return all cases: what makes the operands of one, and returns what computes on them."""
+    """Return all cases by name."""
     named: dict[str, Prepare] = {}
     sections = (
         *(product_cases, _conversions, _softmax, _attention),
@@ -196,7 +196,7 @@ def _two_of_four(kind, shape, n, dtype, make, config=None):
 
 
 def _offered(config, xp):
-    """Return a configuration, None where this device lacks its path."""
+    """Return a configuration, or None if this device does not have its path."""
     if config is None or xp is np or not config["path"].startswith("wgmma_sp"):
         return config
     from sparsegpu.engines.cuda.runtime.launch import runs_here
@@ -240,8 +240,7 @@ def _sparse_blocks() -> Iterator[tuple[str, Prepare]]:
     yield "2:4 blocks long columns", columns
     strided = partial(_blocks_24, (256, 1024), (128, 128), "float16", 144, strided=True, **full)
     yield "2:4 blocks long strides", strided
-    # Groups in which either row passes over long stretches of blocks that it has not, and a long
-    # row in parts.
+    # Groups in which a row has no block in many consecutive columns, and a long row (split-K).
     for name, lengths in (
         ("passing", [0, 16, 16, 0, 9, 16]),
         ("parts", [1] * 3 + [40] + [0, 1] * 6),
@@ -282,11 +281,11 @@ def _uneven_24(lengths, size, dtype, n, make):
     return lambda: sg.bsr_matmul(a, x)
 
 
-# -- accumulators that a library summed ----------------------------------------------------------
+# -- the epilogue of cuSPARSELt's accumulators ---------------------------------------------------
 
 
 def _accumulators() -> Iterator[tuple[str, Prepare]]:
-    """What stands behind cuSPARSELt's sums; the library itself is not needed for that."""
+    """The epilogue of cuSPARSELt's accumulators; the library itself is not needed."""
     for dtype, out_dtype in (
         ("int8", "int32"),
         ("int8", "int8"),
@@ -300,7 +299,7 @@ def _accumulators() -> Iterator[tuple[str, Prepare]]:
 
 
 def _accumulated(shape, dtype, out_dtype, order, make):
-    """Sums with padding beside them, scales, a bias and an activation."""
+    """Accumulators in padded rows, scales, a bias and an activation."""
     *batch, m, n = shape
     operands = dtype_of(dtype)
     sums_dtype = accumulator_dtype(operands)
@@ -340,12 +339,12 @@ def wanted_kernels() -> set[str]:
 
 
 def digest(result: Any) -> str:
-    """Return what stands for a result's bits."""
+    """Return a hash of a result's bits."""
     return hashlib.sha256(to_host(result).tobytes()).hexdigest()[:16]
 
 
 def main() -> int:
-    """Run the cases on the GPU; return 1 when one of its kernels was not reached."""
+    """Run the cases on the GPU; return 1 if one of its kernels was not launched."""
     import cupy
 
     from sparsegpu.engines.cuda.runtime.launch import launch_counts
@@ -356,7 +355,7 @@ def main() -> int:
     print(f"{sum(reached.values())} launches of {len(reached)} kernels")
     missed = sorted(wanted_kernels() - set(reached))
     if missed:
-        print(f"not reached: {', '.join(missed)}")
+        print(f"not launched: {', '.join(missed)}")
     return 1 if missed else 0
 
 
