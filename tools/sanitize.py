@@ -26,8 +26,10 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,9 @@ _LONG_CASES_A_KERNEL = 20
 _CASES_A_BARRIER = 2  # each is a build of its own
 _ROUNDS = 1000
 
+#: A kernel and the number of its barrier that is removed.
+Plant = tuple[str, int]
+
 
 @dataclass(slots=True)
 class Report:
@@ -81,24 +86,13 @@ def main(kernels: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         runner = TrialRunner(Path(folder))
         signal.signal(signal.SIGTERM, lambda *_: stop(runner))
-        reach = survey(runner, report, kernels)
+        harness = Harness(runner, report)
+        harness.survey(kernels)
         if not kernels:
-            inspect(runner, report)
-        barriers = {
-            path.stem: found
-            for path in sorted(_SOURCES.glob("*.cu"))
-            if (found := find_barriers(path.stem, _SOURCES))
-            and (path.stem in kernels if kernels else True)
-            and path.stem in reach
-        }
-        whole = delayed(runner, report, barriers, reach)
-        chosen = {
-            (kernel, i): passing(whole[kernel], i) or some(reach[kernel])
-            for kernel, found in barriers.items()
-            for i in range(len(found))
-        }
-        seen = planted(runner, report, barriers, reach, chosen)
-        undetected(runner, report, barriers, chosen, seen, whole)
+            harness.inspect()
+        harness.delay()
+        harness.plant()
+        harness.delay_undetected()
     report.add(failures=report.failures)
     for reason in report.failures:
         print(f"sanitize: FAILED: {reason}")
@@ -112,93 +106,174 @@ def stop(runner: TrialRunner) -> None:
     sys.exit("sanitize: FAILED: terminated")
 
 
-def survey(runner: TrialRunner, report: Report, kernels: list[str]) -> dict[str, list[str]]:
-    """Run all cases; return for each kernel the cases that launch it in every run."""
-    reach: dict[str, list[str]] = {}
-    again: dict[str, list[str]] = {}
-    wanted: set[str] = set(kernels)
-    with ThreadPoolExecutor(_PROCESSES) as pool:
-        outcomes = list(pool.map(lambda names: runner.run(names, limit=120), _shards(2 * _SHARDS)))
-    for outcome in outcomes:
-        if outcome.status != 0:
-            report.failures.append(f"the cases do not run: {last_lines(outcome.log)}")
-        for answer in outcome.answers:
-            wanted |= set(answer.get("wanted", []) if not kernels else [])
-            for found, key in ((reach, "kernels"), (again, "again")):
-                for kernel in answer.get(key, []):
-                    found.setdefault(kernel, []).append(answer["case"])
-    if missed := sorted(wanted - set(reach)):
-        report.failures.append(f"no case reaches {', '.join(missed)}")
-    if once := [k for k in sorted(set(reach) - set(again)) if find_barriers(k, _SOURCES)]:
-        report.failures.append(f"no case launches in every run: {', '.join(once)}")
-    report.add(cases={kernel: len(names) for kernel, names in sorted(reach.items())})
-    order = {name: number for number, name in enumerate(cases())}
-    return {kernel: sorted(names, key=order.__getitem__) for kernel, names in again.items()}
+@dataclass(slots=True)
+class Harness:
+    """The parts of a run, in order; each uses what earlier ones have found.
 
+    Attributes
+    ----------
+    runner : TrialRunner
+    report : Report
+    reach : dict
+        For each kernel the cases that launch it in every run.
+    barriers : dict
+        For each kernel that is looked at its barriers.
+    whole : dict
+        For each kernel the outcome of its unchanged build under delays.
+    chosen : dict
+        For each kernel and number of a barrier the cases that are to detect its removal.
+    seen : dict
+        For each kernel and label of a barrier by what its removal was detected.
+    """
 
-def inspect(runner: TrialRunner, report: Report) -> None:
-    """Run memcheck and racecheck over all cases."""
-    tools = [(tool, names) for tool in TOOLS for names in _shards(_SHARDS)]
-    with ThreadPoolExecutor(_PROCESSES) as pool:
-        outcomes = list(pool.map(lambda t: runner.run(t[1], t[0], rounds=1, limit=180), tools))
-    bits = []
-    for tool in TOOLS:
-        mine = [o for (t, _), o in zip(tools, outcomes, strict=True) if t == tool]
-        each = [read(outcome.log) for outcome in mine]
-        found = merged(each)
-        report.add(
-            **{
-                tool: {
-                    "summary": [total(found.summaries)],
-                    "memory errors": found.memory,
-                    "API errors": found.calls,
-                    "look-ups of symbols that the driver lacks": found.look_ups,
-                    "races in our kernels": found.ours,
-                    "races in CuPy's": found.of_cupy,
-                }
+    runner: TrialRunner
+    report: Report
+    reach: dict[str, list[str]] = field(default_factory=dict)
+    barriers: dict[str, list[Barrier]] = field(default_factory=dict)
+    whole: dict[str, Outcome] = field(default_factory=dict)
+    chosen: dict[Plant, list[str]] = field(default_factory=dict)
+    seen: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def survey(self, kernels: list[str]) -> None:
+        """Run all cases; find the kernels, the cases that launch each, and the barriers."""
+        reach: dict[str, list[str]] = {}
+        again: dict[str, list[str]] = {}
+        wanted: set[str] = set(kernels)
+        run = partial(self.runner.run, limit=120)
+        for outcome in _parallel(_PROCESSES, run, _shards(2 * _SHARDS)):
+            if outcome.status != 0:
+                self._fail(f"the cases do not run: {last_lines(outcome.log)}")
+            for answer in outcome.answers:
+                wanted |= set(answer.get("wanted", []) if not kernels else [])
+                for found, key in ((reach, "kernels"), (again, "again")):
+                    for kernel in answer.get(key, []):
+                        found.setdefault(kernel, []).append(answer["case"])
+        if missed := sorted(wanted - set(reach)):
+            self._fail(f"no case reaches {', '.join(missed)}")
+        if once := [k for k in sorted(set(reach) - set(again)) if find_barriers(k, _SOURCES)]:
+            self._fail(f"no case launches in every run: {', '.join(once)}")
+        self.report.add(cases={kernel: len(names) for kernel, names in sorted(reach.items())})
+        order = {name: number for number, name in enumerate(cases())}
+        self.reach = {k: sorted(names, key=order.__getitem__) for k, names in again.items()}
+        for kernel in sorted(self.reach.keys() & set(kernels or self.reach)):
+            if found := find_barriers(kernel, _SOURCES):
+                self.barriers[kernel] = found
+
+    def inspect(self) -> None:
+        """Run memcheck and racecheck over all cases."""
+        shards = [(names, tool) for tool in TOOLS for names in _shards(_SHARDS)]
+        run = partial(self.runner.run, rounds=1, limit=180)
+        outcomes = _parallel(_PROCESSES, lambda shard: run(*shard), shards)
+        bits = []
+        for tool in TOOLS:
+            mine = [o for (_, t), o in zip(shards, outcomes, strict=True) if t == tool]
+            each = [read(outcome.log) for outcome in mine]
+            found = merged(each)
+            part = {
+                "summary": [total(found.summaries)],
+                "memory errors": found.memory,
+                "API errors": found.calls,
+                "look-ups of symbols that the driver lacks": found.look_ups,
+                "races in our kernels": found.ours,
+                "races in CuPy's": found.of_cupy,
             }
+            self.report.add(**{tool: part})
+            for failure in found.failures():
+                self._fail(f"{tool}: {failure}")
+            for outcome, its in zip(mine, each, strict=True):
+                if not ran(outcome, its):
+                    self._fail(f"{tool} did not run to its end: {last_lines(outcome.log)}")
+            bits.append({name: d for o in mine for name, d in o.digests().items()})
+        same = bits[0] == bits[1] and all(o.change and not o.change["differing"] for o in outcomes)
+        if not same:
+            self._fail("the results are not the same bits under both tools")
+        self.report.add(**{"same bits in both runs": same})
+
+    def delay(self) -> None:
+        """Run all kernels unchanged under random delays, and choose cases for each barrier."""
+        few = {kernel: some(self.reach[kernel]) for kernel in self.barriers}
+        limits = {"rounds": _ROUNDS, "seconds": 130, "limit": 180}
+        kernels = sorted(few, key=lambda kernel: -len(few[kernel]))  # long ones first
+        outcomes = _parallel(
+            _DELAYED_PROCESSES,
+            lambda kernel: self.runner.run(few[kernel], kernel=kernel, delays=True, **limits),
+            kernels,
         )
-        report.failures += [f"{tool}: {failure}" for failure in found.failures()]
-        report.failures += [
-            f"{tool} did not run to its end: {last_lines(outcome.log)}"
-            for outcome, its in zip(mine, each, strict=True)
-            if not ran(outcome, its)
+        self.whole = dict(zip(kernels, outcomes, strict=True))
+        summaries = {
+            kernel: summary_of(self.whole[kernel], len(few[kernel]), None) for kernel in few
+        }
+        for kernel, barriers in self.barriers.items():
+            outcome, change = self.whole[kernel], self.whole[kernel].change
+            if not steady(outcome) or change is None or change["rounds"] < _ROUNDS:
+                self._fail(f"{kernel} under random delays: {summaries[kernel]}")
+            for label in passed_by_none(barriers, change):
+                self._fail(f"{kernel} {label}: no warp passed it")
+            for i in range(len(barriers)):
+                self.chosen[kernel, i] = passing(outcome, i) or few[kernel]
+        self.report.add(**{"whole under delays": summaries})
+
+    def plant(self) -> None:
+        """Remove each barrier under racecheck."""
+        # Kernels with many barriers first: without one of them the others may wait until the limit.
+        kernels = sorted(self.barriers, key=lambda kernel: -len(self.barriers[kernel]))
+        plants: list[tuple[str, int | None]] = [(kernel, None) for kernel in kernels]
+        plants += [(kernel, i) for kernel in kernels for i in range(len(self.barriers[kernel]))]
+
+        def outcome_of(plant: tuple[str, int | None]) -> Outcome:
+            kernel, i = plant
+            names = some(self.reach[kernel]) if i is None else self.chosen[kernel, i]
+            limit = 150 if i is None else 60
+            return self.runner.run(
+                names, "racecheck", kernel=kernel, barrier=i, rounds=1, limit=limit
+            )
+
+        outcomes = dict(zip(plants, _parallel(_PROCESSES, outcome_of, plants), strict=True))
+        self.seen = {kernel: {} for kernel in self.barriers}
+        for (kernel, i), outcome in outcomes.items():
+            whole = outcomes[kernel, None]
+            if i is not None:
+                self.seen[kernel][self.barriers[kernel][i].label] = detected_by(outcome, whole)
+            elif not ran(whole, read(whole.log)) or differs(whole):
+                self._fail(f"{kernel}, unchanged under racecheck: {last_lines(whole.log)}")
+        self.report.add(barriers=self.seen)
+
+    def delay_undetected(self) -> None:
+        """Run under random delays the removals that racecheck did not detect."""
+        missed = [
+            (kernel, i)
+            for kernel, found in self.barriers.items()
+            for i, barrier in enumerate(found)
+            if self.seen[kernel][barrier.label] != "racecheck"
         ]
-        bits.append({name: d for o in mine for name, d in o.digests().items()})
-    same = bits[0] == bits[1] and all(o.change and not o.change["differing"] for o in outcomes)
-    if not same:
-        report.failures.append("the results are not the same bits under both tools")
-    report.add(**{"same bits in both runs": same})
 
+        def outcome_of(plant: Plant) -> Outcome:
+            kernel, i = plant
+            limits = {"rounds": _ROUNDS, "stop": True, "seconds": 5, "limit": 45}
+            return self.runner.run(
+                self.chosen[plant], kernel=kernel, barrier=i, delays=True, **limits
+            )
 
-def delayed(
-    runner: TrialRunner,
-    report: Report,
-    barriers: dict[str, list[Barrier]],
-    reach: dict[str, list[str]],
-) -> dict[str, Outcome]:
-    """Run all kernels unchanged under random delays; return the outcomes."""
+        without: dict[str, str] = {}
+        left: dict[str, str] = {}
+        outcomes = _parallel(_DELAYED_PROCESSES, outcome_of, missed)
+        for (kernel, i), outcome in zip(missed, outcomes, strict=True):
+            seen, label = self.seen[kernel], self.barriers[kernel][i].label
+            name = f"{kernel} {label}"
+            without[name] = summary_of(outcome, len(self.chosen[kernel, i]), i)
+            if seen[label] == "not seen":
+                if steady(self.whole[kernel]) and differs(outcome, ends=True):
+                    seen[label] = "delays"
+                else:
+                    left[name] = without[name]
+        parts = {"without a barrier under delays": without, "not seen": left}
+        self.report.add(barriers=self.seen, **parts)
+        for kernel, seen in self.seen.items():
+            if set(seen.values()) == {"not seen"}:
+                self._fail(f"{kernel}: no removal is detected, so clean runs prove nothing")
 
-    def outcome_of(kernel: str) -> Outcome:
-        names = some(reach[kernel])
-        return runner.run(names, kernel=kernel, delays=True, rounds=_ROUNDS, seconds=130, limit=180)
-
-    kernels = sorted(barriers, key=lambda kernel: -len(some(reach[kernel])))  # long ones first
-    with ThreadPoolExecutor(_DELAYED_PROCESSES) as pool:
-        whole = dict(zip(kernels, pool.map(outcome_of, kernels), strict=True))
-    summaries = {
-        kernel: summary_of(whole[kernel], len(some(reach[kernel])), None) for kernel in barriers
-    }
-    for kernel, summary in summaries.items():
-        change = whole[kernel].change
-        if not steady(whole[kernel]) or change is None or change["rounds"] < _ROUNDS:
-            report.failures.append(f"{kernel} under random delays: {summary}")
-        report.failures += [
-            f"{kernel} {label}: no warp passed it"
-            for label in passed_by_none(barriers[kernel], change)
-        ]
-    report.add(**{"whole under delays": summaries})
-    return whole
+    def _fail(self, reason: str) -> None:
+        self.report.failures.append(reason)
 
 
 def steady(outcome: Outcome) -> bool:
@@ -213,38 +288,6 @@ def passing(outcome: Outcome, barrier: int) -> list[str]:
     return [] if change is None else change["passing"][barrier][:_CASES_A_BARRIER]
 
 
-def planted(
-    runner: TrialRunner,
-    report: Report,
-    barriers: dict[str, list[Barrier]],
-    reach: dict[str, list[str]],
-    chosen: dict[tuple[str, int], list[str]],
-) -> dict[str, dict[str, str]]:
-    """Remove each barrier under racecheck; return by what each removal is detected."""
-    # Kernels with many barriers first: without one of them the other ones may wait until the limit.
-    kernels = sorted(barriers, key=lambda kernel: -len(barriers[kernel]))
-    plants: list[tuple[str, int | None]] = [(kernel, None) for kernel in kernels]
-    plants += [(kernel, i) for kernel in kernels for i in range(len(barriers[kernel]))]
-
-    def outcome_of(plant: tuple[str, int | None]) -> Outcome:
-        kernel, i = plant
-        names = some(reach[kernel]) if i is None else chosen[kernel, i]
-        limit = 150 if i is None else 60
-        return runner.run(names, "racecheck", kernel=kernel, barrier=i, rounds=1, limit=limit)
-
-    with ThreadPoolExecutor(_PROCESSES) as pool:
-        outcomes = dict(zip(plants, pool.map(outcome_of, plants), strict=True))
-    seen: dict[str, dict[str, str]] = {kernel: {} for kernel in barriers}
-    for (kernel, i), outcome in outcomes.items():
-        whole = outcomes[kernel, None]
-        if i is not None:
-            seen[kernel][barriers[kernel][i].label] = detected_by(outcome, whole)
-        elif not ran(whole, read(whole.log)) or differs(whole):
-            report.failures.append(f"{kernel}, unchanged under racecheck: {last_lines(whole.log)}")
-    report.add(barriers=seen)
-    return seen
-
-
 def detected_by(outcome: Outcome, whole: Outcome) -> str:
     """Return by what a removal is detected, given the trials without the barrier and with it.
 
@@ -256,57 +299,20 @@ def detected_by(outcome: Outcome, whole: Outcome) -> str:
     return "results" if differs(outcome) and not differs(whole) else "not seen"
 
 
-def undetected(
-    runner: TrialRunner,
-    report: Report,
-    barriers: dict[str, list[Barrier]],
-    chosen: dict[tuple[str, int], list[str]],
-    seen: dict[str, dict[str, str]],
-    whole: dict[str, Outcome],
-) -> None:
-    """Run under random delays the removals that racecheck did not detect."""
-    missed = [
-        (kernel, i)
-        for kernel, found in barriers.items()
-        for i, barrier in enumerate(found)
-        if seen[kernel][barrier.label] != "racecheck"
-    ]
-
-    def outcome_of(which: tuple[str, int]) -> Outcome:
-        kernel, i = which
-        options = {"rounds": _ROUNDS, "stop": True, "seconds": 5, "limit": 45}
-        return runner.run(chosen[which], kernel=kernel, barrier=i, delays=True, **options)
-
-    with ThreadPoolExecutor(_DELAYED_PROCESSES) as pool:
-        outcomes = dict(zip(missed, pool.map(outcome_of, missed), strict=True))
-    without: dict[str, str] = {}
-    for (kernel, i), outcome in outcomes.items():
-        label = barriers[kernel][i].label
-        without[f"{kernel} {label}"] = summary_of(outcome, len(chosen[kernel, i]), i)
-        detected = steady(whole[kernel]) and differs(outcome, ends=True)
-        if detected and seen[kernel][label] == "not seen":
-            seen[kernel][label] = "delays"
-    left = {
-        f"{kernel} {label}": without[f"{kernel} {label}"]
-        for kernel, by in seen.items()
-        for label, how in by.items()
-        if how == "not seen"
-    }
-    parts = {"without a barrier under delays": without, "not seen": left}
-    report.add(barriers=seen, **parts)
-    for kernel, by in seen.items():
-        if set(by.values()) == {"not seen"}:
-            report.failures.append(
-                f"{kernel}: no barrier's removal is detected, so clean runs prove nothing"
-            )
-
-
 def some(names: list[str]) -> list[str]:
     """Return a few of a kernel's cases: long ones first, others evenly spaced."""
     long = [name for name in names if " long" in name][:_LONG_CASES_A_KERNEL]
     others = [name for name in names if " long" not in name]
     left = min(max(_CASES_A_KERNEL - len(long), 0), len(others))
     return long + [others[i * len(others) // left] for i in range(left)]
+
+
+def _parallel(
+    processes: int, outcome_of: Callable[[Any], Outcome], trials: Sequence[Any]
+) -> list[Outcome]:
+    """Return the outcomes of trials, of which some run at the same time."""
+    with ThreadPoolExecutor(processes) as pool:
+        return list(pool.map(outcome_of, trials))
 
 
 def _shards(number: int) -> list[list[str]]:

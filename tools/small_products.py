@@ -53,20 +53,14 @@ def _long_products() -> Iterator[tuple[str, Prepare]]:
         yield f"dense_bsr_matmul long {dtype}", partial(_rmatmul, shape, size, dtype, n=144, **full)
     paths = ("mma", "float16"), ("mma", "int8"), ("mma", "float32"), ("simt", "float32")
     for path, dtype in paths:
-        keywords = {**full, "allow_tf32": path == "mma", "config": {"path": path}}
-        yield (
-            f"bsr_addmm {path} long {dtype}",
-            partial(_matmul, shape, size, dtype, 144, **keywords),
-        )
-    keywords = {**full, "config": {"path": "mma"}}
-    yield (
-        "bsr_addmm mma long columns",
-        partial(_by_columns, shape, size, "float16", 144, **keywords),
-    )
+        of_path = partial(_matmul, shape, size, dtype, 144, config={"path": path}, **full)
+        yield f"bsr_addmm {path} long {dtype}", partial(of_path, allow_tf32=path == "mma")
+    by_columns = partial(_by_columns, shape, size, "float16", 144, **full)
+    yield "bsr_addmm mma long columns", partial(by_columns, config={"path": "mma"})
     for n in (144, 150):  # rows of 16-byte pieces, and others
         small = partial(_matmul, (128, 512), (16, 32), "float16", n, density=0.4)
         yield f"bsr_addmm long, small blocks, {n}", small
-    yield "bsr_addmm long columns", partial(_by_columns, shape, size, "float16", 144, **full)
+    yield "bsr_addmm long columns", by_columns
     grouped = {"density": 0.4, "config": {"path": "groups"}}
     for size in ((6, 6), (16, 16), (64, 64)):  # padded to pieces, sharing tiles, tiles of their own
         shape = (size[0] * 12, size[1] * 20)
@@ -82,9 +76,8 @@ def _long_wgmma() -> Iterator[tuple[str, Prepare]]:
     full = {"density": 0.9, "duplicates": False}
     for n in (144, 150):  # written by the copy engine, and by threads
         for activation in ("gelu", "gelu_erf"):  # short code, and long
-            keywords = {"activation": activation, **full}
-            fused = partial(_fused, (128, 512), (32, 32), "float16", n=n, **keywords)
-            yield f"bsr_addmm fused long, {activation}, {n}", fused
+            fused = partial(_fused, (128, 512), (32, 32), "float16", n=n, **full)
+            yield f"bsr_addmm fused long, {activation}, {n}", partial(fused, activation=activation)
     for size in ((16, 16), (32, 64), (128, 128)):
         shape = (256, 512) if size[0] == 128 else (128, 512)
         if size[0] != 32:
@@ -102,12 +95,8 @@ def _long_wgmma() -> Iterator[tuple[str, Prepare]]:
         yield f"bsr_addmm long turned {b}", transposed
     # A long row (split-K), finished by each way of writing a tile.
     row = [[1] * 3 + [40] + [0, 1] * 6]
-    for n, keywords in (
-        (144, {}),
-        (150, {}),
-        (144, {"activation": "gelu_erf"}),
-        (144, {"strided": True}),
-    ):
+    erf, strides = {"activation": "gelu_erf"}, {"strided": True}
+    for n, keywords in (144, {}), (150, {}), (144, erf), (144, strides):
         parts = partial(_uneven, row, (64, 64), "float16", n, **keywords)
         yield f"bsr_addmm long parts {n} {' '.join(keywords)}".rstrip(), parts
     truncated = partial(_matmul, (128, 512), (16, 16), "float32", 150, allow_tf32=True, **full)

@@ -46,14 +46,9 @@ def _main() -> Iterable[Case]:
     """bfloat16 at 8192: the twelve bars, each also compared with dense."""
     for block, bars in BARS.items():
         for density, tf in bars.items():
-            yield Case(
-                "main",
-                _square(block),
-                density,
-                _8192,
-                peers=(DENSE, TORCH, BSR) if (block, density) == (64, 0.1) else (DENSE, TORCH),
-                bars=(Bar("TF", tf), _NEVER_SLOWER),
-            )
+            peers = (DENSE, TORCH, BSR) if (block, density) == (64, 0.1) else (DENSE, TORCH)
+            case = Case("main", _square(block), density, _8192, peers=peers)
+            yield replace(case, bars=(Bar("TF", tf), _NEVER_SLOWER))
 
 
 def _medium() -> Iterable[Case]:
@@ -66,31 +61,18 @@ def _medium() -> Iterable[Case]:
 def _portable() -> Iterable[Case]:
     """The main cases on the path of compute capability 8.0 (mma.sync), beside torch."""
     for case in _main():
-        anchor = TRITON[case.block[0]][case.density]
-        yield replace(
-            case,
-            section="8.0 path",
-            path="groups",
-            peers=(),
-            peers_of=case.name,
-            bars=(Bar("peer or TF", anchor, TORCH),),
-        )
+        bar = Bar("peer or TF", TRITON[case.block[0]][case.density], TORCH)
+        portable = replace(case, section="8.0 path", path="groups", bars=(bar,))
+        yield replace(portable, peers=(), peers_of=case.name)
 
 
 def _host() -> Iterable[Case]:
     """Host time of a repeated call, small operands; the schedule of a pattern, its first call."""
+    product = Case("host", (64, 64), 0.1, (1024, 1024, 1024), measure="host", bars=(_HOST,))
     for block in (16, 64):
-        yield Case(
-            "host",
-            _square(block),
-            0.1,
-            (1024, 1024, 1024),
-            measure="host",
-            peers=(DENSE, TORCH),
-            bars=(_HOST,),
-        )
-    small = Case("host", (64, 64), 0.1, (1024, 1024, 64), measure="host")
-    yield replace(small, operation="2:4 blocks", size=(1024, 1024, 1024), bars=(_HOST,))
+        yield replace(product, block=_square(block), peers=(DENSE, TORCH))
+    yield replace(product, operation="2:4 blocks")
+    small = replace(product, size=(1024, 1024, 64), bars=())
     for operation in HOST_OPERATIONS:
         yield replace(small, operation=operation)
     for operation in HOST_FORMATS:
@@ -107,23 +89,16 @@ def _dense() -> Iterable[Case]:
     for block in (16, 32, 64, 128, 256):
         densities = (0.25, 0.75, 0.9) if block < 256 else (0.05, 0.1, 0.25, 0.5, 0.75, 0.9)
         for density in densities:
-            yield Case(
-                "dense", _square(block), density, _8192, peers=(DENSE,), bars=(_NEVER_SLOWER,)
-            )
+            case = Case("dense", _square(block), density, _8192, peers=(DENSE,))
+            yield replace(case, bars=(_NEVER_SLOWER,))
 
 
 def _skinny() -> Iterable[Case]:
     """Few columns: the stored blocks are read once."""
+    bars = (Bar("stored bytes", 1.5),)
     for columns in (16, 32, 64, 128):
-        yield Case(
-            "skinny",
-            (64, 64),
-            0.1,
-            (4096, 4096, columns),
-            flush=True,
-            peers=(DENSE, TORCH),
-            bars=(Bar("stored bytes", 1.5),),
-        )
+        case = Case("skinny", (64, 64), 0.1, (4096, 4096, columns), flush=True, bars=bars)
+        yield replace(case, peers=(DENSE, TORCH))
 
 
 def _dtypes() -> Iterable[Case]:
@@ -133,17 +108,14 @@ def _dtypes() -> Iterable[Case]:
         yield Case("dtypes", _square(block), 0.1, _8192, "float16", peers=(DENSE,), bars=(bar,))
     for block in (64, 128):
         for density in (0.5, 0.1):
-            bar = Bar("case rate", 1.6, Case("main", _square(block), density, _8192).name)
-            yield Case(
-                "dtypes", _square(block), density, _8192, "int8", peers=(DENSE, TORCH), bars=(bar,)
-            )
+            main = Case("main", _square(block), density, _8192)
+            int8 = replace(main, section="dtypes", dtype="int8", peers=(DENSE, TORCH))
+            yield replace(int8, bars=(Bar("case rate", 1.6, main.name),))
     for dtype, share in (("float32", 0.8), ("float64", 0.7)):
         for block in (32, 64, 128):
             for density in (0.5, 0.1):
-                bar = Bar("peer rate", share, DENSE)
-                yield Case(
-                    "dtypes", _square(block), density, _4096, dtype, peers=(DENSE,), bars=(bar,)
-                )
+                case = Case("dtypes", _square(block), density, _4096, dtype, peers=(DENSE,))
+                yield replace(case, bars=(Bar("peer rate", share, DENSE),))
     for block in (16, 32, 64, 128):
         yield Case("dtypes", _square(block), 0.1, _4096, "float32", tf32=True)
 
@@ -174,19 +146,11 @@ def _vectors() -> Iterable[Case]:
     for dtype, itemsize in (("float32", 4), ("float64", 8)):
         for block in (2, 4, 8):
             block_rows = _VALUE_BYTES // (_BLOCKS_A_ROW * block * block * itemsize)
-            rows = block_rows * block
+            rows, density = block_rows * block, _BLOCKS_A_ROW / block_rows
             for columns in (1, 2, 4, 8):
-                yield Case(
-                    "vectors",
-                    _square(block),
-                    _BLOCKS_A_ROW / block_rows,
-                    (rows, rows, columns),
-                    dtype,
-                    pattern="strata",
-                    flush=True,
-                    peers=(CSR, BSR),
-                    bars=bars,
-                )
+                case = Case("vectors", _square(block), density, (rows, rows, columns), dtype)
+                case = replace(case, pattern="strata", flush=True)
+                yield replace(case, peers=(CSR, BSR), bars=bars)
 
 
 _NEXT_POWERS = {(3, 3): (4, 4), (6, 6): (8, 8), (5, 13): (8, 16), (23, 23): (32, 32)}
@@ -199,14 +163,7 @@ def _odd() -> Iterable[Case]:
             reference = Case("odd blocks", power, 0.1, _4096, dtype)
             if power != (32, 32):  # a case of other sections
                 yield reference
-            yield Case(
-                "odd blocks",
-                block,
-                0.1,
-                _4096,
-                dtype,
-                bars=(Bar("case rate", 0.5, reference.name),),
-            )
+            yield replace(reference, block=block, bars=(Bar("case rate", 0.5, reference.name),))
 
 
 def _unbalanced() -> Iterable[Case]:

@@ -142,7 +142,7 @@ def describe(workload: Workload) -> Row:
         memory_bound=case.flush,
         flops=workload.flops,
         bytes=workload.bytes,
-        stored_bytes=workload.stored_bytes,
+        stored_bytes=int(workload.values.nbytes),
     )
 
 

@@ -33,30 +33,31 @@ class Workload(ABC):
     case : Case
     call : callable
         Does the work; this is what is timed.
+    values : array
+        The stored values of the sparse matrix.
+    operands : tuple of array
+        All that the call reads.
     """
 
     case: Case
     call: Callable[[], Any]
+    values: Any
+    operands: Arrays
 
     @property
-    @abstractmethod
     def stored(self) -> int:
         """Number of stored elements, of all batches."""
-
-    @property
-    @abstractmethod
-    def stored_bytes(self) -> int:
-        """Bytes of the stored values."""
-
-    @property
-    @abstractmethod
-    def bytes(self) -> int:
-        """Bytes that must be moved: operands and results once."""
+        return int(self.values.size)
 
     @property
     def flops(self) -> int:
         """Useful operations; one per stored element where the work is no product."""
         return self.stored
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that must be moved: operands and results once."""
+        return sum(int(array.nbytes) for array in (*self.operands, *self.results()))
 
     @abstractmethod
     def error(self) -> float:
@@ -101,11 +102,20 @@ class Product(Workload):
         Of 2:4: given another 2:4 matrix, a result and keywords, returns the call of that product.
     """
 
+    values: Any = field(init=False)
+    operands: Arrays = field(init=False)
     left: Any
     dense: Any
     out: Any
     keywords: dict[str, Any] = field(default_factory=dict)
     product: Callable[..., Callable[[], Any]] | None = None
+
+    def __post_init__(self) -> None:
+        left = self.left
+        parts = (
+            (left.data, left.indices, left.indptr) if isinstance(left, sg.bsr_array) else (left,)
+        )
+        self.values, self.operands = parts[0], (*parts, self.dense)
 
     @property
     def dtype(self) -> np.dtype:
@@ -117,25 +127,9 @@ class Product(Workload):
         return values.view(self.dtype) if self.dtype == float8_e4m3fn else values
 
     @property
-    def stored(self) -> int:
-        return int(self.left.data.size if isinstance(self.left, sg.bsr_array) else self.left.size)
-
-    @property
     def flops(self) -> int:
         """Useful operations; of a 2:4 product the dense-equivalent ones."""
-        columns = self.dense.shape[-1] if self.dense.ndim > 1 else 1
-        return 2 * self.stored * columns
-
-    @property
-    def stored_bytes(self) -> int:
-        return self.stored * self.dense.itemsize
-
-    @property
-    def bytes(self) -> int:
-        index = 0
-        if isinstance(self.left, sg.bsr_array):
-            index = self.left.indices.nbytes + self.left.indptr.nbytes
-        return self.stored_bytes + index + self.dense.nbytes + self.out.nbytes
+        return 2 * self.stored * (self.dense.shape[-1] if self.dense.ndim > 1 else 1)
 
     def wide(self) -> Any:
         """Return the matrix on the left as a dense array."""
