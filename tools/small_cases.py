@@ -227,10 +227,9 @@ def _sparse_blocks() -> Iterator[tuple[str, Prepare]]:
                 keywords = {"activation": activation, **full}
                 fused = partial(_blocks_24, shape, size, "float16", n, **keywords)
                 yield f"2:4 blocks long {size} {activation} {n}", fused
-    columns = partial(_blocks_24, (256, 1024), (128, 128), "float16", 144, by_column=True, **full)
-    yield "2:4 blocks long columns", columns
-    strided = partial(_blocks_24, (256, 1024), (128, 128), "float16", 144, strided=True, **full)
-    yield "2:4 blocks long strides", strided
+    wide = partial(_blocks_24, (256, 1024), (128, 128), "float16", 144, **full)
+    yield "2:4 blocks long columns", partial(wide, layout="columns")
+    yield "2:4 blocks long strides", partial(wide, layout="strided")
     # Groups in which a row has no block in many consecutive columns, and a long row (split-K).
     lengths_of = {"passing": [0, 16, 16, 0, 9, 16], "parts": [1] * 3 + [40] + [0, 1] * 6}
     for name, lengths in lengths_of.items():
@@ -239,12 +238,13 @@ def _sparse_blocks() -> Iterator[tuple[str, Prepare]]:
 
 
 def _blocks_24(
-    shape, size, dtype, n, make, *, activation=None, by_column=False, strided=False, path=None, **how
+    shape, size, dtype, n, make, *, activation=None, layout="rows", path=None, **keywords
 ):
-    a = make.sparse(shape, size, dtype, **how).semi_structured(prune=True)
-    x = make.dense((n, shape[1]), dtype).T if by_column else make.dense((shape[1], n), dtype)
+    a = make.sparse(shape, size, dtype, **keywords).semi_structured(prune=True)
+    k = shape[1]
+    x = make.dense((n, k), dtype).T if layout == "columns" else make.dense((k, n), dtype)
     options = {"activation": activation, "allow_tf32": True, "config": path and {"path": path}}
-    if strided:
+    if layout == "strided":
         options["out"] = make.xp.empty((shape[0], 2 * n), dtype=dtype)[:, ::2]
     return lambda: sg.bsr_matmul(a, x, **options)
 
