@@ -28,7 +28,19 @@ class Operands:
         """Return a bsr_array of random pattern: unsorted, with duplicates and empty rows."""
         keywords = {"density": 0.4, "duplicates": True, **keywords}
         arrays = random_blocks(self.rng, shape, blocksize, dtype=dtype, **keywords)
-        return sg.bsr_array(tuple(self.xp.asarray(a) for a in arrays), shape=shape)
+        return sg.bsr_array(tuple(map(self.xp.asarray, arrays)), shape=shape)
+
+    def sparse_rows(self, lengths: list[list[int]], blocksize: tuple[int, int], dtype: str):
+        """Return a bsr_array of rows with given numbers of blocks, for each matrix of a batch."""
+        (bm, bk), widest = blocksize, max(map(max, lengths))
+        indptr = np.array([[0, *np.cumsum(of_matrix)] for of_matrix in lengths])
+        indices = np.array(
+            [np.concatenate([self.rng.permutation(widest)[:k] for k in m]) for m in lengths]
+        )
+        data = random_values(self.rng, (*indices.shape, bm, bk), dtype)
+        parts = (data, indices, indptr) if len(lengths) > 1 else (data[0], indices[0], indptr[0])
+        shape = (len(lengths[0]) * bm, widest * bk)
+        return sg.bsr_array(tuple(map(self.xp.asarray, parts)), shape=shape)
 
 
 #: Computes a case's result.

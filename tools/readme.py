@@ -157,9 +157,7 @@ def sanitizer_figures(sanitizer: dict[str, Any]) -> str:
 
 
 def memcheck_figures(memcheck: dict[str, Any]) -> str:
-    """Return the number of memcheck's errors by kind; old records only have its summary."""
-    if "memory errors" not in memcheck:
-        return f"`{memcheck['summary'][0].strip('= ')}`"
+    """Return the number of memcheck's errors by kind."""
     accesses, calls = (sum(memcheck[kind].values()) for kind in ("memory errors", "API errors"))
     look_ups = sum(memcheck["look-ups of symbols that the driver lacks"].values())
     return (

@@ -250,13 +250,8 @@ def _blocks_24(
 
 
 def _uneven_24(lengths, size, dtype, n, make):
-    (bm, bk), widest = size, max(lengths)
-    indptr = np.array([0, *np.cumsum(lengths)])
-    indices = np.concatenate([make.rng.permutation(widest)[:k] for k in lengths])
-    data = random_values(make.rng, (len(indices), bm, bk), dtype)
-    arrays = tuple(map(make.xp.asarray, (data, indices, indptr)))
-    a = sg.bsr_array(arrays, shape=(bm * len(lengths), bk * widest)).semi_structured(prune=True)
-    x = make.dense((bk * widest, n), dtype)
+    a = make.sparse_rows([lengths], size, dtype).semi_structured(prune=True)
+    x = make.dense((a.shape[1], n), dtype)
     return lambda: sg.bsr_matmul(a, x)
 
 

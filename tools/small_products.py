@@ -13,7 +13,6 @@ import sparsegpu as sg
 from sparsegpu.engines.cuda import _schedule
 from sparsegpu.engines.cuda._row_order import ordered_rows
 from sparsegpu.engines.cuda._transpose import transpose_pattern
-from sparsegpu.testing import random_values
 
 from .operands import Prepare
 
@@ -131,17 +130,9 @@ def _few_columns() -> Iterator[tuple[str, Prepare]]:
 
 
 def _uneven(lengths, blocksize, dtype, n, make, *, strided=False, activation=None):
-    """Rows of given lengths in blocks, for each matrix of a batch."""
-    (bm, bk), rows, widest = blocksize, len(lengths[0]), max(map(max, lengths))
-    indptr = np.array([[0, *np.cumsum(of_matrix)] for of_matrix in lengths])
-    indices = np.array(
-        [np.concatenate([make.rng.permutation(widest)[:k] for k in m]) for m in lengths]
-    )
-    data = random_values(make.rng, (*indices.shape, bm, bk), dtype)
-    parts = (data, indices, indptr) if len(lengths) > 1 else (data[0], indices[0], indptr[0])
-    a = sg.bsr_array(tuple(map(make.xp.asarray, parts)), shape=(rows * bm, widest * bk))
-    x = make.dense((widest * bk, n), dtype)
-    out = make.dense((2 * n, 2 * rows * bm), dtype).T[::2, ::2] if strided else None
+    a = make.sparse_rows(lengths, blocksize, dtype)
+    x = make.dense((a.shape[-1], n), dtype)
+    out = make.dense((2 * n, 2 * a.shape[-2]), dtype).T[::2, ::2] if strided else None
     return lambda: sg.bsr_matmul(a, x, out=out, activation=activation)
 
 

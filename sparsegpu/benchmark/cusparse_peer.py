@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,15 +35,9 @@ def csr(product: Product, _: float) -> Prepared:
     matrix = cupyx.scipy.sparse.csr_matrix(product.left.tocsr())
     index = _INDEX_TYPES[matrix.indices.dtype.itemsize]
     arrays = (matrix.indptr, matrix.indices, matrix.data)
-    descriptor = cusparse.createCsr(
-        *matrix.shape,
-        matrix.nnz,
-        *(a.data.ptr for a in arrays),
-        index,
-        index,
-        cusparse.CUSPARSE_INDEX_BASE_ZERO,
-        _DATA_TYPES[matrix.dtype.name],
-    )
+    types = (index, index, cusparse.CUSPARSE_INDEX_BASE_ZERO, _DATA_TYPES[matrix.dtype.name])
+    pointers = (a.data.ptr for a in arrays)
+    descriptor = cusparse.createCsr(*matrix.shape, matrix.nnz, *pointers, *types)
     algorithms = _CSR_VECTOR if _one_vector(product) else _CSR_VECTORS
     return _best(product, descriptor, algorithms, keep=arrays)
 
@@ -135,13 +128,8 @@ def _product(product: Product, descriptor: int, algorithm: int, order: int, keep
     tail = [_DATA_TYPES[compute.name], algorithm]
     workspace = cupy.empty(max(size(*head, *pointers, *tail), 1), np.uint8)
     preprocess = getattr(_library(), f"cusparse{name}_preprocess")
-    preprocess(
-        ctypes.c_void_p(head[0]),
-        *operations,
-        *(ctypes.c_void_p(p) for p in pointers),
-        *tail,
-        ctypes.c_void_p(workspace.data.ptr),
-    )
-    call: Callable[[], Any] = functools.partial(matmul, *head, *pointers, *tail, workspace.data.ptr)
+    handle, *addresses, buffer = map(ctypes.c_void_p, (head[0], *pointers, workspace.data.ptr))
+    preprocess(handle, *operations, *addresses, *tail, buffer)
+    call = functools.partial(matmul, *head, *pointers, *tail, workspace.data.ptr)
     note = f"algorithm {algorithm}, {'row' if order == _ROW_MAJOR else 'column'}-major"
     return Prepared(call, result, note, keep=(keep, dense, one, zero, workspace))
