@@ -1,1 +1,1 @@
-"""Measurements and the record of GPU runs; nothing here ships in the wheel."""
+"""Measurements beyond ``python -m sparsegpu bench``, run by hand; not part of the wheel."""

@@ -1,8 +1,8 @@
 """The CPU engine beside the reference engine and SciPy: ``python -m benchmarks.cpu``.
 
-Times are medians of interleaved runs, so that a busy machine disturbs all of them alike; but one
-thread of the others meets all of the CPU engine's, so it shows less where processes share the
-cores. ``--check`` compares with `BARS` alone, exits 1 when one is missed, and is to run by itself.
+Times are medians of interleaved runs, so that other load disturbs all of them equally. The CPU
+engine uses all cores and the others one: its lead is smaller where other processes use the cores.
+``--check`` only compares with `BARS` and exits 1 when one is missed; run it alone.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import numpy as np
 import sparsegpu
 from sparsegpu.testing import accuracy_bound, assert_close, random_blocks, random_values
 
-#: Block size, whom to beat, how many times: 2048 x 2048, density 0.1, float32.
+#: Block size, the slower implementation, the ratio of times: 2048 x 2048, density 0.1, float32.
 BARS = ((32, "scipy", 10), (32, "reference", 1), (4, "reference", 5))
 _TRIES = 3
 
 
 def interleaved(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Return the median seconds of each function, after one call that is not counted."""
+    """Return the median seconds of each function, after a warm-up call."""
     times: dict[str, list[float]] = {name: [] for name in functions}
     for round_number in range(repeats + 1):
         for name, function in functions.items():
@@ -36,7 +36,7 @@ def interleaved(functions: dict[str, Callable[[], object]], repeats: int) -> dic
 
 
 def by_engine(function: Callable[[], object]) -> dict[str, Callable[[], object]]:
-    """Return the function as each NumPy engine runs it."""
+    """Return the function bound to each NumPy engine, by the engine's name."""
 
     def on(engine: str) -> Callable[[], object]:
         def call() -> object:
@@ -51,25 +51,25 @@ def by_engine(function: Callable[[], object]) -> dict[str, Callable[[], object]]
 def product(
     block: int, *, size: int = 2048, columns: int = 2048, density: float = 0.1, scipy: bool = True
 ) -> dict[str, Callable[[], object]]:
-    """Return the contestants of ``A @ X`` in float32, checked against one another."""
+    """Return ``A @ X`` in float32 by each implementation, after a check of the result."""
     rng = np.random.default_rng(0)
     shape = (size, size)
     A = sparsegpu.bsr_array(
         random_blocks(rng, shape, (block, block), density=density, shuffled=False), shape=shape
     )
     X = random_values(rng, (size, columns), "float32")
-    contestants = by_engine(lambda: A @ X)
+    implementations = by_engine(lambda: A @ X)
     if scipy:
         theirs = A.to_scipy()
-        contestants["scipy"] = lambda: theirs @ X
+        implementations["scipy"] = lambda: theirs @ X
     exact, bound = accuracy_bound(A.toarray(), X)
-    for contestant in contestants.values():
-        assert_close(contestant(), exact, bound)
-    return contestants
+    for multiply in implementations.values():
+        assert_close(multiply(), exact, bound)
+    return implementations
 
 
 def operations(size: int = 2048) -> Iterator[tuple[str, dict[str, Callable[[], object]]]]:
-    """Yield the other operations by name, each as both engines run it."""
+    """Yield the other operations by name, bound to both engines."""
     rng = np.random.default_rng(0)
     for block in (4, 32):
         triple = random_blocks(rng, (size, size), (block, block), density=0.1)
@@ -98,10 +98,12 @@ def operations(size: int = 2048) -> Iterator[tuple[str, dict[str, Callable[[], o
 
 
 def reached(block: int, over: str, bar: float) -> list[float]:
-    """Return how many times faster the CPU engine was, try by try; the last one may do."""
-    # SciPy needs seconds for all 2,048 columns; the table gives it them.
-    contestants = product(block, columns=512 if over == "scipy" else 2048, scipy=over == "scipy")
-    pair = {name: contestants[name] for name in ("cpu", over)}
+    """Return the ratio of times in each try, until one reaches the bar."""
+    # SciPy takes seconds for 2,048 columns.
+    implementations = product(
+        block, columns=512 if over == "scipy" else 2048, scipy=over == "scipy"
+    )
+    pair = {name: implementations[name] for name in ("cpu", over)}
     ratios: list[float] = []
     while len(ratios) < _TRIES and max(ratios, default=0) < bar:
         t = interleaved(pair, 3)
@@ -110,7 +112,7 @@ def reached(block: int, over: str, bar: float) -> list[float]:
 
 
 def check() -> int:
-    """Print how each bar was met, and return 1 when one was not."""
+    """Print the ratios for each bar, and return 1 if one is missed."""
     missed = 0
     for block, over, bar in BARS:
         ratios = reached(block, over, bar)
@@ -122,7 +124,7 @@ def check() -> int:
 
 
 def main() -> None:
-    """Print how many times faster the CPU engine is."""
+    """Print times of the CPU engine, and their ratios to the others."""
     print(f"{'2048 x 2048, density 0.1':<24} {'cpu ms':>9} {'/ reference':>12} {'/ scipy':>9}")
     for block in (4, 8, 16, 32, 64):
         for columns in (1, 64, 2048):
@@ -132,8 +134,8 @@ def main() -> None:
                 f" {t['reference'] / t['cpu']:12.1f} {t['scipy'] / t['cpu']:9.1f}",
                 flush=True,
             )
-    for name, contestants in operations():
-        t = interleaved(contestants, 3)
+    for name, implementations in operations():
+        t = interleaved(implementations, 3)
         print(f"{name:<24} {t['cpu'] * 1e3:9.2f} {t['reference'] / t['cpu']:12.1f}", flush=True)
 
 

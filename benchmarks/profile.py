@@ -1,9 +1,9 @@
-"""What binds the Hopper product, by the chip's own counters: ``python -m benchmarks.profile``.
+"""What limits the Hopper product, by hardware counters: ``python -m benchmarks.profile``.
 
-Runs a case of each block size under Nsight Compute (``ncu``) and records how busy the tensor cores,
-the L2 and the memory were while the product's kernel ran (section "profile" of this GPU's file in
-``benchmarks/results``). A profiled kernel runs alone, with cold caches and at clocks that sag less
-than in a long run, so its time is not a figure of the race.
+Runs a case of each block size under Nsight Compute (``ncu``) and records the utilisation of tensor
+cores, L2 and memory by the product's kernel (section "profile" of this GPU's file in
+``benchmarks/results``). A profiled kernel runs alone, with cold caches and at higher clocks than in
+a long run, so its time is not comparable with the race.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from sparsegpu.benchmark.case import Case
-
-from .record import ROOT, record
+from tools.record import ROOT, record
 
 _KERNEL = "bsr_addmm_sm90"
 _METRICS = {
@@ -30,25 +29,25 @@ _METRICS = {
 
 
 def profiled() -> list[Case]:
-    """Return the cases: every block size at the density of the bars' middle column."""
+    """Return the cases: every block size at density 0.1."""
     size = (8192, 8192, 8192)
     return [Case("main", (block, block), 0.1, size) for block in (16, 32, 64, 128, 256)]
 
 
 def run_cases() -> None:
-    """Call every case's product twice; the second call is the one to look at."""
+    """Call every case's product twice; the second launch is recorded."""
     import cupy
 
-    from sparsegpu.benchmark.problem import make_problem
+    from sparsegpu.benchmark.workload import make_product
 
     for case in profiled():
-        problem = make_problem(case, cupy)
-        problem.call()
-        problem.call()
+        product = make_product(case, cupy)
+        product.call()
+        product.call()
         cupy.cuda.Device().synchronize()
 
 
-def measured(log: Iterable[str]) -> list[dict[str, float]]:
+def figures_of(log: Iterable[str]) -> list[dict[str, float]]:
     """Return the figures of each launch from ncu's CSV, in order.
 
     Examples
@@ -56,7 +55,7 @@ def measured(log: Iterable[str]) -> list[dict[str, float]]:
     >>> log = ['"ID","Metric Name","Metric Unit","Metric Value"',
     ...        '"0","gpu__time_duration.sum","us","12.5"',
     ...        '"0","l1tex__m_xbar2l1tex_read_bytes.sum.per_second","Tbyte/s","5.25"']
-    >>> measured(log)
+    >>> figures_of(log)
     [{'us': 12.5, 'L2 to SM, TB/s': 5.25}]
     """
     names = {metric: name for name, metric in _METRICS.items()}
@@ -72,7 +71,7 @@ def measured(log: Iterable[str]) -> list[dict[str, float]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Profile and record, or (``--run``) be the program that is profiled."""
+    """Profile and record, or with ``--run`` be the profiled program."""
     if arguments == ["--run"]:
         run_cases()
         return 0
@@ -87,7 +86,7 @@ def main(arguments: list[str]) -> int:
         capture_output=True,
         text=True,
     )
-    found = measured(done.stdout.splitlines())
+    found = figures_of(done.stdout.splitlines())
     cases = profiled()
     if (
         done.returncode

@@ -1,7 +1,7 @@
 """What 2:4 pruning keeps, with and without `permute_for_24`: the tables of docs/pruning.md.
 
-``python -m benchmarks.pruning`` prints them; ``python -m benchmarks.readme`` writes them into the
-page. Computed on the CPU engine in about twenty seconds, the same numbers anywhere.
+``python -m benchmarks.pruning`` prints them; ``python -m tools.readme`` writes them into the page.
+They take about twenty seconds on the CPU engine and are the same on every machine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sparsegpu.cli.demo import load_network
 
 
 def random_matrices(rows: int = 1024, columns: int = 512, factors: int = 32) -> dict:
-    """Return normal values: independent ones, of common factors, and of columns unlike in size."""
+    """Return normal values: independent, with common factors, with columns of different scale."""
     rng = np.random.default_rng(24)
     noise = rng.standard_normal((rows, columns))
     common = rng.standard_normal((rows, factors)) @ rng.standard_normal((factors, columns))
@@ -27,7 +27,7 @@ def random_matrices(rows: int = 1024, columns: int = 512, factors: int = 32) -> 
 
 
 def kept_table() -> str:
-    """Return what is kept of the sum of magnitudes, as Markdown."""
+    """Return the fraction of the sum of magnitudes that is kept, as Markdown."""
     network = load_network()
     matrices = {
         "digits, layer 1": network["w0"],
@@ -52,7 +52,7 @@ def kept_table() -> str:
 
 
 def accuracy_table() -> str:
-    """Return what pruning the digits network's two wide layers does to it, as Markdown."""
+    """Return the accuracy of the digits network with its two wide layers pruned, as Markdown."""
     network = load_network()
     weights = [network[f"w{i}"].astype(np.float64) for i in range(3)]
     wide = weights[:2]

@@ -1,8 +1,7 @@
-"""Ours beside the peers, in one run, recorded: ``python -m benchmarks.race``.
+"""The race: the whole benchmark of ``python -m sparsegpu bench``, recorded.
 
-The cases, the peers and the way of measuring are `sparsegpu.benchmark`'s, the same that ``python -m
-sparsegpu bench`` runs. A full run takes about four minutes and replaces the section "race" of this
-GPU's file in ``benchmarks/results``; ``--quick`` and ``--only`` look at a part and record nothing.
+``python -m benchmarks.race`` takes about four minutes and replaces the section "race" of this GPU's
+file in ``benchmarks/results``. ``--quick`` and ``--only`` run a part and record nothing.
 """
 
 from __future__ import annotations
@@ -11,12 +10,11 @@ import argparse
 import sys
 
 from sparsegpu.cli import bench
-
-from .record import record
+from tools.record import record
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the race; return 1 when a row is wrong."""
+    """Run the benchmark; return 1 if a row is wrong."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.race", description=__doc__)
     bench.add_arguments(parser)
     chosen = vars(parser.parse_args(arguments))

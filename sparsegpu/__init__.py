@@ -50,7 +50,7 @@ _MODULES = {
         "semi_structured_tile",
     ],
     # who computes, and what can
-    "benchmark.tune": ["tune"],
+    "tuning.tune": ["tune"],
     "engines": ["use_engine"],
     "engines.cuda.support": ["is_supported"],
 }
@@ -126,7 +126,6 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from . import linalg, masks, testing
-    from .benchmark.tune import tune
     from .bsr.array import bsr_array
     from .bsr.io import load_npz, save_npz
     from .bsr.make import prune_blocks, random_bsr
@@ -163,3 +162,4 @@ if TYPE_CHECKING:
         semi_structured_tile,
     )
     from .semi_structured import BsrSemiStructuredArray, SemiStructuredArray, to_semi_structured
+    from .tuning.tune import tune

@@ -289,7 +289,7 @@ def pytest_terminal_summary(terminalreporter, exitstatus, config):
         return
     if NO_GPU is not None:
         raise pytest.UsageError(f"--record needs a GPU: {NO_GPU}")
-    from benchmarks.record import record
+    from tools.record import record
 
     counts = {k: len(stats.get(k, [])) for k in ("passed", "failed", "error", "skipped")}
     path = record("tests", {"arguments": list(config.args), "exit": int(exitstatus), **counts})

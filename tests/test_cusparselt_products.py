@@ -154,7 +154,7 @@ def test_a_second_call_can_be_captured(vendor, rng):
 def test_tune_keeps_what_it_finds(vendor, rng, op, monkeypatch):
     cp = vendor.xp
     kept = []
-    monkeypatch.setattr("sparsegpu.benchmark.tune_cusparselt.keep", kept.append)
+    monkeypatch.setattr("sparsegpu.tuning.tune_cusparselt.keep", kept.append)
     dense, x = operands(cp, rng, bfloat16)
     A = sg.to_semi_structured(dense, backend="cusparselt")
     x = x if op == "semi_structured_addmm" else cp.ascontiguousarray(x.T)

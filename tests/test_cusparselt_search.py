@@ -11,9 +11,9 @@ import pytest
 
 from cusparselt_bindings import Bindings
 from sparsegpu._arrays import bfloat16, float8_e4m3fn
-from sparsegpu.benchmark import search_cusparselt
 from sparsegpu.engines.cusparselt import availability, library
 from sparsegpu.engines.cusparselt.library import Algorithm, Key, Lines
+from sparsegpu.tuning import search_cusparselt
 
 HALF = np.dtype(np.float16)
 KEY = Key(64, 32, 128, HALF, HALF, Lines(True, 32), Lines(True, 32))
@@ -51,7 +51,7 @@ def process(monkeypatch):
 def test_the_search_goes_on_behind_what_ends_its_process(process):
     process(PROCESS)
     told = []
-    found = search_cusparselt.fastest(KEY, flush=False, said=lambda *words: told.append(words))
+    found = search_cusparselt.fastest(KEY, flush=False, report=lambda *words: told.append(words))
     assert found == Algorithm(4, 1, 0, 0)
     assert [config["config_id"] for config, *_ in told] == [0, 1, 2, 3, 4, 5]
     assert told[2][1:] == (math.inf, "ends its process: an illegal memory access")
@@ -61,34 +61,34 @@ def test_the_search_goes_on_behind_what_ends_its_process(process):
 def test_the_search_gives_up_where_one_after_the_other_ends(process):
     process(PROCESS.replace("number == 2", "number > 0"))
     told = []
-    found = search_cusparselt.fastest(KEY, flush=False, said=lambda *words: told.append(words))
+    found = search_cusparselt.fastest(KEY, flush=False, report=lambda *words: told.append(words))
     assert found == Algorithm(0, 1, 0, 0)
     assert [config["config_id"] for config, *_ in told] == [0, 1, 2, 3, 4]
 
 
 def test_where_nothing_serves(process):
     process("print('nothing to try')")
-    assert search_cusparselt.fastest(KEY, flush=False, said=print) is None
+    assert search_cusparselt.fastest(KEY, flush=False, report=print) is None
 
 
 def test_a_process_that_never_begins_says_why(process):
     process("raise MemoryError('all of it')")
     with pytest.raises(RuntimeError, match=r"cannot be tried \(MemoryError: all of it\)"):
-        search_cusparselt.fastest(KEY, flush=False, said=print)
+        search_cusparselt.fastest(KEY, flush=False, report=print)
 
 
 def test_a_process_that_hangs_is_ended(process, monkeypatch):
     monkeypatch.setattr(search_cusparselt, "_START_S", 1.0)
     process("import time; print('waiting', flush=True); time.sleep(60)")
     with pytest.raises(RuntimeError, match="waiting"):
-        search_cusparselt.fastest(KEY, flush=False, said=print)
+        search_cusparselt.fastest(KEY, flush=False, report=print)
 
 
 def test_an_algorithm_that_hangs_is_ended(process, monkeypatch):
     monkeypatch.setattr(search_cusparselt, "_SILENCE_S", 0.5)
     process(PROCESS.replace("sys.exit(1)", "time.sleep(60)").replace("an illegal", "no illegal"))
     told = []
-    found = search_cusparselt.fastest(KEY, flush=False, said=lambda *words: told.append(words))
+    found = search_cusparselt.fastest(KEY, flush=False, report=lambda *words: told.append(words))
     assert found == Algorithm(4, 1, 0, 0) and told[2][1] == math.inf
     assert [config["config_id"] for config, *_ in told] == [0, 1, 2, 3, 4, 5]
 
@@ -132,8 +132,8 @@ def test_every_number_is_said_before_it_is_tried(monkeypatch, capsys):
 
         return run
 
-    posed = product, lambda: plans[-1] != 3
-    monkeypatch.setattr(search_cusparselt, "_posed", lambda key: posed)
+    made = product, lambda: plans[-1] != 3
+    monkeypatch.setattr(search_cusparselt, "_product_by", lambda key: made)
     monkeypatch.setattr(search_cusparselt, "device_ms", lambda run, **keywords: 1.0)
     request = {"key": search_cusparselt._as_json(KEY), "first": 1, "flush": False}
     assert search_cusparselt.main(json.dumps(request)) == 1

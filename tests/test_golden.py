@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import golden
+from tools import golden
 
 
 @pytest.fixture

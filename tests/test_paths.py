@@ -86,7 +86,7 @@ def test_each_family_has_its_own_names():
     dense = np.tile(np.float16([1, 0, 2, 0]), (64, 16))
     weight, x = sg.to_semi_structured(dense), np.ones((64, 2), np.float16)
     sg.semi_structured_matmul(weight, x, config={"path": "wgmma_sp", "tile_n": 128})
-    with pytest.raises(ValueError, match="one of 'wgmma_sp_skinny', .*got 'mma'"):
+    with pytest.raises(ValueError, match=r"one of 'wgmma_sp_skinny', .*got 'mma'"):
         sg.semi_structured_matmul(weight, x, config={"path": "mma"})
     sg.bsr_matmul(sg.bsr_array(dense, blocksize=(32, 32)), x, config={"path": "mma", "tile_m": 64})
 

@@ -1,10 +1,10 @@
-"""The planted bugs: that the list speaks of the sources as they are (`benchmarks.planted`)."""
+"""The planted bugs: that the list speaks of the sources as they are (`tools.planted`)."""
 
 from pathlib import Path
 
 import pytest
 
-from benchmarks.planted import ROOT, Bug, bugs
+from tools.planted import ROOT, Bug, bugs
 
 
 @pytest.mark.parametrize("bug", bugs(), ids=lambda bug: f"{bug.file}: {bug.what}")

@@ -1,4 +1,4 @@
-"""The logic of the benchmarks without a GPU: cases, bars, verdicts, checks, tables, the plot."""
+"""The benchmark without a GPU: cases, bars, verdicts, checks, tables, the plot."""
 
 import json
 from dataclasses import replace
@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks import readme
 from conftest import NO_GPU
 from sparsegpu.__main__ import main
 from sparsegpu._arrays import float8_e4m3fn
@@ -16,13 +15,16 @@ from sparsegpu.benchmark import (
     check,
     formats,
     measure,
+    operations,
     patterns,
-    problem,
     report,
     torch_peer,
 )
-from sparsegpu.benchmark.case import CSR, DENSE, TORCH, Case
-from sparsegpu.benchmark.contest import Contestant
+from sparsegpu.benchmark.case import Case
+from sparsegpu.benchmark.peer import CSR, DENSE, TORCH, Prepared
+from sparsegpu.benchmark.workload import make_product
+from sparsegpu.tuning.operands import _float8_bits
+from tools import readme
 
 COPY_GBS = 4000.0
 
@@ -68,7 +70,7 @@ def test_names_are_unique_and_every_reference_exists():
     named = dict(zip(names, every, strict=True))
     for case in every:
         for bar in case.bars:
-            if bar.kind == "case rate":  # timed in turns
+            if bar.kind == "case rate":  # timed alternately
                 assert case.measure == named[bar.of].measure == "device"
                 assert case.flush == named[bar.of].flush
         peers = named[case.peers_of or case.name].peers
@@ -205,7 +207,7 @@ def test_units():
     assert report.rate(row(vector, 2.0, bytes=4 * 10**9), 2.0) == 2000
 
 
-# -- problems and checks, on the CPU --------------------------------------------------------
+# -- workloads and checks, on the CPU -------------------------------------------------------
 
 
 def _small(case: Case) -> Case:
@@ -219,22 +221,43 @@ KINDS = {
 }
 
 
+HOST = {case.operation: case for case in cases.cases(["host"])}
+
+
+def test_every_operation_has_its_host_time_measured():
+    assert {*operations.OPERATIONS, *cases.HOST_FORMATS, "bsr", "2:4 blocks"} == HOST.keys()
+    assert {*cases.HOST_FORMATS} <= formats.FORMATS.keys()
+
+
 @pytest.mark.parametrize("case", KINDS.values(), ids=lambda case: case.name)
 def test_every_kind_of_case_passes_its_check(case):
-    small = measure.posed(_small(case), np)
-    if case.operation in formats.FORMATS:
-        assert small.same_bits() and small.error() == 0
-    else:
-        assert check.same_bits(small)
-        assert check.error_in_bounds(small) <= 1
-    described = measure.described(small)
-    assert described.flops == small.flops > 0
-    assert described.bytes > described.stored_bytes > 0
+    small = measure.make_workload(_small(case), np)
+    assert small.same_bits()
+    assert small.error() <= (0 if case.operation in formats.FORMATS else 1)
+    row = measure.describe(small)
+    assert row.flops == small.flops > 0
+    assert row.bytes > row.stored_bytes > 0
+
+
+@pytest.mark.parametrize("operation", operations.OPERATIONS)
+def test_a_wrong_result_of_an_operation_is_found(operation, monkeypatch):
+    small = measure.make_workload(_small(HOST[operation]), np)
+    right = small.call
+
+    def wrong():
+        answer = right()
+        values = answer if isinstance(answer, np.ndarray) else answer.data
+        values.ravel()[-1] += 0.5
+        return answer
+
+    monkeypatch.setattr(small, "call", wrong)
+    with pytest.raises(AssertionError, match=r"1 of \d+ elements outside the bound"):
+        small.error()
 
 
 def test_a_wrong_element_in_any_tile_is_found():
     case = Case("main", (16, 16), 0.5, (256, 256, 256), "float32")
-    small = problem.make_problem(case, np)
+    small = make_product(case, np)
     small.call()
     for corner in ((0, 0), (64, 192), (255, 255)):
         right = small.out.copy()
@@ -245,7 +268,7 @@ def test_a_wrong_element_in_any_tile_is_found():
 
 
 def test_an_unwritten_element_is_found():
-    small = problem.make_problem(Case("main", (16, 16), 0.5, (64, 64, 64)), np)
+    small = make_product(Case("main", (16, 16), 0.5, (64, 64, 64)), np)
     small.poison()
     with pytest.raises(AssertionError, match="not written"):
         check.error_in_bounds(small)
@@ -254,9 +277,9 @@ def test_an_unwritten_element_is_found():
 @pytest.mark.parametrize("name", ["packed_t", "meta", "bitmask"])
 def test_a_wrong_bit_of_a_format_is_found(name, monkeypatch):
     case = Case("2:4 formats", (1, 4), 0.5, (256, 128, 8), operation="tile")
-    small = formats.make_format_problem(case, np)
+    small = formats.make_format(case, np)
     assert small.error() == 0
-    whole = formats.FormatProblem.results
+    whole = formats.FormatWorkload.results
 
     def wrong(self):
         results = whole(self)
@@ -264,20 +287,20 @@ def test_a_wrong_bit_of_a_format_is_found(name, monkeypatch):
         found.view(np.uint8)[-1, -1] ^= 1
         return results
 
-    monkeypatch.setattr(formats.FormatProblem, "results", wrong)
+    monkeypatch.setattr(formats.FormatWorkload, "results", wrong)
     with pytest.raises(AssertionError, match=f"{name} differs in the slab from"):
         small.error()
 
 
 def test_float8_is_rounded_to_the_nearest(rng):
     values = rng.standard_normal(4096).astype(np.float32) * 20
-    found = problem._float8_bits(values).view(float8_e4m3fn)
+    found = _float8_bits(values).view(float8_e4m3fn)
     expected = np.where(abs(values) < 2.0**-6, 0, values).astype(float8_e4m3fn)
     np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
 
 
 def test_an_answer_that_changes_is_found():
-    small = problem.make_problem(Case("main", (16, 16), 0.5, (64, 64, 64), "float32"), np)
+    small = make_product(Case("main", (16, 16), 0.5, (64, 64, 64), "float32"), np)
     product, runs = small.call, []
 
     def unsteady():
@@ -286,7 +309,7 @@ def test_an_answer_that_changes_is_found():
         small.out[3, 5] += len(runs)
 
     small.call = unsteady
-    assert not check.same_bits(small)
+    assert not small.same_bits()
 
 
 @pytest.mark.parametrize("kind", ["uniform", "power law", "full row", "strata"])
@@ -308,23 +331,23 @@ def test_patterns(kind, rng):
 # -- a row --------------------------------------------------------------------------------
 
 
-def test_what_a_bar_refers_to_is_timed_in_the_same_turns(monkeypatch):
-    turns = []
+def test_what_a_bar_refers_to_is_timed_alternately(monkeypatch):
+    timed = []
 
-    def in_turns(calls, flush):
-        turns.append(list(calls))
+    def interleaved_ms(calls, flush):
+        timed.append(list(calls))
         return {name: float(i) for i, name in enumerate(calls)}
 
-    def prepared(peer, problem, tuning_s):
-        return Contestant(problem.call, None, "tuned")
+    def prepare(peer, product, tuning_s):
+        return Prepared(product.call, None, "tuned")
 
     small = replace(SQUARE, size=(256, 256, 64), peers=(DENSE, TORCH))
     other = replace(small, dtype="float16")
-    monkeypatch.setattr(measure, "posed", lambda case: problem.make_problem(case, np))
-    monkeypatch.setattr(measure, "prepare", prepared)
-    monkeypatch.setattr(measure.timing, "in_turns", in_turns)
-    found = measure.measure(small, others=[other], peers=(DENSE,))
-    assert turns == [["sparsegpu", DENSE, other.name]]
+    monkeypatch.setattr(measure, "make_workload", lambda case: make_product(case, np))
+    monkeypatch.setattr(measure, "prepare", prepare)
+    monkeypatch.setattr(measure.timing, "interleaved_ms", interleaved_ms)
+    found = measure.measure_case(small, others=[other], peers=(DENSE,))
+    assert timed == [["sparsegpu", DENSE, other.name]]
     assert (found.ms, found.peers, found.beside) == (0.0, {DENSE: 1.0}, {other.name: 2.0})
 
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from benchmarks.record import ROOT, tree_hash
+from tools.record import ROOT, tree_hash
 
 
 def _git(*words: str, **environment: str) -> str:

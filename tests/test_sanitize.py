@@ -1,4 +1,4 @@
-"""What `benchmarks.sanitize` reads and changes, without a GPU."""
+"""What `tools.sanitize` reads and changes, without a GPU."""
 
 import sys
 from contextlib import contextmanager
@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 import sparsegpu
-from benchmarks import trial
-from benchmarks.barriers import find_barriers, takes_several_tiles, write_build
-from benchmarks.lab import Lab, Outcome, differs, passed_by_none, said_of
-from benchmarks.operands import Operands
-from benchmarks.record import ROOT
-from benchmarks.sanitize import passing, some, steady
-from benchmarks.small_cases import cases, digest
-from benchmarks.trial import Request
 from sparsegpu.engines.cuda.paths._row_split import balanced_pieces
 from sparsegpu.engines.cuda.runtime.source import expand
 from sparsegpu.engines.cuda.support import kernels
 from sparsegpu.pattern import Pattern
+from tools import trial
+from tools.barriers import find_barriers, takes_several_tiles, write_build
+from tools.operands import Operands
+from tools.record import ROOT
+from tools.sanitize import passing, some, steady
+from tools.small_cases import cases, digest
+from tools.trial import Request
+from tools.trial_runner import Outcome, TrialRunner, differs, passed_by_none, summary_of
 
 SOURCES = ROOT / "cuda_src"
 
@@ -143,15 +143,15 @@ def test_what_counts_as_a_difference(status, log, answers, ends, expected):
 def test_facts_of_a_delayed_trial():
     change = {"rounds": 1000, "differing": 0, "launches": 2000, "passes": [7, 0]}
     outcome = Outcome(0, "", [change])
-    assert said_of(outcome, 2, 1) == (
+    assert summary_of(outcome, 2, 1) == (
         "1000 rounds of 2 cases, 2000 launches: 2000 results of the same bits, 0 of others; "
-        "warps came past its place 0 times"
+        "warps passed its place 0 times"
     )
-    assert "was stopped" in said_of(Outcome(None, "", []), 2, None)
+    assert "was stopped" in summary_of(Outcome(None, "", []), 2, None)
 
 
 class FakeLaunches:
-    """Warps that come past the first of the barriers in every case but the second."""
+    """Warps that pass the first of the barriers in every case but the second."""
 
     def __init__(self):
         self.count, self.modules, self.past = 0, [], 0
@@ -162,7 +162,7 @@ class FakeLaunches:
 
 @pytest.mark.parametrize(("differs_from", "rounds"), [(99, 25), (7, 10)])
 def test_a_trial_with_delays(monkeypatch, differs_from, rounds):
-    """It tells which cases come past a barrier, and stops behind a difference."""
+    """It tells which cases pass a barrier, and stops after a difference."""
     launches, names = FakeLaunches(), ["one", "two", "three"]
 
     def prepare(name):
@@ -222,9 +222,9 @@ def test_cases_run_and_repeat():
         assert digest(first) == digest(again), name
 
 
-def test_a_closed_lab_leaves_nothing_running(tmp_path):
-    lab = Lab(tmp_path)
-    lab.close()
-    outcome = lab.trial(["no such case"], limit=600)
+def test_a_closed_runner_leaves_nothing_running(tmp_path):
+    runner = TrialRunner(tmp_path)
+    runner.close()
+    outcome = runner.run(["no such case"], limit=600)
     assert outcome.status is None
     assert outcome.answers == []

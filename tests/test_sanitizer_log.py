@@ -2,10 +2,10 @@
 
 import pytest
 
-from benchmarks.lab import Outcome, ran
-from benchmarks.readme import sanitizer_figures
-from benchmarks.sanitize import seen_by
-from benchmarks.sanitizer_log import merged, read, total
+from tools.readme import sanitizer_figures
+from tools.sanitize import detected_by
+from tools.sanitizer_log import merged, read, total
+from tools.trial_runner import Outcome, ran
 
 LOOK_UP = """\
 ========= Program hit CUDA_ERROR_NOT_FOUND (error 500) due to "named symbol not found" on CUDA API \
@@ -97,7 +97,7 @@ def test_memory_errors_fail():
     }
     assert len(found.failures()) == 2
     untold = read("========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 2 errors\n")
-    assert untold.failures() == ["2 errors of which no report tells"]
+    assert untold.failures() == ["2 errors without a report"]
     internal = read("========= Internal Sanitizer Error: it gave up\n" + memcheck_log())
     assert internal.failures() == ["1 x Internal Sanitizer Error: it gave up"]
 
@@ -144,19 +144,19 @@ def test_a_run_came_to_its_end(status, log, answers, expected):
     assert ran(Outcome(status, log, answers), read(log)) is expected
 
 
-def test_only_new_races_are_seen_by_racecheck():
+def test_only_new_races_are_detected_by_racecheck():
     noisy = Outcome(9, racecheck_log(OUR_RACE), DONE)
     clean = Outcome(0, racecheck_log(), DONE)
     moved = OUR_RACE.replace("0xe30", "0xe90").replace("504 hazards", "12 hazards")
-    assert seen_by(Outcome(9, racecheck_log(OUR_RACE), DONE), clean) == "racecheck"
-    assert seen_by(Outcome(9, racecheck_log(moved), DONE), noisy) == "not seen"
+    assert detected_by(Outcome(9, racecheck_log(OUR_RACE), DONE), clean) == "racecheck"
+    assert detected_by(Outcome(9, racecheck_log(moved), DONE), noisy) == "not seen"
     other_line = OUR_RACE.replace("a.cuh:34", "a.cuh:35")
-    assert seen_by(Outcome(9, racecheck_log(other_line), DONE), noisy) == "racecheck"
-    assert seen_by(Outcome(9, racecheck_log(CUPY_RACE), DONE), clean) == "not seen"
+    assert detected_by(Outcome(9, racecheck_log(other_line), DONE), noisy) == "racecheck"
+    assert detected_by(Outcome(9, racecheck_log(CUPY_RACE), DONE), clean) == "not seen"
     others = [{"rounds": 1, "differing": 2}]
-    assert seen_by(Outcome(9, racecheck_log(moved), others), noisy) == "results"
+    assert detected_by(Outcome(9, racecheck_log(moved), others), noisy) == "results"
     broken = Outcome(None, "", [])  # without the whole kernel's races nothing is new
-    assert seen_by(noisy, broken) == "not seen"
+    assert detected_by(noisy, broken) == "not seen"
 
 
 def test_the_readme_says_what_was_found():

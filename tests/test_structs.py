@@ -14,7 +14,7 @@ def test_fields_lie_as_c_lays_them():
     ours = KernelStruct("S", body)
 
     class Theirs(ctypes.Structure):
-        _fields_ = [  # noqa: RUF012
+        _fields_ = [
             ("a", ctypes.c_uint),
             ("b", ctypes.c_longlong),
             ("c", ctypes.c_longlong),

@@ -10,13 +10,13 @@ import pytest
 import sparsegpu
 from sparsegpu.__main__ import main
 from sparsegpu._cache import write_entry
-from sparsegpu.benchmark import progress
-from sparsegpu.benchmark.tune import search
 from sparsegpu.engines.cuda import candidates, winners
 from sparsegpu.engines.cuda.paths._fields import MODEL, ConfigError
 from sparsegpu.engines.cuda.runtime.compile import CompileError
 from sparsegpu.engines.cuda.runtime.launch import LaunchError
 from sparsegpu.engines.cuda.winners import Family, Kind, Snapshot, Winner, density_bucket
+from sparsegpu.tuning import progress
+from sparsegpu.tuning.tune import search
 
 FAMILY = Family("bsr_addmm", "90", "bfloat16", (32, 32), "rows")
 KIND = Kind(FAMILY, (4096, 4096, 4096), density_bucket(0.1))

@@ -1,8 +1,7 @@
-"""What is measured, against whom, how, and what must come out.
+"""The benchmark of ``python -m sparsegpu bench``: our operations beside other libraries'.
 
-`cases` says what is measured and which bar (`bars`) it must clear, `problem` makes a case's
-operands, `check` holds the result to the accuracy bound, `timing` measures, `peers` does the same
-work with other libraries, `measure` brings these together row by row, `report` judges and prints
-the rows, `plot` draws them. ``python -m sparsegpu bench`` and ``python -m benchmarks.race`` are two
-doors to `race`.
+`cases` lists what is measured and the bars (`bars`) it is judged by. `workload`, `formats` and
+`operations` make a case's operands, and check its result (`check`). `peers` prepares the same work
+in other libraries. `measure` brings these together in one row of a table, `race` runs all rows,
+`report` judges and prints them, `plot` draws them.
 """

@@ -1,4 +1,4 @@
-"""Bars: what must come out. Each is, in the end, the longest time that a case may take."""
+"""Bars: targets for the speed of a case, each of which comes to a longest time."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: Reading speed that the bar of skinny products assumes, bytes a second, and a launch.
+#: What the bar of skinny products assumes: bytes read a second, and the time of a launch.
 _READ_RATE = 4.0e12
 _LAUNCH_MS = 0.003
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar of some kind; ``of`` names the case or the peer that it is measured by."""
+    """A target; ``of`` names the case or the peer that it is relative to."""
 
     kind: str
     value: float
@@ -26,7 +26,7 @@ class Bar:
     def limit_ms(
         self, row: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]], copy_gbs: float
     ) -> float | None:
-        """Return the longest time allowed, None where what the bar refers to was not measured.
+        """Return the longest time allowed, None if the case or peer ``of`` was not measured.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""A row of the race as data, and the names of the peers."""
+"""A case of the benchmark as data."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ from dataclasses import dataclass, field
 
 from .bars import Bar
 
-#: The peers: dense cuBLAS of the same matrix, and three sparse products.
-DENSE, TORCH, CSR, BSR = "cuBLAS dense", "torch BSR, tuned", "cuSPARSE CSR", "cuSPARSE BSR"
-#: Of 2:4: the vendor's library, torch's call of it, which stands in for it where nvmath-python is
-#: missing, and torch's conversions.
-CUSPARSELT, STAND_IN = "cuSPARSELt, searched", "cuSPARSELt through torch, searched"
-TORCH_24 = "torch 2:4"
-PEERS = (DENSE, TORCH, CSR, BSR, CUSPARSELT, STAND_IN, TORCH_24)
+#: The block of cases that have no blocks: a group of the 2:4 pattern.
+PLAIN_24 = (1, 4)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the race.
+    """What one row of the benchmark measures.
 
     Attributes
     ----------
@@ -26,7 +21,7 @@ class Case:
     density : float
         Of the stored blocks.
     size : (M, K, N)
-        Before rounding M and K down to whole blocks.
+        M and K are rounded down to whole blocks.
     dtype : str
     pattern : {"uniform", "power law", "full row", "strata"}
     layout : str
@@ -34,23 +29,24 @@ class Case:
     batch : int
         0: no batch dimension.
     fused : bool
-        Bias, both alphas and gelu behind the product.
+        Whether bias, both alphas and gelu are fused into the product.
     tf32 : bool
     operation : str
-        "bsr", "2:4", "2:4 blocks", or one of `formats.FORMATS`: work on an M x K matrix, where N
-        does not matter.
+        "bsr", "2:4" or "2:4 blocks" for products; one of `formats.FORMATS`, which work on an
+        M x K matrix and have no N; or one of `operations.OPERATIONS`.
     path : str
         The kernel path to take; "" leaves the choice to the library.
-    measure : {"device", "host", "schedule", "schedule by likeness", "first call"}
-        Time on the device, of the host, of building the pattern's schedule (of neighbouring rows,
-        or of rows that are alike), or what the first call on a pattern takes longer than the next.
+    measure : {"device", "host", "schedule", "schedule of similar rows", "first call"}
+        Device time; host time of a repeated call; the time to build the pattern's schedule (of
+        groups of consecutive rows, or of similar rows); or the extra time of a pattern's first
+        call.
     flush : bool
-        Memory-bound: operands are not in the L2.
+        Whether the case is memory-bound: the L2 is flushed before every repetition.
     peers : tuple of str
     peers_of : str
-        The case on the same operands whose peers' times are this one's, too.
+        The case on the same operands whose peers' times are used for this one, too.
     bars : tuple of Bar
-        All of them must be cleared.
+        All of them must be met.
     """
 
     section: str
@@ -73,19 +69,19 @@ class Case:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """M, K and N, of whole blocks."""
+        """M, K and N, M and K in whole blocks."""
         m, k, n = self.size
         return m // self.block[0] * self.block[0], k // self.block[1] * self.block[1], n
 
     @property
     def name(self) -> str:
-        """What the table calls it; no two cases share it."""
+        """The unique name of the case in tables."""
         m, k, n = self.shape
         size = f"{m}" if m == k == n else f"{m}x{k}x{n}"
         words = [
             "" if self.operation == "bsr" else self.operation,
             "tf32" if self.tf32 else self.dtype,
-            f"{self.block[0]}x{self.block[1]}" if self.operation in {"bsr", "2:4 blocks"} else "",
+            "" if self.block == PLAIN_24 else f"{self.block[0]}x{self.block[1]}",
             f"d={self.density:.3g}",
             f"{self.batch} x {size}" if self.batch else size,
             "" if self.pattern in {"uniform", "strata"} else self.pattern,

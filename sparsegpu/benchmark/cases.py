@@ -1,4 +1,4 @@
-"""The cases as data: what is measured, which peers join in, and which bar must be cleared."""
+"""The cases as data: what is measured, beside which peers, and the bars."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from .bars import Bar
-from .case import BSR, CSR, DENSE, TORCH, Case
+from .case import PLAIN_24, Case
 from .cases_24 import formats, products
+from .peer import BSR, CSR, DENSE, TORCH
 
 _8192 = (8192, 8192, 8192)
 _4096 = (4096, 4096, 4096)
@@ -19,8 +20,16 @@ BARS = {
     128: {0.5: 700, 0.1: 580, 0.05: 430},
 }
 _NEVER_SLOWER = Bar("peer time", 1.05, DENSE)
+#: Host time of a repeated product.
+_HOST = Bar("ms", 0.015)
+#: What else has its host time measured: of `operations.OPERATIONS` and of `formats.FORMATS`.
+HOST_OPERATIONS = (
+    *("toarray", "bsr_array", "bsr_softmax", "scaled_dot_product_attention"),
+    *("sampled_addmm", "scatter_mm", "bsr_scatter_mm"),
+)
+HOST_FORMATS = ("compress", "expand", "prune_24", "tile", "apply")
 
-#: TF of torch's tuned Triton product there on an H200: what a path through mma.sync can do.
+#: TF of torch's tuned Triton product in these cases on an H200, which uses mma.sync.
 TRITON = {
     16: {0.5: 133, 0.1: 108, 0.05: 77},
     32: {0.5: 221, 0.1: 150, 0.05: 112},
@@ -34,108 +43,85 @@ def _square(block: int) -> tuple[int, int]:
 
 
 def _main() -> Iterable[Case]:
-    """bfloat16 at 8192: the twelve bars, each also held against dense."""
+    """bfloat16 at 8192: the twelve bars, each also compared with dense."""
     for block, bars in BARS.items():
         for density, tf in bars.items():
-            yield Case(
-                "main",
-                _square(block),
-                density,
-                _8192,
-                peers=(DENSE, TORCH, BSR) if (block, density) == (64, 0.1) else (DENSE, TORCH),
-                bars=(Bar("TF", tf), _NEVER_SLOWER),
-            )
+            peers = (DENSE, TORCH, BSR) if (block, density) == (64, 0.1) else (DENSE, TORCH)
+            case = Case("main", _square(block), density, _8192, peers=peers)
+            yield replace(case, bars=(Bar("TF", tf), _NEVER_SLOWER))
 
 
 def _medium() -> Iterable[Case]:
-    """bfloat16 at 4096, where launch and tail begin to show; the host's share apart."""
+    """bfloat16 at 4096, where launch overhead and the last wave of tiles count."""
     for block in (16, 32, 64, 128):
         bar = (Bar("ms", 0.05),) if block >= 64 else ()
         yield Case("4096", _square(block), 0.1, _4096, peers=(DENSE, TORCH), bars=bar)
 
 
 def _portable() -> Iterable[Case]:
-    """The main cases through mma.sync, as from compute capability 8.0 on, beside torch."""
+    """The main cases on the path of compute capability 8.0 (mma.sync), beside torch."""
     for case in _main():
-        anchor = TRITON[case.block[0]][case.density]
-        yield replace(
-            case,
-            section="8.0 path",
-            path="groups",
-            peers=(),
-            peers_of=case.name,
-            bars=(Bar("peer or TF", anchor, TORCH),),
-        )
+        bar = Bar("peer or TF", TRITON[case.block[0]][case.density], TORCH)
+        portable = replace(case, section="8.0 path", path="groups", bars=(bar,))
+        yield replace(portable, peers=(), peers_of=case.name)
 
 
 def _host() -> Iterable[Case]:
-    """Host time of one call, `out` given; the schedule of a pattern, and its whole first call."""
+    """Host time of a repeated call, small operands; the schedule of a pattern, its first call."""
+    product = Case("host", (64, 64), 0.1, (1024, 1024, 1024), measure="host", bars=(_HOST,))
     for block in (16, 64):
-        yield Case(
-            "host",
-            _square(block),
-            0.1,
-            (1024, 1024, 1024),
-            measure="host",
-            peers=(DENSE, TORCH),
-            bars=(Bar("ms", 0.015),),
-        )
+        yield replace(product, block=_square(block), peers=(DENSE, TORCH))
+    yield replace(product, operation="2:4 blocks")
+    small = replace(product, size=(1024, 1024, 64), bars=())
+    for operation in HOST_OPERATIONS:
+        yield replace(small, operation=operation)
+    for operation in HOST_FORMATS:
+        yield replace(small, operation=operation, block=PLAIN_24, density=0.5)
     first = Case("host", (16, 16), 0.1, _8192, measure="first call")
-    # The bar is one of making a schedule; putting rows in order before is work that pays itself
-    # back, so it has a row to be seen in and no bar.
     yield replace(first, measure="schedule", bars=(Bar("ms", 0.1),))
-    yield replace(first, measure="schedule by likeness")
+    # Grouping similar rows costs more than a schedule and makes every product faster: no bar.
+    yield replace(first, measure="schedule of similar rows")
     yield first
 
 
 def _dense() -> Iterable[Case]:
-    """Never slower than dense by more than 5%, where the main bars do not look."""
+    """Never slower than dense by more than 5%, at other densities and block sizes."""
     for block in (16, 32, 64, 128, 256):
         densities = (0.25, 0.75, 0.9) if block < 256 else (0.05, 0.1, 0.25, 0.5, 0.75, 0.9)
         for density in densities:
-            yield Case(
-                "dense", _square(block), density, _8192, peers=(DENSE,), bars=(_NEVER_SLOWER,)
-            )
+            case = Case("dense", _square(block), density, _8192, peers=(DENSE,))
+            yield replace(case, bars=(_NEVER_SLOWER,))
 
 
 def _skinny() -> Iterable[Case]:
     """Few columns: the stored blocks are read once."""
+    bars = (Bar("stored bytes", 1.5),)
     for columns in (16, 32, 64, 128):
-        yield Case(
-            "skinny",
-            (64, 64),
-            0.1,
-            (4096, 4096, columns),
-            flush=True,
-            peers=(DENSE, TORCH),
-            bars=(Bar("stored bytes", 1.5),),
-        )
+        case = Case("skinny", (64, 64), 0.1, (4096, 4096, columns), flush=True, bars=bars)
+        yield replace(case, peers=(DENSE, TORCH))
 
 
 def _dtypes() -> Iterable[Case]:
-    """The other dtypes, each against bfloat16 or against its own dense rate."""
+    """The other dtypes, each compared with bfloat16 or with its own dense rate."""
     for block in (16, 32, 64, 128):
         bar = Bar("case rate", 0.97, Case("main", _square(block), 0.1, _8192).name)
         yield Case("dtypes", _square(block), 0.1, _8192, "float16", peers=(DENSE,), bars=(bar,))
     for block in (64, 128):
         for density in (0.5, 0.1):
-            bar = Bar("case rate", 1.6, Case("main", _square(block), density, _8192).name)
-            yield Case(
-                "dtypes", _square(block), density, _8192, "int8", peers=(DENSE, TORCH), bars=(bar,)
-            )
+            main = Case("main", _square(block), density, _8192)
+            int8 = replace(main, section="dtypes", dtype="int8", peers=(DENSE, TORCH))
+            yield replace(int8, bars=(Bar("case rate", 1.6, main.name),))
     for dtype, share in (("float32", 0.8), ("float64", 0.7)):
         for block in (32, 64, 128):
             for density in (0.5, 0.1):
-                bar = Bar("peer rate", share, DENSE)
-                yield Case(
-                    "dtypes", _square(block), density, _4096, dtype, peers=(DENSE,), bars=(bar,)
-                )
+                case = Case("dtypes", _square(block), density, _4096, dtype, peers=(DENSE,))
+                yield replace(case, bars=(Bar("peer rate", share, DENSE),))
     for block in (16, 32, 64, 128):
         yield Case("dtypes", _square(block), 0.1, _4096, "float32", tf32=True)
 
 
 def _layouts() -> Iterable[Case]:
-    """Everything that is not the plain call, each within 15% of it."""
+    """Other layouts, sizes and epilogues, each within 15% of the plain call."""
     for block in (16, 64):
         plain = Case("main", _square(block), 0.1, _8192)
         same = replace(plain, section="layouts", bars=(Bar("case rate", 1 / 1.15, plain.name),))
@@ -155,48 +141,33 @@ _BLOCKS_A_ROW = 20
 
 
 def _vectors() -> Iterable[Case]:
-    """Small blocks times one to eight vectors: the speed of a copy, and of cuSPARSE."""
+    """Small blocks times one to eight vectors: a copy's bandwidth, cuSPARSE's time."""
     bars = (Bar("copy bandwidth", 0.85), Bar("peer time", 1.0, CSR), Bar("peer time", 1.0, BSR))
     for dtype, itemsize in (("float32", 4), ("float64", 8)):
         for block in (2, 4, 8):
             block_rows = _VALUE_BYTES // (_BLOCKS_A_ROW * block * block * itemsize)
-            rows = block_rows * block
+            rows, density = block_rows * block, _BLOCKS_A_ROW / block_rows
             for columns in (1, 2, 4, 8):
-                yield Case(
-                    "vectors",
-                    _square(block),
-                    _BLOCKS_A_ROW / block_rows,
-                    (rows, rows, columns),
-                    dtype,
-                    pattern="strata",
-                    flush=True,
-                    peers=(CSR, BSR),
-                    bars=bars,
-                )
+                case = Case("vectors", _square(block), density, (rows, rows, columns), dtype)
+                case = replace(case, pattern="strata", flush=True)
+                yield replace(case, peers=(CSR, BSR), bars=bars)
 
 
 _NEXT_POWERS = {(3, 3): (4, 4), (6, 6): (8, 8), (5, 13): (8, 16), (23, 23): (32, 32)}
 
 
 def _odd() -> Iterable[Case]:
-    """Blocks that no instruction fits, at half the speed of the next power of two or more."""
+    """Block sizes without a matching instruction: half the rate of the next power of two."""
     for dtype in ("bfloat16", "float32"):
         for block, power in _NEXT_POWERS.items():
             reference = Case("odd blocks", power, 0.1, _4096, dtype)
             if power != (32, 32):  # a case of other sections
                 yield reference
-            yield Case(
-                "odd blocks",
-                block,
-                0.1,
-                _4096,
-                dtype,
-                bars=(Bar("case rate", 0.5, reference.name),),
-            )
+            yield replace(reference, block=block, bars=(Bar("case rate", 0.5, reference.name),))
 
 
 def _unbalanced() -> Iterable[Case]:
-    """Long rows beside short ones, at 70% of the uniform pattern's rate or more."""
+    """Rows of very different lengths: 70% of the uniform pattern's rate or more."""
     for block in (16, 64):
         uniform = Case("main", _square(block), 0.1, _8192)
         bar = Bar("case rate", 0.7, uniform.name)
@@ -223,17 +194,17 @@ _SECTIONS = {
     "2:4 formats": formats,
 }
 SECTIONS = tuple(_SECTIONS)
-#: What ``--quick`` runs: the bars that the library is built for.
+#: What ``--quick`` runs.
 QUICK = ("main", "4096")
 
 
 def about(section: str) -> str:
-    """Return what a section is about, for headings and help texts."""
+    """Return a section's subject, for headings and help texts."""
     return (_SECTIONS[section].__doc__ or "").rstrip(".")
 
 
 def cases(sections: Iterable[str] = SECTIONS) -> list[Case]:
-    """Return the cases of some sections, and before them those of others that they refer to.
+    """Return the cases of some sections, preceded by the cases of others they refer to.
 
     Examples
     --------

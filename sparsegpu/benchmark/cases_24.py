@@ -1,4 +1,4 @@
-"""The rows of 2:4: products by dtype and shape, and work on the format."""
+"""The cases of 2:4: products by dtype and shape, and conversions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from .bars import Bar
-from .case import CUSPARSELT, DENSE, STAND_IN, TORCH_24, Case
+from .case import PLAIN_24, Case
+from .peer import CUSPARSELT, DENSE, STAND_IN, TORCH_24
 
 _8192 = (8192, 8192, 8192)
 #: M, K, N of the products that are bound by the tensor cores.
@@ -18,9 +19,9 @@ _LARGE = (
     (3072, 10240, 4096),
 )
 _PEERS = (DENSE, CUSPARSELT, STAND_IN)
-#: dtype -> how many times as fast as cuSPARSELt. It reads 8-bit operands by columns only.
+#: dtype -> how many times as fast as cuSPARSELt, which takes 8-bit operands by columns only.
 _AHEAD = {"bfloat16": 1.12, "float16": 1.12, "int8": 1.08, "float8_e4m3fn": 1.08}
-#: ms at 16384 x 16384, bfloat16; strict compression is held against the other instead.
+#: ms at 16384 x 16384, bfloat16; strict compression has the time of the other as its bar.
 _FORMAT_MS = {
     "compress": 0.26,
     "strict compress": None,
@@ -35,8 +36,8 @@ _STRICTNESS = 1.05
 
 
 def products() -> Iterable[Case]:
-    """2:4 @ dense beside cuSPARSELt, and the host's share of a call; blocks that are 2:4."""
-    plain = Case("2:4", (1, 4), 0.5, _8192, operation="2:4", peers=_PEERS)
+    """2:4 @ dense beside cuSPARSELt, and the host time of a call; 2:4 blocks."""
+    plain = Case("2:4", PLAIN_24, 0.5, _8192, operation="2:4", peers=_PEERS)
     for dtype, ahead in _AHEAD.items():
         bars = tuple(Bar("peer time", 1 / ahead, peer) for peer in (CUSPARSELT, STAND_IN))
         layout = "dense columns" if ahead == _AHEAD["int8"] else "plain"
@@ -46,7 +47,7 @@ def products() -> Iterable[Case]:
             bars = (Bar("ms", 0.026), Bar("peer time", 1, DENSE)) if dtype == "bfloat16" else ()
             size = (8192, 8192, n)
             yield replace(plain, size=size, dtype=dtype, layout=layout, flush=True, bars=bars)
-    for size in _LARGE[:2]:  # torch's search might not come back from float32
+    for size in _LARGE[:2]:  # torch's search may never end for float32
         tf32 = replace(plain, size=size, dtype="float32", tf32=True, peers=(CUSPARSELT,))
         yield replace(tf32, layout="dense columns")
     for layout in ("dense columns", "out columns"):
@@ -67,9 +68,8 @@ def products() -> Iterable[Case]:
 
 def formats() -> Iterable[Case]:
     """Into the 2:4 format and out of it: compression, pruning, masks."""
-    plain = Case(
-        "2:4 formats", (1, 4), 0.5, (16384, 16384, 16384), operation="compress", flush=True
-    )
+    size = (16384, 16384, 16384)
+    plain = Case("2:4 formats", PLAIN_24, 0.5, size, operation="compress", flush=True)
     for operation, ms in _FORMAT_MS.items():
         bars = () if ms is None else (Bar("ms", ms),)
         if operation == "strict compress":

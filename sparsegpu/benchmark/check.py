@@ -1,13 +1,13 @@
-"""The accuracy bound and the bits of a result, at the size that is measured.
+"""The check of a large product by the accuracy bound.
 
-Whole results of a benchmark are too large for float64 on the host. So one row and one column of
-every stripe of the result are drawn, which puts an element of every tile under the bound; and
-since the result is filled with NaN before, a tile that nobody wrote is seen in full.
+The whole product would take too long on the host in float64. So the result is divided into stripes
+of rows and of columns, and one row and one column are drawn of each: every tile has an element
+that is compared. A tile that was not written is found by the NaN that the result was filled with.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
@@ -15,13 +15,15 @@ import numpy as np
 import sparsegpu as sg
 
 from ..testing import accuracy_bound, assert_close, to_host
-from .problem import Problem
+
+if TYPE_CHECKING:
+    from .workload import Product
 
 _STRIPES = 128
 
 
 def stripes(size: int, rng: np.random.Generator, count: int = _STRIPES) -> np.ndarray:
-    """Return one index of every stripe, the first and the last index among them.
+    """Return an index of every stripe; the first and the last index are among them.
 
     Examples
     --------
@@ -36,16 +38,16 @@ def stripes(size: int, rng: np.random.Generator, count: int = _STRIPES) -> np.nd
     return picked
 
 
-def error_in_bounds(problem: Problem, seed: int = 0) -> float:
-    """Hold a result to the contract's bound and return the worst error over what is allowed.
+def error_in_bounds(product: Product, seed: int = 0) -> float:
+    """Compare a result with the accuracy bound; return its largest error over what is allowed.
 
     Raises
     ------
     AssertionError
-        Some element is outside the bound, or was never written.
+        An element is outside the bound, or was not written.
     """
     rng = np.random.default_rng(seed)
-    dense, out = problem.dense, problem.out
+    dense, out = product.dense, product.out
     if dense.ndim == 1:
         dense, out = dense[:, None], out[:, None]
     if out.dtype.kind != "i" and not bool((out == out).all()):
@@ -56,24 +58,24 @@ def error_in_bounds(problem: Problem, seed: int = 0) -> float:
         pick = () if batch is None else (batch,)
         rows = stripes(out.shape[-2], rng, _STRIPES // len(batches))
         columns = stripes(out.shape[-1], rng)
-        narrow = problem.real(to_host(dense[pick][:, columns]))
+        narrow = product.typed(to_host(dense[pick][:, columns]))
         results = to_host(out[pick][rows][:, columns])
         for row, result in zip(rows, results, strict=True):
-            values, places = products_of_row(problem.left, pick, int(row))
-            values = problem.real(values)
+            values, places = products_of_row(product.left, pick, int(row))
+            values = product.typed(values)
             exact, bound = accuracy_bound(
                 values[None],
                 narrow[places],
-                allow_tf32=problem.case.tf32,
-                **_fused_in(problem.keywords, int(row), columns),
+                allow_tf32=product.case.tf32,
+                **_fused_in(product.keywords, int(row), columns),
             )
             assert_close(result[None], exact, bound)
-            worst = max(worst, used(result[None], exact, bound))
+            worst = max(worst, fraction_used(result[None], exact, bound))
     return worst
 
 
 def products_of_row(left: Any, pick: tuple[int, ...], row: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return what a row of the left matrix multiplies: its stored values and their columns."""
+    """Return the stored values of a row of the left matrix, and their columns."""
     if not isinstance(left, sg.bsr_array):
         return to_host(left[row]), np.arange(left.shape[1])
     bm, bk = left.blocksize
@@ -85,7 +87,7 @@ def products_of_row(left: Any, pick: tuple[int, ...], row: int) -> tuple[np.ndar
 
 
 def _fused_in(keywords: dict[str, Any], row: int, columns: np.ndarray) -> dict[str, Any]:
-    """Return what is fused behind the product for one row and some columns."""
+    """Return what is fused into the product, for one row and some columns of the result."""
     if not keywords:
         return {}
     return keywords | {
@@ -95,21 +97,10 @@ def _fused_in(keywords: dict[str, Any], row: int, columns: np.ndarray) -> dict[s
     }
 
 
-def used(out: np.ndarray, exact: np.ndarray, bound: np.ndarray) -> float:
-    """Return the largest error as a share of what bound and output rounding allow."""
+def fraction_used(out: np.ndarray, exact: np.ndarray, bound: np.ndarray) -> float:
+    """Return the largest error as a fraction of what bound and output rounding allow."""
     if out.dtype.kind == "i":
         return float(np.abs(out - exact).max() > 0)
     finfo = ml_dtypes.finfo(out.dtype)
     allowed = bound + float(finfo.eps) / 2 * (np.abs(exact) + bound) + float(finfo.tiny)
     return float((np.abs(out.astype(exact.dtype) - exact) / allowed).max())
-
-
-def same_bits(problem: Problem) -> bool:
-    """Run the call twice, into a poisoned result each time, and compare the bits."""
-    word = np.dtype(f"u{problem.out.itemsize}")
-    problem.poison()
-    problem.call()
-    first = problem.out.view(word).copy()
-    problem.poison()
-    problem.call()
-    return bool((problem.out.view(word) == first).all())

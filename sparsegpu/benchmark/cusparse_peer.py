@@ -1,22 +1,23 @@
-"""cuSPARSE's generic products, of CSR and of BSR matrices, each at its best.
+"""cuSPARSE's generic products of CSR and of BSR matrices, each with its fastest algorithm.
 
-CuPy binds the products but neither the BSR matrix nor the preprocessing step: these two are called
-in the library that CuPy has loaded. Every algorithm and both orders of the dense operand are tried,
-the preprocessing is not timed (docs.nvidia.com/cuda/cusparse, "cuSPARSE Generic APIs").
+CuPy binds the products but neither the BSR matrix nor the preprocessing: these two are called by
+ctypes in the library that CuPy has loaded. Every algorithm is tried with a row-major and a
+column-major dense operand. Preprocessing is not timed.
+
+Source: docs.nvidia.com/cuda/cusparse, "cuSPARSE Generic APIs".
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from .contest import Contestant, NotAvailableError
-from .problem import Problem
-from .timing import device_ms
+from ..tuning.timing import device_ms
+from .peer import NotAvailableError, Prepared
+from .workload import Product
 
 _ROW_MAJOR, _COLUMN_MAJOR = 2, 1
 _DEFAULT = 0
@@ -26,30 +27,24 @@ _DATA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "int8": 3, "bfloat16": 
 _INDEX_TYPES = {4: 2, 8: 3}  # by itemsize
 
 
-def csr(problem: Problem, _: float) -> Contestant:
+def csr(product: Product, _: float) -> Prepared:
     """Return cuSPARSE's CSR product."""
     import cupyx.scipy.sparse
     from cupy_backends.cuda.libs import cusparse
 
-    matrix = cupyx.scipy.sparse.csr_matrix(problem.left.tocsr())
+    matrix = cupyx.scipy.sparse.csr_matrix(product.left.tocsr())
     index = _INDEX_TYPES[matrix.indices.dtype.itemsize]
     arrays = (matrix.indptr, matrix.indices, matrix.data)
-    descriptor = cusparse.createCsr(
-        *matrix.shape,
-        matrix.nnz,
-        *(a.data.ptr for a in arrays),
-        index,
-        index,
-        cusparse.CUSPARSE_INDEX_BASE_ZERO,
-        _DATA_TYPES[matrix.dtype.name],
-    )
-    algorithms = _CSR_VECTOR if _one_vector(problem) else _CSR_VECTORS
-    return _best(problem, descriptor, algorithms, keep=arrays)
+    types = (index, index, cusparse.CUSPARSE_INDEX_BASE_ZERO, _DATA_TYPES[matrix.dtype.name])
+    pointers = (a.data.ptr for a in arrays)
+    descriptor = cusparse.createCsr(*matrix.shape, matrix.nnz, *pointers, *types)
+    algorithms = _CSR_VECTOR if _one_vector(product) else _CSR_VECTORS
+    return _best(product, descriptor, algorithms, keep=arrays)
 
 
-def bsr(problem: Problem, _: float) -> Contestant:
+def bsr(product: Product, _: float) -> Prepared:
     """Return cuSPARSE's BSR product."""
-    matrix = problem.left
+    matrix = product.left
     index = _INDEX_TYPES[matrix.indices.dtype.itemsize]
     arrays = (matrix.indptr, matrix.indices, matrix.data)
     descriptor = ctypes.c_void_p()
@@ -64,12 +59,12 @@ def bsr(problem: Problem, _: float) -> Contestant:
     if status:
         raise NotAvailableError(f"cusparseCreateBsr: status {status}")
     assert descriptor.value is not None
-    return _best(problem, descriptor.value, (_DEFAULT,), keep=arrays)
+    return _best(product, descriptor.value, (_DEFAULT,), keep=arrays)
 
 
 @functools.cache
 def _library() -> Any:
-    """Return cuSPARSE as ctypes sees it: the one that CuPy loads."""
+    """Return the cuSPARSE that CuPy has loaded as a ctypes library."""
     import cupy_backends.cuda.libs.cusparse  # noqa: F401
 
     for name in ("libcusparse.so.12", "libcusparse.so"):
@@ -80,22 +75,22 @@ def _library() -> Any:
     raise NotAvailableError("missing")
 
 
-def _one_vector(problem: Problem) -> bool:
-    return problem.dense.shape[-1] == 1
+def _one_vector(product: Product) -> bool:
+    return product.dense.shape[-1] == 1
 
 
-def _best(problem: Problem, descriptor: int, algorithms: tuple[int, ...], keep: Any) -> Contestant:
-    """Return the fastest of some algorithms, in either order of the dense operand."""
+def _best(product: Product, descriptor: int, algorithms: tuple[int, ...], keep: Any) -> Prepared:
+    """Return the fastest of some algorithms, with the dense operand in either order."""
     from cupy_backends.cuda.libs import cusparse
 
-    orders = (_ROW_MAJOR,) if _one_vector(problem) else (_ROW_MAJOR, _COLUMN_MAJOR)
-    found: list[tuple[float, Contestant]] = []
+    orders = (_ROW_MAJOR,) if _one_vector(product) else (_ROW_MAJOR, _COLUMN_MAJOR)
+    found: list[tuple[float, Prepared]] = []
     refused = ""
     for algorithm in algorithms:
         for order in orders:
             try:
-                contestant = _product(problem, descriptor, algorithm, order, keep)
-                found.append((device_ms(contestant.call, repeats=5), contestant))
+                prepared = _product(product, descriptor, algorithm, order, keep)
+                found.append((device_ms(prepared.call, repeats=5), prepared))
             except cusparse.CuSparseError as error:
                 refused = str(error)
     if not found:
@@ -103,28 +98,26 @@ def _best(problem: Problem, descriptor: int, algorithms: tuple[int, ...], keep: 
     return min(found, key=lambda pair: pair[0])[1]
 
 
-def _product(
-    problem: Problem, descriptor: int, algorithm: int, order: int, keep: Any
-) -> Contestant:
+def _product(product: Product, descriptor: int, algorithm: int, order: int, keep: Any) -> Prepared:
     """Return a generic product, preprocessed."""
     import cupy
     from cupy.cuda import device
     from cupy_backends.cuda.libs import cusparse
 
     layout = "C" if order == _ROW_MAJOR else "F"
-    dense = cupy.array(problem.dense, order=layout)
-    result = cupy.empty(problem.out.shape, problem.out.dtype, order=layout)
+    dense = cupy.array(product.dense, order=layout)
+    result = cupy.empty(product.out.shape, product.out.dtype, order=layout)
     dtype = _DATA_TYPES[dense.dtype.name]
     # 16-bit floats accumulate in float32.
     compute = np.dtype(np.float64 if dense.dtype == np.float64 else np.float32)
     one, zero = np.ones((), compute), np.zeros((), compute)
     plain = cusparse.CUSPARSE_OPERATION_NON_TRANSPOSE
-    if _one_vector(problem):
-        name, product, size = "SpMV", cusparse.spMV, cusparse.spMV_bufferSize
+    if _one_vector(product):
+        name, matmul, size = "SpMV", cusparse.spMV, cusparse.spMV_bufferSize
         operations = [plain]
         x, y = (cusparse.createDnVec(a.size, a.data.ptr, dtype) for a in (dense, result))
     else:
-        name, product, size = "SpMM", cusparse.spMM, cusparse.spMM_bufferSize
+        name, matmul, size = "SpMM", cusparse.spMM, cusparse.spMM_bufferSize
         operations = [plain, plain]
         x, y = (
             cusparse.createDnMat(*a.shape, max(a.strides) // a.itemsize, a.data.ptr, dtype, order)
@@ -135,15 +128,8 @@ def _product(
     tail = [_DATA_TYPES[compute.name], algorithm]
     workspace = cupy.empty(max(size(*head, *pointers, *tail), 1), np.uint8)
     preprocess = getattr(_library(), f"cusparse{name}_preprocess")
-    preprocess(
-        ctypes.c_void_p(head[0]),
-        *operations,
-        *(ctypes.c_void_p(p) for p in pointers),
-        *tail,
-        ctypes.c_void_p(workspace.data.ptr),
-    )
-    call: Callable[[], Any] = functools.partial(
-        product, *head, *pointers, *tail, workspace.data.ptr
-    )
+    handle, *addresses, buffer = map(ctypes.c_void_p, (head[0], *pointers, workspace.data.ptr))
+    preprocess(handle, *operations, *addresses, *tail, buffer)
+    call = functools.partial(matmul, *head, *pointers, *tail, workspace.data.ptr)
     note = f"algorithm {algorithm}, {'row' if order == _ROW_MAJOR else 'column'}-major"
-    return Contestant(call, result, note, keep=(keep, dense, one, zero, workspace))
+    return Prepared(call, result, note, keep=(keep, dense, one, zero, workspace))

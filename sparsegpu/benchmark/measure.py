@@ -1,4 +1,4 @@
-"""One row of the race: correctness, bits, our time, the peers' times."""
+"""One row of the benchmark: correctness, bits, our time, the peers' times."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from . import timing
-from .case import PEERS, Case
-from .check import error_in_bounds, same_bits
-from .contest import Contestant, NotAvailableError
-from .formats import FORMATS, FormatProblem, make_format_problem
+from ..tuning import timing
+from .case import Case
+from .formats import FORMATS, make_format
+from .operations import OPERATIONS, make_operation
+from .peer import PEERS, NotAvailableError, Prepared
 from .peers import prepare
-from .problem import Problem, make_matrix, make_problem
+from .workload import Product, Workload, make_matrix, make_product
 
-#: Among the names of peers.
+#: Our own name beside the peers'.
 _OURS = "sparsegpu"
 
 
@@ -36,21 +36,21 @@ class Row:
     density : float
         Of what is stored.
     flops, bytes, stored_bytes : int
-        Useful operations, bytes that must move, bytes of the stored values.
+        Useful operations, bytes that must be moved, bytes of the stored values.
     memory_bound : bool
-        The L2 was flushed before every repetition, and the rate counts bytes.
+        Whether the L2 was flushed before every repetition; the rate is then in bytes.
     ms : float
         Our time.
     peers : dict
         Time of each peer in ms, or why there is none.
     notes : dict
-        How a peer was brought to its best.
+        How a peer's parameters were chosen.
     beside : dict
-        Time of each other case whose rate a bar refers to, measured in the same turns, in ms.
+        Time in ms of each other case whose rate a bar refers to, measured alternately with ours.
     error : float or str
-        Worst error over what the contract allows, or what is wrong.
+        Largest error over what is allowed, or what is wrong.
     same_bits : bool
-        Two runs into poisoned memory agreed bit by bit.
+        Whether two runs gave the same bits.
     """
 
     case: str
@@ -78,7 +78,7 @@ class Row:
         return asdict(self)
 
 
-def measure(
+def measure_case(
     case: Case,
     *,
     others: Iterable[Case] = (),
@@ -91,42 +91,43 @@ def measure(
     ----------
     case : Case
     others : iterable of Case
-        Those whose rates the case's bars refer to.
+        The cases whose rates the bars refer to.
     peers : collection of str
-        Which of the case's peers to time; those that a bar refers to are timed always.
+        Which of the case's peers to time; those that a bar refers to are always timed.
     tuning_s : float
-        Longest time for a peer that searches its parameters.
+        Longest search for a peer's parameters.
     """
-    problem = posed(case)
-    row = described(problem)
+    workload = make_workload(case)
+    row = describe(workload)
     try:
-        if isinstance(problem, FormatProblem):
-            row.same_bits, row.error = problem.same_bits(), problem.error()
-        else:
-            row.same_bits, row.error = same_bits(problem), error_in_bounds(problem)
+        row.same_bits, row.error = workload.same_bits(), workload.error()
     except AssertionError as error:
         row.error = str(error)
     needed = {bar.of for bar in case.bars}
     wanted = [peer for peer in case.peers if peer in peers or peer in needed]
-    contestants = _prepared(wanted, row, problem, tuning_s)
-    references = {other.name: posed(other) for other in others}
-    ready = {_OURS: problem, **contestants, **references}
-    times = _times({name: each.call for name, each in ready.items()}, problem)
+    prepared = _prepare(wanted, row, workload, tuning_s)
+    references = {other.name: make_workload(other) for other in others}
+    timed = {_OURS: workload, **prepared, **references}
+    times = _times({name: each.call for name, each in timed.items()}, workload)
     row.ms = times[_OURS]
-    row.peers |= {name: times[name] for name in contestants}
+    row.peers |= {name: times[name] for name in prepared}
     row.beside = {name: times[name] for name in references}
     return row
 
 
-def posed(case: Case, xp: ModuleType | None = None) -> Problem | FormatProblem:
-    """Draw a case's problem in the given array library, by default CuPy."""
-    make = make_format_problem if case.operation in FORMATS else make_problem
+def make_workload(case: Case, xp: ModuleType | None = None) -> Workload:
+    """Draw the operands of a case in the given array library, by default CuPy."""
+    make: Callable[[Case, ModuleType], Workload] = make_product
+    if case.operation in FORMATS:
+        make = make_format
+    elif case.operation in OPERATIONS:
+        make = make_operation
     return make(case, xp or import_module("cupy"))
 
 
-def described(problem: Problem | FormatProblem) -> Row:
-    """Return a problem's row before anything is measured."""
-    case = problem.case
+def describe(workload: Workload) -> Row:
+    """Return the row of a workload before anything is measured."""
+    case = workload.case
     m, k, n = case.shape
     return Row(
         case=case.name,
@@ -134,26 +135,26 @@ def described(problem: Problem | FormatProblem) -> Row:
         dtype="tf32" if case.tf32 else case.dtype,
         block=list(case.block),
         shape=[m, k, n],
-        density=problem.stored / (m * k * (case.batch or 1)),
+        density=workload.stored / (m * k * (case.batch or 1)),
         pattern=case.pattern,
         layout=case.layout,
         measure=case.measure,
         memory_bound=case.flush,
-        flops=problem.flops,
-        bytes=problem.bytes,
-        stored_bytes=problem.stored_bytes,
+        flops=workload.flops,
+        bytes=workload.bytes,
+        stored_bytes=int(workload.values.nbytes),
     )
 
 
-def _prepared(
-    peers: Iterable[str], row: Row, problem: Problem | FormatProblem, tuning_s: float
-) -> dict[str, Contestant]:
-    """Return the peers that are ready; the row says why others are not."""
+def _prepare(
+    peers: Iterable[str], row: Row, workload: Workload, tuning_s: float
+) -> dict[str, Prepared]:
+    """Return the peers that are available; the row gets the reason why others are not."""
     ready = {}
     for peer in peers:
         started = time.perf_counter()
         try:
-            ready[peer] = prepare(peer, problem, tuning_s)
+            ready[peer] = prepare(peer, workload, tuning_s)
         except NotAvailableError as reason:
             row.peers[peer] = str(reason)
             continue
@@ -162,15 +163,16 @@ def _prepared(
     return ready
 
 
-def _times(calls: dict[str, timing.Call], problem: Problem | FormatProblem) -> dict[str, float]:
-    """Return the time of each call in ms, as the case has it measured."""
-    case = problem.case
+def _times(calls: dict[str, timing.Call], workload: Workload) -> dict[str, float]:
+    """Return the time of each call in ms: the one that the case measures."""
+    case = workload.case
     if case.measure == "host":
         return {name: _host_ms(call) for name, call in calls.items()}
     if case.measure == "device":
-        return timing.in_turns(calls, flush=case.flush)
-    assert isinstance(problem, Problem)
-    return {_OURS: first_call_ms(problem) if case.measure == "first call" else schedule_ms(problem)}
+        return timing.interleaved_ms(calls, flush=case.flush)
+    assert isinstance(workload, Product)
+    time_of = first_call_ms if case.measure == "first call" else schedule_ms
+    return {_OURS: time_of(workload)}
 
 
 def _host_ms(call: timing.Call) -> float:
@@ -178,42 +180,39 @@ def _host_ms(call: timing.Call) -> float:
     return max(in_a_loop, timing.single_host_us(call)) / 1e3
 
 
-def schedule_ms(problem: Problem) -> float:
-    """Return the time until all arrays of a pattern's schedule are ready, in ms.
-
-    What looking up a kept schedule takes does not count.
-    """
+def schedule_ms(product: Product) -> float:
+    """Return the time to build a pattern's schedule in ms, less the time to look it up."""
     from ..engines.cuda._row_order import similar_row_groups
     from ..engines.cuda._schedule import row_groups
     from ..engines.cuda.paths import bsr_addmm_sm90
     from ..engines.cuda.paths._facts import Facts
     from ..engines.cuda.paths._fields import Fields
 
-    build = row_groups if problem.case.measure == "schedule" else similar_row_groups
-    (m, k), (dtype, n) = problem.case.shape[:2], (problem.dense.dtype, problem.dense.shape[-1])
-    facts = Facts(dtype=dtype, shape=(m, k, n), blocksize=problem.case.block)
+    build = row_groups if product.case.measure == "schedule" else similar_row_groups
+    (m, k), (dtype, n) = product.case.shape[:2], (product.dense.dtype, product.dense.shape[-1])
+    facts = Facts(dtype=dtype, shape=(m, k, n), blocksize=product.case.block)
     tile = bsr_addmm_sm90.tile(facts, Fields())
     rows = 1 if tile is None else tile.rows
-    return _first_ms(problem, lambda matrix: build(matrix.pattern, rows))
+    return _first_ms(product, lambda matrix: build(matrix.pattern, rows))
 
 
-def first_call_ms(problem: Problem) -> float:
-    """Return what the first call on a pattern takes longer than the next ones, in ms."""
+def first_call_ms(product: Product) -> float:
+    """Return by how much the first call on a pattern is slower than later ones, in ms."""
     import sparsegpu as sg
 
-    return _first_ms(problem, lambda matrix: sg.bsr_matmul(matrix, problem.dense, out=problem.out))
+    return _first_ms(product, lambda matrix: sg.bsr_matmul(matrix, product.dense, out=product.out))
 
 
-def _first_ms(problem: Problem, work: Callable[[Any], Any], repeats: int = 21) -> float:
-    """Return what some work takes longer the first time than when it is done again, in ms.
+def _first_ms(product: Product, work: Callable[[Any], Any], repeats: int = 21) -> float:
+    """Return by how much work is slower the first time than later, in ms.
 
-    Every repetition has a matrix with a pattern of its own; kernels are compiled and loaded.
+    Every repetition has a new pattern. Kernels are compiled and loaded after the first.
     """
     import cupy
 
     spans = []
     for seed in range(repeats):
-        call = partial(work, make_matrix(problem.case, cupy, seed + 1))
+        call = partial(work, make_matrix(product.case, cupy, seed + 1))
         first = timing.whole_us(call)
         spans.append(first - min(timing.whole_us(call) for _ in range(3)))
     return float(np.median(spans)) / 1e3

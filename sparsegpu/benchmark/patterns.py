@@ -1,4 +1,4 @@
-"""Where the blocks stand: the patterns of the benchmarks, drawn from a seed."""
+"""Random block patterns."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def block_pattern(
     Parameters
     ----------
     kind : {"uniform", "power law", "full row", "strata"}
-        "uniform": places drawn without replacement. "power law": the r-th longest row is
-        proportional to 1 / r. "full row": one row full, the others uniform. "strata": every row
-        as many blocks, one in each of as many equal parts of its columns (made without a block
-        mask, for very large patterns).
+        "uniform": positions drawn without replacement. "power law": the length of the r-th longest
+        row is proportional to 1 / r. "full row": one full row, the others uniform. "strata": the
+        columns are divided into equal parts, and each row has one block in each part (drawn
+        without a block mask, for very large patterns).
     block_shape : (block rows, block columns)
     density : float
     rng : numpy.random.Generator
@@ -76,7 +76,7 @@ def power_law_lengths(rows: int, columns: int, density: float) -> np.ndarray:
             high = middle
     exact = np.minimum(share * high, columns)
     lengths = np.floor(exact).astype(np.int64)
-    # What rounding down lost goes to the rows that lost most.
+    # Add what was lost by rounding down to the rows that lost most.
     lost = np.argsort(lengths - exact, kind="stable")[: total - lengths.sum()]
     lengths[lost] += 1
     return lengths

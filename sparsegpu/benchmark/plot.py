@@ -1,15 +1,15 @@
-"""The roofline: speed over useful operations per byte, ours and the best peer's, and the roofs."""
+"""The roofline: rate over arithmetic intensity, ours and the best peer's, and the roofs."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from .case import DENSE
+from .peer import DENSE
 from .report import best_peer
 
 _OURS, _PEER = "#0b62a4", "#b0531f"
-#: Inks and surfaces, light: text, secondary text, grid.
+#: Colours of text, of secondary text and of the grid.
 _INK, _MUTED, _GRID = "#1a1a19", "#6b6a65", "#e4e3dd"
 
 
@@ -22,24 +22,17 @@ def roofline_points(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         sparse = {k: v for k, v in row["peers"].items() if k != DENSE}
         peer = best_peer({"peers": sparse})
         limits = [bar["limit ms"] for bar in row["bars"]]
-        points.append(
-            {
-                "intensity": row["flops"] / row["bytes"],
-                "ours": row["flops"] / row["ms"] / 1e9,
-                "peer": row["flops"] / sparse[peer] / 1e9 if peer else None,
-                "block": row["block"][0],
-                "bar": row["flops"] / limits[0] / 1e9 if limits else None,
-                "group": _group(row),
-            }
-        )
+        skinny = row["section"] == "skinny"
+        point = {
+            "intensity": row["flops"] / row["bytes"],
+            "ours": row["flops"] / row["ms"] / 1e9,
+            "peer": row["flops"] / sparse[peer] / 1e9 if peer else None,
+            "block": row["block"][0],
+            "bar": row["flops"] / limits[0] / 1e9 if limits else None,
+            "label": f"N = {row['shape'][2]}" if skinny else f"density {row['density']:.3g}",
+        }
+        points.append(point)
     return points
-
-
-def _group(row: dict[str, Any]) -> str:
-    """Return what the rows of equal intensity have in common."""
-    if row["section"] == "skinny":
-        return f"N = {row['shape'][2]}"
-    return f"density {row['density']:.3g}"
 
 
 def dense_roof(rows: list[dict[str, Any]]) -> float | None:
@@ -83,19 +76,10 @@ def roofline(content: dict[str, Any], title: str, path: str | Path) -> None:
             axes.plot(x, point["bar"], "_", c=_INK, ms=14)
         axes.plot(x, point["ours"], marker, c=_OURS, ms=6)
     axes.set_ylim(bottom=0.4 * axes.get_ylim()[0])
-    for group, x in {point["group"]: point["intensity"] for point in points}.items():
-        axes.annotate(
-            group,
-            (x, 0),
-            (0, 4),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            rotation=90,
-            fontsize=8,
-            color=_MUTED,
-        )
+    for label, x in {point["label"]: point["intensity"] for point in points}.items():
+        style = {"ha": "center", "va": "bottom", "rotation": 90, "fontsize": 8, "color": _MUTED}
+        place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+        axes.annotate(label, (x, 0), (0, 4), **place, **style)
     for block, marker in markers.items():
         axes.plot([], [], marker, c=_INK, mfc="none", label=f"{block} x {block} blocks", ls="none")
     axes.plot([], [], "o", c=_OURS, label="sparsegpu", ls="none")
@@ -113,19 +97,13 @@ def roofline(content: dict[str, Any], title: str, path: str | Path) -> None:
 
 
 def _roofs(axes: Any, points: list[dict[str, Any]], copy_tbs: float, dense: float | None) -> None:
-    """Draw the slope of the copy bandwidth and the ceiling of the dense product."""
+    """Draw the roofs: the copy bandwidth, and the rate of the dense product."""
     intensities = [p["intensity"] for p in points] or [1.0, 1000.0]
     low, high = min(intensities) / 1.5, max(intensities) * 1.5
     ridge = high if dense is None else min(max(dense / copy_tbs, low), high)
     axes.plot([low, ridge], [low * copy_tbs, ridge * copy_tbs], c=_INK, lw=1.2)
-    axes.text(
-        low * 1.1,
-        low * copy_tbs,
-        f"copy {copy_tbs:.2f} TB/s",
-        color=_MUTED,
-        fontsize=8,
-        va="top",
-    )
+    text = f"copy {copy_tbs:.2f} TB/s"
+    axes.text(low * 1.1, low * copy_tbs, text, color=_MUTED, fontsize=8, va="top")
     if dense is not None and ridge < high:
         axes.plot([ridge, high], [dense, dense], c=_INK, lw=1.2)
         text = f"dense bfloat16 (cuBLAS) {dense:.0f} TFLOP/s"

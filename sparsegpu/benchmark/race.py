@@ -1,4 +1,4 @@
-"""A whole race: sections measured one case after the other, then judged together."""
+"""The benchmark: all cases of some sections are measured, then judged together."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Iterable
 from math import inf
 from typing import Any
 
-from . import timing
-from .case import PEERS
+from ..tuning.timing import copy_gbs
 from .cases import cases
-from .measure import Row, measure
+from .measure import Row, measure_case
+from .peer import PEERS
 from .report import judge
 
-#: Longest time of a peer's search for its parameters, a case.
+#: Longest search for a peer's parameters, per case.
 TUNING_S = 3.0
 
 
@@ -32,12 +32,12 @@ def race(
     sections : iterable of str
         Of `cases.SECTIONS`.
     peers : collection of str
-        As in `measure.measure`.
+        As in `measure.measure_case`.
     tuning_s : float
     limit_s : float
-        No case is begun after so many seconds.
+        No case is started after so many seconds.
     progress : callable
-        Called after each case with how many are done, how many there are, and the row.
+        Called after each case with the number of cases done, their total and the row.
 
     Returns
     -------
@@ -48,7 +48,7 @@ def race(
     import cupy
 
     started = time.perf_counter()
-    copy_gbs = timing.copy_gbs()
+    copy_rate = copy_gbs()
     chosen = cases(sections)
     by_name = {case.name: case for case in chosen}
     measured: dict[str, Row] = {}
@@ -56,15 +56,17 @@ def race(
         if time.perf_counter() - started > limit_s:
             break
         others = [by_name[bar.of] for bar in case.bars if bar.kind == "case rate"]
-        row = measured[case.name] = measure(case, others=others, peers=peers, tuning_s=tuning_s)
+        row = measured[case.name] = measure_case(
+            case, others=others, peers=peers, tuning_s=tuning_s
+        )
         if case.peers_of:
             row.peers, row.notes = measured[case.peers_of].peers, measured[case.peers_of].notes
         progress(len(measured), len(chosen), row)
         cupy.get_default_memory_pool().free_all_blocks()
     rows = [row.as_dict() for row in measured.values()]
     return {
-        "copy GB/s": copy_gbs,
+        "copy GB/s": copy_rate,
         "seconds": round(time.perf_counter() - started, 1),
         "cases left out": len(chosen) - len(rows),
-        "rows": judge(rows, chosen[: len(rows)], copy_gbs),
+        "rows": judge(rows, chosen[: len(rows)], copy_rate),
     }

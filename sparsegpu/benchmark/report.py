@@ -1,4 +1,4 @@
-"""Rows against their bars: verdicts, the printed table, the content of the JSON."""
+"""Verdicts on rows by their bars, and the tables that are printed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Rows = list[dict[str, Any]]
 def judge(rows: Rows, cases: Iterable[Case], copy_gbs: float) -> Rows:
     """Return the rows with rate, best peer, ratio, bars and verdict.
 
-    A bar that refers to what was not measured is left out; a row with a wrong result or with two
-    runs that differ is "wrong", however fast it was.
+    A bar that refers to a case or peer that was not measured is left out. A row with a wrong
+    result, or with two runs of different bits, is "wrong" whatever its time.
     """
     by_name = {row["case"]: row for row in rows}
     bars = {case.name: case.bars for case in cases}
@@ -50,27 +50,27 @@ def _judged(
 
 
 def best_peer(row: Mapping[str, Any]) -> str:
-    """Return the fastest peer's name, "" without one."""
+    """Return the name of the fastest peer, "" if there is none."""
     timed = {name: ms for name, ms in row["peers"].items() if isinstance(ms, float)}
     return min(timed, key=lambda name: timed[name], default="")
 
 
 def unit(row: Mapping[str, Any]) -> str:
-    """Return what a row's speed is counted in."""
+    """Return the unit of a row's rate."""
     if row["measure"] != "device":
         return "us"
     return "GB/s" if row["memory_bound"] else "TF"
 
 
 def rate(row: Mapping[str, Any], ms: float) -> float:
-    """Return a time as the row's speed (for host times: microseconds)."""
+    """Return the rate at which a time does the row's work; a host time in microseconds."""
     return {"us": ms * 1e3, "GB/s": row["bytes"] / ms / 1e6, "TF": row["flops"] / ms / 1e9}[
         unit(row)
     ]
 
 
 def table_rows(rows: Rows) -> list[dict[str, str]]:
-    """Return judged rows as text, one dictionary a line of a table."""
+    """Return the cells of each judged row, by column."""
     return [_table_row(row) for row in rows]
 
 
@@ -96,7 +96,7 @@ def _table_row(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def summary(rows: Rows) -> str:
-    """Return how many rows met their bars, in one line."""
+    """Return in a line how many rows met their bars."""
     count = {v: sum(row["verdict"] == v for row in rows) for v in (MET, SHORT, WRONG)}
     parts = [f"{count[MET]} of {count[MET] + count[SHORT]} bars met"]
     if count[WRONG]:
@@ -105,7 +105,7 @@ def summary(rows: Rows) -> str:
 
 
 def aligned(lines: list[dict[str, str]]) -> str:
-    """Return table rows as aligned text under their keys."""
+    """Return the lines of a table as aligned text."""
     if not lines:
         return ""
     keys = list(lines[0])

@@ -1,6 +1,6 @@
 """torch's 2:4: its conversions, and cuSPARSELt through it where nvmath-python is missing.
 
-torch makes a plan anew in every call, which is host time and does not count here.
+torch makes a new plan in every call. That is host time, which is not counted here.
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ from collections.abc import Callable
 from typing import Any
 
 from .._arrays import float8_e4m3fn
-from .contest import Contestant, NotAvailableError
-from .formats import FormatProblem
-from .problem import Problem
+from .formats import FormatWorkload
+from .peer import NotAvailableError, Prepared
+from .workload import Product
 
 
-def searched_product(problem: Problem) -> Contestant:
+def searched_product(product: Product) -> Prepared:
     """Return torch's call of cuSPARSELt with the algorithm that its search finds."""
     import cupy
     import torch
 
     if not torch.backends.cusparselt.is_available():
         raise NotAvailableError("missing")
-    left, dense = (tensor(a, problem) for a in (problem.left, problem.dense))
-    by_columns = problem.out.strides[0] < problem.out.strides[1]
-    out_dtype = torch.bfloat16 if problem.dense.itemsize == 1 else None
+    left, dense = (tensor(a, product) for a in (product.left, product.dense))
+    by_columns = product.out.strides[0] < product.out.strides[1]
+    out_dtype = torch.bfloat16 if product.dense.itemsize == 1 else None
     rest = None, None, out_dtype, by_columns  # neither bias nor alpha
     try:
         packed = torch._cslt_compress(left)
         found = _search(packed, dense, *rest)
         result = torch._cslt_sparse_mm(packed, dense, *rest, *found)
-    except RuntimeError as error:  # what this torch does not offer
+    except RuntimeError as error:  # this version of torch does not offer it
         raise NotAvailableError(str(error).splitlines()[0][:80]) from error
 
     def call() -> None:
@@ -38,11 +38,11 @@ def searched_product(problem: Problem) -> Contestant:
     version = torch.backends.cusparselt.version()
     note = f"cuSPARSELt {version} of torch {torch.__version__}, algorithm {found}"
     theirs = cupy.from_dlpack(result)
-    return Contestant(call, theirs.T if by_columns else theirs, note, keep=left)
+    return Prepared(call, theirs.T if by_columns else theirs, note, keep=left)
 
 
 def _search(*operands: Any) -> tuple[int, ...]:
-    """Return number, factor and mode of split K of an algorithm; of older torch the number only."""
+    """Return the number of an algorithm, and in newer torch its split-K factor and mode."""
     import torch
 
     complete = getattr(getattr(torch._C, "_cusparselt", None), "mm_search", None)
@@ -51,13 +51,13 @@ def _search(*operands: Any) -> tuple[int, ...]:
     return tuple(complete(*operands)[:3])
 
 
-def conversion(problem: FormatProblem) -> Contestant:
-    """Return torch's way of doing some work on the format; all in CUTLASS's layout."""
+def conversion(workload: FormatWorkload) -> Prepared:
+    """Return torch's function for a conversion in CUTLASS's layout."""
     import cupy
     import torch
     from torch.sparse import _semi_structured_conversions as conversions
 
-    operands = [torch.from_dlpack(array) for array in problem.operands]
+    operands = [torch.from_dlpack(array) for array in workload.operands]
     works: dict[str, Callable[..., Any]] = {
         "compress": conversions.sparse_semi_structured_from_dense_cutlass,
         "expand": conversions.sparse_semi_structured_to_dense_cutlass,
@@ -67,20 +67,20 @@ def conversion(problem: FormatProblem) -> Contestant:
         "apply": torch._sparse_semi_structured_apply,
         "apply_dense": torch._sparse_semi_structured_apply_dense,
     }
-    work = works[problem.case.operation]
+    work = works[workload.case.operation]
     try:
         answer = work(*operands)
     except RuntimeError as error:
         raise NotAvailableError(str(error).splitlines()[0][:80]) from error
     first = answer[0] if isinstance(answer, tuple) else answer
-    ours = torch.from_dlpack(problem.results()[0])
+    ours = torch.from_dlpack(workload.results()[0])
     note = "" if torch.equal(first, ours) else "its values are not the same bits"
-    return Contestant(lambda: work(*operands), cupy.from_dlpack(first), note)
+    return Prepared(lambda: work(*operands), cupy.from_dlpack(first), note)
 
 
-def tensor(array: Any, problem: Problem) -> Any:
+def tensor(array: Any, product: Product) -> Any:
     """Return an operand as torch's, sharing its memory."""
     import torch
 
     shared = torch.from_dlpack(array)
-    return shared.view(torch.float8_e4m3fn) if problem.dtype == float8_e4m3fn else shared
+    return shared.view(torch.float8_e4m3fn) if product.dtype == float8_e4m3fn else shared

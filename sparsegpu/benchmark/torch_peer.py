@@ -1,10 +1,10 @@
-"""torch's block-sparse product, tuned: a peer at its best.
+"""torch's block-sparse product, tuned.
 
 ``torch.sparse._triton_ops.bsr_dense_addmm`` has four parameters: columns of a tile (SPLIT_N), rows
 that share their dense tiles (GROUP_SIZE_ROW), pipeline stages and warps. Its defaults are several
-times slower than the best. torch's own `tune_bsr_dense_addmm` measures each candidate for 0.6 s, so
-the same search, one step of one parameter at a time, is made here within a time budget: it begins
-where the last case with the same blocks ended, or where a long search over all candidates once did.
+times slower than the best. torch's own `tune_bsr_dense_addmm` measures each candidate for 0.6 s.
+Here the same search, one step of one parameter at a time, has a time budget: it starts from the
+result of the last case with the same block size, or from `STARTS`, found by an exhaustive search.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from .contest import Contestant
-from .problem import Problem
-from .timing import device_ms
+from ..tuning.timing import device_ms
+from .peer import Prepared
+from .workload import Product
 
 
 class Meta(NamedTuple):
@@ -37,7 +37,7 @@ class Meta(NamedTuple):
         }
 
 
-#: What each parameter may be, in order: a step of the search goes to a neighbour.
+#: The values of each parameter, in order: a step of the search goes to the next or previous one.
 STEPS = {
     "tile_n": (16, 32, 64, 128, 256, 512),
     "group": (1, 2, 4, 8, 16),
@@ -67,7 +67,7 @@ def neighbours(meta: Meta, columns: int) -> Iterator[Meta]:
 def search(
     measure: Callable[[Meta], float], start: Meta, columns: int, budget_s: float
 ) -> tuple[Meta, float, int]:
-    """Walk to the best candidate until no neighbour is better or the time is spent.
+    """Descend to a candidate without a faster neighbour, or until the time is spent.
 
     Returns
     -------
@@ -111,16 +111,16 @@ def bsr_tensor(matrix: Any) -> Any:
         return torch.sparse_bsr_tensor(*parts, size=matrix.shape)
 
 
-def tuned_product(problem: Problem, budget_s: float) -> Contestant:
+def tuned_product(product: Product, budget_s: float) -> Prepared:
     """Return torch's Triton product of a 16-bit or int8 matrix, tuned within the budget."""
     import cupy
     import torch
     import triton
     from torch.sparse._triton_ops import bsr_dense_addmm
 
-    matrix, result = problem.left, cupy.empty_like(problem.out)
+    matrix, result = product.left, cupy.empty_like(product.out)
     a = bsr_tensor(matrix)
-    x, y = torch.from_dlpack(problem.dense), torch.from_dlpack(result)
+    x, y = torch.from_dlpack(product.dense), torch.from_dlpack(result)
     columns = x.shape[-1]
 
     def call(meta: Meta) -> Any:
@@ -139,4 +139,4 @@ def tuned_product(problem: Problem, budget_s: float) -> Contestant:
     best, _, tried = search(measure, start, columns, budget_s)
     _best_so_far[*matrix.blocksize, dtype] = best
     note = f"{tried} candidates measured, best {best._asdict()}"
-    return Contestant(lambda: call(best), result, note, keep=matrix)
+    return Prepared(lambda: call(best), result, note, keep=matrix)

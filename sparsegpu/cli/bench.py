@@ -12,9 +12,9 @@ from typing import Any
 
 import sparsegpu as sg
 
-from ..benchmark.case import DENSE, PEERS
 from ..benchmark.cases import QUICK, SECTIONS, about
 from ..benchmark.measure import Row
+from ..benchmark.peer import DENSE, PEERS
 from ..benchmark.plot import roofline
 from ..benchmark.race import TUNING_S, race
 from ..benchmark.report import WRONG, aligned, summary, table_rows

@@ -7,10 +7,10 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
-from ..benchmark.progress import line
-from ..benchmark.tune import tune
 from ..engines.cuda.paths._fields import MODEL
 from ..engines.cuda.winners import Winner, forget, users_winners
+from ..tuning.progress import line
+from ..tuning.tune import tune
 from .arguments import new_file
 from .demo import choose_library
 

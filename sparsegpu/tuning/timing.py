@@ -1,12 +1,13 @@
-"""Times of a call: on the device by events, on the host by the clock; and the chip's ceilings.
+"""The time of a call: on the device by events, on the host by the clock; a copy's bandwidth.
 
-A call's device time must not contain the host's: the stream is kept busy, by a kernel that only
-waits, while the host enqueues the first event, the call and the second event.
+A call's device time must not contain the host's. So a kernel that only waits keeps the stream busy
+while the host enqueues the first event, the call and the second event.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,7 +17,11 @@ import numpy as np
 Call = Callable[[], Any]
 
 REPEATS = 20
-_TURNS = 4  # at least, where there are several calls
+#: A configuration counts as faster than another from this ratio of their times on.
+NOISE = 1.03
+#: Up to so many columns of the dense operand a product is bound by reading the sparse one.
+MEMORY_BOUND_COLUMNS = 128
+_ROUNDS = 4  # at least, where several calls are compared
 _WARM_UP = 3
 _FLUSH_BYTES = 1 << 28  # several times the L2 of any GPU today
 _SLACK_US = 30.0
@@ -51,52 +56,52 @@ def device_ms(call: Call, *, flush: bool = False, repeats: int = REPEATS) -> flo
     Parameters
     ----------
     call, flush, repeats
-        As for `in_turns`.
+        As for `interleaved_ms`.
     """
-    return in_turns({"": call}, flush=flush, repeats=repeats)[""]
+    return interleaved_ms({"": call}, flush=flush, repeats=repeats)[""]
 
 
-def in_turns(
+def interleaved_ms(
     calls: Mapping[str, Call], *, flush: bool = False, repeats: int = REPEATS
 ) -> dict[str, float]:
     """Return the median device time of each of several calls in milliseconds, after warm-up.
 
-    They take turns in `orders`, several times: the clock of a chip at its power limit depends on
-    what ran before.
+    They are measured alternately, in `balanced_orders`: the clock of a chip at its power limit
+    depends on what ran before.
 
     Parameters
     ----------
     calls : mapping
         Name to what enqueues work on the current stream.
     flush : bool
-        Push the operands out of the L2 before every repetition: for memory-bound work, which
-        in an application finds its operands in memory.
+        Evict the operands from the L2 before every repetition: memory-bound work finds its
+        operands in memory when an application calls it.
     repeats : int
-        Of each call, in all turns together, at least.
+        Of each call, at least, over all rounds.
     """
     names = list(calls)
-    leads = {name: _lead(call) for name, call in calls.items()}
+    waits = {name: _wait_ns(call) for name, call in calls.items()}
     spans: dict[str, list[float]] = {name: [] for name in names}
-    turns = orders(len(names))
+    rounds = balanced_orders(len(names))
     if len(names) > 1:
-        turns *= -(-_TURNS // len(turns))
-    for turn in turns:
-        for name in (names[place] for place in turn):
-            spans[name] += _spans(calls[name], leads[name], flush, -(-repeats // len(turns)))
+        rounds *= math.ceil(_ROUNDS / len(rounds))
+    for order in rounds:
+        for name in (names[place] for place in order):
+            spans[name] += _spans(calls[name], waits[name], flush, math.ceil(repeats / len(rounds)))
     return {name: float(np.median(times)) for name, times in spans.items()}
 
 
-def orders(count: int) -> list[list[int]]:
-    """Return orders in which each of ``count`` comes behind every other one equally often.
+def balanced_orders(count: int) -> list[list[int]]:
+    """Return orders of ``count`` items in which each follows every other one equally often.
 
     Williams' design: E. J. Williams, "Experimental designs balanced for the estimation of residual
     effects of treatments", Australian Journal of Scientific Research A 2 (1949).
 
     Examples
     --------
-    >>> orders(2)
+    >>> balanced_orders(2)
     [[0, 1], [1, 0]]
-    >>> orders(3)
+    >>> balanced_orders(3)
     [[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0], [0, 2, 1], [1, 0, 2]]
     """
     first = [(i + 1) // 2 if i % 2 else -(i // 2) for i in range(count)]
@@ -104,15 +109,15 @@ def orders(count: int) -> list[list[int]]:
     return square if count % 2 == 0 or count == 1 else square + [row[::-1] for row in square]
 
 
-def _lead(call: Call) -> np.int64:
-    """Return the nanoseconds that keep the stream busy until a call is enqueued; warms up."""
+def _wait_ns(call: Call) -> np.int64:
+    """Warm a call up; return how long the stream must be kept busy while it is enqueued."""
     for _ in range(_WARM_UP):
         call()
     return np.int64(1000 * (1.5 * host_us(call, repeats=5) + _SLACK_US))
 
 
-def _spans(call: Call, lead: np.int64, flush: bool, repeats: int) -> list[float]:
-    """Return the device times of some calls in milliseconds; one before them is not counted."""
+def _spans(call: Call, wait: np.int64, flush: bool, repeats: int) -> list[float]:
+    """Return the device times of repeated calls in milliseconds; a first one is not counted."""
     import cupy
 
     call()
@@ -120,21 +125,21 @@ def _spans(call: Call, lead: np.int64, flush: bool, repeats: int) -> list[float]
     for _ in range(repeats):
         start, stop = cupy.cuda.Event(), cupy.cuda.Event()
         if flush:
-            _flush_buffer().max()  # written, its lines would leave the L2 within the timed call
-        _wait_kernel()((1,), (1,), (lead,))
+            _flush_buffer().max()  # read only: dirty lines would be written back in the timed call
+        _wait_kernel()((1,), (1,), (wait,))
         start.record()
         result = call()
         stop.record()
         stop.synchronize()
-        del result  # behind the time: giving results back is not the call's part
+        del result  # freed after the second event: that is not part of the call
         spans.append(cupy.cuda.get_elapsed_time(start, stop))
     return spans
 
 
 def host_us(call: Call, repeats: int = 100, loops: int = 1) -> float:
-    """Return the host time of a call in microseconds: a loop of calls that nothing waits for.
+    """Return the mean host time of a call in microseconds, in a loop that never synchronizes.
 
-    Of several loops the median, which one interruption of the host does not move.
+    Of several loops it is the median, so that an interruption of the host does not count.
     """
     spans = []
     for _ in range(loops):
@@ -148,7 +153,7 @@ def host_us(call: Call, repeats: int = 100, loops: int = 1) -> float:
 
 
 def single_host_us(call: Call, repeats: int = REPEATS) -> float:
-    """Return the median host time of one call that finds the stream idle, in microseconds."""
+    """Return the median host time of a single call on an idle stream, in microseconds."""
     spans = []
     for _ in range(repeats):
         _synchronize()
@@ -160,7 +165,7 @@ def single_host_us(call: Call, repeats: int = REPEATS) -> float:
 
 
 def whole_us(call: Call) -> float:
-    """Return the time of one call and the work it enqueued, in microseconds."""
+    """Return the time of a call and of the work it enqueued, in microseconds."""
     _synchronize()
     start = time.perf_counter()
     call()

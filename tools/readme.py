@@ -1,9 +1,8 @@
 """Write the generated parts of the README and the docs: the support table and measured figures.
 
-``python -m benchmarks.readme`` rewrites them, ``--check`` fails when they are out of date. Figures
-come from ``benchmarks/results``, or are computed on the spot (`benchmarks.pruning`), so nobody
-types one by hand. The pictures of the docs are made from the same files by
-``python -m benchmarks.plot``.
+``python -m tools.readme`` rewrites them, ``--check`` fails when they are out of date, ``--plot``
+draws the pictures (which needs matplotlib). Figures come from ``benchmarks/results`` or from
+`benchmarks.pruning`, which computes them: none is typed by hand.
 """
 
 from __future__ import annotations
@@ -16,24 +15,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pruning import accuracy_table, kept_table
 from sparsegpu.benchmark.cases import SECTIONS, about
+from sparsegpu.benchmark.plot import roofline
 from sparsegpu.benchmark.report import summary, table_rows
 from sparsegpu.engines.cuda.support import support_table
 
-from .pruning import accuracy_table, kept_table
 from .record import RESULTS, ROOT
 
 _README = ROOT / "README.md"
 _PERFORMANCE = ROOT / "docs" / "performance.md"
 _FORMATS = ROOT / "docs" / "formats.md"
 _PRUNING = ROOT / "docs" / "pruning.md"
-#: What the README shows of the race; the docs show all of it.
+#: The part of the race that the README shows; the docs show all of it.
 _README_SECTION = "main"
 _README_COLUMNS = ("case", "ours, ms", "ours", "bar", "verdict", "best peer", "x faster")
 
 
 def generated() -> dict[Path, dict[str, str]]:
-    """Return the text that belongs between each pair of markers of each file."""
+    """Return the text between each pair of markers of each file."""
     return {
         _README: {
             "support table": support_table().strip(),
@@ -116,7 +116,7 @@ def race_figures(sections: dict[str, Any], name: str) -> list[str]:
 
 
 def format_figures(sections: dict[str, Any], _: str) -> list[str]:
-    """Return one GPU's work on the 2:4 format beside what a copy of as many bytes takes."""
+    """Return one GPU's times of 2:4 conversions beside the time to copy as many bytes."""
     race = sections.get("race", {"rows": []})
     rows = [row for row in race["rows"] if row["section"] == "2:4 formats"]
     if not rows:
@@ -138,7 +138,7 @@ def format_figures(sections: dict[str, Any], _: str) -> list[str]:
 
 
 def sanitizer_figures(sanitizer: dict[str, Any]) -> str:
-    """Return what compute-sanitizer and the delays said, as a paragraph."""
+    """Return the findings of the sanitizer harness as a paragraph."""
     parts = [
         f"compute-sanitizer over every kernel: memcheck {memcheck_figures(sanitizer['memcheck'])}",
         f"races in our kernels: {len(sanitizer['racecheck']['races in our kernels'])}",
@@ -157,9 +157,7 @@ def sanitizer_figures(sanitizer: dict[str, Any]) -> str:
 
 
 def memcheck_figures(memcheck: dict[str, Any]) -> str:
-    """Return memcheck's errors by kind; of older records the summary is all there is."""
-    if "memory errors" not in memcheck:
-        return f"`{memcheck['summary'][0].strip('= ')}`"
+    """Return the number of memcheck's errors by kind."""
     accesses, calls = (sum(memcheck[kind].values()) for kind in ("memory errors", "API errors"))
     look_ups = sum(memcheck["look-ups of symbols that the driver lacks"].values())
     return (
@@ -169,7 +167,7 @@ def memcheck_figures(memcheck: dict[str, Any]) -> str:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return rows as a Markdown table over the union of their keys."""
+    """Return rows as a Markdown table; its columns are all their keys."""
     keys = list(dict.fromkeys(key for row in rows for key in row))
     lines = [f"| {' | '.join(keys)} |", f"|{'---|' * len(keys)}"]
     lines += [f"| {' | '.join(cell(row.get(key, '')) for key in keys)} |" for row in rows]
@@ -193,8 +191,22 @@ def filled(text: str, contents: dict[str, str], name: str) -> str:
     return text
 
 
+def draw() -> None:
+    """Draw the roofline of every GPU whose race is recorded."""
+    for path in sorted(RESULTS.glob("*.json")):
+        race = json.loads(path.read_text()).get("race")
+        if race:
+            target = ROOT / "docs" / "_static" / f"roofline-{path.stem}.png"
+            target.parent.mkdir(exist_ok=True)
+            roofline(race, f"bfloat16 block-sparse products, {race['environment']['gpu']}", target)
+            print(target.relative_to(ROOT))
+
+
 def main(arguments: list[str]) -> int:
-    """Write, or with ``--check`` compare; return the exit status."""
+    """Write, or with ``--check`` compare, or ``--plot``; return the exit status."""
+    if arguments == ["--plot"]:
+        draw()
+        return 0
     status = 0
     for path, contents in generated().items():
         old = path.read_text(encoding="utf-8")
@@ -202,7 +214,7 @@ def main(arguments: list[str]) -> int:
         if arguments != ["--check"]:
             path.write_text(new, encoding="utf-8")
         elif new != old:
-            print(f"{path.name} is out of date: run python -m benchmarks.readme")
+            print(f"{path.name} is out of date: run python -m tools.readme")
             status = 1
     return status
 

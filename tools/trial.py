@@ -1,8 +1,8 @@
-"""Some of the small cases in a process of their own, as they are and with one kernel changed.
+"""Runs some of the small cases, with unchanged kernels and with one kernel changed.
 
-``python -m benchmarks.trial REQUEST.json`` is how `benchmarks.sanitize` runs everything, with
-compute-sanitizer around it or without. The answers are lines of JSON in the file that the request
-names, each written as soon as it is known: a run that crashes or is stopped keeps what it said.
+``python -m tools.trial REQUEST.json`` is the process that `tools.sanitize` starts, with or without
+compute-sanitizer. The answers are lines of JSON in the file that the request names. Each is written
+as soon as it is known, so that a process that crashes or is stopped leaves its earlier answers.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from .small_cases import cases, digest, wanted_kernels
 
 @dataclass(slots=True)
 class Request:
-    """What a trial is to do.
+    """The request of a trial.
 
     Attributes
     ----------
     cases : list of str
-        By name. Each runs as it is, then ``rounds`` times with the change; without rounds it runs
-        as it is twice, to tell what it launches again.
+        Names. Each runs unchanged, then ``rounds`` times with the change; without rounds it runs
+        unchanged twice, which tells which kernels it launches again.
     answers : str
         The file for the answers.
     blocks : int
-        With the change, kernels whose thread blocks loop over tiles get so few of them.
+        With the change, the grid of kernels whose thread blocks loop over tiles.
     kernel : str, optional
-        The one to change; without it only ``blocks`` is another.
+        The kernel to change; without it only the grids are changed.
     barrier : int, optional
-        Number of the barrier to take out (`barriers.find_barriers`).
+        Number of the barrier to remove, by `barriers.find_barriers`.
     delays : bool
-        Let warps sleep at random around the barriers' places.
+        Let warps sleep at random around the barriers.
     rounds : int
     stop : bool
         Stop after a difference.
     seconds : float
-        Start no further round so long after the first.
+        Start no further round after this time.
     """
 
     cases: list[str]
@@ -63,13 +63,13 @@ class Request:
 
 @dataclass(slots=True)
 class Launches:
-    """What happened to the changed kernel: how often it was launched, and its modules."""
+    """The launches of the changed kernel: their number, and the modules that were loaded."""
 
     count: int = 0
     modules: list[Any] = field(default_factory=list)
 
     def passes(self, places: int) -> list[int]:
-        """Return how many warps came past each barrier's place, in a build with delays."""
+        """Return how many warps passed each barrier, in a build with delays."""
         import numpy as np
         from cupy.cuda import runtime
 
@@ -84,7 +84,7 @@ class Launches:
 
 @contextmanager
 def changed(request: Request) -> Iterator[Launches]:
-    """Let the cuda engine launch the changed kernel, and few thread blocks of every kernel."""
+    """Let the CUDA engine launch the changed kernel, and every kernel with a small grid."""
     import cupy
 
     from sparsegpu.engines.cuda.runtime import launch
@@ -114,7 +114,7 @@ def changed(request: Request) -> Iterator[Launches]:
                 return load_as_it_is(source, defines, archs)
             arch = launch.choose_architecture(source, archs, launch.compute_capability())
             module = cupy.cuda.Module()
-            # such builds have no place in the user's cache
+            # changed builds must not go into the user's cache
             with mock.patch.dict(os.environ, SPARSEGPU_CACHE_DIR=scratch):
                 module.load(compile_kernel(source, arch, defines, root=folder).code)
             launches.modules.append(module)
@@ -142,7 +142,7 @@ def changed(request: Request) -> Iterator[Launches]:
             mock.patch.object(launch.Kernel, "__call__", call),
             mock.patch.object(launch.Launch, "__init__", prepare),
             mock.patch.object(launch.Launch, "on", on),
-            # what earlier calls launched is not to be launched again
+            # recorded calls would launch the unchanged kernels
             mock.patch.object(Call, "repeat", lambda self, out: None),
         ):
             yield launches
@@ -175,7 +175,7 @@ def run(request: Request) -> Iterator[dict[str, Any]]:
                 names += [name] * (now > then)
         started, rounds = time.perf_counter(), 1
         while rounds < request.rounds and time.perf_counter() - started < request.seconds:
-            if request.stop and rounds % 10 == 0 and int(differing):  # waits for the device
+            if request.stop and rounds % 10 == 0 and int(differing):  # synchronizes
                 break
             for _, computes, expected in prepared:
                 differing += unlike(as_bytes(computes()), expected)
@@ -191,7 +191,7 @@ def run(request: Request) -> Iterator[dict[str, Any]]:
 
 
 def delayed_places(request: Request) -> int:
-    """Return the number of places at which the changed kernel's warps sleep and are counted."""
+    """Return the number of barriers around which the changed kernel's warps sleep."""
     from sparsegpu.engines.cuda.runtime.source import source_root
 
     if not request.delays or request.kernel is None:
@@ -210,19 +210,19 @@ def launched_by(computes: Run) -> tuple[Any, list[str]]:
 
 
 def as_bytes(array: Any) -> Any:
-    """Return an array's bits in a form that compares equal exactly when they are."""
+    """Return the bytes of an array."""
     import cupy
 
     return cupy.ascontiguousarray(array).ravel().view(cupy.uint8)
 
 
 def unlike(bits: Any, expected: Any) -> Any:
-    """Return whether two results differ; for those of one size the device knows, later."""
+    """Return whether two results differ; without synchronisation if they have the same size."""
     return (bits != expected).any() if bits.size == expected.size else 1
 
 
 def main(path: str) -> int:
-    """Do what a request says; a failure is left to speak for itself."""
+    """Run a request."""
     request = Request(**json.loads(Path(path).read_text()))
     with open(request.answers, "w") as file:
         for answer in run(request):

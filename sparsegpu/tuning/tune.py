@@ -21,9 +21,9 @@ from ..engines.cuda.winners import Config, Kind, Winner, keep
 from ..ops._common import on_device
 from ..ops.addmm import bsr_matmul, dense_bsr_matmul
 from ..testing import accumulator_roundoff, unit_roundoff
-from .problem import random_values
-from .progress import Said, shown
-from .timing import device_ms
+from .operands import random_array
+from .progress import Report, reporting
+from .timing import MEMORY_BOUND_COLUMNS, NOISE, device_ms
 from .tune_cusparselt import OPS as VENDOR_OPS
 from .tune_cusparselt import tune_cusparselt
 
@@ -31,10 +31,9 @@ _OPS: dict[str, Callable[..., Any]] = {
     "bsr_addmm": bsr_matmul,
     "dense_bsr_matmul": lambda a, b, **k: dense_bsr_matmul(b, a, **k),
 }
-_NEAR = 2.0  # times the best: paths whose tiles are searched
-_NOISE = 1.03  # times as fast as the model's choice, from which on it is really faster
-_MEMORY_BOUND = 128  # columns, up to which operands come from memory
-#: What a configuration may fail with; anything else is an error of the product's.
+#: The fields of a path are searched if its first time is within this factor of the best.
+_NEAR = 2.0
+#: Errors that skip a configuration; any other one ends the search.
 _SKIPPED = (ConfigError, CompileError, LaunchError)
 
 
@@ -53,13 +52,12 @@ def tune(
 ) -> Config:
     """Measure the configurations of a product on this GPU and keep the fastest.
 
-    The winner is used from now on, in this process and those to come (the per-user cache keeps
-    it), by calls without ``config`` of the same operation, dtype, block size, layout of ``dense``
-    and compute capability whose shape and density are near: less than an octave away, the octaves
-    (factors of two) between M, K, N and densities added up. The nearest winner counts; of two
-    that are equally near, that of the smaller shape, then density. A call that cannot have it
-    (another alignment, epilogue or batch) gets the model's choice instead. Nothing tunes itself
-    inside a call.
+    From now on calls without ``config`` use the winner, in this process and in later ones: the
+    per-user cache keeps it. They do so if operation, dtype, block size, layout of ``dense`` and
+    compute capability are the same, and shape and density are near: the factors of two between
+    M, K, N and densities add up to less than one. The nearest winner counts; of two that are
+    equally near, that of the smaller shape, then density. Where its path does not serve a call
+    (because of alignment, epilogue or batch), the model's choice is used. No call tunes itself.
 
     Parameters
     ----------
@@ -78,9 +76,9 @@ def tune(
     allow_tf32 : bool
         Tune what float32 does when it is allowed.
     progress : bool
-        Say on stderr what was measured, and what was skipped because it does not compile or launch.
+        Print to stderr what is measured, and what is skipped because it does not compile or launch.
     out_dtype : dtype, optional
-        What cuSPARSELt is to write: the operands' dtype, bfloat16 for int8 and float8_e4m3fn.
+        Of cuSPARSELt's result. Default: the operands' dtype, bfloat16 for int8 and float8_e4m3fn.
 
     Returns
     -------
@@ -100,9 +98,9 @@ def tune(
     Notes
     -----
     Every path that may serve is measured once, then the fields of those within twice the best time
-    are changed one at a time while that helps. Times are medians by CUDA events, with the L2
-    flushed where ``dense`` has 128 columns or fewer; every result is compared with the model's by
-    the accuracy bound first.
+    are changed one at a time while that helps. Times are medians by CUDA events; the L2 is flushed
+    between them if ``dense`` has at most 128 columns. Every result is first compared with the
+    model's by the accuracy bound.
 
     Examples
     --------
@@ -133,7 +131,7 @@ def tune(
         return {}
     if dense.ndim < 2:
         dense = dense[None] if op == "dense_bsr_matmul" else dense[:, None]
-    # A pattern of its own: what paths that lose keep with it goes when the search is over.
+    # A copy of the pattern: the schedules that slower paths keep in its memo are freed with it.
     own = bsr_array((bsr.data, bsr.indices, bsr.indptr), shape=bsr.shape, check=False)
     with on_device(bsr.data):
         return _tuned(op, own, dense, allow_tf32, progress)
@@ -159,16 +157,16 @@ def _tuned(op: str, bsr: bsr_array, dense: Any, allow_tf32: bool, progress: bool
         near = abs(out.astype(expected.dtype) - expected) <= bound
         if not bool((near | unknown).all()):
             raise RuntimeError(f"tune: {config} leaves the accuracy bound for {kind}")
-        return device_ms(run, flush=kind.shape[-1] <= _MEMORY_BOUND)
+        return device_ms(run, flush=kind.shape[-1] <= MEMORY_BOUND_COLUMNS)
 
-    with shown(progress) as said:
-        winner = search(kind, measure, said)
+    with reporting(progress) as report:
+        winner = search(kind, measure, report)
     keep(winner)
     return dict(winner.config)
 
 
-def search(kind: Kind, measure: Callable[[Config], float], said: Said) -> Winner:
-    """Return the fastest configuration: every path once, then the near ones field by field.
+def search(kind: Kind, measure: Callable[[Config], float], report: Report) -> Winner:
+    """Return the fastest configuration: each path once, then the fields of the fast ones.
 
     Parameters
     ----------
@@ -176,13 +174,13 @@ def search(kind: Kind, measure: Callable[[Config], float], said: Said) -> Winner
     measure : callable
         Returns the time of a configuration in milliseconds; raises `ConfigError`, `CompileError`
         or `LaunchError` where it is to be skipped.
-    said : callable
-        Is told every configuration, its time, and why it was skipped.
+    report : callable
+        Called with every configuration, its time, and why it was skipped.
     """
     times: dict[str, float] = {}
     best, model_ms = MODEL, measure(MODEL)
-    best_ms = model_ms / _NOISE
-    said(MODEL, model_ms, "")
+    best_ms = model_ms / NOISE
+    report(MODEL, model_ms, "")
 
     def timed(config: Config) -> float:
         nonlocal best, best_ms
@@ -193,7 +191,7 @@ def search(kind: Kind, measure: Callable[[Config], float], said: Said) -> Winner
                 times[key] = measure(config)
             except _SKIPPED as error:
                 times[key], why = inf, f"{type(error).__name__}: {error}".splitlines()[0]
-            said(config, times[key], why)
+            report(config, times[key], why)
             if times[key] < best_ms:
                 best, best_ms = config, times[key]
         return times[key]
@@ -218,11 +216,11 @@ def _random_operands(
     m, k, n = shape
     sparse, other = ((k, n), (m, k)) if op == "dense_bsr_matmul" else ((m, k), (k, n))
     bsr = random_bsr(sparse, blocksize, density, dtype=dtype, rng=0, xp=cupy)
-    return bsr, random_values(cupy, other, dtype, seed=1)
+    return bsr, random_array(cupy, other, dtype, seed=1)
 
 
 def _bound(op: str, bsr: bsr_array, dense: Any, out: Any, kind: Kind, allow_tf32: bool) -> Any:
-    """Return how far two right results may be apart: twice the contract's bound, elementwise."""
+    """Return how far two correct results may be apart: twice the accuracy bound, elementwise."""
     if out.dtype.kind == "i":
         return 0
     real = np.float32 if dense.dtype.itemsize <= 4 else np.float64

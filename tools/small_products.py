@@ -1,4 +1,4 @@
-"""Small cases of the BSR products and of their schedules; see `benchmarks.small_cases`."""
+"""Small cases of the BSR products and of their schedules; see `tools.small_cases`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import sparsegpu as sg
 from sparsegpu.engines.cuda import _schedule
 from sparsegpu.engines.cuda._row_order import ordered_rows
 from sparsegpu.engines.cuda._transpose import transpose_pattern
-from sparsegpu.testing import random_values
 
 from .operands import Prepare
 
@@ -21,7 +20,7 @@ PRODUCT_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "complex6
 
 
 def product_cases() -> Iterator[tuple[str, Prepare]]:
-    """Yield the cases of all products, and of what their kernels read of a pattern."""
+    """Yield the cases of all products and of the schedules that their kernels read."""
     for section in (_products, _long_products, _long_wgmma, _few_columns, _schedules):
         yield from section()
 
@@ -53,20 +52,14 @@ def _long_products() -> Iterator[tuple[str, Prepare]]:
         yield f"dense_bsr_matmul long {dtype}", partial(_rmatmul, shape, size, dtype, n=144, **full)
     paths = ("mma", "float16"), ("mma", "int8"), ("mma", "float32"), ("simt", "float32")
     for path, dtype in paths:
-        keywords = {**full, "allow_tf32": path == "mma", "config": {"path": path}}
-        yield (
-            f"bsr_addmm {path} long {dtype}",
-            partial(_matmul, shape, size, dtype, 144, **keywords),
-        )
-    keywords = {**full, "config": {"path": "mma"}}
-    yield (
-        "bsr_addmm mma long columns",
-        partial(_by_columns, shape, size, "float16", 144, **keywords),
-    )
+        of_path = partial(_matmul, shape, size, dtype, 144, config={"path": path}, **full)
+        yield f"bsr_addmm {path} long {dtype}", partial(of_path, allow_tf32=path == "mma")
+    by_columns = partial(_by_columns, shape, size, "float16", 144, **full)
+    yield "bsr_addmm mma long columns", partial(by_columns, config={"path": "mma"})
     for n in (144, 150):  # rows of 16-byte pieces, and others
         small = partial(_matmul, (128, 512), (16, 32), "float16", n, density=0.4)
         yield f"bsr_addmm long, small blocks, {n}", small
-    yield "bsr_addmm long columns", partial(_by_columns, shape, size, "float16", 144, **full)
+    yield "bsr_addmm long columns", by_columns
     grouped = {"density": 0.4, "config": {"path": "groups"}}
     for size in ((6, 6), (16, 16), (64, 64)):  # padded to pieces, sharing tiles, tiles of their own
         shape = (size[0] * 12, size[1] * 20)
@@ -78,13 +71,12 @@ def _long_products() -> Iterator[tuple[str, Prepare]]:
 
 
 def _long_wgmma() -> Iterator[tuple[str, Prepare]]:
-    """What of bsr_addmm_sm90.cu other sizes, layouts and epilogues reach."""
+    """The parts of bsr_addmm_sm90.cu that need other sizes, layouts and epilogues."""
     full = {"density": 0.9, "duplicates": False}
     for n in (144, 150):  # written by the copy engine, and by threads
         for activation in ("gelu", "gelu_erf"):  # short code, and long
-            keywords = {"activation": activation, **full}
-            fused = partial(_fused, (128, 512), (32, 32), "float16", n=n, **keywords)
-            yield f"bsr_addmm fused long, {activation}, {n}", fused
+            fused = partial(_fused, (128, 512), (32, 32), "float16", n=n, **full)
+            yield f"bsr_addmm fused long, {activation}, {n}", partial(fused, activation=activation)
     for size in ((16, 16), (32, 64), (128, 128)):
         shape = (256, 512) if size[0] == 128 else (128, 512)
         if size[0] != 32:
@@ -96,18 +88,14 @@ def _long_wgmma() -> Iterator[tuple[str, Prepare]]:
     yield "bsr_addmm long columns, small blocks", narrow
     strided = partial(_by_strides, (64, 1024), (64, 64), "float16", 144, **full)
     yield "bsr_addmm long strides", strided
-    # Rows of int8 that the kernel turns itself: few blocks, more stages than the ring has.
+    # Row-major int8, which the kernel transposes itself: few blocks, more steps than stages.
     for b in (64, 128):
-        turned = partial(_matmul, (128, 128 * b), (b, b), "int8", 144, density=0.06)
-        yield f"bsr_addmm long turned {b}", turned
-    # A long row in parts, whose sums are finished by each way of writing a tile.
+        transposed = partial(_matmul, (128, 128 * b), (b, b), "int8", 144, density=0.06)
+        yield f"bsr_addmm long turned {b}", transposed
+    # A long row (split-K), finished by each way of writing a tile.
     row = [[1] * 3 + [40] + [0, 1] * 6]
-    for n, keywords in (
-        (144, {}),
-        (150, {}),
-        (144, {"activation": "gelu_erf"}),
-        (144, {"strided": True}),
-    ):
+    erf, strides = {"activation": "gelu_erf"}, {"strided": True}
+    for n, keywords in (144, {}), (150, {}), (144, erf), (144, strides):
         parts = partial(_uneven, row, (64, 64), "float16", n, **keywords)
         yield f"bsr_addmm long parts {n} {' '.join(keywords)}".rstrip(), parts
     truncated = partial(_matmul, (128, 512), (16, 16), "float32", 150, allow_tf32=True, **full)
@@ -115,7 +103,7 @@ def _long_wgmma() -> Iterator[tuple[str, Prepare]]:
 
 
 def _few_columns() -> Iterator[tuple[str, Prepare]]:
-    """A few vectors, rows of very different lengths; terms dealt out to warps."""
+    """Few columns: rows of very different lengths, a row's terms distributed over warps."""
     for dtype in ("float16", "float32", "float64", "int8"):
         for n in (1, 3):
             pieces = partial(_uneven, [[5] * 4 + [120] + [0, 3] * 4], (2, 4), dtype, n)
@@ -125,14 +113,14 @@ def _few_columns() -> Iterator[tuple[str, Prepare]]:
     for n in (1, 2):  # some ninety pieces of one row
         many = partial(_uneven, [[1] * 399 + [3200]], (2, 4), "float32", n)
         yield f"bsr_addmm pieces long {n}", many
-    # Rows of 2,000 terms and more: every warp goes round its ring of stages.
+    # Rows of 2,000 terms and more: every warp uses each pipeline stage several times.
     for size, n in (((16, 16), 16), ((8, 8), 64), ((32, 64), 128)):
         keywords = {"density": 0.5, "duplicates": False}
         rows = partial(_matmul, (64, 4096), size, "float16", n, **keywords)
         yield f"bsr_addmm few long {size} {n}", rows
         columns = partial(_by_columns, (64, 4096), size, "bfloat16", n, **keywords)
         yield f"bsr_addmm few long columns {size} {n}", columns
-    # Rows of 64 and more: clusters of thread blocks, rings that go round; and a thread block each.
+    # Blocks of 64 rows and more: clusters of several thread blocks, and of one.
     for n, lengths in ((16, [30, 0, 1, 9, 4]), (128, [30, 0, 1, 9, 4]), (40, [14] + [1] * 269)):
         clusters = partial(_uneven, [lengths], (64, 64), "bfloat16", n)
         yield f"bsr_addmm few long, {len(lengths)} rows of 64, {n}", clusters
@@ -142,17 +130,9 @@ def _few_columns() -> Iterator[tuple[str, Prepare]]:
 
 
 def _uneven(lengths, blocksize, dtype, n, make, *, strided=False, activation=None):
-    """Rows of so many blocks each, for each matrix of a batch."""
-    (bm, bk), rows, widest = blocksize, len(lengths[0]), max(map(max, lengths))
-    indptr = np.array([[0, *np.cumsum(of_matrix)] for of_matrix in lengths])
-    indices = np.array(
-        [np.concatenate([make.rng.permutation(widest)[:k] for k in m]) for m in lengths]
-    )
-    data = random_values(make.rng, (*indices.shape, bm, bk), dtype)
-    parts = (data, indices, indptr) if len(lengths) > 1 else (data[0], indices[0], indptr[0])
-    a = sg.bsr_array(tuple(map(make.xp.asarray, parts)), shape=(rows * bm, widest * bk))
-    x = make.dense((widest * bk, n), dtype)
-    out = make.dense((2 * n, 2 * rows * bm), dtype).T[::2, ::2] if strided else None
+    a = make.sparse_rows(lengths, blocksize, dtype)
+    x = make.dense((a.shape[-1], n), dtype)
+    out = make.dense((2 * n, 2 * a.shape[-2]), dtype).T[::2, ::2] if strided else None
     return lambda: sg.bsr_matmul(a, x, out=out, activation=activation)
 
 
@@ -169,7 +149,7 @@ def _by_columns(shape, blocksize, dtype, n, make, *, config=None, **keywords):
 
 
 def _by_strides(shape, blocksize, dtype, n, make, **keywords):
-    """Neighbours nowhere, in the dense operand and in the result; columns closer than rows."""
+    """A dense operand and a result without unit strides, the smaller stride along columns."""
     a = make.sparse(shape, blocksize, dtype, **keywords)
     x = make.dense((2 * n, 2 * shape[1]), dtype).T[::2, ::2]
     out = make.dense((2 * n, 2 * shape[0]), dtype).T[::2, ::2]
@@ -228,13 +208,13 @@ def _row_groups(shape, rows, blocks, make):
     arrays = a.data, a.indices, a.indptr
 
     def run():
-        pattern = sg.bsr_array(arrays, shape=shape, check=False).pattern  # which has none yet
-        # so little shared memory that a group takes several stretches of columns
+        pattern = sg.bsr_array(arrays, shape=shape, check=False).pattern  # without a schedule
+        # so little shared memory that a group needs several ranges of columns
         with mock.patch.object(_schedule, "_SHARED", 2048):
             made = _schedule.row_groups(pattern, rows)
         parts = [made.order]
         for start, count in zip(made.starts.tolist(), made.counts.tolist()):
-            # what lies between two groups was not written
+            # the gaps between groups are not written
             parts.append(made.columns[start : start + count])
             parts.append(made.blocks[start * rows : (start + count) * rows])
         return make.xp.concatenate(parts)
@@ -247,9 +227,9 @@ def _transpose_pattern(shape, make):
     arrays = a.data, a.indices, a.indptr
 
     def run():
-        pattern = sg.bsr_array(arrays, shape=shape, check=False).pattern  # which has none yet
-        turned, order = transpose_pattern(pattern)
-        parts = turned.indptr, turned.indices, order
+        pattern = sg.bsr_array(arrays, shape=shape, check=False).pattern  # without a schedule
+        transposed, order = transpose_pattern(pattern)
+        parts = transposed.indptr, transposed.indices, order
         return make.xp.concatenate([part.astype(np.int64) for part in parts])
 
     return run

@@ -1,8 +1,8 @@
-"""Everything a GPU has to say about this checkout, recorded: ``python -m benchmarks.gpu``.
+"""Run and record everything that needs a GPU: ``python -m tools.gpu``.
 
-Runs the test suite, the demo, the race against the peers, the profile of the Hopper product and
-compute-sanitizer with its planted races, each as a process of its own, and exits 1 when one of them
-fails, naming it.
+Runs doctor, the test suite, the demo, the benchmark, the profile of the Hopper product and
+compute-sanitizer with its planted data races, each in a process of its own. Exits 1 and names the
+parts that failed, if any.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from pathlib import Path
 
 from .record import ROOT, record
 
-_PYTHON = [sys.executable, "-m"]
-
 
 def run(*words: str) -> int:
-    """Run a Python module in the checkout, its output passing through."""
+    """Run a Python module in the checkout and return its exit status."""
     print(f"\n== {' '.join(words)}", flush=True)
-    return subprocess.run([*_PYTHON, *words], cwd=ROOT, check=False).returncode
+    return subprocess.run([sys.executable, "-m", *words], cwd=ROOT, check=False).returncode
 
 
 def demo() -> int:
@@ -43,12 +41,12 @@ PARTS: dict[str, Callable[[], int]] = {
     "demo": demo,
     "race": partial(run, "benchmarks.race"),
     "profile": partial(run, "benchmarks.profile"),
-    "sanitizer": partial(run, "benchmarks.sanitize"),
+    "sanitizer": partial(run, "tools.sanitize"),
 }
 
 
 def main() -> int:
-    """Run every part; say how each ended, and return 1 when any failed."""
+    """Run every part, print how each ended, and return 1 if one failed."""
     ended = []
     for name, part in PARTS.items():
         started = time.perf_counter()

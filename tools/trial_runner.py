@@ -1,4 +1,4 @@
-"""Trials of `benchmarks.trial` in processes with an end in sight, and what their ends mean."""
+"""Runs `tools.trial` in processes with a time limit, and tells what their outcomes mean."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FOUND = 9  # exit status of a tool that found something
 
 @dataclass(slots=True)
 class Outcome:
-    """How a trial ended: its exit status (None: stopped), what it printed and answered."""
+    """The outcome of a trial: exit status (None: it was stopped), output and answers."""
 
     status: int | None
     log: str
@@ -39,16 +39,16 @@ class Outcome:
 
     @property
     def change(self) -> dict[str, Any] | None:
-        """What came of the changed kernel; None when that was not reached."""
+        """The answer about the changed kernel; None if the trial did not get so far."""
         return next((a for a in self.answers if "rounds" in a), None)
 
     def digests(self) -> dict[str, str]:
-        """Return the bits of each case's result, of the kernels as they are."""
+        """Return the hash of each case's result with unchanged kernels."""
         return {a["case"]: a["digest"] for a in self.answers if "case" in a}
 
 
-class Lab:
-    """Starts trials, each a process with an end in sight."""
+class TrialRunner:
+    """Runs trials, each in a process with a time limit."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -57,30 +57,30 @@ class Lab:
         self._closed = False
 
     def close(self) -> None:
-        """End all trials, and those that begin from now on at once: none is left on the GPU."""
+        """Kill all trials, and later ones as soon as they start: none is left on the GPU."""
         self._closed = True
         for process in tuple(self._running):
             with suppress(ProcessLookupError):  # it has just ended
                 os.killpg(process.pid, signal.SIGKILL)
 
-    def trial(
+    def run(
         self, names: Iterable[str], tool: str | None = None, *, limit: float, **wanted: Any
     ) -> Outcome:
-        """Run cases under a tool of compute-sanitizer or none, for ``limit`` seconds at most.
+        """Run cases for at most ``limit`` seconds, under a tool of compute-sanitizer or under none.
 
-        See `trial.Request` for what else can be wanted.
+        ``wanted`` are further fields of `trial.Request`.
         """
         stem = self.folder / str(next(self._numbers))
         request = Request(list(names), f"{stem}.answers", **wanted)
         command = [
-            *([sys.executable, "-m", "benchmarks.trial"]),
+            *([sys.executable, "-m", "tools.trial"]),
             str(written(request, stem.with_suffix(".json"))),
         ]
         if tool is not None:
             options = ["--tool", tool, "--error-exitcode", str(_FOUND), "--print-limit", "0"]
             options += TOOLS[tool]
-            # CuPy's own kernels, most of all launches, are left alone. That this filter lets ours
-            # be looked at is what the planted races show.
+            # Without CuPy's own kernels, which are most of all launches. The planted races show
+            # that our kernels pass this filter.
             for name in source_names():
                 options += ["--kernel-name", f"kernel_substring={name}"]
             command = ["compute-sanitizer", *options, *command]
@@ -99,7 +99,7 @@ class Lab:
             self._running.discard(process)
             log.seek(0)
             text = log.read()
-        what = ("as it is" if request.kernel is None else request.kernel) + (
+        what = ("unchanged" if request.kernel is None else request.kernel) + (
             "" if request.barrier is None else f" without barrier {request.barrier}"
         )
         seconds = time.perf_counter() - started
@@ -112,17 +112,17 @@ class Lab:
 
 
 def ran(outcome: Outcome, found: Findings) -> bool:
-    """Return whether a tool's run came to its end, with the status that its findings ask for."""
+    """Return whether a tool ran to the end, with the exit status that belongs to its findings."""
     something = found.harmless or bool(found.failures())
     ends = {0, _FOUND} if something else {0}
     return outcome.change is not None and outcome.status in ends and bool(found.summaries)
 
 
 def differs(outcome: Outcome, *, ends: bool = False) -> bool:
-    """Return whether a changed kernel gave other bits, or failed where the whole one had not.
+    """Return whether a changed kernel gave other bits, or failed where the unchanged one had not.
 
-    ``ends``: the whole kernel came to its end in the same time, so no end is a difference, too.
-    (Under racecheck a trial that is stopped may only have been slow.)
+    ``ends``: the unchanged kernel ended within the time limit, so a trial that was stopped counts
+    as a difference, too. (Under racecheck it may only have been slow.)
     """
     if outcome.change is not None:
         return outcome.change["differing"] > 0
@@ -133,32 +133,32 @@ def differs(outcome: Outcome, *, ends: bool = False) -> bool:
 
 
 def passed_by_none(barriers: list[Barrier], change: dict[str, Any] | None) -> list[str]:
-    """Return the barriers that no warp came past in a delayed trial that came to its end."""
+    """Return the barriers that no warp passed in a trial with delays that ran to the end."""
     if change is None:
         return []
     passes = zip(barriers, change["passes"], strict=True)
     return [barrier.label for barrier, count in passes if not count]
 
 
-def said_of(outcome: Outcome, chosen: int, removed: int | None) -> str:
-    """Return the facts about a delayed trial, in words."""
+def summary_of(outcome: Outcome, chosen: int, removed: int | None) -> str:
+    """Return a summary of a trial with delays."""
     change = outcome.change
     if change is None:
         ended = "was stopped" if outcome.status is None else f"ended with {outcome.status}"
-        return f"{ended}: {last_words(outcome.log)}"
+        return f"{ended}: {last_lines(outcome.log)}"
     same = change["rounds"] * chosen - change["differing"]
     facts = (
         f"{change['rounds']} rounds of {chosen} cases, {change['launches']} launches: "
         f"{same} results of the same bits, {change['differing']} of others"
     )
     if removed is not None:
-        facts += f"; warps came past its place {change['passes'][removed]} times"
+        facts += f"; warps passed its place {change['passes'][removed]} times"
     elif change["passes"]:
-        facts += f"; warps came past each barrier at least {min(change['passes'])} times"
+        facts += f"; warps passed each barrier at least {min(change['passes'])} times"
     return facts
 
 
-def last_words(log: str) -> str:
-    """Return what a log says last that is not blank."""
+def last_lines(log: str) -> str:
+    """Return the last lines of a log that are not blank."""
     lines = [line for line in log.splitlines() if line.strip("= \t")]
     return " | ".join(lines[-3:]) or "no output"

@@ -1,7 +1,7 @@
-"""What compute-sanitizer printed: errors of memory, of API calls, races, told apart.
+"""Reads compute-sanitizer's output: memory errors, API errors, races.
 
-A report begins with a line ``========= Invalid __global__ read of size 4 bytes``; what belongs to
-it is indented. The forms are those of the manual (docs.nvidia.com/compute-sanitizer, "Memcheck
+A report begins with a line ``========= Invalid __global__ read of size 4 bytes``; its details are
+indented. The formats are those of the manual (docs.nvidia.com/compute-sanitizer, "Memcheck
 Tool", "CUDA API Error Checking", "Racecheck Tool").
 """
 
@@ -20,12 +20,12 @@ _API_ERROR = re.compile(
 _RACE = re.compile(r"Race reported between (\w+) access at (.+)")
 _OTHER_ACCESS = re.compile(r"and (\w+) access at (.+)")
 _PLACE = re.compile(r"(.+?)\+0x[0-9a-f]+(?: in (\S+:\d+))?(?: \[[\d,]+ hazards?\])?\.?\s*$")
-#: Other lines without an indent; what counts is counted in the summary whatever its name is.
+#: Other lines without an indent, which are no errors.
 _NO_ERROR = re.compile(
     r"COMPUTE-SANITIZER|Warning:|.*Target application returned an error"
     r"|.*process didn't terminate successfully|.*were not printed"
 )
-#: Looking up a driver's function that it may lack is how a library asks what the driver can do.
+#: Libraries find out what a driver can do by looking up functions that it may lack.
 _LOOK_UP = "cuGetProcAddress"
 
 
@@ -43,17 +43,17 @@ class Access:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Race:
-    """Two accesses that nothing orders; the same wherever else in the code they occur again."""
+    """Two unordered accesses; equal to every other race of the same lines."""
 
     first: Access
     second: Access
 
     @property
     def of_cupy(self) -> bool:
-        """Whether this lies in CuPy's kernels.
+        """Whether the race is in CuPy's kernels.
 
-        A function may be one that was inlined into a kernel, with its arguments: only what has a
-        name like CuPy's kernels counts as CuPy's.
+        The name of a function inlined into a kernel may be reported instead of the kernel's: only
+        names like those of CuPy's kernels count.
         """
         functions = (self.first.function, self.second.function)
         return all(re.fullmatch(r"cupy_\w+", function) for function in functions)
@@ -64,19 +64,19 @@ class Race:
 
 @dataclass(slots=True)
 class Findings:
-    """What a tool found.
+    """The findings of a tool.
 
     Attributes
     ----------
     memory : Counter
-        Accesses out of bounds, misaligned ones, leaks, and whatever else is no API error.
+        Out-of-bounds and misaligned accesses, leaks, and all else that is no API error.
     look_ups, calls : Counter
-        API calls that failed, as "function: error": those that look up symbols, and others.
+        API calls that failed, as "function: error": look-ups of symbols, and others.
     races : set of Race
     unexplained : int
-        Errors that the summary counts and no report tells of.
+        Errors that the summary counts but no report describes.
     summaries : list of str
-        One a run.
+        One per run.
     """
 
     memory: Counter[str] = field(default_factory=Counter)
@@ -98,19 +98,19 @@ class Findings:
 
     @property
     def harmless(self) -> bool:
-        """Whether something was found that fails nothing: look-ups, races in CuPy's kernels."""
+        """Whether all findings are look-ups and races in CuPy's kernels, and there are some."""
         return bool(self.look_ups or self.of_cupy) and not self.failures()
 
     def failures(self) -> list[str]:
-        """Return what must not be, in words."""
+        """Return the findings that fail a run, as text."""
         found = [f"{count} x {what}" for what, count in (self.memory + self.calls).items()]
         if self.unexplained:
-            found.append(f"{self.unexplained} errors of which no report tells")
+            found.append(f"{self.unexplained} errors without a report")
         return found + [f"race: {race}" for race in self.ours]
 
 
 def read(log: str) -> Findings:
-    """Return what one run of a tool found."""
+    """Return the findings of one run of a tool."""
     found = Findings()
     lines = log.splitlines()
     for number, line in enumerate(lines):
@@ -138,7 +138,7 @@ def read(log: str) -> Findings:
 
 
 def merged(findings: Iterable[Findings]) -> Findings:
-    """Return what several runs found as one; of each run the last summary."""
+    """Return the findings of several runs as one, with the last summary of each run."""
     whole = Findings()
     for one in findings:
         whole.memory += one.memory
@@ -176,12 +176,12 @@ def _access(kind: str, place: str) -> Access:
 
 
 def _races(first: Access, details: list[str]) -> set[Race]:
-    """Return the races of an access with the others that its report names, or with itself."""
+    """Return the races of an access with the other ones of its report, or with itself."""
     others = [_access(*m.groups()) for line in details if (m := _OTHER_ACCESS.match(line))]
     return {Race(*sorted((first, other))) for other in others or [first]}
 
 
 def _described(report: str, details: list[str]) -> str:
-    """Return an error's kind, and its place if that is a kernel's."""
+    """Return the kind of an error, and its place in a kernel if it has one."""
     place = details[0] if details and details[0].startswith("at ") else ""
     return re.sub(r"(?<!\+)\b0x[0-9a-f]+\b", "0x...", f"{report} {place}".strip())

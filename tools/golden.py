@@ -1,13 +1,13 @@
-"""The bits of 2,000 results, to hold a change of structure against.
+"""The hashes of 2,000 results, which a change of structure must not change.
 
-``python -m benchmarks.golden [--engine cpu]``
+``python -m tools.golden [--engine cpu]``
 
-Runs the cases of `benchmarks.small_cases`, each with several draws of its operands, and compares a
-hash of every result with the golden file of this machine's GPU (``--engine cpu``, ``reference``: of
-that engine), ``benchmarks/golden/<name>.json``. ``--write`` makes the file; so that it is
-not made from the change it is to judge, a file that is there is only replaced with ``--replace``.
-Results of NumPy depend on the machine and on its libraries: they are compared where both are as
-they were. Exit code 1 when a result differs.
+Runs the cases of `tools.small_cases`, each with several draws of its operands, and compares a hash
+of every result with the golden file ``tools/golden/<name>.json`` of this machine's GPU, or of the
+engine (``--engine cpu``, ``reference``). ``--write`` makes the file. It must not be made after the
+change that it is to judge, so an existing file is only replaced with ``--replace``. Results of the
+CPU engines depend on the processor and on library versions: compare them in the environment that
+the file names. Exit code 1 when a result differs.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from .operands import Operands
 from .record import ROOT, content_hashes, environment
 from .small_cases import cases, digest
 
-FOLDER = ROOT / "benchmarks" / "golden"
+FOLDER = ROOT / "tools" / "golden"
 DRAWS = 5
-#: Cases of what only the CUDA engine makes of a pattern.
-_ON_GPU_ALONE = ("row_groups", "row_order", "transpose_pattern")
+#: Cases of functions that only the CUDA engine has.
+_ON_GPU_ONLY = ("row_groups", "row_order", "transpose_pattern")
 
 
 def case_results(name: str, engine: str) -> dict[str, str]:
-    """Return name and hash of every draw of a case."""
+    """Return the hash of every draw of a case, by name."""
     if engine == "cuda":
         import cupy
 
-        # CuPy's arrays go to the CUDA engine by themselves; a case may prepare some in NumPy.
+        # The engine follows from the arrays: a case may prepare some operands in NumPy.
         xp, chosen = cupy, nullcontext()
     else:
         xp, chosen = np, sparsegpu.use_engine(engine)
@@ -51,9 +51,9 @@ def case_results(name: str, engine: str) -> dict[str, str]:
 
 
 def results(engine: str) -> dict[str, str]:
-    """Return name and hash of every result: on a GPU from many processes, as most is compiling."""
+    """Return the hash of every result, by name; on a GPU many processes compile the kernels."""
     if engine != "cuda":
-        names = [name for name in cases() if not name.startswith(_ON_GPU_ALONE)]
+        names = [name for name in cases() if not name.startswith(_ON_GPU_ONLY)]
         answers = [case_results(name, engine) for name in names]
     else:
         with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
@@ -61,8 +61,8 @@ def results(engine: str) -> dict[str, str]:
     return {full: hashed for answer in answers for full, hashed in answer.items()}
 
 
-def surroundings(engine: str) -> dict[str, str]:
-    """Return what else the bits depend on."""
+def environment_of(engine: str) -> dict[str, str]:
+    """Return the hardware and the versions that the bits of an engine depend on."""
     if engine == "cuda":
         from cuda.bindings import nvrtc
 
@@ -72,7 +72,7 @@ def surroundings(engine: str) -> dict[str, str]:
     import scipy
 
     return {
-        # numba and the BLAS of NumPy choose their instructions by it.
+        # numba and the BLAS of NumPy choose instructions by it.
         "processor": llvmlite.binding.get_host_cpu_name(),
         "numpy": np.__version__,
         "scipy": scipy.__version__,
@@ -80,52 +80,52 @@ def surroundings(engine: str) -> dict[str, str]:
     }
 
 
-def golden_file(engine: str, around: dict[str, str]) -> Path:
+def golden_file(engine: str, here: dict[str, str]) -> Path:
     """Return where the golden hashes of an engine are."""
-    name = around["gpu"].lower().replace(" ", "-") if engine == "cuda" else engine
+    name = here["gpu"].lower().replace(" ", "-") if engine == "cuda" else engine
     return FOLDER / f"{name}.json"
 
 
-def write(path: Path, around: dict[str, str], found: dict[str, str]) -> None:
+def write(path: Path, here: dict[str, str], found: dict[str, str]) -> None:
     """Write a golden file."""
-    content = {"environment": around, "content": content_hashes(), "results": found}
+    content = {"environment": here, "content": content_hashes(), "results": found}
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(content, indent=0, sort_keys=True) + "\n")
     print(f"{len(found)} results written to {path}")
 
 
-def compare(path: Path, around: dict[str, str], found: dict[str, str]) -> int:
+def compare(path: Path, here: dict[str, str], found: dict[str, str]) -> int:
     """Print what differs from a golden file; return 1 when anything does."""
     golden = json.loads(path.read_text())
-    if golden["environment"] != around:
-        print(f"other surroundings: {golden['environment']} then, {around} now")
+    if golden["environment"] != here:
+        print(f"another environment: {golden['environment']} then, {here} now")
     wanted = golden["results"]
-    lacking = sorted(wanted.keys() - found.keys())
+    missing = sorted(wanted.keys() - found.keys())
     others = sorted(name for name in found if found[name] != wanted.get(name))
-    for name in lacking:
-        print(f"no more: {name}")
+    for name in missing:
+        print(f"missing: {name}")
     for name in others:
         print(f"{'other bits' if name in wanted else 'new'}: {name}")
     print(f"{len(found) - len(others)} of {len(wanted)} results have the bits that they had")
-    return int(bool(lacking or others))
+    return int(bool(missing or others))
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the golden file, or compare with it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.golden", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.golden", description=__doc__)
     parser.add_argument("--engine", choices=("cuda", "cpu", "reference"), default="cuda")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--replace", action="store_true", help="write over a file that is there")
     chosen = parser.parse_args(arguments)
-    around = surroundings(chosen.engine)
-    path = golden_file(chosen.engine, around)
+    here = environment_of(chosen.engine)
+    path = golden_file(chosen.engine, here)
     if chosen.write and path.exists() and not chosen.replace:
         parser.error(f"{path.name} is there already; --replace writes over it")
     found = results(chosen.engine)
     if chosen.write or chosen.replace:
-        write(path, around, found)
+        write(path, here, found)
         return 0
-    return compare(path, around, found)
+    return compare(path, here, found)
 
 
 if __name__ == "__main__":

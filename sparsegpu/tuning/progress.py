@@ -1,4 +1,4 @@
-"""What a long search says meanwhile: a bar where rich or tqdm is installed, else lines."""
+"""The progress of a search: a bar where rich or tqdm is installed, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-Said = Callable[[dict[str, Any], float, str], Any]
+#: Takes a configuration, its time in ms, and why it was skipped ("" where it was measured).
+Report = Callable[[dict[str, Any], float, str], Any]
 
 
 @contextmanager
-def shown(progress: bool) -> Iterator[Said]:
-    """Give what is to be told every configuration, its time in ms and why there is none."""
+def reporting(progress: bool) -> Iterator[Report]:
+    """Yield the function that is to be called for each configuration; it prints to stderr."""
     if not progress:
         yield lambda config, ms, why: None
     elif sys.stderr.isatty() and importlib.util.find_spec("rich"):
@@ -21,7 +22,7 @@ def shown(progress: bool) -> Iterator[Said]:
     elif sys.stderr.isatty() and importlib.util.find_spec("tqdm"):
         yield from _tqdm()
     else:
-        yield lambda *told: print(line(*told), file=sys.stderr, flush=True)
+        yield lambda *measured: print(line(*measured), file=sys.stderr, flush=True)
 
 
 def line(config: dict[str, Any], ms: float, why: str = "") -> str:
@@ -39,7 +40,7 @@ def line(config: dict[str, Any], ms: float, why: str = "") -> str:
     return f"    skipped  {named} ({why})" if why else f"{ms:8.4g} ms  {named}"
 
 
-def _rich() -> Iterator[Said]:
+def _rich() -> Iterator[Report]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
@@ -48,25 +49,25 @@ def _rich() -> Iterator[Said]:
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=None)
 
-        def said(config: dict[str, Any], ms: float, why: str) -> None:
+        def report(config: dict[str, Any], ms: float, why: str) -> None:
             if why:
                 bar.console.print(line(config, ms, why), markup=False)
             else:
                 bar.update(task, advance=1, description=line(config, ms))
 
-        yield said
+        yield report
 
 
-def _tqdm() -> Iterator[Said]:
+def _tqdm() -> Iterator[Report]:
     from tqdm import tqdm
 
     with tqdm(unit="config") as bar:
 
-        def said(config: dict[str, Any], ms: float, why: str) -> None:
+        def report(config: dict[str, Any], ms: float, why: str) -> None:
             if why:
                 bar.write(line(config, ms, why), file=sys.stderr)
             else:
                 bar.update()
                 bar.set_postfix_str(line(config, ms))
 
-        yield said
+        yield report

@@ -1,9 +1,9 @@
-"""The barriers of a kernel: found in its source, taken out one at a time, surrounded by delays.
+"""Finds the barriers in the source of a kernel, removes one, puts delays around them.
 
 A barrier is a call of CUDA's own (``__syncthreads``, ``__syncwarp``) or of one of our wrappers in
 ``cuda_src/ptx`` whose instruction makes threads wait for other threads (``bar.sync``,
-``mbarrier.try_wait`` ...). The wrappers are found by their instructions, so a new one is known
-without being named here.
+``mbarrier.try_wait`` ...). The wrappers are found by their instructions, so that a new one need
+not be listed here.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Barrier:
     line, nth : int
         The line, and which of its barriers, from 1.
     returns : str
-        What the call is worth: "void", "argument" (its own one) or another type.
+        The call's value: "void", "argument" (the call's own) or another type.
     """
 
     file: str
@@ -55,7 +55,7 @@ class Barrier:
 
     @property
     def label(self) -> str:
-        """What the record calls it: the line, and the file unless it is the kernel's own."""
+        """The name in the record: the line, and the file if it is a header."""
         file = "" if self.file.endswith(".cu") else f"{self.file} "
         return f"{file}line {self.line}" + (f" ({self.nth})" if self.nth > 1 else "")
 
@@ -79,7 +79,7 @@ def find_barriers(kernel: str, root: Path) -> list[Barrier]:
 def write_build(
     kernel: str, root: Path, folder: Path, *, removed: Barrier | None, delays: bool
 ) -> None:
-    """Write a kernel's source, and the headers that change with it, to a folder of sources.
+    """Write a changed copy of a kernel's source and of the headers with barriers.
 
     Parameters
     ----------
@@ -88,11 +88,10 @@ def write_build(
     root : Path
         The sources as they are.
     folder : Path
-        Gets what changes; compilers look there before they look in ``root``.
+        For the changed files; it is searched before ``root``.
     removed : Barrier, optional
-        To take out.
     delays : bool
-        Let every warp sleep at random before and after each barrier's place.
+        Let every warp sleep at random before and after each barrier.
     """
     texts = {f"{kernel}.cu": (root / f"{kernel}.cu").read_text()}
     numbered = list(enumerate(find_barriers(kernel, root)))
@@ -112,16 +111,16 @@ def write_build(
 
 
 def takes_several_tiles(kernel: str, root: Path) -> bool:
-    """Return whether the thread blocks of a kernel loop, so that fewer of them do the same work."""
+    """Return whether a kernel's thread blocks loop over tiles, so that a smaller grid is enough."""
     texts = (_without_comments((root / file).read_text()) for file in _files_of(kernel, root))
     return any("gridDim.x" in text for text in texts)
 
 
 def _replaced(call: str, returns: str, removed: bool, place: int | None) -> str:
-    """Return what stands for a barrier's call: nothing or itself, with delays or without."""
+    """Return the replacement of a barrier's call: nothing or itself, with delays or without."""
     if removed:
-        worth = {"void": "void(0)", "argument": call[call.index("(") :]}
-        call = worth.get(returns, "true")
+        value = {"void": "void(0)", "argument": call[call.index("(") :]}
+        call = value.get(returns, "true")
     if place is None:
         return call
     delay = f"random_delay({place})"
@@ -130,7 +129,7 @@ def _replaced(call: str, returns: str, removed: bool, place: int | None) -> str:
 
 @lru_cache(maxsize=8)
 def _waiting_wrappers(root: Path) -> dict[str, str]:
-    """Return the functions of ``ptx/`` that wait for other threads, and what they return."""
+    """Return the functions of ``ptx/`` that wait for other threads, and their return types."""
     functions = []
     for path in sorted((root / "ptx").glob("*.cuh")):
         text = _without_comments(path.read_text())
@@ -139,7 +138,7 @@ def _waiting_wrappers(root: Path) -> dict[str, str]:
                 body = text[match.end() : _closing(text, match.end() - 1)]
                 functions.append((match[2], match[1], body))
     waiting: dict[str, str] = {}
-    while True:  # a wrapper of a waiting wrapper waits, too
+    while True:  # until no more are found: a wrapper of a waiting wrapper waits, too
         inner = re.compile(rf"\b(?:{'|'.join(waiting) or '(?!)'})\b\s*(?:<[^;()]*>\s*)?\(")
         more = {
             name: returns
@@ -152,7 +151,7 @@ def _waiting_wrappers(root: Path) -> dict[str, str]:
 
 
 def _files_of(kernel: str, root: Path) -> list[str]:
-    """Return a kernel's source and the headers below it; the wrappers in ``ptx/`` left out."""
+    """Return a kernel's source and all headers it includes, without those in ``ptx/``."""
     files: list[str] = []
     left = [f"{kernel}.cu"]
     while left:
@@ -167,12 +166,12 @@ def _files_of(kernel: str, root: Path) -> list[str]:
 
 
 def _without_comments(text: str) -> str:
-    """Return a source with blanks for its comments: every place stays where it was."""
+    """Return a source with its comments replaced by blanks, so that positions do not change."""
     return _COMMENT.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
 
 
 def _closing(text: str, start: int) -> int:
-    """Return where the bracket that opens at ``start`` has been closed."""
+    """Return the position after the bracket that closes the one at ``start``."""
     opening = text[start]
     closing = {"(": ")", "{": "}"}[opening]
     depth = 0

@@ -1,4 +1,4 @@
-"""``sparsegpu.tune`` for the 2:4 backend "cusparselt": all its algorithms, tried once and kept."""
+"""``sparsegpu.tune`` for the 2:4 backend "cusparselt": each of its algorithms is tried once."""
 
 from __future__ import annotations
 
@@ -11,12 +11,8 @@ from ..engines.cuda.paths._fields import MODEL
 from ..engines.cuda.winners import Config, Winner, keep
 from ..ops._common import on_device
 from ..ops._product import Side
-from .progress import shown
-from .timing import device_ms
-
-#: Columns up to which the sparse operand comes from memory at every call.
-_MEMORY_BOUND = 128
-_NOISE = 1.03  # times as fast as the library's own choice, from which on it is really faster
+from .progress import reporting
+from .timing import MEMORY_BOUND_COLUMNS, NOISE, device_ms
 
 OPS = ("semi_structured_addmm", "semi_structured_linear")
 
@@ -31,9 +27,9 @@ def tune_cusparselt(op: str, sparse: Any, dense: Any, out_dtype: Any, progress: 
 def searched(op: str, sparse: Any, dense: Any, out_dtype: Any, progress: bool) -> Winner:
     """Return the fastest algorithm of a product.
 
-    `search_cusparselt.fastest` names one, which is measured beside the library's own choice: where
-    it is not faster, that is the winner. Operands that calls copy or pad are copied or padded
-    before, so that the algorithm is for what is multiplied then.
+    The one that `search_cusparselt.fastest` finds is measured beside the library's own choice,
+    which wins where that is not faster. Operands that a call would copy or pad are copied or
+    padded first: the algorithm is searched for what is really multiplied.
     """
     from ..engines.cusparselt import semi_structured as vendor
     from ..engines.cusparselt.epilogue import fused
@@ -50,7 +46,7 @@ def searched(op: str, sparse: Any, dense: Any, out_dtype: Any, progress: bool) -
     dtype = sparse.dtype
     if out_dtype is None:  # scaled_mm's for one-byte operands
         out_dtype = bfloat16 if dtype.itemsize == 1 else dtype
-    with on_device(dense), shown(progress) as said:
+    with on_device(dense), reporting(progress) as report:
         import cupy
 
         half = sparse.half()
@@ -66,16 +62,16 @@ def searched(op: str, sparse: Any, dense: Any, out_dtype: Any, progress: bool) -
             operands = half.vendor, operand, written[first], None
             return vendor.Matmul(plan, vendor.memory_for(plan), *operands, Epilogue())
 
-        flush = key.n <= _MEMORY_BOUND
+        flush = key.n <= MEMORY_BOUND_COLUMNS
         model_ms = device_ms(product(vendor.chosen_plan(key, MODEL)), flush=flush)
-        said(MODEL, model_ms, "")
+        report(MODEL, model_ms, "")
         config, ms = dict(MODEL), model_ms
-        cupy.get_default_memory_pool().free_all_blocks()  # the search's process needs some, too
-        found = fastest(key, flush=flush, said=said)
+        cupy.get_default_memory_pool().free_all_blocks()  # the search's process needs memory, too
+        found = fastest(key, flush=flush, report=report)
         if found is not None:
             chosen = vendor.config_of(found, key)
             chosen_ms = device_ms(product(vendor.chosen_plan(key, chosen)), flush=flush)
-            said(chosen, chosen_ms, "")
-            if chosen_ms * _NOISE < model_ms:
+            report(chosen, chosen_ms, "")
+            if chosen_ms * NOISE < model_ms:
                 config, ms = chosen, chosen_ms
         return Winner(vendor.kind_of(key), config, ms, model_ms)

@@ -1,8 +1,8 @@
-"""The record of GPU runs: ``benchmarks/results/<gpu>.json``, written by the runs themselves.
+"""The record of GPU runs, ``benchmarks/results/<gpu>.json``, which the runs themselves write.
 
-Each kind of run (tests, sanitizer, demo, benchmark) replaces its own section and states the git
-tree hashes of ``sparsegpu/`` and ``cuda_src/`` that it ran on. They are computed from the files'
-contents, so they can be compared with ``git rev-parse HEAD:cuda_src`` wherever the run was made.
+Each kind of run (tests, sanitizer, demo, race, profile) replaces its own section. It records git's
+tree hashes of ``sparsegpu/`` and ``cuda_src/``. They are computed from the files, so the run needs
+no git checkout to be compared with ``git rev-parse HEAD:cuda_src``.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _NOT_TRACKED = {"__pycache__", ".DS_Store"}
 
 
 def tree_hash(folder: Path) -> str:
-    """Return git's tree hash of a folder, from the files' contents.
+    """Return git's tree hash of a folder, computed from its files.
 
-    The object format is git's own: a tree lists mode, name and hash of its entries, sorted as if
-    folder names ended in a slash (git-scm.com/book, "Git Internals - Git Objects").
+    A tree object lists mode, name and hash of its entries, sorted as if the names of folders ended
+    in a slash (git-scm.com/book, "Git Internals - Git Objects").
     """
     return _tree(folder).hex()
 
@@ -51,7 +51,7 @@ def _object(kind: bytes, content: bytes) -> bytes:
 
 
 def content_hashes() -> dict[str, str]:
-    """Return the tree hashes of the two folders that decide what ran."""
+    """Return the tree hashes of the two folders that a run depends on."""
     return {name: tree_hash(ROOT / name) for name in ("sparsegpu", "cuda_src")}
 
 
@@ -72,7 +72,7 @@ def environment() -> dict[str, str]:
 
 
 def record(section: str, content: dict[str, Any]) -> Path:
-    """Replace one section of this GPU's file and return the file's path."""
+    """Replace a section of this GPU's file and return the file's path."""
     found = environment()
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / (found["gpu"].lower().replace(" ", "-") + ".json")

@@ -1,10 +1,10 @@
-"""Plant known bugs in a copy of the package, and see whether the tests notice each.
+"""Plant bugs in a copy of the package, one at a time, and check that the tests fail.
 
-    python -m benchmarks.planted [WORD ...] [--list]
+    python -m tools.planted [WORD ...] [--list]
 
-``tests/planted/*.toml`` lists them: a text of a source file, what stands there instead, and the
-tests that must fail then. WORDs choose those with one of them in file, tests or description. The
-copy is temporary; the checkout is only read. Exit code 1 when a bug survives.
+``tests/planted/*.toml`` lists the bugs: a text in a source file, its replacement, and the tests of
+which one must fail. WORDs choose the bugs with one of them in file, tests or description. The copy
+is temporary; the checkout is only read. Exit code 1 when no test fails for a bug.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-_COPIED = ("sparsegpu", "tests", "benchmarks", "cuda_src", "setup.cfg", "pyproject.toml")
-_LIMIT_S = 300  # a bug may also never end
+from .record import ROOT
+
+_COPIED = ("sparsegpu", "tests", "benchmarks", "tools", "cuda_src", "setup.cfg", "pyproject.toml")
+_LIMIT_S = 300  # a bug may also cause an endless loop
 
 
 @dataclass(frozen=True)
 class Bug:
-    """A text that must stand once in a file of the package, and what to put there instead."""
+    """A text that occurs once in a file of the package, and its replacement."""
 
     what: str
     file: str
@@ -46,7 +47,7 @@ class Bug:
 
 
 def bugs(root: Path = ROOT) -> list[Bug]:
-    """Return all that are listed."""
+    """Return the list of bugs."""
     found: list[Bug] = []
     for path in sorted((root / "tests" / "planted").glob("*.toml")):
         entries = tomllib.loads(path.read_text())["bug"]
@@ -65,10 +66,10 @@ def copy_of(root: Path) -> Iterator[Path]:
 
 
 def run_tests(root: Path, tests: tuple[str, ...], kernels: Path) -> tuple[int, str]:
-    """Return how the tests of a copy end, and the first that fails; below 0: by a signal or never.
+    """Return the exit status of the tests (< 0: by a signal, or no end) and the first failure.
 
-    ``kernels`` holds what numba compiled. It looks at the date of a function's own file alone, so
-    a bug in a function that others call needs an empty one.
+    ``kernels`` is numba's cache, which checks the date of a function's own file only: a bug in a
+    function that others call needs an empty one.
     """
     command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-rfE"]
     command += [f"tests/{test}" for test in tests]
@@ -86,7 +87,7 @@ def run_tests(root: Path, tests: tuple[str, ...], kernels: Path) -> tuple[int, s
 
 
 def caught(bug: Bug, root: Path) -> str | None:
-    """Plant a bug in a copy, and take it away; return the test that noticed, or None."""
+    """Plant a bug in a copy and remove it again; return the test that failed, or None."""
     path, planted = root / "sparsegpu" / bug.file, bug.planted(root)
     whole, kernels = path.read_bytes(), root / "kernels"
     if bug.file.startswith("engines/cpu"):
@@ -106,7 +107,7 @@ def caught(bug: Bug, root: Path) -> str | None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Plant the chosen bugs, one after the other."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.planted", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.planted", description=__doc__)
     parser.add_argument("words", nargs="*", metavar="WORD")
     parser.add_argument("--list", action="store_true", help="show the list and stop")
     options = parser.parse_args(arguments)

@@ -1,15 +1,12 @@
 """Every kernel, at sizes small enough for compute-sanitizer.
 
-Sizes are ragged on purpose (partial tiles are where accesses go astray); cases called "long" give
-thread blocks several tiles and steps, so that the barriers between them matter. Run as a program,
-it fails when a kernel of `cuda.support.kernels` that this device can run was not launched: a
-sanitizer run that misses a kernel is no evidence.
+Sizes leave partial tiles, where out-of-bounds accesses are likely. In cases called "long" a thread
+block has several tiles and steps, so that the barriers between them are needed.
 """
 
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -23,18 +20,15 @@ from sparsegpu._epilogue import Epilogue, apply_epilogue
 from sparsegpu.engines.cusparselt.semi_structured import finish
 from sparsegpu.testing import random_values, to_host
 
-from .operands import Operands, Prepare
+from .operands import Prepare
 from .small_products import PRODUCT_DTYPES, product_cases
 
 
 def cases() -> dict[str, Prepare]:
-    """Return all cases: what makes the operands of one, and returns what computes on them."""
+    """Return all cases by name."""
     named: dict[str, Prepare] = {}
-    sections = (
-        *(product_cases, _conversions, _softmax, _attention),
-        *(_semi_structured, _sparse_blocks, _accumulators),
-    )
-    for section in sections:
+    others = _conversions, _softmax, _attention, _semi_structured, _sparse_blocks, _accumulators
+    for section in (product_cases, *others):
         for name, prepare in section():
             assert name not in named, name
             named[name] = prepare
@@ -110,16 +104,13 @@ def _attend(sizes, dtype, kind, make):
 # -- 2:4 -----------------------------------------------------------------------------------------
 
 
+_PRUNE_TILE = ("largest_abs_values_greedy", "largest_values_greedy", "causal1122")
+
+
 def _semi_structured() -> Iterator[tuple[str, Prepare]]:
     for dtype in ("float16", "bfloat16", "float32", "int8"):
         kinds = ["from_dense", "to_dense", "restore_meta", "semi_structured", "fused"]
-        kinds += [
-            "permute_for_24",
-            "prune_24",
-            "largest_abs_values_greedy",
-            "largest_values_greedy",
-            "causal1122",
-        ]
+        kinds += ["permute_for_24", "prune_24", *_PRUNE_TILE]
         if dtype != "float32":
             kinds += ["tile", "apply", "apply_dense", "bitmask"]
         for kind in kinds:
@@ -156,7 +147,7 @@ def _two_of_four(kind, shape, n, dtype, make, config=None):
         return lambda: sg.permute_for_24(weight, keep=keep, escapes=2)
     if kind == "prune_24":
         return lambda: sg.prune_24(weight, keep=keep)
-    if kind in {"largest_abs_values_greedy", "largest_values_greedy", "causal1122"}:
+    if kind in _PRUNE_TILE:
         return lambda: sg.prune_tile(weight, kind)
     if kind == "tile":
         return lambda: sg.semi_structured_tile(weight)[0]
@@ -196,7 +187,7 @@ def _two_of_four(kind, shape, n, dtype, make, config=None):
 
 
 def _offered(config, xp):
-    """Return a configuration, None where this device lacks its path."""
+    """Return a configuration, or None if this device does not have its path."""
     if config is None or xp is np or not config["path"].startswith("wgmma_sp"):
         return config
     from sparsegpu.engines.cuda.runtime.architectures import HOPPER
@@ -237,63 +228,41 @@ def _sparse_blocks() -> Iterator[tuple[str, Prepare]]:
                 keywords = {"activation": activation, **full}
                 fused = partial(_blocks_24, shape, size, "float16", n, **keywords)
                 yield f"2:4 blocks long {size} {activation} {n}", fused
-    columns = partial(_blocks_24, (256, 1024), (128, 128), "float16", 144, by_column=True, **full)
-    yield "2:4 blocks long columns", columns
-    strided = partial(_blocks_24, (256, 1024), (128, 128), "float16", 144, strided=True, **full)
-    yield "2:4 blocks long strides", strided
-    # Groups in which either row passes over long stretches of blocks that it has not, and a long
-    # row in parts.
-    for name, lengths in (
-        ("passing", [0, 16, 16, 0, 9, 16]),
-        ("parts", [1] * 3 + [40] + [0, 1] * 6),
-    ):
+    wide = partial(_blocks_24, (256, 1024), (128, 128), "float16", 144, **full)
+    yield "2:4 blocks long columns", partial(wide, layout="columns")
+    yield "2:4 blocks long strides", partial(wide, layout="strided")
+    # Groups in which a row has no block in many consecutive columns, and a long row (split-K).
+    lengths_of = {"passing": [0, 16, 16, 0, 9, 16], "parts": [1] * 3 + [40] + [0, 1] * 6}
+    for name, lengths in lengths_of.items():
         rows = partial(_uneven_24, lengths, (64, 64), "float16", 150)
         yield f"2:4 blocks long {name}", rows
 
 
 def _blocks_24(
-    shape,
-    size,
-    dtype,
-    n,
-    make,
-    *,
-    activation=None,
-    by_column=False,
-    strided=False,
-    path=None,
-    **keywords,
+    shape, size, dtype, n, make, *, activation=None, layout="rows", path=None, **keywords
 ):
     a = make.sparse(shape, size, dtype, **keywords).semi_structured(prune=True)
-    x = make.dense((n, shape[1]), dtype).T if by_column else make.dense((shape[1], n), dtype)
+    k = shape[1]
+    x = make.dense((n, k), dtype).T if layout == "columns" else make.dense((k, n), dtype)
     options = {"activation": activation, "allow_tf32": True, "config": path and {"path": path}}
-    if strided:
+    if layout == "strided":
         options["out"] = make.xp.empty((shape[0], 2 * n), dtype=dtype)[:, ::2]
     return lambda: sg.bsr_matmul(a, x, **options)
 
 
 def _uneven_24(lengths, size, dtype, n, make):
-    (bm, bk), widest = size, max(lengths)
-    indptr = np.array([0, *np.cumsum(lengths)])
-    indices = np.concatenate([make.rng.permutation(widest)[:k] for k in lengths])
-    data = random_values(make.rng, (len(indices), bm, bk), dtype)
-    arrays = tuple(map(make.xp.asarray, (data, indices, indptr)))
-    a = sg.bsr_array(arrays, shape=(bm * len(lengths), bk * widest)).semi_structured(prune=True)
-    x = make.dense((bk * widest, n), dtype)
+    a = make.sparse_rows([lengths], size, dtype).semi_structured(prune=True)
+    x = make.dense((a.shape[1], n), dtype)
     return lambda: sg.bsr_matmul(a, x)
 
 
-# -- accumulators that a library summed ----------------------------------------------------------
+# -- the epilogue of cuSPARSELt's accumulators ---------------------------------------------------
 
 
 def _accumulators() -> Iterator[tuple[str, Prepare]]:
-    """What stands behind cuSPARSELt's sums; the library itself is not needed for that."""
-    for dtype, out_dtype in (
-        ("int8", "int32"),
-        ("int8", "int8"),
-        ("float8_e4m3fn", "bfloat16"),
-        ("float32", "float32"),
-    ):
+    """The epilogue of cuSPARSELt's accumulators; the library itself is not needed."""
+    results = ("int8", "int32"), ("int8", "int8"), ("float8_e4m3fn", "bfloat16"), ("float32",) * 2
+    for dtype, out_dtype in results:
         for order in ("rows", "columns"):
             name = f"accumulators {dtype} {out_dtype} {order}"
             yield name, partial(_accumulated, (2, 33, 37), dtype, out_dtype, order)
@@ -301,7 +270,7 @@ def _accumulators() -> Iterator[tuple[str, Prepare]]:
 
 
 def _accumulated(shape, dtype, out_dtype, order, make):
-    """Sums with padding beside them, scales, a bias and an activation."""
+    """Accumulators in padded rows, scales, a bias and an activation."""
     *batch, m, n = shape
     operands = dtype_of(dtype)
     sums_dtype = accumulator_dtype(operands)
@@ -341,25 +310,5 @@ def wanted_kernels() -> set[str]:
 
 
 def digest(result: Any) -> str:
-    """Return what stands for a result's bits."""
+    """Return a hash of a result's bits."""
     return hashlib.sha256(to_host(result).tobytes()).hexdigest()[:16]
-
-
-def main() -> int:
-    """Run the cases on the GPU; return 1 when one of its kernels was not reached."""
-    import cupy
-
-    from sparsegpu.engines.cuda.runtime.launch import launch_counts
-
-    for name, prepare in cases().items():
-        print(digest(prepare(Operands(cupy, name))()), name)
-    reached = launch_counts()
-    print(f"{sum(reached.values())} launches of {len(reached)} kernels")
-    missed = sorted(wanted_kernels() - set(reached))
-    if missed:
-        print(f"not reached: {', '.join(missed)}")
-    return 1 if missed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,11 +1,11 @@
 """The search of cuSPARSELt's algorithms, in a process of its own.
 
-The library offers algorithms by number, and one may break off in the middle of a kernel, after
-which nothing runs any more in that process. ``cusparseLtMatmulSearch`` tries them all, so it is
-never called: that of 0.8.0 ends with an illegal instruction on compute capability 9.0 where float16
-operands lie by rows and the result by columns, whatever the workspace: at its number 34 of 50, and
-at all seen behind it. Here each number is tried in a process that may end; another goes on behind
-it, and the caller's process never runs an algorithm that was not seen to do what it should.
+The library numbers its algorithms. One may fault inside a kernel, and then the process has lost its
+device. ``cusparseLtMatmulSearch`` tries all of them, so it is never called: in 0.8.0, on compute
+capability 9.0, with row-major float16 operands and a column-major result, algorithm 34 of 50 and
+all that were tried after it end with an illegal instruction, whatever the workspace. Here a process
+of its own tries the numbers in order. If one ends it, a new process continues with the next number;
+the caller's process only runs an algorithm that has given a correct result there.
 
 Source: cuSPARSELt documentation, ``cusparseLtMatmulAlgAttribute_t``.
 """
@@ -25,62 +25,62 @@ from .._arrays import dtype_of, float8_e4m3fn
 from .._epilogue import Epilogue
 from ..engines.cusparselt.library import Algorithm, Key, Lines, Plan, current_device, handle
 from ..engines.cusparselt.semi_structured import Matmul, config_of, memory_for
-from .problem import random_values
-from .progress import Said
+from .operands import random_array
+from .progress import Report
 from .timing import device_ms
 
-#: Longest time to the first number, for which kernels are compiled, and from one to the next.
+#: Longest time until the first answer, since kernels are compiled for it, and between answers.
 _START_S, _SILENCE_S = 90.0, 15.0
-#: So many algorithms in a row that end their processes are enough.
-_GIVEN_UP = 4
+#: The search ends after so many consecutive algorithms that end their process.
+_MOST_ENDED = 4
 _REPEATS = 5
-#: Two right results may differ by this share of the largest element.
+#: Two correct results may differ by this fraction of the largest element.
 _AGREEMENT = 0.02
-_COMMAND = (sys.executable, "-m", "sparsegpu.benchmark.search_cusparselt")
+_COMMAND = (sys.executable, "-m", "sparsegpu.tuning.search_cusparselt")
 
 Answer = dict[str, Any]
 
 
-def fastest(key: Key, *, flush: bool, said: Said) -> Algorithm | None:
-    """Return the fastest algorithm of a plan, of those that compute what they should.
+def fastest(key: Key, *, flush: bool, report: Report) -> Algorithm | None:
+    """Return the fastest of the algorithms that compute a plan's product correctly.
 
     Parameters
     ----------
     key : Key
     flush : bool
         As of `timing.device_ms`.
-    said : callable
-        Is told every algorithm, its time in ms, and why it was skipped.
+    report : callable
+        Called with every algorithm, its time in ms, and why it was skipped.
 
     Returns
     -------
-    Algorithm, or None where none does
+    Algorithm, or None if there is none
 
     Raises
     ------
     RuntimeError
-        The process ended before it tried anything; the message has its last words.
+        The process ended before it tried anything; the message has its last line of output.
     """
     best, best_ms = None, inf
     first, in_a_row, done = 0, 0, False
-    while not done and in_a_row < _GIVEN_UP:
-        number, status, words = None, 0, ""
+    while not done and in_a_row < _MOST_ENDED:
+        number, status, last_line = None, 0, ""
         for answer in _answers({"key": _as_json(key), "first": first, "flush": flush}):
             number = answer.get("number", number)
             if "ms" in answer:
                 algorithm = Algorithm(*answer["algorithm"])
-                said(config_of(algorithm, key), answer["ms"], "")
+                report(config_of(algorithm, key), answer["ms"], "")
                 if answer["ms"] < best_ms:
                     best, best_ms = algorithm, answer["ms"]
             elif "skipped" in answer:
-                said(_numbered(number), inf, answer["skipped"])
+                report(_numbered(number), inf, answer["skipped"])
             elif "status" in answer:
-                status, words = answer["status"], answer["words"]
+                status, last_line = answer["status"], answer["last line"]
         done = status == 0
         if not done:
             if number is None:
-                raise RuntimeError(f"tune: cuSPARSELt's algorithms cannot be tried ({words})")
-            said(_numbered(number), inf, f"ends its process: {words}")
+                raise RuntimeError(f"tune: cuSPARSELt's algorithms cannot be tried ({last_line})")
+            report(_numbered(number), inf, f"ends its process: {last_line}")
             in_a_row = in_a_row + 1 if number == first else 1
             first = number + 1
     return best
@@ -91,9 +91,9 @@ def _numbered(number: Any) -> dict[str, Any]:
 
 
 def _answers(request: dict[str, Any]) -> Iterator[Answer]:
-    """Yield what a process says, then its exit status and its last words."""
+    """Yield the answers of a process, then its exit status and its last line of output."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    words = "it said nothing"
+    last_line = "no output"
     with subprocess.Popen(
         [*_COMMAND, json.dumps(request)],
         stdout=subprocess.PIPE,
@@ -106,14 +106,14 @@ def _answers(request: dict[str, Any]) -> Iterator[Answer]:
             for line in process.stdout or ():
                 if line.startswith("{"):
                     watch.cancel()
-                    watch, words = _ended_after(_SILENCE_S, process), "it did not come to an end"
+                    watch, last_line = _ended_after(_SILENCE_S, process), "it did not end"
                     yield json.loads(line)
                 elif line.strip():
-                    words = line.strip()
+                    last_line = line.strip()
         finally:
             watch.cancel()
             process.kill()
-    yield {"status": process.returncode, "words": words}
+    yield {"status": process.returncode, "last line": last_line}
 
 
 def _ended_after(seconds: float, process: subprocess.Popen[str]) -> Timer:
@@ -145,34 +145,34 @@ def _from_json(entry: dict[str, Any]) -> Key:
 
 
 def try_all(request: dict[str, Any]) -> None:
-    """Try the algorithms of a plan from some number on, saying each before it runs."""
+    """Try the algorithms of a plan from some number on; print each number before it runs."""
     import cupy
 
     entry = request["key"]
     with cupy.cuda.Device(entry.pop("device")):
         key = _from_json(entry)
-        product, near = _posed(key)
+        product, is_correct = _product_by(key)
         own = Plan(handle(), key)
         refused = handle().lt.cuSPARSELtError
         for number in range(request["first"], own.count()):
-            _say(number=number)
+            _print_answer(number=number)
             wanted = own.algorithm()._replace(config_id=number)
             try:
                 plan = Plan(handle(), key._replace(algorithm=wanted))
             except refused as error:
-                _say(skipped=str(error))
+                _print_answer(skipped=str(error))
                 continue
             run = product(plan)
             run()
-            if not near():
-                _say(skipped="its result is wrong")
+            if not is_correct():
+                _print_answer(skipped="its result is wrong")
                 continue
             ms = device_ms(run, flush=request["flush"], repeats=_REPEATS)
-            _say(algorithm=plan.algorithm(), ms=ms)
+            _print_answer(algorithm=plan.algorithm(), ms=ms)
 
 
-def _posed(key: Key) -> tuple[Any, Any]:
-    """Return a product of random operands by a plan, and what tells whether it came out right."""
+def _product_by(key: Key) -> tuple[Any, Any]:
+    """Return what makes the product of random operands by a plan, and what checks its result."""
     import cupy
 
     import sparsegpu as sg
@@ -181,11 +181,11 @@ def _posed(key: Key) -> tuple[Any, Any]:
     from ..ops._semi_structured import addmm
 
     keep = "1:2" if key.dtype.itemsize == 4 else "2:4"
-    pruned = sg.prune_24(random_values(cupy, (key.m, key.k), key.dtype, 0), keep=keep)
+    pruned = sg.prune_24(random_array(cupy, (key.m, key.k), key.dtype, 0), keep=keep)
     native = sg.to_semi_structured(pruned)
     sparse = native.to_backend("cusparselt").half().vendor
-    dense = _lying(key.dense, (key.k, key.n), lambda s: random_values(cupy, s, key.dtype, 1))
-    out = _lying(key.out, (key.m, key.n), lambda s: cupy.empty(s, key.out_dtype))
+    dense = _laid_out(key.dense, (key.k, key.n), lambda s: random_array(cupy, s, key.dtype, 1))
+    out = _laid_out(key.out, (key.m, key.n), lambda s: cupy.empty(s, key.out_dtype))
     expected = cupy.empty((key.m, key.n), key.out_dtype)
     options = Options(beta=0, out=expected, allow_tf32=True)
     fp8 = key.dtype if key.dtype == float8_e4m3fn else None
@@ -197,25 +197,25 @@ def _posed(key: Key) -> tuple[Any, Any]:
         out.fill(0)
         return Matmul(plan, memory_for(plan), sparse, dense, out, None, Epilogue())
 
-    def near() -> bool:
+    def is_correct() -> bool:
         return bool(abs(out.astype("float32") - expected).max() <= _AGREEMENT * largest)
 
-    return product, near
+    return product, is_correct
 
 
-def _lying(lines: Lines, shape: tuple[int, int], made: Callable[[tuple[int, int]], Any]) -> Any:
-    """Return a matrix that lies as described, in memory that is made for it."""
+def _laid_out(lines: Lines, shape: tuple[int, int], made: Callable[[tuple[int, int]], Any]) -> Any:
+    """Return a matrix of a layout, in memory that ``made`` allocates."""
     rows, columns = shape if lines.by_rows else shape[::-1]
     whole = made((rows, lines.pitch))[:, :columns]
     return whole if lines.by_rows else whole.T
 
 
-def _say(**answer: Any) -> None:
+def _print_answer(**answer: Any) -> None:
     print(json.dumps(answer), flush=True)
 
 
 def main(request: str) -> int:
-    """Try what was asked for; an algorithm that breaks off leaves 1."""
+    """Try the algorithms of a request; return 1 if one of them faults."""
     try:
         try_all(json.loads(request))
     except (RuntimeError, handle().lt.cuSPARSELtError) as error:
@@ -227,4 +227,4 @@ def main(request: str) -> int:
 if __name__ == "__main__":
     _status = main(sys.argv[1])
     sys.stdout.flush()
-    os._exit(_status)  # what is left would be destroyed on a device that may be broken
+    os._exit(_status)  # no destructors: they would run on a device that may be lost

@@ -1,0 +1,48 @@
+"""The peers: other libraries that do the same work."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+#: The peers of BSR products: dense cuBLAS on the same matrix, and three sparse products.
+DENSE, TORCH, CSR, BSR = "cuBLAS dense", "torch BSR, tuned", "cuSPARSE CSR", "cuSPARSE BSR"
+#: The peers of 2:4: cuSPARSELt, torch's call of it, used where nvmath-python is missing, and
+#: torch's conversions.
+CUSPARSELT, STAND_IN = "cuSPARSELt, searched", "cuSPARSELt through torch, searched"
+TORCH_24 = "torch 2:4"
+PEERS = (DENSE, TORCH, CSR, BSR, CUSPARSELT, STAND_IN, TORCH_24)
+
+
+class NotAvailableError(Exception):
+    """A peer is not installed or does not offer a case; the message says which."""
+
+
+@dataclass
+class Prepared:
+    """A peer that is ready to be timed.
+
+    Attributes
+    ----------
+    call : callable
+        Computes the result anew.
+    result : array
+        Where the call writes.
+    note : str
+        How the peer's parameters were chosen.
+    keep : object
+        What must stay in memory.
+    """
+
+    call: Callable[[], Any]
+    result: Any
+    note: str = ""
+    keep: Any = None
+
+
+def need(*modules: str) -> None:
+    """Raise `NotAvailableError` where a peer's module is not installed."""
+    if any(importlib.util.find_spec(module) is None for module in modules):
+        raise NotAvailableError("missing")

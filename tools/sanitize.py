@@ -1,0 +1,325 @@
+"""compute-sanitizer over every kernel, with proof that it would find a data race.
+
+``python -m tools.sanitize [KERNEL ...]`` does, for all kernels or those named:
+
+1. *Survey*: runs the cases of `tools.small_cases` twice and lists the kernels that each launches,
+   the first time and the second (a schedule is kept with its pattern and not made again).
+2. *Inspection*: memcheck and racecheck over all cases, with the engine's own grids and with two
+   thread blocks that take all tiles; the results must have the same bits every time. Failed
+   look-ups of driver symbols and races in CuPy's own kernels are recorded, but are no failure.
+3. *Delays*: each warp sleeps at random around every barrier. An unchanged kernel must give the same
+   bits in 1,000 such runs, and every barrier must be passed by some warp.
+4. *Planted races*: removes each barrier of each kernel, one at a time, and runs cases that pass it
+   under racecheck. The removal is detected by "racecheck" if that reports a race that it does not
+   report for the unchanged kernel, and by "results" if their bits differ or the kernel fails.
+   racecheck ignores atomics and does not know when an asynchronous copy ends: a removal that it
+   does not detect may be detected by "delays", if runs with delays differ.
+
+If no removal in a kernel is detected, its clean runs prove nothing, and the outcome is failure.
+All parts are recorded in one section, each as soon as it is known.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .barriers import Barrier, find_barriers
+from .record import ROOT, record
+from .sanitizer_log import Race, merged, read, total
+from .small_cases import cases
+from .trial_runner import (
+    TOOLS,
+    Outcome,
+    TrialRunner,
+    differs,
+    last_lines,
+    passed_by_none,
+    ran,
+    summary_of,
+)
+
+_SOURCES = ROOT / "cuda_src"
+_SHARDS = 7  # of the cases, each a process
+_PROCESSES = 14
+_DELAYED_PROCESSES = 7  # more would only wait for the GPU
+_CASES_A_KERNEL = 6
+_LONG_CASES_A_KERNEL = 20
+_CASES_A_BARRIER = 2  # each is a build of its own
+_ROUNDS = 1000
+
+#: A kernel and the number of its barrier that is removed.
+Plant = tuple[str, int]
+
+
+@dataclass(slots=True)
+class Report:
+    """The recorded section, and the reasons for which the run fails."""
+
+    kept: bool
+    content: dict[str, Any] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    started: float = field(default_factory=time.perf_counter)
+
+    def add(self, **parts: Any) -> None:
+        """Add parts, print them, and record all parts so far."""
+        self.content |= parts
+        seconds = round(time.perf_counter() - self.started)
+        for name, part in parts.items():
+            print(f"[{seconds} s] {name}: {json.dumps(part, indent=1)}", flush=True)
+        if self.kept:
+            record("sanitizer", {**self.content, "failures": self.failures, "seconds": seconds})
+
+
+def main(kernels: list[str]) -> int:
+    """Run all parts, print the reasons for a failure, and return the exit status."""
+    report = Report(kept=not kernels)
+    with tempfile.TemporaryDirectory() as folder:
+        runner = TrialRunner(Path(folder))
+        signal.signal(signal.SIGTERM, lambda *_: stop(runner))
+        harness = Harness(runner, report)
+        harness.survey(kernels)
+        if not kernels:
+            harness.inspect()
+        harness.delay()
+        harness.plant()
+        harness.delay_undetected()
+    report.add(failures=report.failures)
+    for reason in report.failures:
+        print(f"sanitize: FAILED: {reason}")
+    print(f"sanitize: {'failed' if report.failures else 'passed'}")
+    return 1 if report.failures else 0
+
+
+def stop(runner: TrialRunner) -> None:
+    """End the run and all its processes on SIGTERM."""
+    runner.close()
+    sys.exit("sanitize: FAILED: terminated")
+
+
+@dataclass(slots=True)
+class Harness:
+    """The parts of a run, in order; each uses what earlier ones have found.
+
+    Attributes
+    ----------
+    runner : TrialRunner
+    report : Report
+    reach : dict
+        For each kernel the cases that launch it in every run.
+    barriers : dict
+        For each kernel that is looked at its barriers.
+    whole : dict
+        For each kernel the outcome of its unchanged build under delays.
+    chosen : dict
+        For each kernel and number of a barrier the cases that are to detect its removal.
+    seen : dict
+        For each kernel and label of a barrier by what its removal was detected.
+    """
+
+    runner: TrialRunner
+    report: Report
+    reach: dict[str, list[str]] = field(default_factory=dict)
+    barriers: dict[str, list[Barrier]] = field(default_factory=dict)
+    whole: dict[str, Outcome] = field(default_factory=dict)
+    chosen: dict[Plant, list[str]] = field(default_factory=dict)
+    seen: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def survey(self, kernels: list[str]) -> None:
+        """Run all cases; find the kernels, the cases that launch each, and the barriers."""
+        reach: dict[str, list[str]] = {}
+        again: dict[str, list[str]] = {}
+        wanted: set[str] = set(kernels)
+        run = partial(self.runner.run, limit=120)
+        for outcome in _parallel(_PROCESSES, run, _shards(2 * _SHARDS)):
+            if outcome.status != 0:
+                self._fail(f"the cases do not run: {last_lines(outcome.log)}")
+            for answer in outcome.answers:
+                wanted |= set(answer.get("wanted", []) if not kernels else [])
+                for found, key in ((reach, "kernels"), (again, "again")):
+                    for kernel in answer.get(key, []):
+                        found.setdefault(kernel, []).append(answer["case"])
+        if missed := sorted(wanted - set(reach)):
+            self._fail(f"no case reaches {', '.join(missed)}")
+        if once := [k for k in sorted(set(reach) - set(again)) if find_barriers(k, _SOURCES)]:
+            self._fail(f"no case launches in every run: {', '.join(once)}")
+        self.report.add(cases={kernel: len(names) for kernel, names in sorted(reach.items())})
+        order = {name: number for number, name in enumerate(cases())}
+        self.reach = {k: sorted(names, key=order.__getitem__) for k, names in again.items()}
+        for kernel in sorted(self.reach.keys() & set(kernels or self.reach)):
+            if found := find_barriers(kernel, _SOURCES):
+                self.barriers[kernel] = found
+
+    def inspect(self) -> None:
+        """Run memcheck and racecheck over all cases."""
+        shards = [(names, tool) for tool in TOOLS for names in _shards(_SHARDS)]
+        run = partial(self.runner.run, rounds=1, limit=180)
+        outcomes = _parallel(_PROCESSES, lambda shard: run(*shard), shards)
+        bits = []
+        for tool in TOOLS:
+            mine = [o for (_, t), o in zip(shards, outcomes, strict=True) if t == tool]
+            each = [read(outcome.log) for outcome in mine]
+            found = merged(each)
+            part = {
+                "summary": [total(found.summaries)],
+                "memory errors": found.memory,
+                "API errors": found.calls,
+                "look-ups of symbols that the driver lacks": found.look_ups,
+                "races in our kernels": found.ours,
+                "races in CuPy's": found.of_cupy,
+            }
+            self.report.add(**{tool: part})
+            for failure in found.failures():
+                self._fail(f"{tool}: {failure}")
+            for outcome, its in zip(mine, each, strict=True):
+                if not ran(outcome, its):
+                    self._fail(f"{tool} did not run to its end: {last_lines(outcome.log)}")
+            bits.append({name: d for o in mine for name, d in o.digests().items()})
+        same = bits[0] == bits[1] and all(o.change and not o.change["differing"] for o in outcomes)
+        if not same:
+            self._fail("the results are not the same bits under both tools")
+        self.report.add(**{"same bits in both runs": same})
+
+    def delay(self) -> None:
+        """Run all kernels unchanged under random delays, and choose cases for each barrier."""
+        few = {kernel: some(self.reach[kernel]) for kernel in self.barriers}
+        limits = {"rounds": _ROUNDS, "seconds": 130, "limit": 180}
+        kernels = sorted(few, key=lambda kernel: -len(few[kernel]))  # long ones first
+        outcomes = _parallel(
+            _DELAYED_PROCESSES,
+            lambda kernel: self.runner.run(few[kernel], kernel=kernel, delays=True, **limits),
+            kernels,
+        )
+        self.whole = dict(zip(kernels, outcomes, strict=True))
+        summaries = {
+            kernel: summary_of(self.whole[kernel], len(few[kernel]), None) for kernel in few
+        }
+        for kernel, barriers in self.barriers.items():
+            outcome, change = self.whole[kernel], self.whole[kernel].change
+            if not steady(outcome) or change is None or change["rounds"] < _ROUNDS:
+                self._fail(f"{kernel} under random delays: {summaries[kernel]}")
+            for label in passed_by_none(barriers, change):
+                self._fail(f"{kernel} {label}: no warp passed it")
+            for i in range(len(barriers)):
+                self.chosen[kernel, i] = passing(outcome, i) or few[kernel]
+        self.report.add(**{"whole under delays": summaries})
+
+    def plant(self) -> None:
+        """Remove each barrier under racecheck."""
+        # Kernels with many barriers first: without one of them the others may wait until the limit.
+        kernels = sorted(self.barriers, key=lambda kernel: -len(self.barriers[kernel]))
+        plants: list[tuple[str, int | None]] = [(kernel, None) for kernel in kernels]
+        plants += [(kernel, i) for kernel in kernels for i in range(len(self.barriers[kernel]))]
+
+        def outcome_of(plant: tuple[str, int | None]) -> Outcome:
+            kernel, i = plant
+            names = some(self.reach[kernel]) if i is None else self.chosen[kernel, i]
+            limit = 150 if i is None else 60
+            return self.runner.run(
+                names, "racecheck", kernel=kernel, barrier=i, rounds=1, limit=limit
+            )
+
+        outcomes = dict(zip(plants, _parallel(_PROCESSES, outcome_of, plants), strict=True))
+        self.seen = {kernel: {} for kernel in self.barriers}
+        for (kernel, i), outcome in outcomes.items():
+            whole = outcomes[kernel, None]
+            if i is not None:
+                self.seen[kernel][self.barriers[kernel][i].label] = detected_by(outcome, whole)
+            elif not ran(whole, read(whole.log)) or differs(whole):
+                self._fail(f"{kernel}, unchanged under racecheck: {last_lines(whole.log)}")
+        self.report.add(barriers=self.seen)
+
+    def delay_undetected(self) -> None:
+        """Run under random delays the removals that racecheck did not detect."""
+        missed = [
+            (kernel, i)
+            for kernel, found in self.barriers.items()
+            for i, barrier in enumerate(found)
+            if self.seen[kernel][barrier.label] != "racecheck"
+        ]
+
+        def outcome_of(plant: Plant) -> Outcome:
+            kernel, i = plant
+            limits = {"rounds": _ROUNDS, "stop": True, "seconds": 5, "limit": 45}
+            return self.runner.run(
+                self.chosen[plant], kernel=kernel, barrier=i, delays=True, **limits
+            )
+
+        without: dict[str, str] = {}
+        left: dict[str, str] = {}
+        outcomes = _parallel(_DELAYED_PROCESSES, outcome_of, missed)
+        for (kernel, i), outcome in zip(missed, outcomes, strict=True):
+            seen, label = self.seen[kernel], self.barriers[kernel][i].label
+            name = f"{kernel} {label}"
+            without[name] = summary_of(outcome, len(self.chosen[kernel, i]), i)
+            if seen[label] == "not seen":
+                if steady(self.whole[kernel]) and differs(outcome, ends=True):
+                    seen[label] = "delays"
+                else:
+                    left[name] = without[name]
+        parts = {"without a barrier under delays": without, "not seen": left}
+        self.report.add(barriers=self.seen, **parts)
+        for kernel, seen in self.seen.items():
+            if set(seen.values()) == {"not seen"}:
+                self._fail(f"{kernel}: no removal is detected, so clean runs prove nothing")
+
+    def _fail(self, reason: str) -> None:
+        self.report.failures.append(reason)
+
+
+def steady(outcome: Outcome) -> bool:
+    """Return whether a trial launched the kernel, with the same bits every time."""
+    change = outcome.change
+    return change is not None and not change["differing"] and change["launches"] > 0
+
+
+def passing(outcome: Outcome, barrier: int) -> list[str]:
+    """Return a few of the cases in which warps passed a barrier in a trial with delays."""
+    change = outcome.change
+    return [] if change is None else change["passing"][barrier][:_CASES_A_BARRIER]
+
+
+def detected_by(outcome: Outcome, whole: Outcome) -> str:
+    """Return by what a removal is detected, given the trials without the barrier and with it.
+
+    A race that racecheck also reports for the unchanged kernel does not count.
+    """
+    new: set[Race] = read(outcome.log).races - read(whole.log).races
+    if whole.change is not None and any(not race.of_cupy for race in new):
+        return "racecheck"
+    return "results" if differs(outcome) and not differs(whole) else "not seen"
+
+
+def some(names: list[str]) -> list[str]:
+    """Return a few of a kernel's cases: long ones first, others evenly spaced."""
+    long = [name for name in names if " long" in name][:_LONG_CASES_A_KERNEL]
+    others = [name for name in names if " long" not in name]
+    left = min(max(_CASES_A_KERNEL - len(long), 0), len(others))
+    return long + [others[i * len(others) // left] for i in range(left)]
+
+
+def _parallel(
+    processes: int, outcome_of: Callable[[Any], Outcome], trials: Sequence[Any]
+) -> list[Outcome]:
+    """Return the outcomes of trials, of which some run at the same time."""
+    with ThreadPoolExecutor(processes) as pool:
+        return list(pool.map(outcome_of, trials))
+
+
+def _shards(number: int) -> list[list[str]]:
+    """Return the cases' names in equal shares; slow cases are neighbours and are spread out."""
+    names = list(cases())
+    return [names[i::number] for i in range(number)]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
