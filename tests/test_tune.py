@@ -57,7 +57,7 @@ def test_a_field_that_cannot_be_is_refused():
         candidates.start(KIND, "wgmma", stages=9)
     with pytest.raises(ValueError, match=r"config\['stages'\].*got True"):
         candidates.start(KIND, "wgmma", stages=True)
-    with pytest.raises(ValueError, match=r"config\['warps'\].*the fields tile_n, stages, reorder"):
+    with pytest.raises(ValueError, match=r"config\['warps'\].*the fields tile_n, stages, group_similar_rows"):
         candidates.start(KIND, "wgmma", warps=4)
     with pytest.raises(ConfigError, match=r"config\['stages'\].*no field of this path"):
         candidates.start(KIND, "dense", stages=4)
@@ -94,10 +94,12 @@ def test_winners_are_kept(cache, monkeypatch):
     assert winners.snapshot().config(KIND) == {"path": "wgmma", "stages": 3}
     winners.keep(winner(stages=2))
     assert [w.config["stages"] for w in winners.users_winners()] == [2]
-    other = {"version": "0", **winner(KIND._replace(bucket=0)).as_dict()}
+    other = {"format": winners.FORMAT, "version": "0", **winner(KIND._replace(bucket=0)).as_dict()}
     write_entry("tuned", "f" * 64, json.dumps(other).encode())
+    older = {"version": sparsegpu.__version__, **winner(KIND._replace(bucket=0)).as_dict()}
+    write_entry("tuned", "e" * 64, json.dumps(older).encode())  # of before formats had a number
     assert len(winners.users_winners()) == 1
-    assert winners.forget() == 2 and winners.users_winners() == []
+    assert winners.forget() == 3 and winners.users_winners() == []
     assert winners.generation == generation + 3
     assert winners.snapshot().winners.keys() == before.winners.keys()
 
@@ -113,7 +115,7 @@ def test_shipped_winners_are_candidates():
 
 
 def test_search_finds_the_fastest():
-    best = {"path": "wgmma", "tile_n": 128, "stages": 3, "reorder": 0}
+    best = {"path": "wgmma", "tile_n": 128, "stages": 3, "group_similar_rows": 0}
     told = []
 
     def measure(config):
