@@ -18,6 +18,8 @@
 // -DTHREAD_M; the others as in common/block_rows.cuh.
 #include "common/block_rows.cuh"
 
+using namespace sparsegpu;
+
 // The outputs of one warp.
 struct Outputs {
   static constexpr int DEPTH = BK < TILE_K ? BK : TILE_K;  // terms of a slice
@@ -102,7 +104,7 @@ struct Outputs {
   // Write the warp's outputs: as they are where a lane's are whole pieces already, else through the
   // warp's strip of shared memory.
   __device__ __forceinline__ void finish(unsigned char* strips, const Destination& to) const {
-    if (Finish<T, OUT>::IDENTITY && to.in_pieces() && row + WARP_M <= to.rows &&
+    if (KernelEpilogue<T, OUT>::IDENTITY && to.in_pieces() && row + WARP_M <= to.rows &&
         col + WARP_N <= to.columns) {
 #pragma unroll
       for (int i = 0; i < THREAD_M; ++i)
@@ -134,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                   const __grid_constant__ View order, const __grid_constant__ View data,
                   const __grid_constant__ View dense, const __grid_constant__ Batch batch,
                   const __grid_constant__ Sizes sizes,
-                  const __grid_constant__ Epilogue<T> epilogue) {
+                  const __grid_constant__ KernelEpilogueArgs<T> epilogue) {
   extern __shared__ __align__(16) unsigned char stages[];
   multiply_block_rows<Outputs>(stages, out, rows, indptr, indices, order, data, dense, batch, sizes,
                                epilogue);

@@ -15,6 +15,8 @@
 #include "common/block_rows.cuh"
 #include "ptx/mma.cuh"
 
+using namespace sparsegpu;
+
 // The outputs of one warp.
 struct Outputs {
   static constexpr int DEPTH = TILE_K;  // terms of a slice that are multiplied, be they zeros
@@ -95,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                   const __grid_constant__ View order, const __grid_constant__ View data,
                   const __grid_constant__ View dense, const __grid_constant__ Batch batch,
                   const __grid_constant__ Sizes sizes,
-                  const __grid_constant__ Epilogue<T> epilogue) {
+                  const __grid_constant__ KernelEpilogueArgs<T> epilogue) {
   extern __shared__ __align__(16) unsigned char stages[];
   multiply_block_rows<Outputs>(stages, out, rows, indptr, indices, order, data, dense, batch, sizes,
                                epilogue);

@@ -34,13 +34,15 @@
 //   -DTILE_N, shared by WARPS_N warps, as its rows are by WARPS_M: whole blocks, or equal parts;
 //   -DRESIDENT                      thread blocks that a multiprocessor is to hold
 #include "common/copy_ring.cuh"
-#include "common/epilogue.cuh"
+#include "common/kernel_epilogue.cuh"
 #include "common/lines.cuh"
 #include "common/row_groups.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 #include "common/warp_tile.cuh"
 #include "ptx/cp_async.cuh"
+
+using namespace sparsegpu;
 
 constexpr bool BY_ROW = Layout::DENSE == Layout::rows;
 constexpr int THREADS = 32 * WARPS_M * WARPS_N;
@@ -90,7 +92,8 @@ struct Tile {
   long long group, batch, first_row, first_col;  // first_row: of blocks, within the matrix
   int part;
 
-  __device__ __forceinline__ Tile(long long tile, const Groups& schedule, const Sizes& sizes) {
+  __device__ __forceinline__ Tile(long long tile, const RowGroups<INDEX>& schedule,
+                                  const Sizes& sizes) {
     const long long groups = sizes.groups * (sizes.pattern_batched ? sizes.batches : 1);
     const long long panels = (sizes.columns + TILE_N - 1) / TILE_N;
     part = int(tile % PARTS);
@@ -114,8 +117,9 @@ struct alignas(8 * sizeof(OUT)) Piece {
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     bsr_addmm_groups(const __grid_constant__ View out, const T* data,
                      const __grid_constant__ View dense, const __grid_constant__ Batch batch,
-                     const __grid_constant__ Groups schedule, const __grid_constant__ Sizes sizes,
-                     const __grid_constant__ Epilogue<f32> epilogue) {
+                     const __grid_constant__ RowGroups<INDEX> schedule,
+                     const __grid_constant__ Sizes sizes,
+                     const __grid_constant__ KernelEpilogueArgs<f32> epilogue) {
   extern __shared__ __align__(128) unsigned char stages[];
   const Tile tile(blockIdx.x, schedule, sizes);
   const long long start = schedule.starts[tile.group];
@@ -195,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   }
   ring.drain();
 
-  const Finish<f32, OUT> finish(epilogue, batch, tile.batch);
+  const KernelEpilogue<f32, OUT> finish(epilogue, batch, tile.batch);
   OUT* matrix = batch_ptr<OUT>(out, batch, tile.batch);
   // The output's row of a tile's row, or -1.
   auto row_of = [&](int m) {

@@ -6,7 +6,9 @@
 // -DT, -DOUT, -DEPILOGUE, -DACT as in bsr_addmm_simt.cu; -DBM rows of a block; -DCOLUMNS N.
 #include "common/types.cuh"
 #include "common/view.cuh"
-#include "common/epilogue.cuh"
+#include "common/kernel_epilogue.cuh"
+
+using namespace sparsegpu;
 
 typedef Acc<T>::type A;
 
@@ -25,14 +27,14 @@ struct Row {
 extern "C" __global__ void __launch_bounds__(THREADS)
     bsr_addmm_parts(const __grid_constant__ View out, const __grid_constant__ View rows,
                     const __grid_constant__ Batch batch, const __grid_constant__ Sizes sizes,
-                    const A* parts, const __grid_constant__ Epilogue<A> epilogue) {
+                    const A* parts, const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   __shared__ A sums[THREADS];
   for (long long work = blockIdx.x; work < sizes.batches * sizes.rows; work += gridDim.x) {
     const long long b = work / sizes.rows;
     const Row row =
         reinterpret_cast<const Row*>(batch_ptr<const s64>(rows, batch, b))[work % sizes.rows];
     const A* from = parts + (b * sizes.parts_of_batch + row.first) * OUTPUTS;
-    const Finish<A, OUT> finish(epilogue, batch, b);
+    const KernelEpilogue<A, OUT> finish(epilogue, batch, b);
     OUT* out_matrix = batch_ptr<OUT>(out, batch, b);
     if (row.count == 0) continue;  // the batches have different numbers of such rows
     for (int i = 0; i < OUTPUTS; ++i) {

@@ -26,8 +26,10 @@
 #include "common/types.cuh"
 #include "common/view.cuh"
 #include "common/block_row_tiles.cuh"
-#include "common/epilogue.cuh"
+#include "common/kernel_epilogue.cuh"
 #include "common/simt_tile.cuh"
+
+using namespace sparsegpu;
 
 typedef Acc<T>::type A;
 
@@ -39,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                    const __grid_constant__ View indices, const __grid_constant__ View order,
                    const __grid_constant__ View data, const __grid_constant__ View dense,
                    const __grid_constant__ Batch batch, const __grid_constant__ Sizes sizes,
-                   const __grid_constant__ Epilogue<A> epilogue) {
+                   const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   __shared__ OperandTiles<A> tiles;
   __shared__ long long block_at[TILE_K];  // where a term's column starts in data ...
   __shared__ long long dense_at[TILE_K];  // ... and its row in dense
@@ -96,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       outputs.multiply(tiles, here);
     }
 
-    const Finish<A, OUT> finish(epilogue, batch, tile.batch);
+    const KernelEpilogue<A, OUT> finish(epilogue, batch, tile.batch);
     OUT* out_matrix = batch_ptr<OUT>(out, batch, tile.batch);
     outputs.finish(tile.rows, tile.columns, [&](int m, int n, A sum) {
       const long long row = tile.top + m, column = tile.first_col + n;

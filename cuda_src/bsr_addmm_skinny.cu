@@ -26,13 +26,14 @@
 // matrix; -DCOLUMN_TILES=0: N <= TILE_N. data starts at multiples of 16 bytes.
 #include "common/types.cuh"
 #include "common/view.cuh"
-#include "common/epilogue.cuh"
+#include "common/kernel_epilogue.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mma.cuh"
 
+using namespace sparsegpu;
+
 typedef Acc<T>::type A;
-enum class Layout { rows, columns };
 
 constexpr Layout LAYOUT = Layout::DENSE;
 constexpr int STEP = 32;  // terms of a warp's step
@@ -206,7 +207,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                      const __grid_constant__ View indices, const __grid_constant__ View data,
                      const __grid_constant__ View dense, const __grid_constant__ Batch batch,
                      const __grid_constant__ Sizes sizes,
-                     const __grid_constant__ Epilogue<A> epilogue) {
+                     const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   extern __shared__ __align__(16) unsigned char shared[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int warp_k = warp / WARPS_N, warp_n = warp % WARPS_N * WARP_N;
@@ -275,7 +276,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   if (mine) outputs.put_down(reinterpret_cast<A*>(ring));
   __syncthreads();
 
-  const Finish<A, OUT> finish(epilogue, batch, b);
+  const KernelEpilogue<A, OUT> finish(epilogue, batch, b);
   OUT* out_matrix = batch_ptr<OUT>(out, batch, b);
   const long long top = block_row * BM + first_row;
   OUT* top_row = out_matrix + element_offset(out, top, first_col);

@@ -26,11 +26,13 @@
 #include "common/block_row_tiles.cuh"
 #include "common/copy_ring.cuh"
 #include "common/dense_slice.cuh"
-#include "common/epilogue.cuh"
+#include "common/kernel_epilogue.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 #include "common/warp_tile.cuh"
 #include "ptx/cp_async.cuh"
+
+using namespace sparsegpu;
 
 typedef Acc<T>::type A;
 
@@ -214,7 +216,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                    const __grid_constant__ View indices, const __grid_constant__ View order,
                    const __grid_constant__ View data, const __grid_constant__ View dense,
                    const __grid_constant__ Batch batch, const __grid_constant__ Sizes sizes,
-                   const __grid_constant__ Epilogue<A> epilogue) {
+                   const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   extern __shared__ __align__(128) unsigned char stages[];
   const Tile<TILE_M, TILE_N> tile(blockIdx.x, sizes);
 
@@ -263,7 +265,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   }
   ring.drain();
 
-  const Finish<A, OUT> finish(epilogue, batch, tile.batch);
+  const KernelEpilogue<A, OUT> finish(epilogue, batch, tile.batch);
   OUT* out_matrix = batch_ptr<OUT>(out, batch, tile.batch);
   auto write = [&](int m, int n, A sum) {
     const long long row = tile.top + m, column = tile.first_col + n;

@@ -24,6 +24,8 @@
 // once, 2 where NV of a row. data is aligned to its vectors of CV elements.
 #include "common/vector_rows.cuh"
 
+using namespace sparsegpu;
+
 constexpr int BLOCK = BM * BK;
 constexpr int CL = (BK + CV - 1) / CV;
 constexpr int RI = (BM + RL - 1) / RL;  // rows of a block that a lane takes
@@ -285,7 +287,7 @@ struct Team {
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
     bsr_addmm_vector(const __grid_constant__ Operands operands, A* parts,
-                     const __grid_constant__ Epilogue<A> epilogue) {
+                     const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   const WarpRows mine(operands, parts, epilogue, TEAMS);
   if (mine.none) return;
   const int lane = threadIdx.x % 32;

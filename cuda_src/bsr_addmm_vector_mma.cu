@@ -15,6 +15,8 @@
 #include "common/vector_rows.cuh"
 #include "ptx/mma.cuh"
 
+using namespace sparsegpu;
+
 constexpr int BLOCK = BM * BK;
 constexpr int TERMS = 2;             // of a lane
 constexpr int K_LANES = BK / TERMS;  // lanes that share a row of a block
@@ -29,7 +31,7 @@ union Values {
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
     bsr_addmm_vector_mma(const __grid_constant__ Operands operands, A* parts,
-                         const __grid_constant__ Epilogue<A> epilogue) {
+                         const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   const WarpRows mine(operands, parts, epilogue, SLOTS);
   if (mine.none) return;
   const int line = threadIdx.x % 32 / 4, q = threadIdx.x % 4;

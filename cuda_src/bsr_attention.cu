@@ -20,6 +20,8 @@
 #include "common/view.cuh"
 #include "common/philox.cuh"
 
+using namespace sparsegpu;
+
 typedef Acc<T>::type A;
 
 constexpr int TILE = 32;

@@ -8,6 +8,8 @@
 #include "common/types.cuh"
 #include "common/view.cuh"
 
+using namespace sparsegpu;
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     bsr_block_mask(b8* mask, const View dense, const Batch batch, long long tiles, long long items,
                    long long block_rows, long long block_columns, int bm, int bk,

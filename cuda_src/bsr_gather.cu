@@ -8,6 +8,8 @@
 #include "common/types.cuh"
 #include "common/view.cuh"
 
+using namespace sparsegpu;
+
 constexpr int THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)

@@ -5,6 +5,8 @@
 // -DT: a 16-bit element type. -DTRANSPOSED=1: blocks lie as (bk, bm), and are turned.
 #include "common/types.cuh"
 
+using namespace sparsegpu;
+
 constexpr int THREADS = 256;
 constexpr int PIECE = 8;
 

@@ -15,6 +15,8 @@
 // a row's bits.
 #include "common/types.cuh"
 
+using namespace sparsegpu;
+
 constexpr int WARPS = WINDOW / 32;
 constexpr int VECTORS = WORDS / 4;
 constexpr int PITCH = (WORDS | 4) / 4;  // odd: neighbours' vectors lie in different banks

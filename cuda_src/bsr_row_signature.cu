@@ -8,6 +8,8 @@
 // -DINDEX: of the pattern (s32, s64).
 #include "common/types.cuh"
 
+using namespace sparsegpu;
+
 constexpr int THREADS = 256;
 
 // A mixer of 64 bits whose every output bit depends on all input bits (S. Vigna, splitmix64).

@@ -13,6 +13,8 @@
 #include "common/types.cuh"
 #include "common/view.cuh"
 
+using namespace sparsegpu;
+
 constexpr int AT_ONCE = 8;  // rows whose loads a thread has in flight
 constexpr int BYTES = WIDE * sizeof(T);
 // Elements as whole words: moved one by one, 16-bit elements would be taken apart.

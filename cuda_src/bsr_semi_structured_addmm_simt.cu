@@ -15,6 +15,8 @@
 #include "common/block_row_tiles.cuh"
 #include "common/sparse_simt.cuh"
 
+using namespace sparsegpu;
+
 // A pair of columns of metadata says what 32 bytes of packed values are of: no tile of that, or of
 // half of it, is of two blocks.
 constexpr int TILE_M = 32, DEPTH = sizeof(T) == 4 ? 8 : 16;
@@ -29,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(Sums::THREADS, sizeof(T) == 4 ? 5 :
         const __grid_constant__ View indices, const __grid_constant__ View packed,
         const __grid_constant__ View meta, const __grid_constant__ View dense,
         const __grid_constant__ Batch batch, const __grid_constant__ Sizes sizes,
-        const __grid_constant__ Epilogue<A> epilogue) {
+        const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   __shared__ SparseTiles<TILE_M, DEPTH> tiles;
 
   const int half = sizes.bk / 2;

@@ -12,6 +12,8 @@
 #include "common/block_row_tiles.cuh"
 #include "common/sparse_slices.cuh"
 
+using namespace sparsegpu;
+
 // The operands of one tile of the output, from the next slice on.
 struct Operands {
   const T* packed;           // this thread's first piece
@@ -71,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) bsr_semi_structu
     const __grid_constant__ View indices, const __grid_constant__ View packed,
     const __grid_constant__ View meta, const __grid_constant__ View dense,
     const __grid_constant__ Batch batch, const __grid_constant__ Sizes sizes,
-    const __grid_constant__ Epilogue<A> epilogue) {
+    const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   extern __shared__ __align__(128) unsigned char stages[];
 
   // The grid covers all tiles unless they are more than a grid may have.

@@ -15,6 +15,8 @@
 #include "common/types.cuh"
 #include "common/view.cuh"
 
+using namespace sparsegpu;
+
 constexpr int THREADS = 256;
 constexpr int CACHED = 8;
 constexpr int WARPS = TEAM / 32;

@@ -7,6 +7,8 @@
 
 #include "common/types.cuh"
 
+using namespace sparsegpu;
+
 constexpr int THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)

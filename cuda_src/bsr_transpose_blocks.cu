@@ -9,7 +9,9 @@
 // -DWIDE=1: bm and bk are multiples of 16 bytes, and all blocks begin at multiples of them.
 
 #include "common/types.cuh"
-#include "common/pieces.cuh"
+#include "common/vector16.cuh"
+
+using namespace sparsegpu;
 
 constexpr int THREADS = 256;
 constexpr int SIDE = 32;
@@ -22,7 +24,7 @@ constexpr int PADDED = ELEMENTS + ELEMENTS / 2;
 extern "C" __global__ void __launch_bounds__(THREADS)
     bsr_transpose_blocks(T* out, const T* blocks, const long long* order, long long tiles,
                          long long items, int tiles_per_item, int bm, int bk) {
-  constexpr int E = PER_PIECE<T>;
+  constexpr int E = PER_VEC16<T>;
   const int down = bm / E, across = bk / E;
   // Lanes go along a strip of up to eight squares, then down it: 128 bytes of a row are read
   // together, and as many or half of them written.
@@ -36,11 +38,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const int c = (within / strip / down * strip + within % strip) * E;
     const T* from = blocks + (order[t] * bm + r) * bk + c;
     T* to = out + (t * bk + c) * bm + r;
-    Piece square[E];
+    Vec16 square[E];
 #pragma unroll
-    for (int j = 0; j < E; ++j) square[j] = *reinterpret_cast<const Piece*>(from + j * bk);
+    for (int j = 0; j < E; ++j) square[j] = *reinterpret_cast<const Vec16*>(from + j * bk);
 #pragma unroll
-    for (int j = 0; j < E; ++j) *reinterpret_cast<Piece*>(to + j * bm) = turned<T>(square, j);
+    for (int j = 0; j < E; ++j) *reinterpret_cast<Vec16*>(to + j * bm) = transposed<T>(square, j);
   }
 }
 #else

@@ -9,6 +9,8 @@
 // -DINDEX: of the pattern (s32, s64).
 #include "common/types.cuh"
 
+using namespace sparsegpu;
+
 constexpr int STRIPE = 32;  // columns, one a lane
 constexpr int WARPS = 32;
 constexpr int AT_ONCE = 4;  // loads in flight a lane

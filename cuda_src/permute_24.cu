@@ -12,6 +12,8 @@
 
 #include "common/types.cuh"
 
+using namespace sparsegpu;
+
 constexpr int kThreads = 128;
 constexpr unsigned kAll = 0xffffffffu;
 constexpr int kColumns = 2 * GROUP;

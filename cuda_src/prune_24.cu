@@ -11,6 +11,8 @@
 #include "common/selection.cuh"
 #include "common/view.cuh"
 
+using namespace sparsegpu;
+
 #ifdef IMPORTANCE
 typedef IMPORTANCE Weight;
 #else

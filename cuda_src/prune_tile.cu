@@ -10,6 +10,8 @@
 #include "common/selection.cuh"
 #include "common/view.cuh"
 
+using namespace sparsegpu;
+
 constexpr int kBlockRows = 32, kBlockColumns = 256;  // elements: 8 x 32 threads
 
 __device__ __forceinline__ bool is_wide(const View& view) {

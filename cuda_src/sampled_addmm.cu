@@ -10,8 +10,10 @@
 // -DTILE_N, -DTILE_K, -DLANES.
 #include "common/types.cuh"
 #include "common/view.cuh"
-#include "common/epilogue.cuh"
+#include "common/kernel_epilogue.cuh"
 #include "common/simt_tile.cuh"
+
+using namespace sparsegpu;
 
 typedef Acc<T>::type A;
 
@@ -29,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                   const __grid_constant__ View indices, const __grid_constant__ View mat1,
                   const __grid_constant__ View mat2, const __grid_constant__ Batch batch,
                   const __grid_constant__ Sizes sizes,
-                  const __grid_constant__ Epilogue<A> epilogue) {
+                  const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   __shared__ OperandTiles<A> tiles;
 
   const int row_slices = (sizes.bm + TILE_M - 1) / TILE_M;
@@ -63,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       outputs.multiply(tiles, here);
     }
 
-    const Finish<A, OUT> finish(epilogue, batch, p);
+    const KernelEpilogue<A, OUT> finish(epilogue, batch, p);
     OUT* out_block = batch_ptr<OUT>(out, batch, p);
     outputs.finish(rows, columns, [&](int m, int n, A sum) {
       out_block[element_offset(out, first_row + m, first_col + n)] =

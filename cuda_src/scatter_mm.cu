@@ -22,8 +22,10 @@
 // -DTILE_M, -DTILE_N, -DTILE_K, -DLANES.
 #include "common/types.cuh"
 #include "common/view.cuh"
-#include "common/epilogue.cuh"
+#include "common/kernel_epilogue.cuh"
 #include "common/simt_tile.cuh"
+
+using namespace sparsegpu;
 
 typedef Acc<T>::type A;
 enum class Format { pairs, strided, compressed };
@@ -89,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     scatter_mm(const __grid_constant__ View accumulators, const __grid_constant__ View blocks,
                const __grid_constant__ View others, const __grid_constant__ Lists lists,
                const __grid_constant__ Batch batch, const __grid_constant__ Sizes sizes,
-               const __grid_constant__ Epilogue<A> epilogue) {
+               const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   __shared__ OperandTiles<A> tiles;
   __shared__ long long block_at[TILE_K];  // where a term's column of the block starts ...
   __shared__ long long other_at[TILE_K];  // ... and the row of the other that it meets
@@ -133,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       outputs.multiply(tiles, here);
     }
 
-    const Finish<A, OUT> finish(epilogue, batch, b);
+    const KernelEpilogue<A, OUT> finish(epilogue, batch, b);
     OUT* matrix = batch_ptr<OUT>(accumulators, batch, b);
     const long long top = tile.row + first_row, left = tile.col + first_col;
     outputs.finish(rows, columns, [&](int m, int n, A sum) {

@@ -6,6 +6,8 @@
 //   -DT dtype of the operands; -DOUT, -DEPILOGUE, -DACT as in common/epilogue.cuh; -DTILE_N
 #include "common/sparse_simt.cuh"
 
+using namespace sparsegpu;
+
 constexpr int TILE_M = 64, DEPTH = 16;
 typedef SparseSums<TILE_M, DEPTH> Sums;
 
@@ -18,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(Sums::THREADS, 2)
                                const __grid_constant__ View dense,
                                const __grid_constant__ Batch batch,
                                const __grid_constant__ Sizes sizes,
-                               const __grid_constant__ Epilogue<A> epilogue) {
+                               const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   __shared__ SparseTiles<TILE_M, DEPTH> tiles;
 
   const long long row_tiles = (sizes.m + TILE_M - 1) / TILE_M;

@@ -16,6 +16,8 @@
 //   -DTILE_M, -DTILE_N outputs of a thread block, shared by 2 x 2 warps; -DSTAGES
 #include "common/sparse_slices.cuh"
 
+using namespace sparsegpu;
+
 // The operands of one tile of the output, from the next slice on.
 struct Operands {
   const T* packed;         // this thread's first piece
@@ -54,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                                const __grid_constant__ View dense,
                                const __grid_constant__ Batch batch,
                                const __grid_constant__ Sizes sizes,
-                               const __grid_constant__ Epilogue<A> epilogue) {
+                               const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   extern __shared__ __align__(128) unsigned char stages[];
 
   const long long row_tiles = (sizes.m + TILE_M - 1) / TILE_M;

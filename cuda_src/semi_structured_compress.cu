@@ -9,6 +9,8 @@
 #include "common/format_tile.cuh"
 #include "common/tile24.cuh"
 
+using namespace sparsegpu;
+
 // Pieces whose groups are compressed together: the four rows of a Tile have as many groups.
 constexpr int kTogether = BYTES == 2 ? 2 : 1;
 

@@ -7,6 +7,8 @@
 #include "common/format_tile.cuh"
 #include "common/lanes.cuh"
 
+using namespace sparsegpu;
+
 // Four bytes of selectors that put the first and the second of a group's kept values where its
 // code says, zeros (byte 4 of the permuted words) elsewhere.
 __device__ __forceinline__ u32 place_of_four(u32 code, u32 zeros, u32 first, u32 second,

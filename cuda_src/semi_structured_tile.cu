@@ -13,6 +13,8 @@
 #include "common/selection.cuh"
 #include "common/view.cuh"
 
+using namespace sparsegpu;
+
 constexpr int kBytes = sizeof(T);
 typedef Format24<kBytes> Format;
 typedef Bits<kBytes>::type Value;

@@ -1,6 +1,8 @@
 // How thread blocks take the tiles of a product of block rows.
 #pragma once
 
+namespace sparsegpu {
+
 struct Sizes {
   long long batches, block_rows, columns;  // of the output; columns is N
   int bm, bk;
@@ -33,3 +35,5 @@ struct Tile {
            ((sizes.columns + WIDTH - 1) / WIDTH);
   }
 };
+
+}  // namespace sparsegpu

@@ -23,8 +23,10 @@
 
 #include "common/types.cuh"
 #include "common/view.cuh"
-#include "common/epilogue.cuh"
+#include "common/kernel_epilogue.cuh"
 #include "ptx/cp_async.cuh"
+
+namespace sparsegpu {
 
 constexpr int THREADS = 32 * WARPS_M * WARPS_N;
 constexpr int WARP_M = TILE_M / WARPS_M;
@@ -36,8 +38,8 @@ constexpr int PARTS = (BM + TILE_M - 1) / TILE_M;   // tiles that share a block 
 constexpr int SLICES = (BK + TILE_K - 1) / TILE_K;  // of a block
 constexpr bool WHOLE_ROWS = BM % TILE_M == 0;
 
-enum class Layout { pieces, rows, columns };
-static_assert(TRANSPOSED == (Layout::DATA == Layout::columns), "as the blocks lie");
+enum class CopyLayout { pieces, rows, columns };
+static_assert(TRANSPOSED == (CopyLayout::DATA == CopyLayout::columns), "as the blocks lie");
 
 struct Sizes {
   long long batches, block_rows, columns;
@@ -112,10 +114,10 @@ constexpr int power_of_two_below(int n) {
 // The copies of a ROWS x COLUMNS piece of an operand to shared memory, whose rows are PITCH bytes
 // apart: where this thread's first one is, and the steps to the others, as elements. All go through
 // L1: pieces of 16 bytes that go past it were measured to cost the L2 half as many bytes again.
-template <Layout LAYOUT, int ROWS, int COLUMNS, int PITCH>
+template <CopyLayout LAYOUT, int ROWS, int COLUMNS, int PITCH>
 struct Copies {
-  static constexpr bool BY_COLUMN = LAYOUT == Layout::columns;
-  static constexpr int LENGTH = LAYOUT == Layout::pieces ? 16 / SIZE : 1;  // of a copy
+  static constexpr bool BY_COLUMN = LAYOUT == CopyLayout::columns;
+  static constexpr int LENGTH = LAYOUT == CopyLayout::pieces ? 16 / SIZE : 1;  // of a copy
   static constexpr int WIDTH = (BY_COLUMN ? ROWS : COLUMNS) / LENGTH;
   // A column is copied eight elements at a time, so that four of them meet no bank twice.
   static constexpr int ACROSS =
@@ -148,12 +150,13 @@ struct Operands {
   static constexpr int DEPTH = Outputs::DEPTH;
   static constexpr bool WHOLE = BK % DEPTH == 0;
   static constexpr bool TURNED = Outputs::LEFT_BY_TERM;  // left[k][m], not left[m][k]
-  static constexpr Layout LEFT_LAYOUT = !TURNED                           ? Layout::DATA
-                                        : Layout::DATA == Layout::columns ? Layout::rows
-                                                                          : Layout::columns;
+  static constexpr CopyLayout LEFT_LAYOUT = !TURNED ? CopyLayout::DATA
+                                            : CopyLayout::DATA == CopyLayout::columns
+                                                ? CopyLayout::rows
+                                                : CopyLayout::columns;
   typedef Copies<LEFT_LAYOUT, TURNED ? DEPTH : TILE_M, TURNED ? TILE_M : DEPTH, Outputs::LEFT_PITCH>
       Left;
-  typedef Copies<Layout::DENSE, DEPTH, TILE_N, Outputs::RIGHT_PITCH> Right;
+  typedef Copies<CopyLayout::DENSE, DEPTH, TILE_N, Outputs::RIGHT_PITCH> Right;
   static constexpr int LEFT_BYTES = (TURNED ? TILE_K : TILE_M) * Outputs::LEFT_PITCH;
   static constexpr int BYTES = LEFT_BYTES + TILE_K * Outputs::RIGHT_PITCH;  // of a slice
   static constexpr int ROW_STEP = TRANSPOSED ? 1 : BK;                      // in a block
@@ -197,7 +200,7 @@ struct Operands {
 
 // Where the outputs of a tile go.
 struct Destination {
-  const Finish<T, OUT> finish;
+  const KernelEpilogue<T, OUT> finish;
   OUT* out;  // the tile's first element
   long long row, col, top, left;
   int rows, columns;  // of the tile
@@ -268,7 +271,7 @@ __device__ __forceinline__ void multiply_block_rows(unsigned char* stages, const
                                                     const View& indices, const View& order,
                                                     const View& data, const View& dense,
                                                     const Batch& batch, const Sizes& sizes,
-                                                    const Epilogue<T>& epilogue) {
+                                                    const KernelEpilogueArgs<T>& epilogue) {
   typedef Operands<Outputs> Slice;
   const long long row_tiles = sizes.batches * sizes.block_rows * PARTS;
   const long long column_tiles = (sizes.columns + TILE_N - 1) / TILE_N;
@@ -341,9 +344,11 @@ __device__ __forceinline__ void multiply_block_rows(unsigned char* stages, const
     const Place to(forget(tile), sizes, rows, batch);
     const long long top = to.block_row * BM + to.first_row;
     outputs.finish(stages,
-                   {Finish<T, OUT>(epilogue, batch, to.batch),
+                   {KernelEpilogue<T, OUT>(epilogue, batch, to.batch),
                     batch_ptr<OUT>(out, batch, to.batch) + element_offset(out, top, to.first_col),
                     out.row, out.col, top, to.first_col, to.rows(), to.columns(sizes)});
     __syncthreads();  // before the next tile's slices come
   }
 }
+
+}  // namespace sparsegpu

@@ -14,6 +14,8 @@
 
 #include "ptx/cp_async.cuh"
 
+namespace sparsegpu {
+
 template <int STAGE_BYTES>
 struct CopyRing {
   unsigned stage = 0, next = STAGE_BYTES;  // bytes from the first one on
@@ -36,3 +38,5 @@ struct CopyRing {
     __syncthreads();
   }
 };
+
+}  // namespace sparsegpu

@@ -11,6 +11,8 @@
 #include "common/warp_tile.cuh"
 #include "ptx/cp_async.cuh"
 
+namespace sparsegpu {
+
 template <Layout LAYOUT, int DEPTH, int THREADS>
 struct DenseSlice {
   static constexpr int SIZE = sizeof(T), PIECE = 16 / SIZE;
@@ -61,3 +63,5 @@ struct DenseSlice {
     }
   }
 };
+
+}  // namespace sparsegpu

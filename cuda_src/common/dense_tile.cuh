@@ -3,6 +3,8 @@
 // `swapped` says that this is down a column.
 #pragma once
 
+namespace sparsegpu {
+
 constexpr int THREADS = 256;
 constexpr int MOST_COLUMNS = 256;  // block columns of a tile
 
@@ -32,3 +34,5 @@ struct DenseTile {
     blocks = left < columns_per_tile ? int(left) : columns_per_tile;
   }
 };
+
+}  // namespace sparsegpu

@@ -8,6 +8,8 @@
 
 #include "common/semi_structured.cuh"
 
+namespace sparsegpu {
+
 typedef Format24<BYTES> Format;
 typedef Bits<BYTES>::type Value;
 typedef Meta24<BYTES>::type Meta;
@@ -55,3 +57,5 @@ struct FormatTile {
     }
   }
 };
+
+}  // namespace sparsegpu

@@ -2,6 +2,8 @@
 // Included behind the constants of that source.
 #pragma once
 
+namespace sparsegpu {
+
 constexpr int power_of_two_from(int n) {
   int p = 1;
   while (p < n) p *= 2;
@@ -52,7 +54,7 @@ struct Walk {
   const int* columns;
   int entries, slice;  // left of the group; of the entry (STEPS == 1)
 
-  __device__ __forceinline__ Walk(const Groups& schedule, long long start, int count)
+  __device__ __forceinline__ Walk(const RowGroups<INDEX>& schedule, long long start, int count)
       : blocks(schedule.blocks + start * GROUP + threadIdx.x % 32),
         columns(schedule.columns + start + threadIdx.x % 32),
         entries(count),
@@ -228,3 +230,5 @@ template <>
 struct RightOf<false> {
   typedef RightColumns Type;
 };
+
+}  // namespace sparsegpu

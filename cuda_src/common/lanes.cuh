@@ -1,6 +1,8 @@
 // Values of 1 and 2 bytes without branches: two 16-bit lanes of a word, and bytes by selector.
 #pragma once
 
+namespace sparsegpu {
+
 typedef unsigned int u32;
 
 // Byte n of the result is byte (selector >> 4 n & 7) of the eight bytes of high:low; where bit 3 of
@@ -20,3 +22,5 @@ __device__ __forceinline__ u32 any_bit(u32 lanes) {
 constexpr u32 both_lanes(u32 bits) {
   return bits | bits << 16;
 }
+
+}  // namespace sparsegpu

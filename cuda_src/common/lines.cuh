@@ -2,6 +2,8 @@
 // rows of an ldmatrix are in different banks.
 #pragma once
 
+namespace sparsegpu {
+
 constexpr bool is_power_of_two(int n) {
   return (n & (n - 1)) == 0;
 }
@@ -30,3 +32,5 @@ struct Lines {
     return (TURNED ? (at + pieces / 8 * 128) ^ pieces % 8 * 16 : at + pieces * 16) + lines * PITCH;
   }
 };
+
+}  // namespace sparsegpu

@@ -4,6 +4,8 @@
 #include "common/tile24.cuh"
 #include "common/types.cuh"
 
+namespace sparsegpu {
+
 // order_key(x): an unsigned integer that orders like x, with NaN below everything and -0.0 beside
 // 0.0, so that ties are left to the index.
 __device__ __forceinline__ unsigned order_key(f32 x) {
@@ -92,3 +94,5 @@ __device__ __forceinline__ long long mask_offset(long long tile_row, long long t
   long long cell = tile_row / 2 * (columns / 8) + tile_column / 2;
   return cell * 8 + tile_row % 2 * 4 + tile_column % 2 * 2;
 }
+
+}  // namespace sparsegpu

@@ -16,6 +16,8 @@
 
 #include "common/types.cuh"
 
+namespace sparsegpu {
+
 constexpr int THREAD_M = TILE_M < 4 ? TILE_M : 4;
 constexpr int THREAD_N = TILE_N < 4 ? TILE_N : 4;
 constexpr int ROW_THREADS = TILE_M / THREAD_M;
@@ -131,3 +133,5 @@ struct OutputTile {
       }
   }
 };
+
+}  // namespace sparsegpu

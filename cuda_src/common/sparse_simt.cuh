@@ -6,10 +6,12 @@
 // -DT, -DOUT, -DEPILOGUE, -DACT and -DTILE_N are those of the source.
 #pragma once
 
-#include "common/epilogue.cuh"
+#include "common/kernel_epilogue.cuh"
 #include "common/semi_structured.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
+
+namespace sparsegpu {
 
 typedef Acc<T>::type A;
 typedef Format24<sizeof(T)> Format;
@@ -84,9 +86,10 @@ struct SparseSums {
   // Finish and write the sums: those of `rows` rows of a tile that begins at (top, left) of matrix
   // `b` of the output, and of the matrix's `columns` columns.
   __device__ __forceinline__ void write(const View& out, const Batch& batch,
-                                        const Epilogue<A>& epilogue, long long b, long long top,
-                                        long long left, int rows, long long columns) const {
-    const Finish<A, OUT> finish(epilogue, batch, b);
+                                        const KernelEpilogueArgs<A>& epilogue, long long b,
+                                        long long top, long long left, int rows,
+                                        long long columns) const {
+    const KernelEpilogue<A, OUT> finish(epilogue, batch, b);
     OUT* out_matrix = batch_ptr<OUT>(out, batch, b);
 #pragma unroll
     for (int i = 0; i < ROWS; ++i)
@@ -98,3 +101,5 @@ struct SparseSums {
       }
   }
 };
+
+}  // namespace sparsegpu

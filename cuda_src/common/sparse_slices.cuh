@@ -6,13 +6,15 @@
 
 #include "common/copy_ring.cuh"
 #include "common/dense_slice.cuh"
-#include "common/epilogue.cuh"
+#include "common/kernel_epilogue.cuh"
 #include "common/semi_structured.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 #include "common/warp_tile.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mma_sp.cuh"
+
+namespace sparsegpu {
 
 typedef Acc<T>::type A;
 
@@ -72,7 +74,7 @@ __device__ __forceinline__ void sparse_mma(A (&d)[4], const u32 (&a)[4], const u
       MmaSp<U>::template run<0>(d, a, b, meta[i / 2]);
     else
       MmaSp<U>::template run<1>(d, a, b, meta[i / 2]);
-  } else if constexpr (IN_PARTS<U>) {
+  } else if constexpr (PROMOTED<U>) {
     A part[4] = {};
     MmaSp<U>::template run<0>(part, a, b, meta[i]);
 #pragma unroll
@@ -138,7 +140,7 @@ __device__ __forceinline__ void multiply_slices(Outputs& outputs, unsigned char*
 // the output on; they are laid out where the stages were.
 __device__ __forceinline__ void write_outputs(const Outputs& outputs, unsigned char* stages,
                                               const View& out, const Batch& batch,
-                                              const Epilogue<A>& epilogue, long long b,
+                                              const KernelEpilogueArgs<A>& epilogue, long long b,
                                               long long top, long long first_col, int rows,
                                               int columns) {
   A* sums = reinterpret_cast<A*>(stages);
@@ -148,7 +150,7 @@ __device__ __forceinline__ void write_outputs(const Outputs& outputs, unsigned c
     outputs.sixteen_rows(i, [&](int m, int n, A sum) { corner[m * SUM_PITCH + n] = sum; });
   }
   __syncthreads();
-  const Finish<A, OUT> finish(epilogue, batch, b);
+  const KernelEpilogue<A, OUT> finish(epilogue, batch, b);
   OUT* out_matrix = batch_ptr<OUT>(out, batch, b);
   const bool by_row = out.col < out.row;
 #pragma unroll 1
@@ -161,3 +163,5 @@ __device__ __forceinline__ void write_outputs(const Outputs& outputs, unsigned c
   }
   __syncthreads();  // before the next tile's slices come
 }
+
+}  // namespace sparsegpu

@@ -7,6 +7,8 @@
 #include "common/semi_structured.cuh"
 #include "common/types.cuh"
 
+namespace sparsegpu {
+
 // How a 4 x 4 tile is pruned (the names of sparsegpu's algorithms, and a mask made before).
 enum Rule { largest_abs_values, largest_values, causal1122, given_mask };
 
@@ -255,3 +257,5 @@ __device__ __forceinline__ void store(T* to, const Tile (&tile)[2], long long ro
           make_uint2(permute(left[0], left[1], 0x6420), permute(right[0], right[1], 0x6420));
   }
 }
+
+}  // namespace sparsegpu

@@ -4,6 +4,8 @@
 
 #include "ptx/mma.cuh"
 
+namespace sparsegpu {
+
 // The outputs of one warp: eight rows by sixteen columns in an mma's d, turned round.
 struct Outputs {
   static constexpr int EIGHTS = WARP_M / 8, SIXTEENS = WARP_N / 16;
@@ -197,3 +199,5 @@ struct Outputs {
     }
   }
 };
+
+}  // namespace sparsegpu

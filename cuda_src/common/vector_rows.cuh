@@ -5,8 +5,10 @@
 
 #include "common/types.cuh"
 #include "common/view.cuh"
-#include "common/epilogue.cuh"
+#include "common/kernel_epilogue.cuh"
 #include "ptx/mad_wide.cuh"
+
+namespace sparsegpu {
 
 typedef Acc<T>::type A;
 
@@ -45,10 +47,10 @@ struct WarpRows {
                   // and a block column are numbers of 32 bits: one multiply-add finds a block row
   OUT* out;
   A* parts;
-  Finish<A, OUT> finish;
+  KernelEpilogue<A, OUT> finish;
 
   __device__ __forceinline__ WarpRows(const Operands& operands, A* parts,
-                                      const Epilogue<A>& epilogue, int teams)
+                                      const KernelEpilogueArgs<A>& epilogue, int teams)
       : operands(operands),
         rows(operands.sizes.rows),
         parts(parts),
@@ -132,3 +134,5 @@ template <>
 struct Word<16> {
   typedef uint4 type;
 };
+
+}  // namespace sparsegpu

@@ -7,12 +7,11 @@
 
 #include "common/lines.cuh"
 #include "common/types.cuh"
+#include "common/view.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mma.cuh"
 
-// How a matrix operand lies in global memory: 16-byte pieces of its rows or of its columns may be
-// copied as they are, 4-byte pieces of 8-bit rows, or nothing is known.
-enum class Layout { rows, columns, bytes, strided };
+namespace sparsegpu {
 
 // An operand tile has LINES lines (rows of the left operand, columns of the right one) and a depth,
 // DEPTH terms of k. It is kept in one of two ways, whichever is how the operand lies in global
@@ -164,3 +163,5 @@ __device__ __forceinline__ void transpose_bytes(unsigned char* tile, Word word) 
       *reinterpret_cast<unsigned*>(tile + Tile::place(line + j, k)) = out[j];
   }
 }
+
+}  // namespace sparsegpu
