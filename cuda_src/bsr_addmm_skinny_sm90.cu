@@ -23,8 +23,8 @@
 // 16 bytes.
 #include "common/types.cuh"
 #include "common/view.cuh"
-#include "common/eight.cuh"
-#include "common/epilogue.cuh"
+#include "common/vector16.cuh"
+#include "common/kernel_epilogue.cuh"
 #include "common/row_shares.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/cluster.cuh"
@@ -32,8 +32,9 @@
 #include "ptx/mbarrier.cuh"
 #include "ptx/wgmma.cuh"
 
+using namespace sparsegpu;
+
 typedef Acc<T>::type A;
-enum class Layout { rows, columns };
 
 constexpr Layout LAYOUT = Layout::DENSE;
 constexpr int SIDE = SHARE_TILE, THREADS = 128;
@@ -99,7 +100,7 @@ struct Lines {
 
 // Where results go: eight columns from n on, of the rows m and m + 8 of the tile.
 struct Writer {
-  const Finish<A, OUT>& finish;
+  const KernelEpilogue<A, OUT>& finish;
   OUT* at;  // the tile
   long long row, col, top;
   int first_col, columns;
@@ -108,7 +109,7 @@ struct Writer {
   __device__ __forceinline__ void write(int m, int n, const float4 (&sums)[4]) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h, m += 8) {
-      Eight eight;
+      Vec<OUT, 8> eight;
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const float4& of = sums[i / 2];
@@ -136,7 +137,7 @@ __cluster_dims__(CLUSTER)
                               const __grid_constant__ View data, const __grid_constant__ View dense,
                               const __grid_constant__ Batch batch,
                               const __grid_constant__ Sizes sizes,
-                              const __grid_constant__ Epilogue<A> epilogue) {
+                              const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int tiles_before = BATCHED || COLUMN_TILES ? int(blockIdx.x / sizes.shares) : 0;
@@ -198,7 +199,7 @@ __cluster_dims__(CLUSTER)
   int next = STAGES < head.steps ? column(STAGES) : 0;
 
   // The results' places are looked up while the operands are on their way.
-  const Finish<A, OUT> finish(epilogue, batch, b);
+  const KernelEpilogue<A, OUT> finish(epilogue, batch, b);
   const long long top = (long long)head.row_tile * SIDE;
   OUT* at = batch_ptr<OUT>(out, batch, b) + element_offset(out, top, first_col);
   const bool whole = out.col == 1 && out.row % (16 / int(sizeof(OUT))) == 0 && columns == TILE_N &&

@@ -40,9 +40,9 @@
 // for (dense_lines.cu rounds, where it makes the columns).
 #include "common/types.cuh"
 #include "common/view.cuh"
-#include "common/epilogue.cuh"
+#include "common/kernel_epilogue.cuh"
 #include "common/group_outputs.cuh"
-#include "common/ring.cuh"
+#include "common/tma_pipeline.cuh"
 #include "common/strip.cuh"
 #include "common/tile_walk.cuh"
 #include "common/turn.cuh"
@@ -51,7 +51,8 @@
 #include "ptx/mbarrier.cuh"
 #include "ptx/wgmma.cuh"
 
-enum class Layout { rows, columns };
+using namespace sparsegpu;
+
 constexpr Layout LAYOUT = Layout::DENSE;
 constexpr Store STORING = Store::STORE;
 typedef Acc<T>::type Sum;
@@ -90,10 +91,10 @@ constexpr bool ALWAYS = ROWS == 1 && STEPS == 1;  // no step of a stage lacks it
 
 // Fill step `step` of every stage; the warp's lanes 0 .. ROWS - 1 look after one block each.
 template <typename Present>
-__device__ __forceinline__ void produce(int step, unsigned stages, Ring ring, Present present,
-                                        const TensorMap& values, const TensorMap& dense,
-                                        const TensorMap& dense_edge, const Groups& schedule,
-                                        const Sizes& sizes) {
+__device__ __forceinline__ void produce(int step, unsigned stages, TmaPipeline<STAGES> ring,
+                                        Present present, const TensorMap& values,
+                                        const TensorMap& dense, const TensorMap& dense_edge,
+                                        const RowGroups<INDEX>& schedule, const Sizes& sizes) {
   const int lane = threadIdx.x % 32;
   const unsigned tiles = tile_count(sizes);
   for (unsigned round = 0, t; (t = deal(round)) < tiles; ++round) {
@@ -129,23 +130,23 @@ __device__ __forceinline__ void produce(int step, unsigned stages, Ring ring, Pr
       const unsigned bits = __ballot_sync(~0u, mine);
       const int slice = (first + step) % SLICES_K;
 
-      mbarrier_wait(ring.read(), ring.parity ^ 1);
+      mbarrier_wait(ring.empty_barrier(), ring.parity ^ 1);
       const unsigned left = stages + ring.stage * STAGE_BYTES + step * ROWS * BLOCK_BYTES;
       const unsigned right = stages + ring.stage * STAGE_BYTES + LEFT_BYTES + step * PANEL_BYTES;
       if (lane == 0) {
         present[ring.stage][step] = bits;
-        mbarrier_expect(ring.filled(),
+        mbarrier_expect(ring.full_barrier(),
                         __popc(bits) * BLOCK_BYTES + (my_column >= 0 ? PANEL_BYTES : 0));
         if (my_column >= 0) {
           const int k = my_column * BK + slice * STEP_K;
           if (LAYOUT == Layout::columns) {
-            bulk_load(right, dense, ring.filled(), k, int(first_col), dense_batch);
+            bulk_load(right, dense, ring.full_barrier(), k, int(first_col), dense_batch);
           } else if (!edge) {
-            bulk_load(right, dense, ring.filled(), 0, k, int(first_col / BOX_N), dense_batch);
+            bulk_load(right, dense, ring.full_barrier(), 0, k, int(first_col / BOX_N), dense_batch);
           } else {
             for (int n = 0; n < TILE_N; n += BOX_N)
-              bulk_load(right + n * STEP_K * SIZE, dense_edge, ring.filled(), int(first_col) + n, k,
-                        dense_batch);
+              bulk_load(right + n * STEP_K * SIZE, dense_edge, ring.full_barrier(),
+                        int(first_col) + n, k, dense_batch);
           }
         }
       }
@@ -153,11 +154,11 @@ __device__ __forceinline__ void produce(int step, unsigned stages, Ring ring, Pr
       if (mine) {
         const unsigned to = left + lane * BLOCK_BYTES;
         if (!TRANSPOSED) {
-          bulk_load(to, values, ring.filled(), slice * STEP_K,
+          bulk_load(to, values, ring.full_barrier(), slice * STEP_K,
                     int(my_block * BM + tile.slice * TILE_M));
         } else {
           for (int m = 0; m < SLICE_M; m += BOX_M)
-            bulk_load(to + m * STEP_K * SIZE, values, ring.filled(), tile.slice * TILE_M + m,
+            bulk_load(to + m * STEP_K * SIZE, values, ring.full_barrier(), tile.slice * TILE_M + m,
                       int(my_block * BK + slice * STEP_K));
         }
       }
@@ -167,15 +168,16 @@ __device__ __forceinline__ void produce(int step, unsigned stages, Ring ring, Pr
 }
 
 // Transpose part `part` of step `step` of every stage.
-__device__ __forceinline__ void transpose(int step, int part, unsigned stages, Ring ring,
-                                          const Groups& schedule, const Sizes& sizes) {
+__device__ __forceinline__ void transpose(int step, int part, unsigned stages,
+                                          TmaPipeline<STAGES> ring,
+                                          const RowGroups<INDEX>& schedule, const Sizes& sizes) {
   const Turner<RIGHT_WIDTH> turner;
   const unsigned tiles = tile_count(sizes);
   for (unsigned round = 0, t; (t = deal(round)) < tiles; ++round) {
     const Tile tile(t, schedule, sizes);
     const int steps = schedule.counts[tile.group] * SLICES_K;
     for (int first = 0; first < steps; first += STEPS) {
-      mbarrier_wait(ring.filled(), ring.parity);
+      mbarrier_wait(ring.full_barrier(), ring.parity);
       const unsigned right = stages + ring.stage * STAGE_BYTES + LEFT_BYTES + step * PANEL_BYTES;
       if (first + step < steps) {
         for (int n = part * BOX_N; n < TILE_N; n += TURNERS * BOX_N)
@@ -183,7 +185,7 @@ __device__ __forceinline__ void transpose(int step, int part, unsigned stages, R
         bulk_fence();  // wgmma reads as the copy engine does
       }
       __syncwarp();
-      if (threadIdx.x % 32 == 0) mbarrier_arrive(ring.ready());
+      if (threadIdx.x % 32 == 0) mbarrier_arrive(ring.transposed_barrier());
       ring.advance();
     }
   }
@@ -299,22 +301,20 @@ __device__ __forceinline__ void multiply(Sum (&sum)[TILE_N / 2], const Stage& s,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    bsr_addmm_sm90(const __grid_constant__ TensorMap values,
-                   const __grid_constant__ TensorMap dense,
-                   const __grid_constant__ TensorMap dense_edge,
-                   const __grid_constant__ TensorMap out_map, const __grid_constant__ View out,
-                   const __grid_constant__ Batch batch, const __grid_constant__ Groups schedule,
-                   const __grid_constant__ Sizes sizes, Sum* parts,
-                   const __grid_constant__ Epilogue<Sum> epilogue) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_addmm_sm90(
+    const __grid_constant__ TensorMap values, const __grid_constant__ TensorMap dense,
+    const __grid_constant__ TensorMap dense_edge, const __grid_constant__ TensorMap out_map,
+    const __grid_constant__ View out, const __grid_constant__ Batch batch,
+    const __grid_constant__ RowGroups<INDEX> schedule, const __grid_constant__ Sizes sizes,
+    Sum* parts, const __grid_constant__ KernelEpilogueArgs<Sum> epilogue) {
   extern __shared__ unsigned char dynamic[];
   __shared__ __align__(8) unsigned long long barriers[2 + TURNED][STAGES];
   __shared__ unsigned present[STAGES][STEPS];
   unsigned char* memory = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
   const unsigned stages = shared_address(memory);
-  Ring ring(barriers);
+  TmaPipeline<STAGES> ring(barriers);
   if (threadIdx.x == 0) {
-    ring.make(STEPS, CONSUMERS, TURNED ? STEPS * TURNERS : 0);
+    ring.init(STEPS, CONSUMERS, TURNED ? STEPS * TURNERS : 0);
     mbarrier_init_fence();
   }
   __syncthreads();
@@ -345,12 +345,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     Stage two[2];
     int turn = 0;
     auto look = [&](Stage& s) {
-      mbarrier_wait(ring.filled(), ring.parity);
-      if (TURNED) mbarrier_wait(ring.ready(), ring.parity);
+      mbarrier_wait(ring.full_barrier(), ring.parity);
+      if (TURNED) mbarrier_wait(ring.transposed_barrier(), ring.parity);
       look_at(s, present[ring.stage], stages + ring.stage * STAGE_BYTES);
     };
     auto take_turn = [&](Stage& mine, Stage& next) {
-      const unsigned read = ring.read();
+      const unsigned read = ring.empty_barrier();
       ring.advance();
       ++turn;
       multiply(sum, mine, [&] {
@@ -365,8 +365,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       if (turn < turns) take_turn(two[1], two[0]);
     }
 
-    write_outputs<STORING, OUT>(tile, warp, sum, strips, out, batch, out_map, schedule, sizes,
-                                parts, epilogue);
+    write_outputs<STORING, KernelEpilogue<Sum, OUT>>(tile, warp, sum, strips, out, batch, out_map,
+                                                     schedule, sizes, parts, epilogue);
   }
   if (BY_ENGINE<STORING> && lane == 0) bulk_wait_all();
 }

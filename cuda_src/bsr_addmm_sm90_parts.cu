@@ -6,10 +6,12 @@
 // -DT, -DOUT, -DEPILOGUE, -DACT, -DINDEX, -DBM, -DSTORE, -DTILE_N as in bsr_addmm_sm90.cu.
 #include "common/types.cuh"
 #include "common/view.cuh"
-#include "common/epilogue.cuh"
+#include "common/kernel_epilogue.cuh"
 #include "common/group_parts.cuh"
 #include "common/row_groups.cuh"
 #include "common/strip.cuh"
+
+using namespace sparsegpu;
 
 constexpr Store STORING = Store::STORE;
 typedef Acc<T>::type Sum;
@@ -40,9 +42,9 @@ struct Sizes {
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     bsr_addmm_sm90_parts(const __grid_constant__ TensorMap out_map,
                          const __grid_constant__ View out, const __grid_constant__ Batch batch,
-                         const __grid_constant__ Groups schedule, const CutGroup* cut,
+                         const __grid_constant__ RowGroups<INDEX> schedule, const CutGroup* cut,
                          const __grid_constant__ Sizes sizes, Sum* parts,
-                         const __grid_constant__ Epilogue<Sum> epilogue) {
+                         const __grid_constant__ KernelEpilogueArgs<Sum> epilogue) {
   __shared__ __align__(1024) unsigned char memory[WARPS][2 * STRIP_BYTES];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const long long across = (sizes.columns + COLUMNS - 1) / COLUMNS;
@@ -82,11 +84,11 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
       }
     }
 
-    const Finish<Sum, OUT> finish(epilogue, batch, b);
+    const KernelEpilogue<Sum, OUT> finish(epilogue, batch, b);
     finish.times_alpha(sum);
-    finish.walk(first_col, COLUMNS, sizes.columns, [&](auto walk) {
-      write_tile<STORING>(walk, sum, memory[warp], out, batch_ptr<OUT>(out, batch, b), out_map, top,
-                          first_col, sizes.columns, b, finish);
+    finish.dispatch_access(first_col, COLUMNS, sizes.columns, [&](auto access) {
+      write_tile<STORING>(access, sum, memory[warp], out, batch_ptr<OUT>(out, batch, b), out_map,
+                          top, first_col, sizes.columns, b, finish);
     });
   }
   if (BY_ENGINE<STORING> && lane == 0) bulk_wait_all();

@@ -18,6 +18,8 @@
 #include "common/row_shares.cuh"
 #include "common/types.cuh"
 
+using namespace sparsegpu;
+
 constexpr int THREADS = 256;
 static_assert(TOGETHER <= CLUSTER, "every row tile has a thread block");
 

@@ -23,6 +23,8 @@
 #include "common/falling_order.cuh"
 #include "common/types.cuh"
 
+using namespace sparsegpu;
+
 constexpr int MOST_THREADS = 1024;
 constexpr int MOST_ROWS = 256;
 constexpr int TILE = 1024;  // columns whose bits lie crosswise in 32 words

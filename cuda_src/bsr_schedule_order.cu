@@ -6,6 +6,8 @@
 
 #include "common/falling_order.cuh"
 
+using namespace sparsegpu;
+
 constexpr int THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)

@@ -27,14 +27,16 @@
 //   -DTOGETHER=1|2        slices of blocks that are brought together
 #include "common/types.cuh"
 #include "common/view.cuh"
-#include "common/epilogue.cuh"
+#include "common/kernel_epilogue.cuh"
 #include "common/group_outputs.cuh"
-#include "common/ring.cuh"
+#include "common/tma_pipeline.cuh"
 #include "common/sparse_turns.cuh"
 #include "common/strip.cuh"
 #include "common/tile_walk.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/mbarrier.cuh"
+
+using namespace sparsegpu;
 
 constexpr Store STORING = Store::STORE;
 
@@ -62,10 +64,10 @@ constexpr int THREADS = 32 * CONSUMERS + 128;
 constexpr bool ALWAYS = ROWS == 1;  // no entry of a group lacks its block
 
 // The ring of stages, and the slots with what the stages' slices of `dense` are multiplied by.
-struct Rings : Ring {
+struct Rings : TmaPipeline<STAGES> {
   int slot = 0, slice = 0;  // of the slot
 
-  using Ring::Ring;
+  using TmaPipeline<STAGES>::TmaPipeline;
   __device__ __forceinline__ unsigned right(unsigned memory) const {
     return memory + stage * STAGE_BYTES;
   }
@@ -73,7 +75,7 @@ struct Rings : Ring {
     return memory + STAGES * STAGE_BYTES + slot * SLOT_BYTES;
   }
   __device__ __forceinline__ void advance() {
-    Ring::advance();
+    TmaPipeline<STAGES>::advance();
     if (++slice < TOGETHER) return;
     slice = 0;
     if (++slot == SLOTS) slot = 0;
@@ -85,7 +87,7 @@ template <typename Present>
 __device__ __forceinline__ void produce(unsigned memory, Rings ring, Present present,
                                         const TensorMap& packed, const TensorMap& codes,
                                         const TensorMap& dense, const TensorMap& dense_edge,
-                                        const Groups& schedule, const Sizes& sizes) {
+                                        const RowGroups<INDEX>& schedule, const Sizes& sizes) {
   const int lane = threadIdx.x % 32;
   const unsigned tiles = tile_count(sizes);
   for (unsigned round = 0, t; (t = deal(round)) < tiles; ++round) {
@@ -101,23 +103,23 @@ __device__ __forceinline__ void produce(unsigned memory, Rings ring, Present pre
       const bool mine = lane < ROWS && my_block >= 0;
       const unsigned bits = __ballot_sync(~0u, mine);
 
-      mbarrier_wait(ring.read(), ring.parity ^ 1);
+      mbarrier_wait(ring.empty_barrier(), ring.parity ^ 1);
       const unsigned left = ring.left(memory), right = ring.right(memory);
       const bool first = ring.slice == 0;  // of the slot, which comes as a whole
       if (lane == 0) {
         if (!ALWAYS) present[ring.stage] = bits;
-        mbarrier_expect(ring.filled(),
+        mbarrier_expect(ring.full_barrier(),
                         STAGE_BYTES + (first ? __popc(bits) * (BLOCK_BYTES + CODES_BYTES) : 0));
         panel.bring(right, dense, dense_edge, k, [&](unsigned to, const auto& map, auto... place) {
-          bulk_load(to, map, ring.filled(), place...);
+          bulk_load(to, map, ring.full_barrier(), place...);
         });
       }
       __syncwarp();  // the bytes are announced before they come
       if (mine && first) {
         const int slice = step % SLICES_K, top = tile.slice * TILE_M;
-        bulk_load(left + lane * BLOCK_BYTES, packed, ring.filled(), slice * (STAGE_K / 2),
+        bulk_load(left + lane * BLOCK_BYTES, packed, ring.full_barrier(), slice * (STAGE_K / 2),
                   int(my_block * BM + top));
-        bulk_load(left + LEFT_BYTES + lane * CODES_BYTES, codes, ring.filled(), 2 * top,
+        bulk_load(left + LEFT_BYTES + lane * CODES_BYTES, codes, ring.full_barrier(), 2 * top,
                   int(my_block * PAIRS + slice * PRODUCTS));
       }
       ring.advance();
@@ -129,9 +131,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_semi_structured_add
     const __grid_constant__ TensorMap packed, const __grid_constant__ TensorMap codes,
     const __grid_constant__ TensorMap dense, const __grid_constant__ TensorMap dense_edge,
     const __grid_constant__ TensorMap out_map, const __grid_constant__ View out,
-    const __grid_constant__ Batch batch, const __grid_constant__ Groups schedule,
+    const __grid_constant__ Batch batch, const __grid_constant__ RowGroups<INDEX> schedule,
     const __grid_constant__ Sizes sizes, Sum* parts,
-    const __grid_constant__ Epilogue<Sum> epilogue) {
+    const __grid_constant__ KernelEpilogueArgs<Sum> epilogue) {
   extern __shared__ unsigned char dynamic[];
   __shared__ __align__(8) unsigned long long barriers[2][STAGES];
   __shared__ unsigned present[STAGES];
@@ -139,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_semi_structured_add
   const unsigned shared = shared_address(memory);
   Rings ring(barriers);
   if (threadIdx.x == 0) {
-    ring.make(1, CONSUMERS);
+    ring.init(1, CONSUMERS);
     mbarrier_init_fence();
   }
   __syncthreads();
@@ -182,8 +184,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_semi_structured_add
     };
     const int turns = schedule.counts[tile.group] * SLICES_K;
     multiply_stages<StageCodes>(turns, ring, is_here, read, start, give_back);
-    write_outputs<STORING, OUT>(tile, warp, sum, strips, out, batch, out_map, schedule, sizes,
-                                parts, epilogue);
+    write_outputs<STORING, KernelEpilogue<Sum, OUT>>(tile, warp, sum, strips, out, batch, out_map,
+                                                     schedule, sizes, parts, epilogue);
   }
   if (BY_ENGINE<STORING> && lane == 0) bulk_wait_all();
 }

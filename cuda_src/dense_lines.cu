@@ -11,13 +11,15 @@
 // -DALIGNED=0|1   (across) at every i, `in` is whole pieces at multiples of 16 bytes
 #include "common/types.cuh"
 #include "common/view.cuh"
-#include "common/pieces.cuh"
+#include "common/vector16.cuh"
 #include "ptx/mma.cuh"
 #include "ptx/st_vector.cuh"
 
+using namespace sparsegpu;
+
 enum class From { along, across, any };
 constexpr From READING = From::FROM;
-constexpr int E = PER_PIECE<T>;
+constexpr int E = PER_VEC16<T>;
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
 
@@ -49,7 +51,7 @@ struct Span {
   }
 };
 
-__device__ __forceinline__ Piece stored(Piece piece) {
+__device__ __forceinline__ Vec16 stored(Vec16 piece) {
   if constexpr (E == 4) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) piece.words[i] = to_tf32(__uint_as_float(piece.words[i]));
@@ -77,9 +79,9 @@ struct Tile {
   __device__ __forceinline__ const T* from(long long line, long long i) const {
     return matrix + element_offset(in, line, i);
   }
-  __device__ __forceinline__ void put(long long line, long long i, const Piece& piece) const {
+  __device__ __forceinline__ void put(long long line, long long i, const Vec16& piece) const {
     if (!inside(line, i)) return;
-    const Piece p = stored(piece);
+    const Vec16 p = stored(piece);
     st_vector(out + line * pitch + i, p.words[0], p.words[1], p.words[2], p.words[3]);
   }
 };
@@ -87,7 +89,7 @@ struct Tile {
 __device__ __forceinline__ void move_along(const Tile& tile) {
   const long long i = tile.first + threadIdx.x % 32 * E;
   const long long line = tile.first_line + threadIdx.x / 32;
-  LoosePiece pieces[LINES_A_WARP];
+  UnalignedVec16 pieces[LINES_A_WARP];
 #pragma unroll
   for (int l = 0; l < LINES_A_WARP; ++l) {
     if (tile.inside(line + l * WARPS, i)) pieces[l].load(tile.from(line + l * WARPS, i), tile.span);
@@ -103,19 +105,19 @@ __device__ __forceinline__ void move_across(const Tile& tile) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const long long line = tile.first_line + (warp % 4 * SQUARES + lane % SQUARES) * E;
   const long long i = tile.first + (warp / 4 * (32 / SQUARES) + lane / SQUARES) * E;
-  Piece square[E];
+  Vec16 square[E];
 #if ALIGNED
 #pragma unroll
   for (int j = 0; j < E; ++j) {
     square[j] = {};
     if (tile.inside(line, i + j))
-      square[j] = *reinterpret_cast<const Piece*>(tile.from(line, i + j));
+      square[j] = *reinterpret_cast<const Vec16*>(tile.from(line, i + j));
   }
 #else
   constexpr int AT_ONCE = sizeof(T) == 1 ? 4 : E;  // as many as there are registers for
 #pragma unroll
   for (int part = 0; part < E; part += AT_ONCE) {
-    LoosePiece pieces[AT_ONCE];
+    UnalignedVec16 pieces[AT_ONCE];
 #pragma unroll
     for (int j = 0; j < AT_ONCE; ++j) {
       const long long at = i + part + j;
@@ -130,7 +132,7 @@ __device__ __forceinline__ void move_across(const Tile& tile) {
   }
 #endif
 #pragma unroll
-  for (int j = 0; j < E; ++j) tile.put(line + j, i, turned<T>(square, j));
+  for (int j = 0; j < E; ++j) tile.put(line + j, i, transposed<T>(square, j));
 }
 
 __device__ __forceinline__ void move_any(const Tile& tile, T (*square)[SIDE + PAD]) {

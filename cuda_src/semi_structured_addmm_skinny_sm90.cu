@@ -25,13 +25,15 @@
 //   -DTILE_N=16|32|64|128, -DCLUSTER=1|2|4|8, -DSTAGES
 #include "common/types.cuh"
 #include "common/view.cuh"
-#include "common/eight.cuh"
-#include "common/epilogue.cuh"
-#include "common/ring.cuh"
+#include "common/vector16.cuh"
+#include "common/kernel_epilogue.cuh"
+#include "common/tma_pipeline.cuh"
 #include "common/sparse_stage.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/mbarrier.cuh"
+
+using namespace sparsegpu;
 
 constexpr Layout STORING = Layout::STORE;
 
@@ -78,22 +80,25 @@ static_assert(INBOX_BYTES <= STAGES * STAGE_BYTES, "where stages were, sums come
 
 // Bring stages `begin` to `end`. Of columns that there are not (only of them) the boxes may bring
 // nothing: what is multiplied there is never written.
-__device__ __forceinline__ void produce(unsigned stages, Ring ring, const TensorMap& packed,
-                                        const TensorMap& codes, const TensorMap& dense, int brought,
-                                        int begin, int end, int row, int col, int batch) {
+__device__ __forceinline__ void produce(unsigned stages, TmaPipeline<STAGES> ring,
+                                        const TensorMap& packed, const TensorMap& codes,
+                                        const TensorMap& dense, int brought, int begin, int end,
+                                        int row, int col, int batch) {
   for (int s = begin; s < end; ++s) {
-    mbarrier_wait(ring.read(), ring.parity ^ 1);
+    mbarrier_wait(ring.empty_barrier(), ring.parity ^ 1);
     const unsigned left = stages + ring.stage * STAGE_BYTES, right = left + LEFT_BYTES;
-    mbarrier_expect(ring.filled(), brought);
-    bulk_load(left, packed, ring.filled(), s * (STAGE_K / 2), row);
-    bulk_load(right + RIGHT_BYTES, codes, ring.filled(), 2 * row, s * PRODUCTS);
+    mbarrier_expect(ring.full_barrier(), brought);
+    bulk_load(left, packed, ring.full_barrier(), s * (STAGE_K / 2), row);
+    bulk_load(right + RIGHT_BYTES, codes, ring.full_barrier(), 2 * row, s * PRODUCTS);
 #pragma unroll
     for (int b = 0; b < BOXES; ++b) {
       const int along = b * (WIDTH / SIZE);
       if (BY_N)
-        bulk_load(right + b * BOX_BYTES, dense, ring.filled(), col + along, s * STAGE_K, batch);
+        bulk_load(right + b * BOX_BYTES, dense, ring.full_barrier(), col + along, s * STAGE_K,
+                  batch);
       else
-        bulk_load(right + b * BOX_BYTES, dense, ring.filled(), s * STAGE_K + along, col, batch);
+        bulk_load(right + b * BOX_BYTES, dense, ring.full_barrier(), s * STAGE_K + along, col,
+                  batch);
     }
     ring.advance();
   }
@@ -125,7 +130,7 @@ __device__ __forceinline__ void multiply(Sum (&sum)[TILE_N / 2], unsigned stage,
 template <typename U>
 __device__ __forceinline__ void add_products(Sum (&sum)[TILE_N / 2], unsigned stage,
                                              const unsigned char* codes) {
-  if constexpr (IN_PARTS<U>) {
+  if constexpr (PROMOTED<U>) {
     Sum part[TILE_N / 2] = {};
     multiply(part, stage, codes);
 #pragma unroll
@@ -136,20 +141,21 @@ __device__ __forceinline__ void add_products(Sum (&sum)[TILE_N / 2], unsigned st
 }
 
 // Thread blocks that a multiprocessor has registers for.
-constexpr int TOGETHER = IN_PARTS<T> && TILE_N == 128 ? 1 : 2;
+constexpr int TOGETHER = PROMOTED<T> && TILE_N == 128 ? 1 : 2;
 
 // Write what this thread block owns: two lines of eight sums a thread and turn, each along a row of
 // `out` or along a column; or single elements, side by side, where lines do not lie well.
-__device__ __forceinline__ void write(const unsigned char* inbox, const Finish<Sum, OUT>& finish,
-                                      OUT* out, const View& view, long long first_row,
-                                      long long first_col, const Sizes& sizes) {
+__device__ __forceinline__ void write(const unsigned char* inbox,
+                                      const KernelEpilogue<Sum, OUT>& finish, OUT* out,
+                                      const View& view, long long first_row, long long first_col,
+                                      const Sizes& sizes) {
   constexpr bool BY_ROW = STORING == Layout::rows;
   const auto pieces = [&](int rank, int fragment) {
     return reinterpret_cast<const Piece*>(inbox + (rank * OWNED + fragment) * FRAGMENT_BYTES);
   };
   const long long along = BY_ROW ? view.col : view.row, across = BY_ROW ? view.row : view.col;
-  const bool lies_well = along == 1 && across * sizeof(OUT) % alignof(Eight) == 0 &&
-                         reinterpret_cast<unsigned long long>(out) % alignof(Eight) == 0;
+  const bool lies_well = along == 1 && across * sizeof(OUT) % alignof(Vec<OUT, 8>) == 0 &&
+                         reinterpret_cast<unsigned long long>(out) % alignof(Vec<OUT, 8>) == 0;
   if (!lies_well) {
     constexpr int ROWS = TILE_M / CLUSTER;
 #pragma unroll 1
@@ -193,7 +199,7 @@ __device__ __forceinline__ void write(const unsigned char* inbox, const Finish<S
       const long long m = row + (BY_ROW ? 8 * x : 0), n = col + (BY_ROW ? 0 : x);
       const int count = int(BY_ROW ? min(sizes.columns - n, 8ll) : n < sizes.columns ? 8 : 0);
       OUT* to = out + element_offset(view, m, n);
-      Eight eight;
+      Vec<OUT, 8> eight;
 #pragma unroll
       for (int i = 0; i < 8; ++i)
         if (i < count)
@@ -216,14 +222,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 
                                       const __grid_constant__ View out,
                                       const __grid_constant__ Batch batch,
                                       const __grid_constant__ Sizes sizes,
-                                      const __grid_constant__ Epilogue<Sum> epilogue) {
+                                      const __grid_constant__ KernelEpilogueArgs<Sum> epilogue) {
   extern __shared__ unsigned char dynamic[];
   __shared__ __align__(8) unsigned long long barriers[2][STAGES], delivery;
   unsigned char* memory = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
   const unsigned stages = shared_address(memory), delivered = shared_address(&delivery);
-  Ring ring(barriers);
+  TmaPipeline<STAGES> ring(barriers);
   if (threadIdx.x == 0) {
-    ring.make(1, CONSUMERS);
+    ring.init(1, CONSUMERS);
     mbarrier_init(delivered, 1);
     mbarrier_init_fence();
     mbarrier_expect(delivered, INBOX_BYTES / CLUSTER * (CLUSTER - 1));  // of the others
@@ -253,11 +259,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 
     for (int i = 0; i < TILE_N / 2; ++i) sum[i] = 0;
 #pragma unroll 1
     for (int s = begin; s < end; ++s) {
-      mbarrier_wait(ring.filled(), ring.parity);
+      mbarrier_wait(ring.full_barrier(), ring.parity);
       add_products<T>(sum, stages + ring.stage * STAGE_BYTES,
                       memory + ring.stage * STAGE_BYTES + LEFT_BYTES + RIGHT_BYTES);
       __syncwarp();
-      if (lane == 0) mbarrier_arrive(ring.read());
+      if (lane == 0) mbarrier_arrive(ring.empty_barrier());
       ring.advance();
     }
     // All stages of all thread blocks have been read (their values are here: nothing to release).
@@ -281,7 +287,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 
   }
   __syncthreads();
   mbarrier_wait(delivered, 0);
-  const Finish<Sum, OUT> finish(epilogue, batch, b);
+  const KernelEpilogue<Sum, OUT> finish(epilogue, batch, b);
   write(memory, finish, batch_ptr<OUT>(out, batch, b), out, top + rank * (TILE_M / CLUSTER),
         first_col, sizes);
 }

@@ -25,13 +25,15 @@
 //   -DSTRIPS=1|2          of each warp, for outputs on their way; 1 where write_tile allows it
 #include "common/types.cuh"
 #include "common/view.cuh"
-#include "common/epilogue.cuh"
-#include "common/ring.cuh"
+#include "common/kernel_epilogue.cuh"
+#include "common/tma_pipeline.cuh"
 #include "common/sparse_turns.cuh"
 #include "common/strip.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/mbarrier.cuh"
+
+using namespace sparsegpu;
 
 constexpr Store STORING = Store::STORE;
 
@@ -88,9 +90,10 @@ struct Tile {
   }
 };
 
-__device__ __forceinline__ void produce(unsigned stages, Ring ring, const TensorMap& packed,
-                                        const TensorMap& codes, const TensorMap& dense,
-                                        const TensorMap& dense_edge, const Sizes& sizes) {
+__device__ __forceinline__ void produce(unsigned stages, TmaPipeline<STAGES> ring,
+                                        const TensorMap& packed, const TensorMap& codes,
+                                        const TensorMap& dense, const TensorMap& dense_edge,
+                                        const Sizes& sizes) {
   const unsigned tiles = Tile::count(sizes);
   for (unsigned t = blockIdx.x / CLUSTER; t < tiles; t += gridDim.x / CLUSTER) {
     const Tile tile(t, sizes);
@@ -99,16 +102,16 @@ __device__ __forceinline__ void produce(unsigned stages, Ring ring, const Tensor
     const Panel panel((long long)tile.panel * TILE_N + share, sizes.columns,
                       sizes.dense_batched ? int(tile.batch) : 0);
     for (int s = 0; s < sizes.stages; ++s) {
-      mbarrier_wait(ring.read(), ring.parity ^ 1);
+      mbarrier_wait(ring.empty_barrier(), ring.parity ^ 1);
       const unsigned left = stages + ring.stage * STAGE_BYTES, right = left + LEFT_BYTES;
-      mbarrier_expect(ring.filled(), STAGE_BYTES);
-      bulk_load(left, packed, ring.filled(), s * (STAGE_K / 2), int(row));
-      bulk_load(right + RIGHT_BYTES, codes, ring.filled(), int(2 * row), s * PRODUCTS);
+      mbarrier_expect(ring.full_barrier(), STAGE_BYTES);
+      bulk_load(left, packed, ring.full_barrier(), s * (STAGE_K / 2), int(row));
+      bulk_load(right + RIGHT_BYTES, codes, ring.full_barrier(), int(2 * row), s * PRODUCTS);
       auto load_for_all = [&](unsigned to, const TensorMap& map, auto... place) {
         if constexpr (CLUSTER == 1)
-          bulk_load(to, map, ring.filled(), place...);
+          bulk_load(to, map, ring.full_barrier(), place...);
         else
-          bulk_load_multicast(to, map, ring.filled(), RANKS, place...);
+          bulk_load_multicast(to, map, ring.full_barrier(), RANKS, place...);
       };
       panel.bring(right + share * 128, dense, dense_edge, s * STAGE_K, load_for_all);
       ring.advance();
@@ -116,7 +119,8 @@ __device__ __forceinline__ void produce(unsigned stages, Ring ring, const Tensor
   }
   // Shared memory stays until no thread block of the cluster has to arrive in it any more.
   if constexpr (CLUSTER > 1) {
-    for (int s = 0; s < STAGES; ++s, ring.advance()) mbarrier_wait(ring.read(), ring.parity ^ 1);
+    for (int s = 0; s < STAGES; ++s, ring.advance())
+      mbarrier_wait(ring.empty_barrier(), ring.parity ^ 1);
   }
 }
 
@@ -126,15 +130,15 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
         const __grid_constant__ TensorMap dense, const __grid_constant__ TensorMap dense_edge,
         const __grid_constant__ TensorMap out_map, const __grid_constant__ View out,
         const __grid_constant__ Batch batch, const __grid_constant__ Sizes sizes,
-        const __grid_constant__ Epilogue<Sum> epilogue) {
+        const __grid_constant__ KernelEpilogueArgs<Sum> epilogue) {
   extern __shared__ __align__(1024) unsigned char memory[];  // a stage begins it
   unsigned char* strips = memory + STAGES * STAGE_BYTES;
   auto& barriers =
       reinterpret_cast<unsigned long long (&)[2][STAGES]>(strips[CONSUMERS * STRIPS * STRIP_BYTES]);
   const unsigned stages = shared_address(memory);
-  Ring ring(barriers);
+  TmaPipeline<STAGES> ring(barriers);
   if (threadIdx.x == 0) {
-    ring.make(1, CLUSTER * CONSUMERS);
+    ring.init(1, CLUSTER * CONSUMERS);
     mbarrier_init_fence();
   }
   if (CLUSTER == 1) {
@@ -182,8 +186,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
 
     const long long top = (long long)tile.row * TILE_M + 16 * warp;
     if (top < sizes.rows)
-      finish_tile<STORING, OUT, STRIPS>(epilogue, sum, strips, out, batch, out_map, tile.batch, top,
-                                        (long long)tile.panel * TILE_N, sizes.columns);
+      finish_tile<STORING, KernelEpilogue<Sum, OUT>, STRIPS>(
+          epilogue, sum, strips, out, batch, out_map, tile.batch, top,
+          (long long)tile.panel * TILE_N, sizes.columns);
   }
   if (BY_ENGINE<STORING> && lane == 0) bulk_wait_all();
 }

@@ -7,10 +7,12 @@
 #pragma once
 
 #include "common/types.cuh"
+#include "common/view.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/wgmma.cuh"
 
-enum class Layout { rows, columns };
+namespace sparsegpu {
+
 constexpr Layout LAYOUT = Layout::DENSE;
 constexpr int SIZE = sizeof(T);
 constexpr bool BY_N = LAYOUT == Layout::rows && SIZE > 1;  // as wgmma reads `dense`
@@ -51,3 +53,5 @@ struct DensePanel {
                 : wgmma_operand<WIDTH>(panel + of_k, 8 * WIDTH, 16);
   }
 };
+
+}  // namespace sparsegpu

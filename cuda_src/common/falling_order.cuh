@@ -2,6 +2,8 @@
 // agree.
 #pragma once
 
+namespace sparsegpu {
+
 // Writes number i to its place, which is how many come before it; a warp does that.
 __device__ __forceinline__ void put_in_order(int* order, const int* values, int i, int per_matrix) {
   const int mine = values[i], first = i / per_matrix * per_matrix;
@@ -15,3 +17,5 @@ __device__ __forceinline__ void put_in_order(int* order, const int* values, int 
   for (int offset = 16; offset > 0; offset /= 2) rank += __shfl_xor_sync(~0u, rank, offset);
   if (threadIdx.x % 32 == 0) order[first + rank] = i;
 }
+
+}  // namespace sparsegpu

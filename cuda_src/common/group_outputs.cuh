@@ -6,14 +6,16 @@
 #include "common/strip.cuh"
 #include "common/tile_walk.cuh"
 
+namespace sparsegpu {
+
 // Finish and write the sixteen rows of a tile that are this warp's, number `warp`, or put the sums
 // of a part to workspace.
-template <Store STORING, typename E, typename A>
+template <Store STORING, typename Op, typename A>
 __device__ __forceinline__ void write_outputs(const Tile& tile, int warp, A (&sum)[TILE_N / 2],
                                               unsigned char* strips, const View& out,
                                               const Batch& batch, const TensorMap& out_map,
-                                              const Groups& schedule, const Sizes& sizes, A* parts,
-                                              const Epilogue<A>& epilogue) {
+                                              const RowGroups<INDEX>& schedule, const Sizes& sizes,
+                                              A* parts, const typename Op::Args& epilogue) {
   unsigned number = tile.group;
   if constexpr (PARTS) {
     const GroupPiece piece = schedule.pieces[tile.group];
@@ -29,6 +31,8 @@ __device__ __forceinline__ void write_outputs(const Tile& tile, int warp, A (&su
   const long long top =
       row_of_group(schedule, number, group, 16 * warp + tile.slice * TILE_M, sizes.rows);
   if (top < sizes.rows)
-    finish_tile<STORING, E>(epilogue, sum, strips, out, batch, out_map, tile.batch, top,
-                            (long long)tile.panel * TILE_N, sizes.columns);
+    finish_tile<STORING, Op>(epilogue, sum, strips, out, batch, out_map, tile.batch, top,
+                             (long long)tile.panel * TILE_N, sizes.columns);
 }
+
+}  // namespace sparsegpu

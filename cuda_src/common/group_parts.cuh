@@ -7,6 +7,8 @@
 
 #include "common/types.cuh"
 
+namespace sparsegpu {
+
 // The number of a tile among those of all parts' slices; of as many matrices, of as many columns.
 template <int WIDTH>
 __device__ __forceinline__ long long part_tile(long long slice, long long batch, long long batches,
@@ -33,3 +35,5 @@ __device__ __forceinline__ void write_part(Four<A>* fragments, const A (&sum)[RE
   for (int j = 0; j < REGISTERS / 4; ++j)
     fragments[32 * j] = {sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]};
 }
+
+}  // namespace sparsegpu

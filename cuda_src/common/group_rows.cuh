@@ -3,6 +3,8 @@
 
 #include "common/row_groups.cuh"
 
+namespace sparsegpu {
+
 constexpr int TILE_M = 128;
 constexpr int SLICE_M = BM < TILE_M ? BM : TILE_M;    // rows of a block that a tile holds
 constexpr int SLICES_M = (BM + TILE_M - 1) / TILE_M;  // tiles that a block's rows need
@@ -10,7 +12,7 @@ constexpr int ROWS = TILE_M / SLICE_M;                // block rows of a group
 
 // The row of the output that is row `row` of a group, number `group` of its matrix and `number` of
 // all; `rows` or more where there is none.
-__device__ __forceinline__ long long row_of_group(const Groups& schedule, unsigned number,
+__device__ __forceinline__ long long row_of_group(const RowGroups<INDEX>& schedule, unsigned number,
                                                   long long group, int row, long long rows) {
   long long found = group * (BM * ROWS) + row;
   if (ROWS > 1 && row < BM * ROWS && schedule.block_rows) {
@@ -19,3 +21,5 @@ __device__ __forceinline__ long long row_of_group(const Groups& schedule, unsign
   }
   return row < BM * ROWS ? found : rows;
 }
+
+}  // namespace sparsegpu

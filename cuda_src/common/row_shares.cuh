@@ -1,6 +1,8 @@
 // How the thread blocks of bsr_addmm_skinny_sm90.cu share row tiles out; bsr_row_shares.cu says it.
 #pragma once
 
+namespace sparsegpu {
+
 constexpr int SHARE_TILE = 64;     // rows of a row tile, and terms of a step
 constexpr int SHARE_COLUMNS = 26;  // that a share brings with it
 
@@ -18,3 +20,5 @@ struct Share {
   int column[SHARE_COLUMNS];  // of its first steps: k / 64
 };
 static_assert(sizeof(Share) == 128, "a line of memory");
+
+}  // namespace sparsegpu

@@ -10,6 +10,8 @@
 // fill a chunk of 64 elements; chunks ascend by row, then by pair of columns.
 #pragma once
 
+namespace sparsegpu {
+
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -91,3 +93,5 @@ template <int SIZE, bool SIGNED>
 __device__ __forceinline__ bool is_nonzero_bits(u32 bits) {
   return (SIGNED ? bits & ((1u << (8 * SIZE - 1)) - 1) : bits) != 0;
 }
+
+}  // namespace sparsegpu

@@ -7,10 +7,12 @@
 #pragma once
 
 #include "common/dense_panel.cuh"
-#include "common/ring.cuh"
+#include "common/tma_pipeline.cuh"
 #include "common/semi_structured.cuh"
 #include "common/types.cuh"
 #include "ptx/wgmma_sp.cuh"
+
+namespace sparsegpu {
 
 static_assert(SIZE == 2 || LAYOUT == Layout::columns, "k is contiguous but for 16-bit types");
 
@@ -68,3 +70,5 @@ __device__ __forceinline__ void start_products(Sum (&sum)[SUMS], unsigned left, 
   wgmma_sp<T, CODE == 2, BY_N>(sum, a(1), b(1), codes.words[CODE == 4]);
   wgmma_commit();
 }
+
+}  // namespace sparsegpu

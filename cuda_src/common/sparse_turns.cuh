@@ -4,6 +4,8 @@
 
 #include "common/sparse_stage.cuh"
 
+namespace sparsegpu {
+
 // Multiply `count` stages of a ring; those that is_here() denies are passed over. read(codes) looks
 // at the stage in turn, start(codes) starts its products, and give_back(barrier) gives one back.
 //
@@ -20,7 +22,7 @@ __device__ __forceinline__ void multiply_stages(int count, Stages& ring, Here is
   int turn = 0;
   auto look = [&](StageCodes& codes) {
     for (; turn < count; ++turn) {
-      mbarrier_wait(ring.filled(), ring.parity);
+      mbarrier_wait(ring.full_barrier(), ring.parity);
       if (is_here()) {
         read(codes);
         wgmma_wait<1>();  // there is one at most
@@ -30,7 +32,7 @@ __device__ __forceinline__ void multiply_stages(int count, Stages& ring, Here is
       wgmma_wait<0>();
       give_back(before);
       before = 0;
-      give_back(ring.read());
+      give_back(ring.empty_barrier());
       ring.advance();
     }
   };
@@ -39,7 +41,7 @@ __device__ __forceinline__ void multiply_stages(int count, Stages& ring, Here is
     wgmma_wait<1>();
     others.hold();
     give_back(before);
-    before = ring.read();
+    before = ring.empty_barrier();
     ring.advance();
     ++turn;
     look(others);
@@ -54,3 +56,5 @@ __device__ __forceinline__ void multiply_stages(int count, Stages& ring, Here is
   two[1].hold();
   give_back(before);
 }
+
+}  // namespace sparsegpu

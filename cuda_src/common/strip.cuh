@@ -10,6 +10,8 @@
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/ldmatrix.cuh"
 
+namespace sparsegpu {
+
 // How a matrix is written: in boxes of rows or columns by the copy engine, in words of rows that
 // begin anywhere, or element by element.
 enum class Store { rows, columns, skewed, any };
@@ -153,27 +155,28 @@ __device__ __forceinline__ void store_ends(unsigned char* rings, E* to, long lon
 // of its rows, and `strips` are HELD of them, free: two, or one where the copy engine writes, side
 // operands are absent but for left_alpha, and the activation's code is short. `batch` is the third
 // coordinate of out_map, `matrix` the same matrix.
-template <Store STORING, int HELD = 2, typename Walk, typename A, typename E, int REGISTERS>
-__device__ __forceinline__ void write_tile(Walk walk, const A (&sum)[REGISTERS],
-                                           unsigned char* strips, const View& out, E* matrix,
-                                           const TensorMap& out_map, long long top,
-                                           long long first_col, long long columns, int batch,
-                                           const Finish<A, E>& finish) {
-  typedef typename Finish<A, E>::C Value;
+template <Store STORING, int HELD = 2, typename Access, typename A, int REGISTERS, typename Op>
+__device__ __forceinline__ void write_tile(Access access, const A (&sum)[REGISTERS],
+                                           unsigned char* strips, const View& out,
+                                           typename Op::Out* matrix, const TensorMap& out_map,
+                                           long long top, long long first_col, long long columns,
+                                           int batch, const Op& finish) {
+  typedef typename Op::Out E;
+  typedef typename Op::C Value;
   constexpr int COLUMNS = 2 * REGISTERS;
-  constexpr Activation ACTIVATION = Activation::ACT;
-  constexpr bool SHORT = Walk::FRAGMENTS && ACTIVATION != Activation::gelu_erf;
+  constexpr Activation ACTIVATION = Op::ACTIVATION;
+  constexpr bool SHORT = Access::FRAGMENTS && ACTIVATION != Activation::gelu_erf;
   constexpr bool BY_COLUMN = STORING == Store::columns;
   constexpr int WIDE = 128 / sizeof(E);  // columns of a strip
   static_assert(COLUMNS % WIDE == 0, "a tile of int8 outputs is a strip wide, or two");
   const int lane = threadIdx.x % 32;
   const long long row = top + lane / 4;
-  const auto rows = finish.rows(walk, row);
+  const auto rows = finish.rows(access, row);
   // What depends on the column alone is fetched a strip ahead, where there are registers for it.
-  constexpr bool AHEAD = Walk::ONE && sizeof(Value) == 4 && sizeof(E) > 1;
+  constexpr bool AHEAD = Access::PER_ROW && sizeof(Value) == 4 && sizeof(E) > 1;
   Value scales[WIDE / 4] = {};
   const auto fetch = [&](int c) {
-    if constexpr (Walk::FRAGMENTS)
+    if constexpr (Access::FRAGMENTS)
       finish.template columns<WIDE / 8>(scales, first_col + c * WIDE + lane % 4 * 2);
   };
 #pragma unroll
@@ -185,13 +188,14 @@ __device__ __forceinline__ void write_tile(Walk walk, const A (&sum)[REGISTERS],
     constexpr bool EARLY =
         SHORT && (sizeof(Value) == 8 || (sizeof(E) == 1 && LOGISTIC<ACTIVATION>));
     constexpr int PAIRS = sizeof(Value) == 8 ? 1 : 4;
-    typename Either<EARLY, E, Value>::type values[WIDE / 2];
+    typename Conditional<EARLY, E, Value>::type values[WIDE / 2];
 #pragma unroll
     for (int part = 0; part < WIDE; part += 8 * PAIRS) {
-      if constexpr (Walk::FRAGMENTS) {
+      if constexpr (Access::FRAGMENTS) {
         Value some[4 * PAIRS];
-        finish.template fragment<PAIRS>(walk, rows, scales + part / 4, sum + (c * WIDE + part) / 2,
-                                        some, row, col + part + lane % 4 * 2);
+        finish.template fragment<PAIRS>(access, rows, scales + part / 4,
+                                        sum + (c * WIDE + part) / 2, some, row,
+                                        col + part + lane % 4 * 2);
         if constexpr (SHORT) finish.template activated<4 * PAIRS>(some);
 #pragma unroll
         for (int i = 0; i < 4 * PAIRS; ++i) {
@@ -230,24 +234,24 @@ __device__ __forceinline__ void write_tile(Walk walk, const A (&sum)[REGISTERS],
     } else {
       // The code is long: the values pass through a strip of their own, so that it stands in a
       // loop that is not unrolled.
-      typedef typename Either<Walk::FRAGMENTS, Value, A>::type Waiting;
+      typedef typename Conditional<Access::FRAGMENTS, Value, A>::type Waiting;
       static_assert(sizeof(Waiting) == 4, "32 columns to a strip");
       unsigned char* waiting = strips + STRIP_BYTES;
 #pragma unroll
       for (int part = 0; part < WIDE; part += 32) {
         const auto same = [](Waiting x) { return x; };
-        if constexpr (Walk::FRAGMENTS)
+        if constexpr (Access::FRAGMENTS)
           fill_strip<Waiting>(waiting, values + part / 2, same);
         else
           fill_strip<Waiting>(waiting, sum + (c * WIDE + part) / 2, same);
         __syncwarp();
-#pragma unroll(Walk::FRAGMENTS ? 2 : 1)
+#pragma unroll(Access::FRAGMENTS ? 2 : 1)
         for (int i = 0; i < 8; ++i) {
           const int m = lane / 16 + 2 * i, n = lane % 16 * 2;
           const Pair<Waiting> two = reinterpret_cast<Pair<Waiting>&>(at<Waiting>(waiting, m, n));
           // What lies outside is computed as its neighbour inside is, and never written.
           auto finished = [&](Waiting x, long long column) {
-            if constexpr (Walk::FRAGMENTS)
+            if constexpr (Access::FRAGMENTS)
               return finish.output(x);
             else
               return finish.after_alpha(x, top + m, min(column, columns - 1));
@@ -298,16 +302,18 @@ __device__ __forceinline__ void write_tile(Walk walk, const A (&sum)[REGISTERS],
 }
 
 // Finish this warp's sixteen rows of a tile of matrix `b` of the output, and write them.
-template <Store STORING, typename E, int HELD = 2, typename A, int REGISTERS>
-__device__ __forceinline__ void finish_tile(const Epilogue<A>& epilogue, A (&sum)[REGISTERS],
+template <Store STORING, typename Op, int HELD = 2, typename A, int REGISTERS>
+__device__ __forceinline__ void finish_tile(const typename Op::Args& epilogue, A (&sum)[REGISTERS],
                                             unsigned char* strips, const View& out,
                                             const Batch& batch, const TensorMap& out_map,
                                             long long b, long long top, long long first_col,
                                             long long columns) {
-  const Finish<A, E> finish(epilogue, batch, b);
+  const Op finish(epilogue, batch, b);
   finish.times_alpha(sum);
-  finish.walk(first_col, 2 * REGISTERS, columns, [&](auto walk) {
-    write_tile<STORING, HELD>(walk, sum, strips, out, batch_ptr<E>(out, batch, b), out_map, top,
-                              first_col, columns, int(b), finish);
+  finish.dispatch_access(first_col, 2 * REGISTERS, columns, [&](auto access) {
+    write_tile<STORING, HELD>(access, sum, strips, out, batch_ptr<typename Op::Out>(out, batch, b),
+                              out_map, top, first_col, columns, int(b), finish);
   });
 }
+
+}  // namespace sparsegpu

@@ -4,6 +4,8 @@
 
 #include "common/group_rows.cuh"
 
+namespace sparsegpu {
+
 struct Sizes {
   long long groups;   // of one matrix of the pattern
   long long batches;  // matrices of the output
@@ -19,8 +21,8 @@ struct Tile {
   unsigned slice;  // of blocks taller than the tile
 
   // With bands, so many groups take all panels before the next groups do.
-  __device__ __forceinline__ Tile(unsigned tile, const Groups& schedule, const Sizes& sizes,
-                                  unsigned band = 0) {
+  __device__ __forceinline__ Tile(unsigned tile, const RowGroups<INDEX>& schedule,
+                                  const Sizes& sizes, unsigned band = 0) {
     const unsigned groups = unsigned(sizes.groups), batches = unsigned(sizes.batches);
     slice = tile % SLICES_M;
     tile /= SLICES_M;
@@ -65,7 +67,7 @@ __device__ __forceinline__ unsigned deal(unsigned round) {
 template <int BLOCK_STEPS, int STEPS = 1>
 class StepsAhead {
   static constexpr int AHEAD = 32 / ROWS;
-  const Groups& schedule;
+  const RowGroups<INDEX>& schedule;
   const long long start;
   const int steps, step;
   int now = 0;                        // of these turns
@@ -80,7 +82,8 @@ class StepsAhead {
   }
 
  public:
-  __device__ __forceinline__ StepsAhead(const Groups& schedule, unsigned group, int step = 0)
+  __device__ __forceinline__ StepsAhead(const RowGroups<INDEX>& schedule, unsigned group,
+                                        int step = 0)
       : schedule(schedule),
         start(schedule.starts[group]),
         steps(schedule.counts[group] * BLOCK_STEPS),
@@ -104,3 +107,5 @@ class StepsAhead {
   }
   __device__ __forceinline__ int block_column() const { return __shfl_sync(~0u, column, now); }
 };
+
+}  // namespace sparsegpu

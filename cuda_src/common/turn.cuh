@@ -13,6 +13,8 @@
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/ldmatrix.cuh"
 
+namespace sparsegpu {
+
 // The address of row r, byte x of a matrix of rows of WIDTH bytes that the copy engine swizzled.
 template <int WIDTH>
 __device__ __forceinline__ unsigned swizzled(unsigned matrix, int r, int x) {
@@ -79,3 +81,5 @@ class Turner {
     }
   }
 };
+
+}  // namespace sparsegpu

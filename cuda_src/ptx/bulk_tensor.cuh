@@ -9,6 +9,8 @@
 
 #include "ptx/cp_async.cuh"
 
+namespace sparsegpu {
+
 struct alignas(64) TensorMap {
   unsigned long long opaque[16];
 };
@@ -91,3 +93,5 @@ __device__ __forceinline__ void bulk_wait_all() {
 __device__ __forceinline__ void bulk_fence() {
   asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
 }
+
+}  // namespace sparsegpu

@@ -5,6 +5,8 @@
 
 #include "ptx/cp_async.cuh"
 
+namespace sparsegpu {
+
 // Say that this thread is here; nothing that it wrote need be visible (barriers made before a
 // mbarrier_init_fence are). All threads of a warp together.
 __device__ __forceinline__ void cluster_arrive() {
@@ -31,3 +33,5 @@ __device__ __forceinline__ void cluster_store(unsigned address, float4 x, unsign
       "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "r"(barrier)
       : "memory");
 }
+
+}  // namespace sparsegpu

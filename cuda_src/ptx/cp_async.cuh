@@ -2,6 +2,8 @@
 // PTX ISA, "Data movement: cp.async", "cp.async.commit_group", "cp.async.wait_group".
 #pragma once
 
+namespace sparsegpu {
+
 // The address of shared memory as PTX wants it.
 __device__ __forceinline__ unsigned shared_address(const void* p) {
   return unsigned(__cvta_generic_to_shared(p));
@@ -63,3 +65,5 @@ template <int N>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(N) : "memory");
 }
+
+}  // namespace sparsegpu

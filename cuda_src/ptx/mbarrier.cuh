@@ -8,6 +8,8 @@
 
 #include "ptx/cp_async.cuh"
 
+namespace sparsegpu {
+
 __device__ __forceinline__ void mbarrier_init(unsigned barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(count) : "memory");
 }
@@ -48,3 +50,5 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, int parity) {
       "r"(parity)
       : "memory");
 }
+
+}  // namespace sparsegpu

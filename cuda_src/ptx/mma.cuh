@@ -23,6 +23,8 @@
 
 #include "common/types.cuh"
 
+namespace sparsegpu {
+
 // Mma<T>::k: k of the m16n8 product of T (32 bytes of k; f32 means tf32, operands rounded by
 // to_tf32 below); mma<T>(d, a, b) runs it. Sums of int8 wrap at 32 bits, as int32 sums do.
 template <typename T>
@@ -101,3 +103,5 @@ __device__ __forceinline__ unsigned to_tf32(f32 x) {
   asm("cvt.rna.tf32.f32 %0, %1;\n" : "=r"(r) : "f"(x));
   return r;
 }
+
+}  // namespace sparsegpu

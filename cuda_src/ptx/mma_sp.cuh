@@ -22,6 +22,8 @@
 
 #include "common/types.cuh"
 
+namespace sparsegpu {
+
 #define SPARSEGPU_MMA_SP(NAME, SHAPE, TYPES, ACC, CONSTRAINT)                                      \
   template <int S>                                                                                 \
   __device__ __forceinline__ void NAME(ACC(&d)[4], const unsigned (&a)[4], const unsigned (&b)[4], \
@@ -96,3 +98,5 @@ struct MmaSp<e4m3> {
   }
 };
 #endif
+
+}  // namespace sparsegpu

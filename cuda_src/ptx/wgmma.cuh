@@ -13,6 +13,8 @@
 
 #include "common/types.cuh"
 
+namespace sparsegpu {
+
 // How an operand lies in shared memory: rows of WIDTH = 32, 64 or 128 bytes (the swizzle of its
 // tensor map), eight of which repeat the pattern.
 //
@@ -162,3 +164,5 @@ constexpr bool IS_TF32<f32> = true;
 WGMMA_OF("64", 32, WGMMA_LIST64, WGMMA_VALUES64, "32", "33", "34", "35", "36", "37")
 WGMMA_OF("128", 64, WGMMA_LIST128, WGMMA_VALUES128, "64", "65", "66", "67", "68", "69")
 WGMMA_OF("256", 128, WGMMA_LIST256, WGMMA_VALUES256, "128", "129", "130", "131", "132", "133")
+
+}  // namespace sparsegpu

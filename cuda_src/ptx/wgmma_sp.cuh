@@ -14,6 +14,8 @@
 
 #include "ptx/wgmma.cuh"
 
+namespace sparsegpu {
+
 #define WGMMA_SP_HALVES(N, NAME, LIST, VALUES, A, B, E, S, T)                              \
   asm volatile("wgmma.mma_async.sp.sync.aligned.m64n" N "k32.f32." NAME "." NAME " {" LIST \
                "}, %" A ", %" B ", %" E ", %" S ", 1, 1, 1, 0, %" T ";\n"                  \
@@ -59,3 +61,5 @@ WGMMA_SP_OF("32", 16, WGMMA_SP_LIST32, WGMMA_SP_VALUES32, "16", "17", "18", "19"
 WGMMA_SP_OF("64", 32, WGMMA_LIST64, WGMMA_VALUES64, "32", "33", "34", "35", "36")
 WGMMA_SP_OF("128", 64, WGMMA_LIST128, WGMMA_VALUES128, "64", "65", "66", "67", "68")
 WGMMA_SP_OF("256", 128, WGMMA_LIST256, WGMMA_VALUES256, "128", "129", "130", "131", "132")
+
+}  // namespace sparsegpu
