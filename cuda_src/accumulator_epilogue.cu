@@ -5,6 +5,7 @@
 //
 //   -DT dtype of the operands; -DOUT, -DEPILOGUE, -DACT (common/kernel_epilogue.cuh)
 #include "common/kernel_epilogue.cuh"
+#include "common/output_matrix.cuh"
 
 using namespace sparsegpu;
 
@@ -29,8 +30,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const long long b = e / matrix, at = e % matrix;
     const long long r = by_column ? at % problem.m : at / problem.n;
     const long long c = by_column ? at / problem.m : at % problem.n;
-    const KernelEpilogue<A, OUT> finish(epilogue, batch, b);
     const A sum = batch_ptr<const A>(sums, batch, b)[element_offset(sums, r, c)];
-    batch_ptr<OUT>(out, batch, b)[element_offset(out, r, c)] = finish(sum, r, c);
+    OutputMatrix<KernelEpilogue<A, OUT>>(out, batch, epilogue, b).store(sum, r, c);
   }
 }

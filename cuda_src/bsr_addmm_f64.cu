@@ -43,7 +43,7 @@ struct WarpOutputs {
   static_assert(TILE_K % 8 == 0 && TILE_N % 8 == 0, "eight terms at a time");
   typedef Product::StagedRows<8> Rows;
 
-  f64 sum[WARP_M / 8][WARP_N / 16][4];
+  f64 sum[WARP_M / 8][WARP_N / 16][4] = {};
   int row, col, g, t;  // row and col: where the warp's part starts in the tile
 
   __device__ __forceinline__ WarpOutputs() {
@@ -52,12 +52,6 @@ struct WarpOutputs {
     col = warp % WARPS_N * WARP_N;
     g = lane / 4;
     t = lane % 4;
-#pragma unroll
-    for (int i = 0; i < WARP_M / 8; ++i)
-#pragma unroll
-      for (int j = 0; j < WARP_N / 16; ++j)
-#pragma unroll
-        for (int r = 0; r < 4; ++r) sum[i][j][r] = 0.0;
   }
 
   // Add the products of one slice's first `terms` terms. load() goes between the first loads from

@@ -6,6 +6,7 @@
 //
 // -DT, -DOUT, -DEPILOGUE, -DACT as in bsr_addmm_simt.cu; -DBM rows of a block; -DCOLUMNS N.
 #include "common/kernel_epilogue.cuh"
+#include "common/output_matrix.cuh"
 
 using namespace sparsegpu;
 
@@ -34,8 +35,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const SplitRow row = reinterpret_cast<const SplitRow*>(
         batch_ptr<const s64>(rows, batch, b))[work % problem.rows];
     const A* from = partials + (b * problem.partials_of_batch + row.first) * OUTPUTS;
-    const KernelEpilogue<A, OUT> finish(epilogue, batch, b);
-    OUT* out_matrix = batch_ptr<OUT>(out, batch, b);
+    const OutputMatrix<KernelEpilogue<A, OUT>> matrix(out, batch, epilogue, b);
     if (row.count == 0) continue;  // the batches have different numbers of such rows
     for (int i = 0; i < OUTPUTS; ++i) {
       A sum = A(0);
@@ -48,11 +48,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         __syncthreads();
         if (threadIdx.x < half) sums[threadIdx.x] = sums[threadIdx.x] + sums[threadIdx.x + half];
       }
-      if (threadIdx.x == 0) {
-        const long long m = row.row * BM + i / COLUMNS;
-        const int n = i % COLUMNS;
-        out_matrix[element_offset(out, m, n)] = finish(sums[0], m, n);
-      }
+      if (threadIdx.x == 0) matrix.store(sums[0], row.row * BM + i / COLUMNS, i % COLUMNS);
       __syncthreads();  // sums are no longer read
     }
   }

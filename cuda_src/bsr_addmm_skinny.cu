@@ -135,17 +135,10 @@ struct Operands {
 };
 
 struct WarpSums {
-  A sum[TILE_M / 16][WARP_N / 8][4];  // the mma's d fragments (ptx/mma.cuh)
+  A sum[TILE_M / 16][WARP_N / 8][4] = {};  // the mma's d fragments (ptx/mma.cuh)
   int lane;
 
-  __device__ __forceinline__ explicit WarpSums(int lane) : lane(lane) {
-#pragma unroll
-    for (int i = 0; i < TILE_M / 16; ++i)
-#pragma unroll
-      for (int j = 0; j < WARP_N / 8; ++j)
-#pragma unroll
-        for (int r = 0; r < 4; ++r) sum[i][j][r] = A(0);
-  }
+  __device__ __forceinline__ explicit WarpSums(int lane) : lane(lane) {}
 
   static __device__ __forceinline__ uint4 load_vector(const unsigned char* from) {
     return *reinterpret_cast<const uint4*>(from);

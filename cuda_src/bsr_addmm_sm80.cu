@@ -25,6 +25,7 @@
 // -DTILE_M, -DTILE_N outputs of a thread block, shared by WARPS_M x WARPS_N warps; -DSTAGES.
 #include "common/dense_tile_cp_async.cuh"
 #include "common/kernel_epilogue.cuh"
+#include "common/output_matrix.cuh"
 #include "common/row_tile_scheduler.cuh"
 
 using namespace sparsegpu;
@@ -259,11 +260,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   }
   pipeline.drain();
 
-  const KernelEpilogue<A, OUT> finish(epilogue, batch, tile.batch);
-  OUT* out_matrix = batch_ptr<OUT>(out, batch, tile.batch);
-  auto write = [&](int m, int n, A sum) {
-    const long long row = tile.top + m, column = tile.first_col + n;
-    out_matrix[element_offset(out, row, column)] = finish(sum, row, column);
-  };
+  const OutputMatrix<KernelEpilogue<A, OUT>> matrix(out, batch, epilogue, tile.batch);
+  auto write = [&](int m, int n, A sum) { matrix.store(sum, tile.top + m, tile.first_col + n); };
   finish_outputs(outputs, stages, tile.rows, tile.columns, out.row < out.col, write);
 }

@@ -25,6 +25,7 @@
 // data is aligned to its vectors of CV elements.
 #include "common/kernel_epilogue.cuh"
 #include "common/spmv_rows.cuh"
+#include "common/warp_reduce.cuh"
 
 using namespace sparsegpu;
 
@@ -93,20 +94,6 @@ __device__ __forceinline__ Pack<E, COUNT> load_once(const E* p) {
     pack.word[i] = STREAM && sizeof(typename P::W) >= 8 ? __ldcs(at) : __ldg(at);
   }
   return pack;
-}
-
-__device__ __forceinline__ s32 shuffle(s32 x, int from) {
-  return __shfl_sync(0xffffffffu, x, from);
-}
-__device__ __forceinline__ f32 shuffle(f32 x, int from) {
-  return __shfl_sync(0xffffffffu, x, from);
-}
-__device__ __forceinline__ f64 shuffle(f64 x, int from) {
-  return __shfl_sync(0xffffffffu, x, from);
-}
-template <typename R>
-__device__ __forceinline__ Complex<R> shuffle(Complex<R> x, int from) {
-  return {shuffle(x.re, from), shuffle(x.im, from)};
 }
 
 // The blocks of a row that a lane has still to take; `left` also counts those of other slots.

@@ -17,6 +17,7 @@
 // -DROWS: query rows a warp; -DCOLUMNS: value columns a lane.
 
 #include "common/types.cuh"
+#include "common/warp_reduce.cuh"
 #include "common/view.cuh"
 #include "common/philox.cuh"
 
@@ -50,11 +51,6 @@ __device__ __forceinline__ A warp_max(A x) {
     const A other = __shfl_xor_sync(ALL, x, offset);
     x = other > x ? other : x;
   }
-  return x;
-}
-
-__device__ __forceinline__ A warp_sum(A x) {
-  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(ALL, x, offset);
   return x;
 }
 

@@ -13,7 +13,7 @@
 //
 // -DINDEX: of the pattern (s32, s64); -DWINDOW: threads, and the most rows of a window; -DWORDS: of
 // a row's bits.
-#include "common/types.cuh"
+#include "common/warp_reduce.cuh"
 
 using namespace sparsegpu;
 
@@ -104,8 +104,7 @@ extern "C" __global__ void __launch_bounds__(WINDOW)
     const int other = row_at(i);
     at += begins[other + 1] - begins[other];
   }
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) at += __shfl_xor_sync(ALL, at, offset);
+  at = warp_sum(at);
   if (lane == 0) sums[warp] = at;
   __syncthreads();
   at = 0;

@@ -7,7 +7,7 @@
 // them there in order: deterministic, whatever the order of the atomics.
 //
 // -DINDEX: of the pattern (s32, s64).
-#include "common/types.cuh"
+#include "common/warp_reduce.cuh"
 
 using namespace sparsegpu;
 
@@ -67,8 +67,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     lower += column >= 0 && column < c0;
     if (column >= c0 && column < c0 + STRIPE) atomicAdd(&counts[warp][int(column - c0)], 1);
   });
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) lower += __shfl_xor_sync(ALL, lower, offset);
+  lower = warp_sum(lower);
   if (lane == 0) before[warp] = lower;
   __syncthreads();
   if (warp == 0) {

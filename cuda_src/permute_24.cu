@@ -11,12 +11,11 @@
 // A way is the set of positions that form the first stripe, as bits: position 0 is one of them, and
 // ways are in the order of the number that the bits make, so that way 0 changes nothing.
 
-#include "common/types.cuh"
+#include "common/warp_reduce.cuh"
 
 using namespace sparsegpu;
 
 constexpr int kThreads = 128;
-constexpr unsigned kAll = 0xffffffffu;
 constexpr int kColumns = 2 * GROUP;
 constexpr int kSets = 1 << kColumns;
 
@@ -106,9 +105,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   long long most = 0, as_it_is = 0;
 #pragma unroll
   for (int w = 0; w < kWays; ++w) {
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2)
-      total[w] += __shfl_xor_sync(kAll, total[w], offset);
+    total[w] = warp_sum(total[w]);
     if (w == 0) as_it_is = most = total[0];
     if (total[w] > most) {
       most = total[w];

@@ -9,6 +9,7 @@
 // -DT operands, -DINDEX of rows and indices, -DOUT, -DEPILOGUE (common/kernel_epilogue.cuh),
 // -DTILE_M, -DTILE_N, -DTILE_K, -DLANES.
 #include "common/kernel_epilogue.cuh"
+#include "common/output_matrix.cuh"
 #include "common/simt_tile.cuh"
 
 using namespace sparsegpu;
@@ -64,11 +65,9 @@ extern "C" __global__ void __launch_bounds__(Outputs::THREADS, 1)
       outputs.multiply(tiles, here);
     }
 
-    const KernelEpilogue<A, OUT> finish(epilogue, batch, p);
-    OUT* out_block = batch_ptr<OUT>(out, batch, p);
+    const OutputMatrix<KernelEpilogue<A, OUT>> out_block(out, batch, epilogue, p);
     outputs.finish(rows, columns, [&](int m, int n, A sum) {
-      out_block[element_offset(out, first_row + m, first_col + n)] =
-          finish(sum, first_row + m, first_col + n);
+      out_block.store(sum, first_row + m, first_col + n);
     });
   }
 }

@@ -21,6 +21,7 @@
 // -DT operands, -DINDEX of the lists, -DOUT of the accumulators, -DEPILOGUE
 // (common/kernel_epilogue.cuh), -DTILE_M, -DTILE_N, -DTILE_K, -DLANES.
 #include "common/kernel_epilogue.cuh"
+#include "common/output_matrix.cuh"
 #include "common/simt_tile.cuh"
 
 using namespace sparsegpu;
@@ -135,11 +136,9 @@ extern "C" __global__ void __launch_bounds__(Outputs::THREADS, 1)
       outputs.multiply(tiles, here);
     }
 
-    const KernelEpilogue<A, OUT> finish(epilogue, batch, b);
-    OUT* matrix = batch_ptr<OUT>(accumulators, batch, b);
+    const OutputMatrix<KernelEpilogue<A, OUT>> matrix(accumulators, batch, epilogue, b);
     const long long top = tile.row + first_row, left = tile.col + first_col;
-    outputs.finish(rows, columns, [&](int m, int n, A sum) {
-      matrix[element_offset(accumulators, top + m, left + n)] = finish(sum, top + m, left + n);
-    });
+    outputs.finish(rows, columns,
+                   [&](int m, int n, A sum) { matrix.store(sum, top + m, left + n); });
   }
 }

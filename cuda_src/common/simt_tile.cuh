@@ -12,23 +12,9 @@
 // fixed order, so that the same inputs give the same bits.
 #pragma once
 
-#include "common/types.cuh"
+#include "common/warp_reduce.cuh"
 
 namespace sparsegpu {
-
-__device__ __forceinline__ s32 shuffle_xor(s32 x, int lane) {
-  return __shfl_xor_sync(0xffffffffu, x, lane);
-}
-__device__ __forceinline__ f32 shuffle_xor(f32 x, int lane) {
-  return __shfl_xor_sync(0xffffffffu, x, lane);
-}
-__device__ __forceinline__ f64 shuffle_xor(f64 x, int lane) {
-  return __shfl_xor_sync(0xffffffffu, x, lane);
-}
-template <typename R>
-__device__ __forceinline__ Complex<R> shuffle_xor(Complex<R> x, int lane) {
-  return {shuffle_xor(x.re, lane), shuffle_xor(x.im, lane)};
-}
 
 template <typename A, int HEIGHT, int WIDTH, int DEPTH, int LANE_COUNT>
 struct SimtTile {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/dense_tile_cp_async.cuh"
+#include "common/output_matrix.cuh"
 #include "common/semi_structured.cuh"
 #include "ptx/mma_sp.cuh"
 
@@ -151,16 +152,14 @@ struct SparseMmaTile {
       outputs.sixteen_rows(i, [&](int m, int n, A sum) { corner[m * SUM_PITCH + n] = sum; });
     }
     __syncthreads();
-    const Op finish(epilogue, batch, b);
-    typename Op::Out* out_matrix = batch_ptr<typename Op::Out>(out, batch, b);
+    const OutputMatrix<Op> matrix(out, batch, epilogue, b);
     const bool by_row = out.col < out.row;
 #pragma unroll 1
     for (int e = threadIdx.x; e < HEIGHT * WIDTH; e += THREADS) {
       const int m = by_row ? e / WIDTH : e % HEIGHT;
       const int n = by_row ? e % WIDTH : e / HEIGHT;
       if (m < rows && n < columns)
-        out_matrix[element_offset(out, top + m, first_col + n)] =
-            finish(sums[m * SUM_PITCH + n], top + m, first_col + n);
+        matrix.store(sums[m * SUM_PITCH + n], top + m, first_col + n);
     }
     __syncthreads();  // before the next tile's slices arrive
   }

@@ -4,9 +4,8 @@
 // the other.
 #pragma once
 
+#include "common/output_matrix.cuh"
 #include "common/semi_structured.cuh"
-#include "common/types.cuh"
-#include "common/view.cuh"
 
 namespace sparsegpu {
 
@@ -32,16 +31,11 @@ struct SparseSimtTile {
     A right[2 * DEPTH][WIDTH];
   };
 
-  A sum[THREAD_M][THREAD_N];
+  A sum[THREAD_M][THREAD_N] = {};
   int row, col;  // the thread's first
 
   __device__ __forceinline__ SparseSimtTile()
-      : row(threadIdx.x / 16 * THREAD_M), col(threadIdx.x % 16) {
-#pragma unroll
-    for (int i = 0; i < THREAD_M; ++i)
-#pragma unroll
-      for (int j = 0; j < THREAD_N; ++j) sum[i][j] = A(0);
-  }
+      : row(threadIdx.x / 16 * THREAD_M), col(threadIdx.x % 16) {}
 
   // Add the products of the packed columns from `start` on, `terms` of them, and the `columns`
   // columns of `dense` from those of `panel` on.
@@ -86,15 +80,13 @@ struct SparseSimtTile {
                                         const typename Op::Args& epilogue, long long b,
                                         long long top, long long left, int rows,
                                         long long columns) const {
-    const Op finish(epilogue, batch, b);
-    typename Op::Out* out_matrix = batch_ptr<typename Op::Out>(out, batch, b);
+    const OutputMatrix<Op> matrix(out, batch, epilogue, b);
 #pragma unroll
     for (int i = 0; i < THREAD_M; ++i)
 #pragma unroll
       for (int j = 0; j < THREAD_N; ++j) {
         const long long m = top + row + i, n = left + col + 16 * j;
-        if (row + i < rows && n < columns)
-          out_matrix[element_offset(out, m, n)] = finish(sum[i][j], m, n);
+        if (row + i < rows && n < columns) matrix.store(sum[i][j], m, n);
       }
   }
 };

@@ -118,7 +118,7 @@ struct FragmentLoader {
 // share the columns of the tile.
 template <typename A, int HEIGHT, int WIDTH, int ACROSS>
 struct WarpOutputs {
-  A sum[HEIGHT / 16][WIDTH / 8][4];
+  A sum[HEIGHT / 16][WIDTH / 8][4] = {};
   int lane, row, col;  // row and col: where the warp's part starts in the tile
 
   __device__ __forceinline__ WarpOutputs() {
@@ -126,12 +126,6 @@ struct WarpOutputs {
     lane = threadIdx.x % 32;
     row = warp / ACROSS * HEIGHT;
     col = warp % ACROSS * WIDTH;
-#pragma unroll
-    for (int i = 0; i < HEIGHT / 16; ++i)
-#pragma unroll
-      for (int j = 0; j < WIDTH / 8; ++j)
-#pragma unroll
-        for (int r = 0; r < 4; ++r) sum[i][j][r] = A(0);
   }
 
   // Call put(m, n, sum) for this lane's outputs in the warp's rows 16 i .. 16 i + 15; m counts
