@@ -31,7 +31,8 @@
 //   -DGROUP, -DSLICE_M              block rows of a group, and rows of a block that a tile holds
 //   -DSTEP_K, -DSTEPS, -DSTAGES
 //   -DDENSE=rows|columns            which of its strides is 1
-//   -DTILE_N, shared by WARPS_N warps, as its rows are by WARPS_M: whole blocks, or equal parts;
+//   -DTILE_N, shared by WARPS_N warps; the tile's rows are shared by WARPS_M, as whole blocks or
+//                                   equal parts of blocks
 //   -DRESIDENT                      thread blocks that a multiprocessor is to hold
 #include "bsr_addmm_groups/warp_mma_swapped.cuh"
 #include "common/kernel_epilogue.cuh"

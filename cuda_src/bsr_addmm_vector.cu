@@ -72,7 +72,7 @@ struct Pack {
   }
 };
 
-// Through the read-only path: nobody writes these bytes while the kernel runs.
+// Through the read-only cache: these bytes are not written while the kernel runs.
 template <typename E, int COUNT>
 __device__ __forceinline__ Pack<E, COUNT> load_constant(const E* p) {
   typedef Pack<E, COUNT> P;
@@ -105,8 +105,8 @@ struct Blocks {
   __device__ __forceinline__ bool has(int u) const { return u * SLOTS < left; }
 };
 
-// A lane's part of a block: RI rows of CV columns, as it was loaded.
-struct Part {
+// A lane's values of a block: RI rows of CV columns, as they were loaded.
+struct LaneBlock {
   static constexpr int PACKS = CONTIGUOUS_ROWS ? 1 : RI, WIDTH = CONTIGUOUS_ROWS ? RI * CV : CV;
   Pack<T, WIDTH> pack[PACKS];
   __device__ __forceinline__ T at(int i, int c) const {
@@ -167,17 +167,17 @@ struct Team {
     }
   }
 
-  __device__ __forceinline__ void load_block(Part& part, const T* at) const {
+  __device__ __forceinline__ void load_block(LaneBlock& lane_block, const T* at) const {
 #pragma unroll
-    for (int i = 0; i < Part::PACKS; ++i)
+    for (int i = 0; i < LaneBlock::PACKS; ++i)
       if (has_row(i)) {
         if constexpr (BK % CV == 0) {
-          part.pack[i] = load_once<T, Part::WIDTH>(at + i * RL * BK);
+          lane_block.pack[i] = load_once<T, LaneBlock::WIDTH>(at + i * RL * BK);
         } else {
 #pragma unroll
           for (int c = 0; c < CV; ++c)
             if (has_col(c))
-              reinterpret_cast<T*>(part.pack[i].word)[c] =
+              reinterpret_cast<T*>(lane_block.pack[i].word)[c] =
                   load_constant<T, 1>(at + i * RL * BK + c)[0];
         }
       }
@@ -199,7 +199,7 @@ struct Team {
 #pragma unroll 1
     do {
       if (!AHEAD) load_columns(row.columns, row.left);
-      Part block[UNROLL];
+      LaneBlock block[UNROLL];
       A x[UNROLL][CV][NV];
 #pragma unroll
       for (int u = 0; u < UNROLL; ++u)
@@ -228,7 +228,7 @@ struct Team {
     } while (row.left > 0);
   }
 
-  // Whether lanes that differ in this bit hold parts of the same sums.
+  // Whether lanes that differ in this bit hold partial sums of the same outputs.
   static constexpr bool shared_sums(int step) {
     return step >= NG && (RL == 1 || step < NG * CL || step >= NG * CL * RL);
   }

@@ -63,8 +63,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       const int local = place / area, within = place - local * area;
       const int r = within / tile_columns, c = within - r * tile_columns;
       const long long t = (first + local) / tiles_per_block;
-      const int part = (int)((first + local) - t * tiles_per_block);
-      const int row = part / across * SIDE + r, column = part % across * SIDE + c;
+      const int within_block = (int)((first + local) - t * tiles_per_block);
+      const int row = within_block / across * SIDE + r, column = within_block % across * SIDE + c;
       if (row < bm && column < bk) {
         shared[(local * tile_rows + r) * pitch + c] =
             blocks[order[t] * block_area + row * bk + column];
@@ -75,8 +75,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       const int local = place / area, within = place - local * area;
       const int c = within / tile_rows, r = within - c * tile_rows;
       const long long t = (first + local) / tiles_per_block;
-      const int part = (int)((first + local) - t * tiles_per_block);
-      const int row = part / across * SIDE + r, column = part % across * SIDE + c;
+      const int within_block = (int)((first + local) - t * tiles_per_block);
+      const int row = within_block / across * SIDE + r, column = within_block % across * SIDE + c;
       if (row < bm && column < bk) {
         out[t * block_area + (long long)column * bm + row] =
             shared[(local * tile_rows + r) * pitch + c];

@@ -91,9 +91,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
   for_each_position(indices, begin, end, [&](long long p, INDEX column) {
     const bool inside = column >= c0 && column < c0 + STRIPE;
     if (!__any_sync(ALL, inside)) return;
-    const int j = inside ? int(column - c0) : ~lane;  // alike with nobody
-    const unsigned alike = __match_any_sync(ALL, j);
-    const int earlier = __popc(alike & ((1u << lane) - 1));
+    const int j = inside ? int(column - c0) : ~lane;  // a unique key: match_any finds no peer
+    const unsigned peers = __match_any_sync(ALL, j);
+    const int earlier = __popc(peers & ((1u << lane) - 1));
     if (inside) {
       const long long place = b * nnzb + starts[j] + counts[warp][j] + earlier;
       row = row_of(indptr, row, rows, p);
@@ -101,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
       out_from[place] = b * nnzb + p;
     }
     __syncwarp();
-    if (inside && earlier == 0) counts[warp][j] += __popc(alike);
+    if (inside && earlier == 0) counts[warp][j] += __popc(peers);
     __syncwarp();
   });
 }

@@ -135,7 +135,7 @@ struct GroupTile {
     static constexpr int DOWN = THREADS / SLOTS_AT_ONCE / ACROSS;  // lines
     static constexpr int OF_SLOT = (slice_m + DOWN - 1) / DOWN;    // copies
     static constexpr int COPIES = (SLOTS + SLOTS_AT_ONCE - 1) / SLOTS_AT_ONCE * OF_SLOT;
-    static_assert(DOWN % 8 == 0, "all lines of a thread are swizzled alike");
+    static_assert(DOWN % 8 == 0, "all lines of a thread have one swizzle");
 
     const Element* from;  // of block 0
     unsigned to;
@@ -175,7 +175,7 @@ struct GroupTile {
     }
   };
 
-  // A thread's share of the copies of dense, by row ...
+  // A thread's share of the copies of dense: of its rows ...
   struct DenseRowLoader {
     static constexpr int VECTORS = tile_n / 8;
     static constexpr int COPIES = steps * step_k / (THREADS / VECTORS);  // rows: neighbours
@@ -190,8 +190,8 @@ struct GroupTile {
     int first_row;
     bool within;  // the matrix
 
-    const Element*
-        source;  // what is being copied, where to, whether it is there, and how far it goes
+    // What is copied, where to, whether it is within the matrix, and its rows.
+    const Element* source;
     unsigned into;
     bool there;
     int rows;
@@ -209,8 +209,8 @@ struct GroupTile {
 
     __device__ __forceinline__ void copy(unsigned stage, const StageBlocks& stage_blocks, int first,
                                          int last) {
-      const int t =
-          is_power_of_two(COPIES) ? 0 : first_row;  // else each mask is computed for itself
+      // The swizzle of a copy follows from the first one's, except where rows are no power of two.
+      const int t = is_power_of_two(COPIES) ? 0 : first_row;
 #pragma unroll
       for (int i = first; i < last; ++i) {
         if (i % OF_ENTRY == 0) begin(stage, stage_blocks, i);
@@ -229,7 +229,7 @@ struct GroupTile {
     }
   };
 
-  // ... or by column.
+  // ... or of its columns.
   struct DenseColumnLoader {
     static constexpr int VECTORS = steps * step_k / 8;
     static constexpr int ACROSS = power_of_two_from(VECTORS);
