@@ -70,7 +70,7 @@ def _wgmma(
         "STORE": "rows",
         "TILE_N": 256,
         "STAGES": 4,
-        "PARTS": 0,
+        "SPLIT_K": 0,
         **epilogue_of(t, out, epilogue, act),
     } | more
 
@@ -137,32 +137,36 @@ PRODUCTS = (
         variants=(
             _wgmma("bf16", "bf16", (16, 16), act="relu"),
             _wgmma("bf16", "bf16", (128, 128), epilogue="identity"),
-            _wgmma("f16", "f32", (32, 32), "columns", 1, STORE="any", act="gelu"),
+            _wgmma("f16", "f32", (32, 32), "columns", 1, STORE="elementwise", act="gelu"),
             _wgmma("bf16", "f16", (64, 64), "columns", 1, STORE="columns"),
             _wgmma("f16", "f16", (48, 80), TILE_N=128, STAGES=5, INDEX="s64"),
             _wgmma("bf16", "f32", (256, 64), TILE_N=64, STAGES=6),
             _wgmma("s8", "s32", (64, 64), "columns", epilogue="identity"),
             _wgmma("s8", "s32", (128, 128), "columns", epilogue="exact", act="relu"),
-            _wgmma("s8", "s32", (16, 64), "columns", STORE="any", epilogue="exact", INPUT="s32"),
-            _wgmma("bf16", "bf16", (64, 64), STORE="skewed", epilogue="identity"),
-            _wgmma("s8", "s32", (64, 64), "columns", STORE="skewed", epilogue="exact", act="relu"),
+            _wgmma(
+                "s8", "s32", (16, 64), "columns", STORE="elementwise", epilogue="exact", INPUT="s32"
+            ),
+            _wgmma("bf16", "bf16", (64, 64), STORE="unaligned", epilogue="identity"),
+            _wgmma(
+                "s8", "s32", (64, 64), "columns", STORE="unaligned", epilogue="exact", act="relu"
+            ),
             _wgmma("s8", "s8", (128, 128), "columns", act="gelu"),
             _wgmma("s8", "s32", (64, 64), epilogue="identity"),
             _wgmma("s8", "f32", (192, 64), act="relu"),
             _wgmma("s8", "s32", (128, 128), TILE_N=128, epilogue="exact"),
             _wgmma("s8", "bf16", (32, 32), "columns", STORE="columns", TILE_N=128, STAGES=6),
-            _wgmma("bf16", "bf16", (16, 16), epilogue="identity", PARTS=1),
-            _wgmma("f16", "f32", (192, 32), "columns", PARTS=1),
-            _wgmma("s8", "s32", (64, 64), "columns", epilogue="exact", PARTS=1),
+            _wgmma("bf16", "bf16", (16, 16), epilogue="identity", SPLIT_K=1),
+            _wgmma("f16", "f32", (192, 32), "columns", SPLIT_K=1),
+            _wgmma("s8", "s32", (64, 64), "columns", epilogue="exact", SPLIT_K=1),
             _wgmma("f32", "f32", (16, 16), "columns", epilogue="identity"),
             _wgmma("f32", "f32", (64, 64), "columns", act="relu"),
-            _wgmma("f32", "bf16", (128, 24), "columns", STORE="skewed", act="gelu"),
+            _wgmma("f32", "bf16", (128, 24), "columns", STORE="unaligned", act="gelu"),
         ),
         path="wgmma",
         tensor_core=True,
     ),
     KernelSource(
-        "bsr_addmm_sm90_parts",
+        "bsr_addmm_sm90_reduce",
         "bsr_addmm",
         ("float16", "bfloat16", "int8", "float32"),
         archs=("90a",),
@@ -171,8 +175,8 @@ PRODUCTS = (
             for t, m, store, n, epilogue in (
                 ("bf16", 16, "rows", 256, epilogue_of("bf16", "bf16", "identity")),
                 ("f16", 192, "columns", 64, epilogue_of("f16", "f32", "scaled", "gelu")),
-                ("bf16", 48, "skewed", 128, epilogue_of("bf16", "f16", "scaled", "silu")),
-                ("s8", 64, "any", 128, epilogue_of("s8", "s8", "scaled")),
+                ("bf16", 48, "unaligned", 128, epilogue_of("bf16", "f16", "scaled", "silu")),
+                ("s8", 64, "elementwise", 128, epilogue_of("s8", "s8", "scaled")),
                 ("s8", 32, "rows", 256, epilogue_of("s8", "s32", "exact")),
                 ("f32", 16, "rows", 256, epilogue_of("f32", "f32", "scaled")),
             )
@@ -386,10 +390,12 @@ SCHEDULES = (
         path="schedule",
     ),
     KernelSource(
-        "bsr_row_shares",
+        "bsr_cluster_work",
         (),
         (),
-        variants=each("INDEX", _INDICES, CLUSTER="4", TOGETHER="2", SLICES="2", PARTS="1"),
+        variants=each(
+            "INDEX", _INDICES, CLUSTER="4", ROWS_PER_CLUSTER="2", SLICES_M="2", SLICES_K="1"
+        ),
         path="schedule",
     ),
     KernelSource(

@@ -32,7 +32,7 @@ _ALONE = {"INPUT": "none", "RIGHT": "none"}
 def _wgmma_sp(
     t: str, out: str, dense: str, epilogue: str, act: str = "none", **more: Any
 ) -> Mapping[str, Any]:
-    tile = {"TILE_N": 256, "STAGES": 4, "CLUSTER": 2, "STRIPS": 2}
+    tile = {"TILE_N": 256, "STAGES": 4, "CLUSTER": 2, "STORE_BUFFERS": 2}
     how = {"T": t, "DENSE": dense, "STORE": "rows"}
     return how | tile | dict(epilogue_of(t, out, epilogue, act)) | more
 
@@ -44,9 +44,9 @@ def _wgmma_blocks(
         "INDEX": "s32",
         "BM": block[0],
         "BK": block[1],
-        "PARTS": 0,
-        "BAND": 0,
-        "TOGETHER": 1,
+        "SPLIT_K": 0,
+        "RASTER_BAND": 0,
+        "SLICES_PER_COPY": 1,
     }
     return {**how, **_wgmma_sp(t, out, dense, epilogue, act), **m}
 
@@ -198,9 +198,11 @@ SEMI_STRUCTURED = (
         (*HALVES, "float32"),
         archs=("90a",),
         variants=(
-            _wgmma_sp("bf16", "bf16", "rows", "identity", STAGES=5, STRIPS=1),
+            _wgmma_sp("bf16", "bf16", "rows", "identity", STAGES=5, STORE_BUFFERS=1),
             _wgmma_sp("f16", "f32", "columns", "scaled", "gelu", STORE="columns"),
-            _wgmma_sp("bf16", "bf16", "rows", "scaled", "silu", **_ALONE, STAGES=5, STRIPS=1),
+            _wgmma_sp(
+                "bf16", "bf16", "rows", "scaled", "silu", **_ALONE, STAGES=5, STORE_BUFFERS=1
+            ),
             _wgmma_sp("f16", "f16", "rows", "scaled", "silu", TILE_N=128, STAGES=5, CLUSTER=1),
             _wgmma_sp("f32", "f32", "columns", "identity"),
         ),
@@ -213,8 +215,8 @@ SEMI_STRUCTURED = (
         ("int8", "float8_e4m3fn"),
         archs=("90a",),
         variants=(
-            _wgmma_sp("s8", "bf16", "columns", "scaled", STORE="skewed"),
-            _wgmma_sp("s8", "bf16", "columns", "identity", STAGES=5, STRIPS=1),
+            _wgmma_sp("s8", "bf16", "columns", "scaled", STORE="unaligned"),
+            _wgmma_sp("s8", "bf16", "columns", "identity", STAGES=5, STORE_BUFFERS=1),
             _wgmma_sp("s8", "s32", "columns", "exact", "relu", TILE_N=128, STAGES=6),
             _wgmma_sp("s8", "s8", "columns", "identity", TILE_N=128, STAGES=6, CLUSTER=1),
             _wgmma_sp("e4m3", "bf16", "columns", "scaled", TILE_N=64, STAGES=8, CLUSTER=1),
@@ -279,14 +281,16 @@ SEMI_STRUCTURED = (
         archs=("90a",),
         variants=(
             _wgmma_blocks("bf16", "bf16", (128, 128), "rows", "identity"),
-            _wgmma_blocks("bf16", "bf16", (128, 128), "rows", "identity", TOGETHER=2),
-            _wgmma_blocks("f16", "f16", (64, 128), "rows", "scaled", "gelu", TOGETHER=2),
+            _wgmma_blocks("bf16", "bf16", (128, 128), "rows", "identity", SLICES_PER_COPY=2),
+            _wgmma_blocks("f16", "f16", (64, 128), "rows", "scaled", "gelu", SLICES_PER_COPY=2),
             _wgmma_blocks("f16", "f32", (64, 64), "columns", "scaled", "gelu", STORE="columns"),
-            _wgmma_blocks("bf16", "f16", (64, 128), "rows", "scaled", "silu", STORE="skewed"),
+            _wgmma_blocks("bf16", "f16", (64, 128), "rows", "scaled", "silu", STORE="unaligned"),
             _wgmma_blocks("f16", "f16", (192, 64), "rows", "scaled", TILE_N=64, STAGES=8),
             _wgmma_blocks("bf16", "bf16", (64, 64), "rows", "identity", PARTS=1, INDEX="s64"),
             _wgmma_blocks("s8", "s32", (64, 128), "columns", "exact", "relu"),
-            _wgmma_blocks("s8", "s8", (128, 256), "columns", "scaled", TILE_N=128, TOGETHER=2),
+            _wgmma_blocks(
+                "s8", "s8", (128, 256), "columns", "scaled", TILE_N=128, SLICES_PER_COPY=2
+            ),
             _wgmma_blocks("f32", "f32", (128, 32), "columns", "identity", PARTS=1),
         ),
         path="wgmma_sp",

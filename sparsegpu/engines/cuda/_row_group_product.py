@@ -1,7 +1,7 @@
 """The launches of a Hopper product of row groups: what whole and 2:4 blocks have in common.
 
 ``cuda_src/bsr_addmm_sm90.cu`` says what row groups are. Groups that are much longer than the others
-are cut into parts, whose sums ``bsr_addmm_sm90_parts.cu`` adds.
+are cut into parts, whose sums ``bsr_addmm_sm90_reduce.cu`` adds.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def row_group_launches(
             BK=bk,
             DENSE=p.layout,
             STAGES=tile.stages,
-            PARTS=int(parts > 0),
+            SPLIT_K=int(parts > 0),
             **shared,
             **defines,
         ),
@@ -108,7 +108,7 @@ def row_group_launches(
     if not parts:
         return (product,)
     finish = Launch(
-        kernel("bsr_addmm_sm90_parts", **shared),
+        kernel("bsr_addmm_sm90_reduce", **shared),
         grid(len(cut) * tiles * tile.sums // _PARTS_OF_BLOCK),
         (_PARTS_THREADS,),
         (*out, cut, np.void(_PARTS_SIZES.pack(len(cut), batch.count, m, n)), sums, p.epilogue),

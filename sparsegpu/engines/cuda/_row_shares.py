@@ -12,7 +12,7 @@ from .runtime.launch import kernel
 from .runtime.skinny_sm90_tile import SIDE
 from .runtime.types import ctype
 
-_WORDS = 32  # of 32 bits: ``struct Share`` in common/row_shares.cuh
+_WORDS = 32  # of 32 bits: ``ClusterWork`` of common/cluster_work.cuh
 
 
 def row_shares(pattern: Pattern, cluster: int, together: int) -> Any:
@@ -29,7 +29,7 @@ def row_shares(pattern: Pattern, cluster: int, together: int) -> Any:
     Returns
     -------
     int32 array (*batch, thread blocks of a matrix * 32)
-        `Share` of ``common/row_shares.cuh``, one after the other.
+        `ClusterWork` of ``common/cluster_work.cuh``, one after the other.
     """
     (bm, bk), block_rows = pattern.blocksize, pattern.block_shape[0]
     matrices = size_of(pattern.batch_shape)
@@ -40,12 +40,12 @@ def row_shares(pattern: Pattern, cluster: int, together: int) -> Any:
         shape = (*pattern.batch_shape, thread_blocks * _WORDS)
         shares = pattern.xp.empty(shape, dtype=np.int32)
         kernel(
-            "bsr_row_shares",
+            "bsr_cluster_work",
             INDEX=ctype(pattern._indices.dtype),
             CLUSTER=cluster,
-            TOGETHER=together,
-            SLICES=bm // SIDE,
-            PARTS=bk // SIDE,
+            ROWS_PER_CLUSTER=together,
+            SLICES_M=bm // SIDE,
+            SLICES_K=bk // SIDE,
         )(
             grid(ceil_div(matrices * thread_blocks, THREADS)),
             (THREADS,),

@@ -71,7 +71,7 @@ def sm90_launches(
         TILE_N=tile.tile_n,
         STAGES=tile.stages,
         CLUSTER=tile.cluster,
-        STRIPS=tile.strips,
+        STORE_BUFFERS=tile.strips,
         **p.defines,
     )
     tiles = ceil_div(m, TILE_M * tile.cluster) * ceil_div(n, tile.tile_n) * walk.count

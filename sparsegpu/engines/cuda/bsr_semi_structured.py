@@ -215,8 +215,8 @@ def _launches(p: Product, meta: Any, tile: SparseBlocksTile) -> tuple[Launch, ..
             _packed_map(p.data, bk // 2, tile),
             codes_map(meta, bm, (tile.together * PAIRS, tile.slice_m)),
         ),
-        TOGETHER=tile.together,
-        BAND=tile.band,
+        SLICES_PER_COPY=tile.together,
+        RASTER_BAND=tile.band,
     )
 
 
