@@ -34,7 +34,7 @@ def _mma(
         **{"T": t, "INDEX": "s32", "BK": bk, **epilogue_of(t, out, "scaled", "gelu")},
         **{"TILE_M": tile[0], "TILE_N": tile[1], "WARPS_M": warps[0], "WARPS_N": warps[1]},
         **{"STAGES": 3, "DENSE": dense, "TRANSPOSED": transposed},
-        "DATA_PIECES": int(dense != "strided"),
+        "DATA_VECTORS": int(dense != "strided"),
     }
 
 
@@ -79,7 +79,7 @@ def _full(t: str, tile: tuple[int, int, int], warps: tuple[int, int], **others: 
     return {
         **{"T": t, "OUT": t, "INDEX": "s32", "EPILOGUE": "scaled", "ACT": "gelu"},
         **{"TILE_M": tile[0], "TILE_N": tile[1], "TILE_K": tile[2], "STAGES": 2, "TRANSPOSED": 0},
-        **{"WARPS_M": warps[0], "WARPS_N": warps[1], "DATA": "pieces", "DENSE": "pieces"},
+        **{"WARPS_M": warps[0], "WARPS_N": warps[1], "DATA": "vectors", "DENSE": "vectors"},
         **({"THREAD_M": 8} if t == "f32" else {}),
         **others,
     }
@@ -93,8 +93,8 @@ def _vector(
         **{"T": t, "INDEX": "s32", **epilogue_of(t, t, "scaled")},
         **{"BM": block[0], "BK": block[1], "COLUMNS": n, "TEAM": team, "RL": rl, "CV": cv},
         **{"NG": n // nv, "NV": nv, "UNROLL": 2, "X_VECTOR": 1 if cv > 1 else 2 if nv > 1 else 0},
-        **{"TOGETHER": 0, "STREAM": int(cv > 1), "AHEAD": 1, "WARPS": 4, "RESIDENT": 4},
-        **{"PIECES": pieces, "BATCHED": pieces},
+        **{"CONTIGUOUS_ROWS": 0, "STREAM": int(cv > 1), "AHEAD": 1, "WARPS": 4, "RESIDENT": 4},
+        **{"SPLIT_ROWS": pieces, "BATCHED": pieces},
     }
 
 
@@ -103,9 +103,9 @@ def _fragments(t: str, block: tuple[int, int], n: int, pieces: int = 0) -> Any:
         **{"T": t, "INDEX": "s32", **epilogue_of(t, t, "scaled")},
         **{"BM": block[0], "BK": block[1], "COLUMNS": n, "UNROLL": 5, "WARPS": 4},
         **{
-            "X_TOGETHER": int(n == 1),
+            "X_VECTOR": int(n == 1),
             "RESIDENT": 5 + (t == "f32") - pieces,
-            "PIECES": pieces,
+            "SPLIT_ROWS": pieces,
             "BATCHED": pieces,
         },
     }

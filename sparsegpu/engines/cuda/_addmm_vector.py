@@ -78,7 +78,7 @@ def vector_launches(p: Product, config: Mapping[str, Any] | None) -> tuple[Launc
             tile.source,
             T=ctype(p.data.dtype),
             INDEX=ctype(p.pattern._indices.dtype),
-            PIECES=int(pieces is not None),
+            SPLIT_ROWS=int(pieces is not None),
             BATCHED=int(batches > 1),
             **p.defines,
             **tile.defines((bm, bk), columns),

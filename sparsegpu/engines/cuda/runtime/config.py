@@ -209,8 +209,8 @@ def bsr_addmm_config(
         raise refused("config['path']", expected, repr(path))
     if full:
         pieces = dense == "rows" and columns * dtype.itemsize % 16 == 0
-        layout = "pieces" if pieces else "columns" if by_column else "rows"
-        data = "columns" if transposed else "pieces" if data_aligned else "rows"
+        layout = "vectors" if pieces else "columns" if by_column else "rows"
+        data = "columns" if transposed else "vectors" if data_aligned else "rows"
         return _float_config(full.source, dtype.itemsize, bm, bk, columns, layout, data, fields)
     choice = _mma_config(dtype.itemsize, bm, bk, columns, dense, data_aligned, transposed, fields)
     if block_rows * -(-bm // choice.tile_m) * -(-columns // choice.tile_n) <= MAX_GRID:
@@ -236,7 +236,7 @@ def _float_config(
     data: str,
     fields: Fields,
 ) -> AddmmConfig:
-    pieces = dense == data == "pieces"
+    pieces = dense == data == "vectors"
     tile = float_tile(itemsize, bm, bk, columns, pieces=pieces, fields=fields)
     defines = {"BM": bm, "BK": bk, "DATA": data, "DENSE": dense, **tile.defines}
     return AddmmConfig(
@@ -293,7 +293,7 @@ def _mma_config(
         "WARPS_N": warps_n,
         "STAGES": stages,
         "DENSE": dense,
-        "DATA_PIECES": int(data_aligned),
+        "DATA_VECTORS": int(data_aligned),
     }
     return AddmmConfig(
         "bsr_addmm_sm80",

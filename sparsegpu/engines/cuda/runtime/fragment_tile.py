@@ -43,7 +43,7 @@ class FragmentTile:
             "BK": blocksize[1],
             "COLUMNS": columns,
             "UNROLL": self.unroll,
-            "X_TOGETHER": self.x_together,
+            "X_VECTOR": self.x_together,
             "WARPS": self.warps,
             "RESIDENT": self.resident,
         }

@@ -97,7 +97,7 @@ class VectorTile:
             "NV": self.columns,
             "UNROLL": self.unroll,
             "X_VECTOR": self.x_vector,
-            "TOGETHER": self.together,
+            "CONTIGUOUS_ROWS": self.together,
             "STREAM": self.stream,
             "AHEAD": self.ahead,
             "WARPS": self.warps,
