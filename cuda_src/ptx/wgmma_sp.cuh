@@ -18,7 +18,7 @@ namespace sparsegpu {
 
 #define WGMMA_SP_HALVES(N, NAME, LIST, VALUES, A, B, META, S, TRANSPOSE)                   \
   asm volatile("wgmma.mma_async.sp.sync.aligned.m64n" N "k32.f32." NAME "." NAME " {" LIST \
-               "}, %" A ", %" B ", %" META ", %" S ", 1, 1, 1, 0, %" T ";\n"               \
+               "}, %" A ", %" B ", %" META ", %" S ", 1, 1, 1, 0, %" TRANSPOSE ";\n"       \
                : VALUES                                                                    \
                : "l"(a), "l"(b), "r"(meta), "n"(SELECTOR), "n"(B_MN_MAJOR))
 
