@@ -66,7 +66,7 @@ def sparse_tile(
     fields : Fields, optional
         ``tile_n``, ``stages`` and ``cluster``, where they are not to be chosen here.
     plain : bool
-        One strip of each warp is enough for the outputs (`write_tile` of ``strip.cuh``).
+        One strip of each warp is enough for the outputs (`write_tile` of ``epilogue_store.cuh``).
     bytes_out : bool
         Outputs are int8, which leave in strips of 128 columns.
 
