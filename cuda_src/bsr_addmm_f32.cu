@@ -1,25 +1,46 @@
-// BSR @ dense in float32, by multiply-adds: common/block_rows.cuh, to be read first, brings the
-// operands; here they are multiplied.
+// BSR @ dense in float32, by multiply-adds: common/full_precision_tile.cuh, to be read first,
+// brings the operands; here they are multiplied.
 //
-// A lane keeps THREAD_M x THREAD_N outputs in registers, in pieces of four neighbouring rows and
-// columns, and reads for each k as many pieces of both operands, 16 bytes at a time. For that
-// `left` lies turned round, as left[k][m]. Lanes lie 2 x LANES_N in the warp's tile, and then the
-// next two pieces of rows, so that those that one access serves share most places.
+// A lane keeps THREAD_M x THREAD_N outputs in registers, as groups of four neighbouring rows and of
+// four neighbouring columns, and reads for each k as many groups of both operands, 16 bytes at a
+// time. For that `left` is stored transposed, as left[k][m]. Lanes are arranged 2 x LANES_N in the
+// warp's tile, and then the next two groups of rows, so that the lanes that one access serves share
+// most of their addresses.
 //
 // What limits the speed is the register file. It has two banks, of the even and the odd registers,
-// and reads one register of each in a cycle; a multiply-add has three operands, so that one must
-// still be there from the instruction before, and the other two be in different banks. Pieces of
-// four that do not depend on k give the compiler what it needs to arrange that (so `left` turned
-// round), and so does the order of the multiply-adds: down a column, up the next.
+// and reads one register of each in a cycle; a multiply-add has three operands, so one of them must
+// be reused from the instruction before, and the other two must be in different banks. Groups of
+// four that do not depend on k let the compiler arrange that (so `left` is transposed), and so does
+// the order of the multiply-adds: down a column, up the next.
 //
-// Where all lanes have the same few rows, `left` stays as it is, and four terms of a row are a
-// piece.
+// Where all lanes share the same few rows, `left` is not transposed, and a load takes four terms of
+// a row.
 //
-// -DTHREAD_M; the others as in common/block_rows.cuh.
-#include "common/block_rows.cuh"
+//   -DT (f32), -DINDEX, -DOUT, -DEPILOGUE, -DACT   as in bsr_addmm_simt.cu; -DBM, -DBK the block
+//   -DTRANSPOSED=1                  the product with the transpose of the matrix
+//   -DDATA, -DDENSE=vectors|rows|columns           how threads copy the operands (CopyOrder)
+//   -DTILE_M, -DTILE_N outputs of a thread block, shared by WARPS_M x WARPS_N warps; -DTHREAD_M
+//   rows of a lane; -DTILE_K, -DSTAGES; -DRESIDENT thread blocks that a multiprocessor is to hold
+#include "common/full_precision_tile.cuh"
+#include "common/kernel_epilogue.cuh"
+
+using namespace sparsegpu;
+
+struct Config {
+  typedef T Element;
+  typedef INDEX Index;
+  typedef KernelEpilogue<T, OUT> Op;
+  static constexpr int bm = BM, bk = BK, stages = STAGES;
+  static constexpr int tile_m = TILE_M, tile_n = TILE_N, tile_k = TILE_K;
+  static constexpr int warps_m = WARPS_M, warps_n = WARPS_N;
+  static constexpr CopyOrder data_order = CopyOrder::DATA, dense_order = CopyOrder::DENSE;
+  static constexpr bool transposed = TRANSPOSED;
+};
+typedef FullPrecisionProduct<Config> Product;
+constexpr int WARP_M = Product::WARP_M, WARP_N = Product::WARP_N;
 
 // The outputs of one warp.
-struct Outputs {
+struct WarpOutputs {
   static constexpr int DEPTH = BK < TILE_K ? BK : TILE_K;  // terms of a slice
   static constexpr int LANES_M = WARP_M / THREAD_M;
   static constexpr int LANES_N = 32 / LANES_M;
@@ -27,16 +48,17 @@ struct Outputs {
   static_assert(WARP_M == LANES_M * THREAD_M && WARP_N == LANES_N * THREAD_N, "whole lanes");
   static constexpr bool LEFT_BY_TERM = LANES_M > 1;
   static constexpr int LEFT_PITCH = LEFT_BY_TERM ? (TILE_M + 4) * 4 : (TILE_K / 4 | 1) * 16;
-  static constexpr int RIGHT_PITCH = (TILE_N + 4) * 4;         // for columns that come k by k
-  static constexpr int AT_ONCE = LEFT_BY_TERM ? 4 : THREAD_M;  // of a lane's rows, in a strip
-  static_assert(THREAD_N % 4 == 0 && TILE_K % 4 == 0, "whole pieces");
-  static_assert(THREAD_M % 4 == 0 || !LEFT_BY_TERM, "whole pieces");
-  typedef Strip<AT_ONCE * LANES_M> Rows;
+  static constexpr int RIGHT_PITCH = (TILE_N + 4) * 4;  // where columns of dense are copied k by k
+  static constexpr int AT_ONCE =
+      LEFT_BY_TERM ? 4 : THREAD_M;  // rows of a lane that are staged at once
+  static_assert(THREAD_N % 4 == 0 && TILE_K % 4 == 0, "whole groups of four");
+  static_assert(THREAD_M % 4 == 0 || !LEFT_BY_TERM, "whole groups of four");
+  typedef Product::StagedRows<AT_ONCE * LANES_M> Rows;
 
   f32 sum[THREAD_M][THREAD_N];
   int row, col, lane_m, lane_n;  // row and col: where the warp's part starts in the tile
 
-  __device__ __forceinline__ Outputs() {
+  __device__ __forceinline__ WarpOutputs() {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     row = warp / WARPS_N * WARP_M;
     col = warp % WARPS_N * WARP_N;
@@ -49,13 +71,13 @@ struct Outputs {
   }
 
   // Add the products of one slice's first `terms` terms. load() goes between the first loads from
-  // shared memory and their use: it asks for a later slice.
+  // shared memory and their use: it starts the copies of a later slice.
   template <typename Load>
   __device__ __forceinline__ void multiply(const unsigned char* left, const unsigned char* right,
                                            int terms, Load load) {
     left += LEFT_BY_TERM ? (row + 4 * lane_m) * 4 : row * LEFT_PITCH;
     right += (col + 4 * lane_n) * 4;
-    // The terms that are multiplied, and those to come: one at a time, or four of `left`.
+    // The term that is multiplied, and the next one; of `left` that is not transposed, four each.
     constexpr int TERMS = LEFT_BY_TERM ? 1 : 4;
     f32 a[2][THREAD_M * TERMS], b[2][THREAD_N];
     auto load_left = [&](int k) {
@@ -99,19 +121,20 @@ struct Outputs {
     return i / 4 * (4 * LANES_M) + 4 * lane_m + i % 4;
   }
 
-  // Write the warp's outputs: as they are where a lane's are whole pieces already, else through the
-  // warp's strip of shared memory.
-  __device__ __forceinline__ void finish(unsigned char* strips, const Destination& to) const {
-    if (Finish<T, OUT>::IDENTITY && to.in_pieces() && row + WARP_M <= to.rows &&
+  // Write the warp's outputs: directly where a lane's four columns are one vector of the output,
+  // else through the warp's staging buffer.
+  __device__ __forceinline__ void finish(unsigned char* buffers,
+                                         const Product::Destination& to) const {
+    if (Config::Op::IDENTITY && to.vectorized() && row + WARP_M <= to.rows &&
         col + WARP_N <= to.columns) {
 #pragma unroll
       for (int i = 0; i < THREAD_M; ++i)
 #pragma unroll
         for (int j = 0; j < THREAD_N; j += 4)
-          to.write_piece(row + row_of(i), col + 4 * lane_n + j * LANES_N, sum[i] + j);
+          to.write_vector(row + row_of(i), col + 4 * lane_n + j * LANES_N, sum[i] + j);
       return;
     }
-    const Rows strip(strips);
+    const Rows staged(buffers);
 #pragma unroll
     for (int i = 0; i < THREAD_M; i += AT_ONCE) {
 #pragma unroll
@@ -120,22 +143,22 @@ struct Outputs {
         for (int j = 0; j < THREAD_N; j += 4) {
           const f32* four = sum[i + ii] + j;
           const int m = row_of(ii), n = 4 * lane_n + j * LANES_N;
-          *reinterpret_cast<float4*>(strip.at + m * strip.PITCH + n) =
+          *reinterpret_cast<float4*>(staged.at + m * staged.PITCH + n) =
               make_float4(four[0], four[1], four[2], four[3]);
         }
-      strip.write_all(row + i * LANES_M, col, to);
+      staged.write_all(row + i * LANES_M, col, to);
     }
   }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+extern "C" __global__ void __launch_bounds__(Product::THREADS, RESIDENT)
     bsr_addmm_f32(const __grid_constant__ View out, const __grid_constant__ View rows,
                   const __grid_constant__ View indptr, const __grid_constant__ View indices,
                   const __grid_constant__ View order, const __grid_constant__ View data,
                   const __grid_constant__ View dense, const __grid_constant__ Batch batch,
-                  const __grid_constant__ Sizes sizes,
-                  const __grid_constant__ Epilogue<T> epilogue) {
+                  const __grid_constant__ FullPrecisionProblem problem,
+                  const __grid_constant__ KernelEpilogueArgs<T> epilogue) {
   extern __shared__ __align__(16) unsigned char stages[];
-  multiply_block_rows<Outputs>(stages, out, rows, indptr, indices, order, data, dense, batch, sizes,
-                               epilogue);
+  Product::run<WarpOutputs>(stages, out, rows, indptr, indices, order, data, dense, batch, problem,
+                            epilogue);
 }

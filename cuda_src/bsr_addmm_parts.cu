@@ -1,39 +1,41 @@
-// The rows that bsr_addmm_vector.cu summed in pieces: adds the pieces' sums and finishes them.
+// The split rows of bsr_addmm_vector.cu: adds the partial sums of their splits and applies the
+// epilogue.
 //
-// A thread block takes a row; its threads take every THREADS-th piece each, and then the threads'
-// sums are added pairwise: an order that depends on the number of pieces alone.
+// A thread block takes a row; its threads take every THREADS-th split each, and then the threads'
+// sums are added pairwise: an order that depends on the number of splits alone.
 //
 // -DT, -DOUT, -DEPILOGUE, -DACT as in bsr_addmm_simt.cu; -DBM rows of a block; -DCOLUMNS N.
-#include "common/types.cuh"
-#include "common/view.cuh"
-#include "common/epilogue.cuh"
+#include "common/kernel_epilogue.cuh"
+#include "common/output_matrix.cuh"
+
+using namespace sparsegpu;
 
 typedef Acc<T>::type A;
 
 constexpr int THREADS = 256;
 constexpr int OUTPUTS = BM * COLUMNS;
 
-struct Sizes {
-  long long batches, rows, parts_of_batch;
+struct SplitRowsProblem {
+  long long batches, rows, partials_of_batch;
 };
 
-// A row in pieces: its sums are parts first .. first + count - 1.
-struct Row {
+// A row that is split: its sums are partials first .. first + count - 1.
+struct SplitRow {
   long long row, first, count;
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     bsr_addmm_parts(const __grid_constant__ View out, const __grid_constant__ View rows,
-                    const __grid_constant__ Batch batch, const __grid_constant__ Sizes sizes,
-                    const A* parts, const __grid_constant__ Epilogue<A> epilogue) {
+                    const __grid_constant__ Batch batch,
+                    const __grid_constant__ SplitRowsProblem problem, const A* partials,
+                    const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   __shared__ A sums[THREADS];
-  for (long long work = blockIdx.x; work < sizes.batches * sizes.rows; work += gridDim.x) {
-    const long long b = work / sizes.rows;
-    const Row row =
-        reinterpret_cast<const Row*>(batch_ptr<const s64>(rows, batch, b))[work % sizes.rows];
-    const A* from = parts + (b * sizes.parts_of_batch + row.first) * OUTPUTS;
-    const Finish<A, OUT> finish(epilogue, batch, b);
-    OUT* out_matrix = batch_ptr<OUT>(out, batch, b);
+  for (long long work = blockIdx.x; work < problem.batches * problem.rows; work += gridDim.x) {
+    const long long b = work / problem.rows;
+    const SplitRow row = reinterpret_cast<const SplitRow*>(
+        batch_ptr<const s64>(rows, batch, b))[work % problem.rows];
+    const A* from = partials + (b * problem.partials_of_batch + row.first) * OUTPUTS;
+    const OutputMatrix<KernelEpilogue<A, OUT>> matrix(out, batch, epilogue, b);
     if (row.count == 0) continue;  // the batches have different numbers of such rows
     for (int i = 0; i < OUTPUTS; ++i) {
       A sum = A(0);
@@ -46,11 +48,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         __syncthreads();
         if (threadIdx.x < half) sums[threadIdx.x] = sums[threadIdx.x] + sums[threadIdx.x + half];
       }
-      if (threadIdx.x == 0) {
-        const long long m = row.row * BM + i / COLUMNS;
-        const int n = i % COLUMNS;
-        out_matrix[element_offset(out, m, n)] = finish(sums[0], m, n);
-      }
+      if (threadIdx.x == 0) matrix.store(sums[0], row.row * BM + i / COLUMNS, i % COLUMNS);
       __syncthreads();  // sums are no longer read
     }
   }

@@ -3,61 +3,59 @@
 //
 // The idea is that of bsr_addmm_simt.cu, to be read first: the blocks of a block row, side by
 // side, are one matrix, and so are the rows of `dense` that meet them. Here its terms go through
-// shared memory 64 bytes at a time (32 terms of 16-bit operands, 64 of int8, 16 of TF32), STAGES
-// such slices under way at once, and from there as fragments into the tensor cores. All three
+// shared memory 64 bytes at a time (32 terms of 16-bit operands, 64 of int8, 16 of TF32), in a
+// pipeline of STAGES such slices, and from there as fragments into the tensor cores. All three
 // kinds have the same fragments when counted in bytes (ptx/mma.cuh), so the code counts in bytes.
 //
 // Any block size works: a slice may span several blocks, and what a tile holds beyond the block's
 // rows, beyond N or beyond the last term is zero. So does any layout of `dense`:
 //
-//   -DDENSE=rows|columns|bytes|strided   as in common/dense_slice.cuh
+//   -DDENSE=rows|columns|bytes|strided   (Layout, common/dense_tile_cp_async.cuh)
 //
-// And the blocks may be those of the transpose, where they lie:
+// And the matrix may be multiplied as its transpose, without forming it:
 //
 //   -DTRANSPOSED=0    block p of the pattern is number p of data, row by row
-//   -DTRANSPOSED=1    it is number order[p] of data, column by column; the slice is kept k by k
-//                     (int8: transposed on its way to rows)
+//   -DTRANSPOSED=1    it is number order[p] of data, column by column; the slice is stored by k
+//                     (int8: transposed on the way, and stored by row)
 //
-// -DDATA_PIECES=1 says that what is contiguous in a block (its rows, its columns) is 16-byte
-// pieces, too; of int8 columns, 4-byte pieces.
+// -DDATA_VECTORS=1 says that what is contiguous in a block (its rows, its columns) can be copied in
+// 16-byte vectors, too; columns of int8 in words of 4 bytes.
 //
 // -DT, -DINDEX, -DOUT, -DEPILOGUE, -DACT as in bsr_addmm_simt.cu; -DBK columns of a block;
 // -DTILE_M, -DTILE_N outputs of a thread block, shared by WARPS_M x WARPS_N warps; -DSTAGES.
-#include "common/block_row_tiles.cuh"
-#include "common/copy_ring.cuh"
-#include "common/dense_slice.cuh"
-#include "common/epilogue.cuh"
-#include "common/types.cuh"
-#include "common/view.cuh"
-#include "common/warp_tile.cuh"
-#include "ptx/cp_async.cuh"
+#include "common/dense_tile_cp_async.cuh"
+#include "common/kernel_epilogue.cuh"
+#include "common/output_matrix.cuh"
+#include "common/row_tile_scheduler.cuh"
+
+using namespace sparsegpu;
 
 typedef Acc<T>::type A;
 
-constexpr Layout LAYOUT = Layout::DENSE;
 constexpr int SIZE = sizeof(T);
 constexpr int SLICE_BYTES = 64;             // of k
 constexpr int TILE_K = SLICE_BYTES / SIZE;  // terms of a slice
-constexpr int PIECE = 16 / SIZE;            // elements of a 16-byte copy
+constexpr int VECTOR = 16 / SIZE;           // elements of a 16-byte copy
 constexpr int THREADS = 32 * WARPS_M * WARPS_N;
 constexpr int WARP_M = TILE_M / WARPS_M;
 constexpr int WARP_N = TILE_N / WARPS_N;
-// Thread blocks of a multiprocessor, by what a thread needs of its 65536 registers: 64 are for
+// Thread blocks of a multiprocessor that its 65536 registers suffice for: a thread holds up to 64
 // sums, of larger tiles more.
 constexpr int REGISTERS = WARP_M * WARP_N > 2048 ? 256 : 128;
 constexpr int RESIDENT = REGISTERS * THREADS < 65536 ? 65536 / (REGISTERS * THREADS) : 1;
 static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "a warp multiplies 16 x 16 outputs at a time");
 
-// The two tiles of a slice (common/warp_tile.cuh); runtime/config.py knows their size, too.
+// The two tiles of a slice; the host computes their size, too.
 constexpr bool LEFT_BY_LINE = !TRANSPOSED || SIZE == 1;
-typedef DenseSlice<LAYOUT, TILE_K, THREADS> Right;
+typedef DenseTileCpAsync<T, Layout::DENSE, TILE_N, TILE_K, THREADS> Right;
 typedef OperandTile<T, TILE_M, TILE_K, LEFT_BY_LINE> Left;
 constexpr int LEFT_BYTES = Left::BYTES;
 constexpr int STAGE_BYTES = LEFT_BYTES + Right::Tile::BYTES;
-constexpr int STRIP_PITCH = WARP_N + 8;  // of sixteen rows of outputs on their way out
-static_assert(WARPS_M * WARPS_N * 16 * STRIP_PITCH * 4 <= STAGES * STAGE_BYTES, "strips fit");
+constexpr int STAGING_PITCH = WARP_N + 8;  // of sixteen rows of a warp's outputs
+static_assert(WARPS_M * WARPS_N * 16 * STAGING_PITCH * 4 <= STAGES * STAGE_BYTES,
+              "the staged outputs fit where the stages were");
 
-// No slice has columns of two blocks.
+// Whether every slice lies within one block.
 constexpr bool WITHIN_BLOCKS = BK % TILE_K == 0;
 
 // The operands of one tile of the output from the next slice on: left[m][k] and right[k][n], where
@@ -90,7 +88,7 @@ struct Operands {
     return right.panel + right.down((long long)column_of[block * column_step] * BK + term);
   }
 
-  // Look up where the next slice is, a turn before it is brought.
+  // Prefetch where the next slice lies, an iteration before it is copied.
   __device__ __forceinline__ void find() {
     if constexpr (WITHIN_BLOCKS) {
       if constexpr (TRANSPOSED) left_at = column_in(0) + first_term * bm;
@@ -98,14 +96,14 @@ struct Operands {
     }
   }
 
-  // Bring the next slice, of `left` that are left.
-  __device__ __forceinline__ void bring(unsigned char* stage, int left) {
+  // Start to copy the next slice, of `left` that are left.
+  __device__ __forceinline__ void load(unsigned char* stage, int left) {
     const int here = WITHIN_BLOCKS || left > 1 ? TILE_K : last_terms;
     if constexpr (TRANSPOSED)
-      bring_columns(stage, here);
+      load_columns(stage, here);
     else
-      bring_rows(stage, here);
-    right.bring(stage + LEFT_BYTES, here, [&](int y, int c) {
+      load_rows(stage, here);
+    right.load(stage + LEFT_BYTES, here, [&](int y, int c) {
       if constexpr (WITHIN_BLOCKS) return right_at + right.down(y) + right.down(c);
       return right_of(y + c < here ? y + c : 0);
     });
@@ -120,15 +118,15 @@ struct Operands {
   }
 
   // TILE_M rows of the blocks ...
-  __device__ __forceinline__ void bring_rows(unsigned char* left, int here) const {
-    constexpr int STEP = DATA_PIECES ? PIECE : 1;
+  __device__ __forceinline__ void load_rows(unsigned char* left, int here) const {
+    constexpr int STEP = DATA_VECTORS ? VECTOR : 1;
     const int k = threadIdx.x % (TILE_K / STEP) * STEP;
     const T* from = k < here ? left_of(k) : data;
     const int there = k < here ? rows : 0;
     share_copies<THREADS, TILE_K / STEP, TILE_M>([&](int, int y, int c) {
-      unsigned char* to = left + Left::place(y + c, k);
+      unsigned char* to = left + Left::offset(y + c, k);
       const T* line = from + (long long)y * BK + c * BK;
-      if constexpr (DATA_PIECES)
+      if constexpr (DATA_VECTORS)
         cp_async<16>(to, line, y + c < there);
       else
         *reinterpret_cast<T*>(to) = y + c < there ? *line : zero_of<T>();
@@ -136,19 +134,19 @@ struct Operands {
   }
 
   // ... or TILE_K of their columns, as they lie: neighbouring threads take neighbouring rows.
-  __device__ __forceinline__ void bring_columns(unsigned char* left, int here) const {
-    if constexpr (SIZE == 1 && DATA_PIECES) {
+  __device__ __forceinline__ void load_columns(unsigned char* left, int here) const {
+    if constexpr (SIZE == 1 && DATA_VECTORS) {
       transpose_bytes<Left, TILE_M, TILE_K, THREADS>(left, [&](int k, int m) {
         return k < here && m < rows ? four_bytes(left_of(k) + m, 4) : 0;
       });
     } else {
-      constexpr int STEP = DATA_PIECES ? PIECE : 1;
+      constexpr int STEP = DATA_VECTORS ? VECTOR : 1;
       share_copies<THREADS, TILE_M / STEP, TILE_K>([&](int x, int y, int c) {
         const int m = x * STEP, k = y + c;
         const bool valid = k < here && m < rows;
         const T* from = left_of(k < here ? k : 0) + m;
-        unsigned char* to = left + Left::place(m, k);
-        if constexpr (DATA_PIECES)
+        unsigned char* to = left + Left::offset(m, k);
+        if constexpr (DATA_VECTORS)
           cp_async<16>(to, from, valid);
         else
           *reinterpret_cast<T*>(to) = valid ? *from : zero_of<T>();
@@ -157,14 +155,14 @@ struct Operands {
   }
 };
 
-typedef WarpTile<A, WARP_M, WARP_N, WARPS_N> Outputs;
+typedef WarpOutputs<A, WARP_M, WARP_N, WARPS_N> Outputs;
 
-// Add the products of one slice: two steps of 32 bytes of k. TF32 that lies by k has the addresses
-// of many words: one step at a time then, for want of registers.
+// Add the products of one slice: two steps of 32 bytes of k. TF32 that is stored by k needs the
+// addresses of many words: unrolling both steps would spill.
 __device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* left,
                                          const unsigned char* right) {
-  const Fragments<T, Left, SixteenRows> rows(left, outputs.row);
-  const Fragments<T, Right::Tile, SixteenColumns> columns(right, outputs.col);
+  const FragmentLoader<Left, SixteenRows> rows(left, outputs.row);
+  const FragmentLoader<Right::Tile, SixteenColumns> columns(right, outputs.col);
 #pragma unroll(SIZE == 4 && !LEFT_BY_LINE ? 1 : 2)
   for (int step = 0; step < 2; ++step) {
     unsigned a[WARP_M / 16][4];
@@ -184,25 +182,24 @@ __device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* 
   }
 }
 
-// Call write(m, n, sum) for the warp's outputs within rows x columns of the tile. They pass
-// through `strips` of shared memory, sixteen rows at a time, so that neighbouring lanes write
-// neighbouring outputs, and so that the code of the epilogue stands there once.
+// Call write(m, n, sum) for the warp's outputs within rows x columns of the tile. They are staged
+// in shared memory, sixteen rows at a time, so that neighbouring lanes write neighbouring outputs,
+// and so that the code of the epilogue exists once.
 template <typename Write>
-__device__ __forceinline__ void finish_outputs(const Outputs& outputs, unsigned char* strips,
-                                               int rows, int columns, bool columns_apart,
-                                               Write write) {
-  A* strip = reinterpret_cast<A*>(strips) + threadIdx.x / 32 * 16 * STRIP_PITCH;
+__device__ __forceinline__ void finish_outputs(const Outputs& outputs, unsigned char* buffers,
+                                               int rows, int columns, bool by_column, Write write) {
+  A* staged = reinterpret_cast<A*>(buffers) + threadIdx.x / 32 * 16 * STAGING_PITCH;
 #pragma unroll
   for (int i = 0; i < WARP_M / 16; ++i) {
-    outputs.sixteen_rows(i, [&](int m, int n, A sum) { strip[m * STRIP_PITCH + n] = sum; });
+    outputs.sixteen_rows(i, [&](int m, int n, A sum) { staged[m * STAGING_PITCH + n] = sum; });
     __syncwarp();
     const int top = outputs.row + 16 * i;
 #pragma unroll 1
     for (int e = outputs.lane; e < 16 * WARP_N; e += 32) {
-      const int m = columns_apart ? e % 16 : e / WARP_N;
-      const int n = columns_apart ? e / 16 : e % WARP_N;
+      const int m = by_column ? e % 16 : e / WARP_N;
+      const int n = by_column ? e / 16 : e % WARP_N;
       if (top + m < rows && outputs.col + n < columns)
-        write(top + m, outputs.col + n, strip[m * STRIP_PITCH + n]);
+        write(top + m, outputs.col + n, staged[m * STAGING_PITCH + n]);
     }
     __syncwarp();
   }
@@ -213,24 +210,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     bsr_addmm_sm80(const __grid_constant__ View out, const __grid_constant__ View indptr,
                    const __grid_constant__ View indices, const __grid_constant__ View order,
                    const __grid_constant__ View data, const __grid_constant__ View dense,
-                   const __grid_constant__ Batch batch, const __grid_constant__ Sizes sizes,
-                   const __grid_constant__ Epilogue<A> epilogue) {
+                   const __grid_constant__ Batch batch,
+                   const __grid_constant__ BlockRowProblem problem,
+                   const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   extern __shared__ __align__(128) unsigned char stages[];
-  const Tile<TILE_M, TILE_N> tile(blockIdx.x, sizes);
+  const BlockRowTile<TILE_M, TILE_N> tile(blockIdx.x, problem);
 
   Operands operands;
   operands.rows = tile.rows;
   operands.right = {nullptr, dense.row, dense.col, tile.columns};
   long long terms = 0;
   if (indptr.ptr) {
-    const INDEX* starts =
-        batch_ptr<const INDEX>(indptr, batch, tile.batch) + tile.block_row * indptr.row;
+    const INDEX* starts = tile.starts<INDEX>(indptr, batch);
     const long long first = starts[0];
     terms = (starts[indptr.row] - first) * BK;
     operands.column_step = indices.row;
     operands.column_of = batch_ptr<const INDEX>(indices, batch, tile.batch) + first * indices.row;
-    operands.bm = sizes.bm;
-    operands.block_elements = sizes.bm * BK;
+    operands.bm = problem.bm;
+    operands.block_elements = problem.bm * BK;
     operands.data = batch_ptr<const T>(data, batch, tile.batch) +
                     (long long)tile.first_row * (TRANSPOSED ? 1 : BK);
     if constexpr (TRANSPOSED) {
@@ -247,27 +244,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   if (terms > 0) operands.find();
 
   Outputs outputs;
-  CopyRing<STAGE_BYTES> ring;
+  CpAsyncPipeline<STAGES, STAGE_BYTES> pipeline;
   int steps = int((terms + TILE_K - 1) / TILE_K);
   auto load = [&](int left) {
-    if (left > 0) operands.bring(stages + ring.stage, left);
-    ring.advance();
+    if (left > 0) operands.load(stages + pipeline.stage, left);
+    pipeline.advance();
   };
 #pragma unroll 1
   for (int step = 0; step < STAGES - 1; ++step) load(steps - step);
 #pragma unroll 1
   for (; steps > 0; --steps) {
-    ring.wait();
+    pipeline.wait();
     load(steps - (STAGES - 1));
-    multiply(outputs, stages + ring.stage, stages + ring.stage + LEFT_BYTES);
+    multiply(outputs, stages + pipeline.stage, stages + pipeline.stage + LEFT_BYTES);
   }
-  ring.drain();
+  pipeline.drain();
 
-  const Finish<A, OUT> finish(epilogue, batch, tile.batch);
-  OUT* out_matrix = batch_ptr<OUT>(out, batch, tile.batch);
-  auto write = [&](int m, int n, A sum) {
-    const long long row = tile.top + m, column = tile.first_col + n;
-    out_matrix[element_offset(out, row, column)] = finish(sum, row, column);
-  };
+  const OutputMatrix<KernelEpilogue<A, OUT>> matrix(out, batch, epilogue, tile.batch);
+  auto write = [&](int m, int n, A sum) { matrix.store(sum, tile.top + m, tile.first_col + n); };
   finish_outputs(outputs, stages, tile.rows, tile.columns, out.row < out.col, write);
 }

@@ -1,28 +1,44 @@
 // BSR @ a vector or a few vectors, at the speed of memory: small blocks, N up to 16.
 //
 // Every stored value is used once for each of the few columns, so time is the time to stream
-// `data` and `indices` from memory. A team of TEAM lanes takes a block row: its blocks, as they lie
-// in memory one behind the other, are read straight into registers, UNROLL loads of a lane under
-// way at once; `dense` is gathered from L1 and L2. Several teams of a warp, and many warps of a
-// multiprocessor, keep enough bytes under way (4 TB/s times 0.7 us are 21 KB a multiprocessor).
+// `data` and `indices` from memory. A team of TEAM lanes takes a block row: its blocks, one behind
+// the other in memory, are loaded straight to registers, UNROLL loads of a lane in flight at once;
+// `dense` is gathered from L1 and L2. Several teams of a warp, and many warps of a multiprocessor,
+// keep enough bytes in flight (4 TB/s times 0.7 us are 21 KB a multiprocessor).
 //
 // Within a team a lane stands for (slot, rl, cl, ng): it takes every SLOTS-th block of the row, its
 // rows rl, rl + RL, ..., its columns cl * CV ... + CV - 1, and of the output columns ng * NV ...
-// + NV - 1. Where CV elements are one load, neighbouring lanes read neighbouring 16-byte pieces.
+// + NV - 1. Where CV elements are one load, neighbouring lanes read neighbouring 16-byte vectors.
 // The lanes' sums are added by shuffles in a fixed order.
 //
-// -DPIECES=0: row r of the work is block row r of the pattern. 1: rows are of very different
-// lengths; the work is a list of pieces of rows, longest first (_addmm_vector.py), and the sums of
-// a row that is in several pieces go to `parts`, for bsr_addmm_parts.cu to add.
+// -DSPLIT_ROWS=0: row r of the work is block row r of the pattern. 1: rows are of very different
+// lengths; the work is a list of rows and splits of rows, longest first, and the sums of a row that
+// is split go to `partials`, for bsr_addmm_parts.cu to add.
 //
 // -DBATCHED=0: one matrix.
 //
 // -DT, -DINDEX, -DOUT, -DEPILOGUE, -DACT as in bsr_addmm_simt.cu; -DBM, -DBK the block; -DCOLUMNS
-// N; -DTEAM, -DRL, -DCV, -DNG, -DNV, -DUNROLL as above; -DTOGETHER=1: a lane's rows are not RL
-// apart but one after the other, and read as one; -DWARPS of a thread block, -DRESIDENT of
-// these on a multiprocessor; -DX_VECTOR=1 where CV elements of a column of dense can be loaded at
-// once, 2 where NV of a row. data is aligned to its vectors of CV elements.
-#include "common/vector_rows.cuh"
+// N; -DTEAM, -DRL, -DCV, -DNG, -DNV, -DUNROLL as above; -DCONTIGUOUS_ROWS=1: a lane's rows are not
+// RL apart but contiguous, and loaded as one vector; -DWARPS of a thread block, -DRESIDENT of these
+// on a multiprocessor; -DX_VECTOR=1 where CV elements of a column of dense can be loaded at once, 2
+// where NV of a row; -DSTREAM=1 loads data past the caches; -DAHEAD=1 prefetches block columns.
+// data is aligned to its vectors of CV elements.
+#include "common/kernel_epilogue.cuh"
+#include "common/spmv_rows.cuh"
+#include "common/warp_reduce.cuh"
+
+using namespace sparsegpu;
+
+typedef Acc<T>::type A;
+
+struct Config {
+  typedef T Element;
+  typedef INDEX Index;
+  typedef KernelEpilogue<A, OUT> Op;
+  static constexpr int bm = BM, bk = BK, columns = COLUMNS, warps = WARPS;
+  static constexpr bool split_rows = SPLIT_ROWS, batched = BATCHED;
+};
+typedef SpmvRows<Config> WarpRows;
 
 constexpr int BLOCK = BM * BK;
 constexpr int CL = (BK + CV - 1) / CV;
@@ -36,11 +52,9 @@ static_assert(LANES <= TEAM && TEAM <= 32 && (TEAM & (TEAM - 1)) == 0, "a block 
 static_assert((NG & (NG - 1)) == 0 && NG * NV >= COLUMNS, "column groups are bits of the lane");
 static_assert(RL == 1 || ((RL & (RL - 1)) == 0 && (CL & (CL - 1)) == 0),
               "rows are bits of it, too");
-static_assert(!TOGETHER || (CL == 1 && BM % RL == 0), "whole rows of a block, one after the other");
+static_assert(!CONTIGUOUS_ROWS || (CL == 1 && BM % RL == 0), "whole rows of a block, contiguous");
 static_assert(X_VECTOR != 1 || BK % CV == 0, "vectors along a column stay within the block");
 static_assert(X_VECTOR != 2 || COLUMNS % NV == 0, "vectors along a row stay within N");
-
-// ---- loads of several elements at once ------------------------------------------------------
 
 constexpr int word_of(int bytes) {
   return bytes % 16 == 0 ? 16 : bytes % 8 == 0 ? 8 : bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1;
@@ -58,7 +72,7 @@ struct Pack {
   }
 };
 
-// Through the read-only path: nobody writes these bytes while the kernel runs.
+// Through the read-only cache: these bytes are not written while the kernel runs.
 template <typename E, int COUNT>
 __device__ __forceinline__ Pack<E, COUNT> load_constant(const E* p) {
   typedef Pack<E, COUNT> P;
@@ -69,7 +83,7 @@ __device__ __forceinline__ Pack<E, COUNT> load_constant(const E* p) {
   return pack;
 }
 
-// The same for what is read once and fills its sectors: first to leave the caches.
+// The same with the streaming hint, for what is read once and fills its sectors: evicted first.
 template <typename E, int COUNT>
 __device__ __forceinline__ Pack<E, COUNT> load_once(const E* p) {
   typedef Pack<E, COUNT> P;
@@ -82,24 +96,7 @@ __device__ __forceinline__ Pack<E, COUNT> load_once(const E* p) {
   return pack;
 }
 
-__device__ __forceinline__ s32 shuffle(s32 x, int from) {
-  return __shfl_sync(0xffffffffu, x, from);
-}
-__device__ __forceinline__ f32 shuffle(f32 x, int from) {
-  return __shfl_sync(0xffffffffu, x, from);
-}
-__device__ __forceinline__ f64 shuffle(f64 x, int from) {
-  return __shfl_sync(0xffffffffu, x, from);
-}
-template <typename R>
-__device__ __forceinline__ Complex<R> shuffle(Complex<R> x, int from) {
-  return {shuffle(x.re, from), shuffle(x.im, from)};
-}
-
-// ---- a row by a team ------------------------------------------------------------------------
-
-// The blocks of a row that a lane is to take: `left` more than it has passed, slots between
-// included.
+// The blocks of a row that a lane has still to take; `left` also counts those of other slots.
 struct Blocks {
   const T* values;  // at the lane's place in its next block
   const INDEX* columns;
@@ -108,12 +105,12 @@ struct Blocks {
   __device__ __forceinline__ bool has(int u) const { return u * SLOTS < left; }
 };
 
-// A lane's part of a block: RI rows of CV columns, as it was loaded.
-struct Part {
-  static constexpr int PACKS = TOGETHER ? 1 : RI, WIDTH = TOGETHER ? RI * CV : CV;
+// A lane's values of a block: RI rows of CV columns, as they were loaded.
+struct LaneBlock {
+  static constexpr int PACKS = CONTIGUOUS_ROWS ? 1 : RI, WIDTH = CONTIGUOUS_ROWS ? RI * CV : CV;
   Pack<T, WIDTH> pack[PACKS];
   __device__ __forceinline__ T at(int i, int c) const {
-    return TOGETHER ? pack[0][i * CV + c] : pack[i][c];
+    return CONTIGUOUS_ROWS ? pack[0][i * CV + c] : pack[i][c];
   }
 };
 
@@ -122,7 +119,7 @@ struct Team {
   A sum[SUMS];
   INDEX column[UNROLL];  // of the blocks that are next
   int first, count;      // after `add_lanes`: the sums first .. first + count - 1 are here
-  bool owner;            // and are this lane's to hand on
+  bool owner;            // and are this lane's to store
 
   __device__ __forceinline__ explicit Team(int warp_lane) : warp_lane(warp_lane) {
     lane = warp_lane % TEAM;
@@ -134,7 +131,7 @@ struct Team {
 
   // The lane's row number i of a block.
   __device__ __forceinline__ int row_of(int i) const {
-    return TOGETHER ? rl * RI + i : rl + i * RL;
+    return CONTIGUOUS_ROWS ? rl * RI + i : rl + i * RL;
   }
   __device__ __forceinline__ bool has_row(int i) const { return BM % RL == 0 || row_of(i) < BM; }
   __device__ __forceinline__ bool has_col(int c) const { return BK % CV == 0 || cl * CV + c < BK; }
@@ -170,17 +167,17 @@ struct Team {
     }
   }
 
-  __device__ __forceinline__ void load_block(Part& part, const T* at) const {
+  __device__ __forceinline__ void load_block(LaneBlock& lane_block, const T* at) const {
 #pragma unroll
-    for (int i = 0; i < Part::PACKS; ++i)
+    for (int i = 0; i < LaneBlock::PACKS; ++i)
       if (has_row(i)) {
         if constexpr (BK % CV == 0) {
-          part.pack[i] = load_once<T, Part::WIDTH>(at + i * RL * BK);
+          lane_block.pack[i] = load_once<T, LaneBlock::WIDTH>(at + i * RL * BK);
         } else {
 #pragma unroll
           for (int c = 0; c < CV; ++c)
             if (has_col(c))
-              reinterpret_cast<T*>(part.pack[i].word)[c] =
+              reinterpret_cast<T*>(lane_block.pack[i].word)[c] =
                   load_constant<T, 1>(at + i * RL * BK + c)[0];
         }
       }
@@ -192,8 +189,8 @@ struct Team {
       if (u * SLOTS < left) column[u] = __ldg(columns + u * SLOTS);
   }
 
-  // Add up a row's blocks. `column` is known for the first; afterwards it is for those of `next`,
-  // since a block's row of dense can be asked for only when its column is here.
+  // Add the products of a row's blocks. `column` holds the columns of the first of them, and those
+  // of `next` afterwards: a block's row of dense can be loaded only once its column has arrived.
   // `panel` is at the lane's first row and column of block row 0 of dense.
   __device__ __forceinline__ void multiply(Blocks row, const Blocks& next, const WarpRows& mine,
                                            const T* panel) {
@@ -202,7 +199,7 @@ struct Team {
 #pragma unroll 1
     do {
       if (!AHEAD) load_columns(row.columns, row.left);
-      Part block[UNROLL];
+      LaneBlock block[UNROLL];
       A x[UNROLL][CV][NV];
 #pragma unroll
       for (int u = 0; u < UNROLL; ++u)
@@ -231,7 +228,7 @@ struct Team {
     } while (row.left > 0);
   }
 
-  // Whether lanes that differ in this bit hold parts of the same sums.
+  // Whether lanes that differ in this bit hold partial sums of the same outputs.
   static constexpr bool shared_sums(int step) {
     return step >= NG && (RL == 1 || step < NG * CL || step >= NG * CL * RL);
   }
@@ -247,9 +244,9 @@ struct Team {
       const bool upper = lane & STEP;
 #pragma unroll
       for (int i = 0; i < COUNT / 2; ++i) {
-        const A kept = upper ? sum[i + COUNT / 2] : sum[i];
-        const A given = upper ? sum[i] : sum[i + COUNT / 2];
-        sum[i] = kept + shuffle(given, warp_lane ^ STEP);
+        const A own = upper ? sum[i + COUNT / 2] : sum[i];
+        const A other = upper ? sum[i] : sum[i + COUNT / 2];
+        sum[i] = own + shuffle(other, warp_lane ^ STEP);
       }
       if (upper) first += COUNT / 2;
       add_step<COUNT / 2, STEP / 2>();
@@ -281,12 +278,10 @@ struct Team {
   }
 };
 
-// ---- the rows of a warp ---------------------------------------------------------------------
-
 extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
-    bsr_addmm_vector(const __grid_constant__ Operands operands, A* parts,
-                     const __grid_constant__ Epilogue<A> epilogue) {
-  const WarpRows mine(operands, parts, epilogue, TEAMS);
+    bsr_addmm_vector(const __grid_constant__ SpmvOperands operands, A* partials,
+                     const __grid_constant__ Config::Op::Args epilogue) {
+  const WarpRows mine(operands, partials, epilogue, TEAMS);
   if (mine.none) return;
   const int lane = threadIdx.x % 32;
   const long long first = mine.first + lane / TEAM;
@@ -297,27 +292,27 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
   const INDEX* columns = mine.columns;
   const T* panel = mine.dense + team.cl * CV * dense.row + team.ng * NV * dense.col;
 
-  auto blocks_of = [&](const Piece& piece) -> Blocks {
-    const long long start = piece.begin + team.slot;
+  auto blocks_of = [&](const RowSplit& split) -> Blocks {
+    const long long start = split.begin + team.slot;
     const bool takes = TEAM % LANES == 0 || team.slot < SLOTS;
     return {values + start * BLOCK, columns + start,
-            takes ? int(piece.end - piece.begin) - team.slot : 0};
+            takes ? int(split.end - split.begin) - team.slot : 0};
   };
 
-  // The next row's place is asked for two rows ahead, its columns one row ahead.
-  Piece piece = mine.piece_at(first), next = mine.piece_at(first + TEAMS);
-  Blocks row = blocks_of(piece);
+  // A row's bounds are prefetched two rows ahead, its columns one row ahead.
+  RowSplit split = mine.split_at(first), next = mine.split_at(first + TEAMS);
+  Blocks row = blocks_of(split);
   if (AHEAD) team.load_columns(row.columns, row.left);
 #pragma unroll 1
-  for (int round = 0; round < operands.sizes.rounds; ++round) {
+  for (int round = 0; round < operands.problem.rounds; ++round) {
     const bool works = first + round * TEAMS < mine.rows;
     if (!__any_sync(0xffffffffu, works)) break;
     const Blocks next_row = blocks_of(next);
-    const Piece after = mine.piece_at(first + (round + 2) * TEAMS);
+    const RowSplit after = mine.split_at(first + (round + 2) * TEAMS);
     team.multiply(row, next_row, mine, panel);
     team.add_lanes();
-    if (works) team.each([&](int r, int n, A sum) { mine.put(piece, r, n, sum); });
-    piece = next;
+    if (works) team.each([&](int r, int n, A sum) { mine.store(split, r, n, sum); });
+    split = next;
     row = next_row;
     next = after;
   }

@@ -3,17 +3,31 @@
 //
 // A product of fragments, 8 x 8 x 4, takes a block row in each of SLOTS slots: those of the left
 // fragment are BM of its rows, those of the right one NP of its columns, and of the sums those
-// count in which a slot met itself. The 4 terms are K_LANES lanes' worth of one block, and as many
-// blocks of a row side by side as there is room for. A lane loads two consecutive values of a row
-// of a block at once, and they are terms of two products: which terms go together is ours to
-// choose. So a value is loaded once, by one lane, as it lies in memory; a lane has few registers
-// for each block under way and two sums; and no sums are to be added over lanes.
+// count whose row and column are of the same slot. The 4 terms are K_LANES lanes' worth of one
+// block, and as many blocks of a row side by side as there is room for. A lane loads two
+// consecutive values of a row of a block at once, as terms of two products: which terms a product
+// has is free. So a value is loaded once, by one lane, from where it lies in memory; a lane has few
+// registers for each block in flight and two sums; and no sums need to be added across lanes.
 //
-// -DT (f32 or f64), -DINDEX, -DOUT, -DEPILOGUE, -DACT, -DBM, -DBK, -DCOLUMNS, -DPIECES, -DBATCHED,
-// -DUNROLL, -DWARPS, -DRESIDENT as in bsr_addmm_vector.cu; -DX_TOGETHER=1 where two elements of a
-// column of dense can be loaded at once.
-#include "common/vector_rows.cuh"
+// -DT (f32 or f64), -DINDEX, -DOUT, -DEPILOGUE, -DACT, -DBM, -DBK, -DCOLUMNS, -DSPLIT_ROWS,
+// -DBATCHED, -DUNROLL, -DWARPS, -DRESIDENT as in bsr_addmm_vector.cu; -DX_VECTOR=1 where two
+// elements of a column of dense can be loaded at once.
+#include "common/kernel_epilogue.cuh"
+#include "common/spmv_rows.cuh"
 #include "ptx/mma.cuh"
+
+using namespace sparsegpu;
+
+typedef Acc<T>::type A;
+
+struct Config {
+  typedef T Element;
+  typedef INDEX Index;
+  typedef KernelEpilogue<A, OUT> Op;
+  static constexpr int bm = BM, bk = BK, columns = COLUMNS, warps = WARPS;
+  static constexpr bool split_rows = SPLIT_ROWS, batched = BATCHED;
+};
+typedef SpmvRows<Config> WarpRows;
 
 constexpr int BLOCK = BM * BK;
 constexpr int TERMS = 2;             // of a lane
@@ -28,9 +42,9 @@ union Values {
 };
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
-    bsr_addmm_vector_mma(const __grid_constant__ Operands operands, A* parts,
-                         const __grid_constant__ Epilogue<A> epilogue) {
-  const WarpRows mine(operands, parts, epilogue, SLOTS);
+    bsr_addmm_vector_mma(const __grid_constant__ SpmvOperands operands, A* partials,
+                         const __grid_constant__ Config::Op::Args epilogue) {
+  const WarpRows mine(operands, partials, epilogue, SLOTS);
   if (mine.none) return;
   const int line = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
   const int beside = q / K_LANES, k = q % K_LANES * TERMS;
@@ -42,11 +56,11 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
   const T* const panel = mine.dense + k * dense.row + c * dense.col;
 
   // A lane without a slot has a row without blocks.
-  auto piece_at = [&](long long row, bool has_slot) {
-    return mine.piece_at(has_slot ? row : mine.rows);
+  auto split_at = [&](long long row, bool has_slot) {
+    return mine.split_at(has_slot ? row : mine.rows);
   };
   // The lane's next block is the first of so many.
-  auto blocks_of = [&](const Piece& piece) { return int(piece.end - piece.begin) - beside; };
+  auto blocks_of = [&](const RowSplit& split) { return int(split.end - split.begin) - beside; };
   INDEX column[UNROLL];
   auto load_columns = [&](const INDEX* at, int left) {
 #pragma unroll
@@ -54,20 +68,20 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
       if (u * STEP < left) column[u] = __ldg(at + u * STEP);
   };
 
-  Piece left_piece = piece_at(mine.first + left_slot, left_lane);
-  Piece right_piece = piece_at(mine.first + right_slot, right_lane);
-  Piece left_next = piece_at(mine.first + SLOTS + left_slot, left_lane);
-  Piece right_next = piece_at(mine.first + SLOTS + right_slot, right_lane);
-  load_columns(columns + right_piece.begin, blocks_of(right_piece));
+  RowSplit left_split = split_at(mine.first + left_slot, left_lane);
+  RowSplit right_split = split_at(mine.first + right_slot, right_lane);
+  RowSplit left_next = split_at(mine.first + SLOTS + left_slot, left_lane);
+  RowSplit right_next = split_at(mine.first + SLOTS + right_slot, right_lane);
+  load_columns(columns + right_split.begin, blocks_of(right_split));
 #pragma unroll 1
-  for (int round = 0; round < operands.sizes.rounds; ++round) {
+  for (int round = 0; round < operands.problem.rounds; ++round) {
     const long long row = mine.first + round * SLOTS;
     if (row >= mine.rows) break;
-    const Piece left_after = piece_at(row + 2 * SLOTS + left_slot, left_lane);
-    const Piece right_after = piece_at(row + 2 * SLOTS + right_slot, right_lane);
-    const T* at = values + left_piece.begin * BLOCK;
-    const INDEX* columns_at = columns + right_piece.begin;
-    int left = blocks_of(left_piece), right = blocks_of(right_piece);
+    const RowSplit left_after = split_at(row + 2 * SLOTS + left_slot, left_lane);
+    const RowSplit right_after = split_at(row + 2 * SLOTS + right_slot, right_lane);
+    const T* at = values + left_split.begin * BLOCK;
+    const INDEX* columns_at = columns + right_split.begin;
+    int left = blocks_of(left_split), right = blocks_of(right_split);
     f64 sum[2] = {0, 0};
 #pragma unroll 1
     do {
@@ -82,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
       for (int u = 0; u < UNROLL; ++u) {
         const T* from = mine.block_row(panel, column[u]);
         x[u].word = {};
-        if constexpr (X_TOGETHER) {
+        if constexpr (X_VECTOR) {
           if (u * STEP < right)
             x[u].word = __ldg(reinterpret_cast<const decltype(x[u].word)*>(from));
         } else {
@@ -107,10 +121,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int n = (2 * q + i) % NP;
-        if ((2 * q + i) / NP == left_slot && n < COLUMNS) mine.put(left_piece, r, n, A(sum[i]));
+        if ((2 * q + i) / NP == left_slot && n < COLUMNS) mine.store(left_split, r, n, A(sum[i]));
       }
     }
-    left_piece = left_next, right_piece = right_next;
+    left_split = left_next, right_split = right_next;
     left_next = left_after, right_next = right_after;
   }
 }

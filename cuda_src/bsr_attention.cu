@@ -1,15 +1,15 @@
 // Attention over the stored blocks of a mask: softmax(scale * query @ key.T + mask) @ value, fused.
 //
-// A thread block takes up to WARPS * ROWS query rows of one block row and walks over the keys of
-// the row's blocks, TILE = 32 at a time, whatever the width of a block: keys are numbered through
-// from block to block, and no other key or value is ever read. A warp owns ROWS query rows. In the
-// scores a lane stands for a key; in the sum over values a lane stands for every 32nd column of
-// value. The softmax is kept online: running maximum, normaliser and rescaled sums (Milakov and
-// Gimelshein, 2018; Dao et al., "FlashAttention", 2022), so scores never reach memory.
+// A thread block takes up to MOST_WARPS * ROWS query rows of one block row and loops over the keys
+// of the row's blocks, TILE = 32 at a time, whatever the width of a block: keys are numbered
+// consecutively across blocks, and no other key or value is ever read. A warp owns ROWS query rows.
+// In the scores a lane stands for a key; in the sum over values a lane stands for every 32nd column
+// of value. The softmax is computed online: running maximum, normaliser and rescaled sums (Milakov
+// and Gimelshein, 2018; Dao et al., "FlashAttention", 2022), so scores never reach memory.
 //
 // A key is attended when the mask's value is not False or -inf and, if causal, key <= query.
 // What is not attended, or dropped, is left out of the sum over values, not multiplied by zero:
-// a NaN there does not show. The weights are rounded to T before they meet value.
+// a NaN there has no effect. The weights are rounded to T before they meet value.
 // Value columns beyond 32 * COLUMNS are taken by other thread blocks (`slices`), which compute the
 // scores again.
 //
@@ -17,8 +17,11 @@
 // -DROWS: query rows a warp; -DCOLUMNS: value columns a lane.
 
 #include "common/types.cuh"
+#include "common/warp_reduce.cuh"
 #include "common/view.cuh"
 #include "common/philox.cuh"
+
+using namespace sparsegpu;
 
 typedef Acc<T>::type A;
 
@@ -48,11 +51,6 @@ __device__ __forceinline__ A warp_max(A x) {
     const A other = __shfl_xor_sync(ALL, x, offset);
     x = other > x ? other : x;
   }
-  return x;
-}
-
-__device__ __forceinline__ A warp_sum(A x) {
-  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(ALL, x, offset);
   return x;
 }
 
@@ -101,7 +99,8 @@ extern "C" __global__ void __launch_bounds__(MOST_WARPS * 32, 1)
       __syncthreads();  // the tile before this one has been used
       if (warp == 0) tile_keys[lane] = my_key;
       __syncthreads();
-      // the pattern is canonical: keys ascend, so what follows is out of a causal query's sight too
+      // the pattern is canonical: keys ascend, so all that follow are masked for a causal query,
+      // too
       if (tile_keys[0] < 0 || (causal && tile_keys[0] > last_query)) break;
 
       A score[ROWS];

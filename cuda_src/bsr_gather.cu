@@ -1,12 +1,14 @@
 // The stored blocks of a dense matrix: out[b, p] = dense[b, block row of p, block column of p].
 //
-// One thread block copies `blocks_per_item` consecutive blocks; the values are written one after
-// another, and read along the rows of the matrix.
+// A thread block copies `blocks_per_item` consecutive blocks; its threads write consecutive values,
+// and read along the rows of the matrix.
 //
 // -DT: element type; -DINDEX: of the pattern's indices (s32, s64).
 
 #include "common/types.cuh"
 #include "common/view.cuh"
+
+using namespace sparsegpu;
 
 constexpr int THREADS = 256;
 

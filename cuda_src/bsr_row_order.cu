@@ -1,31 +1,33 @@
-// Block rows put next to each other that have many block columns in common, so that groups of
-// `rows` consecutive ones (bsr_schedule.cu) walk short unions.
+// Orders block rows so that neighbours have many block columns in common, and the unions of groups
+// of `rows` consecutive ones (bsr_schedule.cu) are short.
 //
-// A thread block orders a window of rows, which `sorted` has put near to each other already: the
-// longest row begins a group, and as long as it has less than `rows`, that row joins which has
-// most columns in common with the group's union, less those that it would add. Ties go to the row
-// that comes first: the result depends on the pattern alone.
+// A thread block orders a window of rows, which `sorted` has already made roughly similar: the
+// longest row begins a group, and until the group has `rows`, the row joins it that has most
+// columns in common with the group's union, less those that it would add. Ties go to the row that
+// comes first: the result depends on the pattern alone.
 //
-// Columns are bits, in shared memory and in registers; a thread looks after a row. Of its columns
-// it keeps those that the group has not yet: with each row that joins it counts what they lose, so
-// that nobody keeps the union and there is one barrier a row. Where there are more columns than
-// bits, several share one: an estimate then, which is all that an order needs.
+// Columns are bits, in shared memory and in registers, and a thread owns a row. It holds the
+// columns that the group does not have yet, and clears and counts those of each row that joins: so
+// the union itself is not stored and there is one barrier a row. Where there are more columns than
+// bits, several share one: the counts are estimates then, which suffices for an order.
 //
 // -DINDEX: of the pattern (s32, s64); -DWINDOW: threads, and the most rows of a window; -DWORDS: of
 // a row's bits.
-#include "common/types.cuh"
+#include "common/warp_reduce.cuh"
+
+using namespace sparsegpu;
 
 constexpr int WARPS = WINDOW / 32;
 constexpr int VECTORS = WORDS / 4;
 constexpr int PITCH = (WORDS | 4) / 4;  // odd: neighbours' vectors lie in different banks
-constexpr int AT_ONCE = 16;             // rows whose columns a warp loads together
+constexpr int AT_ONCE = 16;             // rows whose columns a warp loads at once
 constexpr unsigned ALL = 0xffffffffu;
 constexpr int PLACE_BITS = 10;  // of a place in the window, in a key
 constexpr int LAST_PLACE = (1 << PLACE_BITS) - 1;
 static_assert(WINDOW <= LAST_PLACE && 64 * WORDS < 1 << (31 - PLACE_BITS), "keys fit");
 
-// The greatest of all threads' keys; `partials` holds one for each warp. Every thread compares them
-// itself: that takes less time than another reduction.
+// The greatest of all threads' keys; `partials` holds one for each warp. Every thread reduces these
+// itself: that is faster than a second reduction across threads.
 __device__ __forceinline__ unsigned greatest(unsigned key, uint4* partials) {
   const int lane = threadIdx.x % 32;
   const unsigned of_warp = __reduce_max_sync(ALL, key);
@@ -40,13 +42,13 @@ __device__ __forceinline__ unsigned greatest(unsigned key, uint4* partials) {
   return all;
 }
 
-// How many bits are set. Counting is what takes longest: three words are added bit by bit first,
-// which makes two of them.
+// How many bits are set. Population counts take longest here: a carry-save adder reduces three
+// words to two first.
 __device__ __forceinline__ int bits_of(unsigned x, unsigned y, unsigned z, unsigned w) {
   return __popc(x ^ y ^ z) + 2 * __popc((x & y) | (z & (x | y))) + __popc(w);
 }
 
-// The columns of a row that its group has not.
+// The columns of a row that its group does not have.
 struct Fresh {
   uint4 words[VECTORS];
 
@@ -63,7 +65,7 @@ struct Fresh {
     return sum;
   }
 
-  // Takes out the columns of a row that joins the group, and returns how many those were.
+  // Clear the columns of a row that joins the group, and return how many were set.
   __device__ __forceinline__ int lose(const uint4* row) {
     int sum = 0;
 #pragma unroll
@@ -102,8 +104,7 @@ extern "C" __global__ void __launch_bounds__(WINDOW)
     const int other = row_at(i);
     at += begins[other + 1] - begins[other];
   }
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) at += __shfl_xor_sync(ALL, at, offset);
+  at = warp_sum(at);
   if (lane == 0) sums[warp] = at;
   __syncthreads();
   at = 0;
@@ -145,7 +146,8 @@ extern "C" __global__ void __launch_bounds__(WINDOW)
   bool waiting = row < here;
   int common = 0;  // columns that the row has in common with the group
   for (int step = 0, member = 0; step < here; ++step) {
-    // A key is a score above the place of the row, earlier ones greater; zero once it is taken.
+    // A key is a score, then the place of the row, earlier ones greater; zero once the row is
+    // taken.
     const int score = member == 0 ? size : 2 * common - size + 32 * WORDS;
     const unsigned key = waiting ? unsigned(score + 1) << PLACE_BITS | (LAST_PLACE - row) : 0;
     const int chosen = LAST_PLACE - int(greatest(key, partials[step % 2]) % (LAST_PLACE + 1));

@@ -1,17 +1,19 @@
-// Numbers of block rows by which similar ones are sorted next to each other: the upper halves of
-// the least of two hashes of a row's block columns (A. Broder, "On the resemblance and containment
-// of documents", 1997: two rows agree in one of them as often as the share of columns that they
-// have in common is of those that either has).
+// Signatures of block rows, by which similar rows are sorted next to each other: the upper halves
+// of the minima of two hashes over a row's block columns (A. Broder, "On the resemblance and
+// containment of documents", 1997: two rows agree in a minimum with the probability of their
+// Jaccard similarity: columns in common over columns in either).
 //
 // A warp takes a row.
 //
 // -DINDEX: of the pattern (s32, s64).
 #include "common/types.cuh"
 
+using namespace sparsegpu;
+
 constexpr int THREADS = 256;
 
-// A mixer of 64 bits whose every output bit depends on all input bits (S. Vigna, splitmix64).
-__device__ __forceinline__ unsigned long long mixed(unsigned long long x) {
+// A hash of 64 bits, each of which depends on all input bits (S. Vigna, splitmix64).
+__device__ __forceinline__ unsigned long long hash64(unsigned long long x) {
   x += 0x9e3779b97f4a7c15ull;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
@@ -28,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const INDEX* of_row = indptr + row + b;  // every matrix has one more
     unsigned least = ~0u, other = ~0u;
     for (long long p = of_row[0] + lane; p < of_row[1]; p += 32) {
-      const unsigned long long hashes = mixed(indices[b * nnzb + p]);
+      const unsigned long long hashes = hash64(indices[b * nnzb + p]);
       least = min(least, unsigned(hashes));
       other = min(other, unsigned(hashes >> 32));
     }

@@ -1,21 +1,23 @@
 // A BSR matrix as a dense one: every element is written once, zeros between the blocks.
 //
-// One thread block writes a tile of common/dense_tile.cuh. It first looks through the row's column
+// A thread block writes a BlockGridTile (common/block_grid.cuh). It first scans the row's column
 // indices (any order) for the first and the last block of each of its columns. They agree unless a
-// block is stored more than once; then all that lie between are looked at in order and summed,
-// rounded once (bool: or), so that the result is deterministic.
+// block is stored more than once; then all between them are scanned in order and the duplicates
+// summed, rounded once (bool: or), so that the result is deterministic.
 //
 // -DT: element type; -DINDEX: of the pattern's indices (s32, s64); -DWIDE: elements of a row that a
 // thread moves at a time. More than one needs rows of blocks and of `dense` that are contiguous and
 // begin at multiples of that many elements.
 
-#include "common/dense_tile.cuh"
+#include "common/block_grid.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 
+using namespace sparsegpu;
+
 constexpr int AT_ONCE = 8;  // rows whose loads a thread has in flight
 constexpr int BYTES = WIDE * sizeof(T);
-// Elements as whole words: moved one by one, 16-bit elements would be taken apart.
+// Elements are moved as whole words: copied one by one, pairs of 16-bit elements would be unpacked.
 template <int SIZE>
 struct WordOf {
   using type = unsigned;
@@ -29,22 +31,22 @@ struct WordOf<2> {
   using type = unsigned short;
 };
 using Word = WordOf<BYTES>::type;
-struct alignas(BYTES) Piece {
+struct alignas(BYTES) Words {
   Word w[BYTES / sizeof(Word)];
 };
 constexpr long long NONE = 0x7fffffffffffffffLL;
 
-extern "C" __global__ void __launch_bounds__(THREADS, WIDE > 1 ? 4 : 1)
+extern "C" __global__ void __launch_bounds__(BlockGridTile::THREADS, WIDE > 1 ? 4 : 1)
     bsr_scatter(const View dense, const View data, const View indptr, const View indices,
                 const Batch batch, long long tiles, long long items, long long block_rows,
-                long long block_columns, int bm, int bk, int columns_per_tile, int swapped) {
-  __shared__ long long first[MOST_COLUMNS], last[MOST_COLUMNS];
+                long long block_columns, int bm, int bk, int columns_per_tile, int by_column) {
+  __shared__ long long first[BlockGridTile::MOST_BLOCKS], last[BlockGridTile::MOST_BLOCKS];
   const int thread = threadIdx.y * blockDim.x + threadIdx.x;
-  const Steps step(swapped);
+  const BlockGridThread step(by_column);
   const int row0 = step.row, row_step = step.row_step;
 
   for (long long item = blockIdx.x; item < items; item += gridDim.x) {
-    const DenseTile tile(item, tiles, block_rows, block_columns, columns_per_tile);
+    const BlockGridTile tile(item, tiles, block_rows, block_columns, columns_per_tile);
     const long long i = tile.i, b = tile.b, j0 = tile.j0;
     const int blocks = tile.blocks;
     const INDEX* row_starts = (const INDEX*)indptr.ptr + batch_offset(indptr, batch, b);
@@ -53,12 +55,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, WIDE > 1 ? 4 : 1)
     const long long start = row_starts[i * indptr.row], end = row_starts[(i + 1) * indptr.row];
 
     __syncthreads();  // the tile before this one has been written
-    for (int j = thread; j < blocks; j += THREADS) {
+    for (int j = thread; j < blocks; j += BlockGridTile::THREADS) {
       first[j] = NONE;
       last[j] = -1;
     }
     __syncthreads();
-    for (long long p = start + thread; p < end; p += THREADS) {
+    for (long long p = start + thread; p < end; p += BlockGridTile::THREADS) {
       const long long j = columns[p * indices.row] - j0;
       if (j >= 0 && j < blocks) {
         atomicMin(&first[j], p);
@@ -90,18 +92,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, WIDE > 1 ? 4 : 1)
         }
         continue;
       }
-      // One block or none: all loads of a few rows are on their way before the first store.
+      // One block or none: all loads of a few rows are in flight before the first store.
       for (int r = row0; r < bm; r += AT_ONCE * row_step) {
-        Piece rows[AT_ONCE];
+        Words rows[AT_ONCE];
 #pragma unroll
         for (int k = 0; k < AT_ONCE; ++k) {
-          rows[k] = Piece{};
-          if (p0 == p1 && r + k * row_step < bm) rows[k] = *(const Piece*)from;
+          rows[k] = Words{};
+          if (p0 == p1 && r + k * row_step < bm) rows[k] = *(const Words*)from;
           from += row_in_block;
         }
 #pragma unroll
         for (int k = 0; k < AT_ONCE; ++k) {
-          if (r + k * row_step < bm) *(Piece*)to = rows[k];
+          if (r + k * row_step < bm) *(Words*)to = rows[k];
           to += row_step * dense.row;
         }
       }

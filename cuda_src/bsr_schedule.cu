@@ -1,32 +1,36 @@
-// Row groups of a block pattern: `rows` consecutive block rows of a matrix walk the union of their
-// block columns together (sparsegpu/engines/cuda/_schedule.py says what each array holds).
+// Row groups of a block pattern: a group is `rows` consecutive block rows of a matrix, and has an
+// entry for each block column in which any of them has a block (sparsegpu/engines/cuda/_schedule.py
+// says what each array holds).
 //
-// A thread block makes one group, a stretch of columns at a time. Every row has a bit a column in
-// shared memory; the rows' bits or-ed are the union, and an entry's number is the count of the
-// union's bits below its column. The bits of 1024 columns lie in 32 words crosswise, so that
-// neighbouring columns, which the lanes of a warp mostly meet, fall into different words.
+// A thread block makes one group, a window of columns at a time. In shared memory every row has one
+// bit for each column; the bitwise or of the rows is the union, and the number of an entry is the
+// count of the union's bits below its column. The bits of 1024 columns are interleaved over 32
+// words, so that neighbouring columns, which the lanes of a warp mostly have, are in different
+// words.
 //
-// A bit that is set already tells of a repeated block. That stretch is done again, in narrower ones
-// that count: a column then takes as many entries as its fullest row has blocks there. A warp walks
-// each row in order, so the entry of a block is the number of blocks like it before it:
-// deterministic, whatever the order of the atomics.
+// A bit that was set before means a repeated block. Then the window is done again, in narrower ones
+// that count blocks: a column gets as many entries as the row with most blocks there needs. A warp
+// goes through each row in order, so the entry of a block is the number of earlier blocks in its
+// row and column: deterministic, whatever the order of the atomics.
 //
-// Rows may come in another order than they are stored in: `indptr` and positions are those of the
-// order then, and every row has the way from there to where it is stored.
+// Rows may be permuted: then `indptr` and positions are those of the permuted rows, and each row
+// has the offset from there to where it is stored.
 //
-// The thread block that is done last puts the groups in the order of their lengths, where `order`
-// is given: that saves a launch, but one thread block is no match for very many groups. Until then
-// the first number of `order`, zero at the launch, counts those that are done.
+// If `order` is given, the last thread block to finish ranks the groups by their lengths. That
+// saves a launch, but one thread block is too slow for very many groups. Until then the first
+// number of `order`, zero at the launch, counts finished thread blocks.
 //
 // -DINDEX: of the pattern (s32, s64); -DBLOCK: of block numbers (s32, s64).
 
-#include "common/falling_order.cuh"
+#include "common/rank_descending.cuh"
 #include "common/types.cuh"
+
+using namespace sparsegpu;
 
 constexpr int MOST_THREADS = 1024;
 constexpr int MOST_ROWS = 256;
-constexpr int TILE = 1024;  // columns whose bits lie crosswise in 32 words
-constexpr int AT_ONCE = 4;  // loads in flight a thread
+constexpr int TILE = 1024;    // columns whose bits are interleaved over 32 words
+constexpr int IN_FLIGHT = 4;  // loads of a thread
 constexpr unsigned ALL = 0xffffffffu;
 
 struct Group {
@@ -39,7 +43,7 @@ struct Group {
   int rows;
 };
 
-// Shared memory. `table` holds the bits or counts of the rows, and behind them those of the union.
+// Shared memory. `table` holds the bits or counts of the rows, followed by those of the union.
 struct Scratch {
   unsigned* table;
   int* partials;
@@ -59,19 +63,19 @@ __device__ __forceinline__ int row_of(const Group& group, long long p) {
   return low;
 }
 
-// Calls visit(where it is stored, row, j) once for each block of the group in a column c0 + j,
+// Call visit(position in storage, row, j) once for each block of the group in a column c0 + j with
 // j < width.
 template <typename Visit>
 __device__ __forceinline__ void for_each_block(const Group& group, INDEX c0, int width,
                                                Visit visit) {
   const long long end = group.starts[group.rows];
   int row = row_of(group, group.starts[0] + threadIdx.x);
-  for (long long p0 = group.starts[0] + threadIdx.x; p0 < end; p0 += AT_ONCE * blockDim.x) {
-    INDEX column[AT_ONCE];
-    long long stored[AT_ONCE];
-    int of_row[AT_ONCE];
+  for (long long p0 = group.starts[0] + threadIdx.x; p0 < end; p0 += IN_FLIGHT * blockDim.x) {
+    INDEX column[IN_FLIGHT];
+    long long stored[IN_FLIGHT];
+    int of_row[IN_FLIGHT];
 #pragma unroll
-    for (int k = 0; k < AT_ONCE; ++k) {
+    for (int k = 0; k < IN_FLIGHT; ++k) {
       const long long p = p0 + k * blockDim.x;
       while (p < end && p >= group.starts[row + 1]) ++row;
       of_row[k] = row;
@@ -79,7 +83,7 @@ __device__ __forceinline__ void for_each_block(const Group& group, INDEX c0, int
       column[k] = p < end ? group.indices[stored[k]] : INDEX(-1);
     }
 #pragma unroll
-    for (int k = 0; k < AT_ONCE; ++k) {
+    for (int k = 0; k < IN_FLIGHT; ++k) {
       if (column[k] >= c0 && column[k] - c0 < width) {
         visit(stored[k], of_row[k], (unsigned)(column[k] - c0));
       }
@@ -92,14 +96,14 @@ __device__ __forceinline__ BLOCK block_at(const Group& group, long long p) {
   return BLOCK(group.blocks_from ? group.blocks_from[p] : p);
 }
 
-__device__ __forceinline__ void place_none(const Group& group, BLOCK* blocks, int entries) {
+__device__ __forceinline__ void clear_blocks(const Group& group, BLOCK* blocks, int entries) {
   for (long long i = threadIdx.x; i < (long long)entries * group.rows; i += blockDim.x) {
     blocks[i] = -1;
   }
 }
 
-// Sum over the lanes up to this one.
-__device__ __forceinline__ int sum_to(int value) {
+// Inclusive sum over the lanes of the warp.
+__device__ __forceinline__ int inclusive_sum(int value) {
 #pragma unroll
   for (int offset = 1; offset < 32; offset *= 2) {
     const int lower = __shfl_up_sync(ALL, value, offset);
@@ -108,23 +112,23 @@ __device__ __forceinline__ int sum_to(int value) {
   return value;
 }
 
-// Sum over the threads below this one; `total` becomes that over all.
-__device__ __forceinline__ int sum_before(int value, int* partials, int& total) {
+// Exclusive sum over the threads of the thread block; `total` is the sum over all.
+__device__ __forceinline__ int exclusive_sum(int value, int* partials, int& total) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int sum = sum_to(value);
+  const int sum = inclusive_sum(value);
   if (lane == 31) partials[warp] = sum;
   __syncthreads();
-  const int warps = sum_to(lane < blockDim.x / 32 ? partials[lane] : 0);
+  const int warps = inclusive_sum(lane < blockDim.x / 32 ? partials[lane] : 0);
   total = __shfl_sync(ALL, warps, 31);
   const int lower = __shfl_sync(ALL, warps, (warp + 31) % 32);
   __syncthreads();
   return sum - value + (warp ? lower : 0);
 }
 
-// Writes the entries of columns c0 .. c0 + width - 1 from entry `first` on, if no row has one of
-// them twice. Returns how many, or -1.
-__device__ int once_each(const Group& group, const Scratch& scratch, INDEX c0, int width,
-                         long long first) {
+// Write the entries of columns c0 .. c0 + width - 1 from entry `first` on, if no row has a column
+// twice. Returns how many they are, or -1.
+__device__ int add_distinct(const Group& group, const Scratch& scratch, INDEX c0, int width,
+                            long long first) {
   const int words = (width + TILE - 1) / TILE * 32;
   unsigned* seen = scratch.table;
   unsigned* any = seen + group.rows * words;
@@ -133,34 +137,34 @@ __device__ int once_each(const Group& group, const Scratch& scratch, INDEX c0, i
   __syncthreads();
   for (int i = threadIdx.x; i < group.rows * words; i += blockDim.x) seen[i] = 0;
   __syncthreads();
-  bool twice = false;
+  bool repeated = false;
   for_each_block(group, c0, width, [&](long long, int row, unsigned j) {
     const unsigned word = j / TILE * 32 + j % 32, bit = j / 32 % 32;
-    twice |= atomicOr(&seen[row * words + word], 1u << bit) >> bit & 1;
+    repeated |= atomicOr(&seen[row * words + word], 1u << bit) >> bit & 1;
   });
-  if (__syncthreads_or(twice)) return -1;
+  if (__syncthreads_or(repeated)) return -1;
 
   int entries = 0;
   for (int w0 = 0; w0 < words; w0 += blockDim.x) {
     const int w = w0 + threadIdx.x;
     unsigned mine = 0;
     if (w < words) {  // whole warps
-      unsigned crosswise = 0;
-      for (int r = 0; r < group.rows; ++r) crosswise |= seen[r * words + w];
+      unsigned interleaved = 0;
+      for (int r = 0; r < group.rows; ++r) interleaved |= seen[r * words + w];
       for (int bit = 0; bit < 32; ++bit) {
-        const unsigned along = __ballot_sync(ALL, crosswise >> bit & 1);
-        if (threadIdx.x % 32 == bit) mine = along;
+        const unsigned in_order = __ballot_sync(ALL, interleaved >> bit & 1);
+        if (threadIdx.x % 32 == bit) mine = in_order;
       }
       any[w] = mine;
     }
     int total;
-    const int lower = sum_before(__popc(mine), scratch.partials, total);
+    const int lower = exclusive_sum(__popc(mine), scratch.partials, total);
     if (w < words) before[w] = entries + lower;
     entries += total;
   }
   int* columns = group.columns + first;
   BLOCK* blocks = group.blocks + first * group.rows;
-  place_none(group, blocks, entries);
+  clear_blocks(group, blocks, entries);
   __syncthreads();
   const auto entry = [&](unsigned j) {
     return before[j / 32] + __popc(any[j / 32] & below(j % 32));
@@ -174,9 +178,9 @@ __device__ int once_each(const Group& group, const Scratch& scratch, INDEX c0, i
   return entries;
 }
 
-// The same where rows may have a column several times.
-__device__ int counted(const Group& group, const Scratch& scratch, INDEX c0, int width,
-                       long long first) {
+// The same where rows may have a column more than once.
+__device__ int add_repeated(const Group& group, const Scratch& scratch, INDEX c0, int width,
+                            long long first) {
   const int lane = threadIdx.x % 32;
   int* found = (int*)scratch.table;
   int* before = found + group.rows * width;
@@ -198,13 +202,13 @@ __device__ int counted(const Group& group, const Scratch& scratch, INDEX c0, int
       }
     }
     int total;
-    const int lower = sum_before(most, scratch.partials, total);
+    const int lower = exclusive_sum(most, scratch.partials, total);
     for (int k = 0; k < most; ++k) group.columns[first + entries + lower + k] = int(c0 + j);
     if (j < width) before[j] = entries + lower;
     entries += total;
   }
   BLOCK* blocks = group.blocks + first * group.rows;
-  place_none(group, blocks, entries);
+  clear_blocks(group, blocks, entries);
   __syncthreads();
   for (int r = threadIdx.x / 32; r < group.rows; r += blockDim.x / 32) {
     for (long long p0 = group.starts[r]; p0 < group.starts[r + 1]; p0 += 32) {
@@ -212,15 +216,16 @@ __device__ int counted(const Group& group, const Scratch& scratch, INDEX c0, int
       const long long stored = p + group.to_stored[r];
       const INDEX column = p < group.starts[r + 1] ? group.indices[stored] : INDEX(-1);
       const bool inside = column >= c0 && column - c0 < width;
-      const int j = inside ? (int)(column - c0) : ~lane;  // alike with nobody
-      const unsigned alike = __match_any_sync(ALL, j);
-      const int earlier = __popc(alike & below(lane));
+      const int j =
+          inside ? (int)(column - c0) : ~lane;  // a unique key, so match_any finds no peer
+      const unsigned peers = __match_any_sync(ALL, j);
+      const int earlier = __popc(peers & below(lane));
       if (inside) {
         const long long entry = before[j] + found[r * width + j] + earlier;
         blocks[entry * group.rows + r] = block_at(group, stored);
       }
       __syncwarp();
-      if (inside && earlier == 0) found[r * width + j] += __popc(alike);
+      if (inside && earlier == 0) found[r * width + j] += __popc(peers);
       __syncwarp();
     }
   }
@@ -235,8 +240,8 @@ struct Schedule {
   int* columns;
   BLOCK* blocks;
   int* order;
-  // Of the pattern. `of_rows`, where its rows come in another order, says which they are: with -1
-  // behind the last, as many for each group. `indptr` is that of the order.
+  // Of the pattern. `of_rows`, where rows are permuted, says which they are, as many for each
+  // group: -1 behind the last. `indptr` is that of the permuted rows.
   const INDEX* indptr;
   const INDEX* indices;
   const int* of_rows;
@@ -246,8 +251,8 @@ struct Schedule {
   int rows, width, narrow_width;
 };
 
-// Whether all other thread blocks of the grid are done, what they wrote to be seen in the L2;
-// `done` was zero before the launch.
+// Whether this is the last thread block of the grid to get here; then what the others wrote is
+// visible in L2. `done` was zero before the launch.
 __device__ __forceinline__ bool last_done(unsigned* done) {
   __threadfence();
   __syncthreads();
@@ -265,13 +270,13 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1)
   for (long long g = blockIdx.x; g < s.groups; g += gridDim.x) {
     const long long b = g / s.groups_per_matrix, i = g % s.groups_per_matrix * rows;
     const long long of_matrix = b * (s.block_rows + 1);
-    __syncthreads();  // the group before this one is done
+    __syncthreads();  // no thread uses the group before this one any more
     for (int r = threadIdx.x; r <= rows; r += blockDim.x) {
       const long long row = min(i + r, s.block_rows);  // rows past the last are empty
       const INDEX start = s.indptr[of_matrix + row];
       row_starts[r] = b * s.nnzb + start;
-      const bool moved = s.of_rows && r < rows && row < s.block_rows;
-      to_stored[r] = moved ? s.stored_indptr[of_matrix + s.of_rows[g * rows + r]] - start : 0;
+      const bool permuted = s.of_rows && r < rows && row < s.block_rows;
+      to_stored[r] = permuted ? s.stored_indptr[of_matrix + s.of_rows[g * rows + r]] - start : 0;
     }
     __syncthreads();
     const long long start = row_starts[0];
@@ -282,10 +287,10 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1)
     long long entries = 0;
     for (long long c0 = 0; c0 < s.block_columns; c0 += s.width) {
       const int here = (int)min((long long)s.width, s.block_columns - c0);
-      const int added = once_each(group, scratch, INDEX(c0), here, entries);
+      const int added = add_distinct(group, scratch, INDEX(c0), here, entries);
       for (int j = 0; added < 0 && j < here; j += s.narrow_width) {
         const int narrow = min(s.narrow_width, here - j);
-        entries += counted(group, scratch, INDEX(c0 + j), narrow, entries);
+        entries += add_repeated(group, scratch, INDEX(c0 + j), narrow, entries);
       }
       entries += max(added, 0);
     }
@@ -300,7 +305,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1)
     for (int g = threadIdx.x; g < groups; g += blockDim.x) values[g] = __ldcg(s.counts + g);
     __syncthreads();
     for (int g = threadIdx.x / 32; g < groups; g += blockDim.x / 32) {
-      put_in_order(s.order, values, g, per_matrix);
+      rank_descending(s.order, values, g, per_matrix);
     }
   }
 }

@@ -1,19 +1,23 @@
 // Softmax along each element row of a BSR matrix, over the stored elements only.
 //
 // A team of TEAM threads takes `rows` element rows of one block row (a power of two, at most 32):
-// within a warp, 32 / rows lanes walk along each row, from block to block, so that a warp reads
+// within a warp, 32 / rows lanes go along each row, from block to block, so that a warp reads
 // consecutive elements of a block even when its rows are short. Every lane keeps the running
-// maximum and the running sum of exponentials of what it has read (Milakov and Gimelshein, "Online
-// normalizer calculation for softmax", 2018), and its first CACHED values in registers: a row that
-// fits is read once, a longer one twice. Rows may be of any length. `out` may be `data`.
+// maximum and the running sum of exponentials of the values that it has read (Milakov and
+// Gimelshein, "Online normalizer calculation for softmax", 2018), and its first CACHED values in
+// registers: a row that fits is read once, a longer one twice. Rows may be of any length. `out` may
+// be `data`.
 //
-// A row of -inf alone gives NaN, as does a NaN or +inf in the row: exp(x - maximum) does it.
+// A row of -inf alone gives NaN, as does a NaN or +inf in the row: both follow from exp(x -
+// maximum).
 //
 // -DT, -DOUT: element types (bf16, f16, f32; f64); -DTEAM: 32 or 256; -DINDEX: of the pattern (s32,
 // s64).
 
 #include "common/types.cuh"
 #include "common/view.cuh"
+
+using namespace sparsegpu;
 
 constexpr int THREADS = 256;
 constexpr int CACHED = 8;
@@ -25,7 +29,7 @@ __device__ __forceinline__ A minus_infinity() {
   return A(__int_as_float(0xff800000));
 }
 
-// Sum of exp(x - top) over the values seen; a NaN shows in `sum`, never in `top`.
+// Sum of exp(x - top) over the values seen; a NaN propagates to `sum`, never to `top`.
 struct Partial {
   A top, sum;
 };
@@ -49,11 +53,11 @@ __device__ __forceinline__ Partial merge(const Partial& a, const Partial& b) {
   return {top, rescaled(a, top) + rescaled(b, top)};
 }
 
-// Place of a lane in its row: block p, column c.
-struct Walk {
+// A lane's position in its row: block p, column c.
+struct RowIterator {
   long long p, block_step;
   int c, column_step, bk;
-  __device__ Walk(long long start, int offset, int step, int bk)
+  __device__ RowIterator(long long start, int offset, int step, int bk)
       : p(start + offset / bk),
         block_step(step / bk),
         c(offset % bk),
@@ -89,22 +93,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const long long end = r < bm ? (long long)row_starts[(i + 1) * indptr.row] : start;
     const T* values = batch_ptr<const T>(data, batch, b) + (long long)r * bk * data.col;
     OUT* results = batch_ptr<OUT>(out, batch, b) + (long long)r * bk * out.col;
-    const Walk begin(start, warp * lanes + lane % lanes, step, bk);
+    const RowIterator begin(start, warp * lanes + lane % lanes, step, bk);
 
     Partial mine = {minus_infinity(), A(0)};
     A cached[CACHED];
-    Walk walk = begin;
+    RowIterator at = begin;
 #pragma unroll
     for (int k = 0; k < CACHED; ++k) {
       cached[k] = A(0);
-      if (walk.p < end) {
-        cached[k] = to_acc(values[walk.p * data.row + walk.c * data.col]);
+      if (at.p < end) {
+        cached[k] = to_acc(values[at.p * data.row + at.c * data.col]);
         add(mine, cached[k]);
       }
-      walk.advance();
+      at.advance();
     }
-    for (; walk.p < end; walk.advance()) {
-      add(mine, to_acc(values[walk.p * data.row + walk.c * data.col]));
+    for (; at.p < end; at.advance()) {
+      add(mine, to_acc(values[at.p * data.row + at.c * data.col]));
     }
 
     for (int offset = 1; offset < lanes; offset *= 2) {
@@ -122,18 +126,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     for (int w = 1; w < WARPS; ++w) mine = merge(mine, partials[w][lane / lanes]);
 #endif
 
-    walk = begin;
+    at = begin;
 #pragma unroll
     for (int k = 0; k < CACHED; ++k) {
-      if (walk.p < end) {
-        results[walk.p * out.row + walk.c * out.col] =
+      if (at.p < end) {
+        results[at.p * out.row + at.c * out.col] =
             round_to<OUT>(exp(cached[k] - mine.top) / mine.sum);
       }
-      walk.advance();
+      at.advance();
     }
-    for (; walk.p < end; walk.advance()) {
-      const A x = to_acc(values[walk.p * data.row + walk.c * data.col]);
-      results[walk.p * out.row + walk.c * out.col] = round_to<OUT>(exp(x - mine.top) / mine.sum);
+    for (; at.p < end; at.advance()) {
+      const A x = to_acc(values[at.p * data.row + at.c * data.col]);
+      results[at.p * out.row + at.c * out.col] = round_to<OUT>(exp(x - mine.top) / mine.sum);
     }
   }
 }

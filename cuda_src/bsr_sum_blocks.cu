@@ -1,11 +1,12 @@
-// Blocks that meet, summed: out[c] = sum of blocks[order[starts[c]]] .. blocks[order[starts[c + 1]
-// - 1]].
+// Sums of blocks: out[c] = blocks[order[starts[c]]] + ... + blocks[order[starts[c + 1] - 1]].
 //
 // One thread owns an element and adds in the order given, rounding once (bool: or): deterministic.
 //
 // -DT: element type.
 
 #include "common/types.cuh"
+
+using namespace sparsegpu;
 
 constexpr int THREADS = 256;
 

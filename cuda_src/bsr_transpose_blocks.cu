@@ -1,15 +1,16 @@
 // Blocks transposed and put in another order: out[t] = transpose of blocks[order[t]].
 //
-// A thread turns squares of sixteen bytes by sixteen in registers, where blocks consist of such
-// squares. Else through shared memory, so that both sides are read and written along their rows; a
-// thread block moves several tiles of up to 32 x 32 elements: whole small blocks, or pieces of
-// large ones.
+// Where blocks consist of squares of 16 x 16 bytes, a thread transposes squares in registers. Other
+// blocks pass through shared memory, so that both sides are accessed along their rows; a thread
+// block moves several tiles of up to 32 x 32 elements: whole small blocks, or parts of large ones.
 //
 // -DT: element type.
 // -DWIDE=1: bm and bk are multiples of 16 bytes, and all blocks begin at multiples of them.
 
 #include "common/types.cuh"
-#include "common/pieces.cuh"
+#include "common/vector16.cuh"
+
+using namespace sparsegpu;
 
 constexpr int THREADS = 256;
 constexpr int SIDE = 32;
@@ -22,25 +23,25 @@ constexpr int PADDED = ELEMENTS + ELEMENTS / 2;
 extern "C" __global__ void __launch_bounds__(THREADS)
     bsr_transpose_blocks(T* out, const T* blocks, const long long* order, long long tiles,
                          long long items, int tiles_per_item, int bm, int bk) {
-  constexpr int E = PER_PIECE<T>;
+  constexpr int E = PER_VEC16<T>;
   const int down = bm / E, across = bk / E;
-  // Lanes go along a strip of up to eight squares, then down it: 128 bytes of a row are read
-  // together, and as many or half of them written.
-  const int strip = min(across & -across, 8);
+  // Lanes go along a stripe of up to eight squares, then down it: so 128 bytes of a row are read at
+  // once, and at least half as many written.
+  const int stripe = min(across & -across, 8);
   for (long long item = blockIdx.x; item < items; item += gridDim.x) {
     const long long tile = item * tiles_per_item + threadIdx.x;
     if (tile >= tiles) return;
     const long long t = tile / (down * across);
     const int within = int(tile - t * (down * across));
-    const int r = within / strip % down * E;
-    const int c = (within / strip / down * strip + within % strip) * E;
+    const int r = within / stripe % down * E;
+    const int c = (within / stripe / down * stripe + within % stripe) * E;
     const T* from = blocks + (order[t] * bm + r) * bk + c;
     T* to = out + (t * bk + c) * bm + r;
-    Piece square[E];
+    Vec16 square[E];
 #pragma unroll
-    for (int j = 0; j < E; ++j) square[j] = *reinterpret_cast<const Piece*>(from + j * bk);
+    for (int j = 0; j < E; ++j) square[j] = *reinterpret_cast<const Vec16*>(from + j * bk);
 #pragma unroll
-    for (int j = 0; j < E; ++j) *reinterpret_cast<Piece*>(to + j * bm) = turned<T>(square, j);
+    for (int j = 0; j < E; ++j) *reinterpret_cast<Vec16*>(to + j * bm) = transposed<T>(square, j);
   }
 }
 #else
@@ -62,8 +63,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       const int local = place / area, within = place - local * area;
       const int r = within / tile_columns, c = within - r * tile_columns;
       const long long t = (first + local) / tiles_per_block;
-      const int piece = (int)((first + local) - t * tiles_per_block);
-      const int row = piece / across * SIDE + r, column = piece % across * SIDE + c;
+      const int within_block = (int)((first + local) - t * tiles_per_block);
+      const int row = within_block / across * SIDE + r, column = within_block % across * SIDE + c;
       if (row < bm && column < bk) {
         shared[(local * tile_rows + r) * pitch + c] =
             blocks[order[t] * block_area + row * bk + column];
@@ -74,8 +75,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       const int local = place / area, within = place - local * area;
       const int c = within / tile_rows, r = within - c * tile_rows;
       const long long t = (first + local) / tiles_per_block;
-      const int piece = (int)((first + local) - t * tiles_per_block);
-      const int row = piece / across * SIDE + r, column = piece % across * SIDE + c;
+      const int within_block = (int)((first + local) - t * tiles_per_block);
+      const int row = within_block / across * SIDE + r, column = within_block % across * SIDE + c;
       if (row < bm && column < bk) {
         out[t * block_area + (long long)column * bm + row] =
             shared[(local * tile_rows + r) * pitch + c];

@@ -1,21 +1,23 @@
-// The transpose of a block pattern: of each block column the block rows that have it, ascending,
-// and where their blocks are stored; of blocks at one position the earlier one first.
+// The transpose of a block pattern: for each block column the block rows that have it, ascending,
+// and where their blocks are stored; duplicates keep their order.
 //
 // A thread block takes a stripe of columns and reads the matrix's columns twice. Each of its warps
 // has a run of positions: it counts how many lie in each column of the stripe, and how many before
-// it. Sums over the warps say where the blocks of each go, and every warp puts them there in the
-// order in which it meets them: deterministic, whatever the order of the atomics.
+// the stripe. Prefix sums over the warps are where each warp's blocks go, and every warp writes
+// them there in order: deterministic, whatever the order of the atomics.
 //
 // -DINDEX: of the pattern (s32, s64).
-#include "common/types.cuh"
+#include "common/warp_reduce.cuh"
+
+using namespace sparsegpu;
 
 constexpr int STRIPE = 32;  // columns, one a lane
 constexpr int WARPS = 32;
 constexpr int AT_ONCE = 4;  // loads in flight a lane
-constexpr int NEAR = 3;     // rows that are looked at before they are searched
+constexpr int NEAR = 3;     // rows that are tried before a binary search
 constexpr unsigned ALL = 0xffffffffu;
 
-// The row of a position, `row` or a later one: mostly that or the next.
+// The row of position p, `row` or a later one: mostly that or the next.
 __device__ __forceinline__ long long row_of(const INDEX* indptr, long long row, long long rows,
                                             long long p) {
   for (int i = 0; i < NEAR; ++i, ++row) {
@@ -48,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     bsr_transpose_pattern(INDEX* out_indptr, INDEX* out_indices, long long* out_from,
                           const INDEX* indptr, const INDEX* indices, long long stripes,
                           long long rows, long long columns, long long nnzb) {
-  __shared__ int counts[WARPS][STRIPE];  // of a warp's run; then how many go before it
+  __shared__ int counts[WARPS][STRIPE];  // of a warp's run; then their exclusive prefix sums
   __shared__ long long before[WARPS];    // the stripe, of a warp's run
   __shared__ long long starts[STRIPE];   // of the columns
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -65,8 +67,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     lower += column >= 0 && column < c0;
     if (column >= c0 && column < c0 + STRIPE) atomicAdd(&counts[warp][int(column - c0)], 1);
   });
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) lower += __shfl_xor_sync(ALL, lower, offset);
+  lower = warp_sum(lower);
   if (lane == 0) before[warp] = lower;
   __syncthreads();
   if (warp == 0) {
@@ -86,13 +87,13 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     if (c0 + lane == columns - 1) out_indptr[b * (columns + 1) + columns] = INDEX(nnzb);
   }
   __syncthreads();
-  long long row = 0;  // of the last block that this lane put in its place
+  long long row = 0;  // of the last block that this lane placed
   for_each_position(indices, begin, end, [&](long long p, INDEX column) {
     const bool inside = column >= c0 && column < c0 + STRIPE;
     if (!__any_sync(ALL, inside)) return;
-    const int j = inside ? int(column - c0) : ~lane;  // alike with nobody
-    const unsigned alike = __match_any_sync(ALL, j);
-    const int earlier = __popc(alike & ((1u << lane) - 1));
+    const int j = inside ? int(column - c0) : ~lane;  // a unique key: match_any finds no peer
+    const unsigned peers = __match_any_sync(ALL, j);
+    const int earlier = __popc(peers & ((1u << lane) - 1));
     if (inside) {
       const long long place = b * nnzb + starts[j] + counts[warp][j] + earlier;
       row = row_of(indptr, row, rows, p);
@@ -100,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
       out_from[place] = b * nnzb + p;
     }
     __syncwarp();
-    if (inside && earlier == 0) counts[warp][j] += __popc(alike);
+    if (inside && earlier == 0) counts[warp][j] += __popc(peers);
     __syncwarp();
   });
 }

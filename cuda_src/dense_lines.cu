@@ -1,43 +1,46 @@
-// A matrix of any strides copied to lines that begin at multiples of 16 bytes, as the copy engine
-// and wgmma want them: out[b][line][i] = in[b][line][i], lines of `out` being `pitch` elements
-// apart. What is behind the end of a line may be anything afterwards.
+// A matrix of any strides copied to lines that are aligned to 16 bytes, as TMA and wgmma need them:
+// out[b][line][i] = in[b][line][i], lines of `out` being `pitch` elements apart. Elements between
+// the end of a line and the next one are undefined afterwards.
 //
-// Where a stride of `in` is 1, threads move pieces of sixteen bytes without shared memory.
+// Where a stride of `in` is 1, threads copy vectors of sixteen bytes without shared memory.
 //
 // -DT: element type: s8, f16, bf16, or f32, which is rounded to TF32.
-// -DFROM=along    neighbours in a line are neighbours in memory: lines begin elsewhere, that is all
-//        across   neighbouring lines are neighbours in memory: squares of pieces are turned
+// -DFROM=along    elements of a line are neighbours in memory: only the lines are aligned anew
+//        across   the lines' elements at an i are neighbours in memory: squares of vectors are
+//                 transposed in registers
 //        any      through squares in shared memory, along the smaller stride of `in`
-// -DALIGNED=0|1   (across) at every i, `in` is whole pieces at multiples of 16 bytes
+// -DALIGNED=0|1   (across) at every i, `in` consists of whole aligned vectors
 #include "common/types.cuh"
 #include "common/view.cuh"
-#include "common/pieces.cuh"
+#include "common/vector16.cuh"
 #include "ptx/mma.cuh"
 #include "ptx/st_vector.cuh"
 
+using namespace sparsegpu;
+
 enum class From { along, across, any };
 constexpr From READING = From::FROM;
-constexpr int E = PER_PIECE<T>;
+constexpr int E = PER_VEC16<T>;
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
 
-// Thread blocks that a multiprocessor can hold: enough to keep the memory busy.
-constexpr int TOGETHER = READING == From::along ? 5 : READING == From::any ? 8 : E == 4 ? 4 : 2;
+// Thread blocks of a multiprocessor: enough to keep the memory busy.
+constexpr int RESIDENT = READING == From::along ? 5 : READING == From::any ? 8 : E == 4 ? 4 : 2;
 
-// What a thread block moves at a time (engines/cuda/_dense_lines.py): of lines apart,
-constexpr int LINES_A_WARP = 3;
-// of squares of pieces, of which a warp reads SQUARES beside each other, 64 bytes, and writes
-// twice as many, whole lines of 128 bytes: the better way round,
+// What a thread block copies at a time (engines/cuda/_dense_lines.py). Along: LINES_PER_WARP lines
+// for each warp. Across: squares of vectors; a warp reads SQUARES neighbouring ones, 64 bytes, and
+// writes twice as many, whole lines of 128 bytes, which is faster than the reverse. Any: SIDE x
+// SIDE elements.
+constexpr int LINES_PER_WARP = 3;
 constexpr int SQUARES = 4;
-// and of an `in` that has no pieces.
 constexpr int SIDE = 64;
 constexpr int PAD = 4 / sizeof(T);  // against bank conflicts
-constexpr int LINES = READING == From::along    ? WARPS * LINES_A_WARP
+constexpr int LINES = READING == From::along    ? WARPS * LINES_PER_WARP
                       : READING == From::across ? 16 * E
                                                 : SIDE;
 constexpr int LENGTH = READING == From::along ? 32 * E : READING == From::across ? 16 * E : SIDE;
 
-// The memory of one matrix, from its first byte to behind its last.
+// The addresses of one matrix, from its first byte to one past its last.
 struct Span {
   const unsigned char *low, *high;
 
@@ -49,12 +52,12 @@ struct Span {
   }
 };
 
-__device__ __forceinline__ Piece stored(Piece piece) {
+__device__ __forceinline__ Vec16 stored(Vec16 vector) {
   if constexpr (E == 4) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) piece.words[i] = to_tf32(__uint_as_float(piece.words[i]));
+    for (int i = 0; i < 4; ++i) vector.words[i] = to_tf32(__uint_as_float(vector.words[i]));
   }
-  return piece;
+  return vector;
 }
 __device__ __forceinline__ T stored(T x) {
   if constexpr (E == 4)
@@ -63,7 +66,7 @@ __device__ __forceinline__ T stored(T x) {
     return x;
 }
 
-// A tile of the copy: E neighbours from element (line, i) on are worth a piece.
+// A tile of the copy, in which E elements from (line, i) on are a vector.
 struct Tile {
   const T* matrix;
   T* out;
@@ -77,80 +80,81 @@ struct Tile {
   __device__ __forceinline__ const T* from(long long line, long long i) const {
     return matrix + element_offset(in, line, i);
   }
-  __device__ __forceinline__ void put(long long line, long long i, const Piece& piece) const {
+  __device__ __forceinline__ void put(long long line, long long i, const Vec16& vector) const {
     if (!inside(line, i)) return;
-    const Piece p = stored(piece);
-    st_vector(out + line * pitch + i, p.words[0], p.words[1], p.words[2], p.words[3]);
+    const Vec16 v = stored(vector);
+    st_vector(out + line * pitch + i, v.words[0], v.words[1], v.words[2], v.words[3]);
   }
 };
 
-__device__ __forceinline__ void move_along(const Tile& tile) {
+__device__ __forceinline__ void copy_along(const Tile& tile) {
   const long long i = tile.first + threadIdx.x % 32 * E;
   const long long line = tile.first_line + threadIdx.x / 32;
-  LoosePiece pieces[LINES_A_WARP];
+  UnalignedVec16 vectors[LINES_PER_WARP];
 #pragma unroll
-  for (int l = 0; l < LINES_A_WARP; ++l) {
-    if (tile.inside(line + l * WARPS, i)) pieces[l].load(tile.from(line + l * WARPS, i), tile.span);
+  for (int l = 0; l < LINES_PER_WARP; ++l) {
+    if (tile.inside(line + l * WARPS, i))
+      vectors[l].load(tile.from(line + l * WARPS, i), tile.span);
   }
 #pragma unroll
-  for (int l = 0; l < LINES_A_WARP; ++l) {
+  for (int l = 0; l < LINES_PER_WARP; ++l) {
     const long long at = line + l * WARPS;
-    if (tile.inside(at, i)) tile.put(at, i, pieces[l].get(tile.from(at, i), tile.span));
+    if (tile.inside(at, i)) tile.put(at, i, vectors[l].get(tile.from(at, i), tile.span));
   }
 }
 
-__device__ __forceinline__ void move_across(const Tile& tile) {
+__device__ __forceinline__ void copy_across(const Tile& tile) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const long long line = tile.first_line + (warp % 4 * SQUARES + lane % SQUARES) * E;
   const long long i = tile.first + (warp / 4 * (32 / SQUARES) + lane / SQUARES) * E;
-  Piece square[E];
+  Vec16 square[E];
 #if ALIGNED
 #pragma unroll
   for (int j = 0; j < E; ++j) {
     square[j] = {};
     if (tile.inside(line, i + j))
-      square[j] = *reinterpret_cast<const Piece*>(tile.from(line, i + j));
+      square[j] = *reinterpret_cast<const Vec16*>(tile.from(line, i + j));
   }
 #else
-  constexpr int AT_ONCE = sizeof(T) == 1 ? 4 : E;  // as many as there are registers for
+  constexpr int IN_FLIGHT = sizeof(T) == 1 ? 4 : E;  // as many as registers allow
 #pragma unroll
-  for (int part = 0; part < E; part += AT_ONCE) {
-    LoosePiece pieces[AT_ONCE];
+  for (int part = 0; part < E; part += IN_FLIGHT) {
+    UnalignedVec16 vectors[IN_FLIGHT];
 #pragma unroll
-    for (int j = 0; j < AT_ONCE; ++j) {
+    for (int j = 0; j < IN_FLIGHT; ++j) {
       const long long at = i + part + j;
-      if (tile.inside(line, at)) pieces[j].load(tile.from(line, at), tile.span);
+      if (tile.inside(line, at)) vectors[j].load(tile.from(line, at), tile.span);
     }
 #pragma unroll
-    for (int j = 0; j < AT_ONCE; ++j) {
+    for (int j = 0; j < IN_FLIGHT; ++j) {
       square[part + j] = {};
       const long long at = i + part + j;
-      if (tile.inside(line, at)) square[part + j] = pieces[j].get(tile.from(line, at), tile.span);
+      if (tile.inside(line, at)) square[part + j] = vectors[j].get(tile.from(line, at), tile.span);
     }
   }
 #endif
 #pragma unroll
-  for (int j = 0; j < E; ++j) tile.put(line + j, i, turned<T>(square, j));
+  for (int j = 0; j < E; ++j) tile.put(line + j, i, transposed<T>(square, j));
 }
 
-__device__ __forceinline__ void move_any(const Tile& tile, T (*square)[SIDE + PAD]) {
+__device__ __forceinline__ void copy_any(const Tile& tile, T (*square)[SIDE + PAD]) {
   // A thread reads, then writes, every STEP-th row of the square, at one place in each.
   constexpr int STEP = THREADS / SIDE;
   const int place = threadIdx.x % SIDE, row = threadIdx.x / SIDE;
-  const bool turned = abs(tile.in.row) < abs(tile.in.col);
+  const bool swapped = abs(tile.in.row) < abs(tile.in.col);
   const int height = int(min(tile.lines - tile.first_line, (long long)SIDE));
   const int width = int(min(tile.length - tile.first, (long long)SIDE));
-  const long long along = turned ? tile.in.row : tile.in.col;
-  const long long next = turned ? tile.in.col : tile.in.row;
+  const long long along = swapped ? tile.in.row : tile.in.col;
+  const long long next = swapped ? tile.in.col : tile.in.row;
   const T* from = tile.from(tile.first_line, tile.first) + row * next + place * along;
   T* to = tile.out + (tile.first_line + row) * tile.pitch + tile.first + place;
-  __syncthreads();  // the square before this one has been written
-  if (place < (turned ? height : width)) {
+  __syncthreads();  // the square before this one has been read
+  if (place < (swapped ? height : width)) {
 #pragma unroll 8
     for (int k = 0; k < SIDE / STEP; ++k) {
       const int at = row + k * STEP;
-      if (at < (turned ? width : height))
-        (turned ? square[place][at] : square[at][place]) = from[k * STEP * next];
+      if (at < (swapped ? width : height))
+        (swapped ? square[place][at] : square[at][place]) = from[k * STEP * next];
     }
   }
   __syncthreads();
@@ -163,7 +167,7 @@ __device__ __forceinline__ void move_any(const Tile& tile, T (*square)[SIDE + PA
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, TOGETHER)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     dense_lines(T* out, const __grid_constant__ View in, const __grid_constant__ Batch batch,
                 long long batches, long long lines, long long length, long long pitch) {
   // Lines of the copy have 128 bytes or more: 32 bits number the tiles of all the memory there is.
@@ -182,12 +186,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, TOGETHER)
                        length,
                        pitch};
     if constexpr (READING == From::along) {
-      move_along(tile);
+      copy_along(tile);
     } else if constexpr (READING == From::across) {
-      move_across(tile);
+      copy_across(tile);
     } else {
       __shared__ T square[SIDE][SIDE + PAD];
-      move_any(tile, square);
+      copy_any(tile, square);
     }
   }
 }

@@ -1,19 +1,21 @@
-// What regrouping the columns of two stripes would gain (a stripe: GROUP columns that are pruned
-// together): of each pair, the best way to divide their columns into two, and its gain.
+// What exchanging columns between two stripes would gain (a stripe: GROUP columns that form the
+// groups of the format): for each pair, the best way to divide their columns into two, and its
+// gain.
 //
 //   GROUP   4 (two stay; 35 ways) or 2 (one stays; 3 ways)
 //
 // A warp takes a pair and its lanes the rows. `keys` is (columns, rows), whole numbers, so that the
-// sums are exact whatever their order. Of each two columns in hand, sum and maximum are formed
-// once: the two largest of four are one of each pair, or both of one.
+// sums are exact in any order. Sum and maximum of each two columns are computed once: the two
+// largest of four values are one of each of two pairs, or both of one pair.
 //
 // A way is the set of positions that form the first stripe, as bits: position 0 is one of them, and
-// ways are in the order of the number that the bits make, so that way 0 leaves all as it is.
+// ways are in the order of the number that the bits make, so that way 0 changes nothing.
 
-#include "common/types.cuh"
+#include "common/warp_reduce.cuh"
+
+using namespace sparsegpu;
 
 constexpr int kThreads = 128;
-constexpr unsigned kAll = 0xffffffffu;
 constexpr int kColumns = 2 * GROUP;
 constexpr int kSets = 1 << kColumns;
 
@@ -103,9 +105,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   long long most = 0, as_it_is = 0;
 #pragma unroll
   for (int w = 0; w < kWays; ++w) {
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2)
-      total[w] += __shfl_xor_sync(kAll, total[w], offset);
+    total[w] = warp_sum(total[w]);
     if (w == 0) as_it_is = most = total[0];
     if (total[w] > most) {
       most = total[w];

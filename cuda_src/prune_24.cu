@@ -5,11 +5,13 @@
 //   IMPORTANCE  dtype of a given importance (f32 or f64); not defined: the absolute value
 //   FLAT        1: all rows are one run of memory, every pointer a multiple of 16 bytes
 //
-// A thread takes a group. A ragged end of a row stays as it is. FLAT: a thread takes kPieces times
-// eight or more bytes of the run, all loaded before the first is used.
+// A thread takes a group. A partial group at the end of a row is copied. FLAT: a thread takes
+// kVectors vectors of eight or more bytes of the run, all loaded before the first is used.
 
 #include "common/selection.cuh"
 #include "common/view.cuh"
+
+using namespace sparsegpu;
 
 #ifdef IMPORTANCE
 typedef IMPORTANCE Weight;
@@ -17,11 +19,11 @@ typedef IMPORTANCE Weight;
 typedef T Weight;
 #endif
 
-constexpr int kElements = 16 / sizeof(T) > GROUP ? 16 / sizeof(T) : GROUP;  // of a piece
-constexpr int kPieces = 4;
+constexpr int kElements = 16 / sizeof(T) > GROUP ? 16 / sizeof(T) : GROUP;  // of a vector
+constexpr int kVectors = 4;
 constexpr int kThreads = 256;
 
-struct alignas(16) Piece {
+struct alignas(16) Values {
   T value[kElements];
 };
 struct alignas(kElements * sizeof(Weight) % 16 ? 8 : 16) Weights {
@@ -37,7 +39,7 @@ __device__ __forceinline__ auto weight_key(W w) {
 #endif
 }
 
-// What stays of a group, a bit an element.
+// Which elements of a group are kept, a bit an element.
 __device__ __forceinline__ unsigned choose_in_group(const Weight* weight, long long stride) {
   decltype(weight_key(weight[0])) key[GROUP];
 #pragma unroll
@@ -46,8 +48,8 @@ __device__ __forceinline__ unsigned choose_in_group(const Weight* weight, long l
 }
 
 #ifndef IMPORTANCE
-// Two groups of four 1- or 2-byte values in registers, without branches: below a key comes one bit,
-// which the two largest keys leave behind; as the sign of a byte it becomes the value's mask.
+// Two groups of four 1- or 2-byte values in registers, without branches: below a key comes one bit
+// that marks its value; those of the two largest keys, as signs of bytes, become the mask.
 template <typename V>
 __device__ __forceinline__ void keep_two(u32& left, u32& right) {
   u32 a = lane_keys<true>(left, V()), b = lane_keys<true>(right, V());
@@ -61,10 +63,10 @@ __device__ __forceinline__ void keep_two(u32& left, u32& right) {
 #endif
 
 template <typename V>  // T
-__device__ __forceinline__ void prune(Piece& piece, const Weight* weight) {
+__device__ __forceinline__ void prune(Values& values, const Weight* weight) {
 #ifndef IMPORTANCE
   if constexpr (sizeof(V) <= 2 && GROUP == 4) {
-    u32* word = reinterpret_cast<u32*>(&piece);
+    u32* word = reinterpret_cast<u32*>(&values);
 #pragma unroll
     for (int w = 0; w < 4; w += sizeof(T)) {
       if constexpr (sizeof(V) == 2) {
@@ -83,7 +85,7 @@ __device__ __forceinline__ void prune(Piece& piece, const Weight* weight) {
     unsigned kept = choose_in_group(weight + g, 1);
 #pragma unroll
     for (int i = 0; i < GROUP; ++i)
-      if (!(kept >> i & 1)) piece.value[g + i] = zero_of<T>();
+      if (!(kept >> i & 1)) values.value[g + i] = zero_of<T>();
   }
 }
 
@@ -91,23 +93,23 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     prune_24(View out, View dense, View importance, Batch batch, long long rows, long long columns,
              long long total) {
 #if FLAT
-  // `total` pieces; the rows' ends are ends of groups.
-  long long here = blockIdx.x * (long long)(kThreads * kPieces) + threadIdx.x;
-  Piece piece[kPieces];
+  // `total` vectors; rows end where groups end.
+  long long here = blockIdx.x * (long long)(kThreads * kVectors) + threadIdx.x;
+  Values values[kVectors];
 #pragma unroll
-  for (int p = 0; p < kPieces; ++p)
+  for (int p = 0; p < kVectors; ++p)
     if (here + p * kThreads < total)
-      piece[p] = static_cast<const Piece*>(dense.ptr)[here + p * kThreads];
+      values[p] = static_cast<const Values*>(dense.ptr)[here + p * kThreads];
 #pragma unroll
-  for (int p = 0; p < kPieces; ++p) {
+  for (int p = 0; p < kVectors; ++p) {
     if (here + p * kThreads >= total) break;
 #ifdef IMPORTANCE
     Weights weights = static_cast<const Weights*>(importance.ptr)[here + p * kThreads];
-    prune<T>(piece[p], weights.value);
+    prune<T>(values[p], weights.value);
 #else
-    prune<T>(piece[p], piece[p].value);
+    prune<T>(values[p], values[p].value);
 #endif
-    static_cast<Piece*>(out.ptr)[here + p * kThreads] = piece[p];
+    static_cast<Values*>(out.ptr)[here + p * kThreads] = values[p];
   }
 #else
   long long here = blockIdx.x * (long long)blockDim.x + threadIdx.x;

@@ -4,15 +4,16 @@
 //   RULE  largest_abs_values, largest_values, causal1122, or given_mask
 //   (semi_structured_apply_dense)
 //
-// A thread takes two neighbouring tiles. Tiles that are cut by the last row or column stay as they
-// are.
+// A thread takes two neighbouring tiles. Tiles that the last row or column cuts are copied.
 
 #include "common/selection.cuh"
 #include "common/view.cuh"
 
+using namespace sparsegpu;
+
 constexpr int kBlockRows = 32, kBlockColumns = 256;  // elements: 8 x 32 threads
 
-__device__ __forceinline__ bool is_wide(const View& view) {
+__device__ __forceinline__ bool is_aligned(const View& view) {
   u64 bits = u64(view.ptr);
 #pragma unroll
   for (int d = 0; d < 4; ++d) bits |= u64(view.batch[d] * sizeof(T));
@@ -38,12 +39,12 @@ __device__ __forceinline__ void one_tile(T* to, const View& out, const T* from, 
     to[element_offset(out, i / 4, i % 4)] = kept >> i & 1 ? value[i] : zero_of<T>();
 }
 
-// Two whole tiles in rows of 16-byte pieces.
+// Two whole tiles in rows that are aligned to 16 bytes.
 template <typename V>
 __device__ __forceinline__ void two_tiles(V* to, long long out_row, const V* from,
                                           long long dense_row, u32 given) {
   if constexpr (sizeof(V) <= 2) {
-    Tile tile[2];
+    Tile4x4 tile[2];
     load(tile, from, dense_row, 1, true);
 #pragma unroll
     for (int t = 0; t < 2; ++t) {
@@ -71,7 +72,8 @@ extern "C" __global__ void __launch_bounds__(256)
   if constexpr (RULE == given_mask)
     given = *reinterpret_cast<const u32*>(mask + mask_offset(row / 4, column / 4, columns));
 
-  if (sizeof(T) <= 2 && row + 4 <= rows && column + 8 <= columns && is_wide(out) && is_wide(dense))
+  if (sizeof(T) <= 2 && row + 4 <= rows && column + 8 <= columns && is_aligned(out) &&
+      is_aligned(dense))
     return two_tiles(to, out.row, from, dense.row, given);
   for (int t = 0; t < 2 && column + 4 * t < columns; ++t)
     one_tile(to + element_offset(out, 0, 4 * t), out, from + element_offset(dense, 0, 4 * t), dense,

@@ -8,7 +8,7 @@
 //
 //   -DFORMAT=pairs        tile r has the pairs pq[starts[r]:starts[r + 1]]; blocks, others and
 //                         accumulators are stacks of matrices
-//   -DFORMAT=strided      tile i stands at r_offsets[i] in accumulators, its others at
+//   -DFORMAT=strided      tile i begins at r_offsets[i] in accumulators, its others at
 //                         q_offsets[g]: offsets row * N + column into matrices of N columns
 //   -DFORMAT=compressed   the same with starts = indptr: the blocks of a tile are those of its
 //                         block row c0..c1, and with n its column split they meet
@@ -18,126 +18,127 @@
 // accumulator's precision and rounded once, with what was there. Tiles of one launch do not
 // overlap (the caller sees to that), so nothing is added across thread blocks.
 //
-// -DT operands, -DINDEX of the lists, -DOUT of the accumulators, -DEPILOGUE (common/epilogue.cuh),
-// -DTILE_M, -DTILE_N, -DTILE_K, -DLANES.
-#include "common/types.cuh"
-#include "common/view.cuh"
-#include "common/epilogue.cuh"
+// -DT operands, -DINDEX of the lists, -DOUT of the accumulators, -DEPILOGUE
+// (common/kernel_epilogue.cuh), -DTILE_M, -DTILE_N, -DTILE_K, -DLANES.
+#include "common/kernel_epilogue.cuh"
+#include "common/output_matrix.cuh"
 #include "common/simt_tile.cuh"
 
+using namespace sparsegpu;
+
 typedef Acc<T>::type A;
-enum class Format { pairs, strided, compressed };
-constexpr Format FORMAT_OF_LISTS = Format::FORMAT;
+typedef SimtTile<A, TILE_M, TILE_N, TILE_K, LANES> Outputs;
+enum class ListFormat { pairs, strided, compressed };
+constexpr ListFormat LIST_FORMAT = ListFormat::FORMAT;
 
 // The lists; those that a format does not have are null. pairs: p_offsets is pq, row by row.
 struct Lists {
   const INDEX *starts, *r_offsets, *p_offsets, *q_offsets;
 };
 
-struct Sizes {
+struct ScatterProblem {
   long long tiles, batches, columns;  // columns is N, of the strided formats
   int ms, ks, ns, split;
 };
 
-// One output tile: where it stands and which pairs it sums.
-struct Tile {
+// One output tile: where it begins and which pairs it sums.
+struct PairSum {
   long long row, col;        // of its first element in the matrix
   long long first, end;      // pairs g
   long long first_q_offset;  // compressed: that of pair `first`
 
-  __device__ __forceinline__ Tile(const Lists& lists, const Sizes& sizes, long long i) {
+  __device__ __forceinline__ PairSum(const Lists& lists, const ScatterProblem& problem,
+                                     long long i) {
     row = col = 0;
     first_q_offset = 0;
     long long list = i;
-    if constexpr (FORMAT_OF_LISTS != Format::pairs) {
-      row = lists.r_offsets[i] / sizes.columns;
-      col = lists.r_offsets[i] % sizes.columns;
+    if constexpr (LIST_FORMAT != ListFormat::pairs) {
+      row = lists.r_offsets[i] / problem.columns;
+      col = lists.r_offsets[i] % problem.columns;
     }
-    if constexpr (FORMAT_OF_LISTS == Format::compressed) list = row / sizes.ms;
+    if constexpr (LIST_FORMAT == ListFormat::compressed) list = row / problem.ms;
     first = lists.starts[list];
     end = lists.starts[list + 1];
-    if constexpr (FORMAT_OF_LISTS == Format::compressed) {
-      const long long n = col / sizes.ns;
-      first_q_offset = n * end + (sizes.split - n) * first;
+    if constexpr (LIST_FORMAT == ListFormat::compressed) {
+      const long long n = col / problem.ns;
+      first_q_offset = n * end + (problem.split - n) * first;
     }
   }
 
   // Where the block and the other of pair g start.
-  __device__ __forceinline__ void locate(const Lists& lists, const Sizes& sizes, const View& blocks,
-                                         const View& others, long long g, long long& block,
-                                         long long& other) const {
-    if constexpr (FORMAT_OF_LISTS == Format::pairs) {
+  __device__ __forceinline__ void locate(const Lists& lists, const ScatterProblem& problem,
+                                         const View& blocks, const View& others, long long g,
+                                         long long& block, long long& other) const {
+    if constexpr (LIST_FORMAT == ListFormat::pairs) {
       block = lists.p_offsets[2 * g] * blocks.batch[3];
       other = lists.p_offsets[2 * g + 1] * others.batch[3];
     } else {
       long long p = g, q;
-      if constexpr (FORMAT_OF_LISTS == Format::strided) {
+      if constexpr (LIST_FORMAT == ListFormat::strided) {
         p = lists.p_offsets[g];
         q = lists.q_offsets[g];
       } else {
         q = lists.q_offsets[first_q_offset + g - first];
       }
       block = p * blocks.batch[3];
-      other = element_offset(others, q / sizes.columns, q % sizes.columns);
+      other = element_offset(others, q / problem.columns, q % problem.columns);
     }
   }
 };
 
 // The batch of `blocks` is the stack of blocks. pairs: so is that of `others`, and that of
 // accumulators (described by `batch`) is the stack of tiles.
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(Outputs::THREADS, 1)
     scatter_mm(const __grid_constant__ View accumulators, const __grid_constant__ View blocks,
                const __grid_constant__ View others, const __grid_constant__ Lists lists,
-               const __grid_constant__ Batch batch, const __grid_constant__ Sizes sizes,
-               const __grid_constant__ Epilogue<A> epilogue) {
-  __shared__ OperandTiles<A> tiles;
+               const __grid_constant__ Batch batch, const __grid_constant__ ScatterProblem problem,
+               const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
+  __shared__ Outputs::Operands tiles;
   __shared__ long long block_at[TILE_K];  // where a term's column of the block starts ...
   __shared__ long long other_at[TILE_K];  // ... and the row of the other that it meets
 
-  const int row_slices = (sizes.ms + TILE_M - 1) / TILE_M;
-  const int col_slices = (sizes.ns + TILE_N - 1) / TILE_N;
-  const long long parts = sizes.tiles * sizes.batches * row_slices * col_slices;
+  const int row_slices = (problem.ms + TILE_M - 1) / TILE_M;
+  const int col_slices = (problem.ns + TILE_N - 1) / TILE_N;
+  const long long tile_count = problem.tiles * problem.batches * row_slices * col_slices;
 
-  for (long long x = blockIdx.x; x < parts; x += gridDim.x) {
+  for (long long x = blockIdx.x; x < tile_count; x += gridDim.x) {
     const int first_row = int(x % row_slices) * TILE_M;  // within the tile
     const int first_col = int(x / row_slices % col_slices) * TILE_N;
-    const long long i = x / row_slices / col_slices % sizes.tiles;
+    const long long i = x / row_slices / col_slices % problem.tiles;
     // pairs: the tiles are the batch
     const long long b =
-        FORMAT_OF_LISTS == Format::pairs ? i : x / row_slices / col_slices / sizes.tiles;
-    const int rows = min(TILE_M, sizes.ms - first_row);
-    const int columns = min(TILE_N, sizes.ns - first_col);
+        LIST_FORMAT == ListFormat::pairs ? i : x / row_slices / col_slices / problem.tiles;
+    const int rows = min(TILE_M, problem.ms - first_row);
+    const int columns = min(TILE_N, problem.ns - first_col);
 
-    const Tile tile(lists, sizes, i);
+    const PairSum tile(lists, problem, i);
     const T* block = static_cast<const T*>(blocks.ptr) + first_row * blocks.row;
     const T* other = static_cast<const T*>(others.ptr) + first_col * others.col;
-    if constexpr (FORMAT_OF_LISTS != Format::pairs) other += batch_offset(others, batch, b);
+    if constexpr (LIST_FORMAT != ListFormat::pairs) other += batch_offset(others, batch, b);
 
-    OutputTile<A> outputs(accumulators.row < accumulators.col);
-    const long long terms = (tile.end - tile.first) * sizes.ks;
+    Outputs outputs(accumulators.row < accumulators.col);
+    const long long terms = (tile.end - tile.first) * problem.ks;
     for (long long start = 0; start < terms; start += TILE_K) {
       const int here = int(min((long long)TILE_K, terms - start));
-      for (int k = threadIdx.x; k < here; k += THREADS) {
-        const long long g = tile.first + (start + k) / sizes.ks;
-        const int within = int((start + k) % sizes.ks);
-        tile.locate(lists, sizes, blocks, others, g, block_at[k], other_at[k]);
+      for (int k = threadIdx.x; k < here; k += Outputs::THREADS) {
+        const long long g = tile.first + (start + k) / problem.ks;
+        const int within = int((start + k) % problem.ks);
+        tile.locate(lists, problem, blocks, others, g, block_at[k], other_at[k]);
         block_at[k] += within * blocks.col;
         other_at[k] += within * others.row;
       }
-      __syncthreads();  // the places are known, and the last tiles are no longer read
-      fill_tile<TILE_M>(tiles.left, rows, here, blocks.col <= blocks.row,
-                        [&](int m, int k) { return to_acc(block[block_at[k] + m * blocks.row]); });
-      fill_tile<TILE_N>(tiles.right, columns, here, others.row < others.col,
-                        [&](int n, int k) { return to_acc(other[other_at[k] + n * others.col]); });
-      __syncthreads();  // the tiles are filled, and the places are no longer read
+      __syncthreads();  // the offsets are known, and the last tiles are no longer read
+      Outputs::fill(tiles.left, rows, here, blocks.col <= blocks.row,
+                    [&](int m, int k) { return to_acc(block[block_at[k] + m * blocks.row]); });
+      Outputs::fill(tiles.right, columns, here, others.row < others.col,
+                    [&](int n, int k) { return to_acc(other[other_at[k] + n * others.col]); });
+      __syncthreads();  // the tiles are filled, and the offsets are no longer read
       outputs.multiply(tiles, here);
     }
 
-    const Finish<A, OUT> finish(epilogue, batch, b);
-    OUT* matrix = batch_ptr<OUT>(accumulators, batch, b);
+    const OutputMatrix<KernelEpilogue<A, OUT>> matrix(accumulators, batch, epilogue, b);
     const long long top = tile.row + first_row, left = tile.col + first_col;
-    outputs.finish(rows, columns, [&](int m, int n, A sum) {
-      matrix[element_offset(accumulators, top + m, left + n)] = finish(sum, top + m, left + n);
-    });
+    outputs.finish(rows, columns,
+                   [&](int m, int n, A sum) { matrix.store(sum, top + m, left + n); });
   }
 }

@@ -5,6 +5,8 @@
 #include "common/selection.cuh"
 #include "common/view.cuh"
 
+using namespace sparsegpu;
+
 extern "C" __global__ void semi_structured_bitmask(unsigned char* mask, View pruned, long long rows,
                                                    long long columns) {
   long long here = blockIdx.x * (long long)blockDim.x + threadIdx.x;

@@ -5,6 +5,8 @@
 
 #include "common/semi_structured.cuh"
 
+using namespace sparsegpu;
+
 extern "C" __global__ void semi_structured_reorder(Bits<META_BYTES>::type* out,
                                                    const Bits<META_BYTES>::type* in, long long m,
                                                    long long columns) {

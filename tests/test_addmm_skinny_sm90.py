@@ -57,7 +57,7 @@ def rows_of_blocks(hopper, rng, lengths, blocksize, block_columns, dtype="float1
 def test_shares_are_all_steps_once(hopper, rng, cluster, together, blocksize):
     (bm, bk), lengths = blocksize, [3, 0, 40, 1, 2, 0, 7, 7, 12]
     a, _ = rows_of_blocks(hopper, rng, lengths, blocksize, 9)
-    with hopper.runs("bsr_row_shares"):
+    with hopper.runs("bsr_cluster_work"):
         shares = row_shares(a.pattern, cluster, together)
     words = hopper.host(shares).reshape(-1, cluster, 32)
     starts, parts = np.cumsum([0, *lengths]), bk // 64

@@ -45,8 +45,8 @@ def test_products_follow_each_other(compiler_log, dtype, bm, together):
     """Where the compiler would wait for every product, it says so: C7510 to C7519."""
     layout = "rows" if dtype == "bf16" else "columns"
     defines = {"T": dtype, "OUT": "bf16", "DENSE": layout, "STORE": "rows", "EPILOGUE": "identity"}
-    defines |= {"ACT": "none", "BM": bm, "BK": 256, "INDEX": "s32", "PARTS": 0}
-    tile = {"TILE_N": 256, "STAGES": 4, "BAND": 16, "TOGETHER": together}
+    defines |= {"ACT": "none", "BM": bm, "BK": 256, "INDEX": "s32", "SPLIT_K": 0}
+    tile = {"TILE_N": 256, "STAGES": 4, "RASTER_BAND": 16, "SLICES_PER_COPY": together}
     assert "C751" not in compiler_log(KERNEL, "90a", defines | tile)
 
 
@@ -118,7 +118,7 @@ def test_long_rows_are_cut(hopper, rng, blocksize):
     a = a.astype(BF16)
     sparse = sg.bsr_array(hopper.array(a), blocksize=blocksize).semi_structured()
     x = random_values(rng, (bk * 300, 520), BF16, small_integers=True)
-    with hopper.runs(KERNEL, "bsr_addmm_sm90_parts"):
+    with hopper.runs(KERNEL, "bsr_addmm_sm90_reduce"):
         out = sg.bsr_matmul(sparse, hopper.array(x), out_dtype=np.float32, config=PATH)
     np.testing.assert_array_equal(hopper.host(out), exact_product(a, x))
 

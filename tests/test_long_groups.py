@@ -13,7 +13,7 @@ from sparsegpu.testing import random_values
 
 PATH = {"path": "wgmma", "reorder": 0}
 BLOCKS = [(16, 16), (32, 64), (48, 80), (64, 64), (128, 128), (192, 32)]
-KERNELS = ("bsr_addmm_sm90", "bsr_addmm_sm90_parts")
+KERNELS = ("bsr_addmm_sm90", "bsr_addmm_sm90_reduce")
 
 
 def groups_of(counts) -> RowGroups:

@@ -3,10 +3,12 @@
 
 #include "common/types.cuh"
 
+namespace sparsegpu {
+
 enum class Activation { none, relu, gelu, gelu_erf, silu };
 
-// Of float32, activations need only what the accuracy of their argument calls for: subnormal powers
-// and reciprocals may be zero.
+// The float32 activations tolerate flushed subnormals: a power or reciprocal that small changes no
+// rounded result.
 __device__ __forceinline__ f32 exp2_of(f32 y) {
   f32 power;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(y));
@@ -56,9 +58,9 @@ __device__ __forceinline__ C activate(C x) {
   }
 }
 
-// Fragments of float32 give them t = STRETCH x, for which -y costs less.
+// Values of float32 fragments are multiplied by PRESCALE, for then -y takes fewer instructions.
 template <Activation F>
-constexpr f32 STRETCH = F == Activation::gelu ? 0.4686686930532063f : 1.0f;
+constexpr f32 PRESCALE = F == Activation::gelu ? 0.4686686930532063f : 1.0f;
 template <Activation F>
 __device__ __forceinline__ f32 minus_exponent(f32 t) {
   if constexpr (F == Activation::gelu)
@@ -67,16 +69,19 @@ __device__ __forceinline__ f32 minus_exponent(f32 t) {
     return -exponent<F>(t);
 }
 
-// The activations x = s / STRETCH and t / STRETCH, as x p / (1 + p) for p = 2^-y. Multiprocessors
-// have few units for powers and reciprocals, and so the two share a reciprocal: 1 / a = b / (a b).
+// The activations of x = s / PRESCALE and x = t / PRESCALE, as x p / (1 + p) with p = 2^-y. Powers
+// and reciprocals run on few units of a multiprocessor, so the two share one reciprocal, r = 1 / (a
+// b): then 1 / a = b r and 1 / b = a r.
 template <Activation F>
 __device__ __forceinline__ void activate_two(f32& s, f32& t) {
-  // Powers end at 2^62, where p / (1 + p) is one: so a b and its reciprocal are normal numbers, and
-  // a NaN stays with its own number.
+  // Powers are clamped at 2^62, where p / (1 + p) rounds to one: so a b and its reciprocal are
+  // normal numbers, and a NaN in one value does not reach the other.
   const f32 p = exp2_of(fminf(minus_exponent<F>(s), 62.0f));
   const f32 q = exp2_of(fminf(minus_exponent<F>(t), 62.0f));
-  const f32 b = __fmaf_rn(q, STRETCH<F>, STRETCH<F>);
+  const f32 b = __fmaf_rn(q, PRESCALE<F>, PRESCALE<F>);
   const f32 both = reciprocal(__fmaf_rn(p, b, b));
   s *= p * __fmaf_rn(q, both, both);
   t *= q * __fmaf_rn(p, both, both);
 }
+
+}  // namespace sparsegpu

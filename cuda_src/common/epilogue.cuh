@@ -2,30 +2,24 @@
 //
 //     out = act( beta * input + left_alpha[r] * (alpha * acc) * right_alpha[c] )
 //
-// -DEPILOGUE=identity  out is the accumulator, rounded once (the argument is not looked at)
-//            scaled    the formula in compute precision, then one rounding
-//            exact     int32 accumulators to int32 output in 64-bit integers, saturating
-// -DACT=none | relu | gelu | gelu_erf | silu
-// -DINPUT, -DLEFT, -DRIGHT   element types of input, left_alpha and right_alpha; none: absent
+// A kernel takes its epilogue from common/kernel_epilogue.cuh:
 //
-// The host side is engines/cuda/_epilogue_args.py, which chooses all of them. In a kernel:
-//
-//     extern "C" __global__ void k(..., const __grid_constant__ Epilogue<Acc<T>::type> epilogue) {
-//       Finish<Acc<T>::type, OUT> finish(epilogue, batch_shape, b);   // once a tile
+//     extern "C" __global__ void k(..., const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
+//       const KernelEpilogue<A, OUT> finish(epilogue, batch_shape, b);  // once a tile
 //       out[element_offset(out_view, r, c)] = finish(acc, r, c);
 //     }
 //
-// Threads that hold fragments of a tile in registers have the side operands fetched together
-// where these lie well:
+// Threads that hold fragments of a tile in registers load the side operands with vector accesses
+// where their layout allows it:
 //
 //       finish.times_alpha(sums);
-//       finish.walk(first_col, TILE_N, columns, [&](auto walk) {   // OneOfRow, Pairwise, Anyhow
-//         const auto rows = finish.rows(walk, r);
-//         finish.columns<PAIRS>(scales, c);                        // not if Anyhow
-//         finish.fragment<PAIRS>(walk, rows, scales, sums, values, r, c);
+//       finish.dispatch_access(first_col, TILE_N, columns, [&](auto access) {
+//         const auto rows = finish.rows(access, r);
+//         finish.columns<PAIRS>(scales, c);                        // not if Elementwise
+//         finish.fragment<PAIRS>(access, rows, scales, sums, values, r, c);
 //         finish.activated<4 * PAIRS>(values);
-//         out[...] = round_to<OUT>(values[i]);
-//         out[...] = finish.after_alpha(sum, r, c);                // if Anyhow
+//         out[...] = round_to<Out>(values[i]);
+//         out[...] = finish.after_alpha(sum, r, c);                // if Elementwise
 //       });
 #pragma once
 
@@ -33,21 +27,7 @@
 #include "common/types.cuh"
 #include "common/view.cuh"
 
-#ifndef EPILOGUE
-#define EPILOGUE identity
-#endif
-#ifndef ACT
-#define ACT none
-#endif
-#ifndef INPUT
-#define INPUT none
-#endif
-#ifndef LEFT
-#define LEFT none
-#endif
-#ifndef RIGHT
-#define RIGHT none
-#endif
+namespace sparsegpu {
 
 struct none {};  // the type of an operand that is absent
 template <typename S>
@@ -60,29 +40,23 @@ constexpr bool IS_F32 = false;
 template <>
 constexpr bool IS_F32<f32> = true;
 
+// identity: out is the accumulator, rounded once (the argument is not read)
+// scaled:   the formula in compute precision, then one rounding
+// exact:    int32 accumulators to int32 output in 64-bit integers, saturating
 enum class EpilogueMode { identity, scaled, exact };
 
 // The type that the formula is computed in: int8 products dequantise in float32.
-template <typename A, EpilogueMode MODE = EpilogueMode::EPILOGUE>
+template <typename A, EpilogueMode Mode>
 struct Compute {
   typedef A type;
 };
-template <EpilogueMode MODE>
-struct Compute<s32, MODE> {
+template <EpilogueMode Mode>
+struct Compute<s32, Mode> {
   typedef f32 type;
 };
 template <>
 struct Compute<s32, EpilogueMode::exact> {
   typedef s64 type;
-};
-
-template <bool FIRST, typename X, typename Y>
-struct Either {
-  typedef X type;
-};
-template <typename X, typename Y>
-struct Either<false, X, Y> {
-  typedef Y type;
 };
 
 // input is any matrix that broadcasts to out; the alphas are vectors (`row` is their stride).
@@ -93,11 +67,18 @@ struct EpilogueArgs {
   int padding;
   C alpha, beta;
 };
-static_assert(sizeof(EpilogueArgs<f32>) == 184, "_epilogue_args.py packs this");
-static_assert(sizeof(EpilogueArgs<c128>) == 208, "_epilogue_args.py packs this");
-
-template <typename A>
-using Epilogue = EpilogueArgs<typename Compute<A>::type>;
+template <typename C>
+constexpr bool PACKED_EPILOGUE_ARGS =
+    __builtin_offsetof(EpilogueArgs<C>, left_alpha) == 56 &&
+    __builtin_offsetof(EpilogueArgs<C>, right_alpha) == 112 &&
+    __builtin_offsetof(EpilogueArgs<C>, alpha_is_one) == 168 &&
+    __builtin_offsetof(EpilogueArgs<C>, padding) == 172 &&
+    __builtin_offsetof(EpilogueArgs<C>, alpha) == 176 &&
+    __builtin_offsetof(EpilogueArgs<C>, beta) == 176 + sizeof(C) &&
+    sizeof(EpilogueArgs<C>) == 176 + 2 * sizeof(C);
+static_assert(PACKED_EPILOGUE_ARGS<f32> && PACKED_EPILOGUE_ARGS<f64> && PACKED_EPILOGUE_ARGS<s64> &&
+                  PACKED_EPILOGUE_ARGS<c64> && PACKED_EPILOGUE_ARGS<c128>,
+              "_epilogue_args.py packs this");
 
 // Products and sums that are not contracted, so that real results equal the definition's bit for
 // bit (int8 results would otherwise flip at ties).
@@ -128,51 +109,54 @@ struct alignas(2 * sizeof(E)) Pair {
   E low, high;
 };
 
-// How the side operands of a tile are fetched: `input` has one value for all of a row, or it has
-// neighbours that one access takes, as right_alpha has in both cases; or element by element.
-struct OneOfRow {
-  static constexpr bool FRAGMENTS = true, ONE = true;
+// How the side operands of a tile are loaded: PerRow where `input` has one value a row, Vec2 where
+// one access takes two neighbouring elements of `input` (in both cases also of right_alpha), and
+// Elementwise otherwise.
+struct PerRow {
+  static constexpr bool FRAGMENTS = true, PER_ROW = true;
 };
-struct Pairwise {
-  static constexpr bool FRAGMENTS = true, ONE = false;
+struct Vec2 {
+  static constexpr bool FRAGMENTS = true, PER_ROW = false;
 };
-struct Anyhow {
-  static constexpr bool FRAGMENTS = false, ONE = false;
+struct Elementwise {
+  static constexpr bool FRAGMENTS = false, PER_ROW = false;
 };
 
-// The epilogue of one matrix of the batch: finish(accumulator, row, column) is the output.
-template <typename A, typename OUT_TYPE, EpilogueMode MODE = EpilogueMode::EPILOGUE,
-          Activation F = Activation::ACT>
-struct Finish {
-  static constexpr bool IDENTITY = MODE == EpilogueMode::identity;
-  typedef typename Compute<A, MODE>::type Argument;
+// The epilogue of one matrix of the batch: called with (accumulator, row, column) it returns the
+// output. Input, Left and Right are the element types of input, left_alpha and right_alpha.
+template <typename A, typename OutType, EpilogueMode Mode, Activation F, typename Input = none,
+          typename Left = none, typename Right = none>
+struct EpilogueOp {
+  static constexpr bool IDENTITY = Mode == EpilogueMode::identity;
+  static constexpr Activation ACTIVATION = F;
+  typedef OutType Out;
+  typedef typename Compute<A, Mode>::type Argument;
+  typedef EpilogueArgs<Argument> Args;
   // int32 to int32 must not pass through float32.
-  typedef typename Either<IDENTITY && sizeof(A) == sizeof(OUT_TYPE), A, Argument>::type C;
-  static constexpr bool HAS_INPUT = !IDENTITY && PRESENT<INPUT>;
-  static constexpr bool HAS_LEFT = MODE == EpilogueMode::scaled && PRESENT<LEFT>;
-  static constexpr bool HAS_RIGHT = MODE == EpilogueMode::scaled && PRESENT<RIGHT>;
-  static constexpr bool STRETCHED = LOGISTIC<F> && IS_F32<A>;  // as fragment() gives values
-  const EpilogueArgs<Argument>& e;
-  const INPUT* input;  // of this matrix of the batch
-  const LEFT* left;
-  const RIGHT* right;
+  typedef typename Conditional<IDENTITY && sizeof(A) == sizeof(Out), A, Argument>::type C;
+  static constexpr bool HAS_INPUT = !IDENTITY && PRESENT<Input>;
+  static constexpr bool HAS_LEFT = Mode == EpilogueMode::scaled && PRESENT<Left>;
+  static constexpr bool HAS_RIGHT = Mode == EpilogueMode::scaled && PRESENT<Right>;
+  static constexpr bool PRESCALED = LOGISTIC<F> && IS_F32<A>;  // fragment() multiplies by PRESCALE
+  const Args& e;
+  const Input* input;  // of this matrix of the batch
+  const Left* left;
+  const Right* right;
 
-  __device__ __forceinline__ Finish(const EpilogueArgs<Argument>& e, const Batch& shape,
-                                    long long b)
-      : e(e) {
-    if constexpr (HAS_INPUT) input = batch_ptr<const INPUT>(e.input, shape, b);
-    if constexpr (HAS_LEFT) left = batch_ptr<const LEFT>(e.left_alpha, shape, b);
-    if constexpr (HAS_RIGHT) right = batch_ptr<const RIGHT>(e.right_alpha, shape, b);
+  __device__ __forceinline__ EpilogueOp(const Args& e, const Batch& shape, long long b) : e(e) {
+    if constexpr (HAS_INPUT) input = batch_ptr<const Input>(e.input, shape, b);
+    if constexpr (HAS_LEFT) left = batch_ptr<const Left>(e.left_alpha, shape, b);
+    if constexpr (HAS_RIGHT) right = batch_ptr<const Right>(e.right_alpha, shape, b);
   }
 
-  __device__ __forceinline__ OUT_TYPE operator()(A acc, long long r, long long c) const {
+  __device__ __forceinline__ Out operator()(A acc, long long r, long long c) const {
     A one[1] = {acc};
     times_alpha(one);
     return after_alpha(one[0], r, c);
   }
 
-  // Multiply sums by alpha. Of a tile they are all multiplied behind one branch: one by one, each
-  // would cost an instruction also where alpha is one. What is not float32, others multiply.
+  // Multiply float32 sums by alpha, all of a tile behind one branch: a select for each sum would
+  // cost an instruction even where alpha is one. Other types are multiplied in computed().
   template <int N>
   __device__ __forceinline__ void times_alpha(A (&sums)[N]) const {
     if constexpr (!IDENTITY && IS_F32<A>) {
@@ -183,30 +167,33 @@ struct Finish {
     }
   }
 
-  __device__ __forceinline__ OUT_TYPE after_alpha(A acc, long long r, long long c) const {
-    C scale_row = C(0), scale_col = C(0), term = C(0);  // not looked at where absent
+  // The output of a sum that times_alpha() has multiplied.
+  __device__ __forceinline__ Out after_alpha(A acc, long long r, long long c) const {
+    C scale_row = C(0), scale_col = C(0), term = C(0);  // not read where absent
     if constexpr (HAS_LEFT) scale_row = left_at(r);
     if constexpr (HAS_RIGHT) scale_col = widen(right[c * e.right_alpha.row]);
     if constexpr (HAS_INPUT) term = added(input[element_offset(e.input, r, c)]);
     return output(linear<false>(computed(acc), scale_row, scale_col, term));
   }
 
-  // Call use(walk) with the way in which the side operands of columns c .. c + n - 1 are fetched.
+  // Call use(access) with how the side operands of columns c .. c + n - 1 are loaded: PerRow, Vec2
+  // or Elementwise.
   template <typename Use>
-  __device__ __forceinline__ void walk(long long c, int n, long long columns, Use use) const {
+  __device__ __forceinline__ void dispatch_access(long long c, int n, long long columns,
+                                                  Use use) const {
     const bool inside = c + n <= columns;
     if constexpr (HAS_RIGHT) {
-      if (!inside || e.right_alpha.row != 1 || !aligned(right + c)) return use(Anyhow());
+      if (!inside || e.right_alpha.row != 1 || !aligned(right + c)) return use(Elementwise());
     }
     if constexpr (HAS_INPUT) {
-      if (e.input.col == 0) return use(OneOfRow());
-      if constexpr (sizeof(C) <= 4) {  // twice as wide, a fragment's terms would not fit registers
+      if (e.input.col == 0) return use(PerRow());
+      if constexpr (sizeof(C) <= 4) {  // 8-byte terms of a fragment do not fit registers
         if (inside && e.input.col == 1 && e.input.row % 2 == 0 && aligned(input + c))
-          return use(Pairwise());
+          return use(Vec2());
       }
-      use(Anyhow());
+      use(Elementwise());
     } else {
-      use(OneOfRow());
+      use(PerRow());
     }
   }
 
@@ -214,15 +201,15 @@ struct Finish {
   struct Rows {
     C scale[2], term[2];
   };
-  template <typename Walk>
-  __device__ __forceinline__ Rows rows(Walk, long long r) const {
+  template <typename Access>
+  __device__ __forceinline__ Rows rows(Access, long long r) const {
     Rows rows = {};
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      rows.scale[i] = stretched(C(1));
-      if constexpr (HAS_LEFT) rows.scale[i] = stretched(left_at(r + 8 * i));
-      if constexpr (HAS_INPUT && Walk::ONE)
-        rows.term[i] = stretched_term(input[(r + 8 * i) * e.input.row]);
+      rows.scale[i] = prescaled(C(1));
+      if constexpr (HAS_LEFT) rows.scale[i] = prescaled(left_at(r + 8 * i));
+      if constexpr (HAS_INPUT && Access::PER_ROW)
+        rows.term[i] = prescaled_term(input[(r + 8 * i) * e.input.row]);
     }
     return rows;
   }
@@ -230,35 +217,35 @@ struct Finish {
   // What depends on the column alone: number 2 * j + k is of column c + 8 * j + k (k = 0, 1).
   template <int PAIRS>
   __device__ __forceinline__ void columns(C* scales, long long c) const {
-    if constexpr (HAS_RIGHT) fetch<PAIRS>(scales, right + c, [](RIGHT x) { return widen(x); });
+    if constexpr (HAS_RIGHT) fetch<PAIRS>(scales, right + c, [](Right x) { return widen(x); });
   }
 
-  // The formula but for the activation, for a thread's part of a tensor-core fragment of PAIRS * 8
+  // The formula without the activation, for a thread's share of a tensor-core fragment of PAIRS * 8
   // columns: number 4 * j + 2 * i + k is row r + 8 * i, column c + 8 * j + k (i, k = 0, 1).
-  template <int PAIRS, typename Walk>
-  __device__ __forceinline__ void fragment(Walk, const Rows& rows, const C* scales, const A* sums,
+  template <int PAIRS, typename Access>
+  __device__ __forceinline__ void fragment(Access, const Rows& rows, const C* scales, const A* sums,
                                            C* values, long long r, long long c) const {
     C terms[2][2 * PAIRS] = {};
-    if constexpr (HAS_INPUT && !Walk::ONE) {
+    if constexpr (HAS_INPUT && !Access::PER_ROW) {
 #pragma unroll
       for (int i = 0; i < 2; ++i)
         fetch<PAIRS>(terms[i], input + (r + 8 * i) * e.input.row + c,
-                     [&](INPUT x) { return stretched_term(x); });
+                     [&](Input x) { return prescaled_term(x); });
     }
 #pragma unroll
     for (int n = 0; n < 4 * PAIRS; ++n) {
       const int i = n / 2 % 2, at = n / 4 * 2 + n % 2;
-      values[n] = linear<STRETCHED>(computed(sums[n]), rows.scale[i], scales[at],
-                                    Walk::ONE ? rows.term[i] : terms[i][at]);
+      values[n] = linear<PRESCALED>(computed(sums[n]), rows.scale[i], scales[at],
+                                    Access::PER_ROW ? rows.term[i] : terms[i][at]);
     }
   }
 
-  // The activations of what fragment() gave.
+  // The activations of values that fragment() returned.
   template <int N>
   __device__ __forceinline__ void activated(C* values) const {
 #pragma unroll
     for (int n = 0; n < N; n += 2) {
-      if constexpr (STRETCHED) {
+      if constexpr (PRESCALED) {
         activate_two<F>(values[n], values[n + 1]);
       } else {
         values[n] = activate<F>(values[n]);
@@ -268,9 +255,7 @@ struct Finish {
   }
 
   // The last step: activation and rounding.
-  __device__ __forceinline__ OUT_TYPE output(C value) const {
-    return round_to<OUT_TYPE>(activate<F>(value));
-  }
+  __device__ __forceinline__ Out output(C value) const { return round_to<Out>(activate<F>(value)); }
 
  private:
   template <typename S>
@@ -284,20 +269,20 @@ struct Finish {
     if (!IDENTITY && !IS_F32<A> && !e.alpha_is_one) return mul_rn(e.alpha, C(acc));
     return C(acc);
   }
-  __device__ __forceinline__ C added(INPUT x) const { return mul_rn(e.beta, widen(x)); }
+  __device__ __forceinline__ C added(Input x) const { return mul_rn(e.beta, widen(x)); }
 
-  static __device__ __forceinline__ C stretched(C x) {
-    if constexpr (STRETCHED) return STRETCH<F> * x;
+  static __device__ __forceinline__ C prescaled(C x) {
+    if constexpr (PRESCALED) return PRESCALE<F> * x;
     return x;
   }
-  __device__ __forceinline__ C stretched_term(INPUT x) const {
-    if constexpr (STRETCHED) return stretched(e.beta * widen(x));
+  __device__ __forceinline__ C prescaled_term(Input x) const {
+    if constexpr (PRESCALED) return prescaled(e.beta * widen(x));
     return added(x);
   }
 
-  template <bool STRETCHED>
+  template <bool Prescaled>
   static __device__ __forceinline__ C linear(C value, C scale_row, C scale_col, C term) {
-    if constexpr (STRETCHED) {  // rounded anyway, and so it may be contracted
+    if constexpr (Prescaled) {  // the activation rounds anyway, so this may be contracted to fma
       value *= scale_row;
       if constexpr (HAS_RIGHT) value *= scale_col;
       if constexpr (HAS_INPUT) value += term;
@@ -325,3 +310,5 @@ struct Finish {
     }
   }
 };
+
+}  // namespace sparsegpu

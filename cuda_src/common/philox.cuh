@@ -1,6 +1,8 @@
 // Philox4x32-10: twin of sparsegpu/_philox.py (Salmon et al., SC 2011).
 #pragma once
 
+namespace sparsegpu {
+
 // The four words of a 64-bit counter (the high half of the 128-bit one is zero) under a 64-bit key.
 __device__ __forceinline__ uint4 philox4x32(unsigned long long counter, unsigned long long seed) {
   unsigned c0 = unsigned(counter), c1 = unsigned(counter >> 32), c2 = 0, c3 = 0;
@@ -32,3 +34,5 @@ __device__ __forceinline__ bool dropout_keep(unsigned long long index, unsigned 
                                              double p) {
   return double(philox_word(index, seed)) >= p * 4294967296.0;
 }
+
+}  // namespace sparsegpu

@@ -1,19 +1,26 @@
-// What the schedule of a product says (engines/cuda/_schedule.py, RowGroups).
+// The schedule of a product of row groups (engines/cuda/_schedule.py, RowGroups).
 //
-// -DINDEX: of block numbers (s32, s64).
+// A group is some block rows of a matrix that share tiles of the dense operand. Its entries are the
+// block columns in which any of its rows has a block.
 #pragma once
 
-// A piece of a group: all of it (part is -1), or a part whose sums are added to those of others.
-struct GroupPiece {
-  int group, part;
+namespace sparsegpu {
+
+// What is computed at once: all entries of a group (split is -1), or a run of them whose sums are
+// partial sum number `split` of split-K (common/split_k.cuh).
+struct SplitGroup {
+  int group, split;
 };
 
-struct Groups {
-  const long long* starts;
-  const int* counts;
-  const int* columns;
-  const INDEX* blocks;
-  const int* order;
+template <typename Index>
+struct RowGroups {
+  const long long* starts;   // the first entry of each group
+  const int* counts;         // how many entries it has
+  const int* columns;        // block column of each entry
+  const Index* blocks;       // of each entry, a block for each row; negative: there is none
+  const int* order;          // groups of each matrix, those with most entries first
   const int* block_rows;     // of each row of each group; null: they are consecutive
-  const GroupPiece* pieces;  // whose starts, counts and order these are; null: whole groups
+  const SplitGroup* splits;  // what starts, counts and order are numbered by; null: whole groups
 };
+
+}  // namespace sparsegpu

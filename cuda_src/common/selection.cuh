@@ -1,11 +1,13 @@
 // Which values pruning keeps: order keys, the best of a group, the greedy choice in a 4 x 4 tile.
 #pragma once
 
-#include "common/tile24.cuh"
+#include "common/tile_4x4.cuh"
 #include "common/types.cuh"
 
-// order_key(x): an unsigned integer that orders like x, with NaN below everything and -0.0 beside
-// 0.0, so that ties are left to the index.
+namespace sparsegpu {
+
+// order_key(x): an unsigned integer that orders like x. NaN is below everything and -0.0 equals
+// 0.0, so that ties are decided by the index.
 __device__ __forceinline__ unsigned order_key(f32 x) {
   if (x != x) return 0;
   unsigned bits = __float_as_uint(x + 0.0f);  // -0.0 + 0.0 is 0.0
@@ -17,16 +19,16 @@ __device__ __forceinline__ unsigned long long order_key(f64 x) {
   return bits >> 63 ? ~bits : bits | 1ull << 63;
 }
 // All other types widen exactly to f32 (int8's -128 then has the absolute value 128).
-template <typename T>
-__device__ __forceinline__ unsigned order_key(T x) {
+template <typename E>
+__device__ __forceinline__ unsigned order_key(E x) {
   return order_key(f32(to_acc(x)));
 }
 
 __device__ __forceinline__ f64 magnitude(f64 x) {
   return fabs(x);
 }
-template <typename T>
-__device__ __forceinline__ f32 magnitude(T x) {
+template <typename E>
+__device__ __forceinline__ f32 magnitude(E x) {
   return fabsf(f32(to_acc(x)));
 }
 
@@ -44,25 +46,25 @@ __device__ __forceinline__ unsigned largest(const Key (&key)[N]) {
   return kept;
 }
 
-template <Rule RULE, typename T>
-__device__ __forceinline__ auto tile_key(T x) {
-  if constexpr (RULE == largest_abs_values)
+template <Rule KEEP, typename E>
+__device__ __forceinline__ auto tile_key(E x) {
+  if constexpr (KEEP == largest_abs_values)
     return order_key(magnitude(x));
   else
     return order_key(x);
 }
 
 // The kept values of a tile of 4- or 8-byte values, bit 4 * row + column. Visiting the values in
-// order and keeping one while its row and column have room is taking, again and again, the largest
-// one that still has room: what has lost its room never finds it again. (Ties: the lower row-major
+// order and keeping one while its row and column have room equals taking, again and again, the
+// largest one that still has room: room that is lost never returns. (Ties: the lower row-major
 // index.)
-template <Rule RULE, typename T>
-__device__ __forceinline__ unsigned choose_in_tile(const T (&value)[16]) {
+template <Rule KEEP, typename E>
+__device__ __forceinline__ unsigned choose_in_tile(const E (&value)[16]) {
   // Room left in rows 0..3 and in columns 0..3, four bits each.
-  unsigned row_room = RULE == causal1122 ? 0x2211u : 0x2222u, column_room = 0x2222u;
-  decltype(tile_key<RULE>(value[0])) key[16];
+  unsigned row_room = KEEP == causal1122 ? 0x2211u : 0x2222u, column_room = 0x2222u;
+  decltype(tile_key<KEEP>(value[0])) key[16];
 #pragma unroll
-  for (int i = 0; i < 16; ++i) key[i] = tile_key<RULE>(value[i]);
+  for (int i = 0; i < 16; ++i) key[i] = tile_key<KEEP>(value[i]);
   unsigned open = 0xffffu, kept = 0;
   while (open != 0) {
     auto best = key[0];
@@ -92,3 +94,5 @@ __device__ __forceinline__ long long mask_offset(long long tile_row, long long t
   long long cell = tile_row / 2 * (columns / 8) + tile_column / 2;
   return cell * 8 + tile_row % 2 * 4 + tile_column % 2 * 2;
 }
+
+}  // namespace sparsegpu

@@ -1,14 +1,16 @@
-// The 2:4 format: what a group keeps, and where CUTLASS puts the codes that say so.
+// The 2:4 format: which elements a group keeps, and where CUTLASS stores the codes that say which.
 //
 // Values of 2 and 1 bytes come in groups of four that keep two, values of 4 bytes in pairs that
 // keep one. A group has a 4-bit code; a metadata element holds 4 codes (16 bits; 1-byte values: 8
-// codes in 32 bits), low bits first. So for every value size a metadata element stands for 32
-// bytes of a dense row and 16 bytes of the packed row.
+// codes in 32 bits), low bits first. So for every value size a metadata element describes 32 bytes
+// of a dense row and 16 bytes of the packed row.
 //
-// CUTLASS scatters the elements (`reorder_meta`, cutlass/util/host_reorder.h) in the order in which
+// CUTLASS reorders the elements (`reorder_meta`, cutlass/util/host_reorder.h) in the order in which
 // the lanes of a warp feed them to mma.sp (ptx/mma_sp.cuh). Two neighbouring columns of 32 rows
 // fill a chunk of 64 elements; chunks ascend by row, then by pair of columns.
 #pragma once
+
+namespace sparsegpu {
 
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -91,3 +93,5 @@ template <int SIZE, bool SIGNED>
 __device__ __forceinline__ bool is_nonzero_bits(u32 bits) {
   return (SIGNED ? bits & ((1u << (8 * SIZE - 1)) - 1) : bits) != 0;
 }
+
+}  // namespace sparsegpu

@@ -8,6 +8,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
 
+namespace sparsegpu {
+
 typedef __half f16;
 typedef __nv_bfloat16 bf16;
 typedef float f32;
@@ -59,11 +61,20 @@ __device__ __forceinline__ bool operator==(Complex<R> a, Complex<R> b) {
   return a.re == b.re && a.im == b.im;
 }
 
-// Acc<T>::type: where products of T are summed (sparsegpu._arrays.accumulator_dtype).
+template <bool Condition, typename X, typename Y>
+struct Conditional {
+  typedef X type;
+};
+template <typename X, typename Y>
+struct Conditional<false, X, Y> {
+  typedef Y type;
+};
+
+// Acc<E>::type: where products of E are summed (sparsegpu._arrays.accumulator_dtype).
 // bool counts in s32, so that a sum that is not zero is the "or".
-template <typename T>
+template <typename E>
 struct Acc {
-  typedef T type;
+  typedef E type;
 };
 template <>
 struct Acc<f16> {
@@ -90,12 +101,13 @@ struct Acc<b8> {
   typedef s32 type;
 };
 
-// The tensor cores keep some 13 bits when they add e4m3 products to an accumulator: the sums of few
-// products each start at zero, and float32 registers add these.
-template <typename T>
-constexpr bool IN_PARTS = false;
+// Whether sums are promoted: the tensor cores keep only some 13 bits when they add e4m3 products to
+// an accumulator, so the sums of a few products each start at zero and are added in float32
+// registers.
+template <typename E>
+constexpr bool PROMOTED = false;
 template <>
-constexpr bool IN_PARTS<e4m3> = true;
+constexpr bool PROMOTED<e4m3> = true;
 
 // Widening is exact.
 __device__ __forceinline__ f32 to_acc(f16 x) {
@@ -132,7 +144,7 @@ __device__ __forceinline__ c128 to_acc(c128 x) {
   return x;
 }
 
-// acc + a * b in the accumulator of T; contracted to one fma where the type has it.
+// acc + a * b in the accumulator of E; contracted to one fma where the type has it.
 template <typename A>
 __device__ __forceinline__ A fma_acc(A a, A b, A acc) {
   return acc + a * b;
@@ -144,10 +156,10 @@ __device__ __forceinline__ f64 fma_acc(f64 a, f64 b, f64 acc) {
   return fma(a, b, acc);
 }
 
-// round_to<T>(x): to T in one rounding, nearest even. Integers saturate; NaN becomes 0 there.
-template <typename T>
+// round_to<E>(x): to E in one rounding, nearest even. Integers saturate; NaN becomes 0 there.
+template <typename E>
 struct Round {
-  static __device__ __forceinline__ T from(T x) { return x; }
+  static __device__ __forceinline__ E from(E x) { return x; }
 };
 template <>
 struct Round<f32> {
@@ -206,9 +218,9 @@ struct Round<b8> {
   static __device__ __forceinline__ b8 from(b8 x) { return x; }
   static __device__ __forceinline__ b8 from(s32 x) { return b8{(unsigned char)(x != 0)}; }
 };
-template <typename T, typename A>
-__device__ __forceinline__ T round_to(A x) {
-  return Round<T>::from(x);
+template <typename E, typename A>
+__device__ __forceinline__ E round_to(A x) {
+  return Round<E>::from(x);
 }
 
 // Zero tests: -0.0 is zero; NaN and subnormals are not.
@@ -247,11 +259,13 @@ __device__ __forceinline__ bool is_zero(c128 x) {
 }
 
 // The zero of any type, written as its bytes.
-template <typename T>
-__device__ __forceinline__ T zero_of() {
-  T x;
+template <typename E>
+__device__ __forceinline__ E zero_of() {
+  E x;
   unsigned char* bytes = reinterpret_cast<unsigned char*>(&x);
 #pragma unroll
-  for (int i = 0; i < int(sizeof(T)); ++i) bytes[i] = 0;
+  for (int i = 0; i < int(sizeof(E)); ++i) bytes[i] = 0;
   return x;
 }
+
+}  // namespace sparsegpu

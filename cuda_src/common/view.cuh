@@ -1,13 +1,21 @@
 // A strided matrix operand with broadcast batches, as one kernel argument (runtime/view.py).
 #pragma once
 
+namespace sparsegpu {
+
 // Strides count elements; a broadcast dimension has stride 0. `ptr` is null for an absent operand.
 struct View {
   void* ptr;
   long long row, col;
   long long batch[4];
 };
-static_assert(sizeof(View) == 56, "runtime/view.py packs seven 64-bit words");
+static_assert(sizeof(View) == 56 && __builtin_offsetof(View, row) == 8 &&
+                  __builtin_offsetof(View, col) == 16 && __builtin_offsetof(View, batch) == 24,
+              "runtime/view.py packs seven 64-bit words");
+
+// How a matrix operand may be copied: in 16-byte vectors of its rows or of its columns, in 4-byte
+// words of its 8-bit rows, or element by element.
+enum class Layout { rows, columns, bytes, strided };
 
 // The batch shape of the result, padded in front with ones.
 struct Batch {
@@ -15,7 +23,7 @@ struct Batch {
 };
 static_assert(sizeof(Batch) == 16, "runtime/view.py packs four 32-bit words");
 
-// Offset, in elements, of batch number b of a result whose batch shape is `shape`.
+// Offset, in elements, of matrix number b of a result whose batch shape is `shape`.
 __device__ __forceinline__ long long batch_offset(const View& view, const Batch& shape,
                                                   long long b) {
   long long offset = 0;
@@ -29,13 +37,15 @@ __device__ __forceinline__ long long batch_offset(const View& view, const Batch&
   return offset;
 }
 
-// First element of batch number b.
-template <typename T>
-__device__ __forceinline__ T* batch_ptr(const View& view, const Batch& shape, long long b) {
-  return static_cast<T*>(view.ptr) + batch_offset(view, shape, b);
+// First element of matrix number b.
+template <typename E>
+__device__ __forceinline__ E* batch_ptr(const View& view, const Batch& shape, long long b) {
+  return static_cast<E*>(view.ptr) + batch_offset(view, shape, b);
 }
 
 // Offset of element (r, c) within one matrix.
 __device__ __forceinline__ long long element_offset(const View& view, long long r, long long c) {
   return r * view.row + c * view.col;
 }
+
+}  // namespace sparsegpu

@@ -14,6 +14,8 @@
 
 #include "ptx/cp_async.cuh"
 
+namespace sparsegpu {
+
 __device__ __forceinline__ void ldmatrix_x1(unsigned& r, unsigned address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];\n"
                : "=r"(r)
@@ -68,3 +70,5 @@ __device__ __forceinline__ void stmatrix_x4_trans(unsigned address, const unsign
       "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
       : "memory");
 }
+
+}  // namespace sparsegpu

@@ -7,25 +7,29 @@
 // of mma.m16n8kK (ptx/mma.cuh) in each warp, from registers; b is K x N from shared memory. K is 32
 // bytes: 16, for int8 32, and 8 for f32, which means tf32 (bits that it lacks are cut off).
 //
-// The products run on after the call: they start behind a wgmma_fence, are closed by wgmma_commit
-// and have ended after wgmma_wait; until then d and the registers of a must not be touched.
+// The products are asynchronous: wgmma_fence comes before the first one, wgmma_commit closes a
+// group of them, and wgmma_wait waits for groups; until then d and the registers of a must not be
+// touched.
 #pragma once
 
 #include "common/types.cuh"
 
-// How an operand lies in shared memory: rows of WIDTH = 32, 64 or 128 bytes (the swizzle of its
-// tensor map), eight of which repeat the pattern.
+namespace sparsegpu {
+
+// The descriptor of an operand in shared memory: rows of Width = 32, 64 or 128 bytes, swizzled by
+// the tensor map so that the pattern repeats every eight rows.
 //
-// K-major (k contiguous, rows are m or n): `next` is the distance of eight rows, and the next
-// product's k is 32 bytes further. MN-major (m or n contiguous, rows are k; 16-bit only): `next` is
-// again the distance of eight rows, `apart` that of WIDTH bytes more of m or n, and sixteen more k
-// are 16 rows further.
-template <int WIDTH>
-__device__ __forceinline__ unsigned long long wgmma_operand(unsigned address, int next, int apart) {
-  static_assert(WIDTH == 32 || WIDTH == 64 || WIDTH == 128, "a swizzle");
-  constexpr unsigned long long mode = WIDTH == 128 ? 1 : WIDTH == 64 ? 2 : 3;
-  return mode << 62 | (unsigned long long)(next >> 4) << 32 |
-         (unsigned long long)(apart >> 4) << 16 | (address & 0x3FFFF) >> 4;
+// K-major (k contiguous, rows are m or n): `stride` is the distance in bytes of eight rows, and the
+// next product's k is 32 bytes further. MN-major (m or n contiguous, rows are k; 16-bit only):
+// `stride` is again the distance of eight rows, `leading` that of the next Width bytes of m or n,
+// and the next product's k is 16 rows further.
+template <int Width>
+__device__ __forceinline__ unsigned long long smem_descriptor(unsigned address, int stride,
+                                                              int leading) {
+  static_assert(Width == 32 || Width == 64 || Width == 128, "a swizzle");
+  constexpr unsigned long long mode = Width == 128 ? 1 : Width == 64 ? 2 : 3;
+  return mode << 62 | (unsigned long long)(stride >> 4) << 32 |
+         (unsigned long long)(leading >> 4) << 16 | (address & 0x3FFFF) >> 4;
 }
 
 __device__ __forceinline__ void wgmma_fence() {
@@ -34,24 +38,24 @@ __device__ __forceinline__ void wgmma_fence() {
 __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
 }
-// Wait until at most N of the latest groups are still under way.
+// Wait until all but the latest N groups have ended.
 template <int N>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(N) : "memory");
 }
 
-// Give registers up to the other warps of the thread block, or take them; by whole warpgroups.
+// Release registers of a warpgroup to the thread block's pool, or request some from it.
 // PTX ISA, "setmaxnreg".
-template <int REGISTERS>
-__device__ __forceinline__ void give_registers() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(REGISTERS));
+template <int Registers>
+__device__ __forceinline__ void setmaxnreg_dec() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(Registers));
 }
-template <int REGISTERS>
-__device__ __forceinline__ void take_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(REGISTERS));
+template <int Registers>
+__device__ __forceinline__ void setmaxnreg_inc() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(Registers));
 }
 
-// The operands of the asm statements below: 32 registers of d at a time, by number and by value.
+// Lists of operands for the asm statements below: 32 registers of d, by number and by value.
 #define WGMMA_R0                             \
   "%0, %1, %2, %3, %4, %5, %6, %7, "         \
   "%8, %9, %10, %11, %12, %13, %14, %15, "   \
@@ -76,20 +80,20 @@ __device__ __forceinline__ void take_registers() {
   C(d[i]), C(d[i + 1]), C(d[i + 2]), C(d[i + 3]), C(d[i + 4]), C(d[i + 5]), C(d[i + 6]), C(d[i + 7])
 #define WGMMA_D32(C, i) WGMMA_D8(C, i), WGMMA_D8(C, i + 8), WGMMA_D8(C, i + 16), WGMMA_D8(C, i + 24)
 
-// Of 16-bit types.
+// For 16-bit types.
 #define WGMMA_HALVES_SHARED(N, NAME, LIST, VALUES, A, B, TA, TB)                                 \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k16.f32." NAME "." NAME " {" LIST "}, %" A \
                ", %" B ", 1, 1, 1, %" TA ", %" TB ";\n"                                          \
                : VALUES                                                                          \
-               : "l"(a), "l"(b), "n"(A_BY_M), "n"(B_BY_N))
+               : "l"(a), "l"(b), "n"(A_MN_MAJOR), "n"(B_MN_MAJOR))
 
 #define WGMMA_HALVES_REGISTERS(N, NAME, LIST, VALUES, A0, A1, A2, A3, B, TB)                       \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" N "k16.f32." NAME "." NAME " {" LIST "}, {%" A0 \
                ", %" A1 ", %" A2 ", %" A3 "}, %" B ", 1, 1, 1, %" TB ";\n"                         \
                : VALUES                                                                            \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(B_BY_N))
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(B_MN_MAJOR))
 
-// Of types whose operands are both K-major; TAIL: the signs, which int8 does not have.
+// For types that wgmma reads only as K-major; TAIL: the signs of a and b, which int8 does not have.
 #define WGMMA_K_MAJOR_SHARED(N, TYPES, LIST, VALUES, A, B, TAIL)                                 \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" N TYPES " {" LIST "}, %" A ", %" B ", 1" TAIL \
                ";\n"                                                                             \
@@ -102,53 +106,53 @@ __device__ __forceinline__ void take_registers() {
                : VALUES                                                                           \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 
-template <typename T>
+template <typename E>
 constexpr bool IS_BF16 = false;
 template <>
 constexpr bool IS_BF16<bf16> = true;
-template <typename T>
+template <typename E>
 constexpr bool IS_TF32 = false;
 template <>
 constexpr bool IS_TF32<f32> = true;
 
-// wgmma<T, A_BY_M, B_BY_N>(d, a, b): a in shared memory (wgmma_operand; A_BY_M: MN-major).
-// wgmma<T, B_BY_N>(d, a, b): a in registers.
+// wgmma<E, A_MN_MAJOR, B_MN_MAJOR>(d, a, b): a and b are descriptors.
+// wgmma<E, B_MN_MAJOR>(d, a, b): a in registers.
 
-// All of a width; P0 .. P5 are the operands behind d, by number.
+// All overloads for N columns; P0 .. P5 are the operands behind d, by number.
 #define WGMMA_OF(N, REGISTERS, LIST, VALUES, P0, P1, P2, P3, P4, P5)                         \
-  template <typename T, bool A_BY_M, bool B_BY_N>                                            \
+  template <typename E, bool A_MN_MAJOR, bool B_MN_MAJOR>                                    \
   __device__ __forceinline__ void wgmma(f32(&d)[REGISTERS], unsigned long long a,            \
                                         unsigned long long b) {                              \
-    static_assert(!IS_TF32<T> || (!A_BY_M && !B_BY_N), "tf32 operands are K-major");         \
-    if constexpr (IS_TF32<T>)                                                                \
+    static_assert(!IS_TF32<E> || (!A_MN_MAJOR && !B_MN_MAJOR), "tf32 operands are K-major"); \
+    if constexpr (IS_TF32<E>)                                                                \
       WGMMA_K_MAJOR_SHARED(N, "k8.f32.tf32.tf32", LIST, VALUES("+f"), P0, P1, ", 1, 1");     \
-    else if constexpr (IS_BF16<T>)                                                           \
+    else if constexpr (IS_BF16<E>)                                                           \
       WGMMA_HALVES_SHARED(N, "bf16", LIST, VALUES("+f"), P0, P1, P2, P3);                    \
     else                                                                                     \
       WGMMA_HALVES_SHARED(N, "f16", LIST, VALUES("+f"), P0, P1, P2, P3);                     \
   }                                                                                          \
-  template <typename T, bool B_BY_N>                                                         \
+  template <typename E, bool B_MN_MAJOR>                                                     \
   __device__ __forceinline__ void wgmma(f32(&d)[REGISTERS], const unsigned (&a)[4],          \
                                         unsigned long long b) {                              \
-    static_assert(!IS_TF32<T> || !B_BY_N, "tf32 operands are K-major");                      \
-    if constexpr (IS_TF32<T>)                                                                \
+    static_assert(!IS_TF32<E> || !B_MN_MAJOR, "tf32 operands are K-major");                  \
+    if constexpr (IS_TF32<E>)                                                                \
       WGMMA_K_MAJOR_REGISTERS(N, "k8.f32.tf32.tf32", LIST, VALUES("+f"), P0, P1, P2, P3, P4, \
                               ", 1, 1");                                                     \
-    else if constexpr (IS_BF16<T>)                                                           \
+    else if constexpr (IS_BF16<E>)                                                           \
       WGMMA_HALVES_REGISTERS(N, "bf16", LIST, VALUES("+f"), P0, P1, P2, P3, P4, P5);         \
     else                                                                                     \
       WGMMA_HALVES_REGISTERS(N, "f16", LIST, VALUES("+f"), P0, P1, P2, P3, P4, P5);          \
   }                                                                                          \
-  template <typename T, bool A_BY_M, bool B_BY_N>                                            \
+  template <typename E, bool A_MN_MAJOR, bool B_MN_MAJOR>                                    \
   __device__ __forceinline__ void wgmma(s32(&d)[REGISTERS], unsigned long long a,            \
                                         unsigned long long b) {                              \
-    static_assert(!A_BY_M && !B_BY_N, "int8 operands are K-major");                          \
+    static_assert(!A_MN_MAJOR && !B_MN_MAJOR, "int8 operands are K-major");                  \
     WGMMA_K_MAJOR_SHARED(N, "k32.s32.s8.s8", LIST, VALUES("+r"), P0, P1, "");                \
   }                                                                                          \
-  template <typename T, bool B_BY_N>                                                         \
+  template <typename E, bool B_MN_MAJOR>                                                     \
   __device__ __forceinline__ void wgmma(s32(&d)[REGISTERS], const unsigned (&a)[4],          \
                                         unsigned long long b) {                              \
-    static_assert(!B_BY_N, "int8 operands are K-major");                                     \
+    static_assert(!B_MN_MAJOR, "int8 operands are K-major");                                 \
     WGMMA_K_MAJOR_REGISTERS(N, "k32.s32.s8.s8", LIST, VALUES("+r"), P0, P1, P2, P3, P4, ""); \
   }
 
@@ -162,3 +166,5 @@ constexpr bool IS_TF32<f32> = true;
 WGMMA_OF("64", 32, WGMMA_LIST64, WGMMA_VALUES64, "32", "33", "34", "35", "36", "37")
 WGMMA_OF("128", 64, WGMMA_LIST128, WGMMA_VALUES128, "64", "65", "66", "67", "68", "69")
 WGMMA_OF("256", 128, WGMMA_LIST256, WGMMA_VALUES256, "128", "129", "130", "131", "132", "133")
+
+}  // namespace sparsegpu

@@ -14,38 +14,40 @@
 
 #include "ptx/wgmma.cuh"
 
-#define WGMMA_SP_HALVES(N, NAME, LIST, VALUES, A, B, E, S, T)                              \
-  asm volatile("wgmma.mma_async.sp.sync.aligned.m64n" N "k32.f32." NAME "." NAME " {" LIST \
-               "}, %" A ", %" B ", %" E ", %" S ", 1, 1, 1, 0, %" T ";\n"                  \
-               : VALUES                                                                    \
-               : "l"(a), "l"(b), "r"(meta), "n"(SELECTOR), "n"(B_BY_N))
+namespace sparsegpu {
 
-// TAIL: the signs, which int8 does not have.
-#define WGMMA_SP_K_MAJOR(N, TYPES, LIST, VALUES, A, B, E, S, TAIL)                               \
-  asm volatile("wgmma.mma_async.sp.sync.aligned.m64n" N TYPES " {" LIST "}, %" A ", %" B ", %" E \
-               ", %" S ", 1" TAIL ";\n"                                                          \
-               : VALUES                                                                          \
+#define WGMMA_SP_HALVES(N, NAME, LIST, VALUES, A, B, META, S, TRANSPOSE)                   \
+  asm volatile("wgmma.mma_async.sp.sync.aligned.m64n" N "k32.f32." NAME "." NAME " {" LIST \
+               "}, %" A ", %" B ", %" META ", %" S ", 1, 1, 1, 0, %" TRANSPOSE ";\n"       \
+               : VALUES                                                                    \
+               : "l"(a), "l"(b), "r"(meta), "n"(SELECTOR), "n"(B_MN_MAJOR))
+
+// TAIL: the signs of a and b, which int8 does not have.
+#define WGMMA_SP_K_MAJOR(N, TYPES, LIST, VALUES, A, B, META, S, TAIL)                    \
+  asm volatile("wgmma.mma_async.sp.sync.aligned.m64n" N TYPES " {" LIST "}, %" A ", %" B \
+               ", %" META ", %" S ", 1" TAIL ";\n"                                       \
+               : VALUES                                                                  \
                : "l"(a), "l"(b), "r"(meta), "n"(SELECTOR))
 
-// wgmma_sp<T, SELECTOR, B_BY_N>(d, a, b, meta); P0 .. P4 are the operands behind d, by number.
+// wgmma_sp<E, SELECTOR, B_MN_MAJOR>(d, a, b, meta); P0 .. P4 are the operands behind d, by number.
 #define WGMMA_SP_OF(N, REGISTERS, LIST, VALUES, P0, P1, P2, P3, P4)                           \
-  template <typename T, int SELECTOR, bool B_BY_N>                                            \
+  template <typename E, int SELECTOR, bool B_MN_MAJOR>                                        \
   __device__ __forceinline__ void wgmma_sp(f32(&d)[REGISTERS], unsigned long long a,          \
                                            unsigned long long b, unsigned meta) {             \
-    static_assert(sizeof(T) == 2 || !B_BY_N, "b is K-major");                                 \
-    if constexpr (IS_TF32<T>)                                                                 \
+    static_assert(sizeof(E) == 2 || !B_MN_MAJOR, "b is K-major");                             \
+    if constexpr (IS_TF32<E>)                                                                 \
       WGMMA_SP_K_MAJOR(N, "k16.f32.tf32.tf32", LIST, VALUES("+f"), P0, P1, P2, P3, ", 1, 1"); \
-    else if constexpr (sizeof(T) == 1)                                                        \
+    else if constexpr (sizeof(E) == 1)                                                        \
       WGMMA_SP_K_MAJOR(N, "k64.f32.e4m3.e4m3", LIST, VALUES("+f"), P0, P1, P2, P3, ", 1, 1"); \
-    else if constexpr (IS_BF16<T>)                                                            \
+    else if constexpr (IS_BF16<E>)                                                            \
       WGMMA_SP_HALVES(N, "bf16", LIST, VALUES("+f"), P0, P1, P2, P3, P4);                     \
     else                                                                                      \
       WGMMA_SP_HALVES(N, "f16", LIST, VALUES("+f"), P0, P1, P2, P3, P4);                      \
   }                                                                                           \
-  template <typename T, int SELECTOR, bool B_BY_N>                                            \
+  template <typename E, int SELECTOR, bool B_MN_MAJOR>                                        \
   __device__ __forceinline__ void wgmma_sp(s32(&d)[REGISTERS], unsigned long long a,          \
                                            unsigned long long b, unsigned meta) {             \
-    static_assert(!B_BY_N, "b is K-major");                                                   \
+    static_assert(!B_MN_MAJOR, "b is K-major");                                               \
     WGMMA_SP_K_MAJOR(N, "k64.s32.s8.s8", LIST, VALUES("+r"), P0, P1, P2, P3, "");             \
   }
 
@@ -59,3 +61,5 @@ WGMMA_SP_OF("32", 16, WGMMA_SP_LIST32, WGMMA_SP_VALUES32, "16", "17", "18", "19"
 WGMMA_SP_OF("64", 32, WGMMA_LIST64, WGMMA_VALUES64, "32", "33", "34", "35", "36")
 WGMMA_SP_OF("128", 64, WGMMA_LIST128, WGMMA_VALUES128, "64", "65", "66", "67", "68")
 WGMMA_SP_OF("256", 128, WGMMA_LIST256, WGMMA_VALUES256, "128", "129", "130", "131", "132")
+
+}  // namespace sparsegpu

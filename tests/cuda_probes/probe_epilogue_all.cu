@@ -1,5 +1,7 @@
 // Every epilogue of operand type T, so that each is seen to compile.
-#include "common/epilogue.cuh"
+#include "common/kernel_epilogue.cuh"
+
+using namespace sparsegpu;
 
 typedef Acc<T>::type A;
 typedef EpilogueArgs<Compute<A, EpilogueMode::scaled>::type> Scaled;
@@ -7,7 +9,7 @@ typedef EpilogueArgs<Compute<A, EpilogueMode::scaled>::type> Scaled;
 template <typename OUT, EpilogueMode MODE, Activation F>
 __device__ void run(A acc, void* out, const EpilogueArgs<typename Compute<A, MODE>::type>& e,
                     const Batch& batch) {
-  Finish<A, OUT, MODE, F> finish(e, batch, blockIdx.x);
+  EpilogueOp<A, OUT, MODE, F, INPUT, LEFT, RIGHT> finish(e, batch, blockIdx.x);
   static_cast<OUT*>(out)[threadIdx.x] = finish(acc, threadIdx.x, threadIdx.y);
 }
 

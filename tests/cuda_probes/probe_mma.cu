@@ -9,6 +9,8 @@
 #include "ptx/mma.cuh"
 #include "ptx/mma_sp.cuh"
 
+using namespace sparsegpu;
+
 typedef Acc<T>::type A;
 
 __device__ unsigned word(const T* b, int column, int byte) {

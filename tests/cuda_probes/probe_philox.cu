@@ -1,6 +1,8 @@
 // words[4 * i ..] = philox4x32(counter[i]); keep[i] = dropout_keep(counter[i]).
 #include "common/philox.cuh"
 
+using namespace sparsegpu;
+
 extern "C" __global__ void probe_philox(const unsigned long long* counter, uint4* words,
                                         unsigned char* keep, unsigned long long seed, double p,
                                         int n) {

@@ -6,6 +6,8 @@
 #include "common/epilogue.cuh"
 #include "common/philox.cuh"
 
+using namespace sparsegpu;
+
 template <typename T>
 __device__ void dense(unsigned (&a)[4], unsigned (&b)[4], float* out) {
   typename Acc<T>::type d[4] = {};

@@ -1,6 +1,8 @@
 // out[b, r, c] = in[b, r, c] for two views of one batch shape.
 #include "common/view.cuh"
 
+using namespace sparsegpu;
+
 extern "C" __global__ void probe_view(View in, View out, Batch batch, int batches, int rows,
                                       int cols) {
   const long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;

@@ -122,7 +122,7 @@ _SHARED = (
         variants=tuple({"T": t, "TRANSPOSED": n} for n, t in enumerate(("f16", "bf16"))),
     ),
     KernelSource(
-        "bsr_addmm_sm90_parts",
+        "bsr_addmm_sm90_reduce",
         (),
         ("float16", "bfloat16", "int8", "float32"),
         archs=HOPPER,
@@ -131,8 +131,8 @@ _SHARED = (
             for t, m, store, n, epilogue in (
                 ("bf16", 16, "rows", 256, epilogue_of("bf16", "bf16", "identity")),
                 ("f16", 192, "columns", 64, epilogue_of("f16", "f32", "scaled", "gelu")),
-                ("bf16", 48, "skewed", 128, epilogue_of("bf16", "f16", "scaled", "silu")),
-                ("s8", 64, "any", 128, epilogue_of("s8", "s8", "scaled")),
+                ("bf16", 48, "unaligned", 128, epilogue_of("bf16", "f16", "scaled", "silu")),
+                ("s8", 64, "elementwise", 128, epilogue_of("s8", "s8", "scaled")),
                 ("s8", 32, "rows", 256, epilogue_of("s8", "s32", "exact")),
                 ("f32", 16, "rows", 256, epilogue_of("f32", "f32", "scaled")),
             )
@@ -206,10 +206,10 @@ _SCHEDULES = (
         + each("WORDS", ("32", "64", "92"), INDEX="s32", WINDOW="256"),
     ),
     KernelSource(
-        "bsr_row_shares",
+        "bsr_cluster_work",
         (),
         (),
-        variants=each("INDEX", _INDICES, CLUSTER="4", TOGETHER="2", SLICES="2", PARTS="1"),
+        variants=each("INDEX", _INDICES, CLUSTER="4", ROWS_PER_CLUSTER="2", SLICES_M="2", SLICES_K="1"),
     ),
     KernelSource(
         "bsr_transpose_pattern",

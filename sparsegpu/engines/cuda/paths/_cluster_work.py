@@ -13,7 +13,7 @@ from ..runtime.types import ctype
 
 #: Rows of a row tile and terms of a step.
 SIDE = 64
-_WORDS = 32  # of 32 bits: ``struct Share`` in common/row_shares.cuh
+_WORDS = 32  # of 32 bits: ``struct ClusterWork`` in common/cluster_work.cuh
 
 
 def cluster_work(pattern: Pattern, cluster: int, rows_per_cluster: int) -> Any:
@@ -30,7 +30,7 @@ def cluster_work(pattern: Pattern, cluster: int, rows_per_cluster: int) -> Any:
     Returns
     -------
     int32 array (*batch, thread blocks of a matrix * 32)
-        `Share` of ``common/row_shares.cuh``, one after the other.
+        `ClusterWork` of ``common/cluster_work.cuh``, one after the other.
     """
     (bm, bk), block_rows = pattern.blocksize, pattern.block_shape[0]
     matrices = size_of(pattern.batch_shape)
@@ -41,12 +41,12 @@ def cluster_work(pattern: Pattern, cluster: int, rows_per_cluster: int) -> Any:
         shape = (*pattern.batch_shape, thread_blocks * _WORDS)
         shares = pattern.xp.empty(shape, dtype=np.int32)
         kernel(
-            "bsr_row_shares",
+            "bsr_cluster_work",
             INDEX=ctype(pattern._indices.dtype),
             CLUSTER=cluster,
-            TOGETHER=rows_per_cluster,
-            SLICES=bm // SIDE,
-            PARTS=bk // SIDE,
+            ROWS_PER_CLUSTER=rows_per_cluster,
+            SLICES_M=bm // SIDE,
+            SLICES_K=bk // SIDE,
         )(
             grid(ceil_div(matrices * thread_blocks, THREADS)),
             (THREADS,),

@@ -153,15 +153,15 @@ def _epilogues(t: str) -> Iterator[dict[str, str]]:
 
 def _possible(variant: Mapping[str, Any]) -> bool:
     """Return whether operands may lie so."""
-    one_buffer = variant.get("STRIPS") == 1
-    if one_buffer and (variant["ACT"] == "gelu_erf" or variant["STORE"] in {"skewed", "any"}):
+    one_buffer = variant.get("STORE_BUFFERS") == 1
+    if one_buffer and (variant["ACT"] == "gelu_erf" or variant["STORE"] in {"unaligned", "elementwise"}):
         return False
     if one_buffer and not variant["INPUT"] == variant["RIGHT"] == "none":
         return False
-    if variant.get("STORE") == "skewed" and variant["OUT"] == "s8":
+    if variant.get("STORE") == "unaligned" and variant["OUT"] == "s8":
         return False
     return not (
         variant.get("DENSE") == "rows"
-        and "STRIPS" in variant
+        and "STORE_BUFFERS" in variant
         and variant["T"] not in {"f16", "bf16"}
     )

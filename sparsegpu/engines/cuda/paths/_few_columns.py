@@ -19,7 +19,7 @@ from ._fields import Fields
 from ._product import Product, alignment, facts_of
 from ._row_split import balanced_pieces
 
-BY_ADDRESS = {**INDICES, "PIECES": (0, 1), "BATCHED": (0, 1)}
+BY_ADDRESS = {**INDICES, "SPLIT_ROWS": (0, 1), "BATCHED": (0, 1)}
 
 #: More columns than this are no longer "a few vectors".
 MOST_COLUMNS = 16
@@ -121,7 +121,7 @@ def launches(source: str, p: Product, tile: Tile) -> tuple[Launch, ...]:
         kernel(
             source,
             INDEX=ctype(p.pattern._indices.dtype),
-            PIECES=int(pieces is not None),
+            SPLIT_ROWS=int(pieces is not None),
             BATCHED=int(batches > 1),
             **p.defines,
             **tile.defines,

@@ -62,9 +62,9 @@ def full_precision_tile(
     """
     (bm, bk), size = f.blocksize, f.itemsize
     in_pieces = f.layout == "rows" and f.columns * size % 16 == 0
-    dense = "pieces" if in_pieces else "columns" if f.dense_by_column else "rows"
-    data = "columns" if f.transposed else "pieces" if f.rows_aligned(16) else "rows"
-    pieces = dense == data == "pieces"
+    dense = "vectors" if in_pieces else "columns" if f.dense_by_column else "rows"
+    data = "columns" if f.transposed else "vectors" if f.rows_aligned(16) else "rows"
+    pieces = dense == data == "vectors"
     rows = ceil_div(bm, ceil_div(bm, _MOST_ROWS))
     shape = choose(rows, bk, f.columns <= NARROW, pieces)
     widths = sorted({choose(rows, bk, narrow, pieces).tile_n for narrow in (True, False)})

@@ -1,7 +1,7 @@
 """The launches of a Hopper product of row groups: what whole and 2:4 blocks have in common.
 
 ``cuda_src/bsr_addmm_sm90.cu`` says what row groups are. Groups that are much longer than the others
-are cut into parts, whose sums ``bsr_addmm_sm90_parts.cu`` adds.
+are cut into parts, whose sums ``bsr_addmm_sm90_reduce.cu`` adds.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ._tma import INT32, dense_maps, one_batch, out_map, way_of_storing
 
 #: Names that are decided by where the operands lie, or by the lengths of rows, and their values.
 BY_ADDRESS = {
-    "STORE": ("rows", "columns", "skewed", "any"),
+    "STORE": ("rows", "columns", "unaligned", "elementwise"),
     **INDICES,
-    "PARTS": (0, 1),
+    "SPLIT_K": (0, 1),
 }
 
 _SIZES = struct.Struct("<4q2i")
@@ -81,7 +81,7 @@ def row_group_launches(
     )
     by_address = {"INDEX": ctype(schedule.blocks.dtype), "STORE": store, **p.defines}
     product = Launch(
-        kernel(source, HOPPER, PARTS=int(parts > 0), **by_address, **tile.defines, **defines),
+        kernel(source, HOPPER, SPLIT_K=int(parts > 0), **by_address, **tile.defines, **defines),
         (min(of_matrix * tiles, multiprocessors()),),
         (THREADS,),
         (
@@ -98,7 +98,7 @@ def row_group_launches(
         return (product,)
     of_tile = {name: tile.defines[name] for name in ("T", "BM", "TILE_N")}
     reduce = Launch(
-        kernel("bsr_addmm_sm90_parts", HOPPER, **by_address, **of_tile),
+        kernel("bsr_addmm_sm90_reduce", HOPPER, **by_address, **of_tile),
         grid(len(split) * tiles * sums_of_tile // _REDUCED_AT_ONCE),
         (_REDUCE_THREADS,),
         (*out, split, np.void(_REDUCE_SIZES.pack(len(split), batch.count, m, n)), sums, p.epilogue),

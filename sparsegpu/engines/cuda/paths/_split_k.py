@@ -2,7 +2,7 @@
 
 A group's tile is the work of one thread block. Where one walks many times the columns of the
 others, all would wait for it; so it is cut, the parts' sums go to workspace and are added in their
-order (``bsr_addmm_sm90_parts.cu``). Which groups are long is found on the device, once a pattern,
+order (``bsr_addmm_sm90_reduce.cu``). Which groups are long is found on the device, once a pattern,
 and the one number that decides comes to the host then.
 """
 

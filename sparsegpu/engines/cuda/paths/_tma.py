@@ -78,8 +78,8 @@ def _stride(array: Any, behind: int) -> int:
 def way_of_storing(out: Any, batch: Batch) -> str:
     """Return how the output is written: by rows or by columns, and as what.
 
-    "rows" and "columns" are boxes that the copy engine writes, "skewed" rows that begin anywhere
-    and are written in words, "any" single elements.
+    "rows" and "columns" are boxes that TMA stores, "unaligned" rows are stored in vectors, and
+    "elementwise" stores single elements.
     """
     row, col = out.strides[-2:]
     if out.data.ptr % 16 == batch.out % 16 == 0:
@@ -87,7 +87,7 @@ def way_of_storing(out: Any, batch: Batch) -> str:
             return "rows"
         if row == out.itemsize and col % 16 == 0 and col >= 0:
             return "columns"
-    return "skewed" if col == out.itemsize and out.itemsize in {2, 4} else "any"
+    return "unaligned" if col == out.itemsize and out.itemsize in {2, 4} else "elementwise"
 
 
 def dense_maps(

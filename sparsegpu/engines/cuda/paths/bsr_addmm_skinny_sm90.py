@@ -1,6 +1,6 @@
 """BSR @ few columns on Hopper (``bsr_addmm_skinny_sm90.cu``): 16-bit blocks of multiples of 64.
 
-Clusters of thread blocks take a few tiles of rows each; ``bsr_row_shares.cu`` divides the work.
+Clusters of thread blocks take a few tiles of rows each; ``bsr_cluster_work.cu`` divides the work.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
         "WARPS_N": warps_n,
         "STAGES": stages,
         "DENSE": _dense_layout(f),
-        "DATA_PIECES": int(f.rows_aligned(copied)),
+        "DATA_VECTORS": int(f.rows_aligned(copied)),
     }
     return Tile(tile_m, tile_n, 32 * warps_m * warps_n, names, stages * stage)
 

@@ -105,7 +105,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
         "NV": nv,
         "UNROLL": unroll,
         "X_VECTOR": x_vector,
-        "TOGETHER": together,
+        "CONTIGUOUS_ROWS": together,
         "STREAM": fields.pick("stream", int(rl > 1 or cv > 1), (0, 1)),
         "AHEAD": fields.pick("ahead", ahead, (0, 1)),
         "WARPS": warps,

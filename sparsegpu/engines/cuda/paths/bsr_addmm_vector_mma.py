@@ -89,7 +89,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
         "BK": bk,
         "COLUMNS": f.columns,
         "UNROLL": unroll,
-        "X_TOGETHER": int(f.vector_k % _TERMS == 0),
+        "X_VECTOR": int(f.vector_k % _TERMS == 0),
         "WARPS": warps,
         "RESIDENT": resident,
     }

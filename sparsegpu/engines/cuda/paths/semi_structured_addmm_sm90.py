@@ -40,7 +40,7 @@ NAME = "wgmma_sp"
 SOURCES = ("semi_structured_addmm_sm90",)
 DTYPES, ARCHS = (*HALVES, "int8", "float32", "float8_e4m3fn"), HOPPER
 TENSOR_CORES = True
-BY_ADDRESS = {"DENSE": ("rows", "columns"), "STORE": ("rows", "columns", "skewed", "any")}
+BY_ADDRESS = {"DENSE": ("rows", "columns"), "STORE": ("rows", "columns", "unaligned", "elementwise")}
 
 #: Columns of which a tile would waste most.
 _FEW_COLUMNS = 32
@@ -117,7 +117,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
         "TILE_N": tile_n,
         "STAGES": stages,
         "CLUSTER": cluster,
-        "STRIPS": buffers,
+        "STORE_BUFFERS": buffers,
     }
     return Tile(tile_n, cluster, stages * stage + STORE_BUFFERS * buffers // 2 + _BARRIERS, names)
 

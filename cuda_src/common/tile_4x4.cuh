@@ -1,21 +1,40 @@
 // 4 x 4 tiles of 1- and 2-byte values in registers: the greedy choice, and both orientations.
 //
-// Every value has a 16-bit lane. Flags of a tile are 16 bits, bit 4 * row + column.
+// Every value has a 16-bit lane of a word. Flags of a tile are 16 bits, bit 4 * row + column.
 #pragma once
 
-#include "common/lanes.cuh"
 #include "common/semi_structured.cuh"
 #include "common/types.cuh"
 
-// How a 4 x 4 tile is pruned (the names of sparsegpu's algorithms, and a mask made before).
+namespace sparsegpu {
+
+// Byte n of the result is byte (selector >> 4 n & 7) of the eight bytes of high:low; where bit 3 of
+// the selector's digit is set, eight copies of that byte's sign (PTX ISA, prmt).
+__device__ __forceinline__ u32 permute(u32 low, u32 high, u32 selector) {
+  u32 out;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(low), "r"(high), "r"(selector));
+  return out;
+}
+
+// 1 in each lane that has a bit set.
+__device__ __forceinline__ u32 any_bit(u32 lanes) {
+  return __vminu2(lanes, 0x00010001u);
+}
+
+// The same 16 bits in both lanes.
+constexpr u32 both_lanes(u32 bits) {
+  return bits | bits << 16;
+}
+
+// How a 4 x 4 tile is pruned: the names of sparsegpu's algorithms, or by a given mask.
 enum Rule { largest_abs_values, largest_values, causal1122, given_mask };
 
-struct Tile {
+struct Tile4x4 {
   u32 row[4][2];  // columns 0 and 1, columns 2 and 3
 };
 
 // The bits of a lane that make a value nonzero, and those of its largest number (NaN is beyond).
-template <typename T>
+template <typename E>
 struct Lane {};
 template <>
 struct Lane<f16> {
@@ -34,13 +53,13 @@ struct Lane<s8> {
   static constexpr u32 magnitude = 0xff;
 };
 
-// lane_keys<ABS>(lanes, T()): in each lane a signed integer that orders like the values of type T
-// (ABS: like their magnitudes), -0.0 beside 0.0 and NaN, all alike, below everything.
-template <bool ABS, typename T>
-__device__ __forceinline__ u32 lane_keys(u32 lanes, T) {
-  constexpr u32 kMagnitude = Lane<T>::magnitude, kSign = kMagnitude + 1;
+// lane_keys<ABS>(lanes, E()): in each lane a signed integer that orders like the values of type E
+// (ABS: like their magnitudes): -0.0 equals 0.0, and every NaN has the same key, below all others.
+template <bool ABS, typename E>
+__device__ __forceinline__ u32 lane_keys(u32 lanes, E) {
+  constexpr u32 kMagnitude = Lane<E>::magnitude, kSign = kMagnitude + 1;
   u32 size = lanes & both_lanes(kMagnitude);
-  u32 nan = (size + both_lanes(kMagnitude - Lane<T>::largest)) / kSign & 0x00010001u;
+  u32 nan = (size + both_lanes(kMagnitude - Lane<E>::largest)) / kSign & 0x00010001u;
   if constexpr (ABS) return (size + 0x00010001u) & ~(nan * 0xffffu);
   // From 1 to 2 * kSign - 1: no lane borrows from the next.
   u32 negative = (lanes / kSign & 0x00010001u) * 0xffffu;
@@ -70,9 +89,9 @@ __device__ __forceinline__ u32 lane_keys<true, f16>(u32 lanes, f16) {
   return reinterpret_cast<const u32&>(x);
 }
 
-// Comparisons and logic keep one pipe busy here, so the smaller of two is mostly what the larger
-// leaves of their sum, in multiply-adds (which wrap around rightly). `one` is 1, and the compiler
-// must not know it.
+// Comparisons and logic saturate one pipe here, so the smaller of two is mostly computed as their
+// sum less the larger one, by multiply-adds (integer overflow wraps and cancels). `one` is 1,
+// opaque to the compiler.
 __device__ __forceinline__ void larger_first(int& a, int& b, u32 one) {
   u32 sum = u32(a) * one + u32(b);
   a = max(a, b);
@@ -96,7 +115,7 @@ __device__ __forceinline__ void sort(int (&key)[16]) {
     int &a = key[kNetwork[n][0]], &b = key[kNetwork[n][1]];
     if (n % 4 != 3) {
       larger_first(a, b, one);
-    } else {  // so that both pipes have as much to do
+    } else {  // balances the two pipes
       int larger = max(a, b);
       b = min(a, b);
       a = larger;
@@ -109,15 +128,15 @@ __device__ __forceinline__ void sort(int (&key)[16]) {
 //
 // Below a value's 16-bit key come its row and its column, one bit each, such that a lower index is
 // the larger, and the exponent of the float 2**index: a sorted key says where it is from, and the
-// floats of what is kept add up to its flags, again by the pipe that is not busy.
-template <Rule RULE, typename T>
-__device__ __forceinline__ u32 choose(const Tile& tile) {
-  // In registers: as immediates they would cost the busy pipe. threadIdx.y is 0.
+// floats of what is kept add up to its flags, again by the pipe that is not saturated.
+template <Rule KEEP, typename E>
+__device__ __forceinline__ u32 choose(const Tile4x4& tile) {
+  // In registers: immediates would be moved by the saturated pipe. threadIdx.y is 0.
   u32 upwards = 0x10000u + threadIdx.y, upper = 0x3254u + threadIdx.y;
   int key[16];
 #pragma unroll
   for (int i = 0; i < 16; i += 2) {
-    u32 pair = lane_keys<RULE == largest_abs_values>(tile.row[i / 4][i % 4 / 2], T());
+    u32 pair = lane_keys<KEEP == largest_abs_values>(tile.row[i / 4][i % 4 / 2], E());
     u32 left = (0x80u >> i / 4 | 0x8u >> i % 4) << 8 | (127 + i);
     u32 right = (0x80u >> i / 4 | 0x8u >> (i + 1) % 4) << 8 | (128 + i);
     key[i] = int(pair * upwards + left);
@@ -125,8 +144,8 @@ __device__ __forceinline__ u32 choose(const Tile& tile) {
   }
   sort(key);
   // Bits 8 to 15: rows and columns with one kept value or more, and those without room.
-  u32 some = RULE == causal1122 ? 0xc000u : 0, full = 0;
-  f32 kept = 0x1p23f;  // of which the lowest bits are the whole numbers
+  u32 some = KEEP == causal1122 ? 0xc000u : 0, full = 0;
+  f32 kept = 0x1p23f;  // whose lowest mantissa bits count integers
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
     if (u32(key[i]) & full) continue;
@@ -138,7 +157,7 @@ __device__ __forceinline__ u32 choose(const Tile& tile) {
 }
 
 // Set what is not kept to zero.
-__device__ __forceinline__ void keep(Tile& tile, u32 kept) {
+__device__ __forceinline__ void keep(Tile4x4& tile, u32 kept) {
 #pragma unroll
   for (int i = 0; i < 16; i += 2)  // the two flags become signs of bytes, and these the mask
     tile.row[i / 4][i % 4 / 2] &=
@@ -146,17 +165,17 @@ __device__ __forceinline__ void keep(Tile& tile, u32 kept) {
 }
 
 // The flags of the nonzero values.
-template <typename T>
-__device__ __forceinline__ u32 nonzero(const Tile& tile) {
+template <typename E>
+__device__ __forceinline__ u32 nonzero(const Tile4x4& tile) {
   u32 spread = 0;  // even columns in the low half, odd ones in the high half
 #pragma unroll
   for (int i = 0; i < 16; i += 2)
-    spread += any_bit(tile.row[i / 4][i % 4 / 2] & both_lanes(Lane<T>::magnitude)) * (1u << i);
+    spread += any_bit(tile.row[i / 4][i % 4 / 2] & both_lanes(Lane<E>::magnitude)) * (1u << i);
   return (spread & 0x5555u) | spread >> 15;
 }
 
-__device__ __forceinline__ Tile transposed(const Tile& tile) {
-  Tile out;
+__device__ __forceinline__ Tile4x4 transposed(const Tile4x4& tile) {
+  Tile4x4 out;
 #pragma unroll
   for (int c = 0; c < 4; ++c)
 #pragma unroll
@@ -182,7 +201,7 @@ __device__ __forceinline__ u32 crowded(u32 f) {
 // result. Flags 0 and 1 set: columns (0, 1); neither: (2, 3); else the set one of the two, and 3 if
 // flag 3 is set, else 2. So these three flags choose among the eight bytes of a table, for four
 // rows at a time.
-__device__ __forceinline__ u32 compress(u32 (&kept)[4], const Tile& tile, u32 flags) {
+__device__ __forceinline__ u32 compress(u32 (&kept)[4], const Tile4x4& tile, u32 flags) {
   u32 index = ((flags & 0x3333u) | (flags >> 1 & 0xccccu)) & 0x7777u;
   u32 first = permute(0x10321054u, 0x10321054u, index);
   u32 second = permute(0x32545476u, 0x32767676u, index);
@@ -193,14 +212,14 @@ __device__ __forceinline__ u32 compress(u32 (&kept)[4], const Tile& tile, u32 fl
 }
 
 // Two neighbouring tiles: four rows of eight values. `wide`: `from` and `row` are aligned to it.
-template <typename T>
-__device__ __forceinline__ void load(Tile (&tile)[2], const T* from, long long row,
+template <typename E>
+__device__ __forceinline__ void load(Tile4x4 (&tile)[2], const E* from, long long row,
                                      long long column, bool wide) {
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
-    u32 word[2 * sizeof(T)] = {};
+    u32 word[2 * sizeof(E)] = {};
     if (wide) {
-      if constexpr (sizeof(T) == 2) {
+      if constexpr (sizeof(E) == 2) {
         uint4 v = *reinterpret_cast<const uint4*>(from + r * row);
         word[0] = v.x, word[1] = v.y, word[2] = v.z, word[3] = v.w;
       } else {
@@ -208,16 +227,16 @@ __device__ __forceinline__ void load(Tile (&tile)[2], const T* from, long long r
         word[0] = v.x, word[1] = v.y;
       }
     } else {
-      typedef typename Bits<sizeof(T)>::type Value;
+      typedef typename Bits<sizeof(E)>::type Value;
 #pragma unroll
       for (int c = 0; c < 8; ++c) {
         u32 v = *reinterpret_cast<const Value*>(from + r * row + c * column);
-        word[c * sizeof(T) / 4] |= v << (8 * (c * sizeof(T) % 4));
+        word[c * sizeof(E) / 4] |= v << (8 * (c * sizeof(E) % 4));
       }
     }
 #pragma unroll
     for (int t = 0; t < 2; ++t) {
-      if constexpr (sizeof(T) == 2) {
+      if constexpr (sizeof(E) == 2) {
         tile[t].row[r][0] = word[2 * t];
         tile[t].row[r][1] = word[2 * t + 1];
       } else {
@@ -243,15 +262,17 @@ __device__ __forceinline__ void store(unsigned char* to, u32 left, u32 right) {
 }
 
 // Two neighbouring tiles back to rows that are aligned to eight values.
-template <typename T>
-__device__ __forceinline__ void store(T* to, const Tile (&tile)[2], long long row) {
+template <typename E>
+__device__ __forceinline__ void store(E* to, const Tile4x4 (&tile)[2], long long row) {
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
     const u32(&left)[2] = tile[0].row[r], (&right)[2] = tile[1].row[r];
-    if constexpr (sizeof(T) == 2)
+    if constexpr (sizeof(E) == 2)
       *reinterpret_cast<uint4*>(to + r * row) = make_uint4(left[0], left[1], right[0], right[1]);
     else
       *reinterpret_cast<uint2*>(to + r * row) =
           make_uint2(permute(left[0], left[1], 0x6420), permute(right[0], right[1], 0x6420));
   }
 }
+
+}  // namespace sparsegpu

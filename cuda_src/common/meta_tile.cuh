@@ -1,28 +1,31 @@
 // A tile of a matrix on its way into the 2:4 format or out of it: 32 rows of 16 metadata columns
 // (512 bytes of each row). A thread takes four times half a metadata element: 16 dense and 8 packed
-// bytes. The metadata passes through shared memory, so that each chunk of CUTLASS's order is one
+// bytes. The metadata is staged in shared memory, so that each chunk of CUTLASS's order is one
 // contiguous run.
-//
-// -DBYTES is that of the source: the size of a value.
 #pragma once
 
 #include "common/semi_structured.cuh"
 
-typedef Format24<BYTES> Format;
-typedef Bits<BYTES>::type Value;
-typedef Meta24<BYTES>::type Meta;
-typedef Bits<sizeof(Meta) / 2>::type Half;
+namespace sparsegpu {
 
-constexpr int kRows = 32, kColumns = 16, kThreads = 256;
-constexpr int kPieces = kRows * kColumns * 2 / kThreads;
-constexpr int kRowStep = kThreads / (2 * kColumns);
+// SIZE: bytes of a value.
+template <int SIZE>
+struct MetaTile {
+  typedef Format24<SIZE> Format;
+  typedef typename Bits<SIZE>::type Value;
+  typedef typename Meta24<SIZE>::type Meta;
+  typedef typename Bits<sizeof(Meta) / 2>::type Half;
 
-struct FormatTile {
+  static constexpr int kRows = 32, kColumns = 16, kThreads = 256;
+  static constexpr int kShares = kRows * kColumns * 2 / kThreads;  // of a thread
+  static constexpr int kRowStep = kThreads / (2 * kColumns);
+  typedef Meta Chunks[kColumns / 2][kChunk];
+
   long long row0, column0, columns, m;
   int half, row, rows;  // the thread's half of an element, and first row; rows of the tile
   bool inside;
 
-  __device__ __forceinline__ FormatTile(long long m, long long columns) : columns(columns), m(m) {
+  __device__ __forceinline__ MetaTile(long long m, long long columns) : columns(columns), m(m) {
     unsigned column_blocks = unsigned((columns + kColumns - 1) / kColumns);
     row0 = (long long)(blockIdx.x / column_blocks) * kRows;
     column0 = (long long)(blockIdx.x % column_blocks) * kColumns;
@@ -32,13 +35,14 @@ struct FormatTile {
     rows = m - row0 < kRows ? int(m - row0) : kRows;
   }
 
-  // The thread's piece p: whether there is one, which it is of all, where its code is in a chunk.
-  __device__ __forceinline__ bool has(int p) const { return inside && row + p * kRowStep < rows; }
-  __device__ __forceinline__ long long piece(int p) const {
-    return ((row0 + row + p * kRowStep) * columns + column0) * 2 + half;
+  // The thread's share s: whether it is within the matrix, its number among all half elements of
+  // the matrix, and the offset of its codes in a chunk.
+  __device__ __forceinline__ bool has(int s) const { return inside && row + s * kRowStep < rows; }
+  __device__ __forceinline__ long long number(int s) const {
+    return ((row0 + row + s * kRowStep) * columns + column0) * 2 + half;
   }
-  __device__ __forceinline__ int code_in_chunk(int p) const {
-    return 2 * place_in_chunk<sizeof(Meta)>(row + p * kRowStep, half / 2 % 2) + half % 2;
+  __device__ __forceinline__ int code_in_chunk(int s) const {
+    return 2 * place_in_chunk<sizeof(Meta)>(row + s * kRowStep, half / 2 % 2) + half % 2;
   }
 
   // Call copy(pair, word, offset) for this thread's words of the metadata, each with its place in
@@ -55,3 +59,5 @@ struct FormatTile {
     }
   }
 };
+
+}  // namespace sparsegpu

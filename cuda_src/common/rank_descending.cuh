@@ -1,9 +1,12 @@
-// Numbers in the order of falling values, matrix by matrix; the lower number first where values
-// agree.
+// Numbers in descending order of their values, matrix by matrix; of equal values the lower number
+// comes first.
 #pragma once
 
-// Writes number i to its place, which is how many come before it; a warp does that.
-__device__ __forceinline__ void put_in_order(int* order, const int* values, int i, int per_matrix) {
+namespace sparsegpu {
+
+// Write number i to its place in the order: its rank, the count of those before it. For a warp.
+__device__ __forceinline__ void rank_descending(int* order, const int* values, int i,
+                                                int per_matrix) {
   const int mine = values[i], first = i / per_matrix * per_matrix;
   int rank = 0;
 #pragma unroll 4
@@ -15,3 +18,5 @@ __device__ __forceinline__ void put_in_order(int* order, const int* values, int 
   for (int offset = 16; offset > 0; offset /= 2) rank += __shfl_xor_sync(~0u, rank, offset);
   if (threadIdx.x % 32 == 0) order[first + rank] = i;
 }
+
+}  // namespace sparsegpu
