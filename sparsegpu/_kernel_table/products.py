@@ -43,7 +43,7 @@ def _groups(
 ) -> Any:
     return {
         **{"T": t, "INDEX": "s32", **epilogue_of(t, out, "scaled", "gelu")},
-        **{"BM": block[0], "BK": block[1], "GROUP": rows[0], "SLICE_M": rows[1]},
+        **{"BM": block[0], "BK": block[1], "GROUP": rows[0], "SLICE_ROWS": rows[1]},
         **{"STEP_K": k[0], "STEPS": k[1], "STAGES": 2, "DENSE": "rows", "TILE_N": 256},
         **{"WARPS_M": 1, "WARPS_N": 4, "RESIDENT": 2},
         **more,

@@ -86,9 +86,10 @@ class GroupTile:
     @property
     def defines(self) -> dict[str, int | str]:
         """The ``-D`` names of the kernel."""
-        names = ("group", "slice_m", "step_k", "steps", "stages", "tile_n", "warps_m", "warps_n")
-        defines = {name.upper(): getattr(self, name) for name in (*names, "resident")}
-        return {**defines, "DENSE": "rows" if self.by_row else "columns"}
+        names = ("group", "step_k", "steps", "stages", "tile_n", "warps_m", "warps_n", "resident")
+        defines = {name.upper(): getattr(self, name) for name in names}
+        dense = "rows" if self.by_row else "columns"
+        return {**defines, "SLICE_ROWS": self.slice_m, "DENSE": dense}
 
 
 def _pitch(elements: int) -> int:
