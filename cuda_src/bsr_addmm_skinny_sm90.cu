@@ -40,8 +40,8 @@ constexpr Layout LAYOUT = Layout::DENSE;
 constexpr int SIDE = WORK_TILE, THREADS = 128;
 constexpr int LINE = SIDE * 2;    // bytes of a line of wgmma's operands
 constexpr int BOX = SIDE * LINE;  // bytes of 64 x 64 elements
-constexpr int PANELS = (TILE_N + SIDE - 1) / SIDE;
-constexpr int STAGE_BYTES = BOX * (1 + PANELS);
+constexpr int BOXES_N = (TILE_N + SIDE - 1) / SIDE;
+constexpr int STAGE_BYTES = BOX * (1 + BOXES_N);
 constexpr int SLICES_K = BK / SIDE;    // steps of a block
 constexpr int SLICES_M = BM / SIDE;    // row tiles of a block
 constexpr int FRAGMENTS = TILE_N / 8;  // of a warp's sums: 16 x 8
@@ -207,9 +207,9 @@ __cluster_dims__(CLUSTER)
                      reinterpret_cast<unsigned long long>(at) % 16 == 0;
   const Writer writer{finish, at, out.row, out.col, top, first_col, columns, whole};
 
-  f32 sum[PANELS * 32];
+  f32 sum[BOXES_N * 32];
 #pragma unroll
-  for (int i = 0; i < PANELS * 32; ++i) sum[i] = 0;
+  for (int i = 0; i < BOXES_N * 32; ++i) sum[i] = 0;
 #pragma unroll 1
   for (int i = 0; i < head.steps; ++i) {
     const unsigned left = stages + i % STAGES * STAGE_BYTES, right = left + BOX;

@@ -57,9 +57,13 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     const int b = int(rest % problem.batches);
     const ReducedGroup group = reduced[rest / problem.batches];
     const int row = 16 * sixteen + slice * Shape::TILE_M;  // of the group
-    const long long top =
-        Shape::output_row(schedule, (long long)group.number, group.number, row, problem.m);
-    if (top >= problem.m) continue;
+    // As Shape::output_row(), in the form for which the compiler needs no local memory.
+    long long top = (long long)group.number * Shape::GROUP_M + row;
+    if (Shape::ROWS > 1 && row < Shape::GROUP_M && schedule.block_rows) {
+      const int block_row = schedule.block_rows[group.number * (long long)Shape::ROWS + row / BM];
+      top = block_row < 0 ? problem.m : block_row * (long long)BM + row % BM;
+    }
+    if (row >= Shape::GROUP_M || top >= problem.m) continue;
 
     Sum sum[COLUMNS / 2];
 #pragma unroll

@@ -100,20 +100,20 @@ __device__ __forceinline__ void produce(unsigned stages, Pipeline pipeline, cons
   for (unsigned t = blockIdx.x / CLUSTER; t < tiles; t += gridDim.x / CLUSTER) {
     const Tile tile(t, problem);
     const int share = rank_in_cluster() * SHARE;
+    const long long row = (long long)tile.row * TILE_M;
     const Right columns((long long)tile.column * TILE_N + share, problem.n,
                         problem.dense_batched ? int(tile.batch) : 0);
     for (int s = 0; s < problem.stages; ++s) {
       mbarrier_wait(pipeline.empty_barrier(), pipeline.parity ^ 1);
-      const unsigned full = pipeline.full_barrier();
       const unsigned left = stages + pipeline.stage * STAGE_BYTES, right = left + LEFT_BYTES;
-      mbarrier_arrive_expect_tx(full, STAGE_BYTES);
-      tma_load(left, packed, full, s * (STAGE_K / 2), int(tile.row * TILE_M));
-      tma_load(right + RIGHT_BYTES, meta, full, int(2 * tile.row * TILE_M), s * PRODUCTS);
+      mbarrier_arrive_expect_tx(pipeline.full_barrier(), STAGE_BYTES);
+      tma_load(left, packed, pipeline.full_barrier(), s * (STAGE_K / 2), int(row));
+      tma_load(right + RIGHT_BYTES, meta, pipeline.full_barrier(), int(2 * row), s * PRODUCTS);
       auto load_for_all = [&](unsigned to, const TensorMap& map, auto... coordinates) {
         if constexpr (CLUSTER == 1)
-          tma_load(to, map, full, coordinates...);
+          tma_load(to, map, pipeline.full_barrier(), coordinates...);
         else
-          tma_load_multicast(to, map, full, RANKS, coordinates...);
+          tma_load_multicast(to, map, pipeline.full_barrier(), RANKS, coordinates...);
       };
       columns.load(right + share * 128, dense, dense_edge, s * STAGE_K, load_for_all);
       pipeline.advance();

@@ -23,7 +23,7 @@ class SmemTranspose8 {
   unsigned from, to;   // the lane's row of the first pair of units, for reading and for writing
   unsigned select[2];  // which bytes make its words
 
-  // Four pairs of units that are transposed together: the row of units of each, and its number in
+  // Four pairs of units that are exchanged: the row of units of each, and its number in
   // the row.
   struct FourPairs {
     int row[4], pair[4];

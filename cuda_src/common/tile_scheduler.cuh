@@ -22,18 +22,20 @@ struct RowGroupShape {
   static constexpr int SLICES_M = (BlockM + TILE_M - 1) / TILE_M;  // tiles that a block's rows need
   static constexpr int ROWS = TILE_M / SLICE_M;                    // block rows of a group
 
+  static constexpr int GROUP_M = BlockM * ROWS;  // rows of a group
+
   // The row of the output that is row `row` of a group, which is number `group` of its matrix and
   // `number` of all; m or more where there is none.
   template <typename Index, typename Number>
   static __device__ __forceinline__ long long output_row(const RowGroups<Index>& schedule,
                                                          Number number, long long group, int row,
                                                          long long m) {
-    long long found = group * (BlockM * ROWS) + row;
-    if (ROWS > 1 && row < BlockM * ROWS && schedule.block_rows) {
+    long long found = group * GROUP_M + row;
+    if (ROWS > 1 && row < GROUP_M && schedule.block_rows) {
       const int block_row = schedule.block_rows[number * ROWS + row / BlockM];
       found = block_row < 0 ? m : block_row * (long long)BlockM + row % BlockM;
     }
-    return row < BlockM * ROWS ? found : m;
+    return row < GROUP_M ? found : m;
   }
 };
 
@@ -44,11 +46,11 @@ struct BandRaster {
 
   __device__ __forceinline__ BandRaster(unsigned tile, unsigned rows, unsigned columns,
                                         unsigned band) {
-    const unsigned first = tile / (band * columns) * band;
-    const unsigned height = min(band, rows - first);
+    const unsigned above = tile / (band * columns);
     tile %= band * columns;
-    row = first + tile % height;
+    const unsigned height = min(band, rows - above * band);
     column = tile / height;
+    row = above * band + tile % height;
   }
 };
 

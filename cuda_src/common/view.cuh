@@ -38,9 +38,9 @@ __device__ __forceinline__ long long batch_offset(const View& view, const Batch&
 }
 
 // First element of matrix number b.
-template <typename T>
-__device__ __forceinline__ T* batch_ptr(const View& view, const Batch& shape, long long b) {
-  return static_cast<T*>(view.ptr) + batch_offset(view, shape, b);
+template <typename E>
+__device__ __forceinline__ E* batch_ptr(const View& view, const Batch& shape, long long b) {
+  return static_cast<E*>(view.ptr) + batch_offset(view, shape, b);
 }
 
 // Offset of element (r, c) within one matrix.

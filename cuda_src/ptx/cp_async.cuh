@@ -14,12 +14,12 @@ __device__ __forceinline__ unsigned shared_word(unsigned address) {
 }
 
 // Copy BYTES (4, 8 or 16; both addresses aligned to BYTES), or fill them with zeros where `valid`
-// is false: then nothing is read, so `global` need only be a number. Pieces of 16 bytes go past L1
-// unless L1 says that other thread blocks of the multiprocessor may want them, too.
+// is false: then nothing is read, and `global` need not be a valid address. Copies of 16 bytes
+// bypass L1 unless L1 is true, for what other thread blocks of the multiprocessor read as well.
 template <int BYTES, bool L1 = BYTES != 16>
 __device__ __forceinline__ void cp_async(unsigned shared, const void* global, bool valid = true) {
   static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async copies 4, 8 or 16 bytes");
-  static_assert(BYTES == 16 || L1, "smaller pieces go through L1");
+  static_assert(BYTES == 16 || L1, "smaller copies go through L1");
   int size = valid ? BYTES : 0;
   if constexpr (L1) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(shared), "l"(global),
@@ -36,11 +36,11 @@ __device__ __forceinline__ void cp_async(void* shared, const void* global, bool 
   cp_async<BYTES, L1>(shared_address(shared), global, valid);
 }
 
-// Copy the first `size` bytes (0 .. BYTES) and fill the rest with zeros: a ragged end of a row.
+// Copy the first `size` bytes (0 .. BYTES) and fill the rest with zeros: the end of a row.
 template <int BYTES, bool L1 = true>
 __device__ __forceinline__ void cp_async_partial(unsigned shared, const void* global, int size) {
   static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async copies 4, 8 or 16 bytes");
-  static_assert(BYTES == 16 || L1, "smaller pieces go through L1");
+  static_assert(BYTES == 16 || L1, "smaller copies go through L1");
   if constexpr (L1)
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(shared), "l"(global),
                  "n"(BYTES), "r"(size)
@@ -59,8 +59,8 @@ __device__ __forceinline__ void cp_async_commit() {
   asm volatile("cp.async.commit_group;\n" ::: "memory");
 }
 
-// Wait until at most N of this thread's latest groups are still under way (a __syncthreads must
-// follow before other threads' copies may be read).
+// Wait until all but the latest N of this thread's groups have ended. Other threads' copies may be
+// read after a __syncthreads behind it.
 template <int N>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(N) : "memory");

@@ -25,13 +25,13 @@
 
 namespace sparsegpu {
 
-// Mma<T>::k: k of the m16n8 product of T (32 bytes of k; f32 means tf32, operands rounded by
-// to_tf32 below); mma<T>(d, a, b) runs it. Sums of int8 wrap at 32 bits, as int32 sums do.
-template <typename T>
+// Mma<E>::k: k of the m16n8 product of E (32 bytes of k; f32 means tf32, operands rounded by
+// to_tf32 below); mma<E>(d, a, b) runs it. Sums of int8 wrap at 32 bits, as int32 sums do.
+template <typename E>
 struct Mma {
-  static constexpr int k = 32 / sizeof(T);
+  static constexpr int k = 32 / sizeof(E);
 };
-template <typename T, typename A>
+template <typename E, typename A>
 __device__ __forceinline__ void mma(A (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]);
 
 // mma_half<E>(d, a, b): half as many terms, with a[0] and a[1], b[0] of the above; 16-bit E.

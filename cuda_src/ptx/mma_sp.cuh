@@ -45,9 +45,9 @@ SPARSEGPU_MMA_SP(mma_sp_e4m3_m16n8k64, "m16n8k64", "f32.e4m3.e4m3.f32", f32, "+f
 #endif
 #undef SPARSEGPU_MMA_SP
 
-// MmaSp<T>::k: k of the m16n8 product of T (f32 means tf32); MmaSp<T>::run<S>(d, a, b, e) runs it
+// MmaSp<E>::k: k of the m16n8 product of E (f32 means tf32); MmaSp<E>::run<S>(d, a, b, e) runs it
 // with selector S (8-bit types: S = 0).
-template <typename T>
+template <typename E>
 struct MmaSp;
 template <>
 struct MmaSp<bf16> {

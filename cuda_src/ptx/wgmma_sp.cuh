@@ -16,17 +16,17 @@
 
 namespace sparsegpu {
 
-#define WGMMA_SP_HALVES(N, NAME, LIST, VALUES, A, B, E, S, T)                              \
+#define WGMMA_SP_HALVES(N, NAME, LIST, VALUES, A, B, META, S, TRANSPOSE)                   \
   asm volatile("wgmma.mma_async.sp.sync.aligned.m64n" N "k32.f32." NAME "." NAME " {" LIST \
-               "}, %" A ", %" B ", %" E ", %" S ", 1, 1, 1, 0, %" T ";\n"                  \
+               "}, %" A ", %" B ", %" META ", %" S ", 1, 1, 1, 0, %" TRANSPOSE ";\n"       \
                : VALUES                                                                    \
                : "l"(a), "l"(b), "r"(meta), "n"(SELECTOR), "n"(B_MN_MAJOR))
 
 // TAIL: the signs of a and b, which int8 does not have.
-#define WGMMA_SP_K_MAJOR(N, TYPES, LIST, VALUES, A, B, E, S, TAIL)                               \
-  asm volatile("wgmma.mma_async.sp.sync.aligned.m64n" N TYPES " {" LIST "}, %" A ", %" B ", %" E \
-               ", %" S ", 1" TAIL ";\n"                                                          \
-               : VALUES                                                                          \
+#define WGMMA_SP_K_MAJOR(N, TYPES, LIST, VALUES, A, B, META, S, TAIL)                    \
+  asm volatile("wgmma.mma_async.sp.sync.aligned.m64n" N TYPES " {" LIST "}, %" A ", %" B \
+               ", %" META ", %" S ", 1" TAIL ";\n"                                       \
+               : VALUES                                                                  \
                : "l"(a), "l"(b), "r"(meta), "n"(SELECTOR))
 
 // wgmma_sp<E, SELECTOR, B_MN_MAJOR>(d, a, b, meta); P0 .. P4 are the operands behind d, by number.

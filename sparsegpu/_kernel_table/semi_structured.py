@@ -286,12 +286,12 @@ SEMI_STRUCTURED = (
             _wgmma_blocks("f16", "f32", (64, 64), "columns", "scaled", "gelu", STORE="columns"),
             _wgmma_blocks("bf16", "f16", (64, 128), "rows", "scaled", "silu", STORE="unaligned"),
             _wgmma_blocks("f16", "f16", (192, 64), "rows", "scaled", TILE_N=64, STAGES=8),
-            _wgmma_blocks("bf16", "bf16", (64, 64), "rows", "identity", PARTS=1, INDEX="s64"),
+            _wgmma_blocks("bf16", "bf16", (64, 64), "rows", "identity", SPLIT_K=1, INDEX="s64"),
             _wgmma_blocks("s8", "s32", (64, 128), "columns", "exact", "relu"),
             _wgmma_blocks(
                 "s8", "s8", (128, 256), "columns", "scaled", TILE_N=128, SLICES_PER_COPY=2
             ),
-            _wgmma_blocks("f32", "f32", (128, 32), "columns", "identity", PARTS=1),
+            _wgmma_blocks("f32", "f32", (128, 32), "columns", "identity", SPLIT_K=1),
         ),
         path="wgmma_sp",
         tensor_core=True,
