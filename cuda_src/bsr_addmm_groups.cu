@@ -8,7 +8,7 @@
 //   a step is STEP_K rows of `dense`: an entry, or a slice of one;
 //   a stage of shared memory holds STEPS steps, in a pipeline of STAGES stages:
 //
-//       left[step][row of group]   the blocks' slices, SLICE_M x STEP_K each; missing ones are
+//       left[step][row of group]   the blocks' slices, SLICE_ROWS x STEP_K each; missing ones are
 //                                  not written
 //       right                      STEPS x STEP_K rows of TILE_N columns of `dense`, row by row or
 //                                  column by column, as `dense` lies
@@ -36,7 +36,7 @@
 //   -DRESIDENT                      thread blocks that a multiprocessor is to hold
 #include "bsr_addmm_groups/warp_mma_swapped.cuh"
 #include "common/kernel_epilogue.cuh"
-#include "common/row_groups.cuh"
+#include "common/tile_scheduler.cuh"
 #include "common/vector16.cuh"
 
 using namespace sparsegpu;
@@ -44,7 +44,7 @@ using namespace sparsegpu;
 struct Config {
   typedef T Element;
   typedef INDEX Index;
-  static constexpr int bm = BM, bk = BK, group_rows = GROUP, slice_m = SLICE_M;
+  static constexpr int bm = BM, bk = BK, group_rows = GROUP, slice_m = SLICE_ROWS;
   static constexpr int step_k = STEP_K, steps = STEPS, tile_n = TILE_N;
   static constexpr int warps_m = WARPS_M, warps_n = WARPS_N;
   static constexpr Layout dense_layout = Layout::DENSE;
@@ -60,8 +60,8 @@ constexpr bool SINGLE_BLOCK = Tile::SLOTS == 1 && STEP_K % 32 == 0;
 struct GroupsProblem {
   long long groups, block_rows;  // of one matrix of the pattern
   long long batches;             // matrices of the output
-  long long columns;
-  long long raster_width;  // column tiles that are rastered together
+  long long n;
+  long long raster_width;  // column tiles of a raster band
   int pattern_batched;     // the pattern has `batches` matrices, or one for all
 };
 
@@ -75,16 +75,15 @@ struct TilePlace {
   __device__ __forceinline__ TilePlace(long long tile, const RowGroups<INDEX>& schedule,
                                        const GroupsProblem& problem) {
     const long long groups = problem.groups * (problem.pattern_batched ? problem.batches : 1);
-    const long long column_tiles = (problem.columns + TILE_N - 1) / TILE_N;
+    const long long column_tiles = (problem.n + TILE_N - 1) / TILE_N;
     row_tile = int(tile % Tile::ROW_TILES);
     tile /= Tile::ROW_TILES;
     const long long matrix = tile / (groups * column_tiles);
     tile -= matrix * groups * column_tiles;
-    const long long first = tile / (groups * problem.raster_width) * problem.raster_width;
-    const long long width = min(problem.raster_width, column_tiles - first);
-    tile -= first * groups;
-    group = schedule.order[tile / width];
-    first_col = (first + tile % width) * TILE_N;
+    const BandRaster raster(unsigned(tile), unsigned(column_tiles), unsigned(groups),
+                            unsigned(min(problem.raster_width, column_tiles)));
+    group = schedule.order[raster.column];
+    first_col = (long long)raster.row * TILE_N;
     batch = problem.pattern_batched ? group / problem.groups : matrix;
     first_row = (problem.pattern_batched ? group % problem.groups : group) * GROUP;
   }
@@ -101,9 +100,9 @@ extern "C" __global__ void __launch_bounds__(Tile::THREADS, RESIDENT)
   const long long start = schedule.starts[tile.group];
   const int count = schedule.counts[tile.group];
   const int steps = STEPS == 1 ? count * Tile::SLICES : (count + STEPS - 1) / STEPS;
-  const int columns = int(min((long long)TILE_N, problem.columns - tile.first_col));
-  Tile::BlockLoader left(data + (long long)tile.row_tile * SLICE_M * Tile::LENGTH,
-                         min(SLICE_M, BM - tile.row_tile * SLICE_M), shared_address(stages));
+  const int columns = int(min((long long)TILE_N, problem.n - tile.first_col));
+  Tile::BlockLoader left(data + (long long)tile.row_tile * SLICE_ROWS * Tile::LENGTH,
+                         min(SLICE_ROWS, BM - tile.row_tile * SLICE_ROWS), shared_address(stages));
   Tile::DenseLoader right(batch_ptr<const T>(dense, batch, tile.batch) + tile.first_col * dense.col,
                           dense, columns, shared_address(stages));
 
@@ -180,8 +179,8 @@ extern "C" __global__ void __launch_bounds__(Tile::THREADS, RESIDENT)
   OUT* matrix = batch_ptr<OUT>(out, batch, tile.batch);
   // The output's row of a tile's row, or -1.
   auto row_of = [&](int m) {
-    const int within = tile.row_tile * SLICE_M + m % SLICE_M;
-    const long long block_row = tile.first_row + m / SLICE_M;
+    const int within = tile.row_tile * SLICE_ROWS + m % SLICE_ROWS;
+    const long long block_row = tile.first_row + m / SLICE_ROWS;
     return within < BM && block_row < problem.block_rows ? block_row * BM + within : -1;
   };
   auto write_one = [&](int m, int n, f32 sum) {

@@ -16,7 +16,8 @@ constexpr int THREADS = 256;
 constexpr int OUTPUTS = BM * COLUMNS;
 
 struct SplitRowsProblem {
-  long long batches, rows, partials_of_batch;
+  long long batches, rows;
+  long long partials;  // of a batch
 };
 
 // A row that is split: its sums are partials first .. first + count - 1.
@@ -34,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const long long b = work / problem.rows;
     const SplitRow row = reinterpret_cast<const SplitRow*>(
         batch_ptr<const s64>(rows, batch, b))[work % problem.rows];
-    const A* from = partials + (b * problem.partials_of_batch + row.first) * OUTPUTS;
+    const A* from = partials + (b * problem.partials + row.first) * OUTPUTS;
     const OutputMatrix<KernelEpilogue<A, OUT>> matrix(out, batch, epilogue, b);
     if (row.count == 0) continue;  // the batches have different numbers of such rows
     for (int i = 0; i < OUTPUTS; ++i) {

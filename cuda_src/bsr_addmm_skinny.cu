@@ -53,7 +53,7 @@ constexpr int PIPELINE_BYTES = STAGES * STAGE_BYTES > SUM_BYTES ? STAGES * STAGE
 
 struct SkinnyProblem {
   unsigned row_tiles, block_rows;  // row_tiles over all batches, block_rows of one
-  int columns, padding;
+  int n, padding;
 };
 
 // A step meets SEGMENTS runs of SEGMENT consecutive rows of dense.
@@ -218,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   Operands operands;
   operands.lane = lane;
   operands.rows = min(TILE_M, BM - first_row);
-  const int columns = min(TILE_N, problem.columns - int(first_col));
+  const int columns = min(TILE_N, problem.n - int(first_col));
   operands.columns = columns - warp_n;  // of the warp, if it has so many
   const long long first_block = starts[0];
   operands.terms = (long long)(starts[1] - starts[0]) * BK;

@@ -10,7 +10,7 @@
 // begin at multiples of that many elements.
 
 #include "common/block_grid.cuh"
-#include "common/types.cuh"
+#include "common/vector16.cuh"
 #include "common/view.cuh"
 
 using namespace sparsegpu;
@@ -18,21 +18,9 @@ using namespace sparsegpu;
 constexpr int AT_ONCE = 8;  // rows whose loads a thread has in flight
 constexpr int BYTES = WIDE * sizeof(T);
 // Elements are moved as whole words: copied one by one, pairs of 16-bit elements would be unpacked.
-template <int SIZE>
-struct WordOf {
-  using type = unsigned;
-};
-template <>
-struct WordOf<1> {
-  using type = unsigned char;
-};
-template <>
-struct WordOf<2> {
-  using type = unsigned short;
-};
-using Word = WordOf<BYTES>::type;
+typedef Word<(BYTES < 4 ? BYTES : 4)>::type Unit;
 struct alignas(BYTES) Words {
-  Word w[BYTES / sizeof(Word)];
+  Unit w[BYTES / sizeof(Unit)];
 };
 constexpr long long NONE = 0x7fffffffffffffffLL;
 

@@ -68,6 +68,6 @@ extern "C" __global__ void __launch_bounds__(Outputs::THREADS, sizeof(T) == 4 ? 
         outputs.add(tiles, block, start, DEPTH, panel, dense, tile.columns);
     }
     outputs.write<Op>(out, batch, epilogue, tile.batch, tile.top, tile.first_col, tile.rows,
-                      problem.columns);
+                      problem.n);
   }
 }

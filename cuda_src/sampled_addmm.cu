@@ -19,7 +19,7 @@ typedef SimtTile<A, TILE_M, TILE_N, TILE_K, LANES> Outputs;
 
 struct SampledProblem {
   long long blocks;  // of all batches
-  long long inner;   // K; where it is 0, the matrices are not read
+  long long k;       // 0: the matrices are not read
   int bm, bn;
 };
 
@@ -52,8 +52,8 @@ extern "C" __global__ void __launch_bounds__(Outputs::THREADS, 1)
     const T* right = batch_ptr<const T>(mat2, batch, p) + (j * problem.bn + first_col) * mat2.col;
 
     Outputs outputs(out.row < out.col);
-    for (long long start = 0; start < problem.inner; start += TILE_K) {
-      const int here = int(min((long long)TILE_K, problem.inner - start));
+    for (long long start = 0; start < problem.k; start += TILE_K) {
+      const int here = int(min((long long)TILE_K, problem.k - start));
       __syncthreads();  // the last tiles are no longer read
       Outputs::fill(tiles.left, rows, here, mat1_by_row, [&](int m, int k) {
         return to_acc(left[m * mat1.row + (start + k) * mat1.col]);

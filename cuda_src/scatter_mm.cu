@@ -37,7 +37,7 @@ struct Lists {
 };
 
 struct ScatterProblem {
-  long long tiles, batches, columns;  // columns is N, of the strided formats
+  long long tiles, batches, n;  // n: of the strided formats
   int ms, ks, ns, split;
 };
 
@@ -53,8 +53,8 @@ struct PairSum {
     first_q_offset = 0;
     long long list = i;
     if constexpr (LIST_FORMAT != ListFormat::pairs) {
-      row = lists.r_offsets[i] / problem.columns;
-      col = lists.r_offsets[i] % problem.columns;
+      row = lists.r_offsets[i] / problem.n;
+      col = lists.r_offsets[i] % problem.n;
     }
     if constexpr (LIST_FORMAT == ListFormat::compressed) list = row / problem.ms;
     first = lists.starts[list];
@@ -81,7 +81,7 @@ struct PairSum {
         q = lists.q_offsets[first_q_offset + g - first];
       }
       block = p * blocks.batch[3];
-      other = element_offset(others, q / problem.columns, q % problem.columns);
+      other = element_offset(others, q / problem.n, q % problem.n);
     }
   }
 };

@@ -3,11 +3,11 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from sparsegpu.engines.cuda.runtime.sparse_blocks_tile import sparse_blocks_tile
 
 import sparsegpu as sg
 from addmm_cases import ORDERS, blank, laid_out
 from semi_structured_cases import BF16, HALF, INT8, SINGLE, Blocks, exact_product, sum_dtype
-from sparsegpu.engines.cuda.runtime.sparse_blocks_tile import sparse_blocks_tile
 from sparsegpu.testing import assert_within_bound, random_values
 
 KERNEL = "bsr_semi_structured_addmm_sm90"

@@ -8,8 +8,8 @@ another one that it does not include is missing where it is compiled alone.
 import re
 
 import pytest
-
 from sparsegpu._kernel_table import KERNELS
+
 from sparsegpu.engines.cuda.runtime.compile import compile_kernel
 from sparsegpu.engines.cuda.runtime.source import expand, source_root
 

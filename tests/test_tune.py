@@ -57,7 +57,9 @@ def test_a_field_that_cannot_be_is_refused():
         candidates.start(KIND, "wgmma", stages=9)
     with pytest.raises(ValueError, match=r"config\['stages'\].*got True"):
         candidates.start(KIND, "wgmma", stages=True)
-    with pytest.raises(ValueError, match=r"config\['warps'\].*the fields tile_n, stages, group_similar_rows"):
+    with pytest.raises(
+        ValueError, match=r"config\['warps'\].*the fields tile_n, stages, group_similar_rows"
+    ):
         candidates.start(KIND, "wgmma", warps=4)
     with pytest.raises(ConfigError, match=r"config\['stages'\].*no field of this path"):
         candidates.start(KIND, "dense", stages=4)

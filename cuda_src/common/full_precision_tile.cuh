@@ -24,8 +24,8 @@ namespace sparsegpu {
 enum class CopyOrder { vectors, rows, columns };
 
 struct FullPrecisionProblem {
-  long long batches, block_rows, columns;
-  long long raster_width;  // column tiles that are rastered together
+  long long batches, block_rows, n;
+  long long raster_width;  // column tiles of a raster band
 };
 
 constexpr int power_of_two_below(int n) {
@@ -75,9 +75,10 @@ struct FullPrecisionProduct {
     __device__ __forceinline__ TilePlace(long long tile, const FullPrecisionProblem& problem,
                                          const View& rows, const Batch& shape) {
       const long long row_tiles = problem.batches * problem.block_rows * ROW_TILES;
-      const long long column_tiles = (problem.columns + tile_n - 1) / tile_n;
+      const long long column_tiles = (problem.n + tile_n - 1) / tile_n;
       const long long width = problem.raster_width;
-      // The first group of columns is the narrow one, so that the last tiles are many and sorted.
+      // Unlike BandRaster, the first band is the narrow one, so that the last tiles are many and
+      // sorted.
       const long long lacking = (width - column_tiles % width) % width;
       const long long group = (tile / row_tiles + lacking) / width;
       const long long first = max(group * width - lacking, 0LL);
@@ -93,7 +94,7 @@ struct FullPrecisionProduct {
     }
     __device__ __forceinline__ int rows() const { return min(tile_m, bm - first_row); }
     __device__ __forceinline__ int columns(const FullPrecisionProblem& problem) const {
-      return int(min((long long)tile_n, problem.columns - first_col));
+      return int(min((long long)tile_n, problem.n - first_col));
     }
   };
 
@@ -284,7 +285,7 @@ struct FullPrecisionProduct {
       const Batch& batch, const FullPrecisionProblem& problem, const typename Op::Args& epilogue) {
     typedef Operands<WarpOutputs> Slice;
     const long long row_tiles = problem.batches * problem.block_rows * ROW_TILES;
-    const long long column_tiles = (problem.columns + tile_n - 1) / tile_n;
+    const long long column_tiles = (problem.n + tile_n - 1) / tile_n;
 
     // A thread block takes several tiles only where they are more than a grid may have.
     for (long long tile = blockIdx.x; tile < row_tiles * column_tiles; tile += gridDim.x) {

@@ -6,7 +6,7 @@
 namespace sparsegpu {
 
 struct BlockRowProblem {
-  long long batches, block_rows, columns;  // of the output; columns is N
+  long long batches, block_rows, n;  // of the output
   int bm, bk;
 };
 
@@ -30,11 +30,11 @@ struct BlockRowTile {
     batch = int(x / slices / problem.block_rows);
     top = block_row * problem.bm + first_row;
     rows = min(HEIGHT, problem.bm - first_row);
-    columns = int(min((long long)WIDTH, problem.columns - first_col));
+    columns = int(min((long long)WIDTH, problem.n - first_col));
   }
   static __device__ __forceinline__ long long count(const BlockRowProblem& problem) {
     return problem.batches * problem.block_rows * ((problem.bm + HEIGHT - 1) / HEIGHT) *
-           ((problem.columns + WIDTH - 1) / WIDTH);
+           ((problem.n + WIDTH - 1) / WIDTH);
   }
 
   // Where the bounds of the tile's blocks are: indptr of its block row.

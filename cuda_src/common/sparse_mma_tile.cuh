@@ -158,8 +158,7 @@ struct SparseMmaTile {
     for (int e = threadIdx.x; e < HEIGHT * WIDTH; e += THREADS) {
       const int m = by_row ? e / WIDTH : e % HEIGHT;
       const int n = by_row ? e % WIDTH : e / HEIGHT;
-      if (m < rows && n < columns)
-        matrix.store(sums[m * SUM_PITCH + n], top + m, first_col + n);
+      if (m < rows && n < columns) matrix.store(sums[m * SUM_PITCH + n], top + m, first_col + n);
     }
     __syncthreads();  // before the next tile's slices arrive
   }

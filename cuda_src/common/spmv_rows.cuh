@@ -1,8 +1,8 @@
 // What the kernels of BSR @ a few vectors share (bsr_addmm_vector*.cu): their operands, which rows
-// a warp takes, where its sums go, and words of several elements.
+// a warp takes, and where its sums go.
 #pragma once
 
-#include "common/types.cuh"
+#include "common/vector16.cuh"
 #include "common/view.cuh"
 #include "ptx/mad_wide.cuh"
 
@@ -118,30 +118,6 @@ struct SpmvRows {
   static __device__ __forceinline__ long long batch_of(const SpmvProblem& problem, int teams) {
     return Config::batched ? warp_number() / warps_of(problem, teams) : 0;
   }
-};
-
-// The widest unsigned word of so many bytes.
-template <int SIZE>
-struct Word;
-template <>
-struct Word<1> {
-  typedef unsigned char type;
-};
-template <>
-struct Word<2> {
-  typedef unsigned short type;
-};
-template <>
-struct Word<4> {
-  typedef unsigned type;
-};
-template <>
-struct Word<8> {
-  typedef uint2 type;
-};
-template <>
-struct Word<16> {
-  typedef uint4 type;
 };
 
 }  // namespace sparsegpu

@@ -102,4 +102,13 @@ struct alignas(sizeof(E) == 1 ? 8 : 16) Vec {
   }
 };
 
+// The unsigned word of SIZE bytes, which one access moves: 1, 2, 4, 8 or 16.
+template <int SIZE>
+struct Word {
+  typedef typename Conditional<SIZE == 16, uint4, uint2>::type Wide;
+  typedef typename Conditional<SIZE == 1, unsigned char, unsigned short>::type Narrow;
+  typedef typename Conditional<SIZE == 4, unsigned, Narrow>::type AtMost4;
+  typedef typename Conditional<(SIZE > 4), Wide, AtMost4>::type type;
+};
+
 }  // namespace sparsegpu

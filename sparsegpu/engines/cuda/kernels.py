@@ -209,7 +209,9 @@ _SCHEDULES = (
         "bsr_cluster_work",
         (),
         (),
-        variants=each("INDEX", _INDICES, CLUSTER="4", ROWS_PER_CLUSTER="2", SLICES_M="2", SLICES_K="1"),
+        variants=each(
+            "INDEX", _INDICES, CLUSTER="4", ROWS_PER_CLUSTER="2", SLICES_M="2", SLICES_K="1"
+        ),
     ),
     KernelSource(
         "bsr_transpose_pattern",

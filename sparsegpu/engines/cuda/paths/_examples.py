@@ -154,7 +154,9 @@ def _epilogues(t: str) -> Iterator[dict[str, str]]:
 def _possible(variant: Mapping[str, Any]) -> bool:
     """Return whether operands may lie so."""
     one_buffer = variant.get("STORE_BUFFERS") == 1
-    if one_buffer and (variant["ACT"] == "gelu_erf" or variant["STORE"] in {"unaligned", "elementwise"}):
+    if one_buffer and (
+        variant["ACT"] == "gelu_erf" or variant["STORE"] in {"unaligned", "elementwise"}
+    ):
         return False
     if one_buffer and not variant["INPUT"] == variant["RIGHT"] == "none":
         return False

@@ -106,7 +106,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     >>> chosen = tile(small, Fields())
     >>> chosen.group, chosen.tile_n, chosen.defines["STEPS"]
     (4, 256, 4)
-    >>> tile(odd, Fields()).defines["SLICE_M"]
+    >>> tile(odd, Fields()).defines["SLICE_ROWS"]
     24
     >>> tile(small, Fields({"tile_m": 32})).group
     2
@@ -153,7 +153,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
         "BM": bm,
         "BK": bk,
         "GROUP": group,
-        "SLICE_M": slice_m,
+        "SLICE_ROWS": slice_m,
         "STEP_K": step_k,
         "STEPS": steps,
         "STAGES": stages,

@@ -40,7 +40,10 @@ NAME = "wgmma_sp"
 SOURCES = ("semi_structured_addmm_sm90",)
 DTYPES, ARCHS = (*HALVES, "int8", "float32", "float8_e4m3fn"), HOPPER
 TENSOR_CORES = True
-BY_ADDRESS = {"DENSE": ("rows", "columns"), "STORE": ("rows", "columns", "unaligned", "elementwise")}
+BY_ADDRESS = {
+    "DENSE": ("rows", "columns"),
+    "STORE": ("rows", "columns", "unaligned", "elementwise"),
+}
 
 #: Columns of which a tile would waste most.
 _FEW_COLUMNS = 32
