@@ -21,9 +21,8 @@ struct SpmvOperands {
   Batch batch;
   SpmvProblem problem;
 };
-static_assert(sizeof(SpmvOperands) == 328 && __builtin_offsetof(SpmvOperands, batch) == 280 &&
-                  __builtin_offsetof(SpmvOperands, problem) == 296,
-              "the host packs five views, a batch and a problem");
+static_assert(sizeof(SpmvOperands) == 5 * sizeof(View) + sizeof(Batch) + sizeof(SpmvProblem),
+              "the host packs five views, a batch and a problem, without padding");
 
 // A split of a row, as in split-K: blocks begin .. end - 1 of block row `row`. `partial` is where
 // its sums go in `partials`, -1 if it is all of the row.

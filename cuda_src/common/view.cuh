@@ -9,9 +9,7 @@ struct View {
   long long row, col;
   long long batch[4];
 };
-static_assert(sizeof(View) == 56 && __builtin_offsetof(View, row) == 8 &&
-                  __builtin_offsetof(View, col) == 16 && __builtin_offsetof(View, batch) == 24,
-              "runtime/view.py packs seven 64-bit words");
+static_assert(sizeof(View) == 56, "runtime/view.py packs seven 64-bit words");
 
 // How a matrix operand may be copied: in 16-byte vectors of its rows or of its columns, in 4-byte
 // words of its 8-bit rows, or element by element.
