@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from fake_cuda import Array, ExternalStream, Stream, put_in_place
+from sparsegpu.engines.cuda.runtime.replay import Call
 from sparsegpu.engines.cuda.runtime.submission import Submission, current
 from sparsegpu.engines.cuda.runtime.submission import workspace as take
 from sparsegpu.ops._product import WITHOUT_INPUT
-from sparsegpu.ops._repeat import Call
 
 
 @pytest.fixture(autouse=True)

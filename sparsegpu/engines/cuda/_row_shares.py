@@ -8,7 +8,7 @@ import numpy as np
 
 from ...pattern import Pattern
 from ._blocks import THREADS, ceil_div, grid, size_of
-from .runtime.launch import kernel
+from .runtime.launch import Launch, kernel, submit
 from .runtime.skinny_sm90_tile import SIDE
 from .runtime.types import ctype
 
@@ -39,14 +39,16 @@ def row_shares(pattern: Pattern, cluster: int, together: int) -> Any:
     def build() -> Any:
         shape = (*pattern.batch_shape, thread_blocks * _WORDS)
         shares = pattern.xp.empty(shape, dtype=np.int32)
-        kernel(
+        compiled = kernel(
             "bsr_row_shares",
             INDEX=ctype(pattern._indices.dtype),
             CLUSTER=cluster,
             TOGETHER=together,
             SLICES=bm // SIDE,
             PARTS=bk // SIDE,
-        )(
+        )
+        launch = Launch(
+            compiled,
             grid(ceil_div(matrices * thread_blocks, THREADS)),
             (THREADS,),
             (
@@ -59,6 +61,7 @@ def row_shares(pattern: Pattern, cluster: int, together: int) -> Any:
                 np.int64(pattern.nnzb),
             ),
         )
+        submit(launch, setup=True)
         return shares
 
     return pattern.memo(("row shares", cluster, together), build)

@@ -27,7 +27,7 @@ from ._row_shares import rows_by_length
 from ._tuned import tuned_config
 from .runtime.config import bsr_addmm_config
 from .runtime.fields import MODEL, ConfigError, Fields, refused
-from .runtime.launch import Launch, Work, kernel
+from .runtime.launch import Launch, Work, kernel, submit
 from .runtime.types import ctype
 from .runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view, vector_view
 
@@ -45,7 +45,7 @@ def bsr_addmm(
     transposed: bool = False,
     allow_tf32: bool = False,
     config: dict[str, Any] | None = None,
-) -> tuple[Work, ...] | None:
+) -> None:
     """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
 
     ``transposed``: of the transpose of (pattern, data), whose blocks the kernel reads where they
@@ -54,12 +54,6 @@ def bsr_addmm(
     choice is what was measured best for such operands, where they can have that, else the model's;
     by metadata alone.
 
-    Returns
-    -------
-    tuple of Work, or None
-        What does all of it again, on whatever values the same memory holds then; None where a
-        copy of the blocks had to be made, which is gone by then.
-
     Raises
     ------
     runtime.fields.ConfigError
@@ -67,9 +61,7 @@ def bsr_addmm(
     """
     product = product_of(out, pattern, data, dense, epilogue, transposed, allow_tf32)
     works = configured(product, config) if config else tuned(product) or configured(product, None)
-    for work in works:
-        work()
-    return works if product.data is data else None
+    submit(*works, whole=product.data is data)  # or its blocks were copied
 
 
 def tuned(product: Product) -> tuple[Work, ...] | None:

@@ -21,11 +21,11 @@ from ._row_group_product import row_group_launches
 from .runtime.fields import Fields, refused
 from .runtime.launch import (
     Launch,
-    Work,
     compute_capability,
     kernel,
     multiprocessors,
     runs_here,
+    submit,
 )
 from .runtime.sparse_blocks_tile import SparseBlocksTile, sparse_blocks_tile
 from .runtime.sparse_tile import PAIRS
@@ -52,16 +52,11 @@ def bsr_semi_structured_addmm(
     *,
     allow_tf32: bool = False,
     config: dict[str, Any] | None = None,
-) -> tuple[Work, ...]:
+) -> None:
     """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
 
     ``config={"path": name}`` chooses "wgmma_sp", "mma_sp" or "simt", ``"tile_n"`` ... fields of
     its tile; without it the metadata of the operands decides.
-
-    Returns
-    -------
-    tuple of Work
-        What does all of it again, on whatever values the same memory holds then.
 
     Raises
     ------
@@ -69,10 +64,7 @@ def bsr_semi_structured_addmm(
         A ``config`` that these operands cannot have.
     """
     product = product_of(out, pattern, packed, dense, epilogue, False, allow_tf32)
-    works = _configured(product, meta, config)
-    for work in works:
-        work()
-    return works
+    submit(*_configured(product, meta, config), whole=True)
 
 
 def _configured(p: Product, meta: Any, config: dict[str, Any] | None) -> tuple[Launch, ...]:

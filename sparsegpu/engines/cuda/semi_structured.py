@@ -18,7 +18,7 @@ from ._semi_structured_skinny_sm90 import skinny_sm90_launches
 from ._semi_structured_sm90 import sm90_launches
 from ._sparse_product import SparseProduct
 from .runtime.config import ProductConfig
-from .runtime.launch import Launch, Work, compute_capability, kernel, multiprocessors
+from .runtime.launch import Launch, compute_capability, kernel, multiprocessors, submit
 from .runtime.skinny_sparse_tile import FEW_COLUMNS
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch
@@ -47,18 +47,12 @@ def semi_structured_addmm(
     operand_dtype: np.dtype,
     allow_tf32: bool = False,
     config: dict[str, Any] | None = None,
-) -> tuple[Work, ...] | None:
+) -> None:
     """Write ``act(beta * input + left_alpha * (alpha * (sparse @ dense)) * right_alpha)``.
 
     ``config={"path": name}`` chooses one of "wgmma_sp", "wgmma_sp_skinny", "mma_sp" and "simt",
     ``"tile_m"``, ``"tile_n"`` ... fields of its tile; without it the metadata of the operands alone
     decides.
-
-    Returns
-    -------
-    tuple of Work, or None
-        What does it again, on whatever values the same memory holds then; None where a copy of
-        the operand had to be made, which is gone by then.
     """
     m, n = out.shape[-2:]
     batch = merged_batch(out.shape[:-2], (out, 2), (dense, 2), *batched_operands(epilogue))
@@ -116,9 +110,7 @@ def semi_structured_addmm(
             chosen.shared_memory,
         )
         launches = (*copies, launch)
-    for launch in launches:
-        launch()
-    return launches if packed is given[0] and meta is given[1] else None
+    submit(*launches, whole=packed is given[0] and meta is given[1])  # or they were copied
 
 
 def product_config(

@@ -60,11 +60,6 @@ class Gemm:
         )
         self._workspace = workspace
 
-    def __call__(self) -> None:
-        from cupy.cuda import get_current_stream
-
-        self.on(get_current_stream().ptr)
-
     def on(self, stream: int) -> None:
         """Multiply on the stream of an address."""
         from cupy.cuda import device
