@@ -25,7 +25,7 @@ _SIZES = struct.Struct("<3q4i")
 
 
 def clear(accumulators: Any) -> None:
-    """Write zeros, as the first sums are added to."""
+    """Write zeros, which the first sums are added to."""
     if accumulators.flags.c_contiguous:
         submit(Memset(accumulators), whole=True)
     else:
