@@ -55,6 +55,8 @@ class ExternalStream(Stream):
 class Work:
     """What an engine submits; it notes the streams that it went to."""
 
+    source = ""
+
     def __init__(self):
         self.streams = []
 

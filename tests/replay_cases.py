@@ -1,4 +1,4 @@
-"""Operations that are replayed, but for the products: what each reads, and calls that are others."""
+"""Replayed operations, but for the products: what each reads, and calls that are others."""
 
 from __future__ import annotations
 

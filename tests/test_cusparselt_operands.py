@@ -125,7 +125,7 @@ def lt(monkeypatch):
         def on(stream):
             apply_epilogue(np.array(sums), epilogue, out)
 
-        return types.SimpleNamespace(on=on)
+        return types.SimpleNamespace(on=on, source="")
 
     monkeypatch.setattr(semi_structured, "finish", finish)
     library._plan.cache_clear()

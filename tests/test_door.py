@@ -71,7 +71,7 @@ def test_what_fails_is_not_told(cuda):
         recording(lambda *submission: told.append(submission)),
         pytest.raises(RuntimeError, match="this one"),
     ):
-        submit(Work(), SimpleNamespace(on=fail))
+        submit(Work(), SimpleNamespace(on=fail, source=""))
     assert told == []
 
 
@@ -133,7 +133,7 @@ def test_there_is_no_other_way_to_enqueue():
 
 
 def new_call(owner, dense, *settings, out=None):
-    return Call("operation", owner, (dense, None), settings, out)
+    return Call("operation", owner, (dense, None, out), settings, out)
 
 
 def made(owner, call, results, *works, **statements):
@@ -175,7 +175,7 @@ def test_what_differs_is_made_anew(cuda):
     others = ((2.0, "relu"), (True, "relu"), (np.int32(2), "relu"), (3, "relu"), (2, None), (2,))
     assert all(new_call(None, dense, *settings, out=out).replay() is None for settings in others)
     assert new_call(None, dense, 2, "relu").replay() is None
-    assert Call("another", None, (dense, None), (2, "relu"), out).replay() is None
+    assert Call("another", None, (dense, None, out), (2, "relu"), out).replay() is None
     assert new_call(None, dense, 2, "relu", out=out).replay() == [out]
 
 
@@ -262,8 +262,11 @@ def test_what_is_captured_is_not_recorded(cuda):
 def test_threads_replay_at_once(cuda, owner):
     """The works of a call stay together, in memory that calls share."""
     dense, out, order = Array(512), Array(1024), []
-    works = [SimpleNamespace(on=lambda stream, i=i: order.append((i, threading.get_ident())))
-             for i in range(3)]  # fmt: skip
+
+    def nth(i):
+        return SimpleNamespace(on=lambda _: order.append((i, threading.get_ident())), source="")
+
+    works = [nth(i) for i in range(3)]
     call = new_call(owner, dense, out=out)
     with Submission(0, owner, call):
         take(1000)

@@ -26,7 +26,7 @@ def owner():
 
 
 def call(owner, dense, out):
-    return Call("product", owner, (dense,), (1, "relu"), out)
+    return Call("product", owner, (dense, out), (1, "relu"), out)
 
 
 def replayed(owner, dense, out):

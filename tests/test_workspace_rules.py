@@ -45,7 +45,7 @@ def waiting():
 def test_a_recorded_call_is_not_replayed_on_a_chunk_that_was_replaced():
     """Its addresses are another's by then: it waited for the lock while the chunk was."""
     found, ran = StreamWorkspace(), []
-    work = SimpleNamespace(on=ran.append)
+    work = SimpleNamespace(on=ran.append, source="")
     found.chunk(0, 1000)
     calls = found.calls
     assert found.enqueue(calls, (work,), 0) and ran == [0]
@@ -76,7 +76,7 @@ def test_the_end_is_marked_where_a_launch_fails(cuda):
         raise RuntimeError("this one")
 
     with pytest.raises(RuntimeError, match="this one"):
-        found.enqueue(found.calls, (SimpleNamespace(on=fail),), 9)
+        found.enqueue(found.calls, (SimpleNamespace(on=fail, source=""),), 9)
     assert [stream for _, stream in cuda.recorded] == [9]
 
 

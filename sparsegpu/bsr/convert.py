@@ -49,7 +49,7 @@ class Conversions:
         check_sparse("toarray", "self", self)
         check_choice("toarray", "order", order, (None, "C", "F"))
         by_columns = order == "F"
-        call = Call("toarray", self._pattern, (self._data,), (order,), out)
+        call = Call("toarray", self._pattern, (self._data, out), (order,), out)
         replayed = call.replay()
         if replayed is not None:
             return swap_last(replayed[0]) if by_columns else replayed[0]

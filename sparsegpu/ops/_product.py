@@ -50,8 +50,9 @@ def call_of(
     """Return a call of a product, to be replayed: ``settings`` are what is not in its options."""
     beta, alpha, left, right, activation, out, out_dtype, allow_tf32, config = options
     how = None if config is None else repr(config)
-    settings += (beta, alpha, activation, out_dtype, allow_tf32, how)
-    return Call(operation, owner, (*operands, input, left, right), settings, out)
+    arrays = (*operands, input, left, right, out)
+    settings = (*settings, beta, alpha, activation, out_dtype, allow_tf32, how)
+    return Call(operation, owner, arrays, settings, out)
 
 
 class Side(NamedTuple):

@@ -84,7 +84,7 @@ def sampled_addmm(
         check_sparse(function, "out", out)
     out_data = None if out is None else out.data
     own_pattern = out is None or out.pattern is input.pattern  # else its indices are to be compared
-    arrays, settings = (input.data, mat1, mat2), (beta, alpha, own_pattern)
+    arrays, settings = (input.data, mat1, mat2, out_data), (beta, alpha, own_pattern)
     call = Call(function, input.pattern, arrays, settings, out_data)
     replayed = call.replay()
     if replayed is not None:

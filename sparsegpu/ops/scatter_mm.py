@@ -209,7 +209,7 @@ def _call(function: str, owner: Any, arrays: tuple, indices_data: Any, out: Any)
     fit = indices_data.fit
     sizes = (fit.blocks, *fit.block_shape, fit.inner, fit.columns, fit.split_n)
     settings = (indices_format, split, *sizes, fit.rows, fit.longest)
-    return Call(function, owner, (*arrays, *lists.values()), settings, out)
+    return Call(function, owner, (*arrays, *lists.values(), out), settings, out)
 
 
 def _check_others(function: str, blocks: Any, others: Any, indices_data: Any) -> bool:

@@ -65,7 +65,7 @@ def bsr_softmax(bsr: Any, *, out: Any = None) -> Any:
         check_sparse(function, "out", out)
     out_data = None if out is None else out.data
     own_pattern = out is None or out.pattern is bsr.pattern  # else its indices are to be compared
-    call = Call(function, bsr.pattern, (bsr.data,), (own_pattern,), out_data)
+    call = Call(function, bsr.pattern, (bsr.data, out_data), (own_pattern,), out_data)
     replayed = call.replay()
     if replayed is not None:
         return out if out is not None else bsr._with(bsr.pattern, *replayed)

@@ -53,6 +53,8 @@ class _Compression:
 
     __slots__ = ("on",)
 
+    source = ""
+
     def __init__(self, on: Callable[[int], None]):
         self.on = on
 

@@ -42,6 +42,8 @@ class Matmul:
 
     __slots__ = ("_arguments", "_keep", "_plan", "_scales")
 
+    source = ""
+
     def __init__(
         self,
         plan: Plan,

@@ -41,6 +41,8 @@ class Gemm:
 
     __slots__ = ("_product", "_workspace")
 
+    source = ""
+
     def __init__(self, left: Any, right: Any, out: Any, workspace: Any):
         (m, k), n, kind = left.shape, right.shape[-1], _DATA_TYPES[left.dtype]
         # cuBLAS counts along columns first: to it, all three are transposed.

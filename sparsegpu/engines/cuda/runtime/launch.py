@@ -45,8 +45,11 @@ class LaunchError(RuntimeError):
 class Work(Protocol):
     """One thing to enqueue: a kernel's launch, a library's product, a memset.
 
-    It holds addresses, never the caller's arrays.
+    It holds addresses, never the caller's arrays. ``source`` is the stem of the kernel's source,
+    empty where no kernel of ours is launched.
     """
+
+    source: str
 
     def on(self, stream: int) -> None:
         """Enqueue on the stream with this handle."""
@@ -99,8 +102,7 @@ def _count(works: tuple[Work, ...], whole: bool, setup: bool) -> None:
     """Count the launches of our kernels; the recorder that is always set."""
     with _counting:
         for work in works:
-            if type(work) is Launch and not work.empty:
-                _launches[work.source] += 1
+            _launches[work.source] += 1
 
 
 # One look-up a submission, for all recorders: a replayed call takes some 10 microseconds.
@@ -110,7 +112,7 @@ _recorders: ContextVar[tuple[Recorder, ...]] = ContextVar("recorders", default=(
 def launch_counts() -> dict[str, int]:
     """Return how often each source was launched in this process so far."""
     with _counting:
-        return dict(_launches)
+        return {source: count for source, count in _launches.items() if source}
 
 
 @cache
@@ -169,7 +171,7 @@ class Launch:
     Attributes
     ----------
     source : str
-        The kernel's.
+        The kernel's; empty where the grid is.
     """
 
     __slots__ = ("_address", "_arrays", "_enqueue", "_packed", "_parameters", "source")
@@ -184,11 +186,10 @@ class Launch:
     ):
         from cupy.cuda import driver
 
-        self.source = kernel.source
+        self.source = "" if 0 in grid else kernel.source
         function = kernel.prepared(shared_memory)
         dimensions = (*grid, 1, 1)[:3] + (*block, 1, 1)[:3]
-        launch = partial(driver.launchKernel, function, *dimensions, shared_memory)
-        self._enqueue = None if 0 in grid else launch
+        self._enqueue = partial(driver.launchKernel, function, *dimensions, shared_memory)
         self._arrays = [arg for arg in args if not isinstance(arg, np.generic)]
         packed, starts = bytearray(), []
         for arg in args:
@@ -202,14 +203,9 @@ class Launch:
         self._parameters = (ctypes.c_void_p * len(starts))(*[first + start for start in starts])
         self._address = ctypes.addressof(self._parameters)
 
-    @property
-    def empty(self) -> bool:
-        """Whether the grid is empty."""
-        return self._enqueue is None
-
     def on(self, stream: int) -> None:
         """Launch on the stream with this handle."""
-        if self._enqueue is None:
+        if not self.source:
             return
         try:
             self._enqueue(stream, self._address, 0)
@@ -226,6 +222,8 @@ class Memset:
     """Zeros in an array's memory, which is contiguous. The array is not kept alive."""
 
     __slots__ = ("_nbytes", "_pointer")
+
+    source = ""
 
     def __init__(self, array: Any):
         self._pointer, self._nbytes = array.data.ptr, array.nbytes

@@ -71,14 +71,14 @@ class Call:
         What keeps the records of a sparse operand, with ``device`` and ``kept``: its pattern, or
         what holds its halves.
     arrays : tuple of arrays or None
-        All that is read, but for what the owner never changes.
+        All that is read or written, but for what the owner never changes and for new results.
     settings : tuple
         Whatever else the call depends on. Values that no key can hold switch recording off.
     out : array, optional
-        The caller's array for the result.
+        The caller's array for the result, one of ``arrays``.
     """
 
-    __slots__ = ("_calls", "_cupy", "_key", "_out", "_owner", "_stream", "_whole", "_works")
+    __slots__ = ("_calls", "_cupy", "_key", "_out", "_owner", "_stream", "_works")
 
     def __init__(
         self,
@@ -89,15 +89,14 @@ class Call:
         out: Any = None,
     ):
         self._key: Hashable = None
-        self._works: tuple[Work, ...] = ()
-        self._whole = True
+        self._works: tuple[Work, ...] | None = ()  # None: they are not all that there was
         self._out, self._owner = out, owner
         cupy: Any = sys.modules.get("cupy")
         self._cupy = cupy
         if cupy is None or (owner is not None and owner.device is None):
             return
         facts: list[Hashable] = []
-        for array in (*arrays, out):
+        for array in arrays:
             if array is None:
                 facts.append(None)
             elif type(array) is cupy.ndarray:
@@ -122,9 +121,8 @@ class Call:
             return
         submission = current()
         ours = submission is not None and submission.recorder is self
-        self._whole = self._whole and whole and ours
-        if ours:
-            self._works += works
+        if self._works is not None:
+            self._works = (*self._works, *works) if whole and ours else None
 
     def replay(self) -> list[Any] | None:
         """Submit what an equal call submitted.
@@ -147,9 +145,13 @@ class Call:
         known, stream = calls.get(self._key), self._stream.ptr
         if known is None or is_captured(stream):
             return None
-        empty = self._cupy.empty
-        results = [empty(shape, dtype) for shape, dtype in known.results]
-        found = known.works.get(tuple([result.data.ptr for result in results]))
+        results = [] if self._out is None else [self._out]
+        pointers: tuple[int, ...] = ()
+        for shape, dtype in known.results:
+            result = self._cupy.empty(shape, dtype)
+            results.append(result)
+            pointers += (result.data.ptr,)
+        found = known.works.get(pointers)
         if found is None:
             return None
         (works, exclusive), outer = found, current()
@@ -161,7 +163,7 @@ class Call:
             enqueue(works, stream, True)
         elif not workspace.enqueue(calls, works, stream):
             return None
-        return [self._out] if self._out is not None else results
+        return results
 
     def keep(self, *results: Any) -> None:
         """Keep what was recorded, as all that the call does on the device.
@@ -180,7 +182,7 @@ class Call:
         if submission is None or not self._works:
             return
         submission.keep(self._works)
-        if self._key is None or not self._whole or submission.captured:
+        if self._key is None or submission.captured:
             return
         exclusive = False
         if self._owner is not None:
