@@ -9,8 +9,9 @@ captured, everything that is allocated belongs to the graph.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
@@ -60,8 +61,8 @@ class Submission:
         if cuda.runtime.getDevice() != self._device:
             self._enter(cuda.Device(self._device))
         try:
-            outer: Submission | None = getattr(_thread, "submission", None)
-            self._outer, stream = outer, cuda.get_current_stream()
+            outer, stream = current(), cuda.get_current_stream()
+            self._outer = outer
             self._stream = stream
             self._capture = captures.capture_on(stream.ptr) if is_captured(stream.ptr) else None
             if outer is not None and self._is_part_of(outer):
@@ -166,9 +167,8 @@ class Submission:
         return None if owner is None else workspace_on(owner.kept, self._stream)
 
 
-def current() -> Submission | None:
-    """Return the submission that this thread is in."""
-    return getattr(_thread, "submission", None)
+#: Returns the submission that this thread is in, or None; every replay asks.
+current: Callable[[], Submission | None] = partial(getattr, _thread, "submission", None)
 
 
 def workspace(nbytes: int) -> Any:

@@ -63,6 +63,8 @@ class StreamWorkspace:
         Held by a call from its first `chunk` until the last of its launches is enqueued.
     calls : dict
         The calls recorded by `replay`. Replaced by a new one whenever a chunk is replaced.
+    never_ends : bool
+        Whether it is the legacy default stream's or a capture's.
     last_use : int
         Grows with every use (0: never used, or on a stream that cannot end).
     ended : bool
@@ -71,13 +73,14 @@ class StreamWorkspace:
 
     __slots__ = (
         *("__weakref__", "_chunks", "_event", "_owner", "_record", "_wait"),
-        *("calls", "ended", "external", "last_use", "lock", "patience"),
+        *("calls", "ended", "external", "last_use", "lock", "never_ends", "patience"),
     )
 
     def __init__(self, owner: Any = None, *, external: bool = False, patience: int = 0):
         self.lock = threading.RLock()
         self.calls: dict[Hashable, Any] = {}
         self.external, self.patience = external, patience
+        self.never_ends = owner is None and not external
         self.ended, self.last_use = False, 0
         self._chunks: list[Any] = []
         self._event: Any = None
@@ -94,11 +97,6 @@ class StreamWorkspace:
         learn that the stream was destroyed.
         """
         return not self.ended and (None if self._owner is None else self._owner()) is owner
-
-    @property
-    def never_ends(self) -> bool:
-        """Whether it is the legacy default stream's or a capture's."""
-        return self._owner is None and not self.external
 
     @property
     def nbytes(self) -> int:
