@@ -146,7 +146,8 @@ class Call:
         if known is None or is_captured(stream):
             return None
         kinds, records = known
-        results, pointers = [] if kinds else [self._out], ()
+        results = [] if kinds else [self._out]
+        pointers: tuple[int, ...] = ()
         for shape, dtype in kinds:  # quicker than a comprehension, which is a call in Python 3.11
             result = self._cupy.empty(shape, dtype)
             results.append(result)
