@@ -83,7 +83,7 @@ class Pattern(Memo):
         self.batch_shape: tuple[int, ...] = tuple(indices.shape[:-1])
         self.nnzb = int(indices.shape[-1])
         self.data_shape = (*self.batch_shape, self.nnzb, *self.blocksize)
-        self.kept: dict[Hashable, Any] = {}  # by streams: of the CUDA engine, and of ops/_repeat.py
+        self.kept: dict[Hashable, Any] = {}  # by streams, of the CUDA engine
         check_element_count(function, "shape", (*self.batch_shape, m, k))
         dtype = index_dtype(max(self.nnzb, *self.block_shape))
         self._indptr = cast_indices(function, "indptr", indptr, dtype, copy)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from sparsegpu.engines.cuda.runtime import capture, submission, workspace
+from sparsegpu.engines.cuda.runtime import capture, launch, replay, submission, workspace
 
 
 class Memory:
@@ -27,6 +27,7 @@ class Array:
     def __init__(self, ptr, shape=(4, 4)):
         self.data, self.shape = SimpleNamespace(ptr=ptr, device_id=0), shape
         self.strides, self.dtype = (16, 4), np.dtype(np.float32)
+        self.nbytes = 64
 
 
 class Event:
@@ -51,11 +52,24 @@ class ExternalStream(Stream):
     pass
 
 
+class Work:
+    """What an engine submits; it notes the streams that it went to."""
+
+    source = ""
+
+    def __init__(self):
+        self.streams = []
+
+    def on(self, stream):
+        self.streams.append(stream)
+
+
 class Told(SimpleNamespace):
     """What CUDA was told, and what a test tells of it."""
 
     def __init__(self):
         super().__init__(recorded=[], waited=[], pending=False, captured=set(), current=Stream(0))
+        self.launched, self.cleared = [], []
         self.allocator = object()
 
     @contextmanager
@@ -98,7 +112,9 @@ def put_in_place(monkeypatch) -> Told:
             eventRecord=record,
             streamWaitEvent=lambda stream, event: told.waited.append(stream),
             streamIsCapturing=lambda stream: stream in told.captured,
+            memsetAsync=lambda *arguments: told.cleared.append(arguments),
         ),
+        driver=SimpleNamespace(launchKernel=lambda *arguments: told.launched.append(arguments)),
     )
     new = iter(range(1 << 40, 1 << 41, 512))
     cupy = SimpleNamespace(
@@ -118,6 +134,8 @@ def put_in_place(monkeypatch) -> Told:
     monkeypatch.setattr(workspace, "_relaxed", relaxed)
     monkeypatch.setattr(workspace, "_stream_type", lambda: Stream)
     monkeypatch.setattr(submission, "_cuda", lambda: cuda)
+    monkeypatch.setattr(launch, "_current_stream", lambda: cuda.get_current_stream)
+    monkeypatch.setattr(replay, "_without_owner", {})
     monkeypatch.setattr(capture, "capture_on", lambda stream: graph)
     workspace._waiting.clear()
     return told

@@ -8,6 +8,7 @@ NumPy's with CuPy's ``.data.ptr``. The kernel behind the product is its NumPy de
 import ctypes
 import sys
 import types
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from cusparselt_bindings import Bindings
 from sparsegpu._arrays import accumulator_dtype
 from sparsegpu._epilogue import Epilogue, apply_epilogue
+from sparsegpu.engines.cuda.runtime import launch
 from sparsegpu.engines.cusparselt import availability, library, semi_structured
 from sparsegpu.engines.cusparselt.compress import Compressed
 
@@ -114,12 +116,16 @@ def lt(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
     monkeypatch.setattr(availability, "_loaded", {"bindings": bindings, "version": (0, 8, 1)})
+    monkeypatch.setattr(launch, "_current_stream", lambda: cuda.get_current_stream)
     monkeypatch.setattr(library, "_handles", {})
     monkeypatch.setattr(library, "current_device", lambda: 0)
     monkeypatch.setattr(semi_structured, "architecture", lambda: "90")
 
     def finish(out, sums, epilogue, operand_dtype):
-        return lambda: apply_epilogue(np.array(sums), epilogue, out)
+        def on(stream):
+            apply_epilogue(np.array(sums), epilogue, out)
+
+        return types.SimpleNamespace(on=on, source="")
 
     monkeypatch.setattr(semi_structured, "finish", finish)
     library._plan.cache_clear()
@@ -138,6 +144,10 @@ def laid_out(shape, dtype, layout, rng):
         array = empty(shape, dtype, offset=1 if layout == "unaligned" else 0)
     array[...] = rng.integers(-3, 4, shape)
     return array
+
+
+def _note(submitted, *told):
+    submitted.append(told)
 
 
 def epilogues(dtype, out, rng):
@@ -172,15 +182,18 @@ def test_every_layout(rng, dtype, layout, out_layout, batch):
         for epilogue in epilogues(dtype, out, rng):
             expected = np.empty(out.shape, out.dtype)
             apply_epilogue(0 * sums if epilogue.alpha == 0 else sums, epilogue, expected)
-            work = semi_structured.semi_structured_addmm(
-                out, sparse, dense, epilogue, operand_dtype=dtype, allow_tf32=True
-            )
+            submitted = []
+            with launch.recording(partial(_note, submitted)):
+                semi_structured.semi_structured_addmm(
+                    out, sparse, dense, epilogue, operand_dtype=dtype, allow_tf32=True
+                )
             np.testing.assert_array_equal(np.asarray(out), expected)
-            if work is None:
+            ((works, whole, setup),) = submitted
+            assert works and not setup
+            if not whole:
                 continue
             out[...] = 99
-            for launch in work:
-                launch()
+            launch.enqueue(works, STREAM, whole)
             np.testing.assert_array_equal(np.asarray(out), expected)
 
 

@@ -38,6 +38,10 @@ def probe(name: str, **defines) -> launch.Kernel:
     return launch._load(name, defines, root=PROBES)
 
 
+def run(kernel: launch.Kernel, grid: tuple, block: tuple, args: tuple, shared: int = 0) -> None:
+    launch.submit(launch.Launch(kernel, grid, block, args, shared))
+
+
 def blocks(n: int) -> tuple[tuple[int], tuple[int]]:
     return (-(-n // 128),), (128,)
 
@@ -49,8 +53,8 @@ def test_a_kernel_runs_and_is_counted(cp):
     out = cp.zeros(1000, np.int32)
     before = launch.launch_counts().get("probe_small", 0)
     kernel = probe("probe_small", VALUE=7, SHARED=0)
-    kernel(*blocks(1000), (out, np.int32(999)))
-    kernel((0,), (128,), (out, np.int32(1000)))
+    run(kernel, *blocks(1000), (out, np.int32(999)))
+    run(kernel, (0,), (128,), (out, np.int32(1000)))
     assert (out[:999] == 7).all() and out[999] == 0
     assert launch.launch_counts()["probe_small"] == before + 1
 
@@ -62,9 +66,9 @@ def test_a_launch_is_packed_once_and_repeated(cp):
     packed = launch.Launch(kernel, (2,), (128,), (out, np.int32(200)))
     for _ in range(2):
         out.fill(0)
-        packed()
+        launch.submit(packed)
         assert (out[:200] == 6).all() and not out[200:].any()
-    launch.Launch(kernel, (0,), (128,), (out, np.int32(256)))()
+    run(kernel, (0,), (128,), (out, np.int32(256)))
     assert not out[200:].any()
     assert launch.launch_counts()["probe_small"] == before + 2
 
@@ -74,24 +78,25 @@ def test_a_launch_that_asks_too_much_says_what(cp):
     packed = launch.Launch(kernel, (3, 2), (4096,), (cp.zeros(1, np.int32), np.int32(1)))
     message = r"'probe_small' does not launch with grid \(3, 2, 1\), block \(4096, 1, 1\), 0 bytes"
     with pytest.raises(launch.LaunchError, match=message):
-        packed()
+        launch.submit(packed)
 
 
 def test_more_than_48_kb_of_shared_memory(cp):
     out = cp.zeros(128, np.int32)
-    probe("probe_small", VALUE=5, SHARED=80 * 1024)((1,), (128,), (out, np.int32(128)), 80 * 1024)
+    kernel = probe("probe_small", VALUE=5, SHARED=80 * 1024)
+    run(kernel, (1,), (128,), (out, np.int32(128)), 80 * 1024)
     assert (out == 5).all()
 
 
 def test_work_goes_to_the_current_stream(cp):
     kernel = probe("probe_small", VALUE=9, SHARED=0)
     out = cp.zeros(128, np.int32)
-    kernel((1,), (128,), (out, np.int32(0)))  # what a first launch loads, no capture may
+    run(kernel, (1,), (128,), (out, np.int32(0)))  # what a first launch loads, no capture may
     cp.cuda.Device().synchronize()
     stream = cp.cuda.Stream(non_blocking=True)
     with stream:
         stream.begin_capture()
-        kernel((1,), (128,), (out, np.int32(128)))
+        run(kernel, (1,), (128,), (out, np.int32(128)))
         graph = stream.end_capture()
     assert (out == 0).all(), "captured, not run"
     graph.launch(stream)
@@ -126,7 +131,7 @@ def test_views_reach_every_element(cp, rng):
         count = 12 * rows * cols
         sizes = (np.int32(12), np.int32(rows), np.int32(cols))
         args = (matrix_view(view, batch), matrix_view(out, batch), batch_dims(batch), *sizes)
-        probe("probe_view")(*blocks(count), args)
+        run(probe("probe_view"), *blocks(count), args)
         assert (out == expected).all()
 
 
@@ -142,7 +147,7 @@ def test_every_value_widens_exactly_and_comes_back(cp, dtype):
     wide, back = cp.zeros(bits.size, acc), cp.zeros_like(carrier)
     zero = cp.zeros(bits.size, bool)
     args = (carrier, wide, back, zero, np.int32(bits.size))
-    probe("probe_types", T=ctype(dtype))(*blocks(bits.size), args)
+    run(probe("probe_types", T=ctype(dtype)), *blocks(bits.size), args)
     with np.errstate(invalid="ignore"):  # signalling NaN
         expected = values.astype(acc)
     np.testing.assert_array_equal(wide.get(), expected)
@@ -158,7 +163,7 @@ def test_philox_is_the_twin_of_the_definition(cp, rng):
         words = cp.zeros((500, 4), np.uint32)
         keep = cp.zeros(500, np.uint8)
         args = (cp.asarray(counter), words, keep, np.uint64(seed), np.float64(p), np.int32(500))
-        probe("probe_philox")(*blocks(500), args)
+        run(probe("probe_philox"), *blocks(500), args)
         np.testing.assert_array_equal(words.get(), philox4x32(counter, seed))
         np.testing.assert_array_equal(keep.get().astype(bool), dropout_keep(counter, seed, p))
 
@@ -241,7 +246,7 @@ def test_epilogue_equals_its_definition(cp, rng, dtype, out_dtype):
             kernel = probe("probe_epilogue", T=ctype(dtype), **defines)
             sizes = (np.int32(ROWS), np.int32(COLS), batch_dims(BATCH))
             args = (cp.asarray(acc), out, *sizes, argument, np.int32(number))
-            kernel((1, 6), (ROWS * COLS,), args)
+            run(kernel, (1, 6), (ROWS * COLS,), args)
             compare(out.get(), expected, activation, (e, defines))
 
 
@@ -279,7 +284,7 @@ def test_activations_of_two_do_not_disturb_each_other(cp, rng, activation):
     x = np.concatenate([rng.permutation(x), rng.permutation(x[-(2**17) :])])
     out = cp.zeros(x.shape, F32)
     kernel = probe("probe_activations", ACT=activation)
-    kernel(*blocks(x.size // 2), (cp.asarray(x), out, np.int32(x.size // 2)))
+    run(kernel, *blocks(x.size // 2), (cp.asarray(x), out, np.int32(x.size // 2)))
     out = out.get()
     finite = np.isfinite(x)
     assert np.isnan(out[np.isnan(x)]).all() and (out[x == np.inf] == np.inf).all()
@@ -349,7 +354,7 @@ def test_fragments_lie_where_the_comments_say(cp, rng, dtype, sparse):
             "probe_mma", T=ctype(dtype), SPARSE=sparse, SELECTOR=selector, LDMATRIX=ldmatrix
         )
         out = cp.zeros((16, 8), acc)
-        kernel((1,), (32,), (device(packed), device(b), cp.asarray(e), out))
+        run(kernel, (1,), (32,), (device(packed), device(b), cp.asarray(e), out))
         np.testing.assert_array_equal(out.get(), (a @ b).astype(acc))
 
 

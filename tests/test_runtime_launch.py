@@ -191,16 +191,6 @@ def test_lru_forgets_the_least_recently_used():
 # -- launching ------------------------------------------------------------------------------
 
 
-def test_launches_are_counted_and_an_empty_grid_is_none():
-    calls = []
-    kernel = launch.Kernel("counted_here", lambda *arguments: calls.append(arguments))
-    kernel((2, 3), (32,), (1,))
-    kernel((2, 0), (32,), (1,))
-    kernel((1,), (32,), ())
-    assert calls == [((2, 3), (32,), (1,), 0), ((1,), (32,), (), 0)]
-    assert launch.launch_counts()["counted_here"] == 2
-
-
 def test_kernels_are_kept_by_device_source_and_defines(monkeypatch):
     loaded = []
     device = [0]

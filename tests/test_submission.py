@@ -1,4 +1,4 @@
-"""A call as one unit, and calls that are repeated: without a GPU, on streams by hand."""
+"""A call as one unit, and its replay: without a GPU, on streams by hand."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fake_cuda import Array, ExternalStream, Stream, put_in_place
+from fake_cuda import Array, ExternalStream, Stream, Work, put_in_place
+from sparsegpu.engines.cuda.runtime.launch import submit
+from sparsegpu.engines.cuda.runtime.replay import Call
 from sparsegpu.engines.cuda.runtime.submission import Submission, current
 from sparsegpu.engines.cuda.runtime.submission import workspace as take
-from sparsegpu.ops._product import WITHOUT_INPUT
-from sparsegpu.ops._repeat import Call
 
 
 @pytest.fixture(autouse=True)
@@ -22,31 +22,28 @@ def cuda(monkeypatch):
 
 @pytest.fixture
 def owner():
-    return SimpleNamespace(kept={})
-
-
-class Work:
-    def __init__(self):
-        self.streams = []
-
-    def on(self, stream):
-        self.streams.append(stream)
+    return SimpleNamespace(kept={}, device=0)
 
 
 def call(owner, dense, out):
-    return Call(0, owner.kept, (dense,), None, WITHOUT_INPUT._replace(out=out))
+    return Call("product", owner, (dense, out), (1, "relu"), out)
+
+
+def replayed(owner, dense, out):
+    """Return the one result of a replay, None where there was none."""
+    results = call(owner, dense, out).replay()
+    return None if results is None else results[0]
 
 
 def made(cuda, owner, dense, out, *works, nbytes=1000):
     """Do a first call that works in so much memory, and keep it."""
     this = call(owner, dense, out)
-    assert this.repeat(out) is None
-    with Submission(0, owner) as submission:
+    assert this.replay() is None
+    with Submission(0, owner, this) as submission:
         if nbytes:
             take(nbytes)
-        for work in works:
-            work.on(cuda.current.ptr)
-        this.keep(out, works)
+        submit(*works, whole=True)
+        this.keep(out)
         assert submission.exclusive == bool(nbytes)
 
 
@@ -55,28 +52,28 @@ STREAMS = [Stream(0), Stream(1), Stream(2), Stream(9), ExternalStream(9)]
 
 @pytest.mark.parametrize("stream", STREAMS, ids=["null", "legacy", "thread", "own", "external"])
 @pytest.mark.parametrize("nbytes", [0, 1000])
-def test_a_call_is_repeated(cuda, owner, stream, nbytes):
+def test_a_call_is_replayed(cuda, owner, stream, nbytes):
     dense, out, works = Array(512), Array(1024), (Work(), Work())
     with cuda.on(stream):
         made(cuda, owner, dense, out, *works, nbytes=nbytes)
         for _ in range(2):
-            assert call(owner, dense, out).repeat(out) is out
-        assert call(owner, Array(2048), out).repeat(out) is None
-        assert call(owner, dense, Array(4096)).repeat(out) is None
+            assert replayed(owner, dense, out) is out
+        assert replayed(owner, Array(2048), out) is None
+        assert replayed(owner, dense, Array(4096)) is None
     assert [w.streams for w in works] == [[stream.ptr] * 3] * 2
     marked = [s for _, s in cuda.recorded]
     assert marked == ([stream.ptr] * 3 if nbytes and stream.ptr > 1 else [])
     with cuda.on(Stream(stream.ptr + 50)):
-        assert call(owner, dense, out).repeat(out) is None
+        assert replayed(owner, dense, out) is None
 
 
-def test_another_stream_of_the_handle_repeats_nothing(cuda, owner):
+def test_another_stream_of_the_handle_replays_nothing(cuda, owner):
     dense, out, work = Array(512), Array(1024), Work()
     first = Stream(9)
     with cuda.on(first):
         made(cuda, owner, dense, out, work)
     with cuda.on(Stream(9)):
-        assert call(owner, dense, out).repeat(out) is None
+        assert replayed(owner, dense, out) is None
     assert work.streams == [9]
 
 
@@ -84,40 +81,40 @@ def test_a_larger_need_forgets_what_was_kept(cuda, owner):
     dense, out, work = Array(512), Array(1024), Work()
     made(cuda, owner, dense, out, work)
     made(cuda, owner, Array(2048), out, Work(), nbytes=100)  # fits
-    assert call(owner, dense, out).repeat(out) is out
+    assert replayed(owner, dense, out) is out
     made(cuda, owner, Array(4096), out, Work(), nbytes=100_000)
-    assert call(owner, dense, out).repeat(out) is None
+    assert replayed(owner, dense, out) is None
 
 
 def test_a_call_keeps_its_memory_to_itself(cuda, owner):
     """From the first that it takes until it leaves, whatever happens."""
     dense, out, work = Array(512), Array(1024), Work()
     made(cuda, owner, dense, out, work)
-    repeated, entered = [], threading.Event()
+    results, entered = [], threading.Event()
 
-    def repeat():
+    def replay():
         entered.set()
-        repeated.append(call(owner, dense, out).repeat(out))
+        results.append(replayed(owner, dense, out))
 
     with pytest.raises(RuntimeError, match="in the middle"), Submission(0, owner):
         take(100)
-        thread = threading.Thread(target=repeat)
+        thread = threading.Thread(target=replay)
         thread.start()
         entered.wait(10)
         thread.join(0.05)
         assert thread.is_alive() and work.streams == [0]
         raise RuntimeError("in the middle")
     thread.join(10)
-    assert repeated == [out] and work.streams == [0, 0] and current() is None
+    assert results == [out] and work.streams == [0, 0] and current() is None
 
 
-def test_in_the_middle_of_a_call_nothing_is_repeated(cuda, owner):
+def test_in_the_middle_of_a_call_nothing_is_replayed(cuda, owner):
     """A finalizer of a user's that runs there is a call of its own, in other memory."""
     dense, out, work = Array(512), Array(1024), Work()
     made(cuda, owner, dense, out, work)
     with Submission(0, owner):
         taken = take(1000)
-        assert call(owner, dense, out).repeat(out) is None
+        assert replayed(owner, dense, out) is None
         with Submission(0, owner):
             assert take(1000) is not taken
     (kept,) = owner.kept.values()
@@ -125,7 +122,7 @@ def test_in_the_middle_of_a_call_nothing_is_repeated(cuda, owner):
 
 
 def test_parts_and_calls_within_a_call(cuda, owner):
-    other = SimpleNamespace(kept={})
+    other = SimpleNamespace(kept={}, device=0)
     with Submission(0, owner) as whole:
         with Submission(0) as part:
             take(1000)
@@ -153,29 +150,31 @@ def test_what_is_captured_belongs_to_the_graph(cuda, owner):
         made(cuda, owner, dense, out, work)
         cuda.captured.add(9)
         this = call(owner, dense, out)
-        assert this.repeat(out) is None
+        assert this.replay() is None
         usual = cuda.allocator
-        with Submission(0, owner) as submission:
+        with Submission(0, owner, this) as submission:
             assert submission.captured and cuda.allocator is not usual
             take(1000)
-            works = (Work(),)
-            this.keep(out, works)
+            captured = Work()
+            submit(captured, whole=True)
+            this.keep(out)
             with Submission(0):
                 assert cuda.allocator is not usual
         assert cuda.allocator is usual
         kept = list(cuda.graph._owners.values())
-        assert any(k is owner for k in kept) and any(k is works for k in kept)
+        assert any(k is owner for k in kept) and any(k == (captured,) for k in kept)
         assert cuda.graph.workspace(9).nbytes == 1024
         cuda.captured.clear()
-        assert call(owner, dense, out).repeat(out) is out  # as it was kept before
+        assert replayed(owner, dense, out) is out  # as it was kept before
     assert [s for _, s in cuda.recorded] == [9, 9]
 
 
 def test_new_results_are_told_apart_by_their_memory(cuda, owner):
     dense, work = Array(512), Work()
     this = call(owner, dense, None)
-    with Submission(0, owner):
-        this.keep(Array(1 << 40), (work,))
-    result = call(owner, dense, None).repeat(None)
-    assert result.data.ptr == 1 << 40 and result.dtype == np.float32 and work.streams == [0]
-    assert call(owner, dense, None).repeat(None) is None  # allocated elsewhere
+    with Submission(0, owner, this):
+        submit(work, whole=True)
+        this.keep(Array(1 << 40))
+    result = replayed(owner, dense, None)
+    assert result.data.ptr == 1 << 40 and result.dtype == np.float32 and work.streams == [0, 0]
+    assert replayed(owner, dense, None) is None  # allocated elsewhere

@@ -42,10 +42,10 @@ def waiting():
     return sum(chunk.nbytes for _, chunks in workspace._waiting for chunk in chunks)
 
 
-def test_a_kept_call_is_not_repeated_on_a_chunk_that_was_replaced():
+def test_a_recorded_call_is_not_replayed_on_a_chunk_that_was_replaced():
     """Its addresses are another's by then: it waited for the lock while the chunk was."""
     found, ran = StreamWorkspace(), []
-    work = SimpleNamespace(on=ran.append)
+    work = SimpleNamespace(on=ran.append, source="")
     found.chunk(0, 1000)
     calls = found.calls
     assert found.enqueue(calls, (work,), 0) and ran == [0]
@@ -61,7 +61,7 @@ def test_a_kept_call_is_not_repeated_on_a_chunk_that_was_replaced():
     assert answers == [False] and ran == [0]
 
 
-def test_a_kept_call_is_not_repeated_on_what_was_given_back():
+def test_a_recorded_call_is_not_replayed_on_what_was_given_back():
     found = StreamWorkspace(Stream(9))
     calls = found.calls
     found.end()
@@ -76,7 +76,7 @@ def test_the_end_is_marked_where_a_launch_fails(cuda):
         raise RuntimeError("this one")
 
     with pytest.raises(RuntimeError, match="this one"):
-        found.enqueue(found.calls, (SimpleNamespace(on=fail),), 9)
+        found.enqueue(found.calls, (SimpleNamespace(on=fail, source=""),), 9)
     assert [stream for _, stream in cuda.recorded] == [9]
 
 
@@ -130,7 +130,7 @@ def test_what_is_pending_waits_and_is_given_back_by_the_next_call(cuda):
     streams.clear()
     assert waiting() == 160 * MB
     found.enqueue(found.calls, (), 0)
-    assert waiting() == 160 * MB  # a call that is repeated waits for nothing
+    assert waiting() == 160 * MB  # a replay waits for nothing
     for event, _ in workspace._waiting:
         event.done = True
     found.enqueue(found.calls, (), 0)

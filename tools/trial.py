@@ -89,13 +89,13 @@ def changed(request: Request) -> Iterator[Launches]:
 
     from sparsegpu.engines.cuda.runtime import launch
     from sparsegpu.engines.cuda.runtime.compile import compile_kernel
+    from sparsegpu.engines.cuda.runtime.replay import Call
     from sparsegpu.engines.cuda.runtime.source import source_names, source_root
-    from sparsegpu.ops._repeat import Call
 
     root = source_root()
     loop = {name for name in source_names() if takes_several_tiles(name, root)}
     launches = Launches()
-    load_as_it_is, call_as_it_is = launch._load, launch.Kernel.__call__
+    load_as_it_is = launch._load
     prepare_as_it_is, on_as_it_is = launch.Launch.__init__, launch.Launch.on
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -123,27 +123,22 @@ def changed(request: Request) -> Iterator[Launches]:
         def few(source: str, grid: tuple[int, ...]) -> tuple[int, ...]:
             return (min(grid[0], request.blocks), *grid[1:]) if source in loop else grid
 
-        def call(kernel: launch.Kernel, grid: tuple[int, ...], *rest: Any) -> None:
-            launches.count += kernel.source == request.kernel
-            call_as_it_is(kernel, few(kernel.source, grid), *rest)
-
         def prepare(
             self: launch.Launch, kernel: launch.Kernel, grid: tuple[int, ...], *rest: Any
         ) -> None:
             prepare_as_it_is(self, kernel, few(kernel.source, grid), *rest)
 
         def on(self: launch.Launch, stream: int) -> None:
-            launches.count += self._source == request.kernel
+            launches.count += self.source == request.kernel
             on_as_it_is(self, stream)
 
         launch._kernels.clear()
         with (
             mock.patch.object(launch, "_load", load),
-            mock.patch.object(launch.Kernel, "__call__", call),
             mock.patch.object(launch.Launch, "__init__", prepare),
             mock.patch.object(launch.Launch, "on", on),
             # recorded calls would launch the unchanged kernels
-            mock.patch.object(Call, "repeat", lambda self, out: None),
+            mock.patch.object(Call, "replay", lambda self: None),
         ):
             yield launches
         launch._kernels.clear()

@@ -9,6 +9,7 @@ import numpy as np
 from .._arrays import bfloat16, common_namespace, device_of, swap_last
 from .._checks import bad_type, bad_value, check_blocksize, check_choice, not_offered
 from ..engines import engine_module
+from ..engines.cuda.runtime.replay import Call
 from ..ops._common import check_sparse, on_device, optional_out, prepare_out
 from ..ops.addmm import transposed_operand
 from ..pattern import Pattern, index_dtype
@@ -47,20 +48,23 @@ class Conversions:
         xp = self._xp
         check_sparse("toarray", "self", self)
         check_choice("toarray", "order", order, (None, "C", "F"))
-        with on_device(self._data):
+        by_columns = order == "F"
+        call = Call("toarray", self._pattern, (self._data, out), (order,), out)
+        replayed = call.replay()
+        if replayed is not None:
+            return swap_last(replayed[0]) if by_columns else replayed[0]
+        with on_device(self._data, self._pattern, call):
             if out is None:
                 *batch, m, k = self.shape
-                dense = (
-                    swap_last(xp.empty((*batch, k, m), self.dtype))
-                    if order == "F"
-                    else xp.empty(self.shape, self.dtype)
-                )
+                memory = xp.empty((*batch, k, m) if by_columns else self.shape, self.dtype)
             else:
-                dense = _checked_out(self, out, order)
+                memory = _checked_out(self, out, order)
+            dense = swap_last(memory) if by_columns else memory
             if dense.size:
                 engine_module(xp, "convert", "toarray").scatter_blocks(
                     dense, self._pattern, self._data
                 )
+                call.keep(memory)
         return dense
 
     def todense(self: Any, order: str | None = None, out: Any = None) -> Any:

@@ -22,6 +22,7 @@ from .._arrays import (
     same_memory,
 )
 from .._checks import bad_type, bad_value
+from ..engines.cuda.runtime.replay import Call
 from ..pattern import Pattern
 
 _ANYWHERE: AbstractContextManager = nullcontext()
@@ -30,14 +31,14 @@ _CHANGED = (np.matrix, np.ma.MaskedArray)  # whose elements are no longer those 
 _FLOATS = (*HALF_DTYPES, np.dtype(np.float32))
 
 
-def on_device(array: Any, owner: Any = None) -> AbstractContextManager:
+def on_device(array: Any, owner: Any = None, call: Call | None = None) -> AbstractContextManager:
     """Enter one call's work on the array's CUDA device (host: do nothing).
 
-    ``owner`` is the sparse operand's pattern, or what holds its halves: what calls work in is kept
-    with it. See `engines.cuda.runtime.submission`.
+    ``owner`` is the sparse operand's pattern, or what holds its halves: workspace is kept with it.
+    ``call`` records what is submitted. See `engines.cuda.runtime.submission`.
     """
     device = device_of(array)
-    return _ANYWHERE if device is None else _submission()(device, owner)
+    return _ANYWHERE if device is None else _submission()(device, owner, call)
 
 
 @cache

@@ -11,6 +11,7 @@ from .._arrays import common_namespace, is_complex, swap_last
 from .._checks import bad_type, bad_value, check_broadcasts_to, check_choice, check_scalar
 from .._epilogue import ACTIVATIONS, Epilogue, transposed_input
 from ..engines import check_config
+from ..engines.cuda.runtime.replay import Call
 from ._common import optional_array, optional_out, prepare_out, resolve_out_dtype
 
 _FLOAT32, _IDENTITY = np.dtype(np.float32), Epilogue()
@@ -42,6 +43,17 @@ class Options(NamedTuple):
 
 
 WITH_INPUT, WITHOUT_INPUT = Options(), Options(beta=0)
+
+
+def call_of(
+    operation: str, owner: Any, operands: tuple, input: Any, options: Options, *settings: Any
+) -> Call:
+    """Return a call of a product, to be replayed: ``settings`` are what is not in its options."""
+    beta, alpha, left, right, activation, out, out_dtype, allow_tf32, config = options
+    how = None if config is None else repr(config)
+    arrays = (*operands, input, left, right, out)
+    settings = (*settings, beta, alpha, activation, out_dtype, allow_tf32, how)
+    return Call(operation, owner, arrays, settings, out)
 
 
 class Side(NamedTuple):

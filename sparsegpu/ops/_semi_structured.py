@@ -16,8 +16,7 @@ from .._epilogue import Epilogue
 from ..engines import engine_module
 from ._common import check_same_dtype, on_device
 from ._long_sums import MOST, may_be_long, semi_structured_in_slices
-from ._product import Options, Product, Side, check_product
-from ._repeat import Call
+from ._product import Options, Product, Side, call_of, check_product
 from ._sparse_blocks import is_semi_structured
 from .compress import check_packed
 
@@ -104,13 +103,15 @@ def addmm(
     ``stored_transposed`` the other half stands for ``sparse``, which makes it ``dense @ sparse``.
     ``operand_dtype`` is what ``dense`` stands for when its own dtype cannot say (uint8).
     """
-    # What holds the two halves keeps these, too.
+    # Calls are recorded beside the halves, which never change there: they are no part of the key.
     holder, which = sparse.held(stored_transposed) if hasattr(sparse, "held") else (None, ())
-    device, kept = (None, None) if holder is None else (holder.device, holder.kept)
-    call = Call(device, kept, (dense,), input, options, *which, from_the_right, operand_dtype)
-    repeated = call.repeat(options.out)
-    if repeated is not None:
-        return repeated
+    call = None
+    if holder is not None:
+        which = (*which, from_the_right, operand_dtype)
+        call = call_of("semi_structured_addmm", holder, (dense,), input, options, *which)
+        replayed = call.replay()
+        if replayed is not None:
+            return replayed[0]
     check_semi_structured(function, names[0], sparse)
     check_dense_operand(function, names[1], dense)
     dense = as_array(dense, function, names[1])
@@ -134,36 +135,41 @@ def addmm(
         # The algorithms of the vendor's library are its engine's to check.
         family="semi_structured_addmm" if backend == "native" else None,
     )
-    with on_device(dense, holder):
+    with on_device(dense, holder):  # apart, for it may be built
         half = half_of(function, sparse, stored_transposed)
+    with on_device(dense, holder, call):
         result = product.result(
             {names[0]: half.packed, f"{names[0]}.meta": half.meta, names[1]: dense}
         )
-        launches = None
+        answer, long = product.answer(result), _is_long(half, product)
         if result.size:
-            launches = _launch(
+            copied = _multiply(
                 result,
                 half,
                 dense,
                 product.epilogue,
                 partial(_buffer, product.xp),
-                _engine(function, product, half, options.config),
+                _engine(function, product, half, options.config, long),
                 operand_dtype=dtype,
                 allow_tf32=bool(options.allow_tf32),
                 config=options.config,
             )
-        answer = product.answer(result)
-        call.keep(answer, launches)
+            if call is not None and not (copied or long):
+                call.keep(answer)
     return answer
 
 
-def _engine(function: str, product: Product, half: Half, config: dict | None) -> Any:
-    """Return what computes, over the halves' arrays as the engines of `engines` get them.
+def _is_long(half: Half, product: Product) -> bool:
+    """Whether sums of int8 may be longer than int32 holds."""
+    return may_be_long(half.packed.dtype, half.packed.shape[1], 1) and product.epilogue.alpha != 0
 
-    The native engine does so for long sums of int8 also where the half has a vendor's copy: of
-    that no slices can be taken.
+
+def _engine(function: str, product: Product, half: Half, config: dict | None, long: bool) -> Any:
+    """Return the engine's product over the arrays of a half.
+
+    ``long`` sums of int8 are the native engine's also where the half has a vendor's copy, of which
+    no slices can be taken.
     """
-    long = may_be_long(half.packed.dtype, half.packed.shape[1], 1) and product.epilogue.alpha != 0
     if half.vendor is None or long:
         if half.vendor is not None and config is not None:
             raise not_offered(
@@ -204,7 +210,7 @@ def _buffer(xp: ModuleType, shape: tuple[int, ...], dtype: np.dtype) -> Any:
     return xp.ndarray(shape, dtype, workspace(prod(shape) * dtype.itemsize).data)
 
 
-def _launch(
+def _multiply(
     result: Any,
     half: Half,
     dense: Any,
@@ -212,11 +218,11 @@ def _launch(
     buffer: Buffer,
     engine_addmm: Any,
     **keywords: Any,
-) -> tuple | None:
-    """Call the engine, after bringing what is logical to the size that is stored.
+) -> bool:
+    """Call the engine with operands of the size that is stored; return whether any was copied.
 
     Only padded and split operands cost copies: of dense's rows, and of the result's when rows
-    were padded. Without copies the engine may say what to launch to do it again.
+    were padded.
     """
     (stored_m, half_k), k, m = half.packed.shape, dense.shape[-2], result.shape[-2]
     given = dense
@@ -227,13 +233,13 @@ def _launch(
             dense[..., first : first + k, :] = given
         dense[..., copies * k :, :] = 0
     if stored_m == m:
-        launches = engine_addmm(result, half.packed, half.meta, dense, epilogue, **keywords)
-        return launches if dense is given else None
+        engine_addmm(result, half.packed, half.meta, dense, epilogue, **keywords)
+        return dense is not given
     padded = buffer((*result.shape[:-2], stored_m, result.shape[-1]), result.dtype)
     longer = _padded_rows(epilogue, m, stored_m, buffer)
     engine_addmm(padded, half.packed, half.meta, dense, longer, **keywords)
     result[...] = padded[..., :m, :]
-    return None
+    return True
 
 
 def _padded_rows(epilogue: Epilogue, m: int, stored_m: int, buffer: Buffer) -> Epilogue:

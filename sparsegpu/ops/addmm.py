@@ -10,6 +10,7 @@ import numpy as np
 from .._arrays import as_array
 from .._checks import bad_type, broadcast_shape, not_offered
 from ..engines import engine_module
+from ..engines.cuda.runtime.replay import Call
 from ..pattern import Pattern
 from ._common import (
     check_operand_dtypes,
@@ -19,8 +20,7 @@ from ._common import (
     on_device,
 )
 from ._long_sums import CutPattern, add_rows, cut_pattern, may_be_long
-from ._product import WITH_INPUT, WITHOUT_INPUT, Options, Side, check_product
-from ._repeat import Call
+from ._product import WITH_INPUT, WITHOUT_INPUT, Options, Side, call_of, check_product
 from ._semi_structured import check_dense_operand
 from ._sparse_blocks import check_blocks, check_sparse_blocks, is_sparse_blocks
 
@@ -239,16 +239,20 @@ def transposed_operand(bsr: Any, function: str) -> Operand:
     """Return a block-sparse operand seen from its other side: transposed pattern and values."""
     check_sparse(function, "self", bsr)
     xp = bsr.pattern.xp
+    convert = engine_module(xp, "convert", function)
     with on_device(bsr.data):
-        convert = engine_module(xp, "convert", function)
         pattern, order = convert.transpose_pattern(bsr.pattern)
+    call = Call("transpose", bsr.pattern, (bsr.data,))
+    replayed = call.replay()
+    if replayed is not None:
+        return Operand(pattern, *replayed)
+    with on_device(bsr.data, bsr.pattern, call):
         data = xp.empty((*bsr.data.shape[:-2], *pattern.blocksize), bsr.data.dtype)
         if data.size:
-            convert.transpose_blocks(
-                data.reshape(-1, *pattern.blocksize),
-                bsr.data.reshape(-1, *bsr.data.shape[-2:]),
-                order,
-            )
+            blocks = bsr.data.reshape(-1, *bsr.data.shape[-2:])
+            convert.transpose_blocks(data.reshape(-1, *pattern.blocksize), blocks, order)
+            if bsr.data.flags.c_contiguous:  # else `blocks` are a copy
+                call.keep(data)
     return Operand(pattern, data)
 
 
@@ -272,11 +276,11 @@ def _addmm(
     except AttributeError:
         raise bad_type(function, "bsr", "a bsr_array", type(bsr).__name__) from None
     data = parts[0]
-    call = Call(pattern.device, pattern.kept, (*parts, dense), input, options, from_the_right)
-    repeated = call.repeat(options.out)
-    if repeated is not None:
-        return repeated
-    # What was made before was checked before: its metadata is part of the key.
+    call = call_of("bsr_addmm", pattern, (*parts, dense), input, options, from_the_right)
+    replayed = call.replay()
+    if replayed is not None:
+        return replayed[0]
+    # A call that is replayed was checked when it was recorded.
     if sparse_blocks:
         check_blocks(function, "bsr", pattern, *parts)
     else:
@@ -301,16 +305,15 @@ def _addmm(
         no_product=pattern.nnzb == 0,
         family="bsr_semi_structured_addmm" if sparse_blocks else "bsr_addmm",
     )
-    with on_device(data, pattern):
+    with on_device(data, pattern, call):
         if sparse_blocks:
             operands["bsr.meta"] = parts[1]
-        result, launches = product.result(operands), None
+        result, rows = product.result(operands), None
         if result.size:
             stem = "bsr_semi_structured" if sparse_blocks else "addmm"
             engine: Any = engine_module(product.xp, stem, function)
             how: dict[str, Any] = {"allow_tf32": bool(options.allow_tf32), "config": options.config}
             compute = engine.bsr_semi_structured_addmm if sparse_blocks else engine.bsr_addmm
-            rows = None
             if data.dtype == np.int8 and product.epilogue.alpha != 0:
                 rows, parts = _long_rows(function, bsr, parts, from_the_right)
             if rows is not None:
@@ -318,9 +321,10 @@ def _addmm(
             else:
                 if not sparse_blocks:
                     how["transposed"] = from_the_right
-                launches = compute(result, pattern, *parts, dense, product.epilogue, **how)
+                compute(result, pattern, *parts, dense, product.epilogue, **how)
         answer = product.answer(result)
-        call.keep(answer, launches)
+        if rows is None:
+            call.keep(answer)
     return answer
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from .._arrays import as_array, check_dtype_name, check_may_wait, common_namespace, namespace
 from .._checks import bad_type, bad_value, check_sizes
 from ..engines import engine_module
+from ..engines.cuda.runtime.replay import Call
 from ..engines.reference.compress import FORMATS, Format, reorder_offsets
 from ._common import on_device
 
@@ -48,9 +49,13 @@ def compress_matrix(dense: Any, strict: bool, function: str) -> tuple[Any, Any, 
     ``group`` is -1, or with ``strict`` the row-major number of the first group that has more
     nonzeros than it may keep; packed and meta mean nothing then.
     """
+    call = Call("semi_structured_from_dense", None, (dense,), (strict,))
+    replayed = call.replay()
+    if replayed is not None:
+        return replayed[0], replayed[1], -1
     xp, form = namespace(dense), FORMATS[dense.dtype]
     m, k = dense.shape
-    with on_device(dense):
+    with on_device(dense, call=call):
         if strict:
             check_may_wait(xp, f"{function} with strict=True")
         packed = xp.empty((m, k // 2), dtype=dense.dtype)
@@ -59,6 +64,7 @@ def compress_matrix(dense: Any, strict: bool, function: str) -> tuple[Any, Any, 
         if dense.size:
             engine = engine_module(xp, "compress", function)
             group = engine.compress(packed, meta, dense, strict)
+            call.keep(packed, meta)
     return packed, meta, group
 
 
@@ -184,14 +190,20 @@ def semi_structured_to_dense(packed: Any, meta: Any) -> Any:
     function = "semi_structured_to_dense"
     packed = as_array(packed, function, "packed")
     meta = as_array(meta, function, "meta")
+    call = Call(function, None, (packed, meta))
+    replayed = call.replay()
+    if replayed is not None:
+        return replayed[0]
     xp = common_namespace(function, packed=packed, meta=meta)
     check_packed(function, packed, meta, ("packed", "meta"))
-    with on_device(packed):
+    with on_device(packed, call=call):
         dense = xp.empty((packed.shape[0], 2 * packed.shape[1]), dtype=packed.dtype)
         if dense.size:
             engine_module(xp, "compress", function).expand(
                 dense, xp.ascontiguousarray(packed), xp.ascontiguousarray(meta)
             )
+            if packed.flags.c_contiguous and meta.flags.c_contiguous:
+                call.keep(dense)
     return dense
 
 
@@ -299,15 +311,21 @@ def restore_meta(meta: Any) -> Any:
 
 def _permute_meta(function: str, meta: Any) -> Any:
     meta = as_array(meta, function, "meta")
+    call = Call(function, None, (meta,))
+    replayed = call.replay()
+    if replayed is not None:
+        return replayed[0]
     check_matrix(function, "meta", meta)
     m, columns = meta.shape
     _check_meta_shape(function, m, columns, meta.dtype, "meta")
     xp = namespace(meta)
-    with on_device(meta):
+    with on_device(meta, call=call):
         out = xp.empty(meta.shape, dtype=meta.dtype)
         if meta.size:
             engine = engine_module(xp, "compress", function)
             getattr(engine, function)(out, xp.ascontiguousarray(meta))
+            if meta.flags.c_contiguous:
+                call.keep(out)
     return out
 
 

@@ -16,6 +16,7 @@ from .._arrays import (
 )
 from .._checks import bad_type, bad_value, check_choice
 from ..engines import engine_module
+from ..engines.cuda.runtime.replay import Call
 from ._common import on_device
 from .compress import check_matrix
 
@@ -92,18 +93,31 @@ def prune_24(dense: Any, *, criterion: Any = "magnitude", keep: str = "2:4") -> 
     """
     function = "prune_24"
     dense, importance = rows_and_importance(function, dense, criterion, keep)
+    call = Call(function, None, (dense, importance), (keep,))
+    replayed = call.replay()
+    if replayed is not None:
+        return replayed[0]
     xp = common_namespace(function, dense=dense, criterion=importance)
-    with on_device(dense):
+    with on_device(dense, call=call):
         out = xp.empty(dense.shape, dtype=dense.dtype)
         if out.size:
+            copied = _copied_as_rows(dense)
             flat = (-1, dense.shape[-1])
             if importance is not None:
                 wide = np.float64 if importance.dtype == np.float64 else np.float32
+                copied = copied or importance.dtype != wide or _copied_as_rows(importance)
                 importance = importance.astype(wide, copy=False).reshape(flat)
             engine_module(xp, "prune", function).prune_24(
                 out.reshape(flat), dense.reshape(flat), keep, importance
             )
+            if not copied:
+                call.keep(out)
     return out
+
+
+def _copied_as_rows(array: Any) -> bool:
+    """Whether reshaping to two dimensions may copy."""
+    return array.ndim > 2 and not array.flags.c_contiguous
 
 
 def prune_tile(dense: Any, algorithm: str = "largest_abs_values_greedy") -> Any:
@@ -149,12 +163,17 @@ def prune_tile(dense: Any, algorithm: str = "largest_abs_values_greedy") -> Any:
     """
     function = "prune_tile"
     dense = as_array(dense, function, "dense")
+    call = Call(function, None, (dense,), (algorithm,))
+    replayed = call.replay()
+    if replayed is not None:
+        return replayed[0]
     check_order(function, "dense", dense)
     check_matrix(function, "dense", dense)
     check_choice(function, "algorithm", algorithm, ALGORITHMS)
     xp = namespace(dense)
-    with on_device(dense):
+    with on_device(dense, call=call):
         out = xp.empty(dense.shape, dtype=dense.dtype)
         if out.size:
             engine_module(xp, "prune", function).prune_tile(out, dense, algorithm)
+            call.keep(out)
     return out

@@ -10,6 +10,7 @@ import numpy as np
 from .._arrays import as_array, common_namespace
 from .._checks import bad_value, check_broadcasts_to
 from ..engines import engine_module
+from ..engines.cuda.runtime.replay import Call
 from ..pattern import Pattern
 from ._canonical import distinct_blocks
 from ._common import (
@@ -90,6 +91,10 @@ def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: A
     check_operand_dtypes(function, ("blocks", "others"), blocks.dtype, others.dtype)
     if blocks.ndim != 3:
         raise bad_value(function, "blocks", "shape (P, Ms, Ks)", tuple(blocks.shape))
+    call = _call(function, None, (blocks, others), indices_data, accumulators)
+    replayed = call.replay() if call else None
+    if replayed is not None:
+        return replayed[0]
     strided = _check_others(function, blocks, others, indices_data)
     dtype = resolve_out_dtype(
         function,
@@ -98,7 +103,7 @@ def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: A
         blocks.dtype if accumulators is None else None,
         "accumulators",
     )
-    with on_device(blocks):
+    with on_device(blocks, call=call):
         lists = _lists(function, indices_data, blocks, others, accumulators)
         batch = tuple(others.shape[:-2])
         if not strided:
@@ -111,14 +116,15 @@ def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: A
             shape = tuple(accumulators.shape)
             _check_strided_accumulators(function, "accumulators", shape, lists, batch)
         xp = common_namespace(function, blocks=blocks, others=others)
+        operands = {"blocks": blocks, "others": others}
+        result = prepare_out(
+            function, accumulators, shape, dtype, xp, operands=operands, argument="accumulators"
+        )
         if accumulators is None:
-            result = xp.zeros(shape, dtype)
-        else:
-            operands = {"blocks": blocks, "others": others}
-            result = prepare_out(
-                function, accumulators, shape, dtype, xp, operands=operands, argument="accumulators"
-            )
-        _run(function, xp, result, blocks, others, lists)
+            _clear(function, xp, result)
+        alone = _run(function, xp, result, blocks, others, lists)
+        if call and alone:
+            call.keep(result)
     return result
 
 
@@ -164,7 +170,11 @@ def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = No
     shape = (*other.shape[:-2], bsr.pattern.shape[0], other.shape[-1])
     if indices_data is None:
         indices_data = bsr_scatter_mm_indices_data(bsr, other)
-    with on_device(other, bsr.pattern):
+    call = _call(function, bsr.pattern, (bsr.data, other), indices_data, out)
+    replayed = call.replay() if call else None
+    if replayed is not None:
+        return replayed[0]
+    with on_device(other, bsr.pattern, call):
         pattern, blocks = distinct_blocks(bsr, function)
         operands = {"bsr": bsr.data, "other": other}
         others = other
@@ -181,9 +191,25 @@ def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = No
         lists = _lists(function, indices_data, blocks, others, out)
         _check_strided_accumulators(function, "indices_data", shape, lists, tuple(other.shape[:-2]))
         result = prepare_out(function, out, shape, dtype, xp, operands=operands)
-        result.fill(0)
-        _run(function, xp, result, blocks, others, lists)
+        _clear(function, xp, result)
+        alone = _run(function, xp, result, blocks, others, lists)
+        if call and alone and blocks is bsr.data:
+            call.keep(result)
     return result
+
+
+def _call(function: str, owner: Any, arrays: tuple, indices_data: Any, out: Any) -> Call | None:
+    """Return the call to be replayed; None with lists from outside.
+
+    The host reads those on every call: what they hold may have changed at the same addresses.
+    """
+    if not isinstance(indices_data, IndicesData):
+        return None
+    indices_format, lists, split = name_arrays(function, indices_data)
+    fit = indices_data.fit
+    sizes = (fit.blocks, *fit.block_shape, fit.inner, fit.columns, fit.split_n)
+    settings = (indices_format, split, *sizes, fit.rows, fit.longest)
+    return Call(function, owner, (*arrays, *lists.values(), out), settings, out)
 
 
 def _check_others(function: str, blocks: Any, others: Any, indices_data: Any) -> bool:
@@ -232,20 +258,26 @@ def _check_strided_accumulators(
     check_broadcasts_to(function, "others", batch, shape[:-2])
 
 
-def _run(function: str, xp: Any, result: Any, blocks: Any, others: Any, lists: Lists) -> None:
-    """Add the products to ``result``."""
+def _clear(function: str, xp: Any, result: Any) -> None:
+    if result.size:
+        engine_module(xp, "scatter_mm", function).clear(result)
+
+
+def _run(function: str, xp: Any, result: Any, blocks: Any, others: Any, lists: Lists) -> bool:
+    """Add the products to ``result``; return whether the engine alone did it."""
     if not (result.size and blocks.size and others.size):
-        return
+        return True
     engine = engine_module(xp, "scatter_mm", function)
     if may_be_long(blocks.dtype, lists.fit.longest, blocks.shape[2]):
         _run_long(engine, result, blocks, others, lists)
-        return
+        return False
     for arrays in disjoint_rounds(lists):
         if lists.indices_format == "scatter_mm":
             engine.scatter_mm(result, blocks, others, *arrays.values())
         elif arrays["r_offsets"].size:
             compute = getattr(engine, lists.indices_format)
             compute(result, blocks, others, *arrays.values(), lists.fit.split_n)
+    return True
 
 
 def _run_long(engine: Any, result: Any, blocks: Any, others: Any, lists: Lists) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from .._arrays import HALF_DTYPES, common_namespace
 from .._checks import bad_type
 from ..engines import engine_module
+from ..engines.cuda.runtime.replay import Call
 from ._canonical import canonical_blocks, check_out_pattern
 from ._common import check_sparse, on_device, prepare_out, resolve_out_dtype
 
@@ -63,13 +64,20 @@ def bsr_softmax(bsr: Any, *, out: Any = None) -> Any:
     if out is not None:
         check_sparse(function, "out", out)
     out_data = None if out is None else out.data
+    own_pattern = out is None or out.pattern is bsr.pattern  # else its indices are to be compared
+    call = Call(function, bsr.pattern, (bsr.data, out_data), (own_pattern,), out_data)
+    replayed = call.replay()
+    if replayed is not None:
+        return out if out is not None else bsr._with(bsr.pattern, *replayed)
     xp = common_namespace(function, bsr=bsr.data, out=out_data)
     dtype = resolve_out_dtype(function, bsr.data.dtype, out_data, None)
     pattern, data = canonical_blocks(bsr, function)
     if out is not None:
         check_out_pattern(function, out, pattern)
-    with on_device(data, pattern):
+    with on_device(data, pattern, call):
         result = prepare_out(function, out_data, data.shape, dtype, xp, input=bsr.data)
         if result.size:
             engine_module(xp, "softmax", function).bsr_softmax(result, pattern, data)
+            if own_pattern and data is bsr.data:
+                call.keep(result)
     return out if out is not None else bsr._with(pattern, result)

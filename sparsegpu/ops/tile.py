@@ -10,6 +10,7 @@ import numpy as np
 from .._arrays import as_array, check_may_wait, common_namespace, namespace
 from .._checks import bad_type, bad_value, check_choice
 from ..engines import engine_module
+from ..engines.cuda.runtime.replay import Call
 from ..engines.reference.compress import FORMATS
 from ._common import on_device
 from .compress import check_matrix, check_multiples, compress_matrix, format_of, not_24
@@ -81,6 +82,10 @@ def tiled(
     function: str, dense: Any, algorithm: str, layout: str = "cutlass"
 ) -> tuple[Any, Any, Any, Any, Any]:
     """Do `semi_structured_tile` for a caller of another name."""
+    call = Call("semi_structured_tile", None, (dense,), (algorithm, layout))
+    replayed = call.replay()
+    if replayed is not None:
+        return tuple(replayed)
     if dense.dtype == np.float32:
         raise bad_type(
             function,
@@ -95,12 +100,13 @@ def tiled(
     (m, k) = dense.shape
     if layout == "cusparselt":
         generation = check_layout(function, "dense", dense, ((m, k), (k, m)), None)
-    with on_device(dense):
+    with on_device(dense, call=call):
         halves = _empty_halves(xp, dense)
         bits = xp.empty((m // 8, k // 8, 8), dtype=np.uint8)
         if dense.size:
             engine_module(xp, "prune", function).tile(*halves, bits, dense, algorithm)
         if layout == "cutlass":
+            call.keep(*halves, bits)
             return (*halves, bits)
         packed, meta, packed_t, meta_t = halves
         buffer, buffer_t = (
@@ -145,21 +151,25 @@ def compressed_swizzled_bitmask(pruned: Any) -> Any:
     """
     function = "compressed_swizzled_bitmask"
     pruned = as_array(pruned, function, "pruned")
+    call = Call(function, None, (pruned,))
+    replayed = call.replay()
+    if replayed is not None:
+        return replayed[0]
     check_order(function, "pruned", pruned)
     check_matrix(function, "pruned", pruned)
     check_multiples(function, "pruned", pruned.shape, 8, 8)
     xp = namespace(pruned)
     rows, cols = pruned.shape
-    with on_device(pruned):
+    with on_device(pruned, call=call):
         out = xp.empty((rows // 8, cols // 8, 8), dtype=np.uint8)
         if out.size:
             engine_module(xp, "prune", function).bitmask(out, pruned)
+            call.keep(out)
     return out
 
 
-def _check_bitmask(function: str, dense: Any, bitmask: Any) -> tuple[Any, Any, ModuleType]:
-    dense = as_array(dense, function, "dense")
-    bitmask = as_array(bitmask, function, "bitmask")
+def _check_bitmask(function: str, dense: Any, bitmask: Any) -> tuple[Any, ModuleType]:
+    """Refuse a bitmask that is not the matrix's; return it C-contiguous, and the array library."""
     xp = common_namespace(function, dense=dense, bitmask=bitmask)
     check_order(function, "dense", dense)
     check_matrix(function, "dense", dense)
@@ -170,7 +180,7 @@ def _check_bitmask(function: str, dense: Any, bitmask: Any) -> tuple[Any, Any, M
     if tuple(bitmask.shape) != expected:
         raise bad_value(function, "bitmask", f"shape {expected}", tuple(bitmask.shape))
     with on_device(bitmask):
-        return dense, xp.ascontiguousarray(bitmask), xp
+        return xp.ascontiguousarray(bitmask), xp
 
 
 def semi_structured_apply_dense(dense: Any, bitmask: Any) -> Any:
@@ -201,11 +211,18 @@ def semi_structured_apply_dense(dense: Any, bitmask: Any) -> Any:
     True
     """
     function = "semi_structured_apply_dense"
-    dense, bitmask, xp = _check_bitmask(function, dense, bitmask)
-    with on_device(dense):
+    dense, bitmask = as_array(dense, function, "dense"), as_array(bitmask, function, "bitmask")
+    call = Call(function, None, (dense, bitmask))
+    replayed = call.replay()
+    if replayed is not None:
+        return replayed[0]
+    mask, xp = _check_bitmask(function, dense, bitmask)
+    with on_device(dense, call=call):
         out = xp.empty(dense.shape, dtype=dense.dtype)
         if out.size:
-            engine_module(xp, "prune", function).apply_dense(out, dense, bitmask)
+            engine_module(xp, "prune", function).apply_dense(out, dense, mask)
+            if mask is bitmask:
+                call.keep(out)
     return out
 
 
@@ -249,17 +266,24 @@ def semi_structured_apply(
     True
     """
     function = "semi_structured_apply"
-    dense, bitmask, xp = _check_bitmask(function, dense, bitmask)
+    dense, bitmask = as_array(dense, function, "dense"), as_array(bitmask, function, "bitmask")
+    call = Call(function, None, (dense, bitmask), (strict,))
+    replayed = call.replay()
+    if replayed is not None:
+        return replayed[0], replayed[1], replayed[2], replayed[3]
+    mask, xp = _check_bitmask(function, dense, bitmask)
     _both_orientations(function, "dense", dense)
     if strict:
         with on_device(dense):
             check_may_wait(xp, f"{function} with strict=True")
     if dense.dtype != np.float32:
-        with on_device(dense):
+        with on_device(dense, call=call):
             result = _empty_halves(xp, dense)
             if not dense.size or engine_module(xp, "prune", function).apply(
-                *result, dense, bitmask, bool(strict)
+                *result, dense, mask, bool(strict)
             ):
+                if mask is bitmask:
+                    call.keep(*result)
                 return result
     # float32's pairs, and the group to name when a mask kept too much.
     kept = semi_structured_apply_dense(dense, bitmask)

@@ -59,7 +59,7 @@ class Halves:
         self._shown: list[Half | None] = [None, None]  # the same memory, for users
         self._splits: list[Half | None] = [None, None]
         self._vendors: list[Half | None] = [None, None]
-        self.kept: dict[Hashable, Any] = {}  # by streams: of the CUDA engine, and of ops/_repeat.py
+        self.kept: dict[Hashable, Any] = {}  # by streams, of the CUDA engine
         given: dict[str, Any] = {}
         for side, (packed, meta) in enumerate(sides):
             if (packed is None) != (meta is None):

@@ -17,12 +17,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import inf
 from threading import Timer
 from typing import Any
 
 from .._arrays import dtype_of, float8_e4m3fn
 from .._epilogue import Epilogue
+from ..engines.cuda.runtime.launch import submit
 from ..engines.cusparselt.library import Algorithm, Key, Lines, Plan, current_device, handle
 from ..engines.cusparselt.semi_structured import Matmul, config_of, memory_for
 from .operands import random_array
@@ -193,9 +195,10 @@ def _product_by(key: Key) -> tuple[Any, Any]:
     expected = expected.astype("float32")
     largest = float(abs(expected).max())
 
-    def product(plan: Plan) -> Matmul:
+    def product(plan: Plan) -> Callable[[], None]:
         out.fill(0)
-        return Matmul(plan, memory_for(plan), sparse, dense, out, None, Epilogue())
+        matmul = Matmul(plan, memory_for(plan), sparse, dense, out, None, Epilogue())
+        return partial(submit, matmul)
 
     def is_correct() -> bool:
         return bool(abs(out.astype("float32") - expected).max() <= _AGREEMENT * largest)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from .._arrays import bfloat16, dtype_of
 from .._checks import bad_type
 from .._epilogue import Epilogue
 from ..engines.cuda.paths._fields import MODEL
+from ..engines.cuda.runtime.launch import submit
 from ..engines.cuda.winners import Config, Winner, keep
 from ..ops._common import on_device
 from ..ops._product import Side
@@ -56,11 +59,12 @@ def searched(op: str, sparse: Any, dense: Any, out_dtype: Any, progress: bool) -
         described, written, _ = vendor.operands(out, half.vendor, dense, Epilogue(), how)
         key = vendor.key_of(written, half.vendor, described, Epilogue(), how)
 
-        def product(plan: Plan) -> vendor.Matmul:
+        def product(plan: Plan) -> Callable[[], None]:
             first = (0,) * (written.ndim - 2)
             operand = described[(0,) * (described.ndim - 2)]
             operands = half.vendor, operand, written[first], None
-            return vendor.Matmul(plan, vendor.memory_for(plan), *operands, Epilogue())
+            matmul = vendor.Matmul(plan, vendor.memory_for(plan), *operands, Epilogue())
+            return partial(submit, matmul)
 
         flush = key.n <= MEMORY_BOUND_COLUMNS
         model_ms = device_ms(product(vendor.chosen_plan(key, MODEL)), flush=flush)

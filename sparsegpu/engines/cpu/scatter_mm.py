@@ -14,6 +14,7 @@ import numpy as np
 
 from ..._arrays import accumulator_dtype
 from ..reference.scatter_mm import add, for_every_batch
+from ..reference.scatter_mm import clear as clear
 from ._jit import frozen
 from ._kernels import multiply
 from ._operands import parts, real_accumulator, real_blocks, real_rows

@@ -37,11 +37,19 @@ def size_of(shape: tuple[int, ...]) -> int:
 def aligned(array: Any, size: int) -> bool:
     """Whether the array, every row of its matrices and every batch start at multiples of ``size``.
 
-    The last dimension is the one that is walked; its stride does not count.
+    The stride of the last dimension, along which a row is read, does not count.
     """
     return array.data.ptr % size == 0 and all(
         n == 1 or s % size == 0 for n, s in zip(array.shape[:-1], array.strides[:-1], strict=True)
     )
+
+
+def same_place(array: Any, given: Any) -> bool:
+    """Whether an array is the given one or a view from its first element on, and no copy.
+
+    A copy has memory of its own, while the given array is alive.
+    """
+    return array.data.ptr == given.data.ptr
 
 
 def flat_blocks(data: Any) -> Any:
@@ -59,7 +67,7 @@ def flat_output(out_data: Any) -> Iterator[Any]:
     Where its strides allow no such view, a scratch array is written and copied at the end.
     """
     flat = flat_blocks(out_data)
-    if flat.data.ptr == out_data.data.ptr:  # a view: a copy has memory of its own
+    if same_place(flat, out_data):
         yield flat
         return
     scratch = namespace(out_data).empty(out_data.shape, out_data.dtype)

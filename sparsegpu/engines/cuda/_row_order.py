@@ -16,7 +16,7 @@ from ...pattern import Pattern
 from ._blocks import THREADS, ceil_div, grid, size_of
 from ._parts import Parts
 from ._schedule import OrderedRows, RowGroups, build_groups, falling_order, row_groups
-from .runtime.launch import kernel
+from .runtime.launch import Launch, kernel, submit
 from .runtime.types import ctype
 
 #: Rows that are compared with each other.
@@ -56,7 +56,8 @@ def ordered_rows(pattern: Pattern, rows: int) -> OrderedRows:
     )
     order, indptr = map(np.uint64, parts.addresses)
     words = next((words for words in _WORDS if 32 * words >= block_columns), _WORDS[-1])
-    kernel("bsr_row_order", INDEX=ctype(pattern._indices.dtype), WINDOW=WINDOW, WORDS=words)(
+    launch = Launch(
+        kernel("bsr_row_order", INDEX=ctype(pattern._indices.dtype), WINDOW=WINDOW, WORDS=words),
         grid(matrices * windows),
         (WINDOW,),
         (
@@ -74,6 +75,7 @@ def ordered_rows(pattern: Pattern, rows: int) -> OrderedRows:
         ),
         WINDOW * (words | 4) * 4,
     )
+    submit(launch, setup=True)
     return OrderedRows(parts.array(0), parts.array(1))
 
 
@@ -82,7 +84,8 @@ def _by_signature(pattern: Pattern) -> Any:
     block_rows = pattern.block_shape[0]
     total = size_of(pattern.batch_shape) * block_rows
     signatures, order = map(Parts(pattern.xp, (total, _INT32), (total, _INT32)).array, range(2))
-    kernel("bsr_row_signature", INDEX=ctype(pattern._indices.dtype))(
+    launch = Launch(
+        kernel("bsr_row_signature", INDEX=ctype(pattern._indices.dtype)),
         grid(ceil_div(total, _WARPS)),
         (THREADS,),
         (
@@ -94,5 +97,6 @@ def _by_signature(pattern: Pattern) -> Any:
             np.int64(pattern.nnzb),
         ),
     )
+    submit(launch, setup=True)
     falling_order(order, signatures, block_rows)
     return order

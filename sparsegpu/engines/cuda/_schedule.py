@@ -17,7 +17,7 @@ from ..._arrays import namespace
 from ...pattern import Pattern, index_dtype
 from ._blocks import THREADS, ceil_div, grid, power_of_two_below, size_of
 from ._parts import Arrays, Parts
-from .runtime.launch import kernel
+from .runtime.launch import Launch, kernel, submit
 from .runtime.types import ctype
 
 #: Block rows of a group, at most.
@@ -193,12 +193,14 @@ def _launch(
         narrow_width,
     )
     index, number = ctype(pattern._indices.dtype), ctype(index_dtype(blocks))
-    kernel("bsr_schedule", INDEX=index, BLOCK=number)(
+    launch = Launch(
+        kernel("bsr_schedule", INDEX=index, BLOCK=number),
         grid(groups),
         (_threads(ceil_div(blocks, groups), block_columns),),
         (np.void(argument),),
         shared_memory,
     )
+    submit(launch, setup=True)
 
 
 def falling_order(order: Any, values: Any, per_matrix: int) -> None:
@@ -216,11 +218,13 @@ def falling_order(order: Any, values: Any, per_matrix: int) -> None:
     """
     n = values.size
     if n <= RANKED:
-        kernel("bsr_schedule_order")(
+        launch = Launch(
+            kernel("bsr_schedule_order"),
             grid(ceil_div(n, THREADS // 32)),
             (THREADS,),
             (order, values, np.int32(n), np.int32(per_matrix)),
         )
+        submit(launch, setup=True)
         return
     xp = namespace(values)
     # ~ turns the order round, and unlike - it does so for all integers.

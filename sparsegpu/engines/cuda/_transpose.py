@@ -9,7 +9,7 @@ import numpy as np
 from ...pattern import Pattern
 from ._blocks import ceil_div, grid
 from ._parts import Parts
-from .runtime.launch import kernel
+from .runtime.launch import Launch, kernel, submit
 from .runtime.types import ctype
 
 #: So many indices are read for counting, all thread blocks together; beyond it sorting is faster.
@@ -42,7 +42,8 @@ def _transposed(pattern: Pattern) -> tuple[Pattern, Any]:
         (pattern._indices.size, index),
         (pattern._indices.size, _INT64),
     )
-    kernel("bsr_transpose_pattern", INDEX=ctype(index))(
+    launch = Launch(
+        kernel("bsr_transpose_pattern", INDEX=ctype(index)),
         grid(batch * stripes),
         (_THREADS,),
         (
@@ -55,6 +56,7 @@ def _transposed(pattern: Pattern) -> tuple[Pattern, Any]:
             np.int64(pattern.nnzb),
         ),
     )
+    submit(launch, setup=True)
     indptr, indices, origin = map(parts.array, range(3))
     outer = pattern.batch_shape
     transposed = Pattern(

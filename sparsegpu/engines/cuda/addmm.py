@@ -15,7 +15,7 @@ from .paths._dispatch import works_of
 from .paths._fields import ConfigError
 from .paths._product import Product, product_of
 from .paths._tuned import tuned_config
-from .runtime.launch import Work
+from .runtime.launch import Work, submit
 
 
 def bsr_addmm(
@@ -28,19 +28,13 @@ def bsr_addmm(
     transposed: bool = False,
     allow_tf32: bool = False,
     config: dict[str, Any] | None = None,
-) -> tuple[Work, ...] | None:
+) -> None:
     """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
 
     ``transposed``: of the transpose of (pattern, data), whose blocks the kernel reads where they
     lie. ``config={"path": name, field: value, ...}`` chooses one of `paths.BSR` and fields of its
     tile, or the "model". Without it the choice is what was measured best for such operands, where
     they can have that, else the model's; by metadata alone.
-
-    Returns
-    -------
-    tuple of Work, or None
-        What does all of it again, on whatever values the same memory holds then; None where a
-        copy of the blocks had to be made, which is gone by then.
 
     Raises
     ------
@@ -51,9 +45,7 @@ def bsr_addmm(
         out, pattern, data, dense, epilogue, transposed=transposed, allow_tf32=allow_tf32
     )
     works = works_of(BSR, product, config) if config else _tuned(product)
-    for work in works:
-        work()
-    return works if product.data is data else None
+    submit(*works, whole=product.data is data)  # or its blocks were copied
 
 
 def _tuned(product: Product) -> tuple[Work, ...]:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...pattern import Pattern
-from ._blocks import ceil_div, flat_blocks, grid, size_of
-from .runtime.launch import kernel
+from ._blocks import ceil_div, flat_blocks, grid, same_place, size_of
+from .runtime.launch import Launch, kernel, submit
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch, vector_view
 
@@ -41,7 +41,8 @@ def attention(
         key, value = key[..., None, :, :], value[..., None, :, :]
     indptr = _split(pattern._indptr, 1, heads, groups)
     indices = _split(pattern._indices, 1, heads, groups)
-    masks = _split(flat_blocks(mask_data), 2, heads, groups)
+    blocks = flat_blocks(mask_data)  # may be a copy: it has to outlive the launch
+    masks = _split(blocks, 2, heads, groups)
     batch = merged_batch(
         out.shape[:-2],
         *((a, 2) for a in (out, query, key, value, masks)),
@@ -53,14 +54,16 @@ def attention(
     tiles, slices = ceil_div(bm, rows * warps), ceil_div(value_features, 32 * columns)
     items = size_of(batch) * pattern.block_shape[0] * tiles * slices
     real = np.float64 if query.dtype == np.float64 else np.float32
-    kernel(
+    compiled = kernel(
         "bsr_attention",
         T=ctype(query.dtype),
         MASK=ctype(mask_data.dtype),
         INDEX=ctype(pattern._indices.dtype),
         ROWS=rows,
         COLUMNS=columns,
-    )(
+    )
+    launch = Launch(
+        compiled,
         grid(items),
         (32 * warps,),
         (
@@ -90,6 +93,7 @@ def attention(
             np.uint64(seed),
         ),
     )
+    submit(launch, whole=same_place(blocks, mask_data))
 
 
 def _split(array: Any, trailing: int, heads: int, groups: int) -> Any:

@@ -9,7 +9,7 @@ from ...pattern import Pattern
 from .paths import BSR_SEMI_STRUCTURED
 from .paths._dispatch import works_of
 from .paths._product import product_of
-from .runtime.launch import Work
+from .runtime.launch import submit
 
 
 def bsr_semi_structured_addmm(
@@ -22,16 +22,11 @@ def bsr_semi_structured_addmm(
     *,
     allow_tf32: bool = False,
     config: dict[str, Any] | None = None,
-) -> tuple[Work, ...]:
+) -> None:
     """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
 
     ``config={"path": name, field: value, ...}`` chooses one of `paths.BSR_SEMI_STRUCTURED` and
     fields of its tile; without it the metadata of the operands decides.
-
-    Returns
-    -------
-    tuple of Work
-        What does all of it again, on whatever values the same memory holds then.
 
     Raises
     ------
@@ -39,7 +34,4 @@ def bsr_semi_structured_addmm(
         A ``config`` that these operands cannot have.
     """
     product = product_of(out, pattern, packed, dense, epilogue, allow_tf32=allow_tf32, meta=meta)
-    works = works_of(BSR_SEMI_STRUCTURED, product, config)
-    for work in works:
-        work()
-    return works
+    submit(*works_of(BSR_SEMI_STRUCTURED, product, config), whole=True)

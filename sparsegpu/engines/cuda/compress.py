@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .runtime.launch import kernel
+from ._blocks import same_place
+from .runtime.launch import Launch, address, kernel, submit
 
 #: A block of the compress and expand kernels takes this many rows and metadata columns.
 _ROWS, _COLUMNS, _THREADS = 32, 16, 256
@@ -25,25 +26,26 @@ def compress(packed: Any, meta: Any, dense: Any, strict: bool) -> int:
         -1, or with ``strict`` the row-major number of the first group with more nonzeros than
         it keeps. Only ``strict`` waits for the device.
     """
-
     targets = contiguous_target(packed), contiguous_target(meta)
     source = aligned(dense)
     flag = host_flag() if strict else None
-    _launch(*targets, source, ABSENT if flag is None else flag.pointer, ABSENT)
+    whole = not strict and all(map(same_place, (*targets, source), (packed, meta, dense)))
+    _launch(*targets, source, ABSENT if flag is None else flag.pointer, ABSENT, whole)
     copy_back(packed, targets[0])
     copy_back(meta, targets[1])
     return _first_crowded(*targets, source) if flag is not None and flag.wait() else -1
 
 
-def _launch(packed: Any, meta: Any, dense: Any, failed: Any, first: Any) -> None:
+def _launch(packed: Any, meta: Any, dense: Any, failed: Any, first: Any, whole: bool) -> None:
     m, columns = meta.shape
-    work = kernel(
+    compiled = kernel(
         "semi_structured_compress",
         BYTES=dense.itemsize,
         SIGNED_ZERO=int(dense.dtype != np.int8),
     )
-    sizes = np.int64(m), np.int64(columns)
-    work((blocks(m, columns),), (_THREADS,), (packed, meta, dense, failed, first, *sizes))
+    arrays, sizes = map(address, (packed, meta, dense)), (np.int64(m), np.int64(columns))
+    launch = Launch(compiled, (blocks(m, columns),), (_THREADS,), (*arrays, failed, first, *sizes))
+    submit(launch, whole=whole)
 
 
 def _first_crowded(packed: Any, meta: Any, dense: Any) -> int:
@@ -51,7 +53,7 @@ def _first_crowded(packed: Any, meta: Any, dense: Any) -> int:
     import cupy
 
     first = cupy.full((), _NO_GROUP, dtype=np.int64)
-    _launch(packed, meta, dense, ABSENT, first)
+    _launch(packed, meta, dense, ABSENT, first, whole=False)
     group = int(first)
     return -1 if group == _NO_GROUP else group  # -1: raised by a call that was interrupted
 
@@ -68,7 +70,7 @@ class HostFlag:
         self._stream: Any = None
 
     def lower(self) -> HostFlag:
-        """Prepare for a kernel that is launched on CuPy's current stream."""
+        """Prepare for a kernel that is about to be launched on CuPy's current stream."""
         import cupy
 
         self._stream = cupy.cuda.get_current_stream()
@@ -87,8 +89,7 @@ _flags = threading.local()
 def host_flag() -> HostFlag:
     """Return this thread's flag, lowered.
 
-    The device idles from a kernel's end until the next launch, so nothing is to be made or given
-    back behind a wait.
+    Kept, since allocating and freeing pinned memory after a wait would leave the device idle.
     """
     flag: HostFlag | None = getattr(_flags, "flag", None)
     if flag is None:
@@ -99,13 +100,15 @@ def host_flag() -> HostFlag:
 def expand(dense: Any, packed: Any, meta: Any) -> None:
     """Write the dense matrix that ``compress`` came from: zeros where nothing was kept."""
     m, columns = meta.shape
-    target = contiguous_target(dense)
-    kernel("semi_structured_expand", BYTES=dense.itemsize)(
+    arrays = contiguous_target(dense), aligned(packed), aligned(meta)
+    launch = Launch(
+        kernel("semi_structured_expand", BYTES=dense.itemsize),
         (blocks(m, columns),),
         (_THREADS,),
-        (target, aligned(packed), aligned(meta), np.int64(m), np.int64(columns)),
+        (*map(address, arrays), np.int64(m), np.int64(columns)),
     )
-    copy_back(dense, target)
+    submit(launch, whole=all(map(same_place, arrays, (dense, packed, meta))))
+    copy_back(dense, arrays[0])
 
 
 def reorder_meta(out: Any, meta: Any) -> None:
@@ -122,13 +125,15 @@ def _move_meta(out: Any, meta: Any, *, restore: int) -> None:
     import cupy
 
     m, columns = meta.shape
-    target = contiguous_target(out)
-    kernel("semi_structured_reorder", META_BYTES=meta.itemsize, RESTORE=restore)(
+    arrays = contiguous_target(out), cupy.ascontiguousarray(meta)
+    launch = Launch(
+        kernel("semi_structured_reorder", META_BYTES=meta.itemsize, RESTORE=restore),
         (-(-meta.size // _THREADS),),
         (_THREADS,),
-        (target, cupy.ascontiguousarray(meta), np.int64(m), np.int64(columns)),
+        (*map(address, arrays), np.int64(m), np.int64(columns)),
     )
-    copy_back(out, target)
+    submit(launch, whole=all(map(same_place, arrays, (out, meta))))
+    copy_back(out, arrays[0])
 
 
 def blocks(m: int, columns: int) -> int:
@@ -157,6 +162,6 @@ def contiguous_target(array: Any) -> Any:
 
 
 def copy_back(array: Any, target: Any) -> None:
-    """Bring home what a kernel wrote to the stand-in of ``array``."""
+    """Copy what a kernel wrote to the stand-in of ``array`` to the array itself."""
     if target is not array:
         array[...] = target

@@ -19,10 +19,11 @@ from ._blocks import (
     flat_output,
     grid,
     power_of_two_below,
+    same_place,
     size_of,
 )
 from ._transpose import transpose_pattern as transpose_pattern
-from .runtime.launch import Launch, kernel
+from .runtime.launch import Launch, address, kernel, submit
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch, vector_view
 
@@ -41,11 +42,12 @@ def block_mask(dense: Any, blocksize: tuple[int, int]) -> Any:
     mask = namespace(dense).empty((*outer, block_rows, block_columns), dtype=np.bool_)
     per_tile, tiles, threads, swapped = _tiling(dense, blocksize, block_columns)
     items = size_of(batch) * block_rows * tiles
-    kernel("bsr_block_mask", T=ctype(dense.dtype))(
+    launch = Launch(
+        kernel("bsr_block_mask", T=ctype(dense.dtype)),
         grid(items),
         threads,
         (
-            mask,
+            address(mask),
             matrix_view(dense, batch),
             batch_dims(batch),
             np.int64(tiles),
@@ -58,6 +60,7 @@ def block_mask(dense: Any, blocksize: tuple[int, int]) -> Any:
             np.int32(swapped),
         ),
     )
+    submit(launch)
     return mask
 
 
@@ -71,7 +74,8 @@ def gather_blocks(out_data: Any, pattern: Pattern, dense: Any) -> None:
         batch = merged_batch(
             out.shape[:-2], (out, 2), (dense, 2), (pattern._rows, 1), (pattern._indices, 1)
         )
-        kernel("bsr_gather", T=ctype(dense.dtype), INDEX=ctype(pattern._indices.dtype))(
+        launch = Launch(
+            kernel("bsr_gather", T=ctype(dense.dtype), INDEX=ctype(pattern._indices.dtype)),
             grid(items),
             (THREADS,),
             (
@@ -88,12 +92,13 @@ def gather_blocks(out_data: Any, pattern: Pattern, dense: Any) -> None:
                 np.int32(bk),
             ),
         )
+        submit(launch, whole=same_place(out, out_data))
 
 
 def scatter_blocks(out_dense: Any, pattern: Pattern, data: Any) -> None:
     """Write the whole dense matrix: zeros between the blocks, duplicates summed (bool: or)."""
     blocks = flat_blocks(data)  # may be a copy: it has to outlive the launch
-    scatter_launch(out_dense, pattern, blocks)()
+    submit(scatter_launch(out_dense, pattern, blocks), whole=same_place(blocks, data))
 
 
 def scatter_launch(out_dense: Any, pattern: Pattern, blocks: Any) -> Launch:
@@ -146,9 +151,9 @@ def _elements_at_a_time(dense: Any, blocks: Any, bk: int) -> int:
 
 def transpose_blocks(out_blocks: Any, blocks: Any, order: Any) -> None:
     """Write ``out[t] = blocks[order[t]].T``."""
-    xp = namespace(blocks)
+    xp, given = namespace(blocks), (out_blocks, blocks, order)
     bm, bk = blocks.shape[-2:]
-    blocks = xp.ascontiguousarray(blocks)
+    blocks, order = xp.ascontiguousarray(blocks), xp.ascontiguousarray(order, dtype=np.int64)
     with contiguous_output(out_blocks) as out:
         piece = _PIECE_BYTES // blocks.itemsize
         at_pieces = (blocks.data.ptr | out.data.ptr) % _PIECE_BYTES == 0
@@ -157,13 +162,12 @@ def transpose_blocks(out_blocks: Any, blocks: Any, order: Any) -> None:
         per_item = THREADS if wide else max(1, side * side // (min(bm, side) * min(bk, side)))
         tiles = len(out_blocks) * ceil_div(bm, side) * ceil_div(bk, side)
         items = ceil_div(tiles, per_item)
-        kernel("bsr_transpose_blocks", T=ctype(blocks.dtype), WIDE=int(wide))(
+        launch = Launch(
+            kernel("bsr_transpose_blocks", T=ctype(blocks.dtype), WIDE=int(wide)),
             grid(items),
             (THREADS,),
             (
-                out,
-                blocks,
-                xp.ascontiguousarray(order, dtype=np.int64),
+                *map(address, (out, blocks, order)),
                 np.int64(tiles),
                 np.int64(items),
                 np.int32(per_item),
@@ -171,29 +175,31 @@ def transpose_blocks(out_blocks: Any, blocks: Any, order: Any) -> None:
                 np.int32(bk),
             ),
         )
+        submit(launch, whole=all(map(same_place, (out, blocks, order), given)))
 
 
 def sum_blocks(out_blocks: Any, blocks: Any, order: Any, starts: Any) -> None:
     """Write ``out[c]``, the sum of ``blocks[order[starts[c]:starts[c + 1]]]`` (bool: or)."""
-    xp = namespace(blocks)
+    xp, given = namespace(blocks), (out_blocks, blocks, order, starts)
     area = blocks.shape[-2] * blocks.shape[-1]
     per_item = max(1, _ELEMENTS // area)
     items = ceil_div(len(out_blocks), per_item)
+    order, starts = (xp.ascontiguousarray(a, dtype=np.int64) for a in (order, starts))
+    blocks = xp.ascontiguousarray(blocks)
     with contiguous_output(out_blocks) as out:
-        kernel("bsr_sum_blocks", T=ctype(blocks.dtype))(
+        launch = Launch(
+            kernel("bsr_sum_blocks", T=ctype(blocks.dtype)),
             grid(items),
             (THREADS,),
             (
-                out,
-                xp.ascontiguousarray(blocks),
-                xp.ascontiguousarray(order, dtype=np.int64),
-                xp.ascontiguousarray(starts, dtype=np.int64),
+                *map(address, (out, blocks, order, starts)),
                 np.int64(len(out_blocks)),
                 np.int64(items),
                 np.int32(per_item),
                 np.int32(area),
             ),
         )
+        submit(launch, whole=all(map(same_place, (out, blocks, order, starts), given)))
 
 
 def _tiling(

@@ -1,7 +1,7 @@
-"""Which order of columns lets 2:4 pruning keep most, on the device: a warp tries a pair's ways.
+"""The column permutation with which 2:4 pruning keeps most: a warp tries the splits of a pair.
 
-The search itself (`_regroup`) is CuPy's array code over the table of pairs of stripes. The host
-reads a few numbers a round: how many pairs there are to try and to regroup, and what all keep.
+The search itself (`_regroup`) is array code of CuPy's over the table of pairs of stripes. Each
+round the host reads a few numbers: how many pairs to try and to regroup, and what is kept in all.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._regroup import Regrouping
-from .runtime.launch import kernel
+from .runtime.launch import Launch, kernel, submit
 
 _THREADS = 128
 
@@ -22,11 +22,13 @@ def best_splits(gains: Any, ways: Any, keys: Any, stripes: Any, left: Any, right
     ``keys`` is int32, the others int64.
     """
     count = len(left)
-    kernel("permute_24", GROUP=stripes.shape[1])(
+    launch = Launch(
+        kernel("permute_24", GROUP=stripes.shape[1]),
         (-(-count // (_THREADS // 32)),),
         (_THREADS,),
         (gains, ways, keys, stripes, left, right, np.int64(count), np.int64(keys.shape[1])),
     )
+    submit(launch)
 
 
 permute = Regrouping(best_splits).permute

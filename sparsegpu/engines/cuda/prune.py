@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ._blocks import same_place
 from .compress import ABSENT, HostFlag, aligned, contiguous_target, copy_back, host_flag
-from .runtime.launch import kernel
+from .runtime.launch import Launch, address, kernel, submit
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view
 
@@ -49,7 +50,8 @@ def prune_24(out: Any, dense: Any, keep: str, importance: Any = None) -> None:
     if importance is not None:
         defines["IMPORTANCE"] = ctype(importance.dtype)
     total = dense.size // piece if flat else dense.size // columns * -(-columns // group)
-    kernel("prune_24", **defines)(
+    launch = Launch(
+        kernel("prune_24", **defines),
         (-(-total // (_THREADS * _PIECES if flat else _THREADS)),),
         (_THREADS,),
         (
@@ -62,6 +64,7 @@ def prune_24(out: Any, dense: Any, keep: str, importance: Any = None) -> None:
             np.int64(total),
         ),
     )
+    submit(launch, whole=True)
 
 
 def prune_tile(out: Any, dense: Any, algorithm: str) -> None:
@@ -74,37 +77,42 @@ def prune_tile(out: Any, dense: Any, algorithm: str) -> None:
 
 def apply_dense(out: Any, dense: Any, bitmask: Any) -> None:
     """Write ``dense`` where the mask is set, zero (also for a NaN) elsewhere."""
-    _by_tiles(out, dense, aligned(bitmask), _GIVEN_MASK)
+    _by_tiles(out, dense, bitmask, _GIVEN_MASK)
 
 
-def _by_tiles(out: Any, dense: Any, mask: Any, rule: str) -> None:
+def _by_tiles(out: Any, dense: Any, bitmask: Any, rule: str) -> None:
+    mask = None if bitmask is None else aligned(bitmask)  # a copy has to outlive the launch
     *batch, rows, columns = dense.shape
     batch = tuple(batch)
     high, wide = _PRUNE_BLOCK
     blocks = dense.size // (rows * columns) * -(-rows // high) * -(-columns // wide)
-    kernel("prune_tile", T=value_type(dense.dtype), RULE=rule)(
+    launch = Launch(
+        kernel("prune_tile", T=value_type(dense.dtype), RULE=rule),
         (blocks,),
         (_THREADS,),
         (
             matrix_view(out, batch),
             matrix_view(dense, batch),
-            ABSENT if mask is None else mask,
+            ABSENT if mask is None else address(mask),
             batch_dims(batch),
             np.int64(rows),
             np.int64(columns),
         ),
     )
+    submit(launch, whole=mask is None or same_place(mask, bitmask))
 
 
 def bitmask(out: Any, pruned: Any) -> None:
     """Write the nonzero flags of a pruned matrix, (rows/8, cols/8, 8) bytes."""
     rows, columns = pruned.shape
     target = contiguous_target(out)
-    kernel("semi_structured_bitmask", T=value_type(pruned.dtype))(
+    launch = Launch(
+        kernel("semi_structured_bitmask", T=value_type(pruned.dtype)),
         (-(-(rows * columns // 16) // _THREADS),),
         (_THREADS,),
-        (target, matrix_view(pruned, ()), np.int64(rows), np.int64(columns)),
+        (address(target), matrix_view(pruned, ()), np.int64(rows), np.int64(columns)),
     )
+    submit(launch, whole=same_place(target, out))
     copy_back(out, target)
 
 
@@ -113,7 +121,8 @@ def tile(
 ) -> None:
     """Prune by tiles, compress the matrix and its transpose, and keep the bitmask: one pass."""
     mask = contiguous_target(bitmask)
-    _both_ways((packed, meta, packed_t, meta_t), mask, dense, _RULES[algorithm])
+    halves = packed, meta, packed_t, meta_t
+    _both_ways(halves, mask, dense, _RULES[algorithm], whole=same_place(mask, bitmask))
     copy_back(bitmask, mask)
 
 
@@ -129,30 +138,38 @@ def apply(
     bool
         With ``strict``, whether nothing was dropped; only then this waits for the device.
     """
-    flag = host_flag() if strict else None
+    flag, mask = host_flag() if strict else None, aligned(bitmask)
     halves = packed, meta, packed_t, meta_t
-    _both_ways(halves, aligned(bitmask), dense, _GIVEN_MASK, flag)
+    whole = not strict and same_place(mask, bitmask)
+    _both_ways(halves, mask, dense, _GIVEN_MASK, flag, whole=whole)
     return flag is None or not flag.wait()
 
 
 def _both_ways(
-    halves: tuple, mask: Any, dense: Any, rule: str, dropped: HostFlag | None = None
+    halves: tuple,
+    mask: Any,
+    dense: Any,
+    rule: str,
+    dropped: HostFlag | None = None,
+    *,
+    whole: bool,
 ) -> None:
     rows, columns = dense.shape
     high, wide = _TILE_BLOCK
     targets = [contiguous_target(half) for half in halves]
-    kernel("semi_structured_tile", T=value_type(dense.dtype), RULE=rule)(
+    launch = Launch(
+        kernel("semi_structured_tile", T=value_type(dense.dtype), RULE=rule),
         (-(-rows // high) * -(-columns // wide),),
         (_THREADS,),
         (
-            *targets,
-            mask,
+            *map(address, (*targets, mask)),
             matrix_view(dense, ()),
             np.int64(rows),
             np.int64(columns),
             ABSENT if dropped is None else dropped.pointer,
         ),
     )
+    submit(launch, whole=whole and all(map(same_place, targets, halves)))
     for half, target in zip(halves, targets, strict=True):
         copy_back(half, target)
 

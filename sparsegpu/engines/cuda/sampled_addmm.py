@@ -13,7 +13,7 @@ from ...pattern import Pattern
 from ._blocks import ceil_div, grid, size_of
 from ._epilogue_args import epilogue_args
 from .paths._simt_tile import simt_tile
-from .runtime.launch import kernel
+from .runtime.launch import Launch, kernel, submit
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch
 
@@ -46,13 +46,15 @@ def sampled_addmm(
     blocks = size_of(batch)
     parts = ceil_div(bm, tile.tile_m) * ceil_div(bn, tile.tile_n)
     inner = mat1.shape[-1] if alpha != 0 else 0
-    kernel(
+    compiled = kernel(
         "sampled_addmm",
         T=ctype(mat1.dtype),
         INDEX=ctype(pattern._indices.dtype),
         **defines,
         **tile.defines,
-    )(
+    )
+    launch = Launch(
+        compiled,
         grid(blocks * parts),
         (tile.threads,),
         (
@@ -66,3 +68,4 @@ def sampled_addmm(
             epilogue_argument,
         ),
     )
+    submit(launch, whole=True)

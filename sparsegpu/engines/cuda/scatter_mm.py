@@ -16,12 +16,21 @@ from ..._epilogue import Epilogue
 from ._blocks import ceil_div, grid, size_of
 from ._epilogue_args import epilogue_args
 from .paths._simt_tile import simt_tile
-from .runtime.launch import kernel
+from .runtime.launch import Launch, Memset, kernel, submit
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch
 
 _LISTS = struct.Struct("<4Q")
 _SIZES = struct.Struct("<3q4i")
+
+
+def clear(accumulators: Any) -> None:
+    """Write zeros, which the first sums are added to."""
+    if accumulators.flags.c_contiguous:
+        submit(Memset(accumulators), whole=True)
+    else:
+        accumulators.fill(0)
+        submit()  # says that what is submitted with it is not all there was
 
 
 def scatter_mm(accumulators: Any, blocks: Any, others: Any, c_offsets: Any, pq: Any) -> None:
@@ -102,17 +111,20 @@ def _launch(
     defines, epilogue_argument = epilogue_args(
         Epilogue(1, 1, accumulators), batch, accumulator_dtype(blocks.dtype), accumulators.dtype
     )
+    given = lists
     index, lists = _uniform(lists)  # may be copies: they have to outlive the launch
     tile = simt_tile(ms, ns)
     parts = ceil_div(ms, tile.tile_m) * ceil_div(ns, tile.tile_n)
-    kernel(
+    compiled = kernel(
         "scatter_mm",
         FORMAT=form,
         T=ctype(blocks.dtype),
         INDEX=ctype(index),
         **defines,
         **tile.defines,
-    )(
+    )
+    launch = Launch(
+        compiled,
         grid(tiles * batches * parts),
         (tile.threads,),
         (
@@ -125,6 +137,7 @@ def _launch(
             epilogue_argument,
         ),
     )
+    submit(launch, whole=all(a is b for a, b in zip(lists, given, strict=True)))
 
 
 def _uniform(lists: tuple) -> tuple[np.dtype, tuple]:

@@ -10,7 +10,7 @@ from ..._epilogue import Epilogue
 from .paths import SEMI_STRUCTURED
 from .paths._dispatch import works_of
 from .paths._product_24 import product_24_of
-from .runtime.launch import Work
+from .runtime.launch import submit
 
 
 def semi_structured_addmm(
@@ -23,17 +23,11 @@ def semi_structured_addmm(
     operand_dtype: np.dtype,
     allow_tf32: bool = False,
     config: dict[str, Any] | None = None,
-) -> tuple[Work, ...] | None:
+) -> None:
     """Write ``act(beta * input + left_alpha * (alpha * (sparse @ dense)) * right_alpha)``.
 
     ``config={"path": name, field: value, ...}`` chooses one of `paths.SEMI_STRUCTURED` and fields
     of its tile; without it the metadata of the operands alone decides.
-
-    Returns
-    -------
-    tuple of Work, or None
-        What does it again, on whatever values the same memory holds then; None where a copy of
-        the operand had to be made, which is gone by then.
 
     Raises
     ------
@@ -42,6 +36,5 @@ def semi_structured_addmm(
     """
     product = product_24_of(out, packed, meta, dense, epilogue, operand_dtype, allow_tf32)
     works = works_of(SEMI_STRUCTURED, product, config, "semi_structured_addmm")
-    for work in works:
-        work()
-    return works if product.packed is packed and product.meta is meta else None
+    # Packed values or metadata that were not contiguous have been copied.
+    submit(*works, whole=product.packed is packed and product.meta is meta)

@@ -14,9 +14,10 @@ from ._blocks import (
     flat_output,
     grid,
     power_of_two_below,
+    same_place,
     size_of,
 )
-from .runtime.launch import kernel
+from .runtime.launch import Launch, kernel, submit
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch, vector_view
 
@@ -37,13 +38,15 @@ def bsr_softmax(out_data: Any, pattern: Pattern, data: Any) -> None:
     blocks = flat_blocks(data)  # may be a copy: it has to outlive the launch
     with flat_output(out_data) as out:
         batch = merged_batch(out.shape[:-2], (out, 2), (blocks, 2), (pattern._indptr, 1))
-        kernel(
+        compiled = kernel(
             "bsr_softmax",
             T=ctype(data.dtype),
             OUT=ctype(out_data.dtype),
             TEAM=team,
             INDEX=ctype(pattern._indptr.dtype),
-        )(
+        )
+        launch = Launch(
+            compiled,
             grid(ceil_div(items, THREADS // team)),
             (THREADS,),
             (
@@ -59,3 +62,4 @@ def bsr_softmax(out_data: Any, pattern: Pattern, data: Any) -> None:
                 np.int32(rows),
             ),
         )
+        submit(launch, whole=same_place(blocks, data) and same_place(out, out_data))

@@ -6,12 +6,15 @@ expanded and the library compresses it, which serves every dtype that it multipl
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..cuda._blocks import ceil_div
 from ..cuda.compress import expand
+from ..cuda.runtime.launch import submit
 from .library import handle, sparse_descriptor
 
 _AS_IT_LIES, _LEFT = 0, 1
@@ -45,6 +48,17 @@ class Compressed:
         self.buffer, self.shape, self.dtype = buffer, shape, dtype
 
 
+class _Compression:
+    """The library's compression, whose last argument is the stream."""
+
+    __slots__ = ("on",)
+
+    source = ""
+
+    def __init__(self, on: Callable[[int], None]):
+        self.on = on
+
+
 def compressed(packed: Any, meta: Any, dtype: np.dtype) -> Compressed:
     """Return a matrix for the library, from packed values and CUTLASS's metadata.
 
@@ -67,9 +81,9 @@ def compressed(packed: Any, meta: Any, dtype: np.dtype) -> Compressed:
             size, scratch_size = lt.sp_mma_compressed_size2(address, matrix)
             buffer = cupy.empty(size, dtype=np.uint8)
             scratch = cupy.empty(scratch_size, dtype=np.uint8)
-            stream = cupy.cuda.get_current_stream().ptr
             pointers = dense.data.ptr, buffer.data.ptr, scratch.data.ptr
-            lt.sp_mma_compress2(address, matrix, _LEFT, _AS_IT_LIES, *pointers, stream)
+            arguments = address, matrix, _LEFT, _AS_IT_LIES, *pointers
+            submit(_Compression(partial(lt.sp_mma_compress2, *arguments)), setup=True)
         finally:
             lt.mat_descriptor_destroy(matrix)
     return Compressed(buffer, (m, k), dtype)

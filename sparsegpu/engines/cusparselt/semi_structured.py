@@ -17,7 +17,7 @@ from ..._epilogue import Epilogue
 from ..cuda._blocks import ceil_div, grid
 from ..cuda._epilogue_args import batched_operands, epilogue_args
 from ..cuda.paths._fields import MODEL, refused
-from ..cuda.runtime.launch import Launch, Work, architecture, kernel
+from ..cuda.runtime.launch import Launch, Work, architecture, kernel, submit
 from ..cuda.runtime.submission import workspace
 from ..cuda.runtime.types import ctype
 from ..cuda.runtime.view import batch_dims, matrix_view, merged_batch
@@ -41,6 +41,8 @@ class Matmul:
     """
 
     __slots__ = ("_arguments", "_keep", "_plan", "_scales")
+
+    source = ""
 
     def __init__(
         self,
@@ -66,11 +68,6 @@ class Matmul:
             0 if memory is None else memory.data.ptr,
         )
 
-    def __call__(self) -> None:
-        from cupy.cuda import get_current_stream
-
-        self.on(get_current_stream().ptr)
-
     def on(self, stream: int) -> None:
         """Enqueue on the stream of an address."""
         self._plan.run(*self._arguments, stream=stream)
@@ -85,16 +82,11 @@ def semi_structured_addmm(
     operand_dtype: np.dtype,
     allow_tf32: bool = False,
     config: Config | None = None,
-) -> tuple[Work, ...] | None:
+) -> None:
     """Write ``act(beta * input + left_alpha * (alpha * (sparse @ dense)) * right_alpha)``.
 
     ``config`` is a dict from `tune`; without it what was tuned for this kind of product, or the
     library's own choice. What the library does and what is refused: `epilogue`.
-
-    Returns
-    -------
-    tuple of Work, or None
-        What does it again; None where an operand had to be copied.
     """
     if operand_dtype == np.float32 and not allow_tf32:
         raise not_offered(
@@ -104,8 +96,9 @@ def semi_structured_addmm(
         )
     how = fused(_FUNCTION, epilogue, operand_dtype, out)
     if epilogue.alpha == 0:
-        finish(out, _zeros(out, operand_dtype), epilogue, operand_dtype)()
-        return None
+        sums = _zeros(out, operand_dtype)  # to outlive the launch
+        submit(finish(out, sums, epilogue, operand_dtype))
+        return
     described, written, input = operands(out, sparse, dense, epilogue, how)
     by_library = epilogue if how.finished else Epilogue()
     bias_copied = how.bias and not _aligned(epilogue.input)
@@ -115,12 +108,11 @@ def semi_structured_addmm(
     if not how.finished:
         sums = written[..., : out.shape[-2], : out.shape[-1]]
         work.append(finish(out, sums, epilogue, operand_dtype))
-    for launch in work:
-        launch()
-    if how.finished and written is not out:
+    written_apart = how.finished and written is not out
+    copied = bias_copied or described is not dense or written_apart
+    submit(*work, whole=not copied)
+    if written_apart:
         out[...] = written[..., : out.shape[-2], : out.shape[-1]]
-        return None
-    return None if bias_copied or described is not dense else tuple(work)
 
 
 def operands(

@@ -8,6 +8,11 @@ from ..._arrays import accumulator_dtype
 from ..._epilogue import Epilogue, apply_epilogue
 
 
+def clear(accumulators: np.ndarray) -> None:
+    """Write zeros, which the first sums are added to."""
+    accumulators.fill(0)
+
+
 @np.errstate(invalid="ignore", over="ignore")
 def scatter_mm(
     accumulators: np.ndarray,

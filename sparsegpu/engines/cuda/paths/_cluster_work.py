@@ -8,7 +8,7 @@ import numpy as np
 
 from ....pattern import Pattern
 from .._blocks import THREADS, ceil_div, grid, size_of
-from ..runtime.launch import kernel
+from ..runtime.launch import Launch, kernel, submit
 from ..runtime.types import ctype
 
 #: Rows of a row tile and terms of a step.
@@ -40,14 +40,16 @@ def cluster_work(pattern: Pattern, cluster: int, rows_per_cluster: int) -> Any:
     def build() -> Any:
         shape = (*pattern.batch_shape, thread_blocks * _WORDS)
         shares = pattern.xp.empty(shape, dtype=np.int32)
-        kernel(
+        compiled = kernel(
             "bsr_cluster_work",
             INDEX=ctype(pattern._indices.dtype),
             CLUSTER=cluster,
             ROWS_PER_CLUSTER=rows_per_cluster,
             SLICES_M=bm // SIDE,
             SLICES_K=bk // SIDE,
-        )(
+        )
+        launch = Launch(
+            compiled,
             grid(ceil_div(matrices * thread_blocks, THREADS)),
             (THREADS,),
             (
@@ -60,6 +62,7 @@ def cluster_work(pattern: Pattern, cluster: int, rows_per_cluster: int) -> Any:
                 np.int64(pattern.nnzb),
             ),
         )
+        submit(launch, setup=True)
         return shares
 
     return pattern.memo(("cluster work", cluster, rows_per_cluster), build)

@@ -1,8 +1,8 @@
-"""What a CUDA graph works in: memory of its own, for as long as the graph.
+"""Memory of CUDA graphs, kept for as long as the graph.
 
 A graph goes on using the addresses that were captured. So whatever a captured call allocates, its
-result among it, is kept until the graph and all that was instantiated from it are destroyed. The
-driver tells: the graph holds a user object, whose destructor posts a semaphore.
+result included, is kept until the graph and all graphs instantiated from it are destroyed. To learn
+of that, the graph is given a CUDA user object, whose destructor posts a semaphore.
 
 Source: CUDA C++ Programming Guide, "CUDA Graphs" ("CUDA User Objects").
 """
@@ -20,7 +20,7 @@ from .workspace import StreamWorkspace
 _SEMAPHORE_BYTES = 64  # more than any ``sem_t`` has
 
 _captures: dict[int, Capture] = {}
-_lock = threading.RLock()  # Python may run a finalizer of a user's while it is held
+_lock = threading.RLock()  # reentrant: a user's finalizer may run while it is held
 
 
 class Capture:
@@ -29,7 +29,7 @@ class Capture:
     Parameters
     ----------
     graph : CUgraph
-        That is being captured.
+        The graph that is being captured.
     """
 
     __slots__ = ("_graph_end", "_memory", "_owners", "_workspaces")
@@ -41,11 +41,11 @@ class Capture:
         self._workspaces: dict[Hashable, StreamWorkspace] = {}
 
     def workspace(self, place: Hashable) -> StreamWorkspace:
-        """Return what all calls work in that are captured on a stream, whatever their operands."""
+        """Return the workspace of all calls captured on a stream, whatever their operands."""
         return self._workspaces.setdefault(place, StreamWorkspace())
 
     def keep(self, owner: Any) -> None:
-        """Keep what the graph needs besides the caller's arrays: patterns, a library's plans."""
+        """Keep alive what the graph needs besides the caller's arrays: patterns, works."""
         self._owners[id(owner)] = owner
 
     def keeping(self, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
@@ -64,10 +64,10 @@ class Capture:
 
 
 class GraphEnd:
-    """Tells when a graph, and all that was instantiated from it, is destroyed.
+    """Tells when a graph, and all graphs instantiated from it, are destroyed.
 
-    The driver's own thread runs the destructor, where neither Python nor CUDA may be called: it is
-    the C library's ``sem_post``.
+    The destructor runs in a thread of the driver's, where neither Python nor CUDA may be called, so
+    it is the C library's ``sem_post``.
     """
 
     __slots__ = ("_semaphore",)
@@ -76,7 +76,7 @@ class GraphEnd:
         from cuda.bindings import driver
 
         c = _c_library()
-        # Python does not own it: graphs may be destroyed behind the interpreter's end.
+        # Allocated in C, since graphs may be destroyed after the interpreter has ended.
         self._semaphore: int | None = c.calloc(1, _SEMAPHORE_BYTES)
         c.sem_init(self._semaphore, 0, 0)
         destructor = ctypes.cast(c.sem_post, ctypes.c_void_p).value
@@ -100,7 +100,7 @@ class GraphEnd:
 
 
 def capture_on(stream: int) -> Capture:
-    """Return the capture that a stream takes part in; streams that were forked share one."""
+    """Return the capture that a stream belongs to; forked streams share one."""
     from cuda.bindings import driver
 
     _, number, graph, *_ = _checked(driver.cuStreamGetCaptureInfo(stream))
@@ -116,7 +116,7 @@ def capture_on(stream: int) -> Capture:
 
 
 def reclaim() -> None:
-    """Give back the memory of graphs that are gone."""
+    """Give back the memory of graphs that were destroyed."""
     for number, capture in list(_captures.items()):
         if capture.over():
             _captures.pop(number, None)

@@ -1,7 +1,7 @@
-"""Every kernel is compiled here, by ``cuda.bindings.nvrtc``, to a cubin for one architecture.
+"""Compiles every kernel with ``cuda.bindings.nvrtc`` to a cubin for one architecture.
 
-No GPU and no driver is needed. ``cupy.RawModule`` is not given sources: it would force -ftz,
-append its own -arch and key its cache without the included headers.
+Neither a GPU nor a driver is needed. Why not ``cupy.RawModule``: it forces -ftz, appends an -arch
+of its own, and its cache key leaves out the included headers.
 """
 
 from __future__ import annotations

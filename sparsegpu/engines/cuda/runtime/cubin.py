@@ -1,4 +1,4 @@
-"""What a cubin says about its kernel: a small reader of the ELF file.
+"""A kernel's registers, stack and shared memory, read from its cubin by a small ELF reader.
 
 ptxas's report (``-Xptxas=-v``) says more, but some builds of NVRTC do not pass it on. Attributes
 are those that ``cuobjdump -elf`` prints as EIATTR_REGCOUNT and EIATTR_FRAME_SIZE.
@@ -18,7 +18,7 @@ _REGCOUNT, _FRAME_SIZE = 0x2F, 0x11
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a kernel uses. Sizes are bytes a thread, shared memory a block (static only)."""
+    """What a kernel uses: bytes a thread, and static shared memory in bytes a block."""
 
     registers: int
     stack: int

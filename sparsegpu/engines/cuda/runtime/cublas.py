@@ -1,8 +1,8 @@
-"""The one product that we leave to cuBLAS, called so that a CUDA graph can hold it.
+"""A dense product by cuBLAS, called in a way that can be captured into a CUDA graph.
 
-CuPy refuses cuBLAS while a stream is captured, and a graph would allocate cuBLAS's own workspace
-anew. So the library that CuPy has loaded is called directly: with CuPy's handle of the thread, and
-workspace that is the caller's. The handle is left as CuPy expects it.
+CuPy refuses cuBLAS while a stream is captured, and cuBLAS's default workspace would become memory
+of the graph. So the library that CuPy has loaded is called directly, with CuPy's handle of the
+thread and the caller's workspace. Afterwards the handle is again as CuPy expects it.
 
 Source: cuBLAS documentation, ``cublasGemmEx``, ``cublasSetWorkspace``, "CUDA Graphs Support".
 """
@@ -23,7 +23,8 @@ WORKSPACE = 32 << 20
 
 _AS_IT_LIES = 0  # CUBLAS_OP_N
 _COMPUTE_32F, _DEFAULT_ALGORITHM = 68, -1
-_DEFAULT_MATH, _SUMS_IN_FLOAT32 = 0, 16  # the latter: no part of a sum is rounded to 16 bits
+# CUBLAS_DEFAULT_MATH, and CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
+_DEFAULT_MATH, _SUMS_IN_FLOAT32 = 0, 16
 _DATA_TYPES = {np.dtype(np.float16): 2, bfloat16: 14}
 _ONE, _ZERO = ctypes.c_float(1), ctypes.c_float(0)
 
@@ -40,6 +41,8 @@ class Gemm:
     """
 
     __slots__ = ("_product", "_workspace")
+
+    source = ""
 
     def __init__(self, left: Any, right: Any, out: Any, workspace: Any):
         (m, k), n, kind = left.shape, right.shape[-1], _DATA_TYPES[left.dtype]
@@ -60,11 +63,6 @@ class Gemm:
         )
         self._workspace = workspace
 
-    def __call__(self) -> None:
-        from cupy.cuda import get_current_stream
-
-        self.on(get_current_stream().ptr)
-
     def on(self, stream: int) -> None:
         """Multiply on the stream of an address."""
         from cupy.cuda import device
@@ -77,7 +75,7 @@ class Gemm:
             _call("cublasGemmEx", handle, *self._product)
         finally:
             _call("cublasSetMathMode", handle, _DEFAULT_MATH)
-            _call("cublasSetStream_v2", handle, stream)  # gives cuBLAS its own workspace back
+            _call("cublasSetStream_v2", handle, stream)  # resets the workspace to cuBLAS's own
 
 
 def _call(name: str, *arguments: int) -> None:
@@ -91,7 +89,7 @@ def _functions() -> dict[str, Any]:
     """Return the functions of the cuBLAS that CuPy has loaded."""
     from cupy.cuda import cublas, device
 
-    # A library that is loaded already is found by its name, wherever it lies.
+    # A loaded library is found by its name, whatever its folder.
     major = cublas.getVersion(device.get_cublas_handle()) // 10000
     windows = sys.platform == "win32"
     library = ctypes.CDLL(f"cublas64_{major}.dll" if windows else f"libcublas.so.{major}")

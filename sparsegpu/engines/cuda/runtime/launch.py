@@ -1,7 +1,12 @@
-"""Kernels on the device: the only file that loads cubins and launches them.
+"""Kernels on the device, and the door that all work for it goes through: `submit`.
 
-A call costs a dictionary look-up and CuPy's launch; everything else happens at the first call
-for a (device, source, defines).
+This is the only file that loads cubins and launches kernels. Finding a kernel costs a dictionary
+look-up, after the first call for a (device, source, defines).
+
+Whatever the CUDA engine enqueues is a `Work`, and `submit` enqueues it. Recorders are told of
+every submission: `launch_counts` is what the first one counted, `replay.Call` keeps what a call
+submitted so that the next such call can do without planning. A tracer would be a third: a
+function that notes the names of works between two events, set with `recording`.
 """
 
 from __future__ import annotations
@@ -9,7 +14,9 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -25,13 +32,13 @@ MAX_GRID = 2**31 - 1
 _kernels: dict[tuple, Kernel] = {}
 _launches: Counter[str] = Counter()
 _lock = threading.RLock()
-_counting = threading.RLock()  # apart from the other, which a compilation holds for seconds
+_counting = threading.RLock()  # not `_lock`, which a compilation holds for seconds
 _get_device: Any = None
 
-# CUresult of a launch that asks for what the device has not got; it leaves the context whole.
+# CUresult of a launch that asks for more than the device has; the context stays usable.
 _INVALID_VALUE, _OUT_OF_RESOURCES = 1, 701
 _INVALID_CONTEXT = 201
-_PARAMETER_ALIGNMENT = 128  # more than any parameter asks for (a tensor map: 64)
+_PARAMETER_ALIGNMENT = 128  # more than any parameter needs (a tensor map: 64)
 
 
 class LaunchError(RuntimeError):
@@ -39,55 +46,94 @@ class LaunchError(RuntimeError):
 
 
 class Work(Protocol):
-    """What a call enqueues: on CuPy's current stream, or on the stream of an address."""
+    """One thing to enqueue: a kernel's launch, a library's product, a memset.
 
-    def __call__(self) -> None: ...
+    It holds addresses, never the caller's arrays. ``source`` is the stem of the kernel's source,
+    empty where no kernel of ours is launched.
+    """
 
-    def on(self, stream: int) -> None: ...
+    source: str
+
+    def on(self, stream: int) -> None:
+        """Enqueue on the stream with this handle."""
+
+
+#: What is told of a submission: the works, ``whole`` and ``setup`` as `submit` has them.
+Recorder = Callable[[tuple[Work, ...], bool, bool], None]
+
+
+def submit(*works: Work, whole: bool = False, setup: bool = False) -> None:
+    """Enqueue works on CuPy's current stream and tell the recorders.
+
+    Parameters
+    ----------
+    *works : Work
+    whole : bool
+        The engine function's statement that these works are all that it does on the device and
+        that nothing but metadata decided on them: CuPy copied nothing, there is no temporary
+        memory but `submission.workspace`'s, and no value was read on the host. Only calls all of
+        whose submissions say so are replayed.
+    setup : bool
+        The works make something that is kept with an operand (a schedule, a transposed pattern).
+        They belong to no call.
+    """
+    enqueue(works, _current_stream()().ptr, whole, setup)
+
+
+def enqueue(works: tuple[Work, ...], stream: int, whole: bool, setup: bool = False) -> None:
+    """Do what `submit` does on the stream with this handle."""
+    for work in works:
+        work.on(stream)
+    for recorder in _recorders.get():
+        recorder(works, whole, setup)
+
+
+@contextmanager
+def recording(recorder: Recorder) -> Iterator[None]:
+    """Tell a recorder, besides those that are set, of what is submitted in the ``with`` block.
+
+    Of this thread or task only. The recorder is called after the works are enqueued.
+    """
+    token = _recorders.set((*_recorders.get(), recorder))
+    try:
+        yield
+    finally:
+        _recorders.reset(token)
+
+
+def _count(works: tuple[Work, ...], whole: bool, setup: bool) -> None:
+    """Count the launches of our kernels; the recorder that is always set."""
+    with _counting:
+        for work in works:
+            _launches[work.source] += 1
+
+
+# One look-up a submission, for all recorders: a replayed call takes some 10 microseconds.
+_recorders: ContextVar[tuple[Recorder, ...]] = ContextVar("recorders", default=(_count,))
+
+
+def launch_counts() -> dict[str, int]:
+    """Return how often each source was launched in this process so far."""
+    with _counting:
+        return {source: count for source, count in _launches.items() if source}
+
+
+@cache
+def _current_stream() -> Callable[[], Any]:
+    from cupy.cuda import get_current_stream
+
+    return get_current_stream
 
 
 class Kernel:
-    """A loaded kernel of one device.
-
-    Calling it launches on CuPy's current stream.
-    """
+    """A loaded kernel of one device, to be launched by a `Launch`."""
 
     __slots__ = ("_function", "_shared", "source")
 
     def __init__(self, source: str, function: Any):
         self.source = source
         self._function = function
-        self._shared = 0  # dynamic bytes opted in to; with a kernel's own 48 KB are soon passed
-
-    def __call__(
-        self,
-        grid: tuple[int, ...],
-        block: tuple[int, ...],
-        args: tuple,
-        shared_memory: int = 0,
-    ) -> None:
-        """Launch; an empty grid launches nothing.
-
-        Parameters
-        ----------
-        grid, block : tuples of up to three ints
-        args : tuple
-            CuPy arrays (their pointers), NumPy scalars and structs (`view.matrix_view`).
-        shared_memory : int
-            Dynamic shared memory in bytes, which is opted in to here.
-        """
-        if 0 in grid:
-            return
-        if shared_memory > self._shared:
-            self._opt_in(shared_memory)
-        try:
-            self._function(grid, block, args, shared_memory)
-        except RuntimeError as error:
-            if not lacks_context(error):
-                raise
-            self._function(grid, block, args, shared_memory)
-        with _counting:
-            _launches[self.source] += 1
+        self._shared = 0  # dynamic bytes granted; static and dynamic ones soon exceed 48 KB
 
     def prepared(self, shared_memory: int) -> int:
         """Return the driver's handle, once it may use so much dynamic shared memory."""
@@ -100,7 +146,7 @@ class Kernel:
 
         attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         with _lock:
-            if shared_memory <= self._shared:  # another thread was here, and asked for more
+            if shared_memory <= self._shared:  # another thread asked for more meanwhile
                 return
             try:
                 driver.funcSetAttribute(self._function.ptr, attribute, shared_memory)
@@ -111,19 +157,27 @@ class Kernel:
 
 
 class Launch:
-    """A kernel and all it is launched with, packed once so that repeating it costs little.
-
-    Calling it launches on CuPy's current stream; `on` launches on the stream of an address.
+    """A kernel with all that it is launched with, packed once so that it can be launched again.
 
     Parameters
     ----------
-    kernel, grid, block, args, shared_memory
-        As for `Kernel`. The values of ``args`` are taken now; the memory that they point to is
-        read when the kernel runs. Arrays among them are kept alive, so none may be the caller's:
-        of these addresses are passed.
+    kernel : Kernel
+    grid, block : tuples of up to three ints
+        An empty grid launches nothing.
+    args : tuple
+        NumPy scalars and structs (`view.matrix_view`), which are copied now, and CuPy arrays,
+        whose pointers are passed. The launch keeps these arrays alive, so none may be the
+        caller's: pass the `address` of those.
+    shared_memory : int
+        Dynamic shared memory in bytes.
+
+    Attributes
+    ----------
+    source : str
+        The kernel's; empty where the grid is.
     """
 
-    __slots__ = ("_address", "_arrays", "_enqueue", "_packed", "_parameters", "_source")
+    __slots__ = ("_address", "_arrays", "_enqueue", "_packed", "_parameters", "source")
 
     def __init__(
         self,
@@ -135,32 +189,26 @@ class Launch:
     ):
         from cupy.cuda import driver
 
-        self._source = kernel.source
+        self.source = "" if 0 in grid else kernel.source
         function = kernel.prepared(shared_memory)
         dimensions = (*grid, 1, 1)[:3] + (*block, 1, 1)[:3]
-        launch = partial(driver.launchKernel, function, *dimensions, shared_memory)
-        self._enqueue = None if 0 in grid else launch
+        self._enqueue = partial(driver.launchKernel, function, *dimensions, shared_memory)
         self._arrays = [arg for arg in args if not isinstance(arg, np.generic)]
-        values = [_parameter(arg) for arg in args]
-        starts, end = [], 0
-        for value in values:
-            starts.append(end)
-            end += -(-len(value) // _PARAMETER_ALIGNMENT) * _PARAMETER_ALIGNMENT
-        self._packed = ctypes.create_string_buffer(end + _PARAMETER_ALIGNMENT)
-        first = -(-ctypes.addressof(self._packed) // _PARAMETER_ALIGNMENT) * _PARAMETER_ALIGNMENT
-        for start, value in zip(starts, values, strict=True):
-            ctypes.memmove(first + start, value, len(value))
-        self._parameters = (ctypes.c_void_p * len(values))(*(first + start for start in starts))
+        packed, starts = bytearray(), []
+        for arg in args:
+            starts.append(len(packed))
+            packed += _parameter(arg)
+            packed += bytes(-len(packed) % _PARAMETER_ALIGNMENT)
+        self._packed = ctypes.create_string_buffer(len(packed) + _PARAMETER_ALIGNMENT)
+        first = ctypes.addressof(self._packed)
+        first += -first % _PARAMETER_ALIGNMENT
+        ctypes.memmove(first, bytes(packed), len(packed))
+        self._parameters = (ctypes.c_void_p * len(starts))(*[first + start for start in starts])
         self._address = ctypes.addressof(self._parameters)
 
-    def __call__(self) -> None:
-        from cupy.cuda import get_current_stream
-
-        self.on(get_current_stream().ptr)
-
     def on(self, stream: int) -> None:
-        """Launch on a stream; an empty grid launches nothing."""
-        if self._enqueue is None:
+        """Launch on the stream with this handle."""
+        if not self.source:
             return
         try:
             self._enqueue(stream, self._address, 0)
@@ -168,15 +216,35 @@ class Launch:
             if not lacks_context(error):
                 _, x, y, z, *block, shared = self._enqueue.args
                 asked = f"grid {(x, y, z)}, block {(*block,)}, {shared} bytes of shared memory"
-                _refuse(error, self._source, asked)
+                _refuse(error, self.source, asked)
                 raise
             self._enqueue(stream, self._address, 0)
-        with _counting:
-            _launches[self._source] += 1
+
+
+class Memset:
+    """Zeros in an array's memory, which is contiguous. The array is not kept alive."""
+
+    __slots__ = ("_nbytes", "_pointer")
+
+    source = ""
+
+    def __init__(self, array: Any):
+        self._pointer, self._nbytes = array.data.ptr, array.nbytes
+
+    def on(self, stream: int) -> None:
+        """Enqueue on the stream with this handle."""
+        from cupy.cuda import runtime
+
+        runtime.memsetAsync(self._pointer, 0, self._nbytes, stream)
+
+
+def address(array: Any) -> np.uint64:
+    """Return an array's pointer as a kernel's argument, which keeps nothing alive."""
+    return np.uint64(array.data.ptr)
 
 
 def in_context(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Call the driver, in a thread that may lack a context."""
+    """Call the driver from a thread that may not have a current context yet."""
     try:
         return call(*arguments)
     except RuntimeError as error:
@@ -186,10 +254,11 @@ def in_context(call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def lacks_context(error: RuntimeError) -> bool:
-    """Return whether that is why the driver refused; there is one then, to call it again.
+    """Return whether the driver refused because this thread has no context; then make one current.
 
-    CuPy makes a context current at a thread's first call of CUDA's runtime, which a launch, the
-    loading of a cubin and the encoding of a tensor map are not. To ask before each costs more.
+    CuPy makes a context current at a thread's first call of CUDA's runtime API, but launching,
+    loading a cubin and encoding a tensor map are calls of the driver API. Checking before each of
+    them would cost more than calling again.
     """
     if getattr(error, "status", None) != _INVALID_CONTEXT:
         return False
@@ -200,7 +269,7 @@ def lacks_context(error: RuntimeError) -> bool:
 
 
 def _refuse(error: Any, source: str, asked: str) -> None:
-    """Raise a driver's error as a `LaunchError`, if that is what it is."""
+    """Raise a `LaunchError` where a driver's error says that too much was asked for."""
     if error.status in {_INVALID_VALUE, _OUT_OF_RESOURCES}:
         message = f"kernel '{source}' does not launch with {asked}: {error}"
         raise LaunchError(message) from error
@@ -329,9 +398,3 @@ def current_device() -> int:
 
         _get_device = runtime.getDevice
     return _get_device()
-
-
-def launch_counts() -> dict[str, int]:
-    """Return how often each source was launched in this process so far."""
-    with _counting:
-        return dict(_launches)

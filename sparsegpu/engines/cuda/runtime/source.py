@@ -1,6 +1,6 @@
 """Kernel sources: finds ``cuda_src`` and expands our includes into one text.
 
-One text means that a cache key made of it sees every byte that can change a kernel.
+So a cache key made of this text covers every byte that can change a kernel.
 """
 
 from __future__ import annotations

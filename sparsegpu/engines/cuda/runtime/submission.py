@@ -1,47 +1,56 @@
-"""What a call enqueues, as one unit: its launches, and the memory that they work in.
+"""A call as one unit: what it submits, and the memory that its kernels work in.
 
 Every operation on a device runs within a `Submission` (``ops/_common.on_device``), which makes the
-device current. From the first `workspace` on it holds the lock of that memory, so that no other
-thread's launches on it come between the call's own. While the stream is captured, all that is
-allocated belongs to the graph.
+device current. From its first request for `workspace` until it ends, a submission holds the lock of
+that memory, so that kernels of other calls never come between its own. While the stream is
+captured, everything that is allocated belongs to the graph.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
 from ...._arrays import is_captured
 from . import capture as captures
+from .launch import Recorder, recording
 from .workspace import StreamWorkspace, place_of, reclaim_external, workspace_on
 
 _thread = threading.local()
 
 
 class Submission:
-    """One call's work on a device, a context manager.
+    """The work of one call on a device, a context manager.
 
-    One inside another is a part of it, unless it has an operand or a device of its own.
+    A submission inside another is a part of it, unless it has another operand, stream or device.
 
     Parameters
     ----------
     device : int
     owner : object or None
-        The sparse operand's pattern, or what holds its halves: its ``kept`` is where workspaces
-        are kept (`workspace.workspace_on`). What is captured keeps it alive.
+        The sparse operand's pattern, or what holds its halves: workspaces are kept in its ``kept``
+        (`workspace.workspace_on`). A capture keeps it alive.
+    recorder : callable, optional
+        Told of what is submitted meanwhile (`launch.recording`).
 
+    Attributes
+    ----------
+    borrows : bool
+        Whether `workspace` gave it memory.
     """
 
     __slots__ = (
         *("_capture", "_contexts", "_device", "_outer", "_owner", "_stream", "_taken"),
-        *("_within", "_workspace"),
+        *("_within", "_workspace", "borrows", "recorder"),
     )
 
-    def __init__(self, device: int, owner: Any = None):
-        self._device, self._owner = device, owner
+    def __init__(self, device: int, owner: Any = None, recorder: Recorder | None = None):
+        self._device, self._owner, self.recorder = device, owner, recorder
+        self.borrows = False
         self._workspace: StreamWorkspace | None = None  # locked by this call
         self._taken = 0
         self._within: Submission | None = None
@@ -52,8 +61,8 @@ class Submission:
         if cuda.runtime.getDevice() != self._device:
             self._enter(cuda.Device(self._device))
         try:
-            outer: Submission | None = getattr(_thread, "submission", None)
-            self._outer, stream = outer, cuda.get_current_stream()
+            outer, stream = current(), cuda.get_current_stream()
+            self._outer = outer
             self._stream = stream
             self._capture = captures.capture_on(stream.ptr) if is_captured(stream.ptr) else None
             if outer is not None and self._is_part_of(outer):
@@ -63,6 +72,8 @@ class Submission:
                 if outer is None or not outer.captured:
                     allocator = self._capture.keeping(cuda.get_allocator())
                     self._enter(cuda.using_allocator(allocator))
+            if self.recorder is not None:
+                self._enter(recording(self.recorder))
         except BaseException:
             self._unwind()
             raise
@@ -111,12 +122,12 @@ class Submission:
 
     @property
     def exclusive(self) -> bool:
-        """Whether the call works in memory that calls share."""
+        """Whether the call works in memory that other calls use, too."""
         return self._whole._workspace is not None
 
     def chunk(self, nbytes: int) -> Any:
         """Do what `workspace` does, for this call."""
-        whole = self._whole
+        self.borrows, whole = True, self._whole
         if whole._workspace is None:
             whole._workspace = whole._locked()
             if whole._workspace is None:
@@ -130,24 +141,24 @@ class Submission:
         return given
 
     def _locked(self) -> StreamWorkspace | None:
-        """Return what is kept for the stream, for this call alone until it leaves."""
+        """Return the stream's workspace, locked until the call ends; None without an operand."""
         while True:
             found = self.kept_on_stream()
             if found is None:
                 return None
             found.lock.acquire()
-            if not found.ended:  # by age, while this thread waited
+            if not found.ended:  # given back because of its age while this thread waited
                 found.begin(self._stream.ptr)
                 return found
             found.lock.release()
 
     def keep(self, thing: Any) -> None:
-        """Keep for the graph that is captured, if one is, what it may still read."""
+        """Keep what a graph may still read alive for as long as the graph, while capturing one."""
         if self._capture is not None:
             self._capture.keep(thing)
 
     def kept_on_stream(self) -> StreamWorkspace | None:
-        """Return what is kept for the stream: of the capture, else of the operand."""
+        """Return the stream's workspace: the capture's, else the operand's; None without one."""
         if self.exclusive:
             return self._whole._workspace
         if self._capture is not None:
@@ -156,17 +167,16 @@ class Submission:
         return None if owner is None else workspace_on(owner.kept, self._stream)
 
 
-def current() -> Submission | None:
-    """Return the submission that this thread is in."""
-    return getattr(_thread, "submission", None)
+#: Returns the submission that this thread is in, or None; every replay asks.
+current: Callable[[], Submission | None] = partial(getattr, _thread, "submission", None)
 
 
 def workspace(nbytes: int) -> Any:
     """Return device memory for the current call, a uint8 array with undefined contents.
 
-    It is the call's until its launches are enqueued. Calls of one operand on one stream share it
-    (`workspace.StreamWorkspace`); in a CUDA graph it is the graph's. Outside of a submission, or
-    without an operand, it is an array like any other.
+    The call owns it until it has submitted all its work. Calls of one operand on one stream share
+    it (`workspace.StreamWorkspace`); in a CUDA graph it is the graph's. Outside of a submission, or
+    without an operand, it is an ordinary array.
 
     Returns
     -------

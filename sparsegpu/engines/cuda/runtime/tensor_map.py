@@ -34,7 +34,7 @@ _SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
 
 
 class EncodeError(RuntimeError):
-    """A status of the driver, as CuPy's own errors have it."""
+    """An error of the driver, with its ``status`` as CuPy's own errors have it."""
 
     def __init__(self, message: str, status: int):
         super().__init__(message)

@@ -1,16 +1,16 @@
-"""Device memory that the calls of an operand work in, kept with the operand, one set a stream.
+"""Device memory for the kernels of an operand's calls, kept with the operand, one set a stream.
 
-Kernels of one stream run one after the other, so all calls of an operand on a stream may work in
-the same memory, as long as nobody else's launches come between those of a call: a lock keeps them
-together (`submission.Submission`). On the per-thread default stream every thread has its own.
+Kernels of one stream run one after the other, so all calls of an operand on a stream can use the
+same memory, as long as no other call's launches come between those of a call: a lock prevents that
+(`submission.Submission`). On the per-thread default stream every thread has its own memory.
 
-One rule says who owns the memory: the `StreamWorkspace`, nobody else. A call that is kept to be
-repeated has addresses, and is good for as long as the dictionary that it is kept in is in place
-(`StreamWorkspace.enqueue` looks, under the lock).
+The `StreamWorkspace` alone owns the memory. A recorded call holds addresses in it and may be
+replayed only while the dictionary that it was found in is in place, which
+`StreamWorkspace.enqueue` checks under the lock.
 
-Memory of a stream that is gone is given back once its work is done, which an event tells. Where a
-stream ends cannot be seen when another library made it: then those that were not used for longest
-are given back while they hold more than `SPARE` bytes. What CUDA graphs work in is `capture`'s.
+When a stream is destroyed, its memory is given back once an event says that its work is done. The
+end of another library's stream cannot be seen. Such workspaces are given back, least recently used
+first, while they hold more than `SPARE` bytes. The memory of CUDA graphs is `capture`'s.
 """
 
 from __future__ import annotations
@@ -27,78 +27,76 @@ from typing import Any
 
 import numpy as np
 
-from .launch import Work
+from .launch import Work, enqueue
 
-#: Bytes of workspace that external streams of an operand may hold besides the one in use, and
-#: bytes of streams that are gone that may wait for the device when another stream comes.
+#: Bytes of workspace that an operand's external streams may hold besides the one in use. Also the
+#: bytes of destroyed streams that may still wait for the device when a new stream comes.
 SPARE = 32 << 20
 
-_PER_THREAD = 2  # cudaStreamPerThread, in every thread; below it are two names of the legacy one
-_REMEMBERED = 64  # external workspaces of an operand that were given back
-_FINEST, _COARSEST = 512, 16 << 20  # steps of sizes
+_PER_THREAD = 2  # cudaStreamPerThread; 0 and 1 are both the legacy default stream
+_REMEMBERED = 64  # external workspaces of an operand without memory
+_FINEST, _COARSEST = 512, 16 << 20  # the steps in which sizes are rounded
 
-_making = threading.RLock()  # Python may run a finalizer of a user's while it is held
-_reclaiming = threading.Lock()  # never waited for
+_making = threading.RLock()  # reentrant: a user's finalizer may run while it is held
+_reclaiming = threading.Lock()  # only ever tried, never waited for
 _uses = count(1)
 _threads = threading.local()
-# Of streams that are gone: what tells that their work is done, and the memory it runs on.
+# Of destroyed streams: the event behind their work, and the memory that the work uses.
 _waiting: deque[tuple[Any, list[Any]]] = deque()
 
 
 class StreamWorkspace:
-    """What an operand keeps for one stream: device memory, and the calls that were made there.
+    """What an operand keeps for one stream: device memory, and the calls recorded there.
 
     Parameters
     ----------
     owner : object or None
-        What is gone when the stream is: CuPy's stream, or a thread's mark.
+        An object that lives as long as the stream: CuPy's stream, or a thread's mark.
     external : bool
-        The stream is another library's: it may be gone unseen, and another have its handle.
+        The stream is another library's: it may end unseen, and a new one may have its handle.
     patience : int
-        How many uses of any workspace an external one stays without being used.
+        After how many uses of other workspaces an external one that was not used may be given back.
 
     Attributes
     ----------
     lock : RLock
         Held by a call from its first `chunk` until the last of its launches is enqueued.
     calls : dict
-        Of ``ops/_repeat.py``. Another one is put in place when a chunk is.
+        The calls recorded by `replay`. Replaced by a new one whenever a chunk is replaced.
+    never_ends : bool
+        Whether it is the legacy default stream's or a capture's.
     last_use : int
-        Larger the later it was used (0: on a stream that cannot end).
+        Grows with every use (0: never used, or on a stream that cannot end).
     ended : bool
-        Whether the stream is gone, or the memory was given back.
+        Whether the stream was destroyed, or the memory was given back.
     """
 
     __slots__ = (
         *("__weakref__", "_chunks", "_event", "_owner", "_record", "_wait"),
-        *("calls", "ended", "external", "last_use", "lock", "patience"),
+        *("calls", "ended", "external", "last_use", "lock", "never_ends", "patience"),
     )
 
     def __init__(self, owner: Any = None, *, external: bool = False, patience: int = 0):
         self.lock = threading.RLock()
         self.calls: dict[Hashable, Any] = {}
         self.external, self.patience = external, patience
+        self.never_ends = owner is None and not external
         self.ended, self.last_use = False, 0
         self._chunks: list[Any] = []
         self._event: Any = None
         self._record: Any = None
         self._wait: Any = None
-        # Neither keeps the other alive: an operand may go before a stream.
+        # Neither keeps the other alive: the operand may be deleted before the stream.
         mine = weakref.ref(self)
         self._owner = None if owner is None else weakref.ref(owner, lambda _: _end(mine()))
 
     def serves(self, owner: Any) -> bool:
-        """Return whether it is still there, and for this stream.
+        """Return whether this is still in use, and for this very stream.
 
-        A handle says too little: the driver gives that of a stream that is gone to the next one,
-        which may be here before we hear of the end.
+        The handle is not enough: the driver reuses that of a destroyed stream, maybe before we
+        learn that the stream was destroyed.
         """
         return not self.ended and (None if self._owner is None else self._owner()) is owner
-
-    @property
-    def never_ends(self) -> bool:
-        """Whether it is the legacy default stream's, or a capture's, whose work is its graph's."""
-        return self._owner is None and not self.external
 
     @property
     def nbytes(self) -> int:
@@ -108,8 +106,8 @@ class StreamWorkspace:
     def chunk(self, i: int, nbytes: int) -> Any:
         """Return the first ``nbytes`` of chunk ``i``, a uint8 array, with undefined contents.
 
-        The caller holds the lock. A chunk that is too small is replaced; work that is enqueued on
-        the old one comes before whatever CuPy's pool gives its memory to, on the same stream.
+        The caller holds the lock. A chunk that is too small is replaced at once: CuPy's pool gives
+        its memory to later work of the same stream only, which runs behind what still uses it.
         """
         import cupy
 
@@ -117,20 +115,20 @@ class StreamWorkspace:
             self._chunks.append(cupy.empty(0, dtype=np.uint8))
         if self._chunks[i].nbytes < nbytes:
             self.calls = {}
-            self._chunks[i] = cupy.empty(0, dtype=np.uint8)  # given back before more is taken
+            self._chunks[i] = cupy.empty(0, dtype=np.uint8)  # free the old one first
             self._chunks[i] = cupy.empty(rounded(nbytes), dtype=np.uint8)
         return self._chunks[i][:nbytes]
 
     def begin(self, stream: int) -> None:
-        """Come after what was enqueued before; the caller holds the lock.
+        """Order what follows behind the earlier uses; the caller holds the lock.
 
-        The stream itself sees to that, unless it is another one that has an external one's handle.
+        The stream itself does that, but a handle of another library's may be a new stream's.
         """
         if self.external and self._wait is not None:
             self._wait(stream)
 
     def used(self, stream: int) -> None:
-        """Mark the end of what was enqueued; the caller holds the lock."""
+        """Record an event behind what was enqueued; the caller holds the lock."""
         if self.never_ends:
             return
         if self._record is None:
@@ -143,21 +141,20 @@ class StreamWorkspace:
         self.last_use = next(_uses)
 
     def enqueue(self, calls: dict, works: tuple[Work, ...], stream: int) -> bool:
-        """Enqueue works that have these chunks in them, as one unit.
+        """Replay works that use these chunks, as one unit.
 
         Returns
         -------
         bool
-            False, and nothing is enqueued, where ``calls``, which they were found in, is no longer
-            in place: another thread has replaced a chunk meanwhile.
+            False, with nothing enqueued, where ``calls``, in which they were found, is no longer
+            in place because another thread has replaced a chunk.
         """
         with self.lock:
             if self.calls is not calls:
                 return False
             self.begin(stream)
             try:
-                for work in works:
-                    work.on(stream)
+                enqueue(works, stream, True)
             finally:
                 self.used(stream)
         if _waiting:
@@ -165,10 +162,10 @@ class StreamWorkspace:
         return True
 
     def end(self, *, ordered: bool = False) -> None:
-        """Give the memory back as soon as its work is done.
+        """Give the memory back as soon as the work that uses it is done.
 
-        Runs wherever Python finds that a stream is gone, so it waits for nothing and takes no lock.
-        ``ordered``: at once, for CuPy's pool gives it to nobody but the same stream.
+        Called from a stream's finalizer, that is anywhere, so it neither waits nor takes a lock.
+        ``ordered``: give it back at once, because CuPy's pool reuses it on the same stream only.
         """
         if sys.is_finalizing():
             return
@@ -205,7 +202,7 @@ def _thread_mark() -> _ThreadMark:
 
 
 def place_of(stream: Any) -> tuple[Hashable, Any]:
-    """Return what a stream's workspace is kept under, and what is gone when the stream is.
+    """Return the key of a stream's workspace, and an object that lives as long as the stream.
 
     Parameters
     ----------
@@ -219,8 +216,8 @@ def place_of(stream: Any) -> tuple[Hashable, Any]:
     """
     handle = stream.ptr
     if handle > _PER_THREAD:
-        # A stream of CuPy's that stands for another library's (`from_external`) is made and
-        # dropped at every use, while the other's lives on.
+        # A CuPy stream that wraps another library's (`from_external`) is made anew at every use,
+        # while the wrapped stream lives on.
         if type(stream) is _stream_type() and getattr(stream, "_foreign_stream_ref", None) is None:
             return handle, stream
         return ("external", handle), None
@@ -238,8 +235,8 @@ def _stream_type() -> type:
 
 
 def found_on(kept: dict[Hashable, StreamWorkspace], stream: Any) -> StreamWorkspace | None:
-    """Return an operand's workspace for a stream if it is there: a part of every repeated call."""
-    found = kept.get(stream.ptr)  # of CuPy's streams and the default one, which are most
+    """Return an operand's workspace for a stream, None where there is none; for every replay."""
+    found = kept.get(stream.ptr)  # the key of most: CuPy's streams and the default one
     if found is not None and (found.never_ends or found.serves(stream)):
         return found
     place, owner = place_of(stream)
@@ -266,33 +263,33 @@ def workspace_on(kept: dict[Hashable, StreamWorkspace], stream: Any) -> StreamWo
         if found is None or not found.serves(owner):
             patience = 0
             if found is not None:
-                if not found.ended:  # its stream's handle is another's by now
+                if not found.ended:  # a new stream has the handle of its stream
                     found.end()
                 patience = 2 * (next(_uses) - found.last_use)
-            _forget_ended(kept)
+            _forget(kept)
             external = place.__class__ is tuple
             found = kept[place] = StreamWorkspace(owner, external=external, patience=patience)
     return found
 
 
-def _forget_ended(kept: dict[Hashable, StreamWorkspace]) -> None:
-    """Drop what ended, but for the latest external ones, whose streams may come back."""
-    ended = [place for place, workspace in list(kept.items()) if workspace.ended]
-    external = sorted((p for p in ended if kept[p].external), key=lambda p: kept[p].last_use)
-    for place in ended:
-        if place not in external[-_REMEMBERED:]:
-            del kept[place]
+def _forget(kept: dict[Hashable, StreamWorkspace]) -> None:
+    """Drop what ended, and all but the latest external ones without memory, which may come back."""
+    external = [place for place, w in list(kept.items()) if w.external and not w.nbytes]
+    external.sort(key=lambda place: kept[place].last_use)
+    ended = [place for place, w in list(kept.items()) if w.ended and not w.external]
+    for place in (*ended, *external[:-_REMEMBERED]):
+        del kept[place]
 
 
 def reclaim(down_to: int | None = None) -> None:
-    """Give back what streams that are gone have left, the oldest first, where its work is done.
+    """Give back the memory of destroyed streams whose work is done, the oldest first.
 
-    Waits while more than ``down_to`` bytes are left; without it for nothing.
+    Waits for the device while more than ``down_to`` bytes are left; without it never.
     """
     if not _reclaiming.acquire(blocking=False):
-        return  # somebody is at it
+        return  # another thread does it
     try:
-        # From the oldest on; another thread's streams may end meanwhile, and append.
+        # Other threads' streams may end meanwhile and append.
         while _waiting and _done(_waiting[0][0]):
             _waiting.popleft()
         while down_to is not None and _bytes_waiting() > down_to:
@@ -314,7 +311,7 @@ def _done(event: Any) -> bool:
 
 @contextmanager
 def _relaxed() -> Iterator[None]:
-    """Ask and wait without harm to what another thread is capturing."""
+    """Allow queries and waits that would invalidate a capture of another thread's."""
     from cuda.bindings import driver
 
     relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
@@ -326,9 +323,9 @@ def _relaxed() -> Iterator[None]:
 
 
 def reclaim_external(kept: dict[Hashable, StreamWorkspace], used: StreamWorkspace) -> None:
-    """Give back what an operand's external streams hold, longest unused first, down to `SPARE`.
+    """Give back memory of an operand's external streams, least recently used first, to `SPARE`.
 
-    One that came back after it was given back stays for twice the time that it was away.
+    One that was used again after it was given back is kept for twice the time that it was unused.
     """
     others = [w for w in list(kept.values()) if w is not used and w.external and w.nbytes]
     others.sort(key=lambda w: w.last_use)
@@ -336,7 +333,7 @@ def reclaim_external(kept: dict[Hashable, StreamWorkspace], used: StreamWorkspac
     for workspace in others:
         if held <= SPARE:
             return
-        # One that a thread is using now is the least of those to be given back.
+        # Not what another thread is using now.
         if now - workspace.last_use > workspace.patience and workspace.lock.acquire(blocking=False):
             try:
                 held -= workspace.nbytes
@@ -346,7 +343,7 @@ def reclaim_external(kept: dict[Hashable, StreamWorkspace], used: StreamWorkspac
 
 
 def rounded(nbytes: int) -> int:
-    """Return a size that many sizes share: at most an eighth more, and at most 16 MB.
+    """Return a size rounded up, by at most an eighth and 16 MB, so that many sizes share it.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Repeated calls on the GPU: what was launched before is launched again, and nothing else."""
+"""Replayed products on the GPU: what was launched before is launched again, and nothing else."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,8 @@ import pytest
 
 import sparsegpu
 from addmm_cases import Operand, small
-from sparsegpu.ops import _repeat, _semi_structured, addmm
+from sparsegpu.engines.cuda.runtime import replay
+from sparsegpu.ops import _semi_structured, addmm
 
 pytestmark = pytest.mark.gpu
 
@@ -29,10 +30,11 @@ class Products:
         return self.sparse.toarray().astype("float64") @ x.astype("float64")
 
     def calls(self) -> int:
-        """Return how many calls are kept."""
+        """Return how many calls of products are kept."""
         bsr = self.kernel == "bsr_addmm"
         kept = self.sparse.pattern.kept if bsr else self.sparse.held(False)[0].kept
-        return sum(len(workspace.calls) for workspace in kept.values())
+        keys = [key for workspace in kept.values() for key in workspace.calls]
+        return sum(key[0] == self.kernel for key in keys)
 
 
 def bsr(engine, rng) -> Products:
@@ -62,7 +64,7 @@ def x(cuda_engine, rng):
 
 @pytest.fixture
 def checks(monkeypatch):
-    """Count the calls that are checked, which repeated ones are not."""
+    """Count the calls that are checked, which replayed ones are not."""
     made, check = [], addmm.check_product
     for module in (addmm, _semi_structured):
         monkeypatch.setattr(
@@ -209,4 +211,4 @@ def test_capacity(a, x):
     for n in range(1, 40):
         for alpha in (1, 2, 3):
             a.matmul(a.sparse, x[:, :n], alpha=alpha)
-    assert 0 < a.calls() <= _repeat.CAPACITY
+    assert 0 < a.calls() <= replay.CAPACITY

@@ -1,0 +1,207 @@
+"""Replay: a call that was made before submits what it submitted then, and plans nothing.
+
+Checks, plans and launches depend on metadata alone: pointers, shapes, strides, dtypes, scalars,
+configurations, the device and the stream. A call whose metadata equals that of an earlier one does
+the same work on whatever values the memory holds by then. So what a call submits is recorded under
+its metadata, and an equal call costs a look-up and the launches.
+
+A call is recorded where two statements agree: the engine functions' that their works are all they
+did (``whole`` of `launch.submit`), and the operation's that it did nothing else on the device
+(`Call.keep`). Records of a sparse operand are kept with it, one set a stream, for they may use its
+workspace; those of other operations are kept by device, and use no memory but operands and results.
+What a CUDA graph captures is made anew, for it uses memory of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...._arrays import OPERAND_DTYPES, float8_e4m3fn, is_captured
+from ... import chosen_engine
+from .. import winners
+from .launch import Work, enqueue
+from .submission import current
+from .workspace import found_on
+
+#: Calls that are kept in one place, and records of a call by the memory of its results. When there
+#: would be more, all are dropped.
+CAPACITY = 64
+
+_DTYPES = (*OPERAND_DTYPES, float8_e4m3fn, *map(np.dtype, (np.uint8, np.int32, np.int64)))
+#: Types of settings that are immutable: numbers (NumPy's too), names, dtypes. A call with others
+#: (an array of no dimensions) is not recorded.
+_PLAIN = frozenset(
+    {type(None), str, type, int, float, complex, bool}
+    | {kind for dtype in _DTYPES for kind in (dtype.type, type(dtype))}
+)
+
+#: Calls without a sparse operand, by device. Their works suit every stream.
+_without_owner: dict[int, dict[Hashable, Recorded]] = {}
+
+
+class Recorded(NamedTuple):
+    """What is kept of a call.
+
+    Attributes
+    ----------
+    results : tuple of (shape, dtype)
+        Of the new arrays that hold the results; empty with ``out``.
+    works : dict
+        By the pointers of these arrays: the works, and whether they use the operand's workspace.
+    """
+
+    results: tuple[tuple[tuple[int, ...], np.dtype], ...]
+    works: dict[tuple[int, ...], tuple[tuple[Work, ...], bool]]
+
+
+class Call:
+    """One call of an operation: its key, and the recorder of what it submits.
+
+    On the host, and where the metadata is not the whole story, there is no key: nothing is replayed
+    or kept.
+
+    Parameters
+    ----------
+    operation : str
+    owner : object or None
+        What keeps the records of a sparse operand, with ``device`` and ``kept``: its pattern, or
+        what holds its halves.
+    arrays : tuple of arrays or None
+        All that is read or written, but for what the owner never changes and for new results.
+    settings : tuple
+        Whatever else the call depends on. Values that no key can hold switch recording off.
+    out : array, optional
+        The caller's array for the result, one of ``arrays``.
+    """
+
+    __slots__ = ("_calls", "_cupy", "_key", "_out", "_owner", "_stream", "_works")
+
+    def __init__(
+        self,
+        operation: str,
+        owner: Any,
+        arrays: tuple,
+        settings: tuple = (),
+        out: Any = None,
+    ):
+        self._key: Hashable = None
+        self._works: tuple[Work, ...] | None = ()  # None: they are not all that there was
+        self._out, self._owner = out, owner
+        cupy: Any = sys.modules.get("cupy")
+        self._cupy = cupy
+        if cupy is None or (owner is not None and owner.device is None):
+            return
+        facts: list[Hashable] = []
+        for array in arrays:
+            if array is None:
+                facts.append(None)
+            elif type(array) is cupy.ndarray:
+                facts += array.data.ptr, array.shape, array.strides, array.dtype
+            else:
+                return
+        kinds = tuple(map(type, settings))
+        if not _PLAIN.issuperset(kinds):
+            return
+        device = arrays[0].data.device_id if owner is None else owner.device
+        if cupy.cuda.runtime.getDevice() != device:
+            return
+        self._stream = cupy.cuda.get_current_stream()
+        if owner is None:
+            self._calls = _without_owner.setdefault(device, {})
+        # After `tune` the same call may choose another configuration.
+        self._key = operation, *facts, *settings, kinds, chosen_engine(), winners.generation
+
+    def __call__(self, works: tuple[Work, ...], whole: bool, setup: bool) -> None:
+        """Record a submission of this call, or that something else was submitted meanwhile."""
+        if setup:
+            return
+        submission = current()
+        ours = submission is not None and submission.recorder is self
+        if self._works is not None:
+            self._works = (*self._works, *works) if whole and ours else None
+
+    def replay(self) -> list[Any] | None:
+        """Submit what an equal call submitted.
+
+        Returns
+        -------
+        list of arrays, or None
+            ``out``, or new results as they were given to `keep`; None where nothing was recorded.
+        """
+        if self._key is None:
+            return None
+        workspace: Any = None
+        if self._owner is None:
+            calls = self._calls
+        else:
+            workspace = found_on(self._owner.kept, self._stream)
+            if workspace is None:
+                return None
+            calls = workspace.calls
+        known, stream = calls.get(self._key), self._stream.ptr
+        if known is None or is_captured(stream):
+            return None
+        kinds, records = known
+        results = [] if kinds else [self._out]
+        pointers: tuple[int, ...] = ()
+        for shape, dtype in kinds:  # quicker than a comprehension, which is a call in Python 3.11
+            result = self._cupy.empty(shape, dtype)
+            results.append(result)
+            pointers = (*pointers, result.data.ptr)
+        found, outer = records.get(pointers), current()
+        if found is None:
+            return None
+        works, exclusive = found
+        # Within another call, as in a user's finalizer that runs there, the workspace is that
+        # call's, and so would be what is recorded.
+        if outer is not None and (exclusive or outer.recorder is not None):
+            return None
+        if not exclusive:
+            enqueue(works, stream, True)
+        elif not workspace.enqueue(calls, works, stream):
+            return None
+        return results
+
+    def keep(self, *results: Any) -> None:
+        """Keep what was recorded, as all that the call does on the device.
+
+        Parameters
+        ----------
+        *results : C-contiguous arrays
+            New ones, which hold what the call returns; with ``out`` they do not matter. It may do
+            nothing to them that it did not submit.
+
+        Notes
+        -----
+        Called within the call's submission: no other call gets the workspace before.
+        """
+        submission = current()
+        if submission is None or not self._works:
+            return
+        submission.keep(self._works)
+        if self._key is None or submission.captured:
+            return
+        exclusive = False
+        if self._owner is not None:
+            exclusive, workspace = submission.exclusive, submission.kept_on_stream()
+            assert workspace is not None  # there is an operand
+            calls = workspace.calls
+        elif submission.borrows:  # memory that is not the call's afterwards
+            return
+        else:
+            calls = self._calls
+        new = () if self._out is not None else results
+        known = calls.get(self._key)
+        if known is None:
+            if len(calls) >= CAPACITY:
+                calls.clear()
+            kinds = tuple((result.shape, result.dtype) for result in new)
+            known = calls[self._key] = Recorded(kinds, {})
+        elif len(known.works) >= CAPACITY:
+            known.works.clear()
+        pointers = tuple(result.data.ptr for result in new)
+        known.works[pointers] = self._works, exclusive

@@ -1,0 +1,275 @@
+"""Replayed operations, but for the products: what each reads, and calls that are others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import sparsegpu as sg
+from sparsegpu.testing import random_blocks, random_values
+
+Calls = dict[str, Callable[[], Any]]
+
+
+@dataclass
+class Case:
+    """An operation on arrays that stay where they are.
+
+    Attributes
+    ----------
+    call : callable
+        What is to be replayed.
+    values : list of arrays
+        All that it reads and a test may change.
+    others : dict
+        Calls that are others to the key: none replays what another one recorded.
+    never : dict
+        Calls that are never replayed, because something is copied, drawn or read on the host.
+    """
+
+    call: Callable[[], Any]
+    values: list[Any]
+    others: Calls = field(default_factory=dict)
+    never: Calls = field(default_factory=dict)
+
+
+CASES: dict[str, Callable[[Any, Any], Case]] = {}
+
+
+def case(make):
+    CASES[make.__name__] = make
+    return make
+
+
+def block_sparse(cp, rng, dtype="float16", shape=(64, 96), blocksize=(16, 16), **how):
+    arrays = random_blocks(rng, shape, blocksize, density=0.5, dtype=dtype, **how)
+    return sg.bsr_array(tuple(map(cp.asarray, arrays)), shape=shape)
+
+
+def canonical(cp, rng, *arguments, **keywords):
+    a = block_sparse(cp, rng, *arguments, **keywords)
+    a.sum_duplicates()
+    return a
+
+
+def dense(cp, rng, shape, dtype="float16"):
+    return cp.asarray(random_values(rng, shape, dtype))
+
+
+def in_other_order(a):
+    """Return the same array with blocks whose columns are contiguous."""
+    return a.with_data(a._xp.asfortranarray(a.data))
+
+
+@case
+def softmax(cp, rng):
+    a = canonical(cp, rng)
+    out, wide = a.copy(), a.astype("float32")
+    fortran, repeated = in_other_order(a), block_sparse(cp, rng, duplicates=True)
+    return Case(
+        lambda: sg.bsr_softmax(a).data,
+        [a.data, fortran.data, repeated.data],
+        {
+            "into out": lambda: sg.bsr_softmax(a, out=out).data,
+            "of another dtype": lambda: sg.bsr_softmax(wide).data,
+            "of other values": lambda: sg.bsr_softmax(out).data,
+        },
+        {
+            "of blocks that are copied": lambda: sg.bsr_softmax(fortran).data,
+            "of repeated blocks": lambda: sg.bsr_softmax(repeated).data,
+        },
+    )
+
+
+@case
+def attention(cp, rng):
+    mask = canonical(cp, rng, "float16", (64, 64)).astype("bool")
+    q, k, v = (dense(cp, rng, (2, 4, 64, 32)) for _ in range(3))
+    attend = sg.scaled_dot_product_attention
+    added = in_other_order(canonical(cp, rng, "float16", (64, 64)))
+    return Case(
+        lambda: attend(q, k, v, mask),
+        [q, k, v],
+        {
+            "scale": lambda: attend(q, k, v, mask, scale=0.5),
+            "causal": lambda: attend(q, k, v, mask, is_causal=True),
+            "with lse": lambda: attend(q, k, v, mask, return_lse=True),
+            "seed 1": lambda: attend(q, k, v, mask, dropout_p=0.5, seed=1),
+            "seed 2": lambda: attend(q, k, v, mask, dropout_p=0.5, seed=2),
+            "strides": lambda: attend(q.swapaxes(0, 1)[:2], k[:, :2], v[:, :2], mask),
+        },
+        {
+            "everything dropped": lambda: attend(q, k, v, mask, dropout_p=1, seed=1),
+            "a mask that is copied": lambda: attend(q, k, v, added),
+        },
+    )
+
+
+@case
+def sampled_addmm(cp, rng):
+    a = canonical(cp, rng)
+    x, y = dense(cp, rng, (64, 48)), dense(cp, rng, (48, 96))
+    both = dense(cp, rng, (3, 64, 48))
+    repeated, out = block_sparse(cp, rng, duplicates=True), a.copy()
+    sampled = sg.sampled_addmm
+    return Case(
+        lambda: sampled(a, x, y).data,
+        [a.data, x, y, both, repeated.data],
+        {
+            "alpha": lambda: sampled(a, x, y, alpha=2).data,
+            "beta": lambda: sampled(a, x, y, beta=0).data,
+            "into out": lambda: sampled(a, x, y, out=out).data,
+            "strides": lambda: sampled(a, x[:, ::2], y[::2]).data,
+            "a batch": lambda: sampled(a, both, y).data,
+        },
+        {"repeated blocks": lambda: sampled(repeated, x, y).data},
+    )
+
+
+@case
+def bsr_scatter_mm(cp, rng):
+    a, x = canonical(cp, rng, "float32"), dense(cp, rng, (96, 64), "float32")
+    lists = {name: sg.bsr_scatter_mm_indices_data(a, x, name, SPLIT_N=2)
+             for name in ("scatter_mm", "bsr_strided_mm", "bsr_strided_mm_compressed")}  # fmt: skip
+    out, columns = cp.empty((64, 64), "float32"), cp.empty((64, 64), "float32").T
+    into = partial(sg.bsr_scatter_mm, a, x)
+    return Case(
+        lambda: into(lists["bsr_strided_mm"]),
+        [a.data, x],
+        {
+            "compressed": lambda: into(lists["bsr_strided_mm_compressed"]),
+            "of its own lists": into,
+            "into out": lambda: into(lists["bsr_strided_mm"], out=out),
+        },
+        {
+            "by tiles": lambda: into(lists["scatter_mm"]),
+            "into columns": lambda: into(lists["bsr_strided_mm"], out=columns),
+            "lists from outside": lambda: into((*lists["bsr_strided_mm"],)),
+        },
+    )
+
+
+@case
+def scatter_mm(cp, rng):
+    a, x = canonical(cp, rng, "float32"), dense(cp, rng, (96, 64), "float32")
+    lists = sg.bsr_scatter_mm_indices_data(a, x, "bsr_strided_mm")
+    sums = cp.zeros((64, 64), "float32")
+
+    def added():
+        sums.fill(1)
+        return sg.scatter_mm(a.data, x, lists, accumulators=sums)
+
+    return Case(
+        lambda: sg.scatter_mm(a.data, x, lists),
+        [a.data, x],
+        {"added": added},
+        {"lists from outside": lambda: sg.scatter_mm(a.data, x, (*lists,))},
+    )
+
+
+@case
+def to_dense(cp, rng):
+    a = block_sparse(cp, rng, "float32", duplicates=True)
+    fortran, strided = in_other_order(a), cp.empty((64, 192), "float32")[:, ::2]
+    return Case(
+        a.toarray,
+        [a.data, fortran.data],
+        {
+            "by columns": lambda: a.toarray(order="F"),
+            "into out": lambda: a.toarray(out=strided),
+            "another dtype": canonical(cp, rng, "int8").toarray,
+        },
+        {"of blocks that are copied": fortran.toarray},
+    )
+
+
+@case
+def transpose(cp, rng):
+    a = block_sparse(cp, rng, blocksize=(16, 32))
+    fortran = in_other_order(a)
+    return Case(
+        lambda: a.T.data,
+        [a.data, fortran.data],
+        {"of other values": lambda: a.with_data(2 * a.data).T.data},
+        {"of blocks that are copied": lambda: fortran.T.data},
+    )
+
+
+@case
+def compress(cp, rng):
+    x = dense(cp, rng, (64, 128))
+    from_dense = partial(sg.semi_structured_from_dense, strict=False)
+    return Case(
+        lambda: from_dense(x),
+        [x],
+        {
+            "part": lambda: from_dense(x[:32]),
+            "dtype": lambda: from_dense(x.view("int8")),
+        },
+        {"unaligned": lambda: from_dense(x.ravel()[1:4097].reshape(32, 128))},
+    )
+
+
+@case
+def expand(cp, rng):
+    pruned = sg.prune_24(dense(cp, rng, (64, 128)))
+    packed, meta = sg.semi_structured_from_dense(pruned)
+    array = sg.to_semi_structured(pruned)
+    apart = cp.empty((64, 128), "float16")[:, ::2]
+    return Case(
+        lambda: sg.semi_structured_to_dense(packed, meta),
+        [packed, apart],
+        {"todense": array.todense, "meta": lambda: sg.restore_meta(meta),
+         "meta back": lambda: sg.reorder_meta(meta)},
+        {"strided": lambda: sg.semi_structured_to_dense(apart, meta)},
+    )  # fmt: skip
+
+
+@case
+def prune_24(cp, rng):
+    x, importance = dense(cp, rng, (64, 128)), dense(cp, rng, (64, 128), "float32")
+    stack = dense(cp, rng, (4, 64, 128)).swapaxes(0, 1)
+    half = importance.astype("float16")
+    return Case(
+        lambda: sg.prune_24(x),
+        [x, importance, stack, half],
+        {
+            "pairs": lambda: sg.prune_24(x, keep="1:2"),
+            "importance": lambda: sg.prune_24(x, criterion=importance),
+            "strides": lambda: sg.prune_24(x.T),
+            "dtype": lambda: sg.prune_24(x.view("int8")),
+        },
+        {
+            "copied rows": lambda: sg.prune_24(stack),
+            "importance that is cast": lambda: sg.prune_24(x, criterion=half),
+        },
+    )
+
+
+@case
+def tiles(cp, rng):
+    x = dense(cp, rng, (64, 128))
+    bits = sg.compressed_swizzled_bitmask(sg.prune_tile(x))
+    apart = cp.zeros((8, 16, 16), "uint8")[..., ::2]
+    apart[...] = bits
+    columns = x.T.copy().T
+    apply = partial(sg.semi_structured_apply, strict=False)
+    return Case(
+        lambda: sg.semi_structured_tile(x),
+        [x, columns],
+        {
+            "causal": lambda: sg.semi_structured_tile(x, "causal1122"),
+            "pruned": lambda: sg.prune_tile(x),
+            "pruned by value": lambda: sg.prune_tile(x, "largest_values_greedy"),
+            "bitmask": lambda: sg.compressed_swizzled_bitmask(x),
+            "apply": lambda: apply(x, bits),
+            "apply_dense": lambda: sg.semi_structured_apply_dense(x, bits),
+            "apply to columns": lambda: apply(columns, bits),
+        },
+        {
+            "a mask that is copied": lambda: apply(x, apart),
+            "a mask that is copied, dense": lambda: sg.semi_structured_apply_dense(x, apart),
+        },
+    )

@@ -1,0 +1,298 @@
+"""The door for work on the device, its recorders, and what is recorded: without a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fake_cuda import Array, Stream, Work, put_in_place
+from sparsegpu import engines
+from sparsegpu.engines.cuda.runtime import replay
+from sparsegpu.engines.cuda.runtime.launch import (
+    Kernel,
+    Launch,
+    Memset,
+    address,
+    launch_counts,
+    recording,
+    submit,
+)
+from sparsegpu.engines.cuda.runtime.replay import Call
+from sparsegpu.engines.cuda.runtime.submission import Submission
+from sparsegpu.engines.cuda.runtime.submission import workspace as take
+
+
+@pytest.fixture(autouse=True)
+def cuda(monkeypatch):
+    return put_in_place(monkeypatch)
+
+
+@pytest.fixture
+def owner():
+    return SimpleNamespace(kept={}, device=0)
+
+
+# -- the door ---------------------------------------------------------------------------------
+
+
+def test_works_go_to_the_current_stream_and_recorders_are_told(cuda):
+    told, inner, works = [], [], (Work(), Work())
+    with cuda.on(Stream(7)), recording(lambda *submission: told.append(submission)):
+        submit(*works, whole=True)
+        with recording(lambda *submission: inner.append(submission)):
+            submit(works[0], setup=True)
+    submit(works[1])
+    assert [w.streams for w in works] == [[7, 7], [7, 0]]
+    assert told == [(works, True, False), (works[:1], False, True)] and inner == told[1:]
+
+
+def test_recorders_are_of_a_thread(cuda):
+    told, work = [], Work()
+    with recording(lambda *submission: told.append(submission)):
+        thread = threading.Thread(target=submit, args=(work,))
+        thread.start()
+        thread.join()
+    assert work.streams == [0] and told == []
+
+
+def test_what_fails_is_not_told(cuda):
+    told = []
+
+    def fail(stream):
+        raise RuntimeError("this one")
+
+    with (
+        recording(lambda *submission: told.append(submission)),
+        pytest.raises(RuntimeError, match="this one"),
+    ):
+        submit(Work(), SimpleNamespace(on=fail, source=""))
+    assert told == []
+
+
+def launch_of(name, *args, grid=(2, 3), shared_memory=0):
+    function = SimpleNamespace(ptr=99)
+    return Launch(Kernel(name, function), grid, (32,), args, shared_memory)
+
+
+def test_kernels_are_counted_and_an_empty_grid_is_none(cuda):
+    before = launch_counts()
+    work, empty = launch_of("counted_here"), launch_of("counted_here", grid=(2, 0))
+    with cuda.on(Stream(7)):
+        submit(work, Work(), empty, Memset(Array(512)))
+        submit(work)
+    counts = launch_counts()
+    assert {k: n - before.get(k, 0) for k, n in counts.items() if n != before.get(k)} == {
+        "counted_here": 2
+    }
+    assert [arguments[:9] for arguments in cuda.launched] == [(99, 2, 3, 1, 32, 1, 1, 0, 7)] * 2
+    assert cuda.cleared == [(512, 0, 64, 7)]
+
+
+def test_threads_count_every_launch(cuda):
+    work, before = launch_of("counted_by_threads"), launch_counts().get("counted_by_threads", 0)
+    threads = [
+        threading.Thread(target=lambda: [submit(work) for _ in range(500)]) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert launch_counts()["counted_by_threads"] - before == 2000
+
+
+def test_arguments_are_packed_once(cuda):
+    array, struct = Array(0x1234), np.void(bytes(range(130)))
+    launch = launch_of("packed", array, np.int32(-5), struct, address(Array(0x5678)))
+    submit(launch)
+    (*_, parameters, _) = cuda.launched[0]
+    places = (ctypes.c_void_p * 4).from_address(parameters)
+    assert all(place % 128 == 0 for place in places)
+    sizes = (8, 4, 130, 8)
+    values = [ctypes.string_at(p, n) for p, n in zip(places, sizes, strict=True)]
+    assert values[2] == struct.tobytes()
+    numbers = [int.from_bytes(v, "little", signed=True) for v in (values[0], *values[1::2])]
+    assert numbers == [0x1234, -5, 0x5678]
+
+
+def test_there_is_no_other_way_to_enqueue():
+    """No file of an engine's but the runtime's gives work to a stream."""
+    folder = Path(engines.__file__).parent
+    files = [*(folder / "cuda").glob("*.py"), *(folder / "cusparselt").glob("*.py")]
+    other_ways = re.compile(r"\.on\(|launchKernel|get_current_stream\(\)\.ptr|memsetAsync")
+    found = {path.name for path in files if other_ways.search(path.read_text())}
+    assert len(files) > 20 and found == set()
+
+
+# -- what is recorded -------------------------------------------------------------------------
+
+
+def new_call(owner, dense, *settings, out=None):
+    return Call("operation", owner, (dense, None, out), settings, out)
+
+
+def made(owner, call, results, *works, **statements):
+    with Submission(0, owner, call):
+        submit(*works, **{"whole": True, **statements})
+        call.keep(*results)
+
+
+@pytest.mark.parametrize("owned", [False, True])
+def test_several_results(cuda, owner, owned):
+    owner, dense, works = owner if owned else None, Array(512), (Work(), Work())
+    first = 1 << 40
+    made(owner, new_call(owner, dense), (Array(first, (2, 3)), Array(first + 512)), *works)
+    told = []
+    with recording(lambda *submission: told.append(submission)):
+        results = new_call(owner, dense).replay()
+    assert [(r.data.ptr, r.shape) for r in results] == [(first, (2, 3)), (first + 512, (4, 4))]
+    assert told == [(works, True, False)] and [w.streams for w in works] == [[0, 0]] * 2
+    assert new_call(owner, dense).replay() is None  # these are allocated elsewhere
+
+
+def test_without_an_operand_every_stream_replays(cuda):
+    dense, out, work = Array(512), Array(1024), Work()
+    made(None, new_call(None, dense, out=out), (), work)
+    with cuda.on(Stream(9)):
+        assert new_call(None, dense, out=out).replay() == [out]
+    assert work.streams == [0, 9]
+
+
+def test_what_differs_is_made_anew(cuda):
+    dense, out, work = Array(512), Array(1024), Work()
+    made(None, new_call(None, dense, 2, "relu", out=out), (), work)
+    strided, elsewhere = Array(512), Array(512)
+    strided.strides, elsewhere.data.device_id = (32, 4), 1
+    other_dtype = Array(512)
+    other_dtype.dtype = np.dtype(np.int32)
+    others = (Array(2048), Array(512, (2, 8)), strided, elsewhere, other_dtype)
+    assert all(new_call(None, a, 2, "relu", out=out).replay() is None for a in others)
+    others = ((2.0, "relu"), (True, "relu"), (np.int32(2), "relu"), (3, "relu"), (2, None), (2,))
+    assert all(new_call(None, dense, *settings, out=out).replay() is None for settings in others)
+    assert new_call(None, dense, 2, "relu").replay() is None
+    assert Call("another", None, (dense, None, out), (2, "relu"), out).replay() is None
+    assert new_call(None, dense, 2, "relu", out=out).replay() == [out]
+
+
+@pytest.mark.parametrize("owned", [False, True])
+@pytest.mark.parametrize(
+    "statements, kept", [({}, True), ({"whole": False}, False), ({"setup": True}, False)]
+)
+def test_engines_say_what_may_be_replayed(cuda, owner, owned, statements, kept):
+    owner, dense, out = owner if owned else None, Array(512), Array(1024)
+    made(owner, new_call(owner, dense, out=out), (), Work(), **statements)
+    assert (new_call(owner, dense, out=out).replay() == [out]) == kept
+
+
+def test_set_up_is_no_part_of_a_call(cuda, owner):
+    dense, out, setup, works = Array(512), Array(1024), Work(), (Work(), Work())
+    call = new_call(owner, dense, out=out)
+    with Submission(0, owner, call):
+        submit(setup, setup=True)
+        submit(works[0], whole=True)
+        submit(works[1], whole=True)
+        call.keep()
+    assert new_call(owner, dense, out=out).replay() == [out]
+    assert [w.streams for w in (setup, *works)] == [[0], [0, 0], [0, 0]]
+
+
+def test_one_submission_that_is_not_whole_is_enough(cuda, owner):
+    dense, out = Array(512), Array(1024)
+    call = new_call(owner, dense, out=out)
+    with Submission(0, owner, call):
+        submit(Work(), whole=True)
+        submit()
+        call.keep()
+    assert new_call(owner, dense, out=out).replay() is None
+
+
+def test_what_is_not_the_call_itself_is_not_recorded(cuda, owner):
+    """As of a user's finalizer, which runs in the middle of another call."""
+    dense, out, others = Array(512), Array(1024), (Work(), Work(), Work())
+
+    def part():
+        with Submission(0):
+            submit(others[0], whole=True)
+
+    def another_call():
+        made(None, new_call(None, Array(2048), out=out), (), others[1])
+
+    def replayed():
+        assert new_call(None, Array(4096), out=out).replay() is None
+        with Submission(0):
+            assert new_call(None, Array(4096), out=out).replay() == [out]
+
+    made(None, new_call(None, Array(4096), out=out), (), others[2])
+    for happens in (part, another_call, replayed):
+        call = new_call(owner, dense, out=out)
+        with Submission(0, owner, call):
+            submit(Work(), whole=True)
+            happens()
+            call.keep()
+        assert new_call(owner, dense, out=out).replay() is None
+    assert new_call(None, Array(2048), out=out).replay() == [out]
+
+
+def test_memory_that_nobody_keeps_is_in_no_record(cuda):
+    dense, out = Array(512), Array(1024)
+    call = new_call(None, dense, out=out)
+    with Submission(0, None, call):
+        take(100)
+        submit(Work(), whole=True)
+        call.keep()
+    assert new_call(None, dense, out=out).replay() is None
+
+
+def test_what_is_captured_is_not_recorded(cuda):
+    dense, out, work = Array(512), Array(1024), Work()
+    made(None, new_call(None, dense, out=out), (), work)
+    cuda.captured.add(9)
+    with cuda.on(Stream(9)):
+        assert new_call(None, dense, out=out).replay() is None
+        made(None, new_call(None, Array(2048), out=out), (), Work())
+    assert new_call(None, Array(2048), out=out).replay() is None
+    assert new_call(None, dense, out=out).replay() == [out] and work.streams == [0, 0]
+
+
+def test_threads_replay_at_once(cuda, owner):
+    """The works of a call stay together, in memory that calls share."""
+    dense, out, order = Array(512), Array(1024), []
+
+    def nth(i):
+        return SimpleNamespace(on=lambda _: order.append((i, threading.get_ident())), source="")
+
+    works = [nth(i) for i in range(3)]
+    call = new_call(owner, dense, out=out)
+    with Submission(0, owner, call):
+        take(1000)
+        submit(*works, whole=True)
+        call.keep()
+    results = []
+
+    def replay_often():
+        results.extend(new_call(owner, dense, out=out).replay() for _ in range(200))
+
+    threads = [threading.Thread(target=replay_often) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [[out]] * 800 and len(order) == 3 * 801
+    calls = [order[i : i + 3] for i in range(0, len(order), 3)]
+    assert all([i for i, _ in c] == [0, 1, 2] and len({t for _, t in c}) == 1 for c in calls)
+
+
+@pytest.mark.parametrize("owned", [False, True])
+def test_records_are_bounded(cuda, owner, owned):
+    owner, dense = owner if owned else None, Array(512)
+    for i in range(3 * replay.CAPACITY):
+        made(owner, new_call(owner, dense, i, out=Array(1024)), (), Work())
+        made(owner, new_call(owner, dense), (Array(512 * i),), Work())
+    (calls,) = [w.calls for w in owner.kept.values()] if owned else replay._without_owner.values()
+    assert 0 < len(calls) <= replay.CAPACITY
+    assert all(len(known.works) <= replay.CAPACITY for known in calls.values())
