@@ -43,7 +43,7 @@ _MODULES = {
         "semi_structured_linear",
         "semi_structured_matmul",
     ],
-    "ops.tile": [
+    "ops.prune_tiles": [
         "compressed_swizzled_bitmask",
         "semi_structured_apply",
         "semi_structured_apply_dense",
@@ -145,6 +145,12 @@ if TYPE_CHECKING:
     from .ops.cusparselt_layout import from_cusparselt_layout, to_cusparselt_layout
     from .ops.permute import permute_for_24
     from .ops.prune import prune_24, prune_tile
+    from .ops.prune_tiles import (
+        compressed_swizzled_bitmask,
+        semi_structured_apply,
+        semi_structured_apply_dense,
+        semi_structured_tile,
+    )
     from .ops.sampled_addmm import sampled_addmm
     from .ops.scaled_mm import scaled_mm
     from .ops.scatter_indices import bsr_scatter_mm_indices_data
@@ -156,10 +162,4 @@ if TYPE_CHECKING:
     )
     from .ops.softmax import bsr_softmax
     from .ops.spgemm import bsr_spgemm
-    from .ops.tile import (
-        compressed_swizzled_bitmask,
-        semi_structured_apply,
-        semi_structured_apply_dense,
-        semi_structured_tile,
-    )
     from .semi_structured import BsrSemiStructuredArray, SemiStructuredArray, to_semi_structured

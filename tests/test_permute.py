@@ -8,7 +8,7 @@ import pytest
 
 import sparsegpu as sg
 from prune_cases import views
-from sparsegpu.engines._regroup import LARGEST_KEY, kept, splits
+from sparsegpu.engines._permutation_search import LARGEST_KEY, kept, splits
 from sparsegpu.testing import random_values
 
 FP8 = np.dtype(ml_dtypes.float8_e4m3fn)

@@ -9,7 +9,7 @@ import pytest
 
 import sparsegpu
 from addmm_cases import Operand, small
-from sparsegpu.ops import _repeat, _semi_structured, addmm
+from sparsegpu.ops import _product_24, _repeat, addmm
 
 pytestmark = pytest.mark.gpu
 
@@ -64,7 +64,7 @@ def x(cuda_engine, rng):
 def checks(monkeypatch):
     """Count the calls that are checked, which repeated ones are not."""
     made, check = [], addmm.check_product
-    for module in (addmm, _semi_structured):
+    for module in (addmm, _product_24):
         monkeypatch.setattr(
             module, "check_product", lambda *a, **k: made.append(1) or check(*a, **k)
         )

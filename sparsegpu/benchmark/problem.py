@@ -13,7 +13,7 @@ import sparsegpu as sg
 
 from .._arrays import bfloat16, dtype_of, float8_e4m3fn
 from ..ops._product import Options
-from ..ops._semi_structured import addmm
+from ..ops._product_24 import addmm
 from .case import Case
 from .patterns import block_pattern
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from .._arrays import as_array, bfloat16, common_namespace
 from .._checks import bad_type, broadcast_shape, not_offered
+from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._canonical import distinct_blocks
 from ..ops._common import check_sparse, is_sparse, on_device
-from ..ops._sparse_blocks import is_sparse_blocks
 from .operators import aligned, as_data, flat, is_scalar, united
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from .._checks import (
     check_sizes,
 )
 from ..engines import engine_module
+from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._common import check_sparse, is_sparse, on_device
-from ..ops._sparse_blocks import is_sparse_blocks
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
 
 _FUNCTION = "bsr_array"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .._math import ceil_div
 from ..ops._common import on_device
 
 _CELLS = 48  # the picture's longer side, in cells at most
@@ -81,8 +82,8 @@ def _cells(array: Any, largest: int) -> tuple[np.ndarray, int]:
     """
     pattern = array._pattern
     rows, columns = pattern.block_shape
-    each = -(-max(rows, columns, 1) // largest)
-    tall, wide = max(-(-rows // each), 1), max(-(-columns // each), 1)
+    each = ceil_div(max(rows, columns, 1), largest)
+    tall, wide = max(ceil_div(rows, each), 1), max(ceil_div(columns, each), 1)
     if not pattern.indices.size:
         return np.zeros((tall, wide)), each
     with on_device(array._data):

@@ -8,6 +8,7 @@ import numpy as np
 
 from .._arrays import namespace
 from .._epilogue import Epilogue, apply_epilogue
+from .._math import ceil_div
 from ._long_sums import MOST, Cut, added, cut_groups
 
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
@@ -93,7 +94,7 @@ def add_tiles(
     xp, cut = namespace(blocks), tiles.cut
     *batch, _, n = accumulators.shape
     ms, ns = blocks.shape[1], n // split
-    strips = -(-cut.pieces // split)
+    strips = ceil_div(cut.pieces, split)
     there = accumulators[..., tiles.rows, tiles.columns]
     sums = xp.zeros(there.shape, _INT64)
     for k in range(0, blocks.shape[2], MOST):

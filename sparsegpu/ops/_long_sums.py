@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._epilogue import Epilogue, apply_epilogue
-from ..engines.reference.compress import FORMATS
+from .._format_24 import FORMATS
 from ..pattern import Pattern
 
 #: Products of two int8 whose sum int32 holds, whatever they are: each is at most 2**14.

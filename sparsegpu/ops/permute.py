@@ -11,7 +11,7 @@ import numpy as np
 from .._arrays import common_namespace, float8_e4m3fn
 from .._checks import bad_value, check_integers
 from ..engines import engine_module
-from ..engines._regroup import LARGEST_KEY
+from ..engines._permutation_search import LARGEST_KEY
 from ._common import on_device
 from .prune import KEEP, rows_and_importance
 

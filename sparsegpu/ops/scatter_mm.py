@@ -22,7 +22,7 @@ from ._common import (
 )
 from ._long_scatter import add_pairs, add_tiles, cut_pairs, cut_tiles
 from ._long_sums import may_be_long
-from ._scatter_outside import Lists, disjoint_rounds, name_arrays, read_lists
+from ._scatter_check import Lists, disjoint_rounds, name_arrays, read_lists
 from .scatter_indices import IndicesData, bsr_scatter_mm_indices_data, check_product
 
 

@@ -8,11 +8,12 @@ import numpy as np
 
 from .._arrays import Sparse, as_array, check_dtype_name, common_namespace
 from .._checks import bad_type, bad_value
+from .._format_24 import FORMATS
 from ..ops._common import on_device, optional_array
-from ..ops._semi_structured import Half
+from ..ops._product_24 import Half
 from ..ops.compress import check_matrix, compressed, format_of
+from ..ops.prune_tiles import compressed_swizzled_bitmask, semi_structured_apply_dense, tiled
 from ..ops.semi_structured import dense_semi_structured_matmul, semi_structured_matmul
-from ..ops.tile import compressed_swizzled_bitmask, semi_structured_apply_dense, tiled
 from .compare import Comparisons
 from .convert import Conversions, check_backend
 from .layout import Halves, padded_to_format
@@ -350,7 +351,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         return dense_semi_structured_matmul(other, self)
 
     def __repr__(self) -> str:
-        rule = "1:2" if self.dtype == np.float32 else "2:4"
+        rule = FORMATS[self.dtype].rule
         device = self.device if self._halves.xp is np else f"cuda:{self.device.id}"
         return (
             f"<sparsegpu.SemiStructuredArray, shape {self.shape}, {self.dtype}, {rule}, "

@@ -9,17 +9,18 @@ import numpy as np
 
 from .._arrays import Sparse, as_array, check_dtype_name, device_of, namespace
 from .._checks import bad_type, bad_value, check_sizes, not_offered
+from .._format_24 import FORMATS
 from ..bsr.compare import Compared
 from ..bsr.patterned import Patterned
-from ..ops._common import check_sparse, is_sparse, on_device
-from ..ops._sparse_blocks import (
+from ..ops._blocks_24 import (
     Packed,
     check_parts,
     check_sparse_blocks,
     compressed_blocks,
     expanded_blocks,
 )
-from ..ops._sparse_blocks import format_of_blocks as check_format_of_blocks
+from ..ops._blocks_24 import format_of_blocks as check_format_of_blocks
+from ..ops._common import check_sparse, is_sparse, on_device
 from ..ops.addmm import bsr_matmul, dense_bsr_matmul
 from ..ops.prune import prune_24
 from ..pattern import Pattern
@@ -144,7 +145,7 @@ class BsrSemiStructuredArray(Patterned, Compared, Sparse):
         form = check_format_of_blocks(function, "self", data.dtype, pattern.blocksize)
         with on_device(data):
             if prune and data.size:
-                data = prune_24(data, keep="1:2" if form.group == 2 else "2:4")
+                data = prune_24(data, keep=form.rule)
             values = compressed_blocks(function, pattern, data, bool(strict) and not prune)
         return cls._of(pattern, values)
 
@@ -194,7 +195,7 @@ class BsrSemiStructuredArray(Patterned, Compared, Sparse):
         return self.packed.device
 
     def __repr__(self) -> str:
-        rule = "1:2" if self.dtype == np.float32 else "2:4"
+        rule = FORMATS[self.dtype].rule
         device = self.device if namespace(self.packed) is np else f"cuda:{self.device.id}"
         return (
             f"<sparsegpu.BsrSemiStructuredArray, shape {self.shape}, {self.dtype}, {rule}, "

@@ -11,8 +11,8 @@ import numpy as np
 from .._arrays import Sparse, as_array, common_namespace, float8_e4m3fn
 from .._checks import bad_type, bad_value, broadcast_shape
 from ..bsr.compare import Compared, check_ordered
+from ..ops._blocks_24 import is_semi_structured
 from ..ops._common import on_device
-from ..ops._sparse_blocks import is_semi_structured
 from .cast import decoded
 
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from .._arrays import check_dtype_name, device_of, float8_e4m3fn
 from .._checks import bad_type, check_choice
+from .._format_24 import DTYPE_NAMES, FORMATS
 from ..engines.cusparselt.availability import why_not
-from ..engines.reference.compress import FORMATS
 from ..ops._common import on_device
 from ..ops.compress import compress_matrix, not_24
-from ..ops.tile import compressed_swizzled_bitmask
+from ..ops.prune_tiles import compressed_swizzled_bitmask
 from . import io
 from .cast import cast
 from .layout import padded_to_format
@@ -87,8 +87,7 @@ class Conversions:
         function = "SemiStructuredArray.astype"
         wanted = check_dtype_name(function, "dtype", dtype)
         if wanted not in FORMATS or wanted == np.uint8:  # which in CuPy are float8_e4m3fn's bytes
-            names = ", ".join(d.name for d in FORMATS if d != np.uint8)
-            raise bad_type(function, "dtype", f"one of the 2:4 dtypes {names}", wanted)
+            raise bad_type(function, "dtype", f"one of the 2:4 dtypes {DTYPE_NAMES}", wanted)
         if wanted == self.dtype:
             return self.copy() if copy else self
         if self._transposed:

@@ -10,13 +10,13 @@ import numpy as np
 
 from .._arrays import check_may_wait, common_namespace, device_of, float8_e4m3fn
 from .._checks import bad_type, bad_value, check_sizes
-from ..engines.reference.compress import FORMATS
+from .._format_24 import FORMATS
+from .._math import round_up
 from ..ops._common import on_device
-from ..ops._semi_structured import Half
+from ..ops._product_24 import Half
 from ..ops.compress import (
     check_packed,
     compress_matrix,
-    round_up,
     semi_structured_to_dense,
     split_24,
     zero_padded,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import dtype_of, is_cupy
+from .._math import ceil_div
 
 
 def to_host(array: Any) -> np.ndarray:
@@ -136,7 +137,7 @@ def random_24(
     dtype = dtype_of(dtype)
     group = 2 if dtype == np.float32 else 4
     m, k = shape
-    keep = rng.random((m, -(-k // group), group)).argsort(axis=-1) < group // 2
+    keep = rng.random((m, ceil_div(k, group), group)).argsort(axis=-1) < group // 2
     keep &= rng.random(keep.shape) < 0.9
     values = random_values(rng, shape, dtype, small_integers=small_integers)
     zero = np.where(rng.random(shape) < 0.2, -0.0, 0.0).astype(dtype)

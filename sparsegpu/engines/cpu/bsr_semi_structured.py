@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..._epilogue import Epilogue
+from ..._format_24 import as_stack
 from ...pattern import Pattern
-from .._stacked import as_stack
 from ..reference import bsr_semi_structured as reference
 from .addmm import bsr_addmm
 from .compress import expand

@@ -1,13 +1,11 @@
-"""2:4 compression, a group at a time in compiled loops over the values' bits.
-
-`reference.compress` states the formats and the layout; both are taken from there.
-"""
+"""2:4 compression, a group at a time in compiled loops over the bits of the values."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..reference.compress import FORMATS
+from ..._format_24 import FORMATS
+from ..._math import ceil_div, round_up
 from ..reference.compress import reorder_meta as reorder_meta  # index arithmetic: NumPy is best
 from ..reference.compress import restore_meta as restore_meta
 from ._jit import frozen, jit
@@ -79,7 +77,7 @@ def value_mask(dtype: np.dtype) -> np.unsignedinteger:
 
 def row_slices(count: int, cost: float, multiple: int = 1) -> list[slice]:
     """Cut ``count`` rows into slices for `for_each`, each a multiple of rows but the last."""
-    step = max(-(-count // (pieces(cost) * multiple)) * multiple, multiple)
+    step = max(round_up(ceil_div(count, pieces(cost)), multiple), multiple)
     return [slice(r, min(r + step, count)) for r in range(0, count, step)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._regroup import Regrouping
+from .._permutation_search import Regrouping
 from ._jit import frozen, jit
 from ._threads import for_each
 from ._ways import add_kept

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._two_sided import TwoSided
+from .._prune_both_sides import TwoSided
 from ..reference.prune import COLUMN_LIMIT, ROW_LIMITS
 from ._jit import frozen, jit
 from ._operands import widen

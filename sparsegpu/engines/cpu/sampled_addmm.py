@@ -8,6 +8,7 @@ import numpy as np
 
 from ..._arrays import accumulator_dtype
 from ..._epilogue import Epilogue, apply_epilogue
+from ..._math import ceil_div
 from ...pattern import Pattern
 from ._jit import frozen
 from ._kernels import dot_blocks
@@ -76,5 +77,5 @@ def add_dots(
         )
 
     cost = acc.size * mat1.shape[1]
-    size = max(-(-count // pieces(cost)), 1)
+    size = max(ceil_div(count, pieces(cost)), 1)
     for_each(some_blocks, (slice(p, p + size) for p in range(0, count, size)), cost)

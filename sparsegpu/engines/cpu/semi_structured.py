@@ -8,7 +8,8 @@ import numpy as np
 
 from ..._arrays import accumulator_dtype
 from ..._epilogue import Epilogue, apply_epilogue
-from ..reference.compress import FORMATS, kept_columns
+from ..._format_24 import FORMATS
+from ..reference.compress import kept_columns
 from ._jit import frozen
 from ._kernels import multiply
 from ._operands import NO_TERMS, widen

@@ -1,7 +1,8 @@
 """Which order of columns lets 2:4 pruning keep most, on the device: a warp tries a pair's ways.
 
-The search itself (`_regroup`) is CuPy's array code over the table of pairs of stripes. The host
-reads a few numbers a round: how many pairs there are to try and to regroup, and what all keep.
+The search itself (`_permutation_search`) is CuPy's array code over the table of pairs of stripes.
+The host reads a few numbers a round: how many pairs there are to try and to regroup, and what all
+keep.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._regroup import Regrouping
+from .._permutation_search import Regrouping
 from .runtime.launch import kernel
 
 _THREADS = 128

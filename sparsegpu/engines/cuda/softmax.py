@@ -6,16 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ..._math import ceil_div
 from ...pattern import Pattern
-from ._blocks import (
-    THREADS,
-    ceil_div,
-    flat_blocks,
-    flat_output,
-    grid,
-    power_of_two_below,
-    size_of,
-)
+from ._blocks import THREADS, flat_blocks, flat_output, grid, power_of_two_below, size_of
 from .runtime.launch import kernel
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch, vector_view

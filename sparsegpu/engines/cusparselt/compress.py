@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..cuda._blocks import ceil_div
+from ..._math import round_up
 from ..cuda.compress import expand
 from .library import handle, sparse_descriptor
 
@@ -54,7 +54,7 @@ def compressed(packed: Any, meta: Any, dtype: np.dtype) -> Compressed:
     import cupy
 
     stored, k = packed.shape[0], 2 * packed.shape[1]
-    m = ceil_div(stored, _ROWS[packed.itemsize]) * _ROWS[packed.itemsize]
+    m = round_up(stored, _ROWS[packed.itemsize])
     if 0 in (m, k):
         return Compressed(cupy.empty(0, dtype=np.uint8), (m, k), dtype)
     dense = (cupy.empty if m == stored else cupy.zeros)((m, k), dtype=packed.dtype)

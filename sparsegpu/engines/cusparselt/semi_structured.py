@@ -14,7 +14,8 @@ import numpy as np
 from ..._arrays import accumulator_dtype
 from ..._checks import not_offered
 from ..._epilogue import Epilogue
-from ..cuda._blocks import ceil_div, grid
+from ..._math import ceil_div, round_up
+from ..cuda._blocks import grid
 from ..cuda._epilogue_args import batched_operands, epilogue_args
 from ..cuda.runtime.fields import MODEL, refused
 from ..cuda.runtime.launch import Launch, Work, architecture, kernel
@@ -136,7 +137,7 @@ def operands(
 
     step = ALIGNMENT // dense.itemsize
     n, batch = out.shape[-1], out.shape[:-2]
-    columns = ceil_div(n, step) * step
+    columns = round_up(n, step)
     lines, along_k_only = lines_of(dense), dense.itemsize != 2
     if columns != n or lines is None or (along_k_only and lines.by_rows):
         by_rows = not along_k_only and (lines is None or lines.by_rows)

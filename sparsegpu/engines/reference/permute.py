@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._regroup import Regrouping, kept, splits
+from .._permutation_search import Regrouping, kept, splits
 
 #: Elements that an intermediate array holds, about.
 _CHUNK = 1 << 20

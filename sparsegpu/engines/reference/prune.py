@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._two_sided import TwoSided
+from .._prune_both_sides import TwoSided
 from .compress import compress, nonzero
 
 #: How many values the rows 0..3 of a tile may keep; a column keeps at most two.

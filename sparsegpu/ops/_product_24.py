@@ -14,11 +14,11 @@ from .._arrays import as_array
 from .._checks import bad_type, bad_value, not_offered
 from .._epilogue import Epilogue
 from ..engines import engine_module
+from ._blocks_24 import is_semi_structured
 from ._common import check_same_dtype, on_device
 from ._long_sums import MOST, may_be_long, semi_structured_in_slices
 from ._product import Options, Product, Side, check_product
 from ._repeat import Call
-from ._sparse_blocks import is_semi_structured
 from .compress import check_packed
 
 #: Memory for a call: of a shape and a dtype, with undefined contents.

@@ -9,8 +9,8 @@ import numpy as np
 
 from .._arrays import as_array, check_may_wait, common_namespace, namespace
 from .._checks import bad_type, bad_value, check_choice
+from .._format_24 import FORMATS
 from ..engines import engine_module
-from ..engines.reference.compress import FORMATS
 from ._common import on_device
 from .compress import check_matrix, check_multiples, compress_matrix, format_of, not_24
 from .cusparselt_layout import check_layout, to_buffer

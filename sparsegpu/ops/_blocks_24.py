@@ -9,9 +9,8 @@ import numpy as np
 
 from .._arrays import HALF_DTYPES, common_namespace, device_of, namespace
 from .._checks import bad_type, bad_value
+from .._format_24 import FORMATS, Format, as_blocks, as_stack
 from ..engines import engine_module
-from ..engines._stacked import as_blocks, as_stack
-from ..engines.reference.compress import FORMATS, Format
 from ..pattern import Pattern
 from ._common import on_device
 from .compress import compress_matrix
