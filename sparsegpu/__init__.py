@@ -13,11 +13,11 @@ from ._version import __version__
 
 _MODULES = {
     # what users hold
-    "bsr.array": ["bsr_array"],
+    "bsr.array": ["BsrSemiStructuredArray", "bsr_array"],
     "bsr.io": ["load_npz", "save_npz"],
     "bsr.make": ["prune_blocks", "random_bsr"],
     "masks": ["banded", "bigbird", "causal", "sliding_window"],
-    "semi_structured": ["BsrSemiStructuredArray", "SemiStructuredArray", "to_semi_structured"],
+    "semi_structured": ["SemiStructuredArray", "to_semi_structured"],
     # BSR products
     "ops.addmm": ["bsr_addmm", "bsr_matmul", "dense_bsr_matmul", "int_bsr_addmm"],
     "ops.attention": ["scaled_dot_product_attention"],
@@ -128,7 +128,7 @@ if TYPE_CHECKING:
     from . import linalg, masks, testing
     from ._support import is_supported
     from .benchmark.tune import tune
-    from .bsr.array import bsr_array
+    from .bsr.array import BsrSemiStructuredArray, bsr_array
     from .bsr.io import load_npz, save_npz
     from .bsr.make import prune_blocks, random_bsr
     from .engines import use_engine
@@ -162,4 +162,4 @@ if TYPE_CHECKING:
     )
     from .ops.softmax import bsr_softmax
     from .ops.spgemm import bsr_spgemm
-    from .semi_structured import BsrSemiStructuredArray, SemiStructuredArray, to_semi_structured
+    from .semi_structured import SemiStructuredArray, to_semi_structured

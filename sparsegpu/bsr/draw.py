@@ -9,29 +9,30 @@ import numpy as np
 
 from .._math import ceil_div
 from ..ops._common import on_device
+from .base import BsrBase
 
 _CELLS = 48  # the picture's longer side, in cells at most
 _PIXELS = 192
 
 
-class Drawings:
+class Drawings(BsrBase):
     """Methods of `bsr_array` that show it."""
 
     __slots__ = ()
 
-    def __repr__(self: Any) -> str:
+    def __repr__(self) -> str:
         where = "cpu" if isinstance(self.device, str) else f"cuda:{self.device.id}"
         return (
             f"<sparsegpu.{type(self).__name__}, shape {self.shape}, {self.dtype}, "
             f"{self._stored()}, on {where}>"
         )
 
-    def _repr_html_(self: Any) -> str:
+    def _repr_html_(self) -> str:
         """Return the line of `repr` over a small picture of the pattern (for notebooks)."""
         picture = _svg(self) if self.nnzb else ""
         return f"<div><code>{escape(repr(self))}</code><br>{picture}</div>"
 
-    def spy(self: Any, ax: Any = None) -> Any:
+    def spy(self, ax: Any = None) -> Any:
         """Plot where the blocks stand, with matplotlib.
 
         Parameters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 from ..pattern import Pattern
@@ -54,6 +55,10 @@ class Patterned:
         """Elements of stored blocks over all elements; 0.0 where there are none."""
         (m, k), (bm, bk) = self._pattern.shape, self._pattern.blocksize
         return self.nnzb * bm * bk / (m * k) if m and k else 0.0
+
+    @property
+    def _xp(self) -> ModuleType:
+        return self._pattern.xp
 
     def _stored(self) -> str:
         """Return what is stored in a few words."""

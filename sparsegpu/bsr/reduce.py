@@ -16,14 +16,15 @@ from .._checks import bad_type, bad_value
 from ..engines import engine_module
 from ..ops._common import check_sparse, on_device, optional_out, prepare_out
 from ..ops.addmm import bsr_matmul, dense_bsr_matmul
+from .base import BsrBase
 
 
-class Reductions:
+class Reductions(BsrBase):
     """Reductions of `bsr_array`; their results are dense."""
 
     __slots__ = ()
 
-    def sum(self: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         """Return the sum of all elements, or along an axis of the matrices.
 
         Parameters
@@ -56,7 +57,7 @@ class Reductions:
         with on_device(self._data):
             return _written("sum", _total(self, axes, wanted).astype(wanted), out)
 
-    def mean(self: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         """Return the mean of all elements (those not stored count), or along an axis.
 
         As `sum`; of integers and bool it is float64.
@@ -74,7 +75,7 @@ class Reductions:
             count = int(np.prod(lengths, dtype=np.int64))
             return _written("mean", (total / total.dtype.type(count)).astype(wanted), out)
 
-    def max(self: Any, axis: Any = None, out: Any = None) -> Any:
+    def max(self, axis: Any = None, out: Any = None) -> Any:
         """Return the largest element (those not stored are zeros), or along an axis.
 
         NaN prevails, as in NumPy. Duplicate blocks are summed first.
@@ -88,11 +89,11 @@ class Reductions:
         """
         return _written("max", _extreme(self, axis, "max", "maximum"), out)
 
-    def min(self: Any, axis: Any = None, out: Any = None) -> Any:
+    def min(self, axis: Any = None, out: Any = None) -> Any:
         """Return the smallest element (those not stored are zeros), or along an axis: `max`."""
         return _written("min", _extreme(self, axis, "min", "minimum"), out)
 
-    def diagonal(self: Any, k: int = 0) -> Any:
+    def diagonal(self, k: int = 0) -> Any:
         """Return the ``k``-th diagonal (of each matrix of a batch), dense.
 
         Parameters

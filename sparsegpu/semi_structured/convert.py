@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -200,7 +201,9 @@ class Conversions:
         return cls(**fields)
 
     def __reduce__(self: Any) -> tuple:
-        return _restore, (type(self), self.shape, self._parts(), self.dtype.name, self.backend)
+        cls: Any = type(self)
+        make = partial(cls, dtype=self.dtype.name, backend=self.backend)
+        return make, (self.shape, *self._parts())
 
 
 def _half(function: str, matrix: Any, *, required: bool) -> tuple[Any, Any]:
@@ -212,7 +215,3 @@ def _half(function: str, matrix: Any, *, required: bool) -> tuple[Any, Any]:
     if required:
         raise not_24(function, "self", stored.shape[1], group, FORMATS[stored.dtype])
     return None, None
-
-
-def _restore(cls: type, shape: tuple, parts: tuple, dtype: str, backend: str) -> Any:
-    return cls(shape, *parts, dtype=dtype, backend=backend)
