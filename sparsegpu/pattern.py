@@ -1,8 +1,8 @@
-"""The immutable block pattern: where the blocks of a block-sparse matrix stand.
+"""The immutable block pattern: the positions of the blocks of a block-sparse matrix.
 
-A pattern holds no values, so it can be shared by every array that has it, and so can whatever
-an engine derives from it: a schedule or plan is made once and kept in the pattern's memo. All
-index arithmetic here is written once for NumPy and CuPy and has no loop over blocks.
+A pattern holds no values, so that many arrays can share one. What an engine derives from it, such
+as a schedule, is computed once and kept in the pattern's memo. All index arithmetic here is
+written once for NumPy and CuPy and has no loop over blocks.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 class Pattern(Memo):
     """Block positions of a BSR matrix, or of a batch of them.
 
-    Its arrays are handed out as views, so that setting the shape or dtype of one changes nothing
-    here. Engines and operations, which only read, take ``_indices``, ``_indptr`` and ``_rows``
-    themselves: a view costs half a microsecond.
+    Its properties return views: setting the shape or dtype of a view does not affect the pattern.
+    Engines and operations, which only read, use ``_indices``, ``_indptr`` and ``_rows`` directly,
+    because making a view takes half a microsecond.
 
     Parameters
     ----------
@@ -36,9 +36,9 @@ class Pattern(Memo):
         Shape of one matrix, in elements.
     blocksize : (bm, bk)
     check : bool
-        Look at the contents (`check`); without it only metadata is looked at.
+        Check the contents (`check`), not only the metadata.
     copy : bool
-        False hands the arrays over: the caller promises never to write to them again.
+        False keeps the arrays themselves: the caller promises never to write to them again.
 
     Attributes
     ----------
@@ -88,13 +88,13 @@ class Pattern(Memo):
         dtype = index_dtype(max(self.nnzb, *self.block_shape))
         self._indptr = cast_indices(function, "indptr", indptr, dtype, copy)
         self._indices = cast_indices(function, "indices", indices, dtype, copy)
-        if check:  # what is kept: the caller's arrays may change meanwhile
+        if check:  # the copies: the caller's arrays may change meanwhile
             self.check(function)
         self.device: int | None = device_of(self._indices)  # None on the host
 
     def __setattr__(self, name: str, value: Any) -> None:
         fixed = name in Pattern.__slots__ and not name.startswith("_")
-        if fixed and hasattr(self, "device"):  # the last that __init__ sets
+        if fixed and hasattr(self, "device"):  # __init__ sets it last
             raise AttributeError(f"Pattern: '{name}' cannot be set, a pattern is immutable")
         super().__setattr__(name, value)
 
@@ -148,7 +148,7 @@ class Pattern(Memo):
             raise bad_value(function, "indptr", f"shape {expected}", tuple(indptr.shape))
 
     def check(self, function: str = "check_format") -> None:
-        """Look at every index; one synchronisation on a device.
+        """Check every index; one synchronisation on a device.
 
         Raises
         ------
@@ -177,7 +177,7 @@ class Pattern(Memo):
                     low if low < 0 else high,
                 )
 
-    # -- facts about the positions ----------------------------------------------------------
+    # -- properties of the positions --------------------------------------------------------
 
     @property
     def rows(self) -> Any:
@@ -274,7 +274,7 @@ class Pattern(Memo):
         return self.memo("sorted", build)
 
     def canonical(self, function: str = "sum_duplicates") -> tuple[Pattern, Any, Any]:
-        """Return the pattern without duplicates, and the blocks that meet in each of its blocks.
+        """Return the pattern without duplicates, and which blocks add up to each of its blocks.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""What a `bsr_array` holds, and what its operators, conversions and reductions start from."""
+"""Storage and attributes of a `bsr_array`, on which its operators and conversions build."""
 
 from __future__ import annotations
 

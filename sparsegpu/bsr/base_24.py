@@ -1,4 +1,4 @@
-"""What a `BsrSemiStructuredArray` holds, and all of it that makes no `bsr_array`."""
+"""Storage, attributes and operators of a `BsrSemiStructuredArray`."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Bsr24Base(Patterned, Compared, Sparse):
         )
 
     def _check(self, method: str) -> None:
-        """Refuse to go on with parts that were set to another shape or dtype meanwhile."""
+        """Refuse parts whose shape or dtype was set since the array was made."""
         check_sparse_blocks(f"BsrSemiStructuredArray.{method}", "self", self)
 
     def transpose(self) -> Any:

@@ -19,7 +19,7 @@ from .operators import aligned, as_data, flat, is_scalar, united
 
 
 class Compared:
-    """What compares by element: six operators over one method, and no truth value."""
+    """Elementwise comparisons: six operators over one method, and no truth value."""
 
     __slots__ = ()
 
@@ -79,7 +79,7 @@ def _compare(array: Any, other: Any, sign: str, operation: Callable) -> Any:
         other = other.tobsr()
     if is_sparse(other):
         return _with_sparse(array, other, function, operation)
-    if not hasattr(other, "shape"):  # None, a string, a list: nothing that is compared by element
+    if not hasattr(other, "shape"):  # None, a string, a list
         return NotImplemented
     other = as_array(other, function, "other")
     common_namespace(function, self=array._data, other=other)
@@ -91,7 +91,7 @@ def _compare(array: Any, other: Any, sign: str, operation: Callable) -> Any:
 
 def _with_scalar(array: Any, other: Any, function: str, operation: Callable) -> Any:
     if isinstance(other, np.generic) and not isinstance(other, Number):
-        other = other.item()  # of ml_dtypes: a number that is at home in both array libraries
+        other = other.item()  # an ml_dtypes scalar, which CuPy does not take, as a Python one
     if not isinstance(other, Number):
         common_namespace(function, self=array._data, other=other)
     check_ordered(function, operation, array.dtype, np.dtype(getattr(other, "dtype", type(other))))

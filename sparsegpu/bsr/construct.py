@@ -1,8 +1,8 @@
-"""The forms a `bsr_array` is made from: each becomes a pattern and its blocks.
+"""The arguments that a `bsr_array` is made from: each is converted to a pattern and its blocks.
 
-Everything runs in the array library of the argument, without a loop over blocks. A sparse
-matrix of another format goes through its elements: their linear places, block by block, are
-sorted once, and that order gives the pattern and the place of every value.
+Everything runs in the array library of the argument, without a loop over blocks. Of a sparse
+matrix of another format the elements are numbered linearly, block by block, and sorted once: that
+order gives the pattern and the position of every value.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def build(
         return _from_parts(*arg, shape, blocksize, dtype, copy, check)
     if isinstance(arg, tuple) and len(arg) == 2 and all(isinstance(n, Integral) for n in arg):
         return _empty(check_shape(_FUNCTION, arg), shape, blocksize or (1, 1), dtype)
-    if isinstance(arg, tuple) and len(arg) == 2 and _are_places(arg[1]):
+    if isinstance(arg, tuple) and len(arg) == 2 and _is_row_and_column(arg[1]):
         expected = "(data, indices, indptr); of elements make a scipy.sparse.coo_array first"
         raise bad_type(_FUNCTION, "arg", expected, "(data, (row, column))")
     if is_sparse_blocks(arg):
@@ -78,9 +78,9 @@ def build(
     return _from_dense(as_array(arg, _FUNCTION, "arg"), shape, blocksize, dtype)
 
 
-def _are_places(x: Any) -> bool:
+def _is_row_and_column(x: Any) -> bool:
     """Return whether this is the ``(row, column)`` of SciPy's form ``(data, (row, column))``."""
-    return isinstance(x, tuple) and all(isinstance(p, list) or hasattr(p, "shape") for p in x)
+    return isinstance(x, tuple) and all(isinstance(i, list) or hasattr(i, "shape") for i in x)
 
 
 def check_shape(function: str, shape: Any) -> tuple[int, ...]:
@@ -114,7 +114,7 @@ def _cast(data: Any, dtype: np.dtype | None, copy: bool) -> Any:
     return data.astype(dtype, copy=copy)
 
 
-# -- the forms --------------------------------------------------------------------------------
+# -- one function for each kind of argument ----------------------------------------------------
 
 
 def _from_parts(
@@ -162,7 +162,7 @@ def _from_parts(
 
 
 def _block_columns(indices: Any) -> int:
-    """Return how many block columns there must be for these to be some of them."""
+    """Return the least number of block columns for these indices."""
     if not indices.size:
         return 0
     first, last = int(indices.min()), int(indices.max())
@@ -271,23 +271,23 @@ def _from_sparse(
     coo = arg.tocoo()
     with on_device(coo.data):
         row, column, values = coo.row.astype(np.int64), coo.col.astype(np.int64), coo.data
-        if arg.format == "bsr":  # its zeros fill blocks, they were not stored as elements
+        if arg.format == "bsr":  # drop the zeros that fill its blocks
             stored = values != 0
             row, column, values = row[stored], column[stored], values[stored]
         if blocksize is None:
             blocksize = estimate_blocksize(row, column, found)
         _check_divides(found, blocksize)
         if check:
-            _check_places(row, column, found)
+            _check_positions(row, column, found)
         values = values if dtype is None else values.astype(dtype, copy=False)
         check_dtype(_FUNCTION, "arg", values.dtype)
         return _from_elements(row, column, values, (), found, blocksize)
 
 
-def _check_places(row: Any, column: Any, shape: tuple[int, int]) -> None:
-    for places, size, name in ((row, shape[0], "rows"), (column, shape[1], "columns")):
-        if places.size:
-            low, high = int(places.min()), int(places.max())
+def _check_positions(row: Any, column: Any, shape: tuple[int, int]) -> None:
+    for index, size, name in ((row, shape[0], "rows"), (column, shape[1], "columns")):
+        if index.size:
+            low, high = int(index.min()), int(index.max())
             if low < 0 or high >= size:
                 expected = f"{name} in 0..{size - 1}"
                 raise bad_value(_FUNCTION, "arg", expected, low if low < 0 else high)

@@ -1,4 +1,4 @@
-"""From block-sparse to everything else: dense, SciPy, cupyx, the host, another device or dtype."""
+"""Conversions of a `bsr_array`: dense, SciPy, cupyx, the host, another device or dtype."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CUPYX = tuple(np.dtype(t) for t in (bool, np.float32, np.float64, np.complex64,
 
 
 class Conversions(BsrBase):
-    """Methods of `bsr_array` that change the representation and not the matrix."""
+    """Methods of `bsr_array` that change how the matrix is stored."""
 
     __slots__ = ()
 
@@ -282,11 +282,11 @@ class Conversions(BsrBase):
         del copy
         sparse, xp = self._sparse_module("tocoo"), self._xp
         with on_device(self._data):
-            row, column = self._element_places()
+            row, column = self._element_positions()
             dtype = self._pattern.indices.dtype
             make = sparse.coo_array if xp is np else sparse.coo_matrix
-            places = (row.ravel().astype(dtype), column.ravel().astype(dtype))
-            return make((self._data.ravel().copy(), places), shape=self.shape)
+            positions = (row.ravel().astype(dtype), column.ravel().astype(dtype))
+            return make((self._data.ravel().copy(), positions), shape=self.shape)
 
     def _sparse_module(self, function: str) -> Any:
         check_sparse(function, "self", self)
@@ -308,7 +308,7 @@ class Conversions(BsrBase):
             )
         return sparse
 
-    def _element_places(self) -> tuple[Any, Any]:
+    def _element_positions(self) -> tuple[Any, Any]:
         """Row and column of every stored element, int64 (nnzb, bm, bk), unbatched."""
         xp, (bm, bk), shape = self._xp, self.blocksize, self._data.shape
         row = self._pattern.rows.astype(np.int64)[:, None, None] * bm
@@ -318,7 +318,7 @@ class Conversions(BsrBase):
         return xp.broadcast_to(row, shape), xp.broadcast_to(column, shape)
 
     def _csr_parts(self) -> tuple[Any, Any, Any]:
-        """Place of every element in CSR order, columns in that order, and row starts.
+        """Offset of every element in CSR order, columns in that order, and row starts.
 
         A block row of n blocks holds bm element rows of n * bk elements each.
         """
@@ -335,7 +335,7 @@ class Conversions(BsrBase):
         end = xp.full((1,), self._data.size, dtype=np.int64)
         row_starts = xp.concatenate([row_starts.ravel(), end])
         column = xp.empty(self._data.size, dtype=np.int64)
-        column[place] = self._element_places()[1].ravel()
+        column[place] = self._element_positions()[1].ravel()
         dtype = index_dtype(max(self._data.size, *self.shape))
         return place, column.astype(dtype), row_starts.astype(dtype)
 

@@ -1,4 +1,4 @@
-"""How a `bsr_array` shows itself: one line, a small picture in a notebook, a plot."""
+"""Displays of a `bsr_array`: one line, a small picture in a notebook, a plot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .._math import ceil_div
 from ..ops._common import on_device
 from .base import BsrBase
 
-_CELLS = 48  # the picture's longer side, in cells at most
+_CELLS = 48  # most cells along the longer side of the picture
 _PIXELS = 192
 
 
@@ -33,7 +33,7 @@ class Drawings(BsrBase):
         return f"<div><code>{escape(repr(self))}</code><br>{picture}</div>"
 
     def spy(self, ax: Any = None) -> Any:
-        """Plot where the blocks stand, with matplotlib.
+        """Plot the positions of the blocks with matplotlib.
 
         Parameters
         ----------
@@ -76,10 +76,10 @@ class Drawings(BsrBase):
 
 
 def _cells(array: Any, largest: int) -> tuple[np.ndarray, int]:
-    """Return how full each cell of a picture is, and how many blocks make its side.
+    """Return the density of each cell of a picture, and the side of a cell in blocks.
 
-    Of a batch, the first matrix is shown. The counting runs where the pattern is; only the
-    picture crosses the bus.
+    Of a batch, the first matrix is shown. Blocks are counted on the pattern's device;
+    only the picture is copied to the host.
     """
     pattern = array._pattern
     rows, columns = pattern.block_shape

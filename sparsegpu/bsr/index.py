@@ -13,7 +13,7 @@ from .base import BsrBase
 
 
 def _is_integer(key: Any) -> bool:
-    """Return whether a key is a place; True and False are masks to NumPy."""
+    """Return whether a key is an integer; NumPy takes True and False as masks."""
     return isinstance(key, Integral) and not isinstance(key, bool)
 
 
@@ -63,7 +63,7 @@ class Indexing(BsrBase):
             first, last = (int(p) for p in self.indptr[block_row : block_row + 2])
             row = xp.zeros((1, k), self.dtype)
             if last > first:
-                # One block row of blocks of one line.
+                # One block row, of blocks of height 1.
                 starts = xp.array([0, last - first], dtype=self.indptr.dtype)
                 indices = self.indices[first:last]
                 pattern = Pattern(starts, indices, (1, k), (1, bk), check=False)

@@ -1,4 +1,4 @@
-"""The files of block-sparse arrays: SciPy's ``.npz`` layout wherever SciPy can hold the array.
+"""Files of block-sparse arrays: SciPy's ``.npz`` layout wherever SciPy can hold the array.
 
 =============  =====================================================================
 key            value

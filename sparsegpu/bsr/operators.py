@@ -1,7 +1,7 @@
 """Arithmetic of `bsr_array`: scalars, other arrays, products.
 
-What is linear in the blocks works on them as they stand, so that it keeps the pattern with all
-that is known about it. What is not (abs, elementwise product) sums duplicate blocks first.
+Operations that are linear in the blocks apply to them as stored and keep the pattern, with what
+is cached there. Others (abs, elementwise product) sum duplicate blocks first.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _scaled(array: Any, factor: Any, name: str) -> Any:
     """Multiply or divide the values; Python numbers do not change the kind of dtype."""
     function = f"bsr_array {'*' if name == 'multiply' else '/'}"
     check_sparse(function, "self", array)
-    # Blocks of bool are or-ed and not added: sum them before they become numbers.
+    # Duplicate blocks of bool combine by or, not by addition: merge them before they are numbers.
     array = array._canonical(function) if array.dtype.kind == "b" else array
     xp, data = array._xp, array._data
     if isinstance(factor, (np.bool_, np.integer)):
@@ -199,13 +199,13 @@ def _combine(array: Any, other: Any, name: str, *, reflected: bool = False) -> A
             return array._with(a._pattern, operation(a._data, b._data))
         a, b = a._canonical(function), b._canonical(function)
         pattern, blocks, place = united(a, b, function)
-        # A canonical pattern meets every place once, so that this adds each block.
+        # Positions in a canonical pattern are distinct, so that this adds every block.
         blocks[place] = operation(blocks[place], flat(b))
         return array._with(pattern, as_data(blocks, pattern))
 
 
 def united(a: Any, b: Any, function: str) -> tuple[Pattern, Any, Any]:
-    """Return the pattern of the blocks of either, ``a``'s blocks over it and where ``b``'s lie.
+    """Return the union of two patterns, ``a``'s blocks over it and the positions of ``b``'s.
 
     Both are aligned and canonical; what ``a`` does not store is zero.
     """
@@ -262,7 +262,7 @@ def _multiply_sparse(array: Any, other: Any) -> Any:
         if a._pattern.same_as(b._pattern):
             return array._with(a._pattern, a._data * b._data)
         xp, a_keys, b_keys = a._xp, a._pattern.keys(), b._pattern.keys()
-        # searchsorted wants something to search in
+        # searchsorted needs an array that is not empty
         place = xp.searchsorted(b_keys, a_keys) if b_keys.size else xp.zeros_like(a_keys)
         both = xp.zeros(a_keys.shape, dtype=bool)
         if b_keys.size:

@@ -1,4 +1,4 @@
-"""What an array says of the block pattern that its values stand over."""
+"""Attributes that block-sparse arrays take from their pattern."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..pattern import Pattern
 
 
 class Patterned:
-    """Values over a shared, immutable `Pattern`: what follows from that alone."""
+    """Values over a shared, immutable `Pattern`."""
 
     __slots__ = ()
 
@@ -61,6 +61,6 @@ class Patterned:
         return self._pattern.xp
 
     def _stored(self) -> str:
-        """Return what is stored in a few words."""
+        """Describe the stored blocks, for ``repr``."""
         (bm, bk), plural = self.blocksize, "s" if self.nnzb != 1 else ""
         return f"{self.nnzb} block{plural} of {bm}x{bk} stored (density {self.density:.3g})"

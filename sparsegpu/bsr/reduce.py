@@ -116,7 +116,7 @@ class Reductions(BsrBase):
         with on_device(self._data):
             summed = self._canonical("diagonal")
             pattern, (bm, bk) = summed._pattern, summed.blocksize
-            # One slot more: what is not on the diagonal is written there, and forgotten.
+            # One more element, for the values that are not on the diagonal.
             out = xp.zeros((pattern.batch_size, length + 1), self.dtype)
             if length and summed._data.size:
                 line = xp.arange(bm, dtype=np.int64)
@@ -217,7 +217,7 @@ def _extreme(array: Any, axis: Any, function: str, name: str) -> Any:
 def _row_extremes(array: Any, values: Any, operation: Any) -> Any:
     """Reduce ``values (*batch, nnzb, bm)`` over the blocks of each block row.
 
-    By doubling: after step s every block knows the extreme of the s blocks before it in its row.
+    By doubling: with step s, a block holds the extreme of the last s blocks of its row.
     """
     xp, pattern = array._xp, array._pattern
     (rows, columns), bm = pattern.block_shape, pattern.blocksize[0]

@@ -1,4 +1,4 @@
-"""``doctor``: what was found, what can run, and the mend for what cannot.
+"""``doctor``: what was found, what can run, and how to fix what cannot.
 
 The exit status is 0 when the GPU path works to the end (a kernel was compiled, launched and its
 result checked), 1 otherwise: then NumPy still works, and each failed line says what to do.
@@ -18,12 +18,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report; ``mend`` says what to do when it is not ``ok``."""
+    """One line of the report; ``fix`` says what to do when it is not ``ok``."""
 
     what: str
     text: str
     ok: bool = True
-    mend: str = ""
+    fix: str = ""
 
 
 _CUDA_EXTRA = "pip install 'sparsegpu[cuda13]' (driver 580 or later) or 'sparsegpu[cuda12]'"
@@ -46,12 +46,12 @@ def run() -> int:
     for check in gpu_checks:
         findings.append(check())
         if not findings[-1].ok:
-            break  # what follows would only repeat the same cause
+            break  # the next checks would fail for the same reason
     width = max(len(f.what) for f in findings)
     for f in findings:
         print(f"{'ok  ' if f.ok else 'FAIL'}  {f.what.ljust(width)}  {f.text}")
         if not f.ok:
-            print(f"{'':{width + 6}}  mend: {f.mend}")
+            print(f"{'':{width + 6}}  fix: {f.fix}")
     works = all(f.ok for f in findings)
     print()
     if works:
@@ -119,18 +119,18 @@ def _cupy() -> Finding:
 def _driver() -> Finding:
     import cupy
 
-    mend = "install an NVIDIA driver (580 or later for CUDA 13); check with nvidia-smi"
+    fix = "install an NVIDIA driver (580 or later for CUDA 13); check with nvidia-smi"
     try:
         version = cupy.cuda.runtime.driverGetVersion()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        return Finding("driver", str(error), False, mend)
+        return Finding("driver", str(error), False, fix)
     if version == 0:
-        return Finding("driver", "not found", False, mend)
+        return Finding("driver", "not found", False, fix)
     text = f"supports CUDA {version // 1000}.{version % 1000 // 10}"
     built = cupy.cuda.runtime.runtimeGetVersion()
     enough = version // 1000 >= built // 1000
-    mend = f"update the driver, or use the extra for CUDA {version // 1000}"
-    return Finding("driver", text, enough, mend)
+    fix = f"update the driver, or use the extra for CUDA {version // 1000}"
+    return Finding("driver", text, enough, fix)
 
 
 def _devices() -> Finding:

@@ -1,4 +1,4 @@
-"""Who computes. Every engine has the same modules and function names, over validated arrays.
+"""The engines: each has the same modules and function names, over validated arrays.
 
 ==============  ===========  ==========================================================
 engine          computes on  what it is

@@ -15,7 +15,7 @@ from ..pattern import Pattern
 from ._common import on_device
 from .compress import compress_matrix
 
-#: What a `bsr_array` and a 2:4 matrix both hold.
+#: Dtypes of both `bsr_array` and the 2:4 format.
 DTYPES = (*HALF_DTYPES, np.dtype(np.float32), np.dtype(np.int8))
 
 

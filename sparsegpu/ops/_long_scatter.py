@@ -1,4 +1,4 @@
-"""Scattered int8 products whose sums int32 does not hold: `_long_sums` for index lists."""
+"""`_long_sums` for index lists: scattered int8 products whose sums do not fit int32."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class CutTiles(NamedTuple):
     cut : Cut
         The terms of the tiles.
     r_offsets, p_offsets, q_offsets : int64 arrays
-        The pieces' tiles, which stand side by side in a matrix of their own, and the terms.
+        Of the pieces' tiles, side by side in a matrix of partial sums, and of the terms.
     rows, columns : int64 arrays (tiles, Ms, 1) and (tiles, 1, Ns)
-        Where the elements of the tiles stand.
+        Row and column of every element of the tiles.
     """
 
     cut: Cut
@@ -95,13 +95,13 @@ def add_tiles(
     *batch, _, n = accumulators.shape
     ms, ns = blocks.shape[1], n // split
     strips = ceil_div(cut.pieces, split)
-    there = accumulators[..., tiles.rows, tiles.columns]
-    sums = xp.zeros(there.shape, _INT64)
+    current = accumulators[..., tiles.rows, tiles.columns]
+    sums = xp.zeros(current.shape, _INT64)
     for k in range(0, blocks.shape[2], MOST):
         parts = xp.zeros((*batch, strips * ms, n), _INT32)
         lists = cut.ends, tiles.r_offsets, tiles.p_offsets, tiles.q_offsets + k * n
         engine.bsr_strided_mm(parts, blocks[:, :, k : k + MOST], others, *lists, split)
         parts = parts.reshape(*batch, strips, ms, split, ns).swapaxes(-3, -2)
         sums += added(parts.reshape(*batch, strips * split, ms, ns), cut)
-    apply_epilogue(sums, Epilogue(1, 1, there), there)
-    accumulators[..., tiles.rows, tiles.columns] = there
+    apply_epilogue(sums, Epilogue(1, 1, current), current)
+    accumulators[..., tiles.rows, tiles.columns] = current

@@ -26,14 +26,14 @@ Buffer = Callable[[tuple[int, ...], np.dtype], Any]
 
 
 class Half(NamedTuple):
-    """One orientation of a 2:4 operand, ready to stand left of a dense matrix.
+    """One orientation of a 2:4 operand, as the left operand of a product.
 
     Attributes
     ----------
     packed, meta : arrays
         Of a matrix at least as large as the logical one: the rest is zero padding.
     split : bool
-        The matrix is ``[first | rest]`` of `ops.compress.split_24`, which meets ``[x; x]``.
+        The matrix is ``[first | rest]`` of `ops.compress.split_24`, to multiply by ``[x; x]``.
     vendor : engines.cusparselt.compress.Compressed, or None
         The same matrix for the backend "cusparselt", which then computes.
     """
@@ -44,7 +44,7 @@ class Half(NamedTuple):
     vendor: Any = None
 
     def viewed(self) -> Half:
-        """Return the same half over views of its own, whose shape nobody else can set."""
+        """Return the same half over new views, so that nobody else can set their shapes."""
         return Half(self.packed.view(), self.meta.view(), self.split, self.vendor)
 
 
@@ -55,7 +55,7 @@ def check_semi_structured(function: str, argument: str, x: Any) -> None:
 
 
 def check_dense_operand(function: str, argument: str, x: Any) -> None:
-    """Refuse a second sparse operand, ours or another library's: the hardware cannot."""
+    """Refuse a second sparse operand, ours or another library's: hardware has no such product."""
     if hasattr(x, "packed") or hasattr(x, "tocsr"):
         raise bad_value(
             function,
@@ -104,7 +104,6 @@ def addmm(
     ``stored_transposed`` the other half stands for ``sparse``, which makes it ``dense @ sparse``.
     ``operand_dtype`` is what ``dense`` stands for when its own dtype cannot say (uint8).
     """
-    # What holds the two halves keeps these, too.
     holder, which = sparse.held(stored_transposed) if hasattr(sparse, "held") else (None, ())
     device, kept = (None, None) if holder is None else (holder.device, holder.kept)
     call = Call(device, kept, (dense,), input, options, *which, from_the_right, operand_dtype)
@@ -158,8 +157,8 @@ def addmm(
 def _engine(function: str, product: Product, half: Half, config: dict | None) -> Any:
     """Return what computes, over the halves' arrays as the engines of `engines` get them.
 
-    The native engine does so for long sums of int8 also where the half has a vendor's copy: of
-    that no slices can be taken.
+    Long sums of int8 are left to the native engine even where the half has the vendor's buffer,
+    which cannot be sliced.
     """
     long = may_be_long(half.packed.dtype, half.packed.shape[1], 1) and product.epilogue.alpha != 0
     if half.vendor is None or long:
@@ -211,10 +210,10 @@ def _launch(
     engine_addmm: Any,
     **keywords: Any,
 ) -> tuple | None:
-    """Call the engine, after bringing what is logical to the size that is stored.
+    """Call the engine, with operands padded to the size of the stored matrix.
 
-    Only padded and split operands cost copies: of dense's rows, and of the result's when rows
-    were padded. Without copies the engine may say what to launch to do it again.
+    Only padded and split operands are copied: ``dense``, and the result where rows were padded.
+    Without copies the engine may return the launches that repeat the call.
     """
     (stored_m, half_k), k, m = half.packed.shape, dense.shape[-2], result.shape[-2]
     given = dense
@@ -235,7 +234,7 @@ def _launch(
 
 
 def _padded_rows(epilogue: Epilogue, m: int, stored_m: int, buffer: Buffer) -> Epilogue:
-    """Return the epilogue for more rows; what it says about them does not matter."""
+    """Return the epilogue with zeros for the rows of padding, whose results are dropped."""
     input, left = epilogue.input, epilogue.left_alpha
     if input is not None and input.ndim > 1 and input.shape[-2] == m and m != 1:
         shape = (*input.shape[:-2], stored_m, input.shape[-1])

@@ -1,7 +1,7 @@
-"""``indices_data`` from outside: every index is looked at before an engine sees it.
+"""Checks of ``indices_data``: no engine sees an index that is out of range.
 
-Lists made by `bsr_scatter_mm_indices_data` are in range by construction and only their sizes are
-compared. Those that a caller put together are read once a call, which may synchronise.
+Lists made by `bsr_scatter_mm_indices_data` are in range by construction; only their sizes are
+compared. A caller's own lists are read in every call, which may synchronise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .scatter_indices import ARRAYS, FORMATS, Fit, IndicesData
 
 @dataclass(frozen=True)
 class Lists:
-    """Index lists by name, as contiguous int64 arrays, with what they fit."""
+    """Index lists by name, as contiguous int64 arrays, and the sizes that they fit."""
 
     indices_format: str
     arrays: dict[str, Any]
@@ -28,7 +28,7 @@ class Lists:
 
 
 def name_arrays(function: str, indices_data: Any) -> tuple[str, dict[str, Any], int]:
-    """Take an ``indices_data`` apart: its format, its arrays by name, SPLIT_N (metadata only)."""
+    """Return the format of an ``indices_data``, its arrays by name and SPLIT_N (metadata only)."""
     if not isinstance(indices_data, (tuple, list)) or len(indices_data) == 0:
         raise bad_type(
             function, "indices_data", "a tuple (format, ...)", type(indices_data).__name__
@@ -161,7 +161,7 @@ def _check_tiles(
     tile: tuple[int, int],
     matrix: tuple[int | None, int],
 ) -> int:
-    """Refuse offsets of tiles that stick out; return the row where the last tile ends."""
+    """Refuse tiles that are not inside the matrix; return the row where the last one ends."""
     if not offsets.size:
         return 0
     (height, width), (rows, n) = tile, matrix
@@ -179,11 +179,11 @@ def _check_tiles(
 
 
 def disjoint_rounds(lists: Lists) -> list[dict[str, Any]]:
-    """Split strided lists so that within a round no two tiles overlap, in a fixed order.
+    """Split strided lists into rounds of tiles that do not overlap, in a fixed order.
 
-    Tiles made here never overlap. Those from outside may stand anywhere, and repeatedly: they are
-    told apart by their position modulo the tile (two such tiles are equal or apart) and by how
-    often the same tile came before.
+    Lists made here are one round. A caller's tiles may overlap and repeat: tiles of a round have
+    the same offset modulo the tile's size (two of them are equal or disjoint), and each tile is
+    in a round once.
     """
     arrays, fit = lists.arrays, lists.fit
     if lists.trusted or lists.indices_format == "scatter_mm" or not fit.columns:

@@ -84,7 +84,8 @@ def scaled_dot_product_attention(
     Notes
     -----
     Computed in float32 for 16-bit operands; weights are rounded to the operands' dtype before
-    they meet ``value``. Source: Dao, "FlashAttention-2", 2023; dropout: Salmon et al., SC 2011.
+    they are multiplied by ``value``. Source: Dao, "FlashAttention-2", 2023; dropout: Salmon et
+    al., SC 2011.
 
     Examples
     --------
@@ -137,7 +138,7 @@ def scaled_dot_product_attention(
                 dropout_p=0.0 if dropout_p == 1 else dropout_p,
                 seed=seed,
             )
-            if dropout_p == 1:  # nothing is kept, and 1 - p does not divide
+            if dropout_p == 1:  # all weights are dropped, and dividing by 1 - p would give NaN
                 out.fill(0)
     return (out, lse) if return_lse else out
 

@@ -20,7 +20,7 @@ from ._common import on_device
 from .compress import check_matrix
 
 ALGORITHMS = ("largest_abs_values_greedy", "largest_values_greedy", "", "causal1122")
-KEEP = {"2:4": 4, "1:2": 2}  # and the group that each is a rule for
+KEEP = {"2:4": 4, "1:2": 2}  # elements of a group, by rule
 _IMPORTANCE = (*HALF_DTYPES, np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -58,11 +58,11 @@ def prune_24(dense: Any, *, criterion: Any = "magnitude", keep: str = "2:4") -> 
     Parameters
     ----------
     dense : array (*, k)
-        float16, bfloat16, float32, float64, int8 or float8_e4m3fn; any strides. A ragged end of
-        a row (k not a multiple of the group) stays as it is.
+        float16, bfloat16, float32, float64, int8 or float8_e4m3fn; any strides. An incomplete
+        last group (k not a multiple of the group) stays as it is.
     criterion : "magnitude" or floating array of dense's shape
         What makes an element large: its absolute value, or a given importance (compared as it
-        is, sign included). Ties: the lower index. NaN is the least.
+        is, sign included). Ties: the lower index. NaN is smallest.
     keep : {"2:4", "1:2"}
         ``"1:2"`` keeps one of each two: the rule that the hardware has for float32.
 
@@ -109,8 +109,8 @@ def prune_24(dense: Any, *, criterion: Any = "magnitude", keep: str = "2:4") -> 
 def prune_tile(dense: Any, algorithm: str = "largest_abs_values_greedy") -> Any:
     """Prune so that the matrix and its transpose both are 2:4.
 
-    Each 4 x 4 tile: its 16 values are visited in order, and one is kept when its row and its
-    column hold fewer than two kept ones.
+    The 16 values of each 4 x 4 tile are visited in order; a value is kept when its row and its
+    column have fewer than two kept values.
 
     Parameters
     ----------

@@ -222,7 +222,7 @@ def semi_structured_apply(
     bitmask : uint8 array (m / 8, k / 8, 8)
         As `compressed_swizzled_bitmask` gives it.
     strict : bool
-        Refuse a result that is not 2:4 in both orientations. False takes the mask's word (no
+        Refuse a result that is not 2:4 in both orientations. False trusts the mask (no
         synchronisation) and drops what is beyond by the rule of `semi_structured_from_dense`.
 
     Returns
@@ -261,7 +261,7 @@ def semi_structured_apply(
                 *result, dense, bitmask, bool(strict)
             ):
                 return result
-    # float32's pairs, and the group to name when a mask kept too much.
+    # float32, or the error that names the first group in which the mask keeps too much.
     kept = semi_structured_apply_dense(dense, bitmask)
     halves: list[Any] = []
     for matrix, side in ((kept, "dense"), (xp.ascontiguousarray(kept.T), "dense.T")):

@@ -1,4 +1,4 @@
-"""Sparse times sparse: which blocks meet is index arithmetic, the products are `scatter_mm`."""
+"""Sparse times sparse: index arithmetic pairs the blocks, `scatter_mm` multiplies the pairs."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def bsr_spgemm(a: Any, b: Any, *, out_dtype: Any = None) -> Any:
     Returns
     -------
     bsr_array (*B, M, N), blocks (bm, bn)
-        Canonical. A block is stored wherever two blocks meet, even if their products cancel. Each
-        is summed in accumulator precision and rounded once; int8 operands give int32.
+        Canonical. A block is stored wherever two blocks are multiplied, even if products cancel.
+        Each is summed in accumulator precision and rounded once; int8 operands give int32.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def bsr_spgemm(a: Any, b: Any, *, out_dtype: Any = None) -> Any:
     check_element_count(function, "b", (*batch, left.shape[0], right.shape[1]))
     with on_device(a.data):
         check_may_wait(xp, function)
-        pattern, c_offsets, pq = meeting_blocks(left, right, batch, function)
+        pattern, c_offsets, pq = block_pairs(left, right, batch, function)
         data = xp.zeros((*batch, pattern.nnzb, *pattern.blocksize), dtype)
         if data.size and pq.size:
             engine = engine_module(xp, "scatter_mm", function)
@@ -92,10 +92,10 @@ def bsr_spgemm(a: Any, b: Any, *, out_dtype: Any = None) -> Any:
     return a._with(pattern, data)
 
 
-def meeting_blocks(
+def block_pairs(
     left: Pattern, right: Pattern, batch: tuple[int, ...], function: str
 ) -> tuple[Pattern, Any, Any]:
-    """Return the product's pattern and, block by block, the pairs of blocks that meet in it.
+    """Return the product's pattern and, for each of its blocks, the pairs of blocks to multiply.
 
     Returns
     -------
@@ -113,13 +113,13 @@ def meeting_blocks(
     size = int(np.prod(batch, dtype=np.int64))
     of_left, of_right = (_batch_numbers(p, batch) for p in (left, right))
 
-    # Every left block, matrix by matrix: its number p, its row, and the right row that it meets.
+    # Every left block, matrix by matrix: its number p, its row, and its column, a right row.
     matrix = xp.arange(size * left.nnzb, dtype=np.int64) // max(left.nnzb, 1)
     p = of_left[matrix] * left.nnzb + xp.arange(matrix.size, dtype=np.int64) % max(left.nnzb, 1)
     row = left.rows.ravel()[p].astype(np.int64)
     met = left.indices.ravel()[p].astype(np.int64)
 
-    # Expand: left block p meets the right blocks first..first + count of its row.
+    # Expand: left block p is multiplied by the right blocks first..first + count of that row.
     indptr = right.indptr.reshape(-1).astype(np.int64)
     place = of_right[matrix] * (right.block_shape[0] + 1) + met
     first, count = indptr[place], indptr[place + 1] - indptr[place]
@@ -131,7 +131,7 @@ def meeting_blocks(
     column = right.indices.ravel()[q].astype(np.int64)
     key = (matrix[meets] * block_rows + row[meets]) * block_cols + column
 
-    # Sort and compress: equal keys meet in one block of the result.
+    # Sort and compress: pairs with equal keys add to one block of the result.
     order = xp.argsort(key, kind="stable")
     key = key[order]
     is_first = xp.ones(key.shape, dtype=bool)

@@ -57,7 +57,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
     ``A @ x`` works on the half by rows, ``x @ A`` on the transposed one. A half that is missing
     is built by the first product that needs it and kept. The transpose of a 2:4 matrix need not
     be 2:4; then the product uses ``[first | rest]``, two 2:4 matrices side by side that add up
-    to it, which take twice the room and are not among the fields.
+    to it, which take twice the memory and are not attributes.
 
     Comparisons (``A == 0``, ``A != B``) are elementwise and dense, of bool.
 
@@ -104,7 +104,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         self._kept_bitmask = None
         if self._bitmask is not None:
             self._halves.check_bitmask(function, self._bitmask)
-            self._kept_bitmask = self._bitmask.view()  # whose shape no user can set
+            self._kept_bitmask = self._bitmask.view()  # no user can set the shape of this view
         self._transposed = False
         self._backend = backend
         if backend == "cusparselt":
@@ -235,7 +235,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the halves and the bitmask that are held now, in the backend's form, too."""
+        """Bytes of the halves and the bitmask that are held now, and of the backend's buffers."""
         halves = [h for h in (self._halves.stored(0), self._halves.stored(1)) if h is not None]
         mask = 0 if self._bitmask is None else self._bitmask.nbytes
         kept = sum(h.packed.nbytes + h.meta.nbytes for h in halves)
@@ -280,9 +280,9 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
             return compressed_swizzled_bitmask(semi_structured_apply_dense(ones, bits).T)
 
     def half(self, transposed: bool = False) -> Half:
-        """Return what stands left of a dense matrix in a product, built if it is missing.
+        """Return the left operand of a product with a dense matrix, built if it is missing.
 
-        For operations only: these are the very arrays that they read.
+        For operations only: these are the arrays themselves, not views of them.
 
         Parameters
         ----------
@@ -331,7 +331,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
 
     @property
     def T(self) -> SemiStructuredArray:
-        """The transpose: the two halves change places, nothing is computed."""
+        """The transpose: the two halves are swapped, nothing is computed."""
         other = object.__new__(type(self))
         other._halves, other._bitmask = self._halves, self._bitmask
         other._kept_bitmask = self._kept_bitmask

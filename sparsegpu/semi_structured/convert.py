@@ -1,4 +1,4 @@
-"""What a 2:4 array turns into: dense, host, device, another backend, a file, a pickle."""
+"""Conversions of a 2:4 array: dense, host, device, another backend, a file, a pickle."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Conversions:
         """
         function = "SemiStructuredArray.astype"
         wanted = check_dtype_name(function, "dtype", dtype)
-        if wanted not in FORMATS or wanted == np.uint8:  # which in CuPy are float8_e4m3fn's bytes
+        if wanted not in FORMATS or wanted == np.uint8:  # in CuPy: the bytes of float8_e4m3fn
             raise bad_type(function, "dtype", f"one of the 2:4 dtypes {DTYPE_NAMES}", wanted)
         if wanted == self.dtype:
             return self.copy() if copy else self

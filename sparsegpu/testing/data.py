@@ -1,4 +1,4 @@
-"""Data and patterns that are hard to get right, and what they are as dense matrices."""
+"""Random values, patterns and 2:4 matrices for tests, and their dense equivalents."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def random_blocks(
     shuffled: bool = True,
     small_integers: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ``(data, indices, indptr)`` of a random pattern that is hard to get right.
+    """Return ``(data, indices, indptr)`` of a random pattern with corner cases.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def random_24(
 
 
 def dense_from_blocks(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> np.ndarray:
-    """Return the dense matrix of a BSR triple by the plainest loop; duplicates are summed.
+    """Return the dense matrix of a BSR triple by a plain loop; duplicates are summed.
 
     The result is wide enough to hold the sums exactly for the tests' sizes: int64, float64,
     longdouble for float64, and complex alike.

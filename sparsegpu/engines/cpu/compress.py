@@ -6,7 +6,7 @@ import numpy as np
 
 from ..._format_24 import FORMATS
 from ..._math import ceil_div, round_up
-from ..reference.compress import reorder_meta as reorder_meta  # index arithmetic: NumPy is best
+from ..reference.compress import reorder_meta as reorder_meta  # index arithmetic: NumPy is fastest
 from ..reference.compress import restore_meta as restore_meta
 from ._jit import frozen, jit
 from ._threads import for_each, pieces
@@ -97,10 +97,10 @@ def first_too_full(dense, mask, group):
 
 @jit()
 def place(r, c, m, wide):
-    """Return where CUTLASS keeps the metadata element (r, c); ``wide``: it has 32 bits."""
+    """Return the offset of metadata element (r, c) in CUTLASS's order; ``wide``: it has 32 bits."""
     group, width = (16, 2) if wide else (32, 4)
     row = r // group * group + (r % 8) * width + (r % group) // 8
-    step = 0  # within each 2 x 2 cell the top-right and the bottom-left change places
+    step = 0  # the off-diagonal elements of each 2 x 2 cell are swapped
     if row % 2 == 0 and c % 2 == 1:
         step = 1
     elif row % 2 == 1 and c % 2 == 0:

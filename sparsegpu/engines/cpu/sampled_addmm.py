@@ -39,7 +39,7 @@ def sampled_addmm(
     mat2 = np.broadcast_to(mat2, batch + mat2.shape[-2:])
     if input_data is not None:
         input_data = np.broadcast_to(input_data, out_data.shape)
-    # Both operands are wanted with the depth side by side: a panel of them is copied at a time.
+    # Both operands are read along the depth: panels are copied so that it is contiguous.
     panel = max(_WIDENED // (16 * parts(mat1.dtype) * max(*pattern.shape, 1)), 64)
 
     def one_matrix(b: tuple[int, ...]) -> None:

@@ -1,7 +1,7 @@
-"""A 2:4 matrix as the library wants it: made on the device, once, by the library itself.
+"""A 2:4 matrix in the library's own layout, compressed on the device by the library.
 
 The library's layout differs between devices and versions and is not documented. So the matrix is
-expanded and the library compresses it, which serves every dtype that it multiplies.
+expanded and the library compresses it, for every dtype that it multiplies.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from ..._math import round_up
 from ..cuda.compress import expand
 from .library import handle, sparse_descriptor
 
-_AS_IT_LIES, _LEFT = 0, 1
+_NON_TRANSPOSE, _LEFT = 0, 1
 
 #: "cusparseLtStructuredDescriptorInit": what rows are multiples of, by the bytes of an element.
-#: Our own format asks for as much everywhere but in the rows of one-byte dtypes (16).
+#: The multiples of our format are as large, but for the rows of one-byte dtypes (16).
 _ROWS = {1: 32, 2: 16, 4: 8}
 
 
@@ -69,7 +69,7 @@ def compressed(packed: Any, meta: Any, dtype: np.dtype) -> Compressed:
             scratch = cupy.empty(scratch_size, dtype=np.uint8)
             stream = cupy.cuda.get_current_stream().ptr
             pointers = dense.data.ptr, buffer.data.ptr, scratch.data.ptr
-            lt.sp_mma_compress2(address, matrix, _LEFT, _AS_IT_LIES, *pointers, stream)
+            lt.sp_mma_compress2(address, matrix, _LEFT, _NON_TRANSPOSE, *pointers, stream)
         finally:
             lt.mat_descriptor_destroy(matrix)
     return Compressed(buffer, (m, k), dtype)
