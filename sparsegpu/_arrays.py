@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Collection
 from types import ModuleType
 from typing import Any
 
@@ -60,6 +61,23 @@ def check_dtype_name(function: str, argument: str, dtype: Any) -> np.dtype:
         return dtype_of(dtype)
     except TypeError:
         raise bad_type(function, argument, "a dtype or the name of one", repr(dtype)) from None
+
+
+def check_dtype_among(
+    function: str, argument: str, dtype: np.dtype, allowed: Collection[np.dtype], kind: str = ""
+) -> None:
+    """Refuse a dtype that is not one of ``allowed``; ``kind`` names them in the message."""
+    if dtype not in allowed:
+        names = ", ".join(d.name for d in allowed)
+        raise bad_type(function, argument, f"one of the {kind}dtypes {names}", dtype)
+
+
+def check_range(function: str, argument: str, values: Any, stop: int, expected: str) -> None:
+    """Refuse an index array with values outside ``0..stop - 1``, which ``expected`` says."""
+    if values.size:
+        low, high = int(values.min()), int(values.max())
+        if low < 0 or high >= stop:
+            raise bad_value(function, argument, expected, low if low < 0 else high)
 
 
 def accumulator_dtype(dtype: np.dtype) -> np.dtype:

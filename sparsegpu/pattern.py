@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import cast_indices, check_may_wait, device_of, namespace, read_only
+from ._arrays import cast_indices, check_may_wait, check_range, device_of, namespace, read_only
 from ._checks import bad_type, bad_value, check_blocksize, check_element_count, check_sizes
 from ._memo import Memo
 
@@ -166,16 +166,8 @@ class Pattern(Memo):
                 raise bad_value(function, "indptr", f"a last element of nnzb = {self.nnzb}", wrong)
             if bool((indptr[..., 1:] < indptr[..., :-1]).any()):
                 raise bad_value(function, "indptr", "non-decreasing values", "a decrease")
-        if indices.size:
-            low, high = int(indices.min()), int(indices.max())
-            columns = self.block_shape[1]
-            if low < 0 or high >= columns:
-                raise bad_value(
-                    function,
-                    "indices",
-                    f"block columns in 0..{columns - 1}",
-                    low if low < 0 else high,
-                )
+        columns = self.block_shape[1]
+        check_range(function, "indices", indices, columns, f"block columns in 0..{columns - 1}")
 
     # -- properties of the positions --------------------------------------------------------
 
@@ -206,6 +198,16 @@ class Pattern(Memo):
         row = self.rows.reshape(self.batch_size, self.nnzb) + batch
         column = self.indices.reshape(self.batch_size, self.nnzb).astype(np.int64)
         return (row * block_cols + column).ravel()
+
+    def element_positions(self) -> tuple[Any, Any]:
+        """Return row and column of all stored elements, int64 (n, bm, 1) and (n, 1, bk).
+
+        Blocks and rows are counted through the matrices of a batch: row ``matrix * M + i``.
+        """
+        xp, keys, (bm, bk) = self.xp, self.keys()[:, None, None], self.blocksize
+        columns = max(self.block_shape[1], 1)
+        row = keys // columns * bm + xp.arange(bm, dtype=np.int64)[:, None]
+        return row, keys % columns * bk + xp.arange(bk, dtype=np.int64)
 
     @property
     def has_sorted_indices(self) -> bool:
@@ -294,15 +296,12 @@ class Pattern(Memo):
             keys = self.keys()
             order = xp.argsort(keys, kind="stable")
             keys = keys[order]
-            is_first = xp.ones(keys.shape, dtype=bool)
-            is_first[1:] = keys[1:] != keys[:-1]
-            first = xp.flatnonzero(is_first)
+            first = xp.flatnonzero(starts_run(keys))
             kept = keys[first]
             nnzb = equal_counts(self, kept, function)
             end = xp.full((1,), keys.size, dtype=np.int64)
             starts = xp.concatenate([first.astype(np.int64), end])
-            pattern = self._from_sorted_keys(kept, nnzb, self.shape, self.blocksize)
-            return pattern, order, starts
+            return self._from_sorted_keys(kept, nnzb, self.shape, self.blocksize), order, starts
 
         return self.memo("canonical", build)
 
@@ -381,6 +380,28 @@ def from_sorted_keys(
         check=False,
         copy=False,
     )
+
+
+def starts_run(keys: Any) -> Any:
+    """Return which elements of sorted ``keys`` differ from the one before."""
+    starts = namespace(keys).ones(keys.shape, dtype=bool)
+    starts[1:] = keys[1:] != keys[:-1]
+    return starts
+
+
+def expand_counts(counts: Any) -> tuple[Any, Any]:
+    """Return the owner of each of ``counts.sum()`` items and its number with that owner, int64.
+
+    Examples
+    --------
+    >>> expand_counts(np.array([2, 0, 1]))
+    (array([0, 0, 2]), array([0, 1, 0]))
+    """
+    xp = namespace(counts)
+    ends = xp.cumsum(counts, dtype=np.int64)
+    item = xp.arange(int(ends[-1]) if ends.size else 0, dtype=np.int64)
+    owner = xp.searchsorted(ends, item, side="right")
+    return owner, item - (ends - counts)[owner]
 
 
 def equal_counts(pattern: Pattern, keys: Any, function: str) -> int:

@@ -282,7 +282,7 @@ class Conversions(BsrBase):
         del copy
         sparse, xp = self._sparse_module("tocoo"), self._xp
         with on_device(self._data):
-            row, column = self._element_positions()
+            row, column = xp.broadcast_arrays(*self._pattern.element_positions())
             dtype = self._pattern.indices.dtype
             make = sparse.coo_array if xp is np else sparse.coo_matrix
             positions = (row.ravel().astype(dtype), column.ravel().astype(dtype))
@@ -308,15 +308,6 @@ class Conversions(BsrBase):
             )
         return sparse
 
-    def _element_positions(self) -> tuple[Any, Any]:
-        """Row and column of every stored element, int64 (nnzb, bm, bk), unbatched."""
-        xp, (bm, bk), shape = self._xp, self.blocksize, self._data.shape
-        row = self._pattern.rows.astype(np.int64)[:, None, None] * bm
-        column = self._pattern.indices.astype(np.int64)[:, None, None] * bk
-        row = row + xp.arange(bm, dtype=np.int64)[:, None]
-        column = column + xp.arange(bk, dtype=np.int64)
-        return xp.broadcast_to(row, shape), xp.broadcast_to(column, shape)
-
     def _csr_parts(self) -> tuple[Any, Any, Any]:
         """Offset of every element in CSR order, columns in that order, and row starts.
 
@@ -335,7 +326,8 @@ class Conversions(BsrBase):
         end = xp.full((1,), self._data.size, dtype=np.int64)
         row_starts = xp.concatenate([row_starts.ravel(), end])
         column = xp.empty(self._data.size, dtype=np.int64)
-        column[place] = self._element_positions()[1].ravel()
+        _, columns = pattern.element_positions()
+        column[place] = xp.broadcast_to(columns, self._data.shape).ravel()
         dtype = index_dtype(max(self._data.size, *self.shape))
         return place, column.astype(dtype), row_starts.astype(dtype)
 

@@ -48,12 +48,7 @@ class Reductions(BsrBase):
         TypeError
             For an ``out`` of another dtype or array library.
         """
-        check_sparse("sum", "self", self)
-        axes = _matrix_axes("sum", axis, self.ndim)
-        if dtype is None:
-            wanted = np.dtype(np.int64) if self.dtype.kind in "ib" else self.dtype
-        else:
-            wanted = check_dtype_name("sum", "dtype", dtype)
+        axes, wanted = _axes_and_dtype("sum", self, axis, dtype, np.int64)
         with on_device(self._data):
             return _written("sum", _total(self, axes, wanted).astype(wanted), out)
 
@@ -62,12 +57,7 @@ class Reductions(BsrBase):
 
         As `sum`; of integers and bool it is float64.
         """
-        check_sparse("mean", "self", self)
-        axes = _matrix_axes("mean", axis, self.ndim)
-        if dtype is None:
-            wanted = np.dtype(np.float64) if self.dtype.kind in "ib" else self.dtype
-        else:
-            wanted = check_dtype_name("mean", "dtype", dtype)
+        axes, wanted = _axes_and_dtype("mean", self, axis, dtype, np.float64)
         lengths = self.shape if axes is None else [self.shape[a] for a in axes]
         with on_device(self._data):
             total = _total(self, axes, wanted)
@@ -129,6 +119,17 @@ class Reductions(BsrBase):
                 place = xp.where(hit, row + min(k, 0), length)
                 out[block // pattern.nnzb, place] = value
         return out[:, :length].reshape(*batch, length)
+
+
+def _axes_and_dtype(
+    function: str, array: Any, axis: Any, dtype: Any, of_integers: type
+) -> tuple[tuple[int, ...] | None, np.dtype]:
+    """Return the axes and the dtype of a sum; ``of_integers`` is the default for integers."""
+    check_sparse(function, "self", array)
+    axes = _matrix_axes(function, axis, array.ndim)
+    if dtype is None:
+        return axes, np.dtype(of_integers) if array.dtype.kind in "ib" else array.dtype
+    return axes, check_dtype_name(function, "dtype", dtype)
 
 
 def _matrix_axes(function: str, axis: Any, ndim: int) -> tuple[int, ...] | None:

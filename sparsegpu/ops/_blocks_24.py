@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays import HALF_DTYPES, common_namespace, device_of, namespace
+from .._arrays import HALF_DTYPES, check_dtype_among, common_namespace, device_of, namespace
 from .._checks import bad_type, bad_value
 from .._format_24 import FORMATS, Format, as_blocks, as_stack
 from ..engines import engine_module
@@ -30,9 +30,7 @@ def format_of_blocks(
     function: str, argument: str, dtype: np.dtype, blocksize: tuple[int, int]
 ) -> Format:
     """Return the 2:4 format of blocks, or refuse their dtype or size."""
-    if dtype not in DTYPES:
-        names = ", ".join(d.name for d in DTYPES)
-        raise bad_type(function, argument, f"blocks of one of the 2:4 dtypes {names}", dtype)
+    check_dtype_among(function, argument, dtype, DTYPES, "2:4 ")
     form = FORMATS[dtype]
     bm, bk = blocksize
     if bm % form.rows or bk % form.columns:

@@ -9,6 +9,7 @@ import numpy as np
 from .._arrays import namespace
 from .._epilogue import Epilogue, apply_epilogue
 from .._math import ceil_div
+from ..pattern import expand_counts
 from ._long_sums import MOST, Cut, added, cut_groups
 
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
@@ -78,12 +79,9 @@ def _terms(
     if "p_offsets" in arrays:
         return c_indices, arrays["p_offsets"], q_offsets
     c0, c1 = c_indices[block_row], c_indices[block_row + 1]
-    ends = xp.cumsum(c1 - c0)
-    place = xp.arange(int(ends[-1]), dtype=_INT64)
-    tile = xp.searchsorted(ends, place, side="right")
-    i = place - (ends - (c1 - c0))[tile]
+    tile, i = expand_counts(c1 - c0)
     first = column_split * c1 + (split - column_split) * c0
-    starts = xp.concatenate([xp.zeros((1,), _INT64), ends])
+    starts = xp.concatenate([xp.zeros((1,), _INT64), xp.cumsum(c1 - c0)])
     return starts, c0[tile] + i, q_offsets[first[tile] + i]
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from .._epilogue import Epilogue, apply_epilogue
 from .._format_24 import FORMATS
-from ..pattern import Pattern
+from ..pattern import Pattern, expand_counts
 
 #: Products of two int8 whose sum int32 holds, whatever they are: each is at most 2**14.
 MOST = (2**31 - 1) // 2**14
@@ -69,11 +69,9 @@ def cut_groups(starts: Any, most: int, xp: ModuleType) -> Cut:
     starts = starts.astype(_INT64)
     count = xp.diff(starts)
     pieces = xp.maximum((count + most - 1) // most, 1).reshape(-1, count.shape[-1]).max(axis=0)
-    after = xp.cumsum(pieces)
-    first = after - pieces
-    piece = xp.arange(int(after[-1]), dtype=_INT64)
-    group = xp.searchsorted(after, piece, side="right")
-    begin = starts[..., group] + (piece - first[group]) * most
+    first = xp.cumsum(pieces) - pieces
+    group, number = expand_counts(pieces)
+    begin = starts[..., group] + number * most
     begin = xp.minimum(begin, starts[..., group + 1])
     ends = xp.concatenate([begin, starts[..., -1:]], axis=-1)
     further = tuple(xp.flatnonzero(pieces > i) for i in range(1, int(pieces.max())))

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, namespace
+from .._arrays import as_array, check_range, namespace
 from .._checks import bad_type, bad_value, check_choice
+from ..pattern import expand_counts
 from ._long_sums import may_be_long
 from .scatter_indices import ARRAYS, FORMATS, Fit, IndicesData
 
@@ -93,8 +94,8 @@ def _read_blockwise(
     del split
     pq = arrays["pq"]
     _check_offsets(function, "c_offsets", arrays["c_offsets"], len(pq), "rows of pq")
-    _check_range(function, "pq[:, 0]", pq[:, 0], len(blocks), "blocks")
-    _check_range(function, "pq[:, 1]", pq[:, 1], len(others), "others")
+    _check_indices(function, "pq[:, 0]", pq[:, 0], len(blocks), "blocks")
+    _check_indices(function, "pq[:, 1]", pq[:, 1], len(others), "others")
     return len(others), None, len(arrays["c_offsets"]) - 1
 
 
@@ -114,7 +115,7 @@ def _read_strided(
             )
         listed = min(len(arrays["p_offsets"]), len(q_offsets))
         _check_offsets(function, "c_indices", c_indices, listed, "p_offsets and q_offsets")
-        _check_range(function, "p_offsets", arrays["p_offsets"], count, "blocks")
+        _check_indices(function, "p_offsets", arrays["p_offsets"], count, "blocks")
         limit = None
     else:
         _check_offsets(function, "c_indices", c_indices, count, "blocks")
@@ -145,13 +146,8 @@ def _check_offsets(function: str, name: str, offsets: Any, length: int, of: str)
         )
 
 
-def _check_range(function: str, name: str, values: Any, length: int, of: str) -> None:
-    if values.size:
-        low, high = int(values.min()), int(values.max())
-        if low < 0 or high >= length:
-            raise bad_value(
-                function, name, f"indices in 0..{length - 1} ({of})", low if low < 0 else high
-            )
+def _check_indices(function: str, name: str, values: Any, length: int, of: str) -> None:
+    check_range(function, name, values, length, f"indices in 0..{length - 1} ({of})")
 
 
 def _check_tiles(
@@ -210,13 +206,10 @@ def _only(arrays: dict[str, Any], tiles: Any, xp: Any) -> dict[str, Any]:
     if "p_offsets" not in arrays:
         return chosen
     first, count = arrays["c_indices"][:-1][tiles], xp.diff(arrays["c_indices"])[tiles]
-    ends = xp.cumsum(count)
-    place = xp.arange(int(ends[-1]), dtype=np.int64)
-    tile = xp.searchsorted(ends, place, side="right")
-    g = first[tile] + place - (ends - count)[tile]
-    start = xp.zeros((1,), dtype=np.int64)
+    tile, number = expand_counts(count)
+    g = first[tile] + number
     return {
-        "c_indices": xp.concatenate([start, ends]),
+        "c_indices": xp.concatenate([xp.zeros((1,), dtype=np.int64), xp.cumsum(count)]),
         "r_offsets": chosen["r_offsets"],
         "p_offsets": arrays["p_offsets"][g],
         "q_offsets": arrays["q_offsets"][g],

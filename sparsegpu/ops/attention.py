@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import HALF_DTYPES, as_array, common_namespace
+from .._arrays import HALF_DTYPES, as_array, check_dtype_among, common_namespace
 from .._checks import (
     bad_type,
     bad_value,
@@ -145,9 +145,7 @@ def scaled_dot_product_attention(
 
 def _check_dtypes(function: str, query: Any, key: Any, value: Any, mask: np.dtype) -> None:
     for name, array in (("query", query), ("key", key), ("value", value)):
-        if array.dtype not in _DTYPES:
-            names = ", ".join(d.name for d in _DTYPES)
-            raise bad_type(function, name, f"one of the dtypes {names}", array.dtype)
+        check_dtype_among(function, name, array.dtype, _DTYPES)
         check_same_dtype(function, name, array.dtype, query.dtype)
     allowed = (np.dtype(bool), query.dtype, np.dtype(np.float32))
     if mask not in allowed:

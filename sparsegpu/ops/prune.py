@@ -10,11 +10,12 @@ from .._arrays import (
     HALF_DTYPES,
     REAL_DTYPES,
     as_array,
+    check_dtype_among,
     common_namespace,
     float8_e4m3fn,
     namespace,
 )
-from .._checks import bad_type, bad_value, check_choice
+from .._checks import bad_value, check_choice
 from ..engines import engine_module
 from ._common import on_device
 from .compress import check_matrix
@@ -27,9 +28,8 @@ _IMPORTANCE = (*HALF_DTYPES, np.dtype(np.float32), np.dtype(np.float64))
 def check_order(function: str, argument: str, array: Any) -> None:
     """Refuse a dtype that has no order; CuPy's uint8 is float8_e4m3fn."""
     fp8 = float8_e4m3fn if namespace(array) is np else np.dtype(np.uint8)
-    if array.dtype not in REAL_DTYPES and array.dtype != fp8:
-        names = ", ".join(d.name for d in (*REAL_DTYPES, float8_e4m3fn))
-        raise bad_type(function, argument, f"one of the dtypes {names}", array.dtype)
+    if array.dtype != fp8:
+        check_dtype_among(function, argument, array.dtype, (*REAL_DTYPES, float8_e4m3fn))
 
 
 def rows_and_importance(function: str, dense: Any, criterion: Any, keep: str) -> tuple[Any, Any]:
@@ -43,9 +43,7 @@ def rows_and_importance(function: str, dense: Any, criterion: Any, keep: str) ->
         check_choice(function, "criterion", criterion, ("magnitude",))
         return dense, None
     importance = as_array(criterion, function, "criterion")
-    if importance.dtype not in _IMPORTANCE:
-        names = ", ".join(d.name for d in _IMPORTANCE)
-        raise bad_type(function, "criterion", f"one of the dtypes {names}", importance.dtype)
+    check_dtype_among(function, "criterion", importance.dtype, _IMPORTANCE)
     if importance.shape != dense.shape:
         expected = f"dense's shape {tuple(dense.shape)}"
         raise bad_value(function, "criterion", expected, tuple(importance.shape))

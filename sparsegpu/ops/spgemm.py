@@ -9,13 +9,8 @@ import numpy as np
 from .._arrays import check_may_wait, common_namespace
 from .._checks import bad_value, broadcast_shape, check_element_count
 from ..engines import engine_module
-from ..pattern import Pattern, from_sorted_keys, keys_per_batch
-from ._common import (
-    check_operand_dtypes,
-    check_sparse,
-    on_device,
-    resolve_out_dtype,
-)
+from ..pattern import Pattern, expand_counts, from_sorted_keys, keys_per_batch, starts_run
+from ._common import check_operand_dtypes, check_sparse, on_device, resolve_out_dtype
 from ._long_scatter import add_pairs, cut_pairs
 from ._long_sums import may_be_long
 
@@ -123,24 +118,19 @@ def block_pairs(
     indptr = right.indptr.reshape(-1).astype(np.int64)
     place = of_right[matrix] * (right.block_shape[0] + 1) + met
     first, count = indptr[place], indptr[place + 1] - indptr[place]
-    ends = xp.cumsum(count)
-    pairs = int(ends[-1]) if ends.size else 0
-    pair = xp.arange(pairs, dtype=np.int64)
-    meets = xp.searchsorted(ends, pair, side="right")
-    q = of_right[matrix[meets]] * right.nnzb + first[meets] + pair - (ends - count)[meets]
+    meets, number = expand_counts(count)
+    q = of_right[matrix[meets]] * right.nnzb + first[meets] + number
     column = right.indices.ravel()[q].astype(np.int64)
     key = (matrix[meets] * block_rows + row[meets]) * block_cols + column
 
     # Sort and compress: pairs with equal keys add to one block of the result.
     order = xp.argsort(key, kind="stable")
     key = key[order]
-    is_first = xp.ones(key.shape, dtype=bool)
-    is_first[1:] = key[1:] != key[:-1]
-    starts = xp.flatnonzero(is_first)
+    starts = xp.flatnonzero(starts_run(key))
     kept = key[starts]
     nnzb = keys_per_batch(kept, batch, block_rows * block_cols, function) if size else 0
     pattern = from_sorted_keys(kept, batch, nnzb, (m, n), blocksize)
-    end = xp.full((1,), pairs, dtype=np.int64)
+    end = xp.full((1,), key.size, dtype=np.int64)
     pq = xp.stack([p[meets][order], q[order]], axis=1)
     return pattern, xp.concatenate([starts.astype(np.int64), end]), pq
 
