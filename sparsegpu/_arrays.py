@@ -1,4 +1,4 @@
-"""Array libraries, dtypes and devices: the only place that knows NumPy from CuPy.
+"""Array libraries, dtypes and devices: the only module that tells NumPy from CuPy.
 
 CuPy is looked for only when an array that is not NumPy's arrives, so that importing the
 package needs neither CuPy nor a GPU.

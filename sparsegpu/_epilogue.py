@@ -54,7 +54,7 @@ class Epilogue:
 
     @property
     def is_integral(self) -> bool:
-        """Whether int32 accumulators stay exact integers on their way to an int32 output."""
+        """Whether int32 accumulators stay exact integers up to an int32 output."""
         return (
             _is_exact(self.alpha)
             and _is_exact(self.beta)

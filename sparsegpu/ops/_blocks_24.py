@@ -66,7 +66,7 @@ def compressed_blocks(function: str, pattern: Pattern, data: Any, strict: bool) 
 def _not_24(
     function: str, pattern: Pattern, stacked_row: int, column: int, form: Format
 ) -> ValueError:
-    """Return the error for a group, given by its place in the stack of all blocks."""
+    """Return the error for a group, given by its row and column in the stack of all blocks."""
     bm, bk = pattern.blocksize
     number, row = divmod(stacked_row, bm)
     first_row = int(pattern._rows.reshape(-1)[number]) * bm

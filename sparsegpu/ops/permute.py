@@ -70,8 +70,8 @@ def permute_for_24(
     Notes
     -----
     J. Pool and C. Yu, "Channel Permutations for N:M Sparsity", NeurIPS 2021: of each two groups all
-    35 ways to divide their eight columns are tried (of groups of two: all 3), pairs that gain most
-    are divided anew, and so on until none gains. So no order found keeps less than the order given,
+    35 splits of their eight columns are tried (of groups of two: all 3), the pairs that gain most
+    are split anew, and so on until none gains. So no order found keeps less than the order given,
     to the resolution of the search: 2**-22 of the window's largest value, for each element.
 
     Use it as ``pruned = prune_24(W[:, p])``, and then ``pruned @ x[p]``. With

@@ -123,7 +123,7 @@ def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: A
 
 
 def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = None) -> Any:
-    """Return ``bsr @ other`` by way of `scatter_mm`.
+    """Return ``bsr @ other``, computed by `scatter_mm`.
 
     Parameters
     ----------

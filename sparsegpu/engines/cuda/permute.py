@@ -1,4 +1,4 @@
-"""Which order of columns lets 2:4 pruning keep most, on the device: a warp tries a pair's ways.
+"""The order of columns in which 2:4 pruning keeps most, on the device: a warp takes a pair.
 
 The search itself (`_permutation_search`) is CuPy's array code over the table of pairs of stripes.
 The host reads a few numbers a round: how many pairs there are to try and to regroup, and what all
@@ -17,7 +17,7 @@ from .runtime.launch import kernel
 _THREADS = 128
 
 
-def best_splits(gains: Any, ways: Any, keys: Any, stripes: Any, left: Any, right: Any) -> None:
+def best_splits(gains: Any, best: Any, keys: Any, stripes: Any, left: Any, right: Any) -> None:
     """Write the best split of each pair's columns and its gain; all are C-contiguous.
 
     ``keys`` is int32, the others int64.
@@ -26,7 +26,7 @@ def best_splits(gains: Any, ways: Any, keys: Any, stripes: Any, left: Any, right
     kernel("permute_24", GROUP=stripes.shape[1])(
         (-(-count // (_THREADS // 32)),),
         (_THREADS,),
-        (gains, ways, keys, stripes, left, right, np.int64(count), np.int64(keys.shape[1])),
+        (gains, best, keys, stripes, left, right, np.int64(count), np.int64(keys.shape[1])),
     )
 
 
