@@ -115,6 +115,12 @@ def device_of(array: Any) -> int | None:
     return array.data.device_id if is_cupy(array) else None
 
 
+def device_name(array: Any) -> str:
+    """Return the device of an array by name: ``"cpu"``, ``"cuda:0"``."""
+    device = device_of(array)
+    return "cpu" if device is None else f"cuda:{device}"
+
+
 def as_array(x: Any, function: str, argument: str) -> Any:
     """Return ``x`` as a NumPy or CuPy array without moving it across the bus.
 

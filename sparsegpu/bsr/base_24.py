@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._arrays import Sparse, as_array, device_of, namespace
+from .._arrays import Sparse, as_array, device_name, device_of, namespace
 from .._checks import bad_type, bad_value, check_sizes, not_offered
 from .._format_24 import FORMATS
 from ..ops._blocks_24 import Packed, check_parts, check_sparse_blocks
@@ -97,10 +97,9 @@ class Bsr24Base(Patterned, Compared, Sparse):
 
     def __repr__(self) -> str:
         rule = FORMATS[self.dtype].rule
-        device = self.device if self._xp is np else f"cuda:{self.device.id}"
         return (
             f"<sparsegpu.BsrSemiStructuredArray, shape {self.shape}, {self.dtype}, {rule}, "
-            f"{self._stored()}, on {device}>"
+            f"{self._stored()}, on {device_name(self.packed)}>"
         )
 
     def _check(self, method: str) -> None:
@@ -160,11 +159,10 @@ class Bsr24Base(Patterned, Compared, Sparse):
         import cupy
 
         self._check("to_device")
-        if device is None:
-            device = cupy.cuda.runtime.getDevice()
-        if device_of(self.packed) == device:
+        target = cupy.cuda.Device(device)  # the current one for None
+        if device_of(self.packed) == target.id:
             return self
-        with cupy.cuda.Device(device):
+        with target:
             parts = (cupy.asarray(part) for part in self._parts())
             return type(self)(tuple(parts), self._pattern.shape, check=False)
 

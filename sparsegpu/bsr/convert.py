@@ -158,11 +158,10 @@ class Conversions(BsrBase):
         import cupy
 
         check_sparse("to_device", "self", self)
-        if device is None:
-            device = cupy.cuda.runtime.getDevice()
-        if device_of(self._data) == device:
+        target = cupy.cuda.Device(device)  # the current one for None
+        if device_of(self._data) == target.id:
             return self
-        with cupy.cuda.Device(device):
+        with target:
             data = cupy.asarray(self._data)
             pattern = self._pattern
             moved = Pattern(

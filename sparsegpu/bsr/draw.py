@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .._arrays import device_name
 from .._math import ceil_div
 from ..ops._common import on_device
 from .base import BsrBase
@@ -21,10 +22,9 @@ class Drawings(BsrBase):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        where = "cpu" if isinstance(self.device, str) else f"cuda:{self.device.id}"
         return (
             f"<sparsegpu.{type(self).__name__}, shape {self.shape}, {self.dtype}, "
-            f"{self._stored()}, on {where}>"
+            f"{self._stored()}, on {device_name(self._data)}>"
         )
 
     def _repr_html_(self) -> str:

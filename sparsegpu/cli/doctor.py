@@ -15,6 +15,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .._cache import cache_directory
+from .._kernel_table import KERNELS
+from .._version import __version__
+from ..bsr import bsr_array
+from ..engines.cuda.runtime.compile import (
+    CompileError,
+    include_paths,
+    nvrtc_version,
+    supported_architectures,
+)
+from ..engines.cuda.runtime.launch import choose_architecture, compute_capability
+from ..engines.cuda.runtime.source import source_names, source_root
+from ..engines.cusparselt import availability
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -62,8 +76,6 @@ def run() -> int:
 
 
 def _python() -> Finding:
-    from .._version import __version__
-
     version = ".".join(map(str, sys.version_info[:3]))
     return Finding("sparsegpu", f"{__version__} on Python {version}")
 
@@ -84,8 +96,6 @@ def _libraries() -> Finding:
 
 
 def _sources() -> Finding:
-    from ..engines.cuda.runtime.source import source_names, source_root
-
     try:
         return Finding("kernel sources", f"{len(source_names())} in {source_root()}")
     except FileNotFoundError as error:
@@ -95,8 +105,6 @@ def _sources() -> Finding:
 
 
 def _cache() -> Finding:
-    from .._cache import cache_directory
-
     directory = cache_directory()
     parent = next(p for p in (directory, *directory.parents) if p.exists())
     writable = os.access(parent, os.W_OK)
@@ -151,8 +159,6 @@ def _devices() -> Finding:
 
 
 def _nvrtc() -> Finding:
-    from ..engines.cuda.runtime.compile import nvrtc_version, supported_architectures
-
     try:
         major, minor = nvrtc_version()
         archs = ", ".join(str(a) for a in supported_architectures() if a >= 80)
@@ -163,8 +169,6 @@ def _nvrtc() -> Finding:
 
 
 def _headers() -> Finding:
-    from ..engines.cuda.runtime.compile import include_paths
-
     try:
         return Finding("CUDA headers", ", ".join(include_paths()))
     except FileNotFoundError as error:
@@ -172,9 +176,6 @@ def _headers() -> Finding:
 
 
 def _kernels() -> Finding:
-    from .._kernel_table import KERNELS
-    from ..engines.cuda.runtime.launch import choose_architecture, compute_capability
-
     cc = compute_capability()
     runnable, not_here = [], []
     for source in sorted({row.source for row in KERNELS}):
@@ -193,9 +194,6 @@ def _kernels() -> Finding:
 def _launch() -> Finding:
     import cupy
 
-    from ..bsr import bsr_array
-    from ..engines.cuda.runtime.compile import CompileError
-
     runtime_error = cupy.cuda.runtime.CUDARuntimeError
     driver_error = cupy.cuda.driver.CUDADriverError
     dense = np.arange(64, dtype=np.float32).reshape(8, 8)
@@ -209,10 +207,10 @@ def _launch() -> Finding:
 
 
 def _cusparselt() -> Finding:
-    from ..engines.cusparselt.availability import version, why_not
-
-    missing = why_not("cuSPARSELt")
+    missing = availability.why_not("cuSPARSELt")
     if missing is None:
-        return Finding("cuSPARSELt", f"{version()}, for 2:4 arrays of backend 'cusparselt'")
+        return Finding(
+            "cuSPARSELt", f"{availability.version()}, for 2:4 arrays of backend 'cusparselt'"
+        )
     # Not a failure: it is an extra.
     return Finding("cuSPARSELt", f"optional; {str(missing).removeprefix('cuSPARSELt: ')}")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import Sparse, as_array, check_dtype_name, common_namespace
+from .._arrays import Sparse, as_array, check_dtype_name, common_namespace, device_name
 from .._checks import bad_type, bad_value
 from .._format_24 import FORMATS
 from ..ops._common import on_device, optional_array
@@ -352,10 +352,9 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
 
     def __repr__(self) -> str:
         rule = FORMATS[self.dtype].rule
-        device = self.device if self._halves.xp is np else f"cuda:{self.device.id}"
         return (
             f"<sparsegpu.SemiStructuredArray, shape {self.shape}, {self.dtype}, {rule}, "
-            f"{self.backend}, on {device}>"
+            f"{self.backend}, on {device_name(self._halves.any().packed)}>"
         )
 
 

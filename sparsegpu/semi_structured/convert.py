@@ -133,9 +133,8 @@ class Conversions:
         """
         import cupy
 
-        if device is None:
-            device = cupy.cuda.runtime.getDevice()
-        if device_of(self._halves.any().packed) == device:
+        target = cupy.cuda.Device(device)  # the current one for None
+        if device_of(self._halves.any().packed) == target.id:
             return self
 
         def move(array: Any) -> Any:
@@ -143,7 +142,7 @@ class Conversions:
                 return None
             return cupy.asarray(array.view(np.uint8) if array.dtype == float8_e4m3fn else array)
 
-        with cupy.cuda.Device(device):
+        with target:
             parts = [move(array) for array in self._parts()]
             return type(self)(self.shape, *parts, dtype=self.dtype, backend=self.backend)
 
