@@ -238,6 +238,11 @@ def check_may_wait(xp: ModuleType, what: str) -> None:
         )
 
 
+def index_dtype(largest: int) -> np.dtype:
+    """Return int32, or int64 where 32 bits do not reach ``largest``."""
+    return np.dtype(np.int32 if largest < 2**31 else np.int64)
+
+
 def cast_indices(function: str, argument: str, array: Any, dtype: np.dtype, copy: bool) -> Any:
     """Return an index array as a read-only one of ``dtype``; refuse values it does not hold."""
     xp = namespace(array)

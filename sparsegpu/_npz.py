@@ -48,7 +48,7 @@ def read_npz(file: Any, format: str, reader: str) -> dict[str, Any]:
     Raises
     ------
     ValueError
-        In the name of ``reader``, the method that reads, when the file holds something else.
+        When the file holds something else; the message names the method ``reader``.
     """
     with np.load(file, allow_pickle=False) as stored:
         if "format" not in stored or str(stored["format"][()]) != format:

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from ._checks import bad_value, check_blocksize, check_integers, check_sizes
+from ._segments import expand_counts
 from .bsr.array import bsr_array
-from .pattern import expand_counts, from_sorted_keys
+from .pattern import from_sorted_keys
 
 _UNBOUNDED = np.iinfo(np.int64).max // 4
 

@@ -8,16 +8,24 @@ written once for NumPy and CuPy and has no loop over blocks.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ._arrays import cast_indices, check_may_wait, check_range, device_of, namespace, read_only
+from ._arrays import (
+    cast_indices,
+    check_may_wait,
+    check_range,
+    device_of,
+    index_dtype,
+    namespace,
+    read_only,
+)
 from ._checks import bad_type, bad_value, check_blocksize, check_element_count, check_sizes
 from ._memo import Memo
-
-_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+from ._segments import starts_run
 
 
 class Pattern(Memo):
@@ -104,7 +112,7 @@ class Pattern(Memo):
         return f"Pattern({batch}{self.shape}, {bm}x{bk} blocks, nnzb={self.nnzb})"
 
     def __reduce__(self) -> tuple:
-        return _restored, (self.indptr, self.indices, self.shape, self.blocksize)
+        return _unchecked, (self.indptr, self.indices, self.shape, self.blocksize)
 
     def __copy__(self) -> Pattern:
         return self
@@ -262,16 +270,16 @@ class Pattern(Memo):
         column = self.indices.reshape(self.batch_size, self.nnzb).astype(np.int64)
         keys = ((column + batch) * block_rows + row).ravel()
         order = self.xp.argsort(keys, kind="stable")
-        pattern = self._from_sorted_keys(keys[order], self.nnzb, (k, m), (bk, bm))
+        pattern = from_sorted_keys(keys[order], self.batch_shape, self.nnzb, (k, m), (bk, bm))
         return pattern, order
 
     def sorted(self) -> tuple[Pattern, Any]:
         """Return the pattern with ascending columns, and where its blocks come from."""
 
         def build() -> tuple[Pattern, Any]:
-            keys = self.keys()
+            keys, size = self.keys(), (self.batch_shape, self.nnzb)
             order = self.xp.argsort(keys, kind="stable")
-            return self._from_sorted_keys(keys[order], self.nnzb, self.shape, self.blocksize), order
+            return from_sorted_keys(keys[order], *size, self.shape, self.blocksize), order
 
         return self.memo("sorted", build)
 
@@ -292,16 +300,16 @@ class Pattern(Memo):
         """
 
         def build() -> tuple[Pattern, Any, Any]:
-            xp = self.xp
-            keys = self.keys()
+            xp, keys = self.xp, self.keys()
             order = xp.argsort(keys, kind="stable")
             keys = keys[order]
             first = xp.flatnonzero(starts_run(keys))
             kept = keys[first]
-            nnzb = equal_counts(self, kept, function)
+            nnzb = keys_per_batch(kept, self.batch_shape, prod(self.block_shape), function)
             end = xp.full((1,), keys.size, dtype=np.int64)
             starts = xp.concatenate([first.astype(np.int64), end])
-            return self._from_sorted_keys(kept, nnzb, self.shape, self.blocksize), order, starts
+            shape, blocksize = self.shape, self.blocksize
+            return from_sorted_keys(kept, self.batch_shape, nnzb, shape, blocksize), order, starts
 
         return self.memo("canonical", build)
 
@@ -318,11 +326,6 @@ class Pattern(Memo):
             return Pattern(indptr, indices, self.shape, self.blocksize, check=False)
 
         return self.memo(("broadcast", batch_shape), build)
-
-    def _from_sorted_keys(
-        self, keys: Any, nnzb: int, shape: tuple[int, int], blocksize: tuple[int, int]
-    ) -> Pattern:
-        return from_sorted_keys(keys, self.batch_shape, nnzb, shape, blocksize)
 
     def same_as(self, other: Pattern) -> bool:
         """Whether both describe the same matrix layout; compares indices if it has to."""
@@ -344,16 +347,10 @@ class Pattern(Memo):
         if xp is self.xp:
             return self
         move = self.xp.asnumpy if xp is np else xp.asarray
-        return _restored(move(self.indptr), move(self.indices), self.shape, self.blocksize)
+        return _unchecked(move(self.indptr), move(self.indices), self.shape, self.blocksize)
 
 
-def _restored(indptr: Any, indices: Any, shape: tuple[int, int], blocksize: tuple) -> Pattern:
-    return Pattern(indptr, indices, shape, blocksize, check=False, copy=False)
-
-
-def index_dtype(largest: int) -> np.dtype:
-    """Return int32, or int64 where 32 bits do not reach ``largest``."""
-    return _INT32 if largest < 2**31 else _INT64
+_unchecked = partial(Pattern, check=False, copy=False)
 
 
 def from_sorted_keys(
@@ -382,34 +379,6 @@ def from_sorted_keys(
     )
 
 
-def starts_run(keys: Any) -> Any:
-    """Return which elements of sorted ``keys`` differ from the one before."""
-    starts = namespace(keys).ones(keys.shape, dtype=bool)
-    starts[1:] = keys[1:] != keys[:-1]
-    return starts
-
-
-def expand_counts(counts: Any) -> tuple[Any, Any]:
-    """Return the owner of each of ``counts.sum()`` items and its number with that owner, int64.
-
-    Examples
-    --------
-    >>> expand_counts(np.array([2, 0, 1]))
-    (array([0, 0, 2]), array([0, 1, 0]))
-    """
-    xp = namespace(counts)
-    ends = xp.cumsum(counts, dtype=np.int64)
-    item = xp.arange(int(ends[-1]) if ends.size else 0, dtype=np.int64)
-    owner = xp.searchsorted(ends, item, side="right")
-    return owner, item - (ends - counts)[owner]
-
-
-def equal_counts(pattern: Pattern, keys: Any, function: str) -> int:
-    """Return how many of the sorted ``keys`` each batch holds; they must agree."""
-    block_rows, block_cols = pattern.block_shape
-    return keys_per_batch(keys, pattern.batch_shape, block_rows * block_cols, function)
-
-
 def keys_per_batch(keys: Any, batch_shape: tuple[int, ...], blocks: int, function: str) -> int:
     """Return how many of the sorted ``keys`` fall to each matrix of ``blocks`` positions.
 
@@ -426,10 +395,6 @@ def keys_per_batch(keys: Any, batch_shape: tuple[int, ...], blocks: int, functio
     counts = xp.diff(edges)
     low, high = int(counts.min()), int(counts.max())
     if low != high:
-        raise bad_value(
-            function,
-            "batch",
-            "the same number of stored blocks in every batch",
-            f"between {low} and {high}",
-        )
+        expected = "the same number of stored blocks in every batch"
+        raise bad_value(function, "batch", expected, f"between {low} and {high}")
     return low

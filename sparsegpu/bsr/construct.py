@@ -30,16 +30,17 @@ from .._checks import (
     check_integers,
     check_sizes,
 )
+from .._segments import starts_run
 from ..engines import engine_module
 from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._common import check_sparse, is_sparse, on_device
-from ..pattern import Pattern, from_sorted_keys, keys_per_batch, starts_run
+from ..pattern import Pattern, from_sorted_keys, keys_per_batch
 
 _FUNCTION = "bsr_array"
 
 
 class _Wanted(NamedTuple):
-    """What the caller of `bsr_array` asks for besides ``arg``; None: as ``arg`` has it."""
+    """Arguments of `bsr_array` besides ``arg``; None: as in ``arg``."""
 
     shape: tuple[int, ...] | None
     blocksize: tuple[int, int] | None

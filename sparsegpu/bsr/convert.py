@@ -6,12 +6,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._arrays import bfloat16, common_namespace, device_of, swap_last
+from .._arrays import bfloat16, common_namespace, device_of, index_dtype, swap_last
 from .._checks import bad_type, bad_value, check_blocksize, check_choice, not_offered
 from ..engines import engine_module
 from ..ops._common import check_sparse, on_device, optional_out, prepare_out
 from ..ops.addmm import transposed_operand
-from ..pattern import Pattern, index_dtype
+from ..pattern import Pattern
 from .base import BsrBase
 from .construct import build, check_dtype
 

@@ -65,7 +65,7 @@ def chosen_engine() -> str | None:
 
 
 def engine_module(xp: ModuleType, stem: str, function: str) -> ModuleType:
-    """Return the module ``stem`` of the engine in charge of arrays of ``xp``."""
+    """Return the module ``stem`` of the engine that computes on arrays of ``xp``."""
     chosen = _chosen.get() or _DEFAULT[xp.__name__]
     if ENGINES[chosen] != xp.__name__:
         raise bad_type(

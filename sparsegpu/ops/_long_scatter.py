@@ -9,7 +9,7 @@ import numpy as np
 from .._arrays import namespace
 from .._epilogue import Epilogue, apply_epilogue
 from .._math import ceil_div
-from ..pattern import expand_counts
+from .._segments import expand_counts
 from ._long_sums import MOST, Cut, added, cut_groups
 
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)

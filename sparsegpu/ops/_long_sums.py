@@ -17,7 +17,8 @@ import numpy as np
 
 from .._epilogue import Epilogue, apply_epilogue
 from .._format_24 import FORMATS
-from ..pattern import Pattern, expand_counts
+from .._segments import expand_counts
+from ..pattern import Pattern
 
 #: Products of two int8 whose sum int32 holds, whatever they are: each is at most 2**14.
 MOST = (2**31 - 1) // 2**14

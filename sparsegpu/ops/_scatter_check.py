@@ -13,7 +13,7 @@ import numpy as np
 
 from .._arrays import as_array, check_range, namespace
 from .._checks import bad_type, bad_value, check_choice
-from ..pattern import expand_counts
+from .._segments import expand_counts
 from ._long_sums import may_be_long
 from .scatter_indices import ARRAYS, FORMATS, Fit, IndicesData
 

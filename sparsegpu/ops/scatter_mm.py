@@ -43,7 +43,7 @@ def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: A
 
         ("bsr_strided_mm_compressed", c_indices, r_offsets, q_offsets, meta)
             the same with c_indices = indptr: the tile at r has the blocks c0..c1 of block row
-            m = r0 // Ms, and with n = r1 // Ns block c0 + i meets
+            m = r0 // Ms, and with n = r1 // Ns block c0 + i is multiplied by the tile at
             q_offsets[n*c1 + (SPLIT_N - n)*c0 + i]
 
     Parameters

@@ -8,8 +8,9 @@ import numpy as np
 
 from .._arrays import check_may_wait, common_namespace
 from .._checks import bad_value, broadcast_shape, check_element_count
+from .._segments import expand_counts, starts_run
 from ..engines import engine_module
-from ..pattern import Pattern, expand_counts, from_sorted_keys, keys_per_batch, starts_run
+from ..pattern import Pattern, from_sorted_keys, keys_per_batch
 from ._common import check_operand_dtypes, check_sparse, on_device, resolve_out_dtype
 from ._long_scatter import add_pairs, cut_pairs
 from ._long_sums import may_be_long

@@ -299,7 +299,7 @@ def _aligned(array: Any) -> bool:
 
 
 def _of_batch(array: Any, place: tuple[int, ...]) -> Any:
-    """Return an operand's matrix for a place in the result's batch shape; it broadcasts to that."""
+    """Return an operand's matrix for an index into the result's batch shape."""
     own = array.shape[:-2]
     last = place[len(place) - len(own) :]
     return array[tuple(p if size != 1 else 0 for p, size in zip(last, own, strict=True))]
