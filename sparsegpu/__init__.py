@@ -13,11 +13,11 @@ from ._version import __version__
 
 _MODULES = {
     # what users hold
-    "bsr.array": ["bsr_array"],
+    "bsr.array": ["BsrSemiStructuredArray", "bsr_array"],
     "bsr.io": ["load_npz", "save_npz"],
     "bsr.make": ["prune_blocks", "random_bsr"],
     "masks": ["banded", "bigbird", "causal", "sliding_window"],
-    "semi_structured": ["BsrSemiStructuredArray", "SemiStructuredArray", "to_semi_structured"],
+    "semi_structured": ["SemiStructuredArray", "to_semi_structured"],
     # BSR products
     "ops.addmm": ["bsr_addmm", "bsr_matmul", "dense_bsr_matmul", "int_bsr_addmm"],
     "ops.attention": ["scaled_dot_product_attention"],
@@ -43,7 +43,7 @@ _MODULES = {
         "semi_structured_linear",
         "semi_structured_matmul",
     ],
-    "ops.tile": [
+    "ops.prune_tiles": [
         "compressed_swizzled_bitmask",
         "semi_structured_apply",
         "semi_structured_apply_dense",
@@ -126,7 +126,7 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from . import linalg, masks, testing
-    from .bsr.array import bsr_array
+    from .bsr.array import BsrSemiStructuredArray, bsr_array
     from .bsr.io import load_npz, save_npz
     from .bsr.make import prune_blocks, random_bsr
     from .engines import use_engine
@@ -144,6 +144,12 @@ if TYPE_CHECKING:
     from .ops.cusparselt_layout import from_cusparselt_layout, to_cusparselt_layout
     from .ops.permute import permute_for_24
     from .ops.prune import prune_24, prune_tile
+    from .ops.prune_tiles import (
+        compressed_swizzled_bitmask,
+        semi_structured_apply,
+        semi_structured_apply_dense,
+        semi_structured_tile,
+    )
     from .ops.sampled_addmm import sampled_addmm
     from .ops.scaled_mm import scaled_mm
     from .ops.scatter_indices import bsr_scatter_mm_indices_data
@@ -155,11 +161,5 @@ if TYPE_CHECKING:
     )
     from .ops.softmax import bsr_softmax
     from .ops.spgemm import bsr_spgemm
-    from .ops.tile import (
-        compressed_swizzled_bitmask,
-        semi_structured_apply,
-        semi_structured_apply_dense,
-        semi_structured_tile,
-    )
-    from .semi_structured import BsrSemiStructuredArray, SemiStructuredArray, to_semi_structured
+    from .semi_structured import SemiStructuredArray, to_semi_structured
     from .tuning.tune import tune

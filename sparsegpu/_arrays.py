@@ -1,4 +1,4 @@
-"""Array libraries, dtypes and devices: the only place that knows NumPy from CuPy.
+"""Array libraries, dtypes and devices: the only module that tells NumPy from CuPy.
 
 CuPy is looked for only when an array that is not NumPy's arrives, so that importing the
 package needs neither CuPy nor a GPU.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Collection
 from types import ModuleType
 from typing import Any
 
@@ -30,11 +31,11 @@ _KDLCPU, _KDLCUDA, _KDLCUDAHOST, _KDLCUDAMANAGED = 1, 2, 3, 13
 
 
 class Sparse:
-    """What holds a matrix that is not dense: NumPy and CuPy leave it to itself."""
+    """Base of the sparse classes: NumPy and CuPy defer to their operators and keep them sparse."""
 
     __slots__ = ()
 
-    # They leave their operators to ours.
+    # Operators of dense arrays return NotImplemented, so that Python calls ours.
     __array_ufunc__ = None
     __array_priority__ = 10.1
 
@@ -62,8 +63,25 @@ def check_dtype_name(function: str, argument: str, dtype: Any) -> np.dtype:
         raise bad_type(function, argument, "a dtype or the name of one", repr(dtype)) from None
 
 
+def check_dtype_among(
+    function: str, argument: str, dtype: np.dtype, allowed: Collection[np.dtype], kind: str = ""
+) -> None:
+    """Refuse a dtype that is not one of ``allowed``; ``kind`` names them in the message."""
+    if dtype not in allowed:
+        names = ", ".join(d.name for d in allowed)
+        raise bad_type(function, argument, f"one of the {kind}dtypes {names}", dtype)
+
+
+def check_range(function: str, argument: str, values: Any, stop: int, expected: str) -> None:
+    """Refuse an index array with values outside ``0..stop - 1``, which ``expected`` says."""
+    if values.size:
+        low, high = int(values.min()), int(values.max())
+        if low < 0 or high >= stop:
+            raise bad_value(function, argument, expected, low if low < 0 else high)
+
+
 def accumulator_dtype(dtype: np.dtype) -> np.dtype:
-    """Return the dtype in which products of ``dtype`` are summed (contract: arithmetic)."""
+    """Return the dtype in which products of ``dtype`` are summed."""
     if dtype in HALF_DTYPES or dtype == float8_e4m3fn:
         return np.dtype(np.float32)
     if dtype == np.int8:
@@ -97,11 +115,17 @@ def device_of(array: Any) -> int | None:
     return array.data.device_id if is_cupy(array) else None
 
 
+def device_name(array: Any) -> str:
+    """Return the device of an array by name: ``"cpu"``, ``"cuda:0"``."""
+    device = device_of(array)
+    return "cpu" if device is None else f"cuda:{device}"
+
+
 def as_array(x: Any, function: str, argument: str) -> Any:
     """Return ``x`` as a NumPy or CuPy array without moving it across the bus.
 
-    NumPy and CuPy arrays pass through, NumPy's subclasses as the plain arrays that they stand on
-    (a ``numpy.matrix`` would never lose a dimension). Device arrays of other libraries come in
+    NumPy and CuPy arrays pass through, NumPy's subclasses as views of class ``ndarray`` (indexing
+    a ``numpy.matrix`` would always give two dimensions). Device arrays of other libraries come in
     zero-copy through DLPack (``cupy.asarray`` would turn torch's bfloat16 into raw records), host
     sequences and scalars through ``numpy.asarray``.
     """
@@ -138,10 +162,10 @@ def as_array(x: Any, function: str, argument: str) -> Any:
 
 
 def _from_host(x: Any, function: str, argument: str) -> np.ndarray:
-    """Return another library's host array, by DLPack where NumPy's knows its dtype."""
+    """Return another library's host array, by DLPack where NumPy supports the dtype."""
     try:
         return np.from_dlpack(x)
-    except (BufferError, RuntimeError) as error:  # bfloat16 is one that it does not know
+    except (BufferError, RuntimeError) as error:  # bfloat16 is not supported
         if hasattr(x, "__array__"):
             return np.asarray(x)
         expected = "an array that NumPy can read by DLPack"
@@ -194,15 +218,15 @@ def common_namespace(function: str, **arrays: Any) -> ModuleType:
 
 
 def is_captured(stream: int) -> bool:
-    """Return whether the stream of an address is being captured into a CUDA graph."""
-    # 0 and 1 are the legacy default stream, which cannot be.
+    """Return whether a stream, given by its address, is being captured into a CUDA graph."""
+    # 0 and 1 are the legacy default stream, which cannot be captured.
     return stream > 1 and sys.modules["cupy"].cuda.runtime.streamIsCapturing(stream)
 
 
 def check_may_wait(xp: ModuleType, what: str) -> None:
-    """Refuse what waits for the device while the current stream is captured into a CUDA graph.
+    """Refuse to synchronise while the current stream is being captured into a CUDA graph.
 
-    To be asked before anything is enqueued: a capture in which something waited is lost.
+    Call it before anything is enqueued: a synchronisation invalidates the capture.
     """
     if xp is np:
         return
@@ -214,8 +238,13 @@ def check_may_wait(xp: ModuleType, what: str) -> None:
         )
 
 
+def index_dtype(largest: int) -> np.dtype:
+    """Return int32, or int64 where 32 bits do not reach ``largest``."""
+    return np.dtype(np.int32 if largest < 2**31 else np.int64)
+
+
 def cast_indices(function: str, argument: str, array: Any, dtype: np.dtype, copy: bool) -> Any:
-    """Return an index array to keep, read-only; refuse values that the cast would change."""
+    """Return an index array as a read-only one of ``dtype``; refuse values it does not hold."""
     xp = namespace(array)
     if array.size and not np.can_cast(array.dtype, dtype):
         limits, low, high = np.iinfo(dtype), int(array.min()), int(array.max())
@@ -226,7 +255,7 @@ def cast_indices(function: str, argument: str, array: Any, dtype: np.dtype, copy
 
 
 def read_only(array: Any) -> Any:
-    """Return an array that is not to be written to, and on the host cannot be, nor views of it."""
+    """Make a host array and its bases read-only, and return it; CuPy's have no such flag."""
     owner = array
     while isinstance(owner, np.ndarray):
         owner.flags.writeable = False
@@ -266,9 +295,9 @@ def overlapping(out: Any, arrays: dict[str, Any]) -> str | None:
 
 
 def _interleaved(a: Any, b: Any) -> bool:
-    """Answer exactly for device arrays: ask NumPy about twins of the same layout, never read."""
+    """Return whether device arrays share an element: NumPy decides from addresses and strides."""
 
-    class _Twin:
+    class _Layout:
         def __init__(self, array: Any):
             self.__array_interface__ = {
                 "shape": array.shape,
@@ -278,7 +307,7 @@ def _interleaved(a: Any, b: Any) -> bool:
                 "version": 3,
             }
 
-    return np.shares_memory(np.asarray(_Twin(a)), np.asarray(_Twin(b)))
+    return np.shares_memory(np.asarray(_Layout(a)), np.asarray(_Layout(b)))
 
 
 def overlaps_itself(array: Any) -> bool:
@@ -289,11 +318,11 @@ def overlaps_itself(array: Any) -> bool:
         reach += (n - 1) * stride
     if nested or array.size == 0:
         return False
-    # Strides that do not nest, as no slicing makes them: look at every place.
-    places = np.zeros((), np.int64)
+    # Strides that do not nest, which slicing never makes: compare the offsets of all elements.
+    offsets = np.zeros((), np.int64)
     for n, stride in zip(array.shape, array.strides):
-        places = np.add.outer(places, np.arange(n, dtype=np.int64) * stride)
-    return bool((np.diff(np.sort(places, axis=None)) < array.itemsize).any())
+        offsets = np.add.outer(offsets, np.arange(n, dtype=np.int64) * stride)
+    return bool((np.diff(np.sort(offsets, axis=None)) < array.itemsize).any())
 
 
 def same_memory(a: Any, b: Any) -> bool:

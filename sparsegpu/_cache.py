@@ -1,8 +1,8 @@
 """The per-user cache: small immutable files, safe under concurrent processes.
 
-An entry is written beside its final place and renamed, so a reader sees all of it or nothing.
+An entry is written to a temporary file and renamed, so that a reader sees all of it or nothing.
 Its first bytes are a digest of the rest: a damaged entry counts as absent. A cache that cannot
-be written is no error, only slower.
+be written is no error, but code is compiled anew.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _path(directory: Path | None, kind: str, key: str) -> Path:
 def read_entry(kind: str, key: str, directory: Path | None = None) -> bytes | None:
     """Return a kept entry; None when it is absent, unreadable or damaged.
 
-    ``directory`` is another than `cache_directory`.
+    ``directory`` replaces `cache_directory`.
     """
     try:
         content = _path(directory, kind, key).read_bytes()

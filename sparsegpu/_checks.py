@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 _LARGEST = int(np.finfo(np.float64).max)
-#: What an int64 counts: places in a matrix, and in a whole batch, are numbered by one.
+#: Elements of a matrix, and of a whole batch, are numbered by int64.
 _LARGEST_SIZE = 2**63 - 1
 
 
@@ -75,7 +75,7 @@ def check_scalar(function: str, argument: str, value: Any, *, complex_allowed: b
 def check_integers(
     function: str, argument: str, values: Any, expected: str, *, count: int | None = None
 ) -> tuple[int, ...]:
-    """Return integers as a tuple of ints; a float is none, not even a whole one, nor is a bool."""
+    """Return integers as a tuple of ints; floats (whole ones too) and bools are refused."""
     try:
         values = tuple(values)
         result = tuple(operator.index(n) for n in values)

@@ -1,9 +1,9 @@
-"""The one place where an accumulator becomes an output, as data and as its NumPy definition.
+"""The epilogue, which turns accumulators into outputs: its parameters and its definition.
 
     out = act( beta * input + left_alpha[:, None] * (alpha * acc) * right_alpha[None, :] )
 
-``cuda_src/common/epilogue.cuh`` is the same formula on the device; tests hold one against the
-other. Every product (BSR and 2:4) goes through this slot.
+``cuda_src/common/epilogue.cuh`` is the same formula on the device; tests compare the two.
+Every product (BSR and 2:4) ends with it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ LIPSCHITZ = {None: 1.0, "relu": 1.0, "gelu": 1.13, "gelu_erf": 1.13, "silu": 1.1
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """What happens to the accumulator: all fields validated, nothing broadcast in memory.
+    """What is applied to the accumulator: fields are validated, nothing is broadcast in memory.
 
     Attributes
     ----------
     alpha, beta : Python scalars
     input : array that broadcasts to out's shape, or None
-        None also when beta is 0, so that an engine never reads what must not show.
+        None also when beta is 0, so that no engine reads it: a NaN there must not propagate.
     left_alpha, right_alpha : arrays (*batch, M) and (*batch, N), or None
     activation : one of `ACTIVATIONS`
     """
@@ -54,7 +54,7 @@ class Epilogue:
 
     @property
     def is_integral(self) -> bool:
-        """Whether int32 accumulators stay exact integers on their way to an int32 output."""
+        """Whether int32 accumulators stay exact integers up to an int32 output."""
         return (
             _is_exact(self.alpha)
             and _is_exact(self.beta)
@@ -103,11 +103,11 @@ def _erf(x: Any) -> Callable:
 
 
 def apply_epilogue(acc: Any, epilogue: Epilogue, out: Any) -> None:
-    """Write ``out`` from the accumulator: the definition that all engines are held against.
+    """Write ``out`` from the accumulator: the definition that all engines are tested against.
 
     ``acc`` is of accumulator dtype (`_arrays.accumulator_dtype`) and of out's shape. Where a sum of
     int8 products may leave int32 (`ops/_long_sums.py`) it is int64, scaled in float64, and may be
-    CuPy's, to which NumPy's functions hand over.
+    a CuPy array, to which NumPy's functions dispatch.
     """
     e = epilogue
     if acc.dtype.kind == "i":
@@ -115,7 +115,7 @@ def apply_epilogue(acc: Any, epilogue: Epilogue, out: Any) -> None:
             _integer_epilogue(acc, e, out)
             return
         acc = acc.astype(np.float32 if acc.dtype == np.int32 else np.float64)
-    # Infinities and NaN are answers here, as on a GPU, and no cause for a warning.
+    # Infinities and NaN are results like any other, as on a GPU: no warning.
     with np.errstate(over="ignore", invalid="ignore"):
         compute = acc.dtype.type
         value = acc if e.alpha == 1 else compute(e.alpha) * acc
@@ -132,7 +132,7 @@ def _integer_epilogue(acc: Any, e: Epilogue, out: Any) -> None:
     """Exact arithmetic in int64, saturating at int32."""
     alpha, beta = int(e.alpha), int(e.beta)
     if acc.dtype == np.int64:
-        # What is beyond leaves int32 by so much that no input brings it back, and stays in int64.
+        # The clipped values are beyond int32 by more than any input, and their products fit int64.
         most = 2**62 // max(abs(alpha), 1)
         acc = np.clip(acc, -most, most)
     value = alpha * acc.astype(np.int64)
@@ -158,11 +158,11 @@ def store(value: Any, out: Any) -> None:
 
 
 def _rounded_to_odd(value: Any) -> Any:
-    """Return float64 as float32 such that rounding that to 16 bits is as if rounded once.
+    """Return float64 rounded to odd in float32: rounding that to 16 bits is as if rounded once.
 
-    Towards zero, and the last bit is set where something was lost (Boldo and Melquiond, "Emulation
+    Truncated, with the last bit set where the value was inexact (Boldo and Melquiond, "Emulation
     of a FMA and correctly rounded sums: proved algorithms using rounding to odd", IEEE Trans.
-    Comput. 57, 2008). Array libraries go from float64 to 16 bits by way of float32.
+    Comput. 57, 2008). Array libraries convert float64 to 16 bits by way of float32.
     """
     nearest = value.astype(np.float32)
     away = np.abs(nearest) > np.abs(value)

@@ -1,4 +1,4 @@
-"""What is made once and kept with something immutable, for all threads and streams."""
+"""A cache of what is derived from an immutable object, for all threads and streams."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy as np
 
 from ._arrays import check_may_wait, is_captured
 
-#: How many things of one kind `Memo.memo_recent` keeps.
+#: How many values of one kind `Memo.memo_recent` keeps.
 RECENT = 16
 
 
 class Memo:
-    """Things by keys, each built on the first call that asks for it.
+    """Values by key, each built by the first call that asks for it.
 
     Parameters
     ----------
     xp : module
-        The array library of what is kept.
+        The array library of the values.
     """
 
     __slots__ = ("_lock", "_memo", "xp")
@@ -32,10 +32,10 @@ class Memo:
         self._lock = threading.RLock()
 
     def memo(self, key: Hashable, build: Callable[[], Any]) -> Any:
-        """Return what is kept under ``key``, built on the first call.
+        """Return the value of ``key``, built on the first call.
 
-        One thread builds while the others wait. What is built on a device is complete before it
-        is published, so that any stream may use it.
+        One thread builds while the others wait. A value on a device is complete before others see
+        it, so that any stream may use it.
         """
         kept = self._memo.get(key)
         if kept is not None:
@@ -47,10 +47,10 @@ class Memo:
         return kept
 
     def memo_recent(self, kind: Hashable, key: Hashable, build: Callable[[], Any]) -> Any:
-        """Do what `memo` does for a ``kind`` of which there is no end, keeping the latest few.
+        """Do what `memo` does, but keep only the latest values of a ``kind``.
 
-        A program may come with another N at every step. What a CUDA graph captures is kept as
-        long as the memo: the graph will read it again.
+        For keys without a limit: a program may call with another N in every step. A value that is
+        used while a CUDA graph is captured is kept for good, since replays of the graph read it.
         """
         with self._lock:
             kept = self._memo.get((kind, key))
@@ -70,7 +70,7 @@ class Memo:
         return kept
 
     def _complete(self, build: Callable[[], Any]) -> Any:
-        """Build, and return what was built once the device has built it."""
+        """Build a value and wait until the device has computed it."""
         check_may_wait(self.xp, "making what is kept with an operand, as its first call does")
         built = build()
         if self.xp is not np:

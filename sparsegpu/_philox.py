@@ -1,8 +1,8 @@
 """Philox4x32-10, the counter-based generator behind attention's dropout.
 
 Source: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
-Being a pure function of (seed, counter), it gives the same words in every engine, whatever the
-order in which scores are visited. ``cuda_src/common/philox.cuh`` is its twin on the device.
+Being a pure function of (seed, counter), it gives the same words in every engine, in
+whatever order scores are computed. ``cuda_src/common/philox.cuh`` is the same on the device.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ._checks import bad_value, check_blocksize, check_integers, check_sizes
+from ._segments import expand_counts
 from .bsr.array import bsr_array
 from .pattern import from_sorted_keys
 
@@ -218,22 +219,20 @@ def _band(
     first = xp.clip((top - lower) // bk, 0, columns)
     end = xp.clip((top + (bm - 1 + upper)) // bk + 1, 0, columns)
     count = xp.maximum(end - first, 0)
-    ends = xp.cumsum(count, dtype=np.int64)
-    nnzb = int(ends[-1]) if rows else 0
-    place = xp.arange(nnzb, dtype=np.int64)
-    row = xp.searchsorted(ends, place, side="right") if nnzb else place
-    keys = row * columns + place - (ends - count - first)[row] if nnzb else place
-    return _of_keys(keys, shape, (bm, bk), lambda i, j: (j - i >= -lower) & (j - i <= upper))
+    row, number = expand_counts(count)
+    return _of_keys(
+        row * columns + first[row] + number,
+        shape,
+        (bm, bk),
+        lambda i, j: (j - i >= -lower) & (j - i <= upper),
+    )
 
 
 def _of_keys(keys: Any, shape: tuple[int, int], blocksize: tuple[int, int], rule: Any) -> bsr_array:
     """Return the mask whose stored blocks are ``keys``, with the rule's values."""
     pattern = from_sorted_keys(keys, (), int(keys.size), shape, blocksize)
-    xp, (bm, bk) = pattern.xp, blocksize
-    i = pattern.rows.astype(np.int64)[:, None, None] * bm + xp.arange(bm, dtype=np.int64)[:, None]
-    j = pattern.indices.astype(np.int64)[:, None, None] * bk + xp.arange(bk, dtype=np.int64)
-    data = xp.empty((pattern.nnzb, bm, bk), dtype=bool)
-    data[...] = rule(i, j)
+    data = pattern.xp.empty(pattern.data_shape, dtype=bool)
+    data[...] = rule(*pattern.element_positions())
     return bsr_array._of(pattern, data)
 
 

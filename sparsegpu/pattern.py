@@ -1,31 +1,39 @@
-"""The immutable block pattern: where the blocks of a block-sparse matrix stand.
+"""The immutable block pattern: the positions of the blocks of a block-sparse matrix.
 
-A pattern holds no values, so it can be shared by every array that has it, and so can whatever
-an engine derives from it: a schedule or plan is made once and kept in the pattern's memo. All
-index arithmetic here is written once for NumPy and CuPy and has no loop over blocks.
+A pattern holds no values, so that many arrays can share one. What an engine derives from it, such
+as a schedule, is computed once and kept in the pattern's memo. All index arithmetic here is
+written once for NumPy and CuPy and has no loop over blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ._arrays import cast_indices, check_may_wait, device_of, namespace, read_only
+from ._arrays import (
+    cast_indices,
+    check_may_wait,
+    check_range,
+    device_of,
+    index_dtype,
+    namespace,
+    read_only,
+)
 from ._checks import bad_type, bad_value, check_blocksize, check_element_count, check_sizes
 from ._memo import Memo
-
-_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+from ._segments import starts_run
 
 
 class Pattern(Memo):
     """Block positions of a BSR matrix, or of a batch of them.
 
-    Its arrays are handed out as views, so that setting the shape or dtype of one changes nothing
-    here. Engines and operations, which only read, take ``_indices``, ``_indptr`` and ``_rows``
-    themselves: a view costs half a microsecond.
+    Its properties return views: setting the shape or dtype of a view does not affect the pattern.
+    Engines and operations, which only read, use ``_indices``, ``_indptr`` and ``_rows`` directly,
+    because making a view takes half a microsecond.
 
     Parameters
     ----------
@@ -36,9 +44,9 @@ class Pattern(Memo):
         Shape of one matrix, in elements.
     blocksize : (bm, bk)
     check : bool
-        Look at the contents (`check`); without it only metadata is looked at.
+        Check the contents (`check`), not only the metadata.
     copy : bool
-        False hands the arrays over: the caller promises never to write to them again.
+        False keeps the arrays themselves: the caller promises never to write to them again.
 
     Attributes
     ----------
@@ -88,13 +96,13 @@ class Pattern(Memo):
         dtype = index_dtype(max(self.nnzb, *self.block_shape))
         self._indptr = cast_indices(function, "indptr", indptr, dtype, copy)
         self._indices = cast_indices(function, "indices", indices, dtype, copy)
-        if check:  # what is kept: the caller's arrays may change meanwhile
+        if check:  # the copies: the caller's arrays may change meanwhile
             self.check(function)
         self.device: int | None = device_of(self._indices)  # None on the host
 
     def __setattr__(self, name: str, value: Any) -> None:
         fixed = name in Pattern.__slots__ and not name.startswith("_")
-        if fixed and hasattr(self, "device"):  # the last that __init__ sets
+        if fixed and hasattr(self, "device"):  # __init__ sets it last
             raise AttributeError(f"Pattern: '{name}' cannot be set, a pattern is immutable")
         super().__setattr__(name, value)
 
@@ -104,7 +112,7 @@ class Pattern(Memo):
         return f"Pattern({batch}{self.shape}, {bm}x{bk} blocks, nnzb={self.nnzb})"
 
     def __reduce__(self) -> tuple:
-        return _restored, (self.indptr, self.indices, self.shape, self.blocksize)
+        return _unchecked, (self.indptr, self.indices, self.shape, self.blocksize)
 
     def __copy__(self) -> Pattern:
         return self
@@ -148,7 +156,7 @@ class Pattern(Memo):
             raise bad_value(function, "indptr", f"shape {expected}", tuple(indptr.shape))
 
     def check(self, function: str = "check_format") -> None:
-        """Look at every index; one synchronisation on a device.
+        """Check every index; one synchronisation on a device.
 
         Raises
         ------
@@ -166,18 +174,10 @@ class Pattern(Memo):
                 raise bad_value(function, "indptr", f"a last element of nnzb = {self.nnzb}", wrong)
             if bool((indptr[..., 1:] < indptr[..., :-1]).any()):
                 raise bad_value(function, "indptr", "non-decreasing values", "a decrease")
-        if indices.size:
-            low, high = int(indices.min()), int(indices.max())
-            columns = self.block_shape[1]
-            if low < 0 or high >= columns:
-                raise bad_value(
-                    function,
-                    "indices",
-                    f"block columns in 0..{columns - 1}",
-                    low if low < 0 else high,
-                )
+        columns = self.block_shape[1]
+        check_range(function, "indices", indices, columns, f"block columns in 0..{columns - 1}")
 
-    # -- facts about the positions ----------------------------------------------------------
+    # -- properties of the positions --------------------------------------------------------
 
     @property
     def rows(self) -> Any:
@@ -206,6 +206,16 @@ class Pattern(Memo):
         row = self.rows.reshape(self.batch_size, self.nnzb) + batch
         column = self.indices.reshape(self.batch_size, self.nnzb).astype(np.int64)
         return (row * block_cols + column).ravel()
+
+    def element_positions(self) -> tuple[Any, Any]:
+        """Return row and column of all stored elements, int64 (n, bm, 1) and (n, 1, bk).
+
+        Blocks and rows are counted through the matrices of a batch: row ``matrix * M + i``.
+        """
+        xp, keys, (bm, bk) = self.xp, self.keys()[:, None, None], self.blocksize
+        columns = max(self.block_shape[1], 1)
+        row = keys // columns * bm + xp.arange(bm, dtype=np.int64)[:, None]
+        return row, keys % columns * bk + xp.arange(bk, dtype=np.int64)
 
     @property
     def has_sorted_indices(self) -> bool:
@@ -260,21 +270,21 @@ class Pattern(Memo):
         column = self.indices.reshape(self.batch_size, self.nnzb).astype(np.int64)
         keys = ((column + batch) * block_rows + row).ravel()
         order = self.xp.argsort(keys, kind="stable")
-        pattern = self._from_sorted_keys(keys[order], self.nnzb, (k, m), (bk, bm))
+        pattern = from_sorted_keys(keys[order], self.batch_shape, self.nnzb, (k, m), (bk, bm))
         return pattern, order
 
     def sorted(self) -> tuple[Pattern, Any]:
         """Return the pattern with ascending columns, and where its blocks come from."""
 
         def build() -> tuple[Pattern, Any]:
-            keys = self.keys()
+            keys, size = self.keys(), (self.batch_shape, self.nnzb)
             order = self.xp.argsort(keys, kind="stable")
-            return self._from_sorted_keys(keys[order], self.nnzb, self.shape, self.blocksize), order
+            return from_sorted_keys(keys[order], *size, self.shape, self.blocksize), order
 
         return self.memo("sorted", build)
 
     def canonical(self, function: str = "sum_duplicates") -> tuple[Pattern, Any, Any]:
-        """Return the pattern without duplicates, and the blocks that meet in each of its blocks.
+        """Return the pattern without duplicates, and which blocks add up to each of its blocks.
 
         Returns
         -------
@@ -290,19 +300,16 @@ class Pattern(Memo):
         """
 
         def build() -> tuple[Pattern, Any, Any]:
-            xp = self.xp
-            keys = self.keys()
+            xp, keys = self.xp, self.keys()
             order = xp.argsort(keys, kind="stable")
             keys = keys[order]
-            is_first = xp.ones(keys.shape, dtype=bool)
-            is_first[1:] = keys[1:] != keys[:-1]
-            first = xp.flatnonzero(is_first)
+            first = xp.flatnonzero(starts_run(keys))
             kept = keys[first]
-            nnzb = equal_counts(self, kept, function)
+            nnzb = keys_per_batch(kept, self.batch_shape, prod(self.block_shape), function)
             end = xp.full((1,), keys.size, dtype=np.int64)
             starts = xp.concatenate([first.astype(np.int64), end])
-            pattern = self._from_sorted_keys(kept, nnzb, self.shape, self.blocksize)
-            return pattern, order, starts
+            shape, blocksize = self.shape, self.blocksize
+            return from_sorted_keys(kept, self.batch_shape, nnzb, shape, blocksize), order, starts
 
         return self.memo("canonical", build)
 
@@ -319,11 +326,6 @@ class Pattern(Memo):
             return Pattern(indptr, indices, self.shape, self.blocksize, check=False)
 
         return self.memo(("broadcast", batch_shape), build)
-
-    def _from_sorted_keys(
-        self, keys: Any, nnzb: int, shape: tuple[int, int], blocksize: tuple[int, int]
-    ) -> Pattern:
-        return from_sorted_keys(keys, self.batch_shape, nnzb, shape, blocksize)
 
     def same_as(self, other: Pattern) -> bool:
         """Whether both describe the same matrix layout; compares indices if it has to."""
@@ -345,16 +347,10 @@ class Pattern(Memo):
         if xp is self.xp:
             return self
         move = self.xp.asnumpy if xp is np else xp.asarray
-        return _restored(move(self.indptr), move(self.indices), self.shape, self.blocksize)
+        return _unchecked(move(self.indptr), move(self.indices), self.shape, self.blocksize)
 
 
-def _restored(indptr: Any, indices: Any, shape: tuple[int, int], blocksize: tuple) -> Pattern:
-    return Pattern(indptr, indices, shape, blocksize, check=False, copy=False)
-
-
-def index_dtype(largest: int) -> np.dtype:
-    """Return int32, or int64 where 32 bits do not reach ``largest``."""
-    return _INT32 if largest < 2**31 else _INT64
+_unchecked = partial(Pattern, check=False, copy=False)
 
 
 def from_sorted_keys(
@@ -383,12 +379,6 @@ def from_sorted_keys(
     )
 
 
-def equal_counts(pattern: Pattern, keys: Any, function: str) -> int:
-    """Return how many of the sorted ``keys`` each batch holds; they must agree."""
-    block_rows, block_cols = pattern.block_shape
-    return keys_per_batch(keys, pattern.batch_shape, block_rows * block_cols, function)
-
-
 def keys_per_batch(keys: Any, batch_shape: tuple[int, ...], blocks: int, function: str) -> int:
     """Return how many of the sorted ``keys`` fall to each matrix of ``blocks`` positions.
 
@@ -405,10 +395,6 @@ def keys_per_batch(keys: Any, batch_shape: tuple[int, ...], blocks: int, functio
     counts = xp.diff(edges)
     low, high = int(counts.min()), int(counts.max())
     if low != high:
-        raise bad_value(
-            function,
-            "batch",
-            "the same number of stored blocks in every batch",
-            f"between {low} and {high}",
-        )
+        expected = "the same number of stored blocks in every batch"
+        raise bad_value(function, "batch", expected, f"between {low} and {high}")
     return low

@@ -90,10 +90,10 @@ def test_pictures_need_matplotlib(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.skipif(NO_GPU is None, reason="a GPU is present")
-def test_doctor_without_a_gpu_says_the_mend(capsys):
+def test_doctor_without_a_gpu_says_the_fix(capsys):
     assert main(["doctor"]) == 1
     printed = capsys.readouterr().out
-    assert "FAIL" in printed and "mend:" in printed
+    assert "FAIL" in printed and "fix:" in printed
     assert "NumPy arrays run on the CPU engine" in printed
 
 

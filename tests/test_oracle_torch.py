@@ -9,7 +9,7 @@ import pytest
 
 import sparsegpu as sg
 from sparsegpu._arrays import dtype_of
-from sparsegpu.engines.reference.compress import FORMATS
+from sparsegpu._format_24 import FORMATS
 from sparsegpu.testing import random_values
 
 torch = pytest.importorskip("torch")

@@ -8,7 +8,7 @@ import pytest
 
 import sparsegpu as sg
 from prune_cases import views
-from sparsegpu.engines._regroup import LARGEST_KEY, kept, splits
+from sparsegpu.engines._permutation_search import LARGEST_KEY, kept, splits
 from sparsegpu.testing import random_values
 
 FP8 = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -38,16 +38,16 @@ def found(engine, dense, kernel="permute_24", **keywords):
     return order
 
 
-# -- the ways -------------------------------------------------------------------------------------
+# -- the splits ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("group", "count"), [(4, 35), (2, 3)])
-def test_ways_are_all_divisions_and_the_first_changes_nothing(group, count):
-    ways = splits(group)
-    assert ways.shape == (count, 2 * group)
-    assert ways[0].tolist() == list(range(2 * group))
-    assert (np.sort(ways, axis=1) == np.arange(2 * group)).all()
-    halves = {frozenset((frozenset(w[:group]), frozenset(w[group:]))) for w in ways.tolist()}
+def test_splits_are_all_divisions_and_the_first_changes_nothing(group, count):
+    table = splits(group)
+    assert table.shape == (count, 2 * group)
+    assert table[0].tolist() == list(range(2 * group))
+    assert (np.sort(table, axis=1) == np.arange(2 * group)).all()
+    halves = {frozenset((frozenset(w[:group]), frozenset(w[group:]))) for w in table.tolist()}
     every = {
         frozenset((frozenset(order[:group]), frozenset(order[group:])))
         for order in permutations(range(2 * group))
@@ -73,10 +73,10 @@ def test_engines_find_the_same_split(engine, rng, group):
             [kept(values[:, w[:group]], np) + kept(values[:, w[group:]], np) for w in splits(group)]
         )
         arrays = [engine.array(a) for a in (keys, stripes, left, right)]
-        gains, ways = (engine.xp.full(len(left), -1, dtype=np.int64) for _ in range(2))
-        module.best_splits(gains, ways, *arrays)
+        gains, best = (engine.xp.full(len(left), -1, dtype=np.int64) for _ in range(2))
+        module.best_splits(gains, best, *arrays)
         np.testing.assert_array_equal(engine.host(gains), sums.max(axis=0) - sums[0])
-        np.testing.assert_array_equal(engine.host(ways), sums.argmax(axis=0))
+        np.testing.assert_array_equal(engine.host(best), sums.argmax(axis=0))
 
 
 def test_what_is_kept_is_what_pruning_keeps(rng):

@@ -10,7 +10,7 @@ import pytest
 import sparsegpu
 from addmm_cases import Operand, small
 from sparsegpu.engines.cuda.runtime import replay
-from sparsegpu.ops import _semi_structured, addmm
+from sparsegpu.ops import _product_24, addmm
 
 pytestmark = pytest.mark.gpu
 
@@ -66,7 +66,7 @@ def x(cuda_engine, rng):
 def checks(monkeypatch):
     """Count the calls that are checked, which replayed ones are not."""
     made, check = [], addmm.check_product
-    for module in (addmm, _semi_structured):
+    for module in (addmm, _product_24):
         monkeypatch.setattr(
             module, "check_product", lambda *a, **k: made.append(1) or check(*a, **k)
         )

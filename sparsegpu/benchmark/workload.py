@@ -15,7 +15,7 @@ import sparsegpu as sg
 
 from .._arrays import bfloat16, dtype_of, float8_e4m3fn
 from ..ops._product import Options
-from ..ops._semi_structured import addmm
+from ..ops._product_24 import addmm
 from ..tuning.operands import random_array
 from .case import Case
 from .check import error_in_bounds

@@ -1,5 +1,5 @@
-"""The block-sparse array, and what makes, keeps and shows it."""
+"""The block-sparse arrays, and what makes, keeps and shows them."""
 
-from .array import bsr_array
+from .array import BsrSemiStructuredArray, bsr_array
 
-__all__ = ["bsr_array"]
+__all__ = ["BsrSemiStructuredArray", "bsr_array"]

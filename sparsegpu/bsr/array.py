@@ -1,31 +1,35 @@
-"""`bsr_array`: values over a shared, immutable block pattern."""
+"""`bsr_array` and `BsrSemiStructuredArray`: values over a shared, immutable block pattern.
+
+Both are made of the classes beside this file. They are here together because each converts to
+the other.
+"""
 
 from __future__ import annotations
 
-from types import ModuleType
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
-import numpy as np
-
-from .._arrays import Sparse, as_array
-from .._checks import bad_type, bad_value
-from ..ops._canonical import canonical_blocks
-from ..ops._common import check_sparse, check_values, on_device
-from ..pattern import Pattern
+from .._arrays import check_dtype_name
+from ..ops._blocks_24 import (
+    compressed_blocks,
+    expanded_blocks,
+    format_of_blocks,
+)
+from ..ops._common import check_sparse, is_sparse, on_device
+from ..ops.prune import prune_24
+from . import npz
+from .base_24 import Bsr24Base
 from .compare import Comparisons
-from .construct import CONTAINER_DTYPES, build, check_dtype
+from .construct import build, check_dtype
 from .convert import Conversions
 from .draw import Drawings
 from .index import Indexing
-from .io import save_npz
 from .operators import Operators
-from .patterned import Patterned
+from .order import Ordering
 from .reduce import Reductions
 
 
-class bsr_array(
-    Patterned, Operators, Comparisons, Reductions, Indexing, Conversions, Drawings, Sparse
-):
+class bsr_array(Operators, Comparisons, Reductions, Indexing, Conversions, Ordering, Drawings):
     """Block sparse row array, or a batch of them, over NumPy or CuPy.
 
     Fields and conventions are those of `scipy.sparse.bsr_array`; in addition arrays may be
@@ -96,11 +100,9 @@ class bsr_array(
     array([1., 2., 3., 4.])
     """
 
-    __slots__ = ("__weakref__", "_data", "_pattern")
+    __slots__ = ()
 
     format = "bsr"
-
-    _data: Any
 
     def __init__(
         self,
@@ -117,207 +119,178 @@ class bsr_array(
             arg, shape, blocksize=blocksize, dtype=wanted, copy=copy, check=check
         )
 
-    @classmethod
-    def _of(cls, pattern: Pattern, data: Any) -> bsr_array:
-        """Return an array over a pattern and data that are known to fit."""
-        array: bsr_array = object.__new__(cls)
-        array._pattern, array._data = pattern, data
-        return array
+    def semi_structured(
+        self, *, strict: bool = True, prune: bool = False
+    ) -> BsrSemiStructuredArray:
+        """Return the array with its blocks compressed to 2:4, over the same pattern.
 
-    def _with(self, pattern: Pattern, data: Any) -> bsr_array:
-        """Return the same class over another pattern and data, unchecked."""
-        return self._of(pattern, data)
-
-    # -- metadata ---------------------------------------------------------------------------
-
-    @property
-    def data(self) -> Any:
-        """Stored blocks, shape (*batch, nnzb, bm, bk)."""
-        return self._data
-
-    @data.setter
-    def data(self, data: Any) -> None:
-        self._data = self._checked_data(data, "data")
-
-    @property
-    def dtype(self) -> np.dtype:
-        """dtype of the values."""
-        return self._data.dtype
-
-    @property
-    def nnz(self) -> int:
-        """Number of stored elements (of one matrix of a batch), zeros in blocks included."""
-        return self._pattern.nnzb * self.blocksize[0] * self.blocksize[1]
-
-    @property
-    def size(self) -> int:
-        """Number of stored elements, as `nnz`."""
-        return self.nnz
-
-    @property
-    def device(self) -> Any:
-        """``"cpu"``, or the `cupy.cuda.Device`."""
-        return self._data.device
-
-    @property
-    def _xp(self) -> ModuleType:
-        return self._pattern.xp
-
-    def __reduce__(self) -> tuple:
-        check_sparse("pickle", "self", self)
-        return _restore, (type(self), self._pattern, self._data)
-
-    # -- values -----------------------------------------------------------------------------
-
-    def with_data(self, data: Any) -> bsr_array:
-        """Return an array of the same pattern, with whatever is kept with it, and other values.
+        Products with it read and multiply half of each block. Duplicate blocks stay apart.
 
         Parameters
         ----------
-        data : array (*batch, nnzb, bm, bk)
-            Of the same array library and device; not copied. May have another dtype.
+        strict : bool
+            Refuse blocks that are not 2:4; False drops what is beyond, by the rule of
+            `semi_structured_from_dense`.
+        prune : bool
+            Prune every block first, as `prune_24` does: the two largest of each four elements are
+            kept (float32: the larger of each two).
 
         Raises
         ------
         ValueError
-            Another shape or device.
+            ``strict`` and not 2:4, naming the first such group; blocks that are no multiple of 32
+            rows and 32 columns (int8: 16 and 64; float32: 32 and 16).
         TypeError
-            Another array library, or a dtype that cannot be held.
+            A dtype that 2:4 lacks.
+
+        Examples
+        --------
+        >>> import numpy as np, sparsegpu
+        >>> A = sparsegpu.bsr_array(np.ones((64, 64), np.float16), blocksize=(32, 32))
+        >>> A.semi_structured(prune=True) @ np.ones(64, np.float16)  # doctest: +ELLIPSIS
+        array([32., 32., ...], dtype=float16)
         """
-        return self._with(self._pattern, self._checked_data(data, "with_data"))
-
-    def _checked_data(self, data: Any, function: str) -> Any:
-        data = as_array(data, function, "data")
-        check_values(function, "data", self._pattern, data)
-        return data
-
-    def copy(self) -> bsr_array:
-        """Return an array with its own values over the same (immutable) pattern."""
-        check_sparse("copy", "self", self)
-        with on_device(self._data):
-            return self._with(self._pattern, self._data.copy())
-
-    def __copy__(self) -> bsr_array:
-        return self._with(self._pattern, self._data)
-
-    def __deepcopy__(self, memo: dict) -> bsr_array:
-        del memo
-        return self.copy()
-
-    def same_pattern(self, other: Any) -> bool:
-        """Whether ``other`` stores the same blocks in the same order (shape and block size too).
-
-        Compares indices when the patterns are not one object (a synchronisation on a GPU).
-        """
-        if not hasattr(other, "pattern"):
-            raise bad_type("same_pattern", "other", "a bsr_array", type(other).__name__)
-        return self._pattern.same_as(other.pattern)
+        return BsrSemiStructuredArray.from_bsr(self, strict=strict, prune=prune)
 
     def save_npz(self, file: Any, *, compressed: bool = True) -> None:
         """Write to ``file``: see `sparsegpu.save_npz`."""
-        save_npz(file, self, compressed=compressed)
+        npz.write(file, self, compressed=compressed)
 
-    # -- the order of blocks ----------------------------------------------------------------
 
-    @property
-    def has_sorted_indices(self) -> bool:
-        """Whether block columns ascend in every row (repeated ones allowed)."""
-        return self._pattern.has_sorted_indices
+class BsrSemiStructuredArray(Bsr24Base):
+    """Block sparse rows, or a batch of them, that keep two of each four elements in their blocks.
 
-    @property
-    def has_canonical_format(self) -> bool:
-        """Whether block columns are sorted and none is repeated."""
-        return self._pattern.has_canonical_format
+    float32 keeps one of each two. Made by `bsr_array.semi_structured` or `load_npz`; the
+    constructor takes the parts.
 
-    def check_format(self, full_check: bool = True) -> None:
-        """Refuse an array that does not describe a matrix.
+    Parameters
+    ----------
+    parts : (packed, meta, indices, indptr)
+        ``packed (*batch, nnzb, bm, bk / 2)`` and ``meta (*batch, nnzb, bm, columns)``: of each
+        block what `semi_structured_from_dense` gives for it. ``indices`` and ``indptr`` as of
+        `bsr_array`: unsorted and repeated ones are fine, and are copied.
+    shape : (M, K)
+        Of one matrix.
+    check : bool
+        Look at every index (one synchronisation on a GPU). False trusts the caller.
+
+    Attributes
+    ----------
+    packed, meta, indices, indptr : array
+        The parts. ``indices`` and ``indptr`` are not to be written to.
+    pattern : Pattern
+        Immutable, and shared with the `bsr_array` that this was made of.
+    shape, ndim, dtype, blocksize, nnz, size, nnzb, density, nbytes, device
+        As of `bsr_array`; but ``nnz`` and ``size`` count the kept values only.
+
+    Raises
+    ------
+    ValueError
+        Parts that do not belong together; indices out of range; blocks that are no multiple of
+        what the format needs: 32 rows and 32 columns (int8: 16 and 64; float32: 32 and 16).
+    TypeError
+        A dtype that is not float16, bfloat16, float32 or int8; ``parts`` that are not four arrays.
+
+    See Also
+    --------
+    bsr_array.semi_structured : makes one.
+    SemiStructuredArray : a whole 2:4 matrix.
+
+    Notes
+    -----
+    ``A @ x``, `bsr_matmul` and `bsr_addmm` multiply it with both savings: absent blocks are
+    skipped, and of the others half is read and multiplied (PTX ISA, ``mma.sp``, and
+    ``wgmma.mma_async.sp`` for blocks of multiples of 64 rows and of 128 bytes of columns on
+    compute capability 9.0). The transpose of a 2:4 block is not 2:4: ``x @ A`` and ``A.T`` are
+    not offered, ``A.tobsr()`` has them. Comparisons are those of ``A.tobsr()``.
+
+    Examples
+    --------
+    >>> import numpy as np, sparsegpu
+    >>> dense = np.kron(np.eye(2), np.tile([0, 5, 0, 7], (32, 8))).astype(np.float16)
+    >>> A = sparsegpu.bsr_array(dense, blocksize=(32, 32)).semi_structured()
+    >>> A
+    <sparsegpu.BsrSemiStructuredArray, shape (64, 64), float16, 2:4, 2 blocks of 32x32 stored
+    (density 0.5), on cpu>
+    >>> A.packed.shape, A.meta.shape
+    ((2, 32, 16), (2, 32, 2))
+    >>> A @ np.ones(64, np.float16)  # doctest: +ELLIPSIS
+    array([96., 96., ...], dtype=float16)
+    """
+
+    __slots__ = ()
+
+    _instead_of_bool = "(A != B).sum() == 0 says whether two are equal"
+
+    @classmethod
+    def from_bsr(cls, bsr: Any, *, strict: bool = True, prune: bool = False) -> Self:
+        """Compress the blocks of a `bsr_array`: what `bsr_array.semi_structured` does.
 
         Parameters
         ----------
-        full_check : bool
-            Look at every index (one synchronisation on a GPU), not only at shapes and dtypes.
+        bsr : bsr_array
+        strict, prune : bool
+            As in `bsr_array.semi_structured`.
 
         Raises
         ------
         ValueError, TypeError
-            Naming the array, the rule and the offending value.
+            As `bsr_array.semi_structured`.
         """
-        check_values("check_format", "data", self._pattern, self._data)
-        if full_check:
-            self._pattern.check("check_format")
+        function = "bsr_array.semi_structured"
+        if not is_sparse(bsr):
+            check_sparse("BsrSemiStructuredArray.from_bsr", "bsr", bsr)
+        check_sparse(function, "self", bsr)
+        pattern, data = bsr.pattern, bsr.data
+        form = format_of_blocks(function, "self", data.dtype, pattern.blocksize)
+        with on_device(data):
+            if prune and data.size:
+                data = prune_24(data, keep=form.rule)
+            values = compressed_blocks(function, pattern, data, bool(strict) and not prune)
+        return cls._of(pattern, values)
 
-    def sort_indices(self) -> None:
-        """Sort the blocks of every row by column, in place; repeated ones stay, in order."""
-        check_sparse("sort_indices", "self", self)
-        if not self.has_sorted_indices:
-            pattern, order = self._pattern.sorted()
-            with on_device(self._data):
-                blocks = self._data.reshape(-1, *self.blocksize)[order]
-            self._pattern, self._data = pattern, blocks.reshape(self._data.shape)
+    def tobsr(self) -> bsr_array:
+        """Return the `bsr_array` of the same pattern, its blocks expanded.
 
-    def sum_duplicates(self) -> None:
-        """Sum blocks at the same place (bool: or) and sort, in place.
+        Examples
+        --------
+        >>> import numpy as np, sparsegpu
+        >>> A = sparsegpu.bsr_array(np.eye(64, dtype=np.float16), blocksize=(32, 32))
+        >>> A.semi_structured().tobsr()
+        <sparsegpu.bsr_array, shape (64, 64), float16, 2 blocks of 32x32 stored (density 0.5),
+        on cpu>
+        """
+        self._check("tobsr")
+        data = expanded_blocks("BsrSemiStructuredArray.tobsr", *self._values)
+        return bsr_array._of(self._pattern, data)
 
-        Summed in accumulator precision and rounded once.
+    def toarray(self) -> Any:
+        """Return the dense array (*batch, M, K); duplicate blocks are summed."""
+        return self.tobsr().toarray()
+
+    todense = toarray
+
+    def astype(self, dtype: Any, copy: bool = True) -> BsrSemiStructuredArray:
+        """Return the array in another dtype, over the same pattern.
+
+        Parameters
+        ----------
+        dtype : dtype
+            float16, bfloat16, float32 or int8.
+        copy : bool
+            False returns the array itself when it has the dtype already.
 
         Raises
         ------
-        ValueError
-            When the matrices of a batch would keep different numbers of blocks.
+        ValueError, TypeError
+            As `bsr_array.astype` and `bsr_array.semi_structured` of the expanded blocks.
         """
-        summed = self._canonical("sum_duplicates")
-        self._pattern, self._data = summed._pattern, summed._data
+        wanted = check_dtype_name("BsrSemiStructuredArray.astype", "dtype", dtype)
+        self._check("astype")
+        if wanted == self.dtype:
+            return self.copy() if copy else self
+        return self.tobsr().astype(wanted).semi_structured()
 
-    def _canonical(self, function: str) -> bsr_array:
-        """Return this array if it is canonical, else a new one with duplicates summed."""
-        check_sparse(function, "self", self)
-        if self.has_canonical_format:
-            return self
-        return self._with(*canonical_blocks(self, function))
-
-    def eliminate_zeros(self) -> None:
-        """Drop the blocks that hold zeros only, in place (NaN is no zero, -0.0 is).
-
-        Raises
-        ------
-        ValueError
-            When the matrices of a batch would keep different numbers of blocks.
-        """
-        check_sparse("eliminate_zeros", "self", self)
-        xp, pattern = self._xp, self._pattern
-        if self._data.size == 0:
-            return
-        with on_device(self._data):
-            keep = (self._data != 0).any(axis=(-2, -1)).reshape(pattern.batch_size, pattern.nnzb)
-            before = xp.zeros((pattern.batch_size, pattern.nnzb + 1), dtype=np.int64)
-            before[:, 1:] = xp.cumsum(keep, axis=1, dtype=np.int64)
-            low, high = int(before[:, -1].min()), int(before[:, -1].max())
-            if low != high:
-                raise bad_value(
-                    "eliminate_zeros",
-                    "batch",
-                    "the same number of nonzero blocks in every batch",
-                    f"between {low} and {high}",
-                )
-            if low == pattern.nnzb:
-                return
-            starts = pattern.indptr.reshape(pattern.batch_size, -1).astype(np.int64)
-            starts = xp.take_along_axis(before, starts, axis=1).reshape(pattern.indptr.shape)
-            batch, flat = pattern.batch_shape, keep.ravel()
-            self._pattern = Pattern(
-                starts.astype(pattern.indptr.dtype),
-                pattern.indices.ravel()[flat].reshape(*batch, low),
-                pattern.shape,
-                pattern.blocksize,
-                check=False,
-                copy=False,
-            )
-            blocks = self._data.reshape(-1, *pattern.blocksize)[flat]
-            self._data = blocks.reshape(*batch, low, *pattern.blocksize)
-
-
-def _restore(cls: type[bsr_array], pattern: Pattern, data: Any) -> bsr_array:
-    return cls._of(pattern, data)
-
-
-__all__ = ["CONTAINER_DTYPES", "bsr_array"]
+    def _compared(self, other: Any, sign: str, operation: Callable) -> Any:
+        del sign
+        return operation(self.tobsr(), other)

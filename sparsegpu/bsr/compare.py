@@ -5,23 +5,21 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from numbers import Number
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .._arrays import as_array, bfloat16, common_namespace
 from .._checks import bad_type, broadcast_shape, not_offered
+from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._canonical import distinct_blocks
 from ..ops._common import check_sparse, is_sparse, on_device
-from ..ops._sparse_blocks import is_sparse_blocks
+from .base import BsrBase
 from .operators import aligned, as_data, flat, is_scalar, united
-
-if TYPE_CHECKING:
-    from .array import bsr_array
 
 
 class Compared:
-    """What compares by element: six operators over one method, and no truth value."""
+    """Elementwise comparisons: six operators over one method, and no truth value."""
 
     __slots__ = ()
 
@@ -53,7 +51,7 @@ class Compared:
         raise ValueError(f"bool: the truth value of a {name} is ambiguous; {instead}")
 
 
-class Comparisons(Compared):
+class Comparisons(Compared, BsrBase):
     """``== != < <= > >=`` of `bsr_array`.
 
     With a scalar or another `bsr_array` the result is a bool `bsr_array`. It is offered where
@@ -68,7 +66,7 @@ class Comparisons(Compared):
         "A.same_pattern(B) of the pattern"
     )
 
-    def _compared(self: Any, other: Any, sign: str, operation: Callable) -> Any:
+    def _compared(self, other: Any, sign: str, operation: Callable) -> Any:
         return _compare(self, other, sign, operation)
 
 
@@ -81,7 +79,7 @@ def _compare(array: Any, other: Any, sign: str, operation: Callable) -> Any:
         other = other.tobsr()
     if is_sparse(other):
         return _with_sparse(array, other, function, operation)
-    if not hasattr(other, "shape"):  # None, a string, a list: nothing that is compared by element
+    if not hasattr(other, "shape"):  # None, a string, a list
         return NotImplemented
     other = as_array(other, function, "other")
     common_namespace(function, self=array._data, other=other)
@@ -91,9 +89,9 @@ def _compare(array: Any, other: Any, sign: str, operation: Callable) -> Any:
         return operation(comparable(array.toarray()), comparable(other))
 
 
-def _with_scalar(array: Any, other: Any, function: str, operation: Callable) -> bsr_array:
+def _with_scalar(array: Any, other: Any, function: str, operation: Callable) -> Any:
     if isinstance(other, np.generic) and not isinstance(other, Number):
-        other = other.item()  # of ml_dtypes: a number that is at home in both array libraries
+        other = other.item()  # an ml_dtypes scalar, which CuPy does not take, as a Python one
     if not isinstance(other, Number):
         common_namespace(function, self=array._data, other=other)
     check_ordered(function, operation, array.dtype, np.dtype(getattr(other, "dtype", type(other))))
@@ -103,7 +101,7 @@ def _with_scalar(array: Any, other: Any, function: str, operation: Callable) -> 
         return array._with(pattern, operation(comparable(data), other))
 
 
-def _with_sparse(array: Any, other: Any, function: str, operation: Callable) -> bsr_array:
+def _with_sparse(array: Any, other: Any, function: str, operation: Callable) -> Any:
     _refuse_filling(function, operation(0, 0))
     check_ordered(function, operation, array.dtype, other.data.dtype)
     a, b = aligned(function, array, other)

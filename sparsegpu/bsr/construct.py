@@ -1,15 +1,15 @@
-"""The forms a `bsr_array` is made from: each becomes a pattern and its blocks.
+"""The arguments that a `bsr_array` is made from: each is converted to a pattern and its blocks.
 
-Everything runs in the array library of the argument, without a loop over blocks. A sparse
-matrix of another format goes through its elements: their linear places, block by block, are
-sorted once, and that order gives the pattern and the place of every value.
+Everything runs in the array library of the argument, without a loop over blocks. Of a sparse
+matrix of another format the elements are numbered linearly, block by block, and sorted once: that
+order gives the pattern and the position of every value.
 """
 
 from __future__ import annotations
 
 import sys
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from .._arrays import (
     as_array,
     check_dtype_name,
     check_may_wait,
+    check_range,
     common_namespace,
     namespace,
 )
@@ -29,12 +30,23 @@ from .._checks import (
     check_integers,
     check_sizes,
 )
+from .._segments import starts_run
 from ..engines import engine_module
+from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._common import check_sparse, is_sparse, on_device
-from ..ops._sparse_blocks import is_sparse_blocks
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
 
 _FUNCTION = "bsr_array"
+
+
+class _Wanted(NamedTuple):
+    """Arguments of `bsr_array` besides ``arg``; None: as in ``arg``."""
+
+    shape: tuple[int, ...] | None
+    blocksize: tuple[int, int] | None
+    dtype: np.dtype | None
+    copy: bool
+    check: bool
 
 
 def check_dtype(function: str, argument: str, dtype: Any) -> np.dtype:
@@ -61,26 +73,27 @@ def build(
         blocksize = check_blocksize(_FUNCTION, blocksize)
     if shape is not None:
         shape = check_shape(_FUNCTION, shape)
+    wanted = _Wanted(shape, blocksize, dtype, copy, check)
     if isinstance(arg, tuple) and len(arg) == 3:
-        return _from_parts(*arg, shape, blocksize, dtype, copy, check)
+        return _from_parts(*arg, wanted)
     if isinstance(arg, tuple) and len(arg) == 2 and all(isinstance(n, Integral) for n in arg):
-        return _empty(check_shape(_FUNCTION, arg), shape, blocksize or (1, 1), dtype)
-    if isinstance(arg, tuple) and len(arg) == 2 and _are_places(arg[1]):
+        return _empty(check_shape(_FUNCTION, arg), wanted)
+    if isinstance(arg, tuple) and len(arg) == 2 and _is_row_and_column(arg[1]):
         expected = "(data, indices, indptr); of elements make a scipy.sparse.coo_array first"
         raise bad_type(_FUNCTION, "arg", expected, "(data, (row, column))")
     if is_sparse_blocks(arg):
         arg = arg.tobsr()
     if is_sparse(arg):
         check_sparse(_FUNCTION, "arg", arg)
-        return _from_bsr(arg, shape, blocksize, dtype, copy)
+        return _from_bsr(arg, wanted)
     if _is_sparse(arg):
-        return _from_sparse(arg, shape, blocksize, dtype, copy, check)
-    return _from_dense(as_array(arg, _FUNCTION, "arg"), shape, blocksize, dtype)
+        return _from_sparse(arg, wanted)
+    return _from_dense(as_array(arg, _FUNCTION, "arg"), wanted)
 
 
-def _are_places(x: Any) -> bool:
+def _is_row_and_column(x: Any) -> bool:
     """Return whether this is the ``(row, column)`` of SciPy's form ``(data, (row, column))``."""
-    return isinstance(x, tuple) and all(isinstance(p, list) or hasattr(p, "shape") for p in x)
+    return isinstance(x, tuple) and all(isinstance(i, list) or hasattr(i, "shape") for i in x)
 
 
 def check_shape(function: str, shape: Any) -> tuple[int, ...]:
@@ -114,19 +127,10 @@ def _cast(data: Any, dtype: np.dtype | None, copy: bool) -> Any:
     return data.astype(dtype, copy=copy)
 
 
-# -- the forms --------------------------------------------------------------------------------
+# -- one function for each kind of argument ----------------------------------------------------
 
 
-def _from_parts(
-    data: Any,
-    indices: Any,
-    indptr: Any,
-    shape: tuple[int, ...] | None,
-    blocksize: tuple[int, int] | None,
-    dtype: np.dtype | None,
-    copy: bool,
-    check: bool,
-) -> tuple[Pattern, Any]:
+def _from_parts(data: Any, indices: Any, indptr: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
     data = as_array(data, _FUNCTION, "data")
     indices = _index_array(indices, "indices")
     indptr = _index_array(indptr, "indptr")
@@ -139,8 +143,9 @@ def _from_parts(
             tuple(data.shape),
         )
     found = check_blocksize(_FUNCTION, data.shape[-2:])
-    if blocksize is not None and blocksize != found:
-        raise bad_value(_FUNCTION, "blocksize", f"{found}, the shape of the blocks", blocksize)
+    if wanted.blocksize not in {None, found}:
+        expected = f"{found}, the shape of the blocks"
+        raise bad_value(_FUNCTION, "blocksize", expected, wanted.blocksize)
     if tuple(data.shape[:-2]) != tuple(indices.shape):
         raise bad_value(_FUNCTION, "data", f"shape {(*indices.shape, *found)}", tuple(data.shape))
     if indptr.ndim != indices.ndim or indptr.shape[-1] == 0:
@@ -150,19 +155,19 @@ def _from_parts(
             f"shape (*{tuple(indices.shape[:-1])}, M // {found[0]} + 1)",
             tuple(indptr.shape),
         )
-    batch = tuple(indices.shape[:-1])
+    batch, shape = tuple(indices.shape[:-1]), wanted.shape
     if shape is None:
         shape = ((indptr.shape[-1] - 1) * found[0], _block_columns(indices) * found[1])
         check_element_count(_FUNCTION, "indices", (*batch, *shape))
     elif shape[:-2] not in {(), batch}:
         raise bad_value(_FUNCTION, "shape", f"the batch shape {batch} of 'indices'", shape)
     with on_device(data):
-        pattern = Pattern(indptr, indices, (shape[-2], shape[-1]), found, check=check)
-        return pattern, _cast(data, dtype, copy)
+        pattern = Pattern(indptr, indices, (shape[-2], shape[-1]), found, check=wanted.check)
+        return pattern, _cast(data, wanted.dtype, wanted.copy)
 
 
 def _block_columns(indices: Any) -> int:
-    """Return how many block columns there must be for these to be some of them."""
+    """Return the least number of block columns for these indices."""
     if not indices.size:
         return 0
     first, last = int(indices.min()), int(indices.max())
@@ -177,27 +182,18 @@ def _index_array(x: Any, argument: str) -> Any:
     return array.astype(np.int32) if isinstance(x, (list, tuple)) and not array.size else array
 
 
-def _empty(
-    found: tuple[int, ...],
-    shape: tuple[int, ...] | None,
-    blocksize: tuple[int, int],
-    dtype: np.dtype | None,
-) -> tuple[Pattern, Any]:
-    _check_shape_is(shape, found)
+def _empty(found: tuple[int, ...], wanted: _Wanted) -> tuple[Pattern, Any]:
+    blocksize = wanted.blocksize or (1, 1)
+    _check_shape_is(wanted.shape, found)
     _check_divides(found, blocksize)
     nothing = np.zeros(0, dtype=np.int64)
     pattern = from_sorted_keys(nothing, (), 0, (found[0], found[1]), blocksize)
-    return pattern, np.zeros((0, *blocksize), dtype or np.float64)
+    return pattern, np.zeros((0, *blocksize), wanted.dtype or np.float64)
 
 
-def _from_bsr(
-    arg: Any,
-    shape: tuple[int, ...] | None,
-    blocksize: tuple[int, int] | None,
-    dtype: np.dtype | None,
-    copy: bool,
-) -> tuple[Pattern, Any]:
+def _from_bsr(arg: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
     pattern: Pattern = arg.pattern
+    shape, blocksize, dtype, copy, _ = wanted
     _check_shape_is(shape, (*pattern.batch_shape, *pattern.shape))
     with on_device(arg.data):
         if blocksize is None or blocksize == pattern.blocksize:
@@ -209,12 +205,8 @@ def _from_bsr(
         return pattern, _cast(data, dtype, False)
 
 
-def _from_dense(
-    dense: Any,
-    shape: tuple[int, ...] | None,
-    blocksize: tuple[int, int] | None,
-    dtype: np.dtype | None,
-) -> tuple[Pattern, Any]:
+def _from_dense(dense: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
+    blocksize = wanted.blocksize
     if dense.ndim < 2:
         raise bad_value(
             _FUNCTION, "arg", "a dense array (*batch, M, K), (data, indices, indptr) or a sparse "
@@ -222,11 +214,11 @@ def _from_dense(
         )  # fmt: skip
     if blocksize is None:
         raise bad_value(_FUNCTION, "blocksize", "(bm, bk) for a dense array", None)
-    _check_shape_is(shape, tuple(dense.shape))
+    _check_shape_is(wanted.shape, tuple(dense.shape))
     _check_divides(dense.shape, blocksize)
     with on_device(dense):
         check_may_wait(namespace(dense), "finding the blocks of a dense array")
-        dense = _cast(dense, dtype, False)
+        dense = _cast(dense, wanted.dtype, False)
         xp, batch, matrix = namespace(dense), tuple(dense.shape[:-2]), tuple(dense.shape[-2:])
         blocks = (matrix[0] // blocksize[0]) * (matrix[1] // blocksize[1])
         if dense.size:
@@ -254,43 +246,34 @@ def _is_sparse(arg: Any) -> bool:
     return False
 
 
-def _from_sparse(
-    arg: Any,
-    shape: tuple[int, ...] | None,
-    blocksize: tuple[int, int] | None,
-    dtype: np.dtype | None,
-    copy: bool,
-    check: bool,
-) -> tuple[Pattern, Any]:
+def _from_sparse(arg: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
+    shape, blocksize, dtype, _, check = wanted
     if len(arg.shape) != 2:
         raise bad_value(_FUNCTION, "arg", "a two-dimensional sparse array", f"shape {arg.shape}")
     found = (int(arg.shape[0]), int(arg.shape[1]))
     _check_shape_is(shape, found)
     if arg.format == "bsr" and blocksize in {None, tuple(arg.blocksize)}:
-        return _from_parts(arg.data, arg.indices, arg.indptr, found, None, dtype, copy, check)
+        same = wanted._replace(shape=found, blocksize=None)
+        return _from_parts(arg.data, arg.indices, arg.indptr, same)
     coo = arg.tocoo()
     with on_device(coo.data):
         row, column, values = coo.row.astype(np.int64), coo.col.astype(np.int64), coo.data
-        if arg.format == "bsr":  # its zeros fill blocks, they were not stored as elements
+        if arg.format == "bsr":  # drop the zeros that fill its blocks
             stored = values != 0
             row, column, values = row[stored], column[stored], values[stored]
         if blocksize is None:
             blocksize = estimate_blocksize(row, column, found)
         _check_divides(found, blocksize)
         if check:
-            _check_places(row, column, found)
+            _check_positions(row, column, found)
         values = values if dtype is None else values.astype(dtype, copy=False)
         check_dtype(_FUNCTION, "arg", values.dtype)
         return _from_elements(row, column, values, (), found, blocksize)
 
 
-def _check_places(row: Any, column: Any, shape: tuple[int, int]) -> None:
-    for places, size, name in ((row, shape[0], "rows"), (column, shape[1], "columns")):
-        if places.size:
-            low, high = int(places.min()), int(places.max())
-            if low < 0 or high >= size:
-                expected = f"{name} in 0..{size - 1}"
-                raise bad_value(_FUNCTION, "arg", expected, low if low < 0 else high)
+def _check_positions(row: Any, column: Any, shape: tuple[int, int]) -> None:
+    for index, size, name in ((row, shape[0], "rows"), (column, shape[1], "columns")):
+        check_range(_FUNCTION, "arg", index, size, f"{name} in 0..{size - 1}")
 
 
 def _from_elements(
@@ -312,9 +295,7 @@ def _from_elements(
     place = block * area + (row % bm) * bk + column % bk
     order = xp.argsort(place, kind="stable")
     place = place[order]
-    is_first = xp.ones(place.shape, dtype=bool)
-    is_first[1:] = place[1:] != place[:-1]
-    first = xp.flatnonzero(is_first)
+    first = xp.flatnonzero(starts_run(place))
     if first.size < place.size:
         summed = xp.empty((first.size, 1, 1), values.dtype)
         starts = xp.concatenate([first.astype(np.int64), xp.full((1,), place.size, np.int64)])
@@ -325,8 +306,7 @@ def _from_elements(
     else:
         values = values[order]
     block = place // area
-    new_block = xp.ones(block.shape, dtype=bool)
-    new_block[1:] = block[1:] != block[:-1]
+    new_block = starts_run(block)
     keys = block[new_block]
     nnzb = keys_per_batch(keys, batch, (m // bm) * (k // bk), _FUNCTION)
     pattern = from_sorted_keys(keys, batch, nnzb, shape, blocksize)
@@ -337,14 +317,8 @@ def _from_elements(
 
 def _reblock(pattern: Pattern, data: Any, blocksize: tuple[int, int]) -> tuple[Pattern, Any]:
     """Return the same matrices in blocks of another size; new blocks of zeros are not kept."""
-    xp, (bm, bk) = pattern.xp, pattern.blocksize
-    batch = xp.arange(pattern.batch_size, dtype=np.int64)[:, None] * pattern.block_shape[0]
-    row = (pattern.rows.reshape(pattern.batch_size, pattern.nnzb) + batch).reshape(-1, 1, 1) * bm
-    column = pattern.indices.reshape(-1, 1, 1).astype(np.int64) * bk
-    shape = (row.shape[0], bm, bk)
-    row = xp.broadcast_to(row + xp.arange(bm, dtype=np.int64)[:, None], shape).ravel()
-    column = xp.broadcast_to(column + xp.arange(bk, dtype=np.int64), shape).ravel()
-    values = data.ravel()
+    xp, values = pattern.xp, data.ravel()
+    row, column = (x.ravel() for x in xp.broadcast_arrays(*pattern.element_positions()))
     stored = xp.flatnonzero(values != 0)
     return _from_elements(
         row[stored],

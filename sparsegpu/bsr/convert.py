@@ -1,36 +1,33 @@
-"""From block-sparse to everything else: dense, SciPy, cupyx, the host, another device or dtype."""
+"""Conversions of a `bsr_array`: dense, SciPy, cupyx, the host, another device or dtype."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 
-from .._arrays import bfloat16, common_namespace, device_of, swap_last
+from .._arrays import bfloat16, common_namespace, device_of, index_dtype, swap_last
 from .._checks import bad_type, bad_value, check_blocksize, check_choice, not_offered
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
 from ..ops._common import check_sparse, on_device, optional_out, prepare_out
 from ..ops.addmm import transposed_operand
-from ..pattern import Pattern, index_dtype
+from ..pattern import Pattern
+from .base import BsrBase
 from .construct import build, check_dtype
-
-if TYPE_CHECKING:
-    from ..semi_structured.blocks import BsrSemiStructuredArray
-    from .array import bsr_array
 
 _NO_SCIPY = (np.dtype(np.float16), bfloat16)
 _CUPYX = tuple(np.dtype(t) for t in (bool, np.float32, np.float64, np.complex64, np.complex128))
 
 
-class Conversions:
-    """Methods of `bsr_array` that change the representation and not the matrix."""
+class Conversions(BsrBase):
+    """Methods of `bsr_array` that change how the matrix is stored."""
 
     __slots__ = ()
 
     # -- dense --------------------------------------------------------------------------------
 
-    def toarray(self: Any, order: str | None = None, out: Any = None) -> Any:
+    def toarray(self, order: str | None = None, out: Any = None) -> Any:
         """Return the dense array (*batch, M, K); duplicate blocks are summed (bool: or).
 
         Parameters
@@ -67,13 +64,13 @@ class Conversions:
                 call.keep(memory)
         return dense
 
-    def todense(self: Any, order: str | None = None, out: Any = None) -> Any:
+    def todense(self, order: str | None = None, out: Any = None) -> Any:
         """Return the dense array: `toarray` (an array, never a ``numpy.matrix``)."""
         return self.toarray(order=order, out=out)
 
     # -- transposition ------------------------------------------------------------------------
 
-    def transpose(self: Any, axes: Any = None, copy: bool = False) -> bsr_array:
+    def transpose(self, axes: Any = None, copy: bool = False) -> Self:
         """Return the transpose: blocks and the matrices' last two axes are swapped.
 
         The transposed pattern is made once and kept with this one; the values are copied
@@ -94,13 +91,13 @@ class Conversions:
         return self._with(other.pattern, other.data)
 
     @property
-    def T(self: Any) -> bsr_array:
+    def T(self) -> Self:
         """The transpose (of each matrix of a batch)."""
         return self.transpose()
 
     # -- dtype --------------------------------------------------------------------------------
 
-    def astype(self: Any, dtype: Any, copy: bool = True) -> bsr_array:
+    def astype(self, dtype: Any, copy: bool = True) -> Self:
         """Return the array in another dtype, over the same pattern.
 
         Duplicate blocks are summed first where the cast is not linear (bool, and floating to
@@ -115,7 +112,7 @@ class Conversions:
             source = self._canonical("astype") if nonlinear else self
             return self._with(source._pattern, source._data.astype(wanted))
 
-    def conj(self: Any, copy: bool = True) -> bsr_array:
+    def conj(self, copy: bool = True) -> Self:
         """Return the complex conjugate (of a real array: a copy, or itself)."""
         check_sparse("conj", "self", self)
         if self.dtype.kind == "c":
@@ -125,7 +122,7 @@ class Conversions:
     conjugate = conj
 
     @property
-    def real(self: Any) -> bsr_array:
+    def real(self) -> Self:
         """Real part, with its own values."""
         check_sparse("real", "self", self)
         if self.dtype.kind == "c":
@@ -133,60 +130,23 @@ class Conversions:
         return self.copy()
 
     @property
-    def imag(self: Any) -> bsr_array:
+    def imag(self) -> Self:
         """Imaginary part, with its own values; zeros for a real array."""
         check_sparse("imag", "self", self)
         if self.dtype.kind == "c":
             return self._with(self._pattern, self._data.imag.copy())
         return self._with(self._pattern, self._xp.zeros_like(self._data))
 
-    # -- 2:4 blocks ---------------------------------------------------------------------------
-
-    def semi_structured(
-        self: Any, *, strict: bool = True, prune: bool = False
-    ) -> BsrSemiStructuredArray:
-        """Return the array with its blocks compressed to 2:4, over the same pattern.
-
-        Products with it read and multiply half of each block. Duplicate blocks stay apart.
-
-        Parameters
-        ----------
-        strict : bool
-            Refuse blocks that are not 2:4; False drops what is beyond, by the rule of
-            `semi_structured_from_dense`.
-        prune : bool
-            Prune every block first, as `prune_24` does: the two largest of each four elements are
-            kept (float32: the larger of each two).
-
-        Raises
-        ------
-        ValueError
-            ``strict`` and not 2:4, naming the first such group; blocks that are no multiple of 32
-            rows and 32 columns (int8: 16 and 64; float32: 32 and 16).
-        TypeError
-            A dtype that 2:4 lacks.
-
-        Examples
-        --------
-        >>> import numpy as np, sparsegpu
-        >>> A = sparsegpu.bsr_array(np.ones((64, 64), np.float16), blocksize=(32, 32))
-        >>> A.semi_structured(prune=True) @ np.ones(64, np.float16)  # doctest: +ELLIPSIS
-        array([32., 32., ...], dtype=float16)
-        """
-        from ..semi_structured.blocks import BsrSemiStructuredArray
-
-        return BsrSemiStructuredArray.from_bsr(self, strict=strict, prune=prune)
-
     # -- host and device ----------------------------------------------------------------------
 
-    def get(self: Any) -> bsr_array:
+    def get(self) -> Self:
         """Return the array on the host (itself, if it is there already)."""
         check_sparse("get", "self", self)
         if self._xp is np:
             return self
         return self._with(self._pattern.to_library(np), self._data.get())
 
-    def to_device(self: Any, device: int | None = None) -> bsr_array:
+    def to_device(self, device: int | None = None) -> Self:
         """Return the array on a CUDA device (itself, if it is there already).
 
         Parameters
@@ -202,11 +162,10 @@ class Conversions:
         import cupy
 
         check_sparse("to_device", "self", self)
-        if device is None:
-            device = cupy.cuda.runtime.getDevice()
-        if device_of(self._data) == device:
+        target = cupy.cuda.Device(device)  # the current one for None
+        if device_of(self._data) == target.id:
             return self
-        with cupy.cuda.Device(device):
+        with target:
             data = cupy.asarray(self._data)
             pattern = self._pattern
             moved = Pattern(
@@ -221,10 +180,10 @@ class Conversions:
 
     # -- other sparse formats -----------------------------------------------------------------
 
-    def asformat(self: Any, format: str | None, copy: bool = False) -> Any:
+    def asformat(self, format: str | None, copy: bool = False) -> Any:
         """Return the matrix as "bsr" (or None), "csr", "csc", "coo" or "dense"."""
         check_sparse("asformat", "self", self)
-        makers = {
+        makers: dict[str, Any] = {
             "csr": self.tocsr,
             "csc": self.tocsc,
             "coo": self.tocoo,
@@ -237,7 +196,7 @@ class Conversions:
             raise bad_value("asformat", "format", expected, repr(format))
         return makers[format]()
 
-    def tobsr(self: Any, blocksize: Any = None, copy: bool = False) -> bsr_array:
+    def tobsr(self, blocksize: Any = None, copy: bool = False) -> Self:
         """Return the array with another block size (new blocks of zeros are not kept)."""
         check_sparse("tobsr", "self", self)
         if blocksize is not None:
@@ -245,7 +204,7 @@ class Conversions:
         pattern, data = build(self, None, blocksize=blocksize, dtype=None, copy=copy, check=False)
         return self._with(pattern, data)
 
-    def to_scipy(self: Any, copy: bool = True) -> Any:
+    def to_scipy(self, copy: bool = True) -> Any:
         """Return a `scipy.sparse.bsr_array` on the host.
 
         Parameters
@@ -280,7 +239,7 @@ class Conversions:
             shape=pattern.shape,
         )
 
-    def tocsr(self: Any, copy: bool = False) -> Any:
+    def tocsr(self, copy: bool = False) -> Any:
         """Return the stored elements as a `scipy.sparse.csr_array`, on a GPU as cupyx's matrix.
 
         Made on the device. Zeros inside blocks are stored too, as SciPy does.
@@ -301,7 +260,7 @@ class Conversions:
             make = sparse.csr_array if self._xp is np else sparse.csr_matrix
             return make((data, column, starts), shape=self.shape)
 
-    def tocsc(self: Any, copy: bool = False) -> Any:
+    def tocsc(self, copy: bool = False) -> Any:
         """Return the stored elements by columns, for the direct solvers of SciPy and cupyx.
 
         A `scipy.sparse.csc_array`, on a GPU cupyx's matrix; made from `tocsr`.
@@ -315,7 +274,7 @@ class Conversions:
         self._sparse_module("tocsc")  # whose errors name this function
         return self.tocsr().tocsc()
 
-    def tocoo(self: Any, copy: bool = False) -> Any:
+    def tocoo(self, copy: bool = False) -> Any:
         """Return the stored elements as a `scipy.sparse.coo_array`, on a GPU as cupyx's matrix.
 
         Raises
@@ -326,13 +285,13 @@ class Conversions:
         del copy
         sparse, xp = self._sparse_module("tocoo"), self._xp
         with on_device(self._data):
-            row, column = self._element_places()
+            row, column = xp.broadcast_arrays(*self._pattern.element_positions())
             dtype = self._pattern.indices.dtype
             make = sparse.coo_array if xp is np else sparse.coo_matrix
-            places = (row.ravel().astype(dtype), column.ravel().astype(dtype))
-            return make((self._data.ravel().copy(), places), shape=self.shape)
+            positions = (row.ravel().astype(dtype), column.ravel().astype(dtype))
+            return make((self._data.ravel().copy(), positions), shape=self.shape)
 
-    def _sparse_module(self: Any, function: str) -> Any:
+    def _sparse_module(self, function: str) -> Any:
         check_sparse(function, "self", self)
         self._refuse_batch(function)
         if self._xp is np:
@@ -352,17 +311,8 @@ class Conversions:
             )
         return sparse
 
-    def _element_places(self: Any) -> tuple[Any, Any]:
-        """Row and column of every stored element, int64 (nnzb, bm, bk), unbatched."""
-        xp, (bm, bk), shape = self._xp, self.blocksize, self._data.shape
-        row = self._pattern.rows.astype(np.int64)[:, None, None] * bm
-        column = self._pattern.indices.astype(np.int64)[:, None, None] * bk
-        row = row + xp.arange(bm, dtype=np.int64)[:, None]
-        column = column + xp.arange(bk, dtype=np.int64)
-        return xp.broadcast_to(row, shape), xp.broadcast_to(column, shape)
-
-    def _csr_parts(self: Any) -> tuple[Any, Any, Any]:
-        """Place of every element in CSR order, columns in that order, and row starts.
+    def _csr_parts(self) -> tuple[Any, Any, Any]:
+        """Offset of every element in CSR order, columns in that order, and row starts.
 
         A block row of n blocks holds bm element rows of n * bk elements each.
         """
@@ -379,13 +329,10 @@ class Conversions:
         end = xp.full((1,), self._data.size, dtype=np.int64)
         row_starts = xp.concatenate([row_starts.ravel(), end])
         column = xp.empty(self._data.size, dtype=np.int64)
-        column[place] = self._element_places()[1].ravel()
+        _, columns = pattern.element_positions()
+        column[place] = xp.broadcast_to(columns, self._data.shape).ravel()
         dtype = index_dtype(max(self._data.size, *self.shape))
         return place, column.astype(dtype), row_starts.astype(dtype)
-
-    def _refuse_batch(self: Any, function: str) -> None:
-        if self._pattern.batch_shape:
-            raise bad_value(function, "self", "one matrix (2-D)", f"a batch, shape {self.shape}")
 
 
 def _checked_out(array: Any, out: Any, order: str | None) -> Any:

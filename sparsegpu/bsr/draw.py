@@ -1,4 +1,4 @@
-"""How a `bsr_array` shows itself: one line, a small picture in a notebook, a plot."""
+"""Displays of a `bsr_array`: one line, a small picture in a notebook, a plot."""
 
 from __future__ import annotations
 
@@ -7,31 +7,33 @@ from typing import Any
 
 import numpy as np
 
+from .._arrays import device_name
+from .._math import ceil_div
 from ..ops._common import on_device
+from .base import BsrBase
 
-_CELLS = 48  # the picture's longer side, in cells at most
+_CELLS = 48  # most cells along the longer side of the picture
 _PIXELS = 192
 
 
-class Drawings:
+class Drawings(BsrBase):
     """Methods of `bsr_array` that show it."""
 
     __slots__ = ()
 
-    def __repr__(self: Any) -> str:
-        where = "cpu" if isinstance(self.device, str) else f"cuda:{self.device.id}"
+    def __repr__(self) -> str:
         return (
             f"<sparsegpu.{type(self).__name__}, shape {self.shape}, {self.dtype}, "
-            f"{self._stored()}, on {where}>"
+            f"{self._stored()}, on {device_name(self._data)}>"
         )
 
-    def _repr_html_(self: Any) -> str:
+    def _repr_html_(self) -> str:
         """Return the line of `repr` over a small picture of the pattern (for notebooks)."""
         picture = _svg(self) if self.nnzb else ""
         return f"<div><code>{escape(repr(self))}</code><br>{picture}</div>"
 
-    def spy(self: Any, ax: Any = None) -> Any:
-        """Plot where the blocks stand, with matplotlib.
+    def spy(self, ax: Any = None) -> Any:
+        """Plot the positions of the blocks with matplotlib.
 
         Parameters
         ----------
@@ -74,15 +76,15 @@ class Drawings:
 
 
 def _cells(array: Any, largest: int) -> tuple[np.ndarray, int]:
-    """Return how full each cell of a picture is, and how many blocks make its side.
+    """Return the density of each cell of a picture, and the side of a cell in blocks.
 
-    Of a batch, the first matrix is shown. The counting runs where the pattern is; only the
-    picture crosses the bus.
+    Of a batch, the first matrix is shown. Blocks are counted on the pattern's device;
+    only the picture is copied to the host.
     """
     pattern = array._pattern
     rows, columns = pattern.block_shape
-    each = -(-max(rows, columns, 1) // largest)
-    tall, wide = max(-(-rows // each), 1), max(-(-columns // each), 1)
+    each = ceil_div(max(rows, columns, 1), largest)
+    tall, wide = max(ceil_div(rows, each), 1), max(ceil_div(columns, each), 1)
     if not pattern.indices.size:
         return np.zeros((tall, wide)), each
     with on_device(array._data):

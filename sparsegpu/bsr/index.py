@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from .._checks import bad_value, not_offered
 from ..engines import engine_module
 from ..ops._common import check_sparse, on_device
 from ..pattern import Pattern
-
-if TYPE_CHECKING:
-    from .array import bsr_array
+from .base import BsrBase
 
 
 def _is_integer(key: Any) -> bool:
-    """Return whether a key is a place; True and False are masks to NumPy."""
+    """Return whether a key is an integer; NumPy takes True and False as masks."""
     return isinstance(key, Integral) and not isinstance(key, bool)
 
 
-class Indexing:
+class Indexing(BsrBase):
     """``A[i]`` and ``A[i:j]``; ``i`` and ``j`` count element rows."""
 
     __slots__ = ()
 
-    def __getitem__(self: Any, key: Any) -> Any:
+    def __getitem__(self, key: Any) -> Any:
         if isinstance(key, tuple) and len(key) == 2 and key[1] == slice(None):
             key = key[0]
         if isinstance(key, slice):
@@ -45,7 +43,7 @@ class Indexing:
             "A[i], A[i, j], A[i:j] with multiples of the block height",
         )
 
-    def getrow(self: Any, i: int) -> Any:
+    def getrow(self, i: int) -> Any:
         """Return element row ``i``, dense, shape (K,).
 
         Raises
@@ -65,7 +63,7 @@ class Indexing:
             first, last = (int(p) for p in self.indptr[block_row : block_row + 2])
             row = xp.zeros((1, k), self.dtype)
             if last > first:
-                # One block row of blocks of one line.
+                # One block row, of blocks of height 1.
                 starts = xp.array([0, last - first], dtype=self.indptr.dtype)
                 indices = self.indices[first:last]
                 pattern = Pattern(starts, indices, (1, k), (1, bk), check=False)
@@ -74,7 +72,7 @@ class Indexing:
                 )
         return row[0]
 
-    def _row_slice(self: Any, key: slice) -> bsr_array:
+    def _row_slice(self, key: slice) -> Self:
         """Return element rows, a `bsr_array` with its own values."""
         check_sparse("bsr_array[i:j]", "self", self)
         self._refuse_batch("bsr_array[i:j]")

@@ -1,4 +1,4 @@
-"""Block-sparse arrays to start from: random ones, and dense ones cut down to their best blocks."""
+"""Random block-sparse arrays, and dense ones pruned to the blocks of largest norm."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def random_bsr(
     rng: Any = None,
     xp: ModuleType = np,
 ) -> bsr_array:
-    """Return an array with random blocks at random places.
+    """Return an array with random blocks at random positions.
 
     Drawn on the host with NumPy, so that NumPy and CuPy get the same array from the same seed.
 
@@ -162,16 +162,16 @@ def _block_norms(dense: Any, blocksize: tuple[int, int], norm: float) -> Any:
     """Return a number that orders blocks as their norms do, (*batch, M/bm, K/bk)."""
     xp, (bm, bk), axes = namespace(dense), blocksize, (-3, -1)
     *batch, m, k = dense.shape
-    # float64 holds the squares of all shorter types, the largest and the smallest.
+    # float64 holds the squares of the largest and the smallest value of all shorter dtypes.
     wide = np.complex128 if dense.dtype.kind == "c" else np.float64
-    size = dense.astype(wide, order="C")  # a copy, and the only one
+    size = dense.astype(wide, order="C")  # the only copy
     size = xp.absolute(size) if dense.dtype.kind == "c" else xp.absolute(size, out=size)
     blocks = size.reshape(*batch, m // bm, bm, k // bk, bk)
     if norm == np.inf:
         return blocks.max(axis=axes)
     if dense.dtype != wide:
         return (blocks if norm == 1 else xp.square(blocks, out=blocks)).sum(axis=axes)
-    # Its own squares it does not: each block is scaled by a power of two.
+    # Squares of float64 may overflow: each block is scaled by a power of two.
     largest = blocks.max(axis=axes, keepdims=True)
     exponent = xp.where(xp.isfinite(largest), xp.frexp(largest)[1], 0)
     blocks = xp.ldexp(blocks, -exponent)

@@ -1,71 +1,67 @@
 """Arithmetic of `bsr_array`: scalars, other arrays, products.
 
-What is linear in the blocks works on them as they stand, so that it keeps the pattern with all
-that is known about it. What is not (abs, elementwise product) sums duplicate blocks first.
+Operations that are linear in the blocks apply to them as stored and keep the pattern, with what
+is cached there. Others (abs, elementwise product) sum duplicate blocks first.
 """
 
 from __future__ import annotations
 
 from numbers import Number
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 
 from .._arrays import as_array, bfloat16, common_namespace, is_cupy
 from .._checks import bad_type, bad_value, broadcast_shape, not_offered
 from ..engines import engine_module
+from ..linalg import aslinearoperator
 from ..ops._common import check_sparse, is_sparse, on_device
 from ..ops.addmm import bsr_matmul, dense_bsr_matmul
+from ..ops.spgemm import bsr_spgemm
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
+from .base import BsrBase
 from .construct import check_dtype
 
-if TYPE_CHECKING:
-    from .array import bsr_array
 
-
-class Operators:
+class Operators(BsrBase):
     """Operators of `bsr_array`."""
 
     __slots__ = ()
 
     # -- products -----------------------------------------------------------------------------
 
-    def __matmul__(self: Any, other: Any) -> Any:
+    def __matmul__(self, other: Any) -> Any:
         if is_sparse(other):
-            from ..ops.spgemm import bsr_spgemm
-
             return bsr_spgemm(self, other)
         return bsr_matmul(self, other)
 
-    def __rmatmul__(self: Any, other: Any) -> Any:
+    def __rmatmul__(self, other: Any) -> Any:
         return dense_bsr_matmul(other, self)
 
-    def dot(self: Any, other: Any) -> Any:
+    def dot(self, other: Any) -> Any:
         """Return ``self @ other``; for a scalar, ``self * other``."""
         return self * other if is_scalar(other) else self @ other
 
-    def aslinearoperator(self: Any) -> Any:
+    def aslinearoperator(self) -> Any:
         """Return a linear operator of SciPy (host) or cupyx (GPU): see `sparsegpu.linalg`."""
-        from ..linalg import aslinearoperator
-
         return aslinearoperator(self)
 
-    def matvec(self: Any, x: Any) -> Any:
+    def matvec(self, x: Any) -> Any:
         """Return ``self @ x`` for the solvers of SciPy and cupyx, which take ``self`` by it."""
         return self.aslinearoperator().matvec(x)
 
-    def rmatvec(self: Any, x: Any) -> Any:
+    def rmatvec(self, x: Any) -> Any:
         """Return the conjugate transpose times ``x``, see `matvec`."""
         return self.aslinearoperator().rmatvec(x)
 
     # -- scalars ------------------------------------------------------------------------------
 
-    def __mul__(self: Any, other: Any) -> bsr_array:
+    def __mul__(self, other: Any) -> Self:
         return self.multiply(other)
 
     __rmul__ = __mul__
 
-    def __truediv__(self: Any, other: Any) -> bsr_array:
+    def __truediv__(self, other: Any) -> Self:
         if not is_scalar(other):
             raise not_offered(
                 "bsr_array /",
@@ -74,44 +70,44 @@ class Operators:
             )
         return _scaled(self, other, "divide")
 
-    def __rtruediv__(self: Any, other: Any) -> Any:
+    def __rtruediv__(self, other: Any) -> Any:
         raise not_offered(
             "bsr_array /",
             "dividing by a sparse array (it would divide by every zero that is not stored)",
             "division by a scalar",
         )
 
-    def __neg__(self: Any) -> bsr_array:
+    def __neg__(self) -> Self:
         if self.dtype.kind == "b":
             raise bad_type("bsr_array -", "self", "a dtype with a sign", self.dtype)
         check_sparse("bsr_array -", "self", self)
         return self._with(self._pattern, -self._data)
 
-    def __pos__(self: Any) -> bsr_array:
+    def __pos__(self) -> Self:
         return self.copy()
 
-    def __abs__(self: Any) -> bsr_array:
+    def __abs__(self) -> Self:
         summed = self._canonical("abs")
         return self._with(summed._pattern, self._xp.absolute(summed._data))
 
     # -- sums ---------------------------------------------------------------------------------
 
-    def __add__(self: Any, other: Any) -> Any:
+    def __add__(self, other: Any) -> Any:
         return _combine(self, other, "add")
 
     __radd__ = __add__
 
-    def __sub__(self: Any, other: Any) -> Any:
+    def __sub__(self, other: Any) -> Any:
         return _combine(self, other, "subtract")
 
-    def __rsub__(self: Any, other: Any) -> Any:
+    def __rsub__(self, other: Any) -> Any:
         if is_scalar(other):
             return -_combine(self, other, "subtract")
         return _combine(self, other, "subtract", reflected=True)
 
     # -- elementwise products -----------------------------------------------------------------
 
-    def multiply(self: Any, other: Any) -> bsr_array:
+    def multiply(self, other: Any) -> Self:
         """Return the elementwise product, a `bsr_array`.
 
         Duplicate blocks are summed first, unless ``other`` is a scalar.
@@ -144,11 +140,11 @@ def is_scalar(other: Any) -> bool:
     return (isinstance(other, np.ndarray) or is_cupy(other)) and other.ndim == 0
 
 
-def _scaled(array: Any, factor: Any, name: str) -> bsr_array:
+def _scaled(array: Any, factor: Any, name: str) -> Any:
     """Multiply or divide the values; Python numbers do not change the kind of dtype."""
     function = f"bsr_array {'*' if name == 'multiply' else '/'}"
     check_sparse(function, "self", array)
-    # Blocks of bool are or-ed and not added: sum them before they become numbers.
+    # Duplicate blocks of bool combine by or, not by addition: merge them before they are numbers.
     array = array._canonical(function) if array.dtype.kind == "b" else array
     xp, data = array._xp, array._data
     if isinstance(factor, (np.bool_, np.integer)):
@@ -203,13 +199,13 @@ def _combine(array: Any, other: Any, name: str, *, reflected: bool = False) -> A
             return array._with(a._pattern, operation(a._data, b._data))
         a, b = a._canonical(function), b._canonical(function)
         pattern, blocks, place = united(a, b, function)
-        # A canonical pattern meets every place once, so that this adds each block.
+        # Positions in a canonical pattern are distinct, so that this adds every block.
         blocks[place] = operation(blocks[place], flat(b))
         return array._with(pattern, as_data(blocks, pattern))
 
 
 def united(a: Any, b: Any, function: str) -> tuple[Pattern, Any, Any]:
-    """Return the pattern of the blocks of either, ``a``'s blocks over it and where ``b``'s lie.
+    """Return the union of two patterns, ``a``'s blocks over it and the positions of ``b``'s.
 
     Both are aligned and canonical; what ``a`` does not store is zero.
     """
@@ -259,14 +255,14 @@ def as_data(blocks: Any, pattern: Pattern) -> Any:
     return blocks.reshape(*pattern.batch_shape, pattern.nnzb, *pattern.blocksize)
 
 
-def _multiply_sparse(array: Any, other: Any) -> bsr_array:
+def _multiply_sparse(array: Any, other: Any) -> Any:
     a, b = aligned("multiply", array, other)
     with on_device(a._data):
         a, b = a._canonical("multiply"), b._canonical("multiply")
         if a._pattern.same_as(b._pattern):
             return array._with(a._pattern, a._data * b._data)
         xp, a_keys, b_keys = a._xp, a._pattern.keys(), b._pattern.keys()
-        # searchsorted wants something to search in
+        # searchsorted needs an array that is not empty
         place = xp.searchsorted(b_keys, a_keys) if b_keys.size else xp.zeros_like(a_keys)
         both = xp.zeros(a_keys.shape, dtype=bool)
         if b_keys.size:
@@ -277,7 +273,7 @@ def _multiply_sparse(array: Any, other: Any) -> bsr_array:
         return array._with(pattern, as_data(blocks, pattern))
 
 
-def _multiply_dense(array: Any, dense: Any) -> bsr_array:
+def _multiply_dense(array: Any, dense: Any) -> Any:
     check_sparse("multiply", "self", array)
     xp = common_namespace("multiply", self=array._data, other=dense)
     shape = broadcast_shape("multiply", "other", array.shape, tuple(dense.shape))

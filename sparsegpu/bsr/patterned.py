@@ -1,14 +1,15 @@
-"""What an array says of the block pattern that its values stand over."""
+"""Attributes that block-sparse arrays take from their pattern."""
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 from ..pattern import Pattern
 
 
 class Patterned:
-    """Values over a shared, immutable `Pattern`: what follows from that alone."""
+    """Values over a shared, immutable `Pattern`."""
 
     __slots__ = ()
 
@@ -55,7 +56,11 @@ class Patterned:
         (m, k), (bm, bk) = self._pattern.shape, self._pattern.blocksize
         return self.nnzb * bm * bk / (m * k) if m and k else 0.0
 
+    @property
+    def _xp(self) -> ModuleType:
+        return self._pattern.xp
+
     def _stored(self) -> str:
-        """Return what is stored in a few words."""
+        """Describe the stored blocks, for ``repr``."""
         (bm, bk), plural = self.blocksize, "s" if self.nnzb != 1 else ""
         return f"{self.nnzb} block{plural} of {bm}x{bk} stored (density {self.density:.3g})"

@@ -16,14 +16,15 @@ from .._checks import bad_type, bad_value
 from ..engines import engine_module
 from ..ops._common import check_sparse, on_device, optional_out, prepare_out
 from ..ops.addmm import bsr_matmul, dense_bsr_matmul
+from .base import BsrBase
 
 
-class Reductions:
+class Reductions(BsrBase):
     """Reductions of `bsr_array`; their results are dense."""
 
     __slots__ = ()
 
-    def sum(self: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         """Return the sum of all elements, or along an axis of the matrices.
 
         Parameters
@@ -47,26 +48,16 @@ class Reductions:
         TypeError
             For an ``out`` of another dtype or array library.
         """
-        check_sparse("sum", "self", self)
-        axes = _matrix_axes("sum", axis, self.ndim)
-        if dtype is None:
-            wanted = np.dtype(np.int64) if self.dtype.kind in "ib" else self.dtype
-        else:
-            wanted = check_dtype_name("sum", "dtype", dtype)
+        axes, wanted = _axes_and_dtype("sum", self, axis, dtype, np.int64)
         with on_device(self._data):
             return _written("sum", _total(self, axes, wanted).astype(wanted), out)
 
-    def mean(self: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         """Return the mean of all elements (those not stored count), or along an axis.
 
         As `sum`; of integers and bool it is float64.
         """
-        check_sparse("mean", "self", self)
-        axes = _matrix_axes("mean", axis, self.ndim)
-        if dtype is None:
-            wanted = np.dtype(np.float64) if self.dtype.kind in "ib" else self.dtype
-        else:
-            wanted = check_dtype_name("mean", "dtype", dtype)
+        axes, wanted = _axes_and_dtype("mean", self, axis, dtype, np.float64)
         lengths = self.shape if axes is None else [self.shape[a] for a in axes]
         with on_device(self._data):
             total = _total(self, axes, wanted)
@@ -74,7 +65,7 @@ class Reductions:
             count = int(np.prod(lengths, dtype=np.int64))
             return _written("mean", (total / total.dtype.type(count)).astype(wanted), out)
 
-    def max(self: Any, axis: Any = None, out: Any = None) -> Any:
+    def max(self, axis: Any = None, out: Any = None) -> Any:
         """Return the largest element (those not stored are zeros), or along an axis.
 
         NaN prevails, as in NumPy. Duplicate blocks are summed first.
@@ -88,11 +79,11 @@ class Reductions:
         """
         return _written("max", _extreme(self, axis, "max", "maximum"), out)
 
-    def min(self: Any, axis: Any = None, out: Any = None) -> Any:
+    def min(self, axis: Any = None, out: Any = None) -> Any:
         """Return the smallest element (those not stored are zeros), or along an axis: `max`."""
         return _written("min", _extreme(self, axis, "min", "minimum"), out)
 
-    def diagonal(self: Any, k: int = 0) -> Any:
+    def diagonal(self, k: int = 0) -> Any:
         """Return the ``k``-th diagonal (of each matrix of a batch), dense.
 
         Parameters
@@ -115,7 +106,7 @@ class Reductions:
         with on_device(self._data):
             summed = self._canonical("diagonal")
             pattern, (bm, bk) = summed._pattern, summed.blocksize
-            # One slot more: what is not on the diagonal is written there, and forgotten.
+            # One more element, for the values that are not on the diagonal.
             out = xp.zeros((pattern.batch_size, length + 1), self.dtype)
             if length and summed._data.size:
                 line = xp.arange(bm, dtype=np.int64)
@@ -128,6 +119,17 @@ class Reductions:
                 place = xp.where(hit, row + min(k, 0), length)
                 out[block // pattern.nnzb, place] = value
         return out[:, :length].reshape(*batch, length)
+
+
+def _axes_and_dtype(
+    function: str, array: Any, axis: Any, dtype: Any, of_integers: type
+) -> tuple[tuple[int, ...] | None, np.dtype]:
+    """Return the axes and the dtype of a sum; ``of_integers`` is the default for integers."""
+    check_sparse(function, "self", array)
+    axes = _matrix_axes(function, axis, array.ndim)
+    if dtype is None:
+        return axes, np.dtype(of_integers) if array.dtype.kind in "ib" else array.dtype
+    return axes, check_dtype_name(function, "dtype", dtype)
 
 
 def _matrix_axes(function: str, axis: Any, ndim: int) -> tuple[int, ...] | None:
@@ -216,7 +218,7 @@ def _extreme(array: Any, axis: Any, function: str, name: str) -> Any:
 def _row_extremes(array: Any, values: Any, operation: Any) -> Any:
     """Reduce ``values (*batch, nnzb, bm)`` over the blocks of each block row.
 
-    By doubling: after step s every block knows the extreme of the s blocks before it in its row.
+    By doubling: with step s, a block holds the extreme of the last s blocks of its row.
     """
     xp, pattern = array._xp, array._pattern
     (rows, columns), bm = pattern.block_shape, pattern.blocksize[0]

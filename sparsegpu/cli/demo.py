@@ -40,7 +40,7 @@ def run(*, size: str = "full", device: str = "auto", json_path: str | None = Non
     pruned = digits(xp, copies)
     print_table("Digits: a trained network 64-512-512-10, two layers pruned", pruned)
     print("What next:")
-    print("  python -m sparsegpu doctor                 what this machine can run, and the mend")
+    print("  python -m sparsegpu doctor                 what can run here, and how to fix the rest")
     print("  A = sparsegpu.bsr_array(dense, blocksize=(32, 32));  A @ x")
     print("  W = sparsegpu.to_semi_structured(sparsegpu.prune_24(weight));  W @ x")
     if json_path is not None:
@@ -69,7 +69,7 @@ def choose_library(device: str) -> tuple[ModuleType, str]:
 def seconds(xp: ModuleType, call: Callable[[], Any]) -> float:
     """Return the median time of a call, of fifteen, or as many as a second holds."""
     call()
-    call()  # the first one kept a plan for it
+    call()  # the first call makes what is kept for the next
     times: list[float] = []
     while len(times) < 15 and sum(times) < 1:
         synchronize(xp)
@@ -112,7 +112,7 @@ def elasticity(xp: ModuleType, across: int) -> list[dict[str, Any]]:
         (peer_name, peer, peer),
     ):
         product = seconds(xp, partial(operator.matmul, a, load))
-        # What CuPy compiles for the solver, once a machine, is nobody's speed.
+        # Warm-up: CuPy compiles the solver's kernels, once a machine.
         linalg.cg(as_operator, load, maxiter=2)
         iterations = 0
 
@@ -183,7 +183,7 @@ def digits(xp: ModuleType, copies: int) -> list[dict[str, Any]]:
     )
 
     def pruned_24(w):
-        # float16 on the CPU too: 2:4 of float32 would be the hardware's harsher 1:2.
+        # float16 on the CPU too: for float32 the format keeps one of two.
         return sg.to_semi_structured(sg.prune_24(w.astype(np.float16)))
 
     def blocks(density):

@@ -1,4 +1,4 @@
-"""``doctor``: what was found, what can run, and the mend for what cannot.
+"""``doctor``: what was found, what can run, and how to fix what cannot.
 
 The exit status is 0 when the GPU path works to the end (a kernel was compiled, launched and its
 result checked), 1 otherwise: then NumPy still works, and each failed line says what to do.
@@ -15,15 +15,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .._cache import cache_directory
+from .._version import __version__
+from ..bsr import bsr_array
+from ..engines.cuda.runtime.compile import (
+    CompileError,
+    include_paths,
+    nvrtc_version,
+    supported_architectures,
+)
+from ..engines.cuda.runtime.launch import compute_capability, runs_here
+from ..engines.cuda.runtime.source import source_names, source_root
+from ..engines.cuda.support import kernels
+from ..engines.cusparselt import availability
+
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report; ``mend`` says what to do when it is not ``ok``."""
+    """One line of the report; ``fix`` says what to do when it is not ``ok``."""
 
     what: str
     text: str
     ok: bool = True
-    mend: str = ""
+    fix: str = ""
 
 
 _CUDA_EXTRA = "pip install 'sparsegpu[cuda13]' (driver 580 or later) or 'sparsegpu[cuda12]'"
@@ -46,12 +60,12 @@ def run() -> int:
     for check in gpu_checks:
         findings.append(check())
         if not findings[-1].ok:
-            break  # what follows would only repeat the same cause
+            break  # the next checks would fail for the same reason
     width = max(len(f.what) for f in findings)
     for f in findings:
         print(f"{'ok  ' if f.ok else 'FAIL'}  {f.what.ljust(width)}  {f.text}")
         if not f.ok:
-            print(f"{'':{width + 6}}  mend: {f.mend}")
+            print(f"{'':{width + 6}}  fix: {f.fix}")
     works = all(f.ok for f in findings)
     print()
     if works:
@@ -62,8 +76,6 @@ def run() -> int:
 
 
 def _python() -> Finding:
-    from .._version import __version__
-
     version = ".".join(map(str, sys.version_info[:3]))
     return Finding("sparsegpu", f"{__version__} on Python {version}")
 
@@ -84,8 +96,6 @@ def _libraries() -> Finding:
 
 
 def _sources() -> Finding:
-    from ..engines.cuda.runtime.source import source_names, source_root
-
     try:
         return Finding("kernel sources", f"{len(source_names())} in {source_root()}")
     except FileNotFoundError as error:
@@ -95,8 +105,6 @@ def _sources() -> Finding:
 
 
 def _cache() -> Finding:
-    from .._cache import cache_directory
-
     directory = cache_directory()
     parent = next(p for p in (directory, *directory.parents) if p.exists())
     writable = os.access(parent, os.W_OK)
@@ -119,18 +127,18 @@ def _cupy() -> Finding:
 def _driver() -> Finding:
     import cupy
 
-    mend = "install an NVIDIA driver (580 or later for CUDA 13); check with nvidia-smi"
+    fix = "install an NVIDIA driver (580 or later for CUDA 13); check with nvidia-smi"
     try:
         version = cupy.cuda.runtime.driverGetVersion()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        return Finding("driver", str(error), False, mend)
+        return Finding("driver", str(error), False, fix)
     if version == 0:
-        return Finding("driver", "not found", False, mend)
+        return Finding("driver", "not found", False, fix)
     text = f"supports CUDA {version // 1000}.{version % 1000 // 10}"
     built = cupy.cuda.runtime.runtimeGetVersion()
     enough = version // 1000 >= built // 1000
-    mend = f"update the driver, or use the extra for CUDA {version // 1000}"
-    return Finding("driver", text, enough, mend)
+    fix = f"update the driver, or use the extra for CUDA {version // 1000}"
+    return Finding("driver", text, enough, fix)
 
 
 def _devices() -> Finding:
@@ -151,8 +159,6 @@ def _devices() -> Finding:
 
 
 def _nvrtc() -> Finding:
-    from ..engines.cuda.runtime.compile import nvrtc_version, supported_architectures
-
     try:
         major, minor = nvrtc_version()
         archs = ", ".join(str(a) for a in supported_architectures() if a >= 80)
@@ -163,8 +169,6 @@ def _nvrtc() -> Finding:
 
 
 def _headers() -> Finding:
-    from ..engines.cuda.runtime.compile import include_paths
-
     try:
         return Finding("CUDA headers", ", ".join(include_paths()))
     except FileNotFoundError as error:
@@ -172,9 +176,6 @@ def _headers() -> Finding:
 
 
 def _kernels() -> Finding:
-    from ..engines.cuda.runtime.launch import compute_capability, runs_here
-    from ..engines.cuda.support import kernels
-
     cc = compute_capability()
     runnable = {row.source for row in kernels() if runs_here(row.archs)}
     not_here = sorted({row.source for row in kernels()} - runnable)
@@ -186,9 +187,6 @@ def _kernels() -> Finding:
 
 def _launch() -> Finding:
     import cupy
-
-    from ..bsr import bsr_array
-    from ..engines.cuda.runtime.compile import CompileError
 
     runtime_error = cupy.cuda.runtime.CUDARuntimeError
     driver_error = cupy.cuda.driver.CUDADriverError
@@ -203,10 +201,10 @@ def _launch() -> Finding:
 
 
 def _cusparselt() -> Finding:
-    from ..engines.cusparselt.availability import version, why_not
-
-    missing = why_not("cuSPARSELt")
+    missing = availability.why_not("cuSPARSELt")
     if missing is None:
-        return Finding("cuSPARSELt", f"{version()}, for 2:4 arrays of backend 'cusparselt'")
+        return Finding(
+            "cuSPARSELt", f"{availability.version()}, for 2:4 arrays of backend 'cusparselt'"
+        )
     # Not a failure: it is an extra.
     return Finding("cuSPARSELt", f"optional; {str(missing).removeprefix('cuSPARSELt: ')}")

@@ -1,4 +1,4 @@
-"""Who computes. Every engine has the same modules and function names, over validated arrays.
+"""The engines: each has the same modules and function names, over validated arrays.
 
 ==============  ===========  ==========================================================
 engine          computes on  what it is
@@ -66,7 +66,7 @@ def chosen_engine() -> str | None:
 
 
 def engine_module(xp: ModuleType, stem: str, function: str) -> ModuleType:
-    """Return the module ``stem`` of the engine in charge of arrays of ``xp``."""
+    """Return the module ``stem`` of the engine that computes on arrays of ``xp``."""
     chosen = _chosen.get() or _DEFAULT[xp.__name__]
     if ENGINES[chosen] != xp.__name__:
         raise bad_type(

@@ -1,4 +1,4 @@
-"""Block-sparse arguments whose repeated blocks were summed.
+"""Canonical form of block-sparse arguments: repeated blocks are summed.
 
 A repeated block means the sum of its blocks. Operations that are not linear in the blocks sum
 them first; what that needs to know of the pattern is kept with it.
@@ -51,7 +51,7 @@ def _summed(bsr: Any, function: str) -> Any:
 
 
 def check_out_pattern(function: str, out: Any, pattern: Pattern) -> None:
-    """Refuse a block-sparse ``out`` of another pattern (the same one is found without reading)."""
+    """Refuse a block-sparse ``out`` of another pattern (the same object needs no comparison)."""
     check_sparse(function, "out", out)
     if not out.pattern.same_as(pattern):
         raise bad_value(function, "out", f"the pattern of the result, {pattern}", out.pattern)

@@ -14,6 +14,7 @@ from .._arrays import (
     HALF_DTYPES,
     OPERAND_DTYPES,
     as_array,
+    check_dtype_among,
     check_dtype_name,
     device_of,
     float8_e4m3fn,
@@ -97,18 +98,14 @@ def check_values(function: str, argument: str, pattern: Pattern, data: Any) -> N
     if data.shape != pattern.data_shape:
         expected = f"shape {pattern.data_shape} of the data, as its pattern says"
         raise bad_value(function, argument, expected, tuple(data.shape))
-    if data.dtype not in _CONTAINED:
-        names = ", ".join(d.name for d in CONTAINER_DTYPES)
-        raise bad_type(function, argument, f"one of the dtypes {names}", data.dtype)
+    check_dtype_among(function, argument, data.dtype, CONTAINER_DTYPES)
     expected = f"device {pattern.device} of the data, as of the indices of its pattern"
     raise bad_value(function, argument, expected, f"device {device_of(data)}")
 
 
 def check_operand_dtype(function: str, argument: str, dtype: np.dtype) -> None:
     """Refuse a dtype that no product is defined for."""
-    if dtype not in _OPERANDS:
-        names = ", ".join(d.name for d in OPERAND_DTYPES)
-        raise bad_type(function, argument, f"one of the dtypes {names}", dtype)
+    check_dtype_among(function, argument, dtype, OPERAND_DTYPES)
 
 
 def check_same_dtype(function: str, argument: str, dtype: np.dtype, expected: np.dtype) -> None:
@@ -155,9 +152,7 @@ def resolve_out_dtype(
         return wanted
     if out is None:
         return offered[0]
-    if out.dtype not in offered:
-        names = ", ".join(d.name for d in offered)
-        raise bad_type(function, argument, f"one of the dtypes {names}", out.dtype)
+    check_dtype_among(function, argument, out.dtype, offered)
     return out.dtype
 
 

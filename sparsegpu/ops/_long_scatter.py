@@ -1,4 +1,4 @@
-"""Scattered int8 products whose sums int32 does not hold: `_long_sums` for index lists."""
+"""`_long_sums` for index lists: scattered int8 products whose sums do not fit int32."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import numpy as np
 
 from .._arrays import namespace
 from .._epilogue import Epilogue, apply_epilogue
+from .._math import ceil_div
+from .._segments import expand_counts
 from ._long_sums import MOST, Cut, added, cut_groups
 
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
@@ -21,9 +23,9 @@ class CutTiles(NamedTuple):
     cut : Cut
         The terms of the tiles.
     r_offsets, p_offsets, q_offsets : int64 arrays
-        The pieces' tiles, which stand side by side in a matrix of their own, and the terms.
+        Of the pieces' tiles, side by side in a matrix of partial sums, and of the terms.
     rows, columns : int64 arrays (tiles, Ms, 1) and (tiles, 1, Ns)
-        Where the elements of the tiles stand.
+        Row and column of every element of the tiles.
     """
 
     cut: Cut
@@ -77,12 +79,9 @@ def _terms(
     if "p_offsets" in arrays:
         return c_indices, arrays["p_offsets"], q_offsets
     c0, c1 = c_indices[block_row], c_indices[block_row + 1]
-    ends = xp.cumsum(c1 - c0)
-    place = xp.arange(int(ends[-1]), dtype=_INT64)
-    tile = xp.searchsorted(ends, place, side="right")
-    i = place - (ends - (c1 - c0))[tile]
+    tile, i = expand_counts(c1 - c0)
     first = column_split * c1 + (split - column_split) * c0
-    starts = xp.concatenate([xp.zeros((1,), _INT64), ends])
+    starts = xp.concatenate([xp.zeros((1,), _INT64), xp.cumsum(c1 - c0)])
     return starts, c0[tile] + i, q_offsets[first[tile] + i]
 
 
@@ -93,14 +92,14 @@ def add_tiles(
     xp, cut = namespace(blocks), tiles.cut
     *batch, _, n = accumulators.shape
     ms, ns = blocks.shape[1], n // split
-    strips = -(-cut.pieces // split)
-    there = accumulators[..., tiles.rows, tiles.columns]
-    sums = xp.zeros(there.shape, _INT64)
+    strips = ceil_div(cut.pieces, split)
+    current = accumulators[..., tiles.rows, tiles.columns]
+    sums = xp.zeros(current.shape, _INT64)
     for k in range(0, blocks.shape[2], MOST):
         parts = xp.zeros((*batch, strips * ms, n), _INT32)
         lists = cut.ends, tiles.r_offsets, tiles.p_offsets, tiles.q_offsets + k * n
         engine.bsr_strided_mm(parts, blocks[:, :, k : k + MOST], others, *lists, split)
         parts = parts.reshape(*batch, strips, ms, split, ns).swapaxes(-3, -2)
         sums += added(parts.reshape(*batch, strips * split, ms, ns), cut)
-    apply_epilogue(sums, Epilogue(1, 1, there), there)
-    accumulators[..., tiles.rows, tiles.columns] = there
+    apply_epilogue(sums, Epilogue(1, 1, current), current)
+    accumulators[..., tiles.rows, tiles.columns] = current

@@ -1,10 +1,10 @@
 """int8 sums of more products than int32 holds: cut into pieces, which are added in int64.
 
-Engines sum products of int8 in int32. Whatever they are, `MOST` of them fit; of more the sum could
-wrap. So an operation cuts what is longer before an engine sees it: every piece becomes a row (a
-group, a slice of K) of its own, which the engine sums as it sums any other. The pieces are added
-here, in int64, and the epilogue is applied to the exact sums, once. That is the same for all
-engines, and where no row is long it costs a comparison of sizes.
+Engines sum products of int8 in int32. Up to `MOST` products of any values fit; a longer sum could
+overflow. So an operation cuts longer sums before it calls an engine: every piece becomes a row (a
+group, a slice of K) of its own, which the engine sums like any other. The pieces are added here,
+in int64, and the epilogue is applied once, to the exact sums. That is the same for all engines,
+and where no row is long it costs a comparison of sizes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._epilogue import Epilogue, apply_epilogue
-from ..engines.reference.compress import FORMATS
+from .._format_24 import FORMATS
+from .._segments import expand_counts
 from ..pattern import Pattern
 
 #: Products of two int8 whose sum int32 holds, whatever they are: each is at most 2**14.
@@ -69,11 +70,9 @@ def cut_groups(starts: Any, most: int, xp: ModuleType) -> Cut:
     starts = starts.astype(_INT64)
     count = xp.diff(starts)
     pieces = xp.maximum((count + most - 1) // most, 1).reshape(-1, count.shape[-1]).max(axis=0)
-    after = xp.cumsum(pieces)
-    first = after - pieces
-    piece = xp.arange(int(after[-1]), dtype=_INT64)
-    group = xp.searchsorted(after, piece, side="right")
-    begin = starts[..., group] + (piece - first[group]) * most
+    first = xp.cumsum(pieces) - pieces
+    group, number = expand_counts(pieces)
+    begin = starts[..., group] + number * most
     begin = xp.minimum(begin, starts[..., group + 1])
     ends = xp.concatenate([begin, starts[..., -1:]], axis=-1)
     further = tuple(xp.flatnonzero(pieces > i) for i in range(1, int(pieces.max())))
@@ -120,7 +119,7 @@ def add_rows(
 def add_slices(
     engine_product: Callable, out: Any, k: int, most: int, epilogue: Epilogue, xp: ModuleType
 ) -> None:
-    """Write a sum over k, of which ``engine_product(part, k0, k1)`` writes a slice's."""
+    """Write a sum over k, slice by slice: ``engine_product(part, k0, k1)``."""
     sums, part = xp.zeros(out.shape, _INT64), xp.empty(out.shape, _INT32)
     for first in range(0, k, most):
         engine_product(part, first, min(first + most, k))
@@ -131,7 +130,7 @@ def add_slices(
 def semi_structured_in_slices(engine_addmm: Callable, xp: ModuleType) -> Callable[..., None]:
     """Return an engine's 2:4 product that cuts long rows, for the same arguments."""
     form = FORMATS[_INT8]
-    # Whole pairs of metadata columns: these are what lies together in the reordered metadata.
+    # Whole pairs of metadata columns, which are contiguous in the reordered metadata.
     most = 2 * MOST // form.columns * form.columns
 
     def addmm(

@@ -12,6 +12,7 @@ from .._checks import bad_type, broadcast_shape, not_offered
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
 from ..pattern import Pattern
+from ._blocks_24 import check_blocks, check_sparse_blocks, is_sparse_blocks
 from ._common import (
     check_operand_dtypes,
     check_same_dtype,
@@ -21,8 +22,7 @@ from ._common import (
 )
 from ._long_sums import CutPattern, add_rows, cut_pattern, may_be_long
 from ._product import WITH_INPUT, WITHOUT_INPUT, Options, Side, call_of, check_product
-from ._semi_structured import check_dense_operand
-from ._sparse_blocks import check_blocks, check_sparse_blocks, is_sparse_blocks
+from ._product_24 import check_dense_operand
 
 
 def bsr_addmm(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import HALF_DTYPES, as_array, common_namespace
+from .._arrays import HALF_DTYPES, as_array, check_dtype_among, common_namespace
 from .._checks import (
     bad_type,
     bad_value,
@@ -85,7 +85,8 @@ def scaled_dot_product_attention(
     Notes
     -----
     Computed in float32 for 16-bit operands; weights are rounded to the operands' dtype before
-    they meet ``value``. Source: Dao, "FlashAttention-2", 2023; dropout: Salmon et al., SC 2011.
+    they are multiplied by ``value``. Source: Dao, "FlashAttention-2", 2023; dropout: Salmon et
+    al., SC 2011.
 
     Examples
     --------
@@ -144,7 +145,7 @@ def scaled_dot_product_attention(
                 dropout_p=0.0 if dropout_p == 1 else dropout_p,
                 seed=seed,
             )
-            if dropout_p == 1:  # nothing is kept, and 1 - p does not divide
+            if dropout_p == 1:  # all weights are dropped, and dividing by 1 - p would give NaN
                 out.fill(0)
             elif width and value_width and not drawn and mask_data is mask.data:
                 call.keep(*((out, lse) if return_lse else (out,)))
@@ -153,9 +154,7 @@ def scaled_dot_product_attention(
 
 def _check_dtypes(function: str, query: Any, key: Any, value: Any, mask: np.dtype) -> None:
     for name, array in (("query", query), ("key", key), ("value", value)):
-        if array.dtype not in _DTYPES:
-            names = ", ".join(d.name for d in _DTYPES)
-            raise bad_type(function, name, f"one of the dtypes {names}", array.dtype)
+        check_dtype_among(function, name, array.dtype, _DTYPES)
         check_same_dtype(function, name, array.dtype, query.dtype)
     allowed = (np.dtype(bool), query.dtype, np.dtype(np.float32))
     if mask not in allowed:

@@ -9,9 +9,10 @@ import numpy as np
 
 from .._arrays import as_array, check_dtype_name, check_may_wait, common_namespace, namespace
 from .._checks import bad_type, bad_value, check_sizes
+from .._format_24 import DTYPE_NAMES, FORMATS, Format, reorder_offsets
+from .._math import round_up
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
-from ..engines.reference.compress import FORMATS, Format, reorder_offsets
 from ._common import on_device
 
 
@@ -22,8 +23,7 @@ def format_of(function: str, argument: str, array: Any) -> Format:
     """
     dtype = array.dtype
     if dtype not in FORMATS or (dtype == np.uint8 and namespace(array) is np):
-        names = ", ".join(d.name for d in FORMATS if d != np.uint8)
-        raise bad_type(function, argument, f"one of the 2:4 dtypes {names}", dtype)
+        raise bad_type(function, argument, f"one of the 2:4 dtypes {DTYPE_NAMES}", dtype)
     return FORMATS[dtype]
 
 
@@ -337,11 +337,6 @@ def zero_padded(array: Any, shape: tuple[int, ...]) -> Any:
     padded = xp.zeros(shape, dtype=array.dtype)
     padded[tuple(slice(n) for n in array.shape)] = array
     return padded
-
-
-def round_up(n: int, multiple: int) -> int:
-    """Return the smallest multiple that is at least ``n``."""
-    return -(-n // multiple) * multiple
 
 
 def split_24(dense: Any, function: str) -> tuple[Any, Any]:

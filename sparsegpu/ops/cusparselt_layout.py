@@ -78,7 +78,7 @@ def _from_ampere(flat: Any, m: int, k: int) -> Any:
 
 
 def _to_hopper(meta: Any, m: int, k: int) -> Any:
-    """Order codes as ``wgmma.sp`` wants them: a byte is one group of rows r and r + 8."""
+    """Order codes as ``wgmma.sp`` reads them: a byte is one group of rows r and r + 8."""
     xp = namespace(meta)
     # restored axes: stripe of 64 rows, 32-row half, 16-row piece, 8-row nibble, row, column tile,
     # half of 32 columns (ghi); a 16-bit element is four codes (glo)

@@ -11,7 +11,7 @@ import numpy as np
 from .._arrays import common_namespace, float8_e4m3fn
 from .._checks import bad_value, check_integers
 from ..engines import engine_module
-from ..engines._regroup import LARGEST_KEY
+from ..engines._permutation_search import LARGEST_KEY
 from ._common import on_device
 from .prune import KEEP, rows_and_importance
 
@@ -27,28 +27,28 @@ def permute_for_24(
 ) -> Any:
     """Find an order of the columns in which `prune_24` keeps more.
 
-    2:4 pruning takes two of each four neighbours, whether the four are all large or all small.
-    With another order of the columns, and so other neighbours, it loses less. A product does not
-    mind: with ``p`` the result, ``W[:, p] @ x[p] == W @ x``.
+    2:4 pruning keeps two of each four neighbours, whether the four are all large or all small.
+    With another order of the columns, and so other neighbours, it loses less. Products stay the
+    same: with ``p`` the result, ``W[:, p] @ x[p] == W @ x``.
 
     Parameters
     ----------
     dense : array (*, k)
-        As of `prune_24`. All rows get the same order. A ragged end of the columns (k not a
-        multiple of the group) stays in its place, since `prune_24` keeps all of it.
+        As of `prune_24`. All rows get the same order. An incomplete last group (k not a
+        multiple of the group) is not permuted, since `prune_24` keeps all of it.
     criterion : "magnitude" or floating array of dense's shape
         As of `prune_24`: what is kept is the sum of the absolute values, or of the importances.
         NaN and minus infinity count as the least value or zero, infinity as the largest.
     keep : {"2:4", "1:2"}
         The rule that will be pruned by.
     window : int
-        Columns change places within runs of ``window`` columns, a multiple of the group. Time
+        Columns are permuted within windows of so many columns, a multiple of the group. Time
         grows with ``dense.size * window``.
     escapes : int
-        How often, in each window, three groups are shuffled at random to look for more where no
-        two can be improved. Each costs a few percent of the search; 0 does without.
+        How often, in each window, three groups are shuffled at random when no two groups can be
+        improved any more. Each costs a few percent of the search; 0 does without.
     seed : int
-        Of these shuffles. The same arguments give the same order, on every engine.
+        For these shuffles. The same arguments give the same order, on every engine.
 
     Returns
     -------
@@ -70,21 +70,21 @@ def permute_for_24(
     Notes
     -----
     J. Pool and C. Yu, "Channel Permutations for N:M Sparsity", NeurIPS 2021: of each two groups all
-    35 ways to divide their eight columns are tried (of groups of two: all 3), pairs that gain most
-    are regrouped, and so on until none gains. So no order found keeps less than the order given,
+    35 splits of their eight columns are tried (of groups of two: all 3), the pairs that gain most
+    are split anew, and so on until none gains. So no order found keeps less than the order given,
     to the resolution of the search: 2**-22 of the window's largest value, for each element.
 
-    Use it as ``pruned = prune_24(W[:, p])``, and then ``pruned @ x[p]``. Back in the order of
-    before are ``pruned[:, inverse]`` (no longer 2:4), with ``inverse = np.argsort(p)``. Between two
-    layers ``x[p]`` costs nothing: with ``x = f(V @ y + b)`` and an elementwise ``f``, it is
-    ``f(V[p] @ y + b[p])``.
+    Use it as ``pruned = prune_24(W[:, p])``, and then ``pruned @ x[p]``. With
+    ``inverse = np.argsort(p)``, ``pruned[:, inverse]`` (no longer 2:4) has the original order.
+    Between two layers ``x[p]`` costs nothing: with ``x = f(V @ y + b)`` and an elementwise ``f``,
+    it is ``f(V[p] @ y + b[p])``.
 
     CuPy arrays are searched on the GPU; the host reads a few numbers a round, and waits for them.
     Some 24 bytes are held for each element of a window.
 
     Examples
     --------
-    Three columns are large, and all in one group: one of them is lost, unless they part.
+    Three large columns are in one group, which keeps two of them; in two groups all are kept.
 
     >>> import numpy as np
     >>> from sparsegpu import permute_for_24, prune_24

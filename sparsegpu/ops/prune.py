@@ -10,27 +10,27 @@ from .._arrays import (
     HALF_DTYPES,
     REAL_DTYPES,
     as_array,
+    check_dtype_among,
     common_namespace,
     float8_e4m3fn,
     namespace,
 )
-from .._checks import bad_type, bad_value, check_choice
+from .._checks import bad_value, check_choice
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
 from ._common import on_device
 from .compress import check_matrix
 
 ALGORITHMS = ("largest_abs_values_greedy", "largest_values_greedy", "", "causal1122")
-KEEP = {"2:4": 4, "1:2": 2}  # and the group that each is a rule for
+KEEP = {"2:4": 4, "1:2": 2}  # elements of a group, by rule
 _IMPORTANCE = (*HALF_DTYPES, np.dtype(np.float32), np.dtype(np.float64))
 
 
 def check_order(function: str, argument: str, array: Any) -> None:
     """Refuse a dtype that has no order; CuPy's uint8 is float8_e4m3fn."""
     fp8 = float8_e4m3fn if namespace(array) is np else np.dtype(np.uint8)
-    if array.dtype not in REAL_DTYPES and array.dtype != fp8:
-        names = ", ".join(d.name for d in (*REAL_DTYPES, float8_e4m3fn))
-        raise bad_type(function, argument, f"one of the dtypes {names}", array.dtype)
+    if array.dtype != fp8:
+        check_dtype_among(function, argument, array.dtype, (*REAL_DTYPES, float8_e4m3fn))
 
 
 def rows_and_importance(function: str, dense: Any, criterion: Any, keep: str) -> tuple[Any, Any]:
@@ -44,9 +44,7 @@ def rows_and_importance(function: str, dense: Any, criterion: Any, keep: str) ->
         check_choice(function, "criterion", criterion, ("magnitude",))
         return dense, None
     importance = as_array(criterion, function, "criterion")
-    if importance.dtype not in _IMPORTANCE:
-        names = ", ".join(d.name for d in _IMPORTANCE)
-        raise bad_type(function, "criterion", f"one of the dtypes {names}", importance.dtype)
+    check_dtype_among(function, "criterion", importance.dtype, _IMPORTANCE)
     if importance.shape != dense.shape:
         expected = f"dense's shape {tuple(dense.shape)}"
         raise bad_value(function, "criterion", expected, tuple(importance.shape))
@@ -59,11 +57,11 @@ def prune_24(dense: Any, *, criterion: Any = "magnitude", keep: str = "2:4") -> 
     Parameters
     ----------
     dense : array (*, k)
-        float16, bfloat16, float32, float64, int8 or float8_e4m3fn; any strides. A ragged end of
-        a row (k not a multiple of the group) stays as it is.
+        float16, bfloat16, float32, float64, int8 or float8_e4m3fn; any strides. An incomplete
+        last group (k not a multiple of the group) stays as it is.
     criterion : "magnitude" or floating array of dense's shape
         What makes an element large: its absolute value, or a given importance (compared as it
-        is, sign included). Ties: the lower index. NaN is the least.
+        is, sign included). Ties: the lower index. NaN is smallest.
     keep : {"2:4", "1:2"}
         ``"1:2"`` keeps one of each two: the rule that the hardware has for float32.
 
@@ -123,8 +121,8 @@ def _copied_as_rows(array: Any) -> bool:
 def prune_tile(dense: Any, algorithm: str = "largest_abs_values_greedy") -> Any:
     """Prune so that the matrix and its transpose both are 2:4.
 
-    Each 4 x 4 tile: its 16 values are visited in order, and one is kept when its row and its
-    column hold fewer than two kept ones.
+    The 16 values of each 4 x 4 tile are visited in order; a value is kept when its row and its
+    column have fewer than two kept values.
 
     Parameters
     ----------

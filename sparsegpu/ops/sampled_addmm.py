@@ -52,7 +52,7 @@ def sampled_addmm(
     -------
     bsr_array
         With ``input``'s pattern (repeated over the batch when only the matrices are batched)
-        and mat1's dtype; int32 when int8 matrices meet an int32 ``input``. ``out`` when given.
+        and mat1's dtype; int32 for int8 matrices and an int32 ``input``. ``out`` when given.
 
     Raises
     ------

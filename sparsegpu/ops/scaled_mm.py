@@ -10,7 +10,7 @@ from .._arrays import as_array, bfloat16, check_dtype_name, common_namespace, fl
 from .._checks import bad_type, bad_value, check_scalar
 from ._common import on_device
 from ._product import Options
-from ._semi_structured import addmm, check_dense_operand, check_semi_structured
+from ._product_24 import addmm, check_dense_operand, check_semi_structured
 
 
 def scaled_mm(

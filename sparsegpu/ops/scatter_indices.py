@@ -1,4 +1,4 @@
-"""Index lists for `scatter_mm`: made on the device from a pattern, or checked when from outside.
+"""Index lists for `scatter_mm`, made on the device from a pattern.
 
 The three formats list the same products in the same order: output tiles by block row m, then
 column split n, and for each tile the blocks of row m. With S = SPLIT_N and a block row that owns
@@ -37,19 +37,19 @@ _NARROWEST_DEFAULT_TILE = 64
 
 @dataclass(frozen=True)
 class Fit:
-    """What index lists fit: known in advance for those made here, so nothing need be read."""
+    """Sizes that index lists fit; known for lists made here, so that these are not read."""
 
-    blocks: int  # how many blocks they speak of, and of which shape
+    blocks: int  # number of blocks, and their shape
     block_shape: tuple[int, int]
     inner: int  # K of the others, or how many others in the "scatter_mm" format
     columns: int | None  # N; None in the "scatter_mm" format, where any Ns fits
     split_n: int
     rows: int  # where the last tile ends: accumulators have at least so many rows
     longest: int  # no tile is the sum of more block products
-    memo: Memo | None = None  # of what long sums are cut into; None: cut anew in each call
+    memo: Memo | None = None  # of the pieces of long sums; None: cut in each call
 
     def __reduce__(self) -> tuple:
-        """Leave out what is kept: it can be neither copied nor pickled."""
+        """Leave out the memo, which can be neither copied nor pickled."""
         return Fit, tuple(getattr(self, f.name) for f in fields(self) if f.name != "memo")
 
 
@@ -57,8 +57,8 @@ class IndicesData(tuple):
     """An ``indices_data`` tuple made by `bsr_scatter_mm_indices_data`, in range by construction.
 
     The arrays are not to be written to. `scatter_mm` checks sizes against `fit` instead of
-    reading them, and takes the arrays as they were made, `kept`: what the tuple holds are views,
-    whose shape and dtype a caller may set.
+    reading them, and uses the arrays themselves, `kept`: the tuple holds views of them, whose
+    shape and dtype a caller may set.
     """
 
     fit: Fit
@@ -92,8 +92,8 @@ def bsr_scatter_mm_indices_data(
     Parameters
     ----------
     bsr : bsr_array (M, K)
-        Duplicate blocks are summed first: the lists speak of the blocks of the summed array.
-        Without duplicates they speak of the blocks as stored, sorted or not.
+        Duplicate blocks are summed first: the lists number the blocks of the summed array.
+        Without duplicates they number the blocks as stored, sorted or not.
     other : array (*B, K, N)
         Only its shape matters.
     indices_format : {"bsr_strided_mm_compressed", "bsr_strided_mm", "scatter_mm"}
@@ -171,7 +171,7 @@ def _default_split(indices_format: str, n: int, ms: int) -> int:
     """Return a number of column splits that divides N."""
     if indices_format == "scatter_mm" and n >= ms and n % (n // ms) == 0:
         return n // ms
-    # The narrowest tiles that are still wide enough to be worth a block of threads.
+    # The narrowest tiles that are wide enough for a thread block.
     most = n // _NARROWEST_DEFAULT_TILE
     return next((split for split in range(most, 1, -1) if n % split == 0), 1)
 
@@ -184,7 +184,7 @@ def _build(
     ns, nnzb, longest = n // split, pattern.nnzb, pattern.longest_row
     indptr = pattern._indptr.astype(np.int64)
     counts = xp.diff(indptr)
-    # The list of products, see the top of the file.
+    # The list of products: see the formula at the top of this file.
     t = xp.arange(nnzb * split, dtype=np.int64)
     row = pattern._rows[t // split]
     c0 = indptr[row]

@@ -23,7 +23,7 @@ from ._common import (
 )
 from ._long_scatter import add_pairs, add_tiles, cut_pairs, cut_tiles
 from ._long_sums import may_be_long
-from ._scatter_outside import Lists, disjoint_rounds, name_arrays, read_lists
+from ._scatter_check import Lists, disjoint_rounds, name_arrays, read_lists
 from .scatter_indices import IndicesData, bsr_scatter_mm_indices_data, check_product
 
 
@@ -44,7 +44,7 @@ def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: A
 
         ("bsr_strided_mm_compressed", c_indices, r_offsets, q_offsets, meta)
             the same with c_indices = indptr: the tile at r has the blocks c0..c1 of block row
-            m = r0 // Ms, and with n = r1 // Ns block c0 + i meets
+            m = r0 // Ms, and with n = r1 // Ns block c0 + i is multiplied by the tile at
             q_offsets[n*c1 + (SPLIT_N - n)*c0 + i]
 
     Parameters
@@ -129,7 +129,7 @@ def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: A
 
 
 def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = None) -> Any:
-    """Return ``bsr @ other`` by way of `scatter_mm`.
+    """Return ``bsr @ other``, computed by `scatter_mm`.
 
     Parameters
     ----------

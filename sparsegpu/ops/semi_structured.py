@@ -8,7 +8,7 @@ from .._arrays import as_array
 from .._checks import bad_value
 from ._common import optional_array
 from ._product import WITH_INPUT, WITHOUT_INPUT, Options
-from ._semi_structured import addmm, check_dense_operand, check_semi_structured
+from ._product_24 import addmm, check_dense_operand, check_semi_structured
 
 #: Keywords of `semi_structured_linear` whose shape follows the batch of x.
 _BATCHED = {"out", "left_alpha", "right_alpha"}

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import HALF_DTYPES, common_namespace
-from .._checks import bad_type
+from .._arrays import HALF_DTYPES, check_dtype_among, common_namespace
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
 from ._canonical import canonical_blocks, check_out_pattern
@@ -58,9 +57,7 @@ def bsr_softmax(bsr: Any, *, out: Any = None) -> Any:
     """
     function = "bsr_softmax"
     check_sparse(function, "bsr", bsr)
-    if bsr.data.dtype not in _DTYPES:
-        names = ", ".join(d.name for d in _DTYPES)
-        raise bad_type(function, "bsr", f"one of the dtypes {names}", bsr.data.dtype)
+    check_dtype_among(function, "bsr", bsr.data.dtype, _DTYPES)
     if out is not None:
         check_sparse(function, "out", out)
     out_data = None if out is None else out.data

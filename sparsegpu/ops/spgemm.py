@@ -1,4 +1,4 @@
-"""Sparse times sparse: which blocks meet is index arithmetic, the products are `scatter_mm`."""
+"""Sparse times sparse: index arithmetic pairs the blocks, `scatter_mm` multiplies the pairs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ import numpy as np
 
 from .._arrays import check_may_wait, common_namespace
 from .._checks import bad_value, broadcast_shape, check_element_count
+from .._segments import expand_counts, starts_run
 from ..engines import engine_module
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
-from ._common import (
-    check_operand_dtypes,
-    check_sparse,
-    on_device,
-    resolve_out_dtype,
-)
+from ._common import check_operand_dtypes, check_sparse, on_device, resolve_out_dtype
 from ._long_scatter import add_pairs, cut_pairs
 from ._long_sums import may_be_long
 
@@ -34,8 +30,8 @@ def bsr_spgemm(a: Any, b: Any, *, out_dtype: Any = None) -> Any:
     Returns
     -------
     bsr_array (*B, M, N), blocks (bm, bn)
-        Canonical. A block is stored wherever two blocks meet, even if their products cancel. Each
-        is summed in accumulator precision and rounded once; int8 operands give int32.
+        Canonical. A block is stored wherever two blocks are multiplied, even if products cancel.
+        Each is summed in accumulator precision and rounded once; int8 operands give int32.
 
     Raises
     ------
@@ -74,7 +70,7 @@ def bsr_spgemm(a: Any, b: Any, *, out_dtype: Any = None) -> Any:
     check_element_count(function, "b", (*batch, left.shape[0], right.shape[1]))
     with on_device(a.data):
         check_may_wait(xp, function)
-        pattern, c_offsets, pq = meeting_blocks(left, right, batch, function)
+        pattern, c_offsets, pq = block_pairs(left, right, batch, function)
         data = xp.zeros((*batch, pattern.nnzb, *pattern.blocksize), dtype)
         if data.size and pq.size:
             engine = engine_module(xp, "scatter_mm", function)
@@ -92,10 +88,10 @@ def bsr_spgemm(a: Any, b: Any, *, out_dtype: Any = None) -> Any:
     return a._with(pattern, data)
 
 
-def meeting_blocks(
+def block_pairs(
     left: Pattern, right: Pattern, batch: tuple[int, ...], function: str
 ) -> tuple[Pattern, Any, Any]:
-    """Return the product's pattern and, block by block, the pairs of blocks that meet in it.
+    """Return the product's pattern and, for each of its blocks, the pairs of blocks to multiply.
 
     Returns
     -------
@@ -113,34 +109,29 @@ def meeting_blocks(
     size = int(np.prod(batch, dtype=np.int64))
     of_left, of_right = (_batch_numbers(p, batch) for p in (left, right))
 
-    # Every left block, matrix by matrix: its number p, its row, and the right row that it meets.
+    # Every left block, matrix by matrix: its number p, its row, and its column, a right row.
     matrix = xp.arange(size * left.nnzb, dtype=np.int64) // max(left.nnzb, 1)
     p = of_left[matrix] * left.nnzb + xp.arange(matrix.size, dtype=np.int64) % max(left.nnzb, 1)
     row = left.rows.ravel()[p].astype(np.int64)
     met = left.indices.ravel()[p].astype(np.int64)
 
-    # Expand: left block p meets the right blocks first..first + count of its row.
+    # Expand: left block p is multiplied by the right blocks first..first + count of that row.
     indptr = right.indptr.reshape(-1).astype(np.int64)
     place = of_right[matrix] * (right.block_shape[0] + 1) + met
     first, count = indptr[place], indptr[place + 1] - indptr[place]
-    ends = xp.cumsum(count)
-    pairs = int(ends[-1]) if ends.size else 0
-    pair = xp.arange(pairs, dtype=np.int64)
-    meets = xp.searchsorted(ends, pair, side="right")
-    q = of_right[matrix[meets]] * right.nnzb + first[meets] + pair - (ends - count)[meets]
+    meets, number = expand_counts(count)
+    q = of_right[matrix[meets]] * right.nnzb + first[meets] + number
     column = right.indices.ravel()[q].astype(np.int64)
     key = (matrix[meets] * block_rows + row[meets]) * block_cols + column
 
-    # Sort and compress: equal keys meet in one block of the result.
+    # Sort and compress: pairs with equal keys add to one block of the result.
     order = xp.argsort(key, kind="stable")
     key = key[order]
-    is_first = xp.ones(key.shape, dtype=bool)
-    is_first[1:] = key[1:] != key[:-1]
-    starts = xp.flatnonzero(is_first)
+    starts = xp.flatnonzero(starts_run(key))
     kept = key[starts]
     nnzb = keys_per_batch(kept, batch, block_rows * block_cols, function) if size else 0
     pattern = from_sorted_keys(kept, batch, nnzb, (m, n), blocksize)
-    end = xp.full((1,), pairs, dtype=np.int64)
+    end = xp.full((1,), key.size, dtype=np.int64)
     pq = xp.stack([p[meets][order], q[order]], axis=1)
     return pattern, xp.concatenate([starts.astype(np.int64), end]), pq
 

@@ -1,6 +1,5 @@
-"""The 2:4 arrays, and what keeps and stores them."""
+"""The 2:4 matrix, and what keeps and stores it."""
 
 from .array import SemiStructuredArray, to_semi_structured
-from .blocks import BsrSemiStructuredArray
 
-__all__ = ["BsrSemiStructuredArray", "SemiStructuredArray", "to_semi_structured"]
+__all__ = ["SemiStructuredArray", "to_semi_structured"]

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import Sparse, as_array, check_dtype_name, common_namespace
+from .._arrays import Sparse, as_array, check_dtype_name, common_namespace, device_name
 from .._checks import bad_type, bad_value
+from .._format_24 import FORMATS
 from ..ops._common import on_device, optional_array
-from ..ops._semi_structured import Half
+from ..ops._product_24 import Half
 from ..ops.compress import check_matrix, compressed, format_of
+from ..ops.prune_tiles import compressed_swizzled_bitmask, semi_structured_apply_dense, tiled
 from ..ops.semi_structured import dense_semi_structured_matmul, semi_structured_matmul
-from ..ops.tile import compressed_swizzled_bitmask, semi_structured_apply_dense, tiled
 from .compare import Comparisons
 from .convert import Conversions, check_backend
 from .layout import Halves, padded_to_format
@@ -56,7 +57,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
     ``A @ x`` works on the half by rows, ``x @ A`` on the transposed one. A half that is missing
     is built by the first product that needs it and kept. The transpose of a 2:4 matrix need not
     be 2:4; then the product uses ``[first | rest]``, two 2:4 matrices side by side that add up
-    to it, which take twice the room and are not among the fields.
+    to it, which take twice the memory and are not attributes.
 
     Comparisons (``A == 0``, ``A != B``) are elementwise and dense, of bool.
 
@@ -103,7 +104,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         self._kept_bitmask = None
         if self._bitmask is not None:
             self._halves.check_bitmask(function, self._bitmask)
-            self._kept_bitmask = self._bitmask.view()  # whose shape no user can set
+            self._kept_bitmask = self._bitmask.view()  # no user can set the shape of this view
         self._transposed = False
         self._backend = backend
         if backend == "cusparselt":
@@ -234,7 +235,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the halves and the bitmask that are held now, in the backend's form, too."""
+        """Bytes of the halves and the bitmask that are held now, and of the backend's buffers."""
         halves = [h for h in (self._halves.stored(0), self._halves.stored(1)) if h is not None]
         mask = 0 if self._bitmask is None else self._bitmask.nbytes
         kept = sum(h.packed.nbytes + h.meta.nbytes for h in halves)
@@ -279,9 +280,9 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
             return compressed_swizzled_bitmask(semi_structured_apply_dense(ones, bits).T)
 
     def half(self, transposed: bool = False) -> Half:
-        """Return what stands left of a dense matrix in a product, built if it is missing.
+        """Return the left operand of a product with a dense matrix, built if it is missing.
 
-        For operations only: these are the very arrays that they read.
+        For operations only: these are the arrays themselves, not views of them.
 
         Parameters
         ----------
@@ -330,7 +331,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
 
     @property
     def T(self) -> SemiStructuredArray:
-        """The transpose: the two halves change places, nothing is computed."""
+        """The transpose: the two halves are swapped, nothing is computed."""
         other = object.__new__(type(self))
         other._halves, other._bitmask = self._halves, self._bitmask
         other._kept_bitmask = self._kept_bitmask
@@ -350,11 +351,10 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         return dense_semi_structured_matmul(other, self)
 
     def __repr__(self) -> str:
-        rule = "1:2" if self.dtype == np.float32 else "2:4"
-        device = self.device if self._halves.xp is np else f"cuda:{self.device.id}"
+        rule = FORMATS[self.dtype].rule
         return (
             f"<sparsegpu.SemiStructuredArray, shape {self.shape}, {self.dtype}, {rule}, "
-            f"{self.backend}, on {device}>"
+            f"{self.backend}, on {device_name(self._halves.any().packed)}>"
         )
 
 

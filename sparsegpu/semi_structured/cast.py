@@ -1,4 +1,4 @@
-"""Values of one 2:4 dtype as those of another, also where CuPy has bytes for float8_e4m3fn."""
+"""Conversions between the 2:4 dtypes, also of float8_e4m3fn as bytes in CuPy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cast(function: str, array: Any, dtype: np.dtype, wanted: np.dtype) -> Any:
 
 
 def _converted(array: Any, dtype: np.dtype, wanted: np.dtype) -> Any:
-    """Do what `cast` does; CuPy does not know float8_e4m3fn, so it looks up every value."""
+    """Do what `cast` does; in CuPy, float8_e4m3fn is converted by a table of all values."""
     xp = namespace(array)
     if xp is np or float8_e4m3fn not in {dtype, wanted}:
         return array.astype(wanted)

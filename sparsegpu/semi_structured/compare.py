@@ -11,15 +11,15 @@ import numpy as np
 from .._arrays import Sparse, as_array, common_namespace, float8_e4m3fn
 from .._checks import bad_type, bad_value, broadcast_shape
 from ..bsr.compare import Compared, check_ordered
+from ..ops._blocks_24 import is_semi_structured
 from ..ops._common import on_device
-from ..ops._sparse_blocks import is_semi_structured
 from .cast import decoded
 
 
 class Comparisons(Compared):
     """``== != < <= > >=`` of `SemiStructuredArray`, with numbers, 2:4 arrays and dense ones.
 
-    The result is a dense bool array: what is not kept compares as the zero that it is.
+    The result is a dense bool array: elements that are not kept compare as zeros.
     """
 
     __slots__ = ()
@@ -28,7 +28,7 @@ class Comparisons(Compared):
 
     def _compared(self: Any, other: Any, sign: str, operation: Callable) -> Any:
         if isinstance(other, np.generic):
-            other = other.item()  # a number that is at home in both array libraries
+            other = other.item()  # a Python scalar, which both array libraries take
         if not (isinstance(other, Number) or hasattr(other, "shape")):  # None, a string, a list
             return NotImplemented
         function, values = f"SemiStructuredArray {sign}", self._halves.any().packed

@@ -1,18 +1,19 @@
-"""What a 2:4 array turns into: dense, host, device, another backend, a file, a pickle."""
+"""Conversions of a 2:4 array: dense, host, device, another backend, a file, a pickle."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .._arrays import check_dtype_name, device_of, float8_e4m3fn
 from .._checks import bad_type, check_choice
+from .._format_24 import DTYPE_NAMES, FORMATS
 from ..engines.cusparselt.availability import why_not
-from ..engines.reference.compress import FORMATS
 from ..ops._common import on_device
 from ..ops.compress import compress_matrix, not_24
-from ..ops.tile import compressed_swizzled_bitmask
+from ..ops.prune_tiles import compressed_swizzled_bitmask
 from . import io
 from .cast import cast
 from .layout import padded_to_format
@@ -86,9 +87,8 @@ class Conversions:
         """
         function = "SemiStructuredArray.astype"
         wanted = check_dtype_name(function, "dtype", dtype)
-        if wanted not in FORMATS or wanted == np.uint8:  # which in CuPy are float8_e4m3fn's bytes
-            names = ", ".join(d.name for d in FORMATS if d != np.uint8)
-            raise bad_type(function, "dtype", f"one of the 2:4 dtypes {names}", wanted)
+        if wanted not in FORMATS or wanted == np.uint8:  # in CuPy: the bytes of float8_e4m3fn
+            raise bad_type(function, "dtype", f"one of the 2:4 dtypes {DTYPE_NAMES}", wanted)
         if wanted == self.dtype:
             return self.copy() if copy else self
         if self._transposed:
@@ -133,9 +133,8 @@ class Conversions:
         """
         import cupy
 
-        if device is None:
-            device = cupy.cuda.runtime.getDevice()
-        if device_of(self._halves.any().packed) == device:
+        target = cupy.cuda.Device(device)  # the current one for None
+        if device_of(self._halves.any().packed) == target.id:
             return self
 
         def move(array: Any) -> Any:
@@ -143,7 +142,7 @@ class Conversions:
                 return None
             return cupy.asarray(array.view(np.uint8) if array.dtype == float8_e4m3fn else array)
 
-        with cupy.cuda.Device(device):
+        with target:
             parts = [move(array) for array in self._parts()]
             return type(self)(self.shape, *parts, dtype=self.dtype, backend=self.backend)
 
@@ -201,7 +200,9 @@ class Conversions:
         return cls(**fields)
 
     def __reduce__(self: Any) -> tuple:
-        return _restore, (type(self), self.shape, self._parts(), self.dtype.name, self.backend)
+        cls: Any = type(self)
+        make = partial(cls, dtype=self.dtype.name, backend=self.backend)
+        return make, (self.shape, *self._parts())
 
 
 def _half(function: str, matrix: Any, *, required: bool) -> tuple[Any, Any]:
@@ -213,7 +214,3 @@ def _half(function: str, matrix: Any, *, required: bool) -> tuple[Any, Any]:
     if required:
         raise not_24(function, "self", stored.shape[1], group, FORMATS[stored.dtype])
     return None, None
-
-
-def _restore(cls: type, shape: tuple, parts: tuple, dtype: str, backend: str) -> Any:
-    return cls(shape, *parts, dtype=dtype, backend=backend)

@@ -10,13 +10,13 @@ import numpy as np
 
 from .._arrays import check_may_wait, common_namespace, device_of, float8_e4m3fn
 from .._checks import bad_type, bad_value, check_sizes
-from ..engines.reference.compress import FORMATS
+from .._format_24 import FORMATS
+from .._math import round_up
 from ..ops._common import on_device
-from ..ops._semi_structured import Half
+from ..ops._product_24 import Half
 from ..ops.compress import (
     check_packed,
     compress_matrix,
-    round_up,
     semi_structured_to_dense,
     split_24,
     zero_padded,
@@ -29,8 +29,8 @@ class Halves:
     """A matrix compressed by rows (side 0), its transpose compressed by rows (side 1), or both.
 
     A missing half is built on the first call that needs it and kept; one thread builds while the
-    others wait. Arrays are never replaced once they are here, and what is here are views of its
-    own: whoever sets the shape of an array that they gave, or were shown, changes nothing.
+    others wait. Arrays are never replaced, and are held as views: setting the shape of an array
+    that was passed in, or returned by `shown`, changes nothing here.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class Halves:
             if half is None:
                 check_may_wait(self.xp, "making the missing half of a 2:4 matrix")
                 half = self._build(side)
-                if self.xp is not np:  # complete before any other stream can see it
+                if self.xp is not np:  # complete before another stream uses it
                     self.xp.cuda.get_current_stream().synchronize()
                 (self._splits if half.split else self._sides)[side] = half
         return half

@@ -1,4 +1,4 @@
-"""The accuracy rule as a bound, and the comparison that holds a result to it.
+"""The library's accuracy bound, and assertions that results are within it.
 
 The tolerance is never a flat ``rtol``. It is the forward error bound of a sum of n products,
 elementwise and in float64::
@@ -7,7 +7,7 @@ elementwise and in float64::
 
 with S scaled like the product and u the unit roundoff of the accumulator (Higham, "Accuracy and
 Stability of Numerical Algorithms", 2nd ed., section 3.1). Since it is wide for long sums, data of
-small integers, whose sums are exact, is compared bit by bit beside it.
+small integers, whose sums are exact, is compared bit by bit besides.
 """
 
 from __future__ import annotations

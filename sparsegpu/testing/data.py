@@ -1,4 +1,4 @@
-"""Data and patterns that are hard to get right, and what they are as dense matrices."""
+"""Random values, patterns and 2:4 matrices for tests, and their dense equivalents."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import dtype_of, is_cupy
+from .._math import ceil_div
 
 
 def to_host(array: Any) -> np.ndarray:
@@ -54,7 +55,7 @@ def random_blocks(
     shuffled: bool = True,
     small_integers: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ``(data, indices, indptr)`` of a random pattern that is hard to get right.
+    """Return ``(data, indices, indptr)`` of a random pattern with corner cases.
 
     Parameters
     ----------
@@ -136,7 +137,7 @@ def random_24(
     dtype = dtype_of(dtype)
     group = 2 if dtype == np.float32 else 4
     m, k = shape
-    keep = rng.random((m, -(-k // group), group)).argsort(axis=-1) < group // 2
+    keep = rng.random((m, ceil_div(k, group), group)).argsort(axis=-1) < group // 2
     keep &= rng.random(keep.shape) < 0.9
     values = random_values(rng, shape, dtype, small_integers=small_integers)
     zero = np.where(rng.random(shape) < 0.2, -0.0, 0.0).astype(dtype)
@@ -144,7 +145,7 @@ def random_24(
 
 
 def dense_from_blocks(data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> np.ndarray:
-    """Return the dense matrix of a BSR triple by the plainest loop; duplicates are summed.
+    """Return the dense matrix of a BSR triple by a plain loop; duplicates are summed.
 
     The result is wide enough to hold the sums exactly for the tests' sizes: int64, float64,
     longdouble for float64, and complex alike.

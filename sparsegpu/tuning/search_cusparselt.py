@@ -180,7 +180,7 @@ def _product_by(key: Key) -> tuple[Any, Any]:
     import sparsegpu as sg
 
     from ..ops._product import Options
-    from ..ops._semi_structured import addmm
+    from ..ops._product_24 import addmm
 
     keep = "1:2" if key.dtype.itemsize == 4 else "2:4"
     pruned = sg.prune_24(random_array(cupy, (key.m, key.k), key.dtype, 0), keep=keep)

@@ -23,17 +23,17 @@ from ..._cache import cache_directory, read_entry, write_entry
 def jit(**options: Any) -> Callable[[Callable], Callable]:
     """Compile a loop on its first call, without the GIL; keep the result in the per-user cache.
 
-    numba's own ``cache=True`` is not used. It writes beside the sources, and what pip did not
-    write there it does not remove: the rest of the package shadows the next editable install. Its
-    index and data files are replaced one by one, so that two processes that compile a loop for two
-    signatures can leave the code of one under the name of the other. And it does not see that a
-    loop's callee in another file has changed. (Ours sees all files of the folder, and only these.)
+    numba's own ``cache=True`` is not used. It writes beside the sources, files that pip does not
+    remove, and what is left of the package then shadows the next editable install. It replaces
+    index and data files one by one, so that two processes that compile a loop for two signatures
+    can store the code of one under the name of the other. And it misses changes of functions in
+    other files that a loop calls. (Our key is a digest of all files of the folder, and only these.)
     """
 
     def decorate(function: Callable) -> Callable:
         compiled = numba.njit(nogil=True, **options)(function)
         file = Path(function.__code__.co_filename)
-        if file.is_file():  # in an archive nothing would tell new code from old
+        if file.is_file():  # in an archive new code could not be told from old
             compiled._cache = _KeptCode(function, _digest_of_sources(file.parent))
         return compiled
 
@@ -41,7 +41,7 @@ def jit(**options: Any) -> Callable[[Callable], Callable]:
 
 
 class _KeptCode(NullCache):
-    """What numba asks of a loop's cache: an entry a signature, under all that it depends on."""
+    """A loop's cache as numba calls it: an entry a signature, keyed by all that it depends on."""
 
     def __init__(self, function: Callable, sources: str):
         self._name = f"{function.__module__}.{function.__qualname__}"
@@ -52,7 +52,7 @@ class _KeptCode(NullCache):
         return str((_numbas_directory() or cache_directory()) / _KIND)
 
     def load_overload(self, sig, target_context):
-        target_context.refresh()  # else what the code refers to need not be there
+        target_context.refresh()  # or functions that the code calls may be missing
         key = self._key(sig, target_context.codegen())
         kept = read_entry(_KIND, key, _numbas_directory())
         if kept is None:
@@ -75,7 +75,7 @@ _KIND = "numba"
 
 
 def _numbas_directory() -> Path | None:
-    """Return where the user wants what numba compiles, if that was said and nothing of ours."""
+    """Return ``NUMBA_CACHE_DIR``, if it is set and ``SPARSEGPU_CACHE_DIR`` is not."""
     chosen = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     if not chosen or os.environ.get("SPARSEGPU_CACHE_DIR"):
         return None
@@ -84,7 +84,7 @@ def _numbas_directory() -> Path | None:
 
 @lru_cache
 def _digest_of_sources(directory: Path) -> str:
-    """Say which code a directory holds: a loop is compiled with what it calls from other files."""
+    """Return a digest of all sources of a directory: loops call functions of other files."""
     digests = [sha256(path.read_bytes()).digest() for path in sorted(directory.glob("*.py"))]
     return sha256(b"".join(digests)).hexdigest()
 

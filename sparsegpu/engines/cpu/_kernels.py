@@ -1,10 +1,10 @@
 """The loops of the products.
 
-One shape of loop serves every format: a *target* (a strip of rows of the accumulator) is the sum
+One loop nest serves every format: a *target* (a strip of rows of the accumulator) is the sum
 of *terms* (a small block times rows of a dense matrix). Its blocks are packed side by side into
-one matrix of ``depth`` columns, so that the inner loop does not know block sizes: it takes four
-rows of the target, four steps of the depth and runs along the dense matrix's columns. That is 16
-multiply-adds for 4 loads and stays in the L1 cache.
+one matrix of ``depth`` columns, so that the inner loop is independent of the block size: it takes
+four rows of the target, four steps of the depth and runs along the dense matrix's columns. That is
+16 multiply-adds for 4 loads and stays in the L1 cache.
 
 Arrays are flat with explicit strides: only then does LLVM see that the four rows of a tile cannot
 overlap, and vectorises. ``fastmath={"contract"}`` lets it fuse multiply and add, as BLAS and the
@@ -18,8 +18,8 @@ import numpy as np
 from ._jit import jit
 
 #: Columns of a tile and steps of depth worked on at a time: 4 x 512 accumulators stay in L1,
-#: 256 x 512 values of the dense operand in L2. int8 values ride as float32: 256 steps (blocks of
-#: complex numbers: 512) sum exactly.
+#: 256 x 512 values of the dense operand in L2. int8 values are converted to float32: 256 steps
+#: (blocks of complex numbers: 512) sum exactly.
 _TILE, _DEPTH = 512, 256
 
 
@@ -180,9 +180,9 @@ def multiply_vector(
 ):
     """Do what `multiply_narrow` does for one column, small blocks and floating accumulators.
 
-    Four rows of a target (or two, or one) stay in registers while its terms go by. All indices
-    are unsigned: numba asks of every signed one whether it counts from the end, which costs more
-    than the arithmetic.
+    Four rows of a target (or two, or one) stay in registers over all its terms. All indices
+    are unsigned: numba tests every signed one for being negative, which costs more than the
+    arithmetic.
     """
     one, two, four = np.uintp(1), np.uintp(2), np.uintp(4)
     a, zero = blocks.reshape(-1), blocks.dtype.type(0)
@@ -206,7 +206,7 @@ def multiply_vector(
                         s2 += a[i + two * bk + k] * v
                         s3 += a[i + (one + two) * bk + k] * v
                 else:
-                    last = i + (rows - one) * bk  # of one row alone, itself: not kept then
+                    last = i + (rows - one) * bk  # of a single row, itself: s1 is not used then
                     for k in range(bk):
                         v = dense[x + k]
                         s0 += a[i + k] * v

@@ -1,8 +1,8 @@
-"""Operands as the loops want them: real, float32 or float64, flat with rows of known distance.
+"""Operands as the loops take them: real, float32 or float64, flat with a leading dimension.
 
 16-bit floats and int8 are widened a part at a time. Complex products become real ones: a block is
-read as it lies in memory, (re, im) pairs along its rows, and each row of the dense operand becomes
-the two rows that these meet::
+read as it is in memory, (re, im) pairs along its rows, and each row of the dense operand becomes
+the two rows that these are multiplied by::
 
     (a_re + i a_im) * (b_re + i b_im) = a_re * (b_re, b_im) + a_im * (-b_im, b_re)
 """
@@ -46,7 +46,7 @@ def real_blocks(blocks: np.ndarray) -> np.ndarray:
 def real_rows(dense: np.ndarray) -> tuple[np.ndarray, int]:
     """Return ``(flat, ld)``: the rows of a (K, N) operand, ``ld`` apart; complex: (2K, 2N).
 
-    Not copied when its columns stand side by side and nothing has to be widened.
+    Not copied when rows are contiguous and nothing has to be widened.
     """
     k, n = dense.shape
     size = dense.itemsize
@@ -88,7 +88,7 @@ def real_accumulator(acc: np.ndarray) -> np.ndarray:
 
 
 def real_strip(acc: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return ``(flat, ld)`` of a 2-D accumulator whose columns stand side by side."""
+    """Return ``(flat, ld)`` of a 2-D accumulator whose rows are contiguous."""
     real, size = compute_dtype(acc.dtype) if acc.dtype.kind == "c" else acc.dtype, acc.itemsize
     ld = acc.strides[0] // size if len(acc) > 1 else acc.shape[1]
     flat = _strip(acc, (len(acc) - 1) * ld + acc.shape[1])
@@ -96,14 +96,14 @@ def real_strip(acc: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def _strip(array: np.ndarray, length: int) -> np.ndarray:
-    """Return a matrix and what lies between its rows as one flat view."""
+    """Return a matrix, with the gaps between its rows, as one flat view."""
     if array.flags.c_contiguous:
         return array.reshape(-1)
     return np.lib.stride_tricks.as_strided(array, (length,), (array.itemsize,))
 
 
 def real_pairs(dense: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return ``(flat, ld)``: the rows of a matrix as they lie in memory; complex: (M, 2K)."""
+    """Return ``(flat, ld)``: the rows of a matrix as in memory; complex: (M, 2K)."""
     if dense.dtype.kind != "c":
         return real_rows(dense)
     wide = np.ascontiguousarray(dense)

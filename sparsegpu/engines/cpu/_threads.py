@@ -1,5 +1,5 @@
-"""The engine's threads: each computes its own rows of a result, so that the bits never depend on
-how many there are.
+"""The engine's threads: each computes its own rows of a result, so that the bits do not depend on
+their number.
 
 numba's ``parallel=True`` is not used: its workqueue layer aborts the process when two Python
 threads enter it, its GNU OpenMP layer aborts in a forked child, and it multiplies compile times.
@@ -34,10 +34,9 @@ def thread_count() -> int:
 def for_each(function: Callable[[Any], None], items: Iterable[Any], cost: float = np.inf) -> None:
     """Call ``function`` on every item, on several threads; the caller's is one of them.
 
-    Items are taken in order, whoever is free taking the next. As the caller works too, calls from
-    several Python threads (and from a ``function``) share the pool and never wait for a place in
-    it. ``cost``, in multiply-adds or elements of all items together, says when waking a thread
-    is not worth while.
+    Items are taken in order by the next free thread. As the caller works too, calls from several
+    Python threads (and from a ``function``) share the pool without waiting for it. ``cost``, the
+    multiply-adds or elements of all items, decides whether waking threads pays.
     """
     if cost < _WORTH_A_THREAD:
         with np.errstate(all="ignore"):
@@ -60,7 +59,7 @@ def for_each(function: Callable[[Any], None], items: Iterable[Any], cost: float 
     try:
         work()
     finally:
-        queue.clear()  # after an error nobody starts another item
+        queue.clear()  # after an error no further item is started
         for helper in helpers:
             if not helper.cancel():
                 helper.result()
@@ -94,7 +93,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def _forget() -> None:
-    """Leave the parent's threads behind: a forked child does not have them."""
+    """Start without a pool in a forked child, which does not have the parent's threads."""
     global _lock, _pool
     _lock, _pool = Lock(), None
 

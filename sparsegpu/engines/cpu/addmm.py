@@ -44,8 +44,8 @@ def bsr_addmm(
 ) -> None:
     """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
 
-    ``transposed``: of the transpose of (pattern, data), whose blocks are turned a window at a
-    time. ``allow_tf32`` and ``config`` speak of tensor cores; here they change nothing.
+    ``transposed``: of the transpose of (pattern, data), whose blocks are transposed a window at a
+    time. ``allow_tf32`` and ``config`` have no effect.
     """
     del allow_tf32, config
     batch = out.shape[:-2]
@@ -74,7 +74,7 @@ def bsr_addmm(
 
 
 class EpilogueParts:
-    """An epilogue seen through a window on ``out``; nothing is copied."""
+    """Views of an epilogue's operands for a window of ``out``; nothing is copied."""
 
     def __init__(self, epilogue: Epilogue, shape: tuple[int, ...]):
         e = self.whole = epilogue

@@ -1,4 +1,4 @@
-"""Attention where a block pattern says who may look at whom, a strip of a head at a time."""
+"""Attention over the positions that a block pattern stores, a strip of a head at a time."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def attention(
 
 
 class Blocks(NamedTuple):
-    """Where the blocks of a strip stand: ``ends`` of its block rows, row and column of each."""
+    """The blocks of a strip: ``ends`` of its block rows, and row and column of each block."""
 
     ends: np.ndarray
     row: np.ndarray
@@ -117,7 +117,7 @@ def _mask(scores: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def _softmax(scores: np.ndarray, block: Blocks) -> np.ndarray:
-    """Turn scores into weights, in place; return the log-sum-exp of each row."""
+    """Replace scores by weights, in place; return the log-sum-exp of each row."""
     top = np.empty((len(block.ends) - 1) * scores.shape[1], scores.dtype)
     total = np.empty_like(top)
     subtract_maximum(scores, block.ends, top, 0.0)  # nothing to attend to: exp(-inf - 0) = 0
@@ -131,7 +131,7 @@ def _weighted(
 ) -> np.ndarray:
     """Return ``weights @ value``, one row for each of the strip.
 
-    What is excluded is left out, not multiplied by zero: a NaN there does not show.
+    What is excluded is left out, not multiplied by zero: a NaN there does not propagate.
     """
     (_, bm, bk), count, width = weights.shape, len(block.ends) - 1, value.shape[1]
     acc = np.zeros((count * bm, width), weights.dtype)

@@ -1,4 +1,4 @@
-"""BSR @ dense of 2:4 blocks: expanded for the product of whole blocks, faster than skipping."""
+"""BSR @ dense of 2:4 blocks: expanding them is faster than skipping zeros."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..._epilogue import Epilogue
+from ..._format_24 import as_stack
 from ...pattern import Pattern
-from .._stacked import as_stack
 from ..reference import bsr_semi_structured as reference
 from .addmm import bsr_addmm
 from .compress import expand
@@ -27,9 +27,8 @@ def bsr_semi_structured_addmm(
 ) -> None:
     """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
 
-    Only stored values count, as on the hardware: where ``dense`` is not finite the zeros between
-    them are not multiplied, by the reference. ``allow_tf32`` and ``config`` speak of tensor cores;
-    here they change nothing.
+    Only stored values count, as in hardware: where ``dense`` is not finite, the reference computes
+    without the zeros between them. ``allow_tf32`` and ``config`` have no effect.
     """
     del allow_tf32, config
     if epilogue.alpha != 0 and not np.isfinite(dense).all():

@@ -1,14 +1,12 @@
-"""2:4 compression, a group at a time in compiled loops over the values' bits.
-
-`reference.compress` states the formats and the layout; both are taken from there.
-"""
+"""2:4 compression, a group at a time in compiled loops over the bits of the values."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..reference.compress import FORMATS
-from ..reference.compress import reorder_meta as reorder_meta  # index arithmetic: NumPy is best
+from ..._format_24 import FORMATS
+from ..._math import ceil_div, round_up
+from ..reference.compress import reorder_meta as reorder_meta  # index arithmetic: NumPy is fastest
 from ..reference.compress import restore_meta as restore_meta
 from ._jit import frozen, jit
 from ._threads import for_each, pieces
@@ -79,7 +77,7 @@ def value_mask(dtype: np.dtype) -> np.unsignedinteger:
 
 def row_slices(count: int, cost: float, multiple: int = 1) -> list[slice]:
     """Cut ``count`` rows into slices for `for_each`, each a multiple of rows but the last."""
-    step = max(-(-count // (pieces(cost) * multiple)) * multiple, multiple)
+    step = max(round_up(ceil_div(count, pieces(cost)), multiple), multiple)
     return [slice(r, min(r + step, count)) for r in range(0, count, step)]
 
 
@@ -99,10 +97,10 @@ def first_too_full(dense, mask, group):
 
 @jit()
 def place(r, c, m, wide):
-    """Return where CUTLASS keeps the metadata element (r, c); ``wide``: it has 32 bits."""
+    """Return the offset of metadata element (r, c) in CUTLASS's order; ``wide``: it has 32 bits."""
     group, width = (16, 2) if wide else (32, 4)
     row = r // group * group + (r % 8) * width + (r % group) // 8
-    step = 0  # within each 2 x 2 cell the top-right and the bottom-left change places
+    step = 0  # the off-diagonal elements of each 2 x 2 cell are swapped
     if row % 2 == 0 and c % 2 == 1:
         step = 1
     elif row % 2 == 1 and c % 2 == 0:

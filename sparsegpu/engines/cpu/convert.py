@@ -1,7 +1,7 @@
 """Dense to blocks and back, and blocks among themselves.
 
-Each is an indexing expression in NumPy, bound by memory: the reference's own functions. So
-making a `bsr_array` needs no numba.
+Each is an indexing expression in NumPy and bound by memory, so these are the reference's
+functions: making a `bsr_array` needs no numba.
 """
 
 from ..reference.convert import block_mask as block_mask

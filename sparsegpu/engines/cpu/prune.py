@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._two_sided import TwoSided
+from .._prune_both_sides import TwoSided
 from ..reference.prune import COLUMN_LIMIT, ROW_LIMITS
 from ._jit import frozen, jit
 from ._operands import widen
@@ -35,7 +35,7 @@ def prune_24(
 
 
 def prune_tile(out: np.ndarray, dense: np.ndarray, algorithm: str) -> None:
-    """Keep what row and column of a 4 x 4 tile have room for: see `reference.prune.prune_tile`."""
+    """Keep values while row and column have room: see `reference.prune.prune_tile`."""
     target = bits(out)
     limits = frozen(np.array(ROW_LIMITS[algorithm]))
 
@@ -90,7 +90,7 @@ tile, apply = _steps.tile, _steps.apply
 
 
 def compared(keys: np.ndarray) -> tuple[np.ndarray, int, int]:
-    """Return what `order` wants of float32 or float64 keys: bits, all but the sign, infinity."""
+    """Return keys as `order` takes them: their bits, the mask of all but the sign, infinity."""
     integer = np.dtype(f"i{keys.itemsize}")
     infinity = np.array(np.inf, keys.dtype).view(integer)
     return frozen(keys.view(integer)), int(np.iinfo(integer).max), int(infinity)
@@ -108,7 +108,7 @@ def order(x, mask, infinity):
 def prune_rows(out, keys, mask, infinity, group):
     """Zero what in each group is beaten by half of it or more; on ties the lower index wins.
 
-    Free of branches: on real data they would be mispredicted half of the time.
+    Without branches, which would be mispredicted half of the time.
     """
     zero = out.dtype.type(0)
     for r in range(out.shape[0]):

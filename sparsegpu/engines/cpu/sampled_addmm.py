@@ -8,6 +8,7 @@ import numpy as np
 
 from ..._arrays import accumulator_dtype
 from ..._epilogue import Epilogue, apply_epilogue
+from ..._math import ceil_div
 from ...pattern import Pattern
 from ._jit import frozen
 from ._kernels import dot_blocks
@@ -38,7 +39,7 @@ def sampled_addmm(
     mat2 = np.broadcast_to(mat2, batch + mat2.shape[-2:])
     if input_data is not None:
         input_data = np.broadcast_to(input_data, out_data.shape)
-    # Both operands are wanted with the depth side by side: a panel of them is copied at a time.
+    # Both operands are read along the depth: panels are copied so that it is contiguous.
     panel = max(_WIDENED // (16 * parts(mat1.dtype) * max(*pattern.shape, 1)), 64)
 
     def one_matrix(b: tuple[int, ...]) -> None:
@@ -76,5 +77,5 @@ def add_dots(
         )
 
     cost = acc.size * mat1.shape[1]
-    size = max(-(-count // pieces(cost)), 1)
+    size = max(ceil_div(count, pieces(cost)), 1)
     for_each(some_blocks, (slice(p, p + size) for p in range(0, count, size)), cost)

@@ -1,7 +1,7 @@
 """Products of blocks, added where an index list says.
 
-The three formats are one job: targets (tiles of the accumulators), each the sum of terms (a block
-times a tile of ``others``). Their lists are rewritten for `_kernels.multiply`.
+The three formats describe the same thing: targets (tiles of the accumulators), each the sum of
+terms (a block times a tile of ``others``). Their lists are rewritten for `_kernels.multiply`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def bsr_strided_mm_compressed(
     m, n = r0 // ms, r1 // (n_columns // split_n)
     c0, c1 = c_indices[m], c_indices[m + 1]
     starts = np.concatenate([[0], np.cumsum(c1 - c0)])
-    step = np.arange(starts[-1]) - np.repeat(starts[:-1], c1 - c0)  # i of the contract
+    step = np.arange(starts[-1]) - np.repeat(starts[:-1], c1 - c0)  # i in `ops.scatter_mm`
     block = np.repeat(c0, c1 - c0) + step
     q = q_offsets[np.repeat(n * c1 + (split_n - n) * c0, c1 - c0) + step]
     terms = Terms(starts, block, *np.divmod(q, n_columns))
@@ -126,7 +126,7 @@ def _put_at(
 ) -> None:
     """Add ``total`` to the tiles first..last, which start at rows ``r0`` and columns ``r1``."""
     _, ms, ns = total.shape
-    if on_grid:  # no tile touches another
+    if on_grid:  # no tile overlaps another
         grid = matrix.reshape(len(matrix) // ms, ms, -1, ns).swapaxes(1, 2)
         place = r0[first:last] // ms, r1[first:last] // ns
         tiles = grid[place]

@@ -1,4 +1,4 @@
-"""2:4 @ dense: expanded a strip of rows at a time for BLAS, which is twice as fast as skipping."""
+"""2:4 @ dense: strips of rows are expanded for BLAS, twice as fast as skipping zeros."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 
 from ..._arrays import accumulator_dtype
 from ..._epilogue import Epilogue, apply_epilogue
-from ..reference.compress import FORMATS, kept_columns
+from ..._format_24 import FORMATS
+from ..reference.compress import kept_columns
 from ._jit import frozen
 from ._kernels import multiply
 from ._operands import NO_TERMS, widen
@@ -36,16 +37,15 @@ def semi_structured_addmm(
 ) -> None:
     """Write ``act(beta * input + left_alpha * (alpha * (sparse @ dense)) * right_alpha)``.
 
-    Only stored values count, as on the hardware: where ``dense`` is not finite the zeros between
-    them are not multiplied. ``allow_tf32`` and ``config`` speak of tensor cores; here they change
-    nothing.
+    Only stored values count, as in hardware: where ``dense`` is not finite the zeros between them
+    are not multiplied. ``allow_tf32`` and ``config`` have no effect.
     """
     del allow_tf32, config
     m, (k, n) = len(packed), dense.shape[-2:]
     batch = out.shape[:-2]
     part = EpilogueParts(epilogue, out.shape)
     acc_dtype = accumulator_dtype(operand_dtype)
-    if packed.dtype != operand_dtype:  # uint8 carries float8
+    if packed.dtype != operand_dtype:  # uint8 holds float8 bits
         packed = packed.view(operand_dtype)
     if dense.dtype != operand_dtype:
         dense = dense.view(operand_dtype)

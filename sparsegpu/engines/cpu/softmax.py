@@ -70,7 +70,7 @@ def subtract_maximum(x, ends, top, instead):
 def divide_by_sum(x, ends, total):
     """Divide each row of blocks by its sum, which is put in ``total``; a sum of 0 divides nothing.
 
-    Summed in float64, so that long rows lose nothing.
+    Summed in float64, for the accuracy of long rows.
     """
     _, bm, bk = x.shape
     for i in range(len(ends) - 1):

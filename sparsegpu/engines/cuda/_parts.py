@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ._blocks import ceil_div
+from ..._math import ceil_div
 
 _ALIGNMENT = 16
 

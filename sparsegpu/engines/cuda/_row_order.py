@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from ..._math import ceil_div
 from ...pattern import Pattern
-from ._blocks import THREADS, ceil_div, grid, size_of
+from ._blocks import THREADS, grid, size_of
 from ._parts import Parts
 from ._schedule import OrderedRows, RowGroups, build_groups, falling_order, row_groups
 from .runtime.launch import Launch, kernel, submit

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._arrays import namespace
+from ..._math import ceil_div
 from ...pattern import Pattern, index_dtype
-from ._blocks import THREADS, ceil_div, grid, power_of_two_below, size_of
+from ._blocks import THREADS, grid, power_of_two_below, size_of
 from ._parts import Arrays, Parts
 from .runtime.launch import Launch, kernel, submit
 from .runtime.types import ctype

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ..._math import ceil_div
 from ...pattern import Pattern
-from ._blocks import ceil_div, grid
+from ._blocks import grid
 from ._parts import Parts
 from .runtime.launch import Launch, kernel, submit
 from .runtime.types import ctype

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._math import ceil_div
 from ._blocks import same_place
 from .runtime.launch import Launch, address, kernel, submit
 
@@ -128,7 +129,7 @@ def _move_meta(out: Any, meta: Any, *, restore: int) -> None:
     arrays = contiguous_target(out), cupy.ascontiguousarray(meta)
     launch = Launch(
         kernel("semi_structured_reorder", META_BYTES=meta.itemsize, RESTORE=restore),
-        (-(-meta.size // _THREADS),),
+        (ceil_div(meta.size, _THREADS),),
         (_THREADS,),
         (*map(address, arrays), np.int64(m), np.int64(columns)),
     )
@@ -138,7 +139,7 @@ def _move_meta(out: Any, meta: Any, *, restore: int) -> None:
 
 def blocks(m: int, columns: int) -> int:
     """Return the number of blocks that cover (m, columns) metadata elements."""
-    return -(-m // _ROWS) * -(-columns // _COLUMNS)
+    return ceil_div(m, _ROWS) * ceil_div(columns, _COLUMNS)
 
 
 def aligned(array: Any) -> Any:

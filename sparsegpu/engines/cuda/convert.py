@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..._arrays import namespace
+from ..._math import ceil_div
 from ...pattern import Pattern
 from ._blocks import (
     THREADS,
     aligned,
-    ceil_div,
     contiguous_output,
     flat_blocks,
     flat_output,

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._math import ceil_div
 from ._blocks import same_place
 from .compress import ABSENT, HostFlag, aligned, contiguous_target, copy_back, host_flag
 from .runtime.launch import Launch, address, kernel, submit
@@ -49,10 +50,10 @@ def prune_24(out: Any, dense: Any, keep: str, importance: Any = None) -> None:
     defines: dict[str, Any] = {"T": value_type(dense.dtype), "GROUP": group, "FLAT": int(flat)}
     if importance is not None:
         defines["IMPORTANCE"] = ctype(importance.dtype)
-    total = dense.size // piece if flat else dense.size // columns * -(-columns // group)
+    total = dense.size // piece if flat else dense.size // columns * ceil_div(columns, group)
     launch = Launch(
         kernel("prune_24", **defines),
-        (-(-total // (_THREADS * _PIECES if flat else _THREADS)),),
+        (ceil_div(total, _THREADS * _PIECES if flat else _THREADS),),
         (_THREADS,),
         (
             matrix_view(out, batch),
@@ -85,7 +86,7 @@ def _by_tiles(out: Any, dense: Any, bitmask: Any, rule: str) -> None:
     *batch, rows, columns = dense.shape
     batch = tuple(batch)
     high, wide = _PRUNE_BLOCK
-    blocks = dense.size // (rows * columns) * -(-rows // high) * -(-columns // wide)
+    blocks = dense.size // (rows * columns) * ceil_div(rows, high) * ceil_div(columns, wide)
     launch = Launch(
         kernel("prune_tile", T=value_type(dense.dtype), RULE=rule),
         (blocks,),
@@ -108,7 +109,7 @@ def bitmask(out: Any, pruned: Any) -> None:
     target = contiguous_target(out)
     launch = Launch(
         kernel("semi_structured_bitmask", T=value_type(pruned.dtype)),
-        (-(-(rows * columns // 16) // _THREADS),),
+        (ceil_div(rows * columns // 16, _THREADS),),
         (_THREADS,),
         (address(target), matrix_view(pruned, ()), np.int64(rows), np.int64(columns)),
     )
@@ -159,7 +160,7 @@ def _both_ways(
     targets = [contiguous_target(half) for half in halves]
     launch = Launch(
         kernel("semi_structured_tile", T=value_type(dense.dtype), RULE=rule),
-        (-(-rows // high) * -(-columns // wide),),
+        (ceil_div(rows, high) * ceil_div(columns, wide),),
         (_THREADS,),
         (
             *map(address, (*targets, mask)),

@@ -13,7 +13,8 @@ import numpy as np
 
 from ..._arrays import accumulator_dtype
 from ..._epilogue import Epilogue
-from ._blocks import ceil_div, grid, size_of
+from ..._math import ceil_div
+from ._blocks import grid, size_of
 from ._epilogue_args import epilogue_args
 from .paths._simt_tile import simt_tile
 from .runtime.launch import Launch, Memset, kernel, submit

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ..._math import ceil_div
 from ...pattern import Pattern
 from ._blocks import (
     THREADS,
-    ceil_div,
     flat_blocks,
     flat_output,
     grid,

@@ -1,7 +1,7 @@
-"""A 2:4 matrix as the library wants it: made on the device, once, by the library itself.
+"""A 2:4 matrix in the library's own layout, compressed on the device by the library.
 
 The library's layout differs between devices and versions and is not documented. So the matrix is
-expanded and the library compresses it, which serves every dtype that it multiplies.
+expanded and the library compresses it, for every dtype that it multiplies.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..cuda._blocks import ceil_div
+from ..._math import round_up
 from ..cuda.compress import expand
 from ..cuda.runtime.launch import submit
 from .library import handle, sparse_descriptor
 
-_AS_IT_LIES, _LEFT = 0, 1
+_NON_TRANSPOSE, _LEFT = 0, 1
 
 #: "cusparseLtStructuredDescriptorInit": what rows are multiples of, by the bytes of an element.
-#: Our own format asks for as much everywhere but in the rows of one-byte dtypes (16).
+#: The multiples of our format are as large, but for the rows of one-byte dtypes (16).
 _ROWS = {1: 32, 2: 16, 4: 8}
 
 
@@ -68,7 +68,7 @@ def compressed(packed: Any, meta: Any, dtype: np.dtype) -> Compressed:
     import cupy
 
     stored, k = packed.shape[0], 2 * packed.shape[1]
-    m = ceil_div(stored, _ROWS[packed.itemsize]) * _ROWS[packed.itemsize]
+    m = round_up(stored, _ROWS[packed.itemsize])
     if 0 in (m, k):
         return Compressed(cupy.empty(0, dtype=np.uint8), (m, k), dtype)
     dense = (cupy.empty if m == stored else cupy.zeros)((m, k), dtype=packed.dtype)
@@ -82,7 +82,7 @@ def compressed(packed: Any, meta: Any, dtype: np.dtype) -> Compressed:
             buffer = cupy.empty(size, dtype=np.uint8)
             scratch = cupy.empty(scratch_size, dtype=np.uint8)
             pointers = dense.data.ptr, buffer.data.ptr, scratch.data.ptr
-            arguments = address, matrix, _LEFT, _AS_IT_LIES, *pointers
+            arguments = address, matrix, _LEFT, _NON_TRANSPOSE, *pointers
             submit(_Compression(partial(lt.sp_mma_compress2, *arguments)), setup=True)
         finally:
             lt.mat_descriptor_destroy(matrix)

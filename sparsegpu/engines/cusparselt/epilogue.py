@@ -1,17 +1,17 @@
-"""What the library does behind a product itself, what our kernel adds, and what is refused.
+"""Which epilogues the library fuses, what our kernel does after it, and what is refused.
 
 =====================  ===================================================================
 16-bit operands        the library: alpha, ReLU, and of ``input`` either a column (M, 1) (its
-                       bias; beta 1) or a whole matrix (its C, copied where it lies otherwise than
-                       the result). It rounds to the operands' dtype, so that nothing can be
-                       added behind it with one rounding: the rest is refused
+                       bias; beta 1) or a whole matrix (its C, copied where its strides differ from
+                       the result's). It rounds to the operands' dtype, so that
+                       nothing can follow with one rounding: the rest is refused
 int8, fp8, float32     the library: alpha, ReLU. Everything else: it writes its
-                       accumulators, int32 or float32, which our kernel finishes
-                       (``accumulator_epilogue.cu``), with one rounding
+                       accumulators, int32 or float32, to which our kernel
+                       applies the epilogue (``accumulator_epilogue.cu``), with one rounding
 =====================  ===================================================================
 
 The library's GELU is for int8 in and out only and not documented as the tanh form or the other,
-so both are our kernel's. Source: cuSPARSELt documentation, "cusparseLtMatmulDescAttribute_t" and
+so our kernel applies it. Source: cuSPARSELt documentation, "cusparseLtMatmulDescAttribute_t" and
 "Release Notes" (v0.2.0); "cusparseLtMatmul" for the combinations of dtypes.
 """
 

@@ -34,19 +34,19 @@ _DATA_TYPES = {
     bfloat16: 14,
     float8_e4m3fn: 28,
 }
-_AS_IT_LIES, _TRANSPOSED = 0, 1  # cusparseOperation_t
+_NON_TRANSPOSE, _TRANSPOSE = 0, 1  # cusparseOperation_t
 _COLUMN_ORDER, _ROW_ORDER = 1, 2  # cusparseOrder_t
 
 
 class Lines(NamedTuple):
-    """How a dense matrix lies.
+    """Layout of a dense matrix.
 
     Attributes
     ----------
     by_rows : bool
-        Whether the elements of a row follow each other, or those of a column.
+        Whether rows are contiguous (row-major), or columns.
     pitch : int
-        Elements from one line to the next.
+        Elements from one row, or column, to the next.
     """
 
     by_rows: bool
@@ -54,7 +54,7 @@ class Lines(NamedTuple):
 
 
 class Algorithm(NamedTuple):
-    """What the library has to choose between: attributes of the algorithm selection."""
+    """An algorithm of the library: attributes of its algorithm selection."""
 
     config_id: int
     split_k: int
@@ -97,7 +97,7 @@ class Handle:
 
     def __init__(self, lt: Any):
         self.lt = lt
-        self.lock = threading.RLock()  # the library promises nothing of threads on one handle
+        self.lock = threading.RLock()  # the library does not promise that a handle is thread-safe
         self.address: int = lt.init()
         # Finalizers run at exit, too, the youngest first: plans go before their handle.
         finalize(self, lt.destroy, self.address)
@@ -158,8 +158,8 @@ class Plan:
                 lt.matmul_descriptor_destroy,
                 lt.matmul_descriptor_init(
                     h,
-                    _AS_IT_LIES,
-                    _AS_IT_LIES if key.dense.by_rows else _TRANSPOSED,
+                    _NON_TRANSPOSE,
+                    _NON_TRANSPOSE if key.dense.by_rows else _TRANSPOSE,
                     sparse,
                     dense,
                     out,
@@ -190,7 +190,7 @@ class Plan:
         )
 
     def _choose(self, wanted: Algorithm) -> None:
-        """Set what differs from the library's choice: it refuses some values it gives itself."""
+        """Set what differs from the library's choice, of whose own values it refuses some."""
         lt, address = self.handle.lt, self.handle.address
         for name, now, then in zip(Algorithm._fields, self.algorithm(), wanted, strict=True):
             if now != then:
@@ -261,7 +261,7 @@ def sparse_descriptor(handle: Handle, key: Any) -> int:
 
 
 def _dense_operand(handle: Handle, key: Key) -> int:
-    """Describe what lies by columns as its transpose, in row order: the product undoes that."""
+    """Describe a column-major operand as its row-major transpose, which the product undoes."""
     shape = (key.k, key.n) if key.dense.by_rows else (key.n, key.k)
     return handle.lt.dense_descriptor_init(
         handle.address, *shape, key.dense.pitch, ALIGNMENT, _DATA_TYPES[key.dtype], _ROW_ORDER

@@ -14,7 +14,8 @@ import numpy as np
 from ..._arrays import accumulator_dtype
 from ..._checks import not_offered
 from ..._epilogue import Epilogue
-from ..cuda._blocks import ceil_div, grid
+from ..._math import ceil_div, round_up
+from ..cuda._blocks import grid
 from ..cuda._epilogue_args import batched_operands, epilogue_args
 from ..cuda.paths._fields import MODEL, refused
 from ..cuda.runtime.launch import Launch, Work, architecture, kernel, submit
@@ -37,7 +38,7 @@ _THREADS = 256
 class Matmul:
     """One product of two matrices, ready to be enqueued again and again.
 
-    Of the operands addresses are kept, not what lies there; ``memory`` is `memory_for` the plan.
+    Only addresses of the operands are kept; ``memory`` is `memory_for` the plan.
     """
 
     __slots__ = ("_arguments", "_keep", "_plan", "_scales")
@@ -85,8 +86,8 @@ def semi_structured_addmm(
 ) -> None:
     """Write ``act(beta * input + left_alpha * (alpha * (sparse @ dense)) * right_alpha)``.
 
-    ``config`` is a dict from `tune`; without it what was tuned for this kind of product, or the
-    library's own choice. What the library does and what is refused: `epilogue`.
+    ``config`` is a dict from `tune`; without it, what was tuned for this kind of product is used,
+    or the library's own choice. `epilogue` says what the library fuses and what is refused.
     """
     if operand_dtype == np.float32 and not allow_tf32:
         raise not_offered(
@@ -120,15 +121,16 @@ def operands(
 ) -> tuple[Any, Any, Any]:
     """Return the dense operand, what the library writes and its C as it can describe them.
 
-    Each is the caller's own where it lies well: lines of whole 16 bytes at such an address, along
-    k unless the dtype has 16 bits (by rows the library refuses 8 bits, and products of float32 were
-    seen not to come back in 0.8.0). Rows and columns are padded to what the library multiplies.
+    Each is the caller's own array where the library can read it: rows or columns that are multiples
+    of 16 bytes and begin at one; contiguous along k unless the dtype has 16 bits (row-major, the
+    library refuses 8 bits, and float32 products of 0.8.0 did not return). Rows and columns are
+    padded to what the library multiplies.
     """
     import cupy
 
     step = ALIGNMENT // dense.itemsize
     n, batch = out.shape[-1], out.shape[:-2]
-    columns = ceil_div(n, step) * step
+    columns = round_up(n, step)
     lines, along_k_only = lines_of(dense), dense.itemsize != 2
     if columns != n or lines is None or (along_k_only and lines.by_rows):
         by_rows = not along_k_only and (lines is None or lines.by_rows)
@@ -143,8 +145,8 @@ def operands(
         sums = workspace(prod(shape) * how.out_dtype.itemsize)
         return dense, _matrices(sums.view(how.out_dtype).reshape(shape), by_rows), None
     input = epilogue.input if how.matrix else None
-    well = (sparse.shape[0], columns) == out.shape[-2:] and lines_of(out) is not None
-    if well and (input is None or (input.strides == out.strides and _aligned(input))):
+    fits = (sparse.shape[0], columns) == out.shape[-2:] and lines_of(out) is not None
+    if fits and (input is None or (input.strides == out.strides and _aligned(input))):
         return dense, out, input
     written = _matrices(cupy.empty(shape, dtype=how.out_dtype), by_rows)
     if input is not None:
@@ -155,7 +157,7 @@ def operands(
 
 
 def _matrices(array: Any, by_rows: bool) -> Any:
-    """Return matrices whose lines are an array's as the rows, or as the columns."""
+    """Return an array's matrices, or their transposes, as views."""
     return array if by_rows else array.swapaxes(-1, -2)
 
 
@@ -184,7 +186,7 @@ def memory_for(plan: Plan) -> Any:
 
 
 def key_of(out: Any, sparse: Compressed, dense: Any, epilogue: Epilogue, how: Fused) -> Key:
-    """Return the plan of a product of operands that lie well."""
+    """Return the key of a plan, of operands as `operands` returns them."""
     m, k = sparse.shape
     bias = epilogue.input.data.ptr if how.bias else 0
     lines, out_lines = lines_of(dense), lines_of(out)
@@ -193,7 +195,7 @@ def key_of(out: Any, sparse: Compressed, dense: Any, epilogue: Epilogue, how: Fu
 
 
 def kind_of(key: Key) -> Kind:
-    """Return what an algorithm for a plan is kept under.
+    """Return the kind of product that an algorithm is tuned for.
 
     Algorithms are numbered anew in every version of the library, so that is part of it.
     """
@@ -209,13 +211,13 @@ def config_of(algorithm: Algorithm, key: Key) -> Config:
 
 
 def _tried(key: Key) -> str:
-    """Return what an algorithm was tried with, in words: elsewhere it may not run."""
+    """Describe what an algorithm was tried with: with anything else it may fail."""
     family = kind_of(key).family
     return f"{key.m} x {key.k} x {key.n}, {family.dtype}, {family.layout}"
 
 
 def algorithm_of(config: Config, key: Key) -> Algorithm:
-    """Return what `config_of` was given.
+    """Return the algorithm of a ``config`` that `config_of` made.
 
     Raises
     ------
@@ -236,8 +238,8 @@ def algorithm_of(config: Config, key: Key) -> Algorithm:
 def chosen_plan(key: Key, config: Config | None) -> Plan:
     """Return the plan for a configuration, for what tune found for this kind, or the library's.
 
-    Nothing is taken over from products of other shapes: an algorithm that runs there may break off
-    here, and the device with it.
+    An algorithm that was tuned for another shape is not used: it may fail here and take the device
+    with it.
     """
     error = handle().lt.cuSPARSELtError
     known = snapshot().winners.get(kind_of(key)) if config is None else None
@@ -245,7 +247,7 @@ def chosen_plan(key: Key, config: Config | None) -> Plan:
         try:
             return plan(key._replace(algorithm=algorithm_of(known.config, key)))
         except error:
-            pass  # it serves the plain product, but not with what is fused here
+            pass  # it may lack what is fused here
     if config is not None and config != MODEL:
         try:
             return plan(key._replace(algorithm=algorithm_of(config, key)))
@@ -264,7 +266,7 @@ def chosen_plan(key: Key, config: Config | None) -> Plan:
 
 
 def lines_of(array: Any) -> Lines | None:
-    """Return how a matrix (of every batch) lies; None where the library cannot describe that.
+    """Return the layout of a matrix (of every batch); None where the library has none for it.
 
     Examples
     --------
@@ -283,20 +285,20 @@ def lines_of(array: Any) -> Lines | None:
 
 
 def _aligned(array: Any) -> bool:
-    """Whether every batch begins where the library may read."""
+    """Whether every batch begins at a multiple of `ALIGNMENT`."""
     start = array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
     return start % ALIGNMENT == 0 and all(s % ALIGNMENT == 0 for s in array.strides[:-2])
 
 
 def _of_batch(array: Any, place: tuple[int, ...]) -> Any:
-    """Return an operand's matrix for a place in the result's batch shape; it broadcasts to that."""
+    """Return an operand's matrix for an index into the result's batch shape."""
     own = array.shape[:-2]
     last = place[len(place) - len(own) :]
     return array[tuple(p if size != 1 else 0 for p, size in zip(last, own, strict=True))]
 
 
 def _zeros(out: Any, operand_dtype: np.dtype) -> Any:
-    """Return accumulators of no product at all."""
+    """Return accumulators of zero, with strides of 0."""
     import cupy
 
     dtype = accumulator_dtype(operand_dtype)
@@ -304,7 +306,7 @@ def _zeros(out: Any, operand_dtype: np.dtype) -> Any:
 
 
 def finish(out: Any, sums: Any, epilogue: Epilogue, operand_dtype: np.dtype) -> Launch:
-    """Return what turns accumulators into the result."""
+    """Return the launch that applies the epilogue to accumulators."""
     batch = merged_batch(out.shape[:-2], (out, 2), (sums, 2), *batched_operands(epilogue))
     m, n = out.shape[-2:]
     defines, argument = epilogue_args(epilogue, batch, accumulator_dtype(operand_dtype), out.dtype)

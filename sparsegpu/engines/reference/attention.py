@@ -1,4 +1,4 @@
-"""Attention where a block pattern says who may look at whom."""
+"""Attention over the positions that a block pattern stores."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _softmax(
 def _weighted(weights: np.ndarray, value: np.ndarray, kept: np.ndarray) -> np.ndarray:
     """Return ``weights @ value`` over the kept positions, the weights rounded to value's dtype.
 
-    What is not kept is left out, not multiplied by zero: a NaN there does not show.
+    What is not kept is left out, not multiplied by zero: a NaN there does not propagate.
     """
     rounded = np.where(kept, weights, 0).astype(value.dtype).astype(weights.dtype)
     wide = value.astype(weights.dtype)

@@ -1,4 +1,4 @@
-"""BSR @ dense of 2:4 blocks: every row of a packed block meets the rows of ``dense`` it kept."""
+"""BSR @ dense of 2:4 blocks: a packed row times the rows of ``dense`` that its codes select."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ def bsr_semi_structured_addmm(
 ) -> None:
     """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
 
-    Only stored values are multiplied, as on the hardware: a NaN in a row of ``dense`` that no code
-    points at does not show. ``allow_tf32`` and ``config`` speak of tensor cores; here they change
-    nothing.
+    Only stored values are multiplied, as in hardware: a NaN in a row of ``dense`` that no code
+    selects does not propagate. ``allow_tf32`` and ``config`` have no effect.
     """
     del allow_tf32, config
     acc = np.zeros(out.shape, dtype=accumulator_dtype(packed.dtype))
@@ -56,8 +55,8 @@ def _add_product(
         panel = dense[b].astype(acc.dtype)
         for i in range(pattern.block_shape[0]):
             for p in range(indptr[b][i], indptr[b][i + 1]):
-                met = panel[indices[b][p] * bk :][:bk]
+                rows_met = panel[indices[b][p] * bk :][:bk]
                 columns = kept_columns(meta[b][p], packed.dtype)
                 values = packed[b][p].astype(acc.dtype)
                 for row in range(bm):
-                    acc[b][i * bm + row] += values[row] @ met[columns[row]]
+                    acc[b][i * bm + row] += values[row] @ rows_met[columns[row]]

@@ -1,80 +1,11 @@
-"""2:4 compression in CUTLASS's layout: kept values, 4-bit codes, reordered metadata.
-
-The layout is that of CUTLASS's `reorder_meta` (``cutlass/util/host_reorder.h``) and
-``device_memory`` operand E of its sparse GEMMs; the codes are those of ``mma.sp`` (PTX ISA,
-section "Sparse matrix storage").
-"""
+"""2:4 compression into the format that `_format_24` describes, and back."""
 
 from __future__ import annotations
 
-from types import ModuleType
-from typing import Any, NamedTuple
-
 import numpy as np
 
-from ..._arrays import HALF_DTYPES, float8_e4m3fn
-
-#: A float32 pair keeps its first or its second element: the codes of the pair's 16-bit halves.
-FIRST_OF_PAIR, SECOND_OF_PAIR = 0b0100, 0b1110
-
-
-class Format(NamedTuple):
-    """How values of one dtype are grouped and described.
-
-    Attributes
-    ----------
-    group : elements that share one code (two of four are kept; float32: one of two)
-    codes : codes in a metadata element
-    meta_dtype : dtype of the metadata
-    rows, columns : what the shape of a dense matrix must be a multiple of
-    """
-
-    group: int
-    codes: int
-    meta_dtype: np.dtype
-    rows: int
-    columns: int
-
-    @property
-    def kept(self) -> int:
-        """Elements that a group keeps."""
-        return self.group // 2
-
-    def meta_columns(self, k: int) -> int:
-        """Metadata elements in a row of ``k`` dense elements."""
-        return k // (self.group * self.codes)
-
-
-_HALF = Format(4, 4, np.dtype(np.int16), 32, 32)
-_BYTE = Format(4, 8, np.dtype(np.int32), 16, 64)
-_SINGLE = Format(2, 4, np.dtype(np.int16), 32, 16)
-
-#: uint8 is how float8_e4m3fn travels where the array library has no such dtype.
-FORMATS: dict[np.dtype, Format] = {
-    **dict.fromkeys(HALF_DTYPES, _HALF),
-    np.dtype(np.float32): _SINGLE,
-    np.dtype(np.int8): _BYTE,
-    float8_e4m3fn: _BYTE,
-    np.dtype(np.uint8): _BYTE,
-}
-
-
-def reorder_offsets(m: int, columns: int, meta_dtype: np.dtype, xp: ModuleType = np) -> Any:
-    """Return the flat place of each metadata element, int64, shape (m * columns,).
-
-    Written for NumPy and CuPy alike; ``m`` is a multiple of 32 (32-bit metadata: 16) and
-    ``columns`` is even.
-    """
-    group, width = (32, 4) if meta_dtype.itemsize == 2 else (16, 2)
-    r = xp.arange(m, dtype=np.int64)[:, None]
-    c = xp.arange(columns, dtype=np.int64)[None, :]
-    row = r // group * group + (r % 8) * width + (r % group) // 8
-    # Within each 2 x 2 cell the top-right and the bottom-left change places.
-    top_right = (row % 2 == 0) & (c % 2 == 1)
-    bottom_left = (row % 2 == 1) & (c % 2 == 0)
-    step = top_right.astype(np.int64) - bottom_left.astype(np.int64)
-    row, column = row + step, c - step
-    return (column // 2 * (m * 2) + row * 2 + column % 2).ravel()
+from ..._arrays import float8_e4m3fn
+from ..._format_24 import FIRST_OF_PAIR, FORMATS, SECOND_OF_PAIR, reorder_offsets
 
 
 def reorder_meta(out: np.ndarray, meta: np.ndarray) -> None:

@@ -79,12 +79,12 @@ def narrow(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _add_at(total: np.ndarray, index: np.ndarray | tuple, blocks: np.ndarray) -> None:
-    """Add blocks where ``index`` says, repeated places included, in order."""
+    """Add blocks at ``index``, in order; indices may repeat."""
     add = np.logical_or if total.dtype == bool else np.add
     add.at(total, index, blocks.astype(total.dtype))
 
 
 def _positions(pattern: Pattern, batch: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return block rows and block columns, seen with the batch shape ``batch``."""
+    """Return block rows and block columns, broadcast to the batch shape ``batch``."""
     shape = (*batch, pattern.nnzb)
     return np.broadcast_to(pattern._rows, shape), np.broadcast_to(pattern._indices, shape)

@@ -1,10 +1,10 @@
-"""Which order of columns lets 2:4 pruning keep most: the gain of regrouping two stripes."""
+"""The order of columns in which 2:4 pruning keeps most: the gain of splitting two stripes."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from .._regroup import Regrouping, kept, splits
+from .._permutation_search import Regrouping, kept, splits
 
 #: Elements that an intermediate array holds, about.
 _CHUNK = 1 << 20
@@ -12,16 +12,16 @@ _CHUNK = 1 << 20
 
 def best_splits(
     gains: np.ndarray,
-    ways: np.ndarray,
+    best: np.ndarray,
     keys: np.ndarray,
     stripes: np.ndarray,
     left: np.ndarray,
     right: np.ndarray,
 ) -> None:
-    """Try every way to divide the columns of stripes ``left[i]`` and ``right[i]`` into two.
+    """Try every split of the columns of stripes ``left[i]`` and ``right[i]`` into two.
 
     ``keys`` is (columns, rows), int32; ``stripes`` (stripes, group) holds column numbers. Writes
-    the largest gain over leaving them, and its way (`splits`; the first of equals).
+    the largest gain over leaving them, and its split (the first of equals).
     """
     group, table = stripes.shape[1], splits(stripes.shape[1])
     step = max(1, _CHUNK // (2 * group * keys.shape[1]))
@@ -30,9 +30,9 @@ def best_splits(
         columns = np.concatenate((stripes[left[part]], stripes[right[part]]), axis=1)
         values = keys[columns]
         sums = np.stack(
-            [kept(values[:, way[:group]], np) + kept(values[:, way[group:]], np) for way in table]
+            [kept(values[:, s[:group]], np) + kept(values[:, s[group:]], np) for s in table]
         )
-        ways[part] = sums.argmax(axis=0)
+        best[part] = sums.argmax(axis=0)
         gains[part] = sums.max(axis=0) - sums[0]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._two_sided import TwoSided
+from .._prune_both_sides import TwoSided
 from .compress import compress, nonzero
 
 #: How many values the rows 0..3 of a tile may keep; a column keeps at most two.
@@ -37,7 +37,7 @@ def prune_24(
     """Keep the two most important of each four in a row (``keep="1:2"``: one of each two).
 
     ``dense`` and ``out`` are (m, k), ``importance`` is float32 or float64 of that shape, None
-    for the absolute value. A ragged end of a row stays as it is.
+    for the absolute value. An incomplete last group stays as it is.
     """
     kept, group = (1, 2) if keep == "1:2" else (2, 4)
     m, k = dense.shape
@@ -61,7 +61,7 @@ def to_tiles(matrix: np.ndarray, size: int) -> np.ndarray:
 
 
 def prune_tile(out: np.ndarray, dense: np.ndarray, algorithm: str) -> None:
-    """Visit the 16 values of each 4 x 4 tile in order; keep one while its row and column allow.
+    """Visit the 16 values of each 4 x 4 tile in order; keep those whose row and column have room.
 
     Rows and columns past the last multiple of 4 stay as they are.
     """

@@ -1,4 +1,4 @@
-"""Products of blocks, added where an index list says; the contract's formulas as loops."""
+"""Products of blocks, added where an index list says: the formulas of `ops.scatter_mm`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""2:4 @ dense: every row of packed values meets the rows of ``dense`` that it kept."""
+"""2:4 @ dense: a row of packed values times the rows of ``dense`` that its codes select."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ def semi_structured_addmm(
 ) -> None:
     """Write ``act(beta * input + left_alpha * (alpha * (sparse @ dense)) * right_alpha)``.
 
-    Only stored values are multiplied, as on the hardware: a NaN in a row of ``dense`` that no
-    code points at does not show. ``allow_tf32`` and ``config`` speak of tensor cores; here they
-    change nothing.
+    Only stored values are multiplied, as in hardware: a NaN in a row of ``dense`` that no code
+    selects does not propagate. ``allow_tf32`` and ``config`` have no effect.
     """
     del allow_tf32, config
     acc = np.zeros(out.shape, dtype=accumulator_dtype(operand_dtype))
     if epilogue.alpha != 0:
         columns = kept_columns(meta, packed.dtype)
-        # uint8 operands carry float8 bits
+        # uint8 holds float8 bits
         values = packed.view(operand_dtype).astype(acc.dtype)
         batch = out.shape[:-2]
         dense = np.broadcast_to(dense, batch + dense.shape[-2:])

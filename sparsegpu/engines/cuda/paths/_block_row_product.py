@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .._blocks import ceil_div, grid, size_of
+from ...._math import ceil_div
+from .._blocks import grid, size_of
 from ..runtime.launch import Launch, kernel
 from ..runtime.types import ctype
 from ..runtime.view import batch_dims, matrix_view, vector_view

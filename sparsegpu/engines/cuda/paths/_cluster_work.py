@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ...._math import ceil_div
 from ....pattern import Pattern
-from .._blocks import THREADS, ceil_div, grid, size_of
+from .._blocks import THREADS, grid, size_of
 from ..runtime.launch import Launch, kernel, submit
 from ..runtime.types import ctype
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .._blocks import THREADS, ceil_div, grid, size_of
+from ...._math import ceil_div
+from .._blocks import THREADS, grid, size_of
 from ..runtime.launch import Launch, kernel
 from ..runtime.submission import workspace
 from ..runtime.types import ctype

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .._blocks import ceil_div
+from ...._math import ceil_div
 from ..runtime.types import ctype
 from ._facts import INDICES, Facts
 from ._fields import Fields

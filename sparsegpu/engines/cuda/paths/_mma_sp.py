@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._blocks import ceil_div
+from ...._math import ceil_div
 
 #: Packed bytes of one step of k, steps of a slice, and slices in shared memory at once.
 STEP_BYTES, STEPS, STAGES = 32, 2, 3

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .._blocks import ceil_div, grid
+from ...._math import ceil_div
+from .._blocks import grid
 from .._row_order import similar_row_groups
 from .._schedule import row_groups
 from ..runtime.architectures import HOPPER

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ...._math import ceil_div
 from ....pattern import Pattern
-from .._blocks import ceil_div
 
 _USUAL = 4  # times the average is a row that one team still takes
 _FEWEST = 8  # blocks that count as an average row, at least

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .._blocks import ceil_div
+from ...._math import ceil_div
 from ._fields import Fields
 
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...._math import ceil_div
 from ....pattern import Pattern
-from .._blocks import ceil_div
 from .._parts import Arrays
 from .._schedule import RowGroups
 from ._row_split import cut_rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._blocks import ceil_div
+from ...._math import ceil_div
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch
 from ._block_row_product import block_row_launch

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .._blocks import aligned, ceil_div, size_of
+from ...._math import ceil_div
+from .._blocks import aligned, size_of
 from ..runtime.architectures import HOPPER
 from ..runtime.launch import Launch, kernel
 from ..runtime.types import ctype

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._blocks import ceil_div
+from ...._math import ceil_div
 from ..runtime.architectures import HOPPER
 from ..runtime.launch import Launch
 from ..runtime.tensor_map import tensor_map

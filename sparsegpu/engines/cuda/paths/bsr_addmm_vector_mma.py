@@ -9,7 +9,7 @@ from math import ceil
 
 import numpy as np
 
-from .._blocks import ceil_div
+from ...._math import ceil_div
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch
 from ..runtime.types import ctype

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .._blocks import ceil_div
+from ...._math import ceil_div
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch
 from ..runtime.types import ctype

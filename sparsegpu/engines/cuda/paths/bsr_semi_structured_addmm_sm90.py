@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .._blocks import ceil_div
+from ...._math import ceil_div
 from ..runtime.architectures import HOPPER
 from ..runtime.launch import Launch
 from ..runtime.tensor_map import tensor_map

@@ -8,7 +8,8 @@ from math import prod
 
 import numpy as np
 
-from .._blocks import ceil_div, grid
+from ...._math import ceil_div
+from .._blocks import grid
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch, kernel
 from ..runtime.types import ctype

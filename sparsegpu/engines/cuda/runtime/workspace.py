@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from ...._math import round_up
 from .launch import Work, enqueue
 
 #: Bytes of workspace that an operand's external streams may hold besides the one in use. Also the
@@ -352,4 +353,4 @@ def rounded(nbytes: int) -> int:
     """
     step = 1 << max((nbytes - 1).bit_length() - 4, 0)
     step = min(max(step, _FINEST), _COARSEST)
-    return -(-nbytes // step) * step
+    return round_up(nbytes, step)

@@ -9,9 +9,9 @@ import numpy as np
 
 from .._arrays import as_array, check_may_wait, common_namespace, namespace
 from .._checks import bad_type, bad_value, check_choice
+from .._format_24 import FORMATS
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
-from ..engines.reference.compress import FORMATS
 from ._common import on_device
 from .compress import check_matrix, check_multiples, compress_matrix, format_of, not_24
 from .cusparselt_layout import check_layout, to_buffer
@@ -239,7 +239,7 @@ def semi_structured_apply(
     bitmask : uint8 array (m / 8, k / 8, 8)
         As `compressed_swizzled_bitmask` gives it.
     strict : bool
-        Refuse a result that is not 2:4 in both orientations. False takes the mask's word (no
+        Refuse a result that is not 2:4 in both orientations. False trusts the mask (no
         synchronisation) and drops what is beyond by the rule of `semi_structured_from_dense`.
 
     Returns
@@ -285,7 +285,7 @@ def semi_structured_apply(
                 if mask is bitmask:
                     call.keep(*result)
                 return result
-    # float32's pairs, and the group to name when a mask kept too much.
+    # float32, or the error that names the first group in which the mask keeps too much.
     kept = semi_structured_apply_dense(dense, bitmask)
     halves: list[Any] = []
     for matrix, side in ((kept, "dense"), (xp.ascontiguousarray(kept.T), "dense.T")):

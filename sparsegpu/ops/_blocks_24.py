@@ -7,16 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays import HALF_DTYPES, common_namespace, device_of, namespace
+from .._arrays import HALF_DTYPES, check_dtype_among, common_namespace, device_of, namespace
 from .._checks import bad_type, bad_value
+from .._format_24 import FORMATS, Format, as_blocks, as_stack
 from ..engines import engine_module
-from ..engines._stacked import as_blocks, as_stack
-from ..engines.reference.compress import FORMATS, Format
 from ..pattern import Pattern
 from ._common import on_device
 from .compress import compress_matrix
 
-#: What a `bsr_array` and a 2:4 matrix both hold.
+#: Dtypes of both `bsr_array` and the 2:4 format.
 DTYPES = (*HALF_DTYPES, np.dtype(np.float32), np.dtype(np.int8))
 
 
@@ -31,9 +30,7 @@ def format_of_blocks(
     function: str, argument: str, dtype: np.dtype, blocksize: tuple[int, int]
 ) -> Format:
     """Return the 2:4 format of blocks, or refuse their dtype or size."""
-    if dtype not in DTYPES:
-        names = ", ".join(d.name for d in DTYPES)
-        raise bad_type(function, argument, f"blocks of one of the 2:4 dtypes {names}", dtype)
+    check_dtype_among(function, argument, dtype, DTYPES, "2:4 ")
     form = FORMATS[dtype]
     bm, bk = blocksize
     if bm % form.rows or bk % form.columns:
@@ -69,7 +66,7 @@ def compressed_blocks(function: str, pattern: Pattern, data: Any, strict: bool) 
 def _not_24(
     function: str, pattern: Pattern, stacked_row: int, column: int, form: Format
 ) -> ValueError:
-    """Return the error for a group, given by its place in the stack of all blocks."""
+    """Return the error for a group, given by its row and column in the stack of all blocks."""
     bm, bk = pattern.blocksize
     number, row = divmod(stacked_row, bm)
     first_row = int(pattern._rows.reshape(-1)[number]) * bm

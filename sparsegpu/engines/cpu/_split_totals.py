@@ -1,7 +1,7 @@
-"""What two stripes keep in each of the 35 ways to divide their eight columns, written out.
+"""What two stripes keep in each of the 35 splits of their eight columns, written out.
 
-The compiler turns this into vector code, a lane a row, which it does not do with loops over ways.
-Of a pair of columns ``s`` is the sum and ``m`` the maximum; way w of `splits` is ``t<w>``.
+The compiler vectorises this over rows, which it does not do with loops over splits. Of a pair of
+columns ``s`` is the sum and ``m`` the maximum; ``t<w>`` is the total of split w of `splits`.
 """
 
 from __future__ import annotations

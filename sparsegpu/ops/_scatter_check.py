@@ -1,7 +1,7 @@
-"""``indices_data`` from outside: every index is looked at before an engine sees it.
+"""Checks of ``indices_data``: no engine sees an index that is out of range.
 
-Lists made by `bsr_scatter_mm_indices_data` are in range by construction and only their sizes are
-compared. Those that a caller put together are read once a call, which may synchronise.
+Lists made by `bsr_scatter_mm_indices_data` are in range by construction; only their sizes are
+compared. A caller's own lists are read in every call, which may synchronise.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, namespace
+from .._arrays import as_array, check_range, namespace
 from .._checks import bad_type, bad_value, check_choice
+from .._segments import expand_counts
 from ._long_sums import may_be_long
 from .scatter_indices import ARRAYS, FORMATS, Fit, IndicesData
 
 
 @dataclass(frozen=True)
 class Lists:
-    """Index lists by name, as contiguous int64 arrays, with what they fit."""
+    """Index lists by name, as contiguous int64 arrays, and the sizes that they fit."""
 
     indices_format: str
     arrays: dict[str, Any]
@@ -28,7 +29,7 @@ class Lists:
 
 
 def name_arrays(function: str, indices_data: Any) -> tuple[str, dict[str, Any], int]:
-    """Take an ``indices_data`` apart: its format, its arrays by name, SPLIT_N (metadata only)."""
+    """Return the format of an ``indices_data``, its arrays by name and SPLIT_N (metadata only)."""
     if not isinstance(indices_data, (tuple, list)) or len(indices_data) == 0:
         raise bad_type(
             function, "indices_data", "a tuple (format, ...)", type(indices_data).__name__
@@ -93,8 +94,8 @@ def _read_blockwise(
     del split
     pq = arrays["pq"]
     _check_offsets(function, "c_offsets", arrays["c_offsets"], len(pq), "rows of pq")
-    _check_range(function, "pq[:, 0]", pq[:, 0], len(blocks), "blocks")
-    _check_range(function, "pq[:, 1]", pq[:, 1], len(others), "others")
+    _check_indices(function, "pq[:, 0]", pq[:, 0], len(blocks), "blocks")
+    _check_indices(function, "pq[:, 1]", pq[:, 1], len(others), "others")
     return len(others), None, len(arrays["c_offsets"]) - 1
 
 
@@ -114,7 +115,7 @@ def _read_strided(
             )
         listed = min(len(arrays["p_offsets"]), len(q_offsets))
         _check_offsets(function, "c_indices", c_indices, listed, "p_offsets and q_offsets")
-        _check_range(function, "p_offsets", arrays["p_offsets"], count, "blocks")
+        _check_indices(function, "p_offsets", arrays["p_offsets"], count, "blocks")
         limit = None
     else:
         _check_offsets(function, "c_indices", c_indices, count, "blocks")
@@ -145,13 +146,8 @@ def _check_offsets(function: str, name: str, offsets: Any, length: int, of: str)
         )
 
 
-def _check_range(function: str, name: str, values: Any, length: int, of: str) -> None:
-    if values.size:
-        low, high = int(values.min()), int(values.max())
-        if low < 0 or high >= length:
-            raise bad_value(
-                function, name, f"indices in 0..{length - 1} ({of})", low if low < 0 else high
-            )
+def _check_indices(function: str, name: str, values: Any, length: int, of: str) -> None:
+    check_range(function, name, values, length, f"indices in 0..{length - 1} ({of})")
 
 
 def _check_tiles(
@@ -161,7 +157,7 @@ def _check_tiles(
     tile: tuple[int, int],
     matrix: tuple[int | None, int],
 ) -> int:
-    """Refuse offsets of tiles that stick out; return the row where the last tile ends."""
+    """Refuse tiles that are not inside the matrix; return the row where the last one ends."""
     if not offsets.size:
         return 0
     (height, width), (rows, n) = tile, matrix
@@ -179,11 +175,11 @@ def _check_tiles(
 
 
 def disjoint_rounds(lists: Lists) -> list[dict[str, Any]]:
-    """Split strided lists so that within a round no two tiles overlap, in a fixed order.
+    """Split strided lists into rounds of tiles that do not overlap, in a fixed order.
 
-    Tiles made here never overlap. Those from outside may stand anywhere, and repeatedly: they are
-    told apart by their position modulo the tile (two such tiles are equal or apart) and by how
-    often the same tile came before.
+    Lists made here are one round. A caller's tiles may overlap and repeat: tiles of a round have
+    the same offset modulo the tile's size (two of them are equal or disjoint), and each tile is
+    in a round once.
     """
     arrays, fit = lists.arrays, lists.fit
     if lists.trusted or lists.indices_format == "scatter_mm" or not fit.columns:
@@ -210,13 +206,10 @@ def _only(arrays: dict[str, Any], tiles: Any, xp: Any) -> dict[str, Any]:
     if "p_offsets" not in arrays:
         return chosen
     first, count = arrays["c_indices"][:-1][tiles], xp.diff(arrays["c_indices"])[tiles]
-    ends = xp.cumsum(count)
-    place = xp.arange(int(ends[-1]), dtype=np.int64)
-    tile = xp.searchsorted(ends, place, side="right")
-    g = first[tile] + place - (ends - count)[tile]
-    start = xp.zeros((1,), dtype=np.int64)
+    tile, number = expand_counts(count)
+    g = first[tile] + number
     return {
-        "c_indices": xp.concatenate([start, ends]),
+        "c_indices": xp.concatenate([xp.zeros((1,), dtype=np.int64), xp.cumsum(count)]),
         "r_offsets": chosen["r_offsets"],
         "p_offsets": arrays["p_offsets"][g],
         "q_offsets": arrays["q_offsets"][g],

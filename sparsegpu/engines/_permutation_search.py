@@ -1,11 +1,11 @@
 """The search for a permutation of columns, over an engine's own evaluation of stripes.
 
-A *stripe* is a group of columns that 2:4 (or 1:2) prunes together. Nothing here visits elements:
-whatever grows with the matrix is `best_splits`, the engine's own, and the rest is array code over
-the table of pairs of stripes, in the array library of the keys.
+A *stripe* is a group of columns that 2:4 (or 1:2) prunes together. Only
+`best_splits`, each engine's own, reads the matrix; the rest is array code over the table of pairs
+of stripes, in the array library of the keys.
 
-Keys are whole numbers, int32, and what is summed of them is int64. So every sum is exact in any
-order, and all engines find the same permutation.
+Keys are int32 integers and their sums int64. So sums are exact in any order, and all engines find
+the same permutation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays import namespace
+from .._arrays import namespace, read_only
 
 #: No key is larger: int32 then holds what 128 rows keep of two stripes.
 LARGEST_KEY = (1 << 22) - 1
@@ -26,19 +26,17 @@ LARGEST_KEY = (1 << 22) - 1
 
 @cache
 def splits(group: int) -> np.ndarray:
-    """Return the ways to divide two stripes' columns into two: (35, 8), for groups of two (3, 4).
+    """Return all splits of two stripes' columns into two: (35, 8), for groups of two (3, 4).
 
-    A way lists the positions that make the first stripe, then those of the second. Position 0
-    stays in the first one, as the order of the two does not matter. Ways are in the order of
-    their first stripes read as bits, so that way 0 leaves everything as it is.
+    A split lists the positions of the first stripe, then those of the second. Position 0 stays in
+    the first one, as the order of the two does not matter. Splits are in the order of their first
+    stripes read as bits, so that split 0 changes nothing.
     """
     every = range(2 * group)
     chosen = [(0, *rest) for rest in combinations(every[1:], group - 1)]
     chosen.sort(key=lambda first: sum(1 << n for n in first))
-    ways = [(*first, *(n for n in every if n not in first)) for first in chosen]
-    table = np.array(ways, np.int64)
-    table.flags.writeable = False
-    return table
+    table = [(*first, *(n for n in every if n not in first)) for first in chosen]
+    return read_only(np.array(table, np.int64))
 
 
 def kept(columns: Any, xp: ModuleType) -> Any:
@@ -62,7 +60,7 @@ class Regrouping(NamedTuple):
     Attributes
     ----------
     best_splits : callable
-        ``best_splits(gains, ways, keys, stripes, left, right)`` writes for each pair of stripes,
+        ``best_splits(gains, best, keys, stripes, left, right)`` writes for each pair of stripes,
         ``left[i] < right[i]``, by how much its best split (`splits`; the first of equals) raises
         what the two keep, and which it is.
     """
@@ -72,9 +70,9 @@ class Regrouping(NamedTuple):
     def permute(self, out: Any, keys: Any, group: int, escapes: int, seed: int) -> None:
         """Write the order of columns found: int64, as long as ``keys`` (columns, rows).
 
-        ``keys`` is C-contiguous int32, at most `LARGEST_KEY` in size. Where no two stripes can be
-        regrouped any more, three drawn at random are shuffled, and the climb goes on: what two
-        could undo would be undone. ``escapes`` is how often; a worse end is given up.
+        ``keys`` is C-contiguous int32, at most `LARGEST_KEY` in size. When no pair of stripes
+        can be improved, three stripes drawn at random are shuffled and the search continues (a
+        shuffle of two would be undone). ``escapes`` is how often; a worse result is discarded.
         """
         xp, rng = namespace(keys), np.random.default_rng(seed)
         stripes = xp.arange(len(keys), dtype=np.int64).reshape(-1, group)
@@ -96,32 +94,32 @@ class Regrouping(NamedTuple):
 
 
 class _Pairs:
-    """Stripes, and what regrouping each two of them would gain."""
+    """Stripes, and what splitting each pair of them anew would gain."""
 
     def __init__(self, best_splits: Callable, keys: Any, stripes: Any):
         xp, count = namespace(keys), len(stripes)
         self.best_splits, self.keys, self.stripes = best_splits, keys, stripes
-        self.ways_of = xp.asarray(splits(stripes.shape[1]))
+        self.splits = xp.asarray(splits(stripes.shape[1]))
         self.gains = xp.zeros((count, count), dtype=np.int64)  # symmetric; zero on the diagonal
-        self.ways = xp.zeros((count, count), dtype=np.int64)
+        self.best = xp.zeros((count, count), dtype=np.int64)
         self.stale = xp.ones(count, dtype=bool)
 
     def copy(self) -> _Pairs:
-        """Return a state to come back to; the keys are shared."""
+        """Return a copy of the state; the keys are shared."""
         other = object.__new__(_Pairs)
         other.__dict__.update(self.__dict__)
-        for name in ("stripes", "gains", "ways", "stale"):
+        for name in ("stripes", "gains", "best", "stale"):
             setattr(other, name, getattr(self, name).copy())
         return other
 
     def shuffle(self, stripes: Any, order: Any) -> None:
-        """Put the columns of some stripes into another order, whatever it costs."""
+        """Put the columns of some stripes into another order, even if that keeps less."""
         columns = self.stripes[stripes]
         self.stripes[stripes] = columns.ravel()[order].reshape(columns.shape)
         self.stale[stripes] = True
 
     def climb(self) -> None:
-        """Regroup the pairs that gain most, until none gains. Each round raises the whole."""
+        """Split the pairs that gain most, until none gains. Each round increases the total."""
         while True:
             self._evaluate()
             chosen = self._disjoint()
@@ -137,9 +135,9 @@ class _Pairs:
         if not len(left):
             return
         gains = xp.empty(len(left), dtype=np.int64)
-        ways = xp.empty(len(left), dtype=np.int64)
-        self.best_splits(gains, ways, self.keys, self.stripes, left, right)
-        for table, values in ((self.gains, gains), (self.ways, ways)):
+        best = xp.empty(len(left), dtype=np.int64)
+        self.best_splits(gains, best, self.keys, self.stripes, left, right)
+        for table, values in ((self.gains, gains), (self.best, best)):
             table[left, right] = values
             table[right, left] = values
 
@@ -172,7 +170,6 @@ class _Pairs:
     def _apply(self, left: Any, right: Any) -> None:
         xp, group = namespace(self.keys), self.stripes.shape[1]
         columns = xp.concatenate((self.stripes[left], self.stripes[right]), axis=1)
-        ways = self.ways_of[self.ways[left, right]]
-        columns = xp.take_along_axis(columns, ways, axis=1)
+        columns = xp.take_along_axis(columns, self.splits[self.best[left, right]], axis=1)
         self.stripes[left], self.stripes[right] = columns[:, :group], columns[:, group:]
         self.stale[left] = self.stale[right] = True

@@ -14,10 +14,10 @@ from .._arrays import as_array
 from .._checks import bad_type, bad_value, not_offered
 from .._epilogue import Epilogue
 from ..engines import engine_module
+from ._blocks_24 import is_semi_structured
 from ._common import check_same_dtype, on_device
 from ._long_sums import MOST, may_be_long, semi_structured_in_slices
 from ._product import Options, Product, Side, call_of, check_product
-from ._sparse_blocks import is_semi_structured
 from .compress import check_packed
 
 #: Memory for a call: of a shape and a dtype, with undefined contents.
@@ -25,14 +25,14 @@ Buffer = Callable[[tuple[int, ...], np.dtype], Any]
 
 
 class Half(NamedTuple):
-    """One orientation of a 2:4 operand, ready to stand left of a dense matrix.
+    """One orientation of a 2:4 operand, as the left operand of a product.
 
     Attributes
     ----------
     packed, meta : arrays
         Of a matrix at least as large as the logical one: the rest is zero padding.
     split : bool
-        The matrix is ``[first | rest]`` of `ops.compress.split_24`, which meets ``[x; x]``.
+        The matrix is ``[first | rest]`` of `ops.compress.split_24`, to multiply by ``[x; x]``.
     vendor : engines.cusparselt.compress.Compressed, or None
         The same matrix for the backend "cusparselt", which then computes.
     """
@@ -43,7 +43,7 @@ class Half(NamedTuple):
     vendor: Any = None
 
     def viewed(self) -> Half:
-        """Return the same half over views of its own, whose shape nobody else can set."""
+        """Return the same half over new views, so that nobody else can set their shapes."""
         return Half(self.packed.view(), self.meta.view(), self.split, self.vendor)
 
 
@@ -54,7 +54,7 @@ def check_semi_structured(function: str, argument: str, x: Any) -> None:
 
 
 def check_dense_operand(function: str, argument: str, x: Any) -> None:
-    """Refuse a second sparse operand, ours or another library's: the hardware cannot."""
+    """Refuse a second sparse operand, ours or another library's: hardware has no such product."""
     if hasattr(x, "packed") or hasattr(x, "tocsr"):
         raise bad_value(
             function,
@@ -167,8 +167,8 @@ def _is_long(half: Half, product: Product) -> bool:
 def _engine(function: str, product: Product, half: Half, config: dict | None, long: bool) -> Any:
     """Return the engine's product over the arrays of a half.
 
-    ``long`` sums of int8 are the native engine's also where the half has a vendor's copy, of which
-    no slices can be taken.
+    ``long`` sums of int8 are left to the native engine even where the half has the vendor's buffer,
+    which cannot be sliced.
     """
     if half.vendor is None or long:
         if half.vendor is not None and config is not None:
@@ -219,10 +219,10 @@ def _multiply(
     engine_addmm: Any,
     **keywords: Any,
 ) -> bool:
-    """Call the engine with operands of the size that is stored; return whether any was copied.
+    """Call the engine with operands padded to the size of the stored matrix.
 
-    Only padded and split operands cost copies: of dense's rows, and of the result's when rows
-    were padded.
+    Only padded and split operands are copied: ``dense``, and the result where rows were padded.
+    Returns whether any was.
     """
     (stored_m, half_k), k, m = half.packed.shape, dense.shape[-2], result.shape[-2]
     given = dense
@@ -243,7 +243,7 @@ def _multiply(
 
 
 def _padded_rows(epilogue: Epilogue, m: int, stored_m: int, buffer: Buffer) -> Epilogue:
-    """Return the epilogue for more rows; what it says about them does not matter."""
+    """Return the epilogue with zeros for the rows of padding, whose results are dropped."""
     input, left = epilogue.input, epilogue.left_alpha
     if input is not None and input.ndim > 1 and input.shape[-2] == m and m != 1:
         shape = (*input.shape[:-2], stored_m, input.shape[-1])

@@ -1,4 +1,4 @@
-"""Pruning a matrix and its transpose together, step by step (engines without a kernel for it)."""
+"""Pruning a matrix and its transpose, for engines without one kernel that does all of it."""
 
 from __future__ import annotations
 
@@ -69,6 +69,6 @@ class TwoSided(NamedTuple):
         pruned: np.ndarray,
         strict: bool = False,
     ) -> bool:
-        straight = self.compress(packed, meta, pruned, strict)
-        turned = self.compress(packed_t, meta_t, self.transposed(pruned), strict)
-        return straight < 0 and turned < 0
+        group = self.compress(packed, meta, pruned, strict)
+        group_t = self.compress(packed_t, meta_t, self.transposed(pruned), strict)
+        return group < 0 and group_t < 0

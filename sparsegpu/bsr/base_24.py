@@ -1,0 +1,205 @@
+"""Storage, attributes and operators of a `BsrSemiStructuredArray`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+
+from .._arrays import Sparse, as_array, device_name, device_of, namespace
+from .._checks import bad_type, bad_value, check_sizes, not_offered
+from .._format_24 import FORMATS
+from ..ops._blocks_24 import Packed, check_parts, check_sparse_blocks
+from ..ops._common import on_device
+from ..ops.addmm import bsr_matmul, dense_bsr_matmul
+from ..pattern import Pattern
+from . import npz
+from .compare import Compared
+from .npz import PARTS_24
+from .patterned import Patterned
+
+
+class Bsr24Base(Patterned, Compared, Sparse):
+    """Packed values and metadata over a pattern; `BsrSemiStructuredArray` derives from it."""
+
+    __slots__ = ("__weakref__", "_pattern", "_values")
+
+    format = "bsr"
+
+    _values: Packed
+
+    def __init__(
+        self, parts: tuple[Any, Any, Any, Any], shape: tuple[int, int], *, check: bool = True
+    ):
+        function = "BsrSemiStructuredArray"
+        if not isinstance(parts, tuple) or len(parts) != len(PARTS_24):
+            got = f"{len(parts)} of them" if isinstance(parts, tuple) else type(parts).__name__
+            raise bad_type(function, "parts", f"a tuple ({', '.join(PARTS_24)})", got)
+        packed, meta, indices, indptr = (
+            as_array(part, function, name) for part, name in zip(parts, PARTS_24, strict=True)
+        )
+        m, k = check_sizes(function, "shape", shape, "a pair of integers (M, K)", count=2)
+        if packed.ndim < 3:
+            expected = "shape (*batch, nnzb, bm, bk / 2)"
+            raise bad_value(function, "packed", expected, tuple(packed.shape))
+        blocksize = (packed.shape[-2], 2 * packed.shape[-1])
+        with on_device(packed):
+            pattern = Pattern(indptr, indices, (m, k), blocksize, check=check, function=function)
+            check_parts(function, pattern, packed, meta)
+            contiguous = namespace(packed).ascontiguousarray
+            self._values = Packed(contiguous(packed), contiguous(meta))
+        self._pattern = pattern
+
+    @classmethod
+    def _of(cls, pattern: Pattern, values: Packed) -> Self:
+        array = object.__new__(cls)
+        array._pattern, array._values = pattern, values
+        return array
+
+    # -- metadata -------------------------------------------------------------------------------
+
+    @property
+    def packed(self) -> Any:
+        """Kept values of every block, shape (*batch, nnzb, bm, bk / 2)."""
+        return self._values.packed
+
+    @property
+    def meta(self) -> Any:
+        """Metadata of every block in CUTLASS's order, shape (*batch, nnzb, bm, columns)."""
+        return self._values.meta
+
+    @property
+    def dtype(self) -> np.dtype:
+        """dtype of the values."""
+        return self.packed.dtype
+
+    @property
+    def nnz(self) -> int:
+        """Number of kept values (of one matrix of a batch): half of the blocks' elements."""
+        bm, bk = self.blocksize
+        return self.nnzb * bm * (bk // 2)
+
+    @property
+    def size(self) -> int:
+        """Number of kept values, as `nnz`."""
+        return self.nnz
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of values, metadata and pattern."""
+        return sum(part.nbytes for part in self._parts())
+
+    @property
+    def device(self) -> Any:
+        """``"cpu"``, or the `cupy.cuda.Device`."""
+        return self.packed.device
+
+    def __repr__(self) -> str:
+        rule = FORMATS[self.dtype].rule
+        return (
+            f"<sparsegpu.BsrSemiStructuredArray, shape {self.shape}, {self.dtype}, {rule}, "
+            f"{self._stored()}, on {device_name(self.packed)}>"
+        )
+
+    def _check(self, method: str) -> None:
+        """Refuse parts whose shape or dtype was set since the array was made."""
+        check_sparse_blocks(f"BsrSemiStructuredArray.{method}", "self", self)
+
+    def transpose(self) -> Any:
+        """Refuse: the transpose of a 2:4 block is not 2:4.
+
+        Raises
+        ------
+        NotImplementedError
+            Always; ``A.tobsr().T`` is the transpose.
+        """
+        what = "the transpose of 2:4 blocks (which are not 2:4 by columns)"
+        raise not_offered("BsrSemiStructuredArray.transpose", what, "A.tobsr().T")
+
+    @property
+    def T(self) -> Any:
+        """Not offered: see `transpose`."""
+        return self.transpose()
+
+    def copy(self) -> Self:
+        """Return an array with its own values over the same (immutable) pattern."""
+        self._check("copy")
+        with on_device(self.packed):
+            return self._of(self._pattern, Packed(self.packed.copy(), self.meta.copy()))
+
+    def __copy__(self) -> Self:
+        return self._of(self._pattern, self._values)
+
+    def __deepcopy__(self, memo: dict) -> Self:
+        del memo
+        return self.copy()
+
+    def get(self) -> Self:
+        """Return the array on the host (itself, if it is there already)."""
+        self._check("get")
+        if self._xp is np:
+            return self
+        values = Packed(self.packed.get(), self.meta.get())
+        return self._of(self._pattern.to_library(np), values)
+
+    def to_device(self, device: int | None = None) -> Self:
+        """Return the array on a CUDA device (itself, if it is there already).
+
+        Parameters
+        ----------
+        device : int, optional
+            Device number; the current device by default.
+
+        Raises
+        ------
+        ImportError
+            When CuPy is not installed.
+        """
+        import cupy
+
+        self._check("to_device")
+        target = cupy.cuda.Device(device)  # the current one for None
+        if device_of(self.packed) == target.id:
+            return self
+        with target:
+            parts = (cupy.asarray(part) for part in self._parts())
+            return type(self)(tuple(parts), self._pattern.shape, check=False)
+
+    def _parts(self) -> tuple[Any, Any, Any, Any]:
+        return self.packed, self.meta, self.indices, self.indptr
+
+    def __reduce__(self) -> tuple:
+        self._check("__reduce__")
+        return partial(type(self), check=False), (self._parts(), self._pattern.shape)
+
+    def save_npz(self, file: Any, compressed: bool = True) -> None:
+        """Write the array to a ``.npz`` file that `load_npz` reads.
+
+        Parameters
+        ----------
+        file : str, path or binary file
+        compressed : bool
+        """
+        self._check("save_npz")
+        npz.write_24(file, self.get(), compressed=compressed)
+
+    @classmethod
+    def load_npz(cls, file: Any) -> Self:
+        """Return the array of a file that `save_npz` wrote, on the host.
+
+        Raises
+        ------
+        ValueError
+            A file that holds no such array.
+        """
+        parts, shape = npz.read_24(file)
+        return cls(parts, shape)
+
+    # -- operators ------------------------------------------------------------------------------
+
+    def __matmul__(self, other: Any) -> Any:
+        return bsr_matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return dense_bsr_matmul(other, self)
