@@ -1,6 +1,6 @@
 """Operands of the BSR product's tests, their layouts, and which of them go together."""
 
-from itertools import product
+from itertools import combinations
 
 import numpy as np
 
@@ -33,21 +33,36 @@ def small(rng, shape, dtype="float32"):
     return random_values(rng, shape, dtype, small_integers=True)
 
 
-def alternating(*parameters):
-    """Return every other combination of the parameters' values; each two values still meet.
+def covering(tuples):
+    """Return few of some tuples: each two values that one of them holds meet in one that is kept.
 
     For kernels that take seconds to compile, where a value of one parameter is not expected to
     matter for two others at once.
     """
-    numbered = product(*map(enumerate, parameters))
-    return [tuple(value for _, value in c) for c in numbered if sum(i for i, _ in c) % 2 == 0]
+    pairs = {values: set(combinations(enumerate(map(str, values)), 2)) for values in tuples}
+    if any(len(values) < 2 for values in pairs):
+        return list(pairs)
+    kept, unmet = [], set().union(*pairs.values())
+    while unmet:
+        kept.append(max(pairs, key=lambda values: len(pairs[values] & unmet)))
+        unmet -= pairs[kept[-1]]
+    return kept
 
 
 def laid_out(engine, array, layout):
-    """Return an engine's array of equal values in some layout."""
-    array = engine.array(array)
+    """Return an engine's array of equal values in a layout; NaN lies between its lines."""
     if layout == "columns":
-        return engine.xp.ascontiguousarray(array.swapaxes(-1, -2)).swapaxes(-1, -2)
+        turned = np.ascontiguousarray(array.swapaxes(-1, -2))
+        return engine.array(turned).swapaxes(-1, -2)
+    if layout in {"aligned", "skewed"}:  # rows that begin at 16 bytes, whatever their width, or not
+        *batch, rows, columns = array.shape
+        piece = 16 // array.itemsize
+        first = int(layout == "skewed")
+        whole = (*batch, rows, -(-columns // piece) * piece + first)
+        apart = np.full(whole, 99 if array.dtype.kind == "i" else np.nan).astype(array.dtype)
+        apart[..., first : first + columns] = array
+        return engine.array(apart)[..., first : first + columns]
+    array = engine.array(np.ascontiguousarray(array))
     if layout == "strided":
         rows, columns = array.shape
         sparse = engine.xp.zeros((3 * rows, 2 * columns), array.dtype)[::3, ::2]
@@ -58,19 +73,6 @@ def laid_out(engine, array, layout):
     return array
 
 
-def aligned_rows(engine, array):
-    """Return an engine's matrix whose rows begin at multiples of 16 bytes, whatever its width.
-
-    What lies between the rows shows where it is multiplied.
-    """
-    rows, columns = array.shape
-    piece = 16 // array.itemsize
-    beside = 99 if array.dtype.kind == "i" else np.nan
-    apart = np.full((rows, -(-columns // piece) * piece), beside).astype(array.dtype)
-    apart[:, :columns] = array
-    return engine.array(apart)[:, :columns]
-
-
 def ragged_operand(engine, rng, blocksize, dtype="float32", rows=5, columns=7, **keywords):
     """Return an operand with groups that lack rows, empty rows, repeated and unsorted blocks."""
     shape = (blocksize[0] * rows, blocksize[1] * columns)
@@ -78,20 +80,20 @@ def ragged_operand(engine, rng, blocksize, dtype="float32", rows=5, columns=7, *
 
 
 def blank(engine, shape, dtype, order):
-    """Return an output to be written: full of NaN, in one of ``ORDERS``.
+    """Return an output to be written, in one of ``ORDERS``, in memory full of NaN.
 
     The rows of "skewed" begin anywhere, and so do the columns of "skewed F".
     """
     (m, n), dtype = shape, np.dtype(dtype)
-    if order == "skewed F":
-        return blank(engine, (n, m), dtype, "skewed").T
-    nothing = 0 if dtype.kind == "i" else np.nan
+    if order.endswith("F"):
+        return blank(engine, (n, m), dtype, order[:-2] or "C").T
+    nothing = 77 if dtype.kind == "i" else np.nan
     whole = engine.xp.full((2 * m, 2 * n + 1), nothing, "float32").astype(dtype)
     if order == "strided":
         return whole[::2, : 2 * n : 2]
     if order == "skewed":
         return whole[:m, 1 : n + 1]
-    return whole[:m, :n].copy(order)
+    return whole.ravel()[: m * n].reshape(m, n)
 
 
 def check_epilogue(
