@@ -123,6 +123,7 @@ class Products:
         x = random_values(rng, (a.shape[1], columns), dtype)
         dense, tf32 = laid_out(engine, x, layout), self.KEYWORDS.get("allow_tf32", False)
         first, again = (self.multiply(engine, sparse, dense) for _ in range(2))
+        assert first.dtype == {"int8": "int32"}.get(dtype, dtype_of(dtype))
         assert_within_bound(engine.host(first), a, x, dtype=dtype, allow_tf32=tf32)
         np.testing.assert_array_equal(engine.host(first), engine.host(again))
 
@@ -261,6 +262,12 @@ class FromTheRight:
         with engine.runs(self.SOURCE):
             out = sg.dense_bsr_matmul(dense, sparse, **self.keywords())
         assert_exact(engine, out, wide(y) @ wide(a))
+        sparse, a = self.operand(engine, rng, right)
+        y = random_values(rng, y.shape, dtype)
+        with engine.runs(self.SOURCE):
+            out = sg.dense_bsr_matmul(engine.array(y), sparse, **self.keywords())
+        tf32 = self.KEYWORDS.get("allow_tf32", False)
+        assert_within_bound(engine.host(out), y, a, dtype=dtype, allow_tf32=tf32)
 
 
 class UnalignedBlocks:
