@@ -1,7 +1,5 @@
 """Operands of the BSR product's tests, their layouts, and which of them go together."""
 
-from itertools import combinations
-
 import numpy as np
 
 import sparsegpu
@@ -31,22 +29,6 @@ class Operand:
 
 def small(rng, shape, dtype="float32"):
     return random_values(rng, shape, dtype, small_integers=True)
-
-
-def covering(tuples):
-    """Return few of some tuples: each two values that one of them holds meet in one that is kept.
-
-    For kernels that take seconds to compile, where a value of one parameter is not expected to
-    matter for two others at once.
-    """
-    pairs = {values: set(combinations(enumerate(map(str, values)), 2)) for values in tuples}
-    if any(len(values) < 2 for values in pairs):
-        return list(pairs)
-    kept, unmet = [], set().union(*pairs.values())
-    while unmet:
-        kept.append(max(pairs, key=lambda values: len(pairs[values] & unmet)))
-        unmet -= pairs[kept[-1]]
-    return kept
 
 
 def laid_out(engine, array, layout):

@@ -19,7 +19,8 @@ import pytest
 
 import semi_structured_cases
 import sparsegpu as sg
-from addmm_cases import ORDERS, Operand, blank, covering, laid_out
+from addmm_cases import ORDERS, Operand, blank, laid_out
+from covering import covering, named
 from sparsegpu._arrays import dtype_of
 from sparsegpu.testing import assert_within_bound, random_values
 
@@ -81,8 +82,7 @@ class Path:
             combinations = [c for c in combinations if c[which] in OUTPUTS[c[0][0]]]
         if names:
             chosen = covering(combinations)
-            ids = ["-".join(map(str, values)).replace(" ", "") for values in chosen]
-            metafunc.parametrize(names, chosen, ids=ids)
+            metafunc.parametrize(names, chosen, ids=map(named, chosen))
 
     def keywords(self, **fields):
         """Return the keywords of a call, with fields of the path's configuration."""

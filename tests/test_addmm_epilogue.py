@@ -5,6 +5,7 @@ import pytest
 
 import sparsegpu
 from addmm_cases import Operand, small
+from covering import covered
 from sparsegpu import bsr_addmm, bsr_matmul, int_bsr_addmm
 from sparsegpu._epilogue import ACTIVATIONS
 from sparsegpu.testing import assert_within_bound, random_values
@@ -12,8 +13,7 @@ from sparsegpu.testing import assert_within_bound, random_values
 # -- epilogue -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS[1:])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "2:4"])
+@covered(activation=ACTIVATIONS[1:], dtype=["float32", "float64", "2:4"])
 def test_activations_of_every_argument(engine, dtype, activation):
     """A product with the identity: nothing is summed, so that the bound is an activation's own."""
     x = np.linspace(-12, 12, 64 * 80).reshape(64, 80)
@@ -32,8 +32,7 @@ def test_activations_of_every_argument(engine, dtype, activation):
     assert_within_bound(out, eye, x, activation=activation, terms=1)
 
 
-@pytest.mark.parametrize("name", ["alpha", "beta"])
-@pytest.mark.parametrize("dtype", ["float16", "float32", "complex64"])
+@covered(name=["alpha", "beta"], dtype=["float16", "float32", "complex64"])
 def test_scalars_beyond_the_accumulator_are_infinite(engine, rng, dtype, name):
     a = Operand(engine, rng, (8, 8), (4, 4), dtype, small_integers=True)
     x = engine.array(random_values(rng, (8, 3), dtype, small_integers=True))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import sparsegpu as sg
+from covering import covered
 from long_sums_cases import (
     LARGEST,
     MOST,
@@ -110,9 +111,7 @@ def test_int8_result_saturates(engine, rng, scale):
     assert_equal(engine, out, product(case.dense, x) * scale, "int8")
 
 
-@pytest.mark.parametrize("alpha", [1, -3, 2**30])
-@pytest.mark.parametrize("activation", [None, "relu"])
-@pytest.mark.parametrize("input_dtype", ["int8", "int32"])
+@covered(alpha=[1, -3, 2**30], activation=[None, "relu"], input_dtype=["int8", "int32"])
 def test_whole_numbers_stay_exact(engine, rng, alpha, activation, input_dtype):
     case, x = Ragged(engine, rng, (2100, 0, 4)), random_int8(rng, (160 * 64, 2))
     info = np.iinfo(input_dtype)
@@ -269,8 +268,7 @@ def test_columns_of_a_ragged_matrix(engine, rng):
 # -- other sums ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int8", *FLOATS])
-@pytest.mark.parametrize("beta", [0, 3])
+@covered(dtype=["int32", "int8", *FLOATS], beta=[0, 3])
 def test_sampled(engine, rng, dtype, beta):
     mat1, mat2 = random_int8(rng, (2, 4, K)), random_int8(rng, (K, 6))
     mat2[:, 3] = 0

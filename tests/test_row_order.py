@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from addmm_cases import Operand, small
+from covering import covered
 from sparsegpu import bsr_matmul, dense_bsr_matmul
 from sparsegpu.engines.cuda._row_order import WINDOW, ordered_rows, similar_row_groups
 from sparsegpu.engines.cuda._schedule import row_groups
@@ -33,8 +34,7 @@ def shuffled_kinds(rng, kinds: int, each: int, columns: int) -> np.ndarray:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("columns", [300, 3000])
-@pytest.mark.parametrize("kinds", [WINDOW // 8, 200])
+@covered(columns=[300, 3000], kinds=[WINDOW // 8, 200])
 def test_rows_of_a_kind_come_together(cuda_engine, rng, kinds, columns):
     mask = shuffled_kinds(rng, kinds, 8, columns)
     one_window = kinds * 8 <= WINDOW
@@ -81,8 +81,7 @@ def test_rows_are_chosen_one_by_one(cuda_engine, rng, columns):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("batch", [(), (2, 3)])
-@pytest.mark.parametrize("shape", [(21, 90), (1100, 40)])
+@covered(batch=[(), (2, 3)], shape=[(21, 90), (1100, 40)])
 def test_groups_name_the_same_blocks(cuda_engine, rng, shape, batch):
     _, indices, indptr = random_blocks(
         rng, shape, (1, 1), density=0.2, batch=batch, duplicates=True, shuffled=True
@@ -116,8 +115,7 @@ def named(engine, pattern, groups):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("blocksize", [(16, 16), (32, 32), (48, 80), (64, 64)])
-@pytest.mark.parametrize("rows", [5, 16, 70])
+@covered(blocksize=[(16, 16), (32, 32), (48, 80), (64, 64)], rows=[5, 16, 70])
 def test_results_come_out_in_the_callers_order(hopper, rng, blocksize, rows):
     a = Operand(hopper, rng, (blocksize[0] * rows, blocksize[1] * 7), blocksize, "bfloat16")
     x = small(rng, (a.dense.shape[1], 200), "bfloat16")

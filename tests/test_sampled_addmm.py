@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu
+from covering import covered
 from properties import drawn
 from sparsegpu.testing import accuracy_bound, assert_close, random_blocks, random_values
 
@@ -41,9 +42,7 @@ def check(engine, result, input, mat1, mat2, *, alpha=1, beta=0):
     assert_close(engine.host(result.data), exact, bound)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("blocksize", [(16, 16), (1, 1), (3, 8), (16, 32)])
-@pytest.mark.parametrize("small", [False, True])
+@covered(dtype=DTYPES, blocksize=[(16, 16), (1, 1), (3, 8), (16, 32)], small=[False, True])
 def test_formula(engine, rng, dtype, blocksize, small):
     shape = (5 * blocksize[0], 4 * blocksize[1])
     triple = random_blocks(rng, shape, blocksize, dtype=dtype, small_integers=small)

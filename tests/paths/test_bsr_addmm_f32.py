@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from addmm_cases import LAYOUTS
+from covering import covered
 from path_contract import BsrPath, FromTheRight, UnalignedBlocks
 from sparsegpu.engines.cuda.runtime.config import bsr_addmm_config
 from sparsegpu.engines.cuda.runtime.float_tile import float_tile
@@ -18,8 +19,7 @@ class TestPath(BsrPath, FromTheRight, UnalignedBlocks):
     REFUSED = [("float64", (16, 16), 64, {}), ("float32", (16, 16), 64, {"allow_tf32": True})]
 
 
-@pytest.mark.parametrize("itemsize", [4, 8])
-@pytest.mark.parametrize("n", [8, 64, 65, 4096])
+@covered(itemsize=[4, 8], n=[8, 64, 65, 4096])
 def test_tiles_fit_the_smallest_gpu(itemsize, n):
     for bm in (*range(8, 70), 96, 100, 128, 250, 256):
         for bk in (1, 5, 8, 16, 20, 23, 24, 32, 40, 48, 64, 100, 256):

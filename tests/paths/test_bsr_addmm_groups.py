@@ -1,9 +1,9 @@
 """The 16-bit product whose row groups share tiles of dense, on tensor cores from 8.0 on."""
 
 import numpy as np
-import pytest
 
 import sparsegpu
+from covering import covered
 from path_contract import BsrPath, FromTheRight, ManyTiles, UnalignedBlocks
 from sparsegpu.engines.cuda.runtime.group_tile import group_tile
 from sparsegpu.testing import random_values
@@ -31,9 +31,7 @@ class TestPath(BsrPath, FromTheRight, ManyTiles, UnalignedBlocks):
         np.testing.assert_array_equal(twice, 2 * once)
 
 
-@pytest.mark.parametrize("blocksize", [*WHOLE, *ODD, (256, 256)])
-@pytest.mark.parametrize("by_row", [True, False])
-@pytest.mark.parametrize("n", [72, 104, 4096])
+@covered(blocksize=[*WHOLE, *ODD, (256, 256)], by_row=[True, False], n=[72, 104, 4096])
 def test_tile_fits_the_smallest_gpu(blocksize, by_row, n):
     bm, bk = blocksize
     tile = group_tile(blocksize, n, by_row)
@@ -46,8 +44,7 @@ def test_tile_fits_the_smallest_gpu(blocksize, by_row, n):
     assert tile.tile_n % (16 * tile.warps_n) == 0
 
 
-@pytest.mark.parametrize("room", [99, 163, 227])
-@pytest.mark.parametrize("blocksize", [(16, 16), (64, 64), (128, 128), (200, 100)])
+@covered(room=[99, 163, 227], blocksize=[(16, 16), (64, 64), (128, 128), (200, 100)])
 def test_tile_leaves_room_for_its_neighbours(blocksize, room):
     """As many thread blocks as registers are shared out to find shared memory, too."""
     tile = group_tile(blocksize, 4096, True, room * 1024)

@@ -1,7 +1,6 @@
 """16-bit BSR @ few columns on tensor cores: slices of block rows, their terms dealt to warps."""
 
-import pytest
-
+from covering import covered
 from path_contract import BsrPath
 from sparsegpu.engines.cuda.runtime.skinny_tile import skinny_tile
 
@@ -16,8 +15,7 @@ class TestPath(BsrPath):
     REFUSED = [("float16", (4, 8), 8, {}), ("float16", (16, 4), 8, {}), ("float32", (8, 8), 17, {})]
 
 
-@pytest.mark.parametrize("dense", ["rows", "columns"])
-@pytest.mark.parametrize("columns", [1, 16, 17, 64, 65, 128])
+@covered(dense=["rows", "columns"], columns=[1, 16, 17, 64, 65, 128])
 def test_skinny_tile_fits_shared_memory(dense, columns):
     for shared_memory in (99 * 1024, 163 * 1024, 227 * 1024):
         for bm in (8, 16, 24, 64, 128, 256):

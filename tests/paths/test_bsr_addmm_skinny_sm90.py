@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from covering import covered
 from path_contract import BsrPath
 from row_cases import rows_of
 from sparsegpu import bsr_matmul
@@ -19,8 +20,7 @@ class TestPath(BsrPath):
     LAYOUTS, COLUMNS = ["aligned", "columns"], [1, 8, 16, 24, 64, 72, 100, 128, 40]
     REFUSED = [("bfloat16", (32, 64), 64, {}), ("float32", (64, 64), 64, {})]
 
-    @pytest.mark.parametrize("rows", [1, 60, 120, 300])
-    @pytest.mark.parametrize("n", [16, 128])
+    @covered(rows=[1, 60, 120, 300], n=[16, 128])
     def test_rows_of_every_length(self, engine, rng, rows, n):
         """Of no block, of one, of so many that stages are filled again and columns looked up."""
         lengths = rng.integers(0, 5, rows)
@@ -82,8 +82,7 @@ class TestPath(BsrPath):
         assert seen == {t: lengths[t // (bm // 64)] * parts for t in range(len(lengths) * bm // 64)}
 
 
-@pytest.mark.parametrize("row_tiles", [1, 64, 66, 67, 132, 133, 10**6])
-@pytest.mark.parametrize("columns", [1, 16, 17, 64, 65, 128])
+@covered(row_tiles=[1, 64, 66, 67, 132, 133, 10**6], columns=[1, 16, 17, 64, 65, 128])
 def test_clusters_fit(row_tiles, columns):
     tile = skinny_clusters(row_tiles, columns, 132)
     assert tile.tile_n <= 128 and tile.stages >= 2

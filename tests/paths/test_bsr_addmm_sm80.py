@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from addmm_cases import LAYOUTS, laid_out
+from covering import covered
 from path_contract import BsrPath, FromTheRight, UnalignedBlocks, assert_exact, wide
 from sparsegpu.engines.cuda.runtime.config import bsr_addmm_config
 from sparsegpu.engines.cuda.runtime.fields import ConfigError
@@ -40,9 +41,11 @@ def choice_of(dtype, blocksize, n, **keywords):
     return bsr_addmm_config(np.dtype(dtype), blocksize, n, **keywords)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "int8", "float32"])
-@pytest.mark.parametrize("dense", ["rows", "columns", "bytes", "strided"])
-@pytest.mark.parametrize("transposed", [False, True])
+@covered(
+    dtype=["float16", "int8", "float32"],
+    dense=["rows", "columns", "bytes", "strided"],
+    transposed=[False, True],
+)
 def test_tiles_fit_the_smallest_gpu(dtype, dense, transposed):
     how = {"dense": dense, "transposed": transposed, "allow_tf32": True}
     for bm in (8, 16, 24, 32, 48, 64, 100, 128, 256):

@@ -5,6 +5,7 @@ import pytest
 
 import sparsegpu
 from addmm_cases import LAYOUTS, ORDERS, blank, laid_out
+from covering import covered
 from path_contract import BsrPath, FromTheRight, ManyTiles, assert_exact, wide
 from sparsegpu import bsr_addmm, bsr_matmul, dense_bsr_matmul, int_bsr_addmm
 from sparsegpu.engines.cuda.runtime.hopper_tile import hopper_tile
@@ -59,8 +60,7 @@ class TestPath(BsrPath, FromTheRight, ManyTiles):
             out = bsr_addmm(*given, out_dtype="float32", **self.keywords())
         assert_exact(engine, out, dense @ wide(x) + wide(bias))
 
-    @pytest.mark.parametrize("n", [17, 67, 255, 521])
-    @pytest.mark.parametrize("size", [(16, 16), (64, 64), (128, 128)])
+    @covered(n=[17, 67, 255, 521], size=[(16, 16), (64, 64), (128, 128)])
     def test_unaligned_rows_of_odd_lengths(self, engine, rng, size, n):
         """Packed rows of dense and out, which begin at any element."""
         sparse, a = self.operand(engine, rng, ("bfloat16", size), small_integers=True)
@@ -69,8 +69,7 @@ class TestPath(BsrPath, FromTheRight, ManyTiles):
         self.multiply(engine, sparse, engine.array(x), ("dense_lines",), out=out)
         assert_exact(engine, out, wide(a) @ wide(x))
 
-    @pytest.mark.parametrize("size", [(16, 16), (64, 64)])
-    @pytest.mark.parametrize("by", ["rows", "columns"])
+    @covered(size=[(16, 16), (64, 64)], by=["rows", "columns"])
     def test_operands_and_outputs_that_run_backwards(self, engine, rng, size, by):
         """Negative strides, along which the copy engine does not go: rows, columns, batches."""
         sparse, a = self.operand(engine, rng, ("bfloat16", size), small_integers=True)
@@ -131,8 +130,7 @@ def test_which_int8_is_transposed_in_shared_memory():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("blocksize", [(64, 64), (128, 128)])
-@pytest.mark.parametrize("turns", [0, 1])
+@covered(blocksize=[(64, 64), (128, 128)], turns=[0, 1])
 def test_int8_more_tiles_than_thread_blocks(hopper, rng, blocksize, turns):
     counts, how = (2048 // blocksize[0], 1024 // blocksize[1]), {"density": 0.2}
     a, dense = TestPath().operand(hopper, rng, ("int8", blocksize), counts, **how)
@@ -143,8 +141,7 @@ def test_int8_more_tiles_than_thread_blocks(hopper, rng, blocksize, turns):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("blocksize", [(32, 32), (128, 128)])
-@pytest.mark.parametrize("alpha", [1, 2])
+@covered(blocksize=[(32, 32), (128, 128)], alpha=[1, 2])
 def test_int8_sums_beyond_float32(hopper, rng, blocksize, alpha):
     dense = rng.integers(125, 127, (256, 2048), endpoint=True).astype(np.int8)
     x = rng.integers(-127, -125, (2048, 40), endpoint=True).astype(np.int8)
@@ -197,8 +194,7 @@ def test_int8_scaled_to_int8_rounds_to_even(hopper, rng, blocksize):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("blocksize", [(32, 32), (64, 64), (128, 128)])
-@pytest.mark.parametrize("side", ["column", "matrix", "row"])
+@covered(blocksize=[(32, 32), (64, 64), (128, 128)], side=["column", "matrix", "row"])
 def test_int8_to_int32_saturates(hopper, rng, blocksize, side):
     a, x, product = any_bytes(hopper, rng, blocksize, 130)
     shape = {"column": (len(product), 1), "matrix": product.shape, "row": product.shape[1:]}[side]
@@ -213,9 +209,7 @@ def test_int8_to_int32_saturates(hopper, rng, blocksize, side):
 # -- the tile --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("blocksize", [*BLOCKS, *TALL_BLOCKS])
-@pytest.mark.parametrize("n", [17, 64, 100, 256, 4096])
+@covered(transposed=[False, True], blocksize=[*BLOCKS, *TALL_BLOCKS], n=[17, 64, 100, 256, 4096])
 def test_tile_fits(blocksize, n, transposed):
     tile = hopper_tile(np.dtype("float16"), blocksize, n, transposed)
     bm, bk = blocksize

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from covering import covered
 from path_contract import BsrPath, UnalignedBlocks, assert_exact, wide
 from row_cases import rows_of, skewed
 from sparsegpu import bsr_addmm, bsr_matmul
@@ -139,9 +140,11 @@ def test_pieces_of_a_batch():
         assert (pieces[:, 1] - pieces[:, 0]).sum() == 410
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "complex128"])
-@pytest.mark.parametrize("columns", [1, 2, 3, 5, 8, 11, 16])
-@pytest.mark.parametrize("vectors", [(1, 1), (16, 1), (1, 16), (4, 2)])
+@covered(
+    dtype=["float16", "float32", "float64", "int8", "complex128"],
+    columns=[1, 2, 3, 5, 8, 11, 16],
+    vectors=[(1, 1), (16, 1), (1, 16), (4, 2)],
+)
 def test_tile_keeps_what_the_kernel_asserts(dtype, columns, vectors):
     dtype = dtype_of(dtype)
     along_k, along_n = (max(v // dtype.itemsize, 1) for v in vectors)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from covering import covered
 from path_contract import BsrPath
 from row_cases import rows_of, skewed
 from sparsegpu import bsr_addmm, bsr_matmul
@@ -65,8 +66,7 @@ def test_infinities_stay_in_their_row(engine, rng, dtype, blocksize, n):
             assert np.isfinite(row).all()
 
 
-@pytest.mark.parametrize("blocksize", [(2, 2), (4, 4), (8, 8), (2, 8), (8, 4)])
-@pytest.mark.parametrize("columns", [1, 2, 3, 4, 7, 8])
+@covered(blocksize=[(2, 2), (4, 4), (8, 8), (2, 8), (8, 4)], columns=[1, 2, 3, 4, 7, 8])
 def test_fragments_fill_what_they_may(blocksize, columns):
     bm, _ = blocksize
     for row_blocks in (0.5, 7, 20, 1000):

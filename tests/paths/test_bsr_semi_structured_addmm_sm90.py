@@ -6,6 +6,7 @@ import pytest
 
 import sparsegpu as sg
 from addmm_cases import LAYOUTS
+from covering import covered
 from path_contract import SemiStructuredBlocksPath, assert_exact, wide
 from semi_structured_cases import BF16, INT8, SINGLE
 from sparsegpu.engines.cuda.runtime.sparse_blocks_tile import sparse_blocks_tile
@@ -97,17 +98,18 @@ class TestPath(SemiStructuredBlocksPath):
             sg.bsr_matmul(sparse, x, config={"path": "wgmma"})
 
 
-@pytest.mark.parametrize("dtype", [BF16, INT8, SINGLE], ids=str)
-@pytest.mark.parametrize("blocksize", [(64, 128), (128, 128), (192, 256)])
-@pytest.mark.parametrize("n", [1, 64, 100, 4096])
+@covered(
+    dtype=[BF16, INT8, SINGLE],
+    blocksize=[(64, 128), (128, 128), (192, 256)],
+    n=[1, 64, 100, 4096],
+)
 def test_tile_fits(dtype, blocksize, n):
     tile = sparse_blocks_tile(dtype, blocksize, n)
     assert tile.stages >= 3 and tile.shared_memory <= 227 * 1024
     assert tile.rows * tile.slice_m == 128 and tile.slices * 128 >= blocksize[0]
 
 
-@pytest.mark.parametrize("dtype", [BF16, INT8], ids=str)
-@pytest.mark.parametrize("blocksize", [(32, 128), (96, 128), (64, 32), (64, 96)])
+@covered(dtype=[BF16, INT8], blocksize=[(32, 128), (96, 128), (64, 32), (64, 96)])
 def test_blocks_that_are_not_for_it(dtype, blocksize):
     assert sparse_blocks_tile(dtype, blocksize, 4096) is None
 

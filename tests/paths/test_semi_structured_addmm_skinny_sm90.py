@@ -5,6 +5,7 @@ import pytest
 
 import sparsegpu as sg
 from addmm_cases import LAYOUTS, laid_out
+from covering import covered
 from path_contract import SemiStructuredPath, assert_exact, wide
 from semi_structured_cases import check_e4m3
 from sparsegpu.engines.cuda.runtime.skinny_sparse_tile import skinny_sparse_tile
@@ -68,9 +69,11 @@ class TestPath(SemiStructuredPath):
         assert_exact(engine, layer, wide(y) @ wide(a).T)
 
 
-@pytest.mark.parametrize("itemsize", [1, 2, 4])
-@pytest.mark.parametrize("columns", [1, 16, 17, 64, 65, 128, 200])
-@pytest.mark.parametrize("row_tiles", [1, 8, 64, 132, 10**6])
+@covered(
+    itemsize=[1, 2, 4],
+    columns=[1, 16, 17, 64, 65, 128, 200],
+    row_tiles=[1, 8, 64, 132, 10**6],
+)
 def test_tile_fits(itemsize, columns, row_tiles):
     tile = skinny_sparse_tile(itemsize, columns, row_tiles, 64, 132)
     assert tile.stages >= 2 and tile.shared_memory <= 227 * 1024

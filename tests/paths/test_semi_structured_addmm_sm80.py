@@ -1,8 +1,7 @@
 """The 2:4 product on tensor cores from 8.0 on: its tiles, and what it copies before."""
 
-import pytest
-
 from addmm_cases import LAYOUTS, laid_out
+from covering import covered
 from path_contract import SemiStructuredPath, assert_exact, wide
 from semi_structured_cases import BF16, FP8, INT8, SINGLE
 from sparsegpu.engines.cuda.semi_structured import product_config
@@ -30,8 +29,7 @@ class TestPath(SemiStructuredPath):
         kept = layout == "columns" or (pieces and dtype in {"float16", "bfloat16"})
         return () if kept else ("dense_lines",)
 
-    @pytest.mark.parametrize("dtype", DTYPES)
-    @pytest.mark.parametrize("tile", TILES)
+    @covered(dtype=DTYPES, tile=TILES)
     def test_every_tile(self, engine, rng, dtype, tile):
         """Ragged tiles, slices that are not full, and more of them than there are stages."""
         sparse, a = self.operand(engine, rng, (dtype, (288, 832)), small_integers=True)
@@ -50,9 +48,7 @@ class TestPath(SemiStructuredPath):
         assert_exact(engine, out, wide(a) @ wide(x).swapaxes(0, 4)[..., ::2])
 
 
-@pytest.mark.parametrize("dtype", [BF16, SINGLE, INT8, FP8], ids=str)
-@pytest.mark.parametrize("tiles", [1, 64])
-@pytest.mark.parametrize("n", [1, 17, 64, 65, 128, 4096])
+@covered(dtype=[BF16, SINGLE, INT8, FP8], tiles=[1, 64], n=[1, 17, 64, 65, 128, 4096])
 def test_tiles_fit_the_smallest_gpu(dtype, tiles, n):
     device = {"capability": (8, 9), "processors": 128, "allow_tf32": True}
     choice = product_config(dtype, tiles, n, "columns", **device)

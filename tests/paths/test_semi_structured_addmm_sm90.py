@@ -5,6 +5,7 @@ import pytest
 
 import sparsegpu as sg
 from addmm_cases import LAYOUTS, ORDERS, blank, laid_out
+from covering import covered
 from path_contract import SemiStructuredPath, assert_exact, wide
 from semi_structured_cases import check_e4m3
 from sparsegpu.engines.cuda.runtime.fields import Fields
@@ -28,8 +29,7 @@ class TestPath(SemiStructuredPath):
         kept = layout == "columns" or (pieces and dtype in {"float16", "bfloat16"})
         return () if kept else ("dense_lines",)
 
-    @pytest.mark.parametrize("n", [17, 64, 120, 200])
-    @pytest.mark.parametrize("to", ["C", "F"])
+    @covered(n=[17, 64, 120, 200], to=["C", "F"])
     def test_int8_outputs(self, engine, rng, n, to):
         sparse, a = self.operand(engine, rng, ("int8", (160, 192)), small_integers=True)
         x = random_values(rng, (192, n), "int8", small_integers=True)
@@ -37,8 +37,7 @@ class TestPath(SemiStructuredPath):
         self.multiply(engine, sparse, laid_out(engine, x, "columns"), out=out)
         assert_exact(engine, out, np.clip(wide(a) @ wide(x), -128, 127))
 
-    @pytest.mark.parametrize("tile", TILES)
-    @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+    @covered(tile=TILES, dtype=["bfloat16", "int8"])
     def test_every_tile(self, engine, rng, dtype, tile):
         """More tiles than thread blocks, and twice, so that every stage is filled many times.
 
@@ -71,9 +70,7 @@ class TestPath(SemiStructuredPath):
                 out = sg.semi_structured_matmul(sparse, dense)
             assert_exact(engine, out, wide(a) @ wide(values))
 
-    @pytest.mark.parametrize("to", ORDERS)
-    @pytest.mark.parametrize("out_dtype", ["float16", "float32"])
-    @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+    @covered(to=ORDERS, out_dtype=["float16", "float32"], dtype=["bfloat16", "int8"])
     def test_outputs_of_many_tiles_are_exact(self, engine, rng, dtype, out_dtype, to):
         """Small results are numbers of float16, too."""
         sparse, a = self.operand(engine, rng, (dtype, (1120, 64)), small_integers=True)
@@ -85,9 +82,7 @@ class TestPath(SemiStructuredPath):
             assert_exact(engine, out, wide(a) @ wide(x))
 
 
-@pytest.mark.parametrize("itemsize", [1, 2, 4])
-@pytest.mark.parametrize("n", [17, 64, 100, 256, 4096])
-@pytest.mark.parametrize("m", [32, 256, 384, 4096, 4224])
+@covered(itemsize=[1, 2, 4], n=[17, 64, 100, 256, 4096], m=[32, 256, 384, 4096, 4224])
 def test_tile_fits(itemsize, m, n):
     tile = sparse_tile(itemsize, (m, 4096, n), 132)
     assert tile.stages >= 3 and tile.shared_memory <= 227 * 1024
@@ -110,8 +105,7 @@ def test_pairs_of_thread_blocks(itemsize):
     assert {sparse_tile(itemsize, shape, 132).cluster for shape in alone} == {1}
 
 
-@pytest.mark.parametrize("tile", [(4, 2), (5, 1)], ids=str)
-@pytest.mark.parametrize("dtype", ["bf16", "s8", "e4m3", "f32"])
+@covered(tile=[(4, 2), (5, 1)], dtype=["bf16", "s8", "e4m3", "f32"])
 def test_products_follow_each_other(compiler_log, dtype, tile):
     """Where the compiler would wait for every product, it says so: C7510 to C7519."""
     layout = "rows" if dtype == "bf16" else "columns"
