@@ -3,9 +3,7 @@
 import numpy as np
 
 import sparsegpu
-from sparsegpu import bsr_addmm, bsr_matmul
 from sparsegpu.testing import (
-    assert_within_bound,
     dense_from_blocks,
     random_blocks,
     random_values,
@@ -55,12 +53,6 @@ def laid_out(engine, array, layout):
     return array
 
 
-def ragged_operand(engine, rng, blocksize, dtype="float32", rows=5, columns=7, **keywords):
-    """Return an operand with groups that lack rows, empty rows, repeated and unsorted blocks."""
-    shape = (blocksize[0] * rows, blocksize[1] * columns)
-    return Operand(engine, rng, shape, blocksize, dtype, **keywords)
-
-
 def blank(engine, shape, dtype, order):
     """Return an output to be written, in one of ``ORDERS``, in memory full of NaN.
 
@@ -76,59 +68,3 @@ def blank(engine, shape, dtype, order):
     if order == "skewed":
         return whole[:m, 1 : n + 1]
     return whole.ravel()[: m * n].reshape(m, n)
-
-
-def check_epilogue(
-    engine,
-    rng,
-    bsr,
-    dense,
-    out_dtype,
-    order="C",
-    *,
-    kernels,
-    dtype="bfloat16",
-    n=136,
-    bias_columns=1,
-    activation="silu",
-    **keywords,
-):
-    """Multiply ``bsr``, of values ``dense``, with all that an epilogue can have."""
-    m, k = dense.shape
-    x = random_values(rng, (k, n), dtype)
-    bias = random_values(rng, (m, bias_columns), dtype)
-    alphas = {
-        "left_alpha": random_values(rng, (m,), "float32"),
-        "right_alpha": random_values(rng, (n,), "float32"),
-    }
-    on_device = {name: engine.array(value) for name, value in alphas.items()}
-    operands = engine.array(bias), bsr, engine.array(x)
-    out = blank(engine, (m, n), out_dtype, order)
-    how = {"beta": 0.5, "alpha": 2, "activation": activation}
-    with engine.runs(*kernels):
-        result = bsr_addmm(*operands, out=out, **how, **on_device, **keywords)
-    assert result is out
-    how["allow_tf32"] = keywords.get("allow_tf32", False)
-    assert_within_bound(engine.host(out), dense, x, input=bias, dtype=dtype, **how, **alphas)
-
-
-def check_batches(
-    engine, rng, blocksize, *, kernels, dtype="bfloat16", n=72, layout="rows", **keywords
-):
-    """Multiply batches by batches and by single operands, either way."""
-    shape = (blocksize[0] * 5, blocksize[1] * 6)
-    dense, x = small(rng, (3, *shape), dtype), small(rng, (3, shape[1], n), dtype)
-    out_dtype = "int32" if dtype == "int8" else "float32"
-    batched = sparsegpu.bsr_array(engine.array(dense), blocksize=blocksize)
-    single = sparsegpu.bsr_array(engine.array(dense[0]), blocksize=blocksize)
-    wide, sums = dense.astype(np.float64), x.astype(np.float64)
-    for bsr, right, expected in [
-        (batched, x, wide @ sums),
-        (batched, x[1], wide @ sums[1]),
-        (single, x, wide[0] @ sums),
-        (single, x[:, None], wide[0] @ sums[:, None]),
-    ]:
-        with engine.runs(*kernels):
-            right = laid_out(engine, right, layout)
-            out = bsr_matmul(bsr, right, out_dtype=out_dtype, **keywords)
-        np.testing.assert_array_equal(engine.host(out), expected)

@@ -187,12 +187,10 @@ class Batches:
             assert_exact(engine, out, np.matmul(wide(a), wide(x)))
 
 
-class OnDevice:
-    """The path is one of the GPU's: what only there can be asked for."""
+class Gpu:
+    """The path is one of a GPU's."""
 
     pytestmark = pytest.mark.gpu
-    REFUSED: list  # (dtype, size, columns, keywords) that the path does not serve
-    FIELDS: list = [{"no_such_field": 1}]  # that it does not have
 
     @pytest.fixture
     def engine(self, cuda_engine):
@@ -202,6 +200,13 @@ class OnDevice:
         if not runs_here(self.SOURCE):
             pytest.skip(f"{self.SOURCE} is for other GPUs")
         return cuda_engine
+
+
+class OnDevice(Gpu):
+    """What only a path of a GPU can be asked for."""
+
+    REFUSED: list  # (dtype, size, columns, keywords) that the path does not serve
+    FIELDS: list = [{"no_such_field": 1}]  # that it does not have
 
     def test_in_a_graph_on_a_side_stream(self, engine, rng, one):
         dtype, columns = one[0], self.COLUMNS[-1]
@@ -249,6 +254,34 @@ class ManyTiles:
         first, again = (self.multiply(engine, sparse, dense, out_dtype=out_dtype) for _ in range(2))
         assert_exact(engine, first, wide(a) @ wide(x))
         assert (first == again).all()
+
+
+class Patterns:
+    """What the pattern says and does not say."""
+
+    def test_what_the_pattern_lacks_is_not_read(self, engine, rng, one):
+        """NaN in rows of dense that meet no block, next to those that do."""
+        dtype, (bm, bk) = one
+        data = random_values(rng, (2, bm, bk), dtype, small_integers=True)
+        x = np.full((5 * bk, self.COLUMNS[-1]), 0 if dtype == "int8" else np.nan).astype(data.dtype)
+        for block in (slice(bk, 2 * bk), slice(3 * bk, 4 * bk)):
+            x[block] = random_values(rng, x[block].shape, dtype, small_integers=True)
+        parts = data, np.array([1, 3], np.int32), np.array([0, 0, 2], np.int32)
+        sparse = sg.bsr_array(tuple(map(engine.array, parts)), shape=(2 * bm, 5 * bk))
+        dense = laid_out(engine, x, self.LAYOUTS[0])
+        out = self.multiply(engine, sparse, dense, out_dtype=self.sums(dtype))
+        products = wide(data) @ np.stack([wide(x[bk : 2 * bk]), wide(x[3 * bk : 4 * bk])])
+        assert_exact(engine, out[:bm], np.zeros(out[:bm].shape))
+        assert_exact(engine, out[bm:], products.sum(axis=0))
+
+    def test_indices_of_64_bits(self, engine, rng, one, monkeypatch):
+        monkeypatch.setattr("sparsegpu.pattern.index_dtype", lambda largest: np.dtype(np.int64))
+        sparse, a = self.operand(engine, rng, one, small_integers=True)
+        assert sparse.indices.dtype == np.int64
+        x = random_values(rng, (a.shape[1], self.COLUMNS[-1]), one[0], small_integers=True)
+        dense = laid_out(engine, x, self.LAYOUTS[0])
+        out = self.multiply(engine, sparse, dense, out_dtype=self.sums(one[0]))
+        assert_exact(engine, out, wide(a) @ wide(x))
 
 
 class FromTheRight:
@@ -310,30 +343,6 @@ class Bsr(Path):
         yield single, of_single, x
         yield single, of_single, x[:, None]
 
-    def test_what_the_pattern_lacks_is_not_read(self, engine, rng, one):
-        """NaN in rows of dense that meet no block, next to those that do."""
-        dtype, (bm, bk) = one
-        data = random_values(rng, (2, bm, bk), dtype, small_integers=True)
-        x = np.full((5 * bk, self.COLUMNS[-1]), 0 if dtype == "int8" else np.nan).astype(data.dtype)
-        for block in (slice(bk, 2 * bk), slice(3 * bk, 4 * bk)):
-            x[block] = random_values(rng, x[block].shape, dtype, small_integers=True)
-        parts = data, np.array([1, 3], np.int32), np.array([0, 0, 2], np.int32)
-        sparse = sg.bsr_array(tuple(map(engine.array, parts)), shape=(2 * bm, 5 * bk))
-        dense = laid_out(engine, x, self.LAYOUTS[0])
-        out = self.multiply(engine, sparse, dense, out_dtype=self.sums(dtype))
-        products = wide(data) @ np.stack([wide(x[bk : 2 * bk]), wide(x[3 * bk : 4 * bk])])
-        assert_exact(engine, out[:bm], np.zeros(out[:bm].shape))
-        assert_exact(engine, out[bm:], products.sum(axis=0))
-
-    def test_indices_of_64_bits(self, engine, rng, one, monkeypatch):
-        monkeypatch.setattr("sparsegpu.pattern.index_dtype", lambda largest: np.dtype(np.int64))
-        sparse, a = self.operand(engine, rng, one, small_integers=True)
-        assert sparse.indices.dtype == np.int64
-        x = random_values(rng, (a.shape[1], self.COLUMNS[-1]), one[0], small_integers=True)
-        dense = laid_out(engine, x, self.LAYOUTS[0])
-        out = self.multiply(engine, sparse, dense, out_dtype=self.sums(one[0]))
-        assert_exact(engine, out, wide(a) @ wide(x))
-
 
 class SemiStructured(Path):
     """Operands are 2:4 matrices."""
@@ -367,7 +376,7 @@ class SemiStructuredBlocks(Path):
     batches = Bsr.batches
 
 
-class BsrPath(Bsr, Products, Epilogues, Batches, OnDevice):
+class BsrPath(Bsr, Products, Epilogues, Batches, Patterns, OnDevice):
     """A path of ``bsr @ dense``."""
 
 

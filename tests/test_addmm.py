@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import sparsegpu
 from addmm_cases import DTYPES, LAYOUTS, Operand, small
 from covering import covered
-from path_contract import Batches, Bsr, Epilogues, FromTheRight, Products, UnalignedBlocks
+from path_contract import Batches, Bsr, Epilogues, FromTheRight, Patterns, Products, UnalignedBlocks
 from properties import drawn
 from sparsegpu import bsr_addmm, bsr_matmul, dense_bsr_matmul, int_bsr_addmm
 from sparsegpu.testing import assert_within_bound, random_values
@@ -22,7 +22,7 @@ from sparsegpu.testing import assert_within_bound, random_values
 BLOCKSIZES = [(1, 1), (2, 3), (8, 8), (5, 16), (16, 16), (24, 48), (33, 7), (70, 40)]
 
 
-class TestEveryEngine(Bsr, FromTheRight, UnalignedBlocks, Products, Epilogues, Batches):
+class TestEveryEngine(Bsr, FromTheRight, UnalignedBlocks, Products, Patterns, Epilogues, Batches):
     """Every block with float32, every dtype with a block of odd sides and one of even sides.
 
     Of blocks the engines see no more of the dtype than its size and its arithmetic.

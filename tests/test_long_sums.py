@@ -304,20 +304,18 @@ def test_sum_of_more_than_int32_holds(engine, k):
 
 def test_a_second_call_can_be_captured(cuda_engine):
     """The pieces' sums belong to the graph."""
-    cp, a, x = cuda_engine.xp, full_row(cuda_engine), ones(cuda_engine, K)
+    a, x = full_row(cuda_engine), ones(cuda_engine, K)
     where = sg.bsr_array(cuda_engine.array(np.ones((1, 1), np.int32)), blocksize=(1, 1))
     out = a @ x
-    sg.sampled_addmm(where, x.T, x, beta=0, out=where)
-    cp.cuda.Device().synchronize()
-    stream = cp.cuda.Stream(non_blocking=True)
-    with stream:
-        stream.begin_capture()
+
+    def call():
         sg.bsr_matmul(a, x, out=out)
         sg.sampled_addmm(where, x.T, x, beta=0, out=where)
-        graph = stream.end_capture()
+
+    with cuda_engine.side_stream() as stream:
+        graph = cuda_engine.captured(call)
         out.fill(0)
         x.fill(1)
         graph.launch(stream)
-    stream.synchronize()
     assert (out == -128 * K).all()
     assert where.data.ravel().get().tolist() == [K]

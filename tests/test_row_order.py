@@ -13,15 +13,6 @@ from sparsegpu.pattern import Pattern
 from sparsegpu.testing import random_blocks
 
 
-@pytest.fixture
-def hopper(cuda_engine):
-    from sparsegpu.engines.cuda.runtime.launch import runs_here
-
-    if not runs_here("bsr_addmm_sm90"):
-        pytest.skip("wgmma needs compute capability 9.0")
-    return cuda_engine
-
-
 def pattern_of(engine, mask) -> Pattern:
     indptr = np.concatenate([[0], np.cumsum(mask.sum(axis=1))])
     indices = np.nonzero(mask)[1]

@@ -234,17 +234,10 @@ def test_a_second_call_can_be_captured(cuda_engine, rng):
     input = make(cuda_engine, triple, (32, 32))
     mat1, mat2 = (random_values(rng, (32, 32), "float32") for _ in range(2))
     a, b, out = cupy.asarray(mat1), cupy.asarray(mat2), input.copy()
-    cupy.cuda.Device().synchronize()
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with stream:
-        sparsegpu.sampled_addmm(input, a, b, out=out)
-        stream.synchronize()
-        stream.begin_capture()
-        sparsegpu.sampled_addmm(input, a, b, out=out)
-        graph = stream.end_capture()
+    with cuda_engine.side_stream() as stream:
+        graph = cuda_engine.captured(lambda: sparsegpu.sampled_addmm(input, a, b, out=out))
         out.data.fill(7)
         graph.launch(stream)
-        stream.synchronize()
     check(cuda_engine, out, input, mat1, mat2, beta=1)
 
 

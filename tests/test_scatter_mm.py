@@ -253,15 +253,8 @@ def test_a_second_call_can_be_captured(cuda_engine, rng):
     bsr = make(cuda_engine, triple, (32, 32))
     other = random_values(rng, (32, 48), "float32", small_integers=True)
     b, out = cupy.asarray(other), cupy.empty((32, 48), np.float32)
-    cupy.cuda.Device().synchronize()
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with stream:
-        sparsegpu.bsr_scatter_mm(bsr, b, out=out)
-        stream.synchronize()
-        stream.begin_capture()
-        sparsegpu.bsr_scatter_mm(bsr, b, out=out)
-        graph = stream.end_capture()
+    with cuda_engine.side_stream() as stream:
+        graph = cuda_engine.captured(lambda: sparsegpu.bsr_scatter_mm(bsr, b, out=out))
         out.fill(7)
         graph.launch(stream)
-        stream.synchronize()
     assert (out.get() == dense_from_blocks(*triple, (32, 32)) @ other).all()

@@ -3,10 +3,10 @@
 import pytest
 
 import sparsegpu
-from path_contract import Bsr, OnDevice, Products
+from path_contract import Bsr, OnDevice, Patterns, Products
 
 
-class TestPath(Bsr, Products, OnDevice):
+class TestPath(Bsr, Products, Patterns, OnDevice):
     NAME, SOURCE = "dense", "bsr_scatter"
     CASES = [("float16", (24, 16)), ("bfloat16", (24, 16)), ("float16", (3, 5))]
     LAYOUTS, COLUMNS = ["rows"], [16, 40]
