@@ -1,13 +1,9 @@
 """Operands of the BSR product's tests, their layouts, and which of them go together."""
 
-from itertools import product
-
 import numpy as np
 
 import sparsegpu
-from sparsegpu import bsr_addmm, bsr_matmul
 from sparsegpu.testing import (
-    assert_within_bound,
     dense_from_blocks,
     random_blocks,
     random_values,
@@ -33,21 +29,20 @@ def small(rng, shape, dtype="float32"):
     return random_values(rng, shape, dtype, small_integers=True)
 
 
-def alternating(*parameters):
-    """Return every other combination of the parameters' values; each two values still meet.
-
-    For kernels that take seconds to compile, where a value of one parameter is not expected to
-    matter for two others at once.
-    """
-    numbered = product(*map(enumerate, parameters))
-    return [tuple(value for _, value in c) for c in numbered if sum(i for i, _ in c) % 2 == 0]
-
-
 def laid_out(engine, array, layout):
-    """Return an engine's array of equal values in some layout."""
-    array = engine.array(array)
+    """Return an engine's array of equal values in a layout; NaN lies between its lines."""
     if layout == "columns":
-        return engine.xp.ascontiguousarray(array.swapaxes(-1, -2)).swapaxes(-1, -2)
+        turned = np.ascontiguousarray(array.swapaxes(-1, -2))
+        return engine.array(turned).swapaxes(-1, -2)
+    if layout in {"aligned", "skewed"}:  # rows that begin at 16 bytes, whatever their width, or not
+        *batch, rows, columns = array.shape
+        piece = 16 // array.itemsize
+        first = int(layout == "skewed")
+        whole = (*batch, rows, -(-columns // piece) * piece + first)
+        apart = np.full(whole, 99 if array.dtype.kind == "i" else np.nan).astype(array.dtype)
+        apart[..., first : first + columns] = array
+        return engine.array(apart)[..., first : first + columns]
+    array = engine.array(np.ascontiguousarray(array))
     if layout == "strided":
         rows, columns = array.shape
         sparse = engine.xp.zeros((3 * rows, 2 * columns), array.dtype)[::3, ::2]
@@ -58,93 +53,18 @@ def laid_out(engine, array, layout):
     return array
 
 
-def aligned_rows(engine, array):
-    """Return an engine's matrix whose rows begin at multiples of 16 bytes, whatever its width.
-
-    What lies between the rows shows where it is multiplied.
-    """
-    rows, columns = array.shape
-    piece = 16 // array.itemsize
-    beside = 99 if array.dtype.kind == "i" else np.nan
-    apart = np.full((rows, -(-columns // piece) * piece), beside).astype(array.dtype)
-    apart[:, :columns] = array
-    return engine.array(apart)[:, :columns]
-
-
-def ragged_operand(engine, rng, blocksize, dtype="float32", rows=5, columns=7, **keywords):
-    """Return an operand with groups that lack rows, empty rows, repeated and unsorted blocks."""
-    shape = (blocksize[0] * rows, blocksize[1] * columns)
-    return Operand(engine, rng, shape, blocksize, dtype, **keywords)
-
-
 def blank(engine, shape, dtype, order):
-    """Return an output to be written: full of NaN, in one of ``ORDERS``.
+    """Return an output to be written, in one of ``ORDERS``, in memory full of NaN.
 
     The rows of "skewed" begin anywhere, and so do the columns of "skewed F".
     """
     (m, n), dtype = shape, np.dtype(dtype)
-    if order == "skewed F":
-        return blank(engine, (n, m), dtype, "skewed").T
-    nothing = 0 if dtype.kind == "i" else np.nan
+    if order.endswith("F"):
+        return blank(engine, (n, m), dtype, order[:-2] or "C").T
+    nothing = 77 if dtype.kind == "i" else np.nan
     whole = engine.xp.full((2 * m, 2 * n + 1), nothing, "float32").astype(dtype)
     if order == "strided":
         return whole[::2, : 2 * n : 2]
     if order == "skewed":
         return whole[:m, 1 : n + 1]
-    return whole[:m, :n].copy(order)
-
-
-def check_epilogue(
-    engine,
-    rng,
-    bsr,
-    dense,
-    out_dtype,
-    order="C",
-    *,
-    kernels,
-    dtype="bfloat16",
-    n=136,
-    bias_columns=1,
-    activation="silu",
-    **keywords,
-):
-    """Multiply ``bsr``, of values ``dense``, with all that an epilogue can have."""
-    m, k = dense.shape
-    x = random_values(rng, (k, n), dtype)
-    bias = random_values(rng, (m, bias_columns), dtype)
-    alphas = {
-        "left_alpha": random_values(rng, (m,), "float32"),
-        "right_alpha": random_values(rng, (n,), "float32"),
-    }
-    on_device = {name: engine.array(value) for name, value in alphas.items()}
-    operands = engine.array(bias), bsr, engine.array(x)
-    out = blank(engine, (m, n), out_dtype, order)
-    how = {"beta": 0.5, "alpha": 2, "activation": activation}
-    with engine.runs(*kernels):
-        result = bsr_addmm(*operands, out=out, **how, **on_device, **keywords)
-    assert result is out
-    how["allow_tf32"] = keywords.get("allow_tf32", False)
-    assert_within_bound(engine.host(out), dense, x, input=bias, dtype=dtype, **how, **alphas)
-
-
-def check_batches(
-    engine, rng, blocksize, *, kernels, dtype="bfloat16", n=72, layout="rows", **keywords
-):
-    """Multiply batches by batches and by single operands, either way."""
-    shape = (blocksize[0] * 5, blocksize[1] * 6)
-    dense, x = small(rng, (3, *shape), dtype), small(rng, (3, shape[1], n), dtype)
-    out_dtype = "int32" if dtype == "int8" else "float32"
-    batched = sparsegpu.bsr_array(engine.array(dense), blocksize=blocksize)
-    single = sparsegpu.bsr_array(engine.array(dense[0]), blocksize=blocksize)
-    wide, sums = dense.astype(np.float64), x.astype(np.float64)
-    for bsr, right, expected in [
-        (batched, x, wide @ sums),
-        (batched, x[1], wide @ sums[1]),
-        (single, x, wide[0] @ sums),
-        (single, x[:, None], wide[0] @ sums[:, None]),
-    ]:
-        with engine.runs(*kernels):
-            right = laid_out(engine, right, layout)
-            out = bsr_matmul(bsr, right, out_dtype=out_dtype, **keywords)
-        np.testing.assert_array_equal(engine.host(out), expected)
+    return whole.ravel()[: m * n].reshape(m, n)

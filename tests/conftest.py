@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ from sparsegpu._arrays import cupy_installed
 from sparsegpu._cache import cache_directory
 
 # They check, and their failures should explain.
-pytest.register_assert_rewrite("addmm_cases", "long_sums_cases", "operator_cases", "prune_cases")
+pytest.register_assert_rewrite(
+    "addmm_cases", "long_sums_cases", "operator_cases", "path_contract", "prune_cases"
+)
 
 
 def _no_gpu() -> str | None:
@@ -70,6 +73,26 @@ class Engine:
     def nbytes(self, *arrays) -> int:
         """Return the device memory of arrays of their own, in CuPy's steps of 512 bytes."""
         return sum(-(-array.nbytes // 512) * 512 for array in arrays)
+
+    @contextmanager
+    def side_stream(self) -> Iterator[Any]:
+        """Make a stream of its own the current one, once what was enqueued before has ended."""
+        stream = self.xp.cuda.Stream(non_blocking=True)
+        self.xp.cuda.Device().synchronize()
+        with stream:
+            yield stream
+        stream.synchronize()
+
+    def captured(self, call: Callable[[], Any]) -> Any:
+        """Return the graph of a call, which is made once before, on the current stream."""
+        call()
+        stream = self.xp.cuda.get_current_stream()
+        stream.begin_capture()
+        try:
+            call()
+        finally:
+            graph = stream.end_capture()
+        return graph
 
     @contextmanager
     def runs(self, kernel: str | None, *more: str, peak_bytes: int | None = None) -> Iterator[None]:

@@ -33,7 +33,7 @@ class Array:
 class Event:
     """Done at once, or when a test says so."""
 
-    made: list[Event] = []  # noqa: RUF012
+    made: list[Event] = []
 
     def __init__(self, disable_timing):
         self.done, self.ptr = True, len(Event.made)

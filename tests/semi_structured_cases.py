@@ -4,7 +4,8 @@ import ml_dtypes
 import numpy as np
 
 import sparsegpu as sg
-from sparsegpu.testing import dense_from_blocks, random_24, random_blocks
+from addmm_cases import laid_out
+from sparsegpu.testing import dense_from_blocks, random_24, random_blocks, random_values
 
 BF16, FP8 = np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn)
 HALF, SINGLE, INT8 = (np.dtype(t) for t in (np.float16, np.float32, np.int8))
@@ -34,6 +35,20 @@ class Blocks:
         parts = (engine.array(part) for part in (data, indices, indptr))
         self.bsr = sg.bsr_array(tuple(parts), shape=(*batch, *shape))
         self.sparse = self.bsr.semi_structured()
+
+
+def check_e4m3(engine, rng, shape, layout, *kernels):
+    """Multiply float8 values, whose sums are exact in float32."""
+    m, k, n = shape
+    a, x = (random_values(rng, size, "float32", small_integers=True) for size in ((m, k), (k, n)))
+    a.reshape(-1, 4)[:, 1::2] = 0
+    sparse = sg.to_semi_structured(a.astype(FP8))
+    sparse = sparse.to_device() if engine.on_gpu else sparse
+    dense = laid_out(engine, x.astype(FP8).view(np.uint8), layout)
+    how = {"dense_dtype": "float8_e4m3fn", "out_dtype": np.float32}
+    with engine.runs(*kernels):
+        out = sg.scaled_mm(sparse, dense, 1.0, 1.0, **how)
+    np.testing.assert_array_equal(engine.host(out), a @ x)
 
 
 def exact_product(a, b):

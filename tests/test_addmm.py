@@ -4,13 +4,17 @@ Each product is held against the dense one: bit by bit on small integers, whose 
 and within the contract's bound on normal data.
 """
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu
-from addmm_cases import DTYPES, LAYOUTS, Operand, laid_out, small
+from addmm_cases import DTYPES, LAYOUTS, Operand, small
+from covering import covered
+from path_contract import Batches, Bsr, Epilogues, FromTheRight, Patterns, Products, UnalignedBlocks
 from properties import drawn
 from sparsegpu import bsr_addmm, bsr_matmul, dense_bsr_matmul, int_bsr_addmm
 from sparsegpu.testing import assert_within_bound, random_values
@@ -18,26 +22,25 @@ from sparsegpu.testing import assert_within_bound, random_values
 BLOCKSIZES = [(1, 1), (2, 3), (8, 8), (5, 16), (16, 16), (24, 48), (33, 7), (70, 40)]
 
 
+class TestEveryEngine(Bsr, FromTheRight, UnalignedBlocks, Products, Patterns, Epilogues, Batches):
+    """Every block with float32, every dtype with a block of odd sides and one of even sides.
+
+    Of blocks the engines see no more of the dtype than its size and its arithmetic.
+    """
+
+    SOURCE = "bsr_addmm"
+    RIGHT = [*product(DTYPES, [(5, 16), (2, 3)])]
+    CASES = [
+        *(("float32", size) for size in BLOCKSIZES),
+        *RIGHT[:4],
+        *RIGHT[6:],
+        ("int8", (70, 40)),
+    ]
+    LAYOUTS, COLUMNS = LAYOUTS, [1, 67]
+    ACTIVATIONS = [None, "relu", "gelu", "gelu_erf", "silu"]
+
+
 # -- values -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("blocksize", BLOCKSIZES)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_every_dtype_and_blocksize(engine, rng, dtype, blocksize):
-    bm, bk = blocksize
-    shape = (bm * max(2, 24 // bm), bk * max(3, 90 // bk))
-    exact = Operand(engine, rng, shape, blocksize, dtype)
-    normal = Operand(engine, rng, shape, blocksize, dtype, small_integers=False)
-    for n in (1, 67):
-        x = small(rng, (shape[1], n), dtype)
-        y = random_values(rng, (shape[1], n), dtype)
-        with engine.runs("bsr_addmm"):
-            out = bsr_matmul(exact.bsr, engine.array(x))
-            rounded = bsr_matmul(normal.bsr, engine.array(y))
-        assert out.dtype == (np.int32 if dtype == "int8" else x.dtype)
-        product = exact.dense @ x.astype(exact.dense.dtype)
-        np.testing.assert_array_equal(engine.host(out), product.astype(out.dtype))
-        assert_within_bound(rounded, normal.dense, y, dtype=dtype)
 
 
 @drawn(20)
@@ -129,36 +132,10 @@ def test_nan_and_infinity_stay_where_they_belong(engine, rng, dtype):
     assert not np.isfinite(out[meets, 18]).all()
 
 
-def test_same_bits_again(engine, rng):
-    a = Operand(engine, rng, (96, 300), (3, 5), small_integers=False)
-    for n in (1, 20):
-        x = engine.array(random_values(rng, (300, n), "float32"))
-        with engine.runs("bsr_addmm"):
-            first, second = bsr_matmul(a.bsr, x), bsr_matmul(a.bsr, x)
-        np.testing.assert_array_equal(engine.host(first), engine.host(second))
-
-
 # -- layouts ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float16", "int8", "float32", "complex64"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("blocksize", "n"), [((16, 16), 48), ((16, 32), 33), ((3, 7), 10)])
-def test_layout_of_dense_and_out(engine, rng, dtype, layout, blocksize, n):
-    bm, bk = blocksize
-    shape = (bm * 3, bk * 4)
-    a = Operand(engine, rng, shape, blocksize, dtype)
-    x = small(rng, (shape[1], n), dtype)
-    kept = np.dtype("int32") if dtype == "int8" else x.dtype
-    out = laid_out(engine, np.zeros((shape[0], n), kept), layout)
-    with engine.runs("bsr_addmm"):
-        assert bsr_matmul(a.bsr, laid_out(engine, x, layout), out=out) is out
-    product = a.dense @ x.astype(a.dense.dtype)
-    np.testing.assert_array_equal(engine.host(out), product.astype(kept))
-
-
-@pytest.mark.parametrize("allow_tf32", [False, True])
-@pytest.mark.parametrize("blocksize", [(16, 16), (4, 6)])
+@covered(allow_tf32=[False, True], blocksize=[(16, 16), (4, 6)])
 def test_broadcast_dense_is_not_expanded(engine, rng, blocksize, allow_tf32):
     a = Operand(engine, rng, (48, 48), blocksize)
     column = engine.array(small(rng, (48, 1)))
@@ -238,8 +215,7 @@ def test_zero_sizes(engine, rng, shape, n, batch):
     assert other.shape == (*batch, n, shape[1]) and (engine.host(other) == 0).all()
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float64", "int8"])
-@pytest.mark.parametrize("blocksize", [(1, 1), (16, 16), (3, 40)])
+@covered(dtype=["float16", "float64", "int8"], blocksize=[(1, 1), (16, 16), (3, 40)])
 def test_vector(engine, rng, dtype, blocksize):
     shape = (48, 80)
     a = Operand(engine, rng, shape, blocksize, dtype, batch=(2,))
@@ -283,25 +259,6 @@ def test_dense_times_bsr(engine, rng, dtype, blocksize, m):
         )
     assert result is out
     np.testing.assert_array_equal(engine.host(out), expected.astype(kept))
-
-
-@pytest.mark.parametrize("blocksize", BLOCKSIZES)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_dense_times_bsr_of_every_blocksize(engine, rng, dtype, blocksize):
-    bm, bk = blocksize
-    shape = (bm * max(3, 90 // bm), bk * max(2, 24 // bk))
-    exact = Operand(engine, rng, shape, blocksize, dtype)
-    normal = Operand(engine, rng, shape, blocksize, dtype, small_integers=False)
-    for m in (1, 67):
-        x = small(rng, (m, shape[0]), dtype)
-        y = random_values(rng, (m, shape[0]), dtype)
-        with engine.runs("bsr_addmm"):
-            out = dense_bsr_matmul(engine.array(x), exact.bsr)
-            rounded = dense_bsr_matmul(engine.array(y), normal.bsr)
-        product = x.astype(exact.dense.dtype) @ exact.dense
-        np.testing.assert_array_equal(engine.host(out), product.astype(out.dtype))
-        transposed = normal.dense.swapaxes(-1, -2)
-        assert_within_bound(engine.host(rounded).T, transposed, y.T, dtype=dtype)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 
 import sparsegpu
 from addmm_cases import Operand, small
+from covering import covered
 from sparsegpu import bsr_addmm, bsr_matmul, int_bsr_addmm
 from sparsegpu._epilogue import ACTIVATIONS
 from sparsegpu.testing import assert_within_bound, random_values
@@ -12,45 +13,7 @@ from sparsegpu.testing import assert_within_bound, random_values
 # -- epilogue -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize(
-    ("dtype", "out_dtype", "blocksize"),
-    [
-        ("float32", "float32", (4, 6)),
-        ("float16", "float16", (16, 16)),
-        ("float16", "float32", (16, 16)),
-        ("bfloat16", "float16", (16, 16)),
-        ("float32", "bfloat16", (4, 6)),
-        ("float64", "float64", (4, 6)),
-        ("int8", "float32", (16, 16)),
-    ],
-)
-def test_epilogue(engine, rng, dtype, out_dtype, blocksize, activation):
-    a = Operand(engine, rng, (48, 48), blocksize, dtype, small_integers=dtype == "int8")
-    x = random_values(rng, (48, 20), dtype, small_integers=dtype == "int8")
-    keywords = {
-        "alpha": 0.25,
-        "beta": -1.5,
-        "left_alpha": random_values(rng, (48,), "float32"),
-        "right_alpha": random_values(rng, (20,), out_dtype),
-    }
-    bias = random_values(rng, (48, 1), out_dtype)
-    moved = {k: engine.array(v) if np.ndim(v) else v for k, v in keywords.items()}
-    with engine.runs("bsr_addmm"):
-        out = bsr_addmm(
-            engine.array(bias),
-            a.bsr,
-            engine.array(x),
-            activation=activation,
-            out_dtype=out_dtype,
-            **moved,
-        )
-    assert out.dtype == sparsegpu.testing.dtype_of(out_dtype)
-    assert_within_bound(out, a.dense, x, input=bias, activation=activation, dtype=dtype, **keywords)
-
-
-@pytest.mark.parametrize("activation", ACTIVATIONS[1:])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "2:4"])
+@covered(activation=ACTIVATIONS[1:], dtype=["float32", "float64", "2:4"])
 def test_activations_of_every_argument(engine, dtype, activation):
     """A product with the identity: nothing is summed, so that the bound is an activation's own."""
     x = np.linspace(-12, 12, 64 * 80).reshape(64, 80)
@@ -69,8 +32,7 @@ def test_activations_of_every_argument(engine, dtype, activation):
     assert_within_bound(out, eye, x, activation=activation, terms=1)
 
 
-@pytest.mark.parametrize("name", ["alpha", "beta"])
-@pytest.mark.parametrize("dtype", ["float16", "float32", "complex64"])
+@covered(name=["alpha", "beta"], dtype=["float16", "float32", "complex64"])
 def test_scalars_beyond_the_accumulator_are_infinite(engine, rng, dtype, name):
     a = Operand(engine, rng, (8, 8), (4, 4), dtype, small_integers=True)
     x = engine.array(random_values(rng, (8, 3), dtype, small_integers=True))
@@ -92,28 +54,6 @@ def test_input_broadcasts(engine, rng, shape):
         out = bsr_addmm(engine.array(np.asarray(bias)), a.bsr, engine.array(x), beta=3, alpha=-2)
     expected = 3 * np.asarray(bias, np.float64) - 2 * (a.dense @ x)
     np.testing.assert_array_equal(engine.host(out), expected)
-
-
-@pytest.mark.parametrize("blocksize", [(16, 16), (4, 6)])
-def test_out_may_be_input(engine, rng, blocksize):
-    a = Operand(engine, rng, (48, 48), blocksize, "float16")
-    x, start = small(rng, (48, 20), "float16"), small(rng, (48, 20), "float16")
-    out = engine.array(start.copy())
-    with engine.runs("bsr_addmm"):
-        assert bsr_addmm(out, a.bsr, engine.array(x), beta=2, out=out) is out
-    np.testing.assert_array_equal(
-        engine.host(out), 2 * start.astype(np.float64) + a.dense @ x.astype(np.float64)
-    )
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_beta_zero_does_not_read_input(engine, rng, dtype):
-    a = Operand(engine, rng, (48, 48), (16, 16), dtype)
-    x = small(rng, (48, 20), dtype)
-    out = engine.array(np.full((48, 20), np.nan, dtype))
-    with engine.runs("bsr_addmm"):
-        bsr_addmm(out, a.bsr, engine.array(x), beta=0, out=out)
-    np.testing.assert_array_equal(engine.host(out), a.dense @ x.astype(np.float64))
 
 
 @pytest.mark.parametrize("blocksize", [(16, 16), (4, 6)])
@@ -195,19 +135,3 @@ def test_int32_results(engine, rng):
         engine.host(clamped), np.clip(product * 2**20, -(2**31), 2**31 - 1)
     )
     np.testing.assert_array_equal(engine.host(scaled), np.rint(product * 0.5))
-
-
-@pytest.mark.parametrize("out_dtype", ["float16", "bfloat16", "float32"])
-def test_int8_dequantises(engine, rng, out_dtype):
-    a, x, _ = int8_pair(engine, rng)
-    left = rng.uniform(1e-3, 1e-2, 48).astype(np.float32)
-    right = rng.uniform(1e-3, 1e-2, 20).astype(np.float32)
-    with engine.runs("bsr_addmm"):
-        out = bsr_matmul(
-            a.bsr,
-            engine.array(x),
-            left_alpha=engine.array(left),
-            right_alpha=engine.array(right),
-            out_dtype=out_dtype,
-        )
-    assert_within_bound(out, a.dense, x, left_alpha=left, right_alpha=right, dtype="int8")

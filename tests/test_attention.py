@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu
+from covering import covered
 from properties import drawn
 from sparsegpu._arrays import dtype_of
 from sparsegpu.testing import assert_attention_close, random_blocks, random_values
@@ -133,23 +134,24 @@ def _strided(engine, array):
     return memory[..., ::-2].swapaxes(-1, -2)
 
 
+def philox_word(index, seed):
+    """Word ``index % 4`` of Philox4x32-10 at counter ``index // 4``, in Python integers."""
+    c = [index // 4 & 0xFFFFFFFF, index // 4 >> 32, 0, 0]
+    k0, k1 = seed & 0xFFFFFFFF, seed >> 32
+    for _ in range(10):
+        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [b >> 32 ^ c[1] ^ k0, b & 0xFFFFFFFF, a >> 32 ^ c[3] ^ k1, a & 0xFFFFFFFF]
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return c[index % 4]
+
+
 def survivors(shape, p, seed) -> np.ndarray:
-    """Return which scores are kept: word ``index % 4`` of Philox4x32-10 at ``index // 4``."""
-    kept = np.empty(int(np.prod(shape)), bool)
-    for index in range(len(kept)):
-        c = [index // 4 & 0xFFFFFFFF, index // 4 >> 32, 0, 0]
-        k0, k1 = seed & 0xFFFFFFFF, seed >> 32
-        for _ in range(10):
-            a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
-            c = [b >> 32 ^ c[1] ^ k0, b & 0xFFFFFFFF, a >> 32 ^ c[3] ^ k1, a & 0xFFFFFFFF]
-            k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-        kept[index] = c[index % 4] / 2**32 >= p
-    return kept.reshape(shape)
+    """Return which scores are kept: whose word is not below ``p * 2**32``."""
+    words = [philox_word(index, seed) for index in range(int(np.prod(shape)))]
+    return (np.array(words) / 2**32 >= p).reshape(shape)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("mask_dtype", ["bool", "same", "float32"])
-@pytest.mark.parametrize("is_causal", [False, True])
+@covered(dtype=DTYPES, mask_dtype=["bool", "same", "float32"], is_causal=[False, True])
 def test_formula(engine, rng, dtype, mask_dtype, is_causal):
     """Unsorted blocks, empty rows, more keys than a tile."""
     mask_dtype = dtype if mask_dtype == "same" else mask_dtype
@@ -175,14 +177,12 @@ def test_any_width(engine, rng, dtype, widths):
     Case(rng, dtype=dtype, widths=widths, lengths=(16, 24), blocksize=(8, 8)).check(engine)
 
 
-@pytest.mark.parametrize("heads", [(2, 2), (6, 2), (4, 1)])
-@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+@covered(heads=[(2, 2), (6, 2), (4, 1)], batch=[(), (2,), (2, 3)])
 def test_grouped_heads(engine, rng, heads, batch):
     Case(rng, heads=heads, batch=batch).check(engine)
 
 
-@pytest.mark.parametrize("mask_batch", [(), (4,), (1,), (2, 4), (2, 1)])
-@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+@covered(mask_batch=[(), (4,), (1,), (2, 4), (2, 1)], kv_heads=[1, 2, 4])
 def test_masks_broadcast_over_batch_and_heads(engine, rng, mask_batch, kv_heads):
     Case(rng, heads=(4, kv_heads), batch=(2,), mask_batch=mask_batch, mask_dtype="float32").check(
         engine
@@ -206,17 +206,17 @@ def test_duplicate_blocks(engine, rng, mask_dtype):
     Case(rng, mask_dtype=mask_dtype, density=0.9, duplicates=True).check(engine)
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.5, 3])
+@pytest.mark.parametrize("scale", [0.0, -1.5, 3, np.float32(0.25)])
 def test_scale(engine, rng, scale):
     Case(rng).check(engine, scale=scale)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
-def test_dropout(engine, rng, dtype, p):
+@pytest.mark.parametrize(("p", "seed"), [(0.1, 0), (0.5, 2**64 - 1), (0.9, 0xFEDC_BA98_7654_3210)])
+def test_dropout(engine, rng, dtype, p, seed):
     """The weights that the contract's counter names, whatever the engine."""
     case = Case(rng, dtype=dtype, heads=(4, 2), batch=(2,), lengths=(8, 40), blocksize=(4, 8))
-    case.check(engine, dropout_p=p, seed=0xFEDC_BA98_7654_3210, is_causal=True)
+    case.check(engine, dropout_p=p, seed=seed, is_causal=True)
 
 
 def test_dropout_of_everything(engine, rng):
@@ -224,12 +224,42 @@ def test_dropout_of_everything(engine, rng):
     operands = case.on(engine)
     with engine.runs("bsr_attention"):
         out, lse = attention(*operands, dropout_p=1.0, seed=3, return_lse=True)
+        once, again = (attention(*operands, dropout_p=0.5) for _ in range(2))
     assert (engine.host(out) == 0).all()
     assert_attention_close(lse, case.expected()[1])
+    assert (engine.host(once) != engine.host(again)).any()  # two seeds drawn
 
 
-@pytest.mark.parametrize("mask_dtype", ["bool", "float32"])
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_philox():
+    """Words of the published test vectors' kind, and of indices and seeds past 32 bits."""
+    from sparsegpu._philox import dropout_keep, philox4x32
+
+    seeds = (0, 1, 2**32, 0xFEDC_BA98_7654_3210, 2**64 - 1)
+    counters = np.array([0, 1, 7, 2**32 - 1, 2**32, 2**40 + 3, 2**62 - 1], np.uint64)
+    for seed in seeds:
+        words = philox4x32(counters, seed)
+        for counter, word in zip(counters.tolist(), words.tolist()):
+            assert word == [philox_word(4 * counter + i, seed) for i in range(4)]
+            # Kept where the word / 2**32 >= p, and not a hair beyond.
+            index = np.uint64(4 * counter) + np.arange(4, dtype=np.uint64)
+            for i, w in enumerate(word):
+                assert dropout_keep(index, seed, w / 2**32)[i]
+                assert not dropout_keep(index, seed, (w + 1) / 2**32)[i]
+
+
+@covered(engine=["reference", "cpu"], dtype=["float16", "bfloat16"])
+def test_probabilities_are_rounded_before_they_meet_values(engine, dtype):
+    """Of n keys alike each has 1 / n, which is rounded: n of them are not always 1."""
+    for n in range(1, 100):
+        mask = sparsegpu.bsr_array(np.ones((1, n), bool), blocksize=(1, n))
+        q, k, v = (np.ones((1, length, 1), dtype) for length in (1, n, n))
+        with sparsegpu.use_engine(engine):
+            out = attention(q, k, v, mask)
+        exact = n * (np.float32(1) / np.float32(n)).astype(dtype).astype(float)
+        assert out.item() == np.float64(exact).astype(dtype).item()
+
+
+@covered(mask_dtype=["bool", "float32"], dtype=["bfloat16", "float32"])
 def test_a_query_that_may_attend_to_nothing(engine, rng, dtype, mask_dtype):
     case = Case(rng, dtype=dtype, mask_dtype=mask_dtype, density=1.0)
     data, _, indptr = case.mask
@@ -276,6 +306,21 @@ def test_a_nan_shows_where_it_is_attended(engine, rng):
     assert not shows[:, [0, 2, 3, 4]].any()
 
 
+@pytest.mark.parametrize("how", [{"is_causal": True}, {"dropout_p": 0.5, "seed": 5}], ids=str)
+def test_a_nan_that_is_left_out_inside_a_block_does_not_show(engine, rng, how):
+    case = Case(rng, lengths=(8, 8), blocksize=(2, 8), heads=(2, 2), density=1.0)
+    case.mask[0][...] = True
+    case.value[..., 5, :] = np.nan
+    operands = case.on(engine)
+    with engine.runs("bsr_attention"):
+        out = engine.host(attention(*operands, **how))
+    causal = np.broadcast_to(np.arange(8) >= 5, (2, 8))
+    seen = causal if "is_causal" in how else survivors((2, 8, 8), 0.5, 5)[..., 5]
+    np.testing.assert_array_equal(np.isnan(out).all(axis=-1), seen)
+    case.value[..., 5, :] = 0
+    assert_attention_close(out[~seen], case.expected(**how)[0][~seen])
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_huge_scores_do_not_overflow(engine, rng, dtype):
     case = Case(rng, dtype=dtype, lengths=(8, 64), blocksize=(4, 8), density=0.8)
@@ -310,8 +355,7 @@ def test_the_same_bits_again(engine, rng):
     assert (engine.host(first) == engine.host(second)).all()
 
 
-@pytest.mark.parametrize("lengths", [(0, 8), (8, 0), (0, 0)])
-@pytest.mark.parametrize("widths", [(4, 4), (0, 4), (4, 0)])
+@covered(lengths=[(0, 8), (8, 0), (0, 0)], widths=[(4, 4), (0, 4), (4, 0)])
 def test_zero_sizes(engine, rng, lengths, widths):
     case = Case(rng, lengths=lengths, blocksize=(4, 4), widths=widths)
     operands = case.on(engine)
@@ -320,6 +364,13 @@ def test_zero_sizes(engine, rng, lengths, widths):
     assert out.shape == (1, lengths[0], widths[1])
     assert (engine.host(out) == 0).all()
     assert (engine.host(lse) == -np.inf).all()
+
+
+@pytest.mark.parametrize("heads", [(0, 0), (0, 2)])
+def test_no_heads(engine, rng, heads):
+    operands = Case(rng, heads=heads, batch=(2,)).on(engine)
+    with engine.runs(None):
+        assert attention(*operands).shape == (2, 0, 12, 5)
 
 
 @pytest.mark.parametrize("widths", [(0, 4), (4, 0)])
@@ -357,25 +408,48 @@ def test_any_shape(
     case.check(engine, is_causal=is_causal)
 
 
+TWO_HEADS = {"key": (2, 20, 7), "value": (2, 20, 5)}
+
+
 @pytest.mark.parametrize(
-    "name, change, error, message",
+    ("change", "error", "message"),
     [
-        ("key", lambda k: k[..., :-1], ValueError, "'key': expected a last dimension of 7"),
-        ("value", lambda v: v[..., :-1, :], ValueError, "'value': expected shape"),
-        ("query", lambda q: q[0], ValueError, "'query': expected at least three dimensions"),
-        ("query", lambda q: q[..., :-1, :], ValueError, "'mask': expected shape"),
-        ("key", lambda k: k.astype(np.float64), TypeError, "'key': expected dtype float32"),
-        ("query", lambda q: q.astype(np.int8), TypeError, "'query': expected one of the dtypes"),
+        ({"key": (1, 20, 6)}, ValueError, "'key': expected a last dimension of 7"),
+        ({"value": (1, 19, 5)}, ValueError, "'value': expected shape .*1, 20, Ev"),
+        ({"query": (12, 7)}, ValueError, "'query': expected at least three dimensions"),
+        ({"query": (1, 11, 7)}, ValueError, r"'mask': expected shape \(11, 20\)"),
+        ({"query": (3, 12, 7), **TWO_HEADS}, ValueError, "'key': .*heads that divides 3, got 2"),
+        ({"query": (2, 1, 12, 7), "key": (3, 1, 20, 7)}, ValueError, "'key': .*shapes that broad"),
+        ({"key": "float64"}, TypeError, "'key': expected dtype float32"),
+        ({"query": "int8"}, TypeError, "'query': expected one of the dtypes"),
+        ({"mask": np.ones((12, 20))}, TypeError, "'mask': expected a bsr_array, got .*ndarray"),
+        ({"mask": "int8"}, TypeError, "'mask': expected dtype bool or float32"),
+        ({"dropout_p": 1.5}, ValueError, r"'dropout_p': expected a probability in 0\.\.1, got 1.5"),
+        ({"seed": -1}, ValueError, r"'seed': expected an integer in 0\.\.2\*\*64 - 1, got -1"),
+        ({"seed": 1.0}, TypeError, "'seed': expected an integer or None, got float"),
+        ({"scale": "1"}, TypeError, "'scale': expected a Python or NumPy number"),
     ],
 )
-def test_errors(engine, rng, name, change, error, message):
-    operands = dict(zip(("query", "key", "value", "mask"), Case(rng).on(engine)))
-    operands[name] = change(operands[name])
-    with (
-        engine.runs(None),
-        pytest.raises(error, match=f"scaled_dot_product_attention: .*{message}"),
-    ):
-        attention(**operands)
+def test_errors(engine, rng, change, error, message):
+    """Operands of other shapes or dtypes, and arguments that cannot be."""
+    given = dict(zip(("query", "key", "value", "mask"), Case(rng).on(engine)))
+    for name, value in change.items():
+        if name in given and isinstance(value, str):
+            value = given[name].astype(value)
+        elif isinstance(value, tuple):
+            value = engine.xp.ones(value, np.float32)
+        elif isinstance(value, np.ndarray):
+            value = engine.array(value)
+        given[name] = value
+    expected = f"^scaled_dot_product_attention: argument {message}"
+    with engine.runs(None), pytest.raises(error, match=expected):
+        attention(**given)
+
+
+def test_mask_of_another_batch(engine, rng):
+    operands = Case(rng, batch=(2,), mask_batch=(3,)).on(engine)
+    with engine.runs(None), pytest.raises(ValueError, match="'mask': expected a shape that broad"):
+        attention(*operands)
 
 
 def test_dtype_of_result_is_that_of_the_operands(engine, rng):

@@ -11,6 +11,7 @@ import pytest
 import scipy.special
 
 import sparsegpu
+from covering import covered
 from sparsegpu.engines.cuda.runtime.view import (
     MAX_BATCH_DIMS,
     batch_dims,
@@ -65,8 +66,7 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("other", LAYOUTS)
-@pytest.mark.parametrize("first", LAYOUTS)
+@covered(other=LAYOUTS, first=LAYOUTS)
 def test_every_matrix_is_found_whatever_is_merged(first, other):
     pair = LAYOUTS[first], LAYOUTS[other]
     batch = merged_batch(SHAPE, *((a, 2) for a in pair), (None, 1))

@@ -5,6 +5,7 @@ import pytest
 
 import sparsegpu as sg
 from addmm_cases import small
+from covering import covered
 from operator_cases import check
 from semi_structured_cases import Blocks
 from sparsegpu.testing import dense_from_blocks, random_blocks
@@ -51,8 +52,7 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize("duplicates", [False, True])
-@pytest.mark.parametrize("name", SAME)
+@covered(duplicates=[False, True], name=SAME)
 def test_operators(engine, rng, name, duplicates):
     bsr, dense = make(engine, rng, duplicates=duplicates)
     ours, theirs = SAME[name]
@@ -62,8 +62,7 @@ def test_operators(engine, rng, name, duplicates):
     check(engine, result, expected)
 
 
-@pytest.mark.parametrize("method", IN_PLACE)
-@pytest.mark.parametrize("duplicates", [False, True])
+@covered(method=IN_PLACE, duplicates=[False, True])
 def test_in_place(engine, rng, method, duplicates):
     bsr, dense = make(engine, rng, duplicates=duplicates)
     if method == "eliminate_zeros":  # one block of each, of different rows

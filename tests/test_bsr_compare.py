@@ -7,6 +7,7 @@ import operator
 import numpy as np
 import pytest
 
+from covering import covered
 from operator_cases import NUMBERS, check, make
 from sparsegpu import bsr_array
 from sparsegpu._arrays import bfloat16
@@ -14,8 +15,7 @@ from sparsegpu._arrays import bfloat16
 ORDERED = [operator.lt, operator.le, operator.gt, operator.ge]
 
 
-@pytest.mark.parametrize("dtype", NUMBERS)
-@pytest.mark.parametrize("duplicates", [False, True])
+@covered(dtype=NUMBERS, duplicates=[False, True])
 def test_with_a_number(engine, rng, dtype, duplicates):
     a, dense = make(engine, rng, dtype=dtype, duplicates=duplicates)
     with engine.runs("bsr_sum_blocks" if duplicates else None):
@@ -33,8 +33,7 @@ def test_with_a_number(engine, rng, dtype, duplicates):
     assert duplicates or (a != 0).pattern is a.pattern
 
 
-@pytest.mark.parametrize("dtype", [*NUMBERS, "bool"])
-@pytest.mark.parametrize("duplicates", [False, True])
+@covered(dtype=[*NUMBERS, "bool"], duplicates=[False, True])
 def test_with_another(engine, rng, dtype, duplicates):
     a, dense_a = make(engine, rng, dtype=dtype, duplicates=duplicates)
     b, dense_b = make(engine, rng, dtype=dtype, duplicates=duplicates, density=0.3)

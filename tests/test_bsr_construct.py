@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sparsegpu
+from covering import covered
 from foreign_arrays import OfAnotherLibrary
 from sparsegpu import bsr_array, testing
 from sparsegpu._arrays import bfloat16
@@ -31,8 +32,7 @@ def sparse_dense(rng, shape, blocksize, dtype="float64", density=0.4, batch=()):
 # -- dense ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", CONTAINER_DTYPES, ids=str)
-@pytest.mark.parametrize("batch", [(), (3,), (2, 2)], ids=str)
+@covered(dtype=CONTAINER_DTYPES, batch=[(), (3,), (2, 2)])
 def test_from_dense_keeps_blocks_with_nonzeros(engine, rng, dtype, batch):
     dense = sparse_dense(rng, (12, 20), (3, 4), dtype, batch=batch)
     if dtype.kind == "f":
@@ -121,8 +121,7 @@ def assert_sums(dense, data, indices, indptr, shape):
     testing.assert_close(dense, exact, 2 * np.maximum(terms - 1, 0) * 2.0**-53 * size)
 
 
-@pytest.mark.parametrize("duplicates", [False, True])
-@pytest.mark.parametrize("batch", [(), (3,), (2, 2)], ids=str)
+@covered(duplicates=[False, True], batch=[(), (3,), (2, 2)])
 def test_from_parts(engine, rng, batch, duplicates):
     parts = testing.random_blocks(
         rng, (12, 20), (3, 4), batch=batch, dtype="float64", duplicates=duplicates, density=0.6
@@ -231,8 +230,7 @@ def test_bad_dense():
 # -- sparse arrays ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fmt", ["bsr", "coo", "csc", "csr", "dia", "dok", "lil"])
-@pytest.mark.parametrize("kind", ["array", "matrix"])
+@covered(fmt=["bsr", "coo", "csc", "csr", "dia", "dok", "lil"], kind=["array", "matrix"])
 def test_from_scipy(rng, fmt, kind):
     dense = sparse_dense(rng, (12, 20), (3, 4), density=0.3)
     source = getattr(sp, f"csr_{kind}")(dense).asformat(fmt)

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from covering import covered
 from sparsegpu import bsr_array, testing
 from sparsegpu._arrays import bfloat16
 from sparsegpu.bsr.construct import CONTAINER_DTYPES
@@ -24,8 +25,7 @@ def make(engine, rng, shape=(12, 20), blocksize=(3, 4), **keywords):
 # -- dense and transposed ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", CONTAINER_DTYPES, ids=str)
-@pytest.mark.parametrize("batch", [(), (2, 3)], ids=str)
+@covered(dtype=CONTAINER_DTYPES, batch=[(), (2, 3)])
 def test_toarray_and_transpose_are_exact(engine, rng, dtype, batch):
     a, dense = make(engine, rng, dtype=dtype, batch=batch, duplicates=True)
     with engine.runs("bsr_scatter", "bsr_transpose_blocks"):
@@ -94,8 +94,7 @@ def test_toarray_out_and_order(engine, rng):
 # -- SciPy and cupyx ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("duplicates", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128", "bool"])
+@covered(duplicates=[False, True], dtype=["float32", "float64", "complex64", "complex128", "bool"])
 def test_tocsr_and_tocoo_like_scipy(engine, rng, dtype, duplicates):
     a, _ = make(engine, rng, dtype=dtype, duplicates=duplicates)
     expected = a.to_scipy()
@@ -114,8 +113,7 @@ def test_tocsr_and_tocoo_like_scipy(engine, rng, dtype, duplicates):
         np.testing.assert_array_equal(engine.host(getattr(coo, field)), getattr(reference, field))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "complex128"])
-@pytest.mark.parametrize("duplicates", [False, True])
+@covered(dtype=["float32", "complex128"], duplicates=[False, True])
 def test_by_columns(engine, rng, dtype, duplicates):
     a, dense = make(engine, rng, dtype=dtype, duplicates=duplicates)
     with engine.runs(None):

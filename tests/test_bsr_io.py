@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 import sparsegpu
+from covering import covered
 from sparsegpu import bsr_array, testing
 from sparsegpu.bsr.construct import CONTAINER_DTYPES
 
@@ -32,9 +33,7 @@ def assert_same(engine, a, b):
         assert x.dtype == y.dtype and x.tobytes() == y.tobytes()
 
 
-@pytest.mark.parametrize("dtype", CONTAINER_DTYPES, ids=str)
-@pytest.mark.parametrize("batch", [(), (2, 2), (0,)], ids=str)
-@pytest.mark.parametrize("compressed", [False, True])
+@covered(dtype=CONTAINER_DTYPES, batch=[(), (2, 2), (0,)], compressed=[False, True])
 def test_round_trip(engine, rng, tmp_path, dtype, batch, compressed):
     a = make(engine, rng, dtype, batch)
     a.save_npz(tmp_path / "a", compressed=compressed)
@@ -54,8 +53,7 @@ def test_scipy_reads_our_files(engine, rng, tmp_path, dtype):
     np.testing.assert_array_equal(theirs.indices, engine.host(a.indices))
 
 
-@pytest.mark.parametrize("dtype", SCIPY, ids=str)
-@pytest.mark.parametrize("kind", [sp.bsr_array, sp.bsr_matrix])
+@covered(dtype=SCIPY, kind=[sp.bsr_array, sp.bsr_matrix])
 def test_we_read_scipy_files(rng, tmp_path, dtype, kind):
     parts = testing.random_blocks(rng, (12, 20), (3, 4), dtype=dtype)
     theirs = kind(parts, shape=(12, 20))

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from covering import covered
 from operator_cases import NUMBERS, check, make
 from sparsegpu import bsr_array, testing
 from sparsegpu._arrays import bfloat16
@@ -17,8 +18,7 @@ from sparsegpu._arrays import bfloat16
 # -- scalars ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", NUMBERS)
-@pytest.mark.parametrize("batch", [(), (2,)], ids=str)
+@covered(dtype=NUMBERS, batch=[(), (2,)])
 def test_scaling(engine, rng, dtype, batch):
     a, dense = make(engine, rng, dtype=dtype, batch=batch, duplicates=True)
     kept = dense.dtype
@@ -75,8 +75,7 @@ def test_scalars_that_fill(engine, rng):
 # -- sums and elementwise products --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", NUMBERS)
-@pytest.mark.parametrize("duplicates", [False, True])
+@covered(dtype=NUMBERS, duplicates=[False, True])
 def test_two_patterns(engine, rng, dtype, duplicates):
     a, dense_a = make(engine, rng, dtype=dtype, duplicates=duplicates)
     b, dense_b = make(engine, rng, dtype=dtype, duplicates=duplicates, density=0.3)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from covering import covered
 from operator_cases import NUMBERS, check, make
 from sparsegpu import bsr_array, testing
 
 # -- reductions ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [*NUMBERS, "bool"])
-@pytest.mark.parametrize("batch", [(), (2,)], ids=str)
-@pytest.mark.parametrize("duplicates", [False, True])
+@covered(dtype=[*NUMBERS, "bool"], batch=[(), (2,)], duplicates=[False, True])
 def test_sum_and_mean(engine, rng, dtype, batch, duplicates):
     # Blocks of bool are or-ed first, and a batch keeps one number of them.
     duplicates = duplicates and not (batch and dtype == "bool")
@@ -61,9 +60,11 @@ def test_reductions_of_numpy():
         np.testing.assert_array_equal(function(a, axis=0), function(dense, axis=0))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8", "bool"])
-@pytest.mark.parametrize("batch", [(), (2,)], ids=str)
-@pytest.mark.parametrize("density", [0.0, 0.2, 0.7, 1.0])
+@covered(
+    dtype=["float16", "bfloat16", "float32", "float64", "int8", "bool"],
+    batch=[(), (2,)],
+    density=[0.0, 0.2, 0.7, 1.0],
+)
 def test_extremes(engine, rng, dtype, batch, density):
     a, dense = make(
         engine,

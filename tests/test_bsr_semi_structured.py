@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu as sg
-from addmm_cases import laid_out
+from addmm_cases import LAYOUTS
 from conftest import Engine
+from covering import covered
+from path_contract import Batches, Epilogues, Products, SemiStructuredBlocks
 from properties import drawn
 from semi_structured_cases import BF16, HALF, INT8, SINGLE, Blocks, exact_product, sum_dtype
 from sparsegpu.testing import assert_within_bound, random_blocks, random_values
@@ -40,8 +42,7 @@ def test_each_block_is_as_a_matrix_of_its_own(engine, rng, dtype):
         np.testing.assert_array_equal(engine.host(A.meta[p]), engine.host(meta))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+@covered(dtype=DTYPES, batch=[(), (2,), (2, 3)])
 def test_back(engine, rng, dtype, batch):
     case = Blocks(engine, rng, LEAST[dtype], dtype, batch=batch)
     with engine.runs("semi_structured_expand"):
@@ -125,8 +126,7 @@ def test_parts(engine, rng):
     assert make((A.packed, A.meta, A.indices + 1, A.indptr), A.shape, check=False).nnzb == A.nnzb
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("compressed", [False, True])
+@covered(dtype=DTYPES, compressed=[False, True])
 def test_files(engine, rng, dtype, compressed):
     A = Blocks(engine, rng, LEAST[dtype], dtype, batch=(2,)).sparse
     file = io.BytesIO()
@@ -174,51 +174,17 @@ def test_to_the_device_and_back(cuda_engine, rng):
         there @ np.ones(256, BF16)
 
 
+class TestEveryEngine(SemiStructuredBlocks, Products, Epilogues, Batches):
+    """Least blocks and larger ones."""
+
+    SOURCE = KERNEL
+    CASES = [
+        (str(d), (n * bm, m * bk)) for n, m in [(1, 1), (2, 3)] for d, (bm, bk) in LEAST.items()
+    ]
+    LAYOUTS, COLUMNS = LAYOUTS, [1, 40, 7]
+
+
 # -- products -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("n", [1, 7, 40])
-def test_exact_on_small_integers(engine, rng, dtype, n):
-    """Least blocks and larger ones; repeated and unsorted blocks, empty rows."""
-    for scale in ((1, 1), (2, 3)):
-        blocksize = tuple(s * b for s, b in zip(scale, LEAST[dtype], strict=True))
-        case = Blocks(engine, rng, blocksize, dtype, (4, 3), small_integers=True, duplicates=True)
-        x = random_values(rng, (case.dense.shape[1], n), dtype, small_integers=True)
-        with engine.runs(KERNEL):
-            out = sg.bsr_matmul(case.sparse, engine.array(x), out_dtype=sum_dtype(dtype))
-        np.testing.assert_array_equal(engine.host(out).astype(float), exact_product(case.dense, x))
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("layout", ["rows", "columns", "strided"])
-def test_within_the_bound(engine, rng, dtype, layout):
-    bm, bk = LEAST[dtype]
-    case = Blocks(engine, rng, (2 * bm, 2 * bk), dtype)
-    m, k = case.dense.shape
-    x = random_values(rng, (k, 24), dtype)
-    dense = laid_out(engine, x, "columns" if layout == "columns" else "rows")
-    if layout == "strided":
-        dense = engine.xp.repeat(engine.array(x), 2, axis=1)[:, ::2]
-    bias = random_values(rng, (m, 1), dtype)
-    left, right = (random_values(rng, (size,), "float32") for size in (m, 24))
-    keywords = {"alpha": 0.5, "beta": 2, "activation": "gelu"}
-    out = engine.xp.zeros((24, m), np.float32).T
-    with engine.runs(KERNEL):
-        result = sg.bsr_addmm(
-            engine.array(bias),
-            case.sparse,
-            dense,
-            left_alpha=engine.array(left),
-            right_alpha=engine.array(right),
-            out=out,
-            **keywords,
-        )
-    assert result is out
-    alphas = {"left_alpha": left, "right_alpha": right}
-    assert_within_bound(
-        engine.host(out), case.dense, x, input=bias, dtype=dtype, **keywords, **alphas
-    )
 
 
 @drawn(25)
@@ -240,16 +206,6 @@ def test_any_pattern(engine, dtype, scale, counts, n, density, batch, seed):
     with sg.use_engine(engine.name):
         out = sg.bsr_matmul(case.sparse, engine.array(x), out_dtype=sum_dtype(dtype))
     np.testing.assert_array_equal(engine.host(out).astype(float), exact_product(case.dense, x))
-
-
-def test_batches_broadcast(engine, rng):
-    one = Blocks(engine, rng, (32, 32), HALF, small_integers=True)
-    many = Blocks(engine, rng, (32, 32), HALF, batch=(3,), small_integers=True)
-    x = random_values(rng, (3, 128, 9), HALF, small_integers=True)
-    for case, given_x in ((one, x), (many, x), (many, x[0]), (one, x[:, None])):
-        with engine.runs(KERNEL):
-            out = case.sparse @ engine.array(given_x)
-        np.testing.assert_array_equal(engine.host(out), exact_product(case.dense, given_x))
 
 
 def test_vectors(engine, rng):
@@ -324,35 +280,3 @@ def test_refusals(engine, rng):
             sg.int_bsr_addmm(None, A, x)
         with pytest.raises(TypeError, match="an unknown one"):
             sg.bsr_matmul(A, x, scale=2)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("path", ["simt", "mma_sp"])
-@pytest.mark.parametrize("layout", ["rows", "columns", "strided", "backwards"])
-def test_kernels_of_every_device(cuda_engine, rng, path, dtype, layout):
-    """All tile heights and widths; tiles, slices and groups of rows that are ragged."""
-    shapes = (((1, 3), 88), ((2, 3), 20), ((5, 3), 136))  # of which kernels take seconds to compile
-    for scale, n in shapes if layout == "rows" else shapes[1:2]:
-        blocksize = tuple(s * b for s, b in zip(scale, LEAST[dtype], strict=True))
-        case = Blocks(cuda_engine, rng, blocksize, dtype, (5, 4), small_integers=True)
-        x = random_values(rng, (case.dense.shape[1], n), dtype, small_integers=True)
-        how = {"allow_tf32": True, "out_dtype": sum_dtype(dtype)}
-        wide = [{"tile_n": 128}] if path == "mma_sp" and n > 64 else []
-        for tile in ({}, *wide):
-            config = {"path": path} | tile
-            with cuda_engine.runs(f"{KERNEL}_{'simt' if path == 'simt' else 'sm80'}"):
-                operand = laid_out(cuda_engine, x, layout)
-                out = sg.bsr_matmul(case.sparse, operand, config=config, **how)
-            np.testing.assert_array_equal(cuda_engine.host(out), exact_product(case.dense, x))
-
-
-@pytest.mark.gpu
-def test_ieee_float32_is_not_for_tensor_cores(cuda_engine, rng):
-    case = Blocks(cuda_engine, rng, (64, 64), SINGLE)
-    x = cuda_engine.array(random_values(rng, (256, 40), SINGLE))
-    with cuda_engine.runs(f"{KERNEL}_simt"):
-        out = case.sparse @ x
-    assert_within_bound(cuda_engine.host(out), case.dense, cuda_engine.host(x))
-    with pytest.raises(ValueError, match=r"config\['path'\].*not for 'mma_sp'"):
-        sg.bsr_matmul(case.sparse, x, config={"path": "mma_sp"})

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu as sg
+from covering import covered
 from properties import drawn
 from semi_structured_cases import bits, place
 from sparsegpu.testing import random_24, random_values
@@ -91,8 +92,7 @@ def test_float32_pairs_worked_by_hand(engine):
     assert [hex(w) for w in engine.host(meta).view(np.uint16)[3]] == ["0xee4e", "0xe4e4"]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=DTYPE_IDS)
-@pytest.mark.parametrize("times", [(1, 1), (3, 2), (2, 5), (0, 2), (2, 0)])
+@covered(dtype=DTYPES, times=[(1, 1), (3, 2), (2, 5), (0, 2), (2, 0)])
 def test_round_trip_of_24_data(engine, rng, dtype, times):
     rows, columns, *_ = RULES[dtype.itemsize]
     dense = random_24(rng, (rows * times[0], columns * times[1]), dtype)
@@ -217,9 +217,11 @@ def vendor_place(r, group, m, k, generation):
     return 2 * (byte + 2 * (g % 4) + g // 4) + r % 16 // 8
 
 
-@pytest.mark.parametrize("dtype", [np.dtype(np.float16), BF16], ids=str)
-@pytest.mark.parametrize("generation", [8, 9])
-@pytest.mark.parametrize("shape", [(128, 64), (256, 128), (128, 192)])
+@covered(
+    dtype=[np.dtype(np.float16), BF16],
+    generation=[8, 9],
+    shape=[(128, 64), (256, 128), (128, 192)],
+)
 def test_the_vendor_layout(engine, rng, dtype, generation, shape):
     m, k = shape
     dense = random_24(rng, shape, dtype)

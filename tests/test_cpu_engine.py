@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import sparsegpu
 from benchmarks import cpu as speeds
+from covering import covered
 from cpu_cases import agree, on
 from sparsegpu.testing import (
     assert_close,
@@ -75,8 +76,7 @@ def test_product_equals_the_reference(dtype, blocksize, n, batches, seed):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8"])
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 9])
+@covered(dtype=["float16", "float32", "float64", "int8"], rows=[1, 2, 3, 4, 7, 9])
 def test_a_vector_meets_small_blocks_of_any_size(rows, dtype, rng):
     for columns in (1, 2, 5, 8, 9):
         shape = rows * 6, columns * 40

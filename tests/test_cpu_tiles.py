@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import sparsegpu
+from covering import covered
 from cpu_cases import agree, on
 from sparsegpu.testing import assert_attention_close, random_24, random_blocks, random_values
 
@@ -61,8 +62,7 @@ def test_int8_sums_of_two_of_four_past_float32(rng):
     np.testing.assert_array_equal(out, dense.astype(np.int64) @ x.astype(np.int64))
 
 
-@pytest.mark.parametrize("scores", [1, 300, 1 << 18])
-@pytest.mark.parametrize("poisoned", [False, True])
+@covered(scores=[1, 300, 1 << 18], poisoned=[False, True])
 def test_attention_by_strips(rng, monkeypatch, scores, poisoned):
     from sparsegpu.engines.cpu import attention
 

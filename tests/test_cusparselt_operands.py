@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from covering import covered
 from cusparselt_bindings import Bindings
 from sparsegpu._arrays import accumulator_dtype
 from sparsegpu._epilogue import Epilogue, apply_epilogue
@@ -164,10 +165,12 @@ def epilogues(dtype, out, rng):
         yield Epilogue(right_alpha=np.full(n, 2, np.float32), activation="silu")
 
 
-@pytest.mark.parametrize("dtype", [HALF, SINGLE, INT8], ids=str)
-@pytest.mark.parametrize("layout", ["rows", "columns", "strided", "unaligned"])
-@pytest.mark.parametrize("out_layout", ["rows", "columns", "strided"])
-@pytest.mark.parametrize("batch", [(), (3, 2)], ids=str)
+@covered(
+    dtype=[HALF, SINGLE, INT8],
+    layout=["rows", "columns", "strided", "unaligned"],
+    out_layout=["rows", "columns", "strided"],
+    batch=[(), (3, 2)],
+)
 def test_every_layout(rng, dtype, layout, out_layout, batch):
     m = M + 16 if dtype == INT8 else M  # no multiple of what the library asks of int8
     matrix = zeros((64 if dtype == INT8 else M, K), dtype)

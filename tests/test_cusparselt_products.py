@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import sparsegpu as sg
+from covering import covered
 from sparsegpu._arrays import bfloat16, float8_e4m3fn
 from sparsegpu.engines.cusparselt import availability, library
 from sparsegpu.testing import assert_within_bound, random_values
@@ -29,9 +30,7 @@ def operands(cp, rng, dtype, m=128, k=256, n=64, order="C"):
     return dense, cp.asarray(random_values(rng, (k, n), dtype), order=order)
 
 
-@pytest.mark.parametrize("dtype", [HALF, bfloat16, SINGLE, INT8], ids=str)
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("n", [1, 24, 64, 257])
+@covered(dtype=[HALF, bfloat16, SINGLE, INT8], order=["C", "F"], n=[1, 24, 64, 257])
 def test_products_in_both_orders(vendor, rng, dtype, order, n):
     cp = vendor.xp
     dense, x = operands(cp, rng, dtype, n=n, order=order)
@@ -56,9 +55,7 @@ def test_small_integers_are_exact(vendor, rng, dtype):
     assert (sg.to_semi_structured(dense, backend="cusparselt") @ x == ours).all()
 
 
-@pytest.mark.parametrize("dtype", [HALF, bfloat16, INT8], ids=str)
-@pytest.mark.parametrize("activation", [None, "relu"])
-@pytest.mark.parametrize("form", ["none", "bias", "whole"])
+@covered(dtype=[HALF, bfloat16, INT8], activation=[None, "relu"], form=["none", "bias", "whole"])
 def test_epilogues_agree_with_the_native_ones(vendor, rng, dtype, activation, form):
     cp = vendor.xp
     dense, x = operands(cp, rng, dtype)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from covering import covered
 from sparsegpu.testing import random_values
 
 
@@ -28,9 +29,11 @@ def laid_out(xp, array, layout: str, begin: int, gap: int):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8"])
-@pytest.mark.parametrize("layout", ["rows", "columns", "strided", "backwards"])
-@pytest.mark.parametrize("shape", [(32, 17), (96, 256), (2, 160, 301), (3, 1, 32, 130)])
+@covered(
+    dtype=["bfloat16", "float16", "int8"],
+    layout=["rows", "columns", "strided", "backwards"],
+    shape=[(32, 17), (96, 256), (2, 160, 301), (3, 1, 32, 130)],
+)
 def test_aligned_lines(cuda_engine, rng, dtype, layout, shape):
     from sparsegpu.engines.cuda.paths._dense_lines import aligned_lines
 

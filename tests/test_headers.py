@@ -8,10 +8,11 @@ another one that it does not include is missing where it is compiled alone.
 import re
 
 import pytest
-from sparsegpu._kernel_table import KERNELS
 
+from sparsegpu.engines.cuda.matrix import builds
 from sparsegpu.engines.cuda.runtime.compile import compile_kernel
 from sparsegpu.engines.cuda.runtime.source import expand, source_root
+from sparsegpu.engines.cuda.support import kernels
 
 HEADERS = sorted(
     path.relative_to(source_root()).as_posix()
@@ -39,11 +40,11 @@ def test_all_headers_compile_together(step, tmp_path):
     compiles(HEADERS[::step], tmp_path)
 
 
-@pytest.mark.parametrize("kernel", sorted({row.source for row in KERNELS}))
+@pytest.mark.parametrize("kernel", sorted({row.source for row in kernels()}))
 def test_headers_read_no_macro_of_a_kernel(kernel):
     """None of the kernel's ``-D`` names is a word of a header that it includes."""
-    rows = [row for row in KERNELS if row.source == kernel]
-    defines = {name for row in rows for variant in row.variants for name in variant}
+    built = builds([row for row in kernels() if row.source == kernel])
+    defines = {name for build in built for name in build.defines}
     found = {}
     for file, text in re.findall(
         r'#line \d+ "cuda_src/(\S+)"\n(.*?)(?=#line|\Z)', expand(kernel), re.DOTALL

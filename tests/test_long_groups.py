@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 import sparsegpu
-from addmm_cases import check_epilogue, laid_out, small
+from addmm_cases import laid_out, small
+from path_contract import Bsr, Epilogues, Gpu, Products
 from sparsegpu import bsr_matmul, dense_bsr_matmul
 from sparsegpu.engines.cuda._parts import Arrays
 from sparsegpu.engines.cuda._schedule import RowGroups
 from sparsegpu.engines.cuda.paths._split_k import cut
 from sparsegpu.testing import random_values
 
-PATH = {"path": "wgmma", "reorder": 0}
+PATH = {"path": "wgmma", "group_similar_rows": 0}
 BLOCKS = [(16, 16), (32, 64), (48, 80), (64, 64), (128, 128), (192, 32)]
 KERNELS = ("bsr_addmm_sm90", "bsr_addmm_sm90_reduce")
 
@@ -64,57 +65,43 @@ def operand(engine, rng, blocksize, kind="full row", dtype="bfloat16", *, shape)
     return dense, sparsegpu.bsr_array(stored, blocksize=blocksize)
 
 
+class TestProducts(Bsr, Products, Epilogues, Gpu):
+    """Of matrices of which some groups are cut, so that the partial sums are added up."""
+
+    NAME, SOURCE = PATH["path"], KERNELS[1]
+    CASES = [
+        *(("bfloat16", size) for size in BLOCKS),
+        *(("int8", size) for size in [(16, 32), (64, 64), (128, 128)]),
+        ("float32", (16, 32)),
+    ]
+    LAYOUTS, COLUMNS = ["rows"], [24, 600, 136]
+
+    def keywords(self):
+        return {"config": PATH, "allow_tf32": True}
+
+    def operand(self, engine, rng, case, **keywords):
+        dtype, blocksize = case
+        shape = (44, (4300 if dtype == "int8" else 2600) // blocksize[1])
+        return operand(engine, rng, blocksize, dtype=dtype, shape=shape)[::-1]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    ("blocksize", "kind", "rows", "n"),
+    ("size", "kind", "rows"),
     [
-        *((blocksize, "full row", 44, n) for blocksize in BLOCKS for n in (24, 600)),
-        ((16, 16), "power law", 200, 200),
-        ((64, 64), "power law", 100, 200),
+        *((size, "full row", 44) for size in BLOCKS[:4]),
+        ((16, 16), "power law", 200),
+        ((64, 64), "power law", 100),
     ],
 )
-def test_exact_on_small_integers(hopper, rng, blocksize, kind, rows, n):
-    dense, a = operand(hopper, rng, blocksize, kind, shape=(rows, 2600 // blocksize[1]))
-    x = small(rng, (dense.shape[1], n), "bfloat16")
-    for config in (PATH, PATH | {"reorder": int(blocksize[0] <= 64)}):
-        with hopper.runs(*KERNELS):
-            out = bsr_matmul(a, hopper.array(x), config=config, out_dtype="float32")
-        np.testing.assert_array_equal(hopper.host(out), dense @ x.astype("float32"))
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize(
-    ("blocksize", "out_dtype"), [((16, 32), "int8"), ((64, 64), "int32"), ((128, 128), "float32")]
-)
-def test_int8_sums_are_exact(hopper, rng, blocksize, out_dtype):
-    dense, a = operand(hopper, rng, blocksize, dtype="int8", shape=(44, 4300 // blocksize[1]))
-    x = small(rng, (dense.shape[1], 300), "int8")
+@pytest.mark.parametrize("similar", [0, 1])
+def test_similar_rows_and_rows_of_every_length(hopper, rng, size, kind, rows, similar):
+    dense, a = operand(hopper, rng, size, kind, shape=(rows, 2600 // size[1]))
+    x = small(rng, (dense.shape[1], 200), "bfloat16")
     with hopper.runs(*KERNELS):
-        out = bsr_matmul(a, hopper.array(x), config=PATH, out_dtype=out_dtype)
-    product = dense @ x.astype("float32")
-    expected = np.clip(product, -128, 127) if out_dtype == "int8" else product
-    np.testing.assert_array_equal(hopper.host(out), expected)
-
-
-@pytest.mark.gpu
-def test_tf32(hopper, rng):
-    dense, a = operand(hopper, rng, (16, 32), dtype="float32", shape=(44, 80))
-    x = small(rng, (dense.shape[1], 300), "float32")
-    with hopper.runs(*KERNELS):
-        out = bsr_matmul(a, hopper.array(x), config=PATH, allow_tf32=True)
-    np.testing.assert_array_equal(hopper.host(out), dense @ x)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("blocksize", [(16, 16), (128, 128)])
-@pytest.mark.parametrize(
-    ("out_dtype", "order"),
-    [("bfloat16", "C"), ("float32", "F"), ("bfloat16", "skewed"), ("float32", "strided")],
-)
-def test_epilogue_and_outputs(hopper, rng, blocksize, out_dtype, order):
-    dense, a = operand(hopper, rng, blocksize, shape=(44, 2600 // blocksize[1]))
-    how = {"kernels": KERNELS, "bias_columns": 136, "activation": "gelu", "config": PATH}
-    check_epilogue(hopper, rng, a, dense, out_dtype, order, **how)
+        how = {"config": PATH | {"group_similar_rows": similar}, "out_dtype": "float32"}
+        out = bsr_matmul(a, hopper.array(x), **how)
+    np.testing.assert_array_equal(hopper.host(out), dense @ x.astype("float32"))
 
 
 @pytest.mark.gpu

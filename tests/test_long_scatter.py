@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import sparsegpu as sg
+from covering import covered
 from long_sums_cases import LARGEST, MOST, assert_equal, bsr, product, random_int8
 from scatter_cases import FORMATS, on
 from sparsegpu.testing import to_host
@@ -85,8 +86,7 @@ def check(engine, rng, blocks, others, lists, shape, dtype):
     return out, start.astype(np.int64) + exact
 
 
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("dtype", DTYPES)
+@covered(name=FORMATS, dtype=DTYPES)
 def test_hand_made_lists(engine, rng, name, dtype):
     out, exact = check(engine, rng, *hand_made(rng, name), dtype)
     assert exact.max() > LARGEST
@@ -118,8 +118,7 @@ def test_blocks_that_are_long_themselves(engine, rng, name):
     assert_equal(engine, out, exact)
 
 
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("split", [1, 2])
+@covered(name=FORMATS, split=[1, 2])
 def test_lists_of_a_pattern(engine, rng, cuts, name, split):
     counts = np.array([0, 2600, 3, 2600])
     indices = np.concatenate([rng.permutation(2600)[:count] for count in counts])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import sparsegpu as sg
+from covering import covered
 from long_sums_cases import (
     LARGEST,
     MOST,
@@ -110,9 +111,7 @@ def test_int8_result_saturates(engine, rng, scale):
     assert_equal(engine, out, product(case.dense, x) * scale, "int8")
 
 
-@pytest.mark.parametrize("alpha", [1, -3, 2**30])
-@pytest.mark.parametrize("activation", [None, "relu"])
-@pytest.mark.parametrize("input_dtype", ["int8", "int32"])
+@covered(alpha=[1, -3, 2**30], activation=[None, "relu"], input_dtype=["int8", "int32"])
 def test_whole_numbers_stay_exact(engine, rng, alpha, activation, input_dtype):
     case, x = Ragged(engine, rng, (2100, 0, 4)), random_int8(rng, (160 * 64, 2))
     info = np.iinfo(input_dtype)
@@ -269,8 +268,7 @@ def test_columns_of_a_ragged_matrix(engine, rng):
 # -- other sums ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int8", *FLOATS])
-@pytest.mark.parametrize("beta", [0, 3])
+@covered(dtype=["int32", "int8", *FLOATS], beta=[0, 3])
 def test_sampled(engine, rng, dtype, beta):
     mat1, mat2 = random_int8(rng, (2, 4, K)), random_int8(rng, (K, 6))
     mat2[:, 3] = 0
@@ -306,20 +304,18 @@ def test_sum_of_more_than_int32_holds(engine, k):
 
 def test_a_second_call_can_be_captured(cuda_engine):
     """The pieces' sums belong to the graph."""
-    cp, a, x = cuda_engine.xp, full_row(cuda_engine), ones(cuda_engine, K)
+    a, x = full_row(cuda_engine), ones(cuda_engine, K)
     where = sg.bsr_array(cuda_engine.array(np.ones((1, 1), np.int32)), blocksize=(1, 1))
     out = a @ x
-    sg.sampled_addmm(where, x.T, x, beta=0, out=where)
-    cp.cuda.Device().synchronize()
-    stream = cp.cuda.Stream(non_blocking=True)
-    with stream:
-        stream.begin_capture()
+
+    def call():
         sg.bsr_matmul(a, x, out=out)
         sg.sampled_addmm(where, x.T, x, beta=0, out=where)
-        graph = stream.end_capture()
+
+    with cuda_engine.side_stream() as stream:
+        graph = cuda_engine.captured(call)
         out.fill(0)
         x.fill(1)
         graph.launch(stream)
-    stream.synchronize()
     assert (out == -128 * K).all()
     assert where.data.ravel().get().tolist() == [K]

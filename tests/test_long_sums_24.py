@@ -96,19 +96,13 @@ def test_cusparselt_leaves_them_to_the_native_kernels(cuda_engine, rng):
 
 
 def test_a_second_call_can_be_captured(cuda_engine, rng):
-    cp = cuda_engine.xp
     dense = two_of_four(rng, 16, K)
     a, x = sg.to_semi_structured(cuda_engine.array(dense)), ones(cuda_engine, K, 16)
     out = a @ x
-    cp.cuda.Device().synchronize()
-    stream = cp.cuda.Stream(non_blocking=True)
-    with stream:
-        stream.begin_capture()
-        sg.semi_structured_matmul(a, x, out=out)
-        graph = stream.end_capture()
+    with cuda_engine.side_stream() as stream:
+        graph = cuda_engine.captured(lambda: sg.semi_structured_matmul(a, x, out=out))
         out.fill(0)
         graph.launch(stream)
-    stream.synchronize()
     assert_equal(cuda_engine, out, product(dense, cuda_engine.host(x)), "int32")
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sparsegpu
+from covering import covered
 from sparsegpu import banded, bigbird, bsr_array, causal, prune_blocks, random_bsr, sliding_window
 from sparsegpu._arrays import dtype_of
 from sparsegpu.bsr.construct import CONTAINER_DTYPES
@@ -56,9 +57,11 @@ def test_random_bsr_errors(arguments, match):
 # -- pruning ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("norm", [1, 2, np.inf])
-@pytest.mark.parametrize("batch", [(), (2,)], ids=str)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int8", "complex64"])
+@covered(
+    norm=[1, 2, np.inf],
+    batch=[(), (2,)],
+    dtype=["float32", "bfloat16", "float64", "int8", "complex64"],
+)
 def test_prune_blocks(engine, rng, norm, batch, dtype):
     dense = sparsegpu.testing.random_values(rng, (*batch, 12, 20), dtype)
     with engine.runs("bsr_gather", "bsr_scatter"):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import sparsegpu
+from covering import covered
 from sparsegpu import BsrSemiStructuredArray, SemiStructuredArray, bsr_array
 from sparsegpu.testing import random_24, to_host
 from test_memory_safety import set_field
@@ -53,8 +54,7 @@ def matrix(engine, rng, rows=64, columns=64):
     return engine.array(random_24(rng, (rows, columns), "float16", small_integers=True))
 
 
-@pytest.mark.parametrize("part", ["packed", "meta"])
-@pytest.mark.parametrize("name", CALLS)
+@covered(part=["packed", "meta"], name=CALLS)
 def test_blocks_are_looked_at(engine, rng, name, part):
     if name == "to_device" and not engine.on_gpu:
         pytest.skip("needs a GPU")

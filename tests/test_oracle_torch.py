@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import sparsegpu as sg
+from covering import covered
 from sparsegpu._arrays import dtype_of
 from sparsegpu._format_24 import FORMATS
 from sparsegpu.testing import random_values
@@ -43,8 +44,7 @@ def bits(array):
     return array.view(f"uint{8 * array.itemsize}")
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("times", SHAPES, ids=str)
+@covered(dtype=DTYPES, times=SHAPES)
 def test_compression_equals_torch_s(cp, rng, times, dtype):
     conversions = pytest.importorskip("torch.sparse._semi_structured_conversions")
     dense = pruned(cp, rng, shape_of(times, dtype), dtype, zeros=0.3)
@@ -61,8 +61,7 @@ def test_compression_equals_torch_s(cp, rng, times, dtype):
     assert (bits(sg.semi_structured_to_dense(packed, meta)) == bits(dense)).all()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("times", SHAPES, ids=str)
+@covered(dtype=DTYPES, times=SHAPES)
 def test_torch_s_matrices_are_read(cp, rng, times, dtype):
     """What torch compressed is expanded, restored and multiplied as our own."""
     conversions = pytest.importorskip("torch.sparse._semi_structured_conversions")
@@ -78,8 +77,7 @@ def test_torch_s_matrices_are_read(cp, rng, times, dtype):
     sg.testing.assert_within_bound(matrix @ x, dense, x)
 
 
-@pytest.mark.parametrize("dtype", ["int16", "int32"])
-@pytest.mark.parametrize("times", SHAPES, ids=str)
+@covered(dtype=["int16", "int32"], times=SHAPES)
 def test_metadata_is_where_torch_puts_it(cp, times, dtype):
     conversions = pytest.importorskip("torch.sparse._semi_structured_conversions")
     m, columns = times[0] * (32 if dtype == "int16" else 16), 2 * times[1]
@@ -90,8 +88,7 @@ def test_metadata_is_where_torch_puts_it(cp, times, dtype):
     assert (ours == cp.from_dlpack(theirs)).all()
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("shape", [(128, 128), (128, 256), (384, 256)], ids=str)
+@covered(dtype=["float16", "bfloat16"], shape=[(128, 128), (128, 256), (384, 256)])
 def test_tiles_keep_what_torch_keeps(cp, rng, shape, dtype):
     # Distinct values in every tile: torch leaves open which of two equal ones it keeps.
     order = rng.random((shape[0] // 4, shape[1] // 4, 16)).argsort(axis=-1) - 7.5
@@ -104,8 +101,7 @@ def test_tiles_keep_what_torch_keeps(cp, rng, shape, dtype):
     assert (ours.ravel() == cp.from_dlpack(bitmask.contiguous()).ravel()).all()
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("shape", [(128, 128), (256, 384)], ids=str)
+@covered(dtype=["float16", "bfloat16"], shape=[(128, 128), (256, 384)])
 def test_vendor_layout_equals_cusparselt_s(cp, rng, shape, dtype):
     if not torch.backends.cusparselt.is_available():
         pytest.skip("torch was built without cuSPARSELt")

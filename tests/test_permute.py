@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import sparsegpu as sg
+from covering import covered
 from prune_cases import views
 from sparsegpu.engines._permutation_search import LARGEST_KEY, kept, splits
 from sparsegpu.testing import random_values
@@ -90,8 +91,7 @@ def test_what_is_kept_is_what_pruning_keeps(rng):
 # -- the search -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("keep", ["2:4", "1:2"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@covered(keep=["2:4", "1:2"], dtype=DTYPES)
 def test_eight_columns_in_the_best_of_all_orders(engine, rng, dtype, keep):
     """Two groups of four are tried exhaustively. Of four groups of two only pairs are."""
     for rows in (1, 5, 40):
@@ -139,8 +139,7 @@ def test_twelve_columns_reach_the_best_of_all_divisions(engine, rng):
         assert reached - start >= 0.95 * (max(sums) - start)
 
 
-@pytest.mark.parametrize("keep", ["2:4", "1:2"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@covered(keep=["2:4", "1:2"], dtype=DTYPES)
 def test_never_less_than_in_the_order_given(engine, rng, dtype, keep):
     dense = random_values(rng, (24, 64), dtype)
     before = kept_sum(dense, keep)

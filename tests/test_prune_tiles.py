@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import sparsegpu as sg
+from covering import covered
 from prune_cases import (
     ALGORITHMS,
     DOUBLE,
@@ -60,8 +61,7 @@ def test_apply_a_mask_to_a_dense_matrix(engine, rng, dtype):
 # -- both orientations --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", TILE_DTYPES, ids=str)
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@covered(dtype=TILE_DTYPES, algorithm=ALGORITHMS)
 def test_tile_is_what_the_steps_give(engine, rng, dtype, algorithm):
     dense = awkward(rng, (64, 128), dtype)
     with engine.runs("semi_structured_tile"):

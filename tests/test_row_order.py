@@ -4,21 +4,14 @@ import numpy as np
 import pytest
 
 from addmm_cases import Operand, small
+from covering import covered
 from sparsegpu import bsr_matmul, dense_bsr_matmul
 from sparsegpu.engines.cuda._row_order import WINDOW, ordered_rows, similar_row_groups
 from sparsegpu.engines.cuda._schedule import row_groups
-from sparsegpu.engines.cuda.runtime.hopper_tile import hopper_tile
+from sparsegpu.engines.cuda.paths import bsr_addmm_sm90
 from sparsegpu.pattern import Pattern
 from sparsegpu.testing import random_blocks
-
-
-@pytest.fixture
-def hopper(cuda_engine):
-    from sparsegpu.engines.cuda.runtime.launch import runs_here
-
-    if not runs_here("bsr_addmm_sm90"):
-        pytest.skip("wgmma needs compute capability 9.0")
-    return cuda_engine
+from tile_cases import tile_of
 
 
 def pattern_of(engine, mask) -> Pattern:
@@ -33,8 +26,7 @@ def shuffled_kinds(rng, kinds: int, each: int, columns: int) -> np.ndarray:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("columns", [300, 3000])
-@pytest.mark.parametrize("kinds", [WINDOW // 8, 200])
+@covered(columns=[300, 3000], kinds=[WINDOW // 8, 200])
 def test_rows_of_a_kind_come_together(cuda_engine, rng, kinds, columns):
     mask = shuffled_kinds(rng, kinds, 8, columns)
     one_window = kinds * 8 <= WINDOW
@@ -81,8 +73,7 @@ def test_rows_are_chosen_one_by_one(cuda_engine, rng, columns):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("batch", [(), (2, 3)])
-@pytest.mark.parametrize("shape", [(21, 90), (1100, 40)])
+@covered(batch=[(), (2, 3)], shape=[(21, 90), (1100, 40)])
 def test_groups_name_the_same_blocks(cuda_engine, rng, shape, batch):
     _, indices, indptr = random_blocks(
         rng, shape, (1, 1), density=0.2, batch=batch, duplicates=True, shuffled=True
@@ -116,13 +107,12 @@ def named(engine, pattern, groups):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("blocksize", [(16, 16), (32, 32), (48, 80), (64, 64)])
-@pytest.mark.parametrize("rows", [5, 16, 70])
+@covered(blocksize=[(16, 16), (32, 32), (48, 80), (64, 64)], rows=[5, 16, 70])
 def test_results_come_out_in_the_callers_order(hopper, rng, blocksize, rows):
     a = Operand(hopper, rng, (blocksize[0] * rows, blocksize[1] * 7), blocksize, "bfloat16")
     x = small(rng, (a.dense.shape[1], 200), "bfloat16")
     y = small(rng, (40, a.dense.shape[0]), "bfloat16")
-    config = {"path": "wgmma", "reorder": 1}
+    config = {"path": "wgmma", "group_similar_rows": 1}
     with hopper.runs("bsr_addmm_sm90"):
         out = bsr_matmul(a.bsr, hopper.array(x), config=config, out_dtype="float32")
     np.testing.assert_array_equal(hopper.host(out), a.dense @ x.astype(a.dense.dtype))
@@ -140,13 +130,15 @@ def test_rows_are_grouped_by_likeness_where_little_is_stored(hopper, rng):
     with hopper.runs("bsr_row_order", "bsr_addmm_sm90"):
         out = bsr_matmul(a.bsr, x, out_dtype="float32")
     with hopper.runs("bsr_addmm_sm90"):
-        same = bsr_matmul(a.bsr, x, config={"path": "wgmma", "reorder": 0}, out_dtype="float32")
+        same = bsr_matmul(
+            a.bsr, x, config={"path": "wgmma", "group_similar_rows": 0}, out_dtype="float32"
+        )
     np.testing.assert_array_equal(hopper.host(out), hopper.host(same))
     np.testing.assert_array_equal(hopper.host(out), a.dense @ hopper.host(x).astype(a.dense.dtype))
 
 
 @pytest.mark.parametrize(
-    ("blocksize", "columns", "density", "reorder"),
+    ("blocksize", "columns", "density", "similar"),
     [
         ((16, 16), 1024, 0.25, 1),
         ((64, 64), 8192, 0.01, 1),
@@ -155,14 +147,16 @@ def test_rows_are_grouped_by_likeness_where_little_is_stored(hopper, rng):
         ((128, 128), 8192, 0.01, 0),
     ],
 )
-def test_who_is_grouped_by_likeness(blocksize, columns, density, reorder):
-    dtype = np.dtype("float16")
-    assert hopper_tile(dtype, blocksize, columns, False, density=density).reorder == reorder
+def test_who_is_grouped_by_similarity(blocksize, columns, density, similar):
+    tile = tile_of(bsr_addmm_sm90, "float16", blocksize, columns, density=density)
+    assert tile.group_similar_rows == similar
 
 
 @pytest.mark.gpu
 def test_groups_of_one_row_have_no_order(hopper, rng):
     a = Operand(hopper, rng, (256, 384), (128, 128), "bfloat16")
     x = hopper.array(small(rng, (384, 200), "bfloat16"))
-    with pytest.raises(ValueError, match=r"config\['reorder'\].*expected one of 0, got 1"):
-        bsr_matmul(a.bsr, x, config={"path": "wgmma", "reorder": 1})
+    with pytest.raises(
+        ValueError, match=r"config\['group_similar_rows'\].*expected one of 0, got 1"
+    ):
+        bsr_matmul(a.bsr, x, config={"path": "wgmma", "group_similar_rows": 1})

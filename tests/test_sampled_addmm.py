@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu
+from covering import covered
 from properties import drawn
 from sparsegpu.testing import accuracy_bound, assert_close, random_blocks, random_values
 
@@ -41,9 +42,7 @@ def check(engine, result, input, mat1, mat2, *, alpha=1, beta=0):
     assert_close(engine.host(result.data), exact, bound)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("blocksize", [(16, 16), (1, 1), (3, 8), (16, 32)])
-@pytest.mark.parametrize("small", [False, True])
+@covered(dtype=DTYPES, blocksize=[(16, 16), (1, 1), (3, 8), (16, 32)], small=[False, True])
 def test_formula(engine, rng, dtype, blocksize, small):
     shape = (5 * blocksize[0], 4 * blocksize[1])
     triple = random_blocks(rng, shape, blocksize, dtype=dtype, small_integers=small)
@@ -235,17 +234,10 @@ def test_a_second_call_can_be_captured(cuda_engine, rng):
     input = make(cuda_engine, triple, (32, 32))
     mat1, mat2 = (random_values(rng, (32, 32), "float32") for _ in range(2))
     a, b, out = cupy.asarray(mat1), cupy.asarray(mat2), input.copy()
-    cupy.cuda.Device().synchronize()
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with stream:
-        sparsegpu.sampled_addmm(input, a, b, out=out)
-        stream.synchronize()
-        stream.begin_capture()
-        sparsegpu.sampled_addmm(input, a, b, out=out)
-        graph = stream.end_capture()
+    with cuda_engine.side_stream() as stream:
+        graph = cuda_engine.captured(lambda: sparsegpu.sampled_addmm(input, a, b, out=out))
         out.data.fill(7)
         graph.launch(stream)
-        stream.synchronize()
     check(cuda_engine, out, input, mat1, mat2, beta=1)
 
 

@@ -4,13 +4,16 @@ import numpy as np
 import pytest
 
 import sparsegpu as sg
+from covering import covered
 from semi_structured_cases import BF16, FP8, HALF, INT8, KERNEL, SINGLE, exact_product, operand
 from sparsegpu.testing import assert_within_bound, random_24, random_values
 
 
-@pytest.mark.parametrize("dtype", [FP8, INT8], ids=str)
-@pytest.mark.parametrize("out_dtype", [None, HALF, SINGLE], ids=str)
-@pytest.mark.parametrize("how", ["numbers", "scalars", "vectors", "columns", "mixed"])
+@covered(
+    dtype=[FP8, INT8],
+    out_dtype=[None, HALF, SINGLE],
+    how=["numbers", "scalars", "vectors", "columns", "mixed"],
+)
 def test_scaled_mm(engine, rng, dtype, out_dtype, how):
     a = random_24(rng, (32, 128), dtype)
     b = random_values(rng, (2, 128, 24), dtype)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import sparsegpu
+from covering import covered
 from scatter_cases import FORMATS, make
 from sparsegpu.testing import dense_from_blocks, random_blocks, random_values
 
@@ -41,9 +42,7 @@ def expected_lists(triple, shape, blocksize, other_shape, name, split):
     return [list(indptr), [m * ms * n + s * ns for m, s in most_first], q_offsets]
 
 
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("split", [1, 2, 3, 12])
-@pytest.mark.parametrize("batch", [(), (2,), (2, 1, 3)])
+@covered(name=FORMATS, split=[1, 2, 3, 12], batch=[(), (2,), (2, 1, 3)])
 def test_lists(engine, rng, name, split, batch):
     triple = random_blocks(rng, (24, 20), (4, 2), density=0.2)
     bsr = make(engine, triple, (24, 20))
@@ -60,8 +59,7 @@ def test_lists(engine, rng, name, split, batch):
         assert made[-1]["SPLIT_N"] == split
 
 
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("n", [0, 1, 7, 48, 64, 97, 128, 192, 1009, 1024])
+@covered(name=FORMATS, n=[0, 1, 7, 48, 64, 97, 128, 192, 1009, 1024])
 def test_default_split_divides(rng, name, n):
     bsr = sparsegpu.bsr_array(np.eye(32, dtype=np.float32), blocksize=(16, 16))
     other = random_values(rng, (32, n), "float32", small_integers=True)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu
+from covering import covered
 from properties import drawn
 from scatter_cases import FORMATS, make, on, random_case
 from sparsegpu.testing import (
@@ -87,9 +88,7 @@ def check_sums(result, exact, size, terms):
 # -- scatter_mm ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("small", [False, True])
+@covered(name=FORMATS, dtype=DTYPES, small=[False, True])
 def test_formula(engine, rng, name, dtype, small):
     blocks, others, lists, shape = random_case(rng, name, dtype, small=small)
     start = random_values(rng, shape, dtype, small_integers=small)
@@ -182,9 +181,7 @@ def test_strided_operands(engine, rng):
 # -- bsr_scatter_mm -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [None, *FORMATS])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("batch", [(), (3,), (2, 2)])
+@covered(name=[None, *FORMATS], dtype=DTYPES, batch=[(), (3,), (2, 2)])
 def test_product(engine, rng, name, dtype, batch):
     triple = random_blocks(rng, (32, 24), (8, 4), density=0.25, dtype=dtype)
     bsr = make(engine, triple, (32, 24))
@@ -256,15 +253,8 @@ def test_a_second_call_can_be_captured(cuda_engine, rng):
     bsr = make(cuda_engine, triple, (32, 32))
     other = random_values(rng, (32, 48), "float32", small_integers=True)
     b, out = cupy.asarray(other), cupy.empty((32, 48), np.float32)
-    cupy.cuda.Device().synchronize()
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with stream:
-        sparsegpu.bsr_scatter_mm(bsr, b, out=out)
-        stream.synchronize()
-        stream.begin_capture()
-        sparsegpu.bsr_scatter_mm(bsr, b, out=out)
-        graph = stream.end_capture()
+    with cuda_engine.side_stream() as stream:
+        graph = cuda_engine.captured(lambda: sparsegpu.bsr_scatter_mm(bsr, b, out=out))
         out.fill(7)
         graph.launch(stream)
-        stream.synchronize()
     assert (out.get() == dense_from_blocks(*triple, (32, 32)) @ other).all()

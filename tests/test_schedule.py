@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covering import covered
 from properties import drawn
 from sparsegpu.engines.cuda import _schedule
 from sparsegpu.engines.cuda._schedule import MOST_ROWS, falling_order, row_groups, stretches
@@ -193,8 +194,7 @@ def test_groups_are_kept_with_the_pattern(cuda_engine, rng):
     assert row_groups(turned, 4, order) is by_origin
 
 
-@pytest.mark.parametrize("rows", [1, 2, 8, 128, MOST_ROWS])
-@pytest.mark.parametrize("block_columns", [0, 1, 500, 1024, 10_000, 10**6, 2**31 - 1])
+@covered(rows=[1, 2, 8, 128, MOST_ROWS], block_columns=[0, 1, 500, 1024, 10_000, 10**6, 2**31 - 1])
 def test_a_stretch_fits_shared_memory(rows, block_columns):
     width, narrow_width, shared_memory = stretches(block_columns, rows)
     words = width // 32

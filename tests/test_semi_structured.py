@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import sparsegpu as sg
-from properties import drawn
+from addmm_cases import LAYOUTS
+from covering import covered
+from path_contract import Batches, Epilogues, Products, SemiStructured
 from semi_structured_cases import BF16, HALF, INT8, KERNEL, SINGLE, exact_product, operand
 from sparsegpu.ops.semi_structured import dense_semi_structured_matmul
 from sparsegpu.testing import assert_within_bound, random_24, random_values
@@ -15,39 +15,14 @@ DTYPES = [HALF, BF16, SINGLE, INT8]
 FLOATS = [HALF, BF16, SINGLE]
 
 
+class TestEveryEngine(SemiStructured, Products, Epilogues, Batches):
+    SOURCE = KERNEL
+    CASES = [(str(dtype), shape) for shape in [(64, 448), (32, 64)] for dtype in DTYPES]
+    LAYOUTS, COLUMNS = LAYOUTS, [1, 17, 129, 20]
+    ACTIVATIONS = [None, "relu", "gelu", "gelu_erf", "silu"]
+
+
 # -- the product --------------------------------------------------------------------------------
-
-
-@drawn(20)
-@given(
-    dtype=st.sampled_from(DTYPES),
-    m=st.sampled_from([32, 64, 96, 160]),
-    k=st.sampled_from([64, 128, 192, 320]),
-    n=st.sampled_from([0, 1, 3, 8, 17, 64, 129]),
-    order=st.sampled_from("CF"),
-    seed=st.integers(0, 999),
-)
-def test_product_within_the_bound(engine, dtype, m, k, n, order, seed):
-    rng = np.random.default_rng(seed)
-    sparse, a = operand(engine, rng, (m, k), dtype)
-    b = random_values(rng, (k, n), dtype)
-    dense = engine.xp.array(engine.array(b), order=order)
-    with engine.runs(KERNEL if n else None):
-        out = sg.semi_structured_matmul(sparse, dense)
-    assert out.shape == (m, n) and out.dtype == (np.int32 if dtype == INT8 else dtype)
-    assert_within_bound(engine.host(out), a, b)
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("k", [64, 448])
-def test_small_integers_are_exact(engine, rng, dtype, k):
-    sparse, a = operand(engine, rng, (64, k), dtype, small_integers=True)
-    b = random_values(rng, (k, 40), dtype, small_integers=True)
-    with engine.runs(KERNEL):
-        out = sg.semi_structured_matmul(
-            sparse, engine.array(b), out_dtype=np.int32 if dtype == INT8 else np.float32
-        )
-    np.testing.assert_array_equal(engine.host(out).astype(np.float64), exact_product(a, b))
 
 
 def test_tf32_is_asked_for(engine, rng):
@@ -58,17 +33,6 @@ def test_tf32_is_asked_for(engine, rng):
         strict = sg.semi_structured_matmul(sparse, engine.array(b))
     assert_within_bound(out, a, b, allow_tf32=True)
     assert_within_bound(strict, a, b)
-
-
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("out_dtype", FLOATS, ids=str)
-def test_output_dtypes(engine, rng, dtype, out_dtype):
-    sparse, a = operand(engine, rng, (32, 64), dtype)
-    b = random_values(rng, (64, 12), dtype)
-    with engine.runs(KERNEL):
-        out = sg.semi_structured_matmul(sparse, engine.array(b), out_dtype=out_dtype)
-    assert out.dtype == out_dtype
-    assert_within_bound(out, a, b)
 
 
 def test_int8_results(engine, rng):
@@ -92,27 +56,6 @@ def test_int8_results(engine, rng):
 # -- the epilogue -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("activation", [None, "relu", "gelu", "gelu_erf", "silu"])
-def test_epilogue(engine, rng, dtype, activation):
-    out_dtype = np.float32 if dtype == INT8 else dtype
-    sparse, a = operand(engine, rng, (32, 64), dtype)
-    b = random_values(rng, (64, 20), dtype)
-    small = 2.0**-10 if dtype == INT8 else 0.25
-    terms = {
-        "input": random_values(rng, (32, 1), out_dtype),
-        "left_alpha": (small * rng.standard_normal(32)).astype(np.float32),
-        "right_alpha": rng.standard_normal(20).astype(np.float32),
-    }
-    device = {name: engine.array(array) for name, array in terms.items()}
-    scalars = {"alpha": 0.5, "beta": -1.5, "activation": activation}
-    with engine.runs(KERNEL):
-        out = sg.semi_structured_addmm(
-            device.pop("input"), sparse, engine.array(b), out_dtype=out_dtype, **device, **scalars
-        )
-    assert_within_bound(out, a, b, **terms, **scalars)
-
-
 @pytest.mark.parametrize(
     "shape", [(), (1,), (20,), (1, 20), (32, 1), (32, 20), (3, 1, 20), (3, 32, 1)]
 )
@@ -123,15 +66,6 @@ def test_input_broadcasts(engine, rng, shape):
     with engine.runs(KERNEL):
         out = sg.semi_structured_addmm(engine.array(np.asarray(term)), sparse, engine.array(b))
     assert_within_bound(out, np.broadcast_to(a, (3, 32, 64)), b, input=term, beta=1)
-
-
-def test_beta_zero_does_not_read_input(engine, rng):
-    sparse, a = operand(engine, rng, (32, 64), SINGLE)
-    b = random_values(rng, (64, 20), SINGLE)
-    poison = engine.xp.full((32, 20), np.nan, dtype=np.float32)
-    with engine.runs(KERNEL):
-        out = sg.semi_structured_addmm(poison, sparse, engine.array(b), beta=0)
-    assert_within_bound(out, a, b)
 
 
 def test_alpha_zero_does_not_compute_the_product(engine, rng):
@@ -237,8 +171,7 @@ def test_only_what_is_kept_is_read(engine):
     np.testing.assert_array_equal(engine.host(out), np.full((32, 8), 24))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", [(1, 1), (5, 7), (33, 65), (32, 65), (33, 64)])
+@covered(dtype=DTYPES, shape=[(1, 1), (5, 7), (33, 65), (32, 65), (33, 64)])
 def test_padded_operands_have_their_logical_shape(engine, rng, dtype, shape):
     m, k = shape
     a = random_24(rng, shape, dtype)
@@ -262,8 +195,7 @@ def test_padded_operands_have_their_logical_shape(engine, rng, dtype, shape):
 # -- from the other side ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("order", "CF")
+@covered(dtype=DTYPES, order="CF")
 def test_dense_by_sparse(engine, rng, dtype, order):
     # 2:4 by rows only: its transpose is not
     sparse, a = operand(engine, rng, (96, 64), dtype)
@@ -283,8 +215,7 @@ def test_dense_by_sparse(engine, rng, dtype, order):
     assert_within_bound(out, b, a, beta=2, **terms)
 
 
-@pytest.mark.parametrize("shape", [(64,), (5, 64), (2, 3, 64), (2, 0, 64)])
-@pytest.mark.parametrize("dtype", [BF16, INT8], ids=str)
+@covered(shape=[(64,), (5, 64), (2, 3, 64), (2, 0, 64)], dtype=[BF16, INT8])
 def test_linear(engine, rng, shape, dtype):
     weight, w = operand(engine, rng, (96, 64), dtype)
     x = random_values(rng, shape, dtype)
@@ -341,15 +272,6 @@ def test_host_and_device_do_not_mix(cuda_engine, rng):
     sparse, _ = operand(cuda_engine, rng, (32, 64), HALF)
     with cuda_engine.runs(None), pytest.raises(TypeError, match=r"'dense'.*cupy.*numpy"):
         sg.semi_structured_matmul(sparse, np.zeros((64, 8), HALF))
-
-
-def test_the_same_bits_again(engine, rng):
-    sparse, _ = operand(engine, rng, (96, 320), BF16)
-    dense = engine.array(random_values(rng, (320, 40), BF16))
-    with engine.runs(KERNEL):
-        runs = [sg.semi_structured_matmul(sparse, dense, out_dtype="float32") for _ in range(5)]
-    for other in runs[1:]:
-        np.testing.assert_array_equal(engine.host(runs[0]), engine.host(other))
 
 
 def test_infinity_meets_only_what_is_stored(engine):

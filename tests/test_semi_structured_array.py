@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import sparsegpu as sg
+from covering import covered
 from semi_structured_cases import BF16, FP8, HALF, INT8, SINGLE, bits
 from sparsegpu.engines.cusparselt import availability
 from sparsegpu.testing import assert_within_bound, random_24, random_values
@@ -40,8 +41,7 @@ def test_from_dense_holds_one_half(engine, rng, dtype):
     assert A.nbytes == packed.nbytes + meta.nbytes
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("order", "CF")
+@covered(dtype=DTYPES, order="CF")
 def test_todense(engine, rng, dtype, order):
     dense = positive_zeros(random_24(rng, (64, 64), dtype))
     with engine.runs("semi_structured_expand"):
@@ -52,8 +52,7 @@ def test_todense(engine, rng, dtype, order):
     assert back.flags.c_contiguous
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (5, 6), (33, 100), (32, 64), (0, 3)])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@covered(shape=[(1, 1), (5, 6), (33, 100), (32, 64), (0, 3)], dtype=DTYPES)
 def test_padding_is_remembered(engine, rng, shape, dtype):
     m, k = shape
     dense = positive_zeros(random_24(rng, shape, dtype))
@@ -298,8 +297,7 @@ def test_the_vendor_backend_says_why_not(engine, rng):
 # -- files, pickles, other places ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("compressed", [True, False])
+@covered(dtype=DTYPES, compressed=[True, False])
 def test_files(engine, rng, dtype, compressed):
     A = sg.to_semi_structured(engine.array(random_24(rng, (33, 65), dtype)), pad=True)
     file = io.BytesIO()

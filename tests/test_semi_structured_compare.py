@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import sparsegpu as sg
+from covering import covered
 from semi_structured_cases import BF16, FP8, HALF, INT8, SINGLE, bits
 from sparsegpu.testing import random_24
 
@@ -34,8 +35,7 @@ def check(engine, got, expected):
     np.testing.assert_array_equal(engine.host(got), expected)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@covered(operation=OPERATIONS, dtype=DTYPES)
 def test_comparisons(engine, rng, dtype, operation):
     dense, other = (random_24(rng, (9, 20), dtype, small_integers=True) for _ in range(2))
     if dtype != INT8:
@@ -118,8 +118,7 @@ def test_copy(engine, rng, dtype):
     assert engine.host(A.packed).view(np.uint8).any()
 
 
-@pytest.mark.parametrize("wanted", DTYPES, ids=str)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@covered(wanted=DTYPES, dtype=DTYPES)
 def test_astype(engine, rng, dtype, wanted):
     like = SINGLE if SINGLE in {dtype, wanted} else dtype  # one of two is two of four
     dense = random_24(rng, (33, 70), like, small_integers=like != INT8)

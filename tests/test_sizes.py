@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse
 
 import sparsegpu
+from covering import covered
 from sparsegpu import SemiStructuredArray, bsr_array
 from sparsegpu.pattern import Pattern
 
@@ -67,8 +68,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("bad", BAD)
-@pytest.mark.parametrize("name", SHAPES)
+@covered(bad=BAD, name=SHAPES)
 def test_shapes_that_no_matrix_has(name, bad):
     shape, error = BAD[bad]
     if name == "load_npz" and max(map(int, shape)) >= 2**63:
@@ -88,8 +88,7 @@ def test_shapes_of_numpy_integers(integer):
     assert sparsegpu.causal(shape, 2).shape == (4, 4)
 
 
-@pytest.mark.parametrize("check", [True, False])
-@pytest.mark.parametrize("shape", [None, (4, 4), (4, 2**40)])
+@covered(check=[True, False], shape=[None, (4, 4), (4, 2**40)])
 @pytest.mark.parametrize(
     ("name", "wrong", "dtype"),
     [
@@ -130,8 +129,7 @@ def test_every_integer_dtype_that_fits_is_taken(engine, dtype):
         assert engine.host(a.indices).tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("check", [True, False])
-@pytest.mark.parametrize("wrong", [-1, 2**62, 2**63 - 1])
+@covered(check=[True, False], wrong=[-1, 2**62, 2**63 - 1])
 def test_no_shape_is_guessed_from_indices_that_no_matrix_has(engine, wrong, check):
     arrays = tuple(map(engine.array, parts([0, wrong], [0, 1, 2])))
     with engine.runs(None), pytest.raises(ValueError, match="bsr_array: argument 'indices'"):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu
+from covering import covered
 from properties import drawn
 from sparsegpu._arrays import dtype_of
 from sparsegpu.testing import (
@@ -44,7 +45,16 @@ def softmax_by_rows(data, indices, indptr, shape) -> tuple[np.ndarray, np.ndarra
     return result, bound
 
 
-def check(engine, result, data, indices, indptr, shape) -> None:
+def check(engine, parts, shape):
+    """Compare the softmax of a matrix with the formula."""
+    a = bsr(engine, *parts, shape)
+    with engine.runs("bsr_softmax" if parts[0].size else None):
+        result = sparsegpu.bsr_softmax(a)
+    assert result.dtype == parts[0].dtype and result.has_canonical_format
+    compare(engine, result, *parts, shape)
+
+
+def compare(engine, result, data, indices, indptr, shape) -> None:
     dense = engine.host(result.toarray())
     batch = data.shape[:-3]
     exact, bound = np.zeros((*batch, *shape)), np.zeros((*batch, *shape))
@@ -61,11 +71,7 @@ def test_formula(engine, rng, dtype, blocksize):
     """Unsorted blocks, empty rows."""
     shape = (5 * blocksize[0], 7 * blocksize[1])
     parts = random_blocks(rng, shape, blocksize, dtype=dtype, density=0.4)
-    a = bsr(engine, *parts, shape)
-    with engine.runs("bsr_softmax"):
-        result = sparsegpu.bsr_softmax(a)
-    assert result.dtype == dtype_of(dtype)
-    check(engine, result, *parts, shape)
+    check(engine, parts, shape)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -75,29 +81,20 @@ def test_formula(engine, rng, dtype, blocksize):
 def test_long_rows(engine, rng, dtype, shape, blocksize):
     """Longer than the registers of a warp or of a thread block hold."""
     parts = random_blocks(rng, shape, blocksize, dtype=dtype, density=0.9)
-    a = bsr(engine, *parts, shape)
-    with engine.runs("bsr_softmax"):
-        result = sparsegpu.bsr_softmax(a)
-    check(engine, result, *parts, shape)
+    check(engine, parts, shape)
 
 
 def test_rows_longer_than_2_to_the_17(engine, rng):
     shape = (2, 2**17 + 256)
     parts = random_blocks(rng, shape, (1, 256), density=1.0)
-    a = bsr(engine, *parts, shape)
-    with engine.runs("bsr_softmax"):
-        result = sparsegpu.bsr_softmax(a)
-    check(engine, result, *parts, shape)
+    check(engine, parts, shape)
 
 
 def test_one_long_row_among_short_ones(engine, rng):
     indices = np.concatenate([np.arange(600), [3], [5]]).astype(np.int32)
     indptr = np.array([0, 600, 601, 601, 602], np.int32)
     data = random_values(rng, (602, 2, 2), "float32")
-    a = bsr(engine, data, indices, indptr, (8, 1200))
-    with engine.runs("bsr_softmax"):
-        result = sparsegpu.bsr_softmax(a)
-    check(engine, result, data, indices, indptr, (8, 1200))
+    check(engine, (data, indices, indptr), (8, 1200))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -106,25 +103,17 @@ def test_duplicates_are_summed_first(engine, rng, dtype):
     parts = random_blocks(
         rng, shape, (3, 4), dtype=dtype, density=0.8, duplicates=True, small_integers=True
     )
-    a = bsr(engine, *parts, shape)
-    with engine.runs("bsr_softmax"):
-        result = sparsegpu.bsr_softmax(a)
-    assert result.has_canonical_format
-    check(engine, result, *parts, shape)
+    check(engine, parts, shape)
 
 
 @pytest.mark.parametrize("batch", [(2,), (2, 3)])
 def test_batches(engine, rng, batch):
     shape = (12, 20)
     parts = random_blocks(rng, shape, (3, 4), density=0.5, batch=batch, shuffled=False)
-    a = bsr(engine, *parts, shape)
-    with engine.runs("bsr_softmax"):
-        result = sparsegpu.bsr_softmax(a)
-    check(engine, result, *parts, shape)
+    check(engine, parts, shape)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("blocksize", [(1, 4), (4, 2), (2, 40)])
+@covered(dtype=DTYPES, blocksize=[(1, 4), (4, 2), (2, 40)])
 def test_special_values_stay_in_their_row(engine, dtype, blocksize):
     """Row 0: a NaN; row 1: only -inf; row 2: +inf; row 3: a -inf among others."""
     bm, bk = blocksize
@@ -164,7 +153,7 @@ def test_out(engine, rng, out_dtype):
     out = a.with_data(spread[:, ::2, ::2])
     with engine.runs("bsr_softmax"):
         assert sparsegpu.bsr_softmax(a, out=out) is out
-    check(engine, out, *parts, shape)
+    compare(engine, out, *parts, shape)
     assert (engine.host(spread)[:, 1::2] == 0).all()
     assert (engine.host(spread)[:, :, 1::2] == 0).all()
 
@@ -176,7 +165,7 @@ def test_out_may_be_the_array_itself(engine, rng, blocksize):
     a = bsr(engine, parts[0].copy(), *parts[1:], shape)
     with engine.runs("bsr_softmax"):
         assert sparsegpu.bsr_softmax(a, out=a) is a
-    check(engine, a, *parts, shape)
+    compare(engine, a, *parts, shape)
 
 
 def test_values_of_any_strides(engine, rng):
@@ -186,7 +175,13 @@ def test_values_of_any_strides(engine, rng):
     a = bsr(engine, data, indices, indptr, shape).with_data(turned)
     with engine.runs("bsr_softmax"):
         result = sparsegpu.bsr_softmax(a)
-    check(engine, result, data, indices, indptr, shape)
+    compare(engine, result, data, indices, indptr, shape)
+
+
+def test_a_sorted_pattern_is_kept(engine, rng):
+    a = bsr(engine, *random_blocks(rng, (8, 12), (2, 3), shuffled=False), (8, 12))
+    with engine.runs("bsr_softmax"):
+        assert sparsegpu.bsr_softmax(a).pattern is a.pattern
 
 
 def test_the_same_bits_again(engine, rng):
@@ -218,10 +213,7 @@ def test_any_shape(engine, seed, dtype, blocksize, blocks, density):
     rng = np.random.default_rng(seed)
     shape = (blocks[0] * blocksize[0], blocks[1] * blocksize[1])
     parts = random_blocks(rng, shape, blocksize, dtype=dtype, density=density)
-    a = bsr(engine, *parts, shape)
-    with engine.runs("bsr_softmax" if parts[0].size else None):
-        result = sparsegpu.bsr_softmax(a)
-    check(engine, result, *parts, shape)
+    check(engine, parts, shape)
 
 
 def test_errors(engine, rng):
@@ -229,11 +221,16 @@ def test_errors(engine, rng):
     parts = random_blocks(rng, shape, (2, 2), density=0.5)
     a = bsr(engine, *parts, shape)
     other = sparsegpu.bsr_array(engine.array(np.ones(shape, np.float32)), blocksize=(2, 2))
+    memory = engine.xp.zeros(a.data.size + 3, np.float32)
+    first, second = (a.with_data(memory[i : i - 3 or None].reshape(a.data.shape)) for i in (0, 3))
     with engine.runs(None):
         with pytest.raises(TypeError, match="bsr_softmax: argument 'bsr': expected a bsr_array"):
             sparsegpu.bsr_softmax(engine.array(np.ones((4, 4))))
-        with pytest.raises(TypeError, match="argument 'bsr': expected one of the dtypes float16"):
-            sparsegpu.bsr_softmax(a.astype(np.int8))
+        for dtype in ("bool", "int8", "int32", "complex64"):
+            with pytest.raises(TypeError, match="argument 'bsr': expected one of the dtypes float"):
+                sparsegpu.bsr_softmax(a.astype(dtype))
+        with pytest.raises(ValueError, match="'out': expected memory apart from 'input', or input"):
+            sparsegpu.bsr_softmax(first, out=second)
         with pytest.raises(ValueError, match="argument 'out': expected the pattern of the result"):
             sparsegpu.bsr_softmax(a, out=other)
     assert (engine.host(other.data) == 1).all()

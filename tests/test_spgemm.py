@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu
+from covering import covered
 from properties import drawn
 from sparsegpu.testing import (
     assert_within_bound,
@@ -40,9 +41,11 @@ def positions(engine, result):
     return list(zip(rows.tolist(), indices.tolist()))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("sizes", [(16, 16, 16), (1, 1, 1), (3, 5, 2), (16, 32, 8)])
-@pytest.mark.parametrize("duplicates", [False, True])
+@covered(
+    dtype=DTYPES,
+    sizes=[(16, 16, 16), (1, 1, 1), (3, 5, 2), (16, 32, 8)],
+    duplicates=[False, True],
+)
 def test_product(engine, rng, dtype, sizes, duplicates):
     bm, bk, bn = sizes
     m, k, n = 4 * bm, 6 * bk, 5 * bn
