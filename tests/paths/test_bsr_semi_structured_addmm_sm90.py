@@ -54,7 +54,7 @@ class TestPath(SemiStructuredBlocksPath):
             assert_exact(engine, out, wide(a) @ wide(x))
 
     @pytest.mark.parametrize("group_similar_rows", [0, 1])
-    def test_groups_of_two_rows(self, engine, rng, reorder):
+    def test_groups_of_two_rows(self, engine, rng, group_similar_rows):
         """A warpgroup passes over long stretches of entries in which it has no block."""
         a = np.zeros((7 * 64, 64 * 64), np.float16)
         values = random_values(rng, (64, 64), "float16", small_integers=True)
@@ -65,7 +65,7 @@ class TestPath(SemiStructuredBlocksPath):
                 a[i * 64 : i * 64 + 64, j * 64 : j * 64 + 64] = values
         sparse = sg.bsr_array(engine.array(a), blocksize=(64, 64)).semi_structured()
         x = random_values(rng, (4096, 300), "float16", small_integers=True)
-        fields = {"group_similar_rows": reorder}
+        fields = {"group_similar_rows": group_similar_rows}
         out = self.multiply(engine, sparse, engine.array(x), fields=fields, out_dtype="float32")
         assert_exact(engine, out, wide(a) @ wide(x))
 
