@@ -17,6 +17,7 @@ import numpy as np
 import sparsegpu as sg
 from sparsegpu._arrays import accumulator_dtype, dtype_of
 from sparsegpu._epilogue import Epilogue, apply_epilogue
+from sparsegpu.engines.cuda.runtime.launch import submit
 from sparsegpu.engines.cusparselt.semi_structured import finish
 from sparsegpu.testing import random_values, to_host
 
@@ -292,7 +293,7 @@ def _accumulated(shape, dtype, out_dtype, order, make):
         if make.xp is np:
             apply_epilogue(sums, epilogue, out)
         else:
-            finish(out, sums, epilogue, operands)()
+            submit(finish(out, sums, epilogue, operands))
         return out
 
     return finished
