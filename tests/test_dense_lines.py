@@ -36,6 +36,7 @@ def laid_out(xp, array, layout: str, begin: int, gap: int):
 )
 def test_aligned_lines(cuda_engine, rng, dtype, layout, shape):
     from sparsegpu.engines.cuda.paths._dense_lines import aligned_lines
+    from sparsegpu.engines.cuda.runtime.launch import submit
 
     array = cuda_engine.array(random_values(rng, shape, dtype))
     for begin, gap in ((0, 0), (3, 0), (16, 16), (0, 1), (7, 5)):
@@ -43,7 +44,7 @@ def test_aligned_lines(cuda_engine, rng, dtype, layout, shape):
         for by_column in (False, True):
             with cuda_engine.runs("dense_lines"):
                 copy, launch = aligned_lines(dense, by_column)
-                launch()
+                submit(launch)
             lines = copy.swapaxes(-1, -2) if by_column else copy
             assert lines.strides[-1] == lines.itemsize
             assert lines.data.ptr % 128 == 0 and all(s % 128 == 0 for s in lines.strides[:-1])

@@ -15,17 +15,20 @@ from tile_cases import tile_of
 class TestPath(BsrPath):
     NAME, SOURCE = "vector_mma", "bsr_addmm_vector_mma"
     CASES = [("float64", (2, 2)), ("float64", (8, 4)), ("float32", (4, 4)), ("float32", (8, 8))]
-    LAYOUTS, COLUMNS = ["rows", "columns", "strided", "skewed"], [2, 3, 7, 8, 4]
-    REFUSED = [("float64", (2, 2), 17, {})]
+    LAYOUTS, COLUMNS = ["rows", "columns", "strided", "skewed"], [5, 7, 8, 4]
+    REFUSED = [("float64", (2, 2), 17, {}), ("float32", (2, 2), 4, {}), ("float32", (4, 4), 3, {})]
 
 
 CONFIG = {"path": TestPath.NAME}
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+NARROW = [((2, 2), 2), ((8, 8), 1), ((2, 8), 3)]  # for float64 alone
+WIDE = [((4, 4), 4), ((4, 4), 8), ((8, 4), 7), ((8, 8), 8)]
+
+
 @pytest.mark.parametrize(
-    ("blocksize", "n"),
-    [((2, 2), 2), ((8, 8), 1), ((2, 8), 3), ((4, 4), 4), ((4, 4), 8), ((8, 4), 7), ((8, 8), 8)],
+    ("dtype", "blocksize", "n"),
+    [*(("float64", *one) for one in NARROW + WIDE), *(("float32", *one) for one in WIDE)],
 )
 def test_rows_of_every_length(engine, rng, dtype, blocksize, n):
     """Whole and in pieces, rows and columns of dense contiguous."""
@@ -43,8 +46,16 @@ def test_rows_of_every_length(engine, rng, dtype, blocksize, n):
         np.testing.assert_array_equal(engine.host(fused), dense @ x + 2 * bias)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("blocksize", "n"), [((8, 8), 1), ((2, 2), 2), ((4, 4), 8)])
+@pytest.mark.parametrize(
+    ("dtype", "blocksize", "n"),
+    [
+        ("float64", (8, 8), 1),
+        ("float64", (2, 2), 2),
+        ("float64", (4, 4), 8),
+        ("float32", (4, 4), 8),
+        ("float32", (8, 8), 5),
+    ],
+)
 def test_infinities_stay_in_their_row(engine, rng, dtype, blocksize, n):
     """Rows that meet in a fragment, and blocks beside the last of a row, do not mix."""
     lengths, (bm, bk) = rng.integers(0, 4, 41), blocksize
