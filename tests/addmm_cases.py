@@ -2,7 +2,6 @@
 
 import numpy as np
 
-import sparsegpu
 from sparsegpu.testing import (
     dense_from_blocks,
     random_blocks,
@@ -21,7 +20,7 @@ class Operand:
         keywords = {"density": 0.4, "duplicates": True, "small_integers": True, **keywords}
         triple = random_blocks(rng, shape, blocksize, dtype=dtype, **keywords)
         self.dense = dense_from_blocks(*triple, shape)
-        self.bsr = sparsegpu.bsr_array(tuple(engine.array(a) for a in triple), shape=shape)
+        self.bsr = engine.bsr(triple, shape)
         self.data, self.indices, self.indptr = triple
 
 

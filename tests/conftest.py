@@ -66,6 +66,10 @@ class Engine:
             array = array.view(np.uint8)  # CuPy has no fp8 dtype
         return self.xp.asarray(array)
 
+    def bsr(self, triple, shape=None):
+        """Return the block-sparse array of (data, indices, indptr) that lie on the host."""
+        return sparsegpu.bsr_array(tuple(map(self.array, triple)), shape=shape)
+
     def host(self, array) -> np.ndarray:
         """Return an engine's array as NumPy."""
         return self._get(array) if self.on_gpu else np.asarray(array)

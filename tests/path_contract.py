@@ -268,7 +268,7 @@ class Patterns:
         for block in (slice(bk, 2 * bk), slice(3 * bk, 4 * bk)):
             x[block] = random_values(rng, x[block].shape, dtype, small_integers=True)
         parts = data, np.array([1, 3], np.int32), np.array([0, 0, 2], np.int32)
-        sparse = sg.bsr_array(tuple(map(engine.array, parts)), shape=(2 * bm, 5 * bk))
+        sparse = engine.bsr(parts, (2 * bm, 5 * bk))
         dense = laid_out(engine, x, self.LAYOUTS[0])
         out = self.multiply(engine, sparse, dense, out_dtype=self.sums(dtype))
         products = wide(data) @ np.stack([wide(x[bk : 2 * bk]), wide(x[3 * bk : 4 * bk])])

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-import sparsegpu
 from sparsegpu.testing import dense_from_blocks, random_values
 
 
@@ -18,7 +17,7 @@ def rows_of(engine, rng, lengths, columns, blocksize, dtype="float32", *, small_
     data = random_values(rng, (*indices.shape, *blocksize), dtype, small_integers=small_integers)
     shape = (lengths.shape[-1] * blocksize[0], columns * blocksize[1])
     triple = data, indices, indptr
-    bsr = sparsegpu.bsr_array(tuple(map(engine.array, triple)), shape=shape)
+    bsr = engine.bsr(triple, shape)
     return bsr, dense_from_blocks(*triple, shape), triple
 
 

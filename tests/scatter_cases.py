@@ -2,15 +2,9 @@
 
 import numpy as np
 
-import sparsegpu
 from sparsegpu.testing import random_values
 
 FORMATS = ["scatter_mm", "bsr_strided_mm", "bsr_strided_mm_compressed"]
-
-
-def make(engine, triple, shape):
-    data, indices, indptr = (engine.array(x) for x in triple)
-    return sparsegpu.bsr_array((data, indices, indptr), shape=shape)
 
 
 def random_case(rng, name, dtype, *, small=False, aligned=True):

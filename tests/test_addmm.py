@@ -205,7 +205,7 @@ def test_batches_broadcast(engine, rng, dtype, blocksize, pattern_batch, dense_b
 def test_zero_sizes(engine, rng, shape, n, batch):
     indptr = np.zeros(shape[0] // 8 + 1, np.int32)
     empty = (np.zeros((0, 8, 8), np.float32), np.zeros(0, np.int32), indptr)
-    bsr = sparsegpu.bsr_array(tuple(engine.array(a) for a in empty), shape=shape)
+    bsr = engine.bsr(empty, shape)
     x = engine.array(np.ones((*batch, shape[1], n), np.float32))
     bias = engine.array(np.ones((shape[0], 1), np.float32))
     with engine.runs("bsr_addmm" if n and any(shape) and 0 not in batch else None):

@@ -24,7 +24,7 @@ def make(engine, rng, dtype="float64", *, duplicates=False):
     data[data == 0] = 1
     data = abs(data) if duplicates else data  # nothing cancels that a block stores
     parts = data, indices, indptr
-    bsr = sg.bsr_array(tuple(engine.array(part) for part in parts), shape=SHAPE)
+    bsr = engine.bsr(parts, SHAPE)
     dense = dense_from_blocks(*parts, SHAPE).astype(data.dtype)
     return bsr, dense
 
@@ -168,7 +168,7 @@ def test_blocks_of_two_of_four(engine, rng):
     a = Blocks(engine, rng, (32, 32), np.dtype(np.float16), batch=(2,), small_integers=True)
     data = engine.host(a.bsr.data)[:, :4]
     indptr = np.concatenate([np.zeros((2, 1), int), counts.cumsum(-1)], axis=-1)
-    bsr = sg.bsr_array(tuple(map(engine.array, (data, columns, indptr))), shape=(96, 128))
+    bsr = engine.bsr((data, columns, indptr), (96, 128))
     x = small(rng, (2, 128, 8), "float16")
     with engine.runs("semi_structured_compress"):
         sparse = bsr.semi_structured()
@@ -184,7 +184,7 @@ def test_random_patterns(engine, rng):
         rng, (24, 40), (4, 8), batch=(3,), density=0.3, dtype="float32", small_integers=True
     )
     assert len({tuple(p) for p in parts[2]}) == 3
-    bsr = sg.bsr_array(tuple(map(engine.array, parts)), shape=(24, 40))
+    bsr = engine.bsr(parts, (24, 40))
     dense = dense_from_blocks(*parts, (24, 40))
     x, y = small(rng, (3, 40, 7)), small(rng, (3, 7, 24))
     with engine.runs("bsr_addmm"):

@@ -58,7 +58,7 @@ def test_back(engine, rng, dtype, batch):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_pruned_on_the_way(engine, rng, dtype):
     data, indices, indptr = random_blocks(rng, (128, 256), (32, 64), dtype=dtype)
-    A = sg.bsr_array(tuple(map(engine.array, (data, indices, indptr))), shape=(128, 256))
+    A = engine.bsr((data, indices, indptr), (128, 256))
     with pytest.raises(ValueError, match="semi_structured: argument 'self': expected at most"):
         A.semi_structured()
     with engine.runs("prune_24", "semi_structured_compress"):

@@ -12,7 +12,7 @@ from sparsegpu.testing import assert_within_bound, random_blocks, random_values
 
 def make(engine, rng, dtype="float32"):
     arrays = random_blocks(rng, (16, 24), (4, 8), dtype=dtype)
-    return sg.bsr_array(tuple(engine.array(a) for a in arrays), shape=(16, 24))
+    return engine.bsr(arrays, (16, 24))
 
 
 def test_out_of_range_column(engine, rng):

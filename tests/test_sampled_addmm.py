@@ -14,11 +14,6 @@ from sparsegpu.testing import accuracy_bound, assert_close, random_blocks, rando
 DTYPES = ["float16", "bfloat16", "float32", "float64", "int8", "complex64", "complex128"]
 
 
-def make(engine, triple, shape):
-    data, indices, indptr = (engine.array(x) for x in triple)
-    return sparsegpu.bsr_array((data, indices, indptr), shape=shape)
-
-
 def at_blocks(dense, like, engine):
     """The stored blocks of ``dense``, by the plainest loop over ``like``'s pattern."""
     indices, indptr = engine.host(like.pattern.indices), engine.host(like.pattern.indptr)
@@ -46,7 +41,7 @@ def check(engine, result, input, mat1, mat2, *, alpha=1, beta=0):
 def test_formula(engine, rng, dtype, blocksize, small):
     shape = (5 * blocksize[0], 4 * blocksize[1])
     triple = random_blocks(rng, shape, blocksize, dtype=dtype, small_integers=small)
-    input = make(engine, triple, shape)
+    input = engine.bsr(triple, shape)
     mat1 = random_values(rng, (shape[0], 21), dtype, small_integers=small)
     mat2 = random_values(rng, (21, shape[1]), dtype, small_integers=small)
     with engine.runs("sampled_addmm"):
@@ -70,7 +65,7 @@ def test_formula(engine, rng, dtype, blocksize, small):
 )
 def test_batches(engine, rng, pattern_batch, batch1, batch2):
     triple = random_blocks(rng, (8, 12), (4, 2), batch=pattern_batch)
-    input = make(engine, triple, (8, 12))
+    input = engine.bsr(triple, (8, 12))
     mat1 = random_values(rng, (*batch1, 8, 5), "float32")
     mat2 = random_values(rng, (*batch2, 5, 12), "float32")
     with engine.runs("sampled_addmm" if 0 not in batch1 else None):
@@ -83,7 +78,7 @@ def test_batches(engine, rng, pattern_batch, batch1, batch2):
 
 def test_bool_input_is_a_pattern_only(engine, rng):
     data, indices, indptr = random_blocks(rng, (8, 8), (2, 2), dtype="bool")
-    where = make(engine, (np.zeros_like(data), indices, indptr), (8, 8))
+    where = engine.bsr((np.zeros_like(data), indices, indptr), (8, 8))
     mat1, mat2 = (random_values(rng, (8, 8), "bfloat16") for _ in range(2))
     with engine.runs("sampled_addmm"):
         out = sparsegpu.sampled_addmm(where, engine.array(mat1), engine.array(mat2), beta=0)
@@ -98,7 +93,7 @@ def test_bool_input_is_a_pattern_only(engine, rng):
 
 def test_beta_zero_does_not_read(engine, rng):
     data, indices, indptr = random_blocks(rng, (8, 8), (2, 2))
-    input = make(engine, (np.full_like(data, np.nan), indices, indptr), (8, 8))
+    input = engine.bsr((np.full_like(data, np.nan), indices, indptr), (8, 8))
     mat1, mat2 = (random_values(rng, (8, 8), "float32") for _ in range(2))
     with engine.runs("sampled_addmm"):
         out = sparsegpu.sampled_addmm(input, engine.array(mat1), engine.array(mat2), beta=0)
@@ -107,7 +102,7 @@ def test_beta_zero_does_not_read(engine, rng):
 
 def test_alpha_zero_computes_no_product(engine, rng):
     triple = random_blocks(rng, (8, 8), (2, 2))
-    input = make(engine, triple, (8, 8))
+    input = engine.bsr(triple, (8, 8))
     nan = engine.array(np.full((8, 8), np.nan, np.float32))
     with engine.runs("sampled_addmm"):
         out = sparsegpu.sampled_addmm(input, nan, nan, alpha=0, beta=2)
@@ -116,7 +111,7 @@ def test_alpha_zero_computes_no_product(engine, rng):
 
 def test_duplicates_are_summed_first(engine, rng):
     triple = random_blocks(rng, (6, 6), (2, 2), density=2, duplicates=True)
-    input = make(engine, triple, (6, 6))
+    input = engine.bsr(triple, (6, 6))
     mat1, mat2 = (random_values(rng, (6, 6), "float32") for _ in range(2))
     with engine.runs("sampled_addmm"):
         out = sparsegpu.sampled_addmm(input, engine.array(mat1), engine.array(mat2))
@@ -128,7 +123,7 @@ def test_duplicates_are_summed_first(engine, rng):
 @pytest.mark.parametrize("kind", ["transposed", "reversed", "sliced", "broadcast"])
 def test_strides(engine, rng, kind):
     triple = random_blocks(rng, (12, 8), (4, 4), dtype="float16", small_integers=True)
-    input = make(engine, triple, (12, 8))
+    input = engine.bsr(triple, (12, 8))
     wide = engine.array(random_values(rng, (40, 40), "float16", small_integers=True))
     mat1, mat2 = {
         "transposed": (wide[:16, :12].T, wide[:8, :16].T),
@@ -146,12 +141,12 @@ def test_strides(engine, rng, kind):
 
 def test_out(engine, rng):
     triple = random_blocks(rng, (8, 8), (2, 2), dtype="bfloat16")
-    input = make(engine, triple, (8, 8))
+    input = engine.bsr(triple, (8, 8))
     mat1, mat2 = (random_values(rng, (8, 8), "bfloat16") for _ in range(2))
     a, b = engine.array(mat1), engine.array(mat2)
-    before = make(engine, (triple[0].copy(), *triple[1:]), (8, 8))
+    before = engine.bsr((triple[0].copy(), *triple[1:]), (8, 8))
     # Another dtype, another object with an equal pattern.
-    out = make(engine, (np.full(triple[0].shape, np.nan, np.float32), *triple[1:]), (8, 8))
+    out = engine.bsr((np.full(triple[0].shape, np.nan, np.float32), *triple[1:]), (8, 8))
     with engine.runs("sampled_addmm"):
         result = sparsegpu.sampled_addmm(input, a, b, out=out)
     assert result is out
@@ -165,7 +160,7 @@ def test_out(engine, rng):
 
 def test_int8(engine, rng):
     triple = random_blocks(rng, (8, 8), (4, 4), dtype="int8")
-    input = make(engine, triple, (8, 8))
+    input = engine.bsr(triple, (8, 8))
     mat1, mat2 = (random_values(rng, (8, 8), "int8") for _ in range(2))
     a, b = engine.array(mat1), engine.array(mat2)
     exact = mat1.astype(np.int64) @ mat2
@@ -181,7 +176,7 @@ def test_int8(engine, rng):
     assert wide.dtype == np.int32
     assert (engine.host(wide.data) == at_blocks(exact + dense, out, engine)).all()
     for dtype in (np.int32, np.float32, ml_dtypes.bfloat16):
-        target = make(engine, (np.zeros(triple[0].shape, dtype), *triple[1:]), (8, 8))
+        target = engine.bsr((np.zeros(triple[0].shape, dtype), *triple[1:]), (8, 8))
         with engine.runs("sampled_addmm"):
             sparsegpu.sampled_addmm(input, a, b, out=target)
         expected = (exact + dense).astype(np.float32).astype(dtype)
@@ -191,7 +186,7 @@ def test_int8(engine, rng):
 @pytest.mark.parametrize(("m", "n", "k"), [(0, 8, 4), (8, 0, 4), (8, 8, 0), (0, 0, 0)])
 def test_zero_sizes(engine, rng, m, n, k):
     triple = random_blocks(rng, (m, n), (2, 2))
-    input = make(engine, triple, (m, n))
+    input = engine.bsr(triple, (m, n))
     mat1, mat2 = (engine.array(np.ones(s, np.float32)) for s in ((m, k), (k, n)))
     with engine.runs("sampled_addmm" if triple[0].size else None):
         out = sparsegpu.sampled_addmm(input, mat1, mat2, beta=3)
@@ -219,7 +214,7 @@ def test_any_shape(engine, blocks, blocksize, k, density, seed):
     rng = np.random.default_rng(seed)
     shape = (blocks[0] * blocksize[0], blocks[1] * blocksize[1])
     triple = random_blocks(rng, shape, blocksize, density=density)
-    input = make(engine, triple, shape)
+    input = engine.bsr(triple, shape)
     mat1 = random_values(rng, (shape[0], k), "float32")
     mat2 = random_values(rng, (k, shape[1]), "float32")
     with engine.runs("sampled_addmm" if triple[0].size else None):
@@ -231,7 +226,7 @@ def test_a_second_call_can_be_captured(cuda_engine, rng):
     """No synchronisation, no transfer and no allocation: a CUDA graph takes the call."""
     cupy = cuda_engine.xp
     triple = random_blocks(rng, (32, 32), (16, 16), density=0.5)
-    input = make(cuda_engine, triple, (32, 32))
+    input = cuda_engine.bsr(triple, (32, 32))
     mat1, mat2 = (random_values(rng, (32, 32), "float32") for _ in range(2))
     a, b, out = cupy.asarray(mat1), cupy.asarray(mat2), input.copy()
     with cuda_engine.side_stream() as stream:

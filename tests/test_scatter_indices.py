@@ -5,7 +5,7 @@ import pytest
 
 import sparsegpu
 from covering import covered
-from scatter_cases import FORMATS, make
+from scatter_cases import FORMATS
 from sparsegpu.testing import dense_from_blocks, random_blocks, random_values
 
 
@@ -45,7 +45,7 @@ def expected_lists(triple, shape, blocksize, other_shape, name, split):
 @covered(name=FORMATS, split=[1, 2, 3, 12], batch=[(), (2,), (2, 1, 3)])
 def test_lists(engine, rng, name, split, batch):
     triple = random_blocks(rng, (24, 20), (4, 2), density=0.2)
-    bsr = make(engine, triple, (24, 20))
+    bsr = engine.bsr(triple, (24, 20))
     other = engine.array(np.zeros((*batch, 20, 12), np.float32))
     with engine.runs(None):
         made = sparsegpu.bsr_scatter_mm_indices_data(bsr, other, name, SPLIT_N=split)
@@ -77,7 +77,7 @@ def test_default_split_divides(rng, name, n):
 
 def test_lists_are_kept_with_the_pattern(engine, rng):
     triple = random_blocks(rng, (16, 16), (4, 4))
-    bsr = make(engine, triple, (16, 16))
+    bsr = engine.bsr(triple, (16, 16))
     other = engine.array(np.zeros((16, 32), np.float32))
     build = sparsegpu.bsr_scatter_mm_indices_data
     made = build(bsr, other)
@@ -106,7 +106,7 @@ def test_lists_of_a_host_pattern_are_read_only(rng):
 @pytest.mark.parametrize("name", FORMATS)
 def test_duplicates_are_summed_first(engine, rng, name):
     triple = random_blocks(rng, (8, 8), (2, 2), density=2, duplicates=True, small_integers=True)
-    bsr = make(engine, triple, (8, 8))
+    bsr = engine.bsr(triple, (8, 8))
     summed = bsr.copy()
     summed.sum_duplicates()
     other = random_values(rng, (8, 6), "float32", small_integers=True)

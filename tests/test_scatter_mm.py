@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import sparsegpu
 from covering import covered
 from properties import drawn
-from scatter_cases import FORMATS, make, on, random_case
+from scatter_cases import FORMATS, on, random_case
 from sparsegpu.testing import (
     assert_close,
     assert_within_bound,
@@ -184,7 +184,7 @@ def test_strided_operands(engine, rng):
 @covered(name=[None, *FORMATS], dtype=DTYPES, batch=[(), (3,), (2, 2)])
 def test_product(engine, rng, name, dtype, batch):
     triple = random_blocks(rng, (32, 24), (8, 4), density=0.25, dtype=dtype)
-    bsr = make(engine, triple, (32, 24))
+    bsr = engine.bsr(triple, (32, 24))
     other = random_values(rng, (*batch, 24, 24), dtype)
     given_lists = None
     if name is not None:
@@ -199,7 +199,7 @@ def test_product(engine, rng, name, dtype, batch):
 @pytest.mark.parametrize("name", FORMATS)
 def test_out_is_overwritten(engine, rng, name):
     triple = random_blocks(rng, (12, 12), (3, 4), density=0.2, dtype="float16")
-    bsr = make(engine, triple, (12, 12))
+    bsr = engine.bsr(triple, (12, 12))
     other = random_values(rng, (2, 12, 9), "float16")
     lists = sparsegpu.bsr_scatter_mm_indices_data(bsr, engine.array(other), name, SPLIT_N=3)
     out = engine.xp.full((2, 9, 12), np.nan, np.float32).swapaxes(-1, -2)
@@ -214,7 +214,7 @@ def test_out_is_overwritten(engine, rng, name):
     [(0, 8, 4, ()), (8, 0, 4, ()), (8, 8, 0, ()), (8, 8, 4, (0,)), (0, 0, 0, (2,))],
 )
 def test_zero_sizes(engine, rng, name, m, k, n, batch):
-    bsr = make(engine, random_blocks(rng, (m, k), (2, 4)), (m, k))
+    bsr = engine.bsr(random_blocks(rng, (m, k), (2, 4)), (m, k))
     other = engine.array(np.ones((*batch, k, n), np.float32))
     with engine.runs(None):
         lists = sparsegpu.bsr_scatter_mm_indices_data(bsr, other, name)
@@ -238,7 +238,7 @@ def test_any_shape(engine, name, blocks, blocksize, ns, split, density, seed):
     rng = np.random.default_rng(seed)
     shape = (blocks[0] * blocksize[0], blocks[1] * blocksize[1])
     triple = random_blocks(rng, shape, blocksize, density=density, small_integers=True)
-    bsr = make(engine, triple, shape)
+    bsr = engine.bsr(triple, shape)
     other = random_values(rng, (shape[1], ns * split), "float32", small_integers=True)
     lists = sparsegpu.bsr_scatter_mm_indices_data(bsr, engine.array(other), name, SPLIT_N=split)
     with engine.runs("scatter_mm" if triple[0].size and other.size else None):
@@ -250,7 +250,7 @@ def test_a_second_call_can_be_captured(cuda_engine, rng):
     """No synchronisation, no transfer and no allocation: a CUDA graph takes the call."""
     cupy = cuda_engine.xp
     triple = random_blocks(rng, (32, 32), (16, 16), density=0.5, small_integers=True)
-    bsr = make(cuda_engine, triple, (32, 32))
+    bsr = cuda_engine.bsr(triple, (32, 32))
     other = random_values(rng, (32, 48), "float32", small_integers=True)
     b, out = cupy.asarray(other), cupy.empty((32, 48), np.float32)
     with cuda_engine.side_stream() as stream:

@@ -22,10 +22,6 @@ from sparsegpu.testing import (
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
 
 
-def bsr(engine, data, indices, indptr, shape):
-    return sparsegpu.bsr_array(tuple(map(engine.array, (data, indices, indptr))), shape=shape)
-
-
 def softmax_by_rows(data, indices, indptr, shape) -> tuple[np.ndarray, np.ndarray]:
     """Dense float64 result of one matrix, and its bound: by rows, over their stored columns."""
     _, bm, bk = data.shape
@@ -47,7 +43,7 @@ def softmax_by_rows(data, indices, indptr, shape) -> tuple[np.ndarray, np.ndarra
 
 def check(engine, parts, shape):
     """Compare the softmax of a matrix with the formula."""
-    a = bsr(engine, *parts, shape)
+    a = engine.bsr(parts, shape)
     with engine.runs("bsr_softmax" if parts[0].size else None):
         result = sparsegpu.bsr_softmax(a)
     assert result.dtype == parts[0].dtype and result.has_canonical_format
@@ -148,7 +144,7 @@ def test_out(engine, rng, out_dtype):
     """``out`` of another dtype and with holes in memory."""
     shape = (12, 20)
     parts = random_blocks(rng, shape, (3, 4), dtype="float32", density=0.5, shuffled=False)
-    a = bsr(engine, *parts, shape)
+    a = engine.bsr(parts, shape)
     spread = engine.xp.zeros((a.nnzb, 6, 8), dtype_of(out_dtype))
     out = a.with_data(spread[:, ::2, ::2])
     with engine.runs("bsr_softmax"):
@@ -162,7 +158,7 @@ def test_out(engine, rng, out_dtype):
 def test_out_may_be_the_array_itself(engine, rng, blocksize):
     shape = (2 * blocksize[0], 5 * blocksize[1])
     parts = random_blocks(rng, shape, blocksize, density=0.8, shuffled=False)
-    a = bsr(engine, parts[0].copy(), *parts[1:], shape)
+    a = engine.bsr((parts[0].copy(), *parts[1:]), shape)
     with engine.runs("bsr_softmax"):
         assert sparsegpu.bsr_softmax(a, out=a) is a
     compare(engine, a, *parts, shape)
@@ -172,21 +168,21 @@ def test_values_of_any_strides(engine, rng):
     shape = (12, 20)
     data, indices, indptr = random_blocks(rng, shape, (3, 4), density=0.5, shuffled=False)
     turned = engine.array(np.ascontiguousarray(data.transpose(2, 1, 0))).transpose(2, 1, 0)
-    a = bsr(engine, data, indices, indptr, shape).with_data(turned)
+    a = engine.bsr((data, indices, indptr), shape).with_data(turned)
     with engine.runs("bsr_softmax"):
         result = sparsegpu.bsr_softmax(a)
     compare(engine, result, data, indices, indptr, shape)
 
 
 def test_a_sorted_pattern_is_kept(engine, rng):
-    a = bsr(engine, *random_blocks(rng, (8, 12), (2, 3), shuffled=False), (8, 12))
+    a = engine.bsr(random_blocks(rng, (8, 12), (2, 3), shuffled=False), (8, 12))
     with engine.runs("bsr_softmax"):
         assert sparsegpu.bsr_softmax(a).pattern is a.pattern
 
 
 def test_the_same_bits_again(engine, rng):
     shape = (32, 64 * 40)
-    a = bsr(engine, *random_blocks(rng, shape, (16, 40), density=0.7), shape)
+    a = engine.bsr(random_blocks(rng, shape, (16, 40), density=0.7), shape)
     with engine.runs("bsr_softmax"):
         first, second = sparsegpu.bsr_softmax(a), sparsegpu.bsr_softmax(a)
     assert (engine.host(first.data) == engine.host(second.data)).all()
@@ -219,7 +215,7 @@ def test_any_shape(engine, seed, dtype, blocksize, blocks, density):
 def test_errors(engine, rng):
     shape = (4, 4)
     parts = random_blocks(rng, shape, (2, 2), density=0.5)
-    a = bsr(engine, *parts, shape)
+    a = engine.bsr(parts, shape)
     other = sparsegpu.bsr_array(engine.array(np.ones(shape, np.float32)), blocksize=(2, 2))
     memory = engine.xp.zeros(a.data.size + 3, np.float32)
     first, second = (a.with_data(memory[i : i - 3 or None].reshape(a.data.shape)) for i in (0, 3))

@@ -19,11 +19,6 @@ from sparsegpu.testing import (
 DTYPES = ["float16", "bfloat16", "float32", "float64", "int8", "complex64", "complex128"]
 
 
-def make(engine, triple, shape):
-    data, indices, indptr = (engine.array(x) for x in triple)
-    return sparsegpu.bsr_array((data, indices, indptr), shape=shape)
-
-
 def expected_positions(left, right):
     """Block positions (row, column) where two stored blocks meet, by plain loops."""
     (_, li, lp), (_, ri, rp) = left, right
@@ -51,7 +46,7 @@ def test_product(engine, rng, dtype, sizes, duplicates):
     m, k, n = 4 * bm, 6 * bk, 5 * bn
     left = random_blocks(rng, (m, k), (bm, bk), dtype=dtype, duplicates=duplicates)
     right = random_blocks(rng, (k, n), (bk, bn), dtype=dtype, duplicates=duplicates)
-    a, b = make(engine, left, (m, k)), make(engine, right, (k, n))
+    a, b = engine.bsr(left, (m, k)), engine.bsr(right, (k, n))
     with engine.runs("scatter_mm"):
         out = sparsegpu.bsr_spgemm(a, b)
     assert type(out) is type(a)
@@ -67,7 +62,7 @@ def test_product(engine, rng, dtype, sizes, duplicates):
 def test_small_integers_are_exact_and_as_scipy(engine, rng):
     left = random_blocks(rng, (24, 30), (4, 5), small_integers=True)
     right = random_blocks(rng, (30, 18), (5, 3), small_integers=True)
-    a, b = make(engine, left, (24, 30)), make(engine, right, (30, 18))
+    a, b = engine.bsr(left, (24, 30)), engine.bsr(right, (30, 18))
     with engine.runs("scatter_mm"):
         out = a @ b
     theirs = scipy.sparse.bsr_array(left, shape=(24, 30)) @ scipy.sparse.bsr_array(
@@ -83,7 +78,7 @@ def test_batches(engine, rng, left_batch, right_batch):
     # A full right side keeps the counts of all batches equal whatever the left one stores.
     left = random_blocks(rng, (6, 8), (2, 4), batch=left_batch, density=1, small_integers=True)
     right = random_blocks(rng, (8, 9), (4, 3), batch=right_batch, density=1, small_integers=True)
-    a, b = (make(engine, t, s) for t, s in ((left, (6, 8)), (right, (8, 9))))
+    a, b = (engine.bsr(t, s) for t, s in ((left, (6, 8)), (right, (8, 9))))
     with engine.runs(None if 0 in left_batch else "scatter_mm"):
         out = sparsegpu.bsr_spgemm(a, b)
     batch = np.broadcast_shapes(left_batch, right_batch)
@@ -98,8 +93,8 @@ def test_batches_of_different_patterns(engine, rng):
     indices = np.stack([eye, eye[::-1], np.roll(eye, 1)])
     indptr = np.broadcast_to(np.arange(5, dtype=np.int32), (3, 5)).copy()
     data = random_values(rng, (3, 4, 2, 2), "float64", small_integers=True)
-    a = make(engine, (data, indices, indptr), (8, 8))
-    b = make(engine, (data[1], indices[1], indptr[1]), (8, 8))
+    a = engine.bsr((data, indices, indptr), (8, 8))
+    b = engine.bsr((data[1], indices[1], indptr[1]), (8, 8))
     with engine.runs("scatter_mm"):
         out, other = sparsegpu.bsr_spgemm(a, b), sparsegpu.bsr_spgemm(b, a)
     x = dense_from_blocks(data, indices, indptr, (8, 8)).astype(np.float64)
@@ -119,7 +114,7 @@ def test_cancellation_keeps_the_block(engine):
 @pytest.mark.parametrize("out_dtype", ["int8", "float32", "float16"])
 def test_out_dtype(engine, rng, out_dtype):
     left = random_blocks(rng, (8, 8), (4, 4), dtype="int8", density=0.6)
-    a = make(engine, left, (8, 8))
+    a = engine.bsr(left, (8, 8))
     with engine.runs("scatter_mm"):
         out = sparsegpu.bsr_spgemm(a, a, out_dtype=out_dtype)
     exact = dense_from_blocks(*left, (8, 8))
@@ -133,8 +128,8 @@ def test_out_dtype(engine, rng, out_dtype):
 
 @pytest.mark.parametrize(("m", "k", "n"), [(0, 4, 4), (4, 0, 4), (4, 4, 0), (0, 0, 0)])
 def test_zero_sizes(engine, rng, m, k, n):
-    a = make(engine, random_blocks(rng, (m, k), (2, 2)), (m, k))
-    b = make(engine, random_blocks(rng, (k, n), (2, 2)), (k, n))
+    a = engine.bsr(random_blocks(rng, (m, k), (2, 2)), (m, k))
+    b = engine.bsr(random_blocks(rng, (k, n), (2, 2)), (k, n))
     with engine.runs(None):
         out = sparsegpu.bsr_spgemm(a, b)
     assert out.shape == (m, n)
@@ -155,7 +150,7 @@ def test_any_shape(engine, blocks, blocksize, density, seed):
     right = random_blocks(rng, (k, n), blocksize[1:], density=density, small_integers=True)
     meet = expected_positions(left, right)
     with engine.runs("scatter_mm" if meet else None):
-        out = sparsegpu.bsr_spgemm(make(engine, left, (m, k)), make(engine, right, (k, n)))
+        out = sparsegpu.bsr_spgemm(engine.bsr(left, (m, k)), engine.bsr(right, (k, n)))
     assert positions(engine, out) == meet
     expected = dense_from_blocks(*left, (m, k)) @ dense_from_blocks(*right, (k, n))
     assert (engine.host(out.toarray()) == expected).all()
