@@ -8,7 +8,6 @@ the first call and kept with the pattern.
 
 from __future__ import annotations
 
-import struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from ...pattern import Pattern, index_dtype
 from ._blocks import THREADS, grid, power_of_two_below, size_of
 from ._parts import Arrays, Parts
 from .runtime.launch import Launch, kernel, submit
+from .runtime.structs import kernel_struct
 from .runtime.types import ctype
 
 #: Block rows of a group, at most.
@@ -34,8 +34,6 @@ _SHARED = 94 * 1024  # that every architecture grants, with what the kernel has 
 _TILE = 1024  # columns; their bits are 128 bytes
 _TILE_BYTES = _TILE // 8
 _ORDER = 4  # of the arrays that the kernel writes
-_GROUPS = struct.Struct("<7Q")
-_ARGUMENT = struct.Struct("<10Q5q3i4x")
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
@@ -95,9 +93,14 @@ class RowGroups:
     order = property(lambda self: self._parts.array(_ORDER))
 
     def argument(self) -> np.void:
-        """Return the kernel argument ``Groups`` (`common/row_groups.cuh`)."""
-        more = (0 if a is None else a.data.ptr for a in (self.block_rows, self.pieces))
-        return np.void(_GROUPS.pack(*self._parts.addresses, *more))
+        """Return the kernel argument ``RowGroups`` (`common/row_groups.cuh`)."""
+        block_rows, splits = (
+            0 if a is None else a.data.ptr for a in (self.block_rows, self.pieces)
+        )
+        names = ("starts", "counts", "columns", "blocks", "order")
+        addresses = dict(zip(names, self._parts.addresses, strict=True))
+        groups = kernel_struct("bsr_addmm_groups", "RowGroups")
+        return groups(**addresses, block_rows=block_rows, splits=splits)
 
 
 class OrderedRows(NamedTuple):
@@ -173,32 +176,32 @@ def _launch(
         parts.clear(_ORDER)
         shared_memory = max(shared_memory, groups * _INT32.itemsize)
     stored = pattern._indptr.data.ptr
-    argument = _ARGUMENT.pack(
-        starts,
-        counts,
-        columns,
-        block_numbers,
-        order if at_once else 0,
-        stored if ordered is None else ordered.indptr.data.ptr,
-        pattern._indices.data.ptr,
-        0 if ordered is None else ordered.block_rows.data.ptr,
-        stored,
-        0 if blocks_from is None else blocks_from.data.ptr,
-        groups,
-        per_matrix,
-        block_rows,
-        block_columns,
-        pattern.nnzb,
-        rows,
-        width,
-        narrow_width,
+    argument = kernel_struct("bsr_schedule", "Schedule")(
+        starts=starts,
+        counts=counts,
+        columns=columns,
+        blocks=block_numbers,
+        order=order if at_once else 0,
+        indptr=stored if ordered is None else ordered.indptr.data.ptr,
+        indices=pattern._indices.data.ptr,
+        of_rows=0 if ordered is None else ordered.block_rows.data.ptr,
+        stored_indptr=stored,
+        blocks_from=0 if blocks_from is None else blocks_from.data.ptr,
+        groups=groups,
+        groups_per_matrix=per_matrix,
+        block_rows=block_rows,
+        block_columns=block_columns,
+        nnzb=pattern.nnzb,
+        rows=rows,
+        width=width,
+        narrow_width=narrow_width,
     )
     index, number = ctype(pattern._indices.dtype), ctype(index_dtype(blocks))
     launch = Launch(
         kernel("bsr_schedule", INDEX=index, BLOCK=number),
         grid(groups),
         (_threads(ceil_div(blocks, groups), block_columns),),
-        (np.void(argument),),
+        (argument,),
         shared_memory,
     )
     submit(launch, setup=True)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
-
-import numpy as np
 
 from ..._arrays import accumulator_dtype
 from ..._epilogue import Epilogue
@@ -15,10 +12,9 @@ from ._blocks import grid, size_of
 from ._epilogue_args import epilogue_args
 from .paths._simt_tile import simt_tile
 from .runtime.launch import Launch, kernel, submit
+from .runtime.structs import kernel_struct
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch
-
-_SIZES = struct.Struct("<2q2i")
 
 
 def sampled_addmm(
@@ -65,7 +61,7 @@ def sampled_addmm(
             matrix_view(mat1, batch),
             matrix_view(mat2, batch),
             batch_dims(batch),
-            np.void(_SIZES.pack(blocks, inner, bm, bn)),
+            kernel_struct("sampled_addmm", "SampledProblem")(blocks=blocks, k=inner, bm=bm, bn=bn),
             epilogue_argument,
         ),
     )

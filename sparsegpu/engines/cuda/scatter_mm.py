@@ -6,7 +6,6 @@ block's own and its sum is rounded once.
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,11 @@ from ._blocks import grid, size_of
 from ._epilogue_args import epilogue_args
 from .paths._simt_tile import simt_tile
 from .runtime.launch import Launch, Memset, kernel, submit
+from .runtime.structs import kernel_struct
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch
 
-_LISTS = struct.Struct("<4Q")
-_SIZES = struct.Struct("<3q4i")
+_LISTS = ("starts", "r_offsets", "p_offsets", "q_offsets")
 
 
 def clear(accumulators: Any) -> None:
@@ -116,6 +115,10 @@ def _launch(
     index, lists = _uniform(lists)  # may be copies: they have to outlive the launch
     tile = simt_tile(ms, ns)
     parts = ceil_div(ms, tile.tile_m) * ceil_div(ns, tile.tile_n)
+    addresses = [0 if a is None else a.data.ptr for a in lists]
+    problem = kernel_struct("scatter_mm", "ScatterProblem")(
+        tiles=tiles, batches=batches, n=n, ms=ms, ks=ks, ns=ns, split=split_n
+    )
     compiled = kernel(
         "scatter_mm",
         FORMAT=form,
@@ -132,9 +135,9 @@ def _launch(
             matrix_view(accumulators, batch),
             matrix_view(blocks, blocks.shape[:1]),
             matrix_view(others, stack),
-            np.void(_LISTS.pack(*(0 if a is None else a.data.ptr for a in lists))),
+            kernel_struct("scatter_mm", "Lists")(**dict(zip(_LISTS, addresses, strict=True))),
             batch_dims(batch),
-            np.void(_SIZES.pack(tiles, batches, n, ms, ks, ns, split_n)),
+            problem,
             epilogue_argument,
         ),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
@@ -19,6 +18,7 @@ from ..cuda._blocks import grid
 from ..cuda._epilogue_args import batched_operands, epilogue_args
 from ..cuda.paths._fields import MODEL, refused
 from ..cuda.runtime.launch import Launch, Work, architecture, kernel, submit
+from ..cuda.runtime.structs import kernel_struct
 from ..cuda.runtime.submission import workspace
 from ..cuda.runtime.types import ctype
 from ..cuda.runtime.view import batch_dims, matrix_view, merged_batch
@@ -31,7 +31,6 @@ from .library import ALIGNMENT, Algorithm, Key, Lines, Plan, handle, plan
 PATH = "cusparselt"
 
 _FUNCTION = "semi_structured_addmm"
-_SIZES = struct.Struct("<3q")
 _THREADS = 256
 
 
@@ -318,7 +317,9 @@ def finish(out: Any, sums: Any, epilogue: Epilogue, operand_dtype: np.dtype) -> 
             matrix_view(out, batch),
             matrix_view(sums, batch),
             batch_dims(batch),
-            np.void(_SIZES.pack(m, n, prod(batch))),
+            kernel_struct("accumulator_epilogue", "AccumulatorProblem")(
+                m=m, n=n, batches=prod(batch)
+            ),
             argument,
         ),
     )

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
-
-import numpy as np
 
 from ...._math import ceil_div
 from .._blocks import grid, size_of
 from ..runtime.launch import Launch, kernel
+from ..runtime.structs import kernel_struct
 from ..runtime.types import ctype
 from ..runtime.view import batch_dims, matrix_view, vector_view
 from ._cluster_work import rows_by_length
 from ._product import Product
 from ._tile import Tile
-
-_SIZES = struct.Struct("<3q2i")
-_SIZES_BY_LENGTH = struct.Struct("<4q")
 
 
 def tiles_of(p: Product, tile: Tile) -> int:
@@ -46,10 +41,13 @@ def block_row_launch(
     """
     (bm, bk), n = p.pattern.blocksize, p.out.shape[-1]
     batches, block_rows = size_of(p.batch), p.pattern.block_shape[0]
-    sizes = _SIZES.pack(batches, block_rows, n, bm, bk)
+    of_product = {"batches": batches, "block_rows": block_rows, "n": n}
     if raster:
         row_tiles = batches * block_rows * ceil_div(bm, tile.tile_m)
-        sizes = _SIZES_BY_LENGTH.pack(batches, block_rows, n, ceil_div(raster, row_tiles))
+        panels = ceil_div(raster, row_tiles)
+        problem = kernel_struct(source, "FullPrecisionProblem")(**of_product, raster_width=panels)
+    else:
+        problem = kernel_struct(source, "BlockRowProblem")(**of_product, bm=bm, bk=bk)
     vectors, blocks = [p.pattern._indptr, p.pattern._indices], [p.data]
     if raster:
         vectors.insert(0, None if p.empty else rows_by_length(p.pattern))
@@ -70,7 +68,7 @@ def block_row_launch(
             *(vector_view(None if p.empty else vector, p.batch) for vector in vectors),
             *(matrix_view(None if p.empty else matrix, p.batch) for matrix in matrices),
             batch_dims(p.batch),
-            np.void(sizes),
+            problem,
             p.epilogue,
         ),
         tile.shared_memory,

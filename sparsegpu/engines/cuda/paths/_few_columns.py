@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +11,7 @@ from ...._arrays import accumulator_dtype
 from ...._math import ceil_div
 from .._blocks import THREADS, grid, size_of
 from ..runtime.launch import Launch, kernel
+from ..runtime.structs import kernel_struct
 from ..runtime.submission import workspace
 from ..runtime.types import ctype
 from ..runtime.view import batch_dims, matrix_view, vector_view
@@ -28,8 +28,6 @@ _MOST_BLOCK_BYTES = 4096
 _MOST_SUM_BYTES = 256  # of a lane
 _MOST_ROUNDS = 8  # rows that a team takes one after the other
 _WARPS = 64  # of a multiprocessor; with more work than that, a warp takes several rows
-_SIZES = struct.Struct("<3q2i")
-_REDUCE_SIZES = struct.Struct("<3q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +113,9 @@ def launches(source: str, p: Product, tile: Tile) -> tuple[Launch, ...]:
         matrix_view(p.data[..., 0, :, :], p.batch),
         matrix_view(p.dense, p.batch),
         shape,
-        np.void(_SIZES.pack(batches, rows, parts, tile.rounds, 0)),
+        kernel_struct(source, "SpmvProblem")(
+            batches=batches, rows=rows, partials=parts, rounds=tile.rounds, padding=0
+        ),
     )
     groups = ceil_div(ceil_div(rows, tile.teams), tile.rounds)
     main = Launch(
@@ -146,7 +146,9 @@ def launches(source: str, p: Product, tile: Tile) -> tuple[Launch, ...]:
             out,
             vector_view(_flat(pieces.rows), p.batch),
             shape,
-            np.void(_REDUCE_SIZES.pack(batches, split, parts)),
+            kernel_struct("bsr_addmm_parts", "SplitRowsProblem")(
+                batches=batches, rows=split, partials=parts
+            ),
             sums,
             p.epilogue,
         ),

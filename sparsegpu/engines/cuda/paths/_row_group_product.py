@@ -6,7 +6,6 @@ are cut into parts, whose sums ``bsr_addmm_sm90_reduce.cu`` adds.
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from .._row_order import similar_row_groups
 from .._schedule import row_groups
 from ..runtime.architectures import HOPPER
 from ..runtime.launch import Launch, kernel, multiprocessors
+from ..runtime.structs import kernel_struct
 from ..runtime.submission import workspace
 from ..runtime.types import ctype
 from ..runtime.view import batch_dims, matrix_view
@@ -33,8 +33,6 @@ BY_ADDRESS = {
     "SPLIT_K": (0, 1),
 }
 
-_SIZES = struct.Struct("<4q2i")
-_REDUCE_SIZES = struct.Struct("<4q")
 _SUM = 4  # bytes of a sum
 _REDUCE_THREADS = 128
 _REDUCED_AT_ONCE = 64 * 64  # sums that a thread block adds at a time, where outputs have two bytes
@@ -80,6 +78,7 @@ def row_group_launches(
         batch_dims(p.batch),
         schedule.argument(),
     )
+    of_product = {"batches": batch.count, "m": m, "n": n}
     by_address = {"INDEX": ctype(schedule.blocks.dtype), "STORE": store, **p.defines}
     product = Launch(
         kernel(source, HOPPER, SPLIT_K=int(parts > 0), **by_address, **tile.defines, **defines),
@@ -89,7 +88,12 @@ def row_group_launches(
             *left,
             *dense_maps(p.dense, p.layout, batch, tile.tile_n, tile.step_k),
             *out,
-            np.void(_SIZES.pack(of_matrix, batch.count, m, n, matrices > 1, batch.dense != 0)),
+            kernel_struct(source, "RowGroupProblem")(
+                **of_product,
+                groups=of_matrix,
+                pattern_batched=matrices > 1,
+                dense_batched=batch.dense != 0,
+            ),
             sums,
             p.epilogue,
         ),
@@ -97,11 +101,12 @@ def row_group_launches(
     )
     if not parts:
         return (product,)
+    reduced = kernel_struct("bsr_addmm_sm90_reduce", "ReduceProblem")
     of_tile = {name: tile.defines[name] for name in ("T", "BM", "TILE_N")}
     reduce = Launch(
         kernel("bsr_addmm_sm90_reduce", HOPPER, **by_address, **of_tile),
         grid(len(split) * tiles * sums_of_tile // _REDUCED_AT_ONCE),
         (_REDUCE_THREADS,),
-        (*out, split, np.void(_REDUCE_SIZES.pack(len(split), batch.count, m, n)), sums, p.epilogue),
+        (*out, split, reduced(**of_product, groups=len(split)), sums, p.epilogue),
     )
     return product, reduce

@@ -7,7 +7,6 @@ at such addresses.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +17,7 @@ from .._blocks import THREADS, grid, size_of
 from .._schedule import row_groups
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import MAX_GRID, Launch, kernel
+from ..runtime.structs import kernel_struct
 from ..runtime.submission import workspace
 from ..runtime.types import ctype
 from ..runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view
@@ -51,7 +51,6 @@ _MOST_STAGES = 6
 _MOST_SLOTS = 64  # blocks of a stage, of which one word tells whether they are there
 _BUFFER_ROWS = 32  # of the outputs on their way to memory
 _RESERVED = 1024  # of the multiprocessor's shared memory for each of its thread blocks
-_SIZES = struct.Struct("<5qi4x")
 
 facts, pays, worth_measuring = facts_of, always, always
 
@@ -193,7 +192,14 @@ def launches(p: Product, tile: Tile) -> tuple[Launch, ...] | None:
     tiles = groups * batches * ceil_div(n, tile.tile_n) * tile.parts
     if tiles > MAX_GRID:
         return None
-    sizes = (groups, p.pattern.block_shape[0], batches, n, tile.raster_width, matrices > 1)
+    problem = kernel_struct(SOURCES[0], "GroupsProblem")(
+        groups=groups,
+        block_rows=p.pattern.block_shape[0],
+        batches=batches,
+        n=n,
+        raster_width=tile.raster_width,
+        pattern_batched=matrices > 1,
+    )
     product = Launch(
         kernel(SOURCES[0], INDEX=ctype(schedule.blocks.dtype), **p.defines, **tile.defines),
         (tiles,),
@@ -204,7 +210,7 @@ def launches(p: Product, tile: Tile) -> tuple[Launch, ...] | None:
             matrix_view(p.dense, p.batch),
             batch_dims(p.batch),
             schedule.argument(),
-            np.void(_SIZES.pack(*sizes)),
+            problem,
             p.epilogue,
         ),
         tile.shared_memory,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from ...._math import ceil_div
 from .._blocks import aligned, size_of
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch, kernel
+from ..runtime.structs import kernel_struct
 from ..runtime.types import ctype
 from ..runtime.view import batch_dims, matrix_view, vector_view
 from . import bsr_addmm_skinny_sm90
@@ -28,7 +26,6 @@ BY_ADDRESS = {**INDICES, "BATCHED": (0, 1), "COLUMN_TILES": (0, 1)}
 #: More columns than this keep the tensor cores busy.
 MOST_COLUMNS = 128
 _STEP = 32  # terms of a warp's step
-_SIZES = struct.Struct("<2I2i")
 
 facts, pays = facts_of, always
 
@@ -147,7 +144,9 @@ def launches(p: Product, tile: Tile) -> tuple[Launch, ...]:
             matrix_view(p.data[..., 0, :, :], p.batch),
             matrix_view(p.dense, p.batch),
             batch_dims(p.batch),
-            np.void(_SIZES.pack(row_tiles, block_rows, n, 0)),
+            kernel_struct(SOURCES[0], "SkinnyProblem")(
+                row_tiles=row_tiles, block_rows=block_rows, n=n, padding=0
+            ),
             p.epilogue,
         ),
         tile.shared_memory,

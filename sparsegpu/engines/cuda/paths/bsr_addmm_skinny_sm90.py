@@ -5,16 +5,14 @@ Clusters of thread blocks take a few tiles of rows each; ``bsr_cluster_work.cu``
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from ...._math import ceil_div
 from .._blocks import aligned, size_of
 from ..runtime.architectures import HOPPER
 from ..runtime.launch import Launch, kernel
+from ..runtime.structs import kernel_struct
 from ..runtime.types import ctype
 from ..runtime.view import batch_dims, matrix_view, vector_view
 from ._cluster_work import SIDE, cluster_work
@@ -34,7 +32,6 @@ GOOD_COLUMNS = range(17, MOST_COLUMNS + 1)
 _THREADS = 128
 _BOX = SIDE * SIDE * 2  # bytes
 _SHARED = 227 * 1024  # of a multiprocessor, of which each thread block takes 1 KB more
-_SIZES = struct.Struct("<4i")
 
 facts, worth_measuring = facts_of, always
 
@@ -168,7 +165,9 @@ def launches(p: Product, tile: Tile) -> tuple[Launch, ...]:
             matrix_view(p.data[..., 0, :, :], p.batch),
             matrix_view(p.dense, p.batch),
             batch_dims(p.batch),
-            np.void(_SIZES.pack(thread_blocks, n, column_tiles, 0)),
+            kernel_struct(SOURCES[0], "SkinnyProblem")(
+                thread_blocks=thread_blocks, n=n, column_tiles=column_tiles, padding=0
+            ),
             p.epilogue,
         ),
         tile.shared_memory,

@@ -31,4 +31,4 @@ def tile(f: Facts, fields: Fields) -> Tile:
 
 def launches(p: Product24, tile: Tile) -> tuple[Launch, ...]:
     """Return the launch that computes a product."""
-    return (tile_launch(p, tile, SOURCES[0], p.packed_columns),)
+    return (tile_launch(p, tile, SOURCES[0], "SparseSimtProblem", terms=p.packed_columns),)

@@ -5,7 +5,6 @@ Clusters of thread blocks split k, so that all multiprocessors read the packed m
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -16,6 +15,7 @@ import numpy as np
 from ...._math import ceil_div
 from ..runtime.architectures import HOPPER
 from ..runtime.launch import Launch, kernel
+from ..runtime.structs import kernel_struct
 from ..runtime.tensor_map import tensor_map
 from ..runtime.types import ctype
 from ..runtime.view import batch_dims, matrix_view
@@ -48,7 +48,6 @@ _FILLED = {1: 1.0, 2: 1.0, 4: 0.9, 8: 0.9}
 # Microseconds that a thread block alone takes for a stage, for each of its columns, and for
 # exchanging its sums (one H200).
 _STAGE_US, _COLUMN_US, _END_US = 0.2, 0.0019, 2.0
-_SIZES = struct.Struct("<2q2I4i")
 
 facts = facts_of
 
@@ -155,7 +154,16 @@ def launches(p: Product24, tile: Tile) -> tuple[Launch, ...] | None:
     box_n = min(tile.tile_n, n) if layout == "columns" and panels == 1 else tile.tile_n
     loaded = stage_bytes(size, box_n)
     stages = ceil_div(2 * p.packed_columns * size, _STAGE_BYTES_K)
-    sizes = _SIZES.pack(m, n, panels, prod(p.batch), stages, loaded, batch.dense != 0, 0)
+    problem = kernel_struct(SOURCES[0], "SemiStructuredSkinnyProblem")(
+        m=m,
+        n=n,
+        column_tiles=panels,
+        batches=prod(p.batch),
+        stages=stages,
+        stage_bytes=loaded,
+        dense_batched=batch.dense != 0,
+        padding=0,
+    )
     store = "columns" if out.strides[-2] == out.itemsize else "rows"
     launch = Launch(
         kernel(SOURCES[0], ARCHS, DENSE=layout, STORE=store, **p.defines, **tile.defines),
@@ -167,7 +175,7 @@ def launches(p: Product24, tile: Tile) -> tuple[Launch, ...] | None:
             _dense_map(dense, layout, batch, box_n),
             matrix_view(out, p.batch),
             batch_dims(p.batch),
-            np.void(sizes),
+            problem,
             p.epilogue,
         ),
         tile.shared_memory,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import replace
 from math import prod
-
-import numpy as np
 
 from ...._math import ceil_div
 from .._blocks import grid
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch, kernel
+from ..runtime.structs import kernel_struct
 from ..runtime.types import ctype
 from ..runtime.view import batch_dims, matrix_view
 from ._dense_lines import tensor_core_lines
@@ -27,7 +25,6 @@ DTYPES, ARCHS = (*HALVES, "int8", "float32", "float8_e4m3fn"), PORTABLE
 TENSOR_CORES = True
 BY_ADDRESS = {"DENSE": ("rows", "columns", "strided")}
 
-_SIZES = struct.Struct("<5q")
 
 facts, pays, serves = facts_of, always, always
 
@@ -63,18 +60,19 @@ def launches(p: Product24, tile: Tile) -> tuple[Launch, ...]:
     if p.packed_columns:
         dense, layout, copies = tensor_core_lines(p.dense, p.packed.itemsize != 2)
         p = replace(p, dense=dense)
+    tile = replace(tile, defines=tile.defines | {"DENSE": layout})
     steps = p.packed_columns * p.packed.itemsize // STEP_BYTES
-    return *copies, tile_launch(p, tile, SOURCES[0], steps, DENSE=layout)
+    return *copies, tile_launch(p, tile, SOURCES[0], "SparseMmaProblem", steps=steps)
 
 
-def tile_launch(p: Product24, tile: Tile, source: str, terms: int, **defines: str) -> Launch:
+def tile_launch(p: Product24, tile: Tile, source: str, problem: str, **depth: int) -> Launch:
     """Return the launch of a kernel whose thread blocks compute a tile each.
 
-    ``terms`` is how far the kernel goes along k, in its own steps.
+    ``depth`` is the field of the kernel's struct ``problem`` that says how far it goes along k.
     """
     (m, n), batches = p.out.shape[-2:], prod(p.batch)
     return Launch(
-        kernel(source, **p.defines, **defines, **tile.defines),
+        kernel(source, **p.defines, **tile.defines),
         grid(batches * ceil_div(m, tile.tile_m) * ceil_div(n, tile.tile_n)),
         (tile.threads,),
         (
@@ -83,7 +81,9 @@ def tile_launch(p: Product24, tile: Tile, source: str, terms: int, **defines: st
             p.meta,
             matrix_view(p.dense, p.batch),
             batch_dims(p.batch),
-            np.void(_SIZES.pack(m, n, p.packed.shape[1], terms, batches)),
+            kernel_struct(source, problem)(
+                m=m, n=n, packed_columns=p.packed.shape[1], batches=batches, **depth
+            ),
             p.epilogue,
         ),
         tile.shared_memory,

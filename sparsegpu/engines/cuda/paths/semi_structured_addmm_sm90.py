@@ -6,15 +6,13 @@ behind such a copy a product by wgmma takes less than one by mma.sp even of 32 r
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from ...._math import ceil_div
 from ..runtime.architectures import HOPPER
 from ..runtime.launch import Launch, kernel, multiprocessors
+from ..runtime.structs import kernel_struct
 from ..runtime.tensor_map import tensor_map
 from ..runtime.types import ctype
 from ..runtime.view import batch_dims, matrix_view
@@ -52,7 +50,6 @@ _FEW_COLUMNS = 32
 _BARRIERS = 2 * 8 * MOST_STAGES
 #: Bytes of ``dense`` from which on pairs of thread blocks share it: below, loading it is little.
 _LARGE = 8 << 20
-_SIZES = struct.Struct("<3q2i")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +147,9 @@ def launches(p: Product24, tile: Tile) -> tuple[Launch, ...] | None:
             out_map(p.out, batch, store),
             matrix_view(p.out, p.batch),
             batch_dims(p.batch),
-            np.void(_SIZES.pack(m, n, batch.count, stages, batch.dense != 0)),
+            kernel_struct(SOURCES[0], "SemiStructuredProblem")(
+                m=m, n=n, batches=batch.count, stages=stages, dense_batched=batch.dense != 0
+            ),
             p.epilogue,
         ),
         tile.shared_memory,
