@@ -24,6 +24,14 @@ def stem(path):
     return path.__name__.rpartition(".")[2]
 
 
+@pytest.mark.parametrize("path", ALL, ids=stem)
+def test_a_path_has_a_test_file_and_a_heading(path):
+    root = Path(__file__).parents[1]
+    assert (root / "tests" / "paths" / f"test_{stem(path)}.py").is_file()
+    page = (root / "docs" / "paths.md").read_text(encoding="utf-8").splitlines()
+    assert f"### {stem(path)}" in page and f'`config={{"path": "{path.NAME}"}}`' in "\n".join(page)
+
+
 def test_every_module_is_in_one_family():
     modules = {p.stem for p in FOLDER.glob("*.py") if not p.stem.startswith("_")}
     assert modules == {stem(path) for path in ALL}

@@ -19,12 +19,13 @@ from benchmarks.pruning import accuracy_table, kept_table
 from sparsegpu.benchmark.cases import SECTIONS, about
 from sparsegpu.benchmark.plot import roofline
 from sparsegpu.benchmark.report import summary, table_rows
-from sparsegpu.engines.cuda.support import support_table
+from sparsegpu.engines.cuda.support import paths_page, support_table
 
 from .record import RESULTS, ROOT
 
 _README = ROOT / "README.md"
 _PERFORMANCE = ROOT / "docs" / "performance.md"
+_PATHS = ROOT / "docs" / "paths.md"
 _FORMATS = ROOT / "docs" / "formats.md"
 _PRUNING = ROOT / "docs" / "pruning.md"
 #: The part of the race that the README shows; the docs show all of it.
@@ -39,6 +40,7 @@ def generated() -> dict[Path, dict[str, str]]:
             "support table": support_table().strip(),
             "figures": of_all_gpus(gpu_figures),
         },
+        _PATHS: {"paths": paths_page()},
         _PERFORMANCE: {"race": of_all_gpus(race_figures)},
         _FORMATS: {"formats": of_all_gpus(format_figures)},
         _PRUNING: {"kept": kept_table(), "accuracy": accuracy_table()},

@@ -69,13 +69,11 @@ def bsr_addmm(
     allow_tf32 : bool
         Let float32 products use TF32 tensor cores.
     config : dict, optional
-        From `sparsegpu.tune`, or ``{"path": name}`` with fields of its tile. The path is the GPU's
-        kernel: "simt" (any operands), "mma" (tensor cores), "fma" (float32), "wgmma" (compute
-        capability 9.0), "groups" (16-bit, any block), "skinny" and "skinny_wgmma"
-        (16-bit, few columns), "vector" (small blocks, few columns) or "dense" (cuBLAS on all of it,
-        zeros too); "model" is the choice by the operands, whatever was tuned. Looked up when None:
-        what was measured best near by, else the model's choice. With 2:4 blocks the paths are
-        "wgmma_sp" (compute capability 9.0), "mma_sp" and "simt". On the host it changes nothing.
+        From `sparsegpu.tune`, or ``{"path": name, field: value, ...}``: the kernel path and fields
+        of its tile (docs/paths.md lists them; an unknown one is a ValueError on every engine).
+        ``{"path": "model"}`` is the choice by the operands, whatever was tuned. Looked up when
+        None: what was measured best near by, else the model's choice. On the host it changes
+        nothing.
 
     Returns
     -------

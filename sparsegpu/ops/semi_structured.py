@@ -45,9 +45,9 @@ def semi_structured_addmm(
     beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32
         As in `bsr_addmm`.
     config : dict, optional
-        The kernel of the GPU, ``{"path": name}`` with fields of its tile; chosen by shapes and
-        dtype when None. The names are ``"wgmma_sp"``, ``"wgmma_sp_skinny"`` (few columns),
-        ``"mma_sp"`` and ``"simt"``. On the host it changes nothing. Of an operand of backend
+        ``{"path": name, field: value, ...}``: the kernel path and fields of its tile
+        (docs/paths.md lists them; an unknown one is a ValueError on every engine). Chosen by
+        shapes and dtype when None. On the host it changes nothing. Of an operand of backend
         "cusparselt": an algorithm, as `tune` returns it.
 
     Returns

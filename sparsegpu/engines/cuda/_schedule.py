@@ -33,6 +33,8 @@ _MOST_THREADS = 1024
 _SHARED = 94 * 1024  # that every architecture grants, with what the kernel has besides
 _TILE = 1024  # columns; their bits are 128 bytes
 _TILE_BYTES = _TILE // 8
+#: Of a schedule, as the kernels call them.
+_ARRAYS = ("starts", "counts", "columns", "blocks", "order", "block_rows", "splits")
 _ORDER = 4  # of the arrays that the kernel writes
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
@@ -94,13 +96,9 @@ class RowGroups:
 
     def argument(self) -> np.void:
         """Return the kernel argument ``RowGroups`` (`common/row_groups.cuh`)."""
-        block_rows, splits = (
-            0 if a is None else a.data.ptr for a in (self.block_rows, self.pieces)
-        )
-        names = ("starts", "counts", "columns", "blocks", "order")
-        addresses = dict(zip(names, self._parts.addresses, strict=True))
         groups = kernel_struct("bsr_addmm_groups", "RowGroups")
-        return groups(**addresses, block_rows=block_rows, splits=splits)
+        more = (0 if a is None else a.data.ptr for a in (self.block_rows, self.pieces))
+        return groups(**dict(zip(_ARRAYS, (*self._parts.addresses, *more), strict=True)))
 
 
 class OrderedRows(NamedTuple):

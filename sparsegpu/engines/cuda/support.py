@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache, partial
+from inspect import cleandoc
 from types import ModuleType
 from typing import Any
 
@@ -14,7 +15,7 @@ from ..._arrays import check_dtype_name
 from ..._checks import bad_value, check_choice
 from .kernels import OPERATIONS, OTHERS, KernelSource
 from .paths import FAMILIES
-from .paths._examples import serves, variants
+from .paths._examples import field_names, serves, variants
 from .runtime.architectures import PORTABLE, capability_of, number, runs_on
 
 #: Operand dtypes of operations that take fewer than their family's paths.
@@ -143,3 +144,39 @@ def _capabilities(archs: tuple[str, ...]) -> str:
     if plain and plain == tuple(arch for arch in PORTABLE if number(arch) >= number(plain[0])):
         return f"{shown[0]} and later"
     return ", ".join(shown)
+
+
+# -- the documentation of the paths -----------------------------------------------------------
+
+_TITLES = {
+    "bsr_addmm": "Block-sparse products",
+    "semi_structured_addmm": "2:4 products",
+    "bsr_semi_structured_addmm": "Products of 2:4 blocks",
+}
+
+
+def paths_page() -> str:
+    """Return docs/paths.md in Markdown, but for its head: a heading for each path, in order."""
+    parts = []
+    for op, title in _TITLES.items():
+        parts.append(f"## {title}")
+        parts += [_path_section(path, op) for path in FAMILIES[op]]
+    return "\n\n".join(parts)
+
+
+def _path_section(path: ModuleType, op: str) -> str:
+    stem = path.__name__.rpartition(".")[2]
+    archs = tuple(
+        a for a in path.ARCHS if any(serves(path, d, capability_of(a)) for d in path.DTYPES)
+    )
+    fields = ", ".join(f"`{name}`" for name in field_names(path)) or "none"
+    return "\n".join(
+        (
+            f"### {stem}",
+            "",
+            cleandoc(path.__doc__ or "").replace("``", "`"),
+            "",
+            f'- `config={{"path": "{path.NAME}"}}`; fields: {fields}',
+            f"- operands: {', '.join(path.DTYPES)}; compute capability {_capabilities(archs)}",
+        )
+    )

@@ -309,6 +309,8 @@ def finish(out: Any, sums: Any, epilogue: Epilogue, operand_dtype: np.dtype) -> 
     batch = merged_batch(out.shape[:-2], (out, 2), (sums, 2), *batched_operands(epilogue))
     m, n = out.shape[-2:]
     defines, argument = epilogue_args(epilogue, batch, accumulator_dtype(operand_dtype), out.dtype)
+    struct = kernel_struct("accumulator_epilogue", "AccumulatorProblem")
+    problem = struct(m=m, n=n, batches=prod(batch))
     return Launch(
         kernel("accumulator_epilogue", T=ctype(operand_dtype), **defines),
         grid(ceil_div(out.size, _THREADS)),
@@ -317,9 +319,7 @@ def finish(out: Any, sums: Any, epilogue: Epilogue, operand_dtype: np.dtype) -> 
             matrix_view(out, batch),
             matrix_view(sums, batch),
             batch_dims(batch),
-            kernel_struct("accumulator_epilogue", "AccumulatorProblem")(
-                m=m, n=n, batches=prod(batch)
-            ),
+            problem,
             argument,
         ),
     )
