@@ -7,7 +7,7 @@ import sparsegpu
 from addmm_cases import laid_out, small
 from path_contract import Bsr, Epilogues, Gpu, Products
 from sparsegpu import bsr_matmul, dense_bsr_matmul
-from sparsegpu.engines.cuda._parts import Arrays
+from sparsegpu.engines.cuda._arena import Arrays
 from sparsegpu.engines.cuda._schedule import RowGroups
 from sparsegpu.engines.cuda.paths._split_k import cut
 from sparsegpu.testing import random_values

@@ -14,8 +14,8 @@ import numpy as np
 
 from ..._math import ceil_div
 from ...pattern import Pattern
-from ._blocks import THREADS, grid, size_of
-from ._parts import Parts
+from ._arena import Arena
+from ._grid import THREADS, grid, size_of
 from ._schedule import OrderedRows, RowGroups, build_groups, falling_order, row_groups
 from .runtime.launch import Launch, kernel, submit
 from .runtime.types import ctype
@@ -52,7 +52,7 @@ def ordered_rows(pattern: Pattern, rows: int) -> OrderedRows:
     window = WINDOW // rows * rows
     windows = ceil_div(block_rows, window)
     padded = ceil_div(block_rows, rows) * rows
-    parts = Parts(
+    parts = Arena(
         pattern.xp, (matrices * padded, _INT32), (pattern._indptr.size, pattern._indptr.dtype)
     )
     order, indptr = map(np.uint64, parts.addresses)
@@ -84,7 +84,7 @@ def _by_signature(pattern: Pattern) -> Any:
     """Return all block rows, numbered over the batch, by matrix and then by signature."""
     block_rows = pattern.block_shape[0]
     total = size_of(pattern.batch_shape) * block_rows
-    signatures, order = map(Parts(pattern.xp, (total, _INT32), (total, _INT32)).array, range(2))
+    signatures, order = map(Arena(pattern.xp, (total, _INT32), (total, _INT32)).array, range(2))
     launch = Launch(
         kernel("bsr_row_signature", INDEX=ctype(pattern._indices.dtype)),
         grid(ceil_div(total, _WARPS)),

@@ -15,8 +15,8 @@ import numpy as np
 from ..._arrays import namespace
 from ..._math import ceil_div
 from ...pattern import Pattern, index_dtype
-from ._blocks import THREADS, grid, power_of_two_below, size_of
-from ._parts import Arrays, Parts
+from ._arena import Arena, Arrays
+from ._grid import THREADS, grid, power_of_two_below, size_of
 from .runtime.launch import Launch, kernel, submit
 from .runtime.structs import kernel_struct
 from .runtime.types import ctype
@@ -44,7 +44,7 @@ class RowGroups:
 
     Parameters
     ----------
-    parts : Parts or Arrays
+    parts : Arena or Arrays
         `starts`, `counts`, `columns`, `blocks` and `order`.
     rows, groups, block_rows, pieces
         See the attributes.
@@ -79,7 +79,7 @@ class RowGroups:
 
     def __init__(
         self,
-        parts: Parts | Arrays,
+        parts: Arena | Arrays,
         rows: int,
         groups: int,
         block_rows: Any = None,
@@ -139,7 +139,7 @@ def build_groups(
     """Return the groups of a pattern, of its rows in another order where one is given."""
     per_matrix = ceil_div(pattern.block_shape[0], rows)
     groups, blocks = size_of(pattern.batch_shape) * per_matrix, pattern._indices.size
-    parts = Parts(
+    parts = Arena(
         pattern.xp,
         (groups, _INT64),
         (groups, _INT32),
@@ -157,7 +157,7 @@ def build_groups(
 
 
 def _launch(
-    parts: Parts,
+    parts: Arena,
     pattern: Pattern,
     rows: int,
     groups: int,

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..._math import ceil_div
 from ...pattern import Pattern
-from ._blocks import grid
-from ._parts import Parts
+from ._arena import Arena
+from ._grid import grid
 from .runtime.launch import Launch, kernel, submit
 from .runtime.types import ctype
 
@@ -37,7 +37,7 @@ def _transposed(pattern: Pattern) -> tuple[Pattern, Any]:
     (m, k), (bm, bk) = pattern.shape, pattern.blocksize
     rows, columns = pattern.block_shape
     index, batch, stripes = pattern._indices.dtype, pattern.batch_size, ceil_div(columns, _STRIPE)
-    parts = Parts(
+    parts = Arena(
         pattern.xp,
         (batch * (columns + 1), index),
         (pattern._indices.size, index),

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..._math import ceil_div
 from ...pattern import Pattern
-from ._blocks import flat_blocks, grid, same_place, size_of
+from ._grid import flat_blocks, grid, same_place, size_of
 from .runtime.launch import Launch, kernel, submit
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch, vector_view

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..._math import ceil_div
-from ._blocks import same_place
+from ._grid import same_place
 from .runtime.launch import Launch, address, kernel, submit
 
 #: A block of the compress and expand kernels takes this many rows and metadata columns.

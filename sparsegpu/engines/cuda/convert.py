@@ -11,7 +11,7 @@ import numpy as np
 from ..._arrays import namespace
 from ..._math import ceil_div
 from ...pattern import Pattern
-from ._blocks import (
+from ._grid import (
     THREADS,
     aligned,
     contiguous_output,

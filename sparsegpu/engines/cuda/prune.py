@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..._math import ceil_div
-from ._blocks import same_place
+from ._grid import same_place
 from .compress import ABSENT, HostFlag, aligned, contiguous_target, copy_back, host_flag
 from .runtime.launch import Launch, address, kernel, submit
 from .runtime.types import ctype

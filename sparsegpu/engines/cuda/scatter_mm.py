@@ -13,8 +13,8 @@ import numpy as np
 from ..._arrays import accumulator_dtype
 from ..._epilogue import Epilogue
 from ..._math import ceil_div
-from ._blocks import grid, size_of
 from ._epilogue_args import epilogue_args
+from ._grid import grid, size_of
 from .paths._simt_tile import simt_tile
 from .runtime.launch import Launch, Memset, kernel, submit
 from .runtime.structs import kernel_struct

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..._math import ceil_div
 from ...pattern import Pattern
-from ._blocks import (
+from ._grid import (
     THREADS,
     flat_blocks,
     flat_output,

@@ -14,8 +14,8 @@ from ..._arrays import accumulator_dtype
 from ..._checks import not_offered
 from ..._epilogue import Epilogue
 from ..._math import ceil_div, round_up
-from ..cuda._blocks import grid
 from ..cuda._epilogue_args import batched_operands, epilogue_args
+from ..cuda._grid import grid
 from ..cuda.paths._fields import MODEL, refused
 from ..cuda.runtime.launch import Launch, Work, architecture, kernel, submit
 from ..cuda.runtime.structs import kernel_struct

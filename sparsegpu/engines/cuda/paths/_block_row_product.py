@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...._math import ceil_div
-from .._blocks import grid, size_of
+from .._grid import grid, size_of
 from ..runtime.launch import Launch, kernel
 from ..runtime.structs import kernel_struct
 from ..runtime.types import ctype

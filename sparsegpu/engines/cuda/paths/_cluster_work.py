@@ -8,7 +8,7 @@ import numpy as np
 
 from ...._math import ceil_div
 from ....pattern import Pattern
-from .._blocks import THREADS, grid, size_of
+from .._grid import THREADS, grid, size_of
 from ..runtime.launch import Launch, kernel, submit
 from ..runtime.types import ctype
 

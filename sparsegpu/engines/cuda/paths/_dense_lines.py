@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...._math import ceil_div
-from .._blocks import THREADS, grid, size_of
+from .._grid import THREADS, grid, size_of
 from ..runtime.launch import Launch, kernel
 from ..runtime.submission import workspace
 from ..runtime.types import ctype

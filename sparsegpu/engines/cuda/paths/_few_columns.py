@@ -9,7 +9,7 @@ import numpy as np
 
 from ...._arrays import accumulator_dtype
 from ...._math import ceil_div
-from .._blocks import THREADS, grid, size_of
+from .._grid import THREADS, grid, size_of
 from ..runtime.launch import Launch, kernel
 from ..runtime.structs import kernel_struct
 from ..runtime.submission import workspace

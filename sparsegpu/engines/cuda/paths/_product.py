@@ -10,8 +10,8 @@ import numpy as np
 from ...._arrays import accumulator_dtype
 from ...._epilogue import Epilogue
 from ....pattern import Pattern
-from .._blocks import aligned, size_of
 from .._epilogue_args import batched_operands, epilogue_args
+from .._grid import aligned, size_of
 from .._transpose import transpose_pattern
 from ..runtime.launch import device_facts
 from ..runtime.view import merged_batch

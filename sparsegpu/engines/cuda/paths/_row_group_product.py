@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...._math import ceil_div
-from .._blocks import grid
+from .._grid import grid
 from .._row_order import similar_row_groups
 from .._schedule import row_groups
 from ..runtime.architectures import HOPPER

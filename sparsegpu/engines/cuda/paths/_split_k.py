@@ -15,7 +15,7 @@ import numpy as np
 
 from ...._math import ceil_div
 from ....pattern import Pattern
-from .._parts import Arrays
+from .._arena import Arrays
 from .._schedule import RowGroups
 from ._row_split import cut_rows
 

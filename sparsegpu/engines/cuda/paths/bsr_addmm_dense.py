@@ -6,7 +6,7 @@ multiplied as well. From which density on that pays was measured on an H200 at 8
 
 from __future__ import annotations
 
-from .._blocks import flat_blocks
+from .._grid import flat_blocks
 from ..convert import scatter_launch
 from ..runtime.architectures import HOPPER, PORTABLE, runs_on
 from ..runtime.cublas import WORKSPACE, Gemm

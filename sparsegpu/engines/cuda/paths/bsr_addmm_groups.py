@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...._math import ceil_div
-from .._blocks import THREADS, grid, size_of
+from .._grid import THREADS, grid, size_of
 from .._schedule import row_groups
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import MAX_GRID, Launch, kernel

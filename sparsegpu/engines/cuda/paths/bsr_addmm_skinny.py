@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...._math import ceil_div
-from .._blocks import aligned, size_of
+from .._grid import aligned, size_of
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch, kernel
 from ..runtime.structs import kernel_struct

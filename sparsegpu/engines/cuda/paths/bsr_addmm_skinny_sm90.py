@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...._math import ceil_div
-from .._blocks import aligned, size_of
+from .._grid import aligned, size_of
 from ..runtime.architectures import HOPPER
 from ..runtime.launch import Launch, kernel
 from ..runtime.structs import kernel_struct

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import prod
 
 from ...._math import ceil_div
-from .._blocks import grid
+from .._grid import grid
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch, kernel
 from ..runtime.structs import kernel_struct

@@ -11,7 +11,7 @@ from ..._math import ceil_div
 _ALIGNMENT = 16
 
 
-class Parts:
+class Arena:
     """Uninitialised memory: where each part lies at once, as arrays when somebody asks.
 
     Making a few arrays takes the host longer than a short kernel takes the device, and kernels
@@ -52,7 +52,7 @@ class Parts:
 
 
 class Arrays:
-    """Arrays that were made one by one, where `Parts` are asked for."""
+    """Arrays that were made one by one, where `Arena` are asked for."""
 
     __slots__ = ("_arrays",)
 
