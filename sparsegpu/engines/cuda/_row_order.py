@@ -1,4 +1,4 @@
-"""Block rows by likeness: an order in which the groups of `_schedule.py` walk short unions.
+"""Block rows by similarity: an order in which the groups of `_schedule.py` have short unions.
 
 What a group of block rows shares are the tiles of the dense operand at columns that several of
 them have. In a matrix whose rows come in an accidental order, few have: so similar rows are put

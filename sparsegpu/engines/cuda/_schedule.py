@@ -1,8 +1,8 @@
 """Row groups: which tiles of the dense operand consecutive block rows share.
 
 A tensor-core product works on some 128 element rows at a time. Where a block has fewer, a group of
-consecutive block rows walks the union of its block columns, and every tile of the dense operand is
-brought once for all of them. What to walk depends on the pattern alone: it is made on the device at
+consecutive block rows takes the union of its block columns, and every tile of the dense operand is
+loaded once for all of them. This schedule depends on the pattern alone: it is made on the device at
 the first call and kept with the pattern.
 """
 
@@ -229,7 +229,7 @@ def falling_order(order: Any, values: Any, per_matrix: int) -> None:
         submit(launch, setup=True)
         return
     xp = namespace(values)
-    # ~ turns the order round, and unlike - it does so for all integers.
+    # ~ reverses the order, and unlike - it does so for all integers.
     sorted_ = xp.argsort(~values.reshape(-1, per_matrix), axis=-1, kind="stable")
     order[...] = (sorted_ + xp.arange(0, n, per_matrix)[:, None]).reshape(-1)
 

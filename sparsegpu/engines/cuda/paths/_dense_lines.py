@@ -1,6 +1,6 @@
-"""A dense operand copied to aligned lines, for the copy engine and for wgmma (`dense_lines.cu`).
+"""A dense operand copied to aligned lines, for TMA and for wgmma (`dense_lines.cu`).
 
-Copies run at the speed of memory: what they take, the Hopper product saves many times.
+A copy runs at the speed of memory; the product behind it is faster by many times that.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def tensor_core_lines(
 ) -> tuple[Any, str, tuple[Launch, ...]]:
     """Return ``dense`` in lines for wgmma and mma.sp, their layout, and the copy that makes them.
 
-    Columns are read as they lie, and rows of 16-bit types; all else is copied to aligned lines,
-    what does not go forward in memory among it.
+    Columns are read in place, and rows of 16-bit types; all else is copied to aligned lines,
+    negative strides included.
 
     Parameters
     ----------
@@ -60,9 +60,9 @@ def tensor_core_lines(
 
 
 def by_element(layout: str, itemsize: int) -> bool:
-    """Whether tiles for the tensor cores are put together of single elements.
+    """Return whether tiles for the tensor cores are loaded element by element.
 
-    So are those of strided lines, and of rows of 8-bit types: no instruction turns bytes.
+    Strided lines are, and rows of 8-bit types: no instruction transposes bytes.
     """
     return layout == "strided" or (itemsize == 1 and layout != "columns")
 

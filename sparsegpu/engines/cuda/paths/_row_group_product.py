@@ -24,7 +24,7 @@ from ._facts import INDICES
 from ._product import Product
 from ._sm90 import THREADS, TILE_M, RowGroupTile
 from ._split_k import cut_row_groups
-from ._tma import INT32, dense_maps, one_batch, out_map, way_of_storing
+from ._tma import INT32, dense_maps, one_batch, out_map, store_mode
 
 #: Names that are decided by where the operands lie, or by the lengths of rows, and their values.
 BY_ADDRESS = {
@@ -46,7 +46,7 @@ def row_group_launches(
     Parameters
     ----------
     p : Product
-        With ``dense`` as the copy engine reads it.
+        With ``dense`` as TMA reads it.
     tile : RowGroupTile
     source : str
         Of the kernel.
@@ -64,7 +64,7 @@ def row_group_launches(
     tiles = batch.count * ceil_div(n, tile.tile_n) * tile.slices  # of a group
     share = p.pattern.nnzb * tiles // multiprocessors()
     schedule, split, parts = cut_row_groups(p.pattern, tile.rows, blocks_from, grouped, share)
-    store = way_of_storing(p.out, batch)
+    store = store_mode(p.out, batch)
     matrices = p.pattern.batch_size
     of_matrix = schedule.groups // matrices
     if of_matrix * tiles >= INT32:

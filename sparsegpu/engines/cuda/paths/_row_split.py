@@ -55,7 +55,7 @@ def _balance(pattern: Pattern) -> Pieces | None:
     cut = [cut_rows(starts, most, xp) for starts in indptr]
     pieces, tables = ([c[i] for c in cut] for i in (0, 1))
     parts = max(int(table[:, 2].sum()) for table in tables)
-    # Batches are made alike by pieces without blocks, whose sums go to a part of nobody's.
+    # Batches are padded to one number of pieces by empty ones, whose sums go to an unused part.
     batch = pattern.batch_shape
     return Pieces(
         _stack(pieces, [0, 0, 0, parts], xp).reshape(*batch, -1, 4),

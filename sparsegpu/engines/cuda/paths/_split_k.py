@@ -1,9 +1,9 @@
-"""Row groups that are much longer than others, cut into parts that thread blocks share.
+"""Split-K for row groups that are much longer than the others.
 
-A group's tile is the work of one thread block. Where one walks many times the columns of the
-others, all would wait for it; so it is cut, the parts' sums go to workspace and are added in their
-order (``bsr_addmm_sm90_reduce.cu``). Which groups are long is found on the device, once a pattern,
-and the one number that decides comes to the host then.
+One thread block computes the tile of a group. Where a group has many times the columns of the
+others, all would wait for it: so it is split, the partial sums go to workspace and are added in a
+fixed order (``bsr_addmm_sm90_reduce.cu``). Which groups are long is found on the device, once a
+pattern, and the one number that decides comes to the host then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ._row_split import cut_rows
 
 # Groups are cut where the longest one has more entries than all of these:
 _USUAL = 3  # times the average,
-_LATE = 2  # a share of what a thread block walks in all,
+_LATE = 2  # a share of the entries of a thread block,
 _LEAST_TERMS = 1024  # what covers so many rows of `dense`, of which a part is worth its sums.
 # A part has at most the last of them, twice the average, or so small a share:
 _PART = 8
@@ -63,7 +63,7 @@ def cut_row_groups(
     grouped : callable
         What groups the rows: `row_groups`, or `similar_row_groups`.
     share : int
-        Entries that each thread block walks, about.
+        Entries of each thread block, about.
     """
     groups = grouped(pattern, rows, blocks_from)
     usual = ceil_div(pattern.nnzb, groups.groups)

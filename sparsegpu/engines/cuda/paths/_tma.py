@@ -1,4 +1,4 @@
-"""Matrices described to the copy engine: how the Hopper products read and write them.
+"""Matrices as tensor maps: how the Hopper products read and write them by TMA.
 
 A batch is one dimension of a tensor map, so operands whose batches need more are left to the other
 kernels.
@@ -14,7 +14,7 @@ import numpy as np
 
 from ..runtime.tensor_map import tensor_map
 
-#: The copy engine's coordinates stay below, as do numbers of tiles.
+#: TMA coordinates are below, as are numbers of tiles.
 INT32 = 2**31
 #: For an argument that the kernel does not look at.
 NO_MAP = np.void(bytes(128))
@@ -22,7 +22,7 @@ NO_MAP = np.void(bytes(128))
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The one batch dimension that the kernel walks, and the operands' strides along it."""
+    """The one batch dimension of the kernel, and the operands' strides along it."""
 
     count: int
     dense: int
@@ -75,7 +75,7 @@ def _stride(array: Any, behind: int) -> int:
     return array.strides[behind - 2]
 
 
-def way_of_storing(out: Any, batch: Batch) -> str:
+def store_mode(out: Any, batch: Batch) -> str:
     """Return how the output is written: by rows or by columns, and as what.
 
     "rows" and "columns" are boxes that TMA stores, "unaligned" rows are stored in vectors, and
@@ -107,7 +107,7 @@ def dense_maps(
             strides=(apart, col if n > 1 else 16, size),
         )
         return whole, whole
-    wide = step_k if size == 1 else 64  # columns of a box; of int8, squares to be turned
+    wide = step_k if size == 1 else 64  # columns of a box; of int8, squares to be transposed
     edge = tensor_map(
         dense,
         (1, step_k, wide),

@@ -44,7 +44,7 @@ DTYPES, ARCHS = (*HALVES, "int8", "float32"), HOPPER
 TENSOR_CORES = True
 BY_ADDRESS = _row_group_product.BY_ADDRESS
 
-_NARROW = 16  # rows of a box of a column-major dense, of which the copy engine loads few bytes
+_NARROW = 16  # rows of a box of a column-major dense, of which TMA loads few bytes
 # Up to which density int8 rows are transposed by the kernel: then a tile is loaded for few blocks,
 # and transposing it once for each of them costs less than a copy of all.
 _TRANSPOSE_AGAIN = 0.125
@@ -59,7 +59,7 @@ class Tile(RowGroupTile):
     Attributes
     ----------
     box : (int, int)
-        Of the blocks' values that one copy of the copy engine loads.
+        Of the blocks' values that one copy of TMA loads.
     transpose_in_smem : int
         Whether the kernel transposes row-major int8 itself, in shared memory.
     """

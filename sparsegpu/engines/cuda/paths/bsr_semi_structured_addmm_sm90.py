@@ -60,7 +60,7 @@ class Tile(RowGroupTile):
     slice_m : int
         Rows of a block that a tile holds.
     slices_per_copy : int
-        Slices of k that one copy of the copy engine loads.
+        Slices of k that one copy of TMA loads.
     """
 
     slice_m: int
@@ -136,7 +136,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
 def launches(p: Product, tile: Tile) -> tuple[Launch, ...] | None:
     """Return the launches, or None where tensor maps or 32-bit numbers do not serve.
 
-    What of ``dense`` the copy engine or wgmma cannot read as it lies is copied to aligned lines
+    What of ``dense`` TMA or wgmma cannot read as it lies is copied to aligned lines
     first, in workspace.
     """
     dense, layout, copies = tensor_core_lines(p.dense, p.data.itemsize != 2)

@@ -135,7 +135,7 @@ def best_cluster(tiles: int, tile_n: int, stages_of_k: int, processors: int) -> 
 def launches(p: Product24, tile: Tile) -> tuple[Launch, ...] | None:
     """Return the launches, or None where tensor maps or 32-bit numbers do not serve.
 
-    A ``dense`` that the copy engine cannot read as it lies, or wgmma not as it stands, is copied to
+    A ``dense`` that TMA cannot read as it lies, or wgmma not as it stands, is copied to
     aligned lines first, in workspace: it is small.
     """
     (m, n), out, dense, size = p.out.shape[-2:], p.out, p.dense, p.packed.itemsize

@@ -1,6 +1,6 @@
 """2:4 @ dense on Hopper through wgmma (``semi_structured_addmm_sm90.cu``).
 
-A ``dense`` that the copy engine or wgmma cannot read as it lies is copied to aligned lines first:
+A ``dense`` that TMA or wgmma cannot read as it lies is copied to aligned lines first:
 behind such a copy a product by wgmma takes less than one by mma.sp even of 32 rows.
 """
 
@@ -32,7 +32,7 @@ from ._sm90 import (
     pair_bytes,
     widths,
 )
-from ._tma import INT32, codes_map, dense_maps, one_batch, out_map, way_of_storing
+from ._tma import INT32, codes_map, dense_maps, one_batch, out_map, store_mode
 
 NAME = "wgmma_sp"
 SOURCES = ("semi_structured_addmm_sm90",)
@@ -76,7 +76,7 @@ def pays(f: Facts) -> bool:
 def facts(p: Product24) -> Facts:
     """Return what the tile depends on, one of them whether the epilogue reads little."""
     batch = one_batch(p.batch, 1, p.out, p.out)  # of the result alone: dense may be copied
-    stored = batch is not None and way_of_storing(p.out, batch) in {"rows", "columns"}
+    stored = batch is not None and store_mode(p.out, batch) in {"rows", "columns"}
     sides = p.defines["INPUT"] == p.defines["RIGHT"] == "none"
     return replace(facts_of(p), one_buffer=stored and sides and p.defines["ACT"] != "gelu_erf")
 
@@ -130,7 +130,7 @@ def launches(p: Product24, tile: Tile) -> tuple[Launch, ...] | None:
     batch = one_batch(p.batch, 1, dense, p.out)
     if layout == "strided" or batch is None:
         return None
-    store = way_of_storing(p.out, batch)
+    store = store_mode(p.out, batch)
     tiles = ceil_div(m, TILE_M * tile.cluster) * ceil_div(n, tile.tile_n) * batch.count
     if tiles * tile.cluster >= INT32:
         return None
