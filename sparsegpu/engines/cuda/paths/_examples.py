@@ -95,7 +95,7 @@ _OUTPUTS = {
 }
 _ACTIVATIONS = ("none", "relu", "gelu", "gelu_erf", "silu")
 _ALONE = {"INPUT": "none", "LEFT": "none", "RIGHT": "none"}
-#: Names of which every value is built with every dtype.
+#: Names of which every value is built with every dtype of a tensor-core kernel.
 _WITH_EVERY_DTYPE = {"OUT", "EPILOGUE", "TILE_M", "TILE_N", "DENSE", "TRANSPOSED", "CLUSTER"}
 
 
@@ -110,19 +110,17 @@ def variants(path: ModuleType, dtypes: Sequence[str]) -> tuple[Mapping[str, Any]
         if tile is not None:
             tiles[tuple(tile.defines.items())] = tile.defines
     offered = [v for i, defines in enumerate(tiles.values()) for v in _completed(path, defines, i)]
-    wanted = {pair: None for variant in offered for pair in _pairs(variant)}
-    chosen = []
+    paired = _WITH_EVERY_DTYPE if path.TENSOR_CORES else set()
+    pairs = [
+        {(name, v, variant["T"] if name in paired else None) for name, v in variant.items()}
+        for variant in offered
+    ]
+    chosen, wanted = [], set().union(*pairs)
     while wanted:
-        best = max(offered, key=lambda variant: sum(pair in wanted for pair in _pairs(variant)))
-        chosen.append(best)
-        for pair in _pairs(best):
-            wanted.pop(pair, None)
+        best = max(range(len(offered)), key=lambda i: len(pairs[i] & wanted))
+        chosen.append(offered[best])
+        wanted -= pairs[best]
     return tuple(chosen)
-
-
-def _pairs(defines: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    t = defines["T"]
-    return [(name, v, t if name in _WITH_EVERY_DTYPE else None) for name, v in defines.items()]
 
 
 def _completed(

@@ -29,6 +29,7 @@ worth_measuring = always
 _BLOCKS_OF_LANE = 4  # of a row, where one lane takes a block; twice as many where two do
 _MOST_REGISTERS = 104  # for sums and blocks: four thread blocks of 128 threads stay resident
 _OTHER_REGISTERS = 30
+_MOST_PRODUCTS = 2048  # of a lane and a block; they are unrolled, more take minutes to compile
 _WIDE_REGISTERS = 14  # more of them, where sums are of 64 bits
 
 
@@ -82,6 +83,8 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
         both = min(most // cv, rl) if x_vector and across == 1 else 1
         together = int(both > 1 and data_alignment >= both * cv * item)
         rl //= both if together else 1
+    if ceil_div(bm, rl) * cv * nv > _MOST_PRODUCTS:
+        return None
     lanes = rl * across * groups
     team = _power_of_two_from(lanes)
     while team < 32 and row_blocks > _BLOCKS_OF_LANE * lanes * (team // lanes):
