@@ -11,7 +11,7 @@ A path's module says everything about it, and importing it needs no GPU:
 ``TENSOR_CORES``
     Whether the kernel must not spill registers.
 ``pays(facts)``
-    Whether a call without ``config`` takes this path where it serves.
+    Whether a call without ``config`` takes this path where it serves, by `Product.facts`.
 ``serves(product)``
     Whether the kernel can read and write these arrays as they lie in memory.
 ``facts(product)``

@@ -28,29 +28,34 @@ def works_of(
     """
     if config and config["path"] != MODEL["path"]:
         path = next(path for path in family if config["path"] == path.NAME)
-        works = _attempt(path, product, Fields(config, function))
+        works = _attempt(path, product, None, Fields(config, function))
         if works is None:
             expected = f"another path: these operands or this device are not for '{path.NAME}'"
             raise refused("config['path']", expected, repr(path.NAME), function)
         return works
+    facts = product.facts()
     for path in family:
-        works = _attempt(path, product, None)
+        works = _attempt(path, product, facts, None)
         if works is not None:
             return works
     raise AssertionError(f"{function}: the last path of a family serves every product")
 
 
-def _attempt(path: ModuleType, product: Any, fields: Fields | None) -> tuple[Work, ...] | None:
+def _attempt(
+    path: ModuleType, product: Any, usual: Facts | None, fields: Fields | None
+) -> tuple[Work, ...] | None:
     """Return what a path launches for a product, None where it does not serve.
 
-    Without ``fields`` nobody asked for this path, and it is to pay.
+    Without ``fields`` nobody asked for this path: by the ``usual`` facts it is to pay. What a
+    path's own facts need of the device is looked up only after that.
     """
-    if not runs_here(path.ARCHS) or not path.serves(product):
+    if product.dtype.name not in path.DTYPES or not runs_here(path.ARCHS):
         return None
-    facts = path.facts(product)
-    if facts.dtype.name not in path.DTYPES:
+    if not path.serves(product) or not (usual is None or path.pays(usual)):
         return None
-    tile = _chosen_tile(path, facts) if fields is None else path.tile(facts, fields)
+    shared = usual is not None and path.facts is type(product).facts
+    facts = usual if shared else path.facts(product)
+    tile = _usual_tile(path, facts) if fields is None else path.tile(facts, fields)
     if tile is None:
         return None
     if fields is not None:
@@ -59,9 +64,9 @@ def _attempt(path: ModuleType, product: Any, fields: Fields | None) -> tuple[Wor
 
 
 @lru_cache(maxsize=1024)
-def _chosen_tile(path: ModuleType, facts: Facts) -> Any:
-    """Return the tile of a path that nobody asked for, None where it would not pay."""
-    return path.tile(facts, Fields()) if path.pays(facts) else None
+def _usual_tile(path: ModuleType, facts: Facts) -> Any:
+    """Return the tile of a path without a configuration."""
+    return path.tile(facts, Fields())
 
 
 def check_config(operation: str, config: Config, function: str) -> None:

@@ -17,8 +17,9 @@ INDICES = {"INDEX": ("s32", "s64")}
 class Facts:
     """Numbers that describe a product and the device: all that a tile is chosen by.
 
-    Those of a real product come from its arrays (`_product.facts_of`), those of a kind of products
-    from `tune` and the compile matrix. The defaults are what an aligned operand on an H200 has.
+    Those of a real product come from its arrays (`_product.Product.facts`), those of a kind of
+    products from `tune` and the compile matrix. The defaults are those of aligned operands on an
+    H200.
 
     Attributes
     ----------

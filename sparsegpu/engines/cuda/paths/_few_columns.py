@@ -17,7 +17,7 @@ from ..runtime.types import ctype
 from ..runtime.view import batch_dims, matrix_view, vector_view
 from ._facts import HALVES, INDICES, Facts
 from ._fields import Fields
-from ._product import Product, alignment, facts_of
+from ._product import Product, alignment
 from ._row_split import balanced_pieces
 
 BY_ADDRESS = {**INDICES, "SPLIT_ROWS": (0, 1), "BATCHED": (0, 1)}
@@ -53,9 +53,14 @@ class Tile:
 
 
 def serves(p: Product) -> bool:
-    """Return whether 32-bit arithmetic finds every row of ``dense``."""
+    """Return whether blocks are small, and 32-bit arithmetic finds every row of ``dense``."""
     near = 0 <= p.dense.strides[-2] * p.pattern.blocksize[1] < 2**32
-    return not (p.empty or p.transposed) and near and p.pattern.block_shape[1] < 2**32
+    return (
+        not (p.empty or p.transposed)
+        and near
+        and p.pattern.block_shape[1] < 2**32
+        and small_blocks(p.dtype, p.pattern.blocksize, p.out.shape[-1])
+    )
 
 
 def facts(p: Product) -> Facts:
@@ -64,7 +69,7 @@ def facts(p: Product) -> Facts:
     rows = p.pattern.block_shape[0] if pieces is None else pieces.pieces.shape[-2]
     vector_k, vector_n = _vector_widths(p.dense)
     return replace(
-        facts_of(p),
+        p.facts(),
         row_blocks=p.pattern.nnzb / rows,
         rows=rows,
         split_rows=pieces is not None,
@@ -79,11 +84,11 @@ def pays(f: Facts) -> bool:
     return not (halves and min(f.blocksize[0], f.columns) >= 8)
 
 
-def small_blocks(f: Facts) -> bool:
+def small_blocks(dtype: np.dtype, blocksize: tuple[int, int], columns: int) -> bool:
     """Return whether blocks are small, and columns few, enough for a team of lanes."""
-    (bm, bk), dtype = f.blocksize, f.dtype
+    bm, bk = blocksize
     return (
-        f.columns <= MOST_COLUMNS
+        columns <= MOST_COLUMNS
         and bm * bk * dtype.itemsize <= _MOST_BLOCK_BYTES
         and bm * accumulator_dtype(dtype).itemsize <= _MOST_SUM_BYTES
         and bk <= 32 * (16 // dtype.itemsize)

@@ -58,9 +58,39 @@ class Product:
     epilogue: np.void
 
     @property
+    def dtype(self) -> np.dtype:
+        """Of the operands."""
+        return self.data.dtype
+
+    @property
     def transposed(self) -> bool:
         """Whether the blocks lie transposed."""
         return self.order is not None
+
+    def facts(self) -> Facts:
+        """Return what the tile of a product depends on."""
+        block_rows, block_columns = self.pattern.block_shape
+        m, n = self.out.shape[-2:]
+        matrices, (capability, multiprocessors, shared_memory) = size_of(self.batch), device_facts()
+        return Facts(
+            dtype=self.data.dtype,
+            shape=(matrices * m, self.dense.shape[-2], n),
+            blocksize=self.pattern.blocksize,
+            matrices=matrices,
+            density=self.pattern.nnzb / max(block_rows * block_columns, 1),
+            column_blocks=self.pattern.nnzb / max(block_columns, 1),
+            layout=self.layout,
+            dense_by_column=abs(self.dense.strides[-2]) < abs(self.dense.strides[-1]),
+            transposed=self.transposed,
+            allow_tf32=self.allow_tf32,
+            capability=capability,
+            multiprocessors=multiprocessors,
+            shared_memory=shared_memory,
+            data_alignment=1 if self.empty else _alignment_of(self.data),
+            rows=block_rows,
+            row_blocks=self.pattern.nnzb / max(block_rows, 1),
+            out_itemsize=self.out.itemsize,
+        )
 
 
 def product_of(
@@ -106,30 +136,8 @@ def product_of(
     )
 
 
-def facts_of(p: Product) -> Facts:
-    """Return what the tile of a product depends on."""
-    block_rows, block_columns = p.pattern.block_shape
-    m, n = p.out.shape[-2:]
-    matrices, (capability, multiprocessors, shared_memory) = size_of(p.batch), device_facts()
-    return Facts(
-        dtype=p.data.dtype,
-        shape=(matrices * m, p.dense.shape[-2], n),
-        blocksize=p.pattern.blocksize,
-        matrices=matrices,
-        density=p.pattern.nnzb / max(block_rows * block_columns, 1),
-        column_blocks=p.pattern.nnzb / max(block_columns, 1),
-        layout=p.layout,
-        dense_by_column=abs(p.dense.strides[-2]) < abs(p.dense.strides[-1]),
-        transposed=p.transposed,
-        allow_tf32=p.allow_tf32,
-        capability=capability,
-        multiprocessors=multiprocessors,
-        shared_memory=shared_memory,
-        data_alignment=1 if p.empty else alignment(p.data.data.ptr, *p.data.strides[:-3]),
-        rows=block_rows,
-        row_blocks=p.pattern.nnzb / max(block_rows, 1),
-        out_itemsize=p.out.itemsize,
-    )
+def _alignment_of(data: Any) -> int:
+    return alignment(data.data.ptr, *data.strides[:-3])
 
 
 def alignment(*addresses: int) -> int:

@@ -52,6 +52,21 @@ class Product24:
         """Packed values of a row to multiply."""
         return 0 if self.empty else self.packed.shape[1]
 
+    def facts(self) -> Facts:
+        """Return what the tile of a product depends on; M is that of one matrix."""
+        capability, multiprocessors, shared_memory = device_facts()
+        return Facts(
+            dtype=self.dtype,
+            shape=(self.out.shape[-2], self.dense.shape[-2], self.out.shape[-1]),
+            matrices=prod(self.batch),
+            layout=layout_of(self.dense),
+            allow_tf32=self.allow_tf32,
+            capability=capability,
+            multiprocessors=multiprocessors,
+            shared_memory=shared_memory,
+            out_itemsize=self.out.itemsize,
+        )
+
 
 def product_24_of(
     out: Any,
@@ -76,22 +91,6 @@ def product_24_of(
         allow_tf32=allow_tf32,
         defines=defines,
         epilogue=argument,
-    )
-
-
-def facts_of(p: Product24) -> Facts:
-    """Return what the tile of a product depends on; M is that of one matrix."""
-    capability, multiprocessors, shared_memory = device_facts()
-    return Facts(
-        dtype=p.dtype,
-        shape=(p.out.shape[-2], p.dense.shape[-2], p.out.shape[-1]),
-        matrices=prod(p.batch),
-        layout=layout_of(p.dense),
-        allow_tf32=p.allow_tf32,
-        capability=capability,
-        multiprocessors=multiprocessors,
-        shared_memory=shared_memory,
-        out_itemsize=p.out.itemsize,
     )
 
 

@@ -15,7 +15,7 @@ from ..runtime.submission import workspace
 from . import bsr_addmm_sm90
 from ._facts import HALVES, Facts
 from ._fields import Fields
-from ._product import Product, facts_of
+from ._product import Product
 
 NAME = "dense"
 SOURCES = ()
@@ -31,7 +31,7 @@ _LEAST_DENSITY = 2**-4  # below, nobody keeps sixteen zeros for a value
 _LARGE = 2048  # rows, columns and terms; smaller products are over before it matters
 _INT32 = 2**31
 
-facts = facts_of
+facts = Product.facts
 
 
 def serves(p: Product) -> bool:

@@ -10,7 +10,7 @@ from ._block_row_product import block_row_launch
 from ._facts import INDICES, Facts, always
 from ._fields import Fields
 from ._full_precision import NARROW, Shape, full_precision_tile, terms_of_slice
-from ._product import Product, facts_of
+from ._product import Product
 from ._tile import Tile
 
 NAME = "fma"
@@ -36,7 +36,7 @@ _WIDE_TILES = (
 #: Terms of a short slice, by rows of a wide tile: they start sooner, and leave more to L1.
 _SHORT = {16: 8, 24: 12, 32: 8, 48: 16, 64: 16}
 
-facts, serves = facts_of, always
+facts, serves = Product.facts, always
 
 
 def pays(f: Facts) -> bool:

@@ -9,7 +9,7 @@ from ._block_row_product import block_row_launch
 from ._facts import INDICES, Facts, always
 from ._fields import Fields
 from ._full_precision import NARROW, Shape, full_precision_tile, terms_of_slice
-from ._product import Product, facts_of
+from ._product import Product
 from ._tile import Tile
 
 NAME = "mma_f64"
@@ -21,7 +21,7 @@ BY_ADDRESS = INDICES
 _RASTER = 768  # tiles below each other that are taken before those to their right
 _FEWEST_ROWS, _FEWEST_COLUMNS = 4, 8
 
-facts, serves = facts_of, always
+facts, serves = Product.facts, always
 
 
 def pays(f: Facts) -> bool:

@@ -24,7 +24,7 @@ from ..runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view
 from ._dense_lines import aligned_lines
 from ._facts import HALVES, INDICES, Facts, always
 from ._fields import Fields
-from ._product import Product, facts_of
+from ._product import Product
 from ._tma import INT32
 
 NAME = "groups"
@@ -52,7 +52,7 @@ _MOST_SLOTS = 64  # blocks of a stage, of which one word tells whether they are 
 _BUFFER_ROWS = 32  # of the outputs on their way to memory
 _RESERVED = 1024  # of the multiprocessor's shared memory for each of its thread blocks
 
-facts, pays, worth_measuring = facts_of, always, always
+facts, pays, worth_measuring = Product.facts, always, always
 
 
 @dataclass(frozen=True, slots=True)

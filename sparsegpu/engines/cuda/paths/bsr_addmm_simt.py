@@ -11,7 +11,7 @@ from ..runtime.types import ctype
 from ._block_row_product import block_row_launch
 from ._facts import FLOATS, INDICES, Facts, always
 from ._fields import Fields
-from ._product import Product, facts_of
+from ._product import Product
 from ._simt_tile import simt_tile
 from ._tile import Tile
 
@@ -23,7 +23,7 @@ BY_ADDRESS = INDICES
 
 _TENSOR_CORES_FROM = 16  # rows of a block, and columns: with fewer, half a tile is wasted
 
-facts, pays, serves = facts_of, always, always
+facts, pays, serves = Product.facts, always, always
 
 
 def worth_measuring(f: Facts) -> bool:

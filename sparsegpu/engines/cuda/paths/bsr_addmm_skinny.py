@@ -15,7 +15,7 @@ from ..runtime.view import batch_dims, matrix_view, vector_view
 from . import bsr_addmm_skinny_sm90
 from ._facts import HALVES, INDICES, Facts, always
 from ._fields import Fields
-from ._product import Product, facts_of
+from ._product import Product
 
 NAME = "skinny"
 SOURCES = ("bsr_addmm_skinny",)
@@ -27,7 +27,7 @@ BY_ADDRESS = {**INDICES, "BATCHED": (0, 1), "COLUMN_TILES": (0, 1)}
 MOST_COLUMNS = 128
 _STEP = 32  # terms of a warp's step
 
-facts, pays = facts_of, always
+facts, pays = Product.facts, always
 
 
 @dataclass(frozen=True, slots=True)

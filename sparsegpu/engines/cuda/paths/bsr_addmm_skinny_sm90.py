@@ -18,7 +18,7 @@ from ..runtime.view import batch_dims, matrix_view, vector_view
 from ._cluster_work import SIDE, cluster_work
 from ._facts import HALVES, INDICES, Facts, always
 from ._fields import Fields
-from ._product import Product, facts_of
+from ._product import Product
 
 NAME = "skinny_wgmma"
 SOURCES = ("bsr_addmm_skinny_sm90",)
@@ -33,7 +33,7 @@ _THREADS = 128
 _BOX = SIDE * SIDE * 2  # bytes
 _SHARED = 227 * 1024  # of a multiprocessor, of which each thread block takes 1 KB more
 
-facts, worth_measuring = facts_of, always
+facts, worth_measuring = Product.facts, always
 
 
 @dataclass(frozen=True, slots=True)

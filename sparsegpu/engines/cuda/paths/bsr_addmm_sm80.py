@@ -12,7 +12,7 @@ from ._block_row_product import block_row_launch, tiles_of
 from ._dense_lines import aligned_lines, by_element
 from ._facts import HALVES, INDICES, Facts, always
 from ._fields import Fields
-from ._product import Product, facts_of
+from ._product import Product
 from ._tile import Tile
 
 NAME = "mma"
@@ -46,7 +46,7 @@ def worth_measuring(f: Facts) -> bool:
 
 def facts(p: Product) -> Facts:
     """Return what the tile depends on; no blocks share columns of a copy that cannot be made."""
-    f = facts_of(p)
+    f = p.facts()
     copied = not p.empty and p.dense.ndim - 2 <= MAX_BATCH_DIMS
     return f if copied else replace(f, column_blocks=0.0)
 

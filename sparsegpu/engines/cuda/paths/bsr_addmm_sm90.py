@@ -21,7 +21,7 @@ from . import _row_group_product
 from ._dense_lines import aligned_lines
 from ._facts import HALVES, Facts, always
 from ._fields import Fields
-from ._product import Product, facts_of
+from ._product import Product
 from ._row_group_product import row_group_launches
 from ._sm90 import (
     FEW_COLUMNS,
@@ -49,7 +49,7 @@ _NARROW = 16  # rows of a box of a column-major dense, of which TMA loads few by
 # and transposing it once for each of them costs less than a copy of all.
 _TRANSPOSE_AGAIN = 0.125
 
-facts, pays, worth_measuring = facts_of, always, always
+facts, pays, worth_measuring = Product.facts, always, always
 
 
 @dataclass(frozen=True, slots=True)

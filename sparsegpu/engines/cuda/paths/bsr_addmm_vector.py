@@ -50,7 +50,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     >>> defines["TEAM"], defines["RL"], defines["CV"]
     (8, 4, 4)
     """
-    if not small_blocks(f):
+    if not small_blocks(f.dtype, f.blocksize, f.columns):
         return None
     dtype, (bm, bk), columns, row_blocks = f.dtype, f.blocksize, f.columns, f.row_blocks
     data_alignment, along_k, along_n = f.data_alignment, f.vector_k, f.vector_n

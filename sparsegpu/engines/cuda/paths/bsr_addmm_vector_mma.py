@@ -65,7 +65,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     >>> chosen.teams, chosen.warps, chosen.defines["UNROLL"], chosen.defines["RESIDENT"]
     (1, 4, 5, 5)
     """
-    if not (small_blocks(f) and _fills_fragments(f)):
+    if not (small_blocks(f.dtype, f.blocksize, f.columns) and _fills_fragments(f)):
         return None
     bm, bk = f.blocksize
     products = max(ceil(f.row_blocks * bk / (4 * _TERMS)), 1)

@@ -8,7 +8,7 @@ from ..runtime.types import ctype
 from ._block_row_product import block_row_launch
 from ._facts import HALVES, INDICES, Facts, always
 from ._fields import Fields
-from ._product import Product, facts_of
+from ._product import Product
 from ._tile import Tile
 
 NAME = "simt"
@@ -20,7 +20,7 @@ BY_ADDRESS = INDICES
 _ROWS, _THREADS = 32, 128
 _FEW_COLUMNS = 16
 
-facts, pays, serves = facts_of, always, always
+facts, pays, serves = Product.facts, always, always
 
 
 def tile(f: Facts, fields: Fields) -> Tile:

@@ -13,7 +13,7 @@ from ._dense_lines import tensor_core_lines
 from ._facts import HALVES, INDICES, Facts, always
 from ._fields import Fields
 from ._mma_sp import STAGES, THREADS, stage_bytes, tile_columns
-from ._product import Product, facts_of
+from ._product import Product
 from ._tile import Tile
 
 NAME = "mma_sp"
@@ -24,7 +24,7 @@ BY_ADDRESS = {**INDICES, "DENSE": ("rows", "columns", "strided")}
 
 _ROWS, _COLUMNS = (32, 64, 128), (16, 32, 64, 128)
 
-facts, pays = facts_of, always
+facts, pays = Product.facts, always
 
 
 def serves(p: Product) -> bool:

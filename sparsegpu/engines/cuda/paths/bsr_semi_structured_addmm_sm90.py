@@ -19,7 +19,7 @@ from . import _row_group_product
 from ._dense_lines import tensor_core_lines
 from ._facts import HALVES, Facts, always
 from ._fields import Fields
-from ._product import Product, facts_of
+from ._product import Product
 from ._row_group_product import row_group_launches
 from ._sm90 import (
     MOST_STAGES,
@@ -48,7 +48,7 @@ BY_ADDRESS = {**_row_group_product.BY_ADDRESS, "DENSE": ("rows", "columns")}
 # too. Where little is stored, a panel of `dense` is read by as many groups as there are.
 _MUCH, _BAND = 0.4, 16
 
-facts, pays = facts_of, always
+facts, pays = Product.facts, always
 
 
 @dataclass(frozen=True, slots=True)

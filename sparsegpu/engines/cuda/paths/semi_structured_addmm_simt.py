@@ -7,7 +7,7 @@ from ..runtime.launch import Launch
 from ..runtime.types import ctype
 from ._facts import HALVES, Facts, always
 from ._fields import Fields
-from ._product_24 import Product24, facts_of
+from ._product_24 import Product24
 from ._tile import Tile
 from .semi_structured_addmm_sm80 import tile_launch
 
@@ -20,7 +20,7 @@ BY_ADDRESS: dict[str, tuple[str, ...]] = {}
 _ROWS, _THREADS = 64, 256
 _FEW_COLUMNS = 16
 
-facts, pays, serves = facts_of, always, always
+facts, pays, serves = Product24.facts, always, always
 
 
 def tile(f: Facts, fields: Fields) -> Tile:

@@ -22,7 +22,7 @@ from ..runtime.view import batch_dims, matrix_view
 from ._dense_lines import tensor_core_lines
 from ._facts import HALVES, Facts
 from ._fields import Fields
-from ._product_24 import Product24, facts_of
+from ._product_24 import Product24
 from ._sm90 import PAIR_BYTES_K, TILE_M, covering, pair_bytes
 from ._tma import INT32, Batch, codes_map, dense_maps, one_batch
 
@@ -49,7 +49,7 @@ _FILLED = {1: 1.0, 2: 1.0, 4: 0.9, 8: 0.9}
 # exchanging its sums (one H200).
 _STAGE_US, _COLUMN_US, _END_US = 0.2, 0.0019, 2.0
 
-facts = facts_of
+facts = Product24.facts
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from ._dense_lines import tensor_core_lines
 from ._facts import HALVES, Facts, always
 from ._fields import Fields
 from ._mma_sp import STAGES, STEP_BYTES, THREADS, stage_bytes, tile_columns
-from ._product_24 import Product24, facts_of
+from ._product_24 import Product24
 from ._tile import Tile
 
 NAME = "mma_sp"
@@ -26,7 +26,7 @@ TENSOR_CORES = True
 BY_ADDRESS = {"DENSE": ("rows", "columns", "strided")}
 
 
-facts, pays, serves = facts_of, always, always
+facts, pays, serves = Product24.facts, always, always
 
 
 def tile(f: Facts, fields: Fields) -> Tile | None:

@@ -19,7 +19,7 @@ from ..runtime.view import batch_dims, matrix_view
 from ._dense_lines import tensor_core_lines
 from ._facts import HALVES, Facts
 from ._fields import Fields
-from ._product_24 import Product24, facts_of
+from ._product_24 import Product24
 from ._sm90 import (
     MOST_STAGES,
     PAIRS,
@@ -78,7 +78,7 @@ def facts(p: Product24) -> Facts:
     batch = one_batch(p.batch, 1, p.out, p.out)  # of the result alone: dense may be copied
     stored = batch is not None and store_mode(p.out, batch) in {"rows", "columns"}
     sides = p.defines["INPUT"] == p.defines["RIGHT"] == "none"
-    return replace(facts_of(p), one_buffer=stored and sides and p.defines["ACT"] != "gelu_erf")
+    return replace(p.facts(), one_buffer=stored and sides and p.defines["ACT"] != "gelu_erf")
 
 
 def tile(f: Facts, fields: Fields) -> Tile | None:
