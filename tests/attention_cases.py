@@ -1,0 +1,141 @@
+"""Cases of block-sparse attention: operands, the dense formula in float64, dropout by Philox."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import sparsegpu
+from sparsegpu.testing import assert_attention_close, random_blocks, random_values
+
+attention = sparsegpu.scaled_dot_product_attention
+
+
+class Case:
+    """Operands on the host, and the dense formula over them."""
+
+    def __init__(
+        self,
+        rng,
+        *,
+        dtype="float32",
+        mask_dtype="bool",
+        lengths=(12, 20),
+        blocksize=(3, 4),
+        widths=(7, 5),
+        heads=(1, 1),
+        batch=(),
+        kv_batch=None,
+        mask_batch=(),
+        density=0.5,
+        duplicates=False,
+    ):
+        (length, keys), (width, value_width), (h, kv_heads) = lengths, widths, heads
+        kv_batch = batch if kv_batch is None else kv_batch
+        self.query = random_values(rng, (*batch, h, length, width), dtype)
+        self.key = random_values(rng, (*kv_batch, kv_heads, keys, width), dtype)
+        self.value = random_values(rng, (*kv_batch, kv_heads, keys, value_width), dtype)
+        self.shape, self.blocksize = lengths, blocksize
+        self.mask = list(
+            random_blocks(
+                rng,
+                lengths,
+                blocksize,
+                density=density,
+                batch=mask_batch,
+                dtype=mask_dtype,
+                duplicates=duplicates,
+                small_integers=duplicates,  # so that the sums are exact
+            )
+        )
+
+    def on(self, engine, strides: bool = False):
+        """Return query, key, value and mask as arrays of the engine."""
+        q, k, v = (engine.array(a) for a in (self.query, self.key, self.value))
+        if strides:
+            q, k, v = (_strided(engine, a) for a in (self.query, self.key, self.value))
+        parts = tuple(engine.array(a) for a in self.mask)
+        return q, k, v, sparsegpu.bsr_array(parts, shape=self.shape)
+
+    def dense_mask(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return which elements may be attended, and what is added to their scores."""
+        data, indices, indptr = self.mask
+        (bm, bk), batch = self.blocksize, indices.shape[:-1]
+        stored = np.zeros((*batch, *self.shape), bool)
+        total = np.zeros((*batch, *self.shape))
+        for b in np.ndindex(batch):
+            for i in range(self.shape[0] // bm):
+                for p in range(indptr[b][i], indptr[b][i + 1]):
+                    place = np.s_[
+                        i * bm : (i + 1) * bm,
+                        indices[b][p] * bk : (indices[b][p] + 1) * bk,
+                    ]
+                    stored[b][place] = True
+                    total[b][place] += data[b][p].astype(np.float64)
+        if data.dtype == bool:
+            return total > 0, np.zeros_like(total)
+        return stored & (total != -np.inf), np.where(total == -np.inf, 0, total)
+
+    def expected(self, *, scale=None, is_causal=False, dropout_p=0.0, seed=0):
+        """Return out and lse by the dense formula in float64."""
+        q, k, v = (a.astype(np.float64) for a in (self.query, self.key, self.value))
+        group = q.shape[-3] // k.shape[-3]
+        k, v = k.repeat(group, axis=-3), v.repeat(group, axis=-3)
+        length, keys = self.shape
+        allowed, added = self.dense_mask()
+        if is_causal:
+            allowed = allowed & (np.arange(keys) <= np.arange(length)[:, None])
+        scale = q.shape[-1] ** -0.5 if scale is None else scale
+        with np.errstate(invalid="ignore"):
+            score = scale * np.einsum("...ie,...je->...ij", q, k)
+        score = np.where(allowed, score + added, -np.inf)
+        top = np.where(allowed.any(-1), score.max(-1), 0.0)[..., None]
+        e = np.exp(score - top)
+        total = e.sum(-1, keepdims=True)
+        weights = e / np.where(total == 0, 1, total)
+        kept = np.broadcast_to(allowed, weights.shape)
+        if dropout_p:
+            kept = kept & survivors(weights.shape, dropout_p, seed)
+            weights = weights / (1 - dropout_p)
+        out = np.zeros((*weights.shape[:-1], v.shape[-1]))
+        v = np.broadcast_to(v, (*weights.shape[:-2], *v.shape[-2:]))
+        for b in np.ndindex(*weights.shape[:-1]):
+            # positions left out contribute nothing, whatever stands there
+            out[b] = weights[b][kept[b]] @ v[b[:-1]][kept[b]]
+        with np.errstate(divide="ignore"):
+            return out, (np.log(total) + top)[..., 0]
+
+    def check(self, engine, *, strides=False, **keywords) -> None:
+        operands = self.on(engine, strides)
+        with engine.runs("bsr_attention"):
+            out, lse = attention(*operands, return_lse=True, **keywords)
+        expected, expected_lse = self.expected(**keywords)
+        assert out.dtype == self.query.dtype
+        assert lse.dtype == (np.float64 if self.query.dtype == np.float64 else np.float32)
+        assert_attention_close(out, expected)
+        # Operands are exact in float64: the lse of 16-bit operands is as good as float32's.
+        assert_attention_close(lse, expected_lse)
+
+
+def _strided(engine, array):
+    """Return the same values with the last two axes swapped in memory, and holes between them."""
+    turned = array.swapaxes(-1, -2)
+    memory = engine.xp.zeros((*turned.shape[:-1], 2 * turned.shape[-1]), array.dtype)
+    memory[..., ::-2] = engine.array(np.ascontiguousarray(turned))
+    return memory[..., ::-2].swapaxes(-1, -2)
+
+
+def philox_word(index, seed):
+    """Word ``index % 4`` of Philox4x32-10 at counter ``index // 4``, in Python integers."""
+    c = [index // 4 & 0xFFFFFFFF, index // 4 >> 32, 0, 0]
+    k0, k1 = seed & 0xFFFFFFFF, seed >> 32
+    for _ in range(10):
+        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [b >> 32 ^ c[1] ^ k0, b & 0xFFFFFFFF, a >> 32 ^ c[3] ^ k1, a & 0xFFFFFFFF]
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return c[index % 4]
+
+
+def survivors(shape, p, seed) -> np.ndarray:
+    """Return which scores are kept: whose word is not below ``p * 2**32``."""
+    words = [philox_word(index, seed) for index in range(int(np.prod(shape)))]
+    return (np.array(words) / 2**32 >= p).reshape(shape)
