@@ -24,6 +24,7 @@ READS_DEFINES = re.compile(r"common/kernel_\w+\.cuh")
 
 
 def compiles(headers, tmp_path):
+    pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings (NVRTC) is not installed")
     lines = [f'#include "{header}"' for header in headers]
     lines.append('extern "C" __global__ void headers() {}')
     (tmp_path / "headers.cu").write_text("\n".join(lines) + "\n")
