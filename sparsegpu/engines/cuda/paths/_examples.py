@@ -60,6 +60,8 @@ def examples(
                 vector_n=piece if layout == "rows" and n > 1 else 1,
                 out_itemsize=dtype.itemsize,
                 one_buffer=aligned,
+                matrices=1 if aligned else 2,
+                split_rows=not aligned and transposed,
             )
 
 
@@ -132,7 +134,7 @@ def _completed(
         i += offset
         address = {name: v[i % len(v)] for name, v in path.BY_ADDRESS.items()}
         variant = {**defines, **address, **epilogues[i % len(epilogues)]}
-        if _possible(variant):
+        if _possible(path, variant):
             yield variant
 
 
@@ -149,7 +151,7 @@ def _epilogues(t: str) -> Iterator[dict[str, str]]:
         yield {"OUT": out, "EPILOGUE": "scaled", "ACT": act, **(sides if i % 3 else _ALONE)}
 
 
-def _possible(variant: Mapping[str, Any]) -> bool:
+def _possible(path: ModuleType, variant: Mapping[str, Any]) -> bool:
     """Return whether operands may lie so."""
     one_buffer = variant.get("STORE_BUFFERS") == 1
     if one_buffer and (
@@ -162,6 +164,6 @@ def _possible(variant: Mapping[str, Any]) -> bool:
         return False
     return not (
         variant.get("DENSE") == "rows"
-        and "STORE_BUFFERS" in variant
+        and "DENSE" in path.BY_ADDRESS
         and variant["T"] not in {"f16", "bf16"}
     )

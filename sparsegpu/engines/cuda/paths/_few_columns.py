@@ -20,7 +20,7 @@ from ._fields import Fields
 from ._product import Product, alignment
 from ._row_split import balanced_pieces
 
-BY_ADDRESS = {**INDICES, "SPLIT_ROWS": (0, 1), "BATCHED": (0, 1)}
+BY_ADDRESS = INDICES
 
 #: More columns than this are no longer "a few vectors".
 MOST_COLUMNS = 16
@@ -95,6 +95,18 @@ def small_blocks(dtype: np.dtype, blocksize: tuple[int, int], columns: int) -> b
     )
 
 
+def shape_names(f: Facts) -> dict[str, Any]:
+    """Return the ``-D`` names of what is multiplied."""
+    return {
+        "T": ctype(f.dtype),
+        "BM": f.blocksize[0],
+        "BK": f.blocksize[1],
+        "COLUMNS": f.columns,
+        "SPLIT_ROWS": int(f.split_rows),
+        "BATCHED": int(f.matrices > 1),
+    }
+
+
 def rounds_of(f: Facts, teams: int, most: int, fields: Fields) -> int:
     """Return how many rows a team takes one after the other: more than one where rows are many."""
     resident = _WARPS * f.multiprocessors
@@ -127,8 +139,6 @@ def launches(source: str, p: Product, tile: Tile) -> tuple[Launch, ...]:
         kernel(
             source,
             INDEX=ctype(p.pattern._indices.dtype),
-            SPLIT_ROWS=int(pieces is not None),
-            BATCHED=int(batches > 1),
             **p.defines,
             **tile.defines,
         ),

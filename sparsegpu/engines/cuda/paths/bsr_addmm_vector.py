@@ -10,10 +10,9 @@ from ...._arrays import accumulator_dtype
 from ...._math import ceil_div
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch
-from ..runtime.types import ctype
 from . import _few_columns
 from ._facts import FLOATS, Facts, always
-from ._few_columns import Tile, rounds_of, small_blocks
+from ._few_columns import Tile, rounds_of, shape_names, small_blocks
 from ._fields import Fields
 from ._product import Product
 
@@ -116,8 +115,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     }
     # Of more rows one after the other, those read at once lie far apart.
     rounds = rounds_of(f, 32 // team, 2, fields)
-    blocks_and_columns = {"T": ctype(dtype), "BM": bm, "BK": bk, "COLUMNS": columns}
-    return Tile(32 // team, warps, rounds, blocks_and_columns | names)
+    return Tile(32 // team, warps, rounds, shape_names(f) | names)
 
 
 def launches(p: Product, tile: Tile) -> tuple[Launch, ...]:

@@ -12,10 +12,9 @@ import numpy as np
 from ...._math import ceil_div
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch
-from ..runtime.types import ctype
 from . import _few_columns
 from ._facts import Facts, always
-from ._few_columns import Tile, rounds_of, small_blocks
+from ._few_columns import Tile, rounds_of, shape_names, small_blocks
 from ._fields import Fields
 from ._product import Product
 
@@ -83,11 +82,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     teams = 8 // max(bm, next(n for n in (1, *_SIDES) if n >= f.columns))
     # Where most is gathered, a warp's start costs more than rows that lie far apart.
     rounds = rounds_of(f, teams, 8 if f.columns > bm else 3, fields)
-    names = {
-        "T": ctype(f.dtype),
-        "BM": bm,
-        "BK": bk,
-        "COLUMNS": f.columns,
+    names = shape_names(f) | {
         "UNROLL": unroll,
         "X_VECTOR": int(f.vector_k % _TERMS == 0),
         "WARPS": warps,
