@@ -64,6 +64,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
 
     Examples
     --------
+    >>> import numpy as np
     >>> f16, shape = np.dtype("float16"), (4096, 4096, 64)
     >>> chosen = tile(Facts(dtype=f16, shape=shape, blocksize=(64, 64)), Fields())
     >>> chosen.tile_m, chosen.tile_n, chosen.warps_k, chosen.warps_n, chosen.defines["STAGES"]

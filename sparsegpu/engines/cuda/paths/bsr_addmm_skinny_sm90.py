@@ -83,6 +83,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
 
     Examples
     --------
+    >>> import numpy as np
     >>> f16 = np.dtype("float16")
     >>> narrow, wide = (
     ...     tile(Facts(dtype=f16, shape=(4096, 4096, n), blocksize=(64, 64)), Fields())

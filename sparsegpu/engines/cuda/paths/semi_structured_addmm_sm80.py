@@ -36,6 +36,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
 
     Examples
     --------
+    >>> import numpy as np
     >>> chosen = tile(Facts(dtype=np.dtype("float16"), shape=(8192, 4096, 1000)), Fields())
     >>> chosen.tile_m, chosen.tile_n
     (128, 128)

@@ -86,6 +86,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
 
     Examples
     --------
+    >>> import numpy as np
     >>> chosen = tile(Facts(dtype=np.dtype("float16"), shape=(8192, 8192, 8192)), Fields())
     >>> chosen.tile_n, chosen.cluster, chosen.defines["STAGES"]
     (256, 2, 4)
