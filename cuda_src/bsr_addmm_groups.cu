@@ -80,10 +80,9 @@ struct TilePlace {
     tile /= Tile::ROW_TILES;
     const long long matrix = tile / (groups * column_tiles);
     tile -= matrix * groups * column_tiles;
-    const BandRaster raster(unsigned(tile), unsigned(column_tiles), unsigned(groups),
-                            unsigned(min(problem.raster_width, column_tiles)));
+    const BandRaster<long long> raster(tile, column_tiles, groups, problem.raster_width);
     group = schedule.order[raster.column];
-    first_col = (long long)raster.row * TILE_N;
+    first_col = raster.row * TILE_N;
     batch = problem.pattern_batched ? group / problem.groups : matrix;
     first_row = (problem.pattern_batched ? group % problem.groups : group) * GROUP;
   }

@@ -79,7 +79,7 @@ struct Tile {
     const unsigned down = tiles_down(problem);
     const unsigned across = unsigned((problem.n + TILE_N - 1) / TILE_N);
     batch = tile / (down * across);
-    const BandRaster raster(tile % (down * across), down, across, RASTER_BAND / CLUSTER);
+    const BandRaster<unsigned> raster(tile % (down * across), down, across, RASTER_BAND / CLUSTER);
     row = raster.row * CLUSTER + rank_in_cluster();
     column = raster.column;
   }

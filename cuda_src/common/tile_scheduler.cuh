@@ -41,14 +41,14 @@ struct RowGroupShape {
 
 // Raster order in bands: tile number `tile` of rows x columns tiles, taken column by column within
 // a band of `band` rows, so that tiles that run at the same time share operands in L2.
+template <typename Int>
 struct BandRaster {
-  unsigned row, column;
+  Int row, column;
 
-  __device__ __forceinline__ BandRaster(unsigned tile, unsigned rows, unsigned columns,
-                                        unsigned band) {
-    const unsigned above = tile / (band * columns);
+  __device__ __forceinline__ BandRaster(Int tile, Int rows, Int columns, Int band) {
+    const Int above = tile / (band * columns);
     tile %= band * columns;
-    const unsigned height = min(band, rows - above * band);
+    const Int height = min(band, rows - above * band);
     column = tile / height;
     row = above * band + tile % height;
   }
@@ -74,7 +74,7 @@ struct RowGroupTile {
       place = tile % groups;
       tile /= groups;
     } else {
-      const BandRaster raster(tile, groups, column_tiles(problem) * batches, RasterBand);
+      const BandRaster<unsigned> raster(tile, groups, column_tiles(problem) * batches, RasterBand);
       place = raster.row;
       tile = raster.column;
     }
