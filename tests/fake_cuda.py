@@ -135,6 +135,7 @@ def put_in_place(monkeypatch) -> Told:
     monkeypatch.setattr(workspace, "_stream_type", lambda: Stream)
     monkeypatch.setattr(submission, "_cuda", lambda: cuda)
     monkeypatch.setattr(launch, "_current_stream", lambda: cuda.get_current_stream)
+    monkeypatch.setattr(launch, "_launch_kernel", lambda: cuda.driver.launchKernel)
     monkeypatch.setattr(replay, "_without_owner", {})
     monkeypatch.setattr(capture, "capture_on", lambda stream: graph)
     workspace._waiting.clear()

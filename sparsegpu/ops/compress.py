@@ -49,7 +49,7 @@ def compress_matrix(dense: Any, strict: bool, function: str) -> tuple[Any, Any, 
     ``group`` is -1, or with ``strict`` the row-major number of the first group that has more
     nonzeros than it may keep; packed and meta mean nothing then.
     """
-    call = Call("semi_structured_from_dense", None, (dense,), (strict,))
+    call = Call("semi_structured_from_dense", None, (dense,), waits=bool(strict))
     replayed = call.replay()
     if replayed is not None:
         return replayed[0], replayed[1], -1

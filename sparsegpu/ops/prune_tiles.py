@@ -267,7 +267,7 @@ def semi_structured_apply(
     """
     function = "semi_structured_apply"
     dense, bitmask = as_array(dense, function, "dense"), as_array(bitmask, function, "bitmask")
-    call = Call(function, None, (dense, bitmask), (strict,))
+    call = Call(function, None, (dense, bitmask), waits=bool(strict))
     replayed = call.replay()
     if replayed is not None:
         return replayed[0], replayed[1], replayed[2], replayed[3]

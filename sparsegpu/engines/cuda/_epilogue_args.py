@@ -9,7 +9,7 @@ import numpy as np
 
 from ..._epilogue import Epilogue
 from .runtime.types import ctype
-from .runtime.view import vector_bytes, view_bytes
+from .runtime.view import matrix_view, vector_view
 
 _INTEGERS = struct.Struct("<2q")
 _FLAGS = struct.Struct("<2i")
@@ -18,7 +18,7 @@ _UNREAD = bytes(3 * 56 + _FLAGS.size)  # what "identity" does not look at
 
 def epilogue_args(
     epilogue: Epilogue, batch_shape: tuple[int, ...], acc_dtype: np.dtype, out_dtype: np.dtype
-) -> tuple[dict[str, str], np.void]:
+) -> tuple[dict[str, str], bytes]:
     """Return the ``-D`` names that choose the epilogue's code, and its by-value argument.
 
     Parameters
@@ -34,7 +34,7 @@ def epilogue_args(
     -------
     defines : dict
         ``OUT``, ``ACT``, ``EPILOGUE`` and the types of the side operands.
-    argument : numpy.void
+    argument : bytes
         ``Epilogue<Acc<T>::type>``.
     """
     e = epilogue
@@ -49,17 +49,17 @@ def epilogue_args(
     }
     scalars = _pack_scalars(e.alpha, e.beta, mode, acc_dtype)
     if mode == "identity":
-        return defines, np.void(_UNREAD + scalars)
+        return defines, _UNREAD + scalars
     argument = b"".join(
         (
-            view_bytes(e.input, batch_shape),
-            vector_bytes(e.left_alpha, batch_shape),
-            vector_bytes(e.right_alpha, batch_shape),
+            matrix_view(e.input, batch_shape),
+            vector_view(e.left_alpha, batch_shape),
+            vector_view(e.right_alpha, batch_shape),
             _FLAGS.pack(e.alpha == 1, 0),
             scalars,
         )
     )
-    return defines, np.void(argument)
+    return defines, argument
 
 
 def batched_operands(e: Epilogue) -> tuple[tuple[Any, int], ...]:

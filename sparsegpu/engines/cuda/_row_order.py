@@ -17,7 +17,7 @@ from ...pattern import Pattern
 from ._arena import Arena
 from ._grid import THREADS, grid, size_of
 from ._schedule import OrderedRows, RowGroups, build_groups, falling_order, row_groups
-from .runtime.launch import Launch, kernel, submit
+from .runtime.launch import NULL, Launch, kernel, pointer, submit
 from .runtime.types import ctype
 
 #: Rows that are compared with each other.
@@ -55,7 +55,7 @@ def ordered_rows(pattern: Pattern, rows: int) -> OrderedRows:
     parts = Arena(
         pattern.xp, (matrices * padded, _INT32), (pattern._indptr.size, pattern._indptr.dtype)
     )
-    order, indptr = map(np.uint64, parts.addresses)
+    order, indptr = map(pointer, parts.addresses)
     words = next((words for words in _WORDS if 32 * words >= block_columns), _WORDS[-1])
     launch = Launch(
         kernel("bsr_row_order", INDEX=ctype(pattern._indices.dtype), WINDOW=WINDOW, WORDS=words),
@@ -64,7 +64,7 @@ def ordered_rows(pattern: Pattern, rows: int) -> OrderedRows:
         (
             order,
             indptr,
-            _by_signature(pattern) if windows > 1 else np.uint64(0),
+            _by_signature(pattern) if windows > 1 else NULL,
             pattern._indptr,
             pattern._indices,
             np.int64(windows),

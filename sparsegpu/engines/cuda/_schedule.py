@@ -94,7 +94,7 @@ class RowGroups:
     blocks = property(lambda self: self._parts.array(3))
     order = property(lambda self: self._parts.array(_ORDER))
 
-    def argument(self) -> np.void:
+    def argument(self) -> bytes:
         """Return the kernel argument ``RowGroups`` (`common/row_groups.cuh`)."""
         groups = kernel_struct("bsr_addmm_groups", "RowGroups")
         more = (0 if a is None else a.data.ptr for a in (self.block_rows, self.pieces))

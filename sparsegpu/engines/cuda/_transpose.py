@@ -10,7 +10,7 @@ from ..._math import ceil_div
 from ...pattern import Pattern
 from ._arena import Arena
 from ._grid import grid
-from .runtime.launch import Launch, kernel, submit
+from .runtime.launch import Launch, kernel, pointer, submit
 from .runtime.types import ctype
 
 #: So many indices are read for counting, all thread blocks together; beyond it sorting is faster.
@@ -48,7 +48,7 @@ def _transposed(pattern: Pattern) -> tuple[Pattern, Any]:
         grid(batch * stripes),
         (_THREADS,),
         (
-            *map(np.uint64, parts.addresses),
+            *map(pointer, parts.addresses),
             pattern._indptr,
             pattern._indices,
             np.int64(stripes),

@@ -10,12 +10,11 @@ import numpy as np
 
 from ..._math import ceil_div
 from ._grid import same_place
-from .runtime.launch import Launch, address, kernel, submit
+from .runtime.launch import NULL, Launch, address, kernel, pointer, submit
 
 #: A block of the compress and expand kernels takes this many rows and metadata columns.
 _ROWS, _COLUMNS, _THREADS = 32, 16, 256
 _NO_GROUP = 2**63 - 1
-ABSENT = np.uint64(0)
 
 
 def compress(packed: Any, meta: Any, dense: Any, strict: bool) -> int:
@@ -31,7 +30,7 @@ def compress(packed: Any, meta: Any, dense: Any, strict: bool) -> int:
     source = aligned(dense)
     flag = host_flag() if strict else None
     whole = not strict and all(map(same_place, (*targets, source), (packed, meta, dense)))
-    _launch(*targets, source, ABSENT if flag is None else flag.pointer, ABSENT, whole)
+    _launch(*targets, source, NULL if flag is None else flag.pointer, NULL, whole)
     copy_back(packed, targets[0])
     copy_back(meta, targets[1])
     return _first_crowded(*targets, source) if flag is not None and flag.wait() else -1
@@ -54,7 +53,7 @@ def _first_crowded(packed: Any, meta: Any, dense: Any) -> int:
     import cupy
 
     first = cupy.full((), _NO_GROUP, dtype=np.int64)
-    _launch(packed, meta, dense, ABSENT, first, whole=False)
+    _launch(packed, meta, dense, NULL, first, whole=False)
     group = int(first)
     return -1 if group == _NO_GROUP else group  # -1: raised by a call that was interrupted
 
@@ -67,7 +66,7 @@ class HostFlag:
 
         self._memory = cupy.cuda.alloc_pinned_memory(4)
         self._flag = ctypes.c_int32.from_address(self._memory.ptr)
-        self.pointer = np.uint64(self._memory.ptr)
+        self.pointer = pointer(self._memory.ptr)
         self._stream: Any = None
 
     def lower(self) -> HostFlag:

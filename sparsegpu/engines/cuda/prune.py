@@ -8,8 +8,8 @@ import numpy as np
 
 from ..._math import ceil_div
 from ._grid import same_place
-from .compress import ABSENT, HostFlag, aligned, contiguous_target, copy_back, host_flag
-from .runtime.launch import Launch, address, kernel, submit
+from .compress import HostFlag, aligned, contiguous_target, copy_back, host_flag
+from .runtime.launch import NULL, Launch, address, kernel, submit
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view
 
@@ -94,7 +94,7 @@ def _by_tiles(out: Any, dense: Any, bitmask: Any, rule: str) -> None:
         (
             matrix_view(out, batch),
             matrix_view(dense, batch),
-            ABSENT if mask is None else address(mask),
+            NULL if mask is None else address(mask),
             batch_dims(batch),
             np.int64(rows),
             np.int64(columns),
@@ -167,7 +167,7 @@ def _both_ways(
             matrix_view(dense, ()),
             np.int64(rows),
             np.int64(columns),
-            ABSENT if dropped is None else dropped.pointer,
+            NULL if dropped is None else dropped.pointer,
         ),
     )
     submit(launch, whole=whole and all(map(same_place, targets, halves)))

@@ -10,7 +10,7 @@ import numpy as np
 from ...._arrays import accumulator_dtype
 from ...._math import ceil_div
 from .._grid import THREADS, grid, size_of
-from ..runtime.launch import Launch, kernel
+from ..runtime.launch import NULL, Launch, kernel
 from ..runtime.structs import kernel_struct
 from ..runtime.submission import workspace
 from ..runtime.types import ctype
@@ -145,8 +145,8 @@ def launches(source: str, p: Product, tile: Tile) -> tuple[Launch, ...]:
         grid(ceil_div(batches * groups, tile.warps)),
         (32 * tile.warps,),
         (
-            np.void(b"".join(part.tobytes() for part in operands)),
-            np.uint64(0) if sums is None else sums,
+            b"".join(operands),
+            NULL if sums is None else sums,
             p.epilogue,
         ),
     )

@@ -40,7 +40,7 @@ class Product:
     empty : bool
         Nothing is multiplied: ``data`` and ``dense`` must not be read.
     allow_tf32 : bool
-    defines, epilogue : dict, numpy.void
+    defines, epilogue : dict, bytes
         What `epilogue_args` makes of the epilogue.
     """
 
@@ -55,7 +55,7 @@ class Product:
     empty: bool
     allow_tf32: bool
     defines: dict[str, str]
-    epilogue: np.void
+    epilogue: bytes
 
     @property
     def dtype(self) -> np.dtype:

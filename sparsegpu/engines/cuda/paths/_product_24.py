@@ -32,7 +32,7 @@ class Product24:
     empty : bool
         Nothing is multiplied.
     allow_tf32 : bool
-    defines, epilogue : dict, numpy.void
+    defines, epilogue : dict, bytes
         What `epilogue_args` makes of the epilogue.
     """
 
@@ -45,7 +45,7 @@ class Product24:
     empty: bool
     allow_tf32: bool
     defines: dict[str, str]
-    epilogue: np.void
+    epilogue: bytes
 
     @property
     def packed_columns(self) -> int:

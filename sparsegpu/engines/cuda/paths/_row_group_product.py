@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ...._math import ceil_div
 from .._grid import grid
 from .._row_order import similar_row_groups
 from .._schedule import row_groups
 from ..runtime.architectures import HOPPER
-from ..runtime.launch import Launch, kernel, multiprocessors
+from ..runtime.launch import NULL, Launch, kernel, multiprocessors
 from ..runtime.structs import kernel_struct
 from ..runtime.submission import workspace
 from ..runtime.types import ctype
@@ -39,7 +37,7 @@ _REDUCED_AT_ONCE = 64 * 64  # sums that a thread block adds at a time, where out
 
 
 def row_group_launches(
-    p: Product, tile: RowGroupTile, source: str, left: tuple[np.void, ...], **defines: Any
+    p: Product, tile: RowGroupTile, source: str, left: tuple[bytes, ...], **defines: Any
 ) -> tuple[Launch, ...] | None:
     """Return the launches, or None where tensor maps or 32-bit numbers do not serve.
 
@@ -69,7 +67,7 @@ def row_group_launches(
     of_matrix = schedule.groups // matrices
     if of_matrix * tiles >= INT32:
         return None
-    sums, sums_of_tile = np.uint64(0), TILE_M * tile.tile_n
+    sums, sums_of_tile = NULL, TILE_M * tile.tile_n
     if parts:
         sums = workspace(parts * tiles * sums_of_tile * _SUM)
     out = (

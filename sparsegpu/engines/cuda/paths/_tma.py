@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from ..runtime.tensor_map import tensor_map
 
 #: TMA coordinates are below, as are numbers of tiles.
 INT32 = 2**31
 #: For an argument that the kernel does not look at.
-NO_MAP = np.void(bytes(128))
+NO_MAP = bytes(128)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,7 @@ def store_mode(out: Any, batch: Batch) -> str:
 
 def dense_maps(
     dense: Any, layout: str, batch: Batch, tile_n: int, step_k: int
-) -> tuple[np.void, np.void]:
+) -> tuple[bytes, bytes]:
     """Return the map of whole boxes of ``dense``, and that of one box at its ragged edge."""
     k, n = dense.shape[-2:]
     row, col = dense.strides[-2:]
@@ -127,7 +125,7 @@ def dense_maps(
     return whole, edge
 
 
-def codes_map(meta: Any, rows: int, box: tuple[int, int]) -> np.void:
+def codes_map(meta: Any, rows: int, box: tuple[int, int]) -> bytes:
     """Return the map of metadata in CUTLASS's order: pairs of columns, one behind the other.
 
     Parameters
@@ -147,7 +145,7 @@ def codes_map(meta: Any, rows: int, box: tuple[int, int]) -> np.void:
     )
 
 
-def out_map(out: Any, batch: Batch, store: str) -> np.void:
+def out_map(out: Any, batch: Batch, store: str) -> bytes:
     """Return the map of what a warp writes at a time: sixteen rows, 128 bytes of each if by row.
 
     `NO_MAP` where threads write.

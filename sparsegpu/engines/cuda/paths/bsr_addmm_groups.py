@@ -16,7 +16,7 @@ from ...._math import ceil_div
 from .._grid import THREADS, grid, size_of
 from .._schedule import row_groups
 from ..runtime.architectures import PORTABLE
-from ..runtime.launch import MAX_GRID, Launch, kernel
+from ..runtime.launch import MAX_GRID, Launch, address, kernel
 from ..runtime.structs import kernel_struct
 from ..runtime.submission import workspace
 from ..runtime.types import ctype
@@ -180,9 +180,8 @@ def launches(p: Product, tile: Tile) -> tuple[Launch, ...] | None:
         dense, copy = aligned_lines(p.dense, False)
         p = replace(p, dense=dense)
         copies.append(copy)
-    address = p.data.data.ptr
-    data: Any = np.uint64(address)  # a call that is kept must not keep the values
-    if p.transposed or bk % PIECE or address % 16:
+    data: Any = address(p.data)
+    if p.transposed or bk % PIECE or p.data.data.ptr % 16:
         data, copy = _padded_blocks(p)
         copies.append(copy)
 
@@ -231,6 +230,6 @@ def _padded_blocks(p: Product) -> tuple[Any, Launch]:
         kernel("bsr_pad_blocks", T=ctype(p.data.dtype), TRANSPOSED=int(p.transposed)),
         grid(ceil_div(pieces, THREADS)),
         (THREADS,),
-        (memory, np.uint64(p.data.data.ptr), np.int64(pieces), np.int32(bm), np.int32(bk)),
+        (memory, address(p.data), np.int64(pieces), np.int32(bm), np.int32(bk)),
     )
     return memory, copy

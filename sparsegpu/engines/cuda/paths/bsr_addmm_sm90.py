@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from ...._math import ceil_div
 from ..runtime.architectures import HOPPER
 from ..runtime.launch import Launch
@@ -161,7 +159,7 @@ def launches(p: Product, tile: Tile) -> tuple[Launch, ...] | None:
     return None if product is None else (*copies, *product)
 
 
-def _values_map(data: Any, tile: Tile) -> np.void:
+def _values_map(data: Any, tile: Tile) -> bytes:
     """Return the map of all blocks' rows, one below the other."""
     columns, size = data.shape[-1], data.itemsize
     return tensor_map(

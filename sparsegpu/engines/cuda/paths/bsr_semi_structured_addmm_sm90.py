@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from ...._math import ceil_div
 from ..runtime.architectures import HOPPER
 from ..runtime.launch import Launch
@@ -148,7 +146,7 @@ def launches(p: Product, tile: Tile) -> tuple[Launch, ...] | None:
     return None if product is None else (*copies, *product)
 
 
-def _packed_map(p: Product, tile: Tile) -> np.void:
+def _packed_map(p: Product, tile: Tile) -> bytes:
     """Return the map of all packed blocks' rows, one below the other."""
     packed, half = p.data, p.pattern.blocksize[1] // 2
     size, across = packed.itemsize, tile.slices_per_copy * tile.step_k // 2

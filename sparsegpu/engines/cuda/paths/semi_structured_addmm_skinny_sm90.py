@@ -183,7 +183,7 @@ def launches(p: Product24, tile: Tile) -> tuple[Launch, ...] | None:
     return *copies, launch
 
 
-def _dense_map(dense: Any, layout: str, batch: Batch, box_n: int) -> np.void:
+def _dense_map(dense: Any, layout: str, batch: Batch, box_n: int) -> bytes:
     """Return the map of boxes as wide as a swizzle may be: of k for ``box_n`` columns, or of n."""
     size = dense.itemsize
     if layout == "columns":

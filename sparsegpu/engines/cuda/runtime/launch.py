@@ -12,6 +12,7 @@ function that notes the names of works between two events, set with `recording`.
 from __future__ import annotations
 
 import ctypes
+import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -125,6 +126,13 @@ def _current_stream() -> Callable[[], Any]:
     return get_current_stream
 
 
+@cache
+def _launch_kernel() -> Callable[..., None]:
+    from cupy.cuda import driver
+
+    return driver.launchKernel
+
+
 class Kernel:
     """A loaded kernel of one device, to be launched by a `Launch`."""
 
@@ -165,8 +173,8 @@ class Launch:
     grid, block : tuples of up to three ints
         An empty grid launches nothing.
     args : tuple
-        NumPy scalars and structs (`view.matrix_view`), which are copied now, and CuPy arrays,
-        whose pointers are passed. The launch keeps these arrays alive, so none may be the
+        Structs as bytes (`view.matrix_view`) and NumPy scalars, which are copied now, and CuPy
+        arrays, whose pointers are passed. The launch keeps these arrays alive, so none may be the
         caller's: pass the `address` of those.
     shared_memory : int
         Dynamic shared memory in bytes.
@@ -177,7 +185,7 @@ class Launch:
         The kernel's; empty where the grid is.
     """
 
-    __slots__ = ("_address", "_arrays", "_enqueue", "_packed", "_parameters", "source")
+    __slots__ = ("_address", "_arrays", "_enqueue", "_packed", "source")
 
     def __init__(
         self,
@@ -187,24 +195,29 @@ class Launch:
         args: tuple,
         shared_memory: int = 0,
     ):
-        from cupy.cuda import driver
-
         self.source = "" if 0 in grid else kernel.source
         function = kernel.prepared(shared_memory)
         dimensions = (*grid, 1, 1)[:3] + (*block, 1, 1)[:3]
-        self._enqueue = partial(driver.launchKernel, function, *dimensions, shared_memory)
-        self._arrays = [arg for arg in args if not isinstance(arg, np.generic)]
-        packed, starts = bytearray(), []
+        self._enqueue = partial(_launch_kernel(), function, *dimensions, shared_memory)
+        # One buffer: the parameters, each at a multiple of their alignment, and their addresses.
+        self._arrays, packed, starts = [], b"", []
         for arg in args:
             starts.append(len(packed))
-            packed += _parameter(arg)
+            if type(arg) is bytes:
+                packed += arg
+            elif isinstance(arg, np.generic):
+                packed += arg.tobytes()
+            else:
+                packed += address(arg)
+                self._arrays.append(arg)
             packed += bytes(-len(packed) % _PARAMETER_ALIGNMENT)
-        self._packed = ctypes.create_string_buffer(len(packed) + _PARAMETER_ALIGNMENT)
+        size = len(packed) + 8 * len(starts)
+        self._packed = ctypes.create_string_buffer(size + _PARAMETER_ALIGNMENT)
         first = ctypes.addressof(self._packed)
         first += -first % _PARAMETER_ALIGNMENT
-        ctypes.memmove(first, bytes(packed), len(packed))
-        self._parameters = (ctypes.c_void_p * len(starts))(*[first + start for start in starts])
-        self._address = ctypes.addressof(self._parameters)
+        self._address = first + len(packed)
+        addresses = struct.pack(f"{len(starts)}Q", *[first + start for start in starts])
+        ctypes.memmove(first, packed + addresses, size)
 
     def on(self, stream: int) -> None:
         """Launch on the stream with this handle."""
@@ -238,9 +251,18 @@ class Memset:
         runtime.memsetAsync(self._pointer, 0, self._nbytes, stream)
 
 
-def address(array: Any) -> np.uint64:
-    """Return an array's pointer as a kernel's argument, which keeps nothing alive."""
-    return np.uint64(array.data.ptr)
+def pointer(value: int) -> bytes:
+    """Return a pointer as a kernel's argument, which keeps nothing alive."""
+    return value.to_bytes(8, "little")
+
+
+def address(array: Any) -> bytes:
+    """Return the `pointer` to an array."""
+    return pointer(array.data.ptr)
+
+
+#: A null `pointer`.
+NULL = pointer(0)
 
 
 def in_context(call: Callable[..., Any], *arguments: Any) -> Any:
@@ -273,13 +295,6 @@ def _refuse(error: Any, source: str, asked: str) -> None:
     if error.status in {_INVALID_VALUE, _OUT_OF_RESOURCES}:
         message = f"kernel '{source}' does not launch with {asked}: {error}"
         raise LaunchError(message) from error
-
-
-def _parameter(arg: Any) -> bytes:
-    """Return the bytes of a kernel's parameter: an array's pointer, or a scalar or struct."""
-    if isinstance(arg, np.generic):
-        return arg.tobytes()
-    return arg.data.ptr.to_bytes(8, "little")
 
 
 def kernel(source: str, archs: tuple[str, ...] = PORTABLE, /, **defines: Any) -> Kernel:

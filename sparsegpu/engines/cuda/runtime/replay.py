@@ -76,6 +76,8 @@ class Call:
         Whatever else the call depends on. Values that no key can hold switch recording off.
     out : array, optional
         The caller's array for the result, one of ``arrays``.
+    waits : bool, optional
+        The call waits for the device, so that there is nothing to replay.
     """
 
     __slots__ = ("_calls", "_cupy", "_key", "_out", "_owner", "_stream", "_works")
@@ -87,13 +89,15 @@ class Call:
         arrays: tuple,
         settings: tuple = (),
         out: Any = None,
+        *,
+        waits: bool = False,
     ):
         self._key: Hashable = None
         self._works: tuple[Work, ...] | None = ()  # None: they are not all that there was
         self._out, self._owner = out, owner
         cupy: Any = sys.modules.get("cupy")
         self._cupy = cupy
-        if cupy is None or (owner is not None and owner.device is None):
+        if waits or cupy is None or (owner is not None and owner.device is None):
             return
         facts: list[Hashable] = []
         for array in arrays:

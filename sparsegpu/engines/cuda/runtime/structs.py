@@ -10,8 +10,6 @@ import re
 import struct
 from functools import lru_cache
 
-import numpy as np
-
 from .source import expand
 
 # What `struct` calls the types of C, on platforms that CUDA runs on.
@@ -42,7 +40,7 @@ class KernelStruct:
     >>> problem = KernelStruct("Problem", "long long batches; int m, n; const float* values;")
     >>> problem.fields, problem.size
     (('batches', 'm', 'n', 'values'), 24)
-    >>> problem(batches=2, m=3, n=4, values=0).tobytes()[:12].hex()
+    >>> problem(batches=2, m=3, n=4, values=0)[:12].hex()
     '020000000000000003000000'
     """
 
@@ -70,16 +68,16 @@ class KernelStruct:
         """Bytes that it takes."""
         return self._struct.size
 
-    def pack(self, **values: int) -> bytes:
-        """Return the struct's bytes; every field must be named."""
-        if values.keys() != set(self.fields):
+    def __call__(self, **values: int) -> bytes:
+        """Return the struct as the argument of a launch; every field must be named."""
+        try:
+            ordered = [values[field] for field in self.fields]
+        except KeyError:
+            ordered = []
+        if len(ordered) != len(values):
             odd = ", ".join(sorted(values.keys() ^ set(self.fields)))
             raise TypeError(f"struct {self.name}: fields that lack or are unknown: {odd}")
-        return self._struct.pack(*map(values.__getitem__, self.fields))
-
-    def __call__(self, **values: int) -> np.void:
-        """Return the struct as the argument of a launch."""
-        return np.void(self.pack(**values))
+        return self._struct.pack(*ordered)
 
 
 @lru_cache(maxsize=256)

@@ -171,7 +171,7 @@ def tensor_map(
     *,
     shape: tuple[int, ...] | None = None,
     strides: tuple[int, ...] | None = None,
-) -> np.void:
+) -> bytes:
     """Return the kernel argument ``CUtensorMap`` of an array (see `tensor_map_key`).
 
     Elements outside the tensor read as zero and are not written.
@@ -199,15 +199,15 @@ def encode_arguments(key: TensorMapKey) -> tuple:
     )
 
 
-def encode(key: TensorMapKey) -> np.void:
+def encode(key: TensorMapKey) -> bytes:
     """Encode one map (needs the driver)."""
     return in_context(_encode, key)
 
 
-def _encode(key: TensorMapKey) -> np.void:
+def _encode(key: TensorMapKey) -> bytes:
     from cuda.bindings import driver
 
     status, encoded = driver.cuTensorMapEncodeTiled(*encode_arguments(key))
     if int(status) != 0:
         raise EncodeError(f"cuTensorMapEncodeTiled: {status.name} for {key}", int(status))
-    return np.void(np.array([int(word) for word in encoded.opaque], dtype=np.uint64).tobytes())
+    return np.array([int(word) for word in encoded.opaque], dtype=np.uint64).tobytes()

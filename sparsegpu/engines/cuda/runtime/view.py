@@ -1,6 +1,6 @@
 """A strided matrix operand, batches included, as one kernel argument (``common/view.cuh``).
 
-A struct goes to a kernel by value as a ``numpy.void`` of its bytes.
+A struct that goes to a kernel by value is its ``bytes``.
 """
 
 from __future__ import annotations
@@ -8,8 +8,6 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 from typing import Any
-
-import numpy as np
 
 from ...._checks import bad_value
 
@@ -20,23 +18,10 @@ _LARGEST_DIM = 2**31 - 1
 
 _VIEW = struct.Struct("<Q6q")
 _BATCH = struct.Struct("<4i")
-_ABSENT_BYTES = _VIEW.pack(0, 0, 0, 0, 0, 0, 0)
-_ABSENT = np.void(_ABSENT_BYTES)
+_ABSENT = _VIEW.pack(0, 0, 0, 0, 0, 0, 0)
 
 
-def view_bytes(array: Any, batch_shape: tuple[int, ...]) -> bytes:
-    """Return the bytes of the `matrix_view` of an array, None giving an absent operand."""
-    if array is None:
-        return _ABSENT_BYTES
-    shape, strides, itemsize = array.shape, array.strides, array.itemsize
-    ndim = len(shape)
-    row = strides[-2] if ndim > 1 and shape[-2] != 1 else 0
-    col = strides[-1] if ndim > 0 and shape[-1] != 1 else 0
-    batch = _batch_strides(shape[:-2], strides[:-2], batch_shape) if batch_shape else _NO_BATCH
-    return _pack(array, itemsize, row, col, batch)
-
-
-def matrix_view(array: Any, batch_shape: tuple[int, ...]) -> np.void:
+def matrix_view(array: Any, batch_shape: tuple[int, ...]) -> bytes:
     """Return the kernel argument ``View`` of a matrix operand.
 
     Parameters
@@ -53,22 +38,24 @@ def matrix_view(array: Any, batch_shape: tuple[int, ...]) -> np.void:
     NotImplementedError
         When ``batch_shape`` has more than four dimensions that are not 1.
     """
-    return _ABSENT if array is None else np.void(view_bytes(array, batch_shape))
-
-
-def vector_bytes(array: Any, batch_shape: tuple[int, ...]) -> bytes:
-    """Return the bytes of the `vector_view` of an array, None giving an absent operand."""
     if array is None:
-        return _ABSENT_BYTES
+        return _ABSENT
+    shape, strides, itemsize = array.shape, array.strides, array.itemsize
+    ndim = len(shape)
+    row = strides[-2] if ndim > 1 and shape[-2] != 1 else 0
+    col = strides[-1] if ndim > 0 and shape[-1] != 1 else 0
+    batch = _batch_strides(shape[:-2], strides[:-2], batch_shape) if batch_shape else _NO_BATCH
+    return _pack(array, itemsize, row, col, batch)
+
+
+def vector_view(array: Any, batch_shape: tuple[int, ...]) -> bytes:
+    """Return the ``View`` of vectors (*batch, length), whose ``row`` is the element stride."""
+    if array is None:
+        return _ABSENT
     shape, strides, itemsize = array.shape, array.strides, array.itemsize
     row = strides[-1] if shape[-1] != 1 else 0
     batch = _batch_strides(shape[:-1], strides[:-1], batch_shape) if batch_shape else _NO_BATCH
     return _pack(array, itemsize, row, 0, batch)
-
-
-def vector_view(array: Any, batch_shape: tuple[int, ...]) -> np.void:
-    """Return the ``View`` of vectors (*batch, length), whose ``row`` is the element stride."""
-    return _ABSENT if array is None else np.void(vector_bytes(array, batch_shape))
 
 
 def merged_batch(batch_shape: tuple[int, ...], *operands: tuple[Any, int]) -> tuple[int, ...]:
@@ -92,6 +79,7 @@ def merged_batch(batch_shape: tuple[int, ...], *operands: tuple[Any, int]) -> tu
 
     Examples
     --------
+    >>> import numpy as np
     >>> result, other = np.empty((2, 3, 4, 5, 6, 16, 16)), np.empty((4, 5, 6, 16))
     >>> merged_batch((2, 3, 4, 5, 6), (result, 2), (other, 1))
     (1, 6, 1, 1, 120)
@@ -115,11 +103,11 @@ def merged_batch(batch_shape: tuple[int, ...], *operands: tuple[Any, int]) -> tu
 
 
 @lru_cache(maxsize=256)
-def batch_dims(batch_shape: tuple[int, ...]) -> np.void:
+def batch_dims(batch_shape: tuple[int, ...]) -> bytes:
     """Return the kernel argument ``Batch``: the batch shape, padded in front with ones."""
     kept = tuple(n for n in batch_shape if n != 1)
     _check_batch(batch_shape, len(kept))
-    return np.void(_BATCH.pack(*(1,) * (MAX_BATCH_DIMS - len(kept)), *kept))
+    return _BATCH.pack(*(1,) * (MAX_BATCH_DIMS - len(kept)), *kept)
 
 
 _NO_BATCH = (0,) * MAX_BATCH_DIMS
