@@ -18,12 +18,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache, partial
+from functools import cache, lru_cache, partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ...._math import round_up
 from .architectures import PORTABLE, matching_architecture
 from .compile import compile_kernel, supported_architectures
 
@@ -126,6 +128,15 @@ def _current_stream() -> Callable[[], Any]:
     return get_current_stream
 
 
+@lru_cache(maxsize=1024)
+def _parameters(sizes: tuple[int, ...]) -> tuple[struct.Struct, tuple[int, ...]]:
+    """Return how parameters of some sizes are packed with their addresses, and their offsets."""
+    padded = [round_up(size, _PARAMETER_ALIGNMENT) for size in sizes]
+    fields = [f"{size}s{wide - size}x" for size, wide in zip(sizes, padded, strict=True)]
+    starts = tuple(accumulate(padded, initial=0))[:-1]
+    return struct.Struct(f"<{''.join(fields)}{len(sizes)}Q"), starts
+
+
 @cache
 def _launch_kernel() -> Callable[..., None]:
     from cupy.cuda import driver
@@ -199,25 +210,24 @@ class Launch:
         function = kernel.prepared(shared_memory)
         dimensions = (*grid, 1, 1)[:3] + (*block, 1, 1)[:3]
         self._enqueue = partial(_launch_kernel(), function, *dimensions, shared_memory)
-        # One buffer: the parameters, each at a multiple of their alignment, and their addresses.
-        self._arrays, packed, starts = [], b"", []
+        parts: list[bytes] = []
+        self._arrays = []
         for arg in args:
-            starts.append(len(packed))
             if type(arg) is bytes:
-                packed += arg
+                parts.append(arg)
             elif isinstance(arg, np.generic):
-                packed += arg.tobytes()
+                parts.append(arg.tobytes())
             else:
-                packed += address(arg)
+                parts.append(address(arg))
                 self._arrays.append(arg)
-            packed += bytes(-len(packed) % _PARAMETER_ALIGNMENT)
-        size = len(packed) + 8 * len(starts)
-        self._packed = ctypes.create_string_buffer(size + _PARAMETER_ALIGNMENT)
+        # One buffer: the parameters, and behind them their addresses, which CUDA is given.
+        packed, starts = _parameters(tuple(map(len, parts)))
+        self._packed = ctypes.create_string_buffer(packed.size + _PARAMETER_ALIGNMENT)
         first = ctypes.addressof(self._packed)
         first += -first % _PARAMETER_ALIGNMENT
-        self._address = first + len(packed)
-        addresses = struct.pack(f"{len(starts)}Q", *[first + start for start in starts])
-        ctypes.memmove(first, packed + addresses, size)
+        self._address = first + packed.size - 8 * len(parts)
+        addresses = [first + start for start in starts]
+        ctypes.memmove(first, packed.pack(*parts, *addresses), packed.size)
 
     def on(self, stream: int) -> None:
         """Launch on the stream with this handle."""
