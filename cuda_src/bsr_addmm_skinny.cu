@@ -145,33 +145,35 @@ struct WarpSums {
   }
 
   __device__ __forceinline__ void multiply(const unsigned char* left, const unsigned char* right) {
-    uint4 low[TILE_M / 16], high[TILE_M / 16];  // eight terms of row g, and of row g + 8
-#pragma unroll
-    for (int i = 0; i < TILE_M / 16; ++i) {
-      const unsigned char* at = left + (16 * i + lane / 4) * LEFT_PITCH + lane % 4 * 16;
-      low[i] = load_vector(at);
-      high[i] = load_vector(at + 8 * LEFT_PITCH);
-    }
+    unsigned b[WARP_N / 16][2]
+              [4];  // of both mma: columns 16j .. 16j + 7 first, then the next eight
 #pragma unroll
     for (int j = 0; j < WARP_N / 16; ++j) {
-      unsigned b[2][4];  // of both mma: columns 16j .. 16j + 7 first, then the next eight
       if constexpr (LAYOUT == Layout::rows) {
 #pragma unroll
         for (int u = 0; u < 2; ++u)
-          ldmatrix_x4_trans(b[u], right + (u * 16 + lane % 16) * N_PITCH + j * 32 + lane / 16 * 16);
+          ldmatrix_x4_trans(b[j][u],
+                            right + (u * 16 + lane % 16) * N_PITCH + j * 32 + lane / 16 * 16);
       } else {
         const unsigned char* at = right + (16 * j + lane / 4) * K_PITCH + lane % 4 * 16;
         const uint4 first = load_vector(at), second = load_vector(at + 8 * K_PITCH);
-        b[0][0] = first.x, b[0][1] = first.y, b[1][0] = first.z, b[1][1] = first.w;
-        b[0][2] = second.x, b[0][3] = second.y, b[1][2] = second.z, b[1][3] = second.w;
+        b[j][0][0] = first.x, b[j][0][1] = first.y, b[j][1][0] = first.z, b[j][1][1] = first.w;
+        b[j][0][2] = second.x, b[j][0][3] = second.y, b[j][1][2] = second.z, b[j][1][3] = second.w;
       }
+    }
+    // A warp has 32 columns at most, but up to 64 rows: the fragments of all rows would spill.
+#pragma unroll
+    for (int i = 0; i < TILE_M / 16; ++i) {
+      const unsigned char* at = left + (16 * i + lane / 4) * LEFT_PITCH + lane % 4 * 16;
+      const uint4 low = load_vector(at), high = load_vector(at + 8 * LEFT_PITCH);
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
-        const unsigned first[2] = {b[u][0], b[u][1]}, second[2] = {b[u][2], b[u][3]};
+        const unsigned a[4] = {u ? low.z : low.x, u ? high.z : high.x, u ? low.w : low.y,
+                               u ? high.w : high.y};
 #pragma unroll
-        for (int i = 0; i < TILE_M / 16; ++i) {
-          const unsigned a[4] = {u ? low[i].z : low[i].x, u ? high[i].z : high[i].x,
-                                 u ? low[i].w : low[i].y, u ? high[i].w : high[i].y};
+        for (int j = 0; j < WARP_N / 16; ++j) {
+          const unsigned first[2] = {b[j][u][0], b[j][u][1]};
+          const unsigned second[2] = {b[j][u][2], b[j][u][3]};
           mma<T>(sum[i][2 * j], a, first);
           mma<T>(sum[i][2 * j + 1], a, second);
         }

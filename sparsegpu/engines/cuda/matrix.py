@@ -23,10 +23,6 @@ from .runtime.cubin import Resources
 from .runtime.source import source_names
 from .support import kernels
 
-#: Bytes of local memory that a variant may spill to, by source and architecture. bsr_addmm_skinny:
-#: tiles of 64 x 64 by 16 warps with gelu_erf alone; still to be avoided.
-_KNOWN_SPILLS = {("bsr_addmm_skinny", "100"): 16, ("bsr_addmm_skinny", "120"): 24}
-
 
 @dataclass(frozen=True, slots=True)
 class Build:
@@ -68,11 +64,7 @@ def run(build: Build) -> Outcome:
     except (CompileError, FileNotFoundError) as error:
         return Outcome(build, None, str(error))
     r = cubin.resources
-    if (
-        build.tensor_core
-        and r.spills
-        and r.stack > _KNOWN_SPILLS.get((build.source, build.arch), 0)
-    ):
+    if build.tensor_core and r.spills:
         used = f"{r.stack} bytes of local memory, {r.registers} registers"
         return Outcome(build, r, f"{build}: a tensor-core kernel spills: {used}")
     return Outcome(build, r, None)
