@@ -1,5 +1,5 @@
 // BSR @ dense in float32, by multiply-adds: common/full_precision_tile.cuh, to be read first,
-// brings the operands; here they are multiplied.
+// copies the operands to shared memory; here they are multiplied.
 //
 // A lane keeps THREAD_M x THREAD_N outputs in registers, as groups of four neighbouring rows and of
 // four neighbouring columns, and reads for each k as many groups of both operands, 16 bytes at a

@@ -1,5 +1,5 @@
-// BSR @ dense in float64, on tensor cores: common/full_precision_tile.cuh, to be read first, brings
-// the operands; here they are multiplied.
+// BSR @ dense in float64, on tensor cores: common/full_precision_tile.cuh, to be read first, copies
+// the operands to shared memory; here they are multiplied.
 //
 // The tensor cores multiply a (16 x 8) by b (8 x 8). Here `a` is the dense operand, transposed, and
 // `b` the block: so neighbouring registers of a fragment are neighbours in shared memory, too, and

@@ -114,7 +114,7 @@ struct Operands {
         from += k % SEGMENT + APART * i % SEGMENT;
         const int here = BK % 32 == 0 || start + k + APART * i < terms ? bytes : 0;
         cp_async_partial<16>(right + place(APART * i) * N_PITCH,
-                             here ? panel + from * row + n : panel, here);
+                             panel + (here ? from : 0) * row + (here ? n : 0), here);
       }
     } else {
       const int vector = lane % 4;

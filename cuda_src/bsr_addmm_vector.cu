@@ -1,7 +1,7 @@
 // BSR @ a vector or a few vectors, at the speed of memory: small blocks, N up to 16.
 //
 // Every stored value is used once for each of the few columns, so time is the time to stream
-// `data` and `indices` from memory. A team of TEAM lanes takes a block row: its blocks, one behind
+// `data` and `indices` from memory. A team of TEAM lanes takes a block row: its blocks, one after
 // the other in memory, are loaded straight to registers, UNROLL loads of a lane in flight at once;
 // `dense` is gathered from L1 and L2. Several teams of a warp, and many warps of a multiprocessor,
 // keep enough bytes in flight (4 TB/s times 0.7 us are 21 KB a multiprocessor).
@@ -21,8 +21,8 @@
 // N; -DTEAM, -DRL, -DCV, -DNG, -DNV, -DUNROLL as above; -DCONTIGUOUS_ROWS=1: a lane's rows are not
 // RL apart but contiguous, and loaded as one vector; -DWARPS of a thread block, -DRESIDENT of these
 // on a multiprocessor; -DX_VECTOR=1 where CV elements of a column of dense can be loaded at once, 2
-// where NV of a row; -DSTREAM=1 loads data past the caches; -DAHEAD=1 prefetches block columns.
-// data is aligned to its vectors of CV elements.
+// where NV of a row; -DSTREAM=1 loads data with the streaming hint; -DAHEAD=1 prefetches block
+// columns. data is aligned to its vectors of CV elements.
 #include "common/kernel_epilogue.cuh"
 #include "common/spmv_rows.cuh"
 #include "common/warp_reduce.cuh"

@@ -3,8 +3,8 @@
 //
 //     out = act( beta * input + left_alpha[:, None] * (alpha * (bsr @ dense)) * right_alpha )
 //
-// The packed blocks of a block row, side by side, are a row of count * bk / 2 packed terms, as
-// the blocks of bsr_addmm_simt.cu are of whole ones. Each term meets the row of `dense` that its
+// The packed blocks of a block row, side by side, are a row of count * bk / 2 packed terms
+// (in bsr_addmm_simt.cu: count * bk terms). Each term is multiplied by the row of `dense` that its
 // code points at, as in semi_structured_addmm_simt.cu.
 //
 // A thread block computes TILE_M x TILE_N outputs of a block row, as common/sparse_simt_tile.cuh

@@ -2,7 +2,7 @@
 // int8, and float32 (1:2) as TF32 where the caller allows it.
 //
 // semi_structured_addmm_sm80.cu, to be read first, says how tiles, slices and metadata are loaded
-// and multiplied. Here a tile has rows of one block row, and k runs over its blocks, one behind the
+// and multiplied. Here a tile has rows of one block row, and k runs over its blocks, one after the
 // other: the format makes every block a whole number of steps wide, so that each step of a slice
 // has a block, and rows of `dense`, of its own.
 //

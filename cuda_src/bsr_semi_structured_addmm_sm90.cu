@@ -1,7 +1,7 @@
 // BSR @ dense of blocks that are 2:4 (float32: 1:2), on Hopper's sparse tensor cores (9.0a).
 //
-// bsr_semi_structured_addmm_simt.cu, to be read first, says what is computed. This is
-// bsr_addmm_sm90.cu, whose groups of block rows and tiles it has, with the products of
+// bsr_semi_structured_addmm_simt.cu, to be read first, says what is computed. The row
+// groups, tiles and schedule are those of bsr_addmm_sm90.cu, the products those of
 // semi_structured_addmm_sm90.cu. An entry of a group is multiplied in slices of 128 bytes of k:
 //
 //       stage             a slice's rows of TILE_N columns of `dense`
@@ -24,7 +24,7 @@
 //   -DTILE_N=64|128|256, -DSTAGES
 //   -DSPLIT_K=0|1         1: some groups are split along k
 //   -DRASTER_BAND=0|8|16|32  groups that take all columns of tiles before the next ones do; 0: all
-//   -DSLICES_PER_COPY=1|2 slices of blocks that one copy brings
+//   -DSLICES_PER_COPY=1|2 slices of a block that one copy loads
 #include "common/dense_tile_tma.cuh"
 #include "common/epilogue_store.cuh"
 #include "common/kernel_epilogue.cuh"

@@ -5,7 +5,7 @@
 // Where a stride of `in` is 1, threads copy vectors of sixteen bytes without shared memory.
 //
 // -DT: element type: s8, f16, bf16, or f32, which is rounded to TF32.
-// -DFROM=along    elements of a line are neighbours in memory: only the lines are aligned anew
+// -DFROM=along    elements of a line are neighbours in memory: only the alignment changes
 //        across   the lines' elements at an i are neighbours in memory: squares of vectors are
 //                 transposed in registers
 //        any      through squares in shared memory, along the smaller stride of `in`

@@ -4,7 +4,7 @@
 //
 //   GROUP   4 (two stay; 35 ways) or 2 (one stays; 3 ways)
 //
-// A warp takes a pair and its lanes the rows. `keys` is (columns, rows), whole numbers, so that the
+// A warp takes a pair and its lanes the rows. `keys` is (columns, rows), integers, so that the
 // sums are exact in any order. Sum and maximum of each two columns are computed once: the two
 // largest of four values are one of each of two pairs, or both of one pair.
 //

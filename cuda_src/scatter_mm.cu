@@ -16,7 +16,7 @@
 //
 // A thread block owns a TILE_M x TILE_N part of one tile of one batch. The sum is formed in the
 // accumulator's precision and rounded once, with what was there. Tiles of one launch do not
-// overlap (the caller sees to that), so nothing is added across thread blocks.
+// overlap (the caller ensures that), so nothing is added across thread blocks.
 //
 // -DT operands, -DINDEX of the lists, -DOUT of the accumulators, -DEPILOGUE
 // (common/kernel_epilogue.cuh), -DTILE_M, -DTILE_N, -DTILE_K, -DLANES.

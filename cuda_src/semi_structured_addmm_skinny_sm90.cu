@@ -63,7 +63,7 @@ struct SemiStructuredSkinnyProblem {
   long long m, n;
   unsigned column_tiles, batches;
   int stages;       // of k
-  int stage_bytes;  // that copies bring
+  int stage_bytes;  // that copies load
   int dense_batched, padding;
 };
 

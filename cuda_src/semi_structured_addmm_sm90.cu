@@ -7,8 +7,7 @@
 //       left      128 packed rows, 64 bytes of each
 //       right     128 bytes of k of TILE_N columns of `dense`
 //       meta      which k the packed values are of: the metadata of 128 rows and two pairs of
-//       columns,
-//                 in CUTLASS's order (common/semi_structured.cuh)
+//                 columns, in CUTLASS's order (common/semi_structured.cuh)
 //
 // A producer thread starts TMA copies, STAGES stages ahead; two warpgroups multiply 64 rows each.
 // Thread blocks are persistent and take tiles in bands of RASTER_BAND rows of tiles, so that tiles

@@ -1,6 +1,6 @@
 """Block-sparse (BSR) and 2:4 semi-structured linear algebra for NumPy and CuPy.
 
-This module is the door: it holds names only. A name's module is imported when the name is first
+This module holds names only. A name's module is imported when the name is first
 used, so that ``import sparsegpu`` needs no CuPy, no SciPy, no compiler and no GPU.
 """
 

@@ -40,7 +40,7 @@ class Sparse:
     __array_priority__ = 10.1
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        """Refuse: nothing is made dense, or put into an array of objects, unasked."""
+        """Refuse an implicit conversion to a dense array or to an array of objects."""
         for_scipy = ", A.to_scipy() what SciPy takes" if hasattr(self, "to_scipy") else ""
         raise TypeError(
             f"{type(self).__name__}: expected a dense array; A.todense() makes one{for_scipy} "

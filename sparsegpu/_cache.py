@@ -2,7 +2,7 @@
 
 An entry is written to a temporary file and renamed, so that a reader sees all of it or nothing.
 Its first bytes are a digest of the rest: a damaged entry counts as absent. A cache that cannot
-be written is no error, but code is compiled anew.
+be written is no error: code is compiled again.
 """
 
 from __future__ import annotations

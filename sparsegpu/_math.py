@@ -1,4 +1,4 @@
-"""Integer arithmetic that several floors need."""
+"""Integer arithmetic that several layers need."""
 
 
 def ceil_div(a: int, b: int) -> int:

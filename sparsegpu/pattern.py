@@ -343,7 +343,7 @@ class Pattern(Memo):
         )
 
     def to_library(self, xp: Any) -> Pattern:
-        """Return the same pattern in the other array library (crosses the bus)."""
+        """Return the same pattern in the other array library (copied between host and device)."""
         if xp is self.xp:
             return self
         move = self.xp.asnumpy if xp is np else xp.asarray

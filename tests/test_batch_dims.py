@@ -38,8 +38,8 @@ class OnDevice:
 def offsets(array: np.ndarray, batch: tuple[int, ...], behind: int) -> list[int]:
     """Return where a kernel finds each matrix of the batch: `batch_offset` of common/view.cuh."""
     view = (matrix_view if behind == 2 else vector_view)(OnDevice(array), batch)
-    strides = struct.unpack("<Q6q", view.tobytes())[3:]
-    sizes = struct.unpack("<4i", batch_dims(batch).tobytes())
+    strides = struct.unpack("<Q6q", view)[3:]
+    sizes = struct.unpack("<4i", batch_dims(batch))
     return [
         sum(i * s for i, s in zip(np.unravel_index(b, sizes), strides)) for b in range(prod(batch))
     ]

@@ -366,6 +366,6 @@ def test_tensor_maps_encode_and_are_kept(cp):
         pytest.skip("tensor maps need compute capability 9.0")
     array = cp.zeros((128, 256), F16)
     first = tensor_map(array, (64, 64), 128)
-    assert first.nbytes == 128 and any(first.tobytes())
+    assert len(first) == 128 and any(first)
     assert tensor_map(array, (64, 64), 128) is first
     assert tensor_map(array, (32, 64), 128) is not first

@@ -110,8 +110,8 @@ def race_figures(sections: dict[str, Any], name: str) -> list[str]:
     if profile:
         parts += [
             "### profile",
-            f"What was busy while `{profile['kernel']}` ran alone under Nsight Compute, of what "
-            "the chip could do for as long (`python -m benchmarks.profile`).",
+            f"How busy the chip was while `{profile['kernel']}` ran alone under Nsight Compute "
+            "(`python -m benchmarks.profile`).",
             table(profile["rows"]),
         ]
     return parts
@@ -152,7 +152,7 @@ def sanitizer_figures(sanitizer: dict[str, Any]) -> str:
         parts.append(f"planted races (a barrier removed) seen: {seen} of {by.total()} ({kinds})")
     if "whole under delays" in sanitizer:
         count = len(sanitizer["whole under delays"])
-        parts.append(f"kernels run whole under random delays: {count}")
+        parts.append(f"unmodified kernels run under random delays: {count}")
     if sanitizer.get("failures"):
         parts.append(f"findings that fail the run: {len(sanitizer['failures'])}")
     return "; ".join(parts) + "."

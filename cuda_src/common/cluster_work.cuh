@@ -7,7 +7,7 @@ constexpr int WORK_TILE = 64;     // rows of a row tile, and terms of a step
 constexpr int WORK_COLUMNS = 26;  // columns of steps that a work item holds
 
 // The work of one thread block: some steps of one row tile. It fills one cache line, so that one
-// access brings all of it.
+// access reads all of it.
 struct ClusterWork {
   struct alignas(16) Head {
     int row_tile;         // of the matrix

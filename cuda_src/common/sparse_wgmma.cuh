@@ -20,8 +20,8 @@ template <typename E>
 constexpr int PRODUCTS_PER_WORD = META_SIZE<E> == 2 ? 2 : 1;  // that a word of metadata is for
 
 // Word `word` of a thread's metadata of two products, number `pair` of those there are. Each warp
-// has sixteen rows. Metadata is stored in runs of M rows; with RunBytes, a run is a block's, so far
-// behind that of the block before.
+// has sixteen rows. Metadata is stored in runs of M rows; with RunBytes, each block has a run, that
+// many bytes after that of the block before.
 template <typename E, int M, int RunBytes = 0>
 __device__ __forceinline__ unsigned meta_word(const unsigned char* meta, int word, int pair = 0) {
   // A pair of columns of 32 rows (8-bit types: 16) is 32 words. 16 bits: one word is for two

@@ -1,6 +1,6 @@
 // The end of a tile of a product of row groups: outputs, or partial sums of split-K.
 //
-// Long groups are split along k (engines/cuda/_long_groups.py). Each split writes the sums of its
+// Long groups are split along k (engines/cuda/paths/_split_k.py). Each split writes the sums of its
 // tile to workspace, and bsr_addmm_sm90_reduce.cu adds them in the order of the splits. Workspace
 // has the tiles of a split, slice of tall blocks, matrix and column of tiles one after the other;
 // within a tile, each warp's fragments of eight columns, four values a lane.

@@ -27,7 +27,7 @@ class Prepared:
     Attributes
     ----------
     call : callable
-        Computes the result anew.
+        Computes the result again.
     result : array
         Where the call writes.
     note : str

@@ -1,7 +1,7 @@
 """`bsr_array` and `BsrSemiStructuredArray`: values over a shared, immutable block pattern.
 
-Both are made of the classes beside this file. They are here together because each converts to
-the other.
+Both derive from classes in the other files of this package. They are in one file because each
+converts to the other.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class bsr_array(Operators, Comparisons, Reductions, Indexing, Conversions, Order
         Shapes that do not fit, or of more than 2**63 - 1 elements; indices out of range; batches
         that keep different numbers of blocks.
     TypeError
-        A dtype or kind of thing that cannot be held.
+        A dtype that cannot be held, or an ``arg`` of another type.
 
     See Also
     --------
@@ -124,12 +124,12 @@ class bsr_array(Operators, Comparisons, Reductions, Indexing, Conversions, Order
     ) -> BsrSemiStructuredArray:
         """Return the array with its blocks compressed to 2:4, over the same pattern.
 
-        Products with it read and multiply half of each block. Duplicate blocks stay apart.
+        Products with it read and multiply half of each block. Duplicate blocks are not summed.
 
         Parameters
         ----------
         strict : bool
-            Refuse blocks that are not 2:4; False drops what is beyond, by the rule of
+            Refuse blocks that are not 2:4; False drops what is too much, by the rule of
             `semi_structured_from_dense`.
         prune : bool
             Prune every block first, as `prune_24` does: the two largest of each four elements are
@@ -186,7 +186,7 @@ class BsrSemiStructuredArray(Bsr24Base):
     Raises
     ------
     ValueError
-        Parts that do not belong together; indices out of range; blocks that are no multiple of
+        Parts that do not match; indices out of range; blocks that are no multiple of
         what the format needs: 32 rows and 32 columns (int8: 16 and 64; float32: 32 and 16).
     TypeError
         A dtype that is not float16, bfloat16, float32 or int8; ``parts`` that are not four arrays.
@@ -198,7 +198,7 @@ class BsrSemiStructuredArray(Bsr24Base):
 
     Notes
     -----
-    ``A @ x``, `bsr_matmul` and `bsr_addmm` multiply it with both savings: absent blocks are
+    ``A @ x``, `bsr_matmul` and `bsr_addmm` multiply it: blocks that are not stored are
     skipped, and of the others half is read and multiplied (PTX ISA, ``mma.sp``, and
     ``wgmma.mma_async.sp`` for blocks of multiples of 64 rows and of 128 bytes of columns on
     compute capability 9.0). The transpose of a 2:4 block is not 2:4: ``x @ A`` and ``A.T`` are

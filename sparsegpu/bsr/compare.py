@@ -91,7 +91,7 @@ def _compare(array: Any, other: Any, sign: str, operation: Callable) -> Any:
 
 def _with_scalar(array: Any, other: Any, function: str, operation: Callable) -> Any:
     if isinstance(other, np.generic) and not isinstance(other, Number):
-        other = other.item()  # an ml_dtypes scalar, which CuPy does not take, as a Python one
+        other = other.item()  # CuPy takes no ml_dtypes scalar: convert it to a Python one
     if not isinstance(other, Number):
         common_namespace(function, self=array._data, other=other)
     check_ordered(function, operation, array.dtype, np.dtype(getattr(other, "dtype", type(other))))

@@ -11,8 +11,8 @@ from .array import bsr_array
 def save_npz(file: Any, array: bsr_array, *, compressed: bool = True) -> None:
     """Write a `bsr_array` to an ``.npz`` file, which `scipy.sparse.load_npz` reads too.
 
-    SciPy does not read batches, float16 and bfloat16. A file given by its name appears whole or
-    not at all.
+    SciPy does not read batches, float16 and bfloat16. A file given by its name is written
+    atomically.
 
     Parameters
     ----------

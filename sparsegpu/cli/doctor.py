@@ -111,7 +111,7 @@ def _cache() -> Finding:
     size = sum(f.stat().st_size for f in directory.rglob("*") if f.is_file()) / 2**20
     if writable:
         return Finding("cache", f"{directory}, {size:.1f} MiB")
-    # Not a failure: code is then compiled anew in every process.
+    # Not a failure: code is then compiled again in every process.
     return Finding("cache", f"{directory} is not writable; set SPARSEGPU_CACHE_DIR")
 
 

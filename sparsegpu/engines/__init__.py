@@ -3,7 +3,7 @@
 ==============  ===========  ==========================================================
 engine          computes on  what it is
 ==============  ===========  ==========================================================
-``reference``   NumPy        the definition of every operation, to be read by its formula
+``reference``   NumPy        the definition of every operation, to be read beside its formula
 ``cpu``         NumPy        the same functions at useful speed (numba); the default
 ``cuda``        CuPy         our kernels in ``cuda_src``
 ==============  ===========  ==========================================================
@@ -76,9 +76,9 @@ def engine_module(xp: ModuleType, stem: str, function: str) -> ModuleType:
 
 
 def check_config(operation: str | None, config: Any, function: str) -> None:
-    """Refuse what no kernel path of an operation takes as ``config``, on every engine.
+    """Refuse a ``config`` that no kernel path of an operation takes, on every engine.
 
-    None for an operation of whose ``config`` only a dict can be said.
+    An operation of None: only the type of ``config`` is checked.
 
     Raises
     ------

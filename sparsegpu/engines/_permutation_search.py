@@ -94,7 +94,7 @@ class Regrouping(NamedTuple):
 
 
 class _Pairs:
-    """Stripes, and what splitting each pair of them anew would gain."""
+    """Stripes, and what another split of each pair of them would gain."""
 
     def __init__(self, best_splits: Callable, keys: Any, stripes: Any):
         xp, count = namespace(keys), len(stripes)

@@ -57,8 +57,8 @@ def optional_array(x: Any, function: str, argument: str) -> Any:
 def optional_out(x: Any, function: str, argument: str = "out") -> Any:
     """Return the optional array to write to, None as None.
 
-    What `as_array` would copy (a list) could never be written to. A ``numpy.memmap``, or another
-    class of NumPy arrays, stays what it is, so that the caller gets it back.
+    An object that `as_array` would copy (a list) could not be written to. A ``numpy.memmap``, or
+    another class of NumPy arrays, stays what it is, so that the caller gets it back.
     """
     if x is None or (isinstance(x, np.ndarray) and not isinstance(x, _CHANGED)):
         return x
@@ -68,7 +68,7 @@ def optional_out(x: Any, function: str, argument: str = "out") -> Any:
 
 
 def check_sparse(function: str, argument: str, x: Any) -> None:
-    """Refuse what has no block pattern, or holds values that are not of its pattern.
+    """Refuse an argument without a block pattern, or with values that do not fit it.
 
     Values are shared with the caller, who may have set their shape or dtype since the array was
     made. Metadata only.

@@ -1,7 +1,7 @@
 """int8 sums of more products than int32 holds: cut into pieces, which are added in int64.
 
 Engines sum products of int8 in int32. Up to `MOST` products of any values fit; a longer sum could
-overflow. So an operation cuts longer sums before it calls an engine: every piece becomes a row (a
+overflow. So an operation splits longer sums before it calls an engine: every piece becomes a row (a
 group, a slice of K) of its own, which the engine sums like any other. The pieces are added here,
 in int64, and the epilogue is applied once, to the exact sums. That is the same for all engines,
 and where no row is long it costs a comparison of sizes.
@@ -65,7 +65,7 @@ def cut_groups(starts: Any, most: int, xp: ModuleType) -> Cut:
     """Cut groups ``starts[i]..starts[i + 1]`` of terms into pieces of at most ``most`` terms.
 
     ``starts`` may have batch dimensions. Then a group has as many pieces in every matrix as where
-    it is longest, so that groups and pieces are numbered alike in all.
+    it is longest, so that all matrices number groups and pieces in the same way.
     """
     starts = starts.astype(_INT64)
     count = xp.diff(starts)

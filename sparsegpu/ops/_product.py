@@ -1,4 +1,4 @@
-"""What all products share: their keywords, how a caller sees the result, the checks before it."""
+"""What all products share: keywords, the caller's view of the result, checks."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Side(NamedTuple):
 
 
 class Product(NamedTuple):
-    """A product whose arguments fit together, all but the memory of ``out``.
+    """A product whose arguments are checked, all but the memory of ``out``.
 
     Attributes
     ----------

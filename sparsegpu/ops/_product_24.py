@@ -43,7 +43,7 @@ class Half(NamedTuple):
     vendor: Any = None
 
     def viewed(self) -> Half:
-        """Return the same half over new views, so that nobody else can set their shapes."""
+        """Return the same half over new views, whose shapes no caller can set."""
         return Half(self.packed.view(), self.meta.view(), self.split, self.vendor)
 
 

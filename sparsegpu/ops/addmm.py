@@ -1,4 +1,4 @@
-"""BSR @ dense with everything that can be fused behind it."""
+"""BSR @ dense with a fused epilogue."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ def bsr_addmm(
     out : array (*B, M, N), optional
         Any strides. May be ``input`` itself; no other overlap.
     out_dtype : dtype, optional
-        float16, bfloat16 and float32 for each other; int8 operands: int32 (default), int8
-        (saturating) or a float.
+        Of float16, bfloat16 and float32 operands any of the three; of int8 operands int32
+        (default), int8 (saturating) or a float.
     allow_tf32 : bool
         Let float32 products use TF32 tensor cores.
     config : dict, optional
         From `sparsegpu.tune`, or ``{"path": name, field: value, ...}``: the kernel path and fields
         of its tile (docs/paths.md lists them; an unknown one is a ValueError on every engine).
-        ``{"path": "model"}`` is the choice by the operands, whatever was tuned. Looked up when
-        None: what was measured best near by, else the model's choice. On the host it changes
-        nothing.
+        ``{"path": "model"}`` asks for the model's choice, whatever was tuned. None: what was
+        measured best for similar products, else the model's choice. It has no effect on the
+        host.
 
     Returns
     -------
@@ -90,9 +90,9 @@ def bsr_addmm(
     Notes
     -----
     What is not stored counts as zero. On a GPU, 16-bit block rows of fewer than 64 rows share
-    tiles of ``dense``, and operands of which most is stored are multiplied whole: there an
-    infinity or NaN in ``dense`` may show, as NaN, in rows that have no block for it (zero times
-    infinity). ``config={"path": "mma"}`` never does that.
+    tiles of ``dense``, and operands of which most is stored are multiplied as dense matrices:
+    there an infinity or NaN in ``dense`` may appear, as NaN, in rows that have no block for it
+    (zero times infinity). ``config={"path": "mma"}`` never does that.
 
     Examples
     --------
@@ -212,7 +212,7 @@ def dense_bsr_matmul(dense: Any, bsr: Any, *, input: Any = None, **keywords: Any
     ValueError, TypeError
         As `bsr_addmm`.
     NotImplementedError
-        A BsrSemiStructuredArray, whose blocks are not 2:4 when transposed: take ``bsr.tobsr()``.
+        A BsrSemiStructuredArray, whose blocks are not 2:4 when transposed: use ``bsr.tobsr()``.
 
     Examples
     --------
@@ -227,7 +227,7 @@ def dense_bsr_matmul(dense: Any, bsr: Any, *, input: Any = None, **keywords: Any
 
 
 class Operand(NamedTuple):
-    """What an operation asks of a block-sparse operand."""
+    """What an operation needs of a block-sparse operand."""
 
     pattern: Pattern
     data: Any

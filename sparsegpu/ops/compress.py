@@ -80,7 +80,7 @@ def semi_structured_from_dense(dense: Any, *, strict: bool = True) -> tuple[Any,
         float16, bfloat16, float32, int8 or float8_e4m3fn (in CuPy: its bytes, uint8). ``m`` is a
         multiple of 32 (8-bit: 16), ``k`` of 32 (float32: 16; 8-bit: 64).
     strict : bool
-        Refuse a group with more nonzeros than it keeps. False drops what is beyond: with nonzero
+        Refuse a group with more nonzeros than it keeps. False drops the others: with nonzero
         flags f0..f3 the kept positions are (0, 1) if f0 and f1, (2, 3) if neither, else the set
         one of the two, and 3 if f3 else 2. -0.0 is zero, NaN and infinities are not.
 
@@ -145,7 +145,7 @@ def not_24(function: str, argument: str, columns: int, group: int, form: Format)
 
 
 def check_packed(function: str, packed: Any, meta: Any, names: tuple[str, str]) -> Format:
-    """Refuse packed values and metadata that do not belong together; metadata only."""
+    """Refuse packed values and metadata that do not match; reads no element."""
     form = format_of(function, names[0], packed)
     check_matrix(function, names[0], packed)
     m, half = packed.shape
@@ -177,7 +177,7 @@ def semi_structured_to_dense(packed: Any, meta: Any) -> Any:
     Raises
     ------
     ValueError, TypeError
-        Shapes or dtypes that do not belong together.
+        Shapes or dtypes that do not match.
 
     Examples
     --------

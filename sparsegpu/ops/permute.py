@@ -40,13 +40,13 @@ def permute_for_24(
         As of `prune_24`: what is kept is the sum of the absolute values, or of the importances.
         NaN and minus infinity count as the least value or zero, infinity as the largest.
     keep : {"2:4", "1:2"}
-        The rule that will be pruned by.
+        The rule of the pruning that follows.
     window : int
         Columns are permuted within windows of so many columns, a multiple of the group. Time
         grows with ``dense.size * window``.
     escapes : int
         How often, in each window, three groups are shuffled at random when no two groups can be
-        improved any more. Each costs a few percent of the search; 0 does without.
+        improved any more. Each costs a few percent of the search; 0 means never.
     seed : int
         For these shuffles. The same arguments give the same order, on every engine.
 
@@ -71,7 +71,7 @@ def permute_for_24(
     -----
     J. Pool and C. Yu, "Channel Permutations for N:M Sparsity", NeurIPS 2021: of each two groups all
     35 splits of their eight columns are tried (of groups of two: all 3), the pairs that gain most
-    are split anew, and so on until none gains. So no order found keeps less than the order given,
+    are split so, and so on until none gains. So no order found keeps less than the order given,
     to the resolution of the search: 2**-22 of the window's largest value, for each element.
 
     Use it as ``pruned = prune_24(W[:, p])``, and then ``pruned @ x[p]``. With

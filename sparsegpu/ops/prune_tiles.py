@@ -240,7 +240,7 @@ def semi_structured_apply(
         As `compressed_swizzled_bitmask` gives it.
     strict : bool
         Refuse a result that is not 2:4 in both orientations. False trusts the mask (no
-        synchronisation) and drops what is beyond by the rule of `semi_structured_from_dense`.
+        synchronisation) and drops what is too much by the rule of `semi_structured_from_dense`.
 
     Returns
     -------

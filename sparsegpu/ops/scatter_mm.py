@@ -53,8 +53,8 @@ def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: A
     others : array (Q, Ks, Ns), or (*B, K, N) in the strided formats
         Ns = N // SPLIT_N there. Same dtype as ``blocks``.
     indices_data : tuple
-        From `bsr_scatter_mm_indices_data` (only its sizes are compared, nothing is read), or put
-        together by hand (every index is read and checked; this may synchronise).
+        From `bsr_scatter_mm_indices_data` (only its sizes are compared, nothing is read), or made
+        by the caller (every index is read and checked; this may synchronise).
     accumulators : array (R, Ms, Ns), or (*B, M, N) in the strided formats; optional
         Added to in place. Without it they start at zero in blocks' dtype, with M =
         (len(c_indices) - 1) * Ms in the compressed format and Ms + max(r_offsets) // N in
@@ -199,9 +199,9 @@ def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = No
 
 
 def _call(function: str, owner: Any, arrays: tuple, indices_data: Any, out: Any) -> Call | None:
-    """Return the call to be replayed; None with lists from outside.
+    """Return the call to be replayed; None with index lists that the caller made.
 
-    The host reads those on every call: what they hold may have changed at the same addresses.
+    The host reads those on every call: they may have changed at the same addresses.
     """
     if not isinstance(indices_data, IndicesData):
         return None
@@ -225,7 +225,7 @@ def _check_others(function: str, blocks: Any, others: Any, indices_data: Any) ->
 
 
 def _lists(function: str, indices_data: Any, blocks: Any, others: Any, accumulators: Any) -> Lists:
-    """Return lists that are known to fit: by their sizes when made here, else by reading them."""
+    """Return checked index lists: by their sizes when made here, else by reading them."""
     indices_format, arrays, split = name_arrays(function, indices_data)
     common_namespace(function, blocks=blocks, others=others, accumulators=accumulators, **arrays)
     if not isinstance(indices_data, IndicesData):

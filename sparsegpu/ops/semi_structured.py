@@ -1,4 +1,4 @@
-"""2:4 @ dense with everything that can be fused behind it."""
+"""2:4 @ dense with a fused epilogue."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def semi_structured_addmm(
         As in `bsr_addmm`.
     config : dict, optional
         ``{"path": name, field: value, ...}``: the kernel path and fields of its tile
-        (docs/paths.md lists them; an unknown one is a ValueError on every engine). Chosen by
-        shapes and dtype when None. On the host it changes nothing. Of an operand of backend
+        (docs/paths.md lists them; an unknown one is a ValueError on every engine). None:
+        chosen by shapes and dtype. It has no effect on the host. For an operand of backend
         "cusparselt": an algorithm, as `tune` returns it.
 
     Returns
@@ -61,8 +61,8 @@ def semi_structured_addmm(
     TypeError
         Mixed dtypes or array libraries.
     NotImplementedError
-        Backend "cusparselt": 16-bit operands with more behind the product than alpha, relu and a
-        bias (M, 1) or a whole ``input`` of their dtype; float32 without ``allow_tf32``; int8 with
+        Backend "cusparselt": 16-bit operands with more in the epilogue than alpha, relu and a
+        bias (M, 1) or a full ``input`` of their dtype; float32 without ``allow_tf32``; int8 with
         K / 2 of more than 131,071 and a ``config`` (without one the native kernels multiply).
         Such long int8 rows in a CUDA graph's capture, whatever the backend.
 

@@ -48,7 +48,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
     Raises
     ------
     ValueError, TypeError
-        Parts that do not belong together.
+        Parts that do not match.
     ImportError
         ``backend="cusparselt"`` without nvmath-python or cuSPARSELt: what to install.
 
@@ -135,7 +135,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
             end of a row that is shorter than a group, which `prune_24` leaves as it is, becomes
             a group like any other.
         strict : bool
-            Refuse a matrix that is not 2:4; False drops what is beyond.
+            Refuse a matrix that is not 2:4; False drops what is too much.
         dtype : dtype, optional
             What ``dense`` stands for, if its own dtype cannot say.
 
@@ -220,7 +220,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
 
     @property
     def backend(self) -> str:
-        """Whose products: "native" or "cusparselt"; `to_backend` gives an array of the other."""
+        """What computes products, "native" or "cusparselt"; `to_backend` changes it."""
         return self._backend
 
     @property

@@ -164,7 +164,7 @@ class Conversions:
 
         Notes
         -----
-        Nothing goes through the host. The arrays share the halves that are held; for "cusparselt"
+        Nothing is copied to the host. The arrays share the halves that are held; for "cusparselt"
         the library compresses each once more, on the device, into a buffer that is kept with it.
         """
         function = "SemiStructuredArray.to_backend"
@@ -206,7 +206,7 @@ class Conversions:
 
 
 def _half(function: str, matrix: Any, *, required: bool) -> tuple[Any, Any]:
-    """Compress a matrix; of one that does not fit the format there is no half but the first."""
+    """Return a matrix compressed; two None if it is not 2:4 and not ``required``."""
     stored = padded_to_format(matrix, both=False)
     packed, meta, group = compress_matrix(stored, True, function)
     if group < 0:

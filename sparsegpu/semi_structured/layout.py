@@ -43,7 +43,7 @@ class Halves:
     Raises
     ------
     ValueError, TypeError
-        Arrays that do not belong together.
+        Arrays that do not match.
     """
 
     __slots__ = (
@@ -103,7 +103,7 @@ class Halves:
         return self._sides[side]
 
     def shown(self, side: int) -> Half | None:
-        """Return what is held of a side now for a user to look at, always the same arrays."""
+        """Return what is held of a side now, for users: always the same arrays."""
         half = self._sides[side]
         if half is not None and self._shown[side] is None:
             with self._lock:

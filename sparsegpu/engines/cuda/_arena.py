@@ -1,4 +1,4 @@
-"""Several device arrays in one allocation, of which kernels need but the addresses."""
+"""Several device arrays in one allocation, of which kernels only need the addresses."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _ALIGNMENT = 16
 
 
 class Arena:
-    """Uninitialised memory: where each part lies at once, as arrays when somebody asks.
+    """Uninitialised memory: addresses of its parts at once, arrays only when they are asked for.
 
     Making a few arrays takes the host longer than a short kernel takes the device, and kernels
-    need but their addresses.
+    only need their addresses.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Arena:
 
 
 class Arrays:
-    """Arrays that were made one by one, where `Arena` are asked for."""
+    """Arrays that were made one by one, with the interface of `Arena`."""
 
     __slots__ = ("_arrays",)
 
@@ -61,7 +61,7 @@ class Arrays:
 
     @property
     def addresses(self) -> list[int]:
-        """Where each lies."""
+        """Their addresses."""
         return [array.data.ptr for array in self._arrays]
 
     def array(self, i: int) -> Any:

@@ -13,7 +13,7 @@ from .runtime.view import matrix_view, vector_view
 
 _INTEGERS = struct.Struct("<2q")
 _FLAGS = struct.Struct("<2i")
-_UNREAD = bytes(3 * 56 + _FLAGS.size)  # what "identity" does not look at
+_UNREAD = bytes(3 * 56 + _FLAGS.size)  # what "identity" does not read
 
 
 def epilogue_args(

@@ -1,8 +1,8 @@
 """Block rows by similarity: an order in which the groups of `_schedule.py` have short unions.
 
-What a group of block rows shares are the tiles of the dense operand at columns that several of
-them have. In a matrix whose rows come in an accidental order, few have: so similar rows are put
-next to each other first. The order is made on the device once, and kept with the pattern; results
+A group of block rows shares the tiles of the dense operand at columns that several of its rows
+have. In a matrix whose rows are in random order these are few: so similar rows are placed next to
+each other first. The order is made on the device once, and kept with the pattern; results
 come out in the caller's order.
 """
 
@@ -20,10 +20,10 @@ from ._schedule import OrderedRows, RowGroups, build_groups, falling_order, row_
 from .runtime.launch import NULL, Launch, kernel, pointer, submit
 from .runtime.types import ctype
 
-#: Rows that are compared with each other.
+#: Rows of a window, which are compared with each other.
 WINDOW = 256
 
-# Of a row's columns as bits; so many of the last fit into 96 KB.
+# 32-bit words of a row's bits; a window with the last number fits 96 KB.
 _WORDS = (16, 32, 64, 92)
 _WARPS = THREADS // 32
 _INT32 = np.dtype(np.int32)

@@ -1,4 +1,4 @@
-"""Row groups: which tiles of the dense operand consecutive block rows share.
+"""Row groups: block rows that share tiles of the dense operand.
 
 A tensor-core product works on some 128 element rows at a time. Where a block has fewer, a group of
 consecutive block rows takes the union of its block columns, and every tile of the dense operand is
@@ -24,18 +24,18 @@ from .runtime.types import ctype
 #: Block rows of a group, at most.
 MOST_ROWS = 256
 
-#: So many numbers are ordered by comparing all with all (`bsr_schedule_order.cu`).
+#: Up to so many numbers are sorted by comparing all with all (`bsr_schedule_order.cu`).
 RANKED = 8192
-#: So many groups are ordered by the launch that makes them.
+#: Up to so many groups are sorted by the launch that makes them.
 RANKED_AT_ONCE = 256
 
 _MOST_THREADS = 1024
-_SHARED = 94 * 1024  # that every architecture grants, with what the kernel has besides
+_SHARED = 94 * 1024  # bytes that every architecture grants, besides static shared memory
 _TILE = 1024  # columns; their bits are 128 bytes
 _TILE_BYTES = _TILE // 8
-#: Of a schedule, as the kernels call them.
+#: The arrays of a schedule, by their names in the kernels.
 _ARRAYS = ("starts", "counts", "columns", "blocks", "order", "block_rows", "splits")
-_ORDER = 4  # of the arrays that the kernel writes
+_ORDER = 4  # index of `order` among them
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
@@ -71,8 +71,8 @@ class RowGroups:
         Block row of its matrix that each row of a group is, -1 for rows that a group lacks; None:
         they are consecutive.
     pieces : int32 array (groups, 2), or None
-        Where some groups were cut (`_long_groups.py`): everything but `block_rows` is of pieces
-        then. The group of each, and the number of the part that it is or -1.
+        Where some groups were split (`paths/_split_k.py`): then everything but `block_rows` is by
+        piece. The group of each piece, and the number of its split, or -1.
     """
 
     __slots__ = ("_parts", "block_rows", "groups", "pieces", "rows")

@@ -13,7 +13,7 @@ from ._grid import grid
 from .runtime.launch import Launch, kernel, pointer, submit
 from .runtime.types import ctype
 
-#: So many indices are read for counting, all thread blocks together; beyond it sorting is faster.
+#: Indices that all thread blocks read, at most; above that, sorting is faster.
 MOST_READS = 1 << 28
 
 _STRIPE = 32  # columns of a thread block

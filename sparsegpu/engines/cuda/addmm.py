@@ -1,7 +1,7 @@
-"""BSR @ dense on the device, of whole blocks: the first path that serves a product computes it.
+"""BSR @ dense on the device: the first path that serves a product computes it.
 
-What was measured best for such products goes before the model, which is the order of the paths and
-what each serves (`paths`).
+A configuration that was measured best for such products goes before the model: the order of the
+paths, and what each serves (`paths`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def bsr_addmm(
 
     ``transposed``: of the transpose of (pattern, data), whose blocks the kernel reads where they
     lie. ``config={"path": name, field: value, ...}`` chooses one of `paths.BSR` and fields of its
-    tile, or the "model". Without it the choice is what was measured best for such operands, where
-    they can have that, else the model's; by metadata alone.
+    tile, or the "model". Without it the configuration that was measured best for such operands is
+    used if they can have it, else the model's. Metadata alone decide.
 
     Raises
     ------
@@ -49,10 +49,10 @@ def bsr_addmm(
 
 
 def _tuned(product: Product) -> tuple[Work, ...]:
-    """Return what a product launches as it was measured best, else as the model chooses.
+    """Return what a product launches: by the configuration measured best, else the model's.
 
-    What was tuned may have had another epilogue, batch or alignment: where a product cannot have
-    the same, the model chooses, too.
+    The products that were tuned may have had another epilogue, batch or alignment: where a
+    product cannot have their configuration, the model chooses, too.
     """
     config = tuned_config(product)
     if config is not None:

@@ -107,7 +107,7 @@ def neighbours(kind: Kind, config: Config) -> Iterator[Config]:
             if value == config[name]:
                 continue
             moved = {"path": config["path"], **{n: config[n] for n in names[:i]}, name: value}
-            with suppress(ConfigError):  # together with the fields before, nothing fits
+            with suppress(ConfigError):  # no value of it fits the fields before
                 for later in names[i + 1 :]:
                     moved = _with(kind, moved, later, config[later])
                 yield start(kind, **moved)

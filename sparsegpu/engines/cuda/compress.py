@@ -59,7 +59,7 @@ def _first_crowded(packed: Any, meta: Any, dense: Any) -> int:
 
 
 class HostFlag:
-    """A flag in the host's memory that a kernel may raise: nothing is copied to read it."""
+    """A flag in pinned host memory that a kernel may raise: nothing is copied to read it."""
 
     def __init__(self) -> None:
         import cupy
@@ -142,7 +142,7 @@ def blocks(m: int, columns: int) -> int:
 
 
 def aligned(array: Any) -> Any:
-    """Return ``array``, or a copy, as rows in order that begin on a multiple of 16 bytes."""
+    """Return ``array`` if it is C-contiguous and aligned to 16 bytes, else a copy."""
     import cupy
 
     array = cupy.ascontiguousarray(array)
@@ -150,9 +150,9 @@ def aligned(array: Any) -> Any:
 
 
 def contiguous_target(array: Any) -> Any:
-    """Return ``array`` if a kernel may write it as rows in order, else a stand-in.
+    """Return ``array`` if it is C-contiguous and aligned to 16 bytes, else a temporary array.
 
-    A stand-in is followed by `copy_back` after the launch.
+    After the launch `copy_back` copies a temporary array to ``array``.
     """
     import cupy
 
@@ -162,6 +162,6 @@ def contiguous_target(array: Any) -> Any:
 
 
 def copy_back(array: Any, target: Any) -> None:
-    """Copy what a kernel wrote to the stand-in of ``array`` to the array itself."""
+    """Copy what a kernel wrote to the temporary array of ``array`` to the array itself."""
     if target is not array:
         array[...] = target

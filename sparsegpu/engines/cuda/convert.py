@@ -1,5 +1,5 @@
 """Host side of ``bsr_block_mask``, ``bsr_gather``, ``bsr_scatter``, ``bsr_transpose_blocks`` and
-``bsr_sum_blocks``: dense to blocks and back, and blocks among themselves.
+``bsr_sum_blocks``: dense to blocks and back, and blocks to blocks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .runtime.launch import Launch, address, kernel, submit
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch, vector_view
 
-_TILE_COLUMNS = 256  # element columns of a tile, or wider pieces of them
+_TILE_COLUMNS = 256  # element columns of a tile, or 16-byte vectors of them
 _MOST_COLUMNS = 256  # block columns that the kernels hold
 _PIECE_BYTES = 16
 _ELEMENTS = 2048  # that a thread block moves at a time, when a block is smaller
@@ -96,13 +96,13 @@ def gather_blocks(out_data: Any, pattern: Pattern, dense: Any) -> None:
 
 
 def scatter_blocks(out_dense: Any, pattern: Pattern, data: Any) -> None:
-    """Write the whole dense matrix: zeros between the blocks, duplicates summed (bool: or)."""
+    """Write all of the dense matrix: zeros between the blocks, duplicates summed (bool: or)."""
     blocks = flat_blocks(data)  # may be a copy: it has to outlive the launch
     submit(scatter_launch(out_dense, pattern, blocks), whole=same_place(blocks, data))
 
 
 def scatter_launch(out_dense: Any, pattern: Pattern, blocks: Any) -> Launch:
-    """Return what writes the whole dense matrix, of `flat_blocks`."""
+    """Return the launch that writes all of the dense matrix, from `flat_blocks`."""
     bk = pattern.blocksize[1]
     block_rows, block_columns = pattern.block_shape
     wide = _elements_at_a_time(out_dense, blocks, bk)
@@ -140,7 +140,7 @@ def scatter_launch(out_dense: Any, pattern: Pattern, blocks: Any) -> Launch:
 
 
 def _elements_at_a_time(dense: Any, blocks: Any, bk: int) -> int:
-    """Return how many elements make a piece of 16 bytes, or 1 where rows do not allow pieces."""
+    """Return the elements of a 16-byte vector, or 1 where rows do not allow vectors."""
     size = dense.itemsize
     wide = _PIECE_BYTES // size
     rows = dense.strides[-1] == blocks.strides[-1] == size and bk % max(wide, 1) == 0

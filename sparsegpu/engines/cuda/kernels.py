@@ -1,4 +1,4 @@
-"""The kernels that are no path of a product: what computes which operation, dtype and architecture.
+"""The kernels that belong to no path: which operations, dtypes and architectures they serve.
 
 The kernels of products are declared by their paths (`paths`). All are asked through `support`.
 """
@@ -49,11 +49,11 @@ class KernelSource:
     dtypes : tuple of str
         Operand dtypes, by name.
     archs : tuple of str
-        What it compiles for: "90a" is that device only, a plain number every later device too.
+        Architectures: "90a" is that device only, a plain number includes every later device.
     variants : tuple of mappings, or a function that returns one
-        ``-D`` sets that the compile matrix builds: representative ones, not all (it has minutes).
+        ``-D`` sets that the compile matrix builds: representative ones, to keep it to minutes.
     path : str
-        Of a product: what ``config`` calls it.
+        Of a product: its name in ``config``.
     tensor_core : bool
         Tensor-core kernels must not spill registers to local memory.
     """
@@ -113,7 +113,7 @@ def _ruled(**rules: str) -> tuple[Mapping[str, str], ...]:
     return tuple({"T": t, "RULE": rule} for t, rule in rules.items())
 
 
-#: What paths launch besides their own.
+#: Kernels that paths launch besides their own.
 _SHARED = (
     KernelSource(
         "bsr_pad_blocks",
@@ -185,7 +185,7 @@ _AT_STORED_BLOCKS = (
     ),
 )
 
-#: What the products' kernels read of a pattern.
+#: Kernels that prepare what products read of a pattern.
 _SCHEDULES = (
     KernelSource(
         "bsr_schedule",

@@ -40,7 +40,7 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a `Build`."""
+    """The result of a `Build`."""
 
     build: Build
     resources: Resources | None
@@ -71,7 +71,7 @@ def run(build: Build) -> Outcome:
 
 
 def gaps(rows: Sequence[KernelSource]) -> list[str]:
-    """Return what the table lacks: sources without a row, operations without a path."""
+    """Return what the table lacks: rows for sources, paths for operations."""
     covered = {row.source for row in rows}
     found = [f"{name}.cu: of no kernel" for name in source_names() if name not in covered]
     named = {op for row in rows for op in row.ops}

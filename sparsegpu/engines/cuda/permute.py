@@ -1,8 +1,8 @@
 """The order of columns in which 2:4 pruning keeps most, on the device: a warp takes a pair.
 
 The search itself (`_permutation_search`) is CuPy's array code over the table of pairs of stripes.
-The host reads a few numbers a round: how many pairs there are to try and to regroup, and what all
-keep.
+The host reads a few numbers a round: how many pairs there are to try and to regroup, and how much
+is kept in all.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from .runtime.view import batch_dims, matrix_view
 _THREADS = 256
 #: Rows and columns of elements that a block takes.
 _TILE_BLOCK, _PRUNE_BLOCK = (64, 128), (32, 256)
-#: Pieces that a thread of prune_24 takes from one run of memory.
+#: 16-byte vectors that a thread of prune_24 loads from contiguous memory.
 _PIECES = 4
 
 #: ``enum Rule`` of common/selection.cuh.

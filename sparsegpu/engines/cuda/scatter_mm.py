@@ -1,7 +1,7 @@
 """Products of blocks, added where index lists say, on the device.
 
-The tiles of one call do not overlap (`ops.scatter_mm` sees to that), so that each is one thread
-block's own and its sum is rounded once.
+The tiles of one call do not overlap (`ops.scatter_mm` ensures that), so each belongs to one thread
+block and its sum is rounded once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def clear(accumulators: Any) -> None:
         submit(Memset(accumulators), whole=True)
     else:
         accumulators.fill(0)
-        submit()  # says that what is submitted with it is not all there was
+        submit()  # not `whole`: what this call submits is not all that it does
 
 
 def scatter_mm(accumulators: Any, blocks: Any, others: Any, c_offsets: Any, pq: Any) -> None:

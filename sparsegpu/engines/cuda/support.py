@@ -1,4 +1,4 @@
-"""What can be computed where: the paths of the products and the other kernels answer.
+"""Which kernels compute what on which device, as paths and `kernels` declare it.
 
 Importing this, and asking, needs neither CuPy nor a GPU.
 """

@@ -1,13 +1,13 @@
 """Measured winners: which configuration was fastest for products of a kind.
 
-Shipped ones are ``tuned/<architecture>.json``, a user's own lie in the per-user cache and go
-before those of the same kind. What is known is an immutable `Snapshot`; `keep` and `forget` swap
-it for another, so a call reads it without a lock.
+Those that come with the library are in ``tuned/<architecture>.json``. A user's own are in the
+per-user cache, and replace those of the same kind. All are held in an immutable `Snapshot`; `keep`
+and `forget` replace it, so a call reads it without a lock.
 
-A kind that was not measured gets what the nearest one of its family got: nearest by the octaves
-(factors of two) between their M, K, N and densities, added up; of two that are equally near, the
-one whose shape, then density, is smaller. An octave away nothing is known any more, and the model
-chooses: so neighbours on a grid of powers of two do not speak for each other.
+A kind that was not measured gets the winner of the nearest one of its family: nearest by the
+octaves (factors of two) between their M, K, N and densities, added up; of two that are equally
+near, the one whose shape, then density, is smaller. If the nearest is an octave away or more, the
+model chooses: so neighbours on a grid of powers of two are not substituted for each other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ Config = dict[str, Any]
 
 #: Distance from which on a winner does not count: octaves of M, K, N and density, added up.
 FAR = 1.0
-#: Of the entries: those of another, whose paths and fields had other names, are ignored.
+#: Format of the entries. Entries of other formats, with other names of paths and fields, are
+#: ignored.
 FORMAT = 2
 _CACHE = "tuned"
 _KEPT_ANSWERS = 1024
@@ -60,13 +61,13 @@ class Family(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A kind of product: everything that a winner is kept under.
+    """A kind of product: the key of a winner.
 
     Attributes
     ----------
     family : Family
     shape : (M, K, N)
-        As they are multiplied; M is that of all batches together.
+        As they are multiplied; M counts the rows of all matrices of the batch.
     bucket : int
         Density in half octaves (`density_bucket`).
     """
@@ -94,7 +95,7 @@ class Winner:
     model_ms: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON knows it."""
+        """Return it with the types of JSON."""
         return {
             **self.kind.family._asdict(),
             "shape": self.kind.shape,
@@ -104,7 +105,7 @@ class Winner:
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Winner:
-        """Return what `as_dict` gave."""
+        """Return the winner that `as_dict` was called on."""
         block = entry["blocksize"]
         family = Family(
             entry["op"], entry["arch"], entry["dtype"], (block[0], block[1]), entry["layout"]
@@ -126,7 +127,7 @@ def density_bucket(density: float) -> int:
 
 
 class Snapshot:
-    """Winners by kind; nothing in it changes but the answers that it remembers.
+    """Winners by kind; immutable but for a cache of answers.
 
     Examples
     --------
@@ -172,14 +173,14 @@ class Snapshot:
         return winner.config if distance < FAR else None
 
 
-#: Grows after every `keep` and `forget`: what a repeated call is kept under, without a look-up.
+#: Incremented by every `keep` and `forget`: a part of the key of a repeated call.
 generation = 0
-_lock = threading.Lock()  # of those who swap
+_lock = threading.Lock()  # held while the snapshot is replaced
 _snapshot: Snapshot | None = None
 
 
 def snapshot() -> Snapshot:
-    """Return what is known; the first call of a process reads the files."""
+    """Return the winners; the first call of a process reads the files."""
     global _snapshot
     found = _snapshot
     if found is None:
@@ -200,7 +201,7 @@ def keep(winner: Winner) -> None:
 
 
 def forget() -> int:
-    """Forget the user's own winners and return how many there were; shipped ones stay."""
+    """Remove the user's own winners and return how many there were; the library's stay."""
     removed = remove_entries(_CACHE)
     with _lock:
         _swap(None)
@@ -232,7 +233,7 @@ def _read() -> Snapshot:
 
 
 def _swap(known: Snapshot | None) -> None:
-    """Let others see what is known now, and only then that it changed."""
+    """Publish a snapshot, and only then the number that says that it changed."""
     global _snapshot, generation
     _snapshot = known
     generation += 1

@@ -59,7 +59,7 @@ def bindings(function: str) -> ModuleType:
 
 
 def version() -> str:
-    """Return the version of the library in use: algorithms are numbered anew in each."""
+    """Return the version of the library in use: each numbers its algorithms differently."""
     return ".".join(map(str, _loaded["version"]))
 
 

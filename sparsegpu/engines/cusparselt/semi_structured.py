@@ -196,7 +196,7 @@ def key_of(out: Any, sparse: Compressed, dense: Any, epilogue: Epilogue, how: Fu
 def kind_of(key: Key) -> Kind:
     """Return the kind of product that an algorithm is tuned for.
 
-    Algorithms are numbered anew in every version of the library, so that is part of it.
+    Every version of the library numbers its algorithms differently, so the version is part of it.
     """
     orders = "->".join("rows" if lines.by_rows else "columns" for lines in (key.dense, key.out))
     dtypes = f"{key.dtype.name}->{key.out_dtype.name}"

@@ -26,7 +26,7 @@ def bsr_addmm(
     """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
 
     ``transposed``: of the transpose of (pattern, data), which is multiplied where it lies.
-    ``allow_tf32`` and ``config`` speak of tensor cores; here they change nothing.
+    ``allow_tf32`` and ``config`` are for tensor cores and have no effect here.
     """
     del allow_tf32, config
     acc = np.zeros(out.shape, dtype=accumulator_dtype(data.dtype))

@@ -1,4 +1,4 @@
-"""The launch of a kernel whose thread blocks each take rows of one block row as they lie."""
+"""The launch of a kernel whose tiles each lie in one block row: no row groups."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def block_row_launch(
     source : str
         Of the kernel.
     raster : int
-        Tiles below each other that are taken before those to their right; the kernel takes the
-        longest block rows first. 0: it takes them as they come.
+        Row tiles that are taken before the next column tile, longest block rows first. 0: in the
+        order of the block rows.
     **defines
-        What the kernel is compiled with besides.
+        Further ``-D`` names of the kernel.
     """
     (bm, bk), n = p.pattern.blocksize, p.out.shape[-1]
     batches, block_rows = size_of(p.batch), p.pattern.block_shape[0]
@@ -55,7 +55,7 @@ def block_row_launch(
         vectors.append(p.order)
     else:
         blocks.append(p.meta)
-    # What is empty has no first block; the kernel reads nothing of it.
+    # An empty array has no first block; the kernel reads nothing from it.
     matrices = [None if p.empty else stored[..., 0, :, :] for stored in blocks] + [p.dense]
     return Launch(
         kernel(

@@ -1,6 +1,6 @@
 """A dense operand copied to aligned lines, for TMA and for wgmma (`dense_lines.cu`).
 
-A copy runs at the speed of memory; the product behind it is faster by many times that.
+A copy runs at the speed of memory; the product after it saves many times its duration.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ._product import layout_of
 
 _PIECE = 16  # bytes
 _ALIGNMENT = 128  # of the lines of workspace
-_LINES_ALONG, _SIDE_ACROSS, _SIDE_ANY = 24, 16, 64  # of tiles: lines, pieces, elements
+_LINES_ALONG, _SIDE_ACROSS, _SIDE_ANY = 24, 16, 64  # of tiles: lines, 16-byte vectors, elements
 
 
 def tensor_core_lines(
@@ -27,14 +27,14 @@ def tensor_core_lines(
 ) -> tuple[Any, str, tuple[Launch, ...]]:
     """Return ``dense`` in lines for wgmma and mma.sp, their layout, and the copy that makes them.
 
-    Columns are read in place, and rows of 16-bit types; all else is copied to aligned lines,
-    negative strides included.
+    A column-major operand is read in place, a row-major one if it is 16-bit; any other, one with
+    negative strides included, is copied to aligned lines.
 
     Parameters
     ----------
     dense : array
     by_column : bool
-        Which lines a copy has; of 16-bit types only it may be rows.
+        Whether a copy is column-major; a row-major copy is for 16-bit types only.
     may_copy : bool
         Whether workspace may be taken for a copy.
 
@@ -42,7 +42,7 @@ def tensor_core_lines(
     -------
     lines : array
     layout : {"rows", "columns", "strided"}
-        "strided": these are no such lines and are not copied, so ``lines`` is ``dense``.
+        "strided": neither readable in place nor copied; ``lines`` is ``dense``.
     copies : tuple of Launch
         Empty, or the one that fills ``lines``.
     """
@@ -54,7 +54,7 @@ def tensor_core_lines(
         return dense, layout, ()
     if not may_copy or dense.ndim - 2 > MAX_BATCH_DIMS:
         return dense, "strided", ()
-    # Copies are of bytes, whatever these mean.
+    # Bytes are copied, whatever 8-bit type they have.
     lines, copy = aligned_lines(dense.view(np.int8) if dense.itemsize == 1 else dense, by_column)
     return lines, "columns" if by_column else "rows", (copy,)
 
@@ -68,7 +68,7 @@ def by_element(layout: str, itemsize: int) -> bool:
 
 
 def aligned_lines(dense: Any, by_column: bool) -> tuple[Any, Launch]:
-    """Return workspace that stands for ``dense`` in aligned rows or columns, and what fills it."""
+    """Return workspace for a copy of ``dense`` in aligned rows or columns, and the launch."""
     import cupy
 
     lines = dense.swapaxes(-1, -2) if by_column else dense
@@ -98,7 +98,7 @@ def aligned_lines(dense: Any, by_column: bool) -> tuple[Any, Launch]:
 
 
 def _source(lines: Any) -> tuple[dict[str, Any], tuple[int, int]]:
-    """Return how the kernel meets the lines, and the tile that a thread block moves at a time."""
+    """Return how lines lie in the source of the copy, and the tile that a thread block copies."""
     size = lines.itemsize
     per_piece = _PIECE // size
     if lines.strides[-1] == size:

@@ -1,6 +1,6 @@
-"""Products that stand for all: what a path serves, which fields it has, what it compiles.
+"""Representative products: what a path serves, which fields it has, what it compiles.
 
-Nothing of this is written down a second time: the tiles of these examples tell.
+All of this is derived from the tiles that the paths choose for these products.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _K = 8192
 def examples(
     path: ModuleType, dtypes: Sequence[str], capability: Capability = (9, 0), *, all: bool = False
 ) -> Iterator[Facts]:
-    """Yield products of some dtypes on a device, those that most paths serve first.
+    """Yield products of some dtypes on a device, first those that most paths serve.
 
     Without ``all`` these are fewer: enough for every path to serve one of each of its dtypes.
     """
@@ -97,14 +97,14 @@ _OUTPUTS = {
 }
 _ACTIVATIONS = ("none", "relu", "gelu", "gelu_erf", "silu")
 _ALONE = {"INPUT": "none", "LEFT": "none", "RIGHT": "none"}
-#: Names of which every value is built with every dtype of a tensor-core kernel.
+#: Names whose every value is built with every dtype of a tensor-core kernel.
 _WITH_EVERY_DTYPE = {"OUT", "EPILOGUE", "TILE_M", "TILE_N", "DENSE", "TRANSPOSED", "CLUSTER"}
 
 
 def variants(path: ModuleType, dtypes: Sequence[str]) -> tuple[Mapping[str, Any], ...]:
-    """Return ``-D`` sets that together have every value that the tiles of a path emit.
+    """Return ``-D`` sets that cover every value that the tiles of a path emit.
 
-    Of names `_WITH_EVERY_DTYPE` every pair of a dtype and a value is among them.
+    For the names `_WITH_EVERY_DTYPE` they cover every pair of a dtype and a value.
     """
     tiles = {}
     for f in examples(path, dtypes, all=True):
@@ -128,7 +128,7 @@ def variants(path: ModuleType, dtypes: Sequence[str]) -> tuple[Mapping[str, Any]
 def _completed(
     path: ModuleType, defines: Mapping[str, Any], offset: int
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield a tile's names with those of addresses and epilogues, as many as show all of these."""
+    """Yield a tile's names with those of addresses and epilogues, until all of these occurred."""
     epilogues = list(_epilogues(defines["T"]))
     for i in range(max(len(epilogues), *map(len, path.BY_ADDRESS.values()), 1)):
         i += offset
@@ -152,7 +152,7 @@ def _epilogues(t: str) -> Iterator[dict[str, str]]:
 
 
 def _possible(path: ModuleType, variant: Mapping[str, Any]) -> bool:
-    """Return whether operands may lie so."""
+    """Return whether operands can have these layouts."""
     one_buffer = variant.get("STORE_BUFFERS") == 1
     if one_buffer and (
         variant["ACT"] == "gelu_erf" or variant["STORE"] in {"unaligned", "elementwise"}

@@ -15,7 +15,7 @@ INDICES = {"INDEX": ("s32", "s64")}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Numbers that describe a product and the device: all that a tile is chosen by.
+    """Numbers that describe a product and the device: a tile is chosen from these alone.
 
     Those of a real product come from its arrays (`_product.Product.facts`), those of a kind of
     products from `tune` and the compile matrix. The defaults are those of aligned operands on an
@@ -37,7 +37,7 @@ class Facts:
     layout : {"rows", "columns", "bytes", "strided"}
         Of the dense operand (`_product.layout_of`).
     dense_by_column : bool
-        Neighbours in a column of the dense operand lie closer together than those in a row.
+        The dense operand's stride along a column is smaller than that along a row.
     transposed : bool
         The blocks are stored transposed: their columns are contiguous.
     allow_tf32 : bool
@@ -48,14 +48,14 @@ class Facts:
     data_alignment : int
         Bytes, up to 16, that divide the address of every matrix's first block.
     rows : int
-        Block rows of a matrix, or pieces of them where long rows are split.
+        Block rows of a matrix, or row splits where long rows are split.
     row_blocks : float
-        Blocks of one of these on average.
+        Blocks of one of these, on average.
     split_rows : bool
-        Long rows are split into pieces (`_row_split.py`).
+        Long rows are split (`_row_split.py`).
     vector_k, vector_n : int
-        Elements of a column, and of a row, of the dense operand that one load of up to 16 bytes
-        takes.
+        Elements that one vectorised load of up to 16 bytes reads along a column, and along a row,
+        of the dense operand.
     out_itemsize : int
         Bytes of an element of the result.
     one_buffer : bool
@@ -114,5 +114,5 @@ class Facts:
 
 
 def always(_: Any) -> bool:
-    """Answer yes: of a path that serves wherever it has a tile, or pays wherever it serves."""
+    """Return True: for a path that serves wherever it has a tile, or pays wherever it serves."""
     return True

@@ -1,8 +1,8 @@
-"""The fields of a configuration: checked where they are used, and explored from there.
+"""The fields of a configuration: the code that chooses a tile also checks and enumerates them.
 
-Code that chooses a tile asks for its fields one after the other and says what each may be, given
-those before it. So one piece of code chooses, refuses what cannot be, and tells the search of
-`candidates` where to look.
+That code asks for its fields one after the other and says which values each may have, given those
+before it. So the same code chooses defaults, refuses impossible values, and tells the search of
+`candidates` what to try.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...._checks import bad_value
 
 _FUNCTION = "bsr_addmm"
 
-#: The choice of a path and its tile by the operands, whatever was tuned.
+#: Asks for the path and tile that the model chooses, whatever was tuned.
 MODEL = {"path": "model"}
 
 
@@ -23,24 +23,24 @@ class ConfigError(ValueError):
 
 
 def refused(argument: str, expected: str, got: Any, function: str = _FUNCTION) -> ConfigError:
-    """Return the error for a configuration that cannot be (the caller raises it)."""
+    """Return the error for an impossible configuration (the caller raises it)."""
     return ConfigError(*bad_value(function, argument, expected, got).args)
 
 
 class Fields:
-    """What a configuration says besides its path.
+    """The fields of a configuration besides its path.
 
     Parameters
     ----------
     config : mapping, optional
         ``{"path": name, field: value, ...}``.
     function : str
-        Whose ``config`` it is.
+        The function that ``config`` was passed to.
 
     Attributes
     ----------
     chosen, allowed : dict
-        The value of every field that was asked for, and the values that it could have had.
+        The value of every field that `pick` was asked for, and its allowed values.
 
     Examples
     --------
@@ -66,14 +66,14 @@ class Fields:
         ----------
         name : str
         default : int
-            Where the configuration does not say; the largest allowed one below it where fields
+            For a configuration without this field; the largest allowed value below it where fields
             that were asked for earlier rule it out.
         allowed : sequence of int, ascending
 
         Raises
         ------
         ConfigError
-            The configuration says something that is not allowed, or nothing is.
+            The configuration has a value that is not allowed, or no value is allowed.
         """
         if not allowed:
             expected = f"other {' and '.join(self.chosen)}, which leave no choice"
@@ -91,7 +91,7 @@ class Fields:
         return value
 
     def finish(self) -> None:
-        """Refuse fields that nobody asked for."""
+        """Refuse fields that `pick` was not asked for."""
         for name in self._given:
             if name not in self.chosen:
                 known = f"the fields {', '.join(self.chosen)}" if self.chosen else "no field"

@@ -25,7 +25,7 @@ _OTHER_REGISTERS = 40  # of a thread, besides its sums
 class Shape(NamedTuple):
     """What a thread block computes, and with what.
 
-    ``tile_m`` x ``tile_n`` outputs, ``tile_k`` terms at a time, ``stages`` times in shared memory,
+    ``tile_m`` x ``tile_n`` outputs, ``tile_k`` terms a stage, ``stages`` stages in shared memory,
     by ``warps_m`` x ``warps_n`` warps; a multiprocessor is to hold ``resident`` thread blocks.
     """
 
@@ -47,8 +47,8 @@ def full_precision_tile(
 ) -> Tile:
     """Return the tile for blocks of bm x bk, measured best.
 
-    Blocks of more than 64 rows are shared evenly by several tiles. Operands that are not copied in
-    pieces of 16 bytes leave fewer registers for outputs.
+    Blocks of more than 64 rows are divided evenly into several tiles. Operands that are not copied
+    in 16-byte vectors leave fewer registers for outputs.
 
     Parameters
     ----------
@@ -56,9 +56,9 @@ def full_precision_tile(
     fields : Fields
         ``tile_n``, ``stages`` and ``resident``.
     choose : callable
-        Returns the shape for rows, bk, narrow or wide, and operands in pieces.
+        Returns the shape for rows, bk, narrow or wide, and whether operands are copied in vectors.
     stage_bytes, buffer_bytes : callable
-        Return the shared memory of a stage, and of the outputs on their way to memory.
+        Return the shared memory of a stage, and of the epilogue store.
     """
     (bm, bk), size = f.blocksize, f.itemsize
     in_pieces = f.layout == "rows" and f.columns * size % 16 == 0
@@ -88,9 +88,9 @@ def full_precision_tile(
 
 
 def terms_of_slice(bk: int, step: int, most: int) -> int:
-    """Return how many terms a slice has: as many as may be, in steps, that divide bk evenly.
+    """Return the terms of a slice: the largest multiple of the step that divides bk.
 
-    Where nothing does, the last slice of a block has fewer.
+    Where none does, the last slice of a block has fewer.
     """
     fewest = ceil_div(bk, most)
     for slices in range(fewest, 3 * fewest + 1):

@@ -1,4 +1,4 @@
-"""What the portable paths through mma.sp share, whole matrices and blocks."""
+"""What the portable paths through mma.sp share: those of matrices and of blocks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def stage_bytes(tile_m: int, tile_n: int) -> int:
 
 
 def tile_columns(n: int, tiles: int, processors: int) -> int:
-    """Return how wide a tile is: 128 columns where two such keep a multiprocessor busy.
+    """Return the width of a tile: 128 columns where every multiprocessor gets two such tiles.
 
-    ``tiles`` of 128 rows of the output lie below each other, those of all matrices.
+    ``tiles`` is the number of row tiles of 128 rows, of all matrices.
 
     Examples
     --------

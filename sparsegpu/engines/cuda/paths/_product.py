@@ -41,7 +41,7 @@ class Product:
         Nothing is multiplied: ``data`` and ``dense`` must not be read.
     allow_tf32 : bool
     defines, epilogue : dict, bytes
-        What `epilogue_args` makes of the epilogue.
+        What `epilogue_args` returns for the epilogue.
     """
 
     out: Any
@@ -64,7 +64,7 @@ class Product:
 
     @property
     def transposed(self) -> bool:
-        """Whether the blocks lie transposed."""
+        """Whether the blocks are stored transposed."""
         return self.order is not None
 
     def facts(self) -> Facts:
@@ -164,8 +164,8 @@ def layout_of(dense: Any) -> str:
 
     Returns
     -------
-    "rows" or "columns" when 16-byte pieces along a row or a column can be copied as they are;
-    "bytes" for int8 rows of which 4-byte pieces can be copied; "strided" for all else.
+    "rows" or "columns" when 16-byte vectors along a row or a column can be copied; "bytes" for
+    int8 rows of which 4-byte words can be copied; "strided" otherwise.
     """
     by_column = dense.swapaxes(-1, -2)
     if _unit(dense, -1) and aligned(dense, 16):

@@ -33,7 +33,7 @@ class Product24:
         Nothing is multiplied.
     allow_tf32 : bool
     defines, epilogue : dict, bytes
-        What `epilogue_args` makes of the epilogue.
+        What `epilogue_args` returns for the epilogue.
     """
 
     out: Any
@@ -95,7 +95,7 @@ def product_24_of(
 
 
 def contiguous_rows(array: Any) -> Any:
-    """Return the array itself if its rows follow each other at a 16-byte address, else a copy."""
+    """Return the array itself if it is C-contiguous and aligned to 16 bytes, else a copy."""
     if array.flags.c_contiguous and array.data.ptr % 16 == 0:
         return array
     return array.copy(order="C")

@@ -1,7 +1,7 @@
-"""The launches of a Hopper product of row groups: what whole and 2:4 blocks have in common.
+"""The launches of a Hopper product of row groups, of ordinary and of 2:4 blocks.
 
 ``cuda_src/bsr_addmm_sm90.cu`` says what row groups are. Groups that are much longer than the others
-are cut into parts, whose sums ``bsr_addmm_sm90_reduce.cu`` adds.
+are split along k; ``bsr_addmm_sm90_reduce.cu`` adds the partial sums.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def row_group_launches(
     left : tuple of tensor maps
         Of the stored blocks; the kernel's first arguments.
     **defines
-        What this kernel is compiled with besides.
+        Further ``-D`` names of the kernel.
     """
     batch = one_batch(p.batch, p.pattern.batch_size, p.dense, p.out)
     if batch is None:

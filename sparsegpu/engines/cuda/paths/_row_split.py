@@ -1,4 +1,4 @@
-"""Rows of very different lengths as pieces of similar size, made on the device and kept."""
+"""Rows of very different lengths, split into pieces of similar size; made on the device, kept."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from ...._math import ceil_div
 from ....pattern import Pattern
 
-_USUAL = 4  # times the average is a row that one team still takes
-_FEWEST = 8  # blocks that count as an average row, at least
+_USUAL = 4  # times the average: longer rows are split
+_FEWEST = 8  # blocks: the average counts as at least that
 _MOST_PIECES = 8192  # of a row
 
 
@@ -22,11 +22,12 @@ class Pieces:
     Attributes
     ----------
     pieces : int64 array (*batch, n, 4)
-        First block, end, block row, and where the sums go: -1 for a whole row. Longest first.
+        First block, end, block row, and the index of its partial sums, -1 for a row that is not
+        split. Longest first (LPT order).
     rows : int64 array (*batch, m, 3)
-        Of every row in several pieces: block row, its first part, number of parts.
+        Of every row that is split: block row, index of its first partial sums, their number.
     parts : int
-        Of a batch.
+        Partial sums of a matrix.
     """
 
     pieces: Any
@@ -55,7 +56,8 @@ def _balance(pattern: Pattern) -> Pieces | None:
     cut = [cut_rows(starts, most, xp) for starts in indptr]
     pieces, tables = ([c[i] for c in cut] for i in (0, 1))
     parts = max(int(table[:, 2].sum()) for table in tables)
-    # Batches are padded to one number of pieces by empty ones, whose sums go to an unused part.
+    # The matrices of a batch are padded to one number of pieces by empty ones, whose sums go to
+    # partial sums that nothing reads.
     batch = pattern.batch_shape
     return Pieces(
         _stack(pieces, [0, 0, 0, parts], xp).reshape(*batch, -1, 4),
@@ -87,7 +89,7 @@ def cut_rows(starts: Any, most: int, xp: Any) -> tuple[Any, Any]:
 
 
 def _stack(tables: list[Any], filler: list[int], xp: Any) -> Any:
-    """Return tables of equal width as one array, the shorter ones filled up."""
+    """Return tables of equal width as one array, the shorter ones padded."""
     height = max(table.shape[0] for table in tables)
     stacked = xp.empty((len(tables), height, len(filler)), np.int64)
     stacked[...] = xp.asarray(filler, dtype=np.int64)

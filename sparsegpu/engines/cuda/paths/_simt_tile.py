@@ -42,10 +42,10 @@ _FEWEST_THREADS = 64
 
 
 def simt_tile(rows: int, columns: int, fields: Fields | None = None) -> SimtTile:
-    """Return the tile for outputs that come in pieces of ``rows`` x ``columns``.
+    """Return the tile for a matrix of outputs that consists of ``rows`` x ``columns`` parts.
 
-    The tile is the smallest that holds a piece, up to 64 x 64. Where that leaves few threads,
-    several share each output, and more terms are taken at a time. ``fields`` may say ``tile_m`` and
+    The tile is the smallest that holds a part, up to 64 x 64. Where that leaves few threads,
+    several share each output, and a slice has more terms. ``fields`` may say ``tile_m`` and
     ``tile_n``.
 
     Examples

@@ -7,7 +7,7 @@ from typing import Any
 
 from ._facts import Facts
 
-#: Columns of which a tile of 64 would waste most.
+#: Up to so many columns waste most of a tile of 64.
 FEW_COLUMNS = 16
 TILE_M = 128
 STAGE_BYTES_K = 128  # bytes of k that a stage holds

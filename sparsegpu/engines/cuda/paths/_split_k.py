@@ -1,9 +1,9 @@
 """Split-K for row groups that are much longer than the others.
 
-One thread block computes the tile of a group. Where a group has many times the columns of the
-others, all would wait for it: so it is split, the partial sums go to workspace and are added in a
-fixed order (``bsr_addmm_sm90_reduce.cu``). Which groups are long is found on the device, once a
-pattern, and the one number that decides comes to the host then.
+One thread block computes the tile of a group. All others would wait for a group that has many times
+their columns: so it is split, the partial sums go to workspace and are added in a fixed order
+(``bsr_addmm_sm90_reduce.cu``). The length of the longest group decides whether any is split; it is
+copied to the host once a pattern.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from .._arena import Arrays
 from .._schedule import RowGroups
 from ._row_split import cut_rows
 
-# Groups are cut where the longest one has more entries than all of these:
+# Groups are split where the longest one has more entries than each of these:
 _USUAL = 3  # times the average,
 _LATE = 2  # a share of the entries of a thread block,
-_LEAST_TERMS = 1024  # what covers so many rows of `dense`, of which a part is worth its sums.
-# A part has at most the last of them, twice the average, or so small a share:
+_LEAST_TERMS = 1024  # rows of `dense`: fewer are not worth the traffic of partial sums.
+# A split has at most the last of them, twice the average, or this part of a share:
 _PART = 8
 
 
 class CutGroups(NamedTuple):
-    """Row groups of which the long ones are in parts.
+    """Row groups of which the long ones are split.
 
     Attributes
     ----------
     groups : RowGroups
         Its pieces, longest first.
     cut : int32 array (n, 3)
-        Of every group in several parts: its number, its first part, the number of parts.
+        Of every group that is split: its number, its first split, the number of splits.
     parts : int
-        0: nothing was long.
+        Splits of all groups; 0: no group was long.
     """
 
     groups: RowGroups
@@ -52,12 +52,12 @@ def cut_row_groups(
     grouped: Callable[..., RowGroups],
     share: int,
 ) -> CutGroups:
-    """Return the row groups of a pattern with the long ones cut; kept with the pattern.
+    """Return the row groups of a pattern with the long ones split; kept with the pattern.
 
     Parameters
     ----------
     pattern : Pattern
-        Batched ones are left whole: their matrices would have different numbers of pieces.
+        Batched ones are not split: their matrices would have different numbers of splits.
     rows, blocks_from
         As of `row_groups`.
     grouped : callable
@@ -79,7 +79,7 @@ def cut_row_groups(
 
 
 def cut(groups: RowGroups, most: int, xp: Any) -> CutGroups:
-    """Cut all groups to at most so many entries."""
+    """Split all groups into runs of at most so many entries."""
     bounds = xp.zeros(groups.groups + 1, np.int64)
     bounds[1:] = xp.cumsum(groups.counts, dtype=np.int64)
     pieces, table = cut_rows(bounds, most, xp)

@@ -12,9 +12,9 @@ from typing import Any
 
 from ..runtime.tensor_map import tensor_map
 
-#: TMA coordinates are below, as are numbers of tiles.
+#: TMA coordinates and numbers of tiles are below this.
 INT32 = 2**31
-#: For an argument that the kernel does not look at.
+#: For an argument that the kernel does not read.
 NO_MAP = bytes(128)
 
 
@@ -28,7 +28,7 @@ class Batch:
 
 
 def one_batch(shape: tuple[int, ...], matrices: int, dense: Any, out: Any) -> Batch | None:
-    """Return the batch as one dimension, or None where it is not.
+    """Return the batch as one dimension, or None where it cannot be one.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def one_batch(shape: tuple[int, ...], matrices: int, dense: Any, out: Any) -> Ba
 
 
 def _flat(array: Any, shape: tuple[int, ...]) -> bool:
-    """Whether one stride leads through all batch dimensions of an array that has them all."""
+    """Whether one stride covers all batch dimensions of an array that has them all."""
     if array.shape[:-2] != shape:
         return False
     step = array.strides[-3]
@@ -74,10 +74,10 @@ def _stride(array: Any, behind: int) -> int:
 
 
 def store_mode(out: Any, batch: Batch) -> str:
-    """Return how the output is written: by rows or by columns, and as what.
+    """Return how the epilogue stores the output.
 
-    "rows" and "columns" are boxes that TMA stores, "unaligned" rows are stored in vectors, and
-    "elementwise" stores single elements.
+    "rows" and "columns": boxes by TMA; "unaligned": rows that TMA cannot store, in 16-byte vectors;
+    "elementwise": single elements.
     """
     row, col = out.strides[-2:]
     if out.data.ptr % 16 == batch.out % 16 == 0:
@@ -91,7 +91,7 @@ def store_mode(out: Any, batch: Batch) -> str:
 def dense_maps(
     dense: Any, layout: str, batch: Batch, tile_n: int, step_k: int
 ) -> tuple[bytes, bytes]:
-    """Return the map of whole boxes of ``dense``, and that of one box at its ragged edge."""
+    """Return the map of full boxes of ``dense``, and that of the box at its ragged edge."""
     k, n = dense.shape[-2:]
     row, col = dense.strides[-2:]
     size = dense.itemsize
@@ -126,12 +126,12 @@ def dense_maps(
 
 
 def codes_map(meta: Any, rows: int, box: tuple[int, int]) -> bytes:
-    """Return the map of metadata in CUTLASS's order: pairs of columns, one behind the other.
+    """Return the map of metadata in CUTLASS's order: pairs of columns, one after the other.
 
     Parameters
     ----------
     meta : array
-        Of one matrix, or of blocks one behind the other.
+        Of one matrix, or of blocks one after the other.
     rows : int
         Of the matrix or a block.
     box : (pairs, rows)
@@ -146,7 +146,7 @@ def codes_map(meta: Any, rows: int, box: tuple[int, int]) -> bytes:
 
 
 def out_map(out: Any, batch: Batch, store: str) -> bytes:
-    """Return the map of what a warp writes at a time: sixteen rows, 128 bytes of each if by row.
+    """Return the map of a warp's store buffer: sixteen rows, 128 bytes of each if by row.
 
     `NO_MAP` where threads write.
     """

@@ -1,7 +1,7 @@
-"""BSR @ dense by way of a dense matrix and cuBLAS, where so much is stored that this is faster.
+"""BSR @ dense by cuBLAS on a dense copy of the matrix, where enough blocks are stored.
 
-The blocks are scattered into workspace, at memory speed; then every zero is
-multiplied as well. From which density on that pays was measured on an H200 at 8192 cubed.
+The blocks are scattered into workspace, at memory speed; cuBLAS then multiplies the zeros as well.
+The densities from which that is faster were measured on an H200 at 8192 cubed.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ BY_ADDRESS: dict[str, tuple[str, ...]] = {}
 BREAK_EVEN = ((32, 0.35), (64, 0.55), (128, 0.88))
 #: The same of other blocks of 16 rows and columns or more.
 BREAK_EVEN_OTHERS = 0.12
-_LEAST_DENSITY = 2**-4  # below, nobody keeps sixteen zeros for a value
-_LARGE = 2048  # rows, columns and terms; smaller products are over before it matters
+_LEAST_DENSITY = 2**-4  # below, the dense copy is sixteen times as large as the values
+_LARGE = 2048  # rows, columns and terms; smaller products are too short for it to matter
 _INT32 = 2**31
 
 facts = Product.facts
 
 
 def serves(p: Product) -> bool:
-    """Return whether these are two matrices that cuBLAS takes, and nothing is to be fused."""
+    """Return whether these are two matrices that cuBLAS takes, without an epilogue."""
     return (
         p.out.dtype == p.data.dtype
         and p.defines["EPILOGUE"] == "identity"

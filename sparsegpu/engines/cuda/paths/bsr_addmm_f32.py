@@ -19,13 +19,13 @@ DTYPES, ARCHS = ("float32",), PORTABLE
 TENSOR_CORES = False
 BY_ADDRESS = INDICES
 
-_RASTER = 1024  # tiles below each other that are taken before those to their right
+_RASTER = 1024  # row tiles that are taken before the next column tile
 _FEWEST_ROWS, _FEWEST_COLUMNS, _WORTH = 3, 8, 4
 _FEW_ROWS = 8  # that every lane has all of
 #: Tiles of 64 columns: rows, rows of a lane, warps by rows and resident thread blocks.
 _NARROW_TILES = ((16, 4, 1, 12), (32, 8, 1, 12), (64, 8, 2, 6))
 #: Of 256: rows, rows of a lane, and warps by rows and by columns and resident thread blocks, for
-#: operands in pieces and in single elements, whose addresses need registers.
+#: operands in 16-byte vectors and in single elements, whose addresses need registers.
 _WIDE_TILES = (
     (16, 8, (1, 2, 6), (1, 2, 4)),
     (24, 12, (1, 2, 4), (1, 2, 2)),
@@ -33,14 +33,14 @@ _WIDE_TILES = (
     (48, 12, (1, 4, 2), (1, 4, 1)),
     (64, 8, (2, 2, 2), (2, 2, 2)),
 )
-#: Terms of a short slice, by rows of a wide tile: they start sooner, and leave more to L1.
+#: Terms of a short slice, by rows of a wide tile: products start sooner, and L1 caches more.
 _SHORT = {16: 8, 24: 12, 32: 8, 48: 16, 64: 16}
 
 facts, serves = Product.facts, always
 
 
 def pays(f: Facts) -> bool:
-    """Return whether lanes have several rows: plain code is slow, too."""
+    """Return whether rows and columns suffice: few do, since the SIMT kernel is slow, too."""
     return f.blocksize[0] >= _FEWEST_ROWS and f.columns >= _FEWEST_COLUMNS
 
 

@@ -18,14 +18,14 @@ DTYPES, ARCHS = ("float64",), PORTABLE
 TENSOR_CORES = True
 BY_ADDRESS = INDICES
 
-_RASTER = 768  # tiles below each other that are taken before those to their right
+_RASTER = 768  # row tiles that are taken before the next column tile
 _FEWEST_ROWS, _FEWEST_COLUMNS = 4, 8
 
 facts, serves = Product.facts, always
 
 
 def pays(f: Facts) -> bool:
-    """Return whether fragments are full enough: plain code is slow, too."""
+    """Return whether fragments are full enough: half do, since the SIMT kernel is slow, too."""
     return f.blocksize[0] >= _FEWEST_ROWS and f.columns >= _FEWEST_COLUMNS
 
 

@@ -1,8 +1,8 @@
-"""BSR @ dense in 16 bits on tensor cores from 8.0 on, row groups sharing tiles of ``dense``.
+"""BSR @ dense of 16 bits on tensor cores from 8.0 on; row groups share tiles of ``dense``.
 
-``cuda_src/bsr_addmm_groups.cu`` says how. Operands that it cannot copy in pieces of 16 bytes are
-copied to others before, in workspace: blocks of odd sizes, and a ``dense`` whose lines do not begin
-at such addresses.
+``cuda_src/bsr_addmm_groups.cu`` says how. Operands that it cannot load in aligned 16-byte vectors
+are first copied to workspace: blocks whose rows are not multiples of 16 bytes, and an unaligned
+``dense``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BY_ADDRESS = INDICES
 
 #: Fewer columns leave most of a tile empty.
 FEWEST_COLUMNS = 72
-#: Elements that are copied at a time: rows of ``out`` and of what is copied are made of them.
+#: Elements of a 16-byte vector: rows of ``out`` and of the copies are multiples of it.
 PIECE = 8
 _SMALL = 8  # rows, and columns, of blocks that are many
 _TALL = 64  # rows; taller blocks have two warps to a column
@@ -45,11 +45,11 @@ _WARP = 64 * 64  # outputs, of which a lane keeps 128 in registers
 _WARPS = 8  # of a multiprocessor with so many registers each
 _FEWEST_WARPS = 4
 _MOST_RESIDENT = 4
-_STEADY = 32  # terms: slices of so many are multiplied without a break
-_RASTER = 512  # columns that thread blocks take side by side
+_STEADY = 32  # terms: slices of multiples of it are multiplied in a loop without branches
+_RASTER = 512  # columns of a raster of tiles
 _MOST_STAGES = 6
-_MOST_SLOTS = 64  # blocks of a stage, of which one word tells whether they are there
-_BUFFER_ROWS = 32  # of the outputs on their way to memory
+_MOST_SLOTS = 64  # blocks of a stage: one word has a presence bit for each
+_BUFFER_ROWS = 32  # of the epilogue's store buffer
 _RESERVED = 1024  # of the multiprocessor's shared memory for each of its thread blocks
 
 facts, pays, worth_measuring = Product.facts, always, always
@@ -67,7 +67,7 @@ class Tile:
         Tiles that a block's rows need.
     tile_n, threads : int
     raster_width : int
-        Panels of ``tile_n`` columns that thread blocks take side by side.
+        Column tiles that thread blocks take side by side.
     shared_memory : int
     defines : dict
         The ``-D`` names of the kernel.
@@ -114,7 +114,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     (bm, bk), columns = f.blocksize, f.columns
     if columns < FEWEST_COLUMNS or columns % PIECE:
         return None
-    by_row = f.layout != "columns" or bk % PIECE != 0  # other operands are copied to rows
+    by_row = f.layout != "columns" or bk % PIECE != 0  # others are copied to a row-major matrix
     narrow, small = columns <= _NARROW, bm <= _SMALL and bk <= _SMALL
     tall = bm > _TALL and not narrow
     alone = _LOW < bm <= _ALONE and bk % _STEADY == 0 and not narrow
@@ -167,13 +167,13 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
 
 
 def _pitch(elements: int) -> int:
-    """Return the bytes from a line to the next: a power of two, or an odd number of pieces."""
+    """Return the bytes between lines: a power of two, or an odd number of 16-byte vectors."""
     pieces = elements // PIECE
     return (pieces if pieces & (pieces - 1) == 0 else pieces | 1) * 16
 
 
 def launches(p: Product, tile: Tile) -> tuple[Launch, ...] | None:
-    """Return the launches that compute a product, None where a grid has no room for the tiles."""
+    """Return the launches that compute a product, None where a grid cannot have so many tiles."""
     copies = []
     bk = p.pattern.blocksize[1]
     if p.layout != tile.defines["DENSE"]:
@@ -218,7 +218,7 @@ def launches(p: Product, tile: Tile) -> tuple[Launch, ...] | None:
 
 
 def _padded_blocks(p: Product) -> tuple[Any, Launch]:
-    """Return workspace for the blocks, transposed if they must be, padded to whole pieces.
+    """Return workspace for the blocks, transposed if needed, padded to 16-byte vectors.
 
     The second is the launch that fills it.
     """

@@ -1,4 +1,4 @@
-"""BSR @ dense in plain code (``bsr_addmm_simt.cu``): every dtype, block size and stride.
+"""BSR @ dense without tensor cores (``bsr_addmm_simt.cu``): every dtype, block size and stride.
 
 The path to read first.
 """
@@ -27,7 +27,7 @@ facts, pays, serves = Product.facts, always, always
 
 
 def worth_measuring(f: Facts) -> bool:
-    """Return whether `tune` measures it: where tensor cores have little to do."""
+    """Return whether `tune` measures it: where tensor cores would be mostly idle."""
     few = min(f.blocksize[0], f.columns) < _TENSOR_CORES_FROM
     return few or f.dtype.name.startswith("complex")
 

@@ -32,7 +32,7 @@ facts, pays = Product.facts, always
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The part of the output that a thread block computes, and how deep its warps' pipelines are.
+    """The tile of a thread block, and the stages of its warps' pipelines.
 
     ``tile_m`` x ``tile_n`` outputs; ``warps_k`` warps split the terms, ``warps_n`` the columns.
     """
@@ -46,7 +46,7 @@ class Tile:
 
 
 def serves(p: Product) -> bool:
-    """Return whether operands can be copied in pieces of 16 bytes and counted in 32 bits."""
+    """Return whether operands can be copied in 16-byte vectors and counted in 32 bits."""
     return (
         not (p.empty or p.transposed) and size_of(p.out.shape[:-1]) < 2**31 and aligned(p.data, 16)
     )
@@ -58,7 +58,7 @@ def worth_measuring(f: Facts) -> bool:
 
 
 def tile(f: Facts, fields: Fields) -> Tile | None:
-    """Return the tile: as tall as leaves every multiprocessor one, for ``dense`` is read anew.
+    """Return the tile: the tallest that gives every multiprocessor one; each reads ``dense`` again.
 
     ``fields`` may say ``tile_m``, ``tile_n``, ``warps_k`` and ``stages``.
 
@@ -79,7 +79,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     tile_m = 16
     while tile_m < min(bm, tallest) and f.shape[0] // (2 * tile_m) * 10 >= f.multiprocessors * 9:
         tile_m *= 2
-    # A warp has at most 32 columns: more warps share the products and the sums then.
+    # A warp has at most 32 columns; wider tiles have more warps.
     halves = max(tile_n // 32, 1)
     for warps_k, stages in ((16 // halves, 3), (16 // halves, 2), (4, 2), (2, 2)):
         warps_k = min(warps_k, 8)

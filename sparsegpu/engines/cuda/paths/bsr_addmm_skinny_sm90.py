@@ -1,6 +1,6 @@
 """BSR @ few columns on Hopper (``bsr_addmm_skinny_sm90.cu``): 16-bit blocks of multiples of 64.
 
-Clusters of thread blocks take a few tiles of rows each; ``bsr_cluster_work.cu`` divides the work.
+Each cluster of thread blocks takes a few row tiles; ``bsr_cluster_work.cu`` divides the work.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ DTYPES, ARCHS = HALVES, HOPPER
 TENSOR_CORES = True
 BY_ADDRESS = {**INDICES, "BATCHED": (0, 1), "COLUMN_TILES": (0, 1)}
 
-#: Columns that a product has at most, and with which it is faster than `bsr_addmm_skinny`.
+#: Columns that the kernel takes at most, and those with which it beats `bsr_addmm_skinny`.
 MOST_COLUMNS = 128
 GOOD_COLUMNS = range(17, MOST_COLUMNS + 1)
 _THREADS = 128
 _BOX = SIDE * SIDE * 2  # bytes
-_SHARED = 227 * 1024  # of a multiprocessor, of which each thread block takes 1 KB more
+_SHARED = 227 * 1024  # of a multiprocessor; each thread block needs 1 KB besides
 
 facts, worth_measuring = Product.facts, always
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Clusters of thread blocks, each of which takes a few tiles of rows.
+    """Clusters of thread blocks, each of which takes a few row tiles.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ def pays(f: Facts) -> bool:
 
 
 def serves(p: Product) -> bool:
-    """Return whether operands can be copied in pieces of 16 bytes and counted in 32 bits."""
+    """Return whether operands can be copied in 16-byte vectors and counted in 32 bits."""
     return (
         not (p.empty or p.transposed) and size_of(p.out.shape[:-1]) < 2**31 and aligned(p.data, 16)
     )
@@ -76,8 +76,8 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     """Return the clusters: as many thread blocks as multiprocessors, or twice as many.
 
     A long and a short row tile in one cluster even out what a multiprocessor reads. But
-    exchanging wide partial sums is expensive: then each half of the columns has thread blocks of
-    its own, two for a row tile, of which a multiprocessor has room for two.
+    exchanging wide partial sums is expensive: then each half of the columns has clusters of its
+    own, of two thread blocks for a row tile, two of which fit a multiprocessor.
 
     ``fields`` may say ``tile_n``, ``cluster``, ``rows_per_cluster`` and ``stages``.
 

@@ -28,7 +28,7 @@ _STAGES = 3
 _ROWS, _COLUMNS = (16, 32, 64, 128), (32, 64, 128)
 _WARPS = (1, 2, 4, 8)
 _WARP = 64  # rows, and columns, of a warp: sums of 64 x 64 are 128 registers
-_HALF_A_FRAGMENT = 8  # rows, and columns; with fewer, plain code wastes less
+_HALF_A_FRAGMENT = 8  # rows, and columns; with fewer, SIMT code wastes less
 _WORTH = 4  # rows, and columns, that are worth a measurement
 
 serves = always
@@ -45,7 +45,7 @@ def worth_measuring(f: Facts) -> bool:
 
 
 def facts(p: Product) -> Facts:
-    """Return what the tile depends on; no blocks share columns of a copy that cannot be made."""
+    """Return what the tile depends on; without column_blocks where ``dense`` cannot be copied."""
     f = p.facts()
     copied = not p.empty and p.dense.ndim - 2 <= MAX_BATCH_DIMS
     return f if copied else replace(f, column_blocks=0.0)
@@ -75,7 +75,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     ]
     warps_n = fields.pick("warps_n", min(4 if tile_m <= 32 else 2, tile_n // 16), by_columns)
     stage = _SLICE_BYTES * (tile_m + tile_n)
-    buffers = warps_m * 16 * (tile_n + 8 * warps_n) * 4  # of outputs on their way to memory
+    buffers = warps_m * 16 * (tile_n + 8 * warps_n) * 4  # of the epilogue store
     fitting = [s for s in (2, 3, 4) if buffers <= s * stage <= SHARED_MEMORY]
     stages = fields.pick("stages", _STAGES, fitting)
     copied = 4 if f.transposed and size == 1 else 16  # bytes of the blocks at a time
@@ -95,27 +95,27 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
 
 
 def _dense_layout(f: Facts) -> str:
-    """Return how the kernel meets ``dense``."""
+    """Return the layout in which the kernel reads ``dense``."""
     if _copied_to_columns(f):
         return "columns"
     if f.itemsize == 1 and f.layout == "rows":
         return "bytes"
     if f.layout == "columns" and f.blocksize[1] * f.itemsize % 16:
-        return "strided"  # a piece of a column would span two blocks
+        return "strided"  # a vector of a column would span two blocks
     return f.layout
 
 
 def _copied_to_columns(f: Facts) -> bool:
     """Return whether ``dense`` is copied to columns, where tiles would be loaded by elements.
 
-    Two blocks of a block column make up for the copy.
+    That pays from two blocks in a block column on.
     """
     whole = f.blocksize[1] * f.itemsize % 16 == 0
     return by_element(f.layout, f.itemsize) and whole and f.column_blocks >= 2
 
 
 def launches(p: Product, tile: Tile) -> tuple[Launch, ...] | None:
-    """Return the launches, None where a grid has no room for so many tiles."""
+    """Return the launches, None where a grid cannot have so many tiles."""
     if tiles_of(p, tile) > MAX_GRID:
         return None  # a thread block has one tile; those of the other paths may take several
     copies: tuple[Launch, ...] = ()

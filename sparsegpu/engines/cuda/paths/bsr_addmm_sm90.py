@@ -43,8 +43,8 @@ TENSOR_CORES = True
 BY_ADDRESS = _row_group_product.BY_ADDRESS
 
 _NARROW = 16  # rows of a box of a column-major dense, of which TMA loads few bytes
-# Up to which density int8 rows are transposed by the kernel: then a tile is loaded for few blocks,
-# and transposing it once for each of them costs less than a copy of all.
+# The density up to which the kernel transposes row-major int8: a tile is then loaded by few row
+# groups, and transposing it each time costs less than one copy of all of ``dense``.
 _TRANSPOSE_AGAIN = 0.125
 
 facts, pays, worth_measuring = Product.facts, always, always
@@ -57,7 +57,7 @@ class Tile(RowGroupTile):
     Attributes
     ----------
     box : (int, int)
-        Of the blocks' values that one copy of TMA loads.
+        Of the blocks' values that one TMA load reads.
     transpose_in_smem : int
         Whether the kernel transposes row-major int8 itself, in shared memory.
     """
@@ -79,7 +79,7 @@ def serves(p: Product) -> bool:
 
 
 def tile(f: Facts, fields: Fields) -> Tile | None:
-    """Return the tile, or None for blocks and dtypes that wgmma does not take.
+    """Return the tile, or None for blocks and dtypes that wgmma cannot multiply.
 
     ``fields`` may say ``tile_n``, ``stages``, ``group_similar_rows`` and, of int8,
     ``transpose_in_smem``.
@@ -138,7 +138,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
 
 
 def _dense_layout(layout: str, itemsize: int, step_k: int, transpose: int) -> str:
-    """Return how the kernel meets ``dense``: as it lies where it can be, else a copy's lines."""
+    """Return the layout in which the kernel reads ``dense``: in place if it can, else of a copy."""
     if layout == "columns" and (itemsize != 2 or step_k > _NARROW):
         return layout
     if layout == "rows" and (itemsize == 2 or transpose):
@@ -160,7 +160,7 @@ def launches(p: Product, tile: Tile) -> tuple[Launch, ...] | None:
 
 
 def _values_map(data: Any, tile: Tile) -> bytes:
-    """Return the map of all blocks' rows, one below the other."""
+    """Return the map of the rows of all blocks, as one matrix."""
     columns, size = data.shape[-1], data.itemsize
     return tensor_map(
         data,

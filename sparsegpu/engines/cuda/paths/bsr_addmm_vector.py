@@ -113,7 +113,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
         "WARPS": warps,
         "RESIDENT": resident,
     }
-    # Of more rows one after the other, those read at once lie far apart.
+    # With more rows for each warp, the warps of the chip read at places far apart.
     rounds = rounds_of(f, 32 // team, 2, fields)
     return Tile(32 // team, warps, rounds, shape_names(f) | names)
 
@@ -124,7 +124,7 @@ def launches(p: Product, tile: Tile) -> tuple[Launch, ...]:
 
 
 def _depth(blocks: int, sums: int, registers: int, *, wide: bool) -> tuple[int, int]:
-    """Return how many blocks a lane loads at once, and how many thread blocks have room then.
+    """Return how many blocks a lane loads at once, and how many thread blocks are resident then.
 
     As many as leave at most a fifth of the loads without a block: a row has ``blocks`` for a lane.
 
@@ -132,9 +132,9 @@ def _depth(blocks: int, sums: int, registers: int, *, wide: bool) -> tuple[int, 
     ----------
     blocks : int
     sums, registers : int
-        Registers for the lane's sums, and for each block that is under way.
+        Registers for the lane's sums, and for each block in flight.
     wide : bool
-        Sums are of 64 bits: these want more under way, but not all of a row at once.
+        Sums are of 64 bits: more blocks in flight are faster then, but not a complete row.
     """
     depths = [u for u in (5, 4, 3, 2) if u <= max(ceil_div(blocks, 2), 2)] if wide else (4, 3, 2)
     fitting = [u for u in depths if sums + u * registers <= _MOST_REGISTERS] or [1]

@@ -1,6 +1,6 @@
 """BSR @ up to eight columns on float64 tensor cores (``bsr_addmm_vector_mma.cu``).
 
-Blocks of several rows fill a fragment together. float32 is multiplied as float64.
+Blocks of several block rows share a fragment. float32 is multiplied as float64.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ def _fills_fragments(f: Facts) -> bool:
         return False
     if f.dtype == np.float32:
         return min(bm, bk) >= 4 and 4 <= columns <= 8
-    # A single column leaves most of a fragment empty. It pays where a block fills the rest, and
-    # where few lanes would have the whole of a small one.
+    # A single column leaves most of a fragment empty, which still pays for 2 x 2 and 8 x 8 blocks.
     return (1 if bm == bk != 4 else 2) <= columns <= 8
 
 
@@ -80,7 +79,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     resident = (4 + (plain and not tall) + (narrow and not tall) + single) * 4 // warps
     resident = fields.pick("resident", resident, range(2, max(resident, 24 // warps) + 1))
     teams = 8 // max(bm, next(n for n in (1, *_SIDES) if n >= f.columns))
-    # Where most is gathered, a warp's start costs more than rows that lie far apart.
+    # Where most loads are gathers, starting a warp costs more than reading rows far apart.
     rounds = rounds_of(f, teams, 8 if f.columns > bm else 3, fields)
     names = shape_names(f) | {
         "UNROLL": unroll,

@@ -1,4 +1,4 @@
-"""2:4 @ dense in plain code (``semi_structured_addmm_simt.cu``): what no tensor core multiplies."""
+"""2:4 @ dense without tensor cores (``semi_structured_addmm_simt.cu``): every dtype and layout."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _RESERVED = 1024 + 1024 + 256  # of each thread block: CUDA's, alignment of the 
 _MOST_STAGES, _ENOUGH_STAGES = 10, 6
 _WIDTHS = (16, 32, 64, 128)
 _CLUSTERS = (1, 2, 4, 8)
-#: Clusters of four or eight do not find room on all multiprocessors: so much of them is filled.
+#: The share of the multiprocessors that clusters of a size can occupy.
 _FILLED = {1: 1.0, 2: 1.0, 4: 0.9, 8: 0.9}
 # Microseconds that a thread block alone takes for a stage, for each of its columns, and for
 # exchanging its sums (one H200).
@@ -116,7 +116,7 @@ def stage_bytes(itemsize: int, tile_n: int) -> int:
 
 @lru_cache(maxsize=256)
 def best_cluster(tiles: int, tile_n: int, stages_of_k: int, processors: int) -> int:
-    """Return how many thread blocks share a tile's k: as many as are soonest done.
+    """Return how many thread blocks share a tile's k: the number with the shortest modelled time.
 
     Examples
     --------
@@ -135,14 +135,14 @@ def best_cluster(tiles: int, tile_n: int, stages_of_k: int, processors: int) -> 
 def launches(p: Product24, tile: Tile) -> tuple[Launch, ...] | None:
     """Return the launches, or None where tensor maps or 32-bit numbers do not serve.
 
-    A ``dense`` that TMA cannot read as it lies, or wgmma not as it stands, is copied to
-    aligned lines first, in workspace: it is small.
+    A ``dense`` whose layout TMA or wgmma cannot read is first copied to aligned lines in
+    workspace: it is small.
     """
     (m, n), out, dense, size = p.out.shape[-2:], p.out, p.dense, p.packed.itemsize
     if size == 1:
         dense = dense.view(np.int8)
     dense, layout, copies = tensor_core_lines(dense, size != 2 or dense.strides[-2] == size)
-    # `out` may lie in any way: only `dense` needs one batch dimension.
+    # `out` may have any strides: only `dense` needs one batch dimension.
     batch = one_batch(p.batch, 1, dense, dense)
     if layout == "strided" or batch is None:
         return None
@@ -150,7 +150,7 @@ def launches(p: Product24, tile: Tile) -> tuple[Launch, ...] | None:
     thread_blocks = ceil_div(m, TILE_M) * panels * batch.count * tile.cluster
     if thread_blocks >= INT32:
         return None
-    # Columns of a dense by columns that there are not need not be loaded.
+    # Of a column-major dense, columns beyond the last one are not loaded.
     box_n = min(tile.tile_n, n) if layout == "columns" and panels == 1 else tile.tile_n
     loaded = stage_bytes(size, box_n)
     stages = ceil_div(2 * p.packed_columns * size, _STAGE_BYTES_K)

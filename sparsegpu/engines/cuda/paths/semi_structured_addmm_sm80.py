@@ -44,7 +44,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     """
     if not f.tensor_cores:
         return None
-    # float8 sums twice (see the kernel), which costs registers.
+    # float8 has two sets of sums (see the kernel), which costs registers.
     highest, widest = (64, 32) if f.dtype.name == "float8_e4m3fn" else (128, 128)
     tile_m = fields.pick("tile_m", highest, [t for t in (64, 128) if t <= highest])
     tiles = f.matrices * ceil_div(f.shape[0], 128)
@@ -69,7 +69,7 @@ def launches(p: Product24, tile: Tile) -> tuple[Launch, ...]:
 def tile_launch(p: Product24, tile: Tile, source: str, problem: str, **depth: int) -> Launch:
     """Return the launch of a kernel whose thread blocks compute a tile each.
 
-    ``depth`` is the field of the kernel's struct ``problem`` that says how far it goes along k.
+    ``depth`` is the field of the kernel's struct ``problem`` that holds the extent along k.
     """
     (m, n), batches = p.out.shape[-2:], prod(p.batch)
     return Launch(

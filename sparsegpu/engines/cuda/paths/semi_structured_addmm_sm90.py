@@ -1,7 +1,7 @@
 """2:4 @ dense on Hopper through wgmma (``semi_structured_addmm_sm90.cu``).
 
-A ``dense`` that TMA or wgmma cannot read as it lies is copied to aligned lines first:
-behind such a copy a product by wgmma takes less than one by mma.sp even of 32 rows.
+A ``dense`` whose layout TMA or wgmma cannot read is copied to aligned lines first. The copy and a
+product by wgmma take less time than a product by mma.sp, even with 32 rows.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ BY_ADDRESS = {
     "STORE": ("rows", "columns", "unaligned", "elementwise"),
 }
 
-#: Columns of which a tile would waste most.
+#: Up to so many columns waste most of a tile.
 _FEW_COLUMNS = 32
-#: Two barriers for each stage, behind everything else: with room for alignment besides, five stages
-#: of 8-bit types and a store buffer for each warp would not fit.
+#: Two barriers for each stage, after everything else: if alignment took space, five stages of 8-bit
+#: types and a store buffer for each warp would not fit.
 _BARRIERS = 2 * 8 * MOST_STAGES
-#: Bytes of ``dense`` from which on pairs of thread blocks share it: below, loading it is little.
+#: Bytes of ``dense`` from which on pairs of thread blocks share it; loading less is cheap.
 _LARGE = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What the kernel is launched with: a cluster computes ``cluster`` tiles below each other."""
+    """What the kernel is launched with: a cluster computes ``cluster`` row tiles of one column."""
 
     tile_n: int
     cluster: int
@@ -74,7 +74,7 @@ def pays(f: Facts) -> bool:
 
 
 def facts(p: Product24) -> Facts:
-    """Return what the tile depends on, one of them whether the epilogue reads little."""
+    """Return what the tile depends on; ``one_buffer`` says whether the epilogue reads little."""
     batch = one_batch(p.batch, 1, p.out, p.out)  # of the result alone: dense may be copied
     stored = batch is not None and store_mode(p.out, batch) in {"rows", "columns"}
     sides = p.defines["INPUT"] == p.defines["RIGHT"] == "none"
@@ -96,7 +96,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     (m, k, n), size = f.shape, f.itemsize
     allowed = widths(f.out_itemsize == 1)
     tile_n = fields.pick("tile_n", covering(n, allowed), allowed)
-    # Below an odd number of tiles a pair multiplies one that is not there.
+    # With an odd number of row tiles the last pair computes one that does not exist.
     panels = ceil_div(n, tile_n)
     rounds, of_pairs = (
         ceil_div(ceil_div(m, TILE_M * high) * panels, f.multiprocessors // high) for high in (1, 2)

@@ -150,7 +150,7 @@ def _header_candidates() -> Any:
     _checked(_nvrtc().nvrtcVersion())  # loads the library
     try:
         from cuda import pathfinder
-    except ImportError:  # cuda-bindings before 12.9.1 did not bring it
+    except ImportError:  # not in cuda-bindings before 12.9.1
         pathfinder = None
     if pathfinder is not None:
         library = Path(pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path or "").resolve()

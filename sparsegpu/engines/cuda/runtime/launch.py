@@ -1,12 +1,12 @@
-"""Kernels on the device, and the door that all work for it goes through: `submit`.
+"""Loads and launches kernels; all work for the device goes through `submit`.
 
 This is the only file that loads cubins and launches kernels. Finding a kernel costs a dictionary
 look-up, after the first call for a (device, source, defines).
 
 Whatever the CUDA engine enqueues is a `Work`, and `submit` enqueues it. Recorders are told of
 every submission: `launch_counts` is what the first one counted, `replay.Call` keeps what a call
-submitted so that the next such call can do without planning. A tracer would be a third: a
-function that notes the names of works between two events, set with `recording`.
+submitted, so that an equal call needs no planning. A tracer could be a third: a function that
+records the names of works between two events, set with `recording`.
 """
 
 from __future__ import annotations

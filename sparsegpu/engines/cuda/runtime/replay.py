@@ -1,15 +1,15 @@
-"""Replay: a call that was made before submits what it submitted then, and plans nothing.
+"""Replay: a call that repeats an earlier one submits the same work, without planning.
 
 Checks, plans and launches depend on metadata alone: pointers, shapes, strides, dtypes, scalars,
 configurations, the device and the stream. A call whose metadata equals that of an earlier one does
 the same work on whatever values the memory holds by then. So what a call submits is recorded under
 its metadata, and an equal call costs a look-up and the launches.
 
-A call is recorded where two statements agree: the engine functions' that their works are all they
-did (``whole`` of `launch.submit`), and the operation's that it did nothing else on the device
-(`Call.keep`). Records of a sparse operand are kept with it, one set a stream, for they may use its
-workspace; those of other operations are kept by device, and use no memory but operands and results.
-What a CUDA graph captures is made anew, for it uses memory of its own.
+A call is recorded if two sides declare it complete: the engine functions, that their works are all
+that they did (``whole`` of `launch.submit`), and the operation, that it did nothing else on the
+device (`Call.keep`). Records of a sparse operand are kept with it, one set for each stream, because
+they may use its workspace. Those of other operations are kept by device, and use no memory but
+operands and results. A captured call is planned again, because a CUDA graph uses memory of its own.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from .source import expand
 
-# What `struct` calls the types of C, on platforms that CUDA runs on.
+# The codes of `struct` for the types of C, on platforms that CUDA runs on.
 _CODES = {"long long": "q", "unsigned long long": "Q", "int": "i", "unsigned": "I"}
 _POINTER = "Q"
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -26,7 +26,7 @@ class KernelStruct:
     ----------
     name : str
     body : str
-        What stands between the braces of its declaration, without comments.
+        The text between the braces of its declaration, without comments.
 
     Attributes
     ----------

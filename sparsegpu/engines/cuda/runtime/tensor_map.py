@@ -92,7 +92,7 @@ def tensor_map_key(
     Raises
     ------
     ValueError
-        For what the copy engine cannot do: more than five dimensions, an innermost dimension
+        For what TMA cannot do: more than five dimensions, an innermost dimension
         that is not contiguous, strides that are not multiples of 16, a misaligned pointer, a box
         that is too large or, swizzled, wider than the swizzle.
     TypeError
