@@ -104,6 +104,23 @@ def test_every_16_bit_word_of_the_cuda_engine(group):
         np.testing.assert_array_equal(found >> bit & 15 == 0, legal)
 
 
+@pytest.mark.parametrize("spoiled", [{}, {(1023, 511): 0}, {(900, 5): 9, (700, 310): 11}], ids=str)
+def test_a_large_matrix_that_threads_share(engine, spoiled):
+    m, columns = 1024, 128
+    flat = np.full(m * columns, 0x4444, np.int16)
+    for (row, group), code in spoiled.items():
+        bit = 4 * (group % 4)
+        flat[place(row, group // 4, m, 16)] ^= (4 ^ code) << bit
+    meta = engine.array(flat.reshape(m, columns))
+    with sg.use_engine(engine.name):
+        if not spoiled:
+            sg.check_meta(meta, dtype=SINGLE)
+            return
+        row, group = min(spoiled)
+        with pytest.raises(ValueError, match=rf"row {row}, group {group}$"):
+            sg.check_meta(meta, dtype=SINGLE)
+
+
 def test_codes_of_float32_are_two_of_those_of_16_bit_values(engine):
     meta = engine.array(stored(np.full((32, 8), 0b1001), 16))
     with sg.use_engine(engine.name):
