@@ -227,6 +227,8 @@ def semi_structured_to_dense(packed: Any, meta: Any, *, check: bool = False) -> 
         Shapes that do not belong together; with ``check`` an illegal code, naming row and group.
     TypeError
         Dtypes that do not belong together.
+    NotImplementedError
+        With ``check``, while a CUDA graph is captured.
 
     Examples
     --------
