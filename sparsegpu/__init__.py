@@ -27,14 +27,15 @@ _MODULES = {
     "ops.softmax": ["bsr_softmax"],
     "ops.spgemm": ["bsr_spgemm"],
     # 2:4
-    "ops.compress": [
+    "ops.compress": ["semi_structured_from_dense", "semi_structured_to_dense"],
+    "ops.cusparselt_layout": ["from_cusparselt_layout", "to_cusparselt_layout"],
+    "ops.meta": [
+        "check_meta",
+        "describe_meta",
         "meta_reorder_offsets",
         "reorder_meta",
         "restore_meta",
-        "semi_structured_from_dense",
-        "semi_structured_to_dense",
     ],
-    "ops.cusparselt_layout": ["from_cusparselt_layout", "to_cusparselt_layout"],
     "ops.permute": ["permute_for_24"],
     "ops.prune": ["prune_24", "prune_tile"],
     "ops.scaled_mm": ["scaled_mm"],
@@ -71,8 +72,10 @@ __all__ = [
     "bsr_softmax",
     "bsr_spgemm",
     "causal",
+    "check_meta",
     "compressed_swizzled_bitmask",
     "dense_bsr_matmul",
+    "describe_meta",
     "from_cusparselt_layout",
     "int_bsr_addmm",
     "is_supported",
@@ -134,14 +137,15 @@ if TYPE_CHECKING:
     from .masks import banded, bigbird, causal, sliding_window
     from .ops.addmm import bsr_addmm, bsr_matmul, dense_bsr_matmul, int_bsr_addmm
     from .ops.attention import scaled_dot_product_attention
-    from .ops.compress import (
+    from .ops.compress import semi_structured_from_dense, semi_structured_to_dense
+    from .ops.cusparselt_layout import from_cusparselt_layout, to_cusparselt_layout
+    from .ops.meta import (
+        check_meta,
+        describe_meta,
         meta_reorder_offsets,
         reorder_meta,
         restore_meta,
-        semi_structured_from_dense,
-        semi_structured_to_dense,
     )
-    from .ops.cusparselt_layout import from_cusparselt_layout, to_cusparselt_layout
     from .ops.permute import permute_for_24
     from .ops.prune import prune_24, prune_tile
     from .ops.prune_tiles import (

@@ -42,6 +42,13 @@ class Format(NamedTuple):
         return self.group // 2
 
     @property
+    def legal(self) -> tuple[int, ...]:
+        """The codes with a meaning: two positions of four in rising order, or one of a pair."""
+        if self.group == 2:
+            return FIRST_OF_PAIR, SECOND_OF_PAIR
+        return tuple(code for code in range(16) if code & 3 < code >> 2)
+
+    @property
     def rule(self) -> str:
         """The sparsity by name, "2:4" or "1:2"."""
         return f"{self.kept}:{self.group}"
@@ -72,16 +79,19 @@ def reorder_offsets(m: int, columns: int, meta_dtype: np.dtype, xp: ModuleType =
 
     ``m`` is a multiple of 32 (32-bit metadata: 16) and ``columns`` is even.
     """
-    group, width = (32, 4) if meta_dtype.itemsize == 2 else (16, 2)
     r = xp.arange(m, dtype=np.int64)[:, None]
     c = xp.arange(columns, dtype=np.int64)[None, :]
+    return reorder_offset(r, c, m, meta_dtype).ravel()
+
+
+def reorder_offset(r: Any, c: Any, m: int, meta_dtype: np.dtype) -> Any:
+    """Return the flat offset of metadata element (r, c) of m rows; integers or arrays of them."""
+    group, width = (32, 4) if meta_dtype.itemsize == 2 else (16, 2)
     row = r // group * group + (r % 8) * width + (r % group) // 8
-    # The off-diagonal elements of each 2 x 2 cell are swapped.
-    top_right = (row % 2 == 0) & (c % 2 == 1)
-    bottom_left = (row % 2 == 1) & (c % 2 == 0)
-    step = top_right.astype(np.int64) - bottom_left.astype(np.int64)
+    # The off-diagonal elements of each 2 x 2 cell are swapped: row and column are of unlike parity.
+    step = c % 2 - row % 2
     row, column = row + step, c - step
-    return (column // 2 * (m * 2) + row * 2 + column % 2).ravel()
+    return column // 2 * (m * 2) + row * 2 + column % 2
 
 
 def as_blocks(meta: Any, shape: tuple[int, ...], xp: ModuleType) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import sparsegpu
-from sparsegpu._arrays import cupy_installed
+import suite_record
 from sparsegpu._cache import cache_directory
 
 # They check, and their failures should explain.
@@ -24,20 +24,7 @@ pytest.register_assert_rewrite(
 )
 
 
-def _no_gpu() -> str | None:
-    """Return why the cuda engine cannot run here, or None."""
-    if not cupy_installed():
-        return "CuPy is not installed"
-    import cupy
-
-    try:
-        count = cupy.cuda.runtime.getDeviceCount()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        return f"no CUDA device: {error}"
-    return None if count else "no CUDA device"
-
-
-NO_GPU = _no_gpu()
+NO_GPU = suite_record.no_gpu()
 
 
 class Engine:
@@ -270,12 +257,8 @@ def pytest_configure():
     shutil.rmtree(cache_directory() / "tuned", ignore_errors=True)
 
 
-def pytest_addoption(parser):
-    parser.addoption(
-        "--record",
-        action="store_true",
-        help="write this run's counts to benchmarks/results (needs a GPU)",
-    )
+def pytest_addoption(parser, pluginmanager):
+    pluginmanager.register(suite_record)  # adds its option, now
     # What an environment without CuPy skips is run in one that has it, without the rest. With an
     # "=": pytest knows these options only after it has looked for this file beside other words.
     parser.addoption("--skipped-to", metavar="FILE", help="write the names of skipped tests")
@@ -301,8 +284,8 @@ def pytest_collection_modifyitems(config, items):
     items[:] = chosen
 
 
-def pytest_terminal_summary(terminalreporter, exitstatus, config):
-    """Write down what was skipped; of a GPU run its selection, its end, and on which sources."""
+def pytest_terminal_summary(terminalreporter, config):
+    """Write down what was skipped, for the run that `--only-from` describes."""
     stats = terminalreporter.stats
     if config.getoption("--skipped-to"):
         skipped = {report.nodeid for report in stats.get("skipped", [])}
@@ -312,12 +295,3 @@ def pytest_terminal_summary(terminalreporter, exitstatus, config):
     unseen = [name for name in _named(config) - seen if "::" in name]
     if unseen:  # named otherwise by what is installed here: nobody would run it
         raise pytest.UsageError(f"--only-from names tests that are not here: {unseen}")
-    if not config.getoption("--record"):
-        return
-    if NO_GPU is not None:
-        raise pytest.UsageError(f"--record needs a GPU: {NO_GPU}")
-    from tools.record import record
-
-    counts = {k: len(stats.get(k, [])) for k in ("passed", "failed", "error", "skipped")}
-    path = record("tests", {"arguments": list(config.args), "exit": int(exitstatus), **counts})
-    terminalreporter.write_line(f"recorded in {path.relative_to(config.rootpath)}")

@@ -256,6 +256,7 @@ def test_what_waits_refuses_to_be_captured(cuda_engine, cp, rng):
     dense = sg.prune_tile(cp.asarray(small(rng, (64, 64), "float16")))
     bits = sg.compressed_swizzled_bitmask(dense)
     halves = sg.semi_structured_from_dense(dense)
+    vendor = sg.to_cusparselt_layout(*halves, capability=(9, 0))
     calls = {
         "raw arrays": lambda: sg.bsr_array(tuple(triple), shape=(64, 64)),
         "a dense array": lambda: sg.bsr_array(dense, blocksize=(16, 16)),
@@ -263,8 +264,11 @@ def test_what_waits_refuses_to_be_captured(cuda_engine, cp, rng):
         "A @ A": lambda: a.bsr @ a.bsr,
         "strict": lambda: sg.semi_structured_from_dense(dense),
         "apply": lambda: sg.semi_structured_apply(dense, bits),
-        "the other half": lambda: (
-            dense @ sg.SemiStructuredArray((64, 64), packed=halves[0], meta=halves[1])
+        "the other half": lambda: dense @ sg.SemiStructuredArray((64, 64), *halves, check=False),
+        "codes of a matrix": lambda: sg.SemiStructuredArray((64, 64), *halves),
+        "codes, then a matrix": lambda: sg.semi_structured_to_dense(*halves, check=True),
+        "codes of the vendor": lambda: sg.from_cusparselt_layout(
+            vendor, (64, 64), capability=(9, 0)
         ),
     }
     stream = cp.cuda.Stream(non_blocking=True)

@@ -97,7 +97,7 @@ def test_strided_metadata(engine, rng):
         ((48, 2), np.int16, ValueError, "multiple of 32.*multiple of 2.*int16"),
         ((8, 2), np.int32, ValueError, "multiple of 16.*int32"),
         ((32, 3), np.int16, ValueError, "multiple of 2"),
-        ((32, 2), np.uint16, TypeError, "int16 or int32.*uint16"),
+        ((32, 2), np.uint8, TypeError, "int16 or int32.*uint8"),
         ((32,), np.int16, ValueError, "two dimensions"),
     ],
 )

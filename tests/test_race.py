@@ -188,10 +188,29 @@ def test_table_and_summary():
     assert first["bar"] == "420" and first["verdict"] == "met" and first["x faster"] == "12.50"
     assert first["peers, ms"] == "cuBLAS dense 1.25; torch BSR, tuned: missing"
     assert second["verdict"] == "short" and second["best peer"] == ""
-    assert report.summary(rows) == "1 of 2 bars met"
+    assert report.summary(rows) == "1 of 2 rows meet all their bars, 1 of 2 bars are met"
     text = report.aligned(report.table_rows(rows)).splitlines()
     assert len(text) == 3 and text[0].startswith("case ")
     assert text[1].index("met") == text[2].index("short")
+
+
+def test_rows_and_bars_are_counted_apart():
+    case = replace(SQUARE, bars=(bars.Bar("TF", 420), bars.Bar("peer time", 1.05, DENSE)))
+    others = [replace(case, density=density) for density in (0.5, 0.4, 0.3, 0.2)]
+    others[1] = replace(others[1], bars=())
+    wrong = row(others[2], 0.1, peers={DENSE: 1.25}, same_bits=False)
+    rows = judged(
+        [case, *others],
+        [
+            row(case, 0.1, peers={DENSE: 1.25}),  # both
+            row(others[0], 10.0, peers={DENSE: 10.0}),  # the second only
+            row(others[1], 10.0),  # none to meet
+            wrong,
+            row(others[3], 10.0, peers={DENSE: "missing"}),  # the first is left, and missed
+        ],
+    )
+    said = "1 of 3 rows meet all their bars, 3 of 5 bars are met, 1 rows WRONG"
+    assert report.summary(rows) == said
 
 
 def test_units():
@@ -284,6 +303,26 @@ def test_docs_tables_hold_every_row():
     assert short.count("| bfloat16 ") == 12 and "same bits" not in short
     assert readme.race_figures({"tests": {}}, "nvidia-x.json") == []
     assert readme.format_figures({"tests": {}}, "nvidia-x.json") == []
+
+
+def test_the_page_names_the_vendor_s_version_where_it_is_recorded():
+    race = content()
+    assert "cuSPARSELt" not in readme.race_figures({"race": race}, "nvidia-x.json")[1]
+    race["environment"]["cusparselt"] = "0.8.0"
+    assert "cuSPARSELt 0.8.0)" in readme.race_figures({"race": race}, "nvidia-x.json")[1]
+
+
+def test_a_suite_is_shown_with_what_was_recorded_of_it():
+    suite = {"environment": {"gpu": "X"}, "passed": 7, "failed": 0, "skipped": 3}
+    lines = readme.gpu_figures({"tests": suite}, "nvidia-x.json")
+    assert lines[1] == "Test suite on the GPU: 7 passed, 0 failed, 3 skipped."
+    suite |= {"options": ["-q", "--record"], "deselected": {"tests/test_a.py": 4, "b.py": 1}}
+    suite["skips"] = {"no second GPU": 2, "no torch": 1}
+    lines = readme.gpu_figures({"tests": suite}, "nvidia-x.json")
+    assert lines[1] == (
+        "Test suite on the GPU (`pytest -q --record`): 7 passed, 0 failed, 3 skipped "
+        "(for 2 reasons, in the file), 5 deselected."
+    )
 
 
 def test_the_floor_of_format_work_is_a_copy_of_its_bytes():

@@ -3,9 +3,12 @@
 import os
 import shutil
 import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
 
+from tools import record
 from tools.record import ROOT, tree_hash
 
 
@@ -23,15 +26,16 @@ def _git(*words: str, **environment: str) -> str:
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a git checkout")
-@pytest.mark.parametrize("folder", ["sparsegpu", "cuda_src", "tests"])
-def test_tree_hash_is_git_s(folder, tmp_path):
+@pytest.mark.parametrize("folder", ["sparsegpu", "cuda_src", "tests", "benchmarks"])
+def test_recorded_hashes_are_git_s(folder, tmp_path):
+    """Of all that a run depends on: `benchmarks` without the results, which the run writes."""
     index = str(tmp_path / "index")
     objects = str(tmp_path / "objects")
     os.mkdir(objects)
     environment = {"GIT_INDEX_FILE": index, "GIT_OBJECT_DIRECTORY": objects}
-    _git("add", "--", folder, **environment)
+    _git("add", "--", folder, ":!benchmarks/results", **environment)
     expected = _git("write-tree", f"--prefix={folder}/", **environment)
-    assert tree_hash(ROOT / folder) == expected
+    assert record.content_hashes()[folder] == expected
 
 
 def test_content_and_name_change_the_hash(tmp_path):
@@ -41,3 +45,20 @@ def test_content_and_name_change_the_hash(tmp_path):
     second = tree_hash(tmp_path)
     (tmp_path / "a.cu").rename(tmp_path / "b.cu")
     assert len({first, second, tree_hash(tmp_path)}) == 3
+
+
+@pytest.mark.parametrize("version", [None, "0.8.0"])
+def test_the_environment_names_the_vendor_s_library(monkeypatch, version):
+    properties = {"name": b"NVIDIA X", "major": 9, "minor": 0}
+    runtime = SimpleNamespace(
+        getDeviceProperties=lambda device: properties,
+        driverGetVersion=lambda: 13000,
+        runtimeGetVersion=lambda: 13020,
+    )
+    cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime), __version__="14.2.0")
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    missing = None if version else ImportError("not installed")
+    monkeypatch.setattr(record, "why_not", lambda function: missing)
+    monkeypatch.setattr(record, "version", lambda: version)
+    found = record.environment()
+    assert found["gpu"] == "NVIDIA X" and found.get("cusparselt") == version

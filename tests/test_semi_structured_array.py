@@ -199,7 +199,7 @@ def test_from_parts(engine, rng):
 
 def test_parts_that_do_not_fit(engine):
     xp = engine.xp
-    packed, meta = xp.zeros((32, 16), dtype=HALF), xp.zeros((32, 2), dtype=np.int16)
+    packed, meta = xp.zeros((32, 16), dtype=HALF), xp.full((32, 2), 0x4444, dtype=np.int16)
     for arguments, keywords, error, match in (
         (((32, 32), packed, None), {}, ValueError, "'meta'"),
         (((32, 32), None, None), {}, ValueError, "'packed'.*at least one half"),

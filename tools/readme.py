@@ -63,10 +63,7 @@ def gpu_figures(sections: dict[str, Any], name: str) -> list[str]:
     parts = [f"**{gpu}** (all from [`benchmarks/results/{name}`](benchmarks/results/{name}))"]
     tests = sections.get("tests")
     if tests:
-        parts.append(
-            f"Test suite on the GPU: {tests['passed']} passed, {tests['failed']} failed, "
-            f"{tests['skipped']} skipped."
-        )
+        parts.append(suite_figures(tests))
     sanitizer = sections.get("sanitizer")
     if sanitizer:
         parts.append(sanitizer_figures(sanitizer))
@@ -88,6 +85,17 @@ def gpu_figures(sections: dict[str, Any], name: str) -> list[str]:
     return parts
 
 
+def suite_figures(tests: dict[str, Any]) -> str:
+    """Return the counts of the test suite, and what its record holds of what was left out."""
+    options = f" (`pytest {' '.join(tests['options'])}`)" if "options" in tests else ""
+    counts = [f"{tests[how]} {how}" for how in ("passed", "failed", "skipped")]
+    if tests.get("skips"):
+        counts[-1] += f" (for {len(tests['skips'])} reasons, in the file)"
+    if "deselected" in tests:
+        counts.append(f"{sum(tests['deselected'].values())} deselected")
+    return f"Test suite on the GPU{options}: {', '.join(counts)}."
+
+
 def race_figures(sections: dict[str, Any], name: str) -> list[str]:
     """Return one GPU's race: every section's table, and the roofline."""
     race = sections.get("race")
@@ -95,7 +103,8 @@ def race_figures(sections: dict[str, Any], name: str) -> list[str]:
         return []
     found = race["environment"]
     stem = name.removesuffix(".json")
-    versions = ", ".join(f"{key} {found[key]}" for key in ("driver", "cuda_runtime", "cupy"))
+    named = {key: key for key in ("driver", "cuda_runtime", "cupy")} | {"cusparselt": "cuSPARSELt"}
+    versions = ", ".join(f"{name} {found[key]}" for key, name in named.items() if key in found)
     parts = [
         f"## {found['gpu']}",
         f"Run of {race['date']}, {race['seconds']:.0f} s ({versions}); copy bandwidth "

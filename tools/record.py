@@ -1,8 +1,9 @@
 """The record of GPU runs, ``benchmarks/results/<gpu>.json``, which the runs themselves write.
 
 Each kind of run (tests, sanitizer, demo, race, profile) replaces its own section. It records git's
-tree hashes of ``sparsegpu/`` and ``cuda_src/``. They are computed from the files, so the run needs
-no git checkout to be compared with ``git rev-parse HEAD:cuda_src``.
+tree hashes of what it depends on: ``sparsegpu/``, ``cuda_src/``, ``tests/``, and ``benchmarks/``
+without its results. They are computed from the files, so the run needs no git checkout to be
+compared with ``git rev-parse HEAD:cuda_src``; ``python -m tools.record`` prints a checkout's.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+from sparsegpu.engines.cusparselt.availability import version, why_not
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 _NOT_TRACKED = {"__pycache__", ".DS_Store"}
+_FOLDERS = ("sparsegpu", "cuda_src", "tests", "benchmarks")
 
 
 def tree_hash(folder: Path) -> str:
@@ -31,6 +35,8 @@ def tree_hash(folder: Path) -> str:
 def _tree(folder: Path) -> bytes:
     entries = []
     for path in folder.iterdir():
+        if path == RESULTS:  # a record cannot hold its own hash
+            continue
         if path.name in _NOT_TRACKED or path.suffix in {".pyc", ".nbi", ".nbc"}:
             continue
         if path.is_dir():
@@ -51,15 +57,16 @@ def _object(kind: bytes, content: bytes) -> bytes:
 
 
 def content_hashes() -> dict[str, str]:
-    """Return the tree hashes of the two folders that a run depends on."""
-    return {name: tree_hash(ROOT / name) for name in ("sparsegpu", "cuda_src")}
+    """Return the tree hashes of the folders that a run depends on."""
+    return {name: tree_hash(ROOT / name) for name in _FOLDERS}
 
 
 def environment() -> dict[str, str]:
-    """Return the GPU, driver and library versions of this machine."""
+    """Return the GPU, driver and library versions of this machine; cuSPARSELt's where it is."""
     import cupy
     import numpy
 
+    vendor = {} if why_not("record") else {"cusparselt": version()}
     properties = cupy.cuda.runtime.getDeviceProperties(0)
     return {
         "gpu": properties["name"].decode(),
@@ -68,6 +75,7 @@ def environment() -> dict[str, str]:
         "cuda_runtime": str(cupy.cuda.runtime.runtimeGetVersion()),
         "cupy": cupy.__version__,
         "numpy": numpy.__version__,
+        **vendor,
     }
 
 
@@ -87,3 +95,8 @@ def record(section: str, content: dict[str, Any]) -> Path:
     temporary.write_text(json.dumps(sections, indent=1, sort_keys=True) + "\n")
     os.replace(temporary, path)
     return path
+
+
+if __name__ == "__main__":
+    for folder, digest in content_hashes().items():
+        print(digest, folder)

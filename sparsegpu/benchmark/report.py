@@ -96,9 +96,16 @@ def _table_row(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def summary(rows: Rows) -> str:
-    """Return in a line how many rows met their bars."""
+    """Return in a line how many rows meet all their bars, and how many bars are met.
+
+    Rows without a bar, and those with a wrong result, count in neither.
+    """
     count = {v: sum(row["verdict"] == v for row in rows) for v in (MET, SHORT, WRONG)}
-    parts = [f"{count[MET]} of {count[MET] + count[SHORT]} bars met"]
+    bars = [bar["met"] for row in rows if row["verdict"] != WRONG for bar in row["bars"]]
+    parts = [
+        f"{count[MET]} of {count[MET] + count[SHORT]} rows meet all their bars",
+        f"{sum(bars)} of {len(bars)} bars are met",
+    ]
     if count[WRONG]:
         parts.append(f"{count[WRONG]} rows WRONG")
     return ", ".join(parts)

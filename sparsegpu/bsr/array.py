@@ -172,7 +172,8 @@ class BsrSemiStructuredArray(Bsr24Base):
     shape : (M, K)
         Of one matrix.
     check : bool
-        Look at every index (one synchronisation on a GPU). False trusts the caller.
+        Look at every index and every code of the metadata, as `check_meta` does (synchronises on
+        a GPU). False trusts the caller.
 
     Attributes
     ----------
@@ -186,8 +187,9 @@ class BsrSemiStructuredArray(Bsr24Base):
     Raises
     ------
     ValueError
-        Parts that do not match; indices out of range; blocks that are no multiple of
-        what the format needs: 32 rows and 32 columns (int8: 16 and 64; float32: 32 and 16).
+        Parts that do not match; indices out of range; an illegal code, naming row, group and
+        block; blocks that are no multiple of what the format needs: 32 rows and 32 columns
+        (int8: 16 and 64; float32: 32 and 16).
     TypeError
         A dtype that is not float16, bfloat16, float32 or int8; ``parts`` that are not four arrays.
 

@@ -13,6 +13,7 @@ from .._format_24 import FORMATS
 from ..ops._blocks_24 import Packed, check_parts, check_sparse_blocks
 from ..ops._common import on_device
 from ..ops.addmm import bsr_matmul, dense_bsr_matmul
+from ..ops.compress import as_meta, check_codes
 from ..pattern import Pattern
 from . import npz
 from .compare import Compared
@@ -37,7 +38,8 @@ class Bsr24Base(Patterned, Compared, Sparse):
             got = f"{len(parts)} of them" if isinstance(parts, tuple) else type(parts).__name__
             raise bad_type(function, "parts", f"a tuple ({', '.join(PARTS_24)})", got)
         packed, meta, indices, indptr = (
-            as_array(part, function, name) for part, name in zip(parts, PARTS_24, strict=True)
+            (as_meta if name == "meta" else as_array)(part, function, name)
+            for part, name in zip(parts, PARTS_24, strict=True)
         )
         m, k = check_sizes(function, "shape", shape, "a pair of integers (M, K)", count=2)
         if packed.ndim < 3:
@@ -47,6 +49,8 @@ class Bsr24Base(Patterned, Compared, Sparse):
         with on_device(packed):
             pattern = Pattern(indptr, indices, (m, k), blocksize, check=check, function=function)
             check_parts(function, pattern, packed, meta)
+            if check:
+                check_codes(function, "meta", meta, FORMATS[packed.dtype])
             contiguous = namespace(packed).ascontiguousarray
             self._values = Packed(contiguous(packed), contiguous(meta))
         self._pattern = pattern
@@ -191,7 +195,7 @@ class Bsr24Base(Patterned, Compared, Sparse):
         Raises
         ------
         ValueError
-            A file that holds no such array.
+            A file that holds no such array, or metadata with an illegal code.
         """
         parts, shape = npz.read_24(file)
         return cls(parts, shape)

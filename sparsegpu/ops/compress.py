@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, check_dtype_name, check_may_wait, common_namespace, namespace
-from .._checks import bad_type, bad_value, check_sizes
-from .._format_24 import DTYPE_NAMES, FORMATS, Format, reorder_offsets
+from .._arrays import as_array, check_may_wait, common_namespace, namespace
+from .._checks import bad_type, bad_value
+from .._format_24 import DTYPE_NAMES, FORMATS, Format, as_stack, reorder_offset
 from .._math import round_up
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
 from ._common import on_device
+
+_PARTS = ("packed", "meta")
 
 
 def format_of(function: str, argument: str, array: Any) -> Format:
@@ -161,14 +162,60 @@ def check_packed(function: str, packed: Any, meta: Any, names: tuple[str, str]) 
     return form
 
 
-def semi_structured_to_dense(packed: Any, meta: Any) -> Any:
+def as_meta(x: Any, function: str, argument: str) -> Any:
+    """Return metadata as an array, uint16 and uint32 as views of the dtypes that it has here."""
+    meta = as_array(x, function, argument)
+    unsigned = meta.dtype.kind == "u" and meta.itemsize in {2, 4}
+    return meta.view(f"i{meta.itemsize}") if unsigned else meta
+
+
+def stored_code(meta: Any, row: int, group: int, form: Format) -> tuple[int, tuple[int, int], int]:
+    """Return the element that holds a group's code, its place in ``meta``, and the code's place."""
+    m, columns = meta.shape
+    column, code = divmod(group, form.codes)
+    place = divmod(reorder_offset(row, column, m, meta.dtype), columns)
+    return int(meta[place]) & (1 << 8 * meta.itemsize) - 1, place, code
+
+
+def check_codes(function: str, argument: str, meta: Any, form: Format) -> None:
+    """Refuse metadata (*batch, m, columns) with an illegal code, naming the first by rows.
+
+    It waits for the device. Shapes and dtypes were checked before.
+    """
+    xp = namespace(meta)
+    check_may_wait(xp, f"{function} with a check of metadata")
+    if not meta.size:
+        return
+    *batch, m, columns = meta.shape
+    with on_device(meta):
+        stack = as_stack(meta, xp) if batch else xp.ascontiguousarray(meta)
+        first = engine_module(xp, "compress", function).first_illegal(stack, form.group)
+        if first < 0:
+            return
+        row, group = divmod(first, columns * form.codes)
+        word, _, place = stored_code(stack, row, group, form)
+    matrix, row = divmod(row, m)
+    index = ", ".join(str(int(i)) for i in np.unravel_index(matrix, batch)) if batch else ""
+    raise bad_value(
+        function,
+        argument,
+        f"codes of {form.rule} metadata ({', '.join(f'{code:#06b}' for code in form.legal)})",
+        f"{word >> 4 * place & 15:#06b} in row {row}, group {group}"
+        + (f" of meta[{index}]" if batch else ""),
+    )
+
+
+def semi_structured_to_dense(packed: Any, meta: Any, *, check: bool = False) -> Any:
     """Expand kept values and reordered metadata: the inverse of `semi_structured_from_dense`.
 
     Parameters
     ----------
     packed : array (m, k / 2)
     meta : int16 or int32 array
-        In CUTLASS's order.
+        In CUTLASS's order; uint16 and uint32 stand for the same bits.
+    check : bool
+        Refuse illegal codes first, as `check_meta` does, which waits for the device. Unchecked,
+        a group with one may lose a value.
 
     Returns
     -------
@@ -176,8 +223,12 @@ def semi_structured_to_dense(packed: Any, meta: Any) -> Any:
 
     Raises
     ------
-    ValueError, TypeError
-        Shapes or dtypes that do not match.
+    ValueError
+        Shapes that do not match; with ``check`` an illegal code, naming row and group.
+    TypeError
+        Dtypes that do not match.
+    NotImplementedError
+        With ``check``, while a CUDA graph is captured.
 
     Examples
     --------
@@ -189,13 +240,16 @@ def semi_structured_to_dense(packed: Any, meta: Any) -> Any:
     """
     function = "semi_structured_to_dense"
     packed = as_array(packed, function, "packed")
-    meta = as_array(meta, function, "meta")
+    meta = as_meta(meta, function, "meta")
+    if check:  # of what memory holds now: nothing that a replay could know
+        common_namespace(function, packed=packed, meta=meta)
+        check_codes(function, "meta", meta, check_packed(function, packed, meta, _PARTS))
     call = Call(function, None, (packed, meta))
     replayed = call.replay()
     if replayed is not None:
         return replayed[0]
     xp = common_namespace(function, packed=packed, meta=meta)
-    check_packed(function, packed, meta, ("packed", "meta"))
+    check_packed(function, packed, meta, _PARTS)
     with on_device(packed, call=call):
         dense = xp.empty((packed.shape[0], 2 * packed.shape[1]), dtype=packed.dtype)
         if dense.size:
@@ -205,128 +259,6 @@ def semi_structured_to_dense(packed: Any, meta: Any) -> Any:
             if packed.flags.c_contiguous and meta.flags.c_contiguous:
                 call.keep(dense)
     return dense
-
-
-def _check_meta_shape(function: str, m: int, columns: int, dtype: np.dtype, argument: str) -> None:
-    if dtype not in {np.dtype(np.int16), np.dtype(np.int32)}:
-        raise bad_type(function, argument, "int16 or int32 metadata", dtype)
-    why = f" for {dtype} metadata"
-    check_multiples(function, argument, (m, columns), 32 if dtype.itemsize == 2 else 16, 2, why)
-
-
-def meta_reorder_offsets(m: int, meta_ncols: int, meta_dtype: Any, xp: ModuleType = np) -> Any:
-    """Return where CUTLASS's layout puts each metadata element.
-
-    Parameters
-    ----------
-    m : int
-        Rows: a multiple of 32 (int32 metadata: 16).
-    meta_ncols : int
-        Metadata columns, even.
-    meta_dtype : {int16, int32}
-    xp : module
-        ``numpy`` or ``cupy``.
-
-    Returns
-    -------
-    int64 array (m * meta_ncols,)
-        ``reordered.ravel()[offsets] = meta.ravel()``
-
-    Raises
-    ------
-    ValueError
-        Sizes that are no such multiples.
-    TypeError
-        Another dtype.
-
-    Notes
-    -----
-    CUTLASS, ``cutlass/util/host_reorder.h``: rows are interleaved in groups of 32 (16 for 32-bit
-    metadata), the off-diagonal of each 2 x 2 cell is swapped, columns are interleaved in pairs.
-
-    Examples
-    --------
-    >>> from sparsegpu import meta_reorder_offsets
-    >>> meta_reorder_offsets(32, 2, "int16")[:8]
-    array([ 0,  2,  8, 10, 16, 18, 24, 26])
-    """
-    function = "meta_reorder_offsets"
-    dtype = check_dtype_name(function, "meta_dtype", meta_dtype)
-    m, meta_ncols = check_sizes(function, "(m, meta_ncols)", (m, meta_ncols), "two integers")
-    _check_meta_shape(function, m, meta_ncols, dtype, "(m, meta_ncols)")
-    return reorder_offsets(m, meta_ncols, dtype, xp)
-
-
-def reorder_meta(meta: Any) -> Any:
-    """Return row-major metadata in CUTLASS's order (see `meta_reorder_offsets`).
-
-    Parameters
-    ----------
-    meta : int16 or int32 array (m, meta_ncols)
-
-    Returns
-    -------
-    array of the same shape and dtype
-
-    Raises
-    ------
-    ValueError, TypeError
-        As `meta_reorder_offsets`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sparsegpu import reorder_meta, restore_meta
-    >>> meta = np.arange(64, dtype=np.int16).reshape(32, 2)
-    >>> reorder_meta(meta).ravel()[:8]
-    array([ 0, 16,  1, 17, 32, 48, 33, 49], dtype=int16)
-    >>> bool((restore_meta(reorder_meta(meta)) == meta).all())
-    True
-    """
-    return _permute_meta("reorder_meta", meta)
-
-
-def restore_meta(meta: Any) -> Any:
-    """Return CUTLASS-ordered metadata row-major: the inverse of `reorder_meta`.
-
-    Parameters
-    ----------
-    meta : int16 or int32 array (m, meta_ncols)
-
-    Returns
-    -------
-    array of the same shape and dtype
-
-    Raises
-    ------
-    ValueError, TypeError
-        As `meta_reorder_offsets`.
-
-    Examples
-    --------
-    See `reorder_meta`.
-    """
-    return _permute_meta("restore_meta", meta)
-
-
-def _permute_meta(function: str, meta: Any) -> Any:
-    meta = as_array(meta, function, "meta")
-    call = Call(function, None, (meta,))
-    replayed = call.replay()
-    if replayed is not None:
-        return replayed[0]
-    check_matrix(function, "meta", meta)
-    m, columns = meta.shape
-    _check_meta_shape(function, m, columns, meta.dtype, "meta")
-    xp = namespace(meta)
-    with on_device(meta, call=call):
-        out = xp.empty(meta.shape, dtype=meta.dtype)
-        if meta.size:
-            engine = engine_module(xp, "compress", function)
-            getattr(engine, function)(out, xp.ascontiguousarray(meta))
-            if meta.flags.c_contiguous:
-                call.keep(out)
-    return out
 
 
 def zero_padded(array: Any, shape: tuple[int, ...]) -> Any:

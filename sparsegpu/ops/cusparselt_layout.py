@@ -12,10 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import HALF_DTYPES, as_array, common_namespace, device_of, namespace
+from .._arrays import (
+    HALF_DTYPES,
+    as_array,
+    check_may_wait,
+    common_namespace,
+    device_of,
+    namespace,
+)
 from .._checks import bad_type, bad_value, check_choice, check_sizes, not_offered
+from .._format_24 import FORMATS
 from ._common import on_device
-from .compress import check_matrix, check_multiples, check_packed
+from .compress import as_meta, check_codes, check_matrix, check_multiples, check_packed
 
 _GENERATIONS = (8, 9)
 _MULTIPLES = {8: (128, 64), 9: (64, 64)}
@@ -122,7 +130,8 @@ def to_cusparselt_layout(
     ----------
     packed : float16 or bfloat16 array (m, k / 2)
     meta : int16 array (m, k / 16)
-        In CUTLASS's order, as `semi_structured_from_dense` gives it.
+        In CUTLASS's order, as `semi_structured_from_dense` gives it; uint16 stands for the same
+        bits.
     capability : (int, int), optional
         Compute capability whose layout is wanted: (8, x) or (9, 0). None: that of the arrays'
         device, (8, 0) for NumPy arrays.
@@ -159,7 +168,7 @@ def to_cusparselt_layout(
     """
     function = "to_cusparselt_layout"
     packed = as_array(packed, function, "packed")
-    meta = as_array(meta, function, "meta")
+    meta = as_meta(meta, function, "meta")
     common_namespace(function, packed=packed, meta=meta)
     check_packed(function, packed, meta, ("packed", "meta"))
     shape = (packed.shape[0], 2 * packed.shape[1])
@@ -186,8 +195,14 @@ def from_cusparselt_layout(
 
     Raises
     ------
-    ValueError, NotImplementedError
-        As `to_cusparselt_layout`; a buffer of another size.
+    ValueError
+        As `to_cusparselt_layout`; a buffer of another size; an illegal code, naming row and group
+        as `check_meta` does.
+    TypeError
+        A shape that is no pair of integers.
+    NotImplementedError
+        As `to_cusparselt_layout`; while a CUDA graph is captured, for the check waits for the
+        device.
 
     Examples
     --------
@@ -202,9 +217,12 @@ def from_cusparselt_layout(
     if buffer.size != 9 * m * k // 16:
         raise bad_value(function, "buffer", f"{9 * m * k // 16} elements", buffer.size)
     xp = namespace(buffer)
+    check_may_wait(xp, function)
     with on_device(buffer):
         flat = xp.ascontiguousarray(buffer).reshape(-1)
         packed = flat[: m * k // 2].reshape(m, k // 2).copy()
         ordered = flat[m * k // 2 :].view(np.int16)
         meta = (_from_ampere if generation == 8 else _from_hopper)(ordered, m, k)
-        return packed, xp.ascontiguousarray(meta)
+        meta = xp.ascontiguousarray(meta)
+        check_codes(function, "buffer", meta, FORMATS[packed.dtype])
+        return packed, meta

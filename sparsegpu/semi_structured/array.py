@@ -38,6 +38,9 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
     dtype : dtype, optional
         What the values stand for; in CuPy float8_e4m3fn is held as uint8 under this tag.
     backend : {"native", "cusparselt"}
+    check : bool
+        Look at every code of the metadata, as `check_meta` does (one synchronisation on a GPU).
+        False trusts the caller: a group with an illegal code may lose a value.
 
     Attributes
     ----------
@@ -48,9 +51,11 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
     Raises
     ------
     ValueError, TypeError
-        Parts that do not match.
+        Parts that do not match; an illegal code (ValueError), naming row and group.
     ImportError
         ``backend="cusparselt"`` without nvmath-python or cuSPARSELt: what to install.
+    NotImplementedError
+        With ``check``, while a CUDA graph is captured.
 
     Notes
     -----
@@ -88,18 +93,12 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         *,
         dtype: Any = None,
         backend: str = "native",
+        check: bool = True,
     ):
         function = "SemiStructuredArray"
         check_backend(function, backend, packed if packed is not None else packed_t)
-        sides = (
-            (optional_array(packed, function, "packed"), optional_array(meta, function, "meta")),
-            (
-                optional_array(packed_t, function, "packed_t"),
-                optional_array(meta_t, function, "meta_t"),
-            ),
-        )
         wanted = None if dtype is None else check_dtype_name(function, "dtype", dtype)
-        self._halves = Halves(shape, sides, wanted, function)
+        self._halves = Halves(shape, ((packed, meta), (packed_t, meta_t)), wanted, check, function)
         self._bitmask = optional_array(bitmask, function, "bitmask")
         self._kept_bitmask = None
         if self._bitmask is not None:
@@ -165,7 +164,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
             else:
                 stored = common_namespace(function, dense=dense).ascontiguousarray(dense)
         packed, meta = compressed(function, stored, strict)
-        return cls(dense.shape, packed, meta, dtype=dtype, backend=backend)
+        return cls(dense.shape, packed, meta, dtype=dtype, backend=backend, check=False)
 
     @classmethod
     def prune_dense_static_sort(
@@ -208,7 +207,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         dense = _matrix(function, dense)
         stored = padded_to_format(dense, both=True) if pad else dense
         parts = tiled(function, stored, algorithm)
-        return cls(dense.shape, *parts, dtype=dtype, backend=backend)
+        return cls(dense.shape, *parts, dtype=dtype, backend=backend, check=False)
 
     # -- fields -------------------------------------------------------------------------------
 

@@ -55,7 +55,12 @@ class Conversions:
         """Return an array of its own values and metadata; what is held, of the same backend."""
         with on_device(self._halves.any().packed):
             parts = [None if part is None else part.copy() for part in self._parts()]
-            return type(self)(self.shape, *parts, dtype=self.dtype, backend=self.backend)
+            return self._of_parts(parts)
+
+    def _of_parts(self: Any, parts: Any) -> Any:
+        """Return an array of the same kind from parts that the library made."""
+        how = {"dtype": self.dtype, "backend": self.backend, "check": False}
+        return type(self)(self.shape, *parts, **how)
 
     def astype(self: Any, dtype: Any, copy: bool = True) -> Any:
         """Return the array in another dtype, each value converted as by `numpy.ndarray.astype`.
@@ -102,7 +107,7 @@ class Conversions:
                 parts += _half(function, matrix, required=first) if held[side] else (None, None)
             if self._bitmask is not None:
                 parts.append(compressed_swizzled_bitmask(padded_to_format(dense, both=True)))
-        return type(self)(self.shape, *parts, dtype=wanted, backend=self.backend)
+        return type(self)(self.shape, *parts, dtype=wanted, backend=self.backend, check=False)
 
     def get(self: Any) -> Any:
         """Return the array on the host (itself, if it is there already), its backend native."""
@@ -116,7 +121,7 @@ class Conversions:
             return array.get().view(float8_e4m3fn) if is_fp8 else array.get()
 
         parts = [fetch(n, a) for n, a in zip(io.PARTS, self._parts(), strict=True)]
-        return type(self)(self.shape, *parts)
+        return type(self)(self.shape, *parts, check=False)
 
     def to_device(self: Any, device: int | None = None) -> Any:
         """Return the array on a CUDA device (itself, if it is there already).
@@ -144,7 +149,7 @@ class Conversions:
 
         with target:
             parts = [move(array) for array in self._parts()]
-            return type(self)(self.shape, *parts, dtype=self.dtype, backend=self.backend)
+            return self._of_parts(parts)
 
     def to_backend(self: Any, backend: str) -> Any:
         """Return the array for another backend (itself, if it is that already).
@@ -194,14 +199,14 @@ class Conversions:
         Raises
         ------
         ValueError
-            A file that holds no 2:4 matrix.
+            A file that holds no 2:4 matrix, or metadata with an illegal code.
         """
         fields = io.load_npz(file)
         return cls(**fields)
 
     def __reduce__(self: Any) -> tuple:
         cls: Any = type(self)
-        make = partial(cls, dtype=self.dtype.name, backend=self.backend)
+        make = partial(cls, dtype=self.dtype.name, backend=self.backend, check=False)
         return make, (self.shape, *self._parts())
 
 

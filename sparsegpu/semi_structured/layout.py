@@ -12,9 +12,11 @@ from .._arrays import check_may_wait, common_namespace, device_of, float8_e4m3fn
 from .._checks import bad_type, bad_value, check_sizes
 from .._format_24 import FORMATS
 from .._math import round_up
-from ..ops._common import on_device
+from ..ops._common import on_device, optional_array
 from ..ops._product_24 import Half
 from ..ops.compress import (
+    as_meta,
+    check_codes,
     check_packed,
     compress_matrix,
     semi_structured_to_dense,
@@ -37,13 +39,17 @@ class Halves:
     shape : (m, k)
         Logical shape of side 0; what is stored beyond it is zero padding.
     sides : two pairs (packed, meta), at least one without None
+        Whatever `as_array` takes.
     dtype : dtype, optional
         What the values stand for, where the array library cannot say (uint8: float8_e4m3fn).
+
+    check : bool
+        Look at every code of the metadata, which waits for the device.
 
     Raises
     ------
     ValueError, TypeError
-        Arrays that do not match.
+        Arrays that do not match; with ``check`` an illegal code.
     """
 
     __slots__ = (
@@ -51,7 +57,8 @@ class Halves:
         *("device", "dtype", "kept", "shape", "xp"),
     )
 
-    def __init__(self, shape: tuple[int, int], sides: Any, dtype: Any, function: str):
+    def __init__(self, shape: tuple[int, int], sides: Any, dtype: Any, check: bool, function: str):
+        sides = [_as_arrays(function, *pair) for pair in zip(_NAMES, sides, strict=True)]
         m, k = check_sizes(function, "shape", shape, "a pair of integers (m, k)", count=2)
         self.shape = (m, k)
         self._lock = threading.RLock()
@@ -79,6 +86,9 @@ class Halves:
         if len(dtypes) > 1:
             raise bad_type(function, "packed_t", "the dtype of 'packed'", dtypes)
         self.dtype = _tag(function, dtypes.pop(), dtype)
+        for (_, name), (packed, meta) in zip(_NAMES, sides, strict=True) if check else ():
+            if packed is not None:
+                check_codes(function, name, meta, FORMATS[packed.dtype])
         for side, (packed, meta) in enumerate(sides):
             if packed is not None:
                 with on_device(packed):
@@ -183,6 +193,13 @@ class Halves:
         m, k = self.shape if side == 0 else self.shape[::-1]
         dense = semi_structured_to_dense(half.packed, half.meta)
         return dense if dense.shape == (m, k) else self.xp.ascontiguousarray(dense[:m, :k])
+
+
+def _as_arrays(function: str, names: tuple[str, str], side: tuple[Any, Any]) -> tuple[Any, Any]:
+    packed, meta = side
+    if meta is not None:
+        meta = as_meta(meta, function, names[1])
+    return optional_array(packed, function, names[0]), meta
 
 
 def _tag(function: str, stored: np.dtype, wanted: np.dtype | None) -> np.dtype:

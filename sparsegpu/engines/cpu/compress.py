@@ -63,6 +63,22 @@ def expand(dense: np.ndarray, packed: np.ndarray, meta: np.ndarray) -> None:
     for_each(write, row_slices(len(out), out.size * _COST), out.size * _COST)
 
 
+def first_illegal(meta: np.ndarray, group: int) -> int:
+    """Return the row-major number of the first group whose code is illegal, or -1."""
+    m, columns = meta.shape
+    words = frozen(np.ascontiguousarray(bits(meta)).reshape(-1))
+    cost = words.size * 2 * meta.itemsize * _COST
+    places = row_slices(m, cost)
+    first = np.full(len(places), -1, np.int64)
+
+    def look(number: int) -> None:
+        rows = places[number]
+        first[number] = first_illegal_code(words, group, rows.start, rows.stop, m, columns)
+
+    for_each(look, range(len(places)), cost)
+    return int(first[first >= 0][0]) if (first >= 0).any() else -1
+
+
 def bits(array: np.ndarray) -> np.ndarray:
     """Return an array's elements as unsigned integers: one loop for all dtypes of a size."""
     return array.view(f"u{array.itemsize}")
@@ -108,6 +124,24 @@ def place(r, c, m, wide):
     row += step
     c -= step
     return c // 2 * (m * 2) + row * 2 + c % 2
+
+
+@jit()
+def first_illegal_code(words, group, first, last, m, columns):
+    """Return the number of the first group in rows first..last with an illegal code, or -1."""
+    codes = 2 * words.itemsize
+    for r in range(first, last):
+        for c in range(columns):
+            word = np.uint32(words[place(r, c, m, words.itemsize == 4)])
+            for q in range(codes):
+                code = np.int64(word >> np.uint32(4 * q)) & 15
+                if group == 2:
+                    legal = code == 0b0100 or code == 0b1110
+                else:
+                    legal = (code & 3) < (code >> 2)
+                if not legal:
+                    return (r * columns + c) * codes + q
+    return -1
 
 
 @jit()

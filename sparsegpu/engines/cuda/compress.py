@@ -111,6 +111,41 @@ def expand(dense: Any, packed: Any, meta: Any) -> None:
     copy_back(dense, arrays[0])
 
 
+def first_illegal(meta: Any, group: int) -> int:
+    """Return the row-major number of the first group whose code is illegal, or -1.
+
+    CuPy's array code, which waits for the device: what is legal does not depend on the order, and
+    only where something is not, the order is undone.
+    """
+    import cupy
+
+    if not illegal_bits(meta, group).any():
+        return -1
+    rows = cupy.empty(meta.shape, meta.dtype)
+    restore_meta(rows, meta)
+    wrong = illegal_bits(rows, group).ravel()
+    number = int((wrong != 0).argmax())
+    word = int(wrong[number])
+    lowest = (word & -word).bit_length() - 1
+    return number * 2 * meta.itemsize + lowest // 4
+
+
+def illegal_bits(meta: Any, group: int) -> Any:
+    """Return unsigned words with a bit set in the place of each code that is illegal."""
+    words = meta.view(f"u{meta.itemsize}")
+
+    def each(bits: int) -> Any:
+        """Repeat four bits for all codes of a word, as its dtype: nothing is promoted."""
+        return words.dtype.type(bits * (0x1111 if meta.itemsize == 2 else 0x11111111))
+
+    if group == 2:  # 0b0100 or 0b1110: bits 2 and 0 are known, bits 3 and 1 equal
+        return (words & each(0b0101)) ^ each(0b0100) | (words ^ words >> 2) & each(0b0010)
+    first, second = words & each(0b0011), words >> 2 & each(0b0011)
+    # second + 4 - first - 1 fits three bits, of which the highest says that second > first.
+    rising = (second | each(0b0100)) - first - each(0b0001)
+    return ~rising & each(0b0100)
+
+
 def reorder_meta(out: Any, meta: Any) -> None:
     """Write row-major metadata in CUTLASS's order."""
     _move_meta(out, meta, restore=0)

@@ -73,18 +73,35 @@ def compress(packed: np.ndarray, meta: np.ndarray, dense: np.ndarray, strict: bo
     return -1
 
 
-def kept_columns(meta: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return the dense column (m, k/2) of every packed value, from reordered metadata."""
-    form = FORMATS[dtype]
+def group_codes(meta: np.ndarray) -> np.ndarray:
+    """Return the code of every group (m, groups), from reordered metadata."""
     rows = np.empty_like(meta, order="C")
     restore_meta(rows, meta)
-    m, columns = meta.shape
-    places = 4 * np.arange(form.codes)
-    codes = (rows[..., None].astype(np.int64) >> places & 15).reshape(m, columns * form.codes)
+    places = np.arange(0, 8 * meta.itemsize, 4)
+    return (rows[..., None].astype(np.int64) >> places & 15).reshape(len(meta), -1)
+
+
+def first_illegal(meta: np.ndarray, group: int) -> int:
+    """Return the row-major number of the first group whose code is illegal, or -1.
+
+    Groups of four: the two positions do not rise. Pairs (``group`` 2): neither code of one.
+    """
+    codes = group_codes(meta)
+    if group == 4:
+        legal = (codes & 3) < (codes >> 2)
+    else:
+        legal = (codes == FIRST_OF_PAIR) | (codes == SECOND_OF_PAIR)
+    illegal = np.flatnonzero(~legal)
+    return int(illegal[0]) if illegal.size else -1
+
+
+def kept_columns(meta: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return the dense column (m, k/2) of every packed value, from reordered metadata."""
+    form, codes = FORMATS[dtype], group_codes(meta)
     start = form.group * np.arange(codes.shape[1])
     if form.group == 2:
         return start + (codes & 3) // 2
-    return np.stack([start + (codes & 3), start + (codes >> 2)], axis=-1).reshape(m, -1)
+    return np.stack([start + (codes & 3), start + (codes >> 2)], axis=-1).reshape(len(meta), -1)
 
 
 def expand(dense: np.ndarray, packed: np.ndarray, meta: np.ndarray) -> None:

@@ -1,0 +1,96 @@
+"""``pytest --record``: a GPU run of the suite writes down what it ran, what not, and why not.
+
+A plugin of pytest, which `conftest` registers.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from sparsegpu._arrays import cupy_installed
+
+_DESELECTED = pytest.StashKey[Counter]()
+
+
+def no_gpu() -> str | None:
+    """Return why the cuda engine cannot run here, or None."""
+    if not cupy_installed():
+        return "CuPy is not installed"
+    import cupy
+
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"no CUDA device: {error}"
+    return None if count else "no CUDA device"
+
+
+def pytest_addoption(parser):
+    """Add the option of a recorded run."""
+    parser.addoption(
+        "--record",
+        action="store_true",
+        help="write this run's counts to benchmarks/results (needs a GPU)",
+    )
+
+
+def pytest_deselected(items):
+    """Count what is left out, by file."""
+    if items:
+        counts = items[0].config.stash.setdefault(_DESELECTED, Counter())
+        counts.update(item.nodeid.partition("::")[0] for item in items)
+
+
+def pytest_sessionfinish(session):
+    """Send the counts of a pytest-xdist worker, which alone collects, to the one that reports."""
+    output: Any = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["deselected"] = dict(session.config.stash.get(_DESELECTED, {}))
+
+
+@pytest.hookimpl(optionalhook=True)  # pytest-xdist need not be there
+def pytest_testnodedown(node):
+    """Take what a worker sent: each collects the same tests."""
+    sent = getattr(node, "workeroutput", {}).get("deselected")
+    if sent is not None:
+        node.config.stash[_DESELECTED] = Counter(sent)
+
+
+@pytest.hookimpl(trylast=True)  # unless another summary finds the run to be at fault
+def pytest_terminal_summary(terminalreporter, exitstatus, config):
+    """Record the run: its options, its end, its counts, and what was skipped for which reason."""
+    if not config.getoption("--record"):
+        return
+    missing = no_gpu()
+    if missing is not None:
+        raise pytest.UsageError(f"--record needs a GPU: {missing}")
+    from tools.record import record
+
+    stats = terminalreporter.stats
+    path = record(
+        "tests",
+        {
+            "arguments": list(config.args),
+            "options": [
+                *config.getini("addopts"),
+                *shlex.split(os.environ.get("PYTEST_ADDOPTS", "")),
+                *config.invocation_params.args,
+            ],
+            "exit": int(exitstatus),
+            **{how: len(stats.get(how, [])) for how in ("passed", "failed", "error", "skipped")},
+            "skips": Counter(_reason(report) for report in stats.get("skipped", [])),
+            "deselected": config.stash.get(_DESELECTED, Counter()),
+        },
+    )
+    terminalreporter.write_line(f"recorded in {path}")
+
+
+def _reason(report) -> str:
+    """Return why a test, or a module, was skipped."""
+    _, _, reason = report.longrepr
+    return reason.removeprefix("Skipped: ")
