@@ -41,6 +41,7 @@ PARTS: dict[str, Callable[[], int]] = {
     "demo": demo,
     "race": partial(run, "benchmarks.race"),
     "profile": partial(run, "benchmarks.profile"),
+    "paths": partial(run, "benchmarks.paths"),
     "sanitizer": partial(run, "tools.sanitize"),
 }
 

@@ -41,7 +41,10 @@ def generated() -> dict[Path, dict[str, str]]:
             "figures": of_all_gpus(gpu_figures),
         },
         _PATHS: {"paths": paths_page()},
-        _PERFORMANCE: {"race": of_all_gpus(race_figures)},
+        _PERFORMANCE: {
+            "path gains": of_all_gpus(path_figures),
+            "race": of_all_gpus(race_figures),
+        },
         _FORMATS: {"formats": of_all_gpus(format_figures)},
         _PRUNING: {"kept": kept_table(), "accuracy": accuracy_table()},
     }
@@ -124,6 +127,25 @@ def race_figures(sections: dict[str, Any], name: str) -> list[str]:
             table(profile["rows"]),
         ]
     return parts
+
+
+def path_figures(sections: dict[str, Any], name: str) -> list[str]:
+    """Return what each path of one GPU gains over the next one."""
+    paths = sections.get("paths")
+    if not paths:
+        return []
+    lines = [
+        {
+            "path": f"`{row['path']}`",
+            "next": f"`{row['next']}`",
+            "case": row["case"],
+            "ms": row["ms"],
+            "next, ms": row["next, ms"],
+            "times as fast": f"{row['next, ms'] / row['ms']:.2f}",
+        }
+        for row in sorted(paths["rows"], key=lambda row: (row["path"], row["next"]))
+    ]
+    return [f"{paths['environment']['gpu']}, run of {paths['date']}:", table(lines)]
 
 
 def format_figures(sections: dict[str, Any], _: str) -> list[str]:

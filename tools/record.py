@@ -1,9 +1,10 @@
 """The record of GPU runs, ``benchmarks/results/<gpu>.json``, which the runs themselves write.
 
-Each kind of run (tests, sanitizer, demo, race, profile) replaces its own section. It records git's
-tree hashes of what it depends on: ``sparsegpu/``, ``cuda_src/``, ``tests/``, and ``benchmarks/``
-without its results. They are computed from the files, so the run needs no git checkout to be
-compared with ``git rev-parse HEAD:cuda_src``; ``python -m tools.record`` prints a checkout's.
+Each kind of run (tests, sanitizer, demo, race, profile, paths) replaces its own section. It records
+git's tree hashes of what it depends on: ``sparsegpu/``, ``cuda_src/``, ``tests/``, and
+``benchmarks/`` without its results. They are computed from the files, so the run needs no git
+checkout to be compared with ``git rev-parse HEAD:cuda_src``; ``python -m tools.record`` prints a
+checkout's.
 """
 
 from __future__ import annotations

@@ -176,8 +176,7 @@ def make_product(case: Case, xp: ModuleType, seed: int = 0) -> Product:
     if layout == "bsr.T @ dense":
         return Product(case, lambda: sg.bsr_matmul(matrix.T, dense, out=out), matrix.T, dense, out)
     given = {"input": None, "beta": 0} | keywords | {"allow_tf32": case.tf32}
-    if case.path:
-        given["config"] = {"path": case.path}
+    given |= _config(case)
     bias = given.pop("input")
     call = partial(sg.bsr_addmm, bias, matrix, dense, out=out, **given)
     return Product(case, call, matrix, dense, out, keywords)
@@ -226,11 +225,12 @@ def _semi_structured(case: Case, xp: ModuleType, seed: int) -> Product:
 
     def product(matrix: sg.SemiStructuredArray, out: Any, **keywords: Any) -> Callable[[], Any]:
         if dtype == float8_e4m3fn:  # as `scaled_mm` does, which has no `out`
-            options = Options(beta=0, out=out, **keywords)
+            options = Options(beta=0, out=out, **_config(case), **keywords)
             return lambda: addmm("bench", None, matrix, dense, options, operand_dtype=dtype)
         if case.tf32:
             keywords["allow_tf32"] = True
-        return lambda: sg.semi_structured_matmul(matrix, dense, out=out, **keywords)
+        given = keywords | _config(case)
+        return lambda: sg.semi_structured_matmul(matrix, dense, out=out, **given)
 
     call = product(sg.to_semi_structured(pruned), out)
     return Product(case, call, pruned, dense, out, product=product)
@@ -243,4 +243,10 @@ def _sparse_blocks(case: Case, xp: ModuleType, seed: int) -> Product:
     matrix = pruned.semi_structured()
     dense = random_array(xp, (k, n), whole.dtype, seed + 1)
     out = xp.empty((m, n), whole.dtype)
-    return Product(case, partial(sg.bsr_matmul, matrix, dense, out=out), pruned, dense, out)
+    call = partial(sg.bsr_matmul, matrix, dense, out=out, **_config(case))
+    return Product(case, call, pruned, dense, out)
+
+
+def _config(case: Case) -> dict[str, Any]:
+    """Return the keyword that chooses a case's path, if it has one."""
+    return {"config": {"path": case.path}} if case.path else {}

@@ -1,0 +1,122 @@
+"""What each kernel path gains over the next one: ``python -m benchmarks.paths``.
+
+A product takes the first path of its family that serves it and pays. Here it also takes every later
+path that serves it, and the times are compared. Recorded as section "paths" of this GPU's file in
+``benchmarks/results``; ``python -m tools.readme`` writes the table into docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from sparsegpu.benchmark.case import PLAIN_24, Case
+from sparsegpu.benchmark.measure import make_workload
+from sparsegpu.engines.cuda.paths import BSR, BSR_SEMI_STRUCTURED, SEMI_STRUCTURED, Family
+from sparsegpu.engines.cuda.paths._fields import ConfigError
+from sparsegpu.engines.cuda.runtime.launch import recording
+from sparsegpu.tuning.timing import interleaved_ms
+from tools.record import record
+
+_FAMILIES = {"bsr": BSR, "2:4": SEMI_STRUCTURED, "2:4 blocks": BSR_SEMI_STRUCTURED}
+
+
+def cases() -> Iterator[Case]:
+    """Products such that each path is the usual one of some, or comes after it."""
+
+    def bsr(block: int, density: float, *size: int, **more: Any) -> Case:
+        return Case("paths", (block, block), density, (*size,), **more)
+
+    yield bsr(16, 0.5, 4096, 4096, 4096)
+    for block in (16, 32, 64, 128):
+        yield bsr(block, 0.1, 4096, 4096, 4096)
+    yield bsr(8, 0.1, 4096, 4096, 4096)
+    for block in (32, 128):
+        yield bsr(block, 0.1, 4096, 4096, 4096, dtype="int8")
+        yield bsr(block, 0.1, 4096, 4096, 4096, dtype="float32", tf32=True)
+        yield bsr(block, 0.1, 4096, 4096, 4096, dtype="float32")
+        yield bsr(block, 0.1, 4096, 4096, 4096, dtype="float64")
+    for columns in (16, 64):
+        yield bsr(64, 0.1, 4096, 4096, columns, flush=True)
+        yield bsr(16, 0.1, 4096, 4096, columns, flush=True)
+    yield bsr(64, 0.1, 4096, 4096, 1, flush=True)
+    for dtype in ("float32", "float64"):
+        yield bsr(4, 2e-4, 419424, 419424, 4, dtype=dtype, flush=True)
+
+    def dense_24(*size: int, **more: Any) -> Case:
+        return Case("paths", PLAIN_24, 0.5, (*size,), operation="2:4", **more)
+
+    yield dense_24(8192, 8192, 64, flush=True)
+    yield dense_24(4096, 4096, 4096)
+    yield dense_24(4096, 4096, 4096, dtype="int8")
+    yield dense_24(4096, 4096, 4096, dtype="float8_e4m3fn")
+    yield dense_24(4096, 4096, 4096, dtype="float32", tf32=True)
+    for block in (32, 128):
+        yield bsr(block, 0.1, 4096, 4096, 4096, operation="2:4 blocks")
+
+
+def usual_path(family: Family, case: Case) -> int:
+    """Return the number in its family of the path that a case takes by itself."""
+    launched: set[str] = set()
+    workload = make_workload(case)
+    with recording(lambda works, whole, setup: launched.update(w.source for w in works)):
+        workload.call()
+    for i, path in enumerate(family):
+        # cuBLAS launches no kernel of ours, but what scatters the blocks for it is one.
+        if launched.intersection(path.SOURCES or {"bsr_scatter"}):
+            return i
+    raise AssertionError(f"{case.name}: no path launched a kernel")
+
+
+def on_paths(case: Case) -> dict[str, Any]:
+    """Return the case's workload on each path that serves it, from the usual one on."""
+    family = _FAMILIES[case.operation]
+    first = usual_path(family, case)
+    found = {family[first].NAME: make_workload(case)}
+    for path in family[first + 1 :]:
+        workload = make_workload(replace(case, path=path.NAME))
+        if serves(workload):
+            found[path.NAME] = workload
+    return found
+
+
+def serves(workload: Any) -> bool:
+    """Return whether the path of a workload takes it."""
+    try:
+        workload.call()
+    except ConfigError:
+        return False
+    return True
+
+
+def rows() -> Iterator[dict[str, Any]]:
+    """Return a row for each path of each case and the next path that serves it."""
+    for case in cases():
+        found = on_paths(case)
+        times = interleaved_ms(
+            {name: workload.call for name, workload in found.items()}, flush=case.flush
+        )
+        names = list(found)
+        for name, after in pairwise(names):
+            row = {
+                "path": name,
+                "next": after,
+                "case": case.name,
+                "ms": times[name],
+                "next, ms": times[after],
+            }
+            print(row, flush=True)
+            yield row
+
+
+def main() -> int:
+    """Measure and record."""
+    print("recorded in", record("paths", {"rows": list(rows())}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
