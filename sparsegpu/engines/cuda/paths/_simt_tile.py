@@ -64,11 +64,3 @@ def simt_tile(rows: int, columns: int, fields: Fields | None = None) -> SimtTile
     lanes = min(max(_FEWEST_THREADS // outputs, 1), 32)
     tile_k = 16 if lanes == 1 else max(32, 2 * lanes)
     return SimtTile(tile_m, tile_n, tile_k, lanes)
-
-
-@dataclass(frozen=True, slots=True)
-class ProductConfig:
-    """A kernel of a product, and what it is compiled and launched with."""
-
-    source: str
-    tile_m: int
