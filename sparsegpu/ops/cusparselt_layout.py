@@ -136,6 +136,8 @@ def to_cusparselt_layout(
     ------
     ValueError
         ``m`` no multiple of 128 ((9, 0): 64) or ``k`` none of 64.
+    TypeError
+        ``packed`` and ``meta`` of dtypes that do not belong together; no pair as ``capability``.
     NotImplementedError
         8-bit values and float32, whose vendor layout no public source states.
 
@@ -186,7 +188,7 @@ def from_cusparselt_layout(
 
     Raises
     ------
-    ValueError, NotImplementedError
+    ValueError, TypeError, NotImplementedError
         As `to_cusparselt_layout`; a buffer of another size.
 
     Examples
