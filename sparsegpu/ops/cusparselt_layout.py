@@ -36,7 +36,7 @@ def _generation(function: str, capability: Any, array: Any) -> int:
         return major
     try:
         major = int(capability[0])
-    except (TypeError, ValueError, IndexError):
+    except (TypeError, ValueError, LookupError):
         raise bad_type(
             function, "capability", "a pair such as (9, 0), or None", repr(capability)
         ) from None

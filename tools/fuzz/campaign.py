@@ -89,7 +89,10 @@ def run_chunk(chunk: Chunk) -> Ended:
 
 
 def chunks(names: list[str], engines: list[str], cases: int, seed: int) -> Iterator[Chunk]:
-    """Yield chunks of all functions and engines in turn, so that a limit cuts all alike."""
+    """Yield chunks of all functions and engines in turn, so that a limit cuts all alike.
+
+    No two of a function have the same seed: an engine's begin a million after the one before.
+    """
     kinds = [(name, engine) for name in names for engine in engines]
     left = {kind: cases // len(kinds) + (i < cases % len(kinds)) for i, kind in enumerate(kinds)}
     while any(left.values()):
@@ -97,7 +100,7 @@ def chunks(names: list[str], engines: list[str], cases: int, seed: int) -> Itera
             count = min(left[name, engine], _CHUNK)
             if count:
                 left[name, engine] -= count
-                yield Chunk(name, engine, count, seed)
+                yield Chunk(name, engine, count, seed + 10**6 * engines.index(engine))
         seed += 1
 
 

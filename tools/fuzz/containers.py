@@ -29,7 +29,7 @@ def operand(draws: Draws, dtypes: Any = CONTAINED, *, batched: bool = True, **mo
 
 def from_dense(draws: Draws) -> Case:
     dtype, (bm, bk) = draws.choice(CONTAINED), draws.blocksize()
-    shape = (draws.integer(0, 4) * bm, draws.integer(0, 4) * bk)
+    shape = (draws.count(4) * bm, draws.count(4) * bk)
     dense = draws.values(shape, dtype)
     dense[draws.rng().random(shape) < 0.7] = 0
     batch = draws.choice(((), (2,), (0,), (2, 1)))

@@ -23,7 +23,7 @@ TWO_OF_FOUR = (*HALVES, np.dtype(np.float32), np.dtype(np.int8))
 # On a GPU each block size may be a kernel to compile, in a second: fewer of them there.
 _BLOCKSIZES = ((1, 1), (2, 3), (4, 4), (16, 16), (3, 1), (1, 7), (8, 8), (5, 2), (16, 32), (33, 20))
 _FEW_BLOCKSIZES = ((1, 1), (2, 3), (4, 4), (16, 16), (32, 64), (33, 20))
-_BATCHES = ((), (), (), (2,), (1,), (3, 1), (2, 2), (0,))
+_BATCHES = ((), (), (), (), (2,), (2,), (1,), (3, 1), (2, 2), (0,))
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,10 @@ class Draws:
     def choice(self, options: Sequence[Any]) -> Any:
         return options[self.integer(0, len(options) - 1)]
 
+    def count(self, most: int) -> int:
+        """Return a size; none at all is one of many."""
+        return (self.integer(0, most) + 2) % (most + 1)
+
     def chance(self, percent: int) -> bool:
         return self.integer(0, 99) >= 100 - percent
 
@@ -143,11 +147,11 @@ class Draws:
         """Return an operand of random pattern; ``counts`` are its block rows and columns."""
         size = self.blocksize() if blocksize is None else blocksize
         most = 3 if size[0] * size[1] > 500 else 6
-        rows, columns = (self.integer(0, most) if c is None else c for c in counts)
+        rows, columns = (self.count(most) if c is None else c for c in counts)
         duplicates = not canonical and self.chance(25)
         if duplicates and batch:  # merged, the matrices of a batch must keep as many blocks
             duplicates = False
-        rng, density = self.rng(), self.choice((0.4, 0.0, 0.1, 0.9, 1.0))
+        rng, density = self.rng(), self.choice((0.4, 0.4, 0.1, 0.9, 1.0, 0.0))
         data, indices, indptr = random_blocks(
             rng,
             (rows * size[0], columns * size[1]),

@@ -30,7 +30,7 @@ def _pair(x: Any) -> tuple[int, int]:
 def random_bsr(draws: Draws) -> Case:
     bm, bk = draws.blocksize()
     arguments = {
-        "shape": (*draws.batch(), draws.integer(0, 5) * bm, draws.integer(0, 5) * bk),
+        "shape": (*draws.batch(), draws.count(5) * bm, draws.count(5) * bk),
         "blocksize": (bm, bk),
         "density": draws.choice((0.5, 0.0, 1.0, 0.1, 1)),
         "dtype": draws.choice(CONTAINED),
@@ -59,7 +59,7 @@ def random_bsr(draws: Draws) -> Case:
 
 def prune_blocks(draws: Draws) -> Case:
     bm, bk = draws.blocksize()
-    shape = (*draws.batch(), draws.integer(0, 4) * bm, draws.integer(0, 4) * bk)
+    shape = (*draws.batch(), draws.count(4) * bm, draws.count(4) * bk)
     arguments = {
         "dense": draws.values(shape, draws.choice(_NOT_BOOL), exact=True),
         "blocksize": (bm, bk),
@@ -96,7 +96,7 @@ def prune_blocks(draws: Draws) -> Case:
 def masks(draws: Draws) -> Case:
     name = draws.choice(("banded", "sliding_window", "causal"))
     size = draws.choice(((1, 1), (2, 3), (4, 4), (5, 2)))
-    length = (size[0] * draws.integer(0, 6), size[1] * draws.integer(0, 6))
+    length = (size[0] * draws.count(6), size[1] * draws.count(6))
     if size[0] == size[1] and draws.chance(50):
         size, length = size[0], length[0]
     arguments: dict[str, Any] = {"length": length, "blocksize": size}
@@ -135,7 +135,7 @@ def masks(draws: Draws) -> Case:
 
 def bigbird(draws: Draws) -> Case:
     size = draws.choice(((1, 1), (2, 3), (4, 4)))
-    length = (size[0] * draws.integer(0, 6), size[1] * draws.integer(0, 6))
+    length = (size[0] * draws.count(6), size[1] * draws.count(6))
     arguments = {"length": length, "blocksize": size, "rng": draws.integer(0, 9)}
     arguments |= {n: draws.integer(0, 3) for n in ("window", "global_blocks", "random_blocks")}
 
@@ -155,7 +155,7 @@ def bigbird(draws: Draws) -> Case:
             assert (blocks.all(axis=(1, 3)) == blocks.any(axis=(1, 3))).all()
             stored = blocks.any(axis=(1, 3))
             assert stored[sure].all()
-            more = np.minimum((~sure).sum(axis=1), random_blocks)
+            more = np.minimum((~sure).sum(axis=1), min(random_blocks, columns))
             assert ((stored & ~sure).sum(axis=1) == more).all()
 
         return Holds(rule)

@@ -131,7 +131,7 @@ def matmul_operator(draws: Draws) -> Case:
 
 def bsr_spgemm(draws: Draws) -> Case:
     dtype, (bm, bk) = draws.choice(OPERANDS), draws.blocksize()
-    inner = draws.integer(0, 4)
+    inner = draws.count(4)
     full = draws.choice((draws.batch(), ()))
     # Matrices of a batch must store as many blocks in the result: only whole ones surely do.
     a = draws.bsr(dtype, blocksize=(bm, bk), counts=(None, inner))

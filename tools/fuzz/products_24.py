@@ -204,9 +204,7 @@ def blocks(draws: Draws) -> Case:
     dtype = draws.choice(TWO_OF_FOUR)
     rows, columns = formats.multiples(dtype)
     size = (rows * draws.integer(1, 2), columns * draws.integer(1, 2))
-    bsr = draws.bsr(
-        dtype, blocksize=size, counts=(draws.integer(0, 2), draws.integer(0, 2)), exact=True
-    )
+    bsr = draws.bsr(dtype, blocksize=size, counts=(draws.count(2), draws.count(2)), exact=True)
     how = draws.choice(("@", "tobsr", "toarray"))
     n = draws.columns()
     dense = draws.values((bsr.shape[1], n), dtype, exact=True)

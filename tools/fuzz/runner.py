@@ -52,11 +52,11 @@ def run(case: Case, draws: Draws, machine: Machine) -> str:
         if not spoiled:
             raise
         raise AssertionError(f"{case.name} accepted {spoiled}: {error}") from error
-    _check_answer(case, given, got, expected)
     written = {case.writes} if case.writes else set()
     if "input" in given and given["input"] is given.get(case.writes):
         written.add("input")
     _check_untouched(before, {k: v for k, v in given.items() if k not in written}, "a call")
+    _check_answer(case, given, got, expected)
     return RIGHT
 
 

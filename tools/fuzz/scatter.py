@@ -9,7 +9,7 @@ import numpy as np
 import sparsegpu
 
 from . import oracle
-from .case import Case, Close, require
+from .case import Case, Close, Holds, public, require
 from .draws import OPERANDS, Bsr, Draws
 from .oracle import INT8, INT32, array
 
@@ -22,7 +22,8 @@ def bsr_scatter_mm(draws: Draws) -> Case:
     exact = draws.chance(50)
     bsr = draws.bsr(dtype, exact=exact, canonical=not exact)  # duplicates are summed and rounded
     n, batch = draws.columns(), draws.batch()
-    other = draws.values((*batch, bsr.shape[1], n), dtype)
+    # Finite: of duplicates -1 and 1 the sum is multiplied, and their products are inf - inf.
+    other = draws.values((*batch, bsr.shape[1], n), dtype, finite=True)
     name = draws.choice((None, *FORMATS))
     divisors = [s for s in range(1, 9) if n % s == 0]
     meta = {"SPLIT_N": draws.choice(divisors)} if draws.chance(40) else {}
@@ -48,15 +49,55 @@ def bsr_scatter_mm(draws: Draws) -> Case:
     return Case("bsr_scatter_mm", call, arguments, expected, writes="out", documented=documented)
 
 
+def index_lists(draws: Draws) -> Case:
+    """Lists of each format, held against the product that they list."""
+    bsr = draws.bsr(np.dtype(np.float64), exact=True)
+    n, batch, name = draws.columns(), draws.batch(), draws.choice(FORMATS)
+    other = draws.values((*batch, bsr.shape[1], n), np.float64, exact=True)
+    arguments = {"bsr": bsr, "other": other, "indices_format": name}
+    if draws.chance(50):
+        arguments["SPLIT_N"] = draws.choice([s for s in range(1, 9) if n % s == 0])
+
+    def expected(bsr: Any, other: Any, indices_format: Any, SPLIT_N: Any = None) -> Holds:
+        require(isinstance(bsr, Bsr) and indices_format in FORMATS, "arguments")
+        other = array(other)
+        require(other.ndim >= 2 and other.shape[-2] == bsr.shape[1], "a matrix")
+        product, _, _ = oracle.bsr_product(bsr, other.astype(np.float64))
+
+        def rule(lists: Any) -> None:
+            host = tuple(
+                x.get() if hasattr(x, "get") and hasattr(x, "strides") else x for x in lists
+            )
+            assert host[0] == indices_format
+            assert all(x.dtype == np.int64 for x in host[1:] if hasattr(x, "dtype"))
+            if indices_format == "scatter_mm":
+                assert len(host[2]) == host[1][-1]
+                return
+            if SPLIT_N is not None:
+                assert host[-1]["SPLIT_N"] == SPLIT_N
+            places = {(i, j) for i, j, _ in bsr.blocks(())}
+            if len(places) < bsr.indices.size or not product.size:
+                return  # with duplicates the lists number the blocks of the summed array
+            got = np.zeros(product.shape)
+            for at, p, seen in _products(host, bsr.data, other.astype(np.float64)):
+                got[at] += bsr.data[p] @ seen
+            np.testing.assert_array_equal(got, product)
+
+        return Holds(rule)
+
+    fixed = frozenset({"other"})  # only its shape matters
+    return public("bsr_scatter_mm_indices_data", arguments, expected, fixed=fixed)
+
+
 def scatter_mm(draws: Draws) -> Case:
     """Lists put together by hand: empty, repeated, unordered, now and then out of range."""
     dtype, rng = draws.choice(OPERANDS), draws.rng()
     ms, ks, ns, split = (draws.integer(1, 5) for _ in range(4))
-    name, count = draws.choice(FORMATS), draws.integer(0, 5)
+    name, count = draws.choice(FORMATS), draws.count(5)
     blocks = draws.values((count, ms, ks), dtype, exact=True)
     starts = lambda n, most: np.concatenate([[0], np.cumsum(rng.integers(0, most, n))])  # noqa: E731
     if name == "scatter_mm":
-        tiles, many = draws.integer(0, 4), draws.integer(0, 4)
+        tiles, many = draws.count(4), draws.count(4)
         c = starts(tiles, 4 if count and many else 1)
         pq = np.stack(
             [rng.integers(0, max(count, 1), c[-1]), rng.integers(0, max(many, 1), c[-1])], 1
@@ -75,7 +116,7 @@ def scatter_mm(draws: Draws) -> Case:
         )
         others = draws.values((*batch, inner, n), dtype, exact=True)
         compressed = name == "bsr_strided_mm_compressed"
-        tiles = rng.permutation(rows // ms * split)[: draws.integer(0, 8)]
+        tiles = rng.permutation(rows // ms * split)[: draws.count(8)]
         r = tiles // split * ms * n + tiles % split * ns
         if compressed:
             c = np.sort(rng.integers(0, count + 1, rows // ms + 1))
@@ -187,4 +228,4 @@ def _products(lists: tuple, blocks: np.ndarray, others: np.ndarray):
             yield np.s_[..., r0 : r0 + ms, r1 : r1 + ns], p, others[..., q0 : q0 + ks, q1 : q1 + ns]
 
 
-CASES = (bsr_scatter_mm, scatter_mm)
+CASES = (bsr_scatter_mm, index_lists, scatter_mm)

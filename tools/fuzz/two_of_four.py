@@ -21,7 +21,7 @@ _FORMATTED = (*TWO_OF_FOUR, FP8)
 def _dense(
     draws: Draws, dtype: np.dtype, rows: int, columns: int, *, exact: bool = False
 ) -> np.ndarray:
-    shape = (rows * draws.integer(0, 3), columns * draws.integer(0, 3))
+    shape = (rows * draws.count(3), columns * draws.count(3))
     dense = draws.values(shape, dtype, exact=exact or dtype == FP8)
     if draws.chance(30):
         dense[draws.rng().random(shape) < 0.3] = 0
@@ -30,7 +30,7 @@ def _dense(
 
 def prune_24(draws: Draws) -> Case:
     dtype = draws.choice(_ORDERED)
-    shape = (*draws.batch(), draws.integer(0, 6), draws.integer(0, 30))[draws.choice((-2, -1, 0)) :]
+    shape = (*draws.batch(), draws.count(6), draws.count(30))[draws.choice((-2, -1, 0)) :]
     arguments: dict[str, Any] = {
         "dense": draws.values(shape, dtype),
         "keep": draws.choice(("2:4", "1:2")),
@@ -55,9 +55,7 @@ def prune_24(draws: Draws) -> Case:
 
 
 def permute_for_24(draws: Draws) -> Case:
-    dense = draws.values(
-        (draws.integer(1, 6), draws.integer(0, 26)), draws.choice(_ORDERED), exact=True
-    )
+    dense = draws.values((draws.integer(1, 6), draws.count(26)), draws.choice(_ORDERED), exact=True)
     arguments = {
         "dense": dense,
         "keep": draws.choice(("2:4", "1:2")),
@@ -96,9 +94,7 @@ def permute_for_24(draws: Draws) -> Case:
 
 
 def prune_tile(draws: Draws) -> Case:
-    dense = draws.values(
-        (draws.integer(0, 13), draws.integer(0, 13)), draws.choice((*_ORDERED, FP8))
-    )
+    dense = draws.values((draws.count(13), draws.count(13)), draws.choice((*_ORDERED, FP8)))
     arguments = {"dense": dense, "algorithm": draws.choice(formats.ALGORITHMS)}
 
     def expected(dense: Any, algorithm: Any) -> Same:
@@ -115,7 +111,7 @@ def prune_tile(draws: Draws) -> Case:
 def from_dense(draws: Draws) -> Case:
     dtype = draws.choice(_FORMATTED)
     rows, columns = formats.multiples(dtype)
-    shape = (rows * draws.integer(0, 2), columns * draws.integer(0, 3))
+    shape = (rows * draws.count(2), columns * draws.count(3))
     strict = draws.chance(50)
     dense = (
         random_24(draws.rng(), shape, dtype, small_integers=True)
@@ -152,7 +148,7 @@ def to_dense(draws: Draws) -> Case:
     rows, columns = formats.multiples(dtype)
     dense = random_24(
         draws.rng(),
-        (rows * draws.integer(0, 2), columns * draws.integer(0, 3)),
+        (rows * draws.count(2), columns * draws.count(3)),
         dtype,
         small_integers=True,
     )
@@ -170,7 +166,7 @@ def to_dense(draws: Draws) -> Case:
 def metadata(draws: Draws) -> Case:
     name = draws.choice(("meta_reorder_offsets", "reorder_meta", "restore_meta"))
     dtype = np.dtype(draws.choice((np.int16, np.int32)))
-    m, columns = (32 if dtype.itemsize == 2 else 16) * draws.integer(0, 2), 2 * draws.integer(0, 3)
+    m, columns = (32 if dtype.itemsize == 2 else 16) * draws.count(2), 2 * draws.count(3)
     if name == "meta_reorder_offsets":
 
         def of_sizes(m: Any, meta_ncols: Any, meta_dtype: Any) -> Same:
@@ -292,7 +288,7 @@ def apply_bitmask(draws: Draws) -> Case:
 
 def vendor_layout(draws: Draws) -> Case:
     dtype = draws.choice(HALVES)
-    shape = (128 * draws.integer(0, 2), 64 * draws.integer(0, 2))
+    shape = (128 * draws.count(2), 64 * draws.count(2))
     packed, meta = formats.compress(random_24(draws.rng(), shape, dtype))
     capability = draws.choice((None, (8, 0), (9, 0)))
 
@@ -311,6 +307,49 @@ def vendor_layout(draws: Draws) -> Case:
     return Case("to_cusparselt_layout", call, arguments, expected, documented=function)
 
 
+def from_vendor_layout(draws: Draws) -> Case:
+    """Buffers of any contents and size: what is no 2:4 matrix's size is refused."""
+    dtype = draws.choice(HALVES)
+    m, k = 128 * draws.count(2), 64 * draws.count(2)
+    packed, meta = formats.compress(random_24(draws.rng(), (m, k), dtype))
+    whole = sparsegpu.to_cusparselt_layout(packed, meta)
+    arguments = {"buffer": whole, "shape": (m, k), "capability": (8, 0)}
+
+    def expected(buffer: Any, shape: Any, capability: Any) -> tuple[Same, Same]:
+        buffer = array(buffer)
+        require(buffer.dtype in HALVES, "a half")
+        require(tuple(shape) == (m, k), "its shape")
+        generation = 8 if capability is None else int(capability[0])
+        require(generation in {8, 9}, "a capability")
+        if buffer.ravel().tobytes() != whole.tobytes() or generation == 9:
+            return Holds(lambda got: None), Holds(lambda got: None)  # of other metadata
+        return Same(packed), Same(meta)
+
+    return public("from_cusparselt_layout", arguments, expected)
+
+
+def to_semi_structured(draws: Draws) -> Case:
+    dtype = draws.choice(_FORMATTED)
+    group = 2 if dtype == SINGLE else 4
+    shape = (draws.count(40), draws.count(20) * group)
+    dense = random_24(draws.rng(), shape, dtype, small_integers=True)
+    pad = draws.chance(80) or bool(shape[0] % formats.multiples(dtype)[0]) or shape[1] % 64 != 0
+
+    def call(dense: Any, pad: Any) -> Any:
+        return sparsegpu.to_semi_structured(dense, pad=pad).todense()
+
+    def expected(dense: Any, pad: Any) -> Same:
+        dense = array(dense)
+        require(dense.ndim == 2 and dense.dtype in _FORMATTED, "a matrix")
+        rows, columns = formats.multiples(dense.dtype)
+        require(pad or dense.shape[0] % rows == 0 == dense.shape[1] % columns, "multiples")
+        return Same(dense)
+
+    function = sparsegpu.to_semi_structured
+    arguments = {"dense": dense, "pad": pad}
+    return Case("to_semi_structured", call, arguments, expected, documented=function)
+
+
 CASES = (
     prune_24,
     permute_for_24,
@@ -322,4 +361,6 @@ CASES = (
     bitmasks,
     apply_bitmask,
     vendor_layout,
+    from_vendor_layout,
+    to_semi_structured,
 )
