@@ -1,8 +1,8 @@
 """Run and record everything that needs a GPU: ``python -m tools.gpu``.
 
-Runs doctor, the test suite, the demo, the benchmark, the profile of the Hopper product and
-compute-sanitizer with its planted data races, each in a process of its own. Exits 1 and names the
-parts that failed, if any.
+Runs doctor, the test suite, the demo, the benchmark, the profile of the Hopper product, random
+calls and compute-sanitizer with its planted data races, each in a process of its own. Exits 1 and
+names the parts that failed, if any.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ PARTS: dict[str, Callable[[], int]] = {
     "tests": partial(run, "pytest", "-q", "-n", "auto", "--record", "tests"),
     "demo": demo,
     "race": partial(run, "benchmarks.race"),
+    "fuzz": partial(
+        run, "tools.fuzz", "--engine", "cuda", "--cases", "20000", "-j", "16", "--record"
+    ),
     "profile": partial(run, "benchmarks.profile"),
     "sanitizer": partial(run, "tools.sanitize"),
 }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import faulthandler
+import os
+import sys
 import time
 import traceback
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -42,7 +43,7 @@ CASES = {
     for module in MODULES
     for function in module.CASES
 }
-_CHUNK = 200
+_CHUNK, _CHUNK_ON_GPU = 200, 50  # where most first calls compile a kernel
 _STUCK_S = 300  # a chunk takes seconds, and minutes where kernels are compiled
 
 
@@ -72,20 +73,30 @@ class Ended(NamedTuple):
 def run_chunk(chunk: Chunk) -> Ended:
     """Run a chunk in this process."""
     faulthandler.enable()
-    warnings.simplefilter("error")  # a warning of ours is an answer that nobody promised
     faulthandler.dump_traceback_later(_STUCK_S, exit=True)  # a hang is a failure with a traceback
+    machine = Machine(chunk.engine)
     try:
-        machine = Machine(chunk.engine)
         counts = fuzz(CASES[chunk.name], machine, cases=chunk.cases, seed_of=chunk.seed)
         return Ended(counts, "")
     except Exception as error:
         of_hypothesis = "while generating"
         notes = dict.fromkeys(getattr(error, "__notes__", ()))
         told = "\n".join(note for note in notes if not note.startswith(of_hypothesis))
+        _leave_a_lost_device(chunk, machine)
         said = "".join(traceback.format_exception(error, limit=-4))
         return Ended(Counter(), f"{said}{told}\nagain: {chunk.again()}")
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+def _leave_a_lost_device(chunk: Chunk, machine: Machine) -> None:
+    """End this process where an error sticks to the device: no later call could answer."""
+    try:
+        machine.settle()
+    except Exception:
+        traceback.print_exc()
+        print(f"the device is lost\nagain: {chunk.again()}", file=sys.stderr, flush=True)
+        os._exit(1)
 
 
 def chunks(names: list[str], engines: list[str], cases: int, seed: int) -> Iterator[Chunk]:
@@ -97,7 +108,8 @@ def chunks(names: list[str], engines: list[str], cases: int, seed: int) -> Itera
     left = {kind: cases // len(kinds) + (i < cases % len(kinds)) for i, kind in enumerate(kinds)}
     while any(left.values()):
         for name, engine in kinds:
-            count = min(left[name, engine], _CHUNK)
+            most = _CHUNK_ON_GPU if engine == "cuda" else _CHUNK
+            count = min(left[name, engine], most)
             if count:
                 left[name, engine] -= count
                 yield Chunk(name, engine, count, seed + 10**6 * engines.index(engine))

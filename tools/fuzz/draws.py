@@ -87,9 +87,9 @@ def _integers(low: int, high: int) -> st.SearchStrategy:
 class Draws:
     """One case's source of choices; what is simplest comes first, for minimising."""
 
-    def __init__(self, draw: Callable[[st.SearchStrategy], Any], *, few_kernels: bool = False):
-        self._draw = draw
-        self._blocksizes = _FEW_BLOCKSIZES if few_kernels else _BLOCKSIZES
+    def __init__(self, draw: Callable[[st.SearchStrategy], Any], *, on_gpu: bool = False):
+        self._draw, self.on_gpu = draw, on_gpu
+        self._blocksizes = _FEW_BLOCKSIZES if on_gpu else _BLOCKSIZES
 
     def integer(self, low: int, high: int) -> int:
         return self._draw(_integers(low, high))

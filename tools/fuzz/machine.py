@@ -10,7 +10,7 @@ import numpy as np
 import sparsegpu
 from sparsegpu.testing import to_host
 
-from .draws import FP8, Bsr, Draws, TwoOfFour
+from .draws import BFLOAT16, FP8, Bsr, Draws, TwoOfFour
 
 LAYOUTS = ("rows", "columns", "strided", "backwards", "repeated", "misaligned", "read only")
 _WRITABLE = ("rows", "columns", "strided", "backwards")
@@ -46,7 +46,10 @@ class Machine:
         if isinstance(value, TwoOfFour):
             dense = self._moved(value.matrix)
             return sparsegpu.to_semi_structured(dense, pad=True)
-        if type(value) is np.ndarray and value.ndim and value.dtype.kind in "biufcV":
+        known = isinstance(value, np.ndarray) and (
+            value.dtype.kind in "biufc" or value.dtype in {BFLOAT16, FP8}
+        )
+        if known and type(value) is np.ndarray and value.ndim:
             layout = draws.choice(_WRITABLE if writable else LAYOUTS)
             return self._laid_out(value, layout)
         return value

@@ -147,7 +147,8 @@ def scaled_mm(draws: Draws) -> Case:
         require(isinstance(sparse, TwoOfFour), "a SemiStructuredArray")
         dense = array(dense)
         require(dense.dtype == sparse.dtype and dense.ndim >= 2 and dense.shape[-2] == k, "dense")
-        scales = [array(s).astype(np.float32) for s in (scale_sparse, scale_dense)]
+        numbers = [float(s) if isinstance(s, int) else s for s in (scale_sparse, scale_dense)]
+        scales = [array(s).astype(np.float32) for s in numbers]
         sides = [
             np.broadcast_to(s.reshape(-1), (size,)) for s, size in zip(scales, (m, dense.shape[-1]))
         ]
@@ -169,7 +170,8 @@ def _by_file(A: Any) -> Any:
     file = io.BytesIO()
     A.save_npz(file)
     file.seek(0)
-    return type(A).load_npz(file)
+    loaded = type(A).load_npz(file)
+    return loaded if A.device == "cpu" else loaded.to_device()
 
 
 _METHODS: dict[str, tuple[Any, Any]] = {
