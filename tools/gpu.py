@@ -35,14 +35,14 @@ def demo() -> int:
     return status
 
 
+_FUZZ = ("tools.fuzz", "-j", "16", "--record")
 PARTS: dict[str, Callable[[], int]] = {
     "doctor": partial(run, "sparsegpu", "doctor"),
     "tests": partial(run, "pytest", "-q", "-n", "auto", "--record", "tests"),
     "demo": demo,
     "race": partial(run, "benchmarks.race"),
-    "fuzz": partial(
-        run, "tools.fuzz", "--engine", "cuda", "--cases", "20000", "-j", "16", "--record"
-    ),
+    "fuzz": partial(run, *_FUZZ, "--cases", "20000", "--engine", "cuda"),
+    "fuzz_cpu": partial(run, *_FUZZ, "--cases", "100000"),
     "profile": partial(run, "benchmarks.profile"),
     "sanitizer": partial(run, "tools.sanitize"),
 }

@@ -1,10 +1,10 @@
 """Run many random cases: ``python -m tools.fuzz [--engine cuda] [--cases N] [-j N] [--record]``.
 
 Cases are split over the drawing functions of `CASES` and run in chunks, each with a seed of its
-own, by processes of which several may share a GPU. ``--seconds`` ends the run between chunks, and
-what was left is said. The table counts calls by name and outcome; failures are printed minimised,
-with the seed and the words that run them again. Exit status 1 with a failure, a process that died
-or no case at all.
+own, by processes of which several may share a GPU. ``--seconds`` ends the run between chunks. The
+table counts calls by name and outcome; failures are printed minimised, with the words that run
+them again. ``--record`` needs a GPU's machine: its record holds the CPU's run, too, in a section of
+its own. Exit status 1 with a failure, a process that died or no case at all.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import sys
 import time
 
+from ..record import environment, record
 from .campaign import CASES, chunks, run, table
 from .runner import REFUSED, RIGHT
 
@@ -38,6 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     names = [n for n in CASES if not given.only or n.startswith(tuple(given.only))]
     if not names:
         parser.error(f"--only: no such name; there are {', '.join(CASES)}")
+    if given.record:
+        environment()  # which needs a GPU: say so now
+    section = "fuzz" if engines == ["cuda"] else "fuzz_cpu"
     started = time.monotonic()
     todo = chunks(names, engines, given.cases, given.seed)
     counts, failures = run(todo, given.jobs, given.seconds, given.cases)
@@ -49,8 +53,6 @@ def main(arguments: list[str] | None = None) -> int:
     ran = f"{counts.total():,} cases of {given.cases:,} on {' and '.join(engines)}"
     print(f"{ran} in {seconds:.0f} s: {len(failures)} failures")
     if given.record:
-        from tools.record import record
-
         content = {
             "engines": engines,
             "seed": given.seed,
@@ -59,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
             "seconds": round(seconds),
             "calls": counted,
         }
-        print(f"recorded in {record('fuzz', content)}")
+        print(f"recorded in {record(section, content)}")
     return int(bool(failures) or not counts)
 
 
