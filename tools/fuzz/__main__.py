@@ -2,9 +2,9 @@
 
 Cases are split over the drawing functions of `CASES` and run in chunks, each with a seed of its
 own, by processes of which several may share a GPU. ``--seconds`` ends the run between chunks. The
-table counts calls by name and outcome; failures are printed minimised, with the words that run
-them again. ``--record`` needs a GPU's machine: its record holds the CPU's run, too, in a section of
-its own. Exit status 1 with a failure, a process that died or no case at all.
+table counts calls by name and outcome. Failures are printed with the words that run them again;
+off a GPU they are minimised. ``--record`` needs a GPU's machine: its record holds the CPU's run,
+too, in a section of its own. Exit status 1 with a failure, a process that died or no case at all.
 """
 
 from __future__ import annotations

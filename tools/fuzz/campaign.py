@@ -76,7 +76,14 @@ def run_chunk(chunk: Chunk) -> Ended:
     faulthandler.dump_traceback_later(_STUCK_S, exit=True)  # a hang is a failure with a traceback
     machine = Machine(chunk.engine)
     try:
-        counts = fuzz(CASES[chunk.name], machine, cases=chunk.cases, seed_of=chunk.seed)
+        # On a GPU each step of minimising may compile a kernel: the first failing call is told.
+        counts = fuzz(
+            CASES[chunk.name],
+            machine,
+            cases=chunk.cases,
+            seed_of=chunk.seed,
+            minimise=not machine.on_gpu,
+        )
         return Ended(counts, "")
     except Exception as error:
         of_hypothesis = "while generating"
