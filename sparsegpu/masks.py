@@ -106,6 +106,7 @@ def sliding_window(
            [0, 1, 1, 0],
            [0, 0, 1, 1]])
     """
+    window = _check_count("sliding_window", "window", window)  # None is `banded`'s alone
     return _band("sliding_window", length, blocksize, window, 0 if causal else window, xp)
 
 
@@ -212,8 +213,7 @@ def _band(
     xp: ModuleType,
 ) -> bsr_array:
     shape, (bm, bk) = _sizes(function, length, blocksize)
-    name = "window" if function == "sliding_window" else "lower"
-    lower = _UNBOUNDED if lower is None else _check_count(function, name, lower)
+    lower = _UNBOUNDED if lower is None else _check_count(function, "lower", lower)
     upper = _UNBOUNDED if upper is None else _check_count(function, "upper", upper)
     rows, columns = shape[0] // bm, shape[1] // bk
     # Block columns of a block row: from the first key of its first query to the last of its last.
