@@ -50,6 +50,8 @@ def banded(
     ------
     ValueError
         A length that the block size does not divide; a negative count or width.
+    TypeError
+        Something else than integers.
 
     Examples
     --------
@@ -88,7 +90,7 @@ def sliding_window(
 
     Raises
     ------
-    ValueError
+    ValueError, TypeError
         As `banded`.
 
     References
@@ -104,6 +106,7 @@ def sliding_window(
            [0, 1, 1, 0],
            [0, 0, 1, 1]])
     """
+    window = _check_count("sliding_window", "window", window)  # None is `banded`'s alone
     return _band("sliding_window", length, blocksize, window, 0 if causal else window, xp)
 
 
@@ -121,7 +124,7 @@ def causal(length: Any, blocksize: Any, *, xp: ModuleType = np) -> bsr_array:
 
     Raises
     ------
-    ValueError
+    ValueError, TypeError
         As `banded`.
 
     Examples
@@ -168,7 +171,7 @@ def bigbird(
 
     Raises
     ------
-    ValueError
+    ValueError, TypeError
         As `banded`.
 
     References
@@ -210,8 +213,7 @@ def _band(
     xp: ModuleType,
 ) -> bsr_array:
     shape, (bm, bk) = _sizes(function, length, blocksize)
-    name = "window" if function == "sliding_window" else "lower"
-    lower = _UNBOUNDED if lower is None else _check_count(function, name, lower)
+    lower = _UNBOUNDED if lower is None else _check_count(function, "lower", lower)
     upper = _UNBOUNDED if upper is None else _check_count(function, "upper", upper)
     rows, columns = shape[0] // bm, shape[1] // bk
     # Block columns of a block row: from the first key of its first query to the last of its last.

@@ -252,6 +252,8 @@ def test_what_the_vendor_layout_does_not_take(engine):
         sg.to_cusparselt_layout(packed, meta, capability=(8, 0))
     with engine.runs(None), pytest.raises(ValueError, match=r"capability\[0\].*8, 9"):
         sg.to_cusparselt_layout(packed, meta, capability=(7, 0))
+    with engine.runs(None), pytest.raises(TypeError, match=r"'capability': expected a pair"):
+        sg.to_cusparselt_layout(packed, meta, capability={})
     bytes_, words = xp.zeros((64, 32), dtype=np.int8), xp.zeros((64, 2), dtype=np.int32)
     with engine.runs(None), pytest.raises(NotImplementedError, match=r"int8.*float16 and bfloat16"):
         sg.to_cusparselt_layout(bytes_, words)

@@ -22,6 +22,8 @@ from covering import covered
 from cpu_cases import agree, on
 from sparsegpu.testing import (
     assert_close,
+    dense_from_blocks,
+    random_24,
     random_blocks,
     random_values,
     softmax_bound,
@@ -228,6 +230,36 @@ def test_calls_from_several_threads(rng, many_pieces):
     with ThreadPoolExecutor(6) as threads:
         for results in threads.map(all_of_them, range(12)):
             assert results == expected
+
+
+@pytest.mark.parametrize("engine", ["reference", "cpu"])
+def test_first_calls_of_four_threads_on_one_operand(rng, engine):
+    """What is made once and kept with it is made by one, and the same for all."""
+    parts = random_blocks(rng, (48, 60), (4, 5), duplicates=True, small_integers=True)
+    dense = dense_from_blocks(*parts, (48, 60)).astype(np.float32)
+    half = random_24(rng, (64, 64), "float16", small_integers=True)
+    x = random_values(rng, (60, 7), "float32", small_integers=True)
+    z = random_values(rng, (64, 5), "float16", small_integers=True)
+    for _ in range(8):
+        a, w = sparsegpu.bsr_array(parts, shape=(48, 60)), sparsegpu.to_semi_structured(half)
+        start = threading.Barrier(4)
+
+        def work(number, a=a, w=w, start=start):
+            calls = [
+                lambda: (a @ x, dense @ x),
+                lambda: ((x.T @ a.T), x.T @ dense.T),
+                lambda: (sparsegpu.bsr_scatter_mm(a, x), dense @ x),
+                lambda: ((a @ a.T).toarray(), dense @ dense.T),
+                lambda: (z.T @ w, z.T @ half),
+                lambda: (abs(a).toarray(), abs(dense)),
+            ]
+            with sparsegpu.use_engine(engine):
+                start.wait()
+                for call in calls[number:] + calls[:number]:
+                    np.testing.assert_array_equal(*call())
+
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(work, range(4)))
 
 
 def test_an_error_in_a_thread_reaches_the_caller(many_pieces):

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import subprocess
 import sys
 import types
 
@@ -91,6 +92,27 @@ def test_an_algorithm_that_hangs_is_ended(process, monkeypatch):
     found = search_cusparselt.fastest(KEY, flush=False, report=lambda *words: told.append(words))
     assert found == Algorithm(4, 1, 0, 0) and told[2][1] == math.inf
     assert [config["config_id"] for config, *_ in told] == [0, 1, 2, 3, 4, 5]
+
+
+def test_ctrl_c_ends_the_process_too(process, monkeypatch):
+    """At once, though an interactive session keeps the traceback."""
+    process(PROCESS.replace("sys.exit(1)", "time.sleep(60)"))
+    started = []
+
+    class Popen(subprocess.Popen):
+        def __init__(self, *arguments, **keywords):
+            super().__init__(*arguments, **keywords)
+            started.append(self)
+
+    monkeypatch.setattr(search_cusparselt.subprocess, "Popen", Popen)
+
+    def report(*words):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as kept:
+        search_cusparselt.fastest(KEY, flush=False, report=report)
+    assert kept.tb is not None
+    assert [each.poll() is not None for each in started] == [True]
 
 
 @pytest.mark.parametrize(

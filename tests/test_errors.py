@@ -271,6 +271,7 @@ def test_what_is_no_integer():
         (lambda: sg.causal(4.5, 2), "length"),
         (lambda: sg.causal((4, 4, 4), 2), "length"),
         (lambda: sg.sliding_window(4, 2, "wide"), "window"),
+        (lambda: sg.sliding_window(4, 2, None), "window"),
         (lambda: sg.from_cusparselt_layout(np.ones(4, np.float16), 128), "shape"),
     ):
         with pytest.raises((TypeError, ValueError), match=rf"argument '{argument}': expected"):

@@ -10,6 +10,7 @@ import pytest
 import sparsegpu
 from sparsegpu.__main__ import main
 from sparsegpu._cache import write_entry
+from sparsegpu.cli import tune as command
 from sparsegpu.engines.cuda import candidates, winners
 from sparsegpu.engines.cuda.paths._fields import MODEL, ConfigError
 from sparsegpu.engines.cuda.runtime.compile import CompileError
@@ -178,6 +179,37 @@ def test_noise_is_no_winner():
     times = {"model": 1.0, "wgmma": 0.98, "groups": 1.5, "dense": 2.0, "mma": 3.0}
     found = search(KIND, lambda config: times[config["path"]], lambda *told: None)
     assert found == Winner(KIND, MODEL, 1.0, 1.0)
+
+
+def test_ctrl_c_ends_a_search_that_keeps_nothing(cache, capsys):
+    measured = []
+
+    def measure(config):
+        measured.append(config)
+        if len(measured) == 3:
+            raise KeyboardInterrupt
+        return 1.0
+
+    with pytest.raises(KeyboardInterrupt), progress.reporting(True) as report:
+        search(KIND, measure, report)
+    assert len(measured) == 3 and capsys.readouterr().err.count(" ms ") == 2
+    assert winners.users_winners() == []
+
+
+def test_ctrl_c_on_the_command_line_keeps_what_was_finished(cache, capsys, monkeypatch):
+    def tune(shape, **keywords):
+        if shape[0] == 64:
+            raise KeyboardInterrupt
+        winners.keep(winner(stages=3))
+
+    monkeypatch.setattr(command, "tune", tune)
+    monkeypatch.setattr(command, "choose_library", lambda device: (None, "a test"))
+    sizes = [word for m in ("32", "64", "96") for word in ("--shape", m, m, m)]
+    assert main(["tune", *sizes]) == 130
+    said = capsys.readouterr()
+    assert "interrupted at 64 x 64 x 64" in said.err and "Traceback" not in said.err
+    assert [w.config["stages"] for w in winners.users_winners()] == [3]
+    assert "wgmma stages=3" in said.out, "what is kept is printed all the same"
 
 
 def test_command(cache, capsys):

@@ -1,8 +1,8 @@
 """Run and record everything that needs a GPU: ``python -m tools.gpu``.
 
-Runs doctor, the test suite, the demo, the benchmark, the profile of the Hopper product and
-compute-sanitizer with its planted data races, each in a process of its own. Exits 1 and names the
-parts that failed, if any.
+Runs doctor, the test suite, the demo, the benchmark, the profile of the Hopper product, random
+calls and compute-sanitizer with its planted data races, each in a process of its own. Exits 1 and
+names the parts that failed, if any.
 """
 
 from __future__ import annotations
@@ -35,11 +35,14 @@ def demo() -> int:
     return status
 
 
+_FUZZ = ("tools.fuzz", "-j", "16", "--record")
 PARTS: dict[str, Callable[[], int]] = {
     "doctor": partial(run, "sparsegpu", "doctor"),
     "tests": partial(run, "pytest", "-q", "-n", "auto", "--record", "tests"),
     "demo": demo,
     "race": partial(run, "benchmarks.race"),
+    "fuzz": partial(run, *_FUZZ, "--cases", "20000", "--engine", "cuda"),
+    "fuzz_cpu": partial(run, *_FUZZ, "--cases", "100000"),
     "profile": partial(run, "benchmarks.profile"),
     "paths": partial(run, "benchmarks.paths"),
     "sanitizer": partial(run, "tools.sanitize"),

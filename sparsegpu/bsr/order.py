@@ -88,7 +88,7 @@ class Ordering(BsrBase):
             starts = pattern.indptr.reshape(pattern.batch_size, -1).astype(np.int64)
             starts = xp.take_along_axis(before, starts, axis=1).reshape(pattern.indptr.shape)
             batch, flat = pattern.batch_shape, keep.ravel()
-            self._pattern = Pattern(
+            kept = Pattern(
                 starts.astype(pattern.indptr.dtype),
                 pattern.indices.ravel()[flat].reshape(*batch, low),
                 pattern.shape,
@@ -97,4 +97,6 @@ class Ordering(BsrBase):
                 copy=False,
             )
             blocks = self._data.reshape(-1, *pattern.blocksize)[flat]
-            self._data = blocks.reshape(*batch, low, *pattern.blocksize)
+            blocks = blocks.reshape(*batch, low, *pattern.blocksize)
+        # Together and last: an allocation that fails leaves the array as it was.
+        self._pattern, self._data = kept, blocks

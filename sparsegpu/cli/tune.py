@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from .arguments import new_file
 from .demo import choose_library
 
 Size = tuple[int, int, int]
+_INTERRUPTED = 130  # as shells report Ctrl-C
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,13 +77,20 @@ def run(
     **keywords
         Of `sparsegpu.tune`.
     """
+    status = 0
     if reset:
         print(f"{forget()} forgotten")
     elif not (show or export):
         _, where = choose_library("gpu")
         print(f"tuning on {where}", flush=True)
         for size in shape or [(4096, 4096, 4096)]:
-            tune(shape=(size[0], size[1], size[2]), **keywords)
+            try:
+                tune(shape=(size[0], size[1], size[2]), **keywords)
+            except KeyboardInterrupt:
+                at = " x ".join(map(str, size))
+                print(f"interrupted at {at}: of this size nothing is kept", file=sys.stderr)
+                status = _INTERRUPTED
+                break
     winners = users_winners()
     for winner in winners:
         print(described(winner))
@@ -91,7 +100,7 @@ def run(
         better = [winner for winner in winners if winner.config != MODEL]
         text = ",\n ".join(dumps(winner.as_dict()) for winner in better)
         Path(export).write_text(f"[{text}]\n", encoding="utf-8")
-    return 0
+    return status
 
 
 def described(winner: Winner) -> str:

@@ -44,7 +44,7 @@ def _generation(function: str, capability: Any, array: Any) -> int:
         return major
     try:
         major = int(capability[0])
-    except (TypeError, ValueError, IndexError):
+    except (TypeError, ValueError, LookupError):
         raise bad_type(
             function, "capability", "a pair such as (9, 0), or None", repr(capability)
         ) from None
@@ -145,6 +145,8 @@ def to_cusparselt_layout(
     ------
     ValueError
         ``m`` no multiple of 128 ((9, 0): 64) or ``k`` none of 64.
+    TypeError
+        ``packed`` and ``meta`` of dtypes that do not belong together; no pair as ``capability``.
     NotImplementedError
         8-bit values and float32, whose vendor layout no public source states.
 
@@ -199,7 +201,7 @@ def from_cusparselt_layout(
         As `to_cusparselt_layout`; a buffer of another size; an illegal code, naming row and group
         as `check_meta` does.
     TypeError
-        A shape that is no pair of integers.
+        As `to_cusparselt_layout`; a shape that is no pair of integers.
     NotImplementedError
         As `to_cusparselt_layout`; while a CUDA graph is captured, for the check waits for the
         device.

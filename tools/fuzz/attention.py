@@ -1,0 +1,118 @@
+"""Cases of block-sparse attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sparsegpu.testing import assert_attention_close
+
+from . import oracle
+from .case import Case, Holds, public, require
+from .draws import REALS, Bsr, Draws
+from .oracle import array, number
+
+
+def attention(draws: Draws) -> Case:
+    dtype = draws.choice(REALS)
+    batch, kv_batch = draws.batches()
+    kv_heads = draws.integer(1, 2)
+    heads, width, value_width = (
+        kv_heads * draws.integer(1, 2),
+        draws.choice((8, 0, 5)) if draws.on_gpu else draws.count(9),
+        draws.choice((4, 0, 3)) if draws.on_gpu else draws.count(5),
+    )
+    lead = (*np.broadcast_shapes(batch, kv_batch), heads)
+    mask_batch = draws.choice(((), (), lead, (1, heads), (heads,)))[-len(lead) :]
+    mask = draws.bsr(draws.choice((bool, bool, dtype, "float32")), batch=mask_batch, exact=True)
+    length, keys = mask.shape
+    rng = draws.rng()
+    q, k, v = (
+        rng.standard_normal(shape).astype(dtype)
+        for shape in (
+            (*batch, heads, length, width),
+            (*kv_batch, kv_heads, keys, width),
+            (*kv_batch, kv_heads, keys, value_width),
+        )
+    )
+    arguments: dict[str, Any] = {"query": q, "key": k, "value": v, "mask": mask}
+    if draws.chance(30):
+        arguments["scale"] = draws.choice((0.5, 0, 1, np.float32(0.25)))
+    if draws.chance(30):
+        arguments["is_causal"] = True
+    if draws.chance(20):
+        arguments |= {
+            "dropout_p": draws.choice((0.5, 1.0, 0.0)),
+            "seed": draws.integer(0, 2**64 - 1),
+        }
+    arguments["return_lse"] = True
+    return public(
+        "scaled_dot_product_attention", arguments, _attended, fixed=frozenset({"return_lse"})
+    )
+
+
+def _attended(
+    query: Any, key: Any, value: Any, mask: Any, scale: Any = None, is_causal: Any = False,
+    dropout_p: Any = 0.0, seed: Any = None, return_lse: bool = True,
+) -> tuple[Any, Holds]:  # fmt: skip
+    q, k, v = (array(a) for a in (query, key, value))
+    require(isinstance(mask, Bsr), "a bsr_array")
+    require(q.dtype == k.dtype == v.dtype and q.dtype in REALS, "dtypes")
+    require(mask.dtype in {np.dtype(bool), q.dtype, np.dtype(np.float32)}, "the mask's dtype")
+    require(k.shape[-3:-1] == v.shape[-3:-1] and q.shape[-1] == k.shape[-1], "shapes")
+    require(mask.shape == (q.shape[-2], k.shape[-2]), "the mask's shape")
+    p = number(dropout_p)
+    require(0 <= p <= 1, "a probability")
+    wide = [a.astype(np.float64) for a in (q, k, v)]
+    group = q.shape[-3] // k.shape[-3] if k.shape[-3] else 1
+    q64, k64, v64 = wide[0], *(a.repeat(group, axis=-3) for a in wide[1:])
+    scale = number(scale) if scale is not None else q.shape[-1] ** -0.5 if q.shape[-1] else 1.0
+    allowed, added = mask.stored(), np.zeros(mask.stored().shape)
+    dense = mask.dense()
+    if mask.dtype.kind == "b":
+        allowed = allowed & dense
+    else:
+        dense = dense.astype(mask.dtype).astype(np.float64)
+        allowed, added = allowed & (dense != -np.inf), np.where(dense == -np.inf, 0, dense)
+    if is_causal:
+        allowed = allowed & (np.arange(k.shape[-2]) <= np.arange(q.shape[-2])[:, None])
+    score = np.where(allowed, scale * (q64 @ k64.swapaxes(-1, -2)) + added, -np.inf)
+    allowed = np.broadcast_to(allowed, score.shape)
+    top = score.max(axis=-1, keepdims=True, initial=-np.inf)
+    top = np.where(np.isfinite(top), top, 0)
+    e = np.where(allowed, np.exp(score - top), 0)
+    total = e.sum(axis=-1, keepdims=True)
+    weights = e / np.where(total == 0, 1, total)
+    if p and seed is None:  # one is drawn
+        shape = (*score.shape[:-1], v.shape[-1])
+        return oracle.Shaped(shape, q.dtype), Holds(lambda got: None)
+    if p:
+        require(isinstance(seed, int) and 0 <= seed < 2**64, "a seed")
+        weights = np.where(_kept(weights.shape, p, seed), weights / (1 - p) if p < 1 else 0, 0)
+    out, lse = weights @ v64, (np.log(total) + top)[..., 0]
+    lse = np.broadcast_to(lse, out.shape[:-1])
+    of_lse = np.dtype(np.float64 if q.dtype == np.float64 else np.float32)
+
+    def check(got: Any, exact: np.ndarray, dtype: np.dtype) -> None:
+        assert got.dtype == dtype
+        assert_attention_close(got, exact)
+
+    return Holds(lambda got: check(got, out, q.dtype)), Holds(lambda got: check(got, lse, of_lse))
+
+
+def _kept(shape: tuple[int, ...], p: float, seed: int) -> np.ndarray:
+    """Return which weights Philox4x32-10 keeps: word ``index % 4`` at counter ``index // 4``."""
+    index = np.arange(int(np.prod(shape)), dtype=np.uint64)
+    low = np.uint64(0xFFFFFFFF)
+    c = [index // 4 & low, index // 4 >> np.uint64(32), index * 0, index * 0]
+    k = [np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32)]
+    for _ in range(10):
+        a, b = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
+        c = [b >> np.uint64(32) ^ c[1] ^ k[0], b & low, a >> np.uint64(32) ^ c[3] ^ k[1], a & low]
+        k = [(k[0] + np.uint64(0x9E3779B9)) & low, (k[1] + np.uint64(0xBB67AE85)) & low]
+    word = np.choose((index % 4).astype(int), c) if index.size else index
+    return (word.astype(np.float64) / 2**32 >= p).reshape(shape)
+
+
+CASES = (attention,)

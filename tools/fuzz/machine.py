@@ -1,0 +1,100 @@
+"""Host values as an engine's own, laid out in memory in every way there is."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+import sparsegpu
+from sparsegpu.testing import to_host
+
+from .draws import BFLOAT16, FP8, Bsr, Draws, TwoOfFour
+
+LAYOUTS = ("rows", "columns", "strided", "backwards", "repeated", "misaligned", "read only")
+_WRITABLE = ("rows", "columns", "strided", "backwards")
+
+
+class Machine:
+    """An engine and its array library."""
+
+    def __init__(self, engine: str):
+        self.engine, self.on_gpu = engine, engine == "cuda"
+        if self.on_gpu:
+            import cupy
+
+            self.xp = cupy
+        else:
+            self.xp = np
+
+    def chosen(self) -> AbstractContextManager:
+        return sparsegpu.use_engine(self.engine)
+
+    def settle(self) -> None:
+        """Wait for the device: an error that sticks to it is raised here."""
+        if self.on_gpu:
+            self.xp.cuda.Device().synchronize()
+
+    def give(self, value: Any, draws: Draws, *, writable: bool = False) -> Any:
+        """Return a host value as the engine holds it; what is no operand stays as it is."""
+        if isinstance(value, Bsr):
+            parts = (value.data, value.indices, value.indptr)
+            return sparsegpu.bsr_array(
+                tuple(self.give(part, draws) for part in parts), shape=value.shape
+            )
+        if isinstance(value, TwoOfFour):
+            dense = self._moved(value.matrix)
+            return sparsegpu.to_semi_structured(dense, pad=True)
+        known = isinstance(value, np.ndarray) and (
+            value.dtype.kind in "biufc" or value.dtype in {BFLOAT16, FP8}
+        )
+        if known and type(value) is np.ndarray and value.ndim:
+            layout = draws.choice(_WRITABLE if writable else LAYOUTS)
+            return self._laid_out(value, layout)
+        return value
+
+    def _moved(self, array: np.ndarray) -> Any:
+        if not self.on_gpu:
+            return array.copy()
+        return self.xp.asarray(array.view(np.uint8) if array.dtype == FP8 else array)
+
+    def _laid_out(self, array: np.ndarray, layout: str) -> Any:
+        if layout == "columns" and array.ndim > 1:
+            turned = np.ascontiguousarray(array.swapaxes(-1, -2))
+            return self._moved(turned).swapaxes(-1, -2)
+        if layout == "strided":
+            wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1] + 1), array.dtype)
+            wide[..., 1::2] = array
+            return self._moved(wide)[..., 1::2]
+        if layout == "backwards":
+            every = tuple(slice(None, None, -1) for _ in array.shape)
+            return self._moved(np.ascontiguousarray(array[every]))[every]
+        if layout == "repeated" and len(array) > 1:
+            once = np.ascontiguousarray(array[:1])
+            if np.array_equal(np.broadcast_to(once, array.shape), array):
+                return self.xp.broadcast_to(self._moved(once), array.shape)
+        if layout == "misaligned" and not self.on_gpu:
+            memory = np.zeros(array.nbytes + 1, np.uint8)[1:]
+            moved = memory.view(array.dtype).reshape(array.shape)
+            moved[...] = array
+            return moved
+        moved = self._moved(array)
+        if layout == "read only" and not self.on_gpu:
+            moved.flags.writeable = False
+        return moved
+
+
+def contents(given: Any) -> Any:
+    """Return what an argument holds, byte by byte, with the memory around a strided view."""
+    if isinstance(given, sparsegpu.bsr_array):
+        return tuple(contents(part) for part in (given.data, given.indices, given.indptr))
+    if isinstance(given, sparsegpu.SemiStructuredArray):
+        return contents(given.packed), contents(given.meta)
+    if not (hasattr(given, "dtype") and hasattr(given, "strides")):
+        return None
+    base = given
+    while isinstance(getattr(base, "base", None), type(given)):
+        base = base.base
+    host = to_host(base)
+    return host.tobytes() if host.dtype != object else None

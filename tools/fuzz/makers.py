@@ -1,0 +1,198 @@
+"""Cases of what makes arrays and masks, and of the questions one may ask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import sparsegpu
+
+from . import oracle
+from .case import Case, Holds, Same, as_dense, public, require
+from .draws import CONTAINED, Draws
+from .oracle import array, number
+
+_NOT_BOOL = [d for d in CONTAINED if d.kind != "b"]
+
+
+def _integer(x: Any) -> int:
+    require(isinstance(x, (int, np.integer)) and not isinstance(x, bool), "an integer")
+    return int(x)
+
+
+def _pair(x: Any) -> tuple[int, int]:
+    pair = x if isinstance(x, tuple) else (x, x)
+    require(len(pair) == 2, "a pair")
+    return _integer(pair[0]), _integer(pair[1])
+
+
+def random_bsr(draws: Draws) -> Case:
+    bm, bk = draws.blocksize()
+    arguments = {
+        "shape": (*draws.batch(), draws.count(5) * bm, draws.count(5) * bk),
+        "blocksize": (bm, bk),
+        "density": draws.choice((0.5, 0.0, 1.0, 0.1, 1)),
+        "dtype": draws.choice(CONTAINED),
+        "rng": draws.integer(0, 10),
+    }
+
+    def expected(shape: Any, blocksize: Any, density: Any, dtype: Any, rng: Any) -> Holds:
+        require(0 <= number(density) <= 1, "a density")
+        blocks = shape[-2] // blocksize[0] * (shape[-1] // blocksize[1])
+        again = sparsegpu.random_bsr(shape, blocksize, density, dtype=dtype, rng=rng)
+
+        def rule(got: Any) -> None:
+            assert (got.shape, got.dtype, got.blocksize) == (
+                shape,
+                oracle.dtype_named(dtype),
+                blocksize,
+            )
+            assert got.nnzb == round(density * blocks)
+            if isinstance(rng, int):
+                np.testing.assert_array_equal(as_dense(got), as_dense(again))
+
+        return Holds(rule)
+
+    return public("random_bsr", arguments, expected)
+
+
+def prune_blocks(draws: Draws) -> Case:
+    bm, bk = draws.blocksize()
+    shape = (*draws.batch(), draws.count(4) * bm, draws.count(4) * bk)
+    arguments = {
+        "dense": draws.values(shape, draws.choice(_NOT_BOOL), exact=True),
+        "blocksize": (bm, bk),
+        "density": draws.choice((0.5, 0.0, 1.0, 0.3)),
+        "norm": draws.choice((2, 1, np.inf)),
+    }
+
+    def expected(dense: Any, blocksize: Any, density: Any, norm: Any) -> Same:
+        dense = array(dense)
+        require(
+            dense.ndim >= 2 and dense.dtype in _NOT_BOOL and norm in (1, 2, np.inf), "arguments"
+        )
+        require(0 <= number(density) <= 1, "a density")
+        (bm, bk), (m, k) = _pair(blocksize), dense.shape[-2:]
+        require(m % bm == 0 == k % bk, "blocks that divide")
+        rows, columns = m // bm, k // bk
+        wide = np.abs(dense.astype(np.complex128 if dense.dtype.kind == "c" else np.float64))
+        blocks = wide.reshape(*dense.shape[:-2], rows, bm, columns, bk).swapaxes(-3, -2)
+        blocks = blocks.reshape(*dense.shape[:-2], rows * columns, bm * bk)
+        # Of small integers: |x|**2 may be off by a rounding for complex, so whole numbers.
+        parts = np.rint(blocks**2) if norm == 2 else blocks
+        size = parts.max(axis=-1) if norm == np.inf else parts.sum(axis=-1)
+        if dense.dtype.kind == "c" and norm == 1:
+            size = np.round(size, 9)
+        kept = np.zeros(size.shape, bool)
+        best = np.argsort(-size, axis=-1, kind="stable")[..., : round(density * rows * columns)]
+        np.put_along_axis(kept, best, True, axis=-1)
+        whole = kept.reshape(*dense.shape[:-2], rows, columns).repeat(bm, -2).repeat(bk, -1)
+        return Same(np.where(whole, dense, np.zeros((), dense.dtype)))
+
+    return public("prune_blocks", arguments, expected)
+
+
+def masks(draws: Draws) -> Case:
+    name = draws.choice(("banded", "sliding_window", "causal"))
+    size = draws.choice(((1, 1), (2, 3), (4, 4), (5, 2)))
+    length = (size[0] * draws.count(6), size[1] * draws.count(6))
+    if size[0] == size[1] and draws.chance(50):
+        size, length = size[0], length[0]
+    arguments: dict[str, Any] = {"length": length, "blocksize": size}
+    if name == "banded":
+        arguments |= {
+            "lower": draws.choice((0, 1, 5, None, 10**9)),
+            "upper": draws.choice((None, 0, 2, 10**18)),
+        }
+    elif name == "sliding_window":
+        arguments |= {"window": draws.integer(0, 9), "causal": draws.chance(50)}
+
+    def expected(
+        length: Any,
+        blocksize: Any,
+        lower: Any = None,
+        upper: Any = None,
+        window: Any = 0,
+        causal: Any = False,
+    ) -> Same:
+        (rows, columns), (bm, bk) = _pair(length), _pair(blocksize)
+        require(rows % bm == 0 == columns % bk, "blocks that divide")
+        if name == "causal":
+            lower, upper = None, 0
+        elif name == "sliding_window":
+            lower, upper = _integer(window), 0 if causal else _integer(window)
+        elif upper is None:
+            upper = lower
+        i, j = np.indices((rows, columns))
+        for bound in (lower, upper):
+            require(bound is None or _integer(bound) >= 0, "widths")
+        keep = (lower is None or (i - j <= lower)) & (upper is None or (j - i <= upper)) & (i == i)
+        return Same(keep)
+
+    return public(name, arguments, expected)
+
+
+def bigbird(draws: Draws) -> Case:
+    size = draws.choice(((1, 1), (2, 3), (4, 4)))
+    length = (size[0] * draws.count(6), size[1] * draws.count(6))
+    arguments = {"length": length, "blocksize": size, "rng": draws.integer(0, 9)}
+    arguments |= {n: draws.integer(0, 3) for n in ("window", "global_blocks", "random_blocks")}
+
+    def expected(
+        length: Any, blocksize: Any, rng: Any, window: Any, global_blocks: Any, random_blocks: Any
+    ) -> Holds:
+        (rows, columns), (bm, bk) = _pair(length), _pair(blocksize)
+        require(rows % bm == 0 == columns % bk, "blocks that divide")
+        require(min(map(_integer, (window, global_blocks, random_blocks))) >= 0, "counts")
+        i, j = np.indices((rows // bm, columns // bk))
+        sure = (np.abs(i - j) <= window) | (i < global_blocks) | (j < global_blocks)
+
+        def rule(got: Any) -> None:
+            dense = as_dense(got)
+            assert dense.shape == (rows, columns) and dense.dtype == bool
+            blocks = dense.reshape(rows // bm, bm, columns // bk, bk)
+            assert (blocks.all(axis=(1, 3)) == blocks.any(axis=(1, 3))).all()
+            stored = blocks.any(axis=(1, 3))
+            assert stored[sure].all()
+            more = np.minimum((~sure).sum(axis=1), min(random_blocks, columns))
+            assert ((stored & ~sure).sum(axis=1) == more).all()
+
+        return Holds(rule)
+
+    return public("bigbird", arguments, expected)
+
+
+def questions(draws: Draws) -> Case:
+    """`is_supported` and `use_engine`: an answer for known names, an error for others."""
+    if draws.chance(50):
+
+        def entered(name: Any) -> str:
+            with sparsegpu.use_engine(name):
+                return name
+
+        engines = ("reference", "cpu", "cuda")
+        named = lambda name: (require(name in engines, "an engine"), Holds(lambda got: None))[1]  # noqa: E731
+        return Case(
+            "use_engine",
+            entered,
+            {"name": draws.choice(engines)},
+            named,
+            documented=sparsegpu.use_engine,
+        )
+    arguments = {
+        "op": draws.choice(("bsr_addmm", "semi_structured_addmm", "bsr_softmax")),
+        "dtype": draws.choice((*CONTAINED, "bfloat16", "float8_e4m3fn")),
+        "cc": draws.choice(((9, 0), (8, 0), 90, "80", (12, 0), (7, 5))),
+    }
+
+    def expected(op: Any, dtype: Any, cc: Any) -> Holds:
+        def rule(got: Any) -> None:
+            assert isinstance(got, bool)
+
+        return Holds(rule)
+
+    return public("is_supported", arguments, expected)
+
+
+CASES = (random_bsr, prune_blocks, masks, bigbird, questions)
