@@ -18,6 +18,7 @@ from . import (
     attention,
     containers,
     makers,
+    metadata,
     operators,
     products,
     products_24,
@@ -36,6 +37,7 @@ MODULES = (
     two_of_four,
     products_24,
     makers,
+    metadata,
 )
 #: Every drawing function, by module and name.
 CASES = {
