@@ -291,6 +291,8 @@ class BsrSemiStructuredArray(Bsr24Base):
             return self.copy() if copy else self
         return self.tobsr().astype(wanted).semi_structured()
 
-    def _compared(self, other: Any, sign: str, operation: Callable) -> Any:
-        del sign
-        return operation(self.tobsr(), other)
+    def _compared(self, other: Any, function: str, operation: Callable) -> Any:
+        return self.tobsr()._compared(other, function, operation)
+
+    def _beside(self, other: Any, function: str) -> tuple[Any, Any]:
+        return self.tobsr()._beside(other, function)

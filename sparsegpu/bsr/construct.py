@@ -36,8 +36,6 @@ from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._common import check_sparse, is_sparse, on_device
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
 
-_FUNCTION = "bsr_array"
-
 
 class _Wanted(NamedTuple):
     """Arguments of `bsr_array` besides ``arg``; None: as in ``arg``."""
@@ -47,6 +45,8 @@ class _Wanted(NamedTuple):
     dtype: np.dtype | None
     copy: bool
     check: bool
+    function: str  # who asks, and by which name, for messages
+    argument: str
 
 
 def check_dtype(function: str, argument: str, dtype: Any) -> np.dtype:
@@ -67,32 +67,36 @@ def build(
     dtype: np.dtype | None,
     copy: bool,
     check: bool,
+    function: str = "bsr_array",
+    argument: str = "arg",
 ) -> tuple[Pattern, Any]:
     """Return pattern and data of any form that `bsr_array` takes."""
     if blocksize is not None:
-        blocksize = check_blocksize(_FUNCTION, blocksize)
+        blocksize = check_blocksize(function, blocksize)
     if shape is not None:
-        shape = check_shape(_FUNCTION, shape)
-    wanted = _Wanted(shape, blocksize, dtype, copy, check)
+        shape = check_shape(function, shape)
+    wanted = _Wanted(shape, blocksize, dtype, copy, check, function, argument)
     if isinstance(arg, tuple) and len(arg) == 3:
         return _from_parts(*arg, wanted)
     if isinstance(arg, tuple) and len(arg) == 2 and all(isinstance(n, Integral) for n in arg):
-        return _empty(check_shape(_FUNCTION, arg), wanted)
-    if isinstance(arg, tuple) and len(arg) == 2 and _is_row_and_column(arg[1]):
+        return _empty(check_shape(function, arg), wanted)
+    if isinstance(arg, tuple) and len(arg) == 2 and _is_row_and_column(*arg):
         expected = "(data, indices, indptr); of elements make a scipy.sparse.coo_array first"
-        raise bad_type(_FUNCTION, "arg", expected, "(data, (row, column))")
+        raise bad_type(function, "arg", expected, "(data, (row, column))")
     if is_sparse_blocks(arg):
         arg = arg.tobsr()
     if is_sparse(arg):
-        check_sparse(_FUNCTION, "arg", arg)
+        check_sparse(function, argument, arg)
         return _from_bsr(arg, wanted)
     if _is_sparse(arg):
         return _from_sparse(arg, wanted)
-    return _from_dense(as_array(arg, _FUNCTION, "arg"), wanted)
+    return _from_dense(as_array(arg, function, "arg"), wanted)
 
 
-def _is_row_and_column(x: Any) -> bool:
+def _is_row_and_column(data: Any, x: Any) -> bool:
     """Return whether this is the ``(row, column)`` of SciPy's form ``(data, (row, column))``."""
+    if hasattr(x, "shape"):  # beside a matrix it would be another one, of a batch
+        return len(x.shape) == 2 and len(getattr(data, "shape", (0,))) == 1
     return isinstance(x, tuple) and all(isinstance(i, list) or hasattr(i, "shape") for i in x)
 
 
@@ -104,25 +108,25 @@ def check_shape(function: str, shape: Any) -> tuple[int, ...]:
     return check_sizes(function, "shape", result, "(*batch, M, K)")
 
 
-def _check_shape_is(shape: tuple[int, ...] | None, found: tuple[int, ...]) -> None:
+def _check_shape_is(function: str, shape: tuple[int, ...] | None, found: tuple[int, ...]) -> None:
     if shape is not None and shape != found and shape != found[-2:]:
-        raise bad_value(_FUNCTION, "shape", f"{found}, the shape of 'arg'", shape)
+        raise bad_value(function, "shape", f"{found}, the shape of 'arg'", shape)
 
 
-def _check_divides(shape: tuple[int, ...], blocksize: tuple[int, int]) -> None:
+def _check_divides(function: str, shape: tuple[int, ...], blocksize: tuple[int, int]) -> None:
     if shape[-2] % blocksize[0] or shape[-1] % blocksize[1]:
         raise bad_value(
-            _FUNCTION,
+            function,
             "blocksize",
             f"a block size that divides the shape {tuple(shape)} (pad the matrix if need be)",
             blocksize,
         )
 
 
-def _cast(data: Any, dtype: np.dtype | None, copy: bool) -> Any:
+def _cast(function: str, data: Any, dtype: np.dtype | None, copy: bool) -> Any:
     """Return data in a dtype that can be held, copied when asked or when the dtype changes."""
     if dtype is None:
-        check_dtype(_FUNCTION, "arg", data.dtype)
+        check_dtype(function, "arg", data.dtype)
         return data.copy() if copy else data
     return data.astype(dtype, copy=copy)
 
@@ -131,61 +135,62 @@ def _cast(data: Any, dtype: np.dtype | None, copy: bool) -> Any:
 
 
 def _from_parts(data: Any, indices: Any, indptr: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
-    data = as_array(data, _FUNCTION, "data")
-    indices = _index_array(indices, "indices")
-    indptr = _index_array(indptr, "indptr")
-    common_namespace(_FUNCTION, data=data, indices=indices, indptr=indptr)
+    function = wanted.function
+    data = as_array(data, function, "data")
+    indices = _index_array(function, indices, "indices")
+    indptr = _index_array(function, indptr, "indptr")
+    common_namespace(function, data=data, indices=indices, indptr=indptr)
     if data.ndim < 3 or indices.ndim < 1 or data.ndim != indices.ndim + 2:
         raise bad_value(
-            _FUNCTION,
+            function,
             "data",
             f"shape (*batch, nnzb, bm, bk) over indices of shape {tuple(indices.shape)}",
             tuple(data.shape),
         )
-    found = check_blocksize(_FUNCTION, data.shape[-2:])
+    found = check_blocksize(function, data.shape[-2:])
     if wanted.blocksize not in {None, found}:
         expected = f"{found}, the shape of the blocks"
-        raise bad_value(_FUNCTION, "blocksize", expected, wanted.blocksize)
+        raise bad_value(function, "blocksize", expected, wanted.blocksize)
     if tuple(data.shape[:-2]) != tuple(indices.shape):
-        raise bad_value(_FUNCTION, "data", f"shape {(*indices.shape, *found)}", tuple(data.shape))
+        raise bad_value(function, "data", f"shape {(*indices.shape, *found)}", tuple(data.shape))
     if indptr.ndim != indices.ndim or indptr.shape[-1] == 0:
         raise bad_value(
-            _FUNCTION,
+            function,
             "indptr",
             f"shape (*{tuple(indices.shape[:-1])}, M // {found[0]} + 1)",
             tuple(indptr.shape),
         )
     batch, shape = tuple(indices.shape[:-1]), wanted.shape
     if shape is None:
-        shape = ((indptr.shape[-1] - 1) * found[0], _block_columns(indices) * found[1])
-        check_element_count(_FUNCTION, "indices", (*batch, *shape))
+        shape = ((indptr.shape[-1] - 1) * found[0], _block_columns(function, indices) * found[1])
+        check_element_count(function, "indices", (*batch, *shape))
     elif shape[:-2] not in {(), batch}:
-        raise bad_value(_FUNCTION, "shape", f"the batch shape {batch} of 'indices'", shape)
+        raise bad_value(function, "shape", f"the batch shape {batch} of 'indices'", shape)
     with on_device(data):
         pattern = Pattern(indptr, indices, (shape[-2], shape[-1]), found, check=wanted.check)
-        return pattern, _cast(data, wanted.dtype, wanted.copy)
+        return pattern, _cast(function, data, wanted.dtype, wanted.copy)
 
 
-def _block_columns(indices: Any) -> int:
+def _block_columns(function: str, indices: Any) -> int:
     """Return the least number of block columns for these indices."""
     if not indices.size:
         return 0
     first, last = int(indices.min()), int(indices.max())
     if first < 0:
-        raise bad_value(_FUNCTION, "indices", "block columns, none negative", first)
+        raise bad_value(function, "indices", "block columns, none negative", first)
     return last + 1
 
 
-def _index_array(x: Any, argument: str) -> Any:
-    array = as_array(x, _FUNCTION, argument)
+def _index_array(function: str, x: Any, argument: str) -> Any:
+    array = as_array(x, function, argument)
     # An empty list is float64 to NumPy.
     return array.astype(np.int32) if isinstance(x, (list, tuple)) and not array.size else array
 
 
 def _empty(found: tuple[int, ...], wanted: _Wanted) -> tuple[Pattern, Any]:
-    blocksize = wanted.blocksize or (1, 1)
-    _check_shape_is(wanted.shape, found)
-    _check_divides(found, blocksize)
+    function, blocksize = wanted.function, wanted.blocksize or (1, 1)
+    _check_shape_is(function, wanted.shape, found)
+    _check_divides(function, found, blocksize)
     nothing = np.zeros(0, dtype=np.int64)
     pattern = from_sorted_keys(nothing, (), 0, (found[0], found[1]), blocksize)
     return pattern, np.zeros((0, *blocksize), wanted.dtype or np.float64)
@@ -193,40 +198,40 @@ def _empty(found: tuple[int, ...], wanted: _Wanted) -> tuple[Pattern, Any]:
 
 def _from_bsr(arg: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
     pattern: Pattern = arg.pattern
-    shape, blocksize, dtype, copy, _ = wanted
-    _check_shape_is(shape, (*pattern.batch_shape, *pattern.shape))
+    shape, blocksize, dtype, copy, _, function, argument = wanted
+    _check_shape_is(function, shape, (*pattern.batch_shape, *pattern.shape))
     with on_device(arg.data):
         if blocksize is None or blocksize == pattern.blocksize:
             if dtype is not None and dtype != arg.data.dtype:
                 arg = arg.astype(dtype)
             return arg.pattern, arg.data.copy() if copy else arg.data
-        _check_divides(pattern.shape, blocksize)
-        pattern, data = _reblock(pattern, arg.data, blocksize)
-        return pattern, _cast(data, dtype, False)
+        _check_divides(function, pattern.shape, blocksize)
+        pattern, data = _reblock(function, argument, pattern, arg.data, blocksize)
+        return pattern, _cast(function, data, dtype, False)
 
 
 def _from_dense(dense: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
-    blocksize = wanted.blocksize
+    function, blocksize = wanted.function, wanted.blocksize
     if dense.ndim < 2:
         raise bad_value(
-            _FUNCTION, "arg", "a dense array (*batch, M, K), (data, indices, indptr) or a sparse "
+            function, "arg", "a dense array (*batch, M, K), (data, indices, indptr) or a sparse "
             "array", f"shape {tuple(dense.shape)}"
         )  # fmt: skip
     if blocksize is None:
-        raise bad_value(_FUNCTION, "blocksize", "(bm, bk) for a dense array", None)
-    _check_shape_is(wanted.shape, tuple(dense.shape))
-    _check_divides(dense.shape, blocksize)
+        raise bad_value(function, "blocksize", "(bm, bk) for a dense array", None)
+    _check_shape_is(function, wanted.shape, tuple(dense.shape))
+    _check_divides(function, dense.shape, blocksize)
     with on_device(dense):
         check_may_wait(namespace(dense), "finding the blocks of a dense array")
-        dense = _cast(dense, wanted.dtype, False)
+        dense = _cast(function, dense, wanted.dtype, False)
         xp, batch, matrix = namespace(dense), tuple(dense.shape[:-2]), tuple(dense.shape[-2:])
         blocks = (matrix[0] // blocksize[0]) * (matrix[1] // blocksize[1])
         if dense.size:
-            convert = engine_module(xp, "convert", _FUNCTION)
+            convert = engine_module(xp, "convert", function)
             keys = xp.flatnonzero(convert.block_mask(dense, blocksize)).astype(np.int64)
         else:
             keys = xp.zeros((0,), dtype=np.int64)
-        nnzb = keys_per_batch(keys, batch, blocks, _FUNCTION)
+        nnzb = keys_per_batch(keys, batch, blocks, function, "arg")
         pattern = from_sorted_keys(keys, batch, nnzb, matrix, blocksize)
         data = xp.empty((*batch, nnzb, *blocksize), dense.dtype)
         if data.size:
@@ -247,11 +252,11 @@ def _is_sparse(arg: Any) -> bool:
 
 
 def _from_sparse(arg: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
-    shape, blocksize, dtype, _, check = wanted
+    shape, blocksize, dtype, _, check, function, argument = wanted
     if len(arg.shape) != 2:
-        raise bad_value(_FUNCTION, "arg", "a two-dimensional sparse array", f"shape {arg.shape}")
+        raise bad_value(function, "arg", "a two-dimensional sparse array", f"shape {arg.shape}")
     found = (int(arg.shape[0]), int(arg.shape[1]))
-    _check_shape_is(shape, found)
+    _check_shape_is(function, shape, found)
     if arg.format == "bsr" and blocksize in {None, tuple(arg.blocksize)}:
         same = wanted._replace(shape=found, blocksize=None)
         return _from_parts(arg.data, arg.indices, arg.indptr, same)
@@ -263,20 +268,22 @@ def _from_sparse(arg: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
             row, column, values = row[stored], column[stored], values[stored]
         if blocksize is None:
             blocksize = estimate_blocksize(row, column, found)
-        _check_divides(found, blocksize)
+        _check_divides(function, found, blocksize)
         if check:
-            _check_positions(row, column, found)
+            _check_positions(function, row, column, found)
         values = values if dtype is None else values.astype(dtype, copy=False)
-        check_dtype(_FUNCTION, "arg", values.dtype)
-        return _from_elements(row, column, values, (), found, blocksize)
+        check_dtype(function, "arg", values.dtype)
+        return _from_elements(function, argument, row, column, values, (), found, blocksize)
 
 
-def _check_positions(row: Any, column: Any, shape: tuple[int, int]) -> None:
+def _check_positions(function: str, row: Any, column: Any, shape: tuple[int, int]) -> None:
     for index, size, name in ((row, shape[0], "rows"), (column, shape[1], "columns")):
-        check_range(_FUNCTION, "arg", index, size, f"{name} in 0..{size - 1}")
+        check_range(function, "arg", index, size, f"{name} in 0..{size - 1}")
 
 
 def _from_elements(
+    function: str,
+    argument: str,
     row: Any,
     column: Any,
     values: Any,
@@ -299,7 +306,7 @@ def _from_elements(
     if first.size < place.size:
         summed = xp.empty((first.size, 1, 1), values.dtype)
         starts = xp.concatenate([first.astype(np.int64), xp.full((1,), place.size, np.int64)])
-        engine_module(xp, "convert", _FUNCTION).sum_blocks(
+        engine_module(xp, "convert", function).sum_blocks(
             summed, values.reshape(-1, 1, 1), order, starts
         )
         values, place = summed.ravel(), place[first]
@@ -308,19 +315,23 @@ def _from_elements(
     block = place // area
     new_block = starts_run(block)
     keys = block[new_block]
-    nnzb = keys_per_batch(keys, batch, (m // bm) * (k // bk), _FUNCTION)
+    nnzb = keys_per_batch(keys, batch, (m // bm) * (k // bk), function, argument)
     pattern = from_sorted_keys(keys, batch, nnzb, shape, blocksize)
     data = xp.zeros(int(keys.size) * area, dtype=values.dtype)
     data[(xp.cumsum(new_block, dtype=np.int64) - 1) * area + place % area] = values
     return pattern, data.reshape(*batch, nnzb, bm, bk)
 
 
-def _reblock(pattern: Pattern, data: Any, blocksize: tuple[int, int]) -> tuple[Pattern, Any]:
+def _reblock(
+    function: str, argument: str, pattern: Pattern, data: Any, blocksize: tuple[int, int]
+) -> tuple[Pattern, Any]:
     """Return the same matrices in blocks of another size; new blocks of zeros are not kept."""
     xp, values = pattern.xp, data.ravel()
     row, column = (x.ravel() for x in xp.broadcast_arrays(*pattern.element_positions()))
     stored = xp.flatnonzero(values != 0)
     return _from_elements(
+        function,
+        argument,
         row[stored],
         column[stored],
         values[stored],

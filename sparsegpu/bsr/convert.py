@@ -6,8 +6,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._arrays import bfloat16, common_namespace, device_of, index_dtype, swap_last
-from .._checks import bad_type, bad_value, check_blocksize, check_choice, not_offered
+from .._arrays import (
+    bfloat16,
+    common_namespace,
+    device_of,
+    import_cupy,
+    index_dtype,
+    swap_last,
+)
+from .._checks import bad_type, bad_value, check_axes, check_choice, not_offered
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
 from ..ops._common import check_sparse, on_device, optional_out, prepare_out
@@ -75,10 +82,21 @@ class Conversions(BsrBase):
 
         The transposed pattern is made once and kept with this one; the values are copied
         (``copy`` is here for SciPy's signature).
+
+        Parameters
+        ----------
+        axes : {None, (1, 0), (-1, -2)}
+        copy : bool
+
+        Raises
+        ------
+        ValueError
+            Other axes.
+        TypeError
+            ``axes`` that are no pair of integers.
         """
         del copy
-        if axes is not None and tuple(axes) not in {(1, 0), (-1, -2)}:
-            raise bad_value("transpose", "axes", "None or (1, 0)", axes)
+        check_axes("transpose", axes)
         check_sparse("transpose", "self", self)
         with on_device(self._data):
             if self._data.size == 0:
@@ -159,8 +177,7 @@ class Conversions(BsrBase):
         ImportError
             When CuPy is not installed.
         """
-        import cupy
-
+        cupy = import_cupy("bsr_array.to_device", "a CUDA device is asked for")
         check_sparse("to_device", "self", self)
         target = cupy.cuda.Device(device)  # the current one for None
         if device_of(self._data) == target.id:
@@ -198,11 +215,11 @@ class Conversions(BsrBase):
 
     def tobsr(self, blocksize: Any = None, copy: bool = False) -> Self:
         """Return the array with another block size (new blocks of zeros are not kept)."""
-        check_sparse("tobsr", "self", self)
-        if blocksize is not None:
-            blocksize = check_blocksize("tobsr", blocksize)
-        pattern, data = build(self, None, blocksize=blocksize, dtype=None, copy=copy, check=False)
-        return self._with(pattern, data)
+        return self._reblocked("tobsr", "self", blocksize, copy)
+
+    def _reblocked(self, function: str, argument: str, blocksize: Any, copy: bool = False) -> Self:
+        how: dict[str, Any] = {"function": function, "argument": argument, "copy": copy}
+        return self._with(*build(self, None, blocksize=blocksize, dtype=None, check=False, **how))
 
     def to_scipy(self, copy: bool = True) -> Any:
         """Return a `scipy.sparse.bsr_array` on the host.

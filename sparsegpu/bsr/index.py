@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from numbers import Integral
 from typing import Any, Self
 
@@ -17,13 +18,17 @@ def _is_integer(key: Any) -> bool:
     return isinstance(key, Integral) and not isinstance(key, bool)
 
 
+def _is_whole(key: Any) -> bool:
+    return isinstance(key, slice) and key == slice(None)
+
+
 class Indexing(BsrBase):
     """``A[i]`` and ``A[i:j]``; ``i`` and ``j`` count element rows."""
 
     __slots__ = ()
 
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, tuple) and len(key) == 2 and key[1] == slice(None):
+        if isinstance(key, tuple) and len(key) == 2 and _is_whole(key[1]):
             key = key[0]
         if isinstance(key, slice):
             return self._row_slice(key)
@@ -39,7 +44,7 @@ class Indexing(BsrBase):
             return self.getrow(int(key[0]))[int(key[1])]
         raise not_offered(
             "bsr_array[...]",
-            f"the index {key!r}",
+            f"the index {reprlib.repr(key)}",
             "A[i], A[i, j], A[i:j] with multiples of the block height",
         )
 

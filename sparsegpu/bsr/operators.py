@@ -12,12 +12,12 @@ from typing import Any, Self
 import numpy as np
 
 from .._arrays import as_array, bfloat16, common_namespace, is_cupy
-from .._checks import bad_type, bad_value, broadcast_shape, not_offered
+from .._checks import bad_type, bad_value, broadcast_shape, check_scalar, not_offered
 from ..engines import engine_module
 from ..linalg import aslinearoperator
 from ..ops._common import check_sparse, is_sparse, on_device
-from ..ops.addmm import bsr_matmul, dense_bsr_matmul
-from ..ops.spgemm import bsr_spgemm
+from ..ops.addmm import matmul
+from ..ops.spgemm import spgemm
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
 from .base import BsrBase
 from .construct import check_dtype
@@ -32,11 +32,11 @@ class Operators(BsrBase):
 
     def __matmul__(self, other: Any) -> Any:
         if is_sparse(other):
-            return bsr_spgemm(self, other)
-        return bsr_matmul(self, other)
+            return spgemm("bsr_array @", ("self", "other"), self, other)
+        return matmul("bsr_array @", self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        return dense_bsr_matmul(other, self)
+        return matmul("bsr_array @", self, other, from_the_right=True)
 
     def dot(self, other: Any) -> Any:
         """Return ``self @ other``; for a scalar, ``self * other``."""
@@ -85,6 +85,23 @@ class Operators(BsrBase):
 
     def __pos__(self) -> Self:
         return self.copy()
+
+    def _elementwise(self, ufunc: Any) -> Self:
+        """Apply a ufunc of NumPy to every element; what is not stored has to stay zero."""
+        function = f"numpy.{ufunc.__name__}"
+        summed = self._canonical(function, "x")
+        with np.errstate(all="ignore"):
+            filled = ufunc(np.zeros((), self.dtype)) != 0
+        if filled:
+            raise not_offered(
+                function,
+                "what is not zero at zero (it would fill every element that is not stored)",
+                "functions that are, such as numpy.sqrt, and any function of A.toarray()",
+            )
+        with on_device(summed._data):
+            values = ufunc(summed._data)
+        check_dtype(function, "x", values.dtype)
+        return summed._with(summed._pattern, values)
 
     def __abs__(self) -> Self:
         summed = self._canonical("abs")
@@ -149,6 +166,9 @@ def _scaled(array: Any, factor: Any, name: str) -> Any:
     xp, data = array._xp, array._data
     if isinstance(factor, (np.bool_, np.integer)):
         factor = int(factor)
+    if isinstance(factor, int):
+        check_scalar(function, "other", factor, complex_allowed=True)
+        _check_held(function, factor, data.dtype)
     if not isinstance(factor, Number):
         common_namespace(function, self=data, other=factor)
     operation = getattr(xp, name)
@@ -159,6 +179,15 @@ def _scaled(array: Any, factor: Any, name: str) -> Any:
             result = operation(data, factor)
     check_dtype(function, "other", result.dtype)
     return array._with(array._pattern, result)
+
+
+def _check_held(function: str, factor: int, dtype: np.dtype) -> None:
+    """Refuse an integer that the integers it multiplies or divides do not hold."""
+    if dtype.kind == "i":
+        limits = np.iinfo(dtype)
+        if not limits.min <= factor <= limits.max:
+            expected = f"an integer that {dtype} holds (astype, or a float)"
+            raise bad_value(function, "other", expected, factor)
 
 
 def common_dtype(function: str, a: np.dtype, b: np.dtype) -> np.dtype:
@@ -197,7 +226,7 @@ def _combine(array: Any, other: Any, name: str, *, reflected: bool = False) -> A
         operation = getattr(a._xp, name)
         if a._pattern.same_as(b._pattern):
             return array._with(a._pattern, operation(a._data, b._data))
-        a, b = a._canonical(function), b._canonical(function)
+        a, b = a._canonical(function), b._canonical(function, "other")
         pattern, blocks, place = united(a, b, function)
         # Positions in a canonical pattern are distinct, so that this adds every block.
         blocks[place] = operation(blocks[place], flat(b))
@@ -227,11 +256,12 @@ def aligned(function: str, array: Any, other: Any) -> tuple[Any, Any]:
     batch = broadcast_shape(
         function, "other", array._pattern.batch_shape, other.pattern.batch_shape
     )
-    other = array._with(other.pattern, other.data).tobsr(array.blocksize)
-    return tuple(_repeated(x.astype(dtype, copy=False), batch) for x in (array, other))
+    other = array._with(other.pattern, other.data)._reblocked(function, "other", array.blocksize)
+    return tuple(repeated(x.astype(dtype, copy=False), batch) for x in (array, other))
 
 
-def _repeated(array: Any, batch: tuple[int, ...]) -> Any:
+def repeated(array: Any, batch: tuple[int, ...]) -> Any:
+    """Return an array over a larger batch, nothing copied."""
     if array._pattern.batch_shape == batch:
         return array
     data = array._xp.broadcast_to(array._data, (*batch, *array._data.shape[-3:]))
@@ -246,7 +276,7 @@ def flat(array: Any) -> Any:
 def _pattern_of(keys: Any, like: Pattern, function: str) -> Pattern:
     """Return the pattern of sorted block positions, in the shapes of another pattern."""
     rows, columns = like.block_shape
-    nnzb = keys_per_batch(keys, like.batch_shape, rows * columns, function)
+    nnzb = keys_per_batch(keys, like.batch_shape, rows * columns, function, "other")
     return from_sorted_keys(keys, like.batch_shape, nnzb, like.shape, like.blocksize)
 
 
@@ -258,7 +288,7 @@ def as_data(blocks: Any, pattern: Pattern) -> Any:
 def _multiply_sparse(array: Any, other: Any) -> Any:
     a, b = aligned("multiply", array, other)
     with on_device(a._data):
-        a, b = a._canonical("multiply"), b._canonical("multiply")
+        a, b = a._canonical("multiply"), b._canonical("multiply", "other")
         if a._pattern.same_as(b._pattern):
             return array._with(a._pattern, a._data * b._data)
         xp, a_keys, b_keys = a._xp, a._pattern.keys(), b._pattern.keys()
@@ -283,7 +313,7 @@ def _multiply_dense(array: Any, dense: Any) -> Any:
         )
     dtype = common_dtype("multiply", array.dtype, dense.dtype)
     with on_device(array._data):
-        array = _repeated(array._canonical("multiply"), shape[:-2])
+        array = repeated(array._canonical("multiply"), shape[:-2])
         factors = xp.empty(array._data.shape, dense.dtype)
         if factors.size:
             engine_module(xp, "convert", "multiply").gather_blocks(

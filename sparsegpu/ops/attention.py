@@ -118,7 +118,7 @@ def scaled_dot_product_attention(
     lse_dtype = np.dtype(np.float64 if dtype == np.float64 else np.float32)
     length, value_width = query.shape[-2], value.shape[-1]
     with on_device(query, mask.pattern, call):
-        pattern, mask_data = canonical_blocks(mask, function)
+        pattern, mask_data = canonical_blocks(mask, function, "mask")
         out = xp.empty((*heads, length, value_width), dtype)
         lse = xp.empty((*heads, length), lse_dtype) if return_lse else None
         if pattern.nnzb == 0:
