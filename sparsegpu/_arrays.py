@@ -42,7 +42,7 @@ def check_dtype_name(function: str, argument: str, dtype: Any) -> np.dtype:
     """Return a dtype argument as a ``numpy.dtype``, or refuse what names none."""
     try:
         return dtype_of(dtype)
-    except TypeError:
+    except (TypeError, ValueError):
         raise bad_type(function, argument, "a dtype or the name of one", repr(dtype)) from None
 
 

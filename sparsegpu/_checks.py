@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from math import prod
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -63,11 +64,8 @@ def not_offered(function: str, what: str, instead: str) -> NotImplementedError:
 
 def check_choice(function: str, argument: str, value: Any, choices: tuple) -> None:
     """Refuse a value outside a closed list."""
-    try:
-        known = value in choices
-    except ValueError:  # an array
-        known = False
-    if not known:
+    # Of other kinds, arrays among them, a comparison need not be a bool.
+    if not (value is None or isinstance(value, (str, Number))) or value not in choices:
         raise bad_value(function, argument, f"one of {', '.join(map(repr, choices))}", repr(value))
 
 
@@ -101,6 +99,8 @@ def check_integers(
 ) -> tuple[int, ...]:
     """Return integers as a tuple of ints; floats (whole ones too) and bools are refused."""
     try:
+        if not hasattr(values, "__len__"):
+            raise TypeError  # a sparse array can be iterated over, too
         values = tuple(values)
         result = tuple(operator.index(n) for n in values)
     except TypeError:

@@ -50,6 +50,8 @@ def banded(
     ------
     ValueError
         A length that the block size does not divide; a negative count or width.
+    TypeError
+        Something else than integers.
 
     Examples
     --------
@@ -88,7 +90,7 @@ def sliding_window(
 
     Raises
     ------
-    ValueError
+    ValueError, TypeError
         As `banded`.
 
     References
@@ -121,7 +123,7 @@ def causal(length: Any, blocksize: Any, *, xp: ModuleType = np) -> bsr_array:
 
     Raises
     ------
-    ValueError
+    ValueError, TypeError
         As `banded`.
 
     Examples
@@ -168,7 +170,7 @@ def bigbird(
 
     Raises
     ------
-    ValueError
+    ValueError, TypeError
         As `banded`.
 
     References

@@ -6,7 +6,7 @@ import reprlib
 from numbers import Integral
 from typing import Any, Self
 
-from .._checks import bad_value, not_offered
+from .._checks import bad_value, check_integers, not_offered
 from ..engines import engine_module
 from ..ops._common import check_sparse, on_device
 from ..pattern import Pattern
@@ -57,9 +57,12 @@ class Indexing(BsrBase):
             Out of range.
         ValueError
             For a batch.
+        TypeError
+            When ``i`` is no integer.
         """
         check_sparse("getrow", "self", self)
         self._refuse_batch("getrow")
+        (i,) = check_integers("getrow", "i", (i,), "an integer")
         (m, k), (bm, bk), xp = self._pattern.shape, self.blocksize, self._xp
         if not -m <= i < m:
             raise IndexError(f"getrow: argument 'i': expected a row in {-m}..{m - 1}, got {i}")

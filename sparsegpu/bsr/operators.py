@@ -31,33 +31,67 @@ class Operators(BsrBase):
     # -- products -----------------------------------------------------------------------------
 
     def __matmul__(self, other: Any) -> Any:
+        return self._matmul("bsr_array @", other)
+
+    def _matmul(self, function: str, other: Any) -> Any:
         if is_sparse(other):
-            return spgemm("bsr_array @", ("self", "other"), self, other)
-        return matmul("bsr_array @", self, other)
+            return spgemm(function, ("self", "other"), self, other)
+        return matmul(function, self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
         return matmul("bsr_array @", self, other, from_the_right=True)
 
     def dot(self, other: Any) -> Any:
-        """Return ``self @ other``; for a scalar, ``self * other``."""
-        return self * other if is_scalar(other) else self @ other
+        """Return ``self @ other``; for a scalar, ``self * other``.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `bsr_matmul` and `bsr_spgemm`.
+        """
+        if is_scalar(other):
+            return _scaled("dot", self, other, "multiply")
+        return self._matmul("dot", other)
 
     def aslinearoperator(self) -> Any:
         """Return a linear operator of SciPy (host) or cupyx (GPU): see `sparsegpu.linalg`."""
         return aslinearoperator(self)
 
     def matvec(self, x: Any) -> Any:
-        """Return ``self @ x`` for the solvers of SciPy and cupyx, which take ``self`` by it."""
-        return self.aslinearoperator().matvec(x)
+        """Return ``self @ x`` for the solvers of SciPy and cupyx, which take ``self`` by it.
+
+        Raises
+        ------
+        ValueError
+            For a batch, and an ``x`` of another shape than (K,) and (K, 1).
+        TypeError
+            For what is no array of numbers, and dtypes without a float product.
+        """
+        return self.aslinearoperator().matvec(self._vector("matvec", x, self.shape[-1]))
 
     def rmatvec(self, x: Any) -> Any:
-        """Return the conjugate transpose times ``x``, see `matvec`."""
-        return self.aslinearoperator().rmatvec(x)
+        """Return the conjugate transpose times ``x``, see `matvec`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `matvec`, with (M,) and (M, 1).
+        """
+        return self.aslinearoperator().rmatvec(self._vector("rmatvec", x, self.shape[-2]))
+
+    def _vector(self, function: str, x: Any, n: int) -> Any:
+        x = as_array(x, function, "x")
+        common_namespace(function, self=self._data, x=x)
+        if x.shape not in {(n,), (n, 1)}:
+            raise bad_value(function, "x", f"shape ({n},) or ({n}, 1)", tuple(x.shape))
+        if x.dtype.kind not in "biufc" and x.dtype != bfloat16:
+            raise bad_type(function, "x", "numbers", x.dtype)
+        return x
 
     # -- scalars ------------------------------------------------------------------------------
 
     def __mul__(self, other: Any) -> Self:
-        return self.multiply(other)
+        return _multiply("bsr_array *", self, other)
 
     __rmul__ = __mul__
 
@@ -68,7 +102,7 @@ class Operators(BsrBase):
                 "division by an array (0 / 0 is not 0 where nothing is stored)",
                 "division by a scalar, A.multiply(1 / dense)",
             )
-        return _scaled(self, other, "divide")
+        return _scaled("bsr_array /", self, other, "divide")
 
     def __rtruediv__(self, other: Any) -> Any:
         raise not_offered(
@@ -143,11 +177,7 @@ class Operators(BsrBase):
         TypeError
             dtypes without a common one that can be held.
         """
-        if is_scalar(other):
-            return _scaled(self, other, "multiply")
-        if is_sparse(other):
-            return _multiply_sparse(self, other)
-        return _multiply_dense(self, as_array(other, "multiply", "other"))
+        return _multiply("multiply", self, other)
 
 
 def is_scalar(other: Any) -> bool:
@@ -157,9 +187,16 @@ def is_scalar(other: Any) -> bool:
     return (isinstance(other, np.ndarray) or is_cupy(other)) and other.ndim == 0
 
 
-def _scaled(array: Any, factor: Any, name: str) -> Any:
+def _multiply(function: str, array: Any, other: Any) -> Any:
+    if is_scalar(other):
+        return _scaled(function, array, other, "multiply")
+    if is_sparse(other):
+        return _multiply_sparse(function, array, other)
+    return _multiply_dense(function, array, as_array(other, function, "other"))
+
+
+def _scaled(function: str, array: Any, factor: Any, name: str) -> Any:
     """Multiply or divide the values; Python numbers do not change the kind of dtype."""
-    function = f"bsr_array {'*' if name == 'multiply' else '/'}"
     check_sparse(function, "self", array)
     # Duplicate blocks of bool combine by or, not by addition: merge them before they are numbers.
     array = array._canonical(function) if array.dtype.kind == "b" else array
@@ -285,10 +322,10 @@ def as_data(blocks: Any, pattern: Pattern) -> Any:
     return blocks.reshape(*pattern.batch_shape, pattern.nnzb, *pattern.blocksize)
 
 
-def _multiply_sparse(array: Any, other: Any) -> Any:
-    a, b = aligned("multiply", array, other)
+def _multiply_sparse(function: str, array: Any, other: Any) -> Any:
+    a, b = aligned(function, array, other)
     with on_device(a._data):
-        a, b = a._canonical("multiply"), b._canonical("multiply", "other")
+        a, b = a._canonical(function), b._canonical(function, "other")
         if a._pattern.same_as(b._pattern):
             return array._with(a._pattern, a._data * b._data)
         xp, a_keys, b_keys = a._xp, a._pattern.keys(), b._pattern.keys()
@@ -298,25 +335,23 @@ def _multiply_sparse(array: Any, other: Any) -> Any:
         if b_keys.size:
             place = xp.minimum(place, b_keys.size - 1)
             both = b_keys[place] == a_keys
-        pattern = _pattern_of(a_keys[both], a._pattern, "multiply")
+        pattern = _pattern_of(a_keys[both], a._pattern, function)
         blocks = flat(a)[both] * flat(b)[place[both]]
         return array._with(pattern, as_data(blocks, pattern))
 
 
-def _multiply_dense(array: Any, dense: Any) -> Any:
-    check_sparse("multiply", "self", array)
-    xp = common_namespace("multiply", self=array._data, other=dense)
-    shape = broadcast_shape("multiply", "other", array.shape, tuple(dense.shape))
+def _multiply_dense(function: str, array: Any, dense: Any) -> Any:
+    check_sparse(function, "self", array)
+    xp = common_namespace(function, self=array._data, other=dense)
+    shape = broadcast_shape(function, "other", array.shape, tuple(dense.shape))
     if shape[-2:] != array.shape[-2:]:
-        raise bad_value(
-            "multiply", "other", f"a shape that broadcasts to {array.shape}", dense.shape
-        )
-    dtype = common_dtype("multiply", array.dtype, dense.dtype)
+        raise bad_value(function, "other", f"a shape that broadcasts to {array.shape}", dense.shape)
+    dtype = common_dtype(function, array.dtype, dense.dtype)
     with on_device(array._data):
-        array = repeated(array._canonical("multiply"), shape[:-2])
+        array = repeated(array._canonical(function), shape[:-2])
         factors = xp.empty(array._data.shape, dense.dtype)
         if factors.size:
-            engine_module(xp, "convert", "multiply").gather_blocks(
+            engine_module(xp, "convert", function).gather_blocks(
                 factors, array._pattern, xp.broadcast_to(dense, shape)
             )
         return array._with(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import HALF_DTYPES, accumulator_dtype, check_dtype_name, namespace
+from .._arrays import HALF_DTYPES, accumulator_dtype, bfloat16, check_dtype_name, namespace
 from .._checks import bad_type, bad_value
 from ..engines import engine_module
 from ..ops._common import check_sparse, on_device, optional_out, prepare_out
@@ -56,6 +56,11 @@ class Reductions(BsrBase):
         """Return the mean of all elements (those not stored count), or along an axis.
 
         As `sum`; of integers and bool it is float64.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `sum`.
         """
         axes, wanted = _axes_and_dtype("mean", self, axis, dtype, np.float64)
         lengths = self.shape if axes is None else [self.shape[a] for a in axes]
@@ -73,14 +78,20 @@ class Reductions(BsrBase):
         Raises
         ------
         ValueError
-            For an axis of the batch, or of length zero.
+            For an axis of the batch, or of length zero; an ``out`` that does not fit.
         TypeError
-            For complex values.
+            For complex values; an ``out`` of another dtype or array library.
         """
         return _written("max", _extreme(self, axis, "max", "maximum"), out)
 
     def min(self, axis: Any = None, out: Any = None) -> Any:
-        """Return the smallest element (those not stored are zeros), or along an axis: `max`."""
+        """Return the smallest element (those not stored are zeros), or along an axis: `max`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `max`.
+        """
         return _written("min", _extreme(self, axis, "min", "minimum"), out)
 
     def diagonal(self, k: int = 0) -> Any:
@@ -130,7 +141,10 @@ def _axes_and_dtype(
     axes = _matrix_axes(function, axis, array.ndim)
     if dtype is None:
         return axes, np.dtype(of_integers) if array.dtype.kind in "ib" else array.dtype
-    return axes, check_dtype_name(function, "dtype", dtype)
+    wanted = check_dtype_name(function, "dtype", dtype)
+    if wanted.kind not in "biufc" and wanted != bfloat16:
+        raise bad_type(function, "dtype", "a dtype of numbers", wanted)
+    return axes, wanted
 
 
 def _matrix_axes(function: str, axis: Any, ndim: int) -> tuple[int, ...] | None:
@@ -139,9 +153,10 @@ def _matrix_axes(function: str, axis: Any, ndim: int) -> tuple[int, ...] | None:
         return None
     given = axis if isinstance(axis, tuple) else (axis,)
     try:
-        axes = {index(a) - ndim if a >= 0 else index(a) for a in given}
+        counted = [index(a) for a in given]
     except TypeError:
         raise bad_type(function, "axis", "an integer, a tuple or None", axis) from None
+    axes = {a - ndim if a >= 0 else a for a in counted}
     if not axes or not axes <= {-1, -2} or len(axes) != len(given):
         raise bad_value(function, "axis", f"None, {ndim - 2}, {ndim - 1}, -2 or -1", axis)
     return tuple(sorted(axes))

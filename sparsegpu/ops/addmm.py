@@ -236,11 +236,16 @@ def dense_bsr_matmul(dense: Any, bsr: Any, *, input: Any = None, **keywords: Any
 
 
 def matmul(
-    function: str, bsr: Any, dense: Any, *, from_the_right: bool = False, out_dtype: Any = None
+    function: str,
+    bsr: Any,
+    dense: Any,
+    *,
+    names: tuple[str, str] = ("self", "other"),
+    from_the_right: bool = False,
+    **keywords: Any,
 ) -> Any:
-    """Do what the operator ``@`` does; its operands are 'self' and 'other' in messages."""
-    options = WITHOUT_INPUT if out_dtype is None else WITHOUT_INPUT._replace(out_dtype=out_dtype)
-    names = ("self", "other")
+    """Do the product from either side for a caller of another name, such as an operator."""
+    options = WITHOUT_INPUT.updated(function, keywords)
     return _addmm(function, None, bsr, dense, options, names=names, from_the_right=from_the_right)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import as_array, check_dtype_name, check_may_wait, common_namespace, namespace
-from .._checks import bad_type, bad_value, check_sizes
+from .._checks import bad_type, bad_value, check_element_count, check_sizes
 from .._format_24 import DTYPE_NAMES, FORMATS, Format, reorder_offsets
 from .._math import round_up
 from ..engines import engine_module
@@ -207,11 +207,14 @@ def semi_structured_to_dense(packed: Any, meta: Any) -> Any:
     return dense
 
 
-def _check_meta_shape(function: str, m: int, columns: int, dtype: np.dtype, argument: str) -> None:
+def _check_meta_dtype(function: str, argument: str, dtype: np.dtype) -> None:
     if dtype not in {np.dtype(np.int16), np.dtype(np.int32)}:
         raise bad_type(function, argument, "int16 or int32 metadata", dtype)
-    why = f" for {dtype} metadata"
-    check_multiples(function, argument, (m, columns), 32 if dtype.itemsize == 2 else 16, 2, why)
+
+
+def _meta_rows(dtype: np.dtype) -> int:
+    """Return what the number of rows of metadata is a multiple of."""
+    return 32 if dtype.itemsize == 2 else 16
 
 
 def meta_reorder_offsets(m: int, meta_ncols: int, meta_dtype: Any, xp: ModuleType = np) -> Any:
@@ -252,8 +255,15 @@ def meta_reorder_offsets(m: int, meta_ncols: int, meta_dtype: Any, xp: ModuleTyp
     """
     function = "meta_reorder_offsets"
     dtype = check_dtype_name(function, "meta_dtype", meta_dtype)
-    m, meta_ncols = check_sizes(function, "(m, meta_ncols)", (m, meta_ncols), "two integers")
-    _check_meta_shape(function, m, meta_ncols, dtype, "(m, meta_ncols)")
+    (m,) = check_sizes(function, "m", (m,), "an integer")
+    (meta_ncols,) = check_sizes(function, "meta_ncols", (meta_ncols,), "an integer")
+    check_element_count(function, "m", (m, meta_ncols))
+    _check_meta_dtype(function, "meta_dtype", dtype)
+    rows = _meta_rows(dtype)
+    if m % rows:
+        raise bad_value(function, "m", f"a multiple of {rows} for {dtype} metadata", m)
+    if meta_ncols % 2:
+        raise bad_value(function, "meta_ncols", "an even number", meta_ncols)
     return reorder_offsets(m, meta_ncols, dtype, xp)
 
 
@@ -317,7 +327,9 @@ def _permute_meta(function: str, meta: Any) -> Any:
         return replayed[0]
     check_matrix(function, "meta", meta)
     m, columns = meta.shape
-    _check_meta_shape(function, m, columns, meta.dtype, "meta")
+    _check_meta_dtype(function, "meta", meta.dtype)
+    why = f" for {meta.dtype} metadata"
+    check_multiples(function, "meta", (m, columns), _meta_rows(meta.dtype), 2, why)
     xp = namespace(meta)
     with on_device(meta, call=call):
         out = xp.empty(meta.shape, dtype=meta.dtype)

@@ -36,7 +36,7 @@ def _generation(function: str, capability: Any, array: Any) -> int:
         return major
     try:
         major = int(capability[0])
-    except (TypeError, ValueError, IndexError):
+    except (TypeError, ValueError, IndexError, KeyError):
         raise bad_type(
             function, "capability", "a pair such as (9, 0), or None", repr(capability)
         ) from None
@@ -135,7 +135,9 @@ def to_cusparselt_layout(
     Raises
     ------
     ValueError
-        ``m`` no multiple of 128 ((9, 0): 64) or ``k`` none of 64.
+        ``m`` no multiple of 128 ((9, 0): 64) or ``k`` none of 64; another capability.
+    TypeError
+        Parts that do not belong together; a ``capability`` that is no pair of integers.
     NotImplementedError
         8-bit values and float32, whose vendor layout no public source states.
 
@@ -186,7 +188,7 @@ def from_cusparselt_layout(
 
     Raises
     ------
-    ValueError, NotImplementedError
+    ValueError, TypeError, NotImplementedError
         As `to_cusparselt_layout`; a buffer of another size.
 
     Examples

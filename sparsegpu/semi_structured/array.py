@@ -90,7 +90,11 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         dtype: Any = None,
         backend: str = "native",
     ):
-        function = "SemiStructuredArray"
+        parts = (packed, meta, packed_t, meta_t, bitmask)
+        self._fill("SemiStructuredArray", shape, parts, dtype, backend)
+
+    def _fill(self, function: str, shape: Any, parts: tuple, dtype: Any, backend: str) -> None:
+        packed, meta, packed_t, meta_t, bitmask = parts
         check_backend(function, backend, packed if packed is not None else packed_t)
         sides = (
             (optional_array(packed, function, "packed"), optional_array(meta, function, "meta")),
@@ -201,7 +205,14 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         dense = _matrix(function, dense)
         stored = padded_to_format(dense, both=True) if pad else dense
         parts = tiled(function, stored, algorithm)
-        return cls(dense.shape, *parts, dtype=dtype, backend=backend)
+        return cls._made(function, dense.shape, parts, dtype, backend)
+
+    @classmethod
+    def _made(cls, function: str, shape: Any, parts: tuple, dtype: Any, backend: str) -> Any:
+        """Return an array for a function of another name than the constructor's."""
+        array = object.__new__(cls)
+        array._fill(function, shape, parts, dtype, backend)
+        return array
 
     # -- fields -------------------------------------------------------------------------------
 
@@ -407,8 +418,8 @@ def _from_dense(
             stored = padded_to_format(dense, both=False)
         else:
             stored = common_namespace(function, dense=dense).ascontiguousarray(dense)
-    packed, meta = compressed(function, stored, strict)
-    return cls(dense.shape, packed, meta, dtype=dtype, backend=backend)
+    halves = (*compressed(function, stored, strict), None, None, None)
+    return cls._made(function, dense.shape, halves, dtype, backend)
 
 
 def _matrix(function: str, dense: Any) -> Any:

@@ -168,6 +168,7 @@ class Conversions:
         the library compresses each once more, on the device, into a buffer that is kept with it.
         """
         function = "SemiStructuredArray.to_backend"
+        check_choice(function, "backend", backend, BACKENDS)
         if backend == self.backend:
             return self
         check_backend(function, backend, self._halves.any().packed)
