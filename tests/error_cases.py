@@ -153,7 +153,7 @@ def methods():
             mean=dict(axis=0, dtype="float64", out=np.ones(64)),
             min=dict(axis=0, out=np.ones(64)), multiply=dict(other=square),
             rmatvec=dict(x=np.ones(64)), same_pattern=dict(other=bsr()),
-            sort_indices={}, spy={},
+            semi_structured={}, sort_indices={}, spy={},
             sum=dict(axis=0, dtype="float64", out=np.ones(64)), sum_duplicates={},
             toarray=dict(order=None, out=square.copy()),
             todense=dict(order=None, out=square.copy()), tobsr=dict(blocksize=(32, 32)),
