@@ -89,6 +89,10 @@ class bsr_array(Operators, Comparisons, Reductions, Indexing, Conversions, Order
     ``A[i:j]``, rows counted in elements. All but ``@`` are elementwise. What would fill every
     element that is not stored (``A + 1``, ``A == 0``) is a NotImplementedError.
 
+    NumPy's functions: ``numpy.array_equal`` and ``numpy.allclose``, those that are methods here
+    (``numpy.sum``), ufuncs that are zero at zero (``numpy.sqrt``), and ``y += A`` in place for a
+    dense ``y`` of NumPy. All others are a TypeError.
+
     Examples
     --------
     >>> import numpy as np, sparsegpu

@@ -36,6 +36,8 @@ from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._common import check_sparse, is_sparse, on_device
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
 
+_FUNCTION = "bsr_array"
+
 
 class _Wanted(NamedTuple):
     """Arguments of `bsr_array` besides ``arg``; None: as in ``arg``."""
@@ -45,8 +47,6 @@ class _Wanted(NamedTuple):
     dtype: np.dtype | None
     copy: bool
     check: bool
-    function: str  # who asks, and by which name, for messages
-    argument: str
 
 
 def check_dtype(function: str, argument: str, dtype: Any) -> np.dtype:
@@ -67,30 +67,28 @@ def build(
     dtype: np.dtype | None,
     copy: bool,
     check: bool,
-    function: str = "bsr_array",
-    argument: str = "arg",
 ) -> tuple[Pattern, Any]:
     """Return pattern and data of any form that `bsr_array` takes."""
     if blocksize is not None:
-        blocksize = check_blocksize(function, blocksize)
+        blocksize = check_blocksize(_FUNCTION, blocksize)
     if shape is not None:
-        shape = check_shape(function, shape)
-    wanted = _Wanted(shape, blocksize, dtype, copy, check, function, argument)
+        shape = check_shape(_FUNCTION, shape)
+    wanted = _Wanted(shape, blocksize, dtype, copy, check)
     if isinstance(arg, tuple) and len(arg) == 3:
         return _from_parts(*arg, wanted)
     if isinstance(arg, tuple) and len(arg) == 2 and all(isinstance(n, Integral) for n in arg):
-        return _empty(check_shape(function, arg), wanted)
+        return _empty(check_shape(_FUNCTION, arg), wanted)
     if isinstance(arg, tuple) and len(arg) == 2 and _is_row_and_column(*arg):
         expected = "(data, indices, indptr); of elements make a scipy.sparse.coo_array first"
-        raise bad_type(function, "arg", expected, "(data, (row, column))")
+        raise bad_type(_FUNCTION, "arg", expected, "(data, (row, column))")
     if is_sparse_blocks(arg):
         arg = arg.tobsr()
     if is_sparse(arg):
-        check_sparse(function, argument, arg)
+        check_sparse(_FUNCTION, "arg", arg)
         return _from_bsr(arg, wanted)
     if _is_sparse(arg):
         return _from_sparse(arg, wanted)
-    return _from_dense(as_array(arg, function, "arg"), wanted)
+    return _from_dense(as_array(arg, _FUNCTION, "arg"), wanted)
 
 
 def _is_row_and_column(data: Any, x: Any) -> bool:
@@ -108,9 +106,9 @@ def check_shape(function: str, shape: Any) -> tuple[int, ...]:
     return check_sizes(function, "shape", result, "(*batch, M, K)")
 
 
-def _check_shape_is(function: str, shape: tuple[int, ...] | None, found: tuple[int, ...]) -> None:
+def _check_shape_is(shape: tuple[int, ...] | None, found: tuple[int, ...]) -> None:
     if shape is not None and shape != found and shape != found[-2:]:
-        raise bad_value(function, "shape", f"{found}, the shape of 'arg'", shape)
+        raise bad_value(_FUNCTION, "shape", f"{found}, the shape of 'arg'", shape)
 
 
 def _check_divides(function: str, shape: tuple[int, ...], blocksize: tuple[int, int]) -> None:
@@ -123,10 +121,10 @@ def _check_divides(function: str, shape: tuple[int, ...], blocksize: tuple[int, 
         )
 
 
-def _cast(function: str, data: Any, dtype: np.dtype | None, copy: bool) -> Any:
+def _cast(data: Any, dtype: np.dtype | None, copy: bool) -> Any:
     """Return data in a dtype that can be held, copied when asked or when the dtype changes."""
     if dtype is None:
-        check_dtype(function, "arg", data.dtype)
+        check_dtype(_FUNCTION, "arg", data.dtype)
         return data.copy() if copy else data
     return data.astype(dtype, copy=copy)
 
@@ -135,62 +133,61 @@ def _cast(function: str, data: Any, dtype: np.dtype | None, copy: bool) -> Any:
 
 
 def _from_parts(data: Any, indices: Any, indptr: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
-    function = wanted.function
-    data = as_array(data, function, "data")
-    indices = _index_array(function, indices, "indices")
-    indptr = _index_array(function, indptr, "indptr")
-    common_namespace(function, data=data, indices=indices, indptr=indptr)
+    data = as_array(data, _FUNCTION, "data")
+    indices = _index_array(indices, "indices")
+    indptr = _index_array(indptr, "indptr")
+    common_namespace(_FUNCTION, data=data, indices=indices, indptr=indptr)
     if data.ndim < 3 or indices.ndim < 1 or data.ndim != indices.ndim + 2:
         raise bad_value(
-            function,
+            _FUNCTION,
             "data",
             f"shape (*batch, nnzb, bm, bk) over indices of shape {tuple(indices.shape)}",
             tuple(data.shape),
         )
-    found = check_blocksize(function, data.shape[-2:])
+    found = check_blocksize(_FUNCTION, data.shape[-2:])
     if wanted.blocksize not in {None, found}:
         expected = f"{found}, the shape of the blocks"
-        raise bad_value(function, "blocksize", expected, wanted.blocksize)
+        raise bad_value(_FUNCTION, "blocksize", expected, wanted.blocksize)
     if tuple(data.shape[:-2]) != tuple(indices.shape):
-        raise bad_value(function, "data", f"shape {(*indices.shape, *found)}", tuple(data.shape))
+        raise bad_value(_FUNCTION, "data", f"shape {(*indices.shape, *found)}", tuple(data.shape))
     if indptr.ndim != indices.ndim or indptr.shape[-1] == 0:
         raise bad_value(
-            function,
+            _FUNCTION,
             "indptr",
             f"shape (*{tuple(indices.shape[:-1])}, M // {found[0]} + 1)",
             tuple(indptr.shape),
         )
     batch, shape = tuple(indices.shape[:-1]), wanted.shape
     if shape is None:
-        shape = ((indptr.shape[-1] - 1) * found[0], _block_columns(function, indices) * found[1])
-        check_element_count(function, "indices", (*batch, *shape))
+        shape = ((indptr.shape[-1] - 1) * found[0], _block_columns(indices) * found[1])
+        check_element_count(_FUNCTION, "indices", (*batch, *shape))
     elif shape[:-2] not in {(), batch}:
-        raise bad_value(function, "shape", f"the batch shape {batch} of 'indices'", shape)
+        raise bad_value(_FUNCTION, "shape", f"the batch shape {batch} of 'indices'", shape)
     with on_device(data):
         pattern = Pattern(indptr, indices, (shape[-2], shape[-1]), found, check=wanted.check)
-        return pattern, _cast(function, data, wanted.dtype, wanted.copy)
+        return pattern, _cast(data, wanted.dtype, wanted.copy)
 
 
-def _block_columns(function: str, indices: Any) -> int:
+def _block_columns(indices: Any) -> int:
     """Return the least number of block columns for these indices."""
     if not indices.size:
         return 0
     first, last = int(indices.min()), int(indices.max())
     if first < 0:
-        raise bad_value(function, "indices", "block columns, none negative", first)
+        raise bad_value(_FUNCTION, "indices", "block columns, none negative", first)
     return last + 1
 
 
-def _index_array(function: str, x: Any, argument: str) -> Any:
-    array = as_array(x, function, argument)
+def _index_array(x: Any, argument: str) -> Any:
+    array = as_array(x, _FUNCTION, argument)
     # An empty list is float64 to NumPy.
     return array.astype(np.int32) if isinstance(x, (list, tuple)) and not array.size else array
 
 
 def _empty(found: tuple[int, ...], wanted: _Wanted) -> tuple[Pattern, Any]:
-    function, blocksize = wanted.function, wanted.blocksize or (1, 1)
-    _check_shape_is(function, wanted.shape, found)
-    _check_divides(function, found, blocksize)
+    blocksize = wanted.blocksize or (1, 1)
+    _check_shape_is(wanted.shape, found)
+    _check_divides(_FUNCTION, found, blocksize)
     nothing = np.zeros(0, dtype=np.int64)
     pattern = from_sorted_keys(nothing, (), 0, (found[0], found[1]), blocksize)
     return pattern, np.zeros((0, *blocksize), wanted.dtype or np.float64)
@@ -198,40 +195,39 @@ def _empty(found: tuple[int, ...], wanted: _Wanted) -> tuple[Pattern, Any]:
 
 def _from_bsr(arg: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
     pattern: Pattern = arg.pattern
-    shape, blocksize, dtype, copy, _, function, argument = wanted
-    _check_shape_is(function, shape, (*pattern.batch_shape, *pattern.shape))
+    shape, blocksize, dtype, copy, _ = wanted
+    _check_shape_is(shape, (*pattern.batch_shape, *pattern.shape))
     with on_device(arg.data):
         if blocksize is None or blocksize == pattern.blocksize:
             if dtype is not None and dtype != arg.data.dtype:
                 arg = arg.astype(dtype)
             return arg.pattern, arg.data.copy() if copy else arg.data
-        _check_divides(function, pattern.shape, blocksize)
-        pattern, data = _reblock(function, argument, pattern, arg.data, blocksize)
-        return pattern, _cast(function, data, dtype, False)
+        pattern, data = reblocked(_FUNCTION, "arg", pattern, arg.data, blocksize)
+        return pattern, _cast(data, dtype, False)
 
 
 def _from_dense(dense: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
-    function, blocksize = wanted.function, wanted.blocksize
+    blocksize = wanted.blocksize
     if dense.ndim < 2:
         raise bad_value(
-            function, "arg", "a dense array (*batch, M, K), (data, indices, indptr) or a sparse "
+            _FUNCTION, "arg", "a dense array (*batch, M, K), (data, indices, indptr) or a sparse "
             "array", f"shape {tuple(dense.shape)}"
         )  # fmt: skip
     if blocksize is None:
-        raise bad_value(function, "blocksize", "(bm, bk) for a dense array", None)
-    _check_shape_is(function, wanted.shape, tuple(dense.shape))
-    _check_divides(function, dense.shape, blocksize)
+        raise bad_value(_FUNCTION, "blocksize", "(bm, bk) for a dense array", None)
+    _check_shape_is(wanted.shape, tuple(dense.shape))
+    _check_divides(_FUNCTION, dense.shape, blocksize)
     with on_device(dense):
         check_may_wait(namespace(dense), "finding the blocks of a dense array")
-        dense = _cast(function, dense, wanted.dtype, False)
+        dense = _cast(dense, wanted.dtype, False)
         xp, batch, matrix = namespace(dense), tuple(dense.shape[:-2]), tuple(dense.shape[-2:])
         blocks = (matrix[0] // blocksize[0]) * (matrix[1] // blocksize[1])
         if dense.size:
-            convert = engine_module(xp, "convert", function)
+            convert = engine_module(xp, "convert", _FUNCTION)
             keys = xp.flatnonzero(convert.block_mask(dense, blocksize)).astype(np.int64)
         else:
             keys = xp.zeros((0,), dtype=np.int64)
-        nnzb = keys_per_batch(keys, batch, blocks, function, "arg")
+        nnzb = keys_per_batch(keys, batch, blocks, _FUNCTION, "arg")
         pattern = from_sorted_keys(keys, batch, nnzb, matrix, blocksize)
         data = xp.empty((*batch, nnzb, *blocksize), dense.dtype)
         if data.size:
@@ -252,11 +248,11 @@ def _is_sparse(arg: Any) -> bool:
 
 
 def _from_sparse(arg: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
-    shape, blocksize, dtype, _, check, function, argument = wanted
+    shape, blocksize, dtype, _, check = wanted
     if len(arg.shape) != 2:
-        raise bad_value(function, "arg", "a two-dimensional sparse array", f"shape {arg.shape}")
+        raise bad_value(_FUNCTION, "arg", "a two-dimensional sparse array", f"shape {arg.shape}")
     found = (int(arg.shape[0]), int(arg.shape[1]))
-    _check_shape_is(function, shape, found)
+    _check_shape_is(shape, found)
     if arg.format == "bsr" and blocksize in {None, tuple(arg.blocksize)}:
         same = wanted._replace(shape=found, blocksize=None)
         return _from_parts(arg.data, arg.indices, arg.indptr, same)
@@ -268,17 +264,17 @@ def _from_sparse(arg: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
             row, column, values = row[stored], column[stored], values[stored]
         if blocksize is None:
             blocksize = estimate_blocksize(row, column, found)
-        _check_divides(function, found, blocksize)
+        _check_divides(_FUNCTION, found, blocksize)
         if check:
-            _check_positions(function, row, column, found)
+            _check_positions(row, column, found)
         values = values if dtype is None else values.astype(dtype, copy=False)
-        check_dtype(function, "arg", values.dtype)
-        return _from_elements(function, argument, row, column, values, (), found, blocksize)
+        check_dtype(_FUNCTION, "arg", values.dtype)
+        return _from_elements(_FUNCTION, "arg", row, column, values, (), found, blocksize)
 
 
-def _check_positions(function: str, row: Any, column: Any, shape: tuple[int, int]) -> None:
+def _check_positions(row: Any, column: Any, shape: tuple[int, int]) -> None:
     for index, size, name in ((row, shape[0], "rows"), (column, shape[1], "columns")):
-        check_range(function, "arg", index, size, f"{name} in 0..{size - 1}")
+        check_range(_FUNCTION, "arg", index, size, f"{name} in 0..{size - 1}")
 
 
 def _from_elements(
@@ -322,10 +318,11 @@ def _from_elements(
     return pattern, data.reshape(*batch, nnzb, bm, bk)
 
 
-def _reblock(
+def reblocked(
     function: str, argument: str, pattern: Pattern, data: Any, blocksize: tuple[int, int]
 ) -> tuple[Pattern, Any]:
     """Return the same matrices in blocks of another size; new blocks of zeros are not kept."""
+    _check_divides(function, pattern.shape, blocksize)
     xp, values = pattern.xp, data.ravel()
     row, column = (x.ravel() for x in xp.broadcast_arrays(*pattern.element_positions()))
     stored = xp.flatnonzero(values != 0)
@@ -368,4 +365,11 @@ def estimate_blocksize(row: Any, column: Any, shape: tuple[int, int]) -> tuple[i
     return size, size
 
 
-__all__ = ["CONTAINER_DTYPES", "build", "check_dtype", "check_shape", "estimate_blocksize"]
+__all__ = [
+    "CONTAINER_DTYPES",
+    "build",
+    "check_dtype",
+    "check_shape",
+    "estimate_blocksize",
+    "reblocked",
+]

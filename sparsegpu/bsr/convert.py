@@ -14,14 +14,14 @@ from .._arrays import (
     index_dtype,
     swap_last,
 )
-from .._checks import bad_type, check_axes, check_choice, not_offered
+from .._checks import bad_type, check_axes, check_blocksize, check_choice, not_offered
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
 from ..ops._common import check_sparse, on_device, optional_out, prepare_out
 from ..ops.addmm import transposed_operand
 from ..pattern import Pattern
 from .base import BsrBase
-from .construct import build, check_dtype
+from .construct import check_dtype, reblocked
 
 _NO_SCIPY = (np.dtype(np.float16), bfloat16)
 _CUPYX = tuple(np.dtype(t) for t in (bool, np.float32, np.float64, np.complex64, np.complex128))
@@ -248,11 +248,18 @@ class Conversions(BsrBase):
         TypeError
             A block size that is no pair of integers.
         """
-        return self._reblocked("tobsr", "self", blocksize, copy)
+        array = self._reblocked("tobsr", "self", blocksize)
+        return array.copy() if copy and array._data is self._data else array
 
-    def _reblocked(self, function: str, argument: str, blocksize: Any, copy: bool = False) -> Self:
-        how: dict[str, Any] = {"function": function, "argument": argument, "copy": copy}
-        return self._with(*build(self, None, blocksize=blocksize, dtype=None, check=False, **how))
+    def _reblocked(self, function: str, argument: str, blocksize: Any) -> Self:
+        """Do `tobsr` for a caller of another name, in whose messages this is ``argument``."""
+        check_sparse(function, argument, self)
+        pattern, data = self._pattern, self._data
+        blocksize = pattern.blocksize if blocksize is None else check_blocksize(function, blocksize)
+        if blocksize != pattern.blocksize:
+            with on_device(data):
+                pattern, data = reblocked(function, argument, pattern, data, blocksize)
+        return self._with(pattern, data)
 
     def to_scipy(self, copy: bool = True) -> Any:
         """Return a `scipy.sparse.bsr_array` on the host.
