@@ -263,7 +263,7 @@ def meta_reorder_offsets(m: int, meta_ncols: int, meta_dtype: Any, xp: ModuleTyp
     if m % rows:
         raise bad_value(function, "m", f"a multiple of {rows} for {dtype} metadata", m)
     if meta_ncols % 2:
-        raise bad_value(function, "meta_ncols", "an even number", meta_ncols)
+        raise bad_value(function, "meta_ncols", "a multiple of 2", meta_ncols)
     return reorder_offsets(m, meta_ncols, dtype, xp)
 
 
