@@ -15,7 +15,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ._checks import bad_type, bad_value, not_offered
+from ._checks import bad_type, bad_value, kind_of, not_offered
+from ._protocols import Sparse
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 float8_e4m3fn = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -30,24 +31,6 @@ _HOST_TYPES = frozenset({np.ndarray, type(None)})
 _KDLCPU, _KDLCUDA, _KDLCUDAHOST, _KDLCUDAMANAGED = 1, 2, 3, 13
 
 
-class Sparse:
-    """Base of the sparse classes: NumPy and CuPy defer to their operators and keep them sparse."""
-
-    __slots__ = ()
-
-    # Operators of dense arrays return NotImplemented, so that Python calls ours.
-    __array_ufunc__ = None
-    __array_priority__ = 10.1
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        """Refuse an implicit conversion to a dense array or to an array of objects."""
-        for_scipy = ", A.to_scipy() what SciPy takes" if hasattr(self, "to_scipy") else ""
-        raise TypeError(
-            f"{type(self).__name__}: expected a dense array; A.todense() makes one{for_scipy} "
-            "(nothing is made dense unasked)"
-        )
-
-
 def dtype_of(name: Any) -> np.dtype:
     """``numpy.dtype`` that also knows ``"bfloat16"`` and ``"float8_e4m3fn"`` by name."""
     if isinstance(name, str) and name in {"bfloat16", "float8_e4m3fn"}:
@@ -59,7 +42,7 @@ def check_dtype_name(function: str, argument: str, dtype: Any) -> np.dtype:
     """Return a dtype argument as a ``numpy.dtype``, or refuse what names none."""
     try:
         return dtype_of(dtype)
-    except TypeError:
+    except (TypeError, ValueError):
         raise bad_type(function, argument, "a dtype or the name of one", repr(dtype)) from None
 
 
@@ -153,12 +136,7 @@ def as_array(x: Any, function: str, argument: str) -> Any:
             raise bad_value(function, argument, "an array", str(error)) from error
         if array.dtype != object:
             return array
-    kind = type(x)
-    # SciPy has a bsr_array too.
-    name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
-    if hasattr(x, "tocoo") and not isinstance(x, Sparse):
-        name += " (sparsegpu.bsr_array takes it)"
-    raise bad_type(function, argument, "a NumPy or CuPy array", name)
+    raise bad_type(function, argument, "a NumPy or CuPy array", kind_of(x))
 
 
 def _from_host(x: Any, function: str, argument: str) -> np.ndarray:
@@ -173,13 +151,18 @@ def _from_host(x: Any, function: str, argument: str) -> np.ndarray:
 
 
 def _cupy(function: str, argument: str) -> ModuleType:
-    if not cupy_installed():
-        raise ImportError(
-            f"{function}: argument '{argument}' is on a CUDA device and CuPy is not installed; "
-            "pip install 'sparsegpu[cuda13]' (or [cuda12])"
-        )
-    import cupy
+    return import_cupy(function, f"argument '{argument}' is on a CUDA device")
 
+
+def import_cupy(function: str, why: str) -> ModuleType:
+    """Return CuPy, or refuse with what to install."""
+    try:
+        import cupy
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"{function}: {why}, and CuPy is not installed; "
+            "pip install 'sparsegpu[cuda13]' (or [cuda12])"
+        ) from error
     return cupy
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from math import prod
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,32 @@ _LARGEST = int(np.finfo(np.float64).max)
 _LARGEST_SIZE = 2**63 - 1
 
 
+#: Characters of what was given that a message shows.
+_SHOWN = 200
+
+
 def _message(function: str, argument: str, expected: str, got: Any) -> str:
-    return f"{function}: argument '{argument}': expected {expected}, got {got}"
+    return f"{function}: argument '{argument}': expected {expected}, got {shown(got)}"
+
+
+def shown(x: Any) -> str:
+    """Return what was given as text that a message can hold."""
+    try:
+        text = str(x)
+    except ValueError:  # an integer of more digits than Python writes
+        text = f"{type(x).__name__} of very many digits"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def kind_of(x: Any) -> str:
+    """Return the class of an argument by name, with its module: SciPy has a bsr_array too."""
+    kind = type(x)
+    if kind.__module__ == "builtins":
+        return kind.__name__
+    name = f"{kind.__module__}.{kind.__name__}"
+    if hasattr(x, "tocoo") and not name.startswith("sparsegpu."):
+        name += " (sparsegpu.bsr_array takes it)"
+    return name
 
 
 def bad_value(function: str, argument: str, expected: str, got: Any) -> ValueError:
@@ -34,16 +59,13 @@ def bad_type(function: str, argument: str, expected: str, got: Any) -> TypeError
 
 def not_offered(function: str, what: str, instead: str) -> NotImplementedError:
     """Return the error for something the library does not do, with what it does instead."""
-    return NotImplementedError(f"{function}: {what} is not offered; supported: {instead}")
+    return NotImplementedError(f"{function}: {shown(what)} is not offered; supported: {instead}")
 
 
 def check_choice(function: str, argument: str, value: Any, choices: tuple) -> None:
     """Refuse a value outside a closed list."""
-    try:
-        known = value in choices
-    except ValueError:  # an array
-        known = False
-    if not known:
+    # Of other kinds, arrays among them, a comparison need not be a bool.
+    if not (value is None or isinstance(value, (str, Number))) or value not in choices:
         raise bad_value(function, argument, f"one of {', '.join(map(repr, choices))}", repr(value))
 
 
@@ -77,6 +99,8 @@ def check_integers(
 ) -> tuple[int, ...]:
     """Return integers as a tuple of ints; floats (whole ones too) and bools are refused."""
     try:
+        if not hasattr(values, "__len__"):
+            raise TypeError  # a sparse array can be iterated over, too
         values = tuple(values)
         result = tuple(operator.index(n) for n in values)
     except TypeError:
@@ -86,6 +110,17 @@ def check_integers(
     if count is not None and len(result) != count:
         raise bad_type(function, argument, expected, repr(values))
     return result
+
+
+def check_axes(function: str, axes: Any) -> None:
+    """Refuse axes of a transpose other than None or the two of a matrix, swapped."""
+    if axes is None:
+        return
+    if not isinstance(axes, (tuple, list)):
+        raise bad_type(function, "axes", "None or the pair (1, 0)", kind_of(axes))
+    pair = check_integers(function, "axes", axes, "None or the pair (1, 0)")
+    if pair not in {(1, 0), (-1, -2)}:
+        raise bad_value(function, "axes", "None or (1, 0)", axes)
 
 
 def check_sizes(
@@ -134,13 +169,13 @@ def broadcast_shape(function: str, argument: str, *shapes: tuple[int, ...]) -> t
 
 
 def check_broadcasts_to(
-    function: str, argument: str, shape: tuple[int, ...], target: tuple[int, ...]
+    function: str, argument: str, shape: tuple[int, ...], target: tuple[int, ...], hint: str = ""
 ) -> None:
-    """Refuse a shape that does not broadcast to ``target``."""
+    """Refuse a shape that does not broadcast to ``target``; ``hint`` says what would help."""
     if shape == target:
         return
     fits = len(shape) <= len(target) and all(
         s in {1, t} for s, t in zip(reversed(shape), reversed(target), strict=False)
     )
     if not fits:
-        raise bad_value(function, argument, f"a shape that broadcasts to {target}", shape)
+        raise bad_value(function, argument, f"a shape that broadcasts to {target}{hint}", shape)

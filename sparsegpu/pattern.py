@@ -283,7 +283,7 @@ class Pattern(Memo):
 
         return self.memo("sorted", build)
 
-    def canonical(self, function: str = "sum_duplicates") -> tuple[Pattern, Any, Any]:
+    def canonical(self, function: str, argument: str) -> tuple[Pattern, Any, Any]:
         """Return the pattern without duplicates, and which blocks add up to each of its blocks.
 
         Returns
@@ -305,7 +305,9 @@ class Pattern(Memo):
             keys = keys[order]
             first = xp.flatnonzero(starts_run(keys))
             kept = keys[first]
-            nnzb = keys_per_batch(kept, self.batch_shape, prod(self.block_shape), function)
+            nnzb = keys_per_batch(
+                kept, self.batch_shape, prod(self.block_shape), function, argument
+            )
             end = xp.full((1,), keys.size, dtype=np.int64)
             starts = xp.concatenate([first.astype(np.int64), end])
             shape, blocksize = self.shape, self.blocksize
@@ -326,6 +328,19 @@ class Pattern(Memo):
             return Pattern(indptr, indices, self.shape, self.blocksize, check=False)
 
         return self.memo(("broadcast", batch_shape), build)
+
+    def stacked(self) -> Pattern:
+        """Return the matrices of the batch one below another, as the pattern of one matrix."""
+
+        def build() -> Pattern:
+            matrix = self.xp.arange(self.batch_size, dtype=np.int64)[:, None]
+            starts = self.indptr.reshape(self.batch_size, -1)[:, :-1] + matrix * self.nnzb
+            end = self.xp.full((1,), self.indices.size, dtype=np.int64)
+            indptr = self.xp.concatenate([starts.ravel(), end])
+            shape = (self.batch_size * self.shape[0], self.shape[1])
+            return _unchecked(indptr, self.indices.reshape(-1), shape, self.blocksize)
+
+        return self.memo("stacked", build) if self.batch_shape else self
 
     def same_as(self, other: Pattern) -> bool:
         """Whether both describe the same matrix layout; compares indices if it has to."""
@@ -379,7 +394,9 @@ def from_sorted_keys(
     )
 
 
-def keys_per_batch(keys: Any, batch_shape: tuple[int, ...], blocks: int, function: str) -> int:
+def keys_per_batch(
+    keys: Any, batch_shape: tuple[int, ...], blocks: int, function: str, argument: str
+) -> int:
     """Return how many of the sorted ``keys`` fall to each matrix of ``blocks`` positions.
 
     Raises
@@ -396,5 +413,5 @@ def keys_per_batch(keys: Any, batch_shape: tuple[int, ...], blocks: int, functio
     low, high = int(counts.min()), int(counts.max())
     if low != high:
         expected = "the same number of stored blocks in every batch"
-        raise bad_value(function, "batch", expected, f"between {low} and {high}")
+        raise bad_value(function, argument, expected, f"between {low} and {high}")
     return low

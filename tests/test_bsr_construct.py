@@ -105,7 +105,7 @@ def test_all_zero_matrix(engine):
 def test_batch_with_different_counts_is_refused():
     dense = np.zeros((2, 4, 4))
     dense[0, 0, 0] = 1
-    with pytest.raises(ValueError, match=r"bsr_array: argument 'batch': .* between 0 and 1"):
+    with pytest.raises(ValueError, match=r"bsr_array: argument 'arg': .* between 0 and 1"):
         bsr_array(dense, blocksize=(2, 2))
 
 

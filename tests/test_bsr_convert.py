@@ -257,10 +257,10 @@ def test_sum_duplicates_rounds_once(engine):
 def test_batches_that_lose_different_numbers_of_blocks():
     indices = np.array([[0, 0], [0, 1]])
     a = bsr_array((np.ones((2, 2, 1, 1)), indices, np.array([[0, 2], [0, 2]])), shape=(1, 2))
-    with pytest.raises(ValueError, match=r"sum_duplicates: argument 'batch': .* between 1 and 2"):
+    with pytest.raises(ValueError, match=r"sum_duplicates: argument 'self': .* between 1 and 2"):
         a.sum_duplicates()
     a.data[0, 0] = 0
-    with pytest.raises(ValueError, match=r"eliminate_zeros: argument 'batch': .* between 1 and 2"):
+    with pytest.raises(ValueError, match=r"eliminate_zeros: argument 'self': .* between 1 and 2"):
         a.eliminate_zeros()
     assert a.nnzb == 2
 

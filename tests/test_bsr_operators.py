@@ -127,7 +127,7 @@ def test_batches_of_two_patterns(engine, rng):
         check(engine, full - a, 1 - dense_a)
         check(engine, a.multiply(full), dense_a)
     with pytest.raises(
-        ValueError, match=r"\+: argument 'batch': expected the same number of stored"
+        ValueError, match=r"\+: argument 'other': expected the same number of stored"
     ):
         a + one
     del dense_one
@@ -219,11 +219,11 @@ def test_matmul_of_two_sparse(engine, rng):
 
 def test_matmul_errors(engine, rng):
     a, _ = make(engine, rng, dtype="float32")
-    with pytest.raises(TypeError, match="bsr_matmul: argument 'dense': expected dtype float32"):
+    with pytest.raises(TypeError, match="bsr_array @: argument 'other': expected dtype float32"):
         a @ engine.array(np.ones(20))
-    with pytest.raises(ValueError, match=r"bsr_matmul: argument 'dense': .* got \(19,\)"):
+    with pytest.raises(ValueError, match=r"bsr_array @: argument 'other': .* got \(19,\)"):
         a @ engine.array(np.ones(19, np.float32))
-    with pytest.raises(ValueError, match=r"bsr_matmul: argument 'dense': .* a scalar"):
+    with pytest.raises(ValueError, match=r"bsr_array @: argument 'other': .* a scalar"):
         a @ engine.array(np.array(3, np.float32))
     with pytest.raises(TypeError, match=r"bsr_array: .* A\.to_scipy\(\) what SciPy takes"):
         sp.eye_array(12) @ a

@@ -153,14 +153,38 @@ def test_diagonal(engine, rng, batch):
             check(engine, a.diagonal(k), expected)
 
 
-@pytest.mark.parametrize("name", ["max", "min", "diagonal", "__abs__"])
-def test_a_batch_with_different_duplicates_is_refused(engine, name):
-    parts = (np.ones((2, 2, 1, 1)), np.array([[0, 0], [0, 1]]), np.array([[0, 2], [0, 2]]))
-    a = bsr_array(tuple(engine.array(p) for p in parts), shape=(1, 2))
-    with pytest.raises(
-        ValueError, match=rf"{name.strip('_')}: argument 'batch': expected the same"
-    ):
-        getattr(a, name)()
+def with_different_duplicates(engine, dtype):
+    """Return a batch of which only one matrix repeats blocks, and its dense matrices."""
+    blocks = np.array([[1, -2, 3], [4, 5, -6]])[..., None, None] * np.array([[1, 2], [0, -3]])
+    blocks = blocks.astype(dtype)
+    indices, indptr = np.array([[1, 1, 0], [2, 0, 1]]), np.array([[0, 2, 3], [0, 2, 3]])
+    a = bsr_array(tuple(map(engine.array, (blocks, indices, indptr))), shape=(4, 6))
+    dense = np.zeros((2, 4, 6), dtype)
+    for matrix in range(2):
+        for place, (row, column) in enumerate(zip((0, 0, 1), indices[matrix])):
+            at = dense[matrix, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
+            at[...] = at | blocks[matrix, place] if dtype == "bool" else at + blocks[matrix, place]
+    return a, dense
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bool"])
+def test_a_batch_with_different_duplicates(engine, dtype):
+    a, dense = with_different_duplicates(engine, dtype)
+    with engine.runs("bsr_sum_blocks"):
+        for axis in (None, -1, -2, (-2, -1)):
+            for name in ("max", "min"):
+                check(engine, getattr(a, name)(axis), getattr(dense, name)(axis))
+            check(engine, a.sum(axis), dense.sum(axis), np.float32 if dtype == "float32" else None)
+            mean = np.float32 if dtype == "float32" else np.float64
+            check(engine, a.mean(axis), dense.mean(axis, dtype=np.float64).astype(mean))
+        for k in (0, 2, -1, 4):
+            check(engine, a.diagonal(k), np.diagonal(dense, k, -2, -1))
+
+
+def test_what_keeps_blocks_refuses_a_batch_with_different_duplicates(engine):
+    a, _ = with_different_duplicates(engine, "float32")
+    with pytest.raises(ValueError, match="abs: argument 'self': expected the same"):
+        abs(a)
 
 
 # -- rows ---------------------------------------------------------------------------------------

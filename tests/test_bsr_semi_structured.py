@@ -260,9 +260,9 @@ def test_refusals(engine, rng):
     case = Blocks(engine, rng, (32, 32), HALF)
     A, x = case.sparse, engine.array(np.ones((128, 8), np.float16))
     with engine.runs(None):
-        with pytest.raises(TypeError, match="'dense': expected dtype float16"):
+        with pytest.raises(TypeError, match="'other': expected dtype float16"):
             A @ x.astype(np.float32)
-        with pytest.raises(ValueError, match=r"'dense': expected shape \(\*batch, 128, N\)"):
+        with pytest.raises(ValueError, match=r"'other': expected shape \(\*batch, 128, N\)"):
             A @ x[:64]
         with pytest.raises(ValueError, match=r"'out': expected shape \(96, 8\)"):
             sg.bsr_matmul(A, x, out=engine.xp.empty((8, 96), np.float16))

@@ -300,7 +300,8 @@ def test_nothing_becomes_dense_unasked():
     for sparse in (a, a.semi_structured(), sg.to_semi_structured(a.toarray())):
         for make_dense in (np.asarray, np.count_nonzero, lambda s: np.stack([s, s])):
             with pytest.raises(
-                TypeError, match=rf"{type(sparse).__name__}: .* A\.todense\(\) makes"
+                TypeError,
+                match=rf"{type(sparse).__name__}: .* A\.todense\(\) makes|^numpy\.\w+: .*makes",
             ):
                 make_dense(sparse)
     with pytest.raises(TypeError, match=r"'dense': expected a NumPy .* got sparsegpu\.bsr\.array"):

@@ -253,7 +253,7 @@ class TestErrors:
             (dict(mat2=np.ones((8, 7), "f4")), ValueError, r"'mat2': .*got \(8, 7\)"),
             (dict(mat2=np.ones((8, 8), "f2")), TypeError, "'mat2': expected dtype float32"),
             (dict(mat1=np.ones((8, 8), "i4")), TypeError, "'mat1': expected one of the dtypes"),
-            (dict(input=np.eye(8)), TypeError, "'input': expected a bsr_array, got ndarray"),
+            (dict(input=np.eye(8)), TypeError, "'input': expected a bsr_array, got numpy.ndarray"),
             (dict(alpha=1j), TypeError, "'alpha': expected a real number"),
             (dict(beta="1"), TypeError, "'beta': expected a Python or NumPy number, got str"),
             (dict(out=np.eye(8, dtype="f4")), TypeError, "'out': expected a bsr_array"),

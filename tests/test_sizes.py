@@ -155,7 +155,7 @@ def test_wide_matrices_work(engine):
 def test_a_product_of_more_elements_than_that():
     left = bsr_array(parts([0, 0], [0, 1, 2]), shape=(4, 2))
     right = bsr_array(parts([2**59], [0, 1]), shape=(2, 2**61))
-    with pytest.raises(ValueError, match=r"bsr_spgemm: argument 'b': .* elements, got "):
+    with pytest.raises(ValueError, match=r"bsr_array @: argument 'other': .* elements, got "):
         left @ right
 
 

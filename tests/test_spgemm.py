@@ -162,7 +162,7 @@ def test_any_shape(engine, blocks, blocksize, density, seed):
         (sparsegpu.bsr_array(np.eye(6), blocksize=(2, 2)), ValueError, r"'b': .*shape \(8, N\)"),
         (sparsegpu.bsr_array(np.eye(8), blocksize=(4, 2)), ValueError, r"'b': .*size of \(2, bn\)"),
         (sparsegpu.bsr_array(np.eye(8, dtype="f4"), blocksize=(2, 2)), TypeError, "'b': .*float64"),
-        (np.eye(8), TypeError, "'b': expected a bsr_array, got ndarray"),
+        (np.eye(8), TypeError, "'b': expected a bsr_array, got numpy.ndarray"),
     ],
 )
 def test_errors(b, error, message):

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
-from .._arrays import check_dtype_name
+from .._arrays import check_dtype_among, check_dtype_name
 from ..ops._blocks_24 import (
+    DTYPES,
     compressed_blocks,
     expanded_blocks,
     format_of_blocks,
 )
-from ..ops._common import check_sparse, is_sparse, on_device
+from ..ops._common import check_sparse, on_device
 from ..ops.prune import prune_24
 from . import npz
 from .base_24 import Bsr24Base
@@ -88,6 +89,10 @@ class bsr_array(Operators, Comparisons, Reductions, Indexing, Conversions, Order
     ``A[i:j]``, rows counted in elements. All but ``@`` are elementwise. What would fill every
     element that is not stored (``A + 1``, ``A == 0``) is a NotImplementedError.
 
+    NumPy's functions: ``numpy.array_equal`` and ``numpy.allclose``, those that are methods here
+    (``numpy.sum``), ufuncs that are zero at zero (``numpy.sqrt``), and ``y += A`` in place for a
+    dense ``y`` of NumPy. All others are a TypeError.
+
     Examples
     --------
     >>> import numpy as np, sparsegpu
@@ -150,7 +155,8 @@ class bsr_array(Operators, Comparisons, Reductions, Indexing, Conversions, Order
         >>> A.semi_structured(prune=True) @ np.ones(64, np.float16)  # doctest: +ELLIPSIS
         array([32., 32., ...], dtype=float16)
         """
-        return BsrSemiStructuredArray.from_bsr(self, strict=strict, prune=prune)
+        function = "bsr_array.semi_structured"
+        return BsrSemiStructuredArray._compressed(function, "self", self, strict, prune)
 
     def save_npz(self, file: Any, *, compressed: bool = True) -> None:
         """Write to ``file``: see `sparsegpu.save_npz`."""
@@ -239,16 +245,19 @@ class BsrSemiStructuredArray(Bsr24Base):
         ValueError, TypeError
             As `bsr_array.semi_structured`.
         """
-        function = "bsr_array.semi_structured"
-        if not is_sparse(bsr):
-            check_sparse("BsrSemiStructuredArray.from_bsr", "bsr", bsr)
-        check_sparse(function, "self", bsr)
+        function = "BsrSemiStructuredArray.from_bsr"
+        return cls._compressed(function, "bsr", bsr, strict, prune)
+
+    @classmethod
+    def _compressed(cls, function: str, argument: str, bsr: Any, strict: bool, prune: bool) -> Self:
+        check_sparse(function, argument, bsr)
         pattern, data = bsr.pattern, bsr.data
-        form = format_of_blocks(function, "self", data.dtype, pattern.blocksize)
+        form = format_of_blocks(function, argument, data.dtype, pattern.blocksize)
         with on_device(data):
             if prune and data.size:
                 data = prune_24(data, keep=form.rule)
-            values = compressed_blocks(function, pattern, data, bool(strict) and not prune)
+            strict = bool(strict) and not prune
+            values = compressed_blocks(function, argument, pattern, data, strict)
         return cls._of(pattern, values)
 
     def tobsr(self) -> bsr_array:
@@ -284,15 +293,21 @@ class BsrSemiStructuredArray(Bsr24Base):
 
         Raises
         ------
-        ValueError, TypeError
-            As `bsr_array.astype` and `bsr_array.semi_structured` of the expanded blocks.
+        ValueError
+            Blocks that do not fit the other format, by their size or what they hold.
+        TypeError
+            Another dtype.
         """
-        wanted = check_dtype_name("BsrSemiStructuredArray.astype", "dtype", dtype)
+        function = "BsrSemiStructuredArray.astype"
+        wanted = check_dtype_name(function, "dtype", dtype)
+        check_dtype_among(function, "dtype", wanted, DTYPES, "2:4 ")
         self._check("astype")
         if wanted == self.dtype:
             return self.copy() if copy else self
-        return self.tobsr().astype(wanted).semi_structured()
+        return self._compressed(function, "self", self.tobsr().astype(wanted), True, False)
 
-    def _compared(self, other: Any, sign: str, operation: Callable) -> Any:
-        del sign
-        return operation(self.tobsr(), other)
+    def _compared(self, other: Any, function: str, operation: Callable) -> Any:
+        return self.tobsr()._compared(other, function, operation)
+
+    def _beside(self, other: Any, function: str) -> tuple[Any, Any]:
+        return self.tobsr()._beside(other, function)

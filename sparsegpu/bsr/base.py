@@ -6,10 +6,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._arrays import Sparse, as_array
-from .._checks import bad_type, bad_value
+from .._arrays import as_array
+from .._checks import bad_value
+from .._protocols import Sparse
 from ..ops._canonical import canonical_blocks
-from ..ops._common import check_sparse, check_values, on_device
+from ..ops._common import check_sparse, check_values, not_sparse, on_device
 from ..pattern import Pattern
 from .patterned import Patterned
 
@@ -108,9 +109,14 @@ class BsrBase(Patterned, Sparse):
         """Whether ``other`` stores the same blocks in the same order (shape and block size too).
 
         Compares indices when the patterns are not one object (a synchronisation on a GPU).
+
+        Raises
+        ------
+        TypeError
+            When ``other`` has no block pattern.
         """
         if not hasattr(other, "pattern"):
-            raise bad_type("same_pattern", "other", "a bsr_array", type(other).__name__)
+            raise not_sparse("same_pattern", "other", other)
         return self._pattern.same_as(other.pattern)
 
     @property
@@ -118,12 +124,20 @@ class BsrBase(Patterned, Sparse):
         """Whether block columns are sorted and none is repeated."""
         return self._pattern.has_canonical_format
 
-    def _canonical(self, function: str) -> Self:
+    def _canonical(self, function: str, argument: str = "self") -> Self:
         """Return this array if it is canonical, else a new one with duplicates summed."""
-        check_sparse(function, "self", self)
+        check_sparse(function, argument, self)
         if self.has_canonical_format:
             return self
-        return self._with(*canonical_blocks(self, function))
+        return self._with(*canonical_blocks(self, function, argument))
+
+    def _one_matrix(self) -> Self:
+        """Return the matrices of the batch one below another, over the same values.
+
+        Without its duplicates a matrix of a batch may have fewer blocks than the others, which no
+        batched array holds; this one does.
+        """
+        return self._with(self._pattern.stacked(), self._data.reshape(-1, *self.blocksize))
 
     def _refuse_batch(self, function: str) -> None:
         if self._pattern.batch_shape:

@@ -7,12 +7,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._arrays import Sparse, as_array, device_name, device_of, namespace
+from .._arrays import as_array, device_name, device_of, import_cupy, namespace
 from .._checks import bad_type, bad_value, check_sizes, not_offered
 from .._format_24 import FORMATS
+from .._protocols import Sparse
 from ..ops._blocks_24 import Packed, check_parts, check_sparse_blocks
 from ..ops._common import on_device
-from ..ops.addmm import bsr_matmul, dense_bsr_matmul
+from ..ops.addmm import matmul
 from ..ops.compress import as_meta, check_codes
 from ..pattern import Pattern
 from . import npz
@@ -160,8 +161,8 @@ class Bsr24Base(Patterned, Compared, Sparse):
         ImportError
             When CuPy is not installed.
         """
-        import cupy
-
+        function = "BsrSemiStructuredArray.to_device"
+        cupy = import_cupy(function, "a CUDA device is asked for")
         self._check("to_device")
         target = cupy.cuda.Device(device)  # the current one for None
         if device_of(self.packed) == target.id:
@@ -203,7 +204,7 @@ class Bsr24Base(Patterned, Compared, Sparse):
     # -- operators ------------------------------------------------------------------------------
 
     def __matmul__(self, other: Any) -> Any:
-        return bsr_matmul(self, other)
+        return matmul("BsrSemiStructuredArray @", self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        return dense_bsr_matmul(other, self)
+        return matmul("BsrSemiStructuredArray @", self, other, from_the_right=True)

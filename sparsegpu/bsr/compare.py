@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from .._arrays import as_array, bfloat16, common_namespace
-from .._checks import bad_type, broadcast_shape, not_offered
+from .._checks import bad_type, broadcast_shape, check_scalar, kind_of, not_offered
 from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._canonical import distinct_blocks
 from ..ops._common import check_sparse, is_sparse, on_device
 from .base import BsrBase
-from .operators import aligned, as_data, flat, is_scalar, united
+from .operators import aligned, as_data, flat, is_scalar, repeated, united
+
+#: What nobody means to compare elementwise, and Python would call unequal without a word.
+_NO_ARRAYS = (str, bytes, list, tuple, set, frozenset, dict)
 
 
 class Compared:
@@ -27,28 +30,38 @@ class Compared:
     _compared: Callable[[Any, str, Callable], Any]
 
     def __eq__(self, other: Any) -> Any:
-        return self._compared(other, "==", operator.eq)
+        return _comparison(self, other, "==", operator.eq)
 
     def __ne__(self, other: Any) -> Any:
-        return self._compared(other, "!=", operator.ne)
+        return _comparison(self, other, "!=", operator.ne)
 
     def __lt__(self, other: Any) -> Any:
-        return self._compared(other, "<", operator.lt)
+        return _comparison(self, other, "<", operator.lt)
 
     def __le__(self, other: Any) -> Any:
-        return self._compared(other, "<=", operator.le)
+        return _comparison(self, other, "<=", operator.le)
 
     def __gt__(self, other: Any) -> Any:
-        return self._compared(other, ">", operator.gt)
+        return _comparison(self, other, ">", operator.gt)
 
     def __ge__(self, other: Any) -> Any:
-        return self._compared(other, ">=", operator.ge)
+        return _comparison(self, other, ">=", operator.ge)
 
     __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
         name, instead = type(self).__name__, self._instead_of_bool
         raise ValueError(f"bool: the truth value of a {name} is ambiguous; {instead}")
+
+
+def _comparison(array: Any, other: Any, sign: str, operation: Callable) -> Any:
+    function = f"{type(array).__name__} {sign}"
+    if isinstance(other, _NO_ARRAYS):
+        expected = "a number, a sparse or a dense array (numpy.asarray makes one)"
+        raise bad_type(function, "other", expected, kind_of(other))
+    if type(other) is int:
+        check_scalar(function, "other", other, complex_allowed=True)
+    return array._compared(other, function, operation)
 
 
 class Comparisons(Compared, BsrBase):
@@ -66,12 +79,14 @@ class Comparisons(Compared, BsrBase):
         "A.same_pattern(B) of the pattern"
     )
 
-    def _compared(self, other: Any, sign: str, operation: Callable) -> Any:
-        return _compare(self, other, sign, operation)
+    def _compared(self, other: Any, function: str, operation: Callable) -> Any:
+        return _compare(self, other, function, operation)
+
+    def _beside(self, other: Any, function: str) -> tuple[Any, Any]:
+        return _both(self, other, function)
 
 
-def _compare(array: Any, other: Any, sign: str, operation: Callable) -> Any:
-    function = f"bsr_array {sign}"
+def _compare(array: Any, other: Any, function: str, operation: Callable) -> Any:
     check_sparse(function, "self", array)
     if is_scalar(other):
         return _with_scalar(array, other, function, operation)
@@ -79,7 +94,7 @@ def _compare(array: Any, other: Any, sign: str, operation: Callable) -> Any:
         other = other.tobsr()
     if is_sparse(other):
         return _with_sparse(array, other, function, operation)
-    if not hasattr(other, "shape"):  # None, a string, a list
+    if not hasattr(other, "shape"):  # None, or a class that may know bsr_array
         return NotImplemented
     other = as_array(other, function, "other")
     common_namespace(function, self=array._data, other=other)
@@ -97,7 +112,7 @@ def _with_scalar(array: Any, other: Any, function: str, operation: Callable) -> 
     check_ordered(function, operation, array.dtype, np.dtype(getattr(other, "dtype", type(other))))
     with on_device(array._data):
         _refuse_filling(function, operation(0, other))
-        pattern, data = distinct_blocks(array, function)
+        pattern, data = distinct_blocks(array, function, "self")
         return array._with(pattern, operation(comparable(data), other))
 
 
@@ -108,14 +123,39 @@ def _with_sparse(array: Any, other: Any, function: str, operation: Callable) -> 
     with on_device(a._data):
         xp = a._xp
         if a._pattern.same_as(b._pattern):
-            (pattern, blocks), (_, others) = (distinct_blocks(x, function) for x in (a, b))
+            pattern, blocks = distinct_blocks(a, function, "self")
+            others = distinct_blocks(b, function, "other")[1]
         else:
-            a, b = a._canonical(function), b._canonical(function)
+            a, b = a._canonical(function), b._canonical(function, "other")
             pattern, blocks, place = united(a, b, function)
             others = xp.zeros_like(blocks)
             others[place] = flat(b)
         values = operation(comparable(blocks), comparable(others))
         return a._with(pattern, as_data(values, pattern))
+
+
+def _both(array: Any, other: Any, function: str) -> tuple[Any, Any]:
+    """Return the values of both wherever either stores one, as dense arrays that compare."""
+    check_sparse(function, "self", array)
+    if is_sparse_blocks(other):
+        other = other.tobsr()
+    if is_sparse(other):
+        check_sparse(function, "other", other)
+        pair = (array, array._with(other.pattern, other.data))
+        batch = broadcast_shape(function, "other", *(x._pattern.batch_shape for x in pair))
+        a, b = aligned(function, *(repeated(x, batch)._one_matrix() for x in pair))
+        with on_device(a._data):
+            a, b = a._canonical(function), b._canonical(function)
+            if a._pattern.same_as(b._pattern):
+                return comparable(a._data), comparable(b._data)
+            _, blocks, place = united(a, b, function)
+            others = a._xp.zeros_like(blocks)
+            others[place] = flat(b)
+            return comparable(blocks), comparable(others)
+    other = as_array(other, function, "other")
+    common_namespace(function, self=array._data, other=other)
+    with on_device(array._data):
+        return comparable(array.toarray()), comparable(other)
 
 
 def _refuse_filling(function: str, filled: Any) -> None:
@@ -128,8 +168,12 @@ def _refuse_filling(function: str, filled: Any) -> None:
 
 
 def check_ordered(function: str, operation: Callable, *dtypes: np.dtype) -> None:
-    if operation not in {operator.eq, operator.ne} and any(d.kind == "c" for d in dtypes):
-        raise bad_type(function, "other", "real numbers (complex ones have no order)", dtypes[1])
+    """Refuse an order of complex numbers; the dtypes are of ``self`` and of ``other``."""
+    if operation in {operator.eq, operator.ne}:
+        return
+    for name, dtype in zip(("self", "other"), dtypes):
+        if dtype.kind == "c":
+            raise bad_type(function, name, "real numbers (complex ones have no order)", dtype)
 
 
 def comparable(array: Any) -> Any:

@@ -78,7 +78,7 @@ def build(
         return _from_parts(*arg, wanted)
     if isinstance(arg, tuple) and len(arg) == 2 and all(isinstance(n, Integral) for n in arg):
         return _empty(check_shape(_FUNCTION, arg), wanted)
-    if isinstance(arg, tuple) and len(arg) == 2 and _is_row_and_column(arg[1]):
+    if isinstance(arg, tuple) and len(arg) == 2 and _is_row_and_column(*arg):
         expected = "(data, indices, indptr); of elements make a scipy.sparse.coo_array first"
         raise bad_type(_FUNCTION, "arg", expected, "(data, (row, column))")
     if is_sparse_blocks(arg):
@@ -91,8 +91,10 @@ def build(
     return _from_dense(as_array(arg, _FUNCTION, "arg"), wanted)
 
 
-def _is_row_and_column(x: Any) -> bool:
+def _is_row_and_column(data: Any, x: Any) -> bool:
     """Return whether this is the ``(row, column)`` of SciPy's form ``(data, (row, column))``."""
+    if hasattr(x, "shape"):  # beside a matrix it would be another one, of a batch
+        return len(x.shape) == 2 and len(getattr(data, "shape", (0,))) == 1
     return isinstance(x, tuple) and all(isinstance(i, list) or hasattr(i, "shape") for i in x)
 
 
@@ -109,10 +111,10 @@ def _check_shape_is(shape: tuple[int, ...] | None, found: tuple[int, ...]) -> No
         raise bad_value(_FUNCTION, "shape", f"{found}, the shape of 'arg'", shape)
 
 
-def _check_divides(shape: tuple[int, ...], blocksize: tuple[int, int]) -> None:
+def _check_divides(function: str, shape: tuple[int, ...], blocksize: tuple[int, int]) -> None:
     if shape[-2] % blocksize[0] or shape[-1] % blocksize[1]:
         raise bad_value(
-            _FUNCTION,
+            function,
             "blocksize",
             f"a block size that divides the shape {tuple(shape)} (pad the matrix if need be)",
             blocksize,
@@ -185,7 +187,7 @@ def _index_array(x: Any, argument: str) -> Any:
 def _empty(found: tuple[int, ...], wanted: _Wanted) -> tuple[Pattern, Any]:
     blocksize = wanted.blocksize or (1, 1)
     _check_shape_is(wanted.shape, found)
-    _check_divides(found, blocksize)
+    _check_divides(_FUNCTION, found, blocksize)
     nothing = np.zeros(0, dtype=np.int64)
     pattern = from_sorted_keys(nothing, (), 0, (found[0], found[1]), blocksize)
     return pattern, np.zeros((0, *blocksize), wanted.dtype or np.float64)
@@ -200,8 +202,7 @@ def _from_bsr(arg: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
             if dtype is not None and dtype != arg.data.dtype:
                 arg = arg.astype(dtype)
             return arg.pattern, arg.data.copy() if copy else arg.data
-        _check_divides(pattern.shape, blocksize)
-        pattern, data = _reblock(pattern, arg.data, blocksize)
+        pattern, data = reblocked(_FUNCTION, "arg", pattern, arg.data, blocksize)
         return pattern, _cast(data, dtype, False)
 
 
@@ -215,7 +216,7 @@ def _from_dense(dense: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
     if blocksize is None:
         raise bad_value(_FUNCTION, "blocksize", "(bm, bk) for a dense array", None)
     _check_shape_is(wanted.shape, tuple(dense.shape))
-    _check_divides(dense.shape, blocksize)
+    _check_divides(_FUNCTION, dense.shape, blocksize)
     with on_device(dense):
         check_may_wait(namespace(dense), "finding the blocks of a dense array")
         dense = _cast(dense, wanted.dtype, False)
@@ -226,7 +227,7 @@ def _from_dense(dense: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
             keys = xp.flatnonzero(convert.block_mask(dense, blocksize)).astype(np.int64)
         else:
             keys = xp.zeros((0,), dtype=np.int64)
-        nnzb = keys_per_batch(keys, batch, blocks, _FUNCTION)
+        nnzb = keys_per_batch(keys, batch, blocks, _FUNCTION, "arg")
         pattern = from_sorted_keys(keys, batch, nnzb, matrix, blocksize)
         data = xp.empty((*batch, nnzb, *blocksize), dense.dtype)
         if data.size:
@@ -263,12 +264,12 @@ def _from_sparse(arg: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
             row, column, values = row[stored], column[stored], values[stored]
         if blocksize is None:
             blocksize = estimate_blocksize(row, column, found)
-        _check_divides(found, blocksize)
+        _check_divides(_FUNCTION, found, blocksize)
         if check:
             _check_positions(row, column, found)
         values = values if dtype is None else values.astype(dtype, copy=False)
         check_dtype(_FUNCTION, "arg", values.dtype)
-        return _from_elements(row, column, values, (), found, blocksize)
+        return _from_elements(_FUNCTION, "arg", row, column, values, (), found, blocksize)
 
 
 def _check_positions(row: Any, column: Any, shape: tuple[int, int]) -> None:
@@ -277,6 +278,8 @@ def _check_positions(row: Any, column: Any, shape: tuple[int, int]) -> None:
 
 
 def _from_elements(
+    function: str,
+    argument: str,
     row: Any,
     column: Any,
     values: Any,
@@ -299,7 +302,7 @@ def _from_elements(
     if first.size < place.size:
         summed = xp.empty((first.size, 1, 1), values.dtype)
         starts = xp.concatenate([first.astype(np.int64), xp.full((1,), place.size, np.int64)])
-        engine_module(xp, "convert", _FUNCTION).sum_blocks(
+        engine_module(xp, "convert", function).sum_blocks(
             summed, values.reshape(-1, 1, 1), order, starts
         )
         values, place = summed.ravel(), place[first]
@@ -308,19 +311,24 @@ def _from_elements(
     block = place // area
     new_block = starts_run(block)
     keys = block[new_block]
-    nnzb = keys_per_batch(keys, batch, (m // bm) * (k // bk), _FUNCTION)
+    nnzb = keys_per_batch(keys, batch, (m // bm) * (k // bk), function, argument)
     pattern = from_sorted_keys(keys, batch, nnzb, shape, blocksize)
     data = xp.zeros(int(keys.size) * area, dtype=values.dtype)
     data[(xp.cumsum(new_block, dtype=np.int64) - 1) * area + place % area] = values
     return pattern, data.reshape(*batch, nnzb, bm, bk)
 
 
-def _reblock(pattern: Pattern, data: Any, blocksize: tuple[int, int]) -> tuple[Pattern, Any]:
+def reblocked(
+    function: str, argument: str, pattern: Pattern, data: Any, blocksize: tuple[int, int]
+) -> tuple[Pattern, Any]:
     """Return the same matrices in blocks of another size; new blocks of zeros are not kept."""
+    _check_divides(function, pattern.shape, blocksize)
     xp, values = pattern.xp, data.ravel()
     row, column = (x.ravel() for x in xp.broadcast_arrays(*pattern.element_positions()))
     stored = xp.flatnonzero(values != 0)
     return _from_elements(
+        function,
+        argument,
         row[stored],
         column[stored],
         values[stored],
@@ -357,4 +365,11 @@ def estimate_blocksize(row: Any, column: Any, shape: tuple[int, int]) -> tuple[i
     return size, size
 
 
-__all__ = ["CONTAINER_DTYPES", "build", "check_dtype", "check_shape", "estimate_blocksize"]
+__all__ = [
+    "CONTAINER_DTYPES",
+    "build",
+    "check_dtype",
+    "check_shape",
+    "estimate_blocksize",
+    "reblocked",
+]

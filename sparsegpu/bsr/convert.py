@@ -6,15 +6,22 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._arrays import bfloat16, common_namespace, device_of, index_dtype, swap_last
-from .._checks import bad_type, bad_value, check_blocksize, check_choice, not_offered
+from .._arrays import (
+    bfloat16,
+    common_namespace,
+    device_of,
+    import_cupy,
+    index_dtype,
+    swap_last,
+)
+from .._checks import bad_type, check_axes, check_blocksize, check_choice, not_offered
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
 from ..ops._common import check_sparse, on_device, optional_out, prepare_out
 from ..ops.addmm import transposed_operand
 from ..pattern import Pattern
 from .base import BsrBase
-from .construct import build, check_dtype
+from .construct import check_dtype, reblocked
 
 _NO_SCIPY = (np.dtype(np.float16), bfloat16)
 _CUPYX = tuple(np.dtype(t) for t in (bool, np.float32, np.float64, np.complex64, np.complex128))
@@ -40,11 +47,26 @@ class Conversions(BsrBase):
         Raises
         ------
         ValueError, TypeError
-            For an ``out`` that does not fit.
+            For an ``out`` that does not fit, another ``order``.
+        NotImplementedError
+            Both.
         """
+        return self._dense("toarray", order, out)
+
+    def todense(self, order: str | None = None, out: Any = None) -> Any:
+        """Return the dense array: `toarray` (an array, never a ``numpy.matrix``).
+
+        Raises
+        ------
+        ValueError, TypeError, NotImplementedError
+            As `toarray`.
+        """
+        return self._dense("todense", order, out)
+
+    def _dense(self, function: str, order: str | None, out: Any) -> Any:
         xp = self._xp
-        check_sparse("toarray", "self", self)
-        check_choice("toarray", "order", order, (None, "C", "F"))
+        check_sparse(function, "self", self)
+        check_choice(function, "order", order, (None, "C", "F"))
         by_columns = order == "F"
         call = Call("toarray", self._pattern, (self._data, out), (order,), out)
         replayed = call.replay()
@@ -55,18 +77,14 @@ class Conversions(BsrBase):
                 *batch, m, k = self.shape
                 memory = xp.empty((*batch, k, m) if by_columns else self.shape, self.dtype)
             else:
-                memory = _checked_out(self, out, order)
+                memory = _checked_out(function, self, out, order)
             dense = swap_last(memory) if by_columns else memory
             if dense.size:
-                engine_module(xp, "convert", "toarray").scatter_blocks(
+                engine_module(xp, "convert", function).scatter_blocks(
                     dense, self._pattern, self._data
                 )
                 call.keep(memory)
         return dense
-
-    def todense(self, order: str | None = None, out: Any = None) -> Any:
-        """Return the dense array: `toarray` (an array, never a ``numpy.matrix``)."""
-        return self.toarray(order=order, out=out)
 
     # -- transposition ------------------------------------------------------------------------
 
@@ -75,10 +93,21 @@ class Conversions(BsrBase):
 
         The transposed pattern is made once and kept with this one; the values are copied
         (``copy`` is here for SciPy's signature).
+
+        Parameters
+        ----------
+        axes : {None, (1, 0), (-1, -2)}
+        copy : bool
+
+        Raises
+        ------
+        ValueError
+            Other axes.
+        TypeError
+            ``axes`` that are no pair of integers.
         """
         del copy
-        if axes is not None and tuple(axes) not in {(1, 0), (-1, -2)}:
-            raise bad_value("transpose", "axes", "None or (1, 0)", axes)
+        check_axes("transpose", axes)
         check_sparse("transpose", "self", self)
         with on_device(self._data):
             if self._data.size == 0:
@@ -102,6 +131,13 @@ class Conversions(BsrBase):
 
         Duplicate blocks are summed first where the cast is not linear (bool, and floating to
         integer), so that the result is the cast of the matrix.
+
+        Raises
+        ------
+        TypeError
+            A dtype that cannot be held.
+        ValueError
+            Matrices of a batch that would keep different numbers of blocks.
         """
         wanted = check_dtype("astype", "dtype", dtype)
         check_sparse("astype", "self", self)
@@ -159,8 +195,7 @@ class Conversions(BsrBase):
         ImportError
             When CuPy is not installed.
         """
-        import cupy
-
+        cupy = import_cupy("bsr_array.to_device", "a CUDA device is asked for")
         check_sparse("to_device", "self", self)
         target = cupy.cuda.Device(device)  # the current one for None
         if device_of(self._data) == target.id:
@@ -181,7 +216,15 @@ class Conversions(BsrBase):
     # -- other sparse formats -----------------------------------------------------------------
 
     def asformat(self, format: str | None, copy: bool = False) -> Any:
-        """Return the matrix as "bsr" (or None), "csr", "csc", "coo" or "dense"."""
+        """Return the matrix as "bsr" (or None), "csr", "csc", "coo" or "dense".
+
+        Raises
+        ------
+        ValueError
+            Another format; a batch, for the formats of SciPy.
+        TypeError
+            A dtype that the other library does not hold.
+        """
         check_sparse("asformat", "self", self)
         makers: dict[str, Any] = {
             "csr": self.tocsr,
@@ -189,19 +232,33 @@ class Conversions(BsrBase):
             "coo": self.tocoo,
             "dense": self.toarray,
         }
+        check_choice("asformat", "format", format, (None, "bsr", *makers))
         if format in {None, "bsr"}:
             return self.copy() if copy else self
-        if format not in makers:
-            expected = "'bsr', 'csr', 'csc', 'coo' or 'dense'"
-            raise bad_value("asformat", "format", expected, repr(format))
         return makers[format]()
 
     def tobsr(self, blocksize: Any = None, copy: bool = False) -> Self:
-        """Return the array with another block size (new blocks of zeros are not kept)."""
-        check_sparse("tobsr", "self", self)
-        if blocksize is not None:
-            blocksize = check_blocksize("tobsr", blocksize)
-        pattern, data = build(self, None, blocksize=blocksize, dtype=None, copy=copy, check=False)
+        """Return the array with another block size (new blocks of zeros are not kept).
+
+        Raises
+        ------
+        ValueError
+            A block size that does not divide the shape; matrices of a batch that would keep
+            different numbers of blocks.
+        TypeError
+            A block size that is no pair of integers.
+        """
+        array = self._reblocked("tobsr", "self", blocksize)
+        return array.copy() if copy and array._data is self._data else array
+
+    def _reblocked(self, function: str, argument: str, blocksize: Any) -> Self:
+        """Do `tobsr` for a caller of another name, in whose messages this is ``argument``."""
+        check_sparse(function, argument, self)
+        pattern, data = self._pattern, self._data
+        blocksize = pattern.blocksize if blocksize is None else check_blocksize(function, blocksize)
+        if blocksize != pattern.blocksize:
+            with on_device(data):
+                pattern, data = reblocked(function, argument, pattern, data, blocksize)
         return self._with(pattern, data)
 
     def to_scipy(self, copy: bool = True) -> Any:
@@ -335,9 +392,9 @@ class Conversions(BsrBase):
         return place, column.astype(dtype), row_starts.astype(dtype)
 
 
-def _checked_out(array: Any, out: Any, order: str | None) -> Any:
+def _checked_out(function: str, array: Any, out: Any, order: str | None) -> Any:
     if order is not None:
-        raise not_offered("toarray", "order together with out", "one of the two")
-    out, operands = optional_out(out, "toarray"), {"self": array._data}
-    common_namespace("toarray", **operands, out=out)
-    return prepare_out("toarray", out, array.shape, array.dtype, array._xp, operands=operands)
+        raise not_offered(function, "order together with out", "one of the two")
+    out, operands = optional_out(out, function), {"self": array._data}
+    common_namespace(function, **operands, out=out)
+    return prepare_out(function, out, array.shape, array.dtype, array._xp, operands=operands)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import reprlib
 from numbers import Integral
 from typing import Any, Self
 
-from .._checks import bad_value, not_offered
+from .._checks import bad_value, check_integers, not_offered
 from ..engines import engine_module
 from ..ops._common import check_sparse, on_device
 from ..pattern import Pattern
@@ -17,13 +18,17 @@ def _is_integer(key: Any) -> bool:
     return isinstance(key, Integral) and not isinstance(key, bool)
 
 
+def _is_whole(key: Any) -> bool:
+    return isinstance(key, slice) and key == slice(None)
+
+
 class Indexing(BsrBase):
     """``A[i]`` and ``A[i:j]``; ``i`` and ``j`` count element rows."""
 
     __slots__ = ()
 
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, tuple) and len(key) == 2 and key[1] == slice(None):
+        if isinstance(key, tuple) and len(key) == 2 and _is_whole(key[1]):
             key = key[0]
         if isinstance(key, slice):
             return self._row_slice(key)
@@ -39,7 +44,7 @@ class Indexing(BsrBase):
             return self.getrow(int(key[0]))[int(key[1])]
         raise not_offered(
             "bsr_array[...]",
-            f"the index {key!r}",
+            f"the index {reprlib.repr(key)}",
             "A[i], A[i, j], A[i:j] with multiples of the block height",
         )
 
@@ -52,9 +57,12 @@ class Indexing(BsrBase):
             Out of range.
         ValueError
             For a batch.
+        TypeError
+            When ``i`` is no integer.
         """
         check_sparse("getrow", "self", self)
         self._refuse_batch("getrow")
+        (i,) = check_integers("getrow", "i", (i,), "an integer")
         (m, k), (bm, bk), xp = self._pattern.shape, self.blocksize, self._xp
         if not -m <= i < m:
             raise IndexError(f"getrow: argument 'i': expected a row in {-m}..{m - 1}, got {i}")

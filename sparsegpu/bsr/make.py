@@ -125,7 +125,8 @@ def prune_blocks(
     ValueError
         A shape that the block size does not divide, a density outside 0..1, another norm.
     TypeError
-        A dtype that cannot be held, or bool; sizes that are no integers.
+        A dtype that cannot be held, or bool; sizes that are no integers, other arguments that are
+        no numbers.
 
     Examples
     --------

@@ -12,12 +12,12 @@ from typing import Any, Self
 import numpy as np
 
 from .._arrays import as_array, bfloat16, common_namespace, is_cupy
-from .._checks import bad_type, bad_value, broadcast_shape, not_offered
+from .._checks import bad_type, bad_value, broadcast_shape, check_scalar, not_offered
 from ..engines import engine_module
 from ..linalg import aslinearoperator
 from ..ops._common import check_sparse, is_sparse, on_device
-from ..ops.addmm import bsr_matmul, dense_bsr_matmul
-from ..ops.spgemm import bsr_spgemm
+from ..ops.addmm import matmul
+from ..ops.spgemm import spgemm
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
 from .base import BsrBase
 from .construct import check_dtype
@@ -31,33 +31,67 @@ class Operators(BsrBase):
     # -- products -----------------------------------------------------------------------------
 
     def __matmul__(self, other: Any) -> Any:
+        return self._matmul("bsr_array @", other)
+
+    def _matmul(self, function: str, other: Any) -> Any:
         if is_sparse(other):
-            return bsr_spgemm(self, other)
-        return bsr_matmul(self, other)
+            return spgemm(function, ("self", "other"), self, other)
+        return matmul(function, self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        return dense_bsr_matmul(other, self)
+        return matmul("bsr_array @", self, other, from_the_right=True)
 
     def dot(self, other: Any) -> Any:
-        """Return ``self @ other``; for a scalar, ``self * other``."""
-        return self * other if is_scalar(other) else self @ other
+        """Return ``self @ other``; for a scalar, ``self * other``.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `bsr_matmul` and `bsr_spgemm`.
+        """
+        if is_scalar(other):
+            return _scaled("dot", self, other, "multiply")
+        return self._matmul("dot", other)
 
     def aslinearoperator(self) -> Any:
         """Return a linear operator of SciPy (host) or cupyx (GPU): see `sparsegpu.linalg`."""
         return aslinearoperator(self)
 
     def matvec(self, x: Any) -> Any:
-        """Return ``self @ x`` for the solvers of SciPy and cupyx, which take ``self`` by it."""
-        return self.aslinearoperator().matvec(x)
+        """Return ``self @ x`` for the solvers of SciPy and cupyx, which take ``self`` by it.
+
+        Raises
+        ------
+        ValueError
+            For a batch, and an ``x`` of another shape than (K,) and (K, 1).
+        TypeError
+            For what is no array of numbers, and dtypes without a float product.
+        """
+        return self.aslinearoperator().matvec(self._vector("matvec", x, self.shape[-1]))
 
     def rmatvec(self, x: Any) -> Any:
-        """Return the conjugate transpose times ``x``, see `matvec`."""
-        return self.aslinearoperator().rmatvec(x)
+        """Return the conjugate transpose times ``x``, see `matvec`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `matvec`, with (M,) and (M, 1).
+        """
+        return self.aslinearoperator().rmatvec(self._vector("rmatvec", x, self.shape[-2]))
+
+    def _vector(self, function: str, x: Any, n: int) -> Any:
+        x = as_array(x, function, "x")
+        common_namespace(function, self=self._data, x=x)
+        if x.shape not in {(n,), (n, 1)}:
+            raise bad_value(function, "x", f"shape ({n},) or ({n}, 1)", tuple(x.shape))
+        if x.dtype.kind not in "biufc" and x.dtype != bfloat16:
+            raise bad_type(function, "x", "numbers", x.dtype)
+        return x
 
     # -- scalars ------------------------------------------------------------------------------
 
     def __mul__(self, other: Any) -> Self:
-        return self.multiply(other)
+        return _multiply("bsr_array *", self, other)
 
     __rmul__ = __mul__
 
@@ -68,7 +102,7 @@ class Operators(BsrBase):
                 "division by an array (0 / 0 is not 0 where nothing is stored)",
                 "division by a scalar, A.multiply(1 / dense)",
             )
-        return _scaled(self, other, "divide")
+        return _scaled("bsr_array /", self, other, "divide")
 
     def __rtruediv__(self, other: Any) -> Any:
         raise not_offered(
@@ -85,6 +119,23 @@ class Operators(BsrBase):
 
     def __pos__(self) -> Self:
         return self.copy()
+
+    def _elementwise(self, ufunc: Any) -> Self:
+        """Apply a ufunc of NumPy to every element; what is not stored has to stay zero."""
+        function = f"numpy.{ufunc.__name__}"
+        summed = self._canonical(function, "x")
+        with np.errstate(all="ignore"):
+            filled = ufunc(np.zeros((), self.dtype)) != 0
+        if filled:
+            raise not_offered(
+                function,
+                "what is not zero at zero (it would fill every element that is not stored)",
+                "functions that are, such as numpy.sqrt, and any function of A.toarray()",
+            )
+        with on_device(summed._data):
+            values = ufunc(summed._data)
+        check_dtype(function, "x", values.dtype)
+        return summed._with(summed._pattern, values)
 
     def __abs__(self) -> Self:
         summed = self._canonical("abs")
@@ -126,11 +177,7 @@ class Operators(BsrBase):
         TypeError
             dtypes without a common one that can be held.
         """
-        if is_scalar(other):
-            return _scaled(self, other, "multiply")
-        if is_sparse(other):
-            return _multiply_sparse(self, other)
-        return _multiply_dense(self, as_array(other, "multiply", "other"))
+        return _multiply("multiply", self, other)
 
 
 def is_scalar(other: Any) -> bool:
@@ -140,15 +187,25 @@ def is_scalar(other: Any) -> bool:
     return (isinstance(other, np.ndarray) or is_cupy(other)) and other.ndim == 0
 
 
-def _scaled(array: Any, factor: Any, name: str) -> Any:
+def _multiply(function: str, array: Any, other: Any) -> Any:
+    if is_scalar(other):
+        return _scaled(function, array, other, "multiply")
+    if is_sparse(other):
+        return _multiply_sparse(function, array, other)
+    return _multiply_dense(function, array, as_array(other, function, "other"))
+
+
+def _scaled(function: str, array: Any, factor: Any, name: str) -> Any:
     """Multiply or divide the values; Python numbers do not change the kind of dtype."""
-    function = f"bsr_array {'*' if name == 'multiply' else '/'}"
     check_sparse(function, "self", array)
     # Duplicate blocks of bool combine by or, not by addition: merge them before they are numbers.
     array = array._canonical(function) if array.dtype.kind == "b" else array
     xp, data = array._xp, array._data
     if isinstance(factor, (np.bool_, np.integer)):
         factor = int(factor)
+    if isinstance(factor, int):
+        check_scalar(function, "other", factor, complex_allowed=True)
+        _check_held(function, factor, data.dtype)
     if not isinstance(factor, Number):
         common_namespace(function, self=data, other=factor)
     operation = getattr(xp, name)
@@ -159,6 +216,15 @@ def _scaled(array: Any, factor: Any, name: str) -> Any:
             result = operation(data, factor)
     check_dtype(function, "other", result.dtype)
     return array._with(array._pattern, result)
+
+
+def _check_held(function: str, factor: int, dtype: np.dtype) -> None:
+    """Refuse an integer that the integers it multiplies or divides do not hold."""
+    if dtype.kind == "i":
+        limits = np.iinfo(dtype)
+        if not limits.min <= factor <= limits.max:
+            expected = f"an integer that {dtype} holds (astype, or a float)"
+            raise bad_value(function, "other", expected, factor)
 
 
 def common_dtype(function: str, a: np.dtype, b: np.dtype) -> np.dtype:
@@ -197,7 +263,7 @@ def _combine(array: Any, other: Any, name: str, *, reflected: bool = False) -> A
         operation = getattr(a._xp, name)
         if a._pattern.same_as(b._pattern):
             return array._with(a._pattern, operation(a._data, b._data))
-        a, b = a._canonical(function), b._canonical(function)
+        a, b = a._canonical(function), b._canonical(function, "other")
         pattern, blocks, place = united(a, b, function)
         # Positions in a canonical pattern are distinct, so that this adds every block.
         blocks[place] = operation(blocks[place], flat(b))
@@ -227,11 +293,12 @@ def aligned(function: str, array: Any, other: Any) -> tuple[Any, Any]:
     batch = broadcast_shape(
         function, "other", array._pattern.batch_shape, other.pattern.batch_shape
     )
-    other = array._with(other.pattern, other.data).tobsr(array.blocksize)
-    return tuple(_repeated(x.astype(dtype, copy=False), batch) for x in (array, other))
+    other = array._with(other.pattern, other.data)._reblocked(function, "other", array.blocksize)
+    return tuple(repeated(x.astype(dtype, copy=False), batch) for x in (array, other))
 
 
-def _repeated(array: Any, batch: tuple[int, ...]) -> Any:
+def repeated(array: Any, batch: tuple[int, ...]) -> Any:
+    """Return an array over a larger batch, nothing copied."""
     if array._pattern.batch_shape == batch:
         return array
     data = array._xp.broadcast_to(array._data, (*batch, *array._data.shape[-3:]))
@@ -246,7 +313,7 @@ def flat(array: Any) -> Any:
 def _pattern_of(keys: Any, like: Pattern, function: str) -> Pattern:
     """Return the pattern of sorted block positions, in the shapes of another pattern."""
     rows, columns = like.block_shape
-    nnzb = keys_per_batch(keys, like.batch_shape, rows * columns, function)
+    nnzb = keys_per_batch(keys, like.batch_shape, rows * columns, function, "other")
     return from_sorted_keys(keys, like.batch_shape, nnzb, like.shape, like.blocksize)
 
 
@@ -255,10 +322,10 @@ def as_data(blocks: Any, pattern: Pattern) -> Any:
     return blocks.reshape(*pattern.batch_shape, pattern.nnzb, *pattern.blocksize)
 
 
-def _multiply_sparse(array: Any, other: Any) -> Any:
-    a, b = aligned("multiply", array, other)
+def _multiply_sparse(function: str, array: Any, other: Any) -> Any:
+    a, b = aligned(function, array, other)
     with on_device(a._data):
-        a, b = a._canonical("multiply"), b._canonical("multiply")
+        a, b = a._canonical(function), b._canonical(function, "other")
         if a._pattern.same_as(b._pattern):
             return array._with(a._pattern, a._data * b._data)
         xp, a_keys, b_keys = a._xp, a._pattern.keys(), b._pattern.keys()
@@ -268,25 +335,23 @@ def _multiply_sparse(array: Any, other: Any) -> Any:
         if b_keys.size:
             place = xp.minimum(place, b_keys.size - 1)
             both = b_keys[place] == a_keys
-        pattern = _pattern_of(a_keys[both], a._pattern, "multiply")
+        pattern = _pattern_of(a_keys[both], a._pattern, function)
         blocks = flat(a)[both] * flat(b)[place[both]]
         return array._with(pattern, as_data(blocks, pattern))
 
 
-def _multiply_dense(array: Any, dense: Any) -> Any:
-    check_sparse("multiply", "self", array)
-    xp = common_namespace("multiply", self=array._data, other=dense)
-    shape = broadcast_shape("multiply", "other", array.shape, tuple(dense.shape))
+def _multiply_dense(function: str, array: Any, dense: Any) -> Any:
+    check_sparse(function, "self", array)
+    xp = common_namespace(function, self=array._data, other=dense)
+    shape = broadcast_shape(function, "other", array.shape, tuple(dense.shape))
     if shape[-2:] != array.shape[-2:]:
-        raise bad_value(
-            "multiply", "other", f"a shape that broadcasts to {array.shape}", dense.shape
-        )
-    dtype = common_dtype("multiply", array.dtype, dense.dtype)
+        raise bad_value(function, "other", f"a shape that broadcasts to {array.shape}", dense.shape)
+    dtype = common_dtype(function, array.dtype, dense.dtype)
     with on_device(array._data):
-        array = _repeated(array._canonical("multiply"), shape[:-2])
+        array = repeated(array._canonical(function), shape[:-2])
         factors = xp.empty(array._data.shape, dense.dtype)
         if factors.size:
-            engine_module(xp, "convert", "multiply").gather_blocks(
+            engine_module(xp, "convert", function).gather_blocks(
                 factors, array._pattern, xp.broadcast_to(dense, shape)
             )
         return array._with(

@@ -79,7 +79,7 @@ class Ordering(BsrBase):
             if low != high:
                 raise bad_value(
                     "eliminate_zeros",
-                    "batch",
+                    "self",
                     "the same number of nonzero blocks in every batch",
                     f"between {low} and {high}",
                 )

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import HALF_DTYPES, accumulator_dtype, check_dtype_name, namespace
+from .._arrays import HALF_DTYPES, accumulator_dtype, bfloat16, check_dtype_name, namespace
 from .._checks import bad_type, bad_value
 from ..engines import engine_module
 from ..ops._common import check_sparse, on_device, optional_out, prepare_out
-from ..ops.addmm import bsr_matmul, dense_bsr_matmul
+from ..ops.addmm import matmul
 from .base import BsrBase
 
 
@@ -50,17 +50,22 @@ class Reductions(BsrBase):
         """
         axes, wanted = _axes_and_dtype("sum", self, axis, dtype, np.int64)
         with on_device(self._data):
-            return _written("sum", _total(self, axes, wanted).astype(wanted), out)
+            return _written("sum", _total("sum", self, axes, wanted).astype(wanted), out)
 
     def mean(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         """Return the mean of all elements (those not stored count), or along an axis.
 
         As `sum`; of integers and bool it is float64.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `sum`.
         """
         axes, wanted = _axes_and_dtype("mean", self, axis, dtype, np.float64)
         lengths = self.shape if axes is None else [self.shape[a] for a in axes]
         with on_device(self._data):
-            total = _total(self, axes, wanted)
+            total = _total("mean", self, axes, wanted)
             total = total.astype(np.float64) if total.dtype.kind == "i" else total
             count = int(np.prod(lengths, dtype=np.int64))
             return _written("mean", (total / total.dtype.type(count)).astype(wanted), out)
@@ -73,14 +78,20 @@ class Reductions(BsrBase):
         Raises
         ------
         ValueError
-            For an axis of the batch, or of length zero.
+            For an axis of the batch, or of length zero; an ``out`` that does not fit.
         TypeError
-            For complex values.
+            For complex values; an ``out`` of another dtype or array library.
         """
         return _written("max", _extreme(self, axis, "max", "maximum"), out)
 
     def min(self, axis: Any = None, out: Any = None) -> Any:
-        """Return the smallest element (those not stored are zeros), or along an axis: `max`."""
+        """Return the smallest element (those not stored are zeros), or along an axis: `max`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `max`.
+        """
         return _written("min", _extreme(self, axis, "min", "minimum"), out)
 
     def diagonal(self, k: int = 0) -> Any:
@@ -104,20 +115,21 @@ class Reductions(BsrBase):
         length = max(0, min(m + min(k, 0), n - max(k, 0)))
         xp = self._xp
         with on_device(self._data):
-            summed = self._canonical("diagonal")
+            check_sparse("diagonal", "self", self)
+            summed = self._one_matrix()._canonical("diagonal")
             pattern, (bm, bk) = summed._pattern, summed.blocksize
             # One more element, for the values that are not on the diagonal.
-            out = xp.zeros((pattern.batch_size, length + 1), self.dtype)
+            out = xp.zeros((self._pattern.batch_size, length + 1), self.dtype)
             if length and summed._data.size:
                 line = xp.arange(bm, dtype=np.int64)
                 row = pattern.rows.reshape(-1, 1).astype(np.int64) * bm + line
+                matrix, row = row // m, row % m
                 lane = row + k - pattern.indices.reshape(-1, 1).astype(np.int64) * bk
                 hit = (lane >= 0) & (lane < bk)
-                blocks = summed._data.reshape(-1, bm, bk)
-                block = xp.arange(blocks.shape[0], dtype=np.int64)[:, None]
-                value = blocks[block, line, xp.clip(lane, 0, bk - 1)]
+                block = xp.arange(pattern.nnzb, dtype=np.int64)[:, None]
+                value = summed._data[block, line, xp.clip(lane, 0, bk - 1)]
                 place = xp.where(hit, row + min(k, 0), length)
-                out[block // pattern.nnzb, place] = value
+                out[matrix, place] = value
         return out[:, :length].reshape(*batch, length)
 
 
@@ -129,7 +141,10 @@ def _axes_and_dtype(
     axes = _matrix_axes(function, axis, array.ndim)
     if dtype is None:
         return axes, np.dtype(of_integers) if array.dtype.kind in "ib" else array.dtype
-    return axes, check_dtype_name(function, "dtype", dtype)
+    wanted = check_dtype_name(function, "dtype", dtype)
+    if wanted.kind not in "biufc" and wanted != bfloat16:
+        raise bad_type(function, "dtype", "a dtype of numbers", wanted)
+    return axes, wanted
 
 
 def _matrix_axes(function: str, axis: Any, ndim: int) -> tuple[int, ...] | None:
@@ -138,9 +153,10 @@ def _matrix_axes(function: str, axis: Any, ndim: int) -> tuple[int, ...] | None:
         return None
     given = axis if isinstance(axis, tuple) else (axis,)
     try:
-        axes = {index(a) - ndim if a >= 0 else index(a) for a in given}
+        counted = [index(a) for a in given]
     except TypeError:
         raise bad_type(function, "axis", "an integer, a tuple or None", axis) from None
+    axes = {a - ndim if a >= 0 else a for a in counted}
     if not axes or not axes <= {-1, -2} or len(axes) != len(given):
         raise bad_value(function, "axis", f"None, {ndim - 2}, {ndim - 1}, -2 or -1", axis)
     return tuple(sorted(axes))
@@ -155,11 +171,12 @@ def _written(function: str, result: Any, out: Any) -> Any:
     return out
 
 
-def _total(array: Any, axes: tuple[int, ...] | None, wanted: np.dtype) -> Any:
+def _total(function: str, array: Any, axes: tuple[int, ...] | None, wanted: np.dtype) -> Any:
     """Return sums, at least in accumulator precision."""
     xp = array._xp
     if array.dtype.kind == "b":
-        array = array._canonical("sum")
+        if not array.has_canonical_format:
+            return _total_of_distinct(function, array, axes, wanted)
         array = array._with(array._pattern, array._data.view(np.int8))
     if wanted.kind in "fc" and array.dtype.kind in "fc" and wanted.itemsize > array.dtype.itemsize:
         array = array.astype(wanted)
@@ -172,9 +189,22 @@ def _total(array: Any, axes: tuple[int, ...] | None, wanted: np.dtype) -> Any:
         array = array.astype(np.float64)  # exact: sums of int32 stay below 2**53
     out_dtype = accumulator_dtype(array.dtype)
     ones = xp.ones(array.shape[axes[0]], array.dtype)
-    if axes == (-1,):
-        return bsr_matmul(array, ones, out_dtype=out_dtype)
-    return dense_bsr_matmul(ones, array, out_dtype=out_dtype)
+    from_the_right = axes == (-2,)
+    return matmul(function, array, ones, out_dtype=out_dtype, from_the_right=from_the_right)
+
+
+def _total_of_distinct(
+    function: str, array: Any, axes: tuple[int, ...] | None, wanted: np.dtype
+) -> Any:
+    """Return sums of bool, of which a repeated block counts once."""
+    if axes == (-2,):
+        array, axes = array.T, (-1,)
+    batch, (m, _) = array._pattern.batch_shape, array._pattern.shape
+    one = array._one_matrix()._canonical(function)
+    if axes is None:
+        return _total(function, one, None, wanted)
+    by_row = _total(function, one, (-1,), wanted).reshape(*batch, m)
+    return by_row.sum(axis=-1) if len(axes) == 2 else by_row
 
 
 def _leaves_int32(array: Any, axes: tuple[int, ...]) -> bool:
@@ -199,42 +229,39 @@ def _extreme(array: Any, axis: Any, function: str, name: str) -> Any:
         raise bad_value(function, "axis", "something to compare", f"shape {array.shape}")
     operation = getattr(xp, name)
     with on_device(array._data):
-        array = array._canonical(function)
+        batch, (m, k) = array._pattern.batch_shape, array._pattern.shape
         if axes == (-2,):
-            array = array.T
+            array, m, k = array.T, k, m
+        array = array._one_matrix()._canonical(function)
         # float32 holds every 16-bit float, int8 every bool
         work = {2: np.float32}.get(dtype.itemsize, np.int8 if dtype.kind == "b" else dtype)
         data = array._data.astype(work, copy=False)
-        m, k = array._pattern.shape
-        if axes is None or len(axes) == 2:
-            over = None if axes is None else (-3, -2, -1)
-            lead = () if axes is None else array._pattern.batch_shape
-            best = getattr(data, function)(axis=over) if data.size else xp.zeros(lead, work)
-            return (operation(best, 0) if array.nnz < m * k else best).astype(dtype)
+        if axes is None:
+            best = getattr(data, function)() if data.size else xp.zeros((), work)
+            filled = array.nnz == array._pattern.shape[0] * k
+            return (best if filled else operation(best, 0)).astype(dtype)
         best = _row_extremes(array, getattr(data, function)(axis=-1), operation)
-        return best.reshape(*array._pattern.batch_shape, m).astype(dtype)
+        best = best.reshape(*batch, m)
+        return (getattr(best, function)(axis=-1) if len(axes) == 2 else best).astype(dtype)
 
 
 def _row_extremes(array: Any, values: Any, operation: Any) -> Any:
-    """Reduce ``values (*batch, nnzb, bm)`` over the blocks of each block row.
+    """Reduce ``values (nnzb, bm)`` of one matrix over the blocks of each block row.
 
     By doubling: with step s, a block holds the extreme of the last s blocks of its row.
     """
     xp, pattern = array._xp, array._pattern
     (rows, columns), bm = pattern.block_shape, pattern.blocksize[0]
     if values.size == 0:
-        return xp.zeros((pattern.batch_size * rows, bm), values.dtype)
-    values = values.reshape(-1, bm)
-    offset = xp.arange(pattern.batch_size, dtype=np.int64)[:, None]
-    row = (pattern.rows.reshape(pattern.batch_size, -1) + offset * rows).reshape(-1, 1)
-    starts = pattern.indptr.reshape(pattern.batch_size, -1).astype(np.int64) + offset * pattern.nnzb
-    count = (starts[:, 1:] - starts[:, :-1]).reshape(-1, 1)
+        return xp.zeros((rows, bm), values.dtype)
+    row, starts = pattern.rows[:, None], pattern.indptr
+    count = (starts[1:] - starts[:-1])[:, None]
     step, longest = 1, int(count.max())
     while step < longest:
         joined = operation(values[step:], values[:-step])
         joined = xp.where(row[step:] == row[:-step], joined, values[step:])
         values = xp.concatenate([values[:step], joined])
         step *= 2
-    last = xp.maximum(starts[:, 1:].reshape(-1) - 1, 0)
+    last = xp.maximum(starts[1:] - 1, 0)
     best = xp.where(count > 0, values[last], xp.zeros((), values.dtype))
     return xp.where(count < columns, operation(best, xp.zeros((), values.dtype)), best)

@@ -41,7 +41,9 @@ def format_of_blocks(
     return form
 
 
-def compressed_blocks(function: str, pattern: Pattern, data: Any, strict: bool) -> Packed:
+def compressed_blocks(
+    function: str, argument: str, pattern: Pattern, data: Any, strict: bool
+) -> Packed:
     """Return checked blocks compressed, each as `semi_structured_from_dense` would do it.
 
     Raises
@@ -56,7 +58,7 @@ def compressed_blocks(function: str, pattern: Pattern, data: Any, strict: bool) 
         stack = xp.ascontiguousarray(data).reshape(-1, bk)
         packed, meta, group = compress_matrix(stack, strict, function)
         if group >= 0:
-            raise _not_24(function, pattern, *divmod(group * form.group, bk), form)
+            raise _not_24(function, argument, pattern, *divmod(group * form.group, bk), form)
         return Packed(
             packed.reshape(*blocks, bm, bk // 2),
             as_blocks(meta, (*blocks, bm, form.meta_columns(bk)), xp),
@@ -64,7 +66,7 @@ def compressed_blocks(function: str, pattern: Pattern, data: Any, strict: bool) 
 
 
 def _not_24(
-    function: str, pattern: Pattern, stacked_row: int, column: int, form: Format
+    function: str, argument: str, pattern: Pattern, stacked_row: int, column: int, form: Format
 ) -> ValueError:
     """Return the error for a group, given by its row and column in the stack of all blocks."""
     bm, bk = pattern.blocksize
@@ -75,7 +77,7 @@ def _not_24(
     of = f" of matrix {matrix}" if pattern.batch_shape else ""
     return bad_value(
         function,
-        "self",
+        argument,
         f"at most {form.kept} nonzero of each {form.group} in a row of a block (see prune=True "
         "and strict=False)",
         f"more in block {block}{of}, in its group at row {row}, column {column} (row "

@@ -15,31 +15,31 @@ from ..pattern import Pattern
 from ._common import check_sparse, on_device
 
 
-def canonical_blocks(bsr: Any, function: str) -> tuple[Pattern, Any]:
+def canonical_blocks(bsr: Any, function: str, argument: str) -> tuple[Pattern, Any]:
     """Return pattern and blocks with ascending columns and without duplicates."""
     pattern = bsr.pattern
     if pattern.has_canonical_format:
         return pattern, bsr.data
-    return pattern.canonical(function)[0], _summed(bsr, function)
+    return pattern.canonical(function, argument)[0], _summed(bsr, function, argument)
 
 
-def distinct_pattern(pattern: Pattern, function: str) -> Pattern:
+def distinct_pattern(pattern: Pattern, function: str, argument: str) -> Pattern:
     """Return ``pattern`` itself when it has no duplicates, else the canonical one."""
     if pattern.has_canonical_format:
         return pattern
-    canonical = pattern.canonical(function)[0]
+    canonical = pattern.canonical(function, argument)[0]
     return pattern if canonical.nnzb == pattern.nnzb else canonical
 
 
-def distinct_blocks(bsr: Any, function: str) -> tuple[Pattern, Any]:
+def distinct_blocks(bsr: Any, function: str, argument: str) -> tuple[Pattern, Any]:
     """Return pattern and blocks without duplicates, in stored order when there are none."""
-    pattern = distinct_pattern(bsr.pattern, function)
-    return pattern, bsr.data if pattern is bsr.pattern else _summed(bsr, function)
+    pattern = distinct_pattern(bsr.pattern, function, argument)
+    return pattern, bsr.data if pattern is bsr.pattern else _summed(bsr, function, argument)
 
 
-def _summed(bsr: Any, function: str) -> Any:
-    xp = common_namespace(function, bsr=bsr.data)
-    pattern, order, starts = bsr.pattern.canonical(function)
+def _summed(bsr: Any, function: str, argument: str) -> Any:
+    xp = common_namespace(function, **{argument: bsr.data})
+    pattern, order, starts = bsr.pattern.canonical(function, argument)
     with on_device(bsr.data):
         blocks = bsr.data.reshape(-1, *pattern.blocksize)
         out = xp.empty((*pattern.batch_shape, pattern.nnzb, *pattern.blocksize), bsr.data.dtype)

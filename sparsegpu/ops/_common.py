@@ -22,7 +22,7 @@ from .._arrays import (
     overlaps_itself,
     same_memory,
 )
-from .._checks import bad_type, bad_value
+from .._checks import bad_type, bad_value, kind_of
 from ..engines.cuda.runtime.replay import Call
 from ..pattern import Pattern
 
@@ -74,8 +74,16 @@ def check_sparse(function: str, argument: str, x: Any) -> None:
     made. Metadata only.
     """
     if not is_sparse(x):
-        raise bad_type(function, argument, "a bsr_array", type(x).__name__)
+        raise not_sparse(function, argument, x)
     check_values(function, argument, x.pattern, x.data)
+
+
+def not_sparse(function: str, argument: str, x: Any) -> TypeError:
+    """Return the error for what has no block pattern, with what makes a bsr_array of it."""
+    got = kind_of(x)
+    if hasattr(x, "dtype") and hasattr(x, "shape") and not hasattr(x, "todense"):
+        got += f" (bsr_array({argument}, blocksize=...) makes one)"
+    return bad_type(function, argument, "a bsr_array", got)
 
 
 def is_sparse(x: Any) -> bool:

@@ -56,6 +56,13 @@ def call_of(
     return Call(operation, owner, arrays, settings, out)
 
 
+def check_no_scalar(function: str, argument: str, dense: Any) -> None:
+    """Refuse a number where a product takes an array, before its dtype is looked at."""
+    if dense.ndim == 0:
+        expected = "at least one dimension (A * number scales, as alpha does)"
+        raise bad_value(function, argument, expected, "a scalar")
+
+
 class Side(NamedTuple):
     """How the caller of ``sparse @ dense`` sees the result ``(*batch, m, n)``.
 
@@ -72,8 +79,6 @@ class Side(NamedTuple):
 
     def operand(self, function: str, argument: str, dense: Any, inner: int) -> Any:
         """Return the dense operand ``(*batch, inner, n)`` as the engine sees it."""
-        if dense.ndim == 0:
-            raise bad_value(function, argument, "at least one dimension", "a scalar")
         seen = self.inward(dense)
         if seen.shape[-2] != inner:
             expected = f"(*batch, M, {inner})" if self.from_the_right else f"(*batch, {inner}, N)"
@@ -86,11 +91,16 @@ class Side(NamedTuple):
             return shape[:-1]
         return (*shape[:-2], shape[-1], shape[-2]) if self.from_the_right else shape
 
-    def check(self, function: str, shape: tuple[int, ...], input: Any, out: Any) -> None:
+    def check(
+        self, function: str, shape: tuple[int, ...], input_name: str, input: Any, out: Any
+    ) -> None:
         """Refuse an ``input`` or ``out`` that does not fit, in the caller's shapes."""
         seen = self.shape(shape)
         if input is not None:
-            check_broadcasts_to(function, "input", tuple(input.shape), seen)
+            hint = ""
+            if len(seen) > 1 and input.shape == seen[-2:-1]:
+                hint = f" (one number a row: {input_name}[:, None])"
+            check_broadcasts_to(function, input_name, tuple(input.shape), seen, hint)
         if out is not None and tuple(out.shape) != seen:
             raise bad_value(function, "out", f"shape {seen}", tuple(out.shape))
 
@@ -191,7 +201,7 @@ def check_product(
     out = optional_out(options.out, function)
     xp = common_namespace(function, **operands, **{input_name: input}, **alphas, out=out)
     out_dtype = resolve_out_dtype(function, dtype, out, options.out_dtype)
-    side.check(function, shape, input, out)
+    side.check(function, shape, input_name, input, out)
     if input is not None:
         _check_input_dtype(function, input_name, input, dtype, out_dtype)
     input = side.inward(input)

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._arrays import as_array
-from .._checks import bad_type, bad_value, not_offered
+from .._checks import bad_type, bad_value, kind_of, not_offered
 from .._epilogue import Epilogue
 from ..engines import engine_module
 from ._blocks_24 import is_semi_structured
 from ._common import check_same_dtype, on_device
 from ._long_sums import MOST, may_be_long, semi_structured_in_slices
-from ._product import Options, Product, Side, call_of, check_product
+from ._product import Options, Product, Side, call_of, check_no_scalar, check_product
 from .compress import check_packed
 
 #: Memory for a call: of a shape and a dtype, with undefined contents.
@@ -50,18 +50,17 @@ class Half(NamedTuple):
 def check_semi_structured(function: str, argument: str, x: Any) -> None:
     """Refuse what has no packed values and metadata, or has them block by block."""
     if not is_semi_structured(x):
-        raise bad_type(function, argument, "a SemiStructuredArray", type(x).__name__)
+        raise bad_type(function, argument, "a SemiStructuredArray", kind_of(x))
 
 
-def check_dense_operand(function: str, argument: str, x: Any) -> None:
+def check_dense_operand(function: str, argument: str, x: Any, sparse: Any) -> None:
     """Refuse a second sparse operand, ours or another library's: hardware has no such product."""
     if hasattr(x, "packed") or hasattr(x, "tocsr"):
-        raise bad_value(
-            function,
-            argument,
-            "a dense array (sparse @ sparse is not possible with 2:4; use todense() of one)",
-            type(x).__name__,
+        expected = (
+            f"a dense array beside a {type(sparse).__name__} (sparse @ sparse is not possible with "
+            "2:4; use todense() of one)"
         )
+        raise bad_value(function, argument, expected, kind_of(x))
 
 
 def half_of(function: str, sparse: Any, transposed: bool = False) -> Half:
@@ -113,8 +112,9 @@ def addmm(
         if replayed is not None:
             return replayed[0]
     check_semi_structured(function, names[0], sparse)
-    check_dense_operand(function, names[1], dense)
+    check_dense_operand(function, names[1], dense, sparse)
     dense = as_array(dense, function, names[1])
+    check_no_scalar(function, names[1], dense)
     dtype, backend = sparse.dtype, getattr(sparse, "backend", "native")
     _check_dense_dtype(function, names[1], dense, dtype, operand_dtype)
     m, k = reversed(sparse.shape) if stored_transposed else sparse.shape

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._arrays import as_array
-from .._checks import bad_type, broadcast_shape, not_offered
+from .._checks import broadcast_shape, not_offered
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
 from ..pattern import Pattern
@@ -18,10 +18,19 @@ from ._common import (
     check_same_dtype,
     check_sparse,
     check_values,
+    not_sparse,
     on_device,
 )
 from ._long_sums import CutPattern, add_rows, cut_pattern, may_be_long
-from ._product import WITH_INPUT, WITHOUT_INPUT, Options, Side, call_of, check_product
+from ._product import (
+    WITH_INPUT,
+    WITHOUT_INPUT,
+    Options,
+    Side,
+    call_of,
+    check_no_scalar,
+    check_product,
+)
 from ._product_24 import check_dense_operand
 
 
@@ -226,6 +235,20 @@ def dense_bsr_matmul(dense: Any, bsr: Any, *, input: Any = None, **keywords: Any
     return _addmm(function, input, bsr, dense, options, from_the_right=True)
 
 
+def matmul(
+    function: str,
+    bsr: Any,
+    dense: Any,
+    *,
+    names: tuple[str, str] = ("self", "other"),
+    from_the_right: bool = False,
+    **keywords: Any,
+) -> Any:
+    """Do the product from either side for a caller of another name, such as an operator."""
+    options = WITHOUT_INPUT.updated(function, keywords)
+    return _addmm(function, None, bsr, dense, options, names=names, from_the_right=from_the_right)
+
+
 class Operand(NamedTuple):
     """What an operation needs of a block-sparse operand."""
 
@@ -261,6 +284,7 @@ def _addmm(
     dense: Any,
     options: Options,
     *,
+    names: tuple[str, str] = ("bsr", "dense"),
     from_the_right: bool = False,
 ) -> Any:
     """Do the product from either side: ``dense @ bsr`` is ``(bsr.T @ dense.T).T``."""
@@ -272,7 +296,7 @@ def _addmm(
         pattern = bsr.pattern
         parts: tuple[Any, ...] = (bsr.packed, bsr.meta) if sparse_blocks else (bsr.data,)
     except AttributeError:
-        raise bad_type(function, "bsr", "a bsr_array", type(bsr).__name__) from None
+        raise not_sparse(function, names[0], bsr) from None
     data = parts[0]
     call = call_of("bsr_addmm", pattern, (*parts, dense), input, options, from_the_right)
     replayed = call.replay()
@@ -280,18 +304,19 @@ def _addmm(
         return replayed[0]
     # A call that is replayed was checked when it was recorded.
     if sparse_blocks:
-        check_blocks(function, "bsr", pattern, *parts)
+        check_blocks(function, names[0], pattern, *parts)
     else:
-        check_values(function, "bsr", pattern, data)
+        check_values(function, names[0], pattern, data)
     if sparse_blocks or hasattr(dense, "packed"):  # 2:4
-        check_dense_operand(function, "dense", dense)
-    dense = as_array(dense, function, "dense")
-    check_operand_dtypes(function, ("bsr", "dense"), data.dtype, dense.dtype)
+        check_dense_operand(function, names[1], dense, bsr)
+    dense = as_array(dense, function, names[1])
+    check_no_scalar(function, names[1], dense)
+    check_operand_dtypes(function, names, data.dtype, dense.dtype)
     m, k = reversed(pattern.shape) if from_the_right else pattern.shape
     side = Side(dense.ndim == 1, from_the_right)
-    dense = side.operand(function, "dense", dense, k)
-    batch = broadcast_shape(function, "dense", pattern.batch_shape, dense.shape[:-2])
-    operands = {"bsr": data, "dense": dense}
+    dense = side.operand(function, names[1], dense, k)
+    batch = broadcast_shape(function, names[1], pattern.batch_shape, dense.shape[:-2])
+    operands = dict(zip(names, (data, dense)))
     product = check_product(
         function,
         options,
@@ -305,7 +330,7 @@ def _addmm(
     )
     with on_device(data, pattern, call):
         if sparse_blocks:
-            operands["bsr.meta"] = parts[1]
+            operands[f"{names[0]}.meta"] = parts[1]
         result, rows = product.result(operands), None
         if result.size:
             stem = "bsr_semi_structured" if sparse_blocks else "addmm"

@@ -105,7 +105,6 @@ def scaled_dot_product_attention(
     replayed = call.replay()
     if replayed is not None:
         return tuple(replayed) if return_lse else replayed[0]
-    drawn = seed is None and dropout_p != 0  # the seed is another in every call
     xp = common_namespace(function, query=query, key=key, value=value, mask=mask.data)
     _check_dtypes(function, query, key, value, mask.data.dtype)
     heads = _check_shapes(function, query, key, value, mask.pattern)
@@ -113,12 +112,13 @@ def scaled_dot_product_attention(
     if scale is None:
         scale = 1 / sqrt(width) if width else 1.0
     scale = float(check_scalar(function, "scale", scale, complex_allowed=False))
-    dropout_p, seed = _check_dropout(function, dropout_p, seed)
+    given, (dropout_p, seed) = seed, _check_dropout(function, dropout_p, seed)
+    drawn = given is None and dropout_p != 0  # the seed is another in every call
     dtype = query.dtype
     lse_dtype = np.dtype(np.float64 if dtype == np.float64 else np.float32)
     length, value_width = query.shape[-2], value.shape[-1]
     with on_device(query, mask.pattern, call):
-        pattern, mask_data = canonical_blocks(mask, function)
+        pattern, mask_data = canonical_blocks(mask, function, "mask")
         out = xp.empty((*heads, length, value_width), dtype)
         lse = xp.empty((*heads, length), lse_dtype) if return_lse else None
         if pattern.nnzb == 0:

@@ -144,9 +144,9 @@ def to_cusparselt_layout(
     Raises
     ------
     ValueError
-        ``m`` no multiple of 128 ((9, 0): 64) or ``k`` none of 64.
+        ``m`` no multiple of 128 ((9, 0): 64) or ``k`` none of 64; another capability.
     TypeError
-        ``packed`` and ``meta`` of dtypes that do not belong together; no pair as ``capability``.
+        Parts whose dtypes do not match; a ``capability`` that is no pair of integers.
     NotImplementedError
         8-bit values and float32, whose vendor layout no public source states.
 

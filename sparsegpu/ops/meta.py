@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import as_array, check_dtype_name, check_may_wait, namespace
-from .._checks import bad_type, bad_value, check_integers, check_sizes
+from .._checks import bad_type, bad_value, check_element_count, check_integers, check_sizes
 from .._format_24 import DTYPE_NAMES, FORMATS, Format, reorder_offsets
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
@@ -21,11 +21,21 @@ _VIEWS = (np.dtype(np.uint16), np.dtype(np.uint32))
 _DEFAULT = dict(zip(_DTYPES, (np.dtype(np.float16), np.dtype(np.int8)), strict=True))
 
 
-def _check_meta_shape(function: str, m: int, columns: int, dtype: np.dtype, argument: str) -> None:
+def _check_meta_dtype(function: str, argument: str, dtype: np.dtype) -> None:
     if dtype not in _DTYPES + _VIEWS:
         raise bad_type(function, argument, "int16 or int32 metadata", dtype)
-    why = f" for {dtype} metadata"
-    check_multiples(function, argument, (m, columns), 32 if dtype.itemsize == 2 else 16, 2, why)
+
+
+def _meta_rows(dtype: np.dtype) -> int:
+    """Return what the number of rows of metadata is a multiple of."""
+    return 32 if dtype.itemsize == 2 else 16
+
+
+def _check_meta(function: str, meta: Any) -> None:
+    """Refuse metadata (*batch, m, columns) of another dtype or shape."""
+    _check_meta_dtype(function, "meta", meta.dtype)
+    why = f" for {meta.dtype} metadata"
+    check_multiples(function, "meta", meta.shape[-2:], _meta_rows(meta.dtype), 2, why)
 
 
 def meta_reorder_offsets(m: int, meta_ncols: int, meta_dtype: Any, xp: ModuleType = np) -> Any:
@@ -67,8 +77,15 @@ def meta_reorder_offsets(m: int, meta_ncols: int, meta_dtype: Any, xp: ModuleTyp
     """
     function = "meta_reorder_offsets"
     dtype = check_dtype_name(function, "meta_dtype", meta_dtype)
-    m, meta_ncols = check_sizes(function, "(m, meta_ncols)", (m, meta_ncols), "two integers")
-    _check_meta_shape(function, m, meta_ncols, dtype, "(m, meta_ncols)")
+    (m,) = check_sizes(function, "m", (m,), "an integer")
+    (meta_ncols,) = check_sizes(function, "meta_ncols", (meta_ncols,), "an integer")
+    check_element_count(function, "m", (m, meta_ncols))
+    _check_meta_dtype(function, "meta_dtype", dtype)
+    rows = _meta_rows(dtype)
+    if m % rows:
+        raise bad_value(function, "m", f"a multiple of {rows} for {dtype} metadata", m)
+    if meta_ncols % 2:
+        raise bad_value(function, "meta_ncols", "a multiple of 2", meta_ncols)
     return reorder_offsets(m, meta_ncols, dtype, xp)
 
 
@@ -133,8 +150,7 @@ def _permute_meta(function: str, meta: Any) -> Any:
     if replayed is not None:
         return replayed[0]
     check_matrix(function, "meta", meta)
-    m, columns = meta.shape
-    _check_meta_shape(function, m, columns, meta.dtype, "meta")
+    _check_meta(function, meta)
     xp = namespace(meta)
     with on_device(meta, call=call):
         out = xp.empty(meta.shape, dtype=meta.dtype)
@@ -150,8 +166,7 @@ def _format_of_meta(function: str, meta: Any, dtype: Any) -> Format:
     """Return the format of metadata (*batch, m, columns) of ``dtype`` values, or refuse it."""
     if meta.ndim < 2:
         raise bad_value(function, "meta", "shape (*batch, m, columns)", tuple(meta.shape))
-    m, columns = meta.shape[-2:]
-    _check_meta_shape(function, m, columns, meta.dtype, "meta")
+    _check_meta(function, meta)
     named = _DEFAULT[meta.dtype] if dtype is None else dtype
     wanted = check_dtype_name(function, "dtype", named)
     if wanted not in FORMATS:

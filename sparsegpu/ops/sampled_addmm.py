@@ -108,9 +108,9 @@ def sampled_addmm(
     )
     with on_device(mat1, input.pattern, call):
         if beta == 0:
-            pattern, data = distinct_pattern(input.pattern, function), None
+            pattern, data = distinct_pattern(input.pattern, function, "input"), None
         else:
-            pattern, data = distinct_blocks(input, function)
+            pattern, data = distinct_blocks(input, function, "input")
         own_pattern = own_pattern and pattern is input.pattern
         pattern = pattern.broadcast_to(batch)
         if out is not None:

@@ -67,7 +67,7 @@ def scaled_mm(
     """
     function = "scaled_mm"
     check_semi_structured(function, "sparse", sparse)
-    check_dense_operand(function, "dense", dense)
+    check_dense_operand(function, "dense", dense, sparse)
     if sparse.dtype not in {float8_e4m3fn, np.dtype(np.int8)}:
         raise bad_type(function, "sparse", "dtype float8_e4m3fn or int8", sparse.dtype)
     dense = as_array(dense, function, "dense")

@@ -32,6 +32,10 @@ ARRAYS = {
     "bsr_strided_mm_compressed": ("c_indices", "r_offsets", "q_offsets"),
 }
 _META = ("SPLIT_N", "GROUP_SIZE", "TILE_M", "TILE_N")
+#: The sides of a thread block's tile: powers of two, up to the largest block.
+_TILES, _LARGEST_TILE = ("TILE_M", "TILE_N"), 256
+#: More tiles than these share nothing by being next to each other in time.
+_LARGEST_GROUP = 64
 _NARROWEST_DEFAULT_TILE = 64
 
 
@@ -101,7 +105,8 @@ def bsr_scatter_mm_indices_data(
         first (stable). Only block rows with blocks appear.
     **meta : int
         ``SPLIT_N``, the number of column splits, must divide N; the default always does.
-        ``GROUP_SIZE``, ``TILE_M`` and ``TILE_N`` are passed on to kernels.
+        ``TILE_M`` and ``TILE_N``, powers of two up to 256, and ``GROUP_SIZE``, in 1..64, are kept
+        with the lists; no kernel reads them yet.
 
     Returns
     -------
@@ -111,7 +116,8 @@ def bsr_scatter_mm_indices_data(
     Raises
     ------
     ValueError
-        Another format; N not a multiple of SPLIT_N; a batched ``bsr``.
+        Another format; N not a multiple of SPLIT_N; a tile or group that cannot be; a batched
+        ``bsr``.
     TypeError
         An unknown name in ``meta``.
 
@@ -140,6 +146,10 @@ def bsr_scatter_mm_indices_data(
             raise bad_type(function, name, "an integer", type(value).__name__)
         if value < 1:
             raise bad_value(function, name, "a positive integer", value)
+        if name in _TILES and (value > _LARGEST_TILE or value & (value - 1)):
+            raise bad_value(function, name, f"a power of two up to {_LARGEST_TILE}", value)
+        if name == "GROUP_SIZE" and value > _LARGEST_GROUP:
+            raise bad_value(function, name, f"an integer in 1..{_LARGEST_GROUP}", value)
     n = int(other.shape[-1])
     settings = {name: int(value) for name, value in meta.items()}
     if "SPLIT_N" not in settings:
@@ -150,7 +160,7 @@ def bsr_scatter_mm_indices_data(
     by_batch = indices_format == "scatter_mm"
     batch_size = int(np.prod(other.shape[:-2], dtype=np.int64)) if by_batch else 1
     with on_device(bsr.data):
-        pattern = distinct_pattern(bsr.pattern, function)
+        pattern = distinct_pattern(bsr.pattern, function, "bsr")
         key = (indices_format, n, batch_size, tuple(sorted(settings.items())))
         kept = pattern.memo_recent(
             "scatter_mm", key, lambda: _build(pattern, indices_format, n, batch_size, settings)

@@ -175,7 +175,7 @@ def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = No
     if replayed is not None:
         return replayed[0]
     with on_device(other, bsr.pattern, call):
-        pattern, blocks = distinct_blocks(bsr, function)
+        pattern, blocks = distinct_blocks(bsr, function, "bsr")
         operands = {"bsr": bsr.data, "other": other}
         others = other
         if name_arrays(function, indices_data)[0] == "scatter_mm":

@@ -162,6 +162,20 @@ def dense_semi_structured_matmul(
     )
 
 
+def matmul(function: str, sparse: Any, dense: Any, *, from_the_right: bool = False) -> Any:
+    """Do what the operator ``@`` does; its operands are 'self' and 'other' in messages."""
+    return addmm(
+        function,
+        None,
+        sparse,
+        dense,
+        WITHOUT_INPUT,
+        names=("self", "other"),
+        stored_transposed=from_the_right,
+        from_the_right=from_the_right,
+    )
+
+
 def semi_structured_linear(x: Any, weight: Any, bias: Any = None, **keywords: Any) -> Any:
     """Return ``x @ weight.T + bias``: a linear layer with a 2:4 weight.
 
@@ -196,7 +210,7 @@ def semi_structured_linear(x: Any, weight: Any, bias: Any = None, **keywords: An
     function = "semi_structured_linear"
     options = WITH_INPUT.updated(function, keywords)
     check_semi_structured(function, "weight", weight)
-    check_dense_operand(function, "x", x)
+    check_dense_operand(function, "x", x, weight)
     x = as_array(x, function, "x")
     bias = optional_array(bias, function, "bias")
     if bias is not None and tuple(bias.shape) != (weight.shape[0],):

@@ -68,7 +68,7 @@ def bsr_softmax(bsr: Any, *, out: Any = None) -> Any:
         return out if out is not None else bsr._with(bsr.pattern, *replayed)
     xp = common_namespace(function, bsr=bsr.data, out=out_data)
     dtype = resolve_out_dtype(function, bsr.data.dtype, out_data, None)
-    pattern, data = canonical_blocks(bsr, function)
+    pattern, data = canonical_blocks(bsr, function, "bsr")
     if out is not None:
         check_out_pattern(function, out, pattern)
     with on_device(data, pattern, call):

@@ -54,23 +54,27 @@ def bsr_spgemm(a: Any, b: Any, *, out_dtype: Any = None) -> Any:
     >>> sparsegpu.bsr_spgemm(A, A).toarray().diagonal()
     array([ 1.,  4.,  9., 16.])
     """
-    function = "bsr_spgemm"
-    check_sparse(function, "a", a)
-    check_sparse(function, "b", b)
-    xp = common_namespace(function, a=a.data, b=b.data)
-    check_operand_dtypes(function, ("a", "b"), a.data.dtype, b.data.dtype)
+    return spgemm("bsr_spgemm", ("a", "b"), a, b, out_dtype)
+
+
+def spgemm(function: str, names: tuple[str, str], a: Any, b: Any, out_dtype: Any = None) -> Any:
+    """Do `bsr_spgemm` for a caller of another name, with names of its own for the operands."""
+    check_sparse(function, names[0], a)
+    check_sparse(function, names[1], b)
+    xp = common_namespace(function, **dict(zip(names, (a.data, b.data))))
+    check_operand_dtypes(function, names, a.data.dtype, b.data.dtype)
     dtype = resolve_out_dtype(function, a.data.dtype, None, out_dtype)
     left, right = a.pattern, b.pattern
     if left.shape[1] != right.shape[0]:
-        raise bad_value(function, "b", f"shape ({left.shape[1]}, N)", right.shape)
+        raise bad_value(function, names[1], f"shape ({left.shape[1]}, N)", right.shape)
     if left.blocksize[1] != right.blocksize[0]:
-        expected = f"a block size of ({left.blocksize[1]}, bn) like the columns of 'a'"
-        raise bad_value(function, "b", expected, right.blocksize)
-    batch = broadcast_shape(function, "b", left.batch_shape, right.batch_shape)
-    check_element_count(function, "b", (*batch, left.shape[0], right.shape[1]))
+        expected = f"a block size of ({left.blocksize[1]}, bn) like the columns of '{names[0]}'"
+        raise bad_value(function, names[1], expected, right.blocksize)
+    batch = broadcast_shape(function, names[1], left.batch_shape, right.batch_shape)
+    check_element_count(function, names[1], (*batch, left.shape[0], right.shape[1]))
     with on_device(a.data):
         check_may_wait(xp, function)
-        pattern, c_offsets, pq = block_pairs(left, right, batch, function)
+        pattern, c_offsets, pq = block_pairs(left, right, batch, function, names[1])
         data = xp.zeros((*batch, pattern.nnzb, *pattern.blocksize), dtype)
         if data.size and pq.size:
             engine = engine_module(xp, "scatter_mm", function)
@@ -89,7 +93,7 @@ def bsr_spgemm(a: Any, b: Any, *, out_dtype: Any = None) -> Any:
 
 
 def block_pairs(
-    left: Pattern, right: Pattern, batch: tuple[int, ...], function: str
+    left: Pattern, right: Pattern, batch: tuple[int, ...], function: str, argument: str
 ) -> tuple[Pattern, Any, Any]:
     """Return the product's pattern and, for each of its blocks, the pairs of blocks to multiply.
 
@@ -129,7 +133,8 @@ def block_pairs(
     key = key[order]
     starts = xp.flatnonzero(starts_run(key))
     kept = key[starts]
-    nnzb = keys_per_batch(kept, batch, block_rows * block_cols, function) if size else 0
+    blocks = block_rows * block_cols
+    nnzb = keys_per_batch(kept, batch, blocks, function, argument) if size else 0
     pattern = from_sorted_keys(kept, batch, nnzb, (m, n), blocksize)
     end = xp.full((1,), key.size, dtype=np.int64)
     pq = xp.stack([p[meets][order], q[order]], axis=1)

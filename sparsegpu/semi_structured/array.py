@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import Sparse, as_array, check_dtype_name, common_namespace, device_name
-from .._checks import bad_type, bad_value
+from .._arrays import as_array, check_dtype_name, common_namespace, device_name
+from .._checks import bad_type, bad_value, check_axes
 from .._format_24 import FORMATS
+from .._protocols import Sparse
 from ..ops._common import on_device, optional_array
 from ..ops._product_24 import Half
 from ..ops.compress import check_matrix, compressed, format_of
 from ..ops.prune_tiles import compressed_swizzled_bitmask, semi_structured_apply_dense, tiled
-from ..ops.semi_structured import dense_semi_structured_matmul, semi_structured_matmul
+from ..ops.semi_structured import matmul
 from .compare import Comparisons
 from .convert import Conversions, check_backend
 from .layout import Halves, padded_to_format
@@ -95,7 +96,13 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         backend: str = "native",
         check: bool = True,
     ):
-        function = "SemiStructuredArray"
+        parts = (packed, meta, packed_t, meta_t, bitmask)
+        self._fill("SemiStructuredArray", shape, parts, dtype, backend, check=check)
+
+    def _fill(
+        self, function: str, shape: Any, parts: tuple, dtype: Any, backend: str, *, check: bool
+    ) -> None:
+        packed, meta, packed_t, meta_t, bitmask = parts
         check_backend(function, backend, packed if packed is not None else packed_t)
         wanted = None if dtype is None else check_dtype_name(function, "dtype", dtype)
         self._halves = Halves(shape, ((packed, meta), (packed_t, meta_t)), wanted, check, function)
@@ -156,15 +163,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         ((5, 5), (32, 16))
         """
         function = "SemiStructuredArray.from_dense"
-        check_backend(function, backend, dense)
-        dense = _matrix(function, dense)
-        with on_device(dense):
-            if pad:
-                stored = padded_to_format(dense, both=False)
-            else:
-                stored = common_namespace(function, dense=dense).ascontiguousarray(dense)
-        packed, meta = compressed(function, stored, strict)
-        return cls(dense.shape, packed, meta, dtype=dtype, backend=backend, check=False)
+        return _from_dense(function, cls, dense, backend, pad, strict, dtype)
 
     @classmethod
     def prune_dense_static_sort(
@@ -207,7 +206,14 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         dense = _matrix(function, dense)
         stored = padded_to_format(dense, both=True) if pad else dense
         parts = tiled(function, stored, algorithm)
-        return cls(dense.shape, *parts, dtype=dtype, backend=backend, check=False)
+        return cls._made(function, dense.shape, parts, dtype, backend)
+
+    @classmethod
+    def _made(cls, function: str, shape: Any, parts: tuple, dtype: Any, backend: str) -> Any:
+        """Return an array for a function of another name than the constructor's."""
+        array = object.__new__(cls)
+        array._fill(function, shape, parts, dtype, backend, check=False)
+        return array
 
     # -- fields -------------------------------------------------------------------------------
 
@@ -337,17 +343,27 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         other._transposed, other._backend = not self._transposed, self._backend
         return other
 
-    def transpose(self) -> SemiStructuredArray:
-        """Return `T`."""
+    def transpose(self, axes: Any = None, copy: bool = False) -> SemiStructuredArray:
+        """Return `T`; the arguments are those of `bsr_array.transpose`, where nothing is copied.
+
+        Raises
+        ------
+        ValueError
+            Other axes than None or (1, 0).
+        TypeError
+            ``axes`` that are no pair of integers.
+        """
+        del copy
+        check_axes("SemiStructuredArray.transpose", axes)
         return self.T
 
     # -- operators ----------------------------------------------------------------------------
 
     def __matmul__(self, other: Any) -> Any:
-        return semi_structured_matmul(self, other)
+        return matmul("SemiStructuredArray @", self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        return dense_semi_structured_matmul(other, self)
+        return matmul("SemiStructuredArray @", self, other, from_the_right=True)
 
     def __repr__(self) -> str:
         rule = FORMATS[self.dtype].rule
@@ -357,13 +373,20 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         )
 
 
-def to_semi_structured(dense: Any, **keywords: Any) -> SemiStructuredArray:
-    """Return a dense 2:4 matrix as a `SemiStructuredArray`.
+def to_semi_structured(
+    dense: Any,
+    *,
+    backend: str = "native",
+    pad: bool = False,
+    strict: bool = True,
+    dtype: Any = None,
+) -> SemiStructuredArray:
+    """Return a dense 2:4 matrix as a `SemiStructuredArray`: its `from_dense`.
 
     Parameters
     ----------
     dense : array (m, k)
-    **keywords
+    backend, pad, strict, dtype
         As in `SemiStructuredArray.from_dense`.
 
     Returns
@@ -372,7 +395,7 @@ def to_semi_structured(dense: Any, **keywords: Any) -> SemiStructuredArray:
 
     Raises
     ------
-    ValueError, TypeError
+    ValueError, TypeError, ImportError
         As `SemiStructuredArray.from_dense`.
 
     Examples
@@ -382,7 +405,22 @@ def to_semi_structured(dense: Any, **keywords: Any) -> SemiStructuredArray:
     >>> to_semi_structured(prune_24(np.ones((32, 64), np.float16)))
     <sparsegpu.SemiStructuredArray, shape (32, 64), float16, 2:4, native, on cpu>
     """
-    return SemiStructuredArray.from_dense(dense, **keywords)
+    function = "to_semi_structured"
+    return _from_dense(function, SemiStructuredArray, dense, backend, pad, strict, dtype)
+
+
+def _from_dense(
+    function: str, cls: Any, dense: Any, backend: str, pad: bool, strict: bool, dtype: Any
+) -> Any:
+    check_backend(function, backend, dense)
+    dense = _matrix(function, dense)
+    with on_device(dense):
+        if pad:
+            stored = padded_to_format(dense, both=False)
+        else:
+            stored = common_namespace(function, dense=dense).ascontiguousarray(dense)
+    halves = (*compressed(function, stored, strict), None, None, None)
+    return cls._made(function, dense.shape, halves, dtype, backend)
 
 
 def _matrix(function: str, dense: Any) -> Any:

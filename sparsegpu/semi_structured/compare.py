@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import Sparse, as_array, common_namespace, float8_e4m3fn
+from .._arrays import as_array, common_namespace, float8_e4m3fn
 from .._checks import bad_type, bad_value, broadcast_shape
+from .._protocols import Sparse
 from ..bsr.compare import Compared, check_ordered
 from ..ops._blocks_24 import is_semi_structured
 from ..ops._common import on_device
@@ -26,22 +27,26 @@ class Comparisons(Compared):
 
     _instead_of_bool = "(A == B).all() says whether two are equal"
 
-    def _compared(self: Any, other: Any, sign: str, operation: Callable) -> Any:
+    def _compared(self: Any, other: Any, function: str, operation: Callable) -> Any:
         if isinstance(other, np.generic):
             other = other.item()  # a Python scalar, which both array libraries take
-        if not (isinstance(other, Number) or hasattr(other, "shape")):  # None, a string, a list
+        if isinstance(other, Number):
+            check_ordered(function, operation, self.dtype, np.dtype(type(other)))
+            with on_device(self._halves.any().packed):
+                return operation(decoded(self.todense(), self.dtype), other)
+        if not hasattr(other, "shape"):  # None, or a class that may know SemiStructuredArray
             return NotImplemented
-        function, values = f"SemiStructuredArray {sign}", self._halves.any().packed
-        with on_device(values):
-            if isinstance(other, Number):
-                check_ordered(function, operation, self.dtype, np.dtype(type(other)))
-            else:
-                other, dtype = _dense(function, self, other)
-                common_namespace(function, self=values, other=other)
-                check_ordered(function, operation, self.dtype, dtype)
-                broadcast_shape(function, "other", self.shape, tuple(other.shape))
-                other = decoded(other, dtype)
-            return operation(decoded(self.todense(), self.dtype), other)
+        with on_device(self._halves.any().packed):
+            dense, dtype = _dense(function, self, other)
+            check_ordered(function, operation, self.dtype, dtype)
+            broadcast_shape(function, "other", self.shape, tuple(dense.shape))
+            return operation(decoded(self.todense(), self.dtype), decoded(dense, dtype))
+
+    def _beside(self: Any, other: Any, function: str) -> tuple[Any, Any]:
+        """Return the values of both as dense arrays that compare."""
+        with on_device(self._halves.any().packed):
+            other, dtype = _dense(function, self, other)
+            return decoded(self.todense(), self.dtype), decoded(other, dtype)
 
 
 def _dense(function: str, array: Any, other: Any) -> tuple[Any, np.dtype]:
@@ -49,12 +54,15 @@ def _dense(function: str, array: Any, other: Any) -> tuple[Any, np.dtype]:
     if is_semi_structured(other):
         if other.shape != array.shape:
             raise bad_value(function, "other", f"shape {array.shape}", other.shape)
-        return other.todense(), other.dtype
-    if isinstance(other, Sparse) or hasattr(other, "tocsr"):
+        dense, dtype = other.todense(), other.dtype
+    elif isinstance(other, Sparse) or hasattr(other, "tocsr"):
         expected = "a number, a dense array or a SemiStructuredArray (toarray() makes a dense one)"
         raise bad_type(function, "other", expected, type(other).__name__)
-    other = as_array(other, function, "other")
-    if array.dtype == float8_e4m3fn and other.dtype == np.uint8:
-        expected = "numbers (A.todense() == bytes compares the bytes of float8_e4m3fn)"
-        raise bad_type(function, "other", expected, "uint8")
-    return other, other.dtype
+    else:
+        dense = as_array(other, function, "other")
+        dtype = dense.dtype
+        if array.dtype == float8_e4m3fn and dtype == np.uint8:
+            expected = "numbers (A.todense() == bytes compares the bytes of float8_e4m3fn)"
+            raise bad_type(function, "other", expected, "uint8")
+    common_namespace(function, self=array._halves.any().packed, other=dense)
+    return dense, dtype

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import check_dtype_name, device_of, float8_e4m3fn
+from .._arrays import check_dtype_name, device_of, float8_e4m3fn, import_cupy
 from .._checks import bad_type, check_choice
 from .._format_24 import DTYPE_NAMES, FORMATS
 from ..engines.cusparselt.availability import why_not
@@ -136,8 +136,8 @@ class Conversions:
         ImportError
             When CuPy is not installed.
         """
-        import cupy
-
+        function = "SemiStructuredArray.to_device"
+        cupy = import_cupy(function, "a CUDA device is asked for")
         target = cupy.cuda.Device(device)  # the current one for None
         if device_of(self._halves.any().packed) == target.id:
             return self
@@ -173,6 +173,7 @@ class Conversions:
         the library compresses each once more, on the device, into a buffer that is kept with it.
         """
         function = "SemiStructuredArray.to_backend"
+        check_choice(function, "backend", backend, BACKENDS)
         if backend == self.backend:
             return self
         check_backend(function, backend, self._halves.any().packed)

@@ -19,7 +19,7 @@ from ..engines.cuda.runtime.compile import CompileError
 from ..engines.cuda.runtime.launch import LaunchError
 from ..engines.cuda.winners import Config, Kind, Winner, keep
 from ..ops._common import on_device
-from ..ops.addmm import bsr_matmul, dense_bsr_matmul
+from ..ops.addmm import matmul
 from ..testing import accumulator_roundoff, unit_roundoff
 from .operands import random_array
 from .progress import Report, reporting
@@ -27,10 +27,8 @@ from .timing import MEMORY_BOUND_COLUMNS, NOISE, device_ms
 from .tune_cusparselt import OPS as VENDOR_OPS
 from .tune_cusparselt import tune_cusparselt
 
-_OPS: dict[str, Callable[..., Any]] = {
-    "bsr_addmm": bsr_matmul,
-    "dense_bsr_matmul": lambda a, b, **k: dense_bsr_matmul(b, a, **k),
-}
+#: Whether the block-sparse operand is the right one.
+_OPS = {"bsr_addmm": False, "dense_bsr_matmul": True}
 #: The fields of a path are searched if its first time is within this factor of the best.
 _NEAR = 2.0
 #: Errors that skip a configuration; any other one ends the search.
@@ -127,7 +125,7 @@ def tune(
         raise bad_type("tune", "bsr", expected, type(bsr).__name__)
     dense = as_array(dense, "tune", "dense")
     if common_namespace("tune", bsr=bsr.data, dense=dense) is np:
-        _OPS[op](bsr, dense, allow_tf32=allow_tf32)
+        _product(op, bsr, dense, allow_tf32)()
         return {}
     if dense.ndim < 2:
         dense = dense[None] if op == "dense_bsr_matmul" else dense[:, None]
@@ -137,11 +135,15 @@ def tune(
         return _tuned(op, own, dense, allow_tf32, progress)
 
 
+def _product(op: str, bsr: bsr_array, dense: Any, allow_tf32: bool) -> Callable[..., Any]:
+    how: dict[str, Any] = {"from_the_right": _OPS[op], "allow_tf32": allow_tf32}
+    return partial(matmul, "tune", bsr, dense, names=("bsr", "dense"), **how)
+
+
 def _tuned(op: str, bsr: bsr_array, dense: Any, allow_tf32: bool, progress: bool) -> Config:
     from ..engines.cuda.paths._tuned import kind_of
 
-    call = partial(_OPS[op], bsr, dense, allow_tf32=allow_tf32)
-    transposed = op == "dense_bsr_matmul"
+    call, transposed = _product(op, bsr, dense, allow_tf32), _OPS[op]
     inward = dense.swapaxes(-1, -2) if transposed else dense
     kind = kind_of(bsr.pattern, inward, transposed=transposed, allow_tf32=allow_tf32)
     expected = call(config=MODEL)
@@ -224,7 +226,8 @@ def _bound(op: str, bsr: bsr_array, dense: Any, out: Any, kind: Kind, allow_tf32
     if out.dtype.kind == "i":
         return 0
     real = np.float32 if dense.dtype.itemsize <= 4 else np.float64
-    size = _OPS[op](bsr.with_data(abs(bsr.data).astype(real)), abs(dense).astype(real))
+    sizes = (bsr.with_data(abs(bsr.data).astype(real)), abs(dense).astype(real))
+    size = _product(op, *sizes, False)()
     u, operand = accumulator_roundoff(dense.dtype, allow_tf32=kind.family.dtype == "tf32")
     terms = kind.shape[1] + 5
     rounding = unit_roundoff(np.dtype(out.real.dtype)) * abs(out).astype(real)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache, partial
 from inspect import cleandoc
+from numbers import Integral
 from types import ModuleType
 from typing import Any
 
@@ -75,7 +76,7 @@ def _runs(path: ModuleType, dtype: str, capability: tuple[int, int]) -> bool:
 
 
 def _capability(cc: Any) -> tuple[int, int]:
-    if isinstance(cc, tuple) and len(cc) == 2:
+    if isinstance(cc, tuple) and len(cc) == 2 and all(isinstance(n, Integral) for n in cc):
         return int(cc[0]), int(cc[1])
     digits = str(cc).replace(".", "").rstrip("af")
     if isinstance(cc, (int, str)) and digits.isdigit() and len(digits) >= 2:

@@ -1,0 +1,213 @@
+"""Messages that once blamed the wrong thing: function, argument, and what to do instead."""
+
+import operator
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import sparsegpu as sg
+from sparsegpu._arrays import import_cupy
+
+HALF = np.float16
+
+
+@pytest.fixture
+def a():
+    return sg.bsr_array(np.eye(4, dtype=np.float32), blocksize=(2, 2))
+
+
+@pytest.fixture
+def weight():
+    return sg.to_semi_structured(np.eye(32, 64, dtype=HALF))
+
+
+X = np.ones((4, 3), np.float32)
+
+
+def test_a_bsr_array_of_scipy():
+    theirs = scipy.sparse.bsr_array(np.eye(4))
+    message = (
+        r"^bsr_matmul: argument 'bsr': expected a bsr_array, got scipy\.sparse\._bsr\.bsr_array "
+        r"\(sparsegpu\.bsr_array takes it\)$"
+    )
+    with pytest.raises(TypeError, match=message):
+        sg.bsr_matmul(theirs, X)
+    with pytest.raises(TypeError, match=r"bsr_softmax: .* got scipy\.sparse\._bsr\.bsr_array"):
+        sg.bsr_softmax(theirs)
+    with pytest.raises(TypeError, match=r"semi_structured_matmul: .*'sparse': .* got scipy\."):
+        sg.semi_structured_matmul(theirs, X)
+
+
+def test_indices(a):
+    with pytest.raises(NotImplementedError, match=r"^bsr_array\[\.\.\.\]: the index \(0, array"):
+        a[0, np.arange(3)]
+    with pytest.raises(NotImplementedError, match=r"^bsr_array\[\.\.\.\]: the index \[0, 1") as e:
+        a[list(range(100_000))]
+    assert len(str(e.value)) < 500
+
+
+def test_no_message_is_as_long_as_what_was_given(a):
+    for given in (["x" * 100_000], "y" * 100_000, list(range(100_000))):
+        with pytest.raises((TypeError, ValueError), match="'activation'") as error:
+            sg.bsr_matmul(a, X, activation=given)
+        assert len(str(error.value)) < 500
+    with pytest.raises(ValueError, match=r"bsr_array: argument 'shape'.* of very many digits"):
+        sg.bsr_array((10**5000, 4))
+
+
+def test_axes_of_a_transpose(a, weight):
+    for array in (a, weight):
+        with pytest.raises(TypeError, match=r"transpose: argument 'axes': .*\(1, 0\), got int"):
+            array.transpose(1, 0)
+        with pytest.raises(ValueError, match=r"transpose: argument 'axes': .*got \(0, 1\)"):
+            array.transpose((0, 1))
+        assert array.transpose((1, 0)).shape == array.T.shape
+
+
+def test_elements_with_their_places_in_one_array():
+    places = np.array([[0, 1], [0, 1]])
+    for data in (np.ones(2), [1.0, 1.0]):
+        with pytest.raises(TypeError, match=r"^bsr_array: argument 'arg': .*coo_array first"):
+            sg.bsr_array((data, places), shape=(4, 4), blocksize=(2, 2))
+    batch = sg.bsr_array((np.eye(2), places), blocksize=(1, 1))  # two matrices
+    assert batch.shape == (2, 2, 2)
+
+
+def test_an_order_of_complex_numbers(a):
+    with pytest.raises(TypeError, match=r"bsr_array >: argument 'self': .* got complex128"):
+        _ = a.astype(complex) > 1.0
+    with pytest.raises(TypeError, match=r"bsr_array >: argument 'other': .* got complex128"):
+        _ = a > 1j
+
+
+def test_integers_that_do_not_fit(a, weight):
+    integers = a.astype(np.int8)
+    for scale in (
+        lambda: integers * 300,
+        lambda: -200 * integers,
+        lambda: integers * np.int64(300),
+        lambda: integers / 300,
+    ):
+        with pytest.raises(ValueError, match=r"bsr_array [*/]: argument 'other': .*int8 holds"):
+            scale()
+    for compute, sign in (
+        (lambda: a > 10**400, "bsr_array >"),
+        (lambda: a * 10**400, r"bsr_array \*"),
+        (lambda: a / -(10**400), "bsr_array /"),
+        (lambda: weight == 10**400, "SemiStructuredArray =="),
+    ):
+        with pytest.raises(ValueError, match=rf"^{sign}: argument 'other': .*a float holds"):
+            compute()
+    # Each is answered where the numbers fit.
+    np.testing.assert_array_equal((integers * 100).toarray(), 100 * np.eye(4))
+    np.testing.assert_array_equal((integers > 300).toarray(), np.zeros((4, 4)))
+
+
+def test_a_product_by_a_number(a, weight):
+    for array, left in ((a, "bsr_array"), (weight, "SemiStructuredArray")):
+        for multiply in (lambda array=array: array @ 1, lambda array=array: 1.0 @ array):
+            with pytest.raises(
+                ValueError, match=rf"^{left} @: argument 'other': .*scales.*, got a scalar"
+            ):
+                multiply()
+
+
+def test_operators_have_their_own_names(a, weight):
+    for compute, message in (
+        (lambda: X.T @ weight, r"^SemiStructuredArray @: argument 'other': expected dtype float16"),
+        (lambda: weight @ X, r"^SemiStructuredArray @: argument 'other': expected dtype float16"),
+        (lambda: a @ X[:3], r"^bsr_array @: argument 'other': expected shape \(\*batch, 4, N\)"),
+        (lambda: X @ a, r"^bsr_array @: argument 'other': expected shape \(\*batch, M, 4\)"),
+        (lambda: a @ a[:2], r"^bsr_array @: argument 'other': expected shape \(4, N\)"),
+        (lambda: a.tobsr((3, 3)), r"^tobsr: argument 'blocksize'"),
+        (lambda: a.tobsr((0, 3)), r"^tobsr: argument 'blocksize'"),
+        (lambda: sg.to_semi_structured(X), r"^to_semi_structured: argument 'dense'"),
+        (lambda: sg.to_semi_structured(X, backend="x"), r"^to_semi_structured: argument 'backend'"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            compute()
+    single = sg.bsr_array(np.ones((32, 32), HALF), blocksize=(32, 32)).semi_structured(prune=True)
+    with pytest.raises(NotImplementedError, match=r"^BsrSemiStructuredArray @: "):
+        np.ones((2, 32), HALF) @ single
+
+
+def test_sums_have_their_own_names(a):
+    with sg.use_engine("cuda"):
+        for name in ("sum", "mean"):
+            with pytest.raises(TypeError, match=rf"^{name}: "):
+                getattr(a, name)(axis=0)
+
+
+def test_a_bias_of_one_dimension(a, weight):
+    bias, x = np.ones(32, HALF), np.ones((64, 3), HALF)
+    for function, operands in (
+        ("bsr_addmm", (np.ones(4, np.float32), a, X)),
+        ("semi_structured_addmm", (bias, weight, x)),
+    ):
+        message = rf"^{function}: argument 'input': .*input\[:, None\]\), got"
+        with pytest.raises(ValueError, match=message):
+            getattr(sg, function)(*operands)
+
+
+def test_a_dense_mask(a):
+    query = np.ones((1, 4, 4), np.float32)
+    with pytest.raises(TypeError, match=r"'mask': .*\(bsr_array\(mask, blocksize=\.\.\.\) makes"):
+        sg.scaled_dot_product_attention(query, query, query, np.ones((4, 4), bool))
+    with pytest.raises(TypeError, match=r"same_pattern: argument 'other': .* makes one"):
+        a.same_pattern(np.eye(4))
+
+
+def test_block_sparse_by_24(a, weight):
+    message = r"^bsr_matmul: argument 'dense': expected a dense array beside a bsr_array .*todense"
+    with pytest.raises(ValueError, match=message):
+        sg.bsr_matmul(a, weight)
+    with pytest.raises(ValueError, match=r"^bsr_array @: argument 'other': .*SemiStructuredArray$"):
+        a @ weight
+
+
+@pytest.mark.parametrize("other", [[1, 2], "a", b"a", (1, 2), {}, set()])
+def test_what_is_no_array_does_not_compare(a, weight, other):
+    for array in (a, weight):
+        for sign, compare in (("==", operator.eq), ("!=", operator.ne)):
+            message = rf"^{type(array).__name__} {sign}: argument 'other': .*got "
+            with pytest.raises(TypeError, match=message):
+                compare(array, other)
+    assert (weight == None) is False  # noqa: E711
+
+
+def test_without_cupy(a, weight, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)  # an import fails as that of what is not there
+    blocks = sg.bsr_array(np.eye(32, dtype=HALF), blocksize=(32, 32)).semi_structured()
+    for array in (a, weight, blocks):
+        message = rf"^{type(array).__name__}\.to_device: .*pip install 'sparsegpu\[cuda13\]'"
+        with pytest.raises(ImportError, match=message):
+            array.to_device()
+    with pytest.raises(ImportError, match=r"^f: argument 'x' is on a CUDA device, and CuPy is not"):
+        import_cupy("f", "argument 'x' is on a CUDA device")
+
+
+def test_a_repeated_block_in_one_matrix_of_a_batch():
+    """Which argument holds them; reductions and the diagonal take such batches."""
+    parts = (np.ones((2, 2, 1, 1)), np.array([[0, 0], [0, 1]]), np.array([[0, 2], [0, 2]]))
+    a = sg.bsr_array(parts, shape=(1, 2))
+    assert a.max() == 2 and a.min() == 0 and a.diagonal().tolist() == [[2], [1]]
+    unlike = np.array([[[1.0, 0]], [[1, 1]]])
+    for compute, argument in (
+        (lambda: abs(a), "self"),
+        (lambda: sg.bsr_softmax(a), "bsr"),
+        (lambda: sg.bsr_array(unlike, blocksize=(1, 1)), "arg"),
+    ):
+        with pytest.raises(ValueError, match=rf"argument '{argument}': expected the same number"):
+            compute()
+
+
+@pytest.mark.parametrize("name", ["TILE_M", "TILE_N", "GROUP_SIZE"])
+def test_tiles_that_cannot_be(a, name):
+    for value in (999, 0, -16, 10**30, *((17, 512) if name != "GROUP_SIZE" else (65,))):
+        with pytest.raises(
+            ValueError, match=rf"^bsr_scatter_mm_indices_data: argument '{name}': .*got {value}"
+        ):
+            sg.bsr_scatter_mm_indices_data(a, X, **{name: value})
+    assert sg.bsr_scatter_mm_indices_data(a, X, **{name: 16})[-1][name] == 16

@@ -1,0 +1,204 @@
+"""NumPy's own functions on sparse arrays: some are answered by methods, all others refuse."""
+
+import numpy as np
+import pytest
+
+import sparsegpu as sg
+from sparsegpu._arrays import bfloat16
+from sparsegpu.testing import random_24, random_values
+
+
+def pattern_of(rng, shape=(8, 12), **keywords):
+    return sg.random_bsr(shape, (2, 4), 0.5, rng=rng, **keywords)
+
+
+def half_of(rng, dtype="float16"):
+    return random_24(rng, (32, 64), np.dtype(dtype), small_integers=True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "bool", "complex64"])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_array_equal(rng, dtype, batch):
+    a = pattern_of(rng, (*batch, 8, 12), dtype=dtype)
+    dense = a.toarray()
+    other = dense.copy()
+    other[..., -1, -1] = other[..., -1, -1] == 0
+    assert np.array_equal(a, a) is True
+    assert np.array_equal(a, a.tobsr((2, 2))) and np.array_equal(a.tobsr((2, 2)), a)
+    assert np.array_equal(a, dense) and np.array_equal(dense, a)
+    assert np.array_equal(a, dense.tolist())
+    assert not np.array_equal(a, other) and not np.array_equal(other, a)
+    assert not np.array_equal(a, a.T) and not np.array_equal(a, 1) and not np.array_equal(a, None)
+    if not batch:
+        assert not np.array_equal(a, sg.bsr_array(other, blocksize=(2, 4)))
+
+
+def test_array_equal_by_values_not_by_patterns(rng):
+    parts = (np.ones((2, 2, 1, 1)), np.array([[0, 0], [0, 1]]), np.array([[0, 2], [0, 2]]))
+    repeated = sg.bsr_array(parts, shape=(1, 2))
+    assert np.array_equal(repeated, repeated.copy())
+    assert np.array_equal(repeated, np.array([[[2.0, 0]], [[1, 1]]]))
+    zeros = sg.bsr_array((np.zeros((1, 2, 2)), [0], [0, 1]), shape=(2, 4))
+    assert np.array_equal(zeros, sg.bsr_array((2, 4), blocksize=(2, 2)))
+    nan = sg.bsr_array(np.array([[np.nan, 0]]), blocksize=(1, 1))
+    assert not np.array_equal(nan, nan) and np.array_equal(nan, nan, equal_nan=True)
+    with pytest.raises(TypeError, match=r"^numpy\.array_equal: argument 'other': .*mixes"):
+        np.array_equal(nan.astype("bfloat16"), nan.astype("float16"))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int8", "float8_e4m3fn"])
+def test_array_equal_of_24(rng, dtype):
+    dense = random_24(rng, (32, 64), sg._arrays.dtype_of(dtype), small_integers=True)
+    w = sg.to_semi_structured(dense)
+    other = sg.to_semi_structured(np.zeros_like(dense))
+    assert np.array_equal(w, w) is True and np.array_equal(w, w.copy())
+    assert np.array_equal(w, dense) and np.array_equal(dense.T, w.T)
+    assert not np.array_equal(w, other) and not np.array_equal(w, w.T)
+    assert not np.array_equal(w, dense[:, :32])
+
+
+def test_array_equal_of_24_blocks(rng):
+    a = sg.bsr_array(half_of(rng), blocksize=(32, 32))
+    b = a.semi_structured()
+    assert np.array_equal(b, b) and np.array_equal(a, b) and np.array_equal(b, a.toarray())
+    assert not np.array_equal(b, 2 * a)
+
+
+def test_allclose(rng):
+    a = pattern_of(rng)
+    dense = a.toarray()
+    assert np.allclose(a, a * (1 + 1e-9)) is True and not np.allclose(a, a * 1.1)
+    assert np.allclose(a, a * 1.1, rtol=0.2) and np.allclose(dense, a)
+    assert np.allclose(a, dense + 1e-3, atol=1e-2) and not np.allclose(a, dense + 1e-3)
+    w = sg.to_semi_structured(half_of(rng))
+    assert np.allclose(w, w) and not np.allclose(w, w.todense() + 1)
+    # The tolerance is relative to the second.
+    one, two = (sg.bsr_array(np.full((1, 1), x), blocksize=(1, 1)) for x in (1.0, 2.0))
+    assert np.allclose(one, two.toarray(), rtol=0.6, atol=0)
+    assert not np.allclose(two.toarray(), one, rtol=0.6, atol=0)
+
+
+def test_functions_that_are_methods(rng):
+    a = pattern_of(rng, dtype="complex64")
+    dense = a.toarray()
+    for function in (np.transpose, np.real, np.imag, np.copy, np.negative, np.positive, np.conj):
+        result = function(a)
+        assert isinstance(result, sg.bsr_array)
+        np.testing.assert_array_equal(result.toarray(), function(dense))
+    assert np.shape(a) == (8, 12) and np.ndim(a) == 2 and np.size(a) == a.nnz
+    assert np.iscomplexobj(a) and not np.isrealobj(a)
+    real, matrix = a.real, dense.real
+    for function in (np.sum, np.mean):
+        np.testing.assert_allclose(function(real, axis=0), function(matrix, axis=0), rtol=1e-6)
+    for function in (np.max, np.min, np.amax, np.diagonal):
+        np.testing.assert_array_equal(function(real), function(matrix))
+    w = sg.to_semi_structured(half_of(rng))
+    assert np.shape(w) == (32, 64) and np.transpose(w).shape == (64, 32)
+    np.testing.assert_array_equal(np.copy(w).todense(), w.todense())
+    x = random_values(rng, (12, 3), "complex64", small_integers=True)
+    np.testing.assert_array_equal(np.dot(a, x), a @ x)
+    np.testing.assert_array_equal(np.dot(x.T, a.T), x.T @ a.T)
+    np.testing.assert_array_equal(np.dot(w, w.todense().T), w @ w.todense().T)
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("numpy.linalg.norm", lambda s: np.linalg.norm(s)),
+        ("numpy.concatenate", lambda s: np.concatenate([s, s])),
+        ("numpy.where", lambda s: np.where(s, 1, 0)),
+        ("numpy.zeros_like", lambda s: np.zeros_like(s)),
+        ("numpy.einsum", lambda s: np.einsum("ij->j", s)),
+        ("numpy.isclose", lambda s: np.isclose(s, s)),
+        ("numpy.logaddexp", lambda s: np.logaddexp(s, s)),
+        ("numpy.maximum", lambda s: np.maximum(s, 0)),
+        ("numpy.add.reduce", lambda s: np.add.reduce(s)),
+        ("numpy.add", lambda s: np.add(np.ones(s.shape), 1, out=s)),
+        ("numpy.multiply", lambda s: np.multiply(np.ones(s.shape), s, where=False)),
+    ],
+)
+def test_what_is_refused(rng, name, call):
+    a = sg.bsr_array(half_of(rng), blocksize=(32, 32))
+    for sparse in (a, a.semi_structured(), sg.to_semi_structured(a.toarray())):
+        kind = type(sparse).__name__
+        message = rf"^{name}: argument '\w+': .*A\.todense.*, got a {kind}$"
+        with pytest.raises(TypeError, match=message):
+            call(sparse)
+
+
+# -- ufuncs and dense arrays in place -----------------------------------------------------------
+
+
+def test_a_dense_array_in_place(rng):
+    a = pattern_of(rng, dtype="float32")
+    dense = a.toarray()
+    start = random_values(rng, (8, 12), "float32", small_integers=True)
+    y = view = start.copy()
+    y += a
+    assert y is view
+    np.testing.assert_array_equal(y, start + dense)
+    y -= a
+    y -= a
+    assert y is view
+    np.testing.assert_array_equal(y, (start + dense - dense) - dense)
+
+
+def test_a_dense_array_in_place_that_cannot_hold_it(rng):
+    a = pattern_of(rng, dtype="float32")
+    for y, error, message in (
+        (np.ones((8, 12), int), TypeError, r"^numpy\.add: argument 'out': .*got int64"),
+        (np.ones(12, "f4"), ValueError, r"^numpy\.add: argument 'out': expected shape \(8, 12\)"),
+        (np.ones((8, 11), "f4"), ValueError, r"^bsr_array \+: argument 'other'"),
+    ):
+        kept = y.copy()
+        with pytest.raises(error, match=message):
+            y += a
+        np.testing.assert_array_equal(y, kept)
+    y = np.ones((8, 12), "f4")
+    with pytest.raises(TypeError, match=r"^numpy\.multiply: argument 'x2': .*got a bsr_array"):
+        y *= a  # the product is sparse
+    assert (y == 1).all()
+    w = sg.to_semi_structured(half_of(rng))
+    with pytest.raises(TypeError, match=r"^numpy\.add: argument 'x2': .*todense.* SemiStructured"):
+        y += w
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "complex64"])
+def test_functions_that_keep_zeros(rng, dtype):
+    a = pattern_of(rng, dtype=dtype)
+    a.data[...] = rng.integers(0, 5, a.data.shape)
+    repeated = sg.bsr_array(
+        (np.stack([a.data[0]] * 2), np.zeros(2, int), np.array([0, 2])), shape=(2, 4)
+    )
+    for ufunc in (np.sqrt, np.sin, np.expm1, np.square, np.sign, np.isnan, np.absolute):
+        for array in (a, repeated):
+            result = ufunc(array)
+            assert isinstance(result, sg.bsr_array)
+            expected = ufunc(array.toarray())
+            assert result.dtype == expected.dtype
+            np.testing.assert_array_equal(result.toarray(), expected)
+    for ufunc in (np.exp, np.cos, np.isfinite):
+        with pytest.raises(NotImplementedError, match=rf"^numpy\.{ufunc.__name__}: .*zero at zero"):
+            ufunc(a)
+
+
+def test_operators_by_the_names_of_ufuncs(rng):
+    a = pattern_of(rng)
+    dense, x = a.toarray(), random_values(rng, (8, 12), "float64", small_integers=True)
+    for ufunc in (np.add, np.subtract, np.multiply, np.less, np.greater_equal, np.equal):
+        for result, expected in (
+            (ufunc(x, a), ufunc(x, dense)),
+            (ufunc(a, x), ufunc(dense, x)),
+        ):
+            result = result.toarray() if isinstance(result, sg.bsr_array) else result
+            np.testing.assert_array_equal(result, expected)
+    np.testing.assert_array_equal(np.matmul(a, x.T), a @ x.T)
+    np.testing.assert_array_equal((np.float64(3) * a).toarray(), 3 * dense)
+    np.testing.assert_array_equal(np.divide(a, 2).toarray(), dense / 2)
+    np.testing.assert_array_equal((bfloat16.type(2) < a).toarray(), dense > 2)
+
+
+def test_masked_arrays_are_refused(rng):
+    a = pattern_of(rng, dtype="float32")
+    with pytest.raises(TypeError, match="without a mask"):
+        np.ma.masked_equal(np.ones((8, 12), "f4"), 0) + a
