@@ -101,6 +101,8 @@ def functions():
         "semi_structured_to_dense": dict(packed=packed, meta=meta),
         "meta_reorder_offsets": dict(m=32, meta_ncols=2, meta_dtype="int16"),
         "reorder_meta": dict(meta=meta),
+        "check_meta": dict(meta=meta, dtype=None),
+        "describe_meta": dict(meta=meta, row=0, group=0, dtype=None),
         "restore_meta": dict(meta=meta),
         "to_cusparselt_layout": dict(packed=packed, meta=meta, capability=None),
         "from_cusparselt_layout": dict(
