@@ -180,6 +180,13 @@ class Bsr24Base(Patterned, Compared, Sparse):
         ----------
         file : str, path or binary file
         compressed : bool
+
+        Raises
+        ------
+        OSError
+            A file that cannot be written; what stood under its name is as it was.
+        TypeError
+            No file.
         """
         self._check("save_npz")
         npz.write_24(file, self.get(), compressed=compressed)
@@ -191,10 +198,13 @@ class Bsr24Base(Patterned, Compared, Sparse):
         Raises
         ------
         ValueError
-            A file that holds no such array.
+            A file that holds no such array, or is damaged: file and member.
+        OSError
+            A file that cannot be opened or read.
+        TypeError
+            No file.
         """
-        parts, shape = npz.read_24(file)
-        return cls(parts, shape)
+        return npz.read_24(file, cls)
 
     # -- operators ------------------------------------------------------------------------------
 

@@ -184,6 +184,13 @@ class Conversions:
         ----------
         file : str, path or binary file
         compressed : bool
+
+        Raises
+        ------
+        OSError
+            A file that cannot be written; what stood under its name is as it was.
+        TypeError
+            No file.
         """
         io.save_npz(file, self.get(), compressed=compressed)
 
@@ -194,10 +201,13 @@ class Conversions:
         Raises
         ------
         ValueError
-            A file that holds no 2:4 matrix.
+            A file that holds no 2:4 matrix, or is damaged: file and member.
+        OSError
+            A file that cannot be opened or read.
+        TypeError
+            No file.
         """
-        fields = io.load_npz(file)
-        return cls(**fields)
+        return io.load_npz(file, cls)
 
     def __reduce__(self: Any) -> tuple:
         cls: Any = type(self)
