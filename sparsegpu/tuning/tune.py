@@ -53,7 +53,8 @@ def tune(
     """Measure the configurations of a product on this GPU and keep the fastest.
 
     From now on calls without ``config`` use the winner, in this process and in later ones: the
-    per-user cache keeps it. They do so if operation, dtype, block size, layout of ``dense`` and
+    per-user cache keeps it, unless it cannot be written or others can write to it (a warning). They
+    do so if operation, dtype, block size, layout of ``dense`` and
     compute capability are the same, and shape and density are near: the factors of two between
     M, K, N and densities add up to less than one. The nearest winner counts; of two that are
     equally near, that of the smaller shape, then density. Where its path does not serve a call

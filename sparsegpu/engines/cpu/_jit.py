@@ -54,10 +54,11 @@ class _KeptCode(NullCache):
     def load_overload(self, sig, target_context):
         target_context.refresh()  # or functions that the code calls may be missing
         key = self._key(sig, target_context.codegen())
-        kept = read_entry(_KIND, key, _numbas_directory())
-        if kept is None:
-            return None
-        return CompileResult._rebuild(target_context, *pickle.loads(kept))
+
+        def rebuilt(kept: bytes) -> Any:
+            return CompileResult._rebuild(target_context, *pickle.loads(kept))
+
+        return read_entry(_KIND, key, rebuilt, _numbas_directory())
 
     def save_overload(self, sig, cres):
         if not cres.library.has_dynamic_globals:  # addresses of this process
