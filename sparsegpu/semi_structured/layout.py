@@ -11,6 +11,7 @@ import numpy as np
 from .._arrays import check_may_wait, common_namespace, device_of, float8_e4m3fn
 from .._checks import bad_type, bad_value, check_sizes
 from .._format_24 import FORMATS
+from .._locks import fork_safe
 from .._math import round_up
 from ..ops._common import on_device
 from ..ops._product_24 import Half
@@ -54,7 +55,7 @@ class Halves:
     def __init__(self, shape: tuple[int, int], sides: Any, dtype: Any, function: str):
         m, k = check_sizes(function, "shape", shape, "a pair of integers (m, k)", count=2)
         self.shape = (m, k)
-        self._lock = threading.RLock()
+        self._lock = fork_safe(threading.RLock())
         self._sides: list[Half | None] = [None, None]
         self._shown: list[Half | None] = [None, None]  # the same memory, for users
         self._splits: list[Half | None] = [None, None]

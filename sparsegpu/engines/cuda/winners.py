@@ -21,6 +21,7 @@ from math import log2
 from typing import Any, NamedTuple
 
 from ..._cache import read_entries, remove_entries, write_entry
+from ..._locks import fork_safe
 from ..._version import __version__
 
 Config = dict[str, Any]
@@ -194,7 +195,7 @@ class Snapshot:
 
 #: Grows after every `keep` and `forget`: what a repeated call is kept under, without a look-up.
 generation = 0
-_lock = threading.Lock()  # of those who swap
+_lock = fork_safe(threading.Lock())  # of those who swap
 _snapshot: Snapshot | None = None
 
 
