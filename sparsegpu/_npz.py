@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ._checks import bad_type, bad_value, check_sizes
+from ._checks import bad_type, bad_value, check_flags, check_sizes
 
 #: Deflate makes at most so many bytes of one: 258 of a code of two bits.
 _MOST_INFLATED = 1032
@@ -35,6 +35,7 @@ def write_npz(function: str, file: Any, parts: dict[str, Any], *, compressed: bo
     ``.npz`` is appended to a path without it, as NumPy does. A file that is replaced passes its
     permissions on, and a link goes on pointing to it.
     """
+    check_flags(function, compressed=compressed)
     write = np.savez_compressed if compressed else np.savez
     if hasattr(file, "write"):
         write(file, **parts)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from .._arrays import check_dtype_name
+from .._checks import check_flags
 from ..ops._blocks_24 import (
     compressed_blocks,
     expanded_blocks,
@@ -238,6 +239,7 @@ class BsrSemiStructuredArray(Bsr24Base):
             As `bsr_array.semi_structured`.
         """
         function = "bsr_array.semi_structured"
+        check_flags(function, strict=strict, prune=prune)
         if not is_sparse(bsr):
             check_sparse("BsrSemiStructuredArray.from_bsr", "bsr", bsr)
         check_sparse(function, "self", bsr)

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from .._arrays import Sparse, as_array, device_name, device_of, namespace
-from .._checks import bad_type, bad_value, check_sizes, not_offered
+from .._checks import bad_type, bad_value, check_flags, check_sizes, not_offered
 from .._format_24 import FORMATS
 from ..ops._blocks_24 import Packed, check_parts, check_sparse_blocks
 from ..ops._common import on_device
@@ -33,6 +33,7 @@ class Bsr24Base(Patterned, Compared, Sparse):
         self, parts: tuple[Any, Any, Any, Any], shape: tuple[int, int], *, check: bool = True
     ):
         function = "BsrSemiStructuredArray"
+        check_flags(function, check=check)
         if not isinstance(parts, tuple) or len(parts) != len(PARTS_24):
             got = f"{len(parts)} of them" if isinstance(parts, tuple) else type(parts).__name__
             raise bad_type(function, "parts", f"a tuple ({', '.join(PARTS_24)})", got)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import as_array, check_dtype_name, check_may_wait, common_namespace, namespace
-from .._checks import bad_type, bad_value, check_sizes
+from .._checks import bad_type, bad_value, check_flags, check_sizes
 from .._format_24 import DTYPE_NAMES, FORMATS, Format, reorder_offsets
 from .._math import round_up
 from ..engines import engine_module
@@ -120,6 +120,7 @@ def semi_structured_from_dense(dense: Any, *, strict: bool = True) -> tuple[Any,
 
 def compressed(function: str, dense: Any, strict: bool) -> tuple[Any, Any]:
     """Do `semi_structured_from_dense` for a caller of another name."""
+    check_flags(function, strict=strict)
     form = format_of(function, "dense", dense)
     check_matrix(function, "dense", dense)
     why = f" for {dense.dtype} (pad=True of SemiStructuredArray.from_dense pads)"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import Sparse, as_array, check_dtype_name, common_namespace, device_name
-from .._checks import bad_type, bad_value
+from .._checks import bad_type, bad_value, check_flags
 from .._format_24 import FORMATS
 from ..ops._common import on_device, optional_array
 from ..ops._product_24 import Half
@@ -157,6 +157,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         ((5, 5), (32, 16))
         """
         function = "SemiStructuredArray.from_dense"
+        check_flags(function, pad=pad, strict=strict)
         check_backend(function, backend, dense)
         dense = _matrix(function, dense)
         with on_device(dense):
@@ -204,6 +205,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         ((64, 16), 1024)
         """
         function = "SemiStructuredArray.prune_dense_static_sort"
+        check_flags(function, pad=pad)
         check_backend(function, backend, dense)
         dense = _matrix(function, dense)
         stored = padded_to_format(dense, both=True) if pad else dense

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import as_array, common_namespace, dtype_of
-from .._checks import bad_type, bad_value, check_choice
+from .._checks import bad_type, bad_value, check_choice, check_flags
 from ..bsr.array import bsr_array
 from ..bsr.make import random_bsr
 from ..engines.cuda import candidates
@@ -114,6 +114,7 @@ def tune(
 
         config = sparsegpu.tune(shape=(4096, 4096, 512), blocksize=(32, 32), density=0.1)
     """
+    check_flags("tune", allow_tf32=allow_tf32, progress=progress)
     check_choice("tune", "op", op, (*_OPS, *VENDOR_OPS))
     if op in VENDOR_OPS:
         if shape is not None or dense is None:
