@@ -117,7 +117,8 @@ class Members:
             message = f"{self._function}: argument 'file': cannot read {where}: {error}"
             raise OSError(message) from error
         except Exception as error:
-            raise self.refusal(expected, f"{type(error).__name__}: {error}", member) from error
+            got = f"{type(error).__name__}: {error!s:.300}"  # some quote all that they read
+            raise self.refusal(expected, got, member) from error
 
     def refusal(self, expected: str, got: Any, member: str = "") -> ValueError:
         """Return the error for a file, or a member, that is not as expected."""
@@ -149,7 +150,10 @@ class Members:
             version = np.lib.format.read_magic(stream)
             if version not in _HEADERS:
                 raise ValueError(f"version {version} of the .npy format")
-            shape, _, dtype = _HEADERS[version](stream)
+            try:
+                shape, _, dtype = _HEADERS[version](stream)
+            except MemoryError as error:  # Python's parser says so, not the machine
+                raise ValueError("a header that is nested too deep") from error
             start = stream.tell()
             array = np.broadcast_to(np.zeros((), dtype), shape)
         if dtype.hasobject:

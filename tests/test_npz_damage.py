@@ -197,6 +197,35 @@ def test_a_size_that_is_only_declared_is_not_allocated(kind, size):
             load(kind, file)
 
 
+HEADERS = {
+    "too deep": "-" * 9000 + "1",
+    "never closed": "(" * 5000,
+    "long": "[]" * 4000,
+    "no keys": "{[]: 1}",
+    "records": "{'descr': [('a', '<i8')], 'fortran_order': False, 'shape': (2,)}",
+    "no memory": "{'descr': 'V0', 'fortran_order': False, 'shape': (4611686018427387904, 4)}",
+    "flag": "{'descr': '<i8', 'fortran_order': False, 'shape': (True,)}",
+    "negative": "{'descr': '<i8', 'fortran_order': False, 'shape': (-2,)}",
+    "objects": "{'descr': '|O', 'fortran_order': False, 'shape': (2,)}",
+    "Python 2": "{'descr': '<i8', 'fortran_order': False, 'shape': (3L,)}",
+}
+
+
+@kinds
+@pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)
+@pytest.mark.filterwarnings("ignore:Reading")  # of Python 2
+def test_hostile_headers(kind, header):
+    file, text = io.BytesIO(), header.encode() + b"\n"
+    with zipfile.ZipFile(io.BytesIO(saved(kind))) as old, zipfile.ZipFile(file, "w") as new:
+        for name in old.namelist():
+            version = b"\x93NUMPY\x02\x00" + len(text).to_bytes(4, "little")
+            spoilt = version + text + bytes(16)
+            new.writestr(name, spoilt if name == "shape.npy" else old.read(name))
+    with pytest.raises(ValueError, match=r"in member 'shape' of BytesIO") as told:
+        load(kind, file)
+    assert len(str(told.value)) < 600
+
+
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 @kinds
 def test_other_compressions_are_refused(kind, method):
