@@ -1,8 +1,12 @@
 """The per-user cache: small immutable files, safe under concurrent processes.
 
 An entry is written to a temporary file and renamed, so that a reader sees all of it or nothing.
-Its first bytes are a digest of the rest: a damaged entry counts as absent. A cache that cannot
-be written is no error: code is compiled again.
+Its first bytes are a digest of the rest: a damaged entry counts as absent, and so does, with a
+warning, one that its reader cannot make sense of. A cache that cannot be written is no error: code
+is compiled again.
+
+The content of the cache is run: kernels, loops, pickles. So a directory that users other than its
+owner and root can write to is neither read nor written; code is compiled again then, too.
 """
 
 from __future__ import annotations
@@ -11,11 +15,16 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
+from stat import S_ISDIR
+from typing import TypeVar
 
-_warned = False
+_Entry = TypeVar("_Entry")
+#: What was warned of in this process: of each kind of trouble once.
+_warned: set[str] = set()
+_ANEW = "code is compiled anew in every process"
 
 
 def cache_directory() -> Path:
@@ -23,10 +32,21 @@ def cache_directory() -> Path:
 
     ``SPARSEGPU_CACHE_DIR`` if set, else ``sparsegpu`` under ``XDG_CACHE_HOME`` or the platform's
     own cache directory.
+
+    Raises
+    ------
+    OSError
+        A user without a home directory.
     """
     chosen = os.environ.get("SPARSEGPU_CACHE_DIR")
-    if chosen:
-        return Path(chosen).expanduser()
+    try:
+        return Path(chosen).expanduser() if chosen else _platforms_own()
+    except RuntimeError as error:
+        where = f"SPARSEGPU_CACHE_DIR={chosen}" if chosen else "SPARSEGPU_CACHE_DIR is not set"
+        raise OSError(f"{where}: {error}") from error
+
+
+def _platforms_own() -> Path:
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
         return Path(base) / "sparsegpu" / "cache"
@@ -38,52 +58,122 @@ def cache_directory() -> Path:
     return base_dir / "sparsegpu"
 
 
-def _path(directory: Path | None, kind: str, key: str) -> Path:
-    return (directory or cache_directory()) / kind / key[:2] / key
+def why_not_used(directory: Path) -> str | None:
+    """Say why a cache directory is not to be trusted, and what to do; None where it is.
+
+    One that does not exist is: it will be made, for this user alone.
+    """
+    if not hasattr(os, "geteuid"):  # no POSIX permissions
+        return None
+    try:
+        found = directory.stat()
+    except OSError:
+        return None
+    if not S_ISDIR(found.st_mode):
+        return None  # reading and writing will fail
+    if found.st_uid not in {os.geteuid(), 0}:
+        return f"{directory} belongs to another user (number {found.st_uid}); own it"
+    if found.st_mode & 0o022:
+        mode = f"mode {found.st_mode & 0o777:o}"
+        return f"other users can write to {directory} ({mode}); chmod go-w it"
+    return None
 
 
-def read_entry(kind: str, key: str, directory: Path | None = None) -> bytes | None:
-    """Return a kept entry; None when it is absent, unreadable or damaged.
+def _is_used(directory: Path) -> bool:
+    why = why_not_used(directory)
+    if why is not None:
+        _warn_once(
+            "directory",
+            f"the cache is not used: {why}, or set SPARSEGPU_CACHE_DIR to another; {_ANEW}",
+        )
+    return why is None
 
-    ``directory`` replaces `cache_directory`.
+
+def _warn_once(what: str, message: str) -> None:
+    if what not in _warned:
+        _warned.add(what)
+        warnings.warn(f"sparsegpu: {message}", RuntimeWarning, stacklevel=4)
+
+
+def _path(directory: Path, kind: str, key: str) -> Path:
+    return directory / kind / key[:2] / key
+
+
+def read_entry(
+    kind: str, key: str, decode: Callable[[bytes], _Entry], directory: Path | None = None
+) -> _Entry | None:
+    """Return a kept entry; None when it is absent, unreadable, damaged or something else.
+
+    Parameters
+    ----------
+    kind, key : str
+    decode : callable
+        Makes of the bytes what is returned. An exception means that they are something else: the
+        entry counts as absent, and the first one of a process warns.
+    directory : Path, optional
+        Replaces `cache_directory`.
     """
     try:
-        content = _path(directory, kind, key).read_bytes()
-    except (OSError, RuntimeError):  # RuntimeError: this user has no home directory
+        directory = directory or cache_directory()
+        if not _is_used(directory):
+            return None
+        path = _path(directory, kind, key)
+        content = path.read_bytes()
+    except OSError:
         return None
     digest, payload = content[:32], content[32:]
-    return payload if sha256(payload).digest() == digest else None
-
-
-def read_entries(kind: str) -> Iterator[bytes]:
-    """Yield all kept entries of a kind, in the order of their keys."""
+    if sha256(payload).digest() != digest:
+        return None
     try:
-        keys = sorted(p.name for p in (cache_directory() / kind).glob("*/*") if p.suffix != ".tmp")
-    except (OSError, RuntimeError):
+        return decode(payload)
+    except Exception as error:  # what a parser raises at what it was not made for
+        _warn_once("entry", f"ignored the cache entry {path} ({error!r}); remove it")
+        return None
+
+
+def read_entries(kind: str, decode: Callable[[bytes], _Entry]) -> Iterator[_Entry]:
+    """Yield all kept entries of a kind, in the order of their keys, as `read_entry` gives them."""
+    try:
+        directory = cache_directory()
+        keys = sorted(p.name for p in (directory / kind).glob("*/*") if p.suffix != ".tmp")
+    except OSError:
         return
     for key in keys:
-        entry = read_entry(kind, key)
+        entry = read_entry(kind, key, decode, directory)
         if entry is not None:
             yield entry
 
 
 def remove_entries(kind: str) -> int:
-    """Remove all kept entries of a kind and return how many there were."""
+    """Remove all kept entries of a kind and return how many there were.
+
+    Raises
+    ------
+    OSError
+        A cache that cannot be written, or that is not used because others can write to it.
+    """
     removed = 0
     try:
-        for path in (cache_directory() / kind).glob("*/*"):
+        directory = cache_directory()
+        why = why_not_used(directory)
+        if why is not None:  # what is called an entry may be a link to anything
+            raise OSError(why)
+        for path in (directory / kind).glob("*/*"):
             path.unlink(missing_ok=True)
             removed += path.suffix != ".tmp"
-    except (OSError, RuntimeError) as error:
+    except OSError as error:
         raise OSError(f"sparsegpu: cannot remove from the cache: {error}") from error
     return removed
 
 
 def write_entry(kind: str, key: str, payload: bytes, directory: Path | None = None) -> bool:
     """Keep an entry; return whether it could be kept (the first failure warns)."""
-    global _warned
     temporary = None
     try:
+        directory = directory or cache_directory()
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _is_used(directory):
+            return False
         path = _path(directory, kind, key)
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
@@ -92,17 +182,14 @@ def write_entry(kind: str, key: str, payload: bytes, directory: Path | None = No
             file.write(payload)
         os.replace(temporary, path)
         return True
-    except (OSError, RuntimeError) as error:
+    except OSError as error:
         if temporary is not None:
             _remove(temporary)
-        if not _warned:
-            _warned = True
-            warnings.warn(
-                f"sparsegpu: cannot write the cache ({error}); code is compiled anew in every "
-                "process; set SPARSEGPU_CACHE_DIR to a writable directory",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        _warn_once(
+            "writing",
+            f"cannot write the cache ({error}); {_ANEW}; "
+            "set SPARSEGPU_CACHE_DIR to a writable directory",
+        )
         return False
 
 

@@ -69,6 +69,13 @@ def check_choice(function: str, argument: str, value: Any, choices: tuple) -> No
         raise bad_value(function, argument, f"one of {', '.join(map(repr, choices))}", repr(value))
 
 
+def check_flags(function: str, **flags: Any) -> None:
+    """Refuse what is neither True nor False (NumPy's too): the word "no" would count as True."""
+    for argument, value in flags.items():
+        if not isinstance(value, (bool, np.bool_)):
+            raise bad_type(function, argument, "True or False", f"{value!r:.60}")
+
+
 def check_scalar(function: str, argument: str, value: Any, *, complex_allowed: bool) -> Any:
     """Return a number as a Python scalar.
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ._arrays import check_may_wait, is_captured
+from ._locks import fork_safe
 
 #: How many values of one kind `Memo.memo_recent` keeps.
 RECENT = 16
@@ -29,7 +30,7 @@ class Memo:
     def __init__(self, xp: Any):
         self.xp = xp
         self._memo: dict[Hashable, Any] = {}
-        self._lock = threading.RLock()
+        self._lock = fork_safe(threading.RLock())
 
     def memo(self, key: Hashable, build: Callable[[], Any]) -> Any:
         """Return the value of ``key``, built on the first call.

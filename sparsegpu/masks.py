@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ._checks import bad_value, check_blocksize, check_integers, check_sizes
+from ._checks import bad_value, check_blocksize, check_flags, check_integers, check_sizes
 from ._segments import expand_counts
 from .bsr.array import bsr_array
 from .pattern import from_sorted_keys
@@ -106,6 +106,7 @@ def sliding_window(
            [0, 1, 1, 0],
            [0, 0, 1, 1]])
     """
+    check_flags("sliding_window", causal=causal)
     window = _check_count("sliding_window", "window", window)  # None is `banded`'s alone
     return _band("sliding_window", length, blocksize, window, 0 if causal else window, xp)
 

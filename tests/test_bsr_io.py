@@ -92,16 +92,18 @@ def test_bad_files(tmp_path):
     with pytest.raises(ValueError, match=r"load_npz: argument 'file': expected an .npz file"):
         sparsegpu.load_npz(path)
     np.savez(path, x=1)
-    with pytest.raises(ValueError, match=r"load_npz: argument 'file': .* got format b'none'"):
+    with pytest.raises(ValueError, match=r"load_npz: argument 'file': .* got format 'none'"):
         sparsegpu.load_npz(path)
     sp.save_npz(path, sp.eye_array(4, format="csr"))
-    with pytest.raises(ValueError, match=r"expected a block-sparse array .* got format b'csr'"):
+    with pytest.raises(ValueError, match=r"expected a block-sparse array .* got format 'csr'"):
         sparsegpu.load_npz(path)
     np.savez(path, format=b"bsr", data=np.ones((1, 1, 1)))
-    with pytest.raises(ValueError, match=r"expected the keys data, indices, indptr, shape, got no"):
+    with pytest.raises(
+        ValueError, match=r"expected an array in member 'shape' of .*a.npz, got none"
+    ):
         sparsegpu.load_npz(path)
     np.save(tmp_path / "a.npy", np.ones(3))
-    with pytest.raises(ValueError, match=r"expected an .npz file, got a single array"):
+    with pytest.raises(ValueError, match=r"expected an .npz file in .*a.npy, got BadZipFile"):
         sparsegpu.load_npz(tmp_path / "a.npy")
 
 
@@ -109,7 +111,7 @@ def test_pickles_and_wrong_indices_are_refused(tmp_path):
     path = tmp_path / "a.npz"
     parts = {"indices": np.array([9]), "indptr": np.array([0, 1]), "shape": (2, 2)}
     np.savez(path, format=b"bsr", data=np.array([[[{}]]], dtype=object), **parts)
-    with pytest.raises(ValueError, match="allow_pickle"):
+    with pytest.raises(ValueError, match=r"without pickled objects in member 'data' of .*a.npz"):
         sparsegpu.load_npz(path)
     np.savez(path, format=b"bsr", data=np.ones((1, 2, 2)), **parts)
     with pytest.raises(ValueError, match=r"'indices': expected block columns in 0\.\.0, got 9"):

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings (NVRTC) is not installed")
 
+from sparsegpu import _cache
 from sparsegpu.engines.cuda.runtime import compile as compiler
 from sparsegpu.engines.cuda.runtime.compile import CompileError, compile_kernel
 from sparsegpu.engines.cuda.runtime.cubin import read_resources
@@ -197,6 +198,22 @@ def test_a_damaged_entry_is_rebuilt(cache, compilations, damage):
     assert compile_kernel("probe_small", "80", SMALL, root=PROBES).code[:4] == b"\x7fELF"
     again = compile_kernel("probe_small", "80", SMALL, root=PROBES)
     assert again.resources.registers == good.resources.registers
+    assert len(compilations) == 2
+
+
+OTHER = [b"", b"no JSON", b"{}\nno cubin", b'{"registers": 1, "stack": 0, "shared": 0}\n\x7fELF']
+
+
+@pytest.mark.parametrize("content", OTHER)
+def test_other_content_is_compiled_anew(cache, compilations, monkeypatch, content):
+    """Content with the right digest: written by something else than `compile_kernel`."""
+    monkeypatch.setattr(_cache, "_warned", set())
+    good = compile_kernel("probe_small", "80", SMALL, root=PROBES)
+    (path,) = entries(cache)
+    _cache.write_entry("cubin", path.name, content)
+    with pytest.warns(RuntimeWarning, match="ignored the cache entry"):
+        assert compile_kernel("probe_small", "80", SMALL, root=PROBES).resources == good.resources
+    assert compile_kernel("probe_small", "80", SMALL, root=PROBES).resources == good.resources
     assert len(compilations) == 2
 
 

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 import sparsegpu
+from sparsegpu import _cache
 from sparsegpu.__main__ import main
 from sparsegpu._cache import write_entry
 from sparsegpu.cli import tune as command
 from sparsegpu.engines.cuda import candidates, winners
+from sparsegpu.engines.cuda.paths import BSR
+from sparsegpu.engines.cuda.paths._dispatch import works_of
 from sparsegpu.engines.cuda.paths._fields import MODEL, ConfigError
 from sparsegpu.engines.cuda.runtime.compile import CompileError
 from sparsegpu.engines.cuda.runtime.launch import LaunchError
@@ -105,6 +108,61 @@ def test_winners_are_kept(cache, monkeypatch):
     assert winners.forget() == 3 and winners.users_winners() == []
     assert winners.generation == generation + 3
     assert winners.snapshot().winners.keys() == before.winners.keys()
+
+
+def spoilt(**changes):
+    entry = {"format": winners.FORMAT, "version": sparsegpu.__version__, **winner().as_dict()}
+    return json.dumps(entry | changes).encode()
+
+
+OTHER = {
+    "nothing": b"",
+    "no JSON": b"{",
+    "no text": b"\xff\xfe",
+    "nested": b"[" * 100_000,
+    "no object": b"[1, 2]",
+    "null": b"null",
+    "no fields": json.dumps({"format": winners.FORMAT, "version": sparsegpu.__version__}).encode(),
+    "no path": spoilt(config={}),
+    "path of another type": spoilt(config={"path": ["wgmma"]}),
+    "a field of another type": spoilt(config={"path": "wgmma", "stages": {}}),
+    "config of another type": spoilt(config=3),
+    "shape too short": spoilt(shape=[4096, 4096]),
+    "shape of nothing": spoilt(shape=[4096, 0, 4096]),
+    "shape of words": spoilt(shape=["4096"] * 3),
+    "huge shape": spoilt(shape=[10**400, 1, 1]),
+    "block size": spoilt(blocksize=[[32], 32]),
+    "bucket": spoilt(bucket="-7"),
+    "times": spoilt(ms=0),
+    "time of words": spoilt(model_ms="1.0"),
+    "huge time": spoilt(ms=10**400),
+    "NaN": spoilt(ms=float("nan")),
+    "op": spoilt(op=["bsr_addmm"]),
+}
+
+
+@pytest.mark.parametrize("content", OTHER.values(), ids=OTHER)
+def test_other_content_is_set_aside_with_one_warning(cache, monkeypatch, capsys, content):
+    monkeypatch.setattr(_cache, "_warned", set())
+    shipped = winners.snapshot().winners.keys()
+    for key in ("e" * 64, "f" * 64):
+        write_entry("tuned", key, content)
+    monkeypatch.setattr(winners, "_snapshot", None)
+    with pytest.warns(
+        RuntimeWarning, match="ignored the cache entry .*e{64} .*; remove it"
+    ) as told:
+        assert winners.snapshot().winners.keys() == shipped
+        assert winners.users_winners() == []
+        assert main(["tune", "--show"]) == 0
+    assert len(told) == 1 and "nothing tuned yet" in capsys.readouterr().out
+    winners.keep(winner(stages=3))
+    assert winners.users_winners() == [winner(stages=3)]
+    assert winners.forget() == 3
+
+
+def test_a_winner_of_a_path_that_there_is_not_is_passed_over():
+    with pytest.raises(ConfigError, match=r"config\['path'\]': expected another path.* 'gone'"):
+        works_of(BSR, None, {"path": "gone"})
 
 
 def test_shipped_winners_are_candidates():

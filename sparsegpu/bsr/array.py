@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from .._arrays import check_dtype_among, check_dtype_name
+from .._checks import check_flags
 from ..ops._blocks_24 import (
     DTYPES,
     compressed_blocks,
@@ -250,6 +251,7 @@ class BsrSemiStructuredArray(Bsr24Base):
 
     @classmethod
     def _compressed(cls, function: str, argument: str, bsr: Any, strict: bool, prune: bool) -> Self:
+        check_flags(function, strict=strict, prune=prune)
         check_sparse(function, argument, bsr)
         pattern, data = bsr.pattern, bsr.data
         form = format_of_blocks(function, argument, data.dtype, pattern.blocksize)

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from .._arrays import as_array, device_name, device_of, import_cupy, namespace
-from .._checks import bad_type, bad_value, check_sizes, not_offered
+from .._checks import bad_type, bad_value, check_flags, check_sizes, not_offered
 from .._format_24 import FORMATS
 from .._protocols import Sparse
 from ..ops._blocks_24 import Packed, check_parts, check_sparse_blocks
@@ -35,6 +35,7 @@ class Bsr24Base(Patterned, Compared, Sparse):
         self, parts: tuple[Any, Any, Any, Any], shape: tuple[int, int], *, check: bool = True
     ):
         function = "BsrSemiStructuredArray"
+        check_flags(function, check=check)
         if not isinstance(parts, tuple) or len(parts) != len(PARTS_24):
             got = f"{len(parts)} of them" if isinstance(parts, tuple) else type(parts).__name__
             raise bad_type(function, "parts", f"a tuple ({', '.join(PARTS_24)})", got)
@@ -185,6 +186,13 @@ class Bsr24Base(Patterned, Compared, Sparse):
         ----------
         file : str, path or binary file
         compressed : bool
+
+        Raises
+        ------
+        OSError
+            A file that cannot be written; what stood under its name is as it was.
+        TypeError
+            No file.
         """
         self._check("save_npz")
         npz.write_24(file, self.get(), compressed=compressed)
@@ -196,10 +204,13 @@ class Bsr24Base(Patterned, Compared, Sparse):
         Raises
         ------
         ValueError
-            A file that holds no such array, or metadata with an illegal code.
+            A file that holds no such array, holds an illegal code, or is damaged: file and member.
+        OSError
+            A file that cannot be opened or read.
+        TypeError
+            No file.
         """
-        parts, shape = npz.read_24(file)
-        return cls(parts, shape)
+        return npz.read_24(file, cls)
 
     # -- operators ------------------------------------------------------------------------------
 

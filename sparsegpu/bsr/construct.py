@@ -27,6 +27,7 @@ from .._checks import (
     bad_value,
     check_blocksize,
     check_element_count,
+    check_flags,
     check_integers,
     check_sizes,
 )
@@ -69,6 +70,7 @@ def build(
     check: bool,
 ) -> tuple[Pattern, Any]:
     """Return pattern and data of any form that `bsr_array` takes."""
+    check_flags(_FUNCTION, copy=copy, check=check)
     if blocksize is not None:
         blocksize = check_blocksize(_FUNCTION, blocksize)
     if shape is not None:

@@ -12,7 +12,7 @@ def save_npz(file: Any, array: bsr_array, *, compressed: bool = True) -> None:
     """Write a `bsr_array` to an ``.npz`` file, which `scipy.sparse.load_npz` reads too.
 
     SciPy does not read batches, float16 and bfloat16. A file given by its name is written
-    atomically.
+    atomically; one that it replaces passes its permissions on.
 
     Parameters
     ----------
@@ -26,7 +26,9 @@ def save_npz(file: Any, array: bsr_array, *, compressed: bool = True) -> None:
     Raises
     ------
     TypeError
-        When ``array`` is no `bsr_array`.
+        When ``array`` is no `bsr_array`, or ``file`` no file.
+    OSError
+        When it cannot be written; what stood under the name is as it was.
 
     Examples
     --------
@@ -44,7 +46,8 @@ def save_npz(file: Any, array: bsr_array, *, compressed: bool = True) -> None:
 def load_npz(file: Any) -> bsr_array:
     """Read a `bsr_array` from an ``.npz`` file of this library or of SciPy (format "bsr").
 
-    The contents are checked, and pickled objects refused.
+    A file may be damaged, or made to do harm: pickled objects are refused, everything is checked,
+    and a member that is not what the file's shape needs is refused before it is inflated.
 
     Parameters
     ----------
@@ -58,13 +61,14 @@ def load_npz(file: Any) -> bsr_array:
     Raises
     ------
     ValueError
-        When the file holds something else, or describes no matrix.
+        When the file holds something else, is damaged, or describes no matrix: file and member.
     OSError
-        When it cannot be read.
+        When it cannot be opened or read.
+    TypeError
+        When ``file`` is no file.
 
     Examples
     --------
     See `save_npz`.
     """
-    parts, shape = npz.read(file)
-    return bsr_array(parts, shape=shape)
+    return bsr_array._of(*npz.read(file))

@@ -15,19 +15,21 @@ key            value
 
 from __future__ import annotations
 
-import zipfile
 from typing import Any
 
 import numpy as np
 
-from .._arrays import HALF_DTYPES, bfloat16, dtype_of
-from .._checks import bad_type, bad_value
-from .._npz import read_npz, write_npz
+from .._arrays import CONTAINER_DTYPES, HALF_DTYPES, bfloat16
+from .._checks import bad_type, check_blocksize
+from .._npz import Members, described, reading, write_npz
+from ..ops._blocks_24 import DTYPES, check_parts
 from ..ops._common import check_sparse, is_sparse
+from ..pattern import Pattern
 
-_OURS = b"sparsegpu.bsr"
-_KEYS = ("data", "indices", "indptr", "shape")
+_OURS = "sparsegpu.bsr"
 _FORMAT_24 = "bsr_semi_structured"
+_DTYPES = {dtype.name: dtype for dtype in CONTAINER_DTYPES}
+_DTYPES_24 = {dtype.name: dtype for dtype in DTYPES}
 #: The arrays that the constructor of `BsrSemiStructuredArray` takes, in their order.
 PARTS_24 = ("packed", "meta", "indices", "indptr")
 
@@ -48,40 +50,51 @@ def write(file: Any, array: Any, *, compressed: bool) -> None:
         "_is_array": True,
     }
     if array.ndim > 2 or array.dtype in HALF_DTYPES:
-        parts |= {"format": _OURS, "dtype": array.dtype.name}
+        parts |= {"format": _OURS.encode(), "dtype": array.dtype.name}
     if array.dtype == bfloat16:
         parts["data"] = np.ascontiguousarray(array.data).view(np.uint16)
-    write_npz(file, parts, compressed=compressed)
+    write_npz("save_npz", file, parts, compressed=compressed)
 
 
-def read(file: Any) -> tuple[tuple[Any, Any, Any], tuple[int, ...]]:
-    """Return the constructor's arguments, ``(data, indices, indptr)`` and the shape."""
-    try:
-        loaded = np.load(file, allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise bad_value("load_npz", "file", "an .npz file", error) from error
-    if not isinstance(loaded, np.lib.npyio.NpzFile):
-        raise bad_value("load_npz", "file", "an .npz file", "a single array")
-    with loaded:
-        kind = loaded["format"].item() if "format" in loaded else "none"
-        kind = kind.encode() if isinstance(kind, str) else kind
-        if kind not in {b"bsr", _OURS}:
-            raise bad_value(
-                "load_npz",
-                "file",
+def read(file: Any) -> tuple[Pattern, Any]:
+    """Do `load_npz`: return the pattern and its blocks."""
+    with reading("load_npz", file) as members:
+        kind = members.word("format") if "format" in members else "none"
+        if kind not in {"bsr", _OURS}:
+            raise members.refusal(
                 "a block-sparse array (format 'bsr'; for SciPy's others: "
                 "bsr_array(scipy.sparse.load_npz(file), blocksize=...); for 2:4: load_npz of "
                 "SemiStructuredArray and BsrSemiStructuredArray)",
                 f"format {kind!r}",
             )
-        missing = [key for key in _KEYS if key not in loaded]
-        if missing:
-            raise bad_value("load_npz", "file", f"the keys {', '.join(_KEYS)}", f"no {missing}")
-        data, shape = loaded["data"], loaded["shape"].tolist()
-        if kind == _OURS:
-            dtype = dtype_of(str(loaded["dtype"]))
-            data = data.view(bfloat16) if dtype == bfloat16 else data
-        return (data, loaded["indices"], loaded["indptr"]), shape
+        shape, declared = members.shape("shape"), members.declared("data")
+        name = declared.dtype.name if kind == "bsr" else members.word("dtype")
+        dtype = members.choice("dtype", name, _DTYPES)
+        if declared.ndim < 3 or declared.shape[:-3] != shape[:-2]:
+            expected = f"blocks (*batch, nnzb, bm, bk) of an array of shape {shape}"
+            raise members.refusal(expected, f"shape {declared.shape}", "data")
+        *blocks, bm, bk = declared.shape
+        pattern = _read_pattern(members, tuple(blocks), shape, (bm, bk), "bsr_array")
+        # The bits of bfloat16: NumPy has no such dtype of its own.
+        stored = np.uint16 if dtype == bfloat16 else dtype
+        return pattern, members.array("data", dtype=stored).view(dtype)
+
+
+def _read_pattern(
+    members: Members,
+    blocks: tuple[int, ...],
+    shape: tuple[int, ...],
+    blocksize: tuple[int, int],
+    kind: str,
+) -> Pattern:
+    """Return the pattern of ``(*batch, nnzb)`` blocks of an array of ``shape``, checked."""
+    m, k = shape[-2:]
+    with members.explained(f"the parts of a {kind}"):
+        bm, _ = check_blocksize(kind, blocksize)
+    indptr = members.array("indptr", (*blocks[:-1], m // bm + 1))
+    indices = members.array("indices", blocks)
+    with members.explained(f"the parts of a {kind}"):
+        return Pattern(indptr, indices, (m, k), blocksize, function=kind)
 
 
 def write_24(file: Any, array: Any, *, compressed: bool) -> None:
@@ -93,11 +106,24 @@ def write_24(file: Any, array: Any, *, compressed: bool) -> None:
         "dtype": np.array(array.dtype.name),
         "packed": array.packed.view(f"u{array.packed.itemsize}"),
     }
-    write_npz(file, fields, compressed=compressed)
+    write_npz("BsrSemiStructuredArray.save_npz", file, fields, compressed=compressed)
 
 
-def read_24(file: Any) -> tuple[tuple, tuple[int, int]]:
-    """Return the constructor's arguments from a file that `write_24` wrote."""
-    stored = read_npz(file, _FORMAT_24, "BsrSemiStructuredArray.load_npz")
-    stored["packed"] = stored["packed"].view(dtype_of(str(stored["dtype"])))
-    return tuple(stored[name] for name in PARTS_24), stored["shape"].tolist()
+def read_24(file: Any, make: Any) -> Any:
+    """Return the array, of class ``make``, of a file that `write_24` wrote."""
+    kind = make.__name__
+    with reading(f"{kind}.load_npz", file) as members:
+        members.check_format(_FORMAT_24)
+        dtype = members.choice("dtype", members.word("dtype"), _DTYPES_24)
+        declared = members.declared("packed"), members.declared("meta")
+        if declared[0].dtype != f"u{dtype.itemsize}" or declared[0].ndim < 3:
+            expected = f"the bits of {dtype} (*batch, nnzb, bm, bk / 2)"
+            raise members.refusal(expected, described(declared[0]), "packed")
+        *blocks, bm, half = declared[0].shape
+        shape = members.shape("shape", ndim=2)
+        pattern = _read_pattern(members, tuple(blocks), shape, (bm, 2 * half), kind)
+        with members.explained(f"the parts of a {kind}"):
+            check_parts(kind, pattern, declared[0].view(dtype), declared[1])
+        packed, meta = members.array("packed").view(dtype), members.array("meta")
+        with members.explained(f"the parts of a {kind}"):
+            return make((packed, meta, pattern.indices, pattern.indptr), shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._checks import bad_value
+from .._checks import bad_value, check_flags
 from ..ops._common import check_sparse, check_values, on_device
 from ..pattern import Pattern
 from .base import BsrBase
@@ -33,6 +33,7 @@ class Ordering(BsrBase):
         ValueError, TypeError
             Naming the array, the rule and the offending value.
         """
+        check_flags("check_format", full_check=full_check)
         check_values("check_format", "data", self._pattern, self._data)
         if full_check:
             self._pattern.check("check_format")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._cache import cache_directory
+from .._cache import cache_directory, why_not_used
 from .._version import __version__
 from ..bsr import bsr_array
 from ..engines.cuda.runtime.compile import (
@@ -105,14 +105,19 @@ def _sources() -> Finding:
 
 
 def _cache() -> Finding:
-    directory = cache_directory()
-    parent = next(p for p in (directory, *directory.parents) if p.exists())
-    writable = os.access(parent, os.W_OK)
-    size = sum(f.stat().st_size for f in directory.rglob("*") if f.is_file()) / 2**20
-    if writable:
-        return Finding("cache", f"{directory}, {size:.1f} MiB")
-    # Not a failure: code is then compiled again in every process.
-    return Finding("cache", f"{directory} is not writable; set SPARSEGPU_CACHE_DIR")
+    # Never a failure: without it, code is compiled again in every process.
+    try:
+        directory = cache_directory()
+        why = why_not_used(directory)
+        if why is not None:
+            return Finding("cache", f"not used: {why}, or set SPARSEGPU_CACHE_DIR to another")
+        place = next(p for p in (directory, *directory.parents) if p.exists())
+        if not (place.is_dir() and os.access(place, os.W_OK)):
+            return Finding("cache", f"{directory} is not writable; set SPARSEGPU_CACHE_DIR")
+        size = sum(f.stat().st_size for f in directory.rglob("*") if f.is_file()) / 2**20
+    except OSError as error:
+        return Finding("cache", f"not used: {error}; set SPARSEGPU_CACHE_DIR to a directory")
+    return Finding("cache", f"{directory}, {size:.1f} MiB")
 
 
 def _cupy() -> Finding:

@@ -79,7 +79,11 @@ def run(
     """
     status = 0
     if reset:
-        print(f"{forget()} forgotten")
+        try:
+            print(f"{forget()} forgotten")
+        except OSError as error:
+            print(error)
+            return 1
     elif not (show or export):
         _, where = choose_library("gpu")
         print(f"tuning on {where}", flush=True)

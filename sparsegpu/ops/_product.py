@@ -8,7 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._arrays import common_namespace, is_complex, swap_last
-from .._checks import bad_type, bad_value, check_broadcasts_to, check_choice, check_scalar
+from .._checks import (
+    bad_type,
+    bad_value,
+    check_broadcasts_to,
+    check_choice,
+    check_flags,
+    check_scalar,
+)
 from .._epilogue import ACTIVATIONS, Epilogue, transposed_input
 from ..engines import check_config
 from ..engines.cuda.runtime.replay import Call
@@ -191,6 +198,7 @@ def check_product(
     for alpha to scale. ``family``: the operation whose kernel paths a ``config`` may
     name; None: the engine checks it.
     """
+    check_flags(function, allow_tf32=options.allow_tf32)
     check_config(family, options.config, function)
     input = optional_array(input, function, input_name)
     left, right = alpha_names

@@ -13,6 +13,7 @@ from .._checks import (
     bad_value,
     broadcast_shape,
     check_broadcasts_to,
+    check_flags,
     check_scalar,
 )
 from ..engines import engine_module
@@ -105,6 +106,7 @@ def scaled_dot_product_attention(
     replayed = call.replay()
     if replayed is not None:
         return tuple(replayed) if return_lse else replayed[0]
+    check_flags(function, is_causal=is_causal, return_lse=return_lse)
     xp = common_namespace(function, query=query, key=key, value=value, mask=mask.data)
     _check_dtypes(function, query, key, value, mask.data.dtype)
     heads = _check_shapes(function, query, key, value, mask.pattern)

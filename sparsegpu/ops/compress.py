@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import as_array, check_may_wait, common_namespace, namespace
-from .._checks import bad_type, bad_value
+from .._checks import bad_type, bad_value, check_flags
 from .._format_24 import DTYPE_NAMES, FORMATS, Format, as_stack, reorder_offset
 from .._math import round_up
 from ..engines import engine_module
@@ -121,6 +121,7 @@ def semi_structured_from_dense(dense: Any, *, strict: bool = True) -> tuple[Any,
 
 def compressed(function: str, dense: Any, strict: bool) -> tuple[Any, Any]:
     """Do `semi_structured_from_dense` for a caller of another name."""
+    check_flags(function, strict=strict)
     form = format_of(function, "dense", dense)
     check_matrix(function, "dense", dense)
     why = f" for {dense.dtype} (pad=True of SemiStructuredArray.from_dense pads)"
@@ -241,6 +242,7 @@ def semi_structured_to_dense(packed: Any, meta: Any, *, check: bool = False) -> 
     function = "semi_structured_to_dense"
     packed = as_array(packed, function, "packed")
     meta = as_meta(meta, function, "meta")
+    check_flags(function, check=check)
     if check:  # of what memory holds now: nothing that a replay could know
         common_namespace(function, packed=packed, meta=meta)
         check_codes(function, "meta", meta, check_packed(function, packed, meta, _PARTS))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import as_array, check_may_wait, common_namespace, namespace
-from .._checks import bad_type, bad_value, check_choice
+from .._checks import bad_type, bad_value, check_choice, check_flags
 from .._format_24 import FORMATS
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
@@ -271,6 +271,7 @@ def semi_structured_apply(
     replayed = call.replay()
     if replayed is not None:
         return replayed[0], replayed[1], replayed[2], replayed[3]
+    check_flags(function, strict=strict)
     mask, xp = _check_bitmask(function, dense, bitmask)
     _both_orientations(function, "dense", dense)
     if strict:

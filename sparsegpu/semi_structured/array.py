@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import as_array, check_dtype_name, common_namespace, device_name
-from .._checks import bad_type, bad_value, check_axes
+from .._checks import bad_type, bad_value, check_axes, check_flags
 from .._format_24 import FORMATS
 from .._protocols import Sparse
 from ..ops._common import on_device, optional_array
@@ -97,6 +97,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         check: bool = True,
     ):
         parts = (packed, meta, packed_t, meta_t, bitmask)
+        check_flags("SemiStructuredArray", check=check)
         self._fill("SemiStructuredArray", shape, parts, dtype, backend, check=check)
 
     def _fill(
@@ -202,6 +203,7 @@ class SemiStructuredArray(Comparisons, Conversions, Sparse):
         ((64, 16), 1024)
         """
         function = "SemiStructuredArray.prune_dense_static_sort"
+        check_flags(function, pad=pad)
         check_backend(function, backend, dense)
         dense = _matrix(function, dense)
         stored = padded_to_format(dense, both=True) if pad else dense
@@ -412,6 +414,7 @@ def to_semi_structured(
 def _from_dense(
     function: str, cls: Any, dense: Any, backend: str, pad: bool, strict: bool, dtype: Any
 ) -> Any:
+    check_flags(function, pad=pad, strict=strict)
     check_backend(function, backend, dense)
     dense = _matrix(function, dense)
     with on_device(dense):

@@ -190,6 +190,13 @@ class Conversions:
         ----------
         file : str, path or binary file
         compressed : bool
+
+        Raises
+        ------
+        OSError
+            A file that cannot be written; what stood under its name is as it was.
+        TypeError
+            No file.
         """
         io.save_npz(file, self.get(), compressed=compressed)
 
@@ -200,10 +207,13 @@ class Conversions:
         Raises
         ------
         ValueError
-            A file that holds no 2:4 matrix, or metadata with an illegal code.
+            A file that holds no 2:4 matrix, holds an illegal code, or is damaged: file and member.
+        OSError
+            A file that cannot be opened or read.
+        TypeError
+            No file.
         """
-        fields = io.load_npz(file)
-        return cls(**fields)
+        return io.load_npz(file, cls)
 
     def __reduce__(self: Any) -> tuple:
         cls: Any = type(self)

@@ -11,6 +11,7 @@ import numpy as np
 from .._arrays import check_may_wait, common_namespace, device_of, float8_e4m3fn
 from .._checks import bad_type, bad_value, check_sizes
 from .._format_24 import FORMATS
+from .._locks import fork_safe
 from .._math import round_up
 from ..ops._common import on_device, optional_array
 from ..ops._product_24 import Half
@@ -42,7 +43,6 @@ class Halves:
         Whatever `as_array` takes.
     dtype : dtype, optional
         What the values stand for, where the array library cannot say (uint8: float8_e4m3fn).
-
     check : bool
         Look at every code of the metadata, which waits for the device.
 
@@ -61,26 +61,13 @@ class Halves:
         sides = [_as_arrays(function, *pair) for pair in zip(_NAMES, sides, strict=True)]
         m, k = check_sizes(function, "shape", shape, "a pair of integers (m, k)", count=2)
         self.shape = (m, k)
-        self._lock = threading.RLock()
+        self._lock = fork_safe(threading.RLock())
         self._sides: list[Half | None] = [None, None]
         self._shown: list[Half | None] = [None, None]  # the same memory, for users
         self._splits: list[Half | None] = [None, None]
         self._vendors: list[Half | None] = [None, None]
         self.kept: dict[Hashable, Any] = {}  # by streams, of the CUDA engine
-        given: dict[str, Any] = {}
-        for side, (packed, meta) in enumerate(sides):
-            if (packed is None) != (meta is None):
-                raise bad_value(function, _NAMES[side][1], f"'{_NAMES[side][0]}' with it", "None")
-            if packed is None:
-                continue
-            given |= dict(zip(_NAMES[side], (packed, meta), strict=True))
-            check_packed(function, packed, meta, _NAMES[side])
-            stored = (packed.shape[0], 2 * packed.shape[1])
-            wanted = (k, m) if side else (m, k)
-            if stored[0] < wanted[0] or stored[1] < wanted[1]:
-                raise bad_value(function, _NAMES[side][0], f"values of a {wanted} matrix", stored)
-        if not given:
-            raise bad_value(function, "packed", "at least one half of the matrix", "None")
+        given = check_parts(function, self.shape, (*sides[0], *sides[1]))
         self.xp = common_namespace(function, **given)
         dtypes = {array.dtype for name, array in given.items() if name.startswith("packed")}
         if len(dtypes) > 1:
@@ -100,13 +87,7 @@ class Halves:
     def check_bitmask(self, function: str, bits: Any) -> None:
         """Refuse what is no bitmask of (at least) this matrix."""
         common_namespace(function, packed=self.any().packed, bitmask=bits)
-        if bits.dtype != np.uint8:
-            raise bad_type(function, "bitmask", "uint8", bits.dtype)
-        m, k = self.shape
-        enough = bits.ndim == 3 and 8 * bits.shape[0] >= m and 8 * bits.shape[1] >= k
-        if not enough or bits.shape[2] != 8:
-            expected = f"shape (rows/8, columns/8, 8) of a {(m, k)} matrix"
-            raise bad_value(function, "bitmask", expected, tuple(bits.shape))
+        _check_bits(function, self.shape, bits)
 
     def stored(self, side: int) -> Half | None:
         """Return what is held of a side now, nothing built."""
@@ -200,6 +181,51 @@ def _as_arrays(function: str, names: tuple[str, str], side: tuple[Any, Any]) -> 
     if meta is not None:
         meta = as_meta(meta, function, names[1])
     return optional_array(packed, function, names[0]), meta
+
+
+def check_parts(function: str, shape: tuple[int, int], parts: Any) -> dict[str, Any]:
+    """Refuse parts that do not belong to a matrix of this shape; metadata only.
+
+    Parameters
+    ----------
+    shape : (m, k)
+    parts : packed, meta, packed_t, meta_t and maybe bitmask
+        Each an array or None.
+
+    Returns
+    -------
+    dict
+        The arrays of the halves, by name.
+    """
+    (m, k), (*halves, bits) = shape, (*parts, None)[:5]
+    given: dict[str, Any] = {}
+    for side, names in enumerate(_NAMES):
+        packed, meta = halves[2 * side : 2 * side + 2]
+        if (packed is None) != (meta is None):
+            raise bad_value(function, names[1], f"'{names[0]}' with it", "None")
+        if packed is None:
+            continue
+        given |= dict(zip(names, (packed, meta), strict=True))
+        check_packed(function, packed, meta, names)
+        stored = (packed.shape[0], 2 * packed.shape[1])
+        wanted = (k, m) if side else (m, k)
+        if stored[0] < wanted[0] or stored[1] < wanted[1]:
+            raise bad_value(function, names[0], f"values of a {wanted} matrix", stored)
+    if not given:
+        raise bad_value(function, "packed", "at least one half of the matrix", "None")
+    if bits is not None:
+        _check_bits(function, shape, bits)
+    return given
+
+
+def _check_bits(function: str, shape: tuple[int, int], bits: Any) -> None:
+    if bits.dtype != np.uint8:
+        raise bad_type(function, "bitmask", "uint8", bits.dtype)
+    m, k = shape
+    enough = bits.ndim == 3 and 8 * bits.shape[0] >= m and 8 * bits.shape[1] >= k
+    if not enough or bits.shape[2] != 8:
+        expected = f"shape (rows/8, columns/8, 8) of a {(m, k)} matrix"
+        raise bad_value(function, "bitmask", expected, tuple(bits.shape))
 
 
 def _tag(function: str, stored: np.dtype, wanted: np.dtype | None) -> np.dtype:

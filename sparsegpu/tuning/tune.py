@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import as_array, common_namespace, dtype_of
-from .._checks import bad_type, bad_value, check_choice
+from .._checks import bad_type, bad_value, check_choice, check_flags
 from ..bsr.array import bsr_array
 from ..bsr.make import random_bsr
 from ..engines.cuda import candidates
@@ -51,7 +51,8 @@ def tune(
     """Measure the configurations of a product on this GPU and keep the fastest.
 
     From now on calls without ``config`` use the winner, in this process and in later ones: the
-    per-user cache keeps it. They do so if operation, dtype, block size, layout of ``dense`` and
+    per-user cache keeps it, unless it cannot be written or others can write to it (a warning). They
+    do so if operation, dtype, block size, layout of ``dense`` and
     compute capability are the same, and shape and density are near: the factors of two between
     M, K, N and densities add up to less than one. The nearest winner counts; of two that are
     equally near, that of the smaller shape, then density. Where its path does not serve a call
@@ -111,6 +112,7 @@ def tune(
 
         config = sparsegpu.tune(shape=(4096, 4096, 512), blocksize=(32, 32), density=0.1)
     """
+    check_flags("tune", allow_tf32=allow_tf32, progress=progress)
     check_choice("tune", "op", op, (*_OPS, *VENDOR_OPS))
     if op in VENDOR_OPS:
         if shape is not None or dense is None:

@@ -15,6 +15,7 @@ import numba
 import numpy as np
 from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.serialize import dumps
 
 from ..._cache import cache_directory, read_entry, write_entry
@@ -54,10 +55,11 @@ class _KeptCode(NullCache):
     def load_overload(self, sig, target_context):
         target_context.refresh()  # or functions that the code calls may be missing
         key = self._key(sig, target_context.codegen())
-        kept = read_entry(_KIND, key, _numbas_directory())
-        if kept is None:
-            return None
-        return CompileResult._rebuild(target_context, *pickle.loads(kept))
+
+        def rebuilt(kept: bytes) -> Any:
+            return CompileResult._rebuild(target_context, *pickle.loads(kept))
+
+        return read_entry(_KIND, key, rebuilt, _numbas_directory())
 
     def save_overload(self, sig, cres):
         if not cres.library.has_dynamic_globals:  # addresses of this process
@@ -94,3 +96,13 @@ def frozen(array: np.ndarray) -> np.ndarray:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+# A fork while another thread compiles would leave numba's lock held in the child, and its compiler
+# in the middle of something: it waits until that is done.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=global_compiler_lock.acquire,
+        after_in_parent=global_compiler_lock.release,
+        after_in_child=global_compiler_lock.release,
+    )

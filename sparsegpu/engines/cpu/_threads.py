@@ -19,10 +19,12 @@ from typing import Any
 import numba
 import numpy as np
 
+from ..._locks import fork_safe
+
 #: About a millisecond of multiply-adds; waking a thread costs a tenth of that, or more.
 _WORTH_A_THREAD = 4_000_000
 
-_lock = Lock()
+_lock = fork_safe(Lock())
 _pool: ThreadPoolExecutor | None = None
 
 
@@ -94,8 +96,8 @@ def _threads() -> ThreadPoolExecutor:
 
 def _forget() -> None:
     """Start without a pool in a forked child, which does not have the parent's threads."""
-    global _lock, _pool
-    _lock, _pool = Lock(), None
+    global _pool
+    _pool = None
 
 
 if hasattr(os, "register_at_fork"):

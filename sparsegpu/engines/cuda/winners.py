@@ -21,6 +21,7 @@ from math import log2
 from typing import Any, NamedTuple
 
 from ..._cache import read_entries, remove_entries, write_entry
+from ..._locks import fork_safe
 from ..._version import __version__
 
 Config = dict[str, Any]
@@ -105,14 +106,34 @@ class Winner:
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Winner:
-        """Return the winner that `as_dict` was called on."""
-        block = entry["blocksize"]
-        family = Family(
-            entry["op"], entry["arch"], entry["dtype"], (block[0], block[1]), entry["layout"]
-        )
-        m, k, n = entry["shape"]
-        kind = Kind(family, (m, k, n), entry["bucket"])
-        return cls(kind, dict(entry["config"]), entry["ms"], entry["model_ms"])
+        """Return the winner that `as_dict` was called on.
+
+        Raises
+        ------
+        ValueError
+            Something else.
+        """
+        try:
+            op, arch, dtype, layout = (entry[name] for name in ("op", "arch", "dtype", "layout"))
+            (bm, bk), (m, k, n), bucket = entry["blocksize"], entry["shape"], entry["bucket"]
+            config, ms, model_ms = dict(entry["config"]), entry["ms"], entry["model_ms"]
+            winner = cls(
+                Kind(Family(op, arch, dtype, (bm, bk), layout), (m, k, n), bucket),
+                config, ms, model_ms,
+            )  # fmt: skip
+            words = (op, arch, dtype, layout, config["path"], *config)
+            whole = (
+                all(isinstance(word, str) for word in words)
+                and all(type(size) is int and 0 < size < 2**63 for size in (bm, bk, m, k, n))
+                and type(bucket) is int
+                and all(isinstance(value, (int, str)) for value in config.values())
+                and all(type(time) in (int, float) and 0 < time < 2**63 for time in (ms, model_ms))
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"no winner ({error!r})") from error
+        if not whole:
+            raise ValueError(f"no winner, but {entry}")
+        return winner
 
 
 def density_bucket(density: float) -> int:
@@ -175,7 +196,7 @@ class Snapshot:
 
 #: Incremented by every `keep` and `forget`: a part of the key of a repeated call.
 generation = 0
-_lock = threading.Lock()  # held while the snapshot is replaced
+_lock = fork_safe(threading.Lock())  # held while the snapshot is replaced
 _snapshot: Snapshot | None = None
 
 
@@ -210,12 +231,16 @@ def forget() -> int:
 
 def users_winners() -> list[Winner]:
     """Return the winners in the per-user cache that this version of the library measured."""
-    entries = map(loads, read_entries(_CACHE))
-    return [
-        Winner.from_dict(e)
-        for e in entries
-        if e.get("format") == FORMAT and e["version"] == __version__
-    ]
+    return [winner for (winner,) in read_entries(_CACHE, _decoded) if winner is not None]
+
+
+def _decoded(entry: bytes) -> tuple[Winner | None]:
+    """Return an entry's winner, None of another version; of anything else it is a ValueError."""
+    found = loads(entry)
+    if not isinstance(found, dict):
+        raise ValueError("no winner")
+    ours = found.get("format") == FORMAT and found.get("version") == __version__
+    return (Winner.from_dict(found) if ours else None,)
 
 
 def shipped_winners() -> list[Winner]:

@@ -17,6 +17,7 @@ from weakref import finalize
 import numpy as np
 
 from ..._arrays import bfloat16, float8_e4m3fn
+from ..._locks import fork_safe
 from .availability import bindings
 
 #: Plans kept.
@@ -97,14 +98,15 @@ class Handle:
 
     def __init__(self, lt: Any):
         self.lt = lt
-        self.lock = threading.RLock()  # the library does not promise that a handle is thread-safe
+        # The library does not promise that a handle is thread-safe.
+        self.lock = fork_safe(threading.RLock())
         self.address: int = lt.init()
         # Finalizers run at exit, too, the youngest first: plans go before their handle.
         finalize(self, lt.destroy, self.address)
 
 
 _handles: dict[int, Handle] = {}
-_lock = threading.Lock()
+_lock = fork_safe(threading.Lock())
 
 
 def handle() -> Handle:

@@ -16,7 +16,7 @@ from ..._epilogue import Epilogue
 from ..._math import ceil_div, round_up
 from ..cuda._epilogue_args import batched_operands, epilogue_args
 from ..cuda._grid import grid
-from ..cuda.paths._fields import MODEL, refused
+from ..cuda.paths._fields import MODEL, ConfigError, refused
 from ..cuda.runtime.launch import Launch, Work, architecture, kernel, submit
 from ..cuda.runtime.structs import kernel_struct
 from ..cuda.runtime.submission import workspace
@@ -245,8 +245,8 @@ def chosen_plan(key: Key, config: Config | None) -> Plan:
     if known is not None and known.config != MODEL:
         try:
             return plan(key._replace(algorithm=algorithm_of(known.config, key)))
-        except error:
-            pass  # it may lack what is fused here
+        except (error, ConfigError):
+            pass  # it may lack what is fused here, or be no algorithm of ours
     if config is not None and config != MODEL:
         try:
             return plan(key._replace(algorithm=algorithm_of(config, key)))

@@ -27,11 +27,12 @@ def works_of(
         A configuration that these operands, or this device, cannot have.
     """
     if config and config["path"] != MODEL["path"]:
-        path = next(path for path in family if config["path"] == path.NAME)
-        works = _attempt(path, product, None, Fields(config, function))
+        named = [path for path in family if config["path"] == path.NAME]
+        works = _attempt(named[0], product, None, Fields(config, function)) if named else None
         if works is None:
-            expected = f"another path: these operands or this device are not for '{path.NAME}'"
-            raise refused("config['path']", expected, repr(path.NAME), function)
+            name = repr(config["path"])
+            expected = f"another path: these operands or this device are not for {name}"
+            raise refused("config['path']", expected, name, function)
         return works
     facts = product.facts()
     for path in family:

@@ -15,12 +15,13 @@ from collections.abc import Callable, Hashable
 from functools import cache
 from typing import Any
 
+from ...._locks import fork_safe
 from .workspace import StreamWorkspace
 
 _SEMAPHORE_BYTES = 64  # more than any ``sem_t`` has
 
 _captures: dict[int, Capture] = {}
-_lock = threading.RLock()  # reentrant: a user's finalizer may run while it is held
+_lock = fork_safe(threading.RLock())  # reentrant: a user's finalizer may run while it is held
 
 
 class Capture:

@@ -10,7 +10,7 @@ import json
 import os
 import re
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -59,9 +59,9 @@ def compile_kernel(
     flags += [f"--include-path={path}" for path in include_paths()]
     _dump(name, arch, text, flags)
     key = _key(text, flags, name)
-    entry = read_entry("cubin", key)
-    if entry is not None:
-        return _unpack(entry)
+    kept = read_entry("cubin", key, partial(_unpack, name))
+    if kept is not None:
+        return kept
     cubin = _compile(name, text, flags)
     write_entry("cubin", key, _pack(cubin))
     return cubin
@@ -87,9 +87,17 @@ def _pack(cubin: Cubin) -> bytes:
     return json.dumps(asdict(cubin.resources)).encode() + b"\n" + cubin.code
 
 
-def _unpack(entry: bytes) -> Cubin:
+def _unpack(name: str, entry: bytes) -> Cubin:
+    """Return what `_pack` was given; anything else is an exception."""
     head, _, code = entry.partition(b"\n")
-    return Cubin(code, Resources(**json.loads(head)))
+    kept, found = Resources(**json.loads(head)), read_resources(code, name)
+    if found is None or (kept.registers, kept.stack, kept.shared) != (
+        found.registers,
+        found.stack,
+        found.shared,
+    ):
+        raise ValueError(f"no cubin of {name}")
+    return Cubin(code, kept)
 
 
 # -- the compiler ---------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ...._locks import fork_safe
 from ...._math import round_up
 from .architectures import PORTABLE, matching_architecture
 from .compile import compile_kernel, supported_architectures
@@ -34,8 +35,8 @@ MAX_GRID = 2**31 - 1
 
 _kernels: dict[tuple, Kernel] = {}
 _launches: Counter[str] = Counter()
-_lock = threading.RLock()
-_counting = threading.RLock()  # not `_lock`, which a compilation holds for seconds
+_lock = fork_safe(threading.RLock())
+_counting = fork_safe(threading.RLock())  # not `_lock`, which a compilation holds for seconds
 _get_device: Any = None
 
 # CUresult of a launch that asks for more than the device has; the context stays usable.

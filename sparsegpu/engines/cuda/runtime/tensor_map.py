@@ -15,6 +15,7 @@ import numpy as np
 
 from ...._arrays import bfloat16
 from ...._checks import bad_type, bad_value
+from ...._locks import fork_safe
 from .launch import in_context
 
 #: Entries kept; a map is 128 bytes.
@@ -142,7 +143,7 @@ class LRU:
     def __init__(self, capacity: int):
         self.capacity = capacity
         self._kept: OrderedDict[Any, Any] = OrderedDict()
-        self._lock = threading.RLock()
+        self._lock = fork_safe(threading.RLock())
 
     def __len__(self) -> int:
         return len(self._kept)

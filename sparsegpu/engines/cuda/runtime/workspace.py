@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from ...._locks import fork_safe
 from ...._math import round_up
 from .launch import Work, enqueue
 
@@ -38,8 +39,8 @@ _PER_THREAD = 2  # cudaStreamPerThread; 0 and 1 are both the legacy default stre
 _REMEMBERED = 64  # external workspaces of an operand without memory
 _FINEST, _COARSEST = 512, 16 << 20  # the steps in which sizes are rounded
 
-_making = threading.RLock()  # reentrant: a user's finalizer may run while it is held
-_reclaiming = threading.Lock()  # only ever tried, never waited for
+_making = fork_safe(threading.RLock())  # reentrant: a user's finalizer may run while it is held
+_reclaiming = fork_safe(threading.Lock())  # only ever tried, never waited for
 _uses = count(1)
 _threads = threading.local()
 # Of destroyed streams: the event behind their work, and the memory that the work uses.
@@ -78,7 +79,7 @@ class StreamWorkspace:
     )
 
     def __init__(self, owner: Any = None, *, external: bool = False, patience: int = 0):
-        self.lock = threading.RLock()
+        self.lock = fork_safe(threading.RLock())
         self.calls: dict[Hashable, Any] = {}
         self.external, self.patience = external, patience
         self.never_ends = owner is None and not external

@@ -1,0 +1,153 @@
+"""A forked child never waits for a lock that a thread of its parent holds."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sparsegpu
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+
+#: Another thread is inside ``slow`` while this one forks; the child then does ``work``.
+FORK = """
+import os, signal, sys, threading, warnings
+import numpy as np, sparsegpu as sg
+warnings.simplefilter("ignore", DeprecationWarning)  # of forks of processes with threads
+
+def forked(work):
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        assert status == 0, f"the child ended with status {status} (14: it hung)"
+    else:
+        signal.alarm(60)
+        try:
+            work()
+        except BaseException as error:
+            print(repr(error), file=sys.stderr)
+            os._exit(1)
+        os._exit(0)
+
+def while_another_thread_is_in(owner, name, enter, work):
+    real, inside, go_on = getattr(owner, name), threading.Event(), threading.Event()
+    def slow(*arguments):
+        inside.set()
+        assert go_on.wait(100)
+        return real(*arguments)
+    setattr(owner, name, slow)
+    thread = threading.Thread(target=enter)
+    thread.start()
+    assert inside.wait(100)
+    setattr(owner, name, real)
+    forked(work)
+    go_on.set()
+    thread.join()
+    work()
+
+def blocks():
+    return sg.bsr_array(np.kron(np.eye(4, dtype="float32"), np.ones((32, 32), "float32")),
+                        blocksize=(32, 32))
+x = np.ones((128, 8), "float32")
+"""
+
+
+def run(code: str, tmp_path: Path) -> None:
+    environment = os.environ | {"SPARSEGPU_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", FORK + code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+
+
+def test_while_a_plan_is_made(tmp_path):
+    code = """
+from sparsegpu.pattern import Pattern
+A = blocks()
+def work():
+    assert A.pattern.transposed()[1].tolist() == [0, 1, 2, 3] and (A @ x == 32).all()
+while_another_thread_is_in(Pattern, "_build_transposed", A.pattern.transposed, work)
+"""
+    run(code, tmp_path)
+
+
+def test_while_the_other_half_of_a_24_matrix_is_made(tmp_path):
+    code = """
+from sparsegpu.semi_structured.layout import Halves
+W = sg.to_semi_structured(np.kron(np.eye(64), [[1, 0]]).astype("float16"), pad=True)
+x = np.ones((8, 64), "float16")
+def work():
+    assert ((x @ W).sum() == 512)
+while_another_thread_is_in(Halves, "_build", lambda: x @ W, work)
+"""
+    run(code, tmp_path)
+
+
+def test_while_winners_are_read(tmp_path):
+    code = """
+from sparsegpu.engines.cuda import winners
+while_another_thread_is_in(winners, "_read", winners.snapshot, winners.snapshot)
+"""
+    run(code, tmp_path)
+
+
+def test_while_the_cpu_engine_starts_its_threads(tmp_path):
+    code = """
+from sparsegpu.engines.cpu import _threads
+_threads.thread_count = lambda: 2
+def work():
+    found = []
+    _threads.for_each(found.append, range(8))
+    assert sorted(found) == list(range(8))
+while_another_thread_is_in(_threads, "ThreadPoolExecutor", work, work)
+"""
+    run(code, tmp_path)
+
+
+def test_while_loops_are_compiled(tmp_path):
+    """Parent and child compile what the other has not; a fork waits for what is being compiled."""
+    code = """
+A = blocks()
+def work(dtype):
+    assert (A.astype(dtype) @ x.astype(dtype) == 32).all()
+thread = threading.Thread(target=lambda: [work(d) for d in ("float32", "float64", "complex64")])
+thread.start()
+children = 0
+while thread.is_alive():
+    forked(lambda: work("complex128"))
+    children += 1
+    thread.join(0.05)
+assert children
+"""
+    run(code, tmp_path)
+
+
+def test_a_fork_inside_the_making_of_a_plan(tmp_path):
+    """What the forking thread holds itself, it holds in the child, too."""
+    code = """
+A = blocks()
+def build():
+    forked(lambda: A.pattern.rows)
+    return "built"
+assert A.pattern.memo("mine", build) == "built" and A.pattern.memo("mine", None) == "built"
+child = os.fork()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+else:
+    A.pattern.memo("another", lambda: forked(lambda: A.pattern.rows) or "built")
+    os._exit(0)
+"""
+    run(code, tmp_path)
+
+
+def test_every_lock_is_free_in_a_child():
+    root = Path(sparsegpu.__file__).parent
+    for path in root.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        made = re.findall(r"\b(?:R?Lock|Condition|Semaphore)\(", text)
+        safe = re.findall(r"\bfork_safe\(\s*(?:threading\.)?R?Lock\(", text)
+        assert len(made) == len(safe), f"{path}: wrap locks in _locks.fork_safe"
