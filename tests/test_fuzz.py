@@ -125,7 +125,7 @@ def test_what_is_done_to_arguments_is_found(monkeypatch, how):
 
 def test_documented_errors_are_those_of_the_section():
     assert documented_errors(sparsegpu.bsr_addmm) == {"ValueError", "TypeError"}
-    assert documented_errors(sparsegpu.load_npz) == {"ValueError", "OSError"}
+    assert documented_errors(sparsegpu.load_npz) == {"ValueError", "OSError", "TypeError"}
     assert documented_errors(len) == frozenset()
 
 
