@@ -86,6 +86,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
 
     Examples
     --------
+    >>> import numpy as np
     >>> f16, shape = np.dtype("float16"), (4096, 4096, 4096)
     >>> chosen = tile(Facts(dtype=f16, shape=shape, blocksize=(32, 32)), Fields())
     >>> chosen.rows, chosen.tile_n, chosen.defines["STAGES"]

@@ -83,6 +83,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
 
     Examples
     --------
+    >>> import numpy as np
     >>> f16, shape = np.dtype("float16"), (4096, 4096, 4096)
     >>> chosen = tile(Facts(dtype=f16, shape=shape, blocksize=(128, 128)), Fields())
     >>> chosen.rows, chosen.tile_n, chosen.defines["STAGES"]
