@@ -120,7 +120,12 @@ def _computed(array: Any, ufunc: Any, inputs: tuple) -> Any:
     left = isinstance(inputs[0], Sparse)
     array, *others = inputs if left else reversed(inputs)
     compute = getattr(array, names[0] if left else names[-1], None)
-    return compute(*others) if compute else NotImplemented
+    return compute(*map(_number, others)) if compute else NotImplemented
+
+
+def _number(x: Any) -> Any:
+    """Return an array of no dimensions as a scalar: as such NumPy's scalars come here."""
+    return x[()] if isinstance(x, np.ndarray) and x.ndim == 0 else x
 
 
 def _written(function: str, result: Any, out: Any = None) -> Any:

@@ -170,7 +170,7 @@ def test_to_the_device_and_back(cuda_engine, rng):
     there = host.sparse.to_device()
     assert there.to_device() is there and "on cuda:" in repr(there)
     np.testing.assert_array_equal(there.get().todense(), host.sparse.todense())
-    with pytest.raises(TypeError, match="cupy array like 'bsr'"):
+    with pytest.raises(TypeError, match="cupy array like 'self'"):
         there @ np.ones(256, BF16)
 
 

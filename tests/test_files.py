@@ -99,3 +99,16 @@ def test_no_program_is_run(container, tmp_path):
             ):
                 load(path)
         assert not trace.exists()
+
+
+@pytest.mark.parametrize("chosen", ["reference", "cpu", "cuda"])
+@pytest.mark.parametrize("kind", containers())
+def test_files_are_read_on_the_host_whatever_engine_is_chosen(tmp_path, kind, chosen):
+    if chosen == "cuda":
+        pytest.importorskip("cupy")
+    array, load, _ = containers()[kind]
+    file = tmp_path / "array.npz"
+    array.save_npz(file)
+    with sg.use_engine(chosen):
+        read = load(file)
+    assert np.array_equal(read.todense(), np.eye(64))

@@ -202,3 +202,14 @@ def test_masked_arrays_are_refused(rng):
     a = pattern_of(rng, dtype="float32")
     with pytest.raises(TypeError, match="without a mask"):
         np.ma.masked_equal(np.ones((8, 12), "f4"), 0) + a
+
+
+@pytest.mark.parametrize("make", [pattern_of, half_of])
+def test_numbers_reach_the_operators_as_numbers(rng, monkeypatch, make):
+    a = make(rng)
+    a = a if isinstance(a, sg.bsr_array) else sg.to_semi_structured(a)
+    seen = []
+    monkeypatch.setattr(type(a), "__lt__", lambda self, other: seen.append(other) or True)
+    assert np.float64(2) > a and np.int8(3) > a
+    # An array of no dimensions would be one of the host beside operands on the GPU.
+    assert [type(x) for x in seen] == [np.float64, np.int8]

@@ -75,6 +75,16 @@ def engine_module(xp: ModuleType, stem: str, function: str) -> ModuleType:
     return _import(chosen, stem)
 
 
+def checking_module(xp: ModuleType, stem: str) -> ModuleType:
+    """Return the module ``stem`` of the engine that looks at arrays of ``xp`` without computing.
+
+    Containers are made, and files are read, whatever engine was chosen for operations.
+    """
+    chosen = _chosen.get()
+    fits = chosen is not None and ENGINES[chosen] == xp.__name__
+    return _import(chosen if fits else _DEFAULT[xp.__name__], stem)
+
+
 def check_config(operation: str | None, config: Any, function: str) -> None:
     """Refuse a ``config`` that no kernel path of an operation takes, on every engine.
 

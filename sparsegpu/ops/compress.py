@@ -10,7 +10,7 @@ from .._arrays import as_array, check_may_wait, common_namespace, namespace
 from .._checks import bad_type, bad_value, check_flags
 from .._format_24 import DTYPE_NAMES, FORMATS, Format, as_stack, reorder_offset
 from .._math import round_up
-from ..engines import engine_module
+from ..engines import checking_module, engine_module
 from ..engines.cuda.runtime.replay import Call
 from ._common import on_device
 
@@ -190,7 +190,7 @@ def check_codes(function: str, argument: str, meta: Any, form: Format) -> None:
     *batch, m, columns = meta.shape
     with on_device(meta):
         stack = as_stack(meta, xp) if batch else xp.ascontiguousarray(meta)
-        first = engine_module(xp, "compress", function).first_illegal(stack, form.group)
+        first = checking_module(xp, "compress").first_illegal(stack, form.group)
         if first < 0:
             return
         row, group = divmod(first, columns * form.codes)

@@ -49,7 +49,11 @@ class Machine:
         known = isinstance(value, np.ndarray) and (
             value.dtype.kind in "biufc" or value.dtype in {BFLOAT16, FP8}
         )
-        if known and type(value) is np.ndarray and value.ndim:
+        if self.on_gpu and known:
+            known = value.dtype.char not in "gG"  # CuPy has no long double
+        if known and type(value) is np.ndarray and not value.ndim:
+            return self._moved(value)
+        if known and type(value) is np.ndarray:
             layout = draws.choice(_WRITABLE if writable else LAYOUTS)
             return self._laid_out(value, layout)
         return value
