@@ -334,7 +334,8 @@ class Pattern(Memo):
 
         def build() -> Pattern:
             matrix = self.xp.arange(self.batch_size, dtype=np.int64)[:, None]
-            starts = self.indptr.reshape(self.batch_size, -1)[:, :-1] + matrix * self.nnzb
+            starts = self.indptr.reshape(self.batch_size, self.indptr.shape[-1])[:, :-1]
+            starts = starts + matrix * self.nnzb
             end = self.xp.full((1,), self.indices.size, dtype=np.int64)
             indptr = self.xp.concatenate([starts.ravel(), end])
             shape = (self.batch_size * self.shape[0], self.shape[1])

@@ -142,6 +142,14 @@ def test_sums_of_integers_leave_int32(engine):
     assert float(whole.mean()) == 127
 
 
+def test_a_batch_of_no_matrices(engine):
+    parts = (np.zeros((0, 2, 1, 1), "f4"), np.zeros((0, 2), "i4"), np.zeros((0, 3), "i4"))
+    a = bsr_array(tuple(map(engine.array, parts)), shape=(2, 2))
+    check(engine, a.diagonal(), np.zeros((0, 2), "f4"))
+    check(engine, a.max(axis=-1), np.zeros((0, 2), "f4"))
+    check(engine, a.sum(-1), np.zeros((0, 2), "f4"))
+
+
 @pytest.mark.parametrize("batch", [(), (2,)], ids=str)
 def test_diagonal(engine, rng, batch):
     a, dense = make(engine, rng, batch=batch, duplicates=not batch, dtype="float32")

@@ -16,6 +16,8 @@ from .oracle import INT8, SINGLE, array
 
 _ORDERED = (*HALVES, SINGLE, np.dtype(np.float64), INT8)
 _FORMATTED = (*TWO_OF_FOUR, FP8)
+#: The dtypes of metadata, of 16-bit values and float32 first.
+METADATA = ("int16", "uint16", "int32", "uint32")
 
 
 def _dense(
@@ -174,10 +176,7 @@ def metadata(draws: Draws) -> Case:
 
         def of_sizes(m: Any, meta_ncols: Any, meta_dtype: Any) -> Same:
             kind = np.dtype(meta_dtype)
-            require(
-                kind in {np.dtype(np.int16), np.dtype(np.int32)} and meta_dtype is not None,
-                "a dtype",
-            )
+            require(kind.name in METADATA and meta_dtype is not None, "a dtype")
             rows = 32 if kind.itemsize == 2 else 16
             require(m >= 0 <= meta_ncols and m % rows == 0 == meta_ncols % 2, "sizes")
             return Same(formats.places(m, meta_ncols, kind))
@@ -192,9 +191,7 @@ def metadata(draws: Draws) -> Case:
 
     def expected(meta: Any) -> Same:
         meta = array(meta)
-        require(
-            meta.dtype in {np.dtype(np.int16), np.dtype(np.int32)} and meta.ndim == 2, "metadata"
-        )
+        require(meta.dtype.name in METADATA and meta.ndim == 2, "metadata")
         rows = 32 if meta.dtype.itemsize == 2 else 16
         require(meta.shape[0] % rows == 0 == meta.shape[1] % 2, "multiples")
         place, out = formats.places(*meta.shape, meta.dtype), np.empty(meta.size, meta.dtype)
@@ -303,7 +300,7 @@ def vendor_layout(draws: Draws) -> Case:
     def expected(packed: Any, meta: Any, capability: Any) -> tuple[Same, Same]:
         packed, meta = array(packed), array(meta)
         require(packed.shape == (shape[0], shape[1] // 2), "the values")
-        require(meta.dtype in (np.int16, np.uint16), "the metadata")
+        require(meta.dtype.name in METADATA[:2], "the metadata")
         return Same(packed), Same(meta.view(np.int16))
 
     arguments = {"packed": packed, "meta": meta, "capability": capability}
