@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from .._arrays import Sparse, as_array
-from .._checks import bad_type, bad_value
+from .._checks import bad_type
 from ..ops._canonical import canonical_blocks
 from ..ops._common import check_sparse, check_values, on_device
 from ..pattern import Pattern
@@ -124,7 +124,3 @@ class BsrBase(Patterned, Sparse):
         if self.has_canonical_format:
             return self
         return self._with(*canonical_blocks(self, function))
-
-    def _refuse_batch(self, function: str) -> None:
-        if self._pattern.batch_shape:
-            raise bad_value(function, "self", "one matrix (2-D)", f"a batch, shape {self.shape}")
