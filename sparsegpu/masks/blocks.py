@@ -216,9 +216,8 @@ def from_indices(
         listed = _counted(indices, counts)
         if check and _equal(counts.sum(axis=-1)):
             return _whole(_of_rows(indices[listed], counts, shape, blocks))
-        pattern = _of_equal_rows(_filled(indices, counts, columns), shape, blocks)
-        mask = _whole(pattern)
-        return BlockMask._of(pattern, listed.astype(np.uint8).reshape(mask.kind.shape), mask.bits)
+        filled = _filled(indices, counts, columns)
+        return _whole(_of_equal_rows(filled, shape, blocks), listed)
 
 
 def _check_lists(
@@ -279,16 +278,16 @@ def _filled(indices: Any, counts: Any, columns: int) -> Any:
     xp, most = namespace(indices), indices.shape[-1]
     listed, place = _counted(indices, counts), xp.arange(most, dtype=np.int64)
     ordered = xp.sort(xp.where(listed, indices.astype(np.int64), columns), axis=-1)
-    # How many columns a list lacks below each of its own; those come first in order.
-    lacking = xp.where(listed, ordered - place, columns)
-    row = xp.arange(counts.size, dtype=np.int64).reshape(*counts.shape, 1)
+    # How many columns are missing below each that is listed (these come first in order).
+    missing = xp.where(listed, ordered - place, columns)
+    # The n-th missing column is n plus the number of listed ones with at most n missing below.
     number = place - counts[..., None]
-    # The n-th column lacking has the list's own before it below which fewer or as many lack.
-    rows_apart = row * (columns + 1)
-    before = xp.searchsorted(
-        (lacking + rows_apart).ravel(), (number + rows_apart).ravel(), side="right"
-    ).reshape(indices.shape)
-    filling = xp.clip(number + before - row * most, 0, max(columns - 1, 0))
+    row = xp.arange(counts.size, dtype=np.int64).reshape(*counts.shape, 1)
+    apart = row * (columns + 1)  # one search for all rows
+    found = xp.searchsorted((missing + apart).ravel(), (number + apart).ravel(), side="right")
+    before = found.reshape(indices.shape) - row * most
+    # Lists that nobody checked stay within the columns, too.
+    filling = xp.clip(number + before, 0, max(columns - 1, 0))
     return xp.where(listed, indices.astype(np.int64), filling)
 
 
@@ -320,8 +319,11 @@ def _unchecked(
     return Pattern(indptr, indices, matrix, blocksize, check=False, copy=False)
 
 
-def _whole(pattern: Pattern) -> BlockMask:
-    """Return the mask of all elements of a pattern's blocks."""
-    xp, (bm, bk) = pattern.xp, pattern.blocksize
-    kind = xp.full(pattern.data_shape[:-2], FULL, dtype=np.uint8)
+def _whole(pattern: Pattern, held: Any = None) -> BlockMask:
+    """Return the mask of whole blocks: all of a pattern's, or those that ``held`` (bool) says."""
+    xp, (bm, bk), shape = pattern.xp, pattern.blocksize, pattern.data_shape[:-2]
+    if held is None:
+        kind = xp.full(shape, FULL, dtype=np.uint8)
+    else:
+        kind = held.view(np.uint8).reshape(shape)  # True is FULL
     return BlockMask._of(pattern, kind, xp.zeros((0, bm, words(bk)), dtype=np.uint32))
