@@ -353,6 +353,16 @@ def test_attention_over_batches_of_different_counts(engine, rng):
     assert_attention_close(out, case.expected()[0])
 
 
+def test_attention_with_a_mask_is_captured(cuda_engine, rng):
+    case = Case(rng, heads=(2, 1), lengths=(12, 99), blocksize=(3, 33))
+    query, key, value, bsr = case.on(cuda_engine)
+    mask, made = BlockMask.from_bsr(bsr), []
+    with cuda_engine.side_stream() as stream:
+        graph = cuda_engine.captured(lambda: made.append(attention(query, key, value, mask)))
+        graph.launch(stream)
+    assert_attention_close(made[-1], case.expected()[0])
+
+
 def test_a_host_mask_beside_device_operands(cuda_engine, rng):
     from conftest import Engine
 

@@ -234,6 +234,25 @@ def test_from_indices_of_lists(engine):
     assert engine.host(mask.toarray()).any(1).tolist() == [True] * 4 + [False] * 4
 
 
+@pytest.mark.parametrize("counted", [True, False])
+def test_unchecked_lists_wait_for_nothing(cuda_engine, rng, counted):
+    """A CUDA graph can capture it, so nothing synchronises."""
+    indices, counts, blocks = lists(rng, (3,), 4, 6, 5)
+    if not counted:
+        indices = np.argsort(rng.random((3, 4, 6)), axis=-1)[..., :5]
+        np.put_along_axis(blocks := np.zeros((3, 4, 6), bool), indices, True, axis=-1)
+    held = cuda_engine.array(indices), cuda_engine.array(counts) if counted else None
+    made = []
+
+    def call():
+        made.append(masks.from_indices(*held, shape=(8, 18), blocksize=(2, 3), check=False))
+
+    with cuda_engine.side_stream() as stream:
+        graph = cuda_engine.captured(call)
+        graph.launch(stream)
+    assert_mask(cuda_engine, made[-1], expand(blocks, (2, 3)))
+
+
 @pytest.mark.parametrize("check", [True, False])
 def test_attention_over_lists_of_different_lengths(engine, rng, check):
     """Heads hold different numbers of blocks, and some queries none."""
