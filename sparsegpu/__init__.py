@@ -14,6 +14,7 @@ from ._version import __version__
 _MODULES = {
     # what users hold
     "bsr.array": ["BsrSemiStructuredArray", "bsr_array"],
+    "bsr.block_mask": ["BlockMask"],
     "bsr.io": ["load_npz", "save_npz"],
     "bsr.make": ["prune_blocks", "random_bsr"],
     "masks": ["banded", "bigbird", "causal", "sliding_window"],
@@ -59,6 +60,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 _SUBMODULES = ("linalg", "masks", "testing")
 
 __all__ = [
+    "BlockMask",
     "BsrSemiStructuredArray",
     "SemiStructuredArray",
     "__version__",
@@ -130,6 +132,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from . import linalg, masks, testing
     from .bsr.array import BsrSemiStructuredArray, bsr_array
+    from .bsr.block_mask import BlockMask
     from .bsr.io import load_npz, save_npz
     from .bsr.make import prune_blocks, random_bsr
     from .engines import use_engine

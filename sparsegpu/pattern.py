@@ -358,6 +358,13 @@ class Pattern(Memo):
             and bool((self.indices == other.indices).all())
         )
 
+    def to_device(self) -> Pattern:
+        """Return a copy of the pattern on the current CUDA device."""
+        import cupy
+
+        indptr, indices = cupy.asarray(self._indptr), cupy.asarray(self._indices)
+        return _unchecked(indptr, indices, self.shape, self.blocksize)
+
     def to_library(self, xp: Any) -> Pattern:
         """Return the same pattern in the other array library (copied between host and device)."""
         if xp is self.xp:

@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import tracemalloc
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -71,3 +73,44 @@ def test_subclasses_stay_subclasses(engine):
         a = mine(engine.array(np.eye(4)), blocksize=(2, 2))
         made = (a.T, a * 2, a + a, a[0:2], a.astype("float32"), abs(a))
     assert all(type(b) is mine for b in made)
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_a_mask_of_whole_blocks_costs_a_byte_a_block(engine, repeated):
+    """Also sorted, summed and without its empty blocks; expanded it would be 64 MB."""
+    xp, count = engine.xp, 1024
+    column = np.arange(count)[::-1] // (2 if repeated else 1)
+    held = np.arange(count) % 4 < 2
+    shape = (256, 256 * count)
+
+    def mask():
+        whole = xp.broadcast_to(engine.array(held)[:, None, None], (count, 256, 256))
+        return bsr_array((whole, engine.array(column), engine.array(np.array([0, count]))), shape)
+
+    expected = np.zeros(count, bool)
+    np.logical_or.at(expected, column, held)
+    for method in ("sort_indices", "sum_duplicates", "eliminate_zeros"):
+        a = mask()
+        with measured_memory(engine) as peak:
+            getattr(a, method)()
+        assert a.data.strides[-2:] == (0, 0) and a.data.shape == (a.nnzb, 256, 256), method
+        assert peak() < 2**20, method
+        found = np.zeros(count, bool)
+        np.logical_or.at(found, engine.host(a.indices), engine.host(a.data[:, 0, 0]))
+        np.testing.assert_array_equal(found, expected)
+        assert method == "eliminate_zeros" or a.has_sorted_indices
+
+
+@contextmanager
+def measured_memory(engine):
+    """Give a function that says how much was allocated at most, where the engine allocates."""
+    if engine.on_gpu:
+        pool = engine.xp.cuda.MemoryPool()
+        with engine.xp.cuda.using_allocator(pool.malloc):
+            yield pool.total_bytes
+        return
+    tracemalloc.start()
+    try:
+        yield lambda: tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

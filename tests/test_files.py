@@ -20,10 +20,11 @@ def containers():
         "BsrSemiStructuredArray": (
             bsr.semi_structured(), sg.BsrSemiStructuredArray.load_npz, "packed"
         ),
+        "BlockMask": (sg.BlockMask.from_bsr(bsr.astype(bool)), sg.BlockMask.load_npz, "bits"),
     }  # fmt: skip
 
 
-@pytest.fixture(params=["bsr_array", "SemiStructuredArray", "BsrSemiStructuredArray"])
+@pytest.fixture(params=["bsr_array", "SemiStructuredArray", "BsrSemiStructuredArray", "BlockMask"])
 def container(request):
     """An array, how its files are read, and the key of its values in them."""
     return containers()[request.param]

@@ -54,6 +54,8 @@ SHAPES = {
     "sliding_window": lambda s: sparsegpu.sliding_window(s, 1, 0),
     "causal": lambda s: sparsegpu.causal(s, 1),
     "bigbird": lambda s: sparsegpu.bigbird(s, 1),
+    "prefix": lambda s: sparsegpu.masks.prefix(s, 1, 0),
+    "from_indices": lambda s: sparsegpu.masks.from_indices([[0]], shape=s, blocksize=1),
 }
 BAD = {
     "beyond 64 bits": ((4, HUGE), ValueError),

@@ -46,8 +46,8 @@ class bsr_array(Operators, Comparisons, Reductions, Indexing, Conversions, Order
           (*batch, nnzb)``, ``indptr (*batch, M // bm + 1)``; indices may be unsorted, repeated
           ones mean the sum of their blocks;
         - any `scipy.sparse` or `cupyx.scipy.sparse` array;
-        - another `bsr_array`, or a `BsrSemiStructuredArray`, whose pattern is shared unless
-          ``blocksize`` changes;
+        - another `bsr_array`, a `BsrSemiStructuredArray` or a `BlockMask`, whose pattern is
+          shared unless ``blocksize`` changes;
         - ``(M, K)``: no blocks at all.
     shape : tuple of int, optional
         ``(*batch, M, K)``, or ``(M, K)`` of one matrix. Without it the smallest that fits.

@@ -13,7 +13,7 @@ from .._arrays import as_array, bfloat16, common_namespace
 from .._checks import bad_type, broadcast_shape, check_scalar, kind_of, not_offered
 from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._canonical import distinct_blocks
-from ..ops._common import check_sparse, is_sparse, on_device
+from ..ops._common import check_sparse, is_block_mask, is_sparse, on_device
 from .base import BsrBase
 from .operators import aligned, as_data, flat, is_scalar, repeated, united
 
@@ -90,7 +90,7 @@ def _compare(array: Any, other: Any, function: str, operation: Callable) -> Any:
     check_sparse(function, "self", array)
     if is_scalar(other):
         return _with_scalar(array, other, function, operation)
-    if is_sparse_blocks(other):
+    if is_sparse_blocks(other) or is_block_mask(other):
         other = other.tobsr()
     if is_sparse(other):
         return _with_sparse(array, other, function, operation)

@@ -34,7 +34,7 @@ from .._checks import (
 from .._segments import starts_run
 from ..engines import engine_module
 from ..ops._blocks_24 import is_sparse_blocks
-from ..ops._common import check_sparse, is_sparse, on_device
+from ..ops._common import check_sparse, is_block_mask, is_sparse, on_device
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
 
 _FUNCTION = "bsr_array"
@@ -83,7 +83,7 @@ def build(
     if isinstance(arg, tuple) and len(arg) == 2 and _is_row_and_column(*arg):
         expected = "(data, indices, indptr); of elements make a scipy.sparse.coo_array first"
         raise bad_type(_FUNCTION, "arg", expected, "(data, (row, column))")
-    if is_sparse_blocks(arg):
+    if is_sparse_blocks(arg) or is_block_mask(arg):
         arg = arg.tobsr()
     if is_sparse(arg):
         check_sparse(_FUNCTION, "arg", arg)

@@ -19,7 +19,6 @@ from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
 from ..ops._common import check_sparse, on_device, optional_out, prepare_out
 from ..ops.addmm import transposed_operand
-from ..pattern import Pattern
 from .base import BsrBase
 from .construct import check_dtype, reblocked
 
@@ -201,17 +200,7 @@ class Conversions(BsrBase):
         if device_of(self._data) == target.id:
             return self
         with target:
-            data = cupy.asarray(self._data)
-            pattern = self._pattern
-            moved = Pattern(
-                cupy.asarray(pattern.indptr),
-                cupy.asarray(pattern.indices),
-                pattern.shape,
-                pattern.blocksize,
-                check=False,
-                copy=False,
-            )
-        return self._with(moved, data)
+            return self._with(self._pattern.to_device(), cupy.asarray(self._data))
 
     # -- other sparse formats -----------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Displays of a `bsr_array`: one line, a small picture in a notebook, a plot."""
+"""Displays of block-sparse arrays: one line, a small picture in a notebook, a plot."""
 
 from __future__ import annotations
 
@@ -10,22 +10,28 @@ import numpy as np
 from .._arrays import device_name
 from .._math import ceil_div
 from ..ops._common import on_device
-from .base import BsrBase
+from .patterned import Patterned
 
 _CELLS = 48  # most cells along the longer side of the picture
 _PIXELS = 192
 
 
-class Drawings(BsrBase):
-    """Methods of `bsr_array` that show it."""
+class Drawings(Patterned):
+    """Methods of block-sparse arrays that show their pattern."""
 
     __slots__ = ()
+
+    dtype: Any
 
     def __repr__(self) -> str:
         return (
             f"<sparsegpu.{type(self).__name__}, shape {self.shape}, {self.dtype}, "
-            f"{self._stored()}, on {device_name(self._data)}>"
+            f"{self._stored()}, on {device_name(self._pattern._indices)}>"
         )
+
+    def _shown(self) -> Any:
+        """Return which blocks a picture shows, bool (*batch, nnzb); None for all."""
+        return None
 
     def _repr_html_(self) -> str:
         """Return the line of `repr` over a small picture of the pattern (for notebooks)."""
@@ -87,10 +93,13 @@ def _cells(array: Any, largest: int) -> tuple[np.ndarray, int]:
     tall, wide = max(ceil_div(rows, each), 1), max(ceil_div(columns, each), 1)
     if not pattern.indices.size:
         return np.zeros((tall, wide)), each
-    with on_device(array._data):
+    with on_device(pattern._indices):
         row = pattern.rows.reshape(-1, pattern.nnzb)[0].astype(np.int64) // each
         column = pattern.indices.reshape(-1, pattern.nnzb)[0].astype(np.int64) // each
-        counts = array._xp.bincount(row * wide + column, minlength=tall * wide)
+        place, shown = row * wide + column, array._shown()
+        if shown is not None:
+            place = place[shown.reshape(-1, pattern.nnzb)[0]]
+        counts = array._xp.bincount(place, minlength=tall * wide)
     counts = counts if isinstance(counts, np.ndarray) else counts.get()
     return np.minimum(counts.reshape(tall, wide) / each**2, 1.0), each
 

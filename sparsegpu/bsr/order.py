@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .._checks import bad_value, check_flags
+from ..ops._canonical import distinct_values, spread
 from ..ops._common import check_sparse, check_values, on_device
 from ..pattern import Pattern
 from .base import BsrBase
@@ -44,8 +45,9 @@ class Ordering(BsrBase):
         if not self.has_sorted_indices:
             pattern, order = self._pattern.sorted()
             with on_device(self._data):
-                blocks = self._data.reshape(-1, *self.blocksize)[order]
-            self._pattern, self._data = pattern, blocks.reshape(self._data.shape)
+                blocks = distinct_values(self._data)
+                ordered = blocks.reshape(-1, *blocks.shape[-2:])[order].reshape(blocks.shape)
+            self._pattern, self._data = pattern, spread(ordered, self.blocksize)
 
     def sum_duplicates(self) -> None:
         """Sum blocks at the same place (bool: or) and sort, in place.
@@ -73,7 +75,8 @@ class Ordering(BsrBase):
         if self._data.size == 0:
             return
         with on_device(self._data):
-            keep = (self._data != 0).any(axis=(-2, -1)).reshape(pattern.batch_size, pattern.nnzb)
+            data = distinct_values(self._data)
+            keep = (data != 0).any(axis=(-2, -1)).reshape(pattern.batch_size, pattern.nnzb)
             before = xp.zeros((pattern.batch_size, pattern.nnzb + 1), dtype=np.int64)
             before[:, 1:] = xp.cumsum(keep, axis=1, dtype=np.int64)
             low, high = int(before[:, -1].min()), int(before[:, -1].max())
@@ -97,7 +100,8 @@ class Ordering(BsrBase):
                 check=False,
                 copy=False,
             )
-            blocks = self._data.reshape(-1, *pattern.blocksize)[flat]
-            blocks = blocks.reshape(*batch, low, *pattern.blocksize)
+            size = data.shape[-2:]
+            blocks = data.reshape(-1, *size)[flat].reshape(*batch, low, *size)
+            blocks = spread(blocks, pattern.blocksize)
         # Together and last: an allocation that fails leaves the array as it was.
         self._pattern, self._data = kept, blocks

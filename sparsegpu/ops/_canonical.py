@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._arrays import common_namespace
+from .._arrays import common_namespace, namespace
 from .._checks import bad_value
 from ..engines import engine_module
 from ..pattern import Pattern
@@ -41,13 +41,31 @@ def _summed(bsr: Any, function: str, argument: str) -> Any:
     xp = common_namespace(function, **{argument: bsr.data})
     pattern, order, starts = bsr.pattern.canonical(function, argument)
     with on_device(bsr.data):
-        blocks = bsr.data.reshape(-1, *pattern.blocksize)
-        out = xp.empty((*pattern.batch_shape, pattern.nnzb, *pattern.blocksize), bsr.data.dtype)
+        blocks = distinct_values(bsr.data)
+        size = blocks.shape[-2:]
+        out = xp.empty((*pattern.batch_shape, pattern.nnzb, *size), bsr.data.dtype)
         if out.size:
             engine_module(xp, "convert", function).sum_blocks(
-                out.reshape(-1, *pattern.blocksize), blocks, order, starts
+                out.reshape(-1, *size), blocks.reshape(-1, *size), order, starts
             )
-    return out
+    return spread(out, pattern.blocksize)
+
+
+def distinct_values(data: Any) -> Any:
+    """Return bool blocks with strides of 0 inside as blocks of 1x1, all others as they are.
+
+    Such a mask of whole blocks costs a byte a block. What moves its blocks uses this and `spread`,
+    so that it stays so.
+    """
+    whole = data.dtype == bool and data.strides[-2:] == (0, 0)
+    return data[..., :1, :1] if whole else data
+
+
+def spread(blocks: Any, blocksize: tuple[int, int]) -> Any:
+    """Return the blocks that `distinct_values` shrank in their size, with strides of 0 inside."""
+    if blocks.shape[-2:] == blocksize:
+        return blocks
+    return namespace(blocks).broadcast_to(blocks, (*blocks.shape[:-2], *blocksize))
 
 
 def check_out_pattern(function: str, out: Any, pattern: Pattern) -> None:

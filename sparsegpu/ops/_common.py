@@ -91,6 +91,11 @@ def is_sparse(x: Any) -> bool:
     return hasattr(x, "pattern") and hasattr(x, "data")
 
 
+def is_block_mask(x: Any) -> bool:
+    """Return whether ``x`` is a mask that holds kinds and bits instead of values."""
+    return hasattr(x, "pattern") and hasattr(x, "kind") and hasattr(x, "bits")
+
+
 def check_values(function: str, argument: str, pattern: Pattern, data: Any) -> None:
     """Refuse values that no container with this pattern holds; metadata only, on every call."""
     if (

@@ -19,7 +19,7 @@ from .._checks import (
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
 from ._canonical import canonical_blocks
-from ._common import check_same_dtype, check_sparse, on_device
+from ._common import check_same_dtype, check_sparse, is_block_mask, on_device
 
 _DTYPES = (*HALF_DTYPES, np.dtype(np.float32), np.dtype(np.float64))
 
@@ -52,7 +52,7 @@ def scaled_dot_product_attention(
     value : array (*B, Hkv, S, Ev)
         One dtype of float16, bfloat16, float32 and float64; H a multiple of Hkv (query head h
         reads key head ``h // (H // Hkv)``); any strides; batch shapes broadcast.
-    mask : bsr_array (L, S), or batched with a shape that broadcasts to (*B, H)
+    mask : bsr_array or BlockMask (L, S), or batched with a shape that broadcasts to (*B, H)
         Bool values say which stored elements may be attended; floating ones (of the operands'
         dtype or float32) are added to the scaled scores, -inf meaning not attended. Duplicate
         blocks are summed first.
@@ -100,6 +100,8 @@ def scaled_dot_product_attention(
     function = "scaled_dot_product_attention"
     query, key = as_array(query, function, "query"), as_array(key, function, "key")
     value = as_array(value, function, "value")
+    if is_block_mask(mask):
+        mask = mask.tobsr()
     check_sparse(function, "mask", mask)
     settings = (scale, is_causal, dropout_p, seed, return_lse)
     call = Call(function, mask.pattern, (query, key, value, mask.data), settings)
