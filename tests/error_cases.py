@@ -63,6 +63,9 @@ def functions():
             parts=tuple(getattr(blocks_24(), n) for n in ("packed", "meta", "indices", "indptr")),
             shape=(64, 64),
         ),
+        "BlockMask": dict(
+            pattern=mask.pattern, kind=np.ones(mask.nnzb, "u1"), bits=np.zeros((0, 16, 1), "u4")
+        ),
         "SemiStructuredArray": dict(
             shape=(128, 64), packed=packed, meta=meta, packed_t=None, meta_t=None, bitmask=None,
             dtype=None, backend="native",

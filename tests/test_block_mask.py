@@ -282,7 +282,10 @@ def test_fields_that_disagree(engine, change, error, match):
 def test_only_bool_masks_are_taken():
     with pytest.raises(TypeError, match=r"BlockMask.from_bsr: argument 'mask': .*got float64"):
         BlockMask.from_bsr(bsr_array(np.eye(4), blocksize=(2, 2)))
-    with pytest.raises(TypeError, match=r"BlockMask.from_bsr: argument 'mask': .*got ndarray"):
+    said = r"BlockMask.from_bsr: argument 'mask': .*got numpy.ndarray"
+    with pytest.raises(TypeError, match=said):
+        TypeError, match=r"BlockMask.from_bsr: argument 'mask': .*got numpy.ndarray"
+    ):
         BlockMask.from_bsr(np.eye(4, dtype=bool))
 
 
@@ -297,7 +300,7 @@ def test_files_of_others(tmp_path):
     with pytest.raises(ValueError, match="argument 'kind': expected 0, 1 or 2"):
         BlockMask.load_npz(tmp_path / "a.npz")
     np.savez(tmp_path / "a.npz", **stored | {"indices": stored["indices"] + 1})
-    with pytest.raises(ValueError, match=r"BlockMask.load_npz: argument 'indices'"):
+    with pytest.raises(ValueError, match=r"BlockMask.load_npz: .*argument 'indices'"):
         BlockMask.load_npz(tmp_path / "a.npz")
 
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from .._arrays import as_array
-from .._checks import bad_type, bad_value
+from .._checks import bad_value
 from .._protocols import Sparse
 from ..ops._canonical import canonical_blocks
 from ..ops._common import check_sparse, check_values, not_sparse, on_device

@@ -8,21 +8,22 @@ from typing import Any, Self
 import numpy as np
 
 from .._arrays import (
-    Sparse,
     as_array,
     check_range,
     common_namespace,
     device_name,
     device_of,
+    import_cupy,
     namespace,
     read_only,
 )
 from .._checks import bad_type, bad_value, check_flags
 from .._math import ceil_div
-from .._npz import read_npz, write_npz
+from .._protocols import Sparse
 from ..ops._canonical import distinct_blocks, distinct_values, spread
 from ..ops._common import check_sparse, is_block_mask, on_device
 from ..pattern import Pattern
+from . import npz
 from .array import bsr_array
 from .compare import Compared
 from .draw import Drawings
@@ -32,7 +33,6 @@ NONE, FULL, PARTIAL = 0, 1, 2
 
 _WORD = 32
 _PIECE = 1 << 22  # elements that are packed or unpacked at a time, a byte each
-_FORMAT = "block_mask"
 
 
 def words(columns: int) -> int:
@@ -154,7 +154,7 @@ class BlockMask(Drawings, Compared, Sparse):
         if mask.data.dtype != bool:
             raise bad_type(function, "mask", "dtype bool", mask.data.dtype)
         with on_device(mask.data):
-            pattern, data = distinct_blocks(mask, function)
+            pattern, data = distinct_blocks(mask, function, "mask")
             xp, values = pattern.xp, distinct_values(data)
             some, every = (reduce(axis=(-2, -1)) for reduce in (values.any, values.all))
             kind = (some.view(np.uint8) << 1) - every.view(np.uint8)
@@ -277,7 +277,7 @@ class BlockMask(Drawings, Compared, Sparse):
         ImportError
             When CuPy is not installed.
         """
-        import cupy
+        cupy = import_cupy("BlockMask.to_device", "a CUDA device is asked for")
 
         target = cupy.cuda.Device(device)  # the current one for None
         if device_of(self._kind) == target.id:
@@ -294,13 +294,15 @@ class BlockMask(Drawings, Compared, Sparse):
         file : path or binary file object
             ``.npz`` is appended to a path without it. A path is written atomically.
         compressed : bool
+
+        Raises
+        ------
+        TypeError
+            No file; a ``compressed`` that is not True or False.
+        OSError
+            A file that cannot be written.
         """
-        mask = self.get()
-        parts = {name: getattr(mask, name) for name in ("indptr", "indices", "kind", "bits")}
-        sizes = np.array((*mask._pattern.shape, *mask.blocksize))
-        write_npz(
-            file, {"format": np.array(_FORMAT), "sizes": sizes, **parts}, compressed=compressed
-        )
+        npz.write_mask(file, self.get(), compressed=compressed)
 
     @classmethod
     def load_npz(cls, file: Any) -> Self:
@@ -309,12 +311,13 @@ class BlockMask(Drawings, Compared, Sparse):
         Raises
         ------
         ValueError
-            A file that holds no such mask, or parts that do not match.
+            A file that holds no such mask, or is damaged: file and member.
+        OSError
+            A file that cannot be opened or read.
+        TypeError
+            No file.
         """
-        stored = read_npz(file, _FORMAT, "BlockMask.load_npz")
-        m, k, *blocksize = stored["sizes"].tolist()
-        where = stored["indptr"], stored["indices"], (m, k), tuple(blocksize)
-        return cls(Pattern(*where, function="BlockMask.load_npz"), stored["kind"], stored["bits"])
+        return npz.read_mask(file, cls)
 
 
 def _check_contents(function: str, pattern: Pattern, kind: Any, bits: Any) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 
 from .._arrays import CONTAINER_DTYPES, HALF_DTYPES, bfloat16
 from .._checks import bad_type, check_blocksize
+from .._math import ceil_div
 from .._npz import Members, described, reading, write_npz
 from ..ops._blocks_24 import DTYPES, check_parts
 from ..ops._common import check_sparse, is_sparse
@@ -28,6 +29,7 @@ from ..pattern import Pattern
 
 _OURS = "sparsegpu.bsr"
 _FORMAT_24 = "bsr_semi_structured"
+_FORMAT_MASK = "block_mask"
 _DTYPES = {dtype.name: dtype for dtype in CONTAINER_DTYPES}
 _DTYPES_24 = {dtype.name: dtype for dtype in DTYPES}
 #: The arrays that the constructor of `BsrSemiStructuredArray` takes, in their order.
@@ -107,6 +109,34 @@ def write_24(file: Any, array: Any, *, compressed: bool) -> None:
         "packed": array.packed.view(f"u{array.packed.itemsize}"),
     }
     write_npz("BsrSemiStructuredArray.save_npz", file, fields, compressed=compressed)
+
+
+def write_mask(file: Any, mask: Any, *, compressed: bool) -> None:
+    """Write a `BlockMask` of the host."""
+    fields = {name: getattr(mask, name) for name in ("indptr", "indices", "kind", "bits")}
+    fields |= {
+        "format": np.array(_FORMAT_MASK),
+        "sizes": np.array((*mask.shape[-2:], *mask.blocksize), dtype=np.int64),
+    }
+    write_npz("BlockMask.save_npz", file, fields, compressed=compressed)
+
+
+def read_mask(file: Any, make: Any) -> Any:
+    """Return the mask, of class ``make``, of a file that `write_mask` wrote."""
+    kind = make.__name__
+    with reading(f"{kind}.load_npz", file) as members:
+        members.check_format(_FORMAT_MASK)
+        m, k, bm, bk = members.shape("sizes", ndim=4)
+        kinds, bits = members.declared("kind"), members.declared("bits")
+        if not kinds.ndim or kinds.dtype != np.uint8:
+            raise members.refusal("a byte a block", described(kinds), "kind")
+        pattern = _read_pattern(members, kinds.shape, (m, k), (bm, bk), kind)
+        if bits.shape[1:] != (bm, ceil_div(bk, 32)) or len(bits) > kinds.size:
+            expected = f"the bits of at most {kinds.size} blocks of {bm}x{bk}"
+            raise members.refusal(expected, described(bits), "bits")
+        parts = members.array("kind"), members.array("bits", dtype=np.uint32)
+        with members.explained(f"the parts of a {kind}"):
+            return make(pattern, *parts)
 
 
 def read_24(file: Any, make: Any) -> Any:

@@ -10,7 +10,7 @@ import sparsegpu
 
 from . import oracle
 from .case import Case, Holds, Same, as_dense, public, require
-from .draws import CONTAINED, Draws
+from .draws import CONTAINED, Bsr, Draws
 from .oracle import array, number
 
 _NOT_BOOL = [d for d in CONTAINED if d.kind != "b"]
@@ -163,6 +163,25 @@ def bigbird(draws: Draws) -> Case:
     return public("bigbird", arguments, expected)
 
 
+def block_mask(draws: Draws) -> Case:
+    """There and back, by every way that the bits are looked at."""
+
+    def call(mask: Any) -> Any:
+        packed = sparsegpu.BlockMask.from_bsr(mask)
+        again = sparsegpu.BlockMask(packed.pattern, packed.kind, packed.bits)
+        dense, sparse = packed.toarray(), again.tobsr()
+        assert bool((dense == sparse.toarray()).all())
+        return sparse
+
+    def expected(mask: Any) -> Same:
+        require(isinstance(mask, Bsr) and mask.dtype.kind == "b", "a mask")
+        return Same(mask.dense())
+
+    arguments = {"mask": draws.bsr(bool, batch=draws.batch())}
+    documented = sparsegpu.BlockMask.from_bsr
+    return Case("BlockMask", call, arguments, expected, documented=documented)
+
+
 def questions(draws: Draws) -> Case:
     """`is_supported` and `use_engine`: an answer for known names, an error for others."""
     if draws.chance(50):
@@ -195,4 +214,4 @@ def questions(draws: Draws) -> Case:
     return public("is_supported", arguments, expected)
 
 
-CASES = (random_bsr, prune_blocks, masks, bigbird, questions)
+CASES = (random_bsr, prune_blocks, masks, bigbird, block_mask, questions)
