@@ -284,8 +284,6 @@ def test_only_bool_masks_are_taken():
         BlockMask.from_bsr(bsr_array(np.eye(4), blocksize=(2, 2)))
     said = r"BlockMask.from_bsr: argument 'mask': .*got numpy.ndarray"
     with pytest.raises(TypeError, match=said):
-        TypeError, match=r"BlockMask.from_bsr: argument 'mask': .*got numpy.ndarray"
-    ):
         BlockMask.from_bsr(np.eye(4, dtype=bool))
 
 

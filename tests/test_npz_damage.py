@@ -27,6 +27,7 @@ def saved(kind: str, compressed: bool = True) -> bytes:
         "bsr_array, bfloat16": bsr.astype("bfloat16"),
         "SemiStructuredArray": sg.SemiStructuredArray.prune_dense_static_sort(DENSE),
         "BsrSemiStructuredArray": bsr.semi_structured(),
+        "BlockMask": sg.BlockMask.from_bsr(bsr.astype(bool)),
     }[kind]
     file = io.BytesIO()
     array.save_npz(file, compressed=compressed)
@@ -35,7 +36,11 @@ def saved(kind: str, compressed: bool = True) -> bytes:
 
 KINDS = ("bsr_array", "SciPy's", "bsr_array, bfloat16")
 KINDS_24 = ("SemiStructuredArray", "BsrSemiStructuredArray")
-kinds = pytest.mark.parametrize("kind", [*KINDS, *KINDS_24])
+kinds = pytest.mark.parametrize("kind", [*KINDS, *KINDS_24, "BlockMask"])
+
+
+#: The member that takes most bytes.
+MEMBERS = dict.fromkeys(KINDS_24, "packed") | {"BlockMask": "bits"}
 
 
 def load(kind: str, file):
@@ -86,7 +91,7 @@ def test_shortened_files(kind):
 @kinds
 def test_a_damaged_member_is_named(kind):
     """The bytes of a member that is not compressed, of which each has its checksum."""
-    content, name = saved(kind, compressed=False), "data" if kind in KINDS else "packed"
+    content, name = saved(kind, compressed=False), MEMBERS.get(kind, "data")
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         end = archive.getinfo(f"{name}.npy").header_offset + 400
     changed = bytearray(content)

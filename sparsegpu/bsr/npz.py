@@ -116,7 +116,8 @@ def write_mask(file: Any, mask: Any, *, compressed: bool) -> None:
     fields = {name: getattr(mask, name) for name in ("indptr", "indices", "kind", "bits")}
     fields |= {
         "format": np.array(_FORMAT_MASK),
-        "sizes": np.array((*mask.shape[-2:], *mask.blocksize), dtype=np.int64),
+        "shape": np.array(mask.shape[-2:], dtype=np.int64),
+        "blocksize": np.array(mask.blocksize, dtype=np.int64),
     }
     write_npz("BlockMask.save_npz", file, fields, compressed=compressed)
 
@@ -126,11 +127,11 @@ def read_mask(file: Any, make: Any) -> Any:
     kind = make.__name__
     with reading(f"{kind}.load_npz", file) as members:
         members.check_format(_FORMAT_MASK)
-        m, k, bm, bk = members.shape("sizes", ndim=4)
+        shape, (bm, bk) = members.shape("shape", ndim=2), members.shape("blocksize", ndim=2)
         kinds, bits = members.declared("kind"), members.declared("bits")
         if not kinds.ndim or kinds.dtype != np.uint8:
             raise members.refusal("a byte a block", described(kinds), "kind")
-        pattern = _read_pattern(members, kinds.shape, (m, k), (bm, bk), kind)
+        pattern = _read_pattern(members, kinds.shape, shape, (bm, bk), kind)
         if bits.shape[1:] != (bm, ceil_div(bk, 32)) or len(bits) > kinds.size:
             expected = f"the bits of at most {kinds.size} blocks of {bm}x{bk}"
             raise members.refusal(expected, described(bits), "bits")
