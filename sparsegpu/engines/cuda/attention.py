@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from ..._math import ceil_div
+from ..._score import Score
 from ...pattern import Pattern
 from ._grid import flat_blocks, grid, same_place, size_of
+from ._score_args import score_args
 from .runtime.launch import Launch, kernel, submit
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch, vector_view
@@ -24,17 +26,14 @@ def attention(
     value: Any,
     pattern: Pattern,
     mask_data: Any,
-    *,
-    scale: float,
-    is_causal: bool,
-    dropout_p: float,
-    seed: int,
+    score: Score,
+    sinks: Any,
 ) -> None:
     """Write ``softmax(scale * query @ key.T + mask) @ value`` over the stored positions.
 
     One launch, without a score matrix in memory.
     """
-    batch, heads = out.shape[:-3], out.shape[-3]
+    heads = out.shape[-3]
     groups = heads // key.shape[-3]
     if groups > 1:
         # Query heads in groups of one key head: then key and value only broadcast.
@@ -44,24 +43,28 @@ def attention(
     indices = _split(pattern._indices, 1, heads, groups)
     blocks = flat_blocks(mask_data)  # may be a copy: it has to outlive the launch
     masks = _split(blocks, 2, heads, groups)
+    slopes, sinks = (_split(a, 0, heads, groups) for a in (score.slopes, sinks))
     batch = merged_batch(
         out.shape[:-2],
         *((a, 2) for a in (out, query, key, value, masks)),
         *((a, 1) for a in (lse, indptr, indices)),
+        *((a, 0) for a in (slopes, sinks)),
     )
-    (length, features), value_features = query.shape[-2:], value.shape[-1]
+    features, value_features = query.shape[-1], value.shape[-1]
     bm, bk = pattern.blocksize
     rows, warps, columns = _tile(bm, value_features, query.dtype)
     tiles, slices = ceil_div(bm, rows * warps), ceil_div(value_features, 32 * columns)
     items = size_of(batch) * pattern.block_shape[0] * tiles * slices
-    real = np.float64 if query.dtype == np.float64 else np.float32
+    defines, score_argument = score_args(score, batch, masks, slopes, query.dtype)
     compiled = kernel(
         "bsr_attention",
         T=ctype(query.dtype),
-        MASK=ctype(mask_data.dtype),
+        OUT=ctype(out.dtype),
         INDEX=ctype(pattern._indices.dtype),
+        SINKS=int(sinks is not None),
         ROWS=rows,
         COLUMNS=columns,
+        **defines,
     )
     launch = Launch(
         compiled,
@@ -75,23 +78,17 @@ def attention(
             matrix_view(value, batch),
             vector_view(indptr, batch),
             vector_view(indices, batch),
-            matrix_view(masks, batch),
+            vector_view(None if sinks is None else sinks[..., None], batch),
             batch_dims(batch),
             np.int64(tiles),
             np.int64(slices),
             np.int64(items),
             np.int64(pattern.block_shape[0]),
-            np.int64(length),
-            np.int64(pattern.shape[1]),
             np.int32(bm),
             np.int32(bk),
             np.int32(features),
             np.int32(value_features),
-            real(scale),
-            np.int32(is_causal),
-            np.float64(dropout_p),
-            real(0 if dropout_p >= 1 else 1 / (1 - dropout_p)),
-            np.uint64(seed),
+            score_argument,
         ),
     )
     submit(launch, whole=same_place(blocks, mask_data))

@@ -299,7 +299,18 @@ _ATTENTION = (
                 ("f64", "f32", 2, 2),
             )
         )
-        + ({"T": "f32", "MASK": "b8", "INDEX": "s64", "ROWS": 4, "COLUMNS": 4},),
+        + tuple(
+            {
+                **{"T": t, "OUT": out, "MASK": mask, "INDEX": "s64", "ROWS": 4, "COLUMNS": 4},
+                **{"SOFTCAP": softcap, "SLOPES": slopes, "SINKS": sinks},
+            }
+            for t, out, mask, softcap, slopes, sinks in (
+                ("f32", "f32", "b8", 0, 0, 0),
+                ("bf16", "f32", "bf16", 1, 1, 1),
+                ("f32", "f16", "f32", 1, 0, 1),
+                ("f64", "f64", "b8", 0, 1, 0),
+            )
+        ),
     ),
 )
 
