@@ -74,9 +74,15 @@ def attention(
     cost = scores * (query.shape[-1] + value.shape[-1])
     items = []
     for head in np.ndindex(heads):
-        cut = spans(indptr[head][1:], pattern.block_shape[0], max(scores // _SCORES, pieces(cost)))
+        cut = strips(indptr[head], scores, cost)
         items += [(head, *span) for span in cut]
     for_each(strip, items, cost * len(items))
+
+
+def strips(ends: np.ndarray, scores: int, cost: float) -> list[tuple[int, int]]:
+    """Cut the block rows that end there, of so many scores and multiply-adds, into strips."""
+    count = len(ends) - 1
+    return spans(ends[1:], count, max(scores // _SCORES, pieces(cost)))
 
 
 class Blocks(NamedTuple):
