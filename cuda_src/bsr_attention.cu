@@ -19,7 +19,7 @@
 // -DROWS: query rows a warp; -DCOLUMNS: value columns a lane; the score's in kernel_score.cuh.
 
 #include "common/kernel_score.cuh"
-#include "common/warp_reduce.cuh"
+#include "common/lane_rows.cuh"
 
 #ifndef OUT
 #define OUT T
@@ -34,8 +34,6 @@ typedef Acc<T>::type A;
 
 constexpr int TILE = 32;
 constexpr int MOST_WARPS = 4;
-constexpr int DEPTH = sizeof(A) == 8 ? 32 : 64;  // features of query and key in shared memory
-constexpr int AHEAD = 2;                         // value rows loaded before they are used
 constexpr unsigned ALL = 0xffffffffu;
 
 __device__ __forceinline__ A warp_max(A x) {
@@ -52,8 +50,7 @@ extern "C" __global__ void __launch_bounds__(MOST_WARPS * 32, 1)
                   const Batch batch, long long tiles, long long slices, long long items,
                   long long block_rows, int bm, int bk, int features, int value_features,
                   const ScoreArgs<A> score_args) {
-  __shared__ A key_tile[TILE][DEPTH + 1];
-  __shared__ A query_tile[MOST_WARPS * ROWS][DEPTH];
+  __shared__ LaneDots<T, ROWS, MOST_WARPS> dots;
   __shared__ long long tile_keys[TILE];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int tile_rows = blockDim.x / 32 * ROWS;
@@ -97,34 +94,10 @@ extern "C" __global__ void __launch_bounds__(MOST_WARPS * 32, 1)
       if (tile_keys[0] < 0 || (score_args.causal && tile_keys[0] > last_query)) break;
 
       A dot[ROWS];
-#pragma unroll
-      for (int r = 0; r < ROWS; ++r) dot[r] = A(0);
-      for (int e0 = 0; e0 < features; e0 += DEPTH) {
-        const int depth = features - e0 < DEPTH ? features - e0 : DEPTH;
-        if (e0 > 0) __syncthreads();
-        for (int place = threadIdx.x; place < TILE * DEPTH; place += blockDim.x) {
-          const int n = place / DEPTH, e = place % DEPTH;
-          const long long j = tile_keys[n];
-          key_tile[n][e] = e < depth && j >= 0 ? to_acc(k[j * key.row + (e0 + e) * key.col]) : A(0);
-        }
-        for (int place = threadIdx.x; place < tile_rows * DEPTH; place += blockDim.x) {
-          const int n = place / DEPTH, e = place % DEPTH;
-          query_tile[n][e] =
-              e < depth && n < rows_here ? to_acc(q[n * query.row + (e0 + e) * query.col]) : A(0);
-        }
-        __syncthreads();
-#pragma unroll 4
-        for (int e = 0; e < depth; ++e) {
-          const A x = key_tile[lane][e];
-#pragma unroll
-          for (int r = 0; r < ROWS; ++r) {
-            dot[r] = fma_acc(query_tile[warp * ROWS + r][e], x, dot[r]);
-          }
-        }
-      }
+      dots(dot, q, query, rows_here, k, key, tile_keys, features);
 
       A weight[ROWS];
-      unsigned attended[ROWS], any = 0;  // a bit a key
+      unsigned attended[ROWS];  // a bit a key
 #pragma unroll
       for (int r = 0; r < ROWS; ++r) {
         const int row = first_row + warp * ROWS + r;
@@ -143,35 +116,9 @@ extern "C" __global__ void __launch_bounds__(MOST_WARPS * 32, 1)
         sees = score.keeps(sees, j, my_key);
         weight[r] = to_acc(round_to<T>(w));
         attended[r] = __ballot_sync(ALL, sees);
-        any |= attended[r];
       }
 
-      for (int n0 = 0; n0 < TILE; n0 += AHEAD) {
-        if ((any >> n0 & ((1u << AHEAD) - 1)) == 0) continue;
-        A x[AHEAD][COLUMNS];
-#pragma unroll
-        for (int n = 0; n < AHEAD; ++n) {
-          const long long j = __shfl_sync(ALL, my_key, n0 + n);
-          const bool used = any >> (n0 + n) & 1;
-#pragma unroll
-          for (int t = 0; t < COLUMNS; ++t) {
-            const bool inside = first_column + 32 * t < value_features;
-            x[n][t] =
-                used && inside ? to_acc(v[j * value.row + (long long)(32 * t) * value.col]) : A(0);
-          }
-        }
-#pragma unroll
-        for (int n = 0; n < AHEAD; ++n) {
-#pragma unroll
-          for (int r = 0; r < ROWS; ++r) {
-            const A w = __shfl_sync(ALL, weight[r], n0 + n);
-            if (attended[r] >> (n0 + n) & 1) {
-#pragma unroll
-              for (int t = 0; t < COLUMNS; ++t) acc[r][t] = fma_acc(w, x[n][t], acc[r][t]);
-            }
-          }
-        }
-      }
+      add_listed(acc, weight, attended, my_key, v, value, value_features - first_column);
 
       p += TILE / bk;
       c += TILE % bk;

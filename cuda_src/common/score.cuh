@@ -90,6 +90,27 @@ struct ScoreOp {
     }
     return attended;
   }
+
+  // What a pair of query and key gives to the gradients: its weight after dropout, and what the
+  // loss changes by with its logit; 0 where it is not kept, or not attended.
+  struct Pair {
+    A weight, dlogit;
+    bool attended, kept;
+  };
+  // `dweight` is what the loss changes by with its kept weight, `delta` the query's sum of these
+  // times the weights (less what it changes by with lse).
+  __device__ __forceinline__ Pair pair(A acc, A dweight, bool stored, long long query,
+                                       long long key, long long block, int place, A lse,
+                                       A delta) const {
+    Pair pair;
+    pair.attended = logit(acc, stored, query, key, block, place);
+    pair.kept = keeps(pair.attended, query, key);
+    const A weight = exp(acc - (lse == minus_infinity<A>() ? A(0) : lse));
+    pair.weight = pair.kept ? weight * args.kept_scale : A(0);
+    pair.dlogit =
+        pair.attended ? (pair.kept ? pair.weight * dweight : A(0)) - weight * delta : A(0);
+    return pair;
+  }
 };
 
 }  // namespace sparsegpu

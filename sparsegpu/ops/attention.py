@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -163,15 +162,10 @@ def scaled_dot_product_attention(
             if value_width == 0:  # only lse is asked for
                 value = xp.zeros((*value.shape[:-1], 1), dtype)
                 target = xp.empty((*heads, length, 1), dtype)
-            everything = score.dropout_p == 1
-            if everything:  # dividing by 1 - p would give NaN
-                score = replace(score, dropout_p=0.0)
             engine_module(xp, "attention", function).attention(
                 target, lse, query, key, value, pattern, mask_data, score, sinks
             )
-            if everything:
-                out.fill(0)
-            elif width and value_width and not drawn and mask_data is mask.data:
+            if width and value_width and not drawn and mask_data is mask.data:
                 new = (out,) if given is None else ()
                 call.keep(*new, *(() if lse is None else (lse,)))
     result = out if given is None else given

@@ -27,7 +27,7 @@ def score_args(
         Of the heads, as in `view.matrix_view`.
     masks : array (*batch, nnzb, bm * bk)
         The mask's blocks, as the kernel's batch has them.
-    slopes : array (*batch,) or None
+    slopes : array (*batch, 1) or None
         The score's, as the kernel's batch has them.
     dtype : dtype
         Of the operands.
@@ -50,7 +50,7 @@ def score_args(
     argument = b"".join(
         (
             matrix_view(masks, batch_shape),
-            vector_view(None if slopes is None else slopes[..., None], batch_shape),
+            vector_view(slopes, batch_shape),
             _PLACES.pack(length, keys, score.seed, p),
             numbers.pack(
                 *_held(numbers, score.scale, score.softcap or 0, 0 if p >= 1 else 1 / (1 - p)),

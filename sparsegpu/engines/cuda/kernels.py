@@ -17,6 +17,7 @@ OPERATIONS = (
     "sampled_addmm",
     "bsr_softmax",
     "scaled_dot_product_attention",
+    "scaled_dot_product_attention_backward",
     "scatter_mm",
     "bsr_array",
     "semi_structured_from_dense",
@@ -314,6 +315,31 @@ _ATTENTION = (
     ),
 )
 
+_BACKWARD = "scaled_dot_product_attention_backward"
+_TYPES_OF_BACKWARD = (
+    {"T": "bf16", "MASK": "b8", "INDEX": "s32", "ROWS": 4},
+    {"T": "f16", "MASK": "f16", "INDEX": "s32", "ROWS": 1},
+    {"T": "f32", "MASK": "f32", "INDEX": "s64", "ROWS": 4, "SOFTCAP": 1, "SLOPES": 1},
+    {"T": "f64", "MASK": "b8", "INDEX": "s32", "ROWS": 2, "SOFTCAP": 1, "SLOPES": 0},
+)
+
+_ATTENTION_BACKWARD = (
+    KernelSource(
+        "bsr_attention_backward",
+        _BACKWARD,
+        FLOATS,
+        variants=tuple(
+            {**types, "GRADIENT": gradient, "COLUMNS": columns}
+            for types in _TYPES_OF_BACKWARD
+            for gradient, columns in (("query", 2), ("key", 4), ("value", 4))
+        ),
+    ),
+    KernelSource("bsr_attention_backward_mask", _BACKWARD, FLOATS, variants=_TYPES_OF_BACKWARD),
+    KernelSource(
+        "bsr_attention_backward_sinks", _BACKWARD, FLOATS, variants=each("T", ("f32", "f64"))
+    ),
+)
+
 _SEMI_STRUCTURED = (
     KernelSource(
         "semi_structured_compress",
@@ -405,5 +431,6 @@ OTHERS: tuple[KernelSource, ...] = (
     *_CONVERSIONS,
     *_SOFTMAX,
     *_ATTENTION,
+    *_ATTENTION_BACKWARD,
     *_SEMI_STRUCTURED,
 )
