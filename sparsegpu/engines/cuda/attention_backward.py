@@ -251,7 +251,7 @@ def _of_mask(reads: _Reads, pattern: Pattern, score: Score) -> Launch:
 def _of_sinks(reads: _Reads, lse: Any) -> Launch:
     """Return the launch for the gradient of the sinks."""
     return Launch(
-        kernel("bsr_attention_backward_sinks", A=ctype(lse.dtype)),
+        kernel("bsr_attention_backward_sinks", T=ctype(lse.dtype)),
         grid(reads.owners),
         (THREADS,),
         (
