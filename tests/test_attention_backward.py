@@ -239,23 +239,16 @@ def test_a_value_that_every_query_drops_shows_in_no_gradient(engine, rng):
     assert np.isfinite(engine.host(found.query)[0, query]).all()
 
 
-@pytest.mark.parametrize("engine_name", ["reference", "cpu"])
-def test_dropout_of_everything(engine_name, rng):
-    case = GradientCase(rng)
-    with sparsegpu.use_engine(engine_name):
-        out, lse = attention(case.query, case.key, case.value, _mask(case), dropout_p=1,
-                             seed=1, return_lse=True)  # fmt: skip
-        operands = (case.query, case.key, case.value, _mask(case), out, lse)
-        found = backward(case.grad, *operands, dropout_p=1, seed=1)
-        assert all((g == 0).all() for g in found[:3])
-        found = backward(case.grad, *operands, dropout_p=1, seed=1, grad_lse=case.grad_lse)
-    assert (found.value == 0).all()
-    assert np.isfinite(found.query).all()
-    assert found.query.any()
-
-
-def _mask(case):
-    return sparsegpu.bsr_array(tuple(case.mask), shape=case.shape)
+def test_dropout_of_everything(engine, rng):
+    """Nothing is left but what lse changes by."""
+    case, how = GradientCase(rng), {"dropout_p": 1, "seed": 1}
+    operands = case.forward(engine, **how)
+    with engine.runs(KERNELS):
+        without = backward(*operands, **how)
+        found = backward(*operands, grad_lse=engine.array(case.grad_lse), **how)
+    assert not any(engine.host(g).any() for g in without[:3])
+    case.grad[...] = 0
+    case.compare(found, grad_lse=case.grad_lse)
 
 
 def test_the_same_bits_again(engine, rng):
@@ -367,3 +360,19 @@ def test_errors(engine, rng, change, error, message):
     expected = f"^scaled_dot_product_attention_backward: argument {message}"
     with engine.runs(None), pytest.raises(error, match=expected):
         backward(**given)
+
+
+def test_host_arrays_beside_those_of_a_gpu(cuda_engine, rng):
+    case = GradientCase(rng)
+    names = ["grad", "query", "key", "value", "mask", "out", "lse"]
+    given = dict(zip(names, case.forward(cuda_engine)))
+    host = {"mask": sparsegpu.bsr_array(tuple(case.mask), shape=case.shape), "lse": case.grad_lse}
+    host |= {"sinks": case.of_heads(rng), "slopes": case.of_heads(rng)}
+    for name, array in host.items():
+        with cuda_engine.runs(None), pytest.raises(TypeError, match=f"'{name}': expected a cupy"):
+            backward(**{**given, name: array})
+    forward = {name: given[name] for name in names[1:5]}
+    del host["lse"]
+    for name, array in host.items():
+        with cuda_engine.runs(None), pytest.raises(TypeError, match=f"'{name}': expected a cupy"):
+            attention(**{**forward, name: array})

@@ -5,11 +5,12 @@ The kernels of products are declared by their paths (`paths`). All are asked thr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-from .runtime.architectures import HOPPER, PORTABLE
+from ._attention_kernels import ATTENTION, ATTENTION_BACKWARD
+from ._kernel_source import FLOATS, HALVES, KernelSource, each
+from .runtime.architectures import HOPPER
 
 #: The public operations that kernels compute.
 OPERATIONS = (
@@ -34,54 +35,8 @@ OPERATIONS = (
     "bsr_semi_structured_addmm",
 )
 
-Defines = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class KernelSource:
-    """What one ``.cu`` file serves.
-
-    Attributes
-    ----------
-    source : str
-        Stem of the file and name of its entry point.
-    op : str or tuple of str
-        Of `OPERATIONS`; none where a kernel only prepares what others read.
-    dtypes : tuple of str
-        Operand dtypes, by name.
-    archs : tuple of str
-        Architectures: "90a" is that device only, a plain number includes every later device.
-    variants : tuple of mappings, or a function that returns one
-        ``-D`` sets that the compile matrix builds: representative ones, to keep it to minutes.
-    path : str
-        Of a product: its name in ``config``.
-    tensor_core : bool
-        Tensor-core kernels must not spill registers to local memory.
-    """
-
-    source: str
-    op: str | tuple[str, ...]
-    dtypes: tuple[str, ...]
-    archs: tuple[str, ...] = PORTABLE
-    variants: tuple[Defines, ...] | Callable[[], tuple[Defines, ...]] = ({},)
-    path: str = "simt"
-    tensor_core: bool = False
-
-    @property
-    def ops(self) -> tuple[str, ...]:
-        """The operations served."""
-        return (self.op,) if isinstance(self.op, str) else self.op
-
-
-FLOATS = ("float16", "bfloat16", "float32", "float64")
-HALVES = ("float16", "bfloat16")
 _PRODUCT_DTYPES = (*FLOATS, "int8", "complex64", "complex128")
 _INDICES = ("s32", "s64")
-
-
-def each(name: str, values: tuple[Any, ...], **common: str) -> tuple[Defines, ...]:
-    """Return one ``-D`` set for each value of ``name``."""
-    return tuple({name: value, **common} for value in values)
 
 
 def epilogue_of(t: str, out: str, epilogue: str, act: str = "none") -> dict[str, str]:
@@ -280,66 +235,6 @@ _SOFTMAX = (
     ),
 )
 
-_ATTENTION = (
-    KernelSource(
-        "bsr_attention",
-        "scaled_dot_product_attention",
-        FLOATS,
-        variants=tuple(
-            {"T": t, "MASK": mask, "INDEX": "s32", "ROWS": rows, "COLUMNS": columns}
-            for t, mask, rows, columns in (
-                ("f16", "b8", 4, 2),
-                ("f16", "f16", 1, 8),
-                ("bf16", "b8", 4, 4),
-                ("bf16", "bf16", 4, 8),
-                ("bf16", "f32", 1, 2),
-                ("f32", "b8", 4, 8),
-                ("f32", "f32", 1, 4),
-                ("f64", "b8", 2, 4),
-                ("f64", "f64", 1, 4),
-                ("f64", "f32", 2, 2),
-            )
-        )
-        + tuple(
-            {
-                **{"T": t, "OUT": out, "MASK": mask, "INDEX": "s64", "ROWS": 4, "COLUMNS": 4},
-                **{"SOFTCAP": softcap, "SLOPES": slopes, "SINKS": sinks},
-            }
-            for t, out, mask, softcap, slopes, sinks in (
-                ("f32", "f32", "b8", 0, 0, 0),
-                ("bf16", "f32", "bf16", 1, 1, 1),
-                ("f32", "f16", "f32", 1, 0, 1),
-                ("f64", "f64", "b8", 0, 1, 0),
-            )
-        ),
-    ),
-)
-
-_BACKWARD = "scaled_dot_product_attention_backward"
-_TYPES_OF_BACKWARD = (
-    {"T": "bf16", "MASK": "b8", "INDEX": "s32", "ROWS": 4},
-    {"T": "f16", "MASK": "f16", "INDEX": "s32", "ROWS": 1},
-    {"T": "f32", "MASK": "f32", "INDEX": "s64", "ROWS": 4, "SOFTCAP": 1, "SLOPES": 1},
-    {"T": "f64", "MASK": "b8", "INDEX": "s32", "ROWS": 2, "SOFTCAP": 1, "SLOPES": 0},
-)
-
-_ATTENTION_BACKWARD = (
-    KernelSource(
-        "bsr_attention_backward",
-        _BACKWARD,
-        FLOATS,
-        variants=tuple(
-            {**types, "GRADIENT": gradient, "COLUMNS": columns}
-            for types in _TYPES_OF_BACKWARD
-            for gradient, columns in (("query", 2), ("key", 4), ("value", 4))
-        ),
-    ),
-    KernelSource("bsr_attention_backward_mask", _BACKWARD, FLOATS, variants=_TYPES_OF_BACKWARD),
-    KernelSource(
-        "bsr_attention_backward_sinks", _BACKWARD, FLOATS, variants=each("T", ("f32", "f64"))
-    ),
-)
-
 _SEMI_STRUCTURED = (
     KernelSource(
         "semi_structured_compress",
@@ -430,7 +325,7 @@ OTHERS: tuple[KernelSource, ...] = (
     *_SCHEDULES,
     *_CONVERSIONS,
     *_SOFTMAX,
-    *_ATTENTION,
-    *_ATTENTION_BACKWARD,
+    *ATTENTION,
+    *ATTENTION_BACKWARD,
     *_SEMI_STRUCTURED,
 )
