@@ -13,13 +13,20 @@
 // Value columns beyond 32 * COLUMNS are taken by other thread blocks (`slices`), which compute the
 // scores again.
 //
-// -DT: bf16, f16, f32, f64; -DMASK: b8 or a float type; -DINDEX: s32, s64;
-// -DROWS: query rows a warp; -DCOLUMNS: value columns a lane.
+// A sink is where the running maximum and the normaliser start.
+//
+// -DT: bf16, f16, f32, f64; -DOUT: the output's type; -DINDEX: s32, s64; -DSINKS: 0, 1;
+// -DROWS: query rows a warp; -DCOLUMNS: value columns a lane; the score's in kernel_score.cuh.
 
-#include "common/types.cuh"
-#include "common/warp_reduce.cuh"
-#include "common/view.cuh"
-#include "common/philox.cuh"
+#include "common/kernel_score.cuh"
+#include "common/lane_rows.cuh"
+
+#ifndef OUT
+#define OUT T
+#endif
+#ifndef SINKS
+#define SINKS 0
+#endif
 
 using namespace sparsegpu;
 
@@ -27,24 +34,7 @@ typedef Acc<T>::type A;
 
 constexpr int TILE = 32;
 constexpr int MOST_WARPS = 4;
-constexpr int DEPTH = sizeof(A) == 8 ? 32 : 64;  // features of query and key in shared memory
-constexpr int AHEAD = 2;                         // value rows loaded before they are used
 constexpr unsigned ALL = 0xffffffffu;
-
-__device__ __forceinline__ A minus_infinity() {
-  return A(__int_as_float(0xff800000));
-}
-
-// What the mask says of a stored element: whether it is attended, and what is added to its score.
-__device__ __forceinline__ bool admits(b8 m, A&) {
-  return m.bits != 0;
-}
-template <typename M>
-__device__ __forceinline__ bool admits(M m, A& score) {
-  const A x = A(to_acc(m));
-  score += x;
-  return x != minus_infinity();
-}
 
 __device__ __forceinline__ A warp_max(A x) {
   for (int offset = 16; offset > 0; offset /= 2) {
@@ -56,13 +46,11 @@ __device__ __forceinline__ A warp_max(A x) {
 
 extern "C" __global__ void __launch_bounds__(MOST_WARPS * 32, 1)
     bsr_attention(const View out, const View lse, const View query, const View key,
-                  const View value, const View indptr, const View indices, const View mask,
+                  const View value, const View indptr, const View indices, const View sinks,
                   const Batch batch, long long tiles, long long slices, long long items,
-                  long long block_rows, long long queries, long long keys, int bm, int bk,
-                  int features, int value_features, A scale, int causal, double dropout,
-                  A kept_scale, unsigned long long seed) {
-  __shared__ A key_tile[TILE][DEPTH + 1];
-  __shared__ A query_tile[MOST_WARPS * ROWS][DEPTH];
+                  long long block_rows, int bm, int bk, int features, int value_features,
+                  const ScoreArgs<A> score_args) {
+  __shared__ LaneDots<T, ROWS, MOST_WARPS> dots;
   __shared__ long long tile_keys[TILE];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int tile_rows = blockDim.x / 32 * ROWS;
@@ -74,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(MOST_WARPS * 32, 1)
     const long long b = item / slices / tiles / block_rows;
     const INDEX* row_starts = batch_ptr<const INDEX>(indptr, batch, b);
     const INDEX* columns = batch_ptr<const INDEX>(indices, batch, b);
-    const MASK* masks = batch_ptr<const MASK>(mask, batch, b);
+    const KernelScore<A> score(score_args, batch, b, b);
     const T* q = batch_ptr<const T>(query, batch, b) + (i * bm + first_row) * query.row;
     const T* k = batch_ptr<const T>(key, batch, b);
     const T* v = batch_ptr<const T>(value, batch, b) + first_column * value.col;
@@ -85,11 +73,13 @@ extern "C" __global__ void __launch_bounds__(MOST_WARPS * 32, 1)
     long long p = row_starts[i * indptr.row] + lane / bk;
     int c = lane % bk;
 
+    A start = minus_infinity<A>();
+    if constexpr (SINKS) start = *batch_ptr<const A>(sinks, batch, b);
     A top[ROWS], sum[ROWS], acc[ROWS][COLUMNS];
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-      top[r] = minus_infinity();
-      sum[r] = A(0);
+      top[r] = start;
+      sum[r] = start == minus_infinity<A>() ? A(0) : A(1);
 #pragma unroll
       for (int t = 0; t < COLUMNS; ++t) acc[r][t] = A(0);
     }
@@ -101,88 +91,34 @@ extern "C" __global__ void __launch_bounds__(MOST_WARPS * 32, 1)
       __syncthreads();
       // the pattern is canonical: keys ascend, so all that follow are masked for a causal query,
       // too
-      if (tile_keys[0] < 0 || (causal && tile_keys[0] > last_query)) break;
+      if (tile_keys[0] < 0 || (score_args.causal && tile_keys[0] > last_query)) break;
 
-      A score[ROWS];
-#pragma unroll
-      for (int r = 0; r < ROWS; ++r) score[r] = A(0);
-      for (int e0 = 0; e0 < features; e0 += DEPTH) {
-        const int depth = features - e0 < DEPTH ? features - e0 : DEPTH;
-        if (e0 > 0) __syncthreads();
-        for (int place = threadIdx.x; place < TILE * DEPTH; place += blockDim.x) {
-          const int n = place / DEPTH, e = place % DEPTH;
-          const long long j = tile_keys[n];
-          key_tile[n][e] = e < depth && j >= 0 ? to_acc(k[j * key.row + (e0 + e) * key.col]) : A(0);
-        }
-        for (int place = threadIdx.x; place < tile_rows * DEPTH; place += blockDim.x) {
-          const int n = place / DEPTH, e = place % DEPTH;
-          query_tile[n][e] =
-              e < depth && n < rows_here ? to_acc(q[n * query.row + (e0 + e) * query.col]) : A(0);
-        }
-        __syncthreads();
-#pragma unroll 4
-        for (int e = 0; e < depth; ++e) {
-          const A x = key_tile[lane][e];
-#pragma unroll
-          for (int r = 0; r < ROWS; ++r) {
-            score[r] = fma_acc(query_tile[warp * ROWS + r][e], x, score[r]);
-          }
-        }
-      }
+      A dot[ROWS];
+      dots(dot, q, query, rows_here, k, key, tile_keys, features);
 
       A weight[ROWS];
-      unsigned attended[ROWS], any = 0;  // a bit a key
+      unsigned attended[ROWS];  // a bit a key
 #pragma unroll
       for (int r = 0; r < ROWS; ++r) {
         const int row = first_row + warp * ROWS + r;
         const long long j = i * bm + row;  // the query
-        A x = score[r] * scale;
-        bool sees = my_key >= 0 && row < bm && !(causal && my_key > j);
-        if (sees) sees = admits(masks[p * mask.row + (row * bk + c) * mask.col], x);
-        const A highest = warp_max(sees ? x : minus_infinity());  // a NaN is not higher
+        A x = dot[r];
+        bool sees = score.logit(x, my_key >= 0 && row < bm, j, my_key, p, row * bk + c);
+        const A highest = warp_max(sees ? x : minus_infinity<A>());  // a NaN is not higher
         const A before = top[r];
         top[r] = highest > before ? highest : before;
-        const A base = top[r] == minus_infinity() ? A(0) : top[r];
+        const A base = top[r] == minus_infinity<A>() ? A(0) : top[r];
         const A w = sees ? exp(x - base) : A(0);
         const A shrink = exp(before - base);
         sum[r] = sum[r] * shrink + warp_sum(w);
 #pragma unroll
         for (int t = 0; t < COLUMNS; ++t) acc[r][t] *= shrink;
-        if (sees && dropout > 0) {
-          sees =
-              dropout_keep((unsigned long long)((b * queries + j) * keys + my_key), seed, dropout);
-        }
+        sees = score.keeps(sees, j, my_key);
         weight[r] = to_acc(round_to<T>(w));
         attended[r] = __ballot_sync(ALL, sees);
-        any |= attended[r];
       }
 
-      for (int n0 = 0; n0 < TILE; n0 += AHEAD) {
-        if ((any >> n0 & ((1u << AHEAD) - 1)) == 0) continue;
-        A x[AHEAD][COLUMNS];
-#pragma unroll
-        for (int n = 0; n < AHEAD; ++n) {
-          const long long j = __shfl_sync(ALL, my_key, n0 + n);
-          const bool used = any >> (n0 + n) & 1;
-#pragma unroll
-          for (int t = 0; t < COLUMNS; ++t) {
-            const bool inside = first_column + 32 * t < value_features;
-            x[n][t] =
-                used && inside ? to_acc(v[j * value.row + (long long)(32 * t) * value.col]) : A(0);
-          }
-        }
-#pragma unroll
-        for (int n = 0; n < AHEAD; ++n) {
-#pragma unroll
-          for (int r = 0; r < ROWS; ++r) {
-            const A w = __shfl_sync(ALL, weight[r], n0 + n);
-            if (attended[r] >> (n0 + n) & 1) {
-#pragma unroll
-              for (int t = 0; t < COLUMNS; ++t) acc[r][t] = fma_acc(w, x[n][t], acc[r][t]);
-            }
-          }
-        }
-      }
+      add_listed(acc, weight, attended, my_key, v, value, value_features - first_column);
 
       p += TILE / bk;
       c += TILE % bk;
@@ -198,12 +134,12 @@ extern "C" __global__ void __launch_bounds__(MOST_WARPS * 32, 1)
       if (row >= bm) continue;
       const long long j = i * bm + row;
       // nothing attended: zeros, and log(0) = -inf
-      const A share = sum[r] == A(0) ? A(0) : kept_scale / sum[r];
-      T* o = batch_ptr<T>(out, batch, b) + j * out.row;
+      const A share = sum[r] == A(0) ? A(0) : score_args.kept_scale / sum[r];
+      OUT* o = batch_ptr<OUT>(out, batch, b) + j * out.row;
 #pragma unroll
       for (int t = 0; t < COLUMNS; ++t) {
         const int column = first_column + 32 * t;
-        if (column < value_features) o[column * out.col] = round_to<T>(acc[r][t] * share);
+        if (column < value_features) o[column * out.col] = round_to<OUT>(acc[r][t] * share);
       }
       if (lse.ptr != nullptr && first_column == 0) {
         batch_ptr<A>(lse, batch, b)[j * lse.row] = top[r] + log(sum[r]);

@@ -22,6 +22,7 @@ _MODULES = {
     # BSR products
     "ops.addmm": ["bsr_addmm", "bsr_matmul", "dense_bsr_matmul", "int_bsr_addmm"],
     "ops.attention": ["scaled_dot_product_attention"],
+    "ops.attention_backward": ["AttentionGradients", "scaled_dot_product_attention_backward"],
     "ops.sampled_addmm": ["sampled_addmm"],
     "ops.scatter_indices": ["bsr_scatter_mm_indices_data"],
     "ops.scatter_mm": ["bsr_scatter_mm", "scatter_mm"],
@@ -60,6 +61,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 _SUBMODULES = ("linalg", "masks", "testing")
 
 __all__ = [
+    "AttentionGradients",
     "BlockMask",
     "BsrSemiStructuredArray",
     "SemiStructuredArray",
@@ -95,6 +97,7 @@ __all__ = [
     "sampled_addmm",
     "save_npz",
     "scaled_dot_product_attention",
+    "scaled_dot_product_attention_backward",
     "scaled_mm",
     "scatter_mm",
     "semi_structured_addmm",
@@ -140,6 +143,7 @@ if TYPE_CHECKING:
     from .masks import banded, bigbird, causal, sliding_window
     from .ops.addmm import bsr_addmm, bsr_matmul, dense_bsr_matmul, int_bsr_addmm
     from .ops.attention import scaled_dot_product_attention
+    from .ops.attention_backward import AttentionGradients, scaled_dot_product_attention_backward
     from .ops.compress import semi_structured_from_dense, semi_structured_to_dense
     from .ops.cusparselt_layout import from_cusparselt_layout, to_cusparselt_layout
     from .ops.meta import (

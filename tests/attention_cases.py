@@ -75,7 +75,22 @@ class Case:
             return total > 0, np.zeros_like(total)
         return stored & (total != -np.inf), np.where(total == -np.inf, 0, total)
 
-    def expected(self, *, scale=None, is_causal=False, dropout_p=0.0, seed=0):
+    def of_heads(self, rng, shape=None):
+        """Return random numbers for the heads, of the dtype that slopes and sinks have."""
+        dtype = np.float64 if self.query.dtype == np.float64 else np.float32
+        return rng.standard_normal(self.query.shape[:-2] if shape is None else shape).astype(dtype)
+
+    def expected(
+        self,
+        *,
+        scale=None,
+        is_causal=False,
+        dropout_p=0.0,
+        seed=0,
+        softcap=None,
+        slopes=None,
+        sinks=None,
+    ):
         """Return out and lse by the dense formula in float64."""
         q, k, v = (a.astype(np.float64) for a in (self.query, self.key, self.value))
         group = q.shape[-3] // k.shape[-3]
@@ -87,10 +102,20 @@ class Case:
         scale = q.shape[-1] ** -0.5 if scale is None else scale
         with np.errstate(invalid="ignore"):
             score = scale * np.einsum("...ie,...je->...ij", q, k)
+        if softcap is not None:
+            score = softcap * np.tanh(score / softcap)
+        if slopes is not None:
+            distance = np.arange(keys) - np.arange(length)[:, None]
+            score = score + slopes[..., None, None].astype(np.float64) * distance
         score = np.where(allowed, score + added, -np.inf)
         top = np.where(allowed.any(-1), score.max(-1), 0.0)[..., None]
+        sink = None if sinks is None else sinks[..., None, None].astype(np.float64)
+        if sink is not None:
+            top = np.where(sink == -np.inf, top, np.maximum(score.max(-1)[..., None], sink))
         e = np.exp(score - top)
         total = e.sum(-1, keepdims=True)
+        if sink is not None:
+            total = total + np.exp(sink - top)
         weights = e / np.where(total == 0, 1, total)
         kept = np.broadcast_to(allowed, weights.shape)
         if dropout_p:
@@ -107,13 +132,21 @@ class Case:
     def check(self, engine, *, strides=False, **keywords) -> None:
         operands = self.on(engine, strides)
         with engine.runs("bsr_attention"):
-            out, lse = attention(*operands, return_lse=True, **keywords)
+            out, lse = attention(*operands, return_lse=True, **on_engine(engine, keywords))
         expected, expected_lse = self.expected(**keywords)
         assert out.dtype == self.query.dtype
         assert lse.dtype == (np.float64 if self.query.dtype == np.float64 else np.float32)
         assert_attention_close(out, expected)
         # Operands are exact in float64: the lse of 16-bit operands is as good as float32's.
         assert_attention_close(lse, expected_lse)
+
+
+def on_engine(engine, keywords):
+    """Return keywords whose arrays are the engine's."""
+    return {
+        name: engine.array(value) if isinstance(value, np.ndarray) else value
+        for name, value in keywords.items()
+    }
 
 
 def _strided(engine, array):

@@ -156,6 +156,22 @@ def attention(cp, rng):
     )
 
 
+@case
+def attention_backward(cp, rng):
+    """Beside the gradients one float a query."""
+    q, k = values(cp, rng, (2, 3, SHAPE[0], 32)), values(cp, rng, (2, 3, SHAPE[1], 32))
+    mask, sinks = sparse(cp, rng, "bool"), values(cp, rng, (3,), "float32")
+    out, lse = sg.scaled_dot_product_attention(q, k, k, mask, sinks=sinks, return_lse=True)
+
+    def call():
+        found = sg.scaled_dot_product_attention_backward(
+            q, q, k, k, mask, out, lse, sinks=sinks, mask_gradient=True
+        )
+        return (*found[:3], found.mask.data, found.sinks)
+
+    return Case(("bsr_attention_backward",), call, lse.nbytes)
+
+
 # -- conversions ----------------------------------------------------------------------------------
 
 

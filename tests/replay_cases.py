@@ -89,6 +89,7 @@ def attention(cp, rng):
     q, k, v = (dense(cp, rng, (2, 4, 64, 32)) for _ in range(3))
     attend = sg.scaled_dot_product_attention
     added = in_other_order(canonical(cp, rng, "float16", (64, 64)))
+    of_heads, out = dense(cp, rng, (4,), "float32"), cp.empty((2, 4, 64, 32), "float32")
     return Case(
         lambda: attend(q, k, v, mask),
         [q, k, v],
@@ -98,12 +99,46 @@ def attention(cp, rng):
             "with lse": lambda: attend(q, k, v, mask, return_lse=True),
             "seed 1": lambda: attend(q, k, v, mask, dropout_p=0.5, seed=1),
             "seed 2": lambda: attend(q, k, v, mask, dropout_p=0.5, seed=2),
+            "everything dropped": lambda: attend(q, k, v, mask, dropout_p=1, seed=1),
             "strides": lambda: attend(q.swapaxes(0, 1)[:2], k[:, :2], v[:, :2], mask),
+            "softcap": lambda: attend(q, k, v, mask, softcap=2.0),
+            "slopes": lambda: attend(q, k, v, mask, slopes=of_heads),
+            "sinks": lambda: attend(q, k, v, mask, sinks=of_heads),
+            "into out": lambda: attend(q, k, v, mask, out=out),
+            "into out, with lse": lambda: attend(q, k, v, mask, out=out, return_lse=True),
         },
         {
-            "everything dropped": lambda: attend(q, k, v, mask, dropout_p=1, seed=1),
             "a mask that is copied": lambda: attend(q, k, v, added),
         },
+    )
+
+
+@case
+def attention_backward(cp, rng):
+    mask = canonical(cp, rng, "float16", (64, 64))
+    q, k, v, grad, out = (dense(cp, rng, (2, 4, 64, 32)) for _ in range(5))
+    lse, of_heads = dense(cp, rng, (2, 4, 64), "float32"), dense(cp, rng, (4,), "float32")
+    added = in_other_order(mask)
+
+    def gradients(*operands, **how):
+        found = sg.scaled_dot_product_attention_backward(*operands, out, lse, **how)
+        of_mask = None if found.mask is None else found.mask.data
+        return (*found[:3], of_mask, found.sinks)
+
+    call = partial(gradients, grad, q, k, v)
+    return Case(
+        lambda: call(mask),
+        [q, k, v, grad, out, lse, mask.data],
+        {
+            "scale": lambda: call(mask, scale=0.5),
+            "with lse": lambda: call(mask, grad_lse=lse),
+            "mask": lambda: call(mask, mask_gradient=True),
+            "sinks": lambda: call(mask, sinks=of_heads),
+            "mask and sinks": lambda: call(mask, sinks=of_heads, mask_gradient=True),
+            "seed": lambda: call(mask, dropout_p=0.5, seed=1),
+            "softcap": lambda: call(mask, softcap=2.0),
+        },
+        {"a mask that is copied": lambda: call(added)},
     )
 
 

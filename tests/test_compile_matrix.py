@@ -7,7 +7,8 @@ import pytest
 pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings (NVRTC) is not installed")
 
 from sparsegpu.engines.cuda import matrix
-from sparsegpu.engines.cuda.kernels import OPERATIONS, KernelSource
+from sparsegpu.engines.cuda._kernel_source import KernelSource
+from sparsegpu.engines.cuda.kernels import OPERATIONS
 from sparsegpu.engines.cuda.runtime import source
 from sparsegpu.engines.cuda.runtime.architectures import PORTABLE
 from sparsegpu.engines.cuda.support import kernels

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import sparsegpu
+from attention_gradient_cases import GradientCase, backward
+from conftest import Engine
 from covering import covered
 from cpu_cases import agree, on
 from sparsegpu.testing import assert_attention_close, random_24, random_blocks, random_values
@@ -85,3 +87,19 @@ def test_attention_by_strips(rng, monkeypatch, scores, poisoned):
         for cpu, reference in zip(*results):
             # Two that sum in float32 are much nearer to each other than the contract asks.
             assert_attention_close(cpu, reference, share=0.1)
+
+
+@covered(scores=[1, 300, 1 << 18], dropout_p=[0.0, 0.3])
+def test_gradients_of_attention_by_strips(rng, monkeypatch, scores, dropout_p):
+    """The bits do not depend on where the rows are cut."""
+    from sparsegpu.engines.cpu import attention
+
+    case = GradientCase(rng, lengths=(36, 40), blocksize=(3, 5), heads=(4, 2), batch=(2,))
+    how = {"dropout_p": dropout_p, "seed": 5}
+    operands = case.forward(Engine("cpu"), **how)
+    whole = on("cpu", backward, *operands, mask_gradient=True, **how)
+    monkeypatch.setattr(attention, "_SCORES", scores)
+    cut = on("cpu", backward, *operands, mask_gradient=True, **how)
+    case.compare(cut, **how)
+    for a, b in zip((*cut[:3], cut.mask.data), (*whole[:3], whole.mask.data)):
+        np.testing.assert_array_equal(a, b)

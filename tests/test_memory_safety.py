@@ -123,6 +123,11 @@ FUNCTIONS = {
     "scaled_dot_product_attention": lambda a: sparsegpu.scaled_dot_product_attention(
         *[array_like(a, ONES[None])] * 3, a
     ),
+    "scaled_dot_product_attention_backward": (
+        lambda a: sparsegpu.scaled_dot_product_attention_backward(
+            *[array_like(a, ONES[None])] * 4, a, array_like(a, ONES[None]), array_like(a, ONES[:1])
+        )
+    ),
     "bsr_scatter_mm": lambda a: sparsegpu.bsr_scatter_mm(a, array_like(a, ONES)),
     "bsr_scatter_mm_indices_data": lambda a: sparsegpu.bsr_scatter_mm_indices_data(
         a, array_like(a, ONES)

@@ -87,19 +87,49 @@ def _attention() -> Iterator[tuple[str, Prepare]]:
     for dtype in ("float16", "bfloat16", "float32", "float64"):
         for kind in ("bool", dtype):
             yield f"attention {dtype} {kind}", partial(_attend, (48, 32, 20, 24), dtype, kind)
-    yield "attention long", partial(_attend, (96, 96, 150, 72), "float32", "bool")
+            yield (
+                f"attention gradients {dtype} {kind}",
+                partial(_gradients, (48, 32, 20, 24), dtype, kind),
+            )
+    for name, attend in (("attention", _attend), ("attention gradients", _gradients)):
+        yield f"{name} long", partial(attend, (96, 96, 150, 72), "float32", "bool")
 
 
 def _attend(sizes, dtype, kind, make):
     """Grouped heads, causal, dropout."""
+    operands = _attended(sizes, dtype, kind, make)
+    return lambda: sg.scaled_dot_product_attention(*operands, **_HOW)
+
+
+_HOW = {"is_causal": True, "dropout_p": 0.2, "seed": 3}
+
+
+def _attended(sizes, dtype, kind, make):
+    """Return query, key, value and mask."""
     queries, keys, features, value_features = sizes
     q = make.dense((2, 4, queries, features), dtype)
     k = make.dense((2, 2, keys, features), dtype)
     v = make.dense((2, 2, keys, value_features), dtype)
-    mask = make.sparse((queries, keys), (16, 8), kind, density=0.6)
-    return lambda: sg.scaled_dot_product_attention(
-        q, k, v, mask, is_causal=True, dropout_p=0.2, seed=3
-    )
+    return q, k, v, make.sparse((queries, keys), (16, 8), kind, density=0.6)
+
+
+def _gradients(sizes, dtype, kind, make):
+    """All five, of scores with all that they may have."""
+    q, k, v, mask = _attended(sizes, dtype, kind, make)
+    of_heads = "float64" if dtype == "float64" else "float32"
+    numbers = {name: make.dense((4,), of_heads) for name in ("slopes", "sinks")}
+    how = {**_HOW, **numbers, "softcap": 4.0}
+    out, lse = sg.scaled_dot_product_attention(q, k, v, mask, return_lse=True, **how)
+    grad, xp = make.dense(out.shape, dtype), make.xp
+
+    def call():
+        found = sg.scaled_dot_product_attention_backward(
+            grad, q, k, v, mask, out, lse, grad_lse=lse, mask_gradient=True, **how
+        )
+        parts = (*found[:3], found.mask.data, found.sinks)
+        return xp.concatenate([xp.ascontiguousarray(a).ravel().view(xp.uint8) for a in parts])
+
+    return call
 
 
 # -- 2:4 -----------------------------------------------------------------------------------------

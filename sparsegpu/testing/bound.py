@@ -325,3 +325,30 @@ def assert_attention_close(out: Any, exact: np.ndarray, *, share: float = 1.0) -
     np.testing.assert_allclose(
         out.astype(exact.dtype), exact, rtol=tolerance, atol=tolerance, strict=True
     )
+
+
+def assert_gradient_close(gradient: Any, exact: np.ndarray, size: np.ndarray, dtype: Any) -> None:
+    """Assert that a gradient of attention is within the contract's bound.
+
+    Parameters
+    ----------
+    gradient : array
+        What was computed; its rounding follows from its dtype.
+    exact : array
+    size : array
+        The sums of the absolute products, to which twice attention's tolerance is relative.
+    dtype : dtype
+        Of attention's operands.
+
+    Raises
+    ------
+    AssertionError
+        With the worst element, its error and what was allowed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> exact = np.array([0.5, 0.0])
+    >>> assert_gradient_close(np.float32([0.5, 1e-5]), exact, np.ones(2), "float32")
+    """
+    assert_close(gradient, exact, 2 * ATTENTION_TOLERANCE[dtype_of(dtype).name] * size)

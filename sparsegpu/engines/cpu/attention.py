@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..._epilogue import store
-from ..._philox import dropout_keep
+from ..._score import Score
 from ...pattern import Pattern
 from ._jit import frozen
 from ._kernels import dot_blocks, multiply
@@ -27,22 +27,19 @@ def attention(
     value: np.ndarray,
     pattern: Pattern,
     mask_data: np.ndarray,
-    *,
-    scale: float,
-    is_causal: bool,
-    dropout_p: float,
-    seed: int,
+    score: Score,
+    sinks: np.ndarray | None,
 ) -> None:
     """Write ``softmax(scale * query @ key.T + mask) @ value`` over the stored positions.
 
     out is (*B, H, L, Ev), query (*B, H, L, E), key (*B, Hkv, S, E), value (*B, Hkv, S, Ev):
     query head h reads key head ``h // (H // Hkv)``. ``pattern`` is canonical; it and
-    ``mask_data`` (bool or float) broadcast over (*B, H). At any time a thread holds the scores
-    of a strip of block rows, stored as the pattern stores its blocks: (blocks, bm, bk).
+    ``mask_data`` (bool or float) broadcast over (*B, H), as do sinks. `_score` says what is done
+    to a score. At any time a thread holds the scores of a strip of block rows, stored as the
+    pattern stores its blocks: (blocks, bm, bk).
     """
-    heads = out.shape[:-2]
+    heads = score.heads
     bm, bk = pattern.blocksize
-    length, width = pattern.shape
     group = heads[-1] // max(key.shape[-3], 1)
     query = np.broadcast_to(query, heads + query.shape[-2:])
     key = np.broadcast_to(key, heads[:-1] + key.shape[-3:])
@@ -51,8 +48,8 @@ def attention(
     indices = np.broadcast_to(pattern._indices, heads + pattern._indices.shape[-1:])
     mask_data = np.broadcast_to(mask_data, heads + mask_data.shape[-3:])
 
-    def strip(item: tuple[int, tuple[int, ...], int, int]) -> None:
-        number, head, first, last = item
+    def strip(item: tuple[tuple[int, ...], int, int]) -> None:
+        head, first, last = item
         kv_head = (*head[:-1], head[-1] // group)
         rows = slice(first * bm, last * bm)
         ends = indptr[head][first : last + 1].astype(np.int64)
@@ -62,30 +59,30 @@ def attention(
         q = (row[:, None, None].astype(np.int64) + first) * bm + np.arange(bm)[:, None]
         k = block.column.astype(np.int64)[:, None, None] * bk + np.arange(bk)
 
-        scores = _scores(query[head][rows], key[kv_head], block, bm, bk)
-        scores *= scores.dtype.type(scale)
-        excluded = _mask(scores, mask_data[head][stored])
-        if is_causal:
-            excluded = excluded | (q < k)
-        np.copyto(scores, -np.inf, where=excluded)
-        row_lse = _softmax(scores, block)
+        scores = dots(query[head][rows], key[kv_head], block.row, block.column, bm, bk)
+        attended = score.logits(scores, head, mask_data[head][stored], q, k)
+        sink = None if sinks is None else np.broadcast_to(sinks, heads)[head]
+        row_lse = _softmax(scores, block, sink)
         if lse is not None:
             lse[head][rows] = row_lse
-        if dropout_p > 0:
-            scores /= scores.dtype.type(1 - dropout_p)
-            score = (number * length + q) * width + k
-            excluded = excluded | ~dropout_keep(score, seed, dropout_p)
+        excluded = ~score.dropout(scores, head, attended, q, k)
         np.copyto(scores, 0, where=excluded)
         weights = widen(scores.astype(value.dtype))
-        store(_weighted(weights, value[kv_head], block, excluded), out[head][rows])
+        store(weighted(weights, value[kv_head], block, excluded), out[head][rows])
 
     scores = pattern.nnzb * bm * bk
     cost = scores * (query.shape[-1] + value.shape[-1])
     items = []
-    for number, head in enumerate(np.ndindex(heads)):
-        cut = spans(indptr[head][1:], pattern.block_shape[0], max(scores // _SCORES, pieces(cost)))
-        items += [(number, head, *span) for span in cut]
+    for head in np.ndindex(heads):
+        cut = strips(indptr[head], scores, cost)
+        items += [(head, *span) for span in cut]
     for_each(strip, items, cost * len(items))
+
+
+def strips(ends: np.ndarray, scores: int, cost: float) -> list[tuple[int, int]]:
+    """Cut the block rows that end there, of so many scores and multiply-adds, into strips."""
+    count = len(ends) - 1
+    return spans(ends[1:], count, max(scores // _SCORES, pieces(cost)))
 
 
 class Blocks(NamedTuple):
@@ -96,37 +93,40 @@ class Blocks(NamedTuple):
     column: np.ndarray
 
 
-def _scores(query: np.ndarray, key: np.ndarray, block: Blocks, bm: int, bk: int) -> np.ndarray:
-    """Return ``query @ key.T`` at the blocks, (blocks, bm, bk)."""
-    left, left_ld = real_rows(query)
-    right, right_ld = real_rows(key)
-    scores = np.zeros((len(block.row), bm, bk), left.dtype)
-    depth = query.shape[1]
-    flat = scores.reshape(-1)
-    dot_blocks(flat, block.row, block.column, bm, bk, left, left_ld, right, right_ld, depth)
-    return scores
+def dots(
+    left: np.ndarray, right: np.ndarray, rows: np.ndarray, columns: np.ndarray, bm: int, bk: int
+) -> np.ndarray:
+    """Return ``left @ right.T`` at the blocks in these block rows and columns, (blocks, bm, bk)."""
+    flat_left, left_ld = real_rows(left)
+    flat_right, right_ld = real_rows(right)
+    acc = np.zeros((len(rows), bm, bk), flat_left.dtype)
+    depth = left.shape[1]
+    dot_blocks(
+        acc.reshape(-1), rows, columns, bm, bk, flat_left, left_ld, flat_right, right_ld, depth
+    )
+    return acc
 
 
-def _mask(scores: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Add a floating mask; return what it or a bool one excludes."""
-    if mask.dtype == bool:
-        return ~mask
-    mask = mask.astype(scores.dtype)
-    scores += mask
-    return mask == -np.inf
-
-
-def _softmax(scores: np.ndarray, block: Blocks) -> np.ndarray:
+def _softmax(scores: np.ndarray, block: Blocks, sink: np.ndarray | None) -> np.ndarray:
     """Replace scores by weights, in place; return the log-sum-exp of each row."""
     top = np.empty((len(block.ends) - 1) * scores.shape[1], scores.dtype)
     total = np.empty_like(top)
     subtract_maximum(scores, block.ends, top, 0.0)  # nothing to attend to: exp(-inf - 0) = 0
     np.exp(scores, out=scores)
     divide_by_sum(scores, block.ends, total)
+    if sink is not None:
+        top = np.where(total == 0, -np.inf, top)
+        highest = np.maximum(top, sink)
+        highest = np.where(highest == -np.inf, 0, highest)
+        attended = total * np.exp(top - highest)
+        total = attended + np.exp(sink - highest)
+        share = attended / np.where(total == 0, 1, total)
+        scores *= share.reshape(-1, scores.shape[1])[block.row][..., None].astype(scores.dtype)
+        top = highest
     return np.log(total) + top
 
 
-def _weighted(
+def weighted(
     weights: np.ndarray, value: np.ndarray, block: Blocks, excluded: np.ndarray
 ) -> np.ndarray:
     """Return ``weights @ value``, one row for each of the strip.

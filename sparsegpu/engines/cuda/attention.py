@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from ..._math import ceil_div
+from ..._score import Score
 from ...pattern import Pattern
 from ._grid import flat_blocks, grid, same_place, size_of
+from ._score_args import score_args
 from .runtime.launch import Launch, kernel, submit
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch, vector_view
@@ -24,44 +26,42 @@ def attention(
     value: Any,
     pattern: Pattern,
     mask_data: Any,
-    *,
-    scale: float,
-    is_causal: bool,
-    dropout_p: float,
-    seed: int,
+    score: Score,
+    sinks: Any,
 ) -> None:
     """Write ``softmax(scale * query @ key.T + mask) @ value`` over the stored positions.
 
     One launch, without a score matrix in memory.
     """
-    batch, heads = out.shape[:-3], out.shape[-3]
-    groups = heads // key.shape[-3]
-    if groups > 1:
-        # Query heads in groups of one key head: then key and value only broadcast.
-        out, query, lse = (_split(a, n, heads, groups) for a, n in ((out, 2), (query, 2), (lse, 1)))
-        key, value = key[..., None, :, :], value[..., None, :, :]
-    indptr = _split(pattern._indptr, 1, heads, groups)
-    indices = _split(pattern._indices, 1, heads, groups)
+    heads, kv_heads = out.shape[-3], key.shape[-3]
     blocks = flat_blocks(mask_data)  # may be a copy: it has to outlive the launch
-    masks = _split(blocks, 2, heads, groups)
+    out, query, key, value, masks = (
+        split_heads(a, 2, heads, kv_heads) for a in (out, query, key, value, blocks)
+    )
+    lse, indptr, indices = (
+        split_heads(a, 1, heads, kv_heads) for a in (lse, pattern._indptr, pattern._indices)
+    )
+    slopes, sinks = (split_heads(as_vectors(a), 1, heads, kv_heads) for a in (score.slopes, sinks))
     batch = merged_batch(
         out.shape[:-2],
         *((a, 2) for a in (out, query, key, value, masks)),
-        *((a, 1) for a in (lse, indptr, indices)),
+        *((a, 1) for a in (lse, indptr, indices, slopes, sinks)),
     )
-    (length, features), value_features = query.shape[-2:], value.shape[-1]
+    features, value_features = query.shape[-1], value.shape[-1]
     bm, bk = pattern.blocksize
-    rows, warps, columns = _tile(bm, value_features, query.dtype)
+    rows, warps, columns = tile_of(bm, value_features, query.dtype)
     tiles, slices = ceil_div(bm, rows * warps), ceil_div(value_features, 32 * columns)
     items = size_of(batch) * pattern.block_shape[0] * tiles * slices
-    real = np.float64 if query.dtype == np.float64 else np.float32
+    defines, score_argument = score_args(score, batch, masks, slopes, query.dtype)
     compiled = kernel(
         "bsr_attention",
         T=ctype(query.dtype),
-        MASK=ctype(mask_data.dtype),
+        OUT=ctype(out.dtype),
         INDEX=ctype(pattern._indices.dtype),
+        SINKS=int(sinks is not None),
         ROWS=rows,
         COLUMNS=columns,
+        **defines,
     )
     launch = Launch(
         compiled,
@@ -75,42 +75,43 @@ def attention(
             matrix_view(value, batch),
             vector_view(indptr, batch),
             vector_view(indices, batch),
-            matrix_view(masks, batch),
+            vector_view(sinks, batch),
             batch_dims(batch),
             np.int64(tiles),
             np.int64(slices),
             np.int64(items),
             np.int64(pattern.block_shape[0]),
-            np.int64(length),
-            np.int64(pattern.shape[1]),
             np.int32(bm),
             np.int32(bk),
             np.int32(features),
             np.int32(value_features),
-            real(scale),
-            np.int32(is_causal),
-            np.float64(dropout_p),
-            real(0 if dropout_p >= 1 else 1 / (1 - dropout_p)),
-            np.uint64(seed),
+            score_argument,
         ),
     )
     submit(launch, whole=same_place(blocks, mask_data))
 
 
-def _split(array: Any, trailing: int, heads: int, groups: int) -> Any:
-    """Return a view whose head axis is split into (key heads, groups).
+def as_vectors(of_heads: Any) -> Any:
+    """Return numbers of heads (*B, H) as vectors of one element, as a kernel's batch has them."""
+    return None if of_heads is None else of_heads[..., None]
 
-    The head axis stands before the ``trailing`` last ones; where it is missing or 1 it broadcasts.
+
+def split_heads(array: Any, trailing: int, heads: int, kv_heads: int) -> Any:
+    """Return a view whose axis of heads is split into (key heads, groups), if there are groups.
+
+    That axis stands before the ``trailing`` last ones; where it is missing or 1 it broadcasts.
+    With groups, key and value only broadcast.
     """
+    groups = heads // kv_heads
     if groups == 1 or array is None or array.ndim <= trailing:
         return array
     axis = array.ndim - trailing - 1
-    inner = array.shape[axis + 1 :]
-    split = (1, 1) if array.shape[axis] == 1 else (heads // groups, groups)
-    return array.reshape(*array.shape[:axis], *split, *inner)
+    n = array.shape[axis]
+    split = (kv_heads, groups) if n == heads else (n, 1)
+    return array.reshape(*array.shape[:axis], *split, *array.shape[axis + 1 :])
 
 
-def _tile(bm: int, value_features: int, dtype: np.dtype) -> tuple[int, int, int]:
+def tile_of(bm: int, value_features: int, dtype: np.dtype) -> tuple[int, int, int]:
     """Return query rows a warp, warps, and value columns a lane."""
     wide = dtype == np.float64
     rows = 1 if bm < 8 else 2 if wide else 4

@@ -5,11 +5,12 @@ The kernels of products are declared by their paths (`paths`). All are asked thr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-from .runtime.architectures import HOPPER, PORTABLE
+from ._attention_kernels import ATTENTION, ATTENTION_BACKWARD
+from ._kernel_source import FLOATS, HALVES, KernelSource, each
+from .runtime.architectures import HOPPER
 
 #: The public operations that kernels compute.
 OPERATIONS = (
@@ -17,6 +18,7 @@ OPERATIONS = (
     "sampled_addmm",
     "bsr_softmax",
     "scaled_dot_product_attention",
+    "scaled_dot_product_attention_backward",
     "scatter_mm",
     "bsr_array",
     "semi_structured_from_dense",
@@ -33,54 +35,8 @@ OPERATIONS = (
     "bsr_semi_structured_addmm",
 )
 
-Defines = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class KernelSource:
-    """What one ``.cu`` file serves.
-
-    Attributes
-    ----------
-    source : str
-        Stem of the file and name of its entry point.
-    op : str or tuple of str
-        Of `OPERATIONS`; none where a kernel only prepares what others read.
-    dtypes : tuple of str
-        Operand dtypes, by name.
-    archs : tuple of str
-        Architectures: "90a" is that device only, a plain number includes every later device.
-    variants : tuple of mappings, or a function that returns one
-        ``-D`` sets that the compile matrix builds: representative ones, to keep it to minutes.
-    path : str
-        Of a product: its name in ``config``.
-    tensor_core : bool
-        Tensor-core kernels must not spill registers to local memory.
-    """
-
-    source: str
-    op: str | tuple[str, ...]
-    dtypes: tuple[str, ...]
-    archs: tuple[str, ...] = PORTABLE
-    variants: tuple[Defines, ...] | Callable[[], tuple[Defines, ...]] = ({},)
-    path: str = "simt"
-    tensor_core: bool = False
-
-    @property
-    def ops(self) -> tuple[str, ...]:
-        """The operations served."""
-        return (self.op,) if isinstance(self.op, str) else self.op
-
-
-FLOATS = ("float16", "bfloat16", "float32", "float64")
-HALVES = ("float16", "bfloat16")
 _PRODUCT_DTYPES = (*FLOATS, "int8", "complex64", "complex128")
 _INDICES = ("s32", "s64")
-
-
-def each(name: str, values: tuple[Any, ...], **common: str) -> tuple[Defines, ...]:
-    """Return one ``-D`` set for each value of ``name``."""
-    return tuple({name: value, **common} for value in values)
 
 
 def epilogue_of(t: str, out: str, epilogue: str, act: str = "none") -> dict[str, str]:
@@ -279,30 +235,6 @@ _SOFTMAX = (
     ),
 )
 
-_ATTENTION = (
-    KernelSource(
-        "bsr_attention",
-        "scaled_dot_product_attention",
-        FLOATS,
-        variants=tuple(
-            {"T": t, "MASK": mask, "INDEX": "s32", "ROWS": rows, "COLUMNS": columns}
-            for t, mask, rows, columns in (
-                ("f16", "b8", 4, 2),
-                ("f16", "f16", 1, 8),
-                ("bf16", "b8", 4, 4),
-                ("bf16", "bf16", 4, 8),
-                ("bf16", "f32", 1, 2),
-                ("f32", "b8", 4, 8),
-                ("f32", "f32", 1, 4),
-                ("f64", "b8", 2, 4),
-                ("f64", "f64", 1, 4),
-                ("f64", "f32", 2, 2),
-            )
-        )
-        + ({"T": "f32", "MASK": "b8", "INDEX": "s64", "ROWS": 4, "COLUMNS": 4},),
-    ),
-)
-
 _SEMI_STRUCTURED = (
     KernelSource(
         "semi_structured_compress",
@@ -393,6 +325,7 @@ OTHERS: tuple[KernelSource, ...] = (
     *_SCHEDULES,
     *_CONVERSIONS,
     *_SOFTMAX,
-    *_ATTENTION,
+    *ATTENTION,
+    *ATTENTION_BACKWARD,
     *_SEMI_STRUCTURED,
 )

@@ -16,7 +16,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 
-from .kernels import OPERATIONS, Defines, KernelSource
+from ._kernel_source import Defines, KernelSource
+from .kernels import OPERATIONS
 from .runtime.architectures import ARCHITECTURES, capability_of, runs_on
 from .runtime.compile import CompileError, compile_kernel, nvrtc_version
 from .runtime.cubin import Resources

@@ -14,7 +14,8 @@ from typing import Any
 
 from ..._arrays import check_dtype_name
 from ..._checks import bad_value, check_choice
-from .kernels import OPERATIONS, OTHERS, KernelSource
+from ._kernel_source import KernelSource
+from .kernels import OPERATIONS, OTHERS
 from .paths import FAMILIES
 from .paths._examples import field_names, serves, variants
 from .runtime.architectures import PORTABLE, capability_of, number, runs_on

@@ -1,0 +1,116 @@
+// The only place where an accumulator of query and key becomes a weight: twin of
+// sparsegpu/_score.py.
+//
+//     x      = scale * acc
+//     x      = softcap * tanh(x / softcap)               if Capped
+//     logit  = x + slope * (key - query) + mask          where the mask and causality attend
+//     weight = exp(logit - lse) * kept_scale             where dropout keeps it, else 0
+//
+// A kernel takes its score from common/kernel_score.cuh. How exp(logit) is summed is its own.
+#pragma once
+
+#include "common/philox.cuh"
+#include "common/types.cuh"
+#include "common/view.cuh"
+
+namespace sparsegpu {
+
+// mask holds blocks as rows (block p, element i * bk + j), slopes one number a matrix of the batch.
+template <typename A>
+struct ScoreArgs {
+  View mask, slopes;
+  long long queries, keys;
+  unsigned long long seed;
+  double dropout;  // the probability, 0: none
+  A scale, softcap, kept_scale;
+  int causal;
+};
+// Without padding but at the end, the order of the fields says where they are.
+static_assert(sizeof(ScoreArgs<f32>) == 2 * sizeof(View) + 48 &&
+                  sizeof(ScoreArgs<f64>) == 2 * sizeof(View) + 64,
+              "_score_args.py packs this");
+
+template <typename A>
+__device__ __forceinline__ A minus_infinity() {
+  return A(__int_as_float(0xff800000));
+}
+
+// What the mask says of a stored element: whether it is attended, and what is added to its score.
+template <typename A>
+__device__ __forceinline__ bool admits(b8 m, A&) {
+  return m.bits != 0;
+}
+template <typename M, typename A>
+__device__ __forceinline__ bool admits(M m, A& score) {
+  const A x = A(to_acc(m));
+  score += x;
+  return x != minus_infinity<A>();
+}
+
+// The scores of matrix b of the batch, which is head `number` of all (as dropout counts them).
+template <typename A, typename Mask, bool Capped, bool Sloped>
+struct ScoreOp {
+  const ScoreArgs<A>& args;
+  const Mask* masks;
+  A slope;
+  long long number;
+
+  __device__ __forceinline__ ScoreOp(const ScoreArgs<A>& args, const Batch& batch, long long b,
+                                     long long number)
+      : args(args), masks(batch_ptr<const Mask>(args.mask, batch, b)), slope(0), number(number) {
+    if constexpr (Sloped) slope = *batch_ptr<const A>(args.slopes, batch, b);
+  }
+
+  // Turn an accumulator into a logit; return whether it is attended. `place` numbers the element
+  // within stored block `block`; where nothing is stored, nothing is read.
+  __device__ __forceinline__ bool logit(A& x, bool stored, long long query, long long key,
+                                        long long block, int place) const {
+    x *= args.scale;
+    if constexpr (Capped) x = args.softcap * tanh(x / args.softcap);
+    if constexpr (Sloped) x += slope * A(key - query);
+    bool attended = stored && !(args.causal && key > query);
+    if (attended) attended = admits(masks[block * args.mask.row + place * args.mask.col], x);
+    return attended;
+  }
+
+  // What a logit changes by with its accumulator.
+  __device__ __forceinline__ A derivative(A acc) const {
+    if constexpr (!Capped) return args.scale;
+    // 1 - tanh(x)**2, which would cancel for large x
+    const A x = acc * args.scale / args.softcap;
+    const A z = exp(x < 0 ? A(2) * x : A(-2) * x);
+    return args.scale * (A(4) * z / ((A(1) + z) * (A(1) + z)));
+  }
+
+  // Whether the weight of what is attended stays after dropout.
+  __device__ __forceinline__ bool keeps(bool attended, long long query, long long key) const {
+    if (attended && args.dropout > 0) {
+      const long long index = (number * args.queries + query) * args.keys + key;
+      attended = dropout_keep((unsigned long long)index, args.seed, args.dropout);
+    }
+    return attended;
+  }
+
+  // What a pair of query and key gives to the gradients: its weight after dropout, and what the
+  // loss changes by with its logit; 0 where it is not kept, or not attended.
+  struct Pair {
+    A weight, dlogit;
+    bool attended, kept;
+  };
+  // `dweight` is what the loss changes by with its kept weight, `delta` the query's sum of these
+  // times the weights (less what it changes by with lse).
+  __device__ __forceinline__ Pair pair(A acc, A dweight, bool stored, long long query,
+                                       long long key, long long block, int place, A lse,
+                                       A delta) const {
+    Pair pair;
+    pair.attended = logit(acc, stored, query, key, block, place);
+    pair.kept = keeps(pair.attended, query, key);
+    const A weight = exp(acc - (lse == minus_infinity<A>() ? A(0) : lse));
+    pair.weight = pair.kept ? weight * args.kept_scale : A(0);
+    pair.dlogit =
+        pair.attended ? (pair.kept ? pair.weight * dweight : A(0)) - weight * delta : A(0);
+    return pair;
+  }
+};
+
+}  // namespace sparsegpu
