@@ -54,6 +54,7 @@ def functions():
     of_24 = epilogue(32, 3, "float16")
     query = dense(2, 32, 8)
     mask = sg.bsr_array(dense(32, 32), blocksize=(16, 16))
+    heads = dict(softcap=None, slopes=np.ones(2, "f4"), sinks=np.ones(2, "f4"))
     a, x = bsr(), dense(64, 3)
     lists = sg.bsr_scatter_mm_indices_data(a, x)
     number = dict(scale_sparse=1.0, scale_dense=1.0)
@@ -91,7 +92,12 @@ def functions():
         "bsr_softmax": dict(bsr=a, out=a.copy()),
         "bsr_spgemm": dict(a=a, b=bsr(shape=(64, 32), blocksize=(32, 8)), out_dtype=None),
         "scaled_dot_product_attention": dict(
-            query=query, key=query, value=query, mask=mask, scale=None, dropout_p=0.0, seed=None
+            query=query, key=query, value=query, mask=mask, scale=None, dropout_p=0.0, seed=None,
+            **heads, out=query.copy(),
+        ),
+        "scaled_dot_product_attention_backward": dict(
+            grad=query, query=query, key=query, value=query, mask=mask, out=query,
+            lse=dense(2, 32), grad_lse=None, scale=None, dropout_p=0.0, seed=None, **heads,
         ),
         "scatter_mm": dict(
             blocks=a.data, others=x, indices_data=lists, accumulators=dense(32, 3)

@@ -131,7 +131,6 @@ def scaled_dot_product_attention(
         result = replayed[0] if out is None else given
         return (result, replayed[-1]) if return_lse else result
     check_flags(function, is_causal=is_causal, return_lse=return_lse)
-    drawn = seed is None and dropout_p != 0  # the seed is another in every call
     operands = dict(zip(("query", "key", "value", "mask", "slopes", "sinks"), arrays))
     xp = common_namespace(function, **operands, out=out)
     heads = check_operands(function, query, key, value, mask, slopes, sinks)
@@ -147,6 +146,7 @@ def scaled_dot_product_attention(
         dropout_p=dropout_p,
         seed=seed,
     )
+    drawn = seed is None and score.dropout_p != 0  # the seed is another in every call
     dtype, width = query.dtype, query.shape[-1]
     length, value_width = query.shape[-2], value.shape[-1]
     out_dtype = resolve_out_dtype(function, dtype, out, None)

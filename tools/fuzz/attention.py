@@ -46,6 +46,13 @@ def attention(draws: Draws) -> Case:
             "dropout_p": draws.choice((0.5, 1.0, 0.0)),
             "seed": draws.integer(0, 2**64 - 1),
         }
+    if draws.chance(20):
+        arguments["softcap"] = draws.choice((1.5, 30, np.float32(0.5)))
+    of_heads = np.dtype(np.float64 if dtype == np.float64 else np.float32)
+    for name in ("slopes", "sinks"):
+        if draws.chance(20):
+            shape = draws.choice(((heads,), lead))
+            arguments[name] = draws.values(shape, of_heads, exact=True)
     arguments["return_lse"] = True
     return public(
         "scaled_dot_product_attention", arguments, _attended, fixed=frozenset({"return_lse"})
@@ -54,7 +61,8 @@ def attention(draws: Draws) -> Case:
 
 def _attended(
     query: Any, key: Any, value: Any, mask: Any, scale: Any = None, is_causal: Any = False,
-    dropout_p: Any = 0.0, seed: Any = None, return_lse: bool = True,
+    dropout_p: Any = 0.0, seed: Any = None, return_lse: bool = True, softcap: Any = None,
+    slopes: Any = None, sinks: Any = None,
 ) -> tuple[Any, Holds]:  # fmt: skip
     q, k, v = (array(a) for a in (query, key, value))
     require(isinstance(mask, Bsr), "a bsr_array")
@@ -77,12 +85,33 @@ def _attended(
         allowed, added = allowed & (dense != -np.inf), np.where(dense == -np.inf, 0, dense)
     if is_causal:
         allowed = allowed & (np.arange(k.shape[-2]) <= np.arange(q.shape[-2])[:, None])
-    score = np.where(allowed, scale * (q64 @ k64.swapaxes(-1, -2)) + added, -np.inf)
+    score = scale * (q64 @ k64.swapaxes(-1, -2))
+    if softcap is not None:
+        cap = number(softcap)
+        require(0 < cap < np.inf and np.float32(cap) > 0, "a cap")
+        score = cap * np.tanh(score / cap)
+    wanted = np.dtype(np.float64 if q.dtype == np.float64 else np.float32)
+    of_heads = []
+    for of in (slopes, sinks):
+        numbers = None if of is None else array(of)
+        if numbers is not None:
+            require(numbers.dtype == wanted, "the dtype of slopes and sinks")
+            require(numbers.shape in {score.shape[-3:-2], score.shape[:-2]}, "a number a head")
+            numbers = numbers.astype(np.float64)[..., None, None]
+        of_heads.append(numbers)
+    slopes, sinks = of_heads
+    if slopes is not None:
+        score = score + slopes * (np.arange(k.shape[-2]) - np.arange(q.shape[-2])[:, None])
+    score = np.where(allowed, score + added, -np.inf)
     allowed = np.broadcast_to(allowed, score.shape)
     top = score.max(axis=-1, keepdims=True, initial=-np.inf)
+    if sinks is not None:
+        top = np.maximum(top, sinks)
     top = np.where(np.isfinite(top), top, 0)
     e = np.where(allowed, np.exp(score - top), 0)
     total = e.sum(axis=-1, keepdims=True)
+    if sinks is not None:
+        total = total + np.exp(sinks - top)
     weights = e / np.where(total == 0, 1, total)
     if p and seed is None:  # one is drawn
         shape = (*score.shape[:-1], v.shape[-1])

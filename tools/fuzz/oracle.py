@@ -151,8 +151,10 @@ def finished(
         return Shaped(shape, dtype_out)
     u, operand = accumulator_roundoff(dtype, allow_tf32=bool(allow_tf32) and dtype == SINGLE)
     if dtype.kind == "i":
+        # Other outputs than int32 are computed in float32.
         plain = (
             plain
+            and dtype_out == INT32
             and all(float(x).is_integer() for x in (alpha, beta))
             and activation in {None, "relu"}
         )
