@@ -46,7 +46,7 @@ CASES = {
     for function in module.CASES
 }
 _CHUNK, _CHUNK_ON_GPU = 200, 50  # where most first calls compile a kernel
-_STUCK_S = 300  # a chunk takes seconds, and minutes where kernels are compiled
+_STUCK_S = 900  # a chunk takes seconds, and minutes where kernels are compiled or cores are few
 
 
 class Chunk(NamedTuple):
