@@ -113,6 +113,9 @@ def _attended(
     if sinks is not None:
         total = total + np.exp(sinks - top)
     weights = e / np.where(total == 0, 1, total)
+    # Each head of each matrix of the result drops weights of its own.
+    lead = np.broadcast_shapes(weights.shape[:-2], v64.shape[:-2])
+    weights = np.broadcast_to(weights, (*lead, *weights.shape[-2:]))
     if p and seed is None:  # one is drawn
         shape = (*score.shape[:-1], v.shape[-1])
         return oracle.Shaped(shape, q.dtype), Holds(lambda got: None)

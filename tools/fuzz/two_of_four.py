@@ -161,8 +161,10 @@ def to_dense(draws: Draws) -> Case:
         require(packed.dtype in _FORMATTED, "a 2:4 dtype")
         wanted = dense.astype(packed.dtype)  # small integers are the same in another dtype
         packed_, meta_ = formats.compress(wanted)
+        meta = array(meta)
+        require(meta.dtype.name in METADATA and meta.itemsize == meta_.itemsize, "their dtypes")
+        meta = np.ascontiguousarray(meta).view(meta_.dtype)
         require(np.array_equal(packed, packed_) and np.array_equal(meta, meta_), "the parts")
-        require(array(meta).dtype == meta_.dtype, "their dtypes")
         return Same(wanted)
 
     return public("semi_structured_to_dense", {"packed": packed, "meta": meta}, expected)
