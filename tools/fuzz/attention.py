@@ -91,12 +91,13 @@ def _attended(
         require(0 < cap < np.inf and np.float32(cap) > 0, "a cap")
         score = cap * np.tanh(score / cap)
     wanted = np.dtype(np.float64 if q.dtype == np.float64 else np.float32)
+    lead = np.broadcast_shapes(score.shape[:-2], v64.shape[:-2])
     of_heads = []
     for of in (slopes, sinks):
         numbers = None if of is None else array(of)
         if numbers is not None:
             require(numbers.dtype == wanted, "the dtype of slopes and sinks")
-            require(numbers.shape in {score.shape[-3:-2], score.shape[:-2]}, "a number a head")
+            require(numbers.shape in {lead[-1:], lead}, "a number a head")
             numbers = numbers.astype(np.float64)[..., None, None]
         of_heads.append(numbers)
     slopes, sinks = of_heads
@@ -114,7 +115,6 @@ def _attended(
         total = total + np.exp(sinks - top)
     weights = e / np.where(total == 0, 1, total)
     # Each head of each matrix of the result drops weights of its own.
-    lead = np.broadcast_shapes(weights.shape[:-2], v64.shape[:-2])
     weights = np.broadcast_to(weights, (*lead, *weights.shape[-2:]))
     if p and seed is None:  # one is drawn
         shape = (*score.shape[:-1], v.shape[-1])

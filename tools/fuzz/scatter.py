@@ -79,7 +79,7 @@ def index_lists(draws: Draws) -> Case:
             places = {(i, j) for i, j, _ in bsr.blocks(())}
             if len(places) < bsr.indices.size or not product.size:
                 return  # with duplicates the lists number the blocks of the summed array
-            got = np.zeros_like(product)
+            got = np.zeros(product.shape, np.clongdouble)
             for at, p, seen in _products(host, bsr.data, other.astype(np.float64)):
                 got[at] += bsr.data[p] @ seen
             np.testing.assert_array_equal(got, product)
