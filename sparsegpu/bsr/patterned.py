@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+from .._checks import bad_value
 from ..pattern import Pattern
 
 
@@ -59,6 +60,10 @@ class Patterned:
     @property
     def _xp(self) -> ModuleType:
         return self._pattern.xp
+
+    def _refuse_batch(self, function: str) -> None:
+        if self._pattern.batch_shape:
+            raise bad_value(function, "self", "one matrix (2-D)", f"a batch, shape {self.shape}")
 
     def _stored(self) -> str:
         """Describe the stored blocks, for ``repr``."""
