@@ -171,6 +171,7 @@ def test_doctor_as_json(capsys, monkeypatch, tmp_path):
 
 
 def test_advice_holds_in_a_checkout_that_is_not_installed(monkeypatch):
+    monkeypatch.setattr(doctor, "_version", lambda name: "0.2")
     assert doctor._install("cuda13") == "pip install 'sparsegpu[cuda13]'"
     monkeypatch.setattr(doctor, "_version", lambda name: "missing")
     root = Path(sparsegpu.__file__).parents[1]
