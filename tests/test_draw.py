@@ -127,6 +127,14 @@ def test_axes_are_in_blocks(engine, plt):
     assert bsr_array((0, 4)).spy(ax) is ax
 
 
+def test_ticks_are_whole_and_the_callers_stay(plt):
+    a = bsr_array(np.ones((2, 2)), blocksize=(1, 1))
+    ticks = a.spy().get_yticks()
+    np.testing.assert_array_equal(ticks, np.round(ticks))
+    _, ax = plt.subplots(subplot_kw={"xticks": [0], "yticks": []})
+    assert [*a.spy(ax).get_xticks()] == [0] and not len(ax.get_yticks())
+
+
 def test_a_colour_bar_says_what_shades_mean(engine, plt):
     a = laplacian(engine)
     _, bar = a.spy().figure.axes

@@ -90,7 +90,7 @@ class Drawings(Patterned):
         ax.set_xlim(extent[:2])
         ax.set_ylim(extent[2:])
         ax.set(xlabel="block column", ylabel="block row")
-        ax.locator_params(integer=True)
+        whole_ticks(ax)
         ax.set_title(f"{self.nnzb} blocks of {bm}x{bk}, density {self.density:.3g}")
         if each != (1, 1) and self.nnzb:
             ax.figure.colorbar(image, ax=ax, label=f"stored share, {_cell(each)}")
@@ -135,6 +135,16 @@ def axes(function: str, ax: Any) -> Any:
     if not hasattr(ax, "imshow"):
         raise bad_type(function, "ax", "a matplotlib Axes or None", type(ax).__name__)
     return ax
+
+
+def whole_ticks(ax: Any) -> None:
+    """Put ticks at whole numbers, where the caller did not place them."""
+    from matplotlib.ticker import MaxNLocator
+
+    for axis in (ax.xaxis, ax.yaxis):
+        locator = axis.get_major_locator()
+        if isinstance(locator, MaxNLocator):
+            locator.set_params(integer=True)
 
 
 def shaded(ax: Any, shares: np.ndarray, **keywords: Any) -> Any:

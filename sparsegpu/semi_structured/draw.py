@@ -10,7 +10,7 @@ import numpy as np
 from .._arrays import namespace
 from .._format_24 import FORMATS, Format, reorder_offset
 from .._math import ceil_div
-from ..bsr.draw import axes, caption, shaded, svg
+from ..bsr.draw import axes, caption, shaded, svg, whole_ticks
 from ..ops._common import on_device
 from ..ops._product_24 import Half
 
@@ -79,6 +79,7 @@ class Drawings:
         ax.set_xlim(-0.5, right)
         ax.set_ylim(bottom, -0.5)
         ax.set(xlabel="column", ylabel="row", title=self._shown(kept))
+        whole_ticks(ax)
         return ax
 
     def _shown(self: Any, kept: np.ndarray) -> str:
