@@ -1,4 +1,4 @@
-"""``sparsegpu`` or ``python -m sparsegpu``: doctor, demo, bench and tune."""
+"""``sparsegpu`` or ``python -m sparsegpu``: doctor, info, demo, bench and tune."""
 
 from __future__ import annotations
 
@@ -57,14 +57,15 @@ def _run(arguments: list[str] | None) -> int:
     from .cli.arguments import add_json
 
     add_json(doctor)
+    add_json(commands.add_parser("info", help="say what is installed, to report a fault with"))
     add_json(demo)
     bench.add_arguments(commands.add_parser("bench", help="our kernels beside cuBLAS and peers"))
     tune.add_arguments(commands.add_parser("tune", help="measure configurations, keep the best"))
     chosen = parser.parse_args(arguments)
-    if chosen.command == "doctor":
-        from .cli.doctor import run
+    if chosen.command in {"doctor", "info"}:
+        from .cli.doctor import info, run
 
-        return run(json_path=chosen.json)
+        return (run if chosen.command == "doctor" else info)(json_path=chosen.json)
     if chosen.command == "bench":
         return bench.run(**{k: v for k, v in vars(chosen).items() if k != "command"})
     if chosen.command == "tune":

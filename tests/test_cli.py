@@ -170,6 +170,20 @@ def test_doctor_as_json(capsys, monkeypatch, tmp_path):
     assert {"what": "GPU", "text": "none", "ok": True, "fix": ""} in found["findings"]
 
 
+def test_info_judges_nothing(capsys, monkeypatch):
+    no_cupy(monkeypatch, Driver(1))
+    monkeypatch.setattr(doctor, "bsr_array", None)  # nothing is computed
+    assert main(["info"]) == 0
+    printed = capsys.readouterr().out
+    assert sparsegpu.__version__ in printed and np.__version__ in printed and "cache" in printed
+    assert "not installed, for 1 CUDA device" in printed
+    assert "FAIL" not in printed and "fix" not in printed
+    assert main(["info", "--json=-"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["sparsegpu"].startswith(sparsegpu.__version__)
+    assert "1 CUDA device" in told["CuPy"]
+
+
 def test_advice_holds_in_a_checkout_that_is_not_installed(monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda name: "0.2")
     assert doctor._install("cuda13") == "pip install 'sparsegpu[cuda13]'"

@@ -1,4 +1,4 @@
-"""``doctor``: what was found, what can run, and how to fix what cannot.
+"""``doctor``: what was found, what can run, and how to fix what cannot; ``info``: what is here.
 
 The exit status is 0 when all that is here works to the end (code was compiled, run and its result
 checked): with a GPU on both paths, without a GPU and CuPy on NumPy. It is 1 otherwise, where a GPU
@@ -74,6 +74,16 @@ def run(*, json_path: str | None = None) -> int:
             print("GPU: none, NumPy path works.")
         content |= {"works": works, "findings": [asdict(f) for f in findings]}
     return 0 if works else 1
+
+
+def info(*, json_path: str | None = None) -> int:
+    """Print what is installed and where, for a report of a fault; nothing is computed or judged."""
+    with report(json_path) as content:
+        gpu = [_cupy, _driver, _devices] if cupy_installed() else [_no_cupy]
+        for f in [_python(), _libraries(), _sources(), _cache(), *_checked(gpu)]:
+            print(f"{f.what.ljust(14)}  {f.text}")
+            content[f.what] = f.text
+    return 0
 
 
 def _checked(checks: list[Callable[[], Finding]]) -> list[Finding]:
