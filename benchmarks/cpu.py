@@ -7,6 +7,7 @@ engine uses all cores and the others one: its lead is smaller where other proces
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -140,4 +141,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(check() if sys.argv[1:] == ["--check"] else main())
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare with the bars only")
+    sys.exit(check() if parser.parse_args().check else main())

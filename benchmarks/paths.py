@@ -7,6 +7,7 @@ path that serves it, and the times are compared. Recorded as section "paths" of 
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -120,4 +121,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m benchmarks.paths", description=__doc__).parse_args()
     sys.exit(main())

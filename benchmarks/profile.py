@@ -8,6 +8,7 @@ a long run, so its time is not comparable with the race.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import subprocess
 import sys
@@ -108,4 +109,6 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.profile", description=__doc__)
+    parser.add_argument("--run", action="store_true", help="be the profiled program")
+    sys.exit(main(["--run"] if parser.parse_args().run else []))

@@ -6,6 +6,8 @@ They take about twenty seconds on the CPU engine and are the same on every machi
 
 from __future__ import annotations
 
+import argparse
+
 import numpy as np
 
 import sparsegpu as sg
@@ -87,4 +89,5 @@ def _largest_half(weight: np.ndarray) -> np.ndarray:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m benchmarks.pruning", description=__doc__).parse_args()
     print(kept_table(), accuracy_table(), sep="\n\n")

@@ -9,8 +9,8 @@ Plain NumPy, Adam, dropout; about a minute on two cores. Run it to make the data
 
 from __future__ import annotations
 
+import argparse
 import itertools
-import sys
 
 import numpy as np
 
@@ -104,4 +104,6 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("path", metavar="FILE.npz", help="the file to write")
+    main(parser.parse_args().path)

@@ -1,22 +1,50 @@
-"""``python -m sparsegpu``: doctor, demo, bench and tune."""
+"""``sparsegpu`` or ``python -m sparsegpu``: doctor, info, demo, bench and tune."""
 
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 import sys
+from pathlib import Path
 
 from ._version import __version__
 
+_PIPE_CLOSED = 141  # as shells report it
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command and return its exit status."""
+    """Run a command and return its exit status.
+
+    A reader that closes its end of a pipe ends it quietly, a full disk with one line.
+    """
+    try:
+        try:
+            return _run(arguments)
+        finally:  # a help text, too, meets its reader here and not when Python ends
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in {errno.EPIPE, *_FULL}:
+            raise
+        # What is still buffered has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == errno.EPIPE:
+            return _PIPE_CLOSED
+        print(f"sparsegpu: the result is not written: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(arguments: list[str] | None) -> int:
+    script = Path(sys.argv[0]).stem == "sparsegpu"
     parser = argparse.ArgumentParser(
-        prog="python -m sparsegpu",
+        prog="sparsegpu" if script else "python -m sparsegpu",
         description="Block-sparse (BSR) and 2:4 linear algebra for CuPy and NumPy.",
     )
     parser.add_argument("--version", action="version", version=f"sparsegpu {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("doctor", help="say what was found and whether the GPU path can work")
+    doctor = commands.add_parser("doctor", help="say what was found, what works and what to mend")
     demo = commands.add_parser("demo", help="solve a real problem and prune a real network")
     demo.add_argument("--size", choices=("small", "full"), default="full")
     demo.add_argument(
@@ -26,16 +54,18 @@ def main(arguments: list[str] | None = None) -> int:
         help="auto: the GPU if there is one, else NumPy",
     )
     from .cli import bench, tune
-    from .cli.arguments import new_file
+    from .cli.arguments import add_json
 
-    demo.add_argument("--json", metavar="FILE", type=new_file, help="write the table as JSON too")
+    add_json(doctor)
+    add_json(commands.add_parser("info", help="say what is installed, to report a fault with"))
+    add_json(demo)
     bench.add_arguments(commands.add_parser("bench", help="our kernels beside cuBLAS and peers"))
     tune.add_arguments(commands.add_parser("tune", help="measure configurations, keep the best"))
     chosen = parser.parse_args(arguments)
-    if chosen.command == "doctor":
-        from .cli.doctor import run
+    if chosen.command in {"doctor", "info"}:
+        from .cli.doctor import info, run
 
-        return run()
+        return (run if chosen.command == "doctor" else info)(json_path=chosen.json)
     if chosen.command == "bench":
         return bench.run(**{k: v for k, v in vars(chosen).items() if k != "command"})
     if chosen.command == "tune":

@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from math import prod
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -32,8 +32,7 @@ _HEADERS = {
 def write_npz(function: str, file: Any, parts: dict[str, Any], *, compressed: bool) -> None:
     """Write arrays to a file object, or to a path: by renaming a temporary file beside it.
 
-    ``.npz`` is appended to a path without it, as NumPy does. A file that is replaced passes its
-    permissions on, and a link goes on pointing to it.
+    ``.npz`` is appended to a path without it, as NumPy does. See `replacing`.
     """
     check_flags(function, compressed=compressed)
     write = np.savez_compressed if compressed else np.savez
@@ -41,11 +40,22 @@ def write_npz(function: str, file: Any, parts: dict[str, Any], *, compressed: bo
         write(file, **parts)
         return
     path = _path(function, file)
-    path = os.path.realpath(path if path.endswith(".npz") else f"{path}.npz")
-    whole = os.path.join(os.path.dirname(path), f".sparsegpu-{secrets.token_hex(8)}.npz")
+    with replacing(path if path.endswith(".npz") else f"{path}.npz") as stream:
+        write(stream, **parts)
+
+
+@contextmanager
+def replacing(path: str) -> Iterator[BinaryIO]:
+    """Open a temporary file that takes the place of ``path`` in the end, or none on an error.
+
+    A file that is replaced passes its permissions on, and a link goes on pointing to it.
+    """
+    path = os.path.realpath(path)
+    name = f".sparsegpu-{secrets.token_hex(8)}{os.path.splitext(path)[1]}"
+    whole = os.path.join(os.path.dirname(path), name)
     try:
         with open(whole, "xb") as stream:  # the system gives it the permissions of any new file
-            write(stream, **parts)
+            yield stream
         if os.path.exists(path):
             os.chmod(whole, os.stat(path).st_mode & 0o777)
         os.replace(whole, path)

@@ -177,11 +177,12 @@ def methods():
             indices={}, load_npz={}, prune_dense_static_sort=dict(
                 dense=half((32, 64)), algorithm="", backend="native", dtype=None
             ),
-            to_backend=dict(backend="native"), transpose=dict(axes=None), values={}, to_device={},
+            spy={}, to_backend=dict(backend="native"), transpose=dict(axes=None), values={},
+            to_device={},
         ),
         "BsrSemiStructuredArray": same | dict(
             from_bsr=dict(bsr=sg.bsr_array(half((64, 64)), blocksize=(32, 32))), load_npz={},
-            tobsr={}, transpose={}, to_device={},
+            spy={}, tobsr={}, transpose={}, to_device={},
         ),
     }  # fmt: skip
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import xml.etree.ElementTree
 
 import numpy as np
 import pytest
@@ -134,33 +133,3 @@ def test_repr(engine):
         f"on {where}>"
     )
     assert "1 block of 2x2" in repr(a[0:2])
-
-
-@pytest.mark.parametrize("blocks", [1, 5, 48, 49, 1000])
-def test_html_is_a_small_picture(engine, blocks):
-    places = engine.xp.arange(blocks)
-    parts = (engine.xp.ones((blocks, 1, 1)), places, engine.xp.arange(blocks + 1))
-    html = bsr_array(parts, shape=(blocks, blocks))._repr_html_()
-    tree = xml.etree.ElementTree.fromstring(html.replace("<br>", "<br/>"))
-    squares = tree.findall(".//rect")
-    assert len(html) < 8000 and len(squares) == -(-blocks // -(-blocks // 48))
-    assert {s.get("x") == s.get("y") for s in squares} == {True}
-    assert "&lt;sparsegpu.bsr_array" in html
-
-
-def test_html_of_nothing_and_of_a_batch():
-    assert "svg" not in bsr_array((4, 4))._repr_html_()
-    assert "svg" in bsr_array(np.ones((2, 4, 4)), blocksize=(2, 2))._repr_html_()
-
-
-def test_spy(engine):
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    a = bsr_array(engine.array(np.kron(np.eye(3), np.ones((2, 4)))), blocksize=(2, 4))
-    ax = a.spy()
-    assert ax.get_xlim() == (-0.5, 11.5) and ax.get_ylim() == (5.5, -0.5)
-    np.testing.assert_array_equal(ax.images[0].get_array(), np.eye(3))
-    assert bsr_array((0, 4)).spy(ax) is ax
-    plt.close(ax.figure)

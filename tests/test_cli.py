@@ -2,6 +2,10 @@
 
 import importlib.util
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +13,7 @@ import pytest
 import sparsegpu
 from conftest import NO_GPU
 from sparsegpu.__main__ import main
+from sparsegpu._arrays import cupy_installed
 from sparsegpu.cli import demo, doctor
 from sparsegpu.cli.elasticity import cantilever, element_stiffness
 from sparsegpu.engines.cusparselt import availability
@@ -71,7 +76,7 @@ def test_version(capsys):
 
 
 @pytest.mark.parametrize(
-    "command", ["demo --json", "bench --json", "bench --plot", "tune --export"]
+    "command", ["doctor --json", "demo --json", "bench --json", "bench --plot", "tune --export"]
 )
 def test_what_cannot_be_written_is_said_first(command, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "matplotlib")
@@ -89,12 +94,161 @@ def test_pictures_need_matplotlib(tmp_path, capsys, monkeypatch):
     assert "needs matplotlib: pip install" in capsys.readouterr().err
 
 
+def no_cupy(monkeypatch, driver):
+    """Make doctor see no CuPy, and a driver (None: none) in place of the machine's."""
+    monkeypatch.setattr(doctor, "cupy_installed", lambda: False)
+    monkeypatch.setattr(doctor, "_cuda_driver", lambda: driver)
+
+
+class Driver:
+    """A CUDA driver with so many devices, whose start returns a status."""
+
+    def __init__(self, devices=0, status=0):
+        self.devices, self.status = devices, status
+
+    def cuInit(self, flags):
+        return self.status
+
+    def cuDeviceGetCount(self, count):
+        count._obj.value = self.devices
+        return 0
+
+
+@pytest.mark.parametrize("driver", [None, Driver(0), Driver(status=100)])
+def test_doctor_on_a_laptop_is_content(driver, capsys, monkeypatch):
+    no_cupy(monkeypatch, driver)
+    assert main(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[-1] == "GPU: none, NumPy path works."
+    assert "FAIL" not in printed and "fix:" not in printed
+
+
+@pytest.mark.parametrize("driver", [Driver(1), Driver(2), Driver(status=803)])
+def test_doctor_says_how_a_gpu_is_used(driver, capsys, monkeypatch):
+    no_cupy(monkeypatch, driver)
+    assert main(["doctor"]) == 1
+    printed = capsys.readouterr().out
+    assert "FAIL  CuPy" in printed and "fix: pip install" in printed and "cuda13]" in printed
+    assert "NumPy arrays run on the CPU engine" in printed
+
+
 @pytest.mark.skipif(NO_GPU is None, reason="a GPU is present")
-def test_doctor_without_a_gpu_says_the_fix(capsys):
+@pytest.mark.skipif(not cupy_installed(), reason="CuPy is not installed")
+def test_doctor_says_the_fix_of_a_cupy_without_a_gpu(capsys):
     assert main(["doctor"]) == 1
     printed = capsys.readouterr().out
     assert "FAIL" in printed and "fix:" in printed
     assert "NumPy arrays run on the CPU engine" in printed
+
+
+def test_doctor_says_when_cupy_cannot_be_imported(capsys, monkeypatch):
+    monkeypatch.setattr(doctor, "cupy_installed", lambda: True)
+    monkeypatch.setitem(sys.modules, "cupy", None)  # as if a library of it were missing
+    assert main(["doctor"]) == 1
+    assert "cannot be imported" in capsys.readouterr().out
+
+
+def test_doctor_computes_on_numpy(capsys, monkeypatch):
+    no_cupy(monkeypatch, None)
+    monkeypatch.setattr(doctor, "bsr_array", lambda *_, **__: np.zeros((8, 8)))
+    assert main(["doctor"]) == 1
+    printed = capsys.readouterr().out
+    assert "a product is wrong" in printed and "path works" not in printed
+
+
+def test_doctor_as_json(capsys, monkeypatch, tmp_path):
+    no_cupy(monkeypatch, None)
+    path = tmp_path / "found.json"
+    assert main(["doctor", "--json", str(path)]) == 0
+    assert "NumPy path works" in capsys.readouterr().out
+    assert main(["doctor", "--json", "-"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out) == json.loads(path.read_text())
+    assert "NumPy path works" in said.err
+    found = json.loads(said.out)
+    assert found["works"] is True
+    assert {"what": "GPU", "text": "none", "ok": True, "fix": ""} in found["findings"]
+
+
+def test_info_judges_nothing(capsys, monkeypatch):
+    no_cupy(monkeypatch, Driver(1))
+    monkeypatch.setattr(doctor, "bsr_array", None)  # nothing is computed
+    assert main(["info"]) == 0
+    printed = capsys.readouterr().out
+    assert sparsegpu.__version__ in printed and np.__version__ in printed and "cache" in printed
+    assert "not installed, for 1 CUDA device" in printed
+    assert "FAIL" not in printed and "fix" not in printed
+    assert main(["info", "--json=-"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["sparsegpu"].startswith(sparsegpu.__version__)
+    assert "1 CUDA device" in told["CuPy"]
+
+
+def test_advice_holds_in_a_checkout_that_is_not_installed(monkeypatch):
+    monkeypatch.setattr(doctor, "_version", lambda name: "0.2")
+    assert doctor._install("cuda13") == "pip install 'sparsegpu[cuda13]'"
+    monkeypatch.setattr(doctor, "_version", lambda name: "missing")
+    root = Path(sparsegpu.__file__).parents[1]
+    assert doctor._install("cuda13") == f"pip install -e '{root}[cuda13]'"
+
+
+# -- standard output, files ------------------------------------------------------------------------
+
+
+def command(*words, **keywords):
+    call = [sys.executable, "-m", "sparsegpu", *words]
+    return subprocess.Popen(call, stderr=subprocess.PIPE, text=True, **keywords)
+
+
+@pytest.mark.parametrize(
+    "words", [("--help",), ("--version",), ("doctor",), ("doctor", "--json=-")]
+)
+def test_a_closed_pipe_ends_quietly(words):
+    read, write = os.pipe()
+    os.close(read)
+    with command(*words, stdout=write) as ended:
+        os.close(write)
+        said = ended.stderr.read()
+    # argparse itself ends its texts with 0, where it is the one that meets the closed pipe.
+    assert ended.returncode == 141 or (
+        ended.returncode == 0 and words[0] in {"--help", "--version"}
+    )
+    assert "Error" not in said and "Traceback" not in said
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize("into", ["file", "standard output"])
+def test_a_full_disk_is_one_line(into):
+    with open("/dev/full", "w") as full:
+        file, out = ("/dev/full", subprocess.DEVNULL) if into == "file" else ("-", full)
+        with command("doctor", "--json", file, stdout=out) as ended:
+            said = ended.stderr.read()
+    assert ended.returncode == 2
+    assert said.splitlines()[-1].startswith("sparsegpu: the result is not written: ")
+    assert "Traceback" not in said and "Exception ignored" not in said
+
+
+def test_half_a_result_is_never_written(tmp_path, monkeypatch):
+    path = tmp_path / "found.json"
+    path.write_text("before")
+    no_cupy(monkeypatch, None)
+    monkeypatch.setattr(doctor, "asdict", lambda finding: {"not": object()})
+    with pytest.raises(TypeError, match="JSON"):
+        main(["doctor", "--json", str(path)])
+    assert path.read_text() == "before" and os.listdir(tmp_path) == ["found.json"]
+
+
+@pytest.mark.parametrize(
+    ("started", "name"),
+    [("/usr/bin/sparsegpu", "sparsegpu"), (r"sparsegpu.exe", "sparsegpu")]
+    + [("/lib/sparsegpu/__main__.py", "python -m sparsegpu")],
+)
+def test_help_names_what_was_typed(started, name, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [started])
+    with pytest.raises(SystemExit) as end:
+        main(["--help"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: {name} [-h]")
 
 
 def test_doctor_with_a_gpu(cuda_engine, capsys):
@@ -128,10 +282,13 @@ def test_demo_on_the_cpu(pyamg, capsys, tmp_path, monkeypatch):
     assert "UCI handwritten digits" in printed
     result = json.loads(path.read_text())
     ours, peer = result["elasticity"]
-    assert float(ours["residual"]) < 1e-7
+    assert ours["residual"] < 1e-7
+    assert ours["speed-up"] == peer["CG, s"] / ours["CG, s"] and peer["speed-up"] == 1
     assert abs(ours["iterations"] - peer["iterations"]) <= 2
-    accuracy = {row["layers"]: float(row["accuracy"]) for row in result["digits"]}
+    accuracy = {row["layers"]: row["accuracy"] for row in result["digits"]}
     assert accuracy["dense"] > 0.97
+    assert [row["stored"] for row in result["digits"][::2]] == [1, 0.75]
+    assert "2:4 is not faster on a CPU" in printed and " 75% " in printed
     assert accuracy["2:4 by magnitude, float16"] > 0.9
 
 

@@ -32,7 +32,7 @@ METHODS = {
 NOT_READING = {
     *("T", "blocksize", "density", "device", "dtype", "format", "from_bsr", "indices", "indptr"),
     *("load_npz", "meta", "nbytes", "ndim", "nnz", "nnzb", "packed", "pattern", "shape", "size"),
-    "transpose",
+    *("spy", "transpose"),
 }
 NAMES = {"toarray": "BsrSemiStructuredArray.tobsr", "todense": "BsrSemiStructuredArray.tobsr"}
 CALLS = {

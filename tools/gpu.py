@@ -7,6 +7,7 @@ names the parts that failed, if any.
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -65,4 +66,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m tools.gpu", description=__doc__).parse_args()
     sys.exit(main())

@@ -7,6 +7,7 @@ draws the pictures (which needs matplotlib). Figures come from ``benchmarks/resu
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
@@ -253,4 +254,8 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    parser = argparse.ArgumentParser(prog="python -m tools.readme", description=__doc__)
+    what = parser.add_mutually_exclusive_group()
+    for option in ("--check", "--plot"):
+        what.add_argument(option, dest="chosen", action="append_const", const=option)
+    sys.exit(main(parser.parse_args().chosen or []))

@@ -9,6 +9,7 @@ checkout's.
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import hashlib
 import json
@@ -99,5 +100,6 @@ def record(section: str, content: dict[str, Any]) -> Path:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m tools.record", description=__doc__).parse_args()
     for folder, digest in content_hashes().items():
         print(digest, folder)

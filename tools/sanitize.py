@@ -21,6 +21,7 @@ All parts are recorded in one section, each as soon as it is known.
 
 from __future__ import annotations
 
+import argparse
 import json
 import signal
 import sys
@@ -322,4 +323,6 @@ def _shards(number: int) -> list[list[str]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    parser = argparse.ArgumentParser(prog="python -m tools.sanitize", description=__doc__)
+    parser.add_argument("kernels", nargs="*", metavar="KERNEL", help="all by default")
+    sys.exit(main(parser.parse_args().kernels))

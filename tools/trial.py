@@ -7,6 +7,7 @@ as soon as it is known, so that a process that crashes or is stopped leaves its 
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -233,4 +234,6 @@ def written(request: Request, path: Path) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    parser = argparse.ArgumentParser(prog="python -m tools.trial", description=__doc__)
+    parser.add_argument("request", metavar="REQUEST.json")
+    sys.exit(main(parser.parse_args().request))

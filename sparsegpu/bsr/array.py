@@ -164,7 +164,7 @@ class bsr_array(Operators, Comparisons, Reductions, Indexing, Conversions, Order
         npz.write(file, self, compressed=compressed)
 
 
-class BsrSemiStructuredArray(Bsr24Base):
+class BsrSemiStructuredArray(Drawings, Bsr24Base):
     """Block sparse rows, or a batch of them, that keep two of each four elements in their blocks.
 
     float32 keeps one of each two. Made by `bsr_array.semi_structured` or `load_npz`; the

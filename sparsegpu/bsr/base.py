@@ -6,8 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._arrays import as_array
-from .._checks import bad_value
+from .._arrays import as_array, device_name
 from .._protocols import Sparse
 from ..ops._canonical import canonical_blocks
 from ..ops._common import check_sparse, check_values, not_sparse, on_device
@@ -139,6 +138,8 @@ class BsrBase(Patterned, Sparse):
         """
         return self._with(self._pattern.stacked(), self._data.reshape(-1, *self.blocksize))
 
-    def _refuse_batch(self, function: str) -> None:
-        if self._pattern.batch_shape:
-            raise bad_value(function, "self", "one matrix (2-D)", f"a batch, shape {self.shape}")
+    def __repr__(self) -> str:
+        return (
+            f"<sparsegpu.{type(self).__name__}, shape {self.shape}, {self.dtype}, "
+            f"{self._stored()}, on {device_name(self._data)}>"
+        )

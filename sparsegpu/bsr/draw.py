@@ -1,23 +1,34 @@
-"""Displays of block-sparse arrays: one line, a small picture in a notebook, a plot."""
+"""Displays of sparse arrays: one line, a small picture in a notebook, a plot with matplotlib.
+
+What is stored is drawn in one colour that stands out on light and on dark backgrounds, the more
+opaque the more of a cell is stored; the fullest cell is opaque, and no cell that holds anything is
+too faint to be seen. What is not stored is transparent.
+"""
 
 from __future__ import annotations
 
 from html import escape
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from .._arrays import device_name
+from .._checks import bad_type
 from .._math import ceil_div
 from ..ops._common import on_device
+from ..pattern import Pattern
 from .patterned import Patterned
 
-_CELLS = 48  # most cells along the longer side of the picture
-_PIXELS = 192
+COLOUR = "#2f7fa5"  # contrast of 4.2 with white and with #111111
+FAINTEST = 0.45  # opacity of a cell that holds next to nothing
+_CELLS = 48  # most cells along a side of the small picture
+_PIXELS = 192  # its longer side
+_ELONGATED = 8  # from this ratio of its sides on, a matrix is not drawn to scale
 
 
 class Drawings(Patterned):
-    """Methods of block-sparse arrays that show their pattern."""
+    """Methods of block-sparse arrays that show where their blocks are."""
 
     __slots__ = ()
 
@@ -35,86 +46,183 @@ class Drawings(Patterned):
 
     def _repr_html_(self) -> str:
         """Return the line of `repr` over a small picture of the pattern (for notebooks)."""
-        picture = _svg(self) if self.nnzb else ""
-        return f"<div><code>{escape(repr(self))}</code><br>{picture}</div>"
+        line = f"<div><code>{escape(repr(self))}</code>"
+        if not self.nnzb:
+            return f"{line}</div>"
+        shares, each = _cells(self._pattern, self._shown(), _CELLS, _CELLS)
+        m, k = self._pattern.shape
+        tall, wide = (max(_PIXELS // _ELONGATED, _PIXELS * side // max(m, k)) for side in (m, k))
+        said = "" if each == (1, 1) else f"{_cell(each)}, the fullest {shares.max():.2g} stored"
+        if self._pattern.batch_shape:
+            said = f"the first of {self._pattern.batch_size} matrices; {said}".removesuffix("; ")
+        return f"{line}<br>{svg(shares, (tall, wide), 'stored blocks')}{caption(said)}</div>"
 
     def spy(self, ax: Any = None) -> Any:
-        """Plot the positions of the blocks with matplotlib.
+        """Plot where the stored blocks are with matplotlib.
 
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            A new figure's by default.
+            A new figure's by default. Its size bounds the number of cells that are drawn.
 
         Returns
         -------
         matplotlib Axes
+            In units of blocks. Where a cell of the picture stands for several blocks, a colour
+            bar says which share of them is stored.
 
         Raises
         ------
         ValueError
             For a batch.
+        TypeError
+            An ``ax`` that is no Axes.
         ImportError
             When matplotlib is not installed.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sparsegpu import bsr_array
+        >>> ax = bsr_array(np.eye(6), blocksize=(2, 2)).spy()  # doctest: +SKIP
+        >>> ax.figure.savefig("pattern.png")  # doctest: +SKIP
         """
         self._refuse_batch("spy")
-        if ax is None:
-            import matplotlib.pyplot as plt
-
-            _, ax = plt.subplots()
+        ax = axes("spy", ax)
         (m, k), (bm, bk) = self._pattern.shape, self.blocksize
-        filled, each = _cells(self, largest=1024)
-        tall, wide = filled.shape
-        right, bottom = wide * each * bk, tall * each * bm
-        ax.imshow(
-            filled,
-            cmap="Greys",
-            vmin=0,
-            vmax=1,
-            interpolation="nearest",
-            extent=(-0.5, right - 0.5, bottom - 0.5, -0.5),
-            aspect="equal" if m and k else "auto",
+        rows, columns = self._pattern.block_shape
+        to_scale = 0 < m <= _ELONGATED * k and k <= _ELONGATED * m
+        # A cell gets more than a pixel, next to a colour bar, too: those in between would be lost.
+        box = ax.get_window_extent()
+        tall, wide = box.height, box.width
+        if to_scale:
+            tall, wide = min(tall, wide * m / k), min(wide, tall * k / m)
+        shares, each = _cells(
+            self._pattern, self._shown(), *(int(max(8, 0.6 * side)) for side in (tall, wide))
         )
-        ax.set_xlim(-0.5, max(k, 1) - 0.5)
-        ax.set_ylim(max(m, 1) - 0.5, -0.5)
+        extent = (-0.5, max(columns, 1) - 0.5, max(rows, 1) - 0.5, -0.5)
+        image = shaded(ax, shares, extent=extent, aspect=bm / bk if to_scale else "auto")
+        ax.set_xlim(extent[:2])
+        ax.set_ylim(extent[2:])
+        ax.set(xlabel="block column", ylabel="block row")
+        whole_ticks(ax)
         ax.set_title(f"{self.nnzb} blocks of {bm}x{bk}, density {self.density:.3g}")
+        if each != (1, 1) and self.nnzb:
+            ax.figure.colorbar(image, ax=ax, label=f"stored share, {_cell(each)}")
         return ax
 
 
-def _cells(array: Any, largest: int) -> tuple[np.ndarray, int]:
-    """Return the density of each cell of a picture, and the side of a cell in blocks.
+def _cell(each: tuple[int, int]) -> str:
+    return f"a cell is up to {each[0]} x {each[1]} blocks"
 
-    Of a batch, the first matrix is shown. Blocks are counted on the pattern's device;
-    only the picture is copied to the host.
+
+def _cells(
+    pattern: Pattern, shown: Any, tallest: int, widest: int
+) -> tuple[np.ndarray, tuple[int, int]]:
+    """Return the stored share of each cell of a picture, and the most blocks along its sides.
+
+    Cells are equally large, up to one block along a side: a small one at the end, which a single
+    block fills, would leave the others faint. Of a batch, the first matrix is shown; ``shown`` says
+    which blocks count (bool, None: all). Blocks are counted on the pattern's device; only the
+    picture is copied to the host.
     """
-    pattern = array._pattern
-    rows, columns = pattern.block_shape
-    each = ceil_div(max(rows, columns, 1), largest)
-    tall, wide = max(ceil_div(rows, each), 1), max(ceil_div(columns, each), 1)
+    rows, columns = (max(side, 1) for side in pattern.block_shape)
+    each = ceil_div(rows, tallest), ceil_div(columns, widest)
+    tall, wide = ceil_div(rows, each[0]), ceil_div(columns, each[1])
     if not pattern.indices.size:
         return np.zeros((tall, wide)), each
-    with on_device(pattern._indices):
-        row = pattern.rows.reshape(-1, pattern.nnzb)[0].astype(np.int64) // each
-        column = pattern.indices.reshape(-1, pattern.nnzb)[0].astype(np.int64) // each
-        place, shown = row * wide + column, array._shown()
+    with on_device(pattern.indices):
+        row = pattern.rows.reshape(-1, pattern.nnzb)[0].astype(np.int64) * tall // rows
+        column = pattern.indices.reshape(-1, pattern.nnzb)[0].astype(np.int64) * wide // columns
+        place = row * wide + column
         if shown is not None:
             place = place[shown.reshape(-1, pattern.nnzb)[0]]
-        counts = array._xp.bincount(place, minlength=tall * wide)
+        counts = pattern.xp.bincount(place, minlength=tall * wide)
     counts = counts if isinstance(counts, np.ndarray) else counts.get()
-    return np.minimum(counts.reshape(tall, wide) / each**2, 1.0), each
+    height = np.bincount(np.arange(rows) * tall // rows)
+    width = np.bincount(np.arange(columns) * wide // columns)
+    return np.minimum(counts.reshape(tall, wide) / np.outer(height, width), 1.0), each
 
 
-def _svg(array: Any) -> str:
-    filled, _ = _cells(array, _CELLS)
-    tall, wide = filled.shape
-    unit = max(1, _PIXELS // max(tall, wide))
-    squares = "".join(
-        f'<rect x="{c * unit}" y="{r * unit}" width="{unit}" height="{unit}" '
-        f'fill-opacity="{0.25 + 0.75 * filled[r, c]:.2f}"/>'
-        for r, c in np.argwhere(filled)
+def axes(function: str, ax: Any) -> Any:
+    """Return the Axes to draw on: the given ones, or those of a new figure."""
+    if ax is None:
+        try:
+            import matplotlib.pyplot as plt
+        except ModuleNotFoundError as error:
+            needs = "needs matplotlib: pip install 'sparsegpu[gallery]'"
+            raise ImportError(f"{function}: {needs}") from error
+        return plt.subplots()[1]
+    if not hasattr(ax, "imshow"):
+        raise bad_type(function, "ax", "a matplotlib Axes or None", type(ax).__name__)
+    return ax
+
+
+def whole_ticks(ax: Any) -> None:
+    """Put ticks at whole numbers, where the caller did not place them."""
+    from matplotlib.ticker import MaxNLocator
+
+    for axis in (ax.xaxis, ax.yaxis):
+        locator = axis.get_major_locator()
+        if isinstance(locator, MaxNLocator):
+            locator.set_params(integer=True)
+
+
+def shaded(ax: Any, shares: np.ndarray, **keywords: Any) -> Any:
+    """Draw cells as an image of the Axes, the fullest opaque, empty ones transparent."""
+    from matplotlib.colors import LinearSegmentedColormap, to_rgba
+
+    ends = [to_rgba(COLOUR, FAINTEST), to_rgba(COLOUR, 1)]
+    return ax.imshow(
+        np.ma.masked_equal(shares, 0),
+        cmap=LinearSegmentedColormap.from_list("stored", ends),
+        vmin=0,
+        vmax=shares.max() or 1,
+        interpolation="nearest",
+        **keywords,
     )
+
+
+def svg(
+    shares: np.ndarray,
+    pixels: tuple[int, int],
+    label: str,
+    lines: tuple[range, range] = (range(0), range(0)),
+) -> str:
+    """Return cells as a picture for HTML, shaded as `shaded` does.
+
+    Parameters
+    ----------
+    shares : array (tall, wide)
+    pixels : (height, width)
+    label : str
+        What it shows, for who cannot see it.
+    lines : two ranges
+        Rows and columns of cells before which a line is drawn.
+    """
+    tall, wide = shares.shape
+    top, drawn = shares.max() or 1, []
+    for y, row in enumerate(shares):
+        # Neighbours of about one opacity share a rectangle: a full matrix is no long text.
+        steps = np.where(row > 0, np.ceil(20 * (FAINTEST + (1 - FAINTEST) * row / top)), 0)
+        x = 0
+        for step, run in groupby(steps):
+            length = len(list(run))
+            if step:
+                place = f'x="{x}" y="{y}" width="{length}" height="1"'
+                drawn.append(f'<rect {place} fill-opacity="{min(step / 20, 1):.2f}"/>')
+            x += length
+    ruled = "".join([f"M0 {y}h{wide}" for y in lines[0]] + [f"M{x} 0v{tall}" for x in lines[1]])
+    if ruled:
+        drawn.append(f'<path d="{ruled}" stroke="#888" stroke-width=".15"/>')
     return (
-        f'<svg width="{wide * unit}" height="{tall * unit}" role="img" '
-        f'aria-label="pattern of stored blocks" style="border:1px solid #888">'
-        f'<g fill="#1f6f8b">{squares}</g></svg>'
+        f'<svg width="{pixels[1]}" height="{pixels[0]}" viewBox="0 0 {wide} {tall}" '
+        f'preserveAspectRatio="none" shape-rendering="crispEdges" role="img" '
+        f'aria-label="{label}" style="border:1px solid #888">'
+        f'<g fill="{COLOUR}">{"".join(drawn)}</g></svg>'
     )
+
+
+def caption(text: str) -> str:
+    """Return a small line below a picture; nothing for no text."""
+    return f"<br><small>{escape(text)}</small>" if text else ""

@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from json import dumps
 from math import inf
-from pathlib import Path
 from typing import Any
 
 import sparsegpu as sg
@@ -18,7 +16,7 @@ from ..benchmark.peer import DENSE, PEERS
 from ..benchmark.plot import roofline
 from ..benchmark.race import TUNING_S, race
 from ..benchmark.report import WRONG, aligned, summary, table_rows
-from .arguments import new_file, new_picture
+from .arguments import add_json, new_picture, report
 from .demo import choose_library
 
 
@@ -45,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit", type=float, default=inf, metavar="S", help="begin no case after S seconds"
     )
-    parser.add_argument("--json", metavar="FILE", type=new_file, help="write the rows as JSON too")
+    add_json(parser)
     parser.add_argument(
         "--plot",
         metavar="FILE.png",
@@ -80,19 +78,19 @@ def run(
         is no error.
     """
     _, where = choose_library("gpu")
-    print(f"sparsegpu {sg.__version__} on {where}", flush=True)
-    sections = only or (QUICK if quick else SECTIONS)
-    content = race(
-        sections,
-        peers=(DENSE,) if quick else PEERS,
-        tuning_s=tuning,
-        limit_s=limit,
-        progress=_said,
-    )
-    print_race(content)
-    keep(content)
-    if json is not None:
-        Path(json).write_text(dumps({"device": where, **content}, indent=1), encoding="utf-8")
+    with report(json) as told:
+        print(f"sparsegpu {sg.__version__} on {where}", flush=True)
+        sections = only or (QUICK if quick else SECTIONS)
+        content = race(
+            sections,
+            peers=(DENSE,) if quick else PEERS,
+            tuning_s=tuning,
+            limit_s=limit,
+            progress=_said,
+        )
+        print_race(content)
+        keep(content)
+        told |= {"device": where, **content}
     if plot is not None:
         roofline(content, where, plot)
     return int(any(row["verdict"] == WRONG for row in content["rows"]))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.resources
 import importlib.util
-import json
 import operator
 import sys
 import time
@@ -24,6 +23,7 @@ import sparsegpu as sg
 
 from .._arrays import cupy_installed
 from ..testing import to_host
+from .arguments import report
 from .elasticity import cantilever
 
 #: (elements across the beam, copies of the test images)
@@ -33,20 +33,24 @@ SIZES = {"small": (24, 1), "full": (160, 16)}
 def run(*, size: str = "full", device: str = "auto", json_path: str | None = None) -> int:
     """Run both parts, print their tables and return the exit status."""
     xp, where = choose_library(device)
-    across, copies = SIZES[size]
+    with report(json_path) as content:
+        content |= {"device": where, **_both(xp, where, *SIZES[size])}
+    return 0
+
+
+def _both(xp: ModuleType, where: str, across: int, copies: int) -> dict[str, Any]:
     print(f"sparsegpu {sg.__version__} on {where}\n")
     solved = elasticity(xp, across)
     print_table("Elasticity: A x = f by conjugate gradients, float64", solved)
     pruned = digits(xp, copies)
     print_table("Digits: a trained network 64-512-512-10, two layers pruned", pruned)
+    if xp is np:
+        print("2:4 is not faster on a CPU: only GPUs have sparse tensor cores, which skip zeros.\n")
     print("What next:")
     print("  python -m sparsegpu doctor                 what can run here, and how to fix the rest")
     print("  A = sparsegpu.bsr_array(dense, blocksize=(32, 32));  A @ x")
     print("  W = sparsegpu.to_semi_structured(sparsegpu.prune_24(weight));  W @ x")
-    if json_path is not None:
-        with open(json_path, "w", encoding="utf-8") as file:
-            json.dump({"device": where, "elasticity": solved, "digits": pruned}, file, indent=1)
-    return 0
+    return {"elasticity": solved, "digits": pruned}
 
 
 def choose_library(device: str) -> tuple[ModuleType, str]:
@@ -133,11 +137,11 @@ def elasticity(xp: ModuleType, across: int) -> list[dict[str, Any]]:
                 "product": name,
                 "one product, us": round(product * 1e6, 1),
                 "iterations": iterations,
-                "residual": f"{residual:.1e}",
+                "residual": residual,
                 "CG, s": round(spent, 3),
             }
         )
-    return rows
+    return _compared(rows, "CG, s", rows[1])
 
 
 def elasticity_problem(across: int) -> tuple[Any, np.ndarray, str]:
@@ -210,13 +214,18 @@ def digits(xp: ModuleType, copies: int) -> list[dict[str, Any]]:
         rows.append(
             {
                 "layers": name,
-                "stored": f"{stored(layers[1]) / weights[1].size:.0%}",
-                "logit error": f"{error:.3f}",
-                "accuracy": f"{accuracy:.4f}",
+                "stored": stored(layers[1]) / weights[1].size,
+                "logit error": error,
+                "accuracy": accuracy,
                 "forward, us": round(spent * 1e6),
             }
         )
-    return rows
+    return _compared(rows, "forward, us", rows[0])
+
+
+def _compared(rows: list[dict[str, Any]], time: str, peer: dict[str, Any]) -> list[dict[str, Any]]:
+    """Add how many times as fast as the peer each row is."""
+    return [row | {"speed-up": peer[time] / row[time] if row[time] else None} for row in rows]
 
 
 def load_network() -> dict[str, np.ndarray]:
@@ -248,10 +257,20 @@ def stored(layer: Any) -> int:
     return int(layer.data.size) if isinstance(layer, sg.bsr_array) else int(layer.size)
 
 
+_SHOWN = {
+    **{"residual": ".1e", "stored": ".0%", "logit error": ".3f", "accuracy": ".4f"},
+    "speed-up": ".2f",
+}
+
+
+def _shown(name: str, value: Any) -> str:
+    return "" if value is None else format(value, _SHOWN.get(name, ""))
+
+
 def print_table(title: str, rows: list[dict[str, Any]]) -> None:
     """Print rows under their keys, columns aligned."""
     names = list(rows[0])
-    cells = [names, *([str(row[n]) for n in names] for row in rows)]
+    cells = [names, *([_shown(n, row[n]) for n in names] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(names))]
     print(title)
     for row in cells:

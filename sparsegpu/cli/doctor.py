@@ -1,20 +1,24 @@
-"""``doctor``: what was found, what can run, and how to fix what cannot.
+"""``doctor``: what was found, what can run, and how to fix what cannot; ``info``: what is here.
 
-The exit status is 0 when the GPU path works to the end (a kernel was compiled, launched and its
-result checked), 1 otherwise: then NumPy still works, and each failed line says what to do.
+The exit status is 0 when all that is here works to the end (code was compiled, run and its result
+checked): with a GPU on both paths, without a GPU and CuPy on NumPy. It is 1 otherwise, where a GPU
+or CuPy is present and its path is broken, too; each failed line says what to do.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
-import importlib.util
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from .._arrays import cupy_installed
 from .._cache import cache_directory, why_not_used
 from .._version import __version__
 from ..bsr import bsr_array
@@ -28,6 +32,7 @@ from ..engines.cuda.runtime.launch import compute_capability, runs_here
 from ..engines.cuda.runtime.source import source_names, source_root
 from ..engines.cuda.support import kernels
 from ..engines.cusparselt import availability
+from .arguments import report
 
 
 @dataclass(frozen=True)
@@ -40,39 +45,66 @@ class Finding:
     fix: str = ""
 
 
-_CUDA_EXTRA = "pip install 'sparsegpu[cuda13]' (driver 580 or later) or 'sparsegpu[cuda12]'"
+_REPORT = "report this with the text above"
+_CUDA_NO_DEVICE, _CUDA_STUB = 100, 34  # CUresult, of cuInit
 
 
-def run() -> int:
-    """Print the report and return the exit status."""
-    checks: list[Callable[[], Finding]] = [_python, _libraries, _sources, _cache]
-    gpu_checks: list[Callable[[], Finding]] = [
-        _cupy,
-        _driver,
-        _devices,
-        _nvrtc,
-        _headers,
-        _kernels,
-        _launch,
-        _cusparselt,
-    ]
-    findings = [check() for check in checks]
-    for check in gpu_checks:
+def run(*, json_path: str | None = None) -> int:
+    """Print the report, write it as JSON, and return the exit status."""
+    with report(json_path) as content:
+        on_numpy = _checked([_python, _libraries, _sources, _cache, _on_numpy])
+        on_gpu: list[Callable[[], Finding]] = [_no_cupy]
+        if cupy_installed():
+            on_gpu = [_cupy, _driver, _devices, _nvrtc, _headers, _kernels, _launch, _cusparselt]
+        findings = [*on_numpy, *_checked(on_gpu)]
+        width = max(len(f.what) for f in findings)
+        for f in findings:
+            print(f"{'ok  ' if f.ok else 'FAIL'}  {f.what.ljust(width)}  {f.text}")
+            if not f.ok:
+                print(f"{'':{width + 6}}  fix: {f.fix}")
+        works = all(f.ok for f in findings)
+        print()
+        if not on_numpy[-1].ok:
+            print("NumPy arrays cannot be computed with here yet.")
+        elif not works:
+            print("The GPU path cannot work here yet. NumPy arrays run on the CPU engine.")
+        elif cupy_installed():
+            print("The GPU path works, and so does NumPy's, on the CPU engine.")
+        else:
+            print("GPU: none, NumPy path works.")
+        content |= {"works": works, "findings": [asdict(f) for f in findings]}
+    return 0 if works else 1
+
+
+def info(*, json_path: str | None = None) -> int:
+    """Print what is installed and where, for a report of a fault; nothing is computed or judged."""
+    with report(json_path) as content:
+        gpu = [_cupy, _driver, _devices] if cupy_installed() else [_no_cupy]
+        for f in [_python(), _libraries(), _sources(), _cache(), *_checked(gpu)]:
+            print(f"{f.what.ljust(14)}  {f.text}")
+            content[f.what] = f.text
+    return 0
+
+
+def _checked(checks: list[Callable[[], Finding]]) -> list[Finding]:
+    """Return what checks find, up to the first that fails: the next would for the same reason."""
+    findings = []
+    for check in checks:
         findings.append(check())
         if not findings[-1].ok:
-            break  # the next checks would fail for the same reason
-    width = max(len(f.what) for f in findings)
-    for f in findings:
-        print(f"{'ok  ' if f.ok else 'FAIL'}  {f.what.ljust(width)}  {f.text}")
-        if not f.ok:
-            print(f"{'':{width + 6}}  fix: {f.fix}")
-    works = all(f.ok for f in findings)
-    print()
-    if works:
-        print("The GPU path works. CuPy arrays run on our kernels, NumPy arrays on the CPU engine.")
-    else:
-        print("The GPU path cannot work here yet. NumPy arrays run on the CPU engine all the same.")
-    return 0 if works else 1
+            break
+    return findings
+
+
+def _install(extra: str) -> str:
+    """Return the command that adds an extra, wherever this package runs from."""
+    if _version("sparsegpu") != "missing":
+        return f"pip install 'sparsegpu[{extra}]'"
+    return f"pip install -e '{Path(__file__).parents[2]}[{extra}]'"  # a checkout
+
+
+def _cuda_extra() -> str:
+    return f"{_install('cuda13')} (driver 580 or later), or the extra cuda12"
 
 
 def _python() -> Finding:
@@ -120,13 +152,59 @@ def _cache() -> Finding:
     return Finding("cache", f"{directory}, {size:.1f} MiB")
 
 
-def _cupy() -> Finding:
-    if importlib.util.find_spec("cupy") is None:
-        return Finding("CuPy", "not installed", False, _CUDA_EXTRA)
-    import cupy
+def _on_numpy() -> Finding:
+    try:
+        correct = _product_is_right(np)
+    except Exception as error:  # whatever it is, it is what was to be found
+        return Finding("NumPy path", f"{type(error).__name__}: {error}", False, _REPORT)
+    text = "a product is right" if correct else "a product is wrong"
+    return Finding("NumPy path", text, correct, _REPORT)
 
+
+def _product_is_right(xp: Any) -> bool:
+    dense = np.arange(64, dtype=np.float32).reshape(8, 8)
+    product = bsr_array(xp.asarray(dense), blocksize=(4, 4)) @ xp.ones(8, dtype="float32")
+    return bool((product == xp.asarray(dense.sum(axis=1))).all())
+
+
+def _no_cupy() -> Finding:
+    """Look for a GPU through its driver: without one, CuPy is not missed."""
+    found = _device_of_driver()
+    if found is None:
+        return Finding("GPU", "none")
+    return Finding("CuPy", f"not installed, for {found}", False, _cuda_extra())
+
+
+def _cuda_driver() -> Any:
+    """Return the library of the CUDA driver, None where there is none."""
+    try:
+        return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return None
+
+
+def _device_of_driver() -> str | None:
+    """Return what the driver says of its GPUs, None where there is no driver or no GPU."""
+    driver = _cuda_driver()
+    if driver is None:
+        return None
+    status = driver.cuInit(0)
+    if status in {_CUDA_NO_DEVICE, _CUDA_STUB}:
+        return None
+    if status:
+        return f"a GPU whose driver does not start (cuInit returned {status})"
+    count = ctypes.c_int()
+    driver.cuDeviceGetCount(ctypes.byref(count))
+    return f"{count.value} CUDA device{'s' * (count.value > 1)}" if count.value else None
+
+
+def _cupy() -> Finding:
+    try:
+        import cupy
+    except ImportError as error:
+        return Finding("CuPy", f"cannot be imported: {error}", False, _cuda_extra())
     version = tuple(int(n) for n in cupy.__version__.split(".")[:2])
-    return Finding("CuPy", cupy.__version__, version >= (14, 2), _CUDA_EXTRA)
+    return Finding("CuPy", cupy.__version__, version >= (14, 2), _cuda_extra())
 
 
 def _driver() -> Finding:
@@ -168,16 +246,16 @@ def _nvrtc() -> Finding:
         major, minor = nvrtc_version()
         archs = ", ".join(str(a) for a in supported_architectures() if a >= 80)
     except (ImportError, RuntimeError) as error:  # missing binding, or a library it cannot load
-        return Finding("NVRTC", str(error), False, _CUDA_EXTRA)
+        return Finding("NVRTC", str(error), False, _cuda_extra())
     text = f"{major}.{minor}, compiles for {archs}"
-    return Finding("NVRTC", text, (major, minor) >= (12, 9), _CUDA_EXTRA)
+    return Finding("NVRTC", text, (major, minor) >= (12, 9), _cuda_extra())
 
 
 def _headers() -> Finding:
     try:
         return Finding("CUDA headers", ", ".join(include_paths()))
     except FileNotFoundError as error:
-        return Finding("CUDA headers", str(error), False, _CUDA_EXTRA)
+        return Finding("CUDA headers", str(error), False, _cuda_extra())
 
 
 def _kernels() -> Finding:
@@ -195,14 +273,12 @@ def _launch() -> Finding:
 
     runtime_error = cupy.cuda.runtime.CUDARuntimeError
     driver_error = cupy.cuda.driver.CUDADriverError
-    dense = np.arange(64, dtype=np.float32).reshape(8, 8)
     try:
-        product = bsr_array(cupy.asarray(dense), blocksize=(4, 4)) @ cupy.ones(8, dtype="float32")
-        correct = bool((product.get() == dense.sum(axis=1)).all())
+        correct = _product_is_right(cupy)
     except (CompileError, runtime_error, driver_error) as e:
-        return Finding("a product", str(e), False, "report this with the text above")
+        return Finding("a product", str(e), False, _REPORT)
     text = "compiled, launched and right" if correct else "launched, but the result is wrong"
-    return Finding("a product", text, correct, "report this with the text above")
+    return Finding("a product", text, correct, _REPORT)
 
 
 def _cusparselt() -> Finding:

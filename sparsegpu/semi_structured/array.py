@@ -17,10 +17,11 @@ from ..ops.prune_tiles import compressed_swizzled_bitmask, semi_structured_apply
 from ..ops.semi_structured import matmul
 from .compare import Comparisons
 from .convert import Conversions, check_backend
+from .draw import Drawings
 from .layout import Halves, padded_to_format
 
 
-class SemiStructuredArray(Comparisons, Conversions, Sparse):
+class SemiStructuredArray(Comparisons, Conversions, Drawings, Sparse):
     """A 2:4 matrix over NumPy or CuPy: of four consecutive elements of a row two are kept.
 
     float32 keeps one of each two. Made by `from_dense`, `prune_dense_static_sort` or

@@ -12,6 +12,7 @@ Source: cuSPARSELt documentation, ``cusparseLtMatmulAlgAttribute_t``.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -228,6 +229,8 @@ def main(request: str) -> int:
 
 
 if __name__ == "__main__":
-    _status = main(sys.argv[1])
+    _parser = argparse.ArgumentParser(description=__doc__)
+    _parser.add_argument("request", help="of the process that starts this one")
+    _status = main(_parser.parse_args().request)
     sys.stdout.flush()
     os._exit(_status)  # no destructors: they would run on a device that may be lost

@@ -1,0 +1,66 @@
+"""The gallery: each notebook runs on NumPy, draws something and has its one line for a GPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sparsegpu
+
+GALLERY = Path(sparsegpu.__file__).parents[1] / "examples" / "gallery"
+NOTEBOOKS = sorted(path.stem for path in GALLERY.glob("*.py"))
+
+#: Runs a notebook, then looks at the figures that it left: an empty one would be of one colour.
+RUN = """
+import runpy, sys
+import matplotlib
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+plt.show = lambda: None
+runpy.run_path(sys.argv[1])
+figures = [plt.figure(number) for number in plt.get_fignums()]
+assert figures, "nothing was drawn"
+for figure in figures:
+    for ax in figure.axes:
+        assert ax.has_data(), f"figure {figure.number} has empty axes"
+    figure.canvas.draw()
+    image = np.asarray(figure.canvas.buffer_rgba())
+    assert len(np.unique(image.reshape(-1, 4), axis=0)) > 8
+    figure.savefig(f"{figure.number}.png")
+"""
+
+
+def test_there_are_notebooks_and_only_as_scripts():
+    assert {"first_steps", "two_four_bit_by_bit", "attention_masks"} <= set(NOTEBOOKS)
+    assert not list(GALLERY.rglob("*.ipynb"))
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_cells(name):
+    lines = (GALLERY / f"{name}.py").read_text(encoding="utf-8").splitlines()
+    cells = [i for i, line in enumerate(lines) if line.startswith("# %%")]
+    assert {lines[i] for i in cells} == {"# %%", "# %% [markdown]"}
+    assert lines[cells[0]] == "# %% [markdown]" and lines[cells[0] + 1].startswith("# # ")
+    assert sum(line.startswith("# # ") for line in lines) == 1
+    assert [line for line in lines if "on a GPU" in line] == [
+        "xp = np  # on a GPU: import cupy as xp"
+    ]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_runs(name, tmp_path):
+    pytest.importorskip("matplotlib")
+    path = os.pathsep.join(filter(None, [str(GALLERY.parents[1]), os.environ.get("PYTHONPATH")]))
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", RUN, str(GALLERY / f"{name}.py")],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
