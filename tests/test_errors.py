@@ -291,7 +291,7 @@ def test_a_matrix_of_scipy_is_no_dense_operand():
     with pytest.raises(
         TypeError, match=r"got scipy\.sparse\..*bsr_array \(sparsegpu.bsr_array takes"
     ):
-        a @ scipy.sparse.bsr_array(np.eye(4))
+        sg.bsr_matmul(a, scipy.sparse.bsr_array(np.eye(4)))
 
 
 def test_nothing_becomes_dense_unasked():

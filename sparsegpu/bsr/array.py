@@ -90,6 +90,11 @@ class bsr_array(Operators, Comparisons, Reductions, Indexing, Conversions, Order
     ``A[i:j]``, rows counted in elements. All but ``@`` are elementwise. What would fill every
     element that is not stored (``A + 1``, ``A == 0``) is a NotImplementedError.
 
+    An operand may be a sparse array of `scipy.sparse`, or of `cupyx.scipy.sparse` for CuPy arrays:
+    it is converted to blocks. ``@`` takes lists, and operands of different dtypes (float32,
+    float64, complex, integers) with SciPy's result dtype, converting their values at every call;
+    16-bit floats and int8 are not promoted.
+
     NumPy's functions: ``numpy.array_equal`` and ``numpy.allclose``, those that are methods here
     (``numpy.sum``), ufuncs that are zero at zero (``numpy.sqrt``), and ``y += A`` in place for a
     dense ``y`` of NumPy. All others are a TypeError.

@@ -14,8 +14,9 @@ from .._checks import bad_type, broadcast_shape, check_scalar, kind_of, not_offe
 from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._canonical import distinct_blocks
 from ..ops._common import check_sparse, is_sparse, on_device
+from .align import aligned, as_data, flat, in_blocks, is_scalar, repeated, united
 from .base import BsrBase
-from .operators import aligned, as_data, flat, is_scalar, repeated, united
+from .construct import is_foreign
 
 #: What nobody means to compare elementwise, and Python would call unequal without a word.
 _NO_ARRAYS = (str, bytes, list, tuple, set, frozenset, dict)
@@ -92,6 +93,9 @@ def _compare(array: Any, other: Any, function: str, operation: Callable) -> Any:
         return _with_scalar(array, other, function, operation)
     if is_sparse_blocks(other):
         other = other.tobsr()
+    if is_foreign(other):
+        _refuse_filling(function, operation(0, 0))
+        other = in_blocks(function, array, other)
     if is_sparse(other):
         return _with_sparse(array, other, function, operation)
     if not hasattr(other, "shape"):  # None, or a class that may know bsr_array
@@ -139,6 +143,7 @@ def _both(array: Any, other: Any, function: str) -> tuple[Any, Any]:
     check_sparse(function, "self", array)
     if is_sparse_blocks(other):
         other = other.tobsr()
+    other = in_blocks(function, array, other)
     if is_sparse(other):
         check_sparse(function, "other", other)
         pair = (array, array._with(other.pattern, other.data))

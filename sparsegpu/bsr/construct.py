@@ -88,8 +88,8 @@ def build(
     if is_sparse(arg):
         check_sparse(_FUNCTION, "arg", arg)
         return _from_bsr(arg, wanted)
-    if _is_sparse(arg):
-        return _from_sparse(arg, wanted)
+    if is_foreign(arg):
+        return _from_foreign(arg, wanted)
     return _from_dense(as_array(arg, _FUNCTION, "arg"), wanted)
 
 
@@ -240,7 +240,7 @@ def _from_dense(dense: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
 # -- sparse matrices of other formats -----------------------------------------------------------
 
 
-def _is_sparse(arg: Any) -> bool:
+def is_foreign(arg: Any) -> bool:
     """Whether ``arg`` belongs to scipy.sparse or cupyx.scipy.sparse (neither is imported)."""
     for name in ("scipy.sparse", "cupyx.scipy.sparse"):
         module = sys.modules.get(name)
@@ -249,34 +249,53 @@ def _is_sparse(arg: Any) -> bool:
     return False
 
 
-def _from_sparse(arg: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
-    shape, blocksize, dtype, _, check = wanted
-    if len(arg.shape) != 2:
-        raise bad_value(_FUNCTION, "arg", "a two-dimensional sparse array", f"shape {arg.shape}")
-    found = (int(arg.shape[0]), int(arg.shape[1]))
-    _check_shape_is(shape, found)
-    if arg.format == "bsr" and blocksize in {None, tuple(arg.blocksize)}:
+def _from_foreign(arg: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
+    found = foreign_shape(_FUNCTION, "arg", arg)
+    _check_shape_is(wanted.shape, found)
+    if arg.format == "bsr" and wanted.blocksize in {None, tuple(arg.blocksize)}:
         same = wanted._replace(shape=found, blocksize=None)
         return _from_parts(arg.data, arg.indices, arg.indptr, same)
-    coo = arg.tocoo()
+    return foreign_blocks(_FUNCTION, "arg", arg, wanted.blocksize, wanted.dtype, wanted.check)
+
+
+def foreign_shape(function: str, argument: str, arg: Any) -> tuple[int, int]:
+    """Return the shape of a sparse array of SciPy or cupyx, which has two dimensions."""
+    if len(arg.shape) != 2:
+        expected = "a two-dimensional sparse array"
+        raise bad_value(function, argument, expected, f"shape {arg.shape}")
+    return int(arg.shape[0]), int(arg.shape[1])
+
+
+def foreign_blocks(
+    function: str,
+    argument: str,
+    arg: Any,
+    blocksize: tuple[int, int] | None,
+    dtype: np.dtype | None,
+    check: bool = True,
+) -> tuple[Pattern, Any]:
+    """Return a sparse array of SciPy or cupyx in blocks; zeros that fill its own are dropped."""
+    found, coo = foreign_shape(function, argument, arg), arg.tocoo()
     with on_device(coo.data):
         row, column, values = coo.row.astype(np.int64), coo.col.astype(np.int64), coo.data
-        if arg.format == "bsr":  # drop the zeros that fill its blocks
+        if arg.format == "bsr":
             stored = values != 0
             row, column, values = row[stored], column[stored], values[stored]
         if blocksize is None:
             blocksize = estimate_blocksize(row, column, found)
-        _check_divides(_FUNCTION, found, blocksize)
+        _check_divides(function, found, blocksize)
         if check:
-            _check_positions(row, column, found)
+            _check_positions(function, argument, row, column, found)
         values = values if dtype is None else values.astype(dtype, copy=False)
-        check_dtype(_FUNCTION, "arg", values.dtype)
-        return _from_elements(_FUNCTION, "arg", row, column, values, (), found, blocksize)
+        check_dtype(function, argument, values.dtype)
+        return _from_elements(function, argument, row, column, values, (), found, blocksize)
 
 
-def _check_positions(row: Any, column: Any, shape: tuple[int, int]) -> None:
+def _check_positions(
+    function: str, argument: str, row: Any, column: Any, shape: tuple[int, int]
+) -> None:
     for index, size, name in ((row, shape[0], "rows"), (column, shape[1], "columns")):
-        check_range(_FUNCTION, "arg", index, size, f"{name} in 0..{size - 1}")
+        check_range(function, argument, index, size, f"{name} in 0..{size - 1}")
 
 
 def _from_elements(
@@ -373,5 +392,8 @@ __all__ = [
     "check_dtype",
     "check_shape",
     "estimate_blocksize",
+    "foreign_blocks",
+    "foreign_shape",
+    "is_foreign",
     "reblocked",
 ]
