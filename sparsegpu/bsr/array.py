@@ -86,14 +86,19 @@ class bsr_array(Operators, Comparisons, Reductions, Indexing, Conversions, Order
     Notes
     -----
     Operators: ``A @ x``, ``x @ A`` and ``A @ B`` (sparse); ``A + B``, ``A - dense``, ``2 * A``,
-    ``A / 2``, ``-A``, ``abs(A)``; ``A > 1`` and ``A != B``, bool arrays; ``A[i]``, ``A[i, j]`` and
-    ``A[i:j]``, rows counted in elements. All but ``@`` are elementwise. What would fill every
-    element that is not stored (``A + 1``, ``A == 0``) is a NotImplementedError.
+    ``A / 2``, ``-A``, ``abs(A)``; ``A > 1`` and ``A != B``, bool arrays. All but ``@`` are
+    elementwise. What would fill every element that is not stored (``A + 1``, ``A == 0``) is a
+    NotImplementedError.
 
     An operand may be a sparse array of `scipy.sparse`, or of `cupyx.scipy.sparse` for CuPy arrays:
     it is converted to blocks. ``@`` takes lists, and operands of different dtypes (float32,
     float64, complex, integers) with SciPy's result dtype, converting their values at every call;
     16-bit floats and int8 are not promoted.
+
+    Indices count elements: ``A[i:j, k:l]`` that cuts no block is a `bsr_array`, and so is
+    ``A[rows]``, in blocks of one row, for a list, an array or a mask of rows; ``A[i]``,
+    ``A[:, j]`` and ``A[i, j]`` are dense; ``A[b]`` is a matrix of a batch. Parts have their own
+    values.
 
     NumPy's functions: ``numpy.array_equal`` and ``numpy.allclose``, those that are methods here
     (``numpy.sum``), ufuncs that are zero at zero (``numpy.sqrt``), and ``y += A`` in place for a
