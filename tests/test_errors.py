@@ -265,7 +265,6 @@ def test_what_is_no_integer():
         (lambda: sg.random_bsr((4, 4), (2, 2), 0.5, xp="numpy"), "xp"),
         (lambda: sg.random_bsr((4, 4), (2, 2), "all"), "density"),
         (lambda: sg.prune_blocks(dense, (2, 2), "all"), "density"),
-        (lambda: sg.bsr_array(([1.0], ([0], [0])), shape=(4, 4)), "arg"),
         (lambda: sg.bsr_array([[1.0, 2], [3]], blocksize=(1, 1)), "arg"),
         (lambda: sg.bsr_array(dense, blocksize=(2, 2)).diagonal(1.5), "k"),
         (lambda: sg.causal(4.5, 2), "length"),

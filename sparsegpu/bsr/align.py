@@ -11,7 +11,7 @@ from .._arrays import CONTAINER_DTYPES, common_namespace, is_cupy
 from .._checks import bad_type, bad_value, broadcast_shape
 from ..ops._common import check_sparse
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
-from .construct import check_dtype, foreign_blocks, foreign_shape, is_foreign
+from .elements import check_dtype, foreign_blocks, foreign_shape, is_foreign
 
 
 def is_scalar(other: Any) -> bool:

@@ -22,9 +22,10 @@ from ..ops.prune import prune_24
 from . import npz
 from .base_24 import Bsr24Base
 from .compare import Comparisons
-from .construct import build, check_dtype
+from .construct import build
 from .convert import Conversions
 from .draw import Drawings
+from .elements import check_dtype
 from .index import Indexing
 from .operators import Operators
 from .order import Ordering
@@ -45,6 +46,7 @@ class bsr_array(Operators, Comparisons, Reductions, Indexing, Conversions, Order
         - ``(data, indices, indptr)``: ``data (*batch, nnzb, bm, bk)``, ``indices
           (*batch, nnzb)``, ``indptr (*batch, M // bm + 1)``; indices may be unsorted, repeated
           ones mean the sum of their blocks;
+        - ``(data, (row, column))``: elements, repeated ones are summed;
         - any `scipy.sparse` or `cupyx.scipy.sparse` array;
         - another `bsr_array`, or a `BsrSemiStructuredArray`, whose pattern is shared unless
           ``blocksize`` changes;
@@ -52,7 +54,7 @@ class bsr_array(Operators, Comparisons, Reductions, Indexing, Conversions, Order
     shape : tuple of int, optional
         ``(*batch, M, K)``, or ``(M, K)`` of one matrix. Without it the smallest that fits.
     blocksize : (bm, bk), optional
-        Each in 1..256. Estimated for a sparse ``arg``, as SciPy does.
+        Each in 1..256. Estimated for a sparse ``arg`` and for elements, as SciPy does.
     dtype : dtype, optional
         float16, bfloat16, float32, float64, int8, int32, bool, complex64 or complex128.
     copy : bool

@@ -16,7 +16,7 @@ from ..ops._canonical import distinct_blocks
 from ..ops._common import check_sparse, is_sparse, on_device
 from .align import aligned, as_data, flat, in_blocks, is_scalar, repeated, united
 from .base import BsrBase
-from .construct import is_foreign
+from .elements import is_foreign
 
 #: What nobody means to compare elementwise, and Python would call unequal without a word.
 _NO_ARRAYS = (str, bytes, list, tuple, set, frozenset, dict)

@@ -21,7 +21,7 @@ from ..ops._common import check_sparse, on_device, optional_out, prepare_out
 from ..ops.addmm import transposed_operand
 from ..pattern import Pattern
 from .base import BsrBase
-from .construct import check_dtype, reblocked
+from .elements import check_dtype, reblocked
 
 _NO_SCIPY = (np.dtype(np.float16), bfloat16)
 _CUPYX = tuple(np.dtype(t) for t in (bool, np.float32, np.float64, np.complex64, np.complex128))

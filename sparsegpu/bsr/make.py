@@ -13,7 +13,8 @@ from ..engines import engine_module
 from ..ops._common import on_device
 from ..pattern import from_sorted_keys
 from .array import bsr_array
-from .construct import check_dtype, check_shape
+from .construct import check_shape
+from .elements import check_dtype
 
 
 def random_bsr(

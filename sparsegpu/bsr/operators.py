@@ -30,7 +30,7 @@ from .align import (
     united,
 )
 from .base import BsrBase
-from .construct import check_dtype, is_foreign
+from .elements import check_dtype, is_foreign
 from .promote import product_operands
 
 

@@ -12,7 +12,7 @@ from .._arrays import HALF_DTYPES, OPERAND_DTYPES, as_array, check_dtype_among, 
 from .._checks import bad_type, bad_value
 from ..ops._common import check_sparse, is_sparse
 from .align import converted
-from .construct import foreign_shape, is_foreign
+from .elements import foreign_shape, is_foreign
 
 _PROMOTED = tuple(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
 #: These are never promoted: who chose them chose their size.
