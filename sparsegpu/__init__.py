@@ -14,8 +14,9 @@ from ._version import __version__
 _MODULES = {
     # what users hold
     "bsr.array": ["BsrSemiStructuredArray", "bsr_array"],
+    "bsr.assemble": ["block_diag", "from_blocks", "hstack", "kron", "vstack"],
     "bsr.io": ["load_npz", "save_npz"],
-    "bsr.make": ["prune_blocks", "random_bsr"],
+    "bsr.make": ["eye", "identity", "prune_blocks", "random_bsr"],
     "masks": ["banded", "bigbird", "causal", "sliding_window"],
     "semi_structured": ["SemiStructuredArray", "to_semi_structured"],
     # BSR products
@@ -64,6 +65,7 @@ __all__ = [
     "__version__",
     "banded",
     "bigbird",
+    "block_diag",
     "bsr_addmm",
     "bsr_array",
     "bsr_matmul",
@@ -76,9 +78,14 @@ __all__ = [
     "compressed_swizzled_bitmask",
     "dense_bsr_matmul",
     "describe_meta",
+    "eye",
+    "from_blocks",
     "from_cusparselt_layout",
+    "hstack",
+    "identity",
     "int_bsr_addmm",
     "is_supported",
+    "kron",
     "linalg",
     "load_npz",
     "masks",
@@ -109,6 +116,7 @@ __all__ = [
     "to_semi_structured",
     "tune",
     "use_engine",
+    "vstack",
 ]
 
 
@@ -130,8 +138,9 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from . import linalg, masks, testing
     from .bsr.array import BsrSemiStructuredArray, bsr_array
+    from .bsr.assemble import block_diag, from_blocks, hstack, kron, vstack
     from .bsr.io import load_npz, save_npz
-    from .bsr.make import prune_blocks, random_bsr
+    from .bsr.make import eye, identity, prune_blocks, random_bsr
     from .engines import use_engine
     from .engines.cuda.support import is_supported
     from .masks import banded, bigbird, causal, sliding_window

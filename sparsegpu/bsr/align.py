@@ -21,13 +21,13 @@ def is_scalar(other: Any) -> bool:
     return (isinstance(other, np.ndarray) or is_cupy(other)) and other.ndim == 0
 
 
-def common_dtype(function: str, a: np.dtype, b: np.dtype) -> np.dtype:
+def common_dtype(function: str, a: np.dtype, b: np.dtype, argument: str = "other") -> np.dtype:
     """Return NumPy's common dtype of two, if there is one that a container holds."""
     try:
         dtype = np.result_type(a, b)
     except TypeError:
-        raise bad_type(function, "other", f"a dtype that mixes with {a} (astype)", b) from None
-    return check_dtype(function, "other", dtype)
+        raise bad_type(function, argument, f"a dtype that mixes with {a} (astype)", b) from None
+    return check_dtype(function, argument, dtype)
 
 
 def in_blocks(function: str, array: Any, other: Any) -> Any:

@@ -119,8 +119,8 @@ def _cast(data: Any, dtype: np.dtype | None, copy: bool) -> Any:
 
 def _from_parts(data: Any, indices: Any, indptr: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
     data = as_array(data, _FUNCTION, "data")
-    indices = _index_array(indices, "indices")
-    indptr = _index_array(indptr, "indptr")
+    indices = index_array(_FUNCTION, "indices", indices)
+    indptr = index_array(_FUNCTION, "indptr", indptr)
     common_namespace(_FUNCTION, data=data, indices=indices, indptr=indptr)
     if data.ndim < 3 or indices.ndim < 1 or data.ndim != indices.ndim + 2:
         raise bad_value(
@@ -163,9 +163,9 @@ def _block_columns(indices: Any) -> int:
     return last + 1
 
 
-def _index_array(x: Any, argument: str) -> Any:
-    array = as_array(x, _FUNCTION, argument)
-    # An empty list is float64 to NumPy.
+def index_array(function: str, argument: str, x: Any) -> Any:
+    """Return an argument of indices as an array; an empty list is float64 to NumPy."""
+    array = as_array(x, function, argument)
     return array.astype(np.int32) if isinstance(x, (list, tuple)) and not array.size else array
 
 
@@ -238,7 +238,8 @@ def _from_coordinates(data: Any, positions: Any, wanted: _Wanted) -> tuple[Patte
         raise bad_value(_FUNCTION, "arg", "(data, (row, column))", f"{len(positions)} positions")
     values = as_array(data, _FUNCTION, "data")
     row, column = (
-        _index_array(x, name) for x, name in zip(positions, ("row", "column"), strict=True)
+        index_array(_FUNCTION, name, x)
+        for x, name in zip(positions, ("row", "column"), strict=True)
     )
     xp = common_namespace(_FUNCTION, data=values, row=row, column=column)
     if values.ndim != 1:
