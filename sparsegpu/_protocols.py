@@ -46,6 +46,10 @@ _METHODS = {
     np.amin: "min",
     np.diagonal: "diagonal",
     np.copy: "copy",
+    np.round: "round",
+    np.trace: "trace",
+    np.nonzero: "nonzero",
+    np.count_nonzero: "count_nonzero",
 }
 
 

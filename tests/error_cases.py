@@ -158,6 +158,9 @@ def methods():
         "bsr_array": same | dict(
             asformat=dict(format="csr"), aslinearoperator={}, check_format={}, conj={},
             conjugate={}, diagonal=dict(k=0), dot=dict(other=square), eliminate_zeros={},
+            count_nonzero=dict(axis=0), maximum=dict(other=square), minimum=dict(other=square),
+            nonzero={}, power=dict(n=2, dtype="float32"), round=dict(decimals=0),
+            setdiag=dict(values=1.0, k=0), sorted_indices={}, trace=dict(offset=0),
             getrow=dict(i=0), matvec=dict(x=np.ones(64)), max=dict(axis=0, out=np.ones(64)),
             mean=dict(axis=0, dtype="float64", out=np.ones(64)),
             min=dict(axis=0, out=np.ones(64)), multiply=dict(other=square),

@@ -9,6 +9,7 @@ import numpy as np
 
 from .._arrays import CONTAINER_DTYPES, common_namespace, is_cupy
 from .._checks import bad_type, bad_value, broadcast_shape
+from ..ops._canonical import distinct_blocks
 from ..ops._common import check_sparse
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
 from .elements import check_dtype, foreign_blocks, foreign_shape, is_foreign
@@ -19,6 +20,15 @@ def is_scalar(other: Any) -> bool:
     if isinstance(other, (Number, np.generic)):
         return True
     return (isinstance(other, np.ndarray) or is_cupy(other)) and other.ndim == 0
+
+
+def check_held(function: str, factor: int, dtype: np.dtype) -> None:
+    """Refuse an integer that the integers it meets do not hold."""
+    if dtype.kind == "i":
+        limits = np.iinfo(dtype)
+        if not limits.min <= factor <= limits.max:
+            expected = f"an integer that {dtype} holds (astype, or a float)"
+            raise bad_value(function, "other", expected, factor)
 
 
 def common_dtype(function: str, a: np.dtype, b: np.dtype, argument: str = "other") -> np.dtype:
@@ -104,3 +114,16 @@ def pattern_of(keys: Any, like: Pattern, function: str) -> Pattern:
 def as_data(blocks: Any, pattern: Pattern) -> Any:
     """Return blocks (n, bm, bk) in the batch shape of a pattern."""
     return blocks.reshape(*pattern.batch_shape, pattern.nnzb, *pattern.blocksize)
+
+
+def side_by_side(function: str, array: Any, other: Any) -> tuple[Pattern, Any, Any]:
+    """Return the blocks of two arrays over one pattern, which holds those of both."""
+    a, b = aligned(function, array, other)
+    if a._pattern.same_as(b._pattern):
+        pattern, blocks = distinct_blocks(a, function, "self")
+        return pattern, blocks, distinct_blocks(b, function, "other")[1]
+    a, b = a._canonical(function), b._canonical(function, "other")
+    pattern, blocks, place = united(a, b, function)
+    others = a._xp.zeros_like(blocks)
+    others[place] = flat(b)
+    return pattern, blocks, others

@@ -26,13 +26,16 @@ from .construct import build
 from .convert import Conversions
 from .draw import Drawings
 from .elements import check_dtype
+from .elementwise import Elementwise
 from .index import Indexing
 from .operators import Operators
 from .order import Ordering
 from .reduce import Reductions
 
 
-class bsr_array(Operators, Comparisons, Reductions, Indexing, Conversions, Ordering, Drawings):
+class bsr_array(
+    Operators, Elementwise, Comparisons, Reductions, Indexing, Conversions, Ordering, Drawings
+):
     """Block sparse row array, or a batch of them, over NumPy or CuPy.
 
     Fields and conventions are those of `scipy.sparse.bsr_array`; in addition arrays may be

@@ -14,7 +14,7 @@ from .._checks import bad_type, broadcast_shape, check_scalar, kind_of, not_offe
 from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._canonical import distinct_blocks
 from ..ops._common import check_sparse, is_sparse, on_device
-from .align import aligned, as_data, flat, in_blocks, is_scalar, repeated, united
+from .align import aligned, as_data, flat, in_blocks, is_scalar, repeated, side_by_side, united
 from .base import BsrBase
 from .elements import is_foreign
 
@@ -123,19 +123,10 @@ def _with_scalar(array: Any, other: Any, function: str, operation: Callable) -> 
 def _with_sparse(array: Any, other: Any, function: str, operation: Callable) -> Any:
     _refuse_filling(function, operation(0, 0))
     check_ordered(function, operation, array.dtype, other.data.dtype)
-    a, b = aligned(function, array, other)
-    with on_device(a._data):
-        xp = a._xp
-        if a._pattern.same_as(b._pattern):
-            pattern, blocks = distinct_blocks(a, function, "self")
-            others = distinct_blocks(b, function, "other")[1]
-        else:
-            a, b = a._canonical(function), b._canonical(function, "other")
-            pattern, blocks, place = united(a, b, function)
-            others = xp.zeros_like(blocks)
-            others[place] = flat(b)
+    with on_device(array._data):
+        pattern, blocks, others = side_by_side(function, array, other)
         values = operation(comparable(blocks), comparable(others))
-        return a._with(pattern, as_data(values, pattern))
+        return array._with(pattern, as_data(values, pattern))
 
 
 def _both(array: Any, other: Any, function: str) -> tuple[Any, Any]:

@@ -124,6 +124,11 @@ class Conversions(BsrBase):
         """The transpose (of each matrix of a batch)."""
         return self.transpose()
 
+    @property
+    def H(self) -> Self:
+        """The conjugate transpose (of each matrix of a batch)."""
+        return self.conj(copy=False).transpose()
+
     # -- dtype --------------------------------------------------------------------------------
 
     def astype(self, dtype: Any, copy: bool = True) -> Self:

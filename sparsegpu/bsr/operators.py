@@ -21,6 +21,7 @@ from ..ops.spgemm import spgemm
 from .align import (
     aligned,
     as_data,
+    check_held,
     common_dtype,
     flat,
     in_blocks,
@@ -220,7 +221,7 @@ def _scaled(function: str, array: Any, factor: Any, name: str) -> Any:
         factor = int(factor)
     if isinstance(factor, int):
         check_scalar(function, "other", factor, complex_allowed=True)
-        _check_held(function, factor, data.dtype)
+        check_held(function, factor, data.dtype)
     if not isinstance(factor, Number):
         common_namespace(function, self=data, other=factor)
     operation = getattr(xp, name)
@@ -231,15 +232,6 @@ def _scaled(function: str, array: Any, factor: Any, name: str) -> Any:
             result = operation(data, factor)
     check_dtype(function, "other", result.dtype)
     return array._with(array._pattern, result)
-
-
-def _check_held(function: str, factor: int, dtype: np.dtype) -> None:
-    """Refuse an integer that the integers it multiplies or divides do not hold."""
-    if dtype.kind == "i":
-        limits = np.iinfo(dtype)
-        if not limits.min <= factor <= limits.max:
-            expected = f"an integer that {dtype} holds (astype, or a float)"
-            raise bad_value(function, "other", expected, factor)
 
 
 def _combine(array: Any, other: Any, name: str, *, reflected: bool = False) -> Any:

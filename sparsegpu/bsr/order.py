@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import numpy as np
 
 from .._checks import bad_value, check_flags
@@ -46,6 +48,12 @@ class Ordering(BsrBase):
             with on_device(self._data):
                 blocks = self._data.reshape(-1, *self.blocksize)[order]
             self._pattern, self._data = pattern, blocks.reshape(self._data.shape)
+
+    def sorted_indices(self) -> Self:
+        """Return a copy whose blocks are sorted by column in every row: see `sort_indices`."""
+        array = self.copy()
+        array.sort_indices()
+        return array
 
     def sum_duplicates(self) -> None:
         """Sum blocks at the same place (bool: or) and sort, in place.
