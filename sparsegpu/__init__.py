@@ -17,6 +17,7 @@ _MODULES = {
     "bsr.assemble": ["block_diag", "from_blocks", "hstack", "kron", "vstack"],
     "bsr.io": ["load_npz", "save_npz"],
     "bsr.make": ["eye", "identity", "prune_blocks", "random_bsr"],
+    "bsr.triangle": ["tril", "triu"],
     "masks": ["banded", "bigbird", "causal", "sliding_window"],
     "semi_structured": ["SemiStructuredArray", "to_semi_structured"],
     # BSR products
@@ -114,6 +115,8 @@ __all__ = [
     "testing",
     "to_cusparselt_layout",
     "to_semi_structured",
+    "tril",
+    "triu",
     "tune",
     "use_engine",
     "vstack",
@@ -141,6 +144,7 @@ if TYPE_CHECKING:
     from .bsr.assemble import block_diag, from_blocks, hstack, kron, vstack
     from .bsr.io import load_npz, save_npz
     from .bsr.make import eye, identity, prune_blocks, random_bsr
+    from .bsr.triangle import tril, triu
     from .engines import use_engine
     from .engines.cuda.support import is_supported
     from .masks import banded, bigbird, causal, sliding_window

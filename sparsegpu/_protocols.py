@@ -48,6 +48,8 @@ _METHODS = {
     np.copy: "copy",
     np.round: "round",
     np.trace: "trace",
+    np.argmax: "argmax",
+    np.argmin: "argmin",
     np.nonzero: "nonzero",
     np.count_nonzero: "count_nonzero",
 }

@@ -28,13 +28,13 @@ from .draw import Drawings
 from .elements import check_dtype
 from .elementwise import Elementwise
 from .index import Indexing
+from .locate import Locations
 from .operators import Operators
 from .order import Ordering
-from .reduce import Reductions
 
 
 class bsr_array(
-    Operators, Elementwise, Comparisons, Reductions, Indexing, Conversions, Ordering, Drawings
+    Operators, Elementwise, Comparisons, Locations, Indexing, Conversions, Ordering, Drawings
 ):
     """Block sparse row array, or a batch of them, over NumPy or CuPy.
 

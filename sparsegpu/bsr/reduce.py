@@ -90,8 +90,8 @@ class Reductions(BsrBase):
         TypeError
             For complex values; an ``out`` of another dtype or array library.
         """
-        best = _extreme(self, axis, "max", "maximum")
-        axes = _matrix_axes("max", axis, self.ndim)
+        best = extreme(self, axis, "max", "max", "maximum")
+        axes = matrix_axes("max", axis, self.ndim)
         return _written("max", _kept("max", best, self, axes, keepdims), out)
 
     def min(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
@@ -102,8 +102,8 @@ class Reductions(BsrBase):
         ValueError, TypeError
             As `max`.
         """
-        best = _extreme(self, axis, "min", "minimum")
-        axes = _matrix_axes("min", axis, self.ndim)
+        best = extreme(self, axis, "min", "min", "minimum")
+        axes = matrix_axes("min", axis, self.ndim)
         return _written("min", _kept("min", best, self, axes, keepdims), out)
 
     def count_nonzero(self, axis: Any = None) -> Any:
@@ -190,7 +190,7 @@ def _axes_and_dtype(
 ) -> tuple[tuple[int, ...] | None, np.dtype]:
     """Return the axes and the dtype of a sum; ``of_integers`` is the default for integers."""
     check_sparse(function, "self", array)
-    axes = _matrix_axes(function, axis, array.ndim)
+    axes = matrix_axes(function, axis, array.ndim)
     if dtype is None:
         return axes, np.dtype(of_integers) if array.dtype.kind in "ib" else array.dtype
     wanted = check_dtype_name(function, "dtype", dtype)
@@ -199,7 +199,7 @@ def _axes_and_dtype(
     return axes, wanted
 
 
-def _matrix_axes(function: str, axis: Any, ndim: int) -> tuple[int, ...] | None:
+def matrix_axes(function: str, axis: Any, ndim: int) -> tuple[int, ...] | None:
     """Return the axes as a sorted tuple out of (-2, -1), None for everything."""
     if axis is None:
         return None
@@ -285,9 +285,10 @@ def _leaves_int32(array: Any, axes: tuple[int, ...]) -> bool:
     return pattern.longest_row * size > most
 
 
-def _extreme(array: Any, axis: Any, function: str, name: str) -> Any:
+def extreme(array: Any, axis: Any, function: str, method: str, name: str) -> Any:
+    """Do `max` or `min` for a caller of another name; ``name`` is that of the ufunc."""
     check_sparse(function, "self", array)
-    axes = _matrix_axes(function, axis, array.ndim)
+    axes = matrix_axes(function, axis, array.ndim)
     xp, dtype = array._xp, array.dtype
     if dtype.kind == "c":
         raise bad_type(function, "self", "a dtype with an order", dtype)
@@ -304,12 +305,12 @@ def _extreme(array: Any, axis: Any, function: str, name: str) -> Any:
         work = {2: np.float32}.get(dtype.itemsize, np.int8 if dtype.kind == "b" else dtype)
         data = array._data.astype(work, copy=False)
         if axes is None:
-            best = getattr(data, function)() if data.size else xp.zeros((), work)
+            best = getattr(data, method)() if data.size else xp.zeros((), work)
             filled = array.nnz == array._pattern.shape[0] * k
             return (best if filled else operation(best, 0)).astype(dtype)
-        best = _row_extremes(array, getattr(data, function)(axis=-1), operation)
+        best = _row_extremes(array, getattr(data, method)(axis=-1), operation)
         best = best.reshape(*batch, m)
-        return (getattr(best, function)(axis=-1) if len(axes) == 2 else best).astype(dtype)
+        return (getattr(best, method)(axis=-1) if len(axes) == 2 else best).astype(dtype)
 
 
 def _row_extremes(array: Any, values: Any, operation: Any) -> Any:
