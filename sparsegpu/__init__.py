@@ -14,9 +14,11 @@ from ._version import __version__
 _MODULES = {
     # what users hold
     "bsr.array": ["BsrSemiStructuredArray", "bsr_array"],
+    "bsr.assemble": ["block_diag", "from_blocks", "hstack", "kron", "vstack"],
     "bsr.block_mask": ["BlockMask"],
     "bsr.io": ["load_npz", "save_npz"],
-    "bsr.make": ["prune_blocks", "random_bsr"],
+    "bsr.make": ["eye", "identity", "prune_blocks", "random_bsr"],
+    "bsr.triangle": ["tril", "triu"],
     "masks": ["banded", "bigbird", "causal", "sliding_window"],
     "semi_structured": ["SemiStructuredArray", "to_semi_structured"],
     # BSR products
@@ -68,6 +70,7 @@ __all__ = [
     "__version__",
     "banded",
     "bigbird",
+    "block_diag",
     "bsr_addmm",
     "bsr_array",
     "bsr_matmul",
@@ -80,9 +83,14 @@ __all__ = [
     "compressed_swizzled_bitmask",
     "dense_bsr_matmul",
     "describe_meta",
+    "eye",
+    "from_blocks",
     "from_cusparselt_layout",
+    "hstack",
+    "identity",
     "int_bsr_addmm",
     "is_supported",
+    "kron",
     "linalg",
     "load_npz",
     "masks",
@@ -112,8 +120,11 @@ __all__ = [
     "testing",
     "to_cusparselt_layout",
     "to_semi_structured",
+    "tril",
+    "triu",
     "tune",
     "use_engine",
+    "vstack",
 ]
 
 
@@ -135,9 +146,11 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from . import linalg, masks, testing
     from .bsr.array import BsrSemiStructuredArray, bsr_array
+    from .bsr.assemble import block_diag, from_blocks, hstack, kron, vstack
     from .bsr.block_mask import BlockMask
     from .bsr.io import load_npz, save_npz
-    from .bsr.make import prune_blocks, random_bsr
+    from .bsr.make import eye, identity, prune_blocks, random_bsr
+    from .bsr.triangle import tril, triu
     from .engines import use_engine
     from .engines.cuda.support import is_supported
     from .masks import banded, bigbird, causal, sliding_window

@@ -46,6 +46,12 @@ _METHODS = {
     np.amin: "min",
     np.diagonal: "diagonal",
     np.copy: "copy",
+    np.round: "round",
+    np.trace: "trace",
+    np.argmax: "argmax",
+    np.argmin: "argmin",
+    np.nonzero: "nonzero",
+    np.count_nonzero: "count_nonzero",
 }
 
 

@@ -13,8 +13,7 @@ import sparsegpu
 from covering import covered
 from foreign_arrays import OfAnotherLibrary
 from sparsegpu import bsr_array, testing
-from sparsegpu._arrays import bfloat16
-from sparsegpu.bsr.construct import CONTAINER_DTYPES
+from sparsegpu._arrays import CONTAINER_DTYPES, bfloat16
 
 
 def sparse_dense(rng, shape, blocksize, dtype="float64", density=0.4, batch=()):

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from covering import covered
 from sparsegpu import bsr_array, testing
-from sparsegpu._arrays import bfloat16
-from sparsegpu.bsr.construct import CONTAINER_DTYPES
+from sparsegpu._arrays import CONTAINER_DTYPES, bfloat16
 
 
 def make(engine, rng, shape=(12, 20), blocksize=(3, 4), **keywords):

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import sparsegpu
 from covering import covered
 from sparsegpu import bsr_array, testing
-from sparsegpu.bsr.construct import CONTAINER_DTYPES
+from sparsegpu._arrays import CONTAINER_DTYPES
 
 SCIPY = [d for d in CONTAINER_DTYPES if d.itemsize != 2]
 

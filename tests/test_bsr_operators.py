@@ -172,7 +172,7 @@ def test_with_dense(engine, rng):
     with pytest.raises(ValueError, match="multiply: argument 'other': expected a shape that broad"):
         small.multiply(engine.array(np.ones((3, 4))))
     with pytest.raises(TypeError, match="argument 'other': expected a NumPy or CuPy array"):
-        a + sp.eye_array(12, 20)
+        a + object()
 
 
 def test_what_is_not_linear_sums_duplicates_first(engine):
@@ -220,7 +220,7 @@ def test_matmul_of_two_sparse(engine, rng):
 def test_matmul_errors(engine, rng):
     a, _ = make(engine, rng, dtype="float32")
     with pytest.raises(TypeError, match="bsr_array @: argument 'other': expected dtype float32"):
-        a @ engine.array(np.ones(20))
+        a @ engine.array(np.ones(20, np.float16))
     with pytest.raises(ValueError, match=r"bsr_array @: argument 'other': .* got \(19,\)"):
         a @ engine.array(np.ones(19, np.float32))
     with pytest.raises(ValueError, match=r"bsr_array @: argument 'other': .* a scalar"):

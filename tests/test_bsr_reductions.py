@@ -226,18 +226,17 @@ def test_rows(engine, rng):
         IndexError, match=r"getrow: argument 'i': expected a row in -12\.\.11, got 12"
     ):
         a[12]
-    with pytest.raises(ValueError, match=r"'i, j': expected multiples of 3, got \(1, 12\)"):
+    with pytest.raises(ValueError, match=r"'i, j': expected multiples of 3 .*, got \(1, 12\)"):
         a[1:]
     with pytest.raises(ValueError, match="'step': expected 1, got 2"):
         a[::2]
     with pytest.raises(IndexError, match=r"'j': expected a column in -20\.\.19, got 20"):
         a[0, 20]
-    for key in (np.s_[:, 0], [0, 1], np.s_[..., 0], None, True, (0, False)):
+    for key in (np.s_[:, [0, 1]], np.s_[..., 0], None, True, (0, False)):
         with pytest.raises(
             NotImplementedError, match=r"bsr_array\[...\]: the index .* supported: A"
         ):
             a[key]
     b = bsr_array(engine.array(np.ones((2, 4, 4))), blocksize=(2, 2))
-    for key in (0, np.s_[0:2]):
-        with pytest.raises(ValueError, match="expected one matrix"):
-            b[key]
+    with pytest.raises(ValueError, match="getrow: argument 'self': expected one matrix"):
+        b.getrow(0)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 import sparsegpu
 from covering import covered
 from sparsegpu import banded, bigbird, bsr_array, causal, prune_blocks, random_bsr, sliding_window
-from sparsegpu._arrays import dtype_of
-from sparsegpu.bsr.construct import CONTAINER_DTYPES
+from sparsegpu._arrays import CONTAINER_DTYPES, dtype_of
 
 
 @pytest.mark.parametrize("dtype", CONTAINER_DTYPES, ids=str)

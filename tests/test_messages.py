@@ -43,8 +43,8 @@ def test_a_bsr_array_of_scipy():
 def test_indices(a):
     with pytest.raises(NotImplementedError, match=r"^bsr_array\[\.\.\.\]: the index \(0, array"):
         a[0, np.arange(3)]
-    with pytest.raises(NotImplementedError, match=r"^bsr_array\[\.\.\.\]: the index \[0, 1") as e:
-        a[list(range(100_000))]
+    with pytest.raises(NotImplementedError, match=r"^bsr_array\[\.\.\.\]: the index \(slice") as e:
+        a[:, list(range(100_000))]
     assert len(str(e.value)) < 500
 
 
@@ -69,8 +69,8 @@ def test_axes_of_a_transpose(a, weight):
 def test_elements_with_their_places_in_one_array():
     places = np.array([[0, 1], [0, 1]])
     for data in (np.ones(2), [1.0, 1.0]):
-        with pytest.raises(TypeError, match=r"^bsr_array: argument 'arg': .*coo_array first"):
-            sg.bsr_array((data, places), shape=(4, 4), blocksize=(2, 2))
+        one = sg.bsr_array((data, places), shape=(4, 4), blocksize=(2, 2))
+        np.testing.assert_array_equal(one.toarray(), np.diag([1.0, 1, 0, 0]))
     batch = sg.bsr_array((np.eye(2), places), blocksize=(1, 1))  # two matrices
     assert batch.shape == (2, 2, 2)
 

@@ -36,7 +36,14 @@ def test_every_line_runs(rng, tmp_path, monkeypatch):
     dense = rng.standard_normal((128, 128)).astype(np.float32)
     names |= {"dense": dense, "x": dense[0], "B": sg.bsr_array(dense.T, blocksize=(32, 32))}
     names |= {"values": np.ones((16, 32, 32)), "shape": dense.shape, "blocksize": (32, 32)}
-    names |= {"density": 0.5, "input": dense[:, :1], "m1": dense, "m2": dense}
+    names |= {"rows": [0, 1], "cols": [1, 1], "blocks": np.ones((2, 4, 4)), "small": np.eye(3)}
+    names |= {
+        "block": np.ones((2, 2)),
+        "density": 0.5,
+        "input": dense[:, :1],
+        "m1": dense,
+        "m2": dense,
+    }
     names |= {"dense8": dense.astype(np.int8), "x8": dense.astype(np.int8)}
     names["A8"] = sg.bsr_array(names["dense8"], blocksize=(32, 32))
     names |= dict.fromkeys("qkv", np.ones((1, 4096, 4), np.float32))

@@ -77,9 +77,15 @@ def roofline(content: dict[str, Any], title: str, path: str | Path) -> None:
         axes.plot(x, point["ours"], marker, c=_OURS, ms=6)
     axes.set_ylim(bottom=0.4 * axes.get_ylim()[0])
     for label, x in {point["label"]: point["intensity"] for point in points}.items():
-        style = {"ha": "center", "va": "bottom", "rotation": 90, "fontsize": 8, "color": _MUTED}
-        place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-        axes.annotate(label, (x, 0), (0, 4), **place, **style)
+        style: dict[str, Any] = {
+            "ha": "center",
+            "va": "bottom",
+            "rotation": 90,
+            "fontsize": 8,
+            "color": _MUTED,
+        }
+        style |= {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+        axes.annotate(label, (x, 0), (0, 4), **style)
     for block, marker in markers.items():
         axes.plot([], [], marker, c=_INK, mfc="none", label=f"{block} x {block} blocks", ls="none")
     axes.plot([], [], "o", c=_OURS, label="sparsegpu", ls="none")

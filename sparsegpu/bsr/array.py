@@ -22,16 +22,20 @@ from ..ops.prune import prune_24
 from . import npz
 from .base_24 import Bsr24Base
 from .compare import Comparisons
-from .construct import build, check_dtype
+from .construct import build
 from .convert import Conversions
 from .draw import Drawings
+from .elements import check_dtype
+from .elementwise import Elementwise
 from .index import Indexing
+from .locate import Locations
 from .operators import Operators
 from .order import Ordering
-from .reduce import Reductions
 
 
-class bsr_array(Operators, Comparisons, Reductions, Indexing, Conversions, Ordering, Drawings):
+class bsr_array(
+    Operators, Elementwise, Comparisons, Locations, Indexing, Conversions, Ordering, Drawings
+):
     """Block sparse row array, or a batch of them, over NumPy or CuPy.
 
     Fields and conventions are those of `scipy.sparse.bsr_array`; in addition arrays may be
@@ -45,6 +49,7 @@ class bsr_array(Operators, Comparisons, Reductions, Indexing, Conversions, Order
         - ``(data, indices, indptr)``: ``data (*batch, nnzb, bm, bk)``, ``indices
           (*batch, nnzb)``, ``indptr (*batch, M // bm + 1)``; indices may be unsorted, repeated
           ones mean the sum of their blocks;
+        - ``(data, (row, column))``: elements, repeated ones are summed;
         - any `scipy.sparse` or `cupyx.scipy.sparse` array;
         - another `bsr_array`, a `BsrSemiStructuredArray` or a `BlockMask`, whose pattern is
           shared unless ``blocksize`` changes;
@@ -52,7 +57,7 @@ class bsr_array(Operators, Comparisons, Reductions, Indexing, Conversions, Order
     shape : tuple of int, optional
         ``(*batch, M, K)``, or ``(M, K)`` of one matrix. Without it the smallest that fits.
     blocksize : (bm, bk), optional
-        Each in 1..256. Estimated for a sparse ``arg``, as SciPy does.
+        Each in 1..256. Estimated for a sparse ``arg`` and for elements, as SciPy does.
     dtype : dtype, optional
         float16, bfloat16, float32, float64, int8, int32, bool, complex64 or complex128.
     copy : bool
@@ -86,9 +91,19 @@ class bsr_array(Operators, Comparisons, Reductions, Indexing, Conversions, Order
     Notes
     -----
     Operators: ``A @ x``, ``x @ A`` and ``A @ B`` (sparse); ``A + B``, ``A - dense``, ``2 * A``,
-    ``A / 2``, ``-A``, ``abs(A)``; ``A > 1`` and ``A != B``, bool arrays; ``A[i]``, ``A[i, j]`` and
-    ``A[i:j]``, rows counted in elements. All but ``@`` are elementwise. What would fill every
-    element that is not stored (``A + 1``, ``A == 0``) is a NotImplementedError.
+    ``A / 2``, ``-A``, ``abs(A)``; ``A > 1`` and ``A != B``, bool arrays. All but ``@`` are
+    elementwise. What would fill every element that is not stored (``A + 1``, ``A == 0``) is a
+    NotImplementedError.
+
+    An operand may be a sparse array of `scipy.sparse`, or of `cupyx.scipy.sparse` for CuPy arrays:
+    it is converted to blocks. ``@`` takes lists, and operands of different dtypes (float32,
+    float64, complex, integers) with SciPy's result dtype, converting their values at every call;
+    16-bit floats and int8 are not promoted.
+
+    Indices count elements: ``A[i:j, k:l]`` that cuts no block is a `bsr_array`, and so is
+    ``A[rows]``, in blocks of one row, for a list, an array or a mask of rows; ``A[i]``,
+    ``A[:, j]`` and ``A[i, j]`` are dense; ``A[b]`` is a matrix of a batch. Parts have their own
+    values.
 
     NumPy's functions: ``numpy.array_equal`` and ``numpy.allclose``, those that are methods here
     (``numpy.sum``), ufuncs that are zero at zero (``numpy.sqrt``), and ``y += A`` in place for a

@@ -14,8 +14,9 @@ from .._checks import bad_type, broadcast_shape, check_scalar, kind_of, not_offe
 from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._canonical import distinct_blocks
 from ..ops._common import check_sparse, is_block_mask, is_sparse, on_device
+from .align import aligned, as_data, flat, in_blocks, is_scalar, repeated, side_by_side, united
 from .base import BsrBase
-from .operators import aligned, as_data, flat, is_scalar, repeated, united
+from .elements import is_foreign
 
 #: What nobody means to compare elementwise, and Python would call unequal without a word.
 _NO_ARRAYS = (str, bytes, list, tuple, set, frozenset, dict)
@@ -92,6 +93,9 @@ def _compare(array: Any, other: Any, function: str, operation: Callable) -> Any:
         return _with_scalar(array, other, function, operation)
     if is_sparse_blocks(other) or is_block_mask(other):
         other = other.tobsr()
+    if is_foreign(other):
+        _refuse_filling(function, operation(0, 0))
+        other = in_blocks(function, array, other)
     if is_sparse(other):
         return _with_sparse(array, other, function, operation)
     if not hasattr(other, "shape"):  # None, or a class that may know bsr_array
@@ -119,19 +123,10 @@ def _with_scalar(array: Any, other: Any, function: str, operation: Callable) -> 
 def _with_sparse(array: Any, other: Any, function: str, operation: Callable) -> Any:
     _refuse_filling(function, operation(0, 0))
     check_ordered(function, operation, array.dtype, other.data.dtype)
-    a, b = aligned(function, array, other)
-    with on_device(a._data):
-        xp = a._xp
-        if a._pattern.same_as(b._pattern):
-            pattern, blocks = distinct_blocks(a, function, "self")
-            others = distinct_blocks(b, function, "other")[1]
-        else:
-            a, b = a._canonical(function), b._canonical(function, "other")
-            pattern, blocks, place = united(a, b, function)
-            others = xp.zeros_like(blocks)
-            others[place] = flat(b)
+    with on_device(array._data):
+        pattern, blocks, others = side_by_side(function, array, other)
         values = operation(comparable(blocks), comparable(others))
-        return a._with(pattern, as_data(values, pattern))
+        return array._with(pattern, as_data(values, pattern))
 
 
 def _both(array: Any, other: Any, function: str) -> tuple[Any, Any]:
@@ -139,6 +134,7 @@ def _both(array: Any, other: Any, function: str) -> tuple[Any, Any]:
     check_sparse(function, "self", array)
     if is_sparse_blocks(other):
         other = other.tobsr()
+    other = in_blocks(function, array, other)
     if is_sparse(other):
         check_sparse(function, "other", other)
         pair = (array, array._with(other.pattern, other.data))

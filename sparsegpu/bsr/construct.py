@@ -1,22 +1,17 @@
 """The arguments that a `bsr_array` is made from: each is converted to a pattern and its blocks.
 
-Everything runs in the array library of the argument, without a loop over blocks. Of a sparse
-matrix of another format the elements are numbered linearly, block by block, and sorted once: that
-order gives the pattern and the position of every value.
+Everything runs in the array library of the argument, without a loop over blocks.
 """
 
 from __future__ import annotations
 
-import sys
 from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._arrays import (
-    CONTAINER_DTYPES,
     as_array,
-    check_dtype_name,
     check_may_wait,
     check_range,
     common_namespace,
@@ -31,11 +26,20 @@ from .._checks import (
     check_integers,
     check_sizes,
 )
-from .._segments import starts_run
 from ..engines import engine_module
 from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._common import check_sparse, is_block_mask, is_sparse, on_device
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
+from .elements import (
+    check_divides,
+    check_dtype,
+    estimate_blocksize,
+    foreign_blocks,
+    foreign_shape,
+    from_elements,
+    is_foreign,
+    reblocked,
+)
 
 _FUNCTION = "bsr_array"
 
@@ -48,16 +52,6 @@ class _Wanted(NamedTuple):
     dtype: np.dtype | None
     copy: bool
     check: bool
-
-
-def check_dtype(function: str, argument: str, dtype: Any) -> np.dtype:
-    """Return a dtype, or its name, as a ``numpy.dtype``; refuse what no container holds."""
-    dtype = check_dtype_name(function, argument, dtype)
-    if dtype not in CONTAINER_DTYPES:
-        names = ", ".join(d.name for d in CONTAINER_DTYPES)
-        hint = "; say which one with dtype=" if argument == "arg" else ""
-        raise bad_type(function, argument, f"one of the dtypes {names}", f"{dtype}{hint}")
-    return dtype
 
 
 def build(
@@ -81,15 +75,14 @@ def build(
     if isinstance(arg, tuple) and len(arg) == 2 and all(isinstance(n, Integral) for n in arg):
         return _empty(check_shape(_FUNCTION, arg), wanted)
     if isinstance(arg, tuple) and len(arg) == 2 and _is_row_and_column(*arg):
-        expected = "(data, indices, indptr); of elements make a scipy.sparse.coo_array first"
-        raise bad_type(_FUNCTION, "arg", expected, "(data, (row, column))")
+        return _from_coordinates(arg[0], arg[1], wanted)
     if is_sparse_blocks(arg) or is_block_mask(arg):
         arg = arg.tobsr()
     if is_sparse(arg):
         check_sparse(_FUNCTION, "arg", arg)
         return _from_bsr(arg, wanted)
-    if _is_sparse(arg):
-        return _from_sparse(arg, wanted)
+    if is_foreign(arg):
+        return _from_foreign(arg, wanted)
     return _from_dense(as_array(arg, _FUNCTION, "arg"), wanted)
 
 
@@ -113,16 +106,6 @@ def _check_shape_is(shape: tuple[int, ...] | None, found: tuple[int, ...]) -> No
         raise bad_value(_FUNCTION, "shape", f"{found}, the shape of 'arg'", shape)
 
 
-def _check_divides(function: str, shape: tuple[int, ...], blocksize: tuple[int, int]) -> None:
-    if shape[-2] % blocksize[0] or shape[-1] % blocksize[1]:
-        raise bad_value(
-            function,
-            "blocksize",
-            f"a block size that divides the shape {tuple(shape)} (pad the matrix if need be)",
-            blocksize,
-        )
-
-
 def _cast(data: Any, dtype: np.dtype | None, copy: bool) -> Any:
     """Return data in a dtype that can be held, copied when asked or when the dtype changes."""
     if dtype is None:
@@ -136,8 +119,8 @@ def _cast(data: Any, dtype: np.dtype | None, copy: bool) -> Any:
 
 def _from_parts(data: Any, indices: Any, indptr: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
     data = as_array(data, _FUNCTION, "data")
-    indices = _index_array(indices, "indices")
-    indptr = _index_array(indptr, "indptr")
+    indices = index_array(_FUNCTION, "indices", indices)
+    indptr = index_array(_FUNCTION, "indptr", indptr)
     common_namespace(_FUNCTION, data=data, indices=indices, indptr=indptr)
     if data.ndim < 3 or indices.ndim < 1 or data.ndim != indices.ndim + 2:
         raise bad_value(
@@ -180,16 +163,16 @@ def _block_columns(indices: Any) -> int:
     return last + 1
 
 
-def _index_array(x: Any, argument: str) -> Any:
-    array = as_array(x, _FUNCTION, argument)
-    # An empty list is float64 to NumPy.
+def index_array(function: str, argument: str, x: Any) -> Any:
+    """Return an argument of indices as an array; an empty list is float64 to NumPy."""
+    array = as_array(x, function, argument)
     return array.astype(np.int32) if isinstance(x, (list, tuple)) and not array.size else array
 
 
 def _empty(found: tuple[int, ...], wanted: _Wanted) -> tuple[Pattern, Any]:
     blocksize = wanted.blocksize or (1, 1)
     _check_shape_is(wanted.shape, found)
-    _check_divides(_FUNCTION, found, blocksize)
+    check_divides(_FUNCTION, found, blocksize)
     nothing = np.zeros(0, dtype=np.int64)
     pattern = from_sorted_keys(nothing, (), 0, (found[0], found[1]), blocksize)
     return pattern, np.zeros((0, *blocksize), wanted.dtype or np.float64)
@@ -218,7 +201,7 @@ def _from_dense(dense: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
     if blocksize is None:
         raise bad_value(_FUNCTION, "blocksize", "(bm, bk) for a dense array", None)
     _check_shape_is(wanted.shape, tuple(dense.shape))
-    _check_divides(_FUNCTION, dense.shape, blocksize)
+    check_divides(_FUNCTION, dense.shape, blocksize)
     with on_device(dense):
         check_may_wait(namespace(dense), "finding the blocks of a dense array")
         dense = _cast(dense, wanted.dtype, False)
@@ -237,141 +220,50 @@ def _from_dense(dense: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
     return pattern, data
 
 
-# -- sparse matrices of other formats -----------------------------------------------------------
+# -- matrices given by their elements -----------------------------------------------------------
 
 
-def _is_sparse(arg: Any) -> bool:
-    """Whether ``arg`` belongs to scipy.sparse or cupyx.scipy.sparse (neither is imported)."""
-    for name in ("scipy.sparse", "cupyx.scipy.sparse"):
-        module = sys.modules.get(name)
-        if module is not None and module.issparse(arg):
-            return True
-    return False
-
-
-def _from_sparse(arg: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
-    shape, blocksize, dtype, _, check = wanted
-    if len(arg.shape) != 2:
-        raise bad_value(_FUNCTION, "arg", "a two-dimensional sparse array", f"shape {arg.shape}")
-    found = (int(arg.shape[0]), int(arg.shape[1]))
-    _check_shape_is(shape, found)
-    if arg.format == "bsr" and blocksize in {None, tuple(arg.blocksize)}:
+def _from_foreign(arg: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
+    found = foreign_shape(_FUNCTION, "arg", arg)
+    _check_shape_is(wanted.shape, found)
+    if arg.format == "bsr" and wanted.blocksize in {None, tuple(arg.blocksize)}:
         same = wanted._replace(shape=found, blocksize=None)
         return _from_parts(arg.data, arg.indices, arg.indptr, same)
-    coo = arg.tocoo()
-    with on_device(coo.data):
-        row, column, values = coo.row.astype(np.int64), coo.col.astype(np.int64), coo.data
-        if arg.format == "bsr":  # drop the zeros that fill its blocks
-            stored = values != 0
-            row, column, values = row[stored], column[stored], values[stored]
-        if blocksize is None:
-            blocksize = estimate_blocksize(row, column, found)
-        _check_divides(_FUNCTION, found, blocksize)
-        if check:
-            _check_positions(row, column, found)
-        values = values if dtype is None else values.astype(dtype, copy=False)
-        check_dtype(_FUNCTION, "arg", values.dtype)
-        return _from_elements(_FUNCTION, "arg", row, column, values, (), found, blocksize)
+    return foreign_blocks(_FUNCTION, "arg", arg, wanted.blocksize, wanted.dtype, wanted.check)
 
 
-def _check_positions(row: Any, column: Any, shape: tuple[int, int]) -> None:
-    for index, size, name in ((row, shape[0], "rows"), (column, shape[1], "columns")):
-        check_range(_FUNCTION, "arg", index, size, f"{name} in 0..{size - 1}")
-
-
-def _from_elements(
-    function: str,
-    argument: str,
-    row: Any,
-    column: Any,
-    values: Any,
-    batch: tuple[int, ...],
-    shape: tuple[int, int],
-    blocksize: tuple[int, int],
-) -> tuple[Pattern, Any]:
-    """Return sorted blocks that hold the given elements; repeated ones are summed.
-
-    ``row`` is int64 and counts through the matrices of a batch (batch * M + row).
-    """
-    xp = namespace(values)
-    (m, k), (bm, bk) = shape, blocksize
-    area = bm * bk
-    block = (row // bm) * (k // bk) + column // bk
-    place = block * area + (row % bm) * bk + column % bk
-    order = xp.argsort(place, kind="stable")
-    place = place[order]
-    first = xp.flatnonzero(starts_run(place))
-    if first.size < place.size:
-        summed = xp.empty((first.size, 1, 1), values.dtype)
-        starts = xp.concatenate([first.astype(np.int64), xp.full((1,), place.size, np.int64)])
-        engine_module(xp, "convert", function).sum_blocks(
-            summed, values.reshape(-1, 1, 1), order, starts
-        )
-        values, place = summed.ravel(), place[first]
-    else:
-        values = values[order]
-    block = place // area
-    new_block = starts_run(block)
-    keys = block[new_block]
-    nnzb = keys_per_batch(keys, batch, (m // bm) * (k // bk), function, argument)
-    pattern = from_sorted_keys(keys, batch, nnzb, shape, blocksize)
-    data = xp.zeros(int(keys.size) * area, dtype=values.dtype)
-    data[(xp.cumsum(new_block, dtype=np.int64) - 1) * area + place % area] = values
-    return pattern, data.reshape(*batch, nnzb, bm, bk)
-
-
-def reblocked(
-    function: str, argument: str, pattern: Pattern, data: Any, blocksize: tuple[int, int]
-) -> tuple[Pattern, Any]:
-    """Return the same matrices in blocks of another size; new blocks of zeros are not kept."""
-    _check_divides(function, pattern.shape, blocksize)
-    xp, values = pattern.xp, data.ravel()
-    row, column = (x.ravel() for x in xp.broadcast_arrays(*pattern.element_positions()))
-    stored = xp.flatnonzero(values != 0)
-    return _from_elements(
-        function,
-        argument,
-        row[stored],
-        column[stored],
-        values[stored],
-        pattern.batch_shape,
-        pattern.shape,
-        blocksize,
+def _from_coordinates(data: Any, positions: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
+    """Return the blocks of elements ``data`` at ``(row, column)``; repeated ones are summed."""
+    if len(positions) != 2:
+        raise bad_value(_FUNCTION, "arg", "(data, (row, column))", f"{len(positions)} positions")
+    values = as_array(data, _FUNCTION, "data")
+    row, column = (
+        index_array(_FUNCTION, name, x)
+        for x, name in zip(positions, ("row", "column"), strict=True)
     )
-
-
-def estimate_blocksize(row: Any, column: Any, shape: tuple[int, int]) -> tuple[int, int]:
-    """Return the block size that SciPy would choose: the largest that stays well filled.
-
-    Counts the blocks of each candidate size and compares how full they would be with 70 % (6x6:
-    both 2x2 and 3x3 at 85 % first).
-    """
-
-    def filled(size: int) -> float:
-        if shape[0] % size or shape[1] % size:
-            return 0.0
-        blocks = namespace(row).unique((row // size) * (shape[1] // size) + column // size)
-        return int(row.size) / (size * size * int(blocks.size))
-
-    if row.size == 0:
-        return 1, 1
-    two, three = filled(2), filled(3)
-    if min(two, three) > 0.85:
-        size = 6 if filled(6) > 0.7 else 3
-    elif filled(4) > 0.7:
-        size = 4
-    elif three > 0.7:
-        size = 3
-    else:
-        size = 2 if two > 0.7 else 1
-    return size, size
-
-
-__all__ = [
-    "CONTAINER_DTYPES",
-    "build",
-    "check_dtype",
-    "check_shape",
-    "estimate_blocksize",
-    "reblocked",
-]
+    xp = common_namespace(_FUNCTION, data=values, row=row, column=column)
+    if values.ndim != 1:
+        raise bad_value(_FUNCTION, "data", "elements, shape (n,)", f"shape {values.shape}")
+    for name, index in (("row", row), ("column", column)):
+        if index.dtype.kind not in "iu":
+            raise bad_type(_FUNCTION, name, "an integer dtype", index.dtype)
+        if index.shape != values.shape:
+            raise bad_value(_FUNCTION, name, f"shape {values.shape}, as of data", index.shape)
+    dtype = check_dtype(_FUNCTION, "arg", values.dtype if wanted.dtype is None else wanted.dtype)
+    with on_device(values):
+        check_may_wait(xp, "sorting elements into blocks")
+        shape = wanted.shape
+        if shape is None:
+            if not values.size:
+                raise bad_value(_FUNCTION, "shape", "(M, K) where there are no elements", None)
+            shape = (int(row.max()) + 1, int(column.max()) + 1)
+        if len(shape) != 2:
+            raise bad_value(_FUNCTION, "shape", "(M, K) of one matrix", shape)
+        row, column = row.astype(np.int64), column.astype(np.int64)
+        if wanted.check or wanted.shape is None:
+            for name, index, size in (("row", row, shape[0]), ("column", column, shape[1])):
+                check_range(_FUNCTION, name, index, size, f"{name}s in 0..{size - 1}")
+        blocksize = wanted.blocksize or estimate_blocksize(row, column, shape)
+        check_divides(_FUNCTION, shape, blocksize)
+        values = values.astype(dtype, copy=False)
+        return from_elements(_FUNCTION, "arg", row, column, values, (), shape, blocksize)

@@ -20,7 +20,7 @@ from ..engines.cuda.runtime.replay import Call
 from ..ops._common import check_sparse, on_device, optional_out, prepare_out
 from ..ops.addmm import transposed_operand
 from .base import BsrBase
-from .construct import check_dtype, reblocked
+from .elements import check_dtype, reblocked
 
 _NO_SCIPY = (np.dtype(np.float16), bfloat16)
 _CUPYX = tuple(np.dtype(t) for t in (bool, np.float32, np.float64, np.complex64, np.complex128))
@@ -122,6 +122,11 @@ class Conversions(BsrBase):
     def T(self) -> Self:
         """The transpose (of each matrix of a batch)."""
         return self.transpose()
+
+    @property
+    def H(self) -> Self:
+        """The conjugate transpose (of each matrix of a batch)."""
+        return self.conj(copy=False).transpose()
 
     # -- dtype --------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Random block-sparse arrays, and dense ones pruned to the blocks of largest norm."""
+"""Random block-sparse arrays, dense ones pruned to the blocks of largest norm, and diagonals."""
 
 from __future__ import annotations
 
@@ -8,12 +8,22 @@ from typing import Any
 import numpy as np
 
 from .._arrays import as_array, namespace
-from .._checks import bad_type, bad_value, check_blocksize, check_choice, check_density
+from .._checks import (
+    bad_type,
+    bad_value,
+    check_blocksize,
+    check_choice,
+    check_density,
+    check_element_count,
+    check_integers,
+    check_sizes,
+)
 from ..engines import engine_module
 from ..ops._common import on_device
 from ..pattern import from_sorted_keys
 from .array import bsr_array
-from .construct import check_dtype, check_shape
+from .construct import check_shape
+from .elements import check_divides, check_dtype, from_elements
 
 
 def random_bsr(
@@ -181,3 +191,114 @@ def _block_norms(dense: Any, blocksize: tuple[int, int], norm: float) -> Any:
     total = blocks.sum(axis=axes) if norm == 1 else xp.sqrt(xp.square(blocks).sum(axis=axes))
     with np.errstate(over="ignore"):  # of a norm that is beyond float64 itself
         return xp.ldexp(total, exponent.reshape(total.shape))
+
+
+def eye(
+    m: int,
+    n: int | None = None,
+    *,
+    k: int = 0,
+    dtype: Any = np.float64,
+    blocksize: tuple[int, int] = (1, 1),
+    xp: ModuleType = np,
+) -> bsr_array:
+    """Return a matrix with ones on a diagonal.
+
+    Parameters
+    ----------
+    m : int
+        Rows.
+    n : int, optional
+        Columns; by default as many.
+    k : int
+        The diagonal, above the main one where positive.
+    dtype : dtype
+    blocksize : (bm, bk)
+    xp : module
+        ``numpy`` or ``cupy``.
+
+    Returns
+    -------
+    bsr_array (m, n)
+
+    Raises
+    ------
+    ValueError
+        A negative size; a block size that does not divide the shape.
+    TypeError
+        Sizes that are no integers; a dtype that cannot be held; an ``xp`` that is no array library.
+
+    Examples
+    --------
+    >>> import sparsegpu
+    >>> sparsegpu.eye(4, 6, k=2, blocksize=(2, 2)).indices
+    array([1, 2], dtype=int32)
+    """
+    return _diagonal("eye", ("m", m), ("n", m if n is None else n), k, dtype, blocksize, xp)
+
+
+def identity(
+    n: int,
+    dtype: Any = np.float64,
+    *,
+    blocksize: tuple[int, int] = (1, 1),
+    xp: ModuleType = np,
+) -> bsr_array:
+    """Return the identity matrix: `eye` of a square.
+
+    Parameters
+    ----------
+    n : int
+        Rows and columns.
+    dtype : dtype
+    blocksize : (bm, bk)
+    xp : module
+        ``numpy`` or ``cupy``.
+
+    Returns
+    -------
+    bsr_array (n, n)
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `eye`.
+
+    Examples
+    --------
+    >>> import sparsegpu
+    >>> sparsegpu.identity(4, blocksize=(2, 2)).nnzb
+    2
+    """
+    return _diagonal("identity", ("n", n), ("n", n), 0, dtype, blocksize, xp)
+
+
+def _diagonal(
+    function: str,
+    rows: tuple[str, Any],
+    columns: tuple[str, Any],
+    k: Any,
+    dtype: Any,
+    blocksize: Any,
+    xp: ModuleType,
+) -> bsr_array:
+    """Do `eye` for a caller of another name, with its names of the sizes."""
+    if not hasattr(xp, "asarray"):
+        raise bad_type(function, "xp", "the module numpy or cupy", repr(xp))
+    sizes = [
+        check_sizes(function, name, (size,), "an integer", count=1)[0]
+        for name, size in (rows, columns)
+    ]
+    m, n = sizes
+    check_element_count(function, rows[0], (m, n))
+    (k,) = check_integers(function, "k", (k,), "an integer")
+    dtype = check_dtype(function, "dtype", dtype)
+    blocksize = check_blocksize(function, blocksize)
+    check_divides(function, (m, n), blocksize)
+    length = max(0, min(m + min(k, 0), n - max(k, 0)))
+    down, right = (max(-k, 0), max(k, 0)) if length else (0, 0)
+    i = xp.arange(length, dtype=np.int64)
+    pattern, data = from_elements(
+        function, rows[0], i + down, i + right, xp.ones(length, dtype), (), (m, n), blocksize
+    )
+    return bsr_array._of(pattern, data)

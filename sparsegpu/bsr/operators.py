@@ -11,16 +11,28 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._arrays import as_array, bfloat16, common_namespace, is_cupy
-from .._checks import bad_type, bad_value, broadcast_shape, check_scalar, not_offered
+from .._arrays import as_array, bfloat16, common_namespace
+from .._checks import bad_type, bad_value, broadcast_shape, check_scalar, kind_of, not_offered
 from ..engines import engine_module
 from ..linalg import aslinearoperator
 from ..ops._common import check_sparse, is_sparse, on_device
 from ..ops.addmm import matmul
 from ..ops.spgemm import spgemm
-from ..pattern import Pattern, from_sorted_keys, keys_per_batch
+from .align import (
+    aligned,
+    as_data,
+    check_held,
+    common_dtype,
+    flat,
+    in_blocks,
+    is_scalar,
+    pattern_of,
+    repeated,
+    united,
+)
 from .base import BsrBase
-from .construct import check_dtype
+from .elements import check_dtype, is_foreign
+from .promote import product_operands
 
 
 class Operators(BsrBase):
@@ -33,21 +45,27 @@ class Operators(BsrBase):
     def __matmul__(self, other: Any) -> Any:
         return self._matmul("bsr_array @", other)
 
-    def _matmul(self, function: str, other: Any) -> Any:
-        if is_sparse(other):
-            return spgemm(function, ("self", "other"), self, other)
-        return matmul(function, self, other)
+    def _matmul(self, function: str, other: Any, from_the_right: bool = False) -> Any:
+        array, other = product_operands(function, self, other, from_the_right)
+        if not is_sparse(other):
+            return matmul(function, array, other, from_the_right=from_the_right)
+        if from_the_right:
+            return spgemm(function, ("other", "self"), other, array)
+        return spgemm(function, ("self", "other"), array, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        return matmul("bsr_array @", self, other, from_the_right=True)
+        return self._matmul("bsr_array @", other, from_the_right=True)
 
     def dot(self, other: Any) -> Any:
         """Return ``self @ other``; for a scalar, ``self * other``.
 
         Raises
         ------
-        ValueError, TypeError
-            As `bsr_matmul` and `bsr_spgemm`.
+        ValueError
+            Shapes that do not fit, as in `bsr_matmul` and `bsr_spgemm`.
+        TypeError
+            Mixed array libraries; 16-bit floats or int8 beside another dtype, which are not
+            promoted; what is no number.
         """
         if is_scalar(other):
             return _scaled("dot", self, other, "multiply")
@@ -93,7 +111,11 @@ class Operators(BsrBase):
     def __mul__(self, other: Any) -> Self:
         return _multiply("bsr_array *", self, other)
 
-    __rmul__ = __mul__
+    def __rmul__(self, other: Any) -> Self:
+        if is_foreign(other) and type(other).__name__.endswith("_matrix"):
+            expected = "A * other or other @ A (a sparse matrix's * is the matrix product)"
+            raise bad_type("bsr_array *", "other", expected, f"a {kind_of(other)} on the left")
+        return _multiply("bsr_array *", self, other)
 
     def __truediv__(self, other: Any) -> Self:
         if not is_scalar(other):
@@ -165,9 +187,9 @@ class Operators(BsrBase):
 
         Parameters
         ----------
-        other : scalar, bsr_array or dense array
-            A `bsr_array` of another pattern leaves the blocks that both store; one of another
-            block size is converted to this one's. A dense array broadcasts to this shape.
+        other : scalar, bsr_array, sparse array of SciPy or cupyx, or dense array
+            A sparse one of another pattern leaves the blocks that both store; one of another block
+            size, or format, is converted to this one's. A dense array broadcasts to this shape.
 
         Raises
         ------
@@ -180,16 +202,10 @@ class Operators(BsrBase):
         return _multiply("multiply", self, other)
 
 
-def is_scalar(other: Any) -> bool:
-    """Return whether ``other`` is one number; an array without dimensions is."""
-    if isinstance(other, (Number, np.generic)):
-        return True
-    return (isinstance(other, np.ndarray) or is_cupy(other)) and other.ndim == 0
-
-
 def _multiply(function: str, array: Any, other: Any) -> Any:
     if is_scalar(other):
         return _scaled(function, array, other, "multiply")
+    other = in_blocks(function, array, other)
     if is_sparse(other):
         return _multiply_sparse(function, array, other)
     return _multiply_dense(function, array, as_array(other, function, "other"))
@@ -205,7 +221,7 @@ def _scaled(function: str, array: Any, factor: Any, name: str) -> Any:
         factor = int(factor)
     if isinstance(factor, int):
         check_scalar(function, "other", factor, complex_allowed=True)
-        _check_held(function, factor, data.dtype)
+        check_held(function, factor, data.dtype)
     if not isinstance(factor, Number):
         common_namespace(function, self=data, other=factor)
     operation = getattr(xp, name)
@@ -216,24 +232,6 @@ def _scaled(function: str, array: Any, factor: Any, name: str) -> Any:
             result = operation(data, factor)
     check_dtype(function, "other", result.dtype)
     return array._with(array._pattern, result)
-
-
-def _check_held(function: str, factor: int, dtype: np.dtype) -> None:
-    """Refuse an integer that the integers it multiplies or divides do not hold."""
-    if dtype.kind == "i":
-        limits = np.iinfo(dtype)
-        if not limits.min <= factor <= limits.max:
-            expected = f"an integer that {dtype} holds (astype, or a float)"
-            raise bad_value(function, "other", expected, factor)
-
-
-def common_dtype(function: str, a: np.dtype, b: np.dtype) -> np.dtype:
-    """Return NumPy's common dtype of two, if there is one that a container holds."""
-    try:
-        dtype = np.result_type(a, b)
-    except TypeError:
-        raise bad_type(function, "other", f"a dtype that mixes with {a} (astype)", b) from None
-    return check_dtype(function, "other", dtype)
 
 
 def _combine(array: Any, other: Any, name: str, *, reflected: bool = False) -> Any:
@@ -248,6 +246,7 @@ def _combine(array: Any, other: Any, name: str, *, reflected: bool = False) -> A
             "a nonzero scalar (it would fill every element that is not stored)",
             "zero, bsr_array, or a dense array (the result is dense)",
         )
+    other = in_blocks(function, array, other)
     if not is_sparse(other):
         other = as_array(other, function, "other")
         xp = common_namespace(function, self=array._data, other=other)
@@ -257,6 +256,8 @@ def _combine(array: Any, other: Any, name: str, *, reflected: bool = False) -> A
             pair = (array.toarray(), other)
             return getattr(xp, name)(*(pair[::-1] if reflected else pair))
     a, b = aligned(function, array, other)
+    if reflected:
+        a, b = b, a
     if name == "subtract" and a.dtype.kind == "b":
         raise bad_type(function, "other", "numbers (bool has no difference)", a.dtype)
     with on_device(a._data):
@@ -268,58 +269,6 @@ def _combine(array: Any, other: Any, name: str, *, reflected: bool = False) -> A
         # Positions in a canonical pattern are distinct, so that this adds every block.
         blocks[place] = operation(blocks[place], flat(b))
         return array._with(pattern, as_data(blocks, pattern))
-
-
-def united(a: Any, b: Any, function: str) -> tuple[Pattern, Any, Any]:
-    """Return the union of two patterns, ``a``'s blocks over it and the positions of ``b``'s.
-
-    Both are aligned and canonical; what ``a`` does not store is zero.
-    """
-    xp, a_keys, b_keys = a._xp, a._pattern.keys(), b._pattern.keys()
-    keys = xp.unique(xp.concatenate([a_keys, b_keys]))
-    blocks = xp.zeros((keys.size, *a.blocksize), a.dtype)
-    blocks[xp.searchsorted(keys, a_keys)] = flat(a)
-    return _pattern_of(keys, a._pattern, function), blocks, xp.searchsorted(keys, b_keys)
-
-
-def aligned(function: str, array: Any, other: Any) -> tuple[Any, Any]:
-    """Return two block-sparse arrays with one shape, batch, block size and dtype."""
-    check_sparse(function, "self", array)
-    check_sparse(function, "other", other)
-    common_namespace(function, self=array._data, other=other.data)
-    if array._pattern.shape != other.pattern.shape:
-        raise bad_value(function, "other", f"shape {array._pattern.shape}", other.pattern.shape)
-    dtype = common_dtype(function, array.dtype, other.data.dtype)
-    batch = broadcast_shape(
-        function, "other", array._pattern.batch_shape, other.pattern.batch_shape
-    )
-    other = array._with(other.pattern, other.data)._reblocked(function, "other", array.blocksize)
-    return tuple(repeated(x.astype(dtype, copy=False), batch) for x in (array, other))
-
-
-def repeated(array: Any, batch: tuple[int, ...]) -> Any:
-    """Return an array over a larger batch, nothing copied."""
-    if array._pattern.batch_shape == batch:
-        return array
-    data = array._xp.broadcast_to(array._data, (*batch, *array._data.shape[-3:]))
-    return array._with(array._pattern.broadcast_to(batch), data)
-
-
-def flat(array: Any) -> Any:
-    """Return the blocks of all matrices of a batch, shape (n, bm, bk)."""
-    return array._data.reshape(-1, *array.blocksize)
-
-
-def _pattern_of(keys: Any, like: Pattern, function: str) -> Pattern:
-    """Return the pattern of sorted block positions, in the shapes of another pattern."""
-    rows, columns = like.block_shape
-    nnzb = keys_per_batch(keys, like.batch_shape, rows * columns, function, "other")
-    return from_sorted_keys(keys, like.batch_shape, nnzb, like.shape, like.blocksize)
-
-
-def as_data(blocks: Any, pattern: Pattern) -> Any:
-    """Return blocks (n, bm, bk) in the batch shape of a pattern."""
-    return blocks.reshape(*pattern.batch_shape, pattern.nnzb, *pattern.blocksize)
 
 
 def _multiply_sparse(function: str, array: Any, other: Any) -> Any:
@@ -335,7 +284,7 @@ def _multiply_sparse(function: str, array: Any, other: Any) -> Any:
         if b_keys.size:
             place = xp.minimum(place, b_keys.size - 1)
             both = b_keys[place] == a_keys
-        pattern = _pattern_of(a_keys[both], a._pattern, function)
+        pattern = pattern_of(a_keys[both], a._pattern, function)
         blocks = flat(a)[both] * flat(b)[place[both]]
         return array._with(pattern, as_data(blocks, pattern))
 

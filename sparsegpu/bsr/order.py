@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import numpy as np
 
 from .._checks import bad_value, check_flags
@@ -48,6 +50,12 @@ class Ordering(BsrBase):
                 blocks = distinct_values(self._data)
                 ordered = blocks.reshape(-1, *blocks.shape[-2:])[order].reshape(blocks.shape)
             self._pattern, self._data = pattern, spread(ordered, self.blocksize)
+
+    def sorted_indices(self) -> Self:
+        """Return a copy whose blocks are sorted by column in every row: see `sort_indices`."""
+        array = self.copy()
+        array.sort_indices()
+        return array
 
     def sum_duplicates(self) -> None:
         """Sum blocks at the same place (bool: or) and sort, in place.

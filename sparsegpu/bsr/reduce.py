@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import HALF_DTYPES, accumulator_dtype, bfloat16, check_dtype_name, namespace
-from .._checks import bad_type, bad_value
+from .._checks import bad_type, bad_value, check_flags, check_integers
 from ..engines import engine_module
 from ..ops._common import check_sparse, on_device, optional_out, prepare_out
 from ..ops.addmm import matmul
@@ -24,7 +24,9 @@ class Reductions(BsrBase):
 
     __slots__ = ()
 
-    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    def sum(
+        self, axis: Any = None, dtype: Any = None, out: Any = None, *, keepdims: bool = False
+    ) -> Any:
         """Return the sum of all elements, or along an axis of the matrices.
 
         Parameters
@@ -36,6 +38,8 @@ class Reductions(BsrBase):
             bool.
         out : array, optional
             Of the result's shape and dtype; written and returned.
+        keepdims : bool
+            Keep the axes that are summed, with length one.
 
         Returns
         -------
@@ -50,9 +54,12 @@ class Reductions(BsrBase):
         """
         axes, wanted = _axes_and_dtype("sum", self, axis, dtype, np.int64)
         with on_device(self._data):
-            return _written("sum", _total("sum", self, axes, wanted).astype(wanted), out)
+            total = _total("sum", self, axes, wanted).astype(wanted)
+            return _written("sum", _kept("sum", total, self, axes, keepdims), out)
 
-    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    def mean(
+        self, axis: Any = None, dtype: Any = None, out: Any = None, *, keepdims: bool = False
+    ) -> Any:
         """Return the mean of all elements (those not stored count), or along an axis.
 
         As `sum`; of integers and bool it is float64.
@@ -68,9 +75,10 @@ class Reductions(BsrBase):
             total = _total("mean", self, axes, wanted)
             total = total.astype(np.float64) if total.dtype.kind == "i" else total
             count = int(np.prod(lengths, dtype=np.int64))
-            return _written("mean", (total / total.dtype.type(count)).astype(wanted), out)
+            mean = (total / total.dtype.type(count)).astype(wanted)
+            return _written("mean", _kept("mean", mean, self, axes, keepdims), out)
 
-    def max(self, axis: Any = None, out: Any = None) -> Any:
+    def max(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
         """Return the largest element (those not stored are zeros), or along an axis.
 
         NaN prevails, as in NumPy. Duplicate blocks are summed first.
@@ -82,9 +90,11 @@ class Reductions(BsrBase):
         TypeError
             For complex values; an ``out`` of another dtype or array library.
         """
-        return _written("max", _extreme(self, axis, "max", "maximum"), out)
+        best = extreme(self, axis, "max", "max", "maximum")
+        axes = matrix_axes("max", axis, self.ndim)
+        return _written("max", _kept("max", best, self, axes, keepdims), out)
 
-    def min(self, axis: Any = None, out: Any = None) -> Any:
+    def min(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
         """Return the smallest element (those not stored are zeros), or along an axis: `max`.
 
         Raises
@@ -92,7 +102,49 @@ class Reductions(BsrBase):
         ValueError, TypeError
             As `max`.
         """
-        return _written("min", _extreme(self, axis, "min", "minimum"), out)
+        best = extreme(self, axis, "min", "min", "minimum")
+        axes = matrix_axes("min", axis, self.ndim)
+        return _written("min", _kept("min", best, self, axes, keepdims), out)
+
+    def count_nonzero(self, axis: Any = None) -> Any:
+        """Return the number of elements that are not zero, or along an axis; int64.
+
+        Duplicate blocks are summed first.
+
+        Raises
+        ------
+        ValueError
+            For an axis of the batch; matrices of a batch that would keep different numbers of
+            blocks.
+        TypeError
+            For an axis that is no integer.
+        """
+        function = "count_nonzero"
+        axes, _ = _axes_and_dtype(function, self, axis, None, np.int64)
+        with on_device(self._data):
+            summed = self._canonical(function)
+            nonzero = summed._with(summed._pattern, summed._data != 0)
+            return _total(function, nonzero, axes, np.dtype(np.int64)).astype(np.int64)
+
+    def trace(self, offset: int = 0) -> Any:
+        """Return the sum of a diagonal (of each matrix of a batch); of integers it is int64.
+
+        Parameters
+        ----------
+        offset : int
+            Above the main diagonal where positive.
+
+        Raises
+        ------
+        TypeError
+            When ``offset`` is no integer.
+        """
+        (offset,) = check_integers("trace", "offset", (offset,), "an integer")
+        dtype = np.dtype(np.int64) if self.dtype.kind in "ib" else self.dtype
+        work = np.dtype(np.float32) if dtype in HALF_DTYPES else dtype
+        check_sparse("trace", "self", self)
+        with on_device(self._data):
+            return self.diagonal(offset).astype(work).sum(axis=-1).astype(dtype)
 
     def diagonal(self, k: int = 0) -> Any:
         """Return the ``k``-th diagonal (of each matrix of a batch), dense.
@@ -138,7 +190,7 @@ def _axes_and_dtype(
 ) -> tuple[tuple[int, ...] | None, np.dtype]:
     """Return the axes and the dtype of a sum; ``of_integers`` is the default for integers."""
     check_sparse(function, "self", array)
-    axes = _matrix_axes(function, axis, array.ndim)
+    axes = matrix_axes(function, axis, array.ndim)
     if dtype is None:
         return axes, np.dtype(of_integers) if array.dtype.kind in "ib" else array.dtype
     wanted = check_dtype_name(function, "dtype", dtype)
@@ -147,7 +199,7 @@ def _axes_and_dtype(
     return axes, wanted
 
 
-def _matrix_axes(function: str, axis: Any, ndim: int) -> tuple[int, ...] | None:
+def matrix_axes(function: str, axis: Any, ndim: int) -> tuple[int, ...] | None:
     """Return the axes as a sorted tuple out of (-2, -1), None for everything."""
     if axis is None:
         return None
@@ -160,6 +212,21 @@ def _matrix_axes(function: str, axis: Any, ndim: int) -> tuple[int, ...] | None:
     if not axes or not axes <= {-1, -2} or len(axes) != len(given):
         raise bad_value(function, "axis", f"None, {ndim - 2}, {ndim - 1}, -2 or -1", axis)
     return tuple(sorted(axes))
+
+
+def _kept(
+    function: str, result: Any, array: Any, axes: tuple[int, ...] | None, keepdims: Any
+) -> Any:
+    """Return a result with the axes that were reduced, of length one, if that is wanted."""
+    check_flags(function, keepdims=keepdims)
+    if not keepdims:
+        return result
+    if axes is None:
+        return result.reshape((1,) * array.ndim)
+    shape = list(array.shape)
+    for axis in axes:
+        shape[axis] = 1
+    return result.reshape(shape)
 
 
 def _written(function: str, result: Any, out: Any) -> Any:
@@ -218,9 +285,10 @@ def _leaves_int32(array: Any, axes: tuple[int, ...]) -> bool:
     return pattern.longest_row * size > most
 
 
-def _extreme(array: Any, axis: Any, function: str, name: str) -> Any:
+def extreme(array: Any, axis: Any, function: str, method: str, name: str) -> Any:
+    """Do `max` or `min` for a caller of another name; ``name`` is that of the ufunc."""
     check_sparse(function, "self", array)
-    axes = _matrix_axes(function, axis, array.ndim)
+    axes = matrix_axes(function, axis, array.ndim)
     xp, dtype = array._xp, array.dtype
     if dtype.kind == "c":
         raise bad_type(function, "self", "a dtype with an order", dtype)
@@ -237,12 +305,12 @@ def _extreme(array: Any, axis: Any, function: str, name: str) -> Any:
         work = {2: np.float32}.get(dtype.itemsize, np.int8 if dtype.kind == "b" else dtype)
         data = array._data.astype(work, copy=False)
         if axes is None:
-            best = getattr(data, function)() if data.size else xp.zeros((), work)
+            best = getattr(data, method)() if data.size else xp.zeros((), work)
             filled = array.nnz == array._pattern.shape[0] * k
             return (best if filled else operation(best, 0)).astype(dtype)
-        best = _row_extremes(array, getattr(data, function)(axis=-1), operation)
+        best = _row_extremes(array, getattr(data, method)(axis=-1), operation)
         best = best.reshape(*batch, m)
-        return (getattr(best, function)(axis=-1) if len(axes) == 2 else best).astype(dtype)
+        return (getattr(best, method)(axis=-1) if len(axes) == 2 else best).astype(dtype)
 
 
 def _row_extremes(array: Any, values: Any, operation: Any) -> Any:

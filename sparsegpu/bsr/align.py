@@ -1,0 +1,129 @@
+"""Operands of elementwise operations brought to one shape, batch, block size, dtype and pattern."""
+
+from __future__ import annotations
+
+from numbers import Number
+from typing import Any
+
+import numpy as np
+
+from .._arrays import CONTAINER_DTYPES, common_namespace, is_cupy
+from .._checks import bad_type, bad_value, broadcast_shape
+from ..ops._canonical import distinct_blocks
+from ..ops._common import check_sparse
+from ..pattern import Pattern, from_sorted_keys, keys_per_batch
+from .elements import check_dtype, foreign_blocks, foreign_shape, is_foreign
+
+
+def is_scalar(other: Any) -> bool:
+    """Return whether ``other`` is one number; an array without dimensions is."""
+    if isinstance(other, (Number, np.generic)):
+        return True
+    return (isinstance(other, np.ndarray) or is_cupy(other)) and other.ndim == 0
+
+
+def check_held(function: str, factor: int, dtype: np.dtype) -> None:
+    """Refuse an integer that the integers it meets do not hold."""
+    if dtype.kind == "i":
+        limits = np.iinfo(dtype)
+        if not limits.min <= factor <= limits.max:
+            expected = f"an integer that {dtype} holds (astype, or a float)"
+            raise bad_value(function, "other", expected, factor)
+
+
+def common_dtype(function: str, a: np.dtype, b: np.dtype, argument: str = "other") -> np.dtype:
+    """Return NumPy's common dtype of two, if there is one that a container holds."""
+    try:
+        dtype = np.result_type(a, b)
+    except TypeError:
+        raise bad_type(function, argument, f"a dtype that mixes with {a} (astype)", b) from None
+    return check_dtype(function, argument, dtype)
+
+
+def in_blocks(function: str, array: Any, other: Any) -> Any:
+    """Return a sparse array of SciPy or cupyx in the block size of ``array``, anything else as is.
+
+    Its dtype stays, or is the common one where no container holds it (int64).
+    """
+    if not is_foreign(other):
+        return other
+    check_sparse(function, "self", array)
+    shape = foreign_shape(function, "other", other)
+    if shape != array._pattern.shape:
+        raise bad_value(function, "other", f"shape {array._pattern.shape}", shape)
+    dtype = common_dtype(function, array.dtype, other.dtype)
+    kept = other.dtype if other.dtype in CONTAINER_DTYPES else dtype
+    return converted(function, array, other, array.blocksize, kept)
+
+
+def converted(
+    function: str, array: Any, other: Any, blocksize: tuple[int, int], dtype: np.dtype
+) -> Any:
+    """Return a sparse array of SciPy or cupyx as one of the class of ``array``."""
+    common_namespace(function, self=array._data, other=other.data)
+    return array._with(*foreign_blocks(function, "other", other, blocksize, dtype))
+
+
+def aligned(function: str, array: Any, other: Any) -> tuple[Any, Any]:
+    """Return two block-sparse arrays with one shape, batch, block size and dtype."""
+    check_sparse(function, "self", array)
+    check_sparse(function, "other", other)
+    common_namespace(function, self=array._data, other=other.data)
+    if array._pattern.shape != other.pattern.shape:
+        raise bad_value(function, "other", f"shape {array._pattern.shape}", other.pattern.shape)
+    dtype = common_dtype(function, array.dtype, other.data.dtype)
+    batch = broadcast_shape(
+        function, "other", array._pattern.batch_shape, other.pattern.batch_shape
+    )
+    other = array._with(other.pattern, other.data)._reblocked(function, "other", array.blocksize)
+    return tuple(repeated(x.astype(dtype, copy=False), batch) for x in (array, other))
+
+
+def repeated(array: Any, batch: tuple[int, ...]) -> Any:
+    """Return an array over a larger batch, nothing copied."""
+    if array._pattern.batch_shape == batch:
+        return array
+    data = array._xp.broadcast_to(array._data, (*batch, *array._data.shape[-3:]))
+    return array._with(array._pattern.broadcast_to(batch), data)
+
+
+def united(a: Any, b: Any, function: str) -> tuple[Pattern, Any, Any]:
+    """Return the union of two patterns, ``a``'s blocks over it and the positions of ``b``'s.
+
+    Both are aligned and canonical; what ``a`` does not store is zero.
+    """
+    xp, a_keys, b_keys = a._xp, a._pattern.keys(), b._pattern.keys()
+    keys = xp.unique(xp.concatenate([a_keys, b_keys]))
+    blocks = xp.zeros((keys.size, *a.blocksize), a.dtype)
+    blocks[xp.searchsorted(keys, a_keys)] = flat(a)
+    return pattern_of(keys, a._pattern, function), blocks, xp.searchsorted(keys, b_keys)
+
+
+def flat(array: Any) -> Any:
+    """Return the blocks of all matrices of a batch, shape (n, bm, bk)."""
+    return array._data.reshape(-1, *array.blocksize)
+
+
+def pattern_of(keys: Any, like: Pattern, function: str) -> Pattern:
+    """Return the pattern of sorted block positions, in the shapes of another pattern."""
+    rows, columns = like.block_shape
+    nnzb = keys_per_batch(keys, like.batch_shape, rows * columns, function, "other")
+    return from_sorted_keys(keys, like.batch_shape, nnzb, like.shape, like.blocksize)
+
+
+def as_data(blocks: Any, pattern: Pattern) -> Any:
+    """Return blocks (n, bm, bk) in the batch shape of a pattern."""
+    return blocks.reshape(*pattern.batch_shape, pattern.nnzb, *pattern.blocksize)
+
+
+def side_by_side(function: str, array: Any, other: Any) -> tuple[Pattern, Any, Any]:
+    """Return the blocks of two arrays over one pattern, which holds those of both."""
+    a, b = aligned(function, array, other)
+    if a._pattern.same_as(b._pattern):
+        pattern, blocks = distinct_blocks(a, function, "self")
+        return pattern, blocks, distinct_blocks(b, function, "other")[1]
+    a, b = a._canonical(function), b._canonical(function, "other")
+    pattern, blocks, place = united(a, b, function)
+    others = a._xp.zeros_like(blocks)
+    others[place] = flat(b)
+    return pattern, blocks, others

@@ -1,0 +1,365 @@
+"""Block-sparse arrays put together of others, of blocks, or of nothing but a diagonal."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from .._arrays import as_array, check_may_wait, check_range, common_namespace, namespace
+from .._checks import (
+    bad_type,
+    bad_value,
+    check_element_count,
+    kind_of,
+)
+from .._segments import starts_run
+from ..engines import engine_module
+from ..ops._common import check_sparse, is_sparse, not_sparse, on_device
+from ..pattern import Pattern, from_sorted_keys
+from .align import common_dtype
+from .array import bsr_array
+from .construct import check_shape, index_array
+from .elements import (
+    check_dtype,
+    foreign_blocks,
+    foreign_shape,
+    is_foreign,
+)
+
+_LARGEST_BLOCK = 256
+
+
+def vstack(blocks: Any, *, dtype: Any = None) -> bsr_array:
+    """Stack matrices one below another.
+
+    Parameters
+    ----------
+    blocks : list or tuple of bsr_array (M_i, K)
+        Sparse arrays of SciPy, or of cupyx, may be among them. All are converted to the block
+        size of the first `bsr_array`.
+    dtype : dtype, optional
+        Of the result; by default NumPy's common one.
+
+    Returns
+    -------
+    bsr_array (sum of M_i, K)
+
+    Raises
+    ------
+    ValueError
+        Different numbers of columns; a shape that the block size does not divide; a batch; an
+        empty list.
+    TypeError
+        dtypes without a common one; mixed array libraries; what is not sparse.
+
+    Examples
+    --------
+    >>> import sparsegpu
+    >>> A = sparsegpu.eye(4, blocksize=(2, 2))
+    >>> sparsegpu.vstack([A, 2 * A])
+    <sparsegpu.bsr_array, shape (8, 4), float64, 4 blocks of 2x2 stored (density 0.5), on cpu>
+    """
+    return _stacked("vstack", blocks, dtype, 0)
+
+
+def hstack(blocks: Any, *, dtype: Any = None) -> bsr_array:
+    """Put matrices side by side.
+
+    Parameters
+    ----------
+    blocks : list or tuple of bsr_array (M, K_i)
+        As in `vstack`.
+    dtype : dtype, optional
+        As in `vstack`.
+
+    Returns
+    -------
+    bsr_array (M, sum of K_i)
+
+    Raises
+    ------
+    ValueError
+        Different numbers of rows; otherwise as `vstack`.
+    TypeError
+        As `vstack`.
+
+    Examples
+    --------
+    >>> import sparsegpu
+    >>> A = sparsegpu.eye(4, blocksize=(2, 2))
+    >>> sparsegpu.hstack([A, 2 * A]).shape
+    (4, 8)
+    """
+    return _stacked("hstack", blocks, dtype, 1)
+
+
+def block_diag(blocks: Any, *, dtype: Any = None) -> bsr_array:
+    """Put matrices on the diagonal of a larger one.
+
+    Parameters
+    ----------
+    blocks : list or tuple of bsr_array (M_i, K_i)
+        As in `vstack`.
+    dtype : dtype, optional
+        As in `vstack`.
+
+    Returns
+    -------
+    bsr_array (sum of M_i, sum of K_i)
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `vstack`, but for the numbers of columns.
+
+    Examples
+    --------
+    >>> import sparsegpu
+    >>> A = sparsegpu.eye(4, blocksize=(2, 2))
+    >>> sparsegpu.block_diag([A, A]).shape
+    (8, 8)
+    """
+    return _stacked("block_diag", blocks, dtype, None)
+
+
+def _stacked(function: str, blocks: Any, dtype: Any, axis: int | None) -> bsr_array:
+    """Put matrices one after another along an axis, along both for None."""
+    wanted = None if dtype is None else check_dtype(function, "dtype", dtype)
+    arrays = _in_one_blocksize(function, blocks, wanted)
+    shapes = [a.shape for a in arrays]
+    if axis is not None:
+        across, name = 1 - axis, ("rows", "columns")[1 - axis]
+        for shape in shapes:
+            if shape[across] != shapes[0][across]:
+                expected = f"{shapes[0][across]} {name} like the first"
+                raise bad_value(function, "blocks", expected, shape[across])
+    xp, (bm, bk) = arrays[0]._xp, arrays[0].blocksize
+    m, k = (sum(s[i] for s in shapes) if axis in {None, i} else shapes[0][i] for i in range(2))
+    check_element_count(function, "blocks", (m, k))
+    with on_device(arrays[0]._data):
+        check_may_wait(xp, function)
+        rows, columns, row, column = [], [], 0, 0
+        for a, shape in zip(arrays, shapes):
+            rows.append(a._pattern._rows.astype(np.int64) + row)
+            columns.append(a._pattern._indices.astype(np.int64) + column)
+            row += shape[0] // bm if axis != 1 else 0
+            column += shape[1] // bk if axis != 0 else 0
+        data = xp.concatenate([a._data for a in arrays])
+        return _placed(xp.concatenate(rows), xp.concatenate(columns), data, (m, k))
+
+
+def _in_one_blocksize(function: str, blocks: Any, dtype: np.dtype | None) -> list[bsr_array]:
+    """Return operands as arrays of one block size and dtype."""
+    if not isinstance(blocks, (list, tuple)):
+        raise bad_type(function, "blocks", "a list or tuple of sparse arrays", kind_of(blocks))
+    if not blocks:
+        raise bad_value(function, "blocks", "at least one matrix", "none")
+    for x in blocks:
+        if not is_foreign(x):
+            _check_matrix(function, "blocks", x)
+    ours = [x for x in blocks if not is_foreign(x)]
+    if not ours:
+        expected = "at least one bsr_array, whose block size counts"
+        raise bad_type(function, "blocks", expected, kind_of(blocks[0]))
+    common_namespace(function, **{f"blocks[{i}]": x.data for i, x in enumerate(blocks)})
+    blocksize, common = ours[0].pattern.blocksize, dtype or ours[0].data.dtype
+    for x in blocks:
+        shape = foreign_shape(function, "blocks", x) if is_foreign(x) else x.pattern.shape
+        if shape[0] % blocksize[0] or shape[1] % blocksize[1]:
+            expected = f"shapes that blocks of {blocksize} divide"
+            raise bad_value(function, "blocks", expected, shape)
+        if dtype is None:
+            common = common_dtype(function, common, np.dtype(x.data.dtype), "blocks")
+    arrays = []
+    for x in blocks:
+        if is_foreign(x):
+            array = bsr_array._of(*foreign_blocks(function, "blocks", x, blocksize, common))
+        else:
+            array = bsr_array._of(x.pattern, x.data)._reblocked(function, "blocks", blocksize)
+        arrays.append(array.astype(common, copy=False))
+    return arrays
+
+
+def _check_matrix(function: str, argument: str, x: Any) -> None:
+    if not is_sparse(x):
+        raise not_sparse(function, argument, x)
+    check_sparse(function, argument, x)
+    if x.pattern.batch_shape:
+        raise bad_value(function, argument, "one matrix (2-D)", f"a batch, shape {x.shape}")
+
+
+def _placed(rows: Any, columns: Any, data: Any, shape: tuple[int, int]) -> bsr_array:
+    """Return the array of blocks at block positions in range; repeated ones stay apart."""
+    xp, blocksize = namespace(data), (int(data.shape[1]), int(data.shape[2]))
+    order = xp.argsort(rows, kind="stable")
+    ends = xp.arange(shape[0] // blocksize[0] + 1, dtype=np.int64)
+    indptr = xp.searchsorted(rows[order], ends)
+    pattern = Pattern(indptr, columns[order], shape, blocksize, check=False)
+    return bsr_array._of(pattern, data[order])
+
+
+def kron(A: Any, B: Any) -> bsr_array:
+    """Return the Kronecker product: a copy of ``B`` for each nonzero of ``A``, scaled by it.
+
+    Parameters
+    ----------
+    A : bsr_array, sparse array of SciPy or cupyx, or dense array (M, K)
+    B : bsr_array (P, Q), or dense array of at most 256 x 256
+        A dense one becomes a block.
+
+    Returns
+    -------
+    bsr_array (M * P, K * Q)
+        In the blocks of ``B``.
+
+    Raises
+    ------
+    ValueError
+        What has not two dimensions; a dense ``B`` that is larger than a block.
+    TypeError
+        dtypes without a common one; mixed array libraries; what is no matrix.
+
+    Examples
+    --------
+    >>> import numpy as np, sparsegpu
+    >>> K = sparsegpu.kron(np.array([[0, 1.0], [2, 0]]), np.ones((3, 3)))
+    >>> K
+    <sparsegpu.bsr_array, shape (6, 6), float64, 2 blocks of 3x3 stored (density 0.5), on cpu>
+    """
+    function = "kron"
+    block = _block_of(function, B)
+    if not is_sparse(A) and not is_foreign(A):
+        A = _dense_matrix(function, "A", A)
+    elif is_sparse(A):
+        _check_matrix(function, "A", A)
+    values = A.data if is_sparse(A) or is_foreign(A) else A
+    xp = common_namespace(function, B=block._data, A=values)
+    shape = foreign_shape(function, "A", A) if is_foreign(A) else tuple(A.shape[-2:])
+    dtype = common_dtype(function, np.dtype(values.dtype), block.dtype, "B")
+    (block_rows, block_columns), (m, k) = block._pattern.block_shape, block.shape
+    shape = (shape[0] * m, shape[1] * k)
+    check_element_count(function, "B", shape)
+    with on_device(block._data):
+        check_may_wait(xp, function)
+        row, column, values = _nonzeros(xp, A, values)
+        rows = row[:, None] * block_rows + block._pattern._rows
+        columns = column[:, None] * block_columns + block._pattern._indices
+        scales = values.astype(dtype)[:, None, None, None]
+        data = (scales * block._data.astype(dtype)).reshape(-1, *block.blocksize)
+        return _placed(rows.ravel(), columns.ravel(), data, shape)
+
+
+def _dense_matrix(function: str, argument: str, x: Any) -> Any:
+    x = as_array(x, function, argument)
+    if x.ndim != 2:
+        raise bad_value(function, argument, "a two-dimensional array", f"shape {tuple(x.shape)}")
+    check_dtype(function, argument, x.dtype)
+    return x
+
+
+def _block_of(function: str, x: Any) -> bsr_array:
+    """Return the second operand of a Kronecker product, a dense one as a block."""
+    if is_sparse(x) or is_foreign(x):
+        _check_matrix(function, "B", x)
+        return bsr_array._of(x.pattern, x.data)
+    dense = _dense_matrix(function, "B", x)
+    if not 1 <= min(dense.shape) <= max(dense.shape) <= _LARGEST_BLOCK:
+        expected = f"a block, 1 to {_LARGEST_BLOCK} long, or a bsr_array"
+        raise bad_value(function, "B", expected, f"shape {tuple(dense.shape)}")
+    with on_device(dense):
+        zero = namespace(dense).zeros((1,), np.int64)
+        return _placed(zero, zero, dense[None], (int(dense.shape[0]), int(dense.shape[1])))
+
+
+def _nonzeros(xp: ModuleType, A: Any, values: Any) -> tuple[Any, Any, Any]:
+    """Return row, column and value of what is not zero in any kind of matrix."""
+    if is_foreign(A):
+        coo = A.tocoo()
+        row, column, values = coo.row, coo.col, coo.data
+    elif is_sparse(A):
+        row, column = (x.ravel() for x in xp.broadcast_arrays(*A.pattern.element_positions()))
+        values = values.ravel()
+    else:
+        row, column = xp.nonzero(A)
+        values = values[row, column]
+    stored = xp.flatnonzero(values != 0)
+    return row[stored].astype(np.int64), column[stored].astype(np.int64), values[stored]
+
+
+def from_blocks(rows: Any, cols: Any, blocks: Any, shape: Any = None) -> bsr_array:
+    """Return the array of blocks at given places; those at the same place are summed.
+
+    So a finite-element matrix is assembled of its element matrices, on the device.
+
+    Parameters
+    ----------
+    rows, cols : integer array (n,)
+        Block rows and block columns, counted in blocks.
+    blocks : array (n, bm, bk)
+    shape : (M, K), optional
+        In elements; by default the smallest that holds the blocks.
+
+    Returns
+    -------
+    bsr_array (M, K)
+        Canonical. Each sum is computed in accumulator precision and rounded once.
+
+    Raises
+    ------
+    ValueError
+        Places out of range; shapes that do not fit; no shape where there are no blocks.
+    TypeError
+        Places that are no integers, a dtype that cannot be held, mixed array libraries.
+
+    Examples
+    --------
+    >>> import numpy as np, sparsegpu
+    >>> A = sparsegpu.from_blocks([0, 1, 0], [1, 0, 1], np.ones((3, 2, 2)))
+    >>> A.toarray()[0], A.nnzb
+    (array([0., 0., 2., 2.]), 2)
+    """
+    function = "from_blocks"
+    rows, cols = index_array(function, "rows", rows), index_array(function, "cols", cols)
+    blocks = as_array(blocks, function, "blocks")
+    xp = common_namespace(function, blocks=blocks, rows=rows, cols=cols)
+    if (
+        blocks.ndim != 3
+        or not 1 <= min(blocks.shape[1:]) <= max(blocks.shape[1:]) <= _LARGEST_BLOCK
+    ):
+        expected = f"shape (n, bm, bk), blocks 1 to {_LARGEST_BLOCK} long"
+        raise bad_value(function, "blocks", expected, tuple(blocks.shape))
+    check_dtype(function, "blocks", blocks.dtype)
+    n, bm, bk = (int(length) for length in blocks.shape)
+    for name, index in (("rows", rows), ("cols", cols)):
+        if index.dtype.kind not in "iu":
+            raise bad_type(function, name, "an integer dtype", index.dtype)
+        if index.shape != (n,):
+            raise bad_value(function, name, f"shape ({n},), as of blocks", tuple(index.shape))
+    if shape is not None:
+        shape = check_shape(function, shape)
+        if len(shape) != 2 or shape[0] % bm or shape[1] % bk:
+            raise bad_value(function, "shape", f"multiples of {(bm, bk)}, (M, K)", shape)
+    with on_device(blocks):
+        check_may_wait(xp, function)
+        if shape is None:
+            if not n:
+                raise bad_value(function, "shape", "(M, K) where there are no blocks", None)
+            counts = (int(rows.max()) + 1, int(cols.max()) + 1)
+        else:
+            counts = (shape[0] // bm, shape[1] // bk)
+        check_range(function, "rows", rows, counts[0], f"block rows in 0..{counts[0] - 1}")
+        check_range(function, "cols", cols, counts[1], f"block columns in 0..{counts[1] - 1}")
+        shape = (counts[0] * bm, counts[1] * bk)
+        check_element_count(function, "rows", shape)
+        keys = rows.astype(np.int64) * counts[1] + cols.astype(np.int64)
+        order = xp.argsort(keys, kind="stable")
+        keys = keys[order]
+        first = xp.flatnonzero(starts_run(keys)).astype(np.int64)
+        pattern = from_sorted_keys(keys[first], (), int(first.size), shape, (bm, bk))
+        data = xp.empty(pattern.data_shape, blocks.dtype)
+        if data.size:
+            starts = xp.concatenate([first, xp.full((1,), n, np.int64)])
+            engine_module(xp, "convert", function).sum_blocks(data, blocks, order, starts)
+        return bsr_array._of(pattern, data)

@@ -1,0 +1,178 @@
+"""Blocks of matrices that are given by their elements, such as sparse arrays of other formats.
+
+The elements are numbered linearly, block by block, and sorted once: that order gives the pattern
+and the position of every value.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from .._arrays import CONTAINER_DTYPES, check_dtype_name, check_range, namespace
+from .._checks import bad_type, bad_value
+from .._segments import starts_run
+from ..engines import engine_module
+from ..ops._common import on_device
+from ..pattern import Pattern, from_sorted_keys, keys_per_batch
+
+
+def check_dtype(function: str, argument: str, dtype: Any) -> np.dtype:
+    """Return a dtype, or its name, as a ``numpy.dtype``; refuse what no container holds."""
+    dtype = check_dtype_name(function, argument, dtype)
+    if dtype not in CONTAINER_DTYPES:
+        names = ", ".join(d.name for d in CONTAINER_DTYPES)
+        hint = "; say which one with dtype=" if argument == "arg" else ""
+        raise bad_type(function, argument, f"one of the dtypes {names}", f"{dtype}{hint}")
+    return dtype
+
+
+def check_divides(function: str, shape: tuple[int, ...], blocksize: tuple[int, int]) -> None:
+    """Refuse a block size that does not divide the shape of a matrix."""
+    if shape[-2] % blocksize[0] or shape[-1] % blocksize[1]:
+        raise bad_value(
+            function,
+            "blocksize",
+            f"a block size that divides the shape {tuple(shape)} (pad the matrix if need be)",
+            blocksize,
+        )
+
+
+def is_foreign(arg: Any) -> bool:
+    """Whether ``arg`` belongs to scipy.sparse or cupyx.scipy.sparse (neither is imported)."""
+    for name in ("scipy.sparse", "cupyx.scipy.sparse"):
+        module = sys.modules.get(name)
+        if module is not None and module.issparse(arg):
+            return True
+    return False
+
+
+def foreign_shape(function: str, argument: str, arg: Any) -> tuple[int, int]:
+    """Return the shape of a sparse array of SciPy or cupyx, which has two dimensions."""
+    if len(arg.shape) != 2:
+        expected = "a two-dimensional sparse array"
+        raise bad_value(function, argument, expected, f"shape {arg.shape}")
+    return int(arg.shape[0]), int(arg.shape[1])
+
+
+def foreign_blocks(
+    function: str,
+    argument: str,
+    arg: Any,
+    blocksize: tuple[int, int] | None,
+    dtype: np.dtype | None,
+    check: bool = True,
+) -> tuple[Pattern, Any]:
+    """Return a sparse array of SciPy or cupyx in blocks; zeros that fill its own are dropped."""
+    found, coo = foreign_shape(function, argument, arg), arg.tocoo()
+    with on_device(coo.data):
+        row, column, values = coo.row.astype(np.int64), coo.col.astype(np.int64), coo.data
+        if arg.format == "bsr":
+            stored = values != 0
+            row, column, values = row[stored], column[stored], values[stored]
+        if blocksize is None:
+            blocksize = estimate_blocksize(row, column, found)
+        check_divides(function, found, blocksize)
+        if check:
+            check_positions(function, argument, row, column, found)
+        values = values if dtype is None else values.astype(dtype, copy=False)
+        check_dtype(function, argument, values.dtype)
+        return from_elements(function, argument, row, column, values, (), found, blocksize)
+
+
+def check_positions(
+    function: str, argument: str, row: Any, column: Any, shape: tuple[int, int]
+) -> None:
+    """Refuse elements outside of a matrix."""
+    for index, size, name in ((row, shape[0], "rows"), (column, shape[1], "columns")):
+        check_range(function, argument, index, size, f"{name} in 0..{size - 1}")
+
+
+def from_elements(
+    function: str,
+    argument: str,
+    row: Any,
+    column: Any,
+    values: Any,
+    batch: tuple[int, ...],
+    shape: tuple[int, int],
+    blocksize: tuple[int, int],
+) -> tuple[Pattern, Any]:
+    """Return sorted blocks that hold the given elements; repeated ones are summed.
+
+    ``row`` is int64 and counts through the matrices of a batch (batch * M + row).
+    """
+    xp = namespace(values)
+    (m, k), (bm, bk) = shape, blocksize
+    area = bm * bk
+    block = (row // bm) * (k // bk) + column // bk
+    place = block * area + (row % bm) * bk + column % bk
+    order = xp.argsort(place, kind="stable")
+    place = place[order]
+    first = xp.flatnonzero(starts_run(place))
+    if first.size < place.size:
+        summed = xp.empty((first.size, 1, 1), values.dtype)
+        starts = xp.concatenate([first.astype(np.int64), xp.full((1,), place.size, np.int64)])
+        engine_module(xp, "convert", function).sum_blocks(
+            summed, values.reshape(-1, 1, 1), order, starts
+        )
+        values, place = summed.ravel(), place[first]
+    else:
+        values = values[order]
+    block = place // area
+    new_block = starts_run(block)
+    keys = block[new_block]
+    nnzb = keys_per_batch(keys, batch, (m // bm) * (k // bk), function, argument)
+    pattern = from_sorted_keys(keys, batch, nnzb, shape, blocksize)
+    data = xp.zeros(int(keys.size) * area, dtype=values.dtype)
+    data[(xp.cumsum(new_block, dtype=np.int64) - 1) * area + place % area] = values
+    return pattern, data.reshape(*batch, nnzb, bm, bk)
+
+
+def reblocked(
+    function: str, argument: str, pattern: Pattern, data: Any, blocksize: tuple[int, int]
+) -> tuple[Pattern, Any]:
+    """Return the same matrices in blocks of another size; new blocks of zeros are not kept."""
+    check_divides(function, pattern.shape, blocksize)
+    xp, values = pattern.xp, data.ravel()
+    row, column = (x.ravel() for x in xp.broadcast_arrays(*pattern.element_positions()))
+    stored = xp.flatnonzero(values != 0)
+    return from_elements(
+        function,
+        argument,
+        row[stored],
+        column[stored],
+        values[stored],
+        pattern.batch_shape,
+        pattern.shape,
+        blocksize,
+    )
+
+
+def estimate_blocksize(row: Any, column: Any, shape: tuple[int, int]) -> tuple[int, int]:
+    """Return the block size that SciPy would choose: the largest that stays well filled.
+
+    Counts the blocks of each candidate size and compares how full they would be with 70 % (6x6:
+    both 2x2 and 3x3 at 85 % first).
+    """
+
+    def filled(size: int) -> float:
+        if shape[0] % size or shape[1] % size:
+            return 0.0
+        blocks = namespace(row).unique((row // size) * (shape[1] // size) + column // size)
+        return int(row.size) / (size * size * int(blocks.size))
+
+    if row.size == 0:
+        return 1, 1
+    two, three = filled(2), filled(3)
+    if min(two, three) > 0.85:
+        size = 6 if filled(6) > 0.7 else 3
+    elif filled(4) > 0.7:
+        size = 4
+    elif three > 0.7:
+        size = 3
+    else:
+        size = 2 if two > 0.7 else 1
+    return size, size
