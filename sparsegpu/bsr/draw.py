@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import device_name
 from .._checks import bad_type
 from .._math import ceil_div
 from ..ops._common import on_device
@@ -31,14 +30,6 @@ class Drawings(Patterned):
     """Methods of block-sparse arrays that show where their blocks are."""
 
     __slots__ = ()
-
-    dtype: Any
-
-    def __repr__(self) -> str:
-        return (
-            f"<sparsegpu.{type(self).__name__}, shape {self.shape}, {self.dtype}, "
-            f"{self._stored()}, on {device_name(self._pattern._indices)}>"
-        )
 
     def _shown(self) -> Any:
         """Return which blocks a picture shows, bool (*batch, nnzb); None for all."""
