@@ -126,6 +126,27 @@ assert children
     run(code, tmp_path)
 
 
+def test_while_an_engine_is_imported(tmp_path):
+    """Python holds a lock for each module that is being imported; a fork waits for ours."""
+    code = """
+import time
+A, inside = blocks(), threading.Event()
+class Slow:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "sparsegpu.engines.cpu.addmm":
+            inside.set()
+            time.sleep(1)
+sys.meta_path.insert(0, Slow)
+thread = threading.Thread(target=lambda: A @ x)
+thread.start()
+assert inside.wait(100)
+forked(lambda: A @ x)
+thread.join()
+"""
+    run(code, tmp_path)
+
+
 def test_a_fork_inside_the_making_of_a_plan(tmp_path):
     """What the forking thread holds itself, it holds in the child, too."""
     code = """

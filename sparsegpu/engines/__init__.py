@@ -14,6 +14,8 @@ engine          computes on  what it is
 from __future__ import annotations
 
 import importlib
+import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -105,6 +107,17 @@ def check_config(operation: str | None, config: Any, function: str) -> None:
         _import("cuda", "paths._dispatch").check_config(operation, config, function)
 
 
+# A fork while another thread imports would leave the module's lock held in the child.
+_importing = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_importing.acquire,
+        after_in_parent=_importing.release,
+        after_in_child=_importing.release,
+    )
+
+
 @cache
 def _import(engine: str, stem: str) -> ModuleType:
-    return importlib.import_module(f".{engine}.{stem}", __name__)
+    with _importing:
+        return importlib.import_module(f".{engine}.{stem}", __name__)
