@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import Any
 
 from .._checks import bad_type, check_choice
+from .._locks import fork_safe
 
 ENGINES = {"reference": "numpy", "cpu": "numpy", "cuda": "cupy"}
 _DEFAULT = {"numpy": "cpu", "cupy": "cuda"}
@@ -108,7 +109,7 @@ def check_config(operation: str | None, config: Any, function: str) -> None:
 
 
 # A fork while another thread imports would leave the module's lock held in the child.
-_importing = threading.RLock()
+_importing = fork_safe(threading.RLock())
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_importing.acquire,
