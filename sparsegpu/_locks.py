@@ -3,15 +3,31 @@
 A fork copies the locks that other threads hold, but not the threads: nobody would release them in
 the child. What our locks guard is whole whenever another thread may fork: a value is built first,
 and seen by others only once it is stored, in one step. So a child needs no more than free locks.
+
+It is otherwise with an import or a compiler: what they guard may be half done, so a fork waits for
+them. One hook takes all these locks: a hook of its own for each would be registered too late for
+the fork that waits for the very import that brings the lock.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 from weakref import WeakSet
 
 _locks: WeakSet[Any] = WeakSet()
+#: What a fork waits for, in the order in which a thread may take them.
+_awaited: list[Any] = []
+
+
+class _Taken(threading.local):
+    def __init__(self) -> None:
+        self.locks: list[Any] = []
+
+
+#: What the forking thread, in the parent as in the child, has to release.
+_taken = _Taken()
 
 
 def fork_safe(lock: Any) -> Any:
@@ -23,11 +39,30 @@ def fork_safe(lock: Any) -> Any:
     return lock
 
 
+def awaited_by_forks(lock: Any) -> Any:
+    """Return an RLock that a fork takes first: it waits for a thread that holds it."""
+    _awaited.append(lock)
+    return lock
+
+
+def _take() -> None:
+    while len(_taken.locks) < len(_awaited):  # grows while we wait: an import brings another lock
+        lock = _awaited[len(_taken.locks)]
+        lock.acquire()
+        _taken.locks.append(lock)
+
+
+def _release() -> None:
+    while _taken.locks:
+        _taken.locks.pop().release()
+
+
 def _free_in_child() -> None:
     for lock in _locks:
         if not (hasattr(lock, "_is_owned") and lock._is_owned()):
             lock._at_fork_reinit()  # as the standard library does with its own
+    _release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_free_in_child)
+    os.register_at_fork(before=_take, after_in_parent=_release, after_in_child=_free_in_child)

@@ -57,9 +57,9 @@ x = np.ones((128, 8), "float32")
 """
 
 
-def run(code: str, tmp_path: Path) -> None:
+def run(code: str, tmp_path: Path, *, first: str = "") -> None:
     environment = os.environ | {"SPARSEGPU_CACHE_DIR": str(tmp_path / "cache")}
-    command = [sys.executable, "-c", FORK + code]
+    command = [sys.executable, "-c", first + FORK + code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
 
@@ -147,6 +147,33 @@ thread.join()
     run(code, tmp_path)
 
 
+def test_numba_is_imported_and_compiles_while_a_fork_waits(tmp_path):
+    """What the import that a fork waits for brings along, is waited for in the same fork."""
+    first = """
+import os, time
+starts = []
+os.register_at_fork(before=lambda: starts and time.sleep(1))  # runs after sparsegpu's own
+"""
+    code = """
+A, inside = blocks(), threading.Event()
+class Slow:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "sparsegpu.engines.cpu.addmm":
+            inside.set()
+            time.sleep(0.5)
+sys.meta_path.insert(0, Slow)
+assert "numba" not in sys.modules
+thread = threading.Thread(target=lambda: A @ x)
+thread.start()
+assert inside.wait(100)
+starts.append(True)
+forked(lambda: A @ x)
+thread.join()
+"""
+    run(code, tmp_path, first=first)
+
+
 def test_a_fork_inside_the_making_of_a_plan(tmp_path):
     """What the forking thread holds itself, it holds in the child, too."""
     code = """
@@ -170,5 +197,5 @@ def test_every_lock_is_free_in_a_child():
     for path in root.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         made = re.findall(r"\b(?:R?Lock|Condition|Semaphore)\(", text)
-        safe = re.findall(r"\bfork_safe\(\s*(?:threading\.)?R?Lock\(", text)
-        assert len(made) == len(safe), f"{path}: wrap locks in _locks.fork_safe"
+        safe = re.findall(r"\b(?:fork_safe|awaited_by_forks)\(\s*(?:threading\.)?R?Lock\(", text)
+        assert len(made) == len(safe), f"{path}: wrap locks in _locks.fork_safe or awaited_by_forks"

@@ -14,7 +14,6 @@ engine          computes on  what it is
 from __future__ import annotations
 
 import importlib
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from .._checks import bad_type, check_choice
-from .._locks import fork_safe
+from .._locks import awaited_by_forks
 
 ENGINES = {"reference": "numpy", "cpu": "numpy", "cuda": "cupy"}
 _DEFAULT = {"numpy": "cpu", "cupy": "cuda"}
@@ -109,13 +108,7 @@ def check_config(operation: str | None, config: Any, function: str) -> None:
 
 
 # A fork while another thread imports would leave the module's lock held in the child.
-_importing = fork_safe(threading.RLock())
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_importing.acquire,
-        after_in_parent=_importing.release,
-        after_in_child=_importing.release,
-    )
+_importing = awaited_by_forks(threading.RLock())
 
 
 @cache

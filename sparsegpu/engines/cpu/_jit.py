@@ -19,6 +19,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.serialize import dumps
 
 from ..._cache import cache_directory, read_entry, write_entry
+from ..._locks import awaited_by_forks
 
 
 def jit(**options: Any) -> Callable[[Callable], Callable]:
@@ -100,9 +101,4 @@ def frozen(array: np.ndarray) -> np.ndarray:
 
 # A fork while another thread compiles would leave numba's lock held in the child, and its compiler
 # in the middle of something: it waits until that is done.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=global_compiler_lock.acquire,
-        after_in_parent=global_compiler_lock.release,
-        after_in_child=global_compiler_lock.release,
-    )
+awaited_by_forks(global_compiler_lock)
