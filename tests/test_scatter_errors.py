@@ -116,6 +116,8 @@ class TestErrors:
         bsr = sparsegpu.bsr_array(np.eye(4), blocksize=(2, 2))
         with pytest.raises(ValueError, match="'SPLIT_N': expected a divisor of N = 6, got 4"):
             build(bsr, np.ones((4, 6)), SPLIT_N=4)
+        with pytest.raises(ValueError, match=r"'SPLIT_N': expected less than 2\*\*31, got 1000"):
+            build(bsr, np.ones((4, 0)), SPLIT_N=10**30)
         with pytest.raises(ValueError, match="'indices_format': expected one of 'scatter_mm'"):
             build(bsr, np.ones((4, 6)), "csr")
         with pytest.raises(TypeError, match="'SPLIT': expected no such keyword; one of SPLIT_N"):

@@ -104,7 +104,7 @@ def bsr_scatter_mm_indices_data(
         See `scatter_mm`. In the compressed format ``r_offsets`` holds the tiles with most blocks
         first (stable). Only block rows with blocks appear.
     **meta : int
-        ``SPLIT_N``, the number of column splits, must divide N; the default always does.
+        ``SPLIT_N``, the number of column splits, below 2**31, must divide N; the default does.
         ``TILE_M`` and ``TILE_N``, powers of two up to 256, and ``GROUP_SIZE``, in 1..64, are kept
         with the lists; no kernel reads them yet.
 
@@ -156,6 +156,8 @@ def bsr_scatter_mm_indices_data(
         settings["SPLIT_N"] = _default_split(indices_format, n, bsr.pattern.blocksize[0])
     elif n % settings["SPLIT_N"]:
         raise bad_value(function, "SPLIT_N", f"a divisor of N = {n}", settings["SPLIT_N"])
+    elif settings["SPLIT_N"] >= 2**31:  # of no columns
+        raise bad_value(function, "SPLIT_N", "less than 2**31", settings["SPLIT_N"])
     # The strided formats are the same for any batch.
     by_batch = indices_format == "scatter_mm"
     batch_size = int(np.prod(other.shape[:-2], dtype=np.int64)) if by_batch else 1

@@ -153,13 +153,13 @@ def dense_from_blocks(data: Any, indices: Any, indptr: Any, shape: tuple[int, in
     data, indices, indptr = to_host(data), to_host(indices), to_host(indptr)
     batch, (bm, bk) = data.shape[:-3], data.shape[-2:]
     dense = np.zeros((*batch, *shape), dtype=exact_dtype(data.dtype))
-    for b in np.ndindex(batch):
-        for i in range(shape[0] // bm):
-            for p in range(indptr[b][i], indptr[b][i + 1]):
-                j = indices[b][p]
-                dense[b][i * bm : (i + 1) * bm, j * bk : (j + 1) * bk] += data[b][p].astype(
-                    dense.dtype
-                )
+    with np.errstate(invalid="ignore"):  # inf - inf
+        for b in np.ndindex(batch):
+            for i in range(shape[0] // bm):
+                for p in range(indptr[b][i], indptr[b][i + 1]):
+                    j = indices[b][p]
+                    block = data[b][p].astype(dense.dtype)
+                    dense[b][i * bm : (i + 1) * bm, j * bk : (j + 1) * bk] += block
     return dense
 
 

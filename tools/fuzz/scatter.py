@@ -26,7 +26,7 @@ def bsr_scatter_mm(draws: Draws) -> Case:
     # Finite: of duplicates -1 and 1 the sum is multiplied, and their products are inf - inf.
     other = draws.values((*batch, bsr.shape[1], n), dtype, finite=True)
     name = draws.choice((None, *FORMATS))
-    divisors = [s for s in range(1, 9) if n % s == 0]
+    divisors = [s for s in range(1, max(n, 1) + 1) if n % s == 0]
     meta = {"SPLIT_N": draws.choice(divisors)} if draws.chance(40) else {}
     wanted = INT32 if dtype == INT8 else dtype
     out = draws.values((*batch, bsr.shape[0], n), wanted) if draws.chance(40) else None
@@ -57,7 +57,7 @@ def index_lists(draws: Draws) -> Case:
     other = draws.values((*batch, bsr.shape[1], n), np.float64, exact=True)
     arguments = {"bsr": bsr, "other": other, "indices_format": name}
     if draws.chance(50):
-        arguments["SPLIT_N"] = draws.choice([s for s in range(1, 9) if n % s == 0])
+        arguments["SPLIT_N"] = draws.choice([s for s in range(1, max(n, 1) + 1) if n % s == 0])
 
     def expected(bsr: Any, other: Any, indices_format: Any, SPLIT_N: Any = None) -> Holds:
         require(isinstance(bsr, Bsr) and indices_format in FORMATS, "arguments")
