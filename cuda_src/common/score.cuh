@@ -57,20 +57,40 @@ struct ScoreOp {
 
   __device__ __forceinline__ ScoreOp(const ScoreArgs<A>& args, const Batch& batch, long long b,
                                      long long number)
-      : args(args), masks(batch_ptr<const Mask>(args.mask, batch, b)), slope(0), number(number) {
-    if constexpr (Sloped) slope = *batch_ptr<const A>(args.slopes, batch, b);
+      : ScoreOp(args, BatchIndex(batch, b), number) {}
+  __device__ __forceinline__ ScoreOp(const ScoreArgs<A>& args, const BatchIndex& index,
+                                     long long number)
+      : args(args), masks(index.pointer<const Mask>(args.mask)), slope(0), number(number) {
+    if constexpr (Sloped) slope = *index.pointer<const A>(args.slopes);
+  }
+
+  // Turn an accumulator into a score, without the mask.
+  template <typename Int>
+  __device__ __forceinline__ A score(A acc, Int query, Int key) const {
+    A x = args.scale * acc;
+    if constexpr (Capped) x = args.softcap * tanh(x / args.softcap);
+    if constexpr (Sloped) x += slope * A(key - query);
+    return x;
+  }
+
+  // Whether a key is not behind a query that must not see those.
+  template <typename Int>
+  __device__ __forceinline__ bool in_order(Int query, Int key) const {
+    return !(args.causal && key > query);
+  }
+
+  // Add what the mask says of element `place` of stored block `block`; return whether it is
+  // attended.
+  __device__ __forceinline__ bool masked(A& x, long long block, int place) const {
+    return admits(masks[block * args.mask.row + place * args.mask.col], x);
   }
 
   // Turn an accumulator into a logit; return whether it is attended. `place` numbers the element
   // within stored block `block`; where nothing is stored, nothing is read.
   __device__ __forceinline__ bool logit(A& x, bool stored, long long query, long long key,
                                         long long block, int place) const {
-    x *= args.scale;
-    if constexpr (Capped) x = args.softcap * tanh(x / args.softcap);
-    if constexpr (Sloped) x += slope * A(key - query);
-    bool attended = stored && !(args.causal && key > query);
-    if (attended) attended = admits(masks[block * args.mask.row + place * args.mask.col], x);
-    return attended;
+    x = score(x, query, key);
+    return stored && in_order(query, key) && masked(x, block, place);
   }
 
   // What a logit changes by with its accumulator.

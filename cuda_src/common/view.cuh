@@ -35,6 +35,31 @@ __device__ __forceinline__ long long batch_offset(const View& view, const Batch&
   return offset;
 }
 
+// Where matrix number b of a result stands in its batch, for views of many operands.
+struct BatchIndex {
+  int n[4];
+
+  __device__ __forceinline__ BatchIndex(const Batch& shape, long long b) {
+#pragma unroll
+    for (int d = 3; d >= 0; --d) {
+      const long long next = b / shape.n[d];
+      n[d] = int(b - next * shape.n[d]);
+      b = next;
+    }
+  }
+  // The offset of the matrix in a view, in elements.
+  __device__ __forceinline__ long long offset(const View& view) const {
+    long long offset = 0;
+#pragma unroll
+    for (int d = 0; d < 4; ++d) offset += n[d] * view.batch[d];
+    return offset;
+  }
+  template <typename E>
+  __device__ __forceinline__ E* pointer(const View& view) const {
+    return static_cast<E*>(view.ptr) + offset(view);
+  }
+};
+
 // First element of matrix number b.
 template <typename E>
 __device__ __forceinline__ E* batch_ptr(const View& view, const Batch& shape, long long b) {

@@ -1,0 +1,260 @@
+// Attention over a block mask with mma.sync, from compute capability 8.0 on: bfloat16 and float16.
+//
+// bsr_attention.cu, to be read first, says what is computed. Here a thread block takes TILE_Q
+// queries of one head (common/query_tile.cuh), sixteen a warp, and walks the keys of its group in
+// tiles of TILE_K: the next tile of keys and values is copied while this one is multiplied.
+//
+//   scores = query @ key.T         mma; the query's fragments stay in registers up to 128 features
+//   weights = softmax(scores)      in registers (common/online_softmax.cuh)
+//   sums += weights @ value        mma; the accumulators of the scores are its left operand
+//
+// Only blocks that a row of the group has are copied. A warp leaves out tiles in which none of its
+// rows has a block. Rows whose sums are not numbers are computed again (common/attention_row.cuh).
+//
+// Tiles in shared memory are panels of 64 or 32 columns, swizzled as TMA swizzles
+// (ptx/bulk_tensor.cuh).
+//
+//   -DT, -DOUT, -DINDEX, -DMASK, -DSOFTCAP, -DSLOPES, -DSINKS   as in bsr_attention.cu
+//   -DBM, -DBK                     size of a block
+//   -DTILE_Q=64|128, -DTILE_K      queries and keys of a tile; TILE_K: a multiple of 16
+//   -DFEATURES, -DVALUE_FEATURES   columns of query and key, and of value, rounded up: multiples
+//                                  of 32
+//   -DBLOCKS                       thread blocks a multiprocessor is to hold, at least
+//   -DFOLD=1                       the scale is positive, and scores are nothing but accumulators
+#include "common/attention_tile.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "ptx/cp_async.cuh"
+#include "ptx/ldmatrix.cuh"
+#include "ptx/mma.cuh"
+
+#ifndef SINKS
+#define SINKS 0
+#endif
+#ifndef FOLD
+#define FOLD 0
+#endif
+
+using namespace sparsegpu;
+
+constexpr int WARPS = TILE_Q / 16, THREADS = 32 * WARPS;
+constexpr int STRIPS = TILE_K / 8;
+typedef QueryTile<BM, TILE_Q> Tile;
+typedef KeyStrips<BK> Strips;
+typedef KernelScore<float> TileScore;
+typedef TileMask<MASK, BM, BK, TileScore> Mask;
+constexpr int ROWS = Tile::ROWS;
+constexpr bool QUERY_IN_REGISTERS = FEATURES <= 128;
+static_assert(!FOLD || (!SINKS && !SOFTCAP && !SLOPES && !Mask::ADDED), "scores are accumulators");
+
+// Rows of COLUMNS elements in shared memory, in panels.
+template <int LINES, int COLUMNS>
+struct Panels {
+  static constexpr int PANEL = COLUMNS % 64 == 0 ? 64 : 32;
+  static constexpr int BYTES = LINES * COLUMNS * 2;
+  static __device__ __forceinline__ unsigned address(unsigned base, int line, int column) {
+    return swizzled_address<2 * PANEL>(base + column / PANEL * (LINES * PANEL * 2), line,
+                                       column % PANEL * 2);
+  }
+  // The address that is `lines` (a multiple of 8) and `columns` (of 16) further on than that of a
+  // line below 8 and a column below 16, or lines and columns that are such multiples besides.
+  static __device__ __forceinline__ unsigned advance(unsigned from, int lines, int columns) {
+    return (from ^ columns % PANEL * 2) + (columns / PANEL * LINES + lines) * (PANEL * 2);
+  }
+};
+typedef Panels<TILE_Q, FEATURES> QueryPanels;
+typedef Panels<TILE_K, FEATURES> KeyPanels;
+typedef Panels<TILE_K, VALUE_FEATURES> ValuePanels;
+constexpr int STAGE_BYTES = KeyPanels::BYTES + ValuePanels::BYTES;
+
+// What is known of the strips of a tile of keys, in a ring: it is read two tiles ahead.
+struct StripRing {
+  static constexpr int SLOTS = 3;
+  int key[SLOTS][STRIPS];  // the first of the strip; negative: there is none
+  INDEX state[SLOTS][ROWS][STRIPS];
+};
+static_assert(STRIPS * ROWS <= THREADS, "a thread for each strip and block row");
+
+// A thread's part of the ring.
+struct StripReader {
+  const RowGroups<INDEX>& schedule;
+  const INDEX* states;
+  long long start;
+  int strips;  // of the group
+  int strip = threadIdx.x % STRIPS, row = threadIdx.x / STRIPS;
+  INDEX state;
+  int key;
+
+  __device__ __forceinline__ StripReader(const RowGroups<INDEX>& schedule, const INDEX* states,
+                                         long long group)
+      : schedule(schedule),
+        states(states),
+        start(schedule.starts[group]),
+        strips(schedule.counts[group] * Strips::EACH) {}
+
+  __device__ __forceinline__ void read(int tile) {
+    const int s = tile * STRIPS + strip;
+    const bool here = row < ROWS && s < strips;
+    const long long entry = start + Strips::entry(s);
+    state = here ? states[entry * ROWS + row] : INDEX(NOT_STORED);
+    key = here && row == 0 ? schedule.columns[entry] * BK + Strips::column(s) : -1;
+  }
+  __device__ __forceinline__ void store(StripRing& ring, int tile) const {
+    if (row < ROWS) ring.state[tile % StripRing::SLOTS][row][strip] = state;
+    if (row == 0) ring.key[tile % StripRing::SLOTS][strip] = key;
+  }
+};
+
+// Copy a tile's lines to panels, of which PANELS has LINES x COLUMNS: `line(i)` says where line i
+// lies (null: zeros).
+template <typename PANELS, int LINES, int COLUMNS, typename Line>
+__device__ __forceinline__ void copy_lines(unsigned to, int columns, Line line) {
+  constexpr int PANEL = PANELS::PANEL, ACROSS = PANEL / 8, DOWN = THREADS / ACROSS;
+  const int first = threadIdx.x / ACROSS, column = threadIdx.x % ACROSS * 8;
+  const unsigned lane = to + PANELS::address(0, first, column);
+#pragma unroll
+  for (int i = 0; i < LINES; i += DOWN) {
+    if (LINES % DOWN != 0 && first + i >= LINES) break;
+    const T* from = line(first + i);
+#pragma unroll
+    for (int c = 0; c < COLUMNS; c += PANEL)
+      cp_async<16>(lane + PANELS::advance(0, i, c), from + column + c,
+                   from != nullptr && column + c < columns);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+    bsr_attention_sm80(const __grid_constant__ View out, const __grid_constant__ View lse,
+                       const __grid_constant__ View query, const __grid_constant__ View key,
+                       const __grid_constant__ View value, const __grid_constant__ View matrices,
+                       const __grid_constant__ View sinks, const __grid_constant__ Batch batch,
+                       const __grid_constant__ RowGroups<INDEX> schedule, const INDEX* states,
+                       const unsigned* bits, const __grid_constant__ AttentionProblem problem,
+                       const __grid_constant__ ScoreArgs<float> score_args) {
+  extern __shared__ __align__(1024) unsigned char dynamic[];
+  __shared__ StripRing ring;
+  const unsigned stages = shared_address(dynamic);
+  const unsigned query_tile = stages + 2 * STAGE_BYTES;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+  const Tile tile(blockIdx.x, schedule, matrices, batch, problem);
+  const TileScore score(score_args, tile.at, tile.head);
+  const Mask mask(score, bits, tile.matrix * problem.nnzb);
+  const HeadOperands<T> head = {
+      tile.at.pointer<const T>(query), tile.at.pointer<const T>(key),
+      tile.at.pointer<const T>(value), query.row,        key.row, value.row,
+      problem.features, problem.value_features};
+
+  copy_lines<QueryPanels, TILE_Q, FEATURES>(query_tile, head.features, [&](int line) {
+    return line < tile.rows ? head.query + (long long)(tile.first + line) * head.query_row : nullptr;
+  });
+  cp_async_commit();
+
+  StripReader reader(schedule, states, tile.group);
+  const int tiles = (reader.strips + STRIPS - 1) / STRIPS;
+#pragma unroll
+  for (int ahead = 0; ahead < 2; ++ahead) {
+    reader.read(ahead);
+    reader.store(ring, ahead);
+  }
+  reader.read(2);
+  __syncthreads();
+
+  auto copy_keys = [&](int number) {
+    const unsigned to = stages + number % 2 * STAGE_BYTES;
+    const int(&first)[STRIPS] = ring.key[number % StripRing::SLOTS];
+    auto line_of = [&](const T* base, long long row) {
+      return [&first, base, row, number](int line) -> const T* {
+        const int strip = line / 8;
+        const bool here = first[strip] >= 0 &&
+                          (BK % 8 == 0 || line % 8 < Strips::width(number * STRIPS + strip));
+        return here ? base + (long long)(first[strip] + line % 8) * row : nullptr;
+      };
+    };
+    copy_lines<KeyPanels, TILE_K, FEATURES>(to, head.features, line_of(head.key, head.key_row));
+    copy_lines<ValuePanels, TILE_K, VALUE_FEATURES>(to + KeyPanels::BYTES, head.value_features,
+                                                    line_of(head.value, head.value_row));
+  };
+  if (tiles > 0) copy_keys(0);
+  cp_async_commit();
+
+  const LaneQueries<Tile> rows(tile, 16 * warp);
+  float start = minus_infinity<float>();
+  if constexpr (SINKS) start = *tile.at.pointer<const float>(sinks);
+  OnlineSoftmax softmax(FOLD ? score_args.scale * LOG2_E : LOG2_E, start);
+  float sums[VALUE_FEATURES / 2] = {};
+  unsigned q[QUERY_IN_REGISTERS ? FEATURES / 16 : 1][4];
+  // What the lane reads of a fragment, from the tile on.
+  const unsigned query_lane = QueryPanels::address(0, 16 * warp + lane % 16, lane / 16 * 8);
+  const unsigned key_lane = KeyPanels::address(0, lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
+  const unsigned value_lane = ValuePanels::address(0, lane % 16, lane / 16 * 8);
+  auto load_query = [&](unsigned (&words)[4], int k) {
+    ldmatrix_x4(words, query_tile + QueryPanels::advance(query_lane, 0, 16 * k));
+  };
+
+  for (int number = 0; number < tiles; ++number) {
+    cp_async_wait<0>();
+    __syncthreads();  // this tile has arrived, the one before has been read
+    if (QUERY_IN_REGISTERS && number == 0)
+#pragma unroll
+      for (int k = 0; k < FEATURES / 16; ++k) load_query(q[QUERY_IN_REGISTERS ? k : 0], k);
+    if (number + 1 < tiles) copy_keys(number + 1);
+    cp_async_commit();
+    reader.store(ring, number + 2);
+    reader.read(number + 3);
+
+    const int slot = number % StripRing::SLOTS;
+    auto strip = [&](int j) {
+      return Strip<INDEX>{{ring.state[slot][rows.block_row[0]][j],
+                           ring.state[slot][rows.block_row[1]][j]},
+                          ring.key[slot][j],
+                          Strips::column(number * STRIPS + j)};
+    };
+    bool any = false, whole = BK % 8 == 0;  // of the lane's rows
+#pragma unroll
+    for (int j = 0; j < STRIPS; ++j) {
+      any |= strip(j).any(rows, score_args.causal);
+      whole &= strip(j).all(rows, score_args.causal);
+    }
+    if (!__any_sync(~0u, any)) continue;
+    whole = __all_sync(~0u, whole);
+
+    const unsigned keys = stages + number % 2 * STAGE_BYTES, values = keys + KeyPanels::BYTES;
+    float scores[STRIPS * 4] = {};
+#pragma unroll
+    for (int k = 0; k < FEATURES / 16; ++k) {
+      if (!QUERY_IN_REGISTERS) load_query(q[0], k);
+      const unsigned(&a)[4] = q[QUERY_IN_REGISTERS ? k : 0];
+#pragma unroll
+      for (int j = 0; j < STRIPS; j += 2) {
+        unsigned b[4];
+        ldmatrix_x4(b, keys + KeyPanels::advance(key_lane, 8 * j, 16 * k));
+        mma<T>(reinterpret_cast<float(&)[4]>(scores[4 * j]), a, {b[0], b[1]});
+        mma<T>(reinterpret_cast<float(&)[4]>(scores[4 * j + 4]), a, {b[2], b[3]});
+      }
+    }
+
+    score_strips<FOLD>(scores, rows, score, mask, whole, strip);
+    float shrink[2];
+    softmax(scores, shrink);
+#pragma unroll
+    for (int i = 0; i < VALUE_FEATURES / 2; ++i) sums[i] *= shrink[i / 2 % 2];
+    if (score_args.dropout > 0) drop_weights(scores, rows, score, strip);
+
+#pragma unroll
+    for (int k = 0; k < STRIPS / 2; ++k) {
+      unsigned a[4];
+      weight_fragment<T>(a, scores, k);
+#pragma unroll
+      for (int n = 0; n < VALUE_FEATURES / 8; n += 2) {
+        unsigned b[4];
+        ldmatrix_x4_trans(b, values + ValuePanels::advance(value_lane, 16 * k, 8 * n));
+        mma<T>(reinterpret_cast<float(&)[4]>(sums[4 * n]), a, {b[0], b[1]});
+        mma<T>(reinterpret_cast<float(&)[4]>(sums[4 * n + 4]), a, {b[2], b[3]});
+      }
+    }
+  }
+  cp_async_wait<0>();
+
+  store_rows<OUT, BM, BK>(sums, softmax, FOLD ? score_args.scale : 1.0f, tile, rows, head,
+                          schedule, states, score, mask, out, lse);
+}

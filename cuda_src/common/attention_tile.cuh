@@ -1,0 +1,162 @@
+// What the tensor-core kernels of attention do with the accumulators of a warp: scores, masks,
+// dropout, and the results of sixteen queries (fragments: ptx/mma.cuh, d).
+#pragma once
+
+#include "common/attention_row.cuh"
+#include "common/online_softmax.cuh"
+
+namespace sparsegpu {
+
+// The two rows of a tile that a lane has: g and g + 8 of the warp's.
+template <typename Tile>
+struct LaneQueries {
+  int first;  // the warp's first row of the tile
+  int block_row[2], row_in_block[2];
+  int query[2];
+
+  __device__ __forceinline__ LaneQueries(const Tile& tile, int first) : first(first) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = min(first + int(threadIdx.x % 32) / 4 + 8 * r, tile.rows - 1);
+      // of a warp, where no block begins within its rows
+      block_row[r] = Tile::block_row(Tile::BLOCK_M % 16 == 0 ? min(first, tile.rows - 1) : row);
+      row_in_block[r] = tile.row_in_block(row);
+      query[r] = tile.first + row;
+    }
+  }
+};
+
+// A strip of keys, for the two rows of a lane: what their blocks' states are, the first key, and
+// its column in the block.
+template <typename Index>
+struct Strip {
+  Index state[2];
+  int key;
+  int column;
+
+  // Whether a row has to look at it, and whether a row sees all of it.
+  template <typename Tile>
+  __device__ __forceinline__ bool any(const LaneQueries<Tile>& rows, bool causal) const {
+    return (state[0] != NOT_STORED && !(causal && key > rows.query[0])) ||
+           (state[1] != NOT_STORED && !(causal && key > rows.query[1]));
+  }
+  template <typename Tile>
+  __device__ __forceinline__ bool all(const LaneQueries<Tile>& rows, bool causal) const {
+    return state[0] == ALL_TRUE && state[1] == ALL_TRUE && !(causal && key + 7 > rows.query[0]);
+  }
+};
+
+// Turn accumulators into scores, -inf where they are not attended. `strip(j)` is a Strip; `whole`:
+// everything is attended.
+template <bool FOLDED, int N, typename Tile, typename Score, typename Mask, typename GetStrip>
+__device__ __forceinline__ void score_strips(float (&scores)[N], const LaneQueries<Tile>& rows,
+                                             const Score& score, const Mask& mask, bool whole,
+                                             GetStrip strip) {
+  if (FOLDED && whole) return;
+#pragma unroll
+  for (int j = 0; j < N / 4; ++j) {
+    const auto here = strip(j);
+    const int lane_column = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float x[2] = {scores[4 * j + 2 * r], scores[4 * j + 2 * r + 1]};
+      if constexpr (!FOLDED)
+        for (int i = 0; i < 2; ++i)
+          x[i] = score.score(x[i], rows.query[r], here.key + lane_column + i);
+      if (!whole) {
+        bool attended[2];
+        mask.row(here.state[r], rows.row_in_block[r], here.column + lane_column, attended, x);
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          if (!attended[i] || !score.in_order(rows.query[r], here.key + lane_column + i))
+            x[i] = minus_infinity<float>();
+      }
+      scores[4 * j + 2 * r] = x[0];
+      scores[4 * j + 2 * r + 1] = x[1];
+    }
+  }
+}
+
+// Set weights that dropout does not keep to zero.
+template <int N, typename Tile, typename Score, typename GetStrip>
+__device__ __forceinline__ void drop_weights(float (&weights)[N], const LaneQueries<Tile>& rows,
+                                             const Score& score, GetStrip strip) {
+#pragma unroll
+  for (int j = 0; j < N / 4; ++j) {
+    const int key = strip(j).key + threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (!score.keeps(weights[4 * j + i] != 0, rows.query[i / 2], key + i % 2))
+        weights[4 * j + i] = 0;
+  }
+}
+
+// The left operand of the second product, for sixteen keys: weights 8 k .. 8 k + 7.
+template <typename E, int N>
+__device__ __forceinline__ void weight_fragment(unsigned (&a)[4], const float (&weights)[N],
+                                                int k) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const E pair[2] = {round_to<E>(weights[8 * k + 2 * i]), round_to<E>(weights[8 * k + 2 * i + 1])};
+    memcpy(&a[i], pair, 4);
+  }
+}
+
+// Store the results of a warp's queries.
+template <typename Out, int BlockM, int BlockK, int N, typename Tile, typename E, typename Index,
+          typename Score, typename Mask>
+__device__ __forceinline__ void store_rows(
+    const float (&sums)[N], OnlineSoftmax& softmax, float unit, const Tile& tile,
+    const LaneQueries<Tile>& rows, const HeadOperands<E>& head, const RowGroups<Index>& schedule,
+    const Index* states, const Score& score, const Mask& mask, const View& out, const View& lse) {
+  const int lane = threadIdx.x % 32;
+  Out* const o = tile.at.template pointer<Out>(out);
+  softmax.finish();
+  float share[2], top[2];
+  unsigned again[2];  // lanes with a sum that is not a number, a ballot for each row
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    // nothing attended: zeros, and log(0) = -inf
+    share[r] = softmax.sum[r] == 0 ? 0.0f : score.args.kept_scale / softmax.sum[r];
+    top[r] = softmax.top[r] * unit;
+    const bool here = rows.first + lane / 4 + 8 * r < tile.rows;
+    bool number = true;
+#pragma unroll
+    for (int n = 0; n < N / 4; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float x = sums[4 * n + 2 * r + i];
+        const int column = 8 * n + lane % 4 * 2 + i;
+        number &= x == x;
+        if (here && column < head.value_features)
+          o[(long long)rows.query[r] * out.row + column * out.col] = round_to<Out>(x * share[r]);
+      }
+    }
+    if (here && lse.ptr != nullptr && lane % 4 == 0)
+      tile.at.template pointer<float>(lse)[(long long)rows.query[r] * lse.row] =
+          top[r] + logf(softmax.sum[r]);
+    again[r] = __ballot_sync(~0u, here && !number);
+  }
+#ifdef NO_SLOW
+  return;
+#endif
+  if (!(again[0] | again[1])) return;
+  __syncwarp();  // behind what was stored
+#pragma unroll 1
+  for (int row = 0; row < 16; ++row) {
+    const int r = row / 8, from = row % 8 * 4;
+    if (!((r ? again[1] : again[0]) >> from & 15)) continue;
+    const int of_tile = rows.first + row;
+    const float row_share = __shfl_sync(~0u, r ? share[1] : share[0], from);
+    const float row_top = __shfl_sync(~0u, r ? top[1] : top[0], from);
+    attend_row<BlockM, BlockK>(head, schedule, states, Tile::ROWS, tile.group,
+                               Tile::block_row(of_tile), tile.row_in_block(of_tile),
+                               tile.first + of_tile, score, mask, row_top,
+                               [&](int column, float x) {
+                                 o[(long long)(tile.first + of_tile) * out.row + column * out.col] =
+                                     round_to<Out>(x * row_share);
+                               });
+  }
+}
+
+}  // namespace sparsegpu

@@ -1,0 +1,75 @@
+// The queries and keys of a tile of attention on tensor cores.
+//
+// A tile is up to TileQ query rows of one head: block rows of a group (common/row_groups.cuh), or a
+// slice of one that is taller. Its keys are those of the group's entries, in strips of eight: a
+// block of BlockK columns is BlockK / 8 strips, rounded up, the last one with fewer columns.
+//
+// What a mask says of an entry and a block row of its group is one number, its state: of a bool
+// mask as bsr_attention_mask.cu finds it, of one that is added the number of the block.
+#pragma once
+
+#include "common/row_groups.cuh"
+#include "common/view.cuh"
+
+namespace sparsegpu {
+
+struct AttentionProblem {
+  long long groups;  // of one matrix of the pattern
+  long long items;   // tiles of all heads
+  long long nnzb;
+  int queries, features, value_features;
+};
+
+// States that are not the number of a block.
+constexpr int NOT_STORED = -1, ALL_TRUE = -2;
+
+template <int BlockM, int TileQ>
+struct QueryTile {
+  static constexpr int BLOCK_M = BlockM;
+  static constexpr int ROWS = BlockM < TileQ ? TileQ / BlockM : 1;      // block rows of a group
+  static constexpr int SLICES = BlockM > TileQ ? (BlockM + TileQ - 1) / TileQ : 1;
+
+  long long head;    // of all, as the batch numbers them
+  BatchIndex at;     // the head in the batch
+  long long matrix;  // of the pattern
+  long long group;   // of all matrices
+  int first;         // query of the head
+  int first_in_block;
+  int rows;
+
+  // `matrices` has the strides of the pattern's matrices in the batch, in matrices.
+  template <typename Index>
+  __device__ __forceinline__ QueryTile(long long item, const RowGroups<Index>& schedule,
+                                       const View& matrices, const Batch& batch,
+                                       const AttentionProblem& problem)
+      : head(item / SLICES / problem.groups), at(batch, head) {
+    matrix = at.offset(matrices);
+    group = schedule.order[matrix * problem.groups + item / SLICES % problem.groups];
+    const int slice = int(item % SLICES);
+    first_in_block = slice * TileQ;
+    first = int(group - matrix * problem.groups) * (ROWS * BlockM) + first_in_block;
+    const int in_group = ROWS * BlockM - first_in_block;
+    rows = min(min(in_group, TileQ), problem.queries - first);
+  }
+
+  // The block row of the group, and the row of the block, of row `row` of the tile.
+  static __device__ __forceinline__ int block_row(int row) { return ROWS == 1 ? 0 : row / BlockM; }
+  __device__ __forceinline__ int row_in_block(int row) const {
+    return ROWS == 1 ? first_in_block + row : row % BlockM;
+  }
+};
+
+// The strips of a block's columns.
+template <int BlockK>
+struct KeyStrips {
+  static constexpr int EACH = (BlockK + 7) / 8;
+
+  // The entry that a strip belongs to, its first column in the block, and how many it has.
+  static __device__ __forceinline__ int entry(int strip) { return strip / EACH; }
+  static __device__ __forceinline__ int column(int strip) { return strip % EACH * 8; }
+  static __device__ __forceinline__ int width(int strip) {
+    return BlockK % 8 == 0 ? 8 : min(8, BlockK - column(strip));
+  }
+};
+
+}  // namespace sparsegpu
