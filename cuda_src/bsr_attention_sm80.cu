@@ -20,6 +20,7 @@
 //   -DFEATURES, -DVALUE_FEATURES   columns of query and key, and of value, rounded up: multiples
 //                                  of 32
 //   -DBLOCKS                       thread blocks a multiprocessor is to hold, at least
+//   -DDROPOUT=1                     there is dropout
 //   -DFOLD=1                       the scale is positive, and scores are nothing but accumulators
 #include "common/attention_tile.cuh"
 #include "ptx/bulk_tensor.cuh"
@@ -29,6 +30,9 @@
 
 #ifndef SINKS
 #define SINKS 0
+#endif
+#ifndef DROPOUT
+#define DROPOUT 0
 #endif
 #ifndef FOLD
 #define FOLD 0
@@ -238,7 +242,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     softmax(scores, shrink);
 #pragma unroll
     for (int i = 0; i < VALUE_FEATURES / 2; ++i) sums[i] *= shrink[i / 2 % 2];
-    if (score_args.dropout > 0) drop_weights(scores, rows, score, strip);
+    if (DROPOUT) drop_weights(scores, rows, score, strip);
 
 #pragma unroll
     for (int k = 0; k < STRIPS / 2; ++k) {
