@@ -1,9 +1,9 @@
 // Gradients of attention's query, key or value, over the stored blocks of a mask.
 //
-// As bsr_attention.cu: a thread block takes up to MOST_WARPS * ROWS rows of one block row of its
-// own matrix and loops over the rows of the other side, TILE = 32 at a time, a lane each. For the
-// gradient of query the rows are queries, which meet the keys of their block row; for those of key
-// and value they are keys, which meet the queries of their block column: then `starts` and
+// As bsr_attention_simt.cu: a thread block takes up to MOST_WARPS * ROWS rows of one block row of
+// its own matrix and loops over the rows of the other side, TILE = 32 at a time, a lane each. For
+// the gradient of query the rows are queries, which meet the keys of their block row; for those of
+// key and value they are keys, which meet the queries of their block column: then `starts` and
 // `indices` are those of the transposed pattern, and `blocks` says which stored block is meant.
 // Scores are computed again, and become weights by lse.
 //

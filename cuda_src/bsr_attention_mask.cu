@@ -5,8 +5,6 @@
 // One warp takes one block. It packs 32 columns at a time, a ballot each.
 //
 //   -DINDEX of the schedule's blocks; -DBM, -DBK
-//   -DCOMPACT=0: `mask` holds a byte an element; bits go to the block's place in `bits`
-//   -DCOMPACT=1: of a BlockMask: `kind` holds a byte a block, `places` where its bits are
 #include "common/query_tile.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
@@ -16,19 +14,18 @@ using namespace sparsegpu;
 constexpr int WORDS = (BK + 31) / 32;
 constexpr int WARPS = 8;
 
+// A byte an element, at these strides; blocks are numbered through the matrices of the pattern.
 struct MaskBlocks {
-  const unsigned char* elements;  // block p, element (i, j) at p * block + i * row + j * column
-  long long block, row, column, matrix;
-  const unsigned char* kind;
-  const int* places;
+  const void* elements;
+  long long matrix, block, row, column;
   long long nnzb;
 };
 
 // The state of a block whose bytes are elements; its bits where it needs them.
 __device__ __forceinline__ INDEX packed(long long block, const MaskBlocks& mask, unsigned* bits) {
   const int lane = threadIdx.x % 32;
-  const unsigned char* elements = mask.elements + block / mask.nnzb * mask.matrix +
-                                  block % mask.nnzb * mask.block;
+  const unsigned char* elements = static_cast<const unsigned char*>(mask.elements) +
+                                  block / mask.nnzb * mask.matrix + block % mask.nnzb * mask.block;
   const bool one = mask.row == 0 && mask.column == 0;
   if (one) return elements[0] ? ALL_TRUE : NOT_STORED;
   bool some = false, all = true;
@@ -55,15 +52,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32)
   const int count = schedule.counts[group] * block_rows;
   for (int i = threadIdx.x / 32; i < count; i += WARPS) {
     const INDEX block = schedule.blocks[first + i];
-    INDEX state = NOT_STORED;
-    if (block >= 0) {
-#if COMPACT
-      const int kind = mask.kind[block];
-      state = kind == 2 ? mask.places[block] : kind == 1 ? ALL_TRUE : NOT_STORED;
-#else
-      state = packed(block, mask, bits);
-#endif
-    }
+    const INDEX state = block < 0 ? INDEX(NOT_STORED) : packed(block, mask, bits);
     if (threadIdx.x % 32 == 0) states[first + i] = state;
   }
 }

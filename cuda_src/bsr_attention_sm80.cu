@@ -1,6 +1,6 @@
 // Attention over a block mask with mma.sync, from compute capability 8.0 on: bfloat16 and float16.
 //
-// bsr_attention.cu, to be read first, says what is computed. Here a thread block takes TILE_Q
+// bsr_attention_simt.cu, to be read first, says what is computed. Here a thread block takes TILE_Q
 // queries of one head (common/query_tile.cuh), sixteen a warp, and walks the keys of its group in
 // tiles of TILE_K: the next tile of keys and values is copied while this one is multiplied.
 //
@@ -14,7 +14,7 @@
 // Tiles in shared memory are panels of 64 or 32 columns, swizzled as TMA swizzles
 // (ptx/bulk_tensor.cuh).
 //
-//   -DT, -DOUT, -DINDEX, -DMASK, -DSOFTCAP, -DSLOPES, -DSINKS   as in bsr_attention.cu
+//   -DT, -DOUT, -DINDEX, -DMASK, -DSOFTCAP, -DSLOPES, -DSINKS   as in bsr_attention_simt.cu
 //   -DBM, -DBK                     size of a block
 //   -DTILE_Q=64|128, -DTILE_K      queries and keys of a tile; TILE_K: a multiple of 16
 //   -DFEATURES, -DVALUE_FEATURES   columns of query and key, and of value, rounded up: multiples
@@ -143,13 +143,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   const Tile tile(blockIdx.x, schedule, matrices, batch, problem);
   const TileScore score(score_args, tile.at, tile.head);
   const Mask mask(score, bits, tile.matrix * problem.nnzb);
-  const HeadOperands<T> head = {
-      tile.at.pointer<const T>(query), tile.at.pointer<const T>(key),
-      tile.at.pointer<const T>(value), query.row,        key.row, value.row,
-      problem.features, problem.value_features};
+  const HeadOperands<T> head = {tile.at.pointer<const T>(query),
+                                tile.at.pointer<const T>(key),
+                                tile.at.pointer<const T>(value),
+                                query.row,
+                                key.row,
+                                value.row,
+                                problem.features,
+                                problem.value_features};
 
   copy_lines<QueryPanels, TILE_Q, FEATURES>(query_tile, head.features, [&](int line) {
-    return line < tile.rows ? head.query + (long long)(tile.first + line) * head.query_row : nullptr;
+    return line < tile.rows ? head.query + (long long)(tile.first + line) * head.query_row
+                            : nullptr;
   });
   cp_async_commit();
 
@@ -165,12 +170,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 
   auto copy_keys = [&](int number) {
     const unsigned to = stages + number % 2 * STAGE_BYTES;
-    const int(&first)[STRIPS] = ring.key[number % StripRing::SLOTS];
+    const int (&first)[STRIPS] = ring.key[number % StripRing::SLOTS];
     auto line_of = [&](const T* base, long long row) {
       return [&first, base, row, number](int line) -> const T* {
         const int strip = line / 8;
-        const bool here = first[strip] >= 0 &&
-                          (BK % 8 == 0 || line % 8 < Strips::width(number * STRIPS + strip));
+        const bool here =
+            first[strip] >= 0 && (BK % 8 == 0 || line % 8 < Strips::width(number * STRIPS + strip));
         return here ? base + (long long)(first[strip] + line % 8) * row : nullptr;
       };
     };
@@ -208,10 +213,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 
     const int slot = number % StripRing::SLOTS;
     auto strip = [&](int j) {
-      return Strip<INDEX>{{ring.state[slot][rows.block_row[0]][j],
-                           ring.state[slot][rows.block_row[1]][j]},
-                          ring.key[slot][j],
-                          Strips::column(number * STRIPS + j)};
+      return Strip<INDEX>{
+          {ring.state[slot][rows.block_row[0]][j], ring.state[slot][rows.block_row[1]][j]},
+          ring.key[slot][j],
+          Strips::column(number * STRIPS + j)};
     };
     bool any = false, whole = BK % 8 == 0;  // of the lane's rows
 #pragma unroll
@@ -227,13 +232,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
     for (int k = 0; k < FEATURES / 16; ++k) {
       if (!QUERY_IN_REGISTERS) load_query(q[0], k);
-      const unsigned(&a)[4] = q[QUERY_IN_REGISTERS ? k : 0];
+      const unsigned (&a)[4] = q[QUERY_IN_REGISTERS ? k : 0];
 #pragma unroll
       for (int j = 0; j < STRIPS; j += 2) {
         unsigned b[4];
         ldmatrix_x4(b, keys + KeyPanels::advance(key_lane, 8 * j, 16 * k));
-        mma<T>(reinterpret_cast<float(&)[4]>(scores[4 * j]), a, {b[0], b[1]});
-        mma<T>(reinterpret_cast<float(&)[4]>(scores[4 * j + 4]), a, {b[2], b[3]});
+        mma<T>(reinterpret_cast<float (&)[4]>(scores[4 * j]), a, {b[0], b[1]});
+        mma<T>(reinterpret_cast<float (&)[4]>(scores[4 * j + 4]), a, {b[2], b[3]});
       }
     }
 
@@ -252,13 +257,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       for (int n = 0; n < VALUE_FEATURES / 8; n += 2) {
         unsigned b[4];
         ldmatrix_x4_trans(b, values + ValuePanels::advance(value_lane, 16 * k, 8 * n));
-        mma<T>(reinterpret_cast<float(&)[4]>(sums[4 * n]), a, {b[0], b[1]});
-        mma<T>(reinterpret_cast<float(&)[4]>(sums[4 * n + 4]), a, {b[2], b[3]});
+        mma<T>(reinterpret_cast<float (&)[4]>(sums[4 * n]), a, {b[0], b[1]});
+        mma<T>(reinterpret_cast<float (&)[4]>(sums[4 * n + 4]), a, {b[2], b[3]});
       }
     }
   }
   cp_async_wait<0>();
 
-  store_rows<OUT, BM, BK>(sums, softmax, FOLD ? score_args.scale : 1.0f, tile, rows, head,
-                          schedule, states, score, mask, out, lse);
+  store_rows<OUT, BM, BK>(sums, softmax, FOLD ? score_args.scale : 1.0f, tile, rows, head, schedule,
+                          states, score, mask, out, lse);
 }

@@ -1,6 +1,6 @@
 // Attention over a block mask on Hopper's tensor cores (9.0a): bfloat16 and float16, through wgmma.
 //
-// bsr_attention.cu, to be read first, says what is computed, bsr_attention_sm80.cu how its two
+// bsr_attention_simt.cu, to be read first, says what is computed, bsr_attention_sm80.cu how its two
 // products meet in registers. Here a thread block has two consumer warpgroups of 64 queries each
 // and a producer warp for each of their teams. A team takes a tile of TILE_Q queries of one head
 // (common/query_tile.cuh): both warpgroups one tile of 128, where a block has so many rows and
@@ -241,11 +241,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
       for (int e = 0; e < ENTRIES; ++e) {
         const bool behind = score_args.causal && shared.key[of_stage][e] > last_query;
+        const int last_row = min(Tile::block_row(first_row + 63), ROWS - 1);
 #pragma unroll
-        for (int r = 0; r < (BM < 64 ? 64 / BM : 1); ++r) {
+        for (int r = 0; r < (ROWS == 1 ? 1 : 63 / BM + 2); ++r) {
           const int row = Tile::block_row(first_row) + r;
-          found |= !behind && row < ROWS &&
-                   shared.state[of_stage][e][row < ROWS ? row : 0] != NOT_STORED;
+          found |= !behind && row <= last_row &&
+                   shared.state[of_stage][e][min(row, last_row)] != NOT_STORED;
         }
       }
       return __shfl_sync(~0u, found, 0);
@@ -340,9 +341,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     __syncwarp();
     if (lane == 0) mbarrier_arrive(shared_address(&shared.query_empty));
 
-    const HeadOperands<T> head = {tile.at.pointer<const T>(query), tile.at.pointer<const T>(key),
-                                  tile.at.pointer<const T>(value), query.row,        key.row,
-                                  value.row, problem.features, problem.value_features};
+    const HeadOperands<T> head = {tile.at.pointer<const T>(query),
+                                  tile.at.pointer<const T>(key),
+                                  tile.at.pointer<const T>(value),
+                                  query.row,
+                                  key.row,
+                                  value.row,
+                                  problem.features,
+                                  problem.value_features};
     store_rows<OUT, BM, BK>(sums, softmax, FOLD ? score_args.scale : 1.0f, tile, rows, head,
                             schedule, states, score, mask, out, lse);
   }

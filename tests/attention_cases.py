@@ -129,10 +129,14 @@ class Case:
         with np.errstate(divide="ignore"):
             return out, (np.log(total) + top)[..., 0]
 
-    def check(self, engine, *, strides=False, **keywords) -> None:
+    def check(
+        self, engine, *, kernel="bsr_attention_simt", strides=False, config=None, **keywords
+    ) -> None:
         operands = self.on(engine, strides)
-        with engine.runs("bsr_attention"):
-            out, lse = attention(*operands, return_lse=True, **on_engine(engine, keywords))
+        with engine.runs(kernel):
+            out, lse = attention(
+                *operands, return_lse=True, config=config, **on_engine(engine, keywords)
+            )
         expected, expected_lse = self.expected(**keywords)
         assert out.dtype == self.query.dtype
         assert lse.dtype == (np.float64 if self.query.dtype == np.float64 else np.float32)

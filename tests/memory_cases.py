@@ -151,7 +151,7 @@ def attention(cp, rng):
     q, k = values(cp, rng, (2, 3, SHAPE[0], 32)), values(cp, rng, (2, 3, SHAPE[1], 32))
     mask = sparse(cp, rng, "bool")
     return Case(
-        ("bsr_attention",),
+        ("bsr_attention_simt",),
         lambda: sg.scaled_dot_product_attention(q, k, k, mask, return_lse=True),
     )
 

@@ -90,7 +90,7 @@ def test_dropout(engine, rng, dtype, p, seed):
 def test_dropout_of_everything(engine, rng):
     case = Case(rng)
     operands = case.on(engine)
-    with engine.runs("bsr_attention"):
+    with engine.runs("bsr_attention_simt"):
         out, lse = attention(*operands, dropout_p=1.0, seed=3, return_lse=True)
         once, again = (attention(*operands, dropout_p=0.5) for _ in range(2))
     assert (engine.host(out) == 0).all()
@@ -135,7 +135,7 @@ def test_a_query_that_may_attend_to_nothing(engine, rng, dtype, mask_dtype):
     data[indptr[1] : indptr[2], 1] = nothing  # row 4
     data[indptr[3] : indptr[4]] = nothing  # rows 9, 10, 11
     operands = case.on(engine)
-    with engine.runs("bsr_attention"):
+    with engine.runs("bsr_attention_simt"):
         out, lse = attention(*operands, return_lse=True)
     rows = [4, 9, 10, 11]
     assert (engine.host(out)[0, rows] == 0).all()
@@ -165,7 +165,7 @@ def test_a_nan_shows_where_it_is_attended(engine, rng):
     case.mask[0][case.mask[1] == 0, 0] = False  # queries 0, 3, 6, 9 do not see keys 0 to 3
     case.value[0, 2, 1] = np.nan
     operands = case.on(engine)
-    with engine.runs("bsr_attention"):
+    with engine.runs("bsr_attention_simt"):
         out = attention(*operands)
     blind = np.arange(12) % 3 == 0
     shows = np.isnan(engine.host(out))[0]
@@ -180,7 +180,7 @@ def test_a_nan_that_is_left_out_inside_a_block_does_not_show(engine, rng, how):
     case.mask[0][...] = True
     case.value[..., 5, :] = np.nan
     operands = case.on(engine)
-    with engine.runs("bsr_attention"):
+    with engine.runs("bsr_attention_simt"):
         out = engine.host(attention(*operands, **how))
     causal = np.broadcast_to(np.arange(8) >= 5, (2, 8))
     seen = causal if "is_causal" in how else survivors((2, 8, 8), 0.5, 5)[..., 5]
@@ -210,14 +210,14 @@ def test_64_bit_indices(engine, rng):
     pattern = mask.pattern
     pattern._indices = pattern.indices.astype(np.int64)
     pattern._indptr = pattern.indptr.astype(np.int64)
-    with engine.runs("bsr_attention"):
+    with engine.runs("bsr_attention_simt"):
         out = attention(q, k, v, mask)
     assert_attention_close(out, case.expected()[0])
 
 
 def test_the_same_bits_again(engine, rng):
     operands = Case(rng, dtype="float16", lengths=(64, 96), blocksize=(16, 16)).on(engine)
-    with engine.runs("bsr_attention"):
+    with engine.runs("bsr_attention_simt"):
         first = attention(*operands, dropout_p=0.2, seed=5)
         second = attention(*operands, dropout_p=0.2, seed=5)
     assert (engine.host(first) == engine.host(second)).all()
@@ -322,5 +322,5 @@ def test_mask_of_another_batch(engine, rng):
 def test_dtype_of_result_is_that_of_the_operands(engine, rng):
     case = Case(rng, dtype="bfloat16", mask_dtype="float32")
     operands = case.on(engine)
-    with engine.runs("bsr_attention"):
+    with engine.runs("bsr_attention_simt"):
         assert attention(*operands).dtype == dtype_of("bfloat16")

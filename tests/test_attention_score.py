@@ -48,7 +48,7 @@ def test_order(engine):
     q = engine.array(np.full((1, 1, 1), 10, np.float32))
     k = engine.array(np.ones((1, 2, 1), np.float32))
     slopes = engine.array(np.float32([5]))
-    with engine.runs("bsr_attention"):
+    with engine.runs("bsr_attention_simt"):
         _, lse = attention(q, k, k, mask, softcap=2, slopes=slopes, return_lse=True)
     capped = 2 * np.tanh(10 / 2)
     exact = np.logaddexp(capped + 8, capped + 5)
@@ -70,7 +70,7 @@ def test_a_query_that_may_attend_to_nothing(engine, rng, dtype, mask_dtype):
     sinks = case.of_heads(rng)
     sinks[1] = -np.inf
     operands = case.on(engine)
-    with engine.runs("bsr_attention"):
+    with engine.runs("bsr_attention_simt"):
         out, lse = attention(*operands, sinks=engine.array(sinks), return_lse=True)
     assert (engine.host(out)[:, 4] == 0).all()
     np.testing.assert_array_equal(engine.host(lse)[:, 4], sinks)
@@ -116,7 +116,7 @@ def test_out(engine, rng, dtype, out_dtype, layout):
         "holes": lambda: engine.xp.empty((2, 4, 24, 10), out_dtype)[:, :, 1::2, ::-2],
     }[layout]()
     operands = case.on(engine)
-    with engine.runs("bsr_attention"):
+    with engine.runs("bsr_attention_simt"):
         assert attention(*operands, out=out) is out
         again, lse = attention(*operands, out=out, return_lse=True)
     assert again is out

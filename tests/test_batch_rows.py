@@ -158,7 +158,7 @@ def test_attention(engine, rng):
     q = engine.array(np.zeros((1, 2, 6, 4), np.float32))
     k = engine.array(np.zeros((1, 2, 12, 4), np.float32))
     v = np.broadcast_to(np.eye(12, dtype=np.float32), (1, 2, 12, 12)).copy()
-    with engine.runs("bsr_attention"):
+    with engine.runs("bsr_attention_simt"):
         out = engine.host(sg.scaled_dot_product_attention(q, k, engine.array(v), mask))
     assert ((out[0] != 0) == (dense != 0)).all()
 

@@ -334,7 +334,7 @@ def test_attention_takes_it(engine, rng, dtype, mask_batch, is_causal, duplicate
     )
     query, key, value, bsr = case.on(engine)
     mask = BlockMask.from_bsr(bsr)
-    with engine.runs("bsr_attention"):
+    with engine.runs("bsr_attention_simt"):
         out, lse = attention(query, key, value, mask, is_causal=is_causal, return_lse=True)
     expected, expected_lse = case.expected(is_causal=is_causal)
     assert_attention_close(out, expected)
@@ -351,7 +351,7 @@ def test_attention_over_batches_of_different_counts(engine, rng):
     query, key, value = (engine.array(a) for a in (case.query, case.key, case.value))
     pattern = Pattern(engine.array(indptr), engine.array(indices), (4, 6), (2, 3))
     mask = BlockMask(pattern, engine.array(kind), engine.xp.zeros((0, 2, 1), np.uint32))
-    with engine.runs("bsr_attention"):
+    with engine.runs("bsr_attention_simt"):
         out = attention(query, key, value, mask)
     assert_attention_close(out, case.expected()[0])
 

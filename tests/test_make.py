@@ -212,7 +212,7 @@ def test_mask_errors():
 def test_masks_go_into_attention(engine, rng):
     q, k, v = (rng.standard_normal((2, 3, 16, 8)) for _ in range(3))
     mask = sliding_window(16, 4, 3, causal=True, xp=engine.xp)
-    with engine.runs("bsr_attention"):
+    with engine.runs("bsr_attention_simt"):
         out = sparsegpu.scaled_dot_product_attention(*(engine.array(x) for x in (q, k, v)), mask)
     scores = q @ k.swapaxes(-1, -2) / np.sqrt(8)
     offset = grid(16)

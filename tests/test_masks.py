@@ -262,7 +262,7 @@ def test_attention_over_lists_of_different_lengths(engine, rng, check):
     assert len(set(counts.sum(-1).tolist())) > 1
     given = {"shape": (16, 16), "blocksize": 4, "check": check}
     mask = masks.from_indices(engine.array(indices), engine.array(counts), **given)
-    with engine.runs("bsr_attention"):
+    with engine.runs("bsr_attention_simt"):
         out = attention(*(engine.array(x) for x in (q, k, v)), mask)
     allowed = expand(blocks, (4, 4))
     e = np.where(allowed, np.exp(q @ k.swapaxes(-1, -2) / np.sqrt(8)), 0)
@@ -275,7 +275,7 @@ def test_attention_over_documents(engine, rng):
     for lengths in ([16], [5, 11], [0, 1, 14, 1]):
         q, k, v = (rng.standard_normal((2, 16, 8)) for _ in range(3))
         mask = masks.documents(lengths, 4, causal=True, xp=engine.xp)
-        with engine.runs("bsr_attention"):
+        with engine.runs("bsr_attention_simt"):
             out = attention(*(engine.array(x) for x in (q, k, v)), mask)
         expected = np.zeros_like(v)
         for end, length in zip(np.cumsum(lengths), lengths):

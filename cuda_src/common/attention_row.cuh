@@ -22,10 +22,10 @@ struct HeadOperands {
 template <int BlockM, int BlockK, typename E, typename Index, typename Score, typename Mask,
           typename Put>
 __device__ __forceinline__ void attend_row(const HeadOperands<E>& operands,
-                                        const RowGroups<Index>& schedule, const Index* states,
-                                        int block_rows, long long group, int block_row,
-                                        int row_in_block, int query, const Score& score,
-                                        const Mask& mask, float top, Put put) {
+                                           const RowGroups<Index>& schedule, const Index* states,
+                                           int block_rows, long long group, int block_row,
+                                           int row_in_block, int query, const Score& score,
+                                           const Mask& mask, float top, Put put) {
   const int lane = threadIdx.x % 32;
   const E* q = operands.query + (long long)query * operands.query_row;
 #pragma unroll 1
@@ -62,7 +62,10 @@ __device__ __forceinline__ void attend_row(const HeadOperands<E>& operands,
           const float w = __shfl_sync(~0u, weight, i);
           if (column < operands.value_features)
             sum = fma_acc(
-                w, to_acc(operands.value[(long long)(first_key + c0 + i) * operands.value_row + column]), sum);
+                w,
+                to_acc(
+                    operands.value[(long long)(first_key + c0 + i) * operands.value_row + column]),
+                sum);
         }
       }
     }

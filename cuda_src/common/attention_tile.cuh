@@ -97,7 +97,8 @@ __device__ __forceinline__ void weight_fragment(unsigned (&a)[4], const float (&
                                                 int k) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const E pair[2] = {round_to<E>(weights[8 * k + 2 * i]), round_to<E>(weights[8 * k + 2 * i + 1])};
+    const E pair[2] = {round_to<E>(weights[8 * k + 2 * i]),
+                       round_to<E>(weights[8 * k + 2 * i + 1])};
     memcpy(&a[i], pair, 4);
   }
 }

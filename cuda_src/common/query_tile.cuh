@@ -26,7 +26,7 @@ constexpr int NOT_STORED = -1, ALL_TRUE = -2;
 template <int BlockM, int TileQ>
 struct QueryTile {
   static constexpr int BLOCK_M = BlockM;
-  static constexpr int ROWS = BlockM < TileQ ? TileQ / BlockM : 1;      // block rows of a group
+  static constexpr int ROWS = BlockM < TileQ ? TileQ / BlockM : 1;  // block rows of a group
   static constexpr int SLICES = BlockM > TileQ ? (BlockM + TileQ - 1) / TileQ : 1;
 
   long long head;    // of all, as the batch numbers them

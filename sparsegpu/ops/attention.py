@@ -8,7 +8,7 @@ import numpy as np
 
 from .._arrays import as_array, common_namespace
 from .._checks import check_flags
-from ..engines import engine_module
+from ..engines import check_config, engine_module
 from ..engines.cuda.runtime.replay import Call
 from ._attention import check_operands, checked_score, lse_dtype
 from ._canonical import canonical_blocks
@@ -38,6 +38,8 @@ def scaled_dot_product_attention(
     slopes: Any = None,
     sinks: Any = None,
     out: Any = None,
+    allow_tf32: bool = False,
+    config: dict[str, Any] | None = None,
 ) -> Any:
     """Attend to the stored positions of a block-sparse mask.
 
@@ -80,6 +82,12 @@ def scaled_dot_product_attention(
         One more logit of each head in the normaliser, without a value. Dtype as of ``slopes``.
     out : array (*B, H, L, Ev), optional
         Any strides; float16, bfloat16 and float32 interchangeably, float64 for float64 operands.
+    allow_tf32 : bool
+        Let float32 operands be rounded to TF32 where tensor cores then multiply them (no path does
+        so yet).
+    config : dict, optional
+        Choose the kernel path: ``{"path": name, field: value, ...}`` with "simt", "mma" or "wgmma"
+        (see the page on kernel paths). No effect on the CPU.
 
     Returns
     -------
@@ -92,10 +100,11 @@ def scaled_dot_product_attention(
     ------
     ValueError
         Shapes that do not fit; ``dropout_p``, ``seed`` or ``softcap`` out of range; ``out`` that
-        overlaps an operand; arrays on two GPUs.
+        overlaps an operand; arrays on two GPUs; a ``config`` that the operands or the device
+        cannot have.
     TypeError
         Mixed dtypes or array libraries; a mask neither bool nor floating; ``out`` of a dtype that
-        is not offered.
+        is not offered; a ``config`` that is no dict.
 
     Notes
     -----
@@ -123,14 +132,16 @@ def scaled_dot_product_attention(
     )
     given, out = out, optional_out(out, function)
     arrays = (query, key, value, mask.data, slopes, sinks, out)
-    settings = (scale, is_causal, dropout_p, seed, return_lse, softcap)
+    how = None if config is None else repr(config)
+    settings = (scale, is_causal, dropout_p, seed, return_lse, softcap, allow_tf32, how)
     # lse is always new: with it, a caller's `out` is known by its place among the arrays.
     call = Call(function, mask.pattern, arrays, settings, None if return_lse else out)
     replayed = call.replay()
     if replayed is not None:
         result = replayed[0] if out is None else given
         return (result, replayed[-1]) if return_lse else result
-    check_flags(function, is_causal=is_causal, return_lse=return_lse)
+    check_flags(function, is_causal=is_causal, return_lse=return_lse, allow_tf32=allow_tf32)
+    check_config(function, config, function)
     operands = dict(zip(("query", "key", "value", "mask", "slopes", "sinks"), arrays))
     xp = common_namespace(function, **operands, out=out)
     heads = check_operands(function, query, key, value, mask, slopes, sinks)
@@ -168,7 +179,17 @@ def scaled_dot_product_attention(
                 value = xp.zeros((*value.shape[:-1], 1), dtype)
                 target = xp.empty((*heads, length, 1), dtype)
             engine_module(xp, "attention", function).attention(
-                target, lse, query, key, value, pattern, mask_data, score, sinks
+                target,
+                lse,
+                query,
+                key,
+                value,
+                pattern,
+                mask_data,
+                score,
+                sinks,
+                allow_tf32=bool(allow_tf32),
+                config=config,
             )
             if width and value_width and not drawn and mask_data is mask.data:
                 new = (out,) if given is None else ()

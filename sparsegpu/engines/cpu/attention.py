@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,9 @@ def attention(
     mask_data: np.ndarray,
     score: Score,
     sinks: np.ndarray | None,
+    *,
+    allow_tf32: bool = False,
+    config: dict[str, Any] | None = None,
 ) -> None:
     """Write ``softmax(scale * query @ key.T + mask) @ value`` over the stored positions.
 
@@ -37,7 +40,10 @@ def attention(
     ``mask_data`` (bool or float) broadcast over (*B, H), as do sinks. `_score` says what is done
     to a score. At any time a thread holds the scores of a strip of block rows, stored as the
     pattern stores its blocks: (blocks, bm, bk).
+
+    ``allow_tf32`` and ``config`` have no effect.
     """
+    del allow_tf32, config
     heads = score.heads
     bm, bk = pattern.blocksize
     group = heads[-1] // max(key.shape[-3], 1)

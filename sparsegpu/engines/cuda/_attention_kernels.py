@@ -1,40 +1,18 @@
-"""The kernels of attention and of its gradients."""
+"""The kernels of attention's gradients, and of what its paths share."""
 
 from __future__ import annotations
 
 from ._kernel_source import FLOATS, KernelSource, each
 
-ATTENTION = (
+#: Finds what the tensor-core paths read of a bool mask.
+ATTENTION_MASK = (
     KernelSource(
-        "bsr_attention",
-        "scaled_dot_product_attention",
-        FLOATS,
+        "bsr_attention_mask",
+        (),
+        (),
         variants=tuple(
-            {"T": t, "MASK": mask, "INDEX": "s32", "ROWS": rows, "COLUMNS": columns}
-            for t, mask, rows, columns in (
-                ("f16", "b8", 4, 2),
-                ("f16", "f16", 1, 8),
-                ("bf16", "b8", 4, 4),
-                ("bf16", "bf16", 4, 8),
-                ("bf16", "f32", 1, 2),
-                ("f32", "b8", 4, 8),
-                ("f32", "f32", 1, 4),
-                ("f64", "b8", 2, 4),
-                ("f64", "f64", 1, 4),
-                ("f64", "f32", 2, 2),
-            )
-        )
-        + tuple(
-            {
-                **{"T": t, "OUT": out, "MASK": mask, "INDEX": "s64", "ROWS": 4, "COLUMNS": 4},
-                **{"SOFTCAP": softcap, "SLOPES": slopes, "SINKS": sinks},
-            }
-            for t, out, mask, softcap, slopes, sinks in (
-                ("f32", "f32", "b8", 0, 0, 0),
-                ("bf16", "f32", "bf16", 1, 1, 1),
-                ("f32", "f16", "f32", 1, 0, 1),
-                ("f64", "f64", "b8", 0, 1, 0),
-            )
+            {"INDEX": index, "BM": bm, "BK": bk}
+            for index, bm, bk in (("s32", 64, 64), ("s64", 8, 80), ("s32", 256, 16))
         ),
     ),
 )

@@ -12,7 +12,8 @@ from ...pattern import Pattern
 from ._grid import THREADS, flat_blocks, grid, same_place, size_of
 from ._score_args import score_args
 from ._transpose import transpose_pattern
-from .attention import as_vectors, split_heads, tile_of
+from ._heads import as_vectors, split_heads
+from .paths.bsr_attention_simt import lanes
 from .runtime.launch import Launch, kernel, submit
 from .runtime.structs import kernel_struct
 from .runtime.submission import workspace
@@ -175,7 +176,7 @@ def _of_rows(
     (own, other), features = sizes, reads["query"].shape[-1]
     value_features, dtype = reads["value"].shape[-1], reads["query"].dtype
     width = value_features if name == "value" else features
-    tile = _Tile(*tile_of(own, width, dtype))
+    tile = _Tile(*lanes(own, width, dtype))
     tiles, slices = ceil_div(own, tile.rows * tile.warps), ceil_div(width, 32 * tile.columns)
     groups = walked.block_shape[0]
     items = reads.owners * groups * tiles * slices
@@ -217,7 +218,7 @@ def _of_rows(
 def _of_mask(reads: _Reads, pattern: Pattern, score: Score) -> Launch:
     """Return the launch for the gradient of the mask's stored elements."""
     (bm, bk), dtype = pattern.blocksize, reads["query"].dtype
-    tile = _Tile(*tile_of(bm, bk, dtype))
+    tile = _Tile(*lanes(bm, bk, dtype))
     row_tiles, key_tiles = ceil_div(bm, tile.rows * tile.warps), ceil_div(bk, 32)
     items = reads.owners * pattern.nnzb * row_tiles * key_tiles
     defines, score_argument = reads.score(score)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ._attention_kernels import ATTENTION, ATTENTION_BACKWARD
+from ._attention_kernels import ATTENTION_BACKWARD, ATTENTION_MASK
 from ._kernel_source import FLOATS, HALVES, KernelSource, each
 from .runtime.architectures import HOPPER
 
@@ -325,7 +325,7 @@ OTHERS: tuple[KernelSource, ...] = (
     *_SCHEDULES,
     *_CONVERSIONS,
     *_SOFTMAX,
-    *ATTENTION,
+    *ATTENTION_MASK,
     *ATTENTION_BACKWARD,
     *_SEMI_STRUCTURED,
 )

@@ -154,6 +154,7 @@ _TITLES = {
     "bsr_addmm": "Block-sparse products",
     "semi_structured_addmm": "2:4 products",
     "bsr_semi_structured_addmm": "Products of 2:4 blocks",
+    "scaled_dot_product_attention": "Attention",
 }
 
 

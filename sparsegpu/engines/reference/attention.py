@@ -23,6 +23,9 @@ def attention(
     mask_data: np.ndarray,
     score: Score,
     sinks: np.ndarray | None,
+    *,
+    allow_tf32: bool = False,
+    config: dict[str, Any] | None = None,
 ) -> None:
     """Write ``softmax(scale * query @ key.T + mask) @ value`` over the stored positions.
 
@@ -30,7 +33,10 @@ def attention(
     query head h reads key head ``h // (H // Hkv)``. ``pattern`` is canonical; it and
     ``mask_data`` (bool or float) broadcast over (*B, H), as do sinks. `_score` says what is done
     to a score. One block row of one head at a time.
+
+    ``allow_tf32`` and ``config`` have no effect.
     """
+    del allow_tf32, config
     query, key, value = over_heads(score.heads, query, key, value)
     for row in block_rows(score.heads, pattern, mask_data):
         logits = scores(query[row.head][row.rows], key[row.head][row.columns])

@@ -1,4 +1,4 @@
-"""The kernel paths of the products: one module a path, named as the source of its kernel.
+"""The kernel paths of the products and of attention: one module a path, named as the source of its kernel.
 
 A path's module says everything about it, and importing it needs no GPU:
 
@@ -23,6 +23,8 @@ A path's module says everything about it, and importing it needs no GPU:
 ``BY_ADDRESS``
     The ``-D`` names that are decided by where the operands lie, and the values that they may have.
     The compile matrix is made from these and from the tiles (`_examples.variants`).
+``examples(dtypes, capability, all)``
+    Of attention, whose facts are its own: kinds of operations to derive tables and variants from.
 ``worth_measuring(facts)``
     Of BSR: whether `tune` measures it.
 ``launches(product, tile)``
@@ -48,6 +50,9 @@ from . import (
     bsr_addmm_sm90,
     bsr_addmm_vector,
     bsr_addmm_vector_mma,
+    bsr_attention_simt,
+    bsr_attention_sm80,
+    bsr_attention_sm90,
     bsr_semi_structured_addmm_simt,
     bsr_semi_structured_addmm_sm80,
     bsr_semi_structured_addmm_sm90,
@@ -89,10 +94,18 @@ BSR_SEMI_STRUCTURED: Family = (
     bsr_semi_structured_addmm_simt,
 )
 
+#: Attention over a block mask.
+ATTENTION: Family = (
+    bsr_attention_sm90,
+    bsr_attention_sm80,
+    bsr_attention_simt,
+)
+
 #: The families by the operations that they compute.
 FAMILIES: dict[str, Family] = {
     "bsr_addmm": BSR,
     "semi_structured_addmm": SEMI_STRUCTURED,
     "scaled_mm": SEMI_STRUCTURED,
     "bsr_semi_structured_addmm": BSR_SEMI_STRUCTURED,
+    "scaled_dot_product_attention": ATTENTION,
 }

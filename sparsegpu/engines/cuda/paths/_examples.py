@@ -26,11 +26,14 @@ _K = 8192
 
 def examples(
     path: ModuleType, dtypes: Sequence[str], capability: Capability = (9, 0), *, all: bool = False
-) -> Iterator[Facts]:
+) -> Iterator[Any]:
     """Yield products of some dtypes on a device, first those that most paths serve.
 
     Without ``all`` these are fewer: enough for every path to serve one of each of its dtypes.
     """
+    if hasattr(path, "examples"):
+        yield from path.examples(dtypes, capability, all=all)
+        return
     blocksizes: Sequence[tuple[int, int]] = (*_BLOCKS, *_MORE_BLOCKS) if all else _BLOCKS[:4]
     if not any(name.startswith("bsr") for name in path.SOURCES or ("bsr",)):
         blocksizes = ((1, 1),)
@@ -129,7 +132,7 @@ def _completed(
     path: ModuleType, defines: Mapping[str, Any], offset: int
 ) -> Iterator[Mapping[str, Any]]:
     """Yield a tile's names with those of addresses and epilogues, until all of these occurred."""
-    epilogues = list(_epilogues(defines["T"]))
+    epilogues = [{}] if "OUT" in defines else list(_epilogues(defines["T"]))
     for i in range(max(len(epilogues), *map(len, path.BY_ADDRESS.values()), 1)):
         i += offset
         address = {name: v[i % len(v)] for name, v in path.BY_ADDRESS.items()}

@@ -58,6 +58,17 @@ def vector_view(array: Any, batch_shape: tuple[int, ...]) -> bytes:
     return _pack(array, itemsize, row, 0, batch)
 
 
+def matrix_numbers(
+    shape: tuple[int, ...], strides: tuple[int, ...], step: int, batch_shape: tuple[int, ...]
+) -> bytes:
+    """Return a ``View`` whose batch strides count matrices, which are ``step`` bytes apart.
+
+    ``shape`` and ``strides`` are an operand's batch dimensions. With a step of 0 it has one matrix.
+    """
+    along = _batch_strides(shape, strides, batch_shape) if batch_shape else _NO_BATCH
+    return _VIEW.pack(0, 0, 0, *(s // step if step else 0 for s in along))
+
+
 def merged_batch(batch_shape: tuple[int, ...], *operands: tuple[Any, int]) -> tuple[int, ...]:
     """Return the batch shape for the views of one launch, merged where there are too many.
 

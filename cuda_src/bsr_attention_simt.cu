@@ -45,11 +45,11 @@ __device__ __forceinline__ A warp_max(A x) {
 }
 
 extern "C" __global__ void __launch_bounds__(MOST_WARPS * 32, 1)
-    bsr_attention(const View out, const View lse, const View query, const View key,
-                  const View value, const View indptr, const View indices, const View sinks,
-                  const Batch batch, long long tiles, long long slices, long long items,
-                  long long block_rows, int bm, int bk, int features, int value_features,
-                  const ScoreArgs<A> score_args) {
+    bsr_attention_simt(const View out, const View lse, const View query, const View key,
+                       const View value, const View indptr, const View indices, const View sinks,
+                       const Batch batch, long long tiles, long long slices, long long items,
+                       long long block_rows, int bm, int bk, int features, int value_features,
+                       const ScoreArgs<A> score_args) {
   __shared__ LaneDots<T, ROWS, MOST_WARPS> dots;
   __shared__ long long tile_keys[TILE];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -1,0 +1,204 @@
+"""Attention as its paths see it: operands, how they lie in memory, the score."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ...._arrays import dtype_of
+from ...._score import Score
+from ....pattern import Pattern
+from .._grid import flat_blocks
+from .._heads import as_vectors, split_heads
+from ..runtime.launch import device_facts
+from ..runtime.view import merged_batch
+from ._product import layout_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionFacts:
+    """Numbers that describe an attention and the device: a tile is chosen from these alone.
+
+    Attributes
+    ----------
+    dtype, out_dtype, mask_dtype : dtype
+    blocksize : (bm, bk)
+    features, value_features : int
+        Columns of query and key, and of value.
+    folded : bool
+        A score is its accumulator times a positive number.
+    softcap, slopes, sinks, dropout : bool
+        What the score has besides.
+    capability : (int, int)
+    shared_memory : int
+        Bytes that a thread block may have.
+    """
+
+    dtype: np.dtype
+    out_dtype: np.dtype
+    mask_dtype: np.dtype
+    blocksize: tuple[int, int]
+    features: int
+    value_features: int
+    folded: bool = True
+    softcap: bool = False
+    slopes: bool = False
+    sinks: bool = False
+    dropout: bool = False
+    capability: tuple[int, int] = (9, 0)
+    shared_memory: int = 227 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Everything that a path needs to know of an attention.
+
+    Attributes
+    ----------
+    out, query, key, value : arrays
+        With the axis of heads split where key heads serve groups of them (`_heads.split_heads`),
+        as all that follow.
+    lse, slopes, sinks : arrays or None
+        Vectors (*heads, L) and (*heads, 1).
+    pattern : Pattern
+        Canonical.
+    indptr, indices : arrays
+        Of the pattern.
+    mask_data, masks : array (*B, nnzb, bm, bk), and the same with blocks as rows
+    score : Score
+    batch : tuple of int
+        The heads, as the views of a launch number them.
+    """
+
+    out: Any
+    lse: Any
+    query: Any
+    key: Any
+    value: Any
+    pattern: Pattern
+    indptr: Any
+    indices: Any
+    mask_data: Any
+    masks: Any
+    score: Score
+    slopes: Any
+    sinks: Any
+    batch: tuple[int, ...]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the operands."""
+        return self.query.dtype
+
+    @property
+    def lies_in_rows(self) -> bool:
+        """Whether 16-byte vectors of the rows of query, key and value can be copied."""
+        return all(layout_of(a) == "rows" for a in (self.query, self.key, self.value))
+
+    def facts(self) -> AttentionFacts:
+        """Return what the tile of an attention depends on."""
+        score = self.score
+        capability, _, shared_memory = device_facts()
+        plain = score.softcap is None and self.slopes is None and self.sinks is None
+        return AttentionFacts(
+            dtype=self.dtype,
+            out_dtype=self.out.dtype,
+            mask_dtype=self.mask_data.dtype,
+            blocksize=self.pattern.blocksize,
+            features=self.query.shape[-1],
+            value_features=self.value.shape[-1],
+            folded=plain and self.mask_data.dtype == bool and 1e-30 < score.scale < 1e30,
+            softcap=score.softcap is not None,
+            slopes=self.slopes is not None,
+            sinks=self.sinks is not None,
+            dropout=score.dropout_p > 0,
+            capability=capability,
+            shared_memory=shared_memory,
+        )
+
+
+def attention_of(
+    out: Any,
+    lse: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    pattern: Pattern,
+    mask_data: Any,
+    score: Score,
+    sinks: Any,
+) -> Attention:
+    """Describe the arguments of the engine's ``attention``."""
+    heads, kv_heads = out.shape[-3], key.shape[-3]
+    masks = flat_blocks(mask_data)  # may be a copy: it has to outlive the launch
+    out, query, key, value, masks = (
+        split_heads(a, 2, heads, kv_heads) for a in (out, query, key, value, masks)
+    )
+    lse, indptr, indices = (
+        split_heads(a, 1, heads, kv_heads) for a in (lse, pattern._indptr, pattern._indices)
+    )
+    slopes, sinks = (split_heads(as_vectors(a), 1, heads, kv_heads) for a in (score.slopes, sinks))
+    batch = merged_batch(
+        out.shape[:-2],
+        *((a, 2) for a in (out, query, key, value, masks)),
+        *((a, 1) for a in (lse, indptr, indices, slopes, sinks)),
+    )
+    return Attention(
+        out=out,
+        lse=lse,
+        query=query,
+        key=key,
+        value=value,
+        pattern=pattern,
+        indptr=indptr,
+        indices=indices,
+        mask_data=mask_data,
+        masks=masks,
+        score=score,
+        slopes=slopes,
+        sinks=sinks,
+        batch=batch,
+    )
+
+
+# -- what the compile matrix, the tables and the names of fields are made from ----------------
+
+_BLOCKS = ((64, 64), (128, 128), (16, 16), (8, 8), (48, 80), (256, 64), (1, 64))
+_FEATURES = ((64, 64), (128, 128), (256, 256), (96, 72), (32, 128))
+_MASKS = ("bool", "float32")
+_OUTPUTS = {"float16": "float32", "bfloat16": "float16", "float32": "bfloat16"}
+_SCORES: tuple[dict[str, bool], ...] = (
+    {"folded": True},
+    {"dropout": True},
+    {"sinks": True},
+    {"slopes": True},
+    {"softcap": True},
+)
+
+
+def examples(
+    dtypes: Sequence[str], capability: tuple[int, int], *, all: bool = False
+) -> Iterator[AttentionFacts]:
+    """Yield attentions of some dtypes on a device, first those that most paths serve."""
+    blocks = _BLOCKS if all else _BLOCKS[:2]
+    features = _FEATURES if all else _FEATURES[:1]
+    scores = _SCORES if all else _SCORES[:1]
+    for blocksize, (e, ev), mask, score, name in product(blocks, features, _MASKS, scores, dtypes):
+        folded = mask == "bool" and bool({"folded", "dropout"} & score.keys())
+        yield AttentionFacts(
+            dtype=dtype_of(name),
+            out_dtype=dtype_of(_OUTPUTS.get(name, name) if e == ev == 128 else name),
+            mask_dtype=dtype_of(mask),
+            blocksize=blocksize,
+            features=e,
+            value_features=ev,
+            **{**score, "folded": folded},
+            capability=capability,
+            shared_memory=(99 if capability in {(8, 6), (8, 9), (12, 0)} else 163) * 1024
+            if capability != (9, 0)
+            else 227 * 1024,
+        )

@@ -1,0 +1,204 @@
+"""What the tensor-core paths of attention share: tiles of queries, states of the mask, arguments.
+
+A tile's queries are block rows of a group; ``cuda_src/common/query_tile.cuh`` says how they walk
+the group's keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...._math import ceil_div
+from .._grid import size_of
+from .._schedule import RowGroups, row_groups
+from .._score_args import score_args
+from ..runtime.launch import NULL, Launch, kernel
+from ..runtime.structs import kernel_struct
+from ..runtime.submission import workspace
+from ..runtime.types import ctype
+from ..runtime.view import batch_dims, matrix_numbers, matrix_view, vector_view
+from ._attention import Attention, AttentionFacts
+
+#: The kernels count queries and keys of a head in 32 bits.
+_INT32 = 2**31
+_MASK_THREADS = 256
+_WORD = 32  # columns of a word of bits
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionTile:
+    """What a thread block computes and is launched with.
+
+    Attributes
+    ----------
+    tile_q : int
+        Queries of a tile.
+    threads : int
+    shared_memory : int
+        Dynamic, of a thread block, in bytes.
+    defines : dict
+        The ``-D`` names of the kernel.
+    """
+
+    tile_q: int
+    threads: int
+    shared_memory: int
+    defines: dict[str, Any]
+
+
+def serves(p: Attention) -> bool:
+    """Return whether vectors of the operands can be copied, and 32 bits count a head's rows."""
+    return (
+        p.lies_in_rows
+        and max(p.query.shape[-2], p.key.shape[-2]) < _INT32
+        and p.pattern._indptr.flags.c_contiguous
+        and matrices_of(p.mask_data, 3) is not None
+    )
+
+
+def matrices_of(array: Any, trailing: int = 2) -> tuple[int, int] | None:
+    """Return how many matrices an array has and their distance in bytes, None without one.
+
+    ``trailing`` dimensions stand behind those of the batch.
+    """
+    kept = [
+        (n, s)
+        for n, s in zip(array.shape[:-trailing], array.strides[:-trailing], strict=True)
+        if n != 1
+    ]
+    for (_, outer), (n, inner) in pairwise(kept):
+        if outer != n * inner:
+            return None
+    apart = kept[-1][1] if kept else 0
+    return (prod(n for n, _ in kept), apart) if apart else (1, 0)
+
+
+def score_defines(f: AttentionFacts) -> dict[str, Any]:
+    """Return the ``-D`` names of types and of the score."""
+    return {
+        "T": ctype(f.dtype),
+        "OUT": ctype(f.out_dtype),
+        "MASK": ctype(f.mask_dtype),
+        "SOFTCAP": int(f.softcap),
+        "SLOPES": int(f.slopes),
+        "SINKS": int(f.sinks),
+        "DROPOUT": int(f.dropout),
+        "FOLD": int(f.folded),
+        "BM": f.blocksize[0],
+        "BK": f.blocksize[1],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The tiles of an attention, and what the kernels read of its mask.
+
+    Attributes
+    ----------
+    setup : tuple of Launch
+        Finds the states.
+    items : int
+        Tiles of all heads.
+    index : str
+        ``-DINDEX``.
+    matrices : bytes
+        Which matrix of the pattern a head reads: a ``View``.
+    arguments : tuple
+        ``schedule``, ``states``, ``bits``, ``problem`` and ``score_args`` of the kernels.
+    """
+
+    setup: tuple[Launch, ...]
+    items: int
+    index: str
+    matrices: bytes
+    arguments: tuple[Any, ...]
+
+
+def schedule_of(p: Attention, tile: AttentionTile, source: str) -> Schedule:
+    """Return the schedule of an attention; made once a pattern, but for the mask's states."""
+    bm = p.pattern.blocksize[0]
+    rows = max(1, tile.tile_q // bm)
+    groups = row_groups(p.pattern, rows)
+    heads = size_of(p.batch)
+    of_matrix = groups.groups // p.pattern.batch_size
+    slices = ceil_div(bm, tile.tile_q) if bm > tile.tile_q else 1
+    items = heads * of_matrix * slices
+    setup, states, bits = _states(p, groups, rows)
+    step = p.indptr.itemsize * p.indptr.shape[-1]
+    problem = kernel_struct(source, "AttentionProblem")(
+        groups=of_matrix,
+        items=items,
+        nnzb=p.pattern.nnzb,
+        queries=p.query.shape[-2],
+        features=p.query.shape[-1],
+        value_features=p.value.shape[-1],
+    )
+    return Schedule(
+        setup,
+        items,
+        ctype(groups.blocks.dtype),
+        matrix_numbers(p.indptr.shape[:-1], p.indptr.strides[:-1], step, p.batch),
+        (
+            groups.argument(),
+            states,
+            bits,
+            problem,
+            score_args(p.score, p.batch, p.masks, p.slopes, p.dtype)[1],
+        ),
+    )
+
+
+def _states(p: Attention, groups: RowGroups, rows: int) -> tuple[tuple[Launch, ...], Any, Any]:
+    """Return the launch that finds the states of a bool mask, and where it writes them and bits.
+
+    Of a mask that is added the schedule's own blocks serve.
+    """
+    if p.mask_data.dtype != bool:
+        return (), groups.blocks, NULL
+    (bm, bk), data = p.pattern.blocksize, p.mask_data
+    flat = data.reshape(-1, *data.shape[-3:])
+    index = groups.blocks.dtype
+    states = workspace(groups.blocks.size * index.itemsize + flat.shape[0] * _bit_bytes(p))
+    bits = states[groups.blocks.size * index.itemsize :]
+    blocks = kernel_struct("bsr_attention_mask", "MaskBlocks")(
+        elements=flat.data.ptr,
+        matrix=flat.strides[0],
+        block=flat.strides[1],
+        row=flat.strides[2],
+        column=flat.strides[3],
+        nnzb=p.pattern.nnzb,
+    )
+    launch = Launch(
+        kernel("bsr_attention_mask", INDEX=ctype(index), BM=bm, BK=bk),
+        (groups.groups,),
+        (_MASK_THREADS,),
+        (groups.argument(), blocks, states, bits, np.int32(rows)),
+    )
+    return (launch,), states, bits
+
+
+def _bit_bytes(p: Attention) -> int:
+    """Return the bytes of the bits of a matrix of the mask."""
+    bm, bk = p.pattern.blocksize
+    return p.pattern.nnzb * bm * ceil_div(bk, _WORD) * 4
+
+
+def views(p: Attention) -> tuple[bytes, ...]:
+    """Return ``out``, ``lse``, ``query``, ``key`` and ``value`` as the kernels take them."""
+    return (
+        matrix_view(p.out, p.batch),
+        vector_view(p.lse, p.batch),
+        matrix_view(p.query, p.batch),
+        matrix_view(p.key, p.batch),
+        matrix_view(p.value, p.batch),
+    )
+
+
+def heads_arguments(p: Attention) -> tuple[bytes, bytes]:
+    """Return ``sinks`` and ``batch`` as the kernels take them."""
+    return vector_view(p.sinks, p.batch), batch_dims(p.batch)

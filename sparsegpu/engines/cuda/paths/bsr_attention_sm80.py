@@ -1,0 +1,103 @@
+"""Attention on tensor cores from 8.0 on (``bsr_attention_sm80.cu``): bfloat16 and float16.
+
+Blocks of 8 rows and columns or more; up to 256 columns of query, key and value, multiples of 8 in
+rows that are aligned to 16 bytes. What else there is is left to the plain kernel.
+"""
+
+from __future__ import annotations
+
+from ..runtime.architectures import PORTABLE
+from ..runtime.launch import MAX_GRID, Launch, kernel
+from . import _attention, _attention_tiles
+from ._attention import Attention, AttentionFacts
+from ._attention_tiles import (
+    AttentionTile,
+    heads_arguments,
+    schedule_of,
+    score_defines,
+    views,
+)
+from ._facts import HALVES, INDICES
+from ._fields import Fields
+
+NAME = "mma"
+SOURCES = ("bsr_attention_sm80",)
+DTYPES, ARCHS = HALVES, PORTABLE
+TENSOR_CORES = True
+BY_ADDRESS = INDICES
+
+facts, examples, serves = Attention.facts, _attention.examples, _attention_tiles.serves
+
+_SMALLEST_BLOCK, _MOST_FEATURES = 8, 256
+_VECTOR = 8  # elements that are copied at once
+_STAGES = 2
+_STATIC = 4096  # shared memory besides the tiles, at most
+
+
+def pays(f: AttentionFacts) -> bool:
+    """Return False: it is taken by ``config`` until it has been measured."""
+    return False
+
+
+def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
+    """Return the tile, or None for operands that it does not take.
+
+    ``fields`` may say ``tile_q``, ``tile_k`` and ``blocks``, the thread blocks that a
+    multiprocessor is to hold.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> f16 = np.dtype("float16")
+    >>> f = AttentionFacts(dtype=f16, out_dtype=f16, mask_dtype=np.dtype(bool), blocksize=(64, 64),
+    ...                    features=64, value_features=64)
+    >>> chosen = tile(f, Fields())
+    >>> chosen.tile_q, chosen.threads, chosen.shared_memory, chosen.defines["TILE_K"]
+    (64, 128, 40960, 64)
+    """
+    e, ev = f.features, f.value_features
+    if min(f.blocksize) < _SMALLEST_BLOCK or max(e, ev) > _MOST_FEATURES:
+        return None
+    if e % _VECTOR or ev % _VECTOR:
+        return None
+    features, value_features = (-(-n // 32) * 32 for n in (e, ev))
+    tile_q = fields.pick("tile_q", 64, (64, 128))
+
+    def shared_memory(tile_k: int) -> int:
+        return 2 * (tile_q * features + _STAGES * tile_k * (features + value_features))
+
+    # Scores with more to do, and more sums, leave fewer registers for a tile of scores.
+    light = f.folded and not f.dropout and max(features, value_features) <= 128
+    fitting = [k for k in (16, 32, 64) if shared_memory(k) + _STATIC <= f.shared_memory]
+    if not fitting:
+        return None
+    tile_k = fields.pick("tile_k", 64 if light else 32, fitting)
+    blocks = fields.pick("blocks", 1, (1, 2, 3))
+    return AttentionTile(
+        tile_q=tile_q,
+        threads=2 * tile_q,
+        shared_memory=shared_memory(tile_k),
+        defines={
+            **score_defines(f),
+            "TILE_Q": tile_q,
+            "TILE_K": tile_k,
+            "FEATURES": features,
+            "VALUE_FEATURES": value_features,
+            "BLOCKS": blocks,
+        },
+    )
+
+
+def launches(p: Attention, tile: AttentionTile) -> tuple[Launch, ...] | None:
+    """Return the launches, or None where the tiles are too many for a grid."""
+    schedule = schedule_of(p, tile, SOURCES[0])
+    if schedule.items > MAX_GRID:
+        return None
+    attend = Launch(
+        kernel(SOURCES[0], INDEX=schedule.index, **tile.defines),
+        (schedule.items,),
+        (tile.threads,),
+        (*views(p), schedule.matrices, *heads_arguments(p), *schedule.arguments),
+        tile.shared_memory,
+    )
+    return (*schedule.setup, attend)

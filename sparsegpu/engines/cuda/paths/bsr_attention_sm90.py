@@ -1,0 +1,152 @@
+"""Attention on Hopper through wgmma (``bsr_attention_sm90.cu``): bfloat16 and float16.
+
+Blocks of multiples of 16 rows and columns that divide a stage of keys or are its multiples; up to
+128 columns of query, key and value. Operands that tensor maps cannot describe are left to the
+other paths.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...._math import ceil_div
+from ..runtime.architectures import HOPPER
+from ..runtime.launch import Launch, kernel, multiprocessors
+from ..runtime.tensor_map import tensor_map
+from ..runtime.view import matrix_numbers
+from . import _attention, _attention_tiles
+from ._attention import Attention, AttentionFacts
+from ._attention_tiles import (
+    AttentionTile,
+    heads_arguments,
+    matrices_of,
+    schedule_of,
+    score_defines,
+    views,
+)
+from ._facts import HALVES, INDICES
+from ._fields import Fields
+from ._sm90 import MOST_STAGES, RESERVED, SHARED, THREADS
+
+NAME = "wgmma"
+SOURCES = ("bsr_attention_sm90",)
+DTYPES, ARCHS = HALVES, HOPPER
+TENSOR_CORES = True
+BY_ADDRESS = INDICES
+
+facts, examples = Attention.facts, _attention.examples
+
+_PANEL = 64  # columns of a box
+_MOST_FEATURES = 128
+_CONSUMERS = 2  # warpgroups of 64 queries
+_TEAM_BARRIERS = 2048  # bytes of a team's barriers and states, at most
+
+
+def pays(f: AttentionFacts) -> bool:
+    """Return False: it is taken by ``config`` until it has been measured."""
+    return False
+
+
+def serves(p: Attention) -> bool:
+    """Return whether tensor maps describe query, key and value, each with one batch stride."""
+    return _attention_tiles.serves(p) and all(_described(a) for a in (p.query, p.key, p.value))
+
+
+def _described(array: Any) -> bool:
+    matrices = matrices_of(array)
+    return matrices is not None and matrices[1] >= 0 and array.strides[-2] > 0
+
+
+def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
+    """Return the tile, or None for blocks and widths that it does not take.
+
+    ``fields`` may say ``tile_q``, ``tile_k`` and ``stages``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> f16 = np.dtype("float16")
+    >>> f = AttentionFacts(dtype=f16, out_dtype=f16, mask_dtype=np.dtype(bool),
+    ...                    blocksize=(128, 128), features=128, value_features=128)
+    >>> chosen = tile(f, Fields()).defines
+    >>> chosen["TILE_Q"], chosen["TILE_K"], chosen["STAGES"]
+    (128, 128, 2)
+    """
+    (bm, bk), e, ev = f.blocksize, f.features, f.value_features
+    if bm % 16 or bk % 16 or max(e, ev) > _MOST_FEATURES or f.capability != (9, 0):
+        return None
+    features, value_features = (-(-n // _PANEL) * _PANEL for n in (e, ev))
+    # A tile of 128 queries reads keys once for all of them, one of 64 has fewer keys in vain.
+    tile_q = fields.pick("tile_q", 128 if bm >= 128 else 64, (64, 128))
+    rows = max(1, tile_q // bm)
+    widths = [k for k in (64, 128) if (k % bk == 0 or bk % k == 0) and rows * max(1, k // bk) <= 32]
+    if not widths:
+        return None
+    light = f.folded and not f.dropout
+    tile_k = fields.pick("tile_k", 128 if light and bk >= 128 else 64, widths)
+    teams = _CONSUMERS * 64 // tile_q
+    queries, stage = 2 * tile_q * features, 2 * tile_k * (features + value_features)
+    left = SHARED - RESERVED - teams * (queries + _TEAM_BARRIERS)
+    most = min(left // (teams * stage), MOST_STAGES)
+    if most < 2:
+        return None
+    stages = fields.pick("stages", most, range(2, most + 1))
+    return AttentionTile(
+        tile_q=tile_q,
+        threads=THREADS,
+        shared_memory=teams * (queries + stages * stage) + 1024,
+        defines={
+            **score_defines(f),
+            "TILE_Q": tile_q,
+            "TILE_K": tile_k,
+            "FEATURES": features,
+            "VALUE_FEATURES": value_features,
+            "STAGES": stages,
+        },
+    )
+
+
+def launches(p: Attention, tile: AttentionTile) -> tuple[Launch, ...]:
+    """Return the launches."""
+    schedule = schedule_of(p, tile, SOURCES[0])
+    bk, tile_k = p.pattern.blocksize[1], tile.defines["TILE_K"]
+    teams = _CONSUMERS * 64 // tile.tile_q
+    keys = min(bk, tile_k)
+    maps = b"".join(
+        _rows_map(a, rows) for a, rows in ((p.query, tile.tile_q), (p.key, keys), (p.value, keys))
+    )
+    numbers = b"".join(_numbers(a, p.batch) for a in (p.query, p.key, p.value))
+    attend = Launch(
+        kernel(SOURCES[0], INDEX=schedule.index, **tile.defines),
+        (min(ceil_div(schedule.items, teams), multiprocessors()),),
+        (tile.threads,),
+        (
+            maps,
+            numbers + schedule.matrices,
+            *views(p),
+            *heads_arguments(p),
+            *schedule.arguments,
+        ),
+        tile.shared_memory,
+    )
+    return (*schedule.setup, attend)
+
+
+def _rows_map(array: Any, rows: int) -> bytes:
+    """Return the map of the rows of all matrices of an operand, in boxes of `_PANEL` columns."""
+    count, apart = matrices_of(array) or (1, 0)
+    n, columns = array.shape[-2:]
+    size = array.itemsize
+    return tensor_map(
+        array,
+        (1, rows, _PANEL),
+        _PANEL * size,
+        shape=(count, n, columns),
+        strides=(apart if count > 1 else 16, array.strides[-2], size),
+    )
+
+
+def _numbers(array: Any, batch: tuple[int, ...]) -> bytes:
+    """Return which matrix of an operand's map a head reads: a ``View``."""
+    count, apart = matrices_of(array) or (1, 0)
+    return matrix_numbers(array.shape[:-2], array.strides[:-2], apart if count > 1 else 0, batch)

@@ -1,0 +1,23 @@
+"""Attention on tensor cores of Hopper: blocks, widths, scores, and what is not attended."""
+
+import pytest
+
+from attention_path import SHAPES, AttentionPath, facts
+from sparsegpu.engines.cuda.paths import bsr_attention_sm90
+from sparsegpu.engines.cuda.paths._fields import ConfigError, Fields
+
+
+class TestPath(AttentionPath):
+    NAME, SOURCE, MODULE = "wgmma", "bsr_attention_sm90", bsr_attention_sm90
+    SHAPES = [*SHAPES, ((16, 128), (9, 3), (128, 128)), ((128, 16), (2, 9), (64, 64))]
+    FIELDS = [{"tile_q": 128, "stages": 2}, {"tile_k": 128}]
+
+
+def test_what_it_does_not_take():
+    tile = bsr_attention_sm90.tile
+    assert tile(facts("float16", (8, 64), (64, 64)), Fields()) is None
+    assert tile(facts("float16", (64, 48), (64, 64)), Fields()) is None
+    assert tile(facts("float16", (64, 64), (136, 64)), Fields()) is None
+    assert tile(facts("float16", (64, 64), (64, 64), capability=(10, 0)), Fields()) is None
+    with pytest.raises(ConfigError, match="'stages'"):
+        tile(facts("float16", (64, 64), (64, 64)), Fields({"path": "wgmma", "stages": 99}))
