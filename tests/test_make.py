@@ -78,6 +78,15 @@ def test_prune_blocks(engine, rng, norm, batch, dtype):
         np.testing.assert_array_equal(kept[b], expected.astype(dense.dtype))
 
 
+def test_complex_squares_tie_exactly(engine):
+    """A magnitude of 1 + 1j, squared again, is more than 2."""
+    dense = np.array([[1 + 1j, 1 + 1j, 2, 0], [1 + 1j, 1 + 1j, 0, 2]], np.complex64)
+    for order in ([0, 1, 2, 3], [2, 3, 0, 1]):
+        with engine.runs("bsr_gather"):
+            a = prune_blocks(engine.array(dense[:, order]), (2, 2), 0.5)
+        assert engine.host(a.indices).tolist() == [0]
+
+
 def test_prune_blocks_ties_keep_the_lower_index_and_nan_goes_last(engine):
     dense = np.kron(np.array([[1, -1, 2], [np.nan, 1, 1.0]]), np.ones((2, 2)))
     with engine.runs("bsr_gather"):

@@ -178,7 +178,9 @@ def _block_norms(dense: Any, blocksize: tuple[int, int], norm: float) -> Any:
     # float64 holds the squares of the largest and the smallest value of all shorter dtypes.
     wide = np.complex128 if dense.dtype.kind == "c" else np.float64
     size = dense.astype(wide, order="C")  # the only copy
-    size = xp.absolute(size) if dense.dtype.kind == "c" else xp.absolute(size, out=size)
+    if wide is np.complex128 and norm == 2:  # of real and imaginary parts: without their roots
+        size, k, bk = size.view(np.float64), 2 * k, 2 * bk
+    size = xp.absolute(size) if size.dtype.kind == "c" else xp.absolute(size, out=size)
     blocks = size.reshape(*batch, m // bm, bm, k // bk, bk)
     if norm == np.inf:
         return blocks.max(axis=axes)

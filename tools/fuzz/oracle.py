@@ -102,13 +102,13 @@ def finished(
     out_dtype: Any = None,
     allow_tf32: Any = False,
     config: Any = None,
-    vector: bool = False,
+    vector: int | None = None,
     empty: bool = False,
 ) -> Close | Same:
     """Return act(beta * input + left_alpha * alpha * product * right_alpha), with its bound.
 
-    ``product`` is (*B, M, N); with ``vector`` the caller's result has no N. ``empty``: no block is
-    stored, so that nothing scales the product.
+    ``product`` is (*B, M, N); the caller's result lacks the axis ``vector`` (-1 or -2). ``empty``:
+    no block is stored, so that nothing scales the product.
     """
     require(config is None, "a config")
     require(
@@ -117,7 +117,7 @@ def finished(
     is_complex = dtype.kind == "c"
     require(not (is_complex and activation), "activation of complex")
     alpha, beta = (number(x, complex_allowed=is_complex) for x in (alpha, beta))
-    shape = product.shape[:-1] if vector else product.shape
+    shape = product.shape if vector is None else np.take(product, 0, vector).shape
     if out is not None:
         require(isinstance(out, np.ndarray) and out.shape == shape, "the shape of out")
     dtype_out = result_dtype(dtype, out, out_dtype)
@@ -144,7 +144,9 @@ def finished(
         np.broadcast_to(input, shape)
         if beta != 0:
             term = input.astype(work)
-            term = beta * (term[..., None] if vector and term.ndim else term)
+            term = beta * (
+                term if vector is None or not term.ndim else np.expand_dims(term, vector)
+            )
             exact, size = exact + term, size + np.abs(term)
             plain = plain and input.dtype.kind == "i"
     if not (np.isfinite(alpha) and np.isfinite(beta)):
@@ -164,8 +166,8 @@ def finished(
     if activation is not None:
         exact = exact_activation(exact, activation)
         bound = bound * _LIPSCHITZ + 8 * u * np.abs(exact)
-    if vector:
-        exact, bound = exact[..., 0], bound[..., 0]
+    if vector is not None:
+        exact, bound = np.take(exact, 0, vector), np.take(bound, 0, vector)
     return Close(exact, bound, dtype_out)
 
 
@@ -191,10 +193,12 @@ def addmm(
     dense = array(dense)
     check_operands(bsr.dtype, dense.dtype)
     require(dense.ndim > 0, "a dimension")
-    vector = dense.ndim == 1
-    seen = dense[:, None] if vector else dense.swapaxes(-1, -2) if from_the_right else dense
+    seen = (
+        dense[:, None] if dense.ndim == 1 else dense.swapaxes(-1, -2) if from_the_right else dense
+    )
     product, size, terms = bsr_product(bsr, seen, transposed=from_the_right)
-    if from_the_right and not vector:
+    vector = None if dense.ndim > 1 else -2 if from_the_right else -1
+    if from_the_right:
         product, size = product.swapaxes(-1, -2), size.swapaxes(-1, -2)
     empty = bsr.indices.shape[-1] == 0
     return finished(

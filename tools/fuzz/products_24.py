@@ -34,7 +34,13 @@ def _product(sparse: Any, dense: Any, *, right: bool = False, **keywords: Any) -
         product, size = product.swapaxes(-1, -2), size.swapaxes(-1, -2)
     terms = inner if right else inner // 2
     return oracle.finished(
-        product, size, terms, sparse.dtype, vector=vector, empty=inner == 0, **keywords
+        product,
+        size,
+        terms,
+        sparse.dtype,
+        vector=-1 if vector else None,
+        empty=inner == 0,
+        **keywords,
     )
 
 
@@ -76,7 +82,9 @@ def linear(draws: Draws) -> Case:
         product, size = oracle.dense_product(rows, weight.matrix.T)
         if x.ndim == 1:
             product, size = product.swapaxes(-1, -2), size.swapaxes(-1, -2)
-        return oracle.finished(product, size, k // 2, dtype, input=bias, vector=x.ndim == 1, **more)
+        return oracle.finished(
+            product, size, k // 2, dtype, input=bias, vector=-1 if x.ndim == 1 else None, **more
+        )
 
     arguments = {
         "x": draws.values((*lead, k), dtype, finite=True),

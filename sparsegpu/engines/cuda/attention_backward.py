@@ -10,9 +10,9 @@ from ..._math import ceil_div
 from ..._score import Score
 from ...pattern import Pattern
 from ._grid import THREADS, flat_blocks, grid, same_place, size_of
+from ._heads import as_vectors, split_heads
 from ._score_args import score_args
 from ._transpose import transpose_pattern
-from ._heads import as_vectors, split_heads
 from .paths.bsr_attention_simt import lanes
 from .runtime.launch import Launch, kernel, submit
 from .runtime.structs import kernel_struct

@@ -1,4 +1,4 @@
-"""The kernel paths of the products and of attention: one module a path, named as the source of its kernel.
+"""The kernel paths of the products and of attention: a module each, named as its source.
 
 A path's module says everything about it, and importing it needs no GPU:
 
