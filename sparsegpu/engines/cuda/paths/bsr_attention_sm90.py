@@ -78,23 +78,24 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     features, value_features = (-(-n // _PANEL) * _PANEL for n in (e, ev))
     # A tile of 128 queries reads keys once for all of them, one of 64 has fewer keys in vain.
     tile_q = fields.pick("tile_q", 128 if bm >= 128 else 64, (64, 128))
-    rows = max(1, tile_q // bm)
-    widths = [k for k in (64, 128) if (k % bk == 0 or bk % k == 0) and rows * max(1, k // bk) <= 32]
+    rows, teams = max(1, tile_q // bm), _CONSUMERS * 64 // tile_q
+    queries, of_key = 2 * tile_q * features, 2 * (features + value_features)
+    left = (SHARED - RESERVED) // teams - queries - _TEAM_BARRIERS
+    widths = [
+        k
+        for k in (64, 128)
+        if (k % bk == 0 or bk % k == 0) and rows * max(1, k // bk) <= 32 and left >= 2 * k * of_key
+    ]
     if not widths:
         return None
     light = f.folded and not f.dropout
     tile_k = fields.pick("tile_k", 128 if light and bk >= 128 else 64, widths)
-    teams = _CONSUMERS * 64 // tile_q
-    queries, stage = 2 * tile_q * features, 2 * tile_k * (features + value_features)
-    left = SHARED - RESERVED - teams * (queries + _TEAM_BARRIERS)
-    most = min(left // (teams * stage), MOST_STAGES)
-    if most < 2:
-        return None
+    most = min(left // (tile_k * of_key), MOST_STAGES)
     stages = fields.pick("stages", most, range(2, most + 1))
     return AttentionTile(
         tile_q=tile_q,
         threads=THREADS,
-        shared_memory=teams * (queries + stages * stage) + 1024,
+        shared_memory=teams * (queries + stages * tile_k * of_key) + 1024,
         defines={
             **score_defines(f),
             "TILE_Q": tile_q,
