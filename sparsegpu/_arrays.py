@@ -57,10 +57,10 @@ def check_dtype_among(
 
 def check_range(function: str, argument: str, values: Any, stop: int, expected: str) -> None:
     """Refuse an index array with values outside ``0..stop - 1``, which ``expected`` says."""
-    if values.size:
+    # as unsigned ones negative values are the largest: one pass, and one look of the host
+    if values.size and int(values.view(f"u{values.itemsize}").max()) >= stop:
         low, high = int(values.min()), int(values.max())
-        if low < 0 or high >= stop:
-            raise bad_value(function, argument, expected, low if low < 0 else high)
+        raise bad_value(function, argument, expected, low if low < 0 else high)
 
 
 def accumulator_dtype(dtype: np.dtype) -> np.dtype:

@@ -270,8 +270,6 @@ class Conversions(BsrBase):
         TypeError
             For float16 and bfloat16, which SciPy does not hold.
         """
-        import scipy.sparse
-
         check_sparse("to_scipy", "self", self)
         self._refuse_batch("to_scipy")
         if self.dtype in _NO_SCIPY:
@@ -279,21 +277,24 @@ class Conversions(BsrBase):
                 "to_scipy", "dtype", "a dtype that SciPy holds: astype('float32') first", self.dtype
             )
         host = self.get()
-        copy = copy and host is self
-        pattern = host._pattern
-        return scipy.sparse.bsr_array(
-            (
-                host._data.copy() if copy else host._data,
-                pattern.indices.copy(),  # SciPy's may be sorted in place, a pattern's may not
-                pattern.indptr.copy(),
-            ),
-            shape=pattern.shape,
-        )
+        array = host._in_scipy()
+        # SciPy's indices may be sorted in place, a pattern's may not.
+        array.indices, array.indptr = array.indices.copy(), array.indptr.copy()
+        array.data = host._data.copy() if copy and host is self else host._data
+        return array
+
+    def _in_scipy(self) -> Any:
+        """Return a `scipy.sparse.bsr_array` over the arrays of this one, not to be written to."""
+        import scipy.sparse
+
+        pattern = self._pattern
+        parts = np.ascontiguousarray(self._data), pattern._indices, pattern._indptr
+        return scipy.sparse.bsr_array(parts, shape=pattern.shape)
 
     def tocsr(self, copy: bool = False) -> Any:
         """Return the stored elements as a `scipy.sparse.csr_array`, on a GPU as cupyx's matrix.
 
-        Made on the device. Zeros inside blocks are stored too, as SciPy does.
+        Made by SciPy, or on the device. Zeros inside blocks are stored too, as SciPy does.
 
         Raises
         ------
@@ -304,12 +305,13 @@ class Conversions(BsrBase):
         """
         del copy
         sparse = self._sparse_module("tocsr")
+        if self._xp is np:
+            return self._in_scipy().tocsr()
         with on_device(self._data):
             place, column, starts = self._csr_parts()
             data = self._xp.empty(self._data.size, self.dtype)
             data[place] = self._data.ravel()
-            make = sparse.csr_array if self._xp is np else sparse.csr_matrix
-            return make((data, column, starts), shape=self.shape)
+            return sparse.csr_matrix((data, column, starts), shape=self.shape)
 
     def tocsc(self, copy: bool = False) -> Any:
         """Return the stored elements by columns, for the direct solvers of SciPy and cupyx.
@@ -335,12 +337,13 @@ class Conversions(BsrBase):
         """
         del copy
         sparse, xp = self._sparse_module("tocoo"), self._xp
+        if xp is np:
+            return self._in_scipy().tocoo(copy=True)
         with on_device(self._data):
             row, column = xp.broadcast_arrays(*self._pattern.element_positions())
             dtype = self._pattern.indices.dtype
-            make = sparse.coo_array if xp is np else sparse.coo_matrix
             positions = (row.ravel().astype(dtype), column.ravel().astype(dtype))
-            return make((self._data.ravel().copy(), positions), shape=self.shape)
+            return sparse.coo_matrix((self._data.ravel().copy(), positions), shape=self.shape)
 
     def _sparse_module(self, function: str) -> Any:
         check_sparse(function, "self", self)

@@ -6,6 +6,7 @@ precision, and are rounded once.
 
 from __future__ import annotations
 
+from functools import partial
 from operator import index
 from typing import Any
 
@@ -16,6 +17,7 @@ from .._checks import bad_type, bad_value, check_flags, check_integers
 from ..engines import engine_module
 from ..ops._common import check_sparse, on_device, optional_out, prepare_out
 from ..ops.addmm import matmul
+from ..pattern import Pattern
 from .base import BsrBase
 
 
@@ -165,24 +167,41 @@ class Reductions(BsrBase):
         except TypeError:
             raise bad_type("diagonal", "k", "an integer", repr(k)) from None
         length = max(0, min(m + min(k, 0), n - max(k, 0)))
-        xp = self._xp
+        check_sparse("diagonal", "self", self)
         with on_device(self._data):
-            check_sparse("diagonal", "self", self)
             summed = self._one_matrix()._canonical("diagonal")
-            pattern, (bm, bk) = summed._pattern, summed.blocksize
-            # One more element, for the values that are not on the diagonal.
-            out = xp.zeros((self._pattern.batch_size, length + 1), self.dtype)
-            if length and summed._data.size:
-                line = xp.arange(bm, dtype=np.int64)
-                row = pattern.rows.reshape(-1, 1).astype(np.int64) * bm + line
-                matrix, row = row // m, row % m
-                lane = row + k - pattern.indices.reshape(-1, 1).astype(np.int64) * bk
-                hit = (lane >= 0) & (lane < bk)
-                block = xp.arange(pattern.nnzb, dtype=np.int64)[:, None]
-                value = summed._data[block, line, xp.clip(lane, 0, bk - 1)]
-                place = xp.where(hit, row + min(k, 0), length)
-                out[matrix, place] = value
-        return out[:, :length].reshape(*batch, length)
+            pattern, values = summed._pattern, summed._data.reshape(-1)
+            build = partial(_diagonal, pattern, m, k, length)
+            source, place = pattern.memo_recent("diagonal", (m, k), build)
+            if source.size == self._pattern.batch_size * length:
+                out = values[source]
+            else:
+                out = self._xp.zeros(self._pattern.batch_size * length, self.dtype)
+                out[place] = values[source]
+        return out.reshape(*batch, length)
+
+
+def _diagonal(pattern: Pattern, m: int, k: int, length: int) -> tuple[Any, Any]:
+    """Return which stored elements are on the k-th diagonals, and their places there.
+
+    The pattern is canonical, of matrices of ``m`` rows one below another; places ascend.
+    """
+    xp, (bm, bk) = pattern.xp, pattern.blocksize
+    # The diagonal enters a block in its row 0 and column `first`, or in its row -first, column 0.
+    first = pattern.rows.astype(np.int64)
+    first %= max(m // bm, 1)
+    first *= bm
+    first += k
+    first -= pattern.indices * np.int64(bk)
+    met = xp.flatnonzero((first > -bm) & (first < bk))[:, None]
+    line = xp.arange(bm, dtype=np.int64)
+    lane = first[met] + line
+    row = pattern.rows[met].astype(np.int64) * bm + line
+    on = (lane >= 0) & (lane < bk)
+    source = ((met * bm + line) * bk + lane)[on]
+    place = (row // m * length + row % m + min(k, 0))[on]
+    order = xp.argsort(place)
+    return source[order], place[order]
 
 
 def _axes_and_dtype(

@@ -69,12 +69,17 @@ def chosen_engine() -> str | None:
 
 def engine_module(xp: ModuleType, stem: str, function: str) -> ModuleType:
     """Return the module ``stem`` of the engine that computes on arrays of ``xp``."""
-    chosen = _chosen.get() or _DEFAULT[xp.__name__]
+    chosen = computing_engine(xp)
     if ENGINES[chosen] != xp.__name__:
         raise bad_type(
             function, "arrays", f"{ENGINES[chosen]} arrays for the engine '{chosen}'", xp.__name__
         )
     return _import(chosen, stem)
+
+
+def computing_engine(xp: ModuleType) -> str:
+    """Return the name of the engine for arrays of ``xp``, the chosen one if there is one."""
+    return _chosen.get() or _DEFAULT[xp.__name__]
 
 
 def checking_module(xp: ModuleType, stem: str) -> ModuleType:
