@@ -166,6 +166,17 @@ def import_cupy(function: str, why: str) -> ModuleType:
     return cupy
 
 
+def import_scipy(function: str) -> ModuleType:
+    """Return ``scipy.sparse``, or refuse with what to install."""
+    try:
+        import scipy.sparse
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"{function}: SciPy is not installed; pip install 'sparsegpu[cpu]'"
+        ) from error
+    return scipy.sparse
+
+
 def common_namespace(function: str, **arrays: Any) -> ModuleType:
     """Return the one array library of all arrays given; None values are skipped.
 

@@ -169,6 +169,8 @@ class Reductions(BsrBase):
         length = max(0, min(m + min(k, 0), n - max(k, 0)))
         check_sparse("diagonal", "self", self)
         with on_device(self._data):
+            if not length:
+                return self._xp.zeros((*batch, 0), self.dtype)
             summed = self._one_matrix()._canonical("diagonal")
             pattern, values = summed._pattern, summed._data.reshape(-1)
             build = partial(_diagonal, pattern, m, k, length)
