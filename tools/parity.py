@@ -153,6 +153,9 @@ FUNCTIONS = {
 }  # fmt: skip
 
 
+MODULES = {"linalg": scipy.sparse.linalg, "csgraph": scipy.sparse.csgraph}
+
+
 class Outcome(NamedTuple):
     """How a call compares: "same", "different" or "not offered", and how or why."""
 
@@ -254,7 +257,7 @@ def _operands(whose: str) -> dict[str, Any]:
 
 def _function(ours: bool, module: str, function: str) -> Any:
     """Return a function, or the functions of a module: ours where we have it, else SciPy's."""
-    theirs = getattr(scipy.sparse, module or function)
+    theirs = MODULES[module] if module else getattr(scipy.sparse, function)
     if not ours:
         return theirs
     if not module:

@@ -49,6 +49,8 @@ class Operators(BsrBase):
         array, other = product_operands(function, self, other, from_the_right)
         if not is_sparse(other):
             return matmul(function, array, other, from_the_right=from_the_right)
+        if isinstance(other, Operators):
+            other = _in_meeting_blocks(function, array, other, from_the_right)
         if from_the_right:
             return spgemm(function, ("other", "self"), other, array)
         return spgemm(function, ("self", "other"), array, other)
@@ -200,6 +202,17 @@ class Operators(BsrBase):
             dtypes without a common one that can be held.
         """
         return _multiply("multiply", self, other)
+
+
+def _in_meeting_blocks(function: str, array: Any, other: Any, from_the_right: bool) -> Any:
+    """Return the other operand of a product in blocks that meet those of ``array``."""
+    (bm, bk), (rows, columns) = array.blocksize, other.blocksize
+    if from_the_right:
+        fits, wanted = other.shape[-1] == array.shape[-2], (rows, bm)
+    else:
+        fits, wanted = other.shape[-2] == array.shape[-1], (bk, columns)
+    # shapes that do not fit are refused by the product
+    return other._reblocked(function, "other", wanted) if fits else other
 
 
 def _multiply(function: str, array: Any, other: Any) -> Any:

@@ -92,9 +92,7 @@ class Reductions(BsrBase):
         TypeError
             For complex values; an ``out`` of another dtype or array library.
         """
-        best = extreme(self, axis, "max", "max", "maximum")
-        axes = matrix_axes("max", axis, self.ndim)
-        return _written("max", _kept("max", best, self, axes, keepdims), out)
+        return _extreme("max", self, axis, out, keepdims, "maximum")
 
     def min(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
         """Return the smallest element (those not stored are zeros), or along an axis: `max`.
@@ -104,9 +102,36 @@ class Reductions(BsrBase):
         ValueError, TypeError
             As `max`.
         """
-        best = extreme(self, axis, "min", "min", "minimum")
-        axes = matrix_axes("min", axis, self.ndim)
-        return _written("min", _kept("min", best, self, axes, keepdims), out)
+        return _extreme("min", self, axis, out, keepdims, "minimum")
+
+    def nanmax(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+        """Return the largest element that is not NaN, or along an axis: see `max`.
+
+        NaN where nothing else is.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `max`.
+
+        Examples
+        --------
+        >>> import numpy as np, sparsegpu
+        >>> A = sparsegpu.bsr_array(np.array([[np.nan, 2], [0, 1]]), blocksize=(1, 2))
+        >>> A.nanmax(axis=1)
+        array([2., 1.])
+        """
+        return _extreme("nanmax", self, axis, out, keepdims, "fmax")
+
+    def nanmin(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+        """Return the smallest element that is not NaN, or along an axis: see `nanmax`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `max`.
+        """
+        return _extreme("nanmin", self, axis, out, keepdims, "fmin")
 
     def count_nonzero(self, axis: Any = None) -> Any:
         """Return the number of elements that are not zero, or along an axis; int64.
@@ -306,7 +331,13 @@ def _leaves_int32(array: Any, axes: tuple[int, ...]) -> bool:
     return pattern.longest_row * size > most
 
 
-def extreme(array: Any, axis: Any, function: str, method: str, name: str) -> Any:
+def _extreme(function: str, array: Any, axis: Any, out: Any, keepdims: bool, name: str) -> Any:
+    best = extreme(array, axis, function, name)
+    axes = matrix_axes(function, axis, array.ndim)
+    return _written(function, _kept(function, best, array, axes, keepdims), out)
+
+
+def extreme(array: Any, axis: Any, function: str, name: str) -> Any:
     """Do `max` or `min` for a caller of another name; ``name`` is that of the ufunc."""
     check_sparse(function, "self", array)
     axes = matrix_axes(function, axis, array.ndim)
@@ -326,12 +357,23 @@ def extreme(array: Any, axis: Any, function: str, method: str, name: str) -> Any
         work = {2: np.float32}.get(dtype.itemsize, np.int8 if dtype.kind == "b" else dtype)
         data = array._data.astype(work, copy=False)
         if axes is None:
-            best = getattr(data, method)() if data.size else xp.zeros((), work)
+            best = _reduced(data, name) if data.size else xp.zeros((), work)
             filled = array.nnz == array._pattern.shape[0] * k
             return (best if filled else operation(best, 0)).astype(dtype)
-        best = _row_extremes(array, getattr(data, method)(axis=-1), operation)
+        best = _row_extremes(array, _reduced(data, name, -1), operation)
         best = best.reshape(*batch, m)
-        return (getattr(best, method)(axis=-1) if len(axes) == 2 else best).astype(dtype)
+        return (_reduced(best, name, -1) if len(axes) == 2 else best).astype(dtype)
+
+
+def _reduced(data: Any, name: str, axis: int | None = None) -> Any:
+    """Reduce by the ufunc "maximum", "minimum", or "fmax" and "fmin", which pass over NaN."""
+    method = "max" if name.endswith("max") or name == "maximum" else "min"
+    if not name.startswith("f") or data.dtype.kind != "f":
+        return getattr(data, method)(axis=axis)
+    xp = namespace(data)
+    nan, last = xp.isnan(data), -np.inf if method == "max" else np.inf
+    best = getattr(xp.where(nan, data.dtype.type(last), data), method)(axis=axis)
+    return xp.where(nan.all(axis=axis), data.dtype.type(np.nan), best)
 
 
 def _row_extremes(array: Any, values: Any, operation: Any) -> Any:
