@@ -179,11 +179,11 @@ def parity_tables() -> str:
     """Return the tables as Markdown."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        parts = ["### Attributes and methods", _table(CALLS | {n: [f"A.{n}()"] for n in UFUNCS})]
+        parts = ["## Attributes and methods", _table(CALLS | {n: [f"A.{n}()"] for n in UFUNCS})]
         ufuncs = {f"numpy.{name}": [f"np.{name}(A)"] for name in UFUNCS}
-        parts += ["### Operators", _table(OPERATORS)]
-        parts += ["### Functions of NumPy", _table(ufuncs)]
-        parts += ["### Functions of scipy.sparse", _table(FUNCTIONS)]
+        parts += ["## Operators", _table(OPERATORS)]
+        parts += ["## Functions of NumPy", _table(ufuncs)]
+        parts += ["## Functions of scipy.sparse", _table(FUNCTIONS)]
     return "\n\n".join(parts)
 
 
