@@ -75,10 +75,11 @@ def implementations(theirs: Any) -> Iterator[tuple[str, dict[str, Callable[[], o
     """Yield each operation by name, bound to both libraries, after a check of the results."""
     rng = np.random.default_rng(1)
     x, X = (rng.standard_normal((theirs.shape[1], *n)).astype(theirs.dtype) for n in ((), (8,)))
-    csr, other = theirs.tocsr(), theirs * 3
+    rest = theirs.tocsr(), x, X
+    pair = theirs, theirs * 3
     both = {
-        "cpu": Operands(sparsegpu.bsr_array, *map(sparsegpu.bsr_array, (theirs, other)), csr, x, X),
-        "scipy": Operands(scipy.sparse.bsr_array, theirs, other, csr, x, X),
+        "cpu": Operands(sparsegpu.bsr_array, *map(sparsegpu.bsr_array, pair), *rest),
+        "scipy": Operands(scipy.sparse.bsr_array, *pair, *rest),
     }
     for name, operation in OPERATIONS.items():
         bound = {library: partial(operation, operands) for library, operands in both.items()}

@@ -120,3 +120,18 @@ def test_csr_and_coo_do_not_share_values(rng):
     shared = A.tocsr()
     shared.indices[...] = 0
     np.testing.assert_array_equal(A.toarray(), dense)
+
+
+@covered(dtype=["float32", "float64", "complex64"], blocksize=[(1, 1), (3, 3), (8, 16)])
+def test_sums_over_two_patterns(dtype, blocksize, rng):
+    a, dense_a = many(rng, blocksize, dtype, density=0.2)
+    b, dense_b = many(rng, blocksize, dtype, density=0.1, duplicates=True)
+    empty = sparsegpu.bsr_array(a.shape, blocksize=blocksize, dtype=dtype)
+    for left, x in ((a, dense_a), (empty, 0 * dense_a)):
+        for right, y in ((b, dense_b), (empty, 0 * dense_b)):
+            total, difference = left + right, left - right
+            assert total.has_canonical_format and total.same_pattern(difference)
+            np.testing.assert_array_equal(total.toarray(), x + y)
+            np.testing.assert_array_equal(difference.toarray(), x - y)
+            with sparsegpu.use_engine("reference"):
+                assert total.same_pattern(left + right)

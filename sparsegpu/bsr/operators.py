@@ -13,7 +13,7 @@ import numpy as np
 
 from .._arrays import as_array, bfloat16, common_namespace
 from .._checks import bad_type, bad_value, broadcast_shape, check_scalar, kind_of, not_offered
-from ..engines import engine_module
+from ..engines import computing_engine, engine_module
 from ..linalg import aslinearoperator
 from ..ops._common import check_sparse, is_sparse, on_device
 from ..ops.addmm import matmul
@@ -278,6 +278,10 @@ def _combine(array: Any, other: Any, name: str, *, reflected: bool = False) -> A
         if a._pattern.same_as(b._pattern):
             return array._with(a._pattern, operation(a._data, b._data))
         a, b = a._canonical(function), b._canonical(function, "other")
+        compiled = a.dtype.kind in "fc" and a.dtype.itemsize > 2 and not a._pattern.batch_shape
+        if compiled and computing_engine(a._xp) == "cpu":
+            union, sign = engine_module(a._xp, "union", function), 1 if name == "add" else -1
+            return array._with(*union.combine(a._pattern, a._data, b._pattern, b._data, sign))
         pattern, blocks, place = united(a, b, function)
         # Positions in a canonical pattern are distinct, so that this adds every block.
         blocks[place] = operation(blocks[place], flat(b))
