@@ -105,7 +105,7 @@ OPERATORS = {
     "A[...]": [
         "A[2]", "A[2, 3]", "A[2:4]", "A[:, 2:6]", "A[:, 3]", "A[[0, 3]]", "A[1:3, 1:3]", "A[-1]",
     ],
-    "A[...] = value": ["A[0, 0] = 3.0; A", "A[0:2, 0:2] = 1.0; A"],
+    "A[...] = value": ["P[0, 1] = 3.0; P", "P[0:2, 2:4] = 1.0; P"],
 }  # fmt: skip
 
 SOLVERS = ["bicg", "bicgstab", "cg", "cgs", "gcrotmk", "gmres", "lgmres", "minres", "qmr", "tfqmr"]
@@ -308,11 +308,11 @@ def _table(calls: dict[str, list[str]]) -> str:
     lines = ["| name | same | different, or not offered |", "|---|---|---|"]
     for name, tried in sorted(calls.items()):
         outcomes = {call: compared(call) for call in tried}
-        same = ", ".join(f"`{call}`" for call, o in outcomes.items() if o.verdict == "same")
+        same = ", ".join(f"`{call}`" for call, o in outcomes.items() if not o.how)
         others = [
             f"`{call}`: {'not offered, ' if o.verdict == 'not offered' else ''}{_escaped(o.how)}"
             for call, o in outcomes.items()
-            if o.verdict != "same"
+            if o.how
         ]
         whose = " (SciPy's own)" if name in FUNCTIONS and not is_ours(name) else ""
         lines.append(f"| `{name}`{whose} | {same} | {'<br>'.join(others)} |")
