@@ -23,7 +23,7 @@ import scipy.sparse.linalg
 import sparsegpu
 
 #: What is tried for each public name of SciPy's array; ``first; then`` looks at ``then``. A, B and
-#: S (square) have 2x2 blocks, W 3x2 ones, Z is complex, N holds NaN, D dense, C CSR of B.
+#: S (square) have 2x2 blocks, W 4x3 ones, Z is complex, N holds NaN, D dense, C CSR of B.
 CALLS = {
     "T": ["A.T"],
     "argmax": ["A.argmax()", "A.argmax(axis=1)"],
