@@ -93,8 +93,8 @@ def foreign_blocks(
 
 def _by_scipy(values: Any, dtype: np.dtype | None = None) -> bool:
     """Whether SciPy's compiled loops take elements, to be held in another dtype, into blocks."""
-    taken = {values.dtype, dtype or values.dtype} <= _COMPILED
-    return taken and computing_engine(namespace(values)) == "cpu"
+    taken = {values.dtype, dtype or values.dtype} <= _COMPILED and namespace(values) is np
+    return taken and computing_engine(np) == "cpu"
 
 
 def _blocks_of_csr(csr: Any, blocksize: tuple[int, int] | None) -> tuple[Pattern, Any]:
