@@ -57,10 +57,10 @@ def check_dtype_among(
 
 def check_range(function: str, argument: str, values: Any, stop: int, expected: str) -> None:
     """Refuse an index array with values outside ``0..stop - 1``, which ``expected`` says."""
-    if values.size:
+    # as unsigned ones negative values are the largest: one pass, and one look of the host
+    if values.size and int(values.view(f"u{values.itemsize}").max()) >= stop:
         low, high = int(values.min()), int(values.max())
-        if low < 0 or high >= stop:
-            raise bad_value(function, argument, expected, low if low < 0 else high)
+        raise bad_value(function, argument, expected, low if low < 0 else high)
 
 
 def accumulator_dtype(dtype: np.dtype) -> np.dtype:
@@ -164,6 +164,17 @@ def import_cupy(function: str, why: str) -> ModuleType:
             "pip install 'sparsegpu[cuda13]' (or [cuda12])"
         ) from error
     return cupy
+
+
+def import_scipy(function: str) -> ModuleType:
+    """Return ``scipy.sparse``, or refuse with what to install."""
+    try:
+        import scipy.sparse
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"{function}: SciPy is not installed; pip install 'sparsegpu[cpu]'"
+        ) from error
+    return scipy.sparse
 
 
 def common_namespace(function: str, **arrays: Any) -> ModuleType:

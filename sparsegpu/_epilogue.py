@@ -8,9 +8,9 @@ Every product (BSR and 2:4) ends with it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -89,14 +89,17 @@ def activate(x: Any, activation: str | None) -> Any:
         with np.errstate(over="ignore"):
             return x / (one + np.exp(-x))
     if activation == "gelu":
-        inner = x.dtype.type(sqrt(2 / np.pi)) * (x + x.dtype.type(0.044715) * x * x * x)
+        inner = x.dtype.type(math.sqrt(2 / np.pi)) * (x + x.dtype.type(0.044715) * x * x * x)
         return half * x * (one + np.tanh(inner))
-    return half * x * (one + _erf(x)(x * x.dtype.type(sqrt(0.5))))
+    return half * x * (one + _erf(x)(x * x.dtype.type(math.sqrt(0.5))))
 
 
 def _erf(x: Any) -> Callable:
     if isinstance(x, np.ndarray):
-        from scipy.special import erf
+        try:
+            from scipy.special import erf
+        except ModuleNotFoundError:  # installed without the extra 'cpu'
+            return np.vectorize(math.erf, otypes=[x.dtype])
     else:
         from cupyx.scipy.special import erf
     return erf

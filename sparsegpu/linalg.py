@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import HALF_DTYPES, namespace
+from ._arrays import HALF_DTYPES, import_scipy, namespace
 from ._checks import bad_type, bad_value
 from .ops._common import check_operand_dtype, check_sparse
 from .ops.addmm import bsr_matmul, dense_bsr_matmul
@@ -36,6 +36,8 @@ def aslinearoperator(A: Any) -> Any:
         For a batch.
     TypeError
         For what is no `bsr_array`, and for dtypes without a float product.
+    ImportError
+        For a NumPy array where SciPy is not installed.
 
     Examples
     --------
@@ -53,6 +55,7 @@ def aslinearoperator(A: Any) -> Any:
     if A.dtype.kind == "i":
         raise bad_type(function, "A", "a floating dtype (astype)", A.dtype)
     if namespace(A.data) is np:
+        import_scipy(function)
         from scipy.sparse.linalg import LinearOperator
     else:
         from cupyx.scipy.sparse.linalg import LinearOperator

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from covering import covered
 from operator_cases import NUMBERS, check, make
-from sparsegpu import bsr_array, testing
+from sparsegpu import bsr_array, bsr_spgemm, testing
 from sparsegpu._arrays import bfloat16
 
 # -- scalars ------------------------------------------------------------------------------------
@@ -308,3 +308,21 @@ def test_host_and_device_do_not_mix(cuda_engine):
     ):
         with pytest.raises(TypeError, match="no silent copy across the bus"):
             bad()
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_products_of_other_block_sizes(engine, rng, batch):
+    a, dense_a = make(engine, rng, shape=(12, 24), blocksize=(3, 4), dtype="float32", batch=batch)
+    for blocksize in ((6, 2), (8, 3), (1, 1), (4, 6)):
+        b = engine.array(rng.integers(1, 4, (24, 6)).astype("float32"))  # every block is kept
+        right = bsr_array(b, blocksize=blocksize)
+        with engine.runs("scatter_mm"):
+            product = a @ right
+        assert product.blocksize == (3, blocksize[1])
+        check(engine, product.toarray(), dense_a @ engine.host(b))
+    with pytest.raises(
+        ValueError, match=r"bsr_array @: argument 'other': expected shape \(24, N\)"
+    ):
+        a @ bsr_array(engine.array(np.ones((12, 6), "float32")), blocksize=(2, 2))
+    with pytest.raises(ValueError, match=r"bsr_spgemm: argument 'b': expected a block size"):
+        bsr_spgemm(a, bsr_array(b, blocksize=(6, 2)))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
 from covering import covered
 from operator_cases import NUMBERS, check, make
 from sparsegpu import bsr_array, testing
+from sparsegpu.testing import dense_from_blocks, random_blocks
 
 # -- reductions ---------------------------------------------------------------------------------
 
@@ -101,6 +104,29 @@ def test_extremes_of_one_sign(engine, dtype):
             for axis in (None, -1, -2, (-1, -2)):
                 check(engine, array.max(axis), matrix.max(axis).astype(dtype))
                 check(engine, (-array).min(axis), (-matrix).min(axis).astype(dtype))
+
+
+@covered(dtype=["float16", "float32", "float64", "int8"], batch=[(), (2,)])
+def test_extremes_that_pass_over_nan(engine, rng, dtype, batch):
+    triple = random_blocks(
+        rng, (12, 20), (3, 5), batch=batch, dtype=dtype, density=0.6, shuffled=False
+    )
+    dense = dense_from_blocks(*triple, (12, 20))
+    if dtype != "int8":
+        triple[0][rng.random(triple[0].shape) < 0.5] = np.nan
+        triple[0][..., 0, :, :] = np.nan
+        dense = dense_from_blocks(*triple, (12, 20))
+    a = engine.bsr(triple, (12, 20))
+    with engine.runs("bsr_transpose_blocks"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy's, where all is NaN
+        for axis in (None, -1, -2, (-1, -2)):
+            check(engine, a.nanmax(axis), np.nanmax(dense, axis).astype(dtype))
+            check(engine, a.nanmin(axis), np.nanmin(dense, axis).astype(dtype))
+    full = bsr_array(engine.array(np.full((2, 4), np.nan, "float32")), blocksize=(1, 2))
+    assert np.isnan(float(full.nanmax())) and np.isnan(engine.host(full.nanmin(0))).all()
+    assert a.nanmax(-1, keepdims=True).shape == (*batch, 12, 1)
+    with pytest.raises(TypeError, match="nanmin: argument 'self': expected a dtype with an order"):
+        a.astype("complex64").nanmin()
 
 
 def test_extremes_with_nan_and_errors(engine, rng):

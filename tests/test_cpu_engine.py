@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 import sparsegpu
 from benchmarks import cpu as speeds
+from benchmarks import cpu_scipy
 from covering import covered
 from cpu_cases import agree, on
 from sparsegpu.testing import (
@@ -334,6 +336,7 @@ def test_speed(block, over, bar):
 
 
 def test_a_missed_bar_fails_the_check(monkeypatch, capsys):
+    monkeypatch.setattr(cpu_scipy, "MATRICES", {})
     tries = iter([[8.0, 9.5, 9.9], [1.2], [3.0, 4.0, 4.9]])
     monkeypatch.setattr(speeds, "reached", lambda *bar: next(tries))
     assert speeds.check() == 1
@@ -341,3 +344,12 @@ def test_a_missed_bar_fails_the_check(monkeypatch, capsys):
     assert verdicts == ["MISSED", "met", "MISSED"]
     monkeypatch.setattr(speeds, "reached", lambda *bar: [99.0])
     assert speeds.check() == 0
+    small = {
+        "3 x 3": partial(cpu_scipy.elasticity, 3),
+        "4 x 4": partial(cpu_scipy.square_blocks, 64, 4),
+    }
+    monkeypatch.setattr(cpu_scipy, "MATRICES", small)
+    monkeypatch.setattr(speeds, "interleaved", lambda *_: {"cpu": 1.0, "scipy": 1.0})
+    assert speeds.check() == 0
+    monkeypatch.setattr(speeds, "interleaved", lambda *_: {"cpu": 1.2, "scipy": 1.0})
+    assert speeds.check() == 1

@@ -58,7 +58,8 @@ def test_a_file_is_replaced_in_one_step(container, tmp_path, monkeypatch):
     replace, seen = os.replace, []
 
     def look(source, target):
-        seen.append((path.read_bytes(), type(load(source)) is type(array)))
+        if os.fspath(target) == os.fspath(path):  # else a compiled loop goes into the cache
+            seen.append((path.read_bytes(), type(load(source)) is type(array)))
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", look)

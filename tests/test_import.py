@@ -34,6 +34,46 @@ def test_bsr_array_needs_no_cupy_scipy_or_numba():
     assert run(code) == "[1.0, 2.0] 2"
 
 
+def test_without_numba_and_scipy_the_reference_engine_computes_and_says_so_once():
+    code = """
+import sys, warnings
+import numpy as np, sparsegpu
+sys.modules.update(scipy=None, numba=None)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    A = sparsegpu.bsr_array(np.eye(6), blocksize=(3, 2))
+    x = np.arange(6.0)
+    y = sparsegpu.bsr_matmul(A, x, activation="gelu_erf")
+    sparsegpu.testing.assert_within_bound(y, A.toarray(), x, activation="gelu_erf")
+    assert (A.T @ x == x).all() and ((A @ A.tobsr((2, 3))).toarray() == np.eye(6)).all()
+    assert (sparsegpu.bsr_softmax(A).sum(axis=1) == 1).all() and A.diagonal().sum() == 6
+(said,) = {str(w.message) for w in caught}
+assert len(caught) == 1 and caught[0].category is RuntimeWarning
+print(said)
+for refused in (A.tocsr, A.to_scipy, A.tocoo, A.tocsc, A.aslinearoperator):
+    try:
+        refused()
+    except ImportError as error:
+        print(error)
+try:
+    with sparsegpu.use_engine("cpu"):
+        pass
+except ImportError as error:
+    print(error)
+"""
+    lines = run(code).splitlines()
+    install = "pip install 'sparsegpu[cpu]'"
+    assert lines == [
+        "sparsegpu: without numba and scipy NumPy arrays are computed by the engine 'reference', "
+        f"which is slow; {install}",
+        *(
+            f"{name}: SciPy is not installed; {install}"
+            for name in ("tocsr", "to_scipy", "tocoo", "tocsc", "aslinearoperator")
+        ),
+        f"use_engine: the engine 'cpu' needs numba and scipy; {install}",
+    ]
+
+
 def test_import_time():
     code = (
         "import numpy, ml_dtypes, time; t = time.perf_counter(); import sparsegpu; "

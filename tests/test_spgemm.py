@@ -38,7 +38,7 @@ def positions(engine, result):
 
 @covered(
     dtype=DTYPES,
-    sizes=[(16, 16, 16), (1, 1, 1), (3, 5, 2), (16, 32, 8)],
+    sizes=[(16, 16, 16), (1, 1, 1), (3, 3, 3), (3, 5, 2), (16, 32, 8)],
     duplicates=[False, True],
 )
 def test_product(engine, rng, dtype, sizes, duplicates):

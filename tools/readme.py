@@ -22,11 +22,13 @@ from sparsegpu.benchmark.plot import roofline
 from sparsegpu.benchmark.report import summary, table_rows
 from sparsegpu.engines.cuda.support import paths_page, support_table
 
+from .parity import parity_tables
 from .record import RESULTS, ROOT
 
 _README = ROOT / "README.md"
 _PERFORMANCE = ROOT / "docs" / "performance.md"
 _PATHS = ROOT / "docs" / "paths.md"
+_SCIPY = ROOT / "docs" / "scipy.md"
 _FORMATS = ROOT / "docs" / "formats.md"
 _PRUNING = ROOT / "docs" / "pruning.md"
 #: The part of the race that the README shows; the docs show all of it.
@@ -46,6 +48,7 @@ def generated() -> dict[Path, dict[str, str]]:
             "path gains": of_all_gpus(path_figures),
             "race": of_all_gpus(race_figures),
         },
+        _SCIPY: {"parity": parity_tables()},
         _FORMATS: {"formats": of_all_gpus(format_figures)},
         _PRUNING: {"kept": kept_table(), "accuracy": accuracy_table()},
     }

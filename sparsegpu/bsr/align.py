@@ -22,13 +22,13 @@ def is_scalar(other: Any) -> bool:
     return (isinstance(other, np.ndarray) or is_cupy(other)) and other.ndim == 0
 
 
-def check_held(function: str, factor: int, dtype: np.dtype) -> None:
+def check_held(function: str, factor: int, dtype: np.dtype, argument: str = "other") -> None:
     """Refuse an integer that the integers it meets do not hold."""
     if dtype.kind == "i":
         limits = np.iinfo(dtype)
         if not limits.min <= factor <= limits.max:
             expected = f"an integer that {dtype} holds (astype, or a float)"
-            raise bad_value(function, "other", expected, factor)
+            raise bad_value(function, argument, expected, factor)
 
 
 def common_dtype(function: str, a: np.dtype, b: np.dtype, argument: str = "other") -> np.dtype:

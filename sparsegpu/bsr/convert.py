@@ -11,6 +11,7 @@ from .._arrays import (
     common_namespace,
     device_of,
     import_cupy,
+    import_scipy,
     index_dtype,
     swap_last,
 )
@@ -269,9 +270,9 @@ class Conversions(BsrBase):
             For a batch.
         TypeError
             For float16 and bfloat16, which SciPy does not hold.
+        ImportError
+            When SciPy is not installed.
         """
-        import scipy.sparse
-
         check_sparse("to_scipy", "self", self)
         self._refuse_batch("to_scipy")
         if self.dtype in _NO_SCIPY:
@@ -279,21 +280,22 @@ class Conversions(BsrBase):
                 "to_scipy", "dtype", "a dtype that SciPy holds: astype('float32') first", self.dtype
             )
         host = self.get()
-        copy = copy and host is self
-        pattern = host._pattern
-        return scipy.sparse.bsr_array(
-            (
-                host._data.copy() if copy else host._data,
-                pattern.indices.copy(),  # SciPy's may be sorted in place, a pattern's may not
-                pattern.indptr.copy(),
-            ),
-            shape=pattern.shape,
-        )
+        array = host._in_scipy("to_scipy")
+        # SciPy's indices may be sorted in place, a pattern's may not.
+        array.indices, array.indptr = array.indices.copy(), array.indptr.copy()
+        array.data = host._data.copy() if copy and host is self else host._data
+        return array
+
+    def _in_scipy(self, function: str) -> Any:
+        """Return a `scipy.sparse.bsr_array` over the arrays of this one, not to be written to."""
+        sparse, pattern = import_scipy(function), self._pattern
+        parts = np.ascontiguousarray(self._data), pattern._indices, pattern._indptr
+        return sparse.bsr_array(parts, shape=pattern.shape)
 
     def tocsr(self, copy: bool = False) -> Any:
         """Return the stored elements as a `scipy.sparse.csr_array`, on a GPU as cupyx's matrix.
 
-        Made on the device. Zeros inside blocks are stored too, as SciPy does.
+        Made by SciPy, or on the device. Zeros inside blocks are stored too, as SciPy does.
 
         Raises
         ------
@@ -301,15 +303,18 @@ class Conversions(BsrBase):
             For a batch.
         TypeError
             For a dtype that the other library does not hold.
+        ImportError
+            For a NumPy array where SciPy is not installed.
         """
         del copy
         sparse = self._sparse_module("tocsr")
+        if self._xp is np:
+            return self._in_scipy("tocsr").tocsr()
         with on_device(self._data):
             place, column, starts = self._csr_parts()
             data = self._xp.empty(self._data.size, self.dtype)
             data[place] = self._data.ravel()
-            make = sparse.csr_array if self._xp is np else sparse.csr_matrix
-            return make((data, column, starts), shape=self.shape)
+            return sparse.csr_matrix((data, column, starts), shape=self.shape)
 
     def tocsc(self, copy: bool = False) -> Any:
         """Return the stored elements by columns, for the direct solvers of SciPy and cupyx.
@@ -318,7 +323,7 @@ class Conversions(BsrBase):
 
         Raises
         ------
-        ValueError, TypeError
+        ValueError, TypeError, ImportError
             As `tocsr`.
         """
         del copy
@@ -330,28 +335,30 @@ class Conversions(BsrBase):
 
         Raises
         ------
-        ValueError, TypeError
+        ValueError, TypeError, ImportError
             As `tocsr`.
         """
         del copy
         sparse, xp = self._sparse_module("tocoo"), self._xp
+        if xp is np:
+            return self._in_scipy("tocoo").tocoo(copy=True)
         with on_device(self._data):
             row, column = xp.broadcast_arrays(*self._pattern.element_positions())
             dtype = self._pattern.indices.dtype
-            make = sparse.coo_array if xp is np else sparse.coo_matrix
             positions = (row.ravel().astype(dtype), column.ravel().astype(dtype))
-            return make((self._data.ravel().copy(), positions), shape=self.shape)
+            return sparse.coo_matrix((self._data.ravel().copy(), positions), shape=self.shape)
 
     def _sparse_module(self, function: str) -> Any:
         check_sparse(function, "self", self)
         self._refuse_batch(function)
+        sparse: Any
         if self._xp is np:
-            import scipy.sparse as sparse
-
+            sparse = import_scipy(function)
             refused = self.dtype in _NO_SCIPY
         else:
-            import cupyx.scipy.sparse as sparse
+            import cupyx.scipy.sparse
 
+            sparse = cupyx.scipy.sparse
             refused = self.dtype not in _CUPYX
         if refused:
             raise bad_type(

@@ -14,9 +14,12 @@ import numpy as np
 from .._arrays import CONTAINER_DTYPES, check_dtype_name, check_range, namespace
 from .._checks import bad_type, bad_value
 from .._segments import starts_run
-from ..engines import engine_module
+from ..engines import computing_engine, engine_module
 from ..ops._common import on_device
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
+
+#: dtypes whose elements SciPy puts into blocks as is done here (int8 it wraps).
+_COMPILED = {np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128)}
 
 
 def check_dtype(function: str, argument: str, dtype: Any) -> np.dtype:
@@ -66,7 +69,13 @@ def foreign_blocks(
     check: bool = True,
 ) -> tuple[Pattern, Any]:
     """Return a sparse array of SciPy or cupyx in blocks; zeros that fill its own are dropped."""
-    found, coo = foreign_shape(function, argument, arg), arg.tocoo()
+    found = foreign_shape(function, argument, arg)
+    if arg.format == "csr" and check:
+        _check_rows(function, argument, arg)
+    if arg.format == "csr" and _by_scipy(arg.data, dtype):
+        check_divides(function, found, blocksize or (1, 1))
+        return _blocks_of_csr(arg if dtype is None else arg.astype(dtype, copy=False), blocksize)
+    coo = arg.tocoo()
     with on_device(coo.data):
         row, column, values = coo.row.astype(np.int64), coo.col.astype(np.int64), coo.data
         if arg.format == "bsr":
@@ -80,6 +89,33 @@ def foreign_blocks(
         values = values if dtype is None else values.astype(dtype, copy=False)
         check_dtype(function, argument, values.dtype)
         return from_elements(function, argument, row, column, values, (), found, blocksize)
+
+
+def _by_scipy(values: Any, dtype: np.dtype | None = None) -> bool:
+    """Whether SciPy's compiled loops take elements, to be held in another dtype, into blocks."""
+    taken = {values.dtype, dtype or values.dtype} <= _COMPILED and namespace(values) is np
+    return taken and computing_engine(np) == "cpu"
+
+
+def _blocks_of_csr(csr: Any, blocksize: tuple[int, int] | None) -> tuple[Pattern, Any]:
+    blocks = csr.tobsr(blocksize)
+    if blocks.blocksize == (1, 1):  # over the elements as they are, repeated ones too
+        csr = csr.copy()
+        csr.sum_duplicates()
+        blocks = csr.tobsr((1, 1))
+    blocks.sort_indices()
+    parts = blocks.indptr, blocks.indices
+    return Pattern(*parts, blocks.shape, blocks.blocksize, check=False, copy=False), blocks.data
+
+
+def _check_rows(function: str, argument: str, csr: Any) -> None:
+    """Refuse rows that overlap, and elements outside of a matrix."""
+    starts, (m, k) = csr.indptr, csr.shape
+    fits = len(starts) == m + 1 and int(starts[0]) == 0 and int(starts[-1]) <= csr.indices.size
+    if not fits or bool((starts[1:] < starts[:-1]).any()):
+        expected = "an indptr that ascends from 0 to at most the number of indices"
+        raise bad_value(function, argument, expected, "one that does not")
+    check_range(function, argument, csr.indices, k, f"columns in 0..{k - 1}")
 
 
 def check_positions(
@@ -104,6 +140,11 @@ def from_elements(
 
     ``row`` is int64 and counts through the matrices of a batch (batch * M + row).
     """
+    if not batch and _by_scipy(values):
+        import scipy.sparse
+
+        elements = scipy.sparse.coo_array((values, (row, column)), shape=shape)
+        return _blocks_of_csr(elements.tocsr(), blocksize)
     xp = namespace(values)
     (m, k), (bm, bk) = shape, blocksize
     area = bm * bk

@@ -14,6 +14,7 @@ from .._segments import expand_counts
 from ..engines import engine_module
 from ..ops._common import check_sparse, on_device
 from ..pattern import Pattern
+from .assign import assign
 from .base import BsrBase
 
 
@@ -29,7 +30,7 @@ def _is_whole(key: Any) -> bool:
 class Indexing(BsrBase):
     """``A[i]``, ``A[i, j]``, ``A[i:j, k:l]``, ``A[:, j]``, ``A[rows]``; ``A[b]`` of a batch.
 
-    Indices count elements.
+    Indices count elements. ``A[i, j] = value`` writes to elements of stored blocks (`assign`).
     """
 
     __slots__ = ()
@@ -51,6 +52,9 @@ class Indexing(BsrBase):
             return column[rows if isinstance(rows, slice) else self._row_numbers(rows)]
         part = self if _is_whole(columns) else self._column_slice(columns)
         return part._row_slice(rows) if isinstance(rows, slice) else part._listed_rows(rows)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        assign(self, key, value)
 
     def _of_batch(self, key: Any, parts: tuple) -> Any:
         """Return matrices of the batch, with their own values, or a part of one of them."""

@@ -62,8 +62,8 @@ def _located(function: str, array: Any, axis: Any, name: str, operation: str) ->
         if axes == (-2,):
             array = array.T
         elif axes is None or len(axes) == 2:
-            extreme(array, None, function, name, operation)  # refuses what has no elements
-        best = comparable(extreme(array, -1, function, name, operation))
+            extreme(array, None, function, operation)  # refuses what has no elements
+        best = comparable(extreme(array, -1, function, operation))
         columns = _first_columns(array._canonical(function), best)
         if axes is not None and len(axes) == 1:
             return columns

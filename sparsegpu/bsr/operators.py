@@ -13,7 +13,7 @@ import numpy as np
 
 from .._arrays import as_array, bfloat16, common_namespace
 from .._checks import bad_type, bad_value, broadcast_shape, check_scalar, kind_of, not_offered
-from ..engines import engine_module
+from ..engines import computing_engine, engine_module
 from ..linalg import aslinearoperator
 from ..ops._common import check_sparse, is_sparse, on_device
 from ..ops.addmm import matmul
@@ -49,6 +49,8 @@ class Operators(BsrBase):
         array, other = product_operands(function, self, other, from_the_right)
         if not is_sparse(other):
             return matmul(function, array, other, from_the_right=from_the_right)
+        if isinstance(other, Operators):
+            other = _in_meeting_blocks(function, array, other, from_the_right)
         if from_the_right:
             return spgemm(function, ("other", "self"), other, array)
         return spgemm(function, ("self", "other"), array, other)
@@ -202,6 +204,17 @@ class Operators(BsrBase):
         return _multiply("multiply", self, other)
 
 
+def _in_meeting_blocks(function: str, array: Any, other: Any, from_the_right: bool) -> Any:
+    """Return the other operand of a product in blocks that meet those of ``array``."""
+    (bm, bk), (rows, columns) = array.blocksize, other.blocksize
+    if from_the_right:
+        fits, wanted = other.shape[-1] == array.shape[-2], (rows, bm)
+    else:
+        fits, wanted = other.shape[-2] == array.shape[-1], (bk, columns)
+    # shapes that do not fit are refused by the product
+    return other._reblocked(function, "other", wanted) if fits else other
+
+
 def _multiply(function: str, array: Any, other: Any) -> Any:
     if is_scalar(other):
         return _scaled(function, array, other, "multiply")
@@ -265,6 +278,10 @@ def _combine(array: Any, other: Any, name: str, *, reflected: bool = False) -> A
         if a._pattern.same_as(b._pattern):
             return array._with(a._pattern, operation(a._data, b._data))
         a, b = a._canonical(function), b._canonical(function, "other")
+        compiled = a.dtype.kind in "fc" and a.dtype.itemsize > 2 and not a._pattern.batch_shape
+        if compiled and computing_engine(a._xp) == "cpu":
+            union, sign = engine_module(a._xp, "union", function), 1 if name == "add" else -1
+            return array._with(*union.combine(a._pattern, a._data, b._pattern, b._data, sign))
         pattern, blocks, place = united(a, b, function)
         # Positions in a canonical pattern are distinct, so that this adds every block.
         blocks[place] = operation(blocks[place], flat(b))

@@ -6,6 +6,7 @@ precision, and are rounded once.
 
 from __future__ import annotations
 
+from functools import partial
 from operator import index
 from typing import Any
 
@@ -16,6 +17,7 @@ from .._checks import bad_type, bad_value, check_flags, check_integers
 from ..engines import engine_module
 from ..ops._common import check_sparse, on_device, optional_out, prepare_out
 from ..ops.addmm import matmul
+from ..pattern import Pattern
 from .base import BsrBase
 
 
@@ -90,9 +92,7 @@ class Reductions(BsrBase):
         TypeError
             For complex values; an ``out`` of another dtype or array library.
         """
-        best = extreme(self, axis, "max", "max", "maximum")
-        axes = matrix_axes("max", axis, self.ndim)
-        return _written("max", _kept("max", best, self, axes, keepdims), out)
+        return _extreme("max", self, axis, out, keepdims, "maximum")
 
     def min(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
         """Return the smallest element (those not stored are zeros), or along an axis: `max`.
@@ -102,9 +102,36 @@ class Reductions(BsrBase):
         ValueError, TypeError
             As `max`.
         """
-        best = extreme(self, axis, "min", "min", "minimum")
-        axes = matrix_axes("min", axis, self.ndim)
-        return _written("min", _kept("min", best, self, axes, keepdims), out)
+        return _extreme("min", self, axis, out, keepdims, "minimum")
+
+    def nanmax(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+        """Return the largest element that is not NaN, or along an axis: see `max`.
+
+        NaN where nothing else is.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `max`.
+
+        Examples
+        --------
+        >>> import numpy as np, sparsegpu
+        >>> A = sparsegpu.bsr_array(np.array([[np.nan, 2], [0, 1]]), blocksize=(1, 2))
+        >>> A.nanmax(axis=1)
+        array([2., 1.])
+        """
+        return _extreme("nanmax", self, axis, out, keepdims, "fmax")
+
+    def nanmin(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+        """Return the smallest element that is not NaN, or along an axis: see `nanmax`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `max`.
+        """
+        return _extreme("nanmin", self, axis, out, keepdims, "fmin")
 
     def count_nonzero(self, axis: Any = None) -> Any:
         """Return the number of elements that are not zero, or along an axis; int64.
@@ -165,24 +192,43 @@ class Reductions(BsrBase):
         except TypeError:
             raise bad_type("diagonal", "k", "an integer", repr(k)) from None
         length = max(0, min(m + min(k, 0), n - max(k, 0)))
-        xp = self._xp
+        check_sparse("diagonal", "self", self)
         with on_device(self._data):
-            check_sparse("diagonal", "self", self)
+            if not length:
+                return self._xp.zeros((*batch, 0), self.dtype)
             summed = self._one_matrix()._canonical("diagonal")
-            pattern, (bm, bk) = summed._pattern, summed.blocksize
-            # One more element, for the values that are not on the diagonal.
-            out = xp.zeros((self._pattern.batch_size, length + 1), self.dtype)
-            if length and summed._data.size:
-                line = xp.arange(bm, dtype=np.int64)
-                row = pattern.rows.reshape(-1, 1).astype(np.int64) * bm + line
-                matrix, row = row // m, row % m
-                lane = row + k - pattern.indices.reshape(-1, 1).astype(np.int64) * bk
-                hit = (lane >= 0) & (lane < bk)
-                block = xp.arange(pattern.nnzb, dtype=np.int64)[:, None]
-                value = summed._data[block, line, xp.clip(lane, 0, bk - 1)]
-                place = xp.where(hit, row + min(k, 0), length)
-                out[matrix, place] = value
-        return out[:, :length].reshape(*batch, length)
+            pattern, values = summed._pattern, summed._data.reshape(-1)
+            build = partial(_diagonal, pattern, m, k, length)
+            source, place = pattern.memo_recent("diagonal", (m, k), build)
+            if source.size == self._pattern.batch_size * length:
+                out = values[source]
+            else:
+                out = self._xp.zeros(self._pattern.batch_size * length, self.dtype)
+                out[place] = values[source]
+        return out.reshape(*batch, length)
+
+
+def _diagonal(pattern: Pattern, m: int, k: int, length: int) -> tuple[Any, Any]:
+    """Return which stored elements are on the k-th diagonals, and their places there.
+
+    The pattern is canonical, of matrices of ``m`` rows one below another; places ascend.
+    """
+    xp, (bm, bk) = pattern.xp, pattern.blocksize
+    # The diagonal enters a block in its row 0 and column `first`, or in its row -first, column 0.
+    first = pattern.rows.astype(np.int64)
+    first %= max(m // bm, 1)
+    first *= bm
+    first += k
+    first -= pattern.indices * np.int64(bk)
+    met = xp.flatnonzero((first > -bm) & (first < bk))[:, None]
+    line = xp.arange(bm, dtype=np.int64)
+    lane = first[met] + line
+    row = pattern.rows[met].astype(np.int64) * bm + line
+    on = (lane >= 0) & (lane < bk)
+    source = ((met * bm + line) * bk + lane)[on]
+    place = (row // m * length + row % m + min(k, 0))[on]
+    order = xp.argsort(place)
+    return source[order], place[order]
 
 
 def _axes_and_dtype(
@@ -285,7 +331,13 @@ def _leaves_int32(array: Any, axes: tuple[int, ...]) -> bool:
     return pattern.longest_row * size > most
 
 
-def extreme(array: Any, axis: Any, function: str, method: str, name: str) -> Any:
+def _extreme(function: str, array: Any, axis: Any, out: Any, keepdims: bool, name: str) -> Any:
+    best = extreme(array, axis, function, name)
+    axes = matrix_axes(function, axis, array.ndim)
+    return _written(function, _kept(function, best, array, axes, keepdims), out)
+
+
+def extreme(array: Any, axis: Any, function: str, name: str) -> Any:
     """Do `max` or `min` for a caller of another name; ``name`` is that of the ufunc."""
     check_sparse(function, "self", array)
     axes = matrix_axes(function, axis, array.ndim)
@@ -305,12 +357,23 @@ def extreme(array: Any, axis: Any, function: str, method: str, name: str) -> Any
         work = {2: np.float32}.get(dtype.itemsize, np.int8 if dtype.kind == "b" else dtype)
         data = array._data.astype(work, copy=False)
         if axes is None:
-            best = getattr(data, method)() if data.size else xp.zeros((), work)
+            best = _reduced(data, name) if data.size else xp.zeros((), work)
             filled = array.nnz == array._pattern.shape[0] * k
             return (best if filled else operation(best, 0)).astype(dtype)
-        best = _row_extremes(array, getattr(data, method)(axis=-1), operation)
+        best = _row_extremes(array, _reduced(data, name, -1), operation)
         best = best.reshape(*batch, m)
-        return (getattr(best, method)(axis=-1) if len(axes) == 2 else best).astype(dtype)
+        return (_reduced(best, name, -1) if len(axes) == 2 else best).astype(dtype)
+
+
+def _reduced(data: Any, name: str, axis: int | None = None) -> Any:
+    """Reduce by the ufunc "maximum", "minimum", or "fmax" and "fmin", which pass over NaN."""
+    method = "max" if name.endswith("max") or name == "maximum" else "min"
+    if not name.startswith("f") or data.dtype.kind != "f":
+        return getattr(data, method)(axis=axis)
+    xp = namespace(data)
+    nan, last = xp.isnan(data), -np.inf if method == "max" else np.inf
+    best = getattr(xp.where(nan, data.dtype.type(last), data), method)(axis=axis)
+    return xp.where(nan.all(axis=axis), data.dtype.type(np.nan), best)
 
 
 def _row_extremes(array: Any, values: Any, operation: Any) -> Any:

@@ -52,7 +52,7 @@ _CUDA_NO_DEVICE, _CUDA_STUB = 100, 34  # CUresult, of cuInit
 def run(*, json_path: str | None = None) -> int:
     """Print the report, write it as JSON, and return the exit status."""
     with report(json_path) as content:
-        on_numpy = _checked([_python, _libraries, _sources, _cache, _on_numpy])
+        on_numpy = _checked([_python, _libraries, _engine_on_host, _sources, _cache, _on_numpy])
         on_gpu: list[Callable[[], Finding]] = [_no_cupy]
         if cupy_installed():
             on_gpu = [_cupy, _driver, _devices, _nvrtc, _headers, _kernels, _launch, _cusparselt]
@@ -80,7 +80,7 @@ def info(*, json_path: str | None = None) -> int:
     """Print what is installed and where, for a report of a fault; nothing is computed or judged."""
     with report(json_path) as content:
         gpu = [_cupy, _driver, _devices] if cupy_installed() else [_no_cupy]
-        for f in [_python(), _libraries(), _sources(), _cache(), *_checked(gpu)]:
+        for f in [_python(), _libraries(), _engine_on_host(), _sources(), _cache(), *_checked(gpu)]:
             print(f"{f.what.ljust(14)}  {f.text}")
             content[f.what] = f.text
     return 0
@@ -120,11 +120,20 @@ def _version(package: str) -> str:
 
 
 def _libraries() -> Finding:
-    names = ("numpy", "ml_dtypes", "scipy", "numba")
+    names = ("numpy", "ml_dtypes")
     versions = {name: _version(name) for name in names}
     text = ", ".join(f"{name} {version}" for name, version in versions.items())
     missing = [name for name, version in versions.items() if version == "missing"]
     return Finding("libraries", text, not missing, f"pip install {' '.join(missing)}")
+
+
+def _engine_on_host() -> Finding:
+    # Never a failure: the reference engine computes everything.
+    versions = {name: _version(name) for name in ("numba", "scipy")}
+    text = ", ".join(f"{name} {version}" for name, version in versions.items())
+    if "missing" in versions.values():
+        return Finding("NumPy engine", f"reference, which is slow ({text}); {_install('cpu')}")
+    return Finding("NumPy engine", f"cpu ({text})")
 
 
 def _sources() -> Finding:

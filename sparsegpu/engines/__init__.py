@@ -4,7 +4,8 @@
 engine          computes on  what it is
 ==============  ===========  ==========================================================
 ``reference``   NumPy        the definition of every operation, to be read beside its formula
-``cpu``         NumPy        the same functions at useful speed (numba); the default
+``cpu``         NumPy        the same functions at useful speed (numba, SciPy); the default
+                             where these are installed, else ``reference``
 ``cuda``        CuPy         our kernels in ``cuda_src``
 ==============  ===========  ==========================================================
 
@@ -14,7 +15,9 @@ engine          computes on  what it is
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,7 +29,9 @@ from .._checks import bad_type, check_choice
 from .._locks import awaited_by_forks
 
 ENGINES = {"reference": "numpy", "cpu": "numpy", "cuda": "cupy"}
-_DEFAULT = {"numpy": "cpu", "cupy": "cuda"}
+
+#: What the engine ``cpu`` needs: the extra ``cpu``.
+_CPU_NEEDS = ("numba", "scipy")
 
 _chosen: ContextVar[str | None] = ContextVar("sparsegpu_engine", default=None)
 
@@ -43,6 +48,8 @@ def use_engine(name: str) -> Iterator[None]:
     ------
     ValueError
         For another name.
+    ImportError
+        For ``cpu`` where numba or SciPy is not installed.
     TypeError
         From the operation inside, when its arrays belong to the other array library.
 
@@ -55,6 +62,8 @@ def use_engine(name: str) -> Iterator[None]:
     array([1., 1., 1., 1.])
     """
     check_choice("use_engine", "name", name, tuple(ENGINES))
+    if name == "cpu" and _missing():
+        raise ImportError(f"use_engine: the engine 'cpu' needs {_missing()}; {_INSTALL}")
     token = _chosen.set(name)
     try:
         yield
@@ -69,12 +78,42 @@ def chosen_engine() -> str | None:
 
 def engine_module(xp: ModuleType, stem: str, function: str) -> ModuleType:
     """Return the module ``stem`` of the engine that computes on arrays of ``xp``."""
-    chosen = _chosen.get() or _DEFAULT[xp.__name__]
+    chosen = computing_engine(xp)
     if ENGINES[chosen] != xp.__name__:
         raise bad_type(
             function, "arrays", f"{ENGINES[chosen]} arrays for the engine '{chosen}'", xp.__name__
         )
     return _import(chosen, stem)
+
+
+def computing_engine(xp: ModuleType) -> str:
+    """Return the name of the engine for arrays of ``xp``, the chosen one if there is one."""
+    return _chosen.get() or _default(xp)
+
+
+def _default(xp: ModuleType) -> str:
+    return _default_on_host() if xp.__name__ == "numpy" else "cuda"
+
+
+@cache
+def _default_on_host() -> str:
+    if not _missing():
+        return "cpu"
+    warnings.warn(
+        f"sparsegpu: without {_missing()} NumPy arrays are computed by the engine 'reference', "
+        f"which is slow; {_INSTALL}",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return "reference"
+
+
+_INSTALL = "pip install 'sparsegpu[cpu]'"
+
+
+def _missing() -> str:
+    """Return what the engine ``cpu`` lacks, as words; empty where it can run."""
+    return " and ".join(name for name in _CPU_NEEDS if importlib.util.find_spec(name) is None)
 
 
 def checking_module(xp: ModuleType, stem: str) -> ModuleType:
@@ -84,7 +123,7 @@ def checking_module(xp: ModuleType, stem: str) -> ModuleType:
     """
     chosen = _chosen.get()
     fits = chosen is not None and ENGINES[chosen] == xp.__name__
-    return _import(chosen if fits else _DEFAULT[xp.__name__], stem)
+    return _import(chosen if fits else _default(xp), stem)
 
 
 def check_config(operation: str | None, config: Any, function: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from .._arrays import check_may_wait, common_namespace
 from .._checks import bad_value, broadcast_shape, check_element_count
 from .._segments import expand_counts, starts_run
-from ..engines import engine_module
+from ..engines import computing_engine, engine_module
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
 from ._common import check_operand_dtypes, check_sparse, on_device, resolve_out_dtype
 from ._long_scatter import add_pairs, cut_pairs
@@ -74,6 +74,9 @@ def spgemm(function: str, names: tuple[str, str], a: Any, b: Any, out_dtype: Any
     check_element_count(function, names[1], (*batch, left.shape[0], right.shape[1]))
     with on_device(a.data):
         check_may_wait(xp, function)
+        if computing_engine(xp) == "cpu" and not batch and a.data.dtype != np.int8:
+            engine = engine_module(xp, "spgemm", function)
+            return a._with(*engine.spgemm(left, a.data, right, b.data, dtype))
         pattern, c_offsets, pq = block_pairs(left, right, batch, function, names[1])
         data = xp.zeros((*batch, pattern.nnzb, *pattern.blocksize), dtype)
         if data.size and pq.size:

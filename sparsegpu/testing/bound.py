@@ -12,6 +12,7 @@ small integers, whose sums are exact, is compared bit by bit besides.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import ml_dtypes
@@ -37,7 +38,7 @@ def exact_activation(x: np.ndarray, activation: str | None) -> np.ndarray:
     """Return an activation of wide reals, by formulas of its own: engines are held to these.
 
     They are not `_epilogue.activate`, which is under test: gelu's tanh is a logistic function here
-    and its erf SciPy's normal distribution, so that nothing cancels for negative arguments. Of
+    and its erf the normal distribution's erfc, so that nothing cancels for negative arguments. Of
     -inf they make NaN (relu: 0).
     """
     if activation is None:
@@ -45,10 +46,9 @@ def exact_activation(x: np.ndarray, activation: str | None) -> np.ndarray:
     if activation == "relu":
         return np.where(x < 0, 0, x)
     if activation == "gelu_erf":
-        from scipy.special import ndtr  # which knows no longdouble
-
+        below = np.vectorize(math.erfc, otypes=[np.float64])(-math.sqrt(0.5) * x)
         with np.errstate(invalid="ignore"):
-            return x * ndtr(x.astype(np.float64))
+            return x * (below / 2)
     inner = x
     if activation == "gelu":
         pi = x.dtype.type("3.14159265358979323846264338327950288")

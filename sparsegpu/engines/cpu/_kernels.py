@@ -175,48 +175,59 @@ def multiply_narrow(
 
 
 @jit(fastmath={"contract"})
-def multiply_vector(
-    acc, acc_start, acc_ld, begin, end, block_of, source, step, base, ld, blocks, dense, width
-):
-    """Do what `multiply_narrow` does for one column, small blocks and floating accumulators.
+def multiply_vector(acc, acc_ld, begin, end, block_of, source, blocks, transposed, dense):
+    """Multiply by one column: small blocks, floating accumulators, ``dense`` contiguous.
 
-    Four rows of a target (or two, or one) stay in registers over all its terms. All indices
-    are unsigned: numba tests every signed one for being negative, which costs more than the
-    arithmetic.
+    Target t is row block t of ``acc``, whose rows are ``acc_ld`` apart; the others as in
+    `multiply`, ``source`` counting blocks of ``dense``. ``transposed``: by the transposes of
+    the blocks, which are read as they are. Up to four rows of a target stay in registers over all
+    its terms. All indices are unsigned: numba tests every signed one for being negative, which
+    costs more than the arithmetic.
     """
-    one, two, four = np.uintp(1), np.uintp(2), np.uintp(4)
+    one, two, three, four = np.uintp(1), np.uintp(2), np.uintp(3), np.uintp(4)
     a, zero = blocks.reshape(-1), blocks.dtype.type(0)
-    bm, bk, lead = np.uintp(blocks.shape[1]), np.uintp(blocks.shape[2]), np.uintp(acc_ld)
+    bm, bk = np.uintp(blocks.shape[1]), np.uintp(blocks.shape[2])
+    size, down, along, lead = bm * bk, bk, one, np.uintp(acc_ld)
+    if transposed:
+        bm, bk, down, along = bk, bm, one, bk
     listed = len(block_of) > 0
-    for t in range(len(begin)):
+    for t in range(np.uintp(len(begin))):
+        first, last = np.uintp(begin[t]), np.uintp(end[t])
         r = np.uintp(0)
         while r < bm:
-            o = np.uintp(acc_start[t]) + r * lead
-            rows = four if r + four <= bm else two if r + two <= bm else one
+            rows = min(bm - r, four)
             s0 = s1 = s2 = s3 = zero
-            for g in range(begin[t], end[t]):
-                p = np.uintp(block_of[g]) if listed else np.uintp(g)
-                x = np.uintp(source[g]) * np.uintp(step) + np.uintp(base)
-                i = (p * bm + r) * bk
+            for g in range(first, last):
+                p = np.uintp(block_of[g]) if listed else g
+                x = np.uintp(source[g]) * bk
+                i = p * size + r * down
                 if rows == four:
                     for k in range(bk):
-                        v = dense[x + k]
-                        s0 += a[i + k] * v
-                        s1 += a[i + bk + k] * v
-                        s2 += a[i + two * bk + k] * v
-                        s3 += a[i + (one + two) * bk + k] * v
-                else:
-                    last = i + (rows - one) * bk  # of a single row, itself: s1 is not used then
+                        v, j = dense[x + k], i + k * along
+                        s0 += a[j] * v
+                        s1 += a[j + down] * v
+                        s2 += a[j + two * down] * v
+                        s3 += a[j + three * down] * v
+                elif rows == three:
                     for k in range(bk):
-                        v = dense[x + k]
-                        s0 += a[i + k] * v
-                        s1 += a[last + k] * v
+                        v, j = dense[x + k], i + k * along
+                        s0 += a[j] * v
+                        s1 += a[j + down] * v
+                        s2 += a[j + two * down] * v
+                else:
+                    second = (rows - one) * down  # of a single row, itself: s1 is not used then
+                    for k in range(bk):
+                        v, j = dense[x + k], i + k * along
+                        s0 += a[j] * v
+                        s1 += a[j + second] * v
+            o = (t * bm + r) * lead
             acc[o] += s0
             if rows > one:
                 acc[o + lead] += s1
             if rows > two:
                 acc[o + two * lead] += s2
-                acc[o + (one + two) * lead] += s3
+            if rows > three:
+                acc[o + three * lead] += s3
             r += rows
 
 

@@ -22,12 +22,14 @@ from ._operands import (
     real_strip,
 )
 from ._threads import for_each, pieces, spans
+from .convert import transpose_blocks
 
 #: Elements of an accumulator (so a few stay in the last-level cache) and columns of a tile.
 _ACCUMULATOR, _COLUMNS = 1 << 18, 1024
 #: Bytes of the dense operand or of blocks that are widened at a time.
 _WIDENED = 1 << 25
-#: Columns of a block up to which `multiply_vector` beats `multiply_narrow` (measured).
+#: Columns of a block up to which `multiply_vector` beats `multiply_narrow` (measured). Transposed
+#: blocks it reads in place: they are not copied, of whatever size.
 _SMALL = 8
 
 
@@ -44,15 +46,14 @@ def bsr_addmm(
 ) -> None:
     """Write ``act(beta * input + left_alpha * (alpha * (bsr @ dense)) * right_alpha)``.
 
-    ``transposed``: of the transpose of (pattern, data), whose blocks are transposed a window at a
-    time. ``allow_tf32`` and ``config`` have no effect.
+    ``transposed``: of the transpose of (pattern, data), whose blocks are read in place for one
+    column, and else transposed a window at a time. ``allow_tf32`` and ``config`` have no effect.
     """
     del allow_tf32, config
     batch = out.shape[:-2]
     order = None
     if transposed:
         pattern, flat_order = pattern.transposed()
-        data = data.swapaxes(-1, -2)
         order = (flat_order % max(pattern.nnzb, 1)).reshape(pattern._indices.shape)
     indptr, indices = pattern._indptr, pattern._indices
     part = EpilogueParts(epilogue, out.shape)
@@ -104,12 +105,13 @@ def _product(
     b: tuple[int, ...],
 ) -> None:
     """Compute one matrix of the batch; block p is ``data[p]``, or ``data[order[p]]``."""
-    (_, bm, bk), (k, n), real = data.shape, dense.shape, parts(data.dtype)
+    (bm, bk), (k, n), real = data.shape[1:], dense.shape, parts(data.dtype)
+    if order is not None:
+        bm, bk = bk, bm
     acc_dtype = accumulator_dtype(data.dtype)
     narrow = is_narrow(n * real, bk * real)
+    vector = n * real == 1 and acc_dtype.kind == "f" and (order is not None or bk <= _SMALL)
     loop = multiply_narrow if narrow else multiply
-    if n * real == 1 and bk <= _SMALL and acc_dtype.kind == "f":
-        loop = multiply_vector
     wide_row = k * real * real * compute_dtype(data.dtype).itemsize
     panel = max(_WIDENED // max(wide_row, 1) // _COLUMNS, 1) * _COLUMNS
 
@@ -136,23 +138,30 @@ def _product(
             acc = np.zeros(result.shape, acc_dtype)
         if p1 > p0 and part.whole.alpha != 0:
             flat, acc_ld = real_strip(acc)
-            blocks = data[p0:p1] if order is None else data[order[p0:p1]]
             ends = frozen(indptr[first : last + 1].astype(np.int64) - p0)
-            loop(
-                flat,
-                frozen(np.arange(last - first) * (bm * acc_ld)),
-                acc_ld,
-                ends[:-1],
-                ends[1:],
-                NO_TERMS,
-                frozen(indices[p0:p1]),
-                real * bk * (1 if narrow else ld),
-                0 if narrow else (left - start) * real,
-                ld,
-                real_blocks(blocks),
-                rows,
-                (right - left) * real,
-            )
+            source = frozen(indices[p0:p1])
+            if vector:
+                blocks, listed = _listed(data, order, p0, p1)
+                transposed = order is not None
+                targets = acc_ld, ends[:-1], ends[1:], listed, source
+                multiply_vector(flat, *targets, real_blocks(blocks), transposed, rows)
+            else:
+                blocks = data[p0:p1] if order is None else _transposed(data, order[p0:p1])
+                loop(
+                    flat,
+                    frozen(np.arange(last - first) * (bm * acc_ld)),
+                    acc_ld,
+                    ends[:-1],
+                    ends[1:],
+                    NO_TERMS,
+                    source,
+                    real * bk * (1 if narrow else ld),
+                    0 if narrow else (left - start) * real,
+                    ld,
+                    real_blocks(blocks),
+                    rows,
+                    (right - left) * real,
+                )
         if not in_place:
             apply_epilogue(acc, part.at(b, window_rows, columns), result)
 
@@ -164,6 +173,25 @@ def _product(
         cost = data.size * (stop - start)
         row_spans = spans(indptr[1:], most, max(pieces(cost), data.nbytes // _WIDENED))
         for_each(tile, [(*r, *c) for c in columns for r in row_spans], cost)
+
+
+def _listed(
+    data: np.ndarray, order: np.ndarray | None, p0: int, p1: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return blocks and the list of those that p0..p1 are: uncopied where nothing is widened."""
+    if order is None:
+        return data[p0:p1], NO_TERMS
+    if data.flags.c_contiguous and data.dtype == compute_dtype(data.dtype):
+        return data, frozen(order[p0:p1])
+    return data[order[p0:p1]], NO_TERMS
+
+
+def _transposed(blocks: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return the transposes of the blocks that are listed."""
+    n, (bm, bk) = len(order), blocks.shape[1:]
+    out = np.empty((n, bk, bm), blocks.dtype)
+    transpose_blocks(out, blocks, order)
+    return out
 
 
 def is_narrow(columns: int, depth: int) -> bool:

@@ -1,0 +1,131 @@
+"""Sparse times sparse, a block row of the result at a time (Gustavson, ACM TOMS 4 (1978))."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..._arrays import accumulator_dtype, index_dtype
+from ...pattern import Pattern
+from ._jit import frozen, jit
+from ._operands import widen
+from ._threads import for_each, pieces, spans
+
+#: Blocks of up to this many rows and columns are compiled for their size, once each: loops of a
+#: few steps take half the time unrolled.
+_UNROLLED = 4
+
+
+def spgemm(
+    left: Pattern, a: np.ndarray, right: Pattern, b: np.ndarray, dtype: np.dtype
+) -> tuple[Pattern, np.ndarray]:
+    """Return ``a @ b`` over patterns without a batch, canonical, in any dtype but int8.
+
+    A block is stored wherever two blocks are multiplied.
+    """
+    (m, _), (_, n), (bm, bk) = left.shape, right.shape, left.blocksize
+    bn, columns = right.blocksize[1], right.block_shape[1]
+    patterns = tuple(frozen(x) for p in (left, right) for x in (p._indptr, p._indices))
+    pairs = np.zeros(left.nnzb + 1, np.int64)
+    np.cumsum(np.diff(right._indptr)[left._indices], out=pairs[1:])
+    cost = int(pairs[-1]) * bm * bk * bn
+    cut = spans(pairs[left._indptr[1:]], left.block_shape[0], pieces(cost))
+
+    starts = np.zeros(left.block_shape[0] + 1, np.int64)
+    for_each(lambda span: _count(starts[1:], *span, columns, *patterns), cut, cost)
+    np.cumsum(starts, out=starts)
+    nnzb = int(starts[-1])
+    wide = index_dtype(max(nnzb, *left.block_shape, columns))
+    indices = np.empty(nnzb, wide)
+    sums = np.zeros((nnzb, bm, bn), accumulator_dtype(a.dtype))
+    size = (0,) * bm if bm == bk == bn and bm <= _UNROLLED else ()
+    blocks = frozen(widen(a)), frozen(widen(b))
+
+    def fill(span: tuple[int, int]) -> None:
+        _columns(indices, starts, *span, columns, *patterns)
+        _sum(sums, frozen(indices), starts, *span, columns, *patterns, *blocks, size)
+
+    for_each(fill, cut, cost)
+    pattern = Pattern(starts.astype(wide), indices, (m, n), (bm, bn), check=False, copy=False)
+    with np.errstate(over="ignore"):
+        return pattern, sums.astype(dtype, copy=False)
+
+
+@jit()
+def _count(counts, first, last, columns, a_ptr, a_columns, b_ptr, b_columns):
+    """Write how many blocks the rows first..last of the result have."""
+    seen = np.full(columns, -1, np.int64)
+    for i in range(first, last):
+        n = 0
+        for p in range(a_ptr[i], a_ptr[i + 1]):
+            k = a_columns[p]
+            for q in range(b_ptr[k], b_ptr[k + 1]):
+                j = b_columns[q]
+                if seen[j] != i:
+                    seen[j] = i
+                    n += 1
+        counts[i] = n
+
+
+@jit()
+def _columns(indices, starts, first, last, columns, a_ptr, a_columns, b_ptr, b_columns):
+    """Write the block columns of the rows first..last, ascending."""
+    seen = np.full(columns, -1, np.int64)
+    for i in range(first, last):
+        found, n = indices[starts[i] : starts[i + 1]], 0
+        for p in range(a_ptr[i], a_ptr[i + 1]):
+            k = a_columns[p]
+            for q in range(b_ptr[k], b_ptr[k + 1]):
+                j = b_columns[q]
+                if seen[j] != i:
+                    seen[j] = i
+                    found[n] = j
+                    n += 1
+        found.sort()
+
+
+@jit(fastmath={"contract"})
+def _sum(
+    sums, indices, starts, first, last, columns, a_ptr, a_columns, b_ptr, b_columns, a, b, size
+):
+    """Add up the rows first..last; ``size`` has bm = bk = bn elements, or none for any size."""
+    bm, bk, bn, s = a.shape[1], a.shape[2], b.shape[2], np.uintp(len(size))
+    place = np.empty(columns, np.int64)
+    flat_a, flat_b, flat = a.reshape(-1), b.reshape(-1), sums.reshape(-1)
+    for i in range(first, last):
+        for g in range(starts[i], starts[i + 1]):
+            place[indices[g]] = g
+        for p in range(a_ptr[i], a_ptr[i + 1]):
+            k = a_columns[p]
+            for q in range(b_ptr[k], b_ptr[k + 1]):
+                g = place[b_columns[q]]
+                if len(size) == 0:
+                    total = flat[g * bm * bn : (g + 1) * bm * bn]
+                    _add_product(total, flat_a[p * bm * bk :], flat_b[q * bk * bn :], bm, bk, bn)
+                    continue
+                o, x, y = np.uintp(g) * s * s, np.uintp(p) * s * s, np.uintp(q) * s * s
+                for r in range(s):
+                    for c in range(s):
+                        element = flat[o + r * s + c]
+                        for d in range(s):
+                            element += flat_a[x + r * s + d] * flat_b[y + d * s + c]
+                        flat[o + r * s + c] = element
+
+
+@jit(fastmath={"contract"})
+def _add_product(out, a, b, bm, bk, bn):
+    """Add the product of two blocks, four steps of depth at a time, along the columns."""
+    for r in range(bm):
+        row = out[r * bn : r * bn + bn]
+        k = 0
+        while k + 4 <= bk:
+            a0, a1, a2, a3 = a[r * bk + k], a[r * bk + k + 1], a[r * bk + k + 2], a[r * bk + k + 3]
+            b0, b1 = b[k * bn :], b[(k + 1) * bn :]
+            b2, b3 = b[(k + 2) * bn :], b[(k + 3) * bn :]
+            for c in range(bn):
+                row[c] += a0 * b0[c] + a1 * b1[c] + a2 * b2[c] + a3 * b3[c]
+            k += 4
+        while k < bk:
+            a0, b0 = a[r * bk + k], b[k * bn :]
+            for c in range(bn):
+                row[c] += a0 * b0[c]
+            k += 1
