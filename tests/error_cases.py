@@ -36,6 +36,18 @@ def blocks_24():
     return sg.bsr_array(half((64, 64)), blocksize=(32, 32)).semi_structured()
 
 
+def spd():
+    return sg.identity(16, blocksize=(4, 4))
+
+
+def system():
+    """Return the arguments that all solvers of linear systems have."""
+    return dict(
+        b=np.ones(16), x0=np.ones(16), rtol=1e-5, maxiter=9, callback=None, check_every=4,
+        verbose=False, residuals=None,
+    )  # fmt: skip
+
+
 def epilogue(m, n, dtype="float32"):
     """Return the keywords of every product, none of which changes anything."""
     return dict(
@@ -156,6 +168,8 @@ def functions():
         ),
         "is_supported": dict(op="bsr_addmm", dtype="float32", cc=(9, 0)),
         "linalg.aslinearoperator": dict(A=bsr("float64")),
+        "linalg.block_jacobi": dict(A=spd()),
+        "linalg.cg": dict(A=spd(), M=spd(), **system(), atol=0.0),
     }  # fmt: skip
 
 

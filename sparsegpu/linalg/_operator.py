@@ -1,4 +1,4 @@
-"""Block-sparse arrays in the iterative solvers of SciPy and cupyx."""
+"""Block-sparse arrays as linear operators of SciPy and cupyx."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import HALF_DTYPES, namespace
-from ._checks import bad_type, bad_value
-from .ops._common import check_operand_dtype, check_sparse
-from .ops.addmm import bsr_matmul, dense_bsr_matmul
+from .._arrays import HALF_DTYPES, namespace
+from .._checks import bad_type, bad_value
+from ..ops._common import check_operand_dtype, check_sparse
+from ..ops.addmm import bsr_matmul, dense_bsr_matmul
 
 
 def aslinearoperator(A: Any) -> Any:

@@ -1,0 +1,9 @@
+"""Block-sparse arrays in iterative solvers: our own, and those of SciPy and cupyx."""
+
+from __future__ import annotations
+
+from ._block_jacobi import block_jacobi
+from ._cg import cg
+from ._operator import aslinearoperator
+
+__all__ = ["aslinearoperator", "block_jacobi", "cg"]
