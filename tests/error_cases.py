@@ -168,6 +168,10 @@ def functions():
         ),
         "is_supported": dict(op="bsr_addmm", dtype="float32", cc=(9, 0)),
         "linalg.aslinearoperator": dict(A=bsr("float64")),
+        "linalg.amg": dict(
+            A=spd(), B=np.eye(16, 4), smoother="chebyshev", degree=2, max_levels=4, max_coarse=9,
+            verbose=False,
+        ),
         "linalg.block_jacobi": dict(A=spd()),
         "linalg.cg": dict(A=spd(), M=spd(), **system(), atol=0.0),
     }  # fmt: skip

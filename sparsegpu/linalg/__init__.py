@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ._amg import amg
 from ._block_jacobi import block_jacobi
 from ._cg import cg
 from ._operator import aslinearoperator
 
-__all__ = ["aslinearoperator", "block_jacobi", "cg"]
+__all__ = ["amg", "aslinearoperator", "block_jacobi", "cg"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -52,11 +53,6 @@ def aslinearoperator(A: Any) -> Any:
     check_operand_dtype(function, "A", A.dtype)
     if A.dtype.kind == "i":
         raise bad_type(function, "A", "a floating dtype (astype)", A.dtype)
-    if namespace(A.data) is np:
-        from scipy.sparse.linalg import LinearOperator
-    else:
-        from cupyx.scipy.sparse.linalg import LinearOperator
-
     dtype = np.dtype(np.float32) if A.dtype in HALF_DTYPES else A.dtype
 
     def product(x: Any) -> Any:
@@ -70,6 +66,16 @@ def aslinearoperator(A: Any) -> Any:
         # A^H x = conj(x^H A)^T
         row = x.astype(A.dtype, copy=False).conj().T
         return dense_bsr_matmul(row, A, out_dtype=dtype).conj().T
+
+    return linear_operator(A, product, adjoint, dtype)
+
+
+def linear_operator(A: Any, product: Callable, adjoint: Callable, dtype: np.dtype) -> Any:
+    """Return a linear operator of the shape of A, on arrays of A's library, (n,) and (n, r)."""
+    if namespace(A.data) is np:
+        from scipy.sparse.linalg import LinearOperator
+    else:
+        from cupyx.scipy.sparse.linalg import LinearOperator
 
     return LinearOperator(
         A.shape, matvec=product, rmatvec=adjoint, matmat=product, rmatmat=adjoint, dtype=dtype

@@ -11,10 +11,9 @@ import numpy as np
 
 from .._arrays import as_array, common_namespace, device_of, is_complex, namespace
 from .._checks import bad_type, bad_value, check_flags, check_integers, check_scalar, kind_of
-from .._epilogue import Epilogue
 from ..engines import engine_module
 from ..ops._common import check_sparse, is_sparse
-from ..ops.addmm import bsr_matmul
+from ._product import bound_product
 
 DTYPES = tuple(np.dtype(name) for name in ("float32", "float64", "complex64", "complex128"))
 _NAMES = ", ".join(dtype.name for dtype in DTYPES)
@@ -148,7 +147,7 @@ class Operand:
         if self.dtype is not None and is_complex(self.dtype) and not is_complex(dtype):
             raise bad_type(function, self.argument, "a real operator, as A and b are", self.dtype)
         if is_sparse(given):
-            return _product(function, given.astype(dtype, copy=False), system)
+            return bound_product(function, given.astype(dtype, copy=False))
         one = flat or (self.shape is not None and system.b.shape[1] == 1)
         if self.shape is not None:
             call: Callable = given.__matmul__
@@ -170,20 +169,6 @@ class Operand:
             return out
 
         return product
-
-
-def _product(function: str, bsr: Any, system: System) -> Callable[[Any, Any], Any]:
-    """Return the product of a `bsr_array` with vectors of the system."""
-    if system.xp is not np:
-        return lambda v, out: bsr_matmul(bsr, v, out=out)
-    pattern, data = bsr.pattern, bsr.data  # which have been checked: no call checks them again
-    engine, identity = engine_module(np, "addmm", function), Epilogue()
-
-    def product(v: Any, out: Any) -> Any:
-        engine.bsr_addmm(out, pattern, data, v, identity)
-        return out
-
-    return product
 
 
 def _library(operator: Any) -> ModuleType | None:

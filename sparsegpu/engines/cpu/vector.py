@@ -7,7 +7,6 @@ updates and dot products of a strip are done before the next one is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
