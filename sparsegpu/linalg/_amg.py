@@ -20,6 +20,8 @@ from ._system import check_count, to_host
 _SMOOTHERS = ("chebyshev", "block_jacobi")
 #: Steps of the power method, and what its value, which is too low, is multiplied by.
 _POWER_STEPS, _SAFETY = 15, 1.1
+#: More than any hierarchy has, of which each level halves the unknowns at least.
+_MOST_LEVELS = 64
 #: Unknowns of the coarsest level, unless more were asked for.
 _LARGEST_INVERSE = 4000
 #: Chebyshev smoothing is for the eigenvalues from the largest down to this part of it.
@@ -100,7 +102,7 @@ def amg(
     inverse = inverse_diagonal(A, function)  # checks A, too
     check_choice(function, "smoother", smoother, _SMOOTHERS)
     degree = check_count(function, "degree", degree, 1)
-    max_levels = check_count(function, "max_levels", max_levels, 1)
+    max_levels = min(check_count(function, "max_levels", max_levels, 1), _MOST_LEVELS)
     max_coarse = check_count(function, "max_coarse", max_coarse, 1)
     check_flags(function, verbose=verbose)
     xp, n = namespace(A.data), A.shape[0]
