@@ -173,7 +173,9 @@ def functions():
             verbose=False,
         ),
         "linalg.block_jacobi": dict(A=spd()),
+        "linalg.bicgstab": dict(A=spd(), M=spd(), **system(), atol=0.0),
         "linalg.cg": dict(A=spd(), M=spd(), **system(), atol=0.0),
+        "linalg.minres": dict(A=spd(), M=spd(), **system(), shift=0.0, show=False, check=False),
     }  # fmt: skip
 
 

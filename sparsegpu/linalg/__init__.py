@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from ._amg import amg
+from ._bicgstab import bicgstab
 from ._block_jacobi import block_jacobi
 from ._cg import cg
+from ._minres import minres
 from ._operator import aslinearoperator
 
-__all__ = ["amg", "aslinearoperator", "block_jacobi", "cg"]
+__all__ = ["amg", "aslinearoperator", "bicgstab", "block_jacobi", "cg", "minres"]

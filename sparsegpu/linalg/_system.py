@@ -81,6 +81,18 @@ class System:
         two = array[:, None] if array.ndim == 1 else array
         return self.xp.ascontiguousarray(two, dtype=self.dtype)
 
+    def shift(self, by: float) -> None:
+        """Make the system that of ``A - by * I``."""
+        if by:
+            whole = self.apply
+
+            def shifted(v: Any, out: Any) -> Any:
+                whole(v, out)
+                out -= by * v
+                return out
+
+            self.apply = shifted
+
     def scalars(self, count: int) -> Any:
         """Return ``count`` rows of numbers, one a column, in the dtype of dot products."""
         return self.xp.zeros((count, self.b.shape[1]), self.wide)
