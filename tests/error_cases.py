@@ -175,6 +175,9 @@ def functions():
         "linalg.block_jacobi": dict(A=spd()),
         "linalg.bicgstab": dict(A=spd(), M=spd(), **system(), atol=0.0),
         "linalg.cg": dict(A=spd(), M=spd(), **system(), atol=0.0),
+        "linalg.gmres": dict(
+            A=spd(), M=spd(), **system(), atol=0.0, restart=3, callback_type="x"
+        ),
         "linalg.minres": dict(A=spd(), M=spd(), **system(), shift=0.0, show=False, check=False),
     }  # fmt: skip
 

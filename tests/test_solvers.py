@@ -12,7 +12,7 @@ from solver_cases import allowed, banded_blocks, dense_system, on, residual_norm
 from sparsegpu import bsr_array, linalg
 
 #: A kind of matrix that each takes, and the dtypes.
-KINDS = {"cg": "definite", "minres": "indefinite", "bicgstab": "general"}
+KINDS = {"cg": "definite", "minres": "indefinite", "bicgstab": "general", "gmres": "general"}
 REAL = ["float32", "float64"]
 DTYPES = [
     (solver, dtype)
@@ -50,7 +50,7 @@ def test_answers(engine, rng, solver, dtype):
         assert (residual_norms(dense, x, right) <= slack * allowed(dense, x, right, rtol)).all()
 
 
-@pytest.mark.parametrize("solver", KINDS)
+@pytest.mark.parametrize("solver", [name for name in KINDS if name != "gmres"])
 def test_the_iterates_of_scipy(engine, rng, solver):
     dense = dense_system(rng, KINDS[solver], condition=4)
     b, start = rng.standard_normal(48), rng.standard_normal(48)
@@ -328,6 +328,54 @@ def test_cg_on_an_indefinite_matrix_ends(engine, rng):
     assert info == -1 and not x.any()
 
 
+@pytest.mark.parametrize("kind", ["x", "pr_norm", "legacy"])
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("preconditioned", [False, True])
+def test_gmres_tells_what_scipys_tells(engine, rng, kind, dtype, preconditioned):
+    dense = dense_system(rng, "general", dtype)
+    b = rng.standard_normal(48).astype(dtype)
+    inverse = np.diag(1 / np.diag(dense)) if preconditioned else None
+    M = blocks(engine, inverse) if preconditioned else None
+    keywords = dict(rtol=1e-9, restart=5, maxiter=1000, callback_type=kind)
+    ours, theirs = [], []
+    expected, code = scipy.sparse.linalg.gmres(
+        dense, b, M=inverse, callback=lambda told: theirs.append(np.array(told)), **keywords
+    )
+    x, info = solve(
+        engine, "gmres", blocks(engine, dense), engine.array(b), M=M, **keywords,
+        callback=lambda told: ours.append(engine.host(told) if kind == "x" else told),
+    )  # fmt: skip
+    assert info == code == 0 and len(ours) == len(theirs)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    np.testing.assert_allclose(x, expected, atol=1e-8)
+
+
+def test_gmres_limits_and_exact_solutions(engine, rng):
+    dense = dense_system(rng, "definite", condition=1e4)
+    b = rng.standard_normal(48)
+    a, right = blocks(engine, dense), engine.array(b)
+    for keywords in (
+        {"maxiter": 2, "restart": 4},
+        {"maxiter": 7, "restart": 4, "callback": print, "callback_type": "legacy"},
+    ):
+        expected, code = scipy.sparse.linalg.gmres(dense, b, rtol=1e-12, **keywords)
+        history = []
+        x, info = solve(engine, "gmres", a, right, rtol=1e-12, residuals=history, **keywords)
+        assert info == code == keywords["maxiter"]
+        np.testing.assert_allclose(x, expected, atol=1e-8)
+        assert len(history) == (9 if "callback" not in keywords else 8)
+    # Two eigenvalues: two iterations are exact, and nothing is left to try.
+    two = blocks(engine, np.diag(np.repeat([1.0, 3.0], 24)))
+    history = []
+    x, info = solve(engine, "gmres", two, right, rtol=1e-14, residuals=history)
+    assert info == 0 and len(history) <= 4
+    for wrong, error in ((0, ValueError), (2.5, TypeError)):
+        with pytest.raises(error, match=r"^gmres: argument 'restart'"):
+            linalg.gmres(A, np.ones(4), restart=wrong)
+    with pytest.raises(ValueError, match=r"^gmres: argument 'callback_type': expected one of"):
+        linalg.gmres(A, np.ones(4), callback_type="residual")
+
+
 def test_bicgstab_breaks_down_with_scipys_codes(engine):
     turn = np.array([[0.0, 1], [-1, 0]])  # r, A r = 0 for every r
     b = np.array([1.0, 0])
@@ -338,7 +386,7 @@ def test_bicgstab_breaks_down_with_scipys_codes(engine):
     assert info == expected == -11 and np.isfinite(x).all()
 
 
-@pytest.mark.parametrize("solver", ["cg", "bicgstab"])
+@pytest.mark.parametrize("solver", ["cg", "bicgstab", "gmres"])
 def test_preconditioners(engine, rng, solver):
     a, dense = banded_blocks(rng, blocks=30)
     scale = np.repeat(10.0 ** rng.integers(-2, 3, 30), 3)

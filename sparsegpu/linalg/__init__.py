@@ -6,7 +6,8 @@ from ._amg import amg
 from ._bicgstab import bicgstab
 from ._block_jacobi import block_jacobi
 from ._cg import cg
+from ._gmres import gmres
 from ._minres import minres
 from ._operator import aslinearoperator
 
-__all__ = ["amg", "aslinearoperator", "bicgstab", "block_jacobi", "cg", "minres"]
+__all__ = ["amg", "aslinearoperator", "bicgstab", "block_jacobi", "cg", "gmres", "minres"]

@@ -61,7 +61,7 @@ class Progress:
         Only here does the host wait: once in ``check_every`` iterations, with a callback in each.
         """
         limits = self.limits
-        self._tell(to_host(self.norm)[None])
+        self.tell(to_host(self.norm)[None])
         done = 0
         while done < limits.maxiter and to_host(self.active).any():
             count = min(self._every, limits.maxiter - done)
@@ -71,12 +71,13 @@ class Progress:
                 step()
                 self._history[slot] = self.norm
             made = int(to_host(self.steps).max()) - done
-            self._tell(to_host(self._history[:made]))
+            self.tell(to_host(self._history[:made]))
             if limits.callback is not None and made:
                 limits.callback(self.system.shaped(solution()).copy())
             done += count
 
-    def _tell(self, norms: np.ndarray) -> None:
+    def tell(self, norms: np.ndarray) -> None:
+        """Append norms (iterations, r) to the caller's list."""
         if self.limits.residuals is not None:
             flat = len(self.system.shape) == 1
             self.limits.residuals.extend(norms[:, 0].tolist() if flat else norms.copy())
