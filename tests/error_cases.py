@@ -178,6 +178,11 @@ def functions():
         "linalg.gmres": dict(
             A=spd(), M=spd(), **system(), atol=0.0, restart=3, callback_type="x"
         ),
+        "linalg.lobpcg": dict(
+            A=spd(), X=np.eye(16, 2), B=spd(), M=spd(), Y=np.eye(16, 1, -3), tol=1e-5, maxiter=5,
+            largest=True, verbosityLevel=0, retLambdaHistory=True, retResidualNormsHistory=True,
+            restartControl=20, check_every=4, verbose=False,
+        ),
         "linalg.minres": dict(A=spd(), M=spd(), **system(), shift=0.0, show=False, check=False),
     }  # fmt: skip
 

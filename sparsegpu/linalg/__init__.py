@@ -7,7 +7,8 @@ from ._bicgstab import bicgstab
 from ._block_jacobi import block_jacobi
 from ._cg import cg
 from ._gmres import gmres
+from ._lobpcg import lobpcg
 from ._minres import minres
 from ._operator import aslinearoperator
 
-__all__ = ["amg", "aslinearoperator", "bicgstab", "block_jacobi", "cg", "gmres", "minres"]
+__all__ = ["amg", "aslinearoperator", "bicgstab", "block_jacobi", "cg", "gmres", "lobpcg", "minres"]

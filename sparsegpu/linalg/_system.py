@@ -34,24 +34,32 @@ class System:
     """
 
     def __init__(
-        self, function: str, A: Any, b: Any, x0: Any = None, M: Any = None, *, real: bool = False
+        self,
+        function: str,
+        A: Any,
+        b: Any,
+        x0: Any = None,
+        M: Any = None,
+        *,
+        real: bool = False,
+        name: str = "b",
     ):
-        b = as_array(b, function, "b")
+        b = as_array(b, function, name)
         x0 = None if x0 is None else as_array(x0, function, "x0")
         operands = {"A": Operand(function, "A", A)}
         if M is not None:
             operands["M"] = Operand(function, "M", M)
-        arrays = {"b": b, "x0": x0} | {name: one.array for name, one in operands.items()}
+        arrays = {name: b, "x0": x0} | {name: one.array for name, one in operands.items()}
         self.xp = common_namespace(function, **arrays)
-        for name, one in operands.items():
+        for argument, one in operands.items():
             if one.xp not in {None, self.xp}:
-                expected = f"an operator on {self.xp.__name__} arrays, like b"
-                raise bad_type(function, name, expected, f"one on {one.xp.__name__} arrays")
+                expected = f"an operator on {self.xp.__name__} arrays, like {name}"
+                raise bad_type(function, argument, expected, f"one on {one.xp.__name__} arrays")
         self.function, self.device = function, device_of(b)
         n = operands["A"].check_square(function, "A")
         if b.ndim not in {1, 2} or (n is not None and b.shape[0] != n):
             rows = "n" if n is None else n
-            raise bad_value(function, "b", f"shape ({rows},) or ({rows}, r)", tuple(b.shape))
+            raise bad_value(function, name, f"shape ({rows},) or ({rows}, r)", tuple(b.shape))
         self.shape = tuple(b.shape)
         if M is not None and operands["M"].check_square(function, "M") not in {None, b.shape[0]}:
             expected = f"shape {(b.shape[0],) * 2} like A"
@@ -59,9 +67,9 @@ class System:
         if x0 is not None and x0.shape != b.shape:
             raise bad_value(function, "x0", f"shape {self.shape} like b", tuple(x0.shape))
 
-        self.dtype = _system_dtype(function, operands["A"], b, real)
+        self.dtype = _system_dtype(function, operands["A"], b, real, name)
         self.wide = np.result_type(self.dtype, np.float64)
-        self.b = self._columns(function, "b", b)
+        self.b = self._columns(function, name, b)
         self.x0_is_zero = x0 is None
         if x0 is None:
             self.x = self.xp.zeros_like(self.b)
@@ -193,14 +201,14 @@ def _library(operator: Any) -> ModuleType | None:
     return np if modules & {"numpy", "scipy"} else None
 
 
-def _system_dtype(function: str, A: Operand, b: Any, real: bool) -> np.dtype:
+def _system_dtype(function: str, A: Operand, b: Any, real: bool, name: str) -> np.dtype:
     """Return the dtype to work in: SciPy's, which takes integers for float64."""
     if b.dtype.kind in "biu":
         of_b = np.dtype(np.float64)
     elif b.dtype in DTYPES:
         of_b = b.dtype
     else:
-        raise bad_type(function, "b", f"integers, or dtype {_NAMES} (astype)", b.dtype)
+        raise bad_type(function, name, f"integers, or dtype {_NAMES} (astype)", b.dtype)
     dtype = of_b
     if A.dtype is not None:
         of_a = np.dtype(np.float64) if A.dtype.kind in "biu" else A.dtype
@@ -208,8 +216,8 @@ def _system_dtype(function: str, A: Operand, b: Any, real: bool) -> np.dtype:
             raise bad_type(function, "A", f"dtype {_NAMES} (astype)", of_a)
         dtype = np.result_type(of_a, of_b)
     if real and is_complex(dtype):
-        name = "b" if is_complex(of_b) else "A"
-        raise bad_type(function, name, "a real dtype: float32 or float64", dtype)
+        argument = name if is_complex(of_b) else "A"
+        raise bad_type(function, argument, "a real dtype: float32 or float64", dtype)
     return dtype
 
 
