@@ -37,15 +37,21 @@ def prepare(
         vectors.append(vector)
         return len(vectors) - 1
 
-    program = []  # target or -1, vector, row of its coefficient or -1
+    n, r = vectors_of(updates, dots)[0].shape
+    program = []  # target, vector, row of its coefficient or -1, whether it is the last term, how
     for target, terms in updates:
-        into = [-1] * (len(terms) - 1) + [number(target)]
-        for t, (row, vector) in zip(into, terms):
-            program.append((t, number(vector), -1 if row is None else row))
-    steps = np.array(program, np.int64).reshape(-1, 3)
+        own = [term for term in terms if term[1] is target]
+        in_place = r == 1 and len(own) == 1
+        if in_place:
+            terms = own + [term for term in terms if term[1] is not target]
+        for t, (row, vector) in enumerate(terms):
+            last = t == len(terms) - 1
+            program.append(
+                (number(target), number(vector), -1 if row is None else row, last, in_place)
+            )
+    steps = np.array(program, np.int64).reshape(-1, 5)
     pairs = np.array([(number(u), number(v)) for _, u, v in dots], np.int64).reshape(-1, 2)
     rows = [row for row, _, _ in dots]
-    n, r = vectors[0].shape
     # Padded, so that most passes are one signature, which is compiled once.
     everything = (*vectors, *(vectors[0],) * (-len(vectors) % _VECTORS))
     most = max(_SPAN // max(r, 1), 1)
@@ -73,13 +79,19 @@ def prepare(
     return run
 
 
+def vectors_of(updates: Sequence, dots: Sequence) -> list[np.ndarray]:
+    """Return the targets, and the first of each dot product."""
+    return [target for target, _ in updates] + [u for _, u, _ in dots]
+
+
 @jit(fastmath={"contract"})
 def _span(vectors, first, last, scalars, steps, of_dots, sums, active):
     """Run a program on rows ``first..last``; put its dot products in ``sums``.
 
     A strip of rows is one run of memory, along which factors and ``active`` repeat: inner loops
     do not know how many columns there are. A combination is made in ``value`` and copied, because
-    LLVM does not vectorise a loop whose target may be one of its sources.
+    LLVM does not vectorise a loop whose target may be one of its sources; of one column in place,
+    where the target is the first term and no other.
     """
     r = vectors[0].shape[1]
     rows = min(max(_STRIP // r, 1), last - first)
@@ -99,8 +111,18 @@ def _span(vectors, first, last, scalars, steps, of_dots, sums, active):
         count = (stop - start) * r
         begun = False
         for s in range(len(steps)):
+            if r == 1 and not every:
+                break
             source = vectors[steps[s, 1]][start:stop].reshape(-1)
-            if begun and r == 1:
+            target = vectors[steps[s, 0]][start:stop].reshape(-1)
+            in_place = steps[s, 4] == 1
+            if in_place and begun:
+                add_multiple(target, scale[s, 0], source)
+            elif in_place:
+                if steps[s, 2] >= 0:
+                    for i in range(count):
+                        target[i] *= scale[s, 0]
+            elif begun and r == 1:
                 add_multiple(value, scale[s, 0], source)
             elif begun:
                 add_products(value, scale[s], source)
@@ -108,15 +130,15 @@ def _span(vectors, first, last, scalars, steps, of_dots, sums, active):
                 multiply(value, scale[s, 0], source)
             else:
                 multiply_each(value, scale[s], source)
-            begun = steps[s, 0] < 0
-            if not begun:
-                target = vectors[steps[s, 0]][start:stop].reshape(-1)
-                if every:
-                    target[:] = value[:count]
-                else:
-                    for i in range(count):
-                        if go[i]:
-                            target[i] = value[i]
+            begun = steps[s, 3] == 0
+            if begun or in_place:
+                continue
+            if every:
+                target[:] = value[:count]
+            else:
+                for i in range(count):
+                    if go[i]:
+                        target[i] = value[i]
         for d in range(len(of_dots)):
             u = vectors[of_dots[d, 0]][start:stop].reshape(-1)
             v = vectors[of_dots[d, 1]][start:stop].reshape(-1)
