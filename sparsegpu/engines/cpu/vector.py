@@ -37,7 +37,7 @@ def prepare(
         vectors.append(vector)
         return len(vectors) - 1
 
-    n, r = vectors_of(updates, dots)[0].shape
+    n, r = (updates[0][0] if updates else dots[0][1]).shape
     program = []  # target, vector, row of its coefficient or -1, whether it is the last term, how
     for target, terms in updates:
         own = [term for term in terms if term[1] is target]
@@ -77,11 +77,6 @@ def prepare(
             scalars[rows] = sums[0] if len(spans) == 1 else sums.sum(axis=0)
 
     return run
-
-
-def vectors_of(updates: Sequence, dots: Sequence) -> list[np.ndarray]:
-    """Return the targets, and the first of each dot product."""
-    return [target for target, _ in updates] + [u for _, u, _ in dots]
 
 
 @jit(fastmath={"contract"})
