@@ -36,6 +36,18 @@ def blocks_24():
     return sg.bsr_array(half((64, 64)), blocksize=(32, 32)).semi_structured()
 
 
+def spd():
+    return sg.identity(16, blocksize=(4, 4))
+
+
+def system():
+    """Return the arguments that all solvers of linear systems have."""
+    return dict(
+        b=np.ones(16), x0=np.ones(16), rtol=1e-5, maxiter=9, callback=None, check_every=4,
+        verbose=False, residuals=None,
+    )  # fmt: skip
+
+
 def epilogue(m, n, dtype="float32"):
     """Return the keywords of every product, none of which changes anything."""
     return dict(
@@ -156,6 +168,22 @@ def functions():
         ),
         "is_supported": dict(op="bsr_addmm", dtype="float32", cc=(9, 0)),
         "linalg.aslinearoperator": dict(A=bsr("float64")),
+        "linalg.amg": dict(
+            A=spd(), B=np.eye(16, 4), smoother="chebyshev", degree=2, max_levels=4, max_coarse=9,
+            verbose=False,
+        ),
+        "linalg.block_jacobi": dict(A=spd()),
+        "linalg.bicgstab": dict(A=spd(), M=spd(), **system(), atol=0.0),
+        "linalg.cg": dict(A=spd(), M=spd(), **system(), atol=0.0),
+        "linalg.gmres": dict(
+            A=spd(), M=spd(), **system(), atol=0.0, restart=3, callback_type="x"
+        ),
+        "linalg.lobpcg": dict(
+            A=spd(), X=np.eye(16, 2), B=spd(), M=spd(), Y=np.eye(16, 1, -3), tol=1e-5, maxiter=5,
+            largest=True, verbosityLevel=0, retLambdaHistory=True, retResidualNormsHistory=True,
+            restartControl=20, check_every=4, verbose=False,
+        ),
+        "linalg.minres": dict(A=spd(), M=spd(), **system(), shift=0.0, show=False, check=False),
     }  # fmt: skip
 
 

@@ -36,7 +36,9 @@ for figure in figures:
 
 
 def test_there_are_notebooks_and_only_as_scripts():
-    assert {"first_steps", "two_four_bit_by_bit", "attention_masks"} <= set(NOTEBOOKS)
+    assert {"first_steps", "two_four_bit_by_bit", "attention_masks", "elasticity_solvers"} <= set(
+        NOTEBOOKS
+    )
     assert not list(GALLERY.rglob("*.ipynb"))
 
 

@@ -1,15 +1,16 @@
-"""Block-sparse arrays in the iterative solvers of SciPy and cupyx."""
+"""Block-sparse arrays as linear operators of SciPy and cupyx."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ._arrays import HALF_DTYPES, import_scipy, namespace
-from ._checks import bad_type, bad_value
-from .ops._common import check_operand_dtype, check_sparse
-from .ops.addmm import bsr_matmul, dense_bsr_matmul
+from .._arrays import HALF_DTYPES, import_scipy, namespace
+from .._checks import bad_type, bad_value
+from ..ops._common import check_operand_dtype, check_sparse
+from ..ops.addmm import bsr_matmul, dense_bsr_matmul
 
 
 def aslinearoperator(A: Any) -> Any:
@@ -54,12 +55,6 @@ def aslinearoperator(A: Any) -> Any:
     check_operand_dtype(function, "A", A.dtype)
     if A.dtype.kind == "i":
         raise bad_type(function, "A", "a floating dtype (astype)", A.dtype)
-    if namespace(A.data) is np:
-        import_scipy(function)
-        from scipy.sparse.linalg import LinearOperator
-    else:
-        from cupyx.scipy.sparse.linalg import LinearOperator
-
     dtype = np.dtype(np.float32) if A.dtype in HALF_DTYPES else A.dtype
 
     def product(x: Any) -> Any:
@@ -73,6 +68,19 @@ def aslinearoperator(A: Any) -> Any:
         # A^H x = conj(x^H A)^T
         row = x.astype(A.dtype, copy=False).conj().T
         return dense_bsr_matmul(row, A, out_dtype=dtype).conj().T
+
+    return linear_operator(function, A, product, adjoint, dtype)
+
+
+def linear_operator(
+    function: str, A: Any, product: Callable, adjoint: Callable, dtype: np.dtype
+) -> Any:
+    """Return a linear operator of the shape of A, on arrays of A's library, (n,) and (n, r)."""
+    if namespace(A.data) is np:
+        import_scipy(function)
+        from scipy.sparse.linalg import LinearOperator
+    else:
+        from cupyx.scipy.sparse.linalg import LinearOperator
 
     return LinearOperator(
         A.shape, matvec=product, rmatvec=adjoint, matmat=product, rmatmat=adjoint, dtype=dtype

@@ -1,0 +1,185 @@
+"""Linear combinations of vectors and dot products, in one pass over memory.
+
+A pass goes through spans of rows, and within a span through strips that stay in the L1 cache: all
+updates and dot products of a strip are done before the next one is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ._jit import jit
+from ._threads import for_each
+
+#: Elements of a span and of a strip. Both are fixed, as the order of the sums depends on them.
+_SPAN, _STRIP = 1 << 16, 1 << 10
+#: The number of vectors of a compiled pass is a multiple of this.
+_VECTORS = 4
+
+
+def prepare(
+    scalars: np.ndarray,
+    updates: Sequence[tuple[np.ndarray, Sequence[tuple[int | None, np.ndarray]]]],
+    dots: Sequence[tuple[int, np.ndarray, np.ndarray]],
+) -> Callable[[np.ndarray | None], None]:
+    """Return a pass over vectors: linear combinations, then dot products of what they became.
+
+    As `engines.reference.vector.prepare` says.
+    """
+    vectors: list[np.ndarray] = []
+
+    def number(vector: np.ndarray) -> int:
+        for i, known in enumerate(vectors):
+            if known is vector:
+                return i
+        vectors.append(vector)
+        return len(vectors) - 1
+
+    n, r = (updates[0][0] if updates else dots[0][1]).shape
+    program = []  # target, vector, row of its coefficient or -1, whether it is the last term, how
+    for target, terms in updates:
+        own = [term for term in terms if term[1] is target]
+        in_place = r == 1 and len(own) == 1
+        if in_place:
+            terms = own + [term for term in terms if term[1] is not target]
+        for t, (row, vector) in enumerate(terms):
+            last = t == len(terms) - 1
+            program.append(
+                (number(target), number(vector), -1 if row is None else row, last, in_place)
+            )
+    steps = np.array(program, np.int64).reshape(-1, 5)
+    pairs = np.array([(number(u), number(v)) for _, u, v in dots], np.int64).reshape(-1, 2)
+    rows = [row for row, _, _ in dots]
+    # Padded, so that most passes are one signature, which is compiled once.
+    everything = (*vectors, *(vectors[0],) * (-len(vectors) % _VECTORS))
+    most = max(_SPAN // max(r, 1), 1)
+    spans = range(0, n, most)
+    sums = np.empty((len(spans), len(dots), r), scalars.dtype)
+    cost = n * r * (len(program) + len(dots))
+    every = np.ones(r, bool)
+
+    def run(active: np.ndarray | None) -> None:
+        if not r:
+            return
+        go = every if active is None else active
+
+        def span(first: int) -> None:
+            last = min(first + most, n)
+            _span(everything, first, last, scalars, steps, pairs, sums[first // most], go)
+
+        if len(spans) == 1:
+            span(0)
+        else:
+            for_each(span, spans, cost)
+        if rows:
+            scalars[rows] = sums[0] if len(spans) == 1 else sums.sum(axis=0)
+
+    return run
+
+
+@jit(fastmath={"contract"})
+def _span(vectors, first, last, scalars, steps, of_dots, sums, active):
+    """Run a program on rows ``first..last``; put its dot products in ``sums``.
+
+    A strip of rows is one run of memory, along which factors and ``active`` repeat: inner loops
+    do not know how many columns there are. A combination is made in ``value`` and copied, because
+    LLVM does not vectorise a loop whose target may be one of its sources; of one column in place,
+    where the target is the first term and no other.
+    """
+    r = vectors[0].shape[1]
+    rows = min(max(_STRIP // r, 1), last - first)
+    value = np.empty(rows * r, vectors[0].dtype)
+    scale = np.ones((len(steps), rows * r if r > 1 else 1), vectors[0].dtype)
+    go = np.empty(rows * r, np.bool_)
+    for j in range(r):
+        go[j::r] = active[j]
+        for s in range(len(steps)):
+            if steps[s, 2] >= 0:
+                scale[s, j::r] = scalars[steps[s, 2], j]
+    every = active.all()
+    totals = np.zeros((len(of_dots), rows * r if r > 1 else 0), sums.dtype)
+    sums[:] = 0
+    for start in range(first, last, rows):
+        stop = min(start + rows, last)
+        count = (stop - start) * r
+        begun = False
+        for s in range(len(steps)):
+            if r == 1 and not every:
+                break
+            source = vectors[steps[s, 1]][start:stop].reshape(-1)
+            target = vectors[steps[s, 0]][start:stop].reshape(-1)
+            in_place = steps[s, 4] == 1
+            if in_place and begun:
+                add_multiple(target, scale[s, 0], source)
+            elif in_place:
+                if steps[s, 2] >= 0:
+                    for i in range(count):
+                        target[i] *= scale[s, 0]
+            elif begun and r == 1:
+                add_multiple(value, scale[s, 0], source)
+            elif begun:
+                add_products(value, scale[s], source)
+            elif r == 1:
+                multiply(value, scale[s, 0], source)
+            else:
+                multiply_each(value, scale[s], source)
+            begun = steps[s, 3] == 0
+            if begun or in_place:
+                continue
+            if every:
+                target[:] = value[:count]
+            else:
+                for i in range(count):
+                    if go[i]:
+                        target[i] = value[i]
+        for d in range(len(of_dots)):
+            u = vectors[of_dots[d, 0]][start:stop].reshape(-1)
+            v = vectors[of_dots[d, 1]][start:stop].reshape(-1)
+            if r == 1:
+                sums[d, 0] += dot(sums.dtype.type(0), u, v)
+            else:
+                add_dots(totals[d], u, v)
+    if r > 1:
+        for d in range(len(of_dots)):
+            for j in range(r):
+                sums[d, j] = totals[d, j::r].sum()
+
+
+@jit(fastmath={"contract"})
+def multiply(value, c, source):
+    for i in range(len(source)):
+        value[i] = c * source[i]
+
+
+@jit(fastmath={"contract"})
+def add_multiple(value, c, source):
+    for i in range(len(source)):
+        value[i] += c * source[i]
+
+
+@jit(fastmath={"contract"})
+def multiply_each(value, c, source):
+    for i in range(len(source)):
+        value[i] = c[i] * source[i]
+
+
+@jit(fastmath={"contract"})
+def add_products(value, c, source):
+    for i in range(len(source)):
+        value[i] += c[i] * source[i]
+
+
+@jit(fastmath={"contract", "reassoc"})
+def dot(total, u, v):
+    """Return the dot product; LLVM may sum it in several parts, the same in every run."""
+    for i in range(len(u)):
+        total += u[i].conjugate() * v[i]
+    return total
+
+
+@jit(fastmath={"contract"})
+def add_dots(totals, u, v):
+    for i in range(len(u)):
+        totals[i] += u[i].conjugate() * v[i]

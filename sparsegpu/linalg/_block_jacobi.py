@@ -1,0 +1,109 @@
+"""The inverses of the diagonal blocks, as a preconditioner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._arrays import check_may_wait, namespace
+from .._checks import bad_type, bad_value
+from ..ops._common import check_sparse
+from ..pattern import Pattern
+from ._operator import aslinearoperator
+from ._system import DTYPES, to_host
+
+_LARGEST = 64
+
+
+def block_jacobi(A: Any) -> Any:
+    """Return the operator that multiplies by the inverses of A's diagonal blocks.
+
+    As `M` of a solver it takes out of the iterations what couples the unknowns within a block.
+
+    Parameters
+    ----------
+    A : bsr_array (n, n)
+        Square blocks of up to 64 x 64; float32, float64, complex64 or complex128. Blocks at the
+        same place mean their sum, a diagonal block that is not stored is zero.
+
+    Returns
+    -------
+    scipy.sparse.linalg.LinearOperator or cupyx.scipy.sparse.linalg.LinearOperator
+        Its products are those of a block-diagonal `bsr_array`.
+
+    Raises
+    ------
+    ValueError
+        For a batch, A or blocks that are not square, larger blocks, and for a block that is
+        singular to working precision; the message names the first.
+    TypeError
+        For what is no `bsr_array`, and for other dtypes.
+    NotImplementedError
+        While a CUDA graph is captured: that no block is singular is read on the host.
+
+    Examples
+    --------
+    >>> import numpy as np, sparsegpu
+    >>> A = sparsegpu.bsr_array(np.diag([1.0, 2, 4, 8]), blocksize=(2, 2))
+    >>> sparsegpu.linalg.block_jacobi(A) @ np.ones(4)
+    array([1.   , 0.5  , 0.25 , 0.125])
+    """
+    return aslinearoperator(inverse_diagonal(A, "block_jacobi"))
+
+
+def inverse_diagonal(A: Any, function: str) -> Any:
+    """Return the `bsr_array` of the inverses of A's diagonal blocks."""
+    check_sparse(function, "A", A)
+    if A.pattern.batch_shape:
+        raise bad_value(function, "A", "one matrix (2-D)", f"a batch {A.pattern.batch_shape}")
+    if A.shape[0] != A.shape[1]:
+        raise bad_value(function, "A", "a square matrix", f"shape {A.shape}")
+    b, bk = A.blocksize
+    if b != bk or b > _LARGEST:
+        expected = f"square blocks of up to {_LARGEST} x {_LARGEST}"
+        raise bad_value(function, "A", expected, f"{b} x {bk}")
+    if A.dtype not in DTYPES:
+        names = ", ".join(dtype.name for dtype in DTYPES)
+        raise bad_type(function, "A", f"dtype {names} (astype)", A.dtype)
+    xp, pattern = namespace(A.data), A.pattern
+    check_may_wait(xp, f"{function}, which looks for singular blocks")
+    count = pattern.block_shape[0]
+    stored = xp.flatnonzero(pattern._rows == pattern._indices)
+    blocks = xp.zeros((count, b, b), A.dtype)
+    if pattern.has_repeated_blocks:
+        xp.add.at(blocks, pattern._indices[stored], A.data[stored])
+    else:
+        blocks[pattern._indices[stored]] = A.data[stored]
+    inverse = _inverse(blocks, function)
+    numbers = xp.arange(count + 1)
+    diagonal = Pattern(numbers, numbers[:-1], A.shape, A.blocksize, check=False, function=function)
+    return A._with(diagonal, inverse)
+
+
+def _inverse(blocks: Any, function: str) -> Any:
+    """Return the inverses of blocks (n, b, b); refuse one without, by its number."""
+    xp = namespace(blocks)
+    if not blocks.size:
+        return blocks
+    try:
+        with np.errstate(all="ignore"):
+            inverse = xp.linalg.inv(blocks)
+    except np.linalg.LinAlgError:  # which does not say of which block
+        with np.errstate(all="ignore"):
+            _, logarithms = np.linalg.slogdet(blocks)
+        raise _singular(~np.isfinite(logarithms), function) from None
+    # The reciprocal condition number in the 1-norm, as LAPACK's gecon estimates it.
+    norm, of_inverse = (abs(x).sum(axis=-2).max(axis=-1) for x in (blocks, inverse))
+    regular = norm * of_inverse < 1 / np.finfo(blocks.dtype).eps
+    if not bool(regular.all()):
+        raise _singular(~regular, function)
+    return inverse
+
+
+def _singular(where: Any, function: str) -> ValueError:
+    first, *more = to_host(where).nonzero()[0].tolist()
+    found = f"block ({first}, {first}) singular"
+    if more:
+        found += f", and {len(more)} more"
+    return bad_value(function, "A", "diagonal blocks that can be inverted", found)

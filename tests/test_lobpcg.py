@@ -1,0 +1,129 @@
+"""A few eigenvalues by LOBPCG, against dense solves and SciPy's."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.sparse.linalg
+
+import sparsegpu
+from solver_cases import dense_system, on
+from sparsegpu import bsr_array, linalg
+from sparsegpu.cli.elasticity import cantilever
+
+
+def found(engine, a, x, **keywords):
+    with sparsegpu.use_engine(engine.name):
+        return [engine.host(part) for part in linalg.lobpcg(a, engine.array(x), **keywords)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+@pytest.mark.parametrize("largest", [True, False])
+def test_eigenvalues(engine, rng, dtype, largest):
+    dense = dense_system(rng, "indefinite", dtype, condition=20)
+    a = on(engine, bsr_array(dense, blocksize=(4, 4)))
+    start = rng.standard_normal((48, 3)).astype(dtype)
+    tol = 1e-3 if dtype == "float32" else 1e-7
+    values, vectors = found(engine, a, start, largest=largest, tol=tol, maxiter=300)
+    expected = np.linalg.eigvalsh(dense.astype("complex128"))
+    expected = expected[::-1][:3] if largest else expected[:3]
+    assert values.dtype == np.zeros(1, dtype).real.dtype and vectors.dtype == dtype
+    residual = np.linalg.norm(dense @ vectors - vectors * values, axis=0)
+    slack = 100 * np.finfo(dtype).eps * 20
+    assert (residual <= tol + slack).all()
+    # An eigenvalue is as near as the residual is small.
+    assert (abs(values - expected) <= residual + slack).all()
+    assert abs(vectors.conj().T @ vectors - np.eye(3)).max() <= slack
+
+
+def test_mass_constraints_and_preconditioner(engine, rng):
+    a, _ = cantilever(16, 4)
+    dense, n = a.toarray(), a.shape[0]
+    mass = np.diag(rng.uniform(1, 2, n))
+    expected, modes = scipy.linalg.eigh(dense, mass)
+    device, B = on(engine, a), on(engine, bsr_array(mass, blocksize=(2, 2)))
+    start = rng.standard_normal((n, 4))
+    with sparsegpu.use_engine(engine.name):
+        M = linalg.block_jacobi(device)
+    values, vectors, lambdas, norms = found(
+        engine, device, start, B=B, M=M, Y=engine.array(modes[:, :2]), largest=False, tol=1e-7,
+        maxiter=500, retLambdaHistory=True, retResidualNormsHistory=True,
+    )  # fmt: skip
+    np.testing.assert_allclose(values, expected[2:6], rtol=1e-6)
+    assert abs(vectors.T @ mass @ vectors - np.eye(4)).max() < 1e-9
+    assert abs(vectors.T @ mass @ modes[:, :2]).max() < 1e-9
+    assert lambdas.shape == norms.shape and norms[-1].max() <= 1e-7 < norms[:-1].max(axis=1).min()
+    exact = on(engine, bsr_array(np.linalg.inv(dense), blocksize=(2, 2)))
+    values, _, fewer = found(
+        engine, device, start, B=B, M=exact, largest=False, tol=1e-7, maxiter=100,
+        retResidualNormsHistory=True,
+    )  # fmt: skip
+    np.testing.assert_allclose(values, expected[:4], rtol=1e-6)
+    assert len(fewer) * 5 < len(norms)
+
+
+def test_any_check_every_and_scipys_answer(engine, rng):
+    dense = dense_system(rng, "definite", condition=50)
+    a = on(engine, bsr_array(dense, blocksize=(4, 4)))
+    start = rng.standard_normal((48, 2))
+    answers = [
+        found(engine, a, start, tol=1e-6, maxiter=200, check_every=every, retLambdaHistory=True)
+        for every in (1, 7, 16, 1000)
+    ]
+    for one in answers[1:]:
+        assert all((x == y).all() for x, y in zip(one, answers[0]))
+    values, vectors = scipy.sparse.linalg.lobpcg(dense, start, tol=1e-6, maxiter=200)
+    np.testing.assert_allclose(answers[0][0], values, rtol=1e-8)
+    assert (abs(abs((vectors * answers[0][1]).sum(axis=0)) - 1) < 1e-8).all()
+
+
+def test_small_problems_are_solved_densely(engine, rng):
+    dense = dense_system(rng, "indefinite", n=12)
+    a = on(engine, bsr_array(dense, blocksize=(4, 4)))
+    y = rng.standard_normal((12, 1))
+    values, vectors = found(engine, a, rng.standard_normal((12, 4)), Y=engine.array(y))
+    q = np.linalg.qr(y, mode="complete")[0][:, 1:]
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(q.T @ dense @ q)[::-1][:4], rtol=1e-9)
+    assert abs(vectors.T @ y).max() < 1e-9
+
+
+def test_not_within_tolerance_warns(engine, rng, capsys):
+    a = on(engine, cantilever(8, 4)[0])
+    x = rng.standard_normal((80, 2))
+    with pytest.warns(UserWarning, match="^lobpcg: residual norms up to"):
+        found(engine, a, x, largest=False, tol=1e-12, maxiter=2, verbose=True)
+    assert "lobpcg: 2 iterations" in capsys.readouterr().out
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found(engine, a, x, largest=True, tol=10.0, maxiter=50)
+
+
+I4 = sparsegpu.identity(20, blocksize=(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("keywords", "error", "argument"),
+    [
+        (dict(A=bsr_array(np.ones((4, 6)), blocksize=(2, 2))), ValueError, "A"),
+        (dict(A=I4.astype("int8")), TypeError, "A"),
+        (dict(X=np.ones(20)), ValueError, "X"),
+        (dict(X=np.ones((20, 2))), ValueError, "X"),
+        (dict(X=np.ones((6, 2))), ValueError, "X"),
+        (dict(X=np.eye(20, 2).astype("float16")), TypeError, "X"),
+        (dict(B=sparsegpu.identity(6, blocksize=(2, 2))), ValueError, "B"),
+        (dict(B="mass"), TypeError, "B"),
+        (dict(Y=np.ones((20, 2))), ValueError, "Y"),
+        (dict(Y=np.ones(20)), ValueError, "Y"),
+        (dict(Y=np.eye(20, 1) * 1j), TypeError, "Y"),
+        (dict(tol=-1.0), ValueError, "tol"),
+        (dict(maxiter=-1), ValueError, "maxiter"),
+        (dict(check_every=0), ValueError, "check_every"),
+        (dict(largest="yes"), TypeError, "largest"),
+    ],
+)
+def test_bad_input(keywords, error, argument):
+    with pytest.raises(error, match=rf"^lobpcg: argument '{argument}': expected "):
+        linalg.lobpcg(**({"A": I4, "X": np.eye(20, 2)} | keywords))
