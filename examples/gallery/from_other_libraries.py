@@ -23,6 +23,7 @@
 import importlib.util
 import inspect
 import tempfile
+import warnings
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -120,6 +121,7 @@ if xp is not np:
 if importlib.util.find_spec("torch"):
     libraries.append(pytorch)
 first = int(np.flatnonzero(W[16:32].any(axis=0))[0])  # the first column of the second block row
+warnings.filterwarnings("ignore", "Sparse BSR tensor support is in beta")  # PyTorch
 with tempfile.TemporaryDirectory() as folder:
     file = str(Path(folder) / "A.npz")
     expected = scipy(W, x, bias, file)
