@@ -298,10 +298,13 @@ def test_plot(tmp_path):
 def test_docs_tables_hold_every_row():
     sections = {"race": content(), "tests": None, "sanitizer": None, "demo": None}
     page = "\n".join(readme.race_figures({"race": content()}, "nvidia-x.json"))
-    assert page.count("| bfloat16 ") == 12 and "_static/roofline-nvidia-x.png" in page
+    assert "_static/roofline-nvidia-x.png" in page and "generated/blocks-nvidia-x.svg" in page
+    rows = "\n".join(readme.race_rows({"race": content()}, "nvidia-x.json"))
+    assert rows.count("| bfloat16 ") == 12 and "| same bits |" in rows
     short = "\n".join(readme.gpu_figures(sections, "nvidia-x.json"))
     assert short.count("| bfloat16 ") == 12 and "same bits" not in short
     assert readme.race_figures({"tests": {}}, "nvidia-x.json") == []
+    assert readme.race_rows({"tests": {}}, "nvidia-x.json") == []
     assert readme.format_figures({"tests": {}}, "nvidia-x.json") == []
 
 
