@@ -38,8 +38,8 @@ _QUESTIONS = (
     (
         "What do blocks gain?",
         "blocks",
-        "bfloat16, 8192 x 8192 times 8192 columns, by the share of blocks that is stored. Above the "
-        "line ours is faster.",
+        "bfloat16, 8192 x 8192 times 8192 columns, by the share of blocks that is stored. Above "
+        "the line ours is faster.",
     ),
     (
         "What does 2:4 gain?",
@@ -143,8 +143,8 @@ def race_figures(sections: dict[str, Any], name: str) -> list[str]:
     parts += [
         "### How near is that to what the chip can do?",
         f"![Roofline of the bfloat16 products](_static/roofline-{stem}.png)",
-        "What to see: a product is limited by the sloping roof (memory) on the left and by the flat "
-        "one (arithmetic) on the right. Large blocks come near; small ones are limited by what "
+        "What to see: a product is limited by the sloping roof (memory) on the left and by the "
+        "flat one (arithmetic) on the right. Large blocks come near; small ones are limited by what "
         "they read again from L2, of which this roofline knows nothing "
         "([the Hopper product](hopper.md)).",
     ]

@@ -44,7 +44,7 @@ def blocks(figure: Figure, rows: Rows) -> None:
             label = f"{size} x {size}"
             ax.plot(places, [points[d] for d in places], "o-", color=colour, label=label)
         _ratio(ax, title, "density (share of the blocks that is stored)")
-        _plain_ticks(ax.xaxis, sorted({row["density"] for row in main}))
+        _plain_ticks(ax.xaxis, sorted({round(row["density"], 2) for row in main}))
     panels[0].set_ylabel("times as fast")
     panels[0].legend(title="blocks", frameon=False)
 

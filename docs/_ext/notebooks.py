@@ -14,7 +14,6 @@ from typing import Any
 
 import jupytext
 import nbformat
-from jupyter_client import AsyncKernelManager
 from nbclient import NotebookClient
 from sphinx.application import Sphinx
 from sphinx.util import logging
@@ -25,9 +24,9 @@ FIRST = "first_steps"  # the others by name
 _SECONDS = 300  # longest for a cell
 _INDEX = """# Gallery
 
-Each page has one message, real data, a picture, and a number that is held to the accuracy bound. They
-are scripts in `examples/gallery` (jupytext's percent format) and were run on NumPy for this site. To
-run one on a GPU, change its line `xp = np`.
+Each page has one message, real data, a picture, and a number that is held to the accuracy bound.
+They are scripts in `examples/gallery` (jupytext's percent format) and were run on NumPy for this
+site. To run one on a GPU, change its line `xp = np`.
 
 ```console
 pip install -e '.[gallery]' && jupytext --to notebook examples/gallery/first_steps.py
@@ -74,10 +73,10 @@ def _ran(script: Path, folder: Path, version: Any) -> Any:
             return notebook
     logging.getLogger(__name__).info("running %s", script.name)
     notebook = jupytext.read(script)
-    kernel = AsyncKernelManager(kernel_name="python3", transport="ipc")
     with tempfile.TemporaryDirectory() as elsewhere:
-        resources = {"metadata": {"path": elsewhere}}
-        NotebookClient(notebook, kernel, timeout=_SECONDS, resources=resources).execute()
+        client = NotebookClient(notebook, timeout=_SECONDS, extra_arguments=["--log-level=40"])
+        client.resources["metadata"] = {"path": elsewhere}
+        client.execute()
     notebook.metadata["ran"] = version.hexdigest()
     nbformat.write(notebook, target)
     return notebook

@@ -10,7 +10,7 @@
 # ---
 
 # %% [markdown]
-# # How exact is a product? Its error over its bound, for every dtype
+# # How exact is a product: its error over its bound, for every dtype
 #
 # There is no tolerance that fits all products. So each element of a result has a bound of its own,
 # from the number and the size of the terms in its sum. A product that is outside it is wrong,
