@@ -144,8 +144,8 @@ def race_figures(sections: dict[str, Any], name: str) -> list[str]:
         "### How near is that to what the chip can do?",
         f"![Roofline of the bfloat16 products](_static/roofline-{stem}.png)",
         "What to see: a product is limited by the sloping roof (memory) on the left and by the "
-        "flat one (arithmetic) on the right. Large blocks come near; small ones are limited by what "
-        "they read again from L2, of which this roofline knows nothing "
+        "flat one (arithmetic) on the right. Large blocks come near; small ones are limited by "
+        "what they read again from L2, of which this roofline knows nothing "
         "([the Hopper product](hopper.md)).",
     ]
     profile = sections.get("profile")
