@@ -12,7 +12,7 @@
 # %% [markdown]
 # # How a block-sparse kernel gets fast: read less, then multiply in larger pieces
 #
-# One product, four times: as a formula in NumPy, as plain multiply-adds on a GPU, on tensor cores
+# One product, four times: in NumPy, as the multiply-adds of CUDA threads, on tensor cores
 # through `mma.sync`, and on Hopper's through `wgmma`. The code of each step is shown from the
 # library's own sources, the rates from its recorded measurements.
 
