@@ -50,9 +50,9 @@ def _print_rich(rows: Sequence[dict[str, str]], title: str) -> None:
     from rich.text import Text
 
     table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD)
-    for i, key in enumerate(rows[0]):
+    for key in rows[0]:
         side: Literal["left", "right"] = "right" if _is_of_numbers(rows, key) else "left"
-        table.add_column(Text(key), justify=side, overflow="fold", no_wrap=i == 0)
+        table.add_column(Text(key), justify=side, overflow="fold", no_wrap=side == "right")
     for row in rows:
         table.add_row(*(Text(row[key]) for key in rows[0]))
     Console(file=sys.stdout).print(table)
