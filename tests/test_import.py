@@ -34,6 +34,12 @@ def test_bsr_array_needs_no_cupy_scipy_or_numba():
     assert run(code) == "[1.0, 2.0] 2"
 
 
+def test_dir_shows_what_users_use():
+    assert [name for name in dir(sparsegpu) if not name.startswith("__")] == sorted(
+        name for name in sparsegpu.__all__ if not name.startswith("__")
+    )
+
+
 def test_import_time():
     code = (
         "import numpy, ml_dtypes, time; t = time.perf_counter(); import sparsegpu; "
