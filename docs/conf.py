@@ -65,7 +65,7 @@ html_theme_options = {
         "changelog": [],
     },
 }
-WITHOUT_SIDEBAR = ["index", "install", "performance", "measurements", "gallery/index"]
+WITHOUT_SIDEBAR = ["index", "install", "performance", "measurements", "gallery/*"]
 html_sidebars = {page: [] for page in WITHOUT_SIDEBAR}
 
 

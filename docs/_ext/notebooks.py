@@ -55,7 +55,7 @@ def build(app: Sphinx) -> None:
         cards.append(
             f":::{{grid-item-card}} {title}\n:link: {script.stem}\n:link-type: doc\n"
             f":img-top: {script.stem}.png\n:img-alt: a picture of this page\n\n"
-            f"{message.capitalize() if message else ''}\n:::\n"
+            f"{message[:1].upper()}{message[1:]}\n:::\n"
         )
     for stale in set(folder.glob("*.ipynb")) - {folder / f"{s.stem}.ipynb" for s in scripts}:
         stale.unlink()
