@@ -1,6 +1,11 @@
 """Sphinx configuration."""
 
 import re
+import sys
+import zlib
+from pathlib import Path
+
+import itables
 
 from sparsegpu import __version__
 
@@ -9,20 +14,81 @@ author = "The sparsegpu developers"
 copyright = "2026, The sparsegpu developers"
 release = __version__
 
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
+
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
     "sphinx.ext.mathjax",
     "numpydoc",
-    "myst_parser",
+    "myst_nb",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "figures",
+    "notebooks",
 ]
-exclude_patterns = ["_build"]
-html_theme = "pydata_sphinx_theme"
-html_title = "sparsegpu"
+exclude_patterns = ["_build", "_ext", "_inventories"]
+default_role = "py:obj"  # `bsr_array` in a docstring is a link
 autosummary_generate = True
 numpydoc_show_class_members = False
-myst_heading_anchors = 3
+numpydoc_xref_param_type = False
 autodoc_default_options = {"members": True, "inherited-members": True}
+autodoc_preserve_defaults = True  # xp=numpy, not the path of the module
+
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"  # _ext/notebooks.py runs them
+copybutton_exclude = ".linenos, .gp, .go"
+
+html_theme = "pydata_sphinx_theme"
+html_title = "sparsegpu"
+html_logo = "_static/logo.svg"
+html_favicon = "_static/logo.svg"
+html_static_path = ["_static", str(Path(itables.__file__).parent / "html")]
+html_css_files = ["site.css"]
+html_theme_options = {
+    "logo": {"text": f"sparsegpu {release}"},
+    "header_links_before_dropdown": 7,
+    "navbar_align": "left",
+    "show_toc_level": 2,
+    "show_prev_next": False,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "secondary_sidebar_items": {
+        "**": ["page-toc"],
+        "index": [],
+        "gallery/index": [],
+        "measurements": [],
+        "about": [],
+        "changelog": [],
+    },
+}
+WITHOUT_SIDEBAR = ["index", "install", "performance", "measurements", "gallery/*"]
+html_sidebars = {page: [] for page in WITHOUT_SIDEBAR}
+
+
+def inventory(name: str) -> str:
+    """Return where the names of another project's documentation are, in Sphinx's format.
+
+    They are kept as text: the site is built, and its links are resolved, without a network.
+    """
+    names = (HERE / "_inventories" / f"{name}.txt").read_bytes()
+    target = HERE / "generated" / f"{name}.inv"
+    target.parent.mkdir(exist_ok=True)
+    head = f"# Sphinx inventory version 2\n# Project: {name}\n# Version: \n"
+    head += "# The remainder of this file is compressed using zlib.\n"
+    target.write_bytes(head.encode() + zlib.compress(names))
+    return str(target.relative_to(HERE))
+
+
+intersphinx_mapping = {
+    "python": ("https://docs.python.org/3/", inventory("python")),
+    "numpy": ("https://numpy.org/doc/stable/", inventory("numpy")),
+    "scipy": ("https://docs.scipy.org/doc/scipy/", inventory("scipy")),
+    "cupy": ("https://docs.cupy.dev/en/stable/", inventory("cupy")),
+}
 
 
 def escape_batches(app, what, name, obj, options, lines):
@@ -32,5 +98,13 @@ def escape_batches(app, what, name, obj, options, lines):
     lines[:] = "".join(parts).split("\n")
 
 
+def add_data_tables(app, page, template, context, doctree):
+    """Make the tables of the page of measurements sortable and searchable."""
+    if page == "measurements":
+        app.add_css_file("dt_bundle.css")
+        app.add_js_file("tables.js", type="module")
+
+
 def setup(app):
     app.connect("autodoc-process-docstring", escape_batches, priority=400)
+    app.connect("html-page-context", add_data_tables)

@@ -59,7 +59,9 @@ def _run(arguments: list[str] | None) -> int:
     add_json(doctor)
     add_json(commands.add_parser("info", help="say what is installed, to report a fault with"))
     add_json(demo)
-    bench.add_arguments(commands.add_parser("bench", help="our kernels beside cuBLAS and peers"))
+    bench.add_arguments(
+        commands.add_parser("bench", help="our products beside cuBLAS, SciPy and peers")
+    )
     tune.add_arguments(commands.add_parser("tune", help="measure configurations, keep the best"))
     chosen = parser.parse_args(arguments)
     if chosen.command in {"doctor", "info"}:

@@ -14,8 +14,9 @@ import sparsegpu
 from conftest import NO_GPU
 from sparsegpu.__main__ import main
 from sparsegpu._arrays import cupy_installed
-from sparsegpu.cli import demo, doctor
+from sparsegpu.cli import demo, doctor, table
 from sparsegpu.cli.elasticity import cantilever, element_stiffness
+from sparsegpu.cli.table import print_table
 from sparsegpu.engines.cusparselt import availability
 from sparsegpu.testing import assert_close
 
@@ -301,3 +302,33 @@ def test_demo_on_the_gpu(cuda_engine, capsys):
 def test_demo_refuses_a_gpu_that_is_not_there():
     with pytest.raises(SystemExit, match="no GPU"):
         main(["demo", "--device", "gpu"])
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+ROWS = [{"product": "[ours]", "ms": "1.5"}, {"product": "SciPy", "ms": "12"}]
+
+
+def test_a_table_that_is_piped_is_plain(capsys):
+    print_table(ROWS, "Title")
+    assert capsys.readouterr().out == "Title\nproduct   ms\n[ours]   1.5\nSciPy     12\n\n"
+    print_table([])
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_table_on_a_terminal(installed, capsys, monkeypatch):
+    if installed:
+        pytest.importorskip("rich")
+    else:
+        found = table.importlib.util.find_spec
+        monkeypatch.setattr(
+            table.importlib.util, "find_spec", lambda n: None if n == "rich" else found(n)
+        )
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "60")
+    print_table(ROWS, "Title")
+    printed = capsys.readouterr().out
+    assert all(cell in printed for row in ROWS for cell in row.values())
+    assert ("\x1b[" in printed or "─" in printed) is installed

@@ -74,6 +74,12 @@ except ImportError as error:
     ]
 
 
+def test_dir_shows_what_users_use():
+    assert [name for name in dir(sparsegpu) if not name.startswith("__")] == sorted(
+        name for name in sparsegpu.__all__ if not name.startswith("__")
+    )
+
+
 def test_import_time():
     code = (
         "import numpy, ml_dtypes, time; t = time.perf_counter(); import sparsegpu; "

@@ -11,6 +11,7 @@ from sparsegpu.__main__ import main
 from sparsegpu.benchmark import (
     bars,
     cases,
+    cpu,
     formats,
     measure,
     report,
@@ -19,6 +20,7 @@ from sparsegpu.benchmark import (
 from sparsegpu.benchmark.case import Case
 from sparsegpu.benchmark.peer import CSR, DENSE, TORCH, Prepared
 from sparsegpu.benchmark.workload import make_product
+from sparsegpu.cli.table import aligned
 from tools import readme
 
 COPY_GBS = 4000.0
@@ -189,7 +191,7 @@ def test_table_and_summary():
     assert first["peers, ms"] == "cuBLAS dense 1.25; torch BSR, tuned: missing"
     assert second["verdict"] == "short" and second["best peer"] == ""
     assert report.summary(rows) == "1 of 2 rows meet all their bars, 1 of 2 bars are met"
-    text = report.aligned(report.table_rows(rows)).splitlines()
+    text = aligned(report.table_rows(rows))
     assert len(text) == 3 and text[0].startswith("case ")
     assert text[1].index("met") == text[2].index("short")
 
@@ -298,10 +300,13 @@ def test_plot(tmp_path):
 def test_docs_tables_hold_every_row():
     sections = {"race": content(), "tests": None, "sanitizer": None, "demo": None}
     page = "\n".join(readme.race_figures({"race": content()}, "nvidia-x.json"))
-    assert page.count("| bfloat16 ") == 12 and "_static/roofline-nvidia-x.png" in page
+    assert "_static/roofline-nvidia-x.png" in page and "generated/blocks-nvidia-x.svg" in page
+    rows = "\n".join(readme.race_rows({"race": content()}, "nvidia-x.json"))
+    assert rows.count("| main | bfloat16 16x16 ") == 3 and "| same bits |" in rows
     short = "\n".join(readme.gpu_figures(sections, "nvidia-x.json"))
     assert short.count("| bfloat16 ") == 12 and "same bits" not in short
     assert readme.race_figures({"tests": {}}, "nvidia-x.json") == []
+    assert readme.race_rows({"tests": {}}, "nvidia-x.json") == []
     assert readme.format_figures({"tests": {}}, "nvidia-x.json") == []
 
 
@@ -333,9 +338,39 @@ def test_the_floor_of_format_work_is_a_copy_of_its_bytes():
 
 
 @pytest.mark.skipif(NO_GPU is None, reason="a GPU is present")
-def test_bench_without_a_gpu_says_so():
+def test_bench_refuses_a_gpu_that_is_not_there():
     with pytest.raises(SystemExit, match="no GPU"):
-        main(["bench", "--quick"])
+        main(["bench", "--quick", "--device", "gpu"])
+
+
+def test_bench_on_the_cpu(capsys, tmp_path, monkeypatch):
+    pytest.importorskip("scipy")
+    tiny = cpu.CpuCase(4, 0.25, (64, 64, 8))
+    monkeypatch.setattr(cpu, "QUICK", (tiny,))
+    path = tmp_path / "bench.json"
+    assert main(["bench", "--quick", "--device", "cpu", "--json", str(path)]) == 0
+    (found,) = json.loads(path.read_text())["rows"]
+    assert found["same_bits"] and 0 < found["error"] <= 1 and found["verdict"] == ""
+    assert found["ms"] > 0 and all(found["peers"][name] > 0 for name in (cpu.SCIPY, cpu.DENSE))
+    said = capsys.readouterr()
+    assert tiny.name in said.out and "over SciPy BSR" in said.out and f"1/1 {tiny.name}" in said.err
+
+
+def test_bench_on_the_cpu_finds_a_wrong_result(capsys, monkeypatch):
+    monkeypatch.setattr(cpu, "QUICK", (cpu.CpuCase(4, 0.25, (64, 64, 8)),))
+    monkeypatch.setattr(cpu.sg.bsr_array, "__matmul__", lambda A, x: 1.001 * (A.toarray() @ x))
+    assert main(["bench", "--quick", "--device", "cpu"]) == 1
+    assert "elements outside the bound" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", [("--only", "main"), ("--plot", "roofline.png")])
+def test_what_only_a_gpu_can_is_refused_in_a_line(option, capsys, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", "--device", "cpu", *option]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and f"{option[0]} needs a GPU" in said.err
+    assert not list(tmp_path.iterdir())
 
 
 def test_bench_on_the_gpu(cuda_engine, capsys, tmp_path, monkeypatch):

@@ -270,6 +270,30 @@ def test_ctrl_c_on_the_command_line_keeps_what_was_finished(cache, capsys, monke
     assert "wgmma stages=3" in said.out, "what is kept is printed all the same"
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--shape 100 96 8", "a block size that divides the shape (100, 96)"),
+        ("--shape 96 96 8 --blocksize 5 5", "(96, 96)"),
+        ("--op dense_bsr_matmul --shape 7 64 100", "(64, 100)"),
+        ("--shape 0 32 32", "0 is not positive"),
+        ("--shape 32 x 32", "'x'"),
+        ("--blocksize 32 257", "257 is not in 1..256"),
+        ("--density 1.5", "1.5 is not above 0"),
+        ("--dtype float8", "'float8'"),
+    ],
+)
+def test_bad_input_is_refused_in_a_line_before_a_gpu_is_sought(words, said, capsys, monkeypatch):
+    monkeypatch.setattr(command, "choose_library", None)
+    try:
+        status = main(["tune", *words.split()])
+    except SystemExit as end:  # argparse shows the usage before its line
+        status = end.code
+    assert status == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert said in lines[-1] and "Traceback" not in lines[0]
+
+
 def test_command(cache, capsys):
     winners.keep(winner(stages=3))
     assert main(["tune", "--show"]) == 0

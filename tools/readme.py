@@ -27,12 +27,35 @@ from .record import RESULTS, ROOT
 
 _README = ROOT / "README.md"
 _PERFORMANCE = ROOT / "docs" / "performance.md"
+_MEASUREMENTS = ROOT / "docs" / "measurements.md"
 _PATHS = ROOT / "docs" / "paths.md"
 _SCIPY = ROOT / "docs" / "scipy.md"
 _FORMATS = ROOT / "docs" / "formats.md"
 _PRUNING = ROOT / "docs" / "pruning.md"
 #: The part of the race that the README shows; the docs show all of it.
 _README_SECTION = "main"
+#: What the performance page asks, the stem of the plot that answers (docs/_ext/figures.py), and
+#: what to see in it.
+_QUESTIONS = (
+    (
+        "What do blocks gain?",
+        "blocks",
+        "bfloat16, 8192 x 8192 times 8192 columns, by the share of blocks that is stored. Above "
+        "the line ours is faster.",
+    ),
+    (
+        "What does 2:4 gain?",
+        "two_four",
+        "By the work of a product, one point a case. A value above 2 over the dense product is "
+        "one whose dense product is slow for its dtype.",
+    ),
+    (
+        "How fast are a few vectors?",
+        "vectors",
+        "Small blocks at random places, times 1 to 8 vectors: how many bytes that must move are "
+        "moved in a second. [Products with a few vectors](vectors.md) says what limits them.",
+    ),
+)
 _README_COLUMNS = ("case", "ours, ms", "ours", "bar", "verdict", "best peer", "x faster")
 
 
@@ -49,6 +72,7 @@ def generated() -> dict[Path, dict[str, str]]:
             "race": of_all_gpus(race_figures),
         },
         _SCIPY: {"parity": parity_tables()},
+        _MEASUREMENTS: {"rows": of_all_gpus(race_rows)},
         _FORMATS: {"formats": of_all_gpus(format_figures)},
         _PRUNING: {"kept": kept_table(), "accuracy": accuracy_table()},
     }
@@ -84,7 +108,7 @@ def gpu_figures(sections: dict[str, Any], name: str) -> list[str]:
     if race:
         parts.append(
             "`python -m benchmarks.race`, every row checked against float64 in the same run "
-            f"({summary(race['rows'])}; all rows in [docs/performance.md](docs/performance.md)), "
+            f"({summary(race['rows'])}; all rows in [docs/measurements.md](docs/measurements.md)), "
             f"{about(_README_SECTION)}:"
         )
         lines = table_rows([r for r in race["rows"] if r["section"] == _README_SECTION])
@@ -104,7 +128,7 @@ def suite_figures(tests: dict[str, Any]) -> str:
 
 
 def race_figures(sections: dict[str, Any], name: str) -> list[str]:
-    """Return one GPU's race: every section's table, and the roofline."""
+    """Return one GPU's race: when it ran, a plot for each question, and the roofline."""
     race = sections.get("race")
     if not race:
         return []
@@ -116,12 +140,17 @@ def race_figures(sections: dict[str, Any], name: str) -> list[str]:
         f"## {found['gpu']}",
         f"Run of {race['date']}, {race['seconds']:.0f} s ({versions}); copy bandwidth "
         f"{race['copy GB/s'] / 1e3:.2f} TB/s; {summary(race['rows'])}.",
-        f"![Roofline of the bfloat16 products](_static/roofline-{stem}.png)",
     ]
-    for section in SECTIONS:
-        rows = [row for row in race["rows"] if row["section"] == section]
-        if rows:
-            parts += [f"### {section}", f"{about(section)}.", table(table_rows(rows))]
+    for question, plot, said in _QUESTIONS:
+        parts += [f"### {question}", f"![{question}](generated/{plot}-{stem}.svg)", said]
+    parts += [
+        "### How near is that to what the chip can do?",
+        f"![Roofline of the bfloat16 products](_static/roofline-{stem}.png)",
+        "What to see: a product is limited by the sloping roof (memory) on the left and by the "
+        "flat one (arithmetic) on the right. Large blocks come near; small ones are limited by "
+        "what they read again from L2, of which this roofline knows nothing "
+        "([the Hopper product](hopper.md)).",
+    ]
     profile = sections.get("profile")
     if profile:
         parts += [
@@ -131,6 +160,22 @@ def race_figures(sections: dict[str, Any], name: str) -> list[str]:
             table(profile["rows"]),
         ]
     return parts
+
+
+def race_rows(sections: dict[str, Any], name: str) -> list[str]:
+    """Return one GPU's race in one table, after what its sections are."""
+    race = sections.get("race")
+    if not race:
+        return []
+    held = {row["section"] for row in race["rows"]}
+    present = [section for section in SECTIONS if section in held]
+    explained = [{"section": section, "what": about(section)} for section in present]
+    lines = [
+        {"section": section} | line
+        for section in present
+        for line in table_rows([row for row in race["rows"] if row["section"] == section])
+    ]
+    return [f"## {race['environment']['gpu']}", table(explained), table(lines)]
 
 
 def path_figures(sections: dict[str, Any], name: str) -> list[str]:

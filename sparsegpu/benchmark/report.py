@@ -109,16 +109,3 @@ def summary(rows: Rows) -> str:
     if count[WRONG]:
         parts.append(f"{count[WRONG]} rows WRONG")
     return ", ".join(parts)
-
-
-def aligned(lines: list[dict[str, str]]) -> str:
-    """Return the lines of a table as aligned text."""
-    if not lines:
-        return ""
-    keys = list(lines[0])
-    cells = [keys, *([line[key] for key in keys] for line in lines)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(keys))]
-    return "\n".join(
-        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-        for row in cells
-    )

@@ -1,4 +1,4 @@
-"""``bench``: our kernels beside cuBLAS and any peer that is installed, correctness first."""
+"""``bench``: our products beside cuBLAS or SciPy and any installed peer, correctness first."""
 
 from __future__ import annotations
 
@@ -8,22 +8,34 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
+import numpy as np
+
 import sparsegpu as sg
 
+from ..benchmark import cpu
 from ..benchmark.cases import QUICK, SECTIONS, about
 from ..benchmark.measure import Row
 from ..benchmark.peer import DENSE, PEERS
 from ..benchmark.plot import roofline
 from ..benchmark.race import TUNING_S, race
-from ..benchmark.report import WRONG, aligned, summary, table_rows
+from ..benchmark.report import WRONG, summary, table_rows
 from .arguments import add_json, new_picture, report
 from .demo import choose_library
+from .table import print_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what `run` takes to a parser."""
     parser.add_argument(
-        "--quick", action="store_true", help=f"sections {', '.join(QUICK)} only, beside cuBLAS only"
+        "--quick",
+        action="store_true",
+        help=f"few cases; on a GPU sections {', '.join(QUICK)}, beside cuBLAS only",
+    )
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "gpu"),
+        default="auto",
+        help="auto: the GPU if there is one, else NumPy arrays on the CPU, beside SciPy",
     )
     parser.add_argument(
         "--only",
@@ -31,14 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=SECTIONS,
         metavar="SECTION",
         default=[],
-        help=f"a section, may be repeated: {', '.join(SECTIONS)}",
+        help=f"a section (GPU), may be repeated: {', '.join(SECTIONS)}",
     )
     parser.add_argument(
         "--tuning",
         type=float,
         default=TUNING_S,
         metavar="SECONDS",
-        help="longest search for a peer's parameters, a case (default: %(default)g)",
+        help="longest search for a peer's parameters, a case (GPU; default: %(default)g)",
     )
     parser.add_argument(
         "--limit", type=float, default=inf, metavar="S", help="begin no case after S seconds"
@@ -48,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--plot",
         metavar="FILE.png",
         type=new_picture,
-        help="draw the roofline (needs matplotlib)",
+        help="draw the roofline (GPU; needs matplotlib)",
     )
 
 
@@ -56,6 +68,7 @@ def run(
     *,
     only: Sequence[str] = (),
     quick: bool = False,
+    device: str = "auto",
     tuning: float = TUNING_S,
     limit: float = inf,
     json: str | None = None,
@@ -66,7 +79,7 @@ def run(
 
     Parameters
     ----------
-    only, quick, tuning, limit, json, plot
+    only, quick, device, tuning, limit, json, plot
         As on the command line (`add_arguments`).
     keep : callable
         Is given the whole race (`benchmark.race.race`).
@@ -75,9 +88,15 @@ def run(
     -------
     int
         1 when a result is outside the accuracy bound or two runs differ; a bar that is not met
-        is no error.
+        is no error. 2 for options that do not go with the device.
     """
-    _, where = choose_library("gpu")
+    xp, where = choose_library(device)
+    if xp is np:
+        if only or plot:
+            option = "--only" if only else "--plot"
+            print(f"sparsegpu bench: {option} needs a GPU; this is {where}", file=sys.stderr)
+            return 2
+        return _run_on_cpu(where, quick, limit, json)
     with report(json) as told:
         print(f"sparsegpu {sg.__version__} on {where}", flush=True)
         sections = only or (QUICK if quick else SECTIONS)
@@ -96,25 +115,37 @@ def run(
     return int(any(row["verdict"] == WRONG for row in content["rows"]))
 
 
+def _run_on_cpu(where: str, quick: bool, limit: float, json: str | None) -> int:
+    with report(json) as told:
+        print(f"sparsegpu {sg.__version__} on {where}", flush=True)
+        cases = cpu.QUICK if quick else cpu.CASES
+        content = cpu.cpu_race(cases, limit_s=limit, progress=_said)
+        print_table(list(cpu.table_rows(content["rows"])))
+        if content["cases left out"]:
+            print(f"{content['cases left out']} cases left out by the limit")
+        told |= {"device": where, **content}
+    return int(any(row["verdict"] == WRONG for row in content["rows"]))
+
+
 def print_race(content: dict[str, Any]) -> None:
     """Print the tables of a race, a section each."""
     for section in SECTIONS:
         rows = [row for row in content["rows"] if row["section"] == section]
         if rows:
-            print(f"\n{section}: {about(section)}")
-            print(aligned(table_rows(rows)))
-    print(f"\ncopy bandwidth {content['copy GB/s']:.0f} GB/s; {content['seconds']:.0f} s")
+            print_table(table_rows(rows), f"{section}: {about(section)}")
+    print(f"copy bandwidth {content['copy GB/s']:.0f} GB/s; {content['seconds']:.0f} s")
     if content["cases left out"]:
         print(f"{content['cases left out']} cases left out by the limit")
     print(summary(content["rows"]))
 
 
-def _said(done: int, total: int, row: Row) -> None:
+def _said(done: int, total: int, row: Row | dict[str, Any]) -> None:
     """Say on stderr what was measured; on a terminal in one line that is written over."""
     start, end = ("\r\033[K", "") if sys.stderr.isatty() else ("", "\n")
+    told = row if isinstance(row, dict) else row.as_dict()
     peers = ", ".join(
         f"{name} {ms:.4g}" if isinstance(ms, float) else f"{name}: {ms}"
-        for name, ms in row.peers.items()
+        for name, ms in told["peers"].items()
     )
-    line = f"{start}{done}/{total} {row.case}: {row.ms:.4g} ms ({peers})"
+    line = f"{start}{done}/{total} {told['case']}: {told['ms']:.4g} ms ({peers})"
     print(line, end=end if done < total else "\n", file=sys.stderr, flush=True)

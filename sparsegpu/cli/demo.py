@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.resources
 import importlib.util
 import operator
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -25,6 +24,7 @@ from .._arrays import cupy_installed
 from ..testing import to_host
 from .arguments import report
 from .elasticity import cantilever
+from .table import print_table
 
 #: (elements across the beam, copies of the test images)
 SIZES = {"small": (24, 1), "full": (160, 16)}
@@ -41,9 +41,9 @@ def run(*, size: str = "full", device: str = "auto", json_path: str | None = Non
 def _both(xp: ModuleType, where: str, across: int, copies: int) -> dict[str, Any]:
     print(f"sparsegpu {sg.__version__} on {where}\n")
     solved = elasticity(xp, across)
-    print_table("Elasticity: A x = f by conjugate gradients, float64", solved)
+    print_table(_cells(solved), "Elasticity: A x = f by conjugate gradients, float64")
     pruned = digits(xp, copies)
-    print_table("Digits: a trained network 64-512-512-10, two layers pruned", pruned)
+    print_table(_cells(pruned), "Digits: a trained network 64-512-512-10, two layers pruned")
     if xp is np:
         print("2:4 is not faster on a CPU: only GPUs have sparse tensor cores, which skip zeros.\n")
     print("What next:")
@@ -263,21 +263,11 @@ _SHOWN = {
 }
 
 
-def _shown(name: str, value: Any) -> str:
-    return "" if value is None else format(value, _SHOWN.get(name, ""))
-
-
-def print_table(title: str, rows: list[dict[str, Any]]) -> None:
-    """Print rows under their keys, columns aligned."""
-    names = list(rows[0])
-    cells = [names, *([_shown(n, row[n]) for n in names] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(names))]
-    print(title)
-    for row in cells:
-        first, *rest = (
-            cell.ljust(w) if i == 0 else cell.rjust(w)
-            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        print("  " + "  ".join([first, *rest]))
-    print()
-    sys.stdout.flush()
+def _cells(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
+    return [
+        {
+            name: "" if value is None else format(value, _SHOWN.get(name, ""))
+            for name, value in row.items()
+        }
+        for row in rows
+    ]

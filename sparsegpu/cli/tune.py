@@ -8,6 +8,8 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
+from .._arrays import REAL_DTYPES
+from ..bsr.elements import check_divides
 from ..engines.cuda.paths._fields import MODEL
 from ..engines.cuda.winners import Winner, forget, users_winners
 from ..tuning.progress import line
@@ -17,6 +19,7 @@ from .demo import choose_library
 
 Size = tuple[int, int, int]
 _INTERRUPTED = 130  # as shells report Ctrl-C
+_LARGEST_BLOCK = 256
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shape",
         nargs=3,
-        type=int,
+        type=_positive,
         action="append",
         metavar=("M", "K", "N"),
         default=[],
@@ -33,14 +36,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--blocksize",
         nargs=2,
-        type=int,
+        type=_side,
         metavar=("BM", "BK"),
         default=(32, 32),
         help="height and width of a block (default: 32 32)",
     )
-    parser.add_argument("--dtype", default="bfloat16", help="of the operands (default: bfloat16)")
     parser.add_argument(
-        "--density", type=float, default=0.1, help="share of blocks that is stored (default: 0.1)"
+        "--dtype",
+        choices=[dtype.name for dtype in REAL_DTYPES],
+        default="bfloat16",
+        help="of the operands: %(choices)s (default: bfloat16)",
+        metavar="DTYPE",
+    )
+    parser.add_argument(
+        "--density",
+        type=_share,
+        default=0.1,
+        metavar="SHARE",
+        help="of the blocks that is stored (default: 0.1)",
     )
     parser.add_argument(
         "--op",
@@ -57,6 +70,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=new_file,
         help="write those that beat the model, as shipped defaults are",
     )
+
+
+def _positive(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return int(text)
+
+
+def _side(text: str) -> int:
+    if not 1 <= int(text) <= _LARGEST_BLOCK:
+        raise argparse.ArgumentTypeError(f"{text} is not in 1..{_LARGEST_BLOCK}")
+    return int(text)
+
+
+def _share(text: str) -> float:
+    if not 0 < float(text) <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 1")
+    return float(text)
 
 
 def run(
@@ -85,9 +116,17 @@ def run(
             print(error)
             return 1
     elif not (show or export):
+        sizes = shape or [(4096, 4096, 4096)]
+        for size in sizes:
+            held = size[1:] if keywords.get("op") == "dense_bsr_matmul" else size[:2]
+            try:
+                check_divides("sparsegpu tune", held, keywords["blocksize"])
+            except ValueError as error:
+                print(error, file=sys.stderr)
+                return 2
         _, where = choose_library("gpu")
         print(f"tuning on {where}", flush=True)
-        for size in shape or [(4096, 4096, 4096)]:
+        for size in sizes:
             try:
                 tune(shape=(size[0], size[1], size[2]), **keywords)
             except KeyboardInterrupt:

@@ -1,0 +1,135 @@
+"""What the performance page shows: a plot for each question, drawn from ``benchmarks/results``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter, ScalarFormatter
+from sphinx.application import Sphinx
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+_DENSE = "cuBLAS dense"
+_COLOURS = ("#2f7fa5", "#d17a22", "#5d8a3a", "#9a4f96")
+Rows = list[dict[str, Any]]
+
+
+def draw(app: Sphinx) -> None:
+    """Draw every plot of every recorded GPU."""
+    folder = Path(app.srcdir) / "generated"
+    folder.mkdir(exist_ok=True)
+    for path in sorted(RESULTS.glob("*.json")):
+        rows = json.loads(path.read_text(encoding="utf-8"))["race"]["rows"]
+        for name, plot in PLOTS.items():
+            target = folder / f"{name}-{path.stem}.svg"
+            figure = Figure(figsize=(8.5, 3.6), layout="constrained")
+            plot(figure, rows)
+            figure.savefig(target, metadata={"Date": None})
+
+
+def blocks(figure: Figure, rows: Rows) -> None:
+    """Speed-up of block-sparse products over dense and over the best sparse peer, by density."""
+    main = [row for row in rows if row["section"] == "main"]
+    panels = figure.subplots(1, 2, sharey=True)
+    contestants = {"over the dense product": [_DENSE], "over the best block-sparse peer": None}
+    for ax, (title, peers) in zip(panels, contestants.items(), strict=True):
+        for colour, size in zip(_COLOURS, sorted({row["block"][0] for row in main}), strict=False):
+            points = {
+                row["density"]: _speed_up(row, peers) for row in main if row["block"][0] == size
+            }
+            places = sorted(points)
+            label = f"{size} x {size}"
+            ax.plot(places, [points[d] for d in places], "o-", color=colour, label=label)
+        _ratio(ax, title, "density (share of the blocks that is stored)")
+        _plain_ticks(ax.xaxis, sorted({round(row["density"], 2) for row in main}))
+    panels[0].set_ylabel("times as fast")
+    panels[0].legend(title="blocks", frameon=False)
+
+
+def two_four(figure: Figure, rows: Rows) -> None:
+    """Speed-up of large 2:4 products over dense and over cuSPARSELt, by dtype and size."""
+    chosen = [
+        row
+        for row in rows
+        if row["section"] == "2:4" and isinstance(row["peers"].get(_DENSE), float)
+    ]
+    panels = figure.subplots(1, 2)
+    contestants = {"over the dense product": [_DENSE], "over the best 2:4 peer": None}
+    for ax, (title, peers) in zip(panels, contestants.items(), strict=True):
+        for colour, dtype in zip(_COLOURS, sorted({row["dtype"] for row in chosen}), strict=False):
+            found = [
+                (row["flops"] / 1e9, _speed_up(row, peers))
+                for row in chosen
+                if row["dtype"] == dtype
+            ]
+            points = [(x, y) for x, y in found if y is not None]
+            if points:
+                ax.plot(*zip(*points, strict=True), "o", color=colour, label=dtype)
+        _ratio(ax, title, "useful operations, 10^9")
+    panels[0].set_ylabel("times as fast")
+    panels[0].legend(frameon=False)
+
+
+def vectors(figure: Figure, rows: Rows) -> None:
+    """Share of a copy's bandwidth that products with a few vectors reach."""
+    chosen = [row for row in rows if row["section"] == "vectors"]
+    kinds = sorted({(row["dtype"], row["block"][0]) for row in chosen})
+    panels = figure.subplots(1, 2, sharey=True)
+    for ax, dtype in zip(panels, sorted({dtype for dtype, _ in kinds}), strict=False):
+        for colour, size in zip(_COLOURS, [s for d, s in kinds if d == dtype], strict=False):
+            points = sorted(
+                (row["shape"][2], row["bytes"] / row["ms"] / 1e9)
+                for row in chosen
+                if (row["dtype"], row["block"][0]) == (dtype, size)
+            )
+            label = f"{size} x {size}"
+            ax.plot(*zip(*points, strict=True), "o-", color=colour, label=label)
+        ax.set_xscale("log")
+        _plain_ticks(ax.xaxis, sorted({row["shape"][2] for row in chosen}))
+        ax.set(title=dtype, xlabel="vectors")
+        ax.grid(alpha=0.3)
+    panels[0].set_ylim(bottom=0)
+    panels[0].set_ylabel("TB/s that must move")
+    panels[0].legend(title="blocks", frameon=False)
+
+
+PLOTS: dict[str, Callable[[Figure, Rows], None]] = {
+    "blocks": blocks,
+    "two_four": two_four,
+    "vectors": vectors,
+}
+
+
+def _speed_up(row: dict[str, Any], peers: list[str] | None) -> float | None:
+    """Return the time of the fastest of some peers (None: of the sparse ones) over ours."""
+    times = [
+        ms
+        for name, ms in row["peers"].items()
+        if isinstance(ms, float) and (name != _DENSE if peers is None else name in peers)
+    ]
+    return min(times) / row["ms"] if times else None
+
+
+def _ratio(ax: Any, title: str, label: str) -> None:
+    ax.axhline(1, color="gray", linewidth=1)
+    ax.set(xscale="log", yscale="log", title=title, xlabel=label)
+    low, high = ax.get_ylim()
+    marks = (0.5, 0.7, 1, 1.4, 2, 3, 5, 10, 20)
+    _plain_ticks(ax.yaxis, [mark for mark in marks if low <= mark <= high])
+    ax.grid(alpha=0.3)
+
+
+def _plain_ticks(axis: Any, places: Any) -> None:
+    axis.set_ticks(list(places))
+    axis.set_major_formatter(ScalarFormatter())
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_ticks([], minor=True)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the extension."""
+    app.connect("builder-inited", draw)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,100 @@
+"""The gallery on the site: its scripts are run as notebooks, and a page of cards leads to them.
+
+What is run are the scripts in ``examples/gallery``, on NumPy. A notebook whose script and library
+are unchanged is not run again.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+from sphinx.application import Sphinx
+from sphinx.util import logging
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "examples" / "gallery"
+FIRST = "first_steps"  # the others by name
+_SECONDS = 300  # longest for a cell
+_INDEX = """# Gallery
+
+Each page has one message, real data, a picture, and a number that is held to the accuracy bound.
+They are scripts in `examples/gallery` (jupytext's percent format) and were run on NumPy for this
+site. To run one on a GPU, change its line `xp = np`.
+
+```console
+pip install -e '.[gallery]' && jupytext --to notebook examples/gallery/first_steps.py
+```
+
+::::{grid} 1 2 3 3
+:gutter: 3
+
+"""
+
+
+def build(app: Sphinx) -> None:
+    """Run every script of the gallery, and write its notebooks, thumbnails and cards."""
+    folder = Path(app.srcdir) / "gallery"
+    folder.mkdir(exist_ok=True)
+    version = hashlib.sha256()
+    for path in sorted((ROOT / "sparsegpu").rglob("*.py")):
+        version.update(path.read_bytes())
+    scripts = sorted(SCRIPTS.glob("*.py"), key=lambda path: (path.stem != FIRST, path.stem))
+    cards = []
+    for script in scripts:
+        notebook = _ran(script, folder, version.copy())
+        picture = max(_pictures(notebook), key=len)  # the one with the most to see
+        _replace(folder / f"{script.stem}.png", picture)
+        title, _, message = notebook.cells[0].source.partition("\n")[0][2:].partition(": ")
+        cards.append(
+            f":::{{grid-item-card}} {title}\n:link: {script.stem}\n:link-type: doc\n"
+            f":img-top: {script.stem}.png\n:img-alt: a picture of this page\n\n"
+            f"{message[:1].upper()}{message[1:]}\n:::\n"
+        )
+    for stale in set(folder.glob("*.ipynb")) - {folder / f"{s.stem}.ipynb" for s in scripts}:
+        stale.unlink()
+    toctree = "\n".join(["```{toctree}", ":hidden:", "", *(s.stem for s in scripts), "```"])
+    _replace(folder / "index.md", f"{_INDEX}{''.join(cards)}::::\n\n{toctree}\n".encode())
+
+
+def _ran(script: Path, folder: Path, version: Any) -> Any:
+    """Return the notebook of a script with its outputs."""
+    version.update(script.read_bytes())
+    target = folder / f"{script.stem}.ipynb"
+    if target.exists():
+        notebook = nbformat.read(target, as_version=4)
+        if notebook.metadata.get("ran") == version.hexdigest():
+            return notebook
+    logging.getLogger(__name__).info("running %s", script.name)
+    notebook = jupytext.read(script)
+    with tempfile.TemporaryDirectory() as elsewhere:
+        client = NotebookClient(notebook, timeout=_SECONDS, extra_arguments=["--log-level=40"])
+        client.resources["metadata"] = {"path": elsewhere}
+        client.execute()
+    notebook.metadata["ran"] = version.hexdigest()
+    nbformat.write(notebook, target)
+    return notebook
+
+
+def _pictures(notebook: Any) -> list[bytes]:
+    outputs = [out for cell in notebook.cells for out in cell.get("outputs", [])]
+    pictures = [out.data["image/png"] for out in outputs if "image/png" in out.get("data", {})]
+    return [base64.b64decode(picture) for picture in pictures]
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file if its content changes: Sphinx reads again what is newer than its cache."""
+    if not (path.exists() and path.read_bytes() == content):
+        path.write_bytes(content)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the extension."""
+    app.connect("builder-inited", build)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,180 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     name: python3
+# ---
+
+# %% [markdown]
+# # How a block-sparse kernel gets fast: read less, then multiply in larger pieces
+#
+# One product, four times: in NumPy, as the multiply-adds of CUDA threads, on tensor cores
+# through `mma.sync`, and on Hopper's through `wgmma`. The code of each step is shown from the
+# library's own sources, the rates from its recorded measurements.
+
+# %%
+import inspect
+import json
+import time
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import sparsegpu as sg
+from sparsegpu.engines.cuda.runtime.source import source_root
+from sparsegpu.engines.reference.addmm import add_product
+
+xp = np  # on a GPU: import cupy as xp
+
+
+def lines_of(source, first, last):
+    """Print a part of a CUDA source: from the line that holds `first` to that with `last`."""
+    lines = (source_root() / f"{source}.cu").read_text(encoding="utf-8").splitlines()
+    start = next(i for i, line in enumerate(lines) if first in line)
+    end = next(i for i, line in enumerate(lines[start:], start) if line.startswith(last))
+    print(f"// {source}.cu, line {start + 1}", *lines[start : end + 1], sep="\n")
+
+
+# %% [markdown]
+# ## 1. The formula, in NumPy
+#
+# Each stored block meets the rows of the dense operand that its block column names. This is the
+# definition that every other engine is compared with.
+
+# %%
+print(inspect.getsource(add_product))
+
+# %%
+A = sg.random_bsr((1024, 1024), (16, 16), 0.25, dtype="float32", rng=0, xp=xp)
+x = xp.asarray(np.random.default_rng(1).standard_normal((1024, 256)).astype(np.float32))
+
+
+def median_ms(call):
+    """Return the median time of five calls, after one that makes what is kept."""
+    call()
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        call()
+        if xp is not np:
+            xp.cuda.get_current_stream().synchronize()
+        times.append(1e3 * (time.perf_counter() - start))
+    return sorted(times)[2]
+
+
+y = A @ x
+sg.testing.assert_within_bound(y, A.toarray(), x)
+print(f"the library's own choice of engine here: {median_ms(lambda: A @ x):.2f} ms")
+if xp is np:
+    with sg.use_engine("reference"):
+        sg.testing.assert_within_bound(A @ x, A.toarray(), x)
+        print(f"the formula as it stands in NumPy: {median_ms(lambda: A @ x):.2f} ms")
+
+# %% [markdown]
+# ## 2. A thread block computes a tile: `bsr_addmm_simt.cu`
+#
+# The blocks of a block row, side by side, are one matrix, and so are the rows of the dense operand
+# that meet them. A tile of both goes to shared memory, where each value is used many times. Any
+# block size, dtype and stride works so; it is the kernel to read first.
+
+# %%
+lines_of("bsr_addmm_simt", "for (long long start = 0;", "    }")
+
+# %% [markdown]
+# ## 3. Tensor cores: `bsr_addmm_sm80.cu`
+#
+# The same tiles, but a warp multiplies 16 x 16 of them with one instruction, `mma.sync`, from
+# registers, while the next slices are on their way (`cp.async`).
+
+# %%
+lines_of("bsr_addmm_sm80", "__device__ __forceinline__ void multiply(Outputs& outputs", "}")
+
+# %% [markdown]
+# ## 4. Hopper: `bsr_addmm_sm90.cu`
+#
+# `wgmma` multiplies 64 rows at once and reads the dense operand from shared memory; the copy
+# engine fills that memory. Now reading is what limits, so neighbouring block rows are grouped: a
+# tile of the dense operand is loaded once for all rows that have a block in that column.
+
+# %%
+lines_of("bsr_addmm_sm90", "template <int Count, typename Meanwhile>", "}")
+
+# %% [markdown]
+# ## What a group of rows gains
+#
+# Operations for each byte that a thread block reads, with 16 x 16 blocks of 16-bit numbers and
+# tiles of 256 columns: counted in random patterns, for one row, and for groups of eight. The line
+# is the formula of docs/hopper.md.
+
+
+# %%
+def operations_per_byte(pattern, rows_of_group, columns=256, element_bytes=2):
+    """Return the operations of all groups over the bytes of their blocks and dense tiles."""
+    b = pattern.blocksize[0]
+    row, column = (sg.testing.to_host(a) for a in (pattern.rows, pattern.indices))
+    entries = len(set(zip((row // rows_of_group).tolist(), column.tolist(), strict=True)))
+    moved = element_bytes * (entries * b * columns + pattern.nnzb * b * b)
+    return 2 * pattern.nnzb * b * b * columns / moved
+
+
+densities = [0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75]
+patterns = [sg.random_bsr((2048, 2048), (16, 16), d, rng=2).pattern for d in densities]
+figure, ax = plt.subplots(figsize=(7, 3.8), layout="constrained")
+for rows, marker in ((1, "s"), (8, "o")):
+    counted = [operations_per_byte(pattern, rows) for pattern in patterns]
+    d = np.array(densities)
+    union = 1 - (1 - d) ** rows
+    formula = 2 * rows * d * 16 * 256 / (2 * (union * 256 + rows * d * 16))
+    ax.plot(d, formula, color="gray", linewidth=1)
+    ax.plot(d, counted, marker, label=f"groups of {rows} rows" if rows > 1 else "single rows")
+    assert np.allclose(counted, formula, rtol=0.1)
+ax.set(xlabel="density", ylabel="operations a byte", ylim=(0, None))
+ax.legend()
+plt.show()
+
+# %% [markdown]
+# ## Measured: the roofline
+#
+# From the recorded run on an H200, bfloat16 at 8192 (`benchmarks/results`). The sloping roof is the
+# bandwidth of a copy, the flat one the dense product. From `mma.sync` (in groups of rows, too,
+# `bsr_addmm_groups.cu`) to `wgmma` every point rises; larger blocks, which need fewer bytes for an
+# operation, get nearer to the roof. The first two steps were not recorded.
+
+# %%
+record = Path(sg.__file__).parents[1] / "benchmarks" / "results" / "nvidia-h200.json"
+race = json.loads(record.read_text(encoding="utf-8"))["race"]
+figure, ax = plt.subplots(figsize=(8, 5), layout="constrained")
+spread = {16: 0.86, 32: 0.95, 64: 1.05, 128: 1.16}  # side by side, else they would overlap
+rates = {"8.0 path": {}, "main": {}}
+for row in race["rows"]:
+    if row["section"] in rates:
+        key = row["block"][0], row["flops"] / row["bytes"]
+        rates[row["section"]][key] = row["flops"] / row["ms"] / 1e9
+for (block, intensity), rate in rates["main"].items():
+    before, place = rates["8.0 path"][block, intensity], spread[block] * intensity
+    ax.plot([place, place], [before, rate], color="lightgray", zorder=0)
+    ax.plot(place, before, "C1o")
+    ax.plot(place, rate, "C0o")
+    ax.annotate(block, (place, rate), xytext=(0, 5), textcoords="offset points", ha="center")
+ax.plot([], [], "C1o", label="mma.sync, groups of rows")
+ax.plot([], [], "C0o", label="wgmma, groups of rows")
+dense = max(
+    row["flops"] / row["density"] / row["peers"]["cuBLAS dense"] / 1e9
+    for row in race["rows"]
+    if row["section"] == "main"
+)
+ridge = dense / (race["copy GB/s"] / 1e3)
+intensity = np.array([50, ridge, 3000])
+ax.plot(intensity, np.minimum(intensity * race["copy GB/s"] / 1e3, dense), color="black")
+ax.annotate(f"copy {race['copy GB/s'] / 1e3:.1f} TB/s", (52, 480))
+ax.annotate(f"dense product {dense:.0f} TF", (1000, dense * 1.04))
+ax.set(xscale="log", yscale="log", ylim=(80, 1200))
+ax.set(xlabel="useful operations a byte that must move", ylabel="useful TFLOP/s")
+ax.set_title("Numbers: size of the blocks")
+ax.legend(loc="lower right")
+plt.show()

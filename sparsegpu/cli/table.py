@@ -1,0 +1,71 @@
+"""The tables of all commands: drawn by rich on a terminal where it is installed, else plain."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from typing import Literal
+
+
+def print_table(rows: Sequence[dict[str, str]], title: str = "") -> None:
+    """Print rows of cells under their keys; nothing for no rows.
+
+    What is piped is plain text without colours. Columns of numbers are right-aligned.
+    """
+    if not rows:
+        return
+    if sys.stdout.isatty() and importlib.util.find_spec("rich"):
+        _print_rich(rows, title)
+    else:
+        print("\n".join(([title] if title else []) + aligned(rows)))
+    print(flush=True)
+
+
+def aligned(rows: Sequence[dict[str, str]]) -> list[str]:
+    """Return the lines of a table as aligned text.
+
+    Examples
+    --------
+    >>> aligned([{"product": "ours", "ms": "1.5"}, {"product": "SciPy", "ms": "12"}])
+    ['product   ms', 'ours     1.5', 'SciPy     12']
+    """
+    keys = list(rows[0])
+    cells = [keys, *([row[key] for key in keys] for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(keys))]
+    right = [_is_of_numbers(rows, key) for key in keys]
+    return [
+        "  ".join(
+            cell.rjust(width) if of_numbers else cell.ljust(width)
+            for cell, width, of_numbers in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in cells
+    ]
+
+
+def _print_rich(rows: Sequence[dict[str, str]], title: str) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD)
+    for key in rows[0]:
+        side: Literal["left", "right"] = "right" if _is_of_numbers(rows, key) else "left"
+        table.add_column(Text(key), justify=side, overflow="fold", no_wrap=side == "right")
+    for row in rows:
+        table.add_row(*(Text(row[key]) for key in rows[0]))
+    Console(file=sys.stdout).print(table)
+
+
+def _is_of_numbers(rows: Sequence[dict[str, str]], key: str) -> bool:
+    cells = [row[key].rstrip("%") for row in rows if row[key]]
+    return bool(cells) and all(_is_number(cell) for cell in cells)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
