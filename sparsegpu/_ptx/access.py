@@ -263,6 +263,11 @@ class _Verdict:
                 self._reason(word, word, instruction)
         for touch in self._flow.touches:
             self._judge(touch)
+        for instruction, bound in self._flow.indirect:
+            if not bound:
+                text = f"{self._line(instruction)} calls an unknown function"
+                self._opaque = self._opaque or text
+                self._because.setdefault("opaque", {})[text] = None
         places = self._places
         because = {name: tuple(lines) for name, lines in self._because.items()}
         return Report(

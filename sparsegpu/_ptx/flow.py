@@ -1,7 +1,8 @@
 """Follows addresses through the registers and the memory of a kernel, to a fixpoint.
 
 The order of instructions does not count, nor who calls a function: a register holds whatever any
-instruction puts there. So branches, loops, recursion and predication need no care. Memory that a
+instruction puts there. So branches, loops, recursion and predication need no care. (But from an
+instruction up to the next label, what it put into a register is all that this holds.) Memory that a
 kernel has for itself is followed, too: local variables and parameters of functions by words of
 eight bytes, all shared memory as one cell, and each module symbol as one.
 """
@@ -14,7 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from . import opcodes
-from .lexer import Function, Instruction, Module, Symbol
+from .lexer import LABEL, Function, Instruction, Module, Symbol
 from .values import BOTTOM, LITERAL, TOP, UNKNOWN, WILD, Base, Values
 
 
@@ -61,6 +62,8 @@ class Flow:
     effects : dict of str to Instruction
     converted : list of int
         Registers that are converted to addresses of global memory.
+    indirect : list of (Instruction, set of str)
+        Calls through a register, and the functions that they were found to lead to.
     """
 
     def __init__(self, module: Module, entry: Function, scalars: set[int]):
@@ -70,6 +73,7 @@ class Flow:
         self.touches: list[Touch] = []
         self.effects: dict[str, Instruction | None] = {}
         self.converted: list[int] = []
+        self.indirect: list[tuple[Instruction, set[str]]] = []
         self._numbers: dict[tuple[str, str], int] = {}
         self._constants: dict[int, int] = {LITERAL: 0, TOP: 1, BOTTOM: 2}
         self._rules: list[Callable[[], None]] = []
@@ -103,13 +107,32 @@ class Flow:
         if function.name in self._functions:
             return
         self._functions[function.name] = function
+        self._several = _defined_often(function)
+        self._current: dict[str, int] = {}
+        calls: list[Instruction] = []
         for instruction in function.body or ():
-            try:
-                self._take(function, instruction)
-            except (IndexError, KeyError, ValueError) as error:
-                if isinstance(error, NotUnderstood):
-                    raise
-                raise NotUnderstood(f"not understood: {instruction.text}") from error
+            if instruction.opcode == LABEL:
+                self._current.clear()
+                continue
+            if instruction.opcode.partition(".")[0] == "call":
+                calls.append(instruction)  # which lead into other functions
+                continue
+            self._fresh: dict[str, int] = {}
+            self._guarded = instruction.text[0] == "@"
+            self._checked(self._take, function, instruction)
+            self._current.update(self._fresh)
+        self._current.clear()
+        for instruction in calls:
+            self._checked(self._call, function, instruction)
+
+    @staticmethod
+    def _checked(take: Callable[..., None], function: Function, instruction: Instruction) -> None:
+        try:
+            take(function, instruction)
+        except (IndexError, KeyError, ValueError) as error:
+            if isinstance(error, NotUnderstood):
+                raise
+            raise NotUnderstood(f"not understood: {instruction.text}") from error
 
     def _solve(self) -> None:
         self._changed = True
@@ -132,6 +155,23 @@ class Flow:
             self.held.append(TOP if special else BOTTOM)
         return number
 
+    def _target(self, function: Function, name: str) -> int:
+        """Return the number of a register that the current instruction puts something into.
+
+        What it puts there counts as the register's only content up to the next label, unless the
+        instruction is predicated.
+        """
+        number = self._register(function, name)
+        if name not in self._several:
+            return number
+        if not self._guarded:
+            version = len(self.held)
+            self.held.append(BOTTOM)
+            self._rule(self._copy, number, version)
+            number = version
+        self._fresh[name] = number
+        return number
+
     def _constant(self, value: int) -> int:
         number = self._constants.get(value)
         if number is None:
@@ -141,6 +181,9 @@ class Flow:
 
     def _source(self, function: Function, operand: str) -> int:
         """Return the number of the register, or of the constant, that an operand names."""
+        current = self._current.get(operand)
+        if current is not None:
+            return current
         key = (function.name, operand)
         number = self._numbers.get(key)
         if number is not None:
@@ -162,7 +205,8 @@ class Flow:
 
     def _packed(self, function: Function, operand: str) -> int:
         parts = [self._source(function, part) for part in _parts(operand)]
-        target = self._register(function, operand)
+        target = len(self.held)
+        self.held.append(BOTTOM)
         self._rule(self._mix, target, parts)
         return target
 
@@ -305,6 +349,8 @@ class Flow:
                 self._rule(self._copy, target, self._source(function, operand))
         elif word in opcodes.COPIED:
             self._copied(function, words, operands)
+        elif word == "and" and opcodes.keeps_few_bits(operands[2]):
+            self._put(self._targets(function, operands)[0], TOP)
         elif word in opcodes.MIXED or (word == "cvt" and len(operands) > 2):
             target = self._targets(function, operands)[0]
             count = opcodes.MIXED.get(word, len(operands) - 1)
@@ -323,7 +369,7 @@ class Flow:
         if not operands or operands[0][0] in "[(":
             return []
         names = _parts(operands[0]) if operands[0][0] == "{" else operands[0].split("|")
-        return [self._register(function, n) for n in names if n != "_" and not _LITERAL.match(n)]
+        return [self._target(function, n) for n in names if n != "_" and not _LITERAL.match(n)]
 
     def _copied(self, function: Function, words: list[str], operands: tuple[str, ...]) -> None:
         if words[0] == "mov" and words[-1] == "pred":
@@ -419,8 +465,6 @@ class Flow:
         elif word == "alloca":
             (target,) = self._targets(function, operands)
             self._put(target, self.values.base(Base("local", f"{function.name}::alloca")))
-        elif word == "call":
-            self._call(function, instruction)
         else:
             raise NotUnderstood(f"an instruction that is not known: {instruction.text}")
 
@@ -443,8 +487,8 @@ class Flow:
         operands = instruction.operands
         width, space = opcodes.width_of(words), opcodes.space_of(words)
         names = _parts(operands[0]) if operands[0][0] == "{" else [operands[0]]
-        targets = [self._register(function, name) for name in names]
         address = self._address(function, operands[1])
+        targets = [self._target(function, name) for name in names]
         if space == "shared":
             self._rule(self._read_cell, targets)
             return
@@ -526,6 +570,7 @@ class Flow:
             return
         register = self._source(function, callee)
         bound: set[str] = set()
+        self.indirect.append((instruction, bound))
         self._rule(self._indirect, function, instruction, register, results, arguments, bound)
 
     def _indirect(
@@ -605,6 +650,20 @@ class Flow:
             value = self.values.join(self.values.base(Base("heap")), LITERAL)
         for result in results:
             self._store(self._slot(function, result), None, value)
+
+
+def _defined_often(function: Function) -> set[str]:
+    """Return the registers that several instructions may put something into."""
+    once: set[str] = set()
+    often: set[str] = set()
+    for instruction in function.body or ():
+        if not instruction.operands:
+            continue
+        first = instruction.operands[0]
+        names = _parts(first) if first[0] == "{" else first.split("|")
+        often.update(once.intersection(names))
+        once.update(names)
+    return often
 
 
 class _Words:

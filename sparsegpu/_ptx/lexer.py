@@ -22,6 +22,10 @@ class Place(NamedTuple):
     line: int
 
 
+#: The opcode of a place that a branch may lead to.
+LABEL = ":"
+
+
 class Instruction(NamedTuple):
     """One instruction: its opcode, the text of its operands, whole text and source line."""
 
@@ -224,6 +228,8 @@ def _body(text: str, at: int, function: Function) -> int:
             body.append(Instruction(found["opcode"], operands, found["instruction"], place))
         elif found["loc"]:
             place = Place(int(found["file"]), int(found["line"]))
+        elif found["label"]:
+            body.append(Instruction(LABEL, (), "", place))
         elif found["open"]:
             scopes.append(dict(scopes[-1]))
         elif found["close"]:

@@ -67,3 +67,11 @@ def width_of(words: list[str]) -> int:
         if word[0] in "bfsu" and digits.isdigit():
             return int(digits) // 8
     raise ValueError(f"no type in {'.'.join(words)}")
+
+
+def keeps_few_bits(mask: str) -> bool:
+    """Return whether a mask leaves what is left of an address by an alignment, not a part of it.
+
+    Parts from which addresses are put together again are bytes or longer.
+    """
+    return mask.isdigit() and int(mask) < 128

@@ -115,18 +115,30 @@ class Values:
     def _without_covered(self, kept: frozenset[int]) -> frozenset[int]:
         """Return the alternatives that no other one stands for.
 
-        A base without offset stands for itself with any, a tangled sum for its parts. This is what
-        makes values that were simplified grow no more.
+        A base without offset stands for itself with any, a tangled sum for its parts, and a sum
+        for one with fewer weak bases. So values that were simplified grow no more.
         """
         covered = {a for a in kept if a & self._placed and self._blurred(a) in kept - {a}}
-        for wide in kept:
-            if wide & TANGLED and wide >> _FLAGS:
-                covered |= {a for a in kept if a != wide and a >> _FLAGS and a | wide == wide}
+        strong = self._strong
+        anchored = [a for a in kept if a >> _FLAGS]
+        for wide in anchored:
+            for a in anchored:
+                if a | wide == wide and a != wide:
+                    if wide & TANGLED or not (a ^ wide) & strong:
+                        covered.add(a)
         return kept - covered if covered else kept
 
     def _simplified(self, kept: frozenset[int]) -> frozenset[int]:
         """Return fewer alternatives that stand for at least as much."""
         kept = self._without_covered(frozenset(map(self._blurred, kept)))
+        if len(kept) <= _MOST:
+            return kept
+        alike: dict[int, int] = {}
+        for alternative in kept:
+            if alternative >> _FLAGS:
+                strong = alternative & self._strong
+                alike[strong] = alike.get(strong, PART) | alternative
+        kept = frozenset(alike.values()) | {a for a in kept if not a >> _FLAGS}
         if len(kept) <= _MOST:
             return kept
         anchored = TANGLED
@@ -245,8 +257,10 @@ class Values:
         return self._tidy(x | self._weakened(y) | wild)
 
     def _mixed(self, x: int, y: int) -> int:
-        tangled = TANGLED if x >> _FLAGS and y >> _FLAGS and x != y else 0
-        return self._tidy(x | y | tangled)
+        mixed = 0
+        if x >> _FLAGS and y >> _FLAGS and x != y:
+            mixed = TANGLED if (x | y) & self._strong else PART
+        return self._tidy(x | y | mixed)
 
     def _exclusive(self, x: int, y: int) -> int:
         found = self._mixed(x, y)
