@@ -121,7 +121,7 @@ CASES = {
     "module_array": Case("const float* x", "kept[threadIdx.x] = x[I];", set(), {0},
                          effects={"module"}, helpers="__device__ float kept[256];"),
     "printed": Case("float* out, int n", 'printf("%d", n); out[0] = 1;', {0}, set(),
-                    effects={"printf"}, helpers='extern "C" __device__ int printf(const char*, ...);'),
+                    effects={"printf"}, helpers='extern "C" int printf(const char*, ...);'),
     "trap": Case("float* out, int n", "if (n < 0) __trap(); out[0] = 1;", {0}, set(),
                  effects={"trap"}),
     "escape": Case("float** table, float* x", "table[0] = x;", {0}, set()),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pickle
 
 import pytest
+
 from ptx_cases import generate
 from ptx_kernels import CASES, FOLDER, HOPPER, compiled
-
 from sparsegpu import kernels
 
 #: Cases in which one cell for a local array, or a table of the module, gives more than there is.

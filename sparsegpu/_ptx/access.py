@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from .flow import Flow, NotUnderstood, Touch
 from .lexer import Function, Instruction, Module, SyntaxUnknown, parse
@@ -72,9 +73,9 @@ class Access:
         )
 
 
-def _restored(*fields: object) -> Access:
+def _restored(*fields: Any) -> Access:
     *sets, because = fields
-    return Access(*sets, MappingProxyType(because))  # type: ignore[arg-type]
+    return Access(*sets, MappingProxyType(because))
 
 
 @dataclass(frozen=True, slots=True)

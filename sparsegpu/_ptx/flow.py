@@ -312,9 +312,7 @@ class Flow:
                 if not bases or alternative & WILD:
                     self._put(target, TOP)
 
-    def _written_through(
-        self, sources: list[int], address: int, offset: int, width: int
-    ) -> None:
+    def _written_through(self, sources: list[int], address: int, offset: int, width: int) -> None:
         for base in self.values.bases_of(self.held[address]):
             if base.kind not in {"local", "shared", "global", "heap"}:
                 continue
@@ -344,8 +342,7 @@ class Flow:
                 self._put(target, TOP)
         elif word in opcodes.EITHER:
             (target,) = self._targets(function, operands)
-            sources = operands[1:] if word in {"min", "max"} else operands[1:3]
-            for operand in sources:
+            for operand in operands[1:] if word in {"min", "max"} else operands[1:3]:
                 self._rule(self._copy, target, self._source(function, operand))
         elif word in opcodes.COPIED:
             self._copied(function, words, operands)
@@ -551,9 +548,7 @@ class Flow:
         else:
             stored = [self._register(function, "shared memory")]
             self._rule(self._read_cell, stored)
-            self._touch(
-                instruction, to, reads=reduces, writes=True, stored=stored, tensor=tensor
-            )
+            self._touch(instruction, to, reads=reduces, writes=True, stored=stored, tensor=tensor)
         if spaces[1] == "global":
             self._touch(instruction, source, reads=True, tensor=tensor)
 

@@ -8,29 +8,41 @@ from __future__ import annotations
 import re
 
 #: The result is a number that no address is made of.
-NUMBER = frozenset(
-    "popc clz bfind fns set rcp sqrt rsqrt sin cos ex2 lg2 tanh copysign testp"
-    " vote match activemask elect mma isspacep istypep txq suq createpolicy getctarank"
-    " bmsk wgmma mbarrier bar barrier dp2a dp4a".split()
-)
+NUMBER = frozenset((
+    "popc", "clz", "bfind", "fns", "set", "rcp", "sqrt", "rsqrt", "sin", "cos", "ex2",
+    "lg2", "tanh", "copysign", "testp", "vote", "match", "activemask", "elect", "mma",
+    "isspacep", "istypep", "txq", "suq", "createpolicy", "getctarank", "bmsk", "wgmma",
+    "mbarrier", "bar", "barrier", "dp2a", "dp4a",
+))  # fmt: skip
 #: Nothing that the analysis follows: control flow, order, predicates.
-NOTHING = frozenset(
-    "bra brx ret exit fence membar griddepcontrol setmaxnreg pmevent prefetch prefetchu"
-    " applypriority setp bar barrier".split()
-)
+NOTHING = frozenset((
+    "bra", "brx", "ret", "exit", "fence", "membar", "griddepcontrol", "setmaxnreg",
+    "pmevent", "prefetch", "prefetchu", "applypriority", "setp", "bar", "barrier",
+))  # fmt: skip
 #: What a kernel does besides reading and writing.
 SIDE_EFFECTS = {"trap": "trap", "brkpt": "trap", "nanosleep": "nanosleep"}
 #: Results that hold one of the sources, unchanged.
-EITHER = frozenset("selp slct min max".split())
+EITHER = frozenset((
+    "selp", "slct", "min", "max",
+))  # fmt: skip
 #: Results that hold bits of all sources: the number of them.
 MIXED = {"or": 2, "and": 2, "lop3": 3, "prmt": 2, "shf": 2, "bfi": 2}
 #: Results that hold the first source: a copy, or one of another lane.
-COPIED = frozenset("mov cvta shfl movmatrix mapa redux abs cnot".split())
+COPIED = frozenset((
+    "mov", "cvta", "shfl", "movmatrix", "mapa", "redux", "abs", "cnot",
+))  # fmt: skip
 #: Results that hold a part of the first source.
-PARTS = frozenset("shl shr bfe brev div rem szext".split())
-SUMS = frozenset("add addc sub subc mul mul24 mad madc mad24 fma sad neg not xor".split())
+PARTS = frozenset((
+    "shl", "shr", "bfe", "brev", "div", "rem", "szext",
+))  # fmt: skip
+SUMS = frozenset((
+    "add", "addc", "sub", "subc", "mul", "mul24", "mad", "madc", "mad24", "fma", "sad",
+    "neg", "not", "xor",
+))  # fmt: skip
 
-SPACES = frozenset("global shared local param const".split())
+SPACES = frozenset((
+    "global", "shared", "local", "param", "const",
+))  # fmt: skip
 _FLOAT = re.compile(r"(?:f16|bf16|f32|tf32|e\dm\d)")
 
 #: Functions that a kernel may call without their bodies being in its text.

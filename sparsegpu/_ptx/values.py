@@ -123,9 +123,9 @@ class Values:
         anchored = [a for a in kept if a >> _FLAGS]
         for wide in anchored:
             for a in anchored:
-                if a | wide == wide and a != wide:
-                    if wide & TANGLED or not (a ^ wide) & strong:
-                        covered.add(a)
+                covers = wide & TANGLED or not (a ^ wide) & strong
+                if covers and a | wide == wide and a != wide:
+                    covered.add(a)
         return kept - covered if covered else kept
 
     def _simplified(self, kept: frozenset[int]) -> frozenset[int]:
