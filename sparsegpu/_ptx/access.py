@@ -13,8 +13,9 @@ from .values import _FLAGS, PART, TANGLED, UNKNOWN, WILD, Base
 
 Name = int | str
 
-#: Kinds of parameters: an address or a 64-bit integer, a plain number, bytes.
-POINTER, SCALAR, STRUCT, TENSOR_MAP = "pointer", "scalar", "struct", "TensorMap"
+#: Kinds of parameters: an address, a number, a number of 64 bits that may be an address, bytes.
+POINTER, SCALAR, WORD = "pointer", "scalar", "pointer or 64-bit integer"
+STRUCT, TENSOR_MAP = "struct", "TensorMap"
 _TENSOR_MAP_BYTES = 128
 
 
@@ -74,8 +75,8 @@ class Access:
 
 
 def _restored(*fields: Any) -> Access:
-    *sets, because = fields
-    return Access(*sets, MappingProxyType(because))
+    reads, writes, opaque, escapes, effects, because = fields
+    return Access(reads, writes, opaque, escapes, effects, MappingProxyType(because))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,17 +202,19 @@ def report(
     try:
         flow = Flow(module, entry, set(scalars))
     except NotUnderstood as error:
-        return _opaque(_formals(entry, scalars, set()), str(error))
+        return _opaque(_formals(entry, scalars, pointers, set()), str(error))
     return _Verdict(module, entry, flow, scalars, pointers).report()
 
 
-def _formals(entry: Function, scalars: frozenset[int], maps: set[int]) -> tuple[Formal, ...]:
+def _formals(
+    entry: Function, scalars: frozenset[int], pointers: frozenset[int], maps: set[int]
+) -> tuple[Formal, ...]:
     found = []
     for index, formal in enumerate(entry.parameters):
         if formal.array:
             kind = TENSOR_MAP if index in maps else STRUCT
         elif formal.type[1:] == "64" and formal.type[0] != "f" and index not in scalars:
-            kind = POINTER
+            kind = POINTER if index in pointers else WORD
         else:
             kind = SCALAR
         found.append(Formal(kind, formal.size, formal.type))
@@ -231,7 +234,7 @@ def _unreadable(ptx: str, name: str, why: str) -> Report:
     if start < 0 or end < 0:
         raise ValueError(f"analyse: argument 'name': expected an entry of the text, got {name}")
     declared = parse(f".visible {ptx[start : end + 1]} {{ ret; }}").functions[name]
-    return _opaque(_formals(declared, frozenset(), set()), why)
+    return _opaque(_formals(declared, frozenset(), frozenset(), set()), why)
 
 
 class _Verdict:
@@ -270,9 +273,10 @@ class _Verdict:
                 self._opaque = self._opaque or text
                 self._because.setdefault("opaque", {})[text] = None
         places = self._places
+        pointers = frozenset(int(b.name) for b in self._certain if b.kind == "param")
         because = {name: tuple(lines) for name, lines in self._because.items()}
         return Report(
-            _formals(self._entry, self._scalars, self._maps),
+            _formals(self._entry, self._scalars, pointers, self._maps),
             frozenset(places["read"]),
             frozenset(places["written"]),
             frozenset(places["escapes"]),

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._arrays import is_cupy
 from .._checks import bad_type, bad_value, kind_of, shown
-from .._ptx.access import POINTER, SCALAR, Formal
+from .._ptx.access import POINTER, SCALAR, WORD, Formal
 from .config import Out
 from .declaration import Declared, dtype_of
 
@@ -64,9 +64,9 @@ def is_array(value: Any) -> bool:
 def check(function: str, parameter: Parameter, value: Any) -> Any:
     """Return an argument as the kernel takes it, or refuse it."""
     name = str(parameter.name)
-    if parameter.kind == SCALAR:
+    if parameter.kind == SCALAR or (parameter.kind == WORD and isinstance(value, int | np.integer)):
         return _number(function, name, parameter, value)
-    if parameter.kind == POINTER:
+    if parameter.kind in {POINTER, WORD}:
         if value is None or isinstance(value, Out):
             return value
         if not is_array(value):

@@ -355,7 +355,9 @@ class Kernel:
                 ready[name] = arguments.allocated(self._name, name, value, given, read)
         ready = {name: ready[name] for name in bound}
         self._run(ready, chosen, launch)
-        results = tuple(ready[name] for name in written if not isinstance(ready[name], bytes))
+        results = tuple(
+            ready[n] for n in written if ready[n] is None or arguments.is_array(ready[n])
+        )
         return results[0] if len(results) == 1 else results
 
     def inplace(
@@ -402,12 +404,13 @@ class Kernel:
         access = self.access_of(self._chosen(bound, None))
         specs = {}
         for name, value in bound.items():
-            if name not in access.writes or value is None or isinstance(value, bytes):
+            if name not in access.writes:
                 continue
             if isinstance(value, Out):
                 read = name in access.reads
                 value = arguments.allocated(self._name, name, value, bound, read)
-            specs[name] = Spec(value.shape, value.dtype, value.strides)
+            if arguments.is_array(value):
+                specs[name] = Spec(value.shape, value.dtype, value.strides)
         return specs
 
     def _check_runs(self, bound: Mapping[Any, Any]) -> None:
