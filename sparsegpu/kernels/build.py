@@ -81,7 +81,7 @@ def build(name: str, text: str, flags: tuple[str, ...]) -> Build:
     code, ptx = kept
     defined = [flag[2:].partition("=")[0] for flag in flags if flag.startswith("-D")]
     declared = parameters_of(text, name, defined)
-    scalars, pointers = _told(declared)
+    scalars, pointers = told(declared)
     found = report(ptx, name, scalars, pointers)
     if declared is not None and len(declared) != len(found.formals):
         declared, found = None, report(ptx, name)
@@ -89,7 +89,7 @@ def build(name: str, text: str, flags: tuple[str, ...]) -> Build:
     return Build(code, ptx, resources, found, declared, _maximum_threads(ptx, name))
 
 
-def _told(declared: list[Declared] | None) -> tuple[frozenset[int], frozenset[int]]:
+def told(declared: list[Declared] | None) -> tuple[frozenset[int], frozenset[int]]:
     """Return the parameters that a declaration tells to be numbers, and to be pointers."""
     told = list(enumerate(declared or ()))
     scalars = frozenset(i for i, d in told if not d.pointer and dtype_of(d.type) is not None)

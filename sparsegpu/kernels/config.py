@@ -57,11 +57,7 @@ class Config:
         object.__setattr__(self, "defines", MappingProxyType(checked))
         if self.block is not None:
             object.__setattr__(self, "block", dimensions("Config", "block", self.block))
-        shared = check_integers(
-            "Config", "shared_memory", (self.shared_memory,), "an integer", count=1
-        )[0]
-        if shared < 0:
-            raise bad_value("Config", "shared_memory", "a number of bytes, not negative", shared)
+        check_bytes("Config", self.shared_memory)
         object.__setattr__(self, "options", check_options("Config", self.options))
         if self.cluster is not None:
             raise NotImplementedError(
@@ -110,9 +106,28 @@ def check_defines(function: str, argument: str, defines: Any) -> dict[str, Value
 
 def check_options(function: str, options: Any) -> tuple[str, ...]:
     """Return options as a tuple of str."""
-    if isinstance(options, str) or not all(isinstance(option, str) for option in options):
+    given = sequence(function, "options", options, "a tuple of str")
+    if not all(isinstance(option, str) for option in given):
         raise bad_type(function, "options", "a tuple of str", repr(options))
-    return tuple(options)
+    return given
+
+
+def check_bytes(function: str, shared_memory: Any) -> int:
+    """Return a number of bytes of shared memory."""
+    expected = "a number of bytes, not negative"
+    if isinstance(shared_memory, (tuple, list)):
+        raise bad_type(function, "shared_memory", expected, repr(shared_memory))
+    (found,) = check_integers(function, "shared_memory", (shared_memory,), expected)
+    if found < 0:
+        raise bad_value(function, "shared_memory", expected, found)
+    return found
+
+
+def sequence(function: str, argument: str, given: Any, expected: str) -> tuple:
+    """Return a list or a tuple as a tuple."""
+    if not isinstance(given, (tuple, list)):
+        raise bad_type(function, argument, expected, repr(given))
+    return tuple(given)
 
 
 def dimensions(function: str, argument: str, given: Any) -> tuple[int, ...]:

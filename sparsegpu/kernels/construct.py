@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .._checks import bad_type, bad_value, kind_of, not_offered
-from .config import Config, check_options, dimensions
+from .config import Config, check_bytes, check_options, dimensions, sequence
 from .kernel import Kernel, Meta
 
 
@@ -95,29 +95,31 @@ def wrap(
     text, name, extra = _source(kernel, name)
     if ref is not None and not callable(ref):
         raise bad_type("wrap", "ref", "a callable or None", kind_of(ref))
-    given = tuple(configs) if configs is not None else (Config(),)
+    expected = "a list of kernels.Config"
+    given = sequence("wrap", "configs", [Config()] if configs is None else configs, expected)
     for config in given:
         if not isinstance(config, Config):
-            raise bad_type("wrap", "configs", "a sequence of kernels.Config", kind_of(config))
+            raise bad_type("wrap", "configs", expected, kind_of(config))
     if not given:
         raise bad_value("wrap", "configs", "at least one", given)
     if not (prune is None or callable(prune)):
         pair = isinstance(prune, tuple) and len(prune) == 2 and callable(prune[0])
         if not pair or not isinstance(prune[1], int) or prune[1] < 1:
             raise bad_type("wrap", "prune", "a callable, or a pair (callable, int)", prune)
-    if not all(map(callable, heuristics)):
-        raise bad_type("wrap", "heuristics", "a sequence of callables", heuristics)
+    added = sequence("wrap", "heuristics", heuristics, "a list of callables")
+    if not all(map(callable, added)):
+        raise bad_type("wrap", "heuristics", "a list of callables", heuristics)
     return Kernel(
         text=text,
         name=name,
         params=_names("params", params),
         grid=grid if grid is None or callable(grid) else dimensions("wrap", "grid", grid),
         block=block if block is None or callable(block) else dimensions("wrap", "block", block),
-        shared_memory=Config(shared_memory=shared_memory).shared_memory,
+        shared_memory=check_bytes("wrap", shared_memory),
         configs=given,
         key=_names("key", key),
         prune=prune,
-        heuristics=tuple(heuristics),
+        heuristics=added,
         writes=_names("writes", writes),
         reads=_names("reads", reads),
         ref=ref,
@@ -150,6 +152,7 @@ def _source(kernel: Any, name: str | None) -> tuple[str, str, tuple[str, ...]]:
 def _names(argument: str, names: Any) -> tuple[str, ...] | None:
     if names is None:
         return None
-    if isinstance(names, str) or not all(isinstance(n, (str, int)) for n in names):
-        raise bad_type("wrap", argument, "a sequence of names", repr(names))
-    return tuple(names)
+    given = sequence("wrap", argument, names, "a list of names")
+    if not all(isinstance(name, (str, int)) for name in given):
+        raise bad_type("wrap", argument, "a list of names", repr(names))
+    return given

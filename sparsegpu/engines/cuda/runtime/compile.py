@@ -56,7 +56,7 @@ def compile_kernel(
     """
     text = expand(name, root)
     flags = [f"--gpu-architecture=sm_{arch}", *_FLAGS]
-    flags += [f"-D{key}={_value(value)}" for key, value in sorted((defines or {}).items())]
+    flags += [f"-D{key}={as_text(value)}" for key, value in sorted((defines or {}).items())]
     flags += [f"--include-path={path}" for path in include_paths()]
     _dump(name, arch, text, flags)
     key = _key(text, flags, name)
@@ -71,7 +71,7 @@ def compile_kernel(
 _FLAGS = ("--std=c++17", "--device-as-default-execution-space", "-lineinfo", "-Xptxas=-v")
 
 
-def _value(value: Any) -> str:
+def as_text(value: Any) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
