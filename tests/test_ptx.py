@@ -140,3 +140,27 @@ def test_access_is_a_value():
 def test_errors(ptx, name, error, words):
     with pytest.raises(error, match=words):
         kernels.analyse(ptx, name)
+
+
+@pytest.mark.parametrize("body", [
+    "neg.s64 %rd3, %rd1; sub.s64 %rd4, %rd2, %rd3; st.global.u32 [%rd4], 1;",
+    "mul.lo.s64 %rd3, %rd1, 1; add.s64 %rd4, %rd3, %rd2; st.global.u32 [%rd4], 1;",
+    "mad.lo.s64 %rd4, %rd1, 1, %rd2; st.global.u32 [%rd4], 1;",
+    "not.b64 %rd3, %rd1; not.b64 %rd4, %rd3; st.global.u32 [%rd4], 1;",
+    "sub.s64 %rd3, %rd2, %rd1; sub.s64 %rd4, %rd2, %rd3; st.global.u32 [%rd4], 1;",
+    "shl.b64 %rd3, %rd1, %r1; add.s64 %rd4, %rd3, %rd2; st.global.u32 [%rd4], 1;",
+    "shl.b64 %rd3, %rd1, 16; shr.u64 %rd3, %rd3, 16; add.s64 %rd4, %rd3, %rd2; st.u32 [%rd4], 1;",
+    "cvt.rn.f64.u64 %rd3, %rd1; add.f64 %rd3, %rd3, 0d4020000000000000;"
+    " cvt.rzi.u64.f64 %rd4, %rd3; st.u32 [%rd4], 1;",
+    "prmt.b32 %r1, %rd1, %rd1, 0x3210; shr.u64 %rd3, %rd1, 32; cvt.u32.u64 %r2, %rd3;"
+    " mov.b64 %rd4, {%r1, %r2}; st.u32 [%rd4], 1;",
+    "shfl.sync.idx.b32 %r1|%p1, %rd1, 0, 31, -1; mov.b64 %rd4, {%r1, %r1}; st.u32 [%rd4], 1;",
+    "{ .reg .b64 %rd1; mov.u64 %rd1, %rd2; } st.global.u32 [%rd1], 1;",
+    "{ .reg .b64 k_name; mov.u64 k_name, %rd1; st.global.u32 [k_name], 1; }",
+    "st.async.weak.global.b32 [%rd1], %r1;",
+    "st.local.u64 [room+%r1], %rd1; ld.local.u64 %rd4, [room+8]; st.u32 [%rd4], 1;",
+])  # fmt: skip
+def test_the_first_parameter_is_written_whatever_is_done_to_it(body):
+    ptx = text(LOAD + ".local .align 8 .b8 room[16];" + body)
+    ptx = ptx.replace(".visible .entry", ".global .u64 k_name;\n.visible .entry")
+    assert 0 in kernels.analyse(ptx, "k").writes

@@ -194,7 +194,7 @@ class Flow:
             return self._packed(function, operand)
         if _LITERAL.fullmatch(operand) or operand == "WARP_SZ":
             return 0
-        match = _SYMBOLIC.fullmatch(operand)
+        match = None if operand in function.registers else _SYMBOLIC.fullmatch(operand)
         if match is not None:
             value = self._named(function, match[1], int(match[2] or 0))
             if value is not None:
@@ -397,7 +397,8 @@ class Flow:
             else:
                 self._rule(self._mad, target, *sources)
         elif word in opcodes.PARTS:
-            change = values.scaled if word == "shl" else values.part
+            known = word == "shl" and _LITERAL.fullmatch(operands[2]) and operands[2] != "0"
+            change = values.scaled if known else values.part
             self._rule(self._change, change, target, sources[0])
         elif word in {"add", "sub"} and _LITERAL.fullmatch(operands[2]):
             by = _integer(operands[2])
@@ -500,7 +501,7 @@ class Flow:
         width, space = opcodes.width_of(words), opcodes.space_of(words)
         names = _parts(operands[1]) if operands[1][0] == "{" else [operands[1]]
         sources = [self._source(function, name) for name in names]
-        if "async" in words or space == "shared":
+        if space == "shared":
             self._rule(self._write_cell, sources)
             return
         address = self._address(function, operands[0])
@@ -514,7 +515,7 @@ class Flow:
         at = 0 if words[0] == "red" else 1
         sources = [self._source(function, operand) for operand in operands[at + 1 :]]
         targets = self._targets(function, operands) if at else []
-        if space == "shared" or "async" in words:
+        if space == "shared":
             self._rule(self._write_cell, sources)
             self._rule(self._read_cell, targets)
             for target in targets:

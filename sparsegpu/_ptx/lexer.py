@@ -59,7 +59,10 @@ class Symbol:
 
 @dataclass(slots=True)
 class Function:
-    """A function's declaration, and its body where it has one."""
+    """A function's declaration, and its body where it has one.
+
+    Of its registers only those are kept whose names could be a symbol's, too.
+    """
 
     name: str
     entry: bool
@@ -68,6 +71,7 @@ class Function:
     directives: str
     body: list[Instruction] | None = None
     symbols: dict[str, Symbol] = field(default_factory=dict)
+    registers: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -234,8 +238,11 @@ def _body(text: str, at: int, function: Function) -> int:
             scopes.append(dict(scopes[-1]))
         elif found["close"]:
             scopes.pop()
+            body.append(Instruction(LABEL, (), "", place))  # names may be others' again
             if not scopes:
                 return at
+        elif found["registers"]:
+            function.registers.update(_registers(found["registers"]))
         elif found["variable"]:
             symbol = _symbol(found["variable"])
             if symbol.space == "param":
@@ -251,6 +258,18 @@ def _split(operands: str | None) -> Iterator[str] | list[str]:
     if "{" in operands or "[" in operands or "(" in operands:
         return _OPERANDS.findall(operands)
     return map(str.strip, operands.split(","))
+
+
+def _registers(text: str) -> Iterator[str]:
+    """Yield the names without a percent sign that a ``.reg`` declares: ``a, b<3>``."""
+    for declared in re.sub(r"\.\w+", "", text).strip(" ;\t\n").split(","):
+        name, _, count = declared.strip().partition("<")
+        if name[:1] == "%":  # no symbol's
+            continue
+        if count:
+            yield from (f"{name}{i}" for i in range(int(count.strip(" >"))))
+        else:
+            yield name
 
 
 _IDENTIFIER = re.compile(r"[A-Za-z_$%][\w$%]*")

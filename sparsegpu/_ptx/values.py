@@ -1,6 +1,6 @@
 """What a register may hold: a set of alternatives, each of them a set of bases.
 
-An alternative is a sum of addresses, indices and numbers, as one int: three flags, then two bits a
+An alternative is a sum of addresses, indices and numbers, as one int: five flags, then two bits a
 base. The *strong* bit says that the base entered with factor one, the *weak* bit that it was
 scaled, shifted or subtracted. No bits at all are a literal. Of an alternative that has a base, what
 else was added does not count: a pointer plus an offset stays in its allocation.
@@ -18,8 +18,9 @@ from typing import NamedTuple
 #: bits of several bases were mixed, any of which may be what is left. WILD: a number that is no
 #: literal was added to weak bases alone: where these are pointers, it may be one, too.
 #: PART: weak bases were divided or shifted right, so that they may be scaled back to one.
-UNKNOWN, TANGLED, WILD, PART = 1, 2, 4, 8
-_FLAGS = 4
+#: NEGATED: weak bases were subtracted. Once more, they may be strong again.
+UNKNOWN, TANGLED, WILD, PART, NEGATED = 1, 2, 4, 8, 16
+_FLAGS = 5
 #: Alternatives from which on a value is simplified.
 _MOST = 12
 
@@ -254,7 +255,8 @@ class Values:
         if not y >> _FLAGS:
             return self._tidy(x | y)
         wild = WILD if x == UNKNOWN else 0
-        return self._tidy(x | self._weakened(y) | wild)
+        twice = PART if y & NEGATED else 0
+        return self._tidy(x | self._weakened(y) | NEGATED | twice | wild)
 
     def _mixed(self, x: int, y: int) -> int:
         mixed = 0
