@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from .flow import Flow, NotUnderstood, Touch
+from .flow import Flow, Touch
 from .lexer import Function, Instruction, Module, SyntaxUnknown, parse
+from .machine import NotUnderstood
 from .values import _FLAGS, PART, TANGLED, UNKNOWN, WILD, Base
 
 Name = int | str
@@ -263,8 +264,7 @@ class _Verdict:
 
     def report(self) -> Report:
         for word, instruction in self._flow.effects.items():
-            if instruction is not None:
-                self._reason(word, word, instruction)
+            self._reason(word, word, instruction)
         for touch in self._flow.touches:
             self._judge(touch)
         for instruction, bound in self._flow.indirect:
