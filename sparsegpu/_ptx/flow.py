@@ -107,8 +107,7 @@ class Flow(Machine):
         if word in opcodes.SIDE_EFFECTS:
             self.effects.setdefault(opcodes.SIDE_EFFECTS[word], instruction)
         elif word in opcodes.NUMBER:
-            for target in self._targets(function, operands):
-                self._put(target, TOP)
+            self._numbered(self._targets(function, operands))
         elif word in opcodes.EITHER:
             (target,) = self._targets(function, operands)
             for operand in operands[1:] if word in {"min", "max"} else operands[1:3]:
@@ -116,19 +115,26 @@ class Flow(Machine):
         elif word in opcodes.COPIED:
             self._copied(function, words, operands)
         elif word == "and" and opcodes.keeps_few_bits(operands[2]):
-            self._put(self._targets(function, operands)[0], TOP)
+            self._numbered(self._targets(function, operands))
         elif word in opcodes.MIXED or (word == "cvt" and len(operands) > 2):
             target = self._targets(function, operands)[0]
             count = opcodes.MIXED.get(word, len(operands) - 1)
             sources = [self._source(function, o) for o in operands[1 : 1 + count]]
-            self._rule(self._mix, target, sources)
+            self._derive(target, sources, self._mix, target, sources)
         elif word == "cvt":
             (target,) = self._targets(function, operands)
-            self._rule(self._copy, target, self._source(function, operands[1]))
+            source = self._source(function, operands[1])
+            self._derive(target, [source], self._copy, target, source)
         elif word in opcodes.PARTS or word in opcodes.SUMS:
             self._arithmetic(function, words, operands)
         else:
             self._memory(function, words, instruction)
+
+    def _numbered(self, targets: list[int]) -> None:
+        """Put numbers into registers."""
+        for target in targets:
+            self._put(target, TOP)
+        self._settled.update(self._once.intersection(targets))
 
     def _targets(self, function: Function, operands: tuple[str, ...]) -> list[int]:
         """Return the registers that an instruction's first operand names."""
@@ -147,7 +153,7 @@ class Flow(Machine):
         if words[0] == "cvta" and words[1:3] == ["to", "global"]:
             self.converted.append(source)
         for target in targets:
-            self._rule(self._copy, target, source)
+            self._derive(target, [source], self._copy, target, source)
 
     def _arithmetic(self, function: Function, words: list[str], operands: tuple[str, ...]) -> None:
         word, values = words[0], self.values
@@ -155,39 +161,40 @@ class Flow(Machine):
             return
         (target,) = self._targets(function, operands)
         if opcodes.is_narrow_float(words):
-            self._put(target, TOP)
+            self._numbered([target])
             return
         sources = [self._source(function, operand) for operand in operands[1:]]
         if words[-1] == "f64":  # which holds an address exactly
             if word in {"div", "neg"}:
-                self._rule(self._change, values.part, target, sources[0])
+                self._derive(target, sources, self._change, values.part, target, sources[0])
             elif len(sources) == 2:
-                self._rule(self._apply, values.scale, target, *sources)
+                self._derive(target, sources, self._apply, values.scale, target, *sources)
             else:
-                self._rule(self._mad, target, *sources)
+                self._derive(target, sources, self._mad, target, *sources)
         elif word in opcodes.PARTS:
             known = word == "shl" and LITERAL_TEXT.fullmatch(operands[2]) and operands[2] != "0"
             change = values.scaled if known else values.part
-            self._rule(self._change, change, target, sources[0])
+            self._derive(target, sources, self._change, change, target, sources[0])
         elif word in {"add", "sub"} and LITERAL_TEXT.fullmatch(operands[2]):
             by = integer(operands[2])
-            self._rule(self._move, target, sources[0], by if word == "add" else -by)
+            by = by if word == "add" else -by
+            self._derive(target, sources, self._move, target, sources[0], by)
         elif word in {"add", "addc"}:
-            self._rule(self._apply, values.add, target, *sources)
+            self._derive(target, sources, self._apply, values.add, target, *sources)
         elif word in {"sub", "subc"}:
-            self._rule(self._apply, values.subtract, target, *sources)
+            self._derive(target, sources, self._apply, values.subtract, target, *sources)
         elif word == "mul" and operands[2] == "1":
             self._rule(self._copy, target, sources[0])
         elif word in {"mul", "mul24"}:
-            self._rule(self._apply, values.scale, target, *sources)
+            self._derive(target, sources, self._apply, values.scale, target, *sources)
         elif word == "mad" and operands[2] == "1":
-            self._rule(self._apply, values.add, target, sources[0], sources[2])
+            self._derive(target, sources, self._apply, values.add, target, sources[0], sources[2])
         elif word in {"mad", "madc", "mad24", "fma"}:
-            self._rule(self._mad, target, *sources)
+            self._derive(target, sources, self._mad, target, *sources)
         elif word in {"neg", "not"}:
-            self._rule(self._change, values.negate, target, sources[0])
+            self._derive(target, sources, self._change, values.negate, target, sources[0])
         elif word == "xor":
-            self._rule(self._apply, values.exclusive, target, *sources)
+            self._derive(target, sources, self._apply, values.exclusive, target, *sources)
         else:  # sad: the distance of two, plus a third
             a, b, c = sources
             between = self._register(function, f"{target} distance")

@@ -7,7 +7,7 @@ words of eight bytes, all shared memory as one cell, and each module symbol as o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from . import opcodes
@@ -60,6 +60,9 @@ class Machine:
         self._current: dict[str, int] = {}
         self._fresh: dict[str, int] = {}
         self._guarded = False
+        # Registers that one instruction alone puts something into; those that hold it for good.
+        self._once: set[int] = set()
+        self._settled = {0, 1, 2}
         self._initialise()
 
     def _initialise(self) -> None:
@@ -83,6 +86,8 @@ class Machine:
             special = opcodes.SPECIAL.fullmatch(name)
             number = self._numbers[key] = len(self.held)
             self.held.append(TOP if special else BOTTOM)
+            if special:
+                self._settled.add(number)
         return number
 
     def _target(self, function: Function, name: str) -> int:
@@ -93,11 +98,13 @@ class Machine:
         """
         number = self._register(function, name)
         if name not in self._several:
+            self._once.add(number)
             return number
         if not self._guarded:
             version = len(self.held)
             self.held.append(BOTTOM)
             self._rule(self._copy, number, version)
+            self._once.add(version)
             number = version
         self._fresh[name] = number
         return number
@@ -107,6 +114,7 @@ class Machine:
         if number is None:
             number = self._constants[value] = len(self.held)
             self.held.append(value)
+            self._settled.add(number)
         return number
 
     def _source(self, function: Function, operand: str) -> int:
@@ -137,7 +145,8 @@ class Machine:
         sources = [self._source(function, part) for part in parts(operand)]
         target = len(self.held)
         self.held.append(BOTTOM)
-        self._rule(self._mix, target, sources)
+        self._once.add(target)
+        self._derive(target, sources, self._mix, target, sources)
         return target
 
     def _named(self, function: Function, name: str, offset: int) -> int | None:
@@ -164,6 +173,16 @@ class Machine:
 
     def _rule(self, function: Callable[..., None], *arguments: object) -> None:
         self._rules.append(partial(function, *arguments))
+
+    def _derive(
+        self, target: int, sources: Sequence[int], rule: Callable[..., None], *arguments: object
+    ) -> None:
+        """Do what a rule does of registers alone, once if none of them will change."""
+        if target in self._once and self._settled.issuperset(sources):
+            rule(*arguments)
+            self._settled.add(target)
+        else:
+            self._rules.append(partial(rule, *arguments))
 
     def _put(self, target: int, value: int) -> None:
         held = self.held
