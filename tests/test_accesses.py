@@ -16,6 +16,9 @@ GOLDEN = json.loads(accesses.GOLDEN.read_text())
 SOURCES = sorted({build.source for build in BUILDS.values()})
 #: Small sources, which are compiled here again; ``python -m tools.accesses`` compiles all.
 COMPILED = ("bsr_gather", "bsr_row_signature", "prune_24", "semi_structured_reorder")
+#: Pointers without const that no variant of the matrix writes: the first one's helper serves the
+#: kernel that writes them, too, and no variant of the second splits rows.
+ONLY_READ = {"bsr_addmm_sm90_reduce": {"partials"}, "bsr_addmm_vector_mma": {"partials"}}
 
 
 def of_source(source):
@@ -39,7 +42,8 @@ def test_what_is_declared_to_be_written_is(source):
     """A pointer without const is there to be written, by some variant at least."""
     declared = parameters_of(expand(source), source)
     written = {name for access in of_source(source) for name in access["writes"]}
-    assert {p.name for p in declared if p.pointer and not p.const} <= written
+    pointers = {p.name for p in declared if p.pointer and not p.const}
+    assert pointers - written == ONLY_READ.get(source, set())
 
 
 @pytest.mark.skipif(not can_compile(), reason="cuda-bindings (NVRTC) is not installed")
