@@ -60,7 +60,7 @@ _MODULES = {
     "engines.cuda.support": ["is_supported"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
-_SUBMODULES = ("linalg", "masks", "testing")
+_SUBMODULES = ("kernels", "linalg", "masks", "testing")
 
 __all__ = [
     "AttentionGradients",
@@ -90,6 +90,7 @@ __all__ = [
     "identity",
     "int_bsr_addmm",
     "is_supported",
+    "kernels",
     "kron",
     "linalg",
     "load_npz",
@@ -144,7 +145,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from . import linalg, masks, testing
+    from . import kernels, linalg, masks, testing
     from .bsr.array import BsrSemiStructuredArray, bsr_array
     from .bsr.assemble import block_diag, from_blocks, hstack, kron, vstack
     from .bsr.block_mask import BlockMask

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import inspect
 import io
+import operator
 
 import numpy as np
 import scipy.sparse
 
 import sparsegpu as sg
-from sparsegpu import linalg
 from sparsegpu._arrays import float8_e4m3fn
 
 #: Arguments that are not tried: anything has a truth value; files have tests of their own.
 OTHERS = {"self", "cls", "file", "transposed", "ax", "rng", "xp", "keywords"}
+
+
+PTX = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 k_0) { .reg .b64 %rd<2>; ld.param.u64 %rd1, [k_0]; ret; }
+"""
 
 
 def bsr(dtype="float32", shape=(32, 64), blocksize=(16, 32)):
@@ -147,6 +154,16 @@ def functions():
         "compressed_swizzled_bitmask": dict(pruned=tile),
         "semi_structured_apply": dict(dense=tile, bitmask=bitmask),
         "semi_structured_apply_dense": dict(dense=tile, bitmask=bitmask),
+        "kernels.analyse": dict(ptx=PTX, name="k"),
+        "kernels.wrap": dict(
+            kernel='extern "C" __global__ void k(int* x) { *x = 1; }', name="k", params=["x"],
+            grid=1, block=1, shared_memory=0, configs=None, key=(), prune=None,
+            heuristics=(), writes=["x"], reads=None, ref=None, options=(),
+        ),
+        "kernels.Config": dict(
+            defines={"A": 1}, block=1, shared_memory=0, options=(), cluster=None
+        ),
+        "kernels.Out": dict(like="x"),
         "semi_structured_addmm": dict(
             input=None, sparse=weight(), dense=dense(64, 3, dtype="float16"), **of_24
         ),
@@ -275,5 +292,4 @@ def documented(function):
 
 
 def public_function(name):
-    module, _, plain = name.rpartition(".")
-    return getattr(linalg if module else sg, plain)
+    return operator.attrgetter(name)(sg)

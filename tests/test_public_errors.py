@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 #: What has no arguments that can be wrong, or is no function.
-NO_CALLS = {"__version__", "linalg", "masks", "testing", "load_npz", "use_engine"}
+NO_CALLS = {"__version__", "kernels", "linalg", "masks", "testing", "load_npz", "use_engine"}
 NO_CALLS |= {"AttentionGradients"}
 #: What arguments are made of has names of its own in messages.
 PARTS = {

@@ -22,7 +22,7 @@ def api_block() -> str:
 
 def test_the_block_is_the_whole_api():
     block = api_block()
-    unnamed = {"__version__", "linalg", "masks"}
+    unnamed = {"__version__", "kernels", "linalg", "masks"}
     unnamed |= {"AttentionGradients", "SemiStructuredArray", "BsrSemiStructuredArray"}
     assert [name for name in sg.__all__ if f".{name}" not in block and name not in unnamed] == []
 
@@ -83,7 +83,7 @@ def test_examples_in_the_text(page):
 def test_the_page_of_the_api_is_whole():
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     listed = re.findall(r"^   (\w[\w.]*)$", text, re.MULTILINE)
-    modules = {"__version__", "linalg", "masks", "testing"}
+    modules = {"__version__", "kernels", "linalg", "masks", "testing"}
     assert sorted(name for name in listed if "." not in name) == sorted({*sg.__all__} - modules)
     for name in listed:
         assert operator.attrgetter(name)(sg).__doc__, name

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from hashlib import sha256
@@ -55,7 +56,7 @@ def compile_kernel(
     """
     text = expand(name, root)
     flags = [f"--gpu-architecture=sm_{arch}", *_FLAGS]
-    flags += [f"-D{key}={_value(value)}" for key, value in sorted((defines or {}).items())]
+    flags += [f"-D{key}={as_text(value)}" for key, value in sorted((defines or {}).items())]
     flags += [f"--include-path={path}" for path in include_paths()]
     _dump(name, arch, text, flags)
     key = _key(text, flags, name)
@@ -70,7 +71,7 @@ def compile_kernel(
 _FLAGS = ("--std=c++17", "--device-as-default-execution-space", "-lineinfo", "-Xptxas=-v")
 
 
-def _value(value: Any) -> str:
+def as_text(value: Any) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
@@ -176,7 +177,38 @@ def _header_candidates() -> Any:
 
 
 def _compile(name: str, text: str, flags: list[str]) -> Cubin:
-    nvrtc = _nvrtc()
+    return compile_text(name, text, tuple(flags), where=f"cuda_src/{name}.cu").cubin
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What one compilation gives: a cubin, and the PTX that it is made of."""
+
+    cubin: Cubin
+    ptx: str
+
+
+def compile_text(
+    name: str, text: str, flags: tuple[str, ...], *, where: str | None = None
+) -> Program:
+    """Compile a text with NVRTC.
+
+    Parameters
+    ----------
+    name : str
+        Of its ``extern "C"`` entry point.
+    text : str
+    flags : tuple of str
+        ``--gpu-architecture`` among them.
+    where : str, optional
+        The file that messages name, ``<name>.cu`` by default.
+
+    Raises
+    ------
+    CompileError
+        With the place in the source, the log and the flags; also for a missing entry point.
+    """
+    nvrtc, where = _nvrtc(), where or f"{name}.cu"
     program = _checked(nvrtc.nvrtcCreateProgram(text.encode(), f"{name}.cu".encode(), 0, [], []))[1]
     try:
         status = nvrtc.nvrtcCompileProgram(program, len(flags), [f.encode() for f in flags])[0]
@@ -185,23 +217,25 @@ def _compile(name: str, text: str, flags: list[str]) -> Cubin:
         _checked(nvrtc.nvrtcGetProgramLog(program, buffer))
         log = buffer.rstrip(b"\0").decode(errors="replace")
         if int(status) != 0:
-            raise _error(name, log, flags)
+            raise _error(name, log, flags, where)
         code = bytearray(_checked(nvrtc.nvrtcGetCUBINSize(program))[1])
         _checked(nvrtc.nvrtcGetCUBIN(program, code))
+        ptx = bytearray(_checked(nvrtc.nvrtcGetPTXSize(program))[1])
+        _checked(nvrtc.nvrtcGetPTX(program, ptx))
     finally:
         nvrtc.nvrtcDestroyProgram(program)
     resources = read_resources(bytes(code), name, log)
     if resources is None:
-        raise _error(name, f'cuda_src/{name}.cu:1: no extern "C" entry point {name}\n{log}', flags)
-    return Cubin(bytes(code), resources)
+        raise _error(name, f'{where}:1: no extern "C" entry point {name}\n{log}', flags, where)
+    return Program(Cubin(bytes(code), resources), ptx.rstrip(b"\0").decode())
 
 
 _PLACE = re.compile(r"^(\S+)\((\d+)\): (?:catastrophic )?error", re.MULTILINE)
 
 
-def _error(name: str, log: str, flags: list[str]) -> CompileError:
+def _error(name: str, log: str, flags: Sequence[str], where: str) -> CompileError:
     place = _PLACE.search(log)
-    where = f"{place[1]}:{place[2]}" if place else f"cuda_src/{name}.cu"
+    where = f"{place[1]}:{place[2]}" if place else where
     major, minor = nvrtc_version()
     return CompileError(
         f"{where}: kernel '{name}' does not compile (NVRTC {major}.{minor})\n"

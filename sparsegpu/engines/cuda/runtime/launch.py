@@ -351,6 +351,22 @@ def _load(
     return Kernel(source, module.get_function(source))
 
 
+def loaded(name: str, code: bytes) -> Kernel:
+    """Return the kernel of a cubin that was compiled for the current device."""
+    key = (current_device(), name, code)
+    found = _kernels.get(key)
+    if found is None:
+        with _lock:
+            found = _kernels.get(key)
+            if found is None:
+                import cupy
+
+                module = cupy.cuda.Module()
+                in_context(module.load, code)
+                found = _kernels[key] = Kernel(name, module.get_function(name))
+    return found
+
+
 def choose_architecture(source: str, declared: tuple[str, ...], cc: tuple[int, int]) -> str:
     """Return the architecture to compile a source for, given a device's compute capability.
 

@@ -1,0 +1,438 @@
+"""Follows addresses through the instructions of a kernel, to a fixpoint.
+
+The order of instructions does not count, nor who calls a function: a register holds whatever any
+instruction puts there. So branches, loops, recursion and predication need no care. (But from an
+instruction up to the next label, what it put into a register is all that this holds.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from . import opcodes
+from .lexer import LABEL, Function, Instruction, Module
+from .machine import LITERAL_TEXT, WORD, Machine, NotUnderstood, base_of, integer, parts
+from .values import LITERAL, TOP, UNKNOWN, Base
+
+
+class Touch(NamedTuple):
+    """One access to memory: what it does, through which value, which values it stores.
+
+    ``tensor``: the address is that of a tensor map, of whose array this is an access.
+    """
+
+    instruction: Instruction
+    reads: bool
+    writes: bool
+    register: int
+    offset: int
+    stored: tuple[int, ...] = ()
+    tensor: bool = False
+
+
+class Flow(Machine):
+    """The fixpoint of one kernel.
+
+    Attributes
+    ----------
+    touches : list of Touch
+        Every access to memory that other kernels see.
+    effects : dict of str to Instruction
+    converted : list of int
+        Registers that are converted to addresses of global memory.
+    indirect : list of (Instruction, set of str)
+        Calls through a register, and the functions that they were found to lead to.
+    """
+
+    def __init__(self, module: Module, entry: Function, scalars: set[int]):
+        super().__init__(module, entry, scalars)
+        self.touches: list[Touch] = []
+        self.effects: dict[str, Instruction] = {}
+        self.converted: list[int] = []
+        self.indirect: list[tuple[Instruction, set[str]]] = []
+        self._functions: dict[str, Function] = {}
+        self._enter(entry)
+        self._solve()
+
+    def _enter(self, function: Function) -> None:
+        """Take the instructions of a function in, once."""
+        if function.name in self._functions:
+            return
+        self._functions[function.name] = function
+        self._several = _defined_often(function)
+        self._current.clear()
+        calls: list[Instruction] = []
+        for instruction in function.body or ():
+            if instruction.opcode == LABEL:
+                self._current.clear()
+                continue
+            if instruction.opcode.partition(".")[0] == "call":
+                calls.append(instruction)  # which lead into other functions
+                continue
+            self._fresh = {}
+            self._guarded = instruction.text[0] == "@"
+            self._checked(self._take, function, instruction)
+            self._current.update(self._fresh)
+        self._current.clear()
+        for instruction in calls:
+            self._checked(self._call, function, instruction)
+
+    @staticmethod
+    def _checked(take: Callable[..., None], function: Function, instruction: Instruction) -> None:
+        try:
+            take(function, instruction)
+        except (IndexError, KeyError, ValueError) as error:
+            if isinstance(error, NotUnderstood):
+                raise
+            raise NotUnderstood(f"not understood: {instruction.text}") from error
+
+    def _solve(self) -> None:
+        self._changed = True
+        while self._changed:
+            self._changed = False
+            rules = self._rules
+            for rule in rules:
+                rule()
+            if len(rules) != len(self._rules):  # a call was found to lead to another function
+                self._changed = True
+
+    # -- instructions ------------------------------------------------------------------------
+
+    def _take(self, function: Function, instruction: Instruction) -> None:
+        words = instruction.opcode.split(".")
+        word, operands = words[0], instruction.operands
+        if word in opcodes.NOTHING and not (operands and "red" in words):
+            return
+        if word in opcodes.SIDE_EFFECTS:
+            self.effects.setdefault(opcodes.SIDE_EFFECTS[word], instruction)
+        elif word in opcodes.NUMBER:
+            self._numbered(self._targets(function, operands))
+        elif word in opcodes.EITHER:
+            (target,) = self._targets(function, operands)
+            for operand in operands[1:] if word in {"min", "max"} else operands[1:3]:
+                self._rule(self._copy, target, self._source(function, operand))
+        elif word in opcodes.COPIED:
+            self._copied(function, words, operands)
+        elif word == "and" and opcodes.keeps_few_bits(operands[2]):
+            self._numbered(self._targets(function, operands))
+        elif word in opcodes.MIXED or (word == "cvt" and len(operands) > 2):
+            target = self._targets(function, operands)[0]
+            count = opcodes.MIXED.get(word, len(operands) - 1)
+            sources = [self._source(function, o) for o in operands[1 : 1 + count]]
+            self._derive(target, sources, self._mix, target, sources)
+        elif word == "cvt":
+            (target,) = self._targets(function, operands)
+            source = self._source(function, operands[1])
+            self._derive(target, [source], self._copy, target, source)
+        elif word in opcodes.PARTS or word in opcodes.SUMS:
+            self._arithmetic(function, words, operands)
+        else:
+            self._memory(function, words, instruction)
+
+    def _numbered(self, targets: list[int]) -> None:
+        """Put numbers into registers."""
+        for target in targets:
+            self._put(target, TOP)
+        self._settled.update(self._once.intersection(targets))
+
+    def _targets(self, function: Function, operands: tuple[str, ...]) -> list[int]:
+        """Return the registers that an instruction's first operand names."""
+        if not operands or operands[0][0] in "[(":
+            return []
+        names = parts(operands[0]) if operands[0][0] == "{" else operands[0].split("|")
+        return [self._target(function, n) for n in names if n != "_" and not LITERAL_TEXT.match(n)]
+
+    def _copied(self, function: Function, words: list[str], operands: tuple[str, ...]) -> None:
+        if words[0] == "mov" and words[-1] == "pred":
+            return
+        targets = self._targets(function, operands)
+        source = self._source(function, operands[1])
+        if words[0] == "shfl":
+            targets = targets[:1]
+        if words[0] == "cvta" and words[1:3] == ["to", "global"]:
+            self.converted.append(source)
+        for target in targets:
+            self._derive(target, [source], self._copy, target, source)
+
+    def _arithmetic(self, function: Function, words: list[str], operands: tuple[str, ...]) -> None:
+        word, values = words[0], self.values
+        if words[-1] == "pred":
+            return
+        (target,) = self._targets(function, operands)
+        if opcodes.is_narrow_float(words):
+            self._numbered([target])
+            return
+        sources = [self._source(function, operand) for operand in operands[1:]]
+        if words[-1] == "f64":  # which holds an address exactly
+            if word in {"div", "neg"}:
+                self._derive(target, sources, self._change, values.part, target, sources[0])
+            elif len(sources) == 2:
+                self._derive(target, sources, self._apply, values.scale, target, *sources)
+            else:
+                self._derive(target, sources, self._mad, target, *sources)
+        elif word in opcodes.PARTS:
+            known = word == "shl" and LITERAL_TEXT.fullmatch(operands[2]) and operands[2] != "0"
+            change = values.scaled if known else values.part
+            self._derive(target, sources, self._change, change, target, sources[0])
+        elif word in {"add", "sub"} and LITERAL_TEXT.fullmatch(operands[2]):
+            by = integer(operands[2])
+            by = by if word == "add" else -by
+            self._derive(target, sources, self._move, target, sources[0], by)
+        elif word in {"add", "addc"}:
+            self._derive(target, sources, self._apply, values.add, target, *sources)
+        elif word in {"sub", "subc"}:
+            self._derive(target, sources, self._apply, values.subtract, target, *sources)
+        elif word == "mul" and operands[2] == "1":
+            self._rule(self._copy, target, sources[0])
+        elif word in {"mul", "mul24"}:
+            self._derive(target, sources, self._apply, values.scale, target, *sources)
+        elif word == "mad" and operands[2] == "1":
+            self._derive(target, sources, self._apply, values.add, target, sources[0], sources[2])
+        elif word in {"mad", "madc", "mad24", "fma"}:
+            self._derive(target, sources, self._mad, target, *sources)
+        elif word in {"neg", "not"}:
+            self._derive(target, sources, self._change, values.negate, target, sources[0])
+        elif word == "xor":
+            self._derive(target, sources, self._apply, values.exclusive, target, *sources)
+        else:  # sad: the distance of two, plus a third
+            a, b, c = sources
+            between = self._register(function, f"{target} distance")
+            self._rule(self._apply, values.subtract, between, a, b)
+            self._rule(self._apply, values.add, target, between, c)
+
+    def _touch(
+        self,
+        instruction: Instruction,
+        address: tuple[int, int],
+        *,
+        reads: bool = False,
+        writes: bool = False,
+        stored: Iterable[int] = (),
+        tensor: bool = False,
+    ) -> None:
+        touch = Touch(instruction, reads, writes, *address, tuple(stored), tensor)
+        self.touches.append(touch)
+
+    def _memory(self, function: Function, words: list[str], instruction: Instruction) -> None:
+        word, operands = words[0], instruction.operands
+        if word in {"ld", "ldu"}:
+            self._loads(function, words, instruction)
+        elif word == "st":
+            self._stores(function, words, instruction)
+        elif word in {"atom", "red"}:
+            self._atomic(function, words, instruction)
+        elif word in {"cp", "cp_async"}:
+            self._bulk(function, words, instruction)
+        elif word == "ldmatrix":
+            self._rule(self._read_cell, self._targets(function, operands))
+        elif word == "stmatrix":
+            self._rule(self._write_cell, [self._source(function, operands[1])])
+        elif word == "wmma":
+            self._fragment(function, words, instruction)
+        elif word in {"tex", "tld4", "suld"}:
+            for target in self._targets(function, operands):
+                self._put(target, TOP)
+            self._touch(instruction, (1, 0), reads=True)
+        elif word == "discard":
+            self._touch(instruction, self._address(function, operands[0]), writes=True)
+        elif word == "alloca":
+            (target,) = self._targets(function, operands)
+            self._put(target, self.values.base(Base("local", f"{function.name}::alloca")))
+        else:
+            raise NotUnderstood(f"an instruction that is not known: {instruction.text}")
+
+    def _fragment(self, function: Function, words: list[str], instruction: Instruction) -> None:
+        """Take in ``wmma``: of numbers, which are loaded and stored as such."""
+        operands, shared = instruction.operands, opcodes.space_of(words) == "shared"
+        for target in self._targets(function, operands):
+            self._put(target, TOP)
+        if words[1] == "load" and not shared:
+            self._touch(instruction, self._address(function, operands[1]), reads=True)
+        elif words[1] == "store" and shared:
+            self._rule(self._write_cell, [self._source(function, operands[1])])
+        elif words[1] == "store":
+            stored = [self._source(function, operands[1])]
+            address = self._address(function, operands[0])
+            self._rule(self._written_through, stored, *address, WORD)
+            self._touch(instruction, address, writes=True, stored=stored)
+
+    def _loads(self, function: Function, words: list[str], instruction: Instruction) -> None:
+        operands = instruction.operands
+        width, space = opcodes.width_of(words), opcodes.space_of(words)
+        names = parts(operands[0]) if operands[0][0] == "{" else [operands[0]]
+        address = self._address(function, operands[1])
+        targets = [self._target(function, name) for name in names]
+        if space == "shared":
+            self._rule(self._read_cell, targets)
+            return
+        self._rule(self._read_through, targets, *address, width)
+        if space not in {"param", "local"}:
+            self._touch(instruction, address, reads=True)
+        elif space == "local":
+            self._touch(instruction, address)
+
+    def _stores(self, function: Function, words: list[str], instruction: Instruction) -> None:
+        operands = instruction.operands
+        width, space = opcodes.width_of(words), opcodes.space_of(words)
+        names = parts(operands[1]) if operands[1][0] == "{" else [operands[1]]
+        sources = [self._source(function, name) for name in names]
+        if space == "shared":
+            self._rule(self._write_cell, sources)
+            return
+        address = self._address(function, operands[0])
+        self._rule(self._written_through, sources, *address, width)
+        if space != "param":
+            self._touch(instruction, address, writes=True, stored=sources)
+
+    def _atomic(self, function: Function, words: list[str], instruction: Instruction) -> None:
+        operands = instruction.operands
+        space = opcodes.space_of(words)
+        at = 0 if words[0] == "red" else 1
+        sources = [self._source(function, operand) for operand in operands[at + 1 :]]
+        targets = self._targets(function, operands) if at else []
+        if space == "shared":
+            self._rule(self._write_cell, sources)
+            self._rule(self._read_cell, targets)
+            for target in targets:
+                self._put(target, TOP)
+            return
+        address = self._address(function, operands[at])
+        width = WORD
+        self._rule(self._written_through, sources, *address, width)
+        self._rule(self._read_through, targets, *address, width)
+        for target in targets:
+            self._put(target, TOP)
+        self._touch(instruction, address, reads=True, writes=True, stored=sources)
+
+    def _bulk(self, function: Function, words: list[str], instruction: Instruction) -> None:
+        """Take in a copy between global and shared memory."""
+        operands = instruction.operands
+        if not operands or operands[0][0] != "[" or "prefetch" in words:
+            known = {"commit_group", "wait_group", "wait_all", "mbarrier", "prefetch"}
+            if not known & set(words):
+                raise NotUnderstood(f"an instruction that is not known: {instruction.text}")
+            return
+        if "mbarrier" in words and "bulk" not in words:  # cp.async.mbarrier.arrive
+            return
+        spaces = [w.partition(":")[0] for w in words if w.partition(":")[0] in {"shared", "global"}]
+        if len(spaces) != 2 or not {"async"} & set(words):
+            raise NotUnderstood(f"an instruction that is not known: {instruction.text}")
+        tensor, reduces = "tensor" in words, "reduce" in words
+        to, source = (self._address(function, operand) for operand in operands[:2])
+        if spaces[0] == "shared":
+            self._rule(self._write_cell, [1])
+        else:
+            stored = [self._register(function, "shared memory")]
+            self._rule(self._read_cell, stored)
+            self._touch(instruction, to, reads=reduces, writes=True, stored=stored, tensor=tensor)
+        if spaces[1] == "global":
+            self._touch(instruction, source, reads=True, tensor=tensor)
+
+    # -- calls -------------------------------------------------------------------------------
+
+    def _call(self, function: Function, instruction: Instruction) -> None:
+        operands = list(instruction.operands)
+        results = parts(operands.pop(0)) if operands[0][0] == "(" else []
+        callee = operands.pop(0)
+        arguments = parts(operands.pop(0)) if operands and operands[0][0] == "(" else []
+        called = self.module.functions.get(callee)
+        if called is not None:
+            self._bind(function, instruction, called, results, arguments)
+            return
+        register = self._source(function, callee)
+        bound: set[str] = set()
+        self.indirect.append((instruction, bound))
+        self._rule(self._indirect, function, instruction, register, results, arguments, bound)
+
+    def _indirect(
+        self,
+        function: Function,
+        instruction: Instruction,
+        register: int,
+        results: list[str],
+        arguments: list[str],
+        bound: set[str],
+    ) -> None:
+        """Bind every function that a register may hold; an unknown one is one of this module."""
+        value = self.held[register]
+        names = {str(b.name) for b in self.values.bases_of(value) if b.kind == "function"}
+        if any(
+            not alternative & ~UNKNOWN for alternative in self.values.alternatives(value)
+        ) or any(b.kind != "function" for b in self.values.bases_of(value)):
+            names |= {
+                f.name
+                for f in self.module.functions.values()
+                if not f.entry and len(f.parameters) == len(arguments)
+            }
+        for name in sorted(names - bound):
+            bound.add(name)
+            self._bind(function, instruction, self.module.functions[name], results, arguments)
+
+    def _bind(
+        self,
+        function: Function,
+        instruction: Instruction,
+        called: Function,
+        results: list[str],
+        arguments: list[str],
+    ) -> None:
+        if called.body is None:
+            self._external(function, instruction, called.name, results, arguments)
+            return
+        if len(arguments) != len(called.parameters) or len(results) != len(called.results):
+            raise NotUnderstood(f"a call with other arguments: {instruction.text}")
+        self._enter(called)
+        for actual, formal in zip(arguments, called.parameters, strict=True):
+            target = Base("local", f"{called.name}::{formal.name}")
+            self._rule(self._pass, self._slot(function, actual), target)
+        for actual, formal in zip(results, called.results, strict=True):
+            source = Base("local", f"{called.name}::{formal.name}")
+            self._rule(self._pass, source, self._slot(function, actual))
+
+    def _slot(self, function: Function, name: str) -> Base:
+        symbol = function.symbols.get(name)
+        if symbol is not None:
+            return base_of(function, symbol, 0)
+        if any(name == p.name for p in (*function.parameters, *function.results)):
+            return Base("local", f"{function.name}::{name}")
+        raise NotUnderstood(f"an argument of a call: {name}")
+
+    def _pass(self, source: Base, target: Base) -> None:
+        for word, value in list(self._cells.get(source._replace(offset=None), {}).items()):
+            self._store(target, None if word is None else (word,), value)
+
+    def _external(
+        self,
+        function: Function,
+        instruction: Instruction,
+        name: str,
+        results: list[str],
+        arguments: list[str],
+    ) -> None:
+        if name not in opcodes.EXTERNAL:
+            raise NotUnderstood(f"a call of {name}, which is not in the text")
+        if name == "vprintf":
+            self.effects.setdefault("printf", instruction)
+        elif "assert" in name:
+            self.effects.setdefault("trap", instruction)
+        value = TOP
+        if "malloc" in name:
+            self.effects.setdefault("malloc", instruction)
+            value = self.values.join(self.values.base(Base("heap")), LITERAL)
+        for result in results:
+            self._store(self._slot(function, result), None, value)
+
+
+def _defined_often(function: Function) -> set[str]:
+    """Return the registers that several instructions may put something into."""
+    once: set[str] = set()
+    often: set[str] = set()
+    for instruction in function.body or ():
+        if not instruction.operands:
+            continue
+        first = instruction.operands[0]
+        names = parts(first) if first[0] == "{" else first.split("|")
+        often.update(once.intersection(names))
+        once.update(names)
+    return often

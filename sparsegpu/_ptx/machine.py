@@ -1,0 +1,332 @@
+"""What a kernel's registers and memory may hold: the state of the fixpoint, and its rules.
+
+Memory that a kernel has for itself is followed: local variables and parameters of functions by
+words of eight bytes, all shared memory as one cell, and each module symbol as one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from . import opcodes
+from .lexer import Function, Module, Symbol
+from .values import BOTTOM, LITERAL, TOP, WILD, Base, Values
+
+
+class NotUnderstood(ValueError):
+    """An instruction that the analysis does not know; the kernel is opaque."""
+
+
+ADDRESS = re.compile(r"\[\s*([\w$%]+)\s*(?:\+\s*(-?\w+))?\s*(?:,\s*\{[^}]*\}\s*)?\]")
+_SYMBOLIC = re.compile(r"([A-Za-z_$][\w$]*)(?:\+(\d+))?")
+LITERAL_TEXT = re.compile(r"[-~!]?\d\w*")
+SHARED = Base("shared")
+WORD = 8
+
+
+class Machine:
+    """Registers by number, cells of memory by base, and rules that put values into them.
+
+    Parameters
+    ----------
+    module : Module
+    entry : Function
+    scalars : set of int
+        Parameters that are known to be no addresses.
+
+    Attributes
+    ----------
+    values : Values
+    held : list of int
+        The value of each register and constant.
+    """
+
+    def __init__(self, module: Module, entry: Function, scalars: set[int]):
+        self.module, self.entry, self.scalars = module, entry, scalars
+        self.values = Values()
+        self.held: list[int] = [LITERAL, TOP, BOTTOM]
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._constants: dict[int, int] = {LITERAL: 0, TOP: 1, BOTTOM: 2}
+        self._rules: list[Callable[[], None]] = []
+        self._cells: dict[Base, dict[int | None, int]] = {}
+        self._formals = {p.name: i for i, p in enumerate(entry.parameters)}
+        self._read = Words(entry, self._formals)
+        self._changed = False
+        # Of the function that is taken in: registers that several instructions put something into,
+        # what they hold since the last label, what the current instruction puts where.
+        self._several: set[str] = set()
+        self._current: dict[str, int] = {}
+        self._fresh: dict[str, int] = {}
+        self._guarded = False
+        # Registers that one instruction alone puts something into; those that hold it for good.
+        self._once: set[int] = set()
+        self._settled = {0, 1, 2}
+        self._initialise()
+
+    def _initialise(self) -> None:
+        for symbol in self.module.symbols.values():
+            if symbol.space == "shared":
+                continue
+            base = Base("global", symbol.name)
+            self._store(base, None, TOP)
+            for name in re.findall(r"[A-Za-z_$][\w$]*", symbol.initial):
+                if name in self.module.functions:
+                    self._store(base, None, self.values.base(Base("function", name)))
+                elif name in self.module.symbols:
+                    self._store(base, None, self.values.base(Base("global", name)))
+
+    # -- operands ----------------------------------------------------------------------------
+
+    def _register(self, function: Function, name: str) -> int:
+        key = (function.name, name)
+        number = self._numbers.get(key)
+        if number is None:
+            special = opcodes.SPECIAL.fullmatch(name)
+            number = self._numbers[key] = len(self.held)
+            self.held.append(TOP if special else BOTTOM)
+            if special:
+                self._settled.add(number)
+        return number
+
+    def _target(self, function: Function, name: str) -> int:
+        """Return the number of a register that the current instruction puts something into.
+
+        What it puts there counts as the register's only content up to the next label, unless the
+        instruction is predicated.
+        """
+        number = self._register(function, name)
+        if name not in self._several:
+            self._once.add(number)
+            return number
+        if not self._guarded:
+            version = len(self.held)
+            self.held.append(BOTTOM)
+            self._rule(self._copy, number, version)
+            self._once.add(version)
+            number = version
+        self._fresh[name] = number
+        return number
+
+    def _constant(self, value: int) -> int:
+        number = self._constants.get(value)
+        if number is None:
+            number = self._constants[value] = len(self.held)
+            self.held.append(value)
+            self._settled.add(number)
+        return number
+
+    def _source(self, function: Function, operand: str) -> int:
+        """Return the number of the register, or of the constant, that an operand names."""
+        current = self._current.get(operand)
+        if current is not None:
+            return current
+        key = (function.name, operand)
+        number = self._numbers.get(key)
+        if number is not None:
+            return number
+        if operand[0] in "-!~" and not LITERAL_TEXT.fullmatch(operand):
+            return self._source(function, operand[1:])
+        if operand[0] == "{":
+            return self._packed(function, operand)
+        if LITERAL_TEXT.fullmatch(operand) or operand == "WARP_SZ":
+            return 0
+        match = None if operand in function.registers else _SYMBOLIC.fullmatch(operand)
+        if match is not None:
+            value = self._named(function, match[1], int(match[2] or 0))
+            if value is not None:
+                return self._constant(value)
+        if not re.fullmatch(r"[\w$%.]+", operand):
+            raise NotUnderstood(f"not understood: {operand}")
+        return self._register(function, operand)
+
+    def _packed(self, function: Function, operand: str) -> int:
+        sources = [self._source(function, part) for part in parts(operand)]
+        target = len(self.held)
+        self.held.append(BOTTOM)
+        self._once.add(target)
+        self._derive(target, sources, self._mix, target, sources)
+        return target
+
+    def _named(self, function: Function, name: str, offset: int) -> int | None:
+        """Return the address that a name stands for, None where it is a register."""
+        symbol = function.symbols.get(name) or self.module.symbols.get(name)
+        if symbol is not None:
+            return self.values.base(base_of(function, symbol, offset))
+        if function is self.entry and name in self._formals:
+            return self.values.base(Base("address", self._formals[name], offset))
+        if any(name == p.name for p in (*function.parameters, *function.results)):
+            return self.values.base(Base("local", f"{function.name}::{name}", offset))
+        if name in self.module.functions:
+            return self.values.base(Base("function", name))
+        return None
+
+    def _address(self, function: Function, operand: str) -> tuple[int, int]:
+        """Return the register of an address, and the offset that is added to it."""
+        match = ADDRESS.fullmatch(operand)
+        if match is None:
+            raise NotUnderstood(f"an address: {operand}")
+        return self._source(function, match[1]), int(match[2] or "0", 0)
+
+    # -- rules -------------------------------------------------------------------------------
+
+    def _rule(self, function: Callable[..., None], *arguments: object) -> None:
+        self._rules.append(partial(function, *arguments))
+
+    def _derive(
+        self, target: int, sources: Sequence[int], rule: Callable[..., None], *arguments: object
+    ) -> None:
+        """Do what a rule does of registers alone, once if none of them will change."""
+        if target in self._once and self._settled.issuperset(sources):
+            rule(*arguments)
+            self._settled.add(target)
+        else:
+            self._rules.append(partial(rule, *arguments))
+
+    def _put(self, target: int, value: int) -> None:
+        held = self.held
+        joined = self.values.join(held[target], value)
+        if joined != held[target]:
+            held[target] = joined
+            self._changed = True
+
+    def _copy(self, target: int, source: int) -> None:
+        value = self.held[source]
+        if value != self.held[target]:
+            self._put(target, value)
+
+    def _apply(self, operation: Callable[[int, int], int], target: int, a: int, b: int) -> None:
+        self._put(target, operation(self.held[a], self.held[b]))
+
+    def _mad(self, target: int, a: int, b: int, c: int) -> None:
+        product = self.values.scale(self.held[a], self.held[b])
+        self._put(target, self.values.add(product, self.held[c]))
+
+    def _mix(self, target: int, sources: list[int]) -> None:
+        value = self.held[sources[0]]
+        for source in sources[1:]:
+            value = self.values.mix(value, self.held[source])
+        self._put(target, value)
+
+    def _change(self, operation: Callable[[int], int], target: int, source: int) -> None:
+        self._put(target, operation(self.held[source]))
+
+    def _move(self, target: int, source: int, by: int) -> None:
+        self._put(target, self.values.shift(self.held[source], by))
+
+    # -- memory ------------------------------------------------------------------------------
+
+    def _store(self, base: Base, words: Iterable[int] | None, value: int) -> None:
+        cell = self._cells.setdefault(base._replace(offset=None), {})
+        for word in (None,) if words is None else words:
+            joined = self.values.join(cell.get(word, BOTTOM), value)
+            if joined != cell.get(word, BOTTOM):
+                cell[word] = joined
+                self._changed = True
+
+    def _load(self, base: Base, words: Iterable[int] | None) -> int:
+        cell = self._cells.get(base._replace(offset=None), {})
+        value = cell.get(None, BOTTOM)
+        for word in cell if words is None else words:
+            value = self.values.join(value, cell.get(word, BOTTOM))
+        return value
+
+    def _loaded(self, base: Base, offset: int, width: int) -> int:
+        """Return what memory may hold, read through one base."""
+        if base.kind == "address":
+            at = None if base.offset is None else base.offset + offset
+            return self._argument(int(base.name), at, width)
+        if base.kind in {"local", "shared", "global", "heap"}:
+            return self._load(base, words(base, offset, width))
+        return TOP
+
+    def _argument(self, index: int, offset: int | None, width: int) -> int:
+        """Return what a kernel's parameter holds at an offset."""
+        formal = self.entry.parameters[index]
+        if index in self.scalars or not (formal.array or formal.type[1:] == "64"):
+            return TOP
+        if not self._read.may_be_address(index, offset, width):
+            return TOP
+        word = None if offset is None else offset // WORD * WORD
+        return self.values.base(Base("param", index, word))
+
+    def _read_through(self, targets: list[int], address: int, offset: int, width: int) -> None:
+        for alternative in self.values.alternatives(self.held[address]):
+            bases = {*self.values.strong(alternative), *self.values.weak(alternative)}
+            for number, target in enumerate(targets):
+                for base in bases:
+                    self._put(target, self._loaded(base, offset + number * width, width))
+                if not bases or alternative & WILD:
+                    self._put(target, TOP)
+
+    def _written_through(self, sources: list[int], address: int, offset: int, width: int) -> None:
+        for base in self.values.bases_of(self.held[address]):
+            if base.kind not in {"local", "shared", "global", "heap"}:
+                continue
+            for number, source in enumerate(sources):
+                at = words(base, offset + number * width, width)
+                self._store(base, at, self.held[source])
+
+    def _read_cell(self, targets: list[int]) -> None:
+        for target in targets:
+            self._put(target, self._load(SHARED, None))
+
+    def _write_cell(self, sources: list[int]) -> None:
+        for source in sources:
+            self._store(SHARED, None, self.held[source])
+
+
+class Words:
+    """Which bytes of a kernel's parameters are read in pieces shorter than an address."""
+
+    def __init__(self, entry: Function, formals: dict[str, int]):
+        self._bytes: dict[int, set[int]] = {}
+        for instruction in entry.body or ():
+            words = instruction.opcode.split(".")
+            if words[:2] != ["ld", "param"]:
+                continue
+            match = ADDRESS.fullmatch(instruction.operands[1])
+            width = opcodes.width_of(words)
+            if match is None or match[1] not in formals or width >= WORD:
+                continue
+            start = int(match[2] or "0", 0)
+            count = max(len(parts(instruction.operands[0])), 1)
+            seen = self._bytes.setdefault(formals[match[1]], set())
+            seen.update(range(start, start + width * count))
+
+    def may_be_address(self, index: int, offset: int | None, width: int) -> bool:
+        """Return whether what is read is an address, or one can be made of such pieces."""
+        if offset is None or width >= WORD:
+            return True
+        seen = self._bytes.get(index, set())
+        window = 0
+        for byte in range(offset - WORD + 1, offset + width + WORD - 1):
+            window = window + 1 if byte in seen else 0
+            if window >= WORD:
+                return True
+        return False
+
+
+def base_of(function: Function, symbol: Symbol, offset: int) -> Base:
+    if symbol.space == "shared":
+        return SHARED
+    if symbol.space in {"local", "param"}:
+        return Base("local", f"{function.name}::{symbol.name}", offset)
+    return Base("global", symbol.name)
+
+
+def words(base: Base, offset: int, width: int) -> Iterable[int] | None:
+    """Return the words that an access touches, None where its place is not known."""
+    if base.kind != "local" or base.offset is None:
+        return None
+    start = base.offset + offset
+    return range(start // WORD * WORD, start + width, WORD)
+
+
+def parts(operand: str) -> list[str]:
+    return [part.strip() for part in operand.strip("{}() \t\n").split(",") if part.strip()]
+
+
+def integer(text: str) -> int:
+    return int(text.rstrip("U"), 0)

@@ -1,0 +1,89 @@
+"""The instructions that the analysis knows, by the first word of their opcodes.
+
+Any other makes a kernel opaque. Source: "Parallel Thread Execution ISA", section 9.
+"""
+
+from __future__ import annotations
+
+import re
+
+#: The result is a number that no address is made of.
+NUMBER = frozenset((
+    "popc", "clz", "bfind", "fns", "set", "rcp", "sqrt", "rsqrt", "sin", "cos", "ex2",
+    "lg2", "tanh", "copysign", "testp", "vote", "match", "activemask", "elect", "mma",
+    "isspacep", "istypep", "txq", "suq", "createpolicy", "getctarank", "bmsk", "wgmma",
+    "mbarrier", "bar", "barrier", "dp2a", "dp4a",
+))  # fmt: skip
+#: Nothing that the analysis follows: control flow, order, predicates.
+NOTHING = frozenset((
+    "bra", "brx", "ret", "exit", "fence", "membar", "griddepcontrol", "setmaxnreg",
+    "pmevent", "prefetch", "prefetchu", "applypriority", "setp", "bar", "barrier",
+))  # fmt: skip
+#: What a kernel does besides reading and writing.
+SIDE_EFFECTS = {"trap": "trap", "brkpt": "trap", "nanosleep": "nanosleep"}
+#: Results that hold one of the sources, unchanged.
+EITHER = frozenset((
+    "selp", "slct", "min", "max",
+))  # fmt: skip
+#: Results that hold bits of all sources: the number of them.
+MIXED = {"or": 2, "and": 2, "lop3": 3, "prmt": 2, "shf": 2, "bfi": 2}
+#: Results that hold the first source: a copy, or one of another lane.
+COPIED = frozenset((
+    "mov", "cvta", "shfl", "movmatrix", "mapa", "redux", "abs", "cnot",
+))  # fmt: skip
+#: Results that hold a part of the first source.
+PARTS = frozenset((
+    "shl", "shr", "bfe", "brev", "div", "rem", "szext",
+))  # fmt: skip
+SUMS = frozenset((
+    "add", "addc", "sub", "subc", "mul", "mul24", "mad", "madc", "mad24", "fma", "sad",
+    "neg", "not", "xor",
+))  # fmt: skip
+
+SPACES = frozenset((
+    "global", "shared", "local", "param", "const",
+))  # fmt: skip
+_FLOAT = re.compile(r"(?:f16|bf16|f32|tf32|e\dm\d)")
+
+#: Functions that a kernel may call without their bodies being in its text.
+EXTERNAL = frozenset(
+    ("vprintf", "malloc", "free", "__assertfail", "__assert_fail", "__nv_aligned_device_malloc")
+)
+
+SPECIAL = re.compile(
+    r"%(?:n?tid|n?ctaid|n?clusterid|cluster_n?ctaid|cluster_n?ctarank|laneid|n?warpid|n?smid"
+    r"|gridid|lanemask_\w+|clock(?:_hi|64)?|pm\d+(?:_64)?|envreg\d+|globaltimer\w*"
+    r"|dynamic_smem_size|total_smem_size|aggr_smem_size|is_explicit_cluster"
+    r"|reserved_smem_offset_\w+|current_graph_exec)(?:\.[xyzw])?"
+)
+
+
+def space_of(words: list[str]) -> str:
+    """Return the state space that an opcode's words name, "" for a generic address."""
+    for word in words[1:]:
+        space = word.partition(":")[0]
+        if space in SPACES:
+            return space
+    return ""
+
+
+def is_narrow_float(words: list[str]) -> bool:
+    """Return whether an instruction computes in a type too narrow for an address."""
+    return _FLOAT.match(words[-1]) is not None
+
+
+def width_of(words: list[str]) -> int:
+    """Return the bytes of one element of a load or a store."""
+    for word in reversed(words):
+        digits = word.lstrip("bfsu")
+        if word[0] in "bfsu" and digits.isdigit():
+            return int(digits) // 8
+    raise ValueError(f"no type in {'.'.join(words)}")
+
+
+def keeps_few_bits(mask: str) -> bool:
+    """Return whether a mask leaves what is left of an address by an alignment, not a part of it.
+
+    Parts from which addresses are put together again are bytes or longer.
+    """
+    return mask.isdigit() and int(mask) < 128

@@ -1,0 +1,283 @@
+"""What a register may hold: a set of alternatives, each of them a set of bases.
+
+An alternative is a sum of addresses, indices and numbers, as one int: five flags, then two bits a
+base. The *strong* bit says that the base entered with factor one, the *weak* bit that it was
+scaled, shifted or subtracted. No bits at all are a literal. Of an alternative that has a base, what
+else was added does not count: a pointer plus an offset stays in its allocation.
+
+A value is an interned frozenset of alternatives, known by its number, so that the operations of a
+whole kernel are look-ups. The empty set is what no instruction has defined yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+#: Flags of an alternative. UNKNOWN: it holds a number that is no literal (and no base). TANGLED:
+#: bits of several bases were mixed, any of which may be what is left. WILD: a number that is no
+#: literal was added to weak bases alone: where these are pointers, it may be one, too.
+#: PART: weak bases were divided or shifted right, so that they may be scaled back to one.
+#: NEGATED: weak bases were subtracted. Once more, they may be strong again.
+UNKNOWN, TANGLED, WILD, PART, NEGATED = 1, 2, 4, 8, 16
+_FLAGS = 5
+#: Alternatives from which on a value is simplified.
+_MOST = 12
+
+
+class Base(NamedTuple):
+    """Where an address may point to.
+
+    Attributes
+    ----------
+    kind : str
+        ``"param"`` (what parameter ``name`` holds at ``offset``), ``"address"`` (the parameter
+        itself), ``"local"``, ``"global"``, ``"shared"``, ``"heap"``, ``"function"``.
+    name : int or str
+    offset : int or None
+        In bytes; None: anywhere in it.
+    """
+
+    kind: str
+    name: int | str = ""
+    offset: int | None = None
+
+
+BOTTOM, LITERAL, TOP = 0, 1, 2
+
+
+class Values:
+    """The values of one analysis, by number."""
+
+    def __init__(self) -> None:
+        self.bases: list[Base] = []
+        self._index: dict[Base, int] = {}
+        self.sets: list[frozenset[int]] = []
+        self._numbers: dict[frozenset[int], int] = {}
+        self._strong = 0  # the strong bits of all bases
+        self._placed = 0  # both bits of the bases that have an offset
+        self._known: dict[tuple, int] = {}
+        for alternatives in ((), (0,), (UNKNOWN,)):
+            self._number(alternatives)
+
+    def base(self, base: Base) -> int:
+        """Return the value that is exactly this base."""
+        return self._number((1 << self._bit(base),))
+
+    def alternatives(self, value: int) -> frozenset[int]:
+        """Return the alternatives of a value."""
+        return self.sets[value]
+
+    def strong(self, alternative: int) -> list[Base]:
+        """Return the bases that entered with factor one."""
+        return self._at(alternative >> _FLAGS)
+
+    def weak(self, alternative: int) -> list[Base]:
+        """Return the bases that were scaled, shifted or subtracted."""
+        return self._at(alternative >> _FLAGS + 1)
+
+    def bases_of(self, value: int) -> set[Base]:
+        """Return every base of a value."""
+        return {
+            base for a in self.sets[value] for base in (*self.strong(a), *self.weak(a))
+        }  # fmt: skip
+
+    def _at(self, bits: int) -> list[Base]:
+        found, at = [], 0
+        while bits:
+            if bits & 1:
+                found.append(self.bases[at])
+            bits >>= 2
+            at += 1
+        return found
+
+    def _bit(self, base: Base) -> int:
+        index = self._index.get(base)
+        if index is None:
+            index = self._index[base] = len(self.bases)
+            self.bases.append(base)
+            self._strong |= 1 << (_FLAGS + 2 * index)
+            if base.offset is not None and base.kind != "param":
+                self._placed |= 3 << (_FLAGS + 2 * index)
+        return _FLAGS + 2 * index
+
+    def _number(self, alternatives: Iterable[int]) -> int:
+        kept = frozenset(alternatives)
+        if len(kept) > 1:
+            kept = self._without_covered(kept)
+        if len(kept) > _MOST:
+            kept = self._simplified(kept)
+        number = self._numbers.get(kept)
+        if number is None:
+            number = self._numbers[kept] = len(self.sets)
+            self.sets.append(kept)
+        return number
+
+    def _without_covered(self, kept: frozenset[int]) -> frozenset[int]:
+        """Return the alternatives that no other one stands for.
+
+        A base without offset stands for itself with any, a tangled sum for its parts, and a sum
+        for one with fewer weak bases. So values that were simplified grow no more.
+        """
+        covered = {a for a in kept if a & self._placed and self._blurred(a) in kept - {a}}
+        strong = self._strong
+        anchored = [a for a in kept if a >> _FLAGS]
+        for wide in anchored:
+            for a in anchored:
+                covers = wide & TANGLED or not (a ^ wide) & strong
+                if covers and a | wide == wide and a != wide:
+                    covered.add(a)
+        return kept - covered if covered else kept
+
+    def _simplified(self, kept: frozenset[int]) -> frozenset[int]:
+        """Return fewer alternatives that stand for at least as much."""
+        kept = self._without_covered(frozenset(map(self._blurred, kept)))
+        if len(kept) <= _MOST:
+            return kept
+        alike: dict[int, int] = {}
+        for alternative in kept:
+            if alternative >> _FLAGS:
+                strong = alternative & self._strong
+                alike[strong] = alike.get(strong, PART) | alternative
+        kept = frozenset(alike.values()) | {a for a in kept if not a >> _FLAGS}
+        if len(kept) <= _MOST:
+            return kept
+        anchored = TANGLED
+        for alternative in kept:
+            if alternative >> _FLAGS:
+                anchored |= alternative
+        rest = frozenset(a for a in kept if not a >> _FLAGS)
+        return rest | {anchored & ~UNKNOWN}  # at most two are left of those without a base
+
+    def _blurred(self, alternative: int) -> int:
+        """Return an alternative without offsets."""
+        placed = alternative & self._placed
+        if not placed:
+            return alternative
+        alternative &= ~placed
+        for shift, bases in ((0, self.strong(placed)), (1, self.weak(placed))):
+            for base in bases:
+                alternative |= 1 << (self._bit(base._replace(offset=None)) + shift)
+        return alternative
+
+    # -- operations: of values, by number ----------------------------------------------------
+
+    def join(self, a: int, b: int) -> int:
+        """Either of two."""
+        if a == b or not b:
+            return a
+        if not a:
+            return b
+        key = ("join", a, b)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._number(self.sets[a] | self.sets[b])
+        return known
+
+    def add(self, a: int, b: int) -> int:
+        """Sum."""
+        if b == TOP and a == TOP:
+            return TOP
+        return self._pairs("add", self._sum, a, b)
+
+    def subtract(self, a: int, b: int) -> int:
+        """Difference."""
+        return self._pairs("sub", self._difference, a, b)
+
+    def mix(self, a: int, b: int) -> int:
+        """Bits of both: or, and, prmt, the halves of a word."""
+        return self._pairs("mix", self._mixed, a, b)
+
+    def exclusive(self, a: int, b: int) -> int:
+        """Bits of both, from which either can be restored: xor."""
+        return self._pairs("xor", self._exclusive, a, b)
+
+    def scale(self, a: int, b: int) -> int:
+        """Product."""
+        return self._pairs("scale", self._product, a, b)
+
+    def scaled(self, a: int) -> int:
+        """Multiple by a power of two."""
+        return self._each("scaled", self._weakened, a)
+
+    def part(self, a: int) -> int:
+        """What is left after a division or a shift to the right."""
+        return self._each("part", self._divided, a)
+
+    def negate(self, a: int) -> int:
+        """Minus it, or its complement."""
+        return self.subtract(LITERAL, a)
+
+    def shift(self, a: int, by: int) -> int:
+        """Sum with a literal: only this keeps offsets."""
+        if a < 3:
+            return a
+        return self._each(("shift", by), lambda x: self._moved(x, by), a)
+
+    def _pairs(self, name: str, join: Callable[[int, int], int], a: int, b: int) -> int:
+        key = (name, a, b)
+        known = self._known.get(key)
+        if known is None:
+            found = {self._blurred(join(x, y)) for x in self.sets[a] for y in self.sets[b]}
+            known = self._known[key] = self._number(found)
+        return known
+
+    def _each(self, name: object, change: Callable[[int], int], a: int) -> int:
+        key = (name, a)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._number({change(x) for x in self.sets[a]})
+        return known
+
+    def _moved(self, x: int, by: int) -> int:
+        placed = x & self._placed
+        if not placed:
+            return x
+        strong = self.strong(placed)
+        if len(strong) != 1 or 1 << self._bit(strong[0]) != x:
+            return self._blurred(x)
+        (base,) = strong
+        return 1 << self._bit(base._replace(offset=(base.offset or 0) + by))
+
+    @staticmethod
+    def _tidy(x: int) -> int:
+        return x & ~UNKNOWN if x >> _FLAGS else x
+
+    def _sum(self, x: int, y: int) -> int:
+        found = self._tidy(x | y)
+        for left, right in ((x, y), (y, x)):
+            # Minus a pointer, plus a number that may be another one.
+            if left == UNKNOWN and right >> _FLAGS and not right & self._strong:
+                found |= WILD
+        return found
+
+    def _difference(self, x: int, y: int) -> int:
+        if not y >> _FLAGS:
+            return self._tidy(x | y)
+        wild = WILD if x == UNKNOWN else 0
+        twice = PART if y & NEGATED else 0
+        return self._tidy(x | self._weakened(y) | NEGATED | twice | wild)
+
+    def _mixed(self, x: int, y: int) -> int:
+        mixed = 0
+        if x >> _FLAGS and y >> _FLAGS and x != y:
+            mixed = TANGLED if (x | y) & self._strong else PART
+        return self._tidy(x | y | mixed)
+
+    def _exclusive(self, x: int, y: int) -> int:
+        found = self._mixed(x, y)
+        if found >> _FLAGS:
+            found |= self._weakened(found) | TANGLED
+            if UNKNOWN in (x, y):
+                found |= WILD
+        return found
+
+    def _product(self, x: int, y: int) -> int:
+        return self._tidy(self._weakened(x) | self._weakened(y))
+
+    def _divided(self, x: int) -> int:
+        return self._weakened(x) | PART if x >> _FLAGS else x
+
+    def _weakened(self, x: int) -> int:
+        strong = x & self._strong
+        return (x & ~strong) | strong << 1

@@ -1,0 +1,10 @@
+"""A user's own CUDA kernel as an operation, with what it reads and writes found in its PTX."""
+
+from __future__ import annotations
+
+from .._ptx.access import Access, analyse
+from .config import Config, Out, Spec
+from .construct import wrap
+from .kernel import Kernel
+
+__all__ = ["Access", "Config", "Kernel", "Out", "Spec", "analyse", "wrap"]

@@ -1,0 +1,118 @@
+"""A kernel compiled for one architecture with one set of flags, and what is found in it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any
+
+from .._cache import read_entry, write_entry
+from .._ptx.access import Report, report
+from .declaration import Declared, dtype_of, parameters_of
+
+#: Without a device and without an option.
+DEFAULT_ARCHITECTURE = "80"
+_ARCHITECTURE = re.compile(r"(?:-arch|--gpu-architecture)[= ](?:sm|compute)_(\w+)")
+_FLAGS = ("--std=c++17", "-lineinfo", "-Xptxas=-v")
+_LAYOUT = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A cubin, its PTX, and the report of it."""
+
+    code: bytes
+    ptx: str
+    resources: Any
+    report: Report
+    declared: list[Declared] | None
+    maximum_threads: int
+
+
+def can_compile() -> bool:
+    """Return whether NVRTC's bindings are installed."""
+    try:
+        return importlib.util.find_spec("cuda.bindings.nvrtc") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def flags_of(options: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the compiler's flags for a kernel's and a configuration's options."""
+    chosen = [match[1] for option in options if (match := _ARCHITECTURE.fullmatch(option))]
+    rest = [option for option in options if not _ARCHITECTURE.fullmatch(option)]
+    arch = chosen[-1] if chosen else _device_architecture()
+    standard = [flag for flag in _FLAGS if not any(o.startswith(flag[:5]) for o in rest)]
+    return (f"--gpu-architecture=sm_{arch}", *standard, *rest)
+
+
+def _device_architecture() -> str:
+    import sys
+
+    cupy = sys.modules.get("cupy")
+    if cupy is None or not cupy.cuda.is_available():
+        return DEFAULT_ARCHITECTURE
+    return cupy.cuda.Device().compute_capability
+
+
+@lru_cache(maxsize=256)
+def build(name: str, text: str, flags: tuple[str, ...]) -> Build:
+    """Compile a kernel, or take it from the cache; its PTX is analysed.
+
+    Raises
+    ------
+    CompileError
+        With the compiler's log.
+    """
+    from ..engines.cuda.runtime import compile as compiler
+
+    flags = (*flags, *(f"--include-path={path}" for path in compiler.include_paths()))
+    parts = [_LAYOUT, name, text, *flags, *map(str, compiler.nvrtc_version())]
+    key = sha256("\0".join(parts).encode()).hexdigest()
+    kept = read_entry("kernel", key, _unpacked)
+    if kept is None:
+        program = compiler.compile_text(name, text, flags)
+        kept = program.cubin.code, program.ptx
+        write_entry("kernel", key, _packed(*kept))
+    code, ptx = kept
+    defined = [flag[2:].partition("=")[0] for flag in flags if flag.startswith("-D")]
+    declared = parameters_of(text, name, defined)
+    scalars, pointers = told(declared)
+    found = report(ptx, name, scalars, pointers)
+    if declared is not None and len(declared) != len(found.formals):
+        declared, found = None, report(ptx, name)
+    resources = compiler.read_resources(code, name)
+    return Build(code, ptx, resources, found, declared, _maximum_threads(ptx, name))
+
+
+def told(declared: list[Declared] | None) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the parameters that a declaration tells to be numbers, and to be pointers."""
+    told = list(enumerate(declared or ()))
+    scalars = frozenset(i for i, d in told if not d.pointer and dtype_of(d.type) is not None)
+    return scalars, frozenset(i for i, d in told if d.pointer)
+
+
+def _maximum_threads(ptx: str, name: str) -> int:
+    """Return the most threads of a block that the kernel was compiled for."""
+    entry = re.search(rf"\.entry\s+{re.escape(name)}\b[^{{]*", ptx)
+    bound = re.search(r"\.(?:max|req)ntid\s+([\d, ]+)", entry[0] if entry else "")
+    threads = 1
+    for size in bound[1].split(",") if bound else ("1024",):
+        threads *= int(size)
+    return threads
+
+
+def _packed(code: bytes, ptx: str) -> bytes:
+    return json.dumps(len(code)).encode() + b"\n" + code + ptx.encode()
+
+
+def _unpacked(entry: bytes) -> tuple[bytes, str]:
+    head, _, rest = entry.partition(b"\n")
+    size = json.loads(head)
+    if len(rest) < size:
+        raise ValueError("no kernel")
+    return rest[:size], rest[size:].decode()
