@@ -39,6 +39,14 @@ def test_eigenvalues(engine, rng, dtype, largest):
     assert abs(vectors.conj().T @ vectors - np.eye(3)).max() <= slack
 
 
+def test_one_vector_of_a_small_operator(engine):
+    """It is made dense by a product with as many columns as it has rows."""
+    a = on(engine, bsr_array(np.diag([1.0, 2, 3, 4]), blocksize=(2, 2)))
+    for operator in (a, a.aslinearoperator(), lambda v: a @ v):
+        values, _ = found(engine, operator, np.ones((4, 1)))
+        np.testing.assert_allclose(values, [4])
+
+
 def test_mass_constraints_and_preconditioner(engine, rng):
     a, _ = cantilever(16, 4)
     dense, n = a.toarray(), a.shape[0]

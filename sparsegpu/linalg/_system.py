@@ -168,13 +168,13 @@ class Operand:
             raise bad_type(function, self.argument, "a real operator, as A and b are", self.dtype)
         if is_sparse(given):
             return bound_product(function, given.astype(dtype, copy=False))
-        one = flat or (self.shape is not None and system.b.shape[1] == 1)
         if self.shape is not None:
             call: Callable = given.__matmul__
         else:
             call = given
 
         def product(v: Any, out: Any) -> Any:
+            one = flat or (self.shape is not None and v.shape[1] == 1)
             result = call(v[:, 0] if one else v)
             if not isinstance(result, xp.ndarray):
                 expected = f"products that are {xp.__name__} arrays"
