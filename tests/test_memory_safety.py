@@ -62,6 +62,8 @@ METHODS = {
     "indptr": None,
     "matvec": ("aslinearoperator", lambda a: a.matvec(array_like(a, ONES[0]))),
     "max": ("max", lambda a: a.max(axis=1)),
+    "nanmax": ("nanmax", lambda a: a.nanmax(axis=1)),
+    "nanmin": ("nanmin", lambda a: a.nanmin(axis=1)),
     "mean": ("mean", lambda a: a.mean()),
     "min": ("min", lambda a: a.min()),
     "multiply": ("multiply", lambda a: a.multiply(array_like(a, ONES))),
