@@ -55,10 +55,15 @@ def test_attention(directory, rng, case):
         heads=(2, 1),
         density=0.7,
     )
-    if mask == "bool":  # what nobody attends to is left out, not multiplied by zero
-        made.mask[0][:, :, 1] = False
-        made.value[..., 1 :: blocksize[1], :] = np.nan
-    with emulated_attention(directory) as launched:
-        made.check(_Host(), config={"path": path, **fields}, **keywords)
     kernel = {"mma": "bsr_attention_sm80", "wgmma": "bsr_attention_sm90"}[path]
-    assert launched == {kernel: 1} | ({"bsr_attention_mask": 1} if mask == "bool" else {})
+    states = {"bsr_attention_mask": 1} if mask == "bool" else {}
+    if mask == "bool":
+        made.mask[0][::3] = True
+        made.mask[0][:, -1] = True  # the last row says nothing of a block
+    for poisoned in (False, True):
+        if poisoned:  # what nobody attends to is left out, not multiplied by zero
+            made.mask[0][:, :, 1] = False if mask == "bool" else -np.inf
+            made.value[..., 1 :: blocksize[1], :] = np.nan
+        with emulated_attention(directory) as launched:
+            made.check(_Host(), config={"path": path, **fields}, **keywords)
+        assert launched == {kernel: 1} | states
