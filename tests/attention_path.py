@@ -54,7 +54,7 @@ class AttentionPath:
     def test_shapes(self, engine, rng):
         for shape in self.SHAPES:
             for dtype in ("float16", "bfloat16"):
-                self.check(engine, rng, *shape, case={"dtype": dtype})
+                self.check(engine, rng, *shape, case={"dtype": dtype}, scale=1.0)
 
     def test_fields(self, engine, rng):
         for fields in self.FIELDS:

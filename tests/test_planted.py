@@ -9,7 +9,9 @@ from tools.planted import ROOT, Bug, bugs
 
 @pytest.mark.parametrize("bug", bugs(), ids=lambda bug: f"{bug.file}: {bug.what}")
 def test_a_planted_bug_has_its_place(bug):
-    compile(bug.planted(ROOT), bug.file, "exec")
+    planted = bug.planted(ROOT)
+    if bug.file.endswith(".py"):
+        compile(planted, bug.file, "exec")
     assert bug.new != bug.old
     for test in bug.tests:
         file, _, name = test.partition("::")

@@ -30,7 +30,7 @@ _LIMIT_S = 300  # a bug may also cause an endless loop
 
 @dataclass(frozen=True)
 class Bug:
-    """A text that occurs once in a file of the package, and its replacement."""
+    """A text that occurs once in a file of the package or in a kernel, and its replacement."""
 
     what: str
     file: str
@@ -38,9 +38,13 @@ class Bug:
     new: str
     tests: tuple[str, ...]
 
+    def path(self, root: Path) -> Path:
+        """Return the file in a checkout."""
+        return root / ("" if self.file.startswith("cuda_src/") else "sparsegpu") / self.file
+
     def planted(self, root: Path) -> str:
         """Return the file with the bug in it."""
-        text = (root / "sparsegpu" / self.file).read_text()
+        text = self.path(root).read_text()
         if text.count(self.old) != 1:
             raise LookupError(f"{self.what}: {text.count(self.old)} times in {self.file}, not once")
         return text.replace(self.old, self.new)
@@ -88,7 +92,7 @@ def run_tests(root: Path, tests: tuple[str, ...], kernels: Path) -> tuple[int, s
 
 def caught(bug: Bug, root: Path) -> str | None:
     """Plant a bug in a copy and remove it again; return the test that failed, or None."""
-    path, planted = root / "sparsegpu" / bug.file, bug.planted(root)
+    path, planted = bug.path(root), bug.planted(root)
     whole, kernels = path.read_bytes(), root / "kernels"
     if bug.file.startswith("engines/cpu"):
         kernels = root / "kernels-planted"

@@ -1,0 +1,238 @@
+// A thread block on the host: what CUDA C++ needs to be compiled by a C++ compiler and run.
+//
+// Every thread is a fiber with a stack of its own. A fiber runs until it waits: for the others of
+// its warp (shuffles, votes, mma), of its block (__syncthreads), or for a barrier (ptx/mbarrier).
+// Thread blocks run one after the other, in the order of their numbers. Shared memory is static
+// memory, filled with NaN bytes before every launch.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __shared__ static
+#define __align__(n)
+
+using std::exp;
+using std::fma;
+using std::fmaf;
+using std::isinf;
+using std::log;
+using std::max;
+using std::min;
+using std::tanh;
+
+struct Index3 {
+  unsigned x, y, z;
+};
+static Index3 threadIdx, blockIdx, blockDim, gridDim;
+
+struct float4 {
+  float x, y, z, w;
+};
+struct uint4 {
+  unsigned x, y, z, w;
+};
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
+  return {x, y, z, w};
+}
+
+namespace emulator {
+
+[[noreturn]] inline void fail(const char* what) {
+  std::fprintf(stderr, "emulated kernel: %s (block %u, thread %u)\n", what, blockIdx.x,
+               threadIdx.x);
+  std::abort();
+}
+
+// -- fibers ---------------------------------------------------------------------------------
+
+constexpr size_t STACK_BYTES = 1 << 17;
+constexpr long MOST_TURNS = 200000;  // that a fiber waits without progress
+
+struct Fiber {
+  ucontext_t context;
+  std::vector<char> stack;
+  bool done;
+};
+static std::vector<Fiber> fibers;
+static ucontext_t scheduler;
+static unsigned running;
+
+// Let the other threads of the block run.
+inline void give_way() {
+  swapcontext(&fibers[running].context, &scheduler);
+  threadIdx.x = running;
+}
+
+template <typename Condition>
+void wait_until(Condition reached, const char* what) {
+  for (long turns = 0; !reached(); give_way())
+    if (++turns > MOST_TURNS) fail(what);
+}
+
+struct Rendezvous {
+  unsigned here, generation;
+
+  void wait(unsigned all, const char* what) {
+    const unsigned before = generation;
+    if (++here == all) {
+      here = 0;
+      ++generation;
+    } else {
+      wait_until([&] { return generation != before; }, what);
+    }
+  }
+};
+static Rendezvous of_block, of_warp[32];
+
+inline void sync_warp() {
+  of_warp[threadIdx.x / 32].wait(32, "threads of its warp never came");
+}
+
+// The values that the threads of a warp exchange: post(), then read those of others, then leave().
+template <typename X>
+struct Exchange {
+  static inline X posted[1024];
+
+  static const X* post(const X& x) {
+    posted[threadIdx.x] = x;
+    sync_warp();
+    return posted + threadIdx.x / 32 * 32;
+  }
+  static void leave() { sync_warp(); }
+};
+
+// -- shared memory --------------------------------------------------------------------------
+
+constexpr unsigned SHARED_BYTES = 1 << 18;
+// Not a multiple of 1024, as on the device: kernels align what they need aligned.
+constexpr unsigned FIRST_DYNAMIC = 272;
+alignas(1024) static unsigned char shared_memory[SHARED_BYTES];
+static unsigned char* const dynamic_shared = shared_memory + FIRST_DYNAMIC;
+
+// -- launches -------------------------------------------------------------------------------
+
+static void** arguments;
+static void (*kernel)();
+
+template <typename... P, size_t... I>
+void call(void (*function)(P...), std::index_sequence<I...>) {
+  function(*static_cast<std::remove_const_t<P>*>(arguments[I])...);
+}
+template <typename... P>
+void call(void (*function)(P...)) {
+  call(function, std::index_sequence_for<P...>());
+}
+
+inline void body() {
+  kernel();
+  fibers[running].done = true;
+  swapcontext(&fibers[running].context, &scheduler);
+}
+
+inline void run(unsigned grid, unsigned block, void** given, void (*entry)()) {
+  arguments = given;
+  kernel = entry;
+  gridDim = {grid, 1, 1};
+  blockDim = {block, 1, 1};
+  fibers.resize(block);
+  std::memset(shared_memory, 0xff, SHARED_BYTES);
+  for (unsigned b = 0; b < grid; ++b) {
+    blockIdx = {b, 0, 0};
+    of_block = {};
+    for (auto& warp : of_warp) warp = {};
+    for (auto& fiber : fibers) {
+      fiber.stack.resize(STACK_BYTES);
+      getcontext(&fiber.context);
+      fiber.context.uc_stack.ss_sp = fiber.stack.data();
+      fiber.context.uc_stack.ss_size = STACK_BYTES;
+      fiber.context.uc_link = nullptr;
+      fiber.done = false;
+      makecontext(&fiber.context, body, 0);
+    }
+    for (bool left = true; left;) {
+      left = false;
+      for (running = 0; running < block; ++running) {
+        if (fibers[running].done) continue;
+        left = true;
+        threadIdx.x = running;
+        swapcontext(&scheduler, &fibers[running].context);
+      }
+    }
+  }
+}
+
+}  // namespace emulator
+
+// -- what kernels call ----------------------------------------------------------------------
+
+inline void __syncthreads() {
+  emulator::of_block.wait(blockDim.x, "threads of its block never came");
+}
+inline void __syncwarp() {
+  emulator::sync_warp();
+}
+template <typename X>
+X __shfl_sync(unsigned, X x, int from) {
+  const X got = emulator::Exchange<X>::post(x)[from & 31];
+  emulator::Exchange<X>::leave();
+  return got;
+}
+template <typename X>
+X __shfl_xor_sync(unsigned mask, X x, int bits) {
+  return __shfl_sync(mask, x, int(threadIdx.x % 32) ^ bits);
+}
+inline unsigned __ballot_sync(unsigned, bool vote) {
+  const bool* votes = emulator::Exchange<bool>::post(vote);
+  unsigned all = 0;
+  for (int i = 0; i < 32; ++i) all |= unsigned(votes[i]) << i;
+  emulator::Exchange<bool>::leave();
+  return all;
+}
+inline bool __any_sync(unsigned mask, bool vote) {
+  return __ballot_sync(mask, vote) != 0;
+}
+inline bool __all_sync(unsigned mask, bool vote) {
+  return __ballot_sync(mask, vote) == ~0u;
+}
+inline int __ffs(unsigned x) {
+  return __builtin_ffs(int(x));
+}
+inline int __popc(unsigned x) {
+  return __builtin_popcount(x);
+}
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return unsigned(uint64_t(a) * b >> 32);
+}
+inline float __int_as_float(int bits) {
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+inline float __double2float_rn(double x) {
+  return float(x);
+}
+inline float __int2float_rn(int x) {
+  return float(x);
+}
+inline int __float2int_rn(float x) {
+  return int(std::nearbyint(x));
+}
+inline int __double2int_rn(double x) {
+  return int(std::nearbyint(x));
+}
