@@ -20,23 +20,13 @@
 //   -DFEATURES, -DVALUE_FEATURES   columns of query and key, and of value, rounded up: multiples
 //                                  of 32
 //   -DBLOCKS                       thread blocks a multiprocessor is to hold, at least
-//   -DDROPOUT=1                     there is dropout
-//   -DFOLD=1                       the scale is positive, and scores are nothing but accumulators
+//   -DDROPOUT=0|1                  there is dropout
+//   -DFOLD=0|1                     1: scores are accumulators times a positive scale
 #include "common/attention_tile.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mma.cuh"
-
-#ifndef SINKS
-#define SINKS 0
-#endif
-#ifndef DROPOUT
-#define DROPOUT 0
-#endif
-#ifndef FOLD
-#define FOLD 0
-#endif
 
 using namespace sparsegpu;
 

@@ -24,20 +24,9 @@
 //   -DFEATURES, -DVALUE_FEATURES=64|128|256   columns, rounded up; FEATURES: a multiple of 64
 //   -DSTAGES
 #include "common/attention_tile.cuh"
-#include "common/tma_pipeline.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/wgmma.cuh"
-
-#ifndef SINKS
-#define SINKS 0
-#endif
-#ifndef DROPOUT
-#define DROPOUT 0
-#endif
-#ifndef FOLD
-#define FOLD 0
-#endif
 
 using namespace sparsegpu;
 
@@ -50,7 +39,6 @@ typedef QueryTile<BM, TILE_Q> Tile;
 typedef KernelScore<float> TileScore;
 typedef TileMask<MASK, BM, BK, TileScore> Mask;
 constexpr int ROWS = Tile::ROWS;
-typedef TmaPipeline<STAGES> Pipeline;
 static_assert(BM % 16 == 0 && BK % 16 == 0 && KEYS * ENTRIES == TILE_K, "whole strips");
 static_assert(ENTRIES * ROWS <= 32, "a lane reads the state of one block");
 static_assert(!FOLD || (!SINKS && !SOFTCAP && !SLOPES && !Mask::ADDED), "scores are accumulators");

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -181,3 +181,25 @@ class Spec(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype
     strides: tuple[int, ...]
+
+
+class Meta(Mapping):
+    """Arguments by name, then the defines of a configuration; what grids are computed from."""
+
+    def __init__(self, function: str, values: Mapping[Any, Any]):
+        self._function, self._values = function, values
+
+    def __getitem__(self, name: Any) -> Any:
+        if name not in self._values:
+            known = ", ".join(map(str, self._values))
+            raise bad_value(self._function, "meta", f"one of {known}", repr(name))
+        return self._values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __iter__(self) -> Iterator:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from .._checks import bad_type, bad_value, kind_of, not_offered
-from .config import Config, check_bytes, check_options, dimensions, sequence
-from .kernel import Kernel, Meta
+from .config import Config, Meta, check_bytes, check_options, dimensions, sequence
+from .kernel import Kernel
 
 
 def wrap(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -13,7 +13,7 @@ from .._checks import bad_type, bad_value, kind_of, not_offered
 from .._ptx.access import SCALAR, Access
 from ..engines import chosen_engine
 from . import arguments, build
-from .config import Config, Out, Spec, check_defines, dimensions
+from .config import Config, Meta, Out, Spec, check_defines, dimensions
 from .declaration import Declared
 
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
@@ -21,28 +21,6 @@ _LARGEST_BLOCK = (1024, 1024, 64)
 _THREADS = 1024
 _SHOWN = 4  # reasons of `Kernel.explain`, a parameter
 _SHARED_MEMORY = 232_448  # the most that any device has
-
-
-class Meta(Mapping):
-    """Arguments by name, then the defines of a configuration; what grids are computed from."""
-
-    def __init__(self, function: str, values: Mapping[Any, Any]):
-        self._function, self._values = function, values
-
-    def __getitem__(self, name: Any) -> Any:
-        if name not in self._values:
-            known = ", ".join(map(str, self._values))
-            raise bad_value(self._function, "meta", f"one of {known}", repr(name))
-        return self._values[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._values
-
-    def __iter__(self) -> Iterator:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
 
 
 class Kernel:
