@@ -159,6 +159,8 @@ def test_doctor_computes_on_numpy(capsys, monkeypatch):
 
 def test_doctor_as_json(capsys, monkeypatch, tmp_path):
     no_cupy(monkeypatch, None)
+    # Other tests compile into the cache between the two calls.
+    monkeypatch.setattr(doctor, "_cache", lambda: doctor.Finding("cache", "2.0 MiB"))
     path = tmp_path / "found.json"
     assert main(["doctor", "--json", str(path)]) == 0
     assert "NumPy path works" in capsys.readouterr().out
@@ -169,6 +171,21 @@ def test_doctor_as_json(capsys, monkeypatch, tmp_path):
     found = json.loads(said.out)
     assert found["works"] is True
     assert {"what": "GPU", "text": "none", "ok": True, "fix": ""} in found["findings"]
+
+
+def test_doctor_counts_what_is_left_of_a_changing_cache(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("SPARSEGPU_CACHE_DIR", str(tmp_path))
+    (tmp_path / "gone").write_bytes(bytes(2**20))
+    (tmp_path / "kept").write_bytes(bytes(3 * 2**20))
+    is_file = Path.is_file
+
+    def removed_after(path):  # as by another process
+        answer = is_file(path)
+        (tmp_path / "gone").unlink(missing_ok=True)
+        return answer
+
+    monkeypatch.setattr(Path, "is_file", removed_after)
+    assert doctor._cache().text in (f"{tmp_path}, 3.0 MiB", f"{tmp_path}, 4.0 MiB")
 
 
 def test_info_judges_nothing(capsys, monkeypatch):

