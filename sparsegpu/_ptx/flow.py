@@ -87,16 +87,6 @@ class Flow(Machine):
                 raise
             raise NotUnderstood(f"not understood: {instruction.text}") from error
 
-    def _solve(self) -> None:
-        self._changed = True
-        while self._changed:
-            self._changed = False
-            rules = self._rules
-            for rule in rules:
-                rule()
-            if len(rules) != len(self._rules):  # a call was found to lead to another function
-                self._changed = True
-
     # -- instructions ------------------------------------------------------------------------
 
     def _take(self, function: Function, instruction: Instruction) -> None:

@@ -49,7 +49,12 @@ class Machine:
         self.held: list[int] = [LITERAL, TOP, BOTTOM]
         self._numbers: dict[tuple[str, str], int] = {}
         self._constants: dict[int, int] = {LITERAL: 0, TOP: 1, BOTTOM: 2}
+        # Rules, which of them are to run (again), those that a register's content decides, and those
+        # that memory may decide, too.
         self._rules: list[Callable[[], None]] = []
+        self._due = bytearray()
+        self._users: dict[int, list[int]] = {}
+        self._of_memory: list[int] = []
         self._cells: dict[Base, dict[int | None, int]] = {}
         self._formals = {p.name: i for i, p in enumerate(entry.parameters)}
         self._read = Words(entry, self._formals)
@@ -103,7 +108,7 @@ class Machine:
         if not self._guarded:
             version = len(self.held)
             self.held.append(BOTTOM)
-            self._rule(self._copy, number, version)
+            self._users.setdefault(version, []).append(self._add(self._copy, number, version))
             self._once.add(version)
             number = version
         self._fresh[name] = number
@@ -172,7 +177,27 @@ class Machine:
     # -- rules -------------------------------------------------------------------------------
 
     def _rule(self, function: Callable[..., None], *arguments: object) -> None:
+        self._of_memory.append(self._add(function, *arguments))
+
+    def _add(self, function: Callable[..., None], *arguments: object) -> int:
         self._rules.append(partial(function, *arguments))
+        self._due.append(1)
+        return len(self._due) - 1
+
+    def _solve(self) -> None:
+        """Run the rules until none of them changes anything."""
+        due, at = self._due, -1
+        while True:
+            at = due.find(1, at + 1)
+            if at >= 0:
+                due[at] = 0
+                self._rules[at]()
+            elif self._changed:
+                self._changed = False
+                for rule in self._of_memory:
+                    due[rule] = 1
+            elif not any(due):  # of those before the last that ran
+                return
 
     def _derive(
         self, target: int, sources: Sequence[int], rule: Callable[..., None], *arguments: object
@@ -182,7 +207,9 @@ class Machine:
             rule(*arguments)
             self._settled.add(target)
         else:
-            self._rules.append(partial(rule, *arguments))
+            number = self._add(rule, *arguments)
+            for source in sources:
+                self._users.setdefault(source, []).append(number)
 
     def _put(self, target: int, value: int) -> None:
         held = self.held
@@ -190,6 +217,8 @@ class Machine:
         if joined != held[target]:
             held[target] = joined
             self._changed = True
+            for rule in self._users.get(target, ()):
+                self._due[rule] = 1
 
     def _copy(self, target: int, source: int) -> None:
         value = self.held[source]
@@ -252,13 +281,13 @@ class Machine:
         return self.values.base(Base("param", index, word))
 
     def _read_through(self, targets: list[int], address: int, offset: int, width: int) -> None:
-        for alternative in self.values.alternatives(self.held[address]):
-            bases = {*self.values.strong(alternative), *self.values.weak(alternative)}
-            for number, target in enumerate(targets):
-                for base in bases:
-                    self._put(target, self._loaded(base, offset + number * width, width))
-                if not bases or alternative & WILD:
-                    self._put(target, TOP)
+        value = self.held[address]
+        bases, loose = self.values.bases_of(value), self.values.is_loose(value)
+        for number, target in enumerate(targets):
+            for base in bases:
+                self._put(target, self._loaded(base, offset + number * width, width))
+            if loose:
+                self._put(target, TOP)
 
     def _written_through(self, sources: list[int], address: int, offset: int, width: int) -> None:
         for base in self.values.bases_of(self.held[address]):

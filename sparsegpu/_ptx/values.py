@@ -57,6 +57,7 @@ class Values:
         self._strong = 0  # the strong bits of all bases
         self._placed = 0  # both bits of the bases that have an offset
         self._known: dict[tuple, int] = {}
+        self._bases: dict[int, frozenset[Base]] = {}
         for alternatives in ((), (0,), (UNKNOWN,)):
             self._number(alternatives)
 
@@ -76,11 +77,18 @@ class Values:
         """Return the bases that were scaled, shifted or subtracted."""
         return self._at(alternative >> _FLAGS + 1)
 
-    def bases_of(self, value: int) -> set[Base]:
+    def bases_of(self, value: int) -> frozenset[Base]:
         """Return every base of a value."""
-        return {
-            base for a in self.sets[value] for base in (*self.strong(a), *self.weak(a))
-        }  # fmt: skip
+        known = self._bases.get(value)
+        if known is None:
+            known = self._bases[value] = frozenset(
+                base for a in self.sets[value] for base in (*self.strong(a), *self.weak(a))
+            )
+        return known
+
+    def is_loose(self, value: int) -> bool:
+        """Return whether a value may be an address that has none of its bases."""
+        return any(not a >> _FLAGS or a & WILD for a in self.sets[value])
 
     def _at(self, bits: int) -> list[Base]:
         found, at = [], 0
