@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from . import opcodes
+from .calls import Calls
 from .lexer import LABEL, Function, Instruction, Module
-from .machine import LITERAL_TEXT, WORD, Machine, NotUnderstood, base_of, integer, parts
-from .values import LITERAL, TOP, UNKNOWN, Base
+from .machine import LITERAL_TEXT, WORD, NotUnderstood, integer, parts
+from .values import TOP, Base
 
 
 class Touch(NamedTuple):
@@ -31,26 +32,21 @@ class Touch(NamedTuple):
     tensor: bool = False
 
 
-class Flow(Machine):
+class Flow(Calls):
     """The fixpoint of one kernel.
 
     Attributes
     ----------
     touches : list of Touch
         Every access to memory that other kernels see.
-    effects : dict of str to Instruction
     converted : list of int
         Registers that are converted to addresses of global memory.
-    indirect : list of (Instruction, set of str)
-        Calls through a register, and the functions that they were found to lead to.
     """
 
     def __init__(self, module: Module, entry: Function, scalars: set[int]):
         super().__init__(module, entry, scalars)
         self.touches: list[Touch] = []
-        self.effects: dict[str, Instruction] = {}
         self.converted: list[int] = []
-        self.indirect: list[tuple[Instruction, set[str]]] = []
         self._functions: dict[str, Function] = {}
         self._enter(entry)
         self._solve()
@@ -318,100 +314,6 @@ class Flow(Machine):
             self._touch(instruction, to, reads=reduces, writes=True, stored=stored, tensor=tensor)
         if spaces[1] == "global":
             self._touch(instruction, source, reads=True, tensor=tensor)
-
-    # -- calls -------------------------------------------------------------------------------
-
-    def _call(self, function: Function, instruction: Instruction) -> None:
-        operands = list(instruction.operands)
-        results = parts(operands.pop(0)) if operands[0][0] == "(" else []
-        callee = operands.pop(0)
-        arguments = parts(operands.pop(0)) if operands and operands[0][0] == "(" else []
-        called = self.module.functions.get(callee)
-        if called is not None:
-            self._bind(function, instruction, called, results, arguments)
-            return
-        register = self._source(function, callee)
-        bound: set[str] = set()
-        self.indirect.append((instruction, bound))
-        self._rule(self._indirect, function, instruction, register, results, arguments, bound)
-
-    def _indirect(
-        self,
-        function: Function,
-        instruction: Instruction,
-        register: int,
-        results: list[str],
-        arguments: list[str],
-        bound: set[str],
-    ) -> None:
-        """Bind every function that a register may hold; an unknown one is one of this module."""
-        value = self.held[register]
-        names = {str(b.name) for b in self.values.bases_of(value) if b.kind == "function"}
-        if any(
-            not alternative & ~UNKNOWN for alternative in self.values.alternatives(value)
-        ) or any(b.kind != "function" for b in self.values.bases_of(value)):
-            names |= {
-                f.name
-                for f in self.module.functions.values()
-                if not f.entry and len(f.parameters) == len(arguments)
-            }
-        for name in sorted(names - bound):
-            bound.add(name)
-            self._bind(function, instruction, self.module.functions[name], results, arguments)
-
-    def _bind(
-        self,
-        function: Function,
-        instruction: Instruction,
-        called: Function,
-        results: list[str],
-        arguments: list[str],
-    ) -> None:
-        if called.body is None:
-            self._external(function, instruction, called.name, results, arguments)
-            return
-        if len(arguments) != len(called.parameters) or len(results) != len(called.results):
-            raise NotUnderstood(f"a call with other arguments: {instruction.text}")
-        self._enter(called)
-        for actual, formal in zip(arguments, called.parameters, strict=True):
-            target = Base("local", f"{called.name}::{formal.name}")
-            self._rule(self._pass, self._slot(function, actual), target)
-        for actual, formal in zip(results, called.results, strict=True):
-            source = Base("local", f"{called.name}::{formal.name}")
-            self._rule(self._pass, source, self._slot(function, actual))
-
-    def _slot(self, function: Function, name: str) -> Base:
-        symbol = function.symbols.get(name)
-        if symbol is not None:
-            return base_of(function, symbol, 0)
-        if any(name == p.name for p in (*function.parameters, *function.results)):
-            return Base("local", f"{function.name}::{name}")
-        raise NotUnderstood(f"an argument of a call: {name}")
-
-    def _pass(self, source: Base, target: Base) -> None:
-        for word, value in list(self._cells.get(source._replace(offset=None), {}).items()):
-            self._store(target, None if word is None else (word,), value)
-
-    def _external(
-        self,
-        function: Function,
-        instruction: Instruction,
-        name: str,
-        results: list[str],
-        arguments: list[str],
-    ) -> None:
-        if name not in opcodes.EXTERNAL:
-            raise NotUnderstood(f"a call of {name}, which is not in the text")
-        if name == "vprintf":
-            self.effects.setdefault("printf", instruction)
-        elif "assert" in name:
-            self.effects.setdefault("trap", instruction)
-        value = TOP
-        if "malloc" in name:
-            self.effects.setdefault("malloc", instruction)
-            value = self.values.join(self.values.base(Base("heap")), LITERAL)
-        for result in results:
-            self._store(self._slot(function, result), None, value)
 
 
 def _defined_often(function: Function) -> set[str]:

@@ -12,7 +12,7 @@ from functools import partial
 
 from . import opcodes
 from .lexer import Function, Module, Symbol
-from .values import BOTTOM, LITERAL, TOP, WILD, Base, Values
+from .values import BOTTOM, LITERAL, TOP, Base, Values
 
 
 class NotUnderstood(ValueError):
@@ -49,8 +49,8 @@ class Machine:
         self.held: list[int] = [LITERAL, TOP, BOTTOM]
         self._numbers: dict[tuple[str, str], int] = {}
         self._constants: dict[int, int] = {LITERAL: 0, TOP: 1, BOTTOM: 2}
-        # Rules, which of them are to run (again), those that a register's content decides, and those
-        # that memory may decide, too.
+        # Rules; which of them are to run (again); those that read a register; and those that read
+        # memory, too.
         self._rules: list[Callable[[], None]] = []
         self._due = bytearray()
         self._users: dict[int, list[int]] = {}
