@@ -12,6 +12,7 @@ import pytest
 
 import sparsegpu
 from sparsegpu import kernels
+from sparsegpu._ptx import stored
 from sparsegpu.kernels import build
 from sparsegpu.kernels.declaration import parameters_of
 
@@ -406,3 +407,20 @@ class TestCompiled:
             '/* "quote\\" */ extern "C" __global__ void __k(int* _x) { /* \\ */ _x[0] = \'\\\\\'; }'
         )
         assert kernels.wrap(text, "__k").access.writes == {"_x"}
+
+
+@needs_nvrtc
+def test_the_cache_keeps_what_was_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARSEGPU_CACHE_DIR", str(tmp_path))
+    text = 'extern "C" __global__ void keep(float* out, const float* x) { *out = *x; }'
+    build.build.cache_clear()
+    first = kernels.wrap(text, "keep").access
+    monkeypatch.setattr(build, "report", None)  # nothing is analysed again
+    build.build.cache_clear()
+    again = kernels.wrap(text, "keep").access
+    assert again == first and again.because == first.because
+    assert (again.writes, again.reads) == ({"out"}, {"x"})
+    monkeypatch.setattr(stored, "version", lambda: "another state of the analysis")
+    build.build.cache_clear()
+    with pytest.raises(TypeError, match="not callable"):
+        kernels.wrap(text, "keep").access  # noqa: B018

@@ -9,6 +9,8 @@ import pytest
 from ptx_cases import generate
 from ptx_kernels import CASES, FOLDER, HOPPER, compiled
 from sparsegpu import kernels
+from sparsegpu._ptx import stored
+from sparsegpu._ptx.access import report
 
 #: Cases in which one cell for a local array, or a table of the module, gives more than there is.
 INEXACT = {"difference", "union", "table_of_functions"}
@@ -32,6 +34,13 @@ def check(name, ptx, exact=True):
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ptx")), ids=lambda path: path.stem)
 def test_kept_texts(path):
     check(path.name.partition(".")[0], path.read_text())
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ptx")), ids=lambda path: path.stem)
+def test_a_report_as_text(path):
+    found = report(path.read_text(), "k")
+    again = stored.from_text(stored.to_text(found))
+    assert again == found and list(again.because) == list(found.because)
 
 
 def test_every_case_has_a_kept_text():

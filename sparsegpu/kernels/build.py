@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 from .._cache import read_entry, write_entry
+from .._ptx import stored
 from .._ptx.access import Report, report
 from .declaration import Declared, dtype_of, parameters_of
 
@@ -18,7 +19,7 @@ from .declaration import Declared, dtype_of, parameters_of
 DEFAULT_ARCHITECTURE = "80"
 _ARCHITECTURE = re.compile(r"(?:-arch|--gpu-architecture)[= ](?:sm|compute)_(\w+)")
 _FLAGS = ("--std=c++17", "-lineinfo", "-Xptxas=-v")
-_LAYOUT = "1"
+_LAYOUT = "2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +72,28 @@ def build(name: str, text: str, flags: tuple[str, ...]) -> Build:
     from ..engines.cuda.runtime import compile as compiler
 
     flags = (*flags, *(f"--include-path={path}" for path in compiler.include_paths()))
-    parts = [_LAYOUT, name, text, *flags, *map(str, compiler.nvrtc_version())]
+    parts = [_LAYOUT, stored.version(), name, text, *flags, *map(str, compiler.nvrtc_version())]
     key = sha256("\0".join(parts).encode()).hexdigest()
     kept = read_entry("kernel", key, _unpacked)
     if kept is None:
         program = compiler.compile_text(name, text, flags)
-        kept = program.cubin.code, program.ptx
+        kept = program.cubin.code, program.ptx, *_found(program.ptx, name, text, flags)
         write_entry("kernel", key, _packed(*kept))
-    code, ptx = kept
-    defined = [flag[2:].partition("=")[0] for flag in flags if flag.startswith("-D")]
-    declared = parameters_of(text, name, defined)
-    scalars, pointers = told(declared)
-    found = report(ptx, name, scalars, pointers)
-    if declared is not None and len(declared) != len(found.formals):
-        declared, found = None, report(ptx, name)
+    code, ptx, found, declared = kept
     resources = compiler.read_resources(code, name)
     return Build(code, ptx, resources, found, declared, _maximum_threads(ptx, name))
+
+
+def _found(
+    ptx: str, name: str, text: str, flags: tuple[str, ...]
+) -> tuple[Report, list[Declared] | None]:
+    """Return what is found in the PTX, and the declaration where the text tells it."""
+    defined = [flag[2:].partition("=")[0] for flag in flags if flag.startswith("-D")]
+    declared = parameters_of(text, name, defined)
+    found = report(ptx, name, *told(declared))
+    if declared is not None and len(declared) != len(found.formals):
+        return report(ptx, name), None
+    return found, declared
 
 
 def told(declared: list[Declared] | None) -> tuple[frozenset[int], frozenset[int]]:
@@ -106,13 +113,23 @@ def _maximum_threads(ptx: str, name: str) -> int:
     return threads
 
 
-def _packed(code: bytes, ptx: str) -> bytes:
-    return json.dumps(len(code)).encode() + b"\n" + code + ptx.encode()
+def _packed(code: bytes, ptx: str, found: Report, declared: list[Declared] | None) -> bytes:
+    texts = ptx, stored.to_text(found), json.dumps(declared)
+    contents = code, *(text.encode() for text in texts)
+    return b"".join((json.dumps([len(c) for c in contents]).encode(), b"\n", *contents))
 
 
-def _unpacked(entry: bytes) -> tuple[bytes, str]:
+def _unpacked(entry: bytes) -> tuple[bytes, str, Report, list[Declared] | None]:
     head, _, rest = entry.partition(b"\n")
-    size = json.loads(head)
-    if len(rest) < size:
-        raise ValueError("no kernel")
-    return rest[:size], rest[size:].decode()
+    contents = []
+    for size in json.loads(head):
+        contents.append(rest[:size])
+        rest = rest[size:]
+    code, ptx, found, declared = contents
+    told = json.loads(declared)
+    return (
+        code,
+        ptx.decode(),
+        stored.from_text(found.decode()),
+        None if told is None else [Declared(*each) for each in told],
+    )
