@@ -2,72 +2,28 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Mapping, Sequence
-from functools import reduce
-from operator import or_
+from collections.abc import Mapping
 from typing import Any
 
 from .._arrays import is_cupy
 from .._checks import bad_type, bad_value, kind_of, not_offered
-from .._ptx.access import SCALAR, Access
 from ..engines import chosen_engine
 from . import arguments, build
 from .config import Config, Meta, Out, Spec, check_defines, dimensions
-from .declaration import Declared
+from .described import Described
 
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 _LARGEST_BLOCK = (1024, 1024, 64)
 _THREADS = 1024
-_SHOWN = 4  # reasons of `Kernel.explain`, a parameter
 _SHARED_MEMORY = 232_448  # the most that any device has
 
 
-class Kernel:
+class Kernel(Described):
     """An operation made of a CUDA kernel by `wrap`; immutable.
 
     Call it for the functional form: inputs stay as they are, and what the kernel writes is
     returned. `inplace` works on the arguments themselves.
     """
-
-    def __init__(self, **content: Any):
-        self._content = content
-        self._name: str = content["name"]
-
-    # -- content -----------------------------------------------------------------------------
-
-    def _value(self) -> tuple:
-        return tuple(self._content.items())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Kernel) and self._value() == other._value()
-
-    def __hash__(self) -> int:
-        return hash(self._value())
-
-    def __repr__(self) -> str:
-        return f"<sparsegpu.kernels.Kernel {self._name} of {len(self.configs)} configurations>"
-
-    def __copy__(self) -> Kernel:
-        return self
-
-    def __deepcopy__(self, memo: dict) -> Kernel:
-        return self
-
-    def __reduce__(self) -> tuple:
-        for argument in ("grid", "block", "prune", "heuristics", "ref"):
-            value = self._content[argument]
-            for function in value if isinstance(value, tuple) else (value,):
-                path = getattr(function, "__qualname__", "")
-                if callable(function) and "<" in path:
-                    raise pickle.PicklingError(
-                        f"Kernel: argument '{argument}': expected a function that can be imported, "
-                        f"got {function.__module__}.{path}"
-                    )
-        return _restored, (self._content,)
-
-    def _changed(self, **content: Any) -> Kernel:
-        return Kernel(**{**self._content, **content})
 
     def __getitem__(self, launch: Any) -> Kernel:
         """Return the same kernel with another grid, or with another grid and block.
@@ -81,133 +37,6 @@ class Kernel:
             for argument, value in given.items()
         }
         return self._changed(**sizes)
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self._name
-
-    @property
-    def configs(self) -> tuple[Config, ...]:
-        """Its configurations."""
-        return self._content["configs"]
-
-    def with_configs(self, configs: Sequence[Config]) -> Kernel:
-        """Return the same kernel with other configurations."""
-        given = tuple(configs)
-        if not given or not all(isinstance(config, Config) for config in given):
-            raise bad_type("with_configs", "configs", "at least one kernels.Config", repr(configs))
-        return self._changed(configs=given)
-
-    # -- what is found -----------------------------------------------------------------------
-
-    def _build(self, config: Config | None) -> build.Build:
-        config = self.configs[0] if config is None else config
-        if not isinstance(config, Config):
-            raise bad_type("Kernel", "config", "a kernels.Config or None", kind_of(config))
-        options = (*self._content["options"], *config.flags())
-        return build.build(self._name, self._content["text"], build.flags_of(options))
-
-    def ptx(self, config: Config | None = None) -> str:
-        """Return the PTX that is analysed, of the first configuration by default."""
-        return self._build(config).ptx
-
-    def resources(self, config: Config | None = None) -> Any:
-        """Return registers, stack and shared memory of a configuration."""
-        return self._build(config).resources
-
-    @property
-    def access(self) -> Access:
-        """What the kernel may do with any of its configurations."""
-        return reduce(or_, map(self.access_of, self.configs))
-
-    def access_of(self, config: Config | None = None) -> Access:
-        """Return what the kernel may do with one configuration.
-
-        Raises
-        ------
-        ValueError
-            ``writes=`` or ``reads=`` miss what is found.
-        """
-        declared = {n: self._content[n] for n in ("writes", "reads")}
-        if None not in declared.values() and not build.can_compile():
-            return Access(frozenset(declared["reads"]), frozenset(declared["writes"]))
-        return self._access(self._build(config))
-
-    def _access(self, built: build.Build) -> Access:
-        found = built.report.access(self._names_of(built))
-        known = {"reads": built.report.opaque or built.report.reads_all, "writes": found.opaque}
-        fields: dict[str, frozenset] = {}
-        for argument, unknown in known.items():
-            declared = self._content[argument]
-            here = getattr(found, argument)
-            if declared is None:
-                fields[argument] = here
-                continue
-            stray = set(declared) - set(self._names_of(built))
-            if stray:
-                expected = f"names of parameters ({', '.join(map(str, self._names_of(built)))})"
-                raise bad_value("wrap", argument, expected, sorted(map(str, stray)))
-            missed = here - set(declared)
-            if missed and not unknown:
-                because = "; ".join(found.because.get(next(iter(missed)), ()))
-                expected = f"also {', '.join(sorted(map(str, missed)))} ({because})"
-                raise bad_value("wrap", argument, expected, declared)
-            fields[argument] = frozenset(declared) if unknown else frozenset(declared) | here
-        return Access(
-            fields["reads"], fields["writes"], found.opaque, found.escapes, found.side_effects,
-            found.because,
-        )  # fmt: skip
-
-    def _names_of(self, built: build.Build) -> tuple:
-        count = len(built.report.formals)
-        given = self._content["params"]
-        if given is not None and len(given) != count:
-            raise bad_value("wrap", "params", f"{count} names", given)
-        if given is not None:
-            return given
-        if built.declared is not None:
-            return tuple(d.name for d in built.declared)
-        return tuple(range(count))
-
-    def explain(self) -> str:
-        """Return, parameter by parameter, what is read and written and why.
-
-        Returns
-        -------
-        str
-        """
-        built, access = self._build(None), self.access
-        lines = [f"{self._name}: {'opaque' if access.opaque else 'known'}"]
-        for name in self._names_of(built):
-            done = [w for w in ("reads", "writes", "escapes") if name in getattr(access, w)]
-            words = ", ".join({"reads": "read", "writes": "written"}.get(w, w) for w in done)
-            lines.append(f"  {name}: {words or 'not touched'}")
-            reasons = access.because.get(name, ())
-            lines += [f"    {line}" for line in reasons[:_SHOWN]]
-            if len(reasons) > _SHOWN:
-                lines.append(f"    and {len(reasons) - _SHOWN} more")
-        for name in ("opaque", "reads all", *sorted(access.side_effects)):
-            lines += [f"  {line}" for line in access.because.get(name, ())]
-        return "\n".join(lines)
-
-    # -- a call ------------------------------------------------------------------------------
-
-    def _parameters(self, built: build.Build | None) -> list[arguments.Parameter]:
-        if built is None:
-            plain = build.parameters_of(self._content["text"], self._name)
-            if plain is None:
-                raise ImportError(
-                    f"{self._name}: its declaration does not tell its parameters, and compiling it "
-                    "needs cuda-bindings: pip install 'sparsegpu[cuda13]' (or [cuda12])"
-                )
-            return [_declared_parameter(d) for d in plain]
-        names = self._names_of(built)
-        declared: Sequence[Declared | None] = built.declared or [None] * len(names)
-        return [
-            arguments.parameter_of(*each)
-            for each in zip(names, built.report.formals, declared, strict=True)
-        ]
 
     def _bound(self, args: tuple, keywords: Mapping[str, Any]) -> dict[Any, Any]:
         """Return checked arguments by name."""
@@ -411,20 +240,3 @@ class Kernel:
         from .launch import launch as launch_kernel
 
         launch_kernel(self._name, self._build(config).code, grid, block, ready.values(), shared)
-
-
-def _restored(content: dict) -> Kernel:
-    return Kernel(**content)
-
-
-def _declared_parameter(declared: Any) -> arguments.Parameter:
-    """Return what a declaration alone tells of a parameter."""
-    dtype = build.dtype_of(declared.type)
-    if declared.pointer:
-        return arguments.Parameter(declared.name, "pointer", 8, dtype, True)
-    if dtype is None:
-        raise ImportError(
-            f"{declared.name}: its size is found by compiling, which needs cuda-bindings: pip "
-            "install 'sparsegpu[cuda13]' (or [cuda12])"
-        )
-    return arguments.Parameter(declared.name, SCALAR, dtype.itemsize, dtype, dtype.kind in "iub")
