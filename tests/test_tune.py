@@ -19,6 +19,8 @@ from sparsegpu.engines.cuda.paths._fields import MODEL, ConfigError
 from sparsegpu.engines.cuda.runtime.compile import CompileError
 from sparsegpu.engines.cuda.runtime.launch import LaunchError
 from sparsegpu.engines.cuda.winners import Family, Kind, Snapshot, Winner, density_bucket
+from sparsegpu.kernels import Config
+from sparsegpu.kernels import winners as kernel_winners
 from sparsegpu.tuning import progress
 from sparsegpu.tuning.tune import search
 
@@ -305,8 +307,9 @@ def test_command(cache, capsys):
     winners.keep(Winner(KIND._replace(bucket=0), MODEL, 1.0, 1.0))
     assert main(["tune", "--export", str(exported)]) == 0
     assert len(json.loads(exported.read_text())) == 1
+    kernel_winners.keep(("text", "name"), Config(block=32))
     assert main(["tune", "--reset"]) == 0
-    assert "2 forgotten" in capsys.readouterr().out
+    assert "3 forgotten" in capsys.readouterr().out
     assert main(["tune", "--show"]) == 0
     assert "nothing tuned yet" in capsys.readouterr().out
 

@@ -12,6 +12,7 @@ from .._arrays import REAL_DTYPES
 from ..bsr.elements import check_divides
 from ..engines.cuda.paths._fields import MODEL
 from ..engines.cuda.winners import Winner, forget, users_winners
+from ..kernels.winners import forget as forget_kernels
 from ..tuning.progress import line
 from ..tuning.tune import tune
 from .arguments import new_file
@@ -111,7 +112,7 @@ def run(
     status = 0
     if reset:
         try:
-            print(f"{forget()} forgotten")
+            print(f"{forget() + forget_kernels()} forgotten")
         except OSError as error:
             print(error)
             return 1

@@ -109,6 +109,18 @@ def _number(function: str, name: str, parameter: Parameter, value: Any) -> np.ge
     return dtype.type(int(value))
 
 
+def fact(value: Any, bound: Mapping[Any, Any]) -> Any:
+    """Return what winners depend on: a number, or an array's shape and dtype."""
+    if isinstance(value, Out) and value.like is not None:
+        value = bound.get(value.like)
+    if is_array(value):
+        return tuple(value.shape), value.dtype.name
+    if isinstance(value, Out):
+        shape = value.shape if isinstance(value.shape, tuple) else (value.shape,)
+        return shape, np.dtype(value.dtype).name
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def check_one_device(function: str, bound: Mapping[Any, Any]) -> bool:
     """Return whether the arrays are CuPy's; refuse a mixture, and two devices."""
     arrays = {name: value for name, value in bound.items() if is_array(value)}
@@ -201,7 +213,7 @@ def cloned(function: str, bound: Mapping[Any, Any], written: Sequence[Any]) -> d
 def _copy_of_bytes(array: Any) -> Any:
     """Return new memory as large as an array's, with its elements in their places."""
     low, high = extent(array)
-    xp = _library(array)
+    xp = library(array)
     memory = xp.empty(high - low, np.uint8)
     _view(memory, array)[...] = array
     return memory
@@ -212,13 +224,14 @@ def _view(memory: Any, like: Any) -> Any:
     start = like.data.ptr if is_cupy(like) else like.__array_interface__["data"][0]
     offset = start - extent(like)[0]
     if is_cupy(like):
-        return _library(like).ndarray(
+        return library(like).ndarray(
             like.shape, like.dtype, memptr=memory.data + offset, strides=like.strides
         )
     return np.ndarray(like.shape, like.dtype, memory, offset, like.strides)
 
 
-def _library(array: Any) -> Any:
+def library(array: Any) -> Any:
+    """Return NumPy or CuPy, whose array it is."""
     if not is_cupy(array):
         return np
     import cupy
@@ -237,5 +250,5 @@ def allocated(function: str, name: Any, out: Out, bound: Mapping[Any, Any], read
             expected = f"Out(like=...) one of the arrays {_list(list(arrays))}"
             raise bad_value(function, str(name), expected, repr(out.like))
         shape, dtype = arrays[out.like].shape, arrays[out.like].dtype
-    xp = _library(next(iter(arrays.values()), np.empty(0)))
+    xp = library(next(iter(arrays.values()), np.empty(0)))
     return xp.empty(shape, dtype) if out.fill is None else xp.full(shape, out.fill, dtype)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._arrays import is_cupy
-from .._checks import bad_type, bad_value, kind_of, not_offered
+from .._checks import bad_type, bad_value, check_flags, kind_of, not_offered
 from ..engines import chosen_engine
-from . import arguments, build
+from . import arguments, build, tuning, winners
 from .config import Config, Meta, Out, Spec, check_defines, dimensions
 from .described import Described
+from .launch import check_device
+from .launch import launch as launch_kernel
 
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 _LARGEST_BLOCK = (1024, 1024, 64)
@@ -51,14 +53,30 @@ class Kernel(Described):
 
     def _chosen(self, bound: Mapping[Any, Any], config: Config | None) -> Config:
         if config is None:
-            config = self._pruned(bound)[0]
+            configs = self._pruned(bound)
+            config = winners.find(self._kind(bound), configs) or configs[0]
         elif not isinstance(config, Config):
             raise bad_type(self._name, "config", "a kernels.Config or None", kind_of(config))
+        return self._completed(bound, config)
+
+    def _completed(self, bound: Mapping[Any, Any], config: Config) -> Config:
+        """Return a configuration with what the heuristics add and change."""
         defines = dict(config.defines)
         for heuristic in self._content["heuristics"]:
             found = heuristic(Meta(self._name, {**bound, **defines}))
             defines |= check_defines(self._name, "heuristics", found)
         return Config(defines, config.block, config.shared_memory, config.options)
+
+    def _kind(self, bound: Mapping[Any, Any]) -> tuple:
+        """Return what tells the winner of a call from others."""
+        key = self._content["key"]
+        if key:
+            named = {name: Meta(self._name, bound)[name] for name in key}
+        else:
+            named = {n: v for n, v in bound.items() if arguments.is_array(v) or isinstance(v, Out)}
+        facts = tuple((name, arguments.fact(value, bound)) for name, value in named.items())
+        flags = build.flags_of(self._content["options"])
+        return self._content["text"], self._name, flags, facts
 
     def _pruned(self, bound: Mapping[Any, Any]) -> list[Config]:
         configs, prune = list(self.configs), self._content["prune"]
@@ -197,6 +215,91 @@ class Kernel(Described):
         self._check_runs(bound)
         self._run(bound, chosen, launch)
 
+    def tune(self, *args: Any, progress: bool = True, **named: Any) -> Config:
+        """Measure the configurations with these arguments and keep the fastest.
+
+        Calls whose arguments are alike by ``key`` take it from then on, in later processes too.
+        What the arguments hold is as before afterwards.
+
+        Parameters
+        ----------
+        *args, **named
+            The kernel's, CuPy arrays among them.
+        progress : bool
+            Print every configuration to stderr with its time, or why it was left out.
+
+        Returns
+        -------
+        Config
+
+        Raises
+        ------
+        ValueError
+            No configuration fits the device; none gives ``ref``'s result, or, without one, no two
+            agree.
+        NotImplementedError
+            NumPy arrays; an opaque kernel without ``writes=``.
+
+        Notes
+        -----
+        What is written and not read holds NaN, or bits that are all set, before each is run.
+        Results agree where integers are equal and floats are by half of their digits, relative to
+        the largest element. Times are medians by CUDA events.
+        """
+        check_flags("tune", progress=progress)
+        bound = self._bound(args, named)
+        access = self.access
+        if access.opaque and self._content["writes"] is None:
+            raise not_offered(self._name, "tune of an opaque kernel", "writes= in wrap")
+        ready = {
+            name: arguments.allocated(self._name, name, value, bound, name in access.reads)
+            if isinstance(value, Out)
+            else value
+            for name, value in bound.items()
+        }
+        if not arguments.check_one_device(self._name, ready):
+            raise not_offered(self._name, "tune with NumPy arrays", "CuPy arrays")
+        written = {n: v for n, v in ready.items() if n in access.writes and arguments.is_array(v)}
+        for name, value in written.items():
+            arguments.check_writable(self._name, name, value, in_place=True)
+        poisoned = [name for name in written if name not in access.reads]
+        best = tuning.fastest(
+            self._name,
+            [self._candidate(bound, ready, config) for config in self._pruned(bound)],
+            written,
+            poisoned,
+            self._expected(ready, written, poisoned),
+            progress,
+        )
+        winners.keep(self._kind(bound), best)
+        return best
+
+    def _candidate(
+        self, bound: Mapping[Any, Any], ready: Mapping[Any, Any], config: Config
+    ) -> tuning.Candidate:
+        def prepare() -> None:
+            chosen = self._completed(bound, config)
+            _, block, shared = self._launch(bound, chosen, None, None)
+            check_device(self._build(chosen).resources, block, shared)
+
+        def run() -> None:
+            chosen = self._completed(bound, config)
+            self._run(ready, chosen, self._launch(bound, chosen, None, None))
+
+        return tuning.Candidate(config, prepare, run)
+
+    def _expected(
+        self, ready: Mapping[Any, Any], written: Mapping[Any, Any], poisoned: Sequence[Any]
+    ) -> list[Any] | None:
+        """Return what ``ref`` writes where the candidates write."""
+        if self._content["ref"] is None:
+            return None
+        host = {n: tuning.on_host(v) if arguments.is_array(v) else v for n, v in ready.items()}
+        for name in poisoned:
+            host[name][...] = tuning.poison_like(host[name])
+        self._content["ref"](*host.values())
+        return [host[name] for name in written]
+
     def launch(self, grid: Any, block: Any, args: tuple, shared_memory: int = 0) -> None:
         """Run as ``cupy.RawKernel`` does, for code that calls one."""
         config = Config(shared_memory=shared_memory) if shared_memory else None
@@ -237,6 +340,4 @@ class Kernel(Described):
         if not any(map(is_cupy, ready.values())):
             self._content["ref"](*ready.values())
             return
-        from .launch import launch as launch_kernel
-
         launch_kernel(self._name, self._build(config).code, grid, block, ready.values(), shared)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 from typing import Any
 
 from .._arrays import is_cupy
@@ -22,6 +23,25 @@ def launch(
     packed = tuple(_packed(door, value) for value in args)
     kernel = door.loaded(name, code)
     door.submit(door.Launch(kernel, grid, block, packed, shared_memory))
+
+
+def check_device(resources: Any, block: tuple[int, ...], shared_memory: int) -> None:
+    """Raise ValueError for a launch that asks for more than the current device has."""
+    import cupy
+
+    limits = cupy.cuda.Device().attributes
+    threads = prod(block)
+    for what, asked, most in (
+        ("registers", resources.registers * threads, limits["MaxRegistersPerBlock"]),
+        ("threads", threads, limits["MaxThreadsPerBlock"]),
+        (
+            "bytes of shared memory",
+            resources.shared + shared_memory,
+            limits["MaxSharedMemoryPerBlockOptin"],
+        ),
+    ):
+        if asked > most:
+            raise ValueError(f"{asked} {what} a block, of at most {most}")
 
 
 def _packed(door: Any, value: Any) -> Any:

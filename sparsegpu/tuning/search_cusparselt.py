@@ -178,14 +178,14 @@ def _product_by(key: Key) -> tuple[Any, Any]:
     """Return what makes the product of random operands by a plan, and what checks its result."""
     import cupy
 
-    import sparsegpu as sg
-
     from ..ops._product import Options
     from ..ops._product_24 import addmm
+    from ..ops.prune import prune_24
+    from ..semi_structured import to_semi_structured
 
     keep = "1:2" if key.dtype.itemsize == 4 else "2:4"
-    pruned = sg.prune_24(random_array(cupy, (key.m, key.k), key.dtype, 0), keep=keep)
-    native = sg.to_semi_structured(pruned)
+    pruned = prune_24(random_array(cupy, (key.m, key.k), key.dtype, 0), keep=keep)
+    native = to_semi_structured(pruned)
     sparse = native.to_backend("cusparselt").half().vendor
     dense = _laid_out(key.dense, (key.k, key.n), lambda s: random_array(cupy, s, key.dtype, 1))
     out = _laid_out(key.out, (key.m, key.n), lambda s: cupy.empty(s, key.out_dtype))
