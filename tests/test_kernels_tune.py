@@ -168,14 +168,14 @@ def test_pruned_configurations_are_not_measured(device):
 
 
 def test_half_of_the_digits_count():
-    from sparsegpu.kernels.tuning import _near
+    from sparsegpu.kernels.tuning import are_near
 
     x = np.array([1, 1e-9, np.nan, np.inf], np.float32)
-    assert _near(x, x * np.float32(1 + 1e-5)) and not _near(x, x * np.float32(1.01))
-    assert not _near(x, np.array([1, 1e-9, np.inf, np.inf], np.float32))
-    assert not _near(x, np.array([1, np.nan, np.nan, np.inf], np.float32))
-    assert _near(np.array([3]), np.array([3])) and not _near(np.array([3]), np.array([4]))
-    assert _near(x[:0], x[:0])
+    assert are_near(x, x * np.float32(1 + 1e-5)) and not are_near(x, x * np.float32(1.01))
+    assert not are_near(x, np.array([1, 1e-9, np.inf, np.inf], np.float32))
+    assert not are_near(x, np.array([1, np.nan, np.nan, np.inf], np.float32))
+    assert are_near(np.array([3]), np.array([3])) and not are_near(np.array([3]), np.array([4]))
+    assert are_near(x[:0], x[:0])
 
 
 def test_tune_needs_a_device():

@@ -5,6 +5,17 @@ from __future__ import annotations
 from .._ptx.access import Access, analyse
 from .config import Config, Out, Spec
 from .construct import wrap
+from .guard import AccessError, checked
 from .kernel import Kernel
 
-__all__ = ["Access", "Config", "Kernel", "Out", "Spec", "analyse", "wrap"]
+__all__ = [
+    "Access",
+    "AccessError",
+    "Config",
+    "Kernel",
+    "Out",
+    "Spec",
+    "analyse",
+    "checked",
+    "wrap",
+]

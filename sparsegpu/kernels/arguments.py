@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -138,7 +139,7 @@ def check_one_device(function: str, bound: Mapping[Any, Any]) -> bool:
 
 def extent(array: Any) -> tuple[int, int]:
     """Return the first byte of an array's elements and the one behind the last."""
-    start = array.data.ptr if is_cupy(array) else array.__array_interface__["data"][0]
+    start = address(array)
     if array.size == 0:
         return start, start
     steps = [(n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)]
@@ -213,21 +214,39 @@ def cloned(function: str, bound: Mapping[Any, Any], written: Sequence[Any]) -> d
 def _copy_of_bytes(array: Any) -> Any:
     """Return new memory as large as an array's, with its elements in their places."""
     low, high = extent(array)
-    xp = library(array)
-    memory = xp.empty(high - low, np.uint8)
+    memory = library(array).empty(high - low, np.uint8)
     _view(memory, array)[...] = array
     return memory
 
 
 def _view(memory: Any, like: Any) -> Any:
     """Return an array in other memory, whose first byte is that of the group's extent."""
-    start = like.data.ptr if is_cupy(like) else like.__array_interface__["data"][0]
-    offset = start - extent(like)[0]
-    if is_cupy(like):
-        return library(like).ndarray(
+    return view_in(memory, 0, like, extent(like)[0])
+
+
+def address(array: Any) -> int:
+    """Return where an array's first element is."""
+    return array.data.ptr if is_cupy(array) else array.__array_interface__["data"][0]
+
+
+def view_in(memory: Any, start: int, like: Any, low: int) -> Any:
+    """Return an array like another in other memory, whose byte ``start`` is that at ``low``."""
+    offset = start + address(like) - low
+    if is_cupy(memory):
+        return library(memory).ndarray(
             like.shape, like.dtype, memptr=memory.data + offset, strides=like.strides
         )
     return np.ndarray(like.shape, like.dtype, memory, offset, like.strides)
+
+
+def bytes_at(low: int, high: int, owner: Any) -> Any:
+    """Return the bytes between two addresses of an array's memory, not copied."""
+    if not is_cupy(owner):
+        return np.ctypeslib.as_array((ctypes.c_ubyte * (high - low)).from_address(low))
+    import cupy
+
+    memory = cupy.cuda.UnownedMemory(low, high - low, owner, owner.data.device_id)
+    return cupy.ndarray((high - low,), np.uint8, memptr=cupy.cuda.MemoryPointer(memory, 0))
 
 
 def library(array: Any) -> Any:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from .._arrays import is_cupy
 from .._checks import bad_type, bad_value, check_flags, kind_of, not_offered
+from .._ptx.access import STRUCT
 from ..engines import chosen_engine
-from . import arguments, build, tuning, winners
+from . import arguments, build, guard, tuning, winners
 from .config import Config, Meta, Out, Spec, check_defines, dimensions
 from .described import Described
 from .launch import check_device
@@ -40,9 +42,12 @@ class Kernel(Described):
         }
         return self._changed(**sizes)
 
+    def _parameters_of_now(self) -> list[arguments.Parameter]:
+        return self._parameters(self._build(None) if build.can_compile() else None)
+
     def _bound(self, args: tuple, keywords: Mapping[str, Any]) -> dict[Any, Any]:
         """Return checked arguments by name."""
-        parameters = self._parameters(self._build(None) if build.can_compile() else None)
+        parameters = self._parameters_of_now()
         names = [parameter.name for parameter in parameters]
         bound = arguments.bind(self._name, names, args, keywords)
         return {p.name: arguments.check(self._name, p, bound[p.name]) for p in parameters}
@@ -289,7 +294,7 @@ class Kernel(Described):
         return tuning.Candidate(config, prepare, run)
 
     def _expected(
-        self, ready: Mapping[Any, Any], written: Mapping[Any, Any], poisoned: Sequence[Any]
+        self, ready: Mapping[Any, Any], written: Iterable[Any], poisoned: Iterable[Any]
     ) -> list[Any] | None:
         """Return what ``ref`` writes where the candidates write."""
         if self._content["ref"] is None:
@@ -334,9 +339,30 @@ class Kernel(Described):
             raise not_offered(self._name, "a call with NumPy arrays", supported)
 
     def _run(self, ready: Mapping[Any, Any], config: Config, launch: tuple) -> None:
-        grid, block, shared = launch
-        if 0 in grid:
+        if 0 in launch[0]:
             return
+        if guard.is_checked():
+            self._check(ready, config, launch)
+        self._launched(ready, config, launch)
+
+    def _check(self, ready: Mapping[Any, Any], config: Config, launch: tuple) -> None:
+        """Hold a launch to what was found of the kernel (`kernels.checked`)."""
+        access, formals = self.access_of(config), self._parameters_of_now()
+        written = [name for name in ready if name in access.writes]
+        hidden = [p.name for p in formals if p.kind == STRUCT]
+        hidden = [name for name in hidden if name in access.reads | access.writes]
+        if hidden or access.opaque:
+            what = f"checked() of addresses {f'in {hidden[0]}' if hidden else 'in memory'}"
+            raise not_offered(self._name, what, "addresses that are arguments")
+        expected = None
+        if guard.compares_with_ref() and self._content["ref"] is not None:
+            expected = self._expected(ready, written, ())
+        named = f"{self._name}, grid {launch[0]}, block {launch[1]}"
+        run = partial(self._launched, config=config, launch=launch)
+        guard.check(named, ready, written, run, expected)
+
+    def _launched(self, ready: Mapping[Any, Any], config: Config, launch: tuple) -> None:
+        grid, block, shared = launch
         if not any(map(is_cupy, ready.values())):
             self._content["ref"](*ready.values())
             return

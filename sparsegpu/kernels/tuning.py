@@ -152,10 +152,10 @@ def _agreeing(
 
 
 def _alike(found: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> bool:
-    return all(map(_near, found, others))
+    return all(map(are_near, found, others))
 
 
-def _near(a: np.ndarray, b: np.ndarray) -> bool:
+def are_near(a: np.ndarray, b: np.ndarray) -> bool:
     """Return whether two results may be of the same sums in another order.
 
     Of floats half of the digits count, of the largest element.
