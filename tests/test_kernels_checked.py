@@ -113,8 +113,8 @@ def test_results_are_held_to_ref(monkeypatch):
     wrong = wrapped(copies)
     run = type(wrong)._launched
 
-    def launched(self, ready, config, launch):  # as a kernel that forgets the last element
-        run(self, ready | {"n": ready["n"] - 1}, config, launch)
+    def launched(self, ready, plan):  # as a kernel that forgets the last element
+        run(self, ready | {"n": ready["n"] - 1}, plan)
 
     monkeypatch.setattr(type(wrong), "_launched", launched)
     y = np.zeros(8, np.float32)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sparsegpu import kernels
-from sparsegpu.kernels import arguments, winners
+from sparsegpu.kernels import arguments, build, winners
 from sparsegpu.kernels import kernel as module
 from sparsegpu.tuning import timing
 
@@ -44,7 +44,8 @@ def device(monkeypatch, tmp_path):
     winners._known.clear()
     ran = []
 
-    def run(self, ready, config, launch):
+    def run(self, ready, plan):
+        config = plan.config
         y, x, count, n = ready.values()
         assert np.isnan(y).all() or timed, "what is written and not read is poisoned"
         y[:n] = np.float32(config.defines["TIMES"]) * x[:n]
@@ -59,7 +60,7 @@ def device(monkeypatch, tmp_path):
         call()
         return 1000 / ran[-1].block[0]
 
-    monkeypatch.setattr(module.build, "can_compile", lambda: False)
+    monkeypatch.setattr(build, "can_compile", lambda: False)
     monkeypatch.setattr(module.Kernel, "_run", run)
     monkeypatch.setattr(
         module.Kernel, "_build", lambda self, config: SimpleNamespace(resources=None)

@@ -13,6 +13,7 @@ from .._ptx.access import SCALAR, Access
 from . import arguments, build
 from .config import Config
 from .declaration import Declared
+from .plans import Plans
 
 _SHOWN = 4  # reasons of `Kernel.explain`, a parameter
 
@@ -23,6 +24,8 @@ class Described:
     def __init__(self, **content: Any):
         self._content = content
         self._name: str = content["name"]
+        self._plans = Plans()
+        self._hash: int | None = None
 
     # -- content -----------------------------------------------------------------------------
 
@@ -33,7 +36,9 @@ class Described:
         return isinstance(other, type(self)) and self._value() == other._value()
 
     def __hash__(self) -> int:
-        return hash(self._value())
+        if self._hash is None:  # a key of every call
+            self._hash = hash(self._value())
+        return self._hash
 
     def __repr__(self) -> str:
         return f"<sparsegpu.kernels.Kernel {self._name} of {len(self.configs)} configurations>"

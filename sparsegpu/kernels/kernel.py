@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
 from .._arrays import is_cupy
-from .._checks import bad_type, bad_value, check_flags, kind_of, not_offered
+from .._checks import check_flags, not_offered
 from .._ptx.access import STRUCT
-from ..engines import chosen_engine
-from . import arguments, build, guard, tuning, winners
-from .config import Config, Meta, Out, Spec, check_defines, dimensions
-from .described import Described
+from ..ops._common import on_device
+from . import arguments, guard, plans, tuning, winners
+from .config import Config, Out, Spec, dimensions
 from .launch import check_device
 from .launch import launch as launch_kernel
-
-_LARGEST_GRID = (2**31 - 1, 65535, 65535)
-_LARGEST_BLOCK = (1024, 1024, 64)
-_THREADS = 1024
-_SHARED_MEMORY = 232_448  # the most that any device has
+from .planned import Planned
+from .plans import Plan
 
 
-class Kernel(Described):
+class Kernel(Planned):
     """An operation made of a CUDA kernel by `wrap`; immutable.
 
     Call it for the functional form: inputs stay as they are, and what the kernel writes is
@@ -41,92 +38,6 @@ class Kernel(Described):
             for argument, value in given.items()
         }
         return self._changed(**sizes)
-
-    def _parameters_of_now(self) -> list[arguments.Parameter]:
-        return self._parameters(self._build(None) if build.can_compile() else None)
-
-    def _bound(self, args: tuple, keywords: Mapping[str, Any]) -> dict[Any, Any]:
-        """Return checked arguments by name."""
-        parameters = self._parameters_of_now()
-        names = [parameter.name for parameter in parameters]
-        bound = arguments.bind(self._name, names, args, keywords)
-        return {p.name: arguments.check(self._name, p, bound[p.name]) for p in parameters}
-
-    def config(self, *args: Any, **keywords: Any) -> Config:
-        """Return the configuration that a call with these arguments takes."""
-        return self._chosen(self._bound(args, keywords), None)
-
-    def _chosen(self, bound: Mapping[Any, Any], config: Config | None) -> Config:
-        if config is None:
-            configs = self._pruned(bound)
-            config = winners.find(self._kind(bound), configs) or configs[0]
-        elif not isinstance(config, Config):
-            raise bad_type(self._name, "config", "a kernels.Config or None", kind_of(config))
-        return self._completed(bound, config)
-
-    def _completed(self, bound: Mapping[Any, Any], config: Config) -> Config:
-        """Return a configuration with what the heuristics add and change."""
-        defines = dict(config.defines)
-        for heuristic in self._content["heuristics"]:
-            found = heuristic(Meta(self._name, {**bound, **defines}))
-            defines |= check_defines(self._name, "heuristics", found)
-        return Config(defines, config.block, config.shared_memory, config.options)
-
-    def _kind(self, bound: Mapping[Any, Any]) -> tuple:
-        """Return what tells the winner of a call from others."""
-        key = self._content["key"]
-        if key:
-            named = {name: Meta(self._name, bound)[name] for name in key}
-        else:
-            named = {n: v for n, v in bound.items() if arguments.is_array(v) or isinstance(v, Out)}
-        facts = tuple((name, arguments.fact(value, bound)) for name, value in named.items())
-        flags = build.flags_of(self._content["options"])
-        return self._content["text"], self._name, flags, facts
-
-    def _pruned(self, bound: Mapping[Any, Any]) -> list[Config]:
-        configs, prune = list(self.configs), self._content["prune"]
-        if callable(prune):
-            configs = list(prune(configs, dict(bound)))
-        elif prune is not None:
-            model, top = prune
-            configs = sorted(configs, key=lambda config: model(config, dict(bound)))[:top]
-        if not configs:
-            raise bad_value(self._name, "prune", "at least one configuration left", configs)
-        return configs
-
-    def _launch(
-        self, bound: Mapping[Any, Any], config: Config, grid: Any, block: Any
-    ) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-        """Return grid, block and shared memory of a call, checked."""
-        meta = Meta(self._name, {**bound, **config.defines})
-        grid = self._content["grid"] if grid is None else grid
-        blocks = (block, config.block, self._content["block"])
-        block = next((b for b in blocks if b is not None), None)
-        sizes = []
-        for argument, given, largest in (
-            ("grid", grid, _LARGEST_GRID),
-            ("block", block, _LARGEST_BLOCK),
-        ):
-            if given is None:
-                raise bad_type(self._name, argument, "a number of them, here or in wrap", None)
-            found = dimensions(self._name, argument, given(meta) if callable(given) else given)
-            if any(n > most for n, most in zip(found, largest)):
-                raise bad_value(self._name, argument, f"at most {largest}", found)
-            sizes.append(found)
-        threads = 1
-        for n in sizes[1]:
-            threads *= n
-        if not 1 <= threads <= self._most_threads(config):
-            expected = f"1 to {self._most_threads(config)} threads"
-            raise bad_value(self._name, "block", expected, sizes[1])
-        shared = config.shared_memory or self._content["shared_memory"]
-        if shared > _SHARED_MEMORY:
-            expected = f"at most {_SHARED_MEMORY} bytes"
-            raise bad_value(self._name, "shared_memory", expected, shared)
-        return sizes[0], sizes[1], shared
-
-    def _most_threads(self, config: Config) -> int:
-        return self._build(config).maximum_threads if build.can_compile() else _THREADS
 
     def __call__(
         self,
@@ -158,33 +69,18 @@ class Kernel(Described):
         NotImplementedError
             NumPy arrays without ``ref=``; an opaque kernel without ``writes=``.
         """
-        bound = self._bound(args, named)
-        chosen = self._chosen(bound, config)
-        access = self.access_of(chosen)
-        if access.opaque and self._content["writes"] is None:
-            because = "; ".join(access.because.get("opaque", ()))
-            raise not_offered(
-                self._name, f"the functional form of an opaque kernel ({because})",
-                "writes= in wrap, or inplace",
-            )  # fmt: skip
-        launch = self._launch(bound, chosen, grid, block)
-        written = [name for name in bound if name in access.writes]
-        for name, value in bound.items():
-            if isinstance(value, Out):
-                if name not in written:
-                    raise bad_value(self._name, str(name), "an array: it is not written", "Out")
-            elif name in written and arguments.is_array(value):
-                arguments.check_writable(self._name, name, value, in_place=False)
-        given = {n: v for n, v in bound.items() if not isinstance(v, Out)}
-        arguments.check_one_device(self._name, given)
-        self._check_runs(given)
-        ready = arguments.cloned(self._name, given, written)
-        for name, value in bound.items():
-            if isinstance(value, Out):
-                read = name in access.reads
-                ready[name] = arguments.allocated(self._name, name, value, given, read)
-        ready = {name: ready[name] for name in bound}
-        self._run(ready, chosen, launch)
+        with self._on_device(args, named):
+            plan = self._planned(False, args, named, grid, block, config)
+            bound, access = plan.bound, plan.access
+            written = [name for name in bound if name in access.writes]
+            given = {n: v for n, v in bound.items() if not isinstance(v, Out)}
+            ready = arguments.cloned(self._name, given, written)
+            for name, value in bound.items():
+                if isinstance(value, Out):
+                    read = name in access.reads
+                    ready[name] = arguments.allocated(self._name, name, value, given, read)
+            ready = {name: ready[name] for name in bound}
+            self._run(ready, plan)
         results = tuple(
             ready[n] for n in written if ready[n] is None or arguments.is_array(ready[n])
         )
@@ -207,18 +103,23 @@ class Kernel(Described):
         NotImplementedError
             NumPy arrays without ``ref=``.
         """
-        bound = self._bound(args, named)
-        chosen = self._chosen(bound, config)
-        access = self.access_of(chosen)
-        for name, value in bound.items():
-            if isinstance(value, Out):
-                raise bad_type(self._name, str(name), "an array in the in-place form", "Out")
-            if name in access.writes and arguments.is_array(value):
-                arguments.check_writable(self._name, name, value, in_place=True)
-        launch = self._launch(bound, chosen, grid, block)
-        arguments.check_one_device(self._name, bound)
-        self._check_runs(bound)
-        self._run(bound, chosen, launch)
+        plain = not named and (grid, block, config) == (None, None, None)
+        repeats = plain and self._is_kept and not guard.is_checked()
+        call = plans.repeated(self, args, winners.generation) if repeats else None
+        if call is not None and call.replay() is not None:
+            return
+        with self._on_device(args, named, call):
+            plan = self._planned(True, args, named, grid, block, config)
+            self._run(plan.bound, plan)
+            if call is not None:
+                call.keep()
+
+    @staticmethod
+    def _on_device(
+        args: tuple, named: Mapping[str, Any], call: Any = None
+    ) -> AbstractContextManager:
+        array = next((v for v in (*args, *named.values()) if is_cupy(v)), None)
+        return nullcontext() if array is None else on_device(array, None, call)
 
     def tune(self, *args: Any, progress: bool = True, **named: Any) -> Config:
         """Measure the configurations with these arguments and keep the fastest.
@@ -289,7 +190,8 @@ class Kernel(Described):
 
         def run() -> None:
             chosen = self._completed(bound, config)
-            self._run(ready, chosen, self._launch(bound, chosen, None, None))
+            launch = self._launch(bound, chosen, None, None)
+            self._run(ready, Plan(dict(ready), chosen, self.access_of(chosen), launch))
 
         return tuning.Candidate(config, prepare, run)
 
@@ -328,42 +230,30 @@ class Kernel(Described):
                 specs[name] = Spec(value.shape, value.dtype, value.strides)
         return specs
 
-    def _check_runs(self, bound: Mapping[Any, Any]) -> None:
-        """Refuse, before anything is copied, arrays that this kernel does not run on."""
-        on_device = any(map(is_cupy, bound.values()))
-        if on_device and chosen_engine() in {"reference", "cpu"}:
-            expected = f"NumPy arrays for the engine '{chosen_engine()}'"
-            raise bad_type(self._name, "args", expected, "CuPy arrays")
-        if not on_device and self._content["ref"] is None:
-            supported = "CuPy arrays, or ref= in wrap"
-            raise not_offered(self._name, "a call with NumPy arrays", supported)
-
-    def _run(self, ready: Mapping[Any, Any], config: Config, launch: tuple) -> None:
-        if 0 in launch[0]:
+    def _run(self, ready: Mapping[Any, Any], plan: Plan) -> None:
+        if 0 in plan.launch[0]:
             return
         if guard.is_checked():
-            self._check(ready, config, launch)
-        self._launched(ready, config, launch)
+            self._check(ready, plan)
+        self._launched(ready, plan)
 
-    def _check(self, ready: Mapping[Any, Any], config: Config, launch: tuple) -> None:
+    def _check(self, ready: Mapping[Any, Any], plan: Plan) -> None:
         """Hold a launch to what was found of the kernel (`kernels.checked`)."""
-        access, formals = self.access_of(config), self._parameters_of_now()
+        access = plan.access
         written = [name for name in ready if name in access.writes]
-        hidden = [p.name for p in formals if p.kind == STRUCT]
-        hidden = [name for name in hidden if name in access.reads | access.writes]
+        structs = {p.name for p in self._parameters_of_now() if p.kind == STRUCT}
+        hidden = sorted(structs & (access.reads | access.writes))
         if hidden or access.opaque:
             what = f"checked() of addresses {f'in {hidden[0]}' if hidden else 'in memory'}"
             raise not_offered(self._name, what, "addresses that are arguments")
         expected = None
         if guard.compares_with_ref() and self._content["ref"] is not None:
             expected = self._expected(ready, written, ())
-        named = f"{self._name}, grid {launch[0]}, block {launch[1]}"
-        run = partial(self._launched, config=config, launch=launch)
-        guard.check(named, ready, written, run, expected)
+        named = f"{self._name}, grid {plan.launch[0]}, block {plan.launch[1]}"
+        guard.check(named, ready, written, partial(self._launched, plan=plan), expected)
 
-    def _launched(self, ready: Mapping[Any, Any], config: Config, launch: tuple) -> None:
-        grid, block, shared = launch
+    def _launched(self, ready: Mapping[Any, Any], plan: Plan) -> None:
         if not any(map(is_cupy, ready.values())):
             self._content["ref"](*ready.values())
             return
-        launch_kernel(self._name, self._build(config).code, grid, block, ready.values(), shared)
+        launch_kernel(self._name, self._build(plan.config).code, ready.values(), plan.launch)

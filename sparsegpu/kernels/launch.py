@@ -12,17 +12,19 @@ from .._arrays import is_cupy
 def launch(
     name: str,
     code: bytes,
-    grid: tuple[int, ...],
-    block: tuple[int, ...],
     args: Iterable[Any],
-    shared_memory: int,
+    launch: tuple[tuple[int, ...], tuple[int, ...], int],
 ) -> None:
-    """Launch a cubin's kernel with checked arguments: arrays, numbers, bytes, None."""
+    """Launch a cubin's kernel with checked arguments: arrays, numbers, bytes, None.
+
+    ``launch`` is its grid, its block, and the bytes of dynamic shared memory.
+    """
     from ..engines.cuda.runtime import launch as door
 
+    grid, block, shared_memory = launch
     packed = tuple(_packed(door, value) for value in args)
     kernel = door.loaded(name, code)
-    door.submit(door.Launch(kernel, grid, block, packed, shared_memory))
+    door.submit(door.Launch(kernel, grid, block, packed, shared_memory), whole=True)
 
 
 def check_device(resources: Any, block: tuple[int, ...], shared_memory: int) -> None:

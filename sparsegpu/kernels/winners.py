@@ -15,6 +15,8 @@ from .config import Config
 _CACHE = "tuned-kernels"
 _MOST_KNOWN = 4096
 
+#: Incremented by `keep` and `forget`: a part of the key of a plan.
+generation = 0
 _lock = fork_safe(threading.Lock())  # held while `_known` is changed
 _known: dict[Hashable, Config | None] = {}
 
@@ -43,13 +45,22 @@ def keep(kind: Hashable, config: Config) -> None:
     content = config.defines, config.block, config.shared_memory, config.options
     write_entry(_CACHE, _digest(kind), dumps([dict(content[0]), *content[1:]]).encode())
     _remember(kind, config)
+    _next_generation()
 
 
 def forget() -> int:
     """Remove all of them and return how many there were."""
+    removed = remove_entries(_CACHE)
     with _lock:
         _known.clear()
-    return remove_entries(_CACHE)
+    _next_generation()
+    return removed
+
+
+def _next_generation() -> None:
+    global generation
+    with _lock:
+        generation += 1
 
 
 def _remember(kind: Hashable, winner: Config | None) -> None:

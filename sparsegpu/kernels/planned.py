@@ -1,0 +1,178 @@
+"""A kernel's calls before anything is launched: arguments, configuration, grid, checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .._arrays import is_cupy
+from .._checks import bad_type, bad_value, kind_of, not_offered
+from .._ptx.access import Access
+from ..engines import chosen_engine
+from . import arguments, build, plans, winners
+from .config import Config, Meta, Out, check_defines, dimensions
+from .described import Described
+from .plans import Plan
+
+_LARGEST_GRID = (2**31 - 1, 65535, 65535)
+_LARGEST_BLOCK = (1024, 1024, 64)
+_THREADS = 1024
+_SHARED_MEMORY = 232_448  # the most that any device has
+
+
+class Planned(Described):
+    """What a call with given arguments will launch."""
+
+    def _parameters_of_now(self) -> list[arguments.Parameter]:
+        return self._parameters(self._build(None) if build.can_compile() else None)
+
+    def _bound(self, args: tuple, keywords: Mapping[str, Any]) -> dict[Any, Any]:
+        """Return checked arguments by name."""
+        parameters = self._parameters_of_now()
+        names = [parameter.name for parameter in parameters]
+        bound = arguments.bind(self._name, names, args, keywords)
+        return {p.name: arguments.check(self._name, p, bound[p.name]) for p in parameters}
+
+    def config(self, *args: Any, **keywords: Any) -> Config:
+        """Return the configuration that a call with these arguments takes."""
+        return self._chosen(self._bound(args, keywords), None)
+
+    def _chosen(self, bound: Mapping[Any, Any], config: Config | None) -> Config:
+        if config is None:
+            configs = self._pruned(bound)
+            config = winners.find(self._kind(bound), configs) or configs[0]
+        elif not isinstance(config, Config):
+            raise bad_type(self._name, "config", "a kernels.Config or None", kind_of(config))
+        return self._completed(bound, config)
+
+    def _completed(self, bound: Mapping[Any, Any], config: Config) -> Config:
+        """Return a configuration with what the heuristics add and change."""
+        defines = dict(config.defines)
+        for heuristic in self._content["heuristics"]:
+            found = heuristic(Meta(self._name, {**bound, **defines}))
+            defines |= check_defines(self._name, "heuristics", found)
+        return Config(defines, config.block, config.shared_memory, config.options)
+
+    def _kind(self, bound: Mapping[Any, Any]) -> tuple:
+        """Return what tells the winner of a call from others."""
+        key = self._content["key"]
+        if key:
+            named = {name: Meta(self._name, bound)[name] for name in key}
+        else:
+            named = {n: v for n, v in bound.items() if arguments.is_array(v) or isinstance(v, Out)}
+        facts = tuple((name, arguments.fact(value, bound)) for name, value in named.items())
+        flags = build.flags_of(self._content["options"])
+        return self._content["text"], self._name, flags, facts
+
+    def _pruned(self, bound: Mapping[Any, Any]) -> list[Config]:
+        configs, prune = list(self.configs), self._content["prune"]
+        if callable(prune):
+            configs = list(prune(configs, dict(bound)))
+        elif prune is not None:
+            model, top = prune
+            configs = sorted(configs, key=lambda config: model(config, dict(bound)))[:top]
+        if not configs:
+            raise bad_value(self._name, "prune", "at least one configuration left", configs)
+        return configs
+
+    def _launch(
+        self, bound: Mapping[Any, Any], config: Config, grid: Any, block: Any
+    ) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        """Return grid, block and shared memory of a call, checked."""
+        meta = Meta(self._name, {**bound, **config.defines})
+        grid = self._content["grid"] if grid is None else grid
+        blocks = (block, config.block, self._content["block"])
+        block = next((b for b in blocks if b is not None), None)
+        sizes = []
+        for argument, given, largest in (
+            ("grid", grid, _LARGEST_GRID),
+            ("block", block, _LARGEST_BLOCK),
+        ):
+            if given is None:
+                raise bad_type(self._name, argument, "a number of them, here or in wrap", None)
+            found = dimensions(self._name, argument, given(meta) if callable(given) else given)
+            if any(n > most for n, most in zip(found, largest)):
+                raise bad_value(self._name, argument, f"at most {largest}", found)
+            sizes.append(found)
+        threads = 1
+        for n in sizes[1]:
+            threads *= n
+        if not 1 <= threads <= self._most_threads(config):
+            expected = f"1 to {self._most_threads(config)} threads"
+            raise bad_value(self._name, "block", expected, sizes[1])
+        shared = config.shared_memory or self._content["shared_memory"]
+        if shared > _SHARED_MEMORY:
+            expected = f"at most {_SHARED_MEMORY} bytes"
+            raise bad_value(self._name, "shared_memory", expected, shared)
+        return sizes[0], sizes[1], shared
+
+    def _most_threads(self, config: Config) -> int:
+        return self._build(config).maximum_threads if build.can_compile() else _THREADS
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether calls that are alike are planned once: nobody is asked at each of them."""
+        return self._content["prune"] is None and not self._content["heuristics"]
+
+    def _planned(
+        self,
+        in_place: bool,
+        args: tuple,
+        named: Mapping[str, Any],
+        grid: Any,
+        block: Any,
+        config: Config | None,
+    ) -> Plan:
+        """Return the checked arguments, and what follows from them."""
+
+        def make() -> Plan:
+            bound = self._bound(args, named)
+            chosen = self._chosen(bound, config)
+            access = self.access_of(chosen)
+            if in_place:
+                self._check_in_place(bound, access)
+            else:
+                self._check_functional(bound, access)
+            launch = self._launch(bound, chosen, grid, block)
+            given = {n: v for n, v in bound.items() if not isinstance(v, Out)}
+            arguments.check_one_device(self._name, given)
+            self._check_runs(given)
+            return Plan(bound, chosen, access, launch)
+
+        key = None
+        if self._is_kept and not named and (grid, block, config) == (None, None, None):
+            key = plans.key_of(args)
+        if key is not None:
+            key = (in_place, chosen_engine(), winners.generation, *key)
+        return self._plans.plan(key, args, make)
+
+    def _check_functional(self, bound: Mapping[Any, Any], access: Access) -> None:
+        if access.opaque and self._content["writes"] is None:
+            because = "; ".join(access.because.get("opaque", ()))
+            raise not_offered(
+                self._name, f"the functional form of an opaque kernel ({because})",
+                "writes= in wrap, or inplace",
+            )  # fmt: skip
+        for name, value in bound.items():
+            if isinstance(value, Out):
+                if name not in access.writes:
+                    raise bad_value(self._name, str(name), "an array: it is not written", "Out")
+            elif name in access.writes and arguments.is_array(value):
+                arguments.check_writable(self._name, name, value, in_place=False)
+
+    def _check_in_place(self, bound: Mapping[Any, Any], access: Access) -> None:
+        for name, value in bound.items():
+            if isinstance(value, Out):
+                raise bad_type(self._name, str(name), "an array in the in-place form", "Out")
+            if name in access.writes and arguments.is_array(value):
+                arguments.check_writable(self._name, name, value, in_place=True)
+
+    def _check_runs(self, bound: Mapping[Any, Any]) -> None:
+        """Refuse, before anything is copied, arrays that this kernel does not run on."""
+        on_device = any(map(is_cupy, bound.values()))
+        if on_device and chosen_engine() in {"reference", "cpu"}:
+            expected = f"NumPy arrays for the engine '{chosen_engine()}'"
+            raise bad_type(self._name, "args", expected, "CuPy arrays")
+        if not on_device and self._content["ref"] is None:
+            supported = "CuPy arrays, or ref= in wrap"
+            raise not_offered(self._name, "a call with NumPy arrays", supported)

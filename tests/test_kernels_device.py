@@ -1,0 +1,168 @@
+"""Wrapped kernels on a GPU: launches, repeated calls, graphs, the search, `checked`."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from sparsegpu import kernels
+from sparsegpu.engines.cuda.runtime.launch import recording
+
+pytestmark = pytest.mark.gpu
+
+AXPY = """extern "C" __global__ void axpy(float* y, const float* x, float a, long long n) {
+  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < n;
+       i += (long long)gridDim.x * blockDim.x) y[i] += a * x[i];
+}"""
+ROWS = """
+extern "C" __global__ void row_sums(float* sums, const float* x, int columns, int* calls) {
+  float sum = 0;
+  for (int i = threadIdx.x; i < columns; i += blockDim.x)
+    sum += x[(long long)blockIdx.x * columns + i];
+  __shared__ float parts[32];
+  for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = sum;
+  __syncthreads();
+  if (threadIdx.x) return;
+  sum = 0;
+  for (int w = 0; w < THREADS / 32; ++w) sum += parts[w];
+  sums[blockIdx.x] = sum;
+  atomicAdd(calls, 1);
+}"""
+
+
+@pytest.fixture
+def cp(cuda_engine):
+    return cuda_engine.xp
+
+
+def add_scaled(y, x, a, n):
+    y[:n] += a * x[:n]
+
+
+def axpy(**changed):
+    declared = dict(grid=lambda m: min(-(-m["n"] // 128), 1000), block=128, ref=add_scaled)
+    return kernels.wrap(AXPY, "axpy", **(declared | changed))
+
+
+def test_both_forms(cp):
+    y, x = cp.ones(1000, np.float32), cp.arange(1000, dtype=np.float32)
+    kernel = axpy()
+    assert kernel.access.writes == {"y"} and kernel.access.reads == {"x", "y"}
+    new = kernel(y, x, 2.0, 900)
+    expected = np.ones(1000, np.float32)
+    expected[:900] += 2 * np.arange(900, dtype=np.float32)
+    np.testing.assert_array_equal(new.get(), expected)
+    assert (y == 1).all()
+    for _ in range(3):
+        kernel.inplace(y, x, 2.0, 900)
+    np.testing.assert_array_equal(y.get()[:900], 1 + 6 * np.arange(900, dtype=np.float32))
+    assert (y[900:] == 1).all()
+    strided = cp.zeros(64, np.float32)
+    kernel.inplace(strided[:32], x, 1.0, 32)
+    assert (strided[32:] == 0).all() and (strided[:32] == x[:32]).all()
+
+
+def test_a_repeated_call_is_one_launch_on_the_current_stream(cp):
+    y, x, kernel = cp.zeros(64, np.float32), cp.ones(64, np.float32), axpy()
+    kernel.inplace(y, x, 1.0, 64)
+    seen = []
+    with recording(lambda works, whole, setup: seen.append(works)):
+        kernel.inplace(y, x, 1.0, 64)
+        kernel.inplace(y, x, 1.0, 64)
+        with cp.cuda.Stream(non_blocking=True) as stream:
+            cp.cuda.Device().synchronize()
+            kernel.inplace(y, x, 1.0, 64)
+            stream.synchronize()
+    assert [len(works) for works in seen] == [1, 1, 1] and seen[0][0] is seen[1][0]
+    assert (y == 4).all()
+
+
+def test_captured_on_the_second_call(cp):
+    y, x, kernel = cp.zeros(64, np.float32), cp.ones(64, np.float32), axpy()
+    stream = cp.cuda.Stream(non_blocking=True)
+    with stream:
+        kernel.inplace(y, x, 1.0, 64)
+        stream.begin_capture()
+        kernel.inplace(y, x, 1.0, 64)
+        graph = stream.end_capture()
+        x[:] = 5
+        graph.launch(stream)
+        graph.launch(stream)
+        stream.synchronize()
+    assert (y == 11).all()
+
+
+def test_threads(cp):
+    kernel, n, times = axpy(), 4096, 50
+    arrays = [(cp.zeros(n, np.float32), cp.full(n, i + 1, np.float32)) for i in range(4)]
+
+    def work(y, x):
+        for _ in range(times):
+            kernel.inplace(y, x, 1.0, n)
+
+    threads = [threading.Thread(target=work, args=pair) for pair in arrays]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    cp.cuda.Device().synchronize()
+    for i, (y, _) in enumerate(arrays):
+        assert (y == times * (i + 1)).all()
+
+
+def row_sums(**changed):
+    def ref(sums, x, columns, calls):
+        sums[:] = x.reshape(-1, columns).sum(1, dtype=np.float64)
+        calls += len(sums)
+
+    configs = [
+        kernels.Config({"THREADS": threads}, block=threads) for threads in (32, 64, 256, 1024)
+    ]
+    declared = dict(grid=lambda m: m["sums"].size, configs=configs, ref=ref)
+    return kernels.wrap(ROWS, "row_sums", **(declared | changed))
+
+
+@pytest.mark.parametrize("ref", [True, False])
+def test_tune(cp, monkeypatch, tmp_path, ref):
+    monkeypatch.setenv("SPARSEGPU_CACHE_DIR", str(tmp_path))
+    kernel = row_sums() if ref else row_sums(ref=None)
+    x = cp.random.default_rng(0).standard_normal((512, 8192), dtype=np.float32)
+    sums, calls = cp.full(512, 7, np.float32), cp.full(1, 3, np.int32)
+    best = kernel.tune(sums, x, 8192, calls, progress=False)
+    assert (sums == 7).all() and calls.get() == 3
+    assert best.defines["THREADS"] > 32  # 32 threads a block leave most of a multiprocessor idle
+    assert kernel.config(sums, x, 8192, calls) == best
+    kernel.inplace(sums, x, 8192, calls)
+    np.testing.assert_allclose(sums.get(), x.get().sum(1, dtype=np.float64), atol=1e-2)
+    assert calls.get() == 515
+    wrong = kernels.Config({"THREADS": 32}, block=64)  # adds up half of the parts
+    others = kernel.with_configs([wrong, *kernel.configs])
+    with pytest.warns(UserWarning, match="its result is another"):
+        assert others.tune(sums, x, 8192, calls, progress=False) != wrong
+
+
+def test_tune_leaves_out_what_does_not_fit(cp, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("SPARSEGPU_CACHE_DIR", str(tmp_path))
+    small = kernels.Config({"THREADS": 64}, block=64)
+    large = kernels.Config({"THREADS": 64}, block=64, shared_memory=232_448)
+    sums, x, calls = cp.zeros(4, np.float32), cp.ones((4, 64), np.float32), cp.zeros(1, np.int32)
+    kernel = row_sums(configs=[large, small])
+    assert kernel.tune(sums, x, 64, calls) == small  # with 128 bytes of its own, beyond any device
+    assert "skipped" in capsys.readouterr().err
+
+
+def test_checked(cp):
+    y, x = cp.zeros(100, np.float32), cp.ones(100, np.float32)
+    with kernels.checked(ref=True):
+        axpy().inplace(y, x, 1.0, 100)
+    assert (y == 1).all()
+    with kernels.checked(), pytest.raises(kernels.AccessError, match=r"byte 400 of 'y' changes"):
+        axpy().inplace(y, x, 1.0, 101)  # one element too many
+    with kernels.checked(ref=True), pytest.raises(kernels.AccessError, match="is not what ref"):
+        axpy(ref=lambda y, x, a, n: None).inplace(y, x, 1.0, 100)
+    assert (y == 1).all()
+    with kernels.checked():
+        axpy().inplace(cp.zeros((8, 8), np.float32)[:, ::2][1], x, 1.0, 1)
