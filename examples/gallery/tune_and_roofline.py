@@ -138,9 +138,9 @@ plt.show()
 # %% [markdown]
 # ## Tuning
 #
-# Which kernel path and which tile a product takes is chosen by a model. `tune` measures the others on your
-# GPU and keeps what was faster; later calls use it, and none tunes itself. NumPy has nothing to
-# tune, and the answer is an empty configuration.
+# Which kernel path and which tile a product takes is chosen by a model. `tune` measures the others
+# on your GPU and keeps what was faster; later calls use it, and none tunes itself. NumPy has
+# nothing to tune, and the answer is an empty configuration.
 
 # %%
 config = sg.tune(A, x)
