@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import sys
@@ -17,14 +16,19 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit status.
 
-    A reader that closes its end of a pipe ends it quietly, a full disk with one line.
+    A reader that closes its end of a pipe ends it quietly, what cannot be written with one line.
     """
+    from .cli.arguments import NotWritten
+
     try:
         try:
             return _run(arguments)
         finally:  # a help text, too, meets its reader here and not when Python ends
             if sys.stdout is not None:
                 sys.stdout.flush()
+    except NotWritten as error:
+        print(f"sparsegpu: the result is not written: {error}", file=sys.stderr)
+        return 2
     except OSError as error:
         if error.errno not in {errno.EPIPE, *_FULL}:
             raise
@@ -37,8 +41,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str] | None) -> int:
+    from .cli import bench, tune
+    from .cli.arguments import Parser, add_json
+
     script = Path(sys.argv[0]).stem == "sparsegpu"
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="sparsegpu" if script else "python -m sparsegpu",
         description="Block-sparse (BSR) and 2:4 linear algebra for CuPy and NumPy.",
     )
@@ -53,9 +60,6 @@ def _run(arguments: list[str] | None) -> int:
         default="auto",
         help="auto: the GPU if there is one, else NumPy",
     )
-    from .cli import bench, tune
-    from .cli.arguments import add_json
-
     add_json(doctor)
     add_json(commands.add_parser("info", help="say what is installed, to report a fault with"))
     add_json(demo)

@@ -146,7 +146,8 @@ def functions():
             buffer=sg.to_cusparselt_layout(packed, meta), shape=(128, 64), capability=None
         ),
         "permute_for_24": dict(
-            dense=half(), criterion="magnitude", keep="2:4", window=8, escapes=0, seed=0
+            dense=half(), criterion="magnitude", keep="2:4", window=8, escapes=0, seed=0,
+            progress=False,
         ),
         "prune_24": dict(dense=half(), criterion="magnitude", keep="2:4"),
         "prune_tile": dict(dense=half(), algorithm="causal1122"),

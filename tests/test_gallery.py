@@ -65,4 +65,6 @@ def test_a_notebook_runs(name, tmp_path):
         capture_output=True,
         text=True,
     )
+    if ran.stderr.startswith("skipped: "):
+        pytest.skip(ran.stderr.strip())
     assert ran.returncode == 0, ran.stderr

@@ -310,6 +310,14 @@ def test_docs_tables_hold_every_row():
     assert readme.format_figures({"tests": {}}, "nvidia-x.json") == []
 
 
+def test_a_question_is_asked_where_its_section_is_recorded():
+    race = content()
+    assert "attention" not in "\n".join(readme.race_figures({"race": race}, "nvidia-x.json"))
+    race["rows"].append({**race["rows"][0], "section": "attention"})
+    page = "\n".join(readme.race_figures({"race": race}, "nvidia-x.json"))
+    assert page.count("generated/attention-nvidia-x.svg") == 1
+
+
 def test_the_page_names_the_vendor_s_version_where_it_is_recorded():
     race = content()
     assert "cuSPARSELt" not in readme.race_figures({"race": race}, "nvidia-x.json")[1]

@@ -10,8 +10,8 @@ import pytest
 from sparsegpu._arrays import bfloat16, float8_e4m3fn
 from sparsegpu._epilogue import Epilogue
 from sparsegpu.engines.cuda._epilogue_args import epilogue_args
-from sparsegpu.engines.cuda.runtime import launch
-from sparsegpu.engines.cuda.runtime.tensor_map import LRU, encode_arguments, tensor_map_key
+from sparsegpu.engines.cuda.runtime import launch, tensor_map
+from sparsegpu.engines.cuda.runtime.tensor_map import encode_arguments, tensor_map_key
 from sparsegpu.engines.cuda.runtime.types import ctype
 from sparsegpu.engines.cuda.runtime.view import batch_dims, matrix_view, vector_view
 
@@ -180,12 +180,26 @@ def test_tensor_map_arguments():
     assert numbers == [[256, 128], [512], [64, 32], [1, 1]]
 
 
-def test_lru_forgets_the_least_recently_used():
-    built = []
-    lru = LRU(2)
-    for key in "abacab":
-        assert lru.get(key, lambda k: built.append(k) or k.upper()) == key.upper()
-    assert built == ["a", "b", "c", "b"] and len(lru) == 2
+@pytest.fixture
+def encoded(monkeypatch):
+    """Yield the keys that are encoded; without a driver, and nothing stays kept."""
+    keys = []
+    monkeypatch.setattr(tensor_map, "in_context", lambda f, key: keys.append(key) or bytes(128))
+    tensor_map.encode.cache_clear()
+    yield keys
+    tensor_map.encode.cache_clear()
+
+
+def test_the_maps_that_were_used_last_are_kept(encoded):
+    array = OnDevice(np.zeros((8, 64), np.float32))
+    of = [(rows, columns) for rows in range(1, 257) for columns in (4, 8, 16)]
+    assert len(of) > tensor_map.CAPACITY
+    for box in of:
+        tensor_map.tensor_map(array, box)
+        tensor_map.tensor_map(array, of[0])
+    assert len(encoded) == len(of) == len(set(encoded))
+    tensor_map.tensor_map(array, of[1])
+    assert len(encoded) == len(of) + 1, "the least recently used map was not forgotten"
 
 
 # -- launching ------------------------------------------------------------------------------

@@ -223,10 +223,9 @@ def test_what_fails_is_told_and_skipped():
         search(KIND, broken, lambda *told: None)
 
 
-@pytest.mark.parametrize("name", ["rich", "tqdm"])
-def test_bars(name, capsys):
-    pytest.importorskip(name)
-    bar = getattr(progress, f"_{name}")()
+def test_bar(capsys):
+    pytest.importorskip("rich")
+    bar = progress._rich()
     said = next(bar)
     said({"path": "mma", "stages": 3}, 0.25, "")
     said({"path": "wgmma"}, inf, "LaunchError: [too] much")

@@ -1,6 +1,13 @@
-"""A program as users write it: `mypy --strict` accepts it, and it runs."""
+"""A program as users write it: `mypy --strict` and pyright accept it, and it runs.
+
+What they must refuse is marked; a mark that hides nothing is an error.
+"""
+
+# pyright: reportUnnecessaryTypeIgnoreComment=true
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +30,12 @@ def two_of_four(weight: npt.NDArray[np.float16]) -> sg.SemiStructuredArray:
     """Return a weight pruned to 2:4 in the order of columns that loses least."""
     order = sg.permute_for_24(weight)
     return sg.to_semi_structured(sg.prune_24(weight[:, order]))
+
+
+if TYPE_CHECKING:
+    print(sg.no_such_name)  # type: ignore[attr-defined]
+    sg.bsr_softmax()  # type: ignore[call-arg]
+    wrong: int = two_of_four(np.eye(4, dtype=np.float16))  # type: ignore[assignment]
 
 
 def main() -> None:

@@ -23,7 +23,9 @@ def draw(app: Sphinx) -> None:
     folder.mkdir(exist_ok=True)
     for path in sorted(RESULTS.glob("*.json")):
         rows = json.loads(path.read_text(encoding="utf-8"))["race"]["rows"]
-        for name, plot in PLOTS.items():
+        for name, (section, plot) in PLOTS.items():
+            if all(row["section"] != section for row in rows):
+                continue  # not recorded yet; the page does not ask for it
             target = folder / f"{name}-{path.stem}.svg"
             figure = Figure(figsize=(8.5, 3.6), layout="constrained")
             plot(figure, rows)
@@ -96,10 +98,38 @@ def vectors(figure: Figure, rows: Rows) -> None:
     panels[0].legend(title="blocks", frameon=False)
 
 
-PLOTS: dict[str, Callable[[Figure, Rows], None]] = {
-    "blocks": blocks,
-    "two_four": two_four,
-    "vectors": vectors,
+def attention(figure: Figure, rows: Rows) -> None:
+    """Attention over block masks by the density of the mask: speed-up over peers, and rate."""
+    chosen = [
+        row
+        for row in rows  # those without a bar are other tiles of the same case
+        if row["section"] == "attention" and row["measure"] == "device" and row["bars"]
+    ]
+    panels = figure.subplots(1, 2)
+    sizes = sorted({tuple(row["block"]) for row in chosen})
+    for colour, size in zip(_COLOURS * len(sizes), sizes, strict=False):
+        mine = [row for row in chosen if tuple(row["block"]) == size]
+        faster = [(row["density"], _speed_up(row, None)) for row in mine]
+        rates = [(row["density"], row["flops"] / row["ms"] / 1e9) for row in mine]
+        for ax, points in zip(panels, (faster, rates), strict=True):
+            x, y = [d for d, value in points if value], [value for _, value in points if value]
+            ax.plot(x, y, "o", color=colour, label=f"{size[0]} x {size[1]}")
+    label = "density (share of the scores that is stored)"
+    _ratio(panels[0], "over the best peer", label)
+    panels[0].set_ylabel("times as fast")
+    panels[1].set(xscale="log", title="useful TFLOP/s", xlabel=label, ylim=(0, None))
+    panels[1].grid(alpha=0.3)
+    for ax in panels:
+        _plain_ticks(ax.xaxis, sorted({round(row["density"], 2) for row in chosen}))
+    panels[1].legend(title="blocks", frameon=False)
+
+
+#: The section that a plot is of, and what draws it.
+PLOTS: dict[str, tuple[str, Callable[[Figure, Rows], None]]] = {
+    "blocks": ("main", blocks),
+    "attention": ("attention", attention),
+    "two_four": ("2:4", two_four),
+    "vectors": ("vectors", vectors),
 }
 
 

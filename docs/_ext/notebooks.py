@@ -1,7 +1,7 @@
 """The gallery on the site: its scripts are run as notebooks, and a page of cards leads to them.
 
 What is run are the scripts in ``examples/gallery``, on NumPy. A notebook whose script and library
-are unchanged is not run again.
+are unchanged is not run again; one that says ``skipped`` is left out.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from typing import Any
 import jupytext
 import nbformat
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "examples" / "gallery"
 FIRST = "first_steps"  # the others by name
+log = logging.getLogger(__name__)
 _SECONDS = 300  # longest for a cell
 _INDEX = """# Gallery
 
@@ -47,8 +49,16 @@ def build(app: Sphinx) -> None:
         version.update(path.read_bytes())
     scripts = sorted(SCRIPTS.glob("*.py"), key=lambda path: (path.stem != FIRST, path.stem))
     cards = []
+    shown = []
     for script in scripts:
-        notebook = _ran(script, folder, version.copy())
+        try:
+            notebook = _ran(script, folder, version.copy())
+        except CellExecutionError as error:
+            if error.ename != "SystemExit":
+                raise
+            log.info("%s: %s", script.name, error.evalue)  # what it needs is not installed
+            continue
+        shown.append(script.stem)
         picture = max(_pictures(notebook), key=len)  # the one with the most to see
         _replace(folder / f"{script.stem}.png", picture)
         title, _, message = notebook.cells[0].source.partition("\n")[0][2:].partition(": ")
@@ -57,9 +67,9 @@ def build(app: Sphinx) -> None:
             f":img-top: {script.stem}.png\n:img-alt: a picture of this page\n\n"
             f"{message[:1].upper()}{message[1:]}\n:::\n"
         )
-    for stale in set(folder.glob("*.ipynb")) - {folder / f"{s.stem}.ipynb" for s in scripts}:
+    for stale in set(folder.glob("*.ipynb")) - {folder / f"{stem}.ipynb" for stem in shown}:
         stale.unlink()
-    toctree = "\n".join(["```{toctree}", ":hidden:", "", *(s.stem for s in scripts), "```"])
+    toctree = "\n".join(["```{toctree}", ":hidden:", "", *shown, "```"])
     _replace(folder / "index.md", f"{_INDEX}{''.join(cards)}::::\n\n{toctree}\n".encode())
 
 
@@ -71,7 +81,7 @@ def _ran(script: Path, folder: Path, version: Any) -> Any:
         notebook = nbformat.read(target, as_version=4)
         if notebook.metadata.get("ran") == version.hexdigest():
             return notebook
-    logging.getLogger(__name__).info("running %s", script.name)
+    log.info("running %s", script.name)
     notebook = jupytext.read(script)
     with tempfile.TemporaryDirectory() as elsewhere:
         client = NotebookClient(notebook, timeout=_SECONDS, extra_arguments=["--log-level=40"])

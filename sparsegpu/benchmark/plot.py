@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from .peer import DENSE
 from .report import best_peer
@@ -45,8 +45,8 @@ def dense_roof(rows: list[dict[str, Any]]) -> float | None:
     return max(rates, default=None)
 
 
-def roofline(content: dict[str, Any], title: str, path: str | Path) -> None:
-    """Draw the roofline of a race (what `race.race` returns, or its JSON) into a PNG file.
+def roofline(content: dict[str, Any], title: str, file: str | Path | BinaryIO) -> None:
+    """Draw the roofline of a race (what `race.race` returns, or its JSON) into a file, as PNG.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def roofline(content: dict[str, Any], title: str, path: str | Path) -> None:
     axes.tick_params(colors=_MUTED)
     for side in axes.spines.values():
         side.set_color(_GRID)
-    figure.savefig(path, dpi=144)
+    figure.savefig(file, format="png", dpi=144)
 
 
 def _roofs(axes: Any, points: list[dict[str, Any]], copy_tbs: float, dense: float | None) -> None:

@@ -1,4 +1,7 @@
-"""What commands take and give: files that they write in the end are tried before they begin."""
+"""What commands take and give: numbers, and files that are tried before a command begins.
+
+Bad input is one line and status 2. A file is written whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,44 @@ import argparse
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from json import dumps
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from .._npz import replacing
 
 _STDOUT = "-"
+
+
+class NotWritten(Exception):
+    """A result that could not be written; the message names the file."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with status 2."""
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def number(
+    kind: type[int] | type[float], expected: str, allowed: Callable[[Any], bool]
+) -> Callable[[str], Any]:
+    """Return what makes a number of an option's text, and refuses what is not allowed."""
+
+    def parsed(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not allowed(value):
+            raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
+        return value
+
+    return parsed
 
 
 def new_file(path: str) -> str:
@@ -31,7 +63,28 @@ def new_picture(path: str) -> str:
     """Do what `new_file` does where pictures can be drawn."""
     if importlib.util.find_spec("matplotlib") is None:
         raise argparse.ArgumentTypeError("needs matplotlib: pip install 'sparsegpu[gallery]'")
-    return new_file(path)
+    if not new_file(path).endswith(".png"):
+        raise argparse.ArgumentTypeError(f"expected a name that ends in .png, got {path!r}")
+    return path
+
+
+def write_file(path: str, content: bytes) -> None:
+    """Replace a file as a whole; a device or a named pipe is written to.
+
+    Raises
+    ------
+    NotWritten
+        Nothing was replaced.
+    """
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            with open(path, "wb") as stream:
+                stream.write(content)
+        else:
+            with replacing(path) as stream:
+                stream.write(content)
+    except OSError as error:
+        raise NotWritten(f"{path}: {error.strerror}") from error
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -61,8 +114,5 @@ def report(path: str | None) -> Iterator[dict[str, Any]]:
     text = f"{dumps(content, indent=1)}\n"
     if path == _STDOUT:
         print(text, end="")
-    elif os.path.exists(path) and not os.path.isfile(path):  # a device or a named pipe
-        Path(path).write_text(text, encoding="utf-8")
     else:
-        with replacing(path) as stream:
-            stream.write(text.encode())
+        write_file(path, text.encode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from io import BytesIO
 from math import inf
 from typing import Any
 
@@ -19,9 +20,11 @@ from ..benchmark.peer import DENSE, PEERS
 from ..benchmark.plot import roofline
 from ..benchmark.race import TUNING_S, race
 from ..benchmark.report import WRONG, summary, table_rows
-from .arguments import add_json, new_picture, report
+from .arguments import add_json, new_picture, number, report, write_file
 from .demo import choose_library
 from .table import print_table
+
+_SECONDS = number(float, "a number of seconds that is not negative", lambda s: s >= 0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,13 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--tuning",
-        type=float,
+        type=_SECONDS,
         default=TUNING_S,
         metavar="SECONDS",
         help="longest search for a peer's parameters, a case (GPU; default: %(default)g)",
     )
     parser.add_argument(
-        "--limit", type=float, default=inf, metavar="S", help="begin no case after S seconds"
+        "--limit", type=_SECONDS, default=inf, metavar="S", help="begin no case after S seconds"
     )
     add_json(parser)
     parser.add_argument(
@@ -111,7 +114,9 @@ def run(
         keep(content)
         told |= {"device": where, **content}
     if plot is not None:
-        roofline(content, where, plot)
+        picture = BytesIO()
+        roofline(content, where, picture)
+        write_file(plot, picture.getvalue())
     return int(any(row["verdict"] == WRONG for row in content["rows"]))
 
 

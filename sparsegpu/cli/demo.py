@@ -21,6 +21,7 @@ import numpy as np
 import sparsegpu as sg
 
 from .._arrays import cupy_installed
+from .._progress import Progress
 from ..testing import to_host
 from .arguments import report
 from .elasticity import cantilever
@@ -40,9 +41,11 @@ def run(*, size: str = "full", device: str = "auto", json_path: str | None = Non
 
 def _both(xp: ModuleType, where: str, across: int, copies: int) -> dict[str, Any]:
     print(f"sparsegpu {sg.__version__} on {where}\n")
-    solved = elasticity(xp, across)
+    with Progress("Elasticity") as said:
+        solved = elasticity(xp, across, said)
     print_table(_cells(solved), "Elasticity: A x = f by conjugate gradients, float64")
-    pruned = digits(xp, copies)
+    with Progress("Digits") as said:
+        pruned = digits(xp, copies, said)
     print_table(_cells(pruned), "Digits: a trained network 64-512-512-10, two layers pruned")
     if xp is np:
         print("2:4 is not faster on a CPU: only GPUs have sparse tensor cores, which skip zeros.\n")
@@ -93,7 +96,7 @@ def synchronize(xp: ModuleType) -> None:
 # -- elasticity -----------------------------------------------------------------------------
 
 
-def elasticity(xp: ModuleType, across: int) -> list[dict[str, Any]]:
+def elasticity(xp: ModuleType, across: int, said: Progress) -> list[dict[str, Any]]:
     """Solve a plane-elasticity problem through our product and through the library's own CSR."""
     matrix, load, source = elasticity_problem(across)
     print(f"Elasticity data: {source}")
@@ -115,6 +118,7 @@ def elasticity(xp: ModuleType, across: int) -> list[dict[str, Any]]:
         ("sparsegpu BSR", matrix, matrix.aslinearoperator()),
         (peer_name, peer, peer),
     ):
+        said.where = f"{name}, "
         product = seconds(xp, partial(operator.matmul, a, load))
         # Warm-up: CuPy compiles the solver's kernels, once a machine.
         linalg.cg(as_operator, load, maxiter=2)
@@ -123,6 +127,7 @@ def elasticity(xp: ModuleType, across: int) -> list[dict[str, Any]]:
         def count(_x):
             nonlocal iterations
             iterations += 1
+            said(f"iteration {iterations}")
 
         synchronize(xp)
         start = time.perf_counter()
@@ -171,7 +176,7 @@ def scipy_linalg(xp: ModuleType) -> ModuleType:
 # -- digits ---------------------------------------------------------------------------------
 
 
-def digits(xp: ModuleType, copies: int) -> list[dict[str, Any]]:
+def digits(xp: ModuleType, copies: int, said: Progress) -> list[dict[str, Any]]:
     """Prune the trained network's two wide layers in several ways; measure what it costs."""
     network = load_network()
     dtype = np.float32 if xp is np else np.float16
@@ -202,6 +207,7 @@ def digits(xp: ModuleType, copies: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     reference = None
     for name, prune in variants:
+        said(name)
         layers = [prune(w) for w in weights[:2]] + [weights[2]]
         logits = network_forward(xp, layers, biases, images)
         guess = to_host(logits).argmax(axis=0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from json import dumps
-from pathlib import Path
 from typing import Any
 
 from .._arrays import REAL_DTYPES
@@ -15,7 +14,7 @@ from ..engines.cuda.winners import Winner, forget, users_winners
 from ..kernels.winners import forget as forget_kernels
 from ..tuning.progress import line
 from ..tuning.tune import tune
-from .arguments import new_file
+from .arguments import new_file, number, write_file
 from .demo import choose_library
 
 Size = tuple[int, int, int]
@@ -28,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shape",
         nargs=3,
-        type=_positive,
+        type=number(int, "a positive integer", lambda n: n > 0),
         action="append",
         metavar=("M", "K", "N"),
         default=[],
@@ -37,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--blocksize",
         nargs=2,
-        type=_side,
+        type=number(int, f"an integer in 1..{_LARGEST_BLOCK}", lambda n: 0 < n <= _LARGEST_BLOCK),
         metavar=("BM", "BK"),
         default=(32, 32),
         help="height and width of a block (default: 32 32)",
@@ -51,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--density",
-        type=_share,
+        type=number(float, "a number above 0 and at most 1", lambda x: 0 < x <= 1),
         default=0.1,
         metavar="SHARE",
         help="of the blocks that is stored (default: 0.1)",
@@ -71,24 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=new_file,
         help="write those that beat the model, as shipped defaults are",
     )
-
-
-def _positive(text: str) -> int:
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not positive")
-    return int(text)
-
-
-def _side(text: str) -> int:
-    if not 1 <= int(text) <= _LARGEST_BLOCK:
-        raise argparse.ArgumentTypeError(f"{text} is not in 1..{_LARGEST_BLOCK}")
-    return int(text)
-
-
-def _share(text: str) -> float:
-    if not 0 < float(text) <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 1")
-    return float(text)
 
 
 def run(
@@ -143,7 +124,7 @@ def run(
     if export:
         better = [winner for winner in winners if winner.config != MODEL]
         text = ",\n ".join(dumps(winner.as_dict()) for winner in better)
-        Path(export).write_text(f"[{text}]\n", encoding="utf-8")
+        write_file(export, f"[{text}]\n".encode())
     return status
 
 

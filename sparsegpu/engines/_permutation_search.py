@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from itertools import combinations
+from itertools import combinations, count
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -67,24 +67,33 @@ class Regrouping(NamedTuple):
 
     best_splits: Callable
 
-    def permute(self, out: Any, keys: Any, group: int, escapes: int, seed: int) -> None:
+    def permute(
+        self,
+        out: Any,
+        keys: Any,
+        group: int,
+        escapes: int,
+        seed: int,
+        said: Callable[[str], object],
+    ) -> None:
         """Write the order of columns found: int64, as long as ``keys`` (columns, rows).
 
         ``keys`` is C-contiguous int32, at most `LARGEST_KEY` in size. When no pair of stripes
         can be improved, three stripes drawn at random are shuffled and the search continues (a
         shuffle of two would be undone). ``escapes`` is how often; a worse result is discarded.
+        ``said`` is told of every round where the search is.
         """
         xp, rng = namespace(keys), np.random.default_rng(seed)
         stripes = xp.arange(len(keys), dtype=np.int64).reshape(-1, group)
         table = _Pairs(self.best_splits, keys, stripes)
-        table.climb()
+        table.climb(said)
         best, total = table.copy(), int(kept(keys[table.stripes], xp).sum())
-        for _ in range(escapes if len(stripes) >= _SHUFFLED else 0):
+        for escape in range(escapes if len(stripes) >= _SHUFFLED else 0):
             table.shuffle(
                 xp.asarray(rng.choice(len(stripes), _SHUFFLED, replace=False)),
                 xp.asarray(rng.permutation(_SHUFFLED * group)),
             )
-            table.climb()
+            table.climb(said, f"escape {escape + 1} of {escapes}, ")
             reached = int(kept(keys[table.stripes], xp).sum())
             if reached > total:
                 best, total = table.copy(), reached
@@ -97,12 +106,12 @@ class _Pairs:
     """Stripes, and what another split of each pair of them would gain."""
 
     def __init__(self, best_splits: Callable, keys: Any, stripes: Any):
-        xp, count = namespace(keys), len(stripes)
+        xp, n = namespace(keys), len(stripes)
         self.best_splits, self.keys, self.stripes = best_splits, keys, stripes
         self.splits = xp.asarray(splits(stripes.shape[1]))
-        self.gains = xp.zeros((count, count), dtype=np.int64)  # symmetric; zero on the diagonal
-        self.best = xp.zeros((count, count), dtype=np.int64)
-        self.stale = xp.ones(count, dtype=bool)
+        self.gains = xp.zeros((n, n), dtype=np.int64)  # symmetric; zero on the diagonal
+        self.best = xp.zeros((n, n), dtype=np.int64)
+        self.stale = xp.ones(n, dtype=bool)
 
     def copy(self) -> _Pairs:
         """Return a copy of the state; the keys are shared."""
@@ -118,9 +127,10 @@ class _Pairs:
         self.stripes[stripes] = columns.ravel()[order].reshape(columns.shape)
         self.stale[stripes] = True
 
-    def climb(self) -> None:
+    def climb(self, said: Callable[[str], object], where: str = "") -> None:
         """Split the pairs that gain most, until none gains. Each round increases the total."""
-        while True:
+        for number in count(1):
+            said(f"{where}round {number}")
             self._evaluate()
             chosen = self._disjoint()
             if not len(chosen[0]):

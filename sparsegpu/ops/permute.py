@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from .._arrays import common_namespace, float8_e4m3fn
-from .._checks import bad_value, check_integers
+from .._checks import bad_value, check_flags, check_integers
+from .._progress import Progress
 from ..engines import engine_module
 from ..engines._permutation_search import LARGEST_KEY
 from ._common import on_device
@@ -24,6 +25,7 @@ def permute_for_24(
     window: int = 1024,
     escapes: int = 16,
     seed: int = 0,
+    progress: bool = True,
 ) -> Any:
     """Find an order of the columns in which `prune_24` keeps more.
 
@@ -49,6 +51,8 @@ def permute_for_24(
         improved any more. Each costs a few percent of the search; 0 means never.
     seed : int
         For these shuffles. The same arguments give the same order, on every engine.
+    progress : bool
+        Say on stderr how far the search is, once it has taken two seconds.
 
     Returns
     -------
@@ -61,7 +65,7 @@ def permute_for_24(
         Another criterion or ``keep``; importances of another shape; a window that is no multiple
         of the group; negative ``escapes`` or ``seed``.
     TypeError
-        Another dtype; arrays of two libraries; something else than integers.
+        Another dtype; arrays of two libraries; something else than integers, or than True or False.
 
     See Also
     --------
@@ -101,6 +105,7 @@ def permute_for_24(
     """
     function = "permute_for_24"
     dense, importance = rows_and_importance(function, dense, criterion, keep)
+    check_flags(function, progress=progress)
     group = KEEP[keep]
     (window,), (escapes,), (seed,) = (
         check_integers(function, name, (value,), "an integer")
@@ -113,7 +118,7 @@ def permute_for_24(
             raise bad_value(function, name, "a number that is not negative", value)
     xp = common_namespace(function, dense=dense, criterion=importance)
     columns = dense.shape[-1]
-    with on_device(dense):
+    with on_device(dense), Progress(function, bool(progress)) as said:
         order = xp.arange(columns, dtype=np.int64)
         whole = columns // group * group
         for start in range(0, whole if dense.size else 0, window):
@@ -124,7 +129,8 @@ def permute_for_24(
                 values = importance[..., place].astype(np.float64)
             keys = _whole_numbers(values.reshape(-1, place.stop - start).T, xp)
             engine = engine_module(xp, "permute", function)
-            engine.permute(order[place], keys, group, escapes, seed)
+            said.where = f"columns {start} to {place.stop - 1} of {columns}, "
+            engine.permute(order[place], keys, group, escapes, seed, said)
             order[place] += start
     return order
 

@@ -1,4 +1,4 @@
-"""The progress of a search: a bar where rich or tqdm is installed, lines elsewhere."""
+"""The progress of a search: a bar where rich is installed, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ def reporting(progress: bool) -> Iterator[Report]:
         yield lambda config, ms, why: None
     elif sys.stderr.isatty() and importlib.util.find_spec("rich"):
         yield from _rich()
-    elif sys.stderr.isatty() and importlib.util.find_spec("tqdm"):
-        yield from _tqdm()
     else:
         yield lambda *measured: print(line(*measured), file=sys.stderr, flush=True)
 
@@ -54,20 +52,5 @@ def _rich() -> Iterator[Report]:
                 bar.console.print(line(config, ms, why), markup=False)
             else:
                 bar.update(task, advance=1, description=line(config, ms))
-
-        yield report
-
-
-def _tqdm() -> Iterator[Report]:
-    from tqdm import tqdm
-
-    with tqdm(unit="config") as bar:
-
-        def report(config: dict[str, Any], ms: float, why: str) -> None:
-            if why:
-                bar.write(line(config, ms, why), file=sys.stderr)
-            else:
-                bar.update()
-                bar.set_postfix_str(line(config, ms))
 
         yield report

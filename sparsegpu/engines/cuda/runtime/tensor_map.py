@@ -6,16 +6,14 @@ Map Object Management" (``cuTensorMapEncodeTiled``).
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from ...._arrays import bfloat16
 from ...._checks import bad_type, bad_value
-from ...._locks import fork_safe
 from .launch import in_context
 
 #: Entries kept; a map is 128 bytes.
@@ -137,34 +135,6 @@ def tensor_map_key(
     )
 
 
-class LRU:
-    """A locked dictionary that forgets what was used least recently."""
-
-    def __init__(self, capacity: int):
-        self.capacity = capacity
-        self._kept: OrderedDict[Any, Any] = OrderedDict()
-        self._lock = fork_safe(threading.RLock())
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def get(self, key: Any, build: Any) -> Any:
-        """Return what is kept under ``key``, built by ``build(key)`` if it is not there."""
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        value = build(key)
-        with self._lock:
-            self._kept[key] = value
-            while len(self._kept) > self.capacity:
-                self._kept.popitem(last=False)
-        return value
-
-
-_maps = LRU(CAPACITY)
-
-
 def tensor_map(
     array: Any,
     box: tuple[int, ...],
@@ -177,7 +147,7 @@ def tensor_map(
 
     Elements outside the tensor read as zero and are not written.
     """
-    return _maps.get(tensor_map_key(array, box, swizzle, shape=shape, strides=strides), encode)
+    return encode(tensor_map_key(array, box, swizzle, shape=shape, strides=strides))
 
 
 def encode_arguments(key: TensorMapKey) -> tuple:
@@ -200,8 +170,9 @@ def encode_arguments(key: TensorMapKey) -> tuple:
     )
 
 
+@lru_cache(CAPACITY)
 def encode(key: TensorMapKey) -> bytes:
-    """Encode one map (needs the driver)."""
+    """Encode one map (needs the driver), or return what an equal key was encoded to."""
     return in_context(_encode, key)
 
 
