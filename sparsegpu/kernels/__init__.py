@@ -7,6 +7,7 @@ from .config import Config, Out, Spec
 from .construct import wrap
 from .guard import AccessError, checked
 from .kernel import Kernel
+from .tensor_map import TensorMap
 
 __all__ = [
     "Access",
@@ -15,6 +16,7 @@ __all__ = [
     "Kernel",
     "Out",
     "Spec",
+    "TensorMap",
     "analyse",
     "checked",
     "wrap",

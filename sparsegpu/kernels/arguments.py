@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,9 +9,11 @@ import numpy as np
 
 from .._arrays import is_cupy
 from .._checks import bad_type, bad_value, kind_of, shown
-from .._ptx.access import POINTER, SCALAR, WORD, Formal
+from .._ptx.access import POINTER, SCALAR, TENSOR_MAP, WORD, Formal
 from .config import Out
 from .declaration import Declared, dtype_of
+from .memory import extent, is_array, library, view_in
+from .tensor_map import BYTES, TensorMap
 
 #: The range of a number whose sign the PTX does not tell.
 _RANGES = {1: (-(2**7), 2**8), 2: (-(2**15), 2**16), 4: (-(2**31), 2**32), 8: (-(2**63), 2**64)}
@@ -57,11 +58,6 @@ def _list(names: Sequence[Any]) -> str:
     return ", ".join(map(str, names)) or "none"
 
 
-def is_array(value: Any) -> bool:
-    """Return whether something is an array with memory of its own, not a number."""
-    return is_cupy(value) or isinstance(value, np.ndarray)
-
-
 def check(function: str, parameter: Parameter, value: Any) -> Any:
     """Return an argument as the kernel takes it, or refuse it."""
     name = str(parameter.name)
@@ -76,6 +72,12 @@ def check(function: str, parameter: Parameter, value: Any) -> Any:
             expected = f"an array of {parameter.dtype}, as the kernel declares"
             raise bad_type(function, name, expected, value.dtype)
         return value
+    if isinstance(value, TensorMap):
+        if parameter.size != BYTES:
+            raise bad_type(function, name, f"a struct of {parameter.size} bytes", "a TensorMap")
+        return value
+    if parameter.kind == TENSOR_MAP:
+        raise bad_type(function, name, "a kernels.TensorMap", kind_of(value))
     data = value.tobytes() if isinstance(value, np.generic | np.ndarray) else value
     if not isinstance(data, bytes):
         raise bad_type(function, name, f"a struct of {parameter.size} bytes", kind_of(value))
@@ -135,16 +137,6 @@ def check_one_device(function: str, bound: Mapping[Any, Any]) -> bool:
     if len(devices) > 1:
         raise bad_value(function, "args", "arrays of one device", sorted(devices))
     return True
-
-
-def extent(array: Any) -> tuple[int, int]:
-    """Return the first byte of an array's elements and the one behind the last."""
-    start = address(array)
-    if array.size == 0:
-        return start, start
-    steps = [(n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)]
-    low, high = sum(s for s in steps if s < 0), sum(s for s in steps if s > 0)
-    return start + low, start + high + array.itemsize
 
 
 def _share(a: Any, b: Any) -> bool:
@@ -222,40 +214,6 @@ def _copy_of_bytes(array: Any) -> Any:
 def _view(memory: Any, like: Any) -> Any:
     """Return an array in other memory, whose first byte is that of the group's extent."""
     return view_in(memory, 0, like, extent(like)[0])
-
-
-def address(array: Any) -> int:
-    """Return where an array's first element is."""
-    return array.data.ptr if is_cupy(array) else array.__array_interface__["data"][0]
-
-
-def view_in(memory: Any, start: int, like: Any, low: int) -> Any:
-    """Return an array like another in other memory, whose byte ``start`` is that at ``low``."""
-    offset = start + address(like) - low
-    if is_cupy(memory):
-        return library(memory).ndarray(
-            like.shape, like.dtype, memptr=memory.data + offset, strides=like.strides
-        )
-    return np.ndarray(like.shape, like.dtype, memory, offset, like.strides)
-
-
-def bytes_at(low: int, high: int, owner: Any) -> Any:
-    """Return the bytes between two addresses of an array's memory, not copied."""
-    if not is_cupy(owner):
-        return np.ctypeslib.as_array((ctypes.c_ubyte * (high - low)).from_address(low))
-    import cupy
-
-    memory = cupy.cuda.UnownedMemory(low, high - low, owner, owner.data.device_id)
-    return cupy.ndarray((high - low,), np.uint8, memptr=cupy.cuda.MemoryPointer(memory, 0))
-
-
-def library(array: Any) -> Any:
-    """Return NumPy or CuPy, whose array it is."""
-    if not is_cupy(array):
-        return np
-    import cupy
-
-    return cupy
 
 
 def allocated(function: str, name: Any, out: Out, bound: Mapping[Any, Any], read: bool) -> Any:

@@ -9,11 +9,12 @@ from operator import or_
 from typing import Any, Self
 
 from .._checks import bad_type, bad_value, kind_of
-from .._ptx.access import SCALAR, Access
+from .._ptx.access import SCALAR, TENSOR_MAP, Access
 from . import arguments, build
 from .config import Config
 from .declaration import Declared
 from .plans import Plans
+from .tensor_map import BYTES
 
 _SHOWN = 4  # reasons of `Kernel.explain`, a parameter
 
@@ -197,6 +198,8 @@ def _restored(kind: type, content: dict) -> Described:
 def _declared_parameter(declared: Any) -> arguments.Parameter:
     """Return what a declaration alone tells of a parameter."""
     dtype = build.dtype_of(declared.type)
+    if declared.type == "CUtensorMap" and not declared.pointer:
+        return arguments.Parameter(declared.name, TENSOR_MAP, BYTES, None, False)
     if declared.pointer:
         return arguments.Parameter(declared.name, "pointer", 8, dtype, True)
     if dtype is None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._checks import check_flags
-from .arguments import address, bytes_at, extent, is_array, library, view_in
+from .memory import address, bytes_at, extent, is_array, library, view_in
 from .tuning import are_near, on_host
 
 #: Bytes before and behind what is copied; a copy lies as its original does, by this many bytes.

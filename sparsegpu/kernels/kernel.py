@@ -15,8 +15,10 @@ from . import arguments, guard, plans, tuning, winners
 from .config import Config, Out, Spec, dimensions
 from .launch import check_device
 from .launch import launch as launch_kernel
+from .memory import is_array
 from .planned import Planned
 from .plans import Plan
+from .tensor_map import TensorMap, array_of
 
 
 class Kernel(Planned):
@@ -81,9 +83,7 @@ class Kernel(Planned):
                     ready[name] = arguments.allocated(self._name, name, value, given, read)
             ready = {name: ready[name] for name in bound}
             self._run(ready, plan)
-        results = tuple(
-            ready[n] for n in written if ready[n] is None or arguments.is_array(ready[n])
-        )
+        results = tuple(ready[n] for n in written if ready[n] is None or is_array(ready[n]))
         return results[0] if len(results) == 1 else results
 
     def inplace(
@@ -118,7 +118,7 @@ class Kernel(Planned):
     def _on_device(
         args: tuple, named: Mapping[str, Any], call: Any = None
     ) -> AbstractContextManager:
-        array = next((v for v in (*args, *named.values()) if is_cupy(v)), None)
+        array = next((v for v in map(array_of, (*args, *named.values())) if is_cupy(v)), None)
         return nullcontext() if array is None else on_device(array, None, call)
 
     def tune(self, *args: Any, progress: bool = True, **named: Any) -> Config:
@@ -153,7 +153,7 @@ class Kernel(Planned):
         the largest element. Times are medians by CUDA events.
         """
         check_flags("tune", progress=progress)
-        bound = self._bound(args, named)
+        bound, maps = self._bound(args, named)
         access = self.access
         if access.opaque and self._content["writes"] is None:
             raise not_offered(self._name, "tune of an opaque kernel", "writes= in wrap")
@@ -165,13 +165,13 @@ class Kernel(Planned):
         }
         if not arguments.check_one_device(self._name, ready):
             raise not_offered(self._name, "tune with NumPy arrays", "CuPy arrays")
-        written = {n: v for n, v in ready.items() if n in access.writes and arguments.is_array(v)}
+        written = {n: v for n, v in ready.items() if n in access.writes and is_array(v)}
         for name, value in written.items():
             arguments.check_writable(self._name, name, value, in_place=True)
         poisoned = [name for name in written if name not in access.reads]
         best = tuning.fastest(
             self._name,
-            [self._candidate(bound, ready, config) for config in self._pruned(bound)],
+            [self._candidate(bound, maps, ready, config) for config in self._pruned(bound)],
             written,
             poisoned,
             self._expected(ready, written, poisoned),
@@ -181,7 +181,11 @@ class Kernel(Planned):
         return best
 
     def _candidate(
-        self, bound: Mapping[Any, Any], ready: Mapping[Any, Any], config: Config
+        self,
+        bound: Mapping[Any, Any],
+        maps: dict[Any, TensorMap],
+        ready: Mapping[Any, Any],
+        config: Config,
     ) -> tuning.Candidate:
         def prepare() -> None:
             chosen = self._completed(bound, config)
@@ -191,7 +195,7 @@ class Kernel(Planned):
         def run() -> None:
             chosen = self._completed(bound, config)
             launch = self._launch(bound, chosen, None, None)
-            self._run(ready, Plan(dict(ready), chosen, self.access_of(chosen), launch))
+            self._run(ready, Plan(dict(ready), maps, chosen, self.access_of(chosen), launch))
 
         return tuning.Candidate(config, prepare, run)
 
@@ -201,7 +205,7 @@ class Kernel(Planned):
         """Return what ``ref`` writes where the candidates write."""
         if self._content["ref"] is None:
             return None
-        host = {n: tuning.on_host(v) if arguments.is_array(v) else v for n, v in ready.items()}
+        host = {n: tuning.on_host(v) if is_array(v) else v for n, v in ready.items()}
         for name in poisoned:
             host[name][...] = tuning.poison_like(host[name])
         self._content["ref"](*host.values())
@@ -217,7 +221,7 @@ class Kernel(Planned):
 
         Nothing is computed, and no GPU is needed.
         """
-        bound = self._bound(args, named)
+        bound, _ = self._bound(args, named)
         access = self.access_of(self._chosen(bound, None))
         specs = {}
         for name, value in bound.items():
@@ -226,7 +230,7 @@ class Kernel(Planned):
             if isinstance(value, Out):
                 read = name in access.reads
                 value = arguments.allocated(self._name, name, value, bound, read)
-            if arguments.is_array(value):
+            if is_array(value):
                 specs[name] = Spec(value.shape, value.dtype, value.strides)
         return specs
 
@@ -256,4 +260,6 @@ class Kernel(Planned):
         if not any(map(is_cupy, ready.values())):
             self._content["ref"](*ready.values())
             return
-        launch_kernel(self._name, self._build(plan.config).code, ready.values(), plan.launch)
+        encoded = {n: m.of(ready[n]).encoded() for n, m in plan.maps.items()}
+        given = {**ready, **encoded}.values()
+        launch_kernel(self._name, self._build(plan.config).code, given, plan.launch)

@@ -12,7 +12,9 @@ from ..engines import chosen_engine
 from . import arguments, build, plans, winners
 from .config import Config, Meta, Out, check_defines, dimensions
 from .described import Described
+from .memory import is_array
 from .plans import Plan
+from .tensor_map import TensorMap, array_of
 
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 _LARGEST_BLOCK = (1024, 1024, 64)
@@ -26,16 +28,20 @@ class Planned(Described):
     def _parameters_of_now(self) -> list[arguments.Parameter]:
         return self._parameters(self._build(None) if build.can_compile() else None)
 
-    def _bound(self, args: tuple, keywords: Mapping[str, Any]) -> dict[Any, Any]:
-        """Return checked arguments by name."""
+    def _bound(
+        self, args: tuple, keywords: Mapping[str, Any]
+    ) -> tuple[dict[Any, Any], dict[Any, TensorMap]]:
+        """Return checked arguments by name, arrays in place of their maps, and the maps."""
         parameters = self._parameters_of_now()
         names = [parameter.name for parameter in parameters]
         bound = arguments.bind(self._name, names, args, keywords)
-        return {p.name: arguments.check(self._name, p, bound[p.name]) for p in parameters}
+        bound = {p.name: arguments.check(self._name, p, bound[p.name]) for p in parameters}
+        maps = {n: v for n, v in bound.items() if isinstance(v, TensorMap)}
+        return {n: array_of(v) for n, v in bound.items()}, maps
 
     def config(self, *args: Any, **keywords: Any) -> Config:
         """Return the configuration that a call with these arguments takes."""
-        return self._chosen(self._bound(args, keywords), None)
+        return self._chosen(self._bound(args, keywords)[0], None)
 
     def _chosen(self, bound: Mapping[Any, Any], config: Config | None) -> Config:
         if config is None:
@@ -59,7 +65,7 @@ class Planned(Described):
         if key:
             named = {name: Meta(self._name, bound)[name] for name in key}
         else:
-            named = {n: v for n, v in bound.items() if arguments.is_array(v) or isinstance(v, Out)}
+            named = {n: v for n, v in bound.items() if is_array(v) or isinstance(v, Out)}
         facts = tuple((name, arguments.fact(value, bound)) for name, value in named.items())
         flags = build.flags_of(self._content["options"])
         return self._content["text"], self._name, flags, facts
@@ -126,7 +132,7 @@ class Planned(Described):
         """Return the checked arguments, and what follows from them."""
 
         def make() -> Plan:
-            bound = self._bound(args, named)
+            bound, maps = self._bound(args, named)
             chosen = self._chosen(bound, config)
             access = self.access_of(chosen)
             if in_place:
@@ -137,7 +143,7 @@ class Planned(Described):
             given = {n: v for n, v in bound.items() if not isinstance(v, Out)}
             arguments.check_one_device(self._name, given)
             self._check_runs(given)
-            return Plan(bound, chosen, access, launch)
+            return Plan(bound, maps, chosen, access, launch)
 
         key = None
         if self._is_kept and not named and (grid, block, config) == (None, None, None):
@@ -157,14 +163,14 @@ class Planned(Described):
             if isinstance(value, Out):
                 if name not in access.writes:
                     raise bad_value(self._name, str(name), "an array: it is not written", "Out")
-            elif name in access.writes and arguments.is_array(value):
+            elif name in access.writes and is_array(value):
                 arguments.check_writable(self._name, name, value, in_place=False)
 
     def _check_in_place(self, bound: Mapping[Any, Any], access: Access) -> None:
         for name, value in bound.items():
             if isinstance(value, Out):
                 raise bad_type(self._name, str(name), "an array in the in-place form", "Out")
-            if name in access.writes and arguments.is_array(value):
+            if name in access.writes and is_array(value):
                 arguments.check_writable(self._name, name, value, in_place=True)
 
     def _check_runs(self, bound: Mapping[Any, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple
 
@@ -11,6 +10,8 @@ import numpy as np
 from .._ptx.access import Access
 from ..engines.cuda.runtime.replay import Call
 from .config import Config, Out
+from .memory import is_array
+from .tensor_map import TensorMap, array_of
 
 #: Plans of a kernel. When there would be more, all are dropped.
 CAPACITY = 256
@@ -29,11 +30,14 @@ class Plan(NamedTuple):
         The arguments by name, numbers in the types of the parameters.
     config : Config
         With what heuristics add.
+    maps : dict
+        Those of them that are tensor maps, of which ``bound`` has the arrays.
     access : Access
     launch : (grid, block, shared memory)
     """
 
     bound: dict[Any, Any]
+    maps: dict[Any, TensorMap]
     config: Config
     access: Access
     launch: tuple[tuple[int, ...], tuple[int, ...], int]
@@ -49,14 +53,17 @@ class Plans:
         """Return the plan of a call; `key` is None where it is not to be kept."""
         kept = None if key is None else self._kept.get(key)
         if kept is not None:
-            given = zip(kept.bound.items(), args, strict=True)
-            return kept._replace(bound={n: a if k is _ARRAY else k for (n, k), a in given})
+            given = list(zip(kept.bound.items(), args, strict=True))
+            return kept._replace(
+                bound={n: array_of(a) if k is _ARRAY else k for (n, k), a in given},
+                maps={n: a for (n, _), a in given if isinstance(a, TensorMap)},
+            )
         made = make()
         if key is not None:
             if len(self._kept) >= CAPACITY:
                 self._kept.clear()
-            bound = {n: _ARRAY if _is_array(v) else v for n, v in made.bound.items()}
-            self._kept[key] = made._replace(bound=bound)
+            bound = {n: _ARRAY if is_array(v) else v for n, v in made.bound.items()}
+            self._kept[key] = made._replace(bound=bound, maps={})
         return made
 
 
@@ -65,9 +72,12 @@ def key_of(args: Iterable[Any]) -> tuple[Hashable, ...] | None:
     key: list[Any] = []
     for value in args:
         kind = type(value)
+        if kind is TensorMap:
+            key.append(value.fact)
+            value = value.array
         if isinstance(value, np.ndarray):
             key += value.dtype, value.shape, value.strides, value.flags.writeable
-        elif _is_array(value):
+        elif is_array(value):
             key += value.dtype, value.shape, value.strides, value.data.device_id
         elif kind is Out:
             key += value.like, value.shape, value.dtype, _number(value.fill)
@@ -85,11 +95,17 @@ def key_of(args: Iterable[Any]) -> tuple[Hashable, ...] | None:
 
 def repeated(kernel: Any, args: tuple, generation: int) -> Call | None:
     """Return the record of a call on the same memory, None where nothing can be recorded."""
-    arrays = tuple(value for value in args if _is_array(value))
-    settings = tuple("array" if _is_array(value) else _number(value) for value in args)
+    arrays = tuple(a for a in map(array_of, args) if is_array(a))
+    settings = tuple(_setting(value) for value in args)
     if not arrays or isinstance(arrays[0], np.ndarray) or _ARRAY in settings:
         return None
     return Call(kernel, None, arrays, (*settings, *map(type, args), generation))
+
+
+def _setting(value: Any) -> Any:
+    if isinstance(value, TensorMap):
+        return value.fact
+    return "array" if is_array(value) else _number(value)
 
 
 def _number(value: Any) -> Any:
@@ -102,8 +118,3 @@ def _number(value: Any) -> Any:
     if isinstance(value, np.generic) and value.dtype.kind in "biuf":
         return _number(value.item())
     return _ARRAY
-
-
-def _is_array(value: Any) -> bool:
-    cupy = sys.modules.get("cupy")
-    return isinstance(value, np.ndarray) or (cupy is not None and type(value) is cupy.ndarray)

@@ -14,8 +14,8 @@ import numpy as np
 from .._arrays import is_cupy
 from ..tuning import timing
 from ..tuning.progress import reporting
-from .arguments import library
 from .config import Config
+from .memory import library
 
 _FLOATS = (np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn))  # not NumPy's own
 

@@ -75,6 +75,7 @@ def tensor_map_key(
     *,
     shape: tuple[int, ...] | None = None,
     strides: tuple[int, ...] | None = None,
+    function: str = "tensor_map",
 ) -> TensorMapKey:
     """Check and collect what `tensor_map` encodes; needs no GPU.
 
@@ -87,6 +88,8 @@ def tensor_map_key(
     swizzle : {0, 32, 64, 128}
     shape, strides : tuples of int, optional
         Another reading of the same memory; strides in bytes, the last one the item size.
+    function : str
+        What messages name.
 
     Raises
     ------
@@ -97,33 +100,32 @@ def tensor_map_key(
     TypeError
         For a dtype without a tensor-map type.
     """
-    where = "tensor_map"
     shape = tuple(array.shape) if shape is None else shape
     strides = tuple(array.strides) if strides is None else strides
     itemsize = array.dtype.itemsize
     if array.dtype not in _DATA_TYPES:
         names = ", ".join(d.name for d in _DATA_TYPES)
-        raise bad_type(where, "array", f"one of the dtypes {names}", array.dtype)
+        raise bad_type(function, "array", f"one of the dtypes {names}", array.dtype)
     if not 1 <= len(shape) <= 5 or len(strides) != len(shape) or len(box) != len(shape):
         expected = "shape, strides and box of 1 to 5 dimensions, the same number each"
-        raise bad_value(where, "shape", expected, (shape, strides, box))
+        raise bad_value(function, "shape", expected, (shape, strides, box))
     if not all(1 <= n <= 2**32 for n in shape):
-        raise bad_value(where, "shape", "sizes in 1..2**32", shape)
+        raise bad_value(function, "shape", "sizes in 1..2**32", shape)
     if strides[-1] != itemsize:
         expected = f"a contiguous innermost dimension (stride {itemsize})"
-        raise bad_value(where, "strides", expected, strides)
+        raise bad_value(function, "strides", expected, strides)
     if any(s % 16 or not 0 <= s < 2**40 for s in strides[:-1]):
-        raise bad_value(where, "strides", "multiples of 16 bytes below 2**40", strides)
+        raise bad_value(function, "strides", "multiples of 16 bytes below 2**40", strides)
     if not all(1 <= b <= 256 for b in box):
-        raise bad_value(where, "box", "1..256 elements in each dimension", box)
+        raise bad_value(function, "box", "1..256 elements in each dimension", box)
     if swizzle not in _SWIZZLES:
-        raise bad_value(where, "swizzle", "0, 32, 64 or 128 bytes", swizzle)
+        raise bad_value(function, "swizzle", "0, 32, 64 or 128 bytes", swizzle)
     width = box[-1] * itemsize
     if width % 16 or (swizzle and width > swizzle):
         expected = f"an inner box of a multiple of 16 bytes, at most the swizzle ({swizzle})"
-        raise bad_value(where, "box", expected, f"{width} bytes")
+        raise bad_value(function, "box", expected, f"{width} bytes")
     if array.data.ptr % 16:
-        raise bad_value(where, "array", "a pointer aligned to 16 bytes", hex(array.data.ptr))
+        raise bad_value(function, "array", "a pointer aligned to 16 bytes", hex(array.data.ptr))
     return TensorMapKey(
         int(array.device.id),
         int(array.data.ptr),
