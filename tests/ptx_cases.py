@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 BYTES = 1 << 20
 WORD = (1 << 64) - 1
+RUN_WORD = 8
 
 
 def base_of(parameter: int) -> int:
@@ -29,9 +30,15 @@ class Generated:
 
 
 class Generator:
-    """Emits one kernel."""
+    """Emits one kernel.
 
-    def __init__(self, seed: int):
+    One that ``runs`` may be launched with one thread, on memory whose 64-bit words are all
+    `RUN_WORD` and with that for the number, and does what was executed here: its addresses are
+    aligned, it stores zeros, nothing depends on what it loads or on which array comes first.
+    """
+
+    def __init__(self, seed: int, runs: bool = False):
+        self.runs = runs
         self.rng = random.Random(seed)
         self.result = Generated(seed)
         self.pointers = self.rng.randint(2, 5)
@@ -75,7 +82,8 @@ class Generator:
                     f"cvta.to.global.u64 {converted}, {register}", converted, base_of(parameter)
                 )
         number, lane = self.new(), self.new()
-        self.emit(f"ld.param.u64 {number}, [k_{self.pointers}]", number, rng.randint(1, 8) * 8)
+        given = RUN_WORD if self.runs else rng.randint(1, 8) * 8
+        self.emit(f"ld.param.u64 {number}, [k_{self.pointers}]", number, given)
         self.emit("mov.u32 %r1, %tid.x")
         self.emit(f"cvt.u64.u32 {lane}, %r1", lane, 0)
         self.kept = len(self.values)  # registers that are put to no other use
@@ -129,7 +137,7 @@ class Generator:
         address, target = self.rng.choice(self.addresses()), self.target()
         by: str | int
         if self.rng.random() < 0.5:
-            by = self.rng.choice((4, 8, 16, 64))
+            by = self.rng.choice((8, 16, 64) if self.runs else (4, 8, 16, 64))
             value = by
         else:
             by = self.rng.choice(self.numbers())
@@ -151,7 +159,7 @@ class Generator:
     def either(self) -> None:
         a, b = self.rng.choice(self.addresses()), self.rng.choice(self.addresses())
         target, x, y = self.target(), self.values[a], self.values[b]
-        how = self.rng.choice(("selp", "min", "max", "guard"))
+        how = self.rng.choice(("selp", "guard") if self.runs else ("selp", "min", "max", "guard"))
         self.labels += 1
         predicate = f"%p{self.labels}"
         self.emit(f"setp.eq.u32 {predicate}, %r1, 0")
@@ -216,11 +224,12 @@ class Generator:
         address = self.rng.choice(self.addresses())
         owner = self.owner(self.values[address])
         how = self.rng.choice(("st", "st", "atom", "red", "v2"))
+        change, place = ("and.b32", 0) if self.runs else ("add.u32", 4)
         text = {
-            "st": f"st.global.u32 [{address}+4], %r1",
+            "st": f"st.global.u32 [{address}+{place}], %r1",
             "v2": f"st.v2.u32 [{address}], {{%r1, %r1}}",
-            "atom": f"atom.global.add.u32 %r2, [{address}], 1",
-            "red": f"red.global.add.u32 [{address}], 1",
+            "atom": f"atom.global.{change} %r2, [{address}], {int(not self.runs)}",
+            "red": f"red.global.{change} [{address}], {int(not self.runs)}",
         }[how]
         self.emit(text)
         self.result.written.add(owner)
@@ -230,7 +239,10 @@ class Generator:
     def load(self) -> None:
         address, target = self.rng.choice(self.addresses()), self.new()
         self.result.read.add(self.owner(self.values[address]))
-        self.emit(f"ld.global.u64 {target}, [{address}]", target, self.rng.randint(0, 15) * 8)
+        value = self.rng.randint(0, 15) * 8
+        self.emit(f"ld.global.u64 {target}, [{address}]", target, value)
+        if self.runs:
+            self.emit(f"shr.u64 {target}, {target}, 8", target, 0)
 
     def scale(self) -> None:
         number, target = self.rng.choice(self.numbers()), self.new()
@@ -242,6 +254,6 @@ class Generator:
         self.emit(f"mov.b64 {target}, {source}", target, self.values[source])
 
 
-def generate(seed: int) -> Generated:
-    """Return the kernel of a seed, called ``k``."""
-    return Generator(seed).kernel()
+def generate(seed: int, runs: bool = False) -> Generated:
+    """Return the kernel of a seed, called ``k``; ``runs`` as of `Generator`."""
+    return Generator(seed, runs).kernel()
