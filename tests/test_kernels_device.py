@@ -159,7 +159,7 @@ def test_checked(cp):
     with kernels.checked(ref=True):
         axpy().inplace(y, x, 1.0, 100)
     assert (y == 1).all()
-    with kernels.checked(), pytest.raises(kernels.AccessError, match=r"byte 40[0-3] of 'y' changes"):
+    with kernels.checked(), pytest.raises(kernels.AccessError, match=r"byte 40[0-3] of .y"):
         axpy().inplace(y, x, 1.0, 101)  # one element too many
     with kernels.checked(ref=True), pytest.raises(kernels.AccessError, match="is not what ref"):
         axpy(ref=lambda y, x, a, n: None).inplace(y, x, 1.0, 100)
