@@ -40,6 +40,7 @@ autodoc_preserve_defaults = True  # xp=numpy, not the path of the module
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # _ext/notebooks.py runs them
+nb_merge_streams = True
 nb_output_stderr = "remove"  # what says how far something is
 copybutton_exclude = ".linenos, .gp, .go"
 

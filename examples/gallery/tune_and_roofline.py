@@ -120,10 +120,8 @@ for section in ("vectors", "skinny", "odd blocks", "main"):
     rows = [row for row in race["rows"] if row["section"] == section]
     places = [row["flops"] / row["bytes"] for row in rows]
     dtypes = " and ".join(sorted({row["dtype"] for row in rows}))
-    columns = sorted({row["shape"][2] for row in rows})
-    label = (
-        f"{section}: {dtypes}, {' to '.join(map(str, columns[:: len(columns) - 1 or 1]))} columns"
-    )
+    columns = [row["shape"][2] for row in rows]
+    label = f"{section}: {dtypes}, {min(columns)} to {max(columns)} columns"
     ax.plot(places, [row["flops"] / row["ms"] / 1e9 for row in rows], "o", label=label)
 dense = max(
     row["flops"] / row["density"] / row["peers"]["cuBLAS dense"] / 1e9

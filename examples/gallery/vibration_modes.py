@@ -120,13 +120,12 @@ sg.testing.assert_within_bound(K @ vectors["amg"], K.toarray(), vectors["amg"])
 # %% [markdown]
 # ## The modes
 #
-# The beam as each of them bends it, coloured by how far it moves. Most bend it; one stretches it.
+# The beam as each of them bends it, coloured by how far it moves. Four bend it, two stretch it.
 
 # %%
 shapes = sg.testing.to_host(vectors["amg"]).T[:count].reshape(count, -1, 2)
-figure, panels = plt.subplots(
-    2, 3, figsize=(10, 3.4), layout="constrained", sharex=True, sharey=True
-)
+options = {"figsize": (10, 3.4), "layout": "constrained", "sharex": True, "sharey": True}
+figure, panels = plt.subplots(2, 3, **options)
 for ax, shape, value in zip(panels.flat, shapes, found, strict=True):
     moved = np.stack([x, y]) + 20 * shape.T / abs(shape).max()
     ax.scatter(*moved, s=2, c=np.linalg.norm(shape, axis=1))
