@@ -192,7 +192,7 @@ class SampledPath:
     def test_fields_it_does_not_have(self):
         fields = Fields({"path": self.NAME, "no_such_field": 1}, "sampled_addmm")
         self.MODULE.tile(facts(*self.CASES[0]), fields)
-        with pytest.raises(ConfigError, match="sampled_addmm.*'no_such_field'"):
+        with pytest.raises(ConfigError, match=r"sampled_addmm.*'no_such_field'"):
             fields.finish()
 
     @pytest.mark.gpu

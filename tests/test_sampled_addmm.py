@@ -264,6 +264,28 @@ class TestErrors:
         with pytest.raises(error, match=r"^sampled_addmm: argument " + message):
             sparsegpu.sampled_addmm(**arguments)
 
+    @pytest.mark.parametrize(
+        ("config", "error", "message"),
+        [
+            (3, TypeError, "'config': expected a dict or None"),
+            ({"path": "groups"}, ValueError, r"'config\['path'\]': .*'mma', .*'simt'"),
+            ({"path": "mma", "tile_q": 64}, ValueError, r"'config\['tile_q'\]': .*tile_m"),
+            ({"path": "mma", "tile_m": 0.5}, ValueError, r"'config\['tile_m'\]': .*integer"),
+            ({"tile_m": 64}, ValueError, "'config': expected a 'path'"),
+        ],
+    )
+    def test_config(self, operands, config, error, message):
+        out = operands[0].copy()
+        for engine in ("reference", "cpu"):
+            with (
+                sparsegpu.use_engine(engine),
+                pytest.raises(error, match=r"^sampled_addmm: argument " + message),
+            ):
+                sparsegpu.sampled_addmm(*operands, out=out, config=config)
+        assert (out.data == operands[0].data).all()
+        chosen = sparsegpu.sampled_addmm(*operands, config={"path": "mma", "tile_m": 64})
+        assert (chosen.data == sparsegpu.sampled_addmm(*operands).data).all()
+
     def test_batches_that_do_not_broadcast(self, operands):
         input = operands[0]
         with pytest.raises(ValueError, match="'mat1': expected batch shapes that broadcast"):

@@ -23,7 +23,7 @@ class TestPath(SampledPath):
     FIELDS = [
         {"tile_m": 32, "tile_n": 64, "stages": 2},
         {"tile_m": 16, "tile_n": 128, "warps_n": 8},
-        {"tile_m": 64, "warps_m": 4, "warps_n": 2, "stages": 3},
+        {"tile_m": 64, "tile_n": 128, "warps_m": 4, "warps_n": 2, "stages": 3},
     ]
     REFUSED = [
         ("float64", (16, 16), False),
@@ -65,6 +65,6 @@ def test_it_is_not_the_default_before_it_is_measured():
 
 def test_a_tile_has_not_more_sums_than_registers_hold():
     config = {"path": "mma", "tile_m": 128, "tile_n": 256}
-    with pytest.raises(ConfigError, match="sampled_addmm.*'tile_n'"):
+    with pytest.raises(ConfigError, match=r"sampled_addmm.*'tile_n'"):
         fields = Fields(config, "sampled_addmm")
         bsr_sampled_addmm_sm80.tile(facts("bfloat16", (128, 128)), fields)

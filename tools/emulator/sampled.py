@@ -1,4 +1,4 @@
-"""Sampled products through the hosts of their CUDA paths, over emulated kernels and NumPy arrays."""
+"""Sampled products through the hosts of their CUDA paths, over emulated kernels."""
 
 from __future__ import annotations
 

@@ -51,7 +51,8 @@ class Family(NamedTuple):
         As they are multiplied.
     layout : str
         Of the dense operand: ``"rows"``, ``"columns"``, ``"bytes"`` or ``"strided"``. Of a
-        sampled product: of both matrices, as ``"along across"``. Of the backend: of the dense operand and of the result, and the version of the library.
+        sampled product: of both matrices, as ``"along across"``. Of the backend: of the dense
+        operand and of the result, and the version of the library.
     """
 
     op: str

@@ -122,7 +122,7 @@ class Sampled:
         mat1, mat2 = self.layouts
         return facts_of(
             self.pattern,
-            self.out.shape[:-3],
+            self.pattern.batch_shape,
             self.mat1.shape[-1],
             dtype=self.dtype,
             mat1=mat1,

@@ -32,7 +32,7 @@ _SLICE_BYTES = 64  # of k, that a stage holds
 _ROWS, _COLUMNS, _WARPS = (16, 32, 64, 128), (64, 128, 256), (1, 2, 4, 8)
 _WARP = 64  # rows, and columns, of a warp
 _MOST_SUMS = 128 * 128  # of a thread block
-_MOST_THREADS = 256
+_MOST_WARPS = 8
 
 
 def pays(f: SampledFacts) -> bool:
@@ -65,14 +65,19 @@ def tile(f: SampledFacts, fields: Fields) -> Tile | None:
     tile_m = fields.pick("tile_m", tile_m, _ROWS)
     wide = [t for t in _COLUMNS if tile_m * t <= _MOST_SUMS]
     tile_n = fields.pick("tile_n", _fullest(bn, wide), wide)
-    by_rows = [w for w in _WARPS if tile_m % (16 * w) == 0 and tile_m // w <= _WARP]
+    by_rows = [
+        w
+        for w in _WARPS
+        if tile_m % (16 * w) == 0 and tile_m // w <= _WARP and tile_n // _WARP * w <= _MOST_WARPS
+    ]
     warps_m = fields.pick("warps_m", max(tile_m // 32, 1), by_rows)
     by_columns = [
         w
         for w in _WARPS
         if tile_n % (16 * w) == 0
         and tile_n // w <= _WARP
-        and tile_n // 8 <= 32 * warps_m * w <= _MOST_THREADS  # a row of a slice is copied at once
+        and warps_m * w <= _MOST_WARPS
+        and tile_n // 8 <= 32 * warps_m * w  # a row of a slice is copied at once
     ]
     warps_n = fields.pick("warps_n", max(tile_n // 64, 1), by_columns)
     stage = _SLICE_BYTES * (tile_m + tile_n)
