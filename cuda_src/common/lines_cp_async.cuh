@@ -8,9 +8,6 @@
 
 namespace sparsegpu {
 
-// What 16-byte vectors of an operand run along: its lines, or across them, along its k.
-enum class Lines { along, across };
-
 // Slices of DEPTH terms of up to LINES lines, one after the other, as an OperandTile. What lies
 // behind the last line or the last term is zero. Across: the lines of a vector follow each other
 // in memory, and all of them exist or none.

@@ -34,6 +34,8 @@ struct SampledTile {
   int first_row, first_col;  // within the blocks
   int rows, columns;
 
+  SampledTile() = default;
+
   // All lanes of a warp call this. `indptr` and `problem` as the kernel gets them.
   template <typename Index>
   __device__ __forceinline__ SampledTile(long long tile, const View& indptr, const Batch& batch,

@@ -12,17 +12,19 @@ import numpy as np
 from sparsegpu.engines.cuda import sampled_addmm
 from sparsegpu.engines.cuda.paths import (
     _dispatch,
+    _matrix_maps,
     _sampled,
     _tuned,
     bsr_sampled_addmm_simt,
     bsr_sampled_addmm_sm80,
+    bsr_sampled_addmm_sm90,
 )
 
 from .host import device_array, emulated
 
 _MODULES = (
-    *(bsr_sampled_addmm_simt, bsr_sampled_addmm_sm80),
-    *(_sampled, _tuned, _dispatch, sampled_addmm),
+    *(bsr_sampled_addmm_simt, bsr_sampled_addmm_sm80, bsr_sampled_addmm_sm90),
+    *(_matrix_maps, _sampled, _tuned, _dispatch, sampled_addmm),
 )
 _ALIGNMENT = 128  # bytes, of a line
 

@@ -58,6 +58,7 @@ from . import (
     bsr_attention_sm90,
     bsr_sampled_addmm_simt,
     bsr_sampled_addmm_sm80,
+    bsr_sampled_addmm_sm90,
     bsr_semi_structured_addmm_simt,
     bsr_semi_structured_addmm_sm80,
     bsr_semi_structured_addmm_sm90,
@@ -108,6 +109,7 @@ ATTENTION: Family = (
 
 #: Dense @ dense at the stored blocks.
 SAMPLED: Family = (
+    bsr_sampled_addmm_sm90,
     bsr_sampled_addmm_sm80,
     bsr_sampled_addmm_simt,
 )

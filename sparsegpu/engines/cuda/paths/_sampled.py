@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -20,7 +20,7 @@ from ..runtime.structs import kernel_struct
 from ..runtime.types import ctype
 from ..runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view, merged_batch, vector_view
 from ._dense_lines import aligned_lines
-from ._facts import HALVES
+from ._facts import HALVES, always
 from ._product import layout_of
 from ._tile import Tile
 
@@ -145,25 +145,37 @@ def facts_of(pattern: Pattern, batch: tuple[int, ...], inner: int, **more: Any) 
     )
 
 
+def fullest(bn: int, widths: Sequence[int]) -> int:
+    """Return the width of which whole blocks, or slices of one, leave least unused."""
+
+    def used(width: int) -> float:
+        return width // bn * bn / width if bn <= width else bn / (-(-bn // width) * width)
+
+    return max(widths, key=lambda width: (used(width), width))
+
+
 def serves(p: Sampled) -> bool:
     """Return whether the matrices can be copied to lines, where they do not lie in any."""
     return max(p.mat1.ndim, p.mat2.ndim) - 2 <= MAX_BATCH_DIMS
 
 
-def in_lines(p: Sampled, mat1: str, mat2: str) -> tuple[Any, Any, tuple[Launch, ...]]:
+def in_lines(
+    p: Sampled, mat1: str, mat2: str, readable: Callable[[Any], bool] = always
+) -> tuple[Any, Any, tuple[Launch, ...]]:
     """Return the matrices as a kernel reads them, and the launches that copy those that are not.
 
-    ``mat1`` and ``mat2`` are "along", to which a matrix may be copied, or "across".
+    ``mat1`` and ``mat2`` are "along", to which a matrix may be copied, or "across". ``readable``
+    is asked about a matrix whose lines are rows.
     """
     if not p.inner:
         return p.mat1, p.mat2, ()
     copies = []
     left, right = p.mat1, p.mat2
     first, second = p.layouts
-    if first != mat1:
+    if first != mat1 or not readable(left if mat1 == "along" else left.swapaxes(-1, -2)):
         left, copy = aligned_lines(left, False)
         copies.append(copy)
-    if second != mat2:
+    if second != mat2 or not readable(right if mat2 == "across" else right.swapaxes(-1, -2)):
         right, copy = aligned_lines(right, True)
         copies.append(copy)
     return left, right, tuple(copies)

@@ -13,7 +13,7 @@ from ..runtime.view import matrix_view
 from . import _sampled
 from ._facts import HALVES, INDICES
 from ._fields import Fields
-from ._sampled import Sampled, SampledFacts, in_lines, tiles_of
+from ._sampled import Sampled, SampledFacts, fullest, in_lines, tiles_of
 from ._tile import Tile
 
 NAME = "mma"
@@ -64,7 +64,7 @@ def tile(f: SampledFacts, fields: Fields) -> Tile | None:
     tile_m = next((t for t in _ROWS if t >= bm), _ROWS[-1])
     tile_m = fields.pick("tile_m", tile_m, _ROWS)
     wide = [t for t in _COLUMNS if tile_m * t <= _MOST_SUMS]
-    tile_n = fields.pick("tile_n", _fullest(bn, wide), wide)
+    tile_n = fields.pick("tile_n", fullest(bn, wide), wide)
     by_rows = [
         w
         for w in _WARPS
@@ -97,15 +97,6 @@ def tile(f: SampledFacts, fields: Fields) -> Tile | None:
         "STAGES": stages,
     }
     return Tile(tile_m, tile_n, 32 * warps_m * warps_n, names, stages * stage)
-
-
-def _fullest(bn: int, widths: list[int]) -> int:
-    """Return the width of which whole blocks, or slices of one, leave least unused."""
-
-    def used(width: int) -> float:
-        return width // bn * bn / width if bn <= width else bn / (-(-bn // width) * width)
-
-    return max(widths, key=lambda width: (used(width), width))
 
 
 def launches(p: Sampled, tile: Tile) -> tuple[Launch, ...] | None:
