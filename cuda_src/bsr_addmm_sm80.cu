@@ -157,31 +157,6 @@ struct Operands {
 
 typedef WarpOutputs<A, WARP_M, WARP_N, WARPS_N> Outputs;
 
-// Add the products of one slice: two steps of 32 bytes of k. TF32 that is stored by k needs the
-// addresses of many words: unrolling both steps would spill.
-__device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* left,
-                                         const unsigned char* right) {
-  const FragmentLoader<Left, SixteenRows> rows(left, outputs.row);
-  const FragmentLoader<Right::Tile, SixteenColumns> columns(right, outputs.col);
-#pragma unroll(SIZE == 4 && !LEFT_BY_LINE ? 1 : 2)
-  for (int step = 0; step < 2; ++step) {
-    unsigned a[WARP_M / 16][4];
-#pragma unroll
-    for (int i = 0; i < WARP_M / 16; ++i) rows.load(a[i], 16 * i, 2 * step);
-#pragma unroll
-    for (int j = 0; j < WARP_N / 16; ++j) {
-      unsigned b[4];
-      columns.load(b, 16 * j, 2 * step);
-      const unsigned first[2] = {b[0], b[1]}, second[2] = {b[2], b[3]};
-#pragma unroll
-      for (int i = 0; i < WARP_M / 16; ++i) {
-        mma<T>(outputs.sum[i][2 * j], a[i], first);
-        mma<T>(outputs.sum[i][2 * j + 1], a[i], second);
-      }
-    }
-  }
-}
-
 // Call write(m, n, sum) for the warp's outputs within rows x columns of the tile. They are staged
 // in shared memory, sixteen rows at a time, so that neighbouring lanes write neighbouring outputs,
 // and so that the code of the epilogue exists once.
@@ -256,7 +231,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   for (; steps > 0; --steps) {
     pipeline.wait();
     load(steps - (STAGES - 1));
-    multiply(outputs, stages + pipeline.stage, stages + pipeline.stage + LEFT_BYTES);
+    multiply_slice<Left, Right::Tile>(outputs, stages + pipeline.stage,
+                                      stages + pipeline.stage + LEFT_BYTES);
   }
   pipeline.drain();
 

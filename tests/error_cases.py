@@ -115,7 +115,8 @@ def functions():
         ),
         "dense_bsr_matmul": dict(dense=dense(3, 32), bsr=a, input=None, **epilogue(3, 64)),
         "sampled_addmm": dict(
-            input=a, mat1=dense(32, 5), mat2=dense(5, 64), beta=1, alpha=1, out=a.copy()
+            input=a, mat1=dense(32, 5), mat2=dense(5, 64), beta=1, alpha=1, out=a.copy(),
+            config=None,
         ),
         "bsr_softmax": dict(bsr=a, out=a.copy()),
         "bsr_spgemm": dict(a=a, b=bsr(shape=(64, 32), blocksize=(32, 8)), out_dtype=None),

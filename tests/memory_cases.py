@@ -129,7 +129,7 @@ def scatter_mm_with_lists_of_the_pattern(cp, rng):
 @case
 def sampled_addmm(cp, rng):
     a, x, y = sparse(cp, rng), values(cp, rng, (SHAPE[0], 64)), values(cp, rng, (64, SHAPE[1]))
-    return Case(("sampled_addmm",), lambda: sg.sampled_addmm(a, x, y).data)
+    return Case(("bsr_sampled_addmm",), lambda: sg.sampled_addmm(a, x, y).data)
 
 
 @case

@@ -124,7 +124,7 @@ def test_products(engine, operands):
 
 def test_sampled_products_and_softmax(engine, operands):
     _, bsr, dense, there = operands
-    with engine.runs("sampled_addmm"):
+    with engine.runs("bsr_sampled_addmm"):
         result = sparsegpu.sampled_addmm(bsr, there, there.swapaxes(-1, -2), beta=0)
     product_ = dense @ dense.swapaxes(-1, -2)
     with engine.runs("bsr_softmax"):

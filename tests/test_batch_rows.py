@@ -126,7 +126,7 @@ def test_sparse_products(engine, rng):
 def test_sampled_products_and_softmax(engine, rng):
     bsr, dense = make(engine, rng, "float32")
     a, b = small(rng, (2, 6, 7)), small(rng, (2, 7, 12))
-    with engine.runs("sampled_addmm"):
+    with engine.runs("bsr_sampled_addmm"):
         sampled = sg.sampled_addmm(bsr, engine.array(a), engine.array(b), beta=2, alpha=-1)
     check(engine, sampled, np.where(dense != 0, 2 * dense - a @ b, 0).astype(np.float32))
     with engine.runs("bsr_softmax"):

@@ -28,6 +28,7 @@ CALLS = {
     ),
     "semi_structured_matmul, allow_tf32": lambda v: sg.semi_structured_matmul(W, EYE, allow_tf32=v),
     "semi_structured_linear, allow_tf32": lambda v: sg.semi_structured_linear(EYE, W, allow_tf32=v),
+    "sampled_addmm, allow_tf32": lambda v: sg.sampled_addmm(A, EYE, EYE, allow_tf32=v),
     "tune, allow_tf32": lambda v: sg.tune(A, EYE, allow_tf32=v),
     "tune, progress": lambda v: sg.tune(A, EYE, progress=v),
     "scaled_dot_product_attention, is_causal": lambda v: sg.scaled_dot_product_attention(

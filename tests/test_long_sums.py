@@ -274,7 +274,7 @@ def test_sampled(engine, rng, dtype, beta):
     mat2[:, 3] = 0
     data = random_int8(rng, (3, 2, 3))
     where = bsr(engine, data, [1, 1, 0], [0, 1, 3], 6)
-    with engine.runs("sampled_addmm"):
+    with engine.runs("bsr_sampled_addmm"):
         values = engine.xp.zeros((2, 3, 2, 3), sg._arrays.dtype_of(dtype))
         out = where._with(where.pattern.broadcast_to((2,)), values)
         how = {"alpha": 0.5 if dtype == "int8" else 1, "beta": beta, "out": out}
@@ -289,7 +289,7 @@ def test_sampled(engine, rng, dtype, beta):
 def test_sampled_at_the_limit(engine, k):
     where = sg.bsr_array(engine.array(np.ones((1, 1), np.int32)), blocksize=(1, 1))
     mats = ones(engine, 1, k), ones(engine, k)
-    with engine.runs("sampled_addmm"):
+    with engine.runs("bsr_sampled_addmm"):
         out = sg.sampled_addmm(where, *mats, beta=0)
     assert_equal(engine, out.data, np.full((1, 1, 1), k * 2**14), "int32")
 

@@ -44,7 +44,7 @@ def test_formula(engine, rng, dtype, blocksize, small):
     input = engine.bsr(triple, shape)
     mat1 = random_values(rng, (shape[0], 21), dtype, small_integers=small)
     mat2 = random_values(rng, (21, shape[1]), dtype, small_integers=small)
-    with engine.runs("sampled_addmm"):
+    with engine.runs("bsr_sampled_addmm"):
         out = sparsegpu.sampled_addmm(
             input, engine.array(mat1), engine.array(mat2), beta=2, alpha=-3
         )
@@ -68,7 +68,7 @@ def test_batches(engine, rng, pattern_batch, batch1, batch2):
     input = engine.bsr(triple, (8, 12))
     mat1 = random_values(rng, (*batch1, 8, 5), "float32")
     mat2 = random_values(rng, (*batch2, 5, 12), "float32")
-    with engine.runs("sampled_addmm" if 0 not in batch1 else None):
+    with engine.runs("bsr_sampled_addmm" if 0 not in batch1 else None):
         out = sparsegpu.sampled_addmm(input, engine.array(mat1), engine.array(mat2), beta=0.5)
     batch = np.broadcast_shapes(pattern_batch, batch1, batch2)
     assert out.data.shape == (*batch, input.nnzb, 4, 2)
@@ -80,7 +80,7 @@ def test_bool_input_is_a_pattern_only(engine, rng):
     data, indices, indptr = random_blocks(rng, (8, 8), (2, 2), dtype="bool")
     where = engine.bsr((np.zeros_like(data), indices, indptr), (8, 8))
     mat1, mat2 = (random_values(rng, (8, 8), "bfloat16") for _ in range(2))
-    with engine.runs("sampled_addmm"):
+    with engine.runs("bsr_sampled_addmm"):
         out = sparsegpu.sampled_addmm(where, engine.array(mat1), engine.array(mat2), beta=0)
     assert out.dtype == mat1.dtype
     check(engine, out, where, mat1, mat2)
@@ -95,7 +95,7 @@ def test_beta_zero_does_not_read(engine, rng):
     data, indices, indptr = random_blocks(rng, (8, 8), (2, 2))
     input = engine.bsr((np.full_like(data, np.nan), indices, indptr), (8, 8))
     mat1, mat2 = (random_values(rng, (8, 8), "float32") for _ in range(2))
-    with engine.runs("sampled_addmm"):
+    with engine.runs("bsr_sampled_addmm"):
         out = sparsegpu.sampled_addmm(input, engine.array(mat1), engine.array(mat2), beta=0)
     check(engine, out, input, mat1, mat2)
 
@@ -104,7 +104,7 @@ def test_alpha_zero_computes_no_product(engine, rng):
     triple = random_blocks(rng, (8, 8), (2, 2))
     input = engine.bsr(triple, (8, 8))
     nan = engine.array(np.full((8, 8), np.nan, np.float32))
-    with engine.runs("sampled_addmm"):
+    with engine.runs("bsr_sampled_addmm"):
         out = sparsegpu.sampled_addmm(input, nan, nan, alpha=0, beta=2)
     assert (engine.host(out.data) == 2 * triple[0]).all()
 
@@ -113,7 +113,7 @@ def test_duplicates_are_summed_first(engine, rng):
     triple = random_blocks(rng, (6, 6), (2, 2), density=2, duplicates=True)
     input = engine.bsr(triple, (6, 6))
     mat1, mat2 = (random_values(rng, (6, 6), "float32") for _ in range(2))
-    with engine.runs("sampled_addmm"):
+    with engine.runs("bsr_sampled_addmm"):
         out = sparsegpu.sampled_addmm(input, engine.array(mat1), engine.array(mat2))
     assert out.nnzb < input.nnzb
     assert out.has_canonical_format
@@ -134,7 +134,7 @@ def test_strides(engine, rng, kind):
             engine.xp.broadcast_to(wide[:16, :1], (16, 8)),
         ),
     }[kind]
-    with engine.runs("sampled_addmm"):
+    with engine.runs("bsr_sampled_addmm"):
         out = sparsegpu.sampled_addmm(input, mat1, mat2)
     check(engine, out, input, engine.host(mat1), engine.host(mat2), beta=1)
 
@@ -147,12 +147,12 @@ def test_out(engine, rng):
     before = engine.bsr((triple[0].copy(), *triple[1:]), (8, 8))
     # Another dtype, another object with an equal pattern.
     out = engine.bsr((np.full(triple[0].shape, np.nan, np.float32), *triple[1:]), (8, 8))
-    with engine.runs("sampled_addmm"):
+    with engine.runs("bsr_sampled_addmm"):
         result = sparsegpu.sampled_addmm(input, a, b, out=out)
     assert result is out
     check(engine, out, input, mat1, mat2, beta=1)
     # In place.
-    with engine.runs("sampled_addmm"):
+    with engine.runs("bsr_sampled_addmm"):
         result = sparsegpu.sampled_addmm(input, a, b, beta=-1, out=input)
     assert result is input
     check(engine, input, before, mat1, mat2, beta=-1)
@@ -165,7 +165,7 @@ def test_int8(engine, rng):
     a, b = engine.array(mat1), engine.array(mat2)
     exact = mat1.astype(np.int64) @ mat2
     dense = engine.host(input.toarray()).astype(np.int64)
-    with engine.runs("sampled_addmm"):
+    with engine.runs("bsr_sampled_addmm"):
         out = sparsegpu.sampled_addmm(input, a, b)
         rounded = sparsegpu.sampled_addmm(input, a, b, alpha=0.25, beta=0)
         wide = sparsegpu.sampled_addmm(input.astype(np.int32), a, b)
@@ -177,7 +177,7 @@ def test_int8(engine, rng):
     assert (engine.host(wide.data) == at_blocks(exact + dense, out, engine)).all()
     for dtype in (np.int32, np.float32, ml_dtypes.bfloat16):
         target = engine.bsr((np.zeros(triple[0].shape, dtype), *triple[1:]), (8, 8))
-        with engine.runs("sampled_addmm"):
+        with engine.runs("bsr_sampled_addmm"):
             sparsegpu.sampled_addmm(input, a, b, out=target)
         expected = (exact + dense).astype(np.float32).astype(dtype)
         assert (engine.host(target.data) == at_blocks(expected, out, engine)).all()
@@ -188,7 +188,7 @@ def test_zero_sizes(engine, rng, m, n, k):
     triple = random_blocks(rng, (m, n), (2, 2))
     input = engine.bsr(triple, (m, n))
     mat1, mat2 = (engine.array(np.ones(s, np.float32)) for s in ((m, k), (k, n)))
-    with engine.runs("sampled_addmm" if triple[0].size else None):
+    with engine.runs("bsr_sampled_addmm" if triple[0].size else None):
         out = sparsegpu.sampled_addmm(input, mat1, mat2, beta=3)
     assert (engine.host(out.data) == 3 * triple[0]).all()
 
@@ -217,7 +217,7 @@ def test_any_shape(engine, blocks, blocksize, k, density, seed):
     input = engine.bsr(triple, shape)
     mat1 = random_values(rng, (shape[0], k), "float32")
     mat2 = random_values(rng, (k, shape[1]), "float32")
-    with engine.runs("sampled_addmm" if triple[0].size else None):
+    with engine.runs("bsr_sampled_addmm" if triple[0].size else None):
         out = sparsegpu.sampled_addmm(input, engine.array(mat1), engine.array(mat2), alpha=0.75)
     check(engine, out, input, mat1, mat2, alpha=0.75, beta=1)
 
@@ -263,6 +263,28 @@ class TestErrors:
         arguments = dict(zip(("input", "mat1", "mat2"), operands)) | change
         with pytest.raises(error, match=r"^sampled_addmm: argument " + message):
             sparsegpu.sampled_addmm(**arguments)
+
+    @pytest.mark.parametrize(
+        ("config", "error", "message"),
+        [
+            (3, TypeError, "'config': expected a dict or None"),
+            ({"path": "groups"}, ValueError, r"'config\['path'\]': .*'mma', .*'simt'"),
+            ({"path": "mma", "tile_q": 64}, ValueError, r"'config\['tile_q'\]': .*tile_m"),
+            ({"path": "mma", "tile_m": 0.5}, ValueError, r"'config\['tile_m'\]': .*integer"),
+            ({"tile_m": 64}, ValueError, "'config': expected a 'path'"),
+        ],
+    )
+    def test_config(self, operands, config, error, message):
+        out = operands[0].copy()
+        for engine in ("reference", "cpu"):
+            with (
+                sparsegpu.use_engine(engine),
+                pytest.raises(error, match=r"^sampled_addmm: argument " + message),
+            ):
+                sparsegpu.sampled_addmm(*operands, out=out, config=config)
+        assert (out.data == operands[0].data).all()
+        chosen = sparsegpu.sampled_addmm(*operands, config={"path": "mma", "tile_m": 64})
+        assert (chosen.data == sparsegpu.sampled_addmm(*operands).data).all()
 
     def test_batches_that_do_not_broadcast(self, operands):
         input = operands[0]

@@ -56,6 +56,23 @@ def test_neighbours_are_configurations(dtype, blocksize, n):
                     assert candidates.start(kind, **config) == config
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "tf32", "float32", "complex64"])
+@pytest.mark.parametrize("blocksize", [(1, 1), (16, 16), (23, 23), (32, 64), (128, 128)])
+def test_neighbours_of_sampled_products(dtype, blocksize):
+    tensor_cores = dtype in {"bfloat16", "int8", "tf32"} and min(blocksize) >= 8
+    for layout in ("along across", "strided along"):
+        family = Family("sampled_addmm", "90", dtype, blocksize, layout)
+        kind = Kind(family, (4096, 1024, 4096), -7)
+        found = candidates.paths(kind)
+        assert found[-1] == "simt" and ("mma" in found) == tensor_cores
+        for path in found:
+            first = candidates.start(kind, path)
+            around = list(candidates.neighbours(kind, first))
+            assert first not in around and 1 < len(around) <= 40
+            for config in around:
+                assert candidates.start(kind, **config) == config
+
+
 def test_a_field_that_cannot_be_is_refused():
     with pytest.raises(ValueError, match=r"config\['tile_n'\].*one of 64, 128, 256, got 100"):
         candidates.start(KIND, "wgmma", tile_n=100)
@@ -316,6 +333,13 @@ def test_command(cache, capsys):
 def test_arguments(rng):
     a, x = sparsegpu.bsr_array(np.eye(4), blocksize=(2, 2)), np.ones((4, 3))
     assert sparsegpu.tune(a, x) == sparsegpu.tune(a, x.T, op="dense_bsr_matmul") == {}
+    pair = np.ones((4, 5)), np.ones((5, 4))
+    assert sparsegpu.tune(a, pair, op="sampled_addmm") == {}
+    for wrong in (x, (x, x, x), None):
+        with pytest.raises(TypeError, match=r"tune: argument '(dense': .*mat1, mat2|shape')"):
+            sparsegpu.tune(a, wrong, op="sampled_addmm")
+    with pytest.raises(TypeError, match=r"tune: argument 'bsr': .*sampled_addmm"):
+        sparsegpu.tune(x, pair, op="sampled_addmm")
     with pytest.raises(TypeError, match="either operands or a shape"):
         sparsegpu.tune(a, x, shape=(4, 4, 3))
     with pytest.raises(TypeError, match="either operands or a shape"):
@@ -359,6 +383,31 @@ def test_tuned_calls(cuda_engine, cache, monkeypatch, rng, op, dtype):
     explicit = product(*operands, config=config)
     assert (explicit == product(*operands)).all()
     assert (explicit == operands[0] @ operands[1]).all()
+
+
+@pytest.mark.gpu
+def test_tuned_sampled_products(cuda_engine, cache, monkeypatch, rng):
+    around = candidates.neighbours
+    monkeypatch.setattr(candidates, "neighbours", lambda *of: islice(around(*of), 1))
+    how = {"dtype": "float16", "rng": rng, "xp": cuda_engine.xp}
+    a = sparsegpu.random_bsr((256, 256), (32, 32), 0.3, **how)
+    pair = [cuda_engine.array(rng.integers(-3, 4, (256, 256)).astype("float16")) for _ in "ab"]
+    config = sparsegpu.tune(a, pair, op="sampled_addmm", progress=False)
+    (kept,) = winners.users_winners()
+    assert kept.config == config and kept.kind in winners.snapshot().winners
+    explicit = sparsegpu.sampled_addmm(a, *pair, beta=0, config=config)
+    assert (explicit.data == sparsegpu.sampled_addmm(a, *pair, beta=0).data).all()
+
+
+@pytest.mark.gpu
+def test_a_tuned_path_of_sampled_products_is_taken_where_it_serves(cuda_engine, tuned, rng):
+    how = {"rng": rng, "xp": cuda_engine.xp}
+    for dtype, source in (("float16", "_sm80"), ("float64", "_simt")):
+        a = sparsegpu.random_bsr((64, 64), (16, 16), 0.5, dtype=dtype, **how)
+        pair = [cuda_engine.array(rng.integers(-3, 4, (64, 64)).astype(dtype)) for _ in "ab"]
+        tuned({"path": "mma"})
+        with cuda_engine.runs("bsr_sampled_addmm" + source):
+            sparsegpu.sampled_addmm(a, *pair)
 
 
 @pytest.mark.gpu

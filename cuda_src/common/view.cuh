@@ -15,6 +15,10 @@ static_assert(sizeof(View) == 56, "runtime/view.py packs seven 64-bit words");
 // words of its 8-bit rows, or element by element.
 enum class Layout { rows, columns, bytes, strided };
 
+// What 16-byte vectors of an operand run along: its lines (rows of a left operand, columns of a
+// right one), or across them.
+enum class Lines { along, across };
+
 // The batch shape of the result, padded in front with ones.
 struct Batch {
   int n[4];

@@ -140,4 +140,32 @@ struct WarpOutputs {
   }
 };
 
+// Add the products of a slice of 64 bytes of k, in two steps of 32. TF32 that is stored by k needs
+// the addresses of many words: unrolling both steps would spill.
+template <typename Left, typename Right, typename A, int HEIGHT, int WIDTH, int ACROSS>
+__device__ __forceinline__ void multiply_slice(WarpOutputs<A, HEIGHT, WIDTH, ACROSS>& outputs,
+                                               const unsigned char* left,
+                                               const unsigned char* right) {
+  typedef typename Left::Element E;
+  const FragmentLoader<Left, SixteenRows> rows(left, outputs.row);
+  const FragmentLoader<Right, SixteenColumns> columns(right, outputs.col);
+#pragma unroll(Left::SIZE == 4 && !Left::BY_LINE ? 1 : 2)
+  for (int step = 0; step < 2; ++step) {
+    unsigned a[HEIGHT / 16][4];
+#pragma unroll
+    for (int i = 0; i < HEIGHT / 16; ++i) rows.load(a[i], 16 * i, 2 * step);
+#pragma unroll
+    for (int j = 0; j < WIDTH / 16; ++j) {
+      unsigned b[4];
+      columns.load(b, 16 * j, 2 * step);
+      const unsigned first[2] = {b[0], b[1]}, second[2] = {b[2], b[3]};
+#pragma unroll
+      for (int i = 0; i < HEIGHT / 16; ++i) {
+        mma<E>(outputs.sum[i][2 * j], a[i], first);
+        mma<E>(outputs.sum[i][2 * j + 1], a[i], second);
+      }
+    }
+  }
+}
+
 }  // namespace sparsegpu

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .._arrays import as_array, common_namespace, is_complex
-from .._checks import bad_type, bad_value, broadcast_shape, check_scalar
+from .._checks import bad_type, bad_value, broadcast_shape, check_flags, check_scalar
 from .._epilogue import Epilogue
-from ..engines import engine_module
+from ..engines import check_config, engine_module
 from ..engines.cuda.runtime.replay import Call
 from ._canonical import check_out_pattern, distinct_blocks, distinct_pattern
 from ._common import (
@@ -26,7 +27,15 @@ _INT32 = np.dtype(np.int32)
 
 
 def sampled_addmm(
-    input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1, out: Any = None
+    input: Any,
+    mat1: Any,
+    mat2: Any,
+    *,
+    beta: Any = 1,
+    alpha: Any = 1,
+    out: Any = None,
+    allow_tf32: bool = False,
+    config: dict[str, Any] | None = None,
 ) -> Any:
     """Multiply two dense matrices, computing only the blocks that ``input`` stores.
 
@@ -47,6 +56,11 @@ def sampled_addmm(
     out : bsr_array, optional
         With ``input``'s pattern. Its dtype is the output dtype (for int8 operands int32, int8
         or a float); its values may be ``input``'s own memory.
+    allow_tf32 : bool
+        Float32 may be multiplied as TF32 by tensor cores; on the GPU only.
+    config : dict, optional
+        ``{"path": name, field: value, ...}``: the kernel path to use on the GPU, and fields of its
+        tile, as `tune` returns it. By default what `tune` has found for similar products.
 
     Returns
     -------
@@ -58,9 +72,9 @@ def sampled_addmm(
     ------
     ValueError
         Shapes that do not fit; a bool ``input`` with ``beta != 0``; ``out`` with another
-        pattern.
+        pattern; a ``config`` that the operands or the device cannot have.
     TypeError
-        Mixed dtypes or array libraries.
+        Mixed dtypes or array libraries; a ``config`` that is no dict.
 
     Notes
     -----
@@ -84,7 +98,8 @@ def sampled_addmm(
         check_sparse(function, "out", out)
     out_data = None if out is None else out.data
     own_pattern = out is None or out.pattern is input.pattern  # else its indices are to be compared
-    arrays, settings = (input.data, mat1, mat2, out_data), (beta, alpha, own_pattern)
+    arrays, how = (input.data, mat1, mat2, out_data), None if config is None else repr(config)
+    settings = (beta, alpha, own_pattern, allow_tf32, how)
     call = Call(function, input.pattern, arrays, settings, out_data)
     replayed = call.replay()
     if replayed is not None:
@@ -92,6 +107,8 @@ def sampled_addmm(
             return out
         (values,) = replayed
         return input._with(input.pattern.broadcast_to(values.shape[:-3]), values)
+    check_flags(function, allow_tf32=allow_tf32)
+    check_config(function, config, function)
     check_operand_dtype(function, "mat1", dtype)
     check_operand_dtype(function, "mat2", mat2.dtype)
     check_same_dtype(function, "mat2", mat2.dtype, dtype)
@@ -125,7 +142,11 @@ def sampled_addmm(
             operands={"mat1": mat1, "mat2": mat2},
         )
         if result.size:
-            compute = engine_module(xp, "sampled_addmm", function).sampled_addmm
+            compute = partial(
+                engine_module(xp, "sampled_addmm", function).sampled_addmm,
+                allow_tf32=bool(allow_tf32),
+                config=config,
+            )
             if may_be_long(dtype, inner, 1) and alpha != 0:
 
                 def product(part: Any, k0: int, k1: int) -> None:

@@ -26,6 +26,13 @@ from .progress import Report, reporting
 from .timing import MEMORY_BOUND_COLUMNS, NOISE, device_ms
 from .tune_cusparselt import OPS as VENDOR_OPS
 from .tune_cusparselt import tune_cusparselt
+from .tune_sampled import (
+    SAMPLED,
+    random_sampled,
+    sampled_kind_of,
+    sampled_operands,
+    sampled_product,
+)
 
 #: Whether the block-sparse operand is the right one.
 _OPS = {"bsr_addmm": False, "dense_bsr_matmul": True}
@@ -63,9 +70,11 @@ def tune(
     bsr : bsr_array, optional
         For the last two operations: a SemiStructuredArray of backend "cusparselt".
     dense : array, optional
-        Operands to measure with. On the host there is nothing to tune.
-    op : {"bsr_addmm", "dense_bsr_matmul", "semi_structured_addmm", "semi_structured_linear"}
-        The second for ``dense @ bsr``; the others search cuSPARSELt's algorithms.
+        Operands to measure with; of a sampled product ``(mat1, mat2)``, at the blocks of ``bsr``.
+        On the host there is nothing to tune.
+    op : str
+        "bsr_addmm", "dense_bsr_matmul" (for ``dense @ bsr``) or "sampled_addmm"; of
+        "semi_structured_addmm" and "semi_structured_linear" cuSPARSELt's algorithms are searched.
     shape : (M, K, N), optional
         Without operands: measure on random ones, (M, K) @ (K, N), with ``blocksize``, ``dtype`` and
         ``density``.
@@ -113,13 +122,17 @@ def tune(
         config = sparsegpu.tune(shape=(4096, 4096, 512), blocksize=(32, 32), density=0.1)
     """
     check_flags("tune", allow_tf32=allow_tf32, progress=progress)
-    check_choice("tune", "op", op, (*_OPS, *VENDOR_OPS))
+    check_choice("tune", "op", op, (*_OPS, SAMPLED, *VENDOR_OPS))
     if op in VENDOR_OPS:
         if shape is not None or dense is None:
             raise bad_type("tune", "dense", f"both operands of {op}", "a shape or one of them")
         return tune_cusparselt(op, bsr, as_array(dense, "tune", "dense"), out_dtype, progress)
     if (bsr is None) == (shape is None) or (bsr is None) != (dense is None):
         raise bad_type("tune", "shape", "either operands or a shape", "both, half or neither")
+    if op == SAMPLED:
+        if shape is not None:
+            bsr, dense = random_sampled(shape, blocksize, dtype_of(dtype), density)
+        return _tuned_sampled(*sampled_operands(bsr, dense), allow_tf32, progress)
     if shape is not None:
         bsr, dense = _random_operands(op, shape, blocksize, dtype_of(dtype), density)
     elif not isinstance(bsr, bsr_array):
@@ -148,10 +161,45 @@ def _tuned(op: str, bsr: bsr_array, dense: Any, allow_tf32: bool, progress: bool
     call, transposed = _product(op, bsr, dense, allow_tf32), _OPS[op]
     inward = dense.swapaxes(-1, -2) if transposed else dense
     kind = kind_of(bsr.pattern, inward, transposed=transposed, allow_tf32=allow_tf32)
+    real = np.float32 if dense.dtype.itemsize <= 4 else np.float64
+    sizes = bsr.with_data(abs(bsr.data).astype(real)), abs(dense).astype(real)
+    return _fastest(call, _product(op, *sizes, False), kind, dense.dtype, bsr.nnzb, progress)
+
+
+def _tuned_sampled(
+    bsr: bsr_array, mats: tuple[Any, Any], allow_tf32: bool, progress: bool
+) -> Config:
+    call, dtype = sampled_product(bsr, mats, allow_tf32), mats[0].dtype
+    if common_namespace("tune", bsr=bsr.data, mat1=mats[0], mat2=mats[1]) is np:
+        call()
+        return {}
+    with on_device(bsr.data):
+        real = np.float32 if dtype.itemsize <= 4 else np.float64
+        mat1, mat2 = (abs(a).astype(real) for a in mats)
+        kind = sampled_kind_of(bsr, mats, allow_tf32)
+        terms = mats[0].shape[-1] * bsr.nnzb
+        return _fastest(
+            call, sampled_product(bsr, (mat1, mat2), False), kind, dtype, terms, progress
+        )
+
+
+def _fastest(
+    call: Callable[..., Any],
+    size_of: Callable[[], Any],
+    kind: Kind,
+    dtype: np.dtype,
+    terms: int,
+    progress: bool,
+) -> Config:
+    """Return the fastest configuration of ``call(config=, out=)``, and keep it.
+
+    ``size_of`` computes the product of the operands' absolute values, ``terms`` is 0 where
+    nothing is multiplied.
+    """
     expected = call(config=MODEL)
-    if not expected.size or not bsr.nnzb:
+    if not expected.size or not terms:
         raise bad_value("tune", "shape", "a product that multiplies something", expected.shape)
-    bound = _bound(op, bsr, dense, expected, kind, allow_tf32)
+    bound = _bound(size_of, expected, kind, dtype)
     out, expected = expected.copy(), expected.astype(np.promote_types(expected.dtype, np.float32))
     unknown = ~(abs(expected) < inf)  # an infinity or NaN of the operands' or of the output's
 
@@ -223,14 +271,12 @@ def _random_operands(
     return bsr, random_array(cupy, other, dtype, seed=1)
 
 
-def _bound(op: str, bsr: bsr_array, dense: Any, out: Any, kind: Kind, allow_tf32: bool) -> Any:
+def _bound(size_of: Callable[[], Any], out: Any, kind: Kind, dtype: np.dtype) -> Any:
     """Return how far two correct results may be apart: twice the accuracy bound, elementwise."""
     if out.dtype.kind == "i":
         return 0
-    real = np.float32 if dense.dtype.itemsize <= 4 else np.float64
-    sizes = (bsr.with_data(abs(bsr.data).astype(real)), abs(dense).astype(real))
-    size = _product(op, *sizes, False)()
-    u, operand = accumulator_roundoff(dense.dtype, allow_tf32=kind.family.dtype == "tf32")
+    real = np.float32 if dtype.itemsize <= 4 else np.float64
+    u, operand = accumulator_roundoff(dtype, allow_tf32=kind.family.dtype == "tf32")
     terms = kind.shape[1] + 5
     rounding = unit_roundoff(np.dtype(out.real.dtype)) * abs(out).astype(real)
-    return 2 * ((2 * terms * u + operand) * size + 2 * rounding)
+    return 2 * ((2 * terms * u + operand) * size_of() + 2 * rounding)

@@ -11,6 +11,7 @@ from sparsegpu.engines.cuda.paths import (
     _attention,
     _attention_tiles,
     _dispatch,
+    _matrix_maps,
     bsr_attention_simt,
     bsr_attention_sm80,
     bsr_attention_sm90,
@@ -20,7 +21,7 @@ from .host import emulated
 
 _MODULES = (
     *(bsr_attention_simt, bsr_attention_sm80, bsr_attention_sm90),
-    *(_attention, _attention_tiles, _dispatch, attention),
+    *(_attention, _attention_tiles, _matrix_maps, _dispatch, attention),
 )
 
 

@@ -20,7 +20,7 @@ from ..record import ROOT
 
 _INCLUDE = Path(__file__).parent / "include"
 _SOURCES = ROOT / "cuda_src"
-_DYNAMIC = re.compile(r"extern __shared__[^;]*\bdynamic\[\];")
+_DYNAMIC = re.compile(r"extern __shared__ (?:__align__\((\d+)\) )?unsigned char dynamic\[\];")
 _ALIGNMENT = 128  # of an argument; a tensor map's
 
 _FLAGS = ("-std=c++17", "-O1", "-w", "-ffp-contract=off", "-fPIC", "-shared")
@@ -52,7 +52,9 @@ class HostKernel:
 
     def __init__(self, source: str, defines: Mapping[str, Any], directory: Path):
         text = _DYNAMIC.sub(
-            "unsigned char* const dynamic = emulator::dynamic_shared;",
+            lambda found: (
+                f"unsigned char* const dynamic = emulator::dynamic_shared({found[1] or 16});"
+            ),
             (_SOURCES / f"{source}.cu").read_text(encoding="utf-8"),
         )
         names = [f"-D{name}={value}" for name, value in sorted(defines.items())]

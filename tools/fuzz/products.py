@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from sparsegpu.testing import accumulator_roundoff
+
 from . import oracle
 from .case import Case, Close, public, require
 from .draws import OPERANDS, REALS, Bsr, Draws
@@ -197,9 +199,20 @@ def sampled_addmm(draws: Draws) -> Case:
         arguments["beta"] = 0 if own.kind == "b" else draws.choice(_ALPHAS)
     if draws.chance(40):
         arguments["alpha"] = draws.choice(_ALPHAS)
+    if dtype == SINGLE and draws.chance(20):
+        arguments["allow_tf32"] = True
 
-    def expected(input: Any, mat1: Any, mat2: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    def expected(
+        input: Any,
+        mat1: Any,
+        mat2: Any,
+        beta: Any = 1,
+        alpha: Any = 1,
+        allow_tf32: bool = False,
+        config: Any = None,
+    ) -> Any:
         require(isinstance(input, Bsr), "a bsr_array")
+        require(config is None, "a config")
         mat1, mat2 = array(mat1), array(mat2)
         oracle.check_operands(mat1.dtype, mat2.dtype)
         dtype, stored = mat1.dtype, input.dtype
@@ -224,10 +237,13 @@ def sampled_addmm(draws: Draws) -> Case:
         if not np.isfinite(alpha) or not np.isfinite(beta):
             return oracle.Shaped((*np.broadcast_shapes(kept.shape, product.shape),), wanted)
         u = oracle.rounding(dtype)
+        tf32 = bool(allow_tf32) and dtype == SINGLE
+        operand = accumulator_roundoff(dtype, allow_tf32=tf32)[1]
         if dtype == INT8 and not all(float(x).is_integer() for x in (alpha, beta)):
             u = 2.0**-24
         exact, size = np.where(kept, exact, 0), np.where(kept, size, 0)
-        return Close(exact, 2 * (mat1.shape[-1] + 5) * u * size.astype(np.float64), wanted)
+        bound = (2 * (mat1.shape[-1] + 5) * u + operand) * size.astype(np.float64)
+        return Close(exact, bound, wanted)
 
     return public("sampled_addmm", arguments, expected)
 

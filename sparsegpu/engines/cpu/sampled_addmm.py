@@ -27,10 +27,14 @@ def sampled_addmm(
     mat2: np.ndarray,
     alpha: Any,
     beta: Any,
+    *,
+    allow_tf32: bool = False,
+    config: dict[str, Any] | None = None,
 ) -> None:
     """Write ``beta * input_data + alpha * (mat1 @ mat2)[stored blocks]``.
 
     mat1 is (*B, M, K), mat2 (*B, K, N); ``input_data`` is None when beta is 0.
+    ``allow_tf32`` and ``config`` have no effect on the host.
     """
     batch, k = out_data.shape[:-3], mat1.shape[-1]
     indices = np.broadcast_to(pattern._indices, batch + pattern._indices.shape[-1:])

@@ -118,17 +118,6 @@ _SHARED = (
 
 _AT_STORED_BLOCKS = (
     KernelSource(
-        "sampled_addmm",
-        "sampled_addmm",
-        _PRODUCT_DTYPES,
-        variants=(
-            _simt("f32", "f32", 0),
-            _simt("f16", "f16", 2),
-            _simt("s8", "s32", 2, epilogue="exact"),
-            _simt("c128", "c128", 0),
-        ),
-    ),
-    KernelSource(
         "scatter_mm",
         "scatter_mm",
         _PRODUCT_DTYPES,

@@ -1,20 +1,22 @@
-"""Dense @ dense at the stored blocks, on the device."""
+"""Dense @ dense at the stored blocks on the device: the first path that serves computes it.
+
+A configuration that was measured best for such products goes before the order of the paths.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..._arrays import accumulator_dtype
 from ..._epilogue import Epilogue
-from ..._math import ceil_div
 from ...pattern import Pattern
-from ._epilogue_args import epilogue_args
-from ._grid import grid, size_of
-from .paths._simt_tile import simt_tile
-from .runtime.launch import Launch, kernel, submit
-from .runtime.structs import kernel_struct
-from .runtime.types import ctype
-from .runtime.view import batch_dims, matrix_view, merged_batch
+from .paths import SAMPLED
+from .paths._dispatch import works_of
+from .paths._fields import ConfigError
+from .paths._sampled import Sampled
+from .paths._tuned import tuned_sampled_config
+from .runtime.launch import Work, submit
+
+_FUNCTION = "sampled_addmm"
 
 
 def sampled_addmm(
@@ -25,44 +27,33 @@ def sampled_addmm(
     mat2: Any,
     alpha: Any,
     beta: Any,
+    *,
+    allow_tf32: bool = False,
+    config: dict[str, Any] | None = None,
 ) -> None:
     """Write ``beta * input_data + alpha * (mat1 @ mat2)[stored blocks]``.
 
-    mat1 is (*B, M, K), mat2 (*B, K, N); ``input_data`` is None when beta is 0. To the kernel the
-    stored blocks are one batch dimension more.
+    mat1 is (*B, M, K), mat2 (*B, K, N); ``input_data`` is None when beta is 0.
+    ``config={"path": name, field: value, ...}`` chooses one of `paths.SAMPLED` and fields of its
+    tile, or the "model".
+
+    Raises
+    ------
+    paths._fields.ConfigError
+        A ``config`` that these operands cannot have.
     """
-    bm, bn = pattern.blocksize
-    rows, columns = pattern._rows[..., None, None], pattern._indices[..., None, None]
-    mat1, mat2 = mat1[..., None, :, :], mat2[..., None, :, :]
-    operands = (out_data, rows, columns, mat1, mat2, input_data)
-    batch = merged_batch(out_data.shape[:-2], *((a, 2) for a in operands))
-    defines, epilogue_argument = epilogue_args(
-        Epilogue(alpha, beta, input_data), batch, accumulator_dtype(mat1.dtype), out_data.dtype
-    )
-    tile = simt_tile(bm, bn)
-    blocks = size_of(batch)
-    parts = ceil_div(bm, tile.tile_m) * ceil_div(bn, tile.tile_n)
-    inner = mat1.shape[-1] if alpha != 0 else 0
-    compiled = kernel(
-        "sampled_addmm",
-        T=ctype(mat1.dtype),
-        INDEX=ctype(pattern._indices.dtype),
-        **defines,
-        **tile.defines,
-    )
-    launch = Launch(
-        compiled,
-        grid(blocks * parts),
-        (tile.threads,),
-        (
-            matrix_view(out_data, batch),
-            matrix_view(rows, batch),
-            matrix_view(columns, batch),
-            matrix_view(mat1, batch),
-            matrix_view(mat2, batch),
-            batch_dims(batch),
-            kernel_struct("sampled_addmm", "SampledProblem")(blocks=blocks, k=inner, bm=bm, bn=bn),
-            epilogue_argument,
-        ),
-    )
-    submit(launch, whole=True)
+    epilogue = Epilogue(alpha, beta, input_data)
+    product = Sampled(out_data, pattern, mat1, mat2, epilogue, allow_tf32)
+    works = works_of(SAMPLED, product, config, _FUNCTION) if config else _tuned(product)
+    submit(*works, whole=True)
+
+
+def _tuned(product: Sampled) -> tuple[Work, ...]:
+    """Return what a product launches: by the configuration measured best, else the model's."""
+    config = tuned_sampled_config(product)
+    if config is not None:
+        try:
+            return works_of(SAMPLED, product, config, _FUNCTION)
+        except ConfigError:  # another batch or alignment than what was tuned
+            pass
+    return works_of(SAMPLED, product, None, _FUNCTION)

@@ -120,10 +120,12 @@ struct Exchange {
 // -- shared memory --------------------------------------------------------------------------
 
 constexpr unsigned SHARED_BYTES = 1 << 18;
-// Not a multiple of 1024, as on the device: kernels align what they need aligned.
+// Not a multiple of 1024, as on the device: kernels align what they need aligned, or declare it.
 constexpr unsigned FIRST_DYNAMIC = 272;
 alignas(1024) static unsigned char shared_memory[SHARED_BYTES];
-static unsigned char* const dynamic_shared = shared_memory + FIRST_DYNAMIC;
+inline unsigned char* dynamic_shared(unsigned alignment) {
+  return shared_memory + (FIRST_DYNAMIC + alignment - 1) / alignment * alignment;
+}
 
 // -- launches -------------------------------------------------------------------------------
 
@@ -223,6 +225,9 @@ inline float __int_as_float(int bits) {
   float x;
   std::memcpy(&x, &bits, sizeof x);
   return x;
+}
+inline float __uint_as_float(unsigned bits) {
+  return __int_as_float(int(bits));
 }
 inline int __float_as_int(float x) {
   int bits;

@@ -24,9 +24,12 @@ A path's module says everything about it, and importing it needs no GPU:
     The ``-D`` names that are decided by where the operands lie, and the values that they may have.
     The compile matrix is made from these and from the tiles (`_examples.variants`).
 ``examples(dtypes, capability, all)``
-    Of attention, whose facts are its own: kinds of operations to derive tables and variants from.
+    Of attention and sampled products, whose facts are their own: kinds of operations to derive
+    tables and variants from.
+``epilogues(t)``
+    Of sampled products, which have less to add: the epilogues to compile.
 ``worth_measuring(facts)``
-    Of BSR: whether `tune` measures it.
+    Of BSR and sampled products: whether `tune` measures it.
 ``launches(product, tile)``
     The launches, or None where only looking at the device shows that it does not serve.
 
@@ -53,6 +56,9 @@ from . import (
     bsr_attention_simt,
     bsr_attention_sm80,
     bsr_attention_sm90,
+    bsr_sampled_addmm_simt,
+    bsr_sampled_addmm_sm80,
+    bsr_sampled_addmm_sm90,
     bsr_semi_structured_addmm_simt,
     bsr_semi_structured_addmm_sm80,
     bsr_semi_structured_addmm_sm90,
@@ -101,6 +107,13 @@ ATTENTION: Family = (
     bsr_attention_simt,
 )
 
+#: Dense @ dense at the stored blocks.
+SAMPLED: Family = (
+    bsr_sampled_addmm_sm90,
+    bsr_sampled_addmm_sm80,
+    bsr_sampled_addmm_simt,
+)
+
 #: The families by the operations that they compute.
 FAMILIES: dict[str, Family] = {
     "bsr_addmm": BSR,
@@ -108,4 +121,5 @@ FAMILIES: dict[str, Family] = {
     "scaled_mm": SEMI_STRUCTURED,
     "bsr_semi_structured_addmm": BSR_SEMI_STRUCTURED,
     "scaled_dot_product_attention": ATTENTION,
+    "sampled_addmm": SAMPLED,
 }

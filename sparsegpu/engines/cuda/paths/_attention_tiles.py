@@ -7,8 +7,6 @@ the group's keys.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,6 +21,7 @@ from ..runtime.submission import workspace
 from ..runtime.types import ctype
 from ..runtime.view import batch_dims, matrix_numbers, matrix_view, vector_view
 from ._attention import Attention, AttentionFacts
+from ._matrix_maps import matrices_of
 
 #: The kernels count queries and keys of a head in 32 bits.
 _INT32 = 2**31
@@ -59,23 +58,6 @@ def serves(p: Attention) -> bool:
         and p.pattern._indptr.flags.c_contiguous
         and matrices_of(p.mask_data, 3) is not None
     )
-
-
-def matrices_of(array: Any, trailing: int = 2) -> tuple[int, int] | None:
-    """Return how many matrices an array has and their distance in bytes, None without one.
-
-    ``trailing`` dimensions stand behind those of the batch.
-    """
-    kept = [
-        (n, s)
-        for n, s in zip(array.shape[:-trailing], array.strides[:-trailing], strict=True)
-        if n != 1
-    ]
-    for (_, outer), (n, inner) in pairwise(kept):
-        if outer != n * inner:
-            return None
-    apart = kept[-1][1] if kept else 0
-    return (prod(n for n, _ in kept), apart) if apart else (1, 0)
 
 
 def score_defines(f: AttentionFacts) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from .._transpose import transpose_pattern
 from ..runtime.launch import architecture
 from ..winners import Config, Family, Kind, density_bucket, snapshot
 from ._product import Product, layout_of
+from ._sampled import Sampled, SampledFacts
 
 
 def tuned_config(p: Product) -> Config | None:
@@ -41,6 +42,22 @@ def _kind(pattern: Pattern, dense: Any, dtype: str, layout: str, transposed: boo
         (m * max(pattern.batch_size, 1), k, dense.shape[-1]),
         density_bucket(pattern.nnzb / places),
     )
+
+
+def tuned_sampled_config(p: Sampled) -> Config | None:
+    """Return the configuration that `sparsegpu.tune` found for a sampled product, or None."""
+    known = snapshot()
+    if not p.inner or not known.winners:
+        return None
+    return known.config(sampled_kind(p.facts()))
+
+
+def sampled_kind(f: SampledFacts) -> Kind:
+    """Return the kind of a sampled product; its layout is that of both matrices."""
+    (bm, bn), block_columns = f.blocksize, max(f.shape[2] // f.blocksize[1], 1)
+    dtype, layout = _name(f.dtype, f.allow_tf32), f"{f.mat1} {f.mat2}"
+    family = Family("sampled_addmm", architecture(), dtype, (bm, bn), layout)
+    return Kind(family, f.shape, density_bucket(f.row_blocks / block_columns))
 
 
 @cache

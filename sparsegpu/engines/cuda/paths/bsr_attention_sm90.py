@@ -7,25 +7,21 @@ other paths.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...._math import ceil_div
 from ..runtime.architectures import HOPPER
 from ..runtime.launch import Launch, kernel, multiprocessors
-from ..runtime.tensor_map import tensor_map
-from ..runtime.view import matrix_numbers
 from . import _attention, _attention_tiles
 from ._attention import Attention, AttentionFacts
 from ._attention_tiles import (
     AttentionTile,
     heads_arguments,
-    matrices_of,
     schedule_of,
     score_defines,
     views,
 )
 from ._facts import HALVES, INDICES
 from ._fields import Fields
+from ._matrix_maps import described, numbers, rows_map
 from ._sm90 import MOST_STAGES, RESERVED, SHARED, THREADS
 
 NAME = "wgmma"
@@ -49,12 +45,7 @@ def pays(f: AttentionFacts) -> bool:
 
 def serves(p: Attention) -> bool:
     """Return whether tensor maps describe query, key and value, each with one batch stride."""
-    return _attention_tiles.serves(p) and all(_described(a) for a in (p.query, p.key, p.value))
-
-
-def _described(array: Any) -> bool:
-    matrices = matrices_of(array)
-    return matrices is not None and matrices[1] >= 0 and array.strides[-2] > 0
+    return _attention_tiles.serves(p) and all(described(a) for a in (p.query, p.key, p.value))
 
 
 def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
@@ -114,9 +105,9 @@ def launches(p: Attention, tile: AttentionTile) -> tuple[Launch, ...]:
     teams = _CONSUMERS * 64 // tile.tile_q
     keys = min(bk, tile_k)
     maps = b"".join(
-        _rows_map(a, rows) for a, rows in ((p.query, tile.tile_q), (p.key, keys), (p.value, keys))
+        rows_map(a, rows) for a, rows in ((p.query, tile.tile_q), (p.key, keys), (p.value, keys))
     )
-    numbers = b"".join(_numbers(a, p.batch) for a in (p.query, p.key, p.value))
+    numbers = b"".join(numbers(a, p.batch) for a in (p.query, p.key, p.value))
     attend = Launch(
         kernel(SOURCES[0], INDEX=schedule.index, **tile.defines),
         (min(ceil_div(schedule.items, teams), multiprocessors()),),
@@ -131,23 +122,3 @@ def launches(p: Attention, tile: AttentionTile) -> tuple[Launch, ...]:
         tile.shared_memory,
     )
     return (*schedule.setup, attend)
-
-
-def _rows_map(array: Any, rows: int) -> bytes:
-    """Return the map of the rows of all matrices of an operand, in boxes of `_PANEL` columns."""
-    count, apart = matrices_of(array) or (1, 0)
-    n, columns = array.shape[-2:]
-    size = array.itemsize
-    return tensor_map(
-        array,
-        (1, rows, _PANEL),
-        _PANEL * size,
-        shape=(count, n, columns),
-        strides=(apart if count > 1 else 16, array.strides[-2], size),
-    )
-
-
-def _numbers(array: Any, batch: tuple[int, ...]) -> bytes:
-    """Return which matrix of an operand's map a head reads: a ``View``."""
-    count, apart = matrices_of(array) or (1, 0)
-    return matrix_numbers(array.shape[:-2], array.strides[:-2], apart if count > 1 else 0, batch)

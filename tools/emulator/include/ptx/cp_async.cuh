@@ -22,6 +22,7 @@ struct AsyncCopy {
   unsigned char* to;
   const void* from;  // null: zeros
   int bytes;
+  int size;  // of these, that are read
 };
 struct AsyncCopies {
   std::vector<AsyncCopy> open;
@@ -35,7 +36,19 @@ void cp_async(unsigned shared, const void* global, bool valid = true) {
     emulator::fail("a cp.async that is not aligned");
   std::memset(shared_pointer(shared), 0xff, BYTES);
   async_copies[threadIdx.x].open.push_back(
-      {shared_pointer(shared), valid ? global : nullptr, BYTES});
+      {shared_pointer(shared), valid ? global : nullptr, BYTES, BYTES});
+}
+
+template <int BYTES, bool L1 = BYTES != 16>
+void cp_async(void* shared, const void* global, bool valid = true) {
+  cp_async<BYTES, L1>(shared_address(shared), global, valid);
+}
+
+// The first `size` bytes, and zeros behind them.
+template <int BYTES, bool L1 = true>
+void cp_async_partial(void* shared, const void* global, int size) {
+  cp_async<BYTES>(shared, global, size > 0);
+  async_copies[threadIdx.x].open.back().size = size;
 }
 
 inline void cp_async_commit() {
@@ -49,10 +62,8 @@ void cp_async_wait() {
   auto& groups = async_copies[threadIdx.x].groups;
   for (; int(groups.size()) > N; groups.erase(groups.begin()))
     for (const AsyncCopy& copy : groups.front()) {
-      if (copy.from)
-        std::memcpy(copy.to, copy.from, size_t(copy.bytes));
-      else
-        std::memset(copy.to, 0, size_t(copy.bytes));
+      std::memset(copy.to, 0, size_t(copy.bytes));
+      if (copy.from) std::memcpy(copy.to, copy.from, size_t(copy.size));
     }
 }
 

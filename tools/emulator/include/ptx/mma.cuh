@@ -1,16 +1,27 @@
-// mma.m16n8k16 on the host, by its definition (cuda_src/ptx/mma.cuh); summed in float64.
+// mma.m16n8 of 32 bytes of k on the host, by its definition (cuda_src/ptx/mma.cuh); summed in
+// float64, of int8 as integers.
 #pragma once
 
 #include "common/types.cuh"
 
 namespace sparsegpu {
 
-// Element i of a word of two.
 template <typename E>
-float element_of(unsigned word, int i) {
-  const uint16_t bits = uint16_t(word >> 16 * i);
+struct Mma {
+  static constexpr int k = 32 / sizeof(E);
+};
+
+// To TF32: to the nearest, ties away from zero. The tensor cores cut off what it lacks.
+inline unsigned to_tf32(float x) {
+  return (unsigned(__float_as_int(x)) + 0x1000) & ~0x1FFFu;
+}
+
+// Element i of a word.
+template <typename E>
+typename Acc<E>::type element_of(unsigned word, int i) {
+  if constexpr (sizeof(E) == 4) word &= ~0x1FFFu;
   E x;
-  std::memcpy(&x, &bits, 2);
+  std::memcpy(&x, reinterpret_cast<const char*>(&word) + i * sizeof(E), sizeof(E));
   return to_acc(x);
 }
 
@@ -19,24 +30,27 @@ struct Fragments {
 };
 // a's element k of row g + 8 r, b's of column g, from the fragments of a warp.
 template <typename E>
-float element_of_a(const Fragments* warp, int g, int r, int k) {
-  return element_of<E>(warp[4 * g + k % 8 / 2].a[r + k / 8 * 2], k % 2);
+auto element_of_a(const Fragments* warp, int g, int r, int k) {
+  const int byte = k * int(sizeof(E));
+  return element_of<E>(warp[4 * g + byte % 16 / 4].a[r + byte / 16 * 2], byte % 4 / int(sizeof(E)));
 }
 template <typename E>
-float element_of_b(const Fragments* warp, int g, int k) {
-  return element_of<E>(warp[4 * g + k % 8 / 2].b[k / 8], k % 2);
+auto element_of_b(const Fragments* warp, int g, int k) {
+  const int byte = k * int(sizeof(E));
+  return element_of<E>(warp[4 * g + byte % 16 / 4].b[byte / 16], byte % 4 / int(sizeof(E)));
 }
 
-template <typename E>
-void mma(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+template <typename E, typename A>
+void mma(A (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   typedef emulator::Exchange<Fragments> Warp;
   const Fragments* warp = Warp::post({{a[0], a[1], a[2], a[3]}, {b[0], b[1]}});
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   for (int i = 0; i < 4; ++i) {
-    double sum = d[i];
-    for (int k = 0; k < 16; ++k)
-      sum += double(element_of_a<E>(warp, g, i / 2, k)) * element_of_b<E>(warp, 2 * t + i % 2, k);
-    d[i] = float(sum);
+    double sum = double(d[i]);
+    for (int k = 0; k < Mma<E>::k; ++k)
+      sum += double(element_of_a<E>(warp, g, i / 2, k)) *
+             double(element_of_b<E>(warp, 2 * t + i % 2, k));
+    d[i] = A(sum);
   }
   Warp::leave();
 }

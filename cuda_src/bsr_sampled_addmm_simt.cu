@@ -17,7 +17,7 @@ using namespace sparsegpu;
 typedef Acc<T>::type A;
 typedef SimtTile<A, TILE_M, TILE_N, TILE_K, LANES> Outputs;
 
-struct SampledProblem {
+struct SampledBlocks {
   long long blocks;  // of all batches
   long long k;       // 0: the matrices are not read
   int bm, bn;
@@ -27,11 +27,11 @@ struct SampledProblem {
 // other operands have the same batch shape, with stride 0 along nnzb; rows and indices hold the
 // block row and the block column of each block.
 extern "C" __global__ void __launch_bounds__(Outputs::THREADS, 1)
-    sampled_addmm(const __grid_constant__ View out, const __grid_constant__ View rows_of,
-                  const __grid_constant__ View indices, const __grid_constant__ View mat1,
-                  const __grid_constant__ View mat2, const __grid_constant__ Batch batch,
-                  const __grid_constant__ SampledProblem problem,
-                  const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
+    bsr_sampled_addmm_simt(const __grid_constant__ View out, const __grid_constant__ View rows_of,
+                           const __grid_constant__ View indices, const __grid_constant__ View mat1,
+                           const __grid_constant__ View mat2, const __grid_constant__ Batch batch,
+                           const __grid_constant__ SampledBlocks problem,
+                           const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   __shared__ Outputs::Operands tiles;
 
   const int row_slices = (problem.bm + TILE_M - 1) / TILE_M;

@@ -1,0 +1,214 @@
+// Dense @ dense at the stored blocks on Hopper's tensor cores (9.0a), through wgmma: bfloat16,
+// float16, int8, and float32 as TF32.
+//
+// bsr_sampled_addmm_simt.cu says what is computed, common/sampled_tile.cuh what a tile is: TILE_M
+// rows of mat1, once for TILE_N columns of mat2 that are gathered from the columns of blocks of one
+// block row. Slices of 128 bytes of k pass through STAGES stages:
+//
+//   left     TILE_M lines of mat1, those of the block row in one copy
+//   right    along: TILE_N lines of mat2, those of a block in one copy; across: panels of 64
+//            columns, a line for each term
+//
+// A producer warp finds the tiles, says in the first stage of each which one it is, and copies;
+// two consumer warpgroups multiply 64 rows each, side by side where TILE_M is 64. What a tile has
+// beyond its rows and columns is not copied, may be anything, and is not stored. Thread blocks are
+// persistent. Deterministic: nothing is added across thread blocks.
+//
+//   -DT, -DINDEX, -DOUT, -DEPILOGUE   as in bsr_sampled_addmm_simt.cu
+//   -DBM, -DBN                        size of a block; BN: a multiple of 8, of 64 across
+//   -DMAT2=along|across               how mat2 lies; mat1 lies along
+//   -DTILE_M=64|128, -DTILE_N, -DSTAGES
+//
+// Of float32, wgmma truncates what TF32 has no bits for (dense_lines.cu rounds, where it copies).
+#include "common/kernel_epilogue.cuh"
+#include "common/sampled_tile.cuh"
+#include "common/tma_pipeline.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "ptx/wgmma.cuh"
+
+using namespace sparsegpu;
+
+typedef Acc<T>::type A;
+constexpr int SIZE = sizeof(T), LINE_BYTES = 128, SLICE_K = LINE_BYTES / SIZE;
+constexpr bool ACROSS = Lines::MAT2 == Lines::across;
+constexpr int PANEL = 64, PANEL_BYTES = SLICE_K * LINE_BYTES;
+static_assert(!ACROSS || SIZE == 2, "wgmma reads other types along k only");
+
+constexpr int DOWN = TILE_M / 64, CONSUMERS = 2;  // warpgroups below each other, and in all
+constexpr int WIDTH = TILE_N / (CONSUMERS / DOWN);  // columns of a warpgroup
+constexpr int THREADS = 128 * (CONSUMERS + 1);
+constexpr int LEFT_BYTES = TILE_M * LINE_BYTES, STAGE_BYTES = LEFT_BYTES + TILE_N * LINE_BYTES;
+constexpr int BOX_M = BM < TILE_M ? BM : TILE_M, BOX_N = BN < TILE_N ? BN : TILE_N;
+constexpr int STORED = 32, PITCH = STORED + 8;  // columns that a warp stores at a time
+static_assert(BN % (ACROSS ? PANEL : 8) == 0, "copies begin where a swizzle's pattern does");
+
+typedef SampledTile<TILE_M, TILE_N, BN> Tile;
+typedef TmaPipeline<STAGES> Pipeline;
+
+// The matrices as tensor maps (matrix, line, position in the line), and which matrix of these a
+// matrix of the batch reads.
+struct SampledMaps {
+  TensorMap mat1, mat2;
+};
+struct SampledMatrices {
+  View mat1, mat2;
+};
+
+// Slices of a tile: one at least, which says that there is a tile.
+__device__ __forceinline__ int slices_of(const SampledProblem& problem) {
+  return int(max((problem.k + SLICE_K - 1) / SLICE_K, 1ll));
+}
+
+__device__ __forceinline__ void produce(unsigned stages, Tile* tiles, Pipeline pipeline,
+                                        const SampledMaps& maps, const SampledMatrices& matrices,
+                                        const View& indptr, const View& indices, const Batch& batch,
+                                        const SampledProblem& problem) {
+  constexpr int EACH = (Tile::GATHER + 31) / 32;  // blocks of a lane
+  const int lane = threadIdx.x % 32, slices = slices_of(problem);
+  const bool reads = problem.k > 0;
+  for (long long t = blockIdx.x; t < problem.tiles; t += gridDim.x) {
+    const Tile tile(t, indptr, batch, problem, INDEX());
+    if (tile.blocks == 0) continue;
+    const int z1 = int(batch_offset(matrices.mat1, batch, tile.matrix));
+    const int z2 = int(batch_offset(matrices.mat2, batch, tile.matrix));
+    const int row = int(tile.block_row * BM) + tile.first_row;
+    const INDEX* column_of =
+        batch_ptr<const INDEX>(indices, batch, tile.matrix) + tile.first_block * indices.row;
+    // What the lane copies of mat2: block or panel number lane + 32 i.
+    const int copies = ACROSS ? (tile.columns + PANEL - 1) / PANEL : tile.blocks;
+    int column[EACH];
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+      const int first = (lane + 32 * i) * (ACROSS ? PANEL : BOX_N);
+      column[i] = lane + 32 * i < copies ? int(column_of[tile.block_of(first) * indices.row]) * BN +
+                                               tile.column_in_block(first)
+                                         : 0;
+    }
+    const int bytes = reads ? BOX_M * LINE_BYTES +
+                                  copies * (ACROSS ? PANEL_BYTES : BOX_N * LINE_BYTES)
+                            : 0;
+    for (int slice = 0; slice < slices; ++slice) {
+      mbarrier_wait(pipeline.empty_barrier(), pipeline.parity ^ 1);
+      const unsigned full = pipeline.full_barrier();
+      const unsigned left = stages + pipeline.stage * STAGE_BYTES, right = left + LEFT_BYTES;
+      if (lane == 0) {
+        if (slice == 0) tiles[pipeline.stage] = tile;
+        mbarrier_arrive_expect_tx(full, bytes);
+        if (reads) tma_load(left, maps.mat1, full, slice * SLICE_K, row, z1);
+      }
+      __syncwarp();  // expect the bytes before they arrive
+#pragma unroll
+      for (int i = 0; i < EACH; ++i) {
+        const int number = lane + 32 * i;
+        if (!reads || number >= copies) continue;
+        if (ACROSS)
+          tma_load(right + number * PANEL_BYTES, maps.mat2, full, column[i], slice * SLICE_K, z2);
+        else
+          tma_load(right + number * (BOX_N * LINE_BYTES), maps.mat2, full, slice * SLICE_K,
+                   column[i], z2);
+      }
+      pipeline.advance();
+    }
+  }
+  mbarrier_wait(pipeline.empty_barrier(), pipeline.parity ^ 1);
+  if (lane == 0) {
+    tiles[pipeline.stage].blocks = 0;  // there are no more
+    mbarrier_arrive(pipeline.full_barrier());
+  }
+}
+
+// Start the products of a stage.
+__device__ __forceinline__ void multiply(A (&sum)[WIDTH / 2], unsigned left, unsigned right) {
+  wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < LINE_BYTES; k += 32)
+    wgmma<T, false, ACROSS>(
+        sum, smem_descriptor<LINE_BYTES>(left + k, 8 * LINE_BYTES, 16),
+        smem_descriptor<LINE_BYTES>(right + (ACROSS ? k / SIZE * LINE_BYTES : k), 8 * LINE_BYTES,
+                                    ACROSS ? PANEL_BYTES : 16));
+  wgmma_commit();
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    bsr_sampled_addmm_sm90(const __grid_constant__ SampledMaps maps,
+                           const __grid_constant__ SampledMatrices matrices,
+                           const __grid_constant__ View out, const __grid_constant__ View indptr,
+                           const __grid_constant__ View indices,
+                           const __grid_constant__ Batch batch,
+                           const __grid_constant__ SampledProblem problem,
+                           const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
+  extern __shared__ unsigned char dynamic[];
+  __shared__ __align__(8) unsigned long long barriers[2][STAGES];
+  __shared__ Tile tiles[STAGES];
+  unsigned char* memory = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
+  const unsigned stages = shared_address(memory);
+  Pipeline pipeline(barriers);
+  if (threadIdx.x == 0) {
+    pipeline.init(1, 4 * CONSUMERS);
+    mbarrier_init_fence();
+  }
+  __syncthreads();
+
+  // Broadcast: makes `warp` warp-uniform.
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  if (warp >= 4 * CONSUMERS) {
+    setmaxnreg_dec<40>();
+    if (warp == 4 * CONSUMERS)
+      produce(stages, tiles, pipeline, maps, matrices, indptr, indices, batch, problem);
+    return;
+  }
+
+  setmaxnreg_inc<232>();
+  const int warpgroup = warp / 4;
+  const int first_row = warpgroup % DOWN * 64, first_col = warpgroup / DOWN * WIDTH;
+  const unsigned left = stages + first_row * LINE_BYTES;
+  const unsigned right =
+      stages + LEFT_BYTES + (ACROSS ? first_col / PANEL * PANEL_BYTES : first_col * LINE_BYTES);
+  A* const staged =
+      reinterpret_cast<A*>(memory + STAGES * STAGE_BYTES) + warp * (16 * PITCH);
+  const int slices = slices_of(problem);
+  auto release = [&](unsigned empty) {
+    __syncwarp();  // lane 0 releases the stage for all lanes
+    if (lane == 0) mbarrier_arrive(empty);
+  };
+  for (;;) {
+    mbarrier_wait(pipeline.full_barrier(), pipeline.parity);
+    const Tile tile = tiles[pipeline.stage];
+    if (tile.blocks == 0) break;
+    const bool works = __shfl_sync(
+        ~0u, problem.k > 0 && first_row < tile.rows && first_col < tile.columns, 0);
+    A sum[WIDTH / 2];
+#pragma unroll
+    for (int i = 0; i < WIDTH / 2; ++i) sum[i] = 0;
+    unsigned last = 0;  // barrier of the stage before
+    for (int slice = 0; slice < slices; ++slice) {
+      if (slice > 0) mbarrier_wait(pipeline.full_barrier(), pipeline.parity);
+      if (works) {
+        multiply(sum, left + pipeline.stage * STAGE_BYTES, right + pipeline.stage * STAGE_BYTES);
+        wgmma_wait<1>();
+      }
+      if (slice > 0) release(last);
+      last = pipeline.empty_barrier();
+      pipeline.advance();
+    }
+    wgmma_wait<0>();
+    release(last);
+
+    const int top = first_row + 16 * (warp % 4);
+    if (first_col >= tile.columns || top >= tile.rows) continue;
+    const SampledOutputs<A, KernelEpilogue<A, OUT>, Tile> results(tile, out, batch, problem,
+                                                                  epilogue);
+#pragma unroll
+    for (int c = 0; c < WIDTH; c += STORED) {
+      if (first_col + c < tile.columns) {
+#pragma unroll
+        for (int i = 0; i < STORED / 2; ++i)
+          staged[(lane / 4 + i / 2 % 2 * 8) * PITCH + i / 4 * 8 + lane % 4 * 2 + i % 2] =
+              sum[c / 2 + i];
+        __syncwarp();
+        results.store<STORED>(staged, PITCH, top, first_col + c);
+        __syncwarp();
+      }
+    }
+  }
+}

@@ -1,0 +1,144 @@
+// The tiles of a sampled product on tensor cores: some stored blocks of one block row, side by side
+// in the order in which they are stored, or a part of one that is larger than a tile.
+#pragma once
+
+#include "common/output_matrix.cuh"
+
+namespace sparsegpu {
+
+struct SampledProblem {
+  long long tiles;       // of all matrices
+  long long chunks;      // numbers of chunks of a matrix, below
+  long long block_rows;  // of a matrix
+  long long k;           // 0: the matrices are not read
+  long long out_step, input_step;  // from a block to the next
+  int bm, padding;
+};
+
+// Where the columns of a tile lie: BlockN columns a block, GATHER blocks, or a slice of one.
+//
+// A block row whose blocks begin at number p has its chunks of GATHER blocks in tiles p / GATHER +
+// row and following. These numbers rise from a chunk to the next and leave some out, fewer than
+// there are rows: so a tile's row is found without a schedule, and numbers that no chunk has are
+// tiles without blocks.
+template <int TileM, int TileN, int BlockN>
+struct SampledTile {
+  static constexpr int BLOCK_N = BlockN;
+  static constexpr int GATHER = BlockN < TileN ? TileN / BlockN : 1;
+  static constexpr int SLICES_N = BlockN < TileN ? 1 : (BlockN + TileN - 1) / TileN;
+
+  long long matrix;       // of the batch
+  long long block_row;
+  long long first_block;  // of its matrix
+  int blocks;             // 0: there is no such tile
+  int first_row, first_col;  // within the blocks
+  int rows, columns;
+
+  SampledTile() = default;
+
+  // All lanes of a warp call this. `indptr` and `problem` as the kernel gets them.
+  template <typename Index>
+  __device__ __forceinline__ SampledTile(long long tile, const View& indptr, const Batch& batch,
+                                         const SampledProblem& problem, Index) {
+    const int slices = (problem.bm + TileM - 1) / TileM;
+    first_row = int(tile % slices) * TileM;
+    first_col = int(tile / slices % SLICES_N) * TileN;
+    const long long chunk = tile / slices / SLICES_N;
+    matrix = chunk / problem.chunks;
+    const Index* starts = batch_ptr<const Index>(indptr, batch, matrix);
+    const long long number = chunk - matrix * problem.chunks;
+    const auto first_chunk = [&](long long row) {
+      return (long long)starts[row * indptr.row] / GATHER + row;
+    };
+    // The last row that begins at `number` or before, by ballots of 32 rows.
+    const int lane = threadIdx.x % 32;
+    block_row = 0;
+    for (long long left = problem.block_rows; left > 1;) {
+      const long long apart = (left + 31) / 32, probe = lane * apart;
+      const bool before = probe < left && first_chunk(block_row + probe) <= number;
+      const long long passed = (__popc(__ballot_sync(~0u, before)) - 1) * apart;
+      block_row += passed;
+      left = min(apart, left - passed);
+    }
+    const long long start = starts[block_row * indptr.row];
+    const long long end = starts[(block_row + 1) * indptr.row];
+    first_block = start + (number - start / GATHER - block_row) * GATHER;
+    blocks = int(max(min(end - first_block, (long long)GATHER), 0ll));
+    rows = min(TileM, problem.bm - first_row);
+    columns = BlockN < TileN ? blocks * BlockN : blocks * min(TileN, BlockN - first_col);
+  }
+
+  // The block of the tile that a column of it belongs to, and the column within that block.
+  static __device__ __forceinline__ int block_of(int column) { return column / BlockN; }
+  __device__ __forceinline__ int column_in_block(int column) const {
+    return SLICES_N > 1 ? first_col + column : column % BlockN;
+  }
+};
+
+// What a warp stores: sixteen rows of staged sums at a time, which the epilogue turns into outputs.
+template <typename A, typename Op, typename Tile>
+struct SampledOutputs {
+  typedef typename Op::Out Out;
+  static constexpr int VECTOR = 16 / sizeof(Out);
+  static constexpr bool WHOLE_VECTORS = Tile::BLOCK_N % VECTOR == 0;
+
+  const Tile& tile;
+  const View& view;
+  const SampledProblem& problem;
+  const Op finish;
+  Out* out;      // of the tile's first block
+  bool vectors;  // rows of all blocks are whole 16-byte vectors
+
+  __device__ __forceinline__ SampledOutputs(const Tile& tile, const View& view, const Batch& batch,
+                                            const SampledProblem& problem,
+                                            const typename Op::Args& epilogue)
+      : tile(tile), view(view), problem(problem), finish(epilogue, batch, tile.matrix) {
+    out = batch_ptr<Out>(view, batch, tile.matrix) + tile.first_block * problem.out_step;
+    vectors = WHOLE_VECTORS && view.col == 1 && (view.row | problem.out_step) % VECTOR == 0 &&
+              reinterpret_cast<unsigned long long>(out) % 16 == 0;
+  }
+
+  // The epilogue of a block of the tile.
+  __device__ __forceinline__ Op of_block(int block) const {
+    Op op = finish;
+    if constexpr (Op::HAS_INPUT) op.input += (tile.first_block + block) * problem.input_step;
+    return op;
+  }
+
+  // Store WIDTH columns of the tile from `col` on, of sixteen of its rows from `top` on; staged[m *
+  // pitch + n] is the sum of row m and column n of these.
+  template <int WIDTH>
+  __device__ __forceinline__ void store(const A* staged, int pitch, int top, int col) const {
+    const int lane = threadIdx.x % 32;
+    if (vectors) {
+      if constexpr (WHOLE_VECTORS) {
+#pragma unroll 1
+        for (int e = lane; e < 16 * WIDTH / VECTOR; e += 32) {
+          const int m = e / (WIDTH / VECTOR), n = e % (WIDTH / VECTOR) * VECTOR;
+          if (top + m >= tile.rows || col + n >= tile.columns) continue;
+          const int block = tile.block_of(col + n), first = tile.column_in_block(col + n);
+          const long long row = tile.first_row + top + m;
+          const Op op = of_block(block);
+          alignas(16) Out values[VECTOR];
+#pragma unroll
+          for (int i = 0; i < VECTOR; ++i) values[i] = op(staged[m * pitch + n + i], row, first + i);
+          *reinterpret_cast<uint4*>(out + block * problem.out_step + row * view.row + first) =
+              *reinterpret_cast<const uint4*>(values);
+        }
+      }
+      return;
+    }
+    const bool by_column = view.row < view.col;
+#pragma unroll 1
+    for (int e = lane; e < 16 * WIDTH; e += 32) {
+      const int m = by_column ? e % 16 : e / WIDTH, n = by_column ? e / 16 : e % WIDTH;
+      if (top + m >= tile.rows || col + n >= tile.columns) continue;
+      const int block = tile.block_of(col + n), column = tile.column_in_block(col + n);
+      const long long row = tile.first_row + top + m;
+      out[block * problem.out_step + element_offset(view, row, column)] =
+          of_block(block)(staged[m * pitch + n], row, column);
+    }
+  }
+};
+
+}  // namespace sparsegpu

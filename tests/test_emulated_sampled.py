@@ -1,0 +1,70 @@
+"""Sampled products' tensor-core kernels on the host (tools/emulator)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sparsegpu as sg
+from addmm_cases import laid_out
+from sampled_path import stored
+from sparsegpu.testing import random_blocks, random_values
+from tools.emulator.build import compiler
+from tools.emulator.sampled import emulated_sampled_addmm
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+
+SOURCES = {"simt": "bsr_sampled_addmm_simt", "mma": "bsr_sampled_addmm_sm80"}
+#: Few, as each may take seconds to build: path, fields, dtype, block, blocks, K, layouts, more.
+CASES = [
+    ("mma", {}, "float16", (16, 16), (40, 40), 72, ("rows", "columns"), {"beta": 2}),
+    ("mma", {"tile_m": 64}, "bfloat16", (160, 200), (2, 3), 40, ("columns", "rows"), {"alpha": -3}),
+    ("mma", {"stages": 2}, "float16", (20, 12), (5, 30), 33, ("backwards", "skewed"), {}),
+    ("mma", {}, "int8", (16, 32), (5, 20), 80, ("rows", "rows"), {"beta": 1}),
+    ("mma", {}, "float32", (32, 16), (5, 20), 40, ("columns", "columns"), {}),
+    ("simt", {}, "float16", (3, 8), (5, 7), 21, ("rows", "rows"), {"beta": 2}),
+]
+
+
+class _Host:
+    """The host's arrays as the engine of a test."""
+
+    xp = np
+
+    @staticmethod
+    def array(values):
+        return np.array(values)
+
+    host = staticmethod(np.asarray)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("emulated")
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_sampled_addmm(directory, rng, case):
+    path, fields, dtype, (bm, bn), (rows, columns), k, layouts, scalars = case
+    shape = (rows * bm, columns * bn)
+    scalars = {"alpha": 1, "beta": 0, **scalars}
+    triple = random_blocks(
+        rng, shape, (bm, bn), dtype=dtype, density=0.4, batch=(2,), small_integers=True
+    )
+    sparse = sg.bsr_array(triple, shape=shape)
+    mat1, mat2 = (
+        random_values(rng, s, dtype, small_integers=True) for s in ((shape[0], k), (k, shape[1]))
+    )
+    a, b = (laid_out(_Host, x, by) for x, by in zip((mat1, mat2), layouts, strict=True))
+    with emulated_sampled_addmm(directory) as launched:
+        out = sg.sampled_addmm(
+            sparse, a, b, allow_tf32=True, config={"path": path, **fields}, **scalars
+        )
+    exact = scalars["alpha"] * stored(
+        mat1.astype(np.float64) @ mat2.astype(np.float64), out.pattern, _Host
+    )
+    exact += scalars["beta"] * triple[0].astype(np.float64)
+    if dtype == "int8":
+        exact = np.clip(exact, -128, 127)
+    np.testing.assert_array_equal(out.data, exact.astype(out.dtype))
+    assert launched == {SOURCES[path]: 1}
