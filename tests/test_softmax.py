@@ -225,7 +225,7 @@ def test_errors(engine, rng):
         for dtype in ("bool", "int8", "int32", "complex64"):
             with pytest.raises(TypeError, match="argument 'bsr': expected one of the dtypes float"):
                 sparsegpu.bsr_softmax(a.astype(dtype))
-        with pytest.raises(ValueError, match="'out': expected memory apart from 'input', or input"):
+        with pytest.raises(ValueError, match="'out': expected memory apart from 'bsr', or bsr"):
             sparsegpu.bsr_softmax(first, out=second)
         with pytest.raises(ValueError, match="argument 'out': expected the pattern of the result"):
             sparsegpu.bsr_softmax(a, out=other)
