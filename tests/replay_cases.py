@@ -84,6 +84,29 @@ def softmax(cp, rng):
 
 
 @case
+def softmax_backward(cp, rng):
+    y = canonical(cp, rng)
+    grad, out, wide = y.copy(), y.copy(), y.astype("float32")
+    grad = y.with_data(grad.data)
+    fortran, repeated = in_other_order(y), block_sparse(cp, rng, duplicates=True)
+    backward = sg.bsr_softmax_backward
+    return Case(
+        lambda: backward(grad, y).data,
+        [grad.data, y.data, fortran.data, repeated.data],
+        {
+            "into out": lambda: backward(grad, y, out=y.with_data(out.data)).data,
+            "of another dtype": lambda: backward(wide, wide).data,
+            "of the other operand": lambda: backward(y, grad).data,
+        },
+        {
+            "of blocks that are copied": lambda: backward(y, fortran).data,
+            "of repeated blocks": lambda: backward(repeated, repeated).data,
+            "of a pattern that is compared": lambda: backward(out, y).data,
+        },
+    )
+
+
+@case
 def attention(cp, rng):
     mask = canonical(cp, rng, "float16", (64, 64)).astype("bool")
     q, k, v = (dense(cp, rng, (2, 4, 64, 32)) for _ in range(3))
