@@ -189,23 +189,17 @@ def sampled_addmm(cp, rng):
 @case
 def bsr_scatter_mm(cp, rng):
     a, x = canonical(cp, rng, "float32"), dense(cp, rng, (96, 64), "float32")
-    lists = {name: sg.bsr_scatter_mm_indices_data(a, x, name, SPLIT_N=2)
-             for name in ("scatter_mm", "bsr_strided_mm", "bsr_strided_mm_compressed")}  # fmt: skip
+    lists = sg.bsr_scatter_mm_indices_data(a, x, SPLIT_N=2)
     out, columns = cp.empty((64, 64), "float32"), cp.empty((64, 64), "float32").T
     into = partial(sg.bsr_scatter_mm, a, x)
     return Case(
-        lambda: into(lists["bsr_strided_mm"]),
+        lambda: into(lists),
         [a.data, x],
         {
-            "compressed": lambda: into(lists["bsr_strided_mm_compressed"]),
-            "of its own lists": into,
-            "into out": lambda: into(lists["bsr_strided_mm"], out=out),
+            "into out": lambda: into(lists, out=out),
+            "into columns": lambda: into(lists, out=columns),
         },
-        {
-            "by tiles": lambda: into(lists["scatter_mm"]),
-            "into columns": lambda: into(lists["bsr_strided_mm"], out=columns),
-            "lists from outside": lambda: into((*lists["bsr_strided_mm"],)),
-        },
+        {"lists from outside": lambda: into((*lists,))},
     )
 
 
