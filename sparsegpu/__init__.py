@@ -28,7 +28,7 @@ _MODULES = {
     "ops.sampled_addmm": ["sampled_addmm"],
     "ops.scatter_indices": ["bsr_scatter_mm_indices_data"],
     "ops.scatter_mm": ["bsr_scatter_mm", "scatter_mm"],
-    "ops.softmax": ["bsr_softmax"],
+    "ops.softmax": ["bsr_softmax", "bsr_softmax_backward"],
     "ops.spgemm": ["bsr_spgemm"],
     # 2:4
     "ops.compress": ["semi_structured_from_dense", "semi_structured_to_dense"],
@@ -77,6 +77,7 @@ __all__ = [
     "bsr_scatter_mm",
     "bsr_scatter_mm_indices_data",
     "bsr_softmax",
+    "bsr_softmax_backward",
     "bsr_spgemm",
     "causal",
     "check_meta",
@@ -173,7 +174,7 @@ if TYPE_CHECKING:
         semi_structured_linear,
         semi_structured_matmul,
     )
-    from .ops.softmax import bsr_softmax
+    from .ops.softmax import bsr_softmax, bsr_softmax_backward
     from .ops.spgemm import bsr_spgemm
     from .semi_structured import SemiStructuredArray, to_semi_structured
     from .tuning.tune import tune

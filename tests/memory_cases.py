@@ -114,13 +114,14 @@ def vector_times_bsr(cp, rng):
 def scatter_mm(cp, rng):
     a, x = sparse(cp, rng), values(cp, rng, (SHAPE[1], 64))
     lists = sg.bsr_scatter_mm_indices_data(a, x)
-    return Case(("scatter_mm",), lambda: sg.bsr_scatter_mm(a, x, lists))
+    return Case(("scatter_mm",), lambda: sg.scatter_mm(a.data, x, lists))
 
 
 @case
 def scatter_mm_with_lists_of_the_pattern(cp, rng):
     a, x = sparse(cp, rng), values(cp, rng, (SHAPE[1], 64))
-    return Case(("scatter_mm",), lambda: sg.bsr_scatter_mm(a, x))
+    lists = sg.bsr_scatter_mm_indices_data(a, x)
+    return Case(("bsr_addmm",), lambda: sg.bsr_scatter_mm(a, x, lists))
 
 
 # -- at the stored blocks -------------------------------------------------------------------------

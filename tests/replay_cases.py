@@ -84,6 +84,29 @@ def softmax(cp, rng):
 
 
 @case
+def softmax_backward(cp, rng):
+    y = canonical(cp, rng)
+    grad, out, wide = y.copy(), y.copy(), y.astype("float32")
+    grad = y.with_data(grad.data)
+    fortran, repeated = in_other_order(y), block_sparse(cp, rng, duplicates=True)
+    backward = sg.bsr_softmax_backward
+    return Case(
+        lambda: backward(grad, y).data,
+        [grad.data, y.data, fortran.data, repeated.data],
+        {
+            "into out": lambda: backward(grad, y, out=y.with_data(out.data)).data,
+            "of another dtype": lambda: backward(wide, wide).data,
+            "of the other operand": lambda: backward(y, grad).data,
+        },
+        {
+            "of blocks that are copied": lambda: backward(y, fortran).data,
+            "of repeated blocks": lambda: backward(repeated, repeated).data,
+            "of a pattern that is compared": lambda: backward(out, y).data,
+        },
+    )
+
+
+@case
 def attention(cp, rng):
     mask = canonical(cp, rng, "float16", (64, 64)).astype("bool")
     q, k, v = (dense(cp, rng, (2, 4, 64, 32)) for _ in range(3))
@@ -166,23 +189,17 @@ def sampled_addmm(cp, rng):
 @case
 def bsr_scatter_mm(cp, rng):
     a, x = canonical(cp, rng, "float32"), dense(cp, rng, (96, 64), "float32")
-    lists = {name: sg.bsr_scatter_mm_indices_data(a, x, name, SPLIT_N=2)
-             for name in ("scatter_mm", "bsr_strided_mm", "bsr_strided_mm_compressed")}  # fmt: skip
+    lists = sg.bsr_scatter_mm_indices_data(a, x, SPLIT_N=2)
     out, columns = cp.empty((64, 64), "float32"), cp.empty((64, 64), "float32").T
     into = partial(sg.bsr_scatter_mm, a, x)
     return Case(
-        lambda: into(lists["bsr_strided_mm"]),
+        lambda: into(lists),
         [a.data, x],
         {
-            "compressed": lambda: into(lists["bsr_strided_mm_compressed"]),
-            "of its own lists": into,
-            "into out": lambda: into(lists["bsr_strided_mm"], out=out),
+            "into out": lambda: into(lists, out=out),
+            "into columns": lambda: into(lists, out=columns),
         },
-        {
-            "by tiles": lambda: into(lists["scatter_mm"]),
-            "into columns": lambda: into(lists["bsr_strided_mm"], out=columns),
-            "lists from outside": lambda: into((*lists["bsr_strided_mm"],)),
-        },
+        {"lists from outside": lambda: into((*lists,))},
     )
 
 

@@ -8,7 +8,10 @@ FORMATS = ["scatter_mm", "bsr_strided_mm", "bsr_strided_mm_compressed"]
 
 
 def random_case(rng, name, dtype, *, small=False, aligned=True):
-    """Blocks, others and hand-made lists with empty, repeated and unordered entries."""
+    """Blocks, others and hand-made lists with empty, repeated and unordered entries.
+
+    With ``aligned=False`` the strided formats have tiles off the grid, some of them twice.
+    """
     ms, ks, ns, split = 3, 5, 4, 3
     if name == "scatter_mm":
         counts = rng.integers(0, 4, 6)
@@ -24,8 +27,12 @@ def random_case(rng, name, dtype, *, small=False, aligned=True):
         tiles = rng.permutation(4 * split)[:9]
         r_offsets = tiles // split * ms * n + tiles % split * ns
         if not aligned:
-            rows, columns = rng.integers(0, m - ms + 1, 9), rng.integers(0, n - ns + 1, 9)
-            r_offsets = np.concatenate([rows * n + columns, (rows * n + columns)[::2]])
+            # Three bands, each of two tiles that stand anywhere in it.
+            rows = np.repeat(np.arange(3) * ms + rng.integers(0, m - 3 * ms + 1), 2)
+            left = rng.integers(0, n - 2 * ns + 1, 3)
+            columns = np.stack([left, rng.integers(left + ns, n - ns + 1)], 1).ravel()
+            r_offsets = rng.permutation(rows * n + columns)
+            r_offsets = np.concatenate([r_offsets, r_offsets[::2]])
         if name == "bsr_strided_mm":
             c_indices = np.concatenate([[0], np.cumsum(rng.integers(0, 4, len(r_offsets)))])
             count = c_indices[-1]

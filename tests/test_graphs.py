@@ -125,9 +125,10 @@ def temporaries(cp, engine, rng):
     columns_first = a.bsr.with_data(cp.asfortranarray(a.bsr.data))
     yield "softmax by columns", lambda: sg.bsr_softmax(columns_first).data
 
-    lists = sg.bsr_scatter_mm_indices_data(a.bsr, x, "scatter_mm")
-    yield "the scatter_mm format", lambda: sg.bsr_scatter_mm(a.bsr, x, lists)
-    yield "scatter_mm", lambda: sg.bsr_scatter_mm(a.bsr, x)
+    lists = sg.bsr_scatter_mm_indices_data(a.bsr, x, "scatter_mm", SPLIT_N=1)
+    tiles = x.reshape(8, 16, 40)
+    yield "the scatter_mm format", lambda: sg.scatter_mm(a.bsr.data, tiles, lists)
+    yield "bsr_scatter_mm", lambda: sg.bsr_scatter_mm(a.bsr, x, lists)
 
     dense = cp.asfortranarray(w.todense())
     packed, meta = sg.semi_structured_from_dense(cp.ascontiguousarray(dense))

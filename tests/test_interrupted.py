@@ -65,7 +65,7 @@ OTHERS = {
     "A @ x": lambda a, x: a @ x,
     "x @ A": lambda a, x: x.T @ a.T,
     "softmax": lambda a, x: sg.bsr_softmax(a),
-    "index lists": lambda a, x: sg.bsr_scatter_mm(a, x),
+    "index lists": lambda a, x: sg.bsr_scatter_mm(a, x, sg.bsr_scatter_mm_indices_data(a, x)),
     "A @ B": lambda a, x: a @ a.T,
     "A + B": lambda a, x: a + a.T.T,
     "save_npz": lambda a, x: sg.save_npz(io.BytesIO(), a),

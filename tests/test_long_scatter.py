@@ -44,7 +44,7 @@ def exact_tiles(blocks, others, name, arrays, shape):
     return total
 
 
-def hand_made(rng, name, ks=KS, longest=2600, overlapping=False):
+def hand_made(rng, name, ks=KS, longest=2600, repeated=False):
     """Return blocks, others, lists and a shape: long, short and empty tiles."""
     ms, ns, split = 2, 3, 2
     blocks = random_int8(rng, (40, ms, ks))
@@ -58,8 +58,8 @@ def hand_made(rng, name, ks=KS, longest=2600, overlapping=False):
     if name == "bsr_strided_mm":
         tiles = rng.permutation(5 * split)[:5]
         r_offsets = tiles // split * ms * n + tiles % split * ns
-        if overlapping:
-            r_offsets = np.array([0, 1, 3, 0, 2]) * n + np.array([0, 1, 3, 0, 2])
+        if repeated:
+            r_offsets = np.array([0, 2, 0, 2, 5]) * n + np.array([0, 1, 0, 1, 3])
         count = counts.sum()
         arrays = [np.concatenate([[0], np.cumsum(counts)]), r_offsets, rng.integers(0, 40, count)]
     else:
@@ -100,14 +100,14 @@ def test_accumulators_of_blocks_dtype(engine, rng):
     assert_equal(engine, out, exact_tiles(blocks, others, lists[0], lists[1:], shape), "int8")
 
 
-def test_tiles_that_overlap(engine, rng):
-    blocks, others, lists, shape = hand_made(rng, "bsr_strided_mm", overlapping=True)
+def test_tiles_that_repeat(engine, rng):
+    blocks, others, lists, shape = hand_made(rng, "bsr_strided_mm", repeated=True)
     with engine.runs("scatter_mm"):
         out = engine.xp.zeros(shape, np.float32)
         sg.scatter_mm(*map(engine.array, (blocks, others)), on(engine, lists), accumulators=out)
     exact = exact_tiles(blocks, others, lists[0], lists[1:], shape)
     assert exact.max() > LARGEST
-    # Tiles that stand elsewhere are added one after the other, each rounded once.
+    # Tiles of another place in the list are added one after the other, each rounded once.
     np.testing.assert_allclose(engine.host(out).astype(np.float64), exact, rtol=5 * 2.0**-24)
 
 

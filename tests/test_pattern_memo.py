@@ -63,7 +63,7 @@ def test_what_a_graph_captured_is_kept_for_good(monkeypatch):
 
 def test_index_lists_do_not_pile_up(engine):
     bsr = sparsegpu.bsr_array(engine.array(np.eye(4, dtype=np.float32)), blocksize=(2, 2))
-    with engine.runs("scatter_mm"):
+    with engine.runs("bsr_addmm"):
         before = len(bsr.pattern._memo)
         for n in range(1, 3 * RECENT):
             for indices_format in FORMATS:

@@ -45,6 +45,73 @@ def test_a_tile_that_sticks_out(rng, edge):
         sparsegpu.scatter_mm(blocks, others, replaced(lists, 2, wrong))
 
 
+@pytest.mark.parametrize("name", FORMATS[1:])
+@pytest.mark.parametrize("other", [(2, 3), (4, 2), (2, 2), (4, 7), (0, 5), (1, 8), (5, 4), (3, 1)])
+def test_tiles_that_overlap(engine, rng, name, other):
+    """With the 3x4 tile at (3, 5); one below, above or beside it does not."""
+    blocks, others, lists, shape = random_case(rng, name, "float32")
+    start = random_values(rng, shape, "float32")
+    overlaps = other not in {(0, 5), (3, 1)}
+    offsets = np.array([9 * 12, 3 * 12 + 5, 0, other[0] * 12 + other[1]])
+    wrong = replaced(lists, 2, offsets)
+    if name == "bsr_strided_mm":
+        wrong = replaced(wrong, 1, lists[1][: len(offsets) + 1])
+    accumulators = engine.array(start.copy())
+    arguments = *map(engine.array, (blocks, others)), on(engine, wrong)
+    if overlaps:
+        with (
+            engine.runs(None),
+            pytest.raises(ValueError, match=r"'r_offsets': expected 3x4 tiles that are the same"),
+        ):
+            sparsegpu.scatter_mm(*arguments, accumulators=accumulators)
+        assert (engine.host(accumulators) == start).all()
+    else:
+        sparsegpu.scatter_mm(*arguments, accumulators=accumulators)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_offsets_that_fall(engine, rng, name):
+    blocks, others, lists, shape = random_case(rng, name, "float32")
+    start = random_values(rng, shape, "float32")
+    accumulators = engine.array(start.copy())
+    falling = lists[1].copy()
+    falling[2] = falling[1] - 1 if falling[1] else falling[3:].max() + 1
+    with (
+        engine.runs(None),
+        pytest.raises(ValueError, match=r"'c_\w+': expected non-decreasing values, got a decrease"),
+    ):
+        sparsegpu.scatter_mm(
+            engine.array(blocks),
+            engine.array(others),
+            on(engine, replaced(lists, 1, falling)),
+            accumulators=accumulators,
+        )
+    assert (engine.host(accumulators) == start).all()
+
+
+def test_overlaps_are_found_wherever_they_are(rng):
+    """Against all pairs, on matrices whose width is no multiple of the tile's."""
+    for _ in range(300):
+        (ms, ns), split = rng.integers(1, 5, 2), int(rng.integers(1, 5))
+        n, m = int(ns * split), int(ms * 6)
+        rows, columns = rng.integers(0, m - ms + 1, 3), rng.integers(0, n - ns + 1, 3)
+        near = abs(rows[:, None] - rows) < ms
+        near &= abs(columns[:, None] - columns) < ns
+        same = (rows[:, None] == rows) & (columns[:, None] == columns)
+        overlaps = bool((near & ~same).any())
+        lists = ("bsr_strided_mm", [0] * 4, rows * n + columns, [0], [0], {"SPLIT_N": split})
+        call = (np.ones((1, ms, 1)), np.ones((1, n)), tuple(map(as_lists, lists)))
+        if overlaps:
+            with pytest.raises(ValueError, match="that are the same or do not overlap"):
+                sparsegpu.scatter_mm(*call)
+        else:
+            sparsegpu.scatter_mm(*call)
+
+
+def as_lists(x):
+    return np.array(x) if isinstance(x, list) else x
+
+
 class TestErrors:
     @pytest.fixture
     def case(self, rng):
@@ -107,9 +174,14 @@ class TestErrors:
                 sparsegpu.scatter_mm(bsr.data, other, lists)
         with pytest.raises(ValueError, match=r"'blocks': expected shape \(2, 2, 2\) as"):
             sparsegpu.scatter_mm(bsr.data[:1], np.ones((4, 6)), lists)
-        with pytest.raises(ValueError, match=r"'blocks': expected shape \(2, 2, 2\) as"):
+        with pytest.raises(ValueError, match=r"'bsr': expected 2 blocks of \(2, 2\) as in"):
             big = sparsegpu.bsr_array(np.ones((4, 4)), blocksize=(2, 2))
             sparsegpu.bsr_scatter_mm(big, np.ones((4, 6)), lists)
+        with pytest.raises(ValueError, match=r"'other': expected shape \(\*batch, 4, 6\) as in"):
+            sparsegpu.bsr_scatter_mm(bsr, np.ones((4, 8)), lists)
+        pairs = sparsegpu.bsr_scatter_mm_indices_data(bsr, np.ones((4, 6)), "scatter_mm")
+        with pytest.raises(ValueError, match="'other': expected 6 tiles, 3 side by side, as in"):
+            sparsegpu.bsr_scatter_mm(bsr, np.ones((2, 4, 6)), pairs)
 
     def test_indices_data(self):
         build = sparsegpu.bsr_scatter_mm_indices_data

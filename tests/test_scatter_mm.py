@@ -181,15 +181,17 @@ def test_strided_operands(engine, rng):
 # -- bsr_scatter_mm -----------------------------------------------------------------------------
 
 
-@covered(name=[None, *FORMATS], dtype=DTYPES, batch=[(), (3,), (2, 2)])
-def test_product(engine, rng, name, dtype, batch):
+@covered(name=[None, *FORMATS], dtype=DTYPES, batch=[(), (3,), (2, 2)], known=[True, False])
+def test_product(engine, rng, name, dtype, batch, known):
+    """Of lists that know their pattern, and of a caller's own."""
     triple = random_blocks(rng, (32, 24), (8, 4), density=0.25, dtype=dtype)
     bsr = engine.bsr(triple, (32, 24))
     other = random_values(rng, (*batch, 24, 24), dtype)
     given_lists = None
     if name is not None:
         given_lists = sparsegpu.bsr_scatter_mm_indices_data(bsr, engine.array(other), name)
-    with engine.runs("scatter_mm"):
+        given_lists = given_lists if known else (*given_lists,)
+    with engine.runs("bsr_addmm" if known or name is None else "scatter_mm"):
         result = sparsegpu.bsr_scatter_mm(bsr, engine.array(other), given_lists)
     dense = dense_from_blocks(*triple, (32, 24))
     assert result.dtype == (np.int32 if dtype == "int8" else other.dtype)
@@ -202,10 +204,27 @@ def test_out_is_overwritten(engine, rng, name):
     bsr = engine.bsr(triple, (12, 12))
     other = random_values(rng, (2, 12, 9), "float16")
     lists = sparsegpu.bsr_scatter_mm_indices_data(bsr, engine.array(other), name, SPLIT_N=3)
-    out = engine.xp.full((2, 9, 12), np.nan, np.float32).swapaxes(-1, -2)
-    with engine.runs("scatter_mm"):
-        assert sparsegpu.bsr_scatter_mm(bsr, engine.array(other), lists, out=out) is out
-    assert_within_bound(engine.host(out), dense_from_blocks(*triple, (12, 12)), other)
+    for given_lists, kernel in ((lists, "bsr_addmm"), ((*lists,), "scatter_mm")):
+        out = engine.xp.full((2, 9, 12), np.nan, np.float32).swapaxes(-1, -2)
+        with engine.runs(kernel):
+            assert sparsegpu.bsr_scatter_mm(bsr, engine.array(other), given_lists, out=out) is out
+        assert_within_bound(engine.host(out), dense_from_blocks(*triple, (12, 12)), other)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_lists_are_of_their_own_pattern(engine, rng, name):
+    """Blocks of another matrix, of as many blocks, stand where the lists say."""
+    mine, theirs = (
+        engine.bsr(
+            (random_values(rng, (2, 2, 2), "float64"), np.array(columns), np.array(rows)), (4, 6)
+        )
+        for columns, rows in (([0, 2], [0, 1, 2]), ([1, 0], [0, 1, 2]))
+    )
+    other = random_values(rng, (6, 4), "float64")
+    lists = sparsegpu.bsr_scatter_mm_indices_data(theirs, engine.array(other), name)
+    result = sparsegpu.bsr_scatter_mm(mine, engine.array(other), lists)
+    dense = engine.host(theirs.with_data(mine.data).toarray())
+    assert_within_bound(engine.host(result), dense, other)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -241,9 +260,10 @@ def test_any_shape(engine, name, blocks, blocksize, ns, split, density, seed):
     bsr = engine.bsr(triple, shape)
     other = random_values(rng, (shape[1], ns * split), "float32", small_integers=True)
     lists = sparsegpu.bsr_scatter_mm_indices_data(bsr, engine.array(other), name, SPLIT_N=split)
-    with engine.runs("scatter_mm" if triple[0].size and other.size else None):
-        result = sparsegpu.bsr_scatter_mm(bsr, engine.array(other), lists)
-    assert (engine.host(result) == dense_from_blocks(*triple, shape) @ other).all()
+    for given_lists, kernel in ((lists, "bsr_addmm"), ((*lists,), "scatter_mm")):
+        with engine.runs(kernel if triple[0].size and other.size else None):
+            result = sparsegpu.bsr_scatter_mm(bsr, engine.array(other), given_lists)
+        assert (engine.host(result) == dense_from_blocks(*triple, shape) @ other).all()
 
 
 def test_a_second_call_can_be_captured(cuda_engine, rng):

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import ml_dtypes
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 import sparsegpu as sg
 from sparsegpu._arrays import accumulator_dtype, dtype_of
 from sparsegpu._epilogue import Epilogue, apply_epilogue
+from sparsegpu.engines.cuda import softmax
 from sparsegpu.engines.cuda.runtime.launch import submit
 from sparsegpu.engines.cusparselt.semi_structured import finish
 from sparsegpu.testing import random_values, to_host
@@ -73,14 +75,35 @@ def _many_blocks(make):
 
 
 def _softmax() -> Iterator[tuple[str, Prepare]]:
+    forward, wide = sg.bsr_softmax, _wide_softmax
     for dtype in ("float16", "bfloat16", "float32", "float64"):
-        yield f"bsr_softmax {dtype}", partial(_softmax_rows, (24, 700), (8, 7), dtype, 0.4)
-    yield "bsr_softmax long", partial(_softmax_rows, (32, 4096), (8, 8), "float32", 0.9)
+        yield f"bsr_softmax {dtype}", partial(_softmax_rows, forward, (24, 700), (8, 7), dtype, 0.4)
+        for name, call in (("wide", wide), ("backward", sg.bsr_softmax_backward)):
+            yield (
+                f"bsr_softmax {name} {dtype}",
+                partial(_softmax_rows, call, (24, 720), (8, 12), dtype, 0.4),
+            )
+    for name, call in (("", forward), (" wide", wide), (" backward", sg.bsr_softmax_backward)):
+        yield (
+            f"bsr_softmax{name} long",
+            partial(_softmax_rows, call, (32, 4096), (8, 8), "float32", 0.9),
+        )
+        yield (
+            f"bsr_softmax{name} longer",
+            partial(_softmax_rows, call, (1, 2**17), (1, 256), "float32", 1.0),
+        )
 
 
-def _softmax_rows(shape, blocksize, dtype, density, make):
+def _softmax_rows(call, shape, blocksize, dtype, density, make):
     a = make.sparse(shape, blocksize, dtype, density=density, duplicates=False)
-    return lambda: sg.bsr_softmax(a).data
+    operands = (a, a) if call is sg.bsr_softmax_backward else (a,)
+    return lambda: call(*operands).data
+
+
+def _wide_softmax(a):
+    """Compute the softmax by the kernel that is not the default yet."""
+    with patch.object(softmax, "FORWARD", "bsr_softmax_wide"):
+        return sg.bsr_softmax(a)
 
 
 def _attention() -> Iterator[tuple[str, Prepare]]:

@@ -179,12 +179,13 @@ def prepare_out(
     input: Any = None,
     operands: dict[str, Any] | None = None,
     argument: str = "out",
+    input_name: str = "input",
 ) -> Any:
     """Return the array to write: a new one, or ``out`` once it is known to be safe.
 
     ``operands`` maps argument names to arrays that ``out`` must not overlap (None is skipped);
     ``input`` may be ``out`` itself and nothing else that overlaps it. ``argument`` is out's name
-    in messages.
+    in messages, ``input_name`` that of ``input``.
     """
     if out is None:
         return xp.empty(shape, dtype=dtype)
@@ -205,9 +206,8 @@ def prepare_out(
     if overlapped is not None:
         raise bad_value(function, argument, f"memory apart from '{overlapped}'", "an overlap")
     if not (input is None or same_memory(out, input)) and overlapping(out, {"input": input}):
-        raise bad_value(
-            function, argument, "memory apart from 'input', or input itself", "a partial overlap"
-        )
+        expected = f"memory apart from '{input_name}', or {input_name} itself"
+        raise bad_value(function, argument, expected, "a partial overlap")
     if overlaps_itself(out):
         raise bad_value(function, argument, "distinct elements", f"a view of strides {out.strides}")
     return out

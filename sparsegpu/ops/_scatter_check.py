@@ -133,6 +133,7 @@ def _read_strided(
     ns = n // split
     _check_tiles(function, "q_offsets", q_offsets, (ks, ns), (k, n))
     rows = _check_tiles(function, "r_offsets", arrays["r_offsets"], (ms, ns), (limit, n))
+    _check_disjoint(function, "r_offsets", arrays["r_offsets"], (ms, ns), n)
     return k, n, rows
 
 
@@ -174,12 +175,37 @@ def _check_tiles(
     return end
 
 
-def disjoint_rounds(lists: Lists) -> list[dict[str, Any]]:
-    """Split strided lists into rounds of tiles that do not overlap, in a fixed order.
+def _check_disjoint(function: str, name: str, offsets: Any, tile: tuple[int, int], n: int) -> None:
+    """Refuse tiles that overlap without being the same tile.
 
-    Lists made here are one round. A caller's tiles may overlap and repeat: tiles of a round have
-    the same offset modulo the tile's size (two of them are equal or disjoint), and each tile is
-    in a round once.
+    Tiles whose corners lie in the same cell of a grid of tiles overlap; others only if their
+    cells are neighbours. So each tile is compared with the next one in its cell, and, once no two
+    share a cell, with the tile of each neighbouring cell that comes later.
+    """
+    if offsets.size < 2:
+        return
+    xp, (height, width) = namespace(offsets), tile
+    tiles = xp.unique(offsets)
+    row, column = tiles // n, tiles % n
+    across = n // width + 2  # a border column, so that neighbours of different rows differ
+    cells = row // height * across + column // width
+    order = xp.argsort(cells)
+    cells, tiles, row, column = (x[order] for x in (cells, tiles, row, column))
+    for step in (0, 1, across - 1, across, across + 1):
+        at = xp.searchsorted(cells, cells + step, side="right") - 1
+        near = (cells[at] == cells + step) & (tiles[at] != tiles)
+        near &= (abs(row[at] - row) < height) & (abs(column[at] - column) < width)
+        if bool(near.any()):
+            i = int(xp.argmax(near))
+            first, second = sorted((int(tiles[i]), int(tiles[at[i]])))
+            expected = f"{height}x{width} tiles that are the same or do not overlap"
+            raise bad_value(function, name, expected, f"offsets {first} and {second}")
+
+
+def disjoint_rounds(lists: Lists) -> list[dict[str, Any]]:
+    """Split strided lists into rounds that hold each tile once, in a fixed order.
+
+    Lists made here are one round. A caller's tiles may repeat.
     """
     arrays, fit = lists.arrays, lists.fit
     if lists.trusted or lists.indices_format == "scatter_mm" or not fit.columns:
@@ -187,17 +213,15 @@ def disjoint_rounds(lists: Lists) -> list[dict[str, Any]]:
     r = arrays["r_offsets"]
     if not r.size:
         return [arrays]
-    xp, (ms, _), n = namespace(r), fit.block_shape, fit.columns
-    ns = n // fit.split_n
+    xp = namespace(r)
     order = xp.argsort(r, kind="stable")
     ascending = r[order]
-    before = xp.empty_like(r)
-    before[order] = xp.arange(r.size, dtype=np.int64) - xp.searchsorted(ascending, ascending)
-    round_of = before * (ms * ns) + (r // n % ms) * ns + r % n % ns
-    rounds, number = xp.unique(round_of, return_inverse=True)
-    if rounds.size <= 1:
+    round_of = xp.empty_like(r)
+    round_of[order] = xp.arange(r.size, dtype=np.int64) - xp.searchsorted(ascending, ascending)
+    rounds = int(round_of.max()) + 1
+    if rounds == 1:
         return [arrays]
-    return [_only(arrays, xp.flatnonzero(number == i), xp) for i in range(rounds.size)]
+    return [_only(arrays, xp.flatnonzero(round_of == i), xp) for i in range(rounds)]
 
 
 def _only(arrays: dict[str, Any], tiles: Any, xp: Any) -> dict[str, Any]:

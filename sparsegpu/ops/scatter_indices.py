@@ -62,11 +62,13 @@ class IndicesData(tuple):
 
     The arrays are not to be written to. `scatter_mm` checks sizes against `fit` instead of
     reading them, and uses the arrays themselves, `kept`: the tuple holds views of them, whose
-    shape and dtype a caller may set.
+    shape and dtype a caller may set. `pattern` is whose product they list, with distinct blocks;
+    copies of the tuple do not know it, nor does the one that is kept with the pattern.
     """
 
     fit: Fit
     kept: dict[str, Any]
+    pattern: Pattern | None = None
 
     @classmethod
     def made(cls, fit: Fit, name: str, arrays: tuple[Any, ...], *meta: dict) -> IndicesData:
@@ -76,13 +78,15 @@ class IndicesData(tuple):
         lists.fit, lists.kept = fit, dict(zip(ARRAYS[name], kept, strict=True))
         return lists
 
-    def with_own_meta(self) -> IndicesData:
-        """Return the same arrays beside a meta dictionary that the caller may change."""
-        if not isinstance(self[-1], dict):
-            return self
-        other = IndicesData((*self[:-1], dict(self[-1])))
-        other.fit, other.kept = self.fit, self.kept
+    def given_out(self, pattern: Pattern) -> IndicesData:
+        """Return the same arrays for a caller, who may change the meta dictionary beside them."""
+        meta = [dict(self[-1])] if isinstance(self[-1], dict) else [self[-1]]
+        other = IndicesData((*self[:-1], *meta))
+        other.fit, other.kept, other.pattern = self.fit, self.kept, pattern
         return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"fit": self.fit, "kept": self.kept}
 
 
 def bsr_scatter_mm_indices_data(
@@ -167,7 +171,7 @@ def bsr_scatter_mm_indices_data(
         kept = pattern.memo_recent(
             "scatter_mm", key, lambda: _build(pattern, indices_format, n, batch_size, settings)
         )
-    return kept.with_own_meta()
+    return kept.given_out(pattern)
 
 
 def check_product(function: str, pattern: Pattern, other: Any) -> None:

@@ -12,7 +12,7 @@ from .._checks import bad_value, check_broadcasts_to
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
 from ..pattern import Pattern
-from ._canonical import distinct_blocks
+from ._canonical import distinct_blocks, distinct_pattern
 from ._common import (
     check_operand_dtypes,
     check_sparse,
@@ -24,7 +24,8 @@ from ._common import (
 from ._long_scatter import add_pairs, add_tiles, cut_pairs, cut_tiles
 from ._long_sums import may_be_long
 from ._scatter_check import Lists, disjoint_rounds, name_arrays, read_lists
-from .scatter_indices import IndicesData, bsr_scatter_mm_indices_data, check_product
+from .addmm import matmul
+from .scatter_indices import IndicesData, check_product
 
 
 def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: Any = None) -> Any:
@@ -54,7 +55,8 @@ def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: A
         Ns = N // SPLIT_N there. Same dtype as ``blocks``.
     indices_data : tuple
         From `bsr_scatter_mm_indices_data` (only its sizes are compared, nothing is read), or made
-        by the caller (every index is read and checked; this may synchronise).
+        by the caller (every index is read and checked; this may synchronise). In the strided
+        formats two tiles may be the same tile, and then add up, but may not overlap otherwise.
     accumulators : array (R, Ms, Ns), or (*B, M, N) in the strided formats; optional
         Added to in place. Without it they start at zero in blocks' dtype, with M =
         (len(c_indices) - 1) * Ms in the compressed format and Ms + max(r_offsets) // N in
@@ -69,7 +71,8 @@ def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: A
     Raises
     ------
     ValueError
-        An unknown format; an index out of range; shapes that do not fit.
+        An unknown format; an index out of range; offsets that fall; tiles that overlap in part;
+        shapes that do not fit.
     TypeError
         Mixed dtypes or array libraries; index arrays that are not integers.
 
@@ -91,7 +94,7 @@ def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: A
     check_operand_dtypes(function, ("blocks", "others"), blocks.dtype, others.dtype)
     if blocks.ndim != 3:
         raise bad_value(function, "blocks", "shape (P, Ms, Ks)", tuple(blocks.shape))
-    call = _call(function, None, (blocks, others), indices_data, accumulators)
+    call = _call(function, (blocks, others), indices_data, accumulators)
     replayed = call.replay() if call else None
     if replayed is not None:
         return replayed[0]
@@ -129,7 +132,7 @@ def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: A
 
 
 def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = None) -> Any:
-    """Return ``bsr @ other``, computed by `scatter_mm`.
+    """Return ``bsr @ other``, which index lists describe.
 
     Parameters
     ----------
@@ -137,7 +140,9 @@ def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = No
         Duplicate blocks are summed first.
     other : array (*B, K, N)
     indices_data : tuple, optional
-        From `bsr_scatter_mm_indices_data`; by default its compressed format.
+        From `bsr_scatter_mm_indices_data`: such lists know their pattern, and this is the product
+        of that pattern as `bsr_addmm` computes it, whatever their format. The same without lists.
+        Lists made by the caller are read, checked and followed as `scatter_mm` does.
     out : array (*B, M, N), optional
         Overwritten.
 
@@ -168,13 +173,10 @@ def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = No
     check_product(function, bsr.pattern, other)
     dtype = resolve_out_dtype(function, bsr.data.dtype, out, None)
     shape = (*other.shape[:-2], bsr.pattern.shape[0], other.shape[-1])
-    if indices_data is None:
-        indices_data = bsr_scatter_mm_indices_data(bsr, other)
-    call = _call(function, bsr.pattern, (bsr.data, other), indices_data, out)
-    replayed = call.replay() if call else None
-    if replayed is not None:
-        return replayed[0]
-    with on_device(other, bsr.pattern, call):
+    known = bsr if indices_data is None else _known_product(function, indices_data, bsr, other)
+    if known is not None:
+        return matmul(function, known, other, names=("bsr", "other"), out=out)
+    with on_device(other, bsr.pattern):
         pattern, blocks = distinct_blocks(bsr, function, "bsr")
         operands = {"bsr": bsr.data, "other": other}
         others = other
@@ -192,13 +194,46 @@ def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = No
         _check_strided_accumulators(function, "indices_data", shape, lists, tuple(other.shape[:-2]))
         result = prepare_out(function, out, shape, dtype, xp, operands=operands)
         _clear(function, xp, result)
-        alone = _run(function, xp, result, blocks, others, lists)
-        if call and alone and blocks is bsr.data:
-            call.keep(result)
+        _run(function, xp, result, blocks, others, lists)
     return result
 
 
-def _call(function: str, owner: Any, arrays: tuple, indices_data: Any, out: Any) -> Call | None:
+def _known_product(function: str, indices_data: Any, bsr: Any, other: Any) -> Any:
+    """Return the matrix whose product with ``other`` the lists are; None where they do not know.
+
+    Its blocks are those of ``bsr``. Refuse lists that do not fit.
+    """
+    if not isinstance(indices_data, IndicesData) or indices_data.pattern is None:
+        return None
+    fit, pattern = indices_data.fit, indices_data.pattern
+    own = distinct_pattern(bsr.pattern, function, "bsr")
+    if (own.nnzb, own.blocksize) != (fit.blocks, fit.block_shape):
+        expected = f"{fit.blocks} blocks of {fit.block_shape} as in indices_data"
+        raise bad_value(function, "bsr", expected, f"{own.nnzb} of {own.blocksize}")
+    _check_other(function, indices_data, other)
+    if own is pattern:
+        return bsr
+    if own.shape != pattern.shape:
+        return None
+    return bsr._with(pattern, distinct_blocks(bsr, function, "bsr")[1])
+
+
+def _check_other(function: str, indices_data: IndicesData, other: Any) -> None:
+    """Refuse an ``other`` that lists made here were not made for."""
+    fit, (k, n) = indices_data.fit, other.shape[-2:]
+    if fit.columns is not None:
+        if (k, n) != (fit.inner, fit.columns):
+            expected = f"shape (*batch, {fit.inner}, {fit.columns}) as in indices_data"
+            raise bad_value(function, "other", expected, tuple(other.shape))
+        return
+    size = int(np.prod(other.shape[:-2], dtype=np.int64))
+    tiles = size * (k // fit.block_shape[1]) * fit.split_n
+    if n % fit.split_n or tiles != fit.inner:
+        expected = f"{fit.inner} tiles, {fit.split_n} side by side, as in indices_data"
+        raise bad_value(function, "other", expected, tuple(other.shape))
+
+
+def _call(function: str, arrays: tuple, indices_data: Any, out: Any) -> Call | None:
     """Return the call to be replayed; None with index lists that the caller made.
 
     The host reads those on every call: they may have changed at the same addresses.
@@ -209,7 +244,7 @@ def _call(function: str, owner: Any, arrays: tuple, indices_data: Any, out: Any)
     fit = indices_data.fit
     sizes = (fit.blocks, *fit.block_shape, fit.inner, fit.columns, fit.split_n)
     settings = (indices_format, split, *sizes, fit.rows, fit.longest)
-    return Call(function, owner, (*arrays, *lists.values(), out), settings, out)
+    return Call(function, None, (*arrays, *lists.values(), out), settings, out)
 
 
 def _check_others(function: str, blocks: Any, others: Any, indices_data: Any) -> bool:

@@ -10,6 +10,7 @@ from .bound import (
     assert_gradient_close,
     assert_within_bound,
     exact_activation,
+    softmax_backward_bound,
     softmax_bound,
     unit_roundoff,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "random_24",
     "random_blocks",
     "random_values",
+    "softmax_backward_bound",
     "softmax_bound",
     "to_host",
     "unit_roundoff",

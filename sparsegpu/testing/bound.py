@@ -305,6 +305,35 @@ def softmax_bound(x: Any, exact: np.ndarray) -> np.ndarray:
     return (2 * (x.shape[-1] + 8) + 4 * spread) * u * np.abs(exact) + 8 * smallest
 
 
+def softmax_backward_bound(grad: Any, softmax: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the gradient of a softmax along the last axis in float64, and the bound of its error.
+
+    Parameters
+    ----------
+    grad, softmax : array (*, n)
+        All that a row stores of the gradient of the softmax, and of the softmax itself.
+
+    Returns
+    -------
+    (array, array)
+        The gradient, and the bound before the result is rounded.
+
+    Notes
+    -----
+    ``y * (g - sum(g * y))``: the sum has n products, and what follows are two roundings, which
+    all count c = 2 times as in every bound here.
+    """
+    grad, softmax = to_host(grad), to_host(softmax)
+    u, smallest = (2.0**-53, 2.0**-1074) if grad.dtype == np.float64 else (2.0**-24, 2.0**-149)
+    g, y = grad.astype(np.float64), softmax.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = (g * y).sum(axis=-1, keepdims=True)
+        size = np.abs(g * y).sum(axis=-1, keepdims=True)
+        exact = y * (g - total)
+        relative = (g.shape[-1] + 2) * size + 2 * (np.abs(g) + np.abs(total))
+        return exact, 2 * u * np.abs(y) * relative + 8 * smallest
+
+
 #: What attention may differ by, relative and absolute, on standard-normal data: the contract's
 #: numbers, and for float64 as many roundings as float32's are.
 ATTENTION_TOLERANCE = {

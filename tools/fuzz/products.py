@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from sparsegpu.testing import accumulator_roundoff
+from sparsegpu.testing import accumulator_roundoff, softmax_backward_bound
 
 from . import oracle
 from .case import Case, Close, public, require
@@ -270,6 +271,24 @@ def bsr_softmax(draws: Draws) -> Case:
     return public("bsr_softmax", {"bsr": bsr}, expected)
 
 
+def bsr_softmax_backward(draws: Draws) -> Case:
+    dtype = draws.choice(REALS)
+    softmax = draws.bsr(dtype, batch=draws.batch())
+    grad = replace(softmax, data=draws.values(softmax.data.shape, dtype))
+
+    def expected(grad: Any, softmax: Any) -> Any:
+        require(isinstance(grad, Bsr) and isinstance(softmax, Bsr), "two bsr_arrays")
+        require(grad.dtype in REALS and grad.dtype == softmax.dtype, "one floating dtype")
+        require(grad.shape == softmax.shape and grad.blocksize == softmax.blocksize, "shapes")
+        stored = softmax.stored()
+        require(np.array_equal(stored, grad.stored()), "patterns")
+        g, y = (x.dense().astype(x.dtype) for x in (grad, softmax))
+        exact, bound = softmax_backward_bound(g, y)
+        return Close(np.where(stored, exact, 0), bound, softmax.dtype)
+
+    return public("bsr_softmax_backward", {"grad": grad, "softmax": softmax}, expected)
+
+
 CASES = (
     bsr_addmm,
     bsr_matmul,
@@ -278,4 +297,5 @@ CASES = (
     bsr_spgemm,
     sampled_addmm,
     bsr_softmax,
+    bsr_softmax_backward,
 )

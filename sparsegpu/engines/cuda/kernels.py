@@ -17,6 +17,7 @@ OPERATIONS = (
     "bsr_addmm",
     "sampled_addmm",
     "bsr_softmax",
+    "bsr_softmax_backward",
     "scaled_dot_product_attention",
     "scaled_dot_product_attention_backward",
     "scatter_mm",
@@ -210,6 +211,14 @@ _CONVERSIONS = (
     ),
 )
 
+
+def _rows(t: str, out: str, wide: int, team: int, kept: int, streamed: int) -> dict[str, Any]:
+    return {
+        **{"T": t, "OUT": out, "WIDE": wide, "TEAM": team, "THREADS": max(team, 128)},
+        **{"KEPT": kept, "STREAMED": streamed, "INDEX": "s32"},
+    }
+
+
 _SOFTMAX = (
     KernelSource(
         "bsr_softmax",
@@ -221,6 +230,33 @@ _SOFTMAX = (
             for team in (32, 256)
         )
         + ({"T": "bf16", "OUT": "f32", "TEAM": 32, "INDEX": "s64"},),
+    ),
+    KernelSource(
+        "bsr_softmax_wide",
+        (),
+        FLOATS,
+        variants=(
+            _rows("bf16", "bf16", 8, 32, 8, 2),
+            _rows("bf16", "bf16", 8, 128, 8, 2),
+            _rows("f16", "f32", 8, 512, 2, 8),
+            _rows("f32", "f32", 4, 256, 16, 2),
+            _rows("f32", "f32", 4, 512, 2, 16),
+            _rows("f64", "f64", 2, 512, 8, 2),
+            _rows("f32", "bf16", 1, 32, 16, 2),
+        ),
+    ),
+    KernelSource(
+        "bsr_softmax_backward",
+        "bsr_softmax_backward",
+        FLOATS,
+        variants=(
+            _rows("bf16", "bf16", 8, 32, 8, 2),
+            _rows("bf16", "bf16", 8, 128, 8, 2),
+            _rows("f16", "f32", 8, 512, 2, 8),
+            _rows("f32", "f32", 4, 512, 8, 2),
+            _rows("f64", "f64", 2, 512, 2, 8),
+            _rows("f32", "bf16", 1, 32, 16, 2),
+        ),
     ),
 )
 

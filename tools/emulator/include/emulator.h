@@ -44,6 +44,9 @@ static Index3 threadIdx, blockIdx, blockDim, gridDim;
 struct float4 {
   float x, y, z, w;
 };
+struct uint2 {
+  unsigned x, y;
+};
 struct uint4 {
   unsigned x, y, z, w;
 };
@@ -183,6 +186,16 @@ inline void run(unsigned grid, unsigned block, void** given, void (*entry)()) {
 
 // -- what kernels call ----------------------------------------------------------------------
 
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
+  return unsigned(((uint64_t(high) << 32) | low) >> (by & 31));
+}
+inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
+  const uint64_t bytes = (uint64_t(high) << 32) | low;
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i)
+    result |= unsigned(bytes >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+  return result;
+}
 inline void __syncthreads() {
   emulator::of_block.wait(blockDim.x, "threads of its block never came");
 }

@@ -1,0 +1,101 @@
+// Gradient of the softmax along each element row of a BSR matrix, y being the softmax:
+//
+//     out = y * (grad - sum(grad * y)), the sum over the row's stored elements
+//
+// Rows are shared out by common/stored_rows.cuh. A lane keeps its first KEPT vectors of both
+// operands in registers; what follows is read STREAMED vectors at a time, once for the sum and once
+// for the result, the second time from its end, which the caches may still hold. So a row that fits
+// is read once. `out` may be `grad`: a lane writes nothing but what it alone has read.
+//
+// -DT, -DOUT: element types (bf16, f16, f32; f64); -DWIDE: elements of a vector, which the three
+// matrices hold aligned and side by side; -DTEAM: 32, or all threads of the block; -DTHREADS of the
+// block; -DKEPT, -DSTREAMED; -DINDEX: of the pattern (s32, s64).
+
+#include "common/stored_rows.cuh"
+#include "common/types.cuh"
+
+using namespace sparsegpu;
+
+typedef Acc<T>::type A;
+typedef RowShare<TEAM> Share;
+static_assert(TEAM == 32 || TEAM == THREADS, "a team of several warps uses the block's barrier");
+
+typedef RowPieces<const T, WIDE> Operand;
+
+// N vectors of both from a place on; what is past the end is zero.
+template <int N>
+struct Vectors {
+  Pack<T, WIDE> grad[N], softmax[N];
+
+  __device__ __forceinline__ void load(const Operand& from_grad, const Operand& from_softmax,
+                                       const Share& row, RowCursor& at) {
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      grad[k].fill(zero_of<T>());
+      softmax[k].fill(zero_of<T>());
+      if (row.has(at)) {
+        grad[k].load(from_grad[at]);
+        softmax[k].load(from_softmax[at]);
+      }
+      at.advance();
+    }
+  }
+  __device__ __forceinline__ void add_products(A& sum) {
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+#pragma unroll
+      for (int e = 0; e < WIDE; ++e)
+        sum = fma_acc(to_acc(grad[k].value[e]), to_acc(softmax[k].value[e]), sum);
+      grad[k].forget();
+      softmax[k].forget();
+    }
+  }
+  __device__ __forceinline__ void store(const RowPieces<OUT, WIDE>& results, const Share& row,
+                                        RowCursor at, A sum) const {
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      Pack<OUT, WIDE> pack;
+#pragma unroll
+      for (int e = 0; e < WIDE; ++e)
+        pack.value[e] =
+            round_to<OUT>(to_acc(softmax[k].value[e]) * (to_acc(grad[k].value[e]) - sum));
+      if (row.has(at)) pack.store(results[at]);
+      at.advance();
+    }
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
+    bsr_softmax_backward(const View out, const View grad, const View softmax, const View indptr,
+                         const Batch batch, const RowsProblem problem) {
+  const long long teams = (long long)gridDim.x * (THREADS / TEAM);
+  long long item = (long long)blockIdx.x * (THREADS / TEAM) + threadIdx.x / TEAM;
+  for (; item < problem.items; item += teams) {
+    Share row;
+    row.find<INDEX>(problem, indptr, batch, item);
+    const Operand of_grad(grad, batch, row), of_softmax(softmax, batch, row);
+    const RowPieces<OUT, WIDE> results(out, batch, row);
+
+    Vectors<KEPT> kept;
+    const RowCursor begin = row.begin();
+    RowCursor at = begin;
+    kept.load(of_grad, of_softmax, row, at);
+    A sum = A(0);
+    kept.add_products(sum);
+    while (row.has(at)) {
+      Vectors<STREAMED> more;
+      more.load(of_grad, of_softmax, row, at);
+      more.add_products(sum);
+    }
+    sum = across_team<TEAM>(sum, row.lanes, [](A a, A b) { return a + b; });
+
+    kept.store(results, row, begin.again(), sum);
+    for (long long n = row.rounds(KEPT, STREAMED) - 1; n >= 0; --n) {
+      const RowCursor from = row.cursor(KEPT + n * STREAMED);
+      RowCursor to = from;
+      Vectors<STREAMED> more;
+      more.load(of_grad, of_softmax, row, to);
+      more.store(results, row, from.again(), sum);
+    }
+  }
+}
