@@ -24,7 +24,8 @@ A path's module says everything about it, and importing it needs no GPU:
     The ``-D`` names that are decided by where the operands lie, and the values that they may have.
     The compile matrix is made from these and from the tiles (`_examples.variants`).
 ``examples(dtypes, capability, all)``
-    Of attention, whose facts are its own: kinds of operations to derive tables and variants from.
+    Of attention and BSR @ BSR, whose facts are their own: kinds of operations to derive tables and
+    variants from.
 ``worth_measuring(facts)``
     Of BSR: whether `tune` measures it.
 ``launches(product, tile)``
@@ -56,6 +57,10 @@ from . import (
     bsr_semi_structured_addmm_simt,
     bsr_semi_structured_addmm_sm80,
     bsr_semi_structured_addmm_sm90,
+    bsr_spgemm_f64,
+    bsr_spgemm_simt,
+    bsr_spgemm_sm80,
+    bsr_spgemm_small,
     semi_structured_addmm_simt,
     semi_structured_addmm_skinny_sm90,
     semi_structured_addmm_sm80,
@@ -101,6 +106,14 @@ ATTENTION: Family = (
     bsr_attention_simt,
 )
 
+#: BSR @ BSR.
+SPGEMM: Family = (
+    bsr_spgemm_sm80,
+    bsr_spgemm_f64,
+    bsr_spgemm_small,
+    bsr_spgemm_simt,
+)
+
 #: The families by the operations that they compute.
 FAMILIES: dict[str, Family] = {
     "bsr_addmm": BSR,
@@ -108,4 +121,5 @@ FAMILIES: dict[str, Family] = {
     "scaled_mm": SEMI_STRUCTURED,
     "bsr_semi_structured_addmm": BSR_SEMI_STRUCTURED,
     "scaled_dot_product_attention": ATTENTION,
+    "bsr_spgemm": SPGEMM,
 }

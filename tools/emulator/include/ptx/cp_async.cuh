@@ -38,6 +38,11 @@ void cp_async(unsigned shared, const void* global, bool valid = true) {
       {shared_pointer(shared), valid ? global : nullptr, BYTES});
 }
 
+template <int BYTES, bool L1 = BYTES != 16>
+void cp_async(void* shared, const void* global, bool valid = true) {
+  cp_async<BYTES, L1>(shared_address(shared), global, valid);
+}
+
 inline void cp_async_commit() {
   AsyncCopies& mine = async_copies[threadIdx.x];
   mine.groups.push_back(std::move(mine.open));

@@ -1,4 +1,5 @@
-// mma.m16n8k16 on the host, by its definition (cuda_src/ptx/mma.cuh); summed in float64.
+// mma.m16n8k16 and m8n8k4 (float64) on the host, by their definition (cuda_src/ptx/mma.cuh); the
+// former is summed in float64.
 #pragma once
 
 #include "common/types.cuh"
@@ -25,6 +26,23 @@ float element_of_a(const Fragments* warp, int g, int r, int k) {
 template <typename E>
 float element_of_b(const Fragments* warp, int g, int k) {
   return element_of<E>(warp[4 * g + k % 8 / 2].b[k / 8], k % 2);
+}
+
+struct FragmentsF64 {
+  double a, b;
+};
+inline void mma_f64_m8n8k4(double (&d)[2], double a, double b) {
+  typedef emulator::Exchange<FragmentsF64> Warp;
+  const FragmentsF64* warp = Warp::post({a, b});
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  for (int i = 0; i < 2; ++i)
+    for (int k = 0; k < 4; ++k)
+      d[i] = std::fma(warp[4 * g + k].a, warp[4 * (2 * t + i) + k].b, d[i]);
+  Warp::leave();
+}
+
+inline unsigned to_tf32(float x) {
+  return (unsigned(__float_as_int(x)) + 0x1000) & ~0x1fffu;
 }
 
 template <typename E>
