@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._arrays import index_dtype
+from ..._arrays import index_dtype, namespace
 from ..._checks import bad_value
 from ..._math import ceil_div
 from ...pattern import Pattern
@@ -97,10 +97,12 @@ def make_plan(
     if rows and left.nnzb and right.nnzb:
         launch = operands.rows_launch((counts, pairs, NULL, NULL), 0, np.dtype(np.int32), words)
         submit(launch, setup=True)
-    nnzb = _blocks_of_a_matrix(counts.reshape(matrices, block_rows), function, argument)
+    ends = xp.cumsum(counts)
+    nnzb = _blocks_of_a_matrix(ends, matrices, function, argument)
     dtype = index_dtype(max(nnzb, block_rows, columns))
     indptr = xp.zeros((matrices, block_rows + 1), dtype)
-    xp.cumsum(counts.reshape(matrices, block_rows), axis=1, out=indptr[:, 1:])
+    matrix = xp.arange(matrices, dtype=_INT64)[:, None]
+    indptr[:, 1:] = ends.reshape(matrices, block_rows) - matrix * nnzb
     indices = xp.empty((matrices, nnzb), dtype)
     if indices.size:
         launch = operands.rows_launch((NULL, NULL, indices, indptr), nnzb, dtype, words)
@@ -115,7 +117,7 @@ def make_plan(
     )
     starts, longest = _starts(operands, pattern)
     number = index_dtype(max(left._indices.size, right._indices.size))
-    stretches = _stretches(pairs, pattern, MOST_BYTES // (2 * number.itemsize))
+    stretches = _stretches(pairs, ends, MOST_BYTES // (2 * number.itemsize))
     lists = Lists(starts, stretches, None, of_left, of_right, number)
     if len(stretches) == 1:
         lists = lists._replace(pairs=xp.empty((stretches[0].pairs, 2), number))
@@ -215,12 +217,14 @@ def _matrix_numbers(pattern: Pattern, batch: tuple[int, ...]) -> Any:
     return xp.ascontiguousarray(xp.broadcast_to(own, batch).ravel())
 
 
-def _blocks_of_a_matrix(counts: Any, function: str, argument: str) -> int:
-    """Return how many blocks every matrix of the result stores."""
-    if not counts.size:
+def _blocks_of_a_matrix(ends: Any, matrices: int, function: str, argument: str) -> int:
+    """Return how many blocks every matrix of the result stores; ``ends`` counts them by rows."""
+    if not ends.size:
         return 0
-    of_matrix = counts.sum(axis=1)
-    low, high = int(of_matrix.min()), int(of_matrix.max())
+    if matrices == 1:
+        return int(ends[-1])
+    counts = namespace(ends).diff(ends.reshape(matrices, -1)[:, -1], prepend=0)
+    low, high = int(counts.min()), int(counts.max())
     if low != high:
         expected = "the same number of stored blocks in every batch"
         raise bad_value(function, argument, expected, f"between {low} and {high}")
@@ -236,34 +240,25 @@ def _starts(operands: _Operands, pattern: Pattern) -> tuple[Any, int]:
     counts = xp.zeros(blocks, _UINT32)
     number = np.dtype(np.int32)
     submit(operands.pairs_launch(pattern, NULL, NULL, counts, number, None), setup=True)
-    xp.cumsum(counts, out=starts[1:])
+    starts[1:] = xp.cumsum(counts, dtype=_INT64)
     return starts, int(counts.max())
 
 
-def _stretches(pairs: Any, pattern: Pattern, most: int) -> tuple[Stretch, ...]:
-    """Cut the rows into stretches of at most ``most`` pairs, or of one row."""
-    rows, blocks = pairs.size, pattern._indices.size
-    if not blocks:
-        return ()
-    total = int(pairs.sum())
-    if total <= most:
-        return (Stretch(0, rows, 0, blocks, 0, total),)
-    block_rows = pattern.block_shape[0]
-    ends = np.zeros(rows + 1, _INT64)
-    ends[1:] = np.cumsum(_host(pairs))
-    of_row = _host(pattern._indptr).reshape(-1, block_rows + 1)[:, :-1].astype(_INT64)
-    of_row += np.arange(of_row.shape[0], dtype=_INT64)[:, None] * pattern.nnzb
-    block = np.append(of_row.ravel(), blocks)
-    cut, row = [], 0
-    while row < rows:
-        last = max(int(np.searchsorted(ends, ends[row] + most, side="right")) - 1, row + 1)
-        first, pairs_here = int(block[row]), int(ends[last] - ends[row])
-        if pairs_here:
-            here = int(block[last]) - first
-            cut.append(Stretch(row, last - row, first, here, int(ends[row]), pairs_here))
-        row = last
+def _stretches(pairs: Any, block_ends: Any, most: int) -> tuple[Stretch, ...]:
+    """Cut the rows into stretches of at most ``most`` pairs, or of one row.
+
+    ``pairs`` are those of every row, ``block_ends`` counts the blocks of the rows.
+    """
+    rows = pairs.size
+    ends = namespace(pairs).cumsum(pairs)
+    total = int(ends[-1]) if rows else 0
+    cut: list[Stretch] = []
+    row = base = block = 0
+    while base < total:
+        fit = rows if total - base <= most else int((ends <= base + most).sum())
+        last = max(fit, row + 1)
+        end, block_end = int(ends[last - 1]), int(block_ends[last - 1])
+        if end > base:
+            cut.append(Stretch(row, last - row, block, block_end - block, base, end - base))
+        row, base, block = last, end, block_end
     return tuple(cut)
-
-
-def _host(array: Any) -> np.ndarray:
-    return array.get() if hasattr(array, "get") else np.asarray(array)
