@@ -13,9 +13,10 @@ from contextlib import suppress
 from types import ModuleType
 
 from ..._arrays import dtype_of
-from .paths import BSR
+from .paths import BSR, SPGEMM, Family
 from .paths._facts import Facts
 from .paths._fields import ConfigError, Fields
+from .paths._spgemm import SpgemmFacts
 from .winners import Config, Kind
 
 _PROCESSORS = 132  # where a tile's height depends on it, the search goes both ways from there
@@ -36,10 +37,14 @@ def paths(kind: Kind) -> tuple[str, ...]:
     ('vector', 'simt')
     """
     facts = facts_of(kind)
-    return tuple(path.NAME for path in BSR if _may_serve(path, facts))
+    return tuple(path.NAME for path in _family(kind) if _may_serve(path, facts))
 
 
-def _may_serve(path: ModuleType, facts: Facts) -> bool:
+def _family(kind: Kind) -> Family:
+    return SPGEMM if kind.family.op == "bsr_spgemm" else BSR
+
+
+def _may_serve(path: ModuleType, facts: Facts | SpgemmFacts) -> bool:
     if facts.dtype.name not in path.DTYPES or not path.worth_measuring(facts):
         return False
     with suppress(ConfigError):  # no tile of this path fits
@@ -47,10 +52,21 @@ def _may_serve(path: ModuleType, facts: Facts) -> bool:
     return False
 
 
-def facts_of(kind: Kind) -> Facts:
+def facts_of(kind: Kind) -> Facts | SpgemmFacts:
     """Return what the tiles for a kind are chosen by, of aligned operands on such a device."""
     (bm, bk), (rows, k, n) = kind.family.blocksize, kind.shape
-    _, arch, name, _, layout = kind.family
+    op, arch, name, _, layout = kind.family
+    capability = int(arch[:-1]), int(arch[-1])
+    shared_memory = 1024 * _SHARED_MEMORY.get(arch, _SHARED_MEMORY_OTHERS)
+    if op == "bsr_spgemm":
+        return SpgemmFacts(
+            dtype=dtype_of(name),
+            out_dtype=dtype_of("int32" if name == "int8" else name),
+            blocksize=(bm, bk),
+            columns=int(layout),
+            capability=capability,
+            shared_memory=shared_memory,
+        )
     dtype, density = dtype_of("float32" if name == "tf32" else name), 2 ** (kind.bucket / 2)
     piece = max(16 // dtype.itemsize, 1)
     return Facts(
@@ -60,11 +76,11 @@ def facts_of(kind: Kind) -> Facts:
         density=density,
         layout=layout,
         dense_by_column=layout == "columns",
-        transposed=kind.family.op == "dense_bsr_matmul",
+        transposed=op == "dense_bsr_matmul",
         allow_tf32=name == "tf32",
-        capability=(int(arch[:-1]), int(arch[-1])),
+        capability=capability,
         multiprocessors=_PROCESSORS,
-        shared_memory=1024 * _SHARED_MEMORY.get(arch, _SHARED_MEMORY_OTHERS),
+        shared_memory=shared_memory,
         rows=rows // bm,
         row_blocks=density * k / bk,
         vector_k=piece if layout == "columns" or n == 1 else 1,
@@ -122,7 +138,7 @@ def _with(kind: Kind, config: Config, name: str, value: int) -> Config:
 def _fields(kind: Kind, config: Config) -> Fields:
     """Return the fields of a configuration's path, asked for as a call would."""
     fields = Fields(config)
-    path = next(path for path in BSR if config["path"] == path.NAME)
+    path = next(path for path in _family(kind) if config["path"] == path.NAME)
     path.tile(facts_of(kind), fields)
     fields.finish()
     return fields

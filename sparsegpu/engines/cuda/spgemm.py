@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from ...pattern import Pattern
@@ -10,9 +11,12 @@ from ._grid import same_place
 from ._spgemm_plan import list_works, make_plan
 from .paths import SPGEMM
 from .paths._dispatch import works_of
+from .paths._fields import ConfigError
 from .paths._spgemm import Spgemm
+from .paths._tuned import tuned_spgemm_config
 from .runtime.launch import Work, submit
 from .runtime.submission import workspace
+from .winners import Config
 
 
 def plan(
@@ -40,7 +44,8 @@ def spgemm(
     """Write the blocks of ``a @ b``; ``out`` is C-contiguous.
 
     ``config={"path": name, field: value, ...}`` chooses one of `paths.SPGEMM` and fields of its
-    tile.
+    tile. Without it the configuration that was measured best for such operands is used if they can
+    have it, else the order of the paths.
 
     Raises
     ------
@@ -50,6 +55,7 @@ def spgemm(
     lists, pattern = plan.parts, plan.pattern
     # May be copies: they have to outlive the launch.
     blocks, left_blocks, right_blocks = (x.reshape(-1, *x.shape[-2:]) for x in (out, a, b))
+    tuned = None if config else tuned_spgemm_config(left, right, pattern, a.dtype)
     pairs, written = lists.pairs, None
     if pairs is None:
         most = max(stretch.pairs for stretch in lists.stretches)
@@ -69,5 +75,12 @@ def spgemm(
             blocks=stretch.blocks,
             base=stretch.base,
         )
-        works += works_of(SPGEMM, product, config, "bsr_spgemm")
+        works += _works(product, config, tuned)
     submit(*works, whole=same_place(left_blocks, a) and same_place(right_blocks, b))
+
+
+def _works(product: Spgemm, config: Config | None, tuned: Config | None) -> tuple[Work, ...]:
+    if tuned is not None:
+        with suppress(ConfigError):  # such operands had another alignment or output
+            return works_of(SPGEMM, product, tuned, "bsr_spgemm")
+    return works_of(SPGEMM, product, config, "bsr_spgemm")

@@ -40,8 +40,8 @@ class Family(NamedTuple):
 
     Attributes
     ----------
-    op : {"bsr_addmm", "dense_bsr_matmul", "cusparselt"}
-        The second: the blocks are read transposed. The third: algorithms of the 2:4 backend.
+    op : {"bsr_addmm", "dense_bsr_matmul", "bsr_spgemm", "cusparselt"}
+        The second: the blocks are read transposed. The last: algorithms of the 2:4 backend.
     arch : str
         Compute capability, ``"90"``.
     dtype : str
@@ -50,8 +50,9 @@ class Family(NamedTuple):
     blocksize : (bm, bk)
         As they are multiplied.
     layout : str
-        Of the dense operand: ``"rows"``, ``"columns"``, ``"bytes"`` or ``"strided"``. Of the
-        backend: of the dense operand and of the result, and the version of the library.
+        Of the dense operand: ``"rows"``, ``"columns"``, ``"bytes"`` or ``"strided"``. Of two sparse
+        operands: the columns of the right one's blocks. Of the backend: of the dense operand and of
+        the result, and the version of the library.
     """
 
     op: str

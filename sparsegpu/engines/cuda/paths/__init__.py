@@ -27,7 +27,7 @@ A path's module says everything about it, and importing it needs no GPU:
     Of attention and BSR @ BSR, whose facts are their own: kinds of operations to derive tables and
     variants from.
 ``worth_measuring(facts)``
-    Of BSR: whether `tune` measures it.
+    Of BSR and SPGEMM: whether `tune` measures it.
 ``launches(product, tile)``
     The launches, or None where only looking at the device shows that it does not serve.
 
