@@ -6,13 +6,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ._arrays import check_may_wait, is_captured
 from ._locks import fork_safe
 
-#: How many values of one kind `Memo.memo_recent` keeps.
+#: How many values of one kind `Memo.memo_recent` and `Memo.memo_with` keep.
 RECENT = 16
 
 
@@ -69,6 +70,35 @@ class Memo:
             if self.xp is not np and is_captured(self.xp.cuda.get_current_stream().ptr):
                 self._memo[kind, key] = kept
         return kept
+
+    def memo_with(self, kind: Hashable, other: Any, build: Callable[[], Any]) -> Any:
+        """Return what is derived from this object and ``other``: kept while both live.
+
+        Only the latest values of a ``kind`` are kept: what is derived from an object may live as
+        long as it and be the next ``other``, as in powers of a matrix.
+
+        ``build`` asks no memo of ``other``: another thread may hold its lock and wait for this one.
+        What it returns holds neither object.
+        """
+        kept = self.known_with(kind, other)
+        if kept is not None:
+            return kept
+        with self._lock:
+            pairs = self._memo.setdefault(kind, WeakKeyDictionary())
+            kept = pairs.get(other)
+            if kept is None:
+                kept = self._complete(build)
+                if len(pairs) >= RECENT:
+                    if self.xp is not np:  # another stream may still be reading it
+                        self.xp.cuda.runtime.deviceSynchronize()
+                    pairs.pop(next(iter(pairs)), None)
+                pairs[other] = kept
+        return kept
+
+    def known_with(self, kind: Hashable, other: Any) -> Any:
+        """Return what `memo_with` keeps, None where it keeps nothing."""
+        pairs = self._memo.get(kind)
+        return None if pairs is None else pairs.get(other)
 
     def _complete(self, build: Callable[[], Any]) -> Any:
         """Build a value and wait until the device has computed it."""

@@ -120,7 +120,10 @@ def functions():
         ),
         "bsr_softmax": dict(bsr=a, out=a.copy()),
         "bsr_softmax_backward": dict(grad=a, softmax=a.copy(), out=a.copy()),
-        "bsr_spgemm": dict(a=a, b=bsr(shape=(64, 32), blocksize=(32, 8)), out_dtype=None),
+        "bsr_spgemm": dict(
+            a=a, b=(b := bsr(shape=(64, 32), blocksize=(32, 8))), out_dtype=None,
+            out=sg.bsr_spgemm(a, b), config=None,
+        ),
         "scaled_dot_product_attention": dict(
             query=query, key=query, value=query, mask=mask, scale=None, dropout_p=0.0, seed=None,
             **heads, out=query.copy(),

@@ -234,16 +234,27 @@ def sum_duplicates(cp, rng):
 
 @case
 def spgemm(cp, rng):
-    """Which blocks meet is index work, done before there are values.
+    """Which blocks meet is kept with the two patterns."""
+    a, b = sparse(cp, rng), sparse(cp, rng, shape=(SHAPE[1], SHAPE[0]))
+    return Case(("bsr_spgemm",), lambda: sg.bsr_spgemm(a, b).data)
 
-    It holds ten int64 and a bool for each pair of blocks that meet, eight for each left block
-    and two for each block of the result.
+
+@case
+def first_spgemm(cp, rng):
+    """The blocks that meet are listed, but not sorted, with no list beside the one that is kept.
+
+    Eight bytes a pair are kept, and eight a block to say where its pairs start; sums and counts by
+    rows and blocks are let go.
     """
     a, b = sparse(cp, rng), sparse(cp, rng, shape=(SHAPE[1], SHAPE[0]))
     pairs = int(cp.diff(b.indptr)[a.indices].sum())
-    data = sg.bsr_spgemm(a, b).data
+    blocks = len(sg.bsr_spgemm(a, b).data)
     work = index_work(
-        int64=[pairs] * 10 + [a.nnzb] * 8 + [len(data)] * 2 + [BLOCK_COLUMNS + 1, 1, 1, 1],
-        boolean=[pairs],
+        int64=[pairs, blocks + 1, blocks, *[BLOCK_ROWS] * 8, *[1] * 8],
+        int32=[blocks, blocks, *[1] * 8],
     )
-    return Case(("scatter_mm",), lambda: parts(sg.bsr_spgemm(a, b)), work - data.nbytes)
+
+    def call():
+        return parts(sg.bsr_spgemm(a, sg.bsr_array(parts(b), shape=b.shape, check=False)))
+
+    return Case(("bsr_spgemm",), call, work + index_work(int32=[b.nnzb, len(b.indptr)]))

@@ -325,3 +325,28 @@ def tiles(cp, rng):
             "a mask that is copied, dense": lambda: sg.semi_structured_apply_dense(x, apart),
         },
     )
+
+
+@case
+def spgemm(cp, rng):
+    """The first call finds which blocks meet; from the second one on it is replayed."""
+    a, b = block_sparse(cp, rng), block_sparse(cp, rng, shape=(96, 48))
+    out = sg.bsr_spgemm(a, b)
+    wide = sg.bsr_spgemm(a, b, out_dtype="float32")
+    fortran, other = in_other_order(a), block_sparse(cp, rng, shape=(96, 48))
+    sg.bsr_spgemm(a, other)
+    return Case(
+        lambda: sg.bsr_spgemm(a, b).data,
+        [a.data, b.data, fortran.data, other.data],
+        {
+            "into out": lambda: sg.bsr_spgemm(a, b, out=out).data,
+            "into float32": lambda: sg.bsr_spgemm(a, b, out=wide).data,
+            "of another dtype": lambda: sg.bsr_spgemm(a, b, out_dtype="float32").data,
+            "of another pattern": lambda: sg.bsr_spgemm(a, other).data,
+            "of other values": lambda: sg.bsr_spgemm(a.with_data(a.data + a.data), b).data,
+            "by another path": lambda: sg.bsr_spgemm(a, b, config={"path": "mma"}).data,
+        },
+        {
+            "of blocks that are copied": lambda: sg.bsr_spgemm(fortran, b).data,
+        },
+    )

@@ -114,11 +114,11 @@ def test_sparse_products(engine, rng):
     full = small(rng, (2, 4, 6), "float64")
     full[full == 0] = 1
     left = sg.bsr_array(engine.array(full), blocksize=(2, 2))
-    with engine.runs("scatter_mm"):
+    with engine.runs("bsr_spgemm"):
         product = left @ bsr
     check(engine, product, full @ dense)
     tall = np.concatenate([full, full], axis=-1).swapaxes(-1, -2)
-    with engine.runs("scatter_mm"):
+    with engine.runs("bsr_spgemm"):
         other = bsr @ sg.bsr_array(engine.array(tall), blocksize=(3, 2))
     check(engine, other, dense @ tall)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import sparsegpu as sg
 from sparsegpu._arrays import float8_e4m3fn
 from sparsegpu.benchmark import cases, check, formats, measure, operations, patterns
 from sparsegpu.benchmark.case import Case
@@ -112,6 +113,31 @@ def test_an_answer_that_changes_is_found():
 
     small.call = unsteady
     assert not small.same_bits()
+
+
+def test_a_stencil(rng):
+    """Of a cube, and of a part of it: points are neighbours both ways round, and of themselves."""
+    for points in (27, 125, 85):
+        indptr, indices = patterns.block_pattern("stencil", (points, points), 0.5, rng)
+        mask = np.zeros((points, points), bool)
+        mask[np.repeat(np.arange(points), np.diff(indptr)), indices] = True
+        assert len(indices) == mask.sum() and mask.diagonal().all() and (mask == mask.T).all()
+        if points == 27:
+            assert mask[13].all() and mask[0].sum() == 8 and len(indices) == 7**3
+
+
+def test_a_wrong_block_of_a_sparse_product_is_found(monkeypatch):
+    small = measure.make_workload(_small(cases.cases(["spgemm"])[0]), np)
+    right = small.call()
+    for place in (0, -1):
+        wrong = right.copy()
+        wrong.data[place] += 1
+        monkeypatch.setattr(small, "call", lambda wrong=wrong: wrong)
+        with pytest.raises(AssertionError, match="outside the bound"):
+            small.error()
+    monkeypatch.setattr(small, "call", lambda: sg.tril(right))
+    with pytest.raises(AssertionError, match="stores other blocks"):
+        small.error()
 
 
 @pytest.mark.parametrize("kind", ["uniform", "power law", "full row", "strata"])

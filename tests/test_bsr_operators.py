@@ -211,7 +211,7 @@ def test_matmul_both_sides(engine, rng, dtype):
 def test_matmul_of_two_sparse(engine, rng):
     a, dense_a = make(engine, rng, dtype="float32")
     b, dense_b = make(engine, rng, shape=(20, 15), blocksize=(4, 5), dtype="float32")
-    with engine.runs("scatter_mm"):
+    with engine.runs("bsr_spgemm"):
         product = a @ b
         assert isinstance(product, bsr_array) and product.blocksize == (3, 5)
         check(engine, product, dense_a @ dense_b)
@@ -316,7 +316,7 @@ def test_products_of_other_block_sizes(engine, rng, batch):
     for blocksize in ((6, 2), (8, 3), (1, 1), (4, 6)):
         b = engine.array(rng.integers(1, 4, (24, 6)).astype("float32"))  # every block is kept
         right = bsr_array(b, blocksize=blocksize)
-        with engine.runs("scatter_mm"):
+        with engine.runs("bsr_spgemm"):
             product = a @ right
         assert product.blocksize == (3, blocksize[1])
         check(engine, product.toarray(), dense_a @ engine.host(b))

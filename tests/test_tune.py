@@ -354,6 +354,46 @@ def test_arguments(rng):
         sparsegpu.tune(two_of_four, x, op="semi_structured_addmm")
 
 
+@pytest.mark.parametrize("blocksize", [(1, 1), (3, 3), (8, 8), (16, 16), (64, 32)])
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float64"])
+def test_configurations_of_sparse_products(dtype, blocksize):
+    family = Family("bsr_spgemm", "90", dtype, blocksize, str(blocksize[1]))
+    kind = Kind(family, (4096, 4096, 4096), -7)
+    found = candidates.paths(kind)
+    assert found[-1] == "simt"
+    assert ("small" in found) == (blocksize[0] <= 8)
+    assert ("mma" in found) == (blocksize[0] >= 16 and dtype == "bfloat16")
+    for path in found:
+        first = candidates.start(kind, path)
+        assert all(
+            candidates.start(kind, **config) == config != first
+            for config in candidates.neighbours(kind, first)
+        )
+
+
+def test_arguments_of_sparse_products():
+    a = sparsegpu.bsr_array(np.eye(4), blocksize=(2, 2))
+    assert sparsegpu.tune(a, a, op="bsr_spgemm") == {}
+    with pytest.raises(TypeError, match="'dense': expected a bsr_array for op='bsr_spgemm'"):
+        sparsegpu.tune(a, np.eye(4), op="bsr_spgemm")
+
+
+@pytest.mark.gpu
+def test_tuned_sparse_products(cuda_engine, cache, monkeypatch, rng):
+    around = candidates.neighbours
+    monkeypatch.setattr(candidates, "neighbours", lambda *of: islice(around(*of), 1))
+    for dtype in ("float16", "float64"):
+        a, b = (
+            sparsegpu.random_bsr((96, 96), (8, 8), 0.3, dtype=dtype, rng=rng, xp=cuda_engine.xp)
+            for _ in range(2)
+        )
+        config = sparsegpu.tune(a, b, op="bsr_spgemm", progress=False)
+        kept = [w for w in winners.users_winners() if w.kind.family.dtype == dtype]
+        assert [w.config for w in kept] == [config]
+        explicit = sparsegpu.bsr_spgemm(a, b, config=config)
+        assert (explicit.data == sparsegpu.bsr_spgemm(a, b).data).all()
+
+
 @pytest.fixture
 def tuned(cache, monkeypatch):
     """Let every product find one configuration."""

@@ -41,7 +41,21 @@ def _products() -> Iterator[tuple[str, Prepare]]:
         yield f"bsr_spgemm {dtype}", partial(_spgemm, dtype)
         for name in ("bsr_strided_mm_compressed", "scatter_mm", "bsr_strided_mm"):
             yield f"bsr_scatter_mm {name} {dtype}", partial(_scatter_mm, name, dtype)
+    yield from _sparse_products()
     yield "bsr_addmm tf32", partial(_matmul, (64, 64), (16, 16), "float32", 33, allow_tf32=True)
+
+
+def _sparse_products() -> Iterator[tuple[str, Prepare]]:
+    """Every path of sparse times sparse, and rows whose columns are far apart."""
+    for path, dtype, size in (
+        ("simt", "float32", (20, 12)),
+        ("small", "complex64", (3, 3)),
+        ("mma_f64", "float64", (3, 3)),
+        ("mma", "bfloat16", (24, 24)),
+    ):
+        yield f"bsr_spgemm {path} {dtype}", partial(_spgemm_on_path, path, dtype, size)
+    for of_row in (40, 700):
+        yield f"bsr_spgemm of {of_row} columns far apart", partial(_wide_spgemm, of_row)
 
 
 def _long_products() -> Iterator[tuple[str, Prepare]]:
@@ -181,6 +195,22 @@ def _sampled(shape, inner, dtype, make):
 def _spgemm(dtype, make):
     a = make.sparse((48, 64), (16, 16), dtype)
     b = make.sparse((64, 32), (16, 8), dtype)
+    return lambda: (a @ b).data
+
+
+def _spgemm_on_path(path, dtype, size, make):
+    shape = tuple(5 * n for n in size)
+    a, b = make.sparse(shape, size, dtype), make.sparse(shape[::-1], size[::-1], dtype)
+    return lambda: sg.bsr_spgemm(a, b, config={"path": path} if make.xp is not np else None).data
+
+
+def _wide_spgemm(of_row, make):
+    columns = 3 * 131072
+    indices = np.linspace(0, columns - 1, of_row).astype(np.int32)
+    data = make.dense((of_row, 1, 1), "float32")
+    arrays = data, make.xp.asarray(indices), make.xp.asarray(np.int32([0, of_row]))
+    b = sg.bsr_array(arrays, shape=(1, columns))
+    a = sg.bsr_array(make.xp.ones((3, 1), "float32"), blocksize=(1, 1))
     return lambda: (a @ b).data
 
 

@@ -23,7 +23,7 @@ class Case:
     size : (M, K, N)
         M and K are rounded down to whole blocks.
     dtype : str
-    pattern : {"uniform", "power law", "full row", "strata"}
+    pattern : {"uniform", "power law", "full row", "strata", "stencil"}
     layout : str
         "plain", "dense @ bsr", "bsr.T @ dense", "dense columns", "out columns", "1-D dense"
     batch : int
@@ -33,7 +33,8 @@ class Case:
     tf32 : bool
     operation : str
         "bsr", "2:4" or "2:4 blocks" for products; one of `formats.FORMATS`, which work on an
-        M x K matrix and have no N; or one of `operations.OPERATIONS`.
+        M x K matrix and have no N; one of `operations.OPERATIONS`; or "bsr_spgemm", of two square
+        matrices.
     path : str
         The kernel path to take; "" leaves the choice to the library.
     measure : {"device", "host", "schedule", "schedule of similar rows", "first call"}

@@ -8,6 +8,7 @@ from dataclasses import replace
 from .bars import Bar
 from .case import PLAIN_24, Case
 from .cases_24 import formats, products
+from .cases_spgemm import products as sparse_products
 from .peer import BSR, CSR, DENSE, TORCH
 
 _8192 = (8192, 8192, 8192)
@@ -192,6 +193,7 @@ _SECTIONS = {
     "unbalanced": _unbalanced,
     "2:4": products,
     "2:4 formats": formats,
+    "spgemm": sparse_products,
 }
 SECTIONS = tuple(_SECTIONS)
 #: What ``--quick`` runs.

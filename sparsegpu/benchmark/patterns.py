@@ -14,11 +14,12 @@ def block_pattern(
 
     Parameters
     ----------
-    kind : {"uniform", "power law", "full row", "strata"}
+    kind : {"uniform", "power law", "full row", "strata", "stencil"}
         "uniform": positions drawn without replacement. "power law": the length of the r-th longest
         row is proportional to 1 / r. "full row": one full row, the others uniform. "strata": the
         columns are divided into equal parts, and each row has one block in each part (drawn
-        without a block mask, for very large patterns).
+        without a block mask, for very large patterns). "stencil": the 27 points around each one of
+        a cube, whatever the density.
     block_shape : (block rows, block columns)
     density : float
     rng : numpy.random.Generator
@@ -36,10 +37,27 @@ def block_pattern(
         edges = np.arange(count + 1) * columns // count
         indices = rng.integers(edges[:-1], edges[1:], (rows, count), dtype=np.int32)
         return np.arange(rows + 1, dtype=np.int32) * np.int32(count), indices.ravel()
+    if kind == "stencil":
+        return _stencil(rows)
     mask = _MASKS[kind](rows, columns, density, rng)
     indptr = np.zeros(rows + 1, dtype=np.int32)
     indptr[1:] = np.cumsum(mask.sum(axis=1))
     return indptr, np.nonzero(mask)[1].astype(np.int32)
+
+
+def _stencil(points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the neighbours of the first ``points`` points of the smallest cube that has them."""
+    side = next(n for n in range(round(points ** (1 / 3)), points + 2) if n**3 >= points)
+    place = np.arange(points)
+    near = np.arange(-1, 2)
+    axes = place // side**2, place // side % side, place % side
+    inside = [np.isin(axis[:, None] + near, np.arange(side)) for axis in axes]
+    valid = inside[0][:, :, None, None] & inside[1][:, None, :, None] & inside[2][:, None, None]
+    step = (near[:, None, None] * side + near[:, None]) * side + near
+    neighbours = (place[:, None] + step.ravel()).reshape(points, 27)
+    valid = valid.reshape(points, 27) & (neighbours < points)
+    indptr = np.concatenate([[0], np.cumsum(valid.sum(axis=1))])
+    return indptr.astype(np.int32), neighbours[valid].astype(np.int32)
 
 
 def _uniform(rows: int, columns: int, density: float, rng: np.random.Generator) -> np.ndarray:

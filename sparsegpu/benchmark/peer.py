@@ -13,7 +13,9 @@ DENSE, TORCH, CSR, BSR = "cuBLAS dense", "torch BSR, tuned", "cuSPARSE CSR", "cu
 #: torch's conversions.
 CUSPARSELT, STAND_IN = "cuSPARSELt, searched", "cuSPARSELt through torch, searched"
 TORCH_24 = "torch 2:4"
-PEERS = (DENSE, TORCH, CSR, BSR, CUSPARSELT, STAND_IN, TORCH_24)
+#: The peer of sparse times sparse: cupyx's product of CSR matrices.
+SPGEMM = "cuSPARSE SpGEMM"
+PEERS = (DENSE, TORCH, CSR, BSR, CUSPARSELT, STAND_IN, TORCH_24, SPGEMM)
 
 
 class NotAvailableError(Exception):

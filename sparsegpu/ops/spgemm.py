@@ -1,4 +1,4 @@
-"""Sparse times sparse: index arithmetic pairs the blocks, `scatter_mm` multiplies the pairs."""
+"""Sparse times sparse: a plan says which blocks meet, the engine multiplies them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,28 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import check_may_wait, common_namespace
+from .._arrays import common_namespace
 from .._checks import bad_value, broadcast_shape, check_element_count
-from .._segments import expand_counts, starts_run
-from ..engines import computing_engine, engine_module
-from ..pattern import Pattern, from_sorted_keys, keys_per_batch
-from ._common import check_operand_dtypes, check_sparse, on_device, resolve_out_dtype
+from ..engines import check_config, computing_engine, engine_module
+from ..engines._pairs import block_pairs
+from ..engines.cuda.runtime.replay import Call
+from ..pattern import Pattern
+from ._canonical import check_out_pattern
+from ._common import check_operand_dtypes, check_sparse, on_device, prepare_out, resolve_out_dtype
 from ._long_scatter import add_pairs, cut_pairs
 from ._long_sums import may_be_long
 
+_INT8 = np.dtype(np.int8)
 
-def bsr_spgemm(a: Any, b: Any, *, out_dtype: Any = None) -> Any:
+
+def bsr_spgemm(
+    a: Any,
+    b: Any,
+    *,
+    out_dtype: Any = None,
+    out: Any = None,
+    config: dict[str, Any] | None = None,
+) -> Any:
     """Return the product of two block-sparse matrices, block-sparse (``a @ b``).
 
     Parameters
@@ -26,126 +37,138 @@ def bsr_spgemm(a: Any, b: Any, *, out_dtype: Any = None) -> Any:
         Same dtype; batch shapes broadcast. Unsorted and duplicate blocks are taken as they are.
     out_dtype : dtype, optional
         As in `bsr_addmm`.
+    out : bsr_array, optional
+        With the pattern of the result: that of an earlier result of the same patterns is it, any
+        other is compared, which waits for the device. Its dtype is the output dtype.
+    config : dict, optional
+        Which kernel computes it on a GPU, as in `bsr_addmm`.
 
     Returns
     -------
     bsr_array (*B, M, N), blocks (bm, bn)
         Canonical. A block is stored wherever two blocks are multiplied, even if products cancel.
         Each is summed in accumulator precision and rounded once; int8 operands give int32.
+        ``out`` when given.
 
     Raises
     ------
     ValueError
-        Shapes or block sizes that do not fit; batches whose results store different numbers of
-        blocks.
+        Shapes or block sizes that do not fit (`bsr_array.tobsr` changes the latter); batches whose
+        results store different numbers of blocks; ``out`` with another pattern, or with memory of
+        an operand; a ``config`` that these operands cannot have.
     TypeError
-        Mixed dtypes or array libraries.
+        Mixed dtypes or array libraries; ``out`` of another dtype than ``out_dtype`` says.
 
     Notes
     -----
-    Expansion, sorting and compression, as in Bell, Dalton and Olson, "Exposing fine-grained
-    parallelism in algebraic multigrid methods", SIAM J. Sci. Comput. 34 (2012), section 4.2, on
-    block positions. The number of blocks is read by the host, so this synchronises.
+    The first product of two patterns finds the pattern of the result and which blocks meet. This
+    is kept with the pair of patterns as long as both live, so that their next product only
+    multiplies, without waiting for the device. A left pattern keeps this for the latest sixteen
+    right ones.
+
+    Finding them goes row by row, as in Gustavson, "Two fast algorithms for sparse matrices:
+    multiplication and permuted transposition", ACM TOMS 4 (1978), on block positions.
 
     Examples
     --------
     >>> import numpy as np, sparsegpu
     >>> A = sparsegpu.bsr_array(np.diag([1.0, 2, 3, 4]), blocksize=(2, 2))
-    >>> sparsegpu.bsr_spgemm(A, A).toarray().diagonal()
+    >>> C = sparsegpu.bsr_spgemm(A, A)
+    >>> C.toarray().diagonal()
     array([ 1.,  4.,  9., 16.])
+    >>> sparsegpu.bsr_spgemm(A, 2 * A, out=C) is C
+    True
+    >>> C.toarray().diagonal()
+    array([ 2.,  8., 18., 32.])
     """
-    return spgemm("bsr_spgemm", ("a", "b"), a, b, out_dtype)
+    return spgemm("bsr_spgemm", ("a", "b"), a, b, out_dtype, out, config)
 
 
-def spgemm(function: str, names: tuple[str, str], a: Any, b: Any, out_dtype: Any = None) -> Any:
+def spgemm(
+    function: str,
+    names: tuple[str, str],
+    a: Any,
+    b: Any,
+    out_dtype: Any = None,
+    out: Any = None,
+    config: dict[str, Any] | None = None,
+) -> Any:
     """Do `bsr_spgemm` for a caller of another name, with names of its own for the operands."""
     check_sparse(function, names[0], a)
     check_sparse(function, names[1], b)
-    xp = common_namespace(function, **dict(zip(names, (a.data, b.data))))
-    check_operand_dtypes(function, names, a.data.dtype, b.data.dtype)
-    dtype = resolve_out_dtype(function, a.data.dtype, None, out_dtype)
+    if out is not None:
+        check_sparse(function, "out", out)
+    out_data = None if out is None else out.data
     left, right = a.pattern, b.pattern
+    kind = "spgemm", computing_engine(left.xp), a.data.dtype == _INT8
+    plan = left.known_with(kind, right)
+    call = None
+    if plan is not None:
+        own_pattern = out is None or out.pattern is plan.pattern  # else its indices are compared
+        settings = own_pattern, out_dtype, None if config is None else repr(config)
+        call = Call(function, plan, (a.data, b.data, out_data), settings, out_data)
+        replayed = call.replay()
+        if replayed is not None:
+            return out if out is not None else a._with(plan.pattern, *replayed)
+    xp = common_namespace(function, **dict(zip(names, (a.data, b.data))), out=out_data)
+    check_operand_dtypes(function, names, a.data.dtype, b.data.dtype)
+    check_config("bsr_spgemm", config, function)
+    dtype = resolve_out_dtype(function, a.data.dtype, out_data, out_dtype)
+    batch = _check_sizes(function, names, left, right)
+    with on_device(a.data, plan, call):
+        engine = engine_module(xp, "spgemm", function)
+        if plan is None:
+            plan = left.memo_with(
+                kind, right, lambda: engine.plan(left, right, batch, kind[2], function, names[1])
+            )
+        if out is not None:
+            check_out_pattern(function, out, plan.pattern)
+        result = prepare_out(
+            function,
+            out_data,
+            plan.pattern.data_shape,
+            dtype,
+            xp,
+            operands=dict(zip(names, (a.data, b.data))),
+        )
+        if result.size and may_be_long(a.data.dtype, plan.longest, left.blocksize[1]):
+            _add_long(result, a, b, function, names[1])
+        elif result.size:
+            dense = result.flags.c_contiguous
+            written = result if dense else xp.empty(result.shape, dtype)
+            engine.spgemm(written, plan, left, a.data, right, b.data, config=config)
+            if not dense:
+                result[...] = written
+            elif call is not None and own_pattern:
+                call.keep(result)
+    return out if out is not None else a._with(plan.pattern, result)
+
+
+def _check_sizes(
+    function: str, names: tuple[str, str], left: Pattern, right: Pattern
+) -> tuple[int, ...]:
+    """Refuse patterns that do not fit; return the batch shape of the result."""
     if left.shape[1] != right.shape[0]:
         raise bad_value(function, names[1], f"shape ({left.shape[1]}, N)", right.shape)
-    if left.blocksize[1] != right.blocksize[0]:
-        expected = f"a block size of ({left.blocksize[1]}, bn) like the columns of '{names[0]}'"
+    inner = left.blocksize[1]
+    if inner != right.blocksize[0]:
+        expected = (
+            f"a block size of ({inner}, bn) like the columns of '{names[0]}' "
+            f"(tobsr(blocksize=...) changes that of either)"
+        )
         raise bad_value(function, names[1], expected, right.blocksize)
     batch = broadcast_shape(function, names[1], left.batch_shape, right.batch_shape)
     check_element_count(function, names[1], (*batch, left.shape[0], right.shape[1]))
-    with on_device(a.data):
-        check_may_wait(xp, function)
-        if computing_engine(xp) == "cpu" and not batch and a.data.dtype != np.int8:
-            engine = engine_module(xp, "spgemm", function)
-            return a._with(*engine.spgemm(left, a.data, right, b.data, dtype))
-        pattern, c_offsets, pq = block_pairs(left, right, batch, function, names[1])
-        data = xp.zeros((*batch, pattern.nnzb, *pattern.blocksize), dtype)
-        if data.size and pq.size:
-            engine = engine_module(xp, "scatter_mm", function)
-            result = data.reshape(-1, *pattern.blocksize)
-            blocks = a.data.reshape(-1, *left.blocksize)
-            others = b.data.reshape(-1, *right.blocksize)
-            ks = left.blocksize[1]
-            long = may_be_long(blocks.dtype, len(pq), ks) and may_be_long(
-                blocks.dtype, int(xp.diff(c_offsets).max()), ks
-            )
-            if long:
-                add_pairs(engine, result, blocks, others, cut_pairs(c_offsets, ks), pq)
-            else:
-                engine.scatter_mm(result, blocks, others, c_offsets, pq)
-    return a._with(pattern, data)
+    return batch
 
 
-def block_pairs(
-    left: Pattern, right: Pattern, batch: tuple[int, ...], function: str, argument: str
-) -> tuple[Pattern, Any, Any]:
-    """Return the product's pattern and, for each of its blocks, the pairs of blocks to multiply.
-
-    Returns
-    -------
-    pattern : Pattern
-        Canonical, with batch shape ``batch``.
-    c_offsets : int64 array (batch * nnzb + 1,)
-    pq : int64 array (pairs, 2)
-        Result block r is the sum over ``pq[c_offsets[r]:c_offsets[r + 1]]`` of left block p times
-        right block q, both numbered through their own flattened batches.
-    """
-    xp = left.xp
-    (m, _), (_, n) = left.shape, right.shape
-    blocksize = left.blocksize[0], right.blocksize[1]
-    block_rows, block_cols = left.block_shape[0], right.block_shape[1]
-    size = int(np.prod(batch, dtype=np.int64))
-    of_left, of_right = (_batch_numbers(p, batch) for p in (left, right))
-
-    # Every left block, matrix by matrix: its number p, its row, and its column, a right row.
-    matrix = xp.arange(size * left.nnzb, dtype=np.int64) // max(left.nnzb, 1)
-    p = of_left[matrix] * left.nnzb + xp.arange(matrix.size, dtype=np.int64) % max(left.nnzb, 1)
-    row = left.rows.ravel()[p].astype(np.int64)
-    met = left.indices.ravel()[p].astype(np.int64)
-
-    # Expand: left block p is multiplied by the right blocks first..first + count of that row.
-    indptr = right.indptr.reshape(-1).astype(np.int64)
-    place = of_right[matrix] * (right.block_shape[0] + 1) + met
-    first, count = indptr[place], indptr[place + 1] - indptr[place]
-    meets, number = expand_counts(count)
-    q = of_right[matrix[meets]] * right.nnzb + first[meets] + number
-    column = right.indices.ravel()[q].astype(np.int64)
-    key = (matrix[meets] * block_rows + row[meets]) * block_cols + column
-
-    # Sort and compress: pairs with equal keys add to one block of the result.
-    order = xp.argsort(key, kind="stable")
-    key = key[order]
-    starts = xp.flatnonzero(starts_run(key))
-    kept = key[starts]
-    blocks = block_rows * block_cols
-    nnzb = keys_per_batch(kept, batch, blocks, function, argument) if size else 0
-    pattern = from_sorted_keys(kept, batch, nnzb, (m, n), blocksize)
-    end = xp.full((1,), key.size, dtype=np.int64)
-    pq = xp.stack([p[meets][order], q[order]], axis=1)
-    return pattern, xp.concatenate([starts.astype(np.int64), end]), pq
-
-
-def _batch_numbers(pattern: Pattern, batch: tuple[int, ...]) -> Any:
-    """Return, for every matrix of the result, the number of the matrix it comes from."""
-    xp = pattern.xp
-    own = xp.arange(pattern.batch_size, dtype=np.int64).reshape(pattern.batch_shape)
-    return xp.broadcast_to(own, batch).ravel()
+def _add_long(result: Any, a: Any, b: Any, function: str, argument: str) -> None:
+    """Write a product of int8 with sums that int32 does not hold, from a list of its pairs."""
+    xp, pattern, right = a.pattern.xp, a.pattern, b.pattern
+    batch = result.shape[:-3]
+    _, c_offsets, pq = block_pairs(pattern, right, batch, function, argument)
+    engine = engine_module(xp, "scatter_mm", function)
+    sums = xp.zeros((len(c_offsets) - 1, *result.shape[-2:]), result.dtype)
+    blocks, others = (x.data.reshape(-1, *x.pattern.blocksize) for x in (a, b))
+    add_pairs(engine, sums, blocks, others, cut_pairs(c_offsets, pattern.blocksize[1]), pq)
+    result[...] = sums.reshape(result.shape)

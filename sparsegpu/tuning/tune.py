@@ -20,6 +20,7 @@ from ..engines.cuda.runtime.launch import LaunchError
 from ..engines.cuda.winners import Config, Kind, Winner, keep
 from ..ops._common import on_device
 from ..ops.addmm import matmul
+from ..ops.spgemm import spgemm
 from ..testing import accumulator_roundoff, unit_roundoff
 from .operands import random_array
 from .progress import Report, reporting
@@ -33,6 +34,8 @@ from .tune_sampled import (
     sampled_operands,
     sampled_product,
 )
+from .tune_spgemm import OP as SPGEMM
+from .tune_spgemm import spgemm_search
 
 #: Whether the block-sparse operand is the right one.
 _OPS = {"bsr_addmm": False, "dense_bsr_matmul": True}
@@ -73,8 +76,9 @@ def tune(
         Operands to measure with; of a sampled product ``(mat1, mat2)``, at the blocks of ``bsr``.
         On the host there is nothing to tune.
     op : str
-        "bsr_addmm", "dense_bsr_matmul" (for ``dense @ bsr``) or "sampled_addmm"; of
-        "semi_structured_addmm" and "semi_structured_linear" cuSPARSELt's algorithms are searched.
+        "bsr_addmm", "dense_bsr_matmul" (for ``dense @ bsr``), "sampled_addmm" or "bsr_spgemm"
+        (``dense`` is a bsr_array, too); of "semi_structured_addmm" and "semi_structured_linear"
+        cuSPARSELt's algorithms are searched.
     shape : (M, K, N), optional
         Without operands: measure on random ones, (M, K) @ (K, N), with ``blocksize``, ``dtype`` and
         ``density``.
@@ -122,7 +126,7 @@ def tune(
         config = sparsegpu.tune(shape=(4096, 4096, 512), blocksize=(32, 32), density=0.1)
     """
     check_flags("tune", allow_tf32=allow_tf32, progress=progress)
-    check_choice("tune", "op", op, (*_OPS, SAMPLED, *VENDOR_OPS))
+    check_choice("tune", "op", op, (*_OPS, SAMPLED, SPGEMM, *VENDOR_OPS))
     if op in VENDOR_OPS:
         if shape is not None or dense is None:
             raise bad_type("tune", "dense", f"both operands of {op}", "a shape or one of them")
@@ -138,6 +142,8 @@ def tune(
     elif not isinstance(bsr, bsr_array):
         expected = f"a bsr_array for op={op!r} (a SemiStructuredArray: op={VENDOR_OPS[0]!r})"
         raise bad_type("tune", "bsr", expected, type(bsr).__name__)
+    if op == SPGEMM:
+        return _tuned_spgemm(bsr, dense, progress)
     dense = as_array(dense, "tune", "dense")
     if common_namespace("tune", bsr=bsr.data, dense=dense) is np:
         _product(op, bsr, dense, allow_tf32)()
@@ -211,6 +217,22 @@ def _fastest(
             raise RuntimeError(f"tune: {config} leaves the accuracy bound for {kind}")
         return device_ms(run, flush=kind.shape[-1] <= MEMORY_BOUND_COLUMNS)
 
+    return _found(kind, measure, progress)
+
+
+def _tuned_spgemm(a: bsr_array, b: Any, progress: bool) -> Config:
+    """Tune a product of two block-sparse arrays."""
+    if not isinstance(b, bsr_array):
+        raise bad_type("tune", "dense", f"a bsr_array for op={SPGEMM!r}", type(b).__name__)
+    if common_namespace("tune", bsr=a.data, dense=b.data) is np:
+        spgemm("tune", ("bsr", "dense"), a, b)
+        return {}
+    with on_device(a.data):
+        return _found(*spgemm_search(a, b), progress)
+
+
+def _found(kind: Kind, measure: Callable[[Config], float], progress: bool) -> Config:
+    """Search, and keep the winner."""
     with reporting(progress) as report:
         winner = search(kind, measure, report)
     keep(winner)
@@ -266,6 +288,10 @@ def _random_operands(
     if blocksize is None or len(shape) != 3:
         raise bad_type("tune", "blocksize", "a block size and a shape (M, K, N)", repr(blocksize))
     m, k, n = shape
+    if op == SPGEMM:
+        a = random_bsr((m, k), blocksize, density, dtype=dtype, rng=0, xp=cupy)
+        square = blocksize[1], blocksize[1]
+        return a, random_bsr((k, n), square, density, dtype=dtype, rng=1, xp=cupy)
     sparse, other = ((k, n), (m, k)) if op == "dense_bsr_matmul" else ((m, k), (k, n))
     bsr = random_bsr(sparse, blocksize, density, dtype=dtype, rng=0, xp=cupy)
     return bsr, random_array(cupy, other, dtype, seed=1)

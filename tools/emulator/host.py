@@ -204,14 +204,15 @@ def emulated(
         **replacements,
     }
 
-    def over_arrays(function: Callable[..., Any]) -> Callable[..., None]:
-        def call(*arguments: Any, **keywords: Any) -> None:
+    def over_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **keywords: Any) -> Any:
             operands = _Operands()
-            function(
+            result = function(
                 *map(operands.on_device, arguments),
                 **{name: operands.on_device(value) for name, value in keywords.items()},
             )
             operands.bring_back()
+            return result
 
         return call
 

@@ -134,6 +134,10 @@ def matmul_operator(draws: Draws) -> Case:
     )
 
 
+#: Configurations of sparse times sparse that serve all operands.
+_ANY_SPGEMM = ({"path": "simt"}, {"path": "model"})
+
+
 def bsr_spgemm(draws: Draws) -> Case:
     dtype, (bm, bk) = draws.choice(OPERANDS), draws.blocksize()
     inner = draws.count(4)
@@ -146,8 +150,9 @@ def bsr_spgemm(draws: Draws) -> Case:
             *(np.broadcast_to(x, (*full, *x.shape)) for x in (a.data, a.indices, a.indptr)), a.shape
         )
 
-    def expected(a: Any, b: Any, out_dtype: Any = None) -> Any:
+    def expected(a: Any, b: Any, out_dtype: Any = None, config: Any = None) -> Any:
         require(isinstance(a, Bsr) and isinstance(b, Bsr), "two bsr_arrays")
+        require(config is None or config in _ANY_SPGEMM, "a path for all blocks")
         oracle.check_operands(a.dtype, b.dtype)
         require(a.blocksize[1] == b.blocksize[0] and a.shape[1] == b.shape[0], "sizes")
         return _sparse_product(a, b, oracle.result_dtype(a.dtype, None, out_dtype))
@@ -155,6 +160,8 @@ def bsr_spgemm(draws: Draws) -> Case:
     arguments: dict[str, Any] = {"a": a, "b": b}
     if dtype in FLOATS and draws.chance(30):
         arguments["out_dtype"] = draws.choice(FLOATS)
+    if draws.chance(30):
+        arguments["config"] = draws.choice(_ANY_SPGEMM)
     return public("bsr_spgemm", arguments, expected)
 
 

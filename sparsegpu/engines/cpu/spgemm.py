@@ -2,52 +2,95 @@
 
 from __future__ import annotations
 
+from math import prod
+from typing import Any
+
 import numpy as np
 
 from ..._arrays import accumulator_dtype, index_dtype
 from ...pattern import Pattern
+from .._pairs import Plan, plan_of_pairs
 from ._jit import frozen, jit
 from ._operands import widen
 from ._threads import for_each, pieces, spans
+from .scatter_mm import clear, scatter_mm
 
 #: Blocks of up to this many rows and columns are compiled for their size, once each: loops of a
 #: few steps take half the time unrolled.
 _UNROLLED = 4
 
 
-def spgemm(
-    left: Pattern, a: np.ndarray, right: Pattern, b: np.ndarray, dtype: np.dtype
-) -> tuple[Pattern, np.ndarray]:
-    """Return ``a @ b`` over patterns without a batch, canonical, in any dtype but int8.
-
-    A block is stored wherever two blocks are multiplied.
-    """
-    (m, _), (_, n), (bm, bk) = left.shape, right.shape, left.blocksize
-    bn, columns = right.blocksize[1], right.block_shape[1]
-    patterns = tuple(frozen(x) for p in (left, right) for x in (p._indptr, p._indices))
-    pairs = np.zeros(left.nnzb + 1, np.int64)
-    np.cumsum(np.diff(right._indptr)[left._indices], out=pairs[1:])
-    cost = int(pairs[-1]) * bm * bk * bn
-    cut = spans(pairs[left._indptr[1:]], left.block_shape[0], pieces(cost))
-
+def plan(
+    left: Pattern,
+    right: Pattern,
+    batch: tuple[int, ...],
+    exact: bool,
+    function: str,
+    argument: str,
+) -> Plan:
+    """Return the pattern of the result; of a batch, and for ``exact`` sums of int8, the pairs."""
+    if batch or exact:
+        return plan_of_pairs(left, right, batch, function, argument)
+    (m, _), (_, n), bm, bn = left.shape, right.shape, left.blocksize[0], right.blocksize[1]
+    columns = right.block_shape[1]
+    patterns = _arrays(left, right)
+    cut, cost = _spans(left, right)
     starts = np.zeros(left.block_shape[0] + 1, np.int64)
     for_each(lambda span: _count(starts[1:], *span, columns, *patterns), cut, cost)
     np.cumsum(starts, out=starts)
     nnzb = int(starts[-1])
     wide = index_dtype(max(nnzb, *left.block_shape, columns))
     indices = np.empty(nnzb, wide)
-    sums = np.zeros((nnzb, bm, bn), accumulator_dtype(a.dtype))
+    for_each(lambda span: _columns(indices, starts, *span, columns, *patterns), cut, cost)
+    made = Pattern(starts.astype(wide), indices, (m, n), (bm, bn), check=False, copy=False)
+    return Plan(made, 0, None)
+
+
+def spgemm(
+    out: np.ndarray,
+    plan: Plan,
+    left: Pattern,
+    a: np.ndarray,
+    right: Pattern,
+    b: np.ndarray,
+    *,
+    config: dict[str, Any] | None = None,
+) -> None:
+    """Write the blocks of ``a @ b``."""
+    if plan.parts is not None:
+        clear(out)
+        scatter_mm(*(x.reshape(-1, *x.shape[-2:]) for x in (out, a, b)), *plan.parts)
+        return
+    bm, bk, bn = *a.shape[1:], b.shape[2]
     size = (0,) * bm if bm == bk == bn and bm <= _UNROLLED else ()
     blocks = frozen(widen(a)), frozen(widen(b))
+    compute = accumulator_dtype(a.dtype)
+    sums = out if out.dtype == compute else np.empty(out.shape, compute)
+    sums.fill(0)
+    indices, starts = (frozen(x) for x in (plan.pattern._indices, plan.pattern._indptr))
+    columns, patterns = right.block_shape[1], _arrays(left, right)
+    cut, cost = _spans(left, right)
+    for_each(
+        lambda span: _sum(sums, indices, starts, *span, columns, *patterns, *blocks, size),
+        cut,
+        cost,
+    )
+    if sums is not out:
+        with np.errstate(over="ignore"):
+            out[...] = sums
 
-    def fill(span: tuple[int, int]) -> None:
-        _columns(indices, starts, *span, columns, *patterns)
-        _sum(sums, frozen(indices), starts, *span, columns, *patterns, *blocks, size)
 
-    for_each(fill, cut, cost)
-    pattern = Pattern(starts.astype(wide), indices, (m, n), (bm, bn), check=False, copy=False)
-    with np.errstate(over="ignore"):
-        return pattern, sums.astype(dtype, copy=False)
+def _arrays(left: Pattern, right: Pattern) -> tuple[np.ndarray, ...]:
+    """Return the index arrays of both patterns as the loops take them."""
+    return tuple(frozen(x) for p in (left, right) for x in (p._indptr, p._indices))
+
+
+def _spans(left: Pattern, right: Pattern) -> tuple[list[tuple[int, int]], int]:
+    """Return the spans of block rows that threads share, and what all of them cost."""
+    pairs = np.zeros(left.nnzb + 1, np.int64)
+    np.cumsum(np.diff(right._indptr)[left._indices], out=pairs[1:])
+    cost = int(pairs[-1]) * prod(left.blocksize) * right.blocksize[1]
+    return spans(pairs[left._indptr[1:]], left.block_shape[0], pieces(cost)), cost
 
 
 @jit()

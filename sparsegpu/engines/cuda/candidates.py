@@ -18,6 +18,7 @@ from .paths import Family as Paths
 from .paths._facts import Facts
 from .paths._fields import ConfigError, Fields
 from .paths._sampled import SampledFacts
+from .paths._spgemm import SpgemmFacts
 from .winners import Config, Kind
 
 _PROCESSORS = 132  # where a tile's height depends on it, the search goes both ways from there
@@ -46,7 +47,7 @@ def _family(kind: Kind) -> Paths:
     return FAMILIES.get(kind.family.op, BSR)
 
 
-def _may_serve(path: ModuleType, facts: Facts | SampledFacts) -> bool:
+def _may_serve(path: ModuleType, facts: Facts | SampledFacts | SpgemmFacts) -> bool:
     if facts.dtype.name not in path.DTYPES or not path.worth_measuring(facts):
         return False
     with suppress(ConfigError):  # no tile of this path fits
@@ -54,10 +55,19 @@ def _may_serve(path: ModuleType, facts: Facts | SampledFacts) -> bool:
     return False
 
 
-def facts_of(kind: Kind) -> Facts | SampledFacts:
+def facts_of(kind: Kind) -> Facts | SampledFacts | SpgemmFacts:
     """Return what the tiles for a kind are chosen by, of aligned operands on such a device."""
     (bm, bk), (rows, k, n) = kind.family.blocksize, kind.shape
     op, arch, name, _, layout = kind.family
+    if op == "bsr_spgemm":
+        return SpgemmFacts(
+            dtype=dtype_of(name),
+            out_dtype=dtype_of("int32" if name == "int8" else name),
+            blocksize=(bm, bk),
+            columns=int(layout),
+            capability=_capability(arch),
+            shared_memory=_shared_memory(arch),
+        )
     dtype, density = dtype_of("float32" if name == "tf32" else name), 2 ** (kind.bucket / 2)
     if op == "sampled_addmm":
         mat1, mat2 = layout.split()

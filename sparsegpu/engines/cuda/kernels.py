@@ -34,6 +34,7 @@ OPERATIONS = (
     "semi_structured_addmm",
     "scaled_mm",
     "bsr_semi_structured_addmm",
+    "bsr_spgemm",
 )
 
 _PRODUCT_DTYPES = (*FLOATS, "int8", "complex64", "complex128")
@@ -138,6 +139,24 @@ _SCHEDULES = (
         (),
         (),
         variants=tuple({"INDEX": i, "BLOCK": b} for i, b in (("s32", "s32"), ("s64", "s64"))),
+    ),
+    KernelSource(
+        "bsr_spgemm_rows",
+        (),
+        (),
+        variants=tuple(
+            {"FILL": fill, "INDEX": i, "OUT_INDEX": o}
+            for fill, i, o in ((0, "s32", "s32"), (1, "s32", "s64"), (1, "s64", "s64"))
+        ),
+    ),
+    KernelSource(
+        "bsr_spgemm_pairs",
+        (),
+        (),
+        variants=tuple(
+            {"FILL": fill, "INDEX": i, "OUT_INDEX": i, "PAIR": p}
+            for fill, i, p in ((0, "s32", "s32"), (1, "s32", "s32"), (1, "s64", "s64"))
+        ),
     ),
     KernelSource(
         "bsr_schedule_order",

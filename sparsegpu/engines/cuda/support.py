@@ -156,6 +156,7 @@ _TITLES = {
     "bsr_semi_structured_addmm": "Products of 2:4 blocks",
     "scaled_dot_product_attention": "Attention",
     "sampled_addmm": "Sampled products",
+    "bsr_spgemm": "Sparse times sparse",
 }
 
 

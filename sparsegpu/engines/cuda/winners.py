@@ -40,7 +40,7 @@ class Family(NamedTuple):
 
     Attributes
     ----------
-    op : {"bsr_addmm", "dense_bsr_matmul", "sampled_addmm", "cusparselt"}
+    op : {"bsr_addmm", "dense_bsr_matmul", "sampled_addmm", "bsr_spgemm", "cusparselt"}
         The second: the blocks are read transposed. The last: algorithms of the 2:4 backend.
     arch : str
         Compute capability, ``"90"``.
@@ -51,8 +51,9 @@ class Family(NamedTuple):
         As they are multiplied.
     layout : str
         Of the dense operand: ``"rows"``, ``"columns"``, ``"bytes"`` or ``"strided"``. Of a
-        sampled product: of both matrices, as ``"along across"``. Of the backend: of the dense
-        operand and of the result, and the version of the library.
+        sampled product: of both matrices, as ``"along across"``. Of two sparse operands: the
+        columns of the right one's blocks. Of the backend: of the dense operand and of the result,
+        and the version of the library.
     """
 
     op: str

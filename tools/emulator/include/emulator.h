@@ -225,6 +225,31 @@ inline bool __any_sync(unsigned mask, bool vote) {
 inline bool __all_sync(unsigned mask, bool vote) {
   return __ballot_sync(mask, vote) == ~0u;
 }
+template <typename X>
+unsigned __match_any_sync(unsigned, X x) {
+  const X* all = emulator::Exchange<X>::post(x);
+  unsigned peers = 0;
+  for (int i = 0; i < 32; ++i) peers |= unsigned(all[i] == x) << i;
+  emulator::Exchange<X>::leave();
+  return peers;
+}
+// Threads are fibers, which give way only where they wait: these are atomic as they stand.
+template <typename X>
+X atomicAdd(X* to, X x) {
+  const X before = *to;
+  *to += x;
+  return before;
+}
+inline unsigned atomicOr(unsigned* to, unsigned x) {
+  const unsigned before = *to;
+  *to |= x;
+  return before;
+}
+inline unsigned atomicCAS(unsigned* to, unsigned expected, unsigned x) {
+  const unsigned before = *to;
+  if (before == expected) *to = x;
+  return before;
+}
 inline int __ffs(unsigned x) {
   return __builtin_ffs(int(x));
 }

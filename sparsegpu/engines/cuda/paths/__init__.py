@@ -24,12 +24,12 @@ A path's module says everything about it, and importing it needs no GPU:
     The ``-D`` names that are decided by where the operands lie, and the values that they may have.
     The compile matrix is made from these and from the tiles (`_examples.variants`).
 ``examples(dtypes, capability, all)``
-    Of attention and sampled products, whose facts are their own: kinds of operations to derive
-    tables and variants from.
+    Of attention, sampled products and BSR @ BSR, whose facts are their own: kinds of operations to
+    derive tables and variants from.
 ``epilogues(t)``
     Of sampled products, which have less to add: the epilogues to compile.
 ``worth_measuring(facts)``
-    Of BSR and sampled products: whether `tune` measures it.
+    Of BSR, sampled products and BSR @ BSR: whether `tune` measures it.
 ``launches(product, tile)``
     The launches, or None where only looking at the device shows that it does not serve.
 
@@ -62,6 +62,10 @@ from . import (
     bsr_semi_structured_addmm_simt,
     bsr_semi_structured_addmm_sm80,
     bsr_semi_structured_addmm_sm90,
+    bsr_spgemm_f64,
+    bsr_spgemm_simt,
+    bsr_spgemm_sm80,
+    bsr_spgemm_small,
     semi_structured_addmm_simt,
     semi_structured_addmm_skinny_sm90,
     semi_structured_addmm_sm80,
@@ -114,6 +118,14 @@ SAMPLED: Family = (
     bsr_sampled_addmm_simt,
 )
 
+#: BSR @ BSR.
+SPGEMM: Family = (
+    bsr_spgemm_sm80,
+    bsr_spgemm_f64,
+    bsr_spgemm_small,
+    bsr_spgemm_simt,
+)
+
 #: The families by the operations that they compute.
 FAMILIES: dict[str, Family] = {
     "bsr_addmm": BSR,
@@ -122,4 +134,5 @@ FAMILIES: dict[str, Family] = {
     "bsr_semi_structured_addmm": BSR_SEMI_STRUCTURED,
     "scaled_dot_product_attention": ATTENTION,
     "sampled_addmm": SAMPLED,
+    "bsr_spgemm": SPGEMM,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,25 @@ def kind_of(pattern: Pattern, dense: Any, *, transposed: bool, allow_tf32: bool)
     dtype = _name(dense.dtype, allow_tf32)
     multiplied = transpose_pattern(pattern)[0] if transposed else pattern
     return _kind(multiplied, dense, dtype, layout_of(dense), transposed)
+
+
+def tuned_spgemm_config(
+    left: Pattern, right: Pattern, result: Pattern, dtype: np.dtype
+) -> Config | None:
+    """Return what `sparsegpu.tune` found for a product of two patterns, None as above."""
+    known = snapshot()
+    return known.config(spgemm_kind(left, right, result, dtype)) if known.winners else None
+
+
+def spgemm_kind(left: Pattern, right: Pattern, result: Pattern, dtype: np.dtype) -> Kind:
+    """Return the kind of a product of two patterns; its density is their geometric mean."""
+    (m, k), n, blocksize = left.shape, right.shape[1], left.blocksize
+    stored = (p.nnzb / prod(p.block_shape) for p in (left, right))
+    return Kind(
+        Family("bsr_spgemm", architecture(), dtype.name, blocksize, str(right.blocksize[1])),
+        (m * result.batch_size, k, n),
+        density_bucket(prod(stored) ** 0.5),
+    )
 
 
 def _kind(pattern: Pattern, dense: Any, dtype: str, layout: str, transposed: bool) -> Kind:

@@ -51,6 +51,11 @@ void cp_async_partial(void* shared, const void* global, int size) {
   async_copies[threadIdx.x].open.back().size = size;
 }
 
+template <int BYTES, bool L1 = BYTES != 16>
+void cp_async(void* shared, const void* global, bool valid = true) {
+  cp_async<BYTES, L1>(shared_address(shared), global, valid);
+}
+
 inline void cp_async_commit() {
   AsyncCopies& mine = async_copies[threadIdx.x];
   mine.groups.push_back(std::move(mine.open));

@@ -1,5 +1,5 @@
-// mma.m16n8 of 32 bytes of k on the host, by its definition (cuda_src/ptx/mma.cuh); summed in
-// float64, of int8 as integers.
+// mma.m16n8 of 32 bytes of k and m8n8k4 (float64) on the host, by their definition
+// (cuda_src/ptx/mma.cuh); the former is summed in float64, of int8 as integers.
 #pragma once
 
 #include "common/types.cuh"
@@ -38,6 +38,19 @@ template <typename E>
 auto element_of_b(const Fragments* warp, int g, int k) {
   const int byte = k * int(sizeof(E));
   return element_of<E>(warp[4 * g + byte % 16 / 4].b[byte / 16], byte % 4 / int(sizeof(E)));
+}
+
+struct FragmentsF64 {
+  double a, b;
+};
+inline void mma_f64_m8n8k4(double (&d)[2], double a, double b) {
+  typedef emulator::Exchange<FragmentsF64> Warp;
+  const FragmentsF64* warp = Warp::post({a, b});
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  for (int i = 0; i < 2; ++i)
+    for (int k = 0; k < 4; ++k)
+      d[i] = std::fma(warp[4 * g + k].a, warp[4 * (2 * t + i) + k].b, d[i]);
+  Warp::leave();
 }
 
 template <typename E, typename A>

@@ -1,0 +1,83 @@
+"""BSR @ BSR on tensor cores from 8.0 on (``bsr_spgemm_sm80.cu``): bfloat16 and float16.
+
+Blocks of 16 rows and columns or more, and multiples of 8, aligned to 16 bytes.
+"""
+
+from __future__ import annotations
+
+from ...._math import ceil_div
+from .._grid import grid
+from ..runtime.architectures import PORTABLE
+from ..runtime.launch import Launch
+from . import _spgemm
+from ._facts import HALVES, always
+from ._fields import Fields
+from ._spgemm import PAIRS, Spgemm, SpgemmFacts, spgemm_launch, types
+from ._tile import Tile
+
+NAME = "mma"
+SOURCES = ("bsr_spgemm_sm80",)
+DTYPES, ARCHS = HALVES, PORTABLE
+TENSOR_CORES = True
+BY_ADDRESS = PAIRS
+
+_SMALLEST_BLOCK, _VECTOR, _TILE_K = 16, 8, 32
+_TILES = (16, 32, 64, 128)
+_ALIGNMENT = 128
+
+facts, examples = Spgemm.facts, _spgemm.examples
+serves = worth_measuring = always
+
+
+def pays(f: SpgemmFacts) -> bool:
+    """Return False: it is taken by ``config`` until it has been measured."""
+    return False
+
+
+def tile(f: SpgemmFacts, fields: Fields) -> Tile | None:
+    """Return the tile, or None for blocks that it does not take.
+
+    ``fields`` may say ``tile_m``, ``tile_n`` and ``stages``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> f16 = np.dtype("float16")
+    >>> f = SpgemmFacts(dtype=f16, out_dtype=f16, blocksize=(64, 64), columns=64)
+    >>> chosen = tile(f, Fields())
+    >>> chosen.tile_m, chosen.tile_n, chosen.threads, chosen.shared_memory
+    (64, 64, 128, 24704)
+    """
+    bm, bk, bn = f.sides
+    if min(f.sides) < _SMALLEST_BLOCK or bk % _VECTOR or bn % _VECTOR or not f.vectors:
+        return None
+    tile_m = fields.pick("tile_m", _smallest(bm), _TILES)
+    tile_n = fields.pick("tile_n", _smallest(bn), _TILES)
+    warps_m, warps_n = (2 if t > 32 else 1 for t in (tile_m, tile_n))
+    stage = 2 * _TILE_K * (tile_m + tile_n)
+    stages = fields.pick("stages", 3, (2, 3, 4))
+    return Tile(
+        tile_m,
+        tile_n,
+        32 * warps_m * warps_n,
+        {
+            **types(f),
+            "TILE_M": tile_m,
+            "TILE_N": tile_n,
+            "WARPS_M": warps_m,
+            "WARPS_N": warps_n,
+            "STAGES": stages,
+        },
+        stages * stage + _ALIGNMENT,
+    )
+
+
+def _smallest(side: int) -> int:
+    """Return the smallest tile that holds a block's side; two of 64 where blocks are larger."""
+    return next((t for t in _TILES[:-1] if t >= side), 64)
+
+
+def launches(p: Spgemm, tile: Tile) -> tuple[Launch, ...]:
+    """Return the launch that computes a product."""
+    parts = ceil_div(p.a.shape[1], tile.tile_m) * ceil_div(p.b.shape[2], tile.tile_n)
+    return spgemm_launch(p, tile, SOURCES[0], grid(p.blocks * parts))

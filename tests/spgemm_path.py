@@ -1,0 +1,134 @@
+"""What every path of sparse times sparse promises."""
+
+import numpy as np
+import pytest
+
+import sparsegpu as sg
+from sparsegpu._arrays import dtype_of
+from sparsegpu.engines.cuda import _spgemm_plan
+from sparsegpu.engines.cuda.paths._spgemm import SpgemmFacts
+from sparsegpu.testing import assert_within_bound, dense_from_blocks, random_blocks, random_values
+
+
+def facts(dtype, sides, **more):
+    """Return what a tile is chosen by."""
+    bm, bk, bn = sides
+    return SpgemmFacts(
+        dtype=dtype_of(dtype), out_dtype=dtype_of(dtype), blocksize=(bm, bk), columns=bn, **more
+    )
+
+
+def blocks(engine, rng, shape, blocksize, **how):
+    """Return unsorted blocks, some repeated, and the dense matrix."""
+    how = {"density": 0.4, "duplicates": True, "shuffled": True, **how}
+    triple = random_blocks(rng, shape, blocksize, **how)
+    return engine.bsr(triple, shape), dense_from_blocks(*triple, shape)
+
+
+class SpgemmPath:
+    """Each test's launches must hold the path's kernel (on the host there is only one way)."""
+
+    NAME: str
+    SOURCE: str
+    CASES: list  # (dtype, (bm, bk, bn))
+    OUTPUTS: list  # (dtype, dtype of the result)
+    FIELDS: list = [{}]  # configurations beside the path
+
+    def operands(self, engine, rng, dtype, sides, counts=(7, 6, 5), **how):
+        m, k, n = (count * side for count, side in zip(counts, sides, strict=True))
+        a, x = blocks(engine, rng, (m, k), sides[:2], dtype=dtype, **how)
+        b, y = blocks(engine, rng, (k, n), sides[1:], dtype=dtype, **how)
+        return a, b, x, y
+
+    def multiply(self, engine, a, b, fields=None, **keywords):
+        with engine.runs(self.SOURCE):
+            return sg.bsr_spgemm(a, b, config={"path": self.NAME, **(fields or {})}, **keywords)
+
+    def test_within_the_bound_and_the_same_bits_again(self, engine, rng):
+        for dtype, sides in self.CASES:
+            a, b, x, y = self.operands(engine, rng, dtype, sides)
+            for fields in self.FIELDS:
+                out = self.multiply(engine, a, b, fields)
+                assert out.has_canonical_format
+                bound = {"dtype": dtype, "terms": 4 * x.shape[1]}
+                assert_within_bound(engine.host(out.toarray()), x, y, **bound)
+                again = self.multiply(engine, a, b, fields)
+                assert (engine.host(out.data) == engine.host(again.data)).all()
+
+    def test_exact_on_small_integers(self, engine, rng):
+        """Into ``out``, and for other values of the same patterns."""
+        for dtype, out_dtype in self.OUTPUTS:
+            sides = next(sides for name, sides in self.CASES if name == dtype)
+            a, b, x, y = self.operands(engine, rng, dtype, sides, small_integers=True)
+            wide = complex if x.dtype.kind == "c" else np.float64
+            expected = x.astype(wide) @ y.astype(wide)
+            if out_dtype == "int8":
+                expected = np.clip(expected, -128, 127)
+            with np.errstate(over="ignore"):
+                expected = expected.astype(dtype_of(out_dtype))
+            out = self.multiply(engine, a, b, out_dtype=out_dtype)
+            assert (engine.host(out.toarray()) == expected).all()
+            negative = a.with_data(-a.data)
+            if out_dtype != "int8":
+                assert self.multiply(engine, negative, b, out=out) is out
+                assert (engine.host(out.toarray()) == -expected).all()
+
+    def test_what_meets_no_block_is_not_read(self, engine, rng):
+        dtype, sides = self.CASES[0]
+        how = {"density": 0.1, "duplicates": False}
+        a, b, _, _ = self.operands(engine, rng, dtype, sides, (7, 12, 5), **how)
+        met = np.isin(engine.host(a.indices), engine.host(b.pattern.rows))
+        assert not met.all()
+        expected = self.multiply(engine, a, b)
+        data = engine.host(a.data).copy()
+        data[~met] = np.nan
+        out = self.multiply(engine, a.with_data(engine.array(data)), b)
+        assert (engine.host(out.data) == engine.host(expected.data)).all()
+
+    def test_batches(self, engine, rng):
+        dtype, (bm, bk, bn) = self.CASES[0]
+        how = {"dtype": dtype, "density": 1, "small_integers": True}
+        for left, right in (((2, 3), ()), ((), (3,)), ((2, 1), (3,))):
+            x = random_blocks(rng, (2 * bm, 3 * bk), (bm, bk), batch=left, **how)
+            y = random_blocks(rng, (3 * bk, 2 * bn), (bk, bn), batch=right, **how)
+            a, b = engine.bsr(x, (2 * bm, 3 * bk)), engine.bsr(y, (3 * bk, 2 * bn))
+            out = self.multiply(engine, a, b, out_dtype=self.OUTPUTS[0][1])
+            x, y = (
+                dense_from_blocks(*t, s).astype(complex)
+                for t, s in ((x, (2 * bm, 3 * bk)), (y, (3 * bk, 2 * bn)))
+            )
+            assert (engine.host(out.toarray()) == x @ y).all()
+
+    def test_pairs_that_are_listed_for_every_product(self, engine, rng, monkeypatch):
+        dtype, sides = self.CASES[0]
+        a, b, _, _ = self.operands(engine, rng, dtype, sides)
+        expected = self.multiply(engine, a, b)
+        monkeypatch.setattr(_spgemm_plan, "MOST_BYTES", 8 * 40)
+        for _ in range(2):
+            out = self.multiply(engine, a, b.with_data(b.data), out=expected.copy())
+            assert (engine.host(out.data) == engine.host(expected.data)).all()
+        a = sg.bsr_array((a.data, a.indices, a.indptr), shape=a.shape)
+        for _ in range(2):
+            out = self.multiply(engine, a, b)
+            assert (engine.host(out.data) == engine.host(expected.data)).all()
+
+    def test_in_a_graph_on_a_side_stream(self, cuda_engine, rng):
+        """Captured on the second call, and replayed with other values."""
+        engine, (dtype, sides) = cuda_engine, self.CASES[0]
+        a, b, _, _ = self.operands(engine, rng, dtype, sides, small_integers=True)
+        out = self.multiply(engine, a, b, out_dtype=self.OUTPUTS[0][1])
+        with engine.side_stream() as stream:
+            graph = engine.captured(lambda: self.multiply(engine, a, b, out=out))
+            for factor in (1, -1, 2):
+                a.data[...] = engine.array(random_values(rng, a.data.shape, dtype)) * 0 + factor
+                graph.launch(stream)
+                stream.synchronize()
+                replayed = engine.host(out.data).copy()
+                again = self.multiply(engine, a, b, out_dtype=out.dtype)
+                assert (replayed == engine.host(again.data)).all()
+
+    def test_refuses_fields_that_it_does_not_have(self, engine, rng):
+        dtype, sides = self.CASES[0]
+        a, b, _, _ = self.operands(engine, rng, dtype, sides)
+        with pytest.raises(ValueError, match=r"config\['nonsense'\]"):
+            sg.bsr_spgemm(a, b, config={"path": self.NAME, "nonsense": 1})
