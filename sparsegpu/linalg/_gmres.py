@@ -131,6 +131,7 @@ class _Gmres:
         self.goal = system.norms(preconditioned) * xp.minimum(1, tolerance / self.of_b)
         self.inner = xp.zeros(self.of_b.shape, np.int64)
         self.told = False  # whether `residuals` has the norm at the start
+        self.running = xp.zeros_like(self.progress.active)
         self._measure = system.prepare(self.scalars, [], [(self.SQUARE, self.w, self.w)])
 
     def _precondition(self, v: Any, out: Any) -> Any:
@@ -143,13 +144,13 @@ class _Gmres:
         return [self.basis[i : min(i + _GROUP, count)] for i in range(0, count, _GROUP)]
 
     def _norm(self) -> Any:
-        self._measure(None)
+        self._measure()
         return self.system.xp.sqrt(self.scalars[self.SQUARE].real)
 
     def _scaled(self, target: Any, norm: Any, active: Any) -> None:
         """Write w over its norm."""
         self.scalars[self.SCALE] = self.system.xp.where(norm > 0, 1 / norm, 0)
-        self.system.prepare(self.scalars, [(target, [(self.SCALE, self.w)])], [])(active)
+        self.system.prepare(self.scalars, [(target, [(self.SCALE, self.w)])], [], active)()
 
     def _orthogonalise(self, k: int, active: Any) -> Any:
         """Take the first k + 1 vectors of the basis out of w; return the coefficients."""
@@ -157,11 +158,11 @@ class _Gmres:
         for group in self._groups(k + 1):
             count = len(group)
             dots = [(i, v, self.w) for i, v in enumerate(group)]
-            system.prepare(scalars, [], dots)(None)
+            system.prepare(scalars, [], dots)()
             h.extend(scalars[:count].copy())
             scalars[_GROUP : _GROUP + count] = -scalars[:count]
             terms = [(None, self.w), *((_GROUP + i, v) for i, v in enumerate(group))]
-            system.prepare(scalars, [(self.w, terms)], [])(active)
+            system.prepare(scalars, [(self.w, terms)], [], active)()
         return h
 
     def _inner(self, k: int, running: Any, norm: Any) -> tuple[Any, Any, Any]:
@@ -226,7 +227,8 @@ class _Gmres:
             self.scalars,
             [(self.r, [(None, system.b), (self.SCALE, self.q)])],
             [(self.SQUARE, self.r, self.r)],
-        )(active)
+            active,
+        )()
         residual = xp.sqrt(self.scalars[self.SQUARE].real)
         iterations = int(to_host(self.inner - before).max())
         progress.tell(to_host(self.history[:iterations]))
@@ -251,7 +253,7 @@ class _Gmres:
         for first, group in zip(range(0, count, _GROUP), self._groups(count)):
             scalars[: len(group)] = y[first : first + len(group)]
             terms = [(None, system.x), *enumerate(group)]
-            system.prepare(scalars, [(system.x, terms)], [])(self.progress.active)
+            system.prepare(scalars, [(system.x, terms)], [], self.progress.active)()
 
     def run(self) -> Progress:
         progress, limits = self.progress, self.limits
