@@ -103,11 +103,14 @@ class System:
 
             numbers = self.scalars(1)
             numbers[0] = -by
+            passes: dict = {}  # of an iteration, whose vectors are the same every time
 
             def shifted(v: Any, out: Any) -> Any:
                 whole(v, out)
-                subtract = self.prepare(numbers, [(out, [(None, out), (0, v)])], [])
-                subtract()
+                if (id(v), id(out)) not in passes:
+                    updates = [(out, [(None, out), (0, v)])]
+                    passes[id(v), id(out)] = self.prepare(numbers, updates, [])
+                passes[id(v), id(out)]()
                 return out
 
             self.apply = shifted

@@ -74,7 +74,7 @@ def after_pass(name: str, compiled: Callable[[Callable], Callable] = lambda f: f
             if flags[ACTIVE, j]:
                 became = step(n, j)
                 if became != GOES_ON:
-                    moved = became == ITERATED or became == CONVERGED
+                    moved = became in (ITERATED, CONVERGED)
                     flags[MOVING, j] = moved
                     flags[REACHED, j] = became == CONVERGED
                     counts[STEPS, j] += moved

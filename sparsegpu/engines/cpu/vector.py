@@ -12,7 +12,6 @@ from functools import cache
 import numpy as np
 
 from .._solver_steps import Step, after_pass
-from ..reference.vector import repeated as repeated
 from ._jit import jit
 from ._threads import for_each
 
@@ -85,6 +84,11 @@ def prepare(
             after(scalars, *step.columns)
 
     return run
+
+
+def repeated(iteration: Callable[[], None]) -> Callable[[], None]:
+    """Return an iteration that is made again and again: as it is."""
+    return iteration
 
 
 @cache
