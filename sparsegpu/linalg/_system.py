@@ -147,7 +147,7 @@ class Operand:
         self.shape: tuple[int, ...] | None = None
         self.dtype: np.dtype | None = None
         self.xp: ModuleType | None = None
-        self.capturable = is_sparse(given)
+        self.capturable = False
         self.array = None  # whose library and device is that of the operand
         if is_sparse(given):
             check_sparse(function, argument, given)
@@ -181,8 +181,13 @@ class Operand:
         function, xp, dtype, given = system.function, system.xp, system.dtype, self.given
         if self.dtype is not None and is_complex(self.dtype) and not is_complex(dtype):
             raise bad_type(function, self.argument, "a real operator, as A and b are", self.dtype)
+        self.capturable = True
         if is_sparse(given):
             return bound_product(function, given.astype(dtype, copy=False))
+        bound = getattr(given, "bound", None)
+        if bound is not None and self.dtype == dtype and self.xp is xp:
+            return bound(system.b.shape[1])
+        self.capturable = False
         if self.shape is not None:
             call: Callable = given.__matmul__
         else:
