@@ -22,6 +22,7 @@
 //
 // -DINDEX: of the pattern (s32, s64); -DBLOCK: of block numbers (s32, s64).
 
+#include "common/last_block.cuh"
 #include "common/rank_descending.cuh"
 #include "common/types.cuh"
 
@@ -251,15 +252,6 @@ struct Schedule {
   int rows, width, narrow_width;
 };
 
-// Whether this is the last thread block of the grid to get here; then what the others wrote is
-// visible in L2. `done` was zero before the launch.
-__device__ __forceinline__ bool last_done(unsigned* done) {
-  __threadfence();
-  __syncthreads();
-  const bool last = threadIdx.x == 0 && atomicAdd(done, 1u) == gridDim.x - 1;
-  return __syncthreads_or(last);
-}
-
 extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1)
     bsr_schedule(const __grid_constant__ Schedule s) {
   extern __shared__ unsigned table[];
@@ -299,7 +291,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1)
       s.counts[g] = (int)entries;
     }
   }
-  if (s.order && last_done((unsigned*)s.order)) {
+  if (s.order && last_done((unsigned*)s.order, gridDim.x)) {
     int* values = (int*)table;
     const int groups = (int)s.groups, per_matrix = (int)s.groups_per_matrix;
     for (int g = threadIdx.x; g < groups; g += blockDim.x) values[g] = __ldcg(s.counts + g);

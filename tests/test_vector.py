@@ -41,8 +41,9 @@ def test_a_pass(engine, rng, dtype, n, r, stopped):
             (dw, [(None, dp)]),
         ],
         [(2, dx, dp), (3, dz, dz)],
+        None if active is None else engine.array(active),
     )
-    run(None if active is None else engine.array(active))
+    run()
     for got, expected in zip(device, (new_x, new_p, new_z, new_w)):
         np.testing.assert_array_equal(engine.host(got), expected)
     after = engine.host(numbers)
@@ -53,5 +54,5 @@ def test_a_pass(engine, rng, dtype, n, r, stopped):
     np.testing.assert_allclose(after[3], length, rtol=1e-6)
     # The same bits again.
     again = module.prepare(numbers, [], [(2, dx, dp), (3, dz, dz)])
-    again(None)
+    again()
     np.testing.assert_array_equal(engine.host(numbers), after)

@@ -24,6 +24,8 @@ _POWER_STEPS, _SAFETY = 15, 1.1
 _MOST_LEVELS = 64
 #: Unknowns of the coarsest level, unless more were asked for.
 _LARGEST_INVERSE = 4000
+#: Block size of the inverse of the coarsest level, at most.
+_LARGEST_BLOCK = 32
 #: Chebyshev smoothing is for the eigenvalues from the largest down to this part of it.
 _LOWEST = 0.1
 
@@ -127,28 +129,32 @@ def amg(
         parts = [a, to_library(blocks, np), _bsr(host, level.P), _bsr(host, level.R)]
         largest = _largest_eigenvalue(*parts[:2])
         parts = [to_library(part, xp) for part in parts]
-        levels.append(_Level(xp, parts, largest, smoother, degree))
+        levels.append(_Level(parts, largest, smoother, degree))
     coarsest = hierarchy[-1].A.toarray()
-    exact = xp.asarray(np.linalg.pinv(coarsest, hermitian=True).astype(A.dtype))
+    exact = to_library(_dense_blocks(host, np.linalg.pinv(coarsest, hermitian=True)), xp)
+
+    def bound(r: int) -> Callable[[Any, Any], Any]:
+        return _Cycle(xp, levels, exact, r)
 
     def cycle(b: Any) -> Any:
-        shape = b.shape
-        b = xp.ascontiguousarray(b.reshape(n, -1), dtype=A.dtype)
-        return _cycle(levels, exact, b).reshape(shape)
+        columns = xp.ascontiguousarray(b.reshape(n, -1), dtype=A.dtype)
+        return bound(columns.shape[1])(columns, xp.empty_like(columns)).reshape(b.shape)
 
     if verbose:
         sizes = ", ".join(str(level.A.shape[0]) for level in hierarchy)
         work = sum(level.A.nnz for level in hierarchy) / max(hierarchy[0].A.nnz, 1)
         print(f"amg: {len(hierarchy)} levels of {sizes} unknowns, operator complexity {work:.2f}")
-    return linear_operator(function, A, cycle, cycle, A.dtype)
+    operator = linear_operator(function, A, cycle, cycle, A.dtype)
+    operator.bound = bound
+    return operator
 
 
 class _Level:
     """One level but the coarsest: its products and its smoother."""
 
-    def __init__(self, xp: ModuleType, parts: list, largest: float, smoother: str, degree: int):
-        self.xp, self.degree = xp, degree
-        self.coarse = parts[2].shape[1]
+    def __init__(self, parts: list, largest: float, smoother: str, degree: int):
+        self.degree = degree
+        self.fine, self.coarse = parts[2].shape
         self.A, self.inverse, self.prolong, self.restrict = (
             bound_product("amg", part) for part in parts
         )
@@ -157,18 +163,18 @@ class _Level:
         self.middle, self.half = (high + low) / 2, (high - low) / 2
         self.damping = 4 / (3 * largest)
 
-    def _jacobi(self, b: Any, x: Any, r: Any) -> None:
-        """Improve x, whose residual is r; r is not kept up."""
+    def _jacobi(self, b: Any, x: Any, r: Any, d: Any) -> None:
+        """Improve x, whose residual is r; r is not kept up. (d is memory.)"""
         for i in range(self.degree):
             if i:
                 self.A(x, r, alpha=-1, beta=1, input=b)
             self.inverse(r, x, alpha=self.damping, beta=1, input=x)
 
-    def _chebyshev(self, b: Any, x: Any, r: Any) -> None:
+    def _chebyshev(self, b: Any, x: Any, r: Any, d: Any) -> None:
         """Improve x, whose residual is r, by a polynomial of least maximum on the interval."""
         sigma = self.middle / self.half
         rho = 1 / sigma
-        d = self.inverse(r, self.xp.empty_like(r), alpha=1 / self.middle)
+        self.inverse(r, d, alpha=1 / self.middle)
         for i in range(self.degree):
             if i:
                 self.A(d, r, alpha=-1, beta=1, input=r)
@@ -178,20 +184,43 @@ class _Level:
             x += d
 
 
-def _cycle(levels: list[_Level], exact: Any, b: Any) -> Any:
-    """Return an approximate solution of the first level's system."""
-    if not levels:
-        return exact @ b
-    level, xp = levels[0], levels[0].xp
-    x, r = xp.zeros_like(b), b.copy()
-    level.smooth(b, x, r)
-    level.A(x, r, alpha=-1, beta=1, input=b)
-    coarse = level.restrict(r, xp.empty((level.coarse, b.shape[1]), b.dtype))
-    correction = xp.ascontiguousarray(_cycle(levels[1:], exact, coarse))
-    level.prolong(correction, x, beta=1, input=x)
-    level.A(x, r, alpha=-1, beta=1, input=b)
-    level.smooth(b, x, r)
-    return x
+class _Cycle:
+    """A V-cycle of r vectors, with its memory: ``cycle(b, x)`` writes the answer to x."""
+
+    def __init__(self, xp: ModuleType, levels: list[_Level], exact: Any, r: int):
+        self._levels, self._exact = levels, bound_product("amg", exact)
+        # Of each level the residual and a correction, of the next its right side and solution.
+        self._vectors = [
+            [xp.empty((n, r), exact.dtype) for n in (level.fine, level.fine, *[level.coarse] * 2)]
+            for level in levels
+        ]
+
+    def __call__(self, b: Any, x: Any, depth: int = 0) -> Any:
+        if depth == len(self._levels):
+            return self._exact(b, x)
+        level = self._levels[depth]
+        r, d, of_coarse, correction = self._vectors[depth]
+        x.fill(0)
+        r[...] = b
+        level.smooth(b, x, r, d)
+        level.A(x, r, alpha=-1, beta=1, input=b)
+        level.restrict(r, of_coarse)
+        self(of_coarse, correction, depth + 1)
+        level.prolong(correction, x, beta=1, input=x)
+        level.A(x, r, alpha=-1, beta=1, input=b)
+        level.smooth(b, x, r, d)
+        return x
+
+
+def _dense_blocks(like: Any, matrix: np.ndarray) -> Any:
+    """Return a dense square matrix as our array, in blocks as large as they can be."""
+    n = matrix.shape[0]
+    size = max((b for b in range(1, _LARGEST_BLOCK + 1) if n % b == 0), default=1)
+    count = n // size
+    indptr, indices = np.arange(count + 1) * count, np.tile(np.arange(count), count)
+    pattern = Pattern(indptr, indices, (n, n), (size, size), function="amg")
+    blocks = matrix.reshape(count, size, count, size).swapaxes(1, 2).reshape(-1, size, size)
+    return like._with(pattern, np.ascontiguousarray(blocks, like.dtype))
 
 
 def _hierarchy(A: Any, B: Any, max_levels: int, max_coarse: int) -> list:

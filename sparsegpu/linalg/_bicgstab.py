@@ -7,12 +7,24 @@ from typing import Any
 
 import numpy as np
 
+from ..engines._solver_steps import bicgstab as rows
+from ..engines._solver_steps.bicgstab import (
+    ALONG,
+    ALPHA,
+    BACK,
+    BETA,
+    LEAST,
+    MINUS_ALPHA,
+    MINUS_OMEGA,
+    OMEGA,
+    RHO,
+    SQUARE,
+    TS,
+    TT,
+)
 from ._cg import start
 from ._progress import Progress
 from ._system import System, check_limits
-
-#: SciPy's codes of what cannot go on: no component along the shadow residual, no second step.
-_NO_RHO, _NO_OMEGA = -10, -11
 
 
 def bicgstab(
@@ -91,55 +103,41 @@ def _solve(system: System, limits: Any) -> Progress:
     xp, x, M = system.xp, system.x, system.precondition
     tolerance, r = start(system, limits)
     norm = system.norms(r)
-    progress = Progress(system, limits, norm, tolerance)
+    progress = Progress(system, limits, norm, tolerance, rows.ROWS)
     shadow = r.copy()
     p, v, t = (xp.zeros_like(r) for _ in range(3))
     p_hat, r_hat = (p, r) if M is None else (xp.empty_like(r), xp.empty_like(r))
-    scalars = system.scalars(11)
-    rho, along, square, ts, tt, alpha, omega, beta, minus_alpha, minus_omega, back = scalars
-    RHO, ALONG, SQUARE, TS, TT, ALPHA, OMEGA, BETA, MINUS_ALPHA, MINUS_OMEGA, BACK = range(11)
-    before, smallest = xp.ones_like(rho), np.finfo(system.dtype).eps ** 2
-    # So that the first direction is the residual.
-    alpha[...], omega[...] = 0, 1
+    numbers, active = progress.numbers, progress.active
+    numbers[OMEGA] = 1  # the first direction is the residual: its other factors are zeros
+    numbers[LEAST] = np.finfo(system.dtype).eps ** 2 * norm
 
-    direction = system.prepare(scalars, [(p, [(None, r), (BETA, p), (BACK, v)])], [])
-    measure = system.prepare(scalars, [], [(ALONG, shadow, v)])
-    half = system.prepare(scalars, [(r, [(None, r), (MINUS_ALPHA, v)])], [(SQUARE, r, r)])
-    second = system.prepare(scalars, [], [(TS, t, r), (TT, t, t)])
-    whole = system.prepare(
-        scalars,
+    direction = progress.prepare([(p, [(None, r), (BETA, p), (BACK, v)])], [], active)
+    measure = progress.prepare([], [(ALONG, shadow, v)], active, "length")
+    half = progress.prepare([(r, [(None, r), (MINUS_ALPHA, v)])], [(SQUARE, r, r)], active)
+    second = progress.prepare([], [(TS, t, r), (TT, t, t)], active, "second")
+    whole = progress.prepare(
         [
             (x, [(None, x), (ALPHA, p_hat), (OMEGA, r_hat)]),
             (r, [(None, r), (MINUS_OMEGA, t)]),
         ],
         [(SQUARE, r, r), (RHO, shadow, r)],
+        active,
+        "direction",
     )
-    system.prepare(scalars, [], [(RHO, shadow, r)])(None)
+    progress.prepare([], [(RHO, shadow, r)])()
 
-    def step() -> None:
-        progress.stop(~(abs(rho) > smallest * norm * progress.norm), _NO_RHO)
-        progress.stop((omega == 0) | ~xp.isfinite(omega), _NO_OMEGA)
-        xp.multiply(rho / before, alpha / omega, out=beta)
-        xp.multiply(beta, -omega, out=back)
-        direction(progress.active)
-        before[...] = rho
+    def iteration() -> None:
+        direction()
         if M is not None:
             M(p, p_hat)
         system.apply(p_hat, v)
-        measure(None)
-        progress.stop(along == 0, _NO_OMEGA)
-        xp.divide(rho, along, out=alpha)
-        xp.negative(alpha, out=minus_alpha)
-        half(progress.active)
-        done = xp.sqrt(square.real) <= progress.tolerance  # half an iteration is enough
+        measure()
+        half()
         if M is not None:
             M(r, r_hat)
         system.apply(r_hat, t)
-        second(None)
-        omega[...] = xp.where(done | (tt == 0), 0, ts / tt)
-        xp.negative(omega, out=minus_omega)
-        whole(progress.active)
-        progress.advance(xp.sqrt(square.real))
+        second()
+        whole()
 
-    progress.run(step, lambda: x)
+    progress.run(iteration, lambda: x)
     return progress

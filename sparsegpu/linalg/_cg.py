@@ -7,6 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from ..engines._solver_steps import cg as cg_rows
+from ..engines._solver_steps.cg import (
+    ALPHA,
+    BETA,
+    CURVATURE,
+    FOLLOWING,
+    MINUS_ALPHA,
+    RHO,
+    SQUARE,
+)
 from ._progress import Progress
 from ._system import System, check_limits
 
@@ -78,7 +88,7 @@ def cg(
     -----
     Hestenes and Stiefel, "Methods of conjugate gradients for solving linear systems", 1952. An
     iteration is a product with A, one with M, and three passes over vectors (with M four): the
-    curvature, the residual with its norm, and the step with the next direction.
+    curvature, the residual and its norm, and the solution with the next direction.
 
     Examples
     --------
@@ -99,40 +109,36 @@ def cg(
 
 
 def _solve(system: System, limits: Any) -> Progress:
-    xp, x, M = system.xp, system.x, system.precondition
+    x, M = system.x, system.precondition
     tolerance, r = start(system, limits)
-    progress = Progress(system, limits, system.norms(r), tolerance)
-    z = r if M is None else M(r, xp.empty_like(r))
-    p, q = z.copy(), xp.empty_like(r)
-    scalars = system.scalars(6)
-    rho, curvature, square, alpha, minus_alpha, beta = scalars
-    RHO, CURVATURE, SQUARE, ALPHA, MINUS_ALPHA, BETA = range(6)
-    following = scalars[SQUARE if M is None else CURVATURE]
+    progress = Progress(system, limits, system.norms(r), tolerance, cg_rows.ROWS)
+    z = r if M is None else M(r, system.xp.empty_like(r))
+    p, q = z.copy(), system.xp.empty_like(r)
+    active, moving = progress.active, progress.moving
 
-    measure = system.prepare(scalars, [], [(CURVATURE, p, q)])
-    residual = system.prepare(scalars, [(r, [(None, r), (MINUS_ALPHA, q)])], [(SQUARE, r, r)])
-    direction = system.prepare(
-        scalars, [(x, [(None, x), (ALPHA, p)]), (p, [(None, z), (BETA, p)])], []
+    measure = progress.prepare([], [(CURVATURE, p, q)], active, "length")
+    updates = [(r, [(None, r), (MINUS_ALPHA, q)])]
+    if M is None:
+        residual = progress.prepare(updates, [(SQUARE, r, r)], active, "direction")
+    else:
+        residual = progress.prepare(updates, [], active)
+        dots = [(SQUARE, r, r), (FOLLOWING, r, z)]
+        preconditioned = progress.prepare([], dots, active, "preconditioned")
+    following = progress.prepare(
+        [(x, [(None, x), (ALPHA, p)]), (p, [(None, z), (BETA, p)])], [], moving
     )
-    next_rho = system.prepare(scalars, [], [(CURVATURE, r, z)])
-    system.prepare(scalars, [], [(RHO, r, z)])(None)
+    progress.prepare([], [(RHO, r, z)])()
 
-    def step() -> None:
+    def iteration() -> None:
         system.apply(p, q)
-        measure(None)
-        xp.divide(rho, curvature, out=alpha)
-        xp.negative(alpha, out=minus_alpha)
-        progress.stop(~xp.isfinite(alpha) | (rho == 0))
-        residual(progress.active)
+        measure()
+        residual()
         if M is not None:
             M(r, z)
-            next_rho(None)
-        xp.divide(following, rho, out=beta)
-        direction(progress.active)
-        rho[...] = following
-        progress.advance(xp.sqrt(square.real))
+            preconditioned()
+        following()
 
-    progress.run(step, lambda: x)
+    progress.run(iteration, lambda: x)
     return progress
 
 

@@ -131,6 +131,8 @@ class _Gmres:
         self.goal = system.norms(preconditioned) * xp.minimum(1, tolerance / self.of_b)
         self.inner = xp.zeros(self.of_b.shape, np.int64)
         self.told = False  # whether `residuals` has the norm at the start
+        self.running = xp.zeros_like(self.progress.active)
+        self._passes: dict[tuple, Callable[[], None]] = {}
         self._measure = system.prepare(self.scalars, [], [(self.SQUARE, self.w, self.w)])
 
     def _precondition(self, v: Any, out: Any) -> Any:
@@ -143,25 +145,36 @@ class _Gmres:
         return [self.basis[i : min(i + _GROUP, count)] for i in range(0, count, _GROUP)]
 
     def _norm(self) -> Any:
-        self._measure(None)
+        self._measure()
         return self.system.xp.sqrt(self.scalars[self.SQUARE].real)
+
+    def _pass(self, updates: list, dots: list, active: Any = None) -> None:
+        """Make a pass, which is prepared the first time."""
+        key = (
+            tuple((id(to), *((row, id(v)) for row, v in terms)) for to, terms in updates),
+            tuple((row, id(u), id(v)) for row, u, v in dots),
+            id(active),
+        )
+        if key not in self._passes:
+            self._passes[key] = self.system.prepare(self.scalars, updates, dots, active)
+        self._passes[key]()
 
     def _scaled(self, target: Any, norm: Any, active: Any) -> None:
         """Write w over its norm."""
         self.scalars[self.SCALE] = self.system.xp.where(norm > 0, 1 / norm, 0)
-        self.system.prepare(self.scalars, [(target, [(self.SCALE, self.w)])], [])(active)
+        self._pass([(target, [(self.SCALE, self.w)])], [], active)
 
     def _orthogonalise(self, k: int, active: Any) -> Any:
         """Take the first k + 1 vectors of the basis out of w; return the coefficients."""
-        system, scalars, h = self.system, self.scalars, []
+        scalars, h = self.scalars, []
         for group in self._groups(k + 1):
             count = len(group)
             dots = [(i, v, self.w) for i, v in enumerate(group)]
-            system.prepare(scalars, [], dots)(None)
+            self._pass([], dots)
             h.extend(scalars[:count].copy())
             scalars[_GROUP : _GROUP + count] = -scalars[:count]
             terms = [(None, self.w), *((_GROUP + i, v) for i, v in enumerate(group))]
-            system.prepare(scalars, [(self.w, terms)], [])(active)
+            self._pass([(self.w, terms)], [], active)
         return h
 
     def _inner(self, k: int, running: Any, norm: Any) -> tuple[Any, Any, Any]:
@@ -205,12 +218,13 @@ class _Gmres:
         if not self.told:
             progress.tell(to_host(norm)[None])
             self.told = True
-        running, exact, before = active & (norm > 0), active & (norm == 0), self.inner
+        running, exact, before = self.running, active & (norm == 0), self.inner
+        running[...] = active & (norm > 0)
         told_norms = self.limits.callback if self.kind in {"legacy", "pr_norm"} else None
         every = self.limits.check_every if told_norms is None else 1
         made = 0
         for k in range(min(most, self.restart)):
-            running, norm, found = self._inner(k, running, norm)
+            running[...], norm, found = self._inner(k, running, norm)
             exact = exact | found
             self.history[k] = norm
             made = k + 1
@@ -222,11 +236,11 @@ class _Gmres:
         self._correct(made)
         system.apply(system.x, self.q)
         self.scalars[self.SCALE] = -1
-        system.prepare(
-            self.scalars,
+        self._pass(
             [(self.r, [(None, system.b), (self.SCALE, self.q)])],
             [(self.SQUARE, self.r, self.r)],
-        )(active)
+            active,
+        )
         residual = xp.sqrt(self.scalars[self.SQUARE].real)
         iterations = int(to_host(self.inner - before).max())
         progress.tell(to_host(self.history[:iterations]))
@@ -251,7 +265,7 @@ class _Gmres:
         for first, group in zip(range(0, count, _GROUP), self._groups(count)):
             scalars[: len(group)] = y[first : first + len(group)]
             terms = [(None, system.x), *enumerate(group)]
-            system.prepare(scalars, [(system.x, terms)], [])(self.progress.active)
+            self._pass([(system.x, terms)], [], self.progress.active)
 
     def run(self) -> Progress:
         progress, limits = self.progress, self.limits

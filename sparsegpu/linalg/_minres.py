@@ -8,12 +8,28 @@ from typing import Any
 import numpy as np
 
 from .._checks import bad_value, check_flags, check_scalar
+from ..engines._solver_steps import minres as rows
+from ..engines._solver_steps.minres import (
+    ALONG,
+    BETA,
+    C1,
+    C2,
+    COSINE,
+    CURVED,
+    EPS,
+    FIRST,
+    LENGTH,
+    OVER_BETA,
+    OVER_GAMMA,
+    OVER_OLD,
+    PHI,
+    RTOL,
+    SMALLEST,
+    SQUARE,
+)
 from ._cg import start
 from ._progress import Progress
 from ._system import System, check_limits, to_host
-
-#: The code of a preconditioner that shows itself indefinite.
-_INDEFINITE = -2
 
 
 def minres(
@@ -107,29 +123,33 @@ def _solve(system: System, limits: Any, shift: float, check: bool) -> Progress:
     system.shift(shift)
     _, r2 = start(system, limits)
     y = r2 if M is None else M(r2, xp.empty_like(r2))
-    scalars = system.scalars(11)
-    square, along, length, over_beta, over_old, curved, over_gamma, c1, c2, phi, _ = scalars
-    SQUARE, ALONG, LENGTH, OVER_BETA, OVER_OLD, CURVED, OVER_GAMMA, C1, C2, PHI, _ = range(11)
-    system.prepare(scalars, [], [(SQUARE, r2, y)])(None)
+    square = system.scalars(1)
+    system.prepare(square, [], [(0, r2, y)])()
     if to_host(square < 0).any():
         raise bad_value(system.function, "M", "a positive definite operator", "an indefinite one")
     if check:
         _check_symmetric(system, y, r2)
-    first = xp.sqrt(square)
-    progress = Progress(system, limits, first, xp.zeros_like(first))
+    first = xp.sqrt(square[0])
+    progress = Progress(system, limits, first, xp.zeros_like(first), rows.ROWS)
+    numbers, active = progress.numbers, progress.active
+    numbers[BETA], numbers[FIRST], numbers[OVER_BETA] = first, first, 1 / first
+    numbers[COSINE], numbers[SMALLEST], numbers[RTOL] = -1, np.inf, limits.rtol
+    numbers[EPS] = np.finfo(system.dtype).eps
 
     r1, v, q, w, w1, w2 = (xp.zeros_like(r2) for _ in range(6))
-    unit = system.prepare(scalars, [(v, [(OVER_BETA, y)])], [])
-    lanczos = system.prepare(scalars, [(q, [(None, q), (OVER_OLD, r1)])], [(ALONG, v, q)])
-    # With a preconditioner the norm is that of r2 and M r2, else that of r2.
-    following = system.prepare(
-        scalars,
-        [(q, [(None, q), (CURVED, r2)]), (r1, [(None, r2)]), (r2, [(None, q)])],
-        [(SQUARE, r2, r2)] if M is None else [],
+    unit = progress.prepare([(v, [(OVER_BETA, y)])], [], active)
+    lanczos = progress.prepare(
+        [(q, [(None, q), (OVER_OLD, r1)])], [(ALONG, v, q)], active, "lanczos"
     )
-    of_M = system.prepare(scalars, [], [(SQUARE, r2, y)])
-    move = system.prepare(
-        scalars,
+    # With a preconditioner the norm is that of r2 and M r2, else that of r2.
+    of_M = [] if M is None else [progress.prepare([], [(SQUARE, r2, y)], active, "rotate")]
+    following = progress.prepare(
+        [(q, [(None, q), (CURVED, r2)]), (r1, [(None, r2)]), (r2, [(None, q)])],
+        [] if of_M else [(SQUARE, r2, r2)],
+        active,
+        None if of_M else "rotate",
+    )
+    move = progress.prepare(
         [
             (w1, [(None, w2)]),
             (w2, [(None, w)]),
@@ -137,59 +157,21 @@ def _solve(system: System, limits: Any, shift: float, check: bool) -> Progress:
             (x, [(None, x), (PHI, w)]),
         ],
         [(LENGTH, x, x)],
+        active,
+        "test",
     )
 
-    eps = float(np.finfo(system.dtype).eps)
-    beta, old, epsilon, d_bar, sine = (xp.zeros_like(first) for _ in range(5))
-    beta[...] = first
-    cosine, residual, total = -xp.ones_like(first), first.copy(), xp.zeros_like(first)
-    largest, smallest = xp.zeros_like(first), xp.full_like(first, np.inf)
-
-    def step() -> None:
-        nonlocal epsilon, d_bar, cosine, sine, residual, total, largest, smallest
-        xp.divide(1, beta, out=over_beta)
-        unit(progress.active)
+    def iteration() -> None:
+        unit()
         system.apply(v, q)
-        over_old[...] = xp.where(old == 0, 0, -beta / old)
-        lanczos(progress.active)
-        xp.divide(-along, beta, out=curved)
-        following(progress.active)
+        lanczos()
+        following()
         if M is not None:
             M(r2, y)
-            of_M(None)
-        progress.stop(square < 0, _INDEFINITE)
-        old[...] = beta
-        beta[...] = xp.sqrt(square)
-        total = total + along**2 + old**2 + beta**2
+            of_M[0]()
+        move()
 
-        # The last column of the tridiagonal matrix, turned by the rotation before this one, and
-        # then by the one that annihilates beta.
-        before = epsilon
-        delta = cosine * d_bar + sine * along
-        g_bar = sine * d_bar - cosine * along
-        epsilon, d_bar = sine * beta, -cosine * beta
-        root = xp.hypot(g_bar, d_bar)
-        of_A = residual * root  # norm of A r
-        gamma = xp.maximum(xp.hypot(g_bar, beta), eps)
-        cosine, sine = g_bar / gamma, beta / gamma
-        xp.multiply(cosine, residual, out=phi)
-        residual = sine * residual
-        xp.divide(1, gamma, out=over_gamma)
-        xp.divide(-before, gamma, out=c1)
-        xp.divide(-delta, gamma, out=c2)
-        move(progress.active)
-
-        largest, smallest = xp.maximum(largest, gamma), xp.minimum(smallest, gamma)
-        norm_a, norm_x = xp.sqrt(total), xp.sqrt(length)
-        goal = norm_a * norm_x
-        small = residual <= xp.maximum(limits.rtol, eps / 2) * goal
-        least_squares = root <= xp.maximum(limits.rtol, eps / 2) * norm_a
-        ended = (largest >= 0.1 / eps * smallest) | (goal * eps >= first) | (of_A == 0)
-        eigenvector = (progress.steps == 0) & (beta <= 10 * eps * first)
-        progress.tolerance = xp.where(progress.active, limits.rtol * goal, progress.tolerance)
-        progress.advance(residual, small | least_squares | ended | eigenvector)
-
-    progress.run(step, lambda: x)
+    progress.run(iteration, lambda: x)
     return progress
 
 
@@ -200,7 +182,7 @@ def _check_symmetric(system: System, y: Any, r: Any) -> None:
     eps = float(np.finfo(system.dtype).eps)
 
     def compare(argument: str, one: tuple[Any, Any], other: tuple[Any, Any]) -> None:
-        system.prepare(scalars, [], [(0, *one), (1, *other)])(None)
+        system.prepare(scalars, [], [(0, *one), (1, *other)])()
         s, t = to_host(scalars)
         if (abs(s - t) > (s + eps) * eps ** (1 / 3)).any():
             raise bad_value(system.function, argument, "a symmetric operator", "another one")

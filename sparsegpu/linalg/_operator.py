@@ -11,6 +11,7 @@ from .._arrays import HALF_DTYPES, import_scipy, namespace
 from .._checks import bad_type, bad_value
 from ..ops._common import check_operand_dtype, check_sparse
 from ..ops.addmm import bsr_matmul, dense_bsr_matmul
+from ._product import bound_product
 
 
 def aslinearoperator(A: Any) -> Any:
@@ -69,13 +70,21 @@ def aslinearoperator(A: Any) -> Any:
         row = x.astype(A.dtype, copy=False).conj().T
         return dense_bsr_matmul(row, A, out_dtype=dtype).conj().T
 
-    return linear_operator(function, A, product, adjoint, dtype)
+    operator = linear_operator(function, A, product, adjoint, dtype)
+    if A.dtype == dtype:
+        operator.bound = lambda r: bound_product(function, A)
+    return operator
 
 
 def linear_operator(
     function: str, A: Any, product: Callable, adjoint: Callable, dtype: np.dtype
 ) -> Any:
-    """Return a linear operator of the shape of A, on arrays of A's library, (n,) and (n, r)."""
+    """Return a linear operator of the shape of A, on arrays of A's library, (n,) and (n, r).
+
+    One of ours may be given an attribute ``bound``, which the solvers look for: a function of r
+    that returns ``product(v, out)`` for vectors (n, r) of the operator's dtype. Such a product
+    takes no new memory, so that a CUDA graph can hold it.
+    """
     if namespace(A.data) is np:
         import_scipy(function)
         from scipy.sparse.linalg import LinearOperator

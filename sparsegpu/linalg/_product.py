@@ -9,7 +9,7 @@ import numpy as np
 
 from .._arrays import namespace
 from .._epilogue import Epilogue
-from ..engines import engine_module
+from ..engines import computing_engine, engine_module
 from ..ops.addmm import bsr_addmm, bsr_matmul
 
 
@@ -28,10 +28,14 @@ def bound_product(function: str, bsr: Any) -> Callable[..., Any]:
 
         return replayed
     pattern, data = bsr.pattern, bsr.data
-    engine = engine_module(np, "addmm", function)
+    engine, short = engine_module(np, "addmm", function), None
+    if computing_engine(np) == "cpu":
+        short = engine.prepared_vector(pattern, data)
 
     def product(v: Any, out: Any, *, alpha: Any = 1, beta: Any = 0, input: Any = None) -> Any:
-        if out.size:
+        if short is not None and out.shape[1] == 1 and input is None and alpha == 1:
+            short(out, v)
+        elif out.size:
             engine.bsr_addmm(out, pattern, data, v, Epilogue(alpha, beta, input))
         return out
 

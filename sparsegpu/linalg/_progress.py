@@ -7,6 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from ..engines._solver_steps import (
+    ACTIVE,
+    CODE,
+    MOVING,
+    NORM,
+    REACHED,
+    STEPS,
+    TOLERANCE,
+    Columns,
+    Step,
+)
 from ._system import Limits, System, to_host
 
 #: Iterations between two looks at most: so many norms are kept.
@@ -16,64 +27,85 @@ _MOST = 1 << 10
 class Progress:
     """How far each column is; all of it is kept where the vectors are.
 
-    A column stops by itself, in the iteration in which its residual norm is within ``tolerance``:
-    from then on it is not ``active`` and no iteration changes it. So it does not matter how often
-    the host looks.
+    A column stops by itself, in the iteration in which its residual norm is within tolerance: from
+    then on it is not ``active`` and no iteration changes it. So it does not matter how often the
+    host looks. Columns are counted and stopped by the steps after passes
+    (`engines._solver_steps`), or by `advance` and `stop`.
 
     Attributes
     ----------
-    active, converged : bool (r,)
-    norm, tolerance : float64 (r,), the residual norm and what it has to reach
+    numbers : float64 or complex128 (rows, r)
+        What passes read and write; its first rows are the residual norm and the tolerance.
+    active, moving, converged : bool (r,)
+        Views, as the next are: of what is not done, what the last iteration changed, what is done.
     steps : int64 (r,), iterations made
     code : int64 (r,), what a solver broke down of (negative), 0 else
     """
 
-    def __init__(self, system: System, limits: Limits, norm: Any, tolerance: Any):
+    def __init__(self, system: System, limits: Limits, norm: Any, tolerance: Any, rows: int = 2):
         xp = system.xp
         self.system, self.limits = system, limits
-        self.norm, self.tolerance = norm, tolerance
-        self.converged = norm <= tolerance
-        self.active = ~self.converged & xp.isfinite(norm)
-        self.steps = xp.zeros(norm.shape, np.int64)
-        self.code = xp.zeros(norm.shape, np.int64)
-        self._every = min(limits.check_every, limits.maxiter, _MOST)
-        self._history = xp.empty((self._every, *norm.shape))
+        self._every = max(min(limits.check_every, limits.maxiter, _MOST), 1)
+        self.numbers = system.scalars(rows)
+        self.numbers[NORM], self.numbers[TOLERANCE] = norm, tolerance
+        self.norm, self.tolerance = self.numbers[NORM].real, self.numbers[TOLERANCE].real
+        self.columns = Columns(
+            xp.zeros((3, norm.shape[0]), bool),
+            xp.zeros((3, norm.shape[0]), np.int64),
+            xp.zeros((self._every, norm.shape[0])),
+        )
+        flags, counts, self._history = self.columns
+        self.active, self.moving, self.converged = flags[ACTIVE], flags[MOVING], flags[REACHED]
+        self.steps, self.code = counts[STEPS], counts[CODE]
+        self.converged[...] = norm <= tolerance
+        self.active[...] = ~self.converged & xp.isfinite(norm)
+
+    def prepare(
+        self, updates: list, dots: list, active: Any = None, step: str | None = None
+    ) -> Callable[[], None]:
+        """Return a pass (`engines.reference.vector.prepare`) over the numbers of the columns.
+
+        ``step`` is the name of a step of this solver.
+        """
+        after = None if step is None else Step(f"{self.system.function}.{step}", self.columns)
+        return self.system.prepare(self.numbers, updates, dots, active, after)
 
     def stop(self, where: Any, code: int = 0) -> None:
         """Stop columns that cannot make the iteration, which does not count."""
-        xp = self.system.xp
         where = where & self.active
-        self.code = xp.where(where, code, self.code)
-        self.active = self.active & ~where
+        self.code[where] = code
+        self.active &= ~where
 
-    def advance(self, norm: Any, converged: Any = None) -> None:
+    def advance(self, norm: Any) -> None:
         """Count an iteration of the active columns and stop those that are done."""
+        self.steps += self.active
         xp = self.system.xp
-        self.steps = self.steps + self.active
-        self.norm = xp.where(self.active, norm, self.norm)
-        reached = self.norm <= self.tolerance if converged is None else converged
-        self.converged = self.converged | (reached & self.active)
-        self.active = self.active & ~self.converged & xp.isfinite(self.norm)
+        self.norm[...] = xp.where(self.active, norm, self.norm)
+        self.converged |= (self.norm <= self.tolerance) & self.active
+        self.active &= ~self.converged & xp.isfinite(self.norm)
 
-    def run(self, step: Callable[[], None], solution: Callable[[], Any]) -> None:
+    def run(self, iteration: Callable[[], None], solution: Callable[[], Any]) -> None:
         """Iterate until every column has stopped or ``maxiter`` is reached.
 
         Only here does the host wait: once in ``check_every`` iterations, with a callback in each.
         """
         limits = self.limits
         self.tell(to_host(self.norm)[None])
-        done = 0
+        iterate, done, seen = self.system.repeated(iteration), 0, 0
         while done < limits.maxiter and to_host(self.active).any():
             count = min(self._every, limits.maxiter - done)
             if limits.callback is not None:
                 count = 1
-            for slot in range(count):
-                step()
-                self._history[slot] = self.norm
-            made = int(to_host(self.steps).max()) - done
-            self.tell(to_host(self._history[:made]))
-            if limits.callback is not None and made:
-                limits.callback(self.system.shaped(solution()).copy())
+            for _ in range(count):
+                iterate()
+            if limits.residuals is not None or limits.callback is not None:
+                made = int(to_host(self.steps).max())
+                slots = np.arange(seen, made) % self._every
+                if limits.residuals is not None:
+                    self.tell(to_host(self._history)[slots])
+                if limits.callback is not None and made > seen:
+                    limits.callback(self.system.shaped(solution()).copy())
+                seen = made
             done += count
 
     def tell(self, norms: np.ndarray) -> None:

@@ -29,6 +29,7 @@ class System:
     shape : of `b` as it was given, and so of the solution
     b, x : (n, r)
     prepare : makes a pass over vectors (`engines.reference.vector.prepare`)
+    capturable : whether the products are made by our kernels alone, from no new memory
     apply : ``apply(v, out)`` writes the product of A with v (n, r) to out and returns out
     precondition : as `apply`, with M; None without M
     """
@@ -78,7 +79,9 @@ class System:
         flat = b.ndim == 1
         self.apply = operands["A"].product(self, flat)
         self.precondition = operands["M"].product(self, flat) if M is not None else None
-        self.prepare = engine_module(self.xp, "vector", function).prepare
+        self.capturable = all(one.capturable for one in operands.values())
+        engine = engine_module(self.xp, "vector", function)
+        self.prepare, self._repeated = engine.prepare, engine.repeated
 
     def _columns(self, function: str, argument: str, array: Any) -> Any:
         """Return a vector or vectors as (n, r) in the dtype of the system."""
@@ -89,14 +92,25 @@ class System:
         two = array[:, None] if array.ndim == 1 else array
         return self.xp.ascontiguousarray(two, dtype=self.dtype)
 
+    def repeated(self, iteration: Callable[[], None]) -> Callable[[], None]:
+        """Return an iteration that is made again and again; as a CUDA graph, where it can be."""
+        return self._repeated(iteration) if self.capturable else iteration
+
     def shift(self, by: float) -> None:
         """Make the system that of ``A - by * I``."""
         if by:
             whole = self.apply
 
+            numbers = self.scalars(1)
+            numbers[0] = -by
+            passes: dict = {}  # of an iteration, whose vectors are the same every time
+
             def shifted(v: Any, out: Any) -> Any:
                 whole(v, out)
-                out -= by * v
+                if (id(v), id(out)) not in passes:
+                    updates = [(out, [(None, out), (0, v)])]
+                    passes[id(v), id(out)] = self.prepare(numbers, updates, [])
+                passes[id(v), id(out)]()
                 return out
 
             self.apply = shifted
@@ -108,7 +122,7 @@ class System:
     def norms(self, vectors: Any) -> Any:
         """Return the 2-norm of each column, float64."""
         scalars = self.scalars(1)
-        self.prepare(scalars, [], [(0, vectors, vectors)])(None)
+        self.prepare(scalars, [], [(0, vectors, vectors)])()
         return self.xp.sqrt(scalars[0].real)
 
     def residual(self) -> Any:
@@ -133,6 +147,7 @@ class Operand:
         self.shape: tuple[int, ...] | None = None
         self.dtype: np.dtype | None = None
         self.xp: ModuleType | None = None
+        self.capturable = False
         self.array = None  # whose library and device is that of the operand
         if is_sparse(given):
             check_sparse(function, argument, given)
@@ -166,8 +181,13 @@ class Operand:
         function, xp, dtype, given = system.function, system.xp, system.dtype, self.given
         if self.dtype is not None and is_complex(self.dtype) and not is_complex(dtype):
             raise bad_type(function, self.argument, "a real operator, as A and b are", self.dtype)
+        self.capturable = True
         if is_sparse(given):
             return bound_product(function, given.astype(dtype, copy=False))
+        bound = getattr(given, "bound", None)
+        if bound is not None and self.dtype == dtype and self.xp is xp:
+            return bound(system.b.shape[1])
+        self.capturable = False
         if self.shape is not None:
             call: Callable = given.__matmul__
         else:

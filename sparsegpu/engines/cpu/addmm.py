@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -72,6 +73,31 @@ def bsr_addmm(
         _product(out[b], indptr[b], indices[b], place, data[b], dense[b], part, b)
 
     for_each(one_matrix, np.ndindex(batch), data.size * out.shape[-1])
+
+
+def prepared_vector(
+    pattern: Pattern, data: np.ndarray
+) -> Callable[[np.ndarray, np.ndarray], None] | None:
+    """Return ``product(out, dense)`` of one matrix and one vector, as `bsr_addmm` computes it.
+
+    For calls that are short and many: what the pattern and the data decide is done before. None
+    where another loop, or several threads, would compute it. Vectors are contiguous (K, 1), (M, 1).
+    """
+    (bm, bk), cost = pattern.blocksize, data.size
+    one_tile = pattern.block_shape[0] <= max(_ACCUMULATOR // bm, 1) and pieces(cost) == 1
+    plain = data.dtype.kind == "f" and data.dtype == compute_dtype(data.dtype) and bk <= _SMALL
+    if data.ndim != 3 or not one_tile or not plain or not data.flags.c_contiguous:
+        return None
+    ends = frozen(pattern._indptr.astype(np.int64))
+    source, blocks, begins, stops = frozen(pattern._indices), frozen(data), ends[:-1], ends[1:]
+
+    def product(out: np.ndarray, dense: np.ndarray) -> None:
+        flat, x = out.reshape(-1), dense.reshape(-1)
+        x.flags.writeable = False  # of the view; see `frozen`
+        flat.fill(0)
+        multiply_vector(flat, 1, begins, stops, NO_TERMS, source, blocks, False, x)
+
+    return product
 
 
 class EpilogueParts:

@@ -7,9 +7,11 @@ updates and dot products of a strip are done before the next one is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import numpy as np
 
+from .._solver_steps import Step, after_pass
 from ._jit import jit
 from ._threads import for_each
 
@@ -23,7 +25,9 @@ def prepare(
     scalars: np.ndarray,
     updates: Sequence[tuple[np.ndarray, Sequence[tuple[int | None, np.ndarray]]]],
     dots: Sequence[tuple[int, np.ndarray, np.ndarray]],
-) -> Callable[[np.ndarray | None], None]:
+    active: np.ndarray | None = None,
+    step: Step | None = None,
+) -> Callable[[], None]:
     """Return a pass over vectors: linear combinations, then dot products of what they became.
 
     As `engines.reference.vector.prepare` says.
@@ -51,37 +55,50 @@ def prepare(
             )
     steps = np.array(program, np.int64).reshape(-1, 5)
     pairs = np.array([(number(u), number(v)) for _, u, v in dots], np.int64).reshape(-1, 2)
-    rows = [row for row, _, _ in dots]
+    rows = np.array([row for row, _, _ in dots], np.int64)
     # Padded, so that most passes are one signature, which is compiled once.
     everything = (*vectors, *(vectors[0],) * (-len(vectors) % _VECTORS))
     most = max(_SPAN // max(r, 1), 1)
     spans = range(0, n, most)
-    sums = np.empty((len(spans), len(dots), r), scalars.dtype)
+    single = len(spans) == 1
+    sums = scalars[None] if single else np.empty((len(spans), len(dots), r), scalars.dtype)
+    to_rows = rows if single else np.arange(len(rows))
     cost = n * r * (len(program) + len(dots))
-    every = np.ones(r, bool)
+    go = np.ones(r, bool) if active is None else active
+    after = None if step is None else _after(step.name)
 
-    def run(active: np.ndarray | None) -> None:
+    def span(first: int) -> None:
+        last = min(first + most, n)
+        _span(everything, first, last, scalars, steps, pairs, sums[first // most], to_rows, go)
+
+    def run() -> None:
         if not r:
             return
-        go = every if active is None else active
-
-        def span(first: int) -> None:
-            last = min(first + most, n)
-            _span(everything, first, last, scalars, steps, pairs, sums[first // most], go)
-
-        if len(spans) == 1:
+        if single:
             span(0)
         else:
             for_each(span, spans, cost)
-        if rows:
-            scalars[rows] = sums[0] if len(spans) == 1 else sums.sum(axis=0)
+            if len(rows):
+                scalars[rows] = sums.sum(axis=0)
+        if after is not None and step is not None:
+            after(scalars, *step.columns)
 
     return run
 
 
+def repeated(iteration: Callable[[], None]) -> Callable[[], None]:
+    """Return an iteration that is made again and again: as it is."""
+    return iteration
+
+
+@cache
+def _after(name: str) -> Callable:
+    return after_pass(name, jit(error_model="numpy"))
+
+
 @jit(fastmath={"contract"})
-def _span(vectors, first, last, scalars, steps, of_dots, sums, active):
-    """Run a program on rows ``first..last``; put its dot products in ``sums``.
+def _span(vectors, first, last, scalars, steps, of_dots, sums, to_rows, active):
+    """Run a program on rows ``first..last``; put its dot products in some rows of ``sums``.
 
     A strip of rows is one run of memory, along which factors and ``active`` repeat: inner loops
     do not know how many columns there are. A combination is made in ``value`` and copied, because
@@ -100,7 +117,8 @@ def _span(vectors, first, last, scalars, steps, of_dots, sums, active):
                 scale[s, j::r] = scalars[steps[s, 2], j]
     every = active.all()
     totals = np.zeros((len(of_dots), rows * r if r > 1 else 0), sums.dtype)
-    sums[:] = 0
+    for row in to_rows:
+        sums[row] = 0
     for start in range(first, last, rows):
         stop = min(start + rows, last)
         count = (stop - start) * r
@@ -138,13 +156,13 @@ def _span(vectors, first, last, scalars, steps, of_dots, sums, active):
             u = vectors[of_dots[d, 0]][start:stop].reshape(-1)
             v = vectors[of_dots[d, 1]][start:stop].reshape(-1)
             if r == 1:
-                sums[d, 0] += dot(sums.dtype.type(0), u, v)
+                sums[to_rows[d], 0] += dot(sums.dtype.type(0), u, v)
             else:
                 add_dots(totals[d], u, v)
     if r > 1:
         for d in range(len(of_dots)):
             for j in range(r):
-                sums[d, j] = totals[d, j::r].sum()
+                sums[to_rows[d], j] = totals[d, j::r].sum()
 
 
 @jit(fastmath={"contract"})

@@ -10,6 +10,7 @@ from typing import Any
 
 from ._attention_kernels import ATTENTION_BACKWARD, ATTENTION_MASK
 from ._kernel_source import FLOATS, HALVES, KernelSource, each
+from ._solver_kernels import SOLVERS
 from .runtime.architectures import HOPPER
 
 #: The public operations that kernels compute.
@@ -372,4 +373,5 @@ OTHERS: tuple[KernelSource, ...] = (
     *ATTENTION_MASK,
     *ATTENTION_BACKWARD,
     *_SEMI_STRUCTURED,
+    *SOLVERS,
 )

@@ -7,14 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from .._solver_steps import Step, after_pass
+
 #: A target with its terms (row of the coefficient or None, vector); a dot product (row, u, v).
 Update = tuple[Any, Sequence[tuple[int | None, Any]]]
 Dot = tuple[int, Any, Any]
 
 
 def prepare(
-    scalars: np.ndarray, updates: Sequence[Update], dots: Sequence[Dot]
-) -> Callable[[np.ndarray | None], None]:
+    scalars: np.ndarray,
+    updates: Sequence[Update],
+    dots: Sequence[Dot],
+    active: np.ndarray | None = None,
+    step: Step | None = None,
+) -> Callable[[], None]:
     """Return a pass over vectors: linear combinations, then dot products of what they became.
 
     One column of a vector (n, r) is the vector of one system; ``scalars`` (k, r), float64 or
@@ -23,10 +29,13 @@ def prepare(
     vector)``. A row of None stands for ones, and ``target`` may be one of the vectors. Then for
     each ``(row, u, v)``: ``scalars[row, j] = sum over i of conj(u[i, j]) * v[i, j]``.
 
-    The pass is called with the columns (bool (r,), None: all) whose vectors it may change.
+    Vectors change in the columns of ``active`` (bool (r,), None: all), as it is when the pass runs.
+    At the end the step is made with ``scalars`` (`engines._solver_steps`). A pass with a step need
+    not compute dot products of columns whose step is not made.
     """
+    after = None if step is None else after_pass(step.name)
 
-    def run(active: np.ndarray | None) -> None:
+    def run() -> None:
         with np.errstate(all="ignore"):
             for target, terms in updates:
                 value = np.zeros_like(target)
@@ -35,5 +44,12 @@ def prepare(
                 np.copyto(target, value, where=True if active is None else active)
             for row, u, v in dots:
                 scalars[row] = (u.conj() * v).sum(axis=0, dtype=scalars.dtype)
+            if after is not None and step is not None:
+                after(scalars, *step.columns)
 
     return run
+
+
+def repeated(iteration: Callable[[], None]) -> Callable[[], None]:
+    """Return an iteration that is made again and again, without what need be done only once."""
+    return iteration

@@ -28,12 +28,15 @@
 #define __align__(n)
 
 using std::exp;
+using std::fabs;
 using std::fma;
 using std::fmaf;
+using std::hypot;
 using std::isinf;
 using std::log;
 using std::max;
 using std::min;
+using std::sqrt;
 using std::tanh;
 
 struct Index3 {
@@ -198,6 +201,23 @@ inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
 }
 inline void __syncthreads() {
   emulator::of_block.wait(blockDim.x, "threads of its block never came");
+}
+inline bool __syncthreads_or(bool vote) {
+  const bool* votes = emulator::Exchange<bool>::posted;
+  emulator::Exchange<bool>::posted[threadIdx.x] = vote;
+  __syncthreads();
+  bool any = false;
+  for (unsigned i = 0; i < blockDim.x; ++i) any |= votes[i];
+  __syncthreads();
+  return any;
+}
+inline void __threadfence() {}
+inline unsigned atomicAdd(unsigned* to, unsigned x) {
+  return std::exchange(*to, *to + x);
+}
+template <typename X>
+X __ldcg(const X* at) {
+  return *at;
 }
 inline void __syncwarp() {
   emulator::sync_warp();

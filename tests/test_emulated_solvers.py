@@ -1,0 +1,110 @@
+"""The kernel of the solvers' passes on the host (tools/emulator), against the reference engine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sparsegpu
+from solver_cases import dense_system, residual_norms
+from sparsegpu import bsr_array, linalg
+from tools.emulator.build import compiler
+from tools.emulator.solvers import emulated_solvers
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+
+#: Few, as each pass takes a second to build: solver, dtype, right-hand sides, with M.
+CASES = [
+    ("cg", "float64", 1, False),
+    ("cg", "complex64", 3, True),
+    ("bicgstab", "complex128", 1, False),
+    ("bicgstab", "float32", 2, False),
+    ("minres", "float64", 3, True),
+    ("minres", "float32", 1, False),
+]
+KINDS = {"cg": "definite", "minres": "indefinite", "bicgstab": "general"}
+LAUNCHES = {"cg": 3, "bicgstab": 5, "minres": 4}  # of an iteration, one more with M (minres, cg)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("emulated")
+
+
+def solve(solver, a, b, **keywords):
+    """Return the answer, its info, the residual norms and the iterates."""
+    history, iterates = [], []
+    method = getattr(linalg, solver)
+    x, info = method(a, b, residuals=history, **keywords)
+    with_callback, _ = method(a, b, callback=iterates.append, **keywords)
+    assert with_callback.tobytes() == x.tobytes()
+    return x, info, np.array(history), np.array(iterates)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_iterates_of_the_reference(directory, rng, case):
+    solver, dtype, r, preconditioned = case
+    dense = dense_system(rng, KINDS[solver], dtype, condition=4)
+    exact = rng.standard_normal((48, r)).astype(dtype)
+    if r > 1:
+        exact[:, 1] *= 1e-12  # its residual is within atol of the others at once
+    b = (dense @ exact)[:, 0] if r == 1 else dense @ exact
+    a = bsr_array(dense, blocksize=(4, 4))
+    small = np.finfo(dtype).eps * 200
+    keywords = {"rtol": small, "check_every": 3}
+    if preconditioned:
+        inverse = np.diag(1 / np.diag(abs(dense))).astype(dtype)
+        keywords["M"] = bsr_array(inverse, blocksize=(4, 4))
+    with sparsegpu.use_engine("reference"):
+        expected = solve(solver, a, b, **keywords)
+    with emulated_solvers(directory) as launched:
+        found = solve(solver, a, b, **keywords)
+        before = sum(launched.values())
+        iterations = keywords["check_every"]
+        linalg_call = getattr(linalg, solver)
+        linalg_call(a, b, **{**keywords, "maxiter": iterations})
+        once = sum(launched.values()) - before
+        linalg_call(a, b, **{**keywords, "maxiter": 2 * iterations})
+        twice = sum(launched.values()) - before - once
+    assert twice - once == iterations * (LAUNCHES[solver] + preconditioned)
+    assert np.array_equal(found[1], expected[1]) and not np.any(found[1])
+    for ours, theirs in zip(found[2:], expected[2:]):
+        # Rounding errors grow: the first iterates are the same, and about as many are made.
+        assert abs(len(ours) - len(theirs)) <= 1 + len(theirs) // 20
+        scale = abs(theirs[:10]).max(axis=0)
+        assert (abs(ours[:10] - theirs[:10]) <= 100 * small * scale).all()
+    assert (residual_norms(dense, found[0], b) <= 100 * small * np.linalg.norm(b, axis=0)).all()
+
+
+def test_columns_that_stop(directory, rng):
+    """At once, in between and of NaN, with more columns than a thread block has."""
+    dense = dense_system(rng, "definite", condition=30)
+    b = rng.standard_normal((48, 37))
+    b[:, 3] = 0
+    b[4, 7] = np.nan
+    b[:, 35] = np.linalg.eigh(dense)[1][:, 0]
+    a = bsr_array(dense, blocksize=(4, 4))
+    answers = []
+    for every in (1, 5, 100):
+        history = []
+        with emulated_solvers(directory):
+            x, info = linalg.cg(a, b, rtol=1e-9, check_every=every, residuals=history)
+        answers.append((x.tobytes(), info.tobytes(), np.array(history).tobytes()))
+    assert answers.count(answers[0]) == 3
+    assert info[7] == -1 and not np.delete(info, 7).any() and not x[:, 3].any()
+    rest = np.delete(np.arange(37), 7)
+    assert np.linalg.norm(dense @ x[:, rest] - b[:, rest], axis=0).max() <= 1e-7
+    history = np.array(history)
+    assert (history[1:, 35] == history[1, 35]).all() and (history[:, 3] == 0).all()
+
+
+def test_the_first_iterate_within_tolerance_is_the_answer(directory, rng):
+    dense = dense_system(rng, "definite", condition=30)
+    b, a = rng.standard_normal(48), bsr_array(dense, blocksize=(4, 4))
+    history, iterates = [], []
+    with emulated_solvers(directory):
+        linalg.cg(a, b, rtol=1e-6, callback=iterates.append)
+        x, _ = linalg.cg(a, b, rtol=1e-6, check_every=1000, residuals=history)
+    goal = 1e-6 * np.linalg.norm(b)
+    assert history[-1] <= goal < min(history[:-1])
+    assert x.tobytes() == iterates[-1].tobytes() and len(iterates) == len(history) - 1
