@@ -8,6 +8,7 @@ from dataclasses import replace
 from .bars import Bar
 from .case import PLAIN_24, Case
 from .cases_24 import formats, products
+from .cases_attention import forward, gradients, masks
 from .peer import BSR, CSR, DENSE, TORCH
 
 _8192 = (8192, 8192, 8192)
@@ -192,6 +193,9 @@ _SECTIONS = {
     "unbalanced": _unbalanced,
     "2:4": products,
     "2:4 formats": formats,
+    "attention": forward,
+    "gradients": gradients,
+    "masks": masks,
 }
 SECTIONS = tuple(_SECTIONS)
 #: What ``--quick`` runs.

@@ -13,7 +13,14 @@ DENSE, TORCH, CSR, BSR = "cuBLAS dense", "torch BSR, tuned", "cuSPARSE CSR", "cu
 #: torch's conversions.
 CUSPARSELT, STAND_IN = "cuSPARSELt, searched", "cuSPARSELt through torch, searched"
 TORCH_24 = "torch 2:4"
-PEERS = (DENSE, TORCH, CSR, BSR, CUSPARSELT, STAND_IN, TORCH_24)
+#: The peers of attention: torch's FlexAttention, compiled, its tiles searched; its dense attention,
+#: where the mask is causal or the keys are gathered before; and its compiled block masks.
+FLEX, CUDNN, FLASH = "FlexAttention, searched", "cuDNN dense", "FlashAttention dense"
+GATHERED, FLEX_MASK = "torch, contiguous keys", "create_block_mask, compiled"
+PEERS = (
+    *(DENSE, TORCH, CSR, BSR, CUSPARSELT, STAND_IN, TORCH_24),
+    *(FLEX, CUDNN, FLASH, GATHERED, FLEX_MASK),
+)
 
 
 class NotAvailableError(Exception):
