@@ -6,7 +6,7 @@ from typing import Any
 
 from ..._score import Score
 from ...pattern import Pattern
-from ._grid import same_place
+from ._grid import packed_mask, same_place
 from .paths import ATTENTION
 from .paths._attention import attention_of
 from .paths._dispatch import works_of
@@ -39,4 +39,5 @@ def attention(
     """
     product = attention_of(out, lse, query, key, value, pattern, mask_data, score, sinks)
     works = works_of(ATTENTION, product, config, "scaled_dot_product_attention")
-    submit(*works, whole=same_place(product.masks, mask_data))
+    whole = packed_mask(mask_data) is not None or same_place(product.masks, mask_data)
+    submit(*works, whole=whole)
