@@ -13,6 +13,7 @@ from sparsegpu.engines.cuda.paths import (
     _attention,
     _attention_tiles,
     _dispatch,
+    _tuned,
     bsr_attention_simt,
     bsr_attention_sm80,
     bsr_attention_sm90,
@@ -23,7 +24,7 @@ from .host import emulated
 
 _MODULES = (
     *(bsr_attention_simt, bsr_attention_sm80, bsr_attention_sm90),
-    *(_attention, _attention_tiles, _dispatch, attention, attention_backward),
+    *(_attention, _attention_tiles, _dispatch, _tuned, attention, attention_backward),
 )
 _OPERATIONS = {
     "attention": {"attention": attention.attention},

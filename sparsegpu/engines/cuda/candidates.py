@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from types import ModuleType
+from typing import Any
 
 from ..._arrays import dtype_of
-from .paths import BSR
+from .paths import ATTENTION, BSR, Family
+from .paths._attention import AttentionFacts
 from .paths._facts import Facts
 from .paths._fields import ConfigError, Fields
 from .winners import Config, Kind
@@ -36,10 +38,14 @@ def paths(kind: Kind) -> tuple[str, ...]:
     ('vector', 'simt')
     """
     facts = facts_of(kind)
-    return tuple(path.NAME for path in BSR if _may_serve(path, facts))
+    return tuple(path.NAME for path in _family(kind) if _may_serve(path, facts))
 
 
-def _may_serve(path: ModuleType, facts: Facts) -> bool:
+def _family(kind: Kind) -> Family:
+    return ATTENTION if kind.family.op == "scaled_dot_product_attention" else BSR
+
+
+def _may_serve(path: ModuleType, facts: Any) -> bool:
     if facts.dtype.name not in path.DTYPES or not path.worth_measuring(facts):
         return False
     with suppress(ConfigError):  # no tile of this path fits
@@ -47,10 +53,16 @@ def _may_serve(path: ModuleType, facts: Facts) -> bool:
     return False
 
 
-def facts_of(kind: Kind) -> Facts:
+def facts_of(kind: Kind) -> Any:
     """Return what the tiles for a kind are chosen by, of aligned operands on such a device."""
     (bm, bk), (rows, k, n) = kind.family.blocksize, kind.shape
     _, arch, name, _, layout = kind.family
+    device: dict[str, Any] = {
+        "capability": (int(arch[:-1]), int(arch[-1])),
+        "shared_memory": 1024 * _SHARED_MEMORY.get(arch, _SHARED_MEMORY_OTHERS),
+    }
+    if _family(kind) is ATTENTION:
+        return AttentionFacts.of_layout(layout, dtype_of(name), (bm, bk), **device)
     dtype, density = dtype_of("float32" if name == "tf32" else name), 2 ** (kind.bucket / 2)
     piece = max(16 // dtype.itemsize, 1)
     return Facts(
@@ -62,9 +74,8 @@ def facts_of(kind: Kind) -> Facts:
         dense_by_column=layout == "columns",
         transposed=kind.family.op == "dense_bsr_matmul",
         allow_tf32=name == "tf32",
-        capability=(int(arch[:-1]), int(arch[-1])),
         multiprocessors=_PROCESSORS,
-        shared_memory=1024 * _SHARED_MEMORY.get(arch, _SHARED_MEMORY_OTHERS),
+        **device,
         rows=rows // bm,
         row_blocks=density * k / bk,
         vector_k=piece if layout == "columns" or n == 1 else 1,
@@ -122,7 +133,7 @@ def _with(kind: Kind, config: Config, name: str, value: int) -> Config:
 def _fields(kind: Kind, config: Config) -> Fields:
     """Return the fields of a configuration's path, asked for as a call would."""
     fields = Fields(config)
-    path = next(path for path in BSR if config["path"] == path.NAME)
+    path = next(path for path in _family(kind) if config["path"] == path.NAME)
     path.tile(facts_of(kind), fields)
     fields.finish()
     return fields

@@ -40,7 +40,7 @@ class Family(NamedTuple):
 
     Attributes
     ----------
-    op : {"bsr_addmm", "dense_bsr_matmul", "cusparselt"}
+    op : {"bsr_addmm", "dense_bsr_matmul", "cusparselt", "scaled_dot_product_attention"}
         The second: the blocks are read transposed. The third: algorithms of the 2:4 backend.
     arch : str
         Compute capability, ``"90"``.
@@ -50,7 +50,8 @@ class Family(NamedTuple):
     blocksize : (bm, bk)
         As they are multiplied.
     layout : str
-        Of the dense operand: ``"rows"``, ``"columns"``, ``"bytes"`` or ``"strided"``. Of the
+        Of the dense operand: ``"rows"``, ``"columns"``, ``"bytes"`` or ``"strided"``. Of
+        attention: widths, the mask's dtype, what the score has. Of the
         backend: of the dense operand and of the result, and the version of the library.
     """
 
@@ -68,7 +69,8 @@ class Kind(NamedTuple):
     ----------
     family : Family
     shape : (M, K, N)
-        As they are multiplied; M counts the rows of all matrices of the batch.
+        As they are multiplied; M counts the rows of all matrices of the batch. Of attention:
+        queries of all heads, keys, features.
     bucket : int
         Density in half octaves (`density_bucket`).
     """

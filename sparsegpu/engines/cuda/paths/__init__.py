@@ -26,7 +26,7 @@ A path's module says everything about it, and importing it needs no GPU:
 ``examples(dtypes, capability, all)``
     Of attention, whose facts are its own: kinds of operations to derive tables and variants from.
 ``worth_measuring(facts)``
-    Of BSR: whether `tune` measures it.
+    Of BSR and attention: whether `tune` measures it.
 ``launches(product, tile)``
     The launches, or None where only looking at the device shows that it does not serve.
 

@@ -55,6 +55,43 @@ class AttentionFacts:
     capability: tuple[int, int] = (9, 0)
     shared_memory: int = 227 * 1024
 
+    def layout(self) -> str:
+        """Return in words what the configurations of `tune` differ by, besides dtype and block.
+
+        Examples
+        --------
+        >>> f16 = np.dtype("float16")
+        >>> facts = AttentionFacts(dtype=f16, out_dtype=f16, mask_dtype=np.dtype(bool),
+        ...                        blocksize=(64, 64), features=64, value_features=128)
+        >>> facts.layout()
+        '64x128 bool folded'
+        >>> AttentionFacts.of_layout("64x128 bool folded", f16, (64, 64)) == facts
+        True
+        """
+        words = [f"{self.features}x{self.value_features}", self.mask_dtype.name]
+        return " ".join(words + [name for name in _SCORE_WORDS if getattr(self, name)])
+
+    @classmethod
+    def of_layout(
+        cls, layout: str, dtype: np.dtype, blocksize: tuple[int, int], **more: Any
+    ) -> AttentionFacts:
+        """Return the facts that `layout` describes."""
+        widths, mask, *score = layout.split()
+        features, value_features = map(int, widths.split("x"))
+        more |= {name: name in score for name in _SCORE_WORDS}
+        return cls(
+            dtype=dtype,
+            out_dtype=dtype,
+            mask_dtype=dtype_of(mask),
+            blocksize=blocksize,
+            features=features,
+            value_features=value_features,
+            **more,
+        )
+
+
+_SCORE_WORDS = ("folded", "softcap", "slopes", "sinks", "dropout")
+
 
 @dataclass(frozen=True, slots=True)
 class Attention:

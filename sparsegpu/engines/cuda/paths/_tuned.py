@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from ....pattern import Pattern
 from .._transpose import transpose_pattern
 from ..runtime.launch import architecture
 from ..winners import Config, Family, Kind, density_bucket, snapshot
+from ._attention import Attention
 from ._product import Product, layout_of
 
 
@@ -30,6 +32,29 @@ def kind_of(pattern: Pattern, dense: Any, *, transposed: bool, allow_tf32: bool)
     dtype = _name(dense.dtype, allow_tf32)
     multiplied = transpose_pattern(pattern)[0] if transposed else pattern
     return _kind(multiplied, dense, dtype, layout_of(dense), transposed)
+
+
+def attention_kind(p: Attention) -> Kind:
+    """Return the kind of an attention: (queries of all heads, keys, features), density."""
+    facts, pattern = p.facts(), p.pattern
+    places = max(pattern.block_shape[0] * pattern.block_shape[1], 1)
+    return Kind(
+        Family(
+            "scaled_dot_product_attention",
+            architecture(),
+            facts.dtype.name,
+            facts.blocksize,
+            facts.layout(),
+        ),
+        (prod(p.query.shape[:-1]), p.key.shape[-2], facts.features),
+        density_bucket(pattern.nnzb / places),
+    )
+
+
+def tuned_attention(p: Attention) -> Config | None:
+    """Do for attention what `tuned_config` does."""
+    known = snapshot()
+    return known.config(attention_kind(p)) if known.winners else None
 
 
 def _kind(pattern: Pattern, dense: Any, dtype: str, layout: str, transposed: bool) -> Kind:

@@ -31,6 +31,7 @@ BY_ADDRESS = INDICES
 _MOST_WARPS = 4
 
 facts, examples, pays, serves = Attention.facts, _attention.examples, always, always
+worth_measuring = always
 
 
 @dataclass(frozen=True, slots=True)
