@@ -1,7 +1,8 @@
 """The race: the whole benchmark of ``python -m sparsegpu bench``, recorded.
 
-``python -m benchmarks.race`` takes about four minutes and replaces the section "race" of this GPU's
-file in ``benchmarks/results``. ``--quick`` and ``--only`` run a part and record nothing.
+``python -m benchmarks.race`` takes some minutes, most of them for peers, and replaces the section
+"race" of this GPU's file in ``benchmarks/results``. ``--quick`` and ``--only`` run a part and
+record nothing.
 """
 
 from __future__ import annotations

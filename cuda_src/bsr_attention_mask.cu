@@ -2,10 +2,13 @@
 // row groups and every block row of its group (common/query_tile.cuh): the state of its block, and
 // the bits of blocks that are neither all True nor all False.
 //
-// One warp takes one block. It packs 32 columns at a time, a ballot each.
+// One warp takes one block of bytes. It packs 32 columns at a time, a ballot each. Of a mask that has
+// bits already, a thread looks a state up.
 //
 //   -DINDEX of the schedule's blocks; -DBM, -DBK
+//   -DCODES                           type of the codes of blocks: bits are there; absent for bytes
 #include "common/query_tile.cuh"
+#include "common/score.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 
@@ -13,6 +16,7 @@ using namespace sparsegpu;
 
 constexpr int WORDS = (BK + 31) / 32;
 constexpr int WARPS = 8;
+static_assert(NOT_STORED == NOTHING && ALL_TRUE == EVERYTHING, "codes are states");
 
 // A byte an element, at these strides; blocks are numbered through the matrices of the pattern.
 struct MaskBlocks {
@@ -50,9 +54,17 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32)
   const long long group = blockIdx.x;
   const long long first = schedule.starts[group] * block_rows;
   const int count = schedule.counts[group] * block_rows;
+#ifdef CODES
+  const CODES* codes = static_cast<const CODES*>(mask.elements);
+  for (int i = threadIdx.x; i < count; i += WARPS * 32) {
+    const INDEX block = schedule.blocks[first + i];
+    states[first + i] = block < 0 ? INDEX(NOT_STORED) : INDEX(codes[block]);
+  }
+#else
   for (int i = threadIdx.x / 32; i < count; i += WARPS) {
     const INDEX block = schedule.blocks[first + i];
     const INDEX state = block < 0 ? INDEX(NOT_STORED) : packed(block, mask, bits);
     if (threadIdx.x % 32 == 0) states[first + i] = state;
   }
+#endif
 }

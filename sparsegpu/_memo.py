@@ -48,6 +48,10 @@ class Memo:
                 kept = self._memo[key] = self._complete(build)
         return kept
 
+    def known(self, key: Hashable) -> Any:
+        """Return the value of ``key`` if it was built already, else None."""
+        return self._memo.get(key)
+
     def memo_recent(self, kind: Hashable, key: Hashable, build: Callable[[], Any]) -> Any:
         """Do what `memo` does, but keep only the latest values of a ``kind``.
 

@@ -113,6 +113,8 @@ def attention(cp, rng):
     attend = sg.scaled_dot_product_attention
     added = in_other_order(canonical(cp, rng, "float16", (64, 64)))
     of_heads, out = dense(cp, rng, (4,), "float32"), cp.empty((2, 4, 64, 32), "float32")
+    packed = sg.BlockMask.from_bsr(mask)
+    unsorted = sg.BlockMask.from_bsr(added.astype("bool"))
     return Case(
         lambda: attend(q, k, v, mask),
         [q, k, v],
@@ -129,6 +131,9 @@ def attention(cp, rng):
             "sinks": lambda: attend(q, k, v, mask, sinks=of_heads),
             "into out": lambda: attend(q, k, v, mask, out=out),
             "into out, with lse": lambda: attend(q, k, v, mask, out=out, return_lse=True),
+            "bits": lambda: attend(q, k, v, packed),
+            "bits, in other order": lambda: attend(q, k, v, unsorted),
+            "bits, on tensor cores": lambda: attend(q, k, v, packed, config={"path": "mma"}),
         },
         {
             "a mask that is copied": lambda: attend(q, k, v, added),
@@ -141,7 +146,7 @@ def attention_backward(cp, rng):
     mask = canonical(cp, rng, "float16", (64, 64))
     q, k, v, grad, out = (dense(cp, rng, (2, 4, 64, 32)) for _ in range(5))
     lse, of_heads = dense(cp, rng, (2, 4, 64), "float32"), dense(cp, rng, (4,), "float32")
-    added = in_other_order(mask)
+    added, packed = in_other_order(mask), sg.BlockMask.from_bsr(mask.astype("bool"))
 
     def gradients(*operands, **how):
         found = sg.scaled_dot_product_attention_backward(*operands, out, lse, **how)
@@ -160,6 +165,7 @@ def attention_backward(cp, rng):
             "mask and sinks": lambda: call(mask, sinks=of_heads, mask_gradient=True),
             "seed": lambda: call(mask, dropout_p=0.5, seed=1),
             "softcap": lambda: call(mask, softcap=2.0),
+            "bits": lambda: call(packed),
         },
         {"a mask that is copied": lambda: call(added)},
     )

@@ -7,7 +7,16 @@ import pytest
 
 import sparsegpu as sg
 from sparsegpu._arrays import float8_e4m3fn
-from sparsegpu.benchmark import cases, check, formats, measure, operations, patterns
+from sparsegpu.benchmark import (
+    attention,
+    block_masks,
+    cases,
+    check,
+    formats,
+    measure,
+    operations,
+    patterns,
+)
 from sparsegpu.benchmark.case import Case
 from sparsegpu.benchmark.workload import make_product
 from sparsegpu.tuning.operands import _float8_bits
@@ -15,11 +24,13 @@ from sparsegpu.tuning.operands import _float8_bits
 
 def _small(case: Case) -> Case:
     columns = min(case.size[2], 40)
-    return replace(case, size=(256, 256, columns), density=max(case.density, 0.25))
+    batch = min(case.batch, 2 * case.group)
+    small = replace(case, size=(256, 256, columns), density=max(case.density, 0.25), batch=batch)
+    return replace(small, path="", fields=())
 
 
 KINDS = {
-    (c.dtype, c.layout, c.fused, c.batch, c.pattern, c.operation, c.section == "odd blocks"): c
+    (c.dtype, c.layout, c.fused, c.batch > 0, c.pattern, c.operation, c.section == "odd blocks"): c
     for c in cases.cases()
 }
 
@@ -56,6 +67,57 @@ def test_a_wrong_result_of_an_operation_is_found(operation, monkeypatch):
     monkeypatch.setattr(small, "call", wrong)
     with pytest.raises(AssertionError, match=r"1 of \d+ elements outside the bound"):
         small.error()
+
+
+ATTENTION = {
+    (case.operation, case.pattern): case
+    for case in cases.cases(["attention", "gradients"])
+    if case.pattern != "strata"
+}
+
+
+@pytest.mark.parametrize("case", ATTENTION.values(), ids=lambda case: case.name)
+def test_a_wrong_query_or_key_of_attention_is_found(case, monkeypatch):
+    small = measure.make_workload(_small(case), np)
+    right = small.call
+    backward = case.operation == "attention gradients"
+
+    def wrong(matrix, place):
+        answer = right()
+        (answer[matrix] if backward else answer)[0, place] += 9
+        return answer
+
+    for matrix in range(3 if backward else 1):
+        # The last key of a causal mask has one query only, whose weight has no gradient.
+        block = small._exact(0, 0)[1][0] if matrix else [0]
+        place = int(block[0]) if matrix else small.query.shape[1] - 1
+        monkeypatch.setattr(small, "call", lambda matrix=matrix, place=place: wrong(matrix, place))
+        with pytest.raises(AssertionError, match="outside the bound"):
+            small.error()
+
+
+@pytest.mark.parametrize("operation", block_masks.OPERATIONS)
+def test_a_wrong_mask_is_found(operation, monkeypatch):
+    (case,) = (c for c in cases.cases(["masks"]) if c.operation == operation)
+    small = measure.make_workload(_small(case), np)
+    mask = small.call()
+    kind = mask.kind.copy()
+    kind.ravel()[0] = 0
+    wrong = type(mask)(mask.pattern, kind, mask.bits[1:], check=False)
+    monkeypatch.setattr(small, "call", lambda: wrong)
+    with pytest.raises(AssertionError, match="kind differs"):
+        small.error()
+
+
+def test_attention_counts_the_scores_of_its_mask():
+    for case in ATTENTION.values():
+        small = measure.make_workload(_small(case), np)
+        scores = small.mask.toarray().sum() * small.query.shape[0]
+        products = {"attention": 2, "attention gradients": 5}[case.operation]
+        assert small.stored == scores and small.flops == 2 * products * scores * small.case.size[2]
+        seen = np.flatnonzero(small.mask.toarray()[77])
+        np.testing.assert_array_equal(np.sort(small.keys_of(77)), seen)
+    assert ATTENTION.keys() >= {(name, "causal") for name in attention.OPERATIONS}
 
 
 def test_a_wrong_element_in_any_tile_is_found():

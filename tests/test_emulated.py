@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from attention_cases import Case
+import sparsegpu
+from attention_cases import Case, attention
+from attention_gradient_cases import GradientCase, backward
+from sparsegpu.pattern import Pattern
+from sparsegpu.testing import assert_attention_close
 from tools.emulator.attention import emulated_attention
 from tools.emulator.build import compiler
 
@@ -21,6 +26,14 @@ CASES = [
     ("wgmma", {"stages": 2}, "float16", "bool", (256, 64), (1, 5), (64, 64), {"is_causal": True}),
     ("wgmma", {}, "bfloat16", "bool", (32, 32), (5, 7), (64, 128), {"scale": 1.0}),
 ]
+
+
+#: Paths that read bits of partial blocks, and the kernels that they launch.
+PACKED = {
+    "simt": {"bsr_attention_simt": 1},
+    "mma": {"bsr_attention_mask": 1, "bsr_attention_sm80": 1},
+    "wgmma": {"bsr_attention_mask": 1, "bsr_attention_sm90": 1},
+}
 
 
 class _Host:
@@ -67,3 +80,34 @@ def test_attention(directory, rng, case):
         with emulated_attention(directory) as launched:
             made.check(_Host(), config={"path": path, **fields}, **keywords)
         assert launched == {kernel: 1} | states
+
+
+@pytest.mark.parametrize("path", PACKED)
+def test_bits_of_partial_blocks(directory, rng, path):
+    """A BlockMask is read as it is, its blocks in any order."""
+    case = Case(
+        rng, dtype="bfloat16", lengths=(160, 224), blocksize=(32, 32), widths=(64, 64), heads=(2, 1)
+    )
+    case.mask[0][::3], case.mask[0][1::3] = True, False  # whole blocks, and such that hold nothing
+    mask = sparsegpu.BlockMask.from_bsr(case.on(_Host())[-1])
+    kind, bits, starts = mask.kind, mask.bits, mask.indptr
+    order = np.concatenate([np.arange(*ends)[::-1] for ends in pairwise(starts)])
+    place = np.cumsum(kind == 2) - 1
+    pattern = Pattern(starts, mask.indices[order], mask.shape, mask.blocksize)
+    mask = sparsegpu.BlockMask(pattern, kind[order], bits[place[order][kind[order] == 2]])
+    for _ in range(2):
+        with emulated_attention(directory) as launched:
+            out = attention(case.query, case.key, case.value, mask, config={"path": path})
+        assert launched == PACKED[path]
+        assert_attention_close(out, case.expected()[0])
+
+
+def test_gradients_over_bits_of_partial_blocks(directory, rng):
+    case = GradientCase(rng, heads=(4, 2), lengths=(12, 99), blocksize=(3, 33))
+    *operands, bsr = case.on(_Host())
+    mask = sparsegpu.BlockMask.from_bsr(bsr)
+    with emulated_attention(directory) as launched:
+        out, lse = attention(*operands, mask, return_lse=True)
+        found = backward(case.grad, *operands, mask, out, lse, mask_gradient=True)
+    assert launched["bsr_attention_backward"] == 3
+    case.compare(found)

@@ -1,26 +1,34 @@
 """The benchmark without a GPU: cases, bars, verdicts, checks, tables, the plot."""
 
 import json
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from conftest import NO_GPU
 from sparsegpu.__main__ import main
+from sparsegpu._arrays import dtype_of
 from sparsegpu.benchmark import (
     bars,
     cases,
     cpu,
     formats,
     measure,
+    race,
     report,
+    torch_attention_peer,
     torch_peer,
 )
 from sparsegpu.benchmark.case import Case
-from sparsegpu.benchmark.peer import CSR, DENSE, TORCH, Prepared
+from sparsegpu.benchmark.peer import CSR, DENSE, TORCH, NotAvailableError, Prepared
 from sparsegpu.benchmark.workload import make_product
 from sparsegpu.cli.table import aligned
+from sparsegpu.engines.cuda.paths import ATTENTION
+from sparsegpu.engines.cuda.paths._attention import AttentionFacts
+from sparsegpu.engines.cuda.paths._fields import ConfigError, Fields
 from tools import readme
 
 COPY_GBS = 4000.0
@@ -117,6 +125,30 @@ def test_a_path_of_its_own_is_held_against_the_main_cases_peers():
     for of_path, plain in zip(portable, main, strict=True):
         same = replace(of_path, section="main", path="", peers=plain.peers, peers_of="")
         assert same == plain
+
+
+def test_variants_of_attention_are_configurations_beside_the_same_peers():
+    chosen = cases.cases(["attention"])
+    named = {case.name: case for case in chosen}
+    variants = [case for case in chosen if case.path]
+    assert {case.path for case in variants} == {"mma", "wgmma"}
+    for case in variants:
+        plain = named[case.peers_of]
+        assert replace(plain, path=case.path, fields=case.fields, peers=(), bars=()) == replace(
+            case, peers_of=""
+        )
+        path = next(p for p in ATTENTION if case.path == p.NAME)
+        facts = AttentionFacts(
+            dtype=dtype_of(case.dtype),
+            out_dtype=dtype_of(case.dtype),
+            mask_dtype=np.dtype(bool),
+            blocksize=case.block,
+            features=case.size[2],
+            value_features=case.size[2],
+        )
+        fields = Fields(case.config["config"])
+        assert path.tile(facts, fields) is not None
+        fields.finish()
 
 
 # -- bars and verdicts ----------------------------------------------------------------------
@@ -227,9 +259,10 @@ def test_units():
 
 
 def test_what_a_bar_refers_to_is_timed_alternately(monkeypatch):
-    timed = []
+    timed, repetitions = [], []
 
-    def interleaved_ms(calls, flush):
+    def interleaved_ms(calls, flush, repeats):
+        repetitions.append(repeats)
         timed.append(list(calls))
         return {name: float(i) for i, name in enumerate(calls)}
 
@@ -241,8 +274,10 @@ def test_what_a_bar_refers_to_is_timed_alternately(monkeypatch):
     monkeypatch.setattr(measure, "make_workload", lambda case: make_product(case, np))
     monkeypatch.setattr(measure, "prepare", prepare)
     monkeypatch.setattr(measure.timing, "interleaved_ms", interleaved_ms)
+    monkeypatch.setattr(measure.timing, "whole_us", lambda call: 1e5)
     found = measure.measure_case(small, others=[other], peers=(DENSE,))
     assert timed == [["sparsegpu", DENSE, other.name]]
+    assert repetitions == [10]  # fewer than of a quick call
     assert (found.ms, found.peers, found.beside) == (0.0, {DENSE: 1.0}, {other.name: 2.0})
 
 
@@ -265,6 +300,43 @@ def test_candidates_divide_the_columns():
     assert start.tile_n == 16
     assert {m.tile_n for m in torch_peer.neighbours(start, 48)} == {16}
     assert torch_peer.Meta(128, 1, 2, 4).keywords(8192)["SPLIT_N"] == 64
+
+
+def test_a_search_that_compiles_ends_with_its_time_but_not_before_a_tile_is_found(monkeypatch):
+    monkeypatch.setattr(torch_attention_peer, "_best_so_far", {})
+    tiles = torch_attention_peer.candidates((128, 128), False)
+    assert {"BLOCK_M": 64, "BLOCK_N": 64, "num_stages": 3, "num_warps": 4} in tiles
+    times = {repr(tile): float("inf") if i == 0 else 10.0 - i for i, tile in enumerate(tiles)}
+    search = torch_attention_peer.search
+    best, tried = search(tiles, ("forward",), lambda tile: times[repr(tile)], 60.0)
+    assert (best, tried) == (tiles[-1], len(tiles))
+    known, tried = search(tiles, ("forward",), lambda tile: times[repr(tile)], 0.0)
+    assert (known, tried) == (best, 1)
+    assert search(tiles, ("other",), lambda tile: times[repr(tile)], 0.0) == (tiles[1], 2)
+    with pytest.raises(NotAvailableError):
+        search(tiles, ("none",), lambda tile: float("inf"), 0.0)
+    for backward in (False, True):
+        for tile in torch_attention_peer.candidates((64, 64), backward):
+            assert all(size <= 64 for name, size in tile.items() if name.startswith("BLOCK"))
+
+
+def test_a_path_that_refuses_is_told_and_passed_over(monkeypatch):
+    plain = replace(SQUARE, size=(256, 256, 64))
+    forced = replace(plain, path="wgmma")
+
+    def measure_case(case, **_):
+        if case.path:
+            raise ConfigError("not here")
+        return measure.Row(**row(case, 1.0))
+
+    free = SimpleNamespace(free_all_blocks=lambda: None)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(get_default_memory_pool=lambda: free))
+    monkeypatch.setattr(race, "measure_case", measure_case)
+    monkeypatch.setattr(race, "copy_gbs", lambda: COPY_GBS)
+    monkeypatch.setattr(race, "cases", lambda sections: [forced, plain])
+    found = race.race(["main"])
+    assert [r["case"] for r in found["rows"]] == [plain.name] and found["cases left out"] == 0
+    assert found["refused"] == {forced.name: "ConfigError: not here"}
 
 
 # -- plot, docs, command ----------------------------------------------------------------------

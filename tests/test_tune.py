@@ -3,11 +3,13 @@
 import json
 from itertools import islice
 from math import inf
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import sparsegpu
+from attention_cases import Case
 from sparsegpu import _cache
 from sparsegpu.__main__ import main
 from sparsegpu._cache import write_entry
@@ -21,10 +23,14 @@ from sparsegpu.engines.cuda.runtime.launch import LaunchError
 from sparsegpu.engines.cuda.winners import Family, Kind, Snapshot, Winner, density_bucket
 from sparsegpu.kernels import Config
 from sparsegpu.kernels import winners as kernel_winners
+from sparsegpu.testing import assert_attention_close
 from sparsegpu.tuning import progress
 from sparsegpu.tuning.tune import search
+from tools.emulator.attention import emulated_attention
+from tools.emulator.build import compiler
 
 FAMILY = Family("bsr_addmm", "90", "bfloat16", (32, 32), "rows")
+HOST = SimpleNamespace(xp=np, array=np.asarray)
 KIND = Kind(FAMILY, (4096, 4096, 4096), density_bucket(0.1))
 
 
@@ -37,6 +43,58 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SPARSEGPU_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(winners, "_snapshot", None)
     return tmp_path
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("blocksize", [(16, 16), (20, 12), (64, 64), (128, 128), (1, 64)])
+@pytest.mark.parametrize("layout", ["64x64 bool folded", "256x96 bool", "128x128 float32 softcap"])
+def test_neighbours_of_attention(dtype, blocksize, layout):
+    family = Family("scaled_dot_product_attention", "90", dtype, blocksize, layout)
+    kind = Kind(family, (65536, 4096, 64), -7)
+    found = candidates.paths(kind)
+    halves = dtype != "float32"
+    assert found[-1] == "simt" and ("mma" in found) == (halves and blocksize != (1, 64))
+    assert ("wgmma" in found) == (halves and min(blocksize) >= 16 and blocksize != (20, 12)
+                                  and not layout.startswith("256"))  # fmt: skip
+    for path in found:
+        first = candidates.start(kind, path)
+        around = list(candidates.neighbours(kind, first))
+        assert first not in around and (len(around) > 0) == (path != "simt")
+        for config in around:
+            assert candidates.start(kind, **config) == config
+
+
+def test_attention_s_winner_is_taken_and_one_that_does_not_serve_is_not(
+    cache, tmp_path, monkeypatch, rng
+):
+    pytest.importorskip("cupy")
+    if compiler() is None:
+        pytest.skip("there is no C++ compiler")
+    case = Case(
+        rng, dtype="bfloat16", lengths=(64, 64), blocksize=(16, 16), widths=(32, 32), heads=(2, 1)
+    )
+    query, key, value, mask = case.on(HOST)
+    kinds = []
+    monkeypatch.setattr(winners, "_snapshot", Snapshot([winner()]))
+    for config, kernel in (
+        ({"path": "mma", "tile_k": 32}, "bsr_attention_sm80"),
+        ({"path": "mma", "tile_k": 512}, "bsr_attention_simt"),
+        ({"path": "gone"}, "bsr_attention_simt"),
+        (None, "bsr_attention_simt"),
+    ):
+
+        def find(_, kind, config=config):
+            kinds.append(kind)
+            return config
+
+        monkeypatch.setattr(Snapshot, "config", find)
+        with emulated_attention(tmp_path) as launched:
+            out = sparsegpu.scaled_dot_product_attention(query, key, value, mask)
+        assert launched[kernel] == 1
+        assert_attention_close(out, case.expected()[0])
+    (kind,) = set(kinds)
+    assert kind.shape == (128, 64, 32)
+    assert kind.family.layout == "32x32 bool folded" and kind.family.dtype == "bfloat16"
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8", "tf32", "float32", "float64", "complex64"])
@@ -328,6 +386,47 @@ def test_command(cache, capsys):
     assert "3 forgotten" in capsys.readouterr().out
     assert main(["tune", "--show"]) == 0
     assert "nothing tuned yet" in capsys.readouterr().out
+
+
+def test_arguments_of_attention(rng):
+    op = "scaled_dot_product_attention"
+    case = Case(rng, heads=(2, 1))
+    query, key, value, mask = case.on(HOST)
+    for given in (mask, sparsegpu.BlockMask.from_bsr(mask)):
+        assert sparsegpu.tune(given, (query, key, value), op=op) == {}
+    with pytest.raises(TypeError, match=r"'dense': expected \(query, key, value\)"):
+        sparsegpu.tune(mask, query, op=op)
+    with pytest.raises(TypeError, match="tune: argument 'bsr': expected a bsr_array"):
+        sparsegpu.tune(query, (query, key, value), op=op)
+    with pytest.raises(TypeError, match="either operands or a shape"):
+        sparsegpu.tune(mask, op=op)
+    with pytest.raises(TypeError, match="tune: argument 'blocksize'"):
+        sparsegpu.tune(shape=(64, 64, 32), op=op)
+    with pytest.raises(ValueError, match="argument 'value'"):
+        sparsegpu.tune(mask, (query, key[:, 1:], value), op=op)
+
+
+@pytest.mark.gpu
+def test_tuned_attention(cuda_engine, cache, monkeypatch, rng):
+    around = candidates.neighbours
+    monkeypatch.setattr(candidates, "neighbours", lambda *of: islice(around(*of), 1))
+    case = Case(
+        rng, dtype="bfloat16", lengths=(256, 256), blocksize=(64, 64), widths=(64, 64), heads=(4, 2)
+    )
+    *operands, mask = case.on(cuda_engine)
+    config = sparsegpu.tune(mask, operands, op="scaled_dot_product_attention", progress=False)
+    (kept,) = winners.users_winners()
+    assert kept.config == config
+    attend = sparsegpu.scaled_dot_product_attention
+    assert (attend(*operands, mask, config=config) == attend(*operands, mask)).all()
+    sparsegpu.tune(
+        shape=(256, 256, 32),
+        blocksize=(32, 32),
+        density=0.5,
+        op="scaled_dot_product_attention",
+        progress=False,
+    )
+    assert len(winners.users_winners()) == 2
 
 
 def test_arguments(rng):

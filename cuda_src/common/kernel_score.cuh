@@ -1,6 +1,7 @@
 // The score that a kernel is compiled for: its -D names become template arguments here.
 //
-//   -DMASK             element type of the mask: b8, or a float that is added
+//   -DMASK             element type of the mask: b8, or a float that is added; BlockCode<INDEX> of
+//                      a mask with bits of partial blocks only
 //   -DSOFTCAP=0|1, -DSLOPES=0|1     whether there is one (common/score.cuh)
 //
 // The host side is engines/cuda/_score_args.py, which chooses them.

@@ -20,7 +20,7 @@ struct AttentionProblem {
   int queries, features, value_features;
 };
 
-// States that are not the number of a block.
+// States that are not the number of a block; those of a BlockCode (common/score.cuh) are the same.
 constexpr int NOT_STORED = -1, ALL_TRUE = -2;
 
 template <int BlockM, int TileQ>

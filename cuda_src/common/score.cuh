@@ -15,19 +15,29 @@
 
 namespace sparsegpu {
 
-// mask holds blocks as rows (block p, element i * bk + j), slopes one number a matrix of the batch.
+// The mask of a block, of a bool mask that has bits of partial blocks only (sparsegpu/_block_bits.py).
+constexpr int NOTHING = -1, EVERYTHING = -2;
+template <typename Index>
+struct BlockCode {
+  Index code;  // or the number of the block's bits
+};
+
+// mask holds blocks as rows (block p, element i * bk + j; of a BlockCode one), slopes one number a
+// matrix of the batch.
 template <typename A>
 struct ScoreArgs {
   View mask, slopes;
   long long queries, keys;
   unsigned long long seed;
+  const unsigned* bits;  // of a BlockCode, with the sizes of a block
+  int block_rows, block_columns;
   double dropout;  // the probability, 0: none
   A scale, softcap, kept_scale;
   int causal;
 };
 // Without padding but at the end, the order of the fields says where they are.
-static_assert(sizeof(ScoreArgs<f32>) == 2 * sizeof(View) + 48 &&
-                  sizeof(ScoreArgs<f64>) == 2 * sizeof(View) + 64,
+static_assert(sizeof(ScoreArgs<f32>) == 2 * sizeof(View) + 64 &&
+                  sizeof(ScoreArgs<f64>) == 2 * sizeof(View) + 80,
               "_score_args.py packs this");
 
 template <typename A>
@@ -46,6 +56,16 @@ __device__ __forceinline__ bool admits(M m, A& score) {
   score += x;
   return x != minus_infinity<A>();
 }
+
+// Whether a mask's elements are those of blocks, read in their places.
+template <typename Mask>
+struct ByElement {
+  static constexpr bool value = true;
+};
+template <typename Index>
+struct ByElement<BlockCode<Index>> {
+  static constexpr bool value = false;
+};
 
 // The scores of matrix b of the batch, which is head `number` of all (as dropout counts them).
 template <typename A, typename Mask, bool Capped, bool Sloped>
@@ -82,7 +102,16 @@ struct ScoreOp {
   // Add what the mask says of element `place` of stored block `block`; return whether it is
   // attended.
   __device__ __forceinline__ bool masked(A& x, long long block, int place) const {
-    return admits(masks[block * args.mask.row + place * args.mask.col], x);
+    if constexpr (ByElement<Mask>::value) {
+      return admits(masks[block * args.mask.row + place * args.mask.col], x);
+    } else {
+      const long long code = masks[block * args.mask.row].code;
+      if (code < 0) return code == EVERYTHING;
+      const int row = place / args.block_columns, column = place % args.block_columns;
+      const int words = (args.block_columns + 31) / 32;
+      const unsigned word = args.bits[(code * args.block_rows + row) * words + column / 32];
+      return word >> column % 32 & 1;
+    }
   }
 
   // Turn an accumulator into a logit; return whether it is attended. `place` numbers the element

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from .bars import Bar
 
@@ -23,20 +24,26 @@ class Case:
     size : (M, K, N)
         M and K are rounded down to whole blocks.
     dtype : str
-    pattern : {"uniform", "power law", "full row", "strata", "stencil"}
+    pattern : str
+        As `patterns.block_pattern` has them; of attention's masks also "causal".
     layout : str
         "plain", "dense @ bsr", "bsr.T @ dense", "dense columns", "out columns", "1-D dense"
     batch : int
-        0: no batch dimension.
+        0: no batch dimension. Of attention: heads.
+    group : int
+        Of attention: the query heads that read one key head.
     fused : bool
         Whether bias, both alphas and gelu are fused into the product.
     tf32 : bool
     operation : str
         "bsr", "2:4" or "2:4 blocks" for products; one of `formats.FORMATS`, which work on an
-        M x K matrix and have no N; one of `operations.OPERATIONS`; or "bsr_spgemm", of two square
-        matrices.
+        M x K matrix and have no N; one of `operations.OPERATIONS`; "bsr_spgemm", of two square
+        matrices; one of `attention.OPERATIONS`, with M queries, K keys and N features a head; or
+        one of `block_masks.OPERATIONS`.
     path : str
         The kernel path to take; "" leaves the choice to the library.
+    fields : tuple of (str, int)
+        Fields of the path's configuration.
     measure : {"device", "host", "schedule", "schedule of similar rows", "first call"}
         Device time; host time of a repeated call; the time to build the pattern's schedule (of
         groups of consecutive rows, or of similar rows); or the extra time of a pattern's first
@@ -58,10 +65,12 @@ class Case:
     pattern: str = "uniform"
     layout: str = "plain"
     batch: int = 0
+    group: int = 1
     fused: bool = False
     tf32: bool = False
     operation: str = "bsr"
     path: str = ""
+    fields: tuple[tuple[str, int], ...] = ()
     measure: str = "device"
     flush: bool = False
     peers: tuple[str, ...] = ()
@@ -73,6 +82,11 @@ class Case:
         """M, K and N, M and K in whole blocks."""
         m, k, n = self.size
         return m // self.block[0] * self.block[0], k // self.block[1] * self.block[1], n
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The keyword that chooses the path, empty without one."""
+        return {"config": {"path": self.path, **dict(self.fields)}} if self.path else {}
 
     @property
     def name(self) -> str:
@@ -88,7 +102,9 @@ class Case:
             "" if self.pattern in {"uniform", "strata"} else self.pattern,
             "" if self.layout == "plain" else self.layout,
             "bias, alphas, gelu" if self.fused else "",
+            f"groups of {self.group}" if self.group > 1 else "",
             f"{self.path} path" if self.path else "",
+            *(f"{name}={value}" for name, value in self.fields),
             {"device": "", "host": "host time"}.get(self.measure, self.measure),
         ]
         return " ".join(word for word in words if word)

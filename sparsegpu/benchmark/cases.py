@@ -8,6 +8,7 @@ from dataclasses import replace
 from .bars import Bar
 from .case import PLAIN_24, Case
 from .cases_24 import formats, products
+from .cases_attention import forward, gradients, masks
 from .cases_spgemm import products as sparse_products
 from .peer import BSR, CSR, DENSE, TORCH
 
@@ -194,6 +195,9 @@ _SECTIONS = {
     "2:4": products,
     "2:4 formats": formats,
     "spgemm": sparse_products,
+    "attention": forward,
+    "gradients": gradients,
+    "masks": masks,
 }
 SECTIONS = tuple(_SECTIONS)
 #: What ``--quick`` runs.

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..tuning import timing
+from . import attention, block_masks
 from .case import Case
 from .formats import FORMATS, make_format
 from .operations import OPERATIONS, make_operation
@@ -24,6 +25,8 @@ from .workload import Product, Workload, make_matrix, make_product
 
 #: Our own name beside the peers'.
 _OURS = "sparsegpu"
+#: The repetitions of calls that are slow take no more than this together, at least `_FEWEST`.
+_TIMED_US, _FEWEST = 1e6, 4
 
 
 @dataclass
@@ -126,6 +129,10 @@ def make_workload(case: Case, xp: ModuleType | None = None) -> Workload:
         make = make_operation
     elif case.operation == SPGEMM:
         make = make_spgemm
+    elif case.operation in attention.OPERATIONS:
+        make = attention.make_attention
+    elif case.operation in block_masks.OPERATIONS:
+        make = block_masks.make_block_mask
     return make(case, xp or import_module("cupy"))
 
 
@@ -173,7 +180,9 @@ def _times(calls: dict[str, timing.Call], workload: Workload) -> dict[str, float
     if case.measure == "host":
         return {name: _host_ms(call) for name, call in calls.items()}
     if case.measure == "device":
-        return timing.interleaved_ms(calls, flush=case.flush)
+        slowest = max(timing.whole_us(call) for call in calls.values())
+        repeats = max(_FEWEST, min(timing.REPEATS, int(_TIMED_US / slowest)))
+        return timing.interleaved_ms(calls, flush=case.flush, repeats=repeats)
     if isinstance(workload, SpgemmWorkload):
         return {_OURS: workload.first_ms()}
     assert isinstance(workload, Product)

@@ -14,12 +14,13 @@ def block_pattern(
 
     Parameters
     ----------
-    kind : {"uniform", "power law", "full row", "strata", "stencil"}
+    kind : {"uniform", "power law", "full row", "diagonal", "strata", "pages", "stencil"}
         "uniform": positions drawn without replacement. "power law": the length of the r-th longest
-        row is proportional to 1 / r. "full row": one full row, the others uniform. "strata": the
-        columns are divided into equal parts, and each row has one block in each part (drawn
-        without a block mask, for very large patterns). "stencil": the 27 points around each one of
-        a cube, whatever the density.
+        row is proportional to 1 / r. "full row": one full row, the others uniform. "diagonal":
+        uniform, and the diagonal besides. "strata": the columns are divided into equal parts, and
+        each row has one block in each part (drawn without a block mask, for very large patterns).
+        "pages": rows take the columns in turn, as a random order has them, and keep that order.
+        "stencil": the 27 points around each one of a cube, whatever the density.
     block_shape : (block rows, block columns)
     density : float
     rng : numpy.random.Generator
@@ -39,6 +40,10 @@ def block_pattern(
         return np.arange(rows + 1, dtype=np.int32) * np.int32(count), indices.ravel()
     if kind == "stencil":
         return _stencil(rows)
+    if kind == "pages":
+        count = max(round(density * columns), 1)
+        pages = rng.permutation(columns)[np.arange(rows * count) % columns]
+        return np.arange(rows + 1, dtype=np.int32) * np.int32(count), pages.astype(np.int32)
     mask = _MASKS[kind](rows, columns, density, rng)
     indptr = np.zeros(rows + 1, dtype=np.int32)
     indptr[1:] = np.cumsum(mask.sum(axis=1))
@@ -72,13 +77,22 @@ def _full_row(rows: int, columns: int, density: float, rng: np.random.Generator)
     return mask
 
 
+def _diagonal(rows: int, columns: int, density: float, rng: np.random.Generator) -> np.ndarray:
+    return _uniform(rows, columns, density, rng) | np.eye(rows, columns, dtype=bool)
+
+
 def _power_law(rows: int, columns: int, density: float, rng: np.random.Generator) -> np.ndarray:
     lengths = rng.permutation(power_law_lengths(rows, columns, density))
     rank = rng.random((rows, columns)).argsort(axis=1).argsort(axis=1)
     return rank < lengths[:, None]
 
 
-_MASKS = {"uniform": _uniform, "power law": _power_law, "full row": _full_row}
+_MASKS = {
+    "uniform": _uniform,
+    "power law": _power_law,
+    "full row": _full_row,
+    "diagonal": _diagonal,
+}
 
 
 def power_law_lengths(rows: int, columns: int, density: float) -> np.ndarray:

@@ -15,7 +15,14 @@ CUSPARSELT, STAND_IN = "cuSPARSELt, searched", "cuSPARSELt through torch, search
 TORCH_24 = "torch 2:4"
 #: The peer of sparse times sparse: cupyx's product of CSR matrices.
 SPGEMM = "cuSPARSE SpGEMM"
-PEERS = (DENSE, TORCH, CSR, BSR, CUSPARSELT, STAND_IN, TORCH_24, SPGEMM)
+#: The peers of attention: torch's FlexAttention, compiled, its tiles searched; its dense attention,
+#: where the mask is causal or the keys are gathered before; and its compiled block masks.
+FLEX, CUDNN, FLASH = "FlexAttention, searched", "cuDNN dense", "FlashAttention dense"
+GATHERED, FLEX_MASK = "torch, contiguous keys", "create_block_mask, compiled"
+PEERS = (
+    *(DENSE, TORCH, CSR, BSR, CUSPARSELT, STAND_IN, TORCH_24, SPGEMM),
+    *(FLEX, CUDNN, FLASH, GATHERED, FLEX_MASK),
+)
 
 
 class NotAvailableError(Exception):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from .._arrays import float8_e4m3fn
 from . import cusparse_peer
+from .attention import AttentionWorkload
+from .block_masks import MaskWorkload
 from .formats import FormatWorkload
 from .peer import BSR, CSR, CUSPARSELT, DENSE, STAND_IN, TORCH, NotAvailableError, Prepared, need
 from .spgemm import SpgemmWorkload
@@ -33,15 +36,28 @@ def prepare(peer: str, workload: Workload, tuning_s: float) -> Prepared:
         return conversion(workload)
     if isinstance(workload, SpgemmWorkload):
         return cusparse_peer.spgemm(workload, _AGREEMENT)
+    if isinstance(workload, AttentionWorkload | MaskWorkload):
+        need("torch", "triton")
+        from .torch_attention_peer import prepared as prepare_attention
+
+        prepared = prepare_attention(peer, workload, tuning_s)
+        if isinstance(workload, AttentionWorkload):
+            _compare(prepared.result, workload.results()[0])
+        return prepared
     assert isinstance(workload, Product)
     prepared = _PEERS[peer](workload, tuning_s)
     prepared.call()
-    wide = np.float64 if workload.dense.dtype == np.float64 else np.float32
-    theirs, ours = (a.astype(wide) for a in (prepared.result, workload.out))
+    _compare(prepared.result, workload.out)
+    return prepared
+
+
+def _compare(result: Any, out: Any) -> None:
+    """Refuse a peer whose result differs from ours."""
+    wide = np.float64 if out.dtype == np.float64 else np.float32
+    theirs, ours = (a.astype(wide) for a in (result, out))
     difference, largest = float(abs(theirs - ours).max()), float(abs(ours).max())
     if not difference <= _AGREEMENT * largest:
         raise NotAvailableError(f"differs by {difference:.3g}")
-    return prepared
 
 
 def cublas(product: Product, _: float) -> Prepared:

@@ -42,23 +42,33 @@ def race(
     Returns
     -------
     dict
-        "copy GB/s", "seconds", "cases left out" by the limit, and "rows" as `report.judge` gives
-        them.
+        "copy GB/s", "seconds", "cases left out" by the limit, "refused": why, by case, those that
+        name a path or tile were not measured, and "rows" as `report.judge` gives them.
     """
     import cupy
+
+    from ..engines.cuda.paths._fields import ConfigError
+    from ..engines.cuda.runtime.compile import CompileError
+    from ..engines.cuda.runtime.launch import LaunchError
 
     started = time.perf_counter()
     copy_rate = copy_gbs()
     chosen = cases(sections)
     by_name = {case.name: case for case in chosen}
     measured: dict[str, Row] = {}
+    refused: dict[str, str] = {}
     for case in chosen:
         if time.perf_counter() - started > limit_s:
             break
         others = [by_name[bar.of] for bar in case.bars if bar.kind == "case rate"]
-        row = measured[case.name] = measure_case(
-            case, others=others, peers=peers, tuning_s=tuning_s
-        )
+        try:
+            row = measure_case(case, others=others, peers=peers, tuning_s=tuning_s)
+        except (ConfigError, CompileError, LaunchError) as error:
+            if not case.path:
+                raise
+            refused[case.name] = f"{type(error).__name__}: {error}".splitlines()[0]
+            continue
+        measured[case.name] = row
         if case.peers_of:
             row.peers, row.notes = measured[case.peers_of].peers, measured[case.peers_of].notes
         progress(len(measured), len(chosen), row)
@@ -67,6 +77,7 @@ def race(
     return {
         "copy GB/s": copy_rate,
         "seconds": round(time.perf_counter() - started, 1),
-        "cases left out": len(chosen) - len(rows),
-        "rows": judge(rows, chosen[: len(rows)], copy_rate),
+        "cases left out": len(chosen) - len(rows) - len(refused),
+        "refused": refused,
+        "rows": judge(rows, [by_name[name] for name in measured], copy_rate),
     }

@@ -176,7 +176,7 @@ def make_product(case: Case, xp: ModuleType, seed: int = 0) -> Product:
     if layout == "bsr.T @ dense":
         return Product(case, lambda: sg.bsr_matmul(matrix.T, dense, out=out), matrix.T, dense, out)
     given = {"input": None, "beta": 0} | keywords | {"allow_tf32": case.tf32}
-    given |= _config(case)
+    given |= case.config
     bias = given.pop("input")
     call = partial(sg.bsr_addmm, bias, matrix, dense, out=out, **given)
     return Product(case, call, matrix, dense, out, keywords)
@@ -225,11 +225,11 @@ def _semi_structured(case: Case, xp: ModuleType, seed: int) -> Product:
 
     def product(matrix: sg.SemiStructuredArray, out: Any, **keywords: Any) -> Callable[[], Any]:
         if dtype == float8_e4m3fn:  # as `scaled_mm` does, which has no `out`
-            options = Options(beta=0, out=out, **_config(case), **keywords)
+            options = Options(beta=0, out=out, **case.config, **keywords)
             return lambda: addmm("bench", None, matrix, dense, options, operand_dtype=dtype)
         if case.tf32:
             keywords["allow_tf32"] = True
-        given = keywords | _config(case)
+        given = keywords | case.config
         return lambda: sg.semi_structured_matmul(matrix, dense, out=out, **given)
 
     call = product(sg.to_semi_structured(pruned), out)
@@ -243,10 +243,5 @@ def _sparse_blocks(case: Case, xp: ModuleType, seed: int) -> Product:
     matrix = pruned.semi_structured()
     dense = random_array(xp, (k, n), whole.dtype, seed + 1)
     out = xp.empty((m, n), whole.dtype)
-    call = partial(sg.bsr_matmul, matrix, dense, out=out, **_config(case))
+    call = partial(sg.bsr_matmul, matrix, dense, out=out, **case.config)
     return Product(case, call, pruned, dense, out)
-
-
-def _config(case: Case) -> dict[str, Any]:
-    """Return the keyword that chooses a case's path, if it has one."""
-    return {"config": {"path": case.path}} if case.path else {}

@@ -19,6 +19,7 @@ from .._arrays import (
 )
 from .._checks import bad_type, bad_value, check_flags
 from .._math import ceil_div
+from .._memo import Memo
 from .._protocols import Sparse
 from ..ops._canonical import distinct_blocks, distinct_values, spread
 from ..ops._common import check_sparse, is_block_mask, on_device
@@ -89,7 +90,7 @@ class BlockMask(Drawings, Compared, Sparse):
     (True, array([2, 1, 2], dtype=uint8))
     """
 
-    __slots__ = ("__weakref__", "_bits", "_kind", "_pattern")
+    __slots__ = ("__weakref__", "_bits", "_kind", "_memo", "_pattern")
 
     _instead_of_bool = "(A != B).sum() == 0 says whether two are equal"
 
@@ -118,12 +119,14 @@ class BlockMask(Drawings, Compared, Sparse):
             self._pattern = pattern
             self._kind = read_only(pattern.xp.array(kind, dtype=np.uint8, order="C"))
             self._bits = read_only(pattern.xp.array(bits, order="C"))
+            self._memo = Memo(pattern.xp)
 
     @classmethod
     def _of(cls, pattern: Pattern, kind: Any, bits: Any) -> Self:
         """Return a mask over contiguous arrays of its own that are known to fit."""
         mask = object.__new__(cls)
         mask._pattern, mask._kind, mask._bits = pattern, read_only(kind), read_only(bits)
+        mask._memo = Memo(pattern.xp)
         return mask
 
     @classmethod
@@ -247,6 +250,10 @@ class BlockMask(Drawings, Compared, Sparse):
     def _compared(self, other: Any, sign: str, operation: Callable) -> Any:
         del sign
         return operation(self.tobsr(), other.tobsr() if is_block_mask(other) else other)
+
+    def _with(self, pattern: Pattern, data: Any) -> bsr_array:
+        """Return values over the mask's pattern, or its canonical one: gradients."""
+        return bsr_array._of(pattern, data)
 
     # -- copies and files -------------------------------------------------------------------
 

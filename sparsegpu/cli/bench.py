@@ -141,6 +141,8 @@ def print_race(content: dict[str, Any]) -> None:
     print(f"copy bandwidth {content['copy GB/s']:.0f} GB/s; {content['seconds']:.0f} s")
     if content["cases left out"]:
         print(f"{content['cases left out']} cases left out by the limit")
+    for case, why in content["refused"].items():
+        print(f"not measured: {case}: {why}")
     print(summary(content["rows"]))
 
 

@@ -57,9 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--op",
-        choices=("bsr_addmm", "dense_bsr_matmul"),
+        choices=("bsr_addmm", "dense_bsr_matmul", "scaled_dot_product_attention"),
         default="bsr_addmm",
-        help="A @ x, the default, or x @ A",
+        help="A @ x, the default, x @ A, or attention of 16 heads: M queries, K keys, N features",
     )
     parser.add_argument("--allow-tf32", action="store_true", help="of float32 operands")
     parser.add_argument("--show", action="store_true", help="print the kept winners, measure none")

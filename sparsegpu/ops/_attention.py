@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from math import isfinite, sqrt
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._arrays import HALF_DTYPES, check_dtype_among
+from .._block_bits import BlockBits
 from .._checks import (
     bad_type,
     bad_value,
@@ -16,9 +18,50 @@ from .._checks import (
     check_scalar,
 )
 from .._score import Score
-from ._common import check_same_dtype
+from ..pattern import Pattern
+from ._canonical import canonical_bits, canonical_blocks
+from ._common import check_same_dtype, check_sparse, is_block_mask
 
 _DTYPES = (*HALF_DTYPES, np.dtype(np.float32), np.dtype(np.float64))
+
+
+class MaskOperand(NamedTuple):
+    """A mask as an engine takes it.
+
+    Attributes
+    ----------
+    pattern : Pattern
+        Canonical, if ``data`` are bits.
+    data : array (*batch, nnzb, bm, bk) or BlockBits
+    arrays : tuple of arrays
+        What ``data`` consists of.
+    """
+
+    pattern: Pattern
+    data: Any
+    arrays: tuple[Any, ...]
+
+    def canonical(self, function: str) -> tuple[Pattern, Any]:
+        """Return pattern and data with ascending columns and without duplicates."""
+        if isinstance(self.data, BlockBits):
+            return self.pattern, self.data
+        return canonical_blocks(self, function, "mask")
+
+
+def mask_operand(function: str, mask: Any) -> MaskOperand:
+    """Return what an engine takes of a mask."""
+    if is_block_mask(mask):
+        if reads_bits(mask.pattern.xp):
+            pattern, packed = canonical_bits(mask, function, "mask")
+            return MaskOperand(pattern, packed, (packed.codes, packed.bits))
+        mask = mask.tobsr()
+    check_sparse(function, "mask", mask)
+    return MaskOperand(mask.pattern, mask.data, (mask.data,))
+
+
+def reads_bits(xp: ModuleType) -> bool:
+    """Return whether the engine for an array library takes `BlockBits`."""
+    return xp is not np
 
 
 def lse_dtype(dtype: np.dtype) -> np.dtype:

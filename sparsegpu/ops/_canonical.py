@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .._arrays import common_namespace, namespace
+from .._block_bits import EVERYTHING, NOTHING, BlockBits
 from .._checks import bad_value
 from ..engines import engine_module
 from ..pattern import Pattern
@@ -35,6 +38,32 @@ def distinct_blocks(bsr: Any, function: str, argument: str) -> tuple[Pattern, An
     """Return pattern and blocks without duplicates, in stored order when there are none."""
     pattern = distinct_pattern(bsr.pattern, function, argument)
     return pattern, bsr.data if pattern is bsr.pattern else _summed(bsr, function, argument)
+
+
+def canonical_bits(mask: Any, function: str, argument: str) -> tuple[Pattern, BlockBits]:
+    """Return a `BlockMask`'s canonical pattern and its blocks' codes and bits, kept with it."""
+
+    def build() -> tuple[Pattern, BlockBits]:
+        pattern, order = mask.pattern, None
+        if not pattern.has_canonical_format:
+            canonical, order, _ = pattern.canonical(function, argument)
+            if canonical.nnzb != pattern.nnzb:  # repeated blocks, which are or-ed
+                merged = type(mask).from_bsr(mask.tobsr())
+                return canonical_bits(merged, function, argument)
+            pattern = canonical
+        xp, kind = pattern.xp, mask.kind.ravel()
+        partial = kind == 2
+        codes = xp.where(kind == 1, EVERYTHING, NOTHING)
+        codes = xp.where(partial, xp.cumsum(partial, dtype=np.int64) - 1, codes)
+        codes = codes if order is None else codes[order]
+        codes = codes.astype(pattern._indices.dtype).reshape(pattern._indices.shape)
+        return pattern, BlockBits(codes, mask.bits, pattern.blocksize[1])
+
+    kept = mask._memo.known("bits")
+    if kept is None:
+        with on_device(mask.kind):
+            kept = mask._memo.memo("bits", build)
+    return kept
 
 
 def _summed(bsr: Any, function: str, argument: str) -> Any:

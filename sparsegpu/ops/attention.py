@@ -10,11 +10,8 @@ from .._arrays import as_array, common_namespace
 from .._checks import check_flags
 from ..engines import check_config, engine_module
 from ..engines.cuda.runtime.replay import Call
-from ._attention import check_operands, checked_score, lse_dtype
-from ._canonical import canonical_blocks
+from ._attention import check_operands, checked_score, lse_dtype, mask_operand
 from ._common import (
-    check_sparse,
-    is_block_mask,
     on_device,
     optional_array,
     optional_out,
@@ -124,14 +121,12 @@ def scaled_dot_product_attention(
     function = "scaled_dot_product_attention"
     query, key = as_array(query, function, "query"), as_array(key, function, "key")
     value = as_array(value, function, "value")
-    if is_block_mask(mask):
-        mask = mask.tobsr()
-    check_sparse(function, "mask", mask)
+    mask = mask_operand(function, mask)
     slopes, sinks = (
         optional_array(a, function, name) for a, name in ((slopes, "slopes"), (sinks, "sinks"))
     )
     given, out = out, optional_out(out, function)
-    arrays = (query, key, value, mask.data, slopes, sinks, out)
+    arrays = (query, key, value, mask.arrays[0], slopes, sinks, out, *mask.arrays[1:])
     how = None if config is None else repr(config)
     settings = (scale, is_causal, dropout_p, seed, return_lse, softcap, allow_tf32, how)
     # lse is always new: with it, a caller's `out` is known by its place among the arrays.
@@ -165,7 +160,7 @@ def scaled_dot_product_attention(
         out = prepare_out(
             function, out, (*heads, length, value_width), out_dtype, xp, operands=operands
         )
-        pattern, mask_data = canonical_blocks(mask, function, "mask")
+        pattern, mask_data = mask.canonical(function)
         lse = xp.empty((*heads, length), lse_dtype(dtype)) if return_lse else None
         if pattern.nnzb == 0:
             out.fill(0)

@@ -10,9 +10,8 @@ from .._arrays import as_array, common_namespace
 from .._checks import bad_type, bad_value, check_flags
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
-from ._attention import check_operands, checked_score, lse_dtype
-from ._canonical import canonical_blocks
-from ._common import check_sparse, is_block_mask, on_device, optional_array
+from ._attention import check_operands, checked_score, lse_dtype, mask_operand
+from ._common import on_device, optional_array
 
 
 class AttentionGradients(NamedTuple):
@@ -112,20 +111,18 @@ def scaled_dot_product_attention_backward(
     function = "scaled_dot_product_attention_backward"
     grad, query = as_array(grad, function, "grad"), as_array(query, function, "query")
     key, value = as_array(key, function, "key"), as_array(value, function, "value")
-    if is_block_mask(mask):
-        mask = mask.tobsr()
-    check_sparse(function, "mask", mask)
+    given, mask = mask, mask_operand(function, mask)
     out, lse = as_array(out, function, "out"), as_array(lse, function, "lse")
     grad_lse, slopes, sinks = (
         optional_array(a, function, name)
         for a, name in ((grad_lse, "grad_lse"), (slopes, "slopes"), (sinks, "sinks"))
     )
-    arrays = (grad, query, key, value, mask.data, out, lse, grad_lse, slopes, sinks)
+    arrays = (grad, query, key, value, *mask.arrays, out, lse, grad_lse, slopes, sinks)
     settings = (scale, is_causal, dropout_p, seed, softcap, mask_gradient)
     call = Call(function, mask.pattern, arrays, settings)
     replayed = call.replay()
     if replayed is not None:
-        return _result(mask, mask.pattern, replayed, mask_gradient, sinks is not None)
+        return _result(given, mask.pattern, replayed, mask_gradient, sinks is not None)
     check_flags(function, is_causal=is_causal, mask_gradient=mask_gradient)
     xp = common_namespace(
         function,
@@ -133,7 +130,7 @@ def scaled_dot_product_attention_backward(
         query=query,
         key=key,
         value=value,
-        mask=mask.data,
+        mask=mask.arrays[0],
         out=out,
         lse=lse,
         grad_lse=grad_lse,
@@ -163,13 +160,13 @@ def scaled_dot_product_attention_backward(
     if seed is None and score.dropout_p > 0:
         raise bad_value(function, "seed", "the forward call's, as there is dropout", seed)
     with on_device(query, mask.pattern, call):
-        pattern, mask_data = canonical_blocks(mask, function, "mask")
+        pattern, mask_data = mask.canonical(function)
         gradients = [xp.empty(a.shape, a.dtype) for a in (query, key, value)]
         if mask_gradient:
             gradients.append(xp.empty(pattern.data_shape, np.float32))
         if sinks is not None:
             gradients.append(xp.empty(sinks.shape, sinks.dtype))
-        result = _result(mask, pattern, gradients, mask_gradient, sinks is not None)
+        result = _result(given, pattern, gradients, mask_gradient, sinks is not None)
         if pattern.nnzb == 0 or lse.size == 0:
             for gradient in gradients:
                 gradient.fill(0)

@@ -22,6 +22,7 @@ from ..ops._common import on_device
 from ..ops.addmm import matmul
 from ..ops.spgemm import spgemm
 from ..testing import accumulator_roundoff, unit_roundoff
+from . import attention
 from .operands import random_array
 from .progress import Report, reporting
 from .timing import MEMORY_BOUND_COLUMNS, NOISE, device_ms
@@ -71,17 +72,17 @@ def tune(
     Parameters
     ----------
     bsr : bsr_array, optional
-        For the last two operations: a SemiStructuredArray of backend "cusparselt".
+        For cuSPARSELt: a SemiStructuredArray of that backend. For attention: the mask.
     dense : array, optional
-        Operands to measure with; of a sampled product ``(mat1, mat2)``, at the blocks of ``bsr``.
-        On the host there is nothing to tune.
+        Operands to measure with; of a sampled product ``(mat1, mat2)``, at the blocks of ``bsr``;
+        for attention ``(query, key, value)``. On the host there is nothing to tune.
     op : str
-        "bsr_addmm", "dense_bsr_matmul" (for ``dense @ bsr``), "sampled_addmm" or "bsr_spgemm"
-        (``dense`` is a bsr_array, too); of "semi_structured_addmm" and "semi_structured_linear"
-        cuSPARSELt's algorithms are searched.
+        "bsr_addmm", "dense_bsr_matmul" (for ``dense @ bsr``), "sampled_addmm", "bsr_spgemm"
+        (``dense`` is a bsr_array, too) or "scaled_dot_product_attention"; of
+        "semi_structured_addmm" and "semi_structured_linear" cuSPARSELt's algorithms are searched.
     shape : (M, K, N), optional
         Without operands: measure on random ones, (M, K) @ (K, N), with ``blocksize``, ``dtype`` and
-        ``density``.
+        ``density``. For attention (L, S, E): queries, keys and features of each of 16 heads.
     blocksize : (bm, bk), optional
     dtype : dtype
     density : float
@@ -124,9 +125,12 @@ def tune(
     On a GPU, with sizes instead of operands::
 
         config = sparsegpu.tune(shape=(4096, 4096, 512), blocksize=(32, 32), density=0.1)
+        config = sparsegpu.tune(
+            shape=(4096, 4096, 128), blocksize=(64, 64), op="scaled_dot_product_attention"
+        )
     """
     check_flags("tune", allow_tf32=allow_tf32, progress=progress)
-    check_choice("tune", "op", op, (*_OPS, SAMPLED, SPGEMM, *VENDOR_OPS))
+    check_choice("tune", "op", op, (*_OPS, SAMPLED, SPGEMM, attention.OP, *VENDOR_OPS))
     if op in VENDOR_OPS:
         if shape is not None or dense is None:
             raise bad_type("tune", "dense", f"both operands of {op}", "a shape or one of them")
@@ -137,6 +141,8 @@ def tune(
         if shape is not None:
             bsr, dense = random_sampled(shape, blocksize, dtype_of(dtype), density)
         return _tuned_sampled(*sampled_operands(bsr, dense), allow_tf32, progress)
+    if op == attention.OP:
+        return _tune_attention(bsr, dense, shape, blocksize, dtype_of(dtype), density, progress)
     if shape is not None:
         bsr, dense = _random_operands(op, shape, blocksize, dtype_of(dtype), density)
     elif not isinstance(bsr, bsr_array):
@@ -207,6 +213,43 @@ def _fastest(
         raise bad_value("tune", "shape", "a product that multiplies something", expected.shape)
     bound = _bound(size_of, expected, kind, dtype)
     out, expected = expected.copy(), expected.astype(np.promote_types(expected.dtype, np.float32))
+    few = kind.shape[-1] <= MEMORY_BOUND_COLUMNS
+    return _searched(kind, _measured(call, out, expected, bound, kind, few), progress)
+
+
+def _tune_attention(
+    mask: Any,
+    dense: Any,
+    shape: Any,
+    blocksize: Any,
+    dtype: np.dtype,
+    density: float,
+    progress: bool,
+) -> Config:
+    if shape is None:
+        operands = attention.given_operands(mask, dense)
+    else:
+        _check_sizes(shape, blocksize)
+        operands = attention.random_operands(shape, blocksize, dtype, density)
+    call = attention.call_of(operands)
+    if attention.on_host(operands):
+        call()
+        return {}
+    query, pattern = operands[0], operands[3].pattern
+    with on_device(query):
+        out = call(config=MODEL)
+        if not out.size or not query.shape[-1] or not pattern.nnzb:
+            raise bad_value("tune", "shape", "an attention that attends to something", out.shape)
+        kind = attention.kind_of(operands, out)
+        expected = out.astype(np.promote_types(out.dtype, np.float32))
+        measure = _measured(call, out, expected, attention.bound(expected, query.dtype), kind)
+        return _searched(kind, measure, progress)
+
+
+def _measured(
+    call: Callable[..., Any], out: Any, expected: Any, bound: Any, kind: Kind, flush: bool = False
+) -> Callable[[Config], float]:
+    """Return what measures a configuration, once its result is within the bound."""
     unknown = ~(abs(expected) < inf)  # an infinity or NaN of the operands' or of the output's
 
     def measure(config: Config) -> float:
@@ -215,9 +258,9 @@ def _fastest(
         near = abs(out.astype(expected.dtype) - expected) <= bound
         if not bool((near | unknown).all()):
             raise RuntimeError(f"tune: {config} leaves the accuracy bound for {kind}")
-        return device_ms(run, flush=kind.shape[-1] <= MEMORY_BOUND_COLUMNS)
+        return device_ms(run, flush=flush)
 
-    return _found(kind, measure, progress)
+    return measure
 
 
 def _tuned_spgemm(a: bsr_array, b: Any, progress: bool) -> Config:
@@ -228,11 +271,11 @@ def _tuned_spgemm(a: bsr_array, b: Any, progress: bool) -> Config:
         spgemm("tune", ("bsr", "dense"), a, b)
         return {}
     with on_device(a.data):
-        return _found(*spgemm_search(a, b), progress)
+        return _searched(*spgemm_search(a, b), progress)
 
 
-def _found(kind: Kind, measure: Callable[[Config], float], progress: bool) -> Config:
-    """Search, and keep the winner."""
+def _searched(kind: Kind, measure: Callable[[Config], float], progress: bool) -> Config:
+    """Search, keep the winner and return its configuration."""
     with reporting(progress) as report:
         winner = search(kind, measure, report)
     keep(winner)
@@ -285,8 +328,7 @@ def _random_operands(
 ) -> tuple[bsr_array, Any]:
     import cupy
 
-    if blocksize is None or len(shape) != 3:
-        raise bad_type("tune", "blocksize", "a block size and a shape (M, K, N)", repr(blocksize))
+    _check_sizes(shape, blocksize)
     m, k, n = shape
     if op == SPGEMM:
         a = random_bsr((m, k), blocksize, density, dtype=dtype, rng=0, xp=cupy)
@@ -295,6 +337,11 @@ def _random_operands(
     sparse, other = ((k, n), (m, k)) if op == "dense_bsr_matmul" else ((m, k), (k, n))
     bsr = random_bsr(sparse, blocksize, density, dtype=dtype, rng=0, xp=cupy)
     return bsr, random_array(cupy, other, dtype, seed=1)
+
+
+def _check_sizes(shape: Any, blocksize: Any) -> None:
+    if blocksize is None or len(shape) != 3:
+        raise bad_type("tune", "blocksize", "a block size and a shape (M, K, N)", repr(blocksize))
 
 
 def _bound(size_of: Callable[[], Any], out: Any, kind: Kind, dtype: np.dtype) -> Any:

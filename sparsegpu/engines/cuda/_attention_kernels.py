@@ -13,6 +13,10 @@ ATTENTION_MASK = (
         variants=tuple(
             {"INDEX": index, "BM": bm, "BK": bk}
             for index, bm, bk in (("s32", 64, 64), ("s64", 8, 80), ("s32", 256, 16))
+        )
+        + tuple(
+            {"INDEX": index, "BM": 64, "BK": 64, "CODES": codes}
+            for index, codes in (("s32", "s32"), ("s64", "s64"), ("s32", "s64"))
         ),
     ),
 )
@@ -21,6 +25,8 @@ _BACKWARD = "scaled_dot_product_attention_backward"
 _TYPES_OF_BACKWARD = (
     {"T": "bf16", "MASK": "b8", "INDEX": "s32", "ROWS": 4},
     {"T": "f16", "MASK": "f16", "INDEX": "s32", "ROWS": 1},
+    {"T": "bf16", "MASK": "BlockCode<INDEX>", "INDEX": "s32", "ROWS": 4},
+    {"T": "f64", "MASK": "BlockCode<INDEX>", "INDEX": "s64", "ROWS": 2},
     {"T": "f32", "MASK": "f32", "INDEX": "s64", "ROWS": 4, "SOFTCAP": 1, "SLOPES": 1},
     {"T": "f64", "MASK": "b8", "INDEX": "s32", "ROWS": 2, "SOFTCAP": 1, "SLOPES": 0},
 )

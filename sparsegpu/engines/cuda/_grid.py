@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from ..._arrays import namespace
+from ..._block_bits import BlockBits
 from .runtime.launch import MAX_GRID
 
 #: Threads of a block in every kernel whose host is here.
@@ -53,6 +54,19 @@ def flat_blocks(data: Any) -> Any:
     A view wherever one stride leads from each element of a block to the next; else a copy.
     """
     return data.reshape(*data.shape[:-2], data.shape[-2] * data.shape[-1])
+
+
+def mask_blocks(mask_data: Any) -> Any:
+    """Return a mask's blocks (*batch, nnzb, bm * bk), or the codes of its blocks (*batch, nnzb, 1).
+
+    May be a copy of blocks, which has to outlive the launch.
+    """
+    return mask_data.codes[..., None] if packed_mask(mask_data) else flat_blocks(mask_data)
+
+
+def packed_mask(mask_data: Any) -> BlockBits | None:
+    """Return a mask that has bits of partial blocks only; None for others."""
+    return mask_data if isinstance(mask_data, BlockBits) else None
 
 
 @contextmanager

@@ -7,16 +7,22 @@ from typing import Any
 
 import numpy as np
 
+from ..._block_bits import BlockBits
 from ..._score import Score
 from .runtime.types import ctype
 from .runtime.view import matrix_view, vector_view
 
-_PLACES = struct.Struct("<2qQd")
+_PLACES = struct.Struct("<2q2Q2id")
 _SINGLE, _DOUBLE = struct.Struct("<3fi"), struct.Struct("<3di4x")
 
 
 def score_args(
-    score: Score, batch_shape: tuple[int, ...], masks: Any, slopes: Any, dtype: np.dtype
+    score: Score,
+    batch_shape: tuple[int, ...],
+    masks: Any,
+    slopes: Any,
+    dtype: np.dtype,
+    packed: BlockBits | None,
 ) -> tuple[dict[str, Any], bytes]:
     """Return the ``-D`` names that choose the score's code, and its by-value argument.
 
@@ -25,12 +31,14 @@ def score_args(
     score : Score
     batch_shape : tuple of int
         Of the heads, as in `view.matrix_view`.
-    masks : array (*batch, nnzb, bm * bk)
-        The mask's blocks, as the kernel's batch has them.
+    masks : array (*batch, nnzb, bm * bk), or (*batch, nnzb, 1)
+        The mask's blocks or their codes (`_grid.mask_blocks`), as the kernel's batch has them.
     slopes : array (*batch, 1) or None
         The score's, as the kernel's batch has them.
     dtype : dtype
         Of the operands.
+    packed : BlockBits or None
+        The mask, where ``masks`` are codes.
 
     Returns
     -------
@@ -40,18 +48,21 @@ def score_args(
         ``ScoreArgs<Acc<T>::type>``.
     """
     defines = {
-        "MASK": ctype(masks.dtype),
+        "MASK": mask_type(packed is not None, masks.dtype),
         "SOFTCAP": int(score.softcap is not None),
         "SLOPES": int(slopes is not None),
     }
     length, keys = score.shape
     p = score.dropout_p
+    bits = (0, 0, 0)
+    if packed is not None:
+        bits = packed.bits.data.ptr, packed.bits.shape[1], packed.columns
     numbers = _DOUBLE if dtype == np.float64 else _SINGLE
     argument = b"".join(
         (
             matrix_view(masks, batch_shape),
             vector_view(slopes, batch_shape),
-            _PLACES.pack(length, keys, score.seed, p),
+            _PLACES.pack(length, keys, score.seed, *bits, p),
             numbers.pack(
                 *_held(numbers, score.scale, score.softcap or 0, 0 if p >= 1 else 1 / (1 - p)),
                 score.is_causal,
@@ -59,6 +70,11 @@ def score_args(
         )
     )
     return defines, argument
+
+
+def mask_type(packed: bool, dtype: np.dtype) -> str:
+    """Return the type of a mask's elements in a kernel."""
+    return "BlockCode<INDEX>" if packed else ctype(dtype)
 
 
 def _held(numbers: struct.Struct, *values: float) -> tuple[Any, ...]:

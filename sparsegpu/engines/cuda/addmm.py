@@ -11,11 +11,10 @@ from typing import Any
 from ..._epilogue import Epilogue
 from ...pattern import Pattern
 from .paths import BSR
-from .paths._dispatch import works_of
-from .paths._fields import ConfigError
-from .paths._product import Product, product_of
+from .paths._dispatch import tuned_works, works_of
+from .paths._product import product_of
 from .paths._tuned import tuned_config
-from .runtime.launch import Work, submit
+from .runtime.launch import submit
 
 
 def bsr_addmm(
@@ -44,20 +43,9 @@ def bsr_addmm(
     product = product_of(
         out, pattern, data, dense, epilogue, transposed=transposed, allow_tf32=allow_tf32
     )
-    works = works_of(BSR, product, config) if config else _tuned(product)
+    works = (
+        works_of(BSR, product, config)
+        if config
+        else tuned_works(BSR, product, tuned_config(product))
+    )
     submit(*works, whole=product.data is data)  # or its blocks were copied
-
-
-def _tuned(product: Product) -> tuple[Work, ...]:
-    """Return what a product launches: by the configuration measured best, else the model's.
-
-    The products that were tuned may have had another epilogue, batch or alignment: where a
-    product cannot have their configuration, the model chooses, too.
-    """
-    config = tuned_config(product)
-    if config is not None:
-        try:
-            return works_of(BSR, product, config)
-        except ConfigError:
-            pass
-    return works_of(BSR, product, None)

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._block_bits import BlockBits
 from ..._math import ceil_div
 from ..._score import Score
 from ...pattern import Pattern
-from ._grid import THREADS, flat_blocks, grid, same_place, size_of
+from ._grid import THREADS, flat_blocks, grid, mask_blocks, packed_mask, same_place, size_of
 from ._heads import as_vectors, split_heads
 from ._score_args import score_args
 from ._transpose import transpose_pattern
@@ -40,13 +41,11 @@ def attention_backward(
     The formulas, and the arguments, are the reference's. A launch for each gradient, that of query
     first: it leaves one number a query, which the others read.
     """
-    import cupy
-
     of_query, of_key, of_value, of_mask, of_sinks = gradients
     transposed, _ = transpose_pattern(pattern)
-    blocks = flat_blocks(mask_data)  # may be a copy: it has to outlive the launches
+    blocks, packed = mask_blocks(mask_data), packed_mask(mask_data)
     memory = workspace(size_of(lse.shape) * lse.itemsize)
-    delta = cupy.ndarray((*score.heads, lse.shape[-1]), lse.dtype, memory.data)
+    delta = memory[: lse.nbytes].view(lse.dtype).reshape(*score.heads, lse.shape[-1])
     # By name: an array, and how many dimensions stand behind its heads.
     heads, kv_heads = score.heads[-1], key.shape[-3]
     arrays = {
@@ -73,7 +72,8 @@ def attention_backward(
     }
 
     def reads(gradient: Any, trailing: int, more: dict[str, tuple[Any, int]]) -> _Reads:
-        return _Reads({**arrays, **more, "gradient": (gradient, trailing)}, score, heads, kv_heads)
+        named = {**arrays, **more, "gradient": (gradient, trailing)}
+        return _Reads(named, score, heads, kv_heads, packed)
 
     bm, bk = pattern.blocksize
     works = [
@@ -87,7 +87,7 @@ def attention_backward(
     if of_sinks is not None:
         more = {"sinks": (as_vectors(sinks), 1)}
         works.append(_of_sinks(reads(as_vectors(of_sinks), 1, more), lse))
-    submit(*works, whole=same_place(blocks, mask_data))
+    submit(*works, whole=packed is not None or same_place(blocks, mask_data))
 
 
 def _blocks_of_transpose(pattern: Pattern) -> Any:
@@ -108,7 +108,15 @@ class _Reads:
     matrix n of the gradient is that of the heads ``n * shares..(n + 1) * shares``.
     """
 
-    def __init__(self, arrays: dict[str, tuple[Any, int]], score: Score, heads: int, kv_heads: int):
+    def __init__(
+        self,
+        arrays: dict[str, tuple[Any, int]],
+        score: Score,
+        heads: int,
+        kv_heads: int,
+        packed: BlockBits | None,
+    ):
+        self._packed = packed
         groups = heads // kv_heads
         split = {
             name: (split_heads(array, trailing, heads, kv_heads), trailing)
@@ -143,7 +151,8 @@ class _Reads:
 
     def score(self, score: Score) -> tuple[dict[str, Any], bytes]:
         """Return the score's ``-D`` names and argument."""
-        return score_args(score, self.batch, self["mask"], self["slopes"], self["query"].dtype)
+        dtype = self["query"].dtype
+        return score_args(score, self.batch, self["mask"], self["slopes"], dtype, self._packed)
 
 
 def _padded(array: Any, trailing: int, dims: int) -> Any:

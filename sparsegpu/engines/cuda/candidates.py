@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from types import ModuleType
+from typing import Any
 
 from ..._arrays import dtype_of
 from .paths import BSR, FAMILIES
 from .paths import Family as Paths
+from .paths._attention import AttentionFacts
 from .paths._facts import Facts
 from .paths._fields import ConfigError, Fields
 from .paths._sampled import SampledFacts
@@ -47,7 +49,7 @@ def _family(kind: Kind) -> Paths:
     return FAMILIES.get(kind.family.op, BSR)
 
 
-def _may_serve(path: ModuleType, facts: Facts | SampledFacts | SpgemmFacts) -> bool:
+def _may_serve(path: ModuleType, facts: Any) -> bool:
     if facts.dtype.name not in path.DTYPES or not path.worth_measuring(facts):
         return False
     with suppress(ConfigError):  # no tile of this path fits
@@ -55,18 +57,23 @@ def _may_serve(path: ModuleType, facts: Facts | SampledFacts | SpgemmFacts) -> b
     return False
 
 
-def facts_of(kind: Kind) -> Facts | SampledFacts | SpgemmFacts:
+def facts_of(kind: Kind) -> Any:
     """Return what the tiles for a kind are chosen by, of aligned operands on such a device."""
     (bm, bk), (rows, k, n) = kind.family.blocksize, kind.shape
     op, arch, name, _, layout = kind.family
+    device: dict[str, Any] = {
+        "capability": (int(arch[:-1]), int(arch[-1])),
+        "shared_memory": 1024 * _SHARED_MEMORY.get(arch, _SHARED_MEMORY_OTHERS),
+    }
+    if op == "scaled_dot_product_attention":
+        return AttentionFacts.of_layout(layout, dtype_of(name), (bm, bk), **device)
     if op == "bsr_spgemm":
         return SpgemmFacts(
             dtype=dtype_of(name),
             out_dtype=dtype_of("int32" if name == "int8" else name),
             blocksize=(bm, bk),
             columns=int(layout),
-            capability=_capability(arch),
-            shared_memory=_shared_memory(arch),
+            **device,
         )
     dtype, density = dtype_of("float32" if name == "tf32" else name), 2 ** (kind.bucket / 2)
     if op == "sampled_addmm":
@@ -79,9 +86,8 @@ def facts_of(kind: Kind) -> Facts | SampledFacts | SpgemmFacts:
             mat1=mat1,
             mat2=mat2,
             allow_tf32=name == "tf32",
-            capability=_capability(arch),
             multiprocessors=_PROCESSORS,
-            shared_memory=_shared_memory(arch),
+            **device,
         )
     piece = max(16 // dtype.itemsize, 1)
     return Facts(
@@ -93,22 +99,13 @@ def facts_of(kind: Kind) -> Facts | SampledFacts | SpgemmFacts:
         dense_by_column=layout == "columns",
         transposed=op == "dense_bsr_matmul",
         allow_tf32=name == "tf32",
-        capability=_capability(arch),
         multiprocessors=_PROCESSORS,
-        shared_memory=_shared_memory(arch),
+        **device,
         rows=rows // bm,
         row_blocks=density * k / bk,
         vector_k=piece if layout == "columns" or n == 1 else 1,
         vector_n=piece if layout == "rows" and n > 1 else 1,
     )
-
-
-def _capability(arch: str) -> tuple[int, int]:
-    return int(arch[:-1]), int(arch[-1])
-
-
-def _shared_memory(arch: str) -> int:
-    return 1024 * _SHARED_MEMORY.get(arch, _SHARED_MEMORY_OTHERS)
 
 
 def start(kind: Kind, path: str, **given: int) -> Config:

@@ -40,8 +40,9 @@ class Family(NamedTuple):
 
     Attributes
     ----------
-    op : {"bsr_addmm", "dense_bsr_matmul", "sampled_addmm", "bsr_spgemm", "cusparselt"}
-        The second: the blocks are read transposed. The last: algorithms of the 2:4 backend.
+    op : str
+        An operation of `paths.FAMILIES`; "dense_bsr_matmul", whose blocks are read transposed; or
+        "cusparselt": algorithms of the 2:4 backend.
     arch : str
         Compute capability, ``"90"``.
     dtype : str
@@ -52,8 +53,9 @@ class Family(NamedTuple):
     layout : str
         Of the dense operand: ``"rows"``, ``"columns"``, ``"bytes"`` or ``"strided"``. Of a
         sampled product: of both matrices, as ``"along across"``. Of two sparse operands: the
-        columns of the right one's blocks. Of the backend: of the dense operand and of the result,
-        and the version of the library.
+        columns of the right one's blocks. Of attention: widths, the mask's dtype, what the score
+        has. Of the backend: of the dense operand and of the result, and the version of the
+        library.
     """
 
     op: str
@@ -70,7 +72,8 @@ class Kind(NamedTuple):
     ----------
     family : Family
     shape : (M, K, N)
-        As they are multiplied; M counts the rows of all matrices of the batch.
+        As they are multiplied; M counts the rows of all matrices of the batch. Of attention:
+        queries of all heads, keys, features.
     bucket : int
         Density in half octaves (`density_bucket`).
     """

@@ -29,7 +29,7 @@ A path's module says everything about it, and importing it needs no GPU:
 ``epilogues(t)``
     Of sampled products, which have less to add: the epilogues to compile.
 ``worth_measuring(facts)``
-    Of BSR, sampled products and BSR @ BSR: whether `tune` measures it.
+    Of BSR, attention, sampled products and BSR @ BSR: whether `tune` measures it.
 ``launches(product, tile)``
     The launches, or None where only looking at the device shows that it does not serve.
 

@@ -12,7 +12,7 @@ import numpy as np
 from ...._arrays import dtype_of
 from ...._score import Score
 from ....pattern import Pattern
-from .._grid import flat_blocks
+from .._grid import mask_blocks, packed_mask
 from .._heads import as_vectors, split_heads
 from ..runtime.launch import device_facts
 from ..runtime.view import merged_batch
@@ -26,6 +26,8 @@ class AttentionFacts:
     Attributes
     ----------
     dtype, out_dtype, mask_dtype : dtype
+    packed : bool
+        The mask has bits of partial blocks only.
     blocksize : (bm, bk)
     features, value_features : int
         Columns of query and key, and of value.
@@ -44,6 +46,7 @@ class AttentionFacts:
     blocksize: tuple[int, int]
     features: int
     value_features: int
+    packed: bool = False
     folded: bool = True
     softcap: bool = False
     slopes: bool = False
@@ -51,6 +54,43 @@ class AttentionFacts:
     dropout: bool = False
     capability: tuple[int, int] = (9, 0)
     shared_memory: int = 227 * 1024
+
+    def layout(self) -> str:
+        """Return in words what the configurations of `tune` differ by, besides dtype and block.
+
+        Examples
+        --------
+        >>> f16 = np.dtype("float16")
+        >>> facts = AttentionFacts(dtype=f16, out_dtype=f16, mask_dtype=np.dtype(bool),
+        ...                        blocksize=(64, 64), features=64, value_features=128)
+        >>> facts.layout()
+        '64x128 bool folded'
+        >>> AttentionFacts.of_layout("64x128 bool folded", f16, (64, 64)) == facts
+        True
+        """
+        words = [f"{self.features}x{self.value_features}", self.mask_dtype.name]
+        return " ".join(words + [name for name in _SCORE_WORDS if getattr(self, name)])
+
+    @classmethod
+    def of_layout(
+        cls, layout: str, dtype: np.dtype, blocksize: tuple[int, int], **more: Any
+    ) -> AttentionFacts:
+        """Return the facts that `layout` describes."""
+        widths, mask, *score = layout.split()
+        features, value_features = map(int, widths.split("x"))
+        more |= {name: name in score for name in _SCORE_WORDS}
+        return cls(
+            dtype=dtype,
+            out_dtype=dtype,
+            mask_dtype=dtype_of(mask),
+            blocksize=blocksize,
+            features=features,
+            value_features=value_features,
+            **more,
+        )
+
+
+_SCORE_WORDS = ("folded", "softcap", "slopes", "sinks", "dropout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +108,7 @@ class Attention:
         Canonical.
     indptr, indices : arrays
         Of the pattern.
-    mask_data, masks : array (*B, nnzb, bm, bk), and the same with blocks as rows
+    mask_data, masks : array (*B, nnzb, bm, bk) or BlockBits, and blocks, or their codes, as rows
     score : Score
     batch : tuple of int
         The heads, as the views of a launch number them.
@@ -108,6 +148,7 @@ class Attention:
             dtype=self.dtype,
             out_dtype=self.out.dtype,
             mask_dtype=self.mask_data.dtype,
+            packed=packed_mask(self.mask_data) is not None,
             blocksize=self.pattern.blocksize,
             features=self.query.shape[-1],
             value_features=self.value.shape[-1],
@@ -134,7 +175,7 @@ def attention_of(
 ) -> Attention:
     """Describe the arguments of the engine's ``attention``."""
     heads, kv_heads = out.shape[-3], key.shape[-3]
-    masks = flat_blocks(mask_data)  # may be a copy: it has to outlive the launch
+    masks = mask_blocks(mask_data)
     out, query, key, value, masks = (
         split_heads(a, 2, heads, kv_heads) for a in (out, query, key, value, masks)
     )
@@ -173,6 +214,7 @@ _MASKS = ("bool", "float32")
 _OUTPUTS = {"float16": "float32", "bfloat16": "float16", "float32": "bfloat16"}
 _SCORES: tuple[dict[str, bool], ...] = (
     {"folded": True},
+    {"packed": True},
     {"dropout": True},
     {"sinks": True},
     {"slopes": True},
@@ -188,7 +230,9 @@ def examples(
     features = _FEATURES if all else _FEATURES[:1]
     scores = _SCORES if all else _SCORES[:1]
     for blocksize, (e, ev), mask, score, name in product(blocks, features, _MASKS, scores, dtypes):
-        folded = mask == "bool" and bool({"folded", "dropout"} & score.keys())
+        if mask != "bool" and "packed" in score:
+            continue
+        folded = mask == "bool" and bool({"folded", "packed", "dropout"} & score.keys())
         yield AttentionFacts(
             dtype=dtype_of(name),
             out_dtype=dtype_of(_OUTPUTS.get(name, name) if e == ev == 128 else name),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...._math import ceil_div
-from .._grid import size_of
+from .._grid import packed_mask, size_of
 from .._schedule import RowGroups, row_groups
 from .._score_args import score_args
 from ..runtime.launch import NULL, Launch, kernel
@@ -56,7 +56,7 @@ def serves(p: Attention) -> bool:
         p.lies_in_rows
         and max(p.query.shape[-2], p.key.shape[-2]) < _INT32
         and p.pattern._indptr.flags.c_contiguous
-        and matrices_of(p.mask_data, 3) is not None
+        and (packed_mask(p.mask_data) or matrices_of(p.mask_data, 3)) is not None
     )
 
 
@@ -130,7 +130,7 @@ def schedule_of(p: Attention, tile: AttentionTile, source: str) -> Schedule:
             states,
             bits,
             problem,
-            score_args(p.score, p.batch, p.masks, p.slopes, p.dtype)[1],
+            score_args(p.score, p.batch, p.masks, p.slopes, p.dtype, packed_mask(p.mask_data))[1],
         ),
     )
 
@@ -142,21 +142,28 @@ def _states(p: Attention, groups: RowGroups, rows: int) -> tuple[tuple[Launch, .
     """
     if p.mask_data.dtype != bool:
         return (), groups.blocks, NULL
-    (bm, bk), data = p.pattern.blocksize, p.mask_data
-    flat = data.reshape(-1, *data.shape[-3:])
-    index = groups.blocks.dtype
-    states = workspace(groups.blocks.size * index.itemsize + flat.shape[0] * _bit_bytes(p))
-    bits = states[groups.blocks.size * index.itemsize :]
+    (bm, bk), packed, index = p.pattern.blocksize, packed_mask(p.mask_data), groups.blocks.dtype
+    of_states = groups.blocks.size * index.itemsize
+    defines = {"INDEX": ctype(index), "BM": bm, "BK": bk}
+    if packed is None:
+        flat = p.mask_data.reshape(-1, *p.mask_data.shape[-3:])
+        states = workspace(of_states + flat.shape[0] * _bit_bytes(p))
+        bits, elements = states[of_states:], flat
+        strides = flat.strides
+    else:
+        states, bits, elements = workspace(of_states), packed.bits, packed.codes
+        strides = (0, 0, 0, 0)
+        defines["CODES"] = ctype(packed.codes.dtype)
     blocks = kernel_struct("bsr_attention_mask", "MaskBlocks")(
-        elements=flat.data.ptr,
-        matrix=flat.strides[0],
-        block=flat.strides[1],
-        row=flat.strides[2],
-        column=flat.strides[3],
+        elements=elements.data.ptr,
+        matrix=strides[0],
+        block=strides[1],
+        row=strides[2],
+        column=strides[3],
         nnzb=p.pattern.nnzb,
     )
     launch = Launch(
-        kernel("bsr_attention_mask", INDEX=ctype(index), BM=bm, BK=bk),
+        kernel("bsr_attention_mask", **defines),
         (groups.groups,),
         (_MASK_THREADS,),
         (groups.argument(), blocks, states, bits, np.int32(rows)),

@@ -11,7 +11,7 @@ from ..runtime.launch import Work, runs_here
 from . import FAMILIES, Family
 from ._examples import field_names
 from ._facts import Facts
-from ._fields import MODEL, Fields, refused
+from ._fields import MODEL, ConfigError, Fields, refused
 
 Config = Mapping[str, Any]
 
@@ -40,6 +40,22 @@ def works_of(
         if works is not None:
             return works
     raise AssertionError(f"{function}: the last path of a family serves every product")
+
+
+def tuned_works(
+    family: Family, product: Any, config: Config | None, function: str = "bsr_addmm"
+) -> tuple[Work, ...]:
+    """Return what a product launches: by the configuration measured best, else the model's.
+
+    The products that were tuned may have had another epilogue, batch or alignment: where a
+    product cannot have their configuration, the model chooses, too.
+    """
+    if config is not None:
+        try:
+            return works_of(family, product, config, function)
+        except ConfigError:
+            pass
+    return works_of(family, product, None, function)
 
 
 def _attempt(

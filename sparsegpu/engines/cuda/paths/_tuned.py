@@ -12,6 +12,7 @@ from ....pattern import Pattern
 from .._transpose import transpose_pattern
 from ..runtime.launch import architecture
 from ..winners import Config, Family, Kind, density_bucket, snapshot
+from ._attention import Attention
 from ._product import Product, layout_of
 from ._sampled import Sampled, SampledFacts
 
@@ -51,6 +52,29 @@ def spgemm_kind(left: Pattern, right: Pattern, result: Pattern, dtype: np.dtype)
         (m * result.batch_size, k, n),
         density_bucket(prod(stored) ** 0.5),
     )
+
+
+def attention_kind(p: Attention) -> Kind:
+    """Return the kind of an attention: (queries of all heads, keys, features), density."""
+    facts, pattern = p.facts(), p.pattern
+    places = max(pattern.block_shape[0] * pattern.block_shape[1], 1)
+    return Kind(
+        Family(
+            "scaled_dot_product_attention",
+            architecture(),
+            facts.dtype.name,
+            facts.blocksize,
+            facts.layout(),
+        ),
+        (prod(p.query.shape[:-1]), p.key.shape[-2], facts.features),
+        density_bucket(pattern.nnzb / places),
+    )
+
+
+def tuned_attention(p: Attention) -> Config | None:
+    """Do for attention what `tuned_config` does."""
+    known = snapshot()
+    return known.config(attention_kind(p)) if known.winners else None
 
 
 def _kind(pattern: Pattern, dense: Any, dtype: str, layout: str, transposed: bool) -> Kind:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ...._math import ceil_div
-from .._grid import grid, size_of
-from .._score_args import score_args
+from .._grid import grid, packed_mask, size_of
+from .._score_args import mask_type, score_args
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch, kernel
 from ..runtime.types import ctype
@@ -31,6 +31,7 @@ BY_ADDRESS = INDICES
 _MOST_WARPS = 4
 
 facts, examples, pays, serves = Attention.facts, _attention.examples, always, always
+worth_measuring = always
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def tile(f: AttentionFacts, fields: Fields) -> Tile:
         {
             "T": ctype(f.dtype),
             "OUT": ctype(f.out_dtype),
-            "MASK": ctype(f.mask_dtype),
+            "MASK": mask_type(f.packed, f.mask_dtype),
             "SOFTCAP": int(f.softcap),
             "SLOPES": int(f.slopes),
             "SINKS": int(f.sinks),
@@ -102,7 +103,9 @@ def launches(p: Attention, tile: Tile) -> tuple[Launch, ...]:
                 np.int32(bk),
                 np.int32(features),
                 np.int32(value_features),
-                score_args(p.score, p.batch, p.masks, p.slopes, p.dtype)[1],
+                score_args(p.score, p.batch, p.masks, p.slopes, p.dtype, packed_mask(p.mask_data))[
+                    1
+                ],
             ),
         ),
     )

@@ -17,7 +17,7 @@ from ._attention_tiles import (
     score_defines,
     views,
 )
-from ._facts import HALVES, INDICES
+from ._facts import HALVES, INDICES, always
 from ._fields import Fields
 
 NAME = "mma"
@@ -27,6 +27,7 @@ TENSOR_CORES = True
 BY_ADDRESS = INDICES
 
 facts, examples, serves = Attention.facts, _attention.examples, _attention_tiles.serves
+worth_measuring = always
 
 _SMALLEST_BLOCK, _MOST_FEATURES = 8, 256
 _VECTOR = 8  # elements that are copied at once

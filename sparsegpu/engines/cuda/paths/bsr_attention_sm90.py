@@ -19,7 +19,7 @@ from ._attention_tiles import (
     score_defines,
     views,
 )
-from ._facts import HALVES, INDICES
+from ._facts import HALVES, INDICES, always
 from ._fields import Fields
 from ._matrix_maps import described, numbers, rows_map
 from ._sm90 import MOST_STAGES, RESERVED, SHARED, THREADS
@@ -30,7 +30,7 @@ DTYPES, ARCHS = HALVES, HOPPER
 TENSOR_CORES = True
 BY_ADDRESS = INDICES
 
-facts, examples = Attention.facts, _attention.examples
+facts, examples, worth_measuring = Attention.facts, _attention.examples, always
 
 _PANEL = 64  # columns of a box
 _MOST_FEATURES = 128

@@ -1,0 +1,224 @@
+"""Attention and its gradients: operands, the calls, and checks at drawn queries and keys.
+
+``size`` of a case is (queries, keys, features) of a head, ``batch`` its heads; all heads share one
+mask. Exact results are computed in float64 for few rows, from the definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+import sparsegpu as sg
+
+from .._arrays import dtype_of
+from ..testing import ATTENTION_TOLERANCE, assert_close, to_host
+from ..tuning.operands import random_array
+from .case import Case
+from .check import fraction_used, stripes
+from .patterns import block_pattern
+from .workload import Arrays, Workload
+
+_ROWS = 24  # queries that are checked, of the first and of the last head
+#: Products of a stored score, in multiples of its features: scores and sums; for gradients the
+#: scores again, those of the weights, and three sums.
+_PRODUCTS = {"attention": 2, "attention gradients": 5}
+OPERATIONS = tuple(_PRODUCTS)
+
+
+@dataclass(eq=False)
+class AttentionWorkload(Workload):
+    """Attention over a mask that all heads share.
+
+    Attributes
+    ----------
+    query, key, value : arrays (heads, L, E), (key heads, S, E), (key heads, S, E)
+    mask : BlockMask
+    """
+
+    query: Any
+    key: Any
+    value: Any
+    mask: sg.BlockMask
+
+    def __post_init__(self) -> None:
+        pattern = self.mask.get().pattern  # host arrays, for the checks
+        self._starts, self._columns = pattern.indptr, pattern.indices
+
+    @property
+    def causal(self) -> bool:
+        return self.case.pattern == "causal"
+
+    @property
+    def stored(self) -> int:
+        """Scores of all heads."""
+        (m, k, _), (bm, bk) = self.case.shape, self.case.block
+        if self.causal:
+            of_head = k * (2 * m - k + 1) // 2 if m > k else m * (m + 1) // 2
+        else:
+            of_head = len(self._columns) * bm * bk
+        return self.query.shape[0] * of_head
+
+    @property
+    def flops(self) -> int:
+        return 2 * _PRODUCTS[self.case.operation] * self.stored * self.query.shape[-1]
+
+    def keys_of(self, query: int) -> np.ndarray:
+        """Return the keys that a query sees."""
+        bm, bk = self.case.block
+        first, last = self._starts[query // bm : query // bm + 2]
+        blocks = self._columns[first:last].astype(np.int64)
+        keys = (blocks[:, None] * bk + np.arange(bk)).ravel()
+        return keys[keys <= query] if self.causal else keys
+
+    def heads(self) -> list[tuple[int, int]]:
+        """Return the heads that are checked, each with its key head."""
+        return [(h, h // self.case.group) for h in sorted({0, self.query.shape[0] - 1})]
+
+    def weights(self, query: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        """Return the weights of a query."""
+        scores = keys @ query / np.sqrt(query.size)
+        powers = np.exp(scores - scores.max(initial=-np.inf))
+        return powers / max(powers.sum(), np.finfo(np.float64).tiny)
+
+
+class Forward(AttentionWorkload):
+    """The forward call, which writes to an array of its own."""
+
+    def error(self) -> float:
+        """Compare drawn queries of the first and of the last head."""
+        (out,) = self.results()
+        if not bool((out == out).all()):
+            raise AssertionError("NaN in the result: elements were not written")
+        rng, worst = np.random.default_rng(0), 0.0
+        for head, kv in self.heads():
+            for i in stripes(self.query.shape[1], rng, _ROWS):
+                keys = self.keys_of(int(i))
+                q, k, v = (_wide(a) for a in (self.query[head, i], *self._of(kv, keys)))
+                exact = self.weights(q, k) @ v
+                bound = ATTENTION_TOLERANCE[self.case.dtype] * (1 + np.abs(exact))
+                got = to_host(out[head, i])
+                assert_close(got, exact, bound)
+                worst = max(worst, fraction_used(got, exact, bound))
+        return worst
+
+    def _of(self, kv: int, keys: np.ndarray) -> Arrays:
+        places = self.mask._xp.asarray(keys)
+        return self.key[kv][places], self.value[kv][places]
+
+
+@dataclass(eq=False)
+class Backward(AttentionWorkload):
+    """The backward call.
+
+    Attributes
+    ----------
+    grad : array (heads, L, E)
+    """
+
+    grad: Any
+
+    def results(self) -> Arrays:
+        found = self.call()
+        return found.query, found.key, found.value
+
+    def error(self) -> float:
+        """Compare drawn queries, and the keys of a drawn block, of the first and the last head."""
+        results, worst = self.results(), 0.0
+        for head, kv in self.heads():
+            exact = self._exact(head, kv)
+            for found, (places, values, sizes) in zip(results, exact, strict=True):
+                matrix = found[head if found.shape[0] == self.query.shape[0] else kv]
+                got = to_host(matrix[self.mask._xp.asarray(places)])
+                bound = 2 * ATTENTION_TOLERANCE[self.case.dtype] * sizes
+                assert_close(got, values, bound)
+                worst = max(worst, fraction_used(got, values, bound))
+        return worst
+
+    def _exact(self, head: int, kv: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Return rows of each gradient: places, exact values, sums of absolute products."""
+        rng = np.random.default_rng(head)
+        (bm, bk), length, scale = self.case.block, self.query.shape[1], self.query.shape[2] ** -0.5
+        k, v = _wide(self.key[kv]), _wide(self.value[kv])
+        queries = stripes(length, rng, _ROWS)
+        block = int(self._columns[rng.integers(len(self._columns) * 3 // 4, len(self._columns))])
+        places = block * bk + np.arange(bk)
+        rows = np.repeat(np.arange(length // bm), np.diff(self._starts))
+        seeing = (rows[self._columns == block][:, None] * bm + np.arange(bm)).ravel()
+        of_query = np.zeros((2, len(queries), k.shape[1]))
+        of_key, of_value = np.zeros((2, bk, k.shape[1])), np.zeros((2, bk, v.shape[1]))
+        for h in range(kv * self.case.group, (kv + 1) * self.case.group):
+            q, g = _wide(self.query[h]), _wide(self.grad[h])
+            for i in seeing:
+                keys = self.keys_of(int(i))
+                weights, dscores, sizes = self._through(q[i], k[keys], v[keys], g[i])
+                mine = keys // bk == block
+                at = keys[mine] - places[0]
+                for parts, left, right in (
+                    (of_key, (dscores, sizes), q[i] * scale),
+                    (of_value, (weights, weights), g[i]),
+                ):
+                    parts[0, at] += left[0][mine, None] * right
+                    parts[1, at] += left[1][mine, None] * np.abs(right)
+            if h == head:
+                for n, i in enumerate(queries):
+                    keys = self.keys_of(int(i))
+                    _, dscores, sizes = self._through(q[i], k[keys], v[keys], g[i])
+                    of_query[:, n] = scale * (dscores @ k[keys]), scale * (sizes @ np.abs(k[keys]))
+        return [(queries, *of_query), (places, *of_key), (places, *of_value)]
+
+    def _through(self, q: Any, k: Any, v: Any, g: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return a query's weights, what its scores change the loss by, and their sizes."""
+        weights = self.weights(q, k)
+        dweights, large = v @ g, np.abs(v) @ np.abs(g)
+        return (
+            weights,
+            weights * (dweights - weights @ dweights),
+            weights * (large + weights @ large),
+        )
+
+
+def make_attention(case: Case, xp: ModuleType, seed: int = 0) -> AttentionWorkload:
+    """Draw the operands of a case in the given array library."""
+    (m, k, n), dtype, heads = case.shape, dtype_of(case.dtype), case.batch
+    query = random_array(xp, (heads, m, n), dtype, seed + 1)
+    key, value = (random_array(xp, (heads // case.group, k, n), dtype, seed + s) for s in (2, 3))
+    mask = make_mask(case, xp, seed)
+    of_mask = mask.kind, mask.bits, mask.indices, mask.indptr
+    operands, given = (query, key, value), case.config
+    if case.operation == "attention":
+        out = xp.empty_like(query)
+        call: Callable[[], Any] = partial(
+            sg.scaled_dot_product_attention, *operands, mask, out=out, **given
+        )
+        return Forward(case, call, mask.kind, (*operands, *of_mask), *operands, mask)
+    grad = random_array(xp, query.shape, dtype, seed + 4)
+    out, lse = sg.scaled_dot_product_attention(*operands, mask, return_lse=True)
+    call = partial(
+        sg.scaled_dot_product_attention_backward, grad, *operands, mask, out, lse, **given
+    )
+    read = (grad, *operands, out, lse, *of_mask)
+    return Backward(case, call, mask.kind, read, *operands, mask, grad)
+
+
+def make_mask(case: Case, xp: ModuleType, seed: int = 0) -> sg.BlockMask:
+    """Draw a case's mask; every call makes a new pattern."""
+    m, k, _ = case.shape
+    if case.pattern == "causal":
+        triangle = sg.causal((m, k), case.block, compact=True, xp=xp)
+        assert isinstance(triangle, sg.BlockMask)
+        return triangle
+    (bm, bk), rng = case.block, np.random.default_rng(seed)
+    indptr, indices = block_pattern(case.pattern, (m // bm, k // bk), case.density, rng)
+    whole = xp.broadcast_to(xp.ones((len(indices), 1, 1), bool), (len(indices), bm, bk))
+    arrays = whole, xp.asarray(indices), xp.asarray(indptr)
+    return sg.BlockMask.from_bsr(sg.bsr_array(arrays, shape=(m, k), check=False))
+
+
+def _wide(array: Any) -> np.ndarray:
+    return to_host(array).astype(np.float64)

@@ -1,0 +1,100 @@
+"""The cases of attention, of its gradients and of block masks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from .bars import Bar
+from .case import Case
+from .peer import CUDNN, FLASH, FLEX, FLEX_MASK, GATHERED
+
+#: A path and fields of its configuration.
+Variant = tuple[str, dict[str, int]]
+
+_MMA: tuple[Variant, ...] = (
+    ("mma", {}),
+    ("mma", {"tile_q": 128}),
+    ("mma", {"tile_k": 32}),
+    ("mma", {"tile_k": 32, "blocks": 2}),
+    ("mma", {"blocks": 2}),
+)
+_WGMMA: tuple[Variant, ...] = (
+    ("wgmma", {}),
+    ("wgmma", {"tile_q": 64}),
+    ("wgmma", {"tile_q": 128, "tile_k": 64}),
+    ("wgmma", {"tile_q": 64, "tile_k": 64}),
+    ("wgmma", {"stages": 2}),
+)
+
+
+def _squares(block: int, features: int, **more: Any) -> Case:
+    """Return 4 x 16 heads of 4096 queries and keys, random blocks and the diagonal."""
+    size = (4096, 4096, features)
+    case = Case("attention", (block, block), 0.1, size, pattern="diagonal", batch=64)
+    return replace(case, operation="attention", **more)
+
+
+def _variants(case: Case, variants: Iterable[Variant]) -> Iterator[Case]:
+    """Yield a case and, on the same operands, the paths and tiles that it is compared with."""
+    yield case
+    for path, fields in variants:
+        same = replace(case, path=path, fields=tuple(fields.items()), peers=())
+        yield replace(same, peers_of=case.name, bars=())
+
+
+def forward() -> Iterable[Case]:
+    """Attention over block masks: what a call takes, and each path by its tiles."""
+    for (block, features), bar in {
+        (128, 64): 0.100,
+        (64, 64): 0.100,
+        (128, 128): 0.165,
+        (64, 128): 0.175,
+    }.items():
+        case = _squares(block, features, peers=(FLEX,), bars=(Bar("ms", bar),))
+        yield from _variants(case, (*_MMA, *_WGMMA))
+    for block, bar in {32: 0.20, 16: 0.40}.items():
+        case = _squares(block, 64, bars=(Bar("ms", bar),))
+        yield from _variants(case, (*_MMA[:3], ("wgmma", {})))
+    long = replace(_squares(128, 128), size=(16384, 16384, 128), batch=32)
+    best: tuple[Variant, ...] = (("mma", {}), ("wgmma", {}))
+    yield from _variants(replace(long, peers=(FLEX,), bars=(Bar("ms", 0.85),)), best)
+    triangle = replace(long, size=(8192, 8192, 128), pattern="causal", density=0.5)
+    dense = (FLEX, CUDNN, FLASH)
+    yield from _variants(replace(triangle, peers=dense, bars=(Bar("ms", 0.88),)), best)
+    video = replace(long, block=(64, 64), size=(109632, 109632, 128), batch=7, pattern="strata")
+    video = replace(video, density=64 / 1713, peers=(FLEX,), bars=(Bar("ms", 3.4),))
+    yield from _variants(video, best)
+    pages = replace(long, block=(1, 64), size=(64, 524288, 128), pattern="pages", group=4)
+    pages = replace(pages, density=1 / 64, flush=True, peers=(GATHERED,), bars=(Bar("ms", 0.50),))
+    yield pages
+    small = replace(_squares(64, 64), size=(512, 512, 64), batch=4, measure="host")
+    yield replace(small, bars=(Bar("ms", 0.015),))
+
+
+def gradients() -> Iterable[Case]:
+    """Gradients of attention's query, key and value."""
+    for features, bar in {128: 0.55, 64: 0.42}.items():
+        yield _gradients(_squares(128, features), bar)
+    long = replace(_squares(128, 128), size=(16384, 16384, 128), batch=32)
+    yield _gradients(long, 2.7)
+    triangle = replace(long, size=(8192, 8192, 128), pattern="causal", density=0.5)
+    yield replace(_gradients(triangle, 2.9), peers=(FLEX, CUDNN, FLASH))
+    small = replace(_squares(64, 64), size=(512, 512, 64), batch=4, measure="host")
+    yield replace(_gradients(small, 0.015), peers=())
+
+
+def _gradients(case: Case, bar: float) -> Case:
+    case = replace(case, section="gradients", operation="attention gradients", bars=())
+    return replace(case, peers=(FLEX,), bars=(Bar("ms", bar),))
+
+
+def masks() -> Iterable[Case]:
+    """Block masks made on the device; the third with what attention plans of it."""
+    large = Case("masks", (128, 128), 0.5, (131072, 131072, 1), "bool")
+    yield replace(large, operation="causal mask", peers=(FLEX_MASK,), bars=(Bar("ms", 0.1),))
+    yield replace(large, operation="documents mask")
+    video = replace(large, block=(64, 64), size=(109632, 109632, 1), batch=7, density=64 / 1713)
+    yield replace(video, operation="mask of indices", bars=(Bar("ms", 0.2),))
+    yield replace(video, operation="mask of top k")
