@@ -26,6 +26,7 @@ extensions = [
     "myst_nb",
     "sphinx_copybutton",
     "sphinx_design",
+    "diagrams",
     "figures",
     "notebooks",
 ]

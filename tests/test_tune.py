@@ -352,10 +352,10 @@ def test_ctrl_c_on_the_command_line_keeps_what_was_finished(cache, capsys, monke
         ("--shape 100 96 8", "a block size that divides the shape (100, 96)"),
         ("--shape 96 96 8 --blocksize 5 5", "(96, 96)"),
         ("--op dense_bsr_matmul --shape 7 64 100", "(64, 100)"),
-        ("--shape 0 32 32", "0 is not positive"),
+        ("--shape 0 32 32", "expected a positive integer, got '0'"),
         ("--shape 32 x 32", "'x'"),
-        ("--blocksize 32 257", "257 is not in 1..256"),
-        ("--density 1.5", "1.5 is not above 0"),
+        ("--blocksize 32 257", "expected an integer in 1..256, got '257'"),
+        ("--density 1.5", "expected a number above 0 and at most 1, got '1.5'"),
         ("--dtype float8", "'float8'"),
     ],
 )
