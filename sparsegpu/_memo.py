@@ -95,7 +95,8 @@ class Memo:
                 if len(pairs) >= RECENT:
                     if self.xp is not np:  # another stream may still be reading it
                         self.xp.cuda.runtime.deviceSynchronize()
-                    pairs.pop(next(iter(pairs)), None)
+                    oldest = next(iter(pairs), other)  # they may be gone meanwhile
+                    pairs.pop(oldest, None)
                 pairs[other] = kept
         return kept
 
