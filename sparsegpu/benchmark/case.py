@@ -25,7 +25,8 @@ class Case:
     dtype : str
     pattern : {"uniform", "power law", "full row", "strata"}
     layout : str
-        "plain", "dense @ bsr", "bsr.T @ dense", "dense columns", "out columns", "1-D dense"
+        "plain", "dense @ bsr", "bsr.T @ dense", "dense columns", "out columns", "1-D dense",
+        "index lists" (`bsr_scatter_mm`), "tiles" (`scatter_mm`)
     batch : int
         0: no batch dimension.
     fused : bool
@@ -33,13 +34,14 @@ class Case:
     tf32 : bool
     operation : str
         "bsr", "2:4" or "2:4 blocks" for products; one of `formats.FORMATS`, which work on an
-        M x K matrix and have no N; or one of `operations.OPERATIONS`.
+        M x K matrix and have no N; one of `operations.OPERATIONS` or of `softmax.SOFTMAX`; or
+        `scatter.PAIRS`.
     path : str
         The kernel path to take; "" leaves the choice to the library.
-    measure : {"device", "host", "schedule", "schedule of similar rows", "first call"}
-        Device time; host time of a repeated call; the time to build the pattern's schedule (of
-        groups of consecutive rows, or of similar rows); or the extra time of a pattern's first
-        call.
+    measure : str
+        "device", device time; "host", host time of a repeated call; "schedule" and "schedule of
+        similar rows", the time to build the pattern's schedule; "making index lists", that
+        of `scatter_mm`; or "first call", the extra time of a pattern's first call.
     flush : bool
         Whether the case is memory-bound: the L2 is flushed before every repetition.
     peers : tuple of str
