@@ -31,7 +31,7 @@ ARRAYS = {
     "bsr_strided_mm": ("c_indices", "r_offsets", "p_offsets", "q_offsets"),
     "bsr_strided_mm_compressed": ("c_indices", "r_offsets", "q_offsets"),
 }
-_META = ("SPLIT_N", "GROUP_SIZE", "TILE_M", "TILE_N")
+META = ("SPLIT_N", "GROUP_SIZE", "TILE_M", "TILE_N")
 #: The sides of a thread block's tile: powers of two, up to the largest block.
 _TILES, _LARGEST_TILE = ("TILE_M", "TILE_N"), 256
 #: More tiles than these share nothing by being next to each other in time.
@@ -144,16 +144,9 @@ def bsr_scatter_mm_indices_data(
     check_choice(function, "indices_format", indices_format, FORMATS)
     check_product(function, bsr.pattern, other)
     for name, value in meta.items():
-        if name not in _META:
-            raise bad_type(function, name, f"no such keyword; one of {', '.join(_META)}", value)
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-            raise bad_type(function, name, "an integer", type(value).__name__)
-        if value < 1:
-            raise bad_value(function, name, "a positive integer", value)
-        if name in _TILES and (value > _LARGEST_TILE or value & (value - 1)):
-            raise bad_value(function, name, f"a power of two up to {_LARGEST_TILE}", value)
-        if name == "GROUP_SIZE" and value > _LARGEST_GROUP:
-            raise bad_value(function, name, f"an integer in 1..{_LARGEST_GROUP}", value)
+        if name not in META:
+            raise bad_type(function, name, f"no such keyword; one of {', '.join(META)}", value)
+        check_setting(function, name, value)
     n = int(other.shape[-1])
     settings = {name: int(value) for name, value in meta.items()}
     if "SPLIT_N" not in settings:
@@ -172,6 +165,18 @@ def bsr_scatter_mm_indices_data(
             "scatter_mm", key, lambda: _build(pattern, indices_format, n, batch_size, settings)
         )
     return kept.given_out(pattern)
+
+
+def check_setting(function: str, name: str, value: Any) -> None:
+    """Refuse a value that one of the names in ``meta`` cannot have."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise bad_type(function, name, "an integer", type(value).__name__)
+    if value < 1:
+        raise bad_value(function, name, "a positive integer", value)
+    if name in _TILES and (value > _LARGEST_TILE or value & (value - 1)):
+        raise bad_value(function, name, f"a power of two up to {_LARGEST_TILE}", value)
+    if name == "GROUP_SIZE" and value > _LARGEST_GROUP:
+        raise bad_value(function, name, f"an integer in 1..{_LARGEST_GROUP}", value)
 
 
 def check_product(function: str, pattern: Pattern, other: Any) -> None:
