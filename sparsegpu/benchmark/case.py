@@ -26,7 +26,7 @@ class Case:
     pattern : {"uniform", "power law", "full row", "strata"}
     layout : str
         "plain", "dense @ bsr", "bsr.T @ dense", "dense columns", "out columns", "1-D dense",
-        "index lists" (`bsr_scatter_mm`), "tiles" (`scatter_mm`)
+        "index lists" (`bsr_scatter_mm`), "tiles" and "tiles on tensor cores" (`scatter_mm`)
     batch : int
         0: no batch dimension.
     fused : bool
@@ -35,7 +35,7 @@ class Case:
     operation : str
         "bsr", "2:4" or "2:4 blocks" for products; one of `formats.FORMATS`, which work on an
         M x K matrix and have no N; one of `operations.OPERATIONS` or of `softmax.SOFTMAX`; or
-        `scatter.PAIRS`.
+        one of pairs in `scatter`.
     path : str
         The kernel path to take; "" leaves the choice to the library.
     measure : str

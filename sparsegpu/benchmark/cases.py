@@ -9,7 +9,7 @@ from .bars import Bar
 from .case import PLAIN_24, Case
 from .cases_24 import formats, products
 from .peer import BSR, CSR, DENSE, TORCH, TORCH_SCATTER, TORCH_SOFTMAX
-from .scatter import PAIRS
+from .scatter import PAIRS, PAIRS_ON_TENSOR_CORES
 from .softmax import SOFTMAX
 
 _8192 = (8192, 8192, 8192)
@@ -203,9 +203,11 @@ def _scatter() -> Iterable[Case]:
         product = Case("4096", _square(block), 0.1, _4096)
         listed = replace(product, section="scatter", layout="index lists", peers=(TORCH_SCATTER,))
         yield replace(listed, bars=(Bar("case rate", 1 / 1.2, product.name),))
-        yield replace(listed, layout="tiles", peers=())
-    pairs = Case("scatter", (64, 64), 0.1, _4096, operation=PAIRS)
-    yield replace(pairs, bars=(Bar("TF", 150),))
+        for layout in ("tiles", "tiles on tensor cores"):
+            yield replace(listed, layout=layout, peers=())
+    for operation in (PAIRS, PAIRS_ON_TENSOR_CORES):
+        pairs = Case("scatter", (64, 64), 0.1, _4096, operation=operation)
+        yield replace(pairs, bars=(Bar("TF", 150),))
     lists = Case("scatter", (16, 16), 0.1, _4096, measure="making index lists")
     yield replace(lists, bars=(Bar("ms", 0.1),))
 

@@ -18,7 +18,7 @@ from .formats import FORMATS, make_format
 from .operations import OPERATIONS, make_operation
 from .peer import PEERS, NotAvailableError, Prepared
 from .peers import prepare
-from .scatter import PAIRS, make_pairs
+from .scatter import PAIRS, PAIRS_ON_TENSOR_CORES, make_pairs
 from .softmax import SOFTMAX, make_softmax
 from .workload import Product, Workload, make_matrix, make_product
 
@@ -126,7 +126,7 @@ def make_workload(case: Case, xp: ModuleType | None = None) -> Workload:
         make = make_operation
     elif case.operation in SOFTMAX:
         make = make_softmax
-    elif case.operation == PAIRS:
+    elif case.operation in {PAIRS, PAIRS_ON_TENSOR_CORES}:
         make = make_pairs
     return make(case, xp or import_module("cupy"))
 

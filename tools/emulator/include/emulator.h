@@ -237,6 +237,9 @@ inline float __int_as_float(int bits) {
   std::memcpy(&x, &bits, sizeof x);
   return x;
 }
+inline float __uint_as_float(unsigned bits) {
+  return __int_as_float(int(bits));
+}
 inline int __float_as_int(float x) {
   int bits;
   std::memcpy(&bits, &x, sizeof bits);
