@@ -4,15 +4,8 @@
 //
 // Each tile has a list of pairs; their products laid end to end are one long sum of count * Ks
 // terms, TILE_K of which are multiplied at a time (common/simt_tile.cuh), as in
-// bsr_addmm_simt.cu. The lists come in three formats:
-//
-//   -DFORMAT=pairs        tile r has the pairs pq[starts[r]:starts[r + 1]]; blocks, others and
-//                         accumulators are stacks of matrices
-//   -DFORMAT=strided      tile i begins at r_offsets[i] in accumulators, its others at
-//                         q_offsets[g]: offsets row * N + column into matrices of N columns
-//   -DFORMAT=compressed   the same with starts = indptr: the blocks of a tile are those of its
-//                         block row c0..c1, and with n its column split they meet
-//                         q_offsets[n * c1 + (split - n) * c0 ...]
+// bsr_addmm_simt.cu. The lists come in three formats, -DFORMAT=pairs|strided|compressed
+// (common/pair_sum.cuh).
 //
 // A thread block owns a TILE_M x TILE_N part of one tile of one batch. The sum is formed in the
 // accumulator's precision and rounded once, with what was there. Tiles of one launch do not
@@ -22,75 +15,20 @@
 // (common/kernel_epilogue.cuh), -DTILE_M, -DTILE_N, -DTILE_K, -DLANES.
 #include "common/kernel_epilogue.cuh"
 #include "common/output_matrix.cuh"
+#include "common/pair_sum.cuh"
 #include "common/simt_tile.cuh"
 
 using namespace sparsegpu;
 
 typedef Acc<T>::type A;
 typedef SimtTile<A, TILE_M, TILE_N, TILE_K, LANES> Outputs;
-enum class ListFormat { pairs, strided, compressed };
 constexpr ListFormat LIST_FORMAT = ListFormat::FORMAT;
-
-// The lists; those that a format does not have are null. pairs: p_offsets is pq, row by row.
-struct Lists {
-  const INDEX *starts, *r_offsets, *p_offsets, *q_offsets;
-};
-
-struct ScatterProblem {
-  long long tiles, batches, n;  // n: of the strided formats
-  int ms, ks, ns, split;
-};
-
-// One output tile: where it begins and which pairs it sums.
-struct PairSum {
-  long long row, col;        // of its first element in the matrix
-  long long first, end;      // pairs g
-  long long first_q_offset;  // compressed: that of pair `first`
-
-  __device__ __forceinline__ PairSum(const Lists& lists, const ScatterProblem& problem,
-                                     long long i) {
-    row = col = 0;
-    first_q_offset = 0;
-    long long list = i;
-    if constexpr (LIST_FORMAT != ListFormat::pairs) {
-      row = lists.r_offsets[i] / problem.n;
-      col = lists.r_offsets[i] % problem.n;
-    }
-    if constexpr (LIST_FORMAT == ListFormat::compressed) list = row / problem.ms;
-    first = lists.starts[list];
-    end = lists.starts[list + 1];
-    if constexpr (LIST_FORMAT == ListFormat::compressed) {
-      const long long n = col / problem.ns;
-      first_q_offset = n * end + (problem.split - n) * first;
-    }
-  }
-
-  // Where the block and the other of pair g start.
-  __device__ __forceinline__ void locate(const Lists& lists, const ScatterProblem& problem,
-                                         const View& blocks, const View& others, long long g,
-                                         long long& block, long long& other) const {
-    if constexpr (LIST_FORMAT == ListFormat::pairs) {
-      block = lists.p_offsets[2 * g] * blocks.batch[3];
-      other = lists.p_offsets[2 * g + 1] * others.batch[3];
-    } else {
-      long long p = g, q;
-      if constexpr (LIST_FORMAT == ListFormat::strided) {
-        p = lists.p_offsets[g];
-        q = lists.q_offsets[g];
-      } else {
-        q = lists.q_offsets[first_q_offset + g - first];
-      }
-      block = p * blocks.batch[3];
-      other = element_offset(others, q / problem.n, q % problem.n);
-    }
-  }
-};
 
 // The batch of `blocks` is the stack of blocks. pairs: so is that of `others`, and that of
 // accumulators (described by `batch`) is the stack of tiles.
 extern "C" __global__ void __launch_bounds__(Outputs::THREADS, 1)
     scatter_mm(const __grid_constant__ View accumulators, const __grid_constant__ View blocks,
-               const __grid_constant__ View others, const __grid_constant__ Lists lists,
+               const __grid_constant__ View others, const __grid_constant__ Lists<INDEX> lists,
                const __grid_constant__ Batch batch, const __grid_constant__ ScatterProblem problem,
                const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   __shared__ Outputs::Operands tiles;
@@ -111,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(Outputs::THREADS, 1)
     const int rows = min(TILE_M, problem.ms - first_row);
     const int columns = min(TILE_N, problem.ns - first_col);
 
-    const PairSum tile(lists, problem, i);
+    const PairSum<LIST_FORMAT> tile(lists, problem, i);
     const T* block = static_cast<const T*>(blocks.ptr) + first_row * blocks.row;
     const T* other = static_cast<const T*>(others.ptr) + first_col * others.col;
     if constexpr (LIST_FORMAT != ListFormat::pairs) other += batch_offset(others, batch, b);

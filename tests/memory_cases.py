@@ -140,6 +140,13 @@ def softmax(cp, rng):
 
 
 @case
+def softmax_backward(cp, rng):
+    y = sparse(cp, rng)
+    grad = y.with_data(values(cp, rng, y.data.shape))
+    return Case(("bsr_softmax_backward",), lambda: sg.bsr_softmax_backward(grad, y).data)
+
+
+@case
 def softmax_of_duplicates(cp, rng):
     """The sums are as large as the result."""
     a = sparse(cp, rng, duplicates=True, shuffled=True)

@@ -134,6 +134,8 @@ FUNCTIONS = {
     "sampled_addmm ": lambda a: sparsegpu.sampled_addmm(good(a), *two(a), out=a),
     "bsr_softmax": lambda a: sparsegpu.bsr_softmax(a),
     "bsr_softmax ": lambda a: sparsegpu.bsr_softmax(good(a), out=a),
+    "bsr_softmax_backward": lambda a: sparsegpu.bsr_softmax_backward(a, good(a)),
+    "bsr_softmax_backward ": lambda a: sparsegpu.bsr_softmax_backward(good(a), a),
     "scaled_dot_product_attention": lambda a: sparsegpu.scaled_dot_product_attention(
         *[array_like(a, ONES[None])] * 3, a
     ),

@@ -153,6 +153,27 @@ class TestErrors:
         with pytest.raises(error, match="^scatter_mm: argument .*" + message.lstrip("^")):
             sparsegpu.scatter_mm(*arguments.values(), accumulators=accumulators)
 
+    @pytest.mark.parametrize("name", FORMATS)
+    def test_settings(self, engine, name):
+        """Of a tensor-core tile; 999 and 0 are none on any engine, in a caller's lists neither."""
+        settings = {"TILE_M": 64, "TILE_N": 64, "GROUP_SIZE": 2}
+        a = sparsegpu.random_bsr((128, 128), (64, 64), 0.5, dtype="bfloat16", xp=engine.xp, rng=0)
+        other = engine.array(np.ones((128, 64), a.dtype))
+        with engine.runs(None):
+            lists = sparsegpu.bsr_scatter_mm_indices_data(a, other, name, **settings)
+            for setting in settings:
+                for value in (999, 0):
+                    wrong = settings | {setting: value}
+                    with pytest.raises(ValueError, match=f"argument '{setting}': .*got {value}"):
+                        sparsegpu.bsr_scatter_mm_indices_data(a, other, name, **wrong)
+                    if name != "scatter_mm":
+                        own = (*lists[:-1], wrong | {"SPLIT_N": 1})
+                        with pytest.raises(ValueError, match=f"'{setting}': .*got {value}"):
+                            sparsegpu.bsr_scatter_mm(a, other, own)
+        if name != "scatter_mm":
+            assert lists[-1] == settings | {"SPLIT_N": 1}
+        sparsegpu.bsr_scatter_mm(a, other, lists)
+
     @pytest.mark.parametrize("meta", [{}, None, {"SPLIT_N": 5}, {"SPLIT_N": 0}, {"SPLIT_N": 2.0}])
     def test_meta(self, case, meta):
         arguments, _ = case

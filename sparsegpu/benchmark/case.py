@@ -27,7 +27,8 @@ class Case:
     pattern : str
         As `patterns.block_pattern` has them; of attention's masks also "causal".
     layout : str
-        "plain", "dense @ bsr", "bsr.T @ dense", "dense columns", "out columns", "1-D dense"
+        "plain", "dense @ bsr", "bsr.T @ dense", "dense columns", "out columns", "1-D dense",
+        "index lists" (`bsr_scatter_mm`), "tiles" and "tiles on tensor cores" (`scatter_mm`)
     batch : int
         0: no batch dimension. Of attention: heads.
     group : int
@@ -37,17 +38,17 @@ class Case:
     tf32 : bool
     operation : str
         "bsr", "2:4" or "2:4 blocks" for products; one of `formats.FORMATS`, which work on an
-        M x K matrix and have no N; one of `operations.OPERATIONS`; "bsr_spgemm", of two square
-        matrices; one of `attention.OPERATIONS`, with M queries, K keys and N features a head; or
-        one of `block_masks.OPERATIONS`.
+        M x K matrix and have no N; one of `operations.OPERATIONS` or of `softmax.SOFTMAX`; one of
+        pairs in `scatter`; "bsr_spgemm", of two square matrices; one of `attention.OPERATIONS`,
+        with M queries, K keys and N features a head; or one of `block_masks.OPERATIONS`.
     path : str
         The kernel path to take; "" leaves the choice to the library.
     fields : tuple of (str, int)
         Fields of the path's configuration.
-    measure : {"device", "host", "schedule", "schedule of similar rows", "first call"}
-        Device time; host time of a repeated call; the time to build the pattern's schedule (of
-        groups of consecutive rows, or of similar rows); or the extra time of a pattern's first
-        call.
+    measure : str
+        "device", device time; "host", host time of a repeated call; "schedule" and "schedule of
+        similar rows", the time to build the pattern's schedule; "making index lists", that
+        of `scatter_mm`; or "first call", the extra time of a pattern's first call.
     flush : bool
         Whether the case is memory-bound: the L2 is flushed before every repetition.
     peers : tuple of str

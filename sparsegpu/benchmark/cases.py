@@ -10,7 +10,9 @@ from .case import PLAIN_24, Case
 from .cases_24 import formats, products
 from .cases_attention import forward, gradients, masks
 from .cases_spgemm import products as sparse_products
-from .peer import BSR, CSR, DENSE, TORCH
+from .peer import BSR, CSR, DENSE, TORCH, TORCH_SCATTER, TORCH_SOFTMAX
+from .scatter import PAIRS, PAIRS_ON_TENSOR_CORES
+from .softmax import SOFTMAX
 
 _8192 = (8192, 8192, 8192)
 _4096 = (4096, 4096, 4096)
@@ -26,8 +28,8 @@ _NEVER_SLOWER = Bar("peer time", 1.05, DENSE)
 _HOST = Bar("ms", 0.015)
 #: What else has its host time measured: of `operations.OPERATIONS` and of `formats.FORMATS`.
 HOST_OPERATIONS = (
-    *("toarray", "bsr_array", "bsr_softmax", "scaled_dot_product_attention"),
-    *("sampled_addmm", "scatter_mm", "bsr_scatter_mm"),
+    *("toarray", "bsr_array", "bsr_softmax", "bsr_softmax_backward"),
+    *("scaled_dot_product_attention", "sampled_addmm", "scatter_mm", "bsr_scatter_mm"),
 )
 HOST_FORMATS = ("compress", "expand", "prune_24", "tile", "apply")
 
@@ -180,6 +182,38 @@ def _unbalanced() -> Iterable[Case]:
         yield Case("unbalanced", uniform.block, 0.01, _8192, pattern="full row", bars=(bar,))
 
 
+def _softmax() -> Iterable[Case]:
+    """Softmax and its gradient: 0.8 of a copy's bandwidth; rows of 2**20 elements: 0.6."""
+    for block in (16, 32, 64, 128):
+        case = Case("softmax", _square(block), 0.1, (16384, 16384, 16384), flush=True)
+        yield from _each_softmax(case, 0.8, (TORCH_SOFTMAX,))
+    yield from _each_softmax(
+        replace(case, block=(64, 64), size=(256, 1 << 20, 256), density=0.9), 0.6
+    )
+
+
+def _each_softmax(case: Case, share: float, peers: tuple[str, ...] = ()) -> Iterable[Case]:
+    for operation in SOFTMAX:
+        beside = () if operation == "softmax gradient" else peers
+        bars = (Bar("copy bandwidth", share),)
+        yield replace(case, operation=operation, peers=beside, bars=bars)
+
+
+def _scatter() -> Iterable[Case]:
+    """bsr_scatter_mm beside bsr_addmm, what scatter_mm's kernel takes, and its index lists."""
+    for block in (16, 32, 64, 128):
+        product = Case("4096", _square(block), 0.1, _4096)
+        listed = replace(product, section="scatter", layout="index lists", peers=(TORCH_SCATTER,))
+        yield replace(listed, bars=(Bar("case rate", 1 / 1.2, product.name),))
+        for layout in ("tiles", "tiles on tensor cores"):
+            yield replace(listed, layout=layout, peers=())
+    for operation in (PAIRS, PAIRS_ON_TENSOR_CORES):
+        pairs = Case("scatter", (64, 64), 0.1, _4096, operation=operation)
+        yield replace(pairs, bars=(Bar("TF", 150),))
+    lists = Case("scatter", (16, 16), 0.1, _4096, measure="making index lists")
+    yield replace(lists, bars=(Bar("ms", 0.1),))
+
+
 _SECTIONS = {
     "main": _main,
     "4096": _medium,
@@ -192,6 +226,8 @@ _SECTIONS = {
     "vectors": _vectors,
     "odd blocks": _odd,
     "unbalanced": _unbalanced,
+    "softmax": _softmax,
+    "scatter": _scatter,
     "2:4": products,
     "2:4 formats": formats,
     "spgemm": sparse_products,

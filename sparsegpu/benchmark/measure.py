@@ -19,6 +19,8 @@ from .formats import FORMATS, make_format
 from .operations import OPERATIONS, make_operation
 from .peer import PEERS, NotAvailableError, Prepared
 from .peers import prepare
+from .scatter import PAIRS, PAIRS_ON_TENSOR_CORES, make_pairs
+from .softmax import SOFTMAX, make_softmax
 from .spgemm import OPERATION as SPGEMM
 from .spgemm import SpgemmWorkload, make_spgemm
 from .workload import Product, Workload, make_matrix, make_product
@@ -133,6 +135,10 @@ def make_workload(case: Case, xp: ModuleType | None = None) -> Workload:
         make = attention.make_attention
     elif case.operation in block_masks.OPERATIONS:
         make = block_masks.make_block_mask
+    elif case.operation in SOFTMAX:
+        make = make_softmax
+    elif case.operation in {PAIRS, PAIRS_ON_TENSOR_CORES}:
+        make = make_pairs
     return make(case, xp or import_module("cupy"))
 
 
@@ -186,6 +192,8 @@ def _times(calls: dict[str, timing.Call], workload: Workload) -> dict[str, float
     if isinstance(workload, SpgemmWorkload):
         return {_OURS: workload.first_ms()}
     assert isinstance(workload, Product)
+    if case.measure == "making index lists":
+        return {_OURS: index_lists_ms(workload)}
     time_of = first_call_ms if case.measure == "first call" else schedule_ms
     return {_OURS: time_of(workload)}
 
@@ -209,6 +217,13 @@ def schedule_ms(product: Product) -> float:
     tile = bsr_addmm_sm90.tile(facts, Fields())
     rows = 1 if tile is None else tile.rows
     return _first_ms(product, lambda matrix: build(matrix.pattern, rows))
+
+
+def index_lists_ms(product: Product) -> float:
+    """Return the time to build the index lists of `scatter_mm`, less the time to look them up."""
+    import sparsegpu as sg
+
+    return _first_ms(product, lambda matrix: sg.bsr_scatter_mm_indices_data(matrix, product.dense))
 
 
 def first_call_ms(product: Product) -> float:

@@ -12,7 +12,14 @@ import numpy as np
 
 import sparsegpu as sg
 
-from ..testing import ATTENTION_TOLERANCE, accuracy_bound, assert_close, softmax_bound, to_host
+from ..testing import (
+    ATTENTION_TOLERANCE,
+    accuracy_bound,
+    assert_close,
+    softmax_backward_bound,
+    softmax_bound,
+    to_host,
+)
 from ..tuning.operands import random_array
 from .case import Case
 from .check import fraction_used
@@ -74,6 +81,18 @@ def _softmax(matrix: sg.bsr_array, *_: Any) -> Arrays:
     return partial(sg.bsr_softmax, matrix), exact
 
 
+def _softmax_backward(matrix: sg.bsr_array, *_: Any) -> Arrays:
+    grad = matrix.with_data(matrix.data[::-1].copy())
+
+    def exact() -> Exact:
+        stored = _stored(matrix)
+        g, y = (np.where(stored, to_host(a.toarray()), 0) for a in (grad, matrix))
+        gradient, bound = softmax_backward_bound(g.astype(matrix.dtype), y.astype(matrix.dtype))
+        return np.where(stored, gradient, 0), bound
+
+    return partial(sg.bsr_softmax_backward, grad, matrix), exact, grad.data
+
+
 def _attention(matrix: sg.bsr_array, query: Any, key: Any) -> Arrays:
     """Attention with the pattern as its mask, and the keys as values."""
     mask = matrix.with_data(matrix.data == matrix.data)
@@ -116,6 +135,7 @@ OPERATIONS: dict[str, Callable[..., Arrays]] = {
     "toarray": _toarray,
     "bsr_array": _from_dense,
     "bsr_softmax": _softmax,
+    "bsr_softmax_backward": _softmax_backward,
     "scaled_dot_product_attention": _attention,
     "sampled_addmm": _sampled_addmm,
     "scatter_mm": _scatter_mm,

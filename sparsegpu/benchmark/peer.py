@@ -9,6 +9,8 @@ from typing import Any
 
 #: The peers of BSR products: dense cuBLAS on the same matrix, and three sparse products.
 DENSE, TORCH, CSR, BSR = "cuBLAS dense", "torch BSR, tuned", "cuSPARSE CSR", "cuSPARSE BSR"
+#: torch's Triton kernels of other operations on blocks.
+TORCH_SOFTMAX, TORCH_SCATTER = "torch bsr_softmax", "torch bsr_scatter_mm"
 #: The peers of 2:4: cuSPARSELt, torch's call of it, used where nvmath-python is missing, and
 #: torch's conversions.
 CUSPARSELT, STAND_IN = "cuSPARSELt, searched", "cuSPARSELt through torch, searched"
@@ -20,7 +22,8 @@ SPGEMM = "cuSPARSE SpGEMM"
 FLEX, CUDNN, FLASH = "FlexAttention, searched", "cuDNN dense", "FlashAttention dense"
 GATHERED, FLEX_MASK = "torch, contiguous keys", "create_block_mask, compiled"
 PEERS = (
-    *(DENSE, TORCH, CSR, BSR, CUSPARSELT, STAND_IN, TORCH_24, SPGEMM),
+    *(DENSE, TORCH, TORCH_SOFTMAX, TORCH_SCATTER, CSR, BSR, CUSPARSELT, STAND_IN),
+    *(TORCH_24, SPGEMM),
     *(FLEX, CUDNN, FLASH, GATHERED, FLEX_MASK),
 )
 

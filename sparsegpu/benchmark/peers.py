@@ -12,7 +12,19 @@ from . import cusparse_peer
 from .attention import AttentionWorkload
 from .block_masks import MaskWorkload
 from .formats import FormatWorkload
-from .peer import BSR, CSR, CUSPARSELT, DENSE, STAND_IN, TORCH, NotAvailableError, Prepared, need
+from .peer import (
+    BSR,
+    CSR,
+    CUSPARSELT,
+    DENSE,
+    STAND_IN,
+    TORCH,
+    TORCH_SCATTER,
+    NotAvailableError,
+    Prepared,
+    need,
+)
+from .softmax import SoftmaxWorkload
 from .spgemm import SpgemmWorkload
 from .workload import Product, Workload
 
@@ -44,6 +56,11 @@ def prepare(peer: str, workload: Workload, tuning_s: float) -> Prepared:
         if isinstance(workload, AttentionWorkload):
             _compare(prepared.result, workload.results()[0])
         return prepared
+    if isinstance(workload, SoftmaxWorkload):
+        need("torch", "triton")
+        from .torch_peer import softmax
+
+        return softmax(workload)
     assert isinstance(workload, Product)
     prepared = _PEERS[peer](workload, tuning_s)
     prepared.call()
@@ -98,6 +115,14 @@ def torch_bsr(product: Product, tuning_s: float) -> Prepared:
     return tuned_product(product, tuning_s)
 
 
+def torch_scatter(product: Product, _: float) -> Prepared:
+    """Prepare torch's product by index lists, with its default parameters."""
+    need("torch", "triton")
+    from .torch_peer import scatter_product
+
+    return scatter_product(product)
+
+
 def cusparselt(product: Product, _: float) -> Prepared:
     """Prepare cuSPARSELt's product through our backend: plan reused, algorithm searched."""
     import cupy
@@ -133,6 +158,7 @@ def stand_in(product: Product, _: float) -> Prepared:
 _PEERS: dict[str, Callable[[Product, float], Prepared]] = {
     DENSE: cublas,
     TORCH: torch_bsr,
+    TORCH_SCATTER: torch_scatter,
     CSR: cusparse_peer.csr,
     BSR: cusparse_peer.bsr,
     CUSPARSELT: cusparselt,

@@ -15,7 +15,7 @@ from .._arrays import as_array, check_range, namespace
 from .._checks import bad_type, bad_value, check_choice
 from .._segments import expand_counts
 from ._long_sums import may_be_long
-from .scatter_indices import ARRAYS, FORMATS, Fit, IndicesData
+from .scatter_indices import ARRAYS, FORMATS, META, Fit, IndicesData, check_setting
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,13 @@ def name_arrays(function: str, indices_data: Any) -> tuple[str, dict[str, Any], 
 
 
 def _split(function: str, meta: Any) -> int:
-    try:
-        split = meta["SPLIT_N"]
-    except (TypeError, KeyError):
-        raise bad_type(function, "meta", "a dict with 'SPLIT_N'", meta) from None
-    if isinstance(split, bool) or not isinstance(split, (int, np.integer)):
-        raise bad_type(function, "SPLIT_N", "an integer", type(split).__name__)
-    if split < 1:
-        raise bad_value(function, "SPLIT_N", "a positive integer", split)
-    return int(split)
+    """Return SPLIT_N, and refuse settings that cannot be; names that are not ours are ignored."""
+    if not isinstance(meta, dict) or "SPLIT_N" not in meta:
+        raise bad_type(function, "meta", "a dict with 'SPLIT_N'", meta)
+    for name in META:
+        if name in meta:
+            check_setting(function, name, meta[name])
+    return int(meta["SPLIT_N"])
 
 
 def read_lists(

@@ -2,17 +2,17 @@
 
 The three formats list the same products in the same order: output tiles by block row m, then
 column split n, and for each tile the blocks of row m. With S = SPLIT_N and a block row that owns
-the stored blocks c0..c1, entry t of that list, S*c0 <= t < S*c1, is
+the stored blocks c0..c1, the product of block p with column split n is entry
 
-    block c0 + (t - S*c0) % (c1 - c0) for the column split n = (t - S*c0) // (c1 - c0),
+    S * c0 + n * (c1 - c0) + (p - c0)
 
-so t // S is some block of the same row, and everything follows from t without a loop.
+of that list, so everything follows from p and n without a loop. Only block rows are sorted.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,7 @@ ARRAYS = {
     "bsr_strided_mm": ("c_indices", "r_offsets", "p_offsets", "q_offsets"),
     "bsr_strided_mm_compressed": ("c_indices", "r_offsets", "q_offsets"),
 }
-_META = ("SPLIT_N", "GROUP_SIZE", "TILE_M", "TILE_N")
+META = ("SPLIT_N", "GROUP_SIZE", "TILE_M", "TILE_N")
 #: The sides of a thread block's tile: powers of two, up to the largest block.
 _TILES, _LARGEST_TILE = ("TILE_M", "TILE_N"), 256
 #: More tiles than these share nothing by being next to each other in time.
@@ -144,16 +144,9 @@ def bsr_scatter_mm_indices_data(
     check_choice(function, "indices_format", indices_format, FORMATS)
     check_product(function, bsr.pattern, other)
     for name, value in meta.items():
-        if name not in _META:
-            raise bad_type(function, name, f"no such keyword; one of {', '.join(_META)}", value)
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-            raise bad_type(function, name, "an integer", type(value).__name__)
-        if value < 1:
-            raise bad_value(function, name, "a positive integer", value)
-        if name in _TILES and (value > _LARGEST_TILE or value & (value - 1)):
-            raise bad_value(function, name, f"a power of two up to {_LARGEST_TILE}", value)
-        if name == "GROUP_SIZE" and value > _LARGEST_GROUP:
-            raise bad_value(function, name, f"an integer in 1..{_LARGEST_GROUP}", value)
+        if name not in META:
+            raise bad_type(function, name, f"no such keyword; one of {', '.join(META)}", value)
+        check_setting(function, name, value)
     n = int(other.shape[-1])
     settings = {name: int(value) for name, value in meta.items()}
     if "SPLIT_N" not in settings:
@@ -174,6 +167,18 @@ def bsr_scatter_mm_indices_data(
     return kept.given_out(pattern)
 
 
+def check_setting(function: str, name: str, value: Any) -> None:
+    """Refuse a value that one of the names in ``meta`` cannot have."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise bad_type(function, name, "an integer", type(value).__name__)
+    if value < 1:
+        raise bad_value(function, name, "a positive integer", value)
+    if name in _TILES and (value > _LARGEST_TILE or value & (value - 1)):
+        raise bad_value(function, name, f"a power of two up to {_LARGEST_TILE}", value)
+    if name == "GROUP_SIZE" and value > _LARGEST_GROUP:
+        raise bad_value(function, name, f"an integer in 1..{_LARGEST_GROUP}", value)
+
+
 def check_product(function: str, pattern: Pattern, other: Any) -> None:
     """Refuse operands of ``bsr @ other`` that `scatter_mm` does not take."""
     if pattern.batch_shape:
@@ -192,6 +197,35 @@ def _default_split(indices_format: str, n: int, ms: int) -> int:
     return next((split for split in range(most, 1, -1) if n % split == 0), 1)
 
 
+class _Rows(NamedTuple):
+    """Block rows that have blocks; kept with the pattern.
+
+    Attributes
+    ----------
+    ascending, most_first : int64 arrays
+        Their numbers, in order and with most blocks first (stable).
+    end : int
+        The last one's number + 1.
+    """
+
+    ascending: Any
+    most_first: Any
+    end: int
+
+
+def rows_with_blocks(pattern: Pattern) -> _Rows:
+    """Return the block rows that have blocks; counted and sorted once."""
+    xp = pattern.xp
+
+    def build() -> _Rows:
+        counts = xp.diff(pattern._indptr)
+        rows = xp.flatnonzero(counts).astype(np.int64, copy=False)
+        most_first = rows[xp.argsort(-counts[rows], kind="stable")]
+        return _Rows(rows, most_first, int(rows[-1]) + 1 if rows.size else 0)
+
+    return pattern.memo("rows with blocks", build)
+
+
 def _build(
     pattern: Pattern, indices_format: str, n: int, batch_size: int, meta: dict[str, int]
 ) -> IndicesData:
@@ -199,47 +233,43 @@ def _build(
     k, (ms, ks) = pattern.shape[1], pattern.blocksize
     ns, nnzb, longest = n // split, pattern.nnzb, pattern.longest_row
     indptr = pattern._indptr.astype(np.int64)
-    counts = xp.diff(indptr)
-    # The list of products: see the formula at the top of this file.
-    t = xp.arange(nnzb * split, dtype=np.int64)
-    row = pattern._rows[t // split]
-    c0 = indptr[row]
-    in_row = t - split * c0
-    column_split, i = in_row // counts[row], in_row % counts[row]
-    p = c0 + i
-    block_column = pattern._indices.astype(np.int64)[p]
-    # The tiles: rows with blocks, each with all its splits.
-    tile_row = xp.flatnonzero(counts)[:, None]
-    tile_split = xp.arange(split, dtype=np.int64)[None, :]
-    tile_count = xp.broadcast_to(counts[tile_row], (tile_row.size, split)).ravel()
-    tile_start = (split * indptr[tile_row] + tile_split * counts[tile_row]).ravel()
-    end = xp.full((1,), t.size, dtype=np.int64)
-    r_offsets = (tile_row * (ms * n) + tile_split * ns).ravel().astype(np.int64)
-    q_offsets = block_column * (ks * n) + column_split * ns
+    rows = rows_with_blocks(pattern)
+    splits = xp.arange(split, dtype=np.int64)
+
+    def entries(values: Any) -> Any:
+        """Return values (nnzb, 1 or SPLIT_N) of block and split, at their places in the list."""
+        made = xp.empty((nnzb * split,), np.int64)
+        made[place] = values
+        return made
+
+    # Of each stored block: its place in the list of products, for the first split and the others.
+    p = xp.arange(nnzb, dtype=np.int64)
+    start, end = indptr[pattern._rows], indptr[pattern._rows + 1]
+    place = (p + (split - 1) * start)[:, None] + splits * (end - start)[:, None]
+    block_column = pattern._indices.astype(np.int64)[:, None]
     if indices_format == "scatter_mm":
         batch = xp.arange(batch_size, dtype=np.int64)[:, None]
-        q = (batch * (k // ks) + block_column) * split + column_split
-        pq = xp.stack([xp.broadcast_to(p, q.shape).ravel(), q.ravel()], axis=1)
-        starts = (tile_start + batch * t.size).ravel()
-        fit = Fit(
-            nnzb,
-            (ms, ks),
-            batch_size * (k // ks) * split,
-            None,
-            split,
-            starts.size,
-            longest,
-            Memo(xp),
-        )
-        return IndicesData.made(
-            fit, indices_format, (xp.concatenate([starts, end * batch_size]), pq)
-        )
-    last_row = (int(tile_row[-1, 0]) + 1) * ms if tile_row.size else 0
-    arrays: tuple[Any, ...]
-    if indices_format == "bsr_strided_mm":
-        arrays = (xp.concatenate([tile_start, end]), r_offsets, p, q_offsets)
-    else:
-        order = xp.argsort(-tile_count, kind="stable")
-        arrays = (indptr, r_offsets[order], q_offsets)
-    fit = Fit(nnzb, (ms, ks), k, n, split, last_row, longest, Memo(xp))
+        q = batch * (k // ks * split) + entries(block_column * split + splits)
+        pq = xp.stack([xp.broadcast_to(entries(p[:, None]), q.shape).ravel(), q.ravel()], axis=1)
+        starts = (_tile_starts(indptr, rows, splits) + batch * (nnzb * split)).ravel()
+        inner = batch_size * (k // ks) * split
+        fit = Fit(nnzb, (ms, ks), inner, None, split, starts.size, longest, Memo(xp))
+        last = xp.full((1,), nnzb * split * batch_size, np.int64)
+        return IndicesData.made(fit, indices_format, (xp.concatenate([starts, last]), pq))
+    compressed = indices_format == "bsr_strided_mm_compressed"
+    order = rows.most_first if compressed else rows.ascending
+    r_offsets = (order[:, None] * (ms * n) + splits * ns).ravel()
+    q_offsets = entries(block_column * (ks * n) + splits * ns)
+    arrays: tuple[Any, ...] = indptr, r_offsets, q_offsets
+    if not compressed:
+        last = xp.full((1,), nnzb * split, np.int64)
+        starts = xp.concatenate([_tile_starts(indptr, rows, splits), last])
+        arrays = starts, r_offsets, entries(p[:, None]), q_offsets
+    fit = Fit(nnzb, (ms, ks), k, n, split, rows.end * ms, longest, Memo(xp))
     return IndicesData.made(fit, indices_format, arrays, meta)
+
+
+def _tile_starts(indptr: Any, rows: _Rows, splits: Any) -> Any:
+    """Return where the products of each tile begin: tiles by block row, then column split."""
+    start, end = indptr[rows.ascending, None], indptr[rows.ascending + 1, None]
+    return (splits.size * start + splits * (end - start)).ravel()

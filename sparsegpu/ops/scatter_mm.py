@@ -25,7 +25,7 @@ from ._long_scatter import add_pairs, add_tiles, cut_pairs, cut_tiles
 from ._long_sums import may_be_long
 from ._scatter_check import Lists, disjoint_rounds, name_arrays, read_lists
 from .addmm import matmul
-from .scatter_indices import IndicesData, check_product
+from .scatter_indices import IndicesData, check_product, rows_with_blocks
 
 
 def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: Any = None) -> Any:
@@ -181,7 +181,7 @@ def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = No
         operands = {"bsr": bsr.data, "other": other}
         others = other
         if name_arrays(function, indices_data)[0] == "scatter_mm":
-            rows = pattern.memo("rows with blocks", lambda: _rows_with_blocks(pattern))
+            rows = rows_with_blocks(pattern).ascending
             split = _split_of(function, indices_data, other, rows.size)
             others = _column_blocks(other, pattern.blocksize[1], split, xp)
             lists = _lists(function, indices_data, blocks, others, None)
@@ -330,10 +330,6 @@ def _run_long(engine: Any, result: Any, blocks: Any, others: Any, lists: Lists) 
 
 
 # -- the "scatter_mm" format of a whole product ---------------------------------------------
-
-
-def _rows_with_blocks(pattern: Pattern) -> Any:
-    return pattern.xp.flatnonzero(pattern.xp.diff(pattern._indptr))
 
 
 def _split_of(function: str, indices_data: tuple, other: Any, rows: int) -> int:

@@ -133,6 +133,27 @@ _AT_STORED_BLOCKS = (
     ),
 )
 
+_SCATTER_MMA = (
+    KernelSource(
+        "scatter_mm_sm80",
+        (),
+        HALVES,
+        variants=tuple(
+            {
+                **{"FORMAT": form, "T": t, "INDEX": "s64", "KS": ks, "STAGES": 4},
+                **{"TILE_M": m, "TILE_N": n, "WARPS_M": max(m // 32, 1), "WARPS_N": 2},
+                **epilogue_of(t, out, "scaled"),
+            }
+            for form, t, out, ks, m, n in (
+                ("pairs", "bf16", "bf16", 64, 64, 64),
+                ("strided", "f16", "f32", 24, 32, 64),
+                ("compressed", "bf16", "bf16", 16, 16, 32),
+            )
+        ),
+        tensor_core=True,
+    ),
+)
+
 #: Kernels that prepare what products read of a pattern.
 _SCHEDULES = (
     KernelSource(
@@ -367,6 +388,7 @@ _SEMI_STRUCTURED = (
 OTHERS: tuple[KernelSource, ...] = (
     *_SHARED,
     *_AT_STORED_BLOCKS,
+    *_SCATTER_MMA,
     *_SCHEDULES,
     *_CONVERSIONS,
     *_SOFTMAX,

@@ -1,0 +1,77 @@
+// The lists of scatter_mm: which pairs of blocks each tile of the accumulators is the sum of.
+//
+//   ListFormat::pairs        tile r has the pairs pq[starts[r]:starts[r + 1]]; blocks, others and
+//                            accumulators are stacks of matrices
+//   ListFormat::strided      tile i begins at r_offsets[i] in accumulators, its others at
+//                            q_offsets[g]: offsets row * N + column into matrices of N columns
+//   ListFormat::compressed   the same with starts = indptr: the blocks of a tile are those of its
+//                            block row c0..c1, and with n its column split they meet
+//                            q_offsets[n * c1 + (split - n) * c0 ...]
+#pragma once
+
+#include "common/view.cuh"
+
+namespace sparsegpu {
+
+enum class ListFormat { pairs, strided, compressed };
+
+// The lists; those that a format does not have are null. pairs: p_offsets is pq, row by row.
+template <typename Index>
+struct Lists {
+  const Index *starts, *r_offsets, *p_offsets, *q_offsets;
+};
+
+struct ScatterProblem {
+  long long tiles, batches, n;  // n: of the strided formats
+  int ms, ks, ns, split;
+};
+
+// One output tile: where it begins and which pairs it sums.
+template <ListFormat LISTED>
+struct PairSum {
+  long long row, col;        // of its first element in the matrix
+  long long first, end;      // pairs g
+  long long first_q_offset;  // compressed: that of pair `first`
+
+  template <typename Index>
+  __device__ __forceinline__ PairSum(const Lists<Index>& lists, const ScatterProblem& problem,
+                                     long long i) {
+    row = col = 0;
+    first_q_offset = 0;
+    long long list = i;
+    if constexpr (LISTED != ListFormat::pairs) {
+      row = lists.r_offsets[i] / problem.n;
+      col = lists.r_offsets[i] % problem.n;
+    }
+    if constexpr (LISTED == ListFormat::compressed) list = row / problem.ms;
+    first = lists.starts[list];
+    end = lists.starts[list + 1];
+    if constexpr (LISTED == ListFormat::compressed) {
+      const long long n = col / problem.ns;
+      first_q_offset = n * end + (problem.split - n) * first;
+    }
+  }
+
+  // Where the block and the other of pair g start.
+  template <typename Index>
+  __device__ __forceinline__ void locate(const Lists<Index>& lists, const ScatterProblem& problem,
+                                         const View& blocks, const View& others, long long g,
+                                         long long& block, long long& other) const {
+    if constexpr (LISTED == ListFormat::pairs) {
+      block = lists.p_offsets[2 * g] * blocks.batch[3];
+      other = lists.p_offsets[2 * g + 1] * others.batch[3];
+    } else {
+      long long p = g, q;
+      if constexpr (LISTED == ListFormat::strided) {
+        p = lists.p_offsets[g];
+        q = lists.q_offsets[g];
+      } else {
+        q = lists.q_offsets[first_q_offset + g - first];
+      }
+      block = p * blocks.batch[3];
+      other = element_offset(others, q / problem.n, q % problem.n);
+    }
+  }
+};
+
+}  // namespace sparsegpu

@@ -1,0 +1,178 @@
+// Products of pairs of 16-bit blocks, added where index lists say, on tensor cores through mma.sync
+// (8.0 and later).
+//
+// The idea is that of scatter_mm.cu, to be read first: the products of a tile's pairs, laid end to
+// end, are one long sum. Here its terms go through shared memory 32 at a time, in a pipeline of
+// STAGES such slices. A slice may span pairs; what a tile holds beyond the block's rows, beyond Ns
+// or beyond the last term is zero.
+//
+// Blocks and others are copied in 16-byte vectors of their rows, so KS is a multiple of eight and
+// rows begin at multiples of 16 bytes. Where a pair's other begins at another column than a multiple
+// of eight, its elements are copied one by one.
+//
+// -DT, -DINDEX, -DFORMAT, -DOUT, -DEPILOGUE as in scatter_mm.cu; -DKS columns of a block; -DTILE_M,
+// -DTILE_N outputs of a thread block, shared by WARPS_M x WARPS_N warps; -DSTAGES.
+#include "common/cp_async_pipeline.cuh"
+#include "common/kernel_epilogue.cuh"
+#include "common/output_matrix.cuh"
+#include "common/pair_sum.cuh"
+#include "common/warp_mma.cuh"
+
+using namespace sparsegpu;
+
+typedef Acc<T>::type A;
+constexpr ListFormat LIST_FORMAT = ListFormat::FORMAT;
+typedef PairSum<LIST_FORMAT> Pairs;
+
+constexpr int TILE_K = 32;  // terms of a slice
+constexpr int VECTOR = 8;   // elements of a 16-byte copy
+constexpr int THREADS = 32 * WARPS_M * WARPS_N;
+constexpr int WARP_M = TILE_M / WARPS_M, WARP_N = TILE_N / WARPS_N;
+static_assert(sizeof(T) == 2 && KS % VECTOR == 0, "a vector lies within one block");
+static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "a warp multiplies 16 x 16 outputs at a time");
+
+typedef OperandTile<T, TILE_M, TILE_K, true> Left;    // by row
+typedef OperandTile<T, TILE_N, TILE_K, false> Right;  // by k, as others lie
+constexpr int STAGE_BYTES = Left::BYTES + Right::BYTES;
+typedef WarpOutputs<A, WARP_M, WARP_N, WARPS_N> Outputs;
+
+// The operands of one tile of the output: where they begin, and how many rows and columns count.
+struct Operands {
+  const Pairs& tile;
+  const Lists<INDEX>& lists;
+  const ScatterProblem& problem;
+  const View &blocks, &others;
+  const T *block, *other;
+  int rows, columns;
+
+  // Where the block and the other of the pair are that term k belongs to; k becomes its number
+  // within the pair.
+  __device__ __forceinline__ void locate(long long& k, const T*& left, const T*& right) const {
+    const long long pair = k / KS;
+    long long block_at, other_at;
+    tile.locate(lists, problem, blocks, others, tile.first + pair, block_at, other_at);
+    left = block + block_at;
+    right = other + other_at;
+    k -= pair * KS;
+  }
+
+  // Start to copy the slice from term `start` on, of which `here` count.
+  __device__ __forceinline__ void load(unsigned char* stage, long long start, int here) const {
+    const T *left, *right;
+    const int x = threadIdx.x % (TILE_K / VECTOR) * VECTOR;  // this thread's terms of each row
+    long long k = start + x;
+    const int there = x < here ? rows : 0;
+    if (there) {
+      locate(k, left, right);
+      left += k;
+    } else {
+      left = block;
+    }
+    share_copies<THREADS, TILE_K / VECTOR, TILE_M>([&](int, int y, int c) {
+      cp_async<16>(stage + Left::offset(y + c, x), left + (y + c) * blocks.row, y + c < there);
+    });
+    unsigned char* to = stage + Left::BYTES;
+    share_copies<THREADS, TILE_N / VECTOR, TILE_K>([&](int vector, int y, int c) {
+      const int n = vector * VECTOR;
+      const int count = y + c < here ? min(max(columns - n, 0), VECTOR) : 0;
+      right = other;
+      if (count) {
+        const T* unused;
+        long long term = start + y + c;
+        locate(term, unused, right);
+        right += term * others.row + n;
+      }
+      if (reinterpret_cast<unsigned long long>(right) % 16 == 0) {
+        cp_async_partial<16, false>(to + Right::offset(n, y + c), right, count * int(sizeof(T)));
+      } else {
+#pragma unroll
+        for (int e = 0; e < VECTOR; ++e)
+          *reinterpret_cast<T*>(to + Right::offset(n + e, y + c)) =
+              e < count ? right[e] : zero_of<T>();
+      }
+    });
+  }
+};
+
+// Add the products of one slice, sixteen terms at a time.
+__device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* stage) {
+  const FragmentLoader<Left, SixteenRows> rows(stage, outputs.row);
+  const FragmentLoader<Right, SixteenColumns> columns(stage + Left::BYTES, outputs.col);
+#pragma unroll
+  for (int step = 0; step < TILE_K / 16; ++step) {
+    unsigned a[WARP_M / 16][4];
+#pragma unroll
+    for (int i = 0; i < WARP_M / 16; ++i) rows.load(a[i], 16 * i, 2 * step);
+#pragma unroll
+    for (int j = 0; j < WARP_N / 8; j += 2) {
+      unsigned b[4];
+      columns.load(b, 8 * j, 2 * step);
+      const unsigned first[2] = {b[0], b[1]}, second[2] = {b[2], b[3]};
+#pragma unroll
+      for (int i = 0; i < WARP_M / 16; ++i) {
+        mma<T>(outputs.sum[i][j], a[i], first);
+        mma<T>(outputs.sum[i][j + 1], a[i], second);
+      }
+    }
+  }
+}
+
+// A thread block computes one TILE_M x TILE_N part of one tile of one batch. The arguments are those
+// of scatter_mm.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    scatter_mm_sm80(const __grid_constant__ View accumulators, const __grid_constant__ View blocks,
+                    const __grid_constant__ View others, const __grid_constant__ Lists<INDEX> lists,
+                    const __grid_constant__ Batch batch,
+                    const __grid_constant__ ScatterProblem problem,
+                    const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
+  __shared__ __align__(128) unsigned char stages[STAGES * STAGE_BYTES];
+  const int row_slices = (problem.ms + TILE_M - 1) / TILE_M;
+  const int col_slices = (problem.ns + TILE_N - 1) / TILE_N;
+  const long long tile_count = problem.tiles * problem.batches * row_slices * col_slices;
+
+  for (long long x = blockIdx.x; x < tile_count; x += gridDim.x) {
+    const int first_row = int(x % row_slices) * TILE_M;  // within the tile
+    const int first_col = int(x / row_slices % col_slices) * TILE_N;
+    const long long i = x / row_slices / col_slices % problem.tiles;
+    // pairs: the tiles are the batch
+    const long long b =
+        LIST_FORMAT == ListFormat::pairs ? i : x / row_slices / col_slices / problem.tiles;
+    const int rows = min(TILE_M, problem.ms - first_row);
+    const int columns = min(TILE_N, problem.ns - first_col);
+
+    const Pairs tile(lists, problem, i);
+    const T* block = static_cast<const T*>(blocks.ptr) + first_row * blocks.row;
+    const T* other = static_cast<const T*>(others.ptr) + first_col;
+    if constexpr (LIST_FORMAT != ListFormat::pairs) other += batch_offset(others, batch, b);
+    const Operands operands = {tile, lists, problem, blocks, others, block, other, rows, columns};
+
+    Outputs outputs;
+    CpAsyncPipeline<STAGES, STAGE_BYTES> pipeline;
+    const long long terms = (tile.end - tile.first) * KS;
+    long long loaded = 0;
+    auto load = [&] {
+      if (loaded < terms)
+        operands.load(stages + pipeline.stage, loaded, int(min((long long)TILE_K, terms - loaded)));
+      loaded += TILE_K;
+      pipeline.advance();
+    };
+#pragma unroll 1
+    for (int step = 0; step < STAGES - 1; ++step) load();
+#pragma unroll 1
+    for (long long done = 0; done < terms; done += TILE_K) {
+      pipeline.wait();
+      load();
+      multiply(outputs, stages + pipeline.stage);
+    }
+    pipeline.drain();
+
+    const OutputMatrix<KernelEpilogue<A, OUT>> matrix(accumulators, batch, epilogue, b);
+    const long long top = tile.row + first_row, left = tile.col + first_col;
+#pragma unroll
+    for (int sixteen = 0; sixteen < WARP_M / 16; ++sixteen)
+      outputs.sixteen_rows(sixteen, [&](int m, int n, A sum) {
+        const int row = outputs.row + 16 * sixteen + m, column = outputs.col + n;
+        if (row < rows && column < columns) matrix.store(sum, top + row, left + column);
+      });
+  }
+}
