@@ -33,7 +33,8 @@ class Case:
     tf32 : bool
     operation : str
         "bsr", "2:4" or "2:4 blocks" for products; one of `formats.FORMATS`, which work on an
-        M x K matrix and have no N; or one of `operations.OPERATIONS`.
+        M x K matrix and have no N; one of `operations.OPERATIONS`; or "sampled_addmm", whose size
+        is that of the pattern and then the depth of the product.
     path : str
         The kernel path to take; "" leaves the choice to the library.
     measure : {"device", "host", "schedule", "schedule of similar rows", "first call"}

@@ -18,6 +18,7 @@ from .formats import FORMATS, make_format
 from .operations import OPERATIONS, make_operation
 from .peer import PEERS, NotAvailableError, Prepared
 from .peers import prepare
+from .sampled import SAMPLED, make_sampled
 from .workload import Product, Workload, make_matrix, make_product
 
 #: Our own name beside the peers'.
@@ -120,6 +121,8 @@ def make_workload(case: Case, xp: ModuleType | None = None) -> Workload:
     make: Callable[[Case, ModuleType], Workload] = make_product
     if case.operation in FORMATS:
         make = make_format
+    elif case.operation == SAMPLED:
+        make = make_sampled
     elif case.operation in OPERATIONS:
         make = make_operation
     return make(case, xp or import_module("cupy"))

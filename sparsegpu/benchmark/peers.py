@@ -10,6 +10,7 @@ from .._arrays import float8_e4m3fn
 from . import cusparse_peer
 from .formats import FormatWorkload
 from .peer import BSR, CSR, CUSPARSELT, DENSE, STAND_IN, TORCH, NotAvailableError, Prepared, need
+from .sampled import SampledProduct, prepare_sampled
 from .workload import Product, Workload
 
 #: A peer's result may differ from ours by this fraction of the largest element. This only tests
@@ -30,6 +31,8 @@ def prepare(peer: str, workload: Workload, tuning_s: float) -> Prepared:
         from .torch_24_peer import conversion
 
         return conversion(workload)
+    if isinstance(workload, SampledProduct):
+        return prepare_sampled(peer, workload)
     assert isinstance(workload, Product)
     prepared = _PEERS[peer](workload, tuning_s)
     prepared.call()
