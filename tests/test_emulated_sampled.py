@@ -21,7 +21,7 @@ SOURCES = {
 }
 #: Few, as each may take seconds to build: path, fields, dtype, block, blocks, K, layouts, more.
 CASES = [
-    ("mma", {}, "float16", (16, 16), (40, 40), 72, ("rows", "columns"), {"beta": 2}),
+    ("mma", {}, "float16", (16, 16), (40, 12), 72, ("rows", "columns"), {"beta": 2}),
     (
         "mma",
         {"tile_m": 64, "tile_n": 64},
