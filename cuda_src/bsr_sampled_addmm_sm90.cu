@@ -180,19 +180,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     A sum[WIDTH / 2];
 #pragma unroll
     for (int i = 0; i < WIDTH / 2; ++i) sum[i] = 0;
-    unsigned last = 0;  // barrier of the stage before
-    for (int slice = 0; slice < slices; ++slice) {
-      if (slice > 0) mbarrier_wait(pipeline.full_barrier(), pipeline.parity);
-      if (works) {
+    if (works) {
+      multiply(sum, left + pipeline.stage * STAGE_BYTES, right + pipeline.stage * STAGE_BYTES);
+      for (int slice = 1; slice < slices; ++slice) {
+        const unsigned last = pipeline.empty_barrier();
+        pipeline.advance();
+        mbarrier_wait(pipeline.full_barrier(), pipeline.parity);
         multiply(sum, left + pipeline.stage * STAGE_BYTES, right + pipeline.stage * STAGE_BYTES);
         wgmma_wait<1>();
+        release(last);
       }
-      if (slice > 0) release(last);
-      last = pipeline.empty_barrier();
-      pipeline.advance();
+      wgmma_wait<0>();
+    } else {
+      for (int slice = 1; slice < slices; ++slice) {
+        release(pipeline.empty_barrier());
+        pipeline.advance();
+        mbarrier_wait(pipeline.full_barrier(), pipeline.parity);
+      }
     }
-    wgmma_wait<0>();
-    release(last);
+    release(pipeline.empty_barrier());
+    pipeline.advance();
 
     const int top = first_row + 16 * (warp % 4);
     if (first_col >= tile.columns || top >= tile.rows) continue;

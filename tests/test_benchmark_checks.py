@@ -39,7 +39,8 @@ HOST = {case.operation: case for case in cases.cases(["host"])}
 
 
 def test_every_operation_has_its_host_time_measured():
-    assert {*operations.OPERATIONS, *cases.HOST_FORMATS, "bsr", "2:4 blocks"} == HOST.keys()
+    others = {"bsr", "2:4 blocks", "sampled_addmm"}
+    assert {*operations.OPERATIONS, *cases.HOST_FORMATS, *others} == HOST.keys()
     assert {*cases.HOST_FORMATS} <= formats.FORMATS.keys()
 
 
@@ -53,7 +54,7 @@ def test_every_kind_of_case_passes_its_check(case):
     assert row.bytes > row.stored_bytes > 0
 
 
-@pytest.mark.parametrize("operation", operations.OPERATIONS)
+@pytest.mark.parametrize("operation", [*operations.OPERATIONS, "sampled_addmm"])
 def test_a_wrong_result_of_an_operation_is_found(operation, monkeypatch):
     small = measure.make_workload(_small(HOST[operation]), np)
     right = small.call

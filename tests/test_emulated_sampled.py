@@ -14,14 +14,31 @@ from tools.emulator.sampled import emulated_sampled_addmm
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 
-SOURCES = {"simt": "bsr_sampled_addmm_simt", "mma": "bsr_sampled_addmm_sm80"}
+SOURCES = {
+    "simt": "bsr_sampled_addmm_simt",
+    "mma": "bsr_sampled_addmm_sm80",
+    "wgmma": "bsr_sampled_addmm_sm90",
+}
 #: Few, as each may take seconds to build: path, fields, dtype, block, blocks, K, layouts, more.
 CASES = [
-    ("mma", {}, "float16", (16, 16), (40, 40), 72, ("rows", "columns"), {"beta": 2}),
-    ("mma", {"tile_m": 64}, "bfloat16", (160, 200), (2, 3), 40, ("columns", "rows"), {"alpha": -3}),
+    ("mma", {}, "float16", (16, 16), (40, 12), 72, ("rows", "columns"), {"beta": 2}),
+    (
+        "mma",
+        {"tile_m": 64, "tile_n": 64},
+        "bfloat16",
+        (160, 200),
+        (2, 3),
+        40,
+        ("columns", "rows"),
+        {"alpha": -3},
+    ),
     ("mma", {"stages": 2}, "float16", (20, 12), (5, 30), 33, ("backwards", "skewed"), {}),
     ("mma", {}, "int8", (16, 32), (5, 20), 80, ("rows", "rows"), {"beta": 1}),
     ("mma", {}, "float32", (32, 16), (5, 20), 40, ("columns", "columns"), {}),
+    ("wgmma", {}, "float16", (16, 16), (5, 40), 200, ("columns", "rows"), {"beta": 2}),
+    ("wgmma", {"stages": 2}, "bfloat16", (160, 192), (3, 5), 330, ("rows", "rows"), {"alpha": -3}),
+    ("wgmma", {}, "int8", (32, 16), (5, 20), 200, ("rows", "columns"), {"beta": 1}),
+    ("wgmma", {}, "float32", (32, 16), (5, 20), 0, ("rows", "columns"), {"beta": 2}),
     ("simt", {}, "float16", (3, 8), (5, 7), 21, ("rows", "rows"), {"beta": 2}),
 ]
 

@@ -8,7 +8,7 @@ namespace sparsegpu {
 
 struct SampledProblem {
   long long tiles;       // of all matrices
-  long long chunks;      // numbers of chunks of a matrix, below
+  long long chunks;      // numbers of chunks of a matrix (SampledTile)
   long long block_rows;  // of a matrix
   long long k;           // 0: the matrices are not read
   long long out_step, input_step;  // from a block to the next

@@ -39,8 +39,9 @@ class Case:
     operation : str
         "bsr", "2:4" or "2:4 blocks" for products; one of `formats.FORMATS`, which work on an
         M x K matrix and have no N; one of `operations.OPERATIONS` or of `softmax.SOFTMAX`; one of
-        pairs in `scatter`; "bsr_spgemm", of two square matrices; one of `attention.OPERATIONS`,
-        with M queries, K keys and N features a head; or one of `block_masks.OPERATIONS`.
+        pairs in `scatter`; "bsr_spgemm", of two square matrices; "sampled_addmm", whose size is
+        that of the pattern and then the depth of the product; one of `attention.OPERATIONS`, with
+        M queries, K keys and N features a head; or one of `block_masks.OPERATIONS`.
     path : str
         The kernel path to take; "" leaves the choice to the library.
     fields : tuple of (str, int)

@@ -140,6 +140,26 @@ def _layouts() -> Iterable[Case]:
         yield replace(column, layout="1-D dense", bars=(bar,))
 
 
+#: TF of sampled products at 8192, depth 1024, bfloat16.
+SAMPLED_BARS = {128: 400, 64: 300, 32: 120, 16: 60}
+
+
+def _sampled() -> Iterable[Case]:
+    """Dense @ dense at the stored blocks of 8192 x 8192: every path, both orders of mat2."""
+    size = (8192, 8192, 1024)
+    for block, tf in SAMPLED_BARS.items():
+        plain = Case("sampled", _square(block), 0.1, size, operation="sampled_addmm")
+        yield replace(plain, peers=(DENSE, TORCH))
+        for path in ("mma", "wgmma"):
+            case = replace(plain, path=path, peers_of=plain.name, bars=(Bar("TF", tf),))
+            yield case
+            yield replace(case, layout="dense columns")
+    single = Case("sampled", (128, 128), 0.1, size, "float32", operation="sampled_addmm")
+    yield replace(single, peers=(DENSE,), bars=(Bar("peer rate", 0.7, DENSE),))
+    yield replace(single, tf32=True, path="wgmma")
+    yield replace(single, dtype="int8", path="wgmma")
+
+
 _VALUE_BYTES = 1 << 28
 _BLOCKS_A_ROW = 20
 
@@ -224,6 +244,7 @@ _SECTIONS = {
     "dtypes": _dtypes,
     "layouts": _layouts,
     "vectors": _vectors,
+    "sampled": _sampled,
     "odd blocks": _odd,
     "unbalanced": _unbalanced,
     "softmax": _softmax,

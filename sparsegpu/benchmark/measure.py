@@ -19,6 +19,7 @@ from .formats import FORMATS, make_format
 from .operations import OPERATIONS, make_operation
 from .peer import PEERS, NotAvailableError, Prepared
 from .peers import prepare
+from .sampled import SAMPLED, make_sampled
 from .scatter import PAIRS, PAIRS_ON_TENSOR_CORES, make_pairs
 from .softmax import SOFTMAX, make_softmax
 from .spgemm import OPERATION as SPGEMM
@@ -127,6 +128,8 @@ def make_workload(case: Case, xp: ModuleType | None = None) -> Workload:
     make: Callable[[Case, ModuleType], Workload] = make_product
     if case.operation in FORMATS:
         make = make_format
+    elif case.operation == SAMPLED:
+        make = make_sampled
     elif case.operation in OPERATIONS:
         make = make_operation
     elif case.operation == SPGEMM:

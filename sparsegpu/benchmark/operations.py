@@ -107,17 +107,6 @@ def _attention(matrix: sg.bsr_array, query: Any, key: Any) -> Arrays:
     return partial(sg.scaled_dot_product_attention, *operands, mask), exact, *operands
 
 
-def _sampled_addmm(matrix: sg.bsr_array, mat1: Any, tall: Any) -> Arrays:
-    mat2 = tall.T.copy()
-
-    def exact() -> Exact:
-        product, bound = accuracy_bound(mat1, mat2)
-        stored = _stored(matrix)
-        return np.where(stored, product, 0), np.where(stored, bound, 0)
-
-    return partial(sg.sampled_addmm, matrix, mat1, mat2, beta=0), exact, mat1, mat2
-
-
 def _scatter_mm(matrix: sg.bsr_array, _: Any, other: Any) -> Arrays:
     indices = sg.bsr_scatter_mm_indices_data(matrix, other)
     call = partial(sg.scatter_mm, matrix.data, other, indices)
@@ -137,7 +126,6 @@ OPERATIONS: dict[str, Callable[..., Arrays]] = {
     "bsr_softmax": _softmax,
     "bsr_softmax_backward": _softmax_backward,
     "scaled_dot_product_attention": _attention,
-    "sampled_addmm": _sampled_addmm,
     "scatter_mm": _scatter_mm,
     "bsr_scatter_mm": _bsr_scatter_mm,
 }

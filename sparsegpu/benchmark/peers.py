@@ -24,6 +24,7 @@ from .peer import (
     Prepared,
     need,
 )
+from .sampled import SampledProduct, prepare_sampled
 from .softmax import SoftmaxWorkload
 from .spgemm import SpgemmWorkload
 from .workload import Product, Workload
@@ -61,6 +62,8 @@ def prepare(peer: str, workload: Workload, tuning_s: float) -> Prepared:
         from .torch_peer import softmax
 
         return softmax(workload)
+    if isinstance(workload, SampledProduct):
+        return prepare_sampled(peer, workload)
     assert isinstance(workload, Product)
     prepared = _PEERS[peer](workload, tuning_s)
     prepared.call()
