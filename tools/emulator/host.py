@@ -198,6 +198,7 @@ def emulated(
         "tensor_map": tensor_map,
         "device_facts": lambda: FACTS,
         "multiprocessors": lambda: PROCESSORS,
+        "architecture": lambda: "{}{}".format(*FACTS[0]),
         "runs_here": lambda _: True,
         "matrix_view": _of_device(matrix_view),
         "vector_view": _of_device(vector_view),
