@@ -8,6 +8,7 @@ import pytest
 import sparsegpu
 from solver_cases import dense_system, residual_norms
 from sparsegpu import bsr_array, linalg
+from sparsegpu.linalg._system import System
 from tools.emulator.build import compiler
 from tools.emulator.solvers import emulated_solvers
 
@@ -74,6 +75,27 @@ def test_the_iterates_of_the_reference(directory, rng, case):
         scale = abs(theirs[:10]).max(axis=0)
         assert (abs(ours[:10] - theirs[:10]) <= 100 * small * scale).all()
     assert (residual_norms(dense, found[0], b) <= 100 * small * np.linalg.norm(b, axis=0)).all()
+
+
+@pytest.mark.parametrize(("dtype", "n", "r"), [("float32", 9001, 1), ("float64", 301, 40)])
+def test_a_pass_of_many_thread_blocks(directory, rng, dtype, n, r):
+    """Sums of small integers are exact, in whatever order; the next launch finds zero tickets."""
+    x, p, z = (rng.integers(-3, 4, (n, r)).astype(dtype) for _ in range(3))
+    expected = x + 2 * p
+    with emulated_solvers(directory):
+        system = System("cg", lambda v: v, np.zeros((n, r), dtype))
+        numbers = system.scalars(4)
+        numbers[0] = 2
+        dots = [(1, x, z), (2, x, x)]
+        system.prepare(numbers, [(x, [(None, x), (0, p)])], dots)()
+        again = system.prepare(numbers, [], [(3, x, z)])
+        for _ in range(2):
+            numbers[3] = np.nan
+            again()
+            np.testing.assert_array_equal(numbers[3], (expected * z).sum(axis=0))
+    np.testing.assert_array_equal(x, expected)
+    np.testing.assert_array_equal(numbers[1], numbers[3])
+    np.testing.assert_array_equal(numbers[2], (expected * expected).sum(axis=0))
 
 
 def test_columns_that_stop(directory, rng):

@@ -137,6 +137,50 @@ def test_where_it_starts(engine, rng, solver):
         assert not x.any()
 
 
+@pytest.mark.parametrize("preconditioned", [False, True])
+@pytest.mark.parametrize("solver", KINDS)
+def test_captured_or_launched_the_bits_are_the_same(cuda_engine, rng, solver, preconditioned):
+    """An iteration with callables is launched, one with our operands a CUDA graph."""
+    dense = dense_system(rng, KINDS[solver])
+    a, b = blocks(cuda_engine, dense), cuda_engine.array(rng.standard_normal((48, 3)))
+    unit = blocks(cuda_engine, np.diag(rng.uniform(1, 2, 48)))
+    M = linalg.block_jacobi(unit) if preconditioned else None
+    launched_M = (lambda v: M @ v) if preconditioned else None
+    found = []
+    for operator, inverse in ((a, M), (lambda v: a @ v, launched_M)):
+        for stream in (cuda_engine.xp.cuda.Stream.null, cuda_engine.xp.cuda.Stream()):
+            history = []
+            with stream:
+                x, info = getattr(linalg, solver)(operator, b, M=inverse, residuals=history)
+                stream.synchronize()
+            found.append((x.tobytes(), info.tobytes(), np.array(history).tobytes()))
+    assert found.count(found[0]) == 4 and not info.any()
+
+
+@pytest.mark.parametrize("solver", KINDS)
+def test_a_solver_refuses_to_be_captured(cuda_engine, rng, solver):
+    xp = cuda_engine.xp
+    a, b = blocks(cuda_engine, np.eye(8)), cuda_engine.array(np.ones(8))
+    stream, other = xp.cuda.Stream(non_blocking=True), xp.zeros(4)
+    with stream:
+        stream.begin_capture()
+        with pytest.raises(NotImplementedError, match=f"{solver}, which looks at residuals"):
+            getattr(linalg, solver)(a, b)
+        other += 1
+        stream.end_capture()
+
+
+@pytest.mark.parametrize("solver", KINDS)
+def test_operands_that_cannot_be_written_to(rng, solver):
+    dense = dense_system(rng, KINDS[solver])
+    b, x0 = rng.standard_normal((2, 48))
+    b.flags.writeable = x0.flags.writeable = False
+    a = bsr_array(dense, blocksize=(4, 4))
+    x, info = getattr(linalg, solver)(a, b, x0, rtol=1e-9)
+    assert info == 0
+    np.testing.assert_allclose(x, np.linalg.solve(dense, b), atol=1e-4)
+
+
 @pytest.mark.parametrize("solver", KINDS)
 def test_not_within_tolerance(engine, rng, solver, capsys):
     dense = dense_system(rng, KINDS[solver], condition=1e6)

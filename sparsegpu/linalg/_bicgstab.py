@@ -72,7 +72,7 @@ def bicgstab(
 
     Raises
     ------
-    ValueError, TypeError
+    ValueError, TypeError, NotImplementedError
         As `cg`.
 
     Notes

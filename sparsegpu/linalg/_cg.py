@@ -83,9 +83,14 @@ def cg(
         negative number.
     TypeError
         What is none of these; arrays in other dtypes; host and device arrays in one call.
+    NotImplementedError
+        While a CUDA graph is captured: the host looks at residuals.
 
     Notes
     -----
+    On a GPU an iteration is captured once, into a CUDA graph, and replayed, where each of A and M
+    is a `bsr_array` or made by `block_jacobi` or `amg`; else it is launched. The bits are the same.
+
     Hestenes and Stiefel, "Methods of conjugate gradients for solving linear systems", 1952. An
     iteration is a product with A, one with M, and three passes over vectors (with M four): the
     curvature, the residual and its norm, and the solution with the next direction.

@@ -77,7 +77,7 @@ def gmres(
 
     Raises
     ------
-    ValueError, TypeError
+    ValueError, TypeError, NotImplementedError
         As `cg`; a ``restart`` that is no positive integer, another ``callback_type``.
 
     Notes

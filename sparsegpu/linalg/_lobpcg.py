@@ -75,7 +75,7 @@ def lobpcg(
 
     Raises
     ------
-    ValueError, TypeError
+    ValueError, TypeError, NotImplementedError
         As `cg`; more columns in X and Y than rows, columns of X or Y that are linearly dependent.
 
     Warns

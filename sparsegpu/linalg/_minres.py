@@ -87,7 +87,7 @@ def minres(
 
     Raises
     ------
-    ValueError, TypeError
+    ValueError, TypeError, NotImplementedError
         As `cg`; complex operands are a TypeError; an M that is seen not to be positive definite at
         the start, and with ``check`` an A or M that is not symmetric, are a ValueError.
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays import as_array, common_namespace, device_of, is_complex, namespace
+from .._arrays import as_array, check_may_wait, common_namespace, device_of, is_complex, namespace
 from .._checks import bad_type, bad_value, check_flags, check_integers, check_scalar, kind_of
 from ..engines import engine_module
 from ..ops._common import check_sparse, is_sparse
@@ -56,6 +56,7 @@ class System:
             if one.xp not in {None, self.xp}:
                 expected = f"an operator on {self.xp.__name__} arrays, like {name}"
                 raise bad_type(function, argument, expected, f"one on {one.xp.__name__} arrays")
+        check_may_wait(self.xp, f"{function}, which looks at residuals,")
         self.function, self.device = function, device_of(b)
         n = operands["A"].check_square(function, "A")
         if b.ndim not in {1, 2} or (n is not None and b.shape[0] != n):
@@ -90,7 +91,9 @@ class System:
         if array.dtype.kind == "c" and not is_complex(self.dtype):
             raise bad_type(function, argument, "real numbers, as A and b are", array.dtype)
         two = array[:, None] if array.ndim == 1 else array
-        return self.xp.ascontiguousarray(two, dtype=self.dtype)
+        columns = self.xp.ascontiguousarray(two, dtype=self.dtype)
+        # numba would compile passes over vectors that cannot be written to apart.
+        return columns if self.xp is not np or columns.flags.writeable else columns.copy()
 
     def repeated(self, iteration: Callable[[], None]) -> Callable[[], None]:
         """Return an iteration that is made again and again; as a CUDA graph, where it can be."""

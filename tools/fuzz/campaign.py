@@ -23,6 +23,7 @@ from . import (
     products,
     products_24,
     scatter,
+    solvers,
     two_of_four,
 )
 from .machine import Machine
@@ -32,6 +33,7 @@ MODULES = (
     products,
     attention,
     scatter,
+    solvers,
     containers,
     operators,
     two_of_four,
