@@ -80,9 +80,10 @@ def make_sampled(case: Case, xp: ModuleType, seed: int = 0) -> SampledProduct:
     mat2 = random_array(xp, (k, n), dtype, seed + 2)
     if case.layout == "dense columns":
         mat2 = mat2.T.copy().T
-    config = {"path": case.path} if case.path else None
-    keywords: dict[str, Any] = {"beta": 0, "allow_tf32": case.tf32, "config": config}
-    call = partial(sg.sampled_addmm, out, mat1, mat2, out=out, **keywords)
+    keywords: dict[str, Any] = {"beta": 0, "out": out, "allow_tf32": case.tf32}
+    if case.path:
+        keywords["config"] = {"path": case.path}
+    call = partial(sg.sampled_addmm, out, mat1, mat2, **keywords)
     operands = (out.indices, out.indptr, mat1, mat2)
     return SampledProduct(case, call, out.data, operands, out, mat1, mat2)
 

@@ -107,14 +107,14 @@ def launches(p: Attention, tile: AttentionTile) -> tuple[Launch, ...]:
     maps = b"".join(
         rows_map(a, rows) for a, rows in ((p.query, tile.tile_q), (p.key, keys), (p.value, keys))
     )
-    numbers = b"".join(numbers(a, p.batch) for a in (p.query, p.key, p.value))
+    matrices = b"".join(numbers(a, p.batch) for a in (p.query, p.key, p.value))
     attend = Launch(
         kernel(SOURCES[0], INDEX=schedule.index, **tile.defines),
         (min(ceil_div(schedule.items, teams), multiprocessors()),),
         (tile.threads,),
         (
             maps,
-            numbers + schedule.matrices,
+            matrices + schedule.matrices,
             *views(p),
             *heads_arguments(p),
             *schedule.arguments,
