@@ -119,7 +119,7 @@ __device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* 
 
 // A thread block computes one TILE_M x TILE_N part of one tile of one batch. The arguments are those
 // of scatter_mm.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     scatter_mm_sm80(const __grid_constant__ View accumulators, const __grid_constant__ View blocks,
                     const __grid_constant__ View others, const __grid_constant__ Lists<INDEX> lists,
                     const __grid_constant__ Batch batch,

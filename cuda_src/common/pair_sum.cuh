@@ -69,7 +69,8 @@ struct PairSum {
         q = lists.q_offsets[first_q_offset + g - first];
       }
       block = p * blocks.batch[3];
-      other = element_offset(others, q / problem.n, q % problem.n);
+      const long long down = q / problem.n;
+      other = element_offset(others, down, q - down * problem.n);
     }
   }
 };
