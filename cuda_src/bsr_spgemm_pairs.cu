@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
                      const INDEX* left_indptr, const INDEX* left_indices,
                      const INDEX* right_indptr, const INDEX* right_indices,
                      const long long* of_left, const long long* of_right,
-                     const __grid_constant__ RowsProblem problem) {
+                     const __grid_constant__ ResultRows problem) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const long long step = FILL ? (long long)gridDim.x * WARPS : gridDim.x;
   for (long long x = FILL ? (long long)blockIdx.x * WARPS + warp : blockIdx.x; x < problem.rows;

@@ -129,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                     const OUT_INDEX* out_indptr, const INDEX* left_indptr,
                     const INDEX* left_indices, const INDEX* right_indptr,
                     const INDEX* right_indices, const long long* of_left,
-                    const long long* of_right, const __grid_constant__ RowsProblem problem) {
+                    const long long* of_right, const __grid_constant__ ResultRows problem) {
   extern __shared__ __align__(16) unsigned char dynamic[];
   unsigned* words = reinterpret_cast<unsigned*>(dynamic);
   for (long long r = blockIdx.x; r < problem.rows; r += gridDim.x) {

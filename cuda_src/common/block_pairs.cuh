@@ -14,7 +14,7 @@ struct PairsProblem {
 };
 
 // The rows of both patterns that a row of the result is made from, and how matrices are numbered.
-struct RowsProblem {
+struct ResultRows {
   long long rows, block_rows, inner;          // rows: of all matrices of the result
   long long left_nnzb, right_nnzb, out_nnzb;  // of a matrix
   long long first_row, base;                  // of a stretch, and its first pair
@@ -31,7 +31,7 @@ struct MeetingBlocks {
   __device__ __forceinline__ MeetingBlocks(const Index* left_indptr, const Index* left_indices,
                                            const Index* right_indptr, const Index* right_indices,
                                            const long long* of_left, const long long* of_right,
-                                           const RowsProblem& problem, long long row) {
+                                           const ResultRows& problem, long long row) {
     const long long matrix = row / problem.block_rows;
     const long long l = of_left[matrix], r = of_right[matrix];
     left_first = l * problem.left_nnzb;

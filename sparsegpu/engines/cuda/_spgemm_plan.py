@@ -163,7 +163,7 @@ class _Operands:
         }
 
     def _problem(self, source: str, out_nnzb: int, words: int = 0, row: int = 0, base: int = 0):
-        return kernel_struct(source, "RowsProblem")(
+        return kernel_struct(source, "ResultRows")(
             rows=self._rows,
             **self._facts,
             out_nnzb=out_nnzb,

@@ -51,27 +51,6 @@ void cp_async_partial(void* shared, const void* global, int size) {
   async_copies[threadIdx.x].open.back().size = size;
 }
 
-template <int BYTES, bool L1 = BYTES != 16>
-void cp_async(void* shared, const void* global, bool valid = true) {
-  cp_async<BYTES, L1>(shared_address(shared), global, valid);
-}
-
-template <int BYTES, bool L1 = BYTES != 16>
-void cp_async(void* shared, const void* global, bool valid = true) {
-  cp_async<BYTES, L1>(shared_address(shared), global, valid);
-}
-
-// The first `size` bytes; zeros behind them.
-template <int BYTES, bool L1 = true>
-void cp_async_partial(void* shared, const void* global, int size) {
-  cp_async<BYTES, L1>(shared, global, size > 0);
-  if (size <= 0) return;
-  auto& open = async_copies[threadIdx.x].open;
-  open.back().bytes = size;
-  if (size < BYTES)
-    open.push_back({static_cast<unsigned char*>(shared) + size, nullptr, BYTES - size});
-}
-
 inline void cp_async_commit() {
   AsyncCopies& mine = async_copies[threadIdx.x];
   mine.groups.push_back(std::move(mine.open));

@@ -69,9 +69,5 @@ void mma(A (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
 }
 
 // To ten bits of the fraction, ties away from zero.
-inline unsigned to_tf32(float x) {
-  const unsigned bits = unsigned(__float_as_int(x));
-  return std::isfinite(x) ? (bits + 0x1000) & ~0x1fffu : bits;
-}
 
 }  // namespace sparsegpu
