@@ -11,9 +11,12 @@ from unittest.mock import patch
 from sparsegpu.engines.cuda import attention, attention_backward
 from sparsegpu.engines.cuda.paths import (
     _attention,
+    _attention_backward,
     _attention_tiles,
     _dispatch,
     _tuned,
+    bsr_attention_backward_simt,
+    bsr_attention_backward_sm80,
     bsr_attention_simt,
     bsr_attention_sm80,
     bsr_attention_sm90,
@@ -24,6 +27,7 @@ from .host import emulated
 
 _MODULES = (
     *(bsr_attention_simt, bsr_attention_sm80, bsr_attention_sm90),
+    *(bsr_attention_backward_simt, bsr_attention_backward_sm80, _attention_backward),
     *(_attention, _attention_tiles, _dispatch, _tuned, attention, attention_backward),
 )
 _OPERATIONS = {

@@ -50,6 +50,8 @@ from . import (
     bsr_addmm_sm90,
     bsr_addmm_vector,
     bsr_addmm_vector_mma,
+    bsr_attention_backward_simt,
+    bsr_attention_backward_sm80,
     bsr_attention_simt,
     bsr_attention_sm80,
     bsr_attention_sm90,
@@ -101,6 +103,12 @@ ATTENTION: Family = (
     bsr_attention_simt,
 )
 
+#: Gradients of attention's query, key and value.
+ATTENTION_BACKWARD: Family = (
+    bsr_attention_backward_sm80,
+    bsr_attention_backward_simt,
+)
+
 #: The families by the operations that they compute.
 FAMILIES: dict[str, Family] = {
     "bsr_addmm": BSR,
@@ -108,4 +116,5 @@ FAMILIES: dict[str, Family] = {
     "scaled_mm": SEMI_STRUCTURED,
     "bsr_semi_structured_addmm": BSR_SEMI_STRUCTURED,
     "scaled_dot_product_attention": ATTENTION,
+    "scaled_dot_product_attention_backward": ATTENTION_BACKWARD,
 }

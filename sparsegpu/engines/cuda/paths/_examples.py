@@ -132,7 +132,8 @@ def _completed(
     path: ModuleType, defines: Mapping[str, Any], offset: int
 ) -> Iterator[Mapping[str, Any]]:
     """Yield a tile's names with those of addresses and epilogues, until all of these occurred."""
-    epilogues = [{}] if "OUT" in defines else list(_epilogues(defines["T"]))
+    alone = "OUT" in defines or hasattr(path, "examples")  # no product, no epilogue
+    epilogues = [{}] if alone else list(_epilogues(defines["T"]))
     for i in range(max(len(epilogues), *map(len, path.BY_ADDRESS.values()), 1)):
         i += offset
         address = {name: v[i % len(v)] for name, v in path.BY_ADDRESS.items()}
