@@ -2,8 +2,8 @@
 // that share a sink.
 //
 // A thread block computes one. Its threads sum every THREADS-th query, and their sums are added in
-// a fixed order, so that the bits are the same every run. delta is what bsr_attention_backward.cu
-// left.
+// a fixed order, so that the bits are the same every run. delta is what
+// bsr_attention_backward_simt.cu left.
 //
 // -DT: f32, f64
 

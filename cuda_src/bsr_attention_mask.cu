@@ -2,10 +2,12 @@
 // row groups and every block row of its group (common/query_tile.cuh): the state of its block, and
 // the bits of blocks that are neither all True nor all False.
 //
-// One warp takes one block of bytes. It packs 32 columns at a time, a ballot each. Of a mask that has
-// bits already, a thread looks a state up.
+// One warp takes one block of bytes. It packs 32 columns at a time, a ballot each. Of a mask that
+// has bits already, a thread looks a state up.
 //
-//   -DINDEX of the schedule's blocks; -DBM, -DBK
+// `origins`, if it is not null, are the blocks of the mask that those of a transposed pattern are.
+//
+//   -DINDEX of the schedule's blocks; -DBM, -DBK of the mask
 //   -DCODES                           type of the codes of blocks: bits are there; absent for bytes
 #include "common/query_tile.cuh"
 #include "common/score.cuh"
@@ -50,7 +52,7 @@ __device__ __forceinline__ INDEX packed(long long block, const MaskBlocks& mask,
 extern "C" __global__ void __launch_bounds__(WARPS * 32)
     bsr_attention_mask(const __grid_constant__ RowGroups<INDEX> schedule,
                        const __grid_constant__ MaskBlocks mask, INDEX* states, unsigned* bits,
-                       int block_rows) {
+                       int block_rows, const long long* origins) {
   const long long group = blockIdx.x;
   const long long first = schedule.starts[group] * block_rows;
   const int count = schedule.counts[group] * block_rows;
@@ -58,12 +60,14 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32)
   const CODES* codes = static_cast<const CODES*>(mask.elements);
   for (int i = threadIdx.x; i < count; i += WARPS * 32) {
     const INDEX block = schedule.blocks[first + i];
-    states[first + i] = block < 0 ? INDEX(NOT_STORED) : INDEX(codes[block]);
+    states[first + i] =
+        block < 0 ? INDEX(NOT_STORED) : INDEX(codes[origins ? origins[block] : block]);
   }
 #else
   for (int i = threadIdx.x / 32; i < count; i += WARPS) {
     const INDEX block = schedule.blocks[first + i];
-    const INDEX state = block < 0 ? INDEX(NOT_STORED) : packed(block, mask, bits);
+    const INDEX state =
+        block < 0 ? INDEX(NOT_STORED) : packed(origins ? origins[block] : block, mask, bits);
     if (threadIdx.x % 32 == 0) states[first + i] = state;
   }
 #endif

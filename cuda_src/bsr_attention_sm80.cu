@@ -23,8 +23,7 @@
 //   -DDROPOUT=0|1                  there is dropout
 //   -DFOLD=0|1                     1: scores are accumulators times a positive scale
 #include "common/attention_tile.cuh"
-#include "ptx/bulk_tensor.cuh"
-#include "ptx/cp_async.cuh"
+#include "common/strip_ring.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mma.cuh"
 
@@ -38,83 +37,14 @@ typedef KernelScore<float> TileScore;
 typedef TileMask<MASK, BM, BK, TileScore> Mask;
 constexpr int ROWS = Tile::ROWS;
 constexpr bool QUERY_IN_REGISTERS = FEATURES <= 128;
+static_assert(STRIPS * ROWS <= THREADS, "a thread for each strip and block row");
 static_assert(!FOLD || (!SINKS && !SOFTCAP && !SLOPES && !Mask::ADDED), "scores are accumulators");
 
-// Rows of COLUMNS elements in shared memory, in panels.
-template <int LINES, int COLUMNS>
-struct Panels {
-  static constexpr int PANEL = COLUMNS % 64 == 0 ? 64 : 32;
-  static constexpr int BYTES = LINES * COLUMNS * 2;
-  static __device__ __forceinline__ unsigned address(unsigned base, int line, int column) {
-    return swizzled_address<2 * PANEL>(base + column / PANEL * (LINES * PANEL * 2), line,
-                                       column % PANEL * 2);
-  }
-  // The address that is `lines` (a multiple of 8) and `columns` (of 16) further on than that of a
-  // line below 8 and a column below 16, or lines and columns that are such multiples besides.
-  static __device__ __forceinline__ unsigned advance(unsigned from, int lines, int columns) {
-    return (from ^ columns % PANEL * 2) + (columns / PANEL * LINES + lines) * (PANEL * 2);
-  }
-};
+typedef StripRing<INDEX, STRIPS, ROWS> Ring;
 typedef Panels<TILE_Q, FEATURES> QueryPanels;
 typedef Panels<TILE_K, FEATURES> KeyPanels;
 typedef Panels<TILE_K, VALUE_FEATURES> ValuePanels;
 constexpr int STAGE_BYTES = KeyPanels::BYTES + ValuePanels::BYTES;
-
-// What is known of the strips of a tile of keys, in a ring: it is read two tiles ahead.
-struct StripRing {
-  static constexpr int SLOTS = 3;
-  int key[SLOTS][STRIPS];  // the first of the strip; negative: there is none
-  INDEX state[SLOTS][ROWS][STRIPS];
-};
-static_assert(STRIPS * ROWS <= THREADS, "a thread for each strip and block row");
-
-// A thread's part of the ring.
-struct StripReader {
-  const RowGroups<INDEX>& schedule;
-  const INDEX* states;
-  long long start;
-  int strips;  // of the group
-  int strip = threadIdx.x % STRIPS, row = threadIdx.x / STRIPS;
-  INDEX state;
-  int key;
-
-  __device__ __forceinline__ StripReader(const RowGroups<INDEX>& schedule, const INDEX* states,
-                                         long long group)
-      : schedule(schedule),
-        states(states),
-        start(schedule.starts[group]),
-        strips(schedule.counts[group] * Strips::EACH) {}
-
-  __device__ __forceinline__ void read(int tile) {
-    const int s = tile * STRIPS + strip;
-    const bool here = row < ROWS && s < strips;
-    const long long entry = start + Strips::entry(s);
-    state = here ? states[entry * ROWS + row] : INDEX(NOT_STORED);
-    key = here && row == 0 ? schedule.columns[entry] * BK + Strips::column(s) : -1;
-  }
-  __device__ __forceinline__ void store(StripRing& ring, int tile) const {
-    if (row < ROWS) ring.state[tile % StripRing::SLOTS][row][strip] = state;
-    if (row == 0) ring.key[tile % StripRing::SLOTS][strip] = key;
-  }
-};
-
-// Copy a tile's lines to panels, of which PANELS has LINES x COLUMNS: `line(i)` says where line i
-// lies (null: zeros).
-template <typename PANELS, int LINES, int COLUMNS, typename Line>
-__device__ __forceinline__ void copy_lines(unsigned to, int columns, Line line) {
-  constexpr int PANEL = PANELS::PANEL, ACROSS = PANEL / 8, DOWN = THREADS / ACROSS;
-  const int first = threadIdx.x / ACROSS, column = threadIdx.x % ACROSS * 8;
-  const unsigned lane = to + PANELS::address(0, first, column);
-#pragma unroll
-  for (int i = 0; i < LINES; i += DOWN) {
-    if (LINES % DOWN != 0 && first + i >= LINES) break;
-    const T* from = line(first + i);
-#pragma unroll
-    for (int c = 0; c < COLUMNS; c += PANEL)
-      cp_async<16>(lane + PANELS::advance(0, i, c), from + column + c,
-                   from != nullptr && column + c < columns);
-  }
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     bsr_attention_sm80(const __grid_constant__ View out, const __grid_constant__ View lse,
@@ -125,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                        const unsigned* bits, const __grid_constant__ AttentionProblem problem,
                        const __grid_constant__ ScoreArgs<float> score_args) {
   extern __shared__ __align__(1024) unsigned char dynamic[];
-  __shared__ StripRing ring;
+  __shared__ Ring ring;
   const unsigned stages = shared_address(dynamic);
   const unsigned query_tile = stages + 2 * STAGE_BYTES;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -142,13 +72,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                                 problem.features,
                                 problem.value_features};
 
-  copy_lines<QueryPanels, TILE_Q, FEATURES>(query_tile, head.features, [&](int line) {
+  copy_lines<QueryPanels, THREADS>(query_tile, head.features, [&](int line) {
     return line < tile.rows ? head.query + (long long)(tile.first + line) * head.query_row
                             : nullptr;
   });
   cp_async_commit();
 
-  StripReader reader(schedule, states, tile.group);
+  StripReader<Strips, Ring> reader(schedule, states, tile.group);
   const int tiles = (reader.strips + STRIPS - 1) / STRIPS;
 #pragma unroll
   for (int ahead = 0; ahead < 2; ++ahead) {
@@ -160,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 
   auto copy_keys = [&](int number) {
     const unsigned to = stages + number % 2 * STAGE_BYTES;
-    const int (&first)[STRIPS] = ring.key[number % StripRing::SLOTS];
+    const int (&first)[STRIPS] = ring.key[number % Ring::SLOTS];
     auto line_of = [&](const T* base, long long row) {
       return [&first, base, row, number](int line) -> const T* {
         const int strip = line / 8;
@@ -169,9 +99,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         return here ? base + (long long)(first[strip] + line % 8) * row : nullptr;
       };
     };
-    copy_lines<KeyPanels, TILE_K, FEATURES>(to, head.features, line_of(head.key, head.key_row));
-    copy_lines<ValuePanels, TILE_K, VALUE_FEATURES>(to + KeyPanels::BYTES, head.value_features,
-                                                    line_of(head.value, head.value_row));
+    copy_lines<KeyPanels, THREADS>(to, head.features, line_of(head.key, head.key_row));
+    copy_lines<ValuePanels, THREADS>(to + KeyPanels::BYTES, head.value_features,
+                                     line_of(head.value, head.value_row));
   };
   if (tiles > 0) copy_keys(0);
   cp_async_commit();
@@ -201,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     reader.store(ring, number + 2);
     reader.read(number + 3);
 
-    const int slot = number % StripRing::SLOTS;
+    const int slot = number % Ring::SLOTS;
     auto strip = [&](int j) {
       return Strip<INDEX>{
           {ring.state[slot][rows.block_row[0]][j], ring.state[slot][rows.block_row[1]][j]},

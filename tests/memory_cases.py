@@ -177,7 +177,7 @@ def attention_backward(cp, rng):
         )
         return (*found[:3], found.mask.data, found.sinks)
 
-    return Case(("bsr_attention_backward",), call, lse.nbytes)
+    return Case(("bsr_attention_backward_simt",), call, lse.nbytes)
 
 
 # -- conversions ----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from properties import drawn
 from sparsegpu.testing import to_host
 
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
-KERNELS = "bsr_attention_backward"
+KERNELS = "bsr_attention_backward_simt"
 
 
 @covered(

@@ -36,6 +36,23 @@ PACKED = {
 }
 
 
+#: Gradients: dtype, fields, case, keywords.
+GRADIENTS = [
+    (
+        "float16",
+        {},
+        {"blocksize": (20, 12), "lengths": (100, 48), "widths": (40, 72), "heads": (2, 1)},
+        {"is_causal": True},
+    ),
+    (
+        "bfloat16",
+        {"tile_other": 16},
+        {"blocksize": (32, 32), "lengths": (64, 64), "widths": (32, 32), "mask_dtype": "float32"},
+        {"dropout_p": 0.3, "seed": 7},
+    ),
+]
+
+
 class _Host:
     """The host's arrays as the engine of a test."""
 
@@ -109,5 +126,27 @@ def test_gradients_over_bits_of_partial_blocks(directory, rng):
     with emulated_attention(directory) as launched:
         out, lse = attention(*operands, mask, return_lse=True)
         found = backward(case.grad, *operands, mask, out, lse, mask_gradient=True)
-    assert launched["bsr_attention_backward"] == 3
+    assert launched["bsr_attention_backward_simt"] == 3
     case.compare(found)
+
+
+@pytest.mark.parametrize("case", GRADIENTS, ids=str)
+def test_gradients_on_tensor_cores(directory, rng, case):
+    dtype, fields, made, keywords = case
+    case = GradientCase(rng, dtype=dtype, density=0.7, **{"widths": (64, 64), **made})
+    clean = case.key, case.value
+    for poisoned in (False, True):
+        if poisoned:  # keys that nobody sees
+            case.mask[0][..., 1] = False if case.mask[0].dtype == bool else -np.inf
+            case.key, case.value = case.key.copy(), case.value.copy()
+            case.key[..., 1 :: case.blocksize[1], :] = np.nan
+            case.value[..., 1 :: case.blocksize[1], :] = np.nan
+        grad_lse = case.of_heads(rng, case.grad.shape[:-1])
+        with emulated_attention(directory) as launched:
+            operands = case.forward(_Host(), **keywords)
+            found = backward(
+                *operands, grad_lse=grad_lse, config={"path": "mma", **fields}, **keywords
+            )
+        assert launched["bsr_attention_backward_sm80"] == 2
+        case.key, case.value = clean
+        case.compare(found, grad_lse=grad_lse, **keywords)

@@ -138,9 +138,6 @@ __device__ __forceinline__ void store_rows(
           top[r] + logf(softmax.sum[r]);
     again[r] = __ballot_sync(~0u, here && !number);
   }
-#ifdef NO_SLOW
-  return;
-#endif
   if (!(again[0] | again[1])) return;
   __syncwarp();  // behind what was stored
 #pragma unroll 1

@@ -52,6 +52,16 @@ struct QueryTile {
     rows = min(min(in_group, TileQ), problem.queries - first);
   }
 
+  // Go on to the same rows of another head.
+  __device__ __forceinline__ void enter(long long other, const View& matrices, const Batch& batch,
+                                        const AttentionProblem& problem) {
+    head = other;
+    at = BatchIndex(batch, head);
+    group -= matrix * problem.groups;
+    matrix = at.offset(matrices);
+    group += matrix * problem.groups;
+  }
+
   // The block row of the group, and the row of the block, of row `row` of the tile.
   static __device__ __forceinline__ int block_row(int row) { return ROWS == 1 ? 0 : row / BlockM; }
   __device__ __forceinline__ int row_in_block(int row) const {
@@ -62,7 +72,7 @@ struct QueryTile {
 // The strips of a block's columns.
 template <int BlockK>
 struct KeyStrips {
-  static constexpr int EACH = (BlockK + 7) / 8;
+  static constexpr int COLUMNS = BlockK, EACH = (BlockK + 7) / 8;
 
   // The entry that a strip belongs to, its first column in the block, and how many it has.
   static __device__ __forceinline__ int entry(int strip) { return strip / EACH; }

@@ -15,7 +15,8 @@
 
 namespace sparsegpu {
 
-// The mask of a block, of a bool mask that has bits of partial blocks only (sparsegpu/_block_bits.py).
+// The mask of a block, of a bool mask that has bits of partial blocks only
+// (sparsegpu/_block_bits.py).
 constexpr int NOTHING = -1, EVERYTHING = -2;
 template <typename Index>
 struct BlockCode {
@@ -122,14 +123,15 @@ struct ScoreOp {
     return stored && in_order(query, key) && masked(x, block, place);
   }
 
-  // What a logit changes by with its accumulator.
-  __device__ __forceinline__ A derivative(A acc) const {
-    if constexpr (!Capped) return args.scale;
+  // What a logit changes by with its accumulator: the scale times this.
+  __device__ __forceinline__ A bend(A acc) const {
+    if constexpr (!Capped) return A(1);
     // 1 - tanh(x)**2, which would cancel for large x
     const A x = acc * args.scale / args.softcap;
     const A z = exp(x < 0 ? A(2) * x : A(-2) * x);
-    return args.scale * (A(4) * z / ((A(1) + z) * (A(1) + z)));
+    return A(4) * z / ((A(1) + z) * (A(1) + z));
   }
+  __device__ __forceinline__ A derivative(A acc) const { return args.scale * bend(acc); }
 
   // Whether the weight of what is attended stays after dropout.
   __device__ __forceinline__ bool keeps(bool attended, long long query, long long key) const {

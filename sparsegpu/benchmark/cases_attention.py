@@ -28,6 +28,13 @@ _WGMMA: tuple[Variant, ...] = (
     ("wgmma", {"stages": 2}),
 )
 
+_BACKWARD: tuple[Variant, ...] = (
+    ("mma", {}),
+    ("mma", {"tile_own": 128}),
+    ("mma", {"tile_other": 16}),
+    ("mma", {"tile_other": 64}),
+)
+
 
 def _squares(block: int, features: int, **more: Any) -> Case:
     """Return 4 x 16 heads of 4096 queries and keys, random blocks and the diagonal."""
@@ -76,11 +83,12 @@ def forward() -> Iterable[Case]:
 def gradients() -> Iterable[Case]:
     """Gradients of attention's query, key and value."""
     for features, bar in {128: 0.55, 64: 0.42}.items():
-        yield _gradients(_squares(128, features), bar)
+        yield from _variants(_gradients(_squares(128, features), bar), _BACKWARD)
     long = replace(_squares(128, 128), size=(16384, 16384, 128), batch=32)
-    yield _gradients(long, 2.7)
+    yield from _variants(_gradients(long, 2.7), _BACKWARD[:1])
     triangle = replace(long, size=(8192, 8192, 128), pattern="causal", density=0.5)
-    yield replace(_gradients(triangle, 2.9), peers=(FLEX, CUDNN, FLASH))
+    dense = replace(_gradients(triangle, 2.9), peers=(FLEX, CUDNN, FLASH))
+    yield from _variants(dense, _BACKWARD[:1])
     small = replace(_squares(64, 64), size=(512, 512, 64), batch=4, measure="host")
     yield replace(_gradients(small, 0.015), peers=())
 

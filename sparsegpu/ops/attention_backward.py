@@ -8,7 +8,7 @@ import numpy as np
 
 from .._arrays import as_array, common_namespace
 from .._checks import bad_type, bad_value, check_flags
-from ..engines import engine_module
+from ..engines import check_config, engine_module
 from ..engines.cuda.runtime.replay import Call
 from ._attention import check_operands, checked_score, lse_dtype, mask_operand
 from ._common import on_device, optional_array
@@ -53,6 +53,8 @@ def scaled_dot_product_attention_backward(
     slopes: Any = None,
     sinks: Any = None,
     mask_gradient: bool = False,
+    allow_tf32: bool = False,
+    config: dict[str, Any] | None = None,
 ) -> AttentionGradients:
     """Return the gradients of `scaled_dot_product_attention`, for an autodiff of one's own.
 
@@ -75,6 +77,12 @@ def scaled_dot_product_attention_backward(
         The forward call's, with dropout.
     mask_gradient : bool
         Compute the gradient of what the mask adds to the scores, too.
+    allow_tf32 : bool
+        Let float32 operands be rounded to TF32 where tensor cores then multiply them (no path does
+        so yet).
+    config : dict, optional
+        Choose the kernel path of the first three: ``{"path": name, field: value, ...}`` with "simt"
+        or "mma" (see the page on kernel paths). No effect on the CPU.
 
     Returns
     -------
@@ -85,10 +93,11 @@ def scaled_dot_product_attention_backward(
     ------
     ValueError
         Shapes that do not fit; ``dropout_p``, ``seed`` or ``softcap`` out of range; dropout
-        without a seed; arrays on two GPUs.
+        without a seed; arrays on two GPUs; a ``config`` that the operands or the device cannot
+        have.
     TypeError
         Mixed dtypes or array libraries; ``out`` or ``lse`` of another dtype than the forward
-        call's.
+        call's; a ``config`` that is no dict.
 
     Notes
     -----
@@ -118,12 +127,15 @@ def scaled_dot_product_attention_backward(
         for a, name in ((grad_lse, "grad_lse"), (slopes, "slopes"), (sinks, "sinks"))
     )
     arrays = (grad, query, key, value, *mask.arrays, out, lse, grad_lse, slopes, sinks)
-    settings = (scale, is_causal, dropout_p, seed, softcap, mask_gradient)
+    how = None if config is None else repr(config)
+    settings = (scale, is_causal, dropout_p, seed, softcap, mask_gradient, allow_tf32, how)
     call = Call(function, mask.pattern, arrays, settings)
     replayed = call.replay()
     if replayed is not None:
         return _result(given, mask.pattern, replayed, mask_gradient, sinks is not None)
-    check_flags(function, is_causal=is_causal, mask_gradient=mask_gradient)
+    flags = {"is_causal": is_causal, "mask_gradient": mask_gradient, "allow_tf32": allow_tf32}
+    check_flags(function, **flags)
+    check_config(function, config, function)
     xp = common_namespace(
         function,
         grad=grad,
@@ -192,6 +204,7 @@ def scaled_dot_product_attention_backward(
             grad_lse,
             score,
             sinks,
+            config=config,
         )
         if width and value_width and mask_data is mask.data:
             call.keep(*gradients)

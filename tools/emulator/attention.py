@@ -11,10 +11,13 @@ from unittest.mock import patch
 from sparsegpu.engines.cuda import attention, attention_backward
 from sparsegpu.engines.cuda.paths import (
     _attention,
+    _attention_backward,
     _attention_tiles,
     _dispatch,
     _matrix_maps,
     _tuned,
+    bsr_attention_backward_simt,
+    bsr_attention_backward_sm80,
     bsr_attention_simt,
     bsr_attention_sm80,
     bsr_attention_sm90,
@@ -25,6 +28,7 @@ from .host import emulated
 
 _MODULES = (
     *(bsr_attention_simt, bsr_attention_sm80, bsr_attention_sm90),
+    *(bsr_attention_backward_simt, bsr_attention_backward_sm80, _attention_backward),
     *(_attention, _attention_tiles, _matrix_maps, _dispatch, _tuned),
     *(attention, attention_backward),
 )

@@ -32,16 +32,6 @@ _TYPES_OF_BACKWARD = (
 )
 
 ATTENTION_BACKWARD = (
-    KernelSource(
-        "bsr_attention_backward",
-        _BACKWARD,
-        FLOATS,
-        variants=tuple(
-            {**types, "GRADIENT": gradient, "COLUMNS": columns}
-            for types in _TYPES_OF_BACKWARD
-            for gradient, columns in (("query", 2), ("key", 4), ("value", 4))
-        ),
-    ),
     KernelSource("bsr_attention_backward_mask", _BACKWARD, FLOATS, variants=_TYPES_OF_BACKWARD),
     KernelSource(
         "bsr_attention_backward_sinks", _BACKWARD, FLOATS, variants=each("T", ("f32", "f64"))

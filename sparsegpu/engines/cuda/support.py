@@ -155,6 +155,7 @@ _TITLES = {
     "semi_structured_addmm": "2:4 products",
     "bsr_semi_structured_addmm": "Products of 2:4 blocks",
     "scaled_dot_product_attention": "Attention",
+    "scaled_dot_product_attention_backward": "Gradients of attention",
     "sampled_addmm": "Sampled products",
     "bsr_spgemm": "Sparse times sparse",
 }

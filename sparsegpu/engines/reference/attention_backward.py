@@ -26,6 +26,8 @@ def attention_backward(
     grad_lse: np.ndarray | None,
     score: Score,
     sinks: np.ndarray | None,
+    *,
+    config: dict[str, Any] | None = None,
 ) -> None:
     """Write the gradients of query, key, value, mask and sinks; None is not wanted.
 
@@ -40,6 +42,7 @@ def attention_backward(
     each summed over what its operand broadcasts over. Arguments as in `attention.attention`;
     grad and out are (*B, H, L, Ev), lse and grad_lse (*B, H, L).
     """
+    del config  # it chooses among kernels
     heads, (bm, bk) = score.heads, pattern.blocksize
     query, key, value = over_heads(heads, query, key, value)
     dquery, dkey, dvalue = (np.zeros(a.shape, lse.dtype) for a in (query, key, value))

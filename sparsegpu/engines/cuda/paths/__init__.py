@@ -53,6 +53,8 @@ from . import (
     bsr_addmm_sm90,
     bsr_addmm_vector,
     bsr_addmm_vector_mma,
+    bsr_attention_backward_simt,
+    bsr_attention_backward_sm80,
     bsr_attention_simt,
     bsr_attention_sm80,
     bsr_attention_sm90,
@@ -111,6 +113,12 @@ ATTENTION: Family = (
     bsr_attention_simt,
 )
 
+#: Gradients of attention's query, key and value.
+ATTENTION_BACKWARD: Family = (
+    bsr_attention_backward_sm80,
+    bsr_attention_backward_simt,
+)
+
 #: Dense @ dense at the stored blocks.
 SAMPLED: Family = (
     bsr_sampled_addmm_sm90,
@@ -133,6 +141,7 @@ FAMILIES: dict[str, Family] = {
     "scaled_mm": SEMI_STRUCTURED,
     "bsr_semi_structured_addmm": BSR_SEMI_STRUCTURED,
     "scaled_dot_product_attention": ATTENTION,
+    "scaled_dot_product_attention_backward": ATTENTION_BACKWARD,
     "sampled_addmm": SAMPLED,
     "bsr_spgemm": SPGEMM,
 }

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...._math import ceil_div
+from ....pattern import Pattern
 from .._grid import packed_mask, size_of
 from .._schedule import RowGroups, row_groups
 from .._score_args import score_args
@@ -21,6 +22,7 @@ from ..runtime.submission import workspace
 from ..runtime.types import ctype
 from ..runtime.view import batch_dims, matrix_numbers, matrix_view, vector_view
 from ._attention import Attention, AttentionFacts
+from ._attention_backward import AttentionBackward, Reads
 from ._matrix_maps import matrices_of
 
 #: The kernels count queries and keys of a head in 32 bits.
@@ -56,8 +58,13 @@ def serves(p: Attention) -> bool:
         p.lies_in_rows
         and max(p.query.shape[-2], p.key.shape[-2]) < _INT32
         and p.pattern._indptr.flags.c_contiguous
-        and (packed_mask(p.mask_data) or matrices_of(p.mask_data, 3)) is not None
+        and readable_mask(p.mask_data)
     )
+
+
+def readable_mask(mask_data: Any) -> bool:
+    """Return whether the states of a mask can be found: its matrices are at one distance."""
+    return packed_mask(mask_data) is not None or matrices_of(mask_data, 3) is not None
 
 
 def score_defines(f: AttentionFacts) -> dict[str, Any]:
@@ -110,7 +117,7 @@ def schedule_of(p: Attention, tile: AttentionTile, source: str) -> Schedule:
     of_matrix = groups.groups // p.pattern.batch_size
     slices = ceil_div(bm, tile.tile_q) if bm > tile.tile_q else 1
     items = heads * of_matrix * slices
-    setup, states, bits = _states(p, groups, rows)
+    setup, states, bits = _states(p.pattern, p.mask_data, groups, rows)
     step = p.indptr.itemsize * p.indptr.shape[-1]
     problem = kernel_struct(source, "AttentionProblem")(
         groups=of_matrix,
@@ -135,46 +142,92 @@ def schedule_of(p: Attention, tile: AttentionTile, source: str) -> Schedule:
     )
 
 
-def _states(p: Attention, groups: RowGroups, rows: int) -> tuple[tuple[Launch, ...], Any, Any]:
-    """Return the launch that finds the states of a bool mask, and where it writes them and bits.
+def backward_schedule(
+    p: AttentionBackward, reads: Reads, tile: AttentionTile, source: str, *, transposed: bool
+) -> Schedule:
+    """Return the schedule of a launch for gradients, which walks the pattern or its transpose."""
+    walked = p.transposed if transposed else p.pattern
+    own = walked.blocksize[0]
+    rows = max(1, tile.tile_q // own)
+    groups = row_groups(walked, rows)
+    of_matrix = groups.groups // walked.batch_size
+    slices = ceil_div(own, tile.tile_q) if own > tile.tile_q else 1
+    items = reads.owners * of_matrix * slices
+    origins = p.order if transposed else None
+    setup, states, bits = _states(p.pattern, p.mask_data, groups, rows, origins)
+    starts = reads["starts"]
+    problem = kernel_struct(source, "AttentionProblem")(
+        groups=of_matrix,
+        items=items,
+        nnzb=p.pattern.nnzb,
+        queries=walked.shape[0],
+        features=reads["query"].shape[-1],
+        value_features=reads["value"].shape[-1],
+    )
+    step = starts.itemsize * starts.shape[-1]
+    return Schedule(
+        setup,
+        items,
+        ctype(groups.blocks.dtype),
+        matrix_numbers(starts.shape[:-1], starts.strides[:-1], step, reads.batch),
+        (groups.argument(), states, bits, problem, reads.score(p.score)[1]),
+    )
 
-    Of a mask that is added the schedule's own blocks serve.
+
+def _states(
+    pattern: Pattern, mask_data: Any, groups: RowGroups, rows: int, origins: Any = None
+) -> tuple[tuple[Launch, ...], Any, Any]:
+    """Return the launch that finds the states of a mask, and where it writes them and bits.
+
+    Of a mask that is added the schedule's own blocks serve. Those of a transposed pattern are
+    blocks ``origins`` of the mask.
     """
-    if p.mask_data.dtype != bool:
+    packed, index = packed_mask(mask_data), groups.blocks.dtype
+    added = mask_data.dtype != bool
+    if added and origins is None:
         return (), groups.blocks, NULL
-    (bm, bk), packed, index = p.pattern.blocksize, packed_mask(p.mask_data), groups.blocks.dtype
-    of_states = groups.blocks.size * index.itemsize
+    bm, bk = pattern.blocksize
     defines = {"INDEX": ctype(index), "BM": bm, "BK": bk}
-    if packed is None:
-        flat = p.mask_data.reshape(-1, *p.mask_data.shape[-3:])
-        states = workspace(of_states + flat.shape[0] * _bit_bytes(p))
-        bits, elements = states[of_states:], flat
-        strides = flat.strides
-    else:
+    of_states = groups.blocks.size * index.itemsize
+    strides, bits = (0, 0, 0, 0), NULL
+    if packed is not None:
         states, bits, elements = workspace(of_states), packed.bits, packed.codes
-        strides = (0, 0, 0, 0)
-        defines["CODES"] = ctype(packed.codes.dtype)
+        defines["CODES"] = ctype(elements.dtype)
+    elif added:  # the states are the mask's blocks
+        states, elements, origins = workspace(of_states), origins, None
+        defines["CODES"] = ctype(elements.dtype)
+    else:
+        elements = mask_data.reshape(-1, *mask_data.shape[-3:])
+        states = workspace(of_states + elements.shape[0] * _bit_bytes(pattern))
+        bits, strides = states[of_states:], elements.strides
     blocks = kernel_struct("bsr_attention_mask", "MaskBlocks")(
         elements=elements.data.ptr,
         matrix=strides[0],
         block=strides[1],
         row=strides[2],
         column=strides[3],
-        nnzb=p.pattern.nnzb,
+        nnzb=pattern.nnzb,
     )
     launch = Launch(
         kernel("bsr_attention_mask", **defines),
         (groups.groups,),
         (_MASK_THREADS,),
-        (groups.argument(), blocks, states, bits, np.int32(rows)),
+        (
+            groups.argument(),
+            blocks,
+            states,
+            bits,
+            np.int32(rows),
+            NULL if origins is None else origins,
+        ),
     )
     return (launch,), states, bits
 
 
-def _bit_bytes(p: Attention) -> int:
+def _bit_bytes(pattern: Pattern) -> int:
     """Return the bytes of the bits of a matrix of the mask."""
-    bm, bk = p.pattern.blocksize
-    return p.pattern.nnzb * bm * ceil_div(bk, _WORD) * 4
+    bm, bk = pattern.blocksize
+    return pattern.nnzb * bm * ceil_div(bk, _WORD) * 4
 
 
 def views(p: Attention) -> tuple[bytes, ...]:

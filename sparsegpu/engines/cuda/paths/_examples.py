@@ -132,8 +132,11 @@ def _completed(
     path: ModuleType, defines: Mapping[str, Any], offset: int
 ) -> Iterator[Mapping[str, Any]]:
     """Yield a tile's names with those of addresses and epilogues, until all of these occurred."""
-    of_type = getattr(path, "epilogues", _epilogues)
-    epilogues = [{}] if "OUT" in defines else list(of_type(defines["T"]))
+    # What has examples of its own is no product with an epilogue, unless it says so.
+    of_type = getattr(path, "epilogues", None if hasattr(path, "examples") else _epilogues)
+    epilogues: list[Mapping[str, Any]] = [{}]
+    if "OUT" not in defines and of_type is not None:
+        epilogues = list(of_type(defines["T"]))
     for i in range(max(len(epilogues), *map(len, path.BY_ADDRESS.values()), 1)):
         i += offset
         address = {name: v[i % len(v)] for name, v in path.BY_ADDRESS.items()}

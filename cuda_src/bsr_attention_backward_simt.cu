@@ -38,12 +38,12 @@ struct BackwardProblem {
 };
 
 extern "C" __global__ void __launch_bounds__(MOST_WARPS * 32, 1)
-    bsr_attention_backward(const View gradient, const View query, const View key, const View value,
-                           const View grad, const View out, const View lse, const View grad_lse,
-                           const View delta, const View starts, const View indices,
-                           const View blocks, const Batch batch,
-                           const __grid_constant__ BackwardProblem problem,
-                           const __grid_constant__ ScoreArgs<A> score_args) {
+    bsr_attention_backward_simt(const View gradient, const View query, const View key,
+                                const View value, const View grad, const View out, const View lse,
+                                const View grad_lse, const View delta, const View starts,
+                                const View indices, const View blocks, const Batch batch,
+                                const __grid_constant__ BackwardProblem problem,
+                                const __grid_constant__ ScoreArgs<A> score_args) {
   __shared__ LaneDots<T, ROWS, MOST_WARPS> dots;
   __shared__ long long tile_others[TILE];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -1,0 +1,88 @@
+// Tiles of attention that thread blocks copy by cp.async: panels of rows in shared memory, and what
+// is known of the strips (common/query_tile.cuh) that a tile consists of.
+#pragma once
+
+#include "common/query_tile.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "ptx/cp_async.cuh"
+
+namespace sparsegpu {
+
+// Rows of COLUMNS elements in shared memory, in panels.
+template <int LINES, int COLUMNS>
+struct Panels {
+  static constexpr int PANEL = COLUMNS % 64 == 0 ? 64 : 32;
+  static constexpr int BYTES = LINES * COLUMNS * 2;
+  static constexpr int LENGTH = LINES, WIDTH = COLUMNS;
+  static __device__ __forceinline__ unsigned address(unsigned base, int line, int column) {
+    return swizzled_address<2 * PANEL>(base + column / PANEL * (LINES * PANEL * 2), line,
+                                       column % PANEL * 2);
+  }
+  // The address that is `lines` (a multiple of 8) and `columns` (of 16) further on than that of a
+  // line below 8 and a column below 16, or lines and columns that are such multiples besides.
+  static __device__ __forceinline__ unsigned advance(unsigned from, int lines, int columns) {
+    return (from ^ columns % PANEL * 2) + (columns / PANEL * LINES + lines) * (PANEL * 2);
+  }
+};
+
+// What is known of the strips of a tile of keys, in a ring: it is read two tiles ahead.
+template <typename Index, int STRIPS_OF_TILE, int ROWS_OF_TILE>
+struct StripRing {
+  typedef Index Number;
+  static constexpr int SLOTS = 3, STRIPS = STRIPS_OF_TILE, ROWS = ROWS_OF_TILE;
+  int key[SLOTS][STRIPS];  // the first of the strip; negative: there is none
+  Index state[SLOTS][ROWS][STRIPS];
+};
+// A thread's part of the ring: a strip of a block row.
+template <typename Strips, typename Ring>
+struct StripReader {
+  typedef typename Ring::Number Index;
+  static constexpr int STRIPS = Ring::STRIPS, ROWS = Ring::ROWS;
+  const RowGroups<Index>& schedule;
+  const Index* states;
+  long long start;
+  int strips;  // of the group
+  int strip = threadIdx.x % STRIPS, row = threadIdx.x / STRIPS;
+  Index state;
+  int key;
+
+  __device__ __forceinline__ StripReader(const RowGroups<Index>& schedule, const Index* states,
+                                         long long group)
+      : schedule(schedule),
+        states(states),
+        start(schedule.starts[group]),
+        strips(schedule.counts[group] * Strips::EACH) {}
+
+  __device__ __forceinline__ void read(int tile) {
+    const int s = tile * STRIPS + strip;
+    const bool here = row < ROWS && s < strips;
+    const long long entry = start + Strips::entry(s);
+    state = here ? states[entry * ROWS + row] : Index(NOT_STORED);
+    key = here && row == 0 ? schedule.columns[entry] * Strips::COLUMNS + Strips::column(s) : -1;
+  }
+  __device__ __forceinline__ void store(Ring& ring, int tile) const {
+    if (row < ROWS) ring.state[tile % Ring::SLOTS][row][strip] = state;
+    if (row == 0) ring.key[tile % Ring::SLOTS][strip] = key;
+  }
+};
+
+// Copy a tile's lines to panels: `line(i)` says where line i lies (null: zeros), of whose columns
+// there are `columns`.
+template <typename PANELS, int THREADS, typename Line>
+__device__ __forceinline__ void copy_lines(unsigned to, int columns, Line line) {
+  constexpr int LINES = PANELS::LENGTH, COLUMNS = PANELS::WIDTH;
+  constexpr int PANEL = PANELS::PANEL, ACROSS = PANEL / 8, DOWN = THREADS / ACROSS;
+  const int first = threadIdx.x / ACROSS, column = threadIdx.x % ACROSS * 8;
+  const unsigned lane = to + PANELS::address(0, first, column);
+#pragma unroll
+  for (int i = 0; i < LINES; i += DOWN) {
+    if (LINES % DOWN != 0 && first + i >= LINES) break;
+    const auto* from = line(first + i);
+#pragma unroll
+    for (int c = 0; c < COLUMNS; c += PANEL)
+      cp_async<16>(lane + PANELS::advance(0, i, c), from + column + c,
+                   from != nullptr && column + c < columns);
+  }
+}
+
+}  // namespace sparsegpu

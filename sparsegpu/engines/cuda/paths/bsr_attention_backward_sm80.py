@@ -1,0 +1,156 @@
+"""Attention's gradients on tensor cores from 8.0 on (``bsr_attention_backward_sm80.cu``).
+
+A launch for the gradient of query, which walks the pattern, and one for those of key and value,
+which walks its transpose. bfloat16 and float16; blocks of 8 rows and columns or more; up to 128
+columns of query, key and value (64 with dropout and a mask that is added), multiples of 8 in rows
+that are aligned to 16 bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..runtime.architectures import PORTABLE
+from ..runtime.launch import MAX_GRID, Launch, kernel
+from ..runtime.types import ctype
+from ..runtime.view import batch_dims
+from . import _attention
+from ._attention import AttentionFacts
+from ._attention_backward import AttentionBackward
+from ._attention_tiles import AttentionTile, backward_schedule, readable_mask
+from ._facts import HALVES, INDICES
+from ._fields import Fields
+from ._product import layout_of
+
+NAME = "mma"
+SOURCES = ("bsr_attention_backward_sm80",)
+DTYPES, ARCHS = HALVES, PORTABLE
+TENSOR_CORES = True
+BY_ADDRESS = {**INDICES, "GRADIENT": ("query", "key")}
+
+facts, examples = AttentionBackward.facts, _attention.examples
+
+_SMALLEST_BLOCK, _MOST_FEATURES = 8, 128
+_MOST_WITH_BOTH = 64  # columns, with dropout and a mask that is added: for want of registers
+_VECTOR = 8  # elements that are copied at once
+_STAGES = 2
+_STATIC = 4096  # shared memory besides the tiles, at most
+_INT32 = 2**31
+
+
+def pays(f: AttentionFacts) -> bool:
+    """Return False: it is taken by ``config`` until it has been measured."""
+    return False
+
+
+def serves(p: AttentionBackward) -> bool:
+    """Return whether rows can be copied, and key and value are summed over the same heads."""
+    arrays = [p.arrays[name] for name in ("query", "key", "value", "grad")]
+    of_key, of_value = (p.reads(p.gradients[name], 2, {}) for name in ("key", "value"))
+    return (
+        all(layout_of(a) == "rows" for a in arrays)
+        and max(a.shape[-2] for a in arrays) < _INT32
+        and of_key.own == of_value.own
+        and all(q._indptr.flags.c_contiguous for q in (p.pattern, p.transposed))
+        and readable_mask(p.mask_data)
+    )
+
+
+def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
+    """Return the tile, or None for operands that it does not take.
+
+    ``fields`` may say ``tile_own``, rows of a thread block, ``tile_other``, those of a step, and
+    ``blocks``, the thread blocks that a multiprocessor is to hold.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> f16 = np.dtype("float16")
+    >>> f = AttentionFacts(dtype=f16, out_dtype=f16, mask_dtype=np.dtype(bool), blocksize=(64, 64),
+    ...                    features=64, value_features=64)
+    >>> chosen = tile(f, Fields())
+    >>> chosen.tile_q, chosen.threads, chosen.shared_memory, chosen.defines["TILE_OTHER"]
+    (64, 128, 32768, 32)
+    """
+    e, ev = f.features, f.value_features
+    if min(f.blocksize) < _SMALLEST_BLOCK or max(e, ev) > _MOST_FEATURES:
+        return None
+    if e % _VECTOR or ev % _VECTOR:
+        return None
+    if f.dropout and f.mask_dtype.kind != "b" and max(e, ev) > _MOST_WITH_BOTH:
+        return None
+    features, value_features = (-(-n // 32) * 32 for n in (e, ev))
+    tile_own = fields.pick("tile_own", 64, (64, 128))
+
+    def shared_memory(tile_other: int) -> int:
+        return 2 * (tile_own + _STAGES * tile_other) * (features + value_features)
+
+    fitting = [n for n in (16, 32, 64) if shared_memory(n) + _STATIC <= f.shared_memory]
+    if not fitting:
+        return None
+    # Scores with more to do, and more sums, leave fewer registers for a tile.
+    light = f.mask_dtype.kind == "b" and not (f.softcap or f.slopes or f.dropout)
+    tile_other = fields.pick("tile_other", 32 if light or max(e, ev) <= 64 else 16, fitting)
+    blocks = fields.pick("blocks", 1, (1, 2))
+    return AttentionTile(
+        tile_q=tile_own,
+        threads=2 * tile_own,
+        shared_memory=shared_memory(tile_other),
+        defines={
+            "T": ctype(f.dtype),
+            "MASK": ctype(f.mask_dtype),
+            "SOFTCAP": int(f.softcap),
+            "SLOPES": int(f.slopes),
+            "DROPOUT": int(f.dropout),
+            "BM": f.blocksize[0],
+            "BK": f.blocksize[1],
+            "TILE_OWN": tile_own,
+            "TILE_OTHER": tile_other,
+            "FEATURES": features,
+            "VALUE_FEATURES": value_features,
+            "BLOCKS": blocks,
+        },
+    )
+
+
+def launches(p: AttentionBackward, tile: AttentionTile) -> tuple[Launch, ...] | None:
+    """Return the launches, or None where the tiles are too many for a grid."""
+    works: list[Launch] = []
+    for name in ("query", "key"):
+        found = _launches(p, tile, name)
+        if found is None:
+            return None
+        works += found
+    return tuple(works)
+
+
+def _launches(p: AttentionBackward, tile: AttentionTile, name: str) -> tuple[Launch, ...] | None:
+    by_queries = name == "query"
+    more: dict[str, tuple[Any, int]] = {"starts": (p.pattern._indptr, 1)}
+    more["second"] = (None if by_queries else p.gradients["value"], 2)
+    reads = p.reads(p.gradients[name], 2, more)
+    schedule = backward_schedule(p, reads, tile, SOURCES[0], transposed=not by_queries)
+    if schedule.items > MAX_GRID:
+        return None
+    operands = ("gradient", "second", "query", "key", "value", "grad", "out", "lse", "grad_lse")
+    tables, states, bits, problem, score = schedule.arguments
+    compute = Launch(
+        kernel(SOURCES[0], INDEX=schedule.index, GRADIENT=name, **tile.defines),
+        (schedule.items,),
+        (tile.threads,),
+        (
+            *reads.views(*operands, "delta"),
+            schedule.matrices,
+            batch_dims(reads.batch),
+            tables,
+            states,
+            bits,
+            problem,
+            np.int64(reads.shares),
+            score,
+        ),
+        tile.shared_memory,
+    )
+    return (*schedule.setup, compute)
