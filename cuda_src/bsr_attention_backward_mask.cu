@@ -2,7 +2,8 @@
 //
 // A thread block takes up to MOST_WARPS * ROWS queries and TILE = 32 keys of one stored block, a
 // lane a key, and adds up what each of the `shares` heads that read the block gives: one after the
-// other, so that the bits are the same every run. delta is what bsr_attention_backward_simt.cu left.
+// other, so that the bits are the same every run. delta is what bsr_attention_backward_simt.cu
+// left.
 //
 // -DT: bf16, f16, f32, f64; -DINDEX: s32, s64; -DROWS: queries a warp; the score's in
 // kernel_score.cuh.

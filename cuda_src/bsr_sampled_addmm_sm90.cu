@@ -34,7 +34,7 @@ constexpr bool ACROSS = Lines::MAT2 == Lines::across;
 constexpr int PANEL = 64, PANEL_BYTES = SLICE_K * LINE_BYTES;
 static_assert(!ACROSS || SIZE == 2, "wgmma reads other types along k only");
 
-constexpr int DOWN = TILE_M / 64, CONSUMERS = 2;  // warpgroups below each other, and in all
+constexpr int DOWN = TILE_M / 64, CONSUMERS = 2;    // warpgroups below each other, and in all
 constexpr int WIDTH = TILE_N / (CONSUMERS / DOWN);  // columns of a warpgroup
 constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int LEFT_BYTES = TILE_M * LINE_BYTES, STAGE_BYTES = LEFT_BYTES + TILE_N * LINE_BYTES;
@@ -84,9 +84,8 @@ __device__ __forceinline__ void produce(unsigned stages, Tile* tiles, Pipeline p
                                                tile.column_in_block(first)
                                          : 0;
     }
-    const int bytes = reads ? BOX_M * LINE_BYTES +
-                                  copies * (ACROSS ? PANEL_BYTES : BOX_N * LINE_BYTES)
-                            : 0;
+    const int bytes =
+        reads ? BOX_M * LINE_BYTES + copies * (ACROSS ? PANEL_BYTES : BOX_N * LINE_BYTES) : 0;
     for (int slice = 0; slice < slices; ++slice) {
       mbarrier_wait(pipeline.empty_barrier(), pipeline.parity ^ 1);
       const unsigned full = pipeline.full_barrier();
@@ -164,8 +163,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const unsigned left = stages + first_row * LINE_BYTES;
   const unsigned right =
       stages + LEFT_BYTES + (ACROSS ? first_col / PANEL * PANEL_BYTES : first_col * LINE_BYTES);
-  A* const staged =
-      reinterpret_cast<A*>(memory + STAGES * STAGE_BYTES) + warp * (16 * PITCH);
+  A* const staged = reinterpret_cast<A*>(memory + STAGES * STAGE_BYTES) + warp * (16 * PITCH);
   const int slices = slices_of(problem);
   auto release = [&](unsigned empty) {
     __syncwarp();  // lane 0 releases the stage for all lanes
@@ -175,8 +173,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     mbarrier_wait(pipeline.full_barrier(), pipeline.parity);
     const Tile tile = tiles[pipeline.stage];
     if (tile.blocks == 0) break;
-    const bool works = __shfl_sync(
-        ~0u, problem.k > 0 && first_row < tile.rows && first_col < tile.columns, 0);
+    const bool works =
+        __shfl_sync(~0u, problem.k > 0 && first_row < tile.rows && first_col < tile.columns, 0);
     A sum[WIDTH / 2];
 #pragma unroll
     for (int i = 0; i < WIDTH / 2; ++i) sum[i] = 0;

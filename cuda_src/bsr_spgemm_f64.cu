@@ -2,9 +2,9 @@
 //
 // The instruction multiplies 8 x 4 by 4 x 8. A warp takes PACKED = 8 / max(BM, BN) blocks of the
 // result: SIDE rows of the left operand and SIDE columns of the right one are those of one block,
-// so that the blocks on the diagonal of the 8 x 8 sums are the results, and what lies beside them is
-// not used. Each block goes through the terms of its own pairs, four at a time, and a pair may begin
-// within four; where its terms have ended, its operands are zero.
+// so that the blocks on the diagonal of the 8 x 8 sums are the results, and what lies beside them
+// is not used. Each block goes through the terms of its own pairs, four at a time, and a pair may
+// begin within four; where its terms have ended, its operands are zero.
 //
 // A lane reads one element of either operand for four terms: with 3 x 3 blocks a warp reads some
 // 0.75 times for a pair, where a thread for each element reads twice.

@@ -50,7 +50,8 @@ __device__ __forceinline__ Span span_of(const Row& row) {
   return all;
 }
 
-// The columns first .. first + 32 * words - 1 of the row: how many there are. FILL: written to `to`.
+// The columns first .. first + 32 * words - 1 of the row: how many there are. FILL: written to
+// `to`.
 __device__ __forceinline__ long long marked(const Row& row, unsigned* bits, int words,
                                             long long first, OUT_INDEX* to) {
   __shared__ int of_warp[WARPS];
@@ -94,7 +95,8 @@ __device__ __forceinline__ long long marked(const Row& row, unsigned* bits, int 
   return all;
 }
 
-// The same for all columns of a row of at most HASHED pairs, by a table of their distances to `low`.
+// The same for all columns of a row of at most HASHED pairs, by a table of their distances to
+// `low`.
 __device__ __forceinline__ long long hashed(const Row& row, unsigned* table, long long low,
                                             OUT_INDEX* to) {
   __shared__ unsigned listed;
@@ -128,8 +130,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     bsr_spgemm_rows(long long* counts, long long* pairs, OUT_INDEX* out_indices,
                     const OUT_INDEX* out_indptr, const INDEX* left_indptr,
                     const INDEX* left_indices, const INDEX* right_indptr,
-                    const INDEX* right_indices, const long long* of_left,
-                    const long long* of_right, const __grid_constant__ ResultRows problem) {
+                    const INDEX* right_indices, const long long* of_left, const long long* of_right,
+                    const __grid_constant__ ResultRows problem) {
   extern __shared__ __align__(16) unsigned char dynamic[];
   unsigned* words = reinterpret_cast<unsigned*>(dynamic);
   for (long long r = blockIdx.x; r < problem.rows; r += gridDim.x) {

@@ -6,7 +6,8 @@
 // count * bk terms, TILE_K of which are multiplied at a time (common/simt_tile.cuh). A thread block
 // owns a TILE_M x TILE_N part of a block, which is rounded once.
 //
-// -DT operands, -DOUT result, -DPAIR of the pairs (s32, s64), -DTILE_M, -DTILE_N, -DTILE_K, -DLANES.
+// -DT operands, -DOUT result, -DPAIR of the pairs (s32, s64), -DTILE_M, -DTILE_N, -DTILE_K,
+// -DLANES.
 #include "common/block_pairs.cuh"
 #include "common/simt_tile.cuh"
 
@@ -50,6 +51,7 @@ extern "C" __global__ void __launch_bounds__(Outputs::THREADS, 1)
       outputs.multiply(tiles, here);
     }
     OUT* block = out + g * bm * bn + (long long)first_row * bn + first_col;
-    outputs.finish(rows, columns, [&](int m, int n, A sum) { block[m * bn + n] = round_to<OUT>(sum); });
+    outputs.finish(rows, columns,
+                   [&](int m, int n, A sum) { block[m * bn + n] = round_to<OUT>(sum); });
   }
 }

@@ -1,12 +1,12 @@
-// Sparse times sparse on tensor cores through mma.sync (8.0 and later): bfloat16 and float16, blocks
-// of 16 rows and columns or more.
+// Sparse times sparse on tensor cores through mma.sync (8.0 and later): bfloat16 and float16,
+// blocks of 16 rows and columns or more.
 //
 // A thread block computes TILE_M x TILE_N outputs of one block of the result. The products of its
 // pairs (common/block_pairs.cuh) laid end to end are one long sum, whose terms go through shared
 // memory TILE_K at a time, in a pipeline of STAGES slices, and from there as fragments into the
-// tensor cores (common/warp_mma.cuh). A slice has terms of one pair; behind the last ones of a block
-// it is zero. The left block is stored by line, the right one by k: both as they lie in memory,
-// copied in vectors of 16 bytes.
+// tensor cores (common/warp_mma.cuh). A slice has terms of one pair; behind the last ones of a
+// block it is zero. The left block is stored by line, the right one by k: both as they lie in
+// memory, copied in vectors of 16 bytes.
 //
 // -DT, -DOUT, -DPAIR as in bsr_spgemm_simt.cu, to be read first; -DTILE_M, -DTILE_N shared by
 // WARPS_M x WARPS_N warps; -DSTAGES.
@@ -97,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const int rows = bm - first_row, columns = bn - first_col;
     const long long begin = starts[g] - problem.base;
     const long long count = (starts[g + 1] - problem.base - begin) * ((bk + TILE_K - 1) / TILE_K);
-    Slices slices = {pairs + 2 * begin,  a + (long long)first_row * bk, b + first_col, 0, bm, bk, bn,
+    Slices slices = {pairs + 2 * begin, a + (long long)first_row * bk, b + first_col, 0, bm, bk, bn,
                      min(rows, TILE_M), min(columns, TILE_N)};
     Outputs outputs;
     CpAsyncPipeline<STAGES, STAGE_BYTES> pipeline;

@@ -7,8 +7,8 @@
 // or beyond the last term is zero.
 //
 // Blocks and others are copied in 16-byte vectors of their rows, so KS is a multiple of eight and
-// rows begin at multiples of 16 bytes. Where a pair's other begins at another column than a multiple
-// of eight, its elements are copied one by one.
+// rows begin at multiples of 16 bytes. Where a pair's other begins at another column than a
+// multiple of eight, its elements are copied one by one.
 //
 // -DT, -DINDEX, -DFORMAT, -DOUT, -DEPILOGUE as in scatter_mm.cu; -DKS columns of a block; -DTILE_M,
 // -DTILE_N outputs of a thread block, shared by WARPS_M x WARPS_N warps; -DSTAGES.
@@ -117,8 +117,8 @@ __device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* 
   }
 }
 
-// A thread block computes one TILE_M x TILE_N part of one tile of one batch. The arguments are those
-// of scatter_mm.
+// A thread block computes one TILE_M x TILE_N part of one tile of one batch. The arguments are
+// those of scatter_mm.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     scatter_mm_sm80(const __grid_constant__ View accumulators, const __grid_constant__ View blocks,
                     const __grid_constant__ View others, const __grid_constant__ Lists<INDEX> lists,

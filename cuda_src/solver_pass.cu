@@ -5,10 +5,11 @@
 // of all thread blocks, which the last one to finish adds. That one makes the step, column by
 // column. So no number leaves the device, and the pass after this one finds its factors in memory.
 //
-// -DT (f32, f64, c64, c128); -DTERMS, the program: {target, vector, row of its factor or -1, whether
-// it is the last of its target}, ..., TERM_COUNT of them; -DDOTS: {row, u, v}, ..., DOT_COUNT;
-// -DSTEP: NoStep or a step of solver_pass/*.cuh; -DCOLUMNS: those of a thread block, a power of two;
-// -DROWS: consecutive rows that a thread loads at once, more than 1 only of single columns.
+// -DT (f32, f64, c64, c128); -DTERMS, the program: {target, vector, row of its factor or -1,
+// whether it is the last of its target}, ..., TERM_COUNT of them; -DDOTS: {row, u, v}, ...,
+// DOT_COUNT; -DSTEP: NoStep or a step of solver_pass/*.cuh; -DCOLUMNS: those of a thread block, a
+// power of two; -DROWS: consecutive rows that a thread loads at once, more than 1 only of single
+// columns.
 #include "common/last_block.cuh"
 #include "common/warp_reduce.cuh"
 #include "solver_pass/bicgstab.cuh"
@@ -35,8 +36,8 @@ constexpr Dot PRODUCTS[DOT_COUNT + 1] = {DOTS};
 struct SolverPass {
   T *v0, *v1, *v2, *v3, *v4, *v5, *v6, *v7;
   W *numbers, *partials;
-  unsigned* done;               // one for each tile of columns, zeros
-  const u8* active;             // or null: all
+  unsigned* done;    // one for each tile of columns, zeros
+  const u8* active;  // or null: all
   // Of columns: whether they are active, moved, converged; iterations, code, rounds; norms.
   u8* flags;
   long long* counts;

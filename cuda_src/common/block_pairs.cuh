@@ -6,8 +6,8 @@
 namespace sparsegpu {
 
 // A stretch of the result: blocks first .. first + blocks - 1. Block g is the sum over its pairs
-// (p, q), at pairs[2 * i] and pairs[2 * i + 1] for i = starts[g] - base .. starts[g + 1] - base - 1,
-// of left block p times right block q.
+// (p, q), at pairs[2 * i] and pairs[2 * i + 1] for i = starts[g] - base .. starts[g + 1] - base -
+// 1, of left block p times right block q.
 struct PairsProblem {
   long long first, blocks, base;
   int bm, bk, bn;

@@ -7,10 +7,10 @@
 namespace sparsegpu {
 
 struct SampledProblem {
-  long long tiles;       // of all matrices
-  long long chunks;      // numbers of chunks of a matrix (SampledTile)
-  long long block_rows;  // of a matrix
-  long long k;           // 0: the matrices are not read
+  long long tiles;                 // of all matrices
+  long long chunks;                // numbers of chunks of a matrix (SampledTile)
+  long long block_rows;            // of a matrix
+  long long k;                     // 0: the matrices are not read
   long long out_step, input_step;  // from a block to the next
   int bm, padding;
 };
@@ -27,10 +27,10 @@ struct SampledTile {
   static constexpr int GATHER = BlockN < TileN ? TileN / BlockN : 1;
   static constexpr int SLICES_N = BlockN < TileN ? 1 : (BlockN + TileN - 1) / TileN;
 
-  long long matrix;       // of the batch
+  long long matrix;  // of the batch
   long long block_row;
-  long long first_block;  // of its matrix
-  int blocks;             // 0: there is no such tile
+  long long first_block;     // of its matrix
+  int blocks;                // 0: there is no such tile
   int first_row, first_col;  // within the blocks
   int rows, columns;
 
@@ -121,7 +121,8 @@ struct SampledOutputs {
           const Op op = of_block(block);
           alignas(16) Out values[VECTOR];
 #pragma unroll
-          for (int i = 0; i < VECTOR; ++i) values[i] = op(staged[m * pitch + n + i], row, first + i);
+          for (int i = 0; i < VECTOR; ++i)
+            values[i] = op(staged[m * pitch + n + i], row, first + i);
           *reinterpret_cast<uint4*>(out + block * problem.out_step + row * view.row + first) =
               *reinterpret_cast<const uint4*>(values);
         }

@@ -74,9 +74,9 @@ struct RowCursor {
 // One lane's share of an element row.
 template <int TEAM_THREADS>
 struct RowShare {
-  long long b, start;  // matrix; the row's first block
-  int blocks;          // of the row; a lane past the last row of the block has none
-  int r;               // row within the block
+  long long b, start;      // matrix; the row's first block
+  int blocks;              // of the row; a lane past the last row of the block has none
+  int r;                   // row within the block
   int lanes, first, step;  // lanes of a warp along the row; this one's first vector, and its next
   int vectors;
 

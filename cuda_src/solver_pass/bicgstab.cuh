@@ -40,8 +40,7 @@ struct direction {
   template <typename W>
   static __device__ int run(const Column<W>& n) {
     n[BETA] = W(0);
-    if (!is_zero(n[OMEGA]))
-      n[BETA] = over(n[RHO], n[BEFORE]) * over(n[ALPHA], n[OMEGA]);
+    if (!is_zero(n[OMEGA])) n[BETA] = over(n[RHO], n[BEFORE]) * over(n[ALPHA], n[OMEGA]);
     n[BACK] = n[BETA] * -n[OMEGA];
     n[NORM] = sqrt(n.real(SQUARE));
     return n.real(NORM) <= n.real(TOLERANCE) ? CONVERGED : ITERATED;
