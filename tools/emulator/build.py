@@ -23,7 +23,11 @@ _SOURCES = ROOT / "cuda_src"
 _DYNAMIC = re.compile(r"extern __shared__ (?:__align__\((\d+)\) )?unsigned char dynamic\[\];")
 _ALIGNMENT = 128  # of an argument; a tensor map's
 
-_FLAGS = ("-std=c++17", "-O1", "-w", "-ffp-contract=off", "-fPIC", "-shared")
+# Hidden: the linker would else give builds that differ in their names the shared variables of one.
+_FLAGS = (
+    *("-std=c++17", "-O1", "-w", "-ffp-contract=off", "-fPIC", "-shared"),
+    "-fvisibility=hidden",
+)
 
 
 @cache
@@ -64,7 +68,8 @@ class HostKernel:
         if not library.exists():
             program = library.with_suffix(".cpp")
             program.write_text(
-                f'#include "emulator.h"\n{text}\nextern "C" void launch(unsigned grid, unsigned '
+                f'#include "emulator.h"\n{text}\nextern "C" '
+                f'__attribute__((visibility("default"))) void launch(unsigned grid, unsigned '
                 f"block, void** arguments) {{\n  emulator::run(grid, block, arguments, "
                 f"[] {{ emulator::call({source}); }});\n}}\n"
             )
