@@ -94,7 +94,7 @@ def test_a_file_is_written_whole_or_not_at_all(command, error, tmp_path, capsys,
 
 def test_a_picture_is_written_whole_or_not_at_all(tmp_path, capsys, monkeypatch):
     pytest.importorskip("matplotlib")
-    content = {"rows": [], "copy GB/s": 1.0, "seconds": 1.0, "cases left out": 0}
+    content = {"rows": [], "copy GB/s": 1.0, "seconds": 1.0, "cases left out": 0, "refused": {}}
     monkeypatch.setattr(bench, "choose_library", lambda device: (None, "a test"))
     monkeypatch.setattr(bench, "race", lambda *_, **__: content)
     path = tmp_path / "picture.png"

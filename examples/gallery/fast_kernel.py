@@ -34,10 +34,10 @@ xp = np  # on a GPU: import cupy as xp
 
 def lines_of(source, first, last):
     """Print a part of a CUDA source: from the line that holds `first` to that with `last`."""
-    lines = (source_root() / f"{source}.cu").read_text(encoding="utf-8").splitlines()
+    lines = (source_root() / source).read_text(encoding="utf-8").splitlines()
     start = next(i for i, line in enumerate(lines) if first in line)
     end = next(i for i, line in enumerate(lines[start:], start) if line.startswith(last))
-    print(f"// {source}.cu, line {start + 1}", *lines[start : end + 1], sep="\n")
+    print(f"// {source}, line {start + 1}", *lines[start : end + 1], sep="\n")
 
 
 # %% [markdown]
@@ -83,16 +83,16 @@ if xp is np:
 # block size, dtype and stride works so; it is the kernel to read first.
 
 # %%
-lines_of("bsr_addmm_simt", "for (long long start = 0;", "    }")
+lines_of("bsr_addmm_simt.cu", "for (long long start = 0;", "    }")
 
 # %% [markdown]
-# ## 3. Tensor cores: `bsr_addmm_sm80.cu`
+# ## 3. Tensor cores: `bsr_addmm_sm80.cu`, which includes `common/warp_mma.cuh`
 #
 # The same tiles, but a warp multiplies 16 x 16 of them with one instruction, `mma.sync`, from
 # registers, while the next slices are on their way (`cp.async`).
 
 # %%
-lines_of("bsr_addmm_sm80", "__device__ __forceinline__ void multiply(Outputs& outputs", "}")
+lines_of("common/warp_mma.cuh", "__device__ __forceinline__ void multiply_slice(", "}")
 
 # %% [markdown]
 # ## 4. Hopper: `bsr_addmm_sm90.cu`
@@ -102,7 +102,7 @@ lines_of("bsr_addmm_sm80", "__device__ __forceinline__ void multiply(Outputs& ou
 # tile of the dense operand is loaded once for all rows that have a block in that column.
 
 # %%
-lines_of("bsr_addmm_sm90", "template <int Count, typename Meanwhile>", "}")
+lines_of("bsr_addmm_sm90.cu", "template <int Count, typename Meanwhile>", "}")
 
 # %% [markdown]
 # ## What a group of rows gains
