@@ -126,11 +126,12 @@ def functions():
         ),
         "scaled_dot_product_attention": dict(
             query=query, key=query, value=query, mask=mask, scale=None, dropout_p=0.0, seed=None,
-            **heads, out=query.copy(),
+            **heads, out=query.copy(), config=None,
         ),
         "scaled_dot_product_attention_backward": dict(
             grad=query, query=query, key=query, value=query, mask=mask, out=query,
             lse=dense(2, 32), grad_lse=None, scale=None, dropout_p=0.0, seed=None, **heads,
+            config=None,
         ),
         "scatter_mm": dict(
             blocks=a.data, others=x, indices_data=lists, accumulators=dense(32, 3)
