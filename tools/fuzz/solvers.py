@@ -120,7 +120,9 @@ def _rule(
         most = 10 * len(x) if maxiter is None else maxiter
         scale = size * np.linalg.norm(solution, axis=0)  # minres measures by it
         goal = rtol * (10 * (norm + scale) if solver in {"minres", "gmres"} else norm)
-        drift = 400 * eps * (scale + norm)
+        # What is updated departs from b - A x by the rounding of the largest iterate's product.
+        begun = 0 if x0 is None else np.linalg.norm(x0.reshape(len(x0), -1).astype(wide), axis=0)
+        drift = 400 * eps * (np.maximum(scale, size * begun) + norm)
         if solver == "minres":  # whose tests are estimates: it may be as wrong as SciPy's
             goal = np.maximum(goal, 2 * _scipys_residuals(dense, columns, x0, rtol, maxiter))
         for j, code in enumerate(infos):
