@@ -81,6 +81,18 @@ def compress(dense: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray(packed), reordered.reshape(meta.shape)
 
 
+def expand(packed: np.ndarray, meta: np.ndarray) -> np.ndarray:
+    """Return the dense matrix of 2:4 values by legal metadata in CUTLASS's order."""
+    (m, half), codes_of = packed.shape, 2 * meta.itemsize
+    words = meta.ravel()[places(m, meta.shape[1], meta.dtype)].view(f"u{meta.itemsize}")
+    codes = words.astype(np.int64)[:, None] >> 4 * np.arange(codes_of, dtype=np.int64) & 15
+    code = codes.reshape(m, half // 2)
+    groups = np.zeros((m, half // 2, 4), packed.dtype)
+    values = packed.reshape(m, half // 2, 2)
+    np.put_along_axis(groups, np.stack([code & 3, code >> 2], axis=-1), values, axis=-1)
+    return groups.reshape(m, 2 * half)
+
+
 def places(m: int, columns: int, dtype: np.dtype) -> np.ndarray:
     """Return the flat place of each metadata element, row by row."""
     g, w = (32, 4) if dtype.itemsize == 2 else (16, 2)
