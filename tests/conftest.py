@@ -245,6 +245,16 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(20240624)
 
 
+@pytest.fixture
+def winner_cache(tmp_path, monkeypatch) -> Path:
+    """A cache of the test's own, without winners."""
+    from sparsegpu.engines.cuda import winners
+
+    monkeypatch.setenv("SPARSEGPU_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(winners, "_snapshot", None)
+    return tmp_path
+
+
 def pytest_configure():
     """Give the tests, and the processes that they start, a cache beside the user's.
 

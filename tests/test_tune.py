@@ -3,13 +3,11 @@
 import json
 from itertools import islice
 from math import inf
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import sparsegpu
-from attention_cases import Case
 from sparsegpu import _cache
 from sparsegpu.__main__ import main
 from sparsegpu._cache import write_entry
@@ -23,78 +21,15 @@ from sparsegpu.engines.cuda.runtime.launch import LaunchError
 from sparsegpu.engines.cuda.winners import Family, Kind, Snapshot, Winner, density_bucket
 from sparsegpu.kernels import Config
 from sparsegpu.kernels import winners as kernel_winners
-from sparsegpu.testing import assert_attention_close
 from sparsegpu.tuning import progress
 from sparsegpu.tuning.tune import search
-from tools.emulator.attention import emulated_attention
-from tools.emulator.build import compiler
 
 FAMILY = Family("bsr_addmm", "90", "bfloat16", (32, 32), "rows")
-HOST = SimpleNamespace(xp=np, array=np.asarray)
 KIND = Kind(FAMILY, (4096, 4096, 4096), density_bucket(0.1))
 
 
 def winner(kind=KIND, ms=1.0, **fields):
     return Winner(kind, {"path": "wgmma", **fields}, ms, 2.0)
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("SPARSEGPU_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(winners, "_snapshot", None)
-    return tmp_path
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("blocksize", [(16, 16), (20, 12), (64, 64), (128, 128), (1, 64)])
-@pytest.mark.parametrize("layout", ["64x64 bool folded", "256x96 bool", "128x128 float32 softcap"])
-def test_neighbours_of_attention(dtype, blocksize, layout):
-    family = Family("scaled_dot_product_attention", "90", dtype, blocksize, layout)
-    kind = Kind(family, (65536, 4096, 64), -7)
-    found = candidates.paths(kind)
-    halves = dtype != "float32"
-    assert found[-1] == "simt" and ("mma" in found) == (halves and blocksize != (1, 64))
-    assert ("wgmma" in found) == (halves and min(blocksize) >= 16 and blocksize != (20, 12)
-                                  and not layout.startswith("256"))  # fmt: skip
-    for path in found:
-        first = candidates.start(kind, path)
-        around = list(candidates.neighbours(kind, first))
-        assert first not in around and (len(around) > 0) == (path != "simt")
-        for config in around:
-            assert candidates.start(kind, **config) == config
-
-
-def test_attention_s_winner_is_taken_and_one_that_does_not_serve_is_not(
-    cache, tmp_path, monkeypatch, rng
-):
-    pytest.importorskip("cupy")
-    if compiler() is None:
-        pytest.skip("there is no C++ compiler")
-    case = Case(
-        rng, dtype="bfloat16", lengths=(64, 64), blocksize=(16, 16), widths=(32, 32), heads=(2, 1)
-    )
-    query, key, value, mask = case.on(HOST)
-    kinds = []
-    monkeypatch.setattr(winners, "_snapshot", Snapshot([winner()]))
-    for config, kernel in (
-        ({"path": "mma", "tile_k": 32}, "bsr_attention_sm80"),
-        ({"path": "mma", "tile_k": 512}, "bsr_attention_simt"),
-        ({"path": "gone"}, "bsr_attention_simt"),
-        (None, "bsr_attention_simt"),
-    ):
-
-        def find(_, kind, config=config):
-            kinds.append(kind)
-            return config
-
-        monkeypatch.setattr(Snapshot, "config", find)
-        with emulated_attention(tmp_path) as launched:
-            out = sparsegpu.scaled_dot_product_attention(query, key, value, mask)
-        assert launched[kernel] == 1
-        assert_attention_close(out, case.expected()[0])
-    (kind,) = set(kinds)
-    assert kind.shape == (128, 64, 32)
-    assert kind.family.layout == "32x32 bool folded" and kind.family.dtype == "bfloat16"
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8", "tf32", "float32", "float64", "complex64"])
@@ -112,23 +47,6 @@ def test_neighbours_are_configurations(dtype, blocksize, n):
                 assert first not in around and len(around) <= 40
                 for config in around:
                     assert candidates.start(kind, **config) == config
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "tf32", "float32", "complex64"])
-@pytest.mark.parametrize("blocksize", [(1, 1), (16, 16), (23, 23), (32, 64), (128, 128)])
-def test_neighbours_of_sampled_products(dtype, blocksize):
-    tensor_cores = dtype in {"bfloat16", "int8", "tf32"} and min(blocksize) >= 8
-    for layout in ("along across", "strided along"):
-        family = Family("sampled_addmm", "90", dtype, blocksize, layout)
-        kind = Kind(family, (4096, 1024, 4096), -7)
-        found = candidates.paths(kind)
-        assert found[-1] == "simt" and ("mma" in found) == tensor_cores
-        for path in found:
-            first = candidates.start(kind, path)
-            around = list(candidates.neighbours(kind, first))
-            assert first not in around and 1 < len(around) <= 40
-            for config in around:
-                assert candidates.start(kind, **config) == config
 
 
 def test_a_field_that_cannot_be_is_refused():
@@ -168,7 +86,7 @@ def test_nearest_winner():
         assert known.config(KIND._replace(family=FAMILY._replace(**changed))) is None
 
 
-def test_winners_are_kept(cache, monkeypatch):
+def test_winners_are_kept(winner_cache, monkeypatch):
     before, generation = winners.snapshot(), winners.generation
     winners.keep(winner(stages=3))
     assert winners.snapshot() is not before and KIND not in before.winners
@@ -219,7 +137,7 @@ OTHER = {
 
 
 @pytest.mark.parametrize("content", OTHER.values(), ids=OTHER)
-def test_other_content_is_set_aside_with_one_warning(cache, monkeypatch, capsys, content):
+def test_other_content_is_set_aside_with_one_warning(winner_cache, monkeypatch, capsys, content):
     monkeypatch.setattr(_cache, "_warned", set())
     shipped = winners.snapshot().winners.keys()
     for key in ("e" * 64, "f" * 64):
@@ -315,7 +233,7 @@ def test_noise_is_no_winner():
     assert found == Winner(KIND, MODEL, 1.0, 1.0)
 
 
-def test_ctrl_c_ends_a_search_that_keeps_nothing(cache, capsys):
+def test_ctrl_c_ends_a_search_that_keeps_nothing(winner_cache, capsys):
     measured = []
 
     def measure(config):
@@ -330,7 +248,7 @@ def test_ctrl_c_ends_a_search_that_keeps_nothing(cache, capsys):
     assert winners.users_winners() == []
 
 
-def test_ctrl_c_on_the_command_line_keeps_what_was_finished(cache, capsys, monkeypatch):
+def test_ctrl_c_on_the_command_line_keeps_what_was_finished(winner_cache, capsys, monkeypatch):
     def tune(shape, **keywords):
         if shape[0] == 64:
             raise KeyboardInterrupt
@@ -370,12 +288,12 @@ def test_bad_input_is_refused_in_a_line_before_a_gpu_is_sought(words, said, caps
     assert said in lines[-1] and "Traceback" not in lines[0]
 
 
-def test_command(cache, capsys):
+def test_command(winner_cache, capsys):
     winners.keep(winner(stages=3))
     assert main(["tune", "--show"]) == 0
     printed = capsys.readouterr().out
     assert "bfloat16 blocks 32x32" in printed and "wgmma stages=3 (2.00x" in printed
-    exported = cache / "90.json"
+    exported = winner_cache / "90.json"
     assert main(["tune", "--export", str(exported)]) == 0
     assert [Winner.from_dict(e) for e in json.loads(exported.read_text())] == [winner(stages=3)]
     winners.keep(Winner(KIND._replace(bucket=0), MODEL, 1.0, 1.0))
@@ -386,47 +304,6 @@ def test_command(cache, capsys):
     assert "3 forgotten" in capsys.readouterr().out
     assert main(["tune", "--show"]) == 0
     assert "nothing tuned yet" in capsys.readouterr().out
-
-
-def test_arguments_of_attention(rng):
-    op = "scaled_dot_product_attention"
-    case = Case(rng, heads=(2, 1))
-    query, key, value, mask = case.on(HOST)
-    for given in (mask, sparsegpu.BlockMask.from_bsr(mask)):
-        assert sparsegpu.tune(given, (query, key, value), op=op) == {}
-    with pytest.raises(TypeError, match=r"'dense': expected \(query, key, value\)"):
-        sparsegpu.tune(mask, query, op=op)
-    with pytest.raises(TypeError, match="tune: argument 'bsr': expected a bsr_array"):
-        sparsegpu.tune(query, (query, key, value), op=op)
-    with pytest.raises(TypeError, match="either operands or a shape"):
-        sparsegpu.tune(mask, op=op)
-    with pytest.raises(TypeError, match="tune: argument 'blocksize'"):
-        sparsegpu.tune(shape=(64, 64, 32), op=op)
-    with pytest.raises(ValueError, match="argument 'value'"):
-        sparsegpu.tune(mask, (query, key[:, 1:], value), op=op)
-
-
-@pytest.mark.gpu
-def test_tuned_attention(cuda_engine, cache, monkeypatch, rng):
-    around = candidates.neighbours
-    monkeypatch.setattr(candidates, "neighbours", lambda *of: islice(around(*of), 1))
-    case = Case(
-        rng, dtype="bfloat16", lengths=(256, 256), blocksize=(64, 64), widths=(64, 64), heads=(4, 2)
-    )
-    *operands, mask = case.on(cuda_engine)
-    config = sparsegpu.tune(mask, operands, op="scaled_dot_product_attention", progress=False)
-    (kept,) = winners.users_winners()
-    assert kept.config == config
-    attend = sparsegpu.scaled_dot_product_attention
-    assert (attend(*operands, mask, config=config) == attend(*operands, mask)).all()
-    sparsegpu.tune(
-        shape=(256, 256, 32),
-        blocksize=(32, 32),
-        density=0.5,
-        op="scaled_dot_product_attention",
-        progress=False,
-    )
-    assert len(winners.users_winners()) == 2
 
 
 def test_arguments(rng):
@@ -453,48 +330,8 @@ def test_arguments(rng):
         sparsegpu.tune(two_of_four, x, op="semi_structured_addmm")
 
 
-@pytest.mark.parametrize("blocksize", [(1, 1), (3, 3), (8, 8), (16, 16), (64, 32)])
-@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float64"])
-def test_configurations_of_sparse_products(dtype, blocksize):
-    family = Family("bsr_spgemm", "90", dtype, blocksize, str(blocksize[1]))
-    kind = Kind(family, (4096, 4096, 4096), -7)
-    found = candidates.paths(kind)
-    assert found[-1] == "simt"
-    assert ("small" in found) == (blocksize[0] <= 8)
-    assert ("mma" in found) == (blocksize[0] >= 16 and dtype == "bfloat16")
-    for path in found:
-        first = candidates.start(kind, path)
-        assert all(
-            candidates.start(kind, **config) == config != first
-            for config in candidates.neighbours(kind, first)
-        )
-
-
-def test_arguments_of_sparse_products():
-    a = sparsegpu.bsr_array(np.eye(4), blocksize=(2, 2))
-    assert sparsegpu.tune(a, a, op="bsr_spgemm") == {}
-    with pytest.raises(TypeError, match="'dense': expected a bsr_array for op='bsr_spgemm'"):
-        sparsegpu.tune(a, np.eye(4), op="bsr_spgemm")
-
-
-@pytest.mark.gpu
-def test_tuned_sparse_products(cuda_engine, cache, monkeypatch, rng):
-    around = candidates.neighbours
-    monkeypatch.setattr(candidates, "neighbours", lambda *of: islice(around(*of), 1))
-    for dtype in ("float16", "float64"):
-        a, b = (
-            sparsegpu.random_bsr((96, 96), (8, 8), 0.3, dtype=dtype, rng=rng, xp=cuda_engine.xp)
-            for _ in range(2)
-        )
-        config = sparsegpu.tune(a, b, op="bsr_spgemm", progress=False)
-        kept = [w for w in winners.users_winners() if w.kind.family.dtype == dtype]
-        assert [w.config for w in kept] == [config]
-        explicit = sparsegpu.bsr_spgemm(a, b, config=config)
-        assert (explicit.data == sparsegpu.bsr_spgemm(a, b).data).all()
-
-
 @pytest.fixture
-def tuned(cache, monkeypatch):
+def tuned(winner_cache, monkeypatch):
     """Let every product find one configuration."""
 
     def find(config):
@@ -508,7 +345,7 @@ def tuned(cache, monkeypatch):
 @pytest.mark.gpu
 @pytest.mark.parametrize("op", ["bsr_addmm", "dense_bsr_matmul"])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_tuned_calls(cuda_engine, cache, monkeypatch, rng, op, dtype):
+def test_tuned_calls(cuda_engine, winner_cache, monkeypatch, rng, op, dtype):
     # Every configuration is a kernel to compile: of each path's start one neighbour.
     around = candidates.neighbours
     monkeypatch.setattr(candidates, "neighbours", lambda *of: islice(around(*of), 1))
@@ -522,20 +359,6 @@ def test_tuned_calls(cuda_engine, cache, monkeypatch, rng, op, dtype):
     explicit = product(*operands, config=config)
     assert (explicit == product(*operands)).all()
     assert (explicit == operands[0] @ operands[1]).all()
-
-
-@pytest.mark.gpu
-def test_tuned_sampled_products(cuda_engine, cache, monkeypatch, rng):
-    around = candidates.neighbours
-    monkeypatch.setattr(candidates, "neighbours", lambda *of: islice(around(*of), 1))
-    how = {"dtype": "float16", "rng": rng, "xp": cuda_engine.xp}
-    a = sparsegpu.random_bsr((256, 256), (32, 32), 0.3, **how)
-    pair = [cuda_engine.array(rng.integers(-3, 4, (256, 256)).astype("float16")) for _ in "ab"]
-    config = sparsegpu.tune(a, pair, op="sampled_addmm", progress=False)
-    (kept,) = winners.users_winners()
-    assert kept.config == config and kept.kind in winners.snapshot().winners
-    explicit = sparsegpu.sampled_addmm(a, *pair, beta=0, config=config)
-    assert (explicit.data == sparsegpu.sampled_addmm(a, *pair, beta=0).data).all()
 
 
 @pytest.mark.gpu
