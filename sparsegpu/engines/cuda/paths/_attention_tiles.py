@@ -62,6 +62,18 @@ def serves(p: Attention) -> bool:
     )
 
 
+def widths_for_mma(f: AttentionFacts, most: int) -> tuple[int, int] | None:
+    """Return both widths in whole panels of 32, None for what ``mma`` kernels do not take.
+
+    They take blocks of 8 and more, and at most ``most`` features, which are copied eight at once.
+    """
+    widths = f.features, f.value_features
+    if min(f.blocksize) < 8 or max(widths) > most or any(n % 8 for n in widths):
+        return None
+    features, value_features = (-(-n // 32) * 32 for n in widths)
+    return features, value_features
+
+
 def readable_mask(mask_data: Any) -> bool:
     """Return whether the states of a mask can be found: its matrices are at one distance."""
     return packed_mask(mask_data) is not None or matrices_of(mask_data, 3) is not None

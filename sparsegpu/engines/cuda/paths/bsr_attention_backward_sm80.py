@@ -19,7 +19,12 @@ from ..runtime.view import batch_dims
 from . import _attention
 from ._attention import AttentionFacts
 from ._attention_backward import AttentionBackward
-from ._attention_tiles import AttentionTile, backward_schedule, readable_mask
+from ._attention_tiles import (
+    AttentionTile,
+    backward_schedule,
+    readable_mask,
+    widths_for_mma,
+)
 from ._facts import HALVES, INDICES
 from ._fields import Fields
 from ._product import layout_of
@@ -32,9 +37,8 @@ BY_ADDRESS = {**INDICES, "GRADIENT": ("query", "key")}
 
 facts, examples = AttentionBackward.facts, _attention.examples
 
-_SMALLEST_BLOCK, _MOST_FEATURES = 8, 128
+_MOST_FEATURES = 128
 _MOST_WITH_BOTH = 64  # columns, with dropout and a mask that is added: for want of registers
-_VECTOR = 8  # elements that are copied at once
 _STAGES = 2
 _STATIC = 4096  # shared memory besides the tiles, at most
 _INT32 = 2**31
@@ -74,14 +78,12 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     >>> chosen.tile_q, chosen.threads, chosen.shared_memory, chosen.defines["TILE_OTHER"]
     (64, 128, 32768, 32)
     """
-    e, ev = f.features, f.value_features
-    if min(f.blocksize) < _SMALLEST_BLOCK or max(e, ev) > _MOST_FEATURES:
+    widths = widths_for_mma(f, _MOST_FEATURES)
+    if widths is None:
         return None
-    if e % _VECTOR or ev % _VECTOR:
+    features, value_features = widths
+    if f.dropout and f.mask_dtype.kind != "b" and max(widths) > _MOST_WITH_BOTH:
         return None
-    if f.dropout and f.mask_dtype.kind != "b" and max(e, ev) > _MOST_WITH_BOTH:
-        return None
-    features, value_features = (-(-n // 32) * 32 for n in (e, ev))
     tile_own = fields.pick("tile_own", 64, (64, 128))
 
     def shared_memory(tile_other: int) -> int:
@@ -92,7 +94,7 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
         return None
     # Scores with more to do, and more sums, leave fewer registers for a tile.
     light = f.mask_dtype.kind == "b" and not (f.softcap or f.slopes or f.dropout)
-    tile_other = fields.pick("tile_other", 32 if light or max(e, ev) <= 64 else 16, fitting)
+    tile_other = fields.pick("tile_other", 32 if light or max(widths) <= 64 else 16, fitting)
     blocks = fields.pick("blocks", 1, (1, 2))
     return AttentionTile(
         tile_q=tile_own,

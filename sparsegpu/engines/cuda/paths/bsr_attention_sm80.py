@@ -16,6 +16,7 @@ from ._attention_tiles import (
     schedule_of,
     score_defines,
     views,
+    widths_for_mma,
 )
 from ._facts import HALVES, INDICES, always
 from ._fields import Fields
@@ -29,8 +30,7 @@ BY_ADDRESS = INDICES
 facts, examples, serves = Attention.facts, _attention.examples, _attention_tiles.serves
 worth_measuring = always
 
-_SMALLEST_BLOCK, _MOST_FEATURES = 8, 256
-_VECTOR = 8  # elements that are copied at once
+_MOST_FEATURES = 256
 _STAGES = 2
 _STATIC = 4096  # shared memory besides the tiles, at most
 
@@ -56,12 +56,10 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     >>> chosen.tile_q, chosen.threads, chosen.shared_memory, chosen.defines["TILE_K"]
     (64, 128, 40960, 64)
     """
-    e, ev = f.features, f.value_features
-    if min(f.blocksize) < _SMALLEST_BLOCK or max(e, ev) > _MOST_FEATURES:
+    widths = widths_for_mma(f, _MOST_FEATURES)
+    if widths is None:
         return None
-    if e % _VECTOR or ev % _VECTOR:
-        return None
-    features, value_features = (-(-n // 32) * 32 for n in (e, ev))
+    features, value_features = widths
     tile_q = fields.pick("tile_q", 64, (64, 128))
 
     def shared_memory(tile_k: int) -> int:
