@@ -252,12 +252,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) bsr_attention_back
 
     StripReader<Strips, Ring> reader(schedule, states, tile.group);
     const int tiles = (reader.strips + STRIPS - 1) / STRIPS;
-#pragma unroll
-    for (int ahead = 0; ahead < 2; ++ahead) {
-      reader.read(ahead);
-      reader.store(ring, ahead);
-    }
-    reader.read(2);
+    reader.begin(ring);
     __syncthreads();
 
     auto copy_other = [&](int number) {

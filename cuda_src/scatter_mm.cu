@@ -23,6 +23,7 @@ using namespace sparsegpu;
 typedef Acc<T>::type A;
 typedef SimtTile<A, TILE_M, TILE_N, TILE_K, LANES> Outputs;
 constexpr ListFormat LIST_FORMAT = ListFormat::FORMAT;
+typedef ScatterPart<LIST_FORMAT, TILE_M, TILE_N> Part;
 
 // The batch of `blocks` is the stack of blocks. pairs: so is that of `others`, and that of
 // accumulators (described by `batch`) is the stack of tiles.
@@ -35,24 +36,17 @@ extern "C" __global__ void __launch_bounds__(Outputs::THREADS, 1)
   __shared__ long long block_at[TILE_K];  // where a term's column of the block starts ...
   __shared__ long long other_at[TILE_K];  // ... and the row of the other that it meets
 
-  const int row_slices = (problem.ms + TILE_M - 1) / TILE_M;
-  const int col_slices = (problem.ns + TILE_N - 1) / TILE_N;
-  const long long tile_count = problem.tiles * problem.batches * row_slices * col_slices;
+  const long long parts = Part::count(problem);
 
-  for (long long x = blockIdx.x; x < tile_count; x += gridDim.x) {
-    const int first_row = int(x % row_slices) * TILE_M;  // within the tile
-    const int first_col = int(x / row_slices % col_slices) * TILE_N;
-    const long long i = x / row_slices / col_slices % problem.tiles;
-    // pairs: the tiles are the batch
-    const long long b =
-        LIST_FORMAT == ListFormat::pairs ? i : x / row_slices / col_slices / problem.tiles;
-    const int rows = min(TILE_M, problem.ms - first_row);
-    const int columns = min(TILE_N, problem.ns - first_col);
+  for (long long x = blockIdx.x; x < parts; x += gridDim.x) {
+    const Part part(problem, x);
+    const int rows = part.rows, columns = part.columns;
 
-    const PairSum<LIST_FORMAT> tile(lists, problem, i);
-    const T* block = static_cast<const T*>(blocks.ptr) + first_row * blocks.row;
-    const T* other = static_cast<const T*>(others.ptr) + first_col * others.col;
-    if constexpr (LIST_FORMAT != ListFormat::pairs) other += batch_offset(others, batch, b);
+    const PairSum<LIST_FORMAT> tile(lists, problem, part.tile);
+    const T* block = static_cast<const T*>(blocks.ptr) + part.first_row * blocks.row;
+    const T* other = static_cast<const T*>(others.ptr) + part.first_col * others.col;
+    if constexpr (LIST_FORMAT != ListFormat::pairs)
+      other += batch_offset(others, batch, part.batch);
 
     Outputs outputs(accumulators.row < accumulators.col);
     const long long terms = (tile.end - tile.first) * problem.ks;
@@ -74,8 +68,8 @@ extern "C" __global__ void __launch_bounds__(Outputs::THREADS, 1)
       outputs.multiply(tiles, here);
     }
 
-    const OutputMatrix<KernelEpilogue<A, OUT>> matrix(accumulators, batch, epilogue, b);
-    const long long top = tile.row + first_row, left = tile.col + first_col;
+    const OutputMatrix<KernelEpilogue<A, OUT>> matrix(accumulators, batch, epilogue, part.batch);
+    const long long top = tile.row + part.first_row, left = tile.col + part.first_col;
     outputs.finish(rows, columns,
                    [&](int m, int n, A sum) { matrix.store(sum, top + m, left + n); });
   }

@@ -117,6 +117,8 @@ __device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* 
   }
 }
 
+typedef ScatterPart<LIST_FORMAT, TILE_M, TILE_N> Part;
+
 // A thread block computes one TILE_M x TILE_N part of one tile of one batch. The arguments are
 // those of scatter_mm.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -126,24 +128,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                     const __grid_constant__ ScatterProblem problem,
                     const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   __shared__ __align__(128) unsigned char stages[STAGES * STAGE_BYTES];
-  const int row_slices = (problem.ms + TILE_M - 1) / TILE_M;
-  const int col_slices = (problem.ns + TILE_N - 1) / TILE_N;
-  const long long tile_count = problem.tiles * problem.batches * row_slices * col_slices;
+  const long long parts = Part::count(problem);
 
-  for (long long x = blockIdx.x; x < tile_count; x += gridDim.x) {
-    const int first_row = int(x % row_slices) * TILE_M;  // within the tile
-    const int first_col = int(x / row_slices % col_slices) * TILE_N;
-    const long long i = x / row_slices / col_slices % problem.tiles;
-    // pairs: the tiles are the batch
-    const long long b =
-        LIST_FORMAT == ListFormat::pairs ? i : x / row_slices / col_slices / problem.tiles;
-    const int rows = min(TILE_M, problem.ms - first_row);
-    const int columns = min(TILE_N, problem.ns - first_col);
+  for (long long x = blockIdx.x; x < parts; x += gridDim.x) {
+    const Part part(problem, x);
+    const int rows = part.rows, columns = part.columns;
 
-    const Pairs tile(lists, problem, i);
-    const T* block = static_cast<const T*>(blocks.ptr) + first_row * blocks.row;
-    const T* other = static_cast<const T*>(others.ptr) + first_col;
-    if constexpr (LIST_FORMAT != ListFormat::pairs) other += batch_offset(others, batch, b);
+    const Pairs tile(lists, problem, part.tile);
+    const T* block = static_cast<const T*>(blocks.ptr) + part.first_row * blocks.row;
+    const T* other = static_cast<const T*>(others.ptr) + part.first_col;
+    if constexpr (LIST_FORMAT != ListFormat::pairs)
+      other += batch_offset(others, batch, part.batch);
     const Operands operands = {tile, lists, problem, blocks, others, block, other, rows, columns};
 
     Outputs outputs;
@@ -166,8 +161,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     pipeline.drain();
 
-    const OutputMatrix<KernelEpilogue<A, OUT>> matrix(accumulators, batch, epilogue, b);
-    const long long top = tile.row + first_row, left = tile.col + first_col;
+    const OutputMatrix<KernelEpilogue<A, OUT>> matrix(accumulators, batch, epilogue, part.batch);
+    const long long top = tile.row + part.first_row, left = tile.col + part.first_col;
 #pragma unroll
     for (int sixteen = 0; sixteen < WARP_M / 16; ++sixteen)
       outputs.sixteen_rows(sixteen, [&](int m, int n, A sum) {

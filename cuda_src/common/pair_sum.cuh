@@ -26,6 +26,33 @@ struct ScatterProblem {
   int ms, ks, ns, split;
 };
 
+// Which HEIGHT x WIDTH part of which output tile a thread block computes, by its number.
+template <ListFormat LISTED, int HEIGHT, int WIDTH>
+struct ScatterPart {
+  int first_row, first_col, rows, columns;  // within the tile
+  long long tile, batch;                    // pairs: the tiles are the batch
+
+  static __device__ __forceinline__ int row_slices(const ScatterProblem& problem) {
+    return (problem.ms + HEIGHT - 1) / HEIGHT;
+  }
+  static __device__ __forceinline__ int col_slices(const ScatterProblem& problem) {
+    return (problem.ns + WIDTH - 1) / WIDTH;
+  }
+  static __device__ __forceinline__ long long count(const ScatterProblem& problem) {
+    return problem.tiles * problem.batches * row_slices(problem) * col_slices(problem);
+  }
+
+  __device__ __forceinline__ ScatterPart(const ScatterProblem& problem, long long number) {
+    const int down = row_slices(problem), across = col_slices(problem);
+    first_row = int(number % down) * HEIGHT;
+    first_col = int(number / down % across) * WIDTH;
+    tile = number / down / across % problem.tiles;
+    batch = LISTED == ListFormat::pairs ? tile : number / down / across / problem.tiles;
+    rows = min(HEIGHT, problem.ms - first_row);
+    columns = min(WIDTH, problem.ns - first_col);
+  }
+};
+
 // One output tile: where it begins and which pairs it sums.
 template <ListFormat LISTED>
 struct PairSum {

@@ -64,6 +64,15 @@ struct StripReader {
     if (row < ROWS) ring.state[tile % Ring::SLOTS][row][strip] = state;
     if (row == 0) ring.key[tile % Ring::SLOTS][strip] = key;
   }
+  // Store the strips of the first two tiles, and read those of the third.
+  __device__ __forceinline__ void begin(Ring& ring) {
+#pragma unroll
+    for (int tile = 0; tile < 2; ++tile) {
+      read(tile);
+      store(ring, tile);
+    }
+    read(2);
+  }
 };
 
 // Copy a tile's lines to panels: `line(i)` says where line i lies (null: zeros), of whose columns
