@@ -25,6 +25,37 @@ CASES = [
     ("mma", {"tile_k": 16}, "float16", "float32", (20, 12), (5, 4), (40, 72), {"is_causal": True}),
     ("wgmma", {"stages": 2}, "float16", "bool", (256, 64), (1, 5), (64, 64), {"is_causal": True}),
     ("wgmma", {}, "bfloat16", "bool", (32, 32), (5, 7), (64, 128), {"scale": 1.0}),
+    ("decode", {"piece_keys": 512}, "bfloat16", "bool", (2, 64), (3, 24), (64, 40), {"scale": 1.0}),
+]
+KERNELS = {
+    "mma": {"bsr_attention_sm80": 1},
+    "wgmma": {"bsr_attention_sm90": 1},
+    "decode": {"bsr_attention_decode": 1, "bsr_attention_parts": 1},
+}
+
+#: Few queries: fields, dtype, case, keywords, whether a row has several pieces.
+FEW_QUERIES = [
+    (
+        {"tile_k": 32, "stages": 2, "warps": 2, "piece_keys": 512},
+        "float16",
+        {"blocksize": (3, 33), "lengths": (9, 33 * 30), "widths": (40, 72), "heads": (12, 4)},
+        {"softcap": 2.5, "slopes": 0.01, "sinks": True, "dropout_p": 0.3, "seed": 7},
+        True,
+    ),
+    (
+        {"warps": 1},
+        "float16",
+        {"blocksize": (16, 32), "lengths": (48, 160), "widths": (160, 64), "mask_dtype": "float32"},
+        {"is_causal": True, "sinks": True},
+        False,
+    ),
+    (
+        {"stages": 2},
+        "bfloat16",
+        {"blocksize": (1, 16), "lengths": (40, 64), "widths": (32, 32), "heads": (20, 1)},
+        {},
+        False,
+    ),
 ]
 
 
@@ -33,6 +64,7 @@ PACKED = {
     "simt": {"bsr_attention_simt": 1},
     "mma": {"bsr_attention_mask": 1, "bsr_attention_sm80": 1},
     "wgmma": {"bsr_attention_mask": 1, "bsr_attention_sm90": 1},
+    "decode": {"bsr_attention_mask": 1, "bsr_attention_decode": 1},
 }
 
 
@@ -85,7 +117,6 @@ def test_attention(directory, rng, case):
         heads=(2, 1),
         density=0.7,
     )
-    kernel = {"mma": "bsr_attention_sm80", "wgmma": "bsr_attention_sm90"}[path]
     states = {"bsr_attention_mask": 1} if mask == "bool" else {}
     if mask == "bool":
         made.mask[0][::3] = True
@@ -96,15 +127,35 @@ def test_attention(directory, rng, case):
             made.value[..., 1 :: blocksize[1], :] = np.nan
         with emulated_attention(directory) as launched:
             made.check(_Host(), config={"path": path, **fields}, **keywords)
-        assert launched == {kernel: 1} | states
+        assert launched == KERNELS[path] | states
+
+
+@pytest.mark.parametrize("case", FEW_QUERIES, ids=str)
+def test_few_queries(directory, rng, case):
+    """Heads in one tile, scores of a head each, pieces and their merging."""
+    fields, dtype, made, keywords, pieces = case
+    made = Case(rng, dtype=dtype, density=0.7, batch=(2,), **{"heads": (4, 2), **made})
+    nothing = False if made.mask[0].dtype == bool else -np.inf
+    made.mask[0][..., 3] = nothing
+    made.mask[0][: made.mask[2][1]] = nothing  # of all the first block row sees
+    of_heads = made.of_heads(rng)
+    if keywords.pop("sinks", False):
+        keywords["sinks"] = np.where(of_heads > 0, of_heads, -np.inf)
+    if "slopes" in keywords:
+        keywords["slopes"] = keywords["slopes"] * of_heads[..., ::-1]
+    made.value[..., 3 :: made.blocksize[1], :] = np.nan
+    with emulated_attention(directory) as launched:
+        made.check(_Host(), config={"path": "decode", **fields}, **keywords)
+    assert launched["bsr_attention_decode"] == 1
+    assert launched["bsr_attention_parts"] == pieces
 
 
 @pytest.mark.parametrize("path", PACKED)
 def test_bits_of_partial_blocks(directory, rng, path):
     """A BlockMask is read as it is, its blocks in any order."""
-    case = Case(
-        rng, dtype="bfloat16", lengths=(160, 224), blocksize=(32, 32), widths=(64, 64), heads=(2, 1)
-    )
+    rows = 16 if path == "decode" else 32
+    made = {"blocksize": (rows, 32), "widths": (64, 64), "heads": (2, 1)}
+    case = Case(rng, dtype="bfloat16", lengths=(160, 224), **made)
     case.mask[0][::3], case.mask[0][1::3] = True, False  # whole blocks, and such that hold nothing
     mask = sparsegpu.BlockMask.from_bsr(case.on(_Host())[-1])
     kind, bits, starts = mask.kind, mask.bits, mask.indptr

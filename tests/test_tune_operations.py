@@ -22,7 +22,9 @@ HOST = SimpleNamespace(xp=np, array=np.asarray)
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("blocksize", [(16, 16), (20, 12), (64, 64), (128, 128), (1, 64)])
-@pytest.mark.parametrize("layout", ["64x64 bool folded", "256x96 bool", "128x128 float32 softcap"])
+@pytest.mark.parametrize(
+    "layout", ["64x64x1 bool folded", "256x96x1 bool", "128x128x4 float32 softcap"]
+)
 def test_neighbours_of_attention(dtype, blocksize, layout):
     family = Family("scaled_dot_product_attention", "90", dtype, blocksize, layout)
     kind = Kind(family, (65536, 4096, 64), -7)
@@ -71,7 +73,7 @@ def test_attention_s_winner_is_taken_and_one_that_does_not_serve_is_not(
         assert_attention_close(out, case.expected()[0])
     (kind,) = set(kinds)
     assert kind.shape == (128, 64, 32)
-    assert kind.family.layout == "32x32 bool folded" and kind.family.dtype == "bfloat16"
+    assert kind.family.layout == "32x32x2 bool folded" and kind.family.dtype == "bfloat16"
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8", "tf32", "float32", "complex64"])

@@ -18,14 +18,16 @@ struct HeadOperands {
   int features, value_features;
 };
 
-// Call put(column, sum) for the columns of the sum over the values, with weights relative to `top`.
+// Call put(column, sum) for the columns of the sum over the values of `count` entries of a
+// schedule, with weights relative to `top`.
 template <int BlockM, int BlockK, typename E, typename Index, typename Score, typename Mask,
           typename Put>
 __device__ __forceinline__ void attend_row(const HeadOperands<E>& operands,
                                            const RowGroups<Index>& schedule, const Index* states,
-                                           int block_rows, long long group, int block_row,
-                                           int row_in_block, int query, const Score& score,
-                                           const Mask& mask, float top, Put put) {
+                                           int block_rows, long long first_entry, int count,
+                                           int block_row, int row_in_block, int query,
+                                           const Score& score, const Mask& mask, float top,
+                                           Put put) {
   const int lane = threadIdx.x % 32;
   const E* q = operands.query + (long long)query * operands.query_row;
 #pragma unroll 1
@@ -33,8 +35,8 @@ __device__ __forceinline__ void attend_row(const HeadOperands<E>& operands,
     const int column = first + lane;
     float sum = 0;
 #pragma unroll 1
-    for (int e = 0; e < schedule.counts[group]; ++e) {
-      const long long entry = schedule.starts[group] + e;
+    for (int e = 0; e < count; ++e) {
+      const long long entry = first_entry + e;
       const long long state = states[entry * block_rows + block_row];
       if (state == NOT_STORED) continue;
       const int first_key = schedule.columns[entry] * BlockK;

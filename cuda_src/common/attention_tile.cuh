@@ -35,21 +35,21 @@ struct Strip {
   int column;
 
   // Whether a row has to look at it, and whether a row sees all of it.
-  template <typename Tile>
-  __device__ __forceinline__ bool any(const LaneQueries<Tile>& rows, bool causal) const {
+  template <typename Rows>
+  __device__ __forceinline__ bool any(const Rows& rows, bool causal) const {
     return (state[0] != NOT_STORED && !(causal && key > rows.query[0])) ||
            (state[1] != NOT_STORED && !(causal && key > rows.query[1]));
   }
-  template <typename Tile>
-  __device__ __forceinline__ bool all(const LaneQueries<Tile>& rows, bool causal) const {
+  template <typename Rows>
+  __device__ __forceinline__ bool all(const Rows& rows, bool causal) const {
     return state[0] == ALL_TRUE && state[1] == ALL_TRUE && !(causal && key + 7 > rows.query[0]);
   }
 };
 
 // Turn accumulators into scores, -inf where they are not attended. `strip(j)` is a Strip; `whole`:
 // everything is attended.
-template <bool FOLDED, int N, typename Tile, typename Score, typename Mask, typename GetStrip>
-__device__ __forceinline__ void score_strips(float (&scores)[N], const LaneQueries<Tile>& rows,
+template <bool FOLDED, int N, typename Rows, typename Score, typename Mask, typename GetStrip>
+__device__ __forceinline__ void score_strips(float (&scores)[N], const Rows& rows,
                                              const Score& score, const Mask& mask, bool whole,
                                              GetStrip strip) {
   if (FOLDED && whole) return;
@@ -78,8 +78,8 @@ __device__ __forceinline__ void score_strips(float (&scores)[N], const LaneQueri
 }
 
 // Set weights that dropout does not keep to zero.
-template <int N, typename Tile, typename Score, typename GetStrip>
-__device__ __forceinline__ void drop_weights(float (&weights)[N], const LaneQueries<Tile>& rows,
+template <int N, typename Rows, typename Score, typename GetStrip>
+__device__ __forceinline__ void drop_weights(float (&weights)[N], const Rows& rows,
                                              const Score& score, GetStrip strip) {
 #pragma unroll
   for (int j = 0; j < N / 4; ++j) {
@@ -147,10 +147,10 @@ __device__ __forceinline__ void store_rows(
     const int of_tile = rows.first + row;
     const float row_share = __shfl_sync(~0u, r ? share[1] : share[0], from);
     const float row_top = __shfl_sync(~0u, r ? top[1] : top[0], from);
-    attend_row<BlockM, BlockK>(head, schedule, states, Tile::ROWS, tile.group,
-                               Tile::block_row(of_tile), tile.row_in_block(of_tile),
-                               tile.first + of_tile, score, mask, row_top,
-                               [&](int column, float x) {
+    attend_row<BlockM, BlockK>(head, schedule, states, Tile::ROWS, schedule.starts[tile.group],
+                               schedule.counts[tile.group], Tile::block_row(of_tile),
+                               tile.row_in_block(of_tile), tile.first + of_tile, score, mask,
+                               row_top, [&](int column, float x) {
                                  o[(long long)(tile.first + of_tile) * out.row + column * out.col] =
                                      round_to<Out>(x * row_share);
                                });

@@ -81,6 +81,7 @@ template <typename PANELS, int THREADS, typename Line>
 __device__ __forceinline__ void copy_lines(unsigned to, int columns, Line line) {
   constexpr int LINES = PANELS::LENGTH, COLUMNS = PANELS::WIDTH;
   constexpr int PANEL = PANELS::PANEL, ACROSS = PANEL / 8, DOWN = THREADS / ACROSS;
+  static_assert(DOWN % 8 == 0, "as PANELS::advance goes");
   const int first = threadIdx.x / ACROSS, column = threadIdx.x % ACROSS * 8;
   const unsigned lane = to + PANELS::address(0, first, column);
 #pragma unroll

@@ -13,5 +13,10 @@ __device__ __forceinline__ unsigned opaque(unsigned x) {
   asm volatile("" : "+r"(x));
   return x;
 }
+template <typename E>
+__device__ __forceinline__ const E* opaque(const E* x) {
+  asm volatile("" : "+l"(x));
+  return x;
+}
 
 }  // namespace sparsegpu

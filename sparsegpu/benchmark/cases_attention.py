@@ -27,6 +27,13 @@ _WGMMA: tuple[Variant, ...] = (
     ("wgmma", {"tile_q": 64, "tile_k": 64}),
     ("wgmma", {"stages": 2}),
 )
+_DECODE: tuple[Variant, ...] = (
+    ("decode", {}),
+    ("decode", {"stages": 4}),
+    ("decode", {"tile_k": 32, "stages": 2}),
+    ("decode", {"piece_keys": 1024}),
+    ("decode", {"piece_keys": 4096}),
+)
 
 _BACKWARD: tuple[Variant, ...] = (
     ("mma", {}),
@@ -75,7 +82,7 @@ def forward() -> Iterable[Case]:
     yield from _variants(video, best)
     pages = replace(long, block=(1, 64), size=(64, 524288, 128), pattern="pages", group=4)
     pages = replace(pages, density=1 / 64, flush=True, peers=(GATHERED,), bars=(Bar("ms", 0.50),))
-    yield pages
+    yield from _variants(pages, _DECODE)
     small = replace(_squares(64, 64), size=(512, 512, 64), batch=4, measure="host")
     yield replace(small, bars=(Bar("ms", 0.015),))
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ._kernel_source import FLOATS, KernelSource, each
+from ._kernel_source import FLOATS, HALVES, KernelSource, each
 
-#: Finds what the tensor-core paths read of a bool mask.
-ATTENTION_MASK = (
+#: Finds what the tensor-core paths read of a bool mask, and merges the pieces of long rows.
+ATTENTION_SHARED = (
     KernelSource(
         "bsr_attention_mask",
         (),
@@ -17,6 +17,19 @@ ATTENTION_MASK = (
         + tuple(
             {"INDEX": index, "BM": 64, "BK": 64, "CODES": codes}
             for index, codes in (("s32", "s32"), ("s64", "s64"), ("s32", "s64"))
+        ),
+    ),
+    KernelSource(
+        "bsr_attention_parts",
+        (),
+        HALVES,
+        variants=tuple(
+            {"OUT": out, "INDEX": index, "BM": bm, "HEADS": heads, "VALUE_FEATURES": features}
+            for out, index, bm, heads, features in (
+                ("bf16", "s32", 1, 4, 128),
+                ("f16", "s64", 16, 1, 64),
+                ("f32", "s32", 3, 5, 256),
+            )
         ),
     ),
 )

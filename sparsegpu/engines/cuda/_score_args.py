@@ -64,12 +64,17 @@ def score_args(
             vector_view(slopes, batch_shape),
             _PLACES.pack(length, keys, score.seed, *bits, p),
             numbers.pack(
-                *_held(numbers, score.scale, score.softcap or 0, 0 if p >= 1 else 1 / (1 - p)),
+                *_held(numbers, score.scale, score.softcap or 0, kept_scale(score)),
                 score.is_causal,
             ),
         )
     )
     return defines, argument
+
+
+def kept_scale(score: Score) -> float:
+    """Return what the weights that dropout keeps are multiplied by."""
+    return 0 if score.dropout_p >= 1 else 1 / (1 - score.dropout_p)
 
 
 def mask_type(packed: bool, dtype: np.dtype) -> str:

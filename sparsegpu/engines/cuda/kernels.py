@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ._attention_kernels import ATTENTION_BACKWARD, ATTENTION_MASK
+from ._attention_kernels import ATTENTION_BACKWARD, ATTENTION_SHARED
 from ._kernel_source import FLOATS, HALVES, KernelSource, each
 from ._solver_kernels import SOLVERS
 from .runtime.architectures import HOPPER
@@ -392,7 +392,7 @@ OTHERS: tuple[KernelSource, ...] = (
     *_SCHEDULES,
     *_CONVERSIONS,
     *_SOFTMAX,
-    *ATTENTION_MASK,
+    *ATTENTION_SHARED,
     *ATTENTION_BACKWARD,
     *_SEMI_STRUCTURED,
     *SOLVERS,

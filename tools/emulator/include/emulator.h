@@ -273,6 +273,9 @@ inline unsigned atomicCAS(unsigned* to, unsigned expected, unsigned x) {
 inline int __ffs(unsigned x) {
   return __builtin_ffs(int(x));
 }
+inline int __clz(unsigned x) {
+  return x ? __builtin_clz(x) : 32;
+}
 inline int __popc(unsigned x) {
   return __builtin_popcount(x);
 }

@@ -55,6 +55,7 @@ from . import (
     bsr_addmm_vector_mma,
     bsr_attention_backward_simt,
     bsr_attention_backward_sm80,
+    bsr_attention_decode,
     bsr_attention_simt,
     bsr_attention_sm80,
     bsr_attention_sm90,
@@ -108,6 +109,7 @@ BSR_SEMI_STRUCTURED: Family = (
 
 #: Attention over a block mask.
 ATTENTION: Family = (
+    bsr_attention_decode,
     bsr_attention_sm90,
     bsr_attention_sm80,
     bsr_attention_simt,

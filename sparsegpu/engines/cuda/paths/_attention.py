@@ -35,6 +35,8 @@ class AttentionFacts:
         A score is its accumulator times a positive number.
     softcap, slopes, sinks, dropout : bool
         What the score has besides.
+    group : int
+        Neighbouring heads that read the same keys, values and mask.
     capability : (int, int)
     shared_memory : int
         Bytes that a thread block may have.
@@ -52,6 +54,7 @@ class AttentionFacts:
     slopes: bool = False
     sinks: bool = False
     dropout: bool = False
+    group: int = 1
     capability: tuple[int, int] = (9, 0)
     shared_memory: int = 227 * 1024
 
@@ -64,11 +67,11 @@ class AttentionFacts:
         >>> facts = AttentionFacts(dtype=f16, out_dtype=f16, mask_dtype=np.dtype(bool),
         ...                        blocksize=(64, 64), features=64, value_features=128)
         >>> facts.layout()
-        '64x128 bool folded'
-        >>> AttentionFacts.of_layout("64x128 bool folded", f16, (64, 64)) == facts
+        '64x128x1 bool folded'
+        >>> AttentionFacts.of_layout("64x128x1 bool folded", f16, (64, 64)) == facts
         True
         """
-        words = [f"{self.features}x{self.value_features}", self.mask_dtype.name]
+        words = [f"{self.features}x{self.value_features}x{self.group}", self.mask_dtype.name]
         return " ".join(words + [name for name in _SCORE_WORDS if getattr(self, name)])
 
     @classmethod
@@ -77,7 +80,7 @@ class AttentionFacts:
     ) -> AttentionFacts:
         """Return the facts that `layout` describes."""
         widths, mask, *score = layout.split()
-        features, value_features = map(int, widths.split("x"))
+        features, value_features, group = map(int, widths.split("x"))
         more |= {name: name in score for name in _SCORE_WORDS}
         return cls(
             dtype=dtype,
@@ -86,6 +89,7 @@ class AttentionFacts:
             blocksize=blocksize,
             features=features,
             value_features=value_features,
+            group=group,
             **more,
         )
 
@@ -139,6 +143,13 @@ class Attention:
         """Whether 16-byte vectors of the rows of query, key and value can be copied."""
         return all(layout_of(a) == "rows" for a in (self.query, self.key, self.value))
 
+    @property
+    def group(self) -> int:
+        """Return how many heads, neighbours in the batch, read the same keys, values and mask."""
+        of_group = ((self.key, 2), (self.value, 2), (self.masks, 2), (self.indptr, 1))
+        shared = all(a.ndim <= n or a.shape[-n - 1] == 1 for a, n in of_group)
+        return self.out.shape[-3] if shared else 1
+
     def facts(self) -> AttentionFacts:
         """Return what the tile of an attention depends on."""
         score = self.score
@@ -157,6 +168,7 @@ class Attention:
             slopes=self.slopes is not None,
             sinks=self.sinks is not None,
             dropout=score.dropout_p > 0,
+            group=self.group,
             capability=capability,
             shared_memory=shared_memory,
         )

@@ -62,13 +62,14 @@ def serves(p: Attention) -> bool:
     )
 
 
-def widths_for_mma(f: AttentionFacts, most: int) -> tuple[int, int] | None:
+def widths_for_mma(f: AttentionFacts, most: int, *, least_rows: int = 8) -> tuple[int, int] | None:
     """Return both widths in whole panels of 32, None for what ``mma`` kernels do not take.
 
-    They take blocks of 8 and more, and at most ``most`` features, which are copied eight at once.
+    They take blocks of 8 columns and more, and at most ``most`` features, which are copied eight at
+    once.
     """
-    widths = f.features, f.value_features
-    if min(f.blocksize) < 8 or max(widths) > most or any(n % 8 for n in widths):
+    (bm, bk), widths = f.blocksize, (f.features, f.value_features)
+    if bm < least_rows or bk < 8 or max(widths) > most or any(n % 8 for n in widths):
         return None
     features, value_features = (-(-n // 32) * 32 for n in widths)
     return features, value_features

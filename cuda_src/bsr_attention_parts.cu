@@ -1,0 +1,72 @@
+// Merges the pieces of block rows that bsr_attention_decode.cu cut, in their order: maxima, sums of
+// weights and sums over the values (common/attention_parts.cuh). A warp takes a row of one head.
+//
+//   -DOUT, -DINDEX, -DBM, -DHEADS, -DVALUE_FEATURES   as in bsr_attention_decode.cu
+#include "common/attention_parts.cuh"
+#include "common/row_pieces.cuh"
+#include "common/types.cuh"
+
+using namespace sparsegpu;
+
+constexpr int THREADS = 128, ROWS = HEADS * BM;
+constexpr int ROW_FLOATS = PartialRow::HEADER + VALUE_FEATURES;
+
+struct PartsProblem {
+  long long pieces;   // of a head
+  long long queries;  // of all heads
+  int rows;           // block rows of a matrix
+  int length;         // blocks of a piece
+  int group;          // heads that share a key head
+  int tiles;          // of those heads
+  int value_features;
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    bsr_attention_parts(const __grid_constant__ View out, const __grid_constant__ View lse,
+                        const __grid_constant__ View matrices, const __grid_constant__ View sinks,
+                        const __grid_constant__ Batch batch,
+                        const __grid_constant__ RowGroups<INDEX> schedule,
+                        const __grid_constant__ PartsProblem problem, float kept_scale,
+                        float* parts) {
+  const int lane = threadIdx.x % 32;
+  const long long number = blockIdx.x * (THREADS / 32LL) + threadIdx.x / 32;
+  if (number >= problem.queries) return;
+  const long long head = number / (problem.rows * BM);
+  const int query = int(number % (problem.rows * BM)), block_row = query / BM;
+  const BatchIndex at(batch, head);
+  const RowPieces<INDEX> pieces(schedule, at.offset(matrices) * problem.rows, problem.rows,
+                                problem.length);
+  const int count = pieces.count(block_row);
+  if (count == 1) return;  // written already
+
+  const int among = int(head % problem.group);
+  const long long tile = head / problem.group * problem.tiles + among / HEADS;
+  const int row = among % HEADS * BM + query % BM;
+  const long long first = tile * problem.pieces + pieces.first(block_row);
+  auto part = [&](int p) { return PartialRow{parts + ((first + p) * ROWS + row) * ROW_FLOATS}; };
+
+  float top = minus_infinity<float>(), total = 0;
+  for (int p = lane; p < count; p += 32) top = fmaxf(top, part(p).top());
+#pragma unroll
+  for (int apart = 16; apart > 0; apart /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, apart));
+  float sums[VALUE_FEATURES / 32] = {};
+#pragma unroll 4
+  for (int p = 0; p < count; ++p) {
+    const PartialRow from = part(p);
+    const float weight = rescaled(from.top(), top);
+    total = fmaf(from.sum(), weight, total);
+#pragma unroll
+    for (int i = 0; i < VALUE_FEATURES / 32; ++i)
+      if (32 * i + lane < problem.value_features)
+        sums[i] = fmaf(from.column(32 * i + lane), weight, sums[i]);
+  }
+
+  const float sink = sinks.ptr ? *at.pointer<const float>(sinks) : minus_infinity<float>();
+  const Normalizer normalizer(top, total, sink, kept_scale);
+  OUT* const o = at.pointer<OUT>(out) + query * out.row;
+#pragma unroll
+  for (int i = 0; i < VALUE_FEATURES / 32; ++i)
+    if (32 * i + lane < problem.value_features)
+      o[(32 * i + lane) * out.col] = round_to<OUT>(sums[i] * normalizer.share);
+  if (lane == 0 && lse.ptr) at.pointer<float>(lse)[query * lse.row] = normalizer.lse;
+}
