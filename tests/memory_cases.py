@@ -165,6 +165,20 @@ def attention(cp, rng):
 
 
 @case
+def attention_of_few_queries(cp, rng):
+    """What pieces of rows add up to; and the schedule, made at the first call."""
+    q, k = values(cp, rng, (4, 6, 32)), values(cp, rng, (2, 4096, 32))
+    mask = sg.BlockMask.from_bsr(sg.bsr_array(cp.ones((6, 4096), bool), blocksize=(1, 64)))
+    how = {"path": "decode", "piece_keys": 512}
+    pieces, of_row = 6 * 64 // 8 + 6, 2 * (32 + 2)  # of a key head, and floats of its heads
+    return Case(
+        ("bsr_attention_decode", "bsr_attention_parts"),
+        lambda: sg.scaled_dot_product_attention(q, k, k, mask, config=how),
+        2 * pieces * of_row * 4,
+    )
+
+
+@case
 def attention_backward(cp, rng):
     """Beside the gradients one float a query."""
     q, k = values(cp, rng, (2, 3, SHAPE[0], 32)), values(cp, rng, (2, 3, SHAPE[1], 32))

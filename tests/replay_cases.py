@@ -114,6 +114,7 @@ def attention(cp, rng):
     added = in_other_order(canonical(cp, rng, "float16", (64, 64)))
     of_heads, out = dense(cp, rng, (4,), "float32"), cp.empty((2, 4, 64, 32), "float32")
     packed = sg.BlockMask.from_bsr(mask)
+    single = sg.BlockMask.from_bsr(mask.tobsr(blocksize=(1, 16)))
     unsorted = sg.BlockMask.from_bsr(added.astype("bool"))
     return Case(
         lambda: attend(q, k, v, mask),
@@ -134,6 +135,7 @@ def attention(cp, rng):
             "bits": lambda: attend(q, k, v, packed),
             "bits, in other order": lambda: attend(q, k, v, unsorted),
             "bits, on tensor cores": lambda: attend(q, k, v, packed, config={"path": "mma"}),
+            "few queries": lambda: attend(q, k, v, single, config={"path": "decode"}),
         },
         {
             "a mask that is copied": lambda: attend(q, k, v, added),

@@ -116,29 +116,42 @@ def _attention() -> Iterator[tuple[str, Prepare]]:
             )
     for name, attend in (("attention", _attend), ("attention gradients", _gradients)):
         yield f"{name} long", partial(attend, (96, 96, 150, 72), "float32", "bool")
+    # The paths that take aligned rows of 16-bit types: whole tiles and parts of them.
+    for path, sizes, blocksize, fields in (
+        ("mma", (144, 240, 40, 56), (16, 24), {}),
+        ("wgmma", (160, 224, 64, 128), (32, 32), {}),
+        ("decode", (6, 1600, 40, 72), (2, 16), {"piece_keys": 512}),
+    ):
+        how = {"blocksize": blocksize, "config": {"path": path, **fields}}
+        for kind in ("bool", "float32"):
+            attend = partial(_attend, sizes, "bfloat16", kind, **how)
+            yield f"attention {path} {kind}", attend
+            if path == "mma":
+                gradients = partial(_gradients, sizes, "bfloat16", kind, **how)
+                yield f"attention gradients {path} {kind}", gradients
 
 
-def _attend(sizes, dtype, kind, make):
+def _attend(sizes, dtype, kind, make, *, blocksize=(16, 8), config=None):
     """Grouped heads, causal, dropout."""
-    operands = _attended(sizes, dtype, kind, make)
-    return lambda: sg.scaled_dot_product_attention(*operands, **_HOW)
+    operands = _attended(sizes, dtype, kind, make, blocksize)
+    return lambda: sg.scaled_dot_product_attention(*operands, **_HOW, config=config)
 
 
 _HOW = {"is_causal": True, "dropout_p": 0.2, "seed": 3}
 
 
-def _attended(sizes, dtype, kind, make):
+def _attended(sizes, dtype, kind, make, blocksize):
     """Return query, key, value and mask."""
     queries, keys, features, value_features = sizes
     q = make.dense((2, 4, queries, features), dtype)
     k = make.dense((2, 2, keys, features), dtype)
     v = make.dense((2, 2, keys, value_features), dtype)
-    return q, k, v, make.sparse((queries, keys), (16, 8), kind, density=0.6)
+    return q, k, v, make.sparse((queries, keys), blocksize, kind, density=0.6)
 
 
-def _gradients(sizes, dtype, kind, make):
+def _gradients(sizes, dtype, kind, make, *, blocksize=(16, 8), config=None):
     """All five, of scores with all that they may have."""
-    q, k, v, mask = _attended(sizes, dtype, kind, make)
+    q, k, v, mask = _attended(sizes, dtype, kind, make, blocksize)
     of_heads = "float64" if dtype == "float64" else "float32"
     numbers = {name: make.dense((4,), of_heads) for name in ("slopes", "sinks")}
     how = {**_HOW, **numbers, "softcap": 4.0}
@@ -147,7 +160,7 @@ def _gradients(sizes, dtype, kind, make):
 
     def call():
         found = sg.scaled_dot_product_attention_backward(
-            grad, q, k, v, mask, out, lse, grad_lse=lse, mask_gradient=True, **how
+            grad, q, k, v, mask, out, lse, grad_lse=lse, mask_gradient=True, config=config, **how
         )
         parts = (*found[:3], found.mask.data, found.sinks)
         return xp.concatenate([xp.ascontiguousarray(a).ravel().view(xp.uint8) for a in parts])
