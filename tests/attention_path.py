@@ -1,4 +1,4 @@
-"""What every tensor-core path of attention promises."""
+"""What every path of attention but the plain one promises."""
 
 import numpy as np
 
@@ -36,6 +36,7 @@ class AttentionPath:
     NAME: str
     SOURCE: str
     MODULE: object
+    DTYPES: tuple[str, ...] = ("bfloat16", "float16")
     SHAPES = SHAPES
     FIELDS: list = [{}]  # configurations beside the path
 
@@ -43,7 +44,7 @@ class AttentionPath:
         lengths = tuple(n * b for n, b in zip(lengths, blocksize, strict=True))
         made = Case(
             rng,
-            **{"dtype": "bfloat16", "heads": (4, 2), "batch": (2,), **(case or {})},
+            **{"dtype": self.DTYPES[0], "heads": (4, 2), "batch": (2,), **(case or {})},
             lengths=lengths,
             blocksize=blocksize,
             widths=widths,
@@ -53,7 +54,7 @@ class AttentionPath:
 
     def test_shapes(self, engine, rng):
         for shape in self.SHAPES:
-            for dtype in ("float16", "bfloat16"):
+            for dtype in self.DTYPES:
                 self.check(engine, rng, *shape, case={"dtype": dtype}, scale=1.0)
 
     def test_fields(self, engine, rng):
@@ -79,7 +80,7 @@ class AttentionPath:
             self.check(engine, rng, *self.SHAPES[0], **keywords)
 
     def test_masks_that_are_added(self, engine, rng):
-        for mask in ("float32", "bfloat16"):
+        for mask in ("float32", self.DTYPES[0]):
             for shape in self.SHAPES[:3]:
                 self.check(engine, rng, *shape, case={"mask_dtype": mask}, is_causal=True)
 
@@ -93,7 +94,7 @@ class AttentionPath:
         (bm, bk), (m, n), widths = self.SHAPES[0]
         case = Case(
             rng,
-            dtype="bfloat16",
+            dtype=self.DTYPES[0],
             lengths=(m * bm, n * bk),
             blocksize=(bm, bk),
             widths=widths,
@@ -113,7 +114,8 @@ class AttentionPath:
         assert_attention_close(np.where(infinite, 0, out), np.where(infinite, 0, expected))
 
     def test_out(self, engine, rng):
-        case = Case(rng, dtype="float16", lengths=(128, 128), blocksize=(64, 64), widths=(64, 64))
+        sizes = {"lengths": (128, 128), "blocksize": (64, 64), "widths": (64, 64)}
+        case = Case(rng, dtype=self.DTYPES[0], **sizes)
         for dtype in ("float16", "float32"):
             out = engine.xp.full((1, 64, 128), np.nan, dtype).swapaxes(-1, -2)
             with engine.runs(self.SOURCE):
@@ -123,7 +125,9 @@ class AttentionPath:
 
     def test_tiles_fit(self):
         for (blocksize, _, widths), dropout in zip(self.SHAPES, (False, True) * 3, strict=False):
-            tile = self.MODULE.tile(facts("float16", blocksize, widths, dropout=dropout), Fields())
+            tile = self.MODULE.tile(
+                facts(self.DTYPES[0], blocksize, widths, dropout=dropout), Fields()
+            )
             assert tile.shared_memory <= 227 * 1024
             assert tile.threads % 32 == 0
             assert tile.defines["FEATURES"] >= widths[0] > tile.defines["FEATURES"] - 64

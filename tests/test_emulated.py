@@ -25,11 +25,14 @@ CASES = [
     ("mma", {"tile_k": 16}, "float16", "float32", (20, 12), (5, 4), (40, 72), {"is_causal": True}),
     ("wgmma", {"stages": 2}, "float16", "bool", (256, 64), (1, 5), (64, 64), {"is_causal": True}),
     ("wgmma", {}, "bfloat16", "bool", (32, 32), (5, 7), (64, 128), {"scale": 1.0}),
+    ("fma", {}, "float32", "bool", (8, 33), (9, 5), (40, 72), {"scale": 1.0}),
+    ("fma", {"tile_k": 32}, "float64", "float32", (128, 64), (1, 3), (64, 32), {"is_causal": True}),
     ("decode", {"piece_keys": 512}, "bfloat16", "bool", (2, 64), (3, 24), (64, 40), {"scale": 1.0}),
 ]
 KERNELS = {
     "mma": {"bsr_attention_sm80": 1},
     "wgmma": {"bsr_attention_sm90": 1},
+    "fma": {"bsr_attention_fma": 1},
     "decode": {"bsr_attention_decode": 1, "bsr_attention_parts": 1},
 }
 
@@ -65,6 +68,7 @@ PACKED = {
     "mma": {"bsr_attention_mask": 1, "bsr_attention_sm80": 1},
     "wgmma": {"bsr_attention_mask": 1, "bsr_attention_sm90": 1},
     "decode": {"bsr_attention_mask": 1, "bsr_attention_decode": 1},
+    "fma": {"bsr_attention_mask": 1, "bsr_attention_fma": 1},
 }
 
 
@@ -155,7 +159,8 @@ def test_bits_of_partial_blocks(directory, rng, path):
     """A BlockMask is read as it is, its blocks in any order."""
     rows = 16 if path == "decode" else 32
     made = {"blocksize": (rows, 32), "widths": (64, 64), "heads": (2, 1)}
-    case = Case(rng, dtype="bfloat16", lengths=(160, 224), **made)
+    dtype = "float32" if path == "fma" else "bfloat16"
+    case = Case(rng, dtype=dtype, lengths=(160, 224), **made)
     case.mask[0][::3], case.mask[0][1::3] = True, False  # whole blocks, and such that hold nothing
     mask = sparsegpu.BlockMask.from_bsr(case.on(_Host())[-1])
     kind, bits, starts = mask.kind, mask.bits, mask.indptr

@@ -116,19 +116,20 @@ def _attention() -> Iterator[tuple[str, Prepare]]:
             )
     for name, attend in (("attention", _attend), ("attention gradients", _gradients)):
         yield f"{name} long", partial(attend, (96, 96, 150, 72), "float32", "bool")
-    # The paths that take aligned rows of 16-bit types: whole tiles and parts of them.
-    for path, sizes, blocksize, fields in (
-        ("mma", (144, 240, 40, 56), (16, 24), {}),
-        ("wgmma", (160, 224, 64, 128), (32, 32), {}),
-        ("decode", (6, 1600, 40, 72), (2, 16), {"piece_keys": 512}),
+    # The paths that take aligned rows: whole tiles and parts of them.
+    for path, dtype, sizes, blocksize, fields in (
+        ("mma", "bfloat16", (144, 240, 40, 56), (16, 24), {}),
+        ("wgmma", "bfloat16", (160, 224, 64, 128), (32, 32), {}),
+        ("fma", "float32", (144, 240, 40, 72), (16, 24), {}),
+        ("fma", "float64", (144, 240, 40, 72), (16, 24), {}),
+        ("decode", "bfloat16", (6, 1600, 40, 72), (2, 16), {"piece_keys": 512}),
     ):
         how = {"blocksize": blocksize, "config": {"path": path, **fields}}
         for kind in ("bool", "float32"):
-            attend = partial(_attend, sizes, "bfloat16", kind, **how)
-            yield f"attention {path} {kind}", attend
+            yield f"attention {path} {dtype} {kind}", partial(_attend, sizes, dtype, kind, **how)
             if path == "mma":
-                gradients = partial(_gradients, sizes, "bfloat16", kind, **how)
-                yield f"attention gradients {path} {kind}", gradients
+                gradients = partial(_gradients, sizes, dtype, kind, **how)
+                yield f"attention gradients {path} {dtype} {kind}", gradients
 
 
 def _attend(sizes, dtype, kind, make, *, blocksize=(16, 8), config=None):

@@ -20,20 +20,19 @@ struct HeadOperands {
 
 // Call put(column, sum) for the columns of the sum over the values of `count` entries of a
 // schedule, with weights relative to `top`.
-template <int BlockM, int BlockK, typename E, typename Index, typename Score, typename Mask,
-          typename Put>
+template <int BlockM, int BlockK, typename E, typename A, typename Index, typename Score,
+          typename Mask, typename Put>
 __device__ __forceinline__ void attend_row(const HeadOperands<E>& operands,
                                            const RowGroups<Index>& schedule, const Index* states,
                                            int block_rows, long long first_entry, int count,
                                            int block_row, int row_in_block, int query,
-                                           const Score& score, const Mask& mask, float top,
-                                           Put put) {
+                                           const Score& score, const Mask& mask, A top, Put put) {
   const int lane = threadIdx.x % 32;
   const E* q = operands.query + (long long)query * operands.query_row;
 #pragma unroll 1
   for (int first = 0; first < operands.value_features; first += 32) {
     const int column = first + lane;
-    float sum = 0;
+    A sum = 0;
 #pragma unroll 1
     for (int e = 0; e < count; ++e) {
       const long long entry = first_entry + e;
@@ -44,7 +43,7 @@ __device__ __forceinline__ void attend_row(const HeadOperands<E>& operands,
       for (int c0 = 0; c0 < BlockK; c0 += 32) {
         const int c = c0 + lane;
         const int j = first_key + c;
-        float x[1] = {0};
+        A x[1] = {0};
         bool attended[1] = {false};
         if (c < BlockK) {
           const E* k = operands.key + (long long)j * operands.key_row;
@@ -55,13 +54,13 @@ __device__ __forceinline__ void attend_row(const HeadOperands<E>& operands,
           mask.row(state, row_in_block, c, attended, x);
           attended[0] = attended[0] && score.in_order(query, j);
         }
-        const float base = top == minus_infinity<float>() ? 0.0f : top;
-        const float weight = to_acc(round_to<E>(attended[0] ? expf(x[0] - base) : 0.0f));
+        const A base = top == minus_infinity<A>() ? A(0) : top;
+        const A weight = to_acc(round_to<E>(attended[0] ? exp(x[0] - base) : A(0)));
         unsigned kept = __ballot_sync(~0u, score.keeps(attended[0], query, j));
 #pragma unroll 1
         for (; kept; kept &= kept - 1) {
           const int i = __ffs(kept) - 1;
-          const float w = __shfl_sync(~0u, weight, i);
+          const A w = __shfl_sync(~0u, weight, i);
           if (column < operands.value_features)
             sum = fma_acc(
                 w,

@@ -21,9 +21,9 @@ struct TileMask {
 
   // Call set(i, attended) for columns `column` + i of row `row` of the block of a state, i below
   // COUNT; what is added to their scores x[i] is added first.
-  template <int COUNT>
+  template <typename A, int COUNT>
   __device__ __forceinline__ void row(long long state, int row, int column, bool (&attended)[COUNT],
-                                      float (&x)[COUNT]) const {
+                                      A (&x)[COUNT]) const {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i)
       attended[i] = state >= 0 && column + i < BlockK &&
@@ -40,9 +40,9 @@ struct TileMask<b8, BlockM, BlockK, Score> {
   __device__ __forceinline__ TileMask(const Score&, const unsigned* bits, long long) : bits(bits) {}
 
   // The COUNT columns are within one word.
-  template <int COUNT>
+  template <typename A, int COUNT>
   __device__ __forceinline__ void row(long long state, int row, int column, bool (&attended)[COUNT],
-                                      float (&)[COUNT]) const {
+                                      A (&)[COUNT]) const {
     unsigned word = state == ALL_TRUE ? ~0u : 0u;
     if (state >= 0) word = bits[(state * BlockM + row) * WORDS + column / 32] >> column % 32;
 #pragma unroll

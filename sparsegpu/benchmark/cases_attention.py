@@ -83,6 +83,9 @@ def forward() -> Iterable[Case]:
     pages = replace(long, block=(1, 64), size=(64, 524288, 128), pattern="pages", group=4)
     pages = replace(pages, density=1 / 64, flush=True, peers=(GATHERED,), bars=(Bar("ms", 0.50),))
     yield from _variants(pages, _DECODE)
+    for dtype, rate in {"float32": 25, "float64": 15}.items():
+        full = _squares(64, 64, dtype=dtype, bars=(Bar("TF", rate),))
+        yield from _variants(full, (("fma", {}), ("fma", {"tile_k": 32})))
     small = replace(_squares(64, 64), size=(512, 512, 64), batch=4, measure="host")
     yield replace(small, bars=(Bar("ms", 0.015),))
 

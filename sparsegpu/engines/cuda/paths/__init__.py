@@ -56,6 +56,7 @@ from . import (
     bsr_attention_backward_simt,
     bsr_attention_backward_sm80,
     bsr_attention_decode,
+    bsr_attention_fma,
     bsr_attention_simt,
     bsr_attention_sm80,
     bsr_attention_sm90,
@@ -112,6 +113,7 @@ ATTENTION: Family = (
     bsr_attention_decode,
     bsr_attention_sm90,
     bsr_attention_sm80,
+    bsr_attention_fma,
     bsr_attention_simt,
 )
 

@@ -16,7 +16,7 @@ from ....pattern import Pattern
 from .._grid import packed_mask, size_of
 from .._schedule import RowGroups, row_groups
 from .._score_args import score_args
-from ..runtime.launch import NULL, Launch, kernel
+from ..runtime.launch import MAX_GRID, NULL, Launch, kernel
 from ..runtime.structs import kernel_struct
 from ..runtime.submission import workspace
 from ..runtime.types import ctype
@@ -241,6 +241,24 @@ def _bit_bytes(pattern: Pattern) -> int:
     """Return the bytes of the bits of a matrix of the mask."""
     bm, bk = pattern.blocksize
     return pattern.nnzb * bm * ceil_div(bk, _WORD) * 4
+
+
+def tile_launches(p: Attention, tile: AttentionTile, source: str) -> tuple[Launch, ...] | None:
+    """Return the launches of a kernel that takes a tile a thread block and no more arguments.
+
+    None where the tiles are too many for a grid.
+    """
+    schedule = schedule_of(p, tile, source)
+    if schedule.items > MAX_GRID:
+        return None
+    attend = Launch(
+        kernel(source, INDEX=schedule.index, **tile.defines),
+        (schedule.items,),
+        (tile.threads,),
+        (*views(p), schedule.matrices, *heads_arguments(p), *schedule.arguments),
+        tile.shared_memory,
+    )
+    return (*schedule.setup, attend)
 
 
 def views(p: Attention) -> tuple[bytes, ...]:

@@ -7,17 +7,10 @@ rows that are aligned to 16 bytes. What else there is is left to the plain kerne
 from __future__ import annotations
 
 from ..runtime.architectures import PORTABLE
-from ..runtime.launch import MAX_GRID, Launch, kernel
+from ..runtime.launch import Launch
 from . import _attention, _attention_tiles
 from ._attention import Attention, AttentionFacts
-from ._attention_tiles import (
-    AttentionTile,
-    heads_arguments,
-    schedule_of,
-    score_defines,
-    views,
-    widths_for_mma,
-)
+from ._attention_tiles import AttentionTile, score_defines, tile_launches, widths_for_mma
 from ._facts import HALVES, INDICES, always
 from ._fields import Fields
 
@@ -89,14 +82,4 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
 
 def launches(p: Attention, tile: AttentionTile) -> tuple[Launch, ...] | None:
     """Return the launches, or None where the tiles are too many for a grid."""
-    schedule = schedule_of(p, tile, SOURCES[0])
-    if schedule.items > MAX_GRID:
-        return None
-    attend = Launch(
-        kernel(SOURCES[0], INDEX=schedule.index, **tile.defines),
-        (schedule.items,),
-        (tile.threads,),
-        (*views(p), schedule.matrices, *heads_arguments(p), *schedule.arguments),
-        tile.shared_memory,
-    )
-    return (*schedule.setup, attend)
+    return tile_launches(p, tile, SOURCES[0])
