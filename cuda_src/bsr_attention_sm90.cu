@@ -20,8 +20,8 @@
 //   as in bsr_attention_sm80.cu
 //   -DBM, -DBK            size of a block: multiples of 16; BK divides TILE_K or is its multiple
 //   -DTILE_Q=64|128       queries of a team
-//   -DTILE_K=64|128       keys of a stage
-//   -DFEATURES, -DVALUE_FEATURES=64|128|256   columns, rounded up; FEATURES: a multiple of 64
+//   -DTILE_K=32|64|128    keys of a stage
+//   -DFEATURES, -DVALUE_FEATURES   columns, rounded up: multiples of 64, at most 256
 //   -DSTAGES
 #include "common/attention_tile.cuh"
 #include "ptx/bulk_tensor.cuh"

@@ -18,17 +18,26 @@ from tools.emulator.build import compiler
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 
-#: Few, as each may take seconds to build: path, fields, dtype, mask, block, blocks, widths, more.
-CASES = [
-    # With such a scale the maximum rises by whole units.
-    ("mma", {}, "bfloat16", "bool", (16, 16), (9, 11), (64, 64), {"scale": 1.0}),
-    ("mma", {"tile_k": 16}, "float16", "float32", (20, 12), (5, 4), (40, 72), {"is_causal": True}),
-    ("wgmma", {"stages": 2}, "float16", "bool", (256, 64), (1, 5), (64, 64), {"is_causal": True}),
-    ("wgmma", {}, "bfloat16", "bool", (32, 32), (5, 7), (64, 128), {"scale": 1.0}),
-    ("fma", {}, "float32", "bool", (8, 33), (9, 5), (40, 72), {"scale": 1.0}),
-    ("fma", {"tile_k": 32}, "float64", "float32", (128, 64), (1, 3), (64, 32), {"is_causal": True}),
-    ("decode", {"piece_keys": 512}, "bfloat16", "bool", (2, 64), (3, 24), (64, 40), {"scale": 1.0}),
-]
+#: By path; few, as each may take seconds to build: fields, dtype, mask, block, blocks, widths, more.
+CASES = {
+    "mma": [
+        # With such a scale the maximum rises by whole units.
+        ({}, "bfloat16", "bool", (16, 16), (9, 11), (64, 64), {"scale": 1.0}),
+        ({"tile_k": 16}, "float16", "float32", (20, 12), (5, 4), (40, 72), {"is_causal": True}),
+    ],
+    "wgmma": [
+        ({"stages": 2}, "float16", "bool", (256, 64), (1, 5), (64, 64), {"is_causal": True}),
+        ({}, "bfloat16", "bool", (32, 32), (5, 7), (64, 128), {"scale": 1.0}),
+        ({}, "float16", "bool", (64, 64), (2, 3), (192, 256), {}),
+    ],
+    "fma": [
+        ({}, "float32", "bool", (8, 33), (9, 5), (40, 72), {"scale": 1.0}),
+        ({"tile_k": 32}, "float64", "float32", (128, 64), (1, 3), (64, 32), {"is_causal": True}),
+    ],
+    "decode": [
+        ({"piece_keys": 512}, "bfloat16", "bool", (2, 64), (3, 24), (64, 40), {"scale": 1.0}),
+    ],
+}
 KERNELS = {
     "mma": {"bsr_attention_sm80": 1},
     "wgmma": {"bsr_attention_sm90": 1},
@@ -108,9 +117,9 @@ def directory(tmp_path_factory):
     return tmp_path_factory.mktemp("emulated")
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_attention(directory, rng, case):
-    path, fields, dtype, mask, blocksize, blocks, widths, keywords = case
+def check(directory, rng, path, case):
+    """Compute a case, and again with NaN where nobody looks."""
+    fields, dtype, mask, blocksize, blocks, widths, keywords = case
     made = Case(
         rng,
         dtype=dtype,
@@ -134,10 +143,31 @@ def test_attention(directory, rng, case):
         assert launched == KERNELS[path] | states
 
 
+@pytest.mark.parametrize("case", CASES["mma"], ids=str)
+def test_mma(directory, rng, case):
+    check(directory, rng, "mma", case)
+
+
+@pytest.mark.parametrize("case", CASES["wgmma"], ids=str)
+def test_wgmma(directory, rng, case):
+    check(directory, rng, "wgmma", case)
+
+
+@pytest.mark.parametrize("case", CASES["fma"], ids=str)
+def test_fma(directory, rng, case):
+    check(directory, rng, "fma", case)
+
+
+@pytest.mark.parametrize("case", CASES["decode"], ids=str)
+def test_decode(directory, rng, case):
+    check(directory, rng, "decode", case)
+
+
 @pytest.mark.parametrize("case", FEW_QUERIES, ids=str)
 def test_few_queries(directory, rng, case):
     """Heads in one tile, scores of a head each, pieces and their merging."""
-    fields, dtype, made, keywords, pieces = case
+    fields, dtype, made, more, pieces = case
+    keywords = dict(more)
     made = Case(rng, dtype=dtype, density=0.7, batch=(2,), **{"heads": (4, 2), **made})
     nothing = False if made.mask[0].dtype == bool else -np.inf
     made.mask[0][..., 3] = nothing

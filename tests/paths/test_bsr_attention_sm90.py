@@ -9,7 +9,13 @@ from sparsegpu.engines.cuda.paths._fields import ConfigError, Fields
 
 class TestPath(AttentionPath):
     NAME, SOURCE, MODULE = "wgmma", "bsr_attention_sm90", bsr_attention_sm90
-    SHAPES = [*SHAPES, ((16, 128), (9, 3), (128, 128)), ((128, 16), (2, 9), (64, 64))]
+    SHAPES = [
+        *SHAPES,
+        ((16, 128), (9, 3), (128, 128)),
+        ((128, 16), (2, 9), (64, 64)),
+        ((64, 64), (3, 4), (192, 192)),
+        ((32, 32), (3, 9), (256, 256)),
+    ]
     FIELDS = [{"tile_q": 128, "stages": 2}, {"tile_k": 128}]
 
 
@@ -17,7 +23,8 @@ def test_what_it_does_not_take():
     tile = bsr_attention_sm90.tile
     assert tile(facts("float16", (8, 64), (64, 64)), Fields()) is None
     assert tile(facts("float16", (64, 48), (64, 64)), Fields()) is None
-    assert tile(facts("float16", (64, 64), (136, 64)), Fields()) is None
+    assert tile(facts("float16", (64, 64), (264, 64)), Fields()) is None
+    assert tile(facts("float16", (64, 64), (256, 256), folded=False), Fields()) is None
     assert tile(facts("float16", (64, 64), (64, 64), capability=(10, 0)), Fields()) is None
     with pytest.raises(ConfigError, match="'stages'"):
         tile(facts("float16", (64, 64), (64, 64)), Fields({"path": "wgmma", "stages": 99}))

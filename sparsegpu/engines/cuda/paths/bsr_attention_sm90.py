@@ -1,8 +1,8 @@
 """Attention on Hopper through wgmma (``bsr_attention_sm90.cu``): bfloat16 and float16.
 
 Blocks of multiples of 16 rows and columns that divide a stage of keys or are its multiples; up to
-128 columns of query, key and value. Operands that tensor maps cannot describe are left to the
-other paths.
+256 columns of query, key and value. Operands that tensor maps cannot describe are left to the
+other paths, as are wide values with scores that have more to do, for want of registers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ BY_ADDRESS = INDICES
 facts, examples, worth_measuring = Attention.facts, _attention.examples, always
 
 _PANEL = 64  # columns of a box
-_MOST_FEATURES = 128
+_MOST_FEATURES = 256
+# Keys of a stage by the columns of value: sums and scores share the registers.
+_KEYS = {64: (64, 128), 128: (64, 128), 192: (32, 64), 256: (32,)}
 _CONSUMERS = 2  # warpgroups of 64 queries
 _TEAM_BARRIERS = 2048  # bytes of a team's barriers and states, at most
 
@@ -63,30 +65,42 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     >>> chosen["TILE_Q"], chosen["TILE_K"], chosen["STAGES"]
     (128, 128, 2)
     """
-    (bm, bk), e, ev = f.blocksize, f.features, f.value_features
-    if bm % 16 or bk % 16 or max(e, ev) > _MOST_FEATURES or f.capability != (9, 0):
+    (bm, bk), widths = f.blocksize, (f.features, f.value_features)
+    if bm % 16 or bk % 16 or max(widths) > _MOST_FEATURES or f.capability != (9, 0):
         return None
-    features, value_features = (-(-n // _PANEL) * _PANEL for n in (e, ev))
+    features, value_features = (ceil_div(n, _PANEL) * _PANEL for n in widths)
+    light, of_key = f.folded and not f.dropout, 2 * (features + value_features)
+    if value_features == _MOST_FEATURES and not light:
+        return None
+
+    def memory(tile_q: int) -> int:
+        """Return the bytes of shared memory that a team has for its stages."""
+        teams = _CONSUMERS * 64 // tile_q
+        return (SHARED - RESERVED) // teams - 2 * tile_q * features - _TEAM_BARRIERS
+
+    def keys(tile_q: int) -> list[int]:
+        rows = max(1, tile_q // bm)
+        return [
+            k
+            for k in _KEYS[value_features]
+            if (k % bk == 0 or bk % k == 0)
+            and rows * max(1, k // bk) <= 32
+            and memory(tile_q) >= 2 * k * of_key
+        ]
+
+    sizes = [n for n in (64, 128) if keys(n)]
+    if not sizes:
+        return None
     # A tile of 128 queries reads keys once for all of them, one of 64 has fewer keys in vain.
-    tile_q = fields.pick("tile_q", 128 if bm >= 128 else 64, (64, 128))
-    rows, teams = max(1, tile_q // bm), _CONSUMERS * 64 // tile_q
-    queries, of_key = 2 * tile_q * features, 2 * (features + value_features)
-    left = (SHARED - RESERVED) // teams - queries - _TEAM_BARRIERS
-    widths = [
-        k
-        for k in (64, 128)
-        if (k % bk == 0 or bk % k == 0) and rows * max(1, k // bk) <= 32 and left >= 2 * k * of_key
-    ]
-    if not widths:
-        return None
-    light = f.folded and not f.dropout
-    tile_k = fields.pick("tile_k", 128 if light and bk >= 128 else 64, widths)
+    tile_q = fields.pick("tile_q", 128 if bm >= 128 or 64 not in sizes else 64, sizes)
+    tile_k = fields.pick("tile_k", 128 if light and bk >= 128 else 64, keys(tile_q))
+    teams, left = _CONSUMERS * 64 // tile_q, memory(tile_q)
     most = min(left // (tile_k * of_key), MOST_STAGES)
     stages = fields.pick("stages", most, range(2, most + 1))
     return AttentionTile(
         tile_q=tile_q,
         threads=THREADS,
-        shared_memory=teams * (queries + stages * tile_k * of_key) + 1024,
+        shared_memory=teams * (2 * tile_q * features + stages * tile_k * of_key) + 1024,
         defines={
             **score_defines(f),
             "TILE_Q": tile_q,
