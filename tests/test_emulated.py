@@ -18,7 +18,7 @@ from tools.emulator.build import compiler
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 
-#: By path; few, as each may take seconds to build: fields, dtype, mask, block, blocks, widths, more.
+#: By path; few, as each takes seconds to build: fields, dtype, mask, block, blocks, widths, more.
 CASES = {
     "mma": [
         # With such a scale the maximum rises by whole units.
