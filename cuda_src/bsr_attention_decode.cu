@@ -64,6 +64,8 @@ struct HeadQuery {
 
 // The score of a tile: that of the row's head.
 struct RowScore {
+  const ScoreArgs<float>& args;
+  unsigned dropped;
   __device__ __forceinline__ float score(float acc, const HeadQuery& row, int key) const {
     return row.score.score(acc, row.query, key);
   }
@@ -72,6 +74,9 @@ struct RowScore {
   }
   __device__ __forceinline__ bool keeps(bool attended, const HeadQuery& row, int key) const {
     return row.score.keeps(attended, row.query, key);
+  }
+  __device__ __forceinline__ unsigned long long index(const HeadQuery& row, int key) const {
+    return row.score.index(row.query, key);
   }
 };
 
@@ -178,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const T* const keys = at.pointer<const T>(key);
   const T* const values = at.pointer<const T>(value);
   const LaneRows rows(tile, score_args, batch);
-  const RowScore score;
+  const RowScore score = {score_args, rows.query[0].score.dropped};
   const Mask mask(rows.query[0].score, bits, tile.matrix * problem.nnzb);
 
   copy_lines<QueryPanels, THREADS>(query_tile, problem.features, [&](int row) -> const T* {

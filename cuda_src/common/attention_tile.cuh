@@ -78,16 +78,36 @@ __device__ __forceinline__ void score_strips(float (&scores)[N], const Rows& row
 }
 
 // Set weights that dropout does not keep to zero.
+//
+// Four neighbouring keys have the words of one counter (common/philox.cuh), and two neighbouring
+// lanes two of them each, for two rows: one lane makes the words of the first row, the other one
+// those of the second.
 template <int N, typename Rows, typename Score, typename GetStrip>
 __device__ __forceinline__ void drop_weights(float (&weights)[N], const Rows& rows,
                                              const Score& score, GetStrip strip) {
+  const int t = threadIdx.x % 4;
+  const bool odd = t % 2;
 #pragma unroll
   for (int j = 0; j < N / 4; ++j) {
-    const int key = strip(j).key + threadIdx.x % 4 * 2;
+    const int first = strip(j).key;
+    if (score.args.by_fours(first)) {
+      const int key = first + t / 2 * 4;
+      const unsigned long long of_rows[2] = {score.index(rows.query[0], key),
+                                             score.index(rows.query[1], key)};
+      const uint4 words = philox4x32((odd ? of_rows[1] : of_rows[0]) / 4, score.args.seed);
+      const unsigned x = __shfl_xor_sync(~0u, odd ? words.x : words.z, 1);
+      const unsigned y = __shfl_xor_sync(~0u, odd ? words.y : words.w, 1);
+      const unsigned of_weights[4] = {odd ? x : words.x, odd ? y : words.y, odd ? words.z : x,
+                                      odd ? words.w : y};
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      if (!score.keeps(weights[4 * j + i] != 0, rows.query[i / 2], key + i % 2))
-        weights[4 * j + i] = 0;
+      for (int i = 0; i < 4; ++i)
+        if (of_weights[i] <= score.dropped) weights[4 * j + i] = 0;
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (!score.keeps(weights[4 * j + i] != 0, rows.query[i / 2], first + 2 * t + i % 2))
+          weights[4 * j + i] = 0;
+    }
   }
 }
 

@@ -29,10 +29,9 @@ __device__ __forceinline__ unsigned philox_word(unsigned long long index, unsign
   return index & 2 ? high : low;
 }
 
-// Whether a score survives dropout with probability p: word / 2**32 >= p, compared exactly.
-__device__ __forceinline__ bool dropout_keep(unsigned long long index, unsigned long long seed,
-                                             double p) {
-  return double(philox_word(index, seed)) >= p * 4294967296.0;
+// The highest word that dropout with probability p > 0 drops: word / 2**32 < p, exactly.
+__device__ __forceinline__ unsigned highest_dropped(double p) {
+  return unsigned((unsigned long long)ceil(p * 4294967296.0) - 1);
 }
 
 }  // namespace sparsegpu

@@ -35,6 +35,11 @@ struct ScoreArgs {
   double dropout;  // the probability, 0: none
   A scale, softcap, kept_scale;
   int causal;
+
+  // Whether keys from one on share the words of dropout by fours, in every row.
+  __device__ __forceinline__ bool by_fours(int key) const {
+    return key >= 0 && (keys | key) % 4 == 0;
+  }
 };
 // Without padding but at the end, the order of the fields says where they are.
 static_assert(sizeof(ScoreArgs<f32>) == 2 * sizeof(View) + 64 &&
@@ -75,13 +80,18 @@ struct ScoreOp {
   const Mask* masks;
   A slope;
   long long number;
+  unsigned dropped;  // the highest word of Philox that drops a weight
 
   __device__ __forceinline__ ScoreOp(const ScoreArgs<A>& args, const Batch& batch, long long b,
                                      long long number)
       : ScoreOp(args, BatchIndex(batch, b), number) {}
   __device__ __forceinline__ ScoreOp(const ScoreArgs<A>& args, const BatchIndex& index,
                                      long long number)
-      : args(args), masks(index.pointer<const Mask>(args.mask)), slope(0), number(number) {
+      : args(args),
+        masks(index.pointer<const Mask>(args.mask)),
+        slope(0),
+        number(number),
+        dropped(highest_dropped(args.dropout)) {
     if constexpr (Sloped) slope = *index.pointer<const A>(args.slopes);
   }
 
@@ -135,11 +145,13 @@ struct ScoreOp {
 
   // Whether the weight of what is attended stays after dropout.
   __device__ __forceinline__ bool keeps(bool attended, long long query, long long key) const {
-    if (attended && args.dropout > 0) {
-      const long long index = (number * args.queries + query) * args.keys + key;
-      attended = dropout_keep((unsigned long long)index, args.seed, args.dropout);
-    }
+    if (attended && args.dropout > 0)
+      attended = philox_word(index(query, key), args.seed) > dropped;
     return attended;
+  }
+  // The number of a score among those of all heads, as dropout counts them.
+  __device__ __forceinline__ unsigned long long index(long long query, long long key) const {
+    return (number * args.queries + query) * args.keys + key;
   }
 
   // What a pair of query and key gives to the gradients: its weight after dropout, and what the

@@ -1,4 +1,4 @@
-// words[4 * i ..] = philox4x32(counter[i]); keep[i] = dropout_keep(counter[i]).
+// words[4 * i ..] = philox4x32(counter[i]); keep[i]: whether dropout keeps number counter[i].
 #include "common/philox.cuh"
 
 using namespace sparsegpu;
@@ -9,5 +9,5 @@ extern "C" __global__ void probe_philox(const unsigned long long* counter, uint4
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
   words[i] = philox4x32(counter[i], seed);
-  keep[i] = dropout_keep(counter[i], seed, p);
+  keep[i] = philox_word(counter[i], seed) > highest_dropped(p);
 }

@@ -108,6 +108,8 @@ def tile(f: AttentionFacts, fields: Fields) -> DecodeTile | None:
     if widths is None or bm > _FRAGMENT:
         return None
     features, value_features = widths
+    if value_features == _MOST_FEATURES and not f.folded:  # for want of registers
+        return None
     query_bytes, of_key = 2 * _FRAGMENT * features, 2 * (features + value_features)
 
     def fits(tile_k: int, stages: int = 2, warps: int = 1) -> bool:
