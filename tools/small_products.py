@@ -10,7 +10,7 @@ from unittest import mock
 import numpy as np
 
 import sparsegpu as sg
-from sparsegpu.engines.cuda import _schedule, scatter_mm
+from sparsegpu.engines.cuda import _schedule
 from sparsegpu.engines.cuda._row_order import ordered_rows
 from sparsegpu.engines.cuda._transpose import transpose_pattern
 
@@ -40,10 +40,9 @@ def _products() -> Iterator[tuple[str, Prepare]]:
         yield f"sampled_addmm {dtype}", partial(_sampled, (48, 64), 21, dtype)
         yield f"bsr_spgemm {dtype}", partial(_spgemm, dtype)
         for name in ("bsr_strided_mm_compressed", "scatter_mm", "bsr_strided_mm"):
-            yield f"scatter_mm {name} {dtype}", partial(_scatter_mm, name, dtype, "scatter_mm")
+            yield f"scatter_mm {name} {dtype}", partial(_scatter_mm, name, dtype, "simt")
             if dtype in {"float16", "bfloat16"}:
-                kernel = "scatter_mm_sm80"
-                yield f"{kernel} {name} {dtype}", partial(_scatter_mm, name, dtype, kernel)
+                yield f"scatter_mm_sm80 {name} {dtype}", partial(_scatter_mm, name, dtype, "mma")
         yield f"bsr_scatter_mm {dtype}", partial(_bsr_scatter_mm, dtype)
     yield from _sparse_products()
     yield "bsr_addmm tf32", partial(_matmul, (64, 64), (16, 16), "float32", 33, allow_tf32=True)
@@ -218,17 +217,12 @@ def _wide_spgemm(of_row, make):
     return lambda: (a @ b).data
 
 
-def _scatter_mm(name, dtype, kernel, make):
+def _scatter_mm(name, dtype, path, make):
     a = make.sparse((48, 128), (16, 16), dtype, duplicates=False)
     dense = make.dense((128, 40), dtype)
     plan = sg.bsr_scatter_mm_indices_data(a, dense, name, SPLIT_N=1)
     others = dense.reshape(8, 16, 40) if name == "scatter_mm" else dense
-
-    def computed():
-        with mock.patch.object(scatter_mm, "HALVES", kernel):
-            return sg.scatter_mm(a.data, others, plan)
-
-    return computed
+    return lambda: sg.scatter_mm(a.data, others, plan, config={"path": path})
 
 
 def _bsr_scatter_mm(dtype, make):

@@ -32,6 +32,8 @@ ARRAYS = {
     "bsr_strided_mm_compressed": ("c_indices", "r_offsets", "q_offsets"),
 }
 META = ("SPLIT_N", "GROUP_SIZE", "TILE_M", "TILE_N")
+#: Those that a kernel's tile is made by.
+TILE = META[1:]
 #: The sides of a thread block's tile: powers of two, up to the largest block.
 _TILES, _LARGEST_TILE = ("TILE_M", "TILE_N"), 256
 #: More tiles than these share nothing by being next to each other in time.
@@ -62,31 +64,37 @@ class IndicesData(tuple):
 
     The arrays are not to be written to. `scatter_mm` checks sizes against `fit` instead of
     reading them, and uses the arrays themselves, `kept`: the tuple holds views of them, whose
-    shape and dtype a caller may set. `pattern` is whose product they list, with distinct blocks;
-    copies of the tuple do not know it, nor does the one that is kept with the pattern.
+    shape and dtype a caller may set. `meta` are the settings that they were made with. `pattern` is
+    whose product they list, with distinct blocks; copies of the tuple do not know it, nor does the
+    one that is kept with the pattern.
     """
 
     fit: Fit
     kept: dict[str, Any]
+    meta: dict[str, int]
     pattern: Pattern | None = None
 
     @classmethod
-    def made(cls, fit: Fit, name: str, arrays: tuple[Any, ...], *meta: dict) -> IndicesData:
+    def made(
+        cls, fit: Fit, name: str, arrays: tuple[Any, ...], meta: dict[str, int]
+    ) -> IndicesData:
         """Return the tuple over arrays that were made for it, read-only on the host."""
         kept = tuple(map(read_only, arrays))
-        lists = cls((name, *(array.view() for array in kept), *meta))
+        in_tuple = () if name == "scatter_mm" else (meta,)
+        lists = cls((name, *(array.view() for array in kept), *in_tuple))
         lists.fit, lists.kept = fit, dict(zip(ARRAYS[name], kept, strict=True))
+        lists.meta = meta
         return lists
 
     def given_out(self, pattern: Pattern) -> IndicesData:
         """Return the same arrays for a caller, who may change the meta dictionary beside them."""
         meta = [dict(self[-1])] if isinstance(self[-1], dict) else [self[-1]]
         other = IndicesData((*self[:-1], *meta))
-        other.fit, other.kept, other.pattern = self.fit, self.kept, pattern
+        other.fit, other.kept, other.meta, other.pattern = self.fit, self.kept, self.meta, pattern
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"fit": self.fit, "kept": self.kept}
+        return {"fit": self.fit, "kept": self.kept, "meta": self.meta}
 
 
 def bsr_scatter_mm_indices_data(
@@ -109,8 +117,9 @@ def bsr_scatter_mm_indices_data(
         first (stable). Only block rows with blocks appear.
     **meta : int
         ``SPLIT_N``, the number of column splits, below 2**31, must divide N; the default does.
-        ``TILE_M`` and ``TILE_N``, powers of two up to 256, and ``GROUP_SIZE``, in 1..64, are kept
-        with the lists; no kernel reads them yet.
+        ``TILE_M`` and ``TILE_N``, powers of two up to 256, are the outputs of a thread block of
+        `scatter_mm`'s kernels, ``GROUP_SIZE``, in 1..64, the rows of such parts that go through a
+        tile's columns together. A kernel that cannot have such a part refuses the lists.
 
     Returns
     -------
@@ -255,7 +264,7 @@ def _build(
         inner = batch_size * (k // ks) * split
         fit = Fit(nnzb, (ms, ks), inner, None, split, starts.size, longest, Memo(xp))
         last = xp.full((1,), nnzb * split * batch_size, np.int64)
-        return IndicesData.made(fit, indices_format, (xp.concatenate([starts, last]), pq))
+        return IndicesData.made(fit, indices_format, (xp.concatenate([starts, last]), pq), meta)
     compressed = indices_format == "bsr_strided_mm_compressed"
     order = rows.most_first if compressed else rows.ascending
     r_offsets = (order[:, None] * (ms * n) + splits * ns).ravel()

@@ -52,17 +52,6 @@ def epilogue_of(t: str, out: str, epilogue: str, act: str = "none") -> dict[str,
     return {"OUT": out, "EPILOGUE": epilogue, "ACT": act, **sides[epilogue]}
 
 
-_TILES = (
-    {"TILE_M": 64, "TILE_N": 64, "TILE_K": 16, "LANES": 1},
-    {"TILE_M": 4, "TILE_N": 1, "TILE_K": 64, "LANES": 32},
-    {"TILE_M": 16, "TILE_N": 16, "TILE_K": 32, "LANES": 4},
-)
-
-
-def _simt(t: str, out: str, tile: int, index: str = "s32", epilogue: str = "scaled") -> Any:
-    return {"T": t, "INDEX": index, **epilogue_of(t, out, epilogue), **_TILES[tile]}
-
-
 _FORMAT_24 = (*HALVES, "float32", "int8", "float8_e4m3fn")
 _PRUNED = (*HALVES, "float32", "float64", "int8", "float8_e4m3fn")
 
@@ -116,41 +105,6 @@ _SHARED = (
             {"T": t, "BM": 4, "COLUMNS": n, **epilogue_of(t, t, "scaled")}
             for t, n in (("f32", 1), ("f64", 8), ("c128", 2))
         ),
-    ),
-)
-
-_AT_STORED_BLOCKS = (
-    KernelSource(
-        "scatter_mm",
-        "scatter_mm",
-        _PRODUCT_DTYPES,
-        variants=(
-            {"FORMAT": "pairs", **_simt("f16", "f16", 2, index="s64")},
-            {"FORMAT": "strided", **_simt("s8", "s32", 1, epilogue="exact", index="s64")},
-            {"FORMAT": "compressed", **_simt("f32", "f32", 0)},
-            {"FORMAT": "compressed", **_simt("c128", "c128", 0, index="s64")},
-        ),
-    ),
-)
-
-_SCATTER_MMA = (
-    KernelSource(
-        "scatter_mm_sm80",
-        (),
-        HALVES,
-        variants=tuple(
-            {
-                **{"FORMAT": form, "T": t, "INDEX": "s64", "KS": ks, "STAGES": 4},
-                **{"TILE_M": m, "TILE_N": n, "WARPS_M": max(m // 32, 1), "WARPS_N": 2},
-                **epilogue_of(t, out, "scaled"),
-            }
-            for form, t, out, ks, m, n in (
-                ("pairs", "bf16", "bf16", 64, 64, 64),
-                ("strided", "f16", "f32", 24, 32, 64),
-                ("compressed", "bf16", "bf16", 16, 16, 32),
-            )
-        ),
-        tensor_core=True,
     ),
 )
 
@@ -387,8 +341,6 @@ _SEMI_STRUCTURED = (
 
 OTHERS: tuple[KernelSource, ...] = (
     *_SHARED,
-    *_AT_STORED_BLOCKS,
-    *_SCATTER_MMA,
     *_SCHEDULES,
     *_CONVERSIONS,
     *_SOFTMAX,
