@@ -214,7 +214,7 @@ def bsr_scatter_mm(
         operands = {"bsr": bsr.data, "other": other}
         others = other
         if name_arrays(function, indices_data)[0] == "scatter_mm":
-            rows = rows_with_blocks(pattern).ascending
+            rows = rows_with_blocks(pattern, function).ascending
             split = split_of(function, indices_data, other, rows.size)
             others = column_blocks(other, pattern.blocksize[1], split, xp)
             lists = _lists(function, indices_data, blocks, others, None)

@@ -135,6 +135,19 @@ _SCHEDULES = (
         ),
     ),
     KernelSource(
+        "bsr_filled_rows",
+        (),
+        (),
+        variants=tuple({"INDEX": i, "RANKED": r} for i, r in (("s32", 1), ("s64", 0), ("s64", 1))),
+    ),
+    KernelSource(
+        "scatter_indices",
+        (),
+        (),
+        variants=each("FORMAT", ("pairs", "strided", "compressed"), INDEX="s32")
+        + each("FORMAT", ("compressed",), INDEX="s64"),
+    ),
+    KernelSource(
         "bsr_schedule_order",
         (),
         (),
