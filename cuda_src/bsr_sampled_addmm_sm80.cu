@@ -50,9 +50,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   const Tile tile(blockIdx.x, indptr, batch, problem, INDEX());
   if (tile.blocks == 0) return;
 
+  const long long first_term = tile.first_term(problem), terms = tile.terms(problem);
   const T* rows = batch_ptr<const T>(mat1, batch, tile.matrix) +
-                  (tile.block_row * problem.bm + tile.first_row) * mat1.row;
-  const T* columns = batch_ptr<const T>(mat2, batch, tile.matrix);
+                  (tile.block_row * problem.bm + tile.first_row) * mat1.row + first_term * mat1.col;
+  const T* columns = batch_ptr<const T>(mat2, batch, tile.matrix) + first_term * mat2.row;
   const INDEX* column_of =
       batch_ptr<const INDEX>(indices, batch, tile.matrix) + tile.first_block * indices.row;
   Left left(mat1.col, [&](int line) {
@@ -66,12 +67,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 
   Outputs outputs;
   CpAsyncPipeline<STAGES, STAGE_BYTES> pipeline;
-  long long to_load = problem.k;
+  long long to_load = terms;
   auto load = [&] {
     if (to_load > 0) {
-      const int terms = int(min(to_load, (long long)SLICE_K));
-      left.load(dynamic + pipeline.stage, terms);
-      right.load(dynamic + pipeline.stage + Left::Tile::BYTES, terms);
+      const int here = int(min(to_load, (long long)SLICE_K));
+      left.load(dynamic + pipeline.stage, here);
+      right.load(dynamic + pipeline.stage + Left::Tile::BYTES, here);
       to_load -= SLICE_K;
     }
     pipeline.advance();
@@ -79,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 #pragma unroll 1
   for (int step = 0; step < STAGES - 1; ++step) load();
 #pragma unroll 1
-  for (long long k = 0; k < problem.k; k += SLICE_K) {
+  for (long long k = 0; k < terms; k += SLICE_K) {
     pipeline.wait();
     load();
     multiply_slice<Left::Tile, Right::Tile>(outputs, dynamic + pipeline.stage,
