@@ -70,12 +70,13 @@ __device__ __forceinline__ void produce(unsigned stages, Tile* tiles, Pipeline p
   for (long long t = blockIdx.x; t < problem.tiles; t += gridDim.x) {
     const Tile tile(t, indptr, batch, problem, INDEX());
     if (tile.blocks == 0) continue;
-    const int z1 = int(batch_offset(matrices.mat1, batch, tile.matrix));
-    const int z2 = int(batch_offset(matrices.mat2, batch, tile.matrix));
+    const long long matrix = tile.matrix(problem);
+    const int z1 = int(batch_offset(matrices.mat1, batch, matrix));
+    const int z2 = int(batch_offset(matrices.mat2, batch, matrix));
     const int row = int(tile.block_row * BM) + tile.first_row;
     const int first_term = int(tile.first_term(problem));
     const INDEX* column_of =
-        batch_ptr<const INDEX>(indices, batch, tile.matrix) + tile.first_block * indices.row;
+        batch_ptr<const INDEX>(indices, batch, matrix) + tile.first_block * indices.row;
     // What the lane copies of mat2: block or panel number lane + 32 i.
     const int copies = ACROSS ? (tile.columns + PANEL - 1) / PANEL : tile.blocks;
     int column[EACH];

@@ -31,10 +31,10 @@ struct SampledTile {
   static constexpr int GATHER = BlockN < TileN ? TileN / BlockN : 1;
   static constexpr int SLICES_N = BlockN < TileN ? 1 : (BlockN + TileN - 1) / TileN;
 
-  long long matrix;  // of the batch
+  long long part;  // split * matrices + matrix: one number, as registers are few
   long long block_row;
   long long first_block;     // of its matrix
-  int blocks, split;         // no blocks: there is no such tile
+  int blocks;                // 0: there is no such tile
   int first_row, first_col;  // within the blocks
   int rows, columns;
 
@@ -48,11 +48,9 @@ struct SampledTile {
     first_row = int(tile % slices) * TileM;
     first_col = int(tile / slices % SLICES_N) * TileN;
     const long long chunk = tile / slices / SLICES_N;
-    const long long of_split = chunk / problem.chunks;
-    const long long number = chunk - of_split * problem.chunks;
-    split = int(of_split / problem.matrices);
-    matrix = of_split - split * problem.matrices;
-    const Index* starts = batch_ptr<const Index>(indptr, batch, matrix);
+    part = chunk / problem.chunks;
+    const Index* starts = batch_ptr<const Index>(indptr, batch, matrix(problem));
+    const long long number = chunk - part * problem.chunks;
     const auto first_chunk = [&](long long row) {
       return (long long)starts[row * indptr.row] / GATHER + row;
     };
@@ -74,9 +72,16 @@ struct SampledTile {
     columns = BlockN < TileN ? blocks * BlockN : blocks * min(TileN, BlockN - first_col);
   }
 
+  // Which matrix of the batch it is of, and which split.
+  __device__ __forceinline__ long long matrix(const SampledProblem& problem) const {
+    return part % problem.matrices;
+  }
+  __device__ __forceinline__ long long split(const SampledProblem& problem) const {
+    return part / problem.matrices;
+  }
   // The first term of the tile's sums, and how many there are.
   __device__ __forceinline__ long long first_term(const SampledProblem& problem) const {
-    return split * problem.k;
+    return split(problem) * problem.k;
   }
   __device__ __forceinline__ long long terms(const SampledProblem& problem) const {
     return min(problem.k, problem.inner - first_term(problem));
@@ -106,9 +111,9 @@ struct SampledOutputs {
   __device__ __forceinline__ SampledOutputs(const Tile& tile, const View& view, const Batch& batch,
                                             const SampledProblem& problem,
                                             const typename Op::Args& epilogue)
-      : tile(tile), view(view), problem(problem), finish(epilogue, batch, tile.matrix) {
-    out = batch_ptr<Out>(view, batch, tile.matrix) + tile.first_block * problem.out_step +
-          tile.split * problem.split_step;
+      : tile(tile), view(view), problem(problem), finish(epilogue, batch, tile.matrix(problem)) {
+    out = batch_ptr<Out>(view, batch, tile.matrix(problem)) + tile.first_block * problem.out_step +
+          tile.split(problem) * problem.split_step;
     vectors = WHOLE_VECTORS && view.col == 1 && (view.row | problem.out_step) % VECTOR == 0 &&
               reinterpret_cast<unsigned long long>(out) % 16 == 0;
   }
