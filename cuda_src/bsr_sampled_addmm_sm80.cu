@@ -50,11 +50,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   const Tile tile(blockIdx.x, indptr, batch, problem, INDEX());
   if (tile.blocks == 0) return;
 
-  const T* rows = batch_ptr<const T>(mat1, batch, tile.matrix) +
-                  (tile.block_row * problem.bm + tile.first_row) * mat1.row;
-  const T* columns = batch_ptr<const T>(mat2, batch, tile.matrix);
+  const long long first_term = tile.first_term(problem), terms = tile.terms(problem);
+  const long long matrix = tile.matrix(problem);
+  const T* rows = batch_ptr<const T>(mat1, batch, matrix) +
+                  (tile.block_row * problem.bm + tile.first_row) * mat1.row + first_term * mat1.col;
+  const T* columns = batch_ptr<const T>(mat2, batch, matrix) + first_term * mat2.row;
   const INDEX* column_of =
-      batch_ptr<const INDEX>(indices, batch, tile.matrix) + tile.first_block * indices.row;
+      batch_ptr<const INDEX>(indices, batch, matrix) + tile.first_block * indices.row;
   Left left(mat1.col, [&](int line) {
     return problem.k > 0 && line < tile.rows ? rows + line * mat1.row : nullptr;
   });
@@ -66,22 +68,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 
   Outputs outputs;
   CpAsyncPipeline<STAGES, STAGE_BYTES> pipeline;
-  long long to_load = problem.k;
-  auto load = [&] {
+  auto load = [&](long long to_load) {
     if (to_load > 0) {
-      const int terms = int(min(to_load, (long long)SLICE_K));
-      left.load(dynamic + pipeline.stage, terms);
-      right.load(dynamic + pipeline.stage + Left::Tile::BYTES, terms);
-      to_load -= SLICE_K;
+      const int here = int(min(to_load, (long long)SLICE_K));
+      left.load(dynamic + pipeline.stage, here);
+      right.load(dynamic + pipeline.stage + Left::Tile::BYTES, here);
     }
     pipeline.advance();
   };
 #pragma unroll 1
-  for (int step = 0; step < STAGES - 1; ++step) load();
+  for (int step = 0; step < STAGES - 1; ++step) load(terms - step * SLICE_K);
 #pragma unroll 1
-  for (long long k = 0; k < problem.k; k += SLICE_K) {
+  for (long long to_multiply = terms; to_multiply > 0; to_multiply -= SLICE_K) {
     pipeline.wait();
-    load();
+    load(to_multiply - (STAGES - 1) * SLICE_K);
     multiply_slice<Left::Tile, Right::Tile>(outputs, dynamic + pipeline.stage,
                                             dynamic + pipeline.stage + Left::Tile::BYTES);
   }

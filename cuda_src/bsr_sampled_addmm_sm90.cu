@@ -54,7 +54,8 @@ struct SampledMatrices {
   View mat1, mat2;
 };
 
-// Slices of a tile: one at least, which says that there is a tile.
+// Slices of a tile: one at least, which says that there is a tile. What the last split has beyond
+// K arrives as zeros.
 __device__ __forceinline__ int slices_of(const SampledProblem& problem) {
   return int(max((problem.k + SLICE_K - 1) / SLICE_K, 1ll));
 }
@@ -69,11 +70,13 @@ __device__ __forceinline__ void produce(unsigned stages, Tile* tiles, Pipeline p
   for (long long t = blockIdx.x; t < problem.tiles; t += gridDim.x) {
     const Tile tile(t, indptr, batch, problem, INDEX());
     if (tile.blocks == 0) continue;
-    const int z1 = int(batch_offset(matrices.mat1, batch, tile.matrix));
-    const int z2 = int(batch_offset(matrices.mat2, batch, tile.matrix));
+    const long long matrix = tile.matrix(problem);
+    const int z1 = int(batch_offset(matrices.mat1, batch, matrix));
+    const int z2 = int(batch_offset(matrices.mat2, batch, matrix));
     const int row = int(tile.block_row * BM) + tile.first_row;
+    const int first_term = int(tile.first_term(problem));
     const INDEX* column_of =
-        batch_ptr<const INDEX>(indices, batch, tile.matrix) + tile.first_block * indices.row;
+        batch_ptr<const INDEX>(indices, batch, matrix) + tile.first_block * indices.row;
     // What the lane copies of mat2: block or panel number lane + 32 i.
     const int copies = ACROSS ? (tile.columns + PANEL - 1) / PANEL : tile.blocks;
     int column[EACH];
@@ -89,11 +92,12 @@ __device__ __forceinline__ void produce(unsigned stages, Tile* tiles, Pipeline p
     for (int slice = 0; slice < slices; ++slice) {
       mbarrier_wait(pipeline.empty_barrier(), pipeline.parity ^ 1);
       const unsigned full = pipeline.full_barrier();
+      const int term = first_term + slice * SLICE_K;
       const unsigned left = stages + pipeline.stage * STAGE_BYTES, right = left + LEFT_BYTES;
       if (lane == 0) {
         if (slice == 0) tiles[pipeline.stage] = tile;
         mbarrier_arrive_expect_tx(full, bytes);
-        if (reads) tma_load(left, maps.mat1, full, slice * SLICE_K, row, z1);
+        if (reads) tma_load(left, maps.mat1, full, term, row, z1);
       }
       __syncwarp();  // expect the bytes before they arrive
 #pragma unroll
@@ -101,10 +105,9 @@ __device__ __forceinline__ void produce(unsigned stages, Tile* tiles, Pipeline p
         const int number = lane + 32 * i;
         if (!reads || number >= copies) continue;
         if (ACROSS)
-          tma_load(right + number * PANEL_BYTES, maps.mat2, full, column[i], slice * SLICE_K, z2);
+          tma_load(right + number * PANEL_BYTES, maps.mat2, full, column[i], term, z2);
         else
-          tma_load(right + number * (BOX_N * LINE_BYTES), maps.mat2, full, slice * SLICE_K,
-                   column[i], z2);
+          tma_load(right + number * (BOX_N * LINE_BYTES), maps.mat2, full, term, column[i], z2);
       }
       pipeline.advance();
     }

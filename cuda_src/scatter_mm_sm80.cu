@@ -1,17 +1,18 @@
 // Products of pairs of 16-bit blocks, added where index lists say, on tensor cores through mma.sync
 // (8.0 and later).
 //
-// The idea is that of scatter_mm.cu, to be read first: the products of a tile's pairs, laid end to
-// end, are one long sum. Here its terms go through shared memory 32 at a time, in a pipeline of
-// STAGES such slices. A slice may span pairs; what a tile holds beyond the block's rows, beyond Ns
-// or beyond the last term is zero.
+// The idea is that of scatter_mm_simt.cu, to be read first: the products of a tile's pairs, laid
+// end to end, are one long sum. Here its terms go through shared memory 32 at a time, in a pipeline
+// of STAGES such slices. A slice may span pairs; what a tile holds beyond the block's rows, beyond
+// Ns or beyond the last term is zero.
 //
 // Blocks and others are copied in 16-byte vectors of their rows, so KS is a multiple of eight and
 // rows begin at multiples of 16 bytes. Where a pair's other begins at another column than a
 // multiple of eight, its elements are copied one by one.
 //
-// -DT, -DINDEX, -DFORMAT, -DOUT, -DEPILOGUE as in scatter_mm.cu; -DKS columns of a block; -DTILE_M,
-// -DTILE_N outputs of a thread block, shared by WARPS_M x WARPS_N warps; -DSTAGES.
+// -DT, -DINDEX, -DFORMAT, -DOUT, -DEPILOGUE, -DGROUP_SIZE as in scatter_mm_simt.cu; -DKS columns of
+// a block; -DTILE_M, -DTILE_N outputs of a thread block, shared by WARPS_M x WARPS_N warps;
+// -DSTAGES.
 #include "common/cp_async_pipeline.cuh"
 #include "common/kernel_epilogue.cuh"
 #include "common/output_matrix.cuh"
@@ -117,10 +118,10 @@ __device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* 
   }
 }
 
-typedef ScatterPart<LIST_FORMAT, TILE_M, TILE_N> Part;
+typedef ScatterPart<LIST_FORMAT, TILE_M, TILE_N, GROUP_SIZE> Part;
 
 // A thread block computes one TILE_M x TILE_N part of one tile of one batch. The arguments are
-// those of scatter_mm.
+// those of scatter_mm_simt.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     scatter_mm_sm80(const __grid_constant__ View accumulators, const __grid_constant__ View blocks,
                     const __grid_constant__ View others, const __grid_constant__ Lists<INDEX> lists,

@@ -134,9 +134,9 @@ def functions():
             config=None,
         ),
         "scatter_mm": dict(
-            blocks=a.data, others=x, indices_data=lists, accumulators=dense(32, 3)
+            blocks=a.data, others=x, indices_data=lists, accumulators=dense(32, 3), config=None
         ),
-        "bsr_scatter_mm": dict(bsr=a, other=x, indices_data=None, out=dense(32, 3)),
+        "bsr_scatter_mm": dict(bsr=a, other=x, indices_data=None, out=dense(32, 3), config=None),
         "bsr_scatter_mm_indices_data": dict(
             bsr=a, other=x, indices_format="scatter_mm", SPLIT_N=1, TILE_M=16, GROUP_SIZE=4
         ),

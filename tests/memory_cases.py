@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 
@@ -124,6 +125,13 @@ def scatter_mm_with_lists_of_the_pattern(cp, rng):
     return Case(("bsr_addmm",), lambda: sg.bsr_scatter_mm(a, x, lists))
 
 
+@case
+def scatter_mm_on_tensor_cores(cp, rng):
+    a, x = sparse(cp, rng), values(cp, rng, (SHAPE[1], 64))
+    lists, config = sg.bsr_scatter_mm_indices_data(a, x), {"path": "mma"}
+    return Case(("scatter_mm_sm80",), lambda: sg.scatter_mm(a.data, x, lists, config=config))
+
+
 # -- at the stored blocks -------------------------------------------------------------------------
 
 
@@ -131,6 +139,34 @@ def scatter_mm_with_lists_of_the_pattern(cp, rng):
 def sampled_addmm(cp, rng):
     a, x, y = sparse(cp, rng), values(cp, rng, (SHAPE[0], 64)), values(cp, rng, (64, SHAPE[1]))
     return Case(("bsr_sampled_addmm",), lambda: sg.sampled_addmm(a, x, y).data)
+
+
+def sampled_by(cp, rng, **config):
+    a, x, y = sparse(cp, rng), values(cp, rng, (SHAPE[0], 64)), values(cp, rng, (64, SHAPE[1]))
+    return lambda: sg.sampled_addmm(a, x, y, config=config).data
+
+
+@case
+def sampled_addmm_on_tensor_cores(cp, rng):
+    return Case(("bsr_sampled_addmm_sm80",), sampled_by(cp, rng, path="mma"))
+
+
+@case
+def sampled_addmm_in_parts(cp, rng):
+    """The sums of the parts are workspace of the pattern, from the first call on."""
+    kernels = "bsr_sampled_addmm_sm80", "bsr_sampled_addmm_parts"
+    return Case(kernels, sampled_by(cp, rng, path="mma", split_k=2))
+
+
+@case
+def softmax_by_vectors(cp, rng):
+    a = sparse(cp, rng)
+
+    def call():
+        with patch("sparsegpu.engines.cuda.softmax.FORWARD", "bsr_softmax_wide"):
+            return sg.bsr_softmax(a).data
+
+    return Case(("bsr_softmax_wide",), call)
 
 
 @case
@@ -258,6 +294,12 @@ def spgemm(cp, rng):
     """Which blocks meet is kept with the two patterns."""
     a, b = sparse(cp, rng), sparse(cp, rng, shape=(SHAPE[1], SHAPE[0]))
     return Case(("bsr_spgemm",), lambda: sg.bsr_spgemm(a, b).data)
+
+
+@case
+def spgemm_on_tensor_cores(cp, rng):
+    a, b = sparse(cp, rng), sparse(cp, rng, shape=(SHAPE[1], SHAPE[0]))
+    return Case(("bsr_spgemm_sm80",), lambda: sg.bsr_spgemm(a, b, config={"path": "mma"}).data)
 
 
 @case

@@ -189,6 +189,8 @@ def sampled_addmm(cp, rng):
             "into out": lambda: sampled(a, x, y, out=out).data,
             "strides": lambda: sampled(a, x[:, ::2], y[::2]).data,
             "a batch": lambda: sampled(a, both, y).data,
+            "on tensor cores": lambda: sampled(a, x, y, config={"path": "mma"}).data,
+            "in parts": lambda: sampled(a, x, y, config={"path": "mma", "split_k": 2}).data,
         },
         {"repeated blocks": lambda: sampled(repeated, x, y).data},
     )
@@ -226,6 +228,28 @@ def scatter_mm(cp, rng):
         [a.data, x],
         {"added": added},
         {"lists from outside": lambda: sg.scatter_mm(a.data, x, (*lists,))},
+    )
+
+
+@case
+def scatter_mm_by_config(cp, rng):
+    """Another path, another tile, the tile that the lists ask for: other calls."""
+    a, x = canonical(cp, rng), dense(cp, rng, (96, 64))
+    lists = sg.bsr_scatter_mm_indices_data(a, x, SPLIT_N=1)
+    with_tile = sg.bsr_scatter_mm_indices_data(a, x, SPLIT_N=1, TILE_M=16, TILE_N=16)
+
+    def by(**config):
+        return lambda: sg.scatter_mm(a.data, x, lists, config=config)
+
+    return Case(
+        by(path="mma"),
+        [a.data, x],
+        {
+            "another path": by(path="simt"),
+            "another tile": by(path="mma", tile_m=32),
+            "the tile of the lists": lambda: sg.scatter_mm(a.data, x, with_tile),
+        },
+        {"lists from outside": lambda: sg.scatter_mm(a.data, x, (*lists,), config={"path": "mma"})},
     )
 
 
@@ -351,6 +375,7 @@ def spgemm(cp, rng):
             "into float32": lambda: sg.bsr_spgemm(a, b, out=wide).data,
             "of another dtype": lambda: sg.bsr_spgemm(a, b, out_dtype="float32").data,
             "of another pattern": lambda: sg.bsr_spgemm(a, other).data,
+            "on tensor cores": lambda: sg.bsr_spgemm(a, b, config={"path": "mma"}).data,
             "of other values": lambda: sg.bsr_spgemm(a.with_data(a.data + a.data), b).data,
             "by another path": lambda: sg.bsr_spgemm(a, b, config={"path": "mma"}).data,
         },

@@ -39,6 +39,16 @@ CASES = [
     ("wgmma", {"stages": 2}, "bfloat16", (160, 192), (3, 5), 330, ("rows", "rows"), {"alpha": -3}),
     ("wgmma", {}, "int8", (32, 16), (5, 20), 200, ("rows", "columns"), {"beta": 1}),
     ("wgmma", {}, "float32", (32, 16), (5, 20), 0, ("rows", "columns"), {"beta": 2}),
+    # K is split: parts of one slice or more, the last one shorter, tiles without a last part
+    ("mma", {"split_k": 4}, "float16", (16, 16), (3, 12), 172, ("rows", "columns"), {"beta": 2}),
+    ("mma", {"split_k": 2}, "int8", (16, 32), (2, 9), 80, ("skewed", "rows"), {"alpha": -1}),
+    ("mma", {"split_k": 8}, "float16", (160, 200), (2, 3), 257, ("columns", "rows"), {"beta": 1}),
+    ("wgmma", {"split_k": 4}, "bfloat16", (16, 64), (3, 7), 330, ("rows", "rows"), {"beta": -1}),
+    ("wgmma", {"split_k": 2}, "float32", (32, 16), (3, 9), 70, ("rows", "columns"), {}),
+    (
+        *("wgmma", {"split_k": 2}, "float16", (16, 16), (3, 9), 200, ("rows", "columns")),
+        {"alpha": 0, "beta": 2},
+    ),
     ("simt", {}, "float16", (3, 8), (5, 7), 21, ("rows", "rows"), {"beta": 2}),
 ]
 
@@ -84,4 +94,5 @@ def test_sampled_addmm(directory, rng, case):
     if dtype == "int8":
         exact = np.clip(exact, -128, 127)
     np.testing.assert_array_equal(out.data, exact.astype(out.dtype))
-    assert launched == {SOURCES[path]: 1}
+    parts = {"bsr_sampled_addmm_parts": 1} if "split_k" in fields and scalars["alpha"] else {}
+    assert launched == {SOURCES[path]: 1, **parts}

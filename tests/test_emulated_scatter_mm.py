@@ -1,4 +1,4 @@
-"""The tensor-core kernel of scatter_mm: emulated on the host (tools/emulator), and on a GPU."""
+"""The kernels of scatter_mm, emulated on the host (tools/emulator)."""
 
 from __future__ import annotations
 
@@ -6,21 +6,35 @@ import numpy as np
 import pytest
 
 import sparsegpu
-from scatter_cases import on
+from scatter_path import hand_made
 from sparsegpu.testing import random_values
 from test_scatter_mm import loop
 from tools.emulator.build import compiler
 from tools.emulator.scatter_mm import emulated_scatter_mm
 
-emulated = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 
-#: Few, as each may take seconds to build: format, dtype, accumulators, block (Ms, Ks), Ns, splits.
+SOURCES = {"simt": "scatter_mm_simt", "mma": "scatter_mm_sm80"}
+#: Few, as each may take seconds to build: path, format, dtype, accumulators, block (Ms, Ks), Ns,
+#: splits, fields.
 CASES = [
-    ("scatter_mm", "bfloat16", "bfloat16", (64, 64), 64, 1),
-    ("scatter_mm", "float16", "float32", (20, 24), 40, 1),  # tiles of more than rows and columns
-    ("bsr_strided_mm", "bfloat16", "float32", (80, 16), 72, 2),  # several tiles a block
-    ("bsr_strided_mm", "float16", "float16", (16, 16), 12, 3),  # columns off the vectors
-    ("bsr_strided_mm_compressed", "bfloat16", "bfloat16", (16, 16), 16, 3),
+    ("mma", "scatter_mm", "bfloat16", "bfloat16", (64, 64), 64, 1, {}),
+    # tiles of more than rows and columns
+    ("mma", "scatter_mm", "float16", "float32", (20, 24), 40, 1, {}),
+    # several parts a tile, in groups of rows that do not divide them
+    ("mma", "bsr_strided_mm", "bfloat16", "float32", (80, 16), 72, 2, {}),
+    (
+        *("mma", "bsr_strided_mm", "bfloat16", "float32", (80, 16), 72, 2),
+        {"tile_m": 16, "tile_n": 32, "stages": 2, "group_size": 2},
+    ),
+    ("mma", "bsr_strided_mm", "float16", "float16", (16, 16), 12, 3, {}),  # off the vectors
+    ("mma", "bsr_strided_mm_compressed", "bfloat16", "bfloat16", (16, 16), 16, 3, {}),
+    ("simt", "bsr_strided_mm_compressed", "float32", "float32", (75, 3), 40, 2, {"tile_m": 16}),
+    (
+        *("simt", "scatter_mm", "float64", "float64", (9, 7), 20, 1),
+        {"tile_m": 4, "tile_n": 16, "group_size": 2},
+    ),
+    ("simt", "bsr_strided_mm", "int8", "int32", (3, 5), 4, 3, {}),
 ]
 
 
@@ -29,64 +43,67 @@ def directory(tmp_path_factory):
     return tmp_path_factory.mktemp("emulated")
 
 
-def hand_made(rng, name, dtype, block, ns, split):
-    """Return blocks, others, lists and the accumulators' shape: empty, long and repeated lists."""
-    (ms, ks), n = block, ns * split
-    blocks = random_values(rng, (7, ms, ks), dtype, small_integers=True)
-    counts = np.array([3, 0, 5, 1])
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    if name == "scatter_mm":
-        others = random_values(rng, (4, ks, ns), dtype, small_integers=True)
-        pq = np.stack([rng.integers(0, 7, starts[-1]), rng.integers(0, 4, starts[-1])], 1)
-        return blocks, others, (name, starts, pq), (4, ms, ns)
-    others = random_values(rng, (2, 4 * ks, n + -n % 8), dtype, small_integers=True)[..., :n]
-    tiles = rng.permutation(4 * split)[:4]
-    r_offsets = tiles // split * ms * n + tiles % split * ns
-    if name == "bsr_strided_mm":
-        lists, count = (starts, r_offsets, rng.integers(0, 7, starts[-1])), starts[-1]
-    else:
-        lists, count = (np.array([0, 2, 2, 6, 7]), r_offsets), 7 * split
-    rows, columns = rng.integers(0, 3 * ks + 1, count), rng.integers(0, n - ns + 1, count)
-    return blocks, others, (name, *lists, rows * n + columns, {"SPLIT_N": split}), (2, 4 * ms, n)
-
-
 def operands_of(rng, case):
     """Return the operands of a case, what is added to, and the exact result."""
-    name, dtype, accumulator, block, ns, split = case
+    _, name, dtype, accumulator, block, ns, split, _ = case
     blocks, others, lists, shape = hand_made(rng, name, dtype, block, ns, split)
     start = random_values(rng, shape, accumulator, small_integers=True)
     exact, _ = loop(blocks, others, lists, start)
     return blocks, others, lists, start, exact.astype(start.dtype)
 
 
-@emulated
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_emulated(directory, rng, case):
+def test_scatter_mm(directory, rng, case):
     blocks, others, lists, start, exact = operands_of(rng, case)
+    config = {"path": case[0], **case[-1]}
     with emulated_scatter_mm(directory) as launched:
-        result = sparsegpu.scatter_mm(blocks, others, lists, accumulators=start.copy())
-    assert launched == {"scatter_mm_sm80": 1}
+        result = sparsegpu.scatter_mm(
+            blocks, others, lists, accumulators=start.copy(), config=config
+        )
+    assert launched == {SOURCES[case[0]]: 1}
     assert (result == exact).all()
 
 
-@emulated
-def test_what_does_not_lie_in_vectors_is_left_to_the_plain_kernel(directory, rng):
-    blocks, others, lists, start, exact = operands_of(rng, CASES[3])
+def test_what_does_not_lie_in_vectors_is_not_for_tensor_cores(directory, rng):
+    blocks, others, lists, start, exact = operands_of(rng, CASES[4])
     shifted = np.zeros((*others.shape[:-1], others.shape[-1] + 1), others.dtype)[..., 1:]
     shifted[...] = others
     with emulated_scatter_mm(directory) as launched:
+        with pytest.raises(ValueError, match="these operands or this device are not for 'mma'"):
+            sparsegpu.scatter_mm(blocks, shifted, lists, config={"path": "mma"})
         result = sparsegpu.scatter_mm(blocks, shifted, lists, accumulators=start.copy())
-    assert launched == {"scatter_mm": 1}
+    assert launched == {"scatter_mm_simt": 1}
     assert (result == exact).all()
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_on_a_gpu(cuda_engine, rng, case, monkeypatch):
-    monkeypatch.setattr("sparsegpu.engines.cuda.scatter_mm.HALVES", "scatter_mm_sm80")
-    blocks, others, lists, start, exact = operands_of(rng, case)
-    arguments = *map(cuda_engine.array, (blocks, others)), on(cuda_engine, lists)
-    accumulators = cuda_engine.array(start)
-    with cuda_engine.runs("scatter_mm_sm80"):
-        sparsegpu.scatter_mm(*arguments, accumulators=accumulators)
-    assert (cuda_engine.host(accumulators) == exact).all()
+@pytest.mark.parametrize(
+    ("tile", "source"),
+    [
+        ({"TILE_M": 64, "TILE_N": 64, "GROUP_SIZE": 2}, "scatter_mm_simt"),
+        ({"TILE_M": 32}, "scatter_mm_sm80"),  # which the plain kernel has not
+        ({"TILE_M": 128}, None),
+        ({"TILE_N": 2}, None),
+    ],
+)
+def test_tiles_that_lists_ask_for(directory, rng, tile, source):
+    """They reach the kernel, or the call is refused before anything is written."""
+    a = sparsegpu.random_bsr((256, 192), (64, 64), 0.5, dtype="bfloat16", rng=rng)
+    a.data[...] = random_values(rng, a.data.shape, "bfloat16", small_integers=True)
+    x = random_values(rng, (192, 64), "bfloat16", small_integers=True)
+    exact = a.toarray().astype("float64") @ x.astype("float64")
+    for name in ("bsr_strided_mm_compressed", "bsr_strided_mm", "scatter_mm"):
+        lists = sparsegpu.bsr_scatter_mm_indices_data(a, x, name, SPLIT_N=1, **tile)
+        out = np.full((256, 64), 7, np.float32)
+        with emulated_scatter_mm(directory) as launched:
+            if source is None:
+                with pytest.raises(ValueError, match="'indices_data': expected TILE_M and TILE_N"):
+                    sparsegpu.bsr_scatter_mm(a, x, lists, out)
+                assert (out == 7).all() and not launched
+                continue
+            sparsegpu.bsr_scatter_mm(a, x, lists, out)
+        assert launched == {source: 1}
+        assert (out == exact).all()
+        with emulated_scatter_mm(directory) as launched:  # a configuration goes before them
+            sparsegpu.bsr_scatter_mm(a, x, lists, out, config={"path": "mma", "tile_m": 16})
+        assert launched == {"scatter_mm_sm80": 1}
+        assert (out == exact).all()

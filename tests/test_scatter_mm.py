@@ -235,8 +235,8 @@ def test_lists_are_of_their_own_pattern(engine, rng, name):
 def test_zero_sizes(engine, rng, name, m, k, n, batch):
     bsr = engine.bsr(random_blocks(rng, (m, k), (2, 4)), (m, k))
     other = engine.array(np.ones((*batch, k, n), np.float32))
+    lists = sparsegpu.bsr_scatter_mm_indices_data(bsr, other, name)
     with engine.runs(None):
-        lists = sparsegpu.bsr_scatter_mm_indices_data(bsr, other, name)
         result = sparsegpu.bsr_scatter_mm(bsr, other, lists)
     assert result.shape == (*batch, m, n)
     if k == 0:

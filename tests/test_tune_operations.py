@@ -1,4 +1,4 @@
-"""`tune` of attention, sampled products and sparse @ sparse."""
+"""`tune` of attention, sampled and scattered products and sparse @ sparse."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from attention_cases import Case
 from sparsegpu.engines.cuda import candidates, winners
 from sparsegpu.engines.cuda.paths._fields import MODEL
 from sparsegpu.engines.cuda.winners import Family, Kind, Snapshot, Winner
-from sparsegpu.testing import assert_attention_close
+from sparsegpu.testing import assert_attention_close, random_values
 from tools.emulator.attention import emulated_attention
 from tools.emulator.build import compiler
+from tools.emulator.scatter_mm import emulated_scatter_mm
 
 HOST = SimpleNamespace(xp=np, array=np.asarray)
 
@@ -91,6 +92,70 @@ def test_neighbours_of_sampled_products(dtype, blocksize):
             assert first not in around and 1 < len(around) <= 40
             for config in around:
                 assert candidates.start(kind, **config) == config
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float64"])
+@pytest.mark.parametrize("blocksize", [(1, 1), (16, 16), (23, 20), (64, 64), (256, 64)])
+@pytest.mark.parametrize("form", ["pairs", "strided", "compressed"])
+def test_neighbours_of_scattered_products(dtype, blocksize, form):
+    family = Family("scatter_mm", "90", dtype, blocksize, form)
+    kind = Kind(family, (65536, 512, 64), 0)
+    found = candidates.paths(kind)
+    halves = dtype == "bfloat16" and blocksize[1] % 8 == 0
+    assert found == (("mma", "simt") if halves else ("simt",))
+    for path in found:
+        first = candidates.start(kind, path)
+        around = list(candidates.neighbours(kind, first))
+        assert first not in around and 1 < len(around) <= 12
+        for config in around:
+            assert candidates.start(kind, **config) == config
+
+
+def test_scatter_mm_s_winner_is_taken_and_one_that_does_not_serve_is_not(
+    winner_cache, tmp_path, monkeypatch, rng
+):
+    if compiler() is None:
+        pytest.skip("there is no C++ compiler")
+    a = sparsegpu.random_bsr((64, 48), (16, 16), 0.5, dtype="bfloat16", rng=rng)
+    a.data[...] = random_values(rng, a.data.shape, "bfloat16", small_integers=True)
+    x = random_values(rng, (2, 48, 32), "bfloat16", small_integers=True)
+    kinds = []
+    any_kind = Kind(Family("bsr_addmm", "90", "bfloat16", (32, 32), "rows"), (64, 64, 64), 0)
+    known = Snapshot([Winner(any_kind, MODEL, 1.0, 1.0)])  # without one, nothing is looked up
+    monkeypatch.setattr(winners, "_snapshot", known)
+    lists = sparsegpu.bsr_scatter_mm_indices_data(a, x, SPLIT_N=2)
+    for config, source in (
+        ({"path": "mma", "stages": 2}, "scatter_mm_sm80"),
+        ({"path": "mma", "tile_m": 512}, "scatter_mm_simt"),
+        ({"path": "gone"}, "scatter_mm_simt"),
+        (None, "scatter_mm_simt"),
+    ):
+
+        def find(_, kind, config=config):
+            kinds.append(kind)
+            return config
+
+        monkeypatch.setattr(Snapshot, "config", find)
+        with emulated_scatter_mm(tmp_path) as launched:
+            out = sparsegpu.scatter_mm(a.data, x, lists)
+        assert launched == {source: 1}
+        assert (out == a.toarray().astype("f4") @ x.astype("f4")).all()
+    (kind,) = set(kinds)
+    rows = len(np.unique(a.pattern.rows))
+    assert kind.shape == (2 * 2 * rows * 16, -(-a.nnzb // rows) * 16, 16)
+    assert kind.family.layout == "compressed" and kind.family.blocksize == (16, 16)
+
+
+def test_arguments_of_scattered_products():
+    a, x = sparsegpu.bsr_array(np.eye(4), blocksize=(2, 2)), np.ones((4, 3))
+    lists = sparsegpu.bsr_scatter_mm_indices_data(a, x, "scatter_mm")
+    assert sparsegpu.tune(a, x, op="scatter_mm") == {}
+    assert sparsegpu.tune(a, (x.reshape(2, 2, 3), lists), op="scatter_mm") == {}
+    with pytest.raises(TypeError, match="'bsr': expected a bsr_array for op='scatter_mm'"):
+        sparsegpu.tune(a.data, x, op="scatter_mm")
+    for wrong in ((x,), (x, (*lists,))):
+        with pytest.raises(TypeError, match=r"'dense': .*lists of bsr_scatter_mm_indices_data"):
+            sparsegpu.tune(a, wrong, op="scatter_mm")
 
 
 def test_arguments_of_attention(rng):
@@ -172,6 +237,22 @@ def test_tuned_sparse_products(cuda_engine, winner_cache, monkeypatch, rng):
         assert [w.config for w in kept] == [config]
         explicit = sparsegpu.bsr_spgemm(a, b, config=config)
         assert (explicit.data == sparsegpu.bsr_spgemm(a, b).data).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["scatter_mm", "bsr_strided_mm", "bsr_strided_mm_compressed"])
+def test_tuned_scattered_products(cuda_engine, winner_cache, monkeypatch, rng, name):
+    around = candidates.neighbours
+    monkeypatch.setattr(candidates, "neighbours", lambda *of: islice(around(*of), 1))
+    a = sparsegpu.random_bsr((96, 96), (16, 16), 0.3, dtype="float16", rng=rng, xp=cuda_engine.xp)
+    x = cuda_engine.array(rng.integers(-3, 4, (96, 64)).astype("float16"))
+    lists = sparsegpu.bsr_scatter_mm_indices_data(a, x, name, SPLIT_N=1)
+    others = x.reshape(6, 16, 64) if name == "scatter_mm" else x
+    config = sparsegpu.tune(a, (others, lists), op="scatter_mm", progress=False)
+    (kept,) = winners.users_winners()
+    assert kept.config == config and kept.kind in winners.snapshot().winners
+    explicit = sparsegpu.scatter_mm(a.data, others, lists, config=config)
+    assert (explicit == sparsegpu.scatter_mm(a.data, others, lists)).all()
 
 
 @pytest.mark.gpu

@@ -10,9 +10,10 @@ from unittest import mock
 import numpy as np
 
 import sparsegpu as sg
-from sparsegpu.engines.cuda import _schedule, scatter_mm
+from sparsegpu.engines.cuda import _schedule
 from sparsegpu.engines.cuda._row_order import ordered_rows
 from sparsegpu.engines.cuda._transpose import transpose_pattern
+from sparsegpu.engines.cuda.support import paths
 
 from .operands import Prepare
 
@@ -40,12 +41,17 @@ def _products() -> Iterator[tuple[str, Prepare]]:
         yield f"sampled_addmm {dtype}", partial(_sampled, (48, 64), 21, dtype)
         yield f"bsr_spgemm {dtype}", partial(_spgemm, dtype)
         for name in ("bsr_strided_mm_compressed", "scatter_mm", "bsr_strided_mm"):
-            yield f"scatter_mm {name} {dtype}", partial(_scatter_mm, name, dtype, "scatter_mm")
+            yield f"scatter_mm {name} {dtype}", partial(_scatter_mm, name, dtype, "simt")
             if dtype in {"float16", "bfloat16"}:
-                kernel = "scatter_mm_sm80"
-                yield f"{kernel} {name} {dtype}", partial(_scatter_mm, name, dtype, kernel)
+                yield f"scatter_mm_sm80 {name} {dtype}", partial(_scatter_mm, name, dtype, "mma")
         yield f"bsr_scatter_mm {dtype}", partial(_bsr_scatter_mm, dtype)
+    for name in ("bsr_strided_mm_compressed", "scatter_mm", "bsr_strided_mm"):
+        yield f"scatter_indices {name}", partial(_index_lists, name)
+        for path in ("simt", "mma"):
+            long = partial(_tiles_in_groups, name, path)
+            yield f"scatter_mm {path} {name} long", long
     yield from _sparse_products()
+    yield from _sampled_on_tensor_cores()
     yield "bsr_addmm tf32", partial(_matmul, (64, 64), (16, 16), "float32", 33, allow_tf32=True)
 
 
@@ -60,6 +66,18 @@ def _sparse_products() -> Iterator[tuple[str, Prepare]]:
         yield f"bsr_spgemm {path} {dtype}", partial(_spgemm_on_path, path, dtype, size)
     for of_row in (40, 700):
         yield f"bsr_spgemm of {of_row} columns far apart", partial(_wide_spgemm, of_row)
+
+
+def _sampled_on_tensor_cores() -> Iterator[tuple[str, Prepare]]:
+    """Gathered blocks, blocks larger than a tile, parts of K; on a GPU that has the path."""
+    for path in ("mma", "wgmma"):
+        for dtype, size in (("float16", (16, 16)), ("int8", (32, 16)), ("float32", (8, 24))):
+            of_path = partial(_sampled_on_path, path, dtype, size)
+            yield f"sampled_addmm {path} {dtype}", partial(of_path, 72)
+            yield f"sampled_addmm {path} {dtype} in parts", partial(of_path, 200, split_k=2)
+        large = partial(_sampled_on_path, path, "bfloat16", (160, 200))
+        yield f"sampled_addmm {path} long", partial(large, 700)
+        yield f"sampled_addmm {path} long, by columns", partial(large, 700, by_columns=True)
 
 
 def _long_products() -> Iterator[tuple[str, Prepare]]:
@@ -196,6 +214,24 @@ def _sampled(shape, inner, dtype, make):
     return lambda: sg.sampled_addmm(a, mat1, mat2).data
 
 
+def _sampled_on_path(path, dtype, size, inner, make, *, by_columns=False, **fields):
+    a = make.sparse((4 * size[0], 7 * size[1]), size, dtype)
+    shapes = (a.shape[0], inner), (inner, a.shape[1])
+    if by_columns:
+        mat1, mat2 = (make.dense(shape[::-1], dtype).T for shape in shapes)
+    else:
+        mat1, mat2 = (make.dense(shape, dtype) for shape in shapes)
+    config = {"path": path, **fields} if _has_path("sampled_addmm", path, dtype, make) else None
+    return lambda: sg.sampled_addmm(a, mat1, mat2, config=config, allow_tf32=True).data
+
+
+def _has_path(op, path, dtype, make):
+    """Return whether this GPU has a path; the host takes every name."""
+    if make.xp is np:
+        return True
+    return path in paths(op, dtype, make.xp.cuda.Device().compute_capability)
+
+
 def _spgemm(dtype, make):
     a = make.sparse((48, 64), (16, 16), dtype)
     b = make.sparse((64, 32), (16, 8), dtype)
@@ -218,17 +254,36 @@ def _wide_spgemm(of_row, make):
     return lambda: (a @ b).data
 
 
-def _scatter_mm(name, dtype, kernel, make):
+def _scatter_mm(name, dtype, path, make):
     a = make.sparse((48, 128), (16, 16), dtype, duplicates=False)
     dense = make.dense((128, 40), dtype)
     plan = sg.bsr_scatter_mm_indices_data(a, dense, name, SPLIT_N=1)
     others = dense.reshape(8, 16, 40) if name == "scatter_mm" else dense
+    return lambda: sg.scatter_mm(a.data, others, plan, config={"path": path})
 
-    def computed():
-        with mock.patch.object(scatter_mm, "HALVES", kernel):
-            return sg.scatter_mm(a.data, others, plan)
 
-    return computed
+def _tiles_in_groups(name, path, make):
+    """Several parts a tile, in groups of rows; many terms a sum."""
+    a = make.sparse((432, 640), (144, 32), "float16", density=0.8, duplicates=False)
+    dense = make.dense((640, 176), "float16")
+    plan = sg.bsr_scatter_mm_indices_data(a, dense, name, SPLIT_N=2)
+    others = dense
+    if name == "scatter_mm":
+        others = make.xp.ascontiguousarray(dense.reshape(20, 32, 2, 88).swapaxes(1, 2))
+        others = others.reshape(40, 32, 88)
+    return lambda: sg.scatter_mm(a.data, others, plan, config={"path": path, "group_size": 2})
+
+
+def _index_lists(name, make):
+    a = make.sparse((300, 120), (3, 2), "float32", density=0.1, duplicates=False)
+    arrays, dense = (a.data, a.indices, a.indptr), make.xp.zeros((2, 120, 12), "float32")
+
+    def run():
+        fresh = sg.bsr_array(arrays, shape=a.shape, check=False)  # whose pattern knows no lists
+        lists = sg.bsr_scatter_mm_indices_data(fresh, dense, name, SPLIT_N=3)
+        return make.xp.concatenate([x.ravel() for x in lists[1:] if hasattr(x, "ravel")])
+
+    return run
 
 
 def _bsr_scatter_mm(dtype, make):

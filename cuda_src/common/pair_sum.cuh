@@ -27,15 +27,19 @@ struct ScatterProblem {
 };
 
 // Which HEIGHT x WIDTH part of which output tile a thread block computes, by its number.
-template <ListFormat LISTED, int HEIGHT, int WIDTH>
+//
+// GROUP rows of parts go through the columns together, as GROUP_SIZE says in Triton's kernels: the
+// thread blocks that run at the same time read few columns of the others and few rows of the
+// blocks.
+template <ListFormat LISTED, int HEIGHT, int WIDTH, int GROUP>
 struct ScatterPart {
   int first_row, first_col, rows, columns;  // within the tile
   long long tile, batch;                    // pairs: the tiles are the batch
 
-  static __device__ __forceinline__ int row_slices(const ScatterProblem& problem) {
+  static __device__ __forceinline__ long long row_slices(const ScatterProblem& problem) {
     return (problem.ms + HEIGHT - 1) / HEIGHT;
   }
-  static __device__ __forceinline__ int col_slices(const ScatterProblem& problem) {
+  static __device__ __forceinline__ long long col_slices(const ScatterProblem& problem) {
     return (problem.ns + WIDTH - 1) / WIDTH;
   }
   static __device__ __forceinline__ long long count(const ScatterProblem& problem) {
@@ -43,11 +47,14 @@ struct ScatterPart {
   }
 
   __device__ __forceinline__ ScatterPart(const ScatterProblem& problem, long long number) {
-    const int down = row_slices(problem), across = col_slices(problem);
-    first_row = int(number % down) * HEIGHT;
-    first_col = int(number / down % across) * WIDTH;
-    tile = number / down / across % problem.tiles;
-    batch = LISTED == ListFormat::pairs ? tile : number / down / across / problem.tiles;
+    const long long down = row_slices(problem), across = col_slices(problem);
+    const long long place = number / (down * across), within = number - place * (down * across);
+    const long long top = within / (GROUP * across) * GROUP;  // the first row of this group
+    const long long height = min((long long)GROUP, down - top), step = within - top * across;
+    first_row = int(top + step % height) * HEIGHT;
+    first_col = int(step / height) * WIDTH;
+    tile = place % problem.tiles;
+    batch = LISTED == ListFormat::pairs ? tile : place / problem.tiles;
     rows = min(HEIGHT, problem.ms - first_row);
     columns = min(WIDTH, problem.ns - first_col);
   }

@@ -1,5 +1,8 @@
 // The tiles of a sampled product on tensor cores: some stored blocks of one block row, side by side
 // in the order in which they are stored, or a part of one that is larger than a tile.
+//
+// Where blocks are few, K is split (engines/cuda/paths/_sampled.py): a tile then sums some terms
+// only, and bsr_sampled_addmm_parts.cu adds the sums of the splits in their order.
 #pragma once
 
 #include "common/output_matrix.cuh"
@@ -7,11 +10,12 @@
 namespace sparsegpu {
 
 struct SampledProblem {
-  long long tiles;                 // of all matrices
+  long long tiles;                 // of all matrices and splits
   long long chunks;                // numbers of chunks of a matrix (SampledTile)
-  long long block_rows;            // of a matrix
-  long long k;                     // 0: the matrices are not read
+  long long matrices, block_rows;  // block_rows: of a matrix
+  long long k, inner;              // terms of a split, and K; 0: the matrices are not read
   long long out_step, input_step;  // from a block to the next
+  long long split_step;            // from the results of a split to those of the next
   int bm, padding;
 };
 
@@ -27,7 +31,7 @@ struct SampledTile {
   static constexpr int GATHER = BlockN < TileN ? TileN / BlockN : 1;
   static constexpr int SLICES_N = BlockN < TileN ? 1 : (BlockN + TileN - 1) / TileN;
 
-  long long matrix;  // of the batch
+  long long part;  // split * matrices + matrix: one number, as registers are few
   long long block_row;
   long long first_block;     // of its matrix
   int blocks;                // 0: there is no such tile
@@ -44,9 +48,9 @@ struct SampledTile {
     first_row = int(tile % slices) * TileM;
     first_col = int(tile / slices % SLICES_N) * TileN;
     const long long chunk = tile / slices / SLICES_N;
-    matrix = chunk / problem.chunks;
-    const Index* starts = batch_ptr<const Index>(indptr, batch, matrix);
-    const long long number = chunk - matrix * problem.chunks;
+    part = chunk / problem.chunks;
+    const Index* starts = batch_ptr<const Index>(indptr, batch, matrix(problem));
+    const long long number = chunk - part * problem.chunks;
     const auto first_chunk = [&](long long row) {
       return (long long)starts[row * indptr.row] / GATHER + row;
     };
@@ -66,6 +70,21 @@ struct SampledTile {
     blocks = int(max(min(end - first_block, (long long)GATHER), 0ll));
     rows = min(TileM, problem.bm - first_row);
     columns = BlockN < TileN ? blocks * BlockN : blocks * min(TileN, BlockN - first_col);
+  }
+
+  // Which matrix of the batch it is of, and which split.
+  __device__ __forceinline__ long long matrix(const SampledProblem& problem) const {
+    return part % problem.matrices;
+  }
+  __device__ __forceinline__ long long split(const SampledProblem& problem) const {
+    return part / problem.matrices;
+  }
+  // The first term of the tile's sums, and how many there are.
+  __device__ __forceinline__ long long first_term(const SampledProblem& problem) const {
+    return split(problem) * problem.k;
+  }
+  __device__ __forceinline__ long long terms(const SampledProblem& problem) const {
+    return min(problem.k, problem.inner - first_term(problem));
   }
 
   // The block of the tile that a column of it belongs to, and the column within that block.
@@ -92,8 +111,9 @@ struct SampledOutputs {
   __device__ __forceinline__ SampledOutputs(const Tile& tile, const View& view, const Batch& batch,
                                             const SampledProblem& problem,
                                             const typename Op::Args& epilogue)
-      : tile(tile), view(view), problem(problem), finish(epilogue, batch, tile.matrix) {
-    out = batch_ptr<Out>(view, batch, tile.matrix) + tile.first_block * problem.out_step;
+      : tile(tile), view(view), problem(problem), finish(epilogue, batch, tile.matrix(problem)) {
+    out = batch_ptr<Out>(view, batch, tile.matrix(problem)) + tile.first_block * problem.out_step +
+          tile.split(problem) * problem.split_step;
     vectors = WHOLE_VECTORS && view.col == 1 && (view.row | problem.out_step) % VECTOR == 0 &&
               reinterpret_cast<unsigned long long>(out) % 16 == 0;
   }

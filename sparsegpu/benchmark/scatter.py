@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -16,7 +15,7 @@ from ..testing import accuracy_bound, assert_close, to_host
 from ..tuning.operands import random_array
 from .case import Case
 from .check import fraction_used, stripes
-from .workload import Workload, by_tensor_cores, make_matrix
+from .workload import Workload, make_matrix
 
 PAIRS = "scatter_mm of pairs"
 PAIRS_ON_TENSOR_CORES = "scatter_mm of pairs on tensor cores"
@@ -64,8 +63,7 @@ def make_pairs(case: Case, xp: ModuleType, seed: int = 0) -> PairsWorkload:
     dense = xp.empty((k, split * ks), matrix.dtype)  # only its shape matters
     lists = sg.bsr_scatter_mm_indices_data(matrix, dense, "scatter_mm", SPLIT_N=split)
     others = random_array(xp, (k // ks * split, ks, ks), matrix.dtype, seed + 1)
-    call: Callable[[], Any] = partial(sg.scatter_mm, matrix.data, others, lists)
-    if case.operation == PAIRS_ON_TENSOR_CORES:
-        call = partial(by_tensor_cores, call)
+    config = {"path": "mma" if case.operation == PAIRS_ON_TENSOR_CORES else "simt"}
+    call = partial(sg.scatter_mm, matrix.data, others, lists, config=config)
     operands = (matrix.data, others, *lists[1:3])
     return PairsWorkload(case, call, matrix.data, operands, others, lists)

@@ -179,9 +179,8 @@ def make_product(case: Case, xp: ModuleType, seed: int = 0) -> Product:
         lists = sg.bsr_scatter_mm_indices_data(matrix, dense)
         call = partial(sg.bsr_scatter_mm, matrix, dense, lists, out)
         if layout != "index lists":
-            call = partial(_add_tiles, matrix.data, dense, lists, out)
-        if layout == "tiles on tensor cores":
-            call = partial(by_tensor_cores, call)
+            path = "mma" if layout == "tiles on tensor cores" else "simt"
+            call = partial(_add_tiles, matrix.data, dense, lists, out, {"path": path})
         return Product(case, call, matrix, dense, out)
     given = {"input": None, "beta": 0} | keywords | {"allow_tf32": case.tf32}
     given |= case.config
@@ -190,21 +189,10 @@ def make_product(case: Case, xp: ModuleType, seed: int = 0) -> Product:
     return Product(case, call, matrix, dense, out, keywords)
 
 
-def _add_tiles(blocks: Any, others: Any, lists: tuple, out: Any) -> None:
-    """Let the kernel of `scatter_mm` compute a whole product."""
+def _add_tiles(blocks: Any, others: Any, lists: tuple, out: Any, config: dict[str, Any]) -> None:
+    """Let a kernel of `scatter_mm` compute a whole product."""
     out.fill(0)
-    sg.scatter_mm(blocks, others, lists, accumulators=out)
-
-
-def by_tensor_cores(call: Callable[[], Any]) -> Any:
-    """Call `scatter_mm` with the kernel that is to replace the one of 16-bit products."""
-    from ..engines.cuda import scatter_mm
-
-    kept, scatter_mm.HALVES = scatter_mm.HALVES, "scatter_mm_sm80"
-    try:
-        return call()
-    finally:
-        scatter_mm.HALVES = kept
+    sg.scatter_mm(blocks, others, lists, accumulators=out, config=config)
 
 
 def make_matrix(case: Case, xp: ModuleType, seed: int = 0) -> sg.bsr_array:

@@ -41,14 +41,19 @@ def cut_pairs(c_offsets: Any, ks: int) -> Cut:
     return cut_groups(c_offsets, max(MOST // ks, 1), namespace(c_offsets))
 
 
-def add_pairs(engine: Any, accumulators: Any, blocks: Any, others: Any, cut: Cut, pq: Any) -> None:
-    """Add ``blocks[p] @ others[q]`` to the accumulators of the groups that were cut."""
+def add_pairs(
+    engine: Any, accumulators: Any, blocks: Any, others: Any, cut: Cut, pq: Any, **how: Any
+) -> None:
+    """Add ``blocks[p] @ others[q]`` to the accumulators of the groups that were cut.
+
+    ``how`` are the engine's keywords, here and in `add_tiles`.
+    """
     xp = namespace(blocks)
     sums = xp.zeros(accumulators.shape, _INT64)
     for k in range(0, blocks.shape[2], MOST):  # only a block of more columns has two slices
         parts = xp.zeros((cut.pieces, *accumulators.shape[1:]), _INT32)
         inner = slice(k, k + MOST)
-        engine.scatter_mm(parts, blocks[:, :, inner], others[:, inner], cut.ends, pq)
+        engine.scatter_mm(parts, blocks[:, :, inner], others[:, inner], cut.ends, pq, **how)
         sums += added(parts, cut)
     apply_epilogue(sums, Epilogue(1, 1, accumulators), accumulators)
 
@@ -86,7 +91,13 @@ def _terms(
 
 
 def add_tiles(
-    engine: Any, accumulators: Any, blocks: Any, others: Any, tiles: CutTiles, split: int
+    engine: Any,
+    accumulators: Any,
+    blocks: Any,
+    others: Any,
+    tiles: CutTiles,
+    split: int,
+    **how: Any,
 ) -> None:
     """Add the sums of the tiles that were cut; no two of the tiles overlap."""
     xp, cut = namespace(blocks), tiles.cut
@@ -98,7 +109,7 @@ def add_tiles(
     for k in range(0, blocks.shape[2], MOST):
         parts = xp.zeros((*batch, strips * ms, n), _INT32)
         lists = cut.ends, tiles.r_offsets, tiles.p_offsets, tiles.q_offsets + k * n
-        engine.bsr_strided_mm(parts, blocks[:, :, k : k + MOST], others, *lists, split)
+        engine.bsr_strided_mm(parts, blocks[:, :, k : k + MOST], others, *lists, split, **how)
         parts = parts.reshape(*batch, strips, ms, split, ns).swapaxes(-3, -2)
         sums += added(parts.reshape(*batch, strips * split, ms, ns), cut)
     apply_epilogue(sums, Epilogue(1, 1, current), current)

@@ -6,6 +6,7 @@ compared. A caller's own lists are read in every call, which may synchronise.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from .._arrays import as_array, check_range, namespace
 from .._checks import bad_type, bad_value, check_choice
 from .._segments import expand_counts
 from ._long_sums import may_be_long
-from .scatter_indices import ARRAYS, FORMATS, META, Fit, IndicesData, check_setting
+from .scatter_indices import ARRAYS, FORMATS, META, TILE, Fit, IndicesData, check_setting
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,20 @@ class Lists:
     indices_format: str
     arrays: dict[str, Any]
     fit: Fit
+    meta: Mapping[str, int]
     trusted: bool
 
+    @property
+    def tile(self) -> dict[str, int]:
+        """What the lists ask of a kernel's tile."""
+        return {name: self.meta[name] for name in TILE if name in self.meta}
 
-def name_arrays(function: str, indices_data: Any) -> tuple[str, dict[str, Any], int]:
-    """Return the format of an ``indices_data``, its arrays by name and SPLIT_N (metadata only)."""
+
+def name_arrays(function: str, indices_data: Any) -> tuple[str, dict[str, Any], Mapping[str, int]]:
+    """Return the format of an ``indices_data``, its arrays by name and its meta, without reading.
+
+    Of the meta what has a name of ours. The "scatter_mm" format has one if it was made here.
+    """
     if not isinstance(indices_data, (tuple, list)) or len(indices_data) == 0:
         raise bad_type(
             function, "indices_data", "a tuple (format, ...)", type(indices_data).__name__
@@ -42,7 +52,8 @@ def name_arrays(function: str, indices_data: Any) -> tuple[str, dict[str, Any], 
         expected = f"({', '.join(('format', *names, *(['meta'] if has_meta else [])))})"
         raise bad_value(function, "indices_data", expected, f"{len(indices_data)} elements")
     arrays = {}
-    kept = indices_data.kept.values() if isinstance(indices_data, IndicesData) else None
+    made = indices_data if isinstance(indices_data, IndicesData) else None
+    kept = made.kept.values() if made is not None else None
     for name, given in zip(names, kept or indices_data[1:]):
         array = as_array(given, function, name)
         if array.dtype.kind not in "iu":
@@ -53,23 +64,31 @@ def name_arrays(function: str, indices_data: Any) -> tuple[str, dict[str, Any], 
         arrays[name] = array
     if arrays[names[0]].size == 0:
         raise bad_value(function, names[0], "at least one element", "none")
-    return indices_format, arrays, _split(function, indices_data[-1]) if has_meta else 1
+    if has_meta:
+        return indices_format, arrays, _checked(function, indices_data[-1])
+    return indices_format, arrays, made.meta if made is not None else {}
 
 
-def _split(function: str, meta: Any) -> int:
-    """Return SPLIT_N, and refuse settings that cannot be; names that are not ours are ignored."""
+def _checked(function: str, meta: Any) -> dict[str, int]:
+    """Return the settings, and refuse those that cannot be; names that are not ours are ignored."""
     if not isinstance(meta, dict) or "SPLIT_N" not in meta:
         raise bad_type(function, "meta", "a dict with 'SPLIT_N'", meta)
-    for name in META:
-        if name in meta:
-            check_setting(function, name, meta[name])
-    return int(meta["SPLIT_N"])
+    known = {name: meta[name] for name in META if name in meta}
+    for name, value in known.items():
+        check_setting(function, name, value)
+    return {name: int(value) for name, value in known.items()}
 
 
 def read_lists(
-    function: str, indices_format: str, given: dict[str, Any], split: int, blocks: Any, others: Any
+    function: str,
+    indices_format: str,
+    given: dict[str, Any],
+    meta: Mapping[str, int],
+    blocks: Any,
+    others: Any,
 ) -> Lists:
     """Read every index, and return the lists as an engine takes them."""
+    split = meta.get("SPLIT_N", 1)
     arrays = {name: _contiguous(array) for name, array in given.items()}
     count, ms, ks = blocks.shape
     reader = _read_blockwise if indices_format == "scatter_mm" else _read_strided
@@ -79,7 +98,7 @@ def read_lists(
     if may_be_long(blocks.dtype, longest, ks):
         longest = int(namespace(starts).diff(starts).max()) if len(starts) > 1 else 0
     fit = Fit(count, (ms, ks), inner, columns, split, rows, longest)
-    return Lists(indices_format, arrays, fit, trusted=False)
+    return Lists(indices_format, arrays, fit, meta, trusted=False)
 
 
 def _contiguous(array: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Index lists for `scatter_mm`, made on the device from a pattern.
+"""Index lists for `scatter_mm`, made by an engine from a pattern.
 
 The three formats list the same products in the same order: output tiles by block row m, then
 column split n, and for each tile the blocks of row m. With S = SPLIT_N and a block row that owns
@@ -19,6 +19,7 @@ import numpy as np
 from .._arrays import as_array, common_namespace, read_only
 from .._checks import bad_type, bad_value, check_choice
 from .._memo import Memo
+from ..engines import engine_module
 from ..pattern import Pattern
 from ._canonical import distinct_pattern
 from ._common import check_sparse, on_device
@@ -32,6 +33,8 @@ ARRAYS = {
     "bsr_strided_mm_compressed": ("c_indices", "r_offsets", "q_offsets"),
 }
 META = ("SPLIT_N", "GROUP_SIZE", "TILE_M", "TILE_N")
+#: Those that a kernel's tile is made by.
+TILE = META[1:]
 #: The sides of a thread block's tile: powers of two, up to the largest block.
 _TILES, _LARGEST_TILE = ("TILE_M", "TILE_N"), 256
 #: More tiles than these share nothing by being next to each other in time.
@@ -62,31 +65,37 @@ class IndicesData(tuple):
 
     The arrays are not to be written to. `scatter_mm` checks sizes against `fit` instead of
     reading them, and uses the arrays themselves, `kept`: the tuple holds views of them, whose
-    shape and dtype a caller may set. `pattern` is whose product they list, with distinct blocks;
-    copies of the tuple do not know it, nor does the one that is kept with the pattern.
+    shape and dtype a caller may set. `meta` are the settings that they were made with. `pattern` is
+    whose product they list, with distinct blocks; copies of the tuple do not know it, nor does the
+    one that is kept with the pattern.
     """
 
     fit: Fit
     kept: dict[str, Any]
+    meta: dict[str, int]
     pattern: Pattern | None = None
 
     @classmethod
-    def made(cls, fit: Fit, name: str, arrays: tuple[Any, ...], *meta: dict) -> IndicesData:
+    def made(
+        cls, fit: Fit, name: str, arrays: tuple[Any, ...], meta: dict[str, int]
+    ) -> IndicesData:
         """Return the tuple over arrays that were made for it, read-only on the host."""
         kept = tuple(map(read_only, arrays))
-        lists = cls((name, *(array.view() for array in kept), *meta))
+        in_tuple = () if name == "scatter_mm" else (meta,)
+        lists = cls((name, *(array.view() for array in kept), *in_tuple))
         lists.fit, lists.kept = fit, dict(zip(ARRAYS[name], kept, strict=True))
+        lists.meta = meta
         return lists
 
     def given_out(self, pattern: Pattern) -> IndicesData:
         """Return the same arrays for a caller, who may change the meta dictionary beside them."""
         meta = [dict(self[-1])] if isinstance(self[-1], dict) else [self[-1]]
         other = IndicesData((*self[:-1], *meta))
-        other.fit, other.kept, other.pattern = self.fit, self.kept, pattern
+        other.fit, other.kept, other.meta, other.pattern = self.fit, self.kept, self.meta, pattern
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"fit": self.fit, "kept": self.kept}
+        return {"fit": self.fit, "kept": self.kept, "meta": self.meta}
 
 
 def bsr_scatter_mm_indices_data(
@@ -109,8 +118,9 @@ def bsr_scatter_mm_indices_data(
         first (stable). Only block rows with blocks appear.
     **meta : int
         ``SPLIT_N``, the number of column splits, below 2**31, must divide N; the default does.
-        ``TILE_M`` and ``TILE_N``, powers of two up to 256, and ``GROUP_SIZE``, in 1..64, are kept
-        with the lists; no kernel reads them yet.
+        ``TILE_M`` and ``TILE_N``, powers of two up to 256, are the outputs of a thread block of
+        `scatter_mm`'s kernels, ``GROUP_SIZE``, in 1..64, the rows of such parts that go through a
+        tile's columns together. A kernel that cannot have such a part refuses the lists.
 
     Returns
     -------
@@ -159,10 +169,13 @@ def bsr_scatter_mm_indices_data(
     by_batch = indices_format == "scatter_mm"
     batch_size = int(np.prod(other.shape[:-2], dtype=np.int64)) if by_batch else 1
     with on_device(bsr.data):
+        rows_with_blocks(bsr.pattern, function)  # tells what is asked of the pattern from here on
         pattern = distinct_pattern(bsr.pattern, function, "bsr")
         key = (indices_format, n, batch_size, tuple(sorted(settings.items())))
         kept = pattern.memo_recent(
-            "scatter_mm", key, lambda: _build(pattern, indices_format, n, batch_size, settings)
+            "scatter_mm",
+            key,
+            lambda: _build(pattern, indices_format, n, batch_size, settings, function),
         )
     return kept.given_out(pattern)
 
@@ -213,63 +226,36 @@ class _Rows(NamedTuple):
     end: int
 
 
-def rows_with_blocks(pattern: Pattern) -> _Rows:
+def rows_with_blocks(pattern: Pattern, function: str) -> _Rows:
     """Return the block rows that have blocks; counted and sorted once."""
-    xp = pattern.xp
-
-    def build() -> _Rows:
-        counts = xp.diff(pattern._indptr)
-        rows = xp.flatnonzero(counts).astype(np.int64, copy=False)
-        most_first = rows[xp.argsort(-counts[rows], kind="stable")]
-        return _Rows(rows, most_first, int(rows[-1]) + 1 if rows.size else 0)
-
-    return pattern.memo("rows with blocks", build)
+    engine = engine_module(pattern.xp, "scatter_indices", function)
+    return pattern.memo("rows with blocks", lambda: _Rows(*engine.filled_rows(pattern)))
 
 
 def _build(
-    pattern: Pattern, indices_format: str, n: int, batch_size: int, meta: dict[str, int]
+    pattern: Pattern,
+    indices_format: str,
+    n: int,
+    batch_size: int,
+    meta: dict[str, int],
+    function: str,
 ) -> IndicesData:
-    xp, split = pattern.xp, meta["SPLIT_N"]
-    k, (ms, ks) = pattern.shape[1], pattern.blocksize
-    ns, nnzb, longest = n // split, pattern.nnzb, pattern.longest_row
-    indptr = pattern._indptr.astype(np.int64)
-    rows = rows_with_blocks(pattern)
-    splits = xp.arange(split, dtype=np.int64)
-
-    def entries(values: Any) -> Any:
-        """Return values (nnzb, 1 or SPLIT_N) of block and split, at their places in the list."""
-        made = xp.empty((nnzb * split,), np.int64)
-        made[place] = values
-        return made
-
-    # Of each stored block: its place in the list of products, for the first split and the others.
-    p = xp.arange(nnzb, dtype=np.int64)
-    start, end = indptr[pattern._rows], indptr[pattern._rows + 1]
-    place = (p + (split - 1) * start)[:, None] + splits * (end - start)[:, None]
-    block_column = pattern._indices.astype(np.int64)[:, None]
-    if indices_format == "scatter_mm":
-        batch = xp.arange(batch_size, dtype=np.int64)[:, None]
-        q = batch * (k // ks * split) + entries(block_column * split + splits)
-        pq = xp.stack([xp.broadcast_to(entries(p[:, None]), q.shape).ravel(), q.ravel()], axis=1)
-        starts = (_tile_starts(indptr, rows, splits) + batch * (nnzb * split)).ravel()
-        inner = batch_size * (k // ks) * split
-        fit = Fit(nnzb, (ms, ks), inner, None, split, starts.size, longest, Memo(xp))
-        last = xp.full((1,), nnzb * split * batch_size, np.int64)
-        return IndicesData.made(fit, indices_format, (xp.concatenate([starts, last]), pq))
+    split, rows = meta["SPLIT_N"], rows_with_blocks(pattern, function)
     compressed = indices_format == "bsr_strided_mm_compressed"
-    order = rows.most_first if compressed else rows.ascending
-    r_offsets = (order[:, None] * (ms * n) + splits * ns).ravel()
-    q_offsets = entries(block_column * (ks * n) + splits * ns)
-    arrays: tuple[Any, ...] = indptr, r_offsets, q_offsets
-    if not compressed:
-        last = xp.full((1,), nnzb * split, np.int64)
-        starts = xp.concatenate([_tile_starts(indptr, rows, splits), last])
-        arrays = starts, r_offsets, entries(p[:, None]), q_offsets
-    fit = Fit(nnzb, (ms, ks), k, n, split, rows.end * ms, longest, Memo(xp))
+    engine = engine_module(pattern.xp, "scatter_indices", function)
+    arrays = engine.index_lists(
+        pattern,
+        rows.most_first if compressed else rows.ascending,
+        indices_format,
+        n,
+        split,
+        batch_size,
+    )
+    sizes = pattern.nnzb, pattern.blocksize
+    if indices_format == "scatter_mm":
+        inner, tiles = batch_size * pattern.block_shape[1] * split, len(arrays[0]) - 1
+        fit = Fit(*sizes, inner, None, split, tiles, pattern.longest_row, Memo(pattern.xp))
+    else:
+        end = rows.end * pattern.blocksize[0]
+        fit = Fit(*sizes, pattern.shape[1], n, split, end, pattern.longest_row, Memo(pattern.xp))
     return IndicesData.made(fit, indices_format, arrays, meta)
-
-
-def _tile_starts(indptr: Any, rows: _Rows, splits: Any) -> Any:
-    """Return where the products of each tile begin: tiles by block row, then column split."""
-    start, end = indptr[rows.ascending, None], indptr[rows.ascending + 1, None]
-    return (splits.size * start + splits * (end - start)).ravel()

@@ -9,9 +9,8 @@ import numpy as np
 
 from .._arrays import as_array, common_namespace
 from .._checks import bad_value, check_broadcasts_to
-from ..engines import engine_module
+from ..engines import check_config, engine_module
 from ..engines.cuda.runtime.replay import Call
-from ..pattern import Pattern
 from ._canonical import distinct_blocks, distinct_pattern
 from ._common import (
     check_operand_dtypes,
@@ -23,12 +22,27 @@ from ._common import (
 )
 from ._long_scatter import add_pairs, add_tiles, cut_pairs, cut_tiles
 from ._long_sums import may_be_long
+from ._scatter_blocks import column_blocks, place_tiles, split_of
 from ._scatter_check import Lists, disjoint_rounds, name_arrays, read_lists
 from .addmm import matmul
-from .scatter_indices import IndicesData, check_product, rows_with_blocks
+from .scatter_indices import (
+    META,
+    TILE,
+    IndicesData,
+    bsr_scatter_mm_indices_data,
+    check_product,
+    rows_with_blocks,
+)
 
 
-def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: Any = None) -> Any:
+def scatter_mm(
+    blocks: Any,
+    others: Any,
+    indices_data: tuple,
+    *,
+    accumulators: Any = None,
+    config: dict[str, Any] | None = None,
+) -> Any:
     """Multiply blocks pairwise and add the products where index lists say.
 
     What is computed depends on the format, ``indices_data[0]``::
@@ -61,6 +75,9 @@ def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: A
         Added to in place. Without it they start at zero in blocks' dtype, with M =
         (len(c_indices) - 1) * Ms in the compressed format and Ms + max(r_offsets) // N in
         "bsr_strided_mm".
+    config : dict, optional
+        Which kernel multiplies on a GPU, as in `bsr_addmm`. ``TILE_M``, ``TILE_N`` and
+        ``GROUP_SIZE`` of the lists are fields of its tile where ``config`` does not say them.
 
     Returns
     -------
@@ -72,7 +89,7 @@ def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: A
     ------
     ValueError
         An unknown format; an index out of range; offsets that fall; tiles that overlap in part;
-        shapes that do not fit.
+        shapes that do not fit; a ``config``, or a tile, that the operands cannot have.
     TypeError
         Mixed dtypes or array libraries; index arrays that are not integers.
 
@@ -92,9 +109,10 @@ def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: A
     blocks, others = as_array(blocks, function, "blocks"), as_array(others, function, "others")
     accumulators = optional_out(accumulators, function, "accumulators")
     check_operand_dtypes(function, ("blocks", "others"), blocks.dtype, others.dtype)
+    check_config(function, config, function)
     if blocks.ndim != 3:
         raise bad_value(function, "blocks", "shape (P, Ms, Ks)", tuple(blocks.shape))
-    call = _call(function, (blocks, others), indices_data, accumulators)
+    call = _call(function, (blocks, others), indices_data, accumulators, config)
     replayed = call.replay() if call else None
     if replayed is not None:
         return replayed[0]
@@ -125,13 +143,20 @@ def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: A
         )
         if accumulators is None:
             _clear(function, xp, result)
-        alone = _run(function, xp, result, blocks, others, lists)
+        alone = _run(function, xp, result, blocks, others, lists, config)
         if call and alone:
             call.keep(result)
     return result
 
 
-def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = None) -> Any:
+def bsr_scatter_mm(
+    bsr: Any,
+    other: Any,
+    indices_data: Any = None,
+    out: Any = None,
+    *,
+    config: dict[str, Any] | None = None,
+) -> Any:
     """Return ``bsr @ other``, which index lists describe.
 
     Parameters
@@ -142,9 +167,12 @@ def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = No
     indices_data : tuple, optional
         From `bsr_scatter_mm_indices_data`: such lists know their pattern, and this is the product
         of that pattern as `bsr_addmm` computes it, whatever their format. The same without lists.
-        Lists made by the caller are read, checked and followed as `scatter_mm` does.
+        Lists made by the caller are read, checked and followed as `scatter_mm` does, and so are
+        lists with ``TILE_M``, ``TILE_N`` or ``GROUP_SIZE``, which only its kernels have.
     out : array (*B, M, N), optional
         Overwritten.
+    config : dict, optional
+        As in `scatter_mm`, whose kernels then follow the lists.
 
     Returns
     -------
@@ -154,7 +182,8 @@ def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = No
     Raises
     ------
     ValueError
-        Shapes or index lists that do not fit; a batched ``bsr``; ``out`` overlapping an operand.
+        Shapes or index lists that do not fit; a batched ``bsr``; ``out`` overlapping an operand;
+        a ``config``, or a tile, that the operands cannot have.
     TypeError
         Mixed dtypes or array libraries.
 
@@ -173,29 +202,44 @@ def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = No
     check_product(function, bsr.pattern, other)
     dtype = resolve_out_dtype(function, bsr.data.dtype, out, None)
     shape = (*other.shape[:-2], bsr.pattern.shape[0], other.shape[-1])
+    check_config("scatter_mm", config, function)
     known = bsr if indices_data is None else _known_product(function, indices_data, bsr, other)
-    if known is not None:
+    if known is not None and not (config or _asks_for_a_tile(function, indices_data)):
         return matmul(function, known, other, names=("bsr", "other"), out=out)
-    with on_device(other, bsr.pattern):
-        pattern, blocks = distinct_blocks(bsr, function, "bsr")
+    if indices_data is None:
+        indices_data = bsr_scatter_mm_indices_data(bsr, other)
+    matrix = bsr if known is None else known
+    with on_device(other, matrix.pattern):
+        pattern, blocks = distinct_blocks(matrix, function, "bsr")
         operands = {"bsr": bsr.data, "other": other}
         others = other
         if name_arrays(function, indices_data)[0] == "scatter_mm":
-            rows = rows_with_blocks(pattern).ascending
-            split = _split_of(function, indices_data, other, rows.size)
-            others = _column_blocks(other, pattern.blocksize[1], split, xp)
+            rows = rows_with_blocks(pattern, function).ascending
+            split = split_of(function, indices_data, other, rows.size)
+            others = column_blocks(other, pattern.blocksize[1], split, xp)
             lists = _lists(function, indices_data, blocks, others, None)
             result = prepare_out(function, out, shape, dtype, xp, operands=operands)
             tiles = xp.zeros((lists.fit.rows, blocks.shape[1], others.shape[-1]), dtype)
-            _run(function, xp, tiles, blocks, others, lists)
-            _place_tiles(result, tiles, pattern, rows, split, xp)
+            _run(function, xp, tiles, blocks, others, lists, config)
+            place_tiles(result, tiles, pattern, rows, split, xp)
             return result
         lists = _lists(function, indices_data, blocks, others, out)
         _check_strided_accumulators(function, "indices_data", shape, lists, tuple(other.shape[:-2]))
         result = prepare_out(function, out, shape, dtype, xp, operands=operands)
-        _clear(function, xp, result)
-        _run(function, xp, result, blocks, others, lists)
+        # What the kernel cannot have is refused before anything is written to `out`.
+        sums = xp.empty(shape, dtype) if out is not None and (config or lists.tile) else result
+        _clear(function, xp, sums)
+        _run(function, xp, sums, blocks, others, lists, config)
+        if sums is not result:
+            result[...] = sums
     return result
+
+
+def _asks_for_a_tile(function: str, indices_data: Any) -> bool:
+    """Return whether index lists say what tile a kernel is to have."""
+    if indices_data is None:
+        return False
+    return not set(TILE).isdisjoint(name_arrays(function, indices_data)[2])
 
 
 def _known_product(function: str, indices_data: Any, bsr: Any, other: Any) -> Any:
@@ -233,17 +277,19 @@ def _check_other(function: str, indices_data: IndicesData, other: Any) -> None:
         raise bad_value(function, "other", expected, tuple(other.shape))
 
 
-def _call(function: str, arrays: tuple, indices_data: Any, out: Any) -> Call | None:
+def _call(
+    function: str, arrays: tuple, indices_data: Any, out: Any, config: dict[str, Any] | None
+) -> Call | None:
     """Return the call to be replayed; None with index lists that the caller made.
 
     The host reads those on every call: they may have changed at the same addresses.
     """
     if not isinstance(indices_data, IndicesData):
         return None
-    indices_format, lists, split = name_arrays(function, indices_data)
-    fit = indices_data.fit
+    indices_format, lists, meta = name_arrays(function, indices_data)
+    fit, how = indices_data.fit, None if config is None else repr(config)
     sizes = (fit.blocks, *fit.block_shape, fit.inner, fit.columns, fit.split_n)
-    settings = (indices_format, split, *sizes, fit.rows, fit.longest)
+    settings = (indices_format, *map(meta.get, META), *sizes, fit.rows, fit.longest, how)
     return Call(function, None, (*arrays, *lists.values(), out), settings, out)
 
 
@@ -261,10 +307,10 @@ def _check_others(function: str, blocks: Any, others: Any, indices_data: Any) ->
 
 def _lists(function: str, indices_data: Any, blocks: Any, others: Any, accumulators: Any) -> Lists:
     """Return checked index lists: by their sizes when made here, else by reading them."""
-    indices_format, arrays, split = name_arrays(function, indices_data)
+    indices_format, arrays, meta = name_arrays(function, indices_data)
     common_namespace(function, blocks=blocks, others=others, accumulators=accumulators, **arrays)
     if not isinstance(indices_data, IndicesData):
-        return read_lists(function, indices_format, arrays, split, blocks, others)
+        return read_lists(function, indices_format, arrays, meta, blocks, others)
     fit = indices_data.fit
     expected = (fit.blocks, *fit.block_shape)
     if tuple(blocks.shape) != expected:
@@ -277,7 +323,7 @@ def _lists(function: str, indices_data: Any, blocks: Any, others: Any, accumulat
     elif tuple(others.shape[-2:]) != (fit.inner, fit.columns):
         expected_others = f"shape (*batch, {fit.inner}, {fit.columns}) as in indices_data"
         raise bad_value(function, "others", expected_others, tuple(others.shape))
-    return Lists(indices_format, arrays, fit, trusted=True)
+    return Lists(indices_format, arrays, fit, meta, trusted=True)
 
 
 def _check_strided_accumulators(
@@ -298,68 +344,43 @@ def _clear(function: str, xp: Any, result: Any) -> None:
         engine_module(xp, "scatter_mm", function).clear(result)
 
 
-def _run(function: str, xp: Any, result: Any, blocks: Any, others: Any, lists: Lists) -> bool:
+def _run(
+    function: str,
+    xp: Any,
+    result: Any,
+    blocks: Any,
+    others: Any,
+    lists: Lists,
+    config: dict[str, Any] | None,
+) -> bool:
     """Add the products to ``result``; return whether the engine alone did it."""
     if not (result.size and blocks.size and others.size):
         return True
     engine = engine_module(xp, "scatter_mm", function)
+    how = {"config": config, "meta": lists.tile}
     if may_be_long(blocks.dtype, lists.fit.longest, blocks.shape[2]):
-        _run_long(engine, result, blocks, others, lists)
+        _run_long(engine, result, blocks, others, lists, how)
         return False
     for arrays in disjoint_rounds(lists):
         if lists.indices_format == "scatter_mm":
-            engine.scatter_mm(result, blocks, others, *arrays.values())
+            engine.scatter_mm(result, blocks, others, *arrays.values(), **how)
         elif arrays["r_offsets"].size:
             compute = getattr(engine, lists.indices_format)
-            compute(result, blocks, others, *arrays.values(), lists.fit.split_n)
+            compute(result, blocks, others, *arrays.values(), lists.fit.split_n, **how)
     return True
 
 
-def _run_long(engine: Any, result: Any, blocks: Any, others: Any, lists: Lists) -> None:
+def _run_long(
+    engine: Any, result: Any, blocks: Any, others: Any, lists: Lists, how: dict[str, Any]
+) -> None:
     """Add int8 products of which some sums do not fit int32."""
     fit, ks = lists.fit, blocks.shape[2]
     keep = (lambda build: build()) if fit.memo is None else partial(fit.memo.memo, "long sums")
     for arrays in disjoint_rounds(lists):
         if lists.indices_format == "scatter_mm":
             cut = keep(partial(cut_pairs, arrays["c_offsets"], ks))
-            add_pairs(engine, result, blocks, others, cut, arrays["pq"])
+            add_pairs(engine, result, blocks, others, cut, arrays["pq"], **how)
         elif arrays["r_offsets"].size:
             n, split = result.shape[-1], fit.split_n
             tiles = keep(partial(cut_tiles, arrays, fit.block_shape, n, split))
-            add_tiles(engine, result, blocks, others, tiles, split)
-
-
-# -- the "scatter_mm" format of a whole product ---------------------------------------------
-
-
-def _split_of(function: str, indices_data: tuple, other: Any, rows: int) -> int:
-    """Return SPLIT_N, which this format does not hold: tiles are (batch, row, split)."""
-    if isinstance(indices_data, IndicesData):
-        return indices_data.fit.split_n
-    tiles = len(indices_data[1]) - 1
-    outer = int(np.prod(other.shape[:-2], dtype=np.int64)) * rows
-    n = other.shape[-1]
-    if outer == 0 and tiles == 0:
-        return 1
-    if tiles == 0 or outer == 0 or tiles % outer or n % (tiles // outer):
-        expected = f"a multiple of {outer} tiles (batch * rows with blocks), dividing N = {n}"
-        raise bad_value(function, "indices_data", expected, f"{tiles} tiles")
-    return tiles // outer
-
-
-def _column_blocks(other: Any, ks: int, split: int, xp: Any) -> Any:
-    """Return ``other`` as blocks, q = (b * (K // Ks) + k) * SPLIT_N + n."""
-    k, n = other.shape[-2:]
-    size = int(np.prod(other.shape[:-2], dtype=np.int64))
-    cut = other.reshape(size, k // ks, ks, split, n // split).swapaxes(2, 3)
-    return xp.ascontiguousarray(cut).reshape(size * (k // ks) * split, ks, n // split)
-
-
-def _place_tiles(result: Any, tiles: Any, pattern: Pattern, rows: Any, split: int, xp: Any) -> None:
-    """Write tiles in order (batch, row, split) where they belong, zeros elsewhere."""
-    (m, _), (ms, _), n = pattern.shape, pattern.blocksize, result.shape[-1]
-    size = int(np.prod(result.shape[:-2], dtype=np.int64))
-    whole = xp.zeros((size, m // ms, ms, split, n // split), result.dtype)
-    placed = tiles.reshape(size, rows.size, split, ms, n // split).swapaxes(2, 3)
-    whole[:, rows] = placed
-    result[...] = whole.reshape(result.shape)
+            add_tiles(engine, result, blocks, others, tiles, split, **how)

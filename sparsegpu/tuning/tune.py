@@ -20,6 +20,7 @@ from ..engines.cuda.runtime.launch import LaunchError
 from ..engines.cuda.winners import Config, Kind, Winner, keep
 from ..ops._common import on_device
 from ..ops.addmm import matmul
+from ..ops.scatter_mm import scatter_mm
 from ..ops.spgemm import spgemm
 from ..testing import accumulator_roundoff, unit_roundoff
 from . import attention
@@ -35,6 +36,8 @@ from .tune_sampled import (
     sampled_operands,
     sampled_product,
 )
+from .tune_scatter import OP as SCATTER
+from .tune_scatter import on_host, scatter_operands, scatter_search
 from .tune_spgemm import OP as SPGEMM
 from .tune_spgemm import spgemm_search
 
@@ -75,10 +78,11 @@ def tune(
         For cuSPARSELt: a SemiStructuredArray of that backend. For attention: the mask.
     dense : array, optional
         Operands to measure with; of a sampled product ``(mat1, mat2)``, at the blocks of ``bsr``;
-        for attention ``(query, key, value)``. On the host there is nothing to tune.
+        for attention ``(query, key, value)``; for "scatter_mm" the others, or ``(others, lists)``
+        with lists of `bsr_scatter_mm_indices_data`. On the host there is nothing to tune.
     op : str
-        "bsr_addmm", "dense_bsr_matmul" (for ``dense @ bsr``), "sampled_addmm", "bsr_spgemm"
-        (``dense`` is a bsr_array, too) or "scaled_dot_product_attention"; of
+        "bsr_addmm", "dense_bsr_matmul" (for ``dense @ bsr``), "sampled_addmm", "scatter_mm",
+        "bsr_spgemm" (``dense`` is a bsr_array, too) or "scaled_dot_product_attention"; of
         "semi_structured_addmm" and "semi_structured_linear" cuSPARSELt's algorithms are searched.
     shape : (M, K, N), optional
         Without operands: measure on random ones, (M, K) @ (K, N), with ``blocksize``, ``dtype`` and
@@ -130,7 +134,7 @@ def tune(
         )
     """
     check_flags("tune", allow_tf32=allow_tf32, progress=progress)
-    check_choice("tune", "op", op, (*_OPS, SAMPLED, SPGEMM, attention.OP, *VENDOR_OPS))
+    check_choice("tune", "op", op, (*_OPS, SAMPLED, SCATTER, SPGEMM, attention.OP, *VENDOR_OPS))
     if op in VENDOR_OPS:
         if shape is not None or dense is None:
             raise bad_type("tune", "dense", f"both operands of {op}", "a shape or one of them")
@@ -150,6 +154,8 @@ def tune(
         raise bad_type("tune", "bsr", expected, type(bsr).__name__)
     if op == SPGEMM:
         return _tuned_spgemm(bsr, dense, progress)
+    if op == SCATTER:
+        return _tuned_scatter(bsr, dense, progress)
     dense = as_array(dense, "tune", "dense")
     if common_namespace("tune", bsr=bsr.data, dense=dense) is np:
         _product(op, bsr, dense, allow_tf32)()
@@ -272,6 +278,16 @@ def _tuned_spgemm(a: bsr_array, b: Any, progress: bool) -> Config:
         return {}
     with on_device(a.data):
         return _searched(*spgemm_search(a, b), progress)
+
+
+def _tuned_scatter(bsr: bsr_array, dense: Any, progress: bool) -> Config:
+    """Tune a product of blocks that are added where lists say."""
+    operands = scatter_operands(bsr, dense)
+    if on_host(operands):
+        scatter_mm(*operands)
+        return {}
+    with on_device(operands[0]):
+        return _searched(*scatter_search(operands), progress)
 
 
 def _searched(kind: Kind, measure: Callable[[Config], float], progress: bool) -> Config:

@@ -24,6 +24,7 @@ class TestPath(SampledPath):
         {"tile_m": 32, "tile_n": 64, "stages": 2},
         {"tile_m": 16, "tile_n": 128, "warps_n": 8},
         {"tile_m": 64, "tile_n": 128, "warps_m": 4, "warps_n": 2, "stages": 3},
+        {"split_k": 2},
     ]
     REFUSED = [
         ("float64", (16, 16), False),
@@ -56,6 +57,28 @@ def test_tiles_fit_the_smallest_gpu(dtype, mat1, mat2):
 def test_blocks_side_by_side_fill_a_tile(blocksize, tile):
     chosen = bsr_sampled_addmm_sm80.tile(facts("bfloat16", blocksize), Fields())
     assert (chosen.tile_m, chosen.tile_n) == tile
+
+
+@pytest.mark.parametrize(
+    ("rows", "row_blocks", "k", "split"),
+    [
+        (8192, 16.0, 8192, 1),
+        (4096, 4.0, 8192, 1),
+        (1024, 4.0, 8192, 4),
+        (512, 2.0, 8192, 16),
+        (512, 2.0, 512, 4),
+        (512, 2.0, 64, 1),
+        (64, 1.0, 0, 1),
+    ],
+)
+def test_k_is_split_where_few_tiles_would_run(rows, row_blocks, k, split):
+    f = facts("bfloat16", (128, 128), shape=(rows, k, 4096), row_blocks=row_blocks)
+    fields = Fields()
+    tile = bsr_sampled_addmm_sm80.tile(f, fields)
+    assert tile.splits == split == fields.chosen["split_k"]
+    tiles = rows // 128 * row_blocks
+    assert split == 1 or tiles * split <= 132
+    assert max(fields.allowed["split_k"]) <= max(k // 32, 1)
 
 
 def test_it_is_not_the_default_before_it_is_measured():

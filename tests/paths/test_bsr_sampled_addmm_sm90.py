@@ -25,6 +25,7 @@ class TestPath(SampledPath):
         {"tile_m": 128, "tile_n": 128, "stages": 2},
         {"tile_n": 512, "stages": 2},
         {"tile_m": 64, "tile_n": 128, "stages": 3},
+        {"split_k": 2},
     ]
     REFUSED = [
         ("float64", (16, 16), False),

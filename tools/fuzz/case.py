@@ -129,6 +129,25 @@ def public(name: str, arguments: dict[str, Any], oracle: Callable[..., Any], **m
     return Case(name, function, arguments, oracle, documented=function, **more)
 
 
+def by_path(function: Callable[..., Any], path: str | None) -> Callable[..., Any]:
+    """Return the function on a kernel path wherever that serves, else on any.
+
+    None: on any. The host has no paths; only their names are checked there.
+    """
+    if path is None:
+        return function
+
+    def call(**arguments: Any) -> Any:
+        try:
+            return function(**arguments, config={"path": path})
+        except ValueError as error:
+            if "'config[" not in str(error):
+                raise
+        return function(**arguments)
+
+    return call
+
+
 @cache
 def documented_errors(documented: Any) -> frozenset[str]:
     """Return the classes that a docstring's Raises section names."""

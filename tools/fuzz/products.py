@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from sparsegpu.testing import accumulator_roundoff, softmax_backward_bound
+import sparsegpu
+from sparsegpu.testing import accumulator_roundoff, softmax_backward_bound, to_host
 
 from . import oracle
-from .case import Case, Close, public, require
+from .case import Case, Close, by_path, public, require
 from .draws import OPERANDS, REALS, Bsr, Draws
 from .oracle import FLOATS, INT8, INT32, SINGLE, array, number
 
@@ -134,8 +137,9 @@ def matmul_operator(draws: Draws) -> Case:
     )
 
 
-#: Configurations of sparse times sparse that serve all operands.
-_ANY_SPGEMM = ({"path": "simt"}, {"path": "model"})
+#: Kernel paths of sparse times sparse and of sampled products.
+_SPGEMM_PATHS = (None, "simt", "model", "small", "mma", "mma_f64")
+_SAMPLED_PATHS = (None, "simt", "model", "mma", "wgmma")
 
 
 def bsr_spgemm(draws: Draws) -> Case:
@@ -150,9 +154,8 @@ def bsr_spgemm(draws: Draws) -> Case:
             *(np.broadcast_to(x, (*full, *x.shape)) for x in (a.data, a.indices, a.indptr)), a.shape
         )
 
-    def expected(a: Any, b: Any, out_dtype: Any = None, config: Any = None) -> Any:
+    def expected(a: Any, b: Any, out_dtype: Any = None) -> Any:
         require(isinstance(a, Bsr) and isinstance(b, Bsr), "two bsr_arrays")
-        require(config is None or config in _ANY_SPGEMM, "a path for all blocks")
         oracle.check_operands(a.dtype, b.dtype)
         require(a.blocksize[1] == b.blocksize[0] and a.shape[1] == b.shape[0], "sizes")
         return _sparse_product(a, b, oracle.result_dtype(a.dtype, None, out_dtype))
@@ -160,9 +163,25 @@ def bsr_spgemm(draws: Draws) -> Case:
     arguments: dict[str, Any] = {"a": a, "b": b}
     if dtype in FLOATS and draws.chance(30):
         arguments["out_dtype"] = draws.choice(FLOATS)
-    if draws.chance(30):
-        arguments["config"] = draws.choice(_ANY_SPGEMM)
-    return public("bsr_spgemm", arguments, expected)
+    documented = sparsegpu.bsr_spgemm
+    call = by_path(documented, draws.choice(_SPGEMM_PATHS))
+    own_pattern = draws.choice((None, True, False))
+    if own_pattern is not None:
+        call = partial(_into_out, call, own_pattern)
+    return Case("bsr_spgemm", call, arguments, expected, documented=documented)
+
+
+def _into_out(multiply: Callable[..., Any], own_pattern: bool, a: Any, b: Any, **how: Any) -> Any:
+    """Multiply into the memory of another result, of its own pattern or of an equal one."""
+    first = multiply(a=a, b=b, **how)
+    out, expected = first.copy(), to_host(first.data).tobytes()
+    if not own_pattern:
+        out = sparsegpu.bsr_array((out.data, out.indices, out.indptr), shape=out.shape)
+    out.data.fill(77)
+    assert multiply(a=a, b=b, out=out, **how) is out
+    assert to_host(out.data).tobytes() == expected, "other values with out="
+    assert to_host(first.data).tobytes() == expected, "an earlier result was changed"
+    return out
 
 
 def _sparse_product(a: Bsr, b: Bsr, dtype: np.dtype) -> Close:
@@ -217,10 +236,8 @@ def sampled_addmm(draws: Draws) -> Case:
         beta: Any = 1,
         alpha: Any = 1,
         allow_tf32: bool = False,
-        config: Any = None,
     ) -> Any:
         require(isinstance(input, Bsr), "a bsr_array")
-        require(config is None, "a config")
         mat1, mat2 = array(mat1), array(mat2)
         oracle.check_operands(mat1.dtype, mat2.dtype)
         dtype, stored = mat1.dtype, input.dtype
@@ -253,7 +270,9 @@ def sampled_addmm(draws: Draws) -> Case:
         bound = (2 * (mat1.shape[-1] + 5) * u + operand) * size.astype(np.float64)
         return Close(exact, bound, wanted)
 
-    return public("sampled_addmm", arguments, expected)
+    documented = sparsegpu.sampled_addmm
+    call = by_path(documented, draws.choice(_SAMPLED_PATHS))
+    return Case("sampled_addmm", call, arguments, expected, documented=documented)
 
 
 def bsr_softmax(draws: Draws) -> Case:

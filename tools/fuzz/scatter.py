@@ -10,11 +10,14 @@ import sparsegpu
 from sparsegpu._arrays import namespace
 
 from . import oracle
-from .case import Case, Close, Holds, public, require
+from .case import Case, Close, Holds, by_path, public, require
 from .draws import OPERANDS, Bsr, Draws
 from .oracle import INT8, INT32, array
 
 FORMATS = ("bsr_strided_mm_compressed", "bsr_strided_mm", "scatter_mm")
+#: Kernel paths, and tiles that the plain one has.
+_PATHS = (None, "simt", "model", "mma")
+_TILES = ({"TILE_M": 4, "TILE_N": 16}, {"TILE_N": 64, "GROUP_SIZE": 3}, {"GROUP_SIZE": 1})
 
 
 def bsr_scatter_mm(draws: Draws) -> Case:
@@ -28,6 +31,8 @@ def bsr_scatter_mm(draws: Draws) -> Case:
     name = draws.choice((None, *FORMATS))
     divisors = [s for s in range(1, max(n, 1) + 1) if n % s == 0]
     meta = {"SPLIT_N": draws.choice(divisors)} if draws.chance(40) else {}
+    multiply = by_path(sparsegpu.bsr_scatter_mm, draws.choice(_PATHS))
+    meta |= draws.choice(_TILES) if draws.chance(30) else {}
     wanted = INT32 if dtype == INT8 else dtype
     out = draws.values((*batch, bsr.shape[0], n), wanted) if draws.chance(40) else None
 
@@ -35,7 +40,7 @@ def bsr_scatter_mm(draws: Draws) -> Case:
         lists = None
         if name is not None:
             lists = sparsegpu.bsr_scatter_mm_indices_data(bsr, other, name, **meta)
-        return sparsegpu.bsr_scatter_mm(bsr, other, lists, out)
+        return multiply(bsr=bsr, other=other, indices_data=lists, out=out)
 
     def expected(bsr: Any, other: Any, out: Any = None) -> Close:
         require(isinstance(bsr, Bsr) and not bsr.batch, "one bsr_array")
@@ -130,20 +135,25 @@ def scatter_mm(draws: Draws) -> Case:
         q = rng.integers(0, inner - ks + 1, terms) * n + rng.integers(0, split, terms) * ns
         p = () if compressed else (rng.integers(0, max(count, 1), terms),)
         lists, shape = (name, c, r, *p, q, {"SPLIT_N": split}), (*batch, rows, n)
+    multiply = by_path(sparsegpu.scatter_mm, draws.choice(_PATHS))
+    if name != "scatter_mm" and draws.chance(30):
+        lists[-1].update(draws.choice(_TILES))
     bad = draws.chance(20) and _spoil_list(draws, lists)
     accumulators = draws.values(shape, INT32 if dtype == INT8 else dtype, exact=True)
 
     def call(blocks: Any, others: Any, accumulators: Any, lists: tuple) -> Any:
         xp = namespace(blocks)
         moved = tuple(xp.asarray(x) if isinstance(x, np.ndarray) else x for x in lists)
+        given = {"blocks": blocks, "others": others, "indices_data": moved}
+        given["accumulators"] = accumulators
         if bad:
             try:
-                sparsegpu.scatter_mm(blocks, others, moved, accumulators=accumulators)
+                multiply(**given)
             except ValueError as error:
                 assert "scatter_mm" in str(error)
                 return accumulators
             raise AssertionError(f"lists with {bad} were accepted")
-        return sparsegpu.scatter_mm(blocks, others, moved, accumulators=accumulators)
+        return multiply(**given)
 
     def expected(blocks: Any, others: Any, accumulators: Any, lists: tuple) -> Close:
         blocks, others = array(blocks), array(others)

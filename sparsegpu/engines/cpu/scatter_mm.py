@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,8 +43,14 @@ def scatter_mm(
     others: np.ndarray,
     c_offsets: np.ndarray,
     pq: np.ndarray,
+    *,
+    config: Any = None,
+    meta: Any = None,
 ) -> None:
-    """Add ``blocks[p] @ others[q]`` to ``accumulators[r]``, (p, q) = pq[c_offsets[r]:...]."""
+    """Add ``blocks[p] @ others[q]`` to ``accumulators[r]``, (p, q) = pq[c_offsets[r]:...].
+
+    ``config`` and ``meta`` have no effect on the host, here and below.
+    """
     ks, ns = others.shape[1:]
     block, other = pq.T
     terms = Terms(c_offsets, block, other * ks, np.zeros_like(other))
@@ -64,6 +70,9 @@ def bsr_strided_mm(
     p_offsets: np.ndarray,
     q_offsets: np.ndarray,
     split_n: int,
+    *,
+    config: Any = None,
+    meta: Any = None,
 ) -> None:
     """Add block products to tiles of (*B, M, N); offsets are ``row * N + column``."""
     terms = Terms(c_indices, p_offsets, *np.divmod(q_offsets, accumulators.shape[-1]))
@@ -78,6 +87,9 @@ def bsr_strided_mm_compressed(
     r_offsets: np.ndarray,
     q_offsets: np.ndarray,
     split_n: int,
+    *,
+    config: Any = None,
+    meta: Any = None,
 ) -> None:
     """Do the same with ``c_indices`` = indptr: a tile's blocks are those of its block row."""
     ms, n_columns = blocks.shape[1], accumulators.shape[-1]

@@ -20,6 +20,7 @@ from .paths._attention import AttentionFacts
 from .paths._facts import Facts
 from .paths._fields import ConfigError, Fields
 from .paths._sampled import SampledFacts
+from .paths._scatter import ScatterFacts
 from .paths._spgemm import SpgemmFacts
 from .winners import Config, Kind
 
@@ -75,6 +76,8 @@ def facts_of(kind: Kind) -> Any:
             columns=int(layout),
             **device,
         )
+    if op == "scatter_mm":
+        return ScatterFacts(form=layout, dtype=dtype_of(name), blocksize=(bm, bk), columns=n)
     dtype, density = dtype_of("float32" if name == "tf32" else name), 2 ** (kind.bucket / 2)
     if op == "sampled_addmm":
         mat1, mat2 = layout.split()

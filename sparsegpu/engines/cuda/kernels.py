@@ -52,17 +52,6 @@ def epilogue_of(t: str, out: str, epilogue: str, act: str = "none") -> dict[str,
     return {"OUT": out, "EPILOGUE": epilogue, "ACT": act, **sides[epilogue]}
 
 
-_TILES = (
-    {"TILE_M": 64, "TILE_N": 64, "TILE_K": 16, "LANES": 1},
-    {"TILE_M": 4, "TILE_N": 1, "TILE_K": 64, "LANES": 32},
-    {"TILE_M": 16, "TILE_N": 16, "TILE_K": 32, "LANES": 4},
-)
-
-
-def _simt(t: str, out: str, tile: int, index: str = "s32", epilogue: str = "scaled") -> Any:
-    return {"T": t, "INDEX": index, **epilogue_of(t, out, epilogue), **_TILES[tile]}
-
-
 _FORMAT_24 = (*HALVES, "float32", "int8", "float8_e4m3fn")
 _PRUNED = (*HALVES, "float32", "float64", "int8", "float8_e4m3fn")
 
@@ -98,6 +87,18 @@ _SHARED = (
         ),
     ),
     KernelSource(
+        "bsr_sampled_addmm_parts",
+        (),
+        ("float16", "bfloat16", "int8", "float32"),
+        variants=(
+            {"T": "bf16", **epilogue_of("bf16", "bf16", "scaled")},
+            {"T": "f16", "OUT": "f32", "EPILOGUE": "identity"},
+            {"T": "f32", **epilogue_of("f32", "f32", "scaled")},
+            {"T": "s8", **epilogue_of("s8", "s32", "exact")},
+            {"T": "s8", **epilogue_of("s8", "s8", "scaled")},
+        ),
+    ),
+    KernelSource(
         "dense_lines",
         (),
         ("float16", "bfloat16", "int8", "float32"),
@@ -116,41 +117,6 @@ _SHARED = (
             {"T": t, "BM": 4, "COLUMNS": n, **epilogue_of(t, t, "scaled")}
             for t, n in (("f32", 1), ("f64", 8), ("c128", 2))
         ),
-    ),
-)
-
-_AT_STORED_BLOCKS = (
-    KernelSource(
-        "scatter_mm",
-        "scatter_mm",
-        _PRODUCT_DTYPES,
-        variants=(
-            {"FORMAT": "pairs", **_simt("f16", "f16", 2, index="s64")},
-            {"FORMAT": "strided", **_simt("s8", "s32", 1, epilogue="exact", index="s64")},
-            {"FORMAT": "compressed", **_simt("f32", "f32", 0)},
-            {"FORMAT": "compressed", **_simt("c128", "c128", 0, index="s64")},
-        ),
-    ),
-)
-
-_SCATTER_MMA = (
-    KernelSource(
-        "scatter_mm_sm80",
-        (),
-        HALVES,
-        variants=tuple(
-            {
-                **{"FORMAT": form, "T": t, "INDEX": "s64", "KS": ks, "STAGES": 4},
-                **{"TILE_M": m, "TILE_N": n, "WARPS_M": max(m // 32, 1), "WARPS_N": 2},
-                **epilogue_of(t, out, "scaled"),
-            }
-            for form, t, out, ks, m, n in (
-                ("pairs", "bf16", "bf16", 64, 64, 64),
-                ("strided", "f16", "f32", 24, 32, 64),
-                ("compressed", "bf16", "bf16", 16, 16, 32),
-            )
-        ),
-        tensor_core=True,
     ),
 )
 
@@ -179,6 +145,19 @@ _SCHEDULES = (
             {"FILL": fill, "INDEX": i, "OUT_INDEX": i, "PAIR": p}
             for fill, i, p in ((0, "s32", "s32"), (1, "s32", "s32"), (1, "s64", "s64"))
         ),
+    ),
+    KernelSource(
+        "bsr_filled_rows",
+        (),
+        (),
+        variants=tuple({"INDEX": i, "RANKED": r} for i, r in (("s32", 1), ("s64", 0), ("s64", 1))),
+    ),
+    KernelSource(
+        "scatter_indices",
+        (),
+        (),
+        variants=each("FORMAT", ("pairs", "strided", "compressed"), INDEX="s32")
+        + each("FORMAT", ("compressed",), INDEX="s64"),
     ),
     KernelSource(
         "bsr_schedule_order",
@@ -387,8 +366,6 @@ _SEMI_STRUCTURED = (
 
 OTHERS: tuple[KernelSource, ...] = (
     *_SHARED,
-    *_AT_STORED_BLOCKS,
-    *_SCATTER_MMA,
     *_SCHEDULES,
     *_CONVERSIONS,
     *_SOFTMAX,

@@ -158,6 +158,7 @@ _TITLES = {
     "scaled_dot_product_attention_backward": "Gradients of attention",
     "sampled_addmm": "Sampled products",
     "bsr_spgemm": "Sparse times sparse",
+    "scatter_mm": "Scattered products",
 }
 
 

@@ -53,9 +53,9 @@ class Family(NamedTuple):
     layout : str
         Of the dense operand: ``"rows"``, ``"columns"``, ``"bytes"`` or ``"strided"``. Of a
         sampled product: of both matrices, as ``"along across"``. Of two sparse operands: the
-        columns of the right one's blocks. Of attention: widths, the mask's dtype, what the score
-        has. Of the backend: of the dense operand and of the result, and the version of the
-        library.
+        columns of the right one's blocks. Of a scattered product: the format of its lists. Of
+        attention: widths, the mask's dtype, what the score has. Of the backend: of the dense
+        operand and of the result, and the version of the library.
     """
 
     op: str
@@ -73,7 +73,8 @@ class Kind(NamedTuple):
     family : Family
     shape : (M, K, N)
         As they are multiplied; M counts the rows of all matrices of the batch. Of attention:
-        queries of all heads, keys, features.
+        queries of all heads, keys, features. Of a scattered product: rows of all its tiles, the
+        terms of one on average, columns of one; its density is 1.
     bucket : int
         Density in half octaves (`density_bucket`).
     """

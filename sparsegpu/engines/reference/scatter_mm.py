@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..._arrays import accumulator_dtype
@@ -20,8 +22,14 @@ def scatter_mm(
     others: np.ndarray,
     c_offsets: np.ndarray,
     pq: np.ndarray,
+    *,
+    config: Any = None,
+    meta: Any = None,
 ) -> None:
-    """Add ``blocks[p] @ others[q]`` to ``accumulators[r]``, (p, q) = pq[c_offsets[r]:...]."""
+    """Add ``blocks[p] @ others[q]`` to ``accumulators[r]``, (p, q) = pq[c_offsets[r]:...].
+
+    ``config`` and ``meta`` have no effect on the host, here and below.
+    """
     compute = accumulator_dtype(blocks.dtype)
     for r in range(len(c_offsets) - 1):
         total = np.zeros(accumulators.shape[1:], compute)
@@ -40,6 +48,9 @@ def bsr_strided_mm(
     p_offsets: np.ndarray,
     q_offsets: np.ndarray,
     split_n: int,
+    *,
+    config: Any = None,
+    meta: Any = None,
 ) -> None:
     """Add block products to tiles of (*B, M, N); offsets are ``row * N + column``."""
     for i in range(len(r_offsets)):
@@ -56,6 +67,9 @@ def bsr_strided_mm_compressed(
     r_offsets: np.ndarray,
     q_offsets: np.ndarray,
     split_n: int,
+    *,
+    config: Any = None,
+    meta: Any = None,
 ) -> None:
     """Do the same with ``c_indices`` = indptr: a tile's blocks are those of its block row."""
     ms, n_columns = blocks.shape[1], accumulators.shape[-1]

@@ -260,6 +260,12 @@ X atomicAdd(X* to, X x) {
   *to += x;
   return before;
 }
+template <typename X>
+X atomicMax(X* to, X x) {
+  const X before = *to;
+  *to = before < x ? x : before;
+  return before;
+}
 inline unsigned atomicOr(unsigned* to, unsigned x) {
   const unsigned before = *to;
   *to |= x;

@@ -24,12 +24,12 @@ A path's module says everything about it, and importing it needs no GPU:
     The ``-D`` names that are decided by where the operands lie, and the values that they may have.
     The compile matrix is made from these and from the tiles (`_examples.variants`).
 ``examples(dtypes, capability, all)``
-    Of attention, sampled products and BSR @ BSR, whose facts are their own: kinds of operations to
-    derive tables and variants from.
+    Of attention, sampled and scattered products and BSR @ BSR, whose facts are their own: kinds of
+    operations to derive tables and variants from.
 ``epilogues(t)``
-    Of sampled products, which have less to add: the epilogues to compile.
+    Of sampled and scattered products, which have less to add: the epilogues to compile.
 ``worth_measuring(facts)``
-    Of BSR, attention, sampled products and BSR @ BSR: whether `tune` measures it.
+    Of all but 2:4 and the gradients of attention: whether `tune` measures it.
 ``launches(product, tile)``
     The launches, or None where only looking at the device shows that it does not serve.
 
@@ -70,6 +70,8 @@ from . import (
     bsr_spgemm_simt,
     bsr_spgemm_sm80,
     bsr_spgemm_small,
+    scatter_mm_simt,
+    scatter_mm_sm80,
     semi_structured_addmm_simt,
     semi_structured_addmm_skinny_sm90,
     semi_structured_addmm_sm80,
@@ -138,6 +140,12 @@ SPGEMM: Family = (
     bsr_spgemm_simt,
 )
 
+#: Blocks @ blocks, added where lists say.
+SCATTER: Family = (
+    scatter_mm_sm80,
+    scatter_mm_simt,
+)
+
 #: The families by the operations that they compute.
 FAMILIES: dict[str, Family] = {
     "bsr_addmm": BSR,
@@ -148,4 +156,5 @@ FAMILIES: dict[str, Family] = {
     "scaled_dot_product_attention_backward": ATTENTION_BACKWARD,
     "sampled_addmm": SAMPLED,
     "bsr_spgemm": SPGEMM,
+    "scatter_mm": SCATTER,
 }

@@ -101,7 +101,9 @@ _OUTPUTS = {
 _ACTIVATIONS = ("none", "relu", "gelu", "gelu_erf", "silu")
 _ALONE = {"INPUT": "none", "LEFT": "none", "RIGHT": "none"}
 #: Names whose every value is built with every dtype of a tensor-core kernel.
-_WITH_EVERY_DTYPE = {"OUT", "EPILOGUE", "TILE_M", "TILE_N", "DENSE", "TRANSPOSED", "CLUSTER"}
+_WITH_EVERY_DTYPE = {
+    *("OUT", "EPILOGUE", "TILE_M", "TILE_N", "DENSE", "TRANSPOSED", "CLUSTER", "FORMAT")
+}
 
 
 def variants(path: ModuleType, dtypes: Sequence[str]) -> tuple[Mapping[str, Any], ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,15 @@ from ...._epilogue import Epilogue
 from ...._math import ceil_div
 from ....pattern import Pattern
 from .._epilogue_args import epilogue_args
-from .._grid import size_of
-from ..runtime.launch import MAX_GRID, Launch, device_facts
+from .._grid import THREADS, grid, size_of
+from ..runtime.launch import MAX_GRID, Launch, device_facts, kernel
 from ..runtime.structs import kernel_struct
+from ..runtime.submission import workspace
 from ..runtime.types import ctype
 from ..runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view, merged_batch, vector_view
 from ._dense_lines import aligned_lines
 from ._facts import HALVES, always
+from ._fields import Fields
 from ._product import layout_of
 from ._tile import Tile
 
@@ -181,6 +184,27 @@ def in_lines(
     return left, right, tuple(copies)
 
 
+#: Into how many parts K may be split, and the slices that a part has at least by default.
+_SPLITS, _LEAST_SLICES = (1, 2, 4, 8, 16), 4
+
+
+def pick_split(
+    f: SampledFacts, fields: Fields, tile: tuple[int, int], slice_k: int, resident: int
+) -> int:
+    """Return into how many parts K is split.
+
+    By default one, and more where a multiprocessor, which holds ``resident`` thread blocks, would
+    have nothing to do: where there are fewer tiles than all hold.
+    """
+    (m, k, _), (bm, bn) = f.shape, f.blocksize
+    slices = ceil_div(k, slice_k)
+    chunks = m // bm * ceil(f.row_blocks / max(tile[1] // bn, 1))
+    tiles = chunks * ceil_div(bm, tile[0]) * ceil_div(bn, tile[1])
+    room, deep = f.multiprocessors * resident // max(tiles, 1), slices // _LEAST_SLICES
+    wanted = max(s for s in _SPLITS if s <= max(min(room, deep), 1))
+    return fields.pick("split_k", wanted, [s for s in _SPLITS if s <= max(slices, 1)])
+
+
 @dataclass(frozen=True, slots=True)
 class Tiles:
     """The tiles of a sampled product, and what the kernels are launched with besides its matrices.
@@ -195,6 +219,8 @@ class Tiles:
     views : tuple of bytes
         ``out``, ``indptr`` and ``indices``.
     problem, epilogue : bytes
+    after : tuple of Launch
+        What adds the sums of the splits, where there are several.
     """
 
     count: int
@@ -203,6 +229,7 @@ class Tiles:
     views: tuple[bytes, bytes, bytes]
     problem: bytes
     epilogue: bytes
+    after: tuple[Launch, ...]
 
     @property
     def batch_argument(self) -> bytes:
@@ -210,10 +237,20 @@ class Tiles:
         return batch_dims(self.batch)
 
 
-def tiles_of(p: Sampled, tile: Tile, source: str, mat1: Any, mat2: Any) -> Tiles | None:
-    """Return the tiles, None where a grid cannot have so many."""
-    (bm, bn), e, pattern = p.pattern.blocksize, p.epilogue, p.pattern
-    out, term = p.out, e.input
+def tiles_of(
+    p: Sampled, tile: Tile, source: str, mat1: Any, mat2: Any, slice_k: int
+) -> Tiles | None:
+    """Return the tiles, None where a grid cannot have so many; ``slice_k`` terms make a slice."""
+    (bm, bn), pattern = p.pattern.blocksize, p.pattern
+    terms = ceil_div(ceil_div(p.inner, slice_k), tile.splits) * slice_k
+    splits = ceil_div(p.inner, terms) if terms else 1
+    out, e, acc = p.out, p.epilogue, accumulator_dtype(p.dtype)
+    after: tuple[Launch, ...] = ()
+    if splits > 1:
+        memory = workspace(splits * size_of(out.shape) * acc.itemsize)
+        parts = memory.view(acc).reshape(splits, *out.shape)
+        out, e, after = parts[0], Epilogue(), (_sum_of_parts(p, parts),)
+    term = e.input
     first, first_term = out[..., 0, :, :], None if term is None else term[..., 0, :, :]
     indptr, indices = pattern._indptr, pattern._indices
     batch = merged_batch(
@@ -221,21 +258,22 @@ def tiles_of(p: Sampled, tile: Tile, source: str, mat1: Any, mat2: Any) -> Tiles
         *((a, 2) for a in (first, first_term, mat1, mat2)),
         *((a, 1) for a in (indptr, indices)),
     )
-    defines, argument = epilogue_args(
-        Epilogue(e.alpha, e.beta, first_term), batch, accumulator_dtype(p.dtype), out.dtype
-    )
-    block_rows = pattern.block_shape[0]
+    defines, argument = epilogue_args(Epilogue(e.alpha, e.beta, first_term), batch, acc, out.dtype)
+    block_rows, matrices = pattern.block_shape[0], size_of(batch)
     chunks = pattern.nnzb // max(tile.tile_n // bn, 1) + block_rows
-    count = size_of(batch) * chunks * ceil_div(bm, tile.tile_m) * ceil_div(bn, tile.tile_n)
+    count = splits * matrices * chunks * ceil_div(bm, tile.tile_m) * ceil_div(bn, tile.tile_n)
     if count > MAX_GRID:
         return None
     problem = kernel_struct(source, "SampledProblem")(
         tiles=count,
         chunks=chunks,
+        matrices=matrices,
         block_rows=block_rows,
-        k=p.inner,
+        k=terms if splits > 1 else p.inner,
+        inner=p.inner,
         out_step=_step(out),
         input_step=0 if term is None else _step(term),
+        split_step=size_of(out.shape),
         bm=bm,
         padding=0,
     )
@@ -246,6 +284,35 @@ def tiles_of(p: Sampled, tile: Tile, source: str, mat1: Any, mat2: Any) -> Tiles
         (matrix_view(first, batch), vector_view(indptr, batch), vector_view(indices, batch)),
         problem,
         argument,
+        after,
+    )
+
+
+def _sum_of_parts(p: Sampled, parts: Any) -> Launch:
+    """Return the launch that adds the sums of the splits, (splits, *B, nnzb, bm, bn)."""
+    source, out, e = "bsr_sampled_addmm_parts", p.out, p.epilogue
+    first = out[..., 0, :, :]
+    term = None if e.input is None else e.input[..., 0, :, :]
+    batch = merged_batch(out.shape[:-3], (first, 2), (term, 2))
+    defines, argument = epilogue_args(
+        Epilogue(e.alpha, e.beta, term), batch, parts.dtype, out.dtype
+    )
+    bm, bn = p.pattern.blocksize
+    problem = kernel_struct(source, "SampledParts")(
+        matrices=size_of(batch),
+        blocks=p.pattern.nnzb,
+        out_step=_step(out),
+        input_step=0 if e.input is None else _step(e.input),
+        bm=bm,
+        bn=bn,
+        splits=len(parts),
+        padding=0,
+    )
+    return Launch(
+        kernel(source, T=ctype(p.dtype), **defines),
+        grid(ceil_div(size_of(out.shape), THREADS)),
+        (THREADS,),
+        (matrix_view(first, batch), batch_dims(batch), problem, parts, argument),
     )
 
 

@@ -20,6 +20,8 @@ class Tile:
         The ``-D`` names of the kernel.
     shared_memory : int
         Dynamic, of a thread block, in bytes.
+    splits : int
+        Of k, at most, whose sums another launch adds.
     """
 
     tile_m: int
@@ -27,3 +29,4 @@ class Tile:
     threads: int
     defines: dict[str, Any]
     shared_memory: int = 0
+    splits: int = 1

@@ -15,6 +15,7 @@ from ..winners import Config, Family, Kind, density_bucket, snapshot
 from ._attention import Attention
 from ._product import Product, layout_of
 from ._sampled import Sampled, SampledFacts
+from ._scatter import Scatter
 
 
 def tuned_config(p: Product) -> Config | None:
@@ -102,6 +103,20 @@ def sampled_kind(f: SampledFacts) -> Kind:
     dtype, layout = _name(f.dtype, f.allow_tf32), f"{f.mat1} {f.mat2}"
     family = Family("sampled_addmm", architecture(), dtype, (bm, bn), layout)
     return Kind(family, f.shape, density_bucket(f.row_blocks / block_columns))
+
+
+def tuned_scatter_config(p: Scatter) -> Config | None:
+    """Return the configuration that `sparsegpu.tune` found for a scattered product, or None."""
+    known = snapshot()
+    return known.config(scatter_kind(p)) if known.winners else None
+
+
+def scatter_kind(p: Scatter) -> Kind:
+    """Return the kind of a scattered product: (rows of all tiles, terms of one on average, Ns)."""
+    _, ms, ks = p.blocks.shape
+    terms = -(-p.pairs // p.tiles) * ks if p.tiles else 0
+    family = Family("scatter_mm", architecture(), p.dtype.name, (ms, ks), p.form)
+    return Kind(family, (p.tiles * p.batches * ms, terms, p.columns), density_bucket(1))
 
 
 @cache

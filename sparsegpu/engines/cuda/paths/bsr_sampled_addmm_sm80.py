@@ -13,7 +13,7 @@ from ..runtime.view import matrix_view
 from . import _sampled
 from ._facts import HALVES, INDICES
 from ._fields import Fields
-from ._sampled import Sampled, SampledFacts, fullest, in_lines, tiles_of
+from ._sampled import Sampled, SampledFacts, fullest, in_lines, pick_split, tiles_of
 from ._tile import Tile
 
 NAME = "mma"
@@ -33,6 +33,7 @@ _ROWS, _COLUMNS, _WARPS = (16, 32, 64, 128), (64, 128, 256), (1, 2, 4, 8)
 _WARP = 64  # rows, and columns, of a warp
 _MOST_SUMS = 128 * 128  # of a thread block
 _MOST_WARPS = 8
+_MOST_RESIDENT = 256  # threads of a multiprocessor, with the 256 registers that most tiles need
 
 
 def pays(f: SampledFacts) -> bool:
@@ -48,7 +49,7 @@ def worth_measuring(f: SampledFacts) -> bool:
 def tile(f: SampledFacts, fields: Fields) -> Tile | None:
     """Return the tile; None for smaller blocks, and float32 that is not to be rounded to TF32.
 
-    ``fields`` may say ``tile_m``, ``tile_n``, ``warps_m``, ``warps_n`` and ``stages``.
+    ``fields`` may say ``tile_m``, ``tile_n``, ``warps_m``, ``warps_n``, ``stages`` and ``split_k``.
 
     Examples
     --------
@@ -84,6 +85,9 @@ def tile(f: SampledFacts, fields: Fields) -> Tile | None:
     buffers = warps_m * 16 * (tile_n + 8 * warps_n) * 4  # of the staged outputs
     fitting = [s for s in (2, 3, 4, 5) if buffers <= s * stage <= _SHARED_MEMORY]
     stages = fields.pick("stages", 4 if tile_m <= 32 else 3, fitting)
+    threads, shared = 32 * warps_m * warps_n, stages * stage
+    resident = min(_MOST_RESIDENT // threads, f.shared_memory // shared)
+    split = pick_split(f, fields, (tile_m, tile_n), _SLICE_BYTES // f.dtype.itemsize, resident)
     mat1, mat2 = ("across" if whole else "along" for whole in f.whole_across())
     names = {
         "T": ctype(f.dtype),
@@ -96,13 +100,14 @@ def tile(f: SampledFacts, fields: Fields) -> Tile | None:
         "WARPS_N": warps_n,
         "STAGES": stages,
     }
-    return Tile(tile_m, tile_n, 32 * warps_m * warps_n, names, stages * stage)
+    return Tile(tile_m, tile_n, threads, names, shared, split)
 
 
 def launches(p: Sampled, tile: Tile) -> tuple[Launch, ...] | None:
     """Return the launches, None where a grid cannot have so many tiles."""
     mat1, mat2, copies = in_lines(p, tile.defines["MAT1"], tile.defines["MAT2"])
-    tiles = tiles_of(p, tile, SOURCES[0], mat1, mat2)
+    slice_k = _SLICE_BYTES // p.dtype.itemsize
+    tiles = tiles_of(p, tile, SOURCES[0], mat1, mat2, slice_k)
     if tiles is None:
         return None
     product = Launch(
@@ -119,4 +124,4 @@ def launches(p: Sampled, tile: Tile) -> tuple[Launch, ...] | None:
         ),
         tile.shared_memory,
     )
-    return *copies, product
+    return *copies, product, *tiles.after

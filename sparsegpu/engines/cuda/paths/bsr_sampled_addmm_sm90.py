@@ -13,7 +13,7 @@ from . import _sampled
 from ._facts import HALVES, INDICES
 from ._fields import Fields
 from ._matrix_maps import LINE_BYTES, described, numbers, rows_map
-from ._sampled import Sampled, SampledFacts, fullest, in_lines, tiles_of
+from ._sampled import Sampled, SampledFacts, fullest, in_lines, pick_split, tiles_of
 from ._sm90 import MOST_STAGES, RESERVED, SHARED, THREADS
 from ._tile import Tile
 from ._tma import INT32
@@ -51,7 +51,7 @@ def serves(p: Sampled) -> bool:
 def tile(f: SampledFacts, fields: Fields) -> Tile | None:
     """Return the tile; None for other blocks, and float32 that is not to be rounded to TF32.
 
-    ``fields`` may say ``tile_m``, ``tile_n`` and ``stages``.
+    ``fields`` may say ``tile_m``, ``tile_n``, ``stages`` and ``split_k``.
 
     Examples
     --------
@@ -73,6 +73,7 @@ def tile(f: SampledFacts, fields: Fields) -> Tile | None:
         MOST_STAGES, (SHARED - RESERVED - _STORE_BUFFERS - MOST_STAGES * _TILE_BYTES) // stage
     )
     stages = fields.pick("stages", most, range(2, most + 1))
+    split = pick_split(f, fields, (tile_m, tile_n), LINE_BYTES // f.dtype.itemsize, 1)
     across = f.whole_across()[1] and bn % _PANEL == 0
     names = {
         "T": ctype(f.dtype),
@@ -83,14 +84,15 @@ def tile(f: SampledFacts, fields: Fields) -> Tile | None:
         "TILE_N": tile_n,
         "STAGES": stages,
     }
-    return Tile(tile_m, tile_n, THREADS, names, stages * stage + _STORE_BUFFERS + 1024)
+    return Tile(tile_m, tile_n, THREADS, names, stages * stage + _STORE_BUFFERS + 1024, split)
 
 
 def launches(p: Sampled, tile: Tile) -> tuple[Launch, ...] | None:
     """Return the launches, None where the tiles are too many to be numbered."""
     by = tile.defines["MAT2"]
     mat1, mat2, copies = in_lines(p, "along", by, described)
-    tiles = tiles_of(p, tile, SOURCES[0], mat1, mat2)
+    slice_k = LINE_BYTES // p.dtype.itemsize
+    tiles = tiles_of(p, tile, SOURCES[0], mat1, mat2, slice_k)
     if tiles is None:
         return None
     bm, bn = p.pattern.blocksize
@@ -113,4 +115,4 @@ def launches(p: Sampled, tile: Tile) -> tuple[Launch, ...] | None:
         ),
         tile.shared_memory,
     )
-    return *copies, product
+    return *copies, product, *tiles.after

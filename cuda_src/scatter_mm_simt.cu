@@ -12,7 +12,8 @@
 // overlap (the caller ensures that), so nothing is added across thread blocks.
 //
 // -DT operands, -DINDEX of the lists, -DOUT of the accumulators, -DEPILOGUE
-// (common/kernel_epilogue.cuh), -DTILE_M, -DTILE_N, -DTILE_K, -DLANES.
+// (common/kernel_epilogue.cuh), -DTILE_M, -DTILE_N, -DTILE_K, -DLANES, -DGROUP_SIZE rows of parts
+// that follow each other (common/pair_sum.cuh).
 #include "common/kernel_epilogue.cuh"
 #include "common/output_matrix.cuh"
 #include "common/pair_sum.cuh"
@@ -23,15 +24,16 @@ using namespace sparsegpu;
 typedef Acc<T>::type A;
 typedef SimtTile<A, TILE_M, TILE_N, TILE_K, LANES> Outputs;
 constexpr ListFormat LIST_FORMAT = ListFormat::FORMAT;
-typedef ScatterPart<LIST_FORMAT, TILE_M, TILE_N> Part;
+typedef ScatterPart<LIST_FORMAT, TILE_M, TILE_N, GROUP_SIZE> Part;
 
 // The batch of `blocks` is the stack of blocks. pairs: so is that of `others`, and that of
 // accumulators (described by `batch`) is the stack of tiles.
 extern "C" __global__ void __launch_bounds__(Outputs::THREADS, 1)
-    scatter_mm(const __grid_constant__ View accumulators, const __grid_constant__ View blocks,
-               const __grid_constant__ View others, const __grid_constant__ Lists<INDEX> lists,
-               const __grid_constant__ Batch batch, const __grid_constant__ ScatterProblem problem,
-               const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
+    scatter_mm_simt(const __grid_constant__ View accumulators, const __grid_constant__ View blocks,
+                    const __grid_constant__ View others, const __grid_constant__ Lists<INDEX> lists,
+                    const __grid_constant__ Batch batch,
+                    const __grid_constant__ ScatterProblem problem,
+                    const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   __shared__ Outputs::Operands tiles;
   __shared__ long long block_at[TILE_K];  // where a term's column of the block starts ...
   __shared__ long long other_at[TILE_K];  // ... and the row of the other that it meets

@@ -1,0 +1,77 @@
+"""Products of 16-bit blocks, added where lists say, on tensor cores (``scatter_mm_sm80.cu``).
+
+Blocks of 16 rows and columns or more, their columns a multiple of 8; rows aligned to 16 bytes.
+"""
+
+from __future__ import annotations
+
+from ..runtime.architectures import PORTABLE
+from ..runtime.launch import Launch
+from ..runtime.types import ctype
+from . import _scatter
+from ._facts import HALVES, INDICES, always
+from ._fields import Fields
+from ._scatter import Scatter, ScatterFacts, pick_group_size, scatter_launch
+from ._tile import Tile
+
+NAME = "mma"
+SOURCES = ("scatter_mm_sm80",)
+DTYPES, ARCHS = HALVES, PORTABLE
+TENSOR_CORES = True
+BY_ADDRESS = INDICES
+
+_SMALLEST_BLOCK = 16  # rows and columns that are worth a fragment
+_VECTOR = 8
+_ROWS, _COLUMNS = (16, 32, 64), (32, 64)
+
+facts, examples, epilogues = Scatter.facts, _scatter.examples, _scatter.epilogues
+serves = worth_measuring = always
+
+
+def pays(f: ScatterFacts) -> bool:
+    """Return False: it is taken by ``config`` until it has been measured."""
+    return False
+
+
+def tile(f: ScatterFacts, fields: Fields) -> Tile | None:
+    """Return the tile, the smallest that holds a block product; None where it cannot read blocks.
+
+    ``fields`` may say ``tile_m``, ``tile_n``, ``stages`` and ``group_size``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> f16 = np.dtype("float16")
+    >>> f = ScatterFacts(form="pairs", dtype=f16, blocksize=(64, 64), columns=24)
+    >>> chosen = tile(f, Fields())
+    >>> chosen.tile_m, chosen.tile_n, chosen.threads
+    (64, 32, 128)
+    """
+    ms, ks = f.blocksize
+    if min(ms, ks) < _SMALLEST_BLOCK or ks % _VECTOR or not f.vectors:
+        return None
+    tile_m = fields.pick("tile_m", _smallest(ms, _ROWS), _ROWS)
+    tile_n = fields.pick("tile_n", _smallest(f.columns, _COLUMNS), _COLUMNS)
+    warps_m, warps_n = max(tile_m // 32, 1), 2
+    names = {
+        "FORMAT": f.form,
+        "T": ctype(f.dtype),
+        "KS": ks,
+        "TILE_M": tile_m,
+        "TILE_N": tile_n,
+        "WARPS_M": warps_m,
+        "WARPS_N": warps_n,
+        "STAGES": fields.pick("stages", 4, (2, 3, 4)),
+        "GROUP_SIZE": pick_group_size(f, fields, tile_m),
+    }
+    return Tile(tile_m, tile_n, 32 * warps_m * warps_n, names)
+
+
+def _smallest(side: int, tiles: tuple[int, ...]) -> int:
+    """Return the smallest tile that holds a side, the largest where none does."""
+    return next((t for t in tiles if t >= side), tiles[-1])
+
+
+def launches(p: Scatter, tile: Tile) -> tuple[Launch, ...]:
+    """Return the launch that computes a product."""
+    return scatter_launch(p, tile, SOURCES[0])

@@ -1,0 +1,73 @@
+"""The kernels that make index lists of `scatter_mm`, emulated on the host (tools/emulator)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sparsegpu
+from covering import covered
+from scatter_cases import FORMATS
+from sparsegpu.engines.cuda import scatter_indices
+from sparsegpu.engines.reference.scatter_indices import filled_rows
+from sparsegpu.pattern import Pattern
+from sparsegpu.testing import random_blocks
+from test_scatter_indices import expected_lists
+from tools.emulator.build import compiler
+from tools.emulator.scatter_mm import emulated_scatter_indices
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+
+#: Block rows of some lengths: none, one, more than a warp has lanes, equally many.
+LENGTHS = [[], [0], [3], [0, 0, 4, 0], [1, 40, 0, 7, 40, 1, 0, 33, 7, 0], [2] * 70, [0] * 300 + [9]]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("emulated")
+
+
+def pattern_of(rng, lengths, order, dtype=np.int32):
+    """Return a pattern of rows of these lengths: its columns sorted or not, or some repeated."""
+    columns = max([1, *lengths])
+    rows = [rng.permutation(columns)[:length] for length in lengths]
+    if order != "shuffled":
+        rows = [np.sort(row) for row in rows]
+    if order == "repeated":
+        rows = [np.sort(np.concatenate([row, row[:1]])) for row in rows]
+    indptr = np.cumsum([0, *map(len, rows)])
+    indices = np.concatenate([[], *rows]).astype(dtype)
+    return Pattern(indptr.astype(dtype), indices, (2 * len(rows), 3 * columns), (2, 3))
+
+
+@pytest.mark.parametrize("lengths", LENGTHS, ids=lambda x: f"{len(x)} rows")
+@pytest.mark.parametrize("order", ["sorted", "shuffled", "repeated"])
+@pytest.mark.parametrize("ranked", [8192, 2])
+def test_filled_rows(directory, rng, monkeypatch, lengths, order, ranked):
+    monkeypatch.setattr(scatter_indices, "RANKED", ranked)
+    pattern, same = (pattern_of(np.random.default_rng(5), lengths, order) for _ in range(2))
+    with emulated_scatter_indices(directory) as launched:
+        found = scatter_indices.filled_rows(pattern)
+    for array, expected in zip(found, filled_rows(same), strict=True):
+        np.testing.assert_array_equal(array, expected)
+    if sum(lengths):
+        assert launched == {"bsr_filled_rows": 1}
+        assert pattern.known("order") == same._order_facts
+        assert pattern.known("longest row") == same.longest_row
+    else:
+        assert not launched
+
+
+@covered(name=FORMATS, split=[1, 2, 3, 12], batch=[(), (2,), (2, 1, 3)], index=[np.int32, np.int64])
+def test_lists(directory, rng, monkeypatch, name, split, batch, index):
+    monkeypatch.setattr("sparsegpu.pattern.index_dtype", lambda largest: np.dtype(index))
+    for shape, density in (((24, 20), 0.3), ((24, 20), 0.0), ((400, 20), 0.1), ((4, 2), 1.0)):
+        triple = random_blocks(rng, shape, (4, 2), density=density, shuffled=True)
+        other = np.zeros((*batch, shape[1], 12), np.float32)
+        bsr = sparsegpu.bsr_array(triple, shape=shape)
+        with emulated_scatter_indices(directory) as launched:
+            made = sparsegpu.bsr_scatter_mm_indices_data(bsr, other, name, SPLIT_N=split)
+        expected = expected_lists(triple, shape, (4, 2), other.shape, name, split)
+        assert launched == ({"bsr_filled_rows": 1, "scatter_indices": 1} if bsr.nnzb else {})
+        for array, values in zip(made[1:], expected):
+            assert array.dtype == np.int64 and array.tolist() == np.array(values).tolist()
