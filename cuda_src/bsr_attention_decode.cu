@@ -337,8 +337,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     const long long head = tile.head(row);
     const int query_row = tile.query(row);
-    const PartialRow part = {parts + (blockIdx.x * (long long)ROWS + row) *
-                                         (PartialRow::HEADER + VALUE_FEATURES)};
+    const PartialRow<float> part = {parts + (blockIdx.x * (long long)ROWS + row) *
+                                                (PART_HEADER + VALUE_FEATURES)};
     const bool merged = tile.pieces > 1;  // by bsr_attention_parts.cu
     float share = 1;
     if (merged) {

@@ -9,7 +9,7 @@
 using namespace sparsegpu;
 
 constexpr int THREADS = 128, ROWS = HEADS * BM;
-constexpr int ROW_FLOATS = PartialRow::HEADER + VALUE_FEATURES;
+constexpr int ROW_FLOATS = PART_HEADER + VALUE_FEATURES;
 
 struct PartsProblem {
   long long pieces;   // of a head
@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                         const __grid_constant__ Batch batch,
                         const __grid_constant__ RowGroups<INDEX> schedule,
                         const __grid_constant__ PartsProblem problem, float kept_scale,
-                        float* parts) {
+                        const float* parts) {
   const int lane = threadIdx.x % 32;
   const long long number = blockIdx.x * (THREADS / 32LL) + threadIdx.x / 32;
   if (number >= problem.queries) return;
@@ -43,7 +43,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const long long tile = head / problem.group * problem.tiles + among / HEADS;
   const int row = among % HEADS * BM + query % BM;
   const long long first = tile * problem.pieces + pieces.first(block_row);
-  auto part = [&](int p) { return PartialRow{parts + ((first + p) * ROWS + row) * ROW_FLOATS}; };
+  auto part = [&](int p) {
+    return PartialRow<const float>{parts + ((first + p) * ROWS + row) * ROW_FLOATS};
+  };
 
   float top = minus_infinity<float>(), total = 0;
   for (int p = lane; p < count; p += 32) top = fmaxf(top, part(p).top());
@@ -52,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   float sums[VALUE_FEATURES / 32] = {};
 #pragma unroll 4
   for (int p = 0; p < count; ++p) {
-    const PartialRow from = part(p);
+    const PartialRow<const float> from = part(p);
     const float weight = rescaled(from.top(), top);
     total = fmaf(from.sum(), weight, total);
 #pragma unroll

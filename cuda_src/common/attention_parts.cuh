@@ -8,13 +8,14 @@
 
 namespace sparsegpu {
 
+constexpr int PART_HEADER = 2;
+template <typename Float>
 struct PartialRow {
-  float* at;
-  static constexpr int HEADER = 2;
+  Float* at;
 
-  __device__ __forceinline__ float& top() const { return at[0]; }
-  __device__ __forceinline__ float& sum() const { return at[1]; }
-  __device__ __forceinline__ float& column(int c) const { return at[HEADER + c]; }
+  __device__ __forceinline__ Float& top() const { return at[0]; }
+  __device__ __forceinline__ Float& sum() const { return at[1]; }
+  __device__ __forceinline__ Float& column(int c) const { return at[PART_HEADER + c]; }
 };
 
 // The weight that what is relative to a maximum has relative to a higher one.
