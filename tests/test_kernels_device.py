@@ -166,3 +166,46 @@ def test_checked(cp):
     assert (y == 1).all()
     with kernels.checked():
         axpy().inplace(cp.zeros((8, 8), np.float32)[:, ::2][1], x, 1.0, 1)
+
+
+def add_column(out, x, a):
+    out[:] += a * x[:, 1]
+
+
+def column_of(compiler):
+    if compiler == "numba":
+        cuda = pytest.importorskip("numba.cuda", reason="numba is not installed")
+        pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+        jit, grid = cuda.jit, cuda.grid
+    else:
+        from cupyx import jit as cupyx_jit
+
+        jit, grid = cupyx_jit.rawkernel(), cupyx_jit.grid
+
+    @jit
+    def column(out, x, a):
+        i = grid(1)
+        if i < out.shape[0]:
+            out[i] += a * x[i, 1]
+
+    return column
+
+
+@pytest.mark.filterwarnings("ignore:.*experimental:FutureWarning")
+@pytest.mark.parametrize("compiler", ["numba", "cupyx"])
+def test_functions_of_python(cp, compiler):
+    kernel = kernels.wrap(
+        (column_of(compiler), "void(float32[:], float32[:, :], float32)"),
+        grid=lambda m: -(-m["out"].size // 64), block=64, ref=add_column,
+    )  # fmt: skip
+    x = cp.arange(300, dtype=np.float32).reshape(3, 100).T[::-1]
+    out = cp.ones(200, np.float32)[::2]
+    expected = out.get()
+    add_column(expected, x.get(), np.float32(2))
+    with kernels.checked(ref=True):
+        np.testing.assert_array_equal(kernel(out, x, 2.0).get(), expected)
+    assert (out == 1).all()
+    kernel.inplace(out, x, 2.0)
+    kernel.inplace(out, x, 2.0)
+    np.testing.assert_array_equal(out.get(), 2 * expected - 1)
+    assert (out.base.reshape(-1)[1::2] == 1).all()

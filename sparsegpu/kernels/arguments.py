@@ -17,16 +17,22 @@ from .tensor_map import BYTES, TensorMap
 
 #: The range of a number whose sign the PTX does not tell.
 _RANGES = {1: (-(2**7), 2**8), 2: (-(2**15), 2**16), 4: (-(2**31), 2**32), 8: (-(2**63), 2**64)}
+#: What may be passed for a pointer, and for an array with its shape.
+_ARRAYS = ("an array or None", "an array")
 
 
 class Parameter(NamedTuple):
-    """What a call is checked against."""
+    """What a call is checked against.
+
+    ``layout``: an array's dimensions, and their order as NumPy's flags have it, where these count.
+    """
 
     name: Any
     kind: str
     size: int
     dtype: np.dtype | None
     integer: bool
+    layout: tuple[int, str] = (0, "")
 
 
 def parameter_of(name: Any, formal: Formal, declared: Declared | None) -> Parameter:
@@ -64,13 +70,14 @@ def check(function: str, parameter: Parameter, value: Any) -> Any:
     if parameter.kind == SCALAR or (parameter.kind == WORD and isinstance(value, int | np.integer)):
         return _number(function, name, parameter, value)
     if parameter.kind in {POINTER, WORD}:
-        if value is None or isinstance(value, Out):
+        if isinstance(value, Out) or (value is None and not parameter.layout[1]):
             return value
         if not is_array(value):
-            raise bad_type(function, name, "an array or None", kind_of(value))
+            raise bad_type(function, name, _ARRAYS[bool(parameter.layout[1])], kind_of(value))
         if parameter.dtype is not None and value.dtype != parameter.dtype:
             expected = f"an array of {parameter.dtype}, as the kernel declares"
             raise bad_type(function, name, expected, value.dtype)
+        check_layout(function, name, parameter.layout, value)
         return value
     if isinstance(value, TensorMap):
         if parameter.size != BYTES:
@@ -84,6 +91,16 @@ def check(function: str, parameter: Parameter, value: Any) -> Any:
     if len(data) != parameter.size:
         raise bad_value(function, name, f"a struct of {parameter.size} bytes", len(data))
     return data
+
+
+def check_layout(function: str, name: str, layout: tuple[int, str], array: Any) -> None:
+    """Refuse an array of other dimensions, or in another order, than a signature has."""
+    dimensions, order = layout
+    if order and array.ndim != dimensions:
+        raise bad_value(function, name, f"{dimensions} dimensions, as declared", array.ndim)
+    if order in {"C", "F"} and not array.flags[f"{order}_CONTIGUOUS"]:
+        expected = f"an array in {order} order without gaps, as declared"
+        raise bad_value(function, name, expected, f"strides {array.strides}")
 
 
 def _number(function: str, name: str, parameter: Parameter, value: Any) -> np.generic:

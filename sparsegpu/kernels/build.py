@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -14,6 +15,7 @@ from .._cache import read_entry, write_entry
 from .._ptx import stored
 from .._ptx.access import Report, report
 from .declaration import Declared, dtype_of, parameters_of
+from .foreign import Signature
 
 #: Without a device and without an option.
 DEFAULT_ARCHITECTURE = "80"
@@ -42,13 +44,21 @@ def can_compile() -> bool:
         return False
 
 
-def flags_of(options: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the compiler's flags for a kernel's and a configuration's options."""
+def architecture_of(options: tuple[str, ...]) -> str:
+    """Return the architecture that options choose, or else the device's: ``"90a"``."""
     chosen = [match[1] for option in options if (match := _ARCHITECTURE.fullmatch(option))]
+    return chosen[-1] if chosen else _device_architecture()
+
+
+def flags_of(options: tuple[str, ...], signature: Signature | None = None) -> tuple[str, ...]:
+    """Return the compiler's flags for a kernel's and a configuration's options."""
+    arch = architecture_of(options)
     rest = [option for option in options if not _ARCHITECTURE.fullmatch(option)]
-    arch = chosen[-1] if chosen else _device_architecture()
+    if signature is not None and signature.is_ptx:
+        return (f"-arch=sm_{arch}", "-Xptxas=-v", *rest)
     standard = [flag for flag in _FLAGS if not any(o.startswith(flag[:5]) for o in rest)]
-    return (f"--gpu-architecture=sm_{arch}", *standard, *rest)
+    headers = () if signature is None else signature.include_flags()
+    return (f"--gpu-architecture=sm_{arch}", *standard, *rest, *headers)
 
 
 def _device_architecture() -> str:
@@ -61,7 +71,9 @@ def _device_architecture() -> str:
 
 
 @lru_cache(maxsize=256)
-def build(name: str, text: str, flags: tuple[str, ...]) -> Build:
+def build(
+    name: str, text: str, flags: tuple[str, ...], signature: Signature | None = None
+) -> Build:
     """Compile a kernel, or take it from the cache; its PTX is analysed.
 
     Raises
@@ -71,13 +83,18 @@ def build(name: str, text: str, flags: tuple[str, ...]) -> Build:
     """
     from ..engines.cuda.runtime import compile as compiler
 
-    flags = (*flags, *(f"--include-path={path}" for path in compiler.include_paths()))
-    parts = [_LAYOUT, stored.version(), name, text, *flags, *map(str, compiler.nvrtc_version())]
+    make: Callable[..., compiler.Program]
+    if signature is not None and signature.is_ptx:
+        compiled_by, make = compiler.linker_version(), compiler.link_ptx
+    else:
+        compiled_by, make = compiler.nvrtc_version(), compiler.compile_text
+        flags = (*flags, *(f"--include-path={path}" for path in compiler.include_paths()))
+    parts = [_LAYOUT, stored.version(), name, text, *flags, repr(signature), repr(compiled_by)]
     key = sha256("\0".join(parts).encode()).hexdigest()
     kept = read_entry("kernel", key, _unpacked)
     if kept is None:
-        program = compiler.compile_text(name, text, flags)
-        kept = program.cubin.code, program.ptx, *_found(program.ptx, name, text, flags)
+        program = make(name, text, flags)
+        kept = program.cubin.code, program.ptx, *_found(program.ptx, name, text, flags, signature)
         write_entry("kernel", key, _packed(*kept))
     code, ptx, found, declared = kept
     resources = compiler.read_resources(code, name)
@@ -85,11 +102,11 @@ def build(name: str, text: str, flags: tuple[str, ...]) -> Build:
 
 
 def _found(
-    ptx: str, name: str, text: str, flags: tuple[str, ...]
+    ptx: str, name: str, text: str, flags: tuple[str, ...], signature: Signature | None
 ) -> tuple[Report, list[Declared] | None]:
     """Return what is found in the PTX, and the declaration where the text tells it."""
     defined = [flag[2:].partition("=")[0] for flag in flags if flag.startswith("-D")]
-    declared = parameters_of(text, name, defined)
+    declared = parameters_of(text, name, defined) if signature is None else signature.declared()
     found = report(ptx, name, *told(declared))
     if declared is not None and len(declared) != len(found.formals):
         return report(ptx, name), None

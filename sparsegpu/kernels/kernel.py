@@ -261,5 +261,6 @@ class Kernel(Planned):
             self._content["ref"](*ready.values())
             return
         encoded = {n: m.of(ready[n]).encoded() for n, m in plan.maps.items()}
-        given = {**ready, **encoded}.values()
-        launch_kernel(self._name, self._build(plan.config).code, given, plan.launch)
+        signature, given = self._content["signature"], {**ready, **encoded}
+        values = given.values() if signature is None else signature.packed(given)
+        launch_kernel(self._name, self._build(plan.config).code, values, plan.launch)
