@@ -313,7 +313,9 @@ class TestErrors:
         (lambda: kernels.Config([1]), TypeError), (lambda: kernels.Config({"A": None}), TypeError),
         (lambda: kernels.Config(block=(1, 2, 3, 4)), ValueError),
         (lambda: kernels.Config(shared_memory=-1), ValueError),
-        (lambda: kernels.Config(cluster=2), NotImplementedError),
+        (lambda: kernels.Config(cluster=9), ValueError),
+        (lambda: kernels.Config(cluster=(0, 1)), ValueError),
+        (lambda: kernels.Config(cluster="2"), TypeError),
         (lambda: kernels.Out(), TypeError), (lambda: kernels.Out((2,)), TypeError),
         (lambda: kernels.Out((2,), "f4", like="x"), TypeError),
     ])  # fmt: skip

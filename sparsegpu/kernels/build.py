@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from math import prod
+from typing import Any, NamedTuple
 
 from .._cache import read_entry, write_entry
 from .._ptx import stored
@@ -24,6 +25,17 @@ _FLAGS = ("--std=c++17", "-lineinfo", "-Xptxas=-v")
 _LAYOUT = "2"
 
 
+class Bounds(NamedTuple):
+    """What a kernel was compiled for: the most threads of a block, and clusters.
+
+    ``cluster`` are the dimensions that it says itself, or none, and ``most_blocks`` its bound.
+    """
+
+    threads: int
+    cluster: tuple[int, ...]
+    most_blocks: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class Build:
     """A cubin, its PTX, and the report of it."""
@@ -33,7 +45,7 @@ class Build:
     resources: Any
     report: Report
     declared: list[Declared] | None
-    maximum_threads: int
+    bounds: Bounds
 
 
 def can_compile() -> bool:
@@ -44,15 +56,15 @@ def can_compile() -> bool:
         return False
 
 
-def architecture_of(options: tuple[str, ...]) -> str:
-    """Return the architecture that options choose, or else the device's: ``"90a"``."""
+def architecture_of(options: tuple[str, ...]) -> str | None:
+    """Return the architecture that options choose, or else the device's (``"90a"``), or None."""
     chosen = [match[1] for option in options if (match := _ARCHITECTURE.fullmatch(option))]
     return chosen[-1] if chosen else _device_architecture()
 
 
 def flags_of(options: tuple[str, ...], signature: Signature | None = None) -> tuple[str, ...]:
     """Return the compiler's flags for a kernel's and a configuration's options."""
-    arch = architecture_of(options)
+    arch = architecture_of(options) or DEFAULT_ARCHITECTURE
     rest = [option for option in options if not _ARCHITECTURE.fullmatch(option)]
     if signature is not None and signature.is_ptx:
         return (f"-arch=sm_{arch}", "-Xptxas=-v", *rest)
@@ -61,12 +73,12 @@ def flags_of(options: tuple[str, ...], signature: Signature | None = None) -> tu
     return (f"--gpu-architecture=sm_{arch}", *standard, *rest, *headers)
 
 
-def _device_architecture() -> str:
+def _device_architecture() -> str | None:
     import sys
 
     cupy = sys.modules.get("cupy")
     if cupy is None or not cupy.cuda.is_available():
-        return DEFAULT_ARCHITECTURE
+        return None
     return cupy.cuda.Device().compute_capability
 
 
@@ -98,7 +110,7 @@ def build(
         write_entry("kernel", key, _packed(*kept))
     code, ptx, found, declared = kept
     resources = compiler.read_resources(code, name)
-    return Build(code, ptx, resources, found, declared, _maximum_threads(ptx, name))
+    return Build(code, ptx, resources, found, declared, _bounds(ptx, name))
 
 
 def _found(
@@ -120,14 +132,18 @@ def told(declared: list[Declared] | None) -> tuple[frozenset[int], frozenset[int
     return scalars, frozenset(i for i, d in told if d.pointer)
 
 
-def _maximum_threads(ptx: str, name: str) -> int:
-    """Return the most threads of a block that the kernel was compiled for."""
+def _bounds(ptx: str, name: str) -> Bounds:
+    """Read the directives of a kernel's entry."""
     entry = re.search(rf"\.entry\s+{re.escape(name)}\b[^{{]*", ptx)
-    bound = re.search(r"\.(?:max|req)ntid\s+([\d, ]+)", entry[0] if entry else "")
-    threads = 1
-    for size in bound[1].split(",") if bound else ("1024",):
-        threads *= int(size)
-    return threads
+
+    def sizes(directive: str) -> tuple[int, ...]:
+        found = re.search(rf"\.{directive}\s+([\d, ]+)", entry[0] if entry else "")
+        return tuple(map(int, found[1].split(","))) if found else ()
+
+    threads = sizes("(?:max|req)ntid") or (1024,)
+    return Bounds(
+        prod(threads), sizes("reqnctapercluster"), next(iter(sizes("maxclusterrank")), None)
+    )
 
 
 def _packed(code: bytes, ptx: str, found: Report, declared: list[Declared] | None) -> bytes:

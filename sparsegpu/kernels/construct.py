@@ -142,9 +142,9 @@ def _source(
     """Return a kernel's text, its name, the options that it has, and a function's signature."""
     options: tuple[str, ...] = ()
     if isinstance(kernel, tuple) and len(kernel) == 2 and is_foreign(kernel[0]):
-        return compiled(*kernel, build.architecture_of(chosen))
+        return compiled(*kernel, build.architecture_of(chosen) or build.DEFAULT_ARCHITECTURE)
     if is_foreign(kernel):
-        return compiled(kernel, None, build.architecture_of(chosen))
+        return compiled(kernel, None, build.DEFAULT_ARCHITECTURE)  # which refuses it
     if isinstance(kernel, tuple) and len(kernel) == 2:
         kernel, name = kernel
     if isinstance(kernel, Path):

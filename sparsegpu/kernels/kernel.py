@@ -189,8 +189,8 @@ class Kernel(Planned):
     ) -> tuning.Candidate:
         def prepare() -> None:
             chosen = self._completed(bound, config)
-            _, block, shared = self._launch(bound, chosen, None, None)
-            check_device(self._build(chosen).resources, block, shared)
+            sizes = self._launch(bound, chosen, None, None)
+            check_device(self._build(chosen).resources, sizes.block, sizes.shared_memory)
 
         def run() -> None:
             chosen = self._completed(bound, config)
@@ -235,7 +235,7 @@ class Kernel(Planned):
         return specs
 
     def _run(self, ready: Mapping[Any, Any], plan: Plan) -> None:
-        if 0 in plan.launch[0]:
+        if 0 in plan.launch.grid:
             return
         if guard.is_checked():
             self._check(ready, plan)
@@ -253,7 +253,7 @@ class Kernel(Planned):
         expected = None
         if guard.compares_with_ref() and self._content["ref"] is not None:
             expected = self._expected(ready, written, ())
-        named = f"{self._name}, grid {plan.launch[0]}, block {plan.launch[1]}"
+        named = f"{self._name}, grid {plan.launch.grid}, block {plan.launch.block}"
         guard.check(named, ready, written, partial(self._launched, plan=plan), expected)
 
     def _launched(self, ready: Mapping[Any, Any], plan: Plan) -> None:

@@ -7,24 +7,28 @@ from math import prod
 from typing import Any
 
 from .._arrays import is_cupy
+from .plans import Sizes
 
 
 def launch(
     name: str,
     code: bytes,
     args: Iterable[Any],
-    launch: tuple[tuple[int, ...], tuple[int, ...], int],
+    sizes: Sizes,
 ) -> None:
-    """Launch a cubin's kernel with checked arguments: arrays, numbers, bytes, None.
-
-    ``launch`` is its grid, its block, and the bytes of dynamic shared memory.
-    """
+    """Launch a cubin's kernel with checked arguments: arrays, numbers, bytes, None."""
     from ..engines.cuda.runtime import launch as door
+    from ..engines.cuda.runtime.cluster import ClusterLaunch
 
-    grid, block, shared_memory = launch
+    grid, block, shared_memory, cluster = sizes
     packed = tuple(_packed(door, value) for value in args)
     kernel = door.loaded(name, code)
-    door.submit(door.Launch(kernel, grid, block, packed, shared_memory), whole=True)
+    work = (
+        door.Launch(kernel, grid, block, packed, shared_memory)
+        if cluster is None
+        else ClusterLaunch(kernel, grid, block, packed, shared_memory, cluster)
+    )
+    door.submit(work, whole=True)
 
 
 def check_device(resources: Any, block: tuple[int, ...], shared_memory: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
 from typing import Any
 
 from .._arrays import is_cupy
@@ -13,12 +15,13 @@ from . import arguments, build, plans, winners
 from .config import Config, Meta, Out, check_defines, dimensions
 from .described import Described
 from .memory import is_array
-from .plans import Plan
+from .plans import Plan, Sizes
 from .tensor_map import TensorMap, array_of
 
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 _LARGEST_BLOCK = (1024, 1024, 64)
-_THREADS = 1024
+_BOUNDS = build.Bounds(1024, (), None)
+_CLUSTERS_FROM = 90
 _SHARED_MEMORY = 232_448  # the most that any device has
 
 
@@ -57,7 +60,7 @@ class Planned(Described):
         for heuristic in self._content["heuristics"]:
             found = heuristic(Meta(self._name, {**bound, **defines}))
             defines |= check_defines(self._name, "heuristics", found)
-        return Config(defines, config.block, config.shared_memory, config.options)
+        return replace(config, defines=defines)
 
     def _kind(self, bound: Mapping[Any, Any]) -> tuple:
         """Return what tells the winner of a call from others."""
@@ -81,10 +84,8 @@ class Planned(Described):
             raise bad_value(self._name, "prune", "at least one configuration left", configs)
         return configs
 
-    def _launch(
-        self, bound: Mapping[Any, Any], config: Config, grid: Any, block: Any
-    ) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-        """Return grid, block and shared memory of a call, checked."""
+    def _launch(self, bound: Mapping[Any, Any], config: Config, grid: Any, block: Any) -> Sizes:
+        """Return what a call is launched with, checked."""
         meta = Meta(self._name, {**bound, **config.defines})
         grid = self._content["grid"] if grid is None else grid
         blocks = (block, config.block, self._content["block"])
@@ -100,20 +101,35 @@ class Planned(Described):
             if any(n > most for n, most in zip(found, largest)):
                 raise bad_value(self._name, argument, f"at most {largest}", found)
             sizes.append(found)
-        threads = 1
-        for n in sizes[1]:
-            threads *= n
-        if not 1 <= threads <= self._most_threads(config):
-            expected = f"1 to {self._most_threads(config)} threads"
-            raise bad_value(self._name, "block", expected, sizes[1])
+        bounds = self._build(config).bounds if build.can_compile() else _BOUNDS
+        if not 1 <= prod(sizes[1]) <= bounds.threads:
+            raise bad_value(self._name, "block", f"1 to {bounds.threads} threads", sizes[1])
         shared = config.shared_memory or self._content["shared_memory"]
         if shared > _SHARED_MEMORY:
             expected = f"at most {_SHARED_MEMORY} bytes"
             raise bad_value(self._name, "shared_memory", expected, shared)
-        return sizes[0], sizes[1], shared
+        self._check_cluster(config, bounds, sizes[0])
+        cluster = None if bounds.cluster else config.cluster
+        return Sizes(sizes[0], sizes[1], shared, cluster)
 
-    def _most_threads(self, config: Config) -> int:
-        return self._build(config).maximum_threads if build.can_compile() else _THREADS
+    def _check_cluster(self, config: Config, bounds: build.Bounds, grid: tuple[int, ...]) -> None:
+        """Refuse clusters that the kernel, its architecture or the grid do not allow."""
+        cluster = config.cluster
+        if cluster is not None:
+            given = (*cluster, 1, 1)[:3]
+            if bounds.cluster and given != (*bounds.cluster, 1, 1)[:3]:
+                expected = f"{bounds.cluster}, which the kernel is compiled for"
+                raise bad_value(self._name, "cluster", expected, cluster)
+            if bounds.most_blocks is not None and prod(given) > bounds.most_blocks:
+                expected = f"at most {bounds.most_blocks} blocks, the kernel's bound"
+                raise bad_value(self._name, "cluster", expected, cluster)
+            architecture = build.architecture_of((*self._content["options"], *config.options))
+            if architecture is not None and int(architecture.rstrip("af")) < _CLUSTERS_FROM:
+                expected = "None below compute capability 9.0"
+                raise bad_value(self._name, "cluster", expected, f"{cluster} for {architecture}")
+        sizes = bounds.cluster or cluster or ()
+        if any(n % size for n, size in zip((*grid, 1, 1), sizes)):
+            raise bad_value(self._name, "grid", f"multiples of the cluster's {sizes}", grid)
 
     @property
     def _is_kept(self) -> bool:

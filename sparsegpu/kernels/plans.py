@@ -21,6 +21,15 @@ _ARRAY = object()
 _PLAIN = (int, bool, bytes, type(None))
 
 
+class Sizes(NamedTuple):
+    """What a kernel is launched with besides its arguments; no ``cluster`` where it has its own."""
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared_memory: int
+    cluster: tuple[int, ...] | None
+
+
 class Plan(NamedTuple):
     """What follows from the metadata of arrays and from all other arguments.
 
@@ -33,14 +42,14 @@ class Plan(NamedTuple):
     maps : dict
         Those of them that are tensor maps, of which ``bound`` has the arrays.
     access : Access
-    launch : (grid, block, shared memory)
+    launch : Sizes
     """
 
     bound: dict[Any, Any]
     maps: dict[Any, TensorMap]
     config: Config
     access: Access
-    launch: tuple[tuple[int, ...], tuple[int, ...], int]
+    launch: Sizes
 
 
 class Plans:
