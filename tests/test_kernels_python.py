@@ -1,4 +1,4 @@
-"""Kernels that numba.cuda and cupyx.jit compile from Python, as operations; CuPy's own objects."""
+"""Kernels that numba.cuda and cupyx.jit compile from Python, as operations."""
 
 from __future__ import annotations
 
@@ -202,29 +202,6 @@ def test_every_parameter_of_the_ptx_has_its_name(column):
         )
     ]
     assert sizes == [formal.size for formal in built.report.formals]
-
-
-class TestCuPysOwn:
-    TEXT = 'extern "C" __global__ void k(int* x) { x[0] = N; }'
-
-    def test_a_module_and_a_name(self):
-        cupy = pytest.importorskip("cupy")
-        module = cupy.RawModule(code=self.TEXT, options=("-DN=3",))
-        assert kernels.wrap((module, "k")) == kernels.wrap(self.TEXT, "k", options=("-DN=3",))
-        assert kernels.wrap(module, "k") == kernels.wrap((module, "k"))
-        with pytest.raises(ValueError, match=r"^wrap: argument 'name': expected the name of"):
-            kernels.wrap(module)
-
-    def test_a_cubin_has_no_source(self):
-        cupy = pytest.importorskip("cupy")
-        with pytest.raises(TypeError, match=r"^wrap: argument 'kernel': expected CUDA C"):
-            kernels.wrap((cupy.RawModule(path="k.cubin"), "k"), writes=["x"])
-
-    def test_cooperative_groups_are_not_offered(self):
-        cupy = pytest.importorskip("cupy")
-        raw = cupy.RawKernel(self.TEXT, "k", enable_cooperative_groups=True)
-        with pytest.raises(NotImplementedError, match=r"^wrap: .*cooperative"):
-            kernels.wrap(raw)
 
 
 def test_what_is_no_function_of_theirs():

@@ -17,7 +17,8 @@ Name = int | str
 #: Kinds of parameters: an address, a number, a number of 64 bits that may be an address, bytes.
 POINTER, SCALAR, WORD = "pointer", "scalar", "pointer or 64-bit integer"
 STRUCT, TENSOR_MAP = "struct", "TensorMap"
-_TENSOR_MAP_BYTES = 128
+#: The type of a parameter whose size alone is known.
+UNTYPED = "b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ def report(
     try:
         flow = Flow(module, entry, set(scalars))
     except NotUnderstood as error:
-        return _opaque(_formals(entry, scalars, pointers, set()), str(error))
+        return opaque(_formals(entry, scalars, pointers, set()), str(error))
     return _Verdict(module, entry, flow, scalars, pointers).report()
 
 
@@ -222,7 +223,8 @@ def _formals(
     return tuple(found)
 
 
-def _opaque(formals: tuple[Formal, ...], why: str) -> Report:
+def opaque(formals: tuple[Formal, ...], why: str) -> Report:
+    """Return the report of a kernel of which nothing but its parameters is known."""
     nothing: frozenset = frozenset()
     because: dict[Name, tuple[str, ...]] = {"opaque": (why,)}
     return Report(formals, nothing, nothing, nothing, True, why, frozenset(), because)
@@ -235,7 +237,7 @@ def _unreadable(ptx: str, name: str, why: str) -> Report:
     if start < 0 or end < 0:
         raise ValueError(f"analyse: argument 'name': expected an entry of the text, got {name}")
     declared = parse(f".visible {ptx[start : end + 1]} {{ ret; }}").functions[name]
-    return _opaque(_formals(declared, frozenset(), frozenset(), set()), why)
+    return opaque(_formals(declared, frozenset(), frozenset(), set()), why)
 
 
 class _Verdict:

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._arrays import is_cupy
 from .._checks import bad_type, bad_value, kind_of, shown
-from .._ptx.access import POINTER, SCALAR, TENSOR_MAP, WORD, Formal
+from .._ptx.access import POINTER, SCALAR, TENSOR_MAP, UNTYPED, WORD, Formal
 from .config import Out
 from .declaration import Declared, dtype_of
 from .memory import extent, is_array, library, view_in
@@ -24,6 +24,7 @@ _ARRAYS = ("an array or None", "an array")
 class Parameter(NamedTuple):
     """What a call is checked against.
 
+    ``integer`` is None where nothing but the size is known; a number's own kind counts then.
     ``layout``: an array's dimensions, and their order as NumPy's flags have it, where these count.
     """
 
@@ -31,14 +32,15 @@ class Parameter(NamedTuple):
     kind: str
     size: int
     dtype: np.dtype | None
-    integer: bool
+    integer: bool | None
     layout: tuple[int, str] = (0, "")
 
 
 def parameter_of(name: Any, formal: Formal, declared: Declared | None) -> Parameter:
     """Return what is known of a parameter from its PTX and its declaration."""
     dtype = dtype_of(declared.type) if declared is not None else None
-    return Parameter(name, formal.kind, formal.size, dtype, formal.type[0] != "f")
+    integer = None if formal.type == UNTYPED else formal.type[0] != "f"
+    return Parameter(name, formal.kind, formal.size, dtype, integer)
 
 
 def bind(
@@ -67,7 +69,11 @@ def _list(names: Sequence[Any]) -> str:
 def check(function: str, parameter: Parameter, value: Any) -> Any:
     """Return an argument as the kernel takes it, or refuse it."""
     name = str(parameter.name)
-    if parameter.kind == SCALAR or (parameter.kind == WORD and isinstance(value, int | np.integer)):
+    number = isinstance(value, int | np.integer)
+    if parameter.integer is None:
+        number = isinstance(value, int | float | np.number)
+        parameter = parameter._replace(integer=not isinstance(value, float | np.floating))
+    if parameter.kind == SCALAR or (parameter.kind == WORD and number):
         return _number(function, name, parameter, value)
     if parameter.kind in {POINTER, WORD}:
         if isinstance(value, Out) or (value is None and not parameter.layout[1]):

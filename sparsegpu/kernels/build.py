@@ -13,8 +13,9 @@ from math import prod
 from typing import Any, NamedTuple
 
 from .._cache import read_entry, write_entry
+from .._checks import bad_value
 from .._ptx import stored
-from .._ptx.access import Report, report
+from .._ptx.access import SCALAR, STRUCT, UNTYPED, WORD, Formal, Report, opaque, report
 from .declaration import Declared, dtype_of, parameters_of
 from .foreign import Signature
 
@@ -111,6 +112,26 @@ def build(
     code, ptx, found, declared = kept
     resources = compiler.read_resources(code, name)
     return Build(code, ptx, resources, found, declared, _bounds(ptx, name))
+
+
+@lru_cache(maxsize=256)
+def of_cubin(name: str, code: bytes) -> Build:
+    """Return a cubin's kernel, of which nothing is known but the sizes of its parameters.
+
+    Raises
+    ------
+    ValueError
+        No cubin, or none of this kernel.
+    """
+    from ..engines.cuda.runtime.cubin import parameter_sizes, read_resources
+
+    resources = read_resources(code, name)
+    if resources is None:
+        raise bad_value("wrap", "name", "a kernel of the cubin", name)
+    kinds = {1: SCALAR, 2: SCALAR, 4: SCALAR, 8: WORD}
+    formals = [Formal(kinds.get(s, STRUCT), s, UNTYPED) for s in parameter_sizes(code, name)]
+    found = opaque(tuple(formals), "a cubin has no PTX")
+    return Build(code, "", resources, found, None, Bounds(1024, (), None))
 
 
 def _found(

@@ -35,7 +35,8 @@ def wrap(
     Parameters
     ----------
     kernel : str, pathlib.Path, cupy.RawKernel, or pair
-        CUDA C++ (a Path is a file) with an ``extern "C"`` kernel; ``(cupy.RawModule, name)``;
+        CUDA C++ (a Path is a file) with an ``extern "C"`` kernel; ``(cupy.RawModule, name)``; the
+        Path or the RawModule of a ``.cubin``, in which nothing is found: it needs ``writes``;
         ``(function, signature)`` of numba.cuda or cupyx.jit, with a signature as numba writes it:
         ``"void(float32[:], float32[:, ::1], int64)"``.
     name : str, optional
@@ -138,17 +139,21 @@ def wrap(
 
 def _source(
     kernel: Any, name: str | None, chosen: tuple[str, ...]
-) -> tuple[str, str, tuple[str, ...], Signature | None]:
-    """Return a kernel's text, its name, the options that it has, and a function's signature."""
+) -> tuple[str | bytes, str, tuple[str, ...], Signature | None]:
+    """Return a text or a cubin, its kernel's name and options, and a function's signature."""
     options: tuple[str, ...] = ()
+    text: str | bytes
     if isinstance(kernel, tuple) and len(kernel) == 2 and is_foreign(kernel[0]):
         return compiled(*kernel, build.architecture_of(chosen) or build.DEFAULT_ARCHITECTURE)
     if is_foreign(kernel):
         return compiled(kernel, None, build.DEFAULT_ARCHITECTURE)  # which refuses it
     if isinstance(kernel, tuple) and len(kernel) == 2:
         kernel, name = kernel
-    if isinstance(kernel, Path):
-        text = kernel.read_text(encoding="utf-8")
+    path = kernel if isinstance(kernel, Path) else Path(getattr(kernel, "file_path", None) or "")
+    if path.suffix == ".cubin":
+        text = path.read_bytes()
+    elif isinstance(kernel, Path):
+        text = path.read_text(encoding="utf-8")
     elif isinstance(kernel, str):
         text = kernel
     elif isinstance(getattr(kernel, "code", None), str):  # of CuPy, which need not be installed
@@ -157,10 +162,12 @@ def _source(
         if getattr(kernel, "enable_cooperative_groups", False):
             raise not_offered("wrap", "a cooperative launch", "kernels without grid-wide barriers")
     else:
-        expected = "CUDA C++ (str, pathlib.Path), a cupy.RawKernel or a cupy.RawModule with source"
+        expected = "CUDA C++ (str, pathlib.Path), a cupy.RawKernel, or a cupy.RawModule and a name"
         raise bad_type("wrap", "kernel", expected, kind_of(kernel))
     if not isinstance(name, str) or not name:
         raise bad_value("wrap", "name", "the name of the kernel", name)
+    if isinstance(text, bytes):
+        build.of_cubin(name, text)  # which refuses what is none
     return text, name, options, None
 
 

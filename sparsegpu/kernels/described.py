@@ -93,8 +93,20 @@ class Described:
             expected = f"no defines, for a kernel of {signature.compiler}"
             raise bad_value(self._name, "config", expected, dict(config.defines))
         options = (*self._content["options"], *config.flags())
+        text = self._content["text"]
+        if isinstance(text, bytes) and options:
+            raise bad_value(
+                self._name, "config", "neither defines nor options, of a cubin", options
+            )
+        if isinstance(text, bytes):
+            return build.of_cubin(self._name, text)
         flags = build.flags_of(options, signature)
-        return build.build(self._name, self._content["text"], flags, signature)
+        return build.build(self._name, text, flags, signature)
+
+    @property
+    def _has_code(self) -> bool:
+        """Whether its code is here, or can be compiled."""
+        return isinstance(self._content["text"], bytes) or build.can_compile()
 
     def ptx(self, config: Config | None = None) -> str:
         """Return the PTX that is analysed, of the first configuration by default."""
@@ -118,7 +130,7 @@ class Described:
             ``writes=`` or ``reads=`` miss what is found.
         """
         declared = {n: self._content[n] for n in ("writes", "reads")}
-        if None not in declared.values() and not build.can_compile():
+        if None not in declared.values() and not self._has_code:
             return Access(frozenset(declared["reads"]), frozenset(declared["writes"]))
         return self._access(self._build(config))
 

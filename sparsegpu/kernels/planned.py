@@ -29,7 +29,7 @@ class Planned(Described):
     """What a call with given arguments will launch."""
 
     def _parameters_of_now(self) -> list[arguments.Parameter]:
-        return self._parameters(self._build(None) if build.can_compile() else None)
+        return self._parameters(self._build(None) if self._has_code else None)
 
     def _bound(
         self, args: tuple, keywords: Mapping[str, Any]
@@ -101,7 +101,7 @@ class Planned(Described):
             if any(n > most for n, most in zip(found, largest)):
                 raise bad_value(self._name, argument, f"at most {largest}", found)
             sizes.append(found)
-        bounds = self._build(config).bounds if build.can_compile() else _BOUNDS
+        bounds = self._build(config).bounds if self._has_code else _BOUNDS
         if not 1 <= prod(sizes[1]) <= bounds.threads:
             raise bad_value(self._name, "block", f"1 to {bounds.threads} threads", sizes[1])
         shared = config.shared_memory or self._content["shared_memory"]
