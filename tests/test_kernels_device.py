@@ -76,8 +76,22 @@ def test_a_repeated_call_is_one_launch_on_the_current_stream(cp):
             cp.cuda.Device().synchronize()
             kernel.inplace(y, x, 1.0, 64)
             stream.synchronize()
-    assert [len(works) for works in seen] == [1, 1, 1] and seen[0][0] is seen[1][0]
-    assert (y == 4).all()
+    assert [len(works) for works in seen] == [1, 1, 1]
+    kernel.inplace(y, x, 1.0, 64)
+    assert (y == 5).all()
+
+
+def test_repeated_calls_on_other_memory(cp):
+    kernel, strided = axpy(), cp.zeros(64, np.float32)[::2]
+    x = cp.ones(32, np.float32)
+    for value in range(5):
+        y = cp.full(32, value, np.float32)
+        kernel.inplace(y, x, 1.0, 32)
+        assert (y == value + 1).all()
+        assert (kernel(y, x, 2.0, 32) == value + 3).all() and (y == value + 1).all()
+        both = cp.full(32, value + 1, np.float32)
+        assert (kernel(both, both, 1.0, 32) == 2 * value + 2).all() and (both == value + 1).all()
+        assert kernel(strided, x, 1.0, 0).strides == strided.strides
 
 
 def test_captured_on_the_second_call(cp):

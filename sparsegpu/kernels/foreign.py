@@ -107,6 +107,15 @@ class Signature(NamedTuple):
             else:
                 yield where + np.array([value.size, *sizes], np.int64).tobytes()
 
+    def places(self) -> list[int]:
+        """Return where each parameter, or the address of its array, is among the launch's."""
+        found, at = [], 0
+        for typed in self.parameters:
+            exploded = bool(typed.layout) and self.is_ptx
+            found.append(at + 4 * exploded)
+            at += 5 + 2 * typed.dimensions if exploded else 1
+        return found
+
     def include_flags(self) -> tuple[str, ...]:
         """Return where the compiler finds the headers that the text includes."""
         if self.is_ptx:

@@ -1,4 +1,4 @@
-"""Launches a wrapped kernel on CuPy's current stream, through the library's one door."""
+"""Launches of a wrapped kernel on CuPy's current stream, through the library's one door."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from .._arrays import is_cupy
 from .plans import Sizes
 
 
-def launch(
-    name: str,
-    code: bytes,
-    args: Iterable[Any],
-    sizes: Sizes,
-) -> None:
-    """Launch a cubin's kernel with checked arguments: arrays, numbers, bytes, None."""
+def launch_of(name: str, code: bytes, args: Iterable[Any], sizes: Sizes) -> Any:
+    """Return the launch of a cubin with checked arguments: arrays, numbers, bytes, None."""
     from ..engines.cuda.runtime import launch as door
     from ..engines.cuda.runtime.cluster import ClusterLaunch
 
     grid, block, shared_memory, cluster = sizes
     packed = tuple(_packed(door, value) for value in args)
     kernel = door.loaded(name, code)
-    work = (
-        door.Launch(kernel, grid, block, packed, shared_memory)
-        if cluster is None
-        else ClusterLaunch(kernel, grid, block, packed, shared_memory, cluster)
-    )
+    if cluster is None:
+        return door.Launch(kernel, grid, block, packed, shared_memory)
+    return ClusterLaunch(kernel, grid, block, packed, shared_memory, cluster)
+
+
+def submit(work: Any) -> None:
+    """Enqueue a launch on CuPy's current stream."""
+    from ..engines.cuda.runtime import launch as door
+
     door.submit(work, whole=True)
 
 

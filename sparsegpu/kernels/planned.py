@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -11,7 +12,7 @@ from .._arrays import is_cupy
 from .._checks import bad_type, bad_value, kind_of, not_offered
 from .._ptx.access import Access
 from ..engines import chosen_engine
-from . import arguments, build, plans, winners
+from . import arguments, build, guard, plans, winners
 from .config import Config, Meta, Out, check_defines, dimensions
 from .described import Described
 from .memory import is_array
@@ -131,13 +132,21 @@ class Planned(Described):
         if any(n % size for n, size in zip((*grid, 1, 1), sizes)):
             raise bad_value(self._name, "grid", f"multiples of the cluster's {sizes}", grid)
 
-    @property
+    @cached_property
     def _is_kept(self) -> bool:
         """Whether calls that are alike are planned once: nobody is asked at each of them."""
         return self._content["prune"] is None and not self._content["heuristics"]
 
+    def _key(self, in_place: bool, args: tuple) -> Hashable:
+        """Return what a call without keywords depends on, None where it is planned anew."""
+        if not self._is_kept or guard.is_checked():
+            return None
+        found = plans.key_of(args)
+        return found and (in_place, chosen_engine(), winners.generation, found)
+
     def _planned(
         self,
+        key: Hashable,
         in_place: bool,
         args: tuple,
         named: Mapping[str, Any],
@@ -161,11 +170,6 @@ class Planned(Described):
             self._check_runs(given)
             return Plan(bound, maps, chosen, access, launch)
 
-        key = None
-        if self._is_kept and not named and (grid, block, config) == (None, None, None):
-            key = plans.key_of(args)
-        if key is not None:
-            key = (in_place, chosen_engine(), winners.generation, *key)
         return self._plans.plan(key, args, make)
 
     def _check_functional(self, bound: Mapping[Any, Any], access: Access) -> None:

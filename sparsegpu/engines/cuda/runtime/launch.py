@@ -81,7 +81,12 @@ def submit(*works: Work, whole: bool = False, setup: bool = False) -> None:
         The works make something that is kept with an operand (a schedule, a transposed pattern).
         They belong to no call.
     """
-    enqueue(works, _current_stream()().ptr, whole, setup)
+    enqueue(works, current_stream(), whole, setup)
+
+
+def current_stream() -> int:
+    """Return the handle of CuPy's current stream."""
+    return _current_stream()().ptr
 
 
 def enqueue(works: tuple[Work, ...], stream: int, whole: bool, setup: bool = False) -> None:
@@ -90,6 +95,11 @@ def enqueue(works: tuple[Work, ...], stream: int, whole: bool, setup: bool = Fal
         work.on(stream)
     for recorder in _recorders.get():
         recorder(works, whole, setup)
+
+
+def is_traced() -> bool:
+    """Return whether anyone but the count of launches is told of submissions."""
+    return len(_recorders.get()) > 1
 
 
 @contextmanager
@@ -229,6 +239,11 @@ class Launch:
         self._address = first + packed.size - 8 * len(parts)
         addresses = [first + start for start in starts]
         ctypes.memmove(first, packed.pack(*parts, *addresses), packed.size)
+
+    def parameter(self, number: int) -> ctypes.c_uint64:
+        """Return eight bytes of a parameter, to be changed by who has the launch alone."""
+        at = ctypes.c_uint64.from_address(self._address + 8 * number)
+        return ctypes.c_uint64.from_address(at.value)
 
     def on(self, stream: int) -> None:
         """Launch on the stream with this handle."""
