@@ -117,3 +117,11 @@ def test_no_such_kernel_in_a_cubin(cubin):
             ValueError, match="wrap: argument 'name': expected a kernel of the cubin"
         ):
             kernels.wrap(path, name, writes=[])
+
+
+@pytest.mark.skipif(not build.can_compile(), reason="cuda-bindings (NVRTC) is not installed")
+def test_a_declaration_that_a_header_changes(tmp_path):
+    (tmp_path / "names.h").write_text("#define n *m\n#define int long long\n")
+    text = '#include "names.h"\nextern "C" __global__ void k(int n) { m[0] = 1; }'
+    made = kernels.wrap(text, "k", options=[f"-I{tmp_path}", "-arch=sm_80"])
+    assert made.access.writes == {0} and not made.access.opaque

@@ -83,6 +83,10 @@ LOAD = "ld.param.u64 %rd1, [k_0]; ld.param.u64 %rd2, [k_1];\n"
     "frobnicate.b64 %rd3, %rd1;", "st.global.u32 [%rd8], 1;", "?!", ".what 3;",
     "sust.b.1d.b32.trap [%rd1, {%r1}], {%r2};", "st.global.u32 [%rd1+x], 1;",
     "mov.u32 %r1, %tid.x; cvt.u64.u32 %rd3, %r1; st.global.u32 [%rd3], 1;",
+    "st.param.u64 [k_0], %rd2; st.global.u32 [%rd1], 1;",
+    "ld.param.u64 %rd3, [k_0+8]; st.global.u32 [%rd3], 1;",
+    "ld.global.u64 %rd3, [%rd1]; sub.u64 %rd4, %rd2, %rd1; add.u64 %rd5, %rd3, %rd4;"
+    " st.u8 [%rd5], 1; st.u8 [%rd2], 1;",
     "call unknown, ();", "tensormap.replace.tile.rank.global.b1024.b32 [%rd1], 1;",
 ])  # fmt: skip
 def test_what_is_not_understood_is_opaque(instruction):
@@ -168,6 +172,10 @@ def test_errors(ptx, name, error, words):
     "{ .reg .b64 k_name; mov.u64 k_name, %rd1; st.global.u32 [k_name], 1; }",
     "st.async.weak.global.b32 [%rd1], %r1;",
     "st.local.u64 [room+%r1], %rd1; ld.local.u64 %rd4, [room+8]; st.u32 [%rd4], 1;",
+    "mov.u64 %rd3, room; cvta.local.u64 %rd3, %rd3; atom.cas.b64 %rd4, [%rd3], %rd2, %rd1;"
+    " ld.local.u64 %rd4, [room]; st.u32 [%rd4], 1;",
+    "st.local.u64 [room], %rd1; mov.u64 %rd3, room; cvta.local.u64 %rd3, %rd3;"
+    " atom.exch.b64 %rd4, [%rd3], %rd2; st.u32 [%rd4], 1;",
 ])  # fmt: skip
 def test_the_first_parameter_is_written_whatever_is_done_to_it(body):
     ptx = text(LOAD + ".local .align 8 .b8 room[16];" + body)

@@ -267,6 +267,8 @@ class Flow(Calls):
             self._rule(self._write_cell, sources)
             return
         address = self._address(function, operands[0])
+        if space == "param" and self._is_formal(function, operands[0]):
+            raise NotUnderstood(f"a kernel's parameter is written: {instruction.text}")
         self._rule(self._written_through, sources, *address, width)
         if space != "param":
             self._touch(instruction, address, writes=True, stored=sources)
@@ -284,10 +286,10 @@ class Flow(Calls):
                 self._put(target, TOP)
             return
         address = self._address(function, operands[at])
-        width = WORD
-        self._rule(self._written_through, sources, *address, width)
-        self._rule(self._read_through, targets, *address, width)
+        for source in sources:  # each of them may be what is kept: of cas the second
+            self._rule(self._written_through, [source], *address, 2 * WORD)
         for target in targets:
+            self._rule(self._read_through, [target], *address, 2 * WORD)
             self._put(target, TOP)
         self._touch(instruction, address, reads=True, writes=True, stored=sources)
 

@@ -174,6 +174,11 @@ class Machine:
             raise NotUnderstood(f"an address: {operand}")
         return self._source(function, match[1]), int(match[2] or "0", 0)
 
+    def _is_formal(self, function: Function, operand: str) -> bool:
+        """Return whether an address is that of a parameter of the kernel."""
+        match = ADDRESS.fullmatch(operand)
+        return function is self.entry and match is not None and match[1] in self._formals
+
     # -- rules -------------------------------------------------------------------------------
 
     def _rule(self, function: Callable[..., None], *arguments: object) -> None:
@@ -275,6 +280,8 @@ class Machine:
         formal = self.entry.parameters[index]
         if index in self.scalars or not (formal.array or formal.type[1:] == "64"):
             return TOP
+        if offset is not None and not 0 <= offset <= formal.size - width:
+            return TOP  # of another parameter
         if not self._read.may_be_address(index, offset, width):
             return TOP
         word = None if offset is None else offset // WORD * WORD

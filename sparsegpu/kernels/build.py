@@ -12,6 +12,8 @@ from hashlib import sha256
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .._cache import read_entry, write_entry
 from .._checks import bad_value
 from .._ptx import stored
@@ -141,9 +143,18 @@ def _found(
     defined = [flag[2:].partition("=")[0] for flag in flags if flag.startswith("-D")]
     declared = parameters_of(text, name, defined) if signature is None else signature.declared()
     found = report(ptx, name, *told(declared))
-    if declared is not None and len(declared) != len(found.formals):
+    if declared is not None and not _fit(declared, found.formals):
         return report(ptx, name), None
     return found, declared
+
+
+def _fit(declared: list[Declared], formals: tuple[Formal, ...]) -> bool:
+    """Return whether a declaration is of these parameters: a header's macros may say otherwise."""
+    if len(declared) != len(formals):
+        return False
+    sizes = [8 if d.pointer else dtype_of(d.type) for d in declared]
+    known = [s.itemsize if isinstance(s, np.dtype) else s for s in sizes]
+    return all(s in {None, formal.size} for s, formal in zip(known, formals, strict=True))
 
 
 def told(declared: list[Declared] | None) -> tuple[frozenset[int], frozenset[int]]:
