@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+import fake_cuda
 from sparsegpu import kernels
 from sparsegpu.kernels import build
 
@@ -51,6 +54,24 @@ def axpy(**changed):
 def split(**changed):
     declared = dict(writes=["low", "high"], reads=["x"], ref=split_up)
     return kernels.wrap(SPLIT, "split", grid=blocks, block=128, **(declared | changed))
+
+
+class DeviceArray(fake_cuda.Array):
+    """A CuPy array of floats in C order, in memory that is never touched."""
+
+    _copies = iter(range(1 << 50, 1 << 51, 4096))
+
+    def __init__(self, ptr, shape=(8,), strides=None, device=0):
+        super().__init__(ptr, shape)
+        self.data.device_id = device
+        self.itemsize, self.ndim = 4, len(shape)
+        self.size = int(np.prod(shape))
+        compact = tuple(4 * int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
+        self.strides = strides or compact
+        self.flags = SimpleNamespace(c_contiguous=self.strides == compact)
+
+    def copy(self):
+        return DeviceArray(next(self._copies), self.shape)
 
 
 def two(n=5):

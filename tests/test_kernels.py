@@ -64,6 +64,27 @@ class TestForms:
         result = axpy()(base[::2], base[1::2], 1.0, 5)
         assert result.base is not base and not np.shares_memory(result, base)
 
+    def test_views_of_other_dtypes_share_one_copy(self):
+        text = 'extern "C" __global__ void k(float* x, int* bits) { bits[0] = x[1]; }'
+
+        def ref(x, bits):
+            bits[0] = x[1]
+
+        made = kernels.wrap(text, "k", grid=1, block=1, writes=["bits"], reads=["x"], ref=ref)
+        x = np.array([1, 7], np.float32)
+        result = made(x, x.view(np.int32))
+        assert result.tolist() == [7, x.view(np.int32)[1]] and x.tolist() == [1, 7]
+
+    def test_numbers_arrive_in_the_types_of_the_parameters(self):
+        seen = []
+        made = axpy(ref=lambda y, x, a, n: seen.append((a, n)), grid=1)
+        y, x = two()
+        for a, n in ((1.0, 2**40), (np.float64(1 / 3), -(2**63)), (1e300, np.int8(3))):
+            made(y, x, a, n)
+        assert [(type(a), type(n)) for a, n in seen] == [(np.float32, np.int64)] * 3
+        assert [n for _, n in seen] == [2**40, -(2**63), 3]
+        assert [a for a, _ in seen] == [1, np.float32(1 / 3), np.inf]
+
     def test_out_is_allocated(self):
         x = np.arange(4, dtype=np.int32)
         low, high = split()(x, kernels.Out(like="x"), kernels.Out(4, np.int32, fill=7), 4)
@@ -98,7 +119,21 @@ class TestForms:
             assert np.array_equal(axpy()(y, x, 2.0, 5), 1 + 2 * x)
 
 
+def grid_of(meta):
+    return meta["n"], 2
+
+
 class TestConfigurations:
+    @pytest.mark.parametrize(("grid", "expected"), [
+        (5, (5,)), ((5,), (5,)), ([5, 2], (5, 2)), (np.int64(5), (5,)), ((5, 2, 1), (5, 2, 1)),
+        (lambda m: -(-m["n"] // m["TILE"]), (3,)), (lambda m: [m["n"], 2], (5, 2)),
+        (grid_of, (5, 2)),
+    ])  # fmt: skip
+    def test_grids(self, grid, expected):
+        made = axpy(grid=grid, configs=[kernels.Config({"TILE": 2}), kernels.Config()])
+        bound, _ = made._bound((*two(), 2.0, 5), {})
+        assert made._launch(bound, made.configs[0], None, None).grid == expected
+
     CONFIGS = tuple(kernels.Config({"TILE": n}, block=n) for n in (32, 64, 128))
 
     def test_the_first_that_pruning_leaves(self):

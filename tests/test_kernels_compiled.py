@@ -33,6 +33,15 @@ class TestCompiled:
         assert [made.access_of(c).writes for c in made.configs] == [{"a"}, {"b"}]
         assert made.ptx(made.configs[0]) != made.ptx(made.configs[1])
 
+    def test_texts_numbers_and_bools_as_defines(self):
+        text = 'extern "C" __global__ void k(ELEMENT* x) { x[0] = FACTOR * (REALLY ? 1 : 2); }'
+        given = {"ELEMENT": "double", "FACTOR": 1.5, "REALLY": True}
+        other = kernels.Config(given | {"REALLY": False})
+        made = kernels.wrap(text, "k", configs=[kernels.Config(given), other])
+        assert made.access.writes == {0}  # a macro may hide what is declared
+        for config, value in zip(made.configs, (1.5, 3.0), strict=True):
+            assert str(np.float64(value).view(np.int64)) in made.ptx(config)
+
     def test_a_declared_number_is_no_address(self):
         text = 'extern "C" __global__ void k(long long p, float* x) { *(float*)p = x[0]; }'
         assert kernels.wrap(text, "k", options=["-arch=sm_80"]).access.opaque
@@ -108,3 +117,18 @@ def test_the_cache_keeps_what_was_found(tmp_path, monkeypatch):
     build.build.cache_clear()
     with pytest.raises(TypeError, match="not callable"):
         kernels.wrap(text, "keep").access  # noqa: B018
+
+
+@needs_nvrtc
+def test_a_compile_that_was_killed(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARSEGPU_CACHE_DIR", str(tmp_path))
+    text = 'extern "C" __global__ void killed(float* out) { *out = 1; }'
+    build.build.cache_clear()
+    code = kernels.wrap(text, "killed")._build(None).code
+    (entry,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    for size in (0, 10, entry.stat().st_size // 2, entry.stat().st_size - 1):
+        entry.write_bytes(entry.read_bytes()[:size])
+        build.build.cache_clear()
+        made = kernels.wrap(text, "killed")
+        assert made.access.writes == {"out"} and made._build(None).code == code
+        assert entry.stat().st_size > len(code)  # it is whole again

@@ -109,6 +109,29 @@ def test_captured_on_the_second_call(cp):
     assert (y == 11).all()
 
 
+def test_one_call_reads_what_another_writes(cp):
+    kernel, n = axpy(), 1 << 20
+    y, x, z = cp.zeros(n, np.float32), cp.ones(n, np.float32), cp.zeros(n, np.float32)
+    for _ in range(20):  # on one stream
+        kernel.inplace(y, x, 1.0, n)
+        kernel.inplace(z, y, 1.0, n)
+    assert (z == 210).all()
+    first, second = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
+    y[:], z[:] = 0, 0
+    cp.cuda.Device().synchronize()
+    for _ in range(20):  # on two, with the order that the caller makes
+        with first:
+            kernel.inplace(y, x, 1.0, n)
+            written = first.record()
+        second.wait_event(written)
+        with second:
+            kernel.inplace(z, y, 1.0, n)
+            read = second.record()
+        first.wait_event(read)
+    second.synchronize()
+    assert (z == 210).all()
+
+
 def test_threads(cp):
     kernel, n, times = axpy(), 4096, 50
     arrays = [(cp.zeros(n, np.float32), cp.full(n, i + 1, np.float32)) for i in range(4)]

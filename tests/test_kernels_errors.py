@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
-from kernel_cases import AXPY, axpy, blocks, two
+import fake_cuda
+from kernel_cases import AXPY, DeviceArray, axpy, blocks, two
 from sparsegpu import kernels
+from sparsegpu.kernels import build
 
 
 class TestErrors:
@@ -35,6 +39,36 @@ class TestErrors:
             axpy()(y, x, 2.0, z=5)
         with pytest.raises(TypeError, match="argument 'y': expected one value"):
             axpy()(y, x, 2.0, 5, y=y)
+
+    def test_numbers_beyond_their_types(self):
+        text = 'extern "C" __global__ void k(int* x, int n, unsigned char c, bool b) {}'
+        narrow = kernels.wrap(text, "k", grid=1, block=1, writes=["x"], reads=[], ref=id)
+        x = np.zeros(2, np.int32)
+        for args, words in (
+            ((x, 2**31, 0, True), r"'n': expected an integer in -2147483648\.\.2147483647"),
+            ((x, 0, 256, True), r"'c': expected an integer in 0\.\.255, got 256"),
+            ((x, 0, -1, True), r"'c': expected an integer in 0\.\.255, got -1"),
+            ((x, 0, 0, 2), r"'b': expected an integer in 0\.\.1, got 2"),
+            ((x, np.float32(1), 0, True), "'n': expected an integer"),
+        ):
+            with pytest.raises(ValueError, match=f"^k: argument {words}"):
+                narrow(*args)
+
+    @pytest.mark.parametrize(("args", "error", "words"), [
+        (lambda y: (y, DeviceArray(64), 2.0, 5), TypeError,
+         "argument 'y': expected a CuPy array, as the others are, got a NumPy array"),
+        (lambda y: (DeviceArray(64), y, 2.0, 5), TypeError, "argument 'x': expected a CuPy array"),
+        (lambda y: (DeviceArray(64), DeviceArray(4096, device=1), 2.0, 5), ValueError,
+         r"argument 'args': expected arrays of one device, got \[0, 1\]"),
+    ])  # fmt: skip
+    @pytest.mark.parametrize("form", ["__call__", "inplace"])
+    def test_arrays_of_several_places(self, args, error, words, form, monkeypatch):
+        fake_cuda.put_in_place(monkeypatch)
+        monkeypatch.setattr(sys.modules["cupy"], "ndarray", DeviceArray)
+        monkeypatch.setattr(build, "can_compile", lambda: False)
+        monkeypatch.setattr(build, "_device_architecture", lambda: None)
+        with pytest.raises(error, match=f"^axpy: {words}"):
+            getattr(axpy(), form)(*args(two()[0]))
 
     def test_read_only_in_place(self):
         y, x = two()

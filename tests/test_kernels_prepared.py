@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import fake_cuda
+from kernel_cases import DeviceArray
 from sparsegpu import kernels
 from sparsegpu.engines.cuda.runtime import launch
 from sparsegpu.kernels import arguments, build
@@ -22,23 +23,6 @@ SOURCE = """extern "C" __global__ void axpy(float* y, float a, const float* x, l
   long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
   if (i < n) y[i] += a * x[i];
 }"""
-
-
-class Array(fake_cuda.Array):
-    """A CuPy array of floats in C order, in memory that is never touched."""
-
-    _copies = iter(range(1 << 50, 1 << 51, 4096))
-
-    def __init__(self, ptr, shape=(8,), strides=None):
-        super().__init__(ptr, shape)
-        self.itemsize, self.ndim = 4, len(shape)
-        self.size = int(np.prod(shape))
-        compact = tuple(4 * int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
-        self.strides = strides or compact
-        self.flags = SimpleNamespace(c_contiguous=self.strides == compact)
-
-    def copy(self):
-        return Array(next(self._copies), self.shape)
 
 
 @pytest.fixture
@@ -60,7 +44,7 @@ def device(monkeypatch):
     monkeypatch.setattr(launch, "_get_device", lambda: 0)
     kernel = launch.Kernel("axpy", SimpleNamespace(ptr=1))
     monkeypatch.setattr(launch, "loaded", lambda name, code: kernel)
-    monkeypatch.setattr(sys.modules["cupy"], "ndarray", Array)
+    monkeypatch.setattr(sys.modules["cupy"], "ndarray", DeviceArray)
     monkeypatch.setattr(build, "can_compile", lambda: False)
     monkeypatch.setattr(build, "_device_architecture", lambda: None)
     monkeypatch.setattr(kernels.Kernel, "_build", lambda self, config: SimpleNamespace(code=b""))
@@ -83,7 +67,7 @@ def axpy(**changed):
 def test_the_third_call_is_not_planned(device):
     kernel = axpy()
     for i in range(5):
-        kernel.inplace(Array(1000 + i), 2.0, Array(2000 + i), 8)
+        kernel.inplace(DeviceArray(1000 + i), 2.0, DeviceArray(2000 + i), 8)
     assert device.seen[0] == (1000, 2.0, 2000, 8)
     assert [(y, x) for y, _, x, _ in device.seen] == [(1000 + i, 2000 + i) for i in range(5)]
     assert len(device.planned) == 2 and len(launch.launch_counts()) >= 1
@@ -92,18 +76,19 @@ def test_the_third_call_is_not_planned(device):
 def test_every_launch_is_counted(device):
     kernel, before = axpy(), launch.launch_counts().get("axpy", 0)
     for _ in range(4):
-        kernel.inplace(Array(1000), 2.0, Array(2000), 8)
+        kernel.inplace(DeviceArray(1000), 2.0, DeviceArray(2000), 8)
     assert launch.launch_counts()["axpy"] == before + 4
 
 
 @pytest.mark.parametrize("other", [
     lambda y, x: (y, -0.0, x, 8), lambda y, x: (y, 0.0, x, 7), lambda y, x: (y, 0.0, None, 8),
-    lambda y, x: (Array(1, (2, 4)), 0.0, x, 8), lambda y, x: (y, 0.0, Array(9, (8,), (8,)), 8),
+    lambda y, x: (DeviceArray(1, (2, 4)), 0.0, x, 8),
+    lambda y, x: (y, 0.0, DeviceArray(9, (8,), (8,)), 8),
     lambda y, x: (y, np.float32(0), x, 8), lambda y, x: (y, 0.0, x, np.int64(8)),
 ])  # fmt: skip
 def test_calls_that_are_others_are_planned(device, other):
     kernel = axpy()
-    y, x = Array(1000), Array(2000)
+    y, x = DeviceArray(1000), DeviceArray(2000)
     for _ in range(3):
         kernel.inplace(y, 0.0, x, 8)
     kernel.inplace(*other(y, x))
@@ -115,19 +100,19 @@ def test_calls_that_are_others_are_planned(device, other):
 def test_with_keywords_everything_is_planned(device):
     kernel = axpy()
     for i in range(3):
-        kernel.inplace(Array(1000 + i), 2.0, Array(2000), n=8)
-        kernel.inplace(Array(1000 + i), 2.0, Array(2000), 8, grid=1)
+        kernel.inplace(DeviceArray(1000 + i), 2.0, DeviceArray(2000), n=8)
+        kernel.inplace(DeviceArray(1000 + i), 2.0, DeviceArray(2000), 8, grid=1)
     assert len(device.planned) == 6 and len(device.seen) == 6
 
 
 def test_recorders_get_launches_of_their_own(device):
     kernel, works = axpy(), []
     for _ in range(3):
-        kernel.inplace(Array(1000), 2.0, Array(2000), 8)
+        kernel.inplace(DeviceArray(1000), 2.0, DeviceArray(2000), 8)
     with launch.recording(lambda given, whole, setup: works.append(given)):
-        kernel.inplace(Array(1001), 2.0, Array(2000), 8)
-        kernel.inplace(Array(1002), 2.0, Array(2000), 8)
-    kernel.inplace(Array(1003), 2.0, Array(2000), 8)
+        kernel.inplace(DeviceArray(1001), 2.0, DeviceArray(2000), 8)
+        kernel.inplace(DeviceArray(1002), 2.0, DeviceArray(2000), 8)
+    kernel.inplace(DeviceArray(1003), 2.0, DeviceArray(2000), 8)
     (first,), (second,) = works
     assert first is not second
     device.seen.clear()
@@ -138,7 +123,7 @@ def test_recorders_get_launches_of_their_own(device):
 
 def test_another_device(device, monkeypatch):
     kernel = axpy()
-    args = Array(1000), 2.0, Array(2000), 8
+    args = DeviceArray(1000), 2.0, DeviceArray(2000), 8
     for _ in range(3):
         kernel.inplace(*args)
     (prepared,) = kernel._plans.prepared.values()
@@ -148,20 +133,20 @@ def test_another_device(device, monkeypatch):
 
 
 def test_copies_of_what_is_written(device):
-    kernel, y, x = axpy(), Array(1000), Array(2000)
+    kernel, y, x = axpy(), DeviceArray(1000), DeviceArray(2000)
     args = y, 2.0, x, 8
     key = kernel._key(False, args)
     plan = kernel._planned(key, False, args, {}, None, None, None)
     kernel._prepare(key, plan, args, ["y"])
     device.planned.clear()
     result = kernel(y, 2.0, x, 8)
-    assert isinstance(result, Array) and result.data.ptr >= 1 << 50
+    assert isinstance(result, DeviceArray) and result.data.ptr >= 1 << 50
     assert device.seen == [(result.data.ptr, 2.0, 2000, 8)] and not device.planned
     (prepared,) = kernel._plans.prepared.values()
-    assert prepared.functional((Array(3000), 2.0, Array(3032), 8)) is not None
+    assert prepared.functional((DeviceArray(3000), 2.0, DeviceArray(3032), 8)) is not None
     # The same bytes, and a part of them, are the general case.
     for other in (3000, 3004, 2972):
-        assert prepared.functional((Array(3000), 2.0, Array(other), 8)) is None
+        assert prepared.functional((DeviceArray(3000), 2.0, DeviceArray(other), 8)) is None
     device.current = fake_cuda.Stream(7)
     assert prepared.functional((y, 2.0, x, 8)) is not None
     device.captured.add(7)
@@ -172,12 +157,12 @@ def test_copies_of_what_is_written(device):
 def test_threads_do_not_mix_their_addresses(device):
     kernel, count, times = axpy(), 4, 200
     for _ in range(3):
-        kernel.inplace(Array(0), 2.0, Array(10), 8)
+        kernel.inplace(DeviceArray(0), 2.0, DeviceArray(10), 8)
     device.seen.clear()
     device.pause = True
 
     def work(number):
-        y, x = Array(100 * number), Array(100 * number + 10)
+        y, x = DeviceArray(100 * number), DeviceArray(100 * number + 10)
         for _ in range(times):
             kernel.inplace(y, 2.0, x, 8)
 
@@ -200,7 +185,7 @@ def test_arrays_with_their_shapes(device, compiler, layout, monkeypatch):
     monkeypatch.setattr(arguments, "check_layout", lambda *args: None)
     device.fields = layout
     for i in range(4):
-        kernel.inplace(Array(1000 + i), 2.0, Array(2000 + i, (2, 3)))
+        kernel.inplace(DeviceArray(1000 + i), 2.0, DeviceArray(2000 + i, (2, 3)))
     assert len(device.planned) == 2
     before, between, behind = [], [], [6]
     if compiler == "numba":
