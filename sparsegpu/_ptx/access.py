@@ -263,6 +263,7 @@ class _Verdict:
         self._reads_all = False
         self._maps: set[int] = set()
         self._certain = self._certain_bases()
+        self._known: dict[int, tuple[list[Base], bool]] = {}  # of `_counted`
 
     def report(self) -> Report:
         for word, instruction in self._flow.effects.items():
@@ -295,8 +296,9 @@ class _Verdict:
         """
         found = {Base("param", i, 0) for i in self._pointers}
         used = [touch.register for touch in self._flow.touches if not touch.tensor]
-        for register in (*used, *self._flow.converted):
-            for alternative in self._values.alternatives(self._flow.held[register]):
+        held = {self._flow.held[register] for register in (*used, *self._flow.converted)}
+        for value in held:
+            for alternative in self._values.alternatives(value):
                 strong = self._values.strong(alternative)
                 if len(strong) == 1 and not alternative & (TANGLED | PART):
                     found.add(strong[0])
@@ -321,7 +323,9 @@ class _Verdict:
         if not alternatives:
             self._lost(touch, "an address that nothing defines")
         for alternative in alternatives:
-            bases, unknown = self._counted(alternative)
+            if alternative not in self._known:
+                self._known[alternative] = self._counted(alternative)
+            bases, unknown = self._known[alternative]
             if unknown:
                 self._lost(touch, "an address that is none of the parameters'")
             for base in bases:
