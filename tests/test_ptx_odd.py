@@ -99,10 +99,9 @@ OUTSIDE = {
 def test_opcodes_that_are_not_known(opcode):
     found = kernels.analyse(kernel(OUTSIDE[opcode]), "k")
     assert found.opaque and found.writes == {0, 1, 2}
-    listed = PAGE.read_text().partition("Outside of its list are")[2].partition("All others")[0]
-    assert f"`{opcode}`" in listed
 
 
-def test_the_page_names_no_other_opcodes():
+@pytest.mark.skipif(not PAGE.is_file(), reason="the pages are not here")
+def test_the_page_names_them():
     listed = PAGE.read_text().partition("Outside of its list are")[2].partition("All others")[0]
     assert set(re.findall(r"`([\w.]+)`", listed)) == set(OUTSIDE)
