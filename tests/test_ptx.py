@@ -96,7 +96,10 @@ LOAD = "ld.param.u64 %rd1, [k_0]; ld.param.u64 %rd2, [k_1];\n"
     "ld.param.u64 %rd3, [k_0+8]; st.global.u32 [%rd3], 1;",
     "ld.global.u64 %rd3, [%rd1]; sub.u64 %rd4, %rd2, %rd1; add.u64 %rd5, %rd3, %rd4;"
     " st.u8 [%rd5], 1; st.u8 [%rd2], 1;",
-    "call unknown, ();", "tensormap.replace.tile.rank.global.b1024.b32 [%rd1], 1;",
+    "add.s64 %rd3, %rd1;", "add.s64 %rd3, %rd1, %rd2, %rd1;", "fma.rn.f64 %rd3, %rd1, %rd2;",
+    "neg.s64 %rd3, %rd1, %rd2;", "ld.param.u64 %rd3;", "ld.param %rd3, [k_0];", ".reg .b32 q<x>;",
+    ".reg .b32 r<<3>;", "call unknown, ();",
+    "tensormap.replace.tile.rank.global.b1024.b32 [%rd1], 1;",
 ])  # fmt: skip
 def test_what_is_not_understood_is_opaque(instruction):
     found = kernels.analyse(text(LOAD + instruction), "k")
@@ -157,6 +160,7 @@ def test_access_is_a_value():
     (text(""), "other", ValueError, "argument 'name': expected one of: k, got other"),
     ("", "k", ValueError, "argument 'name'"),
     (b"", "k", TypeError, "argument 'ptx': expected a str"),
+    (".entry k(.param k_0) { }", "k", ValueError, "argument 'ptx': expected the parameters of k"),
     (text(""), None, TypeError, "argument 'name': expected a str"),
 ])  # fmt: skip
 def test_errors(ptx, name, error, words):

@@ -236,7 +236,11 @@ def _unreadable(ptx: str, name: str, why: str) -> Report:
     end = ptx.find(")", start)
     if start < 0 or end < 0:
         raise ValueError(f"analyse: argument 'name': expected an entry of the text, got {name}")
-    declared = parse(f".visible {ptx[start : end + 1]} {{ ret; }}").functions[name]
+    try:
+        declared = parse(f".visible {ptx[start : end + 1]} {{ ret; }}").functions[name]
+    except SyntaxUnknown as error:
+        expected = f"the parameters of {name}"
+        raise ValueError(f"analyse: argument 'ptx': expected {expected}, got {error}") from error
     return opaque(_formals(declared, frozenset(), frozenset(), set()), why)
 
 

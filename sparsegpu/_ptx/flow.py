@@ -150,6 +150,8 @@ class Flow(Calls):
             self._numbered([target])
             return
         sources = [self._source(function, operand) for operand in operands[1:]]
+        if word in opcodes.SUMS and len(sources) != opcodes.SOURCES.get(word, 2):
+            raise ValueError("another number of operands")
         if words[-1] == "f64":  # which holds an address exactly
             if word in {"div", "neg"}:
                 self._derive(target, sources, self._change, values.part, target, sources[0])

@@ -322,8 +322,11 @@ class Words:
             words = instruction.opcode.split(".")
             if words[:2] != ["ld", "param"]:
                 continue
-            match = ADDRESS.fullmatch(instruction.operands[1])
-            width = opcodes.width_of(words)
+            try:
+                match = ADDRESS.fullmatch(instruction.operands[1])
+                width = opcodes.width_of(words)
+            except (IndexError, ValueError) as error:
+                raise NotUnderstood(f"not understood: {instruction.text}") from error
             if match is None or match[1] not in formals or width >= WORD:
                 continue
             start = int(match[2] or "0", 0)
