@@ -301,11 +301,10 @@ class _Verdict:
         found = {Base("param", i, 0) for i in self._pointers}
         used = [touch.register for touch in self._flow.touches if not touch.tensor]
         held = {self._flow.held[register] for register in (*used, *self._flow.converted)}
-        for value in held:
-            for alternative in self._values.alternatives(value):
-                strong = self._values.strong(alternative)
-                if len(strong) == 1 and not alternative & (TANGLED | PART):
-                    found.add(strong[0])
+        for alternative in set().union(*map(self._values.alternatives, held)):
+            strong = self._values.strong(alternative)
+            if len(strong) == 1 and not alternative & (TANGLED | PART):
+                found.add(strong[0])
         return found
 
     def _is_certain(self, base: Base) -> bool:

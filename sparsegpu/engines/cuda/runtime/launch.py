@@ -40,7 +40,7 @@ _counting = fork_safe(threading.RLock())  # not `_lock`, which a compilation hol
 _get_device: Any = None
 
 # CUresult of a launch that asks for more than the device has; the context stays usable.
-_INVALID_VALUE, _OUT_OF_RESOURCES = 1, 701
+_INVALID_VALUE, _OUT_OF_RESOURCES, _INVALID_CLUSTER = 1, 701, 912
 _INVALID_CONTEXT = 201
 _PARAMETER_ALIGNMENT = 128  # more than any parameter needs (a tensor map: 64)
 
@@ -318,7 +318,7 @@ def lacks_context(error: RuntimeError) -> bool:
 
 def _refuse(error: Any, source: str, asked: str) -> None:
     """Raise a `LaunchError` where a driver's error says that too much was asked for."""
-    if error.status in {_INVALID_VALUE, _OUT_OF_RESOURCES}:
+    if error.status in {_INVALID_VALUE, _OUT_OF_RESOURCES, _INVALID_CLUSTER}:
         message = f"kernel '{source}' does not launch with {asked}: {error}"
         raise LaunchError(message) from error
 
