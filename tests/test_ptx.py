@@ -78,6 +78,12 @@ def test_generated_kernels():
     assert opaque <= 100
 
 
+def test_a_number_that_is_alone_on_a_way_never_taken():
+    """It is added to an address, so that on other ways it was taken for the address itself."""
+    kernel = generate(7481, runs=True)
+    assert kernel.written <= kernels.analyse(kernel.text, "k").writes
+
+
 def text(body, parameters="u64 u64"):
     formals = ", ".join(f".param .{kind} k_{i}" for i, kind in enumerate(parameters.split()))
     registers = ".reg .b64 %rd<9>; .reg .b32 %r<9>; .reg .pred %p<9>;"

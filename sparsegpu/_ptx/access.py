@@ -296,15 +296,16 @@ class _Verdict:
     def _certain_bases(self) -> set[Base]:
         """Return the bases that are addresses for certain.
 
-        They are declared so, converted to one, or the only base of an address with factor one.
+        They are declared so, or an address has no other base with factor one, whatever way led
+        there: some of the ways may never be taken.
         """
         found = {Base("param", i, 0) for i in self._pointers}
         used = [touch.register for touch in self._flow.touches if not touch.tensor]
-        held = {self._flow.held[register] for register in (*used, *self._flow.converted)}
-        for alternative in set().union(*map(self._values.alternatives, held)):
-            strong = self._values.strong(alternative)
-            if len(strong) == 1 and not alternative & (TANGLED | PART):
-                found.add(strong[0])
+        for value in {self._flow.held[register] for register in (*used, *self._flow.converted)}:
+            ways = [a for a in self._values.alternatives(value) if a >> _FLAGS]
+            strong = [self._values.strong(way) for way in ways]
+            if all(len(s) == 1 and not w & (TANGLED | PART) for s, w in zip(strong, ways)):
+                found.update(s[0] for s in strong)
         return found
 
     def _is_certain(self, base: Base) -> bool:
