@@ -263,8 +263,7 @@ class _Verdict:
         }  # fmt: skip
         self._because: dict[Name, dict[str, None]] = {}
         self._effects = set(flow.effects)
-        self._opaque = ""
-        self._reads_all = False
+        self._opaque, self._reads_all = "", False
         self._maps: set[int] = set()
         self._certain = self._certain_bases()
         self._known: dict[int, tuple[list[Base], bool]] = {}  # of `_counted`
@@ -316,10 +315,9 @@ class _Verdict:
         if not alternative >> _FLAGS:
             return [], bool(alternative & UNKNOWN)  # else it is null
         strong, weak = self._values.strong(alternative), self._values.weak(alternative)
-        certain = [base for base in strong if self._is_certain(base)]
-        scaled = any(map(self._is_certain, weak))
+        certain, scaled = (any(map(self._is_certain, bases)) for bases in (strong, weak))
         if certain and not alternative & TANGLED and not scaled:
-            return certain, False
+            return strong, False
         return [*strong, *weak], bool(alternative & WILD and scaled)
 
     def _judge(self, touch: Touch) -> None:
