@@ -187,6 +187,7 @@ class Flow(Calls):
             a, b, c = sources
             between = self._register(function, f"{target} distance")
             self._rule(self._apply, values.subtract, between, a, b)
+            self._rule(self._apply, values.subtract, between, b, a)
             self._rule(self._apply, values.add, target, between, c)
 
     def _touch(
