@@ -168,7 +168,7 @@ def functions():
             heuristics=(), writes=["x"], reads=None, ref=None, options=(),
         ),
         "kernels.Config": dict(
-            defines={"A": 1}, block=1, shared_memory=0, options=(), cluster=None
+            defines={"A": 1}, block=1, shared_memory=0, options=(), cluster=2
         ),
         "kernels.Out": dict(like="x"),
         "semi_structured_addmm": dict(

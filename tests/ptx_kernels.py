@@ -134,6 +134,28 @@ CASES = {
     "aligned_down": Case(_TWO, "float* p = (float*)((unsigned long long)(a + n) & ~63ull);"
         " p[I] = b[I];", {0}, {1}),
     "nothing": Case("float* a, int n", "", set(), set()),
+    "numbers_to_a_helper": Case("float* a, long long n, unsigned long long m, float v",
+                                "put(a, (int)(n + m), v);", {0}, set(), helpers=_STORE),
+    "divergent": Case(_TWO + ", float* c", "float* p = c;\n if (threadIdx.x & 1) p = a;"
+                      " else if (threadIdx.x & 2) p = b; __syncwarp(); p[I] = n;",
+                      {0, 1, 3}, set()),
+    "scan": Case("int* out, const int* x, int n", """
+        __shared__ int sums[2][256];
+        int from = 0, t = threadIdx.x;
+        sums[0][t] = I < n ? x[I] : 0;
+        for (int d = 1; d < 256; d *= 2, from ^= 1) {
+          __syncthreads();
+          sums[from ^ 1][t] = sums[from][t] + (t >= d ? sums[from][t - d] : 0);
+        }
+        if (I < n) out[I] = sums[from][t];""", {0}, {1}),
+    "two_selects": Case("float* a, float* b, float* c, int n",
+                        "float* p = n > 3 ? (n > 5 ? a : b) : c; *p = n;"
+                        " p = n & 1 ? b : c; p[1] = 2;",
+                        {0, 1, 2}, set()),
+    "address_of_32_bits": Case("unsigned p, const float* x", "*(float*)(p * 16ull) = x[I];",
+                               {1}, {1}, opaque=True),
+    "constant_table": Case("const float* x, float* out", "tables[out == x][I] = x[I];", {1}, {0},
+                           opaque=True, helpers="__constant__ float* tables[2];"),
 }  # fmt: skip
 
 #: For compute capability 9.0.
@@ -186,9 +208,12 @@ def compiled(case: Case, arch: str, *options: str) -> str:
 
 
 def main() -> None:
+    from ptx_more_kernels import ADVERSARIAL, REALISTIC
+
     FOLDER.mkdir(exist_ok=True)
     builds = [(n, c, a) for n, c in CASES.items() for a in KEPT]
     builds += [(n, c, "90a") for n, c in HOPPER.items()]
+    builds += [(n, c, KEPT[0]) for n, c in {**ADVERSARIAL, **REALISTIC}.items()]
     for name, case, arch in builds:
         text = compiled(case, arch)
         kept = [line for line in text.splitlines() if line.strip() and line[:2] != "//"]

@@ -1,4 +1,4 @@
-"""A user's kernel as an operation: names, configurations, its two forms on NumPy, errors."""
+"""A user's kernel as an operation: names, configurations, its two forms on NumPy."""
 
 from __future__ import annotations
 
@@ -11,58 +11,9 @@ import numpy as np
 import pytest
 
 import sparsegpu
+from kernel_cases import AXPY, axpy, first_only, split, two
 from sparsegpu import kernels
-from sparsegpu._ptx import stored
-from sparsegpu.kernels import build
 from sparsegpu.kernels.declaration import parameters_of
-
-AXPY = """
-// extern "C" __global__ void axpy(int wrong) {}
-extern "C" __global__ void axpy(float* y, const float* __restrict__ x, float a, long long n) {
-  long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-  if (i < n) y[i] += a * x[i];
-}"""
-SPLIT = """extern "C" __global__ void split(const int* x, int* low, int* high, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) { low[i] = x[i] & 15; high[i] = x[i] >> 4; }
-}"""
-TABLE = 'extern "C" __global__ void table(float** t, float* x) { t[0][0] = 1; }'
-needs_nvrtc = pytest.mark.skipif(
-    not build.can_compile(), reason="cuda-bindings (NVRTC) is not installed"
-)
-
-
-def add_scaled(y, x, a, n):
-    y[:n] += a * x[:n]
-
-
-def split_up(x, low, high, n):
-    low[:n], high[:n] = x[:n] & 15, x[:n] >> 4
-
-
-def blocks(meta):
-    return -(-meta["n"] // 128)
-
-
-def first_only(configs, args):
-    return configs[:1]
-
-
-def axpy(**changed):
-    chosen = dict(
-        grid=blocks, block=128, writes=["y"], reads=["x", "y"], ref=add_scaled,
-        options=["-arch=sm_80"],
-    )  # fmt: skip
-    return kernels.wrap(AXPY, "axpy", **(chosen | changed))
-
-
-def split(**changed):
-    declared = dict(writes=["low", "high"], reads=["x"], ref=split_up)
-    return kernels.wrap(SPLIT, "split", grid=blocks, block=128, **(declared | changed))
-
-
-def two(n=5):
-    return np.ones(n, np.float32), np.arange(n, dtype=np.float32)
 
 
 class TestForms:
@@ -113,6 +64,27 @@ class TestForms:
         result = axpy()(base[::2], base[1::2], 1.0, 5)
         assert result.base is not base and not np.shares_memory(result, base)
 
+    def test_views_of_other_dtypes_share_one_copy(self):
+        text = 'extern "C" __global__ void k(float* x, int* bits) { bits[0] = x[1]; }'
+
+        def ref(x, bits):
+            bits[0] = x[1]
+
+        made = kernels.wrap(text, "k", grid=1, block=1, writes=["bits"], reads=["x"], ref=ref)
+        x = np.array([1, 7], np.float32)
+        result = made(x, x.view(np.int32))
+        assert result.tolist() == [7, x.view(np.int32)[1]] and x.tolist() == [1, 7]
+
+    def test_numbers_arrive_in_the_types_of_the_parameters(self):
+        seen = []
+        made = axpy(ref=lambda y, x, a, n: seen.append((a, n)), grid=1)
+        y, x = two()
+        for a, n in ((1.0, 2**40), (np.float64(1 / 3), -(2**63)), (1e300, np.int8(3))):
+            made(y, x, a, n)
+        assert [(type(a), type(n)) for a, n in seen] == [(np.float32, np.int64)] * 3
+        assert [n for _, n in seen] == [2**40, -(2**63), 3]
+        assert [a for a, _ in seen] == [1, np.float32(1 / 3), np.inf]
+
     def test_out_is_allocated(self):
         x = np.arange(4, dtype=np.int32)
         low, high = split()(x, kernels.Out(like="x"), kernels.Out(4, np.int32, fill=7), 4)
@@ -147,7 +119,21 @@ class TestForms:
             assert np.array_equal(axpy()(y, x, 2.0, 5), 1 + 2 * x)
 
 
+def grid_of(meta):
+    return meta["n"], 2
+
+
 class TestConfigurations:
+    @pytest.mark.parametrize(("grid", "expected"), [
+        (5, (5,)), ((5,), (5,)), ([5, 2], (5, 2)), (np.int64(5), (5,)), ((5, 2, 1), (5, 2, 1)),
+        (lambda m: -(-m["n"] // m["TILE"]), (3,)), (lambda m: [m["n"], 2], (5, 2)),
+        (grid_of, (5, 2)),
+    ])  # fmt: skip
+    def test_grids(self, grid, expected):
+        made = axpy(grid=grid, configs=[kernels.Config({"TILE": 2}), kernels.Config()])
+        bound, _ = made._bound((*two(), 2.0, 5), {})
+        assert made._launch(bound, made.configs[0], None, None).grid == expected
+
     CONFIGS = tuple(kernels.Config({"TILE": n}, block=n) for n in (32, 64, 128))
 
     def test_the_first_that_pruning_leaves(self):
@@ -230,197 +216,6 @@ def test_names_from_the_declaration(inside, names):
     assert (found and [d.name for d in found]) == (names if names != [] else [])
 
 
-class TestErrors:
-    @pytest.mark.parametrize(("args", "error", "words"), [
-        (lambda y, x: (y, x, 2.0), TypeError, "argument 'args': expected also n"),
-        (lambda y, x: (y, x, 2.0, 5, 6), TypeError, "expected 4 arguments"),
-        (lambda y, x: (y, x, x, 5), TypeError, "argument 'a': expected a number"),
-        (lambda y, x: (1, x, 2.0, 5), TypeError, "argument 'y': expected an array or None"),
-        (lambda y, x: (y, x, 2, 5), ValueError, "argument 'a': expected a float"),
-        (lambda y, x: (y, x, 2.0, 5.0), ValueError, "argument 'n': expected an integer"),
-        (lambda y, x: (y, x, 2.0, 2**63), ValueError, "argument 'n': expected an integer in"),
-        (lambda y, x: (y, x.astype("f8"), 2.0, 5), TypeError, "'x': expected an array of float32"),
-        (lambda y, x: (y[:4], y[1:], 2.0, 4), ValueError, "'x': expected no partial overlap"),
-        (lambda y, x: (np.broadcast_to(y[:1], 5), x, 2.0, 5), ValueError, "'y'.*stride 0"),
-        (lambda y, x: (kernels.Out(like="x"), x, 2.0, 5), ValueError, "'y': expected an Out with"),
-        (lambda y, x: (y, kernels.Out(like="y"), 2.0, 5), ValueError, "'x'.*not written"),
-        (lambda y, x: (kernels.Out(like="z", fill=0), x, 2.0, 5), ValueError, "Out\\(like=...\\)"),
-    ])  # fmt: skip
-    def test_arguments(self, args, error, words):
-        with pytest.raises(error, match=f"^axpy: .*{words}"):
-            axpy()(*args(*two()))
-
-    def test_names(self):
-        y, x = two()
-        with pytest.raises(TypeError, match="argument 'z': expected one of the parameters y, x"):
-            axpy()(y, x, 2.0, z=5)
-        with pytest.raises(TypeError, match="argument 'y': expected one value"):
-            axpy()(y, x, 2.0, 5, y=y)
-
-    def test_read_only_in_place(self):
-        y, x = two()
-        y.flags.writeable = False
-        with pytest.raises(ValueError, match=r"argument 'y'.*read-only"):
-            axpy().inplace(y, x, 2.0, 5)
-        assert np.array_equal(axpy()(y, x, 2.0, 5), 1 + 2 * x)
-
-    def test_out_in_place(self):
-        with pytest.raises(TypeError, match=r"argument 'y'.*in-place form"):
-            axpy().inplace(kernels.Out(like="x"), two()[1], 2.0, 5)
-
-    @pytest.mark.parametrize(("launch", "error", "words"), [
-        (dict(grid=(1, 70000)), ValueError, "argument 'grid': expected at most"),
-        (dict(grid=(1, 1, 1, 1)), ValueError, "argument 'grid'.*one to three"),
-        (dict(grid=()), ValueError, "argument 'grid'.*one to three"),
-        (dict(grid=lambda m: 1.5), TypeError, "argument 'grid'"),
-        (dict(grid=lambda m: m["q"]), ValueError, "expected one of y, x, a, n, got 'q'"),
-        (dict(block=2048), ValueError, "argument 'block'"),
-        (dict(block=(32, 64)), ValueError, "argument 'block': expected 1 to 1024 threads"),
-        (dict(block=0), ValueError, "argument 'block': expected 1 to 1024 threads"),
-        (dict(config=kernels.Config(shared_memory=10**6)), ValueError, "'shared_memory': expected"),
-        (dict(config={"TILE": 3}), TypeError, "argument 'config'"),
-    ])  # fmt: skip
-    def test_launches(self, launch, error, words):
-        with pytest.raises(error, match=words):
-            axpy()(*two(), 2.0, 5, **launch)
-
-    def test_no_grid(self):
-        with pytest.raises(TypeError, match="axpy: argument 'grid'"):
-            axpy(grid=None)(*two(), 2.0, 5)
-
-    @pytest.mark.parametrize(("changed", "error", "words"), [
-        (dict(configs=[]), ValueError, "argument 'configs': expected at least one"),
-        (dict(configs=[{"A": 1}]), TypeError, "argument 'configs'"),
-        (dict(prune=3), TypeError, "argument 'prune'"),
-        (dict(prune=(blocks, 0)), TypeError, "argument 'prune'"),
-        (dict(ref=3), TypeError, "argument 'ref'"),
-        (dict(heuristics=[3]), TypeError, "argument 'heuristics'"),
-        (dict(writes="y"), TypeError, "argument 'writes'"),
-        (dict(options="-G"), TypeError, "argument 'options'"),
-        (dict(grid=1.5), TypeError, "argument 'grid'"),
-    ])  # fmt: skip
-    def test_wrap(self, changed, error, words):
-        with pytest.raises(error, match=f"^wrap: {words}"):
-            axpy(**changed)
-
-    def test_what_is_no_kernel(self):
-        with pytest.raises(TypeError, match="wrap: argument 'kernel'"):
-            kernels.wrap(3, "k")
-        with pytest.raises(ValueError, match="wrap: argument 'name'"):
-            kernels.wrap(AXPY)
-
-    @pytest.mark.parametrize(("make", "error"), [
-        (lambda: kernels.Config([1]), TypeError), (lambda: kernels.Config({"A": None}), TypeError),
-        (lambda: kernels.Config(block=(1, 2, 3, 4)), ValueError),
-        (lambda: kernels.Config(shared_memory=-1), ValueError),
-        (lambda: kernels.Config(cluster=2), NotImplementedError),
-        (lambda: kernels.Out(), TypeError), (lambda: kernels.Out((2,)), TypeError),
-        (lambda: kernels.Out((2,), "f4", like="x"), TypeError),
-    ])  # fmt: skip
-    def test_configs_and_outs(self, make, error):
-        with pytest.raises(error, match=r"^(Config|Out): "):
-            make()
-
-
 def test_importing_needs_neither_cupy_nor_a_compiler():
     code = "import sys, sparsegpu.kernels; sys.exit('cupy' in sys.modules or 'cuda' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-@needs_nvrtc
-class TestCompiled:
-    def test_what_is_found(self):
-        found = axpy(writes=None, reads=None)
-        assert found.access.writes == {"y"} and found.access.reads == {"x", "y"}
-        assert "y: read, written" in found.explain() and "axpy.cu:5" in found.explain()
-        assert found.resources().registers > 0 and ".entry axpy(" in found.ptx()
-
-    def test_names_where_macros_hide_them(self):
-        text = '#define P float* y, long long n\nextern "C" __global__ void k(P) { y[n] = 1; }'
-        hidden = kernels.wrap(text, "k", grid=1, block=1, ref=lambda y, n: y.fill(2))
-        assert hidden.access.writes == {0}
-        assert np.array_equal(hidden(np.zeros(3, "f4"), 2), np.full(3, 2))
-        assert kernels.wrap(text, "k", params=["out", "n"]).access.writes == {"out"}
-
-    def test_options_change_the_kernel(self):
-        text = 'extern "C" __global__ void k(int* a, int* b) { (WHICH)[0] = 1; }'
-        made = kernels.wrap(text, "k", configs=[kernels.Config({"WHICH": w}) for w in "ab"])
-        assert made.access.writes == {"a", "b"}
-        assert [made.access_of(c).writes for c in made.configs] == [{"a"}, {"b"}]
-        assert made.ptx(made.configs[0]) != made.ptx(made.configs[1])
-
-    def test_a_declared_number_is_no_address(self):
-        text = 'extern "C" __global__ void k(long long p, float* x) { *(float*)p = x[0]; }'
-        assert kernels.wrap(text, "k", options=["-arch=sm_80"]).access.opaque
-
-    def test_a_declaration_that_is_refuted(self):
-        with pytest.raises(
-            ValueError, match=r"wrap: argument 'writes': expected also y .*st.global"
-        ):
-            axpy(writes=["x"]).access  # noqa: B018
-        with pytest.raises(
-            ValueError, match="wrap: argument 'reads': expected names of parameters"
-        ):
-            axpy(reads=["z"]).access  # noqa: B018
-
-    def test_an_opaque_kernel_asks_for_writes(self):
-        t, x = np.zeros(1, "u8"), np.zeros(1, "f4")
-        opaque = kernels.wrap(TABLE, "table", grid=1, block=1, ref=lambda t, x: x.fill(1))
-        with pytest.raises(NotImplementedError, match=r"table.cu:1.*writes= in wrap, or inplace"):
-            opaque(t, x)
-        assert opaque.access.writes == {"t", "x"}
-        told = kernels.wrap(
-            TABLE, "table", grid=1, block=1, writes=["x"], ref=lambda t, x: x.fill(1)
-        )
-        assert told.access.writes == {"x"} and np.array_equal(told(t, x), [1])
-
-    @pytest.mark.parametrize(("text", "words"), [
-        ('extern "C" __global__ void other() {}', 'no extern "C" entry point k'),
-        ("__global__ void k(float* x) { x[0] = 1; }", 'no extern "C" entry point k'),
-        ('extern "C" __global__ void k() {\n  oops;\n}', r"k.cu:2: kernel 'k' does not compile"),
-    ])  # fmt: skip
-    def test_what_does_not_compile(self, text, words):
-        from sparsegpu.engines.cuda.runtime.compile import CompileError
-
-        with pytest.raises(CompileError, match=words):
-            kernels.wrap(text, "k").access  # noqa: B018
-
-    def test_a_block_over_the_kernels_bound(self):
-        text = 'extern "C" __global__ void __launch_bounds__(64) k(int* x) { x[threadIdx.x] = 1; }'
-        bounded = kernels.wrap(text, "k", grid=1, block=128, ref=lambda x: None)
-        with pytest.raises(ValueError, match="argument 'block': expected 1 to 64 threads"):
-            bounded(np.zeros(3, "i4"))
-
-    def test_a_struct_by_its_size(self):
-        text = """struct S { float* p; int n; };
-        extern "C" __global__ void k(S s) { s.p[s.n] = 1; }"""
-        made = kernels.wrap(text, "k", grid=1, block=1, ref=lambda s: None)
-        assert made.access.writes == {"s"}
-        made.inplace(np.zeros((), [("p", "u8"), ("n", "i8")]))
-        with pytest.raises(ValueError, match="argument 's': expected a struct of 16 bytes, got 4"):
-            made.inplace(b"1234")
-        with pytest.raises(TypeError, match="argument 's': expected a struct of 16 bytes"):
-            made.inplace(3)
-
-    def test_quotes_backslashes_and_underscores(self):
-        text = (
-            '/* "quote\\" */ extern "C" __global__ void __k(int* _x) { /* \\ */ _x[0] = \'\\\\\'; }'
-        )
-        assert kernels.wrap(text, "__k").access.writes == {"_x"}
-
-
-@needs_nvrtc
-def test_the_cache_keeps_what_was_found(tmp_path, monkeypatch):
-    monkeypatch.setenv("SPARSEGPU_CACHE_DIR", str(tmp_path))
-    text = 'extern "C" __global__ void keep(float* out, const float* x) { *out = *x; }'
-    build.build.cache_clear()
-    first = kernels.wrap(text, "keep").access
-    monkeypatch.setattr(build, "report", None)  # nothing is analysed again
-    build.build.cache_clear()
-    again = kernels.wrap(text, "keep").access
-    assert again == first and again.because == first.because
-    assert (again.writes, again.reads) == ({"out"}, {"x"})
-    monkeypatch.setattr(stored, "version", lambda: "another state of the analysis")
-    build.build.cache_clear()
-    with pytest.raises(TypeError, match="not callable"):
-        kernels.wrap(text, "keep").access  # noqa: B018

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from sparsegpu import kernels
+from sparsegpu.engines.cuda.runtime.launch import LaunchError
 from sparsegpu.kernels import arguments, build, winners
 from sparsegpu.kernels import kernel as module
 from sparsegpu.tuning import timing
@@ -137,6 +138,26 @@ def test_what_the_device_cannot_run_is_left_out_and_said(device, monkeypatch, ca
     assert "skipped  add TIMES=2 block=(64,) (64 threads a block, of at most 32)" in said
     with pytest.raises(ValueError, match=r"no configuration is left.*64 threads"):
         add(FAST).tune(*operands(), progress=False)
+
+
+def test_what_does_not_launch_is_left_out_and_said(device, monkeypatch, capsys):
+    run = module.Kernel._run
+
+    def refuses(self, ready, plan):
+        if plan.config.cluster is not None:
+            raise LaunchError("kernel 'add' does not launch with grid (4, 1, 1)")
+        run(self, ready, plan)
+
+    monkeypatch.setattr(module.Kernel, "_run", refuses)
+    monkeypatch.setattr(module.Kernel, "_check_cluster", lambda *args: None)
+    large = kernels.Config({"TIMES": 2}, block=256, cluster=2)
+    y, x, count, n = operands()
+    assert add(large, SLOW).tune(y, x, count, n) == SLOW
+    said = capsys.readouterr().err
+    assert "skipped  add TIMES=2 block=(256,) cluster=(2,) (kernel 'add' does not launch" in said
+    with pytest.raises(ValueError, match=r"no configuration is left.*does not launch"):
+        add(large).tune(y, x, count, n, progress=False)
+    assert (y == 1).all() and (count == 0).all()
 
 
 def test_winners_depend_on_what_key_names(device):

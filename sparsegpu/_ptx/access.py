@@ -17,7 +17,8 @@ Name = int | str
 #: Kinds of parameters: an address, a number, a number of 64 bits that may be an address, bytes.
 POINTER, SCALAR, WORD = "pointer", "scalar", "pointer or 64-bit integer"
 STRUCT, TENSOR_MAP = "struct", "TensorMap"
-_TENSOR_MAP_BYTES = 128
+#: The type of a parameter whose size alone is known.
+UNTYPED = "b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ def report(
     try:
         flow = Flow(module, entry, set(scalars))
     except NotUnderstood as error:
-        return _opaque(_formals(entry, scalars, pointers, set()), str(error))
+        return opaque(_formals(entry, scalars, pointers, set()), str(error))
     return _Verdict(module, entry, flow, scalars, pointers).report()
 
 
@@ -222,7 +223,8 @@ def _formals(
     return tuple(found)
 
 
-def _opaque(formals: tuple[Formal, ...], why: str) -> Report:
+def opaque(formals: tuple[Formal, ...], why: str) -> Report:
+    """Return the report of a kernel of which nothing but its parameters is known."""
     nothing: frozenset = frozenset()
     because: dict[Name, tuple[str, ...]] = {"opaque": (why,)}
     return Report(formals, nothing, nothing, nothing, True, why, frozenset(), because)
@@ -234,8 +236,12 @@ def _unreadable(ptx: str, name: str, why: str) -> Report:
     end = ptx.find(")", start)
     if start < 0 or end < 0:
         raise ValueError(f"analyse: argument 'name': expected an entry of the text, got {name}")
-    declared = parse(f".visible {ptx[start : end + 1]} {{ ret; }}").functions[name]
-    return _opaque(_formals(declared, frozenset(), frozenset(), set()), why)
+    try:
+        declared = parse(f".visible {ptx[start : end + 1]} {{ ret; }}").functions[name]
+    except SyntaxUnknown as error:
+        expected = f"the parameters of {name}"
+        raise ValueError(f"analyse: argument 'ptx': expected {expected}, got {error}") from error
+    return opaque(_formals(declared, frozenset(), frozenset(), set()), why)
 
 
 class _Verdict:
@@ -257,10 +263,10 @@ class _Verdict:
         }  # fmt: skip
         self._because: dict[Name, dict[str, None]] = {}
         self._effects = set(flow.effects)
-        self._opaque = ""
-        self._reads_all = False
+        self._opaque, self._reads_all = "", False
         self._maps: set[int] = set()
         self._certain = self._certain_bases()
+        self._known: dict[int, tuple[list[Base], bool]] = {}  # of `_counted`
 
     def report(self) -> Report:
         for word, instruction in self._flow.effects.items():
@@ -289,15 +295,16 @@ class _Verdict:
     def _certain_bases(self) -> set[Base]:
         """Return the bases that are addresses for certain.
 
-        They are declared so, converted to one, or the only base of an address with factor one.
+        They are declared so, or an address has no other base with factor one, whatever way led
+        there: some of the ways may never be taken.
         """
         found = {Base("param", i, 0) for i in self._pointers}
         used = [touch.register for touch in self._flow.touches if not touch.tensor]
-        for register in (*used, *self._flow.converted):
-            for alternative in self._values.alternatives(self._flow.held[register]):
-                strong = self._values.strong(alternative)
-                if len(strong) == 1 and not alternative & (TANGLED | PART):
-                    found.add(strong[0])
+        for value in {self._flow.held[register] for register in (*used, *self._flow.converted)}:
+            ways = [a for a in self._values.alternatives(value) if a >> _FLAGS]
+            strong = [self._values.strong(way) for way in ways]
+            if all(len(s) == 1 and not w & (TANGLED | PART) for s, w in zip(strong, ways)):
+                found.update(s[0] for s in strong)
         return found
 
     def _is_certain(self, base: Base) -> bool:
@@ -308,10 +315,9 @@ class _Verdict:
         if not alternative >> _FLAGS:
             return [], bool(alternative & UNKNOWN)  # else it is null
         strong, weak = self._values.strong(alternative), self._values.weak(alternative)
-        certain = [base for base in strong if self._is_certain(base)]
-        scaled = any(map(self._is_certain, weak))
+        certain, scaled = (any(map(self._is_certain, bases)) for bases in (strong, weak))
         if certain and not alternative & TANGLED and not scaled:
-            return certain, False
+            return strong, False
         return [*strong, *weak], bool(alternative & WILD and scaled)
 
     def _judge(self, touch: Touch) -> None:
@@ -319,7 +325,9 @@ class _Verdict:
         if not alternatives:
             self._lost(touch, "an address that nothing defines")
         for alternative in alternatives:
-            bases, unknown = self._counted(alternative)
+            if alternative not in self._known:
+                self._known[alternative] = self._counted(alternative)
+            bases, unknown = self._known[alternative]
             if unknown:
                 self._lost(touch, "an address that is none of the parameters'")
             for base in bases:

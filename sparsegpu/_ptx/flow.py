@@ -150,6 +150,8 @@ class Flow(Calls):
             self._numbered([target])
             return
         sources = [self._source(function, operand) for operand in operands[1:]]
+        if word in opcodes.SUMS and len(sources) != opcodes.SOURCES.get(word, 2):
+            raise ValueError("another number of operands")
         if words[-1] == "f64":  # which holds an address exactly
             if word in {"div", "neg"}:
                 self._derive(target, sources, self._change, values.part, target, sources[0])
@@ -185,6 +187,7 @@ class Flow(Calls):
             a, b, c = sources
             between = self._register(function, f"{target} distance")
             self._rule(self._apply, values.subtract, between, a, b)
+            self._rule(self._apply, values.subtract, between, b, a)
             self._rule(self._apply, values.add, target, between, c)
 
     def _touch(
@@ -267,6 +270,8 @@ class Flow(Calls):
             self._rule(self._write_cell, sources)
             return
         address = self._address(function, operands[0])
+        if space == "param" and self._is_formal(function, operands[0]):
+            raise NotUnderstood(f"a kernel's parameter is written: {instruction.text}")
         self._rule(self._written_through, sources, *address, width)
         if space != "param":
             self._touch(instruction, address, writes=True, stored=sources)
@@ -284,10 +289,10 @@ class Flow(Calls):
                 self._put(target, TOP)
             return
         address = self._address(function, operands[at])
-        width = WORD
-        self._rule(self._written_through, sources, *address, width)
-        self._rule(self._read_through, targets, *address, width)
+        for source in sources:  # each of them may be what is kept: of cas the second
+            self._rule(self._written_through, [source], *address, 2 * WORD)
         for target in targets:
+            self._rule(self._read_through, [target], *address, 2 * WORD)
             self._put(target, TOP)
         self._touch(instruction, address, reads=True, writes=True, stored=sources)
 

@@ -266,6 +266,8 @@ def _registers(text: str) -> Iterator[str]:
         name, _, count = declared.strip().partition("<")
         if name[:1] == "%":  # no symbol's
             continue
+        if count and not count.strip(" >").isdigit():
+            raise SyntaxUnknown(f"registers: {_beginning(text, 0)}")
         if count:
             yield from (f"{name}{i}" for i in range(int(count.strip(" >"))))
         else:

@@ -174,6 +174,11 @@ class Machine:
             raise NotUnderstood(f"an address: {operand}")
         return self._source(function, match[1]), int(match[2] or "0", 0)
 
+    def _is_formal(self, function: Function, operand: str) -> bool:
+        """Return whether an address is that of a parameter of the kernel."""
+        match = ADDRESS.fullmatch(operand)
+        return function is self.entry and match is not None and match[1] in self._formals
+
     # -- rules -------------------------------------------------------------------------------
 
     def _rule(self, function: Callable[..., None], *arguments: object) -> None:
@@ -275,6 +280,8 @@ class Machine:
         formal = self.entry.parameters[index]
         if index in self.scalars or not (formal.array or formal.type[1:] == "64"):
             return TOP
+        if offset is not None and not 0 <= offset <= formal.size - width:
+            return TOP  # of another parameter
         if not self._read.may_be_address(index, offset, width):
             return TOP
         word = None if offset is None else offset // WORD * WORD
@@ -315,8 +322,11 @@ class Words:
             words = instruction.opcode.split(".")
             if words[:2] != ["ld", "param"]:
                 continue
-            match = ADDRESS.fullmatch(instruction.operands[1])
-            width = opcodes.width_of(words)
+            try:
+                match = ADDRESS.fullmatch(instruction.operands[1])
+                width = opcodes.width_of(words)
+            except (IndexError, ValueError) as error:
+                raise NotUnderstood(f"not understood: {instruction.text}") from error
             if match is None or match[1] not in formals or width >= WORD:
                 continue
             start = int(match[2] or "0", 0)

@@ -40,6 +40,9 @@ SUMS = frozenset((
     "neg", "not", "xor",
 ))  # fmt: skip
 
+#: How many sources they have, where these are not two.
+SOURCES = {"neg": 1, "not": 1, "mad": 3, "madc": 3, "mad24": 3, "fma": 3, "sad": 3}
+
 SPACES = frozenset((
     "global", "shared", "local", "param", "const",
 ))  # fmt: skip

@@ -255,7 +255,8 @@ class Values:
         found = self._tidy(x | y)
         for left, right in ((x, y), (y, x)):
             # Minus a pointer, plus a number that may be another one.
-            if left == UNKNOWN and right >> _FLAGS and not right & self._strong:
+            number = left == UNKNOWN and right >> _FLAGS
+            if number and (right & NEGATED or not right & self._strong):
                 found |= WILD
         return found
 

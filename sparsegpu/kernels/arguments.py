@@ -9,7 +9,7 @@ import numpy as np
 
 from .._arrays import is_cupy
 from .._checks import bad_type, bad_value, kind_of, shown
-from .._ptx.access import POINTER, SCALAR, TENSOR_MAP, WORD, Formal
+from .._ptx.access import POINTER, SCALAR, TENSOR_MAP, UNTYPED, WORD, Formal
 from .config import Out
 from .declaration import Declared, dtype_of
 from .memory import extent, is_array, library, view_in
@@ -17,22 +17,30 @@ from .tensor_map import BYTES, TensorMap
 
 #: The range of a number whose sign the PTX does not tell.
 _RANGES = {1: (-(2**7), 2**8), 2: (-(2**15), 2**16), 4: (-(2**31), 2**32), 8: (-(2**63), 2**64)}
+#: What may be passed for a pointer, and for an array with its shape.
+_ARRAYS = ("an array or None", "an array")
 
 
 class Parameter(NamedTuple):
-    """What a call is checked against."""
+    """What a call is checked against.
+
+    ``integer`` is None where nothing but the size is known; a number's own kind counts then.
+    ``layout``: an array's dimensions, and their order as NumPy's flags have it, where these count.
+    """
 
     name: Any
     kind: str
     size: int
     dtype: np.dtype | None
-    integer: bool
+    integer: bool | None
+    layout: tuple[int, str] = (0, "")
 
 
 def parameter_of(name: Any, formal: Formal, declared: Declared | None) -> Parameter:
     """Return what is known of a parameter from its PTX and its declaration."""
     dtype = dtype_of(declared.type) if declared is not None else None
-    return Parameter(name, formal.kind, formal.size, dtype, formal.type[0] != "f")
+    integer = None if formal.type == UNTYPED else formal.type[0] != "f"
+    return Parameter(name, formal.kind, formal.size, dtype, integer)
 
 
 def bind(
@@ -61,16 +69,21 @@ def _list(names: Sequence[Any]) -> str:
 def check(function: str, parameter: Parameter, value: Any) -> Any:
     """Return an argument as the kernel takes it, or refuse it."""
     name = str(parameter.name)
-    if parameter.kind == SCALAR or (parameter.kind == WORD and isinstance(value, int | np.integer)):
+    number = isinstance(value, int | np.integer)
+    if parameter.integer is None:
+        number = isinstance(value, int | float | np.number)
+        parameter = parameter._replace(integer=not isinstance(value, float | np.floating))
+    if parameter.kind == SCALAR or (parameter.kind == WORD and number):
         return _number(function, name, parameter, value)
     if parameter.kind in {POINTER, WORD}:
-        if value is None or isinstance(value, Out):
+        if isinstance(value, Out) or (value is None and not parameter.layout[1]):
             return value
         if not is_array(value):
-            raise bad_type(function, name, "an array or None", kind_of(value))
+            raise bad_type(function, name, _ARRAYS[bool(parameter.layout[1])], kind_of(value))
         if parameter.dtype is not None and value.dtype != parameter.dtype:
             expected = f"an array of {parameter.dtype}, as the kernel declares"
             raise bad_type(function, name, expected, value.dtype)
+        check_layout(function, name, parameter.layout, value)
         return value
     if isinstance(value, TensorMap):
         if parameter.size != BYTES:
@@ -84,6 +97,16 @@ def check(function: str, parameter: Parameter, value: Any) -> Any:
     if len(data) != parameter.size:
         raise bad_value(function, name, f"a struct of {parameter.size} bytes", len(data))
     return data
+
+
+def check_layout(function: str, name: str, layout: tuple[int, str], array: Any) -> None:
+    """Refuse an array of other dimensions, or in another order, than a signature has."""
+    dimensions, order = layout
+    if order and array.ndim != dimensions:
+        raise bad_value(function, name, f"{dimensions} dimensions, as declared", array.ndim)
+    if order in {"C", "F"} and not array.flags[f"{order}_CONTIGUOUS"]:
+        expected = f"an array in {order} order without gaps, as declared"
+        raise bad_value(function, name, expected, f"strides {array.strides}")
 
 
 def _number(function: str, name: str, parameter: Parameter, value: Any) -> np.generic:

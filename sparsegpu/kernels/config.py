@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -12,6 +13,9 @@ import numpy as np
 from .._checks import bad_type, bad_value, check_integers
 
 Value = int | float | bool | str
+
+#: Thread blocks of a cluster, on every device that has them.
+_LARGEST_CLUSTER = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +33,15 @@ class Config:
     options : tuple of str
         Of NVRTC, besides the kernel's.
     cluster : int or tuple of up to three ints, optional
-        Not offered yet: a kernel's own ``__cluster_dims__`` counts.
+        Thread blocks of a cluster, at most 8, from compute capability 9.0 on. They divide the
+        grid's; a kernel's own ``__cluster_dims__`` need none here.
 
     Raises
     ------
     TypeError
         Defines of other types.
     ValueError
-        Negative shared memory.
-    NotImplementedError
-        With ``cluster``.
+        Negative shared memory, clusters of none or of more than 8.
 
     Examples
     --------
@@ -50,7 +53,7 @@ class Config:
     block: tuple[int, ...] | None = None
     shared_memory: int = 0
     options: tuple[str, ...] = ()
-    cluster: Any = None
+    cluster: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         checked = check_defines("Config", "defines", self.defines)
@@ -60,14 +63,15 @@ class Config:
         check_bytes("Config", self.shared_memory)
         object.__setattr__(self, "options", check_options("Config", self.options))
         if self.cluster is not None:
-            raise NotImplementedError(
-                "Config: argument 'cluster' is not offered; supported: __cluster_dims__ in the "
-                "kernel's declaration"
-            )
+            sizes = dimensions("Config", "cluster", self.cluster)
+            if not 1 <= prod(sizes) <= _LARGEST_CLUSTER:
+                expected = f"1 to {_LARGEST_CLUSTER} thread blocks"
+                raise bad_value("Config", "cluster", expected, sizes)
+            object.__setattr__(self, "cluster", sizes)
 
     def _content(self) -> tuple:
         defines = tuple((k, type(v).__name__, v) for k, v in sorted(self.defines.items()))
-        return defines, self.block, self.shared_memory, self.options
+        return defines, self.block, self.shared_memory, self.options, self.cluster
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Config) and self._content() == other._content()
@@ -76,7 +80,8 @@ class Config:
         return hash(self._content())
 
     def __reduce__(self) -> tuple:
-        return Config, (dict(self.defines), self.block, self.shared_memory, self.options)
+        rest = self.block, self.shared_memory, self.options, self.cluster
+        return Config, (dict(self.defines), *rest)
 
     def flags(self) -> tuple[str, ...]:
         """Return what the compiler is given."""

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from .._checks import bad_type, bad_value, kind_of, not_offered
+from . import build
 from .config import Config, Meta, check_bytes, check_options, dimensions, sequence
+from .foreign import Signature, compiled, is_foreign
 from .kernel import Kernel
 
 
@@ -32,8 +34,11 @@ def wrap(
 
     Parameters
     ----------
-    kernel : str, pathlib.Path, cupy.RawKernel or cupy.RawModule
-        CUDA C++ (a Path is a file) with an ``extern "C"`` kernel.
+    kernel : str, pathlib.Path, cupy.RawKernel, or pair
+        CUDA C++ (a Path is a file) with an ``extern "C"`` kernel; ``(cupy.RawModule, name)``; the
+        Path or the RawModule of a ``.cubin``, in which nothing is found: it needs ``writes``;
+        ``(function, signature)`` of numba.cuda or cupyx.jit, with a signature as numba writes it:
+        ``"void(float32[:], float32[:, ::1], int64)"``.
     name : str, optional
         Of the kernel; a RawKernel knows it.
     params : sequence of str, optional
@@ -68,13 +73,14 @@ def wrap(
     TypeError
         Arguments of other kinds.
     ValueError
-        No name, names in ``writes`` that are no parameters.
+        No name, a signature that is none of the function's.
     NotImplementedError
-        Kernels of numba and cupyx.jit.
+        A cupyx.jit function with cooperative groups or CUB.
 
     Notes
     -----
-    Nothing is compiled here, but by the first call and by what asks about the code. No order
+    Nothing is compiled here, but by the first call and by what asks about the code; of Python
+    functions, PTX and CUDA C++ are made. These get arrays with their shapes and strides. No order
     between streams is added.
 
     Examples
@@ -92,7 +98,10 @@ def wrap(
     >>> scale(kernels.Out(like="x"), np.ones(3, np.float32), 2.0, 3)
     array([2., 2., 2.], dtype=float32)
     """
-    text, name, extra = _source(kernel, name)
+    chosen = check_options("wrap", options)
+    text, name, extra, signature = _source(kernel, name, chosen)
+    if signature is not None and params is not None:
+        raise bad_value("wrap", "params", "None, for a function with names of its own", params)
     if ref is not None and not callable(ref):
         raise bad_type("wrap", "ref", "a callable or None", kind_of(ref))
     expected = "a list of kernels.Config"
@@ -123,30 +132,43 @@ def wrap(
         writes=_names("writes", writes),
         reads=_names("reads", reads),
         ref=ref,
-        options=(*extra, *check_options("wrap", options)),
+        options=(*extra, *chosen),
+        signature=signature,
     )
 
 
-def _source(kernel: Any, name: str | None) -> tuple[str, str, tuple[str, ...]]:
-    """Return a kernel's text, its name and the options that it has."""
+def _source(
+    kernel: Any, name: str | None, chosen: tuple[str, ...]
+) -> tuple[str | bytes, str, tuple[str, ...], Signature | None]:
+    """Return a text or a cubin, its kernel's name and options, and a function's signature."""
     options: tuple[str, ...] = ()
+    text: str | bytes
+    if isinstance(kernel, tuple) and len(kernel) == 2 and is_foreign(kernel[0]):
+        return compiled(*kernel, build.architecture_of(chosen) or build.DEFAULT_ARCHITECTURE)
+    if is_foreign(kernel):
+        return compiled(kernel, None, build.DEFAULT_ARCHITECTURE)  # which refuses it
     if isinstance(kernel, tuple) and len(kernel) == 2:
         kernel, name = kernel
-    if isinstance(kernel, Path):
-        text = kernel.read_text(encoding="utf-8")
+    path = kernel if isinstance(kernel, Path) else Path(getattr(kernel, "file_path", None) or "")
+    if path.suffix == ".cubin":
+        text = path.read_bytes()
+    elif isinstance(kernel, Path):
+        text = path.read_text(encoding="utf-8")
     elif isinstance(kernel, str):
         text = kernel
     elif isinstance(getattr(kernel, "code", None), str):  # of CuPy, which need not be installed
         text, name = kernel.code, name or getattr(kernel, "name", None)
         options = tuple(getattr(kernel, "options", ()))
+        if getattr(kernel, "enable_cooperative_groups", False):
+            raise not_offered("wrap", "a cooperative launch", "kernels without grid-wide barriers")
     else:
-        expected = "CUDA C++ (str, pathlib.Path), a cupy.RawKernel or a cupy.RawModule with source"
-        if type(kernel).__module__.startswith(("numba", "cupyx")):
-            raise not_offered("wrap", f"argument 'kernel': {kind_of(kernel)}", expected)
+        expected = "CUDA C++ (str, pathlib.Path), a cupy.RawKernel, or a cupy.RawModule and a name"
         raise bad_type("wrap", "kernel", expected, kind_of(kernel))
     if not isinstance(name, str) or not name:
         raise bad_value("wrap", "name", "the name of the kernel", name)
-    return text, name, options
+    if isinstance(text, bytes):
+        build.of_cubin(name, text)  # which refuses what is none
+    return text, name, options, None
 
 
 def _names(argument: str, names: Any) -> tuple[str, ...] | None:

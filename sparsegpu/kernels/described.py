@@ -88,8 +88,25 @@ class Described:
         config = self.configs[0] if config is None else config
         if not isinstance(config, Config):
             raise bad_type("Kernel", "config", "a kernels.Config or None", kind_of(config))
+        signature = self._content["signature"]
+        if config.defines and signature is not None:
+            expected = f"no defines, for a kernel of {signature.compiler}"
+            raise bad_value(self._name, "config", expected, dict(config.defines))
         options = (*self._content["options"], *config.flags())
-        return build.build(self._name, self._content["text"], build.flags_of(options))
+        text = self._content["text"]
+        if isinstance(text, bytes) and options:
+            raise bad_value(
+                self._name, "config", "neither defines nor options, of a cubin", options
+            )
+        if isinstance(text, bytes):
+            return build.of_cubin(self._name, text)
+        flags = build.flags_of(options, signature)
+        return build.build(self._name, text, flags, signature)
+
+    @property
+    def _has_code(self) -> bool:
+        """Whether its code is here, or can be compiled."""
+        return isinstance(self._content["text"], bytes) or build.can_compile()
 
     def ptx(self, config: Config | None = None) -> str:
         """Return the PTX that is analysed, of the first configuration by default."""
@@ -113,7 +130,7 @@ class Described:
             ``writes=`` or ``reads=`` miss what is found.
         """
         declared = {n: self._content[n] for n in ("writes", "reads")}
-        if None not in declared.values() and not build.can_compile():
+        if None not in declared.values() and not self._has_code:
             return Access(frozenset(declared["reads"]), frozenset(declared["writes"]))
         return self._access(self._build(config))
 
@@ -162,7 +179,7 @@ class Described:
         """
         built, access = self._build(None), self.access
         lines = [f"{self._name}: {'opaque' if access.opaque else 'known'}"]
-        for name in self._names_of(built):
+        for name in dict.fromkeys(self._names_of(built)):
             done = [w for w in ("reads", "writes", "escapes") if name in getattr(access, w)]
             words = ", ".join({"reads": "read", "writes": "written"}.get(w, w) for w in done)
             lines.append(f"  {name}: {words or 'not touched'}")
@@ -175,6 +192,8 @@ class Described:
         return "\n".join(lines)
 
     def _parameters(self, built: build.Build | None) -> list[arguments.Parameter]:
+        if self._content["signature"] is not None:
+            return self._content["signature"].arguments()
         if built is None:
             plain = build.parameters_of(self._content["text"], self._name)
             if plain is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -11,13 +11,13 @@ from .._arrays import is_cupy
 from .._checks import check_flags, not_offered
 from .._ptx.access import STRUCT
 from ..ops._common import on_device
-from . import arguments, guard, plans, tuning, winners
+from . import arguments, guard, tuning, winners
 from .config import Config, Out, Spec, dimensions
-from .launch import check_device
-from .launch import launch as launch_kernel
+from .launch import check_device, launch_of, submit
 from .memory import is_array
 from .planned import Planned
 from .plans import Plan
+from .prepared import Prepared
 from .tensor_map import TensorMap, array_of
 
 
@@ -71,8 +71,13 @@ class Kernel(Planned):
         NotImplementedError
             NumPy arrays without ``ref=``; an opaque kernel without ``writes=``.
         """
+        plain = grid is block is config is None and not named
+        key = self._key(False, args) if plain else None
+        prepared = self._plans.prepared.get(key)
+        if prepared is not None and (results := prepared.functional(args)) is not None:
+            return results
         with self._on_device(args, named):
-            plan = self._planned(False, args, named, grid, block, config)
+            plan = self._planned(key, False, args, named, grid, block, config)
             bound, access = plan.bound, plan.access
             written = [name for name in bound if name in access.writes]
             given = {n: v for n, v in bound.items() if not isinstance(v, Out)}
@@ -83,6 +88,8 @@ class Kernel(Planned):
                     ready[name] = arguments.allocated(self._name, name, value, given, read)
             ready = {name: ready[name] for name in bound}
             self._run(ready, plan)
+            if plan.repeats:
+                self._prepare(key, plan, args, written)
         results = tuple(ready[n] for n in written if ready[n] is None or is_array(ready[n]))
         return results[0] if len(results) == 1 else results
 
@@ -103,23 +110,36 @@ class Kernel(Planned):
         NotImplementedError
             NumPy arrays without ``ref=``.
         """
-        plain = not named and (grid, block, config) == (None, None, None)
-        repeats = plain and self._is_kept and not guard.is_checked()
-        call = plans.repeated(self, args, winners.generation) if repeats else None
-        if call is not None and call.replay() is not None:
+        plain = grid is block is config is None and not named
+        key = self._key(True, args) if plain else None
+        prepared = self._plans.prepared.get(key)
+        if prepared is not None and prepared.inplace(args):
             return
-        with self._on_device(args, named, call):
-            plan = self._planned(True, args, named, grid, block, config)
+        with self._on_device(args, named):
+            plan = self._planned(key, True, args, named, grid, block, config)
             self._run(plan.bound, plan)
-            if call is not None:
-                call.keep()
+            if plan.repeats:
+                self._prepare(key, plan, args, ())
 
     @staticmethod
-    def _on_device(
-        args: tuple, named: Mapping[str, Any], call: Any = None
-    ) -> AbstractContextManager:
+    def _on_device(args: tuple, named: Mapping[str, Any]) -> AbstractContextManager:
         array = next((v for v in map(array_of, (*args, *named.values())) if is_cupy(v)), None)
-        return nullcontext() if array is None else on_device(array, None, call)
+        return nullcontext() if array is None else on_device(array)
+
+    def _prepare(self, key: Hashable, plan: Plan, args: tuple, written: Sequence[Any]) -> None:
+        """Keep the launch of a call that came twice, for those to come."""
+        names = list(plan.bound)
+        copied = [names.index(name) for name in written]
+        arrays = [i for i, value in enumerate(args) if is_cupy(value)]
+        plain = all(i in arrays and args[i].flags.c_contiguous for i in copied)
+        if not arrays or not plain or (copied and plan.maps) or 0 in plan.launch.grid:
+            return
+        if any(isinstance(value, Out) for value in args):
+            return
+        signature = self._content["signature"]
+        places = arrays if signature is None else [signature.places()[i] for i in arrays]
+        work = self._work(plan.bound, plan)
+        self._plans.prepared[key] = Prepared(work, args, arrays, places, copied)
 
     def tune(self, *args: Any, progress: bool = True, **named: Any) -> Config:
         """Measure the configurations with these arguments and keep the fastest.
@@ -189,8 +209,8 @@ class Kernel(Planned):
     ) -> tuning.Candidate:
         def prepare() -> None:
             chosen = self._completed(bound, config)
-            _, block, shared = self._launch(bound, chosen, None, None)
-            check_device(self._build(chosen).resources, block, shared)
+            sizes = self._launch(bound, chosen, None, None)
+            check_device(self._build(chosen).resources, sizes.block, sizes.shared_memory)
 
         def run() -> None:
             chosen = self._completed(bound, config)
@@ -235,7 +255,7 @@ class Kernel(Planned):
         return specs
 
     def _run(self, ready: Mapping[Any, Any], plan: Plan) -> None:
-        if 0 in plan.launch[0]:
+        if 0 in plan.launch.grid:
             return
         if guard.is_checked():
             self._check(ready, plan)
@@ -253,13 +273,18 @@ class Kernel(Planned):
         expected = None
         if guard.compares_with_ref() and self._content["ref"] is not None:
             expected = self._expected(ready, written, ())
-        named = f"{self._name}, grid {plan.launch[0]}, block {plan.launch[1]}"
+        named = f"{self._name}, grid {plan.launch.grid}, block {plan.launch.block}"
         guard.check(named, ready, written, partial(self._launched, plan=plan), expected)
 
     def _launched(self, ready: Mapping[Any, Any], plan: Plan) -> None:
         if not any(map(is_cupy, ready.values())):
             self._content["ref"](*ready.values())
             return
+        submit(self._work(ready, plan))
+
+    def _work(self, ready: Mapping[Any, Any], plan: Plan) -> Any:
+        """Return a launch on CuPy arrays."""
         encoded = {n: m.of(ready[n]).encoded() for n, m in plan.maps.items()}
-        given = {**ready, **encoded}.values()
-        launch_kernel(self._name, self._build(plan.config).code, given, plan.launch)
+        signature, given = self._content["signature"], {**ready, **encoded}
+        values = given.values() if signature is None else signature.packed(given)
+        return launch_of(self._name, self._build(plan.config).code, values, plan.launch)

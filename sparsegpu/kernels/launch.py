@@ -1,4 +1,4 @@
-"""Launches a wrapped kernel on CuPy's current stream, through the library's one door."""
+"""Launches of a wrapped kernel on CuPy's current stream, through the library's one door."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ from math import prod
 from typing import Any
 
 from .._arrays import is_cupy
+from .plans import Sizes
 
 
-def launch(
-    name: str,
-    code: bytes,
-    args: Iterable[Any],
-    launch: tuple[tuple[int, ...], tuple[int, ...], int],
-) -> None:
-    """Launch a cubin's kernel with checked arguments: arrays, numbers, bytes, None.
-
-    ``launch`` is its grid, its block, and the bytes of dynamic shared memory.
-    """
+def launch_of(name: str, code: bytes, args: Iterable[Any], sizes: Sizes) -> Any:
+    """Return the launch of a cubin with checked arguments: arrays, numbers, bytes, None."""
     from ..engines.cuda.runtime import launch as door
+    from ..engines.cuda.runtime.cluster import ClusterLaunch
 
-    grid, block, shared_memory = launch
+    grid, block, shared_memory, cluster = sizes
     packed = tuple(_packed(door, value) for value in args)
     kernel = door.loaded(name, code)
-    door.submit(door.Launch(kernel, grid, block, packed, shared_memory), whole=True)
+    if cluster is None:
+        return door.Launch(kernel, grid, block, packed, shared_memory)
+    return ClusterLaunch(kernel, grid, block, packed, shared_memory, cluster)
+
+
+def submit(work: Any) -> None:
+    """Enqueue a launch on CuPy's current stream."""
+    from ..engines.cuda.runtime import launch as door
+
+    door.submit(work, whole=True)
 
 
 def check_device(resources: Any, block: tuple[int, ...], shared_memory: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,12 @@ from .._arrays import is_cupy
 def is_array(value: Any) -> bool:
     """Return whether something is an array with memory of its own, not a number."""
     return is_cupy(value) or isinstance(value, np.ndarray)
+
+
+def array_type() -> Any:
+    """Return CuPy's class of arrays, None where CuPy is not imported."""
+    cupy = sys.modules.get("cupy")
+    return None if cupy is None else cupy.ndarray
 
 
 def library(array: Any) -> Any:

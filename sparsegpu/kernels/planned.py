@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from math import prod
 from typing import Any
 
 from .._arrays import is_cupy
 from .._checks import bad_type, bad_value, kind_of, not_offered
 from .._ptx.access import Access
 from ..engines import chosen_engine
-from . import arguments, build, plans, winners
+from . import arguments, build, guard, plans, winners
 from .config import Config, Meta, Out, check_defines, dimensions
 from .described import Described
 from .memory import is_array
-from .plans import Plan
+from .plans import Plan, Sizes
 from .tensor_map import TensorMap, array_of
 
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 _LARGEST_BLOCK = (1024, 1024, 64)
-_THREADS = 1024
+_BOUNDS = build.Bounds(1024, (), None)
+_CLUSTERS_FROM = 90
 _SHARED_MEMORY = 232_448  # the most that any device has
 
 
@@ -26,7 +30,7 @@ class Planned(Described):
     """What a call with given arguments will launch."""
 
     def _parameters_of_now(self) -> list[arguments.Parameter]:
-        return self._parameters(self._build(None) if build.can_compile() else None)
+        return self._parameters(self._build(None) if self._has_code else None)
 
     def _bound(
         self, args: tuple, keywords: Mapping[str, Any]
@@ -57,7 +61,7 @@ class Planned(Described):
         for heuristic in self._content["heuristics"]:
             found = heuristic(Meta(self._name, {**bound, **defines}))
             defines |= check_defines(self._name, "heuristics", found)
-        return Config(defines, config.block, config.shared_memory, config.options)
+        return replace(config, defines=defines)
 
     def _kind(self, bound: Mapping[Any, Any]) -> tuple:
         """Return what tells the winner of a call from others."""
@@ -81,10 +85,8 @@ class Planned(Described):
             raise bad_value(self._name, "prune", "at least one configuration left", configs)
         return configs
 
-    def _launch(
-        self, bound: Mapping[Any, Any], config: Config, grid: Any, block: Any
-    ) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-        """Return grid, block and shared memory of a call, checked."""
+    def _launch(self, bound: Mapping[Any, Any], config: Config, grid: Any, block: Any) -> Sizes:
+        """Return what a call is launched with, checked."""
         meta = Meta(self._name, {**bound, **config.defines})
         grid = self._content["grid"] if grid is None else grid
         blocks = (block, config.block, self._content["block"])
@@ -100,28 +102,51 @@ class Planned(Described):
             if any(n > most for n, most in zip(found, largest)):
                 raise bad_value(self._name, argument, f"at most {largest}", found)
             sizes.append(found)
-        threads = 1
-        for n in sizes[1]:
-            threads *= n
-        if not 1 <= threads <= self._most_threads(config):
-            expected = f"1 to {self._most_threads(config)} threads"
-            raise bad_value(self._name, "block", expected, sizes[1])
+        bounds = self._build(config).bounds if self._has_code else _BOUNDS
+        if not 1 <= prod(sizes[1]) <= bounds.threads:
+            raise bad_value(self._name, "block", f"1 to {bounds.threads} threads", sizes[1])
         shared = config.shared_memory or self._content["shared_memory"]
         if shared > _SHARED_MEMORY:
             expected = f"at most {_SHARED_MEMORY} bytes"
             raise bad_value(self._name, "shared_memory", expected, shared)
-        return sizes[0], sizes[1], shared
+        self._check_cluster(config, bounds, sizes[0])
+        cluster = None if bounds.cluster else config.cluster
+        return Sizes(sizes[0], sizes[1], shared, cluster)
 
-    def _most_threads(self, config: Config) -> int:
-        return self._build(config).maximum_threads if build.can_compile() else _THREADS
+    def _check_cluster(self, config: Config, bounds: build.Bounds, grid: tuple[int, ...]) -> None:
+        """Refuse clusters that the kernel, its architecture or the grid do not allow."""
+        cluster = config.cluster
+        if cluster is not None:
+            given = (*cluster, 1, 1)[:3]
+            if bounds.cluster and given != (*bounds.cluster, 1, 1)[:3]:
+                expected = f"{bounds.cluster}, which the kernel is compiled for"
+                raise bad_value(self._name, "cluster", expected, cluster)
+            if bounds.most_blocks is not None and prod(given) > bounds.most_blocks:
+                expected = f"at most {bounds.most_blocks} blocks, the kernel's bound"
+                raise bad_value(self._name, "cluster", expected, cluster)
+            architecture = build.architecture_of((*self._content["options"], *config.options))
+            if architecture is not None and int(architecture.rstrip("af")) < _CLUSTERS_FROM:
+                expected = "None below compute capability 9.0"
+                raise bad_value(self._name, "cluster", expected, f"{cluster} for {architecture}")
+        sizes = bounds.cluster or cluster or ()
+        if any(n % size for n, size in zip((*grid, 1, 1), sizes)):
+            raise bad_value(self._name, "grid", f"multiples of the cluster's {sizes}", grid)
 
-    @property
+    @cached_property
     def _is_kept(self) -> bool:
         """Whether calls that are alike are planned once: nobody is asked at each of them."""
         return self._content["prune"] is None and not self._content["heuristics"]
 
+    def _key(self, in_place: bool, args: tuple) -> Hashable:
+        """Return what a call without keywords depends on, None where it is planned anew."""
+        if not self._is_kept or guard.is_checked():
+            return None
+        found = plans.key_of(args)
+        return found and (in_place, chosen_engine(), winners.generation, found)
+
     def _planned(
         self,
+        key: Hashable,
         in_place: bool,
         args: tuple,
         named: Mapping[str, Any],
@@ -145,11 +170,6 @@ class Planned(Described):
             self._check_runs(given)
             return Plan(bound, maps, chosen, access, launch)
 
-        key = None
-        if self._is_kept and not named and (grid, block, config) == (None, None, None):
-            key = plans.key_of(args)
-        if key is not None:
-            key = (in_place, chosen_engine(), winners.generation, *key)
         return self._plans.plan(key, args, make)
 
     def _check_functional(self, bound: Mapping[Any, Any], access: Access) -> None:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._ptx.access import Access
-from ..engines.cuda.runtime.replay import Call
 from .config import Config, Out
-from .memory import is_array
+from .memory import address, array_type, is_array
+from .prepared import Prepared
 from .tensor_map import TensorMap, array_of
 
 #: Plans of a kernel. When there would be more, all are dropped.
@@ -19,6 +19,15 @@ CAPACITY = 256
 #: Stands for an array: plans keep no memory alive.
 _ARRAY = object()
 _PLAIN = (int, bool, bytes, type(None))
+
+
+class Sizes(NamedTuple):
+    """What a kernel is launched with besides its arguments; no ``cluster`` where it has its own."""
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared_memory: int
+    cluster: tuple[int, ...] | None
 
 
 class Plan(NamedTuple):
@@ -33,14 +42,17 @@ class Plan(NamedTuple):
     maps : dict
         Those of them that are tensor maps, of which ``bound`` has the arrays.
     access : Access
-    launch : (grid, block, shared memory)
+    launch : Sizes
+    repeats : bool
+        Whether it is of an earlier call.
     """
 
     bound: dict[Any, Any]
     maps: dict[Any, TensorMap]
     config: Config
     access: Access
-    launch: tuple[tuple[int, ...], tuple[int, ...], int]
+    launch: Sizes
+    repeats: bool = False
 
 
 class Plans:
@@ -48,6 +60,8 @@ class Plans:
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, Plan] = {}
+        #: What launches a call like an earlier one, by the same keys.
+        self.prepared: dict[Hashable, Prepared] = {}
 
     def plan(self, key: Hashable, args: tuple, make: Callable[[], Plan]) -> Plan:
         """Return the plan of a call; `key` is None where it is not to be kept."""
@@ -57,11 +71,13 @@ class Plans:
             return kept._replace(
                 bound={n: array_of(a) if k is _ARRAY else k for (n, k), a in given},
                 maps={n: a for (n, _), a in given if isinstance(a, TensorMap)},
+                repeats=True,
             )
         made = make()
         if key is not None:
             if len(self._kept) >= CAPACITY:
                 self._kept.clear()
+                self.prepared.clear()
             bound = {n: _ARRAY if is_array(v) else v for n, v in made.bound.items()}
             self._kept[key] = made._replace(bound=bound, maps={})
         return made
@@ -70,42 +86,34 @@ class Plans:
 def key_of(args: Iterable[Any]) -> tuple[Hashable, ...] | None:
     """Return what a plan depends on; None of arguments that cannot be told from others."""
     key: list[Any] = []
+    device_array = array_type()
     for value in args:
         kind = type(value)
-        if kind is TensorMap:
-            key.append(value.fact)
-            value = value.array
-        if isinstance(value, np.ndarray):
+        key.append(kind)
+        if kind is device_array:
+            key += value.dtype, value.shape, value.strides, value.data.device_id
+        elif kind is float:
+            key.append(value or value.hex())  # which tells -0.0 from 0.0
+        elif kind in _PLAIN:
+            key.append(value)
+        elif kind is TensorMap:
+            array = value.array
+            key += value.fact, address(array), array.dtype, array.shape, array.strides
+        elif isinstance(value, np.ndarray):
             key += value.dtype, value.shape, value.strides, value.flags.writeable
         elif is_array(value):
             key += value.dtype, value.shape, value.strides, value.data.device_id
         elif kind is Out:
+            try:
+                key.append(hash(value))
+            except TypeError:  # its shape may be a list
+                return None
             key += value.like, value.shape, value.dtype, _number(value.fill)
         elif (number := _number(value)) is not _ARRAY:
             key.append(number)
         else:
             return None
-        key.append(kind)
-    try:
-        hash(found := tuple(key))
-    except TypeError:  # as the shape of an Out may be a list
-        return None
-    return found
-
-
-def repeated(kernel: Any, args: tuple, generation: int) -> Call | None:
-    """Return the record of a call on the same memory, None where nothing can be recorded."""
-    arrays = tuple(a for a in map(array_of, args) if is_array(a))
-    settings = tuple(_setting(value) for value in args)
-    if not arrays or isinstance(arrays[0], np.ndarray) or _ARRAY in settings:
-        return None
-    return Call(kernel, None, arrays, (*settings, *map(type, args), generation))
-
-
-def _setting(value: Any) -> Any:
-    if isinstance(value, TensorMap):
-        return value.fact
-    return "array" if is_array(value) else _number(value)
+    return tuple(key)
 
 
 def _number(value: Any) -> Any:

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from .._arrays import is_cupy
+from ..engines.cuda.runtime.launch import LaunchError
 from ..tuning import timing
 from ..tuning.progress import reporting
 from .config import Config
@@ -72,8 +73,17 @@ def fastest(
         try:
             for number, candidate in compiled.items():
                 restore(poison=True)
-                candidate.run()
+                try:
+                    candidate.run()
+                except LaunchError as error:  # as of clusters that no multiprocessors hold
+                    report(_named(name, candidate.config), inf, str(error).splitlines()[0])
+                    last = error
+                    continue
                 results[number] = [on_host(array) for array in written.values()]
+            if not results:
+                raise ValueError(
+                    f"tune: {name}: no configuration is left, the last because: {last}"
+                )
             agreeing = _agreeing(name, candidates, results, expected)
             restore(poison=False)
             best, best_ms = -1, inf
@@ -120,7 +130,11 @@ def _compiled(
 
 
 def _named(name: str, config: Config) -> dict[str, Any]:
-    rest = {"block": config.block, "shared_memory": config.shared_memory or None}
+    rest = {
+        "block": config.block,
+        "shared_memory": config.shared_memory or None,
+        "cluster": config.cluster,
+    }
     return {"path": name, **config.defines, **{k: v for k, v in rest.items() if v is not None}}
 
 

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Hashable, Sequence
 from hashlib import sha256
 from json import dumps, loads
-from typing import Any
 
 from .._cache import read_entry, remove_entries, write_entry
 from .._locks import fork_safe
@@ -42,8 +41,8 @@ def find(kind: Hashable, configs: Sequence[Config]) -> Config | None:
 
 def keep(kind: Hashable, config: Config) -> None:
     """Keep a winner, for this process and those to come."""
-    content = config.defines, config.block, config.shared_memory, config.options
-    write_entry(_CACHE, _digest(kind), dumps([dict(content[0]), *content[1:]]).encode())
+    content = config.block, config.shared_memory, config.options, config.cluster
+    write_entry(_CACHE, _digest(kind), dumps([dict(config.defines), *content]).encode())
     _remember(kind, config)
     _next_generation()
 
@@ -71,9 +70,9 @@ def _remember(kind: Hashable, winner: Config | None) -> None:
 
 
 def _decoded(entry: bytes) -> Config:
-    defines, block, shared_memory, options = loads(entry)
-    given: Any = None if block is None else tuple(block)
-    return Config(defines, given, shared_memory, tuple(options))
+    defines, block, shared_memory, options, cluster = loads(entry)
+    block, cluster = (None if sizes is None else tuple(sizes) for sizes in (block, cluster))
+    return Config(defines, block, shared_memory, tuple(options), cluster)
 
 
 def _digest(kind: Hashable) -> str:

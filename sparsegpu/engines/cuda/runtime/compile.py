@@ -230,6 +230,75 @@ def compile_text(
     return Program(Cubin(bytes(code), resources), ptx.rstrip(b"\0").decode())
 
 
+@lru_cache(maxsize=1)
+def linker_version() -> tuple[int, int]:
+    """Return the version of nvJitLink, for example ``(13, 0)``."""
+    return _linker().version()
+
+
+def _linker() -> Any:
+    try:
+        from cuda.bindings import nvjitlink
+    except ImportError as error:
+        raise ImportError(
+            "compiling PTX needs cuda-bindings: pip install 'sparsegpu[cuda13]' (or [cuda12])"
+        ) from error
+    return nvjitlink
+
+
+def link_ptx(name: str, ptx: str, flags: tuple[str, ...]) -> Program:
+    """Compile PTX with nvJitLink.
+
+    Parameters
+    ----------
+    name : str
+        Of its entry point.
+    ptx : str
+    flags : tuple of str
+        ``-arch`` among them.
+
+    Raises
+    ------
+    CompileError
+        With the log and the flags; also for a missing entry point.
+    """
+    linker, text = _linker(), ptx.encode()
+    try:
+        handle = linker.create(len(flags), list(flags))
+    except linker.nvJitLinkError as error:  # an option
+        raise _link_error(name, flags, str(error)) from error
+    try:
+        linker.add_data(handle, linker.InputType.PTX, text, len(text), f"{name}.ptx")
+        linker.complete(handle)
+        code = bytearray(linker.get_linked_cubin_size(handle))
+        linker.get_linked_cubin(handle, code)
+        log = _text(handle, linker.get_info_log_size, linker.get_info_log)
+    except linker.nvJitLinkError as error:
+        log = _text(handle, linker.get_error_log_size, linker.get_error_log)
+        raise _link_error(name, flags, log or str(error)) from error
+    finally:
+        linker.destroy(handle)
+    resources = read_resources(bytes(code), name, log)
+    if resources is None:
+        raise _link_error(name, flags, f"no entry point {name}\n{log}")
+    return Program(Cubin(bytes(code), resources), ptx)
+
+
+def _link_error(name: str, flags: Sequence[str], log: str) -> CompileError:
+    version = ".".join(map(str, linker_version()))
+    return CompileError(
+        f"{name}.ptx: kernel '{name}' does not compile (nvJitLink {version})\n"
+        f"flags: {' '.join(flags)}\n{log}"
+    )
+
+
+def _text(handle: int, size: Any, read: Any) -> str:
+    """Return one of nvJitLink's logs."""
+    buffer = bytearray(size(handle))
+    read(handle, buffer)
+    return buffer.rstrip(b"\0").decode(errors="replace").strip()
+
+
 _PLACE = re.compile(r"^(\S+)\((\d+)\): (?:catastrophic )?error", re.MULTILINE)
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 _HEADER = struct.Struct("<16x2HI3QI6H")  # ELF64 file header, after its 16 identifying bytes
 _SECTION = struct.Struct("<2I4Q2I2Q")
 _SYMBOL = struct.Struct("<I2BH2Q")
-_REGCOUNT, _FRAME_SIZE = 0x2F, 0x11
+_REGCOUNT, _FRAME_SIZE, _PARAMETER = 0x2F, 0x11, 0x17
+_PARAMETER_INFO = struct.Struct("<I2HI")  # of EIATTR_KPARAM_INFO: -, number, offset, size << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,16 @@ def read_resources(code: bytes, entry: str, log: str = "") -> Resources | None:
     )
 
 
+def parameter_sizes(code: bytes, entry: str) -> list[int]:
+    """Return the bytes of each parameter of an entry point that the cubin holds."""
+    sizes = {}
+    for attribute, at, size in _values(code, _sections(code).get(f".nv.info.{entry}")):
+        if attribute == _PARAMETER and size == _PARAMETER_INFO.size:
+            _, number, _, word = _PARAMETER_INFO.unpack_from(code, at)
+            sizes[number] = word >> 18
+    return [sizes[number] for number in sorted(sizes)]
+
+
 def _sections(code: bytes) -> dict[str, tuple[int, int]]:
     """Return where each section lies: name to (offset, size)."""
     if len(code) < _HEADER.size or code[:4] != b"\x7fELF":
@@ -94,20 +106,24 @@ def _symbol_index(code: bytes, sections: dict[str, tuple[int, int]], name: str) 
 def _attributes(code: bytes, section: tuple[int, int] | None, symbol: int) -> dict[int, int]:
     """Return the attributes that ``.nv.info`` holds for one symbol."""
     found: dict[int, int] = {}
-    if section is None:
-        return found
-    at, end = section[0], section[0] + section[1]
-    while at + 4 <= end:
-        kind, attribute, size = struct.unpack_from("<2BH", code, at)
-        at += 4
-        if kind != 4:  # the value is the size field itself
-            continue
+    for attribute, at, size in _values(code, section):
         if size == 8:
             owner, value = struct.unpack_from("<2I", code, at)
             if owner == symbol:
                 found[attribute] = value
-        at += size
     return found
+
+
+def _values(code: bytes, section: tuple[int, int] | None) -> Iterator[tuple[int, int, int]]:
+    """Yield the attributes of a section, each with the place of its value and its size."""
+    at, size = section or (0, 0)
+    end = at + size
+    while at + 4 <= end:
+        kind, attribute, size = struct.unpack_from("<2BH", code, at)
+        at += 4
+        if kind == 4:  # else the value is the size field itself
+            yield attribute, at, size
+            at += size
 
 
 def _spills(log: str, entry: str) -> tuple[int | None, int | None]:

@@ -40,7 +40,7 @@ _counting = fork_safe(threading.RLock())  # not `_lock`, which a compilation hol
 _get_device: Any = None
 
 # CUresult of a launch that asks for more than the device has; the context stays usable.
-_INVALID_VALUE, _OUT_OF_RESOURCES = 1, 701
+_INVALID_VALUE, _OUT_OF_RESOURCES, _INVALID_CLUSTER = 1, 701, 912
 _INVALID_CONTEXT = 201
 _PARAMETER_ALIGNMENT = 128  # more than any parameter needs (a tensor map: 64)
 
@@ -81,7 +81,12 @@ def submit(*works: Work, whole: bool = False, setup: bool = False) -> None:
         The works make something that is kept with an operand (a schedule, a transposed pattern).
         They belong to no call.
     """
-    enqueue(works, _current_stream()().ptr, whole, setup)
+    enqueue(works, current_stream(), whole, setup)
+
+
+def current_stream() -> int:
+    """Return the handle of CuPy's current stream."""
+    return _current_stream()().ptr
 
 
 def enqueue(works: tuple[Work, ...], stream: int, whole: bool, setup: bool = False) -> None:
@@ -90,6 +95,11 @@ def enqueue(works: tuple[Work, ...], stream: int, whole: bool, setup: bool = Fal
         work.on(stream)
     for recorder in _recorders.get():
         recorder(works, whole, setup)
+
+
+def is_traced() -> bool:
+    """Return whether anyone but the count of launches is told of submissions."""
+    return len(_recorders.get()) > 1
 
 
 @contextmanager
@@ -230,6 +240,11 @@ class Launch:
         addresses = [first + start for start in starts]
         ctypes.memmove(first, packed.pack(*parts, *addresses), packed.size)
 
+    def parameter(self, number: int) -> ctypes.c_uint64:
+        """Return eight bytes of a parameter, to be changed by who has the launch alone."""
+        at = ctypes.c_uint64.from_address(self._address + 8 * number)
+        return ctypes.c_uint64.from_address(at.value)
+
     def on(self, stream: int) -> None:
         """Launch on the stream with this handle."""
         if not self.source:
@@ -303,7 +318,7 @@ def lacks_context(error: RuntimeError) -> bool:
 
 def _refuse(error: Any, source: str, asked: str) -> None:
     """Raise a `LaunchError` where a driver's error says that too much was asked for."""
-    if error.status in {_INVALID_VALUE, _OUT_OF_RESOURCES}:
+    if error.status in {_INVALID_VALUE, _OUT_OF_RESOURCES, _INVALID_CLUSTER}:
         message = f"kernel '{source}' does not launch with {asked}: {error}"
         raise LaunchError(message) from error
 

@@ -1,0 +1,134 @@
+"""Wrapped kernels whose source is compiled: what is found in it, and what does not compile."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernel_cases import TABLE, axpy, needs_nvrtc
+from sparsegpu import kernels
+from sparsegpu._ptx import stored
+from sparsegpu.kernels import build
+
+
+@needs_nvrtc
+class TestCompiled:
+    def test_what_is_found(self):
+        found = axpy(writes=None, reads=None)
+        assert found.access.writes == {"y"} and found.access.reads == {"x", "y"}
+        assert "y: read, written" in found.explain() and "axpy.cu:5" in found.explain()
+        assert found.resources().registers > 0 and ".entry axpy(" in found.ptx()
+
+    def test_names_where_macros_hide_them(self):
+        text = '#define P float* y, long long n\nextern "C" __global__ void k(P) { y[n] = 1; }'
+        hidden = kernels.wrap(text, "k", grid=1, block=1, ref=lambda y, n: y.fill(2))
+        assert hidden.access.writes == {0}
+        assert np.array_equal(hidden(np.zeros(3, "f4"), 2), np.full(3, 2))
+        assert kernels.wrap(text, "k", params=["out", "n"]).access.writes == {"out"}
+
+    def test_options_change_the_kernel(self):
+        text = 'extern "C" __global__ void k(int* a, int* b) { (WHICH)[0] = 1; }'
+        made = kernels.wrap(text, "k", configs=[kernels.Config({"WHICH": w}) for w in "ab"])
+        assert made.access.writes == {"a", "b"}
+        assert [made.access_of(c).writes for c in made.configs] == [{"a"}, {"b"}]
+        assert made.ptx(made.configs[0]) != made.ptx(made.configs[1])
+
+    def test_texts_numbers_and_bools_as_defines(self):
+        text = 'extern "C" __global__ void k(ELEMENT* x) { x[0] = FACTOR * (REALLY ? 1 : 2); }'
+        given = {"ELEMENT": "double", "FACTOR": 1.5, "REALLY": True}
+        other = kernels.Config(given | {"REALLY": False})
+        made = kernels.wrap(text, "k", configs=[kernels.Config(given), other])
+        assert made.access.writes == {0}  # a macro may hide what is declared
+        for config, value in zip(made.configs, (1.5, 3.0), strict=True):
+            assert str(np.float64(value).view(np.int64)) in made.ptx(config)
+
+    def test_a_declared_number_is_no_address(self):
+        text = 'extern "C" __global__ void k(long long p, float* x) { *(float*)p = x[0]; }'
+        assert kernels.wrap(text, "k", options=["-arch=sm_80"]).access.opaque
+
+    def test_a_declaration_that_is_refuted(self):
+        with pytest.raises(
+            ValueError, match=r"wrap: argument 'writes': expected also y .*st.global"
+        ):
+            axpy(writes=["x"]).access  # noqa: B018
+        with pytest.raises(
+            ValueError, match="wrap: argument 'reads': expected names of parameters"
+        ):
+            axpy(reads=["z"]).access  # noqa: B018
+
+    def test_an_opaque_kernel_asks_for_writes(self):
+        t, x = np.zeros(1, "u8"), np.zeros(1, "f4")
+        opaque = kernels.wrap(TABLE, "table", grid=1, block=1, ref=lambda t, x: x.fill(1))
+        with pytest.raises(NotImplementedError, match=r"table.cu:1.*writes= in wrap, or inplace"):
+            opaque(t, x)
+        assert opaque.access.writes == {"t", "x"}
+        told = kernels.wrap(
+            TABLE, "table", grid=1, block=1, writes=["x"], ref=lambda t, x: x.fill(1)
+        )
+        assert told.access.writes == {"x"} and np.array_equal(told(t, x), [1])
+
+    @pytest.mark.parametrize(("text", "words"), [
+        ('extern "C" __global__ void other() {}', 'no extern "C" entry point k'),
+        ("__global__ void k(float* x) { x[0] = 1; }", 'no extern "C" entry point k'),
+        ('extern "C" __global__ void k() {\n  oops;\n}', r"k.cu:2: kernel 'k' does not compile"),
+    ])  # fmt: skip
+    def test_what_does_not_compile(self, text, words):
+        from sparsegpu.engines.cuda.runtime.compile import CompileError
+
+        with pytest.raises(CompileError, match=words):
+            kernels.wrap(text, "k").access  # noqa: B018
+
+    def test_a_block_over_the_kernels_bound(self):
+        text = 'extern "C" __global__ void __launch_bounds__(64) k(int* x) { x[threadIdx.x] = 1; }'
+        bounded = kernels.wrap(text, "k", grid=1, block=128, ref=lambda x: None)
+        with pytest.raises(ValueError, match="argument 'block': expected 1 to 64 threads"):
+            bounded(np.zeros(3, "i4"))
+
+    def test_a_struct_by_its_size(self):
+        text = """struct S { float* p; int n; };
+        extern "C" __global__ void k(S s) { s.p[s.n] = 1; }"""
+        made = kernels.wrap(text, "k", grid=1, block=1, ref=lambda s: None)
+        assert made.access.writes == {"s"}
+        made.inplace(np.zeros((), [("p", "u8"), ("n", "i8")]))
+        with pytest.raises(ValueError, match="argument 's': expected a struct of 16 bytes, got 4"):
+            made.inplace(b"1234")
+        with pytest.raises(TypeError, match="argument 's': expected a struct of 16 bytes"):
+            made.inplace(3)
+
+    def test_quotes_backslashes_and_underscores(self):
+        text = (
+            '/* "quote\\" */ extern "C" __global__ void __k(int* _x) { /* \\ */ _x[0] = \'\\\\\'; }'
+        )
+        assert kernels.wrap(text, "__k").access.writes == {"_x"}
+
+
+@needs_nvrtc
+def test_the_cache_keeps_what_was_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARSEGPU_CACHE_DIR", str(tmp_path))
+    text = 'extern "C" __global__ void keep(float* out, const float* x) { *out = *x; }'
+    build.build.cache_clear()
+    first = kernels.wrap(text, "keep").access
+    monkeypatch.setattr(build, "report", None)  # nothing is analysed again
+    build.build.cache_clear()
+    again = kernels.wrap(text, "keep").access
+    assert again == first and again.because == first.because
+    assert (again.writes, again.reads) == ({"out"}, {"x"})
+    monkeypatch.setattr(stored, "version", lambda: "another state of the analysis")
+    build.build.cache_clear()
+    with pytest.raises(TypeError, match="not callable"):
+        kernels.wrap(text, "keep").access  # noqa: B018
+
+
+@needs_nvrtc
+def test_a_compile_that_was_killed(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARSEGPU_CACHE_DIR", str(tmp_path))
+    text = 'extern "C" __global__ void killed(float* out) { *out = 1; }'
+    build.build.cache_clear()
+    code = kernels.wrap(text, "killed")._build(None).code
+    (entry,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    for size in (0, 10, entry.stat().st_size // 2, entry.stat().st_size - 1):
+        entry.write_bytes(entry.read_bytes()[:size])
+        build.build.cache_clear()
+        made = kernels.wrap(text, "killed")
+        assert made.access.writes == {"out"} and made._build(None).code == code
+        assert entry.stat().st_size > len(code)  # it is whole again

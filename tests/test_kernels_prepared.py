@@ -1,0 +1,195 @@
+"""Calls like an earlier one go to the device at once, with the addresses of their own arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import fake_cuda
+from kernel_cases import DeviceArray
+from sparsegpu import kernels
+from sparsegpu.engines.cuda.runtime import launch
+from sparsegpu.kernels import arguments, build
+from sparsegpu.kernels.foreign import Signature, Typed
+
+SOURCE = """extern "C" __global__ void axpy(float* y, float a, const float* x, long long n) {
+  long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+  if (i < n) y[i] += a * x[i];
+}"""
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """Decode every launch: its parameters, and the stream."""
+    told = fake_cuda.put_in_place(monkeypatch)
+    told.seen, told.fields, told.pause = [], ["Q", "f", "Q", "q"], False
+
+    def decoded(function, *rest):
+        values, parameters = [], rest[-2]
+        for i, kind in enumerate(told.fields):
+            at = ctypes.c_uint64.from_address(parameters + 8 * i).value
+            values += struct.unpack(f"<{kind}", ctypes.string_at(at, struct.calcsize(f"<{kind}")))
+            if told.pause:
+                time.sleep(0)
+        told.seen.append(tuple(values))
+
+    monkeypatch.setattr(launch, "_launch_kernel", lambda: decoded)
+    monkeypatch.setattr(launch, "_get_device", lambda: 0)
+    kernel = launch.Kernel("axpy", SimpleNamespace(ptr=1))
+    monkeypatch.setattr(launch, "loaded", lambda name, code: kernel)
+    monkeypatch.setattr(sys.modules["cupy"], "ndarray", DeviceArray)
+    monkeypatch.setattr(build, "can_compile", lambda: False)
+    monkeypatch.setattr(build, "_device_architecture", lambda: None)
+    monkeypatch.setattr(kernels.Kernel, "_build", lambda self, config: SimpleNamespace(code=b""))
+    told.planned = []
+    plan = kernels.Kernel._planned
+
+    def planned(self, *args):
+        told.planned.append(args[0])
+        return plan(self, *args)
+
+    monkeypatch.setattr(kernels.Kernel, "_planned", planned)
+    return told
+
+
+def axpy(**changed):
+    declared = dict(writes=["y"], reads=["x", "y"], grid=lambda m: -(-m["n"] // 4), block=4)
+    return kernels.wrap(SOURCE, "axpy", **(declared | changed))
+
+
+def test_the_third_call_is_not_planned(device):
+    kernel = axpy()
+    for i in range(5):
+        kernel.inplace(DeviceArray(1000 + i), 2.0, DeviceArray(2000 + i), 8)
+    assert device.seen[0] == (1000, 2.0, 2000, 8)
+    assert [(y, x) for y, _, x, _ in device.seen] == [(1000 + i, 2000 + i) for i in range(5)]
+    assert len(device.planned) == 2 and len(launch.launch_counts()) >= 1
+
+
+def test_every_launch_is_counted(device):
+    kernel, before = axpy(), launch.launch_counts().get("axpy", 0)
+    for _ in range(4):
+        kernel.inplace(DeviceArray(1000), 2.0, DeviceArray(2000), 8)
+    assert launch.launch_counts()["axpy"] == before + 4
+
+
+@pytest.mark.parametrize("other", [
+    lambda y, x: (y, -0.0, x, 8), lambda y, x: (y, 0.0, x, 7), lambda y, x: (y, 0.0, None, 8),
+    lambda y, x: (DeviceArray(1, (2, 4)), 0.0, x, 8),
+    lambda y, x: (y, 0.0, DeviceArray(9, (8,), (8,)), 8),
+    lambda y, x: (y, np.float32(0), x, 8), lambda y, x: (y, 0.0, x, np.int64(8)),
+])  # fmt: skip
+def test_calls_that_are_others_are_planned(device, other):
+    kernel = axpy()
+    y, x = DeviceArray(1000), DeviceArray(2000)
+    for _ in range(3):
+        kernel.inplace(y, 0.0, x, 8)
+    kernel.inplace(*other(y, x))
+    assert len(device.planned) == 3
+    kernel.inplace(y, 0.0, x, 8)
+    assert len(device.planned) == 3
+
+
+def test_with_keywords_everything_is_planned(device):
+    kernel = axpy()
+    for i in range(3):
+        kernel.inplace(DeviceArray(1000 + i), 2.0, DeviceArray(2000), n=8)
+        kernel.inplace(DeviceArray(1000 + i), 2.0, DeviceArray(2000), 8, grid=1)
+    assert len(device.planned) == 6 and len(device.seen) == 6
+
+
+def test_recorders_get_launches_of_their_own(device):
+    kernel, works = axpy(), []
+    for _ in range(3):
+        kernel.inplace(DeviceArray(1000), 2.0, DeviceArray(2000), 8)
+    with launch.recording(lambda given, whole, setup: works.append(given)):
+        kernel.inplace(DeviceArray(1001), 2.0, DeviceArray(2000), 8)
+        kernel.inplace(DeviceArray(1002), 2.0, DeviceArray(2000), 8)
+    kernel.inplace(DeviceArray(1003), 2.0, DeviceArray(2000), 8)
+    (first,), (second,) = works
+    assert first is not second
+    device.seen.clear()
+    first.on(0)
+    second.on(0)
+    assert [y for y, *_ in device.seen] == [1001, 1002]  # what they hold, no later call changes
+
+
+def test_another_device(device, monkeypatch):
+    kernel = axpy()
+    args = DeviceArray(1000), 2.0, DeviceArray(2000), 8
+    for _ in range(3):
+        kernel.inplace(*args)
+    (prepared,) = kernel._plans.prepared.values()
+    monkeypatch.setattr(launch, "_get_device", lambda: 1)
+    assert not prepared.inplace(args) and prepared.functional(args) is None
+    assert len(device.seen) == 3
+
+
+def test_copies_of_what_is_written(device):
+    kernel, y, x = axpy(), DeviceArray(1000), DeviceArray(2000)
+    args = y, 2.0, x, 8
+    key = kernel._key(False, args)
+    plan = kernel._planned(key, False, args, {}, None, None, None)
+    kernel._prepare(key, plan, args, ["y"])
+    device.planned.clear()
+    result = kernel(y, 2.0, x, 8)
+    assert isinstance(result, DeviceArray) and result.data.ptr >= 1 << 50
+    assert device.seen == [(result.data.ptr, 2.0, 2000, 8)] and not device.planned
+    (prepared,) = kernel._plans.prepared.values()
+    assert prepared.functional((DeviceArray(3000), 2.0, DeviceArray(3032), 8)) is not None
+    # The same bytes, and a part of them, are the general case.
+    for other in (3000, 3004, 2972):
+        assert prepared.functional((DeviceArray(3000), 2.0, DeviceArray(other), 8)) is None
+    device.current = fake_cuda.Stream(7)
+    assert prepared.functional((y, 2.0, x, 8)) is not None
+    device.captured.add(7)
+    assert prepared.functional((y, 2.0, x, 8)) is None
+    assert prepared.inplace((y, 2.0, x, 8))
+
+
+def test_threads_do_not_mix_their_addresses(device):
+    kernel, count, times = axpy(), 4, 200
+    for _ in range(3):
+        kernel.inplace(DeviceArray(0), 2.0, DeviceArray(10), 8)
+    device.seen.clear()
+    device.pause = True
+
+    def work(number):
+        y, x = DeviceArray(100 * number), DeviceArray(100 * number + 10)
+        for _ in range(times):
+            kernel.inplace(y, 2.0, x, 8)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(1, count + 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(device.seen) == count * times
+    assert all(x == y + 10 for y, _, x, _ in device.seen)
+
+
+@pytest.mark.parametrize(("compiler", "layout"), [
+    ("numba", "qqqqQqqfqqqqQqqqq"), ("cupyx", ["Qqqq", "f", "Qqqqqq"]),
+])  # fmt: skip
+def test_arrays_with_their_shapes(device, compiler, layout, monkeypatch):
+    typed = Typed("y", "float32", 1, "C"), Typed("a", "float32"), Typed("x", "float32", 2, "A")
+    signature = Signature(compiler, typed)
+    kernel = axpy(params=None, grid=1)._changed(signature=signature)
+    monkeypatch.setattr(arguments, "check_layout", lambda *args: None)
+    device.fields = layout
+    for i in range(4):
+        kernel.inplace(DeviceArray(1000 + i), 2.0, DeviceArray(2000 + i, (2, 3)))
+    assert len(device.planned) == 2
+    before, between, behind = [], [], [6]
+    if compiler == "numba":
+        before, between, behind = [0, 0, 8, 4], [0, 0, 6, 4], []
+    for i, seen in enumerate(device.seen):
+        y = [*before, 1000 + i, *([8] if behind else []), 8, 4]
+        assert list(seen) == [*y, 2.0, *between, 2000 + i, *behind, 2, 3, 12, 4]
