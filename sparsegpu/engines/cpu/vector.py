@@ -16,7 +16,7 @@ from ._jit import jit
 from ._threads import for_each
 
 #: Elements of a span and of a strip. Both are fixed, as the order of the sums depends on them.
-_SPAN, _STRIP = 1 << 16, 1 << 10
+SPAN, STRIP = 1 << 16, 1 << 10
 #: The number of vectors of a compiled pass is a multiple of this.
 _VECTORS = 4
 
@@ -58,14 +58,14 @@ def prepare(
     rows = np.array([row for row, _, _ in dots], np.int64)
     # Padded, so that most passes are one signature, which is compiled once.
     everything = (*vectors, *(vectors[0],) * (-len(vectors) % _VECTORS))
-    most = max(_SPAN // max(r, 1), 1)
+    most = max(SPAN // max(r, 1), 1)
     spans = range(0, n, most)
     single = len(spans) == 1
     sums = scalars[None] if single else np.empty((len(spans), len(dots), r), scalars.dtype)
     to_rows = rows if single else np.arange(len(rows))
     cost = n * r * (len(program) + len(dots))
     go = np.ones(r, bool) if active is None else active
-    after = None if step is None else _after(step.name)
+    after = None if step is None else compiled_after(step.name)
 
     def span(first: int) -> None:
         last = min(first + most, n)
@@ -92,7 +92,8 @@ def repeated(iteration: Callable[[], None]) -> Callable[[], None]:
 
 
 @cache
-def _after(name: str) -> Callable:
+def compiled_after(name: str) -> Callable:
+    """Return `_solver_steps.after_pass`, compiled."""
     return after_pass(name, jit(error_model="numpy"))
 
 
@@ -106,7 +107,7 @@ def _span(vectors, first, last, scalars, steps, of_dots, sums, to_rows, active):
     where the target is the first term and no other.
     """
     r = vectors[0].shape[1]
-    rows = min(max(_STRIP // r, 1), last - first)
+    rows = min(max(STRIP // r, 1), last - first)
     value = np.empty(rows * r, vectors[0].dtype)
     scale = np.ones((len(steps), rows * r if r > 1 else 1), vectors[0].dtype)
     go = np.empty(rows * r, np.bool_)
