@@ -12,7 +12,7 @@ import scipy.sparse.linalg
 import sparsegpu
 from solver_cases import dense_system, on
 from sparsegpu import bsr_array, linalg
-from sparsegpu.cli.elasticity import cantilever
+from sparsegpu.benchmark.elasticity import cantilever
 
 
 def found(engine, a, x, **keywords):
