@@ -88,6 +88,21 @@ def test_any_check_every_and_scipys_answer(engine, rng):
     assert (abs(abs((vectors * answers[0][1]).sum(axis=0)) - 1) < 1e-8).all()
 
 
+def test_the_iterate_with_the_smallest_residuals_is_the_answer(engine, rng):
+    a, start = cantilever(16, 4)[0], rng.standard_normal((160, 3))
+    device, dense, worse = on(engine, a), a.toarray(), 0
+    for maxiter in range(1, 9):
+        with pytest.warns(UserWarning, match="above the tolerance"):
+            values, vectors, norms = found(
+                engine, device, start, tol=1e-12, maxiter=maxiter, retResidualNormsHistory=True
+            )
+        residual = np.linalg.norm(dense @ vectors - vectors * values, axis=0).max()
+        best = norms.max(axis=1).min()
+        assert len(norms) == maxiter + 1 and abs(residual - best) <= 1e-9 * best
+        worse += norms[-1].max() > best
+    assert worse  # residuals do not always become smaller
+
+
 def test_small_problems_are_solved_densely(engine, rng):
     dense = dense_system(rng, "indefinite", n=12)
     a = on(engine, bsr_array(dense, blocksize=(4, 4)))

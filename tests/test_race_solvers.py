@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from race_rows import COPY_GBS, judged, row
 from sparsegpu.benchmark import bars, cases, measure, peers, solvers
 from sparsegpu.benchmark.peer import CUPYX, SCIPY, NotAvailableError
+from tools.record import ROOT
 
 CASES = {case.name: case for case in cases.cases(["solvers"])}
 PLAIN, AMG, GMRES, MODES, ONE, MANY = CASES.values()
@@ -127,3 +129,22 @@ def test_multigrid():
     pytest.importorskip("pyamg")
     fewer, plain = (small(case) for case in (AMG, PLAIN))
     assert fewer.error() <= 1 and fewer.iterations * 2 < plain.iterations
+
+
+def test_the_curves(monkeypatch):
+    pytest.importorskip("sphinx")
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
+    figures = importlib.import_module("figures")
+    norms = {solvers.OURS: [1.0, 0.1, 1e-9], CUPYX: [2.0, 0.3]}
+    times = {CUPYX: 4.0, SCIPY: "missing"}
+    rows = [row(PLAIN, 2.0, histories=norms, peers=times), row(GMRES, 1.0), row(ONE, 1.0)]
+    rows.append(row(AMG, 0.5, histories={solvers.OURS: [1.0, 1e-9]}))
+    section, plot = figures.PLOTS["solvers"]
+    assert section == "solvers"
+    plot(figure, rows)
+    over_time = figure.axes[1].lines
+    assert [list(line.get_xdata()) for line in over_time] == [[0, 1, 2], [0, 4], [0, 0.5]]
+    assert list(over_time[1].get_ydata()) == [1, 0.15]
+    named = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert named == ["cg, sparsegpu", "cg, cupyx, CSR", "cg with amg, sparsegpu"]
