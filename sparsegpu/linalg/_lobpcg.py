@@ -251,6 +251,7 @@ class _Space:
         all updates are another.
         """
         xp, M, (n, k) = self.xp, self.system.precondition, self.system.b.shape
+        engine = self.system.engine
         x = self._orthonormal(self._project(self.system.b), "X")
         ax = self.A(x)
         values, c = np.linalg.eigh(_hermitian(to_host(x.conj().T @ ax)))
@@ -281,11 +282,11 @@ class _Space:
             z[:, 1, 2 * k :] = self.system.apply(w, of_new)
             if self.mass is not None:
                 z[:, i_b, 2 * k :] = self.mass(w, of_new)
-            grams = to_host(z[:, 0].conj().T @ z.reshape(n, -1)).reshape(3 * k, -1, 3 * k)
+            grams = to_host(engine.gram(z[:, 0], z.reshape(n, -1))).reshape(3 * k, -1, 3 * k)
             if not np.isfinite(grams).all():
                 break
             values, c = self._ritz(grams[:, 1], grams[:, i_b], k)
-            xp.matmul(z.reshape(-1, 3 * k), xp.asarray(c), out=following.reshape(-1, 2 * k))
+            engine.combine(z.reshape(-1, 3 * k), xp.asarray(c), following.reshape(-1, 2 * k))
             z[:, :, : 2 * k] = following
             x, ax, bx = (following[:, i, :k] for i in (0, 1, i_b))
             norms = residual_norms()

@@ -11,6 +11,7 @@ from functools import cache
 
 import numpy as np
 
+from ..._math import ceil_div
 from .._solver_steps import Step, after_pass
 from ._jit import jit
 from ._threads import for_each
@@ -19,6 +20,9 @@ from ._threads import for_each
 SPAN, STRIP = 1 << 16, 1 << 10
 #: The number of vectors of a compiled pass is a multiple of this.
 _VECTORS = 4
+#: Rows of a tall matrix that a thread takes, multiply-adds of a product that OpenBLAS gives to one
+#: thread, and the fewest rows for which that is worth a call.
+_TALL, _BLAS_ALONE, _FEW_ROWS = 1 << 14, 1 << 18, 32
 
 
 def prepare(
@@ -89,6 +93,46 @@ def prepare(
 def repeated(iteration: Callable[[], None]) -> Callable[[], None]:
     """Return an iteration that is made again and again: as it is."""
     return iteration
+
+
+def gram(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return ``left^H @ right`` of tall matrices (n, p) and (n, q): all dot products."""
+    (n, p), q = left.shape, right.shape[1]
+    sums = np.zeros((max(ceil_div(n, _TALL), 1), p, q), np.result_type(left, right))
+
+    def add(first: int, last: int) -> None:
+        sums[first // _TALL] += left[first:last].conj().T @ right[first:last]
+
+    _by_rows(add, n, p * q)
+    return sums.sum(axis=0)
+
+
+def combine(tall: np.ndarray, coefficients: np.ndarray, out: np.ndarray) -> None:
+    """Write ``tall @ coefficients`` to out, of matrices (n, p) and (p, q)."""
+
+    def multiply(first: int, last: int) -> None:
+        np.matmul(tall[first:last], coefficients, out=out[first:last])
+
+    _by_rows(multiply, len(tall), coefficients.size)
+
+
+def _by_rows(work: Callable[[int, int], None], n: int, products: int) -> None:
+    """Do ``work(first, last)``, so many multiply-adds a row, for n rows.
+
+    Some rows at a time, few enough for BLAS to stay in the thread that calls it: OpenBLAS's threads
+    wait for each other at every product, for milliseconds where others use the cores. Ours take
+    spans of many products.
+    """
+    few = _BLAS_ALONE // max(products, 1)
+    if few < _FEW_ROWS:
+        few = _TALL
+
+    def span(begin: int) -> None:
+        end = min(begin + _TALL, n)
+        for first in range(begin, end, few):
+            work(first, min(first + few, end))
+
+    for_each(span, range(0, n, _TALL), n * products)
 
 
 @cache

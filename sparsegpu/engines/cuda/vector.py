@@ -131,6 +131,18 @@ def prepare(
     return run
 
 
+def gram(left: Any, right: Any) -> Any:
+    """Return ``left^H @ right`` of tall matrices (n, p) and (n, q), by cuBLAS."""
+    return left.conj().T @ right
+
+
+def combine(tall: Any, coefficients: Any, out: Any) -> None:
+    """Write ``tall @ coefficients`` to out, of matrices (n, p) and (p, q), by cuBLAS."""
+    import cupy
+
+    cupy.matmul(tall, coefficients, out=out)
+
+
 def repeated(iteration: Callable[[], None]) -> Callable[[], None]:
     """Return an iteration that is made again and again: the first time as it is, then as a graph.
 
