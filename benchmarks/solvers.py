@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import sparsegpu as sg
+from sparsegpu.benchmark.solvers import cube
 from sparsegpu.cli.demo import choose_library, elasticity_problem, scipy_linalg, synchronize
 from sparsegpu.cli.table import print_table
 
@@ -83,21 +84,8 @@ def elasticity(xp: ModuleType, across: int) -> list[dict[str, Any]]:
 
 def grid(xp: ModuleType, side: int) -> list[dict[str, Any]]:
     """Time an iteration on a cube of nodes that touch 27 nodes each, 3 unknowns a node."""
-    nodes = np.arange(side**3).reshape((side,) * 3)
-    padded = np.pad(nodes, 1, constant_values=-1)
-    steps = [(i, j, k) for i in range(3) for j in range(3) for k in range(3)]
-    near = np.stack(
-        [padded[i : i + side, j : j + side, k : k + side].ravel() for i, j, k in steps], axis=1
-    )
-    there = near >= 0
-    indptr = np.concatenate([[0], there.sum(axis=1).cumsum()])
-    coupling = np.array([[-1, 0.2, 0.1], [0.2, -1, 0.2], [0.1, 0.2, -1]])
-    data = np.broadcast_to(coupling, (int(indptr[-1]), 3, 3)).copy()
-    rows = np.repeat(np.arange(side**3), there.sum(axis=1))
-    data[near[there] == rows] = 40 * np.eye(3)
-    n = 3 * side**3
-    a = sg.bsr_array((data, near[there].astype(np.int32), indptr.astype(np.int32)), shape=(n, n))
-    load = np.random.default_rng(0).standard_normal(n)
+    a, load = cube(3 * side**3)
+    n = a.shape[0]
     if xp is not np:
         a, load = a.to_device(), xp.asarray(load)
     name = f"27 blocks of 3x3 a row, {n} unknowns, float64"

@@ -10,17 +10,17 @@
 // DOT_COUNT; -DSTEP: NoStep or a step of solver_pass/*.cuh; -DCOLUMNS: those of a thread block, a
 // power of two; -DROWS: consecutive rows that a thread loads at once, more than 1 only of single
 // columns.
-#include "common/last_block.cuh"
-#include "common/warp_reduce.cuh"
 #include "solver_pass/bicgstab.cuh"
 #include "solver_pass/cg.cuh"
+#include "solver_pass/column_sums.cuh"
+#include "solver_pass/gmres.cuh"
 #include "solver_pass/minres.cuh"
 
 using namespace sparsegpu;
 
 typedef Wide<T>::type W;
 
-constexpr int THREADS = 256, WARPS = THREADS / 32, VECTORS = 8;
+constexpr int VECTORS = 8;
 
 struct Term {
   int target, vector, number;
@@ -127,63 +127,6 @@ struct Rows {
   }
 };
 
-// What other thread blocks of this launch wrote is in L2.
-__device__ __forceinline__ f64 from_l2(const f64* at) {
-  return __ldcg(at);
-}
-__device__ __forceinline__ c128 from_l2(const c128* at) {
-  return {__ldcg(&at->re), __ldcg(&at->im)};
-}
-
-// The sums over the thread block of each column, in the threads below COLUMNS.
-__device__ __forceinline__ void add_threads(W (&sums)[DOT_COUNT + 1]) {
-  __shared__ W of_warps[(DOT_COUNT + 1) * WARPS * COLUMNS];
-  __syncthreads();
-#pragma unroll
-  for (int d = 0; d < DOT_COUNT; ++d) {
-#pragma unroll
-    for (int mask = 16; mask >= COLUMNS; mask /= 2) sums[d] += shuffle_xor(sums[d], mask);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (lane < COLUMNS) of_warps[(d * WARPS + warp) * COLUMNS + lane] = sums[d];
-  }
-  __syncthreads();
-  if (threadIdx.x < COLUMNS) {
-#pragma unroll
-    for (int d = 0; d < DOT_COUNT; ++d) {
-      sums[d] = W(0);
-#pragma unroll
-      for (int warp = 0; warp < WARPS; ++warp)
-        sums[d] += of_warps[(d * WARPS + warp) * COLUMNS + threadIdx.x];
-    }
-  }
-}
-
-// Make the step of a column and write down what becomes of it (_solver_steps.after_pass).
-__device__ __forceinline__ void make_step(const SolverPass& pass, long long column) {
-  const long long r = pass.columns;
-  const Column<W> numbers = {pass.numbers + column, r};
-  u8* const flags = pass.flags + column;
-  long long* const counts = pass.counts + column;
-  u8 &active = flags[0], &moving = flags[r], &converged = flags[2 * r];
-  long long &steps = counts[0], &code = counts[r], &rounds = counts[2 * r];
-  if (active) {
-    const int became = STEP::run(numbers);
-    if (became != GOES_ON) {
-      moving = became == ITERATED || became == CONVERGED;
-      converged = became == CONVERGED;
-      steps += moving;
-      code = moving ? 0 : became;
-      active = became == ITERATED && is_finite(numbers[NORM]);
-    }
-  } else if (STEP::last) {
-    moving = false;
-  }
-  if (STEP::last) {
-    pass.history[rounds % pass.every * r + column] = numbers.real(NORM);
-    ++rounds;
-  }
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS)
     solver_pass(const __grid_constant__ SolverPass pass) {
   const int tile = blockIdx.x % pass.tiles, block = blockIdx.x / pass.tiles;
@@ -220,27 +163,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
   }
   if constexpr (DOT_COUNT > 0) {
-    add_threads(sums);
     W* const partials = pass.partials + (long long)tile * DOT_COUNT * pass.blocks * COLUMNS;
-    if (threadIdx.x < COLUMNS) {
-#pragma unroll
-      for (int d = 0; d < DOT_COUNT; ++d)
-        partials[(d * pass.blocks + block) * COLUMNS + lane] = sums[d];
-    }
-    if (!last_done(pass.done + tile, pass.blocks)) return;
-#pragma unroll
-    for (int d = 0; d < DOT_COUNT; ++d) {
-      sums[d] = W(0);
-      for (int b = threadIdx.x / COLUMNS; b < pass.blocks; b += THREADS / COLUMNS)
-        sums[d] += from_l2(partials + (d * pass.blocks + b) * COLUMNS + lane);
-    }
-    add_threads(sums);
-    if (threadIdx.x == 0) pass.done[tile] = 0;
+    if (!add_blocks<COLUMNS>(sums, DOT_COUNT, partials, pass.done + tile, block, pass.blocks))
+      return;
     if (threadIdx.x < COLUMNS && exists) {
 #pragma unroll
       for (int d = 0; d < DOT_COUNT; ++d)
         if (moves || STEP::none) pass.numbers[PRODUCTS[d].number * pass.columns + column] = sums[d];
-      if constexpr (!STEP::none) make_step(pass, column);
+      if constexpr (!STEP::none) make_step<STEP>(pass, column);
     }
   }
 }

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsegpu import bsr_array
+import sparsegpu
+from sparsegpu import bsr_array, linalg
+from sparsegpu.engines._solver_steps import ACTIVE, Columns, Step, gmres
+
+#: A kind of matrix that each takes.
+KINDS = {"cg": "definite", "minres": "indefinite", "bicgstab": "general", "gmres": "general"}
 
 
 def dense_system(rng, kind, dtype="float64", n=48, condition=100.0):
@@ -61,3 +66,39 @@ def allowed(a, x, b, rtol, atol=0.0, iterations=100):
     drift = iterations * u * (np.linalg.norm(a, 2) * np.linalg.norm(x, axis=0))
     norm = np.linalg.norm(b, axis=0)
     return np.maximum(rtol * norm, atol) + drift + 4 * u * norm
+
+
+def solve(engine, solver, a, b, **keywords):
+    """Return a solver's answer on the host, as it computes with an engine."""
+    with sparsegpu.use_engine(engine.name):
+        x, info = getattr(linalg, solver)(a, b, **keywords)
+    assert type(x) is type(b) and x.shape == b.shape
+    assert isinstance(info, int if b.ndim == 1 else np.ndarray)
+    return engine.host(x), info
+
+
+def blocks(engine, dense, size=4):
+    return on(engine, bsr_array(dense, blocksize=(size, size)))
+
+
+def extended_basis(arnoldi, rng, dtype, n, r):
+    """Return all arrays after an engine's passes over a basis of ten vectors, and before.
+
+    Sums of small integers are exact, in whatever order. A column in three is not active.
+    """
+    dtype = np.dtype(dtype)
+    basis, w = (rng.integers(-2, 3, (rows, n, r)).astype(dtype) for rows in (11, 1))
+    w = w[0] * dtype.type(1 - 2j if dtype.kind == "c" else 1)
+    basis[:10] *= rng.random((10, n, 1)) < 20 / n  # or products grow until they are not exact
+    numbers = np.zeros((gmres.rows(10), r), np.result_type(dtype, "float64"))
+    numbers[gmres.SIZE] = 10
+    columns = Columns(np.zeros((3, r), bool), np.zeros((3, r), np.int64), np.zeros((10, r)))
+    columns.flags[ACTIVE] = np.arange(r) % 3 != 1
+    arrays = {"numbers": numbers, "basis": basis, "w": w, "x": w.copy(), **columns._asdict()}
+    before = {name: array.copy() for name, array in arrays.items()}
+    active, step = columns.flags[ACTIVE], Step("gmres.start", columns)
+    arnoldi.extend_basis(numbers, basis, 10, w, active, step)()
+    numbers[gmres.MADE] = np.arange(r) % 2 + 9
+    arnoldi.add_combination(numbers, basis, 10, arrays["x"], active)()
+    w[:, ~active] = 0  # it may be anything there
+    return arrays, before

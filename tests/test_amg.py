@@ -10,7 +10,7 @@ import pytest
 import sparsegpu
 from solver_cases import allowed, on, residual_norms
 from sparsegpu import bsr_array, linalg
-from sparsegpu.cli.elasticity import cantilever
+from sparsegpu.benchmark.elasticity import cantilever
 
 pytest.importorskip("pyamg")
 

@@ -14,8 +14,8 @@ import sparsegpu
 from conftest import NO_GPU
 from sparsegpu.__main__ import main
 from sparsegpu._arrays import cupy_installed
+from sparsegpu.benchmark.elasticity import cantilever, element_stiffness
 from sparsegpu.cli import demo, doctor, table
-from sparsegpu.cli.elasticity import cantilever, element_stiffness
 from sparsegpu.cli.table import print_table
 from sparsegpu.engines.cusparselt import availability
 from sparsegpu.testing import assert_close

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import sparsegpu
-from solver_cases import dense_system, residual_norms
+from solver_cases import dense_system, extended_basis, residual_norms
 from sparsegpu import bsr_array, linalg
+from sparsegpu.engines.reference import arnoldi
+from sparsegpu.linalg import _gmres
 from sparsegpu.linalg._system import System
 from tools.emulator.build import compiler
 from tools.emulator.solvers import emulated_solvers
@@ -22,8 +24,12 @@ CASES = [
     ("bicgstab", "float32", 2, False),
     ("minres", "float64", 3, True),
     ("minres", "float32", 1, False),
+    ("gmres", "float64", 1, False),
+    ("gmres", "float32", 3, True),
+    ("gmres", "complex64", 1, True),
+    ("gmres", "complex128", 2, False),
 ]
-KINDS = {"cg": "definite", "minres": "indefinite", "bicgstab": "general"}
+KINDS = {"cg": "definite", "minres": "indefinite", "bicgstab": "general", "gmres": "general"}
 LAUNCHES = {"cg": 3, "bicgstab": 5, "minres": 4}  # of an iteration, one more with M (minres, cg)
 
 
@@ -67,7 +73,8 @@ def test_the_iterates_of_the_reference(directory, rng, case):
         once = sum(launched.values()) - before
         linalg_call(a, b, **{**keywords, "maxiter": 2 * iterations})
         twice = sum(launched.values()) - before - once
-    assert twice - once == iterations * (LAUNCHES[solver] + preconditioned)
+    if solver != "gmres":  # whose cycles grow
+        assert twice - once == iterations * (LAUNCHES[solver] + preconditioned)
     assert np.array_equal(found[1], expected[1]) and not np.any(found[1])
     for ours, theirs in zip(found[2:], expected[2:]):
         # Rounding errors grow: the first iterates are the same, and about as many are made.
@@ -75,6 +82,27 @@ def test_the_iterates_of_the_reference(directory, rng, case):
         scale = abs(theirs[:10]).max(axis=0)
         assert (abs(ours[:10] - theirs[:10]) <= 100 * small * scale).all()
     assert (residual_norms(dense, found[0], b) <= 100 * small * np.linalg.norm(b, axis=0)).all()
+
+
+def test_launches_of_a_cycle(directory, rng):
+    """Of an iteration one for eight vectors, and two."""
+    a = bsr_array(dense_system(rng, "general"), blocksize=(4, 4))
+    launches = []
+    for cycles in (1, 2):
+        with emulated_solvers(directory) as launched:
+            linalg.gmres(a, rng.standard_normal(48), rtol=0, restart=9, maxiter=cycles)
+        launches.append(sum(launched.values()))
+    assert launches[1] - launches[0] == 2 + 8 * (1 + 2) + (2 + 2) + 3
+
+
+@pytest.mark.parametrize(("dtype", "n", "r"), [("float32", 9001, 1), ("complex64", 301, 40)])
+def test_a_basis_of_many_thread_blocks(directory, dtype, n, r):
+    expected, _ = extended_basis(arnoldi, np.random.default_rng(0), dtype, n, r)
+    with emulated_solvers(directory):
+        kernels = _gmres.engine_module(np, "arnoldi", "gmres")
+        found, _ = extended_basis(kernels, np.random.default_rng(0), dtype, n, r)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, name)
 
 
 @pytest.mark.parametrize(("dtype", "n", "r"), [("float32", 9001, 1), ("float64", 301, 40)])

@@ -12,7 +12,8 @@ import scipy.sparse.linalg
 import sparsegpu
 from solver_cases import dense_system, on
 from sparsegpu import bsr_array, linalg
-from sparsegpu.cli.elasticity import cantilever
+from sparsegpu.benchmark.elasticity import cantilever
+from sparsegpu.engines import engine_module
 
 
 def found(engine, a, x, **keywords):
@@ -88,6 +89,21 @@ def test_any_check_every_and_scipys_answer(engine, rng):
     assert (abs(abs((vectors * answers[0][1]).sum(axis=0)) - 1) < 1e-8).all()
 
 
+def test_the_iterate_with_the_smallest_residuals_is_the_answer(engine, rng):
+    a, start = cantilever(16, 4)[0], rng.standard_normal((160, 3))
+    device, dense, worse = on(engine, a), a.toarray(), 0
+    for maxiter in range(1, 9):
+        with pytest.warns(UserWarning, match="above the tolerance"):
+            values, vectors, norms = found(
+                engine, device, start, tol=1e-12, maxiter=maxiter, retResidualNormsHistory=True
+            )
+        residual = np.linalg.norm(dense @ vectors - vectors * values, axis=0).max()
+        best = norms.max(axis=1).min()
+        assert len(norms) == maxiter + 1 and abs(residual - best) <= 1e-9 * best
+        worse += norms[-1].max() > best
+    assert worse  # residuals do not always become smaller
+
+
 def test_small_problems_are_solved_densely(engine, rng):
     dense = dense_system(rng, "indefinite", n=12)
     a = on(engine, bsr_array(dense, blocksize=(4, 4)))
@@ -107,6 +123,24 @@ def test_not_within_tolerance_warns(engine, rng, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found(engine, a, x, largest=True, tol=10.0, maxiter=50)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+@pytest.mark.parametrize(("n", "p", "q"), [(1, 1, 1), (40_000, 6, 12), (700, 24, 48), (99, 80, 90)])
+def test_products_of_tall_matrices(engine, rng, dtype, n, p, q):
+    """Sums of small integers are exact, over as many pieces of rows as there are."""
+    turn = np.array(1 - 2j if dtype == "complex128" else 1, dtype)
+    tall, right = ((rng.integers(-3, 4, (n, c)) * turn).astype(dtype) for c in (q, q))
+    few = rng.integers(-3, 4, (q, p)).astype(dtype)
+    left = engine.array(tall)[:, :p]
+    with sparsegpu.use_engine(engine.name):
+        module = engine_module(engine.xp, "vector", "lobpcg")
+        products = module.gram(left, engine.array(right))
+        out = engine.array(np.full((n, p), np.nan, dtype))
+        module.combine(engine.array(tall), engine.array(few), out)
+    exact = np.einsum("np,nq->pq", tall[:, :p].conj(), right)
+    np.testing.assert_array_equal(engine.host(products), exact)
+    np.testing.assert_array_equal(engine.host(out), np.einsum("nq,qp->np", tall, few))
 
 
 I4 = sparsegpu.identity(20, blocksize=(2, 2))

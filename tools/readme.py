@@ -65,6 +65,14 @@ _QUESTIONS = (
         "Small blocks at random places, times 1 to 8 vectors: how many bytes that must move are "
         "moved in a second. [Products with a few vectors](vectors.md) says what limits them.",
     ),
+    (
+        "How fast do solvers converge?",
+        "solvers",
+        "solvers",
+        "Conjugate gradients on the demo's elasticity problem, float64, with multigrid and "
+        "without, beside other libraries on the same matrix as CSR. What multigrid's set-up takes "
+        "is not counted. [Solvers](solvers.md) says what an iteration is.",
+    ),
 )
 _README_COLUMNS = ("case", "ours, ms", "ours", "bar", "verdict", "best peer", "x faster")
 

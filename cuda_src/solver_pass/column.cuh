@@ -6,7 +6,7 @@
 
 namespace sparsegpu {
 
-constexpr int GOES_ON = 1, ITERATED = 2, CONVERGED = 3;
+constexpr int GOES_ON = 1, ITERATED = 2, CONVERGED = 3, EXHAUSTED = 4;
 constexpr int NORM = 0, TOLERANCE = 1;
 
 // Wide<E>::type: of the numbers, and of dot products of E.
@@ -88,6 +88,12 @@ struct Column {
   __device__ __forceinline__ W& operator[](int row) const { return numbers[row * stride]; }
   __device__ __forceinline__ f64 real(int row) const { return real_of((*this)[row]); }
 };
+
+// Column ``column`` of a table of so many columns.
+template <typename W>
+__device__ __forceinline__ Column<W> column_of(W* numbers, long long columns, long long column) {
+  return {numbers + column, columns};
+}
 
 // After a pass whose numbers no step reads.
 struct NoStep {

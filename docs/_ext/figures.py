@@ -124,12 +124,39 @@ def attention(figure: Figure, rows: Rows) -> None:
     panels[1].legend(title="blocks", frameon=False)
 
 
+def solvers(figure: Figure, rows: Rows) -> None:
+    """Residual norms of conjugate gradients over iterations, and over time."""
+    chosen = [
+        row
+        for row in rows
+        if row["section"] == "solvers" and row["pattern"] == "elasticity" and "cg" in row["case"]
+    ]
+    panels = figure.subplots(1, 2, sharey=True)
+    curves = [
+        (f"{row['case'].partition(' float')[0]}, {name}", norms, ms)
+        for row in chosen
+        for name, norms in row["histories"].items()
+        for ms in [row["peers"].get(name, row["ms"])]
+    ]
+    for colour, (label, norms, ms) in zip(_COLOURS * len(curves), curves, strict=False):
+        share = [i / max(len(norms) - 1, 1) for i in range(len(norms))]
+        values = [norm / norms[0] for norm in norms]
+        panels[0].plot(range(len(norms)), values, color=colour, label=label)
+        panels[1].plot([ms * part for part in share], values, color=colour)
+    for ax, label in zip(panels, ("iterations", "ms"), strict=True):
+        ax.set(xscale="symlog", yscale="log", xlabel=label)
+        ax.grid(alpha=0.3)
+    panels[0].set_ylabel("residual norm, of the first")
+    panels[0].legend(frameon=False)
+
+
 #: The section that a plot is of, and what draws it.
 PLOTS: dict[str, tuple[str, Callable[[Figure, Rows], None]]] = {
     "blocks": ("main", blocks),
     "attention": ("attention", attention),
     "two_four": ("2:4", two_four),
     "vectors": ("vectors", vectors),
+    "solvers": ("solvers", solvers),
 }
 
 

@@ -21,7 +21,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import sparsegpu as sg
-from sparsegpu.cli.elasticity import element_stiffness
+from sparsegpu.benchmark.elasticity import element_stiffness
 
 xp = np  # on a GPU: import cupy as xp
 

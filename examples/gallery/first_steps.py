@@ -19,7 +19,7 @@
 import numpy as np
 
 import sparsegpu as sg
-from sparsegpu.cli.elasticity import cantilever
+from sparsegpu.benchmark.elasticity import cantilever
 
 xp = np  # on a GPU: import cupy as xp
 

@@ -25,7 +25,7 @@ import numpy as np
 import scipy.sparse.linalg
 
 import sparsegpu as sg
-from sparsegpu.cli.elasticity import cantilever
+from sparsegpu.benchmark.elasticity import cantilever
 
 xp = np  # on a GPU: import cupy as xp
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: What the bar of skinny products assumes: bytes read a second, and the time of a launch.
+#: What the bars of skinny products and of solvers assume: bytes read a second; and the time of a
+#: launch.
 _READ_RATE = 4.0e12
 _LAUNCH_MS = 0.003
 
@@ -73,6 +74,24 @@ def _case_rate(
     return row["beside"][bar.of] * row["flops"] / other["flops"] / bar.value
 
 
+def _case_time(
+    bar: Bar, row: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]], *_: Any
+) -> float | None:
+    other = rows.get(bar.of)
+    return None if other is None else other["ms"] * bar.value
+
+
+def _case_iterations(
+    bar: Bar, row: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]], *_: Any
+) -> float | None:
+    # What the iterations that are allowed would take.
+    other = rows.get(bar.of)
+    if other is None:
+        return None
+    made, of_other = (len(next(iter(r["histories"].values()))) - 1 for r in (row, other))
+    return row["ms"] * of_other * bar.value / max(made, 1)
+
+
 _Limit = Callable[..., float | None]
 _KINDS: dict[str, tuple[str, _Limit]] = {
     "TF": ("{value:g} TF", lambda bar, row, *_: row["flops"] / bar.value / 1e9),
@@ -84,6 +103,12 @@ _KINDS: dict[str, tuple[str, _Limit]] = {
     "copy bandwidth": (
         "{value:g} of the copy bandwidth",
         lambda bar, row, rows, copy_gbs: row["bytes"] / (bar.value * copy_gbs) / 1e6,
+    ),
+    "case time": ("{value:g} x the time of {of}", _case_time),
+    "case iterations": ("{value:g} x the iterations of {of}", _case_iterations),
+    "bytes": (
+        "{value:g} x its bytes at 4 TB/s",
+        lambda bar, row, *_: bar.value * row["bytes"] / _READ_RATE * 1e3,
     ),
     "stored bytes": (
         "{value:g} x the stored blocks read once, + 3 us",

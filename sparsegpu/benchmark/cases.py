@@ -9,6 +9,7 @@ from .bars import Bar
 from .case import PLAIN_24, Case
 from .cases_24 import formats, products
 from .cases_attention import forward, gradients, masks
+from .cases_solvers import solvers
 from .cases_spgemm import products as sparse_products
 from .peer import BSR, CSR, DENSE, TORCH, TORCH_SCATTER, TORCH_SOFTMAX
 from .scatter import PAIRS, PAIRS_ON_TENSOR_CORES
@@ -252,6 +253,7 @@ _SECTIONS = {
     "2:4": products,
     "2:4 formats": formats,
     "spgemm": sparse_products,
+    "solvers": solvers,
     "attention": forward,
     "gradients": gradients,
     "masks": masks,

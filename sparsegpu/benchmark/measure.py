@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..tuning import timing
-from . import attention, block_masks
+from . import attention, block_masks, solvers
 from .case import Case
 from .formats import FORMATS, make_format
 from .operations import OPERATIONS, make_operation
@@ -22,6 +22,7 @@ from .peers import prepare
 from .sampled import SAMPLED, make_sampled
 from .scatter import PAIRS, PAIRS_ON_TENSOR_CORES, make_pairs
 from .softmax import SOFTMAX, make_softmax
+from .solvers import SolverWorkload, make_solver
 from .spgemm import OPERATION as SPGEMM
 from .spgemm import SpgemmWorkload, make_spgemm
 from .workload import Product, Workload, make_matrix, make_product
@@ -59,6 +60,9 @@ class Row:
         Largest error over what is allowed, or what is wrong.
     same_bits : bool
         Whether two runs gave the same bits.
+    histories : dict
+        Of solvers: by our name and the peers', the residual norms at the start and after each
+        iteration.
     """
 
     case: str
@@ -80,6 +84,7 @@ class Row:
     beside: dict[str, float] = field(default_factory=dict)
     error: float | str = ""
     same_bits: bool = False
+    histories: dict[str, list[float]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as JSON has it."""
@@ -114,6 +119,8 @@ def measure_case(
     needed = {bar.of for bar in case.bars}
     wanted = [peer for peer in case.peers if peer in peers or peer in needed]
     prepared = _prepare(wanted, row, workload, tuning_s)
+    if isinstance(workload, SolverWorkload):
+        row.histories = workload.histories
     references = {other.name: make_workload(other) for other in others}
     timed = {_OURS: workload, **prepared, **references}
     times = _times({name: each.call for name, each in timed.items()}, workload)
@@ -138,6 +145,8 @@ def make_workload(case: Case, xp: ModuleType | None = None) -> Workload:
         make = attention.make_attention
     elif case.operation in block_masks.OPERATIONS:
         make = block_masks.make_block_mask
+    elif case.operation in solvers.OPERATIONS:
+        make = make_solver
     elif case.operation in SOFTMAX:
         make = make_softmax
     elif case.operation in {PAIRS, PAIRS_ON_TENSOR_CORES}:
@@ -192,6 +201,8 @@ def _times(calls: dict[str, timing.Call], workload: Workload) -> dict[str, float
         slowest = max(timing.whole_us(call) for call in calls.values())
         repeats = max(_FEWEST, min(timing.REPEATS, int(_TIMED_US / slowest)))
         return timing.interleaved_ms(calls, flush=case.flush, repeats=repeats)
+    if case.measure == "solve":
+        return {name: _solve_ms(call) for name, call in calls.items()}
     if isinstance(workload, SpgemmWorkload):
         return {_OURS: workload.first_ms()}
     assert isinstance(workload, Product)
@@ -204,6 +215,14 @@ def _times(calls: dict[str, timing.Call], workload: Workload) -> dict[str, float
 def _host_ms(call: timing.Call) -> float:
     in_a_loop = timing.host_us(call, loops=timing.REPEATS)
     return max(in_a_loop, timing.single_host_us(call)) / 1e3
+
+
+def _solve_ms(call: timing.Call) -> float:
+    """Return the best time of the whole call, of several unless they take seconds."""
+    times = [timing.whole_us(call)]
+    while len(times) < _FEWEST and sum(times) < _TIMED_US:
+        times.append(timing.whole_us(call))
+    return min(times) / 1e3
 
 
 def schedule_ms(product: Product) -> float:

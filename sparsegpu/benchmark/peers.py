@@ -26,6 +26,7 @@ from .peer import (
 )
 from .sampled import SampledProduct, prepare_sampled
 from .softmax import SoftmaxWorkload
+from .solvers import SolverWorkload, prepare_solver
 from .spgemm import SpgemmWorkload
 from .workload import Product, Workload
 
@@ -47,6 +48,8 @@ def prepare(peer: str, workload: Workload, tuning_s: float) -> Prepared:
         from .torch_24_peer import conversion
 
         return conversion(workload)
+    if isinstance(workload, SolverWorkload):
+        return prepare_solver(peer, workload)
     if isinstance(workload, SpgemmWorkload):
         return cusparse_peer.spgemm(workload, _AGREEMENT)
     if isinstance(workload, AttentionWorkload | MaskWorkload):

@@ -63,8 +63,8 @@ def race(
         others = [by_name[bar.of] for bar in case.bars if bar.kind == "case rate"]
         try:
             row = measure_case(case, others=others, peers=peers, tuning_s=tuning_s)
-        except (ConfigError, CompileError, LaunchError) as error:
-            if not case.path:
+        except (ConfigError, CompileError, LaunchError, ImportError) as error:
+            if not case.path and not isinstance(error, ImportError):  # of a preconditioner
                 raise
             refused[case.name] = f"{type(error).__name__}: {error}".splitlines()[0]
             continue

@@ -22,9 +22,9 @@ import sparsegpu as sg
 
 from .._arrays import cupy_installed
 from .._progress import Progress
+from ..benchmark.elasticity import cantilever
 from ..testing import to_host
 from .arguments import report
-from .elasticity import cantilever
 from .table import print_table
 
 #: (elements across the beam, copies of the test images)

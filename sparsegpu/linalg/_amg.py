@@ -90,7 +90,7 @@ def amg(
     Examples
     --------
     >>> import numpy as np, sparsegpu
-    >>> from sparsegpu.cli.elasticity import cantilever
+    >>> from sparsegpu.benchmark.elasticity import cantilever
     >>> A, f = cantilever(60, 15)
     >>> counts = []
     >>> for M in (None, sparsegpu.linalg.amg(A)):

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from .._checks import check_choice
+from ..engines import engine_module
+from ..engines._solver_steps import ACTIVE, NORM, STEPS, Columns, Step
+from ..engines._solver_steps import gmres as rows
+from ..engines._solver_steps.gmres import (
+    EPS,
+    FACTOR,
+    GOAL,
+    MINUS,
+    MOST,
+    RESIDUAL,
+    SCALE,
+    SIZE,
+    SQUARE,
+)
 from ._cg import start
 from ._progress import Progress
 from ._system import Limits, System, check_count, check_limits, to_host
-
-#: Vectors of the basis that one pass takes (with the new one, one compiled signature).
-_GROUP = 3
 
 
 def gmres(
@@ -83,7 +95,8 @@ def gmres(
     Notes
     -----
     Saad and Schultz, "GMRES: a generalized minimal residual algorithm for solving nonsymmetric
-    linear systems", 1986. A vector is made orthogonal to three others at a time.
+    linear systems", 1986. A vector is made orthogonal to eight others at a time. On a GPU each part
+    of a cycle is captured once and replayed, where `cg` says that an iteration is.
 
     Examples
     --------
@@ -107,179 +120,137 @@ def gmres(
 
 
 class _Gmres:
-    """The vectors and the small triangular systems of all columns."""
+    """The basis, and the small triangular systems of all columns.
+
+    Every column goes through a cycle by itself: it is `running` until its preconditioned residual
+    is as small as the cycle is meant to bring it. What a column waits for is the end of the cycle.
+    """
 
     def __init__(self, system: System, limits: Limits, restart: int, kind: str):
         xp = system.xp
         self.system, self.limits, self.restart = system, limits, restart
         self.kind = kind if limits.callback is not None else None
-        self.eps = float(np.finfo(system.dtype).eps)
         tolerance, self.r = start(system, limits)
-        self.progress = Progress(system, limits, system.norms(self.r), tolerance)
+        (n, r), norm = self.r.shape, system.norms(self.r)
+        self.progress = progress = Progress(system, limits, norm, tolerance, rows.rows(restart))
         self.of_b = system.norms(system.b)
-        self.basis = [xp.zeros_like(self.r) for _ in range(restart + 1)]
-        self.w, self.q = xp.zeros_like(self.r), xp.zeros_like(self.r)
-        self.scalars = system.scalars(2 * _GROUP + 2)
-        self.SCALE, self.SQUARE = 2 * _GROUP, 2 * _GROUP + 1
-        shape = (restart + 1, *self.of_b.shape)
-        self.R = xp.zeros((restart, *shape), system.wide)  # column, row
-        self.g = xp.zeros(shape, system.wide)
-        self.cosine, self.sine = xp.zeros(shape), xp.zeros(shape, system.wide)
-        self.history = xp.zeros(shape)
-        preconditioned = self._precondition(system.b, self.w)
-        self.factor = xp.ones_like(self.of_b)
-        self.goal = system.norms(preconditioned) * xp.minimum(1, tolerance / self.of_b)
-        self.inner = xp.zeros(self.of_b.shape, np.int64)
-        self.told = False  # whether `residuals` has the norm at the start
-        self.running = xp.zeros_like(self.progress.active)
-        self._passes: dict[tuple, Callable[[], None]] = {}
-        self._measure = system.prepare(self.scalars, [], [(self.SQUARE, self.w, self.w)])
+        padding = 0 if xp is np else -n % 4  # vectors begin at multiples of 16 bytes
+        self.basis = xp.zeros((restart + 1, n + padding, r), system.dtype)[:, :n]
+        self.q = xp.zeros_like(self.r)
+        self.w = self.r if system.precondition is None else xp.zeros_like(self.r)
+        self.products = xp.zeros_like(self.r)
+        of_M = system.norms(self._precondition(system.b, self.q))
+        numbers = progress.numbers
+        numbers[NORM] = system.norms(self._precondition(self.r, self.w))
+        numbers[RESIDUAL], numbers[GOAL] = norm, of_M * xp.minimum(1, tolerance / self.of_b)
+        numbers[FACTOR], numbers[MINUS] = 1, -1
+        numbers[SIZE], numbers[MOST] = restart, restart
+        numbers[EPS] = np.finfo(system.dtype).eps
+        #: Of iterations, as `progress.columns` is of cycles.
+        self.columns = Columns(
+            xp.zeros((3, r), bool), xp.zeros((3, r), np.int64), xp.zeros((restart, r))
+        )
+        self.running, self.inner = self.columns.flags[ACTIVE], self.columns.counts[STEPS]
+        self.rounds, self.most = 0, restart
+        self.extend, self.add_combination = (
+            getattr(engine_module(xp, "arnoldi", system.function), name)
+            for name in ("extend_basis", "add_combination")
+        )
+        self._begin = system.repeated(self._beginning())
+        self._iterate = cache(lambda k: system.repeated(self._iteration(k)))
+        self._end = cache(lambda made: system.repeated(self._ending(made)))
 
     def _precondition(self, v: Any, out: Any) -> Any:
-        if self.system.precondition is not None:
-            return self.system.precondition(v, out)
-        out[...] = v
-        return out
+        M = self.system.precondition
+        return v if M is None else M(v, out)
 
-    def _groups(self, count: int) -> list[list[Any]]:
-        return [self.basis[i : min(i + _GROUP, count)] for i in range(0, count, _GROUP)]
+    def _step(self, name: str, columns: Columns) -> Step:
+        return Step(f"gmres.{name}", columns)
 
-    def _norm(self) -> Any:
-        self._measure()
-        return self.system.xp.sqrt(self.scalars[self.SQUARE].real)
+    def _beginning(self) -> Callable[[], None]:
+        """Return what makes the first vector of a cycle of the residual."""
+        prepare, numbers, active = self.system.prepare, self.progress.numbers, self.progress.active
+        started = self._step("start", self.columns)
+        measure = prepare(numbers, [], [(SQUARE, self.w, self.w)], self.running, started)
+        unit = prepare(numbers, [(self.basis[0], [(SCALE, self.w)])], [], self.running)
 
-    def _pass(self, updates: list, dots: list, active: Any = None) -> None:
-        """Make a pass, which is prepared the first time."""
-        key = (
-            tuple((id(to), *((row, id(v)) for row, v in terms)) for to, terms in updates),
-            tuple((row, id(u), id(v)) for row, u, v in dots),
-            id(active),
+        def begin() -> None:
+            self.running[...] = active
+            self._precondition(self.r, self.w)
+            measure()
+            unit()
+
+        return begin
+
+    def _iteration(self, k: int) -> Callable[[], None]:
+        """Return iteration k of a cycle."""
+        turned = self._step("rotate", self.columns)
+        v, system = self.basis[k], self.system
+        w = self.products if system.precondition is None else self.w
+        extend = self.extend(self.progress.numbers, self.basis, k + 1, w, self.running, turned)
+
+        def iterate() -> None:
+            self._precondition(system.apply(v, self.products), self.w)
+            extend()
+
+        return iterate
+
+    def _ending(self, made: int) -> Callable[[], None]:
+        """Return what corrects x after so many iterations, and looks at the residual."""
+        numbers, system, active = self.progress.numbers, self.system, self.progress.active
+        correct = self.add_combination(numbers, self.basis, made, system.x, active)
+        measure = system.prepare(
+            numbers,
+            [(self.r, [(None, system.b), (MINUS, self.q)])],
+            [(SQUARE, self.r, self.r)],
+            active,
+            self._step("cycle", self.progress.columns),
         )
-        if key not in self._passes:
-            self._passes[key] = self.system.prepare(self.scalars, updates, dots, active)
-        self._passes[key]()
 
-    def _scaled(self, target: Any, norm: Any, active: Any) -> None:
-        """Write w over its norm."""
-        self.scalars[self.SCALE] = self.system.xp.where(norm > 0, 1 / norm, 0)
-        self._pass([(target, [(self.SCALE, self.w)])], [], active)
+        def end() -> None:
+            correct()
+            system.apply(system.x, self.q)
+            measure()
 
-    def _orthogonalise(self, k: int, active: Any) -> Any:
-        """Take the first k + 1 vectors of the basis out of w; return the coefficients."""
-        scalars, h = self.scalars, []
-        for group in self._groups(k + 1):
-            count = len(group)
-            dots = [(i, v, self.w) for i, v in enumerate(group)]
-            self._pass([], dots)
-            h.extend(scalars[:count].copy())
-            scalars[_GROUP : _GROUP + count] = -scalars[:count]
-            terms = [(None, self.w), *((_GROUP + i, v) for i, v in enumerate(group))]
-            self._pass([(self.w, terms)], [], active)
-        return h
-
-    def _inner(self, k: int, running: Any, norm: Any) -> tuple[Any, Any, Any]:
-        """Make iteration k of a cycle; return who goes on, the residual norms, who is exact."""
-        xp, system = self.system.xp, self.system
-        system.apply(self.basis[k], self.q)
-        self._precondition(self.q, self.w)
-        before = self._norm()
-        h = self._orthogonalise(k, running)
-        length = self._norm()
-        exact = length <= self.eps * before
-        length = xp.where(exact, 0, length)
-        self._scaled(self.basis[k + 1], length, running)
-        for i in range(k):  # the rotations so far
-            c, s = self.cosine[i], self.sine[i]
-            h[i], h[i + 1] = c * h[i] + s * h[i + 1], c * h[i + 1] - s.conj() * h[i]
-        size = abs(h[k])
-        root = xp.hypot(size, length)
-        phase = xp.where(size > 0, h[k] / size, 1)
-        self.cosine[k] = xp.where(root > 0, size / root, 1)
-        self.sine[k] = xp.where(root > 0, phase * length / root, 0)
-        h[k] = phase * root
-        # The column of one that does not run any more is that of the identity.
-        for i in range(k + 1):
-            self.R[k, i] = xp.where(running, h[i], float(i == k))
-        following = -self.sine[k].conj() * self.g[k]
-        self.g[k] = xp.where(running, self.cosine[k] * self.g[k], 0)
-        self.g[k + 1] = xp.where(running, following, 0)
-        norm = xp.where(running, abs(following), norm)
-        self.inner = self.inner + running
-        return running & ~(norm <= self.goal) & ~exact & xp.isfinite(norm), norm, exact & running
+        return end
 
     def _cycle(self, most: int) -> None:
         """Iterate from the residual to the next, at most ``most`` times."""
-        xp, system, progress = self.system.xp, self.system, self.progress
-        active = progress.active
-        self._precondition(self.r, self.w)
-        norm = self._norm()
-        self._scaled(self.basis[0], norm, active)
-        self.g[0] = xp.where(active, norm, 0)
-        if not self.told:
-            progress.tell(to_host(norm)[None])
-            self.told = True
-        running, exact, before = self.running, active & (norm == 0), self.inner
-        running[...] = active & (norm > 0)
-        told_norms = self.limits.callback if self.kind in {"legacy", "pr_norm"} else None
-        every = self.limits.check_every if told_norms is None else 1
-        made = 0
-        for k in range(min(most, self.restart)):
-            running[...], norm, found = self._inner(k, running, norm)
-            exact = exact | found
-            self.history[k] = norm
-            made = k + 1
-            if told_norms is not None:
-                told = to_host(norm / self.of_b)
-                told_norms(float(told[0]) if len(system.shape) == 1 else told)
-            if made % every == 0 and not to_host(running).any():
+        system, limits, progress = self.system, self.limits, self.progress
+        if most != self.most:
+            progress.numbers[MOST], self.most = most, most
+        self._begin()
+        told = limits.callback if self.kind in {"legacy", "pr_norm"} else None
+        before = to_host(self.inner).copy() if limits.residuals is not None else None
+        for made in range(1, most + 1):
+            self._iterate(made - 1)()
+            if told is not None:
+                norm = to_host(progress.norm / self.of_b)
+                told(float(norm[0]) if len(system.shape) == 1 else norm)
+            every = limits.check_every if told is None else 1
+            if made < most and made % every == 0 and not to_host(self.running).any():
                 break
-        self._correct(made)
-        system.apply(system.x, self.q)
-        self.scalars[self.SCALE] = -1
-        self._pass(
-            [(self.r, [(None, system.b), (self.SCALE, self.q)])],
-            [(self.SQUARE, self.r, self.r)],
-            active,
-        )
-        residual = xp.sqrt(self.scalars[self.SQUARE].real)
-        iterations = int(to_host(self.inner - before).max())
-        progress.tell(to_host(self.history[:iterations]))
-        progress.advance(residual)
-        progress.stop(exact)  # the method has nothing left to try
-        self.factor = xp.where(
-            norm <= self.goal,
-            xp.maximum(self.eps, self.factor / 4),
-            xp.minimum(1, self.factor * 1.5),
-        )
-        self.goal = norm * xp.minimum(self.factor, progress.tolerance / residual)
-
-    def _correct(self, count: int) -> None:
-        """Add to x what the triangular systems say."""
-        xp, system, scalars = self.system.xp, self.system, self.scalars
-        y = self.g[:count].copy()
-        for k in reversed(range(count)):
-            diagonal = self.R[k, k]
-            y[k] = xp.where(diagonal != 0, y[k] / diagonal, 0)
-            for i in range(k):
-                y[i] -= self.R[k, i] * y[k]
-        for first, group in zip(range(0, count, _GROUP), self._groups(count)):
-            scalars[: len(group)] = y[first : first + len(group)]
-            terms = [(None, system.x), *enumerate(group)]
-            self._pass([(system.x, terms)], [], self.progress.active)
+        self._end(made)()
+        if before is not None:
+            # Iterations after the last column stopped are none.
+            count = int((to_host(self.inner) - before).max())
+            slots = (self.rounds + np.arange(count)) % self.restart
+            progress.tell(to_host(self.columns.history)[slots])
+        self.rounds += made
 
     def run(self) -> Progress:
         progress, limits = self.progress, self.limits
         legacy, cycles = self.kind == "legacy", 0
+        progress.tell(to_host(progress.norm)[None])
         while to_host(progress.active).any():
             done = int(to_host(self.inner).max()) if legacy else cycles
             if done >= limits.maxiter:
                 break
-            self._cycle(limits.maxiter - done if legacy else self.restart)
+            self._cycle(min(limits.maxiter - done if legacy else self.restart, self.restart))
             cycles += 1
             if self.kind == "x" and limits.callback is not None:
                 limits.callback(self.system.shaped(self.system.x).copy())
-        if not self.told:
-            progress.tell(to_host(self.progress.norm)[None])
+        progress.norm[...] = progress.numbers[RESIDUAL].real
         if legacy:
             progress.steps = self.inner
         return progress

@@ -60,8 +60,8 @@ def lobpcg(
     restartControl : int
         Accepted for SciPy's sake: dependent directions are left out in every iteration.
     check_every : int
-        Iterations between two looks of the host at the residuals; what is computed in between does
-        not change the answer.
+        Accepted, as the other solvers have it: the host solves the small eigenproblem of every
+        iteration, and so looks at the residuals in every one.
     verbose : bool
         Print a line at the end.
 
@@ -87,7 +87,9 @@ def lobpcg(
     -----
     Knyazev, "Toward the optimal preconditioned eigensolver: locally optimal block preconditioned
     conjugate gradient method", 2001: Rayleigh-Ritz on the iterates, the preconditioned residuals
-    and the last directions. With 5 k >= n - m the dense problem is solved instead.
+    and the last directions. With 5 k >= n - m the dense problem is solved instead. An iteration is
+    a product with each of A, B and M, a product of matrices for all dot products of the 3 k
+    vectors, whose eigenproblem is solved on the host, and one for all updates.
 
     Examples
     --------
@@ -108,7 +110,7 @@ def lobpcg(
         raise bad_value(function, "X", "shape (n, k)", system.shape)
     (n, k), xp = system.b.shape, system.xp
     maxiter = 20 if maxiter is None else check_count(function, "maxiter", maxiter, 0)
-    check_every = check_count(function, "check_every", check_every, 1)
+    check_count(function, "check_every", check_every, 1)
     level = check_count(function, "verbosityLevel", verbosityLevel, 0)
     check_count(function, "restartControl", restartControl, 0)
     eps = float(np.finfo(system.dtype).eps)
@@ -124,7 +126,7 @@ def lobpcg(
             norms = space.norms(vectors, values)
             history = [[values], [norms]]
         else:
-            values, vectors, norms, *history = space.iterate(maxiter, tol, check_every)
+            values, vectors, norms, *history = space.iterate(maxiter, tol)
         worst = float(to_host(norms).max()) if k else 0.0
         if worst > tol or not np.isfinite(worst):
             warnings.warn(
@@ -220,10 +222,13 @@ class _Space:
     def norms(self, x: Any, values: Any) -> Any:
         return self.xp.linalg.norm(self._residual(self.A(x), self.B(x), values), axis=0)
 
-    def _residual(self, ax: Any, bx: Any, values: Any) -> Any:
+    def _residual(self, ax: Any, bx: Any, values: Any, out: Any = None) -> Any:
         """Return what is left of ``A x - lambda B x`` but for multiples of the constraints."""
-        r = ax - bx * values
-        return r - self.BY @ (self.Y.conj().T @ r) if self.Y.shape[1] else r
+        r = self.xp.multiply(bx, values, out=out)
+        r = self.xp.subtract(ax, r, out=r)
+        if self.Y.shape[1]:
+            r -= self.BY @ (self.Y.conj().T @ r)
+        return r
 
     def dense(self) -> tuple[Any, Any]:
         """Solve the whole problem in a basis of the complement."""
@@ -238,70 +243,87 @@ class _Space:
         values, vectors = self._ordered(values, vectors, k)
         return values, basis @ vectors
 
-    def iterate(self, maxiter: int, tol: float, check_every: int) -> tuple:
-        """Return values, vectors and residual norms of the best iterate, and their histories."""
-        xp, M = self.xp, self.system.precondition
-        k = self.system.b.shape[1]
+    def iterate(self, maxiter: int, tol: float) -> tuple:
+        """Return values, vectors and residual norms of the best iterate, and their histories.
+
+        A row of ``z`` has the iterates, the last directions and the new ones, 3 k numbers, and the
+        same of their products with A and B. So all dot products are one product of matrices, and
+        all updates are another.
+        """
+        xp, M, (n, k) = self.xp, self.system.precondition, self.system.b.shape
+        engine = self.system.engine
         x = self._orthonormal(self._project(self.system.b), "X")
         ax = self.A(x)
-        values, c = xp.linalg.eigh(_hermitian(x.conj().T @ ax))
+        values, c = np.linalg.eigh(_hermitian(to_host(x.conj().T @ ax)))
         values, c = self._ordered(values, c, k)
+        c = xp.asarray(c)
         x, ax = x @ c, ax @ c
-        bx, p = self.B(x), None
-        best = [values, x, xp.linalg.norm(self._residual(ax, bx, values), axis=0)]
-        told: tuple[list, list] = ([values], [best[2]])
-        for i in range(maxiter):
-            # Within tolerance nothing better is looked for: later iterates are not taken.
-            if i % check_every == 0 and not bool(best[2].max() > tol):
+        bx, i_b = self.B(x), 0 if self.mass is None else 2
+        z = xp.zeros((n, 2 + (self.mass is not None), 3 * k), x.dtype)
+        z[:, 0, :k], z[:, 1, :k], z[:, i_b, :k] = x, ax, bx
+        following, of_new = xp.empty((*z.shape[:2], 2 * k), x.dtype), xp.empty_like(x)
+        r, square = xp.empty_like(x), self.system.scalars(1)
+        measure = self.system.prepare(square, [], [(0, r, r)])
+
+        def residual_norms() -> np.ndarray:
+            self._residual(ax, bx, xp.asarray(values), r)
+            measure()
+            return np.sqrt(to_host(square[0].real)).astype(values.dtype)
+
+        norms = residual_norms()
+        best, told = (values, x.copy(), norms), ([values], [norms])
+        while len(told[0]) <= maxiter and not best[2].max() <= tol:
+            w = r if M is None else self._product(M, r)
+            if M is not None or self.Y.shape[1]:
+                w = self._project(w)
+                w -= x @ (bx.conj().T @ w)
+            w *= xp.asarray(_over(norms))
+            z[:, 0, 2 * k :] = w
+            z[:, 1, 2 * k :] = self.system.apply(w, of_new)
+            if self.mass is not None:
+                z[:, i_b, 2 * k :] = self.mass(w, of_new)
+            grams = to_host(engine.gram(z[:, 0], z.reshape(n, -1))).reshape(3 * k, -1, 3 * k)
+            if not np.isfinite(grams).all():
                 break
-            w = self._residual(ax, bx, values)
-            if M is not None:
-                w = self._product(M, w)
-            w = self._project(w)
-            w = w - x @ (bx.conj().T @ w)
-            parts = [x, _unit(xp, w)] + ([] if p is None else [_unit(xp, p)])
-            s = xp.concatenate(parts, axis=1)
-            products = [ax, *map(self.A, parts[1:])]
-            a_s, b_s = xp.concatenate(products, axis=1), self.B(s)
-            values, c = self._ritz(s, a_s, b_s, k)
-            p = s[:, k:] @ c[k:]
-            x, ax = s @ c, a_s @ c
-            bx = self.B(x)
-            norms = xp.linalg.norm(self._residual(ax, bx, values), axis=0)
-            better = (norms.max() < best[2].max()) & (best[2].max() > tol)
-            best = [xp.where(better, new, old) for new, old in zip((values, x, norms), best)]
+            values, c = self._ritz(grams[:, 1], grams[:, i_b], k)
+            engine.combine(z.reshape(-1, 3 * k), xp.asarray(c), following.reshape(-1, 2 * k))
+            z[:, :, : 2 * k] = following
+            x, ax, bx = (following[:, i, :k] for i in (0, 1, i_b))
+            norms = residual_norms()
             told[0].append(values)
             told[1].append(norms)
-        # Where they were within tolerance for the first time, whenever the host looked.
-        highest = to_host(xp.stack(told[1]).max(axis=1))
-        reached = np.flatnonzero(highest <= tol)
-        made = int(reached[0]) + 1 if reached.size else len(highest)
-        values, x, _ = best
-        return values, x, self.norms(x, values), told[0][:made], told[1][:made]
+            if norms.max() < best[2].max():
+                best[1][...] = x
+                best = values, best[1], norms
+        values, x = xp.asarray(best[0]), best[1]
+        history = ([xp.asarray(one) for one in of_all] for of_all in told)
+        return values, x, self.norms(x, values), *history
 
-    def _ritz(self, s: Any, a_s: Any, b_s: Any, k: int) -> tuple[Any, Any]:
-        """Return Ritz values and coefficients (columns of s, k); dependent directions are left out.
+    def _ritz(self, h: np.ndarray, b: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return Ritz values and coefficients of the next iterates and directions (3 k, 2 k).
 
-        They are kept in the arrays, with eigenvalues beyond all others: no size depends on values.
+        Of what the products of all 3 k vectors with A and B are. It is solved on the host, which
+        takes less time for it than a GPU; dependent directions are left out.
         """
-        xp = self.xp
-        h = _hermitian(s.conj().T @ a_s)
-        d, u = xp.linalg.eigh(_hermitian(s.conj().T @ b_s))
-        good = d > 10 * self.eps * s.shape[1] * d[-1]
-        t = u * xp.where(good, 1 / xp.sqrt(abs(d)), 0)
-        inner = _hermitian(t.conj().T @ h @ t)
-        beyond = 2 * xp.linalg.norm(inner) + 1
-        inner = inner + xp.diag(xp.where(good, 0, -beyond if self.largest else beyond))
-        values, z = xp.linalg.eigh(inner.astype(s.dtype))
-        values, z = self._ordered(values, z, k)
-        return values, t.astype(s.dtype) @ z
+        dtype, wide = h.dtype, np.result_type(h.dtype, np.float64)
+        h, b = h.astype(wide), b.astype(wide)
+        scale = _over(np.sqrt(np.diagonal(b).real))
+        h, b = (_hermitian(one * scale[:, None] * scale) for one in (h, b))
+        d, u = np.linalg.eigh(b)
+        good = d > 10 * self.eps * len(d) * d[-1]
+        t = u[:, good] / np.sqrt(d[good])
+        values, y = np.linalg.eigh(_hermitian(t.conj().T @ h @ t))
+        values, y = self._ordered(values, y, k)
+        c = scale[:, None] * (t @ y)
+        p = np.concatenate([np.zeros_like(c[:k]), c[k:]])
+        real = np.zeros(0, dtype).real.dtype
+        return values.astype(real), np.concatenate([c, p], axis=1).astype(dtype)
+
+
+def _over(norms: np.ndarray) -> np.ndarray:
+    """Return what makes vectors of these norms unit vectors; those of zeros stay."""
+    return 1 / np.where(norms > 0, norms, 1)
 
 
 def _hermitian(a: Any) -> Any:
     return (a + a.conj().T) / 2
-
-
-def _unit(xp: Any, v: Any) -> Any:
-    """Return columns over their norms; those of zeros stay."""
-    norms = xp.linalg.norm(v, axis=0)
-    return v / xp.where(norms > 0, norms, 1)

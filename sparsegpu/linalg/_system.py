@@ -28,6 +28,7 @@ class System:
     dtype, wide : of vectors; of dot products (float64 or complex128)
     shape : of `b` as it was given, and so of the solution
     b, x : (n, r)
+    engine : the module `vector` of the engine
     prepare : makes a pass over vectors (`engines.reference.vector.prepare`)
     capturable : whether the products are made by our kernels alone, from no new memory
     apply : ``apply(v, out)`` writes the product of A with v (n, r) to out and returns out
@@ -81,8 +82,8 @@ class System:
         self.apply = operands["A"].product(self, flat)
         self.precondition = operands["M"].product(self, flat) if M is not None else None
         self.capturable = all(one.capturable for one in operands.values())
-        engine = engine_module(self.xp, "vector", function)
-        self.prepare, self._repeated = engine.prepare, engine.repeated
+        self.engine = engine_module(self.xp, "vector", function)
+        self.prepare = self.engine.prepare
 
     def _columns(self, function: str, argument: str, array: Any) -> Any:
         """Return a vector or vectors as (n, r) in the dtype of the system."""
@@ -97,7 +98,7 @@ class System:
 
     def repeated(self, iteration: Callable[[], None]) -> Callable[[], None]:
         """Return an iteration that is made again and again; as a CUDA graph, where it can be."""
-        return self._repeated(iteration) if self.capturable else iteration
+        return self.engine.repeated(iteration) if self.capturable else iteration
 
     def shift(self, by: float) -> None:
         """Make the system that of ``A - by * I``."""

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: What becomes of a column: it goes on; the iteration is over for it; and it is done, too. Anything
-#: else is the code of what it stops of, in an iteration that does not count.
-GOES_ON, ITERATED, CONVERGED = 1, 2, 3
+#: What becomes of a column: it goes on; the iteration is over for it; and it is done, too; or it
+#: stops all the same. Anything else is the code of what it stops of, in an iteration that does not
+#: count.
+GOES_ON, ITERATED, CONVERGED, EXHAUSTED = 1, 2, 3, 4
 
 #: Rows of every table: the residual norm, and what it has to come down to.
 NORM, TOLERANCE = range(2)
@@ -74,7 +75,7 @@ def after_pass(name: str, compiled: Callable[[Callable], Callable] = lambda f: f
             if flags[ACTIVE, j]:
                 became = step(n, j)
                 if became != GOES_ON:
-                    moved = became in (ITERATED, CONVERGED)
+                    moved = became in (ITERATED, CONVERGED, EXHAUSTED)
                     flags[MOVING, j] = moved
                     flags[REACHED, j] = became == CONVERGED
                     counts[STEPS, j] += moved

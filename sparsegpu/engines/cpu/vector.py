@@ -11,14 +11,18 @@ from functools import cache
 
 import numpy as np
 
+from ..._math import ceil_div
 from .._solver_steps import Step, after_pass
 from ._jit import jit
 from ._threads import for_each
 
 #: Elements of a span and of a strip. Both are fixed, as the order of the sums depends on them.
-_SPAN, _STRIP = 1 << 16, 1 << 10
+SPAN, STRIP = 1 << 16, 1 << 10
 #: The number of vectors of a compiled pass is a multiple of this.
 _VECTORS = 4
+#: Rows of a tall matrix that a thread takes, multiply-adds of a product that OpenBLAS gives to one
+#: thread, and the fewest rows for which that is worth a call.
+_TALL, _BLAS_ALONE, _FEW_ROWS = 1 << 14, 1 << 18, 32
 
 
 def prepare(
@@ -58,14 +62,14 @@ def prepare(
     rows = np.array([row for row, _, _ in dots], np.int64)
     # Padded, so that most passes are one signature, which is compiled once.
     everything = (*vectors, *(vectors[0],) * (-len(vectors) % _VECTORS))
-    most = max(_SPAN // max(r, 1), 1)
+    most = max(SPAN // max(r, 1), 1)
     spans = range(0, n, most)
     single = len(spans) == 1
     sums = scalars[None] if single else np.empty((len(spans), len(dots), r), scalars.dtype)
     to_rows = rows if single else np.arange(len(rows))
     cost = n * r * (len(program) + len(dots))
     go = np.ones(r, bool) if active is None else active
-    after = None if step is None else _after(step.name)
+    after = None if step is None else compiled_after(step.name)
 
     def span(first: int) -> None:
         last = min(first + most, n)
@@ -91,8 +95,49 @@ def repeated(iteration: Callable[[], None]) -> Callable[[], None]:
     return iteration
 
 
+def gram(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return ``left^H @ right`` of tall matrices (n, p) and (n, q): all dot products."""
+    (n, p), q = left.shape, right.shape[1]
+    sums = np.zeros((max(ceil_div(n, _TALL), 1), p, q), np.result_type(left, right))
+
+    def add(first: int, last: int) -> None:
+        sums[first // _TALL] += left[first:last].conj().T @ right[first:last]
+
+    _by_rows(add, n, p * q)
+    return sums.sum(axis=0)
+
+
+def combine(tall: np.ndarray, coefficients: np.ndarray, out: np.ndarray) -> None:
+    """Write ``tall @ coefficients`` to out, of matrices (n, p) and (p, q)."""
+
+    def multiply(first: int, last: int) -> None:
+        np.matmul(tall[first:last], coefficients, out=out[first:last])
+
+    _by_rows(multiply, len(tall), coefficients.size)
+
+
+def _by_rows(work: Callable[[int, int], None], n: int, products: int) -> None:
+    """Do ``work(first, last)``, so many multiply-adds a row, for n rows.
+
+    Some rows at a time, few enough for BLAS to stay in the thread that calls it: OpenBLAS's threads
+    wait for each other at every product, for milliseconds where others use the cores. Ours take
+    spans of many products.
+    """
+    few = _BLAS_ALONE // max(products, 1)
+    if few < _FEW_ROWS:
+        few = _TALL
+
+    def span(begin: int) -> None:
+        end = min(begin + _TALL, n)
+        for first in range(begin, end, few):
+            work(first, min(first + few, end))
+
+    for_each(span, range(0, n, _TALL), n * products)
+
+
 @cache
-def _after(name: str) -> Callable:
+def compiled_after(name: str) -> Callable:
+    """Return `_solver_steps.after_pass`, compiled."""
     return after_pass(name, jit(error_model="numpy"))
 
 
@@ -106,7 +151,7 @@ def _span(vectors, first, last, scalars, steps, of_dots, sums, to_rows, active):
     where the target is the first term and no other.
     """
     r = vectors[0].shape[1]
-    rows = min(max(_STRIP // r, 1), last - first)
+    rows = min(max(STRIP // r, 1), last - first)
     value = np.empty(rows * r, vectors[0].dtype)
     scale = np.ones((len(steps), rows * r if r > 1 else 1), vectors[0].dtype)
     go = np.empty(rows * r, np.bool_)

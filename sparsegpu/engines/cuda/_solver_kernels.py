@@ -1,4 +1,4 @@
-"""The kernel of the solvers' passes: how a pass is told to it, and the passes that are built."""
+"""The kernels of the solvers' passes: how a pass is told to them, and the passes that are built."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from .runtime.types import ctype
 
 #: Threads of a block, columns that it takes at most, and vectors of a pass at most.
 THREADS, COLUMNS, VECTORS = 256, 32, 8
+#: Consecutive rows of single columns that a thread loads at once.
+_SINGLE = {"float32": 4, "float64": 2, "complex64": 2, "complex128": 1}
 
 
 def defines_of(
@@ -30,10 +32,27 @@ def defines_of(
         "TERM_COUNT": len(terms),
         "DOTS": _rows(dots),
         "DOT_COUNT": len(dots),
-        "STEP": "NoStep" if step is None else step.replace(".", "::"),
+        "STEP": _step(step),
         "COLUMNS": columns,
         "ROWS": rows,
     }
+
+
+def basis_defines(
+    dtype: np.dtype, step: str | None, adds: bool, columns: int, rows: int
+) -> dict[str, Any]:
+    """Return the ``-D`` names of a pass over a basis; see ``cuda_src/solver_basis.cu``."""
+    return {
+        "T": ctype(dtype),
+        "STEP": _step(step),
+        "ADDS": str(adds).lower(),
+        "COLUMNS": columns,
+        "ROWS": rows,
+    }
+
+
+def _step(name: str | None) -> str:
+    return "NoStep" if name is None else name.replace(".", "::")
 
 
 def _rows(tuples: list) -> str:
@@ -42,12 +61,11 @@ def _rows(tuples: list) -> str:
 
 def _variants() -> tuple[Defines, ...]:
     """Return the passes of conjugate gradients for each dtype, and the largest of others."""
-    from .._solver_steps import bicgstab, cg, minres
+    from .._solver_steps import bicgstab, cg, gmres, minres
 
     x, p, r, t, w, s = range(6)
-    single = {"float32": 4, "float64": 2, "complex64": 2, "complex128": 1}
     found = []
-    for name, rows in single.items():
+    for name, rows in _SINGLE.items():
         dtype = np.dtype(name)
         minus = [(x, x, -1, False), (x, p, cg.MINUS_ALPHA, True)]
         both = [(x, x, -1, False), (x, p, cg.ALPHA, True)]
@@ -58,6 +76,11 @@ def _variants() -> tuple[Defines, ...]:
             defines_of(dtype, both, [], None, 1, rows),
             defines_of(dtype, both, [], None, 4, 1),
         ]
+    for name, columns in (("complex128", 1), ("float32", 4)):
+        dtype = np.dtype(name)
+        minus = [(x, p, -1, False), (x, r, gmres.MINUS, True)]
+        found.append(defines_of(dtype, minus, [(gmres.SQUARE, x, x)], "gmres.cycle", columns, 1))
+        found.append(defines_of(dtype, [], [(gmres.SQUARE, x, x)], "gmres.start", columns, 1))
     b, m = bicgstab, minres
     steps = [(x, x, -1, False), (x, p, b.ALPHA, False), (x, r, b.OMEGA, True)]
     steps += [(t, t, -1, False), (t, w, b.MINUS_OMEGA, True)]
@@ -74,11 +97,28 @@ def _variants() -> tuple[Defines, ...]:
     return tuple(found)
 
 
+def _basis_variants() -> tuple[Defines, ...]:
+    """Return passes over one column for each dtype, as it is loaded best, and over more."""
+    kinds = [(np.dtype(name), 1, rows) for name, rows in _SINGLE.items()]
+    kinds += [(np.dtype("float64"), 1, 1), (np.dtype("complex128"), COLUMNS, 1)]
+    return tuple(
+        basis_defines(dtype, step, adds, columns, rows)
+        for dtype, columns, rows in kinds
+        for step, adds in (("gmres.rotate", False), (None, True))
+    )
+
+
 SOLVERS = (
     KernelSource(
         "solver_pass",
         (),
         ("float32", "float64", "complex64", "complex128"),
         variants=_variants,
+    ),
+    KernelSource(
+        "solver_basis",
+        (),
+        ("float32", "float64", "complex64", "complex128"),
+        variants=_basis_variants,
     ),
 )

@@ -5,8 +5,8 @@ Nothing here waits for the device. A sum has the same order in every run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,55 @@ from .runtime.structs import kernel_struct
 
 #: Thread blocks a multiprocessor, at most: as many as run there at once.
 _RESIDENT = 8
+
+
+class Grid(NamedTuple):
+    """How a pass over vectors (n, r) is divided.
+
+    Attributes
+    ----------
+    columns : int
+        Of a thread block.
+    rows : int
+        Consecutive rows that a thread loads at once.
+    tiles, blocks : int
+        Of columns; thread blocks of each.
+    """
+
+    columns: int
+    rows: int
+    tiles: int
+    blocks: int
+
+    @classmethod
+    def of(cls, n: int, r: int, dtype: np.dtype, addresses: Sequence[int]) -> Grid:
+        """Return the grid for vectors at these addresses."""
+        columns = min(1 << (r - 1).bit_length(), COLUMNS)
+        aligned = r == 1 and all(address % 16 == 0 for address in addresses)
+        rows = 16 // dtype.itemsize if aligned else 1
+        tiles = ceil_div(r, columns)
+        most = ceil_div(_RESIDENT * multiprocessors(), tiles)
+        return cls(columns, rows, tiles, min(max(ceil_div(n, THREADS // columns * rows), 1), most))
+
+    def memory(self, dots: int, dtype: np.dtype) -> tuple[Any, dict[str, int]]:
+        """Return memory for so many sums, and what the kernel's argument says of it."""
+        size = dots * self.tiles * self.blocks * self.columns * dtype.itemsize
+        memory = _zeros(size + 4 * self.tiles)
+        return memory, {"partials": memory.data.ptr, "done": memory.data.ptr + size}
+
+    def launch(self, source: str, defines: Mapping[str, Any], argument: Any) -> Launch:
+        """Return the launch of a pass."""
+        return Launch(
+            kernel(source, **defines), (self.tiles * self.blocks,), (THREADS,), (argument,)
+        )
+
+
+def state_of(step: Step | None) -> dict[str, int]:
+    """Return what a kernel's argument says of the columns of a step."""
+    if step is None:
+        return {"flags": 0, "counts": 0, "history": 0, "every": 1}
+    state = {name: array.data.ptr for name, array in step.columns._asdict().items()}
+    return state | {"every": len(step.columns.history)}
 
 
 def prepare(
@@ -49,36 +98,30 @@ def prepare(
     n, r = vectors[0].shape
     if not r:
         return lambda: None
-    columns = min(1 << (r - 1).bit_length(), COLUMNS)
     addresses = [vector.data.ptr for vector in vectors]
-    aligned = r == 1 and all(address % 16 == 0 for address in addresses)
-    rows = 16 // vectors[0].dtype.itemsize if aligned else 1
-    tiles = ceil_div(r, columns)
-    most = ceil_div(_RESIDENT * multiprocessors(), tiles)
-    blocks = min(max(ceil_div(n, THREADS // columns * rows), 1), most)
-    size = len(pairs) * tiles * blocks * columns * scalars.dtype.itemsize
-    memory = _zeros(size + 4 * tiles)
-    state = {"flags": 0, "counts": 0, "history": 0, "every": 1}
-    if step is not None:
-        state = {name: array.data.ptr for name, array in step.columns._asdict().items()}
-        state["every"] = len(step.columns.history)
+    grid = Grid.of(n, r, vectors[0].dtype, addresses)
+    memory, sums = grid.memory(len(pairs), scalars.dtype)
     addresses += [0] * (VECTORS - len(addresses))
     argument = kernel_struct("solver_pass", "SolverPass")(
         **{f"v{i}": address for i, address in enumerate(addresses)},
         numbers=scalars.data.ptr,
-        partials=memory.data.ptr,
-        done=memory.data.ptr + size,
         active=0 if active is None else active.data.ptr,
         rows=n,
         columns=r,
-        tiles=tiles,
-        blocks=blocks,
-        **state,
+        tiles=grid.tiles,
+        blocks=grid.blocks,
+        **sums,
+        **state_of(step),
     )
     defines = defines_of(
-        vectors[0].dtype, terms, pairs, None if step is None else step.name, columns, rows
+        vectors[0].dtype,
+        terms,
+        pairs,
+        None if step is None else step.name,
+        grid.columns,
+        grid.rows,
     )
-    launch = Launch(kernel("solver_pass", **defines), (tiles * blocks,), (THREADS,), (argument,))
+    launch = grid.launch("solver_pass", defines, argument)
     # What the launch holds are addresses.
     alive = vectors, scalars, active, step, memory
 
@@ -86,6 +129,18 @@ def prepare(
         submit(launch)
 
     return run
+
+
+def gram(left: Any, right: Any) -> Any:
+    """Return ``left^H @ right`` of tall matrices (n, p) and (n, q), by cuBLAS."""
+    return left.conj().T @ right
+
+
+def combine(tall: Any, coefficients: Any, out: Any) -> None:
+    """Write ``tall @ coefficients`` to out, of matrices (n, p) and (p, q), by cuBLAS."""
+    import cupy
+
+    cupy.matmul(tall, coefficients, out=out)
 
 
 def repeated(iteration: Callable[[], None]) -> Callable[[], None]:

@@ -53,3 +53,13 @@ def prepare(
 def repeated(iteration: Callable[[], None]) -> Callable[[], None]:
     """Return an iteration that is made again and again, without what need be done only once."""
     return iteration
+
+
+def gram(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return ``left^H @ right`` of tall matrices (n, p) and (n, q): all dot products."""
+    return left.conj().T @ right
+
+
+def combine(tall: np.ndarray, coefficients: np.ndarray, out: np.ndarray) -> None:
+    """Write ``tall @ coefficients`` to out, of matrices (n, p) and (p, q)."""
+    np.matmul(tall, coefficients, out=out)
