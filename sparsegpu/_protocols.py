@@ -26,6 +26,13 @@ _OPERATORS: dict[Any, tuple[str, ...]] = {
     np.less_equal: ("__le__", "__ge__"),
     np.greater: ("__gt__", "__lt__"),
     np.greater_equal: ("__ge__", "__le__"),
+    np.bitwise_and: ("__and__", "__rand__"),
+    np.bitwise_or: ("__or__", "__ror__"),
+    np.bitwise_xor: ("__xor__", "__rxor__"),
+    np.logical_and: ("__and__", "__rand__"),
+    np.logical_or: ("__or__", "__ror__"),
+    np.logical_xor: ("__xor__", "__rxor__"),
+    np.invert: ("__invert__",),
     np.negative: ("__neg__",),
     np.positive: ("__pos__",),
 }

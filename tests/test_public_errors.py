@@ -109,7 +109,8 @@ def test_wrong_arguments(name, cases):
 
 OPERATORS = {
     "@": "matmul", "+": "add", "-": "sub", "*": "mul", "/": "truediv",
-    "==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
+    "==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "&": "and_", "|": "or_",
+    "^": "xor",
 }  # fmt: skip
 #: What Python says of operands that have no such operator, NumPy and SciPy of sparse ones.
 OF_OTHERS = (

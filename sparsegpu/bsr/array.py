@@ -29,12 +29,21 @@ from .elements import check_dtype
 from .elementwise import Elementwise
 from .index import Indexing
 from .locate import Locations
+from .logic import Logic
 from .operators import Operators
 from .order import Ordering
 
 
 class bsr_array(
-    Operators, Elementwise, Comparisons, Locations, Indexing, Conversions, Ordering, Drawings
+    Operators,
+    Elementwise,
+    Comparisons,
+    Logic,
+    Locations,
+    Indexing,
+    Conversions,
+    Ordering,
+    Drawings,
 ):
     """Block sparse row array, or a batch of them, over NumPy or CuPy.
 
@@ -92,7 +101,8 @@ class bsr_array(
     -----
     Operators: ``A @ x``, ``x @ A`` and ``A @ B`` (sparse); ``A + B``, ``A - dense``, ``2 * A``,
     ``A / 2``, ``-A``, ``abs(A)``; ``A > 1`` and ``A != B``, bool arrays. All but ``@`` are
-    elementwise. What would fill every element that is not stored (``A + 1``, ``A == 0``) is a
+    elementwise. Of bool arrays ``A & B``, ``A | B`` and ``A ^ B`` are sparse, and ``~A`` is within
+    the stored blocks. What would fill every element that is not stored (``A + 1``, ``A == 0``) is a
     NotImplementedError.
 
     An operand may be a sparse array of `scipy.sparse`, or of `cupyx.scipy.sparse` for CuPy arrays:

@@ -28,6 +28,7 @@ from . import npz
 from .array import bsr_array
 from .compare import Compared
 from .draw import Drawings
+from .logic import Logical, combined_masks, inverted_mask
 
 #: What an element of `BlockMask.kind` says of its block.
 NONE, FULL, PARTIAL = 0, 1, 2
@@ -41,11 +42,12 @@ def words(columns: int) -> int:
     return ceil_div(columns, _WORD)
 
 
-class BlockMask(Drawings, Compared, Sparse):
+class BlockMask(Drawings, Compared, Logical, Sparse):
     """Bool mask over a block pattern: a byte a block, and a bit an element of partial blocks.
 
     A bool `bsr_array` needs a byte an element. `scaled_dot_product_attention` takes either. The
-    functions of `sparsegpu.masks` make masks; `from_bsr` converts one.
+    functions of `sparsegpu.masks` make masks; `from_bsr` converts one. ``A & B``, ``A | B`` and
+    ``A ^ B`` of two are masks, too; ``~A`` is what the stored blocks leave out.
 
     Parameters
     ----------
@@ -250,6 +252,18 @@ class BlockMask(Drawings, Compared, Sparse):
     def _compared(self, other: Any, sign: str, operation: Callable) -> Any:
         del sign
         return operation(self.tobsr(), other.tobsr() if is_block_mask(other) else other)
+
+    def _combined(self, other: Any, function: str, sign: str) -> Any:
+        if not is_block_mask(other):
+            return self.tobsr()._combined(other, function, sign)
+        if other.blocksize != self.blocksize:
+            return self.from_bsr(self.tobsr()._combined(other, function, sign))
+        return self._of(*combined_masks(function, sign, self, other))
+
+    def __invert__(self) -> Self:
+        if self._pattern.has_repeated_blocks:
+            return ~self.from_bsr(self.tobsr())
+        return self._of(self._pattern, *inverted_mask(self))
 
     def _with(self, pattern: Pattern, data: Any) -> bsr_array:
         """Return values over the mask's pattern, or its canonical one: gradients."""

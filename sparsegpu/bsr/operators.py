@@ -203,6 +203,14 @@ class Operators(BsrBase):
         """
         return _multiply("multiply", self, other)
 
+    # For operators of other names, of which bool values make these.
+
+    def _multiplied(self, other: Any, function: str) -> Any:
+        return _multiply(function, self, other)
+
+    def _added(self, other: Any, function: str) -> Any:
+        return _combine(self, other, "add", function=function)
+
 
 def _in_meeting_blocks(function: str, array: Any, other: Any, from_the_right: bool) -> Any:
     """Return the other operand of a product in blocks that meet those of ``array``."""
@@ -247,9 +255,11 @@ def _scaled(function: str, array: Any, factor: Any, name: str) -> Any:
     return array._with(array._pattern, result)
 
 
-def _combine(array: Any, other: Any, name: str, *, reflected: bool = False) -> Any:
+def _combine(
+    array: Any, other: Any, name: str, *, reflected: bool = False, function: str = ""
+) -> Any:
     """Add or subtract a scalar zero, a dense array or another block-sparse one."""
-    function = f"bsr_array {'+' if name == 'add' else '-'}"
+    function = function or f"bsr_array {'+' if name == 'add' else '-'}"
     check_sparse(function, "self", array)
     if is_scalar(other):
         if other == 0:

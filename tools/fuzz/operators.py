@@ -219,6 +219,9 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "!=": operator.ne,
     ">": operator.gt,
     "<": operator.lt,
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
 }
 
 
@@ -228,7 +231,9 @@ def with_sparse(draws: Draws) -> Case:
     dtypes = [
         d
         for d in CONTAINED
-        if not (d.kind == "b" and sign == "-") and not (d.kind == "c" and sign in "><")
+        if not (d.kind == "b" and sign == "-")
+        and not (d.kind == "c" and sign in "><")
+        and (d.kind == "b" or sign not in "&|^")
     ]
     a = operand(draws, dtypes, batched=False)
     (m, k), (bm, bk) = a.shape, a.blocksize
