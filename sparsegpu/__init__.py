@@ -16,6 +16,7 @@ _MODULES = {
     "bsr.array": ["BsrSemiStructuredArray", "bsr_array"],
     "bsr.assemble": ["block_diag", "from_blocks", "hstack", "kron", "vstack"],
     "bsr.block_mask": ["BlockMask"],
+    "bsr.diagonals": ["diags"],
     "bsr.io": ["load_npz", "save_npz"],
     "bsr.make": ["eye", "identity", "prune_blocks", "random_bsr"],
     "bsr.triangle": ["tril", "triu"],
@@ -84,6 +85,7 @@ __all__ = [
     "compressed_swizzled_bitmask",
     "dense_bsr_matmul",
     "describe_meta",
+    "diags",
     "eye",
     "from_blocks",
     "from_cusparselt_layout",
@@ -139,6 +141,7 @@ if TYPE_CHECKING:
     from .bsr.array import BsrSemiStructuredArray, bsr_array
     from .bsr.assemble import block_diag, from_blocks, hstack, kron, vstack
     from .bsr.block_mask import BlockMask
+    from .bsr.diagonals import diags
     from .bsr.io import load_npz, save_npz
     from .bsr.make import eye, identity, prune_blocks, random_bsr
     from .bsr.triangle import tril, triu

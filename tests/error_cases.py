@@ -100,6 +100,9 @@ def functions():
         "kron": dict(A=bsr(), B=dense(2, 3)),
         "tril": dict(A=bsr(), k=0),
         "triu": dict(A=bsr(), k=1),
+        "diags": dict(
+            diagonals=[dense(2, 2, 2)], offsets=[0], shape=(4, 4), dtype=None, blocksize=(2, 2)
+        ),
         "eye": dict(m=4, n=6, k=0, dtype="float32", blocksize=(2, 2)),
         "identity": dict(n=4, dtype="float32", blocksize=(2, 2)),
         "from_blocks": dict(rows=[0, 1], cols=[1, 0], blocks=dense(2, 2, 2), shape=(4, 4)),
@@ -220,7 +223,8 @@ def methods():
     return {
         "bsr_array": same | dict(
             asformat=dict(format="csr"), aslinearoperator={}, check_format={}, conj={},
-            conjugate={}, diagonal=dict(k=0), dot=dict(other=square), eliminate_zeros={},
+            conjugate={}, diagonal=dict(k=0), diagonal_blocks=dict(k=0),
+            dot=dict(other=square), eliminate_zeros={},
             count_nonzero=dict(axis=0), maximum=dict(other=square), minimum=dict(other=square),
             argmax=dict(axis=0), argmin=dict(axis=0), nonzero={},
             power=dict(n=2, dtype="float32"), round=dict(decimals=0),

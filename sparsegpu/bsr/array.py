@@ -58,7 +58,8 @@ class bsr_array(
         - ``(data, indices, indptr)``: ``data (*batch, nnzb, bm, bk)``, ``indices
           (*batch, nnzb)``, ``indptr (*batch, M // bm + 1)``; indices may be unsorted, repeated
           ones mean the sum of their blocks;
-        - ``(data, (row, column))``: elements, repeated ones are summed;
+        - ``(data, (row, column))``: elements, or blocks ``data (n, bm, bk)`` at block rows and
+          columns; repeated ones are summed;
         - any `scipy.sparse` or `cupyx.scipy.sparse` array;
         - another `bsr_array`, a `BsrSemiStructuredArray` or a `BlockMask`, whose pattern is
           shared unless ``blocksize`` changes;

@@ -26,6 +26,7 @@ from .._checks import (
     check_integers,
     check_sizes,
 )
+from .._segments import starts_run
 from ..engines import engine_module
 from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._common import check_sparse, is_block_mask, is_sparse, on_device
@@ -42,6 +43,8 @@ from .elements import (
 )
 
 _FUNCTION = "bsr_array"
+
+LARGEST_BLOCK = 256
 
 
 class _Wanted(NamedTuple):
@@ -233,17 +236,20 @@ def _from_foreign(arg: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
 
 
 def _from_coordinates(data: Any, positions: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
-    """Return the blocks of elements ``data`` at ``(row, column)``; repeated ones are summed."""
+    """Return elements, or blocks, ``data`` at ``(row, column)``; repeated ones are summed."""
     if len(positions) != 2:
         raise bad_value(_FUNCTION, "arg", "(data, (row, column))", f"{len(positions)} positions")
     values = as_array(data, _FUNCTION, "data")
+    if values.ndim == 3:
+        return _from_placed_blocks(values, *positions, wanted)
     row, column = (
         index_array(_FUNCTION, name, x)
         for x, name in zip(positions, ("row", "column"), strict=True)
     )
     xp = common_namespace(_FUNCTION, data=values, row=row, column=column)
     if values.ndim != 1:
-        raise bad_value(_FUNCTION, "data", "elements, shape (n,)", f"shape {values.shape}")
+        expected = "elements, shape (n,), or blocks, shape (n, bm, bk)"
+        raise bad_value(_FUNCTION, "data", expected, f"shape {values.shape}")
     for name, index in (("row", row), ("column", column)):
         if index.dtype.kind not in "iu":
             raise bad_type(_FUNCTION, name, "an integer dtype", index.dtype)
@@ -267,3 +273,76 @@ def _from_coordinates(data: Any, positions: Any, wanted: _Wanted) -> tuple[Patte
         check_divides(_FUNCTION, shape, blocksize)
         values = values.astype(dtype, copy=False)
         return from_elements(_FUNCTION, "arg", row, column, values, (), shape, blocksize)
+
+
+# -- matrices given by their blocks -------------------------------------------------------------
+
+
+def _from_placed_blocks(blocks: Any, row: Any, column: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
+    found = tuple(blocks.shape[1:])
+    if wanted.blocksize not in {None, found}:
+        expected = f"{found}, the shape of the blocks"
+        raise bad_value(_FUNCTION, "blocksize", expected, wanted.blocksize)
+    blocks = _cast(blocks, wanted.dtype, False)
+    return blocks_at(_FUNCTION, ("row", "column", "data"), row, column, blocks, wanted.shape)
+
+
+def blocks_at(
+    function: str, names: tuple[str, str, str], rows: Any, columns: Any, blocks: Any, shape: Any
+) -> tuple[Pattern, Any]:
+    """Return the sum of blocks at given block positions; ``names`` are those of the arguments."""
+    rows, columns = (index_array(function, n, x) for n, x in zip(names, (rows, columns)))
+    blocks = as_array(blocks, function, names[2])
+    xp = common_namespace(function, **{names[2]: blocks, names[0]: rows, names[1]: columns})
+    check_blocks(function, names[2], blocks)
+    n, bm, bk = (int(length) for length in blocks.shape)
+    for name, index in zip(names, (rows, columns)):
+        if index.dtype.kind not in "iu":
+            raise bad_type(function, name, "an integer dtype", index.dtype)
+        if index.shape != (n,):
+            expected = f"shape ({n},), as of {names[2]}"
+            raise bad_value(function, name, expected, tuple(index.shape))
+    if shape is not None:
+        shape = check_shape(function, shape)
+        if len(shape) != 2 or shape[0] % bm or shape[1] % bk:
+            raise bad_value(function, "shape", f"multiples of {(bm, bk)}, (M, K)", shape)
+    with on_device(blocks):
+        check_may_wait(xp, function)
+        if shape is None:
+            if not n:
+                raise bad_value(function, "shape", "(M, K) where there are no blocks", None)
+            counts = (int(rows.max()) + 1, int(columns.max()) + 1)
+        else:
+            counts = (shape[0] // bm, shape[1] // bk)
+        for name, index, count, what in zip(names, (rows, columns), counts, ("rows", "columns")):
+            check_range(function, name, index, count, f"block {what} in 0..{count - 1}")
+        shape = (counts[0] * bm, counts[1] * bk)
+        check_element_count(function, names[0], shape)
+        keys = rows.astype(np.int64) * counts[1] + columns.astype(np.int64)
+        order = xp.argsort(keys, kind="stable")
+        keys = keys[order]
+        first = xp.flatnonzero(starts_run(keys)).astype(np.int64)
+        pattern = from_sorted_keys(keys[first], (), int(first.size), shape, (bm, bk))
+        data = xp.empty(pattern.data_shape, blocks.dtype)
+        if data.size:
+            starts = xp.concatenate([first, xp.full((1,), n, np.int64)])
+            engine_module(xp, "convert", function).sum_blocks(data, blocks, order, starts)
+        return pattern, data
+
+
+def placed(rows: Any, columns: Any, blocks: Any, shape: tuple[int, int]) -> tuple[Pattern, Any]:
+    """Return blocks at block positions in range; repeated ones stay apart."""
+    xp, blocksize = namespace(blocks), (int(blocks.shape[1]), int(blocks.shape[2]))
+    order = xp.argsort(rows, kind="stable")
+    ends = xp.arange(shape[0] // blocksize[0] + 1, dtype=np.int64)
+    indptr = xp.searchsorted(rows[order], ends)
+    return Pattern(indptr, columns[order], shape, blocksize, check=False), blocks[order]
+
+
+def check_blocks(function: str, argument: str, blocks: Any) -> None:
+    """Refuse what are no blocks (n, bm, bk) that an array can hold."""
+    shape = tuple(blocks.shape)
+    if len(shape) != 3 or not 1 <= min(shape[1:]) <= max(shape[1:]) <= LARGEST_BLOCK:
+        expected = f"shape (n, bm, bk), blocks 1 to {LARGEST_BLOCK} long"
+        raise bad_value(function, argument, expected, shape)
+    check_dtype(function, argument, blocks.dtype)
