@@ -233,7 +233,7 @@ def methods():
             mean=dict(axis=0, dtype="float64", out=np.ones(64)),
             min=dict(axis=0, out=np.ones(64)), nanmax=dict(axis=0, out=np.ones(64)),
             nanmin=dict(axis=0, out=np.ones(64)), multiply=dict(other=square),
-            rmatvec=dict(x=np.ones(64)), same_pattern=dict(other=bsr()),
+            reshape={}, rmatvec=dict(x=np.ones(64)), same_pattern=dict(other=bsr()),
             semi_structured={}, sort_indices={}, spy={},
             sum=dict(axis=0, dtype="float64", out=np.ones(64)), sum_duplicates={},
             toarray=dict(order=None, out=square.copy()),

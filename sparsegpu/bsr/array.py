@@ -32,6 +32,7 @@ from .locate import Locations
 from .logic import Logic
 from .operators import Operators
 from .order import Ordering
+from .reshape import Reshaping
 
 
 class bsr_array(
@@ -42,6 +43,7 @@ class bsr_array(
     Locations,
     Indexing,
     Conversions,
+    Reshaping,
     Ordering,
     Drawings,
 ):
@@ -75,6 +77,9 @@ class bsr_array(
         where dtype and format allow.
     check : bool
         Look at every index (one synchronisation on a GPU). False trusts the caller.
+    pad : bool
+        Where the block size does not divide the shape, add rows and columns of zeros: the array
+        then has the larger shape.
 
     Attributes
     ----------
@@ -117,8 +122,8 @@ class bsr_array(
     values.
 
     NumPy's functions: ``numpy.array_equal`` and ``numpy.allclose``, those that are methods here
-    (``numpy.sum``), ufuncs that are zero at zero (``numpy.sqrt``), and ``y += A`` in place for a
-    dense ``y`` of NumPy. All others are a TypeError.
+    (``numpy.sum``), ufuncs that are zero at zero (``numpy.sqrt``), and ``y += A``, ``y -= A`` and
+    ``y *= A`` in place for a dense ``y``. All others are a TypeError.
 
     Examples
     --------
@@ -145,10 +150,11 @@ class bsr_array(
         dtype: Any = None,
         copy: bool = False,
         check: bool = True,
+        pad: bool = False,
     ):
         wanted = None if dtype is None else check_dtype("bsr_array", "dtype", dtype)
         self._pattern, self._data = build(
-            arg, shape, blocksize=blocksize, dtype=wanted, copy=copy, check=check
+            arg, shape, blocksize=blocksize, dtype=wanted, copy=copy, check=check, pad=pad
         )
 
     def semi_structured(

@@ -32,13 +32,13 @@ from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._common import check_sparse, is_block_mask, is_sparse, on_device
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
 from .elements import (
-    check_divides,
     check_dtype,
     estimate_blocksize,
     foreign_blocks,
     foreign_shape,
     from_elements,
     is_foreign,
+    padded,
     reblocked,
 )
 
@@ -55,6 +55,7 @@ class _Wanted(NamedTuple):
     dtype: np.dtype | None
     copy: bool
     check: bool
+    pad: bool
 
 
 def build(
@@ -65,14 +66,15 @@ def build(
     dtype: np.dtype | None,
     copy: bool,
     check: bool,
+    pad: bool,
 ) -> tuple[Pattern, Any]:
     """Return pattern and data of any form that `bsr_array` takes."""
-    check_flags(_FUNCTION, copy=copy, check=check)
+    check_flags(_FUNCTION, copy=copy, check=check, pad=pad)
     if blocksize is not None:
         blocksize = check_blocksize(_FUNCTION, blocksize)
     if shape is not None:
         shape = check_shape(_FUNCTION, shape)
-    wanted = _Wanted(shape, blocksize, dtype, copy, check)
+    wanted = _Wanted(shape, blocksize, dtype, copy, check, bool(pad))
     if isinstance(arg, tuple) and len(arg) == 3:
         return _from_parts(*arg, wanted)
     if isinstance(arg, tuple) and len(arg) == 2 and all(isinstance(n, Integral) for n in arg):
@@ -151,6 +153,8 @@ def _from_parts(data: Any, indices: Any, indptr: Any, wanted: _Wanted) -> tuple[
         check_element_count(_FUNCTION, "indices", (*batch, *shape))
     elif shape[:-2] not in {(), batch}:
         raise bad_value(_FUNCTION, "shape", f"the batch shape {batch} of 'indices'", shape)
+    if wanted.pad:
+        shape = padded(_FUNCTION, shape, found, True)
     with on_device(data):
         pattern = Pattern(indptr, indices, (shape[-2], shape[-1]), found, check=wanted.check)
         return pattern, _cast(data, wanted.dtype, wanted.copy)
@@ -175,7 +179,7 @@ def index_array(function: str, argument: str, x: Any) -> Any:
 def _empty(found: tuple[int, ...], wanted: _Wanted) -> tuple[Pattern, Any]:
     blocksize = wanted.blocksize or (1, 1)
     _check_shape_is(wanted.shape, found)
-    check_divides(_FUNCTION, found, blocksize)
+    found = padded(_FUNCTION, found, blocksize, wanted.pad)
     nothing = np.zeros(0, dtype=np.int64)
     pattern = from_sorted_keys(nothing, (), 0, (found[0], found[1]), blocksize)
     return pattern, np.zeros((0, *blocksize), wanted.dtype or np.float64)
@@ -183,14 +187,14 @@ def _empty(found: tuple[int, ...], wanted: _Wanted) -> tuple[Pattern, Any]:
 
 def _from_bsr(arg: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
     pattern: Pattern = arg.pattern
-    shape, blocksize, dtype, copy, _ = wanted
+    shape, blocksize, dtype, copy, _, pad = wanted
     _check_shape_is(shape, (*pattern.batch_shape, *pattern.shape))
     with on_device(arg.data):
         if blocksize is None or blocksize == pattern.blocksize:
             if dtype is not None and dtype != arg.data.dtype:
                 arg = arg.astype(dtype)
             return arg.pattern, arg.data.copy() if copy else arg.data
-        pattern, data = reblocked(_FUNCTION, "arg", pattern, arg.data, blocksize)
+        pattern, data = reblocked(_FUNCTION, "arg", pattern, arg.data, blocksize, pad)
         return pattern, _cast(data, dtype, False)
 
 
@@ -204,10 +208,10 @@ def _from_dense(dense: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
     if blocksize is None:
         raise bad_value(_FUNCTION, "blocksize", "(bm, bk) for a dense array", None)
     _check_shape_is(wanted.shape, tuple(dense.shape))
-    check_divides(_FUNCTION, dense.shape, blocksize)
+    shape = padded(_FUNCTION, tuple(dense.shape), blocksize, wanted.pad)
     with on_device(dense):
         check_may_wait(namespace(dense), "finding the blocks of a dense array")
-        dense = _cast(dense, wanted.dtype, False)
+        dense = with_zeros(_cast(dense, wanted.dtype, False), shape)
         xp, batch, matrix = namespace(dense), tuple(dense.shape[:-2]), tuple(dense.shape[-2:])
         blocks = (matrix[0] // blocksize[0]) * (matrix[1] // blocksize[1])
         if dense.size:
@@ -223,6 +227,15 @@ def _from_dense(dense: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
     return pattern, data
 
 
+def with_zeros(dense: Any, shape: tuple[int, ...]) -> Any:
+    """Return a dense array of a larger shape, zero where the other one is not."""
+    if tuple(dense.shape) == shape:
+        return dense
+    larger = namespace(dense).zeros(shape, dense.dtype)
+    larger[..., : dense.shape[-2], : dense.shape[-1]] = dense
+    return larger
+
+
 # -- matrices given by their elements -----------------------------------------------------------
 
 
@@ -232,7 +245,8 @@ def _from_foreign(arg: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
     if arg.format == "bsr" and wanted.blocksize in {None, tuple(arg.blocksize)}:
         same = wanted._replace(shape=found, blocksize=None)
         return _from_parts(arg.data, arg.indices, arg.indptr, same)
-    return foreign_blocks(_FUNCTION, "arg", arg, wanted.blocksize, wanted.dtype, wanted.check)
+    blocksize, dtype, check, pad = wanted.blocksize, wanted.dtype, wanted.check, wanted.pad
+    return foreign_blocks(_FUNCTION, "arg", arg, blocksize, dtype, check, pad)
 
 
 def _from_coordinates(data: Any, positions: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
@@ -241,7 +255,7 @@ def _from_coordinates(data: Any, positions: Any, wanted: _Wanted) -> tuple[Patte
         raise bad_value(_FUNCTION, "arg", "(data, (row, column))", f"{len(positions)} positions")
     values = as_array(data, _FUNCTION, "data")
     if values.ndim == 3:
-        return _from_placed_blocks(values, *positions, wanted)
+        return _from_placed_blocks(values, positions, wanted)
     row, column = (
         index_array(_FUNCTION, name, x)
         for x, name in zip(positions, ("row", "column"), strict=True)
@@ -270,21 +284,25 @@ def _from_coordinates(data: Any, positions: Any, wanted: _Wanted) -> tuple[Patte
             for name, index, size in (("row", row, shape[0]), ("column", column, shape[1])):
                 check_range(_FUNCTION, name, index, size, f"{name}s in 0..{size - 1}")
         blocksize = wanted.blocksize or estimate_blocksize(row, column, shape)
-        check_divides(_FUNCTION, shape, blocksize)
+        shape = padded(_FUNCTION, shape, blocksize, wanted.pad)
         values = values.astype(dtype, copy=False)
-        return from_elements(_FUNCTION, "arg", row, column, values, (), shape, blocksize)
+        matrix = (shape[0], shape[1])
+        return from_elements(_FUNCTION, "arg", row, column, values, (), matrix, blocksize)
 
 
 # -- matrices given by their blocks -------------------------------------------------------------
 
 
-def _from_placed_blocks(blocks: Any, row: Any, column: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
+def _from_placed_blocks(blocks: Any, positions: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
+    row, column = positions
     found = tuple(blocks.shape[1:])
     if wanted.blocksize not in {None, found}:
         expected = f"{found}, the shape of the blocks"
         raise bad_value(_FUNCTION, "blocksize", expected, wanted.blocksize)
-    blocks = _cast(blocks, wanted.dtype, False)
-    return blocks_at(_FUNCTION, ("row", "column", "data"), row, column, blocks, wanted.shape)
+    blocks, shape = _cast(blocks, wanted.dtype, False), wanted.shape
+    if shape is not None and wanted.pad:
+        shape = padded(_FUNCTION, shape, found, True)
+    return blocks_at(_FUNCTION, ("row", "column", "data"), row, column, blocks, shape)
 
 
 def blocks_at(

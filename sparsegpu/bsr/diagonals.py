@@ -91,23 +91,24 @@ def diags(
     shape = check_shape(function, shape)
     if len(shape) != 2:
         raise bad_value(function, "shape", "(M, K) of one matrix", shape)
-    check_divides(function, shape, size)
-    counts = (shape[0] // block[0], shape[1] // block[1])
+    m, k = matrix = (shape[0], shape[1])
+    check_divides(function, matrix, size)
+    counts = (m // block[0], k // block[1])
     with on_device(arrays[0]):
         check_may_wait(xp, function)
         rows, columns, values = [], [], []
-        for _, i in sorted((offset, i) for i, offset in enumerate(offsets)):
-            x, k = arrays[i], offsets[i]
-            n = _length(function, x, k, counts)
+        for i in sorted(range(len(offsets)), key=offsets.__getitem__):
+            x, offset = arrays[i], offsets[i]
+            n = _length(function, x, offset, counts)
             number = xp.arange(n, dtype=np.int64)
-            rows.append(number + max(-k, 0))
-            columns.append(number + max(k, 0))
+            rows.append(number + max(-offset, 0))
+            columns.append(number + max(offset, 0))
             values.append(xp.broadcast_to(x.astype(common), (n, *x.shape[1:])))
         row, column, data = map(xp.concatenate, (rows, columns, values))
         if of_blocks:
-            return bsr_array._of(*placed(row, column, data, shape))
+            return bsr_array._of(*placed(row, column, data, matrix))
         return bsr_array._of(
-            *from_elements(function, "diagonals", row, column, data, (), shape, size)
+            *from_elements(function, "diagonals", row, column, data, (), matrix, size)
         )
 
 
