@@ -244,13 +244,14 @@ def methods():
         "SemiStructuredArray": same | dict(
             from_dense=dict(dense=half(), backend="native", dtype=None), half={},
             held=dict(transposed=False),
-            indices={}, load_npz={}, prune_dense_static_sort=dict(
+            aslinearoperator={}, indices={}, load_npz={}, prune_dense_static_sort=dict(
                 dense=half((32, 64)), algorithm="", backend="native", dtype=None
             ),
             spy={}, to_backend=dict(backend="native"), transpose=dict(axes=None), values={},
             to_device={},
         ),
         "BsrSemiStructuredArray": same | dict(
+            aslinearoperator={},
             from_bsr=dict(bsr=sg.bsr_array(half((64, 64)), blocksize=(32, 32))), load_npz={},
             spy={}, tobsr={}, transpose={}, to_device={},
         ),

@@ -80,7 +80,7 @@ def diags(
         for x in arrays:
             common = common_dtype(function, common, x.dtype, "diagonals")
     of_blocks = arrays[0].ndim == 3
-    block = tuple(int(n) for n in arrays[0].shape[1:]) if of_blocks else (1, 1)
+    block = (int(arrays[0].shape[1]), int(arrays[0].shape[2])) if of_blocks else (1, 1)
     size = block if blocksize is None else check_blocksize(function, blocksize)
     if of_blocks and size != block:
         raise bad_value(function, "blocksize", f"{block}, the shape of the blocks", size)
