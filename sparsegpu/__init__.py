@@ -17,7 +17,7 @@ _MODULES = {
     "bsr.assemble": ["block_diag", "from_blocks", "hstack", "kron", "vstack"],
     "bsr.block_mask": ["BlockMask"],
     "bsr.diagonals": ["diags"],
-    "bsr.io": ["load_npz", "save_npz"],
+    "files.npz": ["load_npz", "save_npz"],
     "bsr.make": ["eye", "identity", "prune_blocks", "random_bsr"],
     "bsr.triangle": ["tril", "triu"],
     "masks": ["banded", "bigbird", "causal", "sliding_window"],
@@ -142,11 +142,11 @@ if TYPE_CHECKING:
     from .bsr.assemble import block_diag, from_blocks, hstack, kron, vstack
     from .bsr.block_mask import BlockMask
     from .bsr.diagonals import diags
-    from .bsr.io import load_npz, save_npz
     from .bsr.make import eye, identity, prune_blocks, random_bsr
     from .bsr.triangle import tril, triu
     from .engines import use_engine
     from .engines.cuda.support import is_supported
+    from .files.npz import load_npz, save_npz
     from .masks import banded, bigbird, causal, sliding_window
     from .ops.addmm import bsr_addmm, bsr_matmul, dense_bsr_matmul, int_bsr_addmm
     from .ops.attention import scaled_dot_product_attention

@@ -92,6 +92,9 @@ class Sparse:
     #: Values of this array and another wherever either stores one, and the calling function.
     _beside: Callable[[Any, str], tuple[Any, Any]]
 
+    #: Write the array to a file, compressed or not, for a function of that name.
+    _save: Callable[[str, Any, bool], None]
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         """Refuse: nothing is made dense, or put into an array of objects, unasked."""
         for_scipy = ", A.to_scipy() what SciPy takes" if hasattr(self, "to_scipy") else ""

@@ -193,7 +193,10 @@ class bsr_array(
 
     def save_npz(self, file: Any, *, compressed: bool = True) -> None:
         """Write to ``file``: see `sparsegpu.save_npz`."""
-        npz.write(file, self, compressed=compressed)
+        self._save("save_npz", file, compressed)
+
+    def _save(self, function: str, file: Any, compressed: bool) -> None:
+        npz.write(function, file, self, compressed=compressed)
 
 
 class BsrSemiStructuredArray(Drawings, Bsr24Base):

@@ -18,6 +18,7 @@ from .._arrays import (
 )
 from .._checks import bad_type, bad_value, check_flags, check_sizes, not_offered
 from .._format_24 import FORMATS
+from .._npz import reading
 from .._protocols import Sparse
 from ..linalg import aslinearoperator
 from ..ops._blocks_24 import Packed, check_parts, check_sparse_blocks
@@ -204,8 +205,11 @@ class Bsr24Base(Patterned, Arithmetic24, Compared, Sparse):
         TypeError
             No file.
         """
-        self._check("save_npz")
-        npz.write_24(file, self.get(), compressed=compressed)
+        self._save("BsrSemiStructuredArray.save_npz", file, compressed)
+
+    def _save(self, function: str, file: Any, compressed: bool) -> None:
+        check_sparse_blocks(function, "self", self)
+        npz.write_24(function, file, self.get(), compressed=compressed)
 
     @classmethod
     def load_npz(cls, file: Any) -> Self:
@@ -220,7 +224,9 @@ class Bsr24Base(Patterned, Arithmetic24, Compared, Sparse):
         TypeError
             No file.
         """
-        return npz.read_24(file, cls)
+        with reading(f"{cls.__name__}.load_npz", file) as members:
+            members.check_format(npz.FORMAT_24)
+            return npz.read_24(members, cls)
 
     # -- operators ------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from .._arrays import (
 from .._checks import bad_type, bad_value, check_flags
 from .._math import ceil_div
 from .._memo import Memo
+from .._npz import reading
 from .._protocols import Sparse
 from ..ops._canonical import distinct_blocks, distinct_values, spread
 from ..ops._common import check_sparse, is_block_mask, on_device
@@ -323,7 +324,10 @@ class BlockMask(Drawings, Compared, Logical, Sparse):
         OSError
             A file that cannot be written.
         """
-        npz.write_mask(file, self.get(), compressed=compressed)
+        self._save("BlockMask.save_npz", file, compressed)
+
+    def _save(self, function: str, file: Any, compressed: bool) -> None:
+        npz.write_mask(function, file, self.get(), compressed=compressed)
 
     @classmethod
     def load_npz(cls, file: Any) -> Self:
@@ -338,7 +342,9 @@ class BlockMask(Drawings, Compared, Logical, Sparse):
         TypeError
             No file.
         """
-        return npz.read_mask(file, cls)
+        with reading(f"{cls.__name__}.load_npz", file) as members:
+            members.check_format(npz.FORMAT_MASK)
+            return npz.read_mask(members, cls)
 
 
 def _check_contents(function: str, pattern: Pattern, kind: Any, bits: Any) -> None:
