@@ -23,7 +23,7 @@ _MODULES = {
     "masks": ["banded", "bigbird", "causal", "sliding_window"],
     "semi_structured": ["SemiStructuredArray", "to_semi_structured"],
     # BSR products
-    "ops.addmm": ["bsr_addmm", "bsr_matmul", "dense_bsr_matmul", "int_bsr_addmm"],
+    "ops.addmm": ["bsr_addmm", "bsr_linear", "bsr_matmul", "dense_bsr_matmul", "int_bsr_addmm"],
     "ops.attention": ["scaled_dot_product_attention"],
     "ops.attention_backward": ["AttentionGradients", "scaled_dot_product_attention_backward"],
     "ops.sampled_addmm": ["sampled_addmm"],
@@ -74,6 +74,7 @@ __all__ = [
     "block_diag",
     "bsr_addmm",
     "bsr_array",
+    "bsr_linear",
     "bsr_matmul",
     "bsr_scatter_mm",
     "bsr_scatter_mm_indices_data",
@@ -148,7 +149,7 @@ if TYPE_CHECKING:
     from .engines.cuda.support import is_supported
     from .files.npz import load_npz, save_npz
     from .masks import banded, bigbird, causal, sliding_window
-    from .ops.addmm import bsr_addmm, bsr_matmul, dense_bsr_matmul, int_bsr_addmm
+    from .ops.addmm import bsr_addmm, bsr_linear, bsr_matmul, dense_bsr_matmul, int_bsr_addmm
     from .ops.attention import scaled_dot_product_attention
     from .ops.attention_backward import AttentionGradients, scaled_dot_product_attention_backward
     from .ops.compress import semi_structured_from_dense, semi_structured_to_dense

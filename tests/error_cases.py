@@ -112,6 +112,9 @@ def functions():
         "sliding_window": dict(length=8, blocksize=2, window=1),
         "bsr_addmm": dict(input=dense(32, 1), bsr=a, dense=x, **product),
         "bsr_matmul": dict(bsr=a, dense=x, **product),
+        "bsr_linear": dict(
+            x=dense(3, 64), weight=a, bias=dense(32), **epilogue(3, 32)
+        ),
         "int_bsr_addmm": dict(
             input=dense(32, 1, dtype="int8"), bsr=bsr("int8"), dense=dense(64, 3, dtype="int8"),
             alpha=1, beta=1,

@@ -122,7 +122,7 @@ def test_save_takes_only_sparse_arrays():
         with pytest.raises(TypeError, match="save_npz: argument 'array': expected a sparse array"):
             sparsegpu.save_npz("never.npz", array)
     half = sparsegpu.to_semi_structured(np.zeros((32, 32), np.float16))
-    with pytest.raises(TypeError, match="^save_npz: argument 'file'"):
+    with pytest.raises(TypeError, match=r"^save_npz: argument 'file'"):
         sparsegpu.save_npz(3, half)
 
 

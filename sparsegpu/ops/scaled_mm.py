@@ -9,8 +9,8 @@ import numpy as np
 from .._arrays import as_array, bfloat16, check_dtype_name, common_namespace, float8_e4m3fn
 from .._checks import bad_type, bad_value, check_scalar
 from ._common import on_device
-from ._product import Options
-from ._product_24 import addmm, check_dense_operand, check_semi_structured
+from ._product import Options, check_dense_operand
+from ._product_24 import addmm, check_semi_structured
 
 
 def scaled_mm(
