@@ -43,6 +43,7 @@ _MODULES = {
     ],
     "ops.permute": ["permute_for_24"],
     "ops.prune": ["prune_24", "prune_tile"],
+    "ops.quantize": ["quantize_int8"],
     "ops.scaled_mm": ["scaled_mm"],
     "ops.semi_structured": [
         "semi_structured_addmm",
@@ -104,6 +105,7 @@ __all__ = [
     "prune_24",
     "prune_blocks",
     "prune_tile",
+    "quantize_int8",
     "random_bsr",
     "reorder_meta",
     "restore_meta",
@@ -169,6 +171,7 @@ if TYPE_CHECKING:
         semi_structured_apply_dense,
         semi_structured_tile,
     )
+    from .ops.quantize import quantize_int8
     from .ops.sampled_addmm import sampled_addmm
     from .ops.scaled_mm import scaled_mm
     from .ops.scatter_indices import bsr_scatter_mm_indices_data

@@ -190,8 +190,9 @@ def functions():
         "scaled_mm": dict(
             sparse=sg.to_semi_structured(np.zeros((32, 64), np.int8)),
             dense=dense(64, 3, dtype="int8"), input=None, activation=None, out_dtype="float32",
-            dense_dtype=None, **number,
+            dense_dtype=None, out=dense(32, 3), config=None, **number,
         ),
+        "quantize_int8": dict(W=dense(4, 8), axis=1),
         "tune": dict(
             bsr=a, dense=x, op="bsr_addmm", shape=None, blocksize=None, dtype="float32",
             density=0.1, out_dtype=None,
