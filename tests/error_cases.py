@@ -242,7 +242,7 @@ def methods():
             sum=dict(axis=0, dtype="float64", out=np.ones(64)), sum_duplicates={},
             toarray=dict(order=None, out=square.copy()),
             todense=dict(order=None, out=square.copy()), tobsr=dict(blocksize=(32, 32)),
-            tocoo={}, tocsc={}, tocsr={}, to_scipy={}, transpose=dict(axes=None),
+            tocoo={}, tocsc={}, tocsr={}, to_scipy={}, to_torch={}, transpose=dict(axes=None),
             with_data=dict(data=np.ones((4, 32, 32))), to_device={},
         ),
         "SemiStructuredArray": same | dict(

@@ -87,6 +87,7 @@ METHODS = {
     "sum_duplicates": ("sum_duplicates", lambda a: a.sum_duplicates()),
     "to_device": ("to_device", lambda a: a.to_device()),
     "to_scipy": ("to_scipy", lambda a: a.to_scipy()),
+    "to_torch": ("to_torch", lambda a: a.to_torch()),
     "toarray": ("toarray", lambda a: a.toarray()),
     "tobsr": ("tobsr", lambda a: a.tobsr()),
     "tocoo": ("tocoo", lambda a: a.tocoo()),

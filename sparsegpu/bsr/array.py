@@ -33,6 +33,7 @@ from .logic import Logic
 from .operators import Operators
 from .order import Ordering
 from .reshape import Reshaping
+from .torch_bsr import TorchTensors
 
 
 class bsr_array(
@@ -43,6 +44,7 @@ class bsr_array(
     Locations,
     Indexing,
     Conversions,
+    TorchTensors,
     Reshaping,
     Ordering,
     Drawings,
@@ -62,7 +64,7 @@ class bsr_array(
           ones mean the sum of their blocks;
         - ``(data, (row, column))``: elements, or blocks ``data (n, bm, bk)`` at block rows and
           columns; repeated ones are summed;
-        - any `scipy.sparse` or `cupyx.scipy.sparse` array;
+        - any `scipy.sparse` or `cupyx.scipy.sparse` array, or a tensor of torch.sparse_bsr;
         - another `bsr_array`, a `BsrSemiStructuredArray` or a `BlockMask`, whose pattern is
           shared unless ``blocksize`` changes;
         - ``(M, K)``: no blocks at all.

@@ -41,6 +41,7 @@ from .elements import (
     padded,
     reblocked,
 )
+from .torch_bsr import is_sparse_bsr, parts_of
 
 _FUNCTION = "bsr_array"
 
@@ -88,6 +89,16 @@ def build(
         return _from_bsr(arg, wanted)
     if is_foreign(arg):
         return _from_foreign(arg, wanted)
+    if is_sparse_bsr(arg):
+        parts = parts_of(_FUNCTION, "arg", arg)
+        _check_shape_is(wanted.shape, tuple(arg.shape))
+        blocksize = wanted.blocksize
+        same = wanted._replace(shape=tuple(arg.shape), blocksize=None, dtype=None)
+        pattern, data = _from_parts(*parts, same)
+        if blocksize in {None, pattern.blocksize}:
+            return pattern, _cast(data, wanted.dtype, False)
+        pattern, data = reblocked(_FUNCTION, "arg", pattern, data, blocksize, wanted.pad)
+        return pattern, _cast(data, wanted.dtype, False)
     return _from_dense(as_array(arg, _FUNCTION, "arg"), wanted)
 
 

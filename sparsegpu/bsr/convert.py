@@ -78,7 +78,7 @@ class Conversions(Formats):
                     dense, self._pattern, self._data
                 )
                 call.keep(memory)
-        return dense
+        return dense if out is None else out
 
     # -- transposition ------------------------------------------------------------------------
 

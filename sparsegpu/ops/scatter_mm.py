@@ -90,14 +90,14 @@ def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: A
     """
     function = "scatter_mm"
     blocks, others = as_array(blocks, function, "blocks"), as_array(others, function, "others")
-    accumulators = optional_out(accumulators, function, "accumulators")
+    given, accumulators = accumulators, optional_out(accumulators, function, "accumulators")
     check_operand_dtypes(function, ("blocks", "others"), blocks.dtype, others.dtype)
     if blocks.ndim != 3:
         raise bad_value(function, "blocks", "shape (P, Ms, Ks)", tuple(blocks.shape))
     call = _call(function, (blocks, others), indices_data, accumulators)
     replayed = call.replay() if call else None
     if replayed is not None:
-        return replayed[0]
+        return replayed[0] if given is None else given
     strided = _check_others(function, blocks, others, indices_data)
     dtype = resolve_out_dtype(
         function,
@@ -128,7 +128,7 @@ def scatter_mm(blocks: Any, others: Any, indices_data: tuple, *, accumulators: A
         alone = _run(function, xp, result, blocks, others, lists)
         if call and alone:
             call.keep(result)
-    return result
+    return result if given is None else given
 
 
 def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = None) -> Any:
@@ -167,7 +167,7 @@ def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = No
     """
     function = "bsr_scatter_mm"
     check_sparse(function, "bsr", bsr)
-    other, out = as_array(other, function, "other"), optional_out(out, function)
+    other, given, out = as_array(other, function, "other"), out, optional_out(out, function)
     check_operand_dtypes(function, ("bsr", "other"), bsr.data.dtype, other.dtype)
     xp = common_namespace(function, bsr=bsr.data, other=other, out=out)
     check_product(function, bsr.pattern, other)
@@ -175,7 +175,7 @@ def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = No
     shape = (*other.shape[:-2], bsr.pattern.shape[0], other.shape[-1])
     known = bsr if indices_data is None else _known_product(function, indices_data, bsr, other)
     if known is not None:
-        return matmul(function, known, other, names=("bsr", "other"), out=out)
+        return matmul(function, known, other, names=("bsr", "other"), out=given)
     with on_device(other, bsr.pattern):
         pattern, blocks = distinct_blocks(bsr, function, "bsr")
         operands = {"bsr": bsr.data, "other": other}
@@ -189,13 +189,13 @@ def bsr_scatter_mm(bsr: Any, other: Any, indices_data: Any = None, out: Any = No
             tiles = xp.zeros((lists.fit.rows, blocks.shape[1], others.shape[-1]), dtype)
             _run(function, xp, tiles, blocks, others, lists)
             _place_tiles(result, tiles, pattern, rows, split, xp)
-            return result
+            return result if given is None else given
         lists = _lists(function, indices_data, blocks, others, out)
         _check_strided_accumulators(function, "indices_data", shape, lists, tuple(other.shape[:-2]))
         result = prepare_out(function, out, shape, dtype, xp, operands=operands)
         _clear(function, xp, result)
         _run(function, xp, result, blocks, others, lists)
-    return result
+    return result if given is None else given
 
 
 def _known_product(function: str, indices_data: Any, bsr: Any, other: Any) -> Any:
