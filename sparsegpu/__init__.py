@@ -18,6 +18,7 @@ _MODULES = {
     "bsr.block_mask": ["BlockMask"],
     "bsr.diagonals": ["diags"],
     "files.npz": ["load_npz", "save_npz"],
+    "files.safetensors": ["load_safetensors", "save_safetensors"],
     "bsr.make": ["eye", "identity", "prune_blocks", "random_bsr"],
     "bsr.triangle": ["tril", "triu"],
     "masks": ["banded", "bigbird", "causal", "sliding_window"],
@@ -99,6 +100,7 @@ __all__ = [
     "kron",
     "linalg",
     "load_npz",
+    "load_safetensors",
     "masks",
     "meta_reorder_offsets",
     "permute_for_24",
@@ -111,6 +113,7 @@ __all__ = [
     "restore_meta",
     "sampled_addmm",
     "save_npz",
+    "save_safetensors",
     "scaled_dot_product_attention",
     "scaled_dot_product_attention_backward",
     "scaled_mm",
@@ -150,6 +153,7 @@ if TYPE_CHECKING:
     from .engines import use_engine
     from .engines.cuda.support import is_supported
     from .files.npz import load_npz, save_npz
+    from .files.safetensors import load_safetensors, save_safetensors
     from .masks import banded, bigbird, causal, sliding_window
     from .ops.addmm import bsr_addmm, bsr_linear, bsr_matmul, dense_bsr_matmul, int_bsr_addmm
     from .ops.attention import scaled_dot_product_attention

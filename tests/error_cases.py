@@ -92,6 +92,7 @@ def functions():
         ),
         "to_semi_structured": dict(dense=half(), backend="native", dtype=None),
         "save_npz": dict(array=a),
+        "save_safetensors": dict(arrays={"a": a, "x": x}, metadata={"by": "tests"}),
         "random_bsr": dict(shape=(4, 8), blocksize=(2, 4), density=0.5, dtype="float32"),
         "prune_blocks": dict(dense=dense(4, 8), blocksize=(2, 4), density=0.5, norm=2),
         "vstack": dict(blocks=[bsr(), bsr()], dtype=None),
