@@ -171,7 +171,7 @@ def _torch_bits(x: Any, function: str, argument: str) -> _Bits | None:
     torch: Any = sys.modules["torch"]
     got = f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)} on {x.device}"
     if x.requires_grad:
-        expected = "a tensor without gradient (x.detach(), or within an autograd.Function)"
+        expected = "a tensor without gradient (x.detach(): the gradient would be lost)"
         raise bad_type(function, argument, expected, f"one that requires it, {got}")
     if x.layout is not torch.strided:
         expected = "a dense tensor (bsr_array takes one of layout torch.sparse_bsr)"

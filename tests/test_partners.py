@@ -7,7 +7,9 @@ need a GPU carry its mark.
 from __future__ import annotations
 
 import io
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -308,3 +310,17 @@ def test_matrix_market(rng, dtype):
     back = sg.bsr_array(scipy.io.mmread(file, spmatrix=False), blocksize=(3, 4))
     assert back.same_pattern(a)
     np.testing.assert_array_equal(back.toarray(), a.toarray())
+
+
+# -- the page of the docs -------------------------------------------------------------------------
+
+
+def test_examples_of_the_page(torch, jax):
+    """The `python` blocks of docs/partners.md, one after another; its `pycon`: test_readme.py."""
+    del torch, jax
+    text = (Path(__file__).parents[1] / "docs" / "partners.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 3
+    names = {}
+    for block in blocks:
+        exec(block, names)
