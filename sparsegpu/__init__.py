@@ -16,13 +16,15 @@ _MODULES = {
     "bsr.array": ["BsrSemiStructuredArray", "bsr_array"],
     "bsr.assemble": ["block_diag", "from_blocks", "hstack", "kron", "vstack"],
     "bsr.block_mask": ["BlockMask"],
-    "bsr.io": ["load_npz", "save_npz"],
+    "bsr.diagonals": ["diags"],
+    "files.npz": ["load_npz", "save_npz"],
+    "files.safetensors": ["load_safetensors", "save_safetensors"],
     "bsr.make": ["eye", "identity", "prune_blocks", "random_bsr"],
     "bsr.triangle": ["tril", "triu"],
     "masks": ["banded", "bigbird", "causal", "sliding_window"],
     "semi_structured": ["SemiStructuredArray", "to_semi_structured"],
     # BSR products
-    "ops.addmm": ["bsr_addmm", "bsr_matmul", "dense_bsr_matmul", "int_bsr_addmm"],
+    "ops.addmm": ["bsr_addmm", "bsr_linear", "bsr_matmul", "dense_bsr_matmul", "int_bsr_addmm"],
     "ops.attention": ["scaled_dot_product_attention"],
     "ops.attention_backward": ["AttentionGradients", "scaled_dot_product_attention_backward"],
     "ops.sampled_addmm": ["sampled_addmm"],
@@ -42,6 +44,7 @@ _MODULES = {
     ],
     "ops.permute": ["permute_for_24"],
     "ops.prune": ["prune_24", "prune_tile"],
+    "ops.quantize": ["quantize_int8"],
     "ops.scaled_mm": ["scaled_mm"],
     "ops.semi_structured": [
         "semi_structured_addmm",
@@ -73,6 +76,7 @@ __all__ = [
     "block_diag",
     "bsr_addmm",
     "bsr_array",
+    "bsr_linear",
     "bsr_matmul",
     "bsr_scatter_mm",
     "bsr_scatter_mm_indices_data",
@@ -84,6 +88,7 @@ __all__ = [
     "compressed_swizzled_bitmask",
     "dense_bsr_matmul",
     "describe_meta",
+    "diags",
     "eye",
     "from_blocks",
     "from_cusparselt_layout",
@@ -95,17 +100,20 @@ __all__ = [
     "kron",
     "linalg",
     "load_npz",
+    "load_safetensors",
     "masks",
     "meta_reorder_offsets",
     "permute_for_24",
     "prune_24",
     "prune_blocks",
     "prune_tile",
+    "quantize_int8",
     "random_bsr",
     "reorder_meta",
     "restore_meta",
     "sampled_addmm",
     "save_npz",
+    "save_safetensors",
     "scaled_dot_product_attention",
     "scaled_dot_product_attention_backward",
     "scaled_mm",
@@ -139,13 +147,15 @@ if TYPE_CHECKING:
     from .bsr.array import BsrSemiStructuredArray, bsr_array
     from .bsr.assemble import block_diag, from_blocks, hstack, kron, vstack
     from .bsr.block_mask import BlockMask
-    from .bsr.io import load_npz, save_npz
+    from .bsr.diagonals import diags
     from .bsr.make import eye, identity, prune_blocks, random_bsr
     from .bsr.triangle import tril, triu
     from .engines import use_engine
     from .engines.cuda.support import is_supported
+    from .files.npz import load_npz, save_npz
+    from .files.safetensors import load_safetensors, save_safetensors
     from .masks import banded, bigbird, causal, sliding_window
-    from .ops.addmm import bsr_addmm, bsr_matmul, dense_bsr_matmul, int_bsr_addmm
+    from .ops.addmm import bsr_addmm, bsr_linear, bsr_matmul, dense_bsr_matmul, int_bsr_addmm
     from .ops.attention import scaled_dot_product_attention
     from .ops.attention_backward import AttentionGradients, scaled_dot_product_attention_backward
     from .ops.compress import semi_structured_from_dense, semi_structured_to_dense
@@ -165,6 +175,7 @@ if TYPE_CHECKING:
         semi_structured_apply_dense,
         semi_structured_tile,
     )
+    from .ops.quantize import quantize_int8
     from .ops.sampled_addmm import sampled_addmm
     from .ops.scaled_mm import scaled_mm
     from .ops.scatter_indices import bsr_scatter_mm_indices_data

@@ -10,7 +10,7 @@ import importlib.util
 import sys
 from collections.abc import Collection
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -119,6 +119,11 @@ def as_array(x: Any, function: str, argument: str) -> Any:
             expected = "an array without a mask (x.filled(value))"
             raise bad_type(function, argument, expected, type(x).__name__)
         return x.view(np.ndarray)
+    if is_torch(x):
+        bits = _torch_bits(x, function, argument)
+        if bits is not None:
+            seen = as_array(x.view(bits.of_torch), function, argument)
+            return seen.view(bits.dtype) if namespace(seen) is np else seen
     if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
         kind = x.__dlpack_device__()[0]
         if kind in {_KDLCUDA, _KDLCUDAMANAGED}:
@@ -137,6 +142,50 @@ def as_array(x: Any, function: str, argument: str) -> Any:
         if array.dtype != object:
             return array
     raise bad_type(function, argument, "a NumPy or CuPy array", kind_of(x))
+
+
+class _Bits(NamedTuple):
+    """What DLPack carries as bits: as what of torch's dtypes, and what NumPy has for it."""
+
+    of_torch: Any
+    dtype: np.dtype
+
+
+def is_torch(x: Any) -> bool:
+    """Return whether ``x`` is a tensor of PyTorch (which is not imported to find out)."""
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    return tensor is not None and isinstance(x, tensor)
+
+
+def is_jax(x: Any) -> bool:
+    """Return whether ``x`` is an array of JAX (which is not imported to find out)."""
+    array = getattr(sys.modules.get("jax"), "Array", None)
+    return array is not None and isinstance(x, array)
+
+
+def _torch_bits(x: Any, function: str, argument: str) -> _Bits | None:
+    """Return how a tensor is passed on whose dtype DLPack does not carry, None for all others.
+
+    Refuses tensors whose memory does not hold their values, or whose gradients would be lost.
+    """
+    torch: Any = sys.modules["torch"]
+    got = f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)} on {x.device}"
+    if x.requires_grad:
+        expected = "a tensor without gradient (x.detach(): the gradient would be lost)"
+        raise bad_type(function, argument, expected, f"one that requires it, {got}")
+    if x.layout is not torch.strided:
+        expected = "a dense tensor (bsr_array takes one of layout torch.sparse_bsr)"
+        raise bad_type(function, argument, expected, f"layout {x.layout}, {got}")
+    if x.is_conj() or x.is_neg():
+        expected = "a tensor that is in memory as it reads (x.resolve_conj().resolve_neg())"
+        raise bad_type(function, argument, expected, f"a lazily conjugated or negated one, {got}")
+    if x.device.type not in {"cpu", "cuda"}:
+        raise bad_type(function, argument, "a tensor on the CPU or a CUDA device", got)
+    if x.dtype == torch.float8_e4m3fn:
+        return _Bits(torch.uint8, float8_e4m3fn)
+    if x.dtype == torch.bfloat16 and x.device.type == "cpu":  # CuPy has it
+        return _Bits(torch.int16, bfloat16)
+    return None
 
 
 def _from_host(x: Any, function: str, argument: str) -> np.ndarray:

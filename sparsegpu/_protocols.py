@@ -20,12 +20,22 @@ _OPERATORS: dict[Any, tuple[str, ...]] = {
     np.multiply: ("__mul__", "__rmul__"),
     np.divide: ("__truediv__", "__rtruediv__"),
     np.matmul: ("__matmul__", "__rmatmul__"),
+    np.power: ("__pow__", "__rpow__"),
+    np.maximum: ("maximum", "maximum"),
+    np.minimum: ("minimum", "minimum"),
     np.equal: ("__eq__", "__eq__"),
     np.not_equal: ("__ne__", "__ne__"),
     np.less: ("__lt__", "__gt__"),
     np.less_equal: ("__le__", "__ge__"),
     np.greater: ("__gt__", "__lt__"),
     np.greater_equal: ("__ge__", "__le__"),
+    np.bitwise_and: ("__and__", "__rand__"),
+    np.bitwise_or: ("__or__", "__ror__"),
+    np.bitwise_xor: ("__xor__", "__rxor__"),
+    np.logical_and: ("__and__", "__rand__"),
+    np.logical_or: ("__or__", "__ror__"),
+    np.logical_xor: ("__xor__", "__rxor__"),
+    np.invert: ("__invert__",),
     np.negative: ("__neg__",),
     np.positive: ("__pos__",),
 }
@@ -44,6 +54,9 @@ _METHODS = {
     np.amax: "max",
     np.min: "min",
     np.amin: "min",
+    np.nanmax: "nanmax",
+    np.nanmin: "nanmin",
+    np.reshape: "reshape",
     np.diagonal: "diagonal",
     np.copy: "copy",
     np.round: "round",
@@ -79,6 +92,9 @@ class Sparse:
     #: Values of this array and another wherever either stores one, and the calling function.
     _beside: Callable[[Any, str], tuple[Any, Any]]
 
+    #: Write the array to a file, compressed or not, for a function of that name.
+    _save: Callable[[str, Any, bool], None]
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         """Refuse: nothing is made dense, or put into an array of objects, unasked."""
         for_scipy = ", A.to_scipy() what SciPy takes" if hasattr(self, "to_scipy") else ""
@@ -91,14 +107,26 @@ class Sparse:
     def __array_ufunc__(
         self: Any, ufunc: Any, method: str, *inputs: Any, out: Any = (), **keywords: Any
     ) -> Any:
-        """Do what the operator does, into ``out`` if the result is dense (``y += A``)."""
+        """Do what the operator does, into a dense ``out`` if there is one (``y += A``)."""
         function = f"numpy.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
         names = [f"x{i + 1}" for i in range(ufunc.nin)] if ufunc.nin > 1 else ["x"]
         if method == "__call__" and not keywords and not any(isinstance(y, Sparse) for y in out):
             result = _computed(self, ufunc, inputs)
-            if result is not NotImplemented and not (out and isinstance(result, Sparse)):
-                return _written(function, result, *out)
+            if result is not NotImplemented:
+                dense = out and isinstance(result, Sparse)
+                return _written(function, result.toarray() if dense else result, *out)
         raise _refusal(function, self, [*zip(names, inputs), *(("out", y) for y in out)])
+
+    def __cupy_override_elementwise_kernel__(
+        self, kernel: Any, *args: Any, out: Any = None, **keywords: Any
+    ) -> Any:
+        """Do for CuPy's ufuncs what `__array_ufunc__` does: its arrays' ``y += A`` calls one."""
+        ufunc = getattr(np, kernel.name.removeprefix("cupy_"), None)
+        if not isinstance(ufunc, np.ufunc):
+            raise _refusal(kernel.name, self, [(str(i + 1), x) for i, x in enumerate(args)])
+        inputs, outs = args[: ufunc.nin], args[ufunc.nin :] if out is None else (out,)
+        compute: Any = Sparse.__array_ufunc__
+        return compute(self, ufunc, "__call__", *inputs, out=outs, **keywords)
 
     def __array_function__(self, func: Any, types: Any, args: tuple, kwargs: dict) -> Any:
         """Answer the functions that are ours, too, and refuse the others."""

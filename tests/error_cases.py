@@ -92,6 +92,7 @@ def functions():
         ),
         "to_semi_structured": dict(dense=half(), backend="native", dtype=None),
         "save_npz": dict(array=a),
+        "save_safetensors": dict(arrays={"a": a, "x": x}, metadata={"by": "tests"}),
         "random_bsr": dict(shape=(4, 8), blocksize=(2, 4), density=0.5, dtype="float32"),
         "prune_blocks": dict(dense=dense(4, 8), blocksize=(2, 4), density=0.5, norm=2),
         "vstack": dict(blocks=[bsr(), bsr()], dtype=None),
@@ -100,6 +101,9 @@ def functions():
         "kron": dict(A=bsr(), B=dense(2, 3)),
         "tril": dict(A=bsr(), k=0),
         "triu": dict(A=bsr(), k=1),
+        "diags": dict(
+            diagonals=[dense(2, 2, 2)], offsets=[0], shape=(4, 4), dtype=None, blocksize=(2, 2)
+        ),
         "eye": dict(m=4, n=6, k=0, dtype="float32", blocksize=(2, 2)),
         "identity": dict(n=4, dtype="float32", blocksize=(2, 2)),
         "from_blocks": dict(rows=[0, 1], cols=[1, 0], blocks=dense(2, 2, 2), shape=(4, 4)),
@@ -109,6 +113,9 @@ def functions():
         "sliding_window": dict(length=8, blocksize=2, window=1),
         "bsr_addmm": dict(input=dense(32, 1), bsr=a, dense=x, **product),
         "bsr_matmul": dict(bsr=a, dense=x, **product),
+        "bsr_linear": dict(
+            x=dense(3, 64), weight=a, bias=dense(32), **epilogue(3, 32)
+        ),
         "int_bsr_addmm": dict(
             input=dense(32, 1, dtype="int8"), bsr=bsr("int8"), dense=dense(64, 3, dtype="int8"),
             alpha=1, beta=1,
@@ -184,8 +191,9 @@ def functions():
         "scaled_mm": dict(
             sparse=sg.to_semi_structured(np.zeros((32, 64), np.int8)),
             dense=dense(64, 3, dtype="int8"), input=None, activation=None, out_dtype="float32",
-            dense_dtype=None, **number,
+            dense_dtype=None, out=dense(32, 3), config=None, **number,
         ),
+        "quantize_int8": dict(W=dense(4, 8), axis=1),
         "tune": dict(
             bsr=a, dense=x, op="bsr_addmm", shape=None, blocksize=None, dtype="float32",
             density=0.1, out_dtype=None,
@@ -220,7 +228,8 @@ def methods():
     return {
         "bsr_array": same | dict(
             asformat=dict(format="csr"), aslinearoperator={}, check_format={}, conj={},
-            conjugate={}, diagonal=dict(k=0), dot=dict(other=square), eliminate_zeros={},
+            conjugate={}, diagonal=dict(k=0), diagonal_blocks=dict(k=0),
+            dot=dict(other=square), eliminate_zeros={},
             count_nonzero=dict(axis=0), maximum=dict(other=square), minimum=dict(other=square),
             argmax=dict(axis=0), argmin=dict(axis=0), nonzero={},
             power=dict(n=2, dtype="float32"), round=dict(decimals=0),
@@ -229,24 +238,25 @@ def methods():
             mean=dict(axis=0, dtype="float64", out=np.ones(64)),
             min=dict(axis=0, out=np.ones(64)), nanmax=dict(axis=0, out=np.ones(64)),
             nanmin=dict(axis=0, out=np.ones(64)), multiply=dict(other=square),
-            rmatvec=dict(x=np.ones(64)), same_pattern=dict(other=bsr()),
+            reshape={}, rmatvec=dict(x=np.ones(64)), same_pattern=dict(other=bsr()),
             semi_structured={}, sort_indices={}, spy={},
             sum=dict(axis=0, dtype="float64", out=np.ones(64)), sum_duplicates={},
             toarray=dict(order=None, out=square.copy()),
             todense=dict(order=None, out=square.copy()), tobsr=dict(blocksize=(32, 32)),
-            tocoo={}, tocsc={}, tocsr={}, to_scipy={}, transpose=dict(axes=None),
+            tocoo={}, tocsc={}, tocsr={}, to_scipy={}, to_torch={}, transpose=dict(axes=None),
             with_data=dict(data=np.ones((4, 32, 32))), to_device={},
         ),
         "SemiStructuredArray": same | dict(
             from_dense=dict(dense=half(), backend="native", dtype=None), half={},
             held=dict(transposed=False),
-            indices={}, load_npz={}, prune_dense_static_sort=dict(
+            aslinearoperator={}, indices={}, load_npz={}, prune_dense_static_sort=dict(
                 dense=half((32, 64)), algorithm="", backend="native", dtype=None
             ),
             spy={}, to_backend=dict(backend="native"), transpose=dict(axes=None), values={},
             to_device={},
         ),
         "BsrSemiStructuredArray": same | dict(
+            aslinearoperator={},
             from_bsr=dict(bsr=sg.bsr_array(half((64, 64)), blocksize=(32, 32))), load_npz={},
             spy={}, tobsr={}, transpose={}, to_device={},
         ),

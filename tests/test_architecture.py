@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sparsegpu import bsr_addmm, engines, semi_structured_addmm
+import sparsegpu
+from sparsegpu import engines
 from sparsegpu.ops._product import Options
 
 TEXT = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -39,9 +40,21 @@ def test_an_engine_offers_it(engine, module, name, parameters):
     assert list(inspect.signature(function).parameters) == parameters
 
 
-@pytest.mark.parametrize("product", [bsr_addmm, semi_structured_addmm])
+PRODUCTS = [
+    sparsegpu.bsr_addmm, sparsegpu.bsr_matmul, sparsegpu.dense_bsr_matmul, sparsegpu.bsr_linear,
+    sparsegpu.int_bsr_addmm, sparsegpu.semi_structured_addmm, sparsegpu.semi_structured_matmul,
+    sparsegpu.semi_structured_linear,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("product", PRODUCTS, ids=lambda f: f.__name__)
 def test_products_have_the_same_keywords(product):
-    """Two spell them out, for readers; all others take them by name (`Options.updated`)."""
+    """All spell them out; without an input, what is scaled by beta is nothing."""
     parameters = inspect.signature(product).parameters.values()
+    assert all(p.kind is not p.VAR_KEYWORD for p in parameters)
     keywords = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-    assert keywords == Options._field_defaults
+    keywords.pop("input", None)
+    defaults = Options._field_defaults
+    if product.__name__.endswith("matmul"):
+        defaults = defaults | {"beta": 0}
+    assert keywords == defaults

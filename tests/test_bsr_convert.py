@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -142,6 +144,19 @@ def test_formats(rng):
     with pytest.raises(ValueError, match="asformat: argument 'format'"):
         a.asformat("dia")
     assert a.tobsr().data is a.data and a.tobsr((1, 1)).nnzb == 4
+
+
+@pytest.mark.parametrize("duplicates", [False, True])
+def test_csr_by_index_arithmetic_as_scipys(rng, duplicates):
+    """What CuPy arrays go through; on the host SciPy does it."""
+    engine = SimpleNamespace(array=np.asarray)
+    a, _ = make(engine, rng, dtype="float64", duplicates=duplicates)
+    place, column, starts = a._csr_parts()
+    data = np.empty(a.data.size)
+    data[place] = a.data.ravel()
+    theirs = a.to_scipy().tocsr()
+    for one, other in ((data, theirs.data), (column, theirs.indices), (starts, theirs.indptr)):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("name", ["tocsr", "tocsc", "tocoo", "to_scipy", "spy", "aslinearoperator"])

@@ -1,4 +1,4 @@
-"""A `bsr_array` of elements ``(data, (row, column))``, held against SciPy's coo_array."""
+"""Elements, or blocks, ``(data, (row, column))`` as a `bsr_array`, held against SciPy."""
 
 from __future__ import annotations
 
@@ -69,3 +69,36 @@ def test_shape_and_blocksize_are_optional(rng):
 def test_bad_elements(arg, keywords, error, match):
     with pytest.raises(error, match=f"^bsr_array: argument {match}"):
         bsr_array(arg, **keywords)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int8", "bool", "complex64"])
+def test_blocks(engine, rng, dtype):
+    """Repeated ones are summed; the oracle adds their elements one by one."""
+    row, column = rng.integers(0, 4, 30), rng.integers(0, 5, 30)
+    blocks = rng.integers(0, 3, (30, 3, 2)).astype(dtype)
+    given = engine.array(blocks), (engine.array(row), engine.array(column))
+    a = bsr_array(given, shape=(12, 10))
+    a.check_format()
+    dense = np.zeros((12, 10), complex)
+    for i, j, block in zip(row, column, blocks):
+        dense[3 * i : 3 * i + 3, 2 * j : 2 * j + 2] += block
+    assert a.blocksize == (3, 2) and a.has_canonical_format
+    expected = dense if blocks.dtype.kind == "c" else dense.real
+    np.testing.assert_array_equal(engine.host(a.toarray()), expected.astype(dtype))
+    smallest = bsr_array(given, dtype="float32" if dtype == "float16" else None)
+    assert smallest.shape == (3 * (row.max() + 1), 2 * (column.max() + 1))
+    assert smallest.dtype == ("float32" if dtype == "float16" else dtype)
+
+
+def test_bad_blocks():
+    blocks = np.ones((1, 2, 2))
+    with pytest.raises(ValueError, match=r"^bsr_array: argument 'row': expected block rows in 0"):
+        bsr_array((blocks, ([2], [0])), shape=(4, 4))
+    with pytest.raises(ValueError, match=r"^bsr_array: argument 'column': .* got -1"):
+        bsr_array((blocks, ([0], [-1])))
+    with pytest.raises(ValueError, match=r"^bsr_array: argument 'blocksize': expected \(2, 2\)"):
+        bsr_array((blocks, ([0], [0])), blocksize=(4, 4))
+    with pytest.raises(ValueError, match=r"^bsr_array: argument 'shape': expected multiples"):
+        bsr_array((blocks, ([0], [0])), shape=(5, 4))
+    with pytest.raises(TypeError, match=r"^bsr_array: argument 'row': expected an integer dtype"):
+        bsr_array((blocks, ([0.5], [0])))

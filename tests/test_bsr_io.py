@@ -94,7 +94,7 @@ def test_bad_files(tmp_path):
     with pytest.raises(ValueError, match=r"load_npz: argument 'file': .* got format 'none'"):
         sparsegpu.load_npz(path)
     sp.save_npz(path, sp.eye_array(4, format="csr"))
-    with pytest.raises(ValueError, match=r"expected a block-sparse array .* got format 'csr'"):
+    with pytest.raises(ValueError, match=r"expected a sparse array .* got format 'csr'"):
         sparsegpu.load_npz(path)
     np.savez(path, format=b"bsr", data=np.ones((1, 1, 1)))
     with pytest.raises(
@@ -117,9 +117,25 @@ def test_pickles_and_wrong_indices_are_refused(tmp_path):
         sparsegpu.load_npz(path)
 
 
-def test_save_takes_only_bsr():
-    with pytest.raises(TypeError, match="save_npz: argument 'array': expected a bsr_array"):
-        sparsegpu.save_npz("never.npz", np.eye(3))
+def test_save_takes_only_sparse_arrays():
+    for array in (np.eye(3), sp.eye_array(3), None):
+        with pytest.raises(TypeError, match="save_npz: argument 'array': expected a sparse array"):
+            sparsegpu.save_npz("never.npz", array)
+    half = sparsegpu.to_semi_structured(np.zeros((32, 32), np.float16))
+    with pytest.raises(TypeError, match=r"^save_npz: argument 'file'"):
+        sparsegpu.save_npz(3, half)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_one_function_for_all_classes(engine, rng, tmp_path, compressed):
+    half = engine.array(sparsegpu.testing.random_24(rng, (64, 64), "bfloat16"))
+    a = bsr_array(half, blocksize=(32, 32))
+    mask = sparsegpu.causal(64, 32, compact=True, xp=engine.xp)
+    for array in (a, sparsegpu.to_semi_structured(half), a.semi_structured(), mask):
+        sparsegpu.save_npz(tmp_path / "a", array, compressed=compressed)
+        back = sparsegpu.load_npz(tmp_path / "a.npz")
+        assert type(back) is type(array) and back.dtype == array.dtype and back.device == "cpu"
+        np.testing.assert_array_equal(back.toarray(), engine.host(array.toarray()))
 
 
 # -- pictures -----------------------------------------------------------------------------------

@@ -142,10 +142,7 @@ def test_files(engine, rng, dtype, compressed):
     with pytest.raises(ValueError, match="a saved BsrSemiStructuredArray"):
         sg.BsrSemiStructuredArray.load_npz(other)
     file.seek(0)
-    with pytest.raises(ValueError, match=r"a block-sparse array.*BsrSemiStructuredArray"):
-        sg.load_npz(file)
-    with pytest.raises(TypeError, match=r"expected a bsr_array .*save_npz"):
-        sg.save_npz(other, A)
+    assert type(sg.load_npz(file)) is sg.BsrSemiStructuredArray
 
 
 def test_pickle_and_repr(rng):
@@ -278,5 +275,5 @@ def test_refusals(engine, rng):
             sg.semi_structured_matmul(A, x)
         with pytest.raises(TypeError, match="'bsr': expected dtype int8"):
             sg.int_bsr_addmm(None, A, x)
-        with pytest.raises(TypeError, match="an unknown one"):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'scale'"):
             sg.bsr_matmul(A, x, scale=2)

@@ -62,6 +62,8 @@ def test_locations_of_nan(engine, rng):
     a = sg.bsr_array(engine.array(dense), blocksize=(2, 4))
     for axis in (None, 0, 1):
         np.testing.assert_array_equal(engine.host(a.argmax(axis)), dense.argmax(axis))
+        kept = engine.host(a.argmin(axis, keepdims=True))
+        np.testing.assert_array_equal(kept, dense.argmin(axis, keepdims=True))
         np.testing.assert_array_equal(engine.host(a.argmin(axis)), dense.argmin(axis))
 
 

@@ -57,6 +57,13 @@ CALLS = {
     "semi_structured_to_dense, check": lambda v: sg.semi_structured_to_dense(
         W.packed, W.meta, check=v
     ),
+    "bsr_array, pad": lambda v: sg.bsr_array(EYE, blocksize=(32, 32), pad=v),
+    "tobsr, pad": lambda v: A.tobsr((16, 16), pad=v),
+    "prune_blocks, pad": lambda v: sg.prune_blocks(EYE, (32, 32), 0.5, pad=v),
+    "tocsr, eliminate_zeros": lambda v: A.tocsr(eliminate_zeros=v),
+    "tocsc, eliminate_zeros": lambda v: A.tocsc(eliminate_zeros=v),
+    "tocoo, eliminate_zeros": lambda v: A.tocoo(eliminate_zeros=v),
+    "argmax, keepdims": lambda v: A.argmax(keepdims=v),
     "check_format, full_check": lambda v: A.check_format(v),
     "sliding_window, causal": lambda v: sg.sliding_window(64, 32, 1, causal=v),
     "save_npz, compressed": lambda v: A.save_npz(io.BytesIO(), compressed=v),

@@ -20,6 +20,7 @@ from test_memory_safety import set_field
 PARTS = ("packed", "meta", "packed_t", "meta_t", "bitmask")
 #: Every method of `BsrSemiStructuredArray` that reads its values, and what a message calls it.
 METHODS = {
+    "aslinearoperator": lambda a: a.aslinearoperator(),
     "astype": lambda a: a.astype("float16", copy=False),
     "copy": lambda a: a.copy(),
     "get": lambda a: a.get(),
@@ -35,9 +36,14 @@ NOT_READING = {
     *("spy", "transpose"),
 }
 NAMES = {"toarray": "BsrSemiStructuredArray.tobsr", "todense": "BsrSemiStructuredArray.tobsr"}
+NAMES["aslinearoperator"] = "aslinearoperator"
 CALLS = {
     **{name: (NAMES.get(name, f"BsrSemiStructuredArray.{name}"), f) for name, f in METHODS.items()},
     "A @ x": ("BsrSemiStructuredArray @", lambda a: a @ dense_of(a)),
+    "2 * A": (r"BsrSemiStructuredArray \*", lambda a: 2 * a),
+    "A + A": (r"BsrSemiStructuredArray \+", lambda a: a + a),
+    "-A": ("BsrSemiStructuredArray -", lambda a: -a),
+    "abs(A)": ("abs", abs),
     "A == A": ("BsrSemiStructuredArray.tobsr", lambda a: a == a),
     "deepcopy": ("BsrSemiStructuredArray.copy", copy.deepcopy),
     "pickle": ("BsrSemiStructuredArray.__reduce__", pickle.dumps),

@@ -90,7 +90,7 @@ def test_functions_that_are_methods(rng):
     real, matrix = a.real, dense.real
     for function in (np.sum, np.mean):
         np.testing.assert_allclose(function(real, axis=0), function(matrix, axis=0), rtol=1e-6)
-    for function in (np.max, np.min, np.amax, np.diagonal):
+    for function in (np.max, np.min, np.amax, np.diagonal, np.nanmax, np.nanmin):
         np.testing.assert_array_equal(function(real), function(matrix))
     w = sg.to_semi_structured(half_of(rng))
     assert np.shape(w) == (32, 64) and np.transpose(w).shape == (64, 32)
@@ -111,7 +111,7 @@ def test_functions_that_are_methods(rng):
         ("numpy.einsum", lambda s: np.einsum("ij->j", s)),
         ("numpy.isclose", lambda s: np.isclose(s, s)),
         ("numpy.logaddexp", lambda s: np.logaddexp(s, s)),
-        ("numpy.maximum", lambda s: np.maximum(s, 0)),
+        ("numpy.hypot", lambda s: np.hypot(s, 0)),
         ("numpy.add.reduce", lambda s: np.add.reduce(s)),
         ("numpy.add", lambda s: np.add(np.ones(s.shape), 1, out=s)),
         ("numpy.multiply", lambda s: np.multiply(np.ones(s.shape), s, where=False)),
@@ -129,18 +129,44 @@ def test_what_is_refused(rng, name, call):
 # -- ufuncs and dense arrays in place -----------------------------------------------------------
 
 
-def test_a_dense_array_in_place(rng):
-    a = pattern_of(rng, dtype="float32")
-    dense = a.toarray()
+def test_a_dense_array_in_place(engine, rng):
+    a = pattern_of(rng, dtype="float32", xp=engine.xp)
+    dense = engine.host(a.toarray())
     start = random_values(rng, (8, 12), "float32", small_integers=True)
-    y = view = start.copy()
+    y = view = engine.array(start.copy())
     y += a
-    assert y is view
-    np.testing.assert_array_equal(y, start + dense)
+    np.testing.assert_array_equal(engine.host(y), start + dense)
     y -= a
     y -= a
+    np.testing.assert_array_equal(engine.host(y), (start + dense - dense) - dense)
+    y *= a
     assert y is view
-    np.testing.assert_array_equal(y, (start + dense - dense) - dense)
+    np.testing.assert_array_equal(engine.host(y), ((start + dense - dense) - dense) * dense)
+
+
+def test_what_cupy_calls_in_place(rng):
+    """Its ufuncs ask the arrays, by a protocol of their own."""
+    a = pattern_of(rng, dtype="float32")
+    y = np.ones((8, 12), "float32")
+
+    class Kernel:
+        name = "cupy_add"
+
+    assert a.__cupy_override_elementwise_kernel__(Kernel(), y, a, y) is y
+    np.testing.assert_array_equal(y, 1 + a.toarray())
+    assert a.__cupy_override_elementwise_kernel__(Kernel(), y, a, out=y) is y
+    np.testing.assert_array_equal(y, 1 + a.toarray() + a.toarray())
+    Kernel.name = "a_user_s"
+    with pytest.raises(TypeError, match=r"^a_user_s: argument '2': .* got a bsr_array"):
+        a.__cupy_override_elementwise_kernel__(Kernel(), y, a, y)
+
+
+def test_results_of_ufuncs_in_dense_arrays(rng):
+    a = pattern_of(rng, dtype="float32")
+    out = np.ones((8, 12), "float32")
+    assert np.multiply(a, 2, out=out) is out
+    np.testing.assert_array_equal(out, 2 * a.toarray())
+    np.testing.assert_array_equal(np.sign(a, out=out), np.sign(a.toarray()))
 
 
 def test_a_dense_array_in_place_that_cannot_hold_it(rng):
@@ -155,9 +181,6 @@ def test_a_dense_array_in_place_that_cannot_hold_it(rng):
             y += a
         np.testing.assert_array_equal(y, kept)
     y = np.ones((8, 12), "f4")
-    with pytest.raises(TypeError, match=r"^numpy\.multiply: argument 'x2': .*got a bsr_array"):
-        y *= a  # the product is sparse
-    assert (y == 1).all()
     w = sg.to_semi_structured(half_of(rng))
     with pytest.raises(TypeError, match=r"^numpy\.add: argument 'x2': .*todense.* SemiStructured"):
         y += w
@@ -185,7 +208,15 @@ def test_functions_that_keep_zeros(rng, dtype):
 def test_operators_by_the_names_of_ufuncs(rng):
     a = pattern_of(rng)
     dense, x = a.toarray(), random_values(rng, (8, 12), "float64", small_integers=True)
-    for ufunc in (np.add, np.subtract, np.multiply, np.less, np.greater_equal, np.equal):
+    for ufunc in (
+        np.add,
+        np.subtract,
+        np.multiply,
+        np.less,
+        np.greater_equal,
+        np.equal,
+        np.maximum,
+    ):
         for result, expected in (
             (ufunc(x, a), ufunc(x, dense)),
             (ufunc(a, x), ufunc(dense, x)),
@@ -195,6 +226,10 @@ def test_operators_by_the_names_of_ufuncs(rng):
     np.testing.assert_array_equal(np.matmul(a, x.T), a @ x.T)
     np.testing.assert_array_equal((np.float64(3) * a).toarray(), 3 * dense)
     np.testing.assert_array_equal(np.divide(a, 2).toarray(), dense / 2)
+    np.testing.assert_array_equal(np.power(a, 2).toarray(), dense**2)
+    np.testing.assert_array_equal(np.reshape(a, (4, 24)).toarray(), dense.reshape(4, 24))
+    with pytest.raises(TypeError, match=r"^numpy\.power: argument 'x2': "):
+        np.power(2.0, a)
     np.testing.assert_array_equal((bfloat16.type(2) < a).toarray(), dense > 2)
 
 

@@ -68,9 +68,13 @@ def test_the_imports_of_the_block():
     exec(api_block().split("\n\n")[0], {})
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/block_sparse.md", "docs/semi_structured.md"])
-def test_examples_in_the_text(page):
+PAGES = ["README.md", "docs/block_sparse.md", "docs/semi_structured.md", "docs/partners.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_examples_in_the_text(page, tmp_path, monkeypatch):
     """Each `pycon` block goes on where the one before it ended."""
+    monkeypatch.chdir(tmp_path)  # where files are written
     text = (ROOT / page).read_text(encoding="utf-8")
     examples = "\n".join(re.findall(r"```pycon\n(.*?)```", text, re.DOTALL))
     test = doctest.DocTestParser().get_doctest(examples, {}, page, page, 0)

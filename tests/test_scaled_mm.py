@@ -56,6 +56,47 @@ def test_scaled_mm(engine, rng, dtype, out_dtype, how):
     )
 
 
+@covered(dtype=[FP8, INT8], out_dtype=[BF16, HALF, SINGLE], batch=[(), (2,)])
+def test_sparse_from_the_right(engine, rng, dtype, out_dtype, batch):
+    a = random_values(rng, (*batch, 24, 64), dtype)
+    b = random_24(rng, (64, 128), dtype)
+    rows = (1 + rng.random(24)).astype(np.float32)
+    columns = (2.0**-6 * (1 + rng.random(128))).astype(np.float32)
+    term = random_values(rng, (1, 128), out_dtype)
+    out = engine.xp.empty((*batch, 24, 128), out_dtype)
+    sparse = sg.to_semi_structured(engine.array(b))
+    device = engine.array(rows), engine.array(columns)
+    with engine.runs(KERNEL):
+        got = sg.scaled_mm(
+            engine.array(a), sparse, *device, input=engine.array(term), out=out,
+            dense_dtype=dtype.name,
+        )  # fmt: skip
+    assert got is out
+    assert_within_bound(
+        out, a, np.broadcast_to(b, (*batch, 64, 128)), left_alpha=rows, right_alpha=columns,
+        input=term, beta=1,
+    )  # fmt: skip
+
+
+def test_out_says_the_dtype(engine, rng):
+    a = random_24(rng, (32, 64), INT8)
+    x = random_values(rng, (64, 8), INT8)
+    sparse, dense = sg.to_semi_structured(engine.array(a)), engine.array(x)
+    for dtype in (HALF, BF16, SINGLE):
+        out = engine.xp.empty((32, 8), dtype)
+        assert sg.scaled_mm(sparse, dense, 0.5, 0.25, out=out) is out
+        assert_within_bound(out, a, x, alpha=0.125)
+    assert sg.scaled_mm(sparse, dense, 1, 1).dtype == BF16
+    with pytest.raises(TypeError, match=r"^scaled_mm: argument 'out': expected dtype float16"):
+        sg.scaled_mm(sparse, dense, 1, 1, out=out, out_dtype=HALF)
+    with pytest.raises(TypeError, match=r"^scaled_mm: argument 'out': .*, got int32"):
+        sg.scaled_mm(sparse, dense, 1, 1, out=out.astype(np.int32))
+    with pytest.raises(ValueError, match=r"^scaled_mm: argument 'config\['path'\]'"):
+        sg.scaled_mm(sparse, dense, 1, 1, config={"path": "none such"})
+    with pytest.raises(ValueError, match=r"^scaled_mm: argument 'sparse': expected shape"):
+        sg.scaled_mm(dense, sparse, 1, 1)
+
+
 def test_fp8_small_integers_are_exact(engine, rng):
     a = random_24(rng, (32, 256), FP8, small_integers=True)
     b = random_values(rng, (256, 16), FP8, small_integers=True)

@@ -114,6 +114,10 @@ SOLVERS = ["bicg", "bicgstab", "cg", "cgs", "gcrotmk", "gmres", "lgmres", "minre
 FUNCTIONS = {
     "block_array": ["block_array([[A, None], [None, B]])"],
     "block_diag": ["block_diag([A, B])"],
+    "diags": [
+        "diags([[1.0, 2.0, 3.0], [4.0, 5.0]], [0, 1])",
+        "diags([[1.0], [4.0]], [0, -1], shape=(3, 3))",
+    ],
     "eye": ["eye(4)", "eye(4, 6, k=1)"],
     "expand_dims": ["expand_dims(A)"],
     "find": ["find(A)"],

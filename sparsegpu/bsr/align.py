@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import CONTAINER_DTYPES, common_namespace, is_cupy
-from .._checks import bad_type, bad_value, broadcast_shape
+from .._arrays import CONTAINER_DTYPES, bfloat16, common_namespace, is_cupy, namespace
+from .._checks import bad_type, bad_value, broadcast_shape, check_scalar
 from ..ops._canonical import distinct_blocks
 from ..ops._common import check_sparse
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
@@ -29,6 +29,21 @@ def check_held(function: str, factor: int, dtype: np.dtype, argument: str = "oth
         if not limits.min <= factor <= limits.max:
             expected = f"an integer that {dtype} holds (astype, or a float)"
             raise bad_value(function, argument, expected, factor)
+
+
+def scaled_values(function: str, data: Any, factor: Any, name: str) -> Any:
+    """Return values after "multiply" or "divide" by a scalar, which a Python number is weakly."""
+    if isinstance(factor, (np.bool_, np.integer)):
+        factor = int(factor)
+    if isinstance(factor, int):
+        check_scalar(function, "other", factor, complex_allowed=True)
+        check_held(function, factor, data.dtype)
+    if not isinstance(factor, Number):
+        common_namespace(function, self=data, other=factor)
+    operation = getattr(namespace(data), name)
+    if data.dtype == bfloat16 and type(factor) in {bool, int, float}:
+        return operation(data.astype(np.float32), factor).astype(bfloat16)
+    return operation(data, factor)
 
 
 def common_dtype(function: str, a: np.dtype, b: np.dtype, argument: str = "other") -> np.dtype:

@@ -29,12 +29,25 @@ from .elements import check_dtype
 from .elementwise import Elementwise
 from .index import Indexing
 from .locate import Locations
+from .logic import Logic
 from .operators import Operators
 from .order import Ordering
+from .reshape import Reshaping
+from .torch_bsr import TorchTensors
 
 
 class bsr_array(
-    Operators, Elementwise, Comparisons, Locations, Indexing, Conversions, Ordering, Drawings
+    Operators,
+    Elementwise,
+    Comparisons,
+    Logic,
+    Locations,
+    Indexing,
+    Conversions,
+    TorchTensors,
+    Reshaping,
+    Ordering,
+    Drawings,
 ):
     """Block sparse row array, or a batch of them, over NumPy or CuPy.
 
@@ -49,8 +62,9 @@ class bsr_array(
         - ``(data, indices, indptr)``: ``data (*batch, nnzb, bm, bk)``, ``indices
           (*batch, nnzb)``, ``indptr (*batch, M // bm + 1)``; indices may be unsorted, repeated
           ones mean the sum of their blocks;
-        - ``(data, (row, column))``: elements, repeated ones are summed;
-        - any `scipy.sparse` or `cupyx.scipy.sparse` array;
+        - ``(data, (row, column))``: elements, or blocks ``data (n, bm, bk)`` at block rows and
+          columns; repeated ones are summed;
+        - any `scipy.sparse` or `cupyx.scipy.sparse` array, or a tensor of torch.sparse_bsr;
         - another `bsr_array`, a `BsrSemiStructuredArray` or a `BlockMask`, whose pattern is
           shared unless ``blocksize`` changes;
         - ``(M, K)``: no blocks at all.
@@ -65,6 +79,9 @@ class bsr_array(
         where dtype and format allow.
     check : bool
         Look at every index (one synchronisation on a GPU). False trusts the caller.
+    pad : bool
+        Where the block size does not divide the shape, add rows and columns of zeros: the array
+        then has the larger shape.
 
     Attributes
     ----------
@@ -92,7 +109,8 @@ class bsr_array(
     -----
     Operators: ``A @ x``, ``x @ A`` and ``A @ B`` (sparse); ``A + B``, ``A - dense``, ``2 * A``,
     ``A / 2``, ``-A``, ``abs(A)``; ``A > 1`` and ``A != B``, bool arrays. All but ``@`` are
-    elementwise. What would fill every element that is not stored (``A + 1``, ``A == 0``) is a
+    elementwise. Of bool arrays ``A & B``, ``A | B`` and ``A ^ B`` are sparse, and ``~A`` is within
+    the stored blocks. What would fill every element that is not stored (``A + 1``, ``A == 0``) is a
     NotImplementedError.
 
     An operand may be a sparse array of `scipy.sparse`, or of `cupyx.scipy.sparse` for CuPy arrays:
@@ -106,8 +124,8 @@ class bsr_array(
     values.
 
     NumPy's functions: ``numpy.array_equal`` and ``numpy.allclose``, those that are methods here
-    (``numpy.sum``), ufuncs that are zero at zero (``numpy.sqrt``), and ``y += A`` in place for a
-    dense ``y`` of NumPy. All others are a TypeError.
+    (``numpy.sum``), ufuncs that are zero at zero (``numpy.sqrt``), and ``y += A``, ``y -= A`` and
+    ``y *= A`` in place for a dense ``y``. All others are a TypeError.
 
     Examples
     --------
@@ -134,10 +152,11 @@ class bsr_array(
         dtype: Any = None,
         copy: bool = False,
         check: bool = True,
+        pad: bool = False,
     ):
         wanted = None if dtype is None else check_dtype("bsr_array", "dtype", dtype)
         self._pattern, self._data = build(
-            arg, shape, blocksize=blocksize, dtype=wanted, copy=copy, check=check
+            arg, shape, blocksize=blocksize, dtype=wanted, copy=copy, check=check, pad=pad
         )
 
     def semi_structured(
@@ -176,7 +195,10 @@ class bsr_array(
 
     def save_npz(self, file: Any, *, compressed: bool = True) -> None:
         """Write to ``file``: see `sparsegpu.save_npz`."""
-        npz.write(file, self, compressed=compressed)
+        self._save("save_npz", file, compressed)
+
+    def _save(self, function: str, file: Any, compressed: bool) -> None:
+        npz.write(function, file, self, compressed=compressed)
 
 
 class BsrSemiStructuredArray(Drawings, Bsr24Base):

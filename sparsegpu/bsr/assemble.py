@@ -7,28 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, check_may_wait, check_range, common_namespace, namespace
-from .._checks import (
-    bad_type,
-    bad_value,
-    check_element_count,
-    kind_of,
-)
-from .._segments import starts_run
-from ..engines import engine_module
+from .._arrays import as_array, check_may_wait, common_namespace, namespace
+from .._checks import bad_type, bad_value, check_element_count, kind_of
 from ..ops._common import check_sparse, is_sparse, not_sparse, on_device
-from ..pattern import Pattern, from_sorted_keys
 from .align import common_dtype
 from .array import bsr_array
-from .construct import check_shape, index_array
+from .construct import LARGEST_BLOCK, blocks_at, placed
 from .elements import (
     check_dtype,
     foreign_blocks,
     foreign_shape,
     is_foreign,
 )
-
-_LARGEST_BLOCK = 256
 
 
 def vstack(blocks: Any, *, dtype: Any = None) -> bsr_array:
@@ -147,7 +137,8 @@ def _stacked(function: str, blocks: Any, dtype: Any, axis: int | None) -> bsr_ar
             row += shape[0] // bm if axis != 1 else 0
             column += shape[1] // bk if axis != 0 else 0
         data = xp.concatenate([a._data for a in arrays])
-        return _placed(xp.concatenate(rows), xp.concatenate(columns), data, (m, k))
+        parts = xp.concatenate(rows), xp.concatenate(columns), data, (m, k)
+        return bsr_array._of(*placed(*parts))
 
 
 def _in_one_blocksize(function: str, blocks: Any, dtype: np.dtype | None) -> list[bsr_array]:
@@ -188,16 +179,6 @@ def _check_matrix(function: str, argument: str, x: Any) -> None:
     check_sparse(function, argument, x)
     if x.pattern.batch_shape:
         raise bad_value(function, argument, "one matrix (2-D)", f"a batch, shape {x.shape}")
-
-
-def _placed(rows: Any, columns: Any, data: Any, shape: tuple[int, int]) -> bsr_array:
-    """Return the array of blocks at block positions in range; repeated ones stay apart."""
-    xp, blocksize = namespace(data), (int(data.shape[1]), int(data.shape[2]))
-    order = xp.argsort(rows, kind="stable")
-    ends = xp.arange(shape[0] // blocksize[0] + 1, dtype=np.int64)
-    indptr = xp.searchsorted(rows[order], ends)
-    pattern = Pattern(indptr, columns[order], shape, blocksize, check=False)
-    return bsr_array._of(pattern, data[order])
 
 
 def kron(A: Any, B: Any) -> bsr_array:
@@ -248,7 +229,7 @@ def kron(A: Any, B: Any) -> bsr_array:
         columns = column[:, None] * block_columns + block._pattern._indices
         scales = values.astype(dtype)[:, None, None, None]
         data = (scales * block._data.astype(dtype)).reshape(-1, *block.blocksize)
-        return _placed(rows.ravel(), columns.ravel(), data, shape)
+        return bsr_array._of(*placed(rows.ravel(), columns.ravel(), data, shape))
 
 
 def _dense_matrix(function: str, argument: str, x: Any) -> Any:
@@ -265,12 +246,13 @@ def _block_of(function: str, x: Any) -> bsr_array:
         _check_matrix(function, "B", x)
         return bsr_array._of(x.pattern, x.data)
     dense = _dense_matrix(function, "B", x)
-    if not 1 <= min(dense.shape) <= max(dense.shape) <= _LARGEST_BLOCK:
-        expected = f"a block, 1 to {_LARGEST_BLOCK} long, or a bsr_array"
+    if not 1 <= min(dense.shape) <= max(dense.shape) <= LARGEST_BLOCK:
+        expected = f"a block, 1 to {LARGEST_BLOCK} long, or a bsr_array"
         raise bad_value(function, "B", expected, f"shape {tuple(dense.shape)}")
     with on_device(dense):
         zero = namespace(dense).zeros((1,), np.int64)
-        return _placed(zero, zero, dense[None], (int(dense.shape[0]), int(dense.shape[1])))
+        shape = (int(dense.shape[0]), int(dense.shape[1]))
+        return bsr_array._of(*placed(zero, zero, dense[None], shape))
 
 
 def _nonzeros(xp: ModuleType, A: Any, values: Any) -> tuple[Any, Any, Any]:
@@ -320,46 +302,5 @@ def from_blocks(rows: Any, cols: Any, blocks: Any, shape: Any = None) -> bsr_arr
     >>> A.toarray()[0], A.nnzb
     (array([0., 0., 2., 2.]), 2)
     """
-    function = "from_blocks"
-    rows, cols = index_array(function, "rows", rows), index_array(function, "cols", cols)
-    blocks = as_array(blocks, function, "blocks")
-    xp = common_namespace(function, blocks=blocks, rows=rows, cols=cols)
-    if (
-        blocks.ndim != 3
-        or not 1 <= min(blocks.shape[1:]) <= max(blocks.shape[1:]) <= _LARGEST_BLOCK
-    ):
-        expected = f"shape (n, bm, bk), blocks 1 to {_LARGEST_BLOCK} long"
-        raise bad_value(function, "blocks", expected, tuple(blocks.shape))
-    check_dtype(function, "blocks", blocks.dtype)
-    n, bm, bk = (int(length) for length in blocks.shape)
-    for name, index in (("rows", rows), ("cols", cols)):
-        if index.dtype.kind not in "iu":
-            raise bad_type(function, name, "an integer dtype", index.dtype)
-        if index.shape != (n,):
-            raise bad_value(function, name, f"shape ({n},), as of blocks", tuple(index.shape))
-    if shape is not None:
-        shape = check_shape(function, shape)
-        if len(shape) != 2 or shape[0] % bm or shape[1] % bk:
-            raise bad_value(function, "shape", f"multiples of {(bm, bk)}, (M, K)", shape)
-    with on_device(blocks):
-        check_may_wait(xp, function)
-        if shape is None:
-            if not n:
-                raise bad_value(function, "shape", "(M, K) where there are no blocks", None)
-            counts = (int(rows.max()) + 1, int(cols.max()) + 1)
-        else:
-            counts = (shape[0] // bm, shape[1] // bk)
-        check_range(function, "rows", rows, counts[0], f"block rows in 0..{counts[0] - 1}")
-        check_range(function, "cols", cols, counts[1], f"block columns in 0..{counts[1] - 1}")
-        shape = (counts[0] * bm, counts[1] * bk)
-        check_element_count(function, "rows", shape)
-        keys = rows.astype(np.int64) * counts[1] + cols.astype(np.int64)
-        order = xp.argsort(keys, kind="stable")
-        keys = keys[order]
-        first = xp.flatnonzero(starts_run(keys)).astype(np.int64)
-        pattern = from_sorted_keys(keys[first], (), int(first.size), shape, (bm, bk))
-        data = xp.empty(pattern.data_shape, blocks.dtype)
-        if data.size:
-            starts = xp.concatenate([first, xp.full((1,), n, np.int64)])
-            engine_module(xp, "convert", function).sum_blocks(data, blocks, order, starts)
-        return bsr_array._of(pattern, data)
+    names = ("rows", "cols", "blocks")
+    return bsr_array._of(*blocks_at("from_blocks", names, rows, cols, blocks, shape))

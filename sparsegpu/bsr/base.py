@@ -59,6 +59,11 @@ class BsrBase(Patterned, Sparse):
         return self.nnz
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of values and pattern."""
+        return sum(part.nbytes for part in (self._data, self.indices, self.indptr))
+
+    @property
     def device(self) -> Any:
         """``"cpu"``, or the `cupy.cuda.Device`."""
         return self._data.device

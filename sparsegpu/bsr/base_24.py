@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
 
-from .._arrays import as_array, device_name, device_of, import_cupy, namespace
+from .._arrays import (
+    as_array,
+    common_namespace,
+    device_name,
+    device_of,
+    import_cupy,
+    namespace,
+)
 from .._checks import bad_type, bad_value, check_flags, check_sizes, not_offered
 from .._format_24 import FORMATS
+from .._npz import reading
 from .._protocols import Sparse
+from ..linalg import aslinearoperator
 from ..ops._blocks_24 import Packed, check_parts, check_sparse_blocks
 from ..ops._common import on_device
 from ..ops.addmm import matmul
 from ..ops.compress import as_meta, check_codes
 from ..pattern import Pattern
 from . import npz
+from .arithmetic_24 import Arithmetic24, same_elements
 from .compare import Compared
 from .npz import PARTS_24
 from .patterned import Patterned
 
 
-class Bsr24Base(Patterned, Compared, Sparse):
+class Bsr24Base(Patterned, Arithmetic24, Compared, Sparse):
     """Packed values and metadata over a pattern; `BsrSemiStructuredArray` derives from it."""
 
     __slots__ = ("__weakref__", "_pattern", "_values")
@@ -194,8 +205,11 @@ class Bsr24Base(Patterned, Compared, Sparse):
         TypeError
             No file.
         """
-        self._check("save_npz")
-        npz.write_24(file, self.get(), compressed=compressed)
+        self._save("BsrSemiStructuredArray.save_npz", file, compressed)
+
+    def _save(self, function: str, file: Any, compressed: bool) -> None:
+        check_sparse_blocks(function, "self", self)
+        npz.write_24(function, file, self.get(), compressed=compressed)
 
     @classmethod
     def load_npz(cls, file: Any) -> Self:
@@ -210,7 +224,9 @@ class Bsr24Base(Patterned, Compared, Sparse):
         TypeError
             No file.
         """
-        return npz.read_24(file, cls)
+        with reading(f"{cls.__name__}.load_npz", file) as members:
+            members.check_format(npz.FORMAT_24)
+            return npz.read_24(members, cls)
 
     # -- operators ------------------------------------------------------------------------------
 
@@ -219,3 +235,40 @@ class Bsr24Base(Patterned, Compared, Sparse):
 
     def __rmatmul__(self, other: Any) -> Any:
         return matmul("BsrSemiStructuredArray @", self, other, from_the_right=True)
+
+    def aslinearoperator(self) -> Any:
+        """Return a linear operator of SciPy (host) or cupyx (GPU): see `sparsegpu.linalg`.
+
+        Raises
+        ------
+        ValueError
+            For a batch.
+        TypeError
+            For int8.
+        ImportError
+            For a NumPy array where SciPy is not installed.
+        """
+        return aslinearoperator(self)
+
+    def _mapped(self, function: str, operation: Callable, linear: bool) -> Self:
+        check_sparse_blocks(function, "self", self)
+        self._refuse_repeated(function, linear)
+        with on_device(self.packed):
+            return self._of(self._pattern, Packed(operation(self.packed), self.meta))
+
+    def _paired(self, function: str, other: Any, operation: Callable, linear: bool) -> Self:
+        for name, array in (("self", self), ("other", other)):
+            check_sparse_blocks(function, name, array)
+            array._refuse_repeated(function, linear, name)
+        common_namespace(function, self=self.packed, other=other.packed)
+        with on_device(self.packed):
+            same = self._pattern.same_as(other._pattern) and same_elements(self.meta, other.meta)
+            if not same:
+                expected = "the same blocks, of which the same elements are kept (see tobsr)"
+                raise bad_value(function, "other", expected, f"others, {other!r}")
+            return self._of(self._pattern, Packed(operation(self.packed, other.packed), self.meta))
+
+    def _refuse_repeated(self, function: str, linear: bool, argument: str = "self") -> None:
+        if not linear and self._pattern.has_repeated_blocks:
+            expected = "no block twice (A.tobsr() sums them)"
+            raise bad_value(function, argument, expected, "blocks at the same place")

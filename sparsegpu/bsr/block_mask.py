@@ -20,6 +20,7 @@ from .._arrays import (
 from .._checks import bad_type, bad_value, check_flags
 from .._math import ceil_div
 from .._memo import Memo
+from .._npz import reading
 from .._protocols import Sparse
 from ..ops._canonical import distinct_blocks, distinct_values, spread
 from ..ops._common import check_sparse, is_block_mask, on_device
@@ -28,6 +29,7 @@ from . import npz
 from .array import bsr_array
 from .compare import Compared
 from .draw import Drawings
+from .logic import Logical, combined_masks, inverted_mask
 
 #: What an element of `BlockMask.kind` says of its block.
 NONE, FULL, PARTIAL = 0, 1, 2
@@ -41,11 +43,12 @@ def words(columns: int) -> int:
     return ceil_div(columns, _WORD)
 
 
-class BlockMask(Drawings, Compared, Sparse):
+class BlockMask(Drawings, Compared, Logical, Sparse):
     """Bool mask over a block pattern: a byte a block, and a bit an element of partial blocks.
 
     A bool `bsr_array` needs a byte an element. `scaled_dot_product_attention` takes either. The
-    functions of `sparsegpu.masks` make masks; `from_bsr` converts one.
+    functions of `sparsegpu.masks` make masks; `from_bsr` converts one. ``A & B``, ``A | B`` and
+    ``A ^ B`` of two are masks, too; ``~A`` is what the stored blocks leave out.
 
     Parameters
     ----------
@@ -251,6 +254,18 @@ class BlockMask(Drawings, Compared, Sparse):
         del sign
         return operation(self.tobsr(), other.tobsr() if is_block_mask(other) else other)
 
+    def _combined(self, other: Any, function: str, sign: str) -> Any:
+        if not is_block_mask(other):
+            return self.tobsr()._combined(other, function, sign)
+        if other.blocksize != self.blocksize:
+            return self.from_bsr(self.tobsr()._combined(other, function, sign))
+        return self._of(*combined_masks(function, sign, self, other))
+
+    def __invert__(self) -> Self:
+        if self._pattern.has_repeated_blocks:
+            return ~self.from_bsr(self.tobsr())
+        return self._of(self._pattern, *inverted_mask(self))
+
     def _with(self, pattern: Pattern, data: Any) -> bsr_array:
         """Return values over the mask's pattern, or its canonical one: gradients."""
         return bsr_array._of(pattern, data)
@@ -309,7 +324,10 @@ class BlockMask(Drawings, Compared, Sparse):
         OSError
             A file that cannot be written.
         """
-        npz.write_mask(file, self.get(), compressed=compressed)
+        self._save("BlockMask.save_npz", file, compressed)
+
+    def _save(self, function: str, file: Any, compressed: bool) -> None:
+        npz.write_mask(function, file, self.get(), compressed=compressed)
 
     @classmethod
     def load_npz(cls, file: Any) -> Self:
@@ -324,7 +342,9 @@ class BlockMask(Drawings, Compared, Sparse):
         TypeError
             No file.
         """
-        return npz.read_mask(file, cls)
+        with reading(f"{cls.__name__}.load_npz", file) as members:
+            members.check_format(npz.FORMAT_MASK)
+            return npz.read_mask(members, cls)
 
 
 def _check_contents(function: str, pattern: Pattern, kind: Any, bits: Any) -> None:

@@ -26,22 +26,26 @@ from .._checks import (
     check_integers,
     check_sizes,
 )
+from .._segments import starts_run
 from ..engines import engine_module
 from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._common import check_sparse, is_block_mask, is_sparse, on_device
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
 from .elements import (
-    check_divides,
     check_dtype,
     estimate_blocksize,
     foreign_blocks,
     foreign_shape,
     from_elements,
     is_foreign,
+    padded,
     reblocked,
 )
+from .torch_bsr import is_sparse_bsr, parts_of
 
 _FUNCTION = "bsr_array"
+
+LARGEST_BLOCK = 256
 
 
 class _Wanted(NamedTuple):
@@ -52,6 +56,7 @@ class _Wanted(NamedTuple):
     dtype: np.dtype | None
     copy: bool
     check: bool
+    pad: bool
 
 
 def build(
@@ -62,14 +67,15 @@ def build(
     dtype: np.dtype | None,
     copy: bool,
     check: bool,
+    pad: bool,
 ) -> tuple[Pattern, Any]:
     """Return pattern and data of any form that `bsr_array` takes."""
-    check_flags(_FUNCTION, copy=copy, check=check)
+    check_flags(_FUNCTION, copy=copy, check=check, pad=pad)
     if blocksize is not None:
         blocksize = check_blocksize(_FUNCTION, blocksize)
     if shape is not None:
         shape = check_shape(_FUNCTION, shape)
-    wanted = _Wanted(shape, blocksize, dtype, copy, check)
+    wanted = _Wanted(shape, blocksize, dtype, copy, check, bool(pad))
     if isinstance(arg, tuple) and len(arg) == 3:
         return _from_parts(*arg, wanted)
     if isinstance(arg, tuple) and len(arg) == 2 and all(isinstance(n, Integral) for n in arg):
@@ -83,6 +89,16 @@ def build(
         return _from_bsr(arg, wanted)
     if is_foreign(arg):
         return _from_foreign(arg, wanted)
+    if is_sparse_bsr(arg):
+        parts = parts_of(_FUNCTION, "arg", arg)
+        _check_shape_is(wanted.shape, tuple(arg.shape))
+        blocksize = wanted.blocksize
+        same = wanted._replace(shape=tuple(arg.shape), blocksize=None, dtype=None)
+        pattern, data = _from_parts(*parts, same)
+        if blocksize in {None, pattern.blocksize}:
+            return pattern, _cast(data, wanted.dtype, False)
+        pattern, data = reblocked(_FUNCTION, "arg", pattern, data, blocksize, wanted.pad)
+        return pattern, _cast(data, wanted.dtype, False)
     return _from_dense(as_array(arg, _FUNCTION, "arg"), wanted)
 
 
@@ -148,6 +164,8 @@ def _from_parts(data: Any, indices: Any, indptr: Any, wanted: _Wanted) -> tuple[
         check_element_count(_FUNCTION, "indices", (*batch, *shape))
     elif shape[:-2] not in {(), batch}:
         raise bad_value(_FUNCTION, "shape", f"the batch shape {batch} of 'indices'", shape)
+    if wanted.pad:
+        shape = padded(_FUNCTION, shape, found, True)
     with on_device(data):
         pattern = Pattern(indptr, indices, (shape[-2], shape[-1]), found, check=wanted.check)
         return pattern, _cast(data, wanted.dtype, wanted.copy)
@@ -172,7 +190,7 @@ def index_array(function: str, argument: str, x: Any) -> Any:
 def _empty(found: tuple[int, ...], wanted: _Wanted) -> tuple[Pattern, Any]:
     blocksize = wanted.blocksize or (1, 1)
     _check_shape_is(wanted.shape, found)
-    check_divides(_FUNCTION, found, blocksize)
+    found = padded(_FUNCTION, found, blocksize, wanted.pad)
     nothing = np.zeros(0, dtype=np.int64)
     pattern = from_sorted_keys(nothing, (), 0, (found[0], found[1]), blocksize)
     return pattern, np.zeros((0, *blocksize), wanted.dtype or np.float64)
@@ -180,14 +198,14 @@ def _empty(found: tuple[int, ...], wanted: _Wanted) -> tuple[Pattern, Any]:
 
 def _from_bsr(arg: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
     pattern: Pattern = arg.pattern
-    shape, blocksize, dtype, copy, _ = wanted
+    shape, blocksize, dtype, copy, _, pad = wanted
     _check_shape_is(shape, (*pattern.batch_shape, *pattern.shape))
     with on_device(arg.data):
         if blocksize is None or blocksize == pattern.blocksize:
             if dtype is not None and dtype != arg.data.dtype:
                 arg = arg.astype(dtype)
             return arg.pattern, arg.data.copy() if copy else arg.data
-        pattern, data = reblocked(_FUNCTION, "arg", pattern, arg.data, blocksize)
+        pattern, data = reblocked(_FUNCTION, "arg", pattern, arg.data, blocksize, pad)
         return pattern, _cast(data, dtype, False)
 
 
@@ -201,10 +219,10 @@ def _from_dense(dense: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
     if blocksize is None:
         raise bad_value(_FUNCTION, "blocksize", "(bm, bk) for a dense array", None)
     _check_shape_is(wanted.shape, tuple(dense.shape))
-    check_divides(_FUNCTION, dense.shape, blocksize)
+    shape = padded(_FUNCTION, tuple(dense.shape), blocksize, wanted.pad)
     with on_device(dense):
         check_may_wait(namespace(dense), "finding the blocks of a dense array")
-        dense = _cast(dense, wanted.dtype, False)
+        dense = with_zeros(_cast(dense, wanted.dtype, False), shape)
         xp, batch, matrix = namespace(dense), tuple(dense.shape[:-2]), tuple(dense.shape[-2:])
         blocks = (matrix[0] // blocksize[0]) * (matrix[1] // blocksize[1])
         if dense.size:
@@ -220,6 +238,15 @@ def _from_dense(dense: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
     return pattern, data
 
 
+def with_zeros(dense: Any, shape: tuple[int, ...]) -> Any:
+    """Return a dense array of a larger shape, zero where the other one is not."""
+    if tuple(dense.shape) == shape:
+        return dense
+    larger = namespace(dense).zeros(shape, dense.dtype)
+    larger[..., : dense.shape[-2], : dense.shape[-1]] = dense
+    return larger
+
+
 # -- matrices given by their elements -----------------------------------------------------------
 
 
@@ -229,21 +256,25 @@ def _from_foreign(arg: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
     if arg.format == "bsr" and wanted.blocksize in {None, tuple(arg.blocksize)}:
         same = wanted._replace(shape=found, blocksize=None)
         return _from_parts(arg.data, arg.indices, arg.indptr, same)
-    return foreign_blocks(_FUNCTION, "arg", arg, wanted.blocksize, wanted.dtype, wanted.check)
+    blocksize, dtype, check, pad = wanted.blocksize, wanted.dtype, wanted.check, wanted.pad
+    return foreign_blocks(_FUNCTION, "arg", arg, blocksize, dtype, check, pad)
 
 
 def _from_coordinates(data: Any, positions: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
-    """Return the blocks of elements ``data`` at ``(row, column)``; repeated ones are summed."""
+    """Return elements, or blocks, ``data`` at ``(row, column)``; repeated ones are summed."""
     if len(positions) != 2:
         raise bad_value(_FUNCTION, "arg", "(data, (row, column))", f"{len(positions)} positions")
     values = as_array(data, _FUNCTION, "data")
+    if values.ndim == 3:
+        return _from_placed_blocks(values, positions, wanted)
     row, column = (
         index_array(_FUNCTION, name, x)
         for x, name in zip(positions, ("row", "column"), strict=True)
     )
     xp = common_namespace(_FUNCTION, data=values, row=row, column=column)
     if values.ndim != 1:
-        raise bad_value(_FUNCTION, "data", "elements, shape (n,)", f"shape {values.shape}")
+        expected = "elements, shape (n,), or blocks, shape (n, bm, bk)"
+        raise bad_value(_FUNCTION, "data", expected, f"shape {values.shape}")
     for name, index in (("row", row), ("column", column)):
         if index.dtype.kind not in "iu":
             raise bad_type(_FUNCTION, name, "an integer dtype", index.dtype)
@@ -264,6 +295,83 @@ def _from_coordinates(data: Any, positions: Any, wanted: _Wanted) -> tuple[Patte
             for name, index, size in (("row", row, shape[0]), ("column", column, shape[1])):
                 check_range(_FUNCTION, name, index, size, f"{name}s in 0..{size - 1}")
         blocksize = wanted.blocksize or estimate_blocksize(row, column, shape)
-        check_divides(_FUNCTION, shape, blocksize)
+        shape = padded(_FUNCTION, shape, blocksize, wanted.pad)
         values = values.astype(dtype, copy=False)
-        return from_elements(_FUNCTION, "arg", row, column, values, (), shape, blocksize)
+        matrix = (shape[0], shape[1])
+        return from_elements(_FUNCTION, "arg", row, column, values, (), matrix, blocksize)
+
+
+# -- matrices given by their blocks -------------------------------------------------------------
+
+
+def _from_placed_blocks(blocks: Any, positions: Any, wanted: _Wanted) -> tuple[Pattern, Any]:
+    row, column = positions
+    found = tuple(blocks.shape[1:])
+    if wanted.blocksize not in {None, found}:
+        expected = f"{found}, the shape of the blocks"
+        raise bad_value(_FUNCTION, "blocksize", expected, wanted.blocksize)
+    blocks, shape = _cast(blocks, wanted.dtype, False), wanted.shape
+    if shape is not None and wanted.pad:
+        shape = padded(_FUNCTION, shape, found, True)
+    return blocks_at(_FUNCTION, ("row", "column", "data"), row, column, blocks, shape)
+
+
+def blocks_at(
+    function: str, names: tuple[str, str, str], rows: Any, columns: Any, blocks: Any, shape: Any
+) -> tuple[Pattern, Any]:
+    """Return the sum of blocks at given block positions; ``names`` are those of the arguments."""
+    rows, columns = (index_array(function, n, x) for n, x in zip(names, (rows, columns)))
+    blocks = as_array(blocks, function, names[2])
+    xp = common_namespace(function, **{names[2]: blocks, names[0]: rows, names[1]: columns})
+    check_blocks(function, names[2], blocks)
+    n, bm, bk = (int(length) for length in blocks.shape)
+    for name, index in zip(names, (rows, columns)):
+        if index.dtype.kind not in "iu":
+            raise bad_type(function, name, "an integer dtype", index.dtype)
+        if index.shape != (n,):
+            expected = f"shape ({n},), as of {names[2]}"
+            raise bad_value(function, name, expected, tuple(index.shape))
+    if shape is not None:
+        shape = check_shape(function, shape)
+        if len(shape) != 2 or shape[0] % bm or shape[1] % bk:
+            raise bad_value(function, "shape", f"multiples of {(bm, bk)}, (M, K)", shape)
+    with on_device(blocks):
+        check_may_wait(xp, function)
+        if shape is None:
+            if not n:
+                raise bad_value(function, "shape", "(M, K) where there are no blocks", None)
+            counts = (int(rows.max()) + 1, int(columns.max()) + 1)
+        else:
+            counts = (shape[0] // bm, shape[1] // bk)
+        for name, index, count, what in zip(names, (rows, columns), counts, ("rows", "columns")):
+            check_range(function, name, index, count, f"block {what} in 0..{count - 1}")
+        shape = (counts[0] * bm, counts[1] * bk)
+        check_element_count(function, names[0], shape)
+        keys = rows.astype(np.int64) * counts[1] + columns.astype(np.int64)
+        order = xp.argsort(keys, kind="stable")
+        keys = keys[order]
+        first = xp.flatnonzero(starts_run(keys)).astype(np.int64)
+        pattern = from_sorted_keys(keys[first], (), int(first.size), shape, (bm, bk))
+        data = xp.empty(pattern.data_shape, blocks.dtype)
+        if data.size:
+            starts = xp.concatenate([first, xp.full((1,), n, np.int64)])
+            engine_module(xp, "convert", function).sum_blocks(data, blocks, order, starts)
+        return pattern, data
+
+
+def placed(rows: Any, columns: Any, blocks: Any, shape: tuple[int, int]) -> tuple[Pattern, Any]:
+    """Return blocks at block positions in range; repeated ones stay apart."""
+    xp, blocksize = namespace(blocks), (int(blocks.shape[1]), int(blocks.shape[2]))
+    order = xp.argsort(rows, kind="stable")
+    ends = xp.arange(shape[0] // blocksize[0] + 1, dtype=np.int64)
+    indptr = xp.searchsorted(rows[order], ends)
+    return Pattern(indptr, columns[order], shape, blocksize, check=False), blocks[order]
+
+
+def check_blocks(function: str, argument: str, blocks: Any) -> None:
+    """Refuse what are no blocks (n, bm, bk) that an array can hold."""
+    shape = tuple(blocks.shape)
+    if len(shape) != 3 or not 1 <= min(shape[1:]) <= max(shape[1:]) <= LARGEST_BLOCK:
+        expected = f"shape (n, bm, bk), blocks 1 to {LARGEST_BLOCK} long"
+        raise bad_value(function, argument, expected, shape)
+    check_dtype(function, argument, blocks.dtype)

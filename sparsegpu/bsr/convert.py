@@ -1,4 +1,4 @@
-"""Conversions of a `bsr_array`: dense, SciPy, cupyx, the host, another device or dtype."""
+"""Conversions of a `bsr_array`: dense, the host, another device, dtype or block size."""
 
 from __future__ import annotations
 
@@ -7,27 +7,21 @@ from typing import Any, Self
 import numpy as np
 
 from .._arrays import (
-    bfloat16,
     common_namespace,
     device_of,
     import_cupy,
-    import_scipy,
-    index_dtype,
     swap_last,
 )
-from .._checks import bad_type, check_axes, check_blocksize, check_choice, not_offered
+from .._checks import check_axes, check_blocksize, check_choice, check_flags, not_offered
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
 from ..ops._common import check_sparse, on_device, optional_out, prepare_out
 from ..ops.addmm import transposed_operand
-from .base import BsrBase
 from .elements import check_dtype, reblocked
-
-_NO_SCIPY = (np.dtype(np.float16), bfloat16)
-_CUPYX = tuple(np.dtype(t) for t in (bool, np.float32, np.float64, np.complex64, np.complex128))
+from .formats import Formats
 
 
-class Conversions(BsrBase):
+class Conversions(Formats):
     """Methods of `bsr_array` that change how the matrix is stored."""
 
     __slots__ = ()
@@ -84,7 +78,7 @@ class Conversions(BsrBase):
                     dense, self._pattern, self._data
                 )
                 call.keep(memory)
-        return dense
+        return dense if out is None else out
 
     # -- transposition ------------------------------------------------------------------------
 
@@ -208,7 +202,7 @@ class Conversions(BsrBase):
         with target:
             return self._with(self._pattern.to_device(), cupy.asarray(self._data))
 
-    # -- other sparse formats -----------------------------------------------------------------
+    # -- other formats and block sizes -------------------------------------------------------
 
     def asformat(self, format: str | None, copy: bool = False) -> Any:
         """Return the matrix as "bsr" (or None), "csr", "csc", "coo" or "dense".
@@ -232,8 +226,16 @@ class Conversions(BsrBase):
             return self.copy() if copy else self
         return makers[format]()
 
-    def tobsr(self, blocksize: Any = None, copy: bool = False) -> Self:
+    def tobsr(self, blocksize: Any = None, copy: bool = False, *, pad: bool = False) -> Self:
         """Return the array with another block size (new blocks of zeros are not kept).
+
+        Parameters
+        ----------
+        blocksize : (bm, bk), optional
+        copy : bool
+            Copy the values where the block size stays.
+        pad : bool
+            Add rows and columns of zeros where the block size does not divide the shape.
 
         Raises
         ------
@@ -243,154 +245,19 @@ class Conversions(BsrBase):
         TypeError
             A block size that is no pair of integers.
         """
-        array = self._reblocked("tobsr", "self", blocksize)
+        check_flags("tobsr", pad=pad)
+        array = self._reblocked("tobsr", "self", blocksize, bool(pad))
         return array.copy() if copy and array._data is self._data else array
 
-    def _reblocked(self, function: str, argument: str, blocksize: Any) -> Self:
+    def _reblocked(self, function: str, argument: str, blocksize: Any, pad: bool = False) -> Self:
         """Do `tobsr` for a caller of another name, in whose messages this is ``argument``."""
         check_sparse(function, argument, self)
         pattern, data = self._pattern, self._data
         blocksize = pattern.blocksize if blocksize is None else check_blocksize(function, blocksize)
         if blocksize != pattern.blocksize:
             with on_device(data):
-                pattern, data = reblocked(function, argument, pattern, data, blocksize)
+                pattern, data = reblocked(function, argument, pattern, data, blocksize, pad)
         return self._with(pattern, data)
-
-    def to_scipy(self, copy: bool = True) -> Any:
-        """Return a `scipy.sparse.bsr_array` on the host.
-
-        Parameters
-        ----------
-        copy : bool
-            False shares the values of a host array; SciPy's in-place methods then change both.
-
-        Raises
-        ------
-        ValueError
-            For a batch.
-        TypeError
-            For float16 and bfloat16, which SciPy does not hold.
-        ImportError
-            When SciPy is not installed.
-        """
-        check_sparse("to_scipy", "self", self)
-        self._refuse_batch("to_scipy")
-        if self.dtype in _NO_SCIPY:
-            raise bad_type(
-                "to_scipy", "dtype", "a dtype that SciPy holds: astype('float32') first", self.dtype
-            )
-        host = self.get()
-        array = host._in_scipy("to_scipy")
-        # SciPy's indices may be sorted in place, a pattern's may not.
-        array.indices, array.indptr = array.indices.copy(), array.indptr.copy()
-        array.data = host._data.copy() if copy and host is self else host._data
-        return array
-
-    def _in_scipy(self, function: str) -> Any:
-        """Return a `scipy.sparse.bsr_array` over the arrays of this one, not to be written to."""
-        sparse, pattern = import_scipy(function), self._pattern
-        parts = np.ascontiguousarray(self._data), pattern._indices, pattern._indptr
-        return sparse.bsr_array(parts, shape=pattern.shape)
-
-    def tocsr(self, copy: bool = False) -> Any:
-        """Return the stored elements as a `scipy.sparse.csr_array`, on a GPU as cupyx's matrix.
-
-        Made by SciPy, or on the device. Zeros inside blocks are stored too, as SciPy does.
-
-        Raises
-        ------
-        ValueError
-            For a batch.
-        TypeError
-            For a dtype that the other library does not hold.
-        ImportError
-            For a NumPy array where SciPy is not installed.
-        """
-        del copy
-        sparse = self._sparse_module("tocsr")
-        if self._xp is np:
-            return self._in_scipy("tocsr").tocsr()
-        with on_device(self._data):
-            place, column, starts = self._csr_parts()
-            data = self._xp.empty(self._data.size, self.dtype)
-            data[place] = self._data.ravel()
-            return sparse.csr_matrix((data, column, starts), shape=self.shape)
-
-    def tocsc(self, copy: bool = False) -> Any:
-        """Return the stored elements by columns, for the direct solvers of SciPy and cupyx.
-
-        A `scipy.sparse.csc_array`, on a GPU cupyx's matrix; made from `tocsr`.
-
-        Raises
-        ------
-        ValueError, TypeError, ImportError
-            As `tocsr`.
-        """
-        del copy
-        self._sparse_module("tocsc")  # whose errors name this function
-        return self.tocsr().tocsc()
-
-    def tocoo(self, copy: bool = False) -> Any:
-        """Return the stored elements as a `scipy.sparse.coo_array`, on a GPU as cupyx's matrix.
-
-        Raises
-        ------
-        ValueError, TypeError, ImportError
-            As `tocsr`.
-        """
-        del copy
-        sparse, xp = self._sparse_module("tocoo"), self._xp
-        if xp is np:
-            return self._in_scipy("tocoo").tocoo(copy=True)
-        with on_device(self._data):
-            row, column = xp.broadcast_arrays(*self._pattern.element_positions())
-            dtype = self._pattern.indices.dtype
-            positions = (row.ravel().astype(dtype), column.ravel().astype(dtype))
-            return sparse.coo_matrix((self._data.ravel().copy(), positions), shape=self.shape)
-
-    def _sparse_module(self, function: str) -> Any:
-        check_sparse(function, "self", self)
-        self._refuse_batch(function)
-        sparse: Any
-        if self._xp is np:
-            sparse = import_scipy(function)
-            refused = self.dtype in _NO_SCIPY
-        else:
-            import cupyx.scipy.sparse
-
-            sparse = cupyx.scipy.sparse
-            refused = self.dtype not in _CUPYX
-        if refused:
-            raise bad_type(
-                function,
-                "dtype",
-                f"a dtype that {sparse.__name__} holds: astype('float32') first",
-                self.dtype,
-            )
-        return sparse
-
-    def _csr_parts(self) -> tuple[Any, Any, Any]:
-        """Offset of every element in CSR order, columns in that order, and row starts.
-
-        A block row of n blocks holds bm element rows of n * bk elements each.
-        """
-        xp, pattern, (bm, bk) = self._xp, self._pattern, self.blocksize
-        rows, starts = pattern.rows, pattern.indptr.astype(np.int64)
-        count = starts[1:] - starts[:-1]
-        line, lane = xp.arange(bm, dtype=np.int64)[:, None], xp.arange(bk, dtype=np.int64)
-        block = xp.arange(pattern.nnzb, dtype=np.int64)
-        width = (count * bk)[rows][:, None, None]
-        first = (starts[:-1] * (bm * bk))[rows][:, None, None]
-        within = ((block - starts[:-1][rows]) * bk)[:, None, None]
-        place = (first + line * width + within + lane).ravel()
-        row_starts = (starts[:-1] * (bm * bk))[:, None] + line.T * (count * bk)[:, None]
-        end = xp.full((1,), self._data.size, dtype=np.int64)
-        row_starts = xp.concatenate([row_starts.ravel(), end])
-        column = xp.empty(self._data.size, dtype=np.int64)
-        _, columns = pattern.element_positions()
-        column[place] = xp.broadcast_to(columns, self._data.shape).ravel()
-        dtype = index_dtype(max(self._data.size, *self.shape))
-        return place, column.astype(dtype), row_starts.astype(dtype)
 
 
 def _checked_out(function: str, array: Any, out: Any, order: str | None) -> Any:

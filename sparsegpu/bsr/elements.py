@@ -13,6 +13,7 @@ import numpy as np
 
 from .._arrays import CONTAINER_DTYPES, check_dtype_name, check_range, namespace
 from .._checks import bad_type, bad_value
+from .._math import ceil_div
 from .._segments import starts_run
 from ..engines import computing_engine, engine_module
 from ..ops._common import on_device
@@ -32,15 +33,32 @@ def check_dtype(function: str, argument: str, dtype: Any) -> np.dtype:
     return dtype
 
 
-def check_divides(function: str, shape: tuple[int, ...], blocksize: tuple[int, int]) -> None:
+def check_divides(
+    function: str,
+    shape: tuple[int, ...],
+    blocksize: tuple[int, int],
+    argument: str = "blocksize",
+    hint: str = "",
+) -> None:
     """Refuse a block size that does not divide the shape of a matrix."""
-    if shape[-2] % blocksize[0] or shape[-1] % blocksize[1]:
-        raise bad_value(
-            function,
-            "blocksize",
-            f"a block size that divides the shape {tuple(shape)} (pad the matrix if need be)",
-            blocksize,
-        )
+    if shape[-2] % blocksize[0] == 0 and shape[-1] % blocksize[1] == 0:
+        return
+    if argument == "blocksize":
+        expected = f"a block size that divides the shape {tuple(shape)}{hint}"
+        raise bad_value(function, argument, expected, blocksize)
+    raise bad_value(function, argument, f"multiples of {blocksize}, the block size", shape)
+
+
+def padded(
+    function: str, shape: tuple[int, ...], blocksize: tuple[int, int], pad: bool
+) -> tuple[int, ...]:
+    """Return a shape of whole blocks: rounded up with ``pad``, and else refused."""
+    if not pad:
+        check_divides(function, shape, blocksize, hint=" (or pad=True, of bsr_array and tobsr)")
+        return shape
+    *batch, m, k = shape
+    bm, bk = blocksize
+    return (*batch, ceil_div(m, bm) * bm, ceil_div(k, bk) * bk)
 
 
 def is_foreign(arg: Any) -> bool:
@@ -67,13 +85,14 @@ def foreign_blocks(
     blocksize: tuple[int, int] | None,
     dtype: np.dtype | None,
     check: bool = True,
+    pad: bool = False,
 ) -> tuple[Pattern, Any]:
     """Return a sparse array of SciPy or cupyx in blocks; zeros that fill its own are dropped."""
     found = foreign_shape(function, argument, arg)
     if arg.format == "csr" and check:
         _check_rows(function, argument, arg)
-    if arg.format == "csr" and _by_scipy(arg.data, dtype):
-        check_divides(function, found, blocksize or (1, 1))
+    shape = found if blocksize is None else padded(function, found, blocksize, pad)
+    if arg.format == "csr" and _by_scipy(arg.data, dtype) and shape == found:
         return _blocks_of_csr(arg if dtype is None else arg.astype(dtype, copy=False), blocksize)
     coo = arg.tocoo()
     with on_device(coo.data):
@@ -83,12 +102,12 @@ def foreign_blocks(
             row, column, values = row[stored], column[stored], values[stored]
         if blocksize is None:
             blocksize = estimate_blocksize(row, column, found)
-        check_divides(function, found, blocksize)
         if check:
             check_positions(function, argument, row, column, found)
         values = values if dtype is None else values.astype(dtype, copy=False)
         check_dtype(function, argument, values.dtype)
-        return from_elements(function, argument, row, column, values, (), found, blocksize)
+        matrix = (shape[0], shape[1])
+        return from_elements(function, argument, row, column, values, (), matrix, blocksize)
 
 
 def _by_scipy(values: Any, dtype: np.dtype | None = None) -> bool:
@@ -173,12 +192,19 @@ def from_elements(
 
 
 def reblocked(
-    function: str, argument: str, pattern: Pattern, data: Any, blocksize: tuple[int, int]
+    function: str,
+    argument: str,
+    pattern: Pattern,
+    data: Any,
+    blocksize: tuple[int, int],
+    pad: bool = False,
 ) -> tuple[Pattern, Any]:
     """Return the same matrices in blocks of another size; new blocks of zeros are not kept."""
-    check_divides(function, pattern.shape, blocksize)
+    m, k = padded(function, pattern.shape, blocksize, pad)
     xp, values = pattern.xp, data.ravel()
     row, column = (x.ravel() for x in xp.broadcast_arrays(*pattern.element_positions()))
+    if m != pattern.shape[0]:  # rows are counted through the matrices
+        row = row // max(pattern.shape[0], 1) * m + row % max(pattern.shape[0], 1)
     stored = xp.flatnonzero(values != 0)
     return from_elements(
         function,
@@ -187,7 +213,7 @@ def reblocked(
         column[stored],
         values[stored],
         pattern.batch_shape,
-        pattern.shape,
+        (m, k),
         blocksize,
     )
 

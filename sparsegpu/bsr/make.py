@@ -15,6 +15,7 @@ from .._checks import (
     check_choice,
     check_density,
     check_element_count,
+    check_flags,
     check_integers,
     check_sizes,
 )
@@ -22,8 +23,8 @@ from ..engines import engine_module
 from ..ops._common import on_device
 from ..pattern import from_sorted_keys
 from .array import bsr_array
-from .construct import check_shape
-from .elements import check_divides, check_dtype, from_elements
+from .construct import check_shape, with_zeros
+from .elements import check_divides, check_dtype, from_elements, padded
 
 
 def random_bsr(
@@ -111,7 +112,12 @@ def _block_shape(
 
 
 def prune_blocks(
-    dense: Any, blocksize: tuple[int, int], density: float, norm: float = 2
+    dense: Any,
+    blocksize: tuple[int, int],
+    density: float,
+    norm: float = 2,
+    *,
+    pad: bool = False,
 ) -> bsr_array:
     """Keep the blocks of largest norm.
 
@@ -124,6 +130,9 @@ def prune_blocks(
     norm : {1, 2, numpy.inf}
         Of a block's elements: sum of magnitudes, root of the sum of squares, largest magnitude;
         in float64. Ties keep the lower block index (row-major); NaN goes last.
+    pad : bool
+        Where the block size does not divide the shape, add rows and columns of zeros, which the
+        result has, too.
 
     Returns
     -------
@@ -155,11 +164,14 @@ def prune_blocks(
     check_choice(function, "norm", norm, (1, 2, np.inf))
     if dense.dtype.kind == "b":
         raise bad_type(function, "dense", "numbers", dense.dtype)
-    rows, columns = _block_shape(function, dense.shape, blocksize)
+    check_flags(function, pad=pad)
+    shape = padded(function, tuple(dense.shape), blocksize, bool(pad))
+    rows, columns = shape[-2] // blocksize[0], shape[-1] // blocksize[1]
     count = round(check_density(function, density) * rows * columns)
     xp, batch = namespace(dense), tuple(dense.shape[:-2])
     size = int(np.prod(batch, dtype=np.int64))
     with on_device(dense):
+        dense = with_zeros(dense, shape)
         norms = _block_norms(dense, blocksize, norm).reshape(size, rows * columns)
         # Stable on the negated norms: ties by index, NaN behind all numbers.
         best = xp.argsort(-norms, axis=1, kind="stable")[:, :count].astype(np.int64)

@@ -6,13 +6,12 @@ is cached there. Others (abs, elementwise product) sum duplicate blocks first.
 
 from __future__ import annotations
 
-from numbers import Number
 from typing import Any, Self
 
 import numpy as np
 
 from .._arrays import as_array, bfloat16, common_namespace
-from .._checks import bad_type, bad_value, broadcast_shape, check_scalar, kind_of, not_offered
+from .._checks import bad_type, bad_value, broadcast_shape, kind_of, not_offered
 from ..engines import computing_engine, engine_module
 from ..linalg import aslinearoperator
 from ..ops._common import check_sparse, is_sparse, on_device
@@ -21,13 +20,13 @@ from ..ops.spgemm import spgemm
 from .align import (
     aligned,
     as_data,
-    check_held,
     common_dtype,
     flat,
     in_blocks,
     is_scalar,
     pattern_of,
     repeated,
+    scaled_values,
     united,
 )
 from .base import BsrBase
@@ -203,6 +202,14 @@ class Operators(BsrBase):
         """
         return _multiply("multiply", self, other)
 
+    # For operators of other names, of which bool values make these.
+
+    def _multiplied(self, other: Any, function: str) -> Any:
+        return _multiply(function, self, other)
+
+    def _added(self, other: Any, function: str) -> Any:
+        return _combine(self, other, "add", function=function)
+
 
 def _in_meeting_blocks(function: str, array: Any, other: Any, from_the_right: bool) -> Any:
     """Return the other operand of a product in blocks that meet those of ``array``."""
@@ -229,27 +236,17 @@ def _scaled(function: str, array: Any, factor: Any, name: str) -> Any:
     check_sparse(function, "self", array)
     # Duplicate blocks of bool combine by or, not by addition: merge them before they are numbers.
     array = array._canonical(function) if array.dtype.kind == "b" else array
-    xp, data = array._xp, array._data
-    if isinstance(factor, (np.bool_, np.integer)):
-        factor = int(factor)
-    if isinstance(factor, int):
-        check_scalar(function, "other", factor, complex_allowed=True)
-        check_held(function, factor, data.dtype)
-    if not isinstance(factor, Number):
-        common_namespace(function, self=data, other=factor)
-    operation = getattr(xp, name)
-    with on_device(data):
-        if data.dtype == bfloat16 and type(factor) in {bool, int, float}:
-            result = operation(data.astype(np.float32), factor).astype(bfloat16)
-        else:
-            result = operation(data, factor)
+    with on_device(array._data):
+        result = scaled_values(function, array._data, factor, name)
     check_dtype(function, "other", result.dtype)
     return array._with(array._pattern, result)
 
 
-def _combine(array: Any, other: Any, name: str, *, reflected: bool = False) -> Any:
+def _combine(
+    array: Any, other: Any, name: str, *, reflected: bool = False, function: str = ""
+) -> Any:
     """Add or subtract a scalar zero, a dense array or another block-sparse one."""
-    function = f"bsr_array {'+' if name == 'add' else '-'}"
+    function = function or f"bsr_array {'+' if name == 'add' else '-'}"
     check_sparse(function, "self", array)
     if is_scalar(other):
         if other == 0:

@@ -57,7 +57,7 @@ class Reductions(BsrBase):
         axes, wanted = _axes_and_dtype("sum", self, axis, dtype, np.int64)
         with on_device(self._data):
             total = _total("sum", self, axes, wanted).astype(wanted)
-            return _written("sum", _kept("sum", total, self, axes, keepdims), out)
+            return _written("sum", kept_axes("sum", total, self, axes, keepdims), out)
 
     def mean(
         self, axis: Any = None, dtype: Any = None, out: Any = None, *, keepdims: bool = False
@@ -78,7 +78,7 @@ class Reductions(BsrBase):
             total = total.astype(np.float64) if total.dtype.kind == "i" else total
             count = int(np.prod(lengths, dtype=np.int64))
             mean = (total / total.dtype.type(count)).astype(wanted)
-            return _written("mean", _kept("mean", mean, self, axes, keepdims), out)
+            return _written("mean", kept_axes("mean", mean, self, axes, keepdims), out)
 
     def max(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
         """Return the largest element (those not stored are zeros), or along an axis.
@@ -260,7 +260,7 @@ def matrix_axes(function: str, axis: Any, ndim: int) -> tuple[int, ...] | None:
     return tuple(sorted(axes))
 
 
-def _kept(
+def kept_axes(
     function: str, result: Any, array: Any, axes: tuple[int, ...] | None, keepdims: Any
 ) -> Any:
     """Return a result with the axes that were reduced, of length one, if that is wanted."""
@@ -334,7 +334,7 @@ def _leaves_int32(array: Any, axes: tuple[int, ...]) -> bool:
 def _extreme(function: str, array: Any, axis: Any, out: Any, keepdims: bool, name: str) -> Any:
     best = extreme(array, axis, function, name)
     axes = matrix_axes(function, axis, array.ndim)
-    return _written(function, _kept(function, best, array, axes, keepdims), out)
+    return _written(function, kept_axes(function, best, array, axes, keepdims), out)
 
 
 def extreme(array: Any, axis: Any, function: str, name: str) -> Any:

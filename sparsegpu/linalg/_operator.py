@@ -9,13 +9,17 @@ import numpy as np
 
 from .._arrays import HALF_DTYPES, import_scipy, namespace
 from .._checks import bad_type, bad_value
-from ..ops._common import check_operand_dtype, check_sparse
+from ..ops._blocks_24 import check_sparse_blocks, is_semi_structured, is_sparse_blocks
+from ..ops._common import check_sparse
 from ..ops.addmm import bsr_matmul, dense_bsr_matmul
+from ..ops.semi_structured import dense_semi_structured_matmul, semi_structured_matmul
 from ._product import bound_product
+
+_FLOATS = (*HALF_DTYPES, *map(np.dtype, (np.float32, np.float64, np.complex64, np.complex128)))
 
 
 def aslinearoperator(A: Any) -> Any:
-    """Return a linear operator that multiplies by a `bsr_array`.
+    """Return a linear operator that multiplies by a `bsr_array`, or by a 2:4 array.
 
     It goes into `scipy.sparse.linalg` for NumPy and into `cupyx.scipy.sparse.linalg` for CuPy:
     cg, gmres, lobpcg and the others.
@@ -25,19 +29,20 @@ def aslinearoperator(A: Any) -> Any:
 
     Parameters
     ----------
-    A : bsr_array (M, K)
+    A : bsr_array, SemiStructuredArray or BsrSemiStructuredArray (M, K)
 
     Returns
     -------
     scipy.sparse.linalg.LinearOperator or cupyx.scipy.sparse.linalg.LinearOperator
-        With matvec, rmatvec (the conjugate transpose), matmat and rmatmat.
+        With matvec, rmatvec (the conjugate transpose), matmat and rmatmat; of a
+        `BsrSemiStructuredArray` without the second and the last.
 
     Raises
     ------
     ValueError
         For a batch.
     TypeError
-        For what is no `bsr_array`, and for dtypes without a float product.
+        For what is no such array, and for dtypes without a float product.
     ImportError
         For a NumPy array where SciPy is not installed.
 
@@ -50,34 +55,45 @@ def aslinearoperator(A: Any) -> Any:
     (True, 0)
     """
     function = "aslinearoperator"
-    check_sparse(function, "A", A)
-    if A.pattern.batch_shape:
-        raise bad_value(function, "A", "one matrix (2-D)", f"a batch {A.pattern.batch_shape}")
-    check_operand_dtype(function, "A", A.dtype)
-    if A.dtype.kind == "i":
+    multiply, from_the_left = _products(function, A)
+    if A.dtype not in _FLOATS:
         raise bad_type(function, "A", "a floating dtype (astype)", A.dtype)
     dtype = np.dtype(np.float32) if A.dtype in HALF_DTYPES else A.dtype
 
     def product(x: Any) -> Any:
         if x.dtype.kind == "c" and A.dtype.kind != "c":
             return product(x.real) + 1j * product(x.imag)
-        return bsr_matmul(A, x.astype(A.dtype, copy=False), out_dtype=dtype)
+        return multiply(A, x.astype(A.dtype, copy=False), out_dtype=dtype)
 
     def adjoint(x: Any) -> Any:
         if x.dtype.kind == "c" and A.dtype.kind != "c":
             return adjoint(x.real) + 1j * adjoint(x.imag)
         # A^H x = conj(x^H A)^T
         row = x.astype(A.dtype, copy=False).conj().T
-        return dense_bsr_matmul(row, A, out_dtype=dtype).conj().T
+        return from_the_left(row, A, out_dtype=dtype).conj().T
 
-    operator = linear_operator(function, A, product, adjoint, dtype)
-    if A.dtype == dtype:
+    has_adjoint = from_the_left is not None
+    operator = linear_operator(function, A, product, adjoint if has_adjoint else None, dtype)
+    if A.dtype == dtype and hasattr(A, "data"):
         operator.bound = lambda r: bound_product(function, A)
     return operator
 
 
+def _products(function: str, A: Any) -> tuple[Callable, Any]:
+    """Return the functions for A @ x and, where there is one, x @ A; refuse what has neither."""
+    if is_semi_structured(A):
+        return semi_structured_matmul, dense_semi_structured_matmul
+    if is_sparse_blocks(A):
+        check_sparse_blocks(function, "A", A)
+    else:
+        check_sparse(function, "A", A)
+    if A.pattern.batch_shape:
+        raise bad_value(function, "A", "one matrix (2-D)", f"a batch {A.pattern.batch_shape}")
+    return bsr_matmul, None if is_sparse_blocks(A) else dense_bsr_matmul
+
+
 def linear_operator(
-    function: str, A: Any, product: Callable, adjoint: Callable, dtype: np.dtype
+    function: str, A: Any, product: Callable, adjoint: Callable | None, dtype: np.dtype
 ) -> Any:
     """Return a linear operator of the shape of A, on arrays of A's library, (n,) and (n, r).
 
@@ -85,7 +101,7 @@ def linear_operator(
     that returns ``product(v, out)`` for vectors (n, r) of the operator's dtype. Such a product
     takes no new memory, so that a CUDA graph can hold it.
     """
-    if namespace(A.data) is np:
+    if namespace(_values(A)) is np:
         import_scipy(function)
         from scipy.sparse.linalg import LinearOperator
     else:
@@ -94,3 +110,10 @@ def linear_operator(
     return LinearOperator(
         A.shape, matvec=product, rmatvec=adjoint, matmat=product, rmatmat=adjoint, dtype=dtype
     )
+
+
+def _values(A: Any) -> Any:
+    """Return an array of A's values, of whichever half of a 2:4 matrix is held."""
+    if hasattr(A, "data"):
+        return A.data
+    return A.packed if A.packed is not None else A.packed_t

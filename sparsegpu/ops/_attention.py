@@ -91,7 +91,7 @@ def _check_shapes(function: str, query: Any, key: Any, value: Any, pattern: Any)
     """Refuse shapes that do not fit; return (*B, H)."""
     for name, array in (("query", query), ("key", key), ("value", value)):
         if array.ndim < 3:
-            expected = "at least three dimensions (*batch, heads, length, width)"
+            expected = "at least three dimensions (*batch, heads, length, width), or all two"
             raise bad_value(function, name, expected, tuple(array.shape))
     h, length, width = query.shape[-3:]
     kv_heads, keys = key.shape[-3:-1]

@@ -18,6 +18,7 @@ from .._arrays import (
     check_dtype_name,
     device_of,
     float8_e4m3fn,
+    is_jax,
     overlapping,
     overlaps_itself,
     same_memory,
@@ -64,6 +65,9 @@ def optional_out(x: Any, function: str, argument: str = "out") -> Any:
         return x
     if isinstance(x, (list, tuple, int, float, complex, np.generic, np.matrix)):
         raise bad_type(function, argument, "an array to write to", type(x).__name__)
+    if is_jax(x):
+        expected = "an array that may be written to, which JAX's are not (others may share them)"
+        raise bad_type(function, argument, expected, kind_of(x))
     return as_array(x, function, argument)
 
 

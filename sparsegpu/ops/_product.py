@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays import common_namespace, is_complex, swap_last
+from .._arrays import as_array, common_namespace, is_complex, swap_last
 from .._checks import (
     bad_type,
     bad_value,
@@ -15,6 +16,7 @@ from .._checks import (
     check_choice,
     check_flags,
     check_scalar,
+    kind_of,
 )
 from .._epilogue import ACTIVATIONS, Epilogue, transposed_input
 from ..engines import check_config
@@ -37,19 +39,9 @@ class Options(NamedTuple):
     allow_tf32: bool = False
     config: dict[str, Any] | None = None
 
-    def updated(self, function: str, keywords: dict[str, Any]) -> Options:
-        """Return these options but for those that a caller named."""
-        if not keywords:
-            return self
-        for name in keywords:
-            if name not in self._fields:
-                known = ", ".join(sorted(self._fields))
-                raise bad_type(function, name, f"one of the keywords {known}", "an unknown one")
-        values: Any = map(keywords.get, self._fields, self)
-        return Options(*values)  # in half the time of _replace
 
-
-WITH_INPUT, WITHOUT_INPUT = Options(), Options(beta=0)
+#: Of products without ``input``, where there is nothing for beta to scale.
+WITHOUT_INPUT = Options(beta=0)
 
 
 def call_of(
@@ -143,6 +135,8 @@ class Product(NamedTuple):
         The caller's scales by their names, None where there is none.
     input, out
         The arrays that go with it, or None.
+    given
+        ``out`` as the caller gave it, which may be another library's array over that memory.
     """
 
     function: str
@@ -154,6 +148,7 @@ class Product(NamedTuple):
     alphas: dict[str, Any]
     input: Any
     out: Any
+    given: Any
 
     def result(self, operands: dict[str, Any]) -> Any:
         """Return the array for the engine to write: a new one, or ``out`` if that is safe.
@@ -174,7 +169,7 @@ class Product(NamedTuple):
 
     def answer(self, result: Any) -> Any:
         """Return what the caller gets, once ``result`` is written."""
-        return self.side.outward(result) if self.out is None else self.out
+        return self.side.outward(result) if self.out is None else self.given
 
 
 def check_product(
@@ -216,7 +211,8 @@ def check_product(
     epilogue = _epilogue(
         function, options, input, alphas, side, shape, dtype, out_dtype, no_product
     )
-    return Product(function, xp, side, shape, out_dtype, epilogue, alphas, input, out)
+    given = options.out
+    return Product(function, xp, side, shape, out_dtype, epilogue, alphas, input, out, given)
 
 
 def _epilogue(
@@ -279,3 +275,39 @@ def _check_scale(
     check_broadcasts_to(function, argument, tuple(array.shape), target)
     if array.ndim == 0 or array.shape[-1] != target[-1]:
         raise bad_value(function, argument, f"a last dimension of {target[-1]}", array.shape)
+
+
+def linear(
+    function: str, x: Any, weight: Any, bias: Any, options: Options, multiply: Callable[..., Any]
+) -> Any:
+    """Return ``x @ weight.T + bias`` by a product of the left side, that of ``weight``."""
+    check_dense_operand(function, "x", x, weight)
+    x, bias = as_array(x, function, "x"), optional_array(bias, function, "bias")
+    m = (weight.pattern if hasattr(weight, "pattern") else weight).shape[0]
+    if bias is not None and tuple(bias.shape) != (m,):
+        raise bad_value(function, "bias", f"shape {(m,)}", tuple(bias.shape))
+    wide = x.ndim > 2 and x.flags.c_contiguous and x.shape[-1]
+    # One wide product instead of a batch of narrow ones, unless something follows the batch of x.
+    wide = wide and options.out is options.left_alpha is options.right_alpha is None
+    rows = x.reshape(-1, x.shape[-1]) if wide else x
+    result = multiply(
+        function,
+        bias,
+        weight,
+        rows,
+        options,
+        names=("weight", "x"),
+        input_name="bias",
+        from_the_right=True,
+    )
+    return result.reshape(*x.shape[:-1], m) if wide else result
+
+
+def check_dense_operand(function: str, argument: str, x: Any, sparse: Any) -> None:
+    """Refuse a second sparse operand, ours or another library's: hardware has no such product."""
+    if hasattr(x, "packed") or hasattr(x, "tocsr"):
+        hint = "A @ B multiplies two bsr_array"
+        if hasattr(sparse, "packed"):
+            hint = "sparse @ sparse is not possible with 2:4; use todense() of one"
+        expected = f"a dense array beside a {type(sparse).__name__} ({hint})"
+        raise bad_value(function, argument, expected, kind_of(x))

@@ -17,7 +17,15 @@ from ..engines import engine_module
 from ._blocks_24 import is_semi_structured
 from ._common import check_same_dtype, on_device
 from ._long_sums import MOST, may_be_long, semi_structured_in_slices
-from ._product import Options, Product, Side, call_of, check_no_scalar, check_product
+from ._product import (
+    Options,
+    Product,
+    Side,
+    call_of,
+    check_dense_operand,
+    check_no_scalar,
+    check_product,
+)
 from .compress import check_packed
 
 #: Memory for a call: of a shape and a dtype, with undefined contents.
@@ -51,16 +59,6 @@ def check_semi_structured(function: str, argument: str, x: Any) -> None:
     """Refuse what has no packed values and metadata, or has them block by block."""
     if not is_semi_structured(x):
         raise bad_type(function, argument, "a SemiStructuredArray", kind_of(x))
-
-
-def check_dense_operand(function: str, argument: str, x: Any, sparse: Any) -> None:
-    """Refuse a second sparse operand, ours or another library's: hardware has no such product."""
-    if hasattr(x, "packed") or hasattr(x, "tocsr"):
-        expected = (
-            f"a dense array beside a {type(sparse).__name__} (sparse @ sparse is not possible with "
-            "2:4; use todense() of one)"
-        )
-        raise bad_value(function, argument, expected, kind_of(x))
 
 
 def half_of(function: str, sparse: Any, transposed: bool = False) -> Half:

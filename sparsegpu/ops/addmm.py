@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._arrays import as_array
-from .._checks import broadcast_shape, not_offered
+from .._checks import bad_value, broadcast_shape, not_offered
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
 from ..pattern import Pattern
@@ -23,15 +23,15 @@ from ._common import (
 )
 from ._long_sums import CutPattern, add_rows, cut_pattern, may_be_long
 from ._product import (
-    WITH_INPUT,
     WITHOUT_INPUT,
     Options,
     Side,
     call_of,
+    check_dense_operand,
     check_no_scalar,
     check_product,
+    linear,
 )
-from ._product_24 import check_dense_operand
 
 
 def bsr_addmm(
@@ -121,15 +121,29 @@ def bsr_addmm(
     )
 
 
-def bsr_matmul(bsr: Any, dense: Any, **keywords: Any) -> Any:
+def bsr_matmul(
+    bsr: Any,
+    dense: Any,
+    *,
+    beta: Any = 0,
+    alpha: Any = 1,
+    left_alpha: Any = None,
+    right_alpha: Any = None,
+    activation: str | None = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    allow_tf32: bool = False,
+    config: dict | None = None,
+) -> Any:
     """Return ``bsr @ dense``: `bsr_addmm` without ``input``, with its keywords.
 
     Parameters
     ----------
     bsr : bsr_array or BsrSemiStructuredArray (*B, M, K)
     dense : array (*B, K, N) or (K,)
-    **keywords
-        As in `bsr_addmm`.
+    beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
+        As in `bsr_addmm`; there is nothing for
+        ``beta`` to scale.
 
     Returns
     -------
@@ -147,10 +161,27 @@ def bsr_matmul(bsr: Any, dense: Any, **keywords: Any) -> Any:
     >>> sparsegpu.bsr_matmul(A, np.arange(4.0), alpha=2)
     array([0., 2., 4., 6.])
     """
-    return _addmm("bsr_matmul", None, bsr, dense, WITHOUT_INPUT.updated("bsr_matmul", keywords))
+    options = Options(
+        beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
+    )
+    return _addmm("bsr_matmul", None, bsr, dense, options)
 
 
-def int_bsr_addmm(input: Any, bsr: Any, dense: Any, **keywords: Any) -> Any:
+def int_bsr_addmm(
+    input: Any,
+    bsr: Any,
+    dense: Any,
+    *,
+    beta: Any = 1,
+    alpha: Any = 1,
+    left_alpha: Any = None,
+    right_alpha: Any = None,
+    activation: str | None = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    allow_tf32: bool = False,
+    config: dict | None = None,
+) -> Any:
     """int8 `bsr_addmm` with an exact int32 result by default.
 
     Parameters
@@ -159,7 +190,7 @@ def int_bsr_addmm(input: Any, bsr: Any, dense: Any, **keywords: Any) -> Any:
         int8, int32 or of the output's dtype.
     bsr : int8 bsr_array or BsrSemiStructuredArray (*B, M, K)
     dense : int8 array (*B, K, N) or (K,)
-    **keywords
+    beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
         As in `bsr_addmm`. With ``out_dtype`` a float the alphas dequantise; with int8 the float32
         result is rounded to nearest, ties to even, and saturates.
 
@@ -189,7 +220,9 @@ def int_bsr_addmm(input: Any, bsr: Any, dense: Any, **keywords: Any) -> Any:
     array([20000, 20000], dtype=int32)
     """
     function = "int_bsr_addmm"
-    options = WITH_INPUT.updated(function, keywords)
+    options = Options(
+        beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
+    )
     if is_sparse_blocks(bsr):
         check_sparse_blocks(function, "bsr", bsr)
         values = bsr.packed
@@ -200,7 +233,21 @@ def int_bsr_addmm(input: Any, bsr: Any, dense: Any, **keywords: Any) -> Any:
     return _addmm(function, input, bsr, dense, options)
 
 
-def dense_bsr_matmul(dense: Any, bsr: Any, *, input: Any = None, **keywords: Any) -> Any:
+def dense_bsr_matmul(
+    dense: Any,
+    bsr: Any,
+    *,
+    input: Any = None,
+    beta: Any = 0,
+    alpha: Any = 1,
+    left_alpha: Any = None,
+    right_alpha: Any = None,
+    activation: str | None = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    allow_tf32: bool = False,
+    config: dict | None = None,
+) -> Any:
     """Return ``dense @ bsr``, the other side, with the keywords of `bsr_addmm`.
 
     Parameters
@@ -208,9 +255,10 @@ def dense_bsr_matmul(dense: Any, bsr: Any, *, input: Any = None, **keywords: Any
     dense : array (*B, M, K) or (K,)
     bsr : bsr_array (*B, K, N)
     input : array that broadcasts to the result, optional
-    **keywords
-        As in `bsr_addmm`; ``left_alpha`` (*B, M), ``right_alpha`` (*B, N) and ``out`` (*B, M, N)
-        belong to the result, and ``beta`` is 0 by default.
+    beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
+        As in `bsr_addmm`; ``left_alpha`` (*B, M),
+        ``right_alpha`` (*B, N) and ``out`` (*B, M, N) belong to the result, and ``beta`` is 0 by
+        default.
 
     Returns
     -------
@@ -231,8 +279,67 @@ def dense_bsr_matmul(dense: Any, bsr: Any, *, input: Any = None, **keywords: Any
     array([1., 2., 3., 4.])
     """
     function = "dense_bsr_matmul"
-    options = WITHOUT_INPUT.updated(function, keywords)
-    return _addmm(function, input, bsr, dense, options, from_the_right=True)
+    options = Options(
+        beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
+    )
+    return _addmm(function, input, bsr, dense, options, from_the_right=True, transposed=True)
+
+
+def bsr_linear(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    beta: Any = 1,
+    alpha: Any = 1,
+    left_alpha: Any = None,
+    right_alpha: Any = None,
+    activation: str | None = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    allow_tf32: bool = False,
+    config: dict | None = None,
+) -> Any:
+    """Return ``x @ weight.T + bias``: a linear layer with a block-sparse weight.
+
+    The weight is multiplied as it is stored: nothing is transposed.
+
+    Parameters
+    ----------
+    x : array (*, K)
+    weight : bsr_array or BsrSemiStructuredArray (M, K)
+    bias : array (M,), optional
+        Of the operands' or the output's dtype (int8: int32 too).
+    beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
+        As in `bsr_addmm`; ``left_alpha`` (*) scales
+        the rows of x, ``right_alpha`` (M,) the columns of the result.
+
+    Returns
+    -------
+    array (*, M)
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `bsr_addmm`; a batched ``weight``.
+
+    Examples
+    --------
+    >>> import numpy as np, sparsegpu
+    >>> weight = sparsegpu.bsr_array(np.diag([1.0, 2, 3, 4]), blocksize=(2, 2))
+    >>> sparsegpu.bsr_linear(np.ones((2, 4)), weight, np.array([0.0, -5, 0, 0]), activation="relu")
+    array([[1., 0., 3., 4.],
+           [1., 0., 3., 4.]])
+    """
+    function = "bsr_linear"
+    options = Options(
+        beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
+    )
+    if not hasattr(weight, "pattern"):
+        raise not_sparse(function, "weight", weight)
+    if weight.pattern.batch_shape:
+        raise bad_value(function, "weight", "one matrix (2-D)", f"a batch {weight.shape}")
+    return linear(function, x, weight, bias, options, _addmm)
 
 
 def matmul(
@@ -245,8 +352,17 @@ def matmul(
     **keywords: Any,
 ) -> Any:
     """Do the product from either side for a caller of another name, such as an operator."""
-    options = WITHOUT_INPUT.updated(function, keywords)
-    return _addmm(function, None, bsr, dense, options, names=names, from_the_right=from_the_right)
+    options = WITHOUT_INPUT._replace(**keywords) if keywords else WITHOUT_INPUT
+    return _addmm(
+        function,
+        None,
+        bsr,
+        dense,
+        options,
+        names=names,
+        from_the_right=from_the_right,
+        transposed=from_the_right,
+    )
 
 
 class Operand(NamedTuple):
@@ -285,11 +401,17 @@ def _addmm(
     options: Options,
     *,
     names: tuple[str, str] = ("bsr", "dense"),
+    input_name: str = "input",
     from_the_right: bool = False,
+    transposed: bool = False,
 ) -> Any:
-    """Do the product from either side: ``dense @ bsr`` is ``(bsr.T @ dense.T).T``."""
+    """Do the product from either side.
+
+    ``from_the_right`` is ``dense @ bsr.T``, as ``(bsr @ dense.T).T``; with ``transposed``, which
+    multiplies by the transpose of what is stored, ``dense @ bsr``.
+    """
     sparse_blocks = is_sparse_blocks(bsr)
-    if sparse_blocks and from_the_right:
+    if sparse_blocks and transposed:
         what = "dense @ A with 2:4 blocks (their transposes are not 2:4)"
         raise not_offered(function, what, "A @ dense, dense @ A.tobsr()")
     try:
@@ -298,7 +420,8 @@ def _addmm(
     except AttributeError:
         raise not_sparse(function, names[0], bsr) from None
     data = parts[0]
-    call = call_of("bsr_addmm", pattern, (*parts, dense), input, options, from_the_right)
+    sides = (from_the_right, transposed)
+    call = call_of("bsr_addmm", pattern, (*parts, dense), input, options, *sides)
     replayed = call.replay()
     if replayed is not None:
         return replayed[0]
@@ -312,7 +435,7 @@ def _addmm(
     dense = as_array(dense, function, names[1])
     check_no_scalar(function, names[1], dense)
     check_operand_dtypes(function, names, data.dtype, dense.dtype)
-    m, k = reversed(pattern.shape) if from_the_right else pattern.shape
+    m, k = reversed(pattern.shape) if transposed else pattern.shape
     side = Side(dense.ndim == 1, from_the_right)
     dense = side.operand(function, names[1], dense, k)
     batch = broadcast_shape(function, names[1], pattern.batch_shape, dense.shape[:-2])
@@ -325,6 +448,7 @@ def _addmm(
         side=side,
         shape=(*batch, m, dense.shape[-1]),
         dtype=data.dtype,
+        input_name=input_name,
         no_product=pattern.nnzb == 0,
         family="bsr_semi_structured_addmm" if sparse_blocks else "bsr_addmm",
     )
@@ -338,12 +462,12 @@ def _addmm(
             how: dict[str, Any] = {"allow_tf32": bool(options.allow_tf32), "config": options.config}
             compute = engine.bsr_semi_structured_addmm if sparse_blocks else engine.bsr_addmm
             if data.dtype == np.int8 and product.epilogue.alpha != 0:
-                rows, parts = _long_rows(function, bsr, parts, from_the_right)
+                rows, parts = _long_rows(function, bsr, parts, transposed)
             if rows is not None:
                 add_rows(partial(compute, **how), result, rows, (*parts, dense), product.epilogue)
             else:
                 if not sparse_blocks:
-                    how["transposed"] = from_the_right
+                    how["transposed"] = transposed
                 compute(result, pattern, *parts, dense, product.epilogue, **how)
         answer = product.answer(result)
         if rows is None:
@@ -352,19 +476,19 @@ def _addmm(
 
 
 def _long_rows(
-    function: str, bsr: Any, parts: tuple, from_the_right: bool
+    function: str, bsr: Any, parts: tuple, transposed: bool
 ) -> tuple[CutPattern | None, tuple]:
     """Return the pattern of an int8 product with its long rows cut, and its blocks' arrays.
 
     Both as seen from the left. Without long rows it is None, and the arrays are those given.
     """
     pattern, (bm, bk) = bsr.pattern, bsr.pattern.blocksize
-    products = bm if from_the_right else bk // len(parts)  # of 2:4 blocks half is stored
+    products = bm if transposed else bk // len(parts)  # of 2:4 blocks half is stored
     if not may_be_long(parts[0].dtype, pattern.nnzb, products):
         return None, parts
-    if from_the_right:
+    if transposed:
         pattern, _ = engine_module(pattern.xp, "convert", function).transpose_pattern(pattern)
     rows = cut_pattern(pattern, products)
-    if rows is not None and from_the_right:
+    if rows is not None and transposed:
         parts = (transposed_operand(bsr, function).data,)
     return rows, parts

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import as_array, common_namespace
-from .._checks import check_flags
+from .._checks import bad_value, check_flags
 from ..engines import check_config, engine_module
 from ..engines.cuda.runtime.replay import Call
 from ._attention import check_operands, checked_score, lse_dtype, mask_operand
@@ -53,7 +53,8 @@ def scaled_dot_product_attention(
     key : array (*B, Hkv, S, E)
     value : array (*B, Hkv, S, Ev)
         One dtype of float16, bfloat16, float32 and float64; H a multiple of Hkv (query head h
-        reads key head ``h // (H // Hkv)``); any strides; batch shapes broadcast.
+        reads key head ``h // (H // Hkv)``); any strides; batch shapes broadcast. Or of one head,
+        (L, E), (S, E) and (S, Ev): then ``out`` is (L, Ev) and lse (L,).
     mask : bsr_array or BlockMask (L, S), or batched with a shape that broadcasts to (*B, H)
         Bool values say which stored elements may be attended; floating ones (of the operands'
         dtype or float32) are added to the scaled scores, -inf meaning not attended. Duplicate
@@ -121,6 +122,30 @@ def scaled_dot_product_attention(
     function = "scaled_dot_product_attention"
     query, key = as_array(query, function, "query"), as_array(key, function, "key")
     value = as_array(value, function, "value")
+    if query.ndim == key.ndim == value.ndim == 2:
+        seen = optional_out(out, function)
+        if seen is not None and seen.ndim != 2:
+            raise bad_value(function, "out", "two dimensions (L, Ev)", tuple(seen.shape))
+        result = scaled_dot_product_attention(
+            query[None],
+            key[None],
+            value[None],
+            mask,
+            scale=scale,
+            is_causal=is_causal,
+            dropout_p=dropout_p,
+            seed=seed,
+            return_lse=return_lse,
+            softcap=softcap,
+            slopes=slopes,
+            sinks=sinks,
+            out=None if seen is None else seen[None],
+            allow_tf32=allow_tf32,
+            config=config,
+        )
+        if return_lse:
+            return (result[0][0] if out is None else out, result[1][0])
+        return result[0] if out is None else out
     mask = mask_operand(function, mask)
     slopes, sinks = (
         optional_array(a, function, name) for a, name in ((slopes, "slopes"), (sinks, "sinks"))

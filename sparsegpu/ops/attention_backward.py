@@ -66,7 +66,7 @@ def scaled_dot_product_attention_backward(
     grad : array (*B, H, L, Ev)
         Gradient of ``out``, of the operands' dtype.
     query, key, value, mask, scale, is_causal, dropout_p, softcap, slopes, sinks
-        As in the forward call.
+        As in the forward call; of one head, in two dimensions, what belongs to the result, too.
     out : array (*B, H, L, Ev)
         What that call returned, of the operands' dtype.
     lse : array (*B, H, L)
@@ -122,6 +122,30 @@ def scaled_dot_product_attention_backward(
     key, value = as_array(key, function, "key"), as_array(value, function, "value")
     given, mask = mask, mask_operand(function, mask)
     out, lse = as_array(out, function, "out"), as_array(lse, function, "lse")
+    if query.ndim == key.ndim == value.ndim == 2:
+        found = scaled_dot_product_attention_backward(
+            grad[None],
+            query[None],
+            key[None],
+            value[None],
+            given,
+            out[None],
+            lse[None],
+            grad_lse=None if grad_lse is None else as_array(grad_lse, function, "grad_lse")[None],
+            scale=scale,
+            is_causal=is_causal,
+            dropout_p=dropout_p,
+            seed=seed,
+            softcap=softcap,
+            slopes=slopes,
+            sinks=sinks,
+            mask_gradient=mask_gradient,
+            allow_tf32=allow_tf32,
+            config=config,
+        )
+        return AttentionGradients(
+            found.query[0], found.key[0], found.value[0], found.mask, found.sinks
+        )
     grad_lse, slopes, sinks = (
         optional_array(a, function, name)
         for a, name in ((grad_lse, "grad_lse"), (slopes, "slopes"), (sinks, "sinks"))

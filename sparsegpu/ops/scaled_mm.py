@@ -8,9 +8,10 @@ import numpy as np
 
 from .._arrays import as_array, bfloat16, check_dtype_name, common_namespace, float8_e4m3fn
 from .._checks import bad_type, bad_value, check_scalar
-from ._common import on_device
-from ._product import Options
-from ._product_24 import addmm, check_dense_operand, check_semi_structured
+from ._blocks_24 import is_semi_structured
+from ._common import on_device, optional_out
+from ._product import Options, check_dense_operand
+from ._product_24 import addmm, check_semi_structured
 
 
 def scaled_mm(
@@ -21,10 +22,15 @@ def scaled_mm(
     *,
     input: Any = None,
     activation: str | None = None,
-    out_dtype: Any = bfloat16,
+    out: Any = None,
+    out_dtype: Any = None,
     dense_dtype: Any = None,
+    config: dict | None = None,
 ) -> Any:
     """Multiply quantised operands: ``act(input + scale_sparse * (sparse @ dense) * scale_dense)``.
+
+    The 2:4 operand may also be the second: ``scaled_mm(dense, sparse, scale_dense, scale_sparse)``
+    is ``act(input + scale_dense * (dense @ sparse) * scale_sparse)``.
 
     Parameters
     ----------
@@ -33,14 +39,20 @@ def scaled_mm(
     dense : array (*B, K, N)
         Of the same dtype; float8_e4m3fn may come as its bytes (uint8) with ``dense_dtype``.
     scale_sparse, scale_dense : number or array
-        A scalar (a number, or an array of one element, which is not read on the host), or one
-        for each row of ``sparse``, (M,), and each column of ``dense``, (*B, N).
+        Of the first and of the second operand: a scalar (a number, or an array of one element,
+        which is not read on the host), or one for each row of the first, (M,), and each column of
+        the second, (*B, N).
     input : array that broadcasts to the result, optional
         Of the operands' or the output's dtype (int8: int32 too).
     activation : {None, "relu", "gelu", "gelu_erf", "silu"}
-    out_dtype : {bfloat16, float16, float32}
+    out : array (*B, M, N), optional
+        Any strides; float16, bfloat16 or float32.
+    out_dtype : {bfloat16, float16, float32}, optional
+        bfloat16 by default, or that of ``out``.
     dense_dtype : {"float8_e4m3fn", "int8"}, optional
-        What the elements of ``dense`` stand for.
+        What the elements of the dense operand stand for.
+    config : dict, optional
+        As in `semi_structured_addmm`.
 
     Returns
     -------
@@ -49,7 +61,7 @@ def scaled_mm(
     Raises
     ------
     ValueError
-        Shapes that do not fit.
+        Shapes that do not fit; ``out`` overlapping an operand.
     TypeError
         Other dtypes; uint8 without ``dense_dtype``.
 
@@ -66,13 +78,16 @@ def scaled_mm(
     array([ 24., 240.], dtype=float32)
     """
     function = "scaled_mm"
-    check_semi_structured(function, "sparse", sparse)
-    check_dense_operand(function, "dense", dense, sparse)
-    if sparse.dtype not in {float8_e4m3fn, np.dtype(np.int8)}:
-        raise bad_type(function, "sparse", "dtype float8_e4m3fn or int8", sparse.dtype)
-    dense = as_array(dense, function, "dense")
+    second = is_semi_structured(dense) and not is_semi_structured(sparse)
+    names = ("dense", "sparse") if second else ("sparse", "dense")
+    weight, dense = (dense, sparse) if second else (sparse, dense)
+    check_semi_structured(function, names[0], weight)
+    check_dense_operand(function, names[1], dense, weight)
+    if weight.dtype not in {float8_e4m3fn, np.dtype(np.int8)}:
+        raise bad_type(function, names[0], "dtype float8_e4m3fn or int8", weight.dtype)
+    dense = as_array(dense, function, names[1])
     if dense.ndim < 2:
-        raise bad_value(function, "dense", "at least two dimensions", f"shape {dense.shape}")
+        raise bad_value(function, names[1], "at least two dimensions", f"shape {dense.shape}")
     operand_dtype = None
     if dense_dtype is not None:
         operand_dtype = check_dtype_name(function, "dense_dtype", dense_dtype)
@@ -82,25 +97,36 @@ def scaled_mm(
             raise bad_type(function, "dense_dtype", expected, f"{operand_dtype} for {dense.dtype}")
         if isinstance(dense, np.ndarray):
             dense = dense.view(float8_e4m3fn)
-    result_dtype = check_dtype_name(function, "out_dtype", out_dtype)
+    seen = optional_out(out, function)
+    if out_dtype is not None or seen is None:
+        wanted = bfloat16 if out_dtype is None else out_dtype
+        result_dtype = check_dtype_name(function, "out_dtype", wanted)
+    else:
+        result_dtype = seen.dtype
     if result_dtype not in {bfloat16, np.dtype(np.float16), np.dtype(np.float32)}:
-        raise bad_type(function, "out_dtype", "bfloat16, float16 or float32", result_dtype)
-    m, n = sparse.shape[0], dense.shape[-1]
+        argument = "out" if out_dtype is None else "out_dtype"
+        raise bad_type(function, argument, "bfloat16, float16 or float32", result_dtype)
+    m, n = (dense.shape[-2], weight.shape[1]) if second else (weight.shape[0], dense.shape[-1])
     alpha_sparse, left_alpha = _scale(function, "scale_sparse", scale_sparse, m, (m, 1))
     alpha_dense, right_alpha = _scale(function, "scale_dense", scale_dense, n, (1, n))
     return addmm(
         function,
         input,
-        sparse,
+        weight,
         dense,
         Options(
             alpha=alpha_sparse * alpha_dense,
             left_alpha=left_alpha,
             right_alpha=right_alpha,
             activation=activation,
+            out=out,
             out_dtype=result_dtype,
+            config=config,
         ),
+        names=names,
         alpha_names=("scale_sparse", "scale_dense"),
+        stored_transposed=second,
+        from_the_right=second,
         operand_dtype=operand_dtype,
     )
 

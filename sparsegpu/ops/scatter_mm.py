@@ -107,7 +107,7 @@ def scatter_mm(
     """
     function = "scatter_mm"
     blocks, others = as_array(blocks, function, "blocks"), as_array(others, function, "others")
-    accumulators = optional_out(accumulators, function, "accumulators")
+    given, accumulators = accumulators, optional_out(accumulators, function, "accumulators")
     check_operand_dtypes(function, ("blocks", "others"), blocks.dtype, others.dtype)
     check_config(function, config, function)
     if blocks.ndim != 3:
@@ -115,7 +115,7 @@ def scatter_mm(
     call = _call(function, (blocks, others), indices_data, accumulators, config)
     replayed = call.replay() if call else None
     if replayed is not None:
-        return replayed[0]
+        return replayed[0] if given is None else given
     strided = _check_others(function, blocks, others, indices_data)
     dtype = resolve_out_dtype(
         function,
@@ -146,7 +146,7 @@ def scatter_mm(
         alone = _run(function, xp, result, blocks, others, lists, config)
         if call and alone:
             call.keep(result)
-    return result
+    return result if given is None else given
 
 
 def bsr_scatter_mm(
@@ -196,7 +196,7 @@ def bsr_scatter_mm(
     """
     function = "bsr_scatter_mm"
     check_sparse(function, "bsr", bsr)
-    other, out = as_array(other, function, "other"), optional_out(out, function)
+    other, given, out = as_array(other, function, "other"), out, optional_out(out, function)
     check_operand_dtypes(function, ("bsr", "other"), bsr.data.dtype, other.dtype)
     xp = common_namespace(function, bsr=bsr.data, other=other, out=out)
     check_product(function, bsr.pattern, other)
@@ -205,7 +205,7 @@ def bsr_scatter_mm(
     check_config("scatter_mm", config, function)
     known = bsr if indices_data is None else _known_product(function, indices_data, bsr, other)
     if known is not None and not (config or _asks_for_a_tile(function, indices_data)):
-        return matmul(function, known, other, names=("bsr", "other"), out=out)
+        return matmul(function, known, other, names=("bsr", "other"), out=given)
     if indices_data is None:
         indices_data = bsr_scatter_mm_indices_data(bsr, other)
     matrix = bsr if known is None else known
@@ -222,7 +222,7 @@ def bsr_scatter_mm(
             tiles = xp.zeros((lists.fit.rows, blocks.shape[1], others.shape[-1]), dtype)
             _run(function, xp, tiles, blocks, others, lists, config)
             place_tiles(result, tiles, pattern, rows, split, xp)
-            return result
+            return result if given is None else given
         lists = _lists(function, indices_data, blocks, others, out)
         _check_strided_accumulators(function, "indices_data", shape, lists, tuple(other.shape[:-2]))
         result = prepare_out(function, out, shape, dtype, xp, operands=operands)
@@ -232,7 +232,7 @@ def bsr_scatter_mm(
         _run(function, xp, sums, blocks, others, lists, config)
         if sums is not result:
             result[...] = sums
-    return result
+    return result if given is None else given
 
 
 def _asks_for_a_tile(function: str, indices_data: Any) -> bool:

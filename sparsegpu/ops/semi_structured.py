@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._arrays import as_array
-from .._checks import bad_value
-from ._common import optional_array
-from ._product import WITH_INPUT, WITHOUT_INPUT, Options
-from ._product_24 import addmm, check_dense_operand, check_semi_structured
-
-#: Keywords of `semi_structured_linear` whose shape follows the batch of x.
-_BATCHED = {"out", "left_alpha", "right_alpha"}
+from ._product import WITHOUT_INPUT, Options, linear
+from ._product_24 import addmm, check_semi_structured
 
 
 def semi_structured_addmm(
@@ -89,15 +83,29 @@ def semi_structured_addmm(
     )
 
 
-def semi_structured_matmul(sparse: Any, dense: Any, **keywords: Any) -> Any:
+def semi_structured_matmul(
+    sparse: Any,
+    dense: Any,
+    *,
+    alpha: Any = 1,
+    beta: Any = 0,
+    left_alpha: Any = None,
+    right_alpha: Any = None,
+    activation: str | None = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    allow_tf32: bool = False,
+    config: dict | None = None,
+) -> Any:
     """Return ``sparse @ dense``: `semi_structured_addmm` without ``input``, with its keywords.
 
     Parameters
     ----------
     sparse : SemiStructuredArray (M, K)
     dense : array (*B, K, N) or (K,)
-    **keywords
-        As in `semi_structured_addmm`.
+    beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
+        As in `semi_structured_addmm`; there is
+        nothing for ``beta`` to scale.
 
     Returns
     -------
@@ -116,12 +124,26 @@ def semi_structured_matmul(sparse: Any, dense: Any, **keywords: Any) -> Any:
     >>> semi_structured_matmul(A, np.ones(16, np.float32), alpha=0.5)[:2]
     array([8., 8.], dtype=float32)
     """
-    function = "semi_structured_matmul"
-    return addmm(function, None, sparse, dense, WITHOUT_INPUT.updated(function, keywords))
+    options = Options(
+        beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
+    )
+    return addmm("semi_structured_matmul", None, sparse, dense, options)
 
 
 def dense_semi_structured_matmul(
-    dense: Any, sparse: Any, *, input: Any = None, **keywords: Any
+    dense: Any,
+    sparse: Any,
+    *,
+    input: Any = None,
+    alpha: Any = 1,
+    beta: Any = 0,
+    left_alpha: Any = None,
+    right_alpha: Any = None,
+    activation: str | None = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    allow_tf32: bool = False,
+    config: dict | None = None,
 ) -> Any:
     """Return ``dense @ sparse``, the other side, with the keywords of `semi_structured_addmm`.
 
@@ -133,9 +155,10 @@ def dense_semi_structured_matmul(
     dense : array (*B, M, K) or (K,)
     sparse : SemiStructuredArray (K, N)
     input : array that broadcasts to the result, optional
-    **keywords
-        As in `semi_structured_addmm`; ``left_alpha`` (*B, M), ``right_alpha`` (*B, N) and ``out``
-        (*B, M, N) belong to the result, and ``beta`` is 0 by default.
+    beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
+        As in `semi_structured_addmm`; ``left_alpha``
+        (*B, M), ``right_alpha`` (*B, N) and ``out`` (*B, M, N) belong to the result, and ``beta``
+        is 0 by default.
 
     Returns
     -------
@@ -156,7 +179,9 @@ def dense_semi_structured_matmul(
     array([64.,  0., 64.,  0.], dtype=float32)
     """
     function = "dense_semi_structured_matmul"
-    options = WITHOUT_INPUT.updated(function, keywords)
+    options = Options(
+        beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
+    )
     return addmm(
         function, input, sparse, dense, options, stored_transposed=True, from_the_right=True
     )
@@ -176,7 +201,21 @@ def matmul(function: str, sparse: Any, dense: Any, *, from_the_right: bool = Fal
     )
 
 
-def semi_structured_linear(x: Any, weight: Any, bias: Any = None, **keywords: Any) -> Any:
+def semi_structured_linear(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    alpha: Any = 1,
+    beta: Any = 1,
+    left_alpha: Any = None,
+    right_alpha: Any = None,
+    activation: str | None = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    allow_tf32: bool = False,
+    config: dict | None = None,
+) -> Any:
     """Return ``x @ weight.T + bias``: a linear layer with a 2:4 weight.
 
     Parameters
@@ -185,9 +224,9 @@ def semi_structured_linear(x: Any, weight: Any, bias: Any = None, **keywords: An
     weight : SemiStructuredArray (M, K)
     bias : array (M,), optional
         Of the operands' or the output's dtype (int8: int32 too).
-    **keywords
-        As in `semi_structured_addmm`; ``left_alpha`` (*) scales the rows of x, ``right_alpha``
-        (M,) the columns of the result.
+    beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
+        As in `semi_structured_addmm`; ``left_alpha``
+        (*) scales the rows of x, ``right_alpha`` (M,) the columns of the result.
 
     Returns
     -------
@@ -208,29 +247,8 @@ def semi_structured_linear(x: Any, weight: Any, bias: Any = None, **keywords: An
     np.float32(0.0)
     """
     function = "semi_structured_linear"
-    options = WITH_INPUT.updated(function, keywords)
-    check_semi_structured(function, "weight", weight)
-    check_dense_operand(function, "x", x, weight)
-    x = as_array(x, function, "x")
-    bias = optional_array(bias, function, "bias")
-    if bias is not None and tuple(bias.shape) != (weight.shape[0],):
-        raise bad_value(function, "bias", f"shape {(weight.shape[0],)}", tuple(bias.shape))
-    if x.ndim > 2 and x.flags.c_contiguous and x.shape[-1] and not _BATCHED & keywords.keys():
-        # One wide product instead of a batch of narrow ones.
-        rows = x.reshape(-1, x.shape[-1])
-        result = _linear(function, bias, weight, rows, options)
-        return result.reshape(*x.shape[:-1], weight.shape[0])
-    return _linear(function, bias, weight, x, options)
-
-
-def _linear(function: str, bias: Any, weight: Any, x: Any, options: Options) -> Any:
-    return addmm(
-        function,
-        bias,
-        weight,
-        x,
-        options,
-        names=("weight", "x"),
-        input_name="bias",
-        from_the_right=True,
+    options = Options(
+        beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
     )
+    check_semi_structured(function, "weight", weight)
+    return linear(function, x, weight, bias, options, addmm)

@@ -15,13 +15,14 @@ from ..ops._product_24 import Half
 from ..ops.compress import check_matrix, compressed, format_of
 from ..ops.prune_tiles import compressed_swizzled_bitmask, semi_structured_apply_dense, tiled
 from ..ops.semi_structured import matmul
+from .arithmetic import Arithmetic
 from .compare import Comparisons
 from .convert import Conversions, check_backend
 from .draw import Drawings
 from .layout import Halves, padded_to_format
 
 
-class SemiStructuredArray(Comparisons, Conversions, Drawings, Sparse):
+class SemiStructuredArray(Arithmetic, Comparisons, Conversions, Drawings, Sparse):
     """A 2:4 matrix over NumPy or CuPy: of four consecutive elements of a row two are kept.
 
     float32 keeps one of each two. Made by `from_dense`, `prune_dense_static_sort` or
@@ -66,7 +67,9 @@ class SemiStructuredArray(Comparisons, Conversions, Drawings, Sparse):
     be 2:4; then the product uses ``[first | rest]``, two 2:4 matrices side by side that add up
     to it, which take twice the memory and are not attributes.
 
-    Comparisons (``A == 0``, ``A != B``) are elementwise and dense, of bool.
+    Comparisons (``A == 0``, ``A != B``) are elementwise and dense, of bool. ``2 * A``, ``A / 2``,
+    ``-A``, ``abs(A)``, functions that are zero at zero (``numpy.sqrt(A)``), and ``A + B``,
+    ``A - B`` and ``A * B`` of arrays that keep the same elements work on the kept values.
 
     Examples
     --------
@@ -235,6 +238,26 @@ class SemiStructuredArray(Comparisons, Conversions, Drawings, Sparse):
     def dtype(self) -> np.dtype:
         """What the values stand for (float8_e4m3fn also where they are held as uint8)."""
         return self._halves.dtype
+
+    @property
+    def nnz(self) -> int:
+        """Number of elements that are kept, zeros among them included."""
+        side = 0 if self._halves.stored(0) is not None else 1
+        m, k = self._halves.shape[::-1] if side else self._halves.shape
+        form = FORMATS[self.dtype]
+        groups, rest = divmod(k, form.group)
+        return m * (groups * form.kept + min(rest, form.kept))
+
+    @property
+    def size(self) -> int:
+        """Number of elements that are kept, as `nnz`."""
+        return self.nnz
+
+    @property
+    def density(self) -> float:
+        """Elements that are kept over all elements; 0.0 where there are none."""
+        m, k = self.shape
+        return self.nnz / (m * k) if m and k else 0.0
 
     @property
     def device(self) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 from .._arrays import check_dtype_name, device_of, float8_e4m3fn, import_cupy
 from .._checks import bad_type, check_choice
 from .._format_24 import DTYPE_NAMES, FORMATS
+from .._npz import reading
 from ..engines.cusparselt.availability import why_not
 from ..ops._common import on_device
 from ..ops.compress import compress_matrix, not_24
@@ -198,7 +199,10 @@ class Conversions:
         TypeError
             No file.
         """
-        io.save_npz(file, self.get(), compressed=compressed)
+        self._save("SemiStructuredArray.save_npz", file, compressed)
+
+    def _save(self: Any, function: str, file: Any, compressed: bool) -> None:
+        io.write(function, file, self.get(), compressed=compressed)
 
     @classmethod
     def load_npz(cls: Any, file: Any) -> Any:
@@ -213,7 +217,9 @@ class Conversions:
         TypeError
             No file.
         """
-        return io.load_npz(file, cls)
+        with reading(f"{cls.__name__}.load_npz", file) as members:
+            members.check_format(io.FORMAT)
+            return io.read(members, cls)
 
     def __reduce__(self: Any) -> tuple:
         cls: Any = type(self)

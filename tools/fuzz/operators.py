@@ -126,9 +126,13 @@ def methods(draws: Draws) -> Case:
 def methods_with_arguments(draws: Draws) -> Case:
     """Methods whose arguments may be spoiled; the array itself is not."""
     name = draws.choice(
-        ("astype", "tobsr", "diagonal", "asformat", "toarray", "sum", "eliminate_zeros")
-    )
-    bsr = operand(draws, batched=name in {"astype", "toarray", "sum", "diagonal"})
+        (
+            "astype", "tobsr", "diagonal", "diagonal_blocks", "asformat", "toarray", "sum",
+            "eliminate_zeros",
+        )
+    )  # fmt: skip
+    batched = {"astype", "toarray", "sum", "diagonal", "diagonal_blocks"}
+    bsr = operand(draws, batched=name in batched)
     other: dict[str, Any]
     if name == "astype":
         among = [d for d in CONTAINED if bsr.dtype.kind != "c" or d.kind == "c"]
@@ -150,6 +154,16 @@ def methods_with_arguments(draws: Draws) -> Case:
             if -m < k < n:
                 return Same(np.diagonal(dense, k, -2, -1))
             return Same(np.zeros((*dense.shape[:-2], 0), dense.dtype))
+    elif name == "diagonal_blocks":
+        other = {"k": draws.integer(-6, 6)}
+
+        def expected(A: Any, k: Any) -> Same:
+            (m, n), (bm, bk), dense = A.shape, A.blocksize, matrix(A)
+            rows, columns = m // bm, n // bk
+            length = max(0, min(rows + min(k, 0), columns - max(k, 0)))
+            row = np.arange(length) + max(-k, 0)
+            blocks = dense.reshape(*dense.shape[:-2], rows, bm, columns, bk).swapaxes(-3, -2)
+            return Same(blocks[..., row, row + k, :, :])
     elif name == "asformat":
         refused = bsr.dtype in HALVES or (draws.on_gpu and bsr.dtype.kind in "bi")
         scipys = [] if refused else ["csr", "csc", "coo"]
@@ -219,6 +233,9 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "!=": operator.ne,
     ">": operator.gt,
     "<": operator.lt,
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
 }
 
 
@@ -228,7 +245,9 @@ def with_sparse(draws: Draws) -> Case:
     dtypes = [
         d
         for d in CONTAINED
-        if not (d.kind == "b" and sign == "-") and not (d.kind == "c" and sign in "><")
+        if not (d.kind == "b" and sign == "-")
+        and not (d.kind == "c" and sign in "><")
+        and (d.kind == "b" or sign not in "&|^")
     ]
     a = operand(draws, dtypes, batched=False)
     (m, k), (bm, bk) = a.shape, a.blocksize

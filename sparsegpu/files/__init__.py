@@ -1,0 +1,1 @@
+"""Sparse arrays of every class to files and back."""
