@@ -78,6 +78,7 @@ def add_combination(
 def _described(scalars: Any, basis: Any, w: Any, active: Any) -> tuple[Grid, dict[str, int]]:
     """Return the grid, and what all passes over these arrays have in common."""
     (n, r), stride = w.shape, basis.strides[0]
+    # Every vector of the basis is aligned if the first one is and the distance is.
     grid = Grid.of(n, r, w.dtype, [basis.data.ptr, stride, w.data.ptr])
     return grid, {
         "basis": basis.data.ptr,
