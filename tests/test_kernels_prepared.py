@@ -29,7 +29,8 @@ SOURCE = """extern "C" __global__ void axpy(float* y, float a, const float* x, l
 def device(monkeypatch):
     """Decode every launch: its parameters, and the stream."""
     told = fake_cuda.put_in_place(monkeypatch)
-    told.seen, told.fields, told.pause = [], ["Q", "f", "Q", "q"], False
+    told.seen, told.launches = [], []
+    told.fields, told.pause = ["Q", "f", "Q", "q"], False
 
     def decoded(function, *rest):
         values, parameters = [], rest[-2]
@@ -39,6 +40,7 @@ def device(monkeypatch):
             if told.pause:
                 time.sleep(0)
         told.seen.append(tuple(values))
+        told.launches.append(rest[:7])
 
     monkeypatch.setattr(launch, "_launch_kernel", lambda: decoded)
     monkeypatch.setattr(launch, "_get_device", lambda: 0)
@@ -97,12 +99,46 @@ def test_calls_that_are_others_are_planned(device, other):
     assert len(device.planned) == 3
 
 
-def test_with_keywords_everything_is_planned(device):
+def test_with_names_everything_is_planned(device):
     kernel = axpy()
     for i in range(3):
         kernel.inplace(DeviceArray(1000 + i), 2.0, DeviceArray(2000), n=8)
-        kernel.inplace(DeviceArray(1000 + i), 2.0, DeviceArray(2000), 8, grid=1)
-    assert len(device.planned) == 6 and len(device.seen) == 6
+    assert len(device.planned) == 3 and len(device.seen) == 3
+
+
+def test_grids_blocks_and_configurations_tell_calls_apart(device):
+    kernel, given = axpy(), (DeviceArray(1000), 2.0, DeviceArray(2000), 8)
+    config = kernels.Config({"A": 1}, block=16)
+    launches = ({}, {"grid": 1}, {"grid": (1, 2)}, {"block": 8}, {"config": config})
+    for _ in range(4):
+        for launch_ in launches:
+            kernel.inplace(*given, **launch_)
+        kernel.launch((3,), (4,), given)
+    assert len(device.planned) == 12
+    assert device.launches[-6:] == device.launches[:6]
+    assert [sizes[:2] for sizes in device.launches[:6]] == [
+        (2, 1),
+        (1, 1),
+        (1, 2),
+        (2, 1),
+        (2, 1),
+        (3, 1),
+    ]
+    for grid in ((1.0, 2), True, (True, 2)):  # which equal what is kept
+        with pytest.raises(TypeError, match="argument 'grid'"):
+            kernel.inplace(*given, grid=grid)
+    for _ in range(3):
+        kernel.inplace(*given, grid=lambda m: 1)
+        kernel.inplace(*given, grid=[1, 2])
+    assert len(device.planned) == 12 + 3 + 6
+
+
+def test_without_parameters(device):
+    device.fields = []
+    kernel = kernels.wrap('extern "C" __global__ void k() {}', "k", grid=1, block=1,
+                          writes=[], reads=[], ref=lambda: None)  # fmt: skip
+    for _ in range(3):
+        assert kernel.inplace() is None and kernel() == ()
 
 
 def test_recorders_get_launches_of_their_own(device):
@@ -135,7 +171,7 @@ def test_another_device(device, monkeypatch):
 def test_copies_of_what_is_written(device):
     kernel, y, x = axpy(), DeviceArray(1000), DeviceArray(2000)
     args = y, 2.0, x, 8
-    key = kernel._key(False, args)
+    key = kernel._key(False, args, None, None, None)
     plan = kernel._planned(key, False, args, {}, None, None, None)
     kernel._prepare(key, plan, args, ["y"])
     device.planned.clear()

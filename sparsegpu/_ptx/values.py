@@ -18,7 +18,8 @@ from typing import NamedTuple
 #: bits of several bases were mixed, any of which may be what is left. WILD: a number that is no
 #: literal was added to weak bases alone: where these are pointers, it may be one, too.
 #: PART: weak bases were divided or shifted right, so that they may be scaled back to one.
-#: NEGATED: weak bases were subtracted. Once more, they may be strong again.
+#: NEGATED: weak bases were subtracted, or multiplied by what may be less than zero. Once more, they
+#: may be strong again.
 UNKNOWN, TANGLED, WILD, PART, NEGATED = 1, 2, 4, 8, 16
 _FLAGS = 5
 #: Alternatives from which on a value is simplified.
@@ -282,7 +283,8 @@ class Values:
         return found
 
     def _product(self, x: int, y: int) -> int:
-        return self._tidy(self._weakened(x) | self._weakened(y))
+        found = self._tidy(self._weakened(x) | self._weakened(y))
+        return found | NEGATED if found >> _FLAGS else found
 
     def _divided(self, x: int) -> int:
         return self._weakened(x) | PART if x >> _FLAGS else x

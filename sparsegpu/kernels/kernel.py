@@ -71,8 +71,7 @@ class Kernel(Planned):
         NotImplementedError
             NumPy arrays without ``ref=``; an opaque kernel without ``writes=``.
         """
-        plain = grid is block is config is None and not named
-        key = self._key(False, args) if plain else None
+        key = None if named else self._key(False, args, grid, block, config)
         prepared = self._plans.prepared.get(key)
         if prepared is not None and (results := prepared.functional(args)) is not None:
             return results
@@ -110,8 +109,7 @@ class Kernel(Planned):
         NotImplementedError
             NumPy arrays without ``ref=``.
         """
-        plain = grid is block is config is None and not named
-        key = self._key(True, args) if plain else None
+        key = None if named else self._key(True, args, grid, block, config)
         prepared = self._plans.prepared.get(key)
         if prepared is not None and prepared.inplace(args):
             return

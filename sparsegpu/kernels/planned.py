@@ -137,12 +137,19 @@ class Planned(Described):
         """Whether calls that are alike are planned once: nobody is asked at each of them."""
         return self._content["prune"] is None and not self._content["heuristics"]
 
-    def _key(self, in_place: bool, args: tuple) -> Hashable:
-        """Return what a call without keywords depends on, None where it is planned anew."""
+    def _key(self, in_place: bool, args: tuple, grid: Any, block: Any, config: Any) -> Hashable:
+        """Return what a call without names depends on, None where it is planned anew."""
         if not self._is_kept or guard.is_checked():
             return None
+        launch = None
+        if not grid is block is config is None:
+            launch = grid, block, config
+            if not (_is_plain(grid) and _is_plain(block) and type(config) in {Config, type(None)}):
+                return None
         found = plans.key_of(args)
-        return found and (in_place, chosen_engine(), winners.generation, found)
+        if found is None:
+            return None
+        return in_place, launch, chosen_engine(), winners.generation, found
 
     def _planned(
         self,
@@ -202,3 +209,10 @@ class Planned(Described):
         if not on_device and self._content["ref"] is None:
             supported = "CuPy arrays, or ref= in wrap"
             raise not_offered(self._name, "a call with NumPy arrays", supported)
+
+
+def _is_plain(sizes: Any) -> bool:
+    """Return whether a grid or a block is told by integers, which equal no other numbers."""
+    if type(sizes) is tuple:
+        return all(type(n) is int for n in sizes)
+    return sizes is None or type(sizes) is int
