@@ -284,7 +284,8 @@ class Values:
 
     def _product(self, x: int, y: int) -> int:
         found = self._tidy(self._weakened(x) | self._weakened(y))
-        return found | NEGATED if found >> _FLAGS else found
+        twice = PART if (x | y) & NEGATED else 0
+        return found | NEGATED | twice if found >> _FLAGS else found
 
     def _divided(self, x: int) -> int:
         return self._weakened(x) | PART if x >> _FLAGS else x
