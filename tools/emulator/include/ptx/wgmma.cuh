@@ -56,7 +56,8 @@ void wgmma(A (&d)[N], unsigned long long a, unsigned long long b) {
   const int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
   A rows[2][Mma<E>::k];
   for (int r = 0; r < 2; ++r)
-    for (int k = 0; k < Mma<E>::k; ++k) rows[r][k] = operand_element<E, A_MN_MAJOR>(a, row + 8 * r, k);
+    for (int k = 0; k < Mma<E>::k; ++k)
+      rows[r][k] = operand_element<E, A_MN_MAJOR>(a, row + 8 * r, k);
   add_products<E, B_MN_MAJOR>(d, rows, b);
 }
 
