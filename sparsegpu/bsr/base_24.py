@@ -22,8 +22,8 @@ from .._npz import reading
 from .._protocols import Sparse
 from ..linalg import aslinearoperator
 from ..ops._blocks_24 import Packed, check_parts, check_sparse_blocks
+from ..ops._bsr_product import matmul
 from ..ops._common import on_device
-from ..ops.addmm import matmul
 from ..ops.compress import as_meta, check_codes
 from ..pattern import Pattern
 from . import npz

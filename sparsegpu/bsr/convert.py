@@ -15,8 +15,8 @@ from .._arrays import (
 from .._checks import check_axes, check_blocksize, check_choice, check_flags, not_offered
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
+from ..ops._bsr_product import transposed_operand
 from ..ops._common import check_sparse, on_device, optional_out, prepare_out
-from ..ops.addmm import transposed_operand
 from .elements import check_dtype, reblocked
 from .formats import Formats
 

@@ -14,8 +14,8 @@ from .._arrays import as_array, bfloat16, common_namespace
 from .._checks import bad_type, bad_value, broadcast_shape, kind_of, not_offered
 from ..engines import computing_engine, engine_module
 from ..linalg import aslinearoperator
+from ..ops._bsr_product import matmul
 from ..ops._common import check_sparse, is_sparse, on_device
-from ..ops.addmm import matmul
 from ..ops.spgemm import spgemm
 from .align import (
     aligned,

@@ -15,8 +15,8 @@ import numpy as np
 from .._arrays import HALF_DTYPES, accumulator_dtype, bfloat16, check_dtype_name, namespace
 from .._checks import bad_type, bad_value, check_flags, check_integers
 from ..engines import engine_module
+from ..ops._bsr_product import matmul
 from ..ops._common import check_sparse, on_device, optional_out, prepare_out
-from ..ops.addmm import matmul
 from ..pattern import Pattern
 from .base import BsrBase
 

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array
-from .._checks import bad_value, broadcast_shape, not_offered
-from ..engines import engine_module
-from ..engines.cuda.runtime.replay import Call
-from ..pattern import Pattern
-from ._blocks_24 import check_blocks, check_sparse_blocks, is_sparse_blocks
+from .._checks import bad_value
+from ._blocks_24 import check_sparse_blocks, is_sparse_blocks
+from ._bsr_product import addmm
 from ._common import (
-    check_operand_dtypes,
     check_same_dtype,
     check_sparse,
-    check_values,
     not_sparse,
-    on_device,
 )
-from ._long_sums import CutPattern, add_rows, cut_pattern, may_be_long
 from ._product import (
-    WITHOUT_INPUT,
     Options,
-    Side,
-    call_of,
-    check_dense_operand,
-    check_no_scalar,
-    check_product,
     linear,
 )
 
@@ -110,7 +96,7 @@ def bsr_addmm(
     >>> sparsegpu.bsr_addmm(np.ones((4, 1)), A, np.ones((4, 3)), beta=10)[:, 0]
     array([11., 12., 13., 14.])
     """
-    return _addmm(
+    return addmm(
         "bsr_addmm",
         input,
         bsr,
@@ -164,7 +150,7 @@ def bsr_matmul(
     options = Options(
         beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
     )
-    return _addmm("bsr_matmul", None, bsr, dense, options)
+    return addmm("bsr_matmul", None, bsr, dense, options)
 
 
 def int_bsr_addmm(
@@ -230,7 +216,7 @@ def int_bsr_addmm(
         check_sparse(function, "bsr", bsr)
         values = bsr.data
     check_same_dtype(function, "bsr", values.dtype, np.dtype(np.int8))
-    return _addmm(function, input, bsr, dense, options)
+    return addmm(function, input, bsr, dense, options)
 
 
 def dense_bsr_matmul(
@@ -282,7 +268,7 @@ def dense_bsr_matmul(
     options = Options(
         beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
     )
-    return _addmm(function, input, bsr, dense, options, from_the_right=True, transposed=True)
+    return addmm(function, input, bsr, dense, options, from_the_right=True, transposed=True)
 
 
 def bsr_linear(
@@ -339,156 +325,4 @@ def bsr_linear(
         raise not_sparse(function, "weight", weight)
     if weight.pattern.batch_shape:
         raise bad_value(function, "weight", "one matrix (2-D)", f"a batch {weight.shape}")
-    return linear(function, x, weight, bias, options, _addmm)
-
-
-def matmul(
-    function: str,
-    bsr: Any,
-    dense: Any,
-    *,
-    names: tuple[str, str] = ("self", "other"),
-    from_the_right: bool = False,
-    **keywords: Any,
-) -> Any:
-    """Do the product from either side for a caller of another name, such as an operator."""
-    options = WITHOUT_INPUT._replace(**keywords) if keywords else WITHOUT_INPUT
-    return _addmm(
-        function,
-        None,
-        bsr,
-        dense,
-        options,
-        names=names,
-        from_the_right=from_the_right,
-        transposed=from_the_right,
-    )
-
-
-class Operand(NamedTuple):
-    """What an operation needs of a block-sparse operand."""
-
-    pattern: Pattern
-    data: Any
-
-
-def transposed_operand(bsr: Any, function: str) -> Operand:
-    """Return a block-sparse operand seen from its other side: transposed pattern and values."""
-    check_sparse(function, "self", bsr)
-    xp = bsr.pattern.xp
-    convert = engine_module(xp, "convert", function)
-    with on_device(bsr.data):
-        pattern, order = convert.transpose_pattern(bsr.pattern)
-    call = Call("transpose", bsr.pattern, (bsr.data,))
-    replayed = call.replay()
-    if replayed is not None:
-        return Operand(pattern, *replayed)
-    with on_device(bsr.data, bsr.pattern, call):
-        data = xp.empty((*bsr.data.shape[:-2], *pattern.blocksize), bsr.data.dtype)
-        if data.size:
-            blocks = bsr.data.reshape(-1, *bsr.data.shape[-2:])
-            convert.transpose_blocks(data.reshape(-1, *pattern.blocksize), blocks, order)
-            if bsr.data.flags.c_contiguous:  # else `blocks` are a copy
-                call.keep(data)
-    return Operand(pattern, data)
-
-
-def _addmm(
-    function: str,
-    input: Any,
-    bsr: Any,
-    dense: Any,
-    options: Options,
-    *,
-    names: tuple[str, str] = ("bsr", "dense"),
-    input_name: str = "input",
-    from_the_right: bool = False,
-    transposed: bool = False,
-) -> Any:
-    """Do the product from either side.
-
-    ``from_the_right`` is ``dense @ bsr.T``, as ``(bsr @ dense.T).T``; with ``transposed``, which
-    multiplies by the transpose of what is stored, ``dense @ bsr``.
-    """
-    sparse_blocks = is_sparse_blocks(bsr)
-    if sparse_blocks and transposed:
-        what = "dense @ A with 2:4 blocks (their transposes are not 2:4)"
-        raise not_offered(function, what, "A @ dense, dense @ A.tobsr()")
-    try:
-        pattern = bsr.pattern
-        parts: tuple[Any, ...] = (bsr.packed, bsr.meta) if sparse_blocks else (bsr.data,)
-    except AttributeError:
-        raise not_sparse(function, names[0], bsr) from None
-    data = parts[0]
-    sides = (from_the_right, transposed)
-    call = call_of("bsr_addmm", pattern, (*parts, dense), input, options, *sides)
-    replayed = call.replay()
-    if replayed is not None:
-        return replayed[0]
-    # A call that is replayed was checked when it was recorded.
-    if sparse_blocks:
-        check_blocks(function, names[0], pattern, *parts)
-    else:
-        check_values(function, names[0], pattern, data)
-    if sparse_blocks or hasattr(dense, "packed"):  # 2:4
-        check_dense_operand(function, names[1], dense, bsr)
-    dense = as_array(dense, function, names[1])
-    check_no_scalar(function, names[1], dense)
-    check_operand_dtypes(function, names, data.dtype, dense.dtype)
-    m, k = reversed(pattern.shape) if transposed else pattern.shape
-    side = Side(dense.ndim == 1, from_the_right)
-    dense = side.operand(function, names[1], dense, k)
-    batch = broadcast_shape(function, names[1], pattern.batch_shape, dense.shape[:-2])
-    operands = dict(zip(names, (data, dense)))
-    product = check_product(
-        function,
-        options,
-        input,
-        operands,
-        side=side,
-        shape=(*batch, m, dense.shape[-1]),
-        dtype=data.dtype,
-        input_name=input_name,
-        no_product=pattern.nnzb == 0,
-        family="bsr_semi_structured_addmm" if sparse_blocks else "bsr_addmm",
-    )
-    with on_device(data, pattern, call):
-        if sparse_blocks:
-            operands[f"{names[0]}.meta"] = parts[1]
-        result, rows = product.result(operands), None
-        if result.size:
-            stem = "bsr_semi_structured" if sparse_blocks else "addmm"
-            engine: Any = engine_module(product.xp, stem, function)
-            how: dict[str, Any] = {"allow_tf32": bool(options.allow_tf32), "config": options.config}
-            compute = engine.bsr_semi_structured_addmm if sparse_blocks else engine.bsr_addmm
-            if data.dtype == np.int8 and product.epilogue.alpha != 0:
-                rows, parts = _long_rows(function, bsr, parts, transposed)
-            if rows is not None:
-                add_rows(partial(compute, **how), result, rows, (*parts, dense), product.epilogue)
-            else:
-                if not sparse_blocks:
-                    how["transposed"] = transposed
-                compute(result, pattern, *parts, dense, product.epilogue, **how)
-        answer = product.answer(result)
-        if rows is None:
-            call.keep(answer)
-    return answer
-
-
-def _long_rows(
-    function: str, bsr: Any, parts: tuple, transposed: bool
-) -> tuple[CutPattern | None, tuple]:
-    """Return the pattern of an int8 product with its long rows cut, and its blocks' arrays.
-
-    Both as seen from the left. Without long rows it is None, and the arrays are those given.
-    """
-    pattern, (bm, bk) = bsr.pattern, bsr.pattern.blocksize
-    products = bm if transposed else bk // len(parts)  # of 2:4 blocks half is stored
-    if not may_be_long(parts[0].dtype, pattern.nnzb, products):
-        return None, parts
-    if transposed:
-        pattern, _ = engine_module(pattern.xp, "convert", function).transpose_pattern(pattern)
-    rows = cut_pattern(pattern, products)
-    if rows is not None and transposed:
-        parts = (transposed_operand(bsr, function).data,)
-    return rows, parts
+    return linear(function, x, weight, bias, options, addmm)

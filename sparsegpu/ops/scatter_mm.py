@@ -11,6 +11,7 @@ from .._arrays import as_array, common_namespace
 from .._checks import bad_value, check_broadcasts_to
 from ..engines import check_config, engine_module
 from ..engines.cuda.runtime.replay import Call
+from ._bsr_product import matmul
 from ._canonical import distinct_blocks, distinct_pattern
 from ._common import (
     check_operand_dtypes,
@@ -24,7 +25,6 @@ from ._long_scatter import add_pairs, add_tiles, cut_pairs, cut_tiles
 from ._long_sums import may_be_long
 from ._scatter_blocks import column_blocks, place_tiles, split_of
 from ._scatter_check import Lists, disjoint_rounds, name_arrays, read_lists
-from .addmm import matmul
 from .scatter_indices import (
     META,
     TILE,

@@ -18,8 +18,8 @@ from ..engines.cuda.paths._fields import MODEL, ConfigError
 from ..engines.cuda.runtime.compile import CompileError
 from ..engines.cuda.runtime.launch import LaunchError
 from ..engines.cuda.winners import Config, Kind, Winner, keep
+from ..ops._bsr_product import matmul
 from ..ops._common import on_device
-from ..ops.addmm import matmul
 from ..ops.scatter_mm import scatter_mm
 from ..ops.spgemm import spgemm
 from ..testing import accumulator_roundoff, unit_roundoff
