@@ -49,7 +49,8 @@ _QUESTIONS = (
         "attention",
         "attention",
         "By the share of the scores that the mask stores, one point a mask. Left: the time of the "
-        "fastest other library over ours. Right: useful operations in a second.",
+        "fastest other library over ours. Middle: useful operations in a second. Right: the time "
+        "of 64 heads of 4096 queries and keys, and of dense attention.",
     ),
     (
         "What does 2:4 gain?",

@@ -15,6 +15,8 @@ RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 _DENSE = "cuBLAS dense"
 _COLOURS = ("#2f7fa5", "#d17a22", "#5d8a3a", "#9a4f96")
 Rows = list[dict[str, Any]]
+#: The attention whose time is drawn by density (benchmark/cases_attention.py).
+_OF_TIME = {"block": [128, 128], "shape": [4096, 4096, 128]}
 
 
 def draw(app: Sphinx) -> None:
@@ -99,29 +101,52 @@ def vectors(figure: Figure, rows: Rows) -> None:
 
 
 def attention(figure: Figure, rows: Rows) -> None:
-    """Attention over block masks by the density of the mask: speed-up over peers, and rate."""
+    """Attention over block masks by the density of the mask: speed-up over peers, rate, time."""
     chosen = [
         row
         for row in rows  # those without a bar are other tiles of the same case
         if row["section"] == "attention" and row["measure"] == "device" and row["bars"]
     ]
-    panels = figure.subplots(1, 2)
+    panels = figure.subplots(1, 3)
     sizes = sorted({tuple(row["block"]) for row in chosen})
     for colour, size in zip(_COLOURS * len(sizes), sizes, strict=False):
         mine = [row for row in chosen if tuple(row["block"]) == size]
         faster = [(row["density"], _speed_up(row, None)) for row in mine]
         rates = [(row["density"], row["flops"] / row["ms"] / 1e9) for row in mine]
-        for ax, points in zip(panels, (faster, rates), strict=True):
+        for ax, points in zip(panels[:2], (faster, rates), strict=True):
             x, y = [d for d, value in points if value], [value for _, value in points if value]
             ax.plot(x, y, "o", color=colour, label=f"{size[0]} x {size[1]}")
-    label = "density (share of the scores that is stored)"
+    label = "density"
     _ratio(panels[0], "over the best peer", label)
     panels[0].set_ylabel("times as fast")
     panels[1].set(xscale="log", title="useful TFLOP/s", xlabel=label, ylim=(0, None))
     panels[1].grid(alpha=0.3)
-    for ax in panels:
+    for ax in panels[:2]:
         _plain_ticks(ax.xaxis, sorted({round(row["density"], 2) for row in chosen}))
     panels[1].legend(title="blocks", frameon=False)
+    by_density(panels[2], rows)
+
+
+def by_density(ax: Any, rows: Rows) -> None:
+    """Time of attention of one size by density, and that of dense attention."""
+    chosen = sorted(
+        (
+            row
+            for row in rows
+            if row["section"] == "attention"
+            and (row["block"], row["shape"]) == (_OF_TIME["block"], _OF_TIME["shape"])
+            and " path" not in row["case"]
+        ),
+        key=lambda row: row["density"],
+    )
+    ax.plot([r["density"] for r in chosen], [r["ms"] for r in chosen], "o-", color=_COLOURS[0])
+    dense = [ms for row in chosen if row["density"] == 1 for ms in row["peers"].values()]
+    times = [ms for ms in dense if isinstance(ms, float)]
+    if times:
+        ax.axhline(min(times), color=_COLOURS[1], label="dense")
+        ax.legend(frameon=False, loc="lower right")
+    ax.set(title="ms, 128 x 128, E = 128", xlabel="density", ylim=(0, None))
+    ax.grid(alpha=0.3)
 
 
 def solvers(figure: Figure, rows: Rows) -> None:

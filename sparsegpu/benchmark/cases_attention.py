@@ -68,6 +68,10 @@ def forward() -> Iterable[Case]:
     }.items():
         case = _squares(block, features, peers=(FLEX,), bars=(Bar("ms", bar),))
         yield from _variants(case, (*_MMA, *_WGMMA))
+    # Time by density, up to a full mask, which dense attention computes, too.
+    for density in (0.02, 0.05, 0.2, 0.5, 1.0):
+        peers = (CUDNN, FLASH) if density == 1 else ()
+        yield replace(_squares(128, 128, peers=peers), density=density)
     for block, bar in {32: 0.20, 16: 0.40}.items():
         case = _squares(block, 64, bars=(Bar("ms", bar),))
         yield from _variants(case, (*_MMA[:3], ("wgmma", {})))

@@ -18,7 +18,7 @@ TORCH_24 = "torch 2:4"
 #: The peer of sparse times sparse: cupyx's product of CSR matrices.
 SPGEMM = "cuSPARSE SpGEMM"
 #: The peers of attention: torch's FlexAttention, compiled, its tiles searched; its dense attention,
-#: where the mask is causal or the keys are gathered before; and its compiled block masks.
+#: where the mask is causal or full, or the keys are gathered before; and its compiled block masks.
 FLEX, CUDNN, FLASH = "FlexAttention, searched", "cuDNN dense", "FlashAttention dense"
 GATHERED, FLEX_MASK = "torch, contiguous keys", "create_block_mask, compiled"
 #: The peers of solvers, on CSR matrices: cupyx's on the same GPU, SciPy's on the host.

@@ -178,7 +178,7 @@ def _causal(batch: Any, head: Any, query: Any, key: Any) -> Any:
 
 
 def _dense(workload: AttentionWorkload, _: float, *, backend: str) -> Prepared:
-    """Dense causal attention by one of torch's backends."""
+    """Dense attention, causal or of all keys, by one of torch's backends."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
@@ -186,7 +186,7 @@ def _dense(workload: AttentionWorkload, _: float, *, backend: str) -> Prepared:
 
     def attend() -> Any:
         with sdpa_kernel(getattr(SDPBackend, backend)):
-            return scaled_dot_product_attention(*leaves, is_causal=True)
+            return scaled_dot_product_attention(*leaves, is_causal=workload.causal)
 
     call, result = _timed(workload, attend, leaves)
     return Prepared(call, result, keep=leaves)
