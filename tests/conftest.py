@@ -194,7 +194,7 @@ def cuda_engine() -> Engine:
 def hopper(cuda_engine: Engine) -> Engine:
     """The cuda engine on a GPU that has wgmma."""
     from sparsegpu.engines.cuda.runtime.architectures import HOPPER
-    from sparsegpu.engines.cuda.runtime.launch import runs_here
+    from sparsegpu.engines.cuda.runtime.device import runs_here
 
     if not runs_here(HOPPER):
         pytest.skip("wgmma needs compute capability 9.0")

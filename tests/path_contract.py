@@ -195,7 +195,7 @@ class Gpu:
     @pytest.fixture
     def engine(self, cuda_engine):
         """The cuda engine, on a GPU on which the path's kernel runs."""
-        from sparsegpu.engines.cuda.runtime.launch import runs_here
+        from sparsegpu.engines.cuda.runtime.device import runs_here
         from sparsegpu.engines.cuda.support import kernels
 
         if not any(row.source == self.SOURCE and runs_here(row.archs) for row in kernels()):

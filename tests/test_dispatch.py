@@ -23,13 +23,14 @@ from sparsegpu.engines.cuda.paths import _few_columns as few_columns
 from sparsegpu.engines.cuda.paths._fields import ConfigError
 from sparsegpu.engines.cuda.paths._product import product_of
 from sparsegpu.engines.cuda.paths._product_24 import product_24_of
-from sparsegpu.engines.cuda.runtime import launch, view
+from sparsegpu.engines.cuda.runtime import view
 from sparsegpu.engines.cuda.runtime.architectures import runs_on
+from sparsegpu.engines.cuda.runtime.device import DeviceFacts
 from sparsegpu.pattern import Pattern
 
-H200 = launch.DeviceFacts((9, 0), 132, 227 * 1024)
-A100 = launch.DeviceFacts((8, 0), 108, 163 * 1024)
-GEFORCE = launch.DeviceFacts((8, 6), 84, 99 * 1024)
+H200 = DeviceFacts((9, 0), 132, 227 * 1024)
+A100 = DeviceFacts((8, 0), 108, 163 * 1024)
+GEFORCE = DeviceFacts((8, 6), 84, 99 * 1024)
 
 
 class Array(np.ndarray):

@@ -15,6 +15,7 @@ import pytest
 import fake_cuda
 from kernel_cases import DeviceArray
 from sparsegpu import kernels
+from sparsegpu.engines.cuda.runtime import device as current
 from sparsegpu.engines.cuda.runtime import launch
 from sparsegpu.kernels import arguments, build
 from sparsegpu.kernels.foreign import Signature, Typed
@@ -43,7 +44,7 @@ def device(monkeypatch):
         told.launches.append(rest[:7])
 
     monkeypatch.setattr(launch, "_launch_kernel", lambda: decoded)
-    monkeypatch.setattr(launch, "_get_device", lambda: 0)
+    monkeypatch.setattr(current, "_get_device", lambda: 0)
     kernel = launch.Kernel("axpy", SimpleNamespace(ptr=1))
     monkeypatch.setattr(launch, "loaded", lambda name, code: kernel)
     monkeypatch.setattr(sys.modules["cupy"], "ndarray", DeviceArray)
@@ -163,7 +164,7 @@ def test_another_device(device, monkeypatch):
     for _ in range(3):
         kernel.inplace(*args)
     (prepared,) = kernel._plans.prepared.values()
-    monkeypatch.setattr(launch, "_get_device", lambda: 1)
+    monkeypatch.setattr(current, "_get_device", lambda: 1)
     assert not prepared.inplace(args) and prepared.functional(args) is None
     assert len(device.seen) == 3
 

@@ -10,7 +10,7 @@ import pytest
 from sparsegpu._arrays import bfloat16, float8_e4m3fn
 from sparsegpu._epilogue import Epilogue
 from sparsegpu.engines.cuda._epilogue_args import epilogue_args
-from sparsegpu.engines.cuda.runtime import launch, tensor_map
+from sparsegpu.engines.cuda.runtime import device, launch, tensor_map
 from sparsegpu.engines.cuda.runtime.tensor_map import encode_arguments, tensor_map_key
 from sparsegpu.engines.cuda.runtime.types import ctype
 from sparsegpu.engines.cuda.runtime.view import batch_dims, matrix_view, vector_view
@@ -207,13 +207,13 @@ def test_the_maps_that_were_used_last_are_kept(encoded):
 
 def test_kernels_are_kept_by_device_source_and_defines(monkeypatch):
     loaded = []
-    device = [0]
-    monkeypatch.setattr(launch, "_get_device", lambda: device[0])
+    number = [0]
+    monkeypatch.setattr(device, "_get_device", lambda: number[0])
     monkeypatch.setattr(launch, "_kernels", {})
     monkeypatch.setattr(launch, "_load", lambda *key: loaded.append(key) or object())
     first = launch.kernel("k", T="f32", N=1)
     assert launch.kernel("k", T="f32", N=1) is first
     assert launch.kernel("k", T="f32", N=2) is not first
-    device[0] = 1
+    number[0] = 1
     assert launch.kernel("k", T="f32", N=1) is not first
     assert len(loaded) == 3

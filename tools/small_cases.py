@@ -259,7 +259,7 @@ def _offered(config, xp):
     if config is None or xp is np or not config["path"].startswith("wgmma_sp"):
         return config
     from sparsegpu.engines.cuda.runtime.architectures import HOPPER
-    from sparsegpu.engines.cuda.runtime.launch import runs_here
+    from sparsegpu.engines.cuda.runtime.device import runs_here
 
     return config if runs_here(HOPPER) else None
 
@@ -371,7 +371,7 @@ def _accumulated(shape, dtype, out_dtype, order, make):
 
 def wanted_kernels() -> set[str]:
     """Return the kernels that this device can run."""
-    from sparsegpu.engines.cuda.runtime.launch import runs_here
+    from sparsegpu.engines.cuda.runtime.device import runs_here
     from sparsegpu.engines.cuda.support import kernels
 
     return {row.source for row in kernels() if runs_here(row.archs)}

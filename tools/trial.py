@@ -90,6 +90,7 @@ def changed(request: Request) -> Iterator[Launches]:
 
     from sparsegpu.engines.cuda.runtime import launch
     from sparsegpu.engines.cuda.runtime.compile import compile_kernel
+    from sparsegpu.engines.cuda.runtime.device import compute_capability
     from sparsegpu.engines.cuda.runtime.replay import Call
     from sparsegpu.engines.cuda.runtime.source import source_names, source_root
 
@@ -113,7 +114,7 @@ def changed(request: Request) -> Iterator[Launches]:
         def load(source: str, defines: dict[str, Any], archs: tuple[str, ...]) -> launch.Kernel:
             if source != request.kernel:
                 return load_as_it_is(source, defines, archs)
-            arch = launch.choose_architecture(source, archs, launch.compute_capability())
+            arch = launch.choose_architecture(source, archs, compute_capability())
             module = cupy.cuda.Module()
             # changed builds must not go into the user's cache
             with mock.patch.dict(os.environ, SPARSEGPU_CACHE_DIR=scratch):

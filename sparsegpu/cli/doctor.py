@@ -28,7 +28,7 @@ from ..engines.cuda.runtime.compile import (
     nvrtc_version,
     supported_architectures,
 )
-from ..engines.cuda.runtime.launch import compute_capability, runs_here
+from ..engines.cuda.runtime.device import compute_capability, runs_here
 from ..engines.cuda.runtime.source import source_names, source_root
 from ..engines.cuda.support import kernels
 from ..engines.cusparselt import availability

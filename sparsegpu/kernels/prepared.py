@@ -14,6 +14,7 @@ from typing import Any
 from .._arrays import is_captured
 from .._locks import fork_safe
 from ..engines.cuda.runtime import launch as door
+from ..engines.cuda.runtime.device import current_device
 from .memory import extent
 
 
@@ -57,14 +58,14 @@ class Prepared:
 
     def inplace(self, args: tuple) -> bool:
         """Launch on the arguments and return True; False where that is not all there is to do."""
-        if door.is_traced() or door.current_device() != self._device:
+        if door.is_traced() or current_device() != self._device:
             return False
         self._launch(args, door.current_stream())
         return True
 
     def functional(self, args: tuple) -> Any:
         """Launch on copies of what is written and return these, None where more is to be done."""
-        if door.is_traced() or door.current_device() != self._device:
+        if door.is_traced() or current_device() != self._device:
             return None
         stream = door.current_stream()
         if is_captured(stream) or self._overlap(args):

@@ -13,7 +13,8 @@ import numpy as np
 from ..._math import ceil_div
 from .._solver_steps import Step
 from ._solver_kernels import COLUMNS, THREADS, VECTORS, defines_of
-from .runtime.launch import Launch, kernel, multiprocessors, submit
+from .runtime.device import multiprocessors
+from .runtime.launch import Launch, kernel, submit
 from .runtime.structs import kernel_struct
 
 #: Thread blocks a multiprocessor, at most: as many as run there at once.

@@ -17,7 +17,8 @@ from ..._math import ceil_div, round_up
 from ..cuda._epilogue_args import batched_operands, epilogue_args
 from ..cuda._grid import grid
 from ..cuda.paths._fields import MODEL, ConfigError, refused
-from ..cuda.runtime.launch import Launch, Work, architecture, kernel, submit
+from ..cuda.runtime.device import architecture
+from ..cuda.runtime.launch import Launch, Work, kernel, submit
 from ..cuda.runtime.structs import kernel_struct
 from ..cuda.runtime.submission import workspace
 from ..cuda.runtime.types import ctype

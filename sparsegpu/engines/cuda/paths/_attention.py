@@ -14,7 +14,7 @@ from ...._score import Score
 from ....pattern import Pattern
 from .._grid import mask_blocks, packed_mask
 from .._heads import as_vectors, split_heads
-from ..runtime.launch import device_facts
+from ..runtime.device import device_facts
 from ..runtime.view import merged_batch
 from ._product import layout_of
 

@@ -14,7 +14,7 @@ from .._grid import mask_blocks, packed_mask, size_of
 from .._heads import as_vectors, split_heads
 from .._score_args import score_args
 from .._transpose import transpose_pattern
-from ..runtime.launch import device_facts
+from ..runtime.device import device_facts
 from ..runtime.submission import workspace
 from ..runtime.view import matrix_view, merged_batch, vector_view
 from ._attention import AttentionFacts

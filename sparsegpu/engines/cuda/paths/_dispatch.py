@@ -7,7 +7,8 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
-from ..runtime.launch import Work, runs_here
+from ..runtime.device import runs_here
+from ..runtime.launch import Work
 from . import FAMILIES, Family
 from ._examples import field_names
 from ._facts import Facts

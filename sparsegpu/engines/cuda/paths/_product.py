@@ -13,7 +13,7 @@ from ....pattern import Pattern
 from .._epilogue_args import batched_operands, epilogue_args
 from .._grid import aligned, size_of
 from .._transpose import transpose_pattern
-from ..runtime.launch import device_facts
+from ..runtime.device import device_facts
 from ..runtime.view import merged_batch
 from ._facts import Facts
 

@@ -11,7 +11,7 @@ import numpy as np
 from ...._arrays import accumulator_dtype
 from ...._epilogue import Epilogue
 from .._epilogue_args import batched_operands, epilogue_args
-from ..runtime.launch import device_facts
+from ..runtime.device import device_facts
 from ..runtime.view import merged_batch
 from ._facts import Facts
 from ._product import layout_of

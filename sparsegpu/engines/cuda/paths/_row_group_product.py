@@ -13,7 +13,8 @@ from .._grid import grid
 from .._row_order import similar_row_groups
 from .._schedule import row_groups
 from ..runtime.architectures import HOPPER
-from ..runtime.launch import NULL, Launch, kernel, multiprocessors
+from ..runtime.device import multiprocessors
+from ..runtime.launch import NULL, Launch, kernel
 from ..runtime.structs import kernel_struct
 from ..runtime.submission import workspace
 from ..runtime.types import ctype

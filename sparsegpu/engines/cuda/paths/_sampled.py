@@ -16,7 +16,8 @@ from ...._math import ceil_div
 from ....pattern import Pattern
 from .._epilogue_args import epilogue_args
 from .._grid import THREADS, grid, size_of
-from ..runtime.launch import MAX_GRID, Launch, device_facts, kernel
+from ..runtime.device import device_facts
+from ..runtime.launch import MAX_GRID, Launch, kernel
 from ..runtime.structs import kernel_struct
 from ..runtime.submission import workspace
 from ..runtime.types import ctype

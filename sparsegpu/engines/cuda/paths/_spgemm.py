@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...._arrays import dtype_of
-from ..runtime.launch import Launch, address, device_facts, kernel
+from ..runtime.device import device_facts
+from ..runtime.launch import Launch, address, kernel
 from ..runtime.structs import kernel_struct
 from ..runtime.types import ctype
 from ._tile import Tile

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....pattern import Pattern
 from .._transpose import transpose_pattern
-from ..runtime.launch import architecture
+from ..runtime.device import architecture
 from ..winners import Config, Family, Kind, density_bucket, snapshot
 from ._attention import Attention
 from ._product import Product, layout_of

@@ -16,7 +16,8 @@ from ...._math import ceil_div
 from .._grid import size_of
 from .._score_args import kept_scale
 from ..runtime.architectures import PORTABLE
-from ..runtime.launch import MAX_GRID, NULL, Launch, device_facts, kernel
+from ..runtime.device import device_facts
+from ..runtime.launch import MAX_GRID, NULL, Launch, kernel
 from ..runtime.structs import kernel_struct
 from ..runtime.submission import workspace
 from . import _attention, _attention_tiles

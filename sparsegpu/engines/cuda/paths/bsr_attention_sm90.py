@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from ...._math import ceil_div
 from ..runtime.architectures import HOPPER
-from ..runtime.launch import Launch, kernel, multiprocessors
+from ..runtime.device import multiprocessors
+from ..runtime.launch import Launch, kernel
 from . import _attention, _attention_tiles
 from ._attention import Attention, AttentionFacts
 from ._attention_tiles import (

@@ -7,7 +7,8 @@ a block in multiples of 8. Matrices that tensor maps cannot describe are copied 
 from __future__ import annotations
 
 from ..runtime.architectures import HOPPER
-from ..runtime.launch import Launch, kernel, multiprocessors
+from ..runtime.device import multiprocessors
+from ..runtime.launch import Launch, kernel
 from ..runtime.types import ctype
 from . import _sampled
 from ._facts import HALVES, INDICES

@@ -11,7 +11,8 @@ from typing import Any
 
 from ...._math import ceil_div
 from ..runtime.architectures import HOPPER
-from ..runtime.launch import Launch, kernel, multiprocessors
+from ..runtime.device import multiprocessors
+from ..runtime.launch import Launch, kernel
 from ..runtime.structs import kernel_struct
 from ..runtime.tensor_map import tensor_map
 from ..runtime.types import ctype

@@ -21,7 +21,7 @@ from contextvars import ContextVar
 from functools import cache, lru_cache, partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from ...._locks import fork_safe
 from ...._math import round_up
 from .architectures import PORTABLE, matching_architecture
 from .compile import compile_kernel, supported_architectures
+from .device import compute_capability, current_device
 
 #: Thread blocks of a grid, at most.
 MAX_GRID = 2**31 - 1
@@ -37,7 +38,6 @@ _kernels: dict[tuple, Kernel] = {}
 _launches: Counter[str] = Counter()
 _lock = fork_safe(threading.RLock())
 _counting = fork_safe(threading.RLock())  # not `_lock`, which a compilation holds for seconds
-_get_device: Any = None
 
 # CUresult of a launch that asks for more than the device has; the context stays usable.
 _INVALID_VALUE, _OUT_OF_RESOURCES, _INVALID_CLUSTER = 1, 701, 912
@@ -394,64 +394,3 @@ def choose_architecture(source: str, declared: tuple[str, ...], cc: tuple[int, i
             f"supported: {', '.join(declared)}"
         )
     return arch
-
-
-class DeviceFacts(NamedTuple):
-    """What tiles are chosen by: compute capability, multiprocessors, a thread block's memory."""
-
-    capability: tuple[int, int]
-    multiprocessors: int
-    shared_memory: int
-
-
-@cache
-def _facts(device: int) -> DeviceFacts:
-    import cupy
-
-    found = cupy.cuda.Device(device)
-    cc, attributes = found.compute_capability, found.attributes
-    return DeviceFacts(
-        (int(cc[:-1]), int(cc[-1])),
-        attributes["MultiProcessorCount"],
-        int(attributes["MaxSharedMemoryPerBlockOptin"]),
-    )
-
-
-def device_facts() -> DeviceFacts:
-    """Return what tiles for the current device are chosen by."""
-    return _facts(current_device())
-
-
-def runs_here(archs: tuple[str, ...]) -> bool:
-    """Return whether the current device runs code for one of some architectures."""
-    return archs is PORTABLE or _runs(archs, compute_capability())
-
-
-@cache
-def _runs(archs: tuple[str, ...], cc: tuple[int, int]) -> bool:
-    return matching_architecture(archs, cc, supported_architectures()) is not None
-
-
-def multiprocessors() -> int:
-    """Return the number of multiprocessors of the current device."""
-    return device_facts().multiprocessors
-
-
-def compute_capability() -> tuple[int, int]:
-    """Return the compute capability of the current device: ``(9, 0)``."""
-    return device_facts().capability
-
-
-def architecture() -> str:
-    """Return the compute capability of the current device as one number: ``"90"``."""
-    return "{}{}".format(*compute_capability())
-
-
-def current_device() -> int:
-    """Return the number of the current device."""
-    global _get_device
-    if _get_device is None:
-        from cupy.cuda import runtime
-
-        _get_device = runtime.getDevice
-    return _get_device()

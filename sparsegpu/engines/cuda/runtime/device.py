@@ -1,0 +1,73 @@
+"""The current device: what tiles are chosen by, and which code it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+from .architectures import PORTABLE, matching_architecture
+from .compile import supported_architectures
+
+_get_device: Callable[[], int] | None = None
+
+
+class DeviceFacts(NamedTuple):
+    """What tiles are chosen by: compute capability, multiprocessors, a thread block's memory."""
+
+    capability: tuple[int, int]
+    multiprocessors: int
+    shared_memory: int
+
+
+@cache
+def _facts(device: int) -> DeviceFacts:
+    import cupy
+
+    found = cupy.cuda.Device(device)
+    cc, attributes = found.compute_capability, found.attributes
+    return DeviceFacts(
+        (int(cc[:-1]), int(cc[-1])),
+        attributes["MultiProcessorCount"],
+        int(attributes["MaxSharedMemoryPerBlockOptin"]),
+    )
+
+
+def device_facts() -> DeviceFacts:
+    """Return what tiles for the current device are chosen by."""
+    return _facts(current_device())
+
+
+def runs_here(archs: tuple[str, ...]) -> bool:
+    """Return whether the current device runs code for one of some architectures."""
+    return archs is PORTABLE or _runs(archs, compute_capability())
+
+
+@cache
+def _runs(archs: tuple[str, ...], cc: tuple[int, int]) -> bool:
+    return matching_architecture(archs, cc, supported_architectures()) is not None
+
+
+def multiprocessors() -> int:
+    """Return the number of multiprocessors of the current device."""
+    return device_facts().multiprocessors
+
+
+def compute_capability() -> tuple[int, int]:
+    """Return the compute capability of the current device: ``(9, 0)``."""
+    return device_facts().capability
+
+
+def architecture() -> str:
+    """Return the compute capability of the current device as one number: ``"90"``."""
+    return "{}{}".format(*compute_capability())
+
+
+def current_device() -> int:
+    """Return the number of the current device."""
+    global _get_device
+    if _get_device is None:
+        from cupy.cuda import runtime
+
+        _get_device = runtime.getDevice
+    return _get_device()
