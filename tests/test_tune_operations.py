@@ -32,8 +32,7 @@ def test_neighbours_of_attention(dtype, blocksize, layout):
     found = candidates.paths(kind)
     halves = dtype != "float32"
     assert found[-1] == "simt" and ("mma" in found) == (halves and blocksize != (1, 64))
-    assert ("wgmma" in found) == (halves and min(blocksize) >= 16 and blocksize != (20, 12)
-                                  and not layout.startswith("256"))  # fmt: skip
+    assert ("wgmma" in found) == (halves and min(blocksize) >= 16)
     for path in found:
         first = candidates.start(kind, path)
         around = list(candidates.neighbours(kind, first))

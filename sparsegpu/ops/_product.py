@@ -307,7 +307,7 @@ def check_dense_operand(function: str, argument: str, x: Any, sparse: Any) -> No
     """Refuse a second sparse operand, ours or another library's: hardware has no such product."""
     if hasattr(x, "packed") or hasattr(x, "tocsr"):
         hint = "A @ B multiplies two bsr_array"
-        if hasattr(sparse, "packed"):
+        if hasattr(sparse, "packed") or hasattr(x, "packed"):
             hint = "sparse @ sparse is not possible with 2:4; use todense() of one"
         expected = f"a dense array beside a {type(sparse).__name__} ({hint})"
         raise bad_value(function, argument, expected, kind_of(x))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import sparsegpu
+from sparsegpu.testing import to_host
 
 from . import oracle
 from .case import Case, Holds, Same, as_dense, public, require
@@ -55,6 +56,39 @@ def random_bsr(draws: Draws) -> Case:
         return Holds(rule)
 
     return public("random_bsr", arguments, expected)
+
+
+def quantize_int8(draws: Draws) -> Case:
+    shape = (*draws.batch(), draws.count(6), draws.count(6))
+    dtype = draws.choice((*oracle.FLOATS, np.dtype(np.float64)))
+    arguments = {
+        "W": draws.values(shape, dtype, exact=True),
+        "axis": draws.choice((None, -1, -2, len(shape) - 1)),
+    }
+
+    def expected(W: Any, axis: Any = None) -> Holds:
+        W = array(W)
+        require(W.ndim >= 2 and W.dtype in (*oracle.FLOATS, np.dtype(np.float64)), "floats")
+        axis = None if axis is None else _integer(axis)
+        require(axis is None or axis in {-1, -2, W.ndim - 1, W.ndim - 2}, "an axis")
+        wide = W.astype(np.float64)
+        require(bool(np.isfinite(wide).all()), "finite values")
+        largest = np.abs(wide).max(axis=axis, initial=0, keepdims=axis is not None)
+        require(bool((largest < 1e38).all()), "scales of float32")
+
+        def rule(got: Any) -> None:
+            values, scales = map(to_host, got)
+            assert (values.dtype, values.shape) == (np.int8, W.shape) and scales.dtype == np.float32
+            assert scales.shape == (() if axis is None else np.squeeze(largest, axis).shape)
+            wanted = np.where(largest == 0, 1, largest / 127)
+            scale = scales if axis is None else np.expand_dims(scales, axis)
+            np.testing.assert_allclose(scale, wanted, rtol=1e-6)
+            assert (np.abs(values.astype(int)) <= 127).all()
+            assert (np.abs(values * wanted - wide) <= 0.5001 * wanted).all()
+
+        return Holds(rule)
+
+    return public("quantize_int8", arguments, expected)
 
 
 def prune_blocks(draws: Draws) -> Case:
@@ -214,4 +248,4 @@ def questions(draws: Draws) -> Case:
     return public("is_supported", arguments, expected)
 
 
-CASES = (random_bsr, prune_blocks, masks, bigbird, block_mask, questions)
+CASES = (random_bsr, quantize_int8, prune_blocks, masks, bigbird, block_mask, questions)

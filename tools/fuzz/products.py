@@ -122,6 +122,33 @@ def dense_bsr_matmul(draws: Draws) -> Case:
     return public("dense_bsr_matmul", arguments, expected, writes="out")
 
 
+def bsr_linear(draws: Draws) -> Case:
+    dtype = draws.choice(OPERANDS)
+    weight = draws.bsr(dtype, batch=())
+    m, k = weight.shape
+    lead = draws.choice(((), (3,), (2, 4), (0,), (1, 1, 2)))
+    keywords = epilogue(draws, dtype, (*lead, m), vector=True)
+    output = oracle.result_dtype(dtype, keywords.get("out"), keywords.get("out_dtype"))
+    bias = draws.values((m,), draws.choice((dtype, output))) if draws.chance(60) else None
+
+    def expected(x: Any, weight: Any, bias: Any = None, **more: Any) -> Any:
+        require(isinstance(weight, Bsr) and not weight.batch, "one bsr_array")
+        x = array(x)
+        require(x.ndim > 0, "a dimension")
+        oracle.check_operands(weight.dtype, x.dtype)
+        require(bias is None or array(bias).shape == weight.shape[:1], "a bias")
+        seen = x[:, None] if x.ndim == 1 else x.swapaxes(-1, -2)
+        product, size, terms = oracle.bsr_product(weight, seen)
+        return oracle.finished(
+            product.swapaxes(-1, -2), size.swapaxes(-1, -2), terms, weight.dtype, input=bias,
+            vector=-2 if x.ndim == 1 else None, empty=weight.indices.shape[-1] == 0, **more,
+        )  # fmt: skip
+
+    x = draws.values((*lead, k), dtype, finite=draws.on_gpu)
+    arguments = {"x": x, "weight": weight, "bias": bias} | keywords
+    return public("bsr_linear", arguments, expected, writes="out")
+
+
 def matmul_operator(draws: Draws) -> Case:
     right = draws.chance(50)
     bsr, dense, _, _ = operands(draws, from_the_right=right)
@@ -319,6 +346,7 @@ CASES = (
     bsr_addmm,
     bsr_matmul,
     dense_bsr_matmul,
+    bsr_linear,
     matmul_operator,
     bsr_spgemm,
     sampled_addmm,

@@ -137,7 +137,7 @@ def scaled_mm(draws: Draws) -> Case:
         "scale_dense": rng.random(n).astype(np.float32)
         if per_column
         else draws.choice((1.0, 0.5, np.float32(3))),
-        "out_dtype": draws.choice((*HALVES, SINGLE, "float32")),
+        "out_dtype": draws.choice((None, *HALVES, SINGLE, "float32")),
         "activation": draws.choice(oracle.ACTIVATIONS),
     }
 
@@ -161,8 +161,8 @@ def scaled_mm(draws: Draws) -> Case:
             np.broadcast_to(s.reshape(-1), (size,)) for s, size in zip(scales, (m, dense.shape[-1]))
         ]
         product, size = oracle.dense_product(sparse.matrix, dense)
-        wanted = oracle.dtype_named(out_dtype)
-        require(wanted in (*HALVES, SINGLE) and out_dtype is not None, "out_dtype")
+        wanted = oracle.BFLOAT16 if out_dtype is None else oracle.dtype_named(out_dtype)
+        require(wanted in (*HALVES, SINGLE), "out_dtype")
         return oracle.finished(
             product, size, k // 2, sparse.dtype, left_alpha=sides[0], right_alpha=sides[1],
             activation=activation, out_dtype=wanted,

@@ -16,6 +16,9 @@ from ._jit import jit
 from ._threads import for_each
 from .vector import SPAN, STRIP, add_dots, add_multiple, add_products, compiled_after, dot, multiply
 
+#: What the loops take as arguments: compiled into them, these would outlive a change (`_jit`).
+_ROWS = (BEFORE, SQUARE, FIRST)
+
 
 def extend_basis(
     scalars: np.ndarray,
@@ -40,19 +43,19 @@ def extend_basis(
 
         def span(begin: int) -> None:
             end, of_span = min(begin + most, n), sums[begin // most]
-            _span(basis, w, begin, end, scalars, taken, first, last, of_span)
+            _span(basis, w, begin, end, scalars, taken, first, last, of_span, FIRST)
 
         for_each(span, spans, n * r * (last - taken + 1))
-        _keep(sums, scalars, active, first, last, count)
+        _keep(sums, scalars, active, first, last, count, _ROWS)
 
     def scale(begin: int) -> None:
-        _scale(basis[count], w, begin, min(begin + most, n), scalars, active)
+        _scale(basis[count], w, begin, min(begin + most, n), scalars, active, SCALE)
 
     def run() -> None:
         if not r:
             return
         if len(spans) == 1:
-            _extend(basis, w, scalars, active, count, sums)
+            _extend(basis, w, scalars, active, count, sums, GROUP, _ROWS)
         else:
             for taken, first, last in passes(count):
                 pass_over(taken, first, last)
@@ -77,7 +80,7 @@ def add_combination(
     spans = range(0, n, most)
 
     def span(begin: int) -> None:
-        _add(basis, x, begin, min(begin + most, n), scalars, active, count)
+        _add(basis, x, begin, min(begin + most, n), scalars, active, count, MADE, FIRST)
 
     def run() -> None:
         if r:
@@ -87,20 +90,20 @@ def add_combination(
 
 
 @jit(fastmath={"contract"})
-def _extend(basis, w, scalars, active, count, sums):
+def _extend(basis, w, scalars, active, count, sums, group, rows):
     """Do all passes of vectors that are one span."""
     taken, first = 0, 0
     while True:
-        last = min(first + GROUP, count)
-        _span(basis, w, 0, len(w), scalars, taken, first, last, sums[0])
-        _keep(sums, scalars, active, first, last, count)
+        last = min(first + group, count)
+        _span(basis, w, 0, len(w), scalars, taken, first, last, sums[0], rows[2])
+        _keep(sums, scalars, active, first, last, count, rows)
         if first == count:
             break
         taken, first = first, last
 
 
 @jit(fastmath={"contract"})
-def _span(basis, w, begin, end, scalars, taken, first, last, sums):
+def _span(basis, w, begin, end, scalars, taken, first, last, sums, first_row):
     """Take ``taken..first`` out of rows ``begin..end``; put their products with ``first..last``,
     and before these the square, into ``sums``.
     """
@@ -110,7 +113,7 @@ def _span(basis, w, begin, end, scalars, taken, first, last, sums):
     factors = np.empty((first - taken, length), w.dtype)
     for i in range(taken, first):
         for j in range(r):
-            factors[i - taken, j::r] = -scalars[FIRST + i, j]
+            factors[i - taken, j::r] = -scalars[first_row + i, j]
     totals = np.zeros((last - first + 1, length), sums.dtype)
     for start in range(begin, end, rows):
         stop = min(start + rows, end)
@@ -133,34 +136,35 @@ def _span(basis, w, begin, end, scalars, taken, first, last, sums):
 
 
 @jit()
-def _keep(sums, scalars, active, first, last, count):
+def _keep(sums, scalars, active, first, last, count, rows):
     """Add the sums of the spans, and write them to the rows of active columns."""
+    before, square, first_row = rows
     for j in range(sums.shape[2]):
         if active[j]:
             if first == 0:
-                scalars[BEFORE, j] = sums[:, 0, j].sum()
+                scalars[before, j] = sums[:, 0, j].sum()
             if first == count:
-                scalars[SQUARE, j] = sums[:, 0, j].sum()
+                scalars[square, j] = sums[:, 0, j].sum()
             for i in range(first, last):
-                scalars[FIRST + i, j] = sums[:, i - first + 1, j].sum()
+                scalars[first_row + i, j] = sums[:, i - first + 1, j].sum()
 
 
 @jit(fastmath={"contract"})
-def _scale(to, w, begin, end, scalars, active):
+def _scale(to, w, begin, end, scalars, active, row_of_scale):
     r = w.shape[1]
     if r == 1:
         if active[0]:
-            factor = w.dtype.type(scalars[SCALE, 0])
+            factor = w.dtype.type(scalars[row_of_scale, 0])
             multiply(to[begin:end].reshape(-1), factor, w[begin:end].reshape(-1))
         return
     for row in range(begin, end):
         for j in range(r):
             if active[j]:
-                to[row, j] = w.dtype.type(scalars[SCALE, j]) * w[row, j]
+                to[row, j] = w.dtype.type(scalars[row_of_scale, j]) * w[row, j]
 
 
 @jit(fastmath={"contract"})
-def _add(basis, x, begin, end, scalars, active, count):
+def _add(basis, x, begin, end, scalars, active, count, row_of_made, first_row):
     r = x.shape[1]
     rows = max(min(STRIP // r, end - begin), 1)
     for start in range(begin, end, rows):
@@ -168,8 +172,8 @@ def _add(basis, x, begin, end, scalars, active, count):
         for j in range(r):
             if not active[j]:
                 continue
-            for i in range(min(count, int(scalars[MADE, j].real))):
-                factor = x.dtype.type(scalars[FIRST + i, j])
+            for i in range(min(count, int(scalars[row_of_made, j].real))):
+                factor = x.dtype.type(scalars[first_row + i, j])
                 if r == 1:
                     strip, vector = x[start:stop].reshape(-1), basis[i, start:stop].reshape(-1)
                     add_multiple(strip, factor, vector)
