@@ -6,7 +6,7 @@
 //
 // The heads that share a key head are packed: row r of a tile of at most 16 is query r % BM of head
 // r / BM, so their keys are read once. A long block row is cut into pieces of as many blocks
-// (common/row_pieces.cuh), one a thread block. Its sums go to workspace where a row has several,
+// (common/cut_rows.cuh), one a thread block. Its sums go to workspace where a row has several,
 // and bsr_attention_parts.cu merges them in order.
 //
 // The warps of a thread block take tiles of TILE_K keys of the piece in turn, and each copies its
@@ -20,7 +20,7 @@
 //   for -DWARPS            of a thread block
 #include "common/attention_parts.cuh"
 #include "common/attention_tile.cuh"
-#include "common/row_pieces.cuh"
+#include "common/cut_rows.cuh"
 #include "common/strip_ring.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mma.cuh"
@@ -47,7 +47,7 @@ static_assert(WARP_BYTES >= 16 * VALUE_FEATURES * 4, "a warp's sums end up where
 
 struct DecodeProblem {
   long long nnzb;
-  long long pieces;  // of a head: numbers of common/row_pieces.cuh
+  long long pieces;  // of a head: numbers of common/cut_rows.cuh
   int rows;          // block rows of a matrix
   int length;        // blocks of a piece
   int group;         // heads that share a key head
@@ -100,7 +100,7 @@ struct Tile {
     rows = min(HEADS, problem.group - among) * BM;
     matrix = BatchIndex(batch, first_head).offset(matrices);
     const long long first_row = matrix * problem.rows;
-    const RowPieces<INDEX> in(schedule, first_row, problem.rows, problem.length);
+    const CutRows<INDEX> in(schedule, first_row, problem.rows, problem.length);
     block_row = in.row_of(number);
     pieces = in.count(block_row);
     piece = int(number - in.first(block_row));

@@ -214,7 +214,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (int j = 0; j < KEYS; ++j) {
           scores[i][j] = exp(scores[i][j] - base);
           total[i] += scores[i][j];
-          if (DROPOUT && !score.keeps(scores[i][j] != 0, query_row, key_of(j))) scores[i][j] = 0;
         }
 #pragma unroll
         for (int c = 0; c < PANELS * PIECE; ++c) sums[i][c] *= shrink;
@@ -227,6 +226,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
         for (int j = 0; j < KEYS; ++j)
           weights.at[(first + i) * WeightRows::LENGTH + x + ACROSS * j] = scores[i][j];
+#pragma unroll 1
+      for (int n = 0; DROPOUT && n < ROWS * KEYS; ++n) {
+        const int i = n / KEYS, j = n % KEYS;
+        T& weight = weights.at[(first + i) * WeightRows::LENGTH + x + ACROSS * j];
+        if (!score.keeps(weight != 0, tile.first + row_of(i), key_of(j))) weight = 0;
+      }
       __syncwarp();  // a row's threads are of one warp
 #pragma unroll 1
       for (int k = 0; k < TILE_K; k += PIECE) {

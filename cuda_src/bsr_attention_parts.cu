@@ -3,7 +3,7 @@
 //
 //   -DOUT, -DINDEX, -DBM, -DHEADS, -DVALUE_FEATURES   as in bsr_attention_decode.cu
 #include "common/attention_parts.cuh"
-#include "common/row_pieces.cuh"
+#include "common/cut_rows.cuh"
 #include "common/types.cuh"
 
 using namespace sparsegpu;
@@ -34,8 +34,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const long long head = number / (problem.rows * BM);
   const int query = int(number % (problem.rows * BM)), block_row = query / BM;
   const BatchIndex at(batch, head);
-  const RowPieces<INDEX> pieces(schedule, at.offset(matrices) * problem.rows, problem.rows,
-                                problem.length);
+  const CutRows<INDEX> pieces(schedule, at.offset(matrices) * problem.rows, problem.rows,
+                              problem.length);
   const int count = pieces.count(block_row);
   if (count == 1) return;  // written already
 

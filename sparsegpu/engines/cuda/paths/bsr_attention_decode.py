@@ -151,7 +151,7 @@ def launches(p: Attention, tile: DecodeTile) -> tuple[Launch, ...] | None:
     tiles = ceil_div(group, tile.heads)
     of_heads = heads // group * tiles
     length = ceil_div(tile.piece_keys or _piece_keys(of_heads * pattern.nnzb * bk), bk)
-    pieces = pattern.nnzb // length + rows  # numbers of a head's (common/row_pieces.cuh)
+    pieces = pattern.nnzb // length + rows  # numbers of a head's (common/cut_rows.cuh)
     if of_heads * pieces > MAX_GRID:
         return None
     schedule = schedule_of(p, tile, SOURCES[0])

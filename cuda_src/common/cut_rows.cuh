@@ -12,14 +12,14 @@ namespace sparsegpu {
 
 // The rows of one matrix.
 template <typename Index>
-struct RowPieces {
+struct CutRows {
   const long long* starts;
   const int* counts;
   int rows;
   int length;  // entries of a piece
 
-  __device__ __forceinline__ RowPieces(const RowGroups<Index>& schedule, long long first_row,
-                                       int rows, int length)
+  __device__ __forceinline__ CutRows(const RowGroups<Index>& schedule, long long first_row,
+                                     int rows, int length)
       : starts(schedule.starts + first_row),
         counts(schedule.counts + first_row),
         rows(rows),
