@@ -55,7 +55,7 @@ FEW_QUERIES = [
         True,
     ),
     (
-        {"warps": 1},
+        {"warps": 2},
         "float16",
         {"blocksize": (16, 32), "lengths": (48, 160), "widths": (160, 64), "mask_dtype": "float32"},
         {"is_causal": True, "sinks": True},

@@ -20,7 +20,7 @@ class TestPath(AttentionPath):
     FIELDS = [
         {"tile_k": 32, "stages": 2},
         {"stages": 6, "warps": 8, "piece_keys": 512},
-        {"tile_k": 64, "stages": 2, "warps": 1, "piece_keys": 1024},
+        {"tile_k": 64, "stages": 2, "warps": 2, "piece_keys": 1024},
     ]
 
     def test_heads_that_share_keys(self, engine, rng):

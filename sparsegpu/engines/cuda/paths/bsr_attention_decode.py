@@ -113,14 +113,14 @@ def tile(f: AttentionFacts, fields: Fields) -> DecodeTile | None:
         return None
     query_bytes, of_key = 2 * _FRAGMENT * features, 2 * (features + value_features)
 
-    def fits(tile_k: int, stages: int = 2, warps: int = 1) -> bool:
+    def fits(tile_k: int, stages: int = 2, warps: int = 2) -> bool:
         strips = tile_k // 8 * (stages + 1)
         needed = warps * stages * tile_k * of_key + query_bytes + _STATIC
         return strips <= _LANES and needed <= f.shared_memory
 
     tile_k = fields.pick("tile_k", 16, [k for k in (16, 32, 64) if fits(k)])
     stages = fields.pick("stages", 3, [n for n in (2, 3, 4, 6) if fits(tile_k, n)])
-    warps = fields.pick("warps", 4, [n for n in (1, 2, 4, 8) if fits(tile_k, stages, n)])
+    warps = fields.pick("warps", 4, [n for n in (2, 4, 8) if fits(tile_k, stages, n)])
     piece_keys = fields.pick("piece_keys", 0, (0, 512, 1024, 2048, 4096))
     heads = min(f.group, _FRAGMENT // bm)
     defines = score_defines(f)
