@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, check_dtype_name, common_namespace, device_name
-from .._checks import bad_type, bad_value, check_axes, check_flags
+from .._arrays import check_dtype_name, device_name
+from .._checks import bad_value, check_axes, check_flags
 from .._format_24 import FORMATS
 from .._protocols import Sparse
 from ..ops._common import on_device, optional_array
 from ..ops._product_24 import Half
-from ..ops.compress import check_matrix, compressed, format_of
 from ..ops.prune_tiles import compressed_swizzled_bitmask, semi_structured_apply_dense, tiled
 from ..ops.semi_structured import matmul
 from .arithmetic import Arithmetic
 from .compare import Comparisons
 from .convert import Conversions, check_backend
 from .draw import Drawings
+from .from_dense import compressed_matrix, dense_matrix
 from .layout import Halves, padded_to_format
 
 
@@ -168,7 +168,7 @@ class SemiStructuredArray(Arithmetic, Comparisons, Conversions, Drawings, Sparse
         ((5, 5), (32, 16))
         """
         function = "SemiStructuredArray.from_dense"
-        return _from_dense(function, cls, dense, backend, pad, strict, dtype)
+        return compressed_matrix(function, cls, dense, backend, pad, strict, dtype)
 
     @classmethod
     def prune_dense_static_sort(
@@ -209,7 +209,7 @@ class SemiStructuredArray(Arithmetic, Comparisons, Conversions, Drawings, Sparse
         function = "SemiStructuredArray.prune_dense_static_sort"
         check_flags(function, pad=pad)
         check_backend(function, backend, dense)
-        dense = _matrix(function, dense)
+        dense = dense_matrix(function, dense)
         stored = padded_to_format(dense, both=True) if pad else dense
         parts = tiled(function, stored, algorithm)
         return cls._made(function, dense.shape, parts, dtype, backend)
@@ -432,29 +432,4 @@ def to_semi_structured(
     <sparsegpu.SemiStructuredArray, shape (32, 64), float16, 2:4, native, on cpu>
     """
     function = "to_semi_structured"
-    return _from_dense(function, SemiStructuredArray, dense, backend, pad, strict, dtype)
-
-
-def _from_dense(
-    function: str, cls: Any, dense: Any, backend: str, pad: bool, strict: bool, dtype: Any
-) -> Any:
-    check_flags(function, pad=pad, strict=strict)
-    check_backend(function, backend, dense)
-    dense = _matrix(function, dense)
-    with on_device(dense):
-        if pad:
-            stored = padded_to_format(dense, both=False)
-        else:
-            stored = common_namespace(function, dense=dense).ascontiguousarray(dense)
-    halves = (*compressed(function, stored, strict), None, None, None)
-    return cls._made(function, dense.shape, halves, dtype, backend)
-
-
-def _matrix(function: str, dense: Any) -> Any:
-    if hasattr(dense, "packed") or hasattr(dense, "pattern"):
-        expected = "a dense array (the blocks of a bsr_array: its semi_structured())"
-        raise bad_type(function, "dense", expected, type(dense).__name__)
-    dense = as_array(dense, function, "dense")
-    format_of(function, "dense", dense)
-    check_matrix(function, "dense", dense)
-    return dense
+    return compressed_matrix(function, SemiStructuredArray, dense, backend, pad, strict, dtype)
