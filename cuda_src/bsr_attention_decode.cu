@@ -368,14 +368,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       put(column, x);
     }
     if (__all_sync(~0u, number)) continue;
-    const HeadOperands<T> operands = {batch_ptr<const T>(query, batch, head),
-                                      keys,
-                                      values,
-                                      query.row,
-                                      key.row,
-                                      value.row,
-                                      problem.features,
-                                      problem.value_features};
+    const HeadOperands<T> operands(BatchIndex(batch, head), query, key, value, problem.features,
+                                   problem.value_features);
     attend_row<BM, BK>(operands, schedule, states, 1, tile.first_entry, tile.entries, 0, row % BM,
                        query_row, HeadScore(score_args, batch, head, head), mask, top, put);
   }

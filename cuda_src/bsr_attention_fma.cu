@@ -101,14 +101,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const Tile tile(blockIdx.x, schedule, matrices, batch, problem);
   const TileScore score(score_args, tile.at, tile.head);
   const Mask mask(score, bits, tile.matrix * problem.nnzb);
-  const HeadOperands<T> head = {tile.at.pointer<const T>(query),
-                                tile.at.pointer<const T>(key),
-                                tile.at.pointer<const T>(value),
-                                query.row,
-                                key.row,
-                                value.row,
-                                problem.features,
-                                problem.value_features};
+  const HeadOperands<T> head(tile.at, query, key, value, problem.features, problem.value_features);
   // A thread's rows behind the last one repeat it, and are not stored.
   auto row_of = [&](int i) { return min(first + i, tile.rows - 1); };
 

@@ -63,14 +63,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   const Tile tile(blockIdx.x, schedule, matrices, batch, problem);
   const TileScore score(score_args, tile.at, tile.head);
   const Mask mask(score, bits, tile.matrix * problem.nnzb);
-  const HeadOperands<T> head = {tile.at.pointer<const T>(query),
-                                tile.at.pointer<const T>(key),
-                                tile.at.pointer<const T>(value),
-                                query.row,
-                                key.row,
-                                value.row,
-                                problem.features,
-                                problem.value_features};
+  const HeadOperands<T> head(tile.at, query, key, value, problem.features, problem.value_features);
 
   copy_lines<QueryPanels, THREADS>(query_tile, head.features, [&](int line) {
     return line < tile.rows ? head.query + (long long)(tile.first + line) * head.query_row

@@ -329,14 +329,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     __syncwarp();
     if (lane == 0) mbarrier_arrive(shared_address(&shared.query_empty));
 
-    const HeadOperands<T> head = {tile.at.pointer<const T>(query),
-                                  tile.at.pointer<const T>(key),
-                                  tile.at.pointer<const T>(value),
-                                  query.row,
-                                  key.row,
-                                  value.row,
-                                  problem.features,
-                                  problem.value_features};
+    const HeadOperands<T> head(tile.at, query, key, value, problem.features,
+                               problem.value_features);
     store_rows<OUT, BM, BK>(sums, softmax, FOLD ? score_args.scale : 1.0f, tile, rows, head,
                             schedule, states, score, mask, out, lse);
   }

@@ -16,6 +16,17 @@ struct HeadOperands {
   const E *query, *key, *value;
   long long query_row, key_row, value_row;  // strides; columns are contiguous
   int features, value_features;
+
+  __device__ __forceinline__ HeadOperands(const BatchIndex& at, const View& query, const View& key,
+                                          const View& value, int features, int value_features)
+      : query(at.pointer<const E>(query)),
+        key(at.pointer<const E>(key)),
+        value(at.pointer<const E>(value)),
+        query_row(query.row),
+        key_row(key.row),
+        value_row(value.row),
+        features(features),
+        value_features(value_features) {}
 };
 
 // Call put(column, sum) for the columns of the sum over the values of `count` entries of a
