@@ -280,13 +280,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
 
     auto here = [&](int j) { return strip(number, j); };
-    score_strips<FOLD>(scores, rows, score, mask, whole, here);
+    score_strips<FOLD>(scores, 0, STRIPS, rows, score, mask, whole, here);
     float shrink[2];
     softmax(scores, shrink);
-    if (__any_sync(~0u, shrink[0] != 1 || shrink[1] != 1))
-#pragma unroll
-      for (int i = 0; i < VALUE_FEATURES / 2; ++i) sums[i] *= shrink[i / 2 % 2];
-    if (DROPOUT) drop_weights(scores, rows, score, here);
+    softmax.rescale(sums, shrink);
+    if (DROPOUT) drop_weights(scores, 0, STRIPS, rows, score, here);
 
 #pragma unroll
     for (int k = 0; k < STRIPS / 2; ++k) {

@@ -15,6 +15,7 @@
 //   -DDROPOUT=0|1     there is dropout
 //   -DBM, -DBK        size of a block
 //   -DTILE_K          keys of a tile: 32 or 64
+//   -DBLOCKS          thread blocks of a multiprocessor, at least
 //   -DFEATURES        columns of query and key, rounded up: a multiple of 16 bytes
 //   -DVALUE_FEATURES  columns of value, rounded up: a multiple of 256 bytes
 #include "common/attention_row.cuh"
@@ -81,7 +82,7 @@ __device__ __forceinline__ T higher(T x, T y) {
   return y > x ? y : x;  // a NaN is not higher
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     bsr_attention_fma(const __grid_constant__ View out, const __grid_constant__ View lse,
                       const __grid_constant__ View query, const __grid_constant__ View key,
                       const __grid_constant__ View value, const __grid_constant__ View matrices,

@@ -150,12 +150,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       }
     }
 
-    score_strips<FOLD>(scores, rows, score, mask, whole, strip);
+    score_strips<FOLD>(scores, 0, STRIPS, rows, score, mask, whole, strip);
     float shrink[2];
     softmax(scores, shrink);
-#pragma unroll
-    for (int i = 0; i < VALUE_FEATURES / 2; ++i) sums[i] *= shrink[i / 2 % 2];
-    if (DROPOUT) drop_weights(scores, rows, score, strip);
+    softmax.rescale(sums, shrink);
+    if (DROPOUT) drop_weights(scores, 0, STRIPS, rows, score, strip);
 
 #pragma unroll
     for (int k = 0; k < STRIPS / 2; ++k) {
@@ -172,6 +171,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   }
   cp_async_wait<0>();
 
-  store_rows<OUT, BM, BK>(sums, softmax, FOLD ? score_args.scale : 1.0f, tile, rows, head, schedule,
-                          states, score, mask, out, lse);
+  auto operands = [&] { return head; };
+  store_rows<OUT, BM, BK>(sums, softmax, FOLD ? score_args.scale : 1.0f, tile, rows, operands,
+                          problem.value_features, schedule, states, score, mask, out, lse);
 }

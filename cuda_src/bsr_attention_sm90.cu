@@ -1,11 +1,11 @@
 // Attention over a block mask on Hopper's tensor cores (9.0a): bfloat16 and float16, through wgmma.
 //
 // bsr_attention_simt.cu, to be read first, says what is computed, bsr_attention_sm80.cu how its two
-// products meet in registers. Here a thread block has two consumer warpgroups of 64 queries each
-// and a producer warp for each of their teams. A team takes a tile of TILE_Q queries of one head
-// (common/query_tile.cuh): both warpgroups one tile of 128, where a block has so many rows and
-// keys are worth sharing, or a tile of 64 each, where the keys of a tile are better those of few
-// rows. Thread blocks are persistent.
+// products meet in registers. Here a thread block has two or three consumer warpgroups of 64
+// queries each and a producer warp for each of their teams. A team takes a tile of TILE_Q queries
+// of one head (common/query_tile.cuh): both warpgroups one tile of 128, where a block has so many
+// rows and keys are worth sharing, or a tile of 64 each, where the keys of a tile are better those
+// of few rows. Thread blocks are persistent.
 //
 // The producer brings the tile's queries once, and its keys and values in stages of TILE_K keys:
 // ENTRIES blocks, or a slice of one. A stage also says what the mask's states are. Stages in which
@@ -21,8 +21,11 @@
 //   -DBM, -DBK            size of a block: multiples of 16; BK divides TILE_K or is its multiple
 //   -DTILE_Q=64|128       queries of a team
 //   -DTILE_K=32|64|128    keys of a stage
+//   -DCONSUMERS=2|3       warpgroups; 3 for tiles of 64
 //   -DFEATURES, -DVALUE_FEATURES   columns, rounded up: multiples of 64, at most 256
-//   -DSTAGES
+//   -DSTAGES              of keys and values
+//   -DQUERY_STAGES=1|2    of queries: with 2 those of the next tile come during this one
+#include "common/attention_teams.cuh"
 #include "common/attention_tile.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/mbarrier.cuh"
@@ -30,15 +33,15 @@
 
 using namespace sparsegpu;
 
-constexpr int CONSUMERS = 2;  // warpgroups
 constexpr int TEAM = TILE_Q / 64, TEAMS = CONSUMERS / TEAM;
 constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int ENTRIES = BK < TILE_K ? TILE_K / BK : 1, SLICES_K = BK < TILE_K ? 1 : BK / TILE_K;
-constexpr int KEYS = BK < TILE_K ? BK : TILE_K;  // of an entry in a stage
+constexpr int KEYS = BK < TILE_K ? BK : TILE_K, STRIPS = KEYS / 8;  // of an entry in a stage
 typedef QueryTile<BM, TILE_Q> Tile;
 typedef KernelScore<float> TileScore;
 typedef TileMask<MASK, BM, BK, TileScore> Mask;
 constexpr int ROWS = Tile::ROWS;
+constexpr bool ONE_BLOCK = ROWS == 1 && ENTRIES == 1;  // of the mask, in a stage
 static_assert(BM % 16 == 0 && BK % 16 == 0 && KEYS * ENTRIES == TILE_K, "whole strips");
 static_assert(ENTRIES * ROWS <= 32, "a lane reads the state of one block");
 static_assert(!FOLD || (!SINKS && !SOFTCAP && !SLOPES && !Mask::ADDED), "scores are accumulators");
@@ -48,12 +51,14 @@ constexpr int PANEL = 64, LINE_BYTES = 128;
 constexpr int QUERY_BYTES = TILE_Q * FEATURES * 2;
 constexpr int KEY_BYTES = TILE_K * FEATURES * 2, VALUE_BYTES = TILE_K * VALUE_FEATURES * 2;
 constexpr int STAGE_BYTES = KEY_BYTES + VALUE_BYTES;
-constexpr int TEAM_BYTES = QUERY_BYTES + STAGES * STAGE_BYTES;
+constexpr int TEAM_BYTES = QUERY_STAGES * QUERY_BYTES + STAGES * STAGE_BYTES;
 
 // What a team shares besides its tiles.
 struct TeamMemory {
   unsigned long long keys_full[STAGES], values_full[STAGES], empty[STAGES];
-  unsigned long long query_full, query_empty;
+  unsigned long long query_full[QUERY_STAGES], query_empty[QUERY_STAGES];
+  Tile tile[QUERY_STAGES];
+  int stages[QUERY_STAGES];  // of its keys
   INDEX state[STAGES][ENTRIES][ROWS];
   int key[STAGES][ENTRIES];  // the first of an entry
   int column[STAGES];        // of its block, where a stage is a slice
@@ -67,64 +72,32 @@ struct OperandMatrices {
   View query, key, value, mask;
 };
 
-// The tiles that a team takes, one after the other; those of a head at the same time.
-__device__ __forceinline__ long long team_item(int team, int round) {
-  const int teams = gridDim.x * TEAMS, number = team * gridDim.x + blockIdx.x;
-  return (long long)round * teams + (round % 2 ? teams - 1 - number : number);
-}
-
-// Reads the schedule of a tile ahead: a lane holds the state of one block of a stage.
-struct StageReader {
-  const RowGroups<INDEX>& schedule;
-  const INDEX* states;
-  long long start;
-  int entries;
-  INDEX state;
-  int column;  // block column of the lane's entry
-
-  __device__ __forceinline__ StageReader(const RowGroups<INDEX>& schedule, const INDEX* states,
-                                         long long group)
-      : schedule(schedule),
-        states(states),
-        start(schedule.starts[group]),
-        entries(schedule.counts[group]) {
-    if (entries > 0) read(0);
-  }
-  __device__ __forceinline__ int stages() const {
-    return (entries + ENTRIES - 1) / ENTRIES * SLICES_K;
-  }
-  __device__ __forceinline__ void read(int stage) {
-    const int lane = threadIdx.x % 32, e = stage / SLICES_K * ENTRIES + lane / ROWS;
-    const long long entry = start + min(e, entries - 1);  // the last one again, where none is left
-    column = schedule.columns[entry];
-    state = e < entries && lane < ENTRIES * ROWS ? states[entry * ROWS + lane % ROWS]
-                                                 : INDEX(NOT_STORED);
-  }
-};
-
 __device__ __forceinline__ void produce(int team, unsigned memory, TeamMemory& shared,
                                         const AttentionMaps& maps, const OperandMatrices& matrices,
                                         const Batch& batch, const RowGroups<INDEX>& schedule,
                                         const INDEX* states, const AttentionProblem& problem) {
   const int lane = threadIdx.x % 32;
-  const unsigned stages = memory + QUERY_BYTES;
-  const unsigned query_full = shared_address(&shared.query_full);
-  const unsigned query_empty = shared_address(&shared.query_empty);
+  const unsigned stages = memory + QUERY_STAGES * QUERY_BYTES;
   int stage = 0, parity = 0;
   long long item;
-  for (int round = 0; (item = team_item(team, round)) < problem.items; ++round) {
+  for (int round = 0; (item = team_item<TEAMS>(team, round)) < problem.items; ++round) {
     const Tile tile(item, schedule, matrices.mask, batch, problem);
     const int query_matrix = int(tile.at.offset(matrices.query));
     const int key_matrix = int(tile.at.offset(matrices.key));
     const int value_matrix = int(tile.at.offset(matrices.value));
-    StageReader reader(schedule, states, tile.group);
-    mbarrier_wait(query_empty, round % 2 ^ 1);
+    StageReader<INDEX, ENTRIES, ROWS, SLICES_K> reader(schedule, states, tile.group);
+    const int count = reader.stages();
+    const int room = round % QUERY_STAGES;
+    mbarrier_wait(shared_address(&shared.query_empty[room]), round / QUERY_STAGES % 2 ^ 1);
     if (lane == 0) {
+      shared.tile[room] = tile;
+      shared.stages[room] = count;
+      const unsigned query_full = shared_address(&shared.query_full[room]);
+      const unsigned queries = memory + room * QUERY_BYTES;
       mbarrier_arrive_expect_tx(query_full, QUERY_BYTES);
       for (int c = 0; c < FEATURES; c += PANEL)
-        tma_load(memory + c * (TILE_Q * 2), maps.query, query_full, c, tile.first, query_matrix);
+        tma_load(queries + c * (TILE_Q * 2), maps.query, query_full, c, tile.first, query_matrix);
     }
-    const int count = reader.stages();
     for (int number = 0; number < count; ++number) {
       const INDEX state = reader.state;
       const int slice = number % SLICES_K * TILE_K;
@@ -176,8 +149,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         mbarrier_init(shared_address(&teams[team].values_full[s]), 1);
         mbarrier_init(shared_address(&teams[team].empty[s]), 4 * TEAM);
       }
-      mbarrier_init(shared_address(&teams[team].query_full), 1);
-      mbarrier_init(shared_address(&teams[team].query_empty), 4 * TEAM);
+      for (int q = 0; q < QUERY_STAGES; ++q) {
+        mbarrier_init(shared_address(&teams[team].query_full[q]), 1);
+        mbarrier_init(shared_address(&teams[team].query_empty[q]), 4 * TEAM);
+      }
     }
     mbarrier_init_fence();
   }
@@ -186,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   // Broadcast: makes these warp-uniform.
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   if (warp >= 4 * CONSUMERS) {
-    setmaxnreg_dec<40>();
+    setmaxnreg_dec<24>();
     const int team = warp - 4 * CONSUMERS;
     if (team < TEAMS)
       produce(team, memory + team * TEAM_BYTES, teams[team], maps, matrices, batch, schedule,
@@ -194,21 +169,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     return;
   }
 
-  setmaxnreg_inc<232>();
+  setmaxnreg_inc<CONSUMERS == 2 ? 240 : 160>();
   const int team = warp / (4 * TEAM);
   const int first_row = warp / 4 % TEAM * 64;  // the warpgroup's, of the tile
   TeamMemory& shared = teams[team];
-  const unsigned queries = memory + team * TEAM_BYTES + first_row * LINE_BYTES;
-  const unsigned stages = memory + team * TEAM_BYTES + QUERY_BYTES;
+  const unsigned of_team = memory + team * TEAM_BYTES;
+  const unsigned stages = of_team + QUERY_STAGES * QUERY_BYTES;
   int stage = 0, parity = 0;  // of the next stage
-  long long item;
-  for (int round = 0; (item = team_item(team, round)) < problem.items; ++round) {
-    const Tile tile(item, schedule, matrices.mask, batch, problem);
+  for (int round = 0; team_item<TEAMS>(team, round) < problem.items; ++round) {
+    const int room = round % QUERY_STAGES;
+    mbarrier_wait(shared_address(&shared.query_full[room]), round / QUERY_STAGES % 2);
+    const Tile& tile = shared.tile[room];
     const TileScore score(score_args, tile.at, tile.head);
     const Mask mask(score, bits, tile.matrix * problem.nnzb);
     const LaneQueries<Tile> rows(tile, first_row + 16 * (warp % 4));
     const int last_query = tile.first + first_row + 63;
-    int left = (schedule.counts[tile.group] + ENTRIES - 1) / ENTRIES * SLICES_K;  // stages
+    const unsigned long long queries = smem_descriptor<LINE_BYTES>(
+        of_team + room * QUERY_BYTES + first_row * LINE_BYTES, 8 * LINE_BYTES, 16);
+
+    const bool looks = ROWS > 1 || score_args.causal;  // stages may be for others
 
     float start = minus_infinity<float>();
     if constexpr (SINKS) start = *tile.at.pointer<const float>(sinks);
@@ -240,48 +219,63 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       return __shfl_sync(~0u, found, 0);
     };
     auto start_scores = [&](int of_stage) {
-      const unsigned keys = stages + of_stage * STAGE_BYTES;
+      const unsigned long long keys =
+          smem_descriptor<LINE_BYTES>(stages + of_stage * STAGE_BYTES, 8 * LINE_BYTES, 16);
 #pragma unroll
       for (int i = 0; i < TILE_K / 2; ++i) scores[i] = 0;
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < FEATURES; k += 16) {
-        const int inside = k % PANEL * 2;
-        wgmma<T, false, false>(
-            scores,
-            smem_descriptor<LINE_BYTES>(queries + k / PANEL * (TILE_Q * LINE_BYTES) + inside,
-                                        8 * LINE_BYTES, 16),
-            smem_descriptor<LINE_BYTES>(keys + k / PANEL * (TILE_K * LINE_BYTES) + inside,
-                                        8 * LINE_BYTES, 16));
+        const int panel = k / PANEL, inside = k % PANEL * 2;
+        wgmma<T, false, false>(scores,
+                               smem_further(queries, panel * (TILE_Q * LINE_BYTES) + inside),
+                               smem_further(keys, panel * (TILE_K * LINE_BYTES) + inside));
       }
       wgmma_commit();
     };
     auto start_sums = [&](int of_stage, int of_parity) {
       mbarrier_wait(shared_address(&shared.values_full[of_stage]), of_parity);
-      const unsigned values = stages + of_stage * STAGE_BYTES + KEY_BYTES;
+      const unsigned long long values = smem_descriptor<LINE_BYTES>(
+          stages + of_stage * STAGE_BYTES + KEY_BYTES, 8 * LINE_BYTES, TILE_K * LINE_BYTES);
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < TILE_K / 16; ++k)
-        wgmma<T, true>(sums, weights[k],
-                       smem_descriptor<LINE_BYTES>(values + 16 * k * LINE_BYTES, 8 * LINE_BYTES,
-                                                   TILE_K * LINE_BYTES));
+        wgmma<T, true>(sums, weights[k], smem_further(values, 16 * k * LINE_BYTES));
       wgmma_commit();
+    };
+    auto strip_of = [&](int of_stage, int j) {
+      const int e = 8 * j / KEYS, column = 8 * j % KEYS;
+      const INDEX(&state)[ROWS] = shared.state[of_stage][e];
+      return Strip<INDEX>{{state[rows.block_row[0]], state[rows.block_row[1]]},
+                          shared.key[of_stage][e] + column,
+                          (SLICES_K > 1 ? shared.column[of_stage] : 0) + column};
+    };
+    // Of each block of a stage, whether the warp, whose rows are of one block row, uses it, and
+    // whether it sees all of it. Keys ascend.
+    bool used[ENTRIES], whole[ENTRIES];
+    auto look = [&](int of_stage) {
+#pragma unroll
+      for (int e = 0; e < ENTRIES; ++e) {
+        const auto first = strip_of(of_stage, e * STRIPS);
+        const auto last = strip_of(of_stage, (e + 1) * STRIPS - 1);
+        used[e] = ONE_BLOCK || __any_sync(~0u, first.any(rows, score_args.causal));
+        whole[e] = __all_sync(~0u, last.all(rows, score_args.causal));
+      }
     };
     // Turn scores into weights.
     auto weigh = [&](int of_stage) {
-      auto strip = [&](int j) {
-        const int e = 8 * j / KEYS, column = 8 * j % KEYS;
-        const INDEX(&state)[ROWS] = shared.state[of_stage][e];
-        return Strip<INDEX>{{state[rows.block_row[0]], state[rows.block_row[1]]},
-                            shared.key[of_stage][e] + column,
-                            (SLICES_K > 1 ? shared.column[of_stage] : 0) + column};
-      };
-      bool whole = true;
+      auto strip = [&](int j) { return strip_of(of_stage, j); };
 #pragma unroll
-      for (int j = 0; j < TILE_K / 8; ++j) whole &= strip(j).all(rows, score_args.causal);
-      score_strips<FOLD>(scores, rows, score, mask, __all_sync(~0u, whole), strip);
-      softmax(scores, shrink);
-      if (DROPOUT) drop_weights(scores, rows, score, strip);
+      for (int e = 0; e < ENTRIES; ++e)
+        if (used[e])
+          score_strips<FOLD>(scores, e * STRIPS, e * STRIPS + STRIPS, rows, score, mask, whole[e],
+                             strip);
+      softmax(scores, used, shrink);
+      if (DROPOUT) {
+#pragma unroll
+        for (int e = 0; e < ENTRIES; ++e)
+          if (used[e]) drop_weights(scores, e * STRIPS, e * STRIPS + STRIPS, rows, score, strip);
+      }
     };
     auto round_weights = [&] {
 #pragma unroll
@@ -298,40 +292,38 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       release(now);
       pending = false;
     };
-    mbarrier_wait(shared_address(&shared.query_full), round % 2);
-    for (; left > 0; --left) {
+    for (int left = shared.stages[room]; left > 0; --left) {
       mbarrier_wait(shared_address(&shared.keys_full[stage]), parity);
-      if (!works(stage)) {
+      if (looks && !works(stage)) {
         finish_sums();  // a stage that is held would keep the next ones from coming
         mbarrier_wait(shared_address(&shared.values_full[stage]), parity);
         release(stage);
       } else {
+        start_scores(stage);
         if (pending) {
-          start_scores(stage);
           start_sums(now, now_parity);
+          look(stage);
           wgmma_wait<1>();
-          weigh(stage);
-          wgmma_wait<0>();
-          release(now);
         } else {
-          start_scores(stage);
+          look(stage);
           wgmma_wait<0>();
-          weigh(stage);
         }
-#pragma unroll
-        for (int i = 0; i < VALUE_FEATURES / 2; ++i) sums[i] *= shrink[i / 2 % 2];
+        weigh(stage);
+        wgmma_wait_behind<0>(softmax.sum[0] + softmax.sum[1]);
+        if (pending) release(now);
+        softmax.rescale(sums, shrink);
         round_weights();
         now = stage, now_parity = parity, pending = true;
       }
       if (++stage == STAGES) stage = 0, parity ^= 1;
     }
     finish_sums();
+    auto operands = [&] {
+      return HeadOperands<T>(tile.at, query, key, value, problem.features, problem.value_features);
+    };
+    store_rows<OUT, BM, BK>(sums, softmax, FOLD ? score_args.scale : 1.0f, tile, rows, operands,
+                            problem.value_features, schedule, states, score, mask, out, lse);
     __syncwarp();
-    if (lane == 0) mbarrier_arrive(shared_address(&shared.query_empty));
-
-    const HeadOperands<T> head(tile.at, query, key, value, problem.features,
-                               problem.value_features);
-    store_rows<OUT, BM, BK>(sums, softmax, FOLD ? score_args.scale : 1.0f, tile, rows, head,
-                            schedule, states, score, mask, out, lse);
+    if (lane == 0) mbarrier_arrive(shared_address(&shared.query_empty[room]));
   }
 }

@@ -101,7 +101,7 @@ class GradientCase(Case):
         """Compare every gradient, that of the mask at what the mask stores."""
         forward = {name: value for name, value in keywords.items() if name != "grad_lse"}
         operands = self.forward(engine, **on_engine(engine, forward))
-        with engine.runs("bsr_attention_backward_simt"):
+        with engine.runs("bsr_attention_backward"):
             found = backward(*operands, mask_gradient=True, **on_engine(engine, keywords))
         self.compare(found, **keywords)
 

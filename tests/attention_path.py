@@ -38,6 +38,7 @@ class AttentionPath:
     MODULE: object
     DTYPES: tuple[str, ...] = ("bfloat16", "float16")
     SHAPES = SHAPES
+    BLOCKSIZE = (64, 64)
     FIELDS: list = [{}]  # configurations beside the path
 
     def check(self, engine, rng, blocksize, lengths, widths, *, fields=None, case=None, **keywords):
@@ -113,8 +114,15 @@ class AttentionPath:
         np.testing.assert_array_equal(np.isinf(out), infinite)
         assert_attention_close(np.where(infinite, 0, out), np.where(infinite, 0, expected))
 
+    def test_a_key_far_above_the_others(self, engine, rng):
+        sizes = {"lengths": (128, 128), "blocksize": self.BLOCKSIZE, "widths": (64, 64)}
+        for column in (*range(8), 101):
+            case = Case(rng, dtype=self.DTYPES[0], density=0.8, **sizes)
+            case.raise_key(column)
+            case.check(engine, kernel=self.SOURCE, config={"path": self.NAME}, scale=1.0)
+
     def test_out(self, engine, rng):
-        sizes = {"lengths": (128, 128), "blocksize": (64, 64), "widths": (64, 64)}
+        sizes = {"lengths": (128, 128), "blocksize": self.BLOCKSIZE, "widths": (64, 64)}
         case = Case(rng, dtype=self.DTYPES[0], **sizes)
         for dtype in ("float16", "float32"):
             out = engine.xp.full((1, 64, 128), np.nan, dtype).swapaxes(-1, -2)

@@ -46,15 +46,15 @@ struct Strip {
   }
 };
 
-// Turn accumulators into scores, -inf where they are not attended. `strip(j)` is a Strip; `whole`:
-// everything is attended.
+// Turn accumulators of the strips first .. last - 1 into scores, -inf where they are not attended.
+// `strip(j)` is a Strip; `whole`: everything is attended.
 template <bool FOLDED, int N, typename Rows, typename Score, typename Mask, typename GetStrip>
-__device__ __forceinline__ void score_strips(float (&scores)[N], const Rows& rows,
-                                             const Score& score, const Mask& mask, bool whole,
-                                             GetStrip strip) {
+__device__ __forceinline__ void score_strips(float (&scores)[N], int first, int last,
+                                             const Rows& rows, const Score& score, const Mask& mask,
+                                             bool whole, GetStrip strip) {
   if (FOLDED && whole) return;
 #pragma unroll
-  for (int j = 0; j < N / 4; ++j) {
+  for (int j = first; j < last; ++j) {
     const auto here = strip(j);
     const int lane_column = threadIdx.x % 4 * 2;
 #pragma unroll
@@ -77,35 +77,47 @@ __device__ __forceinline__ void score_strips(float (&scores)[N], const Rows& row
   }
 }
 
-// Set weights that dropout does not keep to zero.
+// The words of dropout for a lane's four weights of a strip that begins with key `first`, where
+// keys share words by fours.
 //
 // Four neighbouring keys have the words of one counter (common/philox.cuh), and two neighbouring
 // lanes two of them each, for two rows: one lane makes the words of the first row, the other one
 // those of the second.
-template <int N, typename Rows, typename Score, typename GetStrip>
-__device__ __forceinline__ void drop_weights(float (&weights)[N], const Rows& rows,
-                                             const Score& score, GetStrip strip) {
+template <typename Rows, typename Score>
+__device__ __forceinline__ void strip_words(unsigned (&of_weights)[4], const Rows& rows,
+                                            const Score& score, int first) {
   const int t = threadIdx.x % 4;
   const bool odd = t % 2;
+  const int key = first + t / 2 * 4;
+  const unsigned long long of_rows[2] = {score.index(rows.query[0], key),
+                                         score.index(rows.query[1], key)};
+  const uint4 words = philox4x32((odd ? of_rows[1] : of_rows[0]) / 4, score.args.seed);
+  const unsigned x = __shfl_xor_sync(~0u, odd ? words.x : words.z, 1);
+  const unsigned y = __shfl_xor_sync(~0u, odd ? words.y : words.w, 1);
+  of_weights[0] = odd ? x : words.x;
+  of_weights[1] = odd ? y : words.y;
+  of_weights[2] = odd ? words.z : x;
+  of_weights[3] = odd ? words.w : y;
+}
+
+// Set weights that dropout does not keep to zero, those of the strips first .. last - 1.
+template <int N, typename Rows, typename Score, typename GetStrip>
+__device__ __forceinline__ void drop_weights(float (&weights)[N], int first_strip, int last_strip,
+                                             const Rows& rows, const Score& score, GetStrip strip) {
 #pragma unroll
-  for (int j = 0; j < N / 4; ++j) {
+  for (int j = first_strip; j < last_strip; ++j) {
     const int first = strip(j).key;
     if (score.args.by_fours(first)) {
-      const int key = first + t / 2 * 4;
-      const unsigned long long of_rows[2] = {score.index(rows.query[0], key),
-                                             score.index(rows.query[1], key)};
-      const uint4 words = philox4x32((odd ? of_rows[1] : of_rows[0]) / 4, score.args.seed);
-      const unsigned x = __shfl_xor_sync(~0u, odd ? words.x : words.z, 1);
-      const unsigned y = __shfl_xor_sync(~0u, odd ? words.y : words.w, 1);
-      const unsigned of_weights[4] = {odd ? x : words.x, odd ? y : words.y, odd ? words.z : x,
-                                      odd ? words.w : y};
+      unsigned of_weights[4];
+      strip_words(of_weights, rows, score, first);
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         if (of_weights[i] <= score.dropped) weights[4 * j + i] = 0;
     } else {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        if (!score.keeps(weights[4 * j + i] != 0, rows.query[i / 2], first + 2 * t + i % 2))
+        if (!score.keeps(weights[4 * j + i] != 0, rows.query[i / 2],
+                         first + int(threadIdx.x) % 4 * 2 + i % 2))
           weights[4 * j + i] = 0;
     }
   }
@@ -123,15 +135,75 @@ __device__ __forceinline__ void weight_fragment(unsigned (&a)[4], const float (&
   }
 }
 
-// Store the results of a warp's queries.
-template <typename Out, int BlockM, int BlockK, int N, typename Tile, typename E, typename Index,
-          typename Score, typename Mask>
-__device__ __forceinline__ void store_rows(
-    const float (&sums)[N], OnlineSoftmax& softmax, float unit, const Tile& tile,
-    const LaneQueries<Tile>& rows, const HeadOperands<E>& head, const RowGroups<Index>& schedule,
-    const Index* states, const Score& score, const Mask& mask, const View& out, const View& lse) {
+// Exchange four words among four neighbouring lanes: of each lane's words, number t goes to lane t.
+__device__ __forceinline__ void exchange(unsigned (&words)[4]) {
+  const bool odd = threadIdx.x % 2, high = threadIdx.x % 4 / 2;
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    const unsigned got = __shfl_xor_sync(~0u, odd ? words[i] : words[i + 1], 1);
+    words[i] = odd ? got : words[i];
+    words[i + 1] = odd ? words[i + 1] : got;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const unsigned got = __shfl_xor_sync(~0u, high ? words[i] : words[i + 2], 2);
+    words[i] = high ? got : words[i];
+    words[i + 2] = high ? words[i + 2] : got;
+  }
+}
+
+// Store row `r` of a lane's two (8 columns to four lanes, two each) times `share`, if it is there;
+// `row`: where it begins, `columns` of it. Rows of `vectors` lie side by side, and so that 16 bytes
+// of them may be stored at once.
+template <typename Out, int N>
+__device__ __forceinline__ void store_row(const float (&sums)[N], int r, float share, bool here,
+                                          Out* row, long long stride, int columns, bool vectors) {
+  const int t = threadIdx.x % 4;
+  if constexpr (sizeof(Out) == 2) {
+    if (vectors) {
+#pragma unroll
+      for (int n = 0; n < N / 4; n += 4) {
+        unsigned words[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int i = 0; i < 4 && n + i < N / 4; ++i) {
+          const float* const x = &sums[4 * (n + i) + 2 * r];
+          const Out pair[2] = {round_to<Out>(x[0] * share), round_to<Out>(x[1] * share)};
+          memcpy(&words[i], pair, 4);
+        }
+        exchange(words);
+        const int column = 8 * (n + t);
+        if (here && column < columns)
+          *reinterpret_cast<uint4*>(row + column) =
+              make_uint4(words[0], words[1], words[2], words[3]);
+      }
+      return;
+    }
+  }
+  if (!here) return;
+#pragma unroll
+  for (int n = 0; n < N / 4; ++n) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int column = 8 * n + 2 * t + i;
+      if (column < columns) row[column * stride] = round_to<Out>(sums[4 * n + 2 * r + i] * share);
+    }
+  }
+}
+
+// Store the results of a warp's queries. `get_operands` makes HeadOperands, which only a row that
+// is computed again needs.
+template <typename Out, int BlockM, int BlockK, int N, typename Tile, typename GetOperands,
+          typename Index, typename Score, typename Mask>
+__device__ __forceinline__ void store_rows(const float (&sums)[N], OnlineSoftmax& softmax,
+                                           float unit, const Tile& tile,
+                                           const LaneQueries<Tile>& rows, GetOperands get_operands,
+                                           int value_features, const RowGroups<Index>& schedule,
+                                           const Index* states, const Score& score,
+                                           const Mask& mask, const View& out, const View& lse) {
   const int lane = threadIdx.x % 32;
   Out* const o = tile.at.template pointer<Out>(out);
+  const bool vectors = out.col == 1 && out.row % 8 == 0 && value_features % 8 == 0 &&
+                       reinterpret_cast<unsigned long long>(o) % 16 == 0;
   softmax.finish();
   float share[2], top[2];
   unsigned again[2];  // lanes with a sum that is not a number, a ballot for each row
@@ -145,14 +217,10 @@ __device__ __forceinline__ void store_rows(
 #pragma unroll
     for (int n = 0; n < N / 4; ++n) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float x = sums[4 * n + 2 * r + i];
-        const int column = 8 * n + lane % 4 * 2 + i;
-        number &= x == x;
-        if (here && column < head.value_features)
-          o[(long long)rows.query[r] * out.row + column * out.col] = round_to<Out>(x * share[r]);
-      }
+      for (int i = 0; i < 2; ++i) number &= sums[4 * n + 2 * r + i] == sums[4 * n + 2 * r + i];
     }
+    store_row(sums, r, share[r], here, o + (long long)rows.query[r] * out.row, out.col,
+              value_features, vectors);
     if (here && lse.ptr != nullptr && lane % 4 == 0)
       tile.at.template pointer<float>(lse)[(long long)rows.query[r] * lse.row] =
           top[r] + logf(softmax.sum[r]);
@@ -160,6 +228,7 @@ __device__ __forceinline__ void store_rows(
   }
   if (!(again[0] | again[1])) return;
   __syncwarp();  // behind what was stored
+  const auto head = get_operands();
 #pragma unroll 1
   for (int row = 0; row < 16; ++row) {
     const int r = row / 8, from = row % 8 * 4;

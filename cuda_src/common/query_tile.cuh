@@ -37,6 +37,8 @@ struct QueryTile {
   int first_in_block;
   int rows;
 
+  QueryTile() = default;  // in shared memory
+
   // `matrices` has the strides of the pattern's matrices in the batch, in matrices.
   template <typename Index>
   __device__ __forceinline__ QueryTile(long long item, const RowGroups<Index>& schedule,
@@ -45,9 +47,18 @@ struct QueryTile {
       : head(item / SLICES / problem.groups), at(batch, head) {
     matrix = at.offset(matrices);
     group = schedule.order[matrix * problem.groups + item / SLICES % problem.groups];
-    const int slice = int(item % SLICES);
+    place(int(group - matrix * problem.groups), int(item % SLICES), problem);
+  }
+  // The tile of a group by its number in its matrix, which is the same rows in every head.
+  __device__ __forceinline__ QueryTile(long long head, int number, int slice, const View& matrices,
+                                       const Batch& batch, const AttentionProblem& problem)
+      : head(head), at(batch, head), matrix(at.offset(matrices)) {
+    group = matrix * problem.groups + number;
+    place(number, slice, problem);
+  }
+  __device__ __forceinline__ void place(int number, int slice, const AttentionProblem& problem) {
     first_in_block = slice * TileQ;
-    first = int(group - matrix * problem.groups) * (ROWS * BlockM) + first_in_block;
+    first = number * (ROWS * BlockM) + first_in_block;
     const int in_group = ROWS * BlockM - first_in_block;
     rows = min(min(in_group, TileQ), problem.queries - first);
   }

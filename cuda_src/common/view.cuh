@@ -43,6 +43,7 @@ __device__ __forceinline__ long long batch_offset(const View& view, const Batch&
 struct BatchIndex {
   int n[4];
 
+  BatchIndex() = default;  // in shared memory
   __device__ __forceinline__ BatchIndex(const Batch& shape, long long b) {
 #pragma unroll
     for (int d = 3; d >= 0; --d) {

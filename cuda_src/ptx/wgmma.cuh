@@ -32,6 +32,12 @@ __device__ __forceinline__ unsigned long long smem_descriptor(unsigned address, 
          (unsigned long long)(leading >> 4) << 16 | (address & 0x3FFFF) >> 4;
 }
 
+// The descriptor of what lies `bytes` further: one addition, where another descriptor takes five.
+__device__ __forceinline__ unsigned long long smem_further(unsigned long long descriptor,
+                                                           int bytes) {
+  return (descriptor & ~0xFFFFFFFFull) | unsigned(unsigned(descriptor) + (bytes >> 4));
+}
+
 __device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
 }
@@ -42,6 +48,14 @@ __device__ __forceinline__ void wgmma_commit() {
 template <int N>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(N) : "memory");
+}
+// The same, once `sum`, which is not negative, is known. ptxas moves a wait up, in front of work
+// that was to run beside the products; a branch on a result of that work holds it back. (With a
+// trap behind the branch ptxas no longer gives a warpgroup the registers that it requested.)
+template <int N>
+__device__ __forceinline__ void wgmma_wait_behind(float sum) {
+  if (__any_sync(~0u, sum < 0)) asm volatile("nanosleep.u32 0;\n");
+  wgmma_wait<N>();
 }
 
 // Release registers of a warpgroup to the thread block's pool, or request some from it.

@@ -20,7 +20,7 @@ from .._checks import (
 from .._score import Score
 from ..pattern import Pattern
 from ._canonical import canonical_bits, canonical_blocks
-from ._common import check_same_dtype, check_sparse, is_block_mask
+from ._common import check_same_dtype, check_values, is_block_mask, not_sparse
 
 _DTYPES = (*HALF_DTYPES, np.dtype(np.float32), np.dtype(np.float64))
 
@@ -35,11 +35,19 @@ class MaskOperand(NamedTuple):
     data : array (*batch, nnzb, bm, bk) or BlockBits
     arrays : tuple of arrays
         What ``data`` consists of.
+    serial : int or None
+        Tells `BlockBits` apart.
     """
 
     pattern: Pattern
     data: Any
     arrays: tuple[Any, ...]
+    serial: int | None = None
+
+    def check(self, function: str) -> None:
+        """Refuse values that do not fit the pattern; those of a call that is replayed do."""
+        if not isinstance(self.data, BlockBits):
+            check_values(function, "mask", self.pattern, self.data)
 
     def canonical(self, function: str) -> tuple[Pattern, Any]:
         """Return pattern and data with ascending columns and without duplicates."""
@@ -49,14 +57,17 @@ class MaskOperand(NamedTuple):
 
 
 def mask_operand(function: str, mask: Any) -> MaskOperand:
-    """Return what an engine takes of a mask."""
+    """Return what an engine takes of a mask, whose values are not checked yet."""
     if is_block_mask(mask):
         if reads_bits(mask.pattern.xp):
             pattern, packed = canonical_bits(mask, function, "mask")
-            return MaskOperand(pattern, packed, (packed.codes, packed.bits))
+            return MaskOperand(pattern, packed, (packed.codes, packed.bits), packed.serial)
         mask = mask.tobsr()
-    check_sparse(function, "mask", mask)
-    return MaskOperand(mask.pattern, mask.data, (mask.data,))
+    try:
+        pattern, data = mask.pattern, mask.data
+    except AttributeError:
+        raise not_sparse(function, "mask", mask) from None
+    return MaskOperand(pattern, data, (data,))
 
 
 def reads_bits(xp: ModuleType) -> bool:

@@ -147,19 +147,29 @@ def scaled_dot_product_attention(
             return (result[0][0] if out is None else out, result[1][0])
         return result[0] if out is None else out
     mask = mask_operand(function, mask)
-    slopes, sinks = (
-        optional_array(a, function, name) for a, name in ((slopes, "slopes"), (sinks, "sinks"))
-    )
+    slopes = optional_array(slopes, function, "slopes")
+    sinks = optional_array(sinks, function, "sinks")
     given, out = out, optional_out(out, function)
     arrays = (query, key, value, mask.arrays[0], slopes, sinks, out, *mask.arrays[1:])
     how = None if config is None else repr(config)
-    settings = (scale, is_causal, dropout_p, seed, return_lse, softcap, allow_tf32, how)
+    settings = (
+        scale,
+        is_causal,
+        dropout_p,
+        seed,
+        return_lse,
+        softcap,
+        allow_tf32,
+        how,
+        mask.serial,
+    )
     # lse is always new: with it, a caller's `out` is known by its place among the arrays.
     call = Call(function, mask.pattern, arrays, settings, None if return_lse else out)
     replayed = call.replay()
     if replayed is not None:
         result = replayed[0] if out is None else given
         return (result, replayed[-1]) if return_lse else result
+    mask.check(function)
     check_flags(function, is_causal=is_causal, return_lse=return_lse, allow_tf32=allow_tf32)
     check_config(function, config, function)
     operands = dict(zip(("query", "key", "value", "mask", "slopes", "sinks"), arrays))

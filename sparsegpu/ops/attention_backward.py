@@ -146,17 +146,20 @@ def scaled_dot_product_attention_backward(
         return AttentionGradients(
             found.query[0], found.key[0], found.value[0], found.mask, found.sinks
         )
-    grad_lse, slopes, sinks = (
-        optional_array(a, function, name)
-        for a, name in ((grad_lse, "grad_lse"), (slopes, "slopes"), (sinks, "sinks"))
-    )
+    grad_lse = optional_array(grad_lse, function, "grad_lse")
+    slopes = optional_array(slopes, function, "slopes")
+    sinks = optional_array(sinks, function, "sinks")
     arrays = (grad, query, key, value, *mask.arrays, out, lse, grad_lse, slopes, sinks)
     how = None if config is None else repr(config)
-    settings = (scale, is_causal, dropout_p, seed, softcap, mask_gradient, allow_tf32, how)
+    settings = (
+        *(scale, is_causal, dropout_p, seed, softcap),
+        *(mask_gradient, allow_tf32, how, mask.serial),
+    )
     call = Call(function, mask.pattern, arrays, settings)
     replayed = call.replay()
     if replayed is not None:
         return _result(given, mask.pattern, replayed, mask_gradient, sinks is not None)
+    mask.check(function)
     flags = {"is_causal": is_causal, "mask_gradient": mask_gradient, "allow_tf32": allow_tf32}
     check_flags(function, **flags)
     check_config(function, config, function)

@@ -56,7 +56,9 @@ def random_operands(
 def on_host(operands: Operands) -> bool:
     """Return whether there is nothing to tune."""
     query, key, value, mask = operands
-    arrays = {"bsr": mask_operand("tune", mask).arrays[0], "dense": query}
+    operand = mask_operand("tune", mask)
+    operand.check("tune")
+    arrays = {"bsr": operand.arrays[0], "dense": query}
     return common_namespace("tune", **arrays, key=key, value=value) is np
 
 

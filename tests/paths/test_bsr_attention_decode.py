@@ -17,9 +17,11 @@ class TestPath(AttentionPath):
         ((3, 33), (7, 30), (40, 72)),
         ((8, 8), (3, 5), (256, 8)),
     ]
+    BLOCKSIZE = (16, 64)
     FIELDS = [
         {"tile_k": 32, "stages": 2},
-        {"stages": 6, "warps": 8, "piece_keys": 512},
+        {"stages": 3, "warps": 8, "piece_keys": 512},
+        {"stages": 6, "warps": 4},
         {"tile_k": 64, "stages": 2, "warps": 2, "piece_keys": 1024},
     ]
 

@@ -16,7 +16,7 @@ class TestPath(AttentionPath):
         ((64, 64), (3, 4), (192, 192)),
         ((32, 32), (3, 9), (256, 256)),
     ]
-    FIELDS = [{"tile_q": 128, "stages": 2}, {"tile_k": 128}]
+    FIELDS = [{"tile_q": 128, "stages": 2}, {"consumers": 2, "tile_k": 128}]
 
 
 def test_what_it_does_not_take():

@@ -18,6 +18,7 @@ from sparsegpu.engines.cuda.paths import (
     _tuned,
     bsr_attention_backward_simt,
     bsr_attention_backward_sm80,
+    bsr_attention_backward_sm90,
     bsr_attention_decode,
     bsr_attention_fma,
     bsr_attention_simt,
@@ -31,7 +32,8 @@ from .host import emulated
 _MODULES = (
     *(bsr_attention_decode, bsr_attention_fma, bsr_attention_simt),
     *(bsr_attention_sm80, bsr_attention_sm90),
-    *(bsr_attention_backward_simt, bsr_attention_backward_sm80, _attention_backward),
+    *(bsr_attention_backward_simt, bsr_attention_backward_sm80, bsr_attention_backward_sm90),
+    _attention_backward,
     *(_attention, _attention_tiles, _matrix_maps, _dispatch, _tuned),
     *(attention, attention_backward),
 )

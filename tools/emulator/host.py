@@ -16,7 +16,9 @@ from unittest.mock import patch
 import numpy as np
 
 from sparsegpu import engines
+from sparsegpu.engines.cuda.runtime.architectures import PORTABLE
 from sparsegpu.engines.cuda.runtime.view import matrix_view, vector_view
+from sparsegpu.engines.cuda.support import kernels
 from sparsegpu.pattern import Pattern
 
 from .build import HostKernel
@@ -160,9 +162,13 @@ def emulated(
     """
     launched: Counter = Counter()
     built: dict[Any, HostKernel] = {}
+    declared = {row.source: row.archs for row in kernels()}
     alive: list[Any] = []  # a real schedule is kept with its pattern
 
-    def kernel(source: str, *_: Any, **defines: Any) -> tuple[str, HostKernel]:
+    def kernel(
+        source: str, archs: tuple[str, ...] = PORTABLE, /, **defines: Any
+    ) -> tuple[str, HostKernel]:
+        assert archs == declared[source], f"{source} is declared for {declared[source]}"
         key = source, *sorted(defines.items())
         if key not in built:
             built[key] = HostKernel(source, defines, directory)

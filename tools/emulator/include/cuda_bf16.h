@@ -21,3 +21,13 @@ inline __nv_bfloat16 __double2bfloat16(double x) {
 inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 x) {
   return x.bits;
 }
+
+struct __nv_bfloat162 {
+  __nv_bfloat16 x, y;
+};
+inline __nv_bfloat16 __hmax(__nv_bfloat16 a, __nv_bfloat16 b) {
+  return __float2bfloat16_rn(std::fmax(__bfloat162float(a), __bfloat162float(b)));
+}
+inline __nv_bfloat162 __hmax2(__nv_bfloat162 a, __nv_bfloat162 b) {
+  return {__hmax(a.x, b.x), __hmax(a.y, b.y)};
+}

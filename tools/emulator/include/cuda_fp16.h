@@ -29,3 +29,13 @@ inline __half __int2half_rn(int x) {
 inline unsigned short __half_as_ushort(__half x) {
   return x.bits;
 }
+
+struct __half2 {
+  __half x, y;
+};
+inline __half __hmax(__half a, __half b) {
+  return __float2half_rn(std::fmax(__half2float(a), __half2float(b)));
+}
+inline __half2 __hmax2(__half2 a, __half2 b) {
+  return {__hmax(a.x, b.x), __hmax(a.y, b.y)};
+}

@@ -301,6 +301,14 @@ inline int __float_as_int(float x) {
   std::memcpy(&bits, &x, sizeof bits);
   return bits;
 }
+inline unsigned __float_as_uint(float x) {
+  return unsigned(__float_as_int(x));
+}
+inline long long __double_as_longlong(double x) {
+  long long bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
 // Products and sums that are rounded each; the compiler is told not to contract any (build.py).
 inline float __fmul_rn(float a, float b) {
   return a * b;

@@ -16,7 +16,7 @@ from ....pattern import Pattern
 from .._grid import packed_mask, size_of
 from .._schedule import RowGroups, row_groups
 from .._score_args import score_args
-from ..runtime.launch import MAX_GRID, NULL, Launch, kernel
+from ..runtime.launch import MAX_GRID, NULL, Launch, address, kernel, submit
 from ..runtime.structs import kernel_struct
 from ..runtime.submission import workspace
 from ..runtime.types import ctype
@@ -24,6 +24,7 @@ from ..runtime.view import batch_dims, matrix_numbers, matrix_view, vector_view
 from ._attention import Attention, AttentionFacts
 from ._attention_backward import AttentionBackward, Reads
 from ._matrix_maps import matrices_of
+from ._product import layout_of
 
 #: The kernels count queries and keys of a head in 32 bits.
 _INT32 = 2**31
@@ -155,6 +156,32 @@ def schedule_of(p: Attention, tile: AttentionTile, source: str) -> Schedule:
     )
 
 
+#: The views that kernels of gradients take, in their order.
+GRADIENT_VIEWS = (
+    *("gradient", "second", "query", "key", "value", "grad", "out", "lse", "grad_lse", "delta"),
+)
+
+
+def gradient_reads(p: AttentionBackward, name: str) -> Reads:
+    """Return what the kernel of the gradient of "query" reads, or of "key" and of value with it."""
+    second = None if name == "query" else p.gradients["value"]
+    more: dict[str, tuple[Any, int]] = {"starts": (p.pattern._indptr, 1), "second": (second, 2)}
+    return p.reads(p.gradients[name], 2, more)
+
+
+def serves_backward(p: AttentionBackward) -> bool:
+    """Return whether rows can be copied, and key and value are summed over the same heads."""
+    arrays = [p.arrays[name] for name in ("query", "key", "value", "grad")]
+    of_key, of_value = (p.reads(p.gradients[name], 2, {}) for name in ("key", "value"))
+    return (
+        all(layout_of(a) == "rows" for a in arrays)
+        and max(a.shape[-2] for a in arrays) < _INT32
+        and of_key.own == of_value.own
+        and all(q._indptr.flags.c_contiguous for q in (p.pattern, p.transposed))
+        and readable_mask(p.mask_data)
+    )
+
+
 def backward_schedule(
     p: AttentionBackward, reads: Reads, tile: AttentionTile, source: str, *, transposed: bool
 ) -> Schedule:
@@ -193,26 +220,47 @@ def _states(
     """Return the launch that finds the states of a mask, and where it writes them and bits.
 
     Of a mask that is added the schedule's own blocks serve. Those of a transposed pattern are
-    blocks ``origins`` of the mask.
+    blocks ``origins`` of the mask. Of a mask that has bits the states are found once.
     """
     packed, index = packed_mask(mask_data), groups.blocks.dtype
+    if packed is not None:
+
+        def build() -> Any:
+            states = packed.memo.xp.empty_like(groups.blocks)
+            codes = packed.codes.reshape(-1)
+            find = _mask_launch(pattern, groups, rows, codes, states, NULL, origins)
+            submit(find, setup=True)
+            return states
+
+        return (), address(packed.memo.memo((rows, origins is not None), build)), packed.bits
     added = mask_data.dtype != bool
     if added and origins is None:
         return (), groups.blocks, NULL
-    bm, bk = pattern.blocksize
-    defines = {"INDEX": ctype(index), "BM": bm, "BK": bk}
     of_states = groups.blocks.size * index.itemsize
-    strides, bits = (0, 0, 0, 0), NULL
-    if packed is not None:
-        states, bits, elements = workspace(of_states), packed.bits, packed.codes
-        defines["CODES"] = ctype(elements.dtype)
-    elif added:  # the states are the mask's blocks
-        states, elements, origins = workspace(of_states), origins, None
-        defines["CODES"] = ctype(elements.dtype)
-    else:
-        elements = mask_data.reshape(-1, *mask_data.shape[-3:])
-        states = workspace(of_states + elements.shape[0] * _bit_bytes(pattern))
-        bits, strides = states[of_states:], elements.strides
+    if added:  # the states are the mask's blocks
+        states = workspace(of_states)
+        return (_mask_launch(pattern, groups, rows, origins, states, NULL, None),), states, NULL
+    elements = mask_data.reshape(-1, *mask_data.shape[-3:])
+    states = workspace(of_states + elements.shape[0] * _bit_bytes(pattern))
+    bits = states[of_states:]
+    return (_mask_launch(pattern, groups, rows, elements, states, bits, origins),), states, bits
+
+
+def _mask_launch(
+    pattern: Pattern,
+    groups: RowGroups,
+    rows: int,
+    elements: Any,
+    states: Any,
+    bits: Any,
+    origins: Any,
+) -> Launch:
+    """Return the launch that finds states by a mask's bytes, or among codes (one dimension)."""
+    bm, bk = pattern.blocksize
+    defines = {"INDEX": ctype(groups.blocks.dtype), "BM": bm, "BK": bk}
+    strides = elements.strides
+    if elements.ndim == 1:
+        defines["CODES"], strides = ctype(elements.dtype), (0, 0, 0, 0)
     blocks = kernel_struct("bsr_attention_mask", "MaskBlocks")(
         elements=elements.data.ptr,
         matrix=strides[0],
@@ -221,7 +269,7 @@ def _states(
         column=strides[3],
         nnzb=pattern.nnzb,
     )
-    launch = Launch(
+    return Launch(
         kernel("bsr_attention_mask", **defines),
         (groups.groups,),
         (_MASK_THREADS,),
@@ -234,7 +282,6 @@ def _states(
             NULL if origins is None else origins,
         ),
     )
-    return (launch,), states, bits
 
 
 def _bit_bytes(pattern: Pattern) -> int:

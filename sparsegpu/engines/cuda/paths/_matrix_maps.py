@@ -50,7 +50,11 @@ def rows_map(array: Any, rows: int) -> bytes:
     )
 
 
-def numbers(array: Any, batch: tuple[int, ...]) -> bytes:
-    """Return which matrix of `rows_map` a matrix of the batch reads: a ``View``."""
-    count, apart = matrices_of(array) or (1, 0)
+def numbers(array: Any, batch: tuple[int, ...], mapped: Any = None) -> bytes:
+    """Return which matrix of `rows_map` a matrix of the batch reads: a ``View``.
+
+    The map is that of ``mapped``, of which ``array`` is a view with its dimensions in another
+    order; by default of the array itself.
+    """
+    count, apart = matrices_of(array if mapped is None else mapped) or (1, 0)
     return matrix_numbers(array.shape[:-2], array.strides[:-2], apart if count > 1 else 0, batch)

@@ -8,8 +8,6 @@ that are aligned to 16 bytes.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..runtime.architectures import PORTABLE
@@ -20,14 +18,15 @@ from . import _attention
 from ._attention import AttentionFacts
 from ._attention_backward import AttentionBackward
 from ._attention_tiles import (
+    GRADIENT_VIEWS,
     AttentionTile,
     backward_schedule,
-    readable_mask,
+    gradient_reads,
+    serves_backward,
     widths_for_mma,
 )
-from ._facts import HALVES, INDICES
+from ._facts import HALVES, INDICES, always
 from ._fields import Fields
-from ._product import layout_of
 
 NAME = "mma"
 SOURCES = ("bsr_attention_backward_sm80",)
@@ -35,31 +34,13 @@ DTYPES, ARCHS = HALVES, PORTABLE
 TENSOR_CORES = True
 BY_ADDRESS = {**INDICES, "GRADIENT": ("query", "key")}
 
-facts, examples = AttentionBackward.facts, _attention.examples
+facts, examples, pays = AttentionBackward.facts, _attention.examples, always
+serves = serves_backward
 
 _MOST_FEATURES = 128
 _MOST_WITH_BOTH = 64  # columns, with dropout and a mask that is added: for want of registers
 _STAGES = 2
 _STATIC = 4096  # shared memory besides the tiles, at most
-_INT32 = 2**31
-
-
-def pays(f: AttentionFacts) -> bool:
-    """Return False: it is taken by ``config`` until it has been measured."""
-    return False
-
-
-def serves(p: AttentionBackward) -> bool:
-    """Return whether rows can be copied, and key and value are summed over the same heads."""
-    arrays = [p.arrays[name] for name in ("query", "key", "value", "grad")]
-    of_key, of_value = (p.reads(p.gradients[name], 2, {}) for name in ("key", "value"))
-    return (
-        all(layout_of(a) == "rows" for a in arrays)
-        and max(a.shape[-2] for a in arrays) < _INT32
-        and of_key.own == of_value.own
-        and all(q._indptr.flags.c_contiguous for q in (p.pattern, p.transposed))
-        and readable_mask(p.mask_data)
-    )
 
 
 def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
@@ -76,7 +57,7 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     ...                    features=64, value_features=64)
     >>> chosen = tile(f, Fields())
     >>> chosen.tile_q, chosen.threads, chosen.shared_memory, chosen.defines["TILE_OTHER"]
-    (64, 128, 32768, 32)
+    (64, 128, 49152, 64)
     """
     widths = widths_for_mma(f, _MOST_FEATURES)
     if widths is None:
@@ -94,7 +75,9 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
         return None
     # Scores with more to do, and more sums, leave fewer registers for a tile.
     light = f.mask_dtype.kind == "b" and not (f.softcap or f.slopes or f.dropout)
-    tile_other = fields.pick("tile_other", 32 if light or max(widths) <= 64 else 16, fitting)
+    narrow = max(widths) <= 64
+    usual = 64 if light and narrow else 32 if light or narrow else 16
+    tile_other = fields.pick("tile_other", usual, fitting)
     blocks = fields.pick("blocks", 1, (1, 2))
     return AttentionTile(
         tile_q=tile_own,
@@ -129,21 +112,17 @@ def launches(p: AttentionBackward, tile: AttentionTile) -> tuple[Launch, ...] | 
 
 
 def _launches(p: AttentionBackward, tile: AttentionTile, name: str) -> tuple[Launch, ...] | None:
-    by_queries = name == "query"
-    more: dict[str, tuple[Any, int]] = {"starts": (p.pattern._indptr, 1)}
-    more["second"] = (None if by_queries else p.gradients["value"], 2)
-    reads = p.reads(p.gradients[name], 2, more)
-    schedule = backward_schedule(p, reads, tile, SOURCES[0], transposed=not by_queries)
+    reads = gradient_reads(p, name)
+    schedule = backward_schedule(p, reads, tile, SOURCES[0], transposed=name != "query")
     if schedule.items > MAX_GRID:
         return None
-    operands = ("gradient", "second", "query", "key", "value", "grad", "out", "lse", "grad_lse")
     tables, states, bits, problem, score = schedule.arguments
     compute = Launch(
         kernel(SOURCES[0], INDEX=schedule.index, GRADIENT=name, **tile.defines),
         (schedule.items,),
         (tile.threads,),
         (
-            *reads.views(*operands, "delta"),
+            *reads.views(*GRADIENT_VIEWS),
             schedule.matrices,
             batch_dims(reads.batch),
             tables,

@@ -84,8 +84,8 @@ class DecodeTile(AttentionTile):
 
 
 def pays(f: AttentionFacts) -> bool:
-    """Return False: it is taken by ``config`` until it has been measured."""
-    return False
+    """Return whether a tile of the other paths on tensor cores would be part empty."""
+    return f.blocksize[0] < _FRAGMENT
 
 
 def tile(f: AttentionFacts, fields: Fields) -> DecodeTile | None:

@@ -21,16 +21,11 @@ TENSOR_CORES = True
 BY_ADDRESS = INDICES
 
 facts, examples, serves = Attention.facts, _attention.examples, _attention_tiles.serves
-worth_measuring = always
+pays = worth_measuring = always
 
 _MOST_FEATURES = 256
 _STAGES = 2
 _STATIC = 4096  # shared memory besides the tiles, at most
-
-
-def pays(f: AttentionFacts) -> bool:
-    """Return False: it is taken by ``config`` until it has been measured."""
-    return False
 
 
 def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
@@ -47,7 +42,7 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     ...                    features=64, value_features=64)
     >>> chosen = tile(f, Fields())
     >>> chosen.tile_q, chosen.threads, chosen.shared_memory, chosen.defines["TILE_K"]
-    (64, 128, 40960, 64)
+    (64, 128, 24576, 32)
     """
     widths = widths_for_mma(f, _MOST_FEATURES)
     if widths is None:
@@ -58,8 +53,9 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     def shared_memory(tile_k: int) -> int:
         return 2 * (tile_q * features + _STAGES * tile_k * (features + value_features))
 
-    # Scores with more to do, and more sums, leave fewer registers for a tile of scores.
-    light = f.folded and not f.dropout and max(features, value_features) <= 128
+    # Scores with more to do, and more sums, leave fewer registers for a tile of scores; narrow
+    # operands leave room for another thread block instead.
+    light = f.folded and not f.dropout and 64 < max(features, value_features) <= 128
     fitting = [k for k in (16, 32, 64) if shared_memory(k) + _STATIC <= f.shared_memory]
     if not fitting:
         return None

@@ -23,7 +23,7 @@ from ._attention_tiles import (
 from ._facts import HALVES, INDICES, always
 from ._fields import Fields
 from ._matrix_maps import described, numbers, rows_map
-from ._sm90 import MOST_STAGES, RESERVED, SHARED, THREADS
+from ._sm90 import MOST_STAGES, RESERVED, SHARED
 
 NAME = "wgmma"
 SOURCES = ("bsr_attention_sm90",)
@@ -31,19 +31,14 @@ DTYPES, ARCHS = HALVES, HOPPER
 TENSOR_CORES = True
 BY_ADDRESS = INDICES
 
-facts, examples, worth_measuring = Attention.facts, _attention.examples, always
+facts, examples = Attention.facts, _attention.examples
+pays = worth_measuring = always
 
 _PANEL = 64  # columns of a box
 _MOST_FEATURES = 256
 # Keys of a stage by the columns of value: sums and scores share the registers.
 _KEYS = {64: (64, 128), 128: (64, 128), 192: (32, 64), 256: (32,)}
-_CONSUMERS = 2  # warpgroups of 64 queries
 _TEAM_BARRIERS = 2048  # bytes of a team's barriers and states, at most
-
-
-def pays(f: AttentionFacts) -> bool:
-    """Return False: it is taken by ``config`` until it has been measured."""
-    return False
 
 
 def serves(p: Attention) -> bool:
@@ -54,7 +49,8 @@ def serves(p: Attention) -> bool:
 def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     """Return the tile, or None for blocks and widths that it does not take.
 
-    ``fields`` may say ``tile_q``, ``tile_k`` and ``stages``.
+    ``fields`` may say ``tile_q``, ``consumers`` (warpgroups), ``tile_k``, ``stages`` of keys and
+    values, ``query_stages``.
 
     Examples
     --------
@@ -64,7 +60,7 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     ...                    blocksize=(128, 128), features=128, value_features=128)
     >>> chosen = tile(f, Fields()).defines
     >>> chosen["TILE_Q"], chosen["TILE_K"], chosen["STAGES"]
-    (128, 128, 2)
+    (128, 64, 4)
     """
     (bm, bk), widths = f.blocksize, (f.features, f.value_features)
     if bm % 16 or bk % 16 or max(widths) > _MOST_FEATURES or f.capability != (9, 0):
@@ -74,19 +70,22 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     if value_features == _MOST_FEATURES and not light:
         return None
 
-    def memory(tile_q: int) -> int:
+    narrow = max(features, value_features) <= _PANEL
+
+    def memory(tile_q: int, consumers: int) -> int:
         """Return the bytes of shared memory that a team has for its stages."""
-        teams = _CONSUMERS * 64 // tile_q
+        teams = consumers * 64 // tile_q
         return (SHARED - RESERVED) // teams - 2 * tile_q * features - _TEAM_BARRIERS
 
-    def keys(tile_q: int) -> list[int]:
+    def keys(tile_q: int, consumers: int = 2) -> list[int]:
         rows = max(1, tile_q // bm)
         return [
             k
             for k in _KEYS[value_features]
             if (k % bk == 0 or bk % k == 0)
             and rows * max(1, k // bk) <= 32
-            and memory(tile_q) >= 2 * k * of_key
+            and memory(tile_q, consumers) >= 2 * k * of_key
+            and (consumers == 2 or k <= 64)  # three have fewer registers each
         ]
 
     sizes = [n for n in (64, 128) if keys(n)]
@@ -94,21 +93,31 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
         return None
     # A tile of 128 queries reads keys once for all of them, one of 64 has fewer keys in vain.
     tile_q = fields.pick("tile_q", 128 if bm >= 128 or 64 not in sizes else 64, sizes)
-    tile_k = fields.pick("tile_k", 128 if light and bk >= 128 else 64, keys(tile_q))
-    teams, left = _CONSUMERS * 64 // tile_q, memory(tile_q)
-    most = min(left // (tile_k * of_key), MOST_STAGES)
+    many = tile_q == 64 and narrow and bool(keys(64, 3))
+    consumers = fields.pick("consumers", 3 if many and light else 2, (2, 3) if many else (2,))
+    # Of wide keys more stages are worth more than large ones.
+    large = light and bk >= 128 and narrow and consumers == 2
+    tile_k = fields.pick("tile_k", 128 if large else 64, keys(tile_q, consumers))
+    teams, left = consumers * 64 // tile_q, memory(tile_q, consumers)
+    # With room for the next tile's queries, too, nothing waits where one tile ends.
+    query_bytes = 2 * tile_q * features
+    room = [n for n in (2, 1) if left - (n - 1) * query_bytes >= 2 * tile_k * of_key]
+    query_stages = fields.pick("query_stages", room[0], room)
+    most = min((left - (query_stages - 1) * query_bytes) // (tile_k * of_key), MOST_STAGES)
     stages = fields.pick("stages", most, range(2, most + 1))
     return AttentionTile(
         tile_q=tile_q,
-        threads=THREADS,
-        shared_memory=teams * (2 * tile_q * features + stages * tile_k * of_key) + 1024,
+        threads=128 * (consumers + 1),
+        shared_memory=teams * (query_stages * query_bytes + stages * tile_k * of_key) + 1024,
         defines={
             **score_defines(f),
+            "CONSUMERS": consumers,
             "TILE_Q": tile_q,
             "TILE_K": tile_k,
             "FEATURES": features,
             "VALUE_FEATURES": value_features,
             "STAGES": stages,
+            "QUERY_STAGES": query_stages,
         },
     )
 
@@ -117,14 +126,14 @@ def launches(p: Attention, tile: AttentionTile) -> tuple[Launch, ...]:
     """Return the launches."""
     schedule = schedule_of(p, tile, SOURCES[0])
     bk, tile_k = p.pattern.blocksize[1], tile.defines["TILE_K"]
-    teams = _CONSUMERS * 64 // tile.tile_q
+    teams = tile.defines["CONSUMERS"] * 64 // tile.tile_q
     keys = min(bk, tile_k)
     maps = b"".join(
         rows_map(a, rows) for a, rows in ((p.query, tile.tile_q), (p.key, keys), (p.value, keys))
     )
     matrices = b"".join(numbers(a, p.batch) for a in (p.query, p.key, p.value))
     attend = Launch(
-        kernel(SOURCES[0], INDEX=schedule.index, **tile.defines),
+        kernel(SOURCES[0], ARCHS, INDEX=schedule.index, **tile.defines),
         (min(ceil_div(schedule.items, teams), multiprocessors()),),
         (tile.threads,),
         (

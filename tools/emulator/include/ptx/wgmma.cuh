@@ -19,8 +19,13 @@ inline void wgmma_fence() {
   emulator::sync_warp();
 }
 inline void wgmma_commit() {}
+inline unsigned long long smem_further(unsigned long long descriptor, int bytes) {
+  return descriptor + (bytes >> 4);
+}
 template <int N>
 void wgmma_wait() {}
+template <int N>
+void wgmma_wait_behind(float) {}
 template <int Registers>
 void setmaxnreg_dec() {}
 template <int Registers>

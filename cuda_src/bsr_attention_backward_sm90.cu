@@ -1,0 +1,388 @@
+// Gradients of attention's query, or of its key and value, through wgmma (9.0a): bfloat16, float16.
+//
+// bsr_attention_backward_sm80.cu, to be read first, says what is computed and in which order,
+// bsr_attention_sm90.cu how teams of warpgroups share tiles. A team takes a tile of TILE_OWN rows
+// of the operand that the gradient is of, 64 a warpgroup, and its producer brings the rows of the
+// other side in stages of TILE_OTHER: ENTRIES blocks, or a slice of one. Scores are computed with
+// own rows as rows, so that weights and what the loss changes by with scores are left operands of
+// the second products as they stand in registers. Of a stage, in the order of the tensor cores:
+//
+//   scores   = left @ other_left.T
+//   dweights = right @ other_right.T     under it scores become weights
+//   second  += weights @ other_right     of key and value; under it dweights become dscores
+//   first   += dscores @ other_left      the next stage's scores follow without a wait
+//
+// The gradient of query leaves two numbers of each query for those of key and value, whose producer
+// brings them with a stage: the power of two that weights are relative to, and delta.
+//
+//   -DT, -DINDEX, -DMASK, -DSOFTCAP, -DSLOPES, -DBM, -DBK, -DDROPOUT, -DGRADIENT
+//   as in bsr_attention_backward_sm80.cu; BM, BK: multiples of 16
+//   -DFEATURES=64|128, -DVALUE_FEATURES=64|128   columns, rounded up
+//   -DTILE_OWN=64|128                  rows of a team
+//   -DTILE_KEYS, -DTILE_QUERIES        rows of a stage: 32, 64 or 128; a block's divide them or are
+//                                      multiples of them
+//   -DKEY_STAGES, -DQUERY_STAGES       of keys, for the gradient of query, and of queries
+#include "bsr_attention_backward_sm90/stage_products.cuh"
+#include "bsr_attention_backward_sm90/stage_weights.cuh"
+#include "common/attention_teams.cuh"
+#include "ptx/bulk_copy.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "ptx/mbarrier.cuh"
+
+using namespace sparsegpu;
+
+constexpr bool BY_QUERIES = Gradient::GRADIENT == Gradient::query;
+constexpr int OWN = BY_QUERIES ? BM : BK, OTHER = BY_QUERIES ? BK : BM;
+constexpr int TILE_OTHER = BY_QUERIES ? TILE_KEYS : TILE_QUERIES;
+constexpr int STAGES = BY_QUERIES ? KEY_STAGES : QUERY_STAGES;
+constexpr int CONSUMERS = 2;  // warpgroups
+constexpr int TEAM = TILE_OWN / 64, TEAMS = CONSUMERS / TEAM;
+constexpr int THREADS = 128 * (CONSUMERS + 1);
+constexpr int ENTRIES = OTHER < TILE_OTHER ? TILE_OTHER / OTHER : 1;
+constexpr int SLICES = OTHER < TILE_OTHER ? 1 : OTHER / TILE_OTHER;
+constexpr int EACH = OTHER < TILE_OTHER ? OTHER : TILE_OTHER;  // rows of an entry in a stage
+typedef QueryTile<OWN, TILE_OWN> Tile;
+typedef KernelScore<float> TileScore;
+typedef TileMask<MASK, BM, BK, TileScore> Mask;
+constexpr int ROWS = Tile::ROWS;
+constexpr bool FOLDED = !SOFTCAP && !SLOPES && !Mask::ADDED;
+typedef StageWeights<T, TILE_OTHER, BY_QUERIES, OTHER, FOLDED, SOFTCAP, DROPOUT> Weights;
+static_assert(BM % 16 == 0 && BK % 16 == 0 && EACH * ENTRIES == TILE_OTHER, "whole strips");
+static_assert(ENTRIES * ROWS <= 32, "a lane reads the state of one block");
+
+constexpr int LEFT_BYTES = TILE_OWN * FEATURES * 2;
+constexpr int OWN_BYTES = LEFT_BYTES + TILE_OWN * VALUE_FEATURES * 2;
+constexpr int OTHER_LEFT_BYTES = TILE_OTHER * FEATURES * 2;
+constexpr int STAGE_BYTES = OTHER_LEFT_BYTES + TILE_OTHER * VALUE_FEATURES * 2;
+constexpr int TEAM_BYTES = OWN_BYTES + STAGES * STAGE_BYTES;
+// Whether the products for `first` go on under the next stage's scores: these and the sums of so
+// many columns have more registers than there are.
+constexpr bool OVERLAPS = TILE_OTHER * FEATURES < 128 * 128;
+constexpr int NUMBERS = BY_QUERIES ? 0 : TILE_OTHER;  // of each kind, in a stage
+
+// The tile of a head that a team has, as its producer tells the consumers: what they keep of it in
+// registers is missing for sums.
+struct HeadTile {
+  static constexpr int BLOCK_M = Tile::BLOCK_M;
+  BatchIndex at;
+  int first, first_in_block, rows;
+  int stages;
+  long long item, matrix;  // item: negative behind the last one
+  long long number;        // of the head, as dropout counts them
+  int share;               // number of the head among those that add to one gradient
+  int own_parity;
+
+  static __device__ __forceinline__ int block_row(int row) { return Tile::block_row(row); }
+  __device__ __forceinline__ int row_in_block(int row) const {
+    return ROWS == 1 ? first_in_block + row : row % OWN;
+  }
+};
+
+// What a team shares besides its tiles.
+struct TeamMemory {
+  alignas(16) float base[STAGES][NUMBERS + 4], delta[STAGES][NUMBERS + 4];
+  unsigned long long own_full, own_empty, head_full[2], head_empty[2], full[STAGES], empty[STAGES];
+  INDEX state[STAGES][ENTRIES][ROWS];
+  int first[STAGES][ENTRIES];  // the first row of an entry
+  int column[STAGES];          // of its block, where a stage is a slice
+  HeadTile heads[2];
+};
+
+// The tensor maps of the operands (batch, rows, columns), which matrix of them a head reads, and
+// its number.
+struct GradientMaps {
+  TensorMap left, right, other_left, other_right;
+};
+struct OperandMatrices {
+  View left, right, other_left, other_right, number, mask;
+};
+
+__device__ __forceinline__ void produce(int team, unsigned memory, TeamMemory& shared,
+                                        const GradientMaps& maps, const OperandMatrices& matrices,
+                                        const View& delta, const float* bases, const Batch& batch,
+                                        const RowGroups<INDEX>& schedule, const INDEX* states,
+                                        const AttentionProblem& problem, int shares) {
+  const int lane = threadIdx.x % 32;
+  const unsigned stages = memory + OWN_BYTES;
+  int stage = 0, parity = 0, own_parity = 0, slot = 0, slot_parity = 0;
+  long long item;
+  for (int round = 0; (item = team_item<TEAMS>(team, round)) < problem.items; ++round) {
+    const long long each = problem.groups * Tile::SLICES, first_head = item / each * shares;
+    // Other heads may have other masks, in whose order the same rows stand elsewhere.
+    const long long matrix = BatchIndex(batch, first_head).offset(matrices.mask) * problem.groups;
+    const int place = int(item % each), slice = place % Tile::SLICES;
+    const int number = int(schedule.order[matrix + place / Tile::SLICES] - matrix);
+#pragma unroll 1
+    for (int share = 0; share < shares; ++share) {
+      const Tile tile(first_head + share, number, slice, matrices.mask, batch, problem);
+      StageReader<INDEX, ENTRIES, ROWS, SLICES> reader(schedule, states, tile.group);
+      const int count = reader.stages();
+      mbarrier_wait(shared_address(&shared.head_empty[slot]), slot_parity ^ 1);
+      if (lane == 0) {
+        shared.heads[slot] = {
+            tile.at, tile.first, tile.first_in_block, tile.rows,
+            count,   item,       tile.matrix,         tile.at.offset(matrices.number),
+            share,   own_parity};
+        mbarrier_arrive(shared_address(&shared.head_full[slot]));
+      }
+      slot_parity ^= slot;
+      slot ^= 1;
+      if (BY_QUERIES || share == 0) {  // heads share what a gradient is of, but not grad
+        mbarrier_wait(shared_address(&shared.own_empty), own_parity ^ 1);
+        own_parity ^= 1;
+        if (lane == 0) {
+          const unsigned full = shared_address(&shared.own_full);
+          const int left = int(tile.at.offset(matrices.left));
+          const int right = int(tile.at.offset(matrices.right));
+          mbarrier_arrive_expect_tx(full, OWN_BYTES);
+          for (int c = 0; c < FEATURES; c += PANEL)
+            tma_load(memory + c * (TILE_OWN * 2), maps.left, full, c, tile.first, left);
+          for (int c = 0; c < VALUE_FEATURES; c += PANEL)
+            tma_load(memory + LEFT_BYTES + c * (TILE_OWN * 2), maps.right, full, c, tile.first,
+                     right);
+        }
+      }
+      const int other_left = int(tile.at.offset(matrices.other_left));
+      const int other_right = int(tile.at.offset(matrices.other_right));
+      const long long of_head = tile.at.offset(delta);
+      for (int number = 0; number < count; ++number) {
+        const INDEX state = reader.state;
+        const int slice = number % SLICES * TILE_OTHER;
+        const int first = reader.column * OTHER + slice;
+        if (number + 1 < count) reader.read(number + 1);
+
+        mbarrier_wait(shared_address(&shared.empty[stage]), parity ^ 1);
+        if (lane < ENTRIES * ROWS) shared.state[stage][lane / ROWS][lane % ROWS] = state;
+        if (lane < ENTRIES * ROWS && lane % ROWS == 0) shared.first[stage][lane / ROWS] = first;
+        if (lane == 0) shared.column[stage] = slice;
+        const unsigned full = shared_address(&shared.full[stage]);
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive_expect_tx(full, STAGE_BYTES + 2 * 4 * NUMBERS);
+        __syncwarp();  // expect the bytes before they arrive
+        if (lane < ENTRIES * ROWS && lane % ROWS == 0) {
+          const unsigned to = stages + stage * STAGE_BYTES + lane / ROWS * (EACH * LINE_BYTES);
+          for (int c = 0; c < FEATURES; c += PANEL)
+            tma_load(to + c * (TILE_OTHER * 2), maps.other_left, full, c, first, other_left);
+          for (int c = 0; c < VALUE_FEATURES; c += PANEL)
+            tma_load(to + OTHER_LEFT_BYTES + c * (TILE_OTHER * 2), maps.other_right, full, c, first,
+                     other_right);
+          if constexpr (!BY_QUERIES) {
+            const float* deltas = static_cast<const float*>(delta.ptr);
+            bulk_load(shared_address(&shared.base[stage][lane / ROWS * EACH]),
+                      bases + of_head + first, 4 * EACH, full);
+            bulk_load(shared_address(&shared.delta[stage][lane / ROWS * EACH]),
+                      deltas + of_head + first, 4 * EACH, full);
+          }
+        }
+        if (++stage == STAGES) stage = 0, parity ^= 1;
+      }
+    }
+  }
+  mbarrier_wait(shared_address(&shared.head_empty[slot]), slot_parity ^ 1);
+  if (lane == 0) {
+    shared.heads[slot].item = -1;
+    mbarrier_arrive(shared_address(&shared.head_full[slot]));
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_backward_sm90(
+    const __grid_constant__ GradientMaps maps, const __grid_constant__ OperandMatrices matrices,
+    const __grid_constant__ View first, const __grid_constant__ View second,
+    const __grid_constant__ View query, const __grid_constant__ View key,
+    const __grid_constant__ View value, const __grid_constant__ View grad,
+    const __grid_constant__ View out, const __grid_constant__ View lse,
+    const __grid_constant__ View grad_lse, const __grid_constant__ View delta, float* bases,
+    const __grid_constant__ Batch batch, const __grid_constant__ RowGroups<INDEX> schedule,
+    const INDEX* states, const unsigned* bits, const __grid_constant__ AttentionProblem problem,
+    long long shares, const __grid_constant__ ScoreArgs<float> score_args) {
+  extern __shared__ unsigned char dynamic[];
+  __shared__ TeamMemory teams[TEAMS];
+  const unsigned memory = shared_address(dynamic + (1024 - shared_address(dynamic) % 1024) % 1024);
+  if (threadIdx.x == 0) {
+    for (int team = 0; team < TEAMS; ++team) {
+      for (int s = 0; s < STAGES; ++s) {
+        mbarrier_init(shared_address(&teams[team].full[s]), 1);
+        mbarrier_init(shared_address(&teams[team].empty[s]), 4 * TEAM);
+      }
+      for (int s = 0; s < 2; ++s) {
+        mbarrier_init(shared_address(&teams[team].head_full[s]), 1);
+        mbarrier_init(shared_address(&teams[team].head_empty[s]), 4 * TEAM);
+      }
+      mbarrier_init(shared_address(&teams[team].own_full), 1);
+      mbarrier_init(shared_address(&teams[team].own_empty), 4 * TEAM);
+    }
+    mbarrier_init_fence();
+  }
+  __syncthreads();
+
+  // Broadcast: makes these warp-uniform.
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  if (warp >= 4 * CONSUMERS) {
+    setmaxnreg_dec<24>();
+    const int team = warp - 4 * CONSUMERS;
+    if (team < TEAMS)
+      produce(team, memory + team * TEAM_BYTES, teams[team], maps, matrices, delta, bases, batch,
+              schedule, states, problem, int(shares));
+    return;
+  }
+
+  setmaxnreg_inc<240>();
+  const GradientOperands operands = {query, key, value, grad, lse, delta};
+  const int team = TEAMS == 1 ? 0 : warp / (4 * TEAM);
+  const int first_row = TEAM == 1 ? 0 : warp / 4 * 64;  // the warpgroup's, of the tile
+  const int warp_row = first_row + warp % 4 * 16;
+  TeamMemory& shared = teams[team];
+  const unsigned own_left = memory + team * TEAM_BYTES + first_row * LINE_BYTES;
+  const unsigned own_right = own_left + LEFT_BYTES;
+  const unsigned stages = memory + team * TEAM_BYTES + OWN_BYTES;
+  // One lane arrives for all of its warp.
+  auto arrive = [&](const unsigned long long& barrier) {
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(shared_address(&barrier));
+  };
+  float first_sums[FEATURES / 2] = {};
+  float second_sums[VALUE_FEATURES / 2] = {};  // of key and value
+  int taken = 0;                               // stages
+  for (int number = 0;; ++number) {
+    const int slot = number % 2;
+    mbarrier_wait(shared_address(&shared.head_full[slot]), number / 2 % 2);
+    const HeadTile& tile = shared.heads[slot];
+    if (__all_sync(~0u, tile.item < 0)) break;
+    float own_base[2], own_delta[2];  // of queries
+    if constexpr (BY_QUERIES) {
+      const LaneQueries<HeadTile> rows(tile, warp_row);
+      const GradientHead<T, BY_QUERIES> head(tile.at, operands);
+      const T* results = tile.at.pointer<const T>(out);
+      float* deltas = tile.at.pointer<float>(delta);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const long long i = rows.query[r];
+        float sum = dot_columns<VALUE_FEATURES>(head.right + i * head.right_row,
+                                                results + i * out.row, problem.value_features);
+        if (grad_lse.ptr != nullptr)
+          sum -= tile.at.pointer<const float>(grad_lse)[i * grad_lse.row];
+        own_base[r] = base_of(head.lse[i * head.lse_row]);
+        own_delta[r] = sum;
+        if (lane % 4 == 0 && warp_row + lane / 4 + 8 * r < tile.rows) {
+          deltas[i * delta.row] = sum;
+          bases[tile.at.offset(delta) + i] = own_base[r];
+        }
+      }
+    }
+
+    // Whether the warpgroup has a block in a stage.
+    auto works = [&](int of_stage) {
+      bool found = false;
+      const int first_own = tile.first + first_row;
+#pragma unroll
+      for (int e = 0; e < ENTRIES; ++e) {
+        const int other = shared.first[of_stage][e];
+        const bool late = BY_QUERIES ? other > first_own + 63 : other + EACH - 1 < first_own;
+        const int last_row = min(Tile::block_row(first_row + 63), ROWS - 1);
+#pragma unroll
+        for (int r = 0; r < (ROWS == 1 ? 1 : 63 / OWN + 2); ++r) {
+          const int row = Tile::block_row(first_row) + r;
+          found |= !(score_args.causal && late) && row <= last_row &&
+                   shared.state[of_stage][e][min(row, last_row)] != NOT_STORED;
+        }
+      }
+      return __any_sync(~0u, found);
+    };
+
+    // Whether the stage before, which has been read otherwise, has products for `first` under
+    // way.
+    bool pending = false;
+    auto release_pending = [&] {
+      if (pending) arrive(shared.empty[(taken + STAGES - 1) % STAGES]);
+      pending = false;
+    };
+    if (BY_QUERIES || tile.share == 0)
+      mbarrier_wait(shared_address(&shared.own_full), tile.own_parity);
+#pragma unroll 1
+    for (int left = tile.stages; left > 0; --left, ++taken) {
+      const int stage = taken % STAGES;
+      mbarrier_wait(shared_address(&shared.full[stage]), taken / STAGES % 2);
+      if (works(stage)) {
+        const unsigned other_left = stages + stage * STAGE_BYTES;
+        const unsigned other_right = other_left + OTHER_LEFT_BYTES;
+        Weights::Numbers scores, dweights;
+        Weights::Fragments weights, dscores;
+        start_dots<T, FEATURES, TILE_OWN>(scores, own_left, other_left);
+        start_dots<T, VALUE_FEATURES, TILE_OWN>(dweights, own_right, other_right);
+        wgmma_wait<1>();  // all before dweights
+        release_pending();
+
+        const TileScore score(score_args, tile.at, tile.number);
+        const Mask mask(score, bits, tile.matrix * problem.nnzb);
+        const LaneQueries<HeadTile> rows(tile, warp_row);
+        auto strip = [&](int j) {
+          const int e = 8 * j / EACH, column = 8 * j % EACH;
+          const INDEX(&state)[ROWS] = shared.state[stage][e];
+          return Strip<INDEX>{{state[rows.block_row[0]], state[rows.block_row[1]]},
+                              shared.first[stage][e] + column,
+                              (SLICES > 1 ? shared.column[stage] : 0) + column};
+        };
+        auto base = [&](int i) {
+          if constexpr (BY_QUERIES) return own_base[i / 2 % 2];
+          return shared.base[stage][8 * (i / 4) + lane % 4 * 2 + i % 2];
+        };
+        auto delta_of = [&](int i) {
+          if constexpr (BY_QUERIES) return own_delta[i / 2 % 2];
+          return shared.delta[stage][8 * (i / 4) + lane % 4 * 2 + i % 2];
+        };
+        Weights of_stage;
+        if (Weights::whole(rows, score_args.causal, strip))
+          of_stage.template weigh<true>(scores, weights, rows, score, mask, strip, base);
+        else
+          of_stage.template weigh<false>(scores, weights, rows, score, mask, strip, base);
+        if constexpr (BY_QUERIES) {
+          wgmma_wait<0>();
+        } else {
+          start_sums<T>(second_sums, weights, other_right);
+          wgmma_wait<1>();
+        }
+        of_stage.differentiate(dscores, scores, dweights, score, delta_of);
+        start_sums<T>(first_sums, dscores, other_left);
+        if constexpr (OVERLAPS) {
+          pending = true;
+          if constexpr (!BY_QUERIES) wgmma_wait<1>();  // the registers of weights are free again
+        } else {
+          wgmma_wait<0>();
+          arrive(shared.empty[stage]);
+        }
+      } else {
+        wgmma_wait<0>();  // a stage that is held would keep the next ones from coming
+        release_pending();
+        arrive(shared.empty[stage]);
+      }
+    }
+    wgmma_wait<0>();
+    release_pending();
+    const bool complete = __all_sync(~0u, tile.share + 1 == int(shares));
+    if (BY_QUERIES || complete) arrive(shared.own_empty);
+    if (!complete) {
+      arrive(shared.head_empty[slot]);
+      continue;
+    }
+
+    const LaneQueries<HeadTile> rows(tile, warp_row);
+    unsigned again = store_gradient(tile.at.pointer<T>(first), first, problem.features, first_sums,
+                                    score_args.scale, tile, rows);
+    if constexpr (!BY_QUERIES)
+      again |= store_gradient(tile.at.pointer<T>(second), second, problem.value_features,
+                              second_sums, 1.0f, tile, rows);
+    const long long item = tile.item, each = problem.groups * Tile::SLICES;
+    arrive(shared.head_empty[slot]);
+#pragma unroll
+    for (float& sum : first_sums) sum = 0;
+#pragma unroll
+    for (float& sum : second_sums) sum = 0;
+    if (!again) continue;
+    const long long first_head = item / each * shares;
+    Tile again_tile(first_head * each + item % each, schedule, matrices.mask, batch, problem);
+    const PlainGradient<BY_QUERIES, INDEX> plain = {operands, matrices.mask, first,      second,
+                                                    batch,    schedule,      states,     bits,
+                                                    problem,  score_args,    first_head, shares};
+    plain.rows<T, TileScore, Mask, OTHER, DROPOUT>(again, again_tile, warp_row);
+  }
+}

@@ -1,0 +1,48 @@
+// The work of the teams of attention's kernels for Hopper: which tiles a team takes, and what its
+// producer reads of their schedules. A team is one or two consumer warpgroups that share a tile,
+// and a producer warp.
+#pragma once
+
+#include "common/query_tile.cuh"
+
+namespace sparsegpu {
+
+// The tiles that a team takes, one after the other; those of a head at the same time.
+template <int Teams>
+__device__ __forceinline__ long long team_item(int team, int round) {
+  const int teams = gridDim.x * Teams, number = team * gridDim.x + blockIdx.x;
+  return (long long)round * teams + (round % 2 ? teams - 1 - number : number);
+}
+
+// Reads the schedule of a tile ahead: a lane holds the state of one block of a stage. A stage has
+// Entries entries of a group of Rows block rows, or one of Slices slices of an entry.
+template <typename Index, int Entries, int Rows, int Slices>
+struct StageReader {
+  const RowGroups<Index>& schedule;
+  const Index* states;
+  long long start;
+  int entries;
+  Index state;
+  int column;  // block column of the lane's entry
+
+  __device__ __forceinline__ StageReader(const RowGroups<Index>& schedule, const Index* states,
+                                         long long group)
+      : schedule(schedule),
+        states(states),
+        start(schedule.starts[group]),
+        entries(schedule.counts[group]) {
+    if (entries > 0) read(0);
+  }
+  __device__ __forceinline__ int stages() const {
+    return (entries + Entries - 1) / Entries * Slices;
+  }
+  __device__ __forceinline__ void read(int stage) {
+    const int lane = threadIdx.x % 32, e = stage / Slices * Entries + lane / Rows;
+    const long long entry = start + min(e, entries - 1);  // the last one again, where none is left
+    column = schedule.columns[entry];
+    state = e < entries && lane < Entries * Rows ? states[entry * Rows + lane % Rows]
+                                                 : Index(NOT_STORED);
+  }
+};
+
+}  // namespace sparsegpu
