@@ -9,7 +9,8 @@
 //
 // -DT, -DOUT: element types (bf16, f16, f32; f64); -DWIDE: elements of a vector, which the three
 // matrices hold aligned and side by side; -DTEAM: 32, or all threads of the block; -DTHREADS of the
-// block; -DKEPT, -DSTREAMED; -DINDEX: of the pattern (s32, s64).
+// block; -DRESIDENT threads of a multiprocessor; -DKEPT, -DSTREAMED; -DWHOLE: of
+// common/stored_rows.cuh; -DINDEX: of the pattern (s32, s64).
 
 #include "common/stored_rows.cuh"
 #include "common/types.cuh"
@@ -17,27 +18,36 @@
 using namespace sparsegpu;
 
 typedef Acc<T>::type A;
-typedef RowShare<TEAM> Share;
+typedef RowShare<TEAM, WHOLE> Share;
+typedef Share::Cursor Cursor;
 static_assert(TEAM == 32 || TEAM == THREADS, "a team of several warps uses the block's barrier");
 
 typedef RowPieces<const T, WIDE> Operand;
+typedef RowPieces<OUT, WIDE> Result;
 
-// N vectors of both from a place on; what is past the end is zero.
+// Up to N vectors of both from a place on; what is past the end is zero.
 template <int N>
 struct Vectors {
   Pack<T, WIDE> grad[N], softmax[N];
+  int count;
 
   __device__ __forceinline__ void load(const Operand& from_grad, const Operand& from_softmax,
-                                       const Share& row, RowCursor& at) {
+                                       const Share& row, Cursor& at) {
+    count = 0;
+    const T* from = from_grad[at];
+    const T* beside = from_softmax[at];
 #pragma unroll
     for (int k = 0; k < N; ++k) {
       grad[k].fill(zero_of<T>());
       softmax[k].fill(zero_of<T>());
       if (row.has(at)) {
-        grad[k].load(from_grad[at]);
-        softmax[k].load(from_softmax[at]);
+        grad[k].load(from);
+        softmax[k].load(beside);
+        ++count;
       }
-      at.advance();
+      const bool wraps = at.advance();
+      from_grad.advance(from, at, wraps);
+      from_softmax.advance(beside, at, wraps);
     }
   }
   __device__ __forceinline__ void add_products(A& sum) {
@@ -50,8 +60,8 @@ struct Vectors {
       softmax[k].forget();
     }
   }
-  __device__ __forceinline__ void store(const RowPieces<OUT, WIDE>& results, const Share& row,
-                                        RowCursor at, A sum) const {
+  __device__ __forceinline__ void store(const Result& results, Cursor at, A sum) const {
+    OUT* to = results[at];
 #pragma unroll
     for (int k = 0; k < N; ++k) {
       Pack<OUT, WIDE> pack;
@@ -59,43 +69,43 @@ struct Vectors {
       for (int e = 0; e < WIDE; ++e)
         pack.value[e] =
             round_to<OUT>(to_acc(softmax[k].value[e]) * (to_acc(grad[k].value[e]) - sum));
-      if (row.has(at)) pack.store(results[at]);
-      at.advance();
+      if (k < count) pack.store(to);
+      results.advance(to, at, at.advance());
     }
   }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT / THREADS)
     bsr_softmax_backward(const View out, const View grad, const View softmax, const View indptr,
                          const Batch batch, const RowsProblem problem) {
-  const long long teams = (long long)gridDim.x * (THREADS / TEAM);
-  long long item = (long long)blockIdx.x * (THREADS / TEAM) + threadIdx.x / TEAM;
-  for (; item < problem.items; item += teams) {
-    Share row;
-    row.find<INDEX>(problem, indptr, batch, item);
+  Share row(problem);
+  RowGroup group(problem, blockIdx.x * (THREADS / TEAM) + threadIdx.x / TEAM);
+  for (; group.matrix < problem.matrices; group.advance(problem)) {
+    row.find<INDEX>(problem, indptr, batch, group);
     const Operand of_grad(grad, batch, row), of_softmax(softmax, batch, row);
-    const RowPieces<OUT, WIDE> results(out, batch, row);
+    const Result results(out, batch, row);
 
     Vectors<KEPT> kept;
-    const RowCursor begin = row.begin();
-    RowCursor at = begin;
+    Cursor at = row.begin;
     kept.load(of_grad, of_softmax, row, at);
     A sum = A(0);
     kept.add_products(sum);
-    while (row.has(at)) {
+    int rounds = 0;
+    for (; row.has(at); ++rounds) {
       Vectors<STREAMED> more;
       more.load(of_grad, of_softmax, row, at);
       more.add_products(sum);
     }
-    sum = across_team<TEAM>(sum, row.lanes, [](A a, A b) { return a + b; });
+    sum = row.across(sum, [](A a, A b) { return a + b; });
 
-    kept.store(results, row, begin.again(), sum);
-    for (long long n = row.rounds(KEPT, STREAMED) - 1; n >= 0; --n) {
-      const RowCursor from = row.cursor(KEPT + n * STREAMED);
-      RowCursor to = from;
+    kept.store(results, row.begin, sum);
+    for (; rounds > 0; --rounds) {
+#pragma unroll
+      for (int k = 0; k < STREAMED; ++k) at.go_back();
+      Cursor to = at;
       Vectors<STREAMED> more;
       more.load(of_grad, of_softmax, row, to);
-      more.store(results, row, from.again(), sum);
+      more.store(results, at, sum);
     }
   }
 }

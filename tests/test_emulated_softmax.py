@@ -1,4 +1,4 @@
-"""The vector kernels of softmax and its gradient on the host (tools/emulator)."""
+"""The kernels of softmax and its gradient on the host (tools/emulator)."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ CASES = [
     ("float16", (5, 12), (4, 30), 0.7, (2,)),  # of 8 bytes; lanes past the last row
     ("float32", (2, 128), (1, 700), 1.0, ()),  # longer than a thread block keeps
     ("float64", (3, 5), (4, 9), 0.4, ()),  # elements
+    ("float32", (1, 4), (70, 3), 0.5, (3,)),  # teams go on to rows of other matrices
 ]
 
 
@@ -39,7 +40,7 @@ def test_rows(directory, rng, case):
         forward.check(Engine("cpu"), random_blocks(rng, shape, blocksize, **how), shape)
         operands = backward.drawn_pair(rng, shape, blocksize, **how)
         backward.check(Engine("cpu"), *operands, shape)
-    assert launched == {"bsr_softmax_wide": 1, "bsr_softmax_backward": 1}
+    assert launched == {"bsr_softmax": 1, "bsr_softmax_backward": 1}
 
 
 @emulated
@@ -65,6 +66,16 @@ def test_a_long_row_in_place_among_short_ones(directory, rng):
         g = a.with_data(parts[0].copy())
         forward.sparsegpu.bsr_softmax_backward(g, a, out=g)
         backward.compare(engine, g, parts, (a.data, *parts[1:]), (8, 1200))
+
+
+@emulated
+def test_a_long_row_whose_end_is_far_above_its_start(directory):
+    """What is streamed begins with -inf, and has the row's maximum."""
+    x = np.zeros((600, 2, 2), np.float32)
+    x[100:400], x[-1, 0, 1], x[-2, 1, 0] = -np.inf, 500, -np.inf
+    indices, indptr = np.arange(600, dtype=np.int32), np.array([0, 600, 600, 600, 600], np.int32)
+    with emulated_softmax(directory):
+        forward.check(Engine("cpu"), (x, indices, indptr), (8, 1200))
 
 
 def test_teams_have_room_for_their_rows():

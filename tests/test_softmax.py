@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,17 +20,6 @@ from sparsegpu.testing import (
 )
 
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
-
-
-@pytest.fixture(autouse=True, params=["bsr_softmax", "bsr_softmax_wide"])
-def forward(request, monkeypatch):
-    """Both kernels of the CUDA engine; the other engines once."""
-    if "engine" not in request.fixturenames:
-        return
-    if request.getfixturevalue("engine").name == "cuda":
-        monkeypatch.setattr("sparsegpu.engines.cuda.softmax.FORWARD", request.param)
-    elif request.param != "bsr_softmax":
-        pytest.skip("a kernel of the CUDA engine")
 
 
 def softmax_by_rows(data, indices, indptr, shape) -> tuple[np.ndarray, np.ndarray]:
@@ -54,14 +41,10 @@ def softmax_by_rows(data, indices, indptr, shape) -> tuple[np.ndarray, np.ndarra
     return result, bound
 
 
-def _kernel(engine) -> str | None:
-    return sys.modules["sparsegpu.engines.cuda.softmax"].FORWARD if engine.on_gpu else None
-
-
 def check(engine, parts, shape):
     """Compare the softmax of a matrix with the formula."""
     a = engine.bsr(parts, shape)
-    with engine.runs(_kernel(engine) if parts[0].size else None):
+    with engine.runs("bsr_softmax" if parts[0].size else None):
         result = sparsegpu.bsr_softmax(a)
     assert result.dtype == parts[0].dtype and result.has_canonical_format
     compare(engine, result, *parts, shape)
@@ -135,7 +118,7 @@ def test_special_values_stay_in_their_row(engine, dtype, blocksize):
     dense = np.ones((4 * bm, 3 * bk))
     dense[::bm] = x
     a = sparsegpu.bsr_array(engine.array(dense.astype(dtype_of(dtype))), blocksize=blocksize)
-    with engine.runs(_kernel(engine)):
+    with engine.runs("bsr_softmax"):
         result = sparsegpu.bsr_softmax(a)
     got = engine.host(result.toarray()).astype(np.float64)
     assert np.isnan(got[: 3 * bm : bm]).all()
@@ -151,7 +134,7 @@ def test_special_values_stay_in_their_row(engine, dtype, blocksize):
 def test_large_values_do_not_overflow(engine, dtype):
     dense = np.array([[60000, 60000, -60000, 1], [-60000, -60000, -60000, -60000]])
     a = sparsegpu.bsr_array(engine.array(dense.astype(dtype_of(dtype))), blocksize=(2, 2))
-    with engine.runs(_kernel(engine)):
+    with engine.runs("bsr_softmax"):
         result = sparsegpu.bsr_softmax(a)
     assert engine.host(result.toarray()).tolist() == [[0.5, 0.5, 0, 0], [0.25] * 4]
 
@@ -164,7 +147,7 @@ def test_out(engine, rng, out_dtype):
     a = engine.bsr(parts, shape)
     spread = engine.xp.zeros((a.nnzb, 6, 8), dtype_of(out_dtype))
     out = a.with_data(spread[:, ::2, ::2])
-    with engine.runs(_kernel(engine)):
+    with engine.runs("bsr_softmax"):
         assert sparsegpu.bsr_softmax(a, out=out) is out
     compare(engine, out, *parts, shape)
     assert (engine.host(spread)[:, 1::2] == 0).all()
@@ -176,7 +159,7 @@ def test_out_may_be_the_array_itself(engine, rng, blocksize):
     shape = (2 * blocksize[0], 5 * blocksize[1])
     parts = random_blocks(rng, shape, blocksize, density=0.8, shuffled=False)
     a = engine.bsr((parts[0].copy(), *parts[1:]), shape)
-    with engine.runs(_kernel(engine)):
+    with engine.runs("bsr_softmax"):
         assert sparsegpu.bsr_softmax(a, out=a) is a
     compare(engine, a, *parts, shape)
 
@@ -186,21 +169,21 @@ def test_values_of_any_strides(engine, rng):
     data, indices, indptr = random_blocks(rng, shape, (3, 4), density=0.5, shuffled=False)
     turned = engine.array(np.ascontiguousarray(data.transpose(2, 1, 0))).transpose(2, 1, 0)
     a = engine.bsr((data, indices, indptr), shape).with_data(turned)
-    with engine.runs(_kernel(engine)):
+    with engine.runs("bsr_softmax"):
         result = sparsegpu.bsr_softmax(a)
     compare(engine, result, data, indices, indptr, shape)
 
 
 def test_a_sorted_pattern_is_kept(engine, rng):
     a = engine.bsr(random_blocks(rng, (8, 12), (2, 3), shuffled=False), (8, 12))
-    with engine.runs(_kernel(engine)):
+    with engine.runs("bsr_softmax"):
         assert sparsegpu.bsr_softmax(a).pattern is a.pattern
 
 
 def test_the_same_bits_again(engine, rng):
     shape = (32, 64 * 40)
     a = engine.bsr(random_blocks(rng, shape, (16, 40), density=0.7), shape)
-    with engine.runs(_kernel(engine)):
+    with engine.runs("bsr_softmax"):
         first, second = sparsegpu.bsr_softmax(a), sparsegpu.bsr_softmax(a)
     assert (engine.host(first.data) == engine.host(second.data)).all()
 

@@ -7,113 +7,137 @@
 // 16x16 blocks in bfloat16; of 64x64 blocks, with rows = 1, four pieces of 128 bytes.
 #pragma once
 
-#include "common/vector16.cuh"
+#include "common/pack.cuh"
 #include "common/view.cuh"
 #include "common/warp_reduce.cuh"
-#include "ptx/opaque.cuh"
 
 namespace sparsegpu {
 
-// What is shared out: `items` are the groups of `rows` element rows in all block rows and matrices.
+// What is shared out: items are the groups of `rows` element rows in all block rows and matrices.
+// Division is slow, so the host says how far a team's next item is from its last one, and how far a
+// lane's next vector: no loop divides.
 struct RowsProblem {
-  long long groups, items, block_rows;  // groups: of one block row
-  int bm, vectors, rows;                // vectors: of a piece
+  long long matrices, block_rows;
+  long long step_matrices, step_block_rows;
+  int step_groups, groups;      // groups: of one block row
+  int bm, rows, lanes;          // lanes of a warp along each of the rows: 32 / rows
+  int block_step, vector_step;  // of a lane
+  int vectors;                  // of a piece
 };
 
-// Neighbouring elements, moved by as few accesses as their bytes allow.
-template <typename E, int N>
-struct Pack {
-  typedef typename Word<(N * sizeof(E) < 16 ? N * sizeof(E) : 16)>::type Part;
-  static constexpr int PARTS = N * sizeof(E) / sizeof(Part);
-  alignas(16) E value[N];
+// A team's item: the matrix, its block row, and the group of element rows.
+struct RowGroup {
+  long long matrix, block_row;
+  int group;
 
-  __device__ __forceinline__ void load(const E* from) {
-#pragma unroll
-    for (int i = 0; i < PARTS; ++i)
-      reinterpret_cast<Part*>(value)[i] = reinterpret_cast<const Part*>(from)[i];
+  // The grid is so small that the number of the first item has 32 bits.
+  __device__ __forceinline__ RowGroup(const RowsProblem& problem, unsigned first)
+      : matrix(0), block_row(first / unsigned(problem.groups)) {
+    group = int(first - unsigned(block_row) * unsigned(problem.groups));
+    if (block_row >= problem.block_rows) {
+      matrix = unsigned(block_row) / unsigned(problem.block_rows);
+      block_row -= matrix * problem.block_rows;
+    }
   }
-  __device__ __forceinline__ void store(E* to) const {
-#pragma unroll
-    for (int i = 0; i < PARTS; ++i)
-      reinterpret_cast<Part*>(to)[i] = reinterpret_cast<const Part*>(value)[i];
-  }
-  __device__ __forceinline__ void fill(E x) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) value[i] = x;
-  }
-  // Let no conversion of the elements be kept beside them (ptx/opaque.cuh).
-  __device__ __forceinline__ void forget() {
-    if constexpr (sizeof(E) < 4 && N * sizeof(E) >= 4) {
-#pragma unroll
-      for (int i = 0; i < int(N * sizeof(E) / 4); ++i)
-        reinterpret_cast<unsigned*>(value)[i] = opaque(reinterpret_cast<unsigned*>(value)[i]);
+  __device__ __forceinline__ void advance(const RowsProblem& problem) {
+    matrix += problem.step_matrices;
+    block_row += problem.step_block_rows;
+    group += problem.step_groups;
+    if (group >= problem.groups) {
+      group -= problem.groups;
+      ++block_row;
+    }
+    if (block_row >= problem.block_rows) {
+      block_row -= problem.block_rows;
+      ++matrix;
     }
   }
 };
 
 // A lane's place in its row: vector v of the piece in the row's block p. Past the end, p is the
-// number of the row's blocks or more.
+// number of the row's blocks or more. WHOLE_STEPS: a lane's next vector is whole blocks further.
+template <bool WHOLE_STEPS>
 struct RowCursor {
   int p, v, block_step, vector_step, vectors;
 
-  __device__ __forceinline__ void advance() {
+  // Whether the next vector is past the end of a piece, beside the whole blocks.
+  __device__ __forceinline__ bool advance() {
     p += block_step;
+    if constexpr (WHOLE_STEPS) return false;
     v += vector_step;
-    if (v >= vectors) {
+    const bool wraps = v >= vectors;
+    if (wraps) {
       v -= vectors;
       ++p;
     }
+    return wraps;
   }
-  // The same place, from which what was computed of this one is computed again: pointers to all
-  // vectors of a lane would take the registers that its values need.
-  __device__ __forceinline__ RowCursor again() const {
-    return {opaque(p), opaque(v), block_step, vector_step, vectors};
+  __device__ __forceinline__ void go_back() {
+    p -= block_step;
+    if constexpr (WHOLE_STEPS) return;
+    v -= vector_step;
+    if (v < 0) {
+      v += vectors;
+      --p;
+    }
   }
 };
 
 // One lane's share of an element row.
-template <int TEAM_THREADS>
+template <int TEAM_THREADS, bool WHOLE_STEPS>
 struct RowShare {
-  long long b, start;      // matrix; the row's first block
-  int blocks;              // of the row; a lane past the last row of the block has none
-  int r;                   // row within the block
-  int lanes, first, step;  // lanes of a warp along the row; this one's first vector, and its next
-  int vectors;
+  typedef RowCursor<WHOLE_STEPS> Cursor;
+  Cursor begin;  // the same in every row
+  int row_of_team, lanes;
+  long long b, start;  // matrix; the row's first block
+  int blocks;          // of the row; a lane past the last row of the block has none
+  int r;               // row within the block
+
+  __device__ __forceinline__ explicit RowShare(const RowsProblem& problem) : lanes(problem.lanes) {
+    const int lane = threadIdx.x % 32;
+    row_of_team = lane / unsigned(lanes);
+    const unsigned along = threadIdx.x % TEAM_THREADS / 32 * lanes + (lane & (lanes - 1));
+    const unsigned p = along / unsigned(problem.vectors);
+    begin = {int(p), int(along - p * problem.vectors), problem.block_step, problem.vector_step,
+             problem.vectors};
+  }
 
   template <typename Index>
   __device__ __forceinline__ void find(const RowsProblem& problem, const View& indptr,
-                                       const Batch& batch, long long item) {
-    const int lane = threadIdx.x % 32;
-    lanes = 32 / problem.rows;
-    first = threadIdx.x % TEAM_THREADS / 32 * lanes + lane % lanes;
-    step = lanes * (TEAM_THREADS / 32);
-    vectors = problem.vectors;
-    const long long block_row = item / problem.groups;
-    r = int(item - block_row * problem.groups) * problem.rows + lane / lanes;
-    b = block_row / problem.block_rows;
-    const Index* row_starts = batch_ptr<const Index>(indptr, batch, b) +
-                              (block_row - b * problem.block_rows) * indptr.row;
+                                       const Batch& batch, const RowGroup& at) {
+    r = at.group * problem.rows + row_of_team;
+    b = at.matrix;
+    const Index* row_starts = batch_ptr<const Index>(indptr, batch, b) + at.block_row * indptr.row;
     start = row_starts[0];
     blocks = r < problem.bm ? int(row_starts[indptr.row] - start) : 0;
   }
 
-  __device__ __forceinline__ RowCursor begin() const {
-    return {first / vectors, first % vectors, step / vectors, step % vectors, vectors};
+  __device__ __forceinline__ bool has(const Cursor& at) const { return at.p < blocks; }
+
+  // The combination of what all lanes of the row have, in each of them. `combine` gives the same
+  // bits in either order of its operands.
+  template <typename X, typename Combine>
+  __device__ __forceinline__ X across(X mine, Combine combine) {
+    for (int offset = 1; offset < lanes; offset *= 2)
+      mine = combine(mine, shuffle_xor(mine, offset));
+    if constexpr (TEAM_THREADS > 32) {
+      // One half is written while the other may still be read, so one barrier is enough.
+      __shared__ X of_warps[2][TEAM_THREADS / 32][32];
+      if ((threadIdx.x & (lanes - 1)) == 0) of_warps[turn][threadIdx.x / 32][row_of_team] = mine;
+      __syncthreads();
+      mine = of_warps[turn][0][row_of_team];
+      for (int w = 1; w < TEAM_THREADS / 32; ++w)
+        mine = combine(mine, of_warps[turn][w][row_of_team]);
+      turn ^= 1;
+    }
+    return mine;
   }
-  // The place of this lane's vector number n.
-  __device__ __forceinline__ RowCursor cursor(long long n) const {
-    const long long at = first + n * step;
-    return {int(at / vectors), int(at % vectors), step / vectors, step % vectors, vectors};
-  }
-  __device__ __forceinline__ bool has(const RowCursor& at) const { return at.p < blocks; }
-  // How often any lane of this row takes `count` vectors, after the first `before`.
-  __device__ __forceinline__ long long rounds(int before, int count) const {
-    const long long left = (long long)blocks * vectors - (long long)before * step;
-    return left <= 0 ? 0 : (left - 1) / ((long long)count * step) + 1;
-  }
+
+  int turn = 0;  // the half of `of_warps` that is written next
 };
 
-// Where a lane finds its row in a matrix whose rows are blocks.
+// Where a lane finds its row in a matrix whose rows are blocks; the elements of a vector are side
+// by side.
 template <typename E, int VECTOR>
 struct RowPieces {
   E* first;
@@ -122,32 +146,20 @@ struct RowPieces {
   template <typename Share>
   __device__ __forceinline__ RowPieces(const View& view, const Batch& batch, const Share& row)
       : first(batch_ptr<E>(view, batch, row.b) + row.start * view.row +
-              (long long)row.r * row.vectors * VECTOR * view.col),
+              (long long)row.r * row.begin.vectors * (VECTOR > 1 ? VECTOR : view.col)),
         block(view.row),
-        vector(VECTOR * view.col) {}
-  __device__ __forceinline__ E* operator[](const RowCursor& at) const {
+        vector(VECTOR > 1 ? VECTOR : view.col) {}
+  template <typename Cursor>
+  __device__ __forceinline__ E* operator[](const Cursor& at) const {
     return first + at.p * block + at.v * vector;
   }
+  // Go from the address of one vector of a lane to that of its next one, which is cheaper than to
+  // compute it; `wraps` is what the cursor's advance() has said.
+  template <typename Cursor>
+  __device__ __forceinline__ void advance(E*& address, const Cursor& at, bool wraps) const {
+    address += at.block_step * block + at.vector_step * vector;
+    if (wraps) address += block - at.vectors * vector;
+  }
 };
-
-// The combination of what all lanes of a row have, in each of them. `combine` is asked for two
-// neighbours in the same order on both sides, so that they agree to the last bit.
-template <int TEAM_THREADS, typename X, typename Combine>
-__device__ __forceinline__ X across_team(X mine, int lanes, Combine combine) {
-  const int lane = threadIdx.x % 32;
-  for (int offset = 1; offset < lanes; offset *= 2) {
-    const X other = shuffle_xor(mine, offset);
-    mine = lane & offset ? combine(other, mine) : combine(mine, other);
-  }
-  if constexpr (TEAM_THREADS > 32) {
-    __shared__ X of_warps[TEAM_THREADS / 32][32];
-    __syncthreads();  // those of the rows before have been read
-    if (lane % lanes == 0) of_warps[threadIdx.x / 32][lane / lanes] = mine;
-    __syncthreads();
-    mine = of_warps[0][lane / lanes];
-    for (int w = 1; w < TEAM_THREADS / 32; ++w) mine = combine(mine, of_warps[w][lane / lanes]);
-  }
-  return mine;
-}
 
 }  // namespace sparsegpu

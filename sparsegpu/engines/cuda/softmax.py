@@ -8,30 +8,20 @@ import numpy as np
 
 from ..._math import ceil_div
 from ...pattern import Pattern
-from ._grid import (
-    THREADS,
-    aligned,
-    flat_blocks,
-    flat_output,
-    grid,
-    power_of_two_below,
-    same_place,
-    size_of,
-)
+from ._grid import aligned, flat_blocks, flat_output, power_of_two_below, same_place, size_of
+from .runtime.device import multiprocessors
 from .runtime.launch import Launch, kernel, submit
 from .runtime.structs import kernel_struct
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view, merged_batch, vector_view
 
-#: The kernel of the softmax. "bsr_softmax_wide" is to replace it once it has been measured.
-FORWARD = "bsr_softmax"
-_LONG_ROW = 1024  # mean stored elements of a row from which a whole thread block works on it
-
 _LINE = 128  # bytes that the memory moves at once, at best
 _WARPS, _MOST_WARPS = 4, 16  # of a thread block: of teams of one warp each; of one team
 _STREAMED = 2  # vectors at a time of what is not kept
-#: 32-bit registers for what a lane keeps: exponentials, or vectors of both operands.
-_REGISTERS = 64
+#: 32-bit registers for what a lane keeps (exponentials, or vectors of both operands), and the most
+#: vectors. There are fewer where its place in a row takes more registers (`Teams.whole`).
+_ROOM, _LESS_ROOM = (64, 12), (40, 8)
+_RESIDENT = 512  # threads of a multiprocessor: 128 registers each
 
 
 def bsr_softmax(out_data: Any, pattern: Pattern, data: Any) -> None:
@@ -39,10 +29,7 @@ def bsr_softmax(out_data: Any, pattern: Pattern, data: Any) -> None:
 
     One launch. A row that fits the registers of its threads is read once, a longer one twice.
     """
-    if FORWARD == "bsr_softmax":
-        _by_elements(out_data, pattern, data)
-    else:
-        _by_vectors(FORWARD, out_data, pattern, data)
+    _by_vectors("bsr_softmax", out_data, pattern, data)
 
 
 def bsr_softmax_backward(out_data: Any, pattern: Pattern, grad_data: Any, data: Any) -> None:
@@ -71,6 +58,15 @@ class Teams(NamedTuple):
     kept: int
     streamed: int
 
+    @property
+    def step(self) -> int:
+        """Vectors from one of a lane to its next one."""
+        return 32 // self.rows * self.warps
+
+    def whole(self, vectors: int) -> bool:
+        """Whether a lane's next vector is whole blocks further, of so many vectors a row."""
+        return self.step % vectors == 0
+
 
 def teams(
     mean: int, longest: int, blocksize: tuple[int, int], wide: int, itemsize: int, registers: int
@@ -88,12 +84,20 @@ def teams(
         For each vector that is kept.
     """
     bm, bk = blocksize
-    kept = min(_REGISTERS // registers, 16)
-    room = 32 * kept  # of a warp, in vectors
     # Somewhat more than the mean fits; of the longest rows an eighth does.
     length = max(mean + ceil_div(mean, 8), ceil_div(longest, 8)) * (bk // wide)
-    rows = power_of_two_below(min(bm, 32))
     line = power_of_two_below(max(_LINE // (bk * itemsize), 1))
+    for room, most in (_ROOM, _LESS_ROOM):
+        chosen = _teams(bm, length, line, min(room // registers, most))
+        if chosen.whole(bk // wide):
+            break
+    return chosen
+
+
+def _teams(bm: int, length: int, line: int, kept: int) -> Teams:
+    """Return how rows of ``length`` vectors are shared out; ``line`` rows are side by side."""
+    room = 32 * kept  # of a warp, in vectors
+    rows = power_of_two_below(min(bm, 32))
     while rows > line and rows * length > room:
         rows //= 2
     while rows > 1 and rows * length > room * _MOST_WARPS:
@@ -113,18 +117,19 @@ def _by_vectors(source: str, out_data: Any, pattern: Pattern, *operands: Any) ->
     dtype = blocks[0].dtype
     with flat_output(out_data) as out:
         wide = _vector(bk, (out, *blocks))
-        if len(blocks) > 1:  # packed, two operands
-            registers = 2 * max(wide * dtype.itemsize // 4, 1)
+        if len(blocks) > 1:  # packed, two operands; sums of float64 take more
+            registers = 2 * max(wide * dtype.itemsize // 4, 1) + (dtype == np.float64)
         else:  # exponentials; those of float64 take as many again while they are made
-            registers = wide * (4 if dtype == np.float64 else 1)
+            registers = wide * (8 if dtype == np.float64 else 1)
         mean = ceil_div(pattern.nnzb, block_rows)
         shared = teams(
             mean, pattern.longest_row, pattern.blocksize, wide, dtype.itemsize, registers
         )
         team = 32 * shared.warps
         threads = team if shared.warps > 1 else 32 * _WARPS
+        vectors = bk // wide
         groups = ceil_div(bm, shared.rows)
-        items = size_of(out_data.shape[:-3]) * block_rows * groups
+        matrix_count = size_of(out_data.shape[:-3])
         matrices = (out, *blocks)
         batch = merged_batch(out.shape[:-2], *((x, 2) for x in matrices), (pattern._indptr, 1))
         compiled = kernel(
@@ -134,21 +139,37 @@ def _by_vectors(source: str, out_data: Any, pattern: Pattern, *operands: Any) ->
             WIDE=wide,
             TEAM=team,
             THREADS=threads,
+            RESIDENT=_RESIDENT,
             KEPT=shared.kept,
             STREAMED=shared.streamed,
+            WHOLE=int(shared.whole(vectors)),
             INDEX=ctype(pattern._indptr.dtype),
         )
+        # As many thread blocks as are resident: each works on many rows.
+        of_block = threads // team
+        grid = min(
+            ceil_div(matrix_count * block_rows * groups, of_block),
+            multiprocessors() * (_RESIDENT // threads),
+        )
+        next_row, step_groups = divmod(grid * of_block, groups)
+        step_matrices, step_block_rows = divmod(next_row, block_rows)
         problem = kernel_struct(source, "RowsProblem")(
-            groups=groups,
-            items=items,
+            matrices=matrix_count,
             block_rows=block_rows,
+            step_matrices=step_matrices,
+            step_block_rows=step_block_rows,
+            groups=groups,
+            step_groups=step_groups,
             bm=bm,
-            vectors=bk // wide,
             rows=shared.rows,
+            lanes=32 // shared.rows,
+            vectors=vectors,
+            block_step=shared.step // vectors,
+            vector_step=shared.step % vectors,
         )
         launch = Launch(
             compiled,
-            grid(ceil_div(items, threads // team)),
+            (grid,),
             (threads,),
             (
                 *(matrix_view(x, batch) for x in matrices),
@@ -172,40 +193,3 @@ def _vector(bk: int, matrices: tuple[Any, ...]) -> int:
     ):
         wide //= 2
     return wide
-
-
-def _by_elements(out_data: Any, pattern: Pattern, data: Any) -> None:
-    bm, bk = pattern.blocksize
-    block_rows = pattern.block_shape[0]
-    team = THREADS if pattern.nnzb * bk >= _LONG_ROW * block_rows else 32
-    rows = power_of_two_below(min(bm, max(1, 32 // bk)))  # at a time by one team
-    groups = ceil_div(bm, rows)
-    items = size_of(out_data.shape[:-3]) * block_rows * groups
-    blocks = flat_blocks(data)  # may be a copy: it has to outlive the launch
-    with flat_output(out_data) as out:
-        batch = merged_batch(out.shape[:-2], (out, 2), (blocks, 2), (pattern._indptr, 1))
-        compiled = kernel(
-            "bsr_softmax",
-            T=ctype(data.dtype),
-            OUT=ctype(out_data.dtype),
-            TEAM=team,
-            INDEX=ctype(pattern._indptr.dtype),
-        )
-        launch = Launch(
-            compiled,
-            grid(ceil_div(items, THREADS // team)),
-            (THREADS,),
-            (
-                matrix_view(out, batch),
-                matrix_view(blocks, batch),
-                vector_view(pattern._indptr, batch),
-                batch_dims(batch),
-                np.int64(groups),
-                np.int64(items),
-                np.int64(block_rows),
-                np.int32(bm),
-                np.int32(bk),
-                np.int32(rows),
-            ),
-        )
-        submit(launch, whole=same_place(blocks, data) and same_place(out, out_data))
