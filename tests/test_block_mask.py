@@ -161,6 +161,7 @@ def test_memory_of_conversions():
     np.testing.assert_array_equal(back.data, data)
 
 
+@pytest.mark.filterwarnings("ignore:Setting the shape on a NumPy array:DeprecationWarning")
 def test_fields_are_copied_and_cannot_be_changed(engine, rng):
     kind = engine.array(np.array([2, 1]))
     bits = engine.array(np.array([[[1]]], np.uint32))
@@ -212,7 +213,7 @@ def test_copies_pickles_and_files(engine, rng, tmp_path, batch):
     pickled = pickle.loads(pickle.dumps(mask))
     for other in (mask.copy(), copy.copy(mask), copy.deepcopy(mask), pickled, mask.get(), *read):
         assert type(other) is BlockMask and other.blocksize == (4, 33)
-        np.testing.assert_array_equal(engine.host(other.toarray()), dense)
+        np.testing.assert_array_equal(other.get().toarray(), dense)
     assert all(isinstance(other.bits, np.ndarray) for other in (mask.get(), *read))
     assert mask.copy().pattern is mask.pattern
     assert mask.get() is mask or engine.on_gpu
@@ -373,3 +374,19 @@ def test_a_host_mask_beside_device_operands(cuda_engine, rng):
     operands = (cuda_engine.xp.zeros((1, n, 4), np.float32) for n in (6, 12, 12))
     with pytest.raises(TypeError, match="scaled_dot_product_attention: argument 'mask'"):
         attention(*operands, mask)
+
+
+def test_masks_that_follow_each_other_in_memory(cuda_engine, rng):
+    """What is kept of a mask's blocks is not taken for that of the next one at its addresses."""
+    cp = cuda_engine.xp
+    q, k, v = (cp.asarray(rng.standard_normal((2, 128, 64)), "float16") for _ in range(3))
+    pattern = sparsegpu.bsr_array(cp.ones((128, 128), bool), blocksize=(32, 32)).pattern
+    none = cp.zeros((0, 32, 1), np.uint32)
+    for step in range(6):
+        kind = np.ones(16, np.uint8)
+        kind[step::6] = 0
+        mask = BlockMask(pattern, cp.asarray(kind), none)
+        out = attention(q, k, v, mask)
+        expected = attention(q, k, v, mask.tobsr(copy=True))
+        assert_attention_close(cuda_engine.host(out), cuda_engine.host(expected))
+        del mask, out, expected

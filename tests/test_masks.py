@@ -156,7 +156,7 @@ def test_top_k(engine, rng, dtype, batch, k):
         scores[..., 0, :3], scores[..., 1, 2], scores[..., 2, 4] = np.nan, np.inf, -np.inf
         scores[..., 3, :4] = [0.0, -0.0, 0.0, -0.0]
     chosen = best_columns(scores, k)
-    with engine.runs(None):
+    with engine.runs("top_k"):
         mask = masks.top_k(engine.array(scores), k, (2, 3))
     np.testing.assert_array_equal(engine.host(mask.indices), chosen.reshape(*batch, 5 * k))
     blocks = np.zeros(scores.shape, bool)

@@ -1,29 +1,13 @@
-// Which values pruning keeps: order keys, the best of a group, the greedy choice in a 4 x 4 tile.
+// Which values pruning keeps: the best of a group, the greedy choice in a 4 x 4 tile.
 #pragma once
 
+#include "common/order_key.cuh"
 #include "common/tile_4x4.cuh"
 #include "common/types.cuh"
 
 namespace sparsegpu {
 
-// order_key(x): an unsigned integer that orders like x. NaN is below everything and -0.0 equals
-// 0.0, so that ties are decided by the index.
-__device__ __forceinline__ unsigned order_key(f32 x) {
-  if (x != x) return 0;
-  unsigned bits = __float_as_uint(x + 0.0f);  // -0.0 + 0.0 is 0.0
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-__device__ __forceinline__ unsigned long long order_key(f64 x) {
-  if (x != x) return 0;
-  unsigned long long bits = __double_as_longlong(x + 0.0);
-  return bits >> 63 ? ~bits : bits | 1ull << 63;
-}
-// All other types widen exactly to f32 (int8's -128 then has the absolute value 128).
-template <typename E>
-__device__ __forceinline__ unsigned order_key(E x) {
-  return order_key(f32(to_acc(x)));
-}
-
+// All types but f64 widen to f32, exactly: int8's -128 has the absolute value 128.
 __device__ __forceinline__ f64 magnitude(f64 x) {
   return fabs(x);
 }

@@ -19,6 +19,7 @@ from .._checks import bad_type, bad_value, check_flags, check_integers
 from ..bsr.array import bsr_array
 from ..bsr.block_mask import FULL, BlockMask, words
 from ..bsr.construct import check_shape
+from ..engines import checking_module
 from ..ops._common import on_device
 from ..pattern import Pattern, from_sorted_keys
 from ._arguments import check_blocks, check_count, check_options, in_form, placed, sizes
@@ -141,12 +142,12 @@ def top_k(scores: Any, k: int, blocksize: Any, *, xp: ModuleType | None = None) 
     shape = check_shape(function, (*batch, rows * bm, columns * bk))
     with on_device(scores):
         xp = namespace(scores)
-        if scores.dtype in HALF_DTYPES:
-            scores = scores.astype(np.float32)
-        # Descending: ~ has no overflow for integers. A stable sort keeps ties in order.
-        descending = ~scores if scores.dtype.kind in "biu" else -scores
-        best = xp.argsort(descending, axis=-1, kind="stable")[..., :k]
-        return _whole(_of_equal_rows(xp.sort(best, axis=-1), shape, (bm, bk)))
+        chosen = xp.empty((*batch, rows, k), index_dtype(columns))
+        if chosen.size:
+            checking_module(xp, "block_masks").top_k(chosen, scores)
+        pattern = _of_equal_rows(chosen, shape, (bm, bk))
+        pattern.note("order", (True, True))
+        return _whole(pattern)
 
 
 def from_indices(

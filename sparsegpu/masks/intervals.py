@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, index_dtype, is_cupy, namespace
+from .._arrays import as_array, is_cupy
 from .._checks import bad_type, bad_value, check_element_count
-from .._segments import expand_counts
 from ..bsr.array import bsr_array
-from ..bsr.block_mask import PARTIAL, BlockMask, words
-from ..pattern import Pattern
+from ..bsr.block_mask import BlockMask
+from ..engines import checking_module
+from ..engines._intervals import Intervals
 from ._arguments import UNBOUNDED, check_blocks, check_count, check_options, in_form, sizes
 
 
@@ -203,12 +203,9 @@ def documents(
     if any(total % b for b in blocks):
         raise bad_value(function, "lengths", f"a sum that blocks of {blocks} divide", total)
     check_element_count(function, "lengths", (total, total))
-    end = xp.asarray(np.cumsum(counts, dtype=np.int64))
-    start = end - xp.asarray(counts.astype(np.int64))
-    query = xp.arange(total, dtype=np.int64)
-    document = xp.searchsorted(end, query, side="right")
-    stop = query + 1 if causal else end[document]
-    return in_form(_of_intervals(start[document], stop, (total, total), blocks), compact)
+    ends = np.cumsum(counts, dtype=np.int64)
+    intervals = Intervals(UNBOUNDED, 0 if causal else UNBOUNDED, ends=ends)
+    return _made((total, total), blocks, intervals, compact, xp)
 
 
 def prefix(
@@ -256,10 +253,7 @@ def prefix(
     check_options(function, xp, compact=compact)
     shape, blocks = sizes(function, length, blocksize)
     prefix = check_count(function, "prefix", prefix)
-    query = xp.arange(shape[0], dtype=np.int64)
-    return in_form(
-        _of_intervals(xp.zeros_like(query), xp.maximum(query + 1, prefix), shape, blocks), compact
-    )
+    return _made(shape, blocks, Intervals(UNBOUNDED, 0, prefix), compact, xp)
 
 
 def _band(
@@ -275,38 +269,16 @@ def _band(
     shape, blocks = sizes(function, length, blocksize)
     lower = UNBOUNDED if lower is None else check_count(function, "lower", lower)
     upper = UNBOUNDED if upper is None else check_count(function, "upper", upper)
-    query = xp.arange(shape[0], dtype=np.int64)
-    return in_form(_of_intervals(query - lower, query + (upper + 1), shape, blocks), compact)
+    return _made(shape, blocks, Intervals(lower, upper), compact, xp)
 
 
-def _of_intervals(
-    start: Any, stop: Any, shape: tuple[int, int], blocksize: tuple[int, int]
-) -> BlockMask:
-    """Return the mask of keys ``start[i] <= j < stop[i]``, int64 (L,) each.
-
-    Neither ever decreases, and no query starts behind the end of the one before it. So the keys of
-    a block row are one interval, too, and its first and last query say where it begins and ends,
-    and which blocks are full.
-    """
-    xp, (bm, bk) = namespace(start), blocksize
-    start, stop = (xp.clip(key, 0, shape[1]) for key in (start, stop))
-    first = start[::bm] // bk
-    count = xp.maximum(-(-stop[bm - 1 :: bm] // bk) - first, 0)
-    row, number = expand_counts(count)
-    column = first[row] + number
-    indptr = xp.zeros(count.size + 1, dtype=np.int64)
-    indptr[1:] = xp.cumsum(count)
-    dtype = index_dtype(max(column.size, count.size, shape[1] // bk))
-    where = indptr.astype(dtype), column.astype(dtype)
-    pattern = Pattern(*where, shape, blocksize, check=False, copy=False)
-    key = column * bk
-    whole = (start[bm - 1 :: bm][row] <= key) & (stop[::bm][row] >= key + bk)
-    kind = PARTIAL - whole.view(np.uint8)  # FULL is one less
-    partial = xp.flatnonzero(~whole)
-    query = row[partial][:, None] * bm + xp.arange(bm, dtype=np.int64)
-    # Key numbers within the block, then within each word.
-    low, high = (xp.clip(at[query] - key[partial][:, None], 0, bk) for at in (start, stop))
-    word = xp.arange(words(bk), dtype=np.int64) * 32
-    low, high = (xp.clip(at[..., None] - word, 0, 32) for at in (low, high))
-    bits = (xp.left_shift(1, high) - xp.left_shift(1, low)).astype(np.uint32)
-    return BlockMask._of(pattern, kind, bits)
+def _made(
+    shape: tuple[int, int],
+    blocksize: tuple[int, int],
+    intervals: Intervals,
+    compact: bool,
+    xp: ModuleType,
+) -> bsr_array | BlockMask:
+    engine = checking_module(xp, "block_masks")
+    mask = BlockMask._of(*engine.interval_mask(shape, blocksize, intervals, xp))
+    return in_form(mask, compact)

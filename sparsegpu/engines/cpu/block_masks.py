@@ -1,0 +1,6 @@
+"""Block masks of intervals and of scores: index arithmetic and sorts, which are NumPy's own."""
+
+from __future__ import annotations
+
+from ..reference.block_masks import interval_mask as interval_mask
+from ..reference.block_masks import top_k as top_k
