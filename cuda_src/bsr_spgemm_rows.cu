@@ -7,7 +7,7 @@
 // stretch.
 //
 // -DFILL=0    counts[row] columns are found, pairs[row] pairs of blocks
-// -DFILL=1    the columns are written where out_indptr says
+// -DFILL=1    the columns are written, and out_indptr; block_ends are the sums of counts
 //
 // -DINDEX of both patterns, -DOUT_INDEX of the result (s32, s64).
 #include "common/block_pairs.cuh"
@@ -126,9 +126,9 @@ __device__ __forceinline__ long long hashed(const Row& row, unsigned* table, lon
   return found;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 8)
     bsr_spgemm_rows(long long* counts, long long* pairs, OUT_INDEX* out_indices,
-                    const OUT_INDEX* out_indptr, const INDEX* left_indptr,
+                    OUT_INDEX* out_indptr, const long long* block_ends, const INDEX* left_indptr,
                     const INDEX* left_indices, const INDEX* right_indptr,
                     const INDEX* right_indices, const long long* of_left, const long long* of_right,
                     const __grid_constant__ ResultRows problem) {
@@ -141,9 +141,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const long long width = 32LL * problem.words, extent = span.high - span.low + 1;
     OUT_INDEX* to = nullptr;
     if constexpr (FILL) {
-      const long long matrix = r / problem.block_rows;
-      to = out_indices + matrix * problem.out_nnzb +
-           out_indptr[matrix * (problem.block_rows + 1) + r % problem.block_rows];
+      const long long matrix = r / problem.block_rows, row_of_matrix = r % problem.block_rows;
+      to = out_indices + (r == 0 ? 0 : block_ends[r - 1]);
+      if (threadIdx.x == 0) {
+        OUT_INDEX* indptr = out_indptr + matrix * (problem.block_rows + 1);
+        if (row_of_matrix == 0) indptr[0] = 0;
+        indptr[row_of_matrix + 1] = OUT_INDEX(block_ends[r] - matrix * problem.out_nnzb);
+      }
     }
     long long found = 0;
     if (extent > width && span.pairs <= HASHED && extent < EMPTY) {

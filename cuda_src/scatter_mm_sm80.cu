@@ -2,20 +2,25 @@
 // (8.0 and later).
 //
 // The idea is that of scatter_mm_simt.cu, to be read first: the products of a tile's pairs, laid
-// end to end, are one long sum. Here its terms go through shared memory 32 at a time, in a pipeline
-// of STAGES such slices. A slice may span pairs; what a tile holds beyond the block's rows, beyond
-// Ns or beyond the last term is zero.
+// end to end, are one long sum. Here its terms go through shared memory TILE_K at a time, in a
+// pipeline of STAGES such slices. A slice may span pairs. Where it is a part of one or some whole
+// ones, all threads look up the same places, a slice before its copies. What a tile holds beyond
+// the block's rows, beyond Ns or beyond the last term is zero.
 //
 // Blocks and others are copied in 16-byte vectors of their rows, so KS is a multiple of eight and
 // rows begin at multiples of 16 bytes. Where a pair's other begins at another column than a
 // multiple of eight, its elements are copied one by one.
 //
+// The sums pass through shared memory, so that accumulators are read and written in vectors, too,
+// where their rows allow it: some are read before the first is written.
+//
 // -DT, -DINDEX, -DFORMAT, -DOUT, -DEPILOGUE, -DGROUP_SIZE as in scatter_mm_simt.cu; -DKS columns of
 // a block; -DTILE_M, -DTILE_N outputs of a thread block, shared by WARPS_M x WARPS_N warps;
-// -DSTAGES.
+// -DTILE_K terms of a slice; -DSTAGES.
 #include "common/cp_async_pipeline.cuh"
 #include "common/kernel_epilogue.cuh"
 #include "common/output_matrix.cuh"
+#include "common/pack.cuh"
 #include "common/pair_sum.cuh"
 #include "common/warp_mma.cuh"
 
@@ -25,10 +30,17 @@ typedef Acc<T>::type A;
 constexpr ListFormat LIST_FORMAT = ListFormat::FORMAT;
 typedef PairSum<LIST_FORMAT> Pairs;
 
-constexpr int TILE_K = 32;  // terms of a slice
-constexpr int VECTOR = 8;   // elements of a 16-byte copy
+constexpr int VECTOR = 8;  // elements of a 16-byte copy
 constexpr int THREADS = 32 * WARPS_M * WARPS_N;
 constexpr int WARP_M = TILE_M / WARPS_M, WARP_N = TILE_N / WARPS_N;
+// A slice is a part of a pair, or some pairs: then all threads look up the same few places.
+constexpr bool WHOLE_PAIRS = KS % TILE_K == 0 || TILE_K % KS == 0;
+constexpr int PAIRS = KS < TILE_K ? TILE_K / KS : 1;  // of a slice, if WHOLE_PAIRS
+// Thread blocks of a multiprocessor that its 65536 registers suffice for.
+constexpr int REGISTERS = WARP_M * WARP_N > 1024 ? 256 : WHOLE_PAIRS && PAIRS == 1 ? 128 : 168;
+constexpr int RESIDENT = 65536 / (REGISTERS * THREADS);
+// Each warp stages sixteen rows of sums where the stages were.
+constexpr int STAGING_PITCH = WARP_N + 8;
 static_assert(sizeof(T) == 2 && KS % VECTOR == 0, "a vector lies within one block");
 static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "a warp multiplies 16 x 16 outputs at a time");
 
@@ -36,6 +48,8 @@ typedef OperandTile<T, TILE_M, TILE_K, true> Left;    // by row
 typedef OperandTile<T, TILE_N, TILE_K, false> Right;  // by k, as others lie
 constexpr int STAGE_BYTES = Left::BYTES + Right::BYTES;
 typedef WarpOutputs<A, WARP_M, WARP_N, WARPS_N> Outputs;
+typedef OutputMatrix<KernelEpilogue<A, OUT>> Accumulators;
+static_assert(WARPS_M * WARPS_N * 16 * STAGING_PITCH * 4 <= STAGES * STAGE_BYTES, "they fit");
 
 // The operands of one tile of the output: where they begin, and how many rows and columns count.
 struct Operands {
@@ -45,6 +59,7 @@ struct Operands {
   const View &blocks, &others;
   const T *block, *other;
   int rows, columns;
+  const T *left_at[PAIRS], *right_at[PAIRS];  // WHOLE_PAIRS: the next slice
 
   // Where the block and the other of the pair are that term k belongs to; k becomes its number
   // within the pair.
@@ -56,34 +71,60 @@ struct Operands {
     right = other + other_at;
     k -= pair * KS;
   }
+  // Look up where the slice from term `start` on lies, of which `here` count. That loads what the
+  // copies would wait for.
+  __device__ __forceinline__ void find(long long start, int here) {
+    if constexpr (WHOLE_PAIRS) {
+#pragma unroll
+      for (int i = 0; i < PAIRS; ++i) {
+        if (i * KS >= here) break;
+        long long k = start + i * KS;
+        locate(k, left_at[i], right_at[i]);
+        left_at[i] += k;
+        right_at[i] += k * others.row;
+      }
+    }
+  }
+  static __device__ __forceinline__ const T* choose(const T* const (&places)[PAIRS], int pair) {
+    const T* place = places[0];
+#pragma unroll
+    for (int i = 1; i < PAIRS; ++i)
+      if (pair == i) place = places[i];
+    return place;
+  }
 
   // Start to copy the slice from term `start` on, of which `here` count.
   __device__ __forceinline__ void load(unsigned char* stage, long long start, int here) const {
-    const T *left, *right;
     const int x = threadIdx.x % (TILE_K / VECTOR) * VECTOR;  // this thread's terms of each row
-    long long k = start + x;
+    const T *left = block, *unused;
     const int there = x < here ? rows : 0;
-    if (there) {
-      locate(k, left, right);
+    if constexpr (WHOLE_PAIRS) {
+      left = choose(left_at, x / KS) + x % (PAIRS == 1 ? TILE_K : KS);
+    } else if (there) {
+      long long k = start + x;
+      locate(k, left, unused);
       left += k;
-    } else {
-      left = block;
     }
     share_copies<THREADS, TILE_K / VECTOR, TILE_M>([&](int, int y, int c) {
       cp_async<16>(stage + Left::offset(y + c, x), left + (y + c) * blocks.row, y + c < there);
     });
     unsigned char* to = stage + Left::BYTES;
     share_copies<THREADS, TILE_N / VECTOR, TILE_K>([&](int vector, int y, int c) {
+      constexpr int DOWN = THREADS / (TILE_N / VECTOR);  // y is less
       const int n = vector * VECTOR;
       const int count = y + c < here ? min(max(columns - n, 0), VECTOR) : 0;
-      right = other;
-      if (count) {
-        const T* unused;
+      const T* right = other;
+      if constexpr (WHOLE_PAIRS) {
+        const int pair = PAIRS == 1 ? 0 : KS % DOWN == 0 ? c / KS : (y + c) / KS;
+        right = choose(right_at, pair) + (y + c - pair * KS) * others.row + n;
+      } else if (count) {
         long long term = start + y + c;
         locate(term, unused, right);
         right += term * others.row + n;
       }
-      if (reinterpret_cast<unsigned long long>(right) % 16 == 0) {
+      // blocks and others of stacks begin at multiples of 16 bytes
+      if (LIST_FORMAT == ListFormat::pairs ||
+          reinterpret_cast<unsigned long long>(right) % 16 == 0) {
         cp_async_partial<16, false>(to + Right::offset(n, y + c), right, count * int(sizeof(T)));
       } else {
 #pragma unroll
@@ -118,17 +159,66 @@ __device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* 
   }
 }
 
+// Add a warp's sums to the accumulators. `staging` has room for sixteen rows; `top` and `left` are
+// where the tile's part begins. Alpha and beta of the epilogue are one.
+__device__ __forceinline__ void store(const Outputs& outputs, A* staging,
+                                      const Accumulators& matrix, long long top, long long left,
+                                      int rows, int columns) {
+  constexpr int OUT_VECTOR = 16 / sizeof(OUT), ACROSS = WARP_N / OUT_VECTOR;
+  constexpr int SHARE = 16 * ACROSS / 32;  // vectors of a lane
+  const View& view = matrix.view;
+  const bool vectors =
+      view.col == 1 && view.row % OUT_VECTOR == 0 && columns % OUT_VECTOR == 0 &&
+      reinterpret_cast<unsigned long long>(matrix.out + element_offset(view, top, left)) % 16 == 0;
+#pragma unroll
+  for (int sixteen = 0; sixteen < WARP_M / 16; ++sixteen) {
+    const int first_row = outputs.row + 16 * sixteen;
+    outputs.sixteen_rows(sixteen,
+                         [&](int m, int n, A sum) { staging[m * STAGING_PITCH + n] = sum; });
+    __syncwarp();
+    if (vectors) {
+      Pack<OUT, OUT_VECTOR> values[SHARE];
+      const auto place = [&](int i, auto use) {
+        const int m = (outputs.lane + 32 * i) / ACROSS;
+        const int n = (outputs.lane + 32 * i) % ACROSS * OUT_VECTOR;
+        if (first_row + m < rows && outputs.col + n < columns)
+          use(matrix.out + (top + first_row + m) * view.row + left + outputs.col + n,
+              staging + m * STAGING_PITCH + n);
+      };
+#pragma unroll
+      for (int i = 0; i < SHARE; ++i)
+        place(i, [&](const OUT* from, const A*) { values[i].load(from); });
+#pragma unroll
+      for (int i = 0; i < SHARE; ++i)
+        place(i, [&](OUT* to, const A* sums) {
+#pragma unroll
+          for (int e = 0; e < OUT_VECTOR; ++e)
+            values[i].value[e] = round_to<OUT>(to_acc(values[i].value[e]) + sums[e]);
+          values[i].store(to);
+        });
+    } else {
+#pragma unroll 1
+      for (int e = outputs.lane; e < 16 * WARP_N; e += 32) {
+        const int m = e / WARP_N, n = e % WARP_N;
+        if (first_row + m < rows && outputs.col + n < columns)
+          matrix.store(staging[m * STAGING_PITCH + n], top + first_row + m, left + outputs.col + n);
+      }
+    }
+    __syncwarp();
+  }
+}
+
 typedef ScatterPart<LIST_FORMAT, TILE_M, TILE_N, GROUP_SIZE> Part;
 
 // A thread block computes one TILE_M x TILE_N part of one tile of one batch. The arguments are
 // those of scatter_mm_simt.
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     scatter_mm_sm80(const __grid_constant__ View accumulators, const __grid_constant__ View blocks,
                     const __grid_constant__ View others, const __grid_constant__ Lists<INDEX> lists,
                     const __grid_constant__ Batch batch,
                     const __grid_constant__ ScatterProblem problem,
                     const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
-  __shared__ __align__(128) unsigned char stages[STAGES * STAGE_BYTES];
+  extern __shared__ __align__(128) unsigned char dynamic[];
   const long long parts = Part::count(problem);
 
   for (long long x = blockIdx.x; x < parts; x += gridDim.x) {
@@ -140,35 +230,34 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const T* other = static_cast<const T*>(others.ptr) + part.first_col;
     if constexpr (LIST_FORMAT != ListFormat::pairs)
       other += batch_offset(others, batch, part.batch);
-    const Operands operands = {tile, lists, problem, blocks, others, block, other, rows, columns};
+    Operands operands = {tile, lists, problem, blocks, others, block, other, rows, columns};
 
     Outputs outputs;
     CpAsyncPipeline<STAGES, STAGE_BYTES> pipeline;
     const long long terms = (tile.end - tile.first) * KS;
     long long loaded = 0;
+    const auto slice = [&](long long start) { return int(min((long long)TILE_K, terms - start)); };
     auto load = [&] {
-      if (loaded < terms)
-        operands.load(stages + pipeline.stage, loaded, int(min((long long)TILE_K, terms - loaded)));
+      if (loaded < terms) operands.load(dynamic + pipeline.stage, loaded, slice(loaded));
       loaded += TILE_K;
+      if (loaded < terms) operands.find(loaded, slice(loaded));
       pipeline.advance();
     };
+    if (terms > 0) operands.find(0, slice(0));
 #pragma unroll 1
     for (int step = 0; step < STAGES - 1; ++step) load();
 #pragma unroll 1
     for (long long done = 0; done < terms; done += TILE_K) {
       pipeline.wait();
       load();
-      multiply(outputs, stages + pipeline.stage);
+      multiply(outputs, dynamic + pipeline.stage);
     }
     pipeline.drain();
 
-    const OutputMatrix<KernelEpilogue<A, OUT>> matrix(accumulators, batch, epilogue, part.batch);
-    const long long top = tile.row + part.first_row, left = tile.col + part.first_col;
-#pragma unroll
-    for (int sixteen = 0; sixteen < WARP_M / 16; ++sixteen)
-      outputs.sixteen_rows(sixteen, [&](int m, int n, A sum) {
-        const int row = outputs.row + 16 * sixteen + m, column = outputs.col + n;
-        if (row < rows && column < columns) matrix.store(sum, top + row, left + column);
-      });
+    const Accumulators matrix(accumulators, batch, epilogue, part.batch);
+    A* staging = reinterpret_cast<A*>(dynamic) + threadIdx.x / 32 * 16 * STAGING_PITCH;
+    store(outputs, staging, matrix, tile.row + part.first_row, tile.col + part.first_col, rows,
+          columns);
+    __syncthreads();
   }
 }

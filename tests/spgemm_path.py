@@ -25,6 +25,12 @@ def blocks(engine, rng, shape, blocksize, **how):
     return engine.bsr(triple, shape), dense_from_blocks(*triple, shape)
 
 
+def strided(engine, a):
+    """Return an equal array whose blocks' elements lie far apart."""
+    data = engine.host(a.data)
+    return a.with_data(engine.array(np.moveaxis(data, 0, -1).copy()).transpose(2, 0, 1))
+
+
 class SpgemmPath:
     """Each test's launches must hold the path's kernel (on the host there is only one way)."""
 
@@ -72,6 +78,15 @@ class SpgemmPath:
             if out_dtype != "int8":
                 assert self.multiply(engine, negative, b, out=out) is out
                 assert (engine.host(out.toarray()) == -expected).all()
+
+    def test_strided_blocks(self, engine, rng):
+        for dtype, sides in self.CASES[:2]:
+            a, b, _, _ = self.operands(engine, rng, dtype, sides)
+            expected = self.multiply(engine, a, b)
+            for left, right in ((strided(engine, a), b), (a, strided(engine, b))):
+                for _ in range(2):
+                    out = self.multiply(engine, left, right)
+                    assert (engine.host(out.data) == engine.host(expected.data)).all()
 
     def test_what_meets_no_block_is_not_read(self, engine, rng):
         dtype, sides = self.CASES[0]

@@ -8,12 +8,12 @@ import pytest
 import sparsegpu
 from sparsegpu.engines.cuda import _spgemm_plan
 from sparsegpu.testing import assert_within_bound, dense_from_blocks, random_blocks, random_values
-from tools.emulator.build import compiler
+from tools.emulator.build import HostKernel, compiler
 from tools.emulator.spgemm import emulated_spgemm
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 
-SYMBOLIC = {"bsr_spgemm_rows": 2, "bsr_spgemm_pairs": 2}
+SYMBOLIC = {"bsr_spgemm_rows": 2, "bsr_spgemm_ends": 1, "bsr_spgemm_pairs": 2}
 
 #: Few, as each may take seconds to build: path, fields, dtype, result, blocks (bm, bk, bn).
 CASES = [
@@ -68,6 +68,16 @@ def test_products(directory, rng, case):
     assert_within_bound(again.toarray(), x, 2 * y, **tolerance)
 
 
+def test_strided_blocks(directory, rng):
+    """A view of blocks whose elements lie apart has no less dimensions than their copy."""
+    a, b, x, y = operands(rng, "float64", (2, 3, 2), density=0.6)
+    apart = np.moveaxis(np.moveaxis(a.data, 0, -1).copy(), -1, 0)
+    with emulated_spgemm(directory):
+        for left in (a.with_data(apart), a):
+            out = sparsegpu.bsr_spgemm(left, b)
+            assert_within_bound(out.toarray(), x, y, dtype="float64", terms=x.shape[1])
+
+
 def values_of(rng, indices, indptr, shape):
     indices, indptr = (np.asarray(x, np.int32) for x in (indices, indptr))
     data = random_values(rng, (len(indices), 1, 1), "float32", small_integers=True)
@@ -105,6 +115,50 @@ def test_pairs_that_are_listed_for_every_product(directory, rng, monkeypatch, mo
     assert launched["bsr_spgemm_small"] == launched["bsr_spgemm_pairs"] - 1
 
 
+@pytest.mark.parametrize("matrices", [1, 3, 2500])
+@pytest.mark.parametrize("rows", [1, 4, 4100])
+def test_ends_of_rows(directory, rng, matrices, rows):
+    """Of fewer and of more rows than are added up at a time."""
+    if matrices * rows > 20_000:
+        rows = 5
+    blocks, pairs = rng.integers(0, 2**33, (2, matrices, rows))
+    ends = [x.flatten() for x in (blocks, pairs)]
+    facts = np.full(4, -1, np.int64)
+    kernel = HostKernel("bsr_spgemm_ends", {}, directory)
+    kernel(1, 1024, [*ends, facts, np.int64(matrices * rows), np.int64(rows)])
+    of_matrix = blocks.sum(axis=1)
+    assert facts.tolist() == [of_matrix.min(), of_matrix.max(), pairs.sum(), 0]
+    for got, counts in zip(ends, (blocks, pairs), strict=True):
+        np.testing.assert_array_equal(got, np.cumsum(counts))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float32"])
+def test_the_longest_sum(directory, rng, dtype):
+    """Of int8 operands it is known, as int32 may not hold it; of others a bound."""
+    a, b, *_ = operands(rng, dtype, (2, 2, 2), density=0.4, duplicates=True)
+    with emulated_spgemm(directory):
+        sparsegpu.bsr_spgemm(a, b)
+    kind = "spgemm", "cpu", dtype == "int8"
+    plan = a.pattern.known_with(kind, b.pattern)
+    longest = int(np.diff(plan.parts.starts).max())
+    assert plan.longest == longest if dtype == "int8" else plan.longest >= longest
+
+
+def test_matrices_of_different_numbers_of_blocks(directory):
+    left = sparsegpu.bsr_array(np.eye(4)[None].repeat(2, 0), blocksize=(2, 2))
+    data = np.zeros((2, 4, 6))
+    data[0, :2, :4], data[1, :2, :2], data[1, 2:, 2:4] = 1, 1, 1
+    right = sparsegpu.bsr_array(data, blocksize=(2, 2))
+    twice = sparsegpu.bsr_array(
+        (np.ones((2, 2, 2, 2)), np.array([[0, 0], [0, 1]]), np.array([[0, 1, 2]] * 2)),
+        shape=(2, 4, 4),
+    )
+    with emulated_spgemm(directory):
+        assert (left @ right).nnzb == 2
+        with pytest.raises(ValueError, match="between 2 and 4"):
+            sparsegpu.bsr_spgemm(twice, right)
+
+
 @pytest.mark.parametrize("batches", [((2, 3), ()), ((), (3,)), ((2, 1), (3,))])
 def test_batches(directory, rng, batches):
     triples = [
@@ -122,6 +176,7 @@ def test_indices_of_64_bits(directory, rng, monkeypatch):
     for pattern in (a.pattern, b.pattern):
         for name in ("_indices", "_indptr"):
             object.__setattr__(pattern, name, getattr(pattern, name).astype(np.int64))
-    monkeypatch.setattr(_spgemm_plan, "index_dtype", lambda largest: np.dtype(np.int64))
+    for module in (_spgemm_plan, sparsegpu.pattern):
+        monkeypatch.setattr(module, "index_dtype", lambda largest: np.dtype(np.int64))
     with emulated_spgemm(directory):
         np.testing.assert_array_equal((a @ b).toarray(), x @ y)

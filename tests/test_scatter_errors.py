@@ -159,8 +159,8 @@ class TestErrors:
         settings = {"TILE_M": 64, "TILE_N": 64, "GROUP_SIZE": 2}
         a = sparsegpu.random_bsr((128, 128), (64, 64), 0.5, dtype="bfloat16", xp=engine.xp, rng=0)
         other = engine.array(np.ones((128, 64), a.dtype))
+        lists = sparsegpu.bsr_scatter_mm_indices_data(a, other, name, **settings)
         with engine.runs(None):
-            lists = sparsegpu.bsr_scatter_mm_indices_data(a, other, name, **settings)
             for setting in settings:
                 for value in (999, 0):
                     wrong = settings | {setting: value}

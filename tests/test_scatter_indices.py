@@ -110,7 +110,7 @@ def test_duplicates_are_summed_first(engine, rng, name):
     summed = bsr.copy()
     summed.sum_duplicates()
     other = random_values(rng, (8, 6), "float32", small_integers=True)
-    with engine.runs("bsr_sum_blocks", "scatter_mm"):
+    with engine.runs("bsr_addmm", "scatter_indices"):
         made = sparsegpu.bsr_scatter_mm_indices_data(bsr, engine.array(other), name)
         result = sparsegpu.bsr_scatter_mm(bsr, engine.array(other), made)
     fresh = sparsegpu.bsr_scatter_mm_indices_data(summed, engine.array(other), name)

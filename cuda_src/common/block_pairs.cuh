@@ -21,7 +21,8 @@ struct ResultRows {
   int words;                                  // of shared memory
 };
 
-// A row of the result as the pairs of blocks that meet in it.
+// A row of the result as the pairs of blocks that meet in it. of_left, of_right: from which matrix
+// each one of the result is made; null where that is the one of the same number.
 template <typename Index>
 struct MeetingBlocks {
   long long begin, end;  // of the left row's blocks, of all matrices
@@ -33,7 +34,8 @@ struct MeetingBlocks {
                                            const long long* of_left, const long long* of_right,
                                            const ResultRows& problem, long long row) {
     const long long matrix = row / problem.block_rows;
-    const long long l = of_left[matrix], r = of_right[matrix];
+    const long long l = of_left ? of_left[matrix] : matrix;
+    const long long r = of_right ? of_right[matrix] : matrix;
     left_first = l * problem.left_nnzb;
     right_first = r * problem.right_nnzb;
     const Index* indptr = left_indptr + l * (problem.block_rows + 1) + row % problem.block_rows;

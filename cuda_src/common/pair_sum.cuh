@@ -103,8 +103,12 @@ struct PairSum {
         q = lists.q_offsets[first_q_offset + g - first];
       }
       block = p * blocks.batch[3];
-      const long long down = q / problem.n;
-      other = element_offset(others, down, q - down * problem.n);
+      if (others.row == problem.n && others.col == 1) {
+        other = q;  // as it is counted: division is slow
+      } else {
+        const long long down = q / problem.n;
+        other = element_offset(others, down, q - down * problem.n);
+      }
     }
   }
 };

@@ -20,7 +20,8 @@ class Plan:
     pattern : Pattern
         Of the result, canonical, with the batch shape of both.
     longest : int
-        Pairs of blocks that add to one block of the result, at most.
+        Pairs of blocks that add to one block of the result, at most; only of int8 operands need it
+        be the least such number.
     parts : Any
         Which pairs these are, as the engine wants it.
     device, kept

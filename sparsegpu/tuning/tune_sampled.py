@@ -65,6 +65,8 @@ def sampled_kind_of(bsr: bsr_array, mats: tuple[Any, Any], allow_tf32: bool) -> 
 def sampled_product(bsr: bsr_array, mats: tuple[Any, Any], allow_tf32: bool) -> Callable[..., Any]:
     """Return a call that takes ``config`` and ``out`` and returns the stored blocks."""
     mat1, mat2 = mats
+    if bsr.dtype != mat1.dtype:  # the matrices' absolute values: only where blocks are is asked
+        bsr = bsr.astype(bool)
 
     def call(*, config: Any = None, out: Any = None) -> Any:
         given = None if out is None else bsr.with_data(out)

@@ -81,8 +81,8 @@ def test_k_is_split_where_few_tiles_would_run(rows, row_blocks, k, split):
     assert max(fields.allowed["split_k"]) <= max(k // 32, 1)
 
 
-def test_it_is_not_the_default_before_it_is_measured():
-    assert not bsr_sampled_addmm_sm80.pays(facts("bfloat16", (64, 64)))
+def test_it_is_the_default():
+    assert bsr_sampled_addmm_sm80.pays(facts("bfloat16", (64, 64)))
     assert bsr_sampled_addmm_sm80.worth_measuring(facts("bfloat16", (64, 64)))
 
 

@@ -56,7 +56,8 @@ def test_tiles_fit(dtype, mat2):
 
 
 def test_where_it_is_not_taken():
-    assert not bsr_sampled_addmm_sm90.pays(facts("bfloat16", (64, 64)))
+    assert bsr_sampled_addmm_sm90.pays(facts("bfloat16", (64, 64)))
+    assert not bsr_sampled_addmm_sm90.pays(facts("bfloat16", (32, 64)))
     assert (
         bsr_sampled_addmm_sm90.tile(facts("float16", (64, 64), capability=(10, 0)), Fields())
         is None

@@ -16,4 +16,5 @@ class TestPath(SpgemmPath):
 
 def test_what_it_does_not_take():
     assert bsr_spgemm_f64.tile(facts("float64", (9, 2, 2)), Fields()) is None
-    assert not bsr_spgemm_f64.pays(facts("float64", (3, 3, 3)))
+    assert bsr_spgemm_f64.pays(facts("float64", (3, 3, 3)))
+    assert not bsr_spgemm_f64.pays(facts("float64", (2, 2, 1)))

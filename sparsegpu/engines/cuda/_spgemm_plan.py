@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._arrays import index_dtype, namespace
+from ..._arrays import index_dtype
 from ..._checks import bad_value
 from ..._math import ceil_div
 from ...pattern import Pattern
@@ -27,6 +27,7 @@ from .runtime.types import ctype
 MOST_BYTES = 768 << 20
 
 _THREADS, _WARPS = 128, 4
+_SUMMING = 1024  # threads that add up the counts of the rows
 _FEWEST_WORDS, _MOST_WORDS = 1536, 4096  # of shared memory; a hash table and its list, 16 KB
 _INT64, _UINT32 = np.dtype(np.int64), np.dtype(np.uint32)
 
@@ -63,8 +64,8 @@ class Lists(NamedTuple):
     pairs : array (pairs, 2), or None
         Of the one stretch, where there is one: numbers of a left and of a right block, counted over
         the batch.
-    of_left, of_right : int64 arrays
-        For every matrix of the result the number of the one it comes from.
+    of_left, of_right : int64 arrays or None
+        For every matrix of the result the number of the one it comes from; None: its own.
     dtype : dtype
         Of the pairs.
     """
@@ -78,9 +79,17 @@ class Lists(NamedTuple):
 
 
 def make_plan(
-    left: Pattern, right: Pattern, batch: tuple[int, ...], function: str, argument: str
+    left: Pattern,
+    right: Pattern,
+    batch: tuple[int, ...],
+    exact: bool,
+    function: str,
+    argument: str,
 ) -> Plan:
     """Return the plan of a product, whose ``parts`` are `Lists`.
+
+    The host waits for the device once, for the sizes of the result and of the lists; of int8
+    operands (``exact``) once more, for the longest sum.
 
     Raises
     ------
@@ -90,40 +99,53 @@ def make_plan(
     xp, block_rows = left.xp, left.block_shape[0]
     matrices = size_of(batch)
     rows, columns = matrices * block_rows, right.block_shape[1]
+    number = index_dtype(max(left._indices.size, right._indices.size))
     of_left, of_right = (_matrix_numbers(p, batch) for p in (left, right))
-    counts, pairs = xp.zeros((2, rows), _INT64)
     operands = _Operands(left, right, of_left, of_right, rows)
-    words = min(max(ceil_div(columns, 32), _FEWEST_WORDS), _MOST_WORDS)
+    nnzb = total = 0
     if rows and left.nnzb and right.nnzb:
-        launch = operands.rows_launch((counts, pairs, NULL, NULL), 0, np.dtype(np.int32), words)
-        submit(launch, setup=True)
-    ends = xp.cumsum(counts)
-    nnzb = _blocks_of_a_matrix(ends, matrices, function, argument)
-    dtype = index_dtype(max(nnzb, block_rows, columns))
-    indptr = xp.zeros((matrices, block_rows + 1), dtype)
-    matrix = xp.arange(matrices, dtype=_INT64)[:, None]
-    indptr[:, 1:] = ends.reshape(matrices, block_rows) - matrix * nnzb
-    indices = xp.empty((matrices, nnzb), dtype)
-    if indices.size:
-        launch = operands.rows_launch((NULL, NULL, indices, indptr), nnzb, dtype, words)
-        submit(launch, setup=True)
+        words = min(max(ceil_div(columns, 32), _FEWEST_WORDS), _MOST_WORDS)
+        block_ends, pair_ends = (xp.empty(rows, _INT64) for _ in range(2))
+        facts = xp.empty(4, _INT64)
+        found = (block_ends, pair_ends, NULL, NULL, NULL)
+        count = operands.rows_launch(found, 0, np.dtype(np.int32), words)
+        submit(count, operands.ends_launch(block_ends, pair_ends, facts), setup=True)
+        nnzb, most, total, _ = facts.tolist()
+        if nnzb != most:
+            expected = "the same number of stored blocks in every batch"
+            raise bad_value(function, argument, expected, f"between {nnzb} and {most}")
+    dtype, blocks = index_dtype(max(nnzb, block_rows, columns)), matrices * nnzb
+    memory = xp.empty if total else xp.zeros  # without pairs nothing is written
+    indptr = memory((*batch, block_rows + 1), dtype)
+    starts = memory(blocks + 1, _INT64)
     pattern = Pattern(
-        indptr.reshape(*batch, block_rows + 1),
-        indices.reshape(*batch, nnzb),
+        indptr,
+        xp.empty((*batch, nnzb), dtype),
         (left.shape[0], right.shape[1]),
         (left.blocksize[0], right.blocksize[1]),
         check=False,
         copy=False,
     )
-    starts, longest = _starts(operands, pattern)
-    number = index_dtype(max(left._indices.size, right._indices.size))
-    stretches = _stretches(pairs, ends, MOST_BYTES // (2 * number.itemsize))
+    pattern.note("order", (True, True))
+    if not total:
+        return Plan(pattern, 0, Lists(starts, (), None, of_left, of_right, number))
+    counts = xp.empty(blocks, _UINT32)
+    found = (NULL, NULL, pattern._indices, pattern._indptr, block_ends)
+    fill = operands.rows_launch(found, nnzb, pattern._indices.dtype, words)
+    ends = (pair_ends, facts)
+    of_blocks = operands.pairs_launch(pattern, NULL, counts, starts, ends, np.dtype(np.int32), None)
+    submit(fill, of_blocks, setup=True)
+    longest = int(facts[3]) if exact else total
+    whole, most = Stretch(0, rows, 0, blocks, 0, total), MOST_BYTES // (2 * number.itemsize)
+    stretches = (whole,) if total <= most else _stretches(pair_ends, block_ends, total, most)
     lists = Lists(starts, stretches, None, of_left, of_right, number)
     if len(stretches) == 1:
-        lists = lists._replace(pairs=xp.empty((stretches[0].pairs, 2), number))
-        written = xp.empty(indices.size, _UINT32)
-        for work in list_works(lists, stretches[0], pattern, left, right, lists.pairs, written):
-            submit(work, setup=True)
+        lists = lists._replace(pairs=xp.empty((total, 2), number))
+        none = (NULL, NULL)
+        submit(
+            operands.pairs_launch(pattern, lists.pairs, counts, starts, none, number, stretches[0]),
+            setup=True,
+        )
     return Plan(pattern, longest, lists)
 
 
@@ -141,7 +163,10 @@ def list_works(
     ``written``, uint32, has a number for every block of the result.
     """
     operands = _Operands(left, right, lists.of_left, lists.of_right, stretch.rows)
-    launch = operands.pairs_launch(pattern, lists.starts, pairs, written, lists.dtype, stretch)
+    none = (NULL, NULL)
+    launch = operands.pairs_launch(
+        pattern, pairs, written, lists.starts, none, lists.dtype, stretch
+    )
     return Memset(written), launch
 
 
@@ -154,7 +179,7 @@ class _Operands:
         self._arrays = tuple(
             x.astype(wide, copy=False) for p in (left, right) for x in (p._indptr, p._indices)
         )
-        self._numbers = of_left, of_right
+        self._numbers = tuple(NULL if x is None else x for x in (of_left, of_right))
         self._facts = {
             "block_rows": left.block_shape[0],
             "inner": left.block_shape[1],
@@ -183,26 +208,37 @@ class _Operands:
             4 * words,
         )
 
+    def ends_launch(self, block_ends: Any, pair_ends: Any, facts: Any) -> Launch:
+        """Return what makes sums of the counts of the rows."""
+        numbers = np.int64(self._rows), np.int64(self._facts["block_rows"])
+        compiled = kernel("bsr_spgemm_ends")
+        return Launch(compiled, (1,), (_SUMMING,), (block_ends, pair_ends, facts, *numbers))
+
     def pairs_launch(
         self,
         pattern: Pattern,
-        starts: Any,
         pairs: Any,
         counts: Any,
+        starts: Any,
+        ends: tuple[Any, Any],
         number: np.dtype,
         stretch: Stretch | None,
     ) -> Launch:
-        """Return what counts the pairs of every block, or lists those of a stretch."""
+        """Return what finds where the pairs of every block start, or lists those of a stretch.
+
+        ``ends`` are those of the rows and the facts; only the former needs them.
+        """
         source = "bsr_spgemm_pairs"
         names = {"FILL": int(stretch is not None), "INDEX": self._index}
         names |= {"OUT_INDEX": ctype(pattern._indices.dtype), "PAIR": ctype(number)}
         row, base = (0, 0) if stretch is None else (stretch.row, stretch.base)
+        rows = self._rows if stretch is None else stretch.rows
         return Launch(
             kernel(source, **names),
-            grid(self._rows if stretch is None else ceil_div(self._rows, _WARPS)),
+            grid(rows if stretch is None else ceil_div(rows, _WARPS)),
             (_THREADS,),
             (
-                *(pairs, counts, starts, pattern._indptr, pattern._indices),
+                *(pairs, counts, starts, *ends, pattern._indptr, pattern._indices),
                 *self._arrays,
                 *self._numbers,
                 self._problem(source, pattern.nnzb, row=row, base=base),
@@ -211,53 +247,29 @@ class _Operands:
 
 
 def _matrix_numbers(pattern: Pattern, batch: tuple[int, ...]) -> Any:
-    """Return, for every matrix of the result, the number of the one it comes from."""
-    xp = pattern.xp
-    own = xp.arange(pattern.batch_size, dtype=_INT64).reshape(pattern.batch_shape)
-    return xp.ascontiguousarray(xp.broadcast_to(own, batch).ravel())
+    """Return, for every matrix of the result, the number of the one it comes from.
 
-
-def _blocks_of_a_matrix(ends: Any, matrices: int, function: str, argument: str) -> int:
-    """Return how many blocks every matrix of the result stores; ``ends`` counts them by rows."""
-    if not ends.size:
-        return 0
-    if matrices == 1:
-        return int(ends[-1])
-    counts = namespace(ends).diff(ends.reshape(matrices, -1)[:, -1], prepend=0)
-    low, high = int(counts.min()), int(counts.max())
-    if low != high:
-        expected = "the same number of stored blocks in every batch"
-        raise bad_value(function, argument, expected, f"between {low} and {high}")
-    return low
-
-
-def _starts(operands: _Operands, pattern: Pattern) -> tuple[Any, int]:
-    """Return where the pairs of every block start, and how many a block has at most."""
-    xp, blocks = pattern.xp, pattern._indices.size
-    starts = xp.zeros(blocks + 1, _INT64)
-    if not blocks:
-        return starts, 0
-    counts = xp.zeros(blocks, _UINT32)
-    number = np.dtype(np.int32)
-    submit(operands.pairs_launch(pattern, NULL, NULL, counts, number, None), setup=True)
-    starts[1:] = xp.cumsum(counts, dtype=_INT64)
-    return starts, int(counts.max())
-
-
-def _stretches(pairs: Any, block_ends: Any, most: int) -> tuple[Stretch, ...]:
-    """Cut the rows into stretches of at most ``most`` pairs, or of one row.
-
-    ``pairs`` are those of every row, ``block_ends`` counts the blocks of the rows.
+    None where it is the one of the same number.
     """
-    rows = pairs.size
-    ends = namespace(pairs).cumsum(pairs)
-    total = int(ends[-1]) if rows else 0
+    if pattern.batch_shape == batch:
+        return None
+    own = np.arange(pattern.batch_size, dtype=_INT64).reshape(pattern.batch_shape)
+    return pattern.xp.asarray(np.broadcast_to(own, batch).ravel())
+
+
+def _stretches(pair_ends: Any, block_ends: Any, total: int, most: int) -> tuple[Stretch, ...]:
+    """Cut the rows into stretches of at most ``most`` of ``total`` pairs, or of one row.
+
+    ``pair_ends`` and ``block_ends`` count the pairs and the blocks up to each row. The host waits
+    for some of these numbers.
+    """
+    rows = pair_ends.size
     cut: list[Stretch] = []
     row = base = block = 0
     while base < total:
-        fit = rows if total - base <= most else int((ends <= base + most).sum())
+        fit = rows if total - base <= most else int((pair_ends <= base + most).sum())
         last = max(fit, row + 1)
-        end, block_end = int(ends[last - 1]), int(block_ends[last - 1])
+        end, block_end = int(pair_ends[last - 1]), int(block_ends[last - 1])
         if end > base:
             cut.append(Stretch(row, last - row, block, block_end - block, base, end - base))
         row, base, block = last, end, block_end

@@ -37,7 +37,7 @@ def filled_rows(pattern: Pattern) -> tuple[Any, Any, int]:
         nothing = xp.empty(0, _INT64)
         return nothing, nothing, 0
     ranked = block_rows <= RANKED
-    ascending, most_first = xp.empty((2, block_rows if ranked else 0), _INT64)
+    ascending, most_first = (xp.empty(block_rows if ranked else 0, _INT64) for _ in range(2))
     facts = xp.empty(5, _INT64)
     launch = Launch(
         kernel("bsr_filled_rows", INDEX=ctype(pattern._indices.dtype), RANKED=int(ranked)),
@@ -47,14 +47,16 @@ def filled_rows(pattern: Pattern) -> tuple[Any, Any, int]:
     )
     submit(Memset(facts), launch, setup=True)
     filled, end, longest, falls, repeats = facts.tolist()
-    pattern.memo("order", lambda: (not falls, not (falls or repeats)))
-    pattern.memo("longest row", lambda: longest)
+    pattern.note("order", (not falls, not (falls or repeats)))
+    pattern.note("longest row", longest)
     if not ranked:
         counts = xp.diff(pattern._indptr)
         ascending = xp.flatnonzero(counts).astype(_INT64, copy=False)
         # ~ reverses the order, and unlike - it does so for all integers.
         most_first = ascending[xp.argsort(~counts[ascending], kind="stable")]
-    return ascending[:filled], most_first[:filled], end
+    if filled < block_rows:
+        ascending, most_first = ascending[:filled], most_first[:filled]
+    return ascending, most_first, end
 
 
 def index_lists(

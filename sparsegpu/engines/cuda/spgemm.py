@@ -18,17 +18,8 @@ from .runtime.launch import Work, submit
 from .runtime.submission import workspace
 from .winners import Config
 
-
-def plan(
-    left: Pattern,
-    right: Pattern,
-    batch: tuple[int, ...],
-    exact: bool,
-    function: str,
-    argument: str,
-) -> Plan:
-    """Return which blocks meet, and where; ``exact`` or not."""
-    return make_plan(left, right, batch, function, argument)
+#: Which blocks meet, and where.
+plan = make_plan
 
 
 def spgemm(
@@ -53,8 +44,10 @@ def spgemm(
         A ``config`` that these operands cannot have.
     """
     lists, pattern = plan.parts, plan.pattern
-    # May be copies: they have to outlive the launch.
-    blocks, left_blocks, right_blocks = (x.reshape(-1, *x.shape[-2:]) for x in (out, a, b))
+    # Strided blocks are copied; the copies have to outlive the launch.
+    blocks, left_blocks, right_blocks = (
+        (x if x.flags.c_contiguous else x.copy()).reshape(-1, *x.shape[-2:]) for x in (out, a, b)
+    )
     tuned = None if config else tuned_spgemm_config(left, right, pattern, a.dtype)
     pairs, written = lists.pairs, None
     if pairs is None:

@@ -11,7 +11,7 @@ from ..runtime.launch import Launch, kernel
 from ..runtime.types import ctype
 from ..runtime.view import matrix_view
 from . import _sampled
-from ._facts import HALVES, INDICES
+from ._facts import HALVES, INDICES, always
 from ._fields import Fields
 from ._sampled import Sampled, SampledFacts, fullest, in_lines, pick_split, tiles_of
 from ._tile import Tile
@@ -23,7 +23,7 @@ TENSOR_CORES = True
 BY_ADDRESS = INDICES
 
 facts, examples, epilogues = Sampled.facts, _sampled.examples, _sampled.epilogues
-serves = _sampled.serves
+serves, pays = _sampled.serves, always
 
 _SMALLEST_BLOCK = 8  # rows, and columns: with fewer, fragments are mostly empty
 #: Dynamic shared memory that every GPU from compute capability 8.0 on offers a thread block.
@@ -34,11 +34,6 @@ _WARP = 64  # rows, and columns, of a warp
 _MOST_SUMS = 128 * 128  # of a thread block
 _MOST_WARPS = 8
 _MOST_RESIDENT = 256  # threads of a multiprocessor, with the 256 registers that most tiles need
-
-
-def pays(f: SampledFacts) -> bool:
-    """Return False: it is taken by ``config`` until it has been measured."""
-    return False
 
 
 def worth_measuring(f: SampledFacts) -> bool:

@@ -30,13 +30,18 @@ facts, examples, epilogues = Sampled.facts, _sampled.examples, _sampled.epilogue
 _PATTERN = 8  # lines, after which a swizzle repeats
 _PANEL = 64  # columns of a box of rows
 _SMALLEST_BLOCK = 8  # rows: of fewer, a tile has next to nothing
+_FASTER = 64  # rows and columns
+#: Tiles a multiprocessor up to which each has a thread block of its own. These start where one has
+#: ended, and numbers without blocks cost nothing; of more tiles, persistent thread blocks copy
+#: for the next tile while they store one.
+_FEW = 3
 _STORE_BUFFERS = 8 * 16 * 40 * 4  # bytes, of eight warps
 _TILE_BYTES = 64  # that say which tile a stage is of
 
 
 def pays(f: SampledFacts) -> bool:
-    """Return False: it is taken by ``config`` until it has been measured."""
-    return False
+    """Return whether blocks are large enough to be faster than by mma."""
+    return min(f.blocksize) >= _FASTER
 
 
 def worth_measuring(f: SampledFacts) -> bool:
@@ -103,8 +108,8 @@ def launches(p: Sampled, tile: Tile) -> tuple[Launch, ...] | None:
     if p.inner:
         maps = rows_map(mat1, min(bm, tile.tile_m)) + rows_map(right, box)
     product = Launch(
-        kernel(SOURCES[0], **tiles.defines, **tile.defines),
-        (min(tiles.count, multiprocessors()),),
+        kernel(SOURCES[0], ARCHS, **tiles.defines, **tile.defines),
+        (tiles.count if tiles.count <= _FEW * multiprocessors() else multiprocessors(),),
         (tile.threads,),
         (
             maps,

@@ -26,12 +26,7 @@ _TILES = (16, 32, 64, 128)
 _ALIGNMENT = 128
 
 facts, examples = Spgemm.facts, _spgemm.examples
-serves = worth_measuring = always
-
-
-def pays(f: SpgemmFacts) -> bool:
-    """Return False: it is taken by ``config`` until it has been measured."""
-    return False
+pays = serves = worth_measuring = always
 
 
 def tile(f: SpgemmFacts, fields: Fields) -> Tile | None:

@@ -22,15 +22,10 @@ BY_ADDRESS = INDICES
 
 _SMALLEST_BLOCK = 16  # rows and columns that are worth a fragment
 _VECTOR = 8
-_ROWS, _COLUMNS = (16, 32, 64), (32, 64)
+_ROWS, _COLUMNS = (16, 32, 64), (32, 64, 128)
 
 facts, examples, epilogues = Scatter.facts, _scatter.examples, _scatter.epilogues
-serves = worth_measuring = always
-
-
-def pays(f: ScatterFacts) -> bool:
-    """Return False: it is taken by ``config`` until it has been measured."""
-    return False
+pays = serves = worth_measuring = always
 
 
 def tile(f: ScatterFacts, fields: Fields) -> Tile | None:
@@ -51,7 +46,11 @@ def tile(f: ScatterFacts, fields: Fields) -> Tile | None:
     if min(ms, ks) < _SMALLEST_BLOCK or ks % _VECTOR or not f.vectors:
         return None
     tile_m = fields.pick("tile_m", _smallest(ms, _ROWS), _ROWS)
-    tile_n = fields.pick("tile_n", _smallest(f.columns, _COLUMNS), _COLUMNS)
+    # Few rows leave registers for many columns.
+    usual = _smallest(f.columns, _COLUMNS if tile_m == _ROWS[0] else _COLUMNS[:-1])
+    tile_n = fields.pick("tile_n", usual, _COLUMNS)
+    tile_k = 64 if ks % 64 == 0 else 32
+    stages = fields.pick("stages", 3, (2, 3, 4))
     warps_m, warps_n = max(tile_m // 32, 1), 2
     names = {
         "FORMAT": f.form,
@@ -61,10 +60,12 @@ def tile(f: ScatterFacts, fields: Fields) -> Tile | None:
         "TILE_N": tile_n,
         "WARPS_M": warps_m,
         "WARPS_N": warps_n,
-        "STAGES": fields.pick("stages", 4, (2, 3, 4)),
+        "TILE_K": tile_k,
+        "STAGES": stages,
         "GROUP_SIZE": pick_group_size(f, fields, tile_m),
     }
-    return Tile(tile_m, tile_n, 32 * warps_m * warps_n, names)
+    shared_memory = stages * (tile_m + tile_n) * tile_k * f.dtype.itemsize
+    return Tile(tile_m, tile_n, 32 * warps_m * warps_n, names, shared_memory)
 
 
 def _smallest(side: int, tiles: tuple[int, ...]) -> int:
