@@ -97,6 +97,18 @@ def test_a_wrong_query_or_key_of_attention_is_found(case, monkeypatch):
             small.error()
 
 
+@pytest.mark.parametrize("operation", attention.OPERATIONS)
+def test_paths_of_attention_share_operands_and_what_the_results_must_be(operation, monkeypatch):
+    case = _small(ATTENTION[operation, "diagonal"])
+    plain, other = (measure.make_workload(replace(case, path=path), np) for path in ("", "mma"))
+    assert other.query is plain.query and other.mask is plain.mask
+    expected = plain.exact()
+    monkeypatch.setattr(type(other), "_exact", None)  # is not called again
+    assert other.exact() is expected
+    another = measure.make_workload(replace(case, density=0.5), np)
+    assert another.mask is not plain.mask and another.known == []
+
+
 @pytest.mark.parametrize("operation", block_masks.OPERATIONS)
 def test_a_wrong_mask_is_found(operation, monkeypatch):
     (case,) = (c for c in cases.cases(["masks"]) if c.operation == operation)

@@ -1,31 +1,26 @@
 """The benchmark without a GPU: cases, bars, verdicts, checks."""
 
-import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from race_rows import COPY_GBS, judged, row
-from sparsegpu._arrays import dtype_of
 from sparsegpu.benchmark import (
     bars,
     cases,
     formats,
     measure,
-    race,
     report,
     torch_attention_peer,
     torch_peer,
 )
 from sparsegpu.benchmark.case import Case
+from sparsegpu.benchmark.cases_attention import tile_on_hopper
 from sparsegpu.benchmark.peer import CSR, DENSE, TORCH, NotAvailableError, Prepared
 from sparsegpu.benchmark.workload import make_product
 from sparsegpu.cli.table import aligned
-from sparsegpu.engines.cuda.paths import ATTENTION
-from sparsegpu.engines.cuda.paths._attention import AttentionFacts
-from sparsegpu.engines.cuda.paths._fields import ConfigError, Fields
+from sparsegpu.engines.cuda.paths._dispatch import check_config
 
 # -- cases ----------------------------------------------------------------------------------
 
@@ -46,10 +41,10 @@ def test_names_are_unique_and_every_reference_exists():
         assert {bar.of for bar in case.bars if bar.kind.startswith("peer")} <= set(peers)
 
 
-def test_a_section_brings_the_cases_its_bars_refer_to():
-    chosen = cases.cases(["unbalanced"])
-    assert {case.section for case in chosen} == {"main", "unbalanced"}
-    assert len({case.name for case in chosen}) == len(chosen)
+def test_a_section_brings_the_cases_whose_peers_it_uses_and_no_others():
+    assert {case.section for case in cases.cases(["8.0 path"])} == {"main", "8.0 path"}
+    for section in set(cases.SECTIONS) - {"8.0 path"}:
+        assert {case.section for case in cases.cases([section])} == {section}
 
 
 def test_the_bars_of_the_main_section():
@@ -95,24 +90,36 @@ def test_variants_of_attention_are_configurations_beside_the_same_peers():
     chosen = cases.cases(["attention"])
     named = {case.name: case for case in chosen}
     variants = [case for case in chosen if case.path]
-    assert {case.path for case in variants} == {"mma", "wgmma", "decode", "fma"}
+    assert {case.path for case in variants} == {"mma", "wgmma", "decode", "fma", "simt"}
     for case in variants:
         plain = named[case.peers_of]
         assert replace(plain, path=case.path, fields=case.fields, peers=(), bars=()) == replace(
             case, peers_of=""
         )
-        path = next(p for p in ATTENTION if case.path == p.NAME)
-        facts = AttentionFacts(
-            dtype=dtype_of(case.dtype),
-            out_dtype=dtype_of(case.dtype),
-            mask_dtype=np.dtype(bool),
-            blocksize=case.block,
-            features=case.size[2],
-            value_features=case.size[2],
-        )
-        fields = Fields(case.config["config"])
-        assert path.tile(facts, fields) is not None
-        fields.finish()
+        check_config("scaled_dot_product_attention", case.config["config"], "race")
+
+
+@pytest.mark.parametrize("section", ["attention", "gradients"])
+def test_no_tile_of_attention_is_measured_twice(section):
+    tiles: dict[str, list] = {}
+    for case in cases.cases([section]):
+        path, _ = tile = tile_on_hopper(case)
+        assert path == (case.path or path)
+        known = tiles.setdefault(case.peers_of or case.name, [])
+        assert tile not in known
+        known.append(tile)
+    paths = {path for known in tiles.values() for path, _ in known}
+    assert "mma" in paths and "simt" in paths
+    defaults = {tile_on_hopper(case)[0] for case in cases.cases([section]) if not case.path}
+    assert defaults == ({"wgmma", "decode", "fma"} if section == "attention" else {"wgmma"})
+
+
+@pytest.mark.parametrize(
+    ("section", "plain"),
+    [("attention", "simt path"), ("gradients", "simt path"), ("scatter", "tiles")],
+)
+def test_a_family_has_one_row_of_its_plain_path(section, plain):
+    assert sum(case.name.endswith(plain) for case in cases.cases([section])) == 1
 
 
 # -- bars and verdicts ----------------------------------------------------------------------
@@ -144,11 +151,9 @@ def test_limits(bar, found, limit):
 
 
 def test_a_bar_relative_to_another_case_compares_rates():
-    other = row(SQUARE, 5.0, flops=1000)
-    bar = bars.Bar("case rate", 0.5, other["case"])
-    mine = row(replace(SQUARE, dtype="int8"), 1.0, flops=3000, beside={other["case"]: 2.0})
-    assert bar.limit_ms(mine, {other["case"]: other}, COPY_GBS) == 12.0
-    assert bar.limit_ms(mine, {}, COPY_GBS) is None
+    bar = bars.Bar("case rate", 0.5, SQUARE.name)
+    mine = row(replace(SQUARE, dtype="int8"), 1.0, at_rate_of={SQUARE.name: 6.0})
+    assert bar.limit_ms(mine, {}, COPY_GBS) == 12.0
 
 
 @pytest.mark.parametrize(
@@ -234,7 +239,7 @@ def test_what_a_bar_refers_to_is_timed_alternately(monkeypatch):
         return Prepared(product.call, None, "tuned")
 
     small = replace(SQUARE, size=(256, 256, 64), peers=(DENSE, TORCH))
-    other = replace(small, dtype="float16")
+    other = replace(small, dtype="float16", size=(256, 256, 32))
     monkeypatch.setattr(measure, "make_workload", lambda case: make_product(case, np))
     monkeypatch.setattr(measure, "prepare", prepare)
     monkeypatch.setattr(measure.timing, "interleaved_ms", interleaved_ms)
@@ -242,7 +247,8 @@ def test_what_a_bar_refers_to_is_timed_alternately(monkeypatch):
     found = measure.measure_case(small, others=[other], peers=(DENSE,))
     assert timed == [["sparsegpu", DENSE, other.name]]
     assert repetitions == [10]  # fewer than of a quick call
-    assert (found.ms, found.peers, found.beside) == (0.0, {DENSE: 1.0}, {other.name: 2.0})
+    # The other does half the work in 2 ms.
+    assert (found.ms, found.peers, found.at_rate_of) == (0.0, {DENSE: 1.0}, {other.name: 4.0})
 
 
 # -- the search of torch's parameters ---------------------------------------------------------
@@ -282,22 +288,3 @@ def test_a_search_that_compiles_ends_with_its_time_but_not_before_a_tile_is_foun
     for backward in (False, True):
         for tile in torch_attention_peer.candidates((64, 64), backward):
             assert all(size <= 64 for name, size in tile.items() if name.startswith("BLOCK"))
-
-
-def test_a_path_that_refuses_is_told_and_passed_over(monkeypatch):
-    plain = replace(SQUARE, size=(256, 256, 64))
-    forced = replace(plain, path="wgmma")
-
-    def measure_case(case, **_):
-        if case.path:
-            raise ConfigError("not here")
-        return measure.Row(**row(case, 1.0))
-
-    free = SimpleNamespace(free_all_blocks=lambda: None)
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(get_default_memory_pool=lambda: free))
-    monkeypatch.setattr(race, "measure_case", measure_case)
-    monkeypatch.setattr(race, "copy_gbs", lambda: COPY_GBS)
-    monkeypatch.setattr(race, "cases", lambda sections: [forced, plain])
-    found = race.race(["main"])
-    assert [r["case"] for r in found["rows"]] == [plain.name] and found["cases left out"] == 0
-    assert found["refused"] == {forced.name: "ConfigError: not here"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,10 +18,14 @@ from sparsegpu.benchmark import (
 from sparsegpu.benchmark.case import Case
 from sparsegpu.benchmark.peer import DENSE, TORCH
 from tools import readme
+from tools.record import ROOT, content_hashes
+
+OF_TODAY = {"date": "2026-01-01", "content": content_hashes()}
+OF_EARLIER = {"date": "2025-12-31", "content": {**content_hashes(), "cuda_src": "0"}}
 
 
 def content() -> dict:
-    """Return a race of the main section with invented times."""
+    """Return what is recorded of the main section, with invented times."""
     chosen = cases.cases(["main"])
     rows = [
         row(case, 0.1 + i / 10, peers={DENSE: 1.25, TORCH: 0.5 + i / 10 if i % 2 else "missing"})
@@ -27,10 +33,11 @@ def content() -> dict:
     ]
     rows = json.loads(json.dumps(judged(chosen, rows)))
     found = {"gpu": "NVIDIA X", "driver": "13000", "cuda_runtime": "13000", "cupy": "14.2.0"}
-    return {"rows": rows, "copy GB/s": 4000.0, "seconds": 9.0} | {
-        "date": "2026-01-01",
-        "environment": found,
-    }
+    return (
+        {"rows": rows, "copy GB/s": 4000.0, "seconds": 9.0, "refused": {}}
+        | OF_TODAY
+        | {"environment": found}
+    )
 
 
 def test_plot(tmp_path):
@@ -46,10 +53,11 @@ def test_plot(tmp_path):
 
 
 def test_docs_tables_hold_every_row():
-    sections = {"race": content(), "tests": None, "sanitizer": None, "demo": None}
-    page = "\n".join(readme.race_figures({"race": content()}, "nvidia-x.json"))
+    race = {"main": content()}
+    sections = {"race": race, "tests": None, "sanitizer": None, "demo": None}
+    page = "\n".join(readme.race_figures({"race": race}, "nvidia-x.json"))
     assert "_static/roofline-nvidia-x.png" in page and "generated/blocks-nvidia-x.svg" in page
-    rows = "\n".join(readme.race_rows({"race": content()}, "nvidia-x.json"))
+    rows = "\n".join(readme.race_rows({"race": race}, "nvidia-x.json"))
     assert rows.count("| main | bfloat16 16x16 ") == 3 and "| same bits |" in rows
     short = "\n".join(readme.gpu_figures(sections, "nvidia-x.json"))
     assert short.count("| bfloat16 ") == 12 and "same bits" not in short
@@ -59,37 +67,74 @@ def test_docs_tables_hold_every_row():
 
 
 def test_a_question_is_asked_where_its_section_is_recorded():
-    race = content()
+    race = {"main": content()}
     assert "attention" not in "\n".join(readme.race_figures({"race": race}, "nvidia-x.json"))
-    race["rows"].append({**race["rows"][0], "section": "attention"})
+    race["attention"] = race["main"]
     page = "\n".join(readme.race_figures({"race": race}, "nvidia-x.json"))
     assert page.count("generated/attention-nvidia-x.svg") == 1
 
 
-def test_the_page_names_the_vendor_s_version_where_it_is_recorded():
-    race = content()
-    assert "cuSPARSELt" not in readme.race_figures({"race": race}, "nvidia-x.json")[1]
-    race["environment"]["cusparselt"] = "0.8.0"
-    assert "cuSPARSELt 0.8.0)" in readme.race_figures({"race": race}, "nvidia-x.json")[1]
+def test_the_table_of_sections_names_the_vendor_s_version_where_it_is_recorded():
+    race = {"main": content()}
+    assert "cuSPARSELt" not in readme.race_rows({"race": race}, "nvidia-x.json")[1]
+    race["main"]["environment"]["cusparselt"] = "0.8.0"
+    assert "cuSPARSELt 0.8.0 |" in readme.race_rows({"race": race}, "nvidia-x.json")[1]
+
+
+def test_what_was_measured_with_earlier_sources_is_shown_as_such():
+    plain = next(iter(cases.cases(["2:4 formats"])))
+    formats = content() | OF_EARLIER
+    formats["rows"] = json.loads(json.dumps(judged([plain], [row(plain, 0.25)])))
+    race = {"main": content(), "2:4": formats, "2:4 formats": formats}
+    sections = {"race": race, "tests": None, "sanitizer": None, "demo": None}
+    today, earlier = "2026-01-01, these sources", "2025-12-31, earlier sources"
+    (found,) = readme.gpu_figures({"race": race}, "nvidia-x.json")[1:2]
+    assert found.endswith(f"; {today}:") and "; 2 of 3 sections are of earlier sources;" in found
+    pictures = readme.race_figures(sections, "nvidia-x.json")
+    assert "; 2 of 3 sections are of earlier sources. " in pictures[1]
+    said = {part.rpartition(" Measured: ")[2] for part in pictures if " Measured: " in part}
+    assert said == {f"{today}.", f"{earlier}."}
+    table = readme.race_rows(sections, "nvidia-x.json")[1].splitlines()
+    assert "| 2026-01-01 | these | 9 | 4 | driver 13000, " in table[2]
+    assert "| 2025-12-31 | earlier | 9 | 4 |" in table[3]
+    assert readme.format_figures(sections, "nvidia-x.json")[0].startswith(f"NVIDIA X; {earlier}; ")
+    race["main"] |= OF_EARLIER
+    assert readme.gpu_figures(sections, "nvidia-x.json")[1].endswith(f"; {earlier}:")
+    del race["2:4"], race["2:4 formats"]
+    race["main"] |= OF_TODAY
+    assert "earlier" not in "".join(readme.gpu_figures(sections, "nvidia-x.json"))
+
+
+def test_every_plot_is_drawn_from_its_own_section(tmp_path, monkeypatch):
+    pytest.importorskip("sphinx.application")
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
+    figures = importlib.import_module("figures")
+    (tmp_path / "nvidia-x.json").write_text(json.dumps({"race": {"main": content()}}))
+    monkeypatch.setattr(figures, "RESULTS", tmp_path)
+    figures.draw(SimpleNamespace(srcdir=tmp_path))
+    assert [p.name for p in (tmp_path / "generated").iterdir()] == ["blocks-nvidia-x.svg"]
 
 
 def test_a_suite_is_shown_with_what_was_recorded_of_it():
-    suite = {"environment": {"gpu": "X"}, "passed": 7, "failed": 0, "skipped": 3}
+    suite = {"environment": {"gpu": "X"}, "passed": 7, "failed": 0, "skipped": 3} | OF_TODAY
     lines = readme.gpu_figures({"tests": suite}, "nvidia-x.json")
-    assert lines[1] == "Test suite on the GPU: 7 passed, 0 failed, 3 skipped."
+    counts = "7 passed, 0 failed, 3 skipped"
+    assert lines[1] == f"Test suite on the GPU: {counts}; 2026-01-01, these sources."
+    suite |= OF_EARLIER
     suite |= {"options": ["-q", "--record"], "deselected": {"tests/test_a.py": 4, "b.py": 1}}
     suite["skips"] = {"no second GPU": 2, "no torch": 1}
     lines = readme.gpu_figures({"tests": suite}, "nvidia-x.json")
     assert lines[1] == (
         "Test suite on the GPU (`pytest -q --record`): 7 passed, 0 failed, 3 skipped "
-        "(for 2 reasons, in the file), 5 deselected."
+        "(for 2 reasons, in the file), 5 deselected; 2025-12-31, earlier sources."
     )
 
 
 def test_the_floor_of_format_work_is_a_copy_of_its_bytes():
     plain = next(iter(cases.cases(["2:4 formats"])))
-    race = {**content(), "rows": [row(plain, 0.25, bytes=8 * 10**8)], "copy GB/s": COPY_GBS}
-    _, lines = readme.format_figures({"race": race}, "nvidia-x.json")
+    part = {**content(), "rows": [row(plain, 0.25, bytes=8 * 10**8)], "copy GB/s": COPY_GBS}
+    _, lines = readme.format_figures({"race": {"2:4 formats": part}}, "nvidia-x.json")
     assert lines.splitlines()[-1] == f"| {plain.name} | 800 | 0.2 | 0.25 |"
 
 

@@ -132,7 +132,7 @@ def test_multigrid():
 
 
 def test_the_curves(monkeypatch):
-    pytest.importorskip("sphinx")
+    pytest.importorskip("sphinx.application")
     figure = pytest.importorskip("matplotlib.figure").Figure()
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
     figures = importlib.import_module("figures")

@@ -23,7 +23,7 @@ from sparsegpu.benchmark.report import summary, table_rows
 from sparsegpu.engines.cuda.support import paths_page, support_table
 
 from .parity import parity_tables
-from .record import RESULTS, ROOT
+from .record import RESULTS, ROOT, is_of_these_sources
 
 _README = ROOT / "README.md"
 _PERFORMANCE = ROOT / "docs" / "performance.md"
@@ -109,8 +109,8 @@ def of_all_gpus(figures: Callable[[dict[str, Any], str], list[str]]) -> str:
 
 def gpu_figures(sections: dict[str, Any], name: str) -> list[str]:
     """Return one GPU's paragraphs."""
-    gpu = next(iter(sections.values()))["environment"]["gpu"]
-    parts = [f"**{gpu}** (all from [`benchmarks/results/{name}`](benchmarks/results/{name}))"]
+    file = f"[`benchmarks/results/{name}`](benchmarks/results/{name})"
+    parts = [f"**{gpu_of(sections)}** (all from {file})"]
     tests = sections.get("tests")
     if tests:
         parts.append(suite_figures(tests))
@@ -119,20 +119,43 @@ def gpu_figures(sections: dict[str, Any], name: str) -> list[str]:
         parts.append(sanitizer_figures(sanitizer))
     demo = sections.get("demo")
     if demo:
-        parts.append("`demo`, conjugate gradients on an elasticity matrix:")
+        parts.append(f"`demo`, conjugate gradients on an elasticity matrix; {state(demo)}:")
         parts.append(table(demo["elasticity"]))
-        parts.append("`demo`, a trained network pruned:")
+        parts.append(f"`demo`, a trained network pruned; {state(demo)}:")
         parts.append(table(demo["digits"]))
-    race = sections.get("race")
-    if race:
+    race = sections.get("race", {})
+    if _README_SECTION in race:
+        shown = race[_README_SECTION]
         parts.append(
             "`python -m benchmarks.race`, every row checked against float64 in the same run "
-            f"({summary(race['rows'])}; all rows in [docs/measurements.md](docs/measurements.md)), "
-            f"{about(_README_SECTION)}:"
+            f"({verdicts(race)}; all rows in [docs/measurements.md](docs/measurements.md)). "
+            f"{about(_README_SECTION)}; {state(shown)}:"
         )
-        lines = table_rows([r for r in race["rows"] if r["section"] == _README_SECTION])
+        lines = table_rows(shown["rows"])
         parts.append(table([{key: line[key] for key in _README_COLUMNS} for line in lines]))
     return parts
+
+
+def state(recorded: dict[str, Any]) -> str:
+    """Return when something was measured, and whether the sources have changed since."""
+    return f"{recorded['date']}, {sources(recorded)} sources"
+
+
+def sources(recorded: dict[str, Any]) -> str:
+    """Return whether something was measured with these sources or with earlier ones."""
+    return "these" if is_of_these_sources(recorded) else "earlier"
+
+
+def verdicts(race: dict[str, Any]) -> str:
+    """Return the verdicts on all rows of a race, and how many sections are of earlier sources."""
+    earlier = sum(sources(part) == "earlier" for part in race.values())
+    of_earlier = f"; {earlier} of {len(race)} sections are of earlier sources" if earlier else ""
+    return summary(all_rows(race)) + of_earlier
+
+
+def all_rows(race: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of all sections of a race, in the order of the sections."""
+    return [row for section in SECTIONS if section in race for row in race[section]["rows"]]
 
 
 def suite_figures(tests: dict[str, Any]) -> str:
@@ -143,59 +166,80 @@ def suite_figures(tests: dict[str, Any]) -> str:
         counts[-1] += f" (for {len(tests['skips'])} reasons, in the file)"
     if "deselected" in tests:
         counts.append(f"{sum(tests['deselected'].values())} deselected")
-    return f"Test suite on the GPU{options}: {', '.join(counts)}."
+    return f"Test suite on the GPU{options}: {', '.join(counts)}; {state(tests)}."
 
 
 def race_figures(sections: dict[str, Any], name: str) -> list[str]:
-    """Return one GPU's race: when it ran, a plot for each question, and the roofline."""
+    """Return one GPU's race: its verdicts, a plot for each question, and the roofline."""
     race = sections.get("race")
     if not race:
         return []
-    found = race["environment"]
     stem = name.removesuffix(".json")
-    named = {key: key for key in ("driver", "cuda_runtime", "cupy")} | {"cusparselt": "cuSPARSELt"}
-    versions = ", ".join(f"{name} {found[key]}" for key, name in named.items() if key in found)
     parts = [
-        f"## {found['gpu']}",
-        f"Run of {race['date']}, {race['seconds']:.0f} s ({versions}); copy bandwidth "
-        f"{race['copy GB/s'] / 1e3:.2f} TB/s; {summary(race['rows'])}.",
+        f"## {gpu_of(race)}",
+        f"{verdicts(race)}. [The table of sections](measurements.md) says when each was measured "
+        "and with which libraries.",
     ]
-    recorded = {row["section"] for row in race["rows"]}
-    for question, _, plot, said in (q for q in _QUESTIONS if q[1] in recorded):
-        parts += [f"### {question}", f"![{question}](generated/{plot}-{stem}.svg)", said]
-    parts += [
-        "### How near is that to what the chip can do?",
-        f"![Roofline of the bfloat16 products](_static/roofline-{stem}.png)",
-        "What to see: a product is limited by the sloping roof (memory) on the left and by the "
-        "flat one (arithmetic) on the right. Large blocks come near; small ones are limited by "
-        "what they read again from L2, of which this roofline knows nothing "
-        "([the Hopper product](hopper.md)).",
-    ]
+    for question, section, plot, said in (q for q in _QUESTIONS if q[1] in race):
+        picture = f"![{question}](generated/{plot}-{stem}.svg)"
+        parts += [f"### {question}", picture, f"{said} Measured: {state(race[section])}."]
+    if "main" in race:
+        parts += [
+            "### How near is that to what the chip can do?",
+            f"![Roofline of the bfloat16 products](_static/roofline-{stem}.png)",
+            "What to see: a product is limited by the sloping roof (memory) on the left and by the "
+            "flat one (arithmetic) on the right. Large blocks come near; small ones are limited by "
+            "what they read again from L2, of which this roofline knows nothing "
+            f"([the Hopper product](hopper.md)). Measured: {state(race['main'])}.",
+        ]
     profile = sections.get("profile")
     if profile:
         parts += [
             "### profile",
             f"How busy the chip was while `{profile['kernel']}` ran alone under Nsight Compute "
-            "(`python -m benchmarks.profile`).",
+            f"(`python -m benchmarks.profile`; {state(profile)}).",
             table(profile["rows"]),
         ]
     return parts
 
 
 def race_rows(sections: dict[str, Any], name: str) -> list[str]:
-    """Return one GPU's race in one table, after what its sections are."""
+    """Return one GPU's race in one table, after what its sections are and when they were run."""
     race = sections.get("race")
     if not race:
         return []
-    held = {row["section"] for row in race["rows"]}
-    present = [section for section in SECTIONS if section in held]
-    explained = [{"section": section, "what": about(section)} for section in present]
-    lines = [
-        {"section": section} | line
-        for section in present
-        for line in table_rows([row for row in race["rows"] if row["section"] == section])
+    explained = [
+        {
+            "section": section,
+            "what": about(section),
+            "measured": race[section]["date"],
+            "sources": sources(race[section]),
+            "s": race[section].get("seconds", ""),
+            "copy, TB/s": race[section]["copy GB/s"] / 1e3,
+            "with": versions(race[section]["environment"]),
+        }
+        for section in SECTIONS
+        if section in race
     ]
-    return [f"## {race['environment']['gpu']}", table(explained), table(lines)]
+    rows = all_rows(race)
+    lines = [
+        {"section": row["section"]} | line for row, line in zip(rows, table_rows(rows), strict=True)
+    ]
+    return [f"## {gpu_of(race)}", table(explained), table(lines)]
+
+
+def gpu_of(recorded: dict[str, Any]) -> str:
+    """Return the GPU that everything in a file, or in its race, was recorded on."""
+    while "environment" not in recorded:
+        recorded = next(iter(recorded.values()))
+    gpu: str = recorded["environment"]["gpu"]
+    return gpu
+
+
+def versions(environment: dict[str, str]) -> str:
+    """Return the versions of what a race depends on besides our sources."""
+    named = {key: key for key in ("driver", "cuda_runtime", "cupy")} | {"cusparselt": "cuSPARSELt"}
+    return ", ".join(f"{named[key]} {environment[key]}" for key in named if key in environment)
 
 
 def path_figures(sections: dict[str, Any], name: str) -> list[str]:
@@ -214,29 +258,27 @@ def path_figures(sections: dict[str, Any], name: str) -> list[str]:
         }
         for row in sorted(paths["rows"], key=lambda row: (row["path"], row["next"]))
     ]
-    return [f"{paths['environment']['gpu']}, run of {paths['date']}:", table(lines)]
+    return [f"{paths['environment']['gpu']}; {state(paths)}:", table(lines)]
 
 
 def format_figures(sections: dict[str, Any], _: str) -> list[str]:
     """Return one GPU's times of 2:4 conversions beside the time to copy as many bytes."""
-    race = sections.get("race", {"rows": []})
-    rows = [row for row in race["rows"] if row["section"] == "2:4 formats"]
-    if not rows:
+    part = sections.get("race", {}).get("2:4 formats")
+    if not part:
         return []
-    found = race["environment"]["gpu"]
     lines = [
         {
             "case": row["case"],
             "moved, MB": f"{row['bytes'] / 1e6:.0f}",
-            "floor, ms": row["bytes"] / race["copy GB/s"] / 1e6,
+            "floor, ms": row["bytes"] / part["copy GB/s"] / 1e6,
             "measured, ms": row["ms"],
         }
-        for row in rows
+        for row in part["rows"]
     ]
     copy = (
-        f"the floor is at the {race['copy GB/s'] / 1e3:.2f} TB/s of a device copy in the same run"
+        f"the floor is at the {part['copy GB/s'] / 1e3:.2f} TB/s of a device copy in the same run"
     )
-    return [f"{found}; {copy}:", table(lines)]
+    return [f"{part['environment']['gpu']}; {state(part)}; {copy}:", table(lines)]
 
 
 def sanitizer_figures(sanitizer: dict[str, Any]) -> str:
@@ -255,7 +297,7 @@ def sanitizer_figures(sanitizer: dict[str, Any]) -> str:
         parts.append(f"unmodified kernels run under random delays: {count}")
     if sanitizer.get("failures"):
         parts.append(f"findings that fail the run: {len(sanitizer['failures'])}")
-    return "; ".join(parts) + "."
+    return "; ".join([*parts, state(sanitizer)]) + "."
 
 
 def memcheck_figures(memcheck: dict[str, Any]) -> str:
@@ -296,11 +338,12 @@ def filled(text: str, contents: dict[str, str], name: str) -> str:
 def draw() -> None:
     """Draw the roofline of every GPU whose race is recorded."""
     for path in sorted(RESULTS.glob("*.json")):
-        race = json.loads(path.read_text()).get("race")
-        if race:
+        race = json.loads(path.read_text()).get("race", {})
+        if "main" in race:
             target = ROOT / "docs" / "_static" / f"roofline-{path.stem}.png"
             target.parent.mkdir(exist_ok=True)
-            roofline(race, f"bfloat16 block-sparse products, {race['environment']['gpu']}", target)
+            content = {"rows": all_rows(race), "copy GB/s": race["main"]["copy GB/s"]}
+            roofline(content, f"bfloat16 block-sparse products, {gpu_of(race)}", target)
             print(target.relative_to(ROOT))
 
 

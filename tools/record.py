@@ -1,19 +1,21 @@
 """The record of GPU runs, ``benchmarks/results/<gpu>.json``, which the runs themselves write.
 
-Each kind of run (tests, sanitizer, demo, race, profile, paths) replaces its own section. It records
-git's tree hashes of what it depends on: ``sparsegpu/``, ``cuda_src/``, ``tests/``, and
-``benchmarks/`` without its results. They are computed from the files, so the run needs no git
-checkout to be compared with ``git rev-parse HEAD:cuda_src``; ``python -m tools.record`` prints a
-checkout's.
+Each kind of run (tests, sanitizer, demo, race, profile, paths) replaces its own section; the race
+is recorded in parts, one for each section of the benchmark. A run records git's tree hashes of what
+it depends on: ``sparsegpu/``, ``cuda_src/``, ``tests/``, and ``benchmarks/`` without its results.
+They are computed from the files, so the run needs no git checkout to be compared with
+``git rev-parse HEAD:cuda_src``; ``python -m tools.record`` prints a checkout's.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,8 @@ from sparsegpu.engines.cusparselt.availability import version, why_not
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 _NOT_TRACKED = {"__pycache__", ".DS_Store"}
-_FOLDERS = ("sparsegpu", "cuda_src", "tests", "benchmarks")
+_LIBRARY = ("sparsegpu", "cuda_src")
+_FOLDERS = (*_LIBRARY, "tests", "benchmarks")
 
 
 def tree_hash(folder: Path) -> str:
@@ -58,9 +61,15 @@ def _object(kind: bytes, content: bytes) -> bytes:
     return hashlib.sha1(header + content, usedforsecurity=False).digest()
 
 
-def content_hashes() -> dict[str, str]:
+@functools.cache
+def content_hashes() -> Mapping[str, str]:
     """Return the tree hashes of the folders that a run depends on."""
     return {name: tree_hash(ROOT / name) for name in _FOLDERS}
+
+
+def is_of_these_sources(recorded: Mapping[str, Any]) -> bool:
+    """Return whether what was recorded ran with the library and the kernels of this checkout."""
+    return all(recorded["content"][name] == content_hashes()[name] for name in _LIBRARY)
 
 
 def environment() -> dict[str, str]:
@@ -81,13 +90,14 @@ def environment() -> dict[str, str]:
     }
 
 
-def record(section: str, content: dict[str, Any]) -> Path:
-    """Replace a section of this GPU's file and return the file's path."""
+def record(section: str, content: dict[str, Any], *, part: str = "") -> Path:
+    """Replace a section of this GPU's file, or a part of it, and return the file's path."""
     found = environment()
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / (found["gpu"].lower().replace(" ", "-") + ".json")
     sections = json.loads(path.read_text()) if path.exists() else {}
-    sections[section] = {
+    replaced = sections.setdefault(section, {}) if part else sections
+    replaced[part or section] = {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
         "content": content_hashes(),
         "environment": found,

@@ -6,9 +6,10 @@ mask. Exact results are computed in float64 for few rows, from the definition.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from types import ModuleType
 from typing import Any
 
@@ -39,12 +40,15 @@ class AttentionWorkload(Workload):
     ----------
     query, key, value : arrays (heads, L, E), (key heads, S, E), (key heads, S, E)
     mask : BlockMask
+    known : list
+        What the results must be, once it has been computed (`exact`).
     """
 
     query: Any
     key: Any
     value: Any
     mask: sg.BlockMask
+    known: list[Any]
 
     def __post_init__(self) -> None:
         pattern = self.mask.get().pattern  # host arrays, for the checks
@@ -80,11 +84,21 @@ class AttentionWorkload(Workload):
         """Return the heads that are checked, each with its key head."""
         return [(h, h // self.case.group) for h in sorted({0, self.query.shape[0] - 1})]
 
-    def weights(self, query: np.ndarray, keys: np.ndarray) -> np.ndarray:
-        """Return the weights of a query."""
-        scores = keys @ query / np.sqrt(query.size)
-        powers = np.exp(scores - scores.max(initial=-np.inf))
-        return powers / max(powers.sum(), np.finfo(np.float64).tiny)
+    def weights(self, queries: np.ndarray, keys: np.ndarray, seen: Any = True) -> np.ndarray:
+        """Return the weights of some queries for keys, of which each sees all or those ``seen``."""
+        scores = np.where(seen, queries @ keys.T / np.sqrt(queries.shape[1]), -np.inf)
+        powers = np.exp(scores - scores.max(axis=1, initial=-np.inf, keepdims=True))
+        return powers / np.maximum(powers.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+
+    def exact(self) -> list[Any]:
+        """Return what the results of each checked head must be, for all cases on these operands."""
+        if not self.known:
+            self.known += [self._exact(*heads) for heads in self.heads()]
+        return self.known
+
+    @abstractmethod
+    def _exact(self, head: int, kv: int) -> Any:
+        """Return what the results of a head with its key head must be, at drawn places."""
 
 
 class Forward(AttentionWorkload):
@@ -95,21 +109,25 @@ class Forward(AttentionWorkload):
         (out,) = self.results()
         if not bool((out == out).all()):
             raise AssertionError("NaN in the result: elements were not written")
-        rng, worst = np.random.default_rng(0), 0.0
-        for head, kv in self.heads():
-            for i in stripes(self.query.shape[1], rng, _ROWS):
-                keys = self.keys_of(int(i))
-                q, k, v = (_wide(a) for a in (self.query[head, i], *self._of(kv, keys)))
-                exact = self.weights(q, k) @ v
-                bound = ATTENTION_TOLERANCE[self.case.dtype] * (1 + np.abs(exact))
-                got = to_host(out[head, i])
-                assert_close(got, exact, bound)
-                worst = max(worst, fraction_used(got, exact, bound))
+        worst = 0.0
+        for (head, _), (queries, exact) in zip(self.heads(), self.exact(), strict=True):
+            got = to_host(out[head][self.mask._xp.asarray(queries)])
+            bound = ATTENTION_TOLERANCE[self.case.dtype] * (1 + np.abs(exact))
+            assert_close(got, exact, bound)
+            worst = max(worst, fraction_used(got, exact, bound))
         return worst
 
-    def _of(self, kv: int, keys: np.ndarray) -> Arrays:
-        places = self.mask._xp.asarray(keys)
-        return self.key[kv][places], self.value[kv][places]
+    def _exact(self, head: int, kv: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return drawn queries, and the rows of the result that are theirs."""
+        queries = stripes(self.query.shape[1], np.random.default_rng(head), _ROWS)
+        rows = []
+        for i in queries:
+            keys = self.mask._xp.asarray(self.keys_of(int(i)))
+            q, k, v = (
+                _wide(a) for a in (self.query[head, i], self.key[kv][keys], self.value[kv][keys])
+            )
+            rows.append(self.weights(q[None], k)[0] @ v)
+        return queries, np.stack(rows)
 
 
 @dataclass(eq=False)
@@ -130,8 +148,7 @@ class Backward(AttentionWorkload):
     def error(self) -> float:
         """Compare drawn queries, and the keys of a drawn block, of the first and the last head."""
         results, worst = self.results(), 0.0
-        for head, kv in self.heads():
-            exact = self._exact(head, kv)
+        for (head, kv), exact in zip(self.heads(), self.exact(), strict=True):
             for found, (places, values, sizes) in zip(results, exact, strict=True):
                 matrix = found[head if found.shape[0] == self.query.shape[0] else kv]
                 got = to_host(matrix[self.mask._xp.asarray(places)])
@@ -149,71 +166,79 @@ class Backward(AttentionWorkload):
         block = int(self._columns[rng.integers(len(self._columns) * 3 // 4, len(self._columns))])
         places = block * bk + np.arange(bk)
         rows = np.repeat(np.arange(length // bm), np.diff(self._starts))
-        seeing = (rows[self._columns == block][:, None] * bm + np.arange(bm)).ravel()
         of_query = np.zeros((2, len(queries), k.shape[1]))
         of_key, of_value = np.zeros((2, bk, k.shape[1])), np.zeros((2, bk, v.shape[1]))
         for h in range(kv * self.case.group, (kv + 1) * self.case.group):
             q, g = _wide(self.query[h]), _wide(self.grad[h])
-            for i in seeing:
-                keys = self.keys_of(int(i))
-                weights, dscores, sizes = self._through(q[i], k[keys], v[keys], g[i])
-                mine = keys // bk == block
-                at = keys[mine] - places[0]
-                for parts, left, right in (
-                    (of_key, (dscores, sizes), q[i] * scale),
-                    (of_value, (weights, weights), g[i]),
-                ):
-                    parts[0, at] += left[0][mine, None] * right
-                    parts[1, at] += left[1][mine, None] * np.abs(right)
+            for row in rows[self._columns == block]:  # all queries of a block row together
+                mine = row * bm + np.arange(bm)
+                keys = self.keys_of(int(mine[-1]))
+                seen = keys <= mine[:, None] if self.causal else True
+                found = self._through(q[mine], k[keys], v[keys], g[mine], seen)
+                inside = keys // bk == block
+                at = keys[inside] - places[0]
+                weights, dscores, sizes = (part[:, inside].T for part in found)
+                of_key[:, at] += dscores @ q[mine] * scale, sizes @ np.abs(q[mine]) * scale
+                of_value[:, at] += weights @ g[mine], weights @ np.abs(g[mine])
             if h == head:
                 for n, i in enumerate(queries):
                     keys = self.keys_of(int(i))
-                    _, dscores, sizes = self._through(q[i], k[keys], v[keys], g[i])
-                    of_query[:, n] = scale * (dscores @ k[keys]), scale * (sizes @ np.abs(k[keys]))
+                    _, dscores, sizes = self._through(q[[i]], k[keys], v[keys], g[[i]])
+                    of_query[0, n] = scale * (dscores @ k[keys])[0]
+                    of_query[1, n] = scale * (sizes @ np.abs(k[keys]))[0]
         return [(queries, *of_query), (places, *of_key), (places, *of_value)]
 
-    def _through(self, q: Any, k: Any, v: Any, g: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return a query's weights, what its scores change the loss by, and their sizes."""
-        weights = self.weights(q, k)
-        dweights, large = v @ g, np.abs(v) @ np.abs(g)
+    def _through(
+        self, q: Any, k: Any, v: Any, g: Any, seen: Any = True
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return queries' weights, what their scores change the loss by, and their sizes."""
+        weights = self.weights(q, k, seen)
+        dweights, large = g @ v.T, np.abs(g) @ np.abs(v).T
         return (
             weights,
-            weights * (dweights - weights @ dweights),
-            weights * (large + weights @ large),
+            weights * (dweights - (weights * dweights).sum(axis=1, keepdims=True)),
+            weights * (large + (weights * large).sum(axis=1, keepdims=True)),
         )
 
 
-def make_attention(case: Case, xp: ModuleType, seed: int = 0) -> AttentionWorkload:
-    """Draw the operands of a case in the given array library."""
+@lru_cache(maxsize=1)
+def _drawn(case: Case, xp: ModuleType) -> tuple[tuple[Any, Any, Any], sg.BlockMask, list[Any]]:
+    """Draw a case's query, key and value, and its mask; the list is `AttentionWorkload.known`."""
     (m, k, n), dtype, heads = case.shape, dtype_of(case.dtype), case.batch
-    query = random_array(xp, (heads, m, n), dtype, seed + 1)
-    key, value = (random_array(xp, (heads // case.group, k, n), dtype, seed + s) for s in (2, 3))
-    mask = make_mask(case, xp, seed)
+    query = random_array(xp, (heads, m, n), dtype, 1)
+    key, value = (random_array(xp, (heads // case.group, k, n), dtype, seed) for seed in (2, 3))
+    return (query, key, value), make_mask(case, xp), []
+
+
+def make_attention(case: Case, xp: ModuleType) -> AttentionWorkload:
+    """Return a case's workload; cases that differ only in path or tile share their operands."""
+    plain = replace(case, path="", fields=(), peers=(), peers_of="")
+    operands, mask, known = _drawn(plain, xp)
     of_mask = mask.kind, mask.bits, mask.indices, mask.indptr
-    operands, given = (query, key, value), case.config
+    given = case.config
     if case.operation == "attention":
-        out = xp.empty_like(query)
+        out = xp.empty_like(operands[0])
         call: Callable[[], Any] = partial(
             sg.scaled_dot_product_attention, *operands, mask, out=out, **given
         )
-        return Forward(case, call, mask.kind, (*operands, *of_mask), *operands, mask)
-    grad = random_array(xp, query.shape, dtype, seed + 4)
+        return Forward(case, call, mask.kind, (*operands, *of_mask), *operands, mask, known)
+    grad = random_array(xp, operands[0].shape, dtype_of(case.dtype), 4)
     out, lse = sg.scaled_dot_product_attention(*operands, mask, return_lse=True)
     call = partial(
         sg.scaled_dot_product_attention_backward, grad, *operands, mask, out, lse, **given
     )
     read = (grad, *operands, out, lse, *of_mask)
-    return Backward(case, call, mask.kind, read, *operands, mask, grad)
+    return Backward(case, call, mask.kind, read, *operands, mask, known, grad)
 
 
-def make_mask(case: Case, xp: ModuleType, seed: int = 0) -> sg.BlockMask:
-    """Draw a case's mask; every call makes a new pattern."""
+def make_mask(case: Case, xp: ModuleType) -> sg.BlockMask:
+    """Draw a case's mask."""
     m, k, _ = case.shape
     if case.pattern == "causal":
         triangle = sg.causal((m, k), case.block, compact=True, xp=xp)
         assert isinstance(triangle, sg.BlockMask)
         return triangle
-    (bm, bk), rng = case.block, np.random.default_rng(seed)
+    (bm, bk), rng = case.block, np.random.default_rng(0)
     indptr, indices = block_pattern(case.pattern, (m // bm, k // bk), case.density, rng)
     whole = xp.broadcast_to(xp.ones((len(indices), 1, 1), bool), (len(indices), bm, bk))
     arrays = whole, xp.asarray(indices), xp.asarray(indptr)

@@ -65,13 +65,8 @@ def _peer_or_tf(bar: Bar, row: Mapping[str, Any], *_: Any) -> float | None:
     return row["flops"] / bar.value / 1e9 if peer is None else peer
 
 
-def _case_rate(
-    bar: Bar, row: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]], *_: Any
-) -> float | None:
-    other = rows.get(bar.of)
-    if other is None:
-        return None
-    return row["beside"][bar.of] * row["flops"] / other["flops"] / bar.value
+def _case_rate(bar: Bar, row: Mapping[str, Any], *_: Any) -> float:
+    return row["at_rate_of"][bar.of] / bar.value
 
 
 def _case_time(

@@ -146,15 +146,16 @@ SAMPLED_BARS = {128: 400, 64: 300, 32: 120, 16: 60}
 
 
 def _sampled() -> Iterable[Case]:
-    """Dense @ dense at the stored blocks of 8192 x 8192: every path, both orders of mat2."""
+    """Dense @ dense at the stored blocks of 8192 x 8192: a call and wgmma, both orders of mat2."""
     size = (8192, 8192, 1024)
     for block, tf in SAMPLED_BARS.items():
         plain = Case("sampled", _square(block), 0.1, size, operation="sampled_addmm")
+        plain = replace(plain, bars=(Bar("TF", tf),))
         yield replace(plain, peers=(DENSE, TORCH))
-        for path in ("mma", "wgmma"):
-            case = replace(plain, path=path, peers_of=plain.name, bars=(Bar("TF", tf),))
-            yield case
-            yield replace(case, layout="dense columns")
+        same = replace(plain, peers_of=plain.name)
+        yield replace(same, layout="dense columns")
+        yield replace(same, path="wgmma")
+        yield replace(same, path="wgmma", layout="dense columns")
     single = Case("sampled", (128, 128), 0.1, size, "float32", operation="sampled_addmm")
     yield replace(single, peers=(DENSE,), bars=(Bar("peer rate", 0.7, DENSE),))
     yield replace(single, tf32=True, path="wgmma")
@@ -226,8 +227,9 @@ def _scatter() -> Iterable[Case]:
         product = Case("4096", _square(block), 0.1, _4096)
         listed = replace(product, section="scatter", layout="index lists", peers=(TORCH_SCATTER,))
         yield replace(listed, bars=(Bar("case rate", 1 / 1.2, product.name),))
-        for layout in ("tiles", "tiles on tensor cores"):
-            yield replace(listed, layout=layout, peers=())
+        yield replace(listed, layout="tiles on tensor cores", peers=())
+        if block == 64:
+            yield replace(listed, layout="tiles", peers=())
     for operation in (PAIRS, PAIRS_ON_TENSOR_CORES):
         pairs = Case("scatter", (64, 64), 0.1, _4096, operation=operation)
         yield replace(pairs, bars=(Bar("TF", 150),))
@@ -269,18 +271,17 @@ def about(section: str) -> str:
 
 
 def cases(sections: Iterable[str] = SECTIONS) -> list[Case]:
-    """Return the cases of some sections, preceded by the cases of others they refer to.
+    """Return the cases of some sections, preceded by those of others whose peers' times they use.
 
     Examples
     --------
-    >>> [case.name for case in cases(["unbalanced"])][:2]
-    ['bfloat16 16x16 d=0.1 8192', 'bfloat16 64x64 d=0.1 8192']
+    >>> [case.section for case in cases(["8.0 path"])][::12]
+    ['main', '8.0 path']
     """
     chosen = [case for section in SECTIONS if section in set(sections) for case in _all()[section]]
     named = {case.name: case for group in _all().values() for case in group}
     present = {case.name for case in chosen}
-    wanted = {bar.of for case in chosen for bar in case.bars if bar.kind == "case rate"}
-    wanted |= {case.peers_of for case in chosen}
+    wanted = {case.peers_of for case in chosen}
     return [named[name] for name in named if name in wanted - present] + chosen
 
 

@@ -6,6 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from .._arrays import dtype_of
+from ..engines.cuda.paths import ATTENTION, ATTENTION_BACKWARD
+from ..engines.cuda.paths._attention import AttentionFacts
+from ..engines.cuda.paths._fields import Fields
 from .bars import Bar
 from .case import Case
 from .peer import CUDNN, FLASH, FLEX, FLEX_MASK, GATHERED
@@ -40,7 +46,14 @@ _BACKWARD: tuple[Variant, ...] = (
     ("mma", {"tile_own": 128}),
     ("mma", {"tile_other": 16}),
     ("mma", {"tile_other": 64}),
+    ("wgmma", {}),
+    ("wgmma", {"tile_own": 64}),
+    ("wgmma", {"tile_keys": 64}),
+    ("wgmma", {"tile_queries": 32}),
+    ("wgmma", {"stages": 2}),
 )
+#: The path of every dtype and block: one row of each family, as it is slow.
+_PLAIN: tuple[Variant, ...] = (("simt", {}),)
 
 
 def _squares(block: int, features: int, **more: Any) -> Case:
@@ -51,11 +64,41 @@ def _squares(block: int, features: int, **more: Any) -> Case:
 
 
 def _variants(case: Case, variants: Iterable[Variant]) -> Iterator[Case]:
-    """Yield a case and, on the same operands, the paths and tiles that it is compared with."""
+    """Yield a case and, on the same operands, the paths and tiles that it is compared with.
+
+    None is measured twice: a variant with the tile of the case itself, or of another, is left out.
+    """
     yield case
+    tiles = [tile_on_hopper(case)]
     for path, fields in variants:
         same = replace(case, path=path, fields=tuple(fields.items()), peers=())
-        yield replace(same, peers_of=case.name, bars=())
+        tile = tile_on_hopper(same)
+        if tile not in tiles:
+            tiles.append(tile)
+            yield replace(same, peers_of=case.name, bars=())
+
+
+def tile_on_hopper(case: Case) -> tuple[str, Any]:
+    """Return the path that a case takes on Hopper, and its tile."""
+    dtype, features = dtype_of(case.dtype), case.size[2]
+    facts = AttentionFacts(
+        dtype=dtype,
+        out_dtype=dtype,
+        mask_dtype=np.dtype(bool),
+        blocksize=case.block,
+        features=features,
+        value_features=features,
+        packed=True,
+        group=case.group,
+    )
+    fields = Fields(case.config.get("config", {}))
+    family = ATTENTION if case.operation == "attention" else ATTENTION_BACKWARD
+    tiles = (
+        (path.NAME, path.tile(facts, fields))
+        for path in family
+        if case.dtype in path.DTYPES and (case.path == path.NAME if case.path else path.pays(facts))
+    )
+    return next((name, tile) for name, tile in tiles if tile is not None)
 
 
 def forward() -> Iterable[Case]:
@@ -67,7 +110,8 @@ def forward() -> Iterable[Case]:
         (64, 128): 0.175,
     }.items():
         case = _squares(block, features, peers=(FLEX,), bars=(Bar("ms", bar),))
-        yield from _variants(case, (*_MMA, *_WGMMA))
+        plain = _PLAIN if (block, features) == (64, 64) else ()
+        yield from _variants(case, (*_MMA, *_WGMMA, *plain))
     # Time by density, up to a full mask, which dense attention computes, too.
     for density in (0.02, 0.05, 0.2, 0.5, 1.0):
         peers = (CUDNN, FLASH) if density == 1 else ()
@@ -95,14 +139,16 @@ def forward() -> Iterable[Case]:
 
 
 def gradients() -> Iterable[Case]:
-    """Gradients of attention's query, key and value."""
+    """Gradients of attention's query, key and value: what a call takes, and each path."""
+    best: tuple[Variant, ...] = (("mma", {}), ("wgmma", {}))
     for features, bar in {128: 0.55, 64: 0.42}.items():
-        yield from _variants(_gradients(_squares(128, features), bar), _BACKWARD)
+        plain = _PLAIN if features == 64 else ()
+        yield from _variants(_gradients(_squares(128, features), bar), (*_BACKWARD, *plain))
     long = replace(_squares(128, 128), size=(16384, 16384, 128), batch=32)
-    yield from _variants(_gradients(long, 2.7), _BACKWARD[:1])
+    yield from _variants(_gradients(long, 2.7), best)
     triangle = replace(long, size=(8192, 8192, 128), pattern="causal", density=0.5)
     dense = replace(_gradients(triangle, 2.9), peers=(FLEX, CUDNN, FLASH))
-    yield from _variants(dense, _BACKWARD[:1])
+    yield from _variants(dense, best)
     small = replace(_squares(64, 64), size=(512, 512, 64), batch=4, measure="host")
     yield replace(_gradients(small, 0.015), peers=())
 

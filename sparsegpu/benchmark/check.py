@@ -7,6 +7,7 @@ that is compared. A tile that was not written is found by the NaN that the resul
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -57,39 +58,38 @@ def error_in_bounds(product: Any, seed: int = 0) -> float:
         columns = stripes(out.shape[-1], rng)
         narrow = product.typed(to_host(dense[pick][:, columns]))
         results = to_host(out[pick][rows][:, columns])
-        for row, result in zip(rows, results, strict=True):
-            values, places = products_of_row(product.left, pick, int(row))
-            values = product.typed(values)
+        for part, values, places in _stored(product.left, pick, rows):
             exact, bound = accuracy_bound(
-                values[None],
+                product.typed(values),
                 narrow[places],
                 allow_tf32=product.case.tf32,
-                **_fused_in(product.keywords, int(row), columns),
+                **_fused_in(product.keywords, rows[part], columns),
             )
-            assert_close(result[None], exact, bound)
-            worst = max(worst, fraction_used(result[None], exact, bound))
+            assert_close(results[part], exact, bound)
+            worst = max(worst, fraction_used(results[part], exact, bound))
     return worst
 
 
-def products_of_row(left: Any, pick: tuple[int, ...], row: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the stored values of a row of the left matrix, and their columns."""
+def _stored(left: Any, pick: tuple[int, ...], rows: np.ndarray) -> Iterator[tuple[slice, Any, Any]]:
+    """Yield which of some rows have the same columns: their stored values, and these columns."""
     if not isinstance(left, sg.bsr_array):
-        return to_host(left[row]), np.arange(left.shape[1])
+        yield slice(None), to_host(left[rows]), slice(None)
+        return
     bm, bk = left.blocksize
-    block_row, inner = divmod(row, bm)
-    first, last = (int(i) for i in to_host(left.indptr[pick][block_row : block_row + 2]))
-    values = to_host(left.data[pick][first:last, inner]).ravel()
-    blocks = to_host(left.indices[pick][first:last]).astype(np.int64)
-    return values, (blocks[:, None] * bk + np.arange(bk)).ravel()
+    for n, (block_row, inner) in enumerate(zip(*divmod(rows, bm), strict=True)):
+        first, last = (int(i) for i in to_host(left.indptr[pick][block_row : block_row + 2]))
+        values = to_host(left.data[pick][first:last, inner]).ravel()
+        blocks = to_host(left.indices[pick][first:last]).astype(np.int64)
+        yield slice(n, n + 1), values[None], (blocks[:, None] * bk + np.arange(bk)).ravel()
 
 
-def _fused_in(keywords: dict[str, Any], row: int, columns: np.ndarray) -> dict[str, Any]:
-    """Return what is fused into the product, for one row and some columns of the result."""
+def _fused_in(keywords: dict[str, Any], rows: np.ndarray, columns: np.ndarray) -> dict[str, Any]:
+    """Return what is fused into the product, for some rows and columns of the result."""
     if not keywords:
         return {}
     return keywords | {
-        "input": to_host(keywords["input"][row : row + 1]),
-        "left_alpha": to_host(keywords["left_alpha"][row : row + 1]),
+        "input": to_host(keywords["input"][rows]),
+        "left_alpha": to_host(keywords["left_alpha"][rows]),
         "right_alpha": to_host(keywords["right_alpha"][columns]),
     }
 

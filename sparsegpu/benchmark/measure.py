@@ -54,8 +54,9 @@ class Row:
         Time of each peer in ms, or why there is none.
     notes : dict
         How a peer's parameters were chosen.
-    beside : dict
-        Time in ms of each other case whose rate a bar refers to, measured alternately with ours.
+    at_rate_of : dict
+        By each other case whose rate a bar refers to: the time in ms that this row's work takes at
+        that rate, measured alternately with ours.
     error : float or str
         Largest error over what is allowed, or what is wrong.
     same_bits : bool
@@ -81,7 +82,7 @@ class Row:
     ms: float = 0.0
     peers: dict[str, float | str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
-    beside: dict[str, float] = field(default_factory=dict)
+    at_rate_of: dict[str, float] = field(default_factory=dict)
     error: float | str = ""
     same_bits: bool = False
     histories: dict[str, list[float]] = field(default_factory=dict)
@@ -106,7 +107,7 @@ def measure_case(
     others : iterable of Case
         The cases whose rates the bars refer to.
     peers : collection of str
-        Which of the case's peers to time; those that a bar refers to are always timed.
+        Which of the case's peers to time.
     tuning_s : float
         Longest search for a peer's parameters.
     """
@@ -116,8 +117,7 @@ def measure_case(
         row.same_bits, row.error = workload.same_bits(), workload.error()
     except AssertionError as error:
         row.error = str(error)
-    needed = {bar.of for bar in case.bars}
-    wanted = [peer for peer in case.peers if peer in peers or peer in needed]
+    wanted = [peer for peer in case.peers if peer in peers]
     prepared = _prepare(wanted, row, workload, tuning_s)
     if isinstance(workload, SolverWorkload):
         row.histories = workload.histories
@@ -126,7 +126,9 @@ def measure_case(
     times = _times({name: each.call for name, each in timed.items()}, workload)
     row.ms = times[_OURS]
     row.peers |= {name: times[name] for name in prepared}
-    row.beside = {name: times[name] for name in references}
+    row.at_rate_of = {
+        name: times[name] * row.flops / other.flops for name, other in references.items()
+    }
     return row
 
 

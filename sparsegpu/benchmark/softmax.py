@@ -68,21 +68,9 @@ def _softmax(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return exact, softmax_bound(x, exact)
 
 
-def _by_vectors(matrix: sg.bsr_array, *, out: sg.bsr_array) -> None:
-    """Compute the softmax by the kernel that is to replace the default one."""
-    from ..engines.cuda import softmax
-
-    kept, softmax.FORWARD = softmax.FORWARD, "bsr_softmax_wide"
-    try:
-        sg.bsr_softmax(matrix, out=out)
-    finally:
-        softmax.FORWARD = kept
-
-
 #: The work, how many operands it has, and what it is checked by.
 SOFTMAX: dict[str, tuple[Callable[..., Any], int, Callable[..., Any]]] = {
     "softmax": (sg.bsr_softmax, 1, _softmax),
-    "softmax by vectors": (_by_vectors, 1, _softmax),
     "softmax gradient": (sg.bsr_softmax_backward, 2, softmax_backward_bound),
 }
 

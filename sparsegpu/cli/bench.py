@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from io import BytesIO
 from math import inf
 from typing import Any
@@ -76,7 +76,8 @@ def run(
     limit: float = inf,
     json: str | None = None,
     plot: str | None = None,
-    keep: Callable[[dict[str, Any]], Any] = lambda content: None,
+    peers: Collection[str] = PEERS,
+    finished: Callable[[str, dict[str, Any]], Any] = lambda section, content: None,
 ) -> int:
     """Run the benchmark, print its tables and return the exit status.
 
@@ -84,8 +85,8 @@ def run(
     ----------
     only, quick, device, tuning, limit, json, plot
         As on the command line (`add_arguments`).
-    keep : callable
-        Is given the whole race (`benchmark.race.race`).
+    peers, finished
+        As `benchmark.race.race` takes them; ``quick`` has one peer at most.
 
     Returns
     -------
@@ -105,13 +106,13 @@ def run(
         sections = only or (QUICK if quick else SECTIONS)
         content = race(
             sections,
-            peers=(DENSE,) if quick else PEERS,
+            peers={DENSE}.intersection(peers) if quick else peers,
             tuning_s=tuning,
             limit_s=limit,
             progress=_said,
+            finished=finished,
         )
         print_race(content)
-        keep(content)
         told |= {"device": where, **content}
     if plot is not None:
         picture = BytesIO()
