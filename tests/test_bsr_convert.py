@@ -35,7 +35,7 @@ def test_toarray_and_transpose_are_exact(engine, rng, dtype, batch):
     assert t.shape == (*batch, 20, 12) and t.blocksize == (4, 3) and t.has_sorted_indices
     np.testing.assert_array_equal(engine.host(forward), dense.astype(dtype))
     np.testing.assert_array_equal(engine.host(back), dense.swapaxes(-1, -2).astype(dtype))
-    assert a.T.pattern is t.pattern
+    assert a.T.pattern is t.pattern and a.mT.pattern is t.pattern
 
 
 @settings(max_examples=25, deadline=None)

@@ -24,6 +24,7 @@ ONES = np.ones((4, 4), np.float32)
 #: Every attribute of a `bsr_array` that reads its values, and what a message calls it.
 METHODS = {
     "T": ("transpose", lambda a: a.T),
+    "mT": ("transpose", lambda a: a.mT),
     "_repr_html_": None,
     "aslinearoperator": ("aslinearoperator", lambda a: a.aslinearoperator()),
     "asformat": ("asformat", lambda a: a.asformat("bsr")),

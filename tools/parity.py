@@ -84,6 +84,9 @@ CALLS = {
     "transpose": ["A.transpose()", "A.transpose((1, 0))"],
 }
 
+if hasattr(scipy.sparse.bsr_array, "mT"):  # SciPy 1.18
+    CALLS["mT"] = ["A.mT"]
+
 #: Methods of SciPy's that are ufuncs of NumPy: tried as methods, and as what NumPy calls them.
 UFUNCS = [
     "arcsin", "arcsinh", "arctan", "arctanh", "ceil", "deg2rad", "expm1", "floor", "log1p",

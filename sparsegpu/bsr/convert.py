@@ -119,6 +119,11 @@ class Conversions(Formats):
         return self.transpose()
 
     @property
+    def mT(self) -> Self:
+        """The same as `T`: the name of the array API standard, and of SciPy from 1.18 on."""
+        return self.transpose()
+
+    @property
     def H(self) -> Self:
         """The conjugate transpose (of each matrix of a batch)."""
         return self.conj(copy=False).transpose()

@@ -210,10 +210,23 @@ def _power(function: str, array: Any, n: Any, dtype: Any) -> Any:
     with on_device(summed._data):
         work = np.dtype(np.float32) if wanted == bfloat16 else wanted
         with np.errstate(all="ignore"):
-            values = summed._data.astype(work) ** n
+            values = _raised(summed._data.astype(work), n)
         values = values.astype(wanted) if wanted == bfloat16 else values
     check_dtype(function, "n", values.dtype)
     return summed._with(summed._pattern, values)
+
+
+def _raised(values: Any, n: Any) -> Any:
+    """Return ``values ** n``, by multiplication where that is exact for what is exact.
+
+    CUDA's ``pow`` is right to one unit in the last place only, of -3.0 to the first power, too.
+    """
+    if n not in (1, 2, 3) or values.dtype.kind == "b":
+        return values**n
+    values = result = values.astype(np.result_type(values.dtype, n))
+    for _ in range(int(n) - 1):
+        result = result * values
+    return result
 
 
 def _extreme_of_two(function: str, array: Any, other: Any) -> Any:

@@ -199,8 +199,8 @@ class Indexing(BsrBase):
         """Return a list of rows, or a mask of them, as numbers in 0..M - 1, int64."""
         function, m = "bsr_array[rows]", self._pattern.shape[0]
         array = as_array(rows, function, "rows")
-        if isinstance(rows, list) and not rows:  # float64 to NumPy
-            array = array.astype(np.int64)
+        if isinstance(rows, list):  # an empty one is float64 to NumPy
+            array = self._xp.asarray(array if rows else array.astype(np.int64))
         xp = common_namespace(function, self=self._data, rows=array)
         if array.ndim != 1 or array.dtype.kind not in "iub":
             expected = "integers, or a mask, in a list or a 1-D array"
