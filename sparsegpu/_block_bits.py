@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
+
+from ._memo import Memo
 
 #: Numbers of blocks without bits: nothing is attended, everything is.
 NOTHING, EVERYTHING = -1, -2
@@ -24,11 +27,18 @@ class BlockBits:
         Of each partial block, in any order. Column j is bit ``j % 32`` of word ``j // 32``.
     columns : int
         Of a block.
+    memo : Memo
+        What is derived from the codes, which never change.
+    serial : int
+        Another one for every mask: of two masks that were at the same addresses, one after the
+        other, what is derived differs.
     """
 
     codes: Any
     bits: Any
     columns: int
+    memo: Memo
+    serial: int = field(default_factory=count().__next__)
 
     @property
     def dtype(self) -> np.dtype:

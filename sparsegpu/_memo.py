@@ -52,6 +52,11 @@ class Memo:
         """Return the value of ``key`` if it was built already, else None."""
         return self._memo.get(key)
 
+    def note(self, key: Hashable, value: Any) -> None:
+        """Keep a value that was found on the way and holds no arrays, so that nothing waits."""
+        with self._lock:
+            self._memo.setdefault(key, value)
+
     def memo_recent(self, kind: Hashable, key: Hashable, build: Callable[[], Any]) -> Any:
         """Do what `memo` does, but keep only the latest values of a ``kind``.
 

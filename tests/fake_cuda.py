@@ -22,12 +22,20 @@ class Memory:
 
 
 class Array:
-    """What a call is told apart by, of an array."""
+    """What a call is told apart by, of an array: a new one, as those of CuPy, without ``ptr``."""
 
-    def __init__(self, ptr, shape=(4, 4)):
+    new = iter(())
+
+    def __init__(self, shape, dtype=np.float32, *, ptr=None):
+        ptr = next(Array.new) if ptr is None else ptr
         self.data, self.shape = SimpleNamespace(ptr=ptr, device_id=0), shape
-        self.strides, self.dtype = (16, 4), np.dtype(np.float32)
+        self.strides, self.dtype = (16, 4), np.dtype(dtype)
         self.nbytes = 64
+
+
+def at(ptr, shape=(4, 4)):
+    """Return the array at an address."""
+    return Array(shape, ptr=ptr)
 
 
 class Event:
@@ -116,13 +124,11 @@ def put_in_place(monkeypatch) -> Told:
         ),
         driver=SimpleNamespace(launchKernel=lambda *arguments: told.launched.append(arguments)),
     )
-    new = iter(range(1 << 40, 1 << 41, 512))
+    Array.new = iter(range(1 << 40, 1 << 41, 512))
     cupy = SimpleNamespace(
         cuda=cuda,
         ndarray=Array,
-        empty=lambda shape, dtype: (
-            Memory(shape) if isinstance(shape, int) else Array(next(new), shape)
-        ),
+        empty=lambda shape, dtype: Memory(shape) if isinstance(shape, int) else Array(shape, dtype),
     )
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +11,22 @@ import pytest
 import fake_cuda
 from sparsegpu import kernels
 from sparsegpu.kernels import build
+
+
+def numba_cuda():
+    """Return numba.cuda, or skip the test."""
+    pytest.importorskip("numba", reason="numba is not installed")
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+    from numba import cuda
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            import numba.cuda.np.arrayobj  # noqa: F401 (what compiling imports first)
+        except AttributeError as error:
+            pytest.skip(f"numba-cuda is too old for this NumPy: {error}")
+    return cuda
+
 
 AXPY = """
 // extern "C" __global__ void axpy(int wrong) {}
@@ -62,7 +79,7 @@ class DeviceArray(fake_cuda.Array):
     _copies = iter(range(1 << 50, 1 << 51, 4096))
 
     def __init__(self, ptr, shape=(8,), strides=None, device=0):
-        super().__init__(ptr, shape)
+        super().__init__(shape, ptr=ptr)
         self.data.device_id = device
         self.itemsize, self.ndim = 4, len(shape)
         self.size = int(np.prod(shape))

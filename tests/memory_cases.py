@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import numpy as np
 
@@ -159,17 +158,6 @@ def sampled_addmm_in_parts(cp, rng):
 
 
 @case
-def softmax_by_vectors(cp, rng):
-    a = sparse(cp, rng)
-
-    def call():
-        with patch("sparsegpu.engines.cuda.softmax.FORWARD", "bsr_softmax_wide"):
-            return sg.bsr_softmax(a).data
-
-    return Case(("bsr_softmax_wide",), call)
-
-
-@case
 def softmax(cp, rng):
     a = sparse(cp, rng)
     return Case(("bsr_softmax",), lambda: sg.bsr_softmax(a).data)
@@ -196,7 +184,9 @@ def attention(cp, rng):
     mask = sparse(cp, rng, "bool")
     return Case(
         ("bsr_attention_simt",),
-        lambda: sg.scaled_dot_product_attention(q, k, k, mask, return_lse=True),
+        lambda: sg.scaled_dot_product_attention(
+            q, k, k, mask, return_lse=True, config={"path": "simt"}
+        ),
     )
 
 
@@ -223,7 +213,7 @@ def attention_backward(cp, rng):
 
     def call():
         found = sg.scaled_dot_product_attention_backward(
-            q, q, k, k, mask, out, lse, sinks=sinks, mask_gradient=True
+            q, q, k, k, mask, out, lse, sinks=sinks, mask_gradient=True, config={"path": "simt"}
         )
         return (*found[:3], found.mask.data, found.sinks)
 

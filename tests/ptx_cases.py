@@ -166,6 +166,7 @@ class Generator:
         if how == "selp":
             self.emit(f"selp.b64 {target}, {a}, {b}, {predicate}", target, x)
         elif how == "guard":
+            target = self.new() if target == b else target  # which is read after the first move
             self.emit(f"mov.u64 {target}, {a}", target, x)
             self.emit(f"@{predicate} mov.u64 {target}, {b}", target, y)
         else:

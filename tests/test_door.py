@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fake_cuda import Array, Stream, Work, put_in_place
+from fake_cuda import Stream, Work, at, put_in_place
 from sparsegpu import engines
 from sparsegpu.engines.cuda.runtime import replay
 from sparsegpu.engines.cuda.runtime.launch import (
@@ -84,7 +84,7 @@ def test_kernels_are_counted_and_an_empty_grid_is_none(cuda):
     before = launch_counts()
     work, empty = launch_of("counted_here"), launch_of("counted_here", grid=(2, 0))
     with cuda.on(Stream(7)):
-        submit(work, Work(), empty, Memset(Array(512)))
+        submit(work, Work(), empty, Memset(at(512)))
         submit(work)
     counts = launch_counts()
     assert {k: n - before.get(k, 0) for k, n in counts.items() if n != before.get(k)} == {
@@ -107,8 +107,8 @@ def test_threads_count_every_launch(cuda):
 
 
 def test_arguments_are_packed_once(cuda):
-    array, struct = Array(0x1234), bytes(range(130))
-    launch = launch_of("packed", array, np.int32(-5), struct, address(Array(0x5678)))
+    array, struct = at(0x1234), bytes(range(130))
+    launch = launch_of("packed", array, np.int32(-5), struct, address(at(0x5678)))
     submit(launch)
     (*_, parameters, _) = cuda.launched[0]
     places = (ctypes.c_void_p * 4).from_address(parameters)
@@ -144,9 +144,9 @@ def made(owner, call, results, *works, **statements):
 
 @pytest.mark.parametrize("owned", [False, True])
 def test_several_results(cuda, owner, owned):
-    owner, dense, works = owner if owned else None, Array(512), (Work(), Work())
+    owner, dense, works = owner if owned else None, at(512), (Work(), Work())
     first = 1 << 40
-    made(owner, new_call(owner, dense), (Array(first, (2, 3)), Array(first + 512)), *works)
+    made(owner, new_call(owner, dense), (at(first, (2, 3)), at(first + 512)), *works)
     told = []
     with recording(lambda *submission: told.append(submission)):
         results = new_call(owner, dense).replay()
@@ -156,7 +156,7 @@ def test_several_results(cuda, owner, owned):
 
 
 def test_without_an_operand_every_stream_replays(cuda):
-    dense, out, work = Array(512), Array(1024), Work()
+    dense, out, work = at(512), at(1024), Work()
     made(None, new_call(None, dense, out=out), (), work)
     with cuda.on(Stream(9)):
         assert new_call(None, dense, out=out).replay() == [out]
@@ -164,13 +164,13 @@ def test_without_an_operand_every_stream_replays(cuda):
 
 
 def test_what_differs_is_made_anew(cuda):
-    dense, out, work = Array(512), Array(1024), Work()
+    dense, out, work = at(512), at(1024), Work()
     made(None, new_call(None, dense, 2, "relu", out=out), (), work)
-    strided, elsewhere = Array(512), Array(512)
+    strided, elsewhere = at(512), at(512)
     strided.strides, elsewhere.data.device_id = (32, 4), 1
-    other_dtype = Array(512)
+    other_dtype = at(512)
     other_dtype.dtype = np.dtype(np.int32)
-    others = (Array(2048), Array(512, (2, 8)), strided, elsewhere, other_dtype)
+    others = (at(2048), at(512, (2, 8)), strided, elsewhere, other_dtype)
     assert all(new_call(None, a, 2, "relu", out=out).replay() is None for a in others)
     others = ((2.0, "relu"), (True, "relu"), (np.int32(2), "relu"), (3, "relu"), (2, None), (2,))
     assert all(new_call(None, dense, *settings, out=out).replay() is None for settings in others)
@@ -184,13 +184,13 @@ def test_what_differs_is_made_anew(cuda):
     "statements, kept", [({}, True), ({"whole": False}, False), ({"setup": True}, False)]
 )
 def test_engines_say_what_may_be_replayed(cuda, owner, owned, statements, kept):
-    owner, dense, out = owner if owned else None, Array(512), Array(1024)
+    owner, dense, out = owner if owned else None, at(512), at(1024)
     made(owner, new_call(owner, dense, out=out), (), Work(), **statements)
     assert (new_call(owner, dense, out=out).replay() == [out]) == kept
 
 
 def test_set_up_is_no_part_of_a_call(cuda, owner):
-    dense, out, setup, works = Array(512), Array(1024), Work(), (Work(), Work())
+    dense, out, setup, works = at(512), at(1024), Work(), (Work(), Work())
     call = new_call(owner, dense, out=out)
     with Submission(0, owner, call):
         submit(setup, setup=True)
@@ -202,7 +202,7 @@ def test_set_up_is_no_part_of_a_call(cuda, owner):
 
 
 def test_one_submission_that_is_not_whole_is_enough(cuda, owner):
-    dense, out = Array(512), Array(1024)
+    dense, out = at(512), at(1024)
     call = new_call(owner, dense, out=out)
     with Submission(0, owner, call):
         submit(Work(), whole=True)
@@ -213,21 +213,21 @@ def test_one_submission_that_is_not_whole_is_enough(cuda, owner):
 
 def test_what_is_not_the_call_itself_is_not_recorded(cuda, owner):
     """As of a user's finalizer, which runs in the middle of another call."""
-    dense, out, others = Array(512), Array(1024), (Work(), Work(), Work())
+    dense, out, others = at(512), at(1024), (Work(), Work(), Work())
 
     def part():
         with Submission(0):
             submit(others[0], whole=True)
 
     def another_call():
-        made(None, new_call(None, Array(2048), out=out), (), others[1])
+        made(None, new_call(None, at(2048), out=out), (), others[1])
 
     def replayed():
-        assert new_call(None, Array(4096), out=out).replay() is None
+        assert new_call(None, at(4096), out=out).replay() is None
         with Submission(0):
-            assert new_call(None, Array(4096), out=out).replay() == [out]
+            assert new_call(None, at(4096), out=out).replay() == [out]
 
-    made(None, new_call(None, Array(4096), out=out), (), others[2])
+    made(None, new_call(None, at(4096), out=out), (), others[2])
     for happens in (part, another_call, replayed):
         call = new_call(owner, dense, out=out)
         with Submission(0, owner, call):
@@ -235,11 +235,11 @@ def test_what_is_not_the_call_itself_is_not_recorded(cuda, owner):
             happens()
             call.keep()
         assert new_call(owner, dense, out=out).replay() is None
-    assert new_call(None, Array(2048), out=out).replay() == [out]
+    assert new_call(None, at(2048), out=out).replay() == [out]
 
 
 def test_memory_that_nobody_keeps_is_in_no_record(cuda):
-    dense, out = Array(512), Array(1024)
+    dense, out = at(512), at(1024)
     call = new_call(None, dense, out=out)
     with Submission(0, None, call):
         take(100)
@@ -249,19 +249,19 @@ def test_memory_that_nobody_keeps_is_in_no_record(cuda):
 
 
 def test_what_is_captured_is_not_recorded(cuda):
-    dense, out, work = Array(512), Array(1024), Work()
+    dense, out, work = at(512), at(1024), Work()
     made(None, new_call(None, dense, out=out), (), work)
     cuda.captured.add(9)
     with cuda.on(Stream(9)):
         assert new_call(None, dense, out=out).replay() is None
-        made(None, new_call(None, Array(2048), out=out), (), Work())
-    assert new_call(None, Array(2048), out=out).replay() is None
+        made(None, new_call(None, at(2048), out=out), (), Work())
+    assert new_call(None, at(2048), out=out).replay() is None
     assert new_call(None, dense, out=out).replay() == [out] and work.streams == [0, 0]
 
 
 def test_threads_replay_at_once(cuda, owner):
     """The works of a call stay together, in memory that calls share."""
-    dense, out, order = Array(512), Array(1024), []
+    dense, out, order = at(512), at(1024), []
 
     def nth(i):
         return SimpleNamespace(on=lambda _: order.append((i, threading.get_ident())), source="")
@@ -289,10 +289,10 @@ def test_threads_replay_at_once(cuda, owner):
 
 @pytest.mark.parametrize("owned", [False, True])
 def test_records_are_bounded(cuda, owner, owned):
-    owner, dense = owner if owned else None, Array(512)
+    owner, dense = owner if owned else None, at(512)
     for i in range(3 * replay.CAPACITY):
-        made(owner, new_call(owner, dense, i, out=Array(1024)), (), Work())
-        made(owner, new_call(owner, dense), (Array(512 * i),), Work())
+        made(owner, new_call(owner, dense, i, out=at(1024)), (), Work())
+        made(owner, new_call(owner, dense), (at(512 * i),), Work())
     (calls,) = [w.calls for w in owner.kept.values()] if owned else replay._without_owner.values()
     assert 0 < len(calls) <= replay.CAPACITY
     assert all(len(known.works) <= replay.CAPACITY for known in calls.values())

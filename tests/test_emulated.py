@@ -81,18 +81,36 @@ PACKED = {
 }
 
 
-#: Gradients: dtype, fields, case, keywords.
+#: Gradients: path and fields, dtype, case, keywords.
 GRADIENTS = [
     (
+        {"path": "mma"},
         "float16",
-        {},
         {"blocksize": (20, 12), "lengths": (100, 48), "widths": (40, 72), "heads": (2, 1)},
         {"is_causal": True},
     ),
     (
+        {"path": "mma", "tile_other": 16},
         "bfloat16",
-        {"tile_other": 16},
         {"blocksize": (32, 32), "lengths": (64, 64), "widths": (32, 32), "mask_dtype": "float32"},
+        {"dropout_p": 0.3, "seed": 7},
+    ),
+    (
+        {"path": "wgmma", "stages": 2},
+        "bfloat16",
+        {"blocksize": (128, 64), "lengths": (256, 192), "widths": (64, 40), "heads": (4, 2)},
+        {"is_causal": True},
+    ),
+    (
+        {"path": "wgmma"},
+        "float16",
+        {"blocksize": (16, 32), "lengths": (112, 160), "widths": (32, 128), "batch": (2,)},
+        {"softcap": 2.5},
+    ),
+    (
+        {"path": "wgmma", "tile_own": 128},
+        "bfloat16",
+        {"blocksize": (64, 64), "lengths": (192, 192), "mask_dtype": "float32"},
         {"dropout_p": 0.3, "seed": 7},
     ),
 ]
@@ -153,6 +171,17 @@ def test_wgmma(directory, rng, case):
     check(directory, rng, "wgmma", case)
 
 
+@pytest.mark.parametrize(("path", "case"), [("mma", CASES["mma"][0]), ("wgmma", CASES["wgmma"][1])])
+@pytest.mark.parametrize("column", [4, 7, 101])
+def test_a_key_far_above_the_others(directory, rng, path, case, column):
+    fields, dtype, mask, (bm, bk), (rows, columns), widths, keywords = case
+    sizes = {"lengths": (rows * bm, columns * bk), "blocksize": (bm, bk), "widths": widths}
+    made = Case(rng, dtype=dtype, mask_dtype=mask, heads=(2, 1), **sizes)
+    made.raise_key(column)
+    with emulated_attention(directory):
+        made.check(_Host(), config={"path": path, **fields}, **keywords)
+
+
 @pytest.mark.parametrize("case", CASES["fma"], ids=str)
 def test_fma(directory, rng, case):
     check(directory, rng, "fma", case)
@@ -198,10 +227,11 @@ def test_bits_of_partial_blocks(directory, rng, path):
     place = np.cumsum(kind == 2) - 1
     pattern = Pattern(starts, mask.indices[order], mask.shape, mask.blocksize)
     mask = sparsegpu.BlockMask(pattern, kind[order], bits[place[order][kind[order] == 2]])
-    for _ in range(2):
+    for again in (False, True):
         with emulated_attention(directory) as launched:
             out = attention(case.query, case.key, case.value, mask, config={"path": path})
-        assert launched == PACKED[path]
+        kernels = PACKED[path].keys() - ({"bsr_attention_mask"} if again else set())
+        assert launched == dict.fromkeys(kernels, 1)
         assert_attention_close(out, case.expected()[0])
 
 
@@ -216,10 +246,40 @@ def test_gradients_over_bits_of_partial_blocks(directory, rng):
     case.compare(found)
 
 
+def test_gradients_on_tensor_cores_over_bits(directory, rng):
+    """The states for the pattern and for its transpose are two, and found once."""
+    case = GradientCase(
+        rng, dtype="float16", widths=(64, 64), heads=(2, 1), lengths=(64, 96), blocksize=(32, 32)
+    )
+    *operands, bsr = case.on(_Host())
+    mask = sparsegpu.BlockMask.from_bsr(bsr)
+    config = {"path": "mma"}
+    for states in (2, 0):
+        with emulated_attention(directory) as launched:
+            out, lse = attention(*operands, mask, return_lse=True, config={"path": "simt"})
+            found = backward(case.grad, *operands, mask, out, lse, config=config)
+        assert launched["bsr_attention_backward_sm80"] == 2
+        assert launched["bsr_attention_mask"] == states
+        case.compare(found)
+
+
+@pytest.mark.parametrize("path", ["mma", "wgmma"])
+def test_gradients_of_heads_with_masks_of_their_own(directory, rng, path):
+    """Heads share keys; groups of keys have other lengths in every mask, and another order."""
+    sizes = {"lengths": (112, 160), "blocksize": (16, 32), "widths": (32, 128), "heads": (4, 1)}
+    case = GradientCase(rng, dtype="float16", density=0.2, mask_batch=(4,), **sizes)
+    with emulated_attention(directory):
+        found = backward(*case.forward(_Host()), config={"path": path})
+    case.compare(found)
+
+
 @pytest.mark.parametrize("case", GRADIENTS, ids=str)
 def test_gradients_on_tensor_cores(directory, rng, case):
-    dtype, fields, made, keywords = case
+    config, dtype, made, keywords = case
+    kernel = "bsr_attention_backward_" + {"mma": "sm80", "wgmma": "sm90"}[config["path"]]
     case = GradientCase(rng, dtype=dtype, density=0.7, **{"widths": (64, 64), **made})
+    if case.mask[0].dtype == bool:
+        case.mask[0][::3] = True
     clean = case.key, case.value
     for poisoned in (False, True):
         if poisoned:  # keys that nobody sees
@@ -230,9 +290,7 @@ def test_gradients_on_tensor_cores(directory, rng, case):
         grad_lse = case.of_heads(rng, case.grad.shape[:-1])
         with emulated_attention(directory) as launched:
             operands = case.forward(_Host(), **keywords)
-            found = backward(
-                *operands, grad_lse=grad_lse, config={"path": "mma", **fields}, **keywords
-            )
-        assert launched["bsr_attention_backward_sm80"] == 2
+            found = backward(*operands, grad_lse=grad_lse, config=config, **keywords)
+        assert launched[kernel] == 2
         case.key, case.value = clean
         case.compare(found, grad_lse=grad_lse, **keywords)

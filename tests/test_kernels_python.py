@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 import pytest
 
+from kernel_cases import numba_cuda
 from sparsegpu import kernels
 from sparsegpu.kernels import build, foreign
 from sparsegpu.kernels.foreign import Signature, Typed, signature_of
@@ -22,8 +23,7 @@ def add_column(out, x, a, n, really):
 
 
 def made_by_numba():
-    cuda = pytest.importorskip("numba.cuda", reason="numba is not installed")
-    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+    cuda = numba_cuda()
 
     @cuda.jit
     def column(out, x, a, n, really):
@@ -135,8 +135,7 @@ def test_a_function_alone_or_with_other_names(column):
 
 
 def test_a_device_function():
-    cuda = pytest.importorskip("numba.cuda", reason="numba is not installed")
-    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+    cuda = numba_cuda()
     with pytest.raises(TypeError, match="a kernel, not a device function"):
         kernels.wrap((cuda.jit(device=True)(add_column), TYPES))
 

@@ -20,7 +20,6 @@ NAMES = (
     "scatter.scatter_mm",
     "scatter.bsr_scatter_mm",
     "scatter.index_lists",
-    "products.bsr_softmax",
 )
 SHARE = 250  # of the 10,000 cases, a test
 
@@ -34,14 +33,11 @@ def run(engine, name, cases, seed):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("first", range(0, 10_000, SHARE))
-def test_random_cases(cuda_engine, monkeypatch, first):
-    which = first // SHARE % len(NAMES)
-    if which == len(NAMES) - 1:  # the softmax that is not the default before it is measured
-        monkeypatch.setattr("sparsegpu.engines.cuda.softmax.FORWARD", "bsr_softmax_wide")
-    run(cuda_engine, NAMES[which], SHARE, first)
+def test_random_cases(cuda_engine, first):
+    run(cuda_engine, NAMES[first // SHARE % len(NAMES)], SHARE, first)
 
 
-@pytest.mark.parametrize("name", dict.fromkeys(NAMES))
+@pytest.mark.parametrize("name", NAMES)
 def test_a_few_on_the_host(engine, name):
     if engine.on_gpu:
         pytest.skip("it runs them all")

@@ -3,6 +3,7 @@
 import pytest
 
 from tools.readme import sanitizer_figures
+from tools.record import content_hashes
 from tools.sanitize import detected_by
 from tools.sanitizer_log import merged, read, total
 from tools.trial_runner import Outcome, ran
@@ -168,11 +169,13 @@ def test_the_readme_says_what_was_found():
         },
         "racecheck": {"races in our kernels": ["one"]},
         "failures": ["one race"],
+        "date": "2026-01-01",
+        "content": content_hashes(),
     }
     assert sanitizer_figures(record) == (
         "compute-sanitizer over every kernel: memcheck 0 memory errors, 0 errors of API calls "
         "(238 look-ups of symbols that the driver lacks left out); races in our kernels: 1; "
-        "findings that fail the run: 1."
+        "findings that fail the run: 1; 2026-01-01, these sources."
     )
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fake_cuda import Array, ExternalStream, Stream, Work, put_in_place
+from fake_cuda import ExternalStream, Stream, Work, at, put_in_place
 from sparsegpu.engines.cuda.runtime.launch import submit
 from sparsegpu.engines.cuda.runtime.replay import Call
 from sparsegpu.engines.cuda.runtime.submission import Submission, current
@@ -53,13 +53,13 @@ STREAMS = [Stream(0), Stream(1), Stream(2), Stream(9), ExternalStream(9)]
 @pytest.mark.parametrize("stream", STREAMS, ids=["null", "legacy", "thread", "own", "external"])
 @pytest.mark.parametrize("nbytes", [0, 1000])
 def test_a_call_is_replayed(cuda, owner, stream, nbytes):
-    dense, out, works = Array(512), Array(1024), (Work(), Work())
+    dense, out, works = at(512), at(1024), (Work(), Work())
     with cuda.on(stream):
         made(cuda, owner, dense, out, *works, nbytes=nbytes)
         for _ in range(2):
             assert replayed(owner, dense, out) is out
-        assert replayed(owner, Array(2048), out) is None
-        assert replayed(owner, dense, Array(4096)) is None
+        assert replayed(owner, at(2048), out) is None
+        assert replayed(owner, dense, at(4096)) is None
     assert [w.streams for w in works] == [[stream.ptr] * 3] * 2
     marked = [s for _, s in cuda.recorded]
     assert marked == ([stream.ptr] * 3 if nbytes and stream.ptr > 1 else [])
@@ -68,7 +68,7 @@ def test_a_call_is_replayed(cuda, owner, stream, nbytes):
 
 
 def test_another_stream_of_the_handle_replays_nothing(cuda, owner):
-    dense, out, work = Array(512), Array(1024), Work()
+    dense, out, work = at(512), at(1024), Work()
     first = Stream(9)
     with cuda.on(first):
         made(cuda, owner, dense, out, work)
@@ -78,17 +78,17 @@ def test_another_stream_of_the_handle_replays_nothing(cuda, owner):
 
 
 def test_a_larger_need_forgets_what_was_kept(cuda, owner):
-    dense, out, work = Array(512), Array(1024), Work()
+    dense, out, work = at(512), at(1024), Work()
     made(cuda, owner, dense, out, work)
-    made(cuda, owner, Array(2048), out, Work(), nbytes=100)  # fits
+    made(cuda, owner, at(2048), out, Work(), nbytes=100)  # fits
     assert replayed(owner, dense, out) is out
-    made(cuda, owner, Array(4096), out, Work(), nbytes=100_000)
+    made(cuda, owner, at(4096), out, Work(), nbytes=100_000)
     assert replayed(owner, dense, out) is None
 
 
 def test_a_call_keeps_its_memory_to_itself(cuda, owner):
     """From the first that it takes until it leaves, whatever happens."""
-    dense, out, work = Array(512), Array(1024), Work()
+    dense, out, work = at(512), at(1024), Work()
     made(cuda, owner, dense, out, work)
     results, entered = [], threading.Event()
 
@@ -110,7 +110,7 @@ def test_a_call_keeps_its_memory_to_itself(cuda, owner):
 
 def test_in_the_middle_of_a_call_nothing_is_replayed(cuda, owner):
     """A finalizer of a user's that runs there is a call of its own, in other memory."""
-    dense, out, work = Array(512), Array(1024), Work()
+    dense, out, work = at(512), at(1024), Work()
     made(cuda, owner, dense, out, work)
     with Submission(0, owner):
         taken = take(1000)
@@ -144,7 +144,7 @@ def test_without_an_operand_it_is_memory_like_any_other(cuda):
 
 
 def test_what_is_captured_belongs_to_the_graph(cuda, owner):
-    dense, out, work = Array(512), Array(1024), Work()
+    dense, out, work = at(512), at(1024), Work()
     stream = Stream(9)
     with cuda.on(stream):
         made(cuda, owner, dense, out, work)
@@ -170,11 +170,11 @@ def test_what_is_captured_belongs_to_the_graph(cuda, owner):
 
 
 def test_new_results_are_told_apart_by_their_memory(cuda, owner):
-    dense, work = Array(512), Work()
+    dense, work = at(512), Work()
     this = call(owner, dense, None)
     with Submission(0, owner, this):
         submit(work, whole=True)
-        this.keep(Array(1 << 40))
+        this.keep(at(1 << 40))
     result = replayed(owner, dense, None)
     assert result.data.ptr == 1 << 40 and result.dtype == np.float32 and work.streams == [0, 0]
     assert replayed(owner, dense, None) is None  # allocated elsewhere

@@ -57,9 +57,9 @@ def test_attention_s_winner_is_taken_and_one_that_does_not_serve_is_not(
     monkeypatch.setattr(winners, "_snapshot", known)
     for config, kernel in (
         ({"path": "mma", "tile_k": 32}, "bsr_attention_sm80"),
-        ({"path": "mma", "tile_k": 512}, "bsr_attention_simt"),
-        ({"path": "gone"}, "bsr_attention_simt"),
-        (None, "bsr_attention_simt"),
+        ({"path": "mma", "tile_k": 512}, "bsr_attention_sm90"),
+        ({"path": "gone"}, "bsr_attention_sm90"),
+        (None, "bsr_attention_sm90"),
     ):
 
         def find(_, kind, config=config):
@@ -125,9 +125,10 @@ def test_scatter_mm_s_winner_is_taken_and_one_that_does_not_serve_is_not(
     lists = sparsegpu.bsr_scatter_mm_indices_data(a, x, SPLIT_N=2)
     for config, source in (
         ({"path": "mma", "stages": 2}, "scatter_mm_sm80"),
-        ({"path": "mma", "tile_m": 512}, "scatter_mm_simt"),
-        ({"path": "gone"}, "scatter_mm_simt"),
-        (None, "scatter_mm_simt"),
+        ({"path": "simt"}, "scatter_mm_simt"),
+        ({"path": "mma", "tile_m": 512}, "scatter_mm_sm80"),
+        ({"path": "gone"}, "scatter_mm_sm80"),
+        (None, "scatter_mm_sm80"),
     ):
 
         def find(_, kind, config=config):

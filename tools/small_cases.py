@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
-from unittest.mock import patch
 
 import ml_dtypes
 import numpy as np
@@ -18,7 +17,6 @@ import numpy as np
 import sparsegpu as sg
 from sparsegpu._arrays import accumulator_dtype, dtype_of
 from sparsegpu._epilogue import Epilogue, apply_epilogue
-from sparsegpu.engines.cuda import softmax
 from sparsegpu.engines.cuda.runtime.launch import submit
 from sparsegpu.engines.cusparselt.semi_structured import finish
 from sparsegpu.testing import random_values, to_host
@@ -30,7 +28,15 @@ from .small_products import PRODUCT_DTYPES, product_cases
 def cases() -> dict[str, Prepare]:
     """Return all cases by name."""
     named: dict[str, Prepare] = {}
-    others = _conversions, _softmax, _attention, _semi_structured, _sparse_blocks, _accumulators
+    others = (
+        _conversions,
+        _softmax,
+        _attention,
+        _semi_structured,
+        _sparse_blocks,
+        _masks,
+        _accumulators,
+    )
     for section in (product_cases, *others):
         for name, prepare in section():
             assert name not in named, name
@@ -75,15 +81,15 @@ def _many_blocks(make):
 
 
 def _softmax() -> Iterator[tuple[str, Prepare]]:
-    forward, wide = sg.bsr_softmax, _wide_softmax
+    forward, backward = sg.bsr_softmax, sg.bsr_softmax_backward
     for dtype in ("float16", "bfloat16", "float32", "float64"):
         yield f"bsr_softmax {dtype}", partial(_softmax_rows, forward, (24, 700), (8, 7), dtype, 0.4)
-        for name, call in (("wide", wide), ("backward", sg.bsr_softmax_backward)):
+        for name, call in (("vectors", forward), ("backward", backward)):
             yield (
                 f"bsr_softmax {name} {dtype}",
                 partial(_softmax_rows, call, (24, 720), (8, 12), dtype, 0.4),
             )
-    for name, call in (("", forward), (" wide", wide), (" backward", sg.bsr_softmax_backward)):
+    for name, call in (("", forward), (" backward", backward)):
         yield (
             f"bsr_softmax{name} long",
             partial(_softmax_rows, call, (32, 4096), (8, 8), "float32", 0.9),
@@ -98,12 +104,6 @@ def _softmax_rows(call, shape, blocksize, dtype, density, make):
     a = make.sparse(shape, blocksize, dtype, density=density, duplicates=False)
     operands = (a, a) if call is sg.bsr_softmax_backward else (a,)
     return lambda: call(*operands).data
-
-
-def _wide_softmax(a):
-    """Compute the softmax by the kernel that is not the default yet."""
-    with patch.object(softmax, "FORWARD", "bsr_softmax_wide"):
-        return sg.bsr_softmax(a)
 
 
 def _attention() -> Iterator[tuple[str, Prepare]]:
@@ -127,7 +127,7 @@ def _attention() -> Iterator[tuple[str, Prepare]]:
         how = {"blocksize": blocksize, "config": {"path": path, **fields}}
         for kind in ("bool", "float32"):
             yield f"attention {path} {dtype} {kind}", partial(_attend, sizes, dtype, kind, **how)
-            if path == "mma":
+            if path in {"mma", "wgmma"}:
                 gradients = partial(_gradients, sizes, dtype, kind, **how)
                 yield f"attention gradients {path} {dtype} {kind}", gradients
 
@@ -325,6 +325,30 @@ def _uneven_24(lengths, size, dtype, n, make):
 
 
 # -- the epilogue of cuSPARSELt's accumulators ---------------------------------------------------
+
+
+def _masks() -> Iterator[tuple[str, Prepare]]:
+    yield "interval mask of documents", _documents
+    for dtype in ("float16", "bfloat16", "float32", "float64", "int64"):
+        yield f"top_k {dtype}", partial(_top_k, (2, 3, 70), 5, dtype)
+    yield "top_k long", partial(_top_k, (4, 3000), 700, "float32")
+
+
+def _documents(make):
+    def run():
+        mask = sg.masks.documents([70, 5, 0, 125], (20, 40), causal=True, xp=make.xp)
+        parts = mask.indptr, mask.indices, mask.kind, mask.bits
+        return make.xp.concatenate([part.ravel().astype("int64") for part in parts])
+
+    return run
+
+
+def _top_k(shape, count, dtype, make):
+    if dtype == "int64":
+        scores = make.xp.asarray(make.rng.integers(-9, 9, shape))
+    else:
+        scores = make.dense(shape, dtype)
+    return lambda: sg.masks.top_k(scores, count, 2).indices
 
 
 def _accumulators() -> Iterator[tuple[str, Prepare]]:

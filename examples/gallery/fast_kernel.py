@@ -151,10 +151,9 @@ race = json.loads(record.read_text(encoding="utf-8"))["race"]
 figure, ax = plt.subplots(figsize=(8, 5), layout="constrained")
 spread = {16: 0.86, 32: 0.95, 64: 1.05, 128: 1.16}  # side by side, else they would overlap
 rates = {"8.0 path": {}, "main": {}}
-for row in race["rows"]:
-    if row["section"] in rates:
-        key = row["block"][0], row["flops"] / row["bytes"]
-        rates[row["section"]][key] = row["flops"] / row["ms"] / 1e9
+for section, found in rates.items():
+    for row in race[section]["rows"]:
+        found[row["block"][0], row["flops"] / row["bytes"]] = row["flops"] / row["ms"] / 1e9
 for (block, intensity), rate in rates["main"].items():
     before, place = rates["8.0 path"][block, intensity], spread[block] * intensity
     ax.plot([place, place], [before, rate], color="lightgray", zorder=0)
@@ -165,16 +164,16 @@ ax.plot([], [], "C1o", label="mma.sync, groups of rows")
 ax.plot([], [], "C0o", label="wgmma, groups of rows")
 dense = max(
     row["flops"] / row["density"] / row["peers"]["cuBLAS dense"] / 1e9
-    for row in race["rows"]
-    if row["section"] == "main"
+    for row in race["main"]["rows"]
 )
-ridge = dense / (race["copy GB/s"] / 1e3)
+copy = race["main"]["copy GB/s"] / 1e3
+ridge = dense / copy
 intensity = np.array([50, ridge, 3000])
-ax.plot(intensity, np.minimum(intensity * race["copy GB/s"] / 1e3, dense), color="black")
-ax.annotate(f"copy {race['copy GB/s'] / 1e3:.1f} TB/s", (52, 480))
+ax.plot(intensity, np.minimum(intensity * copy, dense), color="black")
+ax.annotate(f"copy {copy:.1f} TB/s", (52, 480))
 ax.annotate(f"dense product {dense:.0f} TF", (1000, dense * 1.04))
 ax.set(xscale="log", yscale="log", ylim=(80, 1200))
 ax.set(xlabel="useful operations a byte that must move", ylabel="useful TFLOP/s")
-ax.set_title("Numbers: size of the blocks")
+ax.set_title(f"{race['main']['date']}; numbers: size of the blocks")
 ax.legend(loc="lower right")
 plt.show()

@@ -117,7 +117,7 @@ results = Path(sg.__file__).parents[1] / "benchmarks" / "results" / "nvidia-h200
 race = json.loads(results.read_text(encoding="utf-8"))["race"]
 figure, ax = plt.subplots(figsize=(8, 4.6), layout="constrained")
 for section in ("vectors", "skinny", "odd blocks", "main"):
-    rows = [row for row in race["rows"] if row["section"] == section]
+    rows = race[section]["rows"]
     places = [row["flops"] / row["bytes"] for row in rows]
     dtypes = " and ".join(sorted({row["dtype"] for row in rows}))
     columns = [row["shape"][2] for row in rows]
@@ -125,11 +125,11 @@ for section in ("vectors", "skinny", "odd blocks", "main"):
     ax.plot(places, [row["flops"] / row["ms"] / 1e9 for row in rows], "o", label=label)
 dense = max(
     row["flops"] / row["density"] / row["peers"]["cuBLAS dense"] / 1e9
-    for row in race["rows"]
-    if row["section"] == "main"
+    for row in race["main"]["rows"]
 )
-draw_roof(ax, race["copy GB/s"] / 1e3, dense, 0.2, 3000)
-ax.set(ylabel="useful TFLOP/s", title=f"{race['environment']['gpu']}, {race['date']}")
+draw_roof(ax, race["main"]["copy GB/s"] / 1e3, dense, 0.2, 3000)
+title = f"{race['main']['environment']['gpu']}, {race['main']['date']}"
+ax.set(ylabel="useful TFLOP/s", title=title)
 ax.legend(loc="lower right")
 plt.show()
 

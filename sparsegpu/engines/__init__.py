@@ -91,6 +91,12 @@ def computing_engine(xp: ModuleType) -> str:
     return _chosen.get() or _default(xp)
 
 
+def host_engine() -> str:
+    """Return the name of the engine for NumPy arrays, also where a GPU's was chosen."""
+    chosen = _chosen.get()
+    return chosen if chosen and ENGINES[chosen] == "numpy" else _default_on_host()
+
+
 def _default(xp: ModuleType) -> str:
     return _default_on_host() if xp.__name__ == "numpy" else "cuda"
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from .._arrays import as_array, check_may_wait, namespace
 from .._checks import bad_type, bad_value, check_choice, check_flags
+from ..engines import host_engine, use_engine
 from ..pattern import Pattern
 from ._block_jacobi import inverse_diagonal
 from ._operator import linear_operator
@@ -124,10 +125,11 @@ def amg(
         raise bad_value(function, "max_levels", expected, f"{len(hierarchy)} that end at {size}")
     levels: list[_Level] = []
     for i, level in enumerate(hierarchy[:-1]):
-        a = host if i == 0 else _bsr(host, level.A)
-        blocks = inverse if i == 0 else inverse_diagonal(a, function)
-        parts = [a, to_library(blocks, np), _bsr(host, level.P), _bsr(host, level.R)]
-        largest = _largest_eigenvalue(*parts[:2])
+        with use_engine(host_engine()):
+            a = host if i == 0 else _bsr(host, level.A)
+            blocks = to_library(inverse, np) if i == 0 else inverse_diagonal(a, function)
+            parts = [a, blocks, _bsr(host, level.P), _bsr(host, level.R)]
+            largest = _largest_eigenvalue(*parts[:2])
         parts = [to_library(part, xp) for part in parts]
         levels.append(_Level(parts, largest, smoother, degree))
     coarsest = hierarchy[-1].A.toarray()

@@ -13,6 +13,7 @@ import numpy as np
 from .._arrays import common_namespace, namespace
 from .._block_bits import EVERYTHING, NOTHING, BlockBits
 from .._checks import bad_value
+from .._memo import Memo
 from ..engines import engine_module
 from ..pattern import Pattern
 from ._common import check_sparse, on_device
@@ -42,6 +43,9 @@ def distinct_blocks(bsr: Any, function: str, argument: str) -> tuple[Pattern, An
 
 def canonical_bits(mask: Any, function: str, argument: str) -> tuple[Pattern, BlockBits]:
     """Return a `BlockMask`'s canonical pattern and its blocks' codes and bits, kept with it."""
+    kept = mask._memo.known("bits")
+    if kept is not None:
+        return kept
 
     def build() -> tuple[Pattern, BlockBits]:
         pattern, order = mask.pattern, None
@@ -57,13 +61,10 @@ def canonical_bits(mask: Any, function: str, argument: str) -> tuple[Pattern, Bl
         codes = xp.where(partial, xp.cumsum(partial, dtype=np.int64) - 1, codes)
         codes = codes if order is None else codes[order]
         codes = codes.astype(pattern._indices.dtype).reshape(pattern._indices.shape)
-        return pattern, BlockBits(codes, mask.bits, pattern.blocksize[1])
+        return pattern, BlockBits(codes, mask.bits, pattern.blocksize[1], Memo(xp))
 
-    kept = mask._memo.known("bits")
-    if kept is None:
-        with on_device(mask.kind):
-            kept = mask._memo.memo("bits", build)
-    return kept
+    with on_device(mask.kind):
+        return mask._memo.memo("bits", build)
 
 
 def _summed(bsr: Any, function: str, argument: str) -> Any:

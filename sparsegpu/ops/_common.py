@@ -97,7 +97,8 @@ def is_sparse(x: Any) -> bool:
 
 def is_block_mask(x: Any) -> bool:
     """Return whether ``x`` is a mask that holds kinds and bits instead of values."""
-    return hasattr(x, "pattern") and hasattr(x, "kind") and hasattr(x, "bits")
+    kind = type(x)  # asking a mask itself would make views of its arrays
+    return hasattr(kind, "kind") and hasattr(kind, "bits") and hasattr(kind, "pattern")
 
 
 def check_values(function: str, argument: str, pattern: Pattern, data: Any) -> None:

@@ -137,6 +137,7 @@ _SCHEDULES = (
             for fill, i, o in ((0, "s32", "s32"), (1, "s32", "s64"), (1, "s64", "s64"))
         ),
     ),
+    KernelSource("bsr_spgemm_ends", (), ()),
     KernelSource(
         "bsr_spgemm_pairs",
         (),
@@ -151,6 +152,14 @@ _SCHEDULES = (
         (),
         (),
         variants=tuple({"INDEX": i, "RANKED": r} for i, r in (("s32", 1), ("s64", 0), ("s64", 1))),
+    ),
+    KernelSource("interval_mask", (), (), variants=each("INDEX", _INDICES)),
+    KernelSource(
+        "top_k",
+        (),
+        (),
+        variants=each("T", ("f16", "bf16", "f32", "f64", "s64"), INDEX="s32")
+        + each("INDEX", ("s64",), T="f32"),
     ),
     KernelSource(
         "scatter_indices",
@@ -232,10 +241,13 @@ _CONVERSIONS = (
 )
 
 
-def _rows(t: str, out: str, wide: int, team: int, kept: int, streamed: int) -> dict[str, Any]:
+def _rows(
+    t: str, out: str, wide: int, team: int, kept: int, streamed: int, **names: Any
+) -> dict[str, Any]:
     return {
         **{"T": t, "OUT": out, "WIDE": wide, "TEAM": team, "THREADS": max(team, 128)},
-        **{"KEPT": kept, "STREAMED": streamed, "INDEX": "s32"},
+        **{"RESIDENT": 512, "KEPT": kept, "STREAMED": streamed, "WHOLE": 1, "INDEX": "s32"},
+        **names,
     }
 
 
@@ -244,25 +256,16 @@ _SOFTMAX = (
         "bsr_softmax",
         "bsr_softmax",
         FLOATS,
-        variants=tuple(
-            {"T": t, "OUT": t, "TEAM": team, "INDEX": "s32"}
-            for t in ("f16", "bf16", "f32", "f64")
-            for team in (32, 256)
-        )
-        + ({"T": "bf16", "OUT": "f32", "TEAM": 32, "INDEX": "s64"},),
-    ),
-    KernelSource(
-        "bsr_softmax_wide",
-        (),
-        FLOATS,
         variants=(
             _rows("bf16", "bf16", 8, 32, 8, 2),
+            _rows("bf16", "bf16", 8, 32, 5, 2, WHOLE=0, INDEX="s64"),
             _rows("bf16", "bf16", 8, 128, 8, 2),
             _rows("f16", "f32", 8, 512, 2, 8),
-            _rows("f32", "f32", 4, 256, 16, 2),
-            _rows("f32", "f32", 4, 512, 2, 16),
-            _rows("f64", "f64", 2, 512, 8, 2),
-            _rows("f32", "bf16", 1, 32, 16, 2),
+            _rows("f32", "f32", 4, 256, 12, 2),
+            _rows("f32", "f32", 4, 512, 2, 12),
+            _rows("f64", "f64", 2, 512, 4, 2),
+            _rows("f64", "f64", 1, 32, 5, 2, WHOLE=0),
+            _rows("f32", "bf16", 1, 32, 8, 2, WHOLE=0),
         ),
     ),
     KernelSource(
@@ -271,11 +274,12 @@ _SOFTMAX = (
         FLOATS,
         variants=(
             _rows("bf16", "bf16", 8, 32, 8, 2),
+            _rows("bf16", "bf16", 8, 32, 5, 2, WHOLE=0, INDEX="s64"),
             _rows("bf16", "bf16", 8, 128, 8, 2),
             _rows("f16", "f32", 8, 512, 2, 8),
             _rows("f32", "f32", 4, 512, 8, 2),
-            _rows("f64", "f64", 2, 512, 2, 8),
-            _rows("f32", "bf16", 1, 32, 16, 2),
+            _rows("f64", "f64", 2, 512, 2, 7),
+            _rows("f32", "bf16", 1, 32, 8, 2, WHOLE=0),
         ),
     ),
 )

@@ -55,6 +55,7 @@ from . import (
     bsr_addmm_vector_mma,
     bsr_attention_backward_simt,
     bsr_attention_backward_sm80,
+    bsr_attention_backward_sm90,
     bsr_attention_decode,
     bsr_attention_fma,
     bsr_attention_simt,
@@ -121,6 +122,7 @@ ATTENTION: Family = (
 
 #: Gradients of attention's query, key and value.
 ATTENTION_BACKWARD: Family = (
+    bsr_attention_backward_sm90,
     bsr_attention_backward_sm80,
     bsr_attention_backward_simt,
 )

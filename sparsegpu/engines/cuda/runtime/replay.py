@@ -100,11 +100,12 @@ class Call:
         if waits or cupy is None or (owner is not None and owner.device is None):
             return
         facts: list[Hashable] = []
+        kind = cupy.ndarray
         for array in arrays:
-            if array is None:
-                facts.append(None)
-            elif type(array) is cupy.ndarray:
+            if type(array) is kind:
                 facts += array.data.ptr, array.shape, array.strides, array.dtype
+            elif array is None:
+                facts.append(None)
             else:
                 return
         kinds = tuple(map(type, settings))
@@ -152,8 +153,9 @@ class Call:
         kinds, records = known
         results = [] if kinds else [self._out]
         pointers: tuple[int, ...] = ()
+        ndarray = self._cupy.ndarray  # what `cupy.empty` calls
         for shape, dtype in kinds:  # quicker than a comprehension, which is a call in Python 3.11
-            result = self._cupy.empty(shape, dtype)
+            result = ndarray(shape, dtype)
             results.append(result)
             pointers = (*pointers, result.data.ptr)
         found, outer = records.get(pointers), current()
