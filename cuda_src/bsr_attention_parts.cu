@@ -4,7 +4,6 @@
 //   -DOUT, -DINDEX, -DBM, -DHEADS, -DVALUE_FEATURES   as in bsr_attention_decode.cu
 #include "common/attention_parts.cuh"
 #include "common/cut_rows.cuh"
-#include "common/types.cuh"
 
 using namespace sparsegpu;
 
@@ -28,7 +27,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                         const __grid_constant__ RowGroups<INDEX> schedule,
                         const __grid_constant__ PartsProblem problem, float kept_scale,
                         const float* parts) {
-  const int lane = threadIdx.x % 32;
   const long long number = blockIdx.x * (THREADS / 32LL) + threadIdx.x / 32;
   if (number >= problem.queries) return;
   const long long head = number / (problem.rows * BM);
@@ -47,28 +45,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     return PartialRow<const float>{parts + ((first + p) * ROWS + row) * ROW_FLOATS};
   };
 
-  float top = minus_infinity<float>(), total = 0;
-  for (int p = lane; p < count; p += 32) top = fmaxf(top, part(p).top());
-#pragma unroll
-  for (int apart = 16; apart > 0; apart /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, apart));
-  float sums[VALUE_FEATURES / 32] = {};
-#pragma unroll 4
-  for (int p = 0; p < count; ++p) {
-    const PartialRow<const float> from = part(p);
-    const float weight = rescaled(from.top(), top);
-    total = fmaf(from.sum(), weight, total);
-#pragma unroll
-    for (int i = 0; i < VALUE_FEATURES / 32; ++i)
-      if (32 * i + lane < problem.value_features)
-        sums[i] = fmaf(from.column(32 * i + lane), weight, sums[i]);
-  }
-
   const float sink = sinks.ptr ? *at.pointer<const float>(sinks) : minus_infinity<float>();
-  const Normalizer normalizer(top, total, sink, kept_scale);
-  OUT* const o = at.pointer<OUT>(out) + query * out.row;
-#pragma unroll
-  for (int i = 0; i < VALUE_FEATURES / 32; ++i)
-    if (32 * i + lane < problem.value_features)
-      o[(32 * i + lane) * out.col] = round_to<OUT>(sums[i] * normalizer.share);
-  if (lane == 0 && lse.ptr) at.pointer<float>(lse)[query * lse.row] = normalizer.lse;
+  merge_parts<OUT, VALUE_FEATURES>(count, part, sink, kept_scale, problem.value_features,
+                                   at.pointer<OUT>(out) + query * out.row, out.col,
+                                   lse.ptr ? at.pointer<float>(lse) + query * lse.row : nullptr);
 }

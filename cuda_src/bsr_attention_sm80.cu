@@ -22,6 +22,8 @@
 //   -DBLOCKS                       thread blocks a multiprocessor is to hold, at least
 //   -DDROPOUT=0|1                  there is dropout
 //   -DFOLD=0|1                     1: scores are accumulators times a positive scale
+//   -DSPLIT_KV=0|1                 1: of groups with many more keys than others a tile is a split
+//                                  of these; bsr_attention_splits.cu merges what it leaves
 #include "common/attention_tile.cuh"
 #include "common/strip_ring.cuh"
 #include "ptx/ldmatrix.cuh"
@@ -31,7 +33,7 @@ using namespace sparsegpu;
 
 constexpr int WARPS = TILE_Q / 16, THREADS = 32 * WARPS;
 constexpr int STRIPS = TILE_K / 8;
-typedef QueryTile<BM, TILE_Q> Tile;
+typedef QueryTile<BM, TILE_Q, SPLIT_KV> Tile;
 typedef KeyStrips<BK> Strips;
 typedef KernelScore<float> TileScore;
 typedef TileMask<MASK, BM, BK, TileScore> Mask;
@@ -53,7 +55,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                        const __grid_constant__ View sinks, const __grid_constant__ Batch batch,
                        const __grid_constant__ RowGroups<INDEX> schedule, const INDEX* states,
                        const unsigned* bits, const __grid_constant__ AttentionProblem problem,
-                       const __grid_constant__ ScoreArgs<float> score_args) {
+                       const __grid_constant__ ScoreArgs<float> score_args, float* parts,
+                       long long splits) {
   extern __shared__ __align__(1024) unsigned char dynamic[];
   __shared__ Ring ring;
   const unsigned stages = shared_address(dynamic);
@@ -96,7 +99,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 
   const LaneQueries<Tile> rows(tile, 16 * warp);
   float start = minus_infinity<float>();
-  if constexpr (SINKS) start = *tile.at.pointer<const float>(sinks);
+  // Of a tile that is a split the parts' merger counts the sink.
+  if (SINKS && tile.split < 0) start = *tile.at.pointer<const float>(sinks);
   OnlineSoftmax softmax(FOLD ? score_args.scale * LOG2_E : LOG2_E, start);
   float sums[VALUE_FEATURES / 2] = {};
   unsigned q[QUERY_IN_REGISTERS ? FEATURES / 16 : 1][4];
@@ -172,6 +176,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   cp_async_wait<0>();
 
   auto operands = [&] { return head; };
-  store_rows<OUT, BM, BK>(sums, softmax, FOLD ? score_args.scale : 1.0f, tile, rows, operands,
-                          problem.value_features, schedule, states, score, mask, out, lse);
+  store_tile_rows<OUT, BM, BK>(sums, softmax, FOLD ? score_args.scale : 1.0f, tile, rows, operands,
+                               problem.value_features, schedule, states, score, mask, out, lse,
+                               parts, splits);
 }

@@ -25,6 +25,7 @@
 //   -DFEATURES, -DVALUE_FEATURES   columns, rounded up: multiples of 64, at most 256
 //   -DSTAGES              of keys and values
 //   -DQUERY_STAGES=1|2    of queries: with 2 those of the next tile come during this one
+//   -DSPLIT_KV=0|1        as in bsr_attention_sm80.cu
 #include "common/attention_teams.cuh"
 #include "common/attention_tile.cuh"
 #include "ptx/bulk_tensor.cuh"
@@ -37,7 +38,7 @@ constexpr int TEAM = TILE_Q / 64, TEAMS = CONSUMERS / TEAM;
 constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int ENTRIES = BK < TILE_K ? TILE_K / BK : 1, SLICES_K = BK < TILE_K ? 1 : BK / TILE_K;
 constexpr int KEYS = BK < TILE_K ? BK : TILE_K, STRIPS = KEYS / 8;  // of an entry in a stage
-typedef QueryTile<BM, TILE_Q> Tile;
+typedef QueryTile<BM, TILE_Q, SPLIT_KV> Tile;
 typedef KernelScore<float> TileScore;
 typedef TileMask<MASK, BM, BK, TileScore> Mask;
 constexpr int ROWS = Tile::ROWS;
@@ -129,16 +130,14 @@ __device__ __forceinline__ void produce(int team, unsigned memory, TeamMemory& s
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    bsr_attention_sm90(const __grid_constant__ AttentionMaps maps,
-                       const __grid_constant__ OperandMatrices matrices,
-                       const __grid_constant__ View out, const __grid_constant__ View lse,
-                       const __grid_constant__ View query, const __grid_constant__ View key,
-                       const __grid_constant__ View value, const __grid_constant__ View sinks,
-                       const __grid_constant__ Batch batch,
-                       const __grid_constant__ RowGroups<INDEX> schedule, const INDEX* states,
-                       const unsigned* bits, const __grid_constant__ AttentionProblem problem,
-                       const __grid_constant__ ScoreArgs<float> score_args) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
+    const __grid_constant__ AttentionMaps maps, const __grid_constant__ OperandMatrices matrices,
+    const __grid_constant__ View out, const __grid_constant__ View lse,
+    const __grid_constant__ View query, const __grid_constant__ View key,
+    const __grid_constant__ View value, const __grid_constant__ View sinks,
+    const __grid_constant__ Batch batch, const __grid_constant__ RowGroups<INDEX> schedule,
+    const INDEX* states, const unsigned* bits, const __grid_constant__ AttentionProblem problem,
+    const __grid_constant__ ScoreArgs<float> score_args, float* parts, long long splits) {
   extern __shared__ unsigned char dynamic[];
   __shared__ TeamMemory teams[TEAMS];
   const unsigned memory = shared_address(dynamic + (1024 - shared_address(dynamic) % 1024) % 1024);
@@ -190,7 +189,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const bool looks = ROWS > 1 || score_args.causal;  // stages may be for others
 
     float start = minus_infinity<float>();
-    if constexpr (SINKS) start = *tile.at.pointer<const float>(sinks);
+    // Of a tile that is a split the parts' merger counts the sink.
+    if (SINKS && tile.split < 0) start = *tile.at.pointer<const float>(sinks);
     OnlineSoftmax softmax(FOLD ? score_args.scale * LOG2_E : LOG2_E, start);
     float sums[VALUE_FEATURES / 2];
 #pragma unroll
@@ -321,8 +321,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     auto operands = [&] {
       return HeadOperands<T>(tile.at, query, key, value, problem.features, problem.value_features);
     };
-    store_rows<OUT, BM, BK>(sums, softmax, FOLD ? score_args.scale : 1.0f, tile, rows, operands,
-                            problem.value_features, schedule, states, score, mask, out, lse);
+    store_tile_rows<OUT, BM, BK>(sums, softmax, FOLD ? score_args.scale : 1.0f, tile, rows,
+                                 operands, problem.value_features, schedule, states, score, mask,
+                                 out, lse, parts, splits);
     __syncwarp();
     if (lane == 0) mbarrier_arrive(shared_address(&shared.query_empty[room]));
   }

@@ -53,6 +53,19 @@ class Case:
         self.query[...], self.key[...] = 1, 0
         self.key[..., column, :] = 1000 / self.query.shape[-1]
 
+    def fill_row(self, rng, row: int) -> None:
+        """Let a block row store all its blocks; the masks are no batch."""
+        data, indices, indptr = self.mask
+        columns = self.shape[1] // self.blocksize[1]
+        first, end = indptr[row : row + 2]
+        full = rng.permutation(np.resize(data, (columns, *data.shape[1:])))
+        more = columns - (end - first)
+        self.mask[:] = (
+            np.concatenate([data[:first], full, data[end:]]),
+            np.concatenate([indices[:first], np.arange(columns), indices[end:]]).astype(np.int32),
+            indptr + more * (np.arange(len(indptr)) > row),
+        )
+
     def on(self, engine, strides: bool = False):
         """Return query, key, value and mask as arrays of the engine."""
         q, k, v = (engine.array(a) for a in (self.query, self.key, self.value))
@@ -138,7 +151,7 @@ class Case:
         self, engine, *, kernel="bsr_attention", strides=False, config=None, **keywords
     ) -> None:
         operands = self.on(engine, strides)
-        with engine.runs(kernel):
+        with engine.runs(*([kernel] if isinstance(kernel, str) else kernel)):
             out, lse = attention(
                 *operands, return_lse=True, config=config, **on_engine(engine, keywords)
             )
@@ -166,18 +179,19 @@ def _strided(engine, array):
     return memory[..., ::-2].swapaxes(-1, -2)
 
 
-def philox_word(index, seed):
-    """Word ``index % 4`` of Philox4x32-10 at counter ``index // 4``, in Python integers."""
-    c = [index // 4 & 0xFFFFFFFF, index // 4 >> 32, 0, 0]
+def philox_words(counter, seed):
+    """Return the four words of Philox4x32-10 at a counter, or at an array of them."""
+    c = [counter & 0xFFFFFFFF, counter >> 32, 0, 0]
     k0, k1 = seed & 0xFFFFFFFF, seed >> 32
     for _ in range(10):
         a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
         c = [b >> 32 ^ c[1] ^ k0, b & 0xFFFFFFFF, a >> 32 ^ c[3] ^ k1, a & 0xFFFFFFFF]
         k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-    return c[index % 4]
+    return c
 
 
 def survivors(shape, p, seed) -> np.ndarray:
     """Return which scores are kept: whose word is not below ``p * 2**32``."""
-    words = [philox_word(index, seed) for index in range(int(np.prod(shape)))]
-    return (np.array(words) / 2**32 >= p).reshape(shape)
+    size = int(np.prod(shape))
+    words = philox_words(np.arange(-(-size // 4), dtype=np.uint64), seed)
+    return (np.stack(words, axis=-1).reshape(-1)[:size] / 2**32 >= p).reshape(shape)

@@ -7,6 +7,15 @@ from sparsegpu.engines.cuda.paths._attention import AttentionFacts
 from sparsegpu.engines.cuda.paths._fields import Fields
 from sparsegpu.testing import assert_attention_close
 
+#: Rows whose keys are split: blocksize, lengths in blocks, widths, the row, case and keywords.
+LONG_ROWS = [
+    ((64, 64), (6, 24), (64, 64), 3, {"dtype": "bfloat16"}, {"scale": 1.0}),
+    # the last row, before an incomplete tile
+    ((32, 64), (17, 23), (40, 96), 16, {"mask_dtype": "float32"}, {"sinks": True}),
+    ((128, 32), (5, 40), (64, 64), 0, {"heads": (2, 1)}, {"is_causal": True, "softcap": 2.5}),
+    ((80, 64), (5, 20), (32, 32), 4, {}, {"dropout_p": 0.3, "seed": 7, "sinks": True}),
+]
+
 #: (blocksize, lengths in blocks, widths): whole tiles and parts of them, of queries and of keys.
 SHAPES = [
     ((64, 64), (3, 4), (64, 64)),
@@ -139,3 +148,51 @@ class AttentionPath:
             assert tile.shared_memory <= 227 * 1024
             assert tile.threads % 32 == 0
             assert tile.defines["FEATURES"] >= widths[0] > tile.defines["FEATURES"] - 64
+
+
+class SplitKv:
+    """What paths promise that split the keys of rows which have many more than others."""
+
+    NAME: str
+    SOURCE: str
+
+    def test_long_rows(self, engine, rng):
+        for case in LONG_ROWS:
+            made, keywords = long_row(rng, *case)
+            for fields, kernels in (
+                ({}, [self.SOURCE]),
+                ({"split_kv": 1}, [self.SOURCE, "bsr_attention_splits"]),
+            ):
+                config = {"path": self.NAME, **fields}
+                made.check(engine, kernel=kernels, config=config, **keywords)
+
+    def test_rows_of_similar_lengths_are_not_split(self, engine, rng):
+        config = {"path": self.NAME, "split_kv": 1}
+        made = Case(rng, dtype="float16", lengths=(192, 1536), blocksize=(64, 64), widths=(64, 64))
+        with engine.runs(self.SOURCE):
+            out = attention(*made.on(engine), config=config)
+        with engine.runs(self.SOURCE):
+            expected = attention(*made.on(engine), config={"path": self.NAME})
+        np.testing.assert_array_equal(engine.host(out), engine.host(expected))
+
+
+def long_row(rng, blocksize, lengths, widths, row, case, keywords):
+    """Return a case of which one block row is full, and its keywords.
+
+    Neither part of its keys is attended that somebody would have to look at to see it: values there
+    are NaN.
+    """
+    lengths = tuple(n * b for n, b in zip(lengths, blocksize, strict=True))
+    more = {"dtype": "float16", "density": 0.05, **case}
+    made = Case(rng, lengths=lengths, blocksize=blocksize, widths=widths, **more)
+    made.fill_row(rng, row)
+    data = made.mask[0]
+    nothing = False if data.dtype == bool else -np.inf
+    data[:, :, 3] = nothing
+    made.value[..., 3 :: blocksize[1], :] = np.nan
+    data[made.mask[2][row] : made.mask[2][row] + 8, 2] = (
+        nothing  # of a query all of the first split
+    )
+    if keywords.get("sinks"):
+        keywords = keywords | {"sinks": made.of_heads(rng)}
+    return made, keywords

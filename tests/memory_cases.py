@@ -205,6 +205,23 @@ def attention_of_few_queries(cp, rng):
 
 
 @case
+def attention_of_long_rows(cp, rng):
+    """What the splits of a long row add up to; and the schedule, made at the first call."""
+    q, k = values(cp, rng, (2, 640, 64)), values(cp, rng, (2, 2048, 64))
+    seen = np.eye(10, 32, dtype=bool)
+    seen[3] = True
+    full = cp.asarray(seen.repeat(64, 0).repeat(64, 1))
+    mask = sg.BlockMask.from_bsr(sg.bsr_array(full, blocksize=(64, 64)))
+    how = {"path": "mma", "split_kv": 1}
+    splits, of_row = 2, 2 * (64 + 2)  # of the row, and floats of both heads
+    return Case(
+        ("bsr_attention_sm80", "bsr_attention_splits"),
+        lambda: sg.scaled_dot_product_attention(q, k, k, mask, config=how),
+        splits * 64 * of_row * 4,
+    )
+
+
+@case
 def attention_backward(cp, rng):
     """Beside the gradients one float a query."""
     q, k = values(cp, rng, (2, 3, SHAPE[0], 32)), values(cp, rng, (2, 3, SHAPE[1], 32))

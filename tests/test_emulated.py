@@ -11,6 +11,7 @@ import pytest
 import sparsegpu
 from attention_cases import Case, attention
 from attention_gradient_cases import GradientCase, backward
+from attention_path import LONG_ROWS, long_row
 from sparsegpu.pattern import Pattern
 from sparsegpu.testing import assert_attention_close
 from tools.emulator.attention import emulated_attention
@@ -180,6 +181,16 @@ def test_a_key_far_above_the_others(directory, rng, path, case, column):
     made.raise_key(column)
     with emulated_attention(directory):
         made.check(_Host(), config={"path": path, **fields}, **keywords)
+
+
+@pytest.mark.parametrize(
+    ("path", "case"), zip(("wgmma", "mma", "wgmma", "mma"), LONG_ROWS, strict=True), ids=str
+)
+def test_split_keys(directory, rng, path, case):
+    made, keywords = long_row(rng, *case)
+    with emulated_attention(directory) as launched:
+        made.check(_Host(), config={"path": path, "split_kv": 1}, **keywords)
+    assert launched["bsr_attention_splits"] == 1
 
 
 @pytest.mark.parametrize("case", CASES["fma"], ids=str)

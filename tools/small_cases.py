@@ -130,6 +130,21 @@ def _attention() -> Iterator[tuple[str, Prepare]]:
             if path in {"mma", "wgmma"}:
                 gradients = partial(_gradients, sizes, dtype, kind, **how)
                 yield f"attention gradients {path} {dtype} {kind}", gradients
+    for path in ("mma", "wgmma"):
+        yield f"attention {path} global tokens", partial(_global_tokens, path)
+
+
+def _global_tokens(path, make):
+    """Queries that see all keys, beside others that see few: their keys are split."""
+    queries, keys, block = 384, 1536, 64
+    q, k, v, _ = _attended((queries, keys, 64, 64), "bfloat16", "bool", make, (block, block))
+    seen = np.eye(queries // block, keys // block, dtype=bool)
+    seen[2] = True
+    mask = sg.bsr_array(
+        make.xp.asarray(np.kron(seen, np.ones((block, block), bool))), blocksize=(block, block)
+    )
+    config = {"path": path, "split_kv": 1}
+    return lambda: sg.scaled_dot_product_attention(q, k, v, mask, config=config)
 
 
 def _attend(sizes, dtype, kind, make, *, blocksize=(16, 8), config=None):

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "common/score.cuh"
+#include "common/types.cuh"
 
 namespace sparsegpu {
 
@@ -17,6 +18,13 @@ struct PartialRow {
   __device__ __forceinline__ Float& sum() const { return at[1]; }
   __device__ __forceinline__ Float& column(int c) const { return at[PART_HEADER + c]; }
 };
+
+// Row `row` of the tiles of a split of a group (SplitGroup), whose tiles have `rows` rows; of so
+// many splits a head.
+__device__ __forceinline__ float* split_row(float* parts, long long splits, long long head,
+                                            long long split, int rows, int row, int row_floats) {
+  return parts + ((head * splits + split) * rows + row) * row_floats;
+}
 
 // The weight that what is relative to a maximum has relative to a higher one.
 __device__ __forceinline__ float rescaled(float top, float higher) {
@@ -37,5 +45,34 @@ struct Normalizer {
     lse = highest + logf(total);
   }
 };
+
+// Merge the parts of a row, in their order, and store it; by one warp. `part(p)`: a PartialRow.
+template <typename Out, int ValueFeatures, typename GetPart>
+__device__ __forceinline__ void merge_parts(int count, GetPart part, float sink, float kept_scale,
+                                            int value_features, Out* out, long long col,
+                                            float* lse) {
+  const int lane = threadIdx.x % 32;
+  float top = minus_infinity<float>(), total = 0;
+  for (int p = lane; p < count; p += 32) top = fmaxf(top, part(p).top());
+#pragma unroll
+  for (int apart = 16; apart > 0; apart /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, apart));
+  float sums[ValueFeatures / 32] = {};
+#pragma unroll 4
+  for (int p = 0; p < count; ++p) {
+    const PartialRow<const float> from = part(p);
+    const float weight = rescaled(from.top(), top);
+    total = fmaf(from.sum(), weight, total);
+#pragma unroll
+    for (int i = 0; i < ValueFeatures / 32; ++i)
+      if (32 * i + lane < value_features)
+        sums[i] = fmaf(from.column(32 * i + lane), weight, sums[i]);
+  }
+  const Normalizer normalizer(top, total, sink, kept_scale);
+#pragma unroll
+  for (int i = 0; i < ValueFeatures / 32; ++i)
+    if (32 * i + lane < value_features)
+      out[(32 * i + lane) * col] = round_to<Out>(sums[i] * normalizer.share);
+  if (lane == 0 && lse != nullptr) *lse = normalizer.lse;
+}
 
 }  // namespace sparsegpu

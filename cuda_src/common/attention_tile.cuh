@@ -2,6 +2,7 @@
 // dropout, and the results of sixteen queries (fragments: ptx/mma.cuh, d).
 #pragma once
 
+#include "common/attention_parts.cuh"
 #include "common/attention_row.cuh"
 #include "common/online_softmax.cuh"
 
@@ -190,60 +191,136 @@ __device__ __forceinline__ void store_row(const float (&sums)[N], int r, float s
   }
 }
 
+// Results of a tile's rows: outputs and logarithms of their normalisers.
+template <typename Out>
+struct RowOutputs {
+  Out* out;  // of the tile's first row
+  long long row_stride, col;
+  float* lse;  // likewise, or null
+  long long lse_stride;
+  int value_features;
+  bool vectors;
+  float kept_scale;
+
+  template <typename Tile>
+  __device__ __forceinline__ RowOutputs(const Tile& tile, const View& out, const View& lse,
+                                        int value_features, float kept_scale)
+      : out(tile.at.template pointer<Out>(out) + (long long)tile.first * out.row),
+        row_stride(out.row),
+        col(out.col),
+        lse(lse.ptr == nullptr
+                ? nullptr
+                : tile.at.template pointer<float>(lse) + (long long)tile.first * lse.row),
+        lse_stride(lse.row),
+        value_features(value_features),
+        vectors(out.col == 1 && out.row % 8 == 0 && value_features % 8 == 0 &&
+                reinterpret_cast<unsigned long long>(tile.at.template pointer<Out>(out)) % 16 == 0),
+        kept_scale(kept_scale) {}
+
+  // Nothing attended: zeros, and log(0) = -inf.
+  __device__ __forceinline__ float share(float sum) const {
+    return sum == 0 ? 0.0f : kept_scale / sum;
+  }
+  // Store row `row` of the tile, row `r` of a lane's two, if it is there.
+  template <int N>
+  __device__ __forceinline__ void store(const float (&sums)[N], int r, int row, bool here,
+                                        float top, float sum) const {
+    store_row(sums, r, share(sum), here, out + row * row_stride, col, value_features, vectors);
+    if (here && lse != nullptr && threadIdx.x % 4 == 0) lse[row * lse_stride] = top + logf(sum);
+  }
+  // Store what one of its columns is.
+  __device__ __forceinline__ void put(int row, int column, float x, float sum) const {
+    out[row * row_stride + column * col] = round_to<Out>(x * share(sum));
+  }
+};
+
+// Results of the rows of a tile that is a split: parts, in workspace.
+template <int ValueFeatures>
+struct RowParts {
+  float* parts;  // of the tile's first row
+
+  __device__ __forceinline__ PartialRow<float> part(int row) const {
+    return {parts + row * (PART_HEADER + ValueFeatures)};
+  }
+  template <int N>
+  __device__ __forceinline__ void store(const float (&sums)[N], int r, int row, bool here,
+                                        float top, float sum) const {
+    if (!here) return;
+    const PartialRow<float> to = part(row);
+    if (threadIdx.x % 4 == 0) to.top() = top, to.sum() = sum;
+#pragma unroll
+    for (int n = 0; n < N / 4; ++n)
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        to.column(8 * n + int(threadIdx.x) % 4 * 2 + i) = sums[4 * n + 2 * r + i];
+  }
+  __device__ __forceinline__ void put(int row, int column, float x, float) const {
+    part(row).column(column) = x;
+  }
+};
+
 // Store the results of a warp's queries. `get_operands` makes HeadOperands, which only a row that
 // is computed again needs.
-template <typename Out, int BlockM, int BlockK, int N, typename Tile, typename GetOperands,
-          typename Index, typename Score, typename Mask>
-__device__ __forceinline__ void store_rows(const float (&sums)[N], OnlineSoftmax& softmax,
+template <int BlockM, int BlockK, int N, typename Tile, typename GetOperands, typename Index,
+          typename Score, typename Mask, typename Results>
+__device__ __forceinline__ void store_rows(const float (&sums)[N], const OnlineSoftmax& softmax,
                                            float unit, const Tile& tile,
                                            const LaneQueries<Tile>& rows, GetOperands get_operands,
-                                           int value_features, const RowGroups<Index>& schedule,
-                                           const Index* states, const Score& score,
-                                           const Mask& mask, const View& out, const View& lse) {
+                                           const RowGroups<Index>& schedule, const Index* states,
+                                           const Score& score, const Mask& mask,
+                                           const Results& results) {
   const int lane = threadIdx.x % 32;
-  Out* const o = tile.at.template pointer<Out>(out);
-  const bool vectors = out.col == 1 && out.row % 8 == 0 && value_features % 8 == 0 &&
-                       reinterpret_cast<unsigned long long>(o) % 16 == 0;
-  softmax.finish();
-  float share[2], top[2];
   unsigned again[2];  // lanes with a sum that is not a number, a ballot for each row
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    // nothing attended: zeros, and log(0) = -inf
-    share[r] = softmax.sum[r] == 0 ? 0.0f : score.args.kept_scale / softmax.sum[r];
-    top[r] = softmax.top[r] * unit;
-    const bool here = rows.first + lane / 4 + 8 * r < tile.rows;
+    const int row = rows.first + lane / 4 + 8 * r;
+    const bool here = row < tile.rows;
     bool number = true;
 #pragma unroll
     for (int n = 0; n < N / 4; ++n) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) number &= sums[4 * n + 2 * r + i] == sums[4 * n + 2 * r + i];
     }
-    store_row(sums, r, share[r], here, o + (long long)rows.query[r] * out.row, out.col,
-              value_features, vectors);
-    if (here && lse.ptr != nullptr && lane % 4 == 0)
-      tile.at.template pointer<float>(lse)[(long long)rows.query[r] * lse.row] =
-          top[r] + logf(softmax.sum[r]);
+    results.store(sums, r, row, here, softmax.top[r] * unit, softmax.sum[r]);
     again[r] = __ballot_sync(~0u, here && !number);
   }
   if (!(again[0] | again[1])) return;
   __syncwarp();  // behind what was stored
   const auto head = get_operands();
 #pragma unroll 1
-  for (int row = 0; row < 16; ++row) {
-    const int r = row / 8, from = row % 8 * 4;
+  for (int i = 0; i < 16; ++i) {
+    const int r = i / 8, from = i % 8 * 4;
     if (!((r ? again[1] : again[0]) >> from & 15)) continue;
-    const int of_tile = rows.first + row;
-    const float row_share = __shfl_sync(~0u, r ? share[1] : share[0], from);
-    const float row_top = __shfl_sync(~0u, r ? top[1] : top[0], from);
+    const int row = rows.first + i;
+    const float sum = __shfl_sync(~0u, r ? softmax.sum[1] : softmax.sum[0], from);
+    const float top = __shfl_sync(~0u, (r ? softmax.top[1] : softmax.top[0]) * unit, from);
     attend_row<BlockM, BlockK>(head, schedule, states, Tile::ROWS, schedule.starts[tile.group],
-                               schedule.counts[tile.group], Tile::block_row(of_tile),
-                               tile.row_in_block(of_tile), tile.first + of_tile, score, mask,
-                               row_top, [&](int column, float x) {
-                                 o[(long long)(tile.first + of_tile) * out.row + column * out.col] =
-                                     round_to<Out>(x * row_share);
-                               });
+                               schedule.counts[tile.group], Tile::block_row(row),
+                               tile.row_in_block(row), tile.first + row, score, mask, top,
+                               [&](int column, float x) { results.put(row, column, x, sum); });
   }
+}
+
+// Store the results of a warp's queries: outputs, or parts of a tile that is a split.
+template <typename Out, int BlockM, int BlockK, int N, typename Tile, typename GetOperands,
+          typename Index, typename Score, typename Mask>
+__device__ __forceinline__ void store_tile_rows(
+    const float (&sums)[N], OnlineSoftmax& softmax, float unit, const Tile& tile,
+    const LaneQueries<Tile>& rows, GetOperands get_operands, int value_features,
+    const RowGroups<Index>& schedule, const Index* states, const Score& score, const Mask& mask,
+    const View& out, const View& lse, float* parts, long long splits) {
+  constexpr int ROW_FLOATS = PART_HEADER + 2 * N;
+  softmax.finish();
+  auto store = [&](const auto& results) {
+    store_rows<BlockM, BlockK>(sums, softmax, unit, tile, rows, get_operands, schedule, states,
+                               score, mask, results);
+  };
+  if (tile.split >= 0)
+    store(
+        RowParts<2 * N>{split_row(parts, splits, tile.head, tile.split,
+                                  Tile::SLICES * Tile::QUERIES, tile.first_in_block, ROW_FLOATS)});
+  else
+    store(RowOutputs<Out>(tile, out, lse, value_features, score.args.kept_scale));
 }
 
 }  // namespace sparsegpu

@@ -23,16 +23,27 @@ struct AttentionProblem {
 // States that are not the number of a block; those of a BlockCode (common/score.cuh) are the same.
 constexpr int NOT_STORED = -1, ALL_TRUE = -2;
 
-template <int BlockM, int TileQ>
-struct QueryTile {
-  static constexpr int BLOCK_M = BlockM;
+// Which split of its group's keys a tile is: its number, or -1 for a tile of all keys.
+template <bool SplitKv>
+struct KeySplit {
+  static constexpr int split = -1;
+};
+template <>
+struct KeySplit<true> {
+  int split;
+};
+
+// With SplitKv the schedule is one of runs of entries of groups (SplitGroup), of one matrix.
+template <int BlockM, int TileQ, bool SplitKv = false>
+struct QueryTile : KeySplit<SplitKv> {
+  static constexpr int BLOCK_M = BlockM, QUERIES = TileQ;
   static constexpr int ROWS = BlockM < TileQ ? TileQ / BlockM : 1;  // block rows of a group
   static constexpr int SLICES = BlockM > TileQ ? (BlockM + TileQ - 1) / TileQ : 1;
 
   long long head;    // of all, as the batch numbers them
   BatchIndex at;     // the head in the batch
   long long matrix;  // of the pattern
-  long long group;   // of all matrices
+  long long group;   // of all matrices; what starts and counts of the schedule are numbered by
   int first;         // query of the head
   int first_in_block;
   int rows;
@@ -47,7 +58,13 @@ struct QueryTile {
       : head(item / SLICES / problem.groups), at(batch, head) {
     matrix = at.offset(matrices);
     group = schedule.order[matrix * problem.groups + item / SLICES % problem.groups];
-    place(int(group - matrix * problem.groups), int(item % SLICES), problem);
+    int number = int(group - matrix * problem.groups);
+    if constexpr (SplitKv) {
+      const SplitGroup run = schedule.splits[group];
+      this->split = run.split;
+      number = run.group;
+    }
+    place(number, int(item % SLICES), problem);
   }
   // The tile of a group by its number in its matrix, which is the same rows in every head.
   __device__ __forceinline__ QueryTile(long long head, int number, int slice, const View& matrices,

@@ -6,8 +6,8 @@
 
 namespace sparsegpu {
 
-// What is computed at once: all entries of a group (split is -1), or a run of them whose sums are
-// partial sum number `split` of split-K (common/split_k.cuh).
+// What is computed at once: all entries of a group (split is -1), or a run of them, split number
+// `split`, whose sums are added to others (common/split_k.cuh, common/attention_parts.cuh).
 struct SplitGroup {
   int group, split;
 };

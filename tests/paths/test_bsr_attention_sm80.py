@@ -2,12 +2,12 @@
 
 import pytest
 
-from attention_path import SHAPES, AttentionPath, facts
+from attention_path import SHAPES, AttentionPath, SplitKv, facts
 from sparsegpu.engines.cuda.paths import bsr_attention_sm80
 from sparsegpu.engines.cuda.paths._fields import ConfigError, Fields
 
 
-class TestPath(AttentionPath):
+class TestPath(AttentionPath, SplitKv):
     NAME, SOURCE, MODULE = "mma", "bsr_attention_sm80", bsr_attention_sm80
     SHAPES = [
         *SHAPES,

@@ -2,12 +2,12 @@
 
 import pytest
 
-from attention_path import SHAPES, AttentionPath, facts
+from attention_path import SHAPES, AttentionPath, SplitKv, facts
 from sparsegpu.engines.cuda.paths import bsr_attention_sm90
 from sparsegpu.engines.cuda.paths._fields import ConfigError, Fields
 
 
-class TestPath(AttentionPath):
+class TestPath(AttentionPath, SplitKv):
     NAME, SOURCE, MODULE = "wgmma", "bsr_attention_sm90", bsr_attention_sm90
     SHAPES = [
         *SHAPES,

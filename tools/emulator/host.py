@@ -108,7 +108,7 @@ class Groups:
         indices = np.asarray(pattern._indices).reshape(matrices, -1)
         nnzb = indices.shape[1]
         of_matrix = -(-block_rows // rows)
-        self.groups = matrices * of_matrix
+        self.groups, self.rows, self.block_rows = matrices * of_matrix, rows, None
         columns = np.full(matrices * nnzb, -7, np.int32)
         blocks = np.full((matrices * nnzb, rows), -999, np.int32)
         starts, counts = np.zeros(self.groups, np.int64), np.zeros(self.groups, np.int32)
@@ -127,11 +127,12 @@ class Groups:
         by_matrix = counts.reshape(matrices, of_matrix)
         order = np.argsort(-by_matrix, axis=1, kind="stable")
         order = (order + of_matrix * np.arange(matrices)[:, None]).astype(np.int32)
-        self.blocks = blocks.reshape(-1).view(DeviceArray)
-        self._arrays = (starts, counts, columns, self.blocks, order)
+        arrays = (starts, counts, columns, blocks.reshape(-1), order)
+        self._arrays = tuple(a.view(DeviceArray) for a in arrays)
+        self.starts, self.counts, self.columns, self.blocks, self.order = self._arrays
 
     def argument(self) -> bytes:
-        return pack("<7Q", *(a.ctypes.data for a in self._arrays), 0, 0)
+        return pack("<7Q", *(a.data.ptr for a in self._arrays), 0, 0)
 
 
 @contextmanager
@@ -190,7 +191,8 @@ def emulated(
         for work in works:
             work()
 
-    def row_groups(pattern: Any, rows: int) -> Groups:
+    def row_groups(pattern: Any, rows: int, blocks_from: None = None) -> Groups:
+        assert blocks_from is None
         alive.append(Groups(pattern, rows))
         return alive[-1]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ._kernel_source import FLOATS, HALVES, KernelSource, each
 
-#: Finds what the tensor-core paths read of a bool mask, and merges the pieces of long rows.
+#: Finds what the tensor-core paths read of a bool mask, and merges the parts of long rows.
 ATTENTION_SHARED = (
     KernelSource(
         "bsr_attention_mask",
@@ -29,6 +29,19 @@ ATTENTION_SHARED = (
                 ("bf16", "s32", 1, 4, 128),
                 ("f16", "s64", 16, 1, 64),
                 ("f32", "s32", 3, 5, 256),
+            )
+        ),
+    ),
+    KernelSource(
+        "bsr_attention_splits",
+        (),
+        HALVES,
+        variants=tuple(
+            {"OUT": out, "BM": bm, "TILE_Q": tile_q, "VALUE_FEATURES": features}
+            for out, bm, tile_q, features in (
+                ("bf16", 128, 128, 64),
+                ("f16", 48, 64, 96),
+                ("f32", 256, 64, 256),
             )
         ),
     ),

@@ -6,7 +6,7 @@ the group's keys.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ....pattern import Pattern
 from .._grid import packed_mask, size_of
 from .._schedule import RowGroups, row_groups
 from .._score_args import score_args
-from ..runtime.launch import MAX_GRID, NULL, Launch, address, kernel, submit
+from ..runtime.launch import NULL, Launch, address, kernel, submit
 from ..runtime.structs import kernel_struct
 from ..runtime.submission import workspace
 from ..runtime.types import ctype
@@ -25,6 +25,7 @@ from ._attention import Attention, AttentionFacts
 from ._attention_backward import AttentionBackward, Reads
 from ._matrix_maps import matrices_of
 from ._product import layout_of
+from ._split_k import CutGroups, cut_row_groups
 
 #: The kernels count queries and keys of a head in 32 bits.
 _INT32 = 2**31
@@ -45,12 +46,15 @@ class AttentionTile:
         Dynamic, of a thread block, in bytes.
     defines : dict
         The ``-D`` names of the kernel.
+    split_kv : bool, optional
+        Split the keys of groups that have many more than others. None: the kernel cannot.
     """
 
     tile_q: int
     threads: int
     shared_memory: int
     defines: dict[str, Any]
+    split_kv: bool | None = field(default=None, kw_only=True)
 
 
 def serves(p: Attention) -> bool:
@@ -113,6 +117,8 @@ class Schedule:
         Which matrix of the pattern a head reads: a ``View``.
     arguments : tuple
         ``schedule``, ``states``, ``bits``, ``problem`` and ``score_args`` of the kernels.
+    cut : CutGroups
+        The groups, and which of them were split.
     """
 
     setup: tuple[Launch, ...]
@@ -120,18 +126,26 @@ class Schedule:
     index: str
     matrices: bytes
     arguments: tuple[Any, ...]
+    cut: CutGroups
 
 
-def schedule_of(p: Attention, tile: AttentionTile, source: str) -> Schedule:
-    """Return the schedule of an attention; made once a pattern, but for the mask's states."""
+def schedule_of(p: Attention, tile: AttentionTile, source: str, at_once: int = 1) -> Schedule:
+    """Return the schedule of an attention; made once a pattern, but for the mask's states.
+
+    ``at_once``: tiles that the device computes at the same time, about.
+    """
     bm = p.pattern.blocksize[0]
     rows = max(1, tile.tile_q // bm)
     groups = row_groups(p.pattern, rows)
-    heads = size_of(p.batch)
-    of_matrix = groups.groups // p.pattern.batch_size
-    slices = ceil_div(bm, tile.tile_q) if bm > tile.tile_q else 1
-    items = heads * of_matrix * slices
+    heads, slices = size_of(p.batch), ceil_div(bm, tile.tile_q)
     setup, states, bits = _states(p.pattern, p.mask_data, groups, rows)
+    cut = CutGroups(groups)
+    if tile.split_kv:
+        share = p.pattern.nnzb * heads * slices // at_once
+        cut = cut_row_groups(p.pattern, rows, None, row_groups, share)
+        groups = cut.groups
+    of_matrix = groups.groups // p.pattern.batch_size
+    items = heads * of_matrix * slices
     step = p.indptr.itemsize * p.indptr.shape[-1]
     problem = kernel_struct(source, "AttentionProblem")(
         groups=of_matrix,
@@ -153,6 +167,7 @@ def schedule_of(p: Attention, tile: AttentionTile, source: str) -> Schedule:
             problem,
             score_args(p.score, p.batch, p.masks, p.slopes, p.dtype, packed_mask(p.mask_data))[1],
         ),
+        cut,
     )
 
 
@@ -211,6 +226,7 @@ def backward_schedule(
         ctype(groups.blocks.dtype),
         matrix_numbers(starts.shape[:-1], starts.strides[:-1], step, reads.batch),
         (groups.argument(), states, bits, problem, reads.score(p.score)[1]),
+        CutGroups(groups),
     )
 
 
@@ -288,24 +304,6 @@ def _bit_bytes(pattern: Pattern) -> int:
     """Return the bytes of the bits of a matrix of the mask."""
     bm, bk = pattern.blocksize
     return pattern.nnzb * bm * ceil_div(bk, _WORD) * 4
-
-
-def tile_launches(p: Attention, tile: AttentionTile, source: str) -> tuple[Launch, ...] | None:
-    """Return the launches of a kernel that takes a tile a thread block and no more arguments.
-
-    None where the tiles are too many for a grid.
-    """
-    schedule = schedule_of(p, tile, source)
-    if schedule.items > MAX_GRID:
-        return None
-    attend = Launch(
-        kernel(source, INDEX=schedule.index, **tile.defines),
-        (schedule.items,),
-        (tile.threads,),
-        (*views(p), schedule.matrices, *heads_arguments(p), *schedule.arguments),
-        tile.shared_memory,
-    )
-    return (*schedule.setup, attend)
 
 
 def views(p: Attention) -> tuple[bytes, ...]:

@@ -11,9 +11,10 @@ from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch
 from . import _attention, _attention_tiles
 from ._attention import Attention, AttentionFacts
-from ._attention_tiles import AttentionTile, score_defines, tile_launches
+from ._attention_tiles import AttentionTile, score_defines
 from ._facts import INDICES, always
 from ._fields import Fields
+from ._split_kv import tile_launches
 
 NAME = "fma"
 SOURCES = ("bsr_attention_fma",)

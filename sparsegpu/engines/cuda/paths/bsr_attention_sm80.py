@@ -10,15 +10,16 @@ from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch
 from . import _attention, _attention_tiles
 from ._attention import Attention, AttentionFacts
-from ._attention_tiles import AttentionTile, score_defines, tile_launches, widths_for_mma
+from ._attention_tiles import AttentionTile, score_defines, widths_for_mma
 from ._facts import HALVES, INDICES, always
 from ._fields import Fields
+from ._split_kv import tile_launches
 
 NAME = "mma"
 SOURCES = ("bsr_attention_sm80",)
 DTYPES, ARCHS = HALVES, PORTABLE
 TENSOR_CORES = True
-BY_ADDRESS = INDICES
+BY_ADDRESS = {**INDICES, "SPLIT_KV": (0, 1)}
 
 facts, examples, serves = Attention.facts, _attention.examples, _attention_tiles.serves
 pays = worth_measuring = always
@@ -31,8 +32,8 @@ _STATIC = 4096  # shared memory besides the tiles, at most
 def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     """Return the tile, or None for operands that it does not take.
 
-    ``fields`` may say ``tile_q``, ``tile_k`` and ``blocks``, the thread blocks that a
-    multiprocessor is to hold.
+    ``fields`` may say ``tile_q``, ``tile_k``, ``blocks``, the thread blocks that a multiprocessor
+    is to hold, and ``split_kv``: split the keys of rows that have many more than others.
 
     Examples
     --------
@@ -61,6 +62,7 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
         return None
     tile_k = fields.pick("tile_k", 64 if light else 32, fitting)
     blocks = fields.pick("blocks", 1, (1, 2, 3))
+    split_kv = fields.pick("split_kv", 0, (0, 1))
     return AttentionTile(
         tile_q=tile_q,
         threads=2 * tile_q,
@@ -73,6 +75,7 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
             "VALUE_FEATURES": value_features,
             "BLOCKS": blocks,
         },
+        split_kv=bool(split_kv),
     )
 
 

@@ -24,12 +24,13 @@ from ._facts import HALVES, INDICES, always
 from ._fields import Fields
 from ._matrix_maps import described, numbers, rows_map
 from ._sm90 import MOST_STAGES, RESERVED, SHARED
+from ._split_kv import splits_of
 
 NAME = "wgmma"
 SOURCES = ("bsr_attention_sm90",)
 DTYPES, ARCHS = HALVES, HOPPER
 TENSOR_CORES = True
-BY_ADDRESS = INDICES
+BY_ADDRESS = {**INDICES, "SPLIT_KV": (0, 1)}
 
 facts, examples = Attention.facts, _attention.examples
 pays = worth_measuring = always
@@ -50,7 +51,8 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     """Return the tile, or None for blocks and widths that it does not take.
 
     ``fields`` may say ``tile_q``, ``consumers`` (warpgroups), ``tile_k``, ``stages`` of keys and
-    values, ``query_stages``.
+    values, ``query_stages``, and ``split_kv``: split the keys of rows that have many more than
+    others.
 
     Examples
     --------
@@ -105,6 +107,7 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     query_stages = fields.pick("query_stages", room[0], room)
     most = min((left - (query_stages - 1) * query_bytes) // (tile_k * of_key), MOST_STAGES)
     stages = fields.pick("stages", most, range(2, most + 1))
+    split_kv = fields.pick("split_kv", 0, (0, 1))
     return AttentionTile(
         tile_q=tile_q,
         threads=128 * (consumers + 1),
@@ -119,21 +122,23 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
             "STAGES": stages,
             "QUERY_STAGES": query_stages,
         },
+        split_kv=bool(split_kv),
     )
 
 
 def launches(p: Attention, tile: AttentionTile) -> tuple[Launch, ...]:
     """Return the launches."""
-    schedule = schedule_of(p, tile, SOURCES[0])
-    bk, tile_k = p.pattern.blocksize[1], tile.defines["TILE_K"]
     teams = tile.defines["CONSUMERS"] * 64 // tile.tile_q
+    schedule = schedule_of(p, tile, SOURCES[0], teams * multiprocessors())
+    splits = splits_of(p, tile, schedule)
+    bk, tile_k = p.pattern.blocksize[1], tile.defines["TILE_K"]
     keys = min(bk, tile_k)
     maps = b"".join(
         rows_map(a, rows) for a, rows in ((p.query, tile.tile_q), (p.key, keys), (p.value, keys))
     )
     matrices = b"".join(numbers(a, p.batch) for a in (p.query, p.key, p.value))
     attend = Launch(
-        kernel(SOURCES[0], ARCHS, INDEX=schedule.index, **tile.defines),
+        kernel(SOURCES[0], ARCHS, INDEX=schedule.index, **tile.defines, **splits.defines),
         (min(ceil_div(schedule.items, teams), multiprocessors()),),
         (tile.threads,),
         (
@@ -142,7 +147,8 @@ def launches(p: Attention, tile: AttentionTile) -> tuple[Launch, ...]:
             *views(p),
             *heads_arguments(p),
             *schedule.arguments,
+            *splits.arguments,
         ),
         tile.shared_memory,
     )
-    return (*schedule.setup, attend)
+    return (*schedule.setup, attend, *splits.merge)
