@@ -18,12 +18,10 @@
 //   -DHEADS            heads of a tile, at most; HEADS * BM <= 16
 //   -DTILE_K, -DSTAGES keys of a warp's tile, a multiple of 16, and how many of them it has room
 //   for -DWARPS            of a thread block
+#include "common/attention_mma.cuh"
 #include "common/attention_parts.cuh"
 #include "common/attention_tile.cuh"
 #include "common/cut_rows.cuh"
-#include "common/strip_ring.cuh"
-#include "ptx/ldmatrix.cuh"
-#include "ptx/mma.cuh"
 #include "ptx/opaque.cuh"
 
 using namespace sparsegpu;
@@ -33,7 +31,6 @@ constexpr int STRIPS = TILE_K / 8, SLOTS = STAGES + 1;
 typedef KeyStrips<BK> Strips;
 typedef KernelScore<float> HeadScore;
 typedef TileMask<MASK, BM, BK, HeadScore> Mask;
-constexpr bool QUERY_IN_REGISTERS = FEATURES <= 128;
 static_assert(ROWS <= 16, "the rows of a fragment");
 static_assert(SLOTS * STRIPS <= 32, "a lane for each strip");
 static_assert(!FOLD || (!SOFTCAP && !SLOPES && !Mask::ADDED), "scores are accumulators");
@@ -232,19 +229,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
   OnlineSoftmax softmax(FOLD ? score_args.scale * LOG2_E : LOG2_E, minus_infinity<float>());
   float sums[VALUE_FEATURES / 2] = {};
-  unsigned q[QUERY_IN_REGISTERS ? FEATURES / 16 : 1][4];
-  // What the lane reads of a fragment, from the tile on.
-  const unsigned query_lane = QueryPanels::address(0, lane % 16, lane / 16 * 8);
-  const unsigned key_lane = KeyPanels::address(0, lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
-  const unsigned value_lane = ValuePanels::address(0, lane % 16, lane / 16 * 8);
-  auto load_query = [&](unsigned (&words)[4], int k) {
-    ldmatrix_x4(words, query_tile + QueryPanels::advance(query_lane, 0, 16 * k));
-  };
+  WarpAttention<T, QueryPanels, KeyPanels, ValuePanels> products(query_tile, 0);
   cp_async_wait<STAGES - 2>();
   __syncthreads();  // the queries, which all threads copied, with their first group
-  if (QUERY_IN_REGISTERS)
-#pragma unroll
-    for (int k = 0; k < FEATURES / 16; ++k) load_query(q[QUERY_IN_REGISTERS ? k : 0], k);
+  products.load_queries();
 
   for (int number = 0; number < tiles; ++number) {
     cp_async_wait<STAGES - 2>();
@@ -266,18 +254,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const unsigned at_keys = stages + number % STAGES * STAGE_BYTES;
     const unsigned at_values = at_keys + KeyPanels::BYTES;
     float scores[STRIPS * 4] = {};
-#pragma unroll
-    for (int k = 0; k < FEATURES / 16; ++k) {
-      if (!QUERY_IN_REGISTERS) load_query(q[0], k);
-      const unsigned (&a)[4] = q[QUERY_IN_REGISTERS ? k : 0];
-#pragma unroll
-      for (int j = 0; j < STRIPS; j += 2) {
-        unsigned b[4];
-        ldmatrix_x4(b, at_keys + KeyPanels::advance(key_lane, 8 * j, 16 * k));
-        mma<T>(reinterpret_cast<float (&)[4]>(scores[4 * j]), a, {b[0], b[1]});
-        mma<T>(reinterpret_cast<float (&)[4]>(scores[4 * j + 4]), a, {b[2], b[3]});
-      }
-    }
+    products.scores(scores, at_keys);
 
     auto here = [&](int j) { return strip(number, j); };
     score_strips<FOLD>(scores, 0, STRIPS, rows, score, mask, whole, here);
@@ -290,13 +267,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     for (int k = 0; k < STRIPS / 2; ++k) {
       unsigned a[4];
       weight_fragment<T>(a, scores, k);
-#pragma unroll
-      for (int n = 0; n < VALUE_FEATURES / 8; n += 2) {
-        unsigned b[4];
-        ldmatrix_x4_trans(b, at_values + ValuePanels::advance(value_lane, 16 * k, 8 * n));
-        mma<T>(reinterpret_cast<float (&)[4]>(sums[4 * n]), a, {b[0], b[1]});
-        mma<T>(reinterpret_cast<float (&)[4]>(sums[4 * n + 4]), a, {b[2], b[3]});
-      }
+      products.sums(sums, a, k, at_values);
     }
   }
   cp_async_wait<0>();

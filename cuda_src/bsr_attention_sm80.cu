@@ -24,10 +24,8 @@
 //   -DFOLD=0|1                     1: scores are accumulators times a positive scale
 //   -DSPLIT_KV=0|1                 1: of groups with many more keys than others a tile is a split
 //                                  of these; bsr_attention_splits.cu merges what it leaves
+#include "common/attention_mma.cuh"
 #include "common/attention_tile.cuh"
-#include "common/strip_ring.cuh"
-#include "ptx/ldmatrix.cuh"
-#include "ptx/mma.cuh"
 
 using namespace sparsegpu;
 
@@ -38,7 +36,6 @@ typedef KeyStrips<BK> Strips;
 typedef KernelScore<float> TileScore;
 typedef TileMask<MASK, BM, BK, TileScore> Mask;
 constexpr int ROWS = Tile::ROWS;
-constexpr bool QUERY_IN_REGISTERS = FEATURES <= 128;
 static_assert(STRIPS * ROWS <= THREADS, "a thread for each strip and block row");
 static_assert(!FOLD || (!SINKS && !SOFTCAP && !SLOPES && !Mask::ADDED), "scores are accumulators");
 
@@ -103,21 +100,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   if (SINKS && tile.split < 0) start = *tile.at.pointer<const float>(sinks);
   OnlineSoftmax softmax(FOLD ? score_args.scale * LOG2_E : LOG2_E, start);
   float sums[VALUE_FEATURES / 2] = {};
-  unsigned q[QUERY_IN_REGISTERS ? FEATURES / 16 : 1][4];
-  // What the lane reads of a fragment, from the tile on.
-  const unsigned query_lane = QueryPanels::address(0, 16 * warp + lane % 16, lane / 16 * 8);
-  const unsigned key_lane = KeyPanels::address(0, lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
-  const unsigned value_lane = ValuePanels::address(0, lane % 16, lane / 16 * 8);
-  auto load_query = [&](unsigned (&words)[4], int k) {
-    ldmatrix_x4(words, query_tile + QueryPanels::advance(query_lane, 0, 16 * k));
-  };
+  WarpAttention<T, QueryPanels, KeyPanels, ValuePanels> products(query_tile, 16 * warp);
 
   for (int number = 0; number < tiles; ++number) {
     cp_async_wait<0>();
     __syncthreads();  // this tile has arrived, the one before has been read
-    if (QUERY_IN_REGISTERS && number == 0)
-#pragma unroll
-      for (int k = 0; k < FEATURES / 16; ++k) load_query(q[QUERY_IN_REGISTERS ? k : 0], k);
+    if (number == 0) products.load_queries();
     if (number + 1 < tiles) copy_keys(number + 1);
     cp_async_commit();
     reader.store(ring, number + 2);
@@ -141,18 +129,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 
     const unsigned keys = stages + number % 2 * STAGE_BYTES, values = keys + KeyPanels::BYTES;
     float scores[STRIPS * 4] = {};
-#pragma unroll
-    for (int k = 0; k < FEATURES / 16; ++k) {
-      if (!QUERY_IN_REGISTERS) load_query(q[0], k);
-      const unsigned (&a)[4] = q[QUERY_IN_REGISTERS ? k : 0];
-#pragma unroll
-      for (int j = 0; j < STRIPS; j += 2) {
-        unsigned b[4];
-        ldmatrix_x4(b, keys + KeyPanels::advance(key_lane, 8 * j, 16 * k));
-        mma<T>(reinterpret_cast<float (&)[4]>(scores[4 * j]), a, {b[0], b[1]});
-        mma<T>(reinterpret_cast<float (&)[4]>(scores[4 * j + 4]), a, {b[2], b[3]});
-      }
-    }
+    products.scores(scores, keys);
 
     score_strips<FOLD>(scores, 0, STRIPS, rows, score, mask, whole, strip);
     float shrink[2];
@@ -164,13 +141,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     for (int k = 0; k < STRIPS / 2; ++k) {
       unsigned a[4];
       weight_fragment<T>(a, scores, k);
-#pragma unroll
-      for (int n = 0; n < VALUE_FEATURES / 8; n += 2) {
-        unsigned b[4];
-        ldmatrix_x4_trans(b, values + ValuePanels::advance(value_lane, 16 * k, 8 * n));
-        mma<T>(reinterpret_cast<float (&)[4]>(sums[4 * n]), a, {b[0], b[1]});
-        mma<T>(reinterpret_cast<float (&)[4]>(sums[4 * n + 4]), a, {b[2], b[3]});
-      }
+      products.sums(sums, a, k, values);
     }
   }
   cp_async_wait<0>();

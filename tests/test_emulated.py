@@ -184,7 +184,7 @@ def test_a_key_far_above_the_others(directory, rng, path, case, column):
 
 
 @pytest.mark.parametrize(
-    ("path", "case"), zip(("wgmma", "mma", "wgmma", "mma"), LONG_ROWS, strict=True), ids=str
+    ("path", "case"), [*zip(("wgmma", "mma") * 2, LONG_ROWS, strict=True)], ids=str
 )
 def test_split_keys(directory, rng, path, case):
     made, keywords = long_row(rng, *case)
