@@ -19,9 +19,8 @@
 // -DTILE_K terms of a slice; -DSTAGES.
 #include "common/cp_async_pipeline.cuh"
 #include "common/kernel_epilogue.cuh"
-#include "common/output_matrix.cuh"
-#include "common/pack.cuh"
 #include "common/pair_sum.cuh"
+#include "common/scatter_store.cuh"
 #include "common/warp_mma.cuh"
 
 using namespace sparsegpu;
@@ -159,51 +158,15 @@ __device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* 
   }
 }
 
-// Add a warp's sums to the accumulators. `staging` has room for sixteen rows; `top` and `left` are
-// where the tile's part begins. Alpha and beta of the epilogue are one.
+// Add a warp's sums to the accumulators. `staging` has room for sixteen rows.
 __device__ __forceinline__ void store(const Outputs& outputs, A* staging,
-                                      const Accumulators& matrix, long long top, long long left,
-                                      int rows, int columns) {
-  constexpr int OUT_VECTOR = 16 / sizeof(OUT), ACROSS = WARP_N / OUT_VECTOR;
-  constexpr int SHARE = 16 * ACROSS / 32;  // vectors of a lane
-  const View& view = matrix.view;
-  const bool vectors =
-      view.col == 1 && view.row % OUT_VECTOR == 0 && columns % OUT_VECTOR == 0 &&
-      reinterpret_cast<unsigned long long>(matrix.out + element_offset(view, top, left)) % 16 == 0;
+                                      const TileAccumulators<Accumulators>& accumulators) {
 #pragma unroll
   for (int sixteen = 0; sixteen < WARP_M / 16; ++sixteen) {
-    const int first_row = outputs.row + 16 * sixteen;
     outputs.sixteen_rows(sixteen,
                          [&](int m, int n, A sum) { staging[m * STAGING_PITCH + n] = sum; });
     __syncwarp();
-    if (vectors) {
-      Pack<OUT, OUT_VECTOR> values[SHARE];
-      const auto place = [&](int i, auto use) {
-        const int m = (outputs.lane + 32 * i) / ACROSS;
-        const int n = (outputs.lane + 32 * i) % ACROSS * OUT_VECTOR;
-        if (first_row + m < rows && outputs.col + n < columns)
-          use(matrix.out + (top + first_row + m) * view.row + left + outputs.col + n,
-              staging + m * STAGING_PITCH + n);
-      };
-#pragma unroll
-      for (int i = 0; i < SHARE; ++i)
-        place(i, [&](const OUT* from, const A*) { values[i].load(from); });
-#pragma unroll
-      for (int i = 0; i < SHARE; ++i)
-        place(i, [&](OUT* to, const A* sums) {
-#pragma unroll
-          for (int e = 0; e < OUT_VECTOR; ++e)
-            values[i].value[e] = round_to<OUT>(to_acc(values[i].value[e]) + sums[e]);
-          values[i].store(to);
-        });
-    } else {
-#pragma unroll 1
-      for (int e = outputs.lane; e < 16 * WARP_N; e += 32) {
-        const int m = e / WARP_N, n = e % WARP_N;
-        if (first_row + m < rows && outputs.col + n < columns)
-          matrix.store(staging[m * STAGING_PITCH + n], top + first_row + m, left + outputs.col + n);
-      }
-    }
+    accumulators.add<WARP_N, STAGING_PITCH>(staging, outputs.row + 16 * sixteen, outputs.col);
     __syncwarp();
   }
 }
@@ -256,8 +219,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 
     const Accumulators matrix(accumulators, batch, epilogue, part.batch);
     A* staging = reinterpret_cast<A*>(dynamic) + threadIdx.x / 32 * 16 * STAGING_PITCH;
-    store(outputs, staging, matrix, tile.row + part.first_row, tile.col + part.first_col, rows,
-          columns);
+    store(outputs, staging,
+          {matrix, tile.row + part.first_row, tile.col + part.first_col, rows, columns});
     __syncthreads();
   }
 }

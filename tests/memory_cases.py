@@ -131,6 +131,14 @@ def scatter_mm_on_tensor_cores(cp, rng):
     return Case(("scatter_mm_sm80",), lambda: sg.scatter_mm(a.data, x, lists, config=config))
 
 
+@case
+def scatter_mm_through_wgmma(cp, rng):
+    a = cp.ones((6, 64, 64), cp.float16)
+    starts, pairs = cp.asarray([0, 2, 5]), cp.asarray([[0, 1], [2, 3], [4, 0], [5, 1], [1, 2]])
+    lists, config = ("scatter_mm", starts, pairs), {"path": "wgmma"}
+    return Case(("scatter_mm_sm90",), lambda: sg.scatter_mm(a, a, lists, config=config))
+
+
 # -- at the stored blocks -------------------------------------------------------------------------
 
 

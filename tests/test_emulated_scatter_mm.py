@@ -14,7 +14,7 @@ from tools.emulator.scatter_mm import emulated_scatter_mm
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 
-SOURCES = {"simt": "scatter_mm_simt", "mma": "scatter_mm_sm80"}
+SOURCES = {"simt": "scatter_mm_simt", "mma": "scatter_mm_sm80", "wgmma": "scatter_mm_sm90"}
 #: Few, as each may take seconds to build: path, format, dtype, accumulators, block (Ms, Ks), Ns,
 #: splits, fields.
 CASES = [
@@ -29,6 +29,10 @@ CASES = [
     ),
     ("mma", "bsr_strided_mm", "float16", "float16", (16, 16), 12, 3, {}),  # off the vectors
     ("mma", "bsr_strided_mm_compressed", "bfloat16", "bfloat16", (16, 16), 16, 3, {}),
+    ("wgmma", "scatter_mm", "bfloat16", "bfloat16", (64, 64), 64, 1, {}),
+    # several parts a tile, and panels that are part empty
+    ("wgmma", "bsr_strided_mm", "float16", "float32", (128, 64), 200, 2, {"tile_n": 128}),
+    ("wgmma", "bsr_strided_mm_compressed", "bfloat16", "float32", (64, 128), 72, 3, {"stages": 2}),
     ("simt", "bsr_strided_mm_compressed", "float32", "float32", (75, 3), 40, 2, {"tile_m": 16}),
     (
         *("simt", "scatter_mm", "float64", "float64", (9, 7), 20, 1),

@@ -101,7 +101,10 @@ def test_neighbours_of_scattered_products(dtype, blocksize, form):
     kind = Kind(family, (65536, 512, 64), 0)
     found = candidates.paths(kind)
     halves = dtype == "bfloat16" and blocksize[1] % 8 == 0
-    assert found == (("mma", "simt") if halves else ("simt",))
+    on_hopper = ("wgmma",) if halves and blocksize[1] % 64 == 0 else ()
+    assert found == (*on_hopper, *(("mma", "simt") if halves else ("simt",)))
+    earlier = candidates.paths(kind._replace(family=family._replace(arch="80")))
+    assert earlier == found[len(on_hopper) :]
     for path in found:
         first = candidates.start(kind, path)
         around = list(candidates.neighbours(kind, first))

@@ -50,6 +50,7 @@ def _products() -> Iterator[tuple[str, Prepare]]:
         for path in ("simt", "mma"):
             long = partial(_tiles_in_groups, name, path)
             yield f"scatter_mm {path} {name} long", long
+        yield f"scatter_mm wgmma {name}", partial(_tiles_of_64, name)
     yield from _sparse_products()
     yield from _sampled_on_tensor_cores()
     yield "bsr_addmm tf32", partial(_matmul, (64, 64), (16, 16), "float32", 33, allow_tf32=True)
@@ -272,6 +273,18 @@ def _tiles_in_groups(name, path, make):
         others = make.xp.ascontiguousarray(dense.reshape(20, 32, 2, 88).swapaxes(1, 2))
         others = others.reshape(40, 32, 88)
     return lambda: sg.scatter_mm(a.data, others, plan, config={"path": path, "group_size": 2})
+
+
+def _tiles_of_64(name, make):
+    """For wgmma: several parts a tile, and panels that are part empty."""
+    a = make.sparse((384, 256), (128, 64), "bfloat16", density=0.8, duplicates=False)
+    dense = make.dense((256, 176), "bfloat16")
+    plan = sg.bsr_scatter_mm_indices_data(a, dense, name, SPLIT_N=2)
+    others = dense
+    if name == "scatter_mm":
+        others = make.xp.ascontiguousarray(dense.reshape(4, 64, 2, 88).swapaxes(1, 2))
+        others = others.reshape(8, 64, 88)
+    return lambda: sg.scatter_mm(a.data, others, plan, config={"path": "wgmma", "tile_n": 64})
 
 
 def _index_lists(name, make):

@@ -86,29 +86,36 @@ struct PairSum {
     }
   }
 
+  // The block of pair g, and its other: a number, or an offset of the strided formats.
+  template <typename Index>
+  __device__ __forceinline__ void numbers(const Lists<Index>& lists, long long g, long long& p,
+                                          long long& q) const {
+    if constexpr (LISTED == ListFormat::pairs) {
+      p = lists.p_offsets[2 * g];
+      q = lists.p_offsets[2 * g + 1];
+    } else if constexpr (LISTED == ListFormat::strided) {
+      p = lists.p_offsets[g];
+      q = lists.q_offsets[g];
+    } else {
+      p = g;
+      q = lists.q_offsets[first_q_offset + g - first];
+    }
+  }
   // Where the block and the other of pair g start.
   template <typename Index>
   __device__ __forceinline__ void locate(const Lists<Index>& lists, const ScatterProblem& problem,
                                          const View& blocks, const View& others, long long g,
                                          long long& block, long long& other) const {
-    if constexpr (LISTED == ListFormat::pairs) {
-      block = lists.p_offsets[2 * g] * blocks.batch[3];
-      other = lists.p_offsets[2 * g + 1] * others.batch[3];
+    long long p, q;
+    numbers(lists, g, p, q);
+    block = p * blocks.batch[3];
+    if (LISTED == ListFormat::pairs) {
+      other = q * others.batch[3];
+    } else if (others.row == problem.n && others.col == 1) {
+      other = q;  // as it is counted: division is slow
     } else {
-      long long p = g, q;
-      if constexpr (LISTED == ListFormat::strided) {
-        p = lists.p_offsets[g];
-        q = lists.q_offsets[g];
-      } else {
-        q = lists.q_offsets[first_q_offset + g - first];
-      }
-      block = p * blocks.batch[3];
-      if (others.row == problem.n && others.col == 1) {
-        other = q;  // as it is counted: division is slow
-      } else {
-        const long long down = q / problem.n;
-        other = element_offset(others, down, q - down * problem.n);
-      }
+      const long long down = q / problem.n;
+      other = element_offset(others, down, q - down * problem.n);
     }
   }
 };

@@ -29,7 +29,7 @@ class Case:
         problem.
     layout : str
         "plain", "dense @ bsr", "bsr.T @ dense", "dense columns", "out columns", "1-D dense",
-        "index lists" (`bsr_scatter_mm`), "tiles" and "tiles on tensor cores" (`scatter_mm`)
+        "index lists" (`bsr_scatter_mm`), those of `workload.TILES` (`scatter_mm`)
     batch : int
         0: no batch dimension. Of attention: heads.
     group : int

@@ -12,7 +12,7 @@ from .cases_attention import forward, gradients, masks
 from .cases_solvers import solvers
 from .cases_spgemm import products as sparse_products
 from .peer import BSR, CSR, DENSE, TORCH, TORCH_SCATTER, TORCH_SOFTMAX
-from .scatter import PAIRS, PAIRS_ON_TENSOR_CORES
+from .scatter import PAIRS
 from .softmax import SOFTMAX
 
 _8192 = (8192, 8192, 8192)
@@ -228,9 +228,11 @@ def _scatter() -> Iterable[Case]:
         listed = replace(product, section="scatter", layout="index lists", peers=(TORCH_SCATTER,))
         yield replace(listed, bars=(Bar("case rate", 1 / 1.2, product.name),))
         yield replace(listed, layout="tiles on tensor cores", peers=())
+        if block >= 64:
+            yield replace(listed, layout="tiles by wgmma", peers=())
         if block == 64:
             yield replace(listed, layout="tiles", peers=())
-    for operation in (PAIRS, PAIRS_ON_TENSOR_CORES):
+    for operation in PAIRS:
         pairs = Case("scatter", (64, 64), 0.1, _4096, operation=operation)
         yield replace(pairs, bars=(Bar("TF", 150),))
     lists = Case("scatter", (16, 16), 0.1, _4096, measure="making index lists")

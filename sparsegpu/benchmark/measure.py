@@ -20,7 +20,7 @@ from .operations import OPERATIONS, make_operation
 from .peer import PEERS, NotAvailableError, Prepared
 from .peers import prepare
 from .sampled import SAMPLED, make_sampled
-from .scatter import PAIRS, PAIRS_ON_TENSOR_CORES, make_pairs
+from .scatter import PAIRS, make_pairs
 from .softmax import SOFTMAX, make_softmax
 from .solvers import SolverWorkload, make_solver
 from .spgemm import OPERATION as SPGEMM
@@ -151,7 +151,7 @@ def make_workload(case: Case, xp: ModuleType | None = None) -> Workload:
         make = make_solver
     elif case.operation in SOFTMAX:
         make = make_softmax
-    elif case.operation in {PAIRS, PAIRS_ON_TENSOR_CORES}:
+    elif case.operation in PAIRS:
         make = make_pairs
     return make(case, xp or import_module("cupy"))
 

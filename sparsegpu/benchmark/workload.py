@@ -21,6 +21,9 @@ from .case import Case
 from .check import error_in_bounds
 from .patterns import block_pattern
 
+#: The path of `scatter_mm` that follows a pattern's lists, by the layout of a case.
+TILES = {"tiles": "simt", "tiles on tensor cores": "mma", "tiles by wgmma": "wgmma"}
+
 Arrays = tuple[Any, ...]
 
 
@@ -175,11 +178,11 @@ def make_product(case: Case, xp: ModuleType, seed: int = 0) -> Product:
         return Product(case, swapped, matrix.T, right.T, result.T)
     if layout == "bsr.T @ dense":
         return Product(case, lambda: sg.bsr_matmul(matrix.T, dense, out=out), matrix.T, dense, out)
-    if layout in {"index lists", "tiles", "tiles on tensor cores"}:
+    if layout == "index lists" or layout in TILES:
         lists = sg.bsr_scatter_mm_indices_data(matrix, dense)
         call = partial(sg.bsr_scatter_mm, matrix, dense, lists, out)
         if layout != "index lists":
-            path = "mma" if layout == "tiles on tensor cores" else "simt"
+            path = TILES[layout]
             call = partial(_add_tiles, matrix.data, dense, lists, out, {"path": path})
         return Product(case, call, matrix, dense, out)
     given = {"input": None, "beta": 0} | keywords | {"allow_tf32": case.tf32}

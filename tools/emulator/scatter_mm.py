@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from sparsegpu.engines.cuda import _epilogue_args, scatter_indices, scatter_mm
-from sparsegpu.engines.cuda.paths import SCATTER, _dispatch, _scatter, _tuned
+from sparsegpu.engines.cuda.paths import SCATTER, _dispatch, _matrix_maps, _scatter, _tuned
 
 from .host import emulated
 
@@ -17,7 +17,7 @@ _NAMES = ("scatter_mm", "bsr_strided_mm", "bsr_strided_mm_compressed", "clear")
 def emulated_scatter_mm(directory: Path) -> AbstractContextManager[Counter]:
     """Compute `scatter_mm` of NumPy arrays by emulated kernels in the block of this context."""
     operations = {"scatter_mm": {name: getattr(scatter_mm, name) for name in _NAMES}}
-    modules = *SCATTER, _dispatch, _scatter, _tuned, _epilogue_args, scatter_mm
+    modules = *SCATTER, _dispatch, _matrix_maps, _scatter, _tuned, _epilogue_args, scatter_mm
     return emulated(directory, modules, operations)
 
 

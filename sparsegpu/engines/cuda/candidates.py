@@ -22,6 +22,7 @@ from .paths._fields import ConfigError, Fields
 from .paths._sampled import SampledFacts
 from .paths._scatter import ScatterFacts
 from .paths._spgemm import SpgemmFacts
+from .runtime.architectures import capability_of, runs_on
 from .winners import Config, Kind
 
 _PROCESSORS = 132  # where a tile's height depends on it, the search goes both ways from there
@@ -41,8 +42,12 @@ def paths(kind: Kind) -> tuple[str, ...]:
     >>> paths(Kind(family._replace(dtype="float64", blocksize=(4, 4)), (4096, 4096, 1), -7))
     ('vector', 'simt')
     """
-    facts = facts_of(kind)
-    return tuple(path.NAME for path in _family(kind) if _may_serve(path, facts))
+    facts, capability = facts_of(kind), capability_of(kind.family.arch)
+    return tuple(
+        path.NAME
+        for path in _family(kind)
+        if runs_on(path.ARCHS, capability) and _may_serve(path, facts)
+    )
 
 
 def _family(kind: Kind) -> Paths:
@@ -63,7 +68,7 @@ def facts_of(kind: Kind) -> Any:
     (bm, bk), (rows, k, n) = kind.family.blocksize, kind.shape
     op, arch, name, _, layout = kind.family
     device: dict[str, Any] = {
-        "capability": (int(arch[:-1]), int(arch[-1])),
+        "capability": capability_of(arch),
         "shared_memory": 1024 * _SHARED_MEMORY.get(arch, _SHARED_MEMORY_OTHERS),
     }
     if op == "scaled_dot_product_attention":

@@ -73,6 +73,7 @@ from . import (
     bsr_spgemm_small,
     scatter_mm_simt,
     scatter_mm_sm80,
+    scatter_mm_sm90,
     semi_structured_addmm_simt,
     semi_structured_addmm_skinny_sm90,
     semi_structured_addmm_sm80,
@@ -144,6 +145,7 @@ SPGEMM: Family = (
 
 #: Blocks @ blocks, added where lists say.
 SCATTER: Family = (
+    scatter_mm_sm90,
     scatter_mm_sm80,
     scatter_mm_simt,
 )

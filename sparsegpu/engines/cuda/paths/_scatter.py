@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -126,8 +126,32 @@ def pick_group_size(f: ScatterFacts, fields: Fields, tile_m: int) -> int:
     return fields.pick("group_size", f.group_size, [g for g in _GROUP_SIZES if g <= enough])
 
 
-def scatter_launch(p: Scatter, tile: Tile, source: str) -> tuple[Launch, ...]:
-    """Return the launch of a path's kernel, all of which take the same arguments."""
+class ScatterArguments(NamedTuple):
+    """What the kernels of all paths are launched with.
+
+    Attributes
+    ----------
+    defines : dict
+        ``-D`` names that the tile does not say.
+    parts : int
+        Parts of tiles, in all batches.
+    stack : tuple of int
+        The batch of others: their stack, or the batch of the accumulators.
+    accumulators : bytes
+        A ``View``.
+    others : tuple
+        ``lists``, ``batch``, ``problem`` and ``epilogue`` of the kernels.
+    """
+
+    defines: dict[str, Any]
+    parts: int
+    stack: tuple[int, ...]
+    accumulators: bytes
+    others: tuple[Any, ...]
+
+
+def scatter_arguments(p: Scatter, tile: Tile, source: str) -> ScatterArguments:
+    """Return the arguments of a kernel for a product."""
     if p.form == "pairs":
         batch, stack = p.accumulators.shape[:1], p.others.shape[:1]
     else:
@@ -148,21 +172,27 @@ def scatter_launch(p: Scatter, tile: Tile, source: str) -> tuple[Launch, ...]:
         ns=p.columns,
         split=p.split,
     )
+    lists = kernel_struct(source, "Lists")(**dict(zip(_LISTS, addresses, strict=True)))
     parts = ceil_div(ms, tile.tile_m) * ceil_div(p.columns, tile.tile_n)
+    return ScatterArguments(
+        {"INDEX": index, **defines},
+        p.tiles * p.batches * parts,
+        stack,
+        matrix_view(p.accumulators, batch),
+        (lists, batch_dims(batch), problem, epilogue),
+    )
+
+
+def scatter_launch(p: Scatter, tile: Tile, source: str) -> tuple[Launch, ...]:
+    """Return the launch of a kernel that takes a part of a tile a thread block."""
+    a = scatter_arguments(p, tile, source)
+    operands = matrix_view(p.blocks, p.blocks.shape[:1]), matrix_view(p.others, a.stack)
     return (
         Launch(
-            kernel(source, INDEX=index, **defines, **tile.defines),
-            grid(p.tiles * p.batches * parts),
+            kernel(source, **a.defines, **tile.defines),
+            grid(a.parts),
             (tile.threads,),
-            (
-                matrix_view(p.accumulators, batch),
-                matrix_view(p.blocks, p.blocks.shape[:1]),
-                matrix_view(p.others, stack),
-                kernel_struct(source, "Lists")(**dict(zip(_LISTS, addresses, strict=True))),
-                batch_dims(batch),
-                problem,
-                epilogue,
-            ),
+            (a.accumulators, *operands, *a.others),
             tile.shared_memory,
         ),
     )
@@ -171,7 +201,7 @@ def scatter_launch(p: Scatter, tile: Tile, source: str) -> tuple[Launch, ...]:
 # -- what the compile matrix, the tables and the names of fields are made from ----------------
 
 _BLOCKS = ((64, 64), (16, 16), (3, 5), (128, 128), (32, 24), (8, 8), (256, 64), (1, 7))
-_COLUMNS = (64, 24, 4, 1)
+_COLUMNS = (64, 24, 200, 4, 1)
 _OUTPUTS = {
     "f16": ("f16", "f32", "bf16"),
     "bf16": ("bf16", "f32", "f16"),

@@ -1,0 +1,65 @@
+// Adding the sums of a tile of scatter_mm to the accumulators, sixteen rows at a time by a warp.
+#pragma once
+
+#include "common/output_matrix.cuh"
+#include "common/pack.cuh"
+
+namespace sparsegpu {
+
+// Where a tile's part lies in the accumulators, and how much of it there is. Alpha and beta of the
+// epilogue are one.
+template <typename Matrix>
+struct TileAccumulators {
+  typedef typename Matrix::Out Out;
+  static constexpr int VECTOR = 16 / sizeof(Out);
+  const Matrix& matrix;
+  long long top, left;
+  int rows, columns;
+  bool vectors;  // whether rows may be read and written in vectors
+
+  __device__ __forceinline__ TileAccumulators(const Matrix& matrix, long long top, long long left,
+                                              int rows, int columns)
+      : matrix(matrix), top(top), left(left), rows(rows), columns(columns) {
+    const View& view = matrix.view;
+    const Out* const first = matrix.out + element_offset(view, top, left);
+    vectors = view.col == 1 && view.row % VECTOR == 0 && columns % VECTOR == 0 &&
+              reinterpret_cast<unsigned long long>(first) % 16 == 0;
+  }
+
+  // Add sixteen rows of WIDTH sums from (row, col) of the part on. They are in shared memory, in
+  // lines of PITCH; some accumulators are read before the first is written.
+  template <int WIDTH, int PITCH, typename A>
+  __device__ __forceinline__ void add(const A* sums, int row, int col) const {
+    constexpr int ACROSS = WIDTH / VECTOR, SHARE = 16 * ACROSS / 32;  // vectors of a lane
+    const int lane = threadIdx.x % 32;
+    if (vectors) {
+      Pack<Out, VECTOR> values[SHARE];
+      const auto place = [&](int i, auto use) {
+        const int m = (lane + 32 * i) / ACROSS, n = (lane + 32 * i) % ACROSS * VECTOR;
+        if (row + m < rows && col + n < columns)
+          use(matrix.out + (top + row + m) * matrix.view.row + left + col + n,
+              sums + m * PITCH + n);
+      };
+#pragma unroll
+      for (int i = 0; i < SHARE; ++i)
+        place(i, [&](const Out* from, const A*) { values[i].load(from); });
+#pragma unroll
+      for (int i = 0; i < SHARE; ++i)
+        place(i, [&](Out* to, const A* more) {
+#pragma unroll
+          for (int e = 0; e < VECTOR; ++e)
+            values[i].value[e] = round_to<Out>(to_acc(values[i].value[e]) + more[e]);
+          values[i].store(to);
+        });
+    } else {
+#pragma unroll 1
+      for (int e = lane; e < 16 * WIDTH; e += 32) {
+        const int m = e / WIDTH, n = e % WIDTH;
+        if (row + m < rows && col + n < columns)
+          matrix.store(sums[m * PITCH + n], top + row + m, left + col + n);
+      }
+    }
+  }
+};
+
+}  // namespace sparsegpu
