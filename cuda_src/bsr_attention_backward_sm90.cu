@@ -115,7 +115,7 @@ __device__ __forceinline__ void produce(int team, unsigned memory, TeamMemory& s
 #pragma unroll 1
     for (int share = 0; share < shares; ++share) {
       const Tile tile(first_head + share, number, slice, matrices.mask, batch, problem);
-      StageReader<INDEX, ENTRIES, ROWS, SLICES> reader(schedule, states, tile.group);
+      StageReader<INDEX, ENTRIES, ROWS, SLICES, EACH> reader(schedule, states, tile.group);
       const int count = reader.stages();
       mbarrier_wait(shared_address(&shared.head_empty[slot]), slot_parity ^ 1);
       if (lane == 0) {
@@ -146,15 +146,10 @@ __device__ __forceinline__ void produce(int team, unsigned memory, TeamMemory& s
       const int other_right = int(tile.at.offset(matrices.other_right));
       const long long of_head = tile.at.offset(delta);
       for (int number = 0; number < count; ++number) {
-        const INDEX state = reader.state;
-        const int slice = number % SLICES * TILE_OTHER;
-        const int first = reader.column * OTHER + slice;
-        if (number + 1 < count) reader.read(number + 1);
+        const auto [state, slice, first] = reader.take(number, count);
 
         mbarrier_wait(shared_address(&shared.empty[stage]), parity ^ 1);
-        if (lane < ENTRIES * ROWS) shared.state[stage][lane / ROWS][lane % ROWS] = state;
-        if (lane < ENTRIES * ROWS && lane % ROWS == 0) shared.first[stage][lane / ROWS] = first;
-        if (lane == 0) shared.column[stage] = slice;
+        announce<ENTRIES, ROWS>(shared, stage, lane, state, first, slice);
         const unsigned full = shared_address(&shared.full[stage]);
         __syncwarp();
         if (lane == 0) mbarrier_arrive_expect_tx(full, STAGE_BYTES + 2 * 4 * NUMBERS);

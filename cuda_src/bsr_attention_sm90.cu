@@ -61,8 +61,8 @@ struct TeamMemory {
   Tile tile[QUERY_STAGES];
   int stages[QUERY_STAGES];  // of its keys
   INDEX state[STAGES][ENTRIES][ROWS];
-  int key[STAGES][ENTRIES];  // the first of an entry
-  int column[STAGES];        // of its block, where a stage is a slice
+  int first[STAGES][ENTRIES];  // the first of an entry
+  int column[STAGES];          // of its block, where a stage is a slice
 };
 
 // The tensor maps of the operands (batch, rows, columns), and which matrix of them a head reads.
@@ -86,7 +86,7 @@ __device__ __forceinline__ void produce(int team, unsigned memory, TeamMemory& s
     const int query_matrix = int(tile.at.offset(matrices.query));
     const int key_matrix = int(tile.at.offset(matrices.key));
     const int value_matrix = int(tile.at.offset(matrices.value));
-    StageReader<INDEX, ENTRIES, ROWS, SLICES_K> reader(schedule, states, tile.group);
+    StageReader<INDEX, ENTRIES, ROWS, SLICES_K, KEYS> reader(schedule, states, tile.group);
     const int count = reader.stages();
     const int room = round % QUERY_STAGES;
     mbarrier_wait(shared_address(&shared.query_empty[room]), round / QUERY_STAGES % 2 ^ 1);
@@ -100,15 +100,10 @@ __device__ __forceinline__ void produce(int team, unsigned memory, TeamMemory& s
         tma_load(queries + c * (TILE_Q * 2), maps.query, query_full, c, tile.first, query_matrix);
     }
     for (int number = 0; number < count; ++number) {
-      const INDEX state = reader.state;
-      const int slice = number % SLICES_K * TILE_K;
-      const int key = reader.column * BK + slice;
-      if (number + 1 < count) reader.read(number + 1);
+      const auto [state, slice, key] = reader.take(number, count);
 
       mbarrier_wait(shared_address(&shared.empty[stage]), parity ^ 1);
-      if (lane < ENTRIES * ROWS) shared.state[stage][lane / ROWS][lane % ROWS] = state;
-      if (lane < ENTRIES * ROWS && lane % ROWS == 0) shared.key[stage][lane / ROWS] = key;
-      if (lane == 0) shared.column[stage] = slice;
+      announce<ENTRIES, ROWS>(shared, stage, lane, state, key, slice);
       const unsigned keys_full = shared_address(&shared.keys_full[stage]);
       const unsigned values_full = shared_address(&shared.values_full[stage]);
       __syncwarp();
@@ -207,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
       bool found = false;
 #pragma unroll
       for (int e = 0; e < ENTRIES; ++e) {
-        const bool behind = score_args.causal && shared.key[of_stage][e] > last_query;
+        const bool behind = score_args.causal && shared.first[of_stage][e] > last_query;
         const int last_row = min(Tile::block_row(first_row + 63), ROWS - 1);
 #pragma unroll
         for (int r = 0; r < (ROWS == 1 ? 1 : 63 / BM + 2); ++r) {
@@ -247,7 +242,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
       const int e = 8 * j / KEYS, column = 8 * j % KEYS;
       const INDEX(&state)[ROWS] = shared.state[of_stage][e];
       return Strip<INDEX>{{state[rows.block_row[0]], state[rows.block_row[1]]},
-                          shared.key[of_stage][e] + column,
+                          shared.first[of_stage][e] + column,
                           (SLICES_K > 1 ? shared.column[of_stage] : 0) + column};
     };
     // Of each block of a stage, whether the warp, whose rows are of one block row, uses it, and

@@ -90,6 +90,12 @@ GRADIENTS = [
         {"blocksize": (20, 12), "lengths": (100, 48), "widths": (40, 72), "heads": (2, 1)},
         {"is_causal": True},
     ),
+    (  # the last strip of a block has rows that the mask does not have
+        {"path": "mma"},
+        "bfloat16",
+        {"blocksize": (20, 64), "lengths": (60, 128), "density": 1.0, "mask_dtype": "float32"},
+        {},
+    ),
     (
         {"path": "mma", "tile_other": 16},
         "bfloat16",
@@ -288,7 +294,7 @@ def test_gradients_of_heads_with_masks_of_their_own(directory, rng, path):
 def test_gradients_on_tensor_cores(directory, rng, case):
     config, dtype, made, keywords = case
     kernel = "bsr_attention_backward_" + {"mma": "sm80", "wgmma": "sm90"}[config["path"]]
-    case = GradientCase(rng, dtype=dtype, density=0.7, **{"widths": (64, 64), **made})
+    case = GradientCase(rng, dtype=dtype, **{"density": 0.7, "widths": (64, 64), **made})
     if case.mask[0].dtype == bool:
         case.mask[0][::3] = True
     clean = case.key, case.value

@@ -62,17 +62,18 @@ struct Pairs {
   }
 
   // Whether the mask, and the order, let own row `own` and other row `other` meet: `row` and
-  // `column` of a block with this state. What the mask adds is added to x.
+  // `column` of a block with this state. What the mask adds is added to x. In the last strip of a
+  // block there are rows that it does not have: of these its mask has nothing.
   template <typename Score, typename Mask>
   static __device__ __forceinline__ bool attends(const Score& score, const Mask& mask,
                                                  long long state, int row, int column, int own,
                                                  int other, float& x) {
+    if (Other % 8 != 0 && column >= Other) return false;
     bool attended[1];
     float added[1] = {x};
     mask.row(state, ByQueries ? row : column, ByQueries ? column : row, attended, added);
     x = added[0];
-    return attended[0] && column < Other &&
-           score.in_order(ByQueries ? own : other, ByQueries ? other : own);
+    return attended[0] && score.in_order(ByQueries ? own : other, ByQueries ? other : own);
   }
 
   // What a pair gives: its weight after dropout, and what the loss changes by with its accumulator,

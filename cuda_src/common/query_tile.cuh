@@ -69,8 +69,8 @@ struct QueryTile : KeySplit<SplitKv> {
   // The tile of a group by its number in its matrix, which is the same rows in every head.
   __device__ __forceinline__ QueryTile(long long head, int number, int slice, const View& matrices,
                                        const Batch& batch, const AttentionProblem& problem)
-      : head(head), at(batch, head), matrix(at.offset(matrices)) {
-    group = matrix * problem.groups + number;
+      : matrix(0), group(number) {
+    enter(head, matrices, batch, problem);
     place(number, slice, problem);
   }
   __device__ __forceinline__ void place(int number, int slice, const AttentionProblem& problem) {

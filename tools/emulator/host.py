@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, is_dataclass, replace
-from functools import partial
+from functools import cache, partial
+from mmap import PAGESIZE, mmap
 from pathlib import Path
 from struct import pack
 from types import ModuleType, SimpleNamespace
@@ -35,30 +37,65 @@ class DeviceArray(np.ndarray):
         return SimpleNamespace(ptr=self.ctypes.data, device_id=0)
 
 
+@cache
+def _protect() -> Callable[..., int]:
+    """Return the C library's ``mprotect``."""
+    function = ctypes.CDLL(None).mprotect
+    function.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    return function
+
+
+def _memory(count: int, fill: int, offset: int = 0) -> np.ndarray:
+    """Return bytes whose address is ``offset`` behind a multiple of 16.
+
+    What is read behind them, up to 15 bytes, is a page that nobody may touch: the process dies.
+    """
+    end = -(-(count + 16) // PAGESIZE) * PAGESIZE
+    pages = np.frombuffer(mmap(-1, end + PAGESIZE), np.uint8)
+    assert _protect()(pages.ctypes.data + end, PAGESIZE, 0) == 0
+    first = end - count - (end - count - offset) % 16
+    pages[first : first + count] = fill
+    return pages[first : first + count]
+
+
 def device_array(shape: Any, dtype: Any, fill: int = 0xFF) -> DeviceArray:
     """Return memory as a device gives it: from a multiple of 16 bytes on, poisoned."""
     count = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-    memory = np.full(count + 16, fill, np.uint8)
-    first = -memory.ctypes.data % 16
-    return memory[first : first + count].view(dtype).reshape(shape).view(DeviceArray)
+    return _memory(count, fill).view(dtype).reshape(shape).view(DeviceArray)
+
+
+def _like(array: np.ndarray) -> DeviceArray:
+    """Return an array of the same values and strides, in memory that ends with it."""
+    spans = [(n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)]
+    before = -sum(s for s in spans if s < 0)
+    count = before + sum(s for s in spans if s > 0) + array.itemsize
+    first = array.ctypes.data - before
+    # Of a device's arrays slices begin anywhere, at multiples of the itemsize.
+    anywhere = not array.flags.forc and first % array.itemsize == 0
+    offset = first % 16 if anywhere else 0
+    made = np.ndarray(
+        array.shape, array.dtype, _memory(count, 0xFF, offset), before, array.strides
+    ).view(DeviceArray)
+    made[...] = array
+    return made
 
 
 class _Operands:
     """The arguments of a call as a device has them; results go back to where they were asked."""
 
     def __init__(self) -> None:
-        self._moved: list[tuple[Any, Any]] = []
+        self._moved: dict[Any, tuple[Any, Any]] = {}  # by what is where
         self._patterns: dict[int, Pattern] = {}
 
     def on_device(self, value: Any) -> Any:
         """Return an argument whose arrays say their address."""
         if isinstance(value, np.ndarray):
-            if value.ctypes.data % 16 == 0:
+            if not value.size:
                 return value.view(DeviceArray)
-            moved = device_array(value.shape, value.dtype)
-            moved[...] = value
-            self._moved.append((value, moved))
-            return moved
+            place = value.ctypes.data, value.shape, value.strides, value.dtype
+            if place not in self._moved:
+                self._moved[place] = value, _like(value)
+            return self._moved[place][1]
         if isinstance(value, Pattern):
             if id(value) not in self._patterns:
                 self._patterns[id(value)] = self._pattern(value)
@@ -76,8 +113,8 @@ class _Operands:
         return made
 
     def bring_back(self) -> None:
-        """Copy what was written to memory that had to be moved."""
-        for array, moved in self._moved:
+        """Copy what was written."""
+        for array, moved in self._moved.values():
             if array.flags.writeable:
                 array[...] = moved
 
