@@ -48,10 +48,11 @@ struct Strip {
 
 // Turn accumulators of the strips first .. last - 1 into scores, -inf where they are not attended.
 // `strip(j)` is a Strip; `whole`: everything is attended.
-template <bool FOLDED, int N, typename Rows, typename Score, typename Mask, typename GetStrip>
-__device__ __forceinline__ void score_strips(float (&scores)[N], int first, int last,
-                                             const Rows& rows, const Score& score, const Mask& mask,
-                                             bool whole, GetStrip strip) {
+template <bool FOLDED, typename A, int N, typename Rows, typename Score, typename Mask,
+          typename GetStrip>
+__device__ __forceinline__ void score_strips(A (&scores)[N], int first, int last, const Rows& rows,
+                                             const Score& score, const Mask& mask, bool whole,
+                                             GetStrip strip) {
   if (FOLDED && whole) return;
 #pragma unroll
   for (int j = first; j < last; ++j) {
@@ -59,7 +60,7 @@ __device__ __forceinline__ void score_strips(float (&scores)[N], int first, int 
     const int lane_column = threadIdx.x % 4 * 2;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float x[2] = {scores[4 * j + 2 * r], scores[4 * j + 2 * r + 1]};
+      A x[2] = {scores[4 * j + 2 * r], scores[4 * j + 2 * r + 1]};
       if constexpr (!FOLDED)
         for (int i = 0; i < 2; ++i)
           x[i] = score.score(x[i], rows.query[r], here.key + lane_column + i);
@@ -69,7 +70,7 @@ __device__ __forceinline__ void score_strips(float (&scores)[N], int first, int 
 #pragma unroll
         for (int i = 0; i < 2; ++i)
           if (!attended[i] || !score.in_order(rows.query[r], here.key + lane_column + i))
-            x[i] = minus_infinity<float>();
+            x[i] = minus_infinity<A>();
       }
       scores[4 * j + 2 * r] = x[0];
       scores[4 * j + 2 * r + 1] = x[1];
@@ -101,8 +102,8 @@ __device__ __forceinline__ void strip_words(unsigned (&of_weights)[4], const Row
 }
 
 // Set weights that dropout does not keep to zero, those of the strips first .. last - 1.
-template <int N, typename Rows, typename Score, typename GetStrip>
-__device__ __forceinline__ void drop_weights(float (&weights)[N], int first_strip, int last_strip,
+template <typename A, int N, typename Rows, typename Score, typename GetStrip>
+__device__ __forceinline__ void drop_weights(A (&weights)[N], int first_strip, int last_strip,
                                              const Rows& rows, const Score& score, GetStrip strip) {
 #pragma unroll
   for (int j = first_strip; j < last_strip; ++j) {
@@ -155,9 +156,9 @@ __device__ __forceinline__ void exchange(unsigned (&words)[4]) {
 // Store row `r` of a lane's two (8 columns to four lanes, two each) times `share`, if it is there;
 // `row`: where it begins, `columns` of it. Rows of `vectors` lie side by side, and so that 16 bytes
 // of them may be stored at once.
-template <typename Out, int N>
-__device__ __forceinline__ void store_row(const float (&sums)[N], int r, float share, bool here,
-                                          Out* row, long long stride, int columns, bool vectors) {
+template <typename Out, typename A, int N>
+__device__ __forceinline__ void store_row(const A (&sums)[N], int r, A share, bool here, Out* row,
+                                          long long stride, int columns, bool vectors) {
   const int t = threadIdx.x % 4;
   if constexpr (sizeof(Out) == 2) {
     if (vectors) {
@@ -166,7 +167,7 @@ __device__ __forceinline__ void store_row(const float (&sums)[N], int r, float s
         unsigned words[4] = {0, 0, 0, 0};
 #pragma unroll
         for (int i = 0; i < 4 && n + i < N / 4; ++i) {
-          const float* const x = &sums[4 * (n + i) + 2 * r];
+          const A* const x = &sums[4 * (n + i) + 2 * r];
           const Out pair[2] = {round_to<Out>(x[0] * share), round_to<Out>(x[1] * share)};
           memcpy(&words[i], pair, 4);
         }
@@ -182,6 +183,15 @@ __device__ __forceinline__ void store_row(const float (&sums)[N], int r, float s
   if (!here) return;
 #pragma unroll
   for (int n = 0; n < N / 4; ++n) {
+    if constexpr (sizeof(Out) == 8) {
+      if (vectors) {
+        const A* const x = &sums[4 * n + 2 * r];
+        if (8 * n < columns)
+          *reinterpret_cast<double2*>(row + 8 * n + 2 * t) =
+              make_double2(x[0] * share, x[1] * share);
+        continue;
+      }
+    }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int column = 8 * n + 2 * t + i;
@@ -193,24 +203,24 @@ __device__ __forceinline__ void store_row(const float (&sums)[N], int r, float s
 // Store the results of a warp's queries. `get_operands` makes HeadOperands, which only a row that
 // is computed again needs.
 template <typename Out, int BlockM, int BlockK, int N, typename Tile, typename GetOperands,
-          typename Index, typename Score, typename Mask>
-__device__ __forceinline__ void store_rows(const float (&sums)[N], OnlineSoftmax& softmax,
-                                           float unit, const Tile& tile,
-                                           const LaneQueries<Tile>& rows, GetOperands get_operands,
-                                           int value_features, const RowGroups<Index>& schedule,
-                                           const Index* states, const Score& score,
-                                           const Mask& mask, const View& out, const View& lse) {
+          typename A, typename Index, typename Score, typename Mask>
+__device__ __forceinline__ void store_rows(const A (&sums)[N], OnlineSoftmax<A>& softmax, A unit,
+                                           const Tile& tile, const LaneQueries<Tile>& rows,
+                                           GetOperands get_operands, int value_features,
+                                           const RowGroups<Index>& schedule, const Index* states,
+                                           const Score& score, const Mask& mask, const View& out,
+                                           const View& lse) {
   const int lane = threadIdx.x % 32;
   Out* const o = tile.at.template pointer<Out>(out);
   const bool vectors = out.col == 1 && out.row % 8 == 0 && value_features % 8 == 0 &&
                        reinterpret_cast<unsigned long long>(o) % 16 == 0;
   softmax.finish();
-  float share[2], top[2];
+  A share[2], top[2];
   unsigned again[2];  // lanes with a sum that is not a number, a ballot for each row
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     // nothing attended: zeros, and log(0) = -inf
-    share[r] = softmax.sum[r] == 0 ? 0.0f : score.args.kept_scale / softmax.sum[r];
+    share[r] = softmax.sum[r] == 0 ? A(0) : score.args.kept_scale / softmax.sum[r];
     top[r] = softmax.top[r] * unit;
     const bool here = rows.first + lane / 4 + 8 * r < tile.rows;
     bool number = true;
@@ -222,8 +232,8 @@ __device__ __forceinline__ void store_rows(const float (&sums)[N], OnlineSoftmax
     store_row(sums, r, share[r], here, o + (long long)rows.query[r] * out.row, out.col,
               value_features, vectors);
     if (here && lse.ptr != nullptr && lane % 4 == 0)
-      tile.at.template pointer<float>(lse)[(long long)rows.query[r] * lse.row] =
-          top[r] + logf(softmax.sum[r]);
+      tile.at.template pointer<A>(lse)[(long long)rows.query[r] * lse.row] =
+          top[r] + log(softmax.sum[r]);
     again[r] = __ballot_sync(~0u, here && !number);
   }
   if (!(again[0] | again[1])) return;
@@ -234,12 +244,12 @@ __device__ __forceinline__ void store_rows(const float (&sums)[N], OnlineSoftmax
     const int r = row / 8, from = row % 8 * 4;
     if (!((r ? again[1] : again[0]) >> from & 15)) continue;
     const int of_tile = rows.first + row;
-    const float row_share = __shfl_sync(~0u, r ? share[1] : share[0], from);
-    const float row_top = __shfl_sync(~0u, r ? top[1] : top[0], from);
+    const A row_share = __shfl_sync(~0u, r ? share[1] : share[0], from);
+    const A row_top = __shfl_sync(~0u, r ? top[1] : top[0], from);
     attend_row<BlockM, BlockK>(head, schedule, states, Tile::ROWS, schedule.starts[tile.group],
                                schedule.counts[tile.group], Tile::block_row(of_tile),
                                tile.row_in_block(of_tile), tile.first + of_tile, score, mask,
-                               row_top, [&](int column, float x) {
+                               row_top, [&](int column, A x) {
                                  o[(long long)(tile.first + of_tile) * out.row + column * out.col] =
                                      round_to<Out>(x * row_share);
                                });
