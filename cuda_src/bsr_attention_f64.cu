@@ -178,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     const unsigned char* const keys = dynamic + number % 2 * STAGE_BYTES;
     const unsigned char* const values = keys + KeyRows::BYTES;
     T scores[STRIPS * 4] = {};
-#pragma unroll 2
+#pragma unroll 4
     for (int k = 0; k < FEATURES / 8; ++k) {
       const double2 top = key_lane.at(queries, k);
       const double2 bottom = key_lane.at(queries + 8 * QueryRows::PITCH, k);

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sparsegpu
-from attention_cases import Case, attention
+from attention_cases import Case, attention, check_far_weights
 from attention_gradient_cases import GradientCase, backward
 from sparsegpu.pattern import Pattern
 from sparsegpu.testing import assert_attention_close
@@ -200,6 +200,17 @@ def test_fma(directory, rng, case):
 @pytest.mark.parametrize("case", CASES["mma_f64"], ids=str)
 def test_mma_f64(directory, rng, case):
     check(directory, rng, "mma_f64", case)
+
+
+def test_weights_of_float64_from_0_to_underflow(directory):
+    def attend(*operands):
+        with emulated_attention(directory) as launched:
+            *arrays, scale = operands
+            out = attention(*arrays, scale=scale, config={"path": "mma_f64"})
+        assert launched["bsr_attention_f64"] == 1
+        return out
+
+    check_far_weights(attend)
 
 
 @pytest.mark.parametrize("case", CASES["decode"], ids=str)
