@@ -1,8 +1,8 @@
-"""Attention of float64 on tensor cores from 8.0 on (``bsr_attention_f64.cu``); only where asked for.
+"""Attention of float64 on tensor cores (``bsr_attention_f64.cu``), only where asked for.
 
-Blocks of 8 rows and columns or more; up to 256 columns of query and key and 128 of value, multiples
-of 2 in rows that are aligned to 16 bytes. It has not been measured: calls without ``config`` take
-the path `fma`, unless `tune` found this one to be faster.
+From compute capability 8.0 on. Blocks of 8 rows and columns or more; up to 256 columns of query and
+key and 128 of value, multiples of 2 in rows that are aligned to 16 bytes. It has not been measured:
+calls without `config` take the path `fma`, unless `tune` found this one to be faster.
 """
 
 from __future__ import annotations
