@@ -163,6 +163,23 @@ class Case:
         assert_attention_close(lse, expected_lse)
 
 
+def check_far_weights(attend) -> None:
+    """Compare the weights of scores from 0 to -750 in float64, underflow included.
+
+    ``attend(query, key, value, mask, scale)`` returns attention's result; values are an identity,
+    so that it is the weights. A score's rounding in another base makes an error of its size.
+    """
+    scores = np.concatenate([np.linspace(-1, 0, 32), np.geomspace(-750, -1, 32)])
+    query, key = np.zeros((1, 64, 64)), np.zeros((1, 64, 64))
+    query[..., 0], key[..., 0] = 1, scores
+    mask = sparsegpu.bsr_array(np.ones((64, 64), bool), blocksize=(64, 64))
+    weights = attend(query, key, np.eye(64)[None], mask, 1.0)
+    exact = np.exp(scores.astype(np.longdouble))
+    exact /= exact.sum()
+    allowed = (4 + np.abs(scores)) * 2.0**-52 * exact + 2.0**-1022
+    assert (np.abs(weights - exact) <= allowed).all()
+
+
 def on_engine(engine, keywords):
     """Return keywords whose arrays are the engine's."""
     return {

@@ -49,6 +49,8 @@ class AttentionPath:
     SHAPES = SHAPES
     BLOCKSIZE = (64, 64)
     FIELDS: list = [{}]  # configurations beside the path
+    OUTPUTS: tuple[str, ...] = ("float16", "float32")
+    SCALE = 1.0  # of `test_shapes`: with a large one the maximum rises by whole units
 
     def check(self, engine, rng, blocksize, lengths, widths, *, fields=None, case=None, **keywords):
         lengths = tuple(n * b for n, b in zip(lengths, blocksize, strict=True))
@@ -65,7 +67,7 @@ class AttentionPath:
     def test_shapes(self, engine, rng):
         for shape in self.SHAPES:
             for dtype in self.DTYPES:
-                self.check(engine, rng, *shape, case={"dtype": dtype}, scale=1.0)
+                self.check(engine, rng, *shape, case={"dtype": dtype}, scale=self.SCALE)
 
     def test_fields(self, engine, rng):
         for fields in self.FIELDS:
@@ -77,8 +79,9 @@ class AttentionPath:
 
     def test_scores(self, engine, rng):
         """Everything that the score may have, alone and together."""
-        heads = rng.standard_normal((2, 4)).astype(np.float32)
-        sinks = np.where(heads > 0, heads, -np.inf).astype(np.float32)
+        of_heads = "float64" if self.DTYPES[0] == "float64" else "float32"
+        heads = rng.standard_normal((2, 4)).astype(of_heads)
+        sinks = np.where(heads > 0, heads, -np.inf).astype(of_heads)
         for keywords in (
             {"scale": -0.3},
             {"softcap": 2.5},
@@ -133,12 +136,13 @@ class AttentionPath:
     def test_out(self, engine, rng):
         sizes = {"lengths": (128, 128), "blocksize": self.BLOCKSIZE, "widths": (64, 64)}
         case = Case(rng, dtype=self.DTYPES[0], **sizes)
-        for dtype in ("float16", "float32"):
+        for dtype in self.OUTPUTS:
             out = engine.xp.full((1, 64, 128), np.nan, dtype).swapaxes(-1, -2)
             with engine.runs(self.SOURCE):
                 got = attention(*case.on(engine), out=out, config={"path": self.NAME})
             assert got is out
-            assert_attention_close(got.astype(np.float16), case.expected()[0])
+            known_to = np.float64 if dtype == "float64" else np.float16
+            assert_attention_close(got.astype(known_to), case.expected()[0])
 
     def test_tiles_fit(self):
         for (blocksize, _, widths), dropout in zip(self.SHAPES, (False, True) * 3, strict=False):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sparsegpu
-from attention_cases import Case, attention
+from attention_cases import Case, attention, check_far_weights
 from attention_gradient_cases import GradientCase, backward
 from attention_path import LONG_ROWS, long_row
 from sparsegpu.pattern import Pattern
@@ -35,6 +35,11 @@ CASES = {
         ({}, "float32", "bool", (8, 33), (9, 5), (40, 72), {"scale": 1.0}),
         ({"tile_k": 32}, "float64", "float32", (128, 64), (1, 3), (64, 32), {"is_causal": True}),
     ],
+    "mma_f64": [
+        ({}, "float64", "bool", (8, 33), (9, 5), (40, 72), {"scale": 1.0}),
+        ({"tile_q": 32}, "float64", "float32", (128, 64), (1, 3), (64, 32), {"is_causal": True}),
+        ({}, "float64", "bool", (64, 64), (2, 3), (130, 114), {"softcap": 2.5}),
+    ],
     "decode": [
         ({"piece_keys": 512}, "bfloat16", "bool", (2, 64), (3, 24), (64, 40), {"scale": 1.0}),
     ],
@@ -43,6 +48,7 @@ KERNELS = {
     "mma": {"bsr_attention_sm80": 1},
     "wgmma": {"bsr_attention_sm90": 1},
     "fma": {"bsr_attention_fma": 1},
+    "mma_f64": {"bsr_attention_f64": 1},
     "decode": {"bsr_attention_decode": 1, "bsr_attention_parts": 1},
 }
 
@@ -79,6 +85,7 @@ PACKED = {
     "wgmma": {"bsr_attention_mask": 1, "bsr_attention_sm90": 1},
     "decode": {"bsr_attention_mask": 1, "bsr_attention_decode": 1},
     "fma": {"bsr_attention_mask": 1, "bsr_attention_fma": 1},
+    "mma_f64": {"bsr_attention_mask": 1, "bsr_attention_f64": 1},
 }
 
 
@@ -178,7 +185,10 @@ def test_wgmma(directory, rng, case):
     check(directory, rng, "wgmma", case)
 
 
-@pytest.mark.parametrize(("path", "case"), [("mma", CASES["mma"][0]), ("wgmma", CASES["wgmma"][1])])
+@pytest.mark.parametrize(
+    ("path", "case"),
+    [("mma", CASES["mma"][0]), ("wgmma", CASES["wgmma"][1]), ("mma_f64", CASES["mma_f64"][0])],
+)
 @pytest.mark.parametrize("column", [4, 7, 101])
 def test_a_key_far_above_the_others(directory, rng, path, case, column):
     fields, dtype, mask, (bm, bk), (rows, columns), widths, keywords = case
@@ -202,6 +212,22 @@ def test_split_keys(directory, rng, path, case):
 @pytest.mark.parametrize("case", CASES["fma"], ids=str)
 def test_fma(directory, rng, case):
     check(directory, rng, "fma", case)
+
+
+@pytest.mark.parametrize("case", CASES["mma_f64"], ids=str)
+def test_mma_f64(directory, rng, case):
+    check(directory, rng, "mma_f64", case)
+
+
+def test_weights_of_float64_from_0_to_underflow(directory):
+    def attend(*operands):
+        with emulated_attention(directory) as launched:
+            *arrays, scale = operands
+            out = attention(*arrays, scale=scale, config={"path": "mma_f64"})
+        assert launched["bsr_attention_f64"] == 1
+        return out
+
+    check_far_weights(attend)
 
 
 @pytest.mark.parametrize("case", CASES["decode"], ids=str)
@@ -235,7 +261,7 @@ def test_bits_of_partial_blocks(directory, rng, path):
     """A BlockMask is read as it is, its blocks in any order."""
     rows = 16 if path == "decode" else 32
     made = {"blocksize": (rows, 32), "widths": (64, 64), "heads": (2, 1)}
-    dtype = "float32" if path == "fma" else "bfloat16"
+    dtype = {"fma": "float32", "mma_f64": "float64"}.get(path, "bfloat16")
     case = Case(rng, dtype=dtype, lengths=(160, 224), **made)
     case.mask[0][::3], case.mask[0][1::3] = True, False  # whole blocks, and such that hold nothing
     mask = sparsegpu.BlockMask.from_bsr(case.on(_Host())[-1])

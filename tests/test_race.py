@@ -90,7 +90,7 @@ def test_variants_of_attention_are_configurations_beside_the_same_peers():
     chosen = cases.cases(["attention"])
     named = {case.name: case for case in chosen}
     variants = [case for case in chosen if case.path]
-    assert {case.path for case in variants} == {"mma", "wgmma", "decode", "fma", "simt"}
+    assert {case.path for case in variants} == {"mma", "wgmma", "decode", "fma", "mma_f64", "simt"}
     for case in variants:
         plain = named[case.peers_of]
         assert replace(plain, path=case.path, fields=case.fields, peers=(), bars=()) == replace(

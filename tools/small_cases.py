@@ -122,6 +122,7 @@ def _attention() -> Iterator[tuple[str, Prepare]]:
         ("wgmma", "bfloat16", (160, 224, 64, 128), (32, 32), {}),
         ("fma", "float32", (144, 240, 40, 72), (16, 24), {}),
         ("fma", "float64", (144, 240, 40, 72), (16, 24), {}),
+        ("mma_f64", "float64", (144, 240, 40, 72), (16, 24), {}),
         ("decode", "bfloat16", (6, 1600, 40, 72), (2, 16), {"piece_keys": 512}),
     ):
         how = {"blocksize": blocksize, "config": {"path": path, **fields}}

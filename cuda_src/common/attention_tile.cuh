@@ -49,10 +49,11 @@ struct Strip {
 
 // Turn accumulators of the strips first .. last - 1 into scores, -inf where they are not attended.
 // `strip(j)` is a Strip; `whole`: everything is attended.
-template <bool FOLDED, int N, typename Rows, typename Score, typename Mask, typename GetStrip>
-__device__ __forceinline__ void score_strips(float (&scores)[N], int first, int last,
-                                             const Rows& rows, const Score& score, const Mask& mask,
-                                             bool whole, GetStrip strip) {
+template <bool FOLDED, typename A, int N, typename Rows, typename Score, typename Mask,
+          typename GetStrip>
+__device__ __forceinline__ void score_strips(A (&scores)[N], int first, int last, const Rows& rows,
+                                             const Score& score, const Mask& mask, bool whole,
+                                             GetStrip strip) {
   if (FOLDED && whole) return;
 #pragma unroll
   for (int j = first; j < last; ++j) {
@@ -60,7 +61,7 @@ __device__ __forceinline__ void score_strips(float (&scores)[N], int first, int 
     const int lane_column = threadIdx.x % 4 * 2;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float x[2] = {scores[4 * j + 2 * r], scores[4 * j + 2 * r + 1]};
+      A x[2] = {scores[4 * j + 2 * r], scores[4 * j + 2 * r + 1]};
       if constexpr (!FOLDED)
         for (int i = 0; i < 2; ++i)
           x[i] = score.score(x[i], rows.query[r], here.key + lane_column + i);
@@ -70,7 +71,7 @@ __device__ __forceinline__ void score_strips(float (&scores)[N], int first, int 
 #pragma unroll
         for (int i = 0; i < 2; ++i)
           if (!attended[i] || !score.in_order(rows.query[r], here.key + lane_column + i))
-            x[i] = minus_infinity<float>();
+            x[i] = minus_infinity<A>();
       }
       scores[4 * j + 2 * r] = x[0];
       scores[4 * j + 2 * r + 1] = x[1];
@@ -102,8 +103,8 @@ __device__ __forceinline__ void strip_words(unsigned (&of_weights)[4], const Row
 }
 
 // Set weights that dropout does not keep to zero, those of the strips first .. last - 1.
-template <int N, typename Rows, typename Score, typename GetStrip>
-__device__ __forceinline__ void drop_weights(float (&weights)[N], int first_strip, int last_strip,
+template <typename A, int N, typename Rows, typename Score, typename GetStrip>
+__device__ __forceinline__ void drop_weights(A (&weights)[N], int first_strip, int last_strip,
                                              const Rows& rows, const Score& score, GetStrip strip) {
 #pragma unroll
   for (int j = first_strip; j < last_strip; ++j) {
@@ -156,9 +157,9 @@ __device__ __forceinline__ void exchange(unsigned (&words)[4]) {
 // Store row `r` of a lane's two (8 columns to four lanes, two each) times `share`, if it is there;
 // `row`: where it begins, `columns` of it. Rows of `vectors` lie side by side, and so that 16 bytes
 // of them may be stored at once.
-template <typename Out, int N>
-__device__ __forceinline__ void store_row(const float (&sums)[N], int r, float share, bool here,
-                                          Out* row, long long stride, int columns, bool vectors) {
+template <typename Out, typename A, int N>
+__device__ __forceinline__ void store_row(const A (&sums)[N], int r, A share, bool here, Out* row,
+                                          long long stride, int columns, bool vectors) {
   const int t = threadIdx.x % 4;
   if constexpr (sizeof(Out) == 2) {
     if (vectors) {
@@ -167,7 +168,7 @@ __device__ __forceinline__ void store_row(const float (&sums)[N], int r, float s
         unsigned words[4] = {0, 0, 0, 0};
 #pragma unroll
         for (int i = 0; i < 4 && n + i < N / 4; ++i) {
-          const float* const x = &sums[4 * (n + i) + 2 * r];
+          const A* const x = &sums[4 * (n + i) + 2 * r];
           const Out pair[2] = {round_to<Out>(x[0] * share), round_to<Out>(x[1] * share)};
           memcpy(&words[i], pair, 4);
         }
@@ -183,6 +184,15 @@ __device__ __forceinline__ void store_row(const float (&sums)[N], int r, float s
   if (!here) return;
 #pragma unroll
   for (int n = 0; n < N / 4; ++n) {
+    if constexpr (sizeof(Out) == 8) {
+      if (vectors) {
+        const A* const x = &sums[4 * n + 2 * r];
+        if (8 * n < columns)
+          *reinterpret_cast<double2*>(row + 8 * n + 2 * t) =
+              make_double2(x[0] * share, x[1] * share);
+        continue;
+      }
+    }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int column = 8 * n + 2 * t + i;
@@ -192,25 +202,25 @@ __device__ __forceinline__ void store_row(const float (&sums)[N], int r, float s
 }
 
 // Results of a tile's rows: outputs and logarithms of their normalisers.
-template <typename Out>
+template <typename Out, typename A>
 struct RowOutputs {
   Out* out;  // of the tile's first row
   long long row_stride, col;
-  float* lse;  // likewise, or null
+  A* lse;  // likewise, or null
   long long lse_stride;
   int value_features;
   bool vectors;
-  float kept_scale;
+  A kept_scale;
 
   template <typename Tile>
   __device__ __forceinline__ RowOutputs(const Tile& tile, const View& out, const View& lse,
-                                        int value_features, float kept_scale)
+                                        int value_features, A kept_scale)
       : out(tile.at.template pointer<Out>(out) + (long long)tile.first * out.row),
         row_stride(out.row),
         col(out.col),
         lse(lse.ptr == nullptr
                 ? nullptr
-                : tile.at.template pointer<float>(lse) + (long long)tile.first * lse.row),
+                : tile.at.template pointer<A>(lse) + (long long)tile.first * lse.row),
         lse_stride(lse.row),
         value_features(value_features),
         vectors(out.col == 1 && out.row % 8 == 0 && value_features % 8 == 0 &&
@@ -218,18 +228,16 @@ struct RowOutputs {
         kept_scale(kept_scale) {}
 
   // Nothing attended: zeros, and log(0) = -inf.
-  __device__ __forceinline__ float share(float sum) const {
-    return sum == 0 ? 0.0f : kept_scale / sum;
-  }
+  __device__ __forceinline__ A share(A sum) const { return sum == 0 ? A(0) : kept_scale / sum; }
   // Store row `row` of the tile, row `r` of a lane's two, if it is there.
   template <int N>
-  __device__ __forceinline__ void store(const float (&sums)[N], int r, int row, bool here,
-                                        float top, float sum) const {
+  __device__ __forceinline__ void store(const A (&sums)[N], int r, int row, bool here, A top,
+                                        A sum) const {
     store_row(sums, r, share(sum), here, out + row * row_stride, col, value_features, vectors);
-    if (here && lse != nullptr && threadIdx.x % 4 == 0) lse[row * lse_stride] = top + logf(sum);
+    if (here && lse != nullptr && threadIdx.x % 4 == 0) lse[row * lse_stride] = top + log(sum);
   }
   // Store what one of its columns is.
-  __device__ __forceinline__ void put(int row, int column, float x, float sum) const {
+  __device__ __forceinline__ void put(int row, int column, A x, A sum) const {
     out[row * row_stride + column * col] = round_to<Out>(x * share(sum));
   }
 };
@@ -261,15 +269,16 @@ struct RowParts {
 
 // Store the results of a warp's queries. `get_operands` makes HeadOperands, which only a row that
 // is computed again needs.
-template <int BlockM, int BlockK, int N, typename Tile, typename GetOperands, typename Index,
-          typename Score, typename Mask, typename Results>
-__device__ __forceinline__ void store_rows(const float (&sums)[N], const OnlineSoftmax& softmax,
-                                           float unit, const Tile& tile,
-                                           const LaneQueries<Tile>& rows, GetOperands get_operands,
+template <int BlockM, int BlockK, int N, typename Tile, typename GetOperands, typename A,
+          typename Index, typename Score, typename Mask, typename Results>
+__device__ __forceinline__ void store_rows(const A (&sums)[N], OnlineSoftmax<A>& softmax, A unit,
+                                           const Tile& tile, const LaneQueries<Tile>& rows,
+                                           GetOperands get_operands,
                                            const RowGroups<Index>& schedule, const Index* states,
                                            const Score& score, const Mask& mask,
                                            const Results& results) {
   const int lane = threadIdx.x % 32;
+  softmax.finish();
   unsigned again[2];  // lanes with a sum that is not a number, a ballot for each row
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -292,12 +301,12 @@ __device__ __forceinline__ void store_rows(const float (&sums)[N], const OnlineS
     const int r = i / 8, from = i % 8 * 4;
     if (!((r ? again[1] : again[0]) >> from & 15)) continue;
     const int row = rows.first + i;
-    const float sum = __shfl_sync(~0u, r ? softmax.sum[1] : softmax.sum[0], from);
-    const float top = __shfl_sync(~0u, (r ? softmax.top[1] : softmax.top[0]) * unit, from);
+    const A sum = __shfl_sync(~0u, r ? softmax.sum[1] : softmax.sum[0], from);
+    const A top = __shfl_sync(~0u, (r ? softmax.top[1] : softmax.top[0]) * unit, from);
     attend_row<BlockM, BlockK>(head, schedule, states, Tile::ROWS, schedule.starts[tile.group],
                                schedule.counts[tile.group], Tile::block_row(row),
                                tile.row_in_block(row), tile.first + row, score, mask, top,
-                               [&](int column, float x) { results.put(row, column, x, sum); });
+                               [&](int column, A x) { results.put(row, column, x, sum); });
   }
 }
 
@@ -305,12 +314,11 @@ __device__ __forceinline__ void store_rows(const float (&sums)[N], const OnlineS
 template <typename Out, int BlockM, int BlockK, int N, typename Tile, typename GetOperands,
           typename Index, typename Score, typename Mask>
 __device__ __forceinline__ void store_tile_rows(
-    const float (&sums)[N], OnlineSoftmax& softmax, float unit, const Tile& tile,
+    const float (&sums)[N], OnlineSoftmax<float>& softmax, float unit, const Tile& tile,
     const LaneQueries<Tile>& rows, GetOperands get_operands, int value_features,
     const RowGroups<Index>& schedule, const Index* states, const Score& score, const Mask& mask,
     const View& out, const View& lse, float* parts, long long splits) {
   constexpr int ROW_FLOATS = PART_HEADER + 2 * N;
-  softmax.finish();
   auto store = [&](const auto& results) {
     store_rows<BlockM, BlockK>(sums, softmax, unit, tile, rows, get_operands, schedule, states,
                                score, mask, results);
@@ -320,7 +328,7 @@ __device__ __forceinline__ void store_tile_rows(
         RowParts<2 * N>{split_row(parts, splits, tile.head, tile.split,
                                   Tile::SLICES * Tile::QUERIES, tile.first_in_block, ROW_FLOATS)});
   else
-    store(RowOutputs<Out>(tile, out, lse, value_features, score.args.kept_scale));
+    store(RowOutputs<Out, float>(tile, out, lse, value_features, score.args.kept_scale));
 }
 
 }  // namespace sparsegpu

@@ -4,7 +4,7 @@
 // A thread holds two rows of the scores, elements 4 j and 4 j + 1 of the first and 4 j + 2 and
 // 4 j + 3 of the second (ptx/mma.cuh, d); four neighbouring lanes share them. Scores are in units
 // that the caller chooses: `exponent` times a score is the exponent of a power of two, so that a
-// weight is one multiplication and addition and one ex2.
+// weight is one multiplication and addition and one ex2. All of it is float, or float64.
 //
 // Weights are relative to a score near the highest so far. It follows the highest when that has
 // risen by more than LARGEST_EXPONENT, so that it stays the same from most tiles to the next, and
@@ -12,62 +12,80 @@
 // rescaling".)
 #pragma once
 
+#include "common/exp2_f64.cuh"
 #include "common/score.cuh"
 #include "ptx/ex2.cuh"
 
 namespace sparsegpu {
 
-constexpr float LOG2_E = 1.4426950408889634f;
+constexpr f64 LOG2_E_F64 = 1.4426950408889634074;
+constexpr float LOG2_E = float(LOG2_E_F64);
 constexpr float LARGEST_EXPONENT = 8;  // of a weight: 256 times the weight of the score `top`
 
+__device__ __forceinline__ float power_of_two(float x) {
+  return exp2_approx(x);
+}
+__device__ __forceinline__ f64 power_of_two(f64 x) {
+  return exp2_f64(x);
+}
+
+// A NaN is not higher than `x`.
+__device__ __forceinline__ float higher(float x, float y) {
+  return fmaxf(x, y);
+}
+__device__ __forceinline__ f64 higher(f64 x, f64 y) {
+  return y > x ? y : x;
+}
+
+template <typename A>
 struct OnlineSoftmax {
-  float exponent;
-  float top[2], sum[2];  // what weights are relative to; of this lane's share of the columns
+  A exponent;
+  A top[2], sum[2];  // what weights are relative to; of this lane's share of the columns
 
   // `start`: a score that is there before the others, -inf for none.
-  __device__ __forceinline__ OnlineSoftmax(float exponent, float start) : exponent(exponent) {
-    const bool counts = threadIdx.x % 4 == 0 && start != minus_infinity<float>();
+  __device__ __forceinline__ OnlineSoftmax(A exponent, A start) : exponent(exponent) {
+    const bool counts = threadIdx.x % 4 == 0 && start != minus_infinity<A>();
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       top[r] = start;
-      sum[r] = counts ? 1.0f : 0.0f;
+      sum[r] = counts ? A(1) : A(0);
     }
   }
 
   // Turn scores (-inf: not attended) into weights.
   template <int N>
-  __device__ __forceinline__ void operator()(float (&scores)[N], float (&shrink)[2]) {
+  __device__ __forceinline__ void operator()(A (&scores)[N], A (&shrink)[2]) {
     const bool used[1] = {true};
     (*this)(scores, used, shrink);
   }
   // The same of `Groups` groups of scores, where those that are not used (for all lanes) are not
   // looked at: their weights are 0.
   template <int N, int Groups>
-  __device__ __forceinline__ void operator()(float (&scores)[N], const bool (&used)[Groups],
-                                             float (&shrink)[2]) {
+  __device__ __forceinline__ void operator()(A (&scores)[N], const bool (&used)[Groups],
+                                             A (&shrink)[2]) {
     constexpr int EACH = N / Groups;
     // Of even and odd columns apart: a warp waits for each step of a chain.
-    float highest[2][2] = {{top[0], top[0]}, {top[1], top[1]}};
+    A highest[2][2] = {{top[0], top[0]}, {top[1], top[1]}};
 #pragma unroll
     for (int g = 0; g < Groups; ++g) {
       if (!used[g]) continue;
 #pragma unroll
       for (int i = g * EACH; i < (g + 1) * EACH; ++i) {
-        float& here = highest[i / 2 % 2][i % 2];
-        here = fmaxf(here, scores[i]);  // a NaN is not higher
+        A& here = highest[i / 2 % 2][i % 2];
+        here = higher(here, scores[i]);
       }
     }
-    float base[2], sums[2][2];
+    A base[2], sums[2][2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float all = fmaxf(highest[r][0], highest[r][1]);
-      all = fmaxf(all, __shfl_xor_sync(~0u, all, 1));
-      all = fmaxf(all, __shfl_xor_sync(~0u, all, 2));
+      A all = higher(highest[r][0], highest[r][1]);
+      all = higher(all, __shfl_xor_sync(~0u, all, 1));
+      all = higher(all, __shfl_xor_sync(~0u, all, 2));
       const bool rises = (all - top[r]) * exponent > LARGEST_EXPONENT;  // also from -inf
-      shrink[r] = rises ? exp2_approx((top[r] - all) * exponent) : 1.0f;
+      shrink[r] = rises ? power_of_two((top[r] - all) * exponent) : A(1);
       top[r] = rises ? all : top[r];
       // a row without any score so far: its weights are 0, not exp(-inf - -inf)
-      base[r] = top[r] == minus_infinity<float>() ? 0.0f : top[r] * exponent;
+      base[r] = top[r] == minus_infinity<A>() ? A(0) : top[r] * exponent;
       sums[r][0] = sum[r] * shrink[r];
       sums[r][1] = 0;
     }
@@ -76,7 +94,7 @@ struct OnlineSoftmax {
       if (used[g]) {
 #pragma unroll
         for (int i = g * EACH; i < (g + 1) * EACH; ++i) {
-          scores[i] = exp2_approx(fmaf(scores[i], exponent, -base[i / 2 % 2]));
+          scores[i] = power_of_two(fma_acc(scores[i], exponent, -base[i / 2 % 2]));
           sums[i / 2 % 2][i % 2] += scores[i];
         }
       } else {
@@ -90,7 +108,7 @@ struct OnlineSoftmax {
 
   // Shrink what was summed before, where a row of the warp has to.
   template <int N>
-  static __device__ __forceinline__ void rescale(float (&sums)[N], const float (&shrink)[2]) {
+  static __device__ __forceinline__ void rescale(A (&sums)[N], const A (&shrink)[2]) {
     if (!__any_sync(~0u, shrink[0] != 1 || shrink[1] != 1)) return;
 #pragma unroll
     for (int i = 0; i < N; ++i) sums[i] *= shrink[i / 2 % 2];

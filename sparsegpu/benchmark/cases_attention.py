@@ -52,6 +52,12 @@ _BACKWARD: tuple[Variant, ...] = (
     ("wgmma", {"tile_queries": 32}),
     ("wgmma", {"stages": 2}),
 )
+_FMA: tuple[Variant, ...] = (("fma", {}), ("fma", {"tile_k": 32}))
+_MMA_F64: tuple[Variant, ...] = (
+    ("mma_f64", {}),
+    ("mma_f64", {"tile_k": 16}),
+    ("mma_f64", {"tile_q": 128}),
+)
 #: The path of every dtype and block: one row of each family, as it is slow.
 _PLAIN: tuple[Variant, ...] = (("simt", {}),)
 
@@ -134,9 +140,12 @@ def forward() -> Iterable[Case]:
     pages = replace(long, block=(1, 64), size=(64, 524288, 128), pattern="pages", group=4)
     pages = replace(pages, density=1 / 64, flush=True, peers=(GATHERED,), bars=(Bar("ms", 0.50),))
     yield from _variants(pages, _DECODE)
-    for dtype, rate in {"float32": 25, "float64": 15}.items():
+    for dtype, rate, variants in (
+        ("float32", 25, _FMA),
+        ("float64", 15, (*_FMA, *_MMA_F64)),
+    ):
         full = _squares(64, 64, dtype=dtype, bars=(Bar("TF", rate),))
-        yield from _variants(full, (("fma", {}), ("fma", {"tile_k": 32})))
+        yield from _variants(full, variants)
     small = replace(_squares(64, 64), size=(512, 512, 64), batch=4, measure="host")
     yield replace(small, bars=(Bar("ms", 0.015),))
 

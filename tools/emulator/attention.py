@@ -24,6 +24,7 @@ from sparsegpu.engines.cuda.paths import (
     bsr_attention_backward_sm80,
     bsr_attention_backward_sm90,
     bsr_attention_decode,
+    bsr_attention_f64,
     bsr_attention_fma,
     bsr_attention_simt,
     bsr_attention_sm80,
@@ -35,7 +36,7 @@ from sparsegpu.ops import _attention as operands
 from .host import DeviceArray, emulated
 
 _MODULES = (
-    *(bsr_attention_decode, bsr_attention_fma, bsr_attention_simt),
+    *(bsr_attention_decode, bsr_attention_f64, bsr_attention_fma, bsr_attention_simt),
     *(bsr_attention_sm80, bsr_attention_sm90),
     *(bsr_attention_backward_simt, bsr_attention_backward_sm80, bsr_attention_backward_sm90),
     _attention_backward,

@@ -53,6 +53,12 @@ struct uint2 {
 struct uint4 {
   unsigned x, y, z, w;
 };
+struct double2 {
+  double x, y;
+};
+inline double2 make_double2(double x, double y) {
+  return {x, y};
+}
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
   return {x, y, z, w};
 }
@@ -308,6 +314,11 @@ inline long long __double_as_longlong(double x) {
   long long bits;
   std::memcpy(&bits, &x, sizeof bits);
   return bits;
+}
+inline double __longlong_as_double(long long bits) {
+  double x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
 }
 // Products and sums that are rounded each; the compiler is told not to contract any (build.py).
 inline float __fmul_rn(float a, float b) {

@@ -57,6 +57,7 @@ from . import (
     bsr_attention_backward_sm80,
     bsr_attention_backward_sm90,
     bsr_attention_decode,
+    bsr_attention_f64,
     bsr_attention_fma,
     bsr_attention_simt,
     bsr_attention_sm80,
@@ -117,6 +118,7 @@ ATTENTION: Family = (
     bsr_attention_decode,
     bsr_attention_sm90,
     bsr_attention_sm80,
+    bsr_attention_f64,
     bsr_attention_fma,
     bsr_attention_simt,
 )

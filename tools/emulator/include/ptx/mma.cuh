@@ -1,5 +1,5 @@
-// mma.m16n8 of 32 bytes of k and m8n8k4 (float64) on the host, by their definition
-// (cuda_src/ptx/mma.cuh); the former is summed in float64, of int8 as integers.
+// mma.m16n8 of 32 bytes of k, m8n8k4 and m16n8k8 (float64) on the host, by their definition
+// (cuda_src/ptx/mma.cuh); the first is summed in float64, of int8 as integers.
 #pragma once
 
 #include "common/types.cuh"
@@ -43,6 +43,9 @@ auto element_of_b(const Fragments* warp, int g, int k) {
 struct FragmentsF64 {
   double a, b;
 };
+struct LargeFragmentsF64 {
+  double a[4], b[2];
+};
 inline void mma_f64_m8n8k4(double (&d)[2], double a, double b) {
   typedef emulator::Exchange<FragmentsF64> Warp;
   const FragmentsF64* warp = Warp::post({a, b});
@@ -50,6 +53,17 @@ inline void mma_f64_m8n8k4(double (&d)[2], double a, double b) {
   for (int i = 0; i < 2; ++i)
     for (int k = 0; k < 4; ++k)
       d[i] = std::fma(warp[4 * g + k].a, warp[4 * (2 * t + i) + k].b, d[i]);
+  Warp::leave();
+}
+
+inline void mma_f64_m16n8k8(double (&d)[4], const double (&a)[4], const double (&b)[2]) {
+  typedef emulator::Exchange<LargeFragmentsF64> Warp;
+  const LargeFragmentsF64* warp = Warp::post({{a[0], a[1], a[2], a[3]}, {b[0], b[1]}});
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  for (int i = 0; i < 4; ++i)
+    for (int k = 0; k < 8; ++k)
+      d[i] = std::fma(warp[4 * g + k % 4].a[k / 4 * 2 + i / 2],
+                      warp[4 * (2 * t + i % 2) + k % 4].b[k / 4], d[i]);
   Warp::leave();
 }
 
