@@ -9,7 +9,7 @@ import numpy as np
 from .._arrays import check_dtype_name, device_name
 from .._checks import bad_value, check_axes, check_flags
 from .._format_24 import FORMATS
-from .._protocols import Sparse
+from .._protocols import Sparse, leaves
 from ..ops._common import on_device, optional_array
 from ..ops._product_24 import Half
 from ..ops.prune_tiles import compressed_swizzled_bitmask, semi_structured_apply_dense, tiled
@@ -386,6 +386,8 @@ class SemiStructuredArray(Arithmetic, Comparisons, Conversions, Drawings, Sparse
     # -- operators ----------------------------------------------------------------------------
 
     def __matmul__(self, other: Any) -> Any:
+        if leaves(other, "__rmatmul__"):
+            return NotImplemented
         return matmul("SemiStructuredArray @", self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
