@@ -92,6 +92,10 @@ class Sparse:
 
     __array_priority__ = 10.1
 
+    #: Larger than those of pandas, whose operators then leave it to ours: else a DataFrame would
+    #: take a sparse array for a list of rows, and add its transpose.
+    __pandas_priority__ = 5000
+
     #: Values of this array and another wherever either stores one, and the calling function.
     _beside: Callable[[Any, str], tuple[Any, Any]]
 
@@ -118,6 +122,8 @@ class Sparse:
             if result is not NotImplemented:
                 dense = out and isinstance(result, Sparse)
                 return _written(function, result.toarray() if dense else result, *out)
+            if ufunc in _OPERATORS and any(map(_has_ufuncs, inputs)):
+                return NotImplemented  # which NumPy asks next
         raise _refusal(function, self, [*zip(names, inputs), *(("out", y) for y in out)])
 
     def __cupy_override_elementwise_kernel__(
@@ -160,6 +166,14 @@ def _computed(array: Any, ufunc: Any, inputs: tuple) -> Any:
     return compute(*map(_number, others)) if compute else NotImplemented
 
 
+def _has_ufuncs(x: Any) -> bool:
+    """Return whether the class of an operand answers NumPy's ufuncs, and is no array library's."""
+    kind = type(x)
+    if isinstance(x, _OPERANDS) or any(hasattr(kind, mark) for mark in _MARKS):
+        return False
+    return getattr(kind, "__array_ufunc__", None) is not None
+
+
 def _number(x: Any) -> Any:
     """Return an array of no dimensions as a scalar: as such NumPy's scalars come here."""
     return x[()] if isinstance(x, np.ndarray) and x.ndim == 0 else x
@@ -192,7 +206,7 @@ def _holds(x: Any, array: Any) -> bool:
 
 #: What the operators take themselves, and what marks a class whose arrays they take.
 _OPERANDS = (Number, np.generic, np.ndarray, list, tuple, Sparse)
-_MARKS = ("__dlpack__", "__cuda_array_interface__", "tocoo", "pattern")
+_MARKS = ("__dlpack__", "__cuda_array_interface__", "__pandas_priority__", "tocoo", "pattern")
 
 
 def leaves(other: Any, reflected: str, arrays: bool = False) -> bool:

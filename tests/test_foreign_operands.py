@@ -87,6 +87,17 @@ def test_one_that_converts_answers_as_with_scipy(sign):
     assert SIGNS[sign](MADE["bsr_array"](), other) == ("mine", "bsr_array")
 
 
+@pytest.mark.parametrize("sign", ["@", "*", "+", "-", *COMPARISONS])
+def test_what_pandas_has_is_an_array(sign):
+    """A DataFrame takes what it does not know for a list of rows, unless that goes before it."""
+    frame = type("Frame", (Converting,), {**ANSWERS, "__pandas_priority__": 4000})()
+    a = MADE["bsr_array"]()
+    assert a.__pandas_priority__ > frame.__pandas_priority__
+    result = SIGNS[sign](a, frame)
+    result = getattr(result, "toarray", lambda: result)()
+    np.testing.assert_array_equal(result, SIGNS[sign](a.toarray(), np.eye(4)))
+
+
 @pytest.mark.parametrize("sign", ["@", "*"])
 def test_one_that_converts_is_an_array_to_products(sign):
     other = type("Mine", (Converting,), ANSWERS)()
@@ -123,6 +134,17 @@ def test_what_python_itself_has_is_refused_as_before(other):
     for sign in ("@", "*", "+", "-", "**"):
         with pytest.raises(TypeError, match=r"^bsr_array [@*+-]"):
             SIGNS[sign](a, other)
+
+
+def test_ufuncs_are_left_to_a_class_that_has_them():
+    def answered(self, ufunc, method, *inputs):
+        return ufunc.__name__
+
+    other = type("Mine", (Converting,), {**ANSWERS, "__array_ufunc__": answered})()
+    assert np.add(MADE["bsr_array"](), other) == "add"
+    np.testing.assert_array_equal(np.matmul(MADE["bsr_array"](), other), np.eye(4))
+    with pytest.raises(TypeError, match=r"^numpy\.arctan2: "):
+        np.arctan2(MADE["bsr_array"](), other)
 
 
 def test_numpy_functions_refuse():

@@ -109,7 +109,7 @@ OPERATORS = {
     "/": ["A / 2", "A / D", "A / B"],
     "**": ["A ** 2", "A ** 0", "A ** -1", "A ** (1 + 3j)"],
     "+= -= *= /=": ["A += B; A", "A -= B; A", "A *= 2; A", "A /= 2; A"],
-    "== != < > <= >=": ["A == B", "A != B", "A < B", "A > 0", "A <= B", "A == 1"],
+    "== != < > <= >=": ["A == B", "A != B", "A < B", "A > 0", "A <= B", "A == 1", "(A != A).nnz"],
     "abs, round": ["abs(A)", "round(A, 1)"],
     "bool, len, iter": ["bool(A)", "len(A)", "[np.sum(row) for row in A]"],
     "A[...]": [
@@ -122,7 +122,7 @@ SOLVERS = ["bicg", "bicgstab", "cg", "cgs", "gcrotmk", "gmres", "lgmres", "minre
 
 #: Functions of scipy.sparse, as calls.
 FUNCTIONS = {
-    "block_array": ["block_array([[A, None], [None, B]])"],
+    "block_array": ["block_array([[A, None], [None, B]])", "block_array([[S, A], [A.T, None]])"],
     "block_diag": ["block_diag([A, B])"],
     "diags": [
         "diags([[1.0, 2.0, 3.0], [4.0, 5.0]], [0, 1])",
