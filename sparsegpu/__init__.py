@@ -14,7 +14,7 @@ from ._version import __version__
 _MODULES = {
     # what users hold
     "bsr.array": ["BsrSemiStructuredArray", "bsr_array"],
-    "bsr.assemble": ["block_diag", "from_blocks", "hstack", "kron", "vstack"],
+    "bsr.assemble": ["block_array", "block_diag", "from_blocks", "hstack", "kron", "vstack"],
     "bsr.block_mask": ["BlockMask"],
     "bsr.diagonals": ["diags"],
     "files.npz": ["load_npz", "save_npz"],
@@ -73,6 +73,7 @@ __all__ = [
     "__version__",
     "banded",
     "bigbird",
+    "block_array",
     "block_diag",
     "bsr_addmm",
     "bsr_array",
@@ -145,7 +146,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from . import kernels, linalg, masks, testing
     from .bsr.array import BsrSemiStructuredArray, bsr_array
-    from .bsr.assemble import block_diag, from_blocks, hstack, kron, vstack
+    from .bsr.assemble import block_array, block_diag, from_blocks, hstack, kron, vstack
     from .bsr.block_mask import BlockMask
     from .bsr.diagonals import diags
     from .bsr.make import eye, identity, prune_blocks, random_bsr

@@ -164,15 +164,17 @@ def check_blocksize(function: str, blocksize: Any, *, largest: int = 256) -> tup
     return bm, bk
 
 
-def broadcast_shape(function: str, argument: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Broadcast batch shapes; a mismatch names the argument whose shape did not fit."""
+def broadcast_shape(
+    function: str, argument: str, *shapes: tuple[int, ...], kind: str = "batch shapes"
+) -> tuple[int, ...]:
+    """Broadcast shapes, of batches or whole; a mismatch names the argument that did not fit."""
     if shapes.count(shapes[0]) == len(shapes):
         return shapes[0]
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
         listed = " and ".join(map(str, shapes))
-        raise bad_value(function, argument, "batch shapes that broadcast", listed) from None
+        raise bad_value(function, argument, f"{kind} that broadcast", listed) from None
 
 
 def check_broadcasts_to(

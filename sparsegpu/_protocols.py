@@ -1,12 +1,15 @@
-"""What NumPy's functions do with sparse arrays: some are answered by methods, all others refuse.
+"""What NumPy's functions do with sparse arrays, and which operands have operators of their own.
 
-NumPy would make an array of objects of what it does not know, or swallow the error of a conversion
-(`numpy.array_equal` then says False). So all its functions and ufuncs come here.
+Some functions are answered by methods, all others refuse: NumPy would make an array of objects of
+what it does not know, or swallow the error of a conversion (`numpy.array_equal` then says False).
+So all its functions and ufuncs come here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -89,6 +92,10 @@ class Sparse:
 
     __array_priority__ = 10.1
 
+    #: Larger than those of pandas, whose operators then leave it to ours: else a DataFrame would
+    #: take a sparse array for a list of rows, and add its transpose.
+    __pandas_priority__ = 5000
+
     #: Values of this array and another wherever either stores one, and the calling function.
     _beside: Callable[[Any, str], tuple[Any, Any]]
 
@@ -115,6 +122,8 @@ class Sparse:
             if result is not NotImplemented:
                 dense = out and isinstance(result, Sparse)
                 return _written(function, result.toarray() if dense else result, *out)
+            if ufunc in _OPERATORS and any(map(_has_ufuncs, inputs)):
+                return NotImplemented  # which NumPy asks next
         raise _refusal(function, self, [*zip(names, inputs), *(("out", y) for y in out)])
 
     def __cupy_override_elementwise_kernel__(
@@ -157,6 +166,14 @@ def _computed(array: Any, ufunc: Any, inputs: tuple) -> Any:
     return compute(*map(_number, others)) if compute else NotImplemented
 
 
+def _has_ufuncs(x: Any) -> bool:
+    """Return whether the class of an operand answers NumPy's ufuncs, and is no array library's."""
+    kind = type(x)
+    if isinstance(x, _OPERANDS) or any(hasattr(kind, mark) for mark in _MARKS):
+        return False
+    return getattr(kind, "__array_ufunc__", None) is not None
+
+
 def _number(x: Any) -> Any:
     """Return an array of no dimensions as a scalar: as such NumPy's scalars come here."""
     return x[()] if isinstance(x, np.ndarray) and x.ndim == 0 else x
@@ -183,6 +200,38 @@ def _refusal(function: str, array: Any, given: list[tuple[str, Any]]) -> TypeErr
 
 def _holds(x: Any, array: Any) -> bool:
     return x is array or (isinstance(x, (list, tuple)) and any(y is array for y in x))
+
+
+# -- operands of other classes -------------------------------------------------------------------
+
+#: What the operators take themselves, and what marks a class whose arrays they take.
+_OPERANDS = (Number, np.generic, np.ndarray, list, tuple, Sparse)
+_MARKS = ("__dlpack__", "__cuda_array_interface__", "__pandas_priority__", "tocoo", "pattern")
+
+
+def leaves(other: Any, reflected: str, arrays: bool = False) -> bool:
+    """Return whether an operator returns NotImplemented, which leaves ``other`` to its own class.
+
+    Python then calls the class's reflected operator, so only a class that defines one is left to
+    itself, and no class whose objects are arrays or numbers. As in SciPy, what NumPy would convert
+    (by ``__array__``) is an array to ``@`` and ``*``, and is left to itself by ``+``, ``-`` and
+    comparisons (``arrays``). ``__array_ufunc__ = None`` asks to be left to itself always.
+    """
+    kind: Any = type(other)
+    return _leaves_class(kind, reflected, arrays)
+
+
+@lru_cache(maxsize=256)
+def _leaves_class(kind: type, reflected: str, arrays: bool) -> bool:
+    if not any(reflected in base.__dict__ for base in kind.__mro__ if base is not object):
+        return False
+    if getattr(kind, "__array_ufunc__", False) is None:
+        return True
+    if kind.__module__ == "builtins" or issubclass(kind, _OPERANDS):
+        return False
+    if any(hasattr(kind, mark) for mark in _MARKS):
+        return False
+    return arrays or not hasattr(kind, "__array__")
 
 
 # -- functions of two arrays --------------------------------------------------------------------

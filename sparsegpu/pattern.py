@@ -17,13 +17,13 @@ import numpy as np
 from ._arrays import (
     cast_indices,
     check_may_wait,
-    check_range,
     device_of,
     index_dtype,
     namespace,
     read_only,
 )
-from ._checks import bad_type, bad_value, check_blocksize, check_element_count, check_sizes
+from ._checks import bad_value, check_blocksize, check_element_count, check_sizes
+from ._indices import check_contents, check_metadata
 from ._memo import Memo
 from ._segments import starts_run
 
@@ -87,7 +87,7 @@ class Pattern(Memo):
         m, k = check_sizes(function, "shape", shape, "a pair of integers (M, K)", count=2)
         self.shape: tuple[int, int] = (m, k)
         super().__init__(namespace(indices))
-        self._check_metadata(indptr, indices, function)
+        check_metadata(function, indptr, indices, self.shape, self.blocksize)
         self.batch_shape: tuple[int, ...] = tuple(indices.shape[:-1])
         self.nnzb = int(indices.shape[-1])
         self.data_shape = (*self.batch_shape, self.nnzb, *self.blocksize)
@@ -140,21 +140,6 @@ class Pattern(Memo):
         """Number of matrices in the batch (1 without a batch)."""
         return prod(self.batch_shape)
 
-    # -- checks -----------------------------------------------------------------------------
-
-    def _check_metadata(self, indptr: Any, indices: Any, function: str) -> None:
-        (m, k), (bm, bk) = self.shape, self.blocksize
-        if m % bm or k % bk:
-            raise bad_value(function, "shape", f"multiples of the blocksize {(bm, bk)}", (m, k))
-        for name, array in (("indptr", indptr), ("indices", indices)):
-            if array.dtype.kind not in "iu":
-                raise bad_type(function, name, "an integer dtype", array.dtype)
-            if array.ndim < 1:
-                raise bad_value(function, name, "at least one dimension", "a scalar")
-        expected = (*indices.shape[:-1], m // bm + 1)
-        if tuple(indptr.shape) != expected:
-            raise bad_value(function, "indptr", f"shape {expected}", tuple(indptr.shape))
-
     def check(self, function: str = "check_format") -> None:
         """Check every index; one synchronisation on a device.
 
@@ -164,18 +149,7 @@ class Pattern(Memo):
             Naming the array, the rule and the offending value.
         """
         check_may_wait(self.xp, f"{function} with a look at the indices")
-        indptr, indices = self._indptr, self._indices
-        if indptr.size:
-            first, last = indptr[..., 0], indptr[..., -1]
-            if bool((first != 0).any()):
-                raise bad_value(function, "indptr", "a first element of 0", int(first.max()))
-            if bool((last != self.nnzb).any()):
-                wrong = int(last[last != self.nnzb].ravel()[0])
-                raise bad_value(function, "indptr", f"a last element of nnzb = {self.nnzb}", wrong)
-            if bool((indptr[..., 1:] < indptr[..., :-1]).any()):
-                raise bad_value(function, "indptr", "non-decreasing values", "a decrease")
-        columns = self.block_shape[1]
-        check_range(function, "indices", indices, columns, f"block columns in 0..{columns - 1}")
+        check_contents(function, self._indptr, self._indices, self.nnzb, self.block_shape[1])
 
     # -- properties of the positions --------------------------------------------------------
 
@@ -201,11 +175,14 @@ class Pattern(Memo):
 
     def keys(self) -> Any:
         """Linear block position (batch, row, column) of every block, int64, flat."""
-        block_rows, block_cols = self.block_shape
-        batch = self.xp.arange(self.batch_size, dtype=np.int64)[:, None] * block_rows
-        row = self.rows.reshape(self.batch_size, self.nnzb) + batch
-        column = self.indices.reshape(self.batch_size, self.nnzb).astype(np.int64)
-        return (row * block_cols + column).ravel()
+        return self._numbered(self._rows, self._indices, self.block_shape)
+
+    def _numbered(self, major: Any, minor: Any, block_shape: tuple[int, int]) -> Any:
+        """Number blocks by matrix, major and minor position, in matrices of so many of either."""
+        shape, (n, length) = (self.batch_size, self.nnzb), block_shape
+        matrix = self.xp.arange(self.batch_size, dtype=np.int64)[:, None]
+        line = major.reshape(shape) + matrix * n
+        return (line * length + minor.reshape(shape)).ravel()
 
     def element_positions(self) -> tuple[Any, Any]:
         """Return row and column of all stored elements, int64 (n, bm, 1) and (n, 1, bk).
@@ -260,28 +237,25 @@ class Pattern(Memo):
         order : int64 array (batch * nnzb,)
             Block ``t`` of the transpose (batches flattened) is block ``order[t]`` here.
         """
-        return self.memo("transposed", self._build_transposed)
 
-    def _build_transposed(self) -> tuple[Pattern, Any]:
-        (m, k), (bm, bk) = self.shape, self.blocksize
-        block_rows, block_cols = self.block_shape
-        batch = self.xp.arange(self.batch_size, dtype=np.int64)[:, None] * block_cols
-        row = self.rows.reshape(self.batch_size, self.nnzb).astype(np.int64)
-        column = self.indices.reshape(self.batch_size, self.nnzb).astype(np.int64)
-        keys = ((column + batch) * block_rows + row).ravel()
-        order = self.xp.argsort(keys, kind="stable")
-        pattern = from_sorted_keys(keys[order], self.batch_shape, self.nnzb, (k, m), (bk, bm))
-        return pattern, order
+        def build() -> tuple[Pattern, Any]:
+            (m, k), (bm, bk) = self.shape, self.blocksize
+            keys = self._numbered(self._indices, self._rows, self.block_shape[::-1])
+            return self._in_order(keys, (k, m), (bk, bm))
+
+        return self.memo("transposed", build)
 
     def sorted(self) -> tuple[Pattern, Any]:
         """Return the pattern with ascending columns, and where its blocks come from."""
+        build = partial(self._in_order, shape=self.shape, blocksize=self.blocksize)
+        return self.memo("sorted", lambda: build(self.keys()))
 
-        def build() -> tuple[Pattern, Any]:
-            keys, size = self.keys(), (self.batch_shape, self.nnzb)
-            order = self.xp.argsort(keys, kind="stable")
-            return from_sorted_keys(keys[order], *size, self.shape, self.blocksize), order
-
-        return self.memo("sorted", build)
+    def _in_order(
+        self, keys: Any, shape: tuple[int, int], blocksize: tuple[int, int]
+    ) -> tuple[Pattern, Any]:
+        order = self.xp.argsort(keys, kind="stable")
+        pattern = from_sorted_keys(keys[order], self.batch_shape, self.nnzb, shape, blocksize)
+        return pattern, order
 
     def canonical(self, function: str, argument: str) -> tuple[Pattern, Any, Any]:
         """Return the pattern without duplicates, and which blocks add up to each of its blocks.
@@ -386,20 +360,15 @@ def from_sorted_keys(
     """Return the pattern of ascending linear block positions (see `Pattern.keys`)."""
     xp = namespace(keys)
     block_rows, block_cols = shape[0] // blocksize[0], shape[1] // blocksize[1]
-    batch_size = int(np.prod(batch_shape, dtype=np.int64))
+    batch_size = prod(batch_shape)
     dtype = index_dtype(max(nnzb, block_rows, block_cols))
     row_start = xp.arange(block_rows + 1, dtype=np.int64) * block_cols
     batch = xp.arange(batch_size, dtype=np.int64)[:, None]
     indptr = xp.searchsorted(keys, (row_start + batch * (block_rows * block_cols)).ravel())
     indptr = indptr.reshape(batch_size, block_rows + 1) - batch * nnzb
-    return Pattern(
-        indptr.astype(dtype).reshape(*batch_shape, block_rows + 1),
-        (keys % max(block_cols, 1)).astype(dtype).reshape(*batch_shape, nnzb),
-        shape,
-        blocksize,
-        check=False,
-        copy=False,
-    )
+    indptr = indptr.astype(dtype).reshape(*batch_shape, block_rows + 1)
+    indices = (keys % max(block_cols, 1)).astype(dtype).reshape(*batch_shape, nnzb)
+    return _unchecked(indptr, indices, shape, blocksize)
 
 
 def keys_per_batch(
@@ -412,7 +381,7 @@ def keys_per_batch(
     ValueError
         When they differ: a batch keeps the same number of blocks everywhere.
     """
-    batch_size = int(np.prod(batch_shape, dtype=np.int64))
+    batch_size = prod(batch_shape)
     if batch_size <= 1:
         return int(keys.size)
     xp = namespace(keys)

@@ -97,6 +97,7 @@ def functions():
         "prune_blocks": dict(dense=dense(4, 8), blocksize=(2, 4), density=0.5, norm=2),
         "vstack": dict(blocks=[bsr(), bsr()], dtype=None),
         "hstack": dict(blocks=[bsr(), bsr()], dtype=None),
+        "block_array": dict(blocks=[[bsr(), None], [None, bsr()]], dtype=None),
         "block_diag": dict(blocks=[bsr(), bsr()], dtype=None),
         "kron": dict(A=bsr(), B=dense(2, 3)),
         "tril": dict(A=bsr(), k=0),

@@ -57,15 +57,22 @@ def residual_norms(a, x, b):
     return np.linalg.norm(b.astype(wide) - a.astype(wide) @ x.astype(wide), axis=0)
 
 
-def allowed(a, x, b, rtol, atol=0.0, iterations=100):
+def allowed(a, x, b, rtol, atol=0.0, iterations=100, *, solver="cg"):
     """Return what the residual of an answer may be: the tolerance, and the rounding of the run.
 
     A recursive residual drifts from ``b - a x`` by some u * norm(a) * norm(x) an iteration.
+
+    minres stops at ``rtol * T * norm(x)``: T squared sums ``norm(a v)`` squared over the unit
+    vectors v of all iterations, so T is at most ``sqrt(iterations) * norm(a)``. It is no more than
+    Frobenius' norm of a while these vectors are orthogonal, which rounding ends.
     """
     u = np.finfo(x.dtype).eps
-    drift = iterations * u * (np.linalg.norm(a, 2) * np.linalg.norm(x, axis=0))
+    size = np.linalg.norm(a, 2) * np.linalg.norm(x, axis=0)
     norm = np.linalg.norm(b, axis=0)
-    return np.maximum(rtol * norm, atol) + drift + 4 * u * norm
+    goal = np.maximum(rtol * norm, atol)
+    if solver == "minres":
+        goal = rtol * np.sqrt(iterations) * size
+    return goal + iterations * u * size + 4 * u * norm
 
 
 def solve(engine, solver, a, b, **keywords):

@@ -35,6 +35,18 @@ def test_stacks(engine, rng, duplicates):
     assert low.dtype == np.float32 and low.nnzb == 2 * a.nnzb
 
 
+def test_grids(engine, rng):
+    a, _ = make(engine, rng, dtype="float64", shape=(12, 12), blocksize=(2, 2), duplicates=True)
+    b, _ = make(engine, rng, dtype="float32", shape=(6, 12), blocksize=(2, 4))
+    c, _ = make(engine, rng, dtype="int8", shape=(6, 8), blocksize=(3, 4))
+    a_, b_, c_ = scipy_of(a, b, c)
+    saddle = sg.block_array([[a, b.T], [b, None]])
+    same(engine, saddle, sp.block_array([[a_, b_.T], [b_, None]]), (2, 2))
+    grid = sg.block_array(((b, None, c), [None, a, None]))
+    same(engine, grid, sp.block_array([[b_, None, c_], [None, a_, None]]), (2, 4))
+    assert sg.block_array([[a]], dtype="float32").dtype == np.float32
+
+
 def test_stacks_of_sparse_arrays_of_scipy(rng):
     a = sg.random_bsr((12, 20), (3, 4), 0.5, rng=rng)
     b = sp.random_array((6, 20), density=0.3, rng=rng, format="csr")
@@ -133,6 +145,15 @@ BLOCKS = np.ones((1, 2, 2))
          r"hstack: argument 'blocks': expected 4 rows .*got 6"),
         (lambda: sg.block_diag([A, sg.eye(3)]), ValueError,
          r"block_diag: argument 'blocks': .*\(2, 2\) divide.*got \(3, 3\)"),
+        (lambda: sg.block_array([[A, A], [A]]), ValueError,
+         "block_array: argument 'blocks': expected rows of 2 matrices, got 1"),
+        (lambda: sg.block_array([[A, None], [A, None]]), ValueError,
+         "block_array: argument 'blocks': expected a matrix in every row and in every column"),
+        (lambda: sg.block_array([[None]]), ValueError, "block_array: argument 'blocks': expected"),
+        (lambda: sg.block_array([A, A]), TypeError, "block_array: .* a list of lists"),
+        (lambda: sg.block_array([[A, None], [sg.eye(6, blocksize=(2, 2)), A]]), ValueError,
+         r"block_array: argument 'blocks': expected 4 columns like the first, got 6"),
+        (lambda: sg.vstack([A, None]), TypeError, "vstack: argument 'blocks': expected a bsr_ar"),
         (lambda: sg.vstack([A, BATCH]), ValueError, "vstack: argument 'blocks': .*one matrix"),
         (lambda: sg.vstack([]), ValueError, "vstack: argument 'blocks': expected at least one"),
         (lambda: sg.vstack([A, np.eye(4)]), TypeError, "vstack: argument 'blocks': expected a bsr"),

@@ -339,3 +339,30 @@ def test_same_pattern(engine, rng):
     assert not a.same_pattern(c) and not a.same_pattern(a.T)
     with pytest.raises(TypeError, match="same_pattern: argument 'other'"):
         a.same_pattern(np.eye(4))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64"])
+@pytest.mark.parametrize("blocks", [2, 400])  # few elements take another way on the CPU
+@pytest.mark.parametrize("order", ["sorted", "unsorted", "repeated"])
+def test_a_stored_negative_zero_stays(engine, rng, dtype, blocks, order):
+    """What is not stored is 0.0; of repeated blocks, two -0.0 add up to -0.0."""
+    columns = {"sorted": [0, 1], "unsorted": [1, 0], "repeated": [0, 0]}[order]
+    dtype = bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    data = rng.choice(np.array([-0.0, 0.0, -0.0, 1.0]), (2 * blocks, 4, 4)).astype(dtype)
+    indices, indptr = np.tile(columns, blocks), 2 * np.arange(blocks + 1)
+    parts = tuple(engine.array(part) for part in (data, indices, indptr))
+    a = bsr_array(parts, shape=(4 * blocks, 12))
+    expected = np.zeros((blocks, 4, 3, 4), dtype)
+    for b, pair in enumerate(data.reshape(blocks, 2, 4, 4)):
+        for j in {0, 1}.intersection(columns):
+            met = [block for block, column in zip(pair, columns) if column == j]
+            expected[b, :, j] = met[0] if len(met) == 1 else met[0] + met[1]
+    expected = expected.reshape(a.shape)
+    for result in (a.toarray(), (a.sum_duplicates(), a.toarray())[1], a.T.toarray().T):
+        result = engine.host(result)
+        np.testing.assert_array_equal(result, expected)
+        assert (np.signbit(_real(result)) == np.signbit(_real(expected))).all()
+
+
+def _real(array):
+    return array.real.astype(np.float64)

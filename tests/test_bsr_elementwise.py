@@ -73,8 +73,11 @@ def test_power(engine, rng, dtype):
     for n in (0, -1, float("nan")):
         with pytest.raises(NotImplementedError, match=r"^power: the power .* not offered"):
             a.power(n)
-    with pytest.raises(TypeError, match=r"^bsr_array \*\*: argument 'n'"):
-        a ** engine.array(np.ones(20))
+    for n in (engine.array(np.ones(20)), [2] * 20, a):
+        with pytest.raises(NotImplementedError, match=r"^bsr_array \*\*: an array of exponents"):
+            a**n
+    with pytest.raises(TypeError, match=r"^power: argument 'n'"):
+        a.power("2")
 
 
 @pytest.mark.parametrize("decimals", [0, 1, -1])

@@ -64,7 +64,7 @@ def test_scalars_that_fill(engine, rng):
             bad()
     with pytest.raises(NotImplementedError, match="bsr_array /: dividing by a sparse array"):
         1 / a
-    with pytest.raises(NotImplementedError, match="bsr_array /: division by an array"):
+    with pytest.raises(NotImplementedError, match="bsr_array /: division by a sparse array"):
         a / a
     with pytest.raises(
         TypeError, match="bsr_array -: argument 'self': expected a dtype with a sign"
@@ -166,7 +166,7 @@ def test_with_dense(engine, rng):
         stack = engine.array(np.stack([x, x + 1]))
         check(engine, a.multiply(stack), dense_a * engine.host(stack))
     for bad in (lambda: a + other[:, :3], lambda: a.multiply(other[:5])):
-        with pytest.raises(ValueError, match="argument 'other': expected batch shapes that broadc"):
+        with pytest.raises(ValueError, match="argument 'other': expected shapes that broadc"):
             bad()
     small = bsr_array(engine.array(np.ones((1, 4))), blocksize=(1, 4))
     with pytest.raises(ValueError, match="multiply: argument 'other': expected a shape that broad"):

@@ -87,8 +87,17 @@ def test_bad_shapes(rng, shape, error, match):
     a = sg.random_bsr((12, 20), (3, 4), 0.5, rng=rng)
     with pytest.raises(error, match=f"^reshape: argument 'shape': expected .*{match}"):
         a.reshape(shape)
-    with pytest.raises(ValueError, match=r"^reshape: argument 'order': expected one of 'C'"):
-        a.reshape((12, 20), order="F")
+    with pytest.raises(ValueError, match=r"^reshape: argument 'order': expected one of 'C', 'F'"):
+        a.reshape((12, 20), order="A")
+    for array, wanted in ((a, (2, 6, 20)), (sg.random_bsr((2, 12, 20), (3, 4), 0.5), (24, 20))):
+        with pytest.raises(ValueError, match=r"^reshape: argument 'order': expected 'C' for a b"):
+            array.reshape(wanted, order="F")
+
+
+@pytest.mark.parametrize("shape", [(12, 20), (6, 40), (60, -1), (3, 80)])
+def test_elements_column_by_column(engine, rng, shape):
+    a, dense = make(engine, rng, dtype="float32")
+    check(engine, a.reshape(shape, order="F"), dense.reshape(shape, order="F"))
 
 
 def test_matrices_of_a_batch_store_equally_many():

@@ -104,6 +104,38 @@ def test_round_trip_of_24_data(engine, rng, dtype, times):
     np.testing.assert_array_equal(host.astype(np.float32), dense.astype(np.float32))
 
 
+def signs_of_zeros_kept(dense):
+    """The matrix of which groups keep what the rules say, bit for bit, and elsewhere 0.0."""
+    group = 2 if dense.dtype == np.float32 else 4
+    expected = np.zeros_like(dense)
+    for r, c in np.ndindex(dense.shape[0], dense.shape[1] // group):
+        values = dense[r, c * group : (c + 1) * group]
+        flags = "".join("1" if v != 0 else "0" for v in values)
+        for i in KEPT[flags] if group == 4 else (0 if flags[0] == "1" else 1,):
+            expected[r, c * group + i] = values[i]
+    return expected
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d != np.int8], ids=str)
+@pytest.mark.parametrize("by", ["functions", "array", "blocks"])
+def test_signs_of_zeros(engine, rng, dtype, by):
+    """A -0.0 that is stored, also where a group has nothing else to keep, comes back as -0.0."""
+    dense = rng.choice(np.array([-0.0, -0.0, 0.0, 1.0, -2.0]), (64, 64)).astype(dtype)
+    expected, operand = signs_of_zeros_kept(dense), engine.array(dense)
+    if by == "functions":
+        back = sg.semi_structured_to_dense(*sg.semi_structured_from_dense(operand, strict=False))
+    elif by == "array":
+        tagged = {"dtype": dtype} if dtype == FP8 else {}
+        array = sg.SemiStructuredArray.from_dense(operand, strict=False, **tagged)
+        assert (bits(engine.host(array.T.todense())) == bits(expected.T)).all()
+        back = array.todense()
+    elif dtype == FP8:
+        return  # no dtype of a bsr_array
+    else:
+        back = sg.bsr_array(operand, blocksize=(32, 32)).semi_structured(strict=False).toarray()
+    np.testing.assert_array_equal(bits(engine.host(back)), bits(expected))
+
+
 @drawn(25)
 @given(
     dtype=st.sampled_from(DTYPES),

@@ -52,17 +52,24 @@ CALLS = {
     "mean": ["A.mean()", "A.mean(axis=0)"],
     "min": ["A.min()", "A.min(axis=0)"],
     "minimum": ["A.minimum(B)", "A.minimum(0)", "A.minimum(D)"],
-    "multiply": ["A.multiply(B)", "A.multiply(2.0)", "A.multiply(D)", "A.multiply(C)"],
+    "multiply": [
+        "A.multiply(B)",
+        "A.multiply(2.0)",
+        "A.multiply(D)",
+        "A.multiply(C)",
+        "A.multiply(C[:1])",
+        "A.multiply(C[:, :1])",
+    ],
     "nanmax": ["N.nanmax()", "N.nanmax(axis=1)"],
     "nanmin": ["N.nanmin()", "N.nanmin(axis=0)"],
     "maxprint": ["A.maxprint"],
     "ndim": ["A.ndim"],
     "nnz": ["A.nnz"],
     "nonzero": ["A.nonzero()"],
-    "power": ["A.power(2)", "A.power(3, dtype='float32')"],
+    "power": ["A.power(2)", "A.power(3, dtype='float32')", "A.power(D)"],
     "prune": ["A.prune(); A"],
     "real": ["Z.real"],
-    "reshape": ["A.reshape(4, 12)", "A.reshape(6, 8)"],
+    "reshape": ["A.reshape(4, 12)", "A.reshape(6, 8)", "A.reshape((8, 6), order='F')"],
     "resize": ["A.resize(4, 4); A"],
     "setdiag": ["S.setdiag(5.0); S", "S.setdiag([1.0, 2.0], k=2); S"],
     "shape": ["A.shape"],
@@ -97,12 +104,12 @@ UFUNCS = [
 OPERATORS = {
     "@": ["A @ x", "A @ X", "y @ A", "S @ S", "A @ W", "A @ C.T", "C.T @ A", "A @ ([1.0] * 8)"],
     "+": ["A + B", "A + C", "A + D", "D + A", "A + 0", "A + 1"],
-    "-": ["A - B", "D - A", "C - A", "-A"],
+    "-": ["A - B", "D - A", "C - A", "-A", "-(A != B)"],
     "*": ["A * 2", "2 * A", "A * B", "A * D"],
     "/": ["A / 2", "A / D", "A / B"],
-    "**": ["A ** 2", "A ** 0"],
+    "**": ["A ** 2", "A ** 0", "A ** -1", "A ** (1 + 3j)"],
     "+= -= *= /=": ["A += B; A", "A -= B; A", "A *= 2; A", "A /= 2; A"],
-    "== != < > <= >=": ["A == B", "A != B", "A < B", "A > 0", "A <= B", "A == 1"],
+    "== != < > <= >=": ["A == B", "A != B", "A < B", "A > 0", "A <= B", "A == 1", "(A != A).nnz"],
     "abs, round": ["abs(A)", "round(A, 1)"],
     "bool, len, iter": ["bool(A)", "len(A)", "[np.sum(row) for row in A]"],
     "A[...]": [
@@ -115,7 +122,7 @@ SOLVERS = ["bicg", "bicgstab", "cg", "cgs", "gcrotmk", "gmres", "lgmres", "minre
 
 #: Functions of scipy.sparse, as calls.
 FUNCTIONS = {
-    "block_array": ["block_array([[A, None], [None, B]])"],
+    "block_array": ["block_array([[A, None], [None, B]])", "block_array([[S, A], [A.T, None]])"],
     "block_diag": ["block_diag([A, B])"],
     "diags": [
         "diags([[1.0, 2.0, 3.0], [4.0, 5.0]], [0, 1])",

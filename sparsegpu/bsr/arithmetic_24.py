@@ -11,6 +11,7 @@ import numpy as np
 
 from .._arrays import check_may_wait, float8_e4m3fn, namespace, same_memory
 from .._checks import bad_type, kind_of, not_offered
+from .._protocols import leaves
 from .align import is_scalar, scaled_values
 
 #: Of float8_e4m3fn: what CuPy does to its bytes, NumPy to its values.
@@ -33,15 +34,17 @@ class Arithmetic24:
     copy: Callable[[], Any]
 
     def __mul__(self, other: Any) -> Any:
+        return NotImplemented if leaves(other, "__rmul__") else self.__rmul__(other)
+
+    def __rmul__(self, other: Any) -> Any:
         function = f"{type(self).__name__} *"
         if is_scalar(other):
             return self._scaled(function, other, "multiply")
         return self._paired(_checked_pair(function, self, other), other, operator.mul, False)
 
-    def __rmul__(self, other: Any) -> Any:
-        return self.__mul__(other)
-
     def __truediv__(self, other: Any) -> Any:
+        if leaves(other, "__rtruediv__"):
+            return NotImplemented
         function = f"{type(self).__name__} /"
         if not is_scalar(other):
             what = "division by an array (0 / 0 is not 0 where nothing is kept)"
@@ -49,10 +52,14 @@ class Arithmetic24:
         return self._scaled(function, other, "divide")
 
     def __add__(self, other: Any) -> Any:
+        if leaves(other, "__radd__", arrays=True):
+            return NotImplemented
         function = f"{type(self).__name__} +"
         return self._paired(_checked_pair(function, self, other), other, operator.add, True)
 
     def __sub__(self, other: Any) -> Any:
+        if leaves(other, "__rsub__", arrays=True):
+            return NotImplemented
         function = f"{type(self).__name__} -"
         return self._paired(_checked_pair(function, self, other), other, operator.sub, True)
 

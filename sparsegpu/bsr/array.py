@@ -109,9 +109,9 @@ class bsr_array(
     -----
     Operators: ``A @ x``, ``x @ A`` and ``A @ B`` (sparse); ``A + B``, ``A - dense``, ``2 * A``,
     ``A / 2``, ``-A``, ``abs(A)``; ``A > 1`` and ``A != B``, bool arrays. All but ``@`` are
-    elementwise. Of bool arrays ``A & B``, ``A | B`` and ``A ^ B`` are sparse, and ``~A`` is within
-    the stored blocks. What would fill every element that is not stored (``A + 1``, ``A == 0``) is a
-    NotImplementedError.
+    elementwise; ``A / dense`` divides what is stored. Of bool arrays ``A & B``, ``A | B`` and
+    ``A ^ B`` are sparse, and ``~A`` is within the stored blocks. What would fill every element that
+    is not stored (``A + 1``, ``A == 0``) is a NotImplementedError.
 
     An operand may be a sparse array of `scipy.sparse`, or of `cupyx.scipy.sparse` for CuPy arrays:
     it is converted to blocks. ``@`` takes lists, and operands of different dtypes (float32,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from types import ModuleType
 from typing import Any
 
@@ -114,37 +115,97 @@ def block_diag(blocks: Any, *, dtype: Any = None) -> bsr_array:
     return _stacked("block_diag", blocks, dtype, None)
 
 
+def block_array(blocks: Any, *, dtype: Any = None) -> bsr_array:
+    """Put matrices into the places of a grid, such as those of a saddle-point system.
+
+    Parameters
+    ----------
+    blocks : list of lists of bsr_array or None
+        Row by row; None is a part without blocks. Otherwise as in `vstack`.
+    dtype : dtype, optional
+        As in `vstack`.
+
+    Returns
+    -------
+    bsr_array
+        Its block size is that of the first `bsr_array` in the grid.
+
+    Raises
+    ------
+    ValueError
+        Rows of the grid of different lengths; different numbers of rows in one of them, or of
+        columns; None alone in one; otherwise as `vstack`.
+    TypeError
+        As `vstack`.
+
+    Examples
+    --------
+    >>> import numpy as np, sparsegpu
+    >>> A = sparsegpu.eye(4, blocksize=(2, 2))
+    >>> B = sparsegpu.bsr_array(np.ones((2, 4)), blocksize=(2, 2))
+    >>> sparsegpu.block_array([[A, B.T], [B, None]])
+    <sparsegpu.bsr_array, shape (6, 6), float64, 6 blocks of 2x2 stored (density 0.667), on cpu>
+    """
+    function = "block_array"
+    _check_list(function, blocks, "a list of lists of sparse arrays")
+    for row in blocks:
+        _check_list(function, row, "a list of lists of sparse arrays")
+        if len(row) != len(blocks[0]):
+            raise bad_value(function, "blocks", f"rows of {len(blocks[0])} matrices", len(row))
+    places = [(i, j) for i, row in enumerate(blocks) for j, x in enumerate(row) if x is not None]
+    given = [blocks[i][j] for i, j in places]
+    return _in_grid(function, given, places, (len(blocks), len(blocks[0])), dtype)
+
+
+def _check_list(function: str, blocks: Any, expected: str) -> None:
+    if not isinstance(blocks, (list, tuple)):
+        raise bad_type(function, "blocks", expected, kind_of(blocks))
+    if not blocks:
+        raise bad_value(function, "blocks", "at least one matrix", "none")
+
+
 def _stacked(function: str, blocks: Any, dtype: Any, axis: int | None) -> bsr_array:
     """Put matrices one after another along an axis, along both for None."""
+    _check_list(function, blocks, "a list or tuple of sparse arrays")
+    n = len(blocks)
+    places = [(0 if axis == 1 else i, 0 if axis == 0 else i) for i in range(n)]
+    grid = 1 if axis == 1 else n, 1 if axis == 0 else n
+    return _in_grid(function, blocks, places, grid, dtype)
+
+
+def _in_grid(
+    function: str, blocks: Any, places: list[tuple[int, int]], grid: tuple[int, int], dtype: Any
+) -> bsr_array:
+    """Put matrices at their places in a grid, of which the others stay empty."""
     wanted = None if dtype is None else check_dtype(function, "dtype", dtype)
     arrays = _in_one_blocksize(function, blocks, wanted)
-    shapes = [a.shape for a in arrays]
-    if axis is not None:
-        across, name = 1 - axis, ("rows", "columns")[1 - axis]
-        for shape in shapes:
-            if shape[across] != shapes[0][across]:
-                expected = f"{shapes[0][across]} {name} like the first"
-                raise bad_value(function, "blocks", expected, shape[across])
+    lengths: tuple[dict, dict] = ({}, {})
+    for place, a in zip(places, arrays):
+        for axis, name in enumerate(("rows", "columns")):
+            n = lengths[axis].setdefault(place[axis], a.shape[axis])
+            if a.shape[axis] != n:
+                raise bad_value(function, "blocks", f"{n} {name} like the first", a.shape[axis])
+    if (len(lengths[0]), len(lengths[1])) != grid:
+        expected = "a matrix in every row and in every column"
+        raise bad_value(function, "blocks", expected, "one with None alone")
+    ends = [list(accumulate(of[n] for n in sorted(of))) for of in lengths]
+    shape = ends[0][-1], ends[1][-1]
+    check_element_count(function, "blocks", shape)
     xp, (bm, bk) = arrays[0]._xp, arrays[0].blocksize
-    m, k = (sum(s[i] for s in shapes) if axis in {None, i} else shapes[0][i] for i in range(2))
-    check_element_count(function, "blocks", (m, k))
     with on_device(arrays[0]._data):
         check_may_wait(xp, function)
-        rows, columns, row, column = [], [], 0, 0
-        for a, shape in zip(arrays, shapes):
-            rows.append(a._pattern._rows.astype(np.int64) + row)
-            columns.append(a._pattern._indices.astype(np.int64) + column)
-            row += shape[0] // bm if axis != 1 else 0
-            column += shape[1] // bk if axis != 0 else 0
+        rows, columns = [], []
+        for (i, j), a in zip(places, arrays):
+            first = (ends[0][i] - a.shape[0]) // bm, (ends[1][j] - a.shape[1]) // bk
+            rows.append(a._pattern._rows.astype(np.int64) + first[0])
+            columns.append(a._pattern._indices.astype(np.int64) + first[1])
         data = xp.concatenate([a._data for a in arrays])
-        parts = xp.concatenate(rows), xp.concatenate(columns), data, (m, k)
+        parts = xp.concatenate(rows), xp.concatenate(columns), data, shape
         return bsr_array._of(*placed(*parts))
 
 
 def _in_one_blocksize(function: str, blocks: Any, dtype: np.dtype | None) -> list[bsr_array]:
     """Return operands as arrays of one block size and dtype."""
-    if not isinstance(blocks, (list, tuple)):
-        raise bad_type(function, "blocks", "a list or tuple of sparse arrays", kind_of(blocks))
     if not blocks:
         raise bad_value(function, "blocks", "at least one matrix", "none")
     for x in blocks:

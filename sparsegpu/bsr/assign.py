@@ -38,7 +38,9 @@ def assign(array: Any, key: Any, value: Any) -> None:
         )
         if any(isinstance(part, slice) for part in parts):
             row = row[(..., *(None,) * column.ndim)]  # outer
-        shape = broadcast_shape(_FUNCTION, "j", tuple(row.shape), tuple(column.shape))
+        shape = broadcast_shape(
+            _FUNCTION, "j", tuple(row.shape), tuple(column.shape), kind="shapes"
+        )
         value = _checked(array, value, shape)
         if 0 in shape:
             return
@@ -85,7 +87,7 @@ def _checked(array: Any, value: Any, shape: tuple[int, ...]) -> Any:
         value = as_array(value, _FUNCTION, "value")
         common_namespace(_FUNCTION, self=array._data, value=value)
         kind, given = value.dtype, tuple(value.shape)
-        if broadcast_shape(_FUNCTION, "value", shape, given) != shape:
+        if broadcast_shape(_FUNCTION, "value", shape, given, kind="shapes") != shape:
             raise bad_value(_FUNCTION, "value", f"a shape that broadcasts to {shape}", given)
     if kind.kind not in "biufc" and kind != bfloat16:
         raise bad_type(_FUNCTION, "value", "numbers", kind)

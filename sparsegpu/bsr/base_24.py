@@ -19,7 +19,7 @@ from .._arrays import (
 from .._checks import bad_type, bad_value, check_flags, check_sizes, not_offered
 from .._format_24 import FORMATS
 from .._npz import reading
-from .._protocols import Sparse
+from .._protocols import Sparse, leaves
 from ..linalg import aslinearoperator
 from ..ops._blocks_24 import Packed, check_parts, check_sparse_blocks
 from ..ops._bsr_product import matmul
@@ -231,6 +231,8 @@ class Bsr24Base(Patterned, Arithmetic24, Compared, Sparse):
     # -- operators ------------------------------------------------------------------------------
 
     def __matmul__(self, other: Any) -> Any:
+        if leaves(other, "__rmatmul__"):
+            return NotImplemented
         return matmul("BsrSemiStructuredArray @", self, other)
 
     def __rmatmul__(self, other: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 
 from .._arrays import as_array, bfloat16, common_namespace
 from .._checks import bad_type, broadcast_shape, check_scalar, kind_of, not_offered
+from .._protocols import leaves
 from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._canonical import distinct_blocks
 from ..ops._common import check_sparse, is_block_mask, is_sparse, on_device
@@ -18,6 +19,10 @@ from .align import aligned, as_data, flat, in_blocks, is_scalar, repeated, side_
 from .base import BsrBase
 from .elements import is_foreign
 
+#: The other side's operator, which Python calls where ours returns NotImplemented.
+_REFLECTED = {
+    "==": "__eq__", "!=": "__ne__", "<": "__gt__", "<=": "__ge__", ">": "__lt__", ">=": "__le__",
+}  # fmt: skip
 #: What nobody means to compare elementwise, and Python would call unequal without a word.
 _NO_ARRAYS = (str, bytes, list, tuple, set, frozenset, dict)
 
@@ -57,6 +62,8 @@ class Compared:
 
 def _comparison(array: Any, other: Any, sign: str, operation: Callable) -> Any:
     function = f"{type(array).__name__} {sign}"
+    if leaves(other, _REFLECTED[sign], arrays=True):
+        return NotImplemented
     if isinstance(other, _NO_ARRAYS):
         expected = "a number, a sparse or a dense array (numpy.asarray makes one)"
         raise bad_type(function, "other", expected, kind_of(other))
@@ -103,7 +110,7 @@ def _compare(array: Any, other: Any, function: str, operation: Callable) -> Any:
     other = as_array(other, function, "other")
     common_namespace(function, self=array._data, other=other)
     check_ordered(function, operation, array.dtype, other.dtype)
-    broadcast_shape(function, "other", array.shape, tuple(other.shape))
+    broadcast_shape(function, "other", array.shape, tuple(other.shape), kind="shapes")
     with on_device(array._data):
         return operation(comparable(array.toarray()), comparable(other))
 

@@ -18,6 +18,7 @@ from .._checks import (
     check_scalar,
     not_offered,
 )
+from .._protocols import leaves
 from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._common import check_sparse, is_sparse, on_device
 from ..pattern import from_sorted_keys
@@ -90,11 +91,13 @@ class Elementwise(BsrBase):
             An ``n`` that is larger than a float; matrices of a batch that would keep different
             numbers of blocks.
         NotImplementedError
-            An ``n`` that is not positive.
+            An ``n`` that is not positive, or an array.
         """
         return _power("power", self, n, dtype)
 
     def __pow__(self, n: Any) -> Self:
+        if leaves(n, "__rpow__"):
+            return NotImplemented
         return _power("bsr_array **", self, n, None)
 
     def round(self, decimals: int = 0) -> Self:
@@ -200,12 +203,14 @@ class Elementwise(BsrBase):
 
 def _power(function: str, array: Any, n: Any, dtype: Any) -> Any:
     check_sparse(function, "self", array)
+    if not is_scalar(n) and (hasattr(n, "shape") or isinstance(n, (list, tuple))):
+        what = "an array of exponents (of which a zero would fill what is not stored)"
+        raise not_offered(function, what, "one exponent, A.with_data(A.data ** blocks)")
     n = check_scalar(function, "n", n, complex_allowed=False)
     wanted = array.dtype if dtype is None else check_dtype(function, "dtype", dtype)
     if not n > 0:
-        raise not_offered(
-            function, f"the power {n} (it would fill what is not stored)", "positive powers"
-        )
+        what = f"the power {n} (it would fill what is not stored)"
+        raise not_offered(function, what, f"positive powers, A.with_data(A.data ** {n})")
     summed = array._canonical(function)
     with on_device(summed._data):
         work = np.dtype(np.float32) if wanted == bfloat16 else wanted
@@ -265,7 +270,7 @@ def _extreme_of_two(function: str, array: Any, other: Any) -> Any:
             return array._with(pattern, as_data(_applied(operation, blocks, others), pattern))
     common_namespace(function, self=array._data, other=other)
     dtype = common_dtype(function, array.dtype, other.dtype)
-    broadcast_shape(function, "other", array.shape, tuple(other.shape))
+    broadcast_shape(function, "other", array.shape, tuple(other.shape), kind="shapes")
     with on_device(array._data):
         return _applied(operation, array.toarray().astype(dtype), other.astype(dtype))
 

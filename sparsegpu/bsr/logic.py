@@ -11,6 +11,7 @@ import numpy as np
 from .._arrays import common_namespace, namespace
 from .._block_bits import EVERYTHING, NOTHING
 from .._checks import bad_type, bad_value, kind_of
+from .._protocols import leaves
 from ..ops._canonical import canonical_bits, distinct_blocks, distinct_values, spread
 from ..ops._common import check_sparse, is_block_mask, on_device
 from ..pattern import from_sorted_keys, keys_per_batch
@@ -29,15 +30,25 @@ class Logical:
     _combined: Callable[[Any, str, str], Any]
 
     def __and__(self, other: Any) -> Any:
-        return _combination(self, other, "&")
+        left = leaves(other, "__rand__")
+        return NotImplemented if left else _combination(self, other, "&")
 
     def __or__(self, other: Any) -> Any:
-        return _combination(self, other, "|")
+        left = leaves(other, "__ror__")
+        return NotImplemented if left else _combination(self, other, "|")
 
     def __xor__(self, other: Any) -> Any:
-        return _combination(self, other, "^")
+        left = leaves(other, "__rxor__")
+        return NotImplemented if left else _combination(self, other, "^")
 
-    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+    def __rand__(self, other: Any) -> Any:
+        return _combination(self, other, "&")
+
+    def __ror__(self, other: Any) -> Any:
+        return _combination(self, other, "|")
+
+    def __rxor__(self, other: Any) -> Any:
+        return _combination(self, other, "^")
 
 
 def _combination(mask: Any, other: Any, sign: str) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 
 from .._arrays import as_array, bfloat16, common_namespace
 from .._checks import bad_type, bad_value, broadcast_shape, kind_of, not_offered
+from .._protocols import leaves
 from ..engines import computing_engine, engine_module
 from ..linalg import aslinearoperator
 from ..ops._bsr_product import matmul
@@ -24,13 +25,11 @@ from .align import (
     flat,
     in_blocks,
     is_scalar,
-    pattern_of,
-    repeated,
-    scaled_values,
     united,
 )
 from .base import BsrBase
 from .elements import check_dtype, is_foreign
+from .multiply import divided, multiplied, scaled
 from .promote import product_operands
 
 
@@ -42,6 +41,8 @@ class Operators(BsrBase):
     # -- products -----------------------------------------------------------------------------
 
     def __matmul__(self, other: Any) -> Any:
+        if leaves(other, "__rmatmul__"):
+            return NotImplemented
         return self._matmul("bsr_array @", other)
 
     def _matmul(self, function: str, other: Any, from_the_right: bool = False) -> Any:
@@ -69,7 +70,7 @@ class Operators(BsrBase):
             promoted; what is no number.
         """
         if is_scalar(other):
-            return _scaled("dot", self, other, "multiply")
+            return scaled("dot", self, other, "multiply")
         return self._matmul("dot", other)
 
     def aslinearoperator(self) -> Any:
@@ -110,22 +111,20 @@ class Operators(BsrBase):
     # -- scalars ------------------------------------------------------------------------------
 
     def __mul__(self, other: Any) -> Self:
-        return _multiply("bsr_array *", self, other)
+        if leaves(other, "__rmul__"):
+            return NotImplemented
+        return multiplied("bsr_array *", self, other)
 
     def __rmul__(self, other: Any) -> Self:
         if is_foreign(other) and type(other).__name__.endswith("_matrix"):
             expected = "A * other or other @ A (a sparse matrix's * is the matrix product)"
             raise bad_type("bsr_array *", "other", expected, f"a {kind_of(other)} on the left")
-        return _multiply("bsr_array *", self, other)
+        return multiplied("bsr_array *", self, other)
 
     def __truediv__(self, other: Any) -> Self:
-        if not is_scalar(other):
-            raise not_offered(
-                "bsr_array /",
-                "division by an array (0 / 0 is not 0 where nothing is stored)",
-                "division by a scalar, A.multiply(1 / dense)",
-            )
-        return _scaled("bsr_array /", self, other, "divide")
+        if leaves(other, "__rtruediv__"):
+            return NotImplemented
+        return divided("bsr_array /", self, other)
 
     def __rtruediv__(self, other: Any) -> Any:
         raise not_offered(
@@ -167,11 +166,16 @@ class Operators(BsrBase):
     # -- sums ---------------------------------------------------------------------------------
 
     def __add__(self, other: Any) -> Any:
+        if leaves(other, "__radd__", arrays=True):
+            return NotImplemented
         return _combine(self, other, "add")
 
-    __radd__ = __add__
+    def __radd__(self, other: Any) -> Any:
+        return _combine(self, other, "add")
 
     def __sub__(self, other: Any) -> Any:
+        if leaves(other, "__rsub__", arrays=True):
+            return NotImplemented
         return _combine(self, other, "subtract")
 
     def __rsub__(self, other: Any) -> Any:
@@ -188,9 +192,10 @@ class Operators(BsrBase):
 
         Parameters
         ----------
-        other : scalar, bsr_array, sparse array of SciPy or cupyx, or dense array
+        other : scalar, bsr_array, 2:4 blocks, sparse array of SciPy or cupyx, or dense array
             A sparse one of another pattern leaves the blocks that both store; one of another block
-            size, or format, is converted to this one's. A dense array broadcasts to this shape.
+            size, or format, is converted to this one's. One row or one column broadcasts, on
+            either side. A dense array broadcasts to this shape.
 
         Raises
         ------
@@ -200,12 +205,12 @@ class Operators(BsrBase):
         TypeError
             dtypes without a common one that can be held.
         """
-        return _multiply("multiply", self, other)
+        return multiplied("multiply", self, other)
 
     # For operators of other names, of which bool values make these.
 
     def _multiplied(self, other: Any, function: str) -> Any:
-        return _multiply(function, self, other)
+        return multiplied(function, self, other)
 
     def _added(self, other: Any, function: str) -> Any:
         return _combine(self, other, "add", function=function)
@@ -220,26 +225,6 @@ def _in_meeting_blocks(function: str, array: Any, other: Any, from_the_right: bo
         fits, wanted = other.shape[-2] == array.shape[-1], (bk, columns)
     # shapes that do not fit are refused by the product
     return other._reblocked(function, "other", wanted) if fits else other
-
-
-def _multiply(function: str, array: Any, other: Any) -> Any:
-    if is_scalar(other):
-        return _scaled(function, array, other, "multiply")
-    other = in_blocks(function, array, other)
-    if is_sparse(other):
-        return _multiply_sparse(function, array, other)
-    return _multiply_dense(function, array, as_array(other, function, "other"))
-
-
-def _scaled(function: str, array: Any, factor: Any, name: str) -> Any:
-    """Multiply or divide the values; Python numbers do not change the kind of dtype."""
-    check_sparse(function, "self", array)
-    # Duplicate blocks of bool combine by or, not by addition: merge them before they are numbers.
-    array = array._canonical(function) if array.dtype.kind == "b" else array
-    with on_device(array._data):
-        result = scaled_values(function, array._data, factor, name)
-    check_dtype(function, "other", result.dtype)
-    return array._with(array._pattern, result)
 
 
 def _combine(
@@ -260,7 +245,7 @@ def _combine(
     if not is_sparse(other):
         other = as_array(other, function, "other")
         xp = common_namespace(function, self=array._data, other=other)
-        broadcast_shape(function, "other", array.shape, tuple(other.shape))
+        broadcast_shape(function, "other", array.shape, tuple(other.shape), kind="shapes")
         common_dtype(function, array.dtype, other.dtype)
         with on_device(array._data):
             pair = (array.toarray(), other)
@@ -283,40 +268,3 @@ def _combine(
         # Positions in a canonical pattern are distinct, so that this adds every block.
         blocks[place] = operation(blocks[place], flat(b))
         return array._with(pattern, as_data(blocks, pattern))
-
-
-def _multiply_sparse(function: str, array: Any, other: Any) -> Any:
-    a, b = aligned(function, array, other)
-    with on_device(a._data):
-        a, b = a._canonical(function), b._canonical(function, "other")
-        if a._pattern.same_as(b._pattern):
-            return array._with(a._pattern, a._data * b._data)
-        xp, a_keys, b_keys = a._xp, a._pattern.keys(), b._pattern.keys()
-        # searchsorted needs an array that is not empty
-        place = xp.searchsorted(b_keys, a_keys) if b_keys.size else xp.zeros_like(a_keys)
-        both = xp.zeros(a_keys.shape, dtype=bool)
-        if b_keys.size:
-            place = xp.minimum(place, b_keys.size - 1)
-            both = b_keys[place] == a_keys
-        pattern = pattern_of(a_keys[both], a._pattern, function)
-        blocks = flat(a)[both] * flat(b)[place[both]]
-        return array._with(pattern, as_data(blocks, pattern))
-
-
-def _multiply_dense(function: str, array: Any, dense: Any) -> Any:
-    check_sparse(function, "self", array)
-    xp = common_namespace(function, self=array._data, other=dense)
-    shape = broadcast_shape(function, "other", array.shape, tuple(dense.shape))
-    if shape[-2:] != array.shape[-2:]:
-        raise bad_value(function, "other", f"a shape that broadcasts to {array.shape}", dense.shape)
-    dtype = common_dtype(function, array.dtype, dense.dtype)
-    with on_device(array._data):
-        array = repeated(array._canonical(function), shape[:-2])
-        factors = xp.empty(array._data.shape, dense.dtype)
-        if factors.size:
-            engine_module(xp, "convert", function).gather_blocks(
-                factors, array._pattern, xp.broadcast_to(dense, shape)
-            )
-        return array._with(
-            array._pattern, array._data.astype(dtype, copy=False) * factors.astype(dtype)
-        )

@@ -15,7 +15,8 @@ from .align import converted
 from .elements import foreign_shape, is_foreign
 
 _PROMOTED = tuple(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
-#: These are never promoted: who chose them chose their size.
+#: These are never promoted: who chose them chose their size. A vector of int8 is, beside a matrix
+#: of floats, as any integers are: SciPy's LinearOperator finds its dtype by one.
 _NARROW = (*HALF_DTYPES, np.dtype(np.int8))
 
 
@@ -44,7 +45,10 @@ def product_operands(
         common_namespace(function, self=array._data, other=other)
         if other.ndim == 0:  # no product, whose error says so
             return array, other
-        dtype = _product_dtype(function, array.dtype, other.dtype)
+        if other.ndim == 1 and other.dtype == np.int8 and array.dtype in _PROMOTED:
+            dtype = np.result_type(array.dtype, np.int8)
+        else:
+            dtype = _product_dtype(function, array.dtype, other.dtype)
     return array.astype(dtype, copy=False), other.astype(dtype, copy=False)
 
 

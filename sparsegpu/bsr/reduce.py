@@ -373,7 +373,7 @@ def _reduced(data: Any, name: str, axis: int | None = None) -> Any:
     xp = namespace(data)
     nan, last = xp.isnan(data), -np.inf if method == "max" else np.inf
     best = getattr(xp.where(nan, data.dtype.type(last), data), method)(axis=axis)
-    return xp.where(nan.all(axis=axis), data.dtype.type(np.nan), best)
+    return xp.where(nan.all(axis=axis), data.dtype.type(np.nan), best)[()]  # no array of one
 
 
 def _row_extremes(array: Any, values: Any, operation: Any) -> Any:

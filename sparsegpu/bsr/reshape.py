@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any, Self
 
@@ -19,8 +20,10 @@ class Reshaping(BsrBase):
 
     __slots__ = ()
 
+    transpose: Callable[..., Any]
+
     def reshape(self, *shape: Any, order: str = "C", copy: bool = False) -> Self:
-        """Return the same elements, in row-major order, in another shape.
+        """Return the same elements, in the same order, in another shape.
 
         Where the matrices keep their columns, as those of a batch whose shape alone changes, the
         blocks stay as they are and the values are shared. Otherwise the elements are sorted into
@@ -30,7 +33,8 @@ class Reshaping(BsrBase):
         ----------
         *shape : int, or one tuple
             ``(*batch, M, K)``; -1 stands for what is left.
-        order : {"C"}
+        order : {"C", "F"}
+            Of the elements: row by row, or of one matrix also column by column.
         copy : bool
             Copy the values where they would be shared.
 
@@ -38,7 +42,7 @@ class Reshaping(BsrBase):
         ------
         ValueError
             A shape of another size, or that the block size does not divide; matrices of a batch
-            that would store different numbers of blocks; another order.
+            that would store different numbers of blocks; another order, of a batch "F", too.
         TypeError
             What are no integers.
 
@@ -51,9 +55,13 @@ class Reshaping(BsrBase):
         """
         function = "reshape"
         check_sparse(function, "self", self)
-        check_choice(function, "order", order, ("C",))
+        check_choice(function, "order", order, ("C", "F"))
         wanted = _checked_shape(function, shape, self.shape)
         check_divides(function, wanted, self.blocksize, "shape")
+        if order == "F":
+            if len(self.shape) > 2 or len(wanted) > 2:
+                raise bad_value(function, "order", "'C' for a batch", repr(order))
+            return self.transpose().reshape(wanted[::-1]).transpose()
         with on_device(self._data):
             if wanted[-1] == self.shape[-1]:
                 pattern = _with_rows(function, self._pattern, wanted)

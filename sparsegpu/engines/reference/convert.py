@@ -43,6 +43,7 @@ def scatter_blocks(out_dense: np.ndarray, pattern: Pattern, data: np.ndarray) ->
     data = np.broadcast_to(data, batch + data.shape[-3:])
     for b in np.ndindex(batch):
         blocks = np.zeros(pattern.block_shape + pattern.blocksize, accumulator_dtype(data.dtype))
+        blocks[rows[b], columns[b]] = _start_of_sum(blocks.dtype)
         _add_at(blocks, (rows[b], columns[b]), data[b])
         as_blocks(out_dense[b], pattern.blocksize)[...] = narrow(blocks, out_dense.dtype)
 
@@ -64,7 +65,8 @@ def sum_blocks(
 
     Summed in accumulator precision, in that order, and rounded once; int8 saturates.
     """
-    total = np.zeros(out_blocks.shape, accumulator_dtype(blocks.dtype))
+    dtype = accumulator_dtype(blocks.dtype)
+    total = np.full(out_blocks.shape, _start_of_sum(dtype), dtype)
     meets_in = np.repeat(np.arange(len(out_blocks)), np.diff(starts))
     _add_at(total, meets_in, blocks[order])
     out_blocks[...] = narrow(total, out_blocks.dtype)
@@ -76,6 +78,12 @@ def narrow(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
         value = np.clip(value, -128, 127)
     with np.errstate(over="ignore"):
         return value.astype(dtype)
+
+
+def _start_of_sum(dtype: np.dtype) -> np.ndarray:
+    """Return -0.0, to which a sum adds all without a trace, -0.0 too (0.0 + -0.0 is 0.0)."""
+    zero = np.zeros((), dtype)
+    return -zero if dtype.kind in "fc" else zero
 
 
 def _add_at(total: np.ndarray, index: np.ndarray | tuple, blocks: np.ndarray) -> None:

@@ -1,0 +1,39 @@
+"""What the index arrays of a block pattern have to be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._arrays import check_range
+from ._checks import bad_type, bad_value
+
+
+def check_metadata(
+    function: str, indptr: Any, indices: Any, shape: tuple[int, int], blocksize: tuple[int, int]
+) -> None:
+    """Refuse arrays whose shapes or dtypes do not fit a matrix in blocks."""
+    (m, k), (bm, bk) = shape, blocksize
+    if m % bm or k % bk:
+        raise bad_value(function, "shape", f"multiples of the blocksize {(bm, bk)}", (m, k))
+    for name, array in (("indptr", indptr), ("indices", indices)):
+        if array.dtype.kind not in "iu":
+            raise bad_type(function, name, "an integer dtype", array.dtype)
+        if array.ndim < 1:
+            raise bad_value(function, name, "at least one dimension", "a scalar")
+    expected = (*indices.shape[:-1], m // bm + 1)
+    if tuple(indptr.shape) != expected:
+        raise bad_value(function, "indptr", f"shape {expected}", tuple(indptr.shape))
+
+
+def check_contents(function: str, indptr: Any, indices: Any, nnzb: int, columns: int) -> None:
+    """Refuse indices that do not describe ``nnzb`` blocks in so many block columns."""
+    if indptr.size:
+        first, last = indptr[..., 0], indptr[..., -1]
+        if bool((first != 0).any()):
+            raise bad_value(function, "indptr", "a first element of 0", int(first.max()))
+        if bool((last != nnzb).any()):
+            wrong = int(last[last != nnzb].ravel()[0])
+            raise bad_value(function, "indptr", f"a last element of nnzb = {nnzb}", wrong)
+        if bool((indptr[..., 1:] < indptr[..., :-1]).any()):
+            raise bad_value(function, "indptr", "non-decreasing values", "a decrease")
+    check_range(function, "indices", indices, columns, f"block columns in 0..{columns - 1}")
