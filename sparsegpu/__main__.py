@@ -57,7 +57,7 @@ def _run(arguments: list[str] | None) -> int:
         "--size",
         choices=("small", "full"),
         default="full",
-        help="small: seconds; full: what a GPU is for, up to two minutes on a CPU (default)",
+        help="small: for a first look; full: large enough to measure (default)",
     )
     demo.add_argument(
         "--device",
