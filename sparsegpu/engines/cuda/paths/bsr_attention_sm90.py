@@ -2,8 +2,8 @@
 
 Blocks of multiples of 16 rows and columns that divide a stage of keys or are its multiples; up to
 256 columns of query, key and value. Other paths take operands that tensor maps cannot describe and,
-for want of registers, values of more than 192 columns with dropout, a mask that is added, slopes or
-a softcap.
+for want of registers, values of more than 192 columns with dropout, a mask that is added, slopes,
+sinks or a softcap.
 """
 
 from __future__ import annotations
