@@ -318,6 +318,22 @@ def test_demo_on_the_cpu(pyamg, capsys, tmp_path, monkeypatch):
     assert accuracy["2:4 by magnitude, float16"] > 0.9
 
 
+def test_demo_with_numpy_alone():
+    code = """
+import sys
+sys.modules.update(scipy=None, numba=None, pyamg=None)
+from sparsegpu.__main__ import main
+sys.exit(main(["demo", "--size", "small", "--device", "cpu", "--json=-"]))
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 0 and "Traceback" not in ended.stderr
+    assert "SciPy is not installed: there is nothing to compare with" in ended.stderr
+    result = json.loads(ended.stdout)
+    (ours,) = result["elasticity"]
+    assert ours["residual"] < 1e-7 and "speed-up" not in ours
+    assert result["digits"][0]["accuracy"] > 0.97
+
+
 def test_demo_on_the_gpu(cuda_engine, capsys):
     assert main(["demo", "--size", "small", "--device", "gpu"]) == 0
     assert "cuSPARSE CSR" in capsys.readouterr().out
