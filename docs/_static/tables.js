@@ -3,11 +3,11 @@
 import { ITable } from "./dt_bundle.js";
 
 // "9.3 TF" comes before "10.1 TF", and these before "5 us": by unit, then by number.
-function place(text, kind) {
-  const found = /^([\d.]+)[\s,]*([^\d]*)/.exec(text);
+function place(cell, kind) {
+  const found = /^([\d.]+)[\s,]*([^\d]*)/.exec(cell.replace(/<[^>]*>/g, ""));
   return kind === "sort" && found
     ? `${found[2]} ${parseFloat(found[1]).toFixed(6).padStart(20, "0")}`
-    : text;
+    : cell;
 }
 
 for (const table of document.querySelectorAll("article table")) {
