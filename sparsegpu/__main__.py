@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(arguments: list[str] | None) -> int:
     from .cli import bench, tune
-    from .cli.arguments import Parser, add_json
+    from .cli.arguments import Parser, add_command, add_json
 
     script = Path(sys.argv[0]).stem == "sparsegpu"
     parser = Parser(
@@ -51,9 +51,14 @@ def _run(arguments: list[str] | None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"sparsegpu {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    doctor = commands.add_parser("doctor", help="say what was found, what works and what to mend")
-    demo = commands.add_parser("demo", help="solve a real problem and prune a real network")
-    demo.add_argument("--size", choices=("small", "full"), default="full")
+    doctor = add_command(commands, "doctor", "say what was found, what works and what to mend")
+    demo = add_command(commands, "demo", "solve a real problem and prune a real network")
+    demo.add_argument(
+        "--size",
+        choices=("small", "full"),
+        default="full",
+        help="small: for a first look; full: large enough to measure (default)",
+    )
     demo.add_argument(
         "--device",
         choices=("auto", "cpu", "gpu"),
@@ -61,12 +66,14 @@ def _run(arguments: list[str] | None) -> int:
         help="auto: the GPU if there is one, else NumPy",
     )
     add_json(doctor)
-    add_json(commands.add_parser("info", help="say what is installed, to report a fault with"))
+    add_json(add_command(commands, "info", "say what is installed, to report a fault with"))
     add_json(demo)
     bench.add_arguments(
-        commands.add_parser("bench", help="our products beside cuBLAS, SciPy and peers")
+        add_command(commands, "bench", "time our products beside cuBLAS, SciPy and peers")
     )
-    tune.add_arguments(commands.add_parser("tune", help="measure configurations, keep the best"))
+    tune.add_arguments(
+        add_command(commands, "tune", "measure configurations on a GPU and keep the best")
+    )
     chosen = parser.parse_args(arguments)
     if chosen.command in {"doctor", "info"}:
         from .cli.doctor import info, run

@@ -63,6 +63,26 @@ def test_the_line_of_a_bad_number_says_what_is_expected(capsys):
         assert "expected" in said and f"got '{words.split()[2]}'" in said and "--help" in said
 
 
+@pytest.mark.parametrize("words", ["doctor --nope", "info extra", "tune --show 3"])
+def test_a_word_too_many_is_refused_by_its_command(words, capsys):
+    with pytest.raises(SystemExit):
+        main(words.split())
+    name, word = words.split()[0], words.split()[-1]
+    said = capsys.readouterr().err
+    assert re.search(f"sparsegpu {name}: .*{word} .*see .*sparsegpu {name} --help", said)
+
+
+def test_the_help_of_a_command_says_what_it_does(capsys):
+    for name in ("doctor", "info", "demo", "bench", "tune"):
+        with pytest.raises(SystemExit):
+            main(["--help"])
+        general = capsys.readouterr().out
+        (does,) = re.findall(rf"^    {name} +(.*)$", general, re.MULTILINE)
+        with pytest.raises(SystemExit):
+            main([name, "--help"])
+        assert f"{does[0].upper()}{does[1:]}." in capsys.readouterr().out
+
+
 def full(*arguments, **keywords):
     raise OSError(28, "No space left on device")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -103,6 +104,15 @@ def test_all_lists_every_name_once():
 def test_unknown_name():
     with pytest.raises(AttributeError, match="no attribute 'bsr_matrix'"):
         _ = sparsegpu.bsr_matrix
+
+
+def test_signatures_show_no_path():
+    functions = [getattr(sparsegpu, name) for name in sparsegpu.__all__]
+    functions += [getattr(sparsegpu.masks, name) for name in sparsegpu.masks.__all__]
+    shown = [str(inspect.signature(f)) for f in functions if inspect.isfunction(f)]
+    assert [text for text in shown if "<module" in text] == []
+    assert sum("xp: 'ModuleType' = numpy" in text for text in shown) >= 10
+    assert sparsegpu.eye(2).data is not None  # the real default is the module
 
 
 def test_every_package_is_in_the_wheel():

@@ -66,6 +66,16 @@ def test_docs_tables_hold_every_row():
     assert readme.format_figures({"tests": {}}, "nvidia-x.json") == []
 
 
+def test_tables_of_a_record_say_first_what_a_row_is_about():
+    rows = [{"CG, s": 1.0, "iterations": 9, "product": "ours", "residual": 1e-9}]
+    assert list(readme.named_first(rows)[0]) == ["product", "CG, s", "iterations", "residual"]
+    demo = OF_TODAY | {"elasticity": rows, "digits": rows}
+    sections = {"race": {"main": content()}, "demo": demo, "tests": None, "sanitizer": None}
+    assert "| product | CG, s | iterations | residual |" in "\n".join(
+        readme.gpu_figures(sections, "nvidia-x.json")
+    )
+
+
 def test_a_question_is_asked_where_its_section_is_recorded():
     race = {"main": content()}
     assert "attention" not in "\n".join(readme.race_figures({"race": race}, "nvidia-x.json"))

@@ -34,6 +34,8 @@ _FORMATS = ROOT / "docs" / "formats.md"
 _PRUNING = ROOT / "docs" / "pruning.md"
 #: The part of the race that the README shows; the docs show all of it.
 _README_SECTION = "main"
+#: What says what a row is about: the demo's and the profile's.
+_NAMES = ("case", "layers", "product", "product and solver")
 #: What the performance page asks, the section of the record that knows, the stem of the plot that
 #: answers (docs/_ext/figures.py), and what to see in it.
 _QUESTIONS = (
@@ -120,9 +122,9 @@ def gpu_figures(sections: dict[str, Any], name: str) -> list[str]:
     demo = sections.get("demo")
     if demo:
         parts.append(f"`demo`, conjugate gradients on an elasticity matrix; {state(demo)}:")
-        parts.append(table(demo["elasticity"]))
+        parts.append(table(named_first(demo["elasticity"])))
         parts.append(f"`demo`, a trained network pruned; {state(demo)}:")
-        parts.append(table(demo["digits"]))
+        parts.append(table(named_first(demo["digits"])))
     race = sections.get("race", {})
     if _README_SECTION in race:
         shown = race[_README_SECTION]
@@ -195,10 +197,10 @@ def race_figures(sections: dict[str, Any], name: str) -> list[str]:
     profile = sections.get("profile")
     if profile:
         parts += [
-            "### profile",
+            "### How busy is the chip?",
             f"How busy the chip was while `{profile['kernel']}` ran alone under Nsight Compute "
             f"(`python -m benchmarks.profile`; {state(profile)}).",
-            table(profile["rows"]),
+            table(named_first(profile["rows"])),
         ]
     return parts
 
@@ -308,6 +310,12 @@ def memcheck_figures(memcheck: dict[str, Any]) -> str:
         f"{accesses} memory errors, {calls} errors of API calls"
         f" ({look_ups} look-ups of symbols that the driver lacks left out)"
     )
+
+
+def named_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of a record, whose keys are sorted, with what they are about in front."""
+    order = sorted(rows[0], key=lambda key: key not in _NAMES)
+    return [{key: row[key] for key in order if key in row} for row in rows]
 
 
 def table(rows: list[dict[str, Any]]) -> str:

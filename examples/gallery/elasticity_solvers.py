@@ -14,7 +14,7 @@
 #
 # A beam of finite elements is clamped on the left and bends under its own weight. Its elements are
 # summed into a block matrix, conjugate gradients solve for the displacements, and two
-# preconditioners, the inverse diagonal blocks and a multigrid cycle, are held against none.
+# preconditioners, the inverse diagonal blocks and a multigrid cycle, are compared with none.
 
 # %%
 import matplotlib.pyplot as plt
@@ -64,8 +64,8 @@ ax = A.spy()
 # %% [markdown]
 # ## Three ways to the same displacements
 #
-# `amg` asks what the stiffness hardly resists: two translations and a rotation. The residual norms
-# come back in a list; the bits of the answer do not depend on how often the host looks at them.
+# `amg` has to know which motions the stiffness hardly resists: two translations and a rotation. The
+# norms of the residuals are kept in a list.
 
 # %%
 x, y = np.divmod(np.arange(nodes), across + 1)
@@ -97,9 +97,9 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# Equal blocks on the diagonal are all that a uniform mesh has, but at the edges: their inverses
-# change little here. They pay where the stiffness varies. The cycle needs the same few iterations
-# on any mesh.
+# On a uniform mesh all diagonal blocks are equal, except at the edges, so their inverses change
+# little here. They pay where the stiffness varies. The cycle needs the same few iterations on any
+# mesh.
 
 # %%
 plain, cycled = len(residuals["plain"]) - 1, len(residuals["amg"]) - 1
@@ -125,7 +125,7 @@ plt.show()
 # %% [markdown]
 # ## Is it right?
 #
-# The three answers agree as far as the tolerance and the condition of the matrix say, and the
+# The three answers agree as far as the tolerance and the condition of the matrix allow, and the
 # deflection of the tip is that of a slender beam, `q L**4 / (8 E I)` (Euler and Bernoulli; plane
 # strain stiffens by 1 / (1 - 0.3**2)), up to the few per cent that shear adds.
 

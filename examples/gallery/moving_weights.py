@@ -77,8 +77,8 @@ print("SciPy read the blocks:", repr(by_scipy))
 # %% [markdown]
 # ## Matrix Market: text for everyone
 #
-# The format knows elements, not blocks. Given the block size, they find together again; SciPy
-# writes as many digits as the value needs to come back unchanged.
+# The format knows elements, not blocks. Given the block size, the elements are put into blocks
+# again; SciPy writes as many digits as the value needs to come back unchanged.
 
 # %%
 scipy.io.mmwrite(files / "elements.mtx", A.tocoo() if xp is np else A.tocoo().get())

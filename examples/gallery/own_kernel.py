@@ -14,8 +14,8 @@
 #
 # A shortest path is a matrix product with other rules: distances are added where numbers are
 # multiplied, and the least is taken where a sum is. sparsegpu has no such product. Twenty lines of
-# CUDA do, and `kernels.wrap` makes an operation of them: it finds out what the kernel reads and
-# writes, runs a NumPy twin where there is no GPU, and chooses between configurations.
+# CUDA have it, and `kernels.wrap` makes an operation of them: it finds out what the kernel reads
+# and writes, runs a NumPy twin where there is no GPU, and chooses between configurations.
 #
 # The map is a hilly square of 64 x 64 places. A step to one of eight neighbours costs more, the
 # steeper it is. Squares of 8 x 8 places are the blocks, so that a block row has at most nine.

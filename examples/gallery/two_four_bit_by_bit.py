@@ -90,7 +90,7 @@ print(f"{buffer.size} elements: {packed.size} values, {buffer.size - packed.size
 # %% [markdown]
 # ## There and back, and what is not a code
 #
-# Nothing is lost. A word that nobody wrote is found, with its row and group.
+# Nothing is lost. A code that has no meaning is found, and named by row and group.
 
 # %%
 restored = sg.semi_structured_to_dense(packed, meta)

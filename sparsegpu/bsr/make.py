@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, namespace
+from .._arrays import as_array, namespace, numpy_by_default
 from .._checks import (
     bad_type,
     bad_value,
@@ -27,6 +27,7 @@ from .construct import check_shape, with_zeros
 from .elements import check_divides, check_dtype, from_elements, padded
 
 
+@numpy_by_default
 def random_bsr(
     shape: tuple[int, ...],
     blocksize: tuple[int, int],
@@ -207,6 +208,7 @@ def _block_norms(dense: Any, blocksize: tuple[int, int], norm: float) -> Any:
         return xp.ldexp(total, exponent.reshape(total.shape))
 
 
+@numpy_by_default
 def eye(
     m: int,
     n: int | None = None,
@@ -251,6 +253,7 @@ def eye(
     return _diagonal("eye", ("m", m), ("n", m if n is None else n), k, dtype, blocksize, xp)
 
 
+@numpy_by_default
 def identity(
     n: int,
     dtype: Any = np.float64,

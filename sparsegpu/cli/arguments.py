@@ -25,11 +25,30 @@ class NotWritten(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line."""
+    """A parser whose errors are one line, with the help of the command that was typed."""
 
     def error(self, message: str) -> NoReturn:
         """End with status 2."""
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse what is not known here: argparse would leave it to the parser of all commands."""
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known, unknown
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Write a help text like any result: argparse says nothing where the disk is full."""
+        if file is None or file is not sys.stdout:
+            super()._print_message(message, file)
+        else:
+            file.write(message)
+
+
+def add_command(commands: Any, name: str, does: str) -> argparse.ArgumentParser:
+    """Add a command; its own help says, too, what it does."""
+    return commands.add_parser(name, help=does, description=f"{does[0].upper()}{does[1:]}.")
 
 
 def number(

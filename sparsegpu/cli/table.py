@@ -49,13 +49,35 @@ def _print_rich(rows: Sequence[dict[str, str]], title: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    console = Console(file=sys.stdout)
+    frame = 3 * len(rows[0]) + 1  # a space at each edge, two and a line between columns
+    widths = _widths(rows, console.width - frame)
+    console.width = max(console.width, sum(widths) + frame)  # the terminal breaks longer lines
     table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD)
-    for key in rows[0]:
+    for key, width in zip(rows[0], widths, strict=True):
         side: Literal["left", "right"] = "right" if _is_of_numbers(rows, key) else "left"
-        table.add_column(Text(key), justify=side, overflow="fold", no_wrap=side == "right")
+        table.add_column(Text(key), justify=side, width=width)
     for row in rows:
         table.add_row(*(Text(row[key]) for key in rows[0]))
-    Console(file=sys.stdout).print(table)
+    console.print(table)
+
+
+def _widths(rows: Sequence[dict[str, str]], room: int) -> list[int]:
+    """Return how wide columns are: where room lacks, as little as their words and numbers take.
+
+    Headings of numbers are broken first, then what has words. Left to itself, rich cuts numbers,
+    and leaves columns out.
+    """
+    widths, least = [], []
+    for key in rows[0]:
+        cells = [row[key] for row in rows]
+        widths.append(max(map(len, [key, *cells])))
+        whole = cells if _is_of_numbers(rows, key) else " ".join(cells).split()
+        least.append(max(map(len, [*key.split(), *whole])))
+    keys = list(rows[0])
+    for i in sorted(range(len(keys)), key=lambda i: not _is_of_numbers(rows, keys[i])):
+        widths[i] -= max(0, min(sum(widths) - room, widths[i] - least[i]))
+    return widths
 
 
 def _is_of_numbers(rows: Sequence[dict[str, str]], key: str) -> bool:

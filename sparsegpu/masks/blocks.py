@@ -14,6 +14,7 @@ from .._arrays import (
     common_namespace,
     index_dtype,
     namespace,
+    numpy_by_default,
 )
 from .._checks import bad_type, bad_value, check_flags, check_integers
 from ..bsr.array import bsr_array
@@ -25,6 +26,7 @@ from ..pattern import Pattern, from_sorted_keys
 from ._arguments import check_blocks, check_count, check_options, in_form, placed, sizes
 
 
+@numpy_by_default
 def bigbird(
     length: Any,
     blocksize: Any,

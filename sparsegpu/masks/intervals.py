@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, is_cupy
+from .._arrays import as_array, is_cupy, numpy_by_default
 from .._checks import bad_type, bad_value, check_element_count
 from ..bsr.array import bsr_array
 from ..bsr.block_mask import BlockMask
@@ -16,6 +16,7 @@ from ..engines._intervals import Intervals
 from ._arguments import UNBOUNDED, check_blocks, check_count, check_options, in_form, sizes
 
 
+@numpy_by_default
 def banded(
     length: Any,
     blocksize: Any,
@@ -62,6 +63,7 @@ def banded(
     return _band("banded", length, blocksize, lower, upper, compact, xp)
 
 
+@numpy_by_default
 def sliding_window(
     length: Any,
     blocksize: Any,
@@ -112,6 +114,7 @@ def sliding_window(
     return _band(function, length, blocksize, window, 0 if causal else window, compact, xp)
 
 
+@numpy_by_default
 def causal(
     length: Any, blocksize: Any, *, compact: bool = False, xp: ModuleType = np
 ) -> bsr_array | BlockMask:
@@ -145,6 +148,7 @@ def causal(
     return _band("causal", length, blocksize, None, 0, compact, xp)
 
 
+@numpy_by_default
 def documents(
     lengths: Any,
     blocksize: Any,
@@ -208,6 +212,7 @@ def documents(
     return _made((total, total), blocks, intervals, compact, xp)
 
 
+@numpy_by_default
 def prefix(
     length: Any,
     blocksize: Any,

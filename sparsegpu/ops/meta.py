@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, check_dtype_name, check_may_wait, namespace
+from .._arrays import (
+    as_array,
+    check_dtype_name,
+    check_may_wait,
+    namespace,
+    numpy_by_default,
+)
 from .._checks import bad_type, bad_value, check_element_count, check_integers, check_sizes
 from .._format_24 import DTYPE_NAMES, FORMATS, Format, reorder_offsets
 from ..engines import engine_module
@@ -38,6 +44,7 @@ def _check_meta(function: str, meta: Any) -> None:
     check_multiples(function, "meta", meta.shape[-2:], _meta_rows(meta.dtype), 2, why)
 
 
+@numpy_by_default
 def meta_reorder_offsets(m: int, meta_ncols: int, meta_dtype: Any, xp: ModuleType = np) -> Any:
     """Return where CUTLASS's layout puts each metadata element.
 

@@ -10,7 +10,9 @@ from typing import Any
 #: The oldest library whose calls are those made here (0.8.0 added what destroys a selection).
 OLDEST = (0, 8, 0)
 
-_INSTALL = "pip install 'sparsegpu[cusparselt]', or use backend='native'"
+_INSTALL = (
+    "pip install 'sparsegpu[cusparselt]' (for CUDA 12: [cusparselt12]), or use backend='native'"
+)
 _MODULE = "nvmath.bindings.cusparseLt"
 _loaded: dict[str, Any] = {}
 

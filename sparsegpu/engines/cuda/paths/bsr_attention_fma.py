@@ -1,7 +1,7 @@
 """Attention in full precision by register tiles (``bsr_attention_fma.cu``): float32 and float64.
 
 Blocks of 8 rows and columns or more; up to 256 columns of query and key and 128 of value, multiples
-of 16 bytes in rows that are aligned to 16 bytes. What else there is is left to the plain kernel.
+of 16 bytes in rows that are aligned to 16 bytes. Other operands go to the plain kernel.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Attention on tensor cores from 8.0 on (``bsr_attention_sm80.cu``): bfloat16 and float16.
 
 Blocks of 8 rows and columns or more; up to 256 columns of query, key and value, multiples of 8 in
-rows that are aligned to 16 bytes. What else there is is left to the plain kernel.
+rows that are aligned to 16 bytes. Other operands go to the plain kernel.
 """
 
 from __future__ import annotations

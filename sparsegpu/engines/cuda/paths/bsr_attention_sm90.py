@@ -1,8 +1,9 @@
 """Attention on Hopper through wgmma (``bsr_attention_sm90.cu``): bfloat16 and float16.
 
 Blocks of multiples of 16 rows and columns that divide a stage of keys or are its multiples; up to
-256 columns of query, key and value. Operands that tensor maps cannot describe are left to the
-other paths, as are wide values with scores that have more to do, for want of registers.
+256 columns of query, key and value. Other paths take operands that tensor maps cannot describe and,
+for want of registers, values of more than 192 columns with dropout, a mask that is added, slopes,
+sinks or a softcap.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Dense @ dense at the stored blocks on tensor cores from 8.0 on (``bsr_sampled_addmm_sm80.cu``).
 
 Blocks that follow each other in a block row share a tile: 16-bit floats, int8 and TF32, blocks of
-8 rows and columns or more. Matrices whose 16-byte vectors do not lie well are copied to lines.
+8 rows and columns or more. Matrices without aligned 16-byte vectors are first copied to workspace.
 """
 
 from __future__ import annotations

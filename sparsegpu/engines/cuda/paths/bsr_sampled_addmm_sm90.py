@@ -1,7 +1,7 @@
 """Dense @ dense at the stored blocks on Hopper through wgmma (``bsr_sampled_addmm_sm90.cu``).
 
 Blocks that follow each other in a block row share a tile: 16-bit floats, int8 and TF32, columns of
-a block in multiples of 8. Matrices that tensor maps cannot describe are copied to lines.
+a block in multiples of 8. Matrices that tensor maps cannot describe are first copied to workspace.
 """
 
 from __future__ import annotations
