@@ -15,8 +15,7 @@ from .align import converted
 from .elements import foreign_shape, is_foreign
 
 _PROMOTED = tuple(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
-#: These are never promoted: who chose them chose their size. A vector of int8 is, beside a matrix
-#: of floats, as any integers are: SciPy's LinearOperator finds its dtype by one.
+#: These are never promoted: who chose them chose their size.
 _NARROW = (*HALF_DTYPES, np.dtype(np.int8))
 
 
@@ -45,8 +44,8 @@ def product_operands(
         common_namespace(function, self=array._data, other=other)
         if other.ndim == 0:  # no product, whose error says so
             return array, other
-        if other.ndim == 1 and other.dtype == np.int8 and array.dtype in _PROMOTED:
-            dtype = np.result_type(array.dtype, np.int8)
+        if _is_probe(array, other):
+            dtype = array.dtype
         else:
             dtype = _product_dtype(function, array.dtype, other.dtype)
     return array.astype(dtype, copy=False), other.astype(dtype, copy=False)
@@ -68,6 +67,12 @@ def _in_blocks(function: str, array: Any, other: Any, dtype: np.dtype, from_the_
             raise bad_value(function, "other", f"shape ({k}, N)", shape)
         blocksize = (bk, gcd(shape[1], bk))
     return converted(function, array, other, blocksize, dtype)
+
+
+def _is_probe(array: Any, other: Any) -> bool:
+    """Return whether SciPy's LinearOperator asks for the dtype of a product: by zeros in int8."""
+    small = isinstance(other, np.ndarray) and other.ndim == 1 and other.dtype == np.int8
+    return small and array.dtype in _PROMOTED and not other.any()
 
 
 @cache
