@@ -20,6 +20,7 @@
 //   for -DWARPS            of a thread block
 #include "common/attention_mma.cuh"
 #include "common/attention_parts.cuh"
+#include "common/attention_row.cuh"
 #include "common/attention_tile.cuh"
 #include "common/cut_rows.cuh"
 #include "ptx/opaque.cuh"

@@ -20,7 +20,7 @@
 //   -DBLOCKS                       thread blocks a multiprocessor is to hold, at least
 //   -DDROPOUT=0|1                  there is dropout
 //   -DFOLD=0|1                     1: scores are accumulators times a positive scale
-#include "common/attention_tile.cuh"
+#include "common/attention_store.cuh"
 #include "common/strip_ring.cuh"
 #include "ptx/mma.cuh"
 #include "ptx/opaque.cuh"

@@ -25,7 +25,7 @@
 //   -DSPLIT_KV=0|1                 1: of groups with many more keys than others a tile is a split
 //                                  of these; bsr_attention_splits.cu merges what it leaves
 #include "common/attention_mma.cuh"
-#include "common/attention_tile.cuh"
+#include "common/attention_store.cuh"
 
 using namespace sparsegpu;
 

@@ -27,7 +27,7 @@
 //   -DQUERY_STAGES=1|2    of queries: with 2 those of the next tile come during this one
 //   -DSPLIT_KV=0|1        as in bsr_attention_sm80.cu
 #include "common/attention_teams.cuh"
-#include "common/attention_tile.cuh"
+#include "common/attention_store.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/wgmma.cuh"
