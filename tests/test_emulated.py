@@ -19,6 +19,15 @@ from tools.emulator.build import compiler
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 
+#: Everything that the score of two heads may have.
+EVERYTHING = {
+    "softcap": 2.5,
+    "slopes": np.array([0.02, -0.01]),
+    "sinks": np.array([0.5, -np.inf]),
+    "dropout_p": 0.3,
+    "seed": 7,
+}
+
 #: By path; few, as each takes seconds to build: fields, dtype, mask, block, blocks, widths, more.
 CASES = {
     "mma": [
@@ -38,7 +47,7 @@ CASES = {
     "mma_f64": [
         ({}, "float64", "bool", (8, 33), (9, 5), (40, 72), {"scale": 1.0}),
         ({"tile_q": 32}, "float64", "float32", (128, 64), (1, 3), (64, 32), {"is_causal": True}),
-        ({}, "float64", "bool", (64, 64), (2, 3), (130, 114), {"softcap": 2.5}),
+        ({}, "float64", "bool", (64, 64), (2, 3), (130, 114), EVERYTHING),
     ],
     "decode": [
         ({"piece_keys": 512}, "bfloat16", "bool", (2, 64), (3, 24), (64, 40), {"scale": 1.0}),
