@@ -250,10 +250,14 @@ def test_rows(engine, rng):
             rows.data[...] = 0  # its own
         check(engine, a, dense)
         assert len(list(a)) == 12
-    with pytest.raises(
-        IndexError, match=r"getrow: argument 'i': expected a row in -12\.\.11, got 12"
+    for name, call in (
+        (r"bsr_array\[i\]", lambda: a[12]),
+        (r"bsr_array\[i, j\]", lambda: a[12, 0]),
+        ("getrow", lambda: a.getrow(12)),
     ):
-        a[12]
+        match = rf"^{name}: argument 'i': expected a row in -12\.\.11, got 12"
+        with pytest.raises(IndexError, match=match):
+            call()
     with pytest.raises(ValueError, match=r"'i, j': expected multiples of 3 .*, got \(1, 12\)"):
         a[1:]
     with pytest.raises(ValueError, match="'step': expected 1, got 2"):

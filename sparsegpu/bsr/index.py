@@ -44,9 +44,11 @@ class Indexing(BsrBase):
         if not known or not (_is_integer(columns) or isinstance(columns, slice)):
             raise _not_offered(key)
         if _is_integer(rows):
+            function = "bsr_array[i]" if isinstance(columns, slice) else "bsr_array[i, j]"
+            row = self._row(function, int(rows))
             if isinstance(columns, slice):
-                return self.getrow(int(rows))[columns]
-            return self.getrow(int(rows))[_checked_column("bsr_array[i, j]", self, columns)]
+                return row[columns]
+            return row[_checked_column(function, self, columns)]
         if _is_integer(columns):
             column = self._column(_checked_column("bsr_array[:, j]", self, columns))
             return column[rows if isinstance(rows, slice) else self._row_numbers(rows)]
@@ -88,12 +90,15 @@ class Indexing(BsrBase):
         TypeError
             When ``i`` is no integer.
         """
-        check_sparse("getrow", "self", self)
         self._refuse_batch("getrow")
         (i,) = check_integers("getrow", "i", (i,), "an integer")
+        return self._row("getrow", i)
+
+    def _row(self, function: str, i: int) -> Any:
+        check_sparse(function, "self", self)
         (m, k), (bm, bk), xp = self._pattern.shape, self.blocksize, self._xp
         if not -m <= i < m:
-            raise _out_of_range("getrow", "i", f"a row in {-m}..{m - 1}", i)
+            raise _out_of_range(function, "i", f"a row in {-m}..{m - 1}", i)
         block_row, line = divmod(i % m, bm)
         with on_device(self._data):
             first, last = (int(p) for p in self.indptr[block_row : block_row + 2])
@@ -103,7 +108,7 @@ class Indexing(BsrBase):
                 starts = xp.array([0, last - first], dtype=self.indptr.dtype)
                 indices = self.indices[first:last]
                 pattern = Pattern(starts, indices, (1, k), (1, bk), check=False)
-                engine_module(xp, "convert", "getrow").scatter_blocks(
+                engine_module(xp, "convert", function).scatter_blocks(
                     row, pattern, self._data[first:last, line : line + 1]
                 )
         return row[0]
