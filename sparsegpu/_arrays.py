@@ -7,19 +7,16 @@ package needs neither CuPy nor a GPU.
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
 from ._checks import bad_type, bad_value, kind_of, not_offered
 from ._protocols import Sparse
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 float8_e4m3fn = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -34,20 +31,6 @@ _HOST_TYPES = frozenset({np.ndarray, type(None)})
 #: Classes of arrays that `as_array` returns as they are: CuPy's joins with the first of its arrays.
 _PASSED: set[type] = {np.ndarray}
 _KDLCPU, _KDLCUDA, _KDLCUDAHOST, _KDLCUDAMANAGED = 1, 2, 3, 13
-
-
-class _NumPy:
-    def __repr__(self) -> str:
-        return "numpy"
-
-
-def numpy_by_default(function: _Function) -> _Function:
-    """Let ``help`` say ``xp=numpy``: of a module it would print the path."""
-    signature = inspect.signature(function)
-    parameters = signature.parameters | {"xp": signature.parameters["xp"].replace(default=_NumPy())}
-    shown = signature.replace(parameters=list(parameters.values()))
-    function.__signature__ = shown  # type: ignore[attr-defined]
-    return function
 
 
 def dtype_of(name: Any) -> np.dtype:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, namespace, numpy_by_default
+from .._arrays import as_array, namespace
 from .._checks import (
     bad_type,
     bad_value,
@@ -19,6 +19,7 @@ from .._checks import (
     check_integers,
     check_sizes,
 )
+from .._signatures import numpy_by_default
 from ..engines import engine_module
 from ..ops._common import on_device
 from ..pattern import from_sorted_keys

@@ -14,9 +14,9 @@ from .._arrays import (
     common_namespace,
     index_dtype,
     namespace,
-    numpy_by_default,
 )
 from .._checks import bad_type, bad_value, check_flags, check_integers
+from .._signatures import numpy_by_default
 from ..bsr.array import bsr_array
 from ..bsr.block_mask import FULL, BlockMask, words
 from ..bsr.construct import check_shape

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, is_cupy, numpy_by_default
+from .._arrays import as_array, is_cupy
 from .._checks import bad_type, bad_value, check_element_count
+from .._signatures import numpy_by_default
 from ..bsr.array import bsr_array
 from ..bsr.block_mask import BlockMask
 from ..engines import checking_module

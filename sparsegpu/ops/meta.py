@@ -12,10 +12,10 @@ from .._arrays import (
     check_dtype_name,
     check_may_wait,
     namespace,
-    numpy_by_default,
 )
 from .._checks import bad_type, bad_value, check_element_count, check_integers, check_sizes
 from .._format_24 import DTYPE_NAMES, FORMATS, Format, reorder_offsets
+from .._signatures import numpy_by_default
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
 from ._common import on_device
