@@ -132,6 +132,9 @@ struct Exchange {
 // -- shared memory --------------------------------------------------------------------------
 
 constexpr unsigned SHARED_BYTES = 1 << 18;
+// The bytes of what has not arrived, or is not computed yet: small numbers of every type. Of a NaN
+// kernels may notice that it is none, and compute what it is part of in another way.
+constexpr unsigned char NOT_YET = 0x3f;
 // Not a multiple of 1024, as on the device: kernels align what they need aligned, or declare it.
 constexpr unsigned FIRST_DYNAMIC = 272;
 alignas(1024) static unsigned char shared_memory[SHARED_BYTES];

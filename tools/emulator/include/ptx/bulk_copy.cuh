@@ -1,4 +1,4 @@
-// cp.async.bulk on the host: the bytes are NaN until they arrive.
+// cp.async.bulk on the host: the bytes are others until they arrive.
 #pragma once
 
 #include "ptx/mbarrier.cuh"
@@ -20,7 +20,7 @@ inline void bulk_load(unsigned shared, const void* global, int bytes, unsigned b
   copy->bytes = bytes;
   copy->from = global;
   copy->to = shared;
-  std::memset(shared_pointer(shared), 0xff, size_t(bytes));
+  std::memset(shared_pointer(shared), emulator::NOT_YET, size_t(bytes));
   copies_under_way.push_back(std::move(copy));
 }
 

@@ -1,5 +1,5 @@
-// TMA on the host: boxes of a batch of row-major matrices, swizzled by 128 bytes. The bytes are NaN
-// until they arrive.
+// TMA on the host: boxes of a batch of row-major matrices, swizzled by 128 bytes. The bytes are
+// others until they arrive.
 #pragma once
 
 #include "ptx/mbarrier.cuh"
@@ -58,7 +58,7 @@ inline void tma_load(unsigned shared, const TensorMap& map, unsigned barrier, in
   copy->x = x;
   copy->y = y;
   copy->z = z;
-  std::memset(shared_pointer(shared), 0xff, size_t(copy->bytes));
+  std::memset(shared_pointer(shared), emulator::NOT_YET, size_t(copy->bytes));
   copies_under_way.push_back(std::move(copy));
 }
 

@@ -1,4 +1,4 @@
-// cp.async on the host: bytes arrive when a thread waits for their group, and are NaN until then.
+// cp.async on the host: bytes arrive when a thread waits for their group, and are others until then.
 #pragma once
 
 #include "emulator.h"
@@ -34,7 +34,7 @@ template <int BYTES, bool L1 = BYTES != 16>
 void cp_async(unsigned shared, const void* global, bool valid = true) {
   if (shared % BYTES != 0 || (valid && uintptr_t(global) % BYTES != 0))
     emulator::fail("a cp.async that is not aligned");
-  std::memset(shared_pointer(shared), 0xff, BYTES);
+  std::memset(shared_pointer(shared), emulator::NOT_YET, BYTES);
   async_copies[threadIdx.x].open.push_back(
       {shared_pointer(shared), valid ? global : nullptr, BYTES, BYTES});
 }

@@ -1,6 +1,9 @@
 // wgmma on the host, for operands swizzled by 128 bytes (cuda_src/ptx/wgmma.cuh).
-// Products are made at once: what a kernel reads before it waits for them is not noticed.
+// Products are made when a thread waits for them: only then shared memory is read, and until then
+// their sums are others and must stay so.
 #pragma once
+
+#include <functional>
 
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/mma.cuh"
@@ -18,14 +21,60 @@ unsigned long long smem_descriptor(unsigned address, int stride, int leading) {
 inline void wgmma_fence() {
   emulator::sync_warp();
 }
-inline void wgmma_commit() {}
 inline unsigned long long smem_further(unsigned long long descriptor, int bytes) {
   return descriptor + (bytes >> 4);
 }
+// The products that a thread has under way.
+struct Products {
+  struct Sums {
+    std::vector<unsigned char> bytes;
+    int products;
+  };
+  std::map<void*, Sums> sums;  // by where they will be
+  std::vector<std::function<void()>> open;
+  std::vector<std::vector<std::function<void()>>> groups;
+};
+static Products products_of[1024];
+
+// Start a product: add(d), later.
+template <typename A, int N, typename Add>
+void start_product(A (&d)[N], Add add) {
+  Products& mine = products_of[threadIdx.x];
+  unsigned char* const place = reinterpret_cast<unsigned char*>(d);
+  const auto made = mine.sums.try_emplace(place);
+  if (made.second) {
+    made.first->second.bytes.assign(place, place + sizeof d);
+    std::memset(place, emulator::NOT_YET, sizeof d);
+  }
+  ++made.first->second.products;
+  mine.open.push_back([&mine, place, add] {
+    Products::Sums& sums = mine.sums.at(place);
+    add(*reinterpret_cast<A(*)[N]>(sums.bytes.data()));
+    if (--sums.products > 0) return;
+    for (size_t i = 0; i < sizeof d; ++i)
+      if (place[i] != emulator::NOT_YET) emulator::fail("sums that were written under a product");
+    std::memcpy(place, sums.bytes.data(), sizeof d);
+    mine.sums.erase(place);
+  });
+}
+inline void wgmma_commit() {
+  Products& mine = products_of[threadIdx.x];
+  mine.groups.push_back(std::move(mine.open));
+  mine.open.clear();
+}
 template <int N>
-void wgmma_wait() {}
+void wgmma_wait() {
+  Products& mine = products_of[threadIdx.x];
+  if (!mine.open.empty()) emulator::fail("products of no group");
+  emulator::give_way();
+  for (; int(mine.groups.size()) > N; mine.groups.erase(mine.groups.begin()))
+    for (const auto& product : mine.groups.front()) product();
+  emulator::sync_warp();
+}
 template <int N>
-void wgmma_wait_behind(float) {}
+void wgmma_wait_behind(float) {
+  wgmma_wait<N>();
+}
 template <int Registers>
 void setmaxnreg_dec() {}
 template <int Registers>
@@ -58,24 +107,28 @@ void add_products(A (&d)[N], const A (&a)[2][Mma<E>::k], unsigned long long b) {
 
 template <typename E, bool A_MN_MAJOR, bool B_MN_MAJOR, typename A, int N>
 void wgmma(A (&d)[N], unsigned long long a, unsigned long long b) {
-  const int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-  A rows[2][Mma<E>::k];
-  for (int r = 0; r < 2; ++r)
-    for (int k = 0; k < Mma<E>::k; ++k)
-      rows[r][k] = operand_element<E, A_MN_MAJOR>(a, row + 8 * r, k);
-  add_products<E, B_MN_MAJOR>(d, rows, b);
+  start_product(d, [a, b](A(&sums)[N]) {
+    const int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    A rows[2][Mma<E>::k];
+    for (int r = 0; r < 2; ++r)
+      for (int k = 0; k < Mma<E>::k; ++k)
+        rows[r][k] = operand_element<E, A_MN_MAJOR>(a, row + 8 * r, k);
+    add_products<E, B_MN_MAJOR>(sums, rows, b);
+  });
 }
 
 template <typename E, bool B_MN_MAJOR, typename A, int N>
 void wgmma(A (&d)[N], const unsigned (&a)[4], unsigned long long b) {
   typedef emulator::Exchange<Fragments> Warp;
   const Fragments* warp = Warp::post({{a[0], a[1], a[2], a[3]}, {0, 0}});
-  const int g = threadIdx.x % 32 / 4;
-  A rows[2][Mma<E>::k];
+  struct Rows {
+    A at[2][Mma<E>::k];
+  } rows;
   for (int r = 0; r < 2; ++r)
-    for (int k = 0; k < Mma<E>::k; ++k) rows[r][k] = element_of_a<E>(warp, g, r, k);
+    for (int k = 0; k < Mma<E>::k; ++k)
+      rows.at[r][k] = element_of_a<E>(warp, threadIdx.x % 32 / 4, r, k);
   Warp::leave();
-  add_products<E, B_MN_MAJOR>(d, rows, b);
+  start_product(d, [rows, b](A(&sums)[N]) { add_products<E, B_MN_MAJOR>(sums, rows.at, b); });
 }
 
 }  // namespace sparsegpu
