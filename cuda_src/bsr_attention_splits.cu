@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     bsr_attention_splits(const __grid_constant__ View out, const __grid_constant__ View lse,
                          const __grid_constant__ View sinks, const __grid_constant__ Batch batch,
                          const CutGroup* cut, const __grid_constant__ SplitsProblem problem,
-                         float kept_scale, float* parts, long long splits) {
+                         float kept_scale, const float* parts, long long splits) {
   const long long number = blockIdx.x * (THREADS / 32LL) + threadIdx.x / 32;
   const long long head = number / GROUP_ROWS / problem.groups;
   if (head >= problem.heads) return;

@@ -70,7 +70,7 @@ from sparsegpu.pattern import Pattern
 A = blocks()
 def work():
     assert A.pattern.transposed()[1].tolist() == [0, 1, 2, 3] and (A @ x == 32).all()
-while_another_thread_is_in(Pattern, "_build_transposed", A.pattern.transposed, work)
+while_another_thread_is_in(Pattern, "_in_order", A.pattern.transposed, work)
 """
     run(code, tmp_path)
 

@@ -36,7 +36,9 @@ def stop_at(number, error, work):
     def of_call(frame, event, argument):
         del event, argument
         name = frame.f_code.co_filename
-        ours = name.startswith(str(SOURCES)) and not name.startswith(APART)
+        # NumPy goes on without an attribute whose look-up fails, whatever the error.
+        looked_up = frame.f_code.co_name == "__get__"
+        ours = name.startswith(str(SOURCES)) and not name.startswith(APART) and not looked_up
         return of_line if ours else None
 
     usual = sys.gettrace()

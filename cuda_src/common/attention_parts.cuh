@@ -21,7 +21,8 @@ struct PartialRow {
 
 // Row `row` of the tiles of a split of a group (SplitGroup), whose tiles have `rows` rows; of so
 // many splits a head.
-__device__ __forceinline__ float* split_row(float* parts, long long splits, long long head,
+template <typename Float>
+__device__ __forceinline__ Float* split_row(Float* parts, long long splits, long long head,
                                             long long split, int rows, int row, int row_floats) {
   return parts + ((head * splits + split) * rows + row) * row_floats;
 }
