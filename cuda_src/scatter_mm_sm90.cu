@@ -26,11 +26,12 @@ constexpr bool STACKS = LIST_FORMAT == ListFormat::pairs;  // of matrices, not r
 constexpr int TILE_M = 64, SLICE_K = 64, PANEL = 64, LINE_BYTES = 128;
 constexpr int LEFT_BYTES = TILE_M * LINE_BYTES, PANEL_BYTES = SLICE_K * LINE_BYTES;
 constexpr int STAGE_BYTES = LEFT_BYTES + TILE_N / PANEL * PANEL_BYTES;
-constexpr int SLICES = KS / SLICE_K;                    // of a pair
-constexpr int THREADS = TEAMS * (128 + 32);             // consumers, then producers
+constexpr int SLICES = KS / SLICE_K;        // of a pair
+constexpr int THREADS = 128 * (TEAMS + 1);  // the last warpgroup: a producer for each team
 constexpr int STAGED = 32, STAGING_PITCH = STAGED + 8;  // columns that a warp adds at a time
 constexpr int STAGING = 16 * STAGING_PITCH;             // floats of a warp
 static_assert(sizeof(T) == 2 && KS % SLICE_K == 0, "a slice is of one pair");
+static_assert(TEAMS <= 3, "registers");
 
 typedef PairSum<LIST_FORMAT> Pairs;
 typedef ScatterPart<LIST_FORMAT, TILE_M, TILE_N, GROUP_SIZE> Part;
@@ -124,19 +125,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   unsigned char* memory = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
   // Broadcast: makes `warp` warp-uniform.
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
-  const int team = warp < 4 * TEAMS ? warp / 4 : warp - 4 * TEAMS;
+  const bool consumes = warp < 4 * TEAMS;
+  const int team = consumes ? warp / 4 : min(warp - 4 * TEAMS, TEAMS - 1);
   Pipeline pipeline(barriers[team]);
-  if (warp >= 4 * TEAMS && lane == 0) {
+  if (warp % 4 == 0 && consumes && lane == 0) {
     pipeline.init(1, 4);
     mbarrier_init_fence();
   }
   __syncthreads();
 
   const unsigned stages = shared_address(memory) + team * STAGES * STAGE_BYTES;
-  if (warp >= 4 * TEAMS) {
-    produce(team, stages, pipeline, maps, matrices, lists, batch, problem);
+  if (!consumes) {
+    setmaxnreg_dec<72>();
+    if (warp < 5 * TEAMS) produce(team, stages, pipeline, maps, matrices, lists, batch, problem);
     return;
   }
+  setmaxnreg_inc<TEAMS == 3 ? 144 : 216>();
 
   A* const staging = reinterpret_cast<A*>(memory + TEAMS * STAGES * STAGE_BYTES) + warp * STAGING;
   auto release = [&](unsigned empty) {

@@ -53,7 +53,7 @@ def tile(f: ScatterFacts, fields: Fields) -> Tile | None:
     >>> f = ScatterFacts(form="pairs", dtype=f16, blocksize=(64, 64), columns=64)
     >>> chosen = tile(f, Fields())
     >>> chosen.tile_n, chosen.threads, chosen.defines["STAGES"]
-    (64, 480, 4)
+    (64, 512, 4)
     """
     ms, ks = f.blocksize
     if ms % _SIDE or ks % _SIDE or not f.vectors:
@@ -77,7 +77,7 @@ def tile(f: ScatterFacts, fields: Fields) -> Tile | None:
         "GROUP_SIZE": pick_group_size(f, fields, tile_m),
     }
     shared_memory = teams * (stages * stage + _STAGING) + 1024
-    return Tile(tile_m, tile_n, 160 * teams, names, shared_memory)
+    return Tile(tile_m, tile_n, 128 * (teams + 1), names, shared_memory)
 
 
 def launches(p: Scatter, tile: Tile) -> tuple[Launch, ...]:
