@@ -48,9 +48,12 @@ def _products() -> Iterator[tuple[str, Prepare]]:
     for name in ("bsr_strided_mm_compressed", "scatter_mm", "bsr_strided_mm"):
         yield f"scatter_indices {name}", partial(_index_lists, name)
         for path in ("simt", "mma"):
-            long = partial(_tiles_in_groups, name, path)
+            how = {"path": path, "group_size": 2}
+            long = partial(_parts_of_tiles, name, 20, (144, 32), "float16", how)
             yield f"scatter_mm {path} {name} long", long
-        yield f"scatter_mm wgmma {name}", partial(_tiles_of_64, name)
+        how = {"path": "wgmma", "tile_n": 64}  # panels that are part empty
+        wide = partial(_parts_of_tiles, name, 4, (128, 64), "bfloat16", how)
+        yield f"scatter_mm wgmma {name}", wide
     yield from _sparse_products()
     yield from _sampled_on_tensor_cores()
     yield "bsr_addmm tf32", partial(_matmul, (64, 64), (16, 16), "float32", 33, allow_tf32=True)
@@ -263,28 +266,16 @@ def _scatter_mm(name, dtype, path, make):
     return lambda: sg.scatter_mm(a.data, others, plan, config={"path": path})
 
 
-def _tiles_in_groups(name, path, make):
-    """Several parts a tile, in groups of rows; many terms a sum."""
-    a = make.sparse((432, 640), (144, 32), "float16", density=0.8, duplicates=False)
-    dense = make.dense((640, 176), "float16")
-    plan = sg.bsr_scatter_mm_indices_data(a, dense, name, SPLIT_N=2)
-    others = dense
+def _parts_of_tiles(name, blocks, size, dtype, config, make):
+    """Several parts a tile, 3 x ``blocks`` blocks of which most are stored."""
+    (ms, ks), ns = size, 88
+    a = make.sparse((3 * ms, blocks * ks), size, dtype, density=0.8, duplicates=False)
+    others = make.dense((blocks * ks, 2 * ns), dtype)
+    plan = sg.bsr_scatter_mm_indices_data(a, others, name, SPLIT_N=2)
     if name == "scatter_mm":
-        others = make.xp.ascontiguousarray(dense.reshape(20, 32, 2, 88).swapaxes(1, 2))
-        others = others.reshape(40, 32, 88)
-    return lambda: sg.scatter_mm(a.data, others, plan, config={"path": path, "group_size": 2})
-
-
-def _tiles_of_64(name, make):
-    """For wgmma: several parts a tile, and panels that are part empty."""
-    a = make.sparse((384, 256), (128, 64), "bfloat16", density=0.8, duplicates=False)
-    dense = make.dense((256, 176), "bfloat16")
-    plan = sg.bsr_scatter_mm_indices_data(a, dense, name, SPLIT_N=2)
-    others = dense
-    if name == "scatter_mm":
-        others = make.xp.ascontiguousarray(dense.reshape(4, 64, 2, 88).swapaxes(1, 2))
-        others = others.reshape(8, 64, 88)
-    return lambda: sg.scatter_mm(a.data, others, plan, config={"path": "wgmma", "tile_n": 64})
+        stacked = others.reshape(blocks, ks, 2, ns).swapaxes(1, 2)
+        others = make.xp.ascontiguousarray(stacked).reshape(2 * blocks, ks, ns)
+    return lambda: sg.scatter_mm(a.data, others, plan, config=config)
 
 
 def _index_lists(name, make):
