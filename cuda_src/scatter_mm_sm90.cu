@@ -7,7 +7,8 @@
 // that some multiply while others add to the accumulators. Thread blocks are persistent.
 //
 // Each stage is a slice of 64 terms of one pair: 64 rows of the block, and panels of 64 columns of
-// the other, a line for each term. Both come by TMA. The producer looks up 32 pairs at a time.
+// the other, a line for each term. Both come by TMA; an other that begins between multiples of 16
+// bytes, where no box can, is copied by the producer's lanes. It looks up 32 pairs at a time.
 //
 // -DT, -DINDEX, -DFORMAT, -DOUT, -DEPILOGUE, -DGROUP_SIZE as in scatter_mm_simt.cu; -DKS columns of
 // a block, a multiple of 64, as its rows are; -DTILE_N=64|128|256, -DTEAMS, -DSTAGES of a team.
@@ -39,13 +40,32 @@ typedef TmaPipeline<STAGES> Pipeline;
 typedef OutputMatrix<KernelEpilogue<A, OUT>> Accumulators;
 
 // The operands as tensor maps (matrix, line, position in the line), and which matrix of these a
-// block, and an other or a matrix of the batch, reads.
+// block, and an other or a matrix of the batch, reads; `elements` are those of the others.
 struct ScatterMaps {
   TensorMap blocks, others;
 };
 struct ScatterMatrices {
-  View blocks, others;
+  View blocks, others, elements;
 };
+
+// Copy a slice of an other into swizzled panels, element by element, by the lanes of a warp; zeros
+// behind its columns.
+__device__ __forceinline__ void copy_slice(unsigned char* panels, const T* from, long long pitch,
+                                           int columns) {
+  constexpr int ACROSS = TILE_N / 8;  // packs of a line
+#pragma unroll 1
+  for (int i = threadIdx.x % 32; i < SLICE_K * ACROSS; i += 32) {
+    const int line = i / ACROSS, column = i % ACROSS * 8;
+    Pack<T, 8> pack;
+#pragma unroll
+    for (int e = 0; e < 8; ++e)
+      pack.value[e] = column + e < columns ? from[line * pitch + column + e] : round_to<T>(0.f);
+    pack.store(
+        reinterpret_cast<T*>(panels + swizzled_address<LINE_BYTES>(column / PANEL * PANEL_BYTES,
+                                                                   line, column % PANEL * 2)));
+  }
+  fence_async_proxy();  // wgmma reads through the async proxy
+}
 
 // The parts of tiles that a team takes, one after the other.
 __device__ __forceinline__ long long first_part(int team) {
@@ -55,11 +75,12 @@ __device__ __forceinline__ long long parts_at_once() {
   return (long long)gridDim.x * TEAMS;
 }
 
-__device__ __forceinline__ void produce(int team, unsigned stages, Pipeline pipeline,
+__device__ __forceinline__ void produce(int team, unsigned char* memory, Pipeline pipeline,
                                         const ScatterMaps& maps, const ScatterMatrices& matrices,
                                         const Lists<INDEX>& lists, const Batch& batch,
                                         const ScatterProblem& problem) {
   const int lane = threadIdx.x % 32;
+  const unsigned stages = shared_address(memory);
   const long long parts = Part::count(problem);
   for (long long x = first_part(team); x < parts; x += parts_at_once()) {
     const Part part(problem, x);
@@ -83,17 +104,25 @@ __device__ __forceinline__ void produce(int team, unsigned stages, Pipeline pipe
       for (int i = 0; i < count; ++i) {
         const int b = __shfl_sync(~0u, block, i), z = __shfl_sync(~0u, matrix, i);
         const int y = __shfl_sync(~0u, row, i), c = __shfl_sync(~0u, column, i);
+        const bool in_boxes = STACKS || c % 8 == 0;
 #pragma unroll 1
         for (int k = 0; k < KS; k += SLICE_K) {
           mbarrier_wait(pipeline.empty_barrier(), pipeline.parity ^ 1);
           const unsigned full = pipeline.full_barrier();
           const unsigned left = stages + pipeline.stage * STAGE_BYTES, right = left + LEFT_BYTES;
+          if (!in_boxes) {
+            const View& others = matrices.elements;
+            copy_slice(memory + pipeline.stage * STAGE_BYTES + LEFT_BYTES,
+                       batch_ptr<const T>(others, batch, part.batch) + (y + k) * others.row + c,
+                       others.row, part.columns);
+            __syncwarp();  // it is there before lane 0 says so
+          }
           if (lane == 0) {
-            mbarrier_arrive_expect_tx(full, LEFT_BYTES + panels * PANEL_BYTES);
+            mbarrier_arrive_expect_tx(full, LEFT_BYTES + (in_boxes ? panels * PANEL_BYTES : 0));
             tma_load(left, maps.blocks, full, k, part.first_row, b);
           }
           __syncwarp();  // expect the bytes before they arrive
-          if (lane < panels)
+          if (in_boxes && lane < panels)
             tma_load(right + lane * PANEL_BYTES, maps.others, full, c + lane * PANEL, y + k, z);
           pipeline.advance();
         }
@@ -134,12 +163,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   }
   __syncthreads();
 
-  const unsigned stages = shared_address(memory) + team * STAGES * STAGE_BYTES;
+  unsigned char* const of_team = memory + team * STAGES * STAGE_BYTES;
   if (!consumes) {
     setmaxnreg_dec<72>();
-    if (warp < 5 * TEAMS) produce(team, stages, pipeline, maps, matrices, lists, batch, problem);
+    if (warp < 5 * TEAMS) produce(team, of_team, pipeline, maps, matrices, lists, batch, problem);
     return;
   }
+  const unsigned stages = shared_address(of_team);
   setmaxnreg_inc<TEAMS == 3 ? 144 : 216>();
 
   A* const staging = reinterpret_cast<A*>(memory + TEAMS * STAGES * STAGE_BYTES) + warp * STAGING;

@@ -164,14 +164,14 @@ class SplitKv:
         for case in LONG_ROWS:
             made, keywords = long_row(rng, *case)
             for fields, kernels in (
-                ({}, [self.SOURCE]),
-                ({"split_kv": 1}, [self.SOURCE, "bsr_attention_splits"]),
+                ({"split_kv": 0}, [self.SOURCE]),
+                ({}, [self.SOURCE, "bsr_attention_splits"]),
             ):
                 config = {"path": self.NAME, **fields}
                 made.check(engine, kernel=kernels, config=config, **keywords)
 
     def test_rows_of_similar_lengths_are_not_split(self, engine, rng):
-        config = {"path": self.NAME, "split_kv": 1}
+        config = {"path": self.NAME, "split_kv": 0}
         made = Case(rng, dtype="float16", lengths=(192, 1536), blocksize=(64, 64), widths=(64, 64))
         with engine.runs(self.SOURCE):
             out = attention(*made.on(engine), config=config)

@@ -38,6 +38,7 @@ def hand_made(rng, name, dtype, block, ns, split=1, *, small=True):
     else:
         lists, count = (np.array([0, 2, 2, 6, 7]), r_offsets), 7 * split
     rows, columns = rng.integers(0, 3 * ks + 1, count), rng.integers(0, n - ns + 1, count)
+    columns -= columns % 8 * rng.integers(0, 2, count)  # some at multiples of 16 bytes
     return blocks, others, (name, *lists, rows * n + columns, {"SPLIT_N": split}), (2, 4 * ms, n)
 
 

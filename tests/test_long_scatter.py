@@ -129,11 +129,11 @@ def test_lists_of_a_pattern(engine, rng, cuts, name, split):
     assert exact.max() > LARGEST
     lists = sg.bsr_scatter_mm_indices_data(a, engine.array(x), name, SPLIT_N=split)
     for _again in range(2):
-        with engine.runs("scatter_mm"):
+        with engine.runs("bsr_addmm"):
             out = sg.bsr_scatter_mm(a, engine.array(x), lists)
         assert_equal(engine, out, exact, "int32")
         assert len(cuts) == 1  # by the first call, and kept with the lists
-    with engine.runs("scatter_mm"):
+    with engine.runs("bsr_addmm"):
         out = engine.xp.zeros(exact.shape, np.float32)
         sg.bsr_scatter_mm(a, engine.array(x), lists, out=out)
     assert_equal(engine, out, exact)

@@ -2,7 +2,8 @@
 // PTX ISA, "Data movement: cp.async.bulk.tensor", "Tensor map".
 //
 // A box is described by a tensor map (runtime/tensor_map.py) and the coordinates of its first
-// element, innermost first. Elements outside the tensor read as zero and are not written; all
+// element, innermost first. That element is at a multiple of 16 bytes in global memory, or the
+// instruction is illegal. Elements outside the tensor read as zero and are not written; all
 // bytes of a box count on the barrier. Within its tensor map's swizzle of W bytes, the
 // 16-byte vector v of row r of a box (rows of W bytes) is stored at v ^ (r / (128 / W) % (W / 16)).
 #pragma once

@@ -232,9 +232,9 @@ def _scatter() -> Iterable[Case]:
             yield replace(listed, layout="tiles by wgmma", peers=())
         if block == 64:
             yield replace(listed, layout="tiles", peers=())
-    for operation in PAIRS:
+    for operation, path in PAIRS.items():
         pairs = Case("scatter", (64, 64), 0.1, _4096, operation=operation)
-        yield replace(pairs, bars=(Bar("TF", 150),))
+        yield pairs if path else replace(pairs, bars=(Bar("TF", 150),))
     lists = Case("scatter", (16, 16), 0.1, _4096, measure="making index lists")
     yield replace(lists, bars=(Bar("ms", 0.1),))
 

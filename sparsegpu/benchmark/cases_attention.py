@@ -135,7 +135,7 @@ def forward() -> Iterable[Case]:
     video = replace(video, density=64 / 1713, peers=(FLEX,), bars=(Bar("ms", 3.4),))
     yield from _variants(video, best)
     tokens = replace(long, size=(32768, 32768, 128), batch=8, pattern="full row", density=0.02)
-    split: tuple[Variant, ...] = (("mma", {"split_kv": 1}), ("wgmma", {"split_kv": 1}))
+    split: tuple[Variant, ...] = (("mma", {"split_kv": 0}), ("wgmma", {"split_kv": 0}))
     yield from _variants(replace(tokens, peers=(FLEX,)), (*best, *split))
     pages = replace(long, block=(1, 64), size=(64, 524288, 128), pattern="pages", group=4)
     pages = replace(pages, density=1 / 64, flush=True, peers=(GATHERED,), bars=(Bar("ms", 0.50),))

@@ -17,11 +17,11 @@ from .case import Case
 from .check import fraction_used, stripes
 from .workload import Workload, make_matrix
 
-#: The path that the products take, by operation.
+#: The path that the products take, by operation; None: what a call takes.
 PAIRS = {
-    "scatter_mm of pairs": "simt",
+    "scatter_mm of pairs": None,
     "scatter_mm of pairs on tensor cores": "mma",
-    "scatter_mm of pairs by wgmma": "wgmma",
+    "scatter_mm of pairs on FMA units": "simt",
 }
 _TILES = 8  # that are compared
 
@@ -67,7 +67,8 @@ def make_pairs(case: Case, xp: ModuleType, seed: int = 0) -> PairsWorkload:
     dense = xp.empty((k, split * ks), matrix.dtype)  # only its shape matters
     lists = sg.bsr_scatter_mm_indices_data(matrix, dense, "scatter_mm", SPLIT_N=split)
     others = random_array(xp, (k // ks * split, ks, ks), matrix.dtype, seed + 1)
-    config = {"path": PAIRS[case.operation]}
+    path = PAIRS[case.operation]
+    config = None if path is None else {"path": path}
     call = partial(sg.scatter_mm, matrix.data, others, lists, config=config)
     operands = (matrix.data, others, *lists[1:3])
     return PairsWorkload(case, call, matrix.data, operands, others, lists)

@@ -17,14 +17,14 @@ class TestPath(AttentionPath):
         ((20, 12), (7, 6), (42, 74)),
         ((9, 33), (7, 3), (256, 8)),
     ]
-    SCALE = 0.25  # a score's rounding grows with it, and the oracle is in float64, too
+    SCALE = 0.25  # a score's rounding grows with it
     FIELDS = [{"tile_q": 32}, {"tile_q": 128, "tile_k": 16}, {"blocks": 2}]
 
 
 def test_weights_from_0_to_underflow(engine):
     def attend(query, key, value, mask, scale):
         operands = (engine.array(a) for a in (query, key, value))
-        mask = mask.to_device(engine.xp) if engine.on_gpu else mask
+        mask = mask.to_device() if engine.on_gpu else mask
         with engine.runs("bsr_attention_f64"):
             out = attention(*operands, mask, scale=scale, config={"path": "mma_f64"})
         return engine.host(out)
@@ -32,12 +32,13 @@ def test_weights_from_0_to_underflow(engine):
     check_far_weights(attend)
 
 
-def test_it_is_nobodys_default():
-    """Until it is measured."""
-    of_default = facts("float64", (64, 64), (64, 64))
-    assert not bsr_attention_f64.pays(of_default)
-    assert bsr_attention_fma.pays(of_default)
-    assert bsr_attention_f64.worth_measuring(of_default)
+@pytest.mark.parametrize("capability", [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)])
+def test_where_it_is_the_default(capability):
+    """Where tensor cores have the units for it."""
+    given = facts("float64", (64, 64), (64, 64), capability=capability)
+    assert bsr_attention_f64.pays(given) == (capability[1] == 0 and capability != (12, 0))
+    assert bsr_attention_fma.pays(given)
+    assert bsr_attention_f64.worth_measuring(given)
 
 
 def test_what_it_does_not_take():

@@ -116,8 +116,3 @@ class Facts:
 def always(_: Any) -> bool:
     """Return True: for a path that serves wherever it has a tile, or pays wherever it serves."""
     return True
-
-
-def never(_: Any) -> bool:
-    """Return False: for a path that only a configuration chooses, until it has been measured."""
-    return False

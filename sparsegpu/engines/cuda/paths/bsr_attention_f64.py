@@ -1,8 +1,8 @@
-"""Attention of float64 on tensor cores (``bsr_attention_f64.cu``), only where asked for.
+"""Attention of float64 on tensor cores (``bsr_attention_f64.cu``).
 
 From compute capability 8.0 on. Blocks of 8 rows and columns or more; up to 256 columns of query and
-key and 128 of value, multiples of 2 in rows that are aligned to 16 bytes. It has not been measured:
-calls without `config` take the path `fma`, unless `tune` found this one to be faster.
+key and 128 of value, multiples of 2 in rows that are aligned to 16 bytes. It is the default where
+tensor cores multiply float64 faster than FMA units: compute capability 8.0, 9.0 and 10.0.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..runtime.launch import Launch
 from . import _attention, _attention_tiles
 from ._attention import Attention, AttentionFacts
 from ._attention_tiles import AttentionTile, score_defines
-from ._facts import INDICES, always, never
+from ._facts import INDICES, always
 from ._fields import Fields
 from ._split_kv import tile_launches
 
@@ -25,11 +25,16 @@ BY_ADDRESS = INDICES
 
 facts, examples, serves = Attention.facts, _attention.examples, _attention_tiles.serves
 worth_measuring = always
-pays = never  # before it has been measured
 
 _MOST_FEATURES, _MOST_VALUE_FEATURES = 256, 128
 _STAGES, _SLOTS = 2, 3  # of keys and values, and of what is known of them
 _INDEX = 8  # bytes, at most
+_FAST = frozenset({(8, 0), (9, 0), (10, 0)})  # others have few units for float64
+
+
+def pays(f: AttentionFacts) -> bool:
+    """Return whether the device has fast tensor cores for float64."""
+    return f.capability in _FAST
 
 
 def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:

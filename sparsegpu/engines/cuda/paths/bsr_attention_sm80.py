@@ -62,7 +62,7 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
         return None
     tile_k = fields.pick("tile_k", 64 if light else 32, fitting)
     blocks = fields.pick("blocks", 1, (1, 2, 3))
-    split_kv = fields.pick("split_kv", 0, (0, 1))
+    split_kv = fields.pick("split_kv", 1, (1, 0))
     return AttentionTile(
         tile_q=tile_q,
         threads=2 * tile_q,

@@ -108,7 +108,7 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     query_stages = fields.pick("query_stages", room[0], room)
     most = min((left - (query_stages - 1) * query_bytes) // (tile_k * of_key), MOST_STAGES)
     stages = fields.pick("stages", most, range(2, most + 1))
-    split_kv = fields.pick("split_kv", 0, (0, 1))
+    split_kv = fields.pick("split_kv", 1, (1, 0))
     return AttentionTile(
         tile_q=tile_q,
         threads=128 * (consumers + 1),

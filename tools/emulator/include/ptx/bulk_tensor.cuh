@@ -50,6 +50,7 @@ struct BoxCopy : BarrierCopy {
 inline void tma_load(unsigned shared, const TensorMap& map, unsigned barrier, int x, int y, int z) {
   if (shared % 1024 != 0) emulator::fail("a box that is not aligned to its swizzle's pattern");
   if (map.box_columns * map.itemsize != 128) emulator::fail("a box that is not 128 bytes wide");
+  if (x * map.itemsize % 16 != 0) emulator::fail("a box that begins between multiples of 16 bytes");
   auto copy = std::make_unique<BoxCopy>();
   copy->barrier = barrier;
   copy->bytes = long(map.box_rows * 128);
