@@ -52,17 +52,17 @@ struct ScatterMatrices {
 // behind its columns.
 __device__ __forceinline__ void copy_slice(unsigned char* panels, const T* from, long long pitch,
                                            int columns) {
-  constexpr int ACROSS = TILE_N / 8;  // packs of a line
+  constexpr int ACROSS = TILE_N / 8;  // vectors of a line
 #pragma unroll 1
   for (int i = threadIdx.x % 32; i < SLICE_K * ACROSS; i += 32) {
     const int line = i / ACROSS, column = i % ACROSS * 8;
-    Pack<T, 8> pack;
+    alignas(16) T values[8];
 #pragma unroll
     for (int e = 0; e < 8; ++e)
-      pack.value[e] = column + e < columns ? from[line * pitch + column + e] : round_to<T>(0.f);
-    pack.store(
-        reinterpret_cast<T*>(panels + swizzled_address<LINE_BYTES>(column / PANEL * PANEL_BYTES,
-                                                                   line, column % PANEL * 2)));
+      values[e] = column + e < columns ? from[line * pitch + column + e] : round_to<T>(0.f);
+    const unsigned at =
+        swizzled_address<LINE_BYTES>(column / PANEL * PANEL_BYTES, line, column % PANEL * 2);
+    *reinterpret_cast<uint4*>(panels + at) = *reinterpret_cast<const uint4*>(values);
   }
   fence_async_proxy();  // wgmma reads through the async proxy
 }

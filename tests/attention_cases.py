@@ -53,6 +53,11 @@ class Case:
             )
         )
 
+    def put_heads_inside(self) -> None:
+        """Let heads lie between rows and columns in memory, as models often make them."""
+        for name in ("query", "key", "value"):
+            setattr(self, name, heads_inside(getattr(self, name)))
+
     def raise_key(self, column: int) -> None:
         """Let one key be far above all others, so that weights relative to another overflow."""
         self.query[...], self.key[...] = 1, 0
@@ -165,12 +170,18 @@ class Case:
         assert out.dtype == self.query.dtype
         assert lse.dtype == (np.float64 if self.query.dtype == np.float64 else np.float32)
         # A score is rounded by its own size, and far keys with slopes have large ones.
-        far = max(self.shape) * np.abs(keywords.get("slopes", 0)).max()
+        slopes = keywords.get("slopes")
+        far = 0.0 if slopes is None else max(self.shape) * np.abs(slopes).max()
         rounded = 2 * far * np.finfo(lse.dtype).eps
         for found, exact in ((out, expected), (lse, expected_lse)):
             # Operands are exact in float64: the lse of 16-bit operands is as good as float32's.
             tolerance = ATTENTION_TOLERANCE[found.dtype.name]
             assert_attention_close(found, exact, share=1 + rounded / tolerance)
+
+
+def heads_inside(array: np.ndarray) -> np.ndarray:
+    """Return the same values, in memory (*batch, rows, heads, columns)."""
+    return np.ascontiguousarray(array.swapaxes(-3, -2)).swapaxes(-3, -2)
 
 
 def check_far_weights(attend) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import sparsegpu
-from attention_cases import Case, attention, on_engine, survivors
+from attention_cases import Case, attention, heads_inside, on_engine, survivors
 from sparsegpu.testing import assert_gradient_close, random_values, to_host
 
 backward = sparsegpu.scaled_dot_product_attention_backward
@@ -21,6 +21,10 @@ class GradientCase(Case):
         rows = (*heads, *self.query.shape[-3:-1])
         self.grad = random_values(rng, (*rows, self.value.shape[-1]), dtype)
         self.grad_lse = self.of_heads(rng, rows)
+
+    def put_heads_inside(self) -> None:
+        super().put_heads_inside()
+        self.grad = heads_inside(self.grad)
 
     def forward(self, engine, **keywords):
         """Return grad, the operands, out and lse on the engine, as backward takes them."""

@@ -52,7 +52,19 @@ class AttentionPath:
     OUTPUTS: tuple[str, ...] = ("float16", "float32")
     SCALE = 1.0  # of `test_shapes`: with a large one the maximum rises by whole units
 
-    def check(self, engine, rng, blocksize, lengths, widths, *, fields=None, case=None, **keywords):
+    def check(
+        self,
+        engine,
+        rng,
+        blocksize,
+        lengths,
+        widths,
+        *,
+        fields=None,
+        case=None,
+        heads_inside=False,
+        **keywords,
+    ):
         lengths = tuple(n * b for n, b in zip(lengths, blocksize, strict=True))
         made = Case(
             rng,
@@ -61,6 +73,8 @@ class AttentionPath:
             blocksize=blocksize,
             widths=widths,
         )
+        if heads_inside:
+            made.put_heads_inside()
         config = {"path": self.NAME, **(fields or {})}
         made.check(engine, kernel=self.SOURCE, config=config, **keywords)
 
@@ -68,6 +82,10 @@ class AttentionPath:
         for shape in self.SHAPES:
             for dtype in self.DTYPES:
                 self.check(engine, rng, *shape, case={"dtype": dtype}, scale=self.SCALE)
+
+    def test_heads_between_rows_and_columns(self, engine, rng):
+        for shape in self.SHAPES[:3]:
+            self.check(engine, rng, *shape, heads_inside=True)
 
     def test_fields(self, engine, rng):
         for fields in self.FIELDS:

@@ -23,7 +23,18 @@ class GradientPath:
     FIELDS: list  # configurations beside the path
     MASKED = ((16, 16), (9, 11), (64, 128))  # a shape for masks of every kind
 
-    def check(self, engine, rng, shape, *, case=None, fields=None, poison=False, **keywords):
+    def check(
+        self,
+        engine,
+        rng,
+        shape,
+        *,
+        case=None,
+        fields=None,
+        poison=False,
+        heads_inside=False,
+        **keywords,
+    ):
         blocksize, blocks, widths = shape
         made = GradientCase(
             rng,
@@ -32,6 +43,8 @@ class GradientPath:
             blocksize=blocksize,
             widths=widths,
         )
+        if heads_inside:
+            made.put_heads_inside()
         clean = made.key, made.value
         if poison:  # keys that nobody sees
             made.mask[0][..., 1] = False
@@ -54,6 +67,10 @@ class GradientPath:
         for shape in self.SHAPES:
             self.check(engine, rng, shape, case={"dtype": dtype})
             self.check(engine, rng, shape, case={"dtype": dtype}, is_causal=True)
+
+    def test_heads_between_rows_and_columns(self, engine, rng):
+        for shape in self.SHAPES[:3]:
+            self.check(engine, rng, shape, heads_inside=True)
 
     def test_fields(self, engine, rng):
         for fields in self.FIELDS:

@@ -208,6 +208,22 @@ def test_a_key_far_above_the_others(directory, rng, path, case, column):
         made.check(_Host(), config={"path": path, **fields}, **keywords)
 
 
+@pytest.mark.parametrize("path", ["mma", "wgmma"])
+def test_heads_between_rows_and_columns(directory, rng, path):
+    how = {"lengths": (128, 192), "blocksize": (64, 64), "widths": (64, 128), "dtype": "float16"}
+    made = Case(rng, heads=(4, 2), batch=(2,), **how)
+    made.put_heads_inside()
+    with emulated_attention(directory) as launched:
+        made.check(_Host(), config={"path": path})
+    assert launched == KERNELS[path] | {"bsr_attention_mask": 1}
+
+    made = GradientCase(rng, heads=(4, 2), batch=(2,), **how)
+    made.put_heads_inside()
+    with emulated_attention(directory):
+        found = backward(*made.forward(_Host()), config={"path": path})
+    made.compare(found)
+
+
 @pytest.mark.parametrize(
     ("path", "case"), [*zip(("wgmma", "mma") * 2, LONG_ROWS, strict=True)], ids=str
 )

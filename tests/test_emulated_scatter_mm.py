@@ -83,7 +83,7 @@ def test_what_does_not_lie_in_vectors_is_not_for_tensor_cores(directory, rng):
 @pytest.mark.parametrize(
     ("tile", "source"),
     [
-        ({"TILE_M": 64, "TILE_N": 64, "GROUP_SIZE": 2}, "scatter_mm_sm90"),
+        ({"TILE_M": 64, "TILE_N": 64, "GROUP_SIZE": 2}, "scatter_mm_sm80"),
         ({"TILE_M": 32}, "scatter_mm_sm80"),
         ({"TILE_M": 128}, None),
         ({"TILE_N": 2}, None),

@@ -33,16 +33,21 @@ class MaskOperand(NamedTuple):
     pattern : Pattern
         Canonical, if ``data`` are bits.
     data : array (*batch, nnzb, bm, bk) or BlockBits
-    arrays : tuple of arrays
-        What ``data`` consists of.
+    array : array
+        Of ``data``, for checks of library, device and overlap.
     serial : int or None
-        Tells `BlockBits` apart.
+        Tells `BlockBits`, whose arrays never change, apart.
     """
 
     pattern: Pattern
     data: Any
-    arrays: tuple[Any, ...]
+    array: Any
     serial: int | None = None
+
+    @property
+    def changing(self) -> Any:
+        """The array that another call with this pattern and ``serial`` may have another of."""
+        return self.array if self.serial is None else None
 
     def check(self, function: str) -> None:
         """Refuse values that do not fit the pattern; those of a call that is replayed do."""
@@ -61,13 +66,13 @@ def mask_operand(function: str, mask: Any) -> MaskOperand:
     if is_block_mask(mask):
         if reads_bits(mask.pattern.xp):
             pattern, packed = canonical_bits(mask, function, "mask")
-            return MaskOperand(pattern, packed, (packed.codes, packed.bits), packed.serial)
+            return MaskOperand(pattern, packed, packed.codes, packed.serial)
         mask = mask.tobsr()
     try:
         pattern, data = mask.pattern, mask.data
     except AttributeError:
         raise not_sparse(function, "mask", mask) from None
-    return MaskOperand(pattern, data, (data,))
+    return MaskOperand(pattern, data, data)
 
 
 def reads_bits(xp: ModuleType) -> bool:

@@ -150,7 +150,7 @@ def scaled_dot_product_attention(
     slopes = optional_array(slopes, function, "slopes")
     sinks = optional_array(sinks, function, "sinks")
     given, out = out, optional_out(out, function)
-    arrays = (query, key, value, mask.arrays[0], slopes, sinks, out, *mask.arrays[1:])
+    arrays = (query, key, value, mask.changing, slopes, sinks, out)
     how = None if config is None else repr(config)
     settings = (
         scale,
@@ -172,7 +172,14 @@ def scaled_dot_product_attention(
     mask.check(function)
     check_flags(function, is_causal=is_causal, return_lse=return_lse, allow_tf32=allow_tf32)
     check_config(function, config, function)
-    operands = dict(zip(("query", "key", "value", "mask", "slopes", "sinks"), arrays))
+    operands = {
+        "query": query,
+        "key": key,
+        "value": value,
+        "mask": mask.array,
+        "slopes": slopes,
+        "sinks": sinks,
+    }
     xp = common_namespace(function, **operands, out=out)
     heads = check_operands(function, query, key, value, mask, slopes, sinks)
     score = checked_score(

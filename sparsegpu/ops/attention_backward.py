@@ -149,7 +149,7 @@ def scaled_dot_product_attention_backward(
     grad_lse = optional_array(grad_lse, function, "grad_lse")
     slopes = optional_array(slopes, function, "slopes")
     sinks = optional_array(sinks, function, "sinks")
-    arrays = (grad, query, key, value, *mask.arrays, out, lse, grad_lse, slopes, sinks)
+    arrays = (grad, query, key, value, mask.changing, out, lse, grad_lse, slopes, sinks)
     how = None if config is None else repr(config)
     settings = (
         *(scale, is_causal, dropout_p, seed, softcap),
@@ -169,7 +169,7 @@ def scaled_dot_product_attention_backward(
         query=query,
         key=key,
         value=value,
-        mask=mask.arrays[0],
+        mask=mask.array,
         out=out,
         lse=lse,
         grad_lse=grad_lse,

@@ -58,7 +58,7 @@ def on_host(operands: Operands) -> bool:
     query, key, value, mask = operands
     operand = mask_operand("tune", mask)
     operand.check("tune")
-    arrays = {"bsr": operand.arrays[0], "dense": query}
+    arrays = {"bsr": operand.array, "dense": query}
     return common_namespace("tune", **arrays, key=key, value=value) is np
 
 

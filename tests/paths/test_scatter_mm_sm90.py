@@ -27,7 +27,8 @@ def test_what_it_does_not_take(blocksize):
 def test_rows_at_odd_addresses_and_wrong_fields():
     assert scatter_mm_sm90.tile(facts("float16", (64, 64), vectors=False), Fields()) is None
     assert scatter_mm_sm90.pays(facts("float16", (64, 64)))
-    assert not scatter_mm_sm90.pays(facts("float16", (64, 64), columns=68))
+    for slower in ({"columns": 68}, {"terms": 128}):
+        assert not scatter_mm_sm90.pays(facts("float16", (64, 64), **slower))
     for wrong in ({"tile_m": 128}, {"tile_n": 32}, {"stages": 5}, {"teams": 4}):
         fields = Fields({"path": "wgmma", **wrong}, "scatter_mm")
         with pytest.raises(ConfigError, match=f"scatter_mm.*'{next(iter(wrong))}'"):

@@ -1,19 +1,26 @@
-"""Tensor maps of whole matrices whose rows are copied in boxes of 128 bytes, batches included."""
+"""Tensor maps of whole matrices whose rows are copied in boxes of 128 bytes, batches included.
+
+A map has one dimension for the matrices of a batch. Their distances need not be one stride's
+multiples in order: the map counts places of the largest step that leads to all of them, of which
+most may be no matrix of the batch. So an array (B, L, H, E) that is seen as (B, H, L, E) is
+described, too.
+"""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from ..runtime.tensor_map import tensor_map
 from ..runtime.view import matrix_numbers
+from ._tma import INT32
 
 #: Bytes of a row that a box has.
 LINE_BYTES = 128
 
 
-def matrices_of(array: Any, trailing: int = 2) -> tuple[int, int] | None:
+def matrices_of(array: Any, trailing: int) -> tuple[int, int] | None:
     """Return how many matrices an array has and their distance in bytes, None without one.
 
     ``trailing`` dimensions stand behind those of the batch.
@@ -32,13 +39,28 @@ def matrices_of(array: Any, trailing: int = 2) -> tuple[int, int] | None:
 
 def described(array: Any) -> bool:
     """Return whether a map describes all matrices of an array whose rows are aligned."""
-    matrices = matrices_of(array)
-    return matrices is not None and matrices[1] >= 0 and array.strides[-2] > 0
+    return min(array.strides[:-1]) >= 0 < array.strides[-2] and places_of(array)[0] < INT32
+
+
+def places_of(array: Any) -> tuple[int, int]:
+    """Return how many places a map of an array's matrices counts, and their distance in bytes.
+
+    Examples
+    --------
+    Of four heads and two batches, in memory (2, 1024, 4, 64):
+
+    >>> import numpy as np
+    >>> places_of(np.zeros((2, 1024, 4, 64), np.float16).swapaxes(1, 2))
+    (4100, 128)
+    """
+    batch = list(zip(array.shape[:-2], array.strides[:-2], strict=True))
+    apart = gcd(*(s for n, s in batch if n != 1))
+    return (1 + sum((n - 1) * s // apart for n, s in batch), apart) if apart else (1, 0)
 
 
 def rows_map(array: Any, rows: int) -> bytes:
     """Return the map of the rows of all matrices of an array, so many rows a box."""
-    count, apart = matrices_of(array) or (1, 0)
+    count, apart = places_of(array)
     n, columns = array.shape[-2:]
     size = array.itemsize
     return tensor_map(
@@ -51,10 +73,10 @@ def rows_map(array: Any, rows: int) -> bytes:
 
 
 def numbers(array: Any, batch: tuple[int, ...], mapped: Any = None) -> bytes:
-    """Return which matrix of `rows_map` a matrix of the batch reads: a ``View``.
+    """Return which place of `rows_map` a matrix of the batch reads: a ``View``.
 
     The map is that of ``mapped``, of which ``array`` is a view with its dimensions in another
     order; by default of the array itself.
     """
-    count, apart = matrices_of(array if mapped is None else mapped) or (1, 0)
+    count, apart = places_of(array if mapped is None else mapped)
     return matrix_numbers(array.shape[:-2], array.strides[:-2], apart if count > 1 else 0, batch)

@@ -40,6 +40,8 @@ class ScatterFacts:
     blocksize : (Ms, Ks)
     columns : int
         Ns, of a tile of the accumulators.
+    terms : float
+        Of a sum, on average: the columns of the blocks that a tile has.
     vectors : bool
         Rows of blocks and others begin at multiples of 16 bytes, and their elements are contiguous.
     group_size : int
@@ -50,6 +52,7 @@ class ScatterFacts:
     dtype: np.dtype
     blocksize: tuple[int, int]
     columns: int
+    terms: float = 512.0
     vectors: bool = True
     group_size: int = _GROUP_SIZES[-1]
 
@@ -114,6 +117,7 @@ class Scatter:
             dtype=self.dtype,
             blocksize=self.blocks.shape[1:],
             columns=self.columns,
+            terms=self.pairs / max(self.tiles, 1) * self.blocks.shape[2],
             vectors=all(a.strides[-1] == a.itemsize and aligned(a, 16) for a in operands),
             group_size=self.group_size,
         )

@@ -44,7 +44,7 @@ _TEAM_BARRIERS = 2048  # bytes of a team's barriers and states, at most
 
 
 def serves(p: Attention) -> bool:
-    """Return whether tensor maps describe query, key and value, each with one batch stride."""
+    """Return whether tensor maps describe query, key and value."""
     return _attention_tiles.serves(p) and all(described(a) for a in (p.query, p.key, p.value))
 
 

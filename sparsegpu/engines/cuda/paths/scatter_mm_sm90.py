@@ -28,6 +28,7 @@ BY_ADDRESS = INDICES
 
 _SIDE = 64  # of a slice of a block
 _VECTOR = 8  # elements in 16 bytes
+_FEWEST_TERMS = 256
 _STAGING = 4 * 16 * 40 * 4  # bytes of the warps of a team
 _TEAMS = {64: 3, 128: 2, 256: 2}  # by the columns of a tile
 
@@ -36,8 +37,11 @@ worth_measuring = always
 
 
 def pays(f: ScatterFacts) -> bool:
-    """Return whether it is the fastest: tiles that begin at multiples of 16 bytes come by TMA."""
-    return f.columns % _VECTOR == 0
+    """Return whether it is the fastest: long sums, of others that begin at multiples of 16 bytes.
+
+    Where sums are short, adding them to the accumulators takes the time.
+    """
+    return f.columns % _VECTOR == 0 and f.terms >= _FEWEST_TERMS
 
 
 def serves(p: Scatter) -> bool:
