@@ -17,12 +17,11 @@ def numba_cuda():
     """Return numba.cuda, or skip the test."""
     pytest.importorskip("numba", reason="numba is not installed")
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
-    from numba import cuda
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             import numba.cuda.np.arrayobj  # noqa: F401 (what compiling imports first)
+            from numba import cuda
         except AttributeError as error:
             pytest.skip(f"numba-cuda is too old for this NumPy: {error}")
     return cuda

@@ -64,10 +64,10 @@ def test_singular_blocks_are_named(engine):
         for block in (dense[4:6, 4:6], np.ones((2, 2)), np.zeros((2, 2))):
             dense[4:6, 4:6] = block
             with pytest.raises(ValueError, match=message):
-                linalg.block_jacobi(on(engine, bsr_array(dense, blocksize=(2, 2))))
+                linalg.block_jacobi(bsr_array(engine.array(dense), blocksize=(2, 2)))
         dense[6, 6] = np.nan
         with pytest.raises(ValueError, match=r"block \(2, 2\) singular, and 1 more$"):
-            linalg.block_jacobi(on(engine, bsr_array(dense, blocksize=(2, 2))))
+            linalg.block_jacobi(bsr_array(engine.array(dense), blocksize=(2, 2)))
 
 
 @pytest.mark.parametrize(
