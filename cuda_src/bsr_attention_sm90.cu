@@ -21,7 +21,7 @@
 //   -DBM, -DBK            size of a block: multiples of 16; BK divides TILE_K or is its multiple
 //   -DTILE_Q=64|128       queries of a team
 //   -DTILE_K=32|64|128    keys of a stage
-//   -DCONSUMERS=2|3       warpgroups; 3 for tiles of 64
+//   -DCONSUMERS=2|3|4     warpgroups; 3 for tiles of 64
 //   -DFEATURES, -DVALUE_FEATURES   columns, rounded up: multiples of 64, at most 256
 //   -DSTAGES              of keys and values
 //   -DQUERY_STAGES=1|2    of queries: with 2 those of the next tile come during this one
@@ -36,6 +36,13 @@ using namespace sparsegpu;
 
 constexpr int TEAM = TILE_Q / 64, TEAMS = CONSUMERS / TEAM;
 constexpr int THREADS = 128 * (CONSUMERS + 1);
+// A warpgroup that requests more registers than others have released waits for ever. At launch
+// every thread has an equal share of 65536, a multiple of 8.
+constexpr int PRODUCER_REGISTERS = 24;
+constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : CONSUMERS == 3 ? 160 : 112;
+static_assert(PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS <=
+                  65536 / THREADS / 8 * 8 * (CONSUMERS + 1),
+              "registers of the thread block");
 constexpr int ENTRIES = BK < TILE_K ? TILE_K / BK : 1, SLICES_K = BK < TILE_K ? 1 : BK / TILE_K;
 constexpr int KEYS = BK < TILE_K ? BK : TILE_K, STRIPS = KEYS / 8;  // of an entry in a stage
 typedef QueryTile<BM, TILE_Q, SPLIT_KV> Tile;
@@ -155,7 +162,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
   // Broadcast: makes these warp-uniform.
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   if (warp >= 4 * CONSUMERS) {
-    setmaxnreg_dec<24>();
+    setmaxnreg_dec<PRODUCER_REGISTERS>();
     const int team = warp - 4 * CONSUMERS;
     if (team < TEAMS)
       produce(team, memory + team * TEAM_BYTES, teams[team], maps, matrices, batch, schedule,
@@ -163,7 +170,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
     return;
   }
 
-  setmaxnreg_inc<CONSUMERS == 2 ? 240 : 160>();
+  setmaxnreg_inc<CONSUMER_REGISTERS>();
   const int team = warp / (4 * TEAM);
   const int first_row = warp / 4 % TEAM * 64;  // the warpgroup's, of the tile
   TeamMemory& shared = teams[team];

@@ -24,7 +24,7 @@ from ._attention_tiles import (
 from ._facts import HALVES, INDICES, always
 from ._fields import Fields
 from ._matrix_maps import described, numbers, rows_map
-from ._sm90 import MOST_STAGES, RESERVED, SHARED
+from ._sm90 import MOST_STAGES, SHARED
 from ._split_kv import splits_of
 
 NAME = "wgmma"
@@ -40,7 +40,10 @@ _PANEL = 64  # columns of a box
 _MOST_FEATURES = 256
 # Keys of a stage by the columns of value: sums and scores share the registers.
 _KEYS = {64: (64, 128), 128: (64, 128), 192: (32, 64), 256: (32,)}
-_TEAM_BARRIERS = 2048  # bytes of a team's barriers and states, at most
+# Bytes of a team's shared memory besides its tiles (TeamMemory), at most: for each tile of queries,
+# for each stage of keys, and for each block of the mask that a stage has.
+_QUERY_STATIC, _STAGE_STATIC, _STATE_STATIC = 96, 32, 12
+_ALIGNMENT = 1024  # of the stages
 
 
 def serves(p: Attention) -> bool:
@@ -75,10 +78,13 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
 
     narrow = max(features, value_features) <= _PANEL
 
-    def memory(tile_q: int, consumers: int) -> int:
-        """Return the bytes of shared memory that a team has for its stages."""
-        teams = consumers * 64 // tile_q
-        return (SHARED - RESERVED) // teams - 2 * tile_q * features - _TEAM_BARRIERS
+    def most_stages(tile_q: int, tile_k: int, consumers: int, query_stages: int) -> int:
+        """Return how many stages of keys a team has room for."""
+        states = max(1, tile_q // bm) * max(1, tile_k // bk)
+        of_team = (SHARED - _ALIGNMENT) // (consumers * 64 // tile_q)
+        of_queries = query_stages * (2 * tile_q * features + _QUERY_STATIC)
+        of_stage = tile_k * of_key + _STAGE_STATIC + _STATE_STATIC * states
+        return min((of_team - of_queries) // of_stage, MOST_STAGES)
 
     def keys(tile_q: int, consumers: int = 2) -> list[int]:
         rows = max(1, tile_q // bm)
@@ -87,32 +93,39 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
             for k in _KEYS[value_features]
             if (k % bk == 0 or bk % k == 0)
             and rows * max(1, k // bk) <= 32
-            and memory(tile_q, consumers) >= 2 * k * of_key
-            and (consumers == 2 or k <= 64)  # three have fewer registers each
+            and most_stages(tile_q, k, consumers, 1) >= 2
+            and (consumers == 2 or k <= 64)  # more have fewer registers each
         ]
 
     sizes = [n for n in (64, 128) if keys(n)]
     if not sizes:
         return None
+    # Where tiles are narrow, latencies are longer than products: many warpgroups hide each other's.
+    # Four have registers for it where a stage is one block, and a row is stored in few vectors.
+    many = [2]
+    if narrow and light:
+        plain = bm % 64 == 0 and bk == 64 and f.out_dtype.itemsize == 2
+        many += [n for n in (3, 4) if keys(64, n) and (n == 3 or plain)]
     # A tile of 128 queries reads keys once for all of them, one of 64 has fewer keys in vain.
-    tile_q = fields.pick("tile_q", 128 if bm >= 128 or 64 not in sizes else 64, sizes)
-    many = tile_q == 64 and narrow and bool(keys(64, 3))
-    consumers = fields.pick("consumers", 3 if many and light else 2, (2, 3) if many else (2,))
+    large = 128 if bm >= 128 or 64 not in sizes else 64
+    tile_q = fields.pick("tile_q", 64 if 4 in many else large, sizes)
+    choices = [n for n in many if n * 64 % tile_q == 0 and keys(tile_q, n)]
+    consumers = fields.pick("consumers", choices[-1], choices)
     # Of wide keys more stages are worth more than large ones.
-    large = light and bk >= 128 and narrow and consumers == 2
-    tile_k = fields.pick("tile_k", 128 if large else 64, keys(tile_q, consumers))
-    teams, left = consumers * 64 // tile_q, memory(tile_q, consumers)
-    # With room for the next tile's queries, too, nothing waits where one tile ends.
-    query_bytes = 2 * tile_q * features
-    room = [n for n in (2, 1) if left - (n - 1) * query_bytes >= 2 * tile_k * of_key]
-    query_stages = fields.pick("query_stages", room[0], room)
-    most = min((left - (query_stages - 1) * query_bytes) // (tile_k * of_key), MOST_STAGES)
+    wide = light and bk >= 128 and narrow and consumers == 2
+    tile_k = fields.pick("tile_k", 128 if wide else 64, keys(tile_q, consumers))
+    # With room for the next tile's queries, too, nothing waits where one tile ends. Of four
+    # warpgroups others are at work meanwhile, and another stage of keys is worth more.
+    room = [n for n in (2, 1) if most_stages(tile_q, tile_k, consumers, n) >= 2]
+    query_stages = fields.pick("query_stages", room[-1] if consumers == 4 else room[0], room)
+    most = most_stages(tile_q, tile_k, consumers, query_stages)
     stages = fields.pick("stages", most, range(2, most + 1))
+    teams, query_bytes = consumers * 64 // tile_q, 2 * tile_q * features
     split_kv = fields.pick("split_kv", 1, (1, 0))
     return AttentionTile(
         tile_q=tile_q,
         threads=128 * (consumers + 1),
-        shared_memory=teams * (query_stages * query_bytes + stages * tile_k * of_key) + 1024,
+        shared_memory=teams * (query_stages * query_bytes + stages * tile_k * of_key) + _ALIGNMENT,
         defines={
             **score_defines(f),
             "CONSUMERS": consumers,
