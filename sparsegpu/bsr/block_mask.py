@@ -13,11 +13,11 @@ from .._arrays import (
     common_namespace,
     device_name,
     device_of,
-    import_cupy,
     namespace,
     read_only,
 )
 from .._checks import bad_type, bad_value, check_flags
+from .._device import target_device
 from .._math import ceil_div
 from .._memo import Memo
 from .._npz import reading
@@ -298,10 +298,15 @@ class BlockMask(Drawings, Compared, Logical, Sparse):
         ------
         ImportError
             When CuPy is not installed.
+        RuntimeError
+            Without a CUDA device, or a driver that CuPy works with.
+        ValueError
+            A number that no device has.
+        TypeError
+            When ``device`` is no integer.
         """
-        cupy = import_cupy("BlockMask.to_device", "a CUDA device is asked for")
-
-        target = cupy.cuda.Device(device)  # the current one for None
+        function = "BlockMask.to_device"
+        cupy, target = target_device(function, device)
         if device_of(self._kind) == target.id:
             return self
         with target:

@@ -9,10 +9,10 @@ import numpy as np
 from .._arrays import (
     common_namespace,
     device_of,
-    import_cupy,
     swap_last,
 )
 from .._checks import check_axes, check_blocksize, check_choice, check_flags, not_offered
+from .._device import target_device
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
 from ..ops._bsr_product import transposed_operand
@@ -198,10 +198,16 @@ class Conversions(Formats):
         ------
         ImportError
             When CuPy is not installed.
+        RuntimeError
+            Without a CUDA device, or a driver that CuPy works with.
+        ValueError
+            A number that no device has.
+        TypeError
+            When ``device`` is no integer.
         """
-        cupy = import_cupy("bsr_array.to_device", "a CUDA device is asked for")
-        check_sparse("to_device", "self", self)
-        target = cupy.cuda.Device(device)  # the current one for None
+        function = "bsr_array.to_device"
+        check_sparse(function, "self", self)
+        cupy, target = target_device(function, device)
         if device_of(self._data) == target.id:
             return self
         with target:

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from .._arrays import as_array, common_namespace
-from .._checks import bad_type, bad_value, check_integers, not_offered
+from .._checks import bad_type, bad_value, check_integers, not_offered, shown
 from .._segments import expand_counts
 from ..engines import engine_module
 from ..ops._common import check_sparse, on_device
@@ -234,14 +234,14 @@ def _is_rows(key: Any) -> bool:
 def _not_offered(key: Any) -> NotImplementedError:
     return not_offered(
         "bsr_array[...]",
-        f"the index {reprlib.repr(key)}",
+        f"the index {shown(key, reprlib.repr)}",
         "A[i], A[i, j], A[:, j], A[i:j, k:l] with multiples of the block size, A[rows] with a "
         "list, an array or a mask of rows; of a batch A[b], and of one of its matrices A[b, i:j]",
     )
 
 
 def _out_of_range(function: str, argument: str, expected: str, got: Any) -> IndexError:
-    return IndexError(f"{function}: argument '{argument}': expected {expected}, got {got}")
+    return IndexError(f"{function}: argument '{argument}': expected {expected}, got {shown(got)}")
 
 
 def _checked_column(function: str, array: Any, j: Any) -> int:
