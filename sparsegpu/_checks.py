@@ -113,7 +113,7 @@ def check_integers(
             raise TypeError  # a sparse array can be iterated over, too
         values = tuple(values)
         result = tuple(operator.index(n) for n in values)
-    except TypeError:
+    except (TypeError, NotImplementedError):  # the second from iteration over a sparse array
         raise bad_type(function, argument, expected, shown(values, repr)) from None
     if any(isinstance(n, bool) for n in values):
         raise bad_type(function, argument, expected, shown(values, repr))

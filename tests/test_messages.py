@@ -87,6 +87,39 @@ def test_sequences_that_are_no_array(a):
         sg.bsr_matmul(a, [[10**30]] * 4)
 
 
+@pytest.mark.parametrize("key", [(), (0, 0, 0), np.float32, "a"])
+def test_keys_that_are_no_index(a, key):
+    with pytest.raises(NotImplementedError, match=r"^bsr_array\[\.\.\.\]: the index "):
+        a[key]
+
+
+@pytest.mark.parametrize("date", [np.datetime64("2020"), np.timedelta64(3)])
+def test_scalars_that_are_no_numbers(a, weight, date):
+    for array in (a, weight):
+        name = type(array).__name__
+        for sign, compute in (
+            ("==", operator.eq), (">", operator.gt), (r"\*", operator.mul), ("/", operator.truediv)
+        ):  # fmt: skip
+            message = rf"^{name} {sign}: argument 'other': expected a number, got "
+            with pytest.raises(TypeError, match=message):
+                compute(array, date)
+
+
+def test_array_libraries_and_sequences_that_are_none(a):
+    for compute, message in (
+        (lambda: sg.masks.top_k([[1.0]], 1, 16, xp=0), "^top_k: argument 'xp'"),
+        (lambda: sg.masks.from_indices([[0]], blocksize=16, shape=(16, 16), xp=0),
+         "^from_indices: argument 'xp'"),
+        (lambda: sg.causal(16, 16, xp=10**5000), "^causal: argument 'xp': .*very many"),
+        (lambda: sg.diags(np.float32), "^diags: argument 'diagonals'"),
+        (lambda: sg.diags(scipy.sparse.eye_array(4)), "^diags: argument 'diagonals'"),
+        (lambda: sg.random_bsr((4, 4), scipy.sparse.eye_array(4), 0.5),
+         "^random_bsr: argument 'blocksize'"),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=message):
+            compute()
+
+
 def test_axes_of_a_transpose(a, weight):
     for array in (a, weight):
         with pytest.raises(TypeError, match=r"transpose: argument 'axes': .*\(1, 0\), got int"):

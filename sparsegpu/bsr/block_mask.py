@@ -214,6 +214,11 @@ class BlockMask(Drawings, Compared, Logical, Sparse):
             Give every element memory of its own. False: where no block is partial, the blocks
             have strides of 0 inside and cost a byte each; they are not to be written to.
 
+        Raises
+        ------
+        TypeError
+            When ``copy`` is neither True nor False.
+
         Examples
         --------
         >>> import sparsegpu
@@ -223,6 +228,7 @@ class BlockMask(Drawings, Compared, Logical, Sparse):
                [1, 1, 1, 0],
                [1, 1, 1, 1]])
         """
+        check_flags("BlockMask.tobsr", copy=copy)
         xp, pattern = self._xp, self._pattern
         with on_device(self._kind):
             full = (self._kind == FULL)[..., None, None]

@@ -144,6 +144,7 @@ class Conversions(Formats):
             Matrices of a batch that would keep different numbers of blocks.
         """
         wanted = check_dtype("astype", "dtype", dtype)
+        check_flags("astype", copy=copy)
         check_sparse("astype", "self", self)
         with on_device(self._data):
             if wanted == self.dtype:
@@ -153,7 +154,14 @@ class Conversions(Formats):
             return self._with(source._pattern, source._data.astype(wanted))
 
     def conj(self, copy: bool = True) -> Self:
-        """Return the complex conjugate (of a real array: a copy, or itself)."""
+        """Return the complex conjugate (of a real array: a copy, or itself).
+
+        Raises
+        ------
+        TypeError
+            When ``copy`` is neither True nor False.
+        """
+        check_flags("conj", copy=copy)
         check_sparse("conj", "self", self)
         if self.dtype.kind == "c":
             return self._with(self._pattern, self._data.conj())
@@ -233,6 +241,7 @@ class Conversions(Formats):
             "dense": self.toarray,
         }
         check_choice("asformat", "format", format, (None, "bsr", *makers))
+        check_flags("asformat", copy=copy)
         if format in {None, "bsr"}:
             return self.copy() if copy else self
         return makers[format]()
@@ -256,7 +265,7 @@ class Conversions(Formats):
         TypeError
             A block size that is no pair of integers.
         """
-        check_flags("tobsr", pad=pad)
+        check_flags("tobsr", copy=copy, pad=pad)
         array = self._reblocked("tobsr", "self", blocksize, bool(pad))
         return array.copy() if copy and array._data is self._data else array
 
