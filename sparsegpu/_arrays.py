@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from ._checks import bad_type, bad_value, kind_of, not_offered
+from ._checks import bad_type, bad_value, kind_of, not_offered, shown
 from ._protocols import Sparse
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
@@ -45,7 +45,9 @@ def check_dtype_name(function: str, argument: str, dtype: Any) -> np.dtype:
     try:
         return dtype_of(dtype)
     except (TypeError, ValueError):
-        raise bad_type(function, argument, "a dtype or the name of one", repr(dtype)) from None
+        raise bad_type(
+            function, argument, "a dtype or the name of one", shown(dtype, repr)
+        ) from None
 
 
 def check_dtype_among(
@@ -142,10 +144,14 @@ def as_array(x: Any, function: str, argument: str) -> Any:
     if sequence or (hasattr(x, "__array__") and not isinstance(x, Sparse)):
         try:
             array = np.asarray(x)
-        except ValueError as error:  # of sequences of different lengths
-            raise bad_value(function, argument, "an array", str(error)) from error
+        except ValueError as error:
+            lengths = sequence and "inhomogeneous" in str(error)
+            got = "sequences of different lengths" if lengths else str(error)
+            raise bad_value(function, argument, "an array", got) from error
         if array.dtype != object:
             return array
+        if sequence:
+            raise bad_type(function, argument, "numbers that NumPy has a dtype for", kind_of(x))
     raise bad_type(function, argument, "a NumPy or CuPy array", kind_of(x))
 
 

@@ -58,29 +58,33 @@ def _platforms_own() -> Path:
     return base_dir / "sparsegpu"
 
 
-def why_not_used(directory: Path) -> str | None:
+def why_not_used(directory: Path, *inside: Path) -> str | None:
     """Say why a cache directory is not to be trusted, and what to do; None where it is.
 
-    One that does not exist is: it will be made, for this user alone.
+    One that does not exist is: it will be made, for this user alone. ``inside`` are folders in it,
+    from the outermost on, to be trusted, too.
     """
     if not hasattr(os, "geteuid"):  # no POSIX permissions
         return None
-    try:
-        found = directory.stat()
-    except OSError:
-        return None
-    if not S_ISDIR(found.st_mode):
-        return None  # reading and writing will fail
-    if found.st_uid not in {os.geteuid(), 0}:
-        return f"{directory} belongs to another user (number {found.st_uid}); own it"
-    if found.st_mode & 0o022:
-        mode = f"mode {found.st_mode & 0o777:o}"
-        return f"other users can write to {directory} ({mode}); chmod go-w it"
+    for folder in (directory, *inside):
+        try:
+            found = folder.stat()
+        except OSError:
+            return None
+        if not S_ISDIR(found.st_mode):
+            return None  # reading and writing will fail
+        if found.st_uid not in {os.geteuid(), 0}:
+            return f"{folder} belongs to another user (number {found.st_uid}); own it"
+        if found.st_mode & 0o022:
+            mode = f"mode {found.st_mode & 0o777:o}"
+            return f"other users can write to {folder} ({mode}); chmod go-w it"
+        if not found.st_mode & 0o011:
+            return None  # nobody else gets further
     return None
 
 
-def _is_used(directory: Path) -> bool:
-    why = why_not_used(directory)
+def _is_used(directory: Path, *inside: Path) -> bool:
+    why = why_not_used(directory, *inside)
     if why is not None:
         _warn_once(
             "directory",
@@ -99,6 +103,11 @@ def _path(directory: Path, kind: str, key: str) -> Path:
     return directory / kind / key[:2] / key
 
 
+def _folders(path: Path) -> tuple[Path, Path, Path]:
+    """Return the folders of an entry, from the cache's directory on."""
+    return path.parents[2], path.parents[1], path.parents[0]
+
+
 def read_entry(
     kind: str, key: str, decode: Callable[[bytes], _Entry], directory: Path | None = None
 ) -> _Entry | None:
@@ -114,10 +123,9 @@ def read_entry(
         Replaces `cache_directory`.
     """
     try:
-        directory = directory or cache_directory()
-        if not _is_used(directory):
+        path = _path(directory or cache_directory(), kind, key)
+        if not _is_used(*_folders(path)):
             return None
-        path = _path(directory, kind, key)
         content = path.read_bytes()
     except OSError:
         return None
@@ -155,7 +163,8 @@ def remove_entries(kind: str) -> int:
     removed = 0
     try:
         directory = cache_directory()
-        why = why_not_used(directory)
+        kinds = directory / kind
+        why = next(filter(None, (why_not_used(directory, kinds, d) for d in kinds.glob("*"))), None)
         if why is not None:  # what is called an entry may be a link to anything
             raise OSError(why)
         for path in (directory / kind).glob("*/*"):
@@ -170,12 +179,11 @@ def write_entry(kind: str, key: str, payload: bytes, directory: Path | None = No
     """Keep an entry; return whether it could be kept (the first failure warns)."""
     temporary = None
     try:
-        directory = directory or cache_directory()
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _is_used(directory):
+        path = _path(directory or cache_directory(), kind, key)
+        for folder in _folders(path):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _is_used(*_folders(path)):
             return False
-        path = _path(directory, kind, key)
-        path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
         with os.fdopen(handle, "wb") as file:
             file.write(sha256(payload).digest())

@@ -8,6 +8,7 @@ synchronise with a device.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from math import prod
 from numbers import Number
 from typing import Any
@@ -27,10 +28,10 @@ def _message(function: str, argument: str, expected: str, got: Any) -> str:
     return f"{function}: argument '{argument}': expected {expected}, got {shown(got)}"
 
 
-def shown(x: Any) -> str:
-    """Return what was given as text that a message can hold."""
+def shown(x: Any, write: Callable[[Any], str] = str) -> str:
+    """Return what was given as text that a message can hold; ``write`` may be `repr`, too."""
     try:
-        text = str(x)
+        text = write(x)
     except ValueError:  # an integer of more digits than Python writes
         text = f"{type(x).__name__} of very many digits"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
@@ -66,14 +67,16 @@ def check_choice(function: str, argument: str, value: Any, choices: tuple) -> No
     """Refuse a value outside a closed list."""
     # Of other kinds, arrays among them, a comparison need not be a bool.
     if not (value is None or isinstance(value, (str, Number))) or value not in choices:
-        raise bad_value(function, argument, f"one of {', '.join(map(repr, choices))}", repr(value))
+        raise bad_value(
+            function, argument, f"one of {', '.join(map(repr, choices))}", shown(value, repr)
+        )
 
 
 def check_flags(function: str, **flags: Any) -> None:
     """Refuse what is neither True nor False (NumPy's too): the word "no" would count as True."""
     for argument, value in flags.items():
         if not isinstance(value, (bool, np.bool_)):
-            raise bad_type(function, argument, "True or False", f"{value!r:.60}")
+            raise bad_type(function, argument, "True or False", shown(value, repr)[:60])
 
 
 def check_scalar(function: str, argument: str, value: Any, *, complex_allowed: bool) -> Any:
@@ -110,12 +113,12 @@ def check_integers(
             raise TypeError  # a sparse array can be iterated over, too
         values = tuple(values)
         result = tuple(operator.index(n) for n in values)
-    except TypeError:
-        raise bad_type(function, argument, expected, repr(values)) from None
+    except (TypeError, NotImplementedError):  # the second from iteration over a sparse array
+        raise bad_type(function, argument, expected, shown(values, repr)) from None
     if any(isinstance(n, bool) for n in values):
-        raise bad_type(function, argument, expected, repr(values))
+        raise bad_type(function, argument, expected, shown(values, repr))
     if count is not None and len(result) != count:
-        raise bad_type(function, argument, expected, repr(values))
+        raise bad_type(function, argument, expected, shown(values, repr))
     return result
 
 

@@ -15,6 +15,7 @@ A = sg.bsr_array(EYE, blocksize=(32, 32))
 W = sg.to_semi_structured(EYE)
 MASK = sg.causal(64, 32)
 HEADS = np.ones((1, 64, 8), np.float32)
+MASK_OF_BLOCKS = sg.BlockMask.from_bsr(MASK)
 PACKED = A.semi_structured()
 BITS = sg.semi_structured_tile(HALF)[-1]
 
@@ -58,6 +59,15 @@ CALLS = {
         W.packed, W.meta, check=v
     ),
     "bsr_array, pad": lambda v: sg.bsr_array(EYE, blocksize=(32, 32), pad=v),
+    "tobsr, copy": lambda v: A.tobsr(copy=v),
+    "BlockMask.tobsr, copy": lambda v: MASK_OF_BLOCKS.tobsr(copy=v),
+    "astype, copy": lambda v: A.astype(np.float32, copy=v),
+    "SemiStructuredArray.astype, copy": lambda v: W.astype(np.float32, copy=v),
+    "BsrSemiStructuredArray.astype, copy": lambda v: PACKED.astype(np.float32, copy=v),
+    "conj, copy": lambda v: A.conj(copy=v),
+    "asformat, copy": lambda v: A.asformat("bsr", copy=v),
+    "reshape, copy": lambda v: A.reshape(64, 64, copy=v),
+    "to_scipy, copy": lambda v: A.to_scipy(copy=v),
     "tobsr, pad": lambda v: A.tobsr((16, 16), pad=v),
     "prune_blocks, pad": lambda v: sg.prune_blocks(EYE, (32, 32), 0.5, pad=v),
     "tocsr, eliminate_zeros": lambda v: A.tocsr(eliminate_zeros=v),

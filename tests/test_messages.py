@@ -57,6 +57,69 @@ def test_no_message_is_as_long_as_what_was_given(a):
         sg.bsr_array((10**5000, 4))
 
 
+@pytest.mark.parametrize("n", [10**5000, -(10**5000)], ids=["above", "below"])
+def test_integers_that_python_does_not_write(a, n):
+    """Of more digits than ``str`` takes: Python's own ValueError would name nothing."""
+    scatter = sg.bsr_scatter_mm_indices_data
+    for compute, error, message in (
+        (lambda: a[n], IndexError, r"^bsr_array\[i\]: argument 'i': .*very many"),
+        (lambda: a[0, n], IndexError, r"^bsr_array\[i, j\]: argument 'j': .*very many"),
+        (lambda: a[:, n], IndexError, r"^bsr_array\[:, j\]: argument 'j': .*very many"),
+        (lambda: a[0.5, n], NotImplementedError, r"^bsr_array\[\.\.\.\]: .*very many"),
+        (lambda: a[[n]], TypeError, r"^bsr_array\[rows\]: argument 'rows': .*for, got list"),
+        (lambda: a.getrow(n), IndexError, r"^getrow: argument 'i': .*very many"),
+        (lambda: a.astype(n), TypeError, r"^astype: argument 'dtype': .*very many"),
+        (lambda: a.todense(order=n), ValueError, r"'order': .*very many"),
+        (lambda: scatter(a, X, indices_format=n), ValueError, r"'indices_format': .*very many"),
+        (lambda: sg.bsr_addmm(X, a, X, allow_tf32=n), TypeError, r"'allow_tf32': .*very many"),
+        (lambda: a.sum(axis=(n,)), (TypeError, ValueError), r"^sum: argument 'axis': "),
+    ):
+        with pytest.raises(error, match=message) as told:
+            compute()
+        assert len(str(told.value)) < 500
+
+
+def test_sequences_that_are_no_array(a):
+    for given in ([[1, 2], [3]], (np.ones(2), np.ones((1, 2, 3)))):
+        with pytest.raises(ValueError, match=r"'arg': .*, got sequences of different lengths$"):
+            sg.bsr_array(given, blocksize=(1, 1))
+    with pytest.raises(TypeError, match="'dense': expected numbers that NumPy has a dtype for"):
+        sg.bsr_matmul(a, [[10**30]] * 4)
+
+
+@pytest.mark.parametrize("key", [(), (0, 0, 0), np.float32, "a"])
+def test_keys_that_are_no_index(a, key):
+    with pytest.raises(NotImplementedError, match=r"^bsr_array\[\.\.\.\]: the index "):
+        a[key]
+
+
+@pytest.mark.parametrize("date", [np.datetime64("2020"), np.timedelta64(3)])
+def test_scalars_that_are_no_numbers(a, weight, date):
+    for array in (a, weight):
+        name = type(array).__name__
+        for sign, compute in (
+            ("==", operator.eq), (">", operator.gt), (r"\*", operator.mul), ("/", operator.truediv)
+        ):  # fmt: skip
+            message = rf"^{name} {sign}: argument 'other': expected a number, got "
+            with pytest.raises(TypeError, match=message):
+                compute(array, date)
+
+
+def test_array_libraries_and_sequences_that_are_none(a):
+    for compute, message in (
+        (lambda: sg.masks.top_k([[1.0]], 1, 16, xp=0), "^top_k: argument 'xp'"),
+        (lambda: sg.masks.from_indices([[0]], blocksize=16, shape=(16, 16), xp=0),
+         "^from_indices: argument 'xp'"),
+        (lambda: sg.causal(16, 16, xp=10**5000), "^causal: argument 'xp': .*very many"),
+        (lambda: sg.diags(np.float32), "^diags: argument 'diagonals'"),
+        (lambda: sg.diags(scipy.sparse.eye_array(4)), "^diags: argument 'diagonals'"),
+        (lambda: sg.random_bsr((4, 4), scipy.sparse.eye_array(4), 0.5),
+         "^random_bsr: argument 'blocksize'"),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=message):
+            compute()
+
+
 def test_axes_of_a_transpose(a, weight):
     for array in (a, weight):
         with pytest.raises(TypeError, match=r"transpose: argument 'axes': .*\(1, 0\), got int"):
@@ -186,6 +249,43 @@ def test_without_cupy(a, weight, monkeypatch):
             array.to_device()
     with pytest.raises(ImportError, match=r"^f: argument 'x' is on a CUDA device, and CuPy is not"):
         import_cupy("f", "argument 'x' is on a CUDA device")
+
+
+class NoDevice:
+    """CuPy where the driver is missing, or with two devices."""
+
+    class CUDARuntimeError(RuntimeError):
+        pass
+
+    class Device:
+        def __init__(self, number=None):
+            self.id = number or 0
+
+    def __init__(self, count):
+        self.count = count
+        self.cuda = self.runtime = self
+
+    def getDeviceCount(self):
+        if self.count is None:
+            raise self.CUDARuntimeError("cudaErrorInsufficientDriver")
+        return self.count
+
+
+def test_devices_that_are_not_there(a, weight, monkeypatch):
+    blocks = sg.bsr_array(np.eye(32, dtype=HALF), blocksize=(32, 32)).semi_structured()
+    mask = sg.BlockMask.from_bsr(sg.bsr_array(np.eye(16, dtype=bool), blocksize=(16, 16)))
+    for array in (a, weight, blocks, mask):
+        name = rf"^{type(array).__name__}\.to_device: "
+        monkeypatch.setitem(sys.modules, "cupy", NoDevice(None))
+        with pytest.raises(RuntimeError, match=rf"{name}a CUDA device is .*InsufficientDriver$"):
+            array.to_device()
+        monkeypatch.setitem(sys.modules, "cupy", NoDevice(2))
+        for device in (-1, 2, 10**5000):
+            with pytest.raises(ValueError, match=rf"{name}argument 'device': .*in 0\.\.1, got"):
+                array.to_device(device)
+        for device in (0.0, "cuda:0", True):
+            with pytest.raises(TypeError, match=rf"{name}argument 'device': .*None or an int"):
+                array.to_device(device)
 
 
 def test_a_repeated_block_in_one_matrix_of_a_batch():

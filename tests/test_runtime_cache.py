@@ -148,6 +148,22 @@ def test_a_directory_that_others_can_write_to_is_not_used(directory, mode, capsy
     assert read_entry("kind", KEY) == b"planted"
 
 
+@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+@pytest.mark.parametrize("folder", ["kind", f"kind/{KEY[:2]}"])
+def test_a_folder_that_others_can_write_to_is_not_used(directory, folder):
+    write_entry("kind", KEY, b"planted")
+    (directory / folder).chmod(0o777)
+    assert read_entry("kind", KEY) == b"planted"  # nobody else gets there
+    directory.chmod(0o755)
+    (directory / "kind").chmod(0o755 if folder != "kind" else 0o777)
+    with pytest.warns(RuntimeWarning, match=rf"other users can write to .*{folder} \(mode 777\)"):
+        assert read_entry("kind", KEY) is None
+    assert list(_cache.read_entries("kind", bytes)) == []
+    assert not write_entry("kind", KEY, b"payload")
+    with pytest.raises(OSError, match="cannot remove from the cache: other users can write"):
+        _cache.remove_entries("kind")
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="users are POSIX's")
 def test_a_directory_of_another_user_is_not_used(directory, monkeypatch):
     write_entry("kind", KEY, b"planted")
@@ -162,13 +178,18 @@ def test_a_directory_of_another_user_is_not_used(directory, monkeypatch):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
-def test_a_new_directory_is_for_its_user_alone(directory):
+@pytest.mark.parametrize("made", [False, True])
+def test_new_directories_are_for_their_user_alone(directory, made):
+    if made:
+        directory.mkdir(mode=0o755)
     before = os.umask(0)
     try:
         write_entry("kind", KEY, b"payload")
     finally:
         os.umask(before)
-    assert directory.stat().st_mode & 0o777 == 0o700 and read_entry("kind", KEY) == b"payload"
+    assert read_entry("kind", KEY) == b"payload"
+    folders = [path for path in (directory, *directory.rglob("*")) if path.is_dir()]
+    assert [f.stat().st_mode & 0o777 for f in folders] == [0o755 if made else 0o700, 0o700, 0o700]
 
 
 PRODUCT = """

@@ -80,6 +80,7 @@ OTHER = {
     "huge shape": spoilt(shape=[10**400, 1, 1]),
     "block size": spoilt(blocksize=[[32], 32]),
     "bucket": spoilt(bucket="-7"),
+    "huge bucket": spoilt(bucket=-(10**400)),
     "times": spoilt(ms=0),
     "time of words": spoilt(model_ms="1.0"),
     "huge time": spoilt(ms=10**400),

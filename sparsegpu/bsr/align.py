@@ -22,6 +22,12 @@ def is_scalar(other: Any) -> bool:
     return (isinstance(other, np.ndarray) or is_cupy(other)) and other.ndim == 0
 
 
+def check_number(function: str, other: Any) -> None:
+    """Refuse dates, durations and text of NumPy, which are scalars (durations even integers)."""
+    if getattr(getattr(other, "dtype", None), "kind", "") in {"m", "M", "S", "U"}:
+        raise bad_type(function, "other", "a number", other.dtype)
+
+
 def check_held(function: str, factor: int, dtype: np.dtype, argument: str = "other") -> None:
     """Refuse an integer that the integers it meets do not hold."""
     if dtype.kind == "i":
@@ -34,11 +40,13 @@ def check_held(function: str, factor: int, dtype: np.dtype, argument: str = "oth
 def scaled_values(function: str, data: Any, factor: Any, name: str) -> Any:
     """Return values after "multiply" or "divide" by a scalar, which a Python number is weakly."""
     if isinstance(factor, (np.bool_, np.integer)):
+        check_number(function, factor)
         factor = int(factor)
     if isinstance(factor, int):
         check_scalar(function, "other", factor, complex_allowed=True)
         check_held(function, factor, data.dtype)
     if not isinstance(factor, Number):
+        check_number(function, factor)
         common_namespace(function, self=data, other=factor)
     operation = getattr(namespace(data), name)
     if data.dtype == bfloat16 and type(factor) in {bool, int, float}:

@@ -340,6 +340,7 @@ class BsrSemiStructuredArray(Drawings, Bsr24Base):
         function = "BsrSemiStructuredArray.astype"
         wanted = check_dtype_name(function, "dtype", dtype)
         check_dtype_among(function, "dtype", wanted, DTYPES, "2:4 ")
+        check_flags(function, copy=copy)
         self._check("astype")
         if wanted == self.dtype:
             return self.copy() if copy else self

@@ -13,10 +13,10 @@ from .._arrays import (
     common_namespace,
     device_name,
     device_of,
-    import_cupy,
     namespace,
 )
 from .._checks import bad_type, bad_value, check_flags, check_sizes, not_offered
+from .._device import target_device
 from .._format_24 import FORMATS
 from .._npz import reading
 from .._protocols import Sparse, leaves
@@ -172,11 +172,16 @@ class Bsr24Base(Patterned, Arithmetic24, Compared, Sparse):
         ------
         ImportError
             When CuPy is not installed.
+        RuntimeError
+            Without a CUDA device, or a driver that CuPy works with.
+        ValueError
+            A number that no device has.
+        TypeError
+            When ``device`` is no integer.
         """
         function = "BsrSemiStructuredArray.to_device"
-        cupy = import_cupy(function, "a CUDA device is asked for")
         self._check("to_device")
-        target = cupy.cuda.Device(device)  # the current one for None
+        cupy, target = target_device(function, device)
         if device_of(self.packed) == target.id:
             return self
         with target:

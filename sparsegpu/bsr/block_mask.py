@@ -13,11 +13,11 @@ from .._arrays import (
     common_namespace,
     device_name,
     device_of,
-    import_cupy,
     namespace,
     read_only,
 )
 from .._checks import bad_type, bad_value, check_flags
+from .._device import target_device
 from .._math import ceil_div
 from .._memo import Memo
 from .._npz import reading
@@ -214,6 +214,11 @@ class BlockMask(Drawings, Compared, Logical, Sparse):
             Give every element memory of its own. False: where no block is partial, the blocks
             have strides of 0 inside and cost a byte each; they are not to be written to.
 
+        Raises
+        ------
+        TypeError
+            When ``copy`` is neither True nor False.
+
         Examples
         --------
         >>> import sparsegpu
@@ -223,6 +228,7 @@ class BlockMask(Drawings, Compared, Logical, Sparse):
                [1, 1, 1, 0],
                [1, 1, 1, 1]])
         """
+        check_flags("BlockMask.tobsr", copy=copy)
         xp, pattern = self._xp, self._pattern
         with on_device(self._kind):
             full = (self._kind == FULL)[..., None, None]
@@ -298,10 +304,15 @@ class BlockMask(Drawings, Compared, Logical, Sparse):
         ------
         ImportError
             When CuPy is not installed.
+        RuntimeError
+            Without a CUDA device, or a driver that CuPy works with.
+        ValueError
+            A number that no device has.
+        TypeError
+            When ``device`` is no integer.
         """
-        cupy = import_cupy("BlockMask.to_device", "a CUDA device is asked for")
-
-        target = cupy.cuda.Device(device)  # the current one for None
+        function = "BlockMask.to_device"
+        cupy, target = target_device(function, device)
         if device_of(self._kind) == target.id:
             return self
         with target:

@@ -15,7 +15,17 @@ from .._protocols import leaves
 from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._canonical import distinct_blocks
 from ..ops._common import check_sparse, is_block_mask, is_sparse, on_device
-from .align import aligned, as_data, flat, in_blocks, is_scalar, repeated, side_by_side, united
+from .align import (
+    aligned,
+    as_data,
+    check_number,
+    flat,
+    in_blocks,
+    is_scalar,
+    repeated,
+    side_by_side,
+    united,
+)
 from .base import BsrBase
 from .elements import is_foreign
 
@@ -116,6 +126,7 @@ def _compare(array: Any, other: Any, function: str, operation: Callable) -> Any:
 
 
 def _with_scalar(array: Any, other: Any, function: str, operation: Callable) -> Any:
+    check_number(function, other)
     if isinstance(other, np.generic) and not isinstance(other, Number):
         other = other.item()  # CuPy takes no ml_dtypes scalar: convert it to a Python one
     if not isinstance(other, Number):

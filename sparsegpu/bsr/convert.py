@@ -9,10 +9,10 @@ import numpy as np
 from .._arrays import (
     common_namespace,
     device_of,
-    import_cupy,
     swap_last,
 )
 from .._checks import check_axes, check_blocksize, check_choice, check_flags, not_offered
+from .._device import target_device
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
 from ..ops._bsr_product import transposed_operand
@@ -144,6 +144,7 @@ class Conversions(Formats):
             Matrices of a batch that would keep different numbers of blocks.
         """
         wanted = check_dtype("astype", "dtype", dtype)
+        check_flags("astype", copy=copy)
         check_sparse("astype", "self", self)
         with on_device(self._data):
             if wanted == self.dtype:
@@ -153,7 +154,14 @@ class Conversions(Formats):
             return self._with(source._pattern, source._data.astype(wanted))
 
     def conj(self, copy: bool = True) -> Self:
-        """Return the complex conjugate (of a real array: a copy, or itself)."""
+        """Return the complex conjugate (of a real array: a copy, or itself).
+
+        Raises
+        ------
+        TypeError
+            When ``copy`` is neither True nor False.
+        """
+        check_flags("conj", copy=copy)
         check_sparse("conj", "self", self)
         if self.dtype.kind == "c":
             return self._with(self._pattern, self._data.conj())
@@ -198,10 +206,16 @@ class Conversions(Formats):
         ------
         ImportError
             When CuPy is not installed.
+        RuntimeError
+            Without a CUDA device, or a driver that CuPy works with.
+        ValueError
+            A number that no device has.
+        TypeError
+            When ``device`` is no integer.
         """
-        cupy = import_cupy("bsr_array.to_device", "a CUDA device is asked for")
-        check_sparse("to_device", "self", self)
-        target = cupy.cuda.Device(device)  # the current one for None
+        function = "bsr_array.to_device"
+        check_sparse(function, "self", self)
+        cupy, target = target_device(function, device)
         if device_of(self._data) == target.id:
             return self
         with target:
@@ -227,6 +241,7 @@ class Conversions(Formats):
             "dense": self.toarray,
         }
         check_choice("asformat", "format", format, (None, "bsr", *makers))
+        check_flags("asformat", copy=copy)
         if format in {None, "bsr"}:
             return self.copy() if copy else self
         return makers[format]()
@@ -250,7 +265,7 @@ class Conversions(Formats):
         TypeError
             A block size that is no pair of integers.
         """
-        check_flags("tobsr", pad=pad)
+        check_flags("tobsr", copy=copy, pad=pad)
         array = self._reblocked("tobsr", "self", blocksize, bool(pad))
         return array.copy() if copy and array._data is self._data else array
 

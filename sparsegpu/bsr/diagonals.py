@@ -140,8 +140,9 @@ def _diagonals(function: str, diagonals: Any, offsets: Any) -> tuple[list[int], 
 
 
 def _is_sequence(x: Any) -> bool:
-    several = getattr(x, "ndim", 0) > 0 and not isinstance(x, Sparse)
-    return several or isinstance(x, (list, tuple, range))
+    # Sparse matrices have an "ndim", and so has the class numpy.float32.
+    listed = not (isinstance(x, (Sparse, type)) or hasattr(x, "tocoo"))
+    return (listed and getattr(x, "ndim", 0) > 0) or isinstance(x, (list, tuple, range))
 
 
 def _length(function: str, x: Any, k: int, counts: tuple[int, int]) -> int:

@@ -40,6 +40,7 @@ class Formats(BsrBase):
         ImportError
             When SciPy is not installed.
         """
+        check_flags("to_scipy", copy=copy)
         check_sparse("to_scipy", "self", self)
         self._refuse_batch("to_scipy")
         if self.dtype in _NO_SCIPY:

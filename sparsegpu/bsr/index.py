@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from .._arrays import as_array, common_namespace
-from .._checks import bad_type, bad_value, check_integers, not_offered
+from .._checks import bad_type, bad_value, check_integers, not_offered, shown
 from .._segments import expand_counts
 from ..engines import engine_module
 from ..ops._common import check_sparse, on_device
@@ -39,9 +39,10 @@ class Indexing(BsrBase):
         parts = key if isinstance(key, tuple) else (key,)
         if self._pattern.batch_shape:
             return self._of_batch(key, parts)
-        rows, columns = parts if len(parts) == 2 else (*parts[:1], slice(None))
-        known = len(parts) in {1, 2} and _is_rows(rows)
-        if not known or not (_is_integer(columns) or isinstance(columns, slice)):
+        if len(parts) not in {1, 2}:
+            raise _not_offered(key)
+        rows, columns = parts if len(parts) == 2 else (*parts, slice(None))
+        if not _is_rows(rows) or not (_is_integer(columns) or isinstance(columns, slice)):
             raise _not_offered(key)
         if _is_integer(rows):
             function = "bsr_array[i]" if isinstance(columns, slice) else "bsr_array[i, j]"
@@ -228,20 +229,21 @@ def _is_rows(key: Any) -> bool:
     """Return whether a key chooses rows: one, a slice of them, or by a list, a mask, an array."""
     if isinstance(key, (slice, list)) or _is_integer(key):
         return True
-    return getattr(key, "ndim", 0) > 0 and not isinstance(key, BsrBase)
+    listed = not isinstance(key, (BsrBase, type))  # numpy.float32 has an "ndim", too
+    return listed and getattr(key, "ndim", 0) > 0
 
 
 def _not_offered(key: Any) -> NotImplementedError:
     return not_offered(
         "bsr_array[...]",
-        f"the index {reprlib.repr(key)}",
+        f"the index {shown(key, reprlib.repr)}",
         "A[i], A[i, j], A[:, j], A[i:j, k:l] with multiples of the block size, A[rows] with a "
         "list, an array or a mask of rows; of a batch A[b], and of one of its matrices A[b, i:j]",
     )
 
 
 def _out_of_range(function: str, argument: str, expected: str, got: Any) -> IndexError:
-    return IndexError(f"{function}: argument '{argument}': expected {expected}, got {got}")
+    return IndexError(f"{function}: argument '{argument}': expected {expected}, got {shown(got)}")
 
 
 def _checked_column(function: str, array: Any, j: Any) -> int:

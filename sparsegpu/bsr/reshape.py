@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._checks import bad_value, check_choice, check_integers
+from .._checks import bad_value, check_choice, check_flags, check_integers
 from ..ops._common import check_sparse, on_device
 from ..pattern import Pattern
 from .base import BsrBase
@@ -56,6 +56,7 @@ class Reshaping(BsrBase):
         function = "reshape"
         check_sparse(function, "self", self)
         check_choice(function, "order", order, ("C", "F"))
+        check_flags(function, copy=copy)
         wanted = _checked_shape(function, shape, self.shape)
         check_divides(function, wanted, self.blocksize, "shape")
         if order == "F":

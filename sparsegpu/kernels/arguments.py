@@ -118,11 +118,11 @@ def _number(function: str, name: str, parameter: Parameter, value: Any) -> np.ge
     if not integer:
         dtype = dtype or np.dtype(f"f{parameter.size}")
         if not isinstance(value, (float, np.floating)) and dtype.kind == "f":
-            raise bad_value(function, name, f"a float for {dtype}", repr(value))
+            raise bad_value(function, name, f"a float for {dtype}", shown(value, repr))
         with np.errstate(over="ignore"):
             return dtype.type(value)
     if not isinstance(value, (int, np.integer, np.bool_)):
-        raise bad_value(function, name, "an integer", repr(value))
+        raise bad_value(function, name, "an integer", shown(value, repr))
     low, stop = _RANGES[parameter.size]
     if dtype is not None and dtype.kind == "b":
         low, stop = 0, 2
@@ -248,7 +248,7 @@ def allocated(function: str, name: Any, out: Out, bound: Mapping[Any, Any], read
     if out.like is not None:
         if out.like not in arrays:
             expected = f"Out(like=...) one of the arrays {_list(list(arrays))}"
-            raise bad_value(function, str(name), expected, repr(out.like))
+            raise bad_value(function, str(name), expected, shown(out.like, repr))
         shape, dtype = arrays[out.like].shape, arrays[out.like].dtype
     xp = library(next(iter(arrays.values()), np.empty(0)))
     return xp.empty(shape, dtype) if out.fill is None else xp.full(shape, out.fill, dtype)

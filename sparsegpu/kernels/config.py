@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._checks import bad_type, bad_value, check_integers
+from .._checks import bad_type, bad_value, check_integers, shown
 
 Value = int | float | bool | str
 
@@ -104,7 +104,7 @@ def check_defines(function: str, argument: str, defines: Any) -> dict[str, Value
             expected = f"ints, floats, bools and strings, for {name!r} too"
             raise bad_type(function, argument, expected, type(value).__name__)
         if not isinstance(name, str) or not name.isidentifier():
-            raise bad_value(function, argument, "names that C takes", repr(name))
+            raise bad_value(function, argument, "names that C takes", shown(name, repr))
         checked[name] = value
     return checked
 
@@ -113,7 +113,7 @@ def check_options(function: str, options: Any) -> tuple[str, ...]:
     """Return options as a tuple of str."""
     given = sequence(function, "options", options, "a tuple of str")
     if not all(isinstance(option, str) for option in given):
-        raise bad_type(function, "options", "a tuple of str", repr(options))
+        raise bad_type(function, "options", "a tuple of str", shown(options, repr))
     return given
 
 
@@ -121,7 +121,7 @@ def check_bytes(function: str, shared_memory: Any) -> int:
     """Return a number of bytes of shared memory."""
     expected = "a number of bytes, not negative"
     if isinstance(shared_memory, (tuple, list)):
-        raise bad_type(function, "shared_memory", expected, repr(shared_memory))
+        raise bad_type(function, "shared_memory", expected, shown(shared_memory, repr))
     (found,) = check_integers(function, "shared_memory", (shared_memory,), expected)
     if found < 0:
         raise bad_value(function, "shared_memory", expected, found)
@@ -131,7 +131,7 @@ def check_bytes(function: str, shared_memory: Any) -> int:
 def sequence(function: str, argument: str, given: Any, expected: str) -> tuple:
     """Return a list or a tuple as a tuple."""
     if not isinstance(given, (tuple, list)):
-        raise bad_type(function, argument, expected, repr(given))
+        raise bad_type(function, argument, expected, shown(given, repr))
     return tuple(given)
 
 
@@ -177,7 +177,9 @@ class Out:
     def __post_init__(self) -> None:
         given = self.shape is not None and self.dtype is not None
         if given == (self.like is not None) or (not given and self.shape is not None):
-            raise bad_type("Out", "like", "either 'like' or 'shape' and 'dtype'", repr(self.like))
+            raise bad_type(
+                "Out", "like", "either 'like' or 'shape' and 'dtype'", shown(self.like, repr)
+            )
 
 
 class Spec(NamedTuple):
@@ -197,7 +199,7 @@ class Meta(Mapping):
     def __getitem__(self, name: Any) -> Any:
         if name not in self._values:
             known = ", ".join(map(str, self._values))
-            raise bad_value(self._function, "meta", f"one of {known}", repr(name))
+            raise bad_value(self._function, "meta", f"one of {known}", shown(name, repr))
         return self._values[name]
 
     def __contains__(self, name: object) -> bool:

@@ -15,6 +15,7 @@ from .._checks import (
     check_flags,
     check_integers,
     check_sizes,
+    shown,
 )
 from ..bsr.array import bsr_array
 from ..bsr.block_mask import BlockMask
@@ -52,11 +53,13 @@ def check_options(function: str, xp: Any, **flags: Any) -> None:
     """Refuse what is no array library, and flags that are not True or False."""
     check_flags(function, **flags)
     if not hasattr(xp, "asarray"):
-        raise bad_type(function, "xp", "the module numpy or cupy", repr(xp))
+        raise bad_type(function, "xp", "the module numpy or cupy", shown(xp, repr))
 
 
 def placed(function: str, argument: str, x: Any, xp: ModuleType | None) -> Any:
     """Return an array as it is, a sequence as an array of ``xp`` (by default of NumPy)."""
+    if xp is not None:
+        check_options(function, xp)
     array = as_array(x, function, argument)
     return array if xp is None or hasattr(x, "dtype") else xp.asarray(array)
 

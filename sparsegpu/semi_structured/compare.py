@@ -11,6 +11,7 @@ import numpy as np
 from .._arrays import as_array, common_namespace, float8_e4m3fn
 from .._checks import bad_type, bad_value, broadcast_shape
 from .._protocols import Sparse
+from ..bsr.align import check_number
 from ..bsr.compare import Compared, check_ordered
 from ..ops._blocks_24 import is_semi_structured
 from ..ops._common import on_device
@@ -28,6 +29,7 @@ class Comparisons(Compared):
     _instead_of_bool = "(A == B).all() says whether two are equal"
 
     def _compared(self: Any, other: Any, function: str, operation: Callable) -> Any:
+        check_number(function, other)
         if isinstance(other, np.generic):
             other = other.item()  # a Python scalar, which both array libraries take
         if isinstance(other, Number):

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import check_dtype_name, device_of, float8_e4m3fn, import_cupy
-from .._checks import bad_type, check_choice
+from .._arrays import check_dtype_name, device_of, float8_e4m3fn
+from .._checks import bad_type, check_choice, check_flags
+from .._device import target_device
 from .._format_24 import DTYPE_NAMES, FORMATS
 from .._npz import reading
 from ..engines.cusparselt.availability import why_not
@@ -93,6 +94,7 @@ class Conversions:
         """
         function = "SemiStructuredArray.astype"
         wanted = check_dtype_name(function, "dtype", dtype)
+        check_flags(function, copy=copy)
         if wanted not in FORMATS or wanted == np.uint8:  # in CuPy: the bytes of float8_e4m3fn
             raise bad_type(function, "dtype", f"one of the 2:4 dtypes {DTYPE_NAMES}", wanted)
         if wanted == self.dtype:
@@ -136,10 +138,15 @@ class Conversions:
         ------
         ImportError
             When CuPy is not installed.
+        RuntimeError
+            Without a CUDA device, or a driver that CuPy works with.
+        ValueError
+            A number that no device has.
+        TypeError
+            When ``device`` is no integer.
         """
         function = "SemiStructuredArray.to_device"
-        cupy = import_cupy(function, "a CUDA device is asked for")
-        target = cupy.cuda.Device(device)  # the current one for None
+        cupy, target = target_device(function, device)
         if device_of(self._halves.any().packed) == target.id:
             return self
 

@@ -32,6 +32,8 @@ FAR = 1.0
 #: ignored.
 FORMAT = 2
 _CACHE = "tuned"
+#: Of what densities there can be, repeated blocks included, none is beyond 2**63.
+_BUCKETS = 126
 _KEPT_ANSWERS = 1024
 
 
@@ -132,6 +134,7 @@ class Winner:
                 all(isinstance(word, str) for word in words)
                 and all(type(size) is int and 0 < size < 2**63 for size in (bm, bk, m, k, n))
                 and type(bucket) is int
+                and abs(bucket) <= _BUCKETS
                 and all(isinstance(value, (int, str)) for value in config.values())
                 and all(type(time) in (int, float) and 0 < time < 2**63 for time in (ms, model_ms))
             )
