@@ -36,7 +36,7 @@ def block_jacobi(A: Any) -> Any:
     ------
     ValueError
         For a batch, A or blocks that are not square, larger blocks, and for a block that is
-        singular to working precision; the message names the first.
+        singular to working precision, whatever the units of its rows; the message names the first.
     TypeError
         For what is no `bsr_array`, and for other dtypes.
     NotImplementedError
@@ -93,9 +93,16 @@ def _inverse(blocks: Any, function: str) -> Any:
         with np.errstate(all="ignore"):
             _, logarithms = np.linalg.slogdet(blocks)
         raise _singular(~np.isfinite(logarithms), function) from None
-    # The reciprocal condition number in the 1-norm, as LAPACK's gecon estimates it.
-    norm, of_inverse = (abs(x).sum(axis=-2).max(axis=-1) for x in (blocks, inverse))
-    regular = norm * of_inverse < 1 / np.finfo(blocks.dtype).eps
+    # The condition number in the 1-norm, of the blocks with rows and columns scaled to a largest
+    # number of 1: unknowns of other units are no reason to refuse a block.
+    size, of_inverse = (abs(x).astype(np.float64) for x in (blocks, inverse))
+    with np.errstate(all="ignore"):  # zeros and what is not finite make NaN, which is not regular
+        for axis in (-1, -2):
+            largest = size.max(axis=axis, keepdims=True)
+            size = size / largest
+            of_inverse = of_inverse * largest.swapaxes(-1, -2)
+        condition = size.sum(axis=-2).max(axis=-1) * of_inverse.sum(axis=-2).max(axis=-1)
+        regular = condition < 1 / np.finfo(blocks.dtype).eps
     if not bool(regular.all()):
         raise _singular(~regular, function)
     return inverse
