@@ -99,3 +99,19 @@ def test_lists_of_python():
     assert A[0, 3] == 5 and A[1, 2] == 6
     A[[], []] = 1
     assert A.sum() == 25
+
+
+def test_values_that_cannot_be_written_to():
+    data = np.ones((1, 2, 2))
+    data.flags.writeable = False
+    A = bsr_array((data, [0], [0, 1]))
+    for write, function in (
+        (lambda: A.__setitem__((0, 0), 3), r"bsr_array\[i, j\] ="),
+        (lambda: A.setdiag(3), "setdiag"),
+    ):
+        message = f"^{function}: argument 'self': expected writeable values, got read-only ones"
+        with pytest.raises(ValueError, match=message):
+            write()
+    B = bsr_array((data, [0], [0, 1]), shape=(2, 4))
+    B.setdiag(3, k=2)  # adds a block, and so new values
+    assert B.diagonal(2).tolist() == [3, 3] and (data == 1).all()

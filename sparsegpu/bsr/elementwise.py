@@ -22,7 +22,15 @@ from .._protocols import leaves
 from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._common import check_sparse, is_sparse, on_device
 from ..pattern import from_sorted_keys
-from .align import as_data, check_held, common_dtype, in_blocks, is_scalar, side_by_side
+from .align import (
+    as_data,
+    check_held,
+    check_values_writeable,
+    common_dtype,
+    in_blocks,
+    is_scalar,
+    side_by_side,
+)
 from .base import BsrBase
 from .elements import check_dtype
 
@@ -196,6 +204,7 @@ class Elementwise(BsrBase):
                 pattern = from_sorted_keys(union, (), int(union.size), (m, n), (bm, bk))
                 data = xp.zeros(pattern.data_shape, self.dtype)
                 data[xp.searchsorted(union, keys)] = a._data
+            check_values_writeable(function, data)
             new = values if length is None else values[:count].astype(self.dtype)
             data[xp.searchsorted(union, block), row % bm, column % bk] = new
             self._pattern, self._data = pattern, data

@@ -39,9 +39,10 @@ class Indexing(BsrBase):
         parts = key if isinstance(key, tuple) else (key,)
         if self._pattern.batch_shape:
             return self._of_batch(key, parts)
-        rows, columns = parts if len(parts) == 2 else (*parts[:1], slice(None))
-        known = len(parts) in {1, 2} and _is_rows(rows)
-        if not known or not (_is_integer(columns) or isinstance(columns, slice)):
+        if len(parts) not in {1, 2}:
+            raise _not_offered(key)
+        rows, columns = (*parts, slice(None))[:2]
+        if not _is_rows(rows) or not (_is_integer(columns) or isinstance(columns, slice)):
             raise _not_offered(key)
         if _is_integer(rows):
             function = "bsr_array[i]" if isinstance(columns, slice) else "bsr_array[i, j]"
