@@ -24,6 +24,7 @@ from ..ops._common import check_sparse, is_sparse, on_device
 from ..pattern import from_sorted_keys
 from .align import (
     as_data,
+    check_can_be_set,
     check_held,
     check_values_writeable,
     common_dtype,
@@ -179,6 +180,7 @@ class Elementwise(BsrBase):
             raise bad_value(function, "k", f"a diagonal in {1 - m}..{n - 1}", k)
         if is_scalar(values):
             values = check_scalar(function, "values", values, complex_allowed=True)
+            check_can_be_set(function, "values", values, self.dtype)
             kind, length = np.asarray(values).dtype, None
         else:
             values = as_array(values, function, "values")
