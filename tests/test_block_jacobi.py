@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -94,4 +96,11 @@ def test_singular_blocks_are_named(engine):
 )
 def test_bad_input(a, error, match):
     with pytest.raises(error, match=rf"^block_jacobi: argument 'A': expected .*{match}"):
+        linalg.block_jacobi(a)
+
+
+def test_without_scipy(monkeypatch):
+    a = bsr_array(np.eye(4), blocksize=(2, 2))
+    monkeypatch.setitem(sys.modules, "scipy.sparse", None)
+    with pytest.raises(ImportError, match=r"^block_jacobi: SciPy is not installed; pip install"):
         linalg.block_jacobi(a)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import check_may_wait, namespace
+from .._arrays import check_may_wait, import_scipy, namespace
 from .._checks import bad_type, bad_value
 from ..ops._common import check_sparse
 from ..pattern import Pattern
@@ -41,6 +41,8 @@ def block_jacobi(A: Any) -> Any:
         For what is no `bsr_array`, and for other dtypes.
     NotImplementedError
         While a CUDA graph is captured: that no block is singular is read on the host.
+    ImportError
+        For a NumPy array where SciPy is not installed.
 
     Examples
     --------
@@ -49,7 +51,10 @@ def block_jacobi(A: Any) -> Any:
     >>> sparsegpu.linalg.block_jacobi(A) @ np.ones(4)
     array([1.   , 0.5  , 0.25 , 0.125])
     """
-    return aslinearoperator(inverse_diagonal(A, "block_jacobi"))
+    inverse = inverse_diagonal(A, "block_jacobi")
+    if namespace(inverse.data) is np:
+        import_scipy("block_jacobi")  # whose class the operator is of
+    return aslinearoperator(inverse)
 
 
 def inverse_diagonal(A: Any, function: str) -> Any:
