@@ -47,6 +47,18 @@ PRODUCTS = [
 ]  # fmt: skip
 
 
+def test_public_functions_spell_out_their_keywords():
+    named = [getattr(sparsegpu, name) for name in sparsegpu.__all__]
+    named += [getattr(sparsegpu.linalg, name) for name in sparsegpu.linalg.__all__]
+    functions = [f for f in named if inspect.isfunction(f)]
+    unspelled = [
+        f.__name__
+        for f in functions
+        if any(p.kind is p.VAR_KEYWORD for p in inspect.signature(f).parameters.values())
+    ]
+    assert functions and unspelled == []
+
+
 @pytest.mark.parametrize("product", PRODUCTS, ids=lambda f: f.__name__)
 def test_products_have_the_same_keywords(product):
     """All spell them out; without an input, what is scaled by beta is nothing."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -56,6 +58,16 @@ def test_it_takes_out_what_couples_a_block(engine, rng):
     assert counts[1] * 5 < counts[0]
 
 
+def test_unknowns_of_other_units_are_not_singular(engine):
+    """A stiffness of 1e11 beside a permittivity of 1e-10: the condition is that of the units."""
+    units = np.array([2.0**37, 2.0**-33])
+    block = np.array([[2.0, 1.0], [1.0, 3.0]]) * units[:, None] * units
+    with sparsegpu.use_engine(engine.name):
+        M = linalg.block_jacobi(on(engine, bsr_array(block, blocksize=(2, 2))))
+        x = engine.host(M @ engine.array(np.array([3.0, 4.0]) * units))
+    assert np.allclose(x * units, [1, 1], rtol=1e-12)
+
+
 def test_singular_blocks_are_named(engine):
     dense = np.eye(8)
     dense[4:6, 4:6] = [[0.1, 0.2], [0.3, 0.6]]  # singular, not in binary fractions
@@ -84,4 +96,11 @@ def test_singular_blocks_are_named(engine):
 )
 def test_bad_input(a, error, match):
     with pytest.raises(error, match=rf"^block_jacobi: argument 'A': expected .*{match}"):
+        linalg.block_jacobi(a)
+
+
+def test_without_scipy(monkeypatch):
+    a = bsr_array(np.eye(4), blocksize=(2, 2))
+    monkeypatch.setitem(sys.modules, "scipy.sparse", None)
+    with pytest.raises(ImportError, match=r"^block_jacobi: SciPy is not installed; pip install"):
         linalg.block_jacobi(a)

@@ -82,7 +82,7 @@ def test_what_is_refused_writes_nothing(engine):
         assert str(caught.value).startswith("bsr_array[i, j] =")
     np.testing.assert_array_equal(engine.host(A.toarray()), dense)
     narrow = bsr_array(engine.array(dense.astype("int8")), blocksize=(2, 2))
-    with pytest.raises(ValueError, match="'value': expected an integer that int8 holds"):
+    with pytest.raises(ValueError, match="'value': expected a number that int8 holds"):
         narrow[0, 0] = 300
     batch = bsr_array(engine.array(np.stack([dense, dense])), blocksize=(2, 2))
     with pytest.raises(ValueError, match="'self': expected one matrix"):
@@ -99,3 +99,33 @@ def test_lists_of_python():
     assert A[0, 3] == 5 and A[1, 2] == 6
     A[[], []] = 1
     assert A.sum() == 25
+
+
+def test_values_that_cannot_be_written_to():
+    data = np.ones((1, 2, 2))
+    data.flags.writeable = False
+    A = bsr_array((data, [0], [0, 1]))
+    for write, function in (
+        (lambda: A.__setitem__((0, 0), 3), r"bsr_array\[i, j\] ="),
+        (lambda: A.setdiag(3), "setdiag"),
+    ):
+        message = f"^{function}: argument 'self': expected writeable values, got read-only ones"
+        with pytest.raises(ValueError, match=message):
+            write()
+    B = bsr_array((data, [0], [0, 1]), shape=(2, 4))
+    B.setdiag(3, k=2)  # adds a block, and so new values
+    assert B.diagonal(2).tolist() == [3, 3] and (data == 1).all()
+
+
+@pytest.mark.parametrize("value", [300, -(2**70), np.nan, np.inf, 1e300, np.float64(-129.5)])
+def test_numbers_that_integers_do_not_hold(value):
+    A = bsr_array(np.eye(4, dtype="int8"), blocksize=(2, 2))
+    for write, argument in (
+        (lambda: A.__setitem__((0, 0), value), r"bsr_array\[i, j\] =: argument 'value'"),
+        (lambda: A.setdiag(value), "setdiag: argument 'values'"),
+    ):
+        with pytest.raises(ValueError, match=rf"^{argument}: expected a number that int8 holds"):
+            write()
+    assert (A.toarray() == np.eye(4)).all()
+    A[0, 1] = -128.9  # cut, as NumPy does
+    assert A[0, 1] == -128

@@ -146,6 +146,8 @@ def test_what_is_not_offered(engine, rng):
     for array, key in (
         (a, None),
         (a, ...),
+        (a, ()),
+        (batch[0], ()),
         (a, "rows"),
         (a, 1.5),
         (a, np.s_[:, [1, 2]]),

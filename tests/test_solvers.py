@@ -244,3 +244,13 @@ def test_numbers_that_are_none(engine, rng, solver):
     x, info = solve(engine, solver, on(engine, a), engine.array(b))
     assert info[0] != 0 and info[1] == 0
     assert residual_norms(dense, x[:, 1], b[:, 1]) <= 1.1e-5 * np.linalg.norm(b[:, 1]) * 10
+
+
+@pytest.mark.parametrize("solver", KINDS)
+@pytest.mark.parametrize("number", [np.inf, -np.inf, 1e200])
+def test_a_norm_that_is_not_finite_is_no_answer(engine, solver, number):
+    a = on(engine, bsr_array(np.eye(4), blocksize=(2, 2)))
+    b = np.ones((4, 2))
+    b[1, 0] = number
+    _, info = solve(engine, solver, a, engine.array(b))
+    assert info.tolist() == [-1, 0]

@@ -37,6 +37,21 @@ def check_held(function: str, factor: int, dtype: np.dtype, argument: str = "oth
             raise bad_value(function, argument, expected, factor)
 
 
+def check_can_be_set(function: str, argument: str, value: Any, dtype: np.dtype) -> None:
+    """Refuse a number that an array of integers cannot hold, cut to an integer."""
+    if dtype.kind == "i" and not isinstance(value, complex):
+        limits = np.iinfo(dtype)
+        # NaN is not between any two numbers.
+        if not limits.min - 1 < value < limits.max + 1:
+            raise bad_value(function, argument, f"a number that {dtype} holds (astype)", value)
+
+
+def check_values_writeable(function: str, data: Any) -> None:
+    """Refuse to write to values over read-only memory; arrays of CuPy never are."""
+    if isinstance(data, np.ndarray) and not data.flags.writeable:
+        raise bad_value(function, "self", "writeable values", "read-only ones (copy())")
+
+
 def scaled_values(function: str, data: Any, factor: Any, name: str) -> Any:
     """Return values after "multiply" or "divide" by a scalar, which a Python number is weakly."""
     if isinstance(factor, (np.bool_, np.integer)):

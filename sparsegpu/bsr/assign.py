@@ -9,7 +9,7 @@ import numpy as np
 from .._arrays import as_array, bfloat16, check_may_wait, common_namespace
 from .._checks import bad_type, bad_value, broadcast_shape, check_scalar, not_offered
 from ..ops._common import check_sparse, on_device
-from .align import check_held, is_scalar
+from .align import check_can_be_set, check_values_writeable, is_scalar
 from .construct import index_array
 
 _FUNCTION = "bsr_array[i, j] ="
@@ -44,6 +44,7 @@ def assign(array: Any, key: Any, value: Any) -> None:
         value = _checked(array, value, shape)
         if 0 in shape:
             return
+        check_values_writeable(_FUNCTION, array._data)
         keys = pattern.keys()
         wanted = (row // bm) * pattern.block_shape[1] + column // bk
         block = xp.minimum(xp.searchsorted(keys, wanted), max(keys.size - 1, 0))
@@ -80,8 +81,7 @@ def _checked(array: Any, value: Any, shape: tuple[int, ...]) -> Any:
     """Return values that can be written to elements of that shape, in the array's dtype."""
     if is_scalar(value):
         value = check_scalar(_FUNCTION, "value", value, complex_allowed=True)
-        if isinstance(value, int):
-            check_held(_FUNCTION, value, array.dtype, "value")
+        check_can_be_set(_FUNCTION, "value", value, array.dtype)
         kind = np.asarray(value).dtype
     else:
         value = as_array(value, _FUNCTION, "value")

@@ -22,7 +22,16 @@ from .._protocols import leaves
 from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._common import check_sparse, is_sparse, on_device
 from ..pattern import from_sorted_keys
-from .align import as_data, check_held, common_dtype, in_blocks, is_scalar, side_by_side
+from .align import (
+    as_data,
+    check_can_be_set,
+    check_held,
+    check_values_writeable,
+    common_dtype,
+    in_blocks,
+    is_scalar,
+    side_by_side,
+)
 from .base import BsrBase
 from .elements import check_dtype
 
@@ -171,6 +180,7 @@ class Elementwise(BsrBase):
             raise bad_value(function, "k", f"a diagonal in {1 - m}..{n - 1}", k)
         if is_scalar(values):
             values = check_scalar(function, "values", values, complex_allowed=True)
+            check_can_be_set(function, "values", values, self.dtype)
             kind, length = np.asarray(values).dtype, None
         else:
             values = as_array(values, function, "values")
@@ -196,6 +206,7 @@ class Elementwise(BsrBase):
                 pattern = from_sorted_keys(union, (), int(union.size), (m, n), (bm, bk))
                 data = xp.zeros(pattern.data_shape, self.dtype)
                 data[xp.searchsorted(union, keys)] = a._data
+            check_values_writeable(function, data)
             new = values if length is None else values[:count].astype(self.dtype)
             data[xp.searchsorted(union, block), row % bm, column % bk] = new
             self._pattern, self._data = pattern, data

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import check_may_wait, namespace
+from .._arrays import check_may_wait, import_scipy, namespace
 from .._checks import bad_type, bad_value
 from ..ops._common import check_sparse
 from ..pattern import Pattern
@@ -36,11 +36,13 @@ def block_jacobi(A: Any) -> Any:
     ------
     ValueError
         For a batch, A or blocks that are not square, larger blocks, and for a block that is
-        singular to working precision; the message names the first.
+        singular to working precision, whatever the units of its rows; the message names the first.
     TypeError
         For what is no `bsr_array`, and for other dtypes.
     NotImplementedError
         While a CUDA graph is captured: that no block is singular is read on the host.
+    ImportError
+        For a NumPy array where SciPy is not installed.
 
     Examples
     --------
@@ -49,7 +51,10 @@ def block_jacobi(A: Any) -> Any:
     >>> sparsegpu.linalg.block_jacobi(A) @ np.ones(4)
     array([1.   , 0.5  , 0.25 , 0.125])
     """
-    return aslinearoperator(inverse_diagonal(A, "block_jacobi"))
+    inverse = inverse_diagonal(A, "block_jacobi")
+    if namespace(inverse.data) is np:
+        import_scipy("block_jacobi")  # whose class the operator is of
+    return aslinearoperator(inverse)
 
 
 def inverse_diagonal(A: Any, function: str) -> Any:
@@ -93,9 +98,16 @@ def _inverse(blocks: Any, function: str) -> Any:
         with np.errstate(all="ignore"):
             _, logarithms = np.linalg.slogdet(blocks)
         raise _singular(~np.isfinite(logarithms), function) from None
-    # The reciprocal condition number in the 1-norm, as LAPACK's gecon estimates it.
-    norm, of_inverse = (abs(x).sum(axis=-2).max(axis=-1) for x in (blocks, inverse))
-    regular = norm * of_inverse < 1 / np.finfo(blocks.dtype).eps
+    # The condition number in the 1-norm, of the blocks with rows and columns scaled to a largest
+    # number of 1: unknowns of other units are no reason to refuse a block.
+    size, of_inverse = (abs(x).astype(np.float64) for x in (blocks, inverse))
+    with np.errstate(all="ignore"):  # zeros and what is not finite make NaN, which is not regular
+        for axis in (-1, -2):
+            largest = size.max(axis=axis, keepdims=True)
+            size = size / largest
+            of_inverse = of_inverse * largest.swapaxes(-1, -2)
+        condition = size.sum(axis=-2).max(axis=-1) * of_inverse.sum(axis=-2).max(axis=-1)
+        regular = condition < 1 / np.finfo(blocks.dtype).eps
     if not bool(regular.all()):
         raise _singular(~regular, function)
     return inverse

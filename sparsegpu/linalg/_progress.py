@@ -57,7 +57,8 @@ class Progress:
         flags, counts, self._history = self.columns
         self.active, self.moving, self.converged = flags[ACTIVE], flags[MOVING], flags[REACHED]
         self.steps, self.code = counts[STEPS], counts[CODE]
-        self.converged[...] = norm <= tolerance
+        # Where the norm of b overflows, so does the tolerance, and nothing is an answer.
+        self.converged[...] = (norm <= tolerance) & xp.isfinite(norm)
         self.active[...] = ~self.converged & xp.isfinite(norm)
 
     def prepare(

@@ -99,7 +99,14 @@ class IndicesData(tuple):
 
 
 def bsr_scatter_mm_indices_data(
-    bsr: Any, other: Any, indices_format: str = "bsr_strided_mm_compressed", **meta: int
+    bsr: Any,
+    other: Any,
+    indices_format: str = "bsr_strided_mm_compressed",
+    *,
+    SPLIT_N: int | None = None,
+    GROUP_SIZE: int | None = None,
+    TILE_M: int | None = None,
+    TILE_N: int | None = None,
 ) -> tuple:
     """Return the index lists with which `scatter_mm` computes ``bsr @ other``.
 
@@ -116,11 +123,13 @@ def bsr_scatter_mm_indices_data(
     indices_format : {"bsr_strided_mm_compressed", "bsr_strided_mm", "scatter_mm"}
         See `scatter_mm`. In the compressed format ``r_offsets`` holds the tiles with most blocks
         first (stable). Only block rows with blocks appear.
-    **meta : int
-        ``SPLIT_N``, the number of column splits, below 2**31, must divide N; the default does.
+    SPLIT_N : int, optional
+        The number of column splits, below 2**31, must divide N; the default does.
+    GROUP_SIZE, TILE_M, TILE_N : int, optional
         ``TILE_M`` and ``TILE_N``, powers of two up to 256, are the outputs of a thread block of
         `scatter_mm`'s kernels, ``GROUP_SIZE``, in 1..64, the rows of such parts that go through a
-        tile's columns together. A kernel that cannot have such a part refuses the lists.
+        tile's columns together. A kernel that cannot have such a part refuses the lists. By
+        default the kernels choose.
 
     Returns
     -------
@@ -133,7 +142,7 @@ def bsr_scatter_mm_indices_data(
         Another format; N not a multiple of SPLIT_N; a tile or group that cannot be; a batched
         ``bsr``.
     TypeError
-        An unknown name in ``meta``.
+        Settings that are no integers; mixed array libraries.
 
     Notes
     -----
@@ -153,12 +162,13 @@ def bsr_scatter_mm_indices_data(
     common_namespace(function, bsr=bsr.data, other=other)
     check_choice(function, "indices_format", indices_format, FORMATS)
     check_product(function, bsr.pattern, other)
-    for name, value in meta.items():
-        if name not in META:
-            raise bad_type(function, name, f"no such keyword; one of {', '.join(META)}", value)
-        check_setting(function, name, value)
+    asked = zip(META, (SPLIT_N, GROUP_SIZE, TILE_M, TILE_N), strict=True)
+    settings: dict[str, int] = {}
+    for name, value in asked:
+        if value is not None:
+            check_setting(function, name, value)
+            settings[name] = int(value)
     n = int(other.shape[-1])
-    settings = {name: int(value) for name, value in meta.items()}
     if "SPLIT_N" not in settings:
         settings["SPLIT_N"] = _default_split(indices_format, n, bsr.pattern.blocksize[0])
     elif n % settings["SPLIT_N"]:
