@@ -1,8 +1,18 @@
 """Integer arithmetic that several layers need."""
 
+from __future__ import annotations
 
-def ceil_div(a: int, b: int) -> int:
-    """Return ``a / b`` rounded up."""
+from typing import overload
+
+import numpy as np
+
+
+@overload
+def ceil_div(a: int, b: int) -> int: ...
+@overload
+def ceil_div(a: np.ndarray, b: int) -> np.ndarray: ...
+def ceil_div(a, b):
+    """Return ``a / b`` rounded up; of arrays of integers, too."""
     return -(-a // b)
 
 

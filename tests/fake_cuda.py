@@ -77,7 +77,7 @@ class Told(SimpleNamespace):
 
     def __init__(self):
         super().__init__(recorded=[], waited=[], pending=False, captured=set(), current=Stream(0))
-        self.launched, self.cleared = [], []
+        self.launched, self.cleared, self.graphs = [], [], []
         self.allocator = object()
 
     @contextmanager
@@ -121,6 +121,7 @@ def put_in_place(monkeypatch) -> Told:
             streamWaitEvent=lambda stream, event: told.waited.append(stream),
             streamIsCapturing=lambda stream: stream in told.captured,
             memsetAsync=lambda *arguments: told.cleared.append(arguments),
+            graphLaunch=lambda *arguments: told.graphs.append(arguments),
         ),
         driver=SimpleNamespace(launchKernel=lambda *arguments: told.launched.append(arguments)),
     )

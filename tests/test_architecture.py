@@ -40,6 +40,14 @@ def test_an_engine_offers_it(engine, module, name, parameters):
     assert list(inspect.signature(function).parameters) == parameters
 
 
+def test_rounding_up_is_written_once():
+    """Examples in docstrings are a user's own code."""
+    by_hand = re.compile(r"^(?!.*>>>).*(-\(-\w[^()]* // |\+ \w+ - 1\) // )", re.MULTILINE)
+    package = Path(sparsegpu.__file__).parent
+    found = {p.name for p in package.rglob("*.py") if by_hand.search(p.read_text(encoding="utf-8"))}
+    assert found == {"_math.py"}
+
+
 PRODUCTS = [
     sparsegpu.bsr_addmm, sparsegpu.bsr_matmul, sparsegpu.dense_bsr_matmul, sparsegpu.bsr_linear,
     sparsegpu.int_bsr_addmm, sparsegpu.semi_structured_addmm, sparsegpu.semi_structured_matmul,

@@ -13,7 +13,9 @@ import pytest
 
 from fake_cuda import Stream, Work, at, put_in_place
 from sparsegpu import engines
+from sparsegpu.engines.cuda._arena import Arena
 from sparsegpu.engines.cuda.runtime import replay
+from sparsegpu.engines.cuda.runtime.capture import GraphLaunch
 from sparsegpu.engines.cuda.runtime.launch import (
     Kernel,
     Launch,
@@ -94,6 +96,41 @@ def test_kernels_are_counted_and_an_empty_grid_is_none(cuda):
     assert cuda.cleared == [(512, 0, 64, 7)]
 
 
+def test_a_graph_goes_through_the_door(cuda):
+    told, graph = [], GraphLaunch(SimpleNamespace(graphExec=77))
+    with cuda.on(Stream(7)), recording(lambda *submission: told.append(submission)):
+        submit(graph)
+    assert cuda.graphs == [(77, 7)] and told == [((graph,), False, False)]
+    assert "" not in launch_counts()
+
+
+def test_an_arena_is_cleared_through_the_door(cuda):
+    made = {}
+
+    class Part(SimpleNamespace):
+        def __getitem__(self, part):
+            assert part == slice(None, 1)
+            return at(self.place, (1,))
+
+    def ndarray(shape, dtype, memory):
+        made[memory] = shape
+        return Part(place=memory)
+
+    def empty(n, dtype):
+        class Place(int):
+            ptr = 4096
+
+        return SimpleNamespace(data=Place(4096))
+
+    xp, told = SimpleNamespace(ndarray=ndarray, empty=empty), []
+    arena = Arena(xp, (3, np.dtype(np.int32)), (5, np.dtype(np.int32)))
+    with cuda.on(Stream(7)), recording(lambda *submission: told.append(submission)):
+        arena.clear(1)
+    assert cuda.cleared == [(4096 + 16, 0, 64, 7)] and made == {4096 + 16: (5,)}
+    ((works, whole, setup),) = told
+    assert len(works) == 1 and not whole and setup
+
+
 def test_threads_count_every_launch(cuda):
     work, before = launch_of("counted_by_threads"), launch_counts().get("counted_by_threads", 0)
     threads = [
@@ -123,10 +160,13 @@ def test_arguments_are_packed_once(cuda):
 def test_there_is_no_other_way_to_enqueue():
     """No file of an engine's but the runtime's gives work to a stream."""
     folder = Path(engines.__file__).parent
-    files = [*(folder / "cuda").glob("*.py"), *(folder / "cusparselt").glob("*.py")]
-    other_ways = re.compile(r"\.on\(|launchKernel|get_current_stream\(\)\.ptr|memsetAsync")
+    folders = (folder / "cuda", folder / "cuda" / "paths", folder / "cusparselt")
+    files = [path for place in folders for path in place.glob("*.py")]
+    other_ways = re.compile(
+        r"\.on\(|launchKernel|get_current_stream\(\)\.ptr|memsetAsync|memset_async|graph\.launch"
+    )
     found = {path.name for path in files if other_ways.search(path.read_text())}
-    assert len(files) > 20 and found == set()
+    assert len(files) > 80 and found == set()
 
 
 # -- what is recorded -------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,13 @@ def test_cells(name):
     assert [line for line in lines if "on a GPU" in line] == [
         "xp = np  # on a GPU: import cupy as xp"
     ]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_number_is_held_to_the_bound(name):
+    text = (GALLERY / f"{name}.py").read_text(encoding="utf-8")
+    held = re.search(r"assert_within_bound|assert_attention_close|accuracy_bound", text)
+    assert held or name in {"own_kernel", "two_four_bit_by_bit"}  # of integers: equal, to the bit
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

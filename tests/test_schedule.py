@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from covering import covered
 from properties import drawn
 from sparsegpu.engines.cuda import _schedule
-from sparsegpu.engines.cuda._schedule import MOST_ROWS, falling_order, row_groups, stretches
+from sparsegpu.engines.cuda._schedule import MOST_ROWS, rank_descending, row_groups, stretches
 from sparsegpu.pattern import Pattern
 from sparsegpu.testing import random_blocks
 
@@ -169,12 +169,12 @@ def test_order_of_groups_of_little_memory(cuda_engine, rng, groups):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("most", [8192, 16])
-def test_falling_order(cuda_engine, rng, monkeypatch, most):
+def test_rank_descending(cuda_engine, rng, monkeypatch, most):
     monkeypatch.setattr(_schedule, "RANKED", most)
     values = rng.integers(-3, 3, (5, 40)).astype(np.int32)
     values[:, ::7] = np.iinfo(np.int32).min
     order = cuda_engine.xp.empty(values.size, np.int32)
-    falling_order(order, cuda_engine.array(values.ravel()), 40)
+    rank_descending(order, cuda_engine.array(values.ravel()), 40)
     expected = np.argsort(-values.astype(np.int64), axis=-1, kind="stable")
     expected += 40 * np.arange(5)[:, None]
     assert cuda_engine.host(order).tolist() == expected.ravel().tolist()

@@ -137,7 +137,7 @@ def _checked(A: Any, dense: np.ndarray, x: np.ndarray) -> tuple[float | str, boo
 
 
 def interleaved_ms(contestants: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Return the median ms of each contestant; they take turns, so that a load disturbs all."""
+    """Return the median ms of each contestant, alternately measured: a load disturbs all."""
     for call in contestants.values():
         call()  # makes what is kept for the next calls
     times: dict[str, list[float]] = {name: [] for name in contestants}

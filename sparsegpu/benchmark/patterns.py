@@ -19,7 +19,7 @@ def block_pattern(
         row is proportional to 1 / r. "full row": one full row, the others uniform. "diagonal":
         uniform, and the diagonal besides. "strata": the columns are divided into equal parts, and
         each row has one block in each part (drawn without a block mask, for very large patterns).
-        "pages": rows take the columns in turn, as a random order has them, and keep that order.
+        "pages": rows take the columns one after the other, as a random order has them, and keep it.
         "stencil": the 27 points around each one of a cube, whatever the density.
     block_shape : (block rows, block columns)
     density : float

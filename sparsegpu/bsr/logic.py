@@ -11,6 +11,7 @@ import numpy as np
 from .._arrays import common_namespace, namespace
 from .._block_bits import EVERYTHING, NOTHING
 from .._checks import bad_type, bad_value, kind_of
+from .._math import ceil_div
 from .._protocols import leaves
 from ..ops._canonical import canonical_bits, distinct_blocks, distinct_values, spread
 from ..ops._common import check_sparse, is_block_mask, on_device
@@ -145,7 +146,7 @@ def inverted_mask(mask: Any) -> tuple[Any, Any]:
 
 def _every_bit(xp: Any, columns: int) -> Any:
     """Return the words of a row of a full block."""
-    words = np.full(-(-columns // 32), 0xFFFFFFFF, np.uint32)
+    words = np.full(ceil_div(columns, 32), 0xFFFFFFFF, np.uint32)
     words[-1] >>= np.uint32(-columns % 32)
     return xp.asarray(words)
 

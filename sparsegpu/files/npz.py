@@ -71,7 +71,7 @@ def load_npz(file: Any) -> Any:
     Returns
     -------
     bsr_array, SemiStructuredArray, BsrSemiStructuredArray or BlockMask
-        On the host (`to_device` moves it).
+        On the host (`bsr_array.to_device` moves it).
 
     Raises
     ------

@@ -143,7 +143,7 @@ def load_safetensors(file: Any) -> dict[str, Any]:
     Returns
     -------
     dict of str to bsr_array, SemiStructuredArray, BsrSemiStructuredArray or numpy.ndarray
-        On the host (`to_device` moves them).
+        On the host (`bsr_array.to_device` moves them).
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""`wrap` makes an operation of a CUDA kernel."""
+"""`kernels.wrap` makes an operation of a CUDA kernel."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from .tensor_map import TensorMap, array_of
 
 
 class Kernel(Planned):
-    """An operation made of a CUDA kernel by `wrap`; immutable.
+    """An operation made of a CUDA kernel by `sparsegpu.kernels.wrap`; immutable.
 
     Call it for the functional form: inputs stay as they are, and what the kernel writes is
     returned. `inplace` works on the arguments themselves.

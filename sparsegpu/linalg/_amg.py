@@ -41,7 +41,7 @@ def amg(
     max_coarse: int = 500,
     verbose: bool = False,
 ) -> Any:
-    """Return a V-cycle of smoothed aggregation as an operator: `M` for a solver.
+    """Return a V-cycle of smoothed aggregation as an operator: ``M`` for a solver.
 
     PyAMG builds the hierarchy on the CPU, once. A cycle runs where A is: products with the
     operators of the levels, through our BSR products, and with the dense inverse of the coarsest.
@@ -77,7 +77,7 @@ def amg(
         counts that are too small (levels, if thousands of unknowns remain), a smoother of
         another name.
     TypeError
-        What is no `bsr_array` or array, other dtypes.
+        What is no `sparsegpu.bsr_array` or array, other dtypes.
     NotImplementedError
         While a CUDA graph is captured.
 

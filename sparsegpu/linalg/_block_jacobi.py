@@ -19,7 +19,7 @@ _LARGEST = 64
 def block_jacobi(A: Any) -> Any:
     """Return the operator that multiplies by the inverses of A's diagonal blocks.
 
-    As `M` of a solver it takes out of the iterations what couples the unknowns within a block.
+    As ``M`` of a solver it takes out of the iterations what couples the unknowns within a block.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def block_jacobi(A: Any) -> Any:
     Returns
     -------
     scipy.sparse.linalg.LinearOperator or cupyx.scipy.sparse.linalg.LinearOperator
-        Its products are those of a block-diagonal `bsr_array`.
+        Its products are those of a block-diagonal `sparsegpu.bsr_array`.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def block_jacobi(A: Any) -> Any:
         For a batch, A or blocks that are not square, larger blocks, and for a block that is
         singular to working precision, whatever the units of its rows; the message names the first.
     TypeError
-        For what is no `bsr_array`, and for other dtypes.
+        For what is no `sparsegpu.bsr_array`, and for other dtypes.
     NotImplementedError
         While a CUDA graph is captured: that no block is singular is read on the host.
     ImportError

@@ -184,10 +184,10 @@ class _Gmres:
 
     def _iteration(self, k: int) -> Callable[[], None]:
         """Return iteration k of a cycle."""
-        turned = self._step("rotate", self.columns)
+        rotated = self._step("rotate", self.columns)
         v, system = self.basis[k], self.system
         w = self.products if system.precondition is None else self.w
-        extend = self.extend(self.progress.numbers, self.basis, k + 1, w, self.running, turned)
+        extend = self.extend(self.progress.numbers, self.basis, k + 1, w, self.running, rotated)
 
         def iterate() -> None:
             self._precondition(system.apply(v, self.products), self.w)

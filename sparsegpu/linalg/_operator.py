@@ -19,7 +19,7 @@ _FLOATS = (*HALF_DTYPES, *map(np.dtype, (np.float32, np.float64, np.complex64, n
 
 
 def aslinearoperator(A: Any) -> Any:
-    """Return a linear operator that multiplies by a `bsr_array`, or by a 2:4 array.
+    """Return a linear operator that multiplies by a `sparsegpu.bsr_array`, or by a 2:4 array.
 
     It goes into `scipy.sparse.linalg` for NumPy and into `cupyx.scipy.sparse.linalg` for CuPy:
     cg, gmres, lobpcg and the others.
@@ -35,7 +35,7 @@ def aslinearoperator(A: Any) -> Any:
     -------
     scipy.sparse.linalg.LinearOperator or cupyx.scipy.sparse.linalg.LinearOperator
         With matvec, rmatvec (the conjugate transpose), matmat and rmatmat; of a
-        `BsrSemiStructuredArray` without the second and the last.
+        `sparsegpu.BsrSemiStructuredArray` without the second and the last.
 
     Raises
     ------

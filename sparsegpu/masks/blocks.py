@@ -64,7 +64,7 @@ def bigbird(
     Raises
     ------
     ValueError, TypeError
-        As `banded`.
+        As `sparsegpu.banded`.
 
     References
     ----------

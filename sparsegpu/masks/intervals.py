@@ -94,7 +94,7 @@ def sliding_window(
     Raises
     ------
     ValueError, TypeError
-        As `banded`.
+        As `sparsegpu.banded`.
 
     References
     ----------
@@ -135,7 +135,7 @@ def causal(
     Raises
     ------
     ValueError, TypeError
-        As `banded`.
+        As `sparsegpu.banded`.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def documents(
     causal : bool
         Only keys up to the query.
     compact : bool
-        False returns a `bsr_array`.
+        False returns a `sparsegpu.bsr_array`.
     xp : {numpy, cupy}
 
     Returns
@@ -230,7 +230,7 @@ def prefix(
     prefix : int
         The first keys, to which every query attends.
     compact : bool
-        False returns a `bsr_array`.
+        False returns a `sparsegpu.bsr_array`.
     xp : {numpy, cupy}
 
     Returns
@@ -240,7 +240,7 @@ def prefix(
     Raises
     ------
     ValueError, TypeError
-        As `banded`.
+        As `sparsegpu.banded`.
 
     References
     ----------

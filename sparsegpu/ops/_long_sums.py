@@ -17,6 +17,7 @@ import numpy as np
 
 from .._epilogue import Epilogue, apply_epilogue
 from .._format_24 import FORMATS
+from .._math import ceil_div
 from .._segments import expand_counts
 from ..pattern import Pattern
 
@@ -69,7 +70,7 @@ def cut_groups(starts: Any, most: int, xp: ModuleType) -> Cut:
     """
     starts = starts.astype(_INT64)
     count = xp.diff(starts)
-    pieces = xp.maximum((count + most - 1) // most, 1).reshape(-1, count.shape[-1]).max(axis=0)
+    pieces = xp.maximum(ceil_div(count, most), 1).reshape(-1, count.shape[-1]).max(axis=0)
     first = xp.cumsum(pieces) - pieces
     group, number = expand_counts(pieces)
     begin = starts[..., group] + number * most

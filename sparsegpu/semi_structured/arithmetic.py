@@ -44,12 +44,12 @@ class Arithmetic(Arithmetic24):
         common_namespace(function, self=mine.any().packed, other=theirs.any().packed)
         if self.shape != other.shape:
             raise bad_value(function, "other", f"shape {self.shape}", other.shape)
-        turned = self._transposed ^ other._transposed
-        sides = [s for s in (0, 1) if mine.stored(s) and theirs.stored(s ^ turned)]
+        transposed = self._transposed ^ other._transposed
+        sides = [s for s in (0, 1) if mine.stored(s) and theirs.stored(s ^ transposed)]
         parts: list[tuple] = [(None, None), (None, None)]
         with on_device(mine.any().packed):
             for side in sides:
-                one, two = mine.stored(side), theirs.stored(side ^ turned)
+                one, two = mine.stored(side), theirs.stored(side ^ transposed)
                 if not same_elements(one.meta, two.meta):
                     sides = []
                     break

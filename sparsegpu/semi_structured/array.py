@@ -270,7 +270,7 @@ def to_semi_structured(
     strict: bool = True,
     dtype: Any = None,
 ) -> SemiStructuredArray:
-    """Return a dense 2:4 matrix as a `SemiStructuredArray`: its `from_dense`.
+    """Return a dense 2:4 matrix as a `SemiStructuredArray`: its `SemiStructuredArray.from_dense`.
 
     Parameters
     ----------

@@ -92,7 +92,7 @@ def accuracy_bound(
     a, b : dense arrays (*B, M, K) and (*B, K, N)
         The operands' values, of the operands' or a wider dtype.
     alpha, beta, input, left_alpha, right_alpha, activation
-        As in `bsr_addmm`.
+        As in `sparsegpu.bsr_addmm`.
     dtype : dtype, optional
         The operands' dtype when ``a`` and ``b`` come in a wider one; default ``b.dtype``.
     terms : int, optional

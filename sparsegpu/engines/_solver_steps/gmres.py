@@ -49,7 +49,7 @@ def start(n, j):
 
 
 def rotate(n, j):
-    """Turn the newest column by the rotations so far and one more; at the end solve the system."""
+    """Rotate the newest column by the rotations so far and one more; last, solve the system."""
     size, k = int(n[SIZE, j].real), int(n[MADE, j].real)
     cosine = FIRST + size + 1
     sine, right, triangle = cosine + size, cosine + 2 * size, cosine + 3 * size + 1
@@ -70,7 +70,7 @@ def rotate(n, j):
     if np.isfinite(root):
         n[SPENT, j] = 1 if exact else 0
         n[SCALE, j] = 0 if exact else 1 / length
-        turned, c, s = n[right + k, j], 1.0, entry * 0
+        rotated, c, s = n[right + k, j], 1.0, entry * 0
         if magnitude > 0:
             phase = entry / magnitude
             c, s = magnitude / root, phase * length / root
@@ -80,7 +80,7 @@ def rotate(n, j):
             if root > 0:
                 c, s = 0.0, s + 1
         n[cosine + k, j], n[sine + k, j] = c, s
-        n[right + k, j], n[right + k + 1, j] = c * turned, -np.conj(s) * turned
+        n[right + k, j], n[right + k + 1, j] = c * rotated, -np.conj(s) * rotated
         n[NORM, j] = abs(n[right + k + 1, j])
         k += 1
         n[MADE, j] = k

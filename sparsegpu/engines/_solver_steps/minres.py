@@ -26,7 +26,7 @@ def lanczos(n, j):
 
 
 def rotate(n, j):
-    """Turn the last column by the rotation before, and by the one that annihilates beta."""
+    """Rotate the last column by the rotation before, and by the one that annihilates beta."""
     if n[SQUARE, j] < 0:
         return INDEFINITE
     old, along = n[BETA, j], n[ALONG, j]

@@ -174,8 +174,8 @@ class _Call:
             if name == "key"
             else (pairs.weights, self.grad[head], pairs.kept)
         )
-        turned = np.ascontiguousarray(weights.swapaxes(-1, -2))
-        return weighted(turned, rows, block, ~counts.swapaxes(-1, -2))
+        transposed = np.ascontiguousarray(weights.swapaxes(-1, -2))
+        return weighted(transposed, rows, block, ~counts.swapaxes(-1, -2))
 
     def mask_gradient(self, walk: _Walk, gradient: np.ndarray) -> None:
         """Write the gradient of the mask's stored elements."""

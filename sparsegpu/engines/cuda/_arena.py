@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..._math import ceil_div
+from .runtime.launch import Memset, submit
 
 _ALIGNMENT = 16
 
@@ -42,8 +43,8 @@ class Arena:
         self.addresses = [first + begin for begin in self._begins]
 
     def clear(self, i: int) -> None:
-        """Set the first number of a part to zero."""
-        (self._memory + self._begins[i]).memset_async(0, self._parts[i][1].itemsize)
+        """Set the first number of a part to zero, for what is kept with an operand."""
+        submit(Memset(self.array(i)[:1]), setup=True)
 
     def array(self, i: int) -> Any:
         """Return a part as an array."""

@@ -16,7 +16,7 @@ from ..._math import ceil_div
 from ...pattern import Pattern
 from ._arena import Arena
 from ._grid import THREADS, grid, size_of
-from ._schedule import OrderedRows, RowGroups, build_groups, falling_order, row_groups
+from ._schedule import OrderedRows, RowGroups, build_groups, rank_descending, row_groups
 from .runtime.launch import NULL, Launch, kernel, pointer, submit
 from .runtime.types import ctype
 
@@ -99,5 +99,5 @@ def _by_signature(pattern: Pattern) -> Any:
         ),
     )
     submit(launch, setup=True)
-    falling_order(order, signatures, block_rows)
+    rank_descending(order, signatures, block_rows)
     return order

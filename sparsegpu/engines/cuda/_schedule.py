@@ -152,7 +152,7 @@ def build_groups(
         _launch(parts, pattern, rows, groups, blocks_from, ordered, at_once)
     built = RowGroups(parts, rows, groups, None if ordered is None else ordered.block_rows)
     if not at_once:
-        falling_order(built.order, built.counts, per_matrix)
+        rank_descending(built.order, built.counts, per_matrix)
     return built
 
 
@@ -205,7 +205,7 @@ def _launch(
     submit(launch, setup=True)
 
 
-def falling_order(order: Any, values: Any, per_matrix: int) -> None:
+def rank_descending(order: Any, values: Any, per_matrix: int) -> None:
     """Write the numbers of some values, matrix by matrix, the largest value first.
 
     Where values agree, the lower number comes first. Comparing all with all is one short launch,

@@ -37,8 +37,8 @@ def interval_mask(
         intervals.of(at, keys) for at in (query, query + (bm - 1))
     )
     first = starts // bk
-    end = np.maximum(-(-last_stops // bk), first)
-    full = np.minimum(-(-last_starts // bk), end)
+    end = np.maximum(ceil_div(last_stops, bk), first)
+    full = np.minimum(ceil_div(last_starts, bk), end)
     full_end = np.minimum(np.maximum(stops // bk, full), end)
     rows = np.zeros((5, block_rows + 1), np.int64)
     np.cumsum(end - first, out=rows[0, 1:])

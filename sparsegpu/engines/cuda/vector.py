@@ -13,6 +13,7 @@ import numpy as np
 from ..._math import ceil_div
 from .._solver_steps import Step
 from ._solver_kernels import COLUMNS, THREADS, VECTORS, defines_of
+from .runtime.capture import GraphLaunch
 from .runtime.device import multiprocessors
 from .runtime.launch import Launch, kernel, submit
 from .runtime.structs import kernel_struct
@@ -149,24 +150,24 @@ def repeated(iteration: Callable[[], None]) -> Callable[[], None]:
 
     The first time makes what is made once (plans, compiled kernels); the second is captured.
     """
-    launch: Callable[[], None] | None = None
+    graph: GraphLaunch | None = None
     times = 0
 
     def run() -> None:
-        nonlocal launch, times
+        nonlocal graph, times
         times += 1
         if times == 1:
             iteration()
             return
-        if launch is None:
-            launch = _captured(iteration)
-        launch()
+        if graph is None:
+            graph = _captured(iteration)
+        submit(graph)
 
     return run
 
 
-def _captured(iteration: Callable[[], None]) -> Callable[[], None]:
-    """Return the launch of a CUDA graph of what is submitted, on the stream that is current then.
+def _captured(iteration: Callable[[], None]) -> GraphLaunch:
+    """Return a CUDA graph of what is submitted.
 
     It is captured on a stream of its own, as the default stream cannot be.
     """
@@ -179,7 +180,7 @@ def _captured(iteration: Callable[[], None]) -> Callable[[], None]:
             iteration()
         finally:
             graph = stream.end_capture()
-    return graph.launch
+    return GraphLaunch(graph)
 
 
 def _zeros(nbytes: int) -> Any:

@@ -29,7 +29,7 @@ def interval_mask(
     bm, bk = blocksize
     start, stop = intervals.of(np.arange(shape[0], dtype=np.int64), shape[1])
     first = start[::bm] // bk
-    count = np.maximum(-(-stop[bm - 1 :: bm] // bk) - first, 0)
+    count = np.maximum(ceil_div(stop[bm - 1 :: bm], bk) - first, 0)
     row, number = expand_counts(count)
     column = first[row] + number
     indptr = np.zeros(count.size + 1, dtype=np.int64)

@@ -74,7 +74,7 @@ namespace emulator {
 // -- fibers ---------------------------------------------------------------------------------
 
 constexpr size_t STACK_BYTES = 1 << 17;
-constexpr long MOST_TURNS = 200000;  // that a fiber waits without progress
+constexpr long MOST_SWITCHES = 200000;  // that a fiber waits without progress
 
 struct Fiber {
   ucontext_t context;
@@ -93,8 +93,8 @@ inline void give_way() {
 
 template <typename Condition>
 void wait_until(Condition reached, const char* what) {
-  for (long turns = 0; !reached(); give_way())
-    if (++turns > MOST_TURNS) fail(what);
+  for (long switches = 0; !reached(); give_way())
+    if (++switches > MOST_SWITCHES) fail(what);
 }
 
 struct Rendezvous {

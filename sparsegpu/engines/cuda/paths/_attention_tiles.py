@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...._math import ceil_div
+from ...._math import ceil_div, round_up
 from ....pattern import Pattern
 from .._grid import packed_mask, size_of
 from .._schedule import RowGroups, row_groups
@@ -76,7 +76,7 @@ def widths_for_mma(f: AttentionFacts, most: int, *, least_rows: int = 8) -> tupl
     (bm, bk), widths = f.blocksize, (f.features, f.value_features)
     if bm < least_rows or bk < 8 or max(widths) > most or any(n % 8 for n in widths):
         return None
-    features, value_features = (-(-n // 32) * 32 for n in widths)
+    features, value_features = (round_up(n, 32) for n in widths)
     return features, value_features
 
 

@@ -69,7 +69,7 @@ def _balance(pattern: Pattern) -> Pieces | None:
 def cut_rows(starts: Any, most: int, xp: Any) -> tuple[Any, Any]:
     """Return pieces of at most ``most`` blocks, and the rows in several, as `Pieces` has them."""
     length = starts[1:] - starts[:-1]
-    count = xp.maximum(-(-length // most), 1)
+    count = xp.maximum(ceil_div(length, most), 1)
     ends = xp.cumsum(count)
     piece = xp.arange(int(ends[-1]), dtype=np.int64)
     row = xp.searchsorted(ends, piece, side="right").astype(np.int64)

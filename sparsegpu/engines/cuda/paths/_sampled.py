@@ -12,7 +12,7 @@ import numpy as np
 
 from ...._arrays import accumulator_dtype, dtype_of
 from ...._epilogue import Epilogue
-from ...._math import ceil_div
+from ...._math import ceil_div, round_up
 from ....pattern import Pattern
 from .._epilogue_args import epilogue_args
 from .._grid import THREADS, grid, size_of
@@ -153,7 +153,7 @@ def fullest(bn: int, widths: Sequence[int]) -> int:
     """Return the width of which whole blocks, or slices of one, leave least unused."""
 
     def used(width: int) -> float:
-        return width // bn * bn / width if bn <= width else bn / (-(-bn // width) * width)
+        return width // bn * bn / width if bn <= width else bn / round_up(bn, width)
 
     return max(widths, key=lambda width: (used(width), width))
 

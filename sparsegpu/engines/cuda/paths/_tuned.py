@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...._math import ceil_div
 from ....pattern import Pattern
 from .._transpose import transpose_pattern
 from ..runtime.device import architecture
@@ -114,7 +115,7 @@ def tuned_scatter_config(p: Scatter) -> Config | None:
 def scatter_kind(p: Scatter) -> Kind:
     """Return the kind of a scattered product: (rows of all tiles, terms of one on average, Ns)."""
     _, ms, ks = p.blocks.shape
-    terms = -(-p.pairs // p.tiles) * ks if p.tiles else 0
+    terms = ceil_div(p.pairs, p.tiles) * ks if p.tiles else 0
     family = Family("scatter_mm", architecture(), p.dtype.name, (ms, ks), p.form)
     return Kind(family, (p.tiles * p.batches * ms, terms, p.columns), density_bucket(1))
 

@@ -64,6 +64,23 @@ class Capture:
         return self._graph_end.seen()
 
 
+class GraphLaunch:
+    """A CUDA graph that was captured, as a `launch.Work`: all of it is enqueued again."""
+
+    __slots__ = ("_graph",)
+
+    source = ""
+
+    def __init__(self, graph: Any):
+        self._graph = graph  # CuPy's, which keeps the graph alive
+
+    def on(self, stream: int) -> None:
+        """Enqueue on the stream with this handle."""
+        from cupy.cuda import runtime
+
+        runtime.graphLaunch(self._graph.graphExec, stream)
+
+
 class GraphEnd:
     """Tells when a graph, and all graphs instantiated from it, are destroyed.
 
