@@ -9,8 +9,8 @@ from typing import Any
 
 from .flow import Flow, Touch
 from .lexer import Function, Instruction, Module, SyntaxUnknown, parse
-from .machine import NotUnderstood
-from .values import _FLAGS, PART, TANGLED, UNKNOWN, WILD, Base
+from .pieces import NotUnderstood
+from .values import _FLAGS, ONCE, PART, TANGLED, UNKNOWN, WILD, Base
 
 Name = int | str
 
@@ -303,7 +303,7 @@ class _Verdict:
         for value in {self._flow.held[register] for register in (*used, *self._flow.converted)}:
             ways = [a for a in self._values.alternatives(value) if a >> _FLAGS]
             strong = [self._values.strong(way) for way in ways]
-            if all(len(s) == 1 and not w & (TANGLED | PART) for s, w in zip(strong, ways)):
+            if all(len(s) == 1 and not w & (TANGLED | PART | ONCE) for s, w in zip(strong, ways)):
                 found.update(s[0] for s in strong)
         return found
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from . import opcodes
 from .lexer import Function, Instruction, Module
-from .machine import Machine, NotUnderstood, base_of, parts
+from .machine import Machine, base_of
+from .pieces import NotUnderstood, parts
 from .values import LITERAL, TOP, UNKNOWN, Base
 
 

@@ -12,18 +12,12 @@ from functools import partial
 
 from . import opcodes
 from .lexer import Function, Module, Symbol
+from .pieces import ADDRESS, WORD, NotUnderstood, Words, parts
 from .values import BOTTOM, LITERAL, TOP, Base, Values
 
-
-class NotUnderstood(ValueError):
-    """An instruction that the analysis does not know; the kernel is opaque."""
-
-
-ADDRESS = re.compile(r"\[\s*([\w$%]+)\s*(?:\+\s*(-?\w+))?\s*(?:,\s*\{[^}]*\}\s*)?\]")
 _SYMBOLIC = re.compile(r"([A-Za-z_$][\w$]*)(?:\+(\d+))?")
 LITERAL_TEXT = re.compile(r"[-~!]?\d\w*")
 SHARED = Base("shared")
-WORD = 8
 
 
 class Machine:
@@ -204,6 +198,14 @@ class Machine:
             elif not any(due):  # of those before the last that ran
                 return
 
+    def _computed(self, source: int) -> int:
+        """Return the number of a register that holds the same, where a literal is any number."""
+        target = len(self.held)
+        self.held.append(BOTTOM)
+        self._once.add(target)
+        self._derive(target, [source], self._change, self.values.computed, target, source)
+        return target
+
     def _derive(
         self, target: int, sources: Sequence[int], rule: Callable[..., None], *arguments: object
     ) -> None:
@@ -233,21 +235,49 @@ class Machine:
     def _apply(self, operation: Callable[[int, int], int], target: int, a: int, b: int) -> None:
         self._put(target, operation(self.held[a], self.held[b]))
 
-    def _mad(self, target: int, a: int, b: int, c: int) -> None:
+    def _mad(self, target: int, a: int, b: int, *c: int) -> None:
         product = self.values.scale(self.held[a], self.held[b])
-        self._put(target, self.values.add(product, self.held[c]))
+        self._put_sum(target, product, c)
 
-    def _mix(self, target: int, sources: list[int]) -> None:
+    def _high(self, target: int, a: int, b: int, *c: int) -> None:
+        product = self.values.scale(self.held[a], self.held[b])
+        self._put_sum(target, self.values.part(product), c)
+
+    def _multiply(self, target: int, a: int, by: int, *c: int) -> None:
+        self._put_sum(target, self.values.multiple(self.held[a], by), c)
+
+    def _put_sum(self, target: int, value: int, rest: tuple[int, ...]) -> None:
+        for source in rest:
+            value = self.values.add(value, self.held[source])
+        self._put(target, value)
+
+    def _any_part(self, target: int, sources: list[int]) -> None:
+        """What is computed in double precision, which holds an address exactly."""
+        value = self.held[sources[0]]
+        for source in sources[1:]:
+            value = self.values.scale(value, self.held[source])
+        self._put(target, self.values.part(value))
+
+    def _mixed(self, sources: list[int]) -> int:
         value = self.held[sources[0]]
         for source in sources[1:]:
             value = self.values.mix(value, self.held[source])
-        self._put(target, value)
+        return value
+
+    def _mix(self, target: int, sources: list[int]) -> None:
+        self._put(target, self._mixed(sources))
+
+    def _mix_to_number(self, target: int, sources: list[int]) -> None:
+        self._put(target, self.values.computed(self._mixed(sources)))
 
     def _change(self, operation: Callable[[int], int], target: int, source: int) -> None:
         self._put(target, operation(self.held[source]))
 
     def _move(self, target: int, source: int, by: int) -> None:
         self._put(target, self.values.shift(self.held[source], by))
+
+    def _move_to_number(self, target: int, source: int, by: int) -> None:
+        self._put(target, self.values.computed(self.values.shift(self.held[source], by)))
 
     # -- memory ------------------------------------------------------------------------------
 
@@ -313,40 +343,6 @@ class Machine:
             self._store(SHARED, None, self.held[source])
 
 
-class Words:
-    """Which bytes of a kernel's parameters are read in pieces shorter than an address."""
-
-    def __init__(self, entry: Function, formals: dict[str, int]):
-        self._bytes: dict[int, set[int]] = {}
-        for instruction in entry.body or ():
-            words = instruction.opcode.split(".")
-            if words[:2] != ["ld", "param"]:
-                continue
-            try:
-                match = ADDRESS.fullmatch(instruction.operands[1])
-                width = opcodes.width_of(words)
-            except (IndexError, ValueError) as error:
-                raise NotUnderstood(f"not understood: {instruction.text}") from error
-            if match is None or match[1] not in formals or width >= WORD:
-                continue
-            start = int(match[2] or "0", 0)
-            count = max(len(parts(instruction.operands[0])), 1)
-            seen = self._bytes.setdefault(formals[match[1]], set())
-            seen.update(range(start, start + width * count))
-
-    def may_be_address(self, index: int, offset: int | None, width: int) -> bool:
-        """Return whether what is read is an address, or one can be made of such pieces."""
-        if offset is None or width >= WORD:
-            return True
-        seen = self._bytes.get(index, set())
-        window = 0
-        for byte in range(offset - WORD + 1, offset + width + WORD - 1):
-            window = window + 1 if byte in seen else 0
-            if window >= WORD:
-                return True
-        return False
-
-
 def base_of(function: Function, symbol: Symbol, offset: int) -> Base:
     if symbol.space == "shared":
         return SHARED
@@ -361,10 +357,6 @@ def words(base: Base, offset: int, width: int) -> Iterable[int] | None:
         return None
     start = base.offset + offset
     return range(start // WORD * WORD, start + width, WORD)
-
-
-def parts(operand: str) -> list[str]:
-    return [part.strip() for part in operand.strip("{}() \t\n").split(",") if part.strip()]
 
 
 def integer(text: str) -> int:

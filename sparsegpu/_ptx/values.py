@@ -1,9 +1,10 @@
 """What a register may hold: a set of alternatives, each of them a set of bases.
 
-An alternative is a sum of addresses, indices and numbers, as one int: five flags, then two bits a
+An alternative is a sum of addresses, indices and numbers, as one int: six flags, then two bits a
 base. The *strong* bit says that the base entered with factor one, the *weak* bit that it was
-scaled, shifted or subtracted. No bits at all are a literal. Of an alternative that has a base, what
-else was added does not count: a pointer plus an offset stays in its allocation.
+scaled, shifted or subtracted. No bits at all are a literal. What is computed of literals alone is
+none: the choice between them may depend on anything. Of an alternative that has a base, what else
+was added does not count: a pointer plus an offset stays in its allocation.
 
 A value is an interned frozenset of alternatives, known by its number, so that the operations of a
 whole kernel are look-ups. The empty set is what no instruction has defined yet.
@@ -19,9 +20,9 @@ from typing import NamedTuple
 #: literal was added to weak bases alone: where these are pointers, it may be one, too.
 #: PART: weak bases were divided or shifted right, so that they may be scaled back to one.
 #: NEGATED: weak bases were subtracted, or multiplied by what may be less than zero. Once more, they
-#: may be strong again.
-UNKNOWN, TANGLED, WILD, PART, NEGATED = 1, 2, 4, 8, 16
-_FLAGS = 5
+#: may be strong again. ONCE: weak bases were multiplied by a number that may be one.
+UNKNOWN, TANGLED, WILD, PART, NEGATED, ONCE = 1, 2, 4, 8, 16, 32
+_FLAGS = 6
 #: Alternatives from which on a value is simplified.
 _MOST = 12
 
@@ -207,7 +208,17 @@ class Values:
 
     def scaled(self, a: int) -> int:
         """Multiple by a power of two."""
-        return self._each("scaled", self._weakened, a)
+        return self._each("scaled", self._shifted, a)
+
+    def multiple(self, a: int, by: int) -> int:
+        """Multiple by a literal."""
+        if by == 1:
+            return a
+        return self._each(("multiple", by % 2), self._doubled if by % 2 == 0 else self._odd, a)
+
+    def computed(self, a: int) -> int:
+        """It, where a literal counts as any number."""
+        return self._each("computed", self._numeric, a)
 
     def part(self, a: int) -> int:
         """What is left after a division or a shift to the right."""
@@ -222,6 +233,10 @@ class Values:
         if a < 3:
             return a
         return self._each(("shift", by), lambda x: self._moved(x, by), a)
+
+    def of_shared(self, a: int) -> int:
+        """Return a generic address, of one in shared memory."""
+        return self.join(a, self.base(Base("shared")))
 
     def _pairs(self, name: str, join: Callable[[int, int], int], a: int, b: int) -> int:
         key = (name, a, b)
@@ -253,7 +268,7 @@ class Values:
         return x & ~UNKNOWN if x >> _FLAGS else x
 
     def _sum(self, x: int, y: int) -> int:
-        found = self._tidy(x | y)
+        found = self._numeric(self._tidy(x | y))
         for left, right in ((x, y), (y, x)):
             # Minus a pointer, plus a number that may be another one.
             number = left == UNKNOWN and right >> _FLAGS
@@ -263,7 +278,7 @@ class Values:
 
     def _difference(self, x: int, y: int) -> int:
         if not y >> _FLAGS:
-            return self._tidy(x | y)
+            return self._numeric(self._tidy(x | y))
         wild = WILD if x == UNKNOWN else 0
         twice = PART if y & NEGATED else 0
         return self._tidy(x | self._weakened(y) | NEGATED | twice | wild)
@@ -275,20 +290,34 @@ class Values:
         return self._tidy(x | y | mixed)
 
     def _exclusive(self, x: int, y: int) -> int:
-        found = self._mixed(x, y)
+        found = self._numeric(self._mixed(x, y))
         if found >> _FLAGS:
             found |= self._weakened(found) | TANGLED
             if UNKNOWN in (x, y):
                 found |= WILD
         return found
 
+    def _doubled(self, x: int) -> int:
+        return self._shifted(x) | (NEGATED if x >> _FLAGS else 0)
+
+    def _odd(self, x: int) -> int:
+        found = self._product(x, 0)
+        return found if x & ONCE else found & ~ONCE
+
     def _product(self, x: int, y: int) -> int:
         found = self._tidy(self._weakened(x) | self._weakened(y))
         twice = PART if (x | y) & NEGATED else 0
-        return found | NEGATED | twice if found >> _FLAGS else found
+        return found | NEGATED | ONCE | twice if found >> _FLAGS else UNKNOWN
 
     def _divided(self, x: int) -> int:
-        return self._weakened(x) | PART if x >> _FLAGS else x
+        return self._weakened(x) | PART if x >> _FLAGS else UNKNOWN
+
+    def _shifted(self, x: int) -> int:
+        return self._weakened(x) & ~ONCE if x >> _FLAGS else UNKNOWN
+
+    @staticmethod
+    def _numeric(x: int) -> int:
+        return x or UNKNOWN
 
     def _weakened(self, x: int) -> int:
         strong = x & self._strong
