@@ -10,7 +10,7 @@ from typing import Any
 from .flow import Flow, Touch
 from .lexer import Function, Instruction, Module, SyntaxUnknown, parse
 from .pieces import NotUnderstood
-from .values import _FLAGS, ONCE, PART, TANGLED, UNKNOWN, WILD, Base
+from .values import _FLAGS, LITERAL, ONCE, PART, TANGLED, UNKNOWN, WILD, Base
 
 Name = int | str
 
@@ -371,7 +371,7 @@ class _Verdict:
     def _escape(self, touch: Touch, register: int) -> None:
         """Note the parameters whose addresses are stored where others can read them."""
         value = self._flow.held[register]
-        if value < 3 or not self._outlives(touch):
+        if value <= LITERAL or not self._outlives(touch):
             return
         for alternative in self._values.alternatives(value):
             bases = {*self._values.strong(alternative)}

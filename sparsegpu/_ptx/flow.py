@@ -108,8 +108,7 @@ class Flow(Calls):
             target = self._targets(function, operands)[0]
             count = opcodes.MIXED.get(word, len(operands) - 1)
             sources = [self._source(function, o) for o in operands[1 : 1 + count]]
-            mix = self._mix if word in {"and", "cvt"} else self._mix_to_number
-            self._derive(target, sources, mix, target, sources)
+            self._derive(target, sources, self._mix, target, sources)
         elif word == "cvt":
             (target,) = self._targets(function, operands)
             source = self._source(function, operands[1])
@@ -149,10 +148,10 @@ class Flow(Calls):
         """Return the rule of a copy; lanes' literals make a number, as window and offset do."""
         values, to = self.values, "to" in words
         if words[0] in {"redux", "movmatrix"}:
-            return partial(self._change, values.computed)
+            return partial(self._change, values.number)
         if words[0] != "cvta" or to or words[1].partition(":")[0] not in {"shared", "local"}:
             return self._copy
-        return partial(self._change, values.of_shared if words[1] != "local" else values.computed)
+        return partial(self._change, values.of_shared if words[1] != "local" else values.place)
 
     def _multiplied(
         self, words: list[str], target: int, operands: tuple[str, ...], sources: list[int]
@@ -269,7 +268,7 @@ class Flow(Calls):
         names = parts(operands[0]) if operands[0][0] == "{" else [operands[0]]
         address = self._address(function, operands[1])
         if space == "local":  # whose first byte has the address 0
-            address = self._computed(address[0]), address[1]
+            address = self._changed_by(self.values.place, address[0]), address[1]
         targets = [self._target(function, name) for name in names]
         if space == "shared":
             self._rule(self._read_cell, targets)
@@ -292,7 +291,7 @@ class Flow(Calls):
         if space == "param" and self._is_formal(function, operands[0]):
             raise NotUnderstood(f"a kernel's parameter is written: {instruction.text}")
         if space == "local":
-            address = self._computed(address[0]), address[1]
+            address = self._changed_by(self.values.place, address[0]), address[1]
         self._rule(self._written_through, sources, *address, width)
         if space != "param":
             self._touch(instruction, address, writes=True, stored=sources)
@@ -304,7 +303,7 @@ class Flow(Calls):
         sources = [self._source(function, operand) for operand in operands[at + 1 :]]
         targets = self._targets(function, operands) if at else []
         if not {"exch", "cas"} & set(words):  # then memory holds no literal, but a sum of some
-            sources = [self._computed(source) for source in sources]
+            sources = [self._changed_by(self.values.number, source) for source in sources]
         if space == "shared":
             self._rule(self._write_cell, sources)
             self._rule(self._read_cell, targets)

@@ -13,9 +13,10 @@ from functools import partial
 from . import opcodes
 from .lexer import Function, Module, Symbol
 from .pieces import ADDRESS, WORD, NotUnderstood, Words, parts
-from .values import BOTTOM, LITERAL, TOP, Base, Values
+from .values import BOTTOM, LITERAL, NULL, TOP, Base, Values
 
 _SYMBOLIC = re.compile(r"([A-Za-z_$][\w$]*)(?:\+(\d+))?")
+_ZERO = re.compile(r"-?0[xXfFdD]?0*U?")
 LITERAL_TEXT = re.compile(r"[-~!]?\d\w*")
 SHARED = Base("shared")
 
@@ -40,9 +41,9 @@ class Machine:
     def __init__(self, module: Module, entry: Function, scalars: set[int]):
         self.module, self.entry, self.scalars = module, entry, scalars
         self.values = Values()
-        self.held: list[int] = [LITERAL, TOP, BOTTOM]
+        self.held: list[int] = [NULL, TOP, BOTTOM, LITERAL]
         self._numbers: dict[tuple[str, str], int] = {}
-        self._constants: dict[int, int] = {LITERAL: 0, TOP: 1, BOTTOM: 2}
+        self._constants: dict[int, int] = {NULL: 0, TOP: 1, BOTTOM: 2, LITERAL: 3}
         # Rules; which of them are to run (again); those that read a register; and those that read
         # memory, too.
         self._rules: list[Callable[[], None]] = []
@@ -61,7 +62,7 @@ class Machine:
         self._guarded = False
         # Registers that one instruction alone puts something into; those that hold it for good.
         self._once: set[int] = set()
-        self._settled = {0, 1, 2}
+        self._settled = {0, 1, 2, 3}
         self._initialise()
 
     def _initialise(self) -> None:
@@ -130,7 +131,7 @@ class Machine:
         if operand[0] == "{":
             return self._packed(function, operand)
         if LITERAL_TEXT.fullmatch(operand) or operand == "WARP_SZ":
-            return 0
+            return 0 if _ZERO.fullmatch(operand) else 3
         match = None if operand in function.registers else _SYMBOLIC.fullmatch(operand)
         if match is not None:
             value = self._named(function, match[1], int(match[2] or 0))
@@ -198,12 +199,12 @@ class Machine:
             elif not any(due):  # of those before the last that ran
                 return
 
-    def _computed(self, source: int) -> int:
-        """Return the number of a register that holds the same, where a literal is any number."""
+    def _changed_by(self, change: Callable[[int], int], source: int) -> int:
+        """Return the number of a register that holds what is made of another's content."""
         target = len(self.held)
         self.held.append(BOTTOM)
         self._once.add(target)
-        self._derive(target, [source], self._change, self.values.computed, target, source)
+        self._derive(target, [source], self._change, change, target, source)
         return target
 
     def _derive(
@@ -258,17 +259,11 @@ class Machine:
             value = self.values.scale(value, self.held[source])
         self._put(target, self.values.part(value))
 
-    def _mixed(self, sources: list[int]) -> int:
+    def _mix(self, target: int, sources: list[int]) -> None:
         value = self.held[sources[0]]
         for source in sources[1:]:
             value = self.values.mix(value, self.held[source])
-        return value
-
-    def _mix(self, target: int, sources: list[int]) -> None:
-        self._put(target, self._mixed(sources))
-
-    def _mix_to_number(self, target: int, sources: list[int]) -> None:
-        self._put(target, self.values.computed(self._mixed(sources)))
+        self._put(target, value)
 
     def _change(self, operation: Callable[[int], int], target: int, source: int) -> None:
         self._put(target, operation(self.held[source]))
@@ -277,7 +272,7 @@ class Machine:
         self._put(target, self.values.shift(self.held[source], by))
 
     def _move_to_number(self, target: int, source: int, by: int) -> None:
-        self._put(target, self.values.computed(self.values.shift(self.held[source], by)))
+        self._put(target, self.values.number(self.values.shift(self.held[source], by)))
 
     # -- memory ------------------------------------------------------------------------------
 
