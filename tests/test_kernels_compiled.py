@@ -95,6 +95,43 @@ class TestCompiled:
         with pytest.raises(TypeError, match="argument 's': expected a struct of 16 bytes"):
             made.inplace(3)
 
+    def test_addresses_that_cannot_be_copied(self):
+        """What a struct or a number points to stays as it is in no functional form."""
+        text = """struct S { float* p; int n; };
+        extern "C" __global__ void k(S s, float* out) { s.p[s.n] = 1; *out = 2; }"""
+        struct = np.zeros((), [("p", "u8"), ("n", "i8")])
+        made = kernels.wrap(text, "k", grid=1, block=1, ref=lambda s, out: None)
+        with pytest.raises(NotImplementedError, match=r"functional form.*addresses in 's'"):
+            made(struct, np.zeros(1, "f4"))
+        made.inplace(struct, np.zeros(1, "f4"))
+        text = """#include <cuda_fp16.h>
+        extern "C" __global__ void k(cudaTextureObject_t p, float* out) { *(int*)p = *out = 2; }"""
+        made = kernels.wrap(text, "k", grid=1, block=1, ref=lambda p, out: None)
+        assert made.access.writes == {"p", "out"}
+        with pytest.raises(TypeError, match="argument 'p': expected an array or None, got int"):
+            made.inplace(12345, np.zeros(1, "f4"))
+        text = text.replace("*(int*)p", "*(int*)(p * int(*out))")
+        made = kernels.wrap(text, "k", grid=1, block=1, ref=lambda p, out: None)
+        with pytest.raises(NotImplementedError, match=r"functional form.*addresses in 'p'"):
+            made(12345, np.zeros(1, "f4"))
+        made.inplace(12345, np.zeros(1, "f4"))
+
+    @pytest.mark.parametrize("alias", [
+        "typedef unsigned long long T;", "using T = unsigned long long;", "typedef size_t U, *P;"
+        " typedef U T;", "typedef uintptr_t T;", "using T = CUdeviceptr;",
+    ])  # fmt: skip
+    def test_numbers_by_another_name(self, alias):
+        text = "typedef unsigned long long uintptr_t; typedef unsigned long long CUdeviceptr;"
+        text = f'{text} {alias} extern "C" __global__ void k(T x, char* out, T n) {{'
+        known = kernels.wrap(f"{text} out[n] = x; }}", "k")
+        assert known.access.writes == {"out"} and not known.access.opaque
+        assert kernels.wrap(f"{text} *(char*)x = 1; }}", "k").access.opaque
+
+    @pytest.mark.parametrize("alias", ["float* F", "long long F[4]", "int I, *F"])
+    def test_a_pointer_by_another_name(self, alias):
+        text = f'typedef {alias}; extern "C" __global__ void k(F x, float* y) {{ *x = *y; }}'
+        assert kernels.wrap(text, "k").access.writes == {"x"}
+
     def test_quotes_backslashes_and_underscores(self):
         text = (
             '/* "quote\\" */ extern "C" __global__ void __k(int* _x) { /* \\ */ _x[0] = \'\\\\\'; }'

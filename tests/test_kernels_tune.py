@@ -97,6 +97,22 @@ def test_what_was_written_is_as_before(device):
     assert (y == 1).all() and (count == 0).all() and len(device) > 4
 
 
+def test_what_is_read_under_another_name_is_not_poisoned(device, monkeypatch):
+    _, x, count, n = operands()
+    seen = []
+    monkeypatch.setattr(module.Kernel, "_run", lambda self, ready, plan: seen.append(x.copy()))
+    monkeypatch.setattr(timing, "device_ms", lambda call: 1)
+    add(SLOW, FAST).tune(x, x, count, n, progress=False)
+    assert np.array_equal(seen, [np.arange(n)] * 2) and np.array_equal(x, np.arange(n))
+
+
+def test_a_launch_keeps_the_defines_of_its_configuration(device):
+    y, x, count, n = operands()
+    y[:] = np.nan
+    add(SLOW, ALSO, ref=doubled).launch((4,), (32,), (y, x, count, n), shared_memory=64)
+    assert device == [kernels.Config({"TIMES": 2}, block=32, shared_memory=64)]
+
+
 def test_an_interrupted_search_leaves_the_arguments_alone(device, monkeypatch):
     y, x, count, n = operands()
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from .flow import Flow, Touch
 from .lexer import Function, Instruction, Module, SyntaxUnknown, parse
-from .machine import NotUnderstood
-from .values import _FLAGS, PART, TANGLED, UNKNOWN, WILD, Base
+from .pieces import NotUnderstood
+from .values import _FLAGS, LITERAL, ONCE, PART, TANGLED, UNKNOWN, WILD, Base
 
 Name = int | str
 
@@ -303,7 +303,7 @@ class _Verdict:
         for value in {self._flow.held[register] for register in (*used, *self._flow.converted)}:
             ways = [a for a in self._values.alternatives(value) if a >> _FLAGS]
             strong = [self._values.strong(way) for way in ways]
-            if all(len(s) == 1 and not w & (TANGLED | PART) for s, w in zip(strong, ways)):
+            if all(len(s) == 1 and not w & (TANGLED | PART | ONCE) for s, w in zip(strong, ways)):
                 found.update(s[0] for s in strong)
         return found
 
@@ -371,7 +371,7 @@ class _Verdict:
     def _escape(self, touch: Touch, register: int) -> None:
         """Note the parameters whose addresses are stored where others can read them."""
         value = self._flow.held[register]
-        if value < 3 or not self._outlives(touch):
+        if value <= LITERAL or not self._outlives(touch):
             return
         for alternative in self._values.alternatives(value):
             bases = {*self._values.strong(alternative)}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from . import opcodes
 from .lexer import Function, Instruction, Module
-from .machine import Machine, NotUnderstood, base_of, parts
-from .values import LITERAL, TOP, UNKNOWN, Base
+from .machine import Machine, base_of
+from .pieces import NotUnderstood, parts
+from .values import _FLAGS, NULL, TOP, Base
 
 
 class Calls(Machine):
@@ -54,9 +55,9 @@ class Calls(Machine):
         """Bind every function that a register may hold; an unknown one is one of this module."""
         value = self.held[register]
         names = {str(b.name) for b in self.values.bases_of(value) if b.kind == "function"}
-        if any(
-            not alternative & ~UNKNOWN for alternative in self.values.alternatives(value)
-        ) or any(b.kind != "function" for b in self.values.bases_of(value)):
+        if any(not alternative >> _FLAGS for alternative in self.values.alternatives(value)) or any(
+            b.kind != "function" for b in self.values.bases_of(value)
+        ):
             names |= {
                 f.name
                 for f in self.module.functions.values()
@@ -116,6 +117,6 @@ class Calls(Machine):
         value = TOP
         if "malloc" in name:
             self.effects.setdefault("malloc", instruction)
-            value = self.values.join(self.values.base(Base("heap")), LITERAL)
+            value = self.values.join(self.values.base(Base("heap")), NULL)
         for result in results:
             self._store(self._slot(function, result), None, value)

@@ -8,12 +8,14 @@ instruction up to the next label, what it put into a register is all that this h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from . import opcodes
 from .calls import Calls
 from .lexer import LABEL, Function, Instruction, Module
-from .machine import LITERAL_TEXT, WORD, NotUnderstood, integer, parts
+from .machine import LITERAL_TEXT, integer
+from .pieces import WORD, NotUnderstood, parts
 from .values import TOP, Base
 
 
@@ -138,8 +140,32 @@ class Flow(Calls):
             targets = targets[:1]
         if words[0] == "cvta" and words[1:3] == ["to", "global"]:
             self.converted.append(source)
+        change = self._derived_copy(function, words, source)
         for target in targets:
-            self._derive(target, [source], self._copy, target, source)
+            self._derive(target, [source], change, target, source)
+
+    def _derived_copy(self, function: Function, words: list[str], source: int) -> Callable:
+        """Return the rule of a copy; lanes' literals make a number, as window and offset do."""
+        values, to = self.values, "to" in words
+        if words[0] in {"redux", "movmatrix"}:
+            return partial(self._change, values.number)
+        if words[0] != "cvta" or to or words[1].partition(":")[0] not in {"shared", "local"}:
+            return self._copy
+        return partial(self._change, values.of_shared if words[1] != "local" else values.place)
+
+    def _multiplied(
+        self, words: list[str], target: int, operands: tuple[str, ...], sources: list[int]
+    ) -> None:
+        """Take in a product, plus a third source if there is one."""
+        a, b, *rest = sources
+        literal = next((i for i in (2, 1) if LITERAL_TEXT.fullmatch(operands[i])), 0)
+        if "hi" in words:
+            self._derive(target, sources, self._high, target, a, b, *rest)
+        elif literal:
+            by, factor = integer(operands[literal]), (a, b)[2 - literal]
+            self._derive(target, sources, self._multiply, target, factor, by, *rest)
+        else:
+            self._derive(target, sources, self._mad, target, a, b, *rest)
 
     def _arithmetic(self, function: Function, words: list[str], operands: tuple[str, ...]) -> None:
         word, values = words[0], self.values
@@ -153,32 +179,22 @@ class Flow(Calls):
         if word in opcodes.SUMS and len(sources) != opcodes.SOURCES.get(word, 2):
             raise ValueError("another number of operands")
         if words[-1] == "f64":  # which holds an address exactly
-            if word in {"div", "neg"}:
-                self._derive(target, sources, self._change, values.part, target, sources[0])
-            elif len(sources) == 2:
-                self._derive(target, sources, self._apply, values.scale, target, *sources)
-            else:
-                self._derive(target, sources, self._mad, target, *sources)
+            self._derive(target, sources, self._any_part, target, sources)
         elif word in opcodes.PARTS:
-            known = word == "shl" and LITERAL_TEXT.fullmatch(operands[2]) and operands[2] != "0"
-            change = values.scaled if known else values.part
+            literal = word == "shl" and LITERAL_TEXT.fullmatch(operands[2])
+            change = values.scaled if literal and integer(operands[2]) else values.part
             self._derive(target, sources, self._change, change, target, sources[0])
         elif word in {"add", "sub"} and LITERAL_TEXT.fullmatch(operands[2]):
             by = integer(operands[2])
             by = by if word == "add" else -by
-            self._derive(target, sources, self._move, target, sources[0], by)
+            move = self._move if opcodes.keeps_null(words, by) else self._move_to_number
+            self._derive(target, sources, move, target, sources[0], by)
         elif word in {"add", "addc"}:
             self._derive(target, sources, self._apply, values.add, target, *sources)
         elif word in {"sub", "subc"}:
             self._derive(target, sources, self._apply, values.subtract, target, *sources)
-        elif word == "mul" and operands[2] == "1":
-            self._rule(self._copy, target, sources[0])
-        elif word in {"mul", "mul24"}:
-            self._derive(target, sources, self._apply, values.scale, target, *sources)
-        elif word == "mad" and operands[2] == "1":
-            self._derive(target, sources, self._apply, values.add, target, sources[0], sources[2])
-        elif word in {"mad", "madc", "mad24", "fma"}:
-            self._derive(target, sources, self._mad, target, *sources)
+        elif word in {"mul", "mul24", "mad", "madc", "mad24", "fma"}:
+            self._multiplied(words, target, operands, sources)
         elif word in {"neg", "not"}:
             self._derive(target, sources, self._change, values.negate, target, sources[0])
         elif word == "xor":
@@ -251,6 +267,8 @@ class Flow(Calls):
         width, space = opcodes.width_of(words), opcodes.space_of(words)
         names = parts(operands[0]) if operands[0][0] == "{" else [operands[0]]
         address = self._address(function, operands[1])
+        if space == "local":  # whose first byte has the address 0
+            address = self._changed_by(self.values.place, address[0]), address[1]
         targets = [self._target(function, name) for name in names]
         if space == "shared":
             self._rule(self._read_cell, targets)
@@ -272,6 +290,8 @@ class Flow(Calls):
         address = self._address(function, operands[0])
         if space == "param" and self._is_formal(function, operands[0]):
             raise NotUnderstood(f"a kernel's parameter is written: {instruction.text}")
+        if space == "local":
+            address = self._changed_by(self.values.place, address[0]), address[1]
         self._rule(self._written_through, sources, *address, width)
         if space != "param":
             self._touch(instruction, address, writes=True, stored=sources)
@@ -282,6 +302,8 @@ class Flow(Calls):
         at = 0 if words[0] == "red" else 1
         sources = [self._source(function, operand) for operand in operands[at + 1 :]]
         targets = self._targets(function, operands) if at else []
+        if not {"exch", "cas"} & set(words):  # then memory holds no literal, but a sum of some
+            sources = [self._changed_by(self.values.number, source) for source in sources]
         if space == "shared":
             self._rule(self._write_cell, sources)
             self._rule(self._read_cell, targets)

@@ -12,18 +12,13 @@ from functools import partial
 
 from . import opcodes
 from .lexer import Function, Module, Symbol
-from .values import BOTTOM, LITERAL, TOP, Base, Values
+from .pieces import ADDRESS, WORD, NotUnderstood, Words, parts
+from .values import BOTTOM, LITERAL, NULL, TOP, Base, Values
 
-
-class NotUnderstood(ValueError):
-    """An instruction that the analysis does not know; the kernel is opaque."""
-
-
-ADDRESS = re.compile(r"\[\s*([\w$%]+)\s*(?:\+\s*(-?\w+))?\s*(?:,\s*\{[^}]*\}\s*)?\]")
 _SYMBOLIC = re.compile(r"([A-Za-z_$][\w$]*)(?:\+(\d+))?")
+_ZERO = re.compile(r"-?0[xXfFdD]?0*U?")
 LITERAL_TEXT = re.compile(r"[-~!]?\d\w*")
 SHARED = Base("shared")
-WORD = 8
 
 
 class Machine:
@@ -46,9 +41,9 @@ class Machine:
     def __init__(self, module: Module, entry: Function, scalars: set[int]):
         self.module, self.entry, self.scalars = module, entry, scalars
         self.values = Values()
-        self.held: list[int] = [LITERAL, TOP, BOTTOM]
+        self.held: list[int] = [NULL, TOP, BOTTOM, LITERAL]
         self._numbers: dict[tuple[str, str], int] = {}
-        self._constants: dict[int, int] = {LITERAL: 0, TOP: 1, BOTTOM: 2}
+        self._constants: dict[int, int] = {NULL: 0, TOP: 1, BOTTOM: 2, LITERAL: 3}
         # Rules; which of them are to run (again); those that read a register; and those that read
         # memory, too.
         self._rules: list[Callable[[], None]] = []
@@ -67,7 +62,7 @@ class Machine:
         self._guarded = False
         # Registers that one instruction alone puts something into; those that hold it for good.
         self._once: set[int] = set()
-        self._settled = {0, 1, 2}
+        self._settled = {0, 1, 2, 3}
         self._initialise()
 
     def _initialise(self) -> None:
@@ -136,7 +131,7 @@ class Machine:
         if operand[0] == "{":
             return self._packed(function, operand)
         if LITERAL_TEXT.fullmatch(operand) or operand == "WARP_SZ":
-            return 0
+            return 0 if _ZERO.fullmatch(operand) else 3
         match = None if operand in function.registers else _SYMBOLIC.fullmatch(operand)
         if match is not None:
             value = self._named(function, match[1], int(match[2] or 0))
@@ -204,6 +199,14 @@ class Machine:
             elif not any(due):  # of those before the last that ran
                 return
 
+    def _changed_by(self, change: Callable[[int], int], source: int) -> int:
+        """Return the number of a register that holds what is made of another's content."""
+        target = len(self.held)
+        self.held.append(BOTTOM)
+        self._once.add(target)
+        self._derive(target, [source], self._change, change, target, source)
+        return target
+
     def _derive(
         self, target: int, sources: Sequence[int], rule: Callable[..., None], *arguments: object
     ) -> None:
@@ -233,9 +236,28 @@ class Machine:
     def _apply(self, operation: Callable[[int, int], int], target: int, a: int, b: int) -> None:
         self._put(target, operation(self.held[a], self.held[b]))
 
-    def _mad(self, target: int, a: int, b: int, c: int) -> None:
+    def _mad(self, target: int, a: int, b: int, *c: int) -> None:
         product = self.values.scale(self.held[a], self.held[b])
-        self._put(target, self.values.add(product, self.held[c]))
+        self._put_sum(target, product, c)
+
+    def _high(self, target: int, a: int, b: int, *c: int) -> None:
+        product = self.values.scale(self.held[a], self.held[b])
+        self._put_sum(target, self.values.part(product), c)
+
+    def _multiply(self, target: int, a: int, by: int, *c: int) -> None:
+        self._put_sum(target, self.values.multiple(self.held[a], by), c)
+
+    def _put_sum(self, target: int, value: int, rest: tuple[int, ...]) -> None:
+        for source in rest:
+            value = self.values.add(value, self.held[source])
+        self._put(target, value)
+
+    def _any_part(self, target: int, sources: list[int]) -> None:
+        """What is computed in double precision, which holds an address exactly."""
+        value = self.held[sources[0]]
+        for source in sources[1:]:
+            value = self.values.scale(value, self.held[source])
+        self._put(target, self.values.part(value))
 
     def _mix(self, target: int, sources: list[int]) -> None:
         value = self.held[sources[0]]
@@ -248,6 +270,9 @@ class Machine:
 
     def _move(self, target: int, source: int, by: int) -> None:
         self._put(target, self.values.shift(self.held[source], by))
+
+    def _move_to_number(self, target: int, source: int, by: int) -> None:
+        self._put(target, self.values.number(self.values.shift(self.held[source], by)))
 
     # -- memory ------------------------------------------------------------------------------
 
@@ -313,40 +338,6 @@ class Machine:
             self._store(SHARED, None, self.held[source])
 
 
-class Words:
-    """Which bytes of a kernel's parameters are read in pieces shorter than an address."""
-
-    def __init__(self, entry: Function, formals: dict[str, int]):
-        self._bytes: dict[int, set[int]] = {}
-        for instruction in entry.body or ():
-            words = instruction.opcode.split(".")
-            if words[:2] != ["ld", "param"]:
-                continue
-            try:
-                match = ADDRESS.fullmatch(instruction.operands[1])
-                width = opcodes.width_of(words)
-            except (IndexError, ValueError) as error:
-                raise NotUnderstood(f"not understood: {instruction.text}") from error
-            if match is None or match[1] not in formals or width >= WORD:
-                continue
-            start = int(match[2] or "0", 0)
-            count = max(len(parts(instruction.operands[0])), 1)
-            seen = self._bytes.setdefault(formals[match[1]], set())
-            seen.update(range(start, start + width * count))
-
-    def may_be_address(self, index: int, offset: int | None, width: int) -> bool:
-        """Return whether what is read is an address, or one can be made of such pieces."""
-        if offset is None or width >= WORD:
-            return True
-        seen = self._bytes.get(index, set())
-        window = 0
-        for byte in range(offset - WORD + 1, offset + width + WORD - 1):
-            window = window + 1 if byte in seen else 0
-            if window >= WORD:
-                return True
-        return False
-
-
 def base_of(function: Function, symbol: Symbol, offset: int) -> Base:
     if symbol.space == "shared":
         return SHARED
@@ -361,10 +352,6 @@ def words(base: Base, offset: int, width: int) -> Iterable[int] | None:
         return None
     start = base.offset + offset
     return range(start // WORD * WORD, start + width, WORD)
-
-
-def parts(operand: str) -> list[str]:
-    return [part.strip() for part in operand.strip("{}() \t\n").split(",") if part.strip()]
 
 
 def integer(text: str) -> int:

@@ -84,6 +84,11 @@ def width_of(words: list[str]) -> int:
     raise ValueError(f"no type in {'.'.join(words)}")
 
 
+def keeps_null(words: list[str], by: int) -> bool:
+    """Return whether a literal plus another is null and an offset, not an address made of parts."""
+    return words[-1].endswith("64") and abs(by) < 1 << 20
+
+
 def keeps_few_bits(mask: str) -> bool:
     """Return whether a mask leaves what is left of an address by an alignment, not a part of it.
 

@@ -1,8 +1,9 @@
 """What a register may hold: a set of alternatives, each of them a set of bases.
 
-An alternative is a sum of addresses, indices and numbers, as one int: five flags, then two bits a
+An alternative is a sum of addresses, indices and numbers, as one int: seven flags, then two bits a
 base. The *strong* bit says that the base entered with factor one, the *weak* bit that it was
-scaled, shifted or subtracted. No bits at all are a literal. Of an alternative that has a base, what
+scaled, shifted or subtracted. No bits at all are null. What is computed of other literals alone is
+a number: the choice between them may depend on anything. Of an alternative that has a base, what
 else was added does not count: a pointer plus an offset stays in its allocation.
 
 A value is an interned frozenset of alternatives, known by its number, so that the operations of a
@@ -19,9 +20,10 @@ from typing import NamedTuple
 #: literal was added to weak bases alone: where these are pointers, it may be one, too.
 #: PART: weak bases were divided or shifted right, so that they may be scaled back to one.
 #: NEGATED: weak bases were subtracted, or multiplied by what may be less than zero. Once more, they
-#: may be strong again.
-UNKNOWN, TANGLED, WILD, PART, NEGATED = 1, 2, 4, 8, 16
-_FLAGS = 5
+#: may be strong again. ONCE: weak bases were multiplied by a number that may be one. FIXED: another
+#: literal than null (and no base).
+UNKNOWN, TANGLED, WILD, PART, NEGATED, ONCE, FIXED = 1, 2, 4, 8, 16, 32, 64
+_FLAGS = 7
 #: Alternatives from which on a value is simplified.
 _MOST = 12
 
@@ -44,7 +46,7 @@ class Base(NamedTuple):
     offset: int | None = None
 
 
-BOTTOM, LITERAL, TOP = 0, 1, 2
+BOTTOM, NULL, TOP, LITERAL = 0, 1, 2, 3
 
 
 class Values:
@@ -59,7 +61,7 @@ class Values:
         self._placed = 0  # both bits of the bases that have an offset
         self._known: dict[tuple, int] = {}
         self._bases: dict[int, frozenset[Base]] = {}
-        for alternatives in ((), (0,), (UNKNOWN,)):
+        for alternatives in ((), (0,), (UNKNOWN,), (FIXED,)):
             self._number(alternatives)
 
     def base(self, base: Base) -> int:
@@ -207,7 +209,21 @@ class Values:
 
     def scaled(self, a: int) -> int:
         """Multiple by a power of two."""
-        return self._each("scaled", self._weakened, a)
+        return self._each("scaled", self._shifted, a)
+
+    def multiple(self, a: int, by: int) -> int:
+        """Multiple by a literal."""
+        if by == 1:
+            return a
+        return self._each(("multiple", by % 2), self._doubled if by % 2 == 0 else self._odd, a)
+
+    def number(self, a: int) -> int:
+        """It, where a literal but null counts as any number."""
+        return self._each("number", lambda x: UNKNOWN if x == FIXED else x, a)
+
+    def place(self, a: int) -> int:
+        """It, where every literal counts as any number."""
+        return self._each("place", lambda x: x if x >> _FLAGS else UNKNOWN, a)
 
     def part(self, a: int) -> int:
         """What is left after a division or a shift to the right."""
@@ -219,9 +235,13 @@ class Values:
 
     def shift(self, a: int, by: int) -> int:
         """Sum with a literal: only this keeps offsets."""
-        if a < 3:
+        if a in {BOTTOM, TOP} or not by:
             return a
-        return self._each(("shift", by), lambda x: self._moved(x, by), a)
+        return self._each(("shift", by), lambda x: self._moved(x, by) or FIXED, a)
+
+    def of_shared(self, a: int) -> int:
+        """Return a generic address, of one in shared memory."""
+        return self.join(a, self.base(Base("shared")))
 
     def _pairs(self, name: str, join: Callable[[int, int], int], a: int, b: int) -> int:
         key = (name, a, b)
@@ -250,10 +270,13 @@ class Values:
 
     @staticmethod
     def _tidy(x: int) -> int:
-        return x & ~UNKNOWN if x >> _FLAGS else x
+        """Return an alternative without what does not count besides others."""
+        if x >> _FLAGS:
+            return x & ~(UNKNOWN | FIXED)
+        return UNKNOWN if x & UNKNOWN else x
 
     def _sum(self, x: int, y: int) -> int:
-        found = self._tidy(x | y)
+        found = UNKNOWN if x == y == FIXED else self._tidy(x | y)
         for left, right in ((x, y), (y, x)):
             # Minus a pointer, plus a number that may be another one.
             number = left == UNKNOWN and right >> _FLAGS
@@ -263,7 +286,7 @@ class Values:
 
     def _difference(self, x: int, y: int) -> int:
         if not y >> _FLAGS:
-            return self._tidy(x | y)
+            return self._number_of(x | y)
         wild = WILD if x == UNKNOWN else 0
         twice = PART if y & NEGATED else 0
         return self._tidy(x | self._weakened(y) | NEGATED | twice | wild)
@@ -272,7 +295,7 @@ class Values:
         mixed = 0
         if x >> _FLAGS and y >> _FLAGS and x != y:
             mixed = TANGLED if (x | y) & self._strong else PART
-        return self._tidy(x | y | mixed)
+        return self._number_of(x | y | mixed)
 
     def _exclusive(self, x: int, y: int) -> int:
         found = self._mixed(x, y)
@@ -282,13 +305,27 @@ class Values:
                 found |= WILD
         return found
 
+    def _doubled(self, x: int) -> int:
+        return self._shifted(x) | (NEGATED if x >> _FLAGS else 0)
+
+    def _odd(self, x: int) -> int:
+        found = self._product(x, 0)
+        return found if x & ONCE else found & ~ONCE
+
     def _product(self, x: int, y: int) -> int:
         found = self._tidy(self._weakened(x) | self._weakened(y))
         twice = PART if (x | y) & NEGATED else 0
-        return found | NEGATED | twice if found >> _FLAGS else found
+        return found | NEGATED | ONCE | twice if found >> _FLAGS else self._number_of(found)
 
     def _divided(self, x: int) -> int:
-        return self._weakened(x) | PART if x >> _FLAGS else x
+        return self._weakened(x) | PART if x >> _FLAGS else self._number_of(x)
+
+    def _shifted(self, x: int) -> int:
+        return self._weakened(x) & ~ONCE if x >> _FLAGS else self._number_of(x)
+
+    def _number_of(self, x: int) -> int:
+        """Return an alternative that is none of its literals, but for null."""
+        return self._tidy(x) if x >> _FLAGS or not x else UNKNOWN
 
     def _weakened(self, x: int) -> int:
         strong = x & self._strong

@@ -162,7 +162,7 @@ def check_one_device(function: str, bound: Mapping[Any, Any]) -> bool:
     return True
 
 
-def _share(a: Any, b: Any) -> bool:
+def share(a: Any, b: Any) -> bool:
     """Return whether two arrays have a byte in common."""
     (a0, a1), (b0, b1) = extent(a), extent(b)
     if a0 >= b1 or b0 >= a1:
@@ -214,7 +214,7 @@ def cloned(function: str, bound: Mapping[Any, Any], written: Sequence[Any]) -> d
             continue
         group = [name]
         for other, value in arrays.items():
-            if other != name and _share(array, value):
+            if other != name and share(array, value):
                 if not _same_bytes(array, value):
                     expected = f"no partial overlap with '{name}', which is written"
                     raise bad_value(function, str(other), expected, "one")

@@ -25,7 +25,7 @@ from .foreign import Signature
 DEFAULT_ARCHITECTURE = "80"
 _ARCHITECTURE = re.compile(r"(?:-arch|--gpu-architecture)[= ](?:sm|compute)_(\w+)")
 _FLAGS = ("--std=c++17", "-lineinfo", "-Xptxas=-v")
-_LAYOUT = "2"
+_LAYOUT = "3"
 
 
 class Bounds(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -186,7 +187,12 @@ class Kernel(Planned):
         written = {n: v for n, v in ready.items() if n in access.writes and is_array(v)}
         for name, value in written.items():
             arguments.check_writable(self._name, name, value, in_place=True)
-        poisoned = [name for name in written if name not in access.reads]
+        read = [v for n, v in ready.items() if n in access.reads and is_array(v) and v.size]
+        poisoned = [
+            name
+            for name, value in written.items()
+            if value.size and not any(arguments.share(value, other) for other in read)
+        ]
         best = tuning.fastest(
             self._name,
             [self._candidate(bound, maps, ready, config) for config in self._pruned(bound)],
@@ -231,7 +237,10 @@ class Kernel(Planned):
 
     def launch(self, grid: Any, block: Any, args: tuple, shared_memory: int = 0) -> None:
         """Run as ``cupy.RawKernel`` does, for code that calls one."""
-        config = Config(shared_memory=shared_memory) if shared_memory else None
+        config = None
+        if shared_memory:
+            config = self.configs[0] if len(self.configs) == 1 else self.config(*args)
+            config = replace(config, shared_memory=shared_memory)
         self.inplace(*args, grid=grid, block=block, config=config)
 
     def spec(self, *args: Any, **named: Any) -> dict[str, Spec]:

@@ -186,12 +186,18 @@ class Planned(Described):
                 self._name, f"the functional form of an opaque kernel ({because})",
                 "writes= in wrap, or inplace",
             )  # fmt: skip
+        declared = self._content["writes"] or ()
         for name, value in bound.items():
             if isinstance(value, Out):
                 if name not in access.writes:
                     raise bad_value(self._name, str(name), "an array: it is not written", "Out")
             elif name in access.writes and is_array(value):
                 arguments.check_writable(self._name, name, value, in_place=False)
+            elif name in access.writes and not (value is None or name in declared):
+                raise not_offered(
+                    self._name, f"the functional form with addresses in '{name}'",
+                    f"arrays, inplace, or writes= in wrap that names '{name}'",
+                )  # fmt: skip
 
     def _check_in_place(self, bound: Mapping[Any, Any], access: Access) -> None:
         for name, value in bound.items():

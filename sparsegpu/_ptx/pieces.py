@@ -1,0 +1,54 @@
+"""Parameters of a kernel that it reads in pieces."""
+
+from __future__ import annotations
+
+import re
+
+from . import opcodes
+from .lexer import Function
+
+
+class NotUnderstood(ValueError):
+    """An instruction that the analysis does not know; the kernel is opaque."""
+
+
+ADDRESS = re.compile(r"\[\s*([\w$%]+)\s*(?:\+\s*(-?\w+))?\s*(?:,\s*\{[^}]*\}\s*)?\]")
+WORD = 8
+
+
+class Words:
+    """Which bytes of a kernel's parameters are read in pieces shorter than an address."""
+
+    def __init__(self, entry: Function, formals: dict[str, int]):
+        self._bytes: dict[int, set[int]] = {}
+        for instruction in entry.body or ():
+            words = instruction.opcode.split(".")
+            if words[:2] != ["ld", "param"]:
+                continue
+            try:
+                match = ADDRESS.fullmatch(instruction.operands[1])
+                width = opcodes.width_of(words)
+            except (IndexError, ValueError) as error:
+                raise NotUnderstood(f"not understood: {instruction.text}") from error
+            if match is None or match[1] not in formals or width >= WORD:
+                continue
+            start = int(match[2] or "0", 0)
+            count = max(len(parts(instruction.operands[0])), 1)
+            seen = self._bytes.setdefault(formals[match[1]], set())
+            seen.update(range(start, start + width * count))
+
+    def may_be_address(self, index: int, offset: int | None, width: int) -> bool:
+        """Return whether what is read is an address, or one can be made of such pieces."""
+        if offset is None or width >= WORD:
+            return True
+        seen = self._bytes.get(index, set())
+        window = 0
+        for byte in range(offset - WORD + 1, offset + width + WORD - 1):
+            window = window + 1 if byte in seen else 0
+            if window >= WORD:
+                return True
+        return False
+
+
+def parts(operand: str) -> list[str]:
+    return [part.strip() for part in operand.strip("{}() \t\n").split(",") if part.strip()]
