@@ -114,11 +114,12 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     # Of wide keys more stages are worth more than large ones.
     wide = light and bk >= 128 and narrow and consumers == 2
     tile_k = fields.pick("tile_k", 128 if wide else 64, keys(tile_q, consumers))
-    # With room for the next tile's queries, too, nothing waits where one tile ends. Of four
-    # warpgroups others are at work meanwhile, and another stage of keys is worth more.
-    room = [n for n in (2, 1) if most_stages(tile_q, tile_k, consumers, n) >= 2]
-    query_stages = fields.pick("query_stages", room[-1] if consumers == 4 else room[0], room)
-    most = most_stages(tile_q, tile_k, consumers, query_stages)
+    # With room for the next tile's queries, too, nothing waits where one tile ends; but a third
+    # stage of keys is worth more.
+    most_of = {n: most_stages(tile_q, tile_k, consumers, n) for n in (2, 1)}
+    room = [n for n in most_of if most_of[n] >= 2]
+    query_stages = fields.pick("query_stages", room[0] if most_of[2] > 2 else 1, room)
+    most = most_of[query_stages]
     stages = fields.pick("stages", most, range(2, most + 1))
     teams, query_bytes = consumers * 64 // tile_q, 2 * tile_q * features
     split_kv = fields.pick("split_kv", 1, (1, 0))
