@@ -93,7 +93,7 @@ def test_keys_that_are_no_index(a, key):
         a[key]
 
 
-@pytest.mark.parametrize("date", [np.datetime64("2020"), np.timedelta64(3)])
+@pytest.mark.parametrize("date", [np.datetime64("2020"), np.timedelta64(3, "s")])
 def test_scalars_that_are_no_numbers(a, weight, date):
     for array in (a, weight):
         name = type(array).__name__

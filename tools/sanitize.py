@@ -185,10 +185,17 @@ class Harness:
                 if not ran(outcome, its):
                     self._fail(f"{tool} did not run to its end: {last_lines(outcome.log)}")
             bits.append({name: d for o in mine for name, d in o.digests().items()})
-        same = bits[0] == bits[1] and all(o.change and not o.change["differing"] for o in outcomes)
-        if not same:
-            self._fail("the results are not the same bits under both tools")
-        self.report.add(**{"same bits in both runs": same})
+        names = bits[0].keys() | bits[1].keys()
+        other = [name for name in sorted(names) if bits[0].get(name) != bits[1].get(name)]
+        other += ["a run that did not end" for o in outcomes if o.change is None]
+        other += [
+            f"{o.change['differing']} repetitions in a run of {next(iter(o.digests()), 'nothing')}"
+            for o in outcomes
+            if o.change and o.change["differing"]
+        ]
+        if other:
+            self._fail(f"not the same bits: {', '.join(other)}")
+        self.report.add(**{"same bits in both runs": not other})
 
     def delay(self) -> None:
         """Run all kernels unchanged under random delays, and choose cases for each barrier."""

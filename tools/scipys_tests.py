@@ -7,6 +7,7 @@ else is a bad error.
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import itertools
 import json
@@ -125,4 +126,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m tools.scipys_tests", description=__doc__).parse_args()
     sys.exit(main())

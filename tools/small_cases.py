@@ -24,6 +24,7 @@ from sparsegpu.testing import random_values, to_host
 from .operands import Prepare
 from .small_attention import attention_cases
 from .small_products import PRODUCT_DTYPES, product_cases
+from .small_solvers import solver_cases
 
 
 def cases() -> dict[str, Prepare]:
@@ -37,6 +38,7 @@ def cases() -> dict[str, Prepare]:
         _sparse_blocks,
         _masks,
         _accumulators,
+        solver_cases,
     )
     for section in (product_cases, *others):
         for name, prepare in section():

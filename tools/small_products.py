@@ -239,13 +239,19 @@ def _has_path(op, path, dtype, make):
 def _spgemm(dtype, make):
     a = make.sparse((48, 64), (16, 16), dtype)
     b = make.sparse((64, 32), (16, 8), dtype)
-    return lambda: (a @ b).data
+    return lambda: (_fresh(a) @ b).data
+
+
+def _fresh(a):
+    """Return the same array over a pattern of which nothing is kept yet."""
+    return sg.bsr_array((a.data, a.indices, a.indptr), shape=a.shape, check=False)
 
 
 def _spgemm_on_path(path, dtype, size, make):
     shape = tuple(5 * n for n in size)
     a, b = make.sparse(shape, size, dtype), make.sparse(shape[::-1], size[::-1], dtype)
-    return lambda: sg.bsr_spgemm(a, b, config={"path": path} if make.xp is not np else None).data
+    config = {"path": path} if make.xp is not np else None
+    return lambda: sg.bsr_spgemm(_fresh(a), b, config=config).data
 
 
 def _wide_spgemm(of_row, make):
@@ -255,7 +261,7 @@ def _wide_spgemm(of_row, make):
     arrays = data, make.xp.asarray(indices), make.xp.asarray(np.int32([0, of_row]))
     b = sg.bsr_array(arrays, shape=(1, columns))
     a = sg.bsr_array(make.xp.ones((3, 1), "float32"), blocksize=(1, 1))
-    return lambda: (a @ b).data
+    return lambda: (_fresh(a) @ b).data
 
 
 def _scatter_mm(name, dtype, path, make):
@@ -280,11 +286,10 @@ def _parts_of_tiles(name, blocks, size, dtype, config, make):
 
 def _index_lists(name, make):
     a = make.sparse((300, 120), (3, 2), "float32", density=0.1, duplicates=False)
-    arrays, dense = (a.data, a.indices, a.indptr), make.xp.zeros((2, 120, 12), "float32")
+    dense = make.xp.zeros((2, 120, 12), "float32")
 
     def run():
-        fresh = sg.bsr_array(arrays, shape=a.shape, check=False)  # whose pattern knows no lists
-        lists = sg.bsr_scatter_mm_indices_data(fresh, dense, name, SPLIT_N=3)
+        lists = sg.bsr_scatter_mm_indices_data(_fresh(a), dense, name, SPLIT_N=3)
         return make.xp.concatenate([x.ravel() for x in lists[1:] if hasattr(x, "ravel")])
 
     return run

@@ -213,9 +213,8 @@ class Conversions(Formats):
         TypeError
             When ``device`` is no integer.
         """
-        function = "bsr_array.to_device"
-        check_sparse(function, "self", self)
-        cupy, target = target_device(function, device)
+        check_sparse("to_device", "self", self)
+        cupy, target = target_device("bsr_array.to_device", device)
         if device_of(self._data) == target.id:
             return self
         with target:

@@ -90,7 +90,7 @@ def _case(draws: Draws, solver: str, kind: str) -> Case:
             if count is not None or count is check_every:
                 require(isinstance(count, (int, np.integer)) and count >= least, "a count")
                 require(not isinstance(count, bool), "a count")
-        return Holds(_rule(A, b, x0, rtol, maxiter, solver))
+        return Holds(_rule(A, b, x0, rtol, maxiter, solver, jacobi))
 
     return Case(
         f"linalg.{solver}",
@@ -103,7 +103,13 @@ def _case(draws: Draws, solver: str, kind: str) -> Case:
 
 
 def _rule(
-    A: Bsr, b: np.ndarray, x0: Any, rtol: float, maxiter: int | None, solver: str
+    A: Bsr,
+    b: np.ndarray,
+    x0: Any,
+    rtol: float,
+    maxiter: int | None,
+    solver: str,
+    jacobi: bool,
 ) -> Callable[[Any], None]:
     def rule(got: Any) -> None:
         x, info = got
@@ -124,7 +130,10 @@ def _rule(
         begun = 0 if x0 is None else np.linalg.norm(x0.reshape(len(x0), -1).astype(wide), axis=0)
         drift = 400 * eps * (np.maximum(scale, size * begun) + norm)
         if solver == "minres":  # whose tests are estimates: it may be as wrong as SciPy's
-            goal = np.maximum(goal, 2 * _scipys_residuals(dense, columns, x0, rtol, maxiter))
+            M = _diagonal_inverse(dense, A.blocksize[0]) if jacobi else None
+            for kind in {wide, b.dtype}:
+                theirs = _scipys_residuals(dense, columns, x0, rtol, maxiter, M, kind)
+                goal = np.maximum(goal, 2 * theirs)
         for j, code in enumerate(infos):
             if code == 0:
                 assert residual[j] <= goal[j] * (1 + 1e-6) + drift[j], (
@@ -138,14 +147,31 @@ def _rule(
     return rule
 
 
+def _diagonal_inverse(dense: np.ndarray, size: int) -> np.ndarray:
+    """Return the inverse of a matrix's diagonal blocks, zero elsewhere."""
+    inverse = np.zeros_like(dense)
+    for first in range(0, len(dense), size):
+        block = np.s_[first : first + size, first : first + size]
+        inverse[block] = np.linalg.inv(dense[block])
+    return inverse
+
+
 def _scipys_residuals(
-    dense: np.ndarray, columns: np.ndarray, x0: Any, rtol: float, maxiter: int | None
+    dense: np.ndarray,
+    columns: np.ndarray,
+    x0: Any,
+    rtol: float,
+    maxiter: int | None,
+    M: np.ndarray | None,
+    dtype: np.dtype,
 ) -> np.ndarray:
+    """Return the residuals of what SciPy's minres finds, computing in a dtype."""
+    given, M = dense.astype(dtype), None if M is None else M.astype(dtype)
     starts = np.zeros_like(columns) if x0 is None else x0.reshape(columns.shape)
     found = []
     for b, start in zip(columns.T, starts.T):
         x, _ = scipy.sparse.linalg.minres(
-            dense, b, start.astype(b.dtype), rtol=rtol, maxiter=maxiter
+            given, b.astype(dtype), start.astype(dtype), rtol=rtol, maxiter=maxiter, M=M
         )
         found.append(np.linalg.norm(b - dense @ x))
     return np.array(found)
