@@ -25,6 +25,7 @@
 #include "bsr_attention_backward_sm90/stage_products.cuh"
 #include "bsr_attention_backward_sm90/stage_weights.cuh"
 #include "common/attention_teams.cuh"
+#include "common/warp_arrive.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/mbarrier.cuh"
@@ -152,7 +153,10 @@ __device__ __forceinline__ void produce(int team, unsigned memory, TeamMemory& s
         announce<ENTRIES, ROWS>(shared, stage, lane, state, first, slice);
         const unsigned full = shared_address(&shared.full[stage]);
         __syncwarp();
-        if (lane == 0) mbarrier_arrive_expect_tx(full, STAGE_BYTES + 2 * 4 * NUMBERS);
+        if (lane == 0)
+          mbarrier_arrive_expect_tx(full, STAGE_BYTES + 2 * 4 * NUMBERS);
+        else if (EACH_LANE_ARRIVES)
+          mbarrier_arrive(full);
         __syncwarp();  // expect the bytes before they arrive
         if (lane < ENTRIES * ROWS && lane % ROWS == 0) {
           const unsigned to = stages + stage * STAGE_BYTES + lane / ROWS * (EACH * LINE_BYTES);
@@ -196,15 +200,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_backward_
   if (threadIdx.x == 0) {
     for (int team = 0; team < TEAMS; ++team) {
       for (int s = 0; s < STAGES; ++s) {
-        mbarrier_init(shared_address(&teams[team].full[s]), 1);
-        mbarrier_init(shared_address(&teams[team].empty[s]), 4 * TEAM);
+        mbarrier_init(shared_address(&teams[team].full[s]), WARP_ARRIVALS);
+        mbarrier_init(shared_address(&teams[team].empty[s]), 4 * TEAM * WARP_ARRIVALS);
       }
       for (int s = 0; s < 2; ++s) {
         mbarrier_init(shared_address(&teams[team].head_full[s]), 1);
-        mbarrier_init(shared_address(&teams[team].head_empty[s]), 4 * TEAM);
+        mbarrier_init(shared_address(&teams[team].head_empty[s]), 4 * TEAM * WARP_ARRIVALS);
       }
       mbarrier_init(shared_address(&teams[team].own_full), 1);
-      mbarrier_init(shared_address(&teams[team].own_empty), 4 * TEAM);
+      mbarrier_init(shared_address(&teams[team].own_empty), 4 * TEAM * WARP_ARRIVALS);
     }
     mbarrier_init_fence();
   }
@@ -230,11 +234,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_backward_
   const unsigned own_left = memory + team * TEAM_BYTES + first_row * LINE_BYTES;
   const unsigned own_right = own_left + LEFT_BYTES;
   const unsigned stages = memory + team * TEAM_BYTES + OWN_BYTES;
-  // One lane arrives for all of its warp.
-  auto arrive = [&](const unsigned long long& barrier) {
-    __syncwarp();
-    if (lane == 0) mbarrier_arrive(shared_address(&barrier));
-  };
+  auto arrive = [&](const unsigned long long& barrier) { warp_arrive(shared_address(&barrier)); };
   float first_sums[FEATURES / 2] = {};
   float second_sums[VALUE_FEATURES / 2] = {};  // of key and value
   int taken = 0;                               // stages

@@ -28,6 +28,7 @@
 //   -DSPLIT_KV=0|1        as in bsr_attention_sm80.cu
 #include "common/attention_teams.cuh"
 #include "common/attention_store.cuh"
+#include "common/warp_arrive.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/wgmma.cuh"
@@ -117,6 +118,8 @@ __device__ __forceinline__ void produce(int team, unsigned memory, TeamMemory& s
       if (lane == 0) {
         mbarrier_arrive_expect_tx(keys_full, KEY_BYTES);
         mbarrier_arrive_expect_tx(values_full, VALUE_BYTES);
+      } else if (EACH_LANE_ARRIVES) {
+        mbarrier_arrive(keys_full);
       }
       __syncwarp();  // expect the bytes before they arrive
       if (lane < ENTRIES * ROWS && lane % ROWS == 0) {
@@ -146,13 +149,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
   if (threadIdx.x == 0) {
     for (int team = 0; team < TEAMS; ++team) {
       for (int s = 0; s < STAGES; ++s) {
-        mbarrier_init(shared_address(&teams[team].keys_full[s]), 1);
+        mbarrier_init(shared_address(&teams[team].keys_full[s]), WARP_ARRIVALS);
         mbarrier_init(shared_address(&teams[team].values_full[s]), 1);
-        mbarrier_init(shared_address(&teams[team].empty[s]), 4 * TEAM);
+        mbarrier_init(shared_address(&teams[team].empty[s]), 4 * TEAM * WARP_ARRIVALS);
       }
       for (int q = 0; q < QUERY_STAGES; ++q) {
         mbarrier_init(shared_address(&teams[team].query_full[q]), 1);
-        mbarrier_init(shared_address(&teams[team].query_empty[q]), 4 * TEAM);
+        mbarrier_init(shared_address(&teams[team].query_empty[q]), 4 * TEAM * WARP_ARRIVALS);
       }
     }
     mbarrier_init_fence();
@@ -200,10 +203,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
     float scores[TILE_K / 2], shrink[2];
     unsigned weights[TILE_K / 16][4];
 
-    auto release = [&](int of_stage) {
-      __syncwarp();  // lane 0 releases the stage for all lanes
-      if (lane == 0) mbarrier_arrive(shared_address(&shared.empty[of_stage]));
-    };
+    auto release = [&](int of_stage) { warp_arrive(shared_address(&shared.empty[of_stage])); };
     // Whether the warpgroup has a block in a stage.
     auto works = [&](int of_stage) {
       bool found = false;
@@ -326,7 +326,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
     store_tile_rows<OUT, BM, BK>(sums, softmax, FOLD ? score_args.scale : 1.0f, tile, rows,
                                  operands, problem.value_features, schedule, states, score, mask,
                                  out, lse, parts, splits);
-    __syncwarp();
-    if (lane == 0) mbarrier_arrive(shared_address(&shared.query_empty[room]));
+    warp_arrive(shared_address(&shared.query_empty[room]));
   }
 }

@@ -23,6 +23,7 @@
 #include "common/kernel_epilogue.cuh"
 #include "common/sampled_tile.cuh"
 #include "common/tma_pipeline.cuh"
+#include "common/warp_arrive.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/wgmma.cuh"
 
@@ -146,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const unsigned stages = shared_address(memory);
   Pipeline pipeline(barriers);
   if (threadIdx.x == 0) {
-    pipeline.init(1, 4 * CONSUMERS);
+    pipeline.init(1, 4 * CONSUMERS * WARP_ARRIVALS);
     mbarrier_init_fence();
   }
   __syncthreads();
@@ -168,10 +169,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       stages + LEFT_BYTES + (ACROSS ? first_col / PANEL * PANEL_BYTES : first_col * LINE_BYTES);
   A* const staged = reinterpret_cast<A*>(memory + STAGES * STAGE_BYTES) + warp * (16 * PITCH);
   const int slices = slices_of(problem);
-  auto release = [&](unsigned empty) {
-    __syncwarp();  // lane 0 releases the stage for all lanes
-    if (lane == 0) mbarrier_arrive(empty);
-  };
   for (;;) {
     mbarrier_wait(pipeline.full_barrier(), pipeline.parity);
     const Tile tile = tiles[pipeline.stage];
@@ -189,17 +186,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         mbarrier_wait(pipeline.full_barrier(), pipeline.parity);
         multiply(sum, left + pipeline.stage * STAGE_BYTES, right + pipeline.stage * STAGE_BYTES);
         wgmma_wait<1>();
-        release(last);
+        warp_arrive(last);
       }
       wgmma_wait<0>();
     } else {
       for (int slice = 1; slice < slices; ++slice) {
-        release(pipeline.empty_barrier());
+        warp_arrive(pipeline.empty_barrier());
         pipeline.advance();
         mbarrier_wait(pipeline.full_barrier(), pipeline.parity);
       }
     }
-    release(pipeline.empty_barrier());
+    warp_arrive(pipeline.empty_barrier());
     pipeline.advance();
 
     const int top = first_row + 16 * (warp % 4);

@@ -16,6 +16,7 @@
 #include "common/pair_sum.cuh"
 #include "common/scatter_store.cuh"
 #include "common/tma_pipeline.cuh"
+#include "common/warp_arrive.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/wgmma.cuh"
 
@@ -158,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int team = consumes ? warp / 4 : min(warp - 4 * TEAMS, TEAMS - 1);
   Pipeline pipeline(barriers[team]);
   if (warp % 4 == 0 && consumes && lane == 0) {
-    pipeline.init(1, 4);
+    pipeline.init(1, 4 * WARP_ARRIVALS);
     mbarrier_init_fence();
   }
   __syncthreads();
@@ -173,10 +174,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   setmaxnreg_inc<TEAMS == 3 ? 144 : 216>();
 
   A* const staging = reinterpret_cast<A*>(memory + TEAMS * STAGES * STAGE_BYTES) + warp * STAGING;
-  auto release = [&](unsigned empty) {
-    __syncwarp();  // lane 0 releases the stage for all lanes
-    if (lane == 0) mbarrier_arrive(empty);
-  };
   const long long parts = Part::count(problem);
   for (long long x = first_part(team); x < parts; x += parts_at_once()) {
     const Part part(problem, x);
@@ -194,10 +191,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       mbarrier_wait(pipeline.full_barrier(), pipeline.parity);
       multiply(sum, stages + pipeline.stage * STAGE_BYTES);
       wgmma_wait<1>();
-      release(last);
+      warp_arrive(last);
     }
     wgmma_wait<0>();
-    release(pipeline.empty_barrier());
+    warp_arrive(pipeline.empty_barrier());
     pipeline.advance();
 
     const Accumulators matrix(accumulators, batch, epilogue, part.batch);

@@ -26,11 +26,6 @@ import scipy.sparse
 
 import sparsegpu
 
-# SciPy's tests have marks of their own, which pytest knows only with SciPy's settings.
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from scipy.sparse.tests import test_base as published
-
 #: Dtypes that are not held, and what their numbers are given in.
 HELD = {"uint8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int32"}
 HELD |= {"int64": "int32", "uint64": "int32", "float128": "float64", "complex256": "complex128"}
@@ -48,18 +43,25 @@ def created(arg: Any, shape: Any = None, dtype: Any = None, copy: bool = False, 
     return sparsegpu.bsr_array(made.astype(HELD.get(made.dtype.name, made.dtype), copy=False))
 
 
-class Ours(published.TestBSR):
-    """The published class with our arrays; `outcomes` runs its tests."""
+def ours() -> type:
+    """Return the published class with our arrays; `outcomes` runs its tests."""
+    # It has marks of its own, which pytest knows only with SciPy's settings.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from scipy.sparse.tests import test_base as published
 
-    spcreator = staticmethod(created)
-    math_dtypes = DTYPES
+    class Ours(published.TestBSR):
+        spcreator = staticmethod(created)
+        math_dtypes = DTYPES
 
-    @classmethod
-    def init_class(cls) -> None:
-        cls.dat = np.array([[1, 0, 0, 2], [3, 0, 1, 0], [0, 2, 0, 0]], "d")
-        cls.datsp = created(cls.dat)
-        cls.dat_dtypes = {dtype: cls.dat.astype(dtype) for dtype in DTYPES}
-        cls.datsp_dtypes = {dtype: created(dense) for dtype, dense in cls.dat_dtypes.items()}
+        @classmethod
+        def init_class(cls) -> None:
+            cls.dat = np.array([[1, 0, 0, 2], [3, 0, 1, 0], [0, 2, 0, 0]], "d")
+            cls.datsp = created(cls.dat)
+            cls.dat_dtypes = {dtype: cls.dat.astype(dtype) for dtype in DTYPES}
+            cls.datsp_dtypes = {dtype: created(dense) for dtype, dense in cls.dat_dtypes.items()}
+
+    return Ours
 
 
 def calls(test: Any) -> Iterator[dict]:
@@ -96,12 +98,13 @@ def outcome(error: BaseException) -> str:
 
 def outcomes() -> Iterator[tuple[str, str]]:
     """Run every test; yield its name with what came of it, and an error that is bad."""
-    Ours.init_class()
-    for name, test in inspect.getmembers(Ours, inspect.isfunction):
+    applied: Any = ours()
+    applied.init_class()
+    for name, test in inspect.getmembers(applied, inspect.isfunction):
         if not name.startswith("test"):
             continue
         for arguments in calls(test):
-            case = Ours()
+            case = applied()
             try:
                 getattr(case, name)(**arguments)
             except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -15,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from sparsegpu.engines.cuda.runtime.source import source_names
+from sparsegpu.engines.cuda.runtime.source import source_names, source_root
 
 from .barriers import Barrier
 from .record import ROOT
@@ -53,6 +55,7 @@ class TrialRunner:
     def __init__(self, folder: Path):
         self.folder = folder
         self._numbers = count()
+        self._copying = threading.Lock()
         self._running: set[subprocess.Popen] = set()
         self._closed = False
 
@@ -62,6 +65,19 @@ class TrialRunner:
         for process in tuple(self._running):
             with suppress(ProcessLookupError):  # it has just ended
                 os.killpg(process.pid, signal.SIGKILL)
+
+    def _lanes_arrive(self) -> Path:
+        """Return a copy of the sources in which every lane of a warp arrives at its barriers."""
+        with self._copying:
+            copy = self.folder / "cuda_src"
+            if not copy.exists():
+                shutil.copytree(source_root(), copy)
+                header = copy / "common" / "warp_arrive.cuh"
+                text = header.read_text()
+                changed = text.replace("EACH_LANE_ARRIVES = false", "EACH_LANE_ARRIVES = true")
+                assert changed != text
+                header.write_text(changed)
+        return copy
 
     def run(
         self, names: Iterable[str], tool: str | None = None, *, limit: float, **wanted: Any
@@ -84,10 +100,16 @@ class TrialRunner:
             for name in source_names():
                 options += ["--kernel-name", f"kernel_substring={name}"]
             command = ["compute-sanitizer", *options, *command]
+        sources = {"SPARSEGPU_CUDA_SRC": str(self._lanes_arrive())} if tool == "racecheck" else {}
         started = time.perf_counter()
         with open(f"{stem}.log", "w+") as log:
             process = subprocess.Popen(
-                command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                command,
+                cwd=ROOT,
+                env=os.environ | sources,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
             self._running.add(process)
             try:

@@ -66,7 +66,7 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     ...                    blocksize=(128, 128), features=128, value_features=128)
     >>> chosen = tile(f, Fields()).defines
     >>> chosen["TILE_Q"], chosen["TILE_K"], chosen["STAGES"]
-    (128, 64, 4)
+    (128, 64, 5)
     """
     (bm, bk), widths = f.blocksize, (f.features, f.value_features)
     if bm % 16 or bk % 16 or max(widths) > _MOST_FEATURES or f.capability != (9, 0):
