@@ -188,11 +188,7 @@ class Harness:
         names = bits[0].keys() | bits[1].keys()
         other = [name for name in sorted(names) if bits[0].get(name) != bits[1].get(name)]
         other += ["a run that did not end" for o in outcomes if o.change is None]
-        other += [
-            f"{o.change['differing']} repetitions in a run of {next(iter(o.digests()), 'nothing')}"
-            for o in outcomes
-            if o.change and o.change["differing"]
-        ]
+        other += [f"{name}, repeated" for o in outcomes if o.change for name in o.change["of"]]
         if other:
             self._fail(f"not the same bits: {', '.join(other)}")
         self.report.add(**{"same bits in both runs": not other})

@@ -164,22 +164,23 @@ def run(request: Request) -> Iterator[dict[str, Any]]:
     with changed(request) as launches:
         places = delayed_places(request)
         passing: list[list[str]] = [[] for _ in range(places)]
-        differing = cupy.zeros((), dtype=cupy.int64)
-        for name, computes, expected in prepared:  # the first round, which compiles
+        differing = cupy.zeros(len(prepared), dtype=cupy.int64)
+        for i, (name, computes, expected) in enumerate(prepared):  # the first round compiles
             before = launches.passes(places)
-            differing += unlike(as_bytes(computes()), expected)
+            differing[i] += unlike(as_bytes(computes()), expected)
             for names, then, now in zip(passing, before, launches.passes(places), strict=True):
                 names += [name] * (now > then)
         started, rounds = time.perf_counter(), 1
         while rounds < request.rounds and time.perf_counter() - started < request.seconds:
-            if request.stop and rounds % 10 == 0 and int(differing):  # synchronizes
+            if request.stop and rounds % 10 == 0 and int(differing.sum()):  # synchronizes
                 break
-            for _, computes, expected in prepared:
-                differing += unlike(as_bytes(computes()), expected)
+            for i, (_, computes, expected) in enumerate(prepared):
+                differing[i] += unlike(as_bytes(computes()), expected)
             rounds += 1
         answer: dict[str, Any] = {
             "rounds": rounds,
-            "differing": int(differing),
+            "differing": int(differing.sum()),
+            "of": [case[0] for case, n in zip(prepared, differing.tolist(), strict=True) if n],
             "launches": launches.count,
         }
         if places:
