@@ -77,6 +77,12 @@ def test_barriers_are_found_wherever_they_stand(sources):
     assert takes_several_tiles("kernel", sources)
 
 
+def test_a_header_that_asks_for_the_grid_counts_where_it_is_used():
+    assert takes_several_tiles("bsr_addmm_sm90", SOURCES)  # zigzag_tile
+    assert takes_several_tiles("bsr_addmm_f32", SOURCES)
+    assert not takes_several_tiles("bsr_addmm_groups", SOURCES)  # includes it for BandRaster
+
+
 def test_every_barrier_of_our_kernels_is_found():
     for source in {kernel.source for kernel in kernels()}:
         code = [line.split("//")[0] for line in expand(source).splitlines()]

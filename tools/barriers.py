@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -111,9 +112,15 @@ def write_build(
 
 
 def takes_several_tiles(kernel: str, root: Path) -> bool:
-    """Return whether a kernel's thread blocks loop over tiles, so that a smaller grid is enough."""
-    texts = (_without_comments((root / file).read_text()) for file in _files_of(kernel, root))
-    return any("gridDim.x" in text for text in texts)
+    """Return whether a kernel's thread blocks loop over tiles, so that a smaller grid is enough.
+
+    They do if its source asks for the grid's size, or names a function of a header that does.
+    """
+    source, *headers = (_without_comments((root / f).read_text()) for f in _files_of(kernel, root))
+    asking = [
+        name for text in headers for name, _, body in _functions(text) if "gridDim.x" in body
+    ]
+    return re.search(rf"\b(?:{'|'.join(['gridDim', *asking])})\b", source) is not None
 
 
 def _replaced(call: str, returns: str, removed: bool, place: int | None) -> str:
@@ -130,13 +137,9 @@ def _replaced(call: str, returns: str, removed: bool, place: int | None) -> str:
 @lru_cache(maxsize=8)
 def _waiting_wrappers(root: Path) -> dict[str, str]:
     """Return the functions of ``ptx/`` that wait for other threads, and their return types."""
-    functions = []
+    functions: list[tuple[str, str, str]] = []
     for path in sorted((root / "ptx").glob("*.cuh")):
-        text = _without_comments(path.read_text())
-        for match in _FUNCTION.finditer(text):
-            if match[1] not in {"else", "return"} and match[2] not in {"if", "for", "while"}:
-                body = text[match.end() : _closing(text, match.end() - 1)]
-                functions.append((match[2], match[1], body))
+        functions += _functions(_without_comments(path.read_text()))
     waiting: dict[str, str] = {}
     while True:  # until no more are found: a wrapper of a waiting wrapper waits, too
         inner = re.compile(rf"\b(?:{'|'.join(waiting) or '(?!)'})\b\s*(?:<[^;()]*>\s*)?\(")
@@ -148,6 +151,13 @@ def _waiting_wrappers(root: Path) -> dict[str, str]:
         if not more:
             return waiting
         waiting.update(more)
+
+
+def _functions(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the functions of a text without comments: names, return types and bodies."""
+    for match in _FUNCTION.finditer(text):
+        if match[1] not in {"else", "return"} and match[2] not in {"if", "for", "while"}:
+            yield match[2], match[1], text[match.end() : _closing(text, match.end() - 1)]
 
 
 def _files_of(kernel: str, root: Path) -> list[str]:
