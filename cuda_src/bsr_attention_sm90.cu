@@ -39,7 +39,7 @@ constexpr int TEAM = TILE_Q / 64, TEAMS = CONSUMERS / TEAM;
 constexpr int THREADS = 128 * (CONSUMERS + 1);
 // A warpgroup that requests more registers than others have released waits for ever. At launch
 // every thread has an equal share of 65536, a multiple of 8.
-constexpr int PRODUCER_REGISTERS = 24;
+constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 24 : 32;
 constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 240 : CONSUMERS == 3 ? 160 : 112;
 static_assert(PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS <=
                   65536 / THREADS / 8 * 8 * (CONSUMERS + 1),
@@ -61,14 +61,21 @@ constexpr int QUERY_BYTES = TILE_Q * FEATURES * 2;
 constexpr int KEY_BYTES = TILE_K * FEATURES * 2, VALUE_BYTES = TILE_K * VALUE_FEATURES * 2;
 constexpr int STAGE_BYTES = KEY_BYTES + VALUE_BYTES;
 constexpr int TEAM_BYTES = QUERY_STAGES * QUERY_BYTES + STAGES * STAGE_BYTES;
+// Queries are given back before their tile is stored, which needs its description.
+constexpr int TILES = QUERY_STAGES + 1;
+// Stages of a tile's keys that are brought before its queries: in these places no keys are left
+// when the queries of the tile before are given back.
+constexpr int EARLY_STAGES = STAGES - 2;
 
 // What a team shares besides its tiles.
 struct TeamMemory {
   unsigned long long keys_full[STAGES], values_full[STAGES], empty[STAGES];
   unsigned long long query_full[QUERY_STAGES], query_empty[QUERY_STAGES];
-  Tile tile[QUERY_STAGES];
-  int stages[QUERY_STAGES];  // of its keys
+  Tile tile[TILES];
+  int stages[TILES];  // of its keys
   INDEX state[STAGES][ENTRIES][ROWS];
+  // A bit a block, in the order of `state`: whether it is stored, whether all of it is attended.
+  uint2 known[STAGES];
   int first[STAGES][ENTRIES];  // the first of an entry
   int column[STAGES];          // of its block, where a stage is a slice
 };
@@ -96,22 +103,29 @@ __device__ __forceinline__ void produce(int team, unsigned memory, TeamMemory& s
     const int value_matrix = int(tile.at.offset(matrices.value));
     StageReader<INDEX, ENTRIES, ROWS, SLICES_K, KEYS> reader(schedule, states, tile.group);
     const int count = reader.stages();
-    const int room = round % QUERY_STAGES;
-    mbarrier_wait(shared_address(&shared.query_empty[room]), round / QUERY_STAGES % 2 ^ 1);
-    if (lane == 0) {
-      shared.tile[room] = tile;
-      shared.stages[room] = count;
-      const unsigned query_full = shared_address(&shared.query_full[room]);
-      const unsigned queries = memory + room * QUERY_BYTES;
-      mbarrier_arrive_expect_tx(query_full, QUERY_BYTES);
-      for (int c = 0; c < FEATURES; c += PANEL)
-        tma_load(queries + c * (TILE_Q * 2), maps.query, query_full, c, tile.first, query_matrix);
-    }
-    for (int number = 0; number < count; ++number) {
+    for (int number = 0;; ++number) {
+      if (number == min(EARLY_STAGES, count)) {
+        const int room = round % QUERY_STAGES;
+        mbarrier_wait(shared_address(&shared.query_empty[room]), round / QUERY_STAGES % 2 ^ 1);
+        if (lane == 0) {
+          shared.tile[round % TILES] = tile;
+          shared.stages[round % TILES] = count;
+          const unsigned query_full = shared_address(&shared.query_full[room]);
+          const unsigned queries = memory + room * QUERY_BYTES;
+          mbarrier_arrive_expect_tx(query_full, QUERY_BYTES);
+          for (int c = 0; c < FEATURES; c += PANEL)
+            tma_load(queries + c * (TILE_Q * 2), maps.query, query_full, c, tile.first,
+                     query_matrix);
+        }
+      }
+      if (number == count) break;
       const auto [state, slice, key] = reader.take(number, count);
 
       mbarrier_wait(shared_address(&shared.empty[stage]), parity ^ 1);
       announce<ENTRIES, ROWS>(shared, stage, lane, state, key, slice);
+      const uint2 known = {__ballot_sync(~0u, state != NOT_STORED),
+                           __ballot_sync(~0u, state == ALL_TRUE)};
+      if (lane == 0) shared.known[stage] = known;
       const unsigned keys_full = shared_address(&shared.keys_full[stage]);
       const unsigned values_full = shared_address(&shared.values_full[stage]);
       __syncwarp();
@@ -162,8 +176,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
   }
   __syncthreads();
 
-  // Broadcast: makes these warp-uniform.
-  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  // Broadcast: makes `warp` warp-uniform.
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
   if (warp >= 4 * CONSUMERS) {
     setmaxnreg_dec<PRODUCER_REGISTERS>();
     const int team = warp - 4 * CONSUMERS;
@@ -183,15 +197,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
   for (int round = 0; team_item<TEAMS>(team, round) < problem.items; ++round) {
     const int room = round % QUERY_STAGES;
     mbarrier_wait(shared_address(&shared.query_full[room]), round / QUERY_STAGES % 2);
-    const Tile& tile = shared.tile[room];
+    const Tile& tile = shared.tile[round % TILES];
     const TileScore score(score_args, tile.at, tile.head);
     const Mask mask(score, bits, tile.matrix * problem.nnzb);
     const LaneQueries<Tile> rows(tile, first_row + 16 * (warp % 4));
-    const int last_query = tile.first + first_row + 63;
     const unsigned long long queries = smem_descriptor<LINE_BYTES>(
         of_team + room * QUERY_BYTES + first_row * LINE_BYTES, 8 * LINE_BYTES, 16);
 
-    const bool looks = ROWS > 1 || score_args.causal;  // stages may be for others
+    // Stages may be for the other warpgroup, or for queries behind its own.
+    const int last_block_row = min(Tile::block_row(first_row + 63), ROWS - 1);
+    const unsigned its_rows = (2u << last_block_row) - (1u << Tile::block_row(first_row));
+    const bool looks = (TEAM > 1 && ROWS > 1) || score_args.causal;
 
     float start = minus_infinity<float>();
     // Of a tile that is a split the parts' merger counts the sink.
@@ -206,17 +222,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
     auto release = [&](int of_stage) { warp_arrive(shared_address(&shared.empty[of_stage])); };
     // Whether the warpgroup has a block in a stage.
     auto works = [&](int of_stage) {
+      const unsigned stored = shared.known[of_stage].x;
       bool found = false;
 #pragma unroll
       for (int e = 0; e < ENTRIES; ++e) {
-        const bool behind = score_args.causal && shared.first[of_stage][e] > last_query;
-        const int last_row = min(Tile::block_row(first_row + 63), ROWS - 1);
-#pragma unroll
-        for (int r = 0; r < (ROWS == 1 ? 1 : 63 / BM + 2); ++r) {
-          const int row = Tile::block_row(first_row) + r;
-          found |= !behind && row <= last_row &&
-                   shared.state[of_stage][e][min(row, last_row)] != NOT_STORED;
-        }
+        const bool behind =
+            score_args.causal && shared.first[of_stage][e] > tile.first + first_row + 63;
+        found |= !behind && (stored >> (e * ROWS) & its_rows);
       }
       return __shfl_sync(~0u, found, 0);
     };
@@ -250,18 +262,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
       const INDEX(&state)[ROWS] = shared.state[of_stage][e];
       return Strip<INDEX>{{state[rows.block_row[0]], state[rows.block_row[1]]},
                           shared.first[of_stage][e] + column,
-                          (SLICES_K > 1 ? shared.column[of_stage] : 0) + column};
+                          (SLICES_K > 1 ? (shared.column[of_stage] & -KEYS) : 0) + column};
     };
     // Of each block of a stage, whether the warp, whose rows are of one block row, uses it, and
     // whether it sees all of it. Keys ascend.
     bool used[ENTRIES], whole[ENTRIES];
     auto look = [&](int of_stage) {
+      const uint2 known = shared.known[of_stage];
 #pragma unroll
       for (int e = 0; e < ENTRIES; ++e) {
-        const auto first = strip_of(of_stage, e * STRIPS);
-        const auto last = strip_of(of_stage, (e + 1) * STRIPS - 1);
-        used[e] = ONE_BLOCK || __any_sync(~0u, first.any(rows, score_args.causal));
-        whole[e] = __all_sync(~0u, last.all(rows, score_args.causal));
+        const int block = e * ROWS + rows.block_row[0];
+        used[e] = ONE_BLOCK || known.x >> block & 1;
+        whole[e] = known.y >> block & 1;
+        if (score_args.causal) {
+          const int first = shared.first[of_stage][e];
+          used[e] = ONE_BLOCK || (used[e] && first <= rows.query[1]);
+          whole[e] = whole[e] && first + KEYS - 1 <= rows.query[0];
+        }
+        used[e] = ONE_BLOCK || __any_sync(~0u, used[e]);
+        whole[e] = __all_sync(~0u, whole[e]);
       }
     };
     // Turn scores into weights.
@@ -294,12 +313,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
       release(now);
       pending = false;
     };
-    for (int left = shared.stages[room]; left > 0; --left) {
+    const auto release_queries = [&] { warp_arrive(shared_address(&shared.query_empty[room])); };
+    int left = shared.stages[round % TILES];
+    if (left == 0) release_queries();
+    for (; left > 0; --left) {
       mbarrier_wait(shared_address(&shared.keys_full[stage]), parity);
       if (looks && !works(stage)) {
         finish_sums();  // a stage that is held would keep the next ones from coming
         mbarrier_wait(shared_address(&shared.values_full[stage]), parity);
         release(stage);
+        if (left == 1) release_queries();
       } else {
         start_scores(stage);
         if (pending) {
@@ -310,6 +333,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
           look(stage);
           wgmma_wait<0>();
         }
+        if (left == 1) release_queries();
         weigh(stage);
         wgmma_wait_behind<0>(softmax.sum[0] + softmax.sum[1]);
         if (pending) release(now);
@@ -326,6 +350,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
     store_tile_rows<OUT, BM, BK>(sums, softmax, FOLD ? score_args.scale : 1.0f, tile, rows,
                                  operands, problem.value_features, schedule, states, score, mask,
                                  out, lse, parts, splits);
-    warp_arrive(shared_address(&shared.query_empty[room]));
   }
 }

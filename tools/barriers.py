@@ -117,9 +117,7 @@ def takes_several_tiles(kernel: str, root: Path) -> bool:
     They do if its source asks for the grid's size, or names a function of a header that does.
     """
     source, *headers = (_without_comments((root / f).read_text()) for f in _files_of(kernel, root))
-    asking = [
-        name for text in headers for name, _, body in _functions(text) if "gridDim.x" in body
-    ]
+    asking = [name for text in headers for name, _, body in _functions(text) if "gridDim.x" in body]
     return re.search(rf"\b(?:{'|'.join(['gridDim', *asking])})\b", source) is not None
 
 

@@ -66,7 +66,7 @@ __device__ __forceinline__ void score_strips(A (&scores)[N], int first, int last
           x[i] = score.score(x[i], rows.query[r], here.key + lane_column + i);
       if (!whole) {
         bool attended[2];
-        mask.row(here.state[r], rows.row_in_block[r], here.column + lane_column, attended, x);
+        mask.strip(here.state[r], rows.row_in_block[r], here.column, lane_column, attended, x);
 #pragma unroll
         for (int i = 0; i < 2; ++i)
           if (!attended[i] || !score.in_order(rows.query[r], here.key + lane_column + i))
@@ -105,22 +105,30 @@ __device__ __forceinline__ void strip_words(unsigned (&of_weights)[4], const Row
 template <typename A, int N, typename Rows, typename Score, typename GetStrip>
 __device__ __forceinline__ void drop_weights(A (&weights)[N], int first_strip, int last_strip,
                                              const Rows& rows, const Score& score, GetStrip strip) {
+  // One branch for all strips: the rounds of their counters, each a chain, are interleaved. What a
+  // strip that is not there would drop is 0 already.
+  bool by_fours = true;
 #pragma unroll
-  for (int j = first_strip; j < last_strip; ++j) {
-    const int first = strip(j).key;
-    if (score.args.by_fours(first)) {
+  for (int j = first_strip; j < last_strip; ++j)
+    by_fours &= strip(j).key < 0 || score.args.by_fours(strip(j).key);
+  if (by_fours) {
+#pragma unroll
+    for (int j = first_strip; j < last_strip; ++j) {
       unsigned of_weights[4];
-      strip_words(of_weights, rows, score, first);
+      strip_words(of_weights, rows, score, strip(j).key);
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         if (of_weights[i] <= score.dropped) weights[4 * j + i] = 0;
-    } else {
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        if (!score.keeps(weights[4 * j + i] != 0, rows.query[i / 2],
-                         first + int(threadIdx.x) % 4 * 2 + i % 2))
-          weights[4 * j + i] = 0;
     }
+    return;
+  }
+#pragma unroll
+  for (int j = first_strip; j < last_strip; ++j) {
+    const int first = strip(j).key + int(threadIdx.x) % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (!score.keeps(weights[4 * j + i] != 0, rows.query[i / 2], first + i % 2))
+        weights[4 * j + i] = 0;
   }
 }
 

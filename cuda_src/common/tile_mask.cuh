@@ -29,6 +29,12 @@ struct TileMask {
       attended[i] = state >= 0 && column + i < BlockK &&
                     score.masked(x[i], state - first_block, row * BlockK + column + i);
   }
+  // The same of columns `lane` + i of a strip, eight columns from `column` on.
+  template <typename A, int COUNT>
+  __device__ __forceinline__ void strip(long long state, int row, int column, int lane,
+                                        bool (&attended)[COUNT], A (&x)[COUNT]) const {
+    this->row(state, row, column + lane, attended, x);
+  }
 };
 
 template <int BlockM, int BlockK, typename Score>
@@ -47,6 +53,17 @@ struct TileMask<b8, BlockM, BlockK, Score> {
     if (state >= 0) word = bits[(state * BlockM + row) * WORDS + column / 32] >> column % 32;
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) attended[i] = word >> i & 1 && column + i < BlockK;
+  }
+  // Strips of a row share words, which are read once where the compiler sees `column`.
+  template <typename A, int COUNT>
+  __device__ __forceinline__ void strip(long long state, int row, int column, int lane,
+                                        bool (&attended)[COUNT], A (&)[COUNT]) const {
+    const unsigned first = column;  // without a sign its division by 32 folds
+    unsigned word = state == ALL_TRUE ? ~0u : 0u;
+    if (state >= 0) word = bits[(state * BlockM + row) * WORDS + first / 32] >> (first % 32 + lane);
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i)
+      attended[i] = word >> i & 1 && (BlockK % 8 == 0 || column + lane + i < BlockK);
   }
 };
 

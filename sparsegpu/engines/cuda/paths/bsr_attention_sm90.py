@@ -42,7 +42,7 @@ _MOST_FEATURES = 256
 _KEYS = {64: (64, 128), 128: (64, 128), 192: (32, 64), 256: (32,)}
 # Bytes of a team's shared memory besides its tiles (TeamMemory), at most: for each tile of queries,
 # for each stage of keys, and for each block of the mask that a stage has.
-_QUERY_STATIC, _STAGE_STATIC, _STATE_STATIC = 96, 32, 12
+_QUERY_STATIC, _STAGE_STATIC, _STATE_STATIC = 96, 40, 12
 _ALIGNMENT = 1024  # of the stages
 
 
@@ -66,7 +66,7 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     ...                    blocksize=(128, 128), features=128, value_features=128)
     >>> chosen = tile(f, Fields()).defines
     >>> chosen["TILE_Q"], chosen["TILE_K"], chosen["STAGES"]
-    (128, 64, 5)
+    (128, 128, 3)
     """
     (bm, bk), widths = f.blocksize, (f.features, f.value_features)
     if bm % 16 or bk % 16 or max(widths) > _MOST_FEATURES or f.capability != (9, 0):
@@ -82,7 +82,7 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
         """Return how many stages of keys a team has room for."""
         states = max(1, tile_q // bm) * max(1, tile_k // bk)
         of_team = (SHARED - _ALIGNMENT) // (consumers * 64 // tile_q)
-        of_queries = query_stages * (2 * tile_q * features + _QUERY_STATIC)
+        of_queries = query_stages * 2 * tile_q * features + (query_stages + 1) * _QUERY_STATIC
         of_stage = tile_k * of_key + _STAGE_STATIC + _STATE_STATIC * states
         return min((of_team - of_queries) // of_stage, MOST_STAGES)
 
@@ -101,21 +101,25 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     if not sizes:
         return None
     # Where tiles are narrow, latencies are longer than products: many warpgroups hide each other's.
-    # Four have registers for it where a stage is one block, and a row is stored in few vectors.
+    # Four have registers for it where a stage is of one block, and a row is stored in few vectors.
     many = [2]
-    if narrow and light:
-        plain = bm % 64 == 0 and bk == 64 and f.out_dtype.itemsize == 2
+    if narrow and f.folded:
+        plain = light and bm % 64 == 0 and bk % 64 == 0 and f.out_dtype.itemsize == 2
         many += [n for n in (3, 4) if keys(64, n) and (n == 3 or plain)]
     # A tile of 128 queries reads keys once for all of them, one of 64 has fewer keys in vain.
     large = 128 if bm >= 128 or 64 not in sizes else 64
     tile_q = fields.pick("tile_q", 64 if 4 in many else large, sizes)
     choices = [n for n in many if n * 64 % tile_q == 0 and keys(tile_q, n)]
     consumers = fields.pick("consumers", choices[-1], choices)
-    # Of wide keys more stages are worth more than large ones.
-    wide = light and bk >= 128 and narrow and consumers == 2
-    tile_k = fields.pick("tile_k", 128 if wide else 64, keys(tile_q, consumers))
-    # With room for the next tile's queries, too, nothing waits where one tile ends; but a third
-    # stage of keys is worth more.
+    tiles_k = keys(tile_q, consumers)
+    # What a stage costs besides its keys is paid half as often for twice as many, as long as
+    # registers hold what their scores need.
+    simple = not (f.softcap or f.dropout)
+    large = (narrow or simple) if bk >= 128 else (narrow and simple and bk == 64)
+    large_stages = large and consumers == 2 and 128 in tiles_k
+    tile_k = fields.pick("tile_k", 128 if large_stages else 64, tiles_k)
+    # Room for the next tile's queries is worth less than a third stage of keys: they come when the
+    # last scores of this tile have been computed.
     most_of = {n: most_stages(tile_q, tile_k, consumers, n) for n in (2, 1)}
     room = [n for n in most_of if most_of[n] >= 2]
     query_stages = fields.pick("query_stages", room[0] if most_of[2] > 2 else 1, room)
