@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from ..tuning import timing
-from . import attention, block_masks, solvers
+from . import arrays, attention, block_masks, own_kernels, solvers
 from .case import Case
 from .formats import FORMATS, make_format
 from .operations import OPERATIONS, make_operation
 from .peer import PEERS, NotAvailableError, Prepared
 from .peers import prepare
+from .preparation import PREPARATIONS, make_preparation
 from .sampled import SAMPLED, make_sampled
 from .scatter import PAIRS, make_pairs
 from .softmax import SOFTMAX, make_softmax
@@ -149,6 +150,12 @@ def make_workload(case: Case, xp: ModuleType | None = None) -> Workload:
         make = block_masks.make_block_mask
     elif case.operation in solvers.OPERATIONS:
         make = make_solver
+    elif case.operation in arrays.OPERATIONS:
+        make = arrays.make_array
+    elif case.operation in own_kernels.OPERATIONS:
+        make = own_kernels.make_kernel
+    elif case.operation in PREPARATIONS:
+        make = make_preparation
     elif case.operation in SOFTMAX:
         make = make_softmax
     elif case.operation in PAIRS:
@@ -203,8 +210,8 @@ def _times(calls: dict[str, timing.Call], workload: Workload) -> dict[str, float
         slowest = max(timing.whole_us(call) for call in calls.values())
         repeats = max(_FEWEST, min(timing.REPEATS, int(_TIMED_US / slowest)))
         return timing.interleaved_ms(calls, flush=case.flush, repeats=repeats)
-    if case.measure == "solve":
-        return {name: _solve_ms(call) for name, call in calls.items()}
+    if case.measure in {"solve", "whole call"}:
+        return {name: _whole_ms(call) for name, call in calls.items()}
     if isinstance(workload, SpgemmWorkload):
         return {_OURS: workload.first_ms()}
     assert isinstance(workload, Product)
@@ -219,7 +226,7 @@ def _host_ms(call: timing.Call) -> float:
     return max(in_a_loop, timing.single_host_us(call)) / 1e3
 
 
-def _solve_ms(call: timing.Call) -> float:
+def _whole_ms(call: timing.Call) -> float:
     """Return the best time of the whole call, of several unless they take seconds."""
     times = [timing.whole_us(call)]
     while len(times) < _FEWEST and sum(times) < _TIMED_US:
