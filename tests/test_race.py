@@ -183,7 +183,7 @@ SQUARE = Case("main", (64, 64), 0.1, (8192, 8192, 8192))
         (bars.Bar("peer or TF", 100, TORCH), {"peers": {TORCH: 2.0}}, 2.0),
         (bars.Bar("peer or TF", 100, TORCH), {"flops": 10**12}, 10.0),
         (bars.Bar("copy bandwidth", 0.5), {"bytes": 4 * 10**9}, 2.0),
-        (bars.Bar("stored bytes", 1.5), {"stored_bytes": 4 * 10**6}, 0.0015 + 0.003),
+        (bars.Bar("reading", 1.35), {"reading_ms": 2.0}, 2.7),
     ],
     ids=lambda value: value.kind if isinstance(value, bars.Bar) else "",
 )

@@ -20,6 +20,7 @@ from .operations import OPERATIONS, make_operation
 from .peer import PEERS, NotAvailableError, Prepared
 from .peers import prepare
 from .preparation import PREPARATIONS, make_preparation
+from .reading import reader
 from .sampled import SAMPLED, make_sampled
 from .scatter import PAIRS, make_pairs
 from .softmax import SOFTMAX, make_softmax
@@ -28,8 +29,8 @@ from .spgemm import OPERATION as SPGEMM
 from .spgemm import SpgemmWorkload, make_spgemm
 from .workload import Product, Workload, make_matrix, make_product
 
-#: Our own name beside the peers'.
-_OURS = "sparsegpu"
+#: Our own name beside the peers', and that of a kernel that only reads.
+_OURS, _READING = "sparsegpu", "reading"
 #: The repetitions of calls that are slow take no more than this together, at least `_FEWEST`.
 _TIMED_US, _FEWEST = 1e6, 4
 
@@ -58,6 +59,9 @@ class Row:
     at_rate_of : dict
         By each other case whose rate a bar refers to: the time in ms that this row's work takes at
         that rate, measured alternately with ours.
+    reading_ms : float
+        Where a bar refers to it: the time of a kernel that only reads the stored blocks, measured
+        alternately with ours.
     error : float or str
         Largest error over what is allowed, or what is wrong.
     same_bits : bool
@@ -84,6 +88,7 @@ class Row:
     peers: dict[str, float | str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     at_rate_of: dict[str, float] = field(default_factory=dict)
+    reading_ms: float = 0.0
     error: float | str = ""
     same_bits: bool = False
     histories: dict[str, list[float]] = field(default_factory=dict)
@@ -124,8 +129,12 @@ def measure_case(
         row.histories = workload.histories
     references = {other.name: make_workload(other) for other in others}
     timed = {_OURS: workload, **prepared, **references}
-    times = _times({name: each.call for name, each in timed.items()}, workload)
-    row.ms = times[_OURS]
+    calls = {name: each.call for name, each in timed.items()}
+    if any(bar.kind == "reading" for bar in case.bars):
+        assert isinstance(workload, Product)
+        calls[_READING], _ = reader(workload)
+    times = _times(calls, workload)
+    row.ms, row.reading_ms = times[_OURS], times.get(_READING, 0.0)
     row.peers |= {name: times[name] for name in prepared}
     row.at_rate_of = {
         name: times[name] * row.flops / other.flops for name, other in references.items()
