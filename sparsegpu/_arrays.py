@@ -343,12 +343,12 @@ def overlapping(out: Any, arrays: dict[str, Any]) -> str | None:
                 return name
             continue
         first, last = byte_bounds(array)
-        if first < high and low < last and _interleaved(out, array):
+        if first < high and low < last and interleaved(out, array):
             return name
     return None
 
 
-def _interleaved(a: Any, b: Any) -> bool:
+def interleaved(a: Any, b: Any, max_work: Any = None) -> bool:
     """Return whether device arrays share an element: NumPy decides from addresses and strides."""
 
     class _Layout:
@@ -361,7 +361,7 @@ def _interleaved(a: Any, b: Any) -> bool:
                 "version": 3,
             }
 
-    return np.shares_memory(np.asarray(_Layout(a)), np.asarray(_Layout(b)))
+    return np.shares_memory(np.asarray(_Layout(a)), np.asarray(_Layout(b)), max_work=max_work)
 
 
 def overlaps_itself(array: Any) -> bool:

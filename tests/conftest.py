@@ -110,7 +110,7 @@ class Engine:
 
             before, nested = Counter(launch_counts()), self._nested
             self._nested = Counter()
-            memory = _PeakMemory(self.xp) if peak_bytes is not None else nullcontext()
+            memory = PeakMemory(self.xp) if peak_bytes is not None else nullcontext()
             try:
                 with _no_transfers(self.xp), memory:
                     yield
@@ -147,7 +147,7 @@ def _no_transfers(cupy) -> Iterator[None]:
         cupy.ndarray.get, cupy.asnumpy = get, asnumpy
 
 
-class _PeakMemory:
+class PeakMemory:
     """Largest sum of live allocations made inside the ``with`` block, in bytes."""
 
     def __init__(self, cupy):

@@ -8,6 +8,7 @@ import pytest
 import sparsegpu as sg
 from sparsegpu._arrays import float8_e4m3fn
 from sparsegpu.benchmark import (
+    arrays,
     attention,
     block_masks,
     cases,
@@ -15,10 +16,13 @@ from sparsegpu.benchmark import (
     formats,
     measure,
     operations,
+    own_kernels,
     patterns,
+    preparation,
 )
 from sparsegpu.benchmark.case import Case
 from sparsegpu.benchmark.workload import make_product
+from sparsegpu.kernels import build
 from sparsegpu.tuning.operands import _float8_bits
 
 
@@ -32,7 +36,13 @@ def _small(case: Case) -> Case:
 KINDS = {
     (c.dtype, c.layout, c.fused, c.batch > 0, c.pattern, c.operation, c.section == "odd blocks"): c
     for c in cases.cases()
+    if c.operation != own_kernels.TUNE  # which needs a device
 }
+
+
+def _need_nvrtc():
+    if not build.can_compile():
+        pytest.skip("cuda-bindings (NVRTC) is not installed")
 
 
 HOST = {case.operation: case for case in cases.cases(["host"])}
@@ -46,9 +56,12 @@ def test_every_operation_has_its_host_time_measured():
 
 @pytest.mark.parametrize("case", KINDS.values(), ids=lambda case: case.name)
 def test_every_kind_of_case_passes_its_check(case):
+    if case.operation in own_kernels.OPERATIONS:
+        _need_nvrtc()
     small = measure.make_workload(_small(case), np)
     assert small.same_bits()
-    assert small.error() <= (0 if case.operation in formats.FORMATS else 1)
+    exact = {*formats.FORMATS, *preparation.PREPARATIONS}
+    assert small.error() <= (0 if case.operation in exact else 1)
     row = measure.describe(small)
     assert row.flops == small.flops > 0
     assert row.bytes > row.stored_bytes > 0
@@ -168,6 +181,62 @@ def test_a_wrong_bit_of_a_format_is_found(name, monkeypatch):
     monkeypatch.setattr(formats.FormatWorkload, "results", wrong)
     with pytest.raises(AssertionError, match=f"{name} differs in the slab from"):
         small.error()
+
+
+@pytest.mark.parametrize("operation", arrays.OPERATIONS)
+def test_a_wrong_result_of_what_is_done_with_arrays_is_found(operation, monkeypatch):
+    (case,) = (c for c in cases.cases(["arrays", "solvers"]) if c.operation == operation)
+    small = measure.make_workload(_small(case), np)
+    assert small.error() <= 1
+    right = small.call() if operation != "block_jacobi" else small.work.seen(small.call())
+    values = right if isinstance(right, np.ndarray) else right.data
+    values.reshape(-1)[values.size // 2] += 1
+    monkeypatch.setattr(small, "call", lambda: right)
+    monkeypatch.setattr(small, "work", small.work._replace(seen=lambda result: result))
+    with pytest.raises(AssertionError, match="the result is off by"):
+        small.error()
+    monkeypatch.setattr(small, "call", lambda: np.zeros(7))
+    with pytest.raises(AssertionError, match="the result has shape"):
+        small.error()
+
+
+@pytest.mark.parametrize("operation", preparation.PREPARATIONS)
+def test_a_wrong_bit_of_a_preparation_is_found(operation, monkeypatch):
+    (case,) = (c for c in cases.cases(["2:4 formats"]) if c.operation == operation)
+    small = measure.make_workload(_small(case), np)
+    answer = small.call()
+    parts = [part.copy() for part in (answer if isinstance(answer, tuple) else (answer,))]
+    monkeypatch.setattr(small, "call", lambda: tuple(parts) if len(parts) > 1 else parts[0])
+    assert small.error() == 0
+    parts[-1].view(np.uint8).reshape(-1)[-1 if operation != "permute_for_24" else 0] ^= 1
+    with pytest.raises(AssertionError, match=r"differs from the reference|no permutation"):
+        small.error()
+    if operation == "permute_for_24":
+        parts[-1] = np.arange(256)
+        with pytest.raises(AssertionError, match="pruning keeps"):
+            small.error()
+
+
+@pytest.mark.parametrize("case", cases.cases(["kernels"])[:3], ids=lambda case: case.name)
+def test_a_wrong_result_of_a_wrapped_kernel_is_found(case, monkeypatch):
+    _need_nvrtc()
+    small = measure.make_workload(_small(case), np)
+    assert len(small.results()) == (1 if case.operation == own_kernels.REPEATED else 8)
+    right = small.made
+
+    def wrong():
+        results = right()
+        results[-1][7] += 1e-5 * abs(results[-1]).max()
+        return results
+
+    monkeypatch.setattr(small, "made", wrong)
+    with pytest.raises(AssertionError, match="a result is off by"):
+        small.error()
+
+
+def test_the_kernel_that_is_tuned_is_of_a_hundred_lines():
+    first, second = map(own_kernels.stencil_text, range(2))
+    assert 100 <= first.count("\n") <= 110 and first != second
 
 
 def test_float8_is_rounded_to_the_nearest(rng):

@@ -6,6 +6,8 @@ import copy
 import pickle
 import subprocess
 import sys
+from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import pytest
 import sparsegpu
 from kernel_cases import AXPY, axpy, first_only, split, two
 from sparsegpu import kernels
+from sparsegpu.kernels import arguments, memory
 from sparsegpu.kernels.declaration import parameters_of
 
 
@@ -52,6 +55,20 @@ class TestForms:
         y, _ = two()
         assert np.array_equal(axpy()(y, y, 2.0, 5), np.full(5, 3))
         assert np.array_equal(y, np.ones(5))
+
+    def test_whether_device_arrays_share_bytes_is_told_by_their_places(self, monkeypatch):
+        for module in (arguments, memory):
+            monkeypatch.setattr(module, "is_cupy", lambda array: True)
+        base = np.zeros((8, 12), np.float32)
+        views = [base, base[::2], base[1::2], base[:, :6], base[:, 6:], base[::-1, 3], base[3:5].T]
+
+        def on_device(array):
+            place = SimpleNamespace(ptr=array.__array_interface__["data"][0])
+            given = {n: getattr(array, n) for n in ("shape", "strides", "itemsize", "size")}
+            return SimpleNamespace(data=place, **given)
+
+        for a, b in product(views, repeat=2):
+            assert arguments.share(on_device(a), on_device(b)) == np.shares_memory(a, b)
 
     def test_two_written_views_of_the_same_bytes_share_one_copy(self):
         x = np.arange(4, dtype=np.int32)

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 
+from conftest import PeakMemory
 from kernel_cases import numba_cuda
 from sparsegpu import kernels
 from sparsegpu.engines.cuda.runtime.launch import recording
@@ -246,3 +247,30 @@ def test_functions_of_python(cp, compiler):
     kernel.inplace(out, x, 2.0)
     np.testing.assert_array_equal(out.get(), 2 * expected - 1)
     assert (out.base.reshape(-1)[1::2] == 1).all()
+
+
+def test_the_functional_form_allocates_what_is_written_and_nothing_else(cp, cuda_engine):
+    y, x, kernel = cp.zeros(1 << 18, np.float32), cp.ones(1 << 18, np.float32), axpy()
+    for _ in range(4):  # the first is planned, the last are only launched
+        with cuda_engine.runs("axpy", peak_bytes=y.nbytes):
+            kernel(y, x, 2.0, y.size)
+            kernel(y[1:], x, 2.0, y.size - 1)
+            with pytest.raises(ValueError, match="partial overlap"):
+                kernel(y[1:], y[:-1], 2.0, y.size - 1)
+            kernel(y, y, 2.0, y.size)  # one group
+    rows = kernels.wrap(
+        ROWS, "row_sums", grid=64, configs=[kernels.Config({"THREADS": 64}, block=64)]
+    )
+    sums, calls, x = cp.zeros(512, np.float32), cp.zeros(512, np.int32), x.reshape(512, 512)
+    for _ in range(4):
+        with cuda_engine.runs("row_sums", peak_bytes=sums.nbytes + calls.nbytes):
+            rows(sums, x, 512, calls)
+
+
+def test_tune_holds_at_most_twice_what_is_written(cp, monkeypatch, tmp_path):
+    monkeypatch.setenv("SPARSEGPU_CACHE_DIR", str(tmp_path))
+    y, x = cp.zeros(1 << 18, np.float32), cp.ones(1 << 18, np.float32)
+    kernel = axpy(configs=[kernels.Config(block=threads) for threads in (32, 64, 128, 256)])
+    with PeakMemory(cp) as memory:
+        kernel.tune(y, x, 2.0, y.size, progress=False)
+    assert y.nbytes <= memory.peak <= 2 * y.nbytes and not y.any()

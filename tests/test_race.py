@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import sparsegpu
 from race_rows import COPY_GBS, judged, row
 from sparsegpu.benchmark import (
     bars,
@@ -39,6 +40,44 @@ def test_names_are_unique_and_every_reference_exists():
                 assert case.flush == named[bar.of].flush
         peers = named[case.peers_of or case.name].peers
         assert {bar.of for bar in case.bars if bar.kind.startswith("peer")} <= set(peers)
+
+
+#: By public name the operation of the cases that measure it, where that is another word.
+OPERATION = {
+    **dict.fromkeys(("bsr_addmm", "bsr_matmul", "dense_bsr_matmul", "int_bsr_addmm"), "bsr"),
+    **dict.fromkeys(("semi_structured_addmm", "semi_structured_matmul", "scaled_mm"), "2:4"),
+    **dict.fromkeys(("bsr_linear", "semi_structured_linear"), "bsr"),  # the transpose of a product
+    **dict.fromkeys(("sliding_window", "banded", "prefix"), "sliding window mask"),
+    **{name: f"{name} mask" for name in ("causal", "documents", "bigbird")},
+    **dict.fromkeys(("vstack", "hstack", "block_array", "block_diag", "diags"), "from_blocks"),
+    **{"triu": "tril", "amg": "cg with amg", "bsr_scatter_mm_indices_data": "bsr"},
+    "from_indices": "mask of indices",
+    "top_k": "mask of top k",
+    "scaled_dot_product_attention_backward": "attention gradients",
+    "semi_structured_from_dense": "compress",
+    "to_semi_structured": "compress",
+    "semi_structured_to_dense": "expand",
+    "semi_structured_tile": "tile",
+    "semi_structured_apply": "apply",
+    "semi_structured_apply_dense": "apply_dense",
+    "check_meta": "from_cusparselt_layout",  # which does it
+}
+#: What does no work on a device, or serves to look and to test.
+NO_WORK = {
+    *("__version__", "kernels", "linalg", "masks", "testing", "is_supported", "tune", "use_engine"),
+    *("AttentionGradients", "BlockMask", "BsrSemiStructuredArray", "SemiStructuredArray"),
+    *("load_npz", "save_npz", "load_safetensors", "save_safetensors"),
+    *("describe_meta", "meta_reorder_offsets", "aslinearoperator"),
+    *("random_bsr", "eye", "identity"),
+}
+
+
+def test_every_operation_of_the_library_has_a_row():
+    offered = {*sparsegpu.__all__, *sparsegpu.masks.__all__, *sparsegpu.linalg.__all__}
+    measured = {case.operation for case in cases.cases()}
+    named = {name: OPERATION.get(name, name) for name in offered - NO_WORK}
+    assert {name for name, operation in named.items() if operation not in measured} == set()
+    assert OPERATION.keys() <= offered and offered >= NO_WORK
 
 
 def test_a_section_brings_the_cases_whose_peers_it_uses_and_no_others():
@@ -136,13 +175,15 @@ SQUARE = Case("main", (64, 64), 0.1, (8192, 8192, 8192))
         (bars.Bar("ms", 0.05), {}, 0.05),
         (bars.Bar("TF", 100), {"flops": 10**12}, 10.0),
         (bars.Bar("peer time", 1.05, DENSE), {"peers": {DENSE: 2.0}}, 2.1),
+        (bars.Bar("peer plus", 2, DENSE), {"peers": {DENSE: 0.006}}, 0.008),
+        (bars.Bar("peer plus", 2, DENSE), {}, None),
         (bars.Bar("peer time", 1.0, CSR), {"peers": {CSR: "missing"}}, None),
         # A dense product of 2 ms does ten times the work of density 0.1.
         (bars.Bar("peer rate", 0.8, DENSE), {"peers": {DENSE: 2.0}, "density": 0.1}, 0.25),
         (bars.Bar("peer or TF", 100, TORCH), {"peers": {TORCH: 2.0}}, 2.0),
         (bars.Bar("peer or TF", 100, TORCH), {"flops": 10**12}, 10.0),
         (bars.Bar("copy bandwidth", 0.5), {"bytes": 4 * 10**9}, 2.0),
-        (bars.Bar("stored bytes", 1.5), {"stored_bytes": 4 * 10**6}, 0.0015 + 0.003),
+        (bars.Bar("reading", 1.35), {"reading_ms": 2.0}, 2.7),
     ],
     ids=lambda value: value.kind if isinstance(value, bars.Bar) else "",
 )

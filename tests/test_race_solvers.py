@@ -14,7 +14,10 @@ from sparsegpu.benchmark.peer import CUPYX, SCIPY, NotAvailableError
 from tools.record import ROOT
 
 CASES = {case.name: case for case in cases.cases(["solvers"])}
-PLAIN, AMG, GMRES, MODES, ONE, MANY = CASES.values()
+PLAIN, AMG, GMRES, MINRES, MODES, ONE, MANY, STABLE, JACOBI = CASES.values()
+SOLVED = pytest.mark.parametrize(
+    "case", [PLAIN, GMRES, MINRES, MODES, ONE, STABLE], ids=lambda case: case.name
+)
 
 
 def small(case, xp=np):
@@ -39,12 +42,12 @@ def test_the_bars():
             bars.Bar("case iterations", 0.1, PLAIN.name),
             bars.Bar("case time", 1.0, PLAIN.name),
         ),
-        GMRES.name: (bars.Bar("peer time", 1.0, CUPYX),),
         MODES.name: (bars.Bar("peer time", 1.0, CUPYX),),
         ONE.name: (bars.Bar("bytes", 1.25),),
-        MANY.name: (bars.Bar("bytes", 1.25),),
+        **dict.fromkeys((case.name for case in (GMRES, MINRES, MANY, STABLE, JACOBI)), ()),
     }
-    assert {case.measure for case in CASES.values()} == {"solve"}
+    assert {case.measure for case in CASES.values() if case is not JACOBI} == {"solve"}
+    assert {case.operation for case in CASES.values()} == {*solvers.OPERATIONS, "block_jacobi"}
 
 
 def test_limits_that_refer_to_iterations():
@@ -61,7 +64,7 @@ def test_limits_that_refer_to_iterations():
     assert bars.Bar("case iterations", 0.1, "another").limit_ms(fewer, {}, COPY_GBS) is None
 
 
-@pytest.mark.parametrize("case", [PLAIN, GMRES, MODES, ONE], ids=lambda case: case.name)
+@SOLVED
 def test_the_convergence_of_ours_and_of_scipys(case):
     workload = small(case)
     assert workload.error() <= 1
@@ -72,10 +75,11 @@ def test_the_convergence_of_ours_and_of_scipys(case):
     if case.operation == "lobpcg":
         assert len(ours) == 41 and ours[-1] < ours[0] and theirs[-1] < theirs[0]
         return
-    assert abs(len(ours) - len(theirs)) <= 1 + len(theirs) // 20 or case.pattern == "grid"
-    few = min(len(ours), 8)
+    # SciPy's minres stops where its tolerance is below rounding errors.
+    assert abs(len(ours) - len(theirs)) <= 1 + len(theirs) // 20 or case in (MINRES, ONE)
+    few = min(len(ours), len(theirs), 8) - (case is STABLE)  # whose last half step has no callback
     np.testing.assert_allclose(ours[:few], theirs[:few], rtol=2e-3)
-    if case is PLAIN:
+    if case in (PLAIN, STABLE):
         assert ours[-1] <= 1e-8 * ours[0] < min(ours[:-1])
 
 
@@ -92,7 +96,7 @@ def test_what_no_peer_has(monkeypatch):
         peers.prepare(SCIPY, workload, 0.0)
 
 
-@pytest.mark.parametrize("case", [PLAIN, GMRES, MODES, ONE], ids=lambda case: case.name)
+@SOLVED
 def test_a_wrong_answer_is_found(case):
     workload = small(case)
     right = workload.call

@@ -276,6 +276,7 @@ def format_figures(sections: dict[str, Any], _: str) -> list[str]:
             "measured, ms": row["ms"],
         }
         for row in part["rows"]
+        if row["measure"] == "device"
     ]
     copy = (
         f"the floor is at the {part['copy GB/s'] / 1e3:.2f} TB/s of a device copy in the same run"

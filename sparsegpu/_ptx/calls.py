@@ -41,7 +41,8 @@ class Calls(Machine):
         register = self._source(function, callee)
         bound: set[str] = set()
         self.indirect.append((instruction, bound))
-        self._rule(self._indirect, function, instruction, register, results, arguments, bound)
+        more = function, instruction, register, results, arguments, bound
+        self._remember([register], self._indirect, *more)
 
     def _indirect(
         self,
@@ -83,10 +84,10 @@ class Calls(Machine):
         self._enter(called)
         for actual, formal in zip(arguments, called.parameters, strict=True):
             target = Base("local", f"{called.name}::{formal.name}")
-            self._rule(self._pass, self._slot(function, actual), target)
+            self._remember((), self._pass, self._slot(function, actual), target)
         for actual, formal in zip(results, called.results, strict=True):
             source = Base("local", f"{called.name}::{formal.name}")
-            self._rule(self._pass, source, self._slot(function, actual))
+            self._remember((), self._pass, source, self._slot(function, actual))
 
     def _slot(self, function: Function, name: str) -> Base:
         symbol = function.symbols.get(name)

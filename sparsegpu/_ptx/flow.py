@@ -15,8 +15,10 @@ from . import opcodes
 from .calls import Calls
 from .lexer import LABEL, Function, Instruction, Module
 from .machine import LITERAL_TEXT, integer
-from .pieces import WORD, NotUnderstood, parts
+from .pieces import WORD, NotUnderstood, defined_often, parts
 from .values import TOP, Base
+
+_Take = Callable[[Function, list[str], Instruction], None]
 
 
 class Touch(NamedTuple):
@@ -50,6 +52,7 @@ class Flow(Calls):
         self.touches: list[Touch] = []
         self.converted: list[int] = []
         self._functions: dict[str, Function] = {}
+        self._takes: dict[str, tuple[list[str], _Take | None]] = {}
         self._enter(entry)
         self._solve()
 
@@ -58,28 +61,27 @@ class Flow(Calls):
         if function.name in self._functions:
             return
         self._functions[function.name] = function
-        self._several = _defined_often(function)
+        self._several = defined_often(function)
         self._current.clear()
         calls: list[Instruction] = []
-        for instruction in function.body or ():
-            if instruction.opcode == LABEL:
-                self._current.clear()
-                continue
-            if instruction.opcode.partition(".")[0] == "call":
-                calls.append(instruction)  # which lead into other functions
-                continue
-            self._fresh = {}
-            self._guarded = instruction.text[0] == "@"
-            self._checked(self._take, function, instruction)
-            self._current.update(self._fresh)
-        self._current.clear()
-        for instruction in calls:
-            self._checked(self._call, function, instruction)
-
-    @staticmethod
-    def _checked(take: Callable[..., None], function: Function, instruction: Instruction) -> None:
+        takes = self._takes
         try:
-            take(function, instruction)
+            for instruction in function.body or ():
+                if instruction.opcode == LABEL:
+                    self._current.clear()
+                    continue
+                words, take = takes.get(instruction.opcode) or self._known(instruction.opcode)
+                if take is None:
+                    if words[0] == "call":
+                        calls.append(instruction)  # which lead into other functions
+                    continue
+                self._guarded = instruction.text[0] == "@"
+                take(function, words, instruction)
+                if self._fresh:
+                    self._end_instruction()
+            self._current.clear()
+            for instruction in calls:
+                self._call(function, instruction)
         except (IndexError, KeyError, ValueError) as error:
             if isinstance(error, NotUnderstood):
                 raise
@@ -87,36 +89,82 @@ class Flow(Calls):
 
     # -- instructions ------------------------------------------------------------------------
 
-    def _take(self, function: Function, instruction: Instruction) -> None:
-        words = instruction.opcode.split(".")
-        word, operands = words[0], instruction.operands
-        if word in opcodes.NOTHING and not (operands and "red" in words):
-            return
+    def _end_instruction(self) -> None:
+        """Let the registers that it put something into hold that, besides what others put there."""
+        self._current.update(self._fresh)
+        self._fresh = {}
+        for number, version in self._versions:
+            if version in self._settled:
+                self._copy(number, version)
+            else:
+                self._follow([version], self._copy, number, version)
+        self._versions.clear()
+
+    def _known(self, opcode: str) -> tuple[list[str], _Take | None]:
+        """Return an opcode's words and what takes such an instruction in, if anything has to."""
+        words = opcode.split(".")
+        self._takes[opcode] = words, self._taken_by(words)
+        return self._takes[opcode]
+
+    def _taken_by(self, words: list[str]) -> _Take | None:
+        word, last = words[0], words[-1]
+        arithmetic = word in opcodes.PARTS or word in opcodes.SUMS
+        if word == "call" or (word in opcodes.NOTHING and "red" not in words):
+            return None
+        if last == "pred" and (arithmetic or word == "mov"):
+            return None
         if word in opcodes.SIDE_EFFECTS:
-            self.effects.setdefault(opcodes.SIDE_EFFECTS[word], instruction)
-        elif word in opcodes.NUMBER:
+            return self._effect
+        if word in opcodes.NUMBER:
+            return self._any_numbers
+        if word in opcodes.EITHER:
+            return self._either
+        if word in opcodes.COPIED:
+            return self._copied
+        if word in opcodes.MIXED:
+            return self._mixed
+        if word == "cvt":
+            return self._converted
+        if arithmetic:
+            return self._one_number if opcodes.is_narrow_float(words) else self._arithmetic
+        return self._memory
+
+    def _effect(self, _: Function, words: list[str], instruction: Instruction) -> None:
+        self.effects.setdefault(opcodes.SIDE_EFFECTS[words[0]], instruction)
+
+    def _any_numbers(self, function: Function, _: list[str], instruction: Instruction) -> None:
+        self._numbered(self._targets(function, instruction.operands))
+
+    def _one_number(self, function: Function, _: list[str], instruction: Instruction) -> None:
+        (target,) = self._targets(function, instruction.operands)
+        self._put(target, TOP)
+        if target in self._once:
+            self._settled.add(target)
+
+    def _either(self, function: Function, words: list[str], instruction: Instruction) -> None:
+        operands = instruction.operands
+        (target,) = self._targets(function, operands)
+        chosen = operands[1:] if words[0] in {"min", "max"} else operands[1:3]
+        sources = [self._source(function, operand) for operand in chosen]
+        self._derive(target, sources, self._choose, target, sources)
+
+    def _mixed(self, function: Function, words: list[str], instruction: Instruction) -> None:
+        operands = instruction.operands
+        if words[0] == "and" and opcodes.keeps_few_bits(operands[2]):
             self._numbered(self._targets(function, operands))
-        elif word in opcodes.EITHER:
-            (target,) = self._targets(function, operands)
-            for operand in operands[1:] if word in {"min", "max"} else operands[1:3]:
-                self._rule(self._copy, target, self._source(function, operand))
-        elif word in opcodes.COPIED:
-            self._copied(function, words, operands)
-        elif word == "and" and opcodes.keeps_few_bits(operands[2]):
-            self._numbered(self._targets(function, operands))
-        elif word in opcodes.MIXED or (word == "cvt" and len(operands) > 2):
-            target = self._targets(function, operands)[0]
-            count = opcodes.MIXED.get(word, len(operands) - 1)
-            sources = [self._source(function, o) for o in operands[1 : 1 + count]]
-            self._derive(target, sources, self._mix, target, sources)
-        elif word == "cvt":
-            (target,) = self._targets(function, operands)
-            source = self._source(function, operands[1])
-            self._derive(target, [source], self._copy, target, source)
-        elif word in opcodes.PARTS or word in opcodes.SUMS:
-            self._arithmetic(function, words, operands)
-        else:
-            self._memory(function, words, instruction)
+            return
+        target = self._targets(function, operands)[0]
+        count = opcodes.MIXED.get(words[0], len(operands) - 1)
+        sources = [self._source(function, o) for o in operands[1 : 1 + count]]
+        self._derive(target, sources, self._mix, target, sources)
+
+    def _converted(self, function: Function, words: list[str], instruction: Instruction) -> None:
+        if len(instruction.operands) > 2:
+            self._mixed(function, words, instruction)
+            return
+        (target,) = self._targets(function, instruction.operands)
+        source = self._source(function, instruction.operands[1])
+        self._derive(target, [source], self._copy, target, source)
 
     def _numbered(self, targets: list[int]) -> None:
         """Put numbers into registers."""
@@ -128,12 +176,14 @@ class Flow(Calls):
         """Return the registers that an instruction's first operand names."""
         if not operands or operands[0][0] in "[(":
             return []
-        names = parts(operands[0]) if operands[0][0] == "{" else operands[0].split("|")
+        first = operands[0]
+        if first[0] == "%" and "|" not in first:
+            return [self._target(function, first)]
+        names = parts(first) if first[0] == "{" else first.split("|")
         return [self._target(function, n) for n in names if n != "_" and not LITERAL_TEXT.match(n)]
 
-    def _copied(self, function: Function, words: list[str], operands: tuple[str, ...]) -> None:
-        if words[0] == "mov" and words[-1] == "pred":
-            return
+    def _copied(self, function: Function, words: list[str], instruction: Instruction) -> None:
+        operands = instruction.operands
         targets = self._targets(function, operands)
         source = self._source(function, operands[1])
         if words[0] == "shfl":
@@ -167,14 +217,9 @@ class Flow(Calls):
         else:
             self._derive(target, sources, self._mad, target, a, b, *rest)
 
-    def _arithmetic(self, function: Function, words: list[str], operands: tuple[str, ...]) -> None:
-        word, values = words[0], self.values
-        if words[-1] == "pred":
-            return
+    def _arithmetic(self, function: Function, words: list[str], instruction: Instruction) -> None:
+        word, values, operands = words[0], self.values, instruction.operands
         (target,) = self._targets(function, operands)
-        if opcodes.is_narrow_float(words):
-            self._numbered([target])
-            return
         sources = [self._source(function, operand) for operand in operands[1:]]
         if word in opcodes.SUMS and len(sources) != opcodes.SOURCES.get(word, 2):
             raise ValueError("another number of operands")
@@ -202,9 +247,9 @@ class Flow(Calls):
         else:  # sad: the distance of two, plus a third
             a, b, c = sources
             between = self._register(function, f"{target} distance")
-            self._rule(self._apply, values.subtract, between, a, b)
-            self._rule(self._apply, values.subtract, between, b, a)
-            self._rule(self._apply, values.add, target, between, c)
+            self._follow([a, b], self._apply, values.subtract, between, a, b)
+            self._follow([a, b], self._apply, values.subtract, between, b, a)
+            self._follow([between, c], self._apply, values.add, target, between, c)
 
     def _touch(
         self,
@@ -219,6 +264,9 @@ class Flow(Calls):
         touch = Touch(instruction, reads, writes, *address, tuple(stored), tensor)
         self.touches.append(touch)
 
+    def _into_shared(self, sources: list[int]) -> None:
+        self._follow(sources, self._write_cell, sources)
+
     def _memory(self, function: Function, words: list[str], instruction: Instruction) -> None:
         word, operands = words[0], instruction.operands
         if word in {"ld", "ldu"}:
@@ -230,9 +278,9 @@ class Flow(Calls):
         elif word in {"cp", "cp_async"}:
             self._bulk(function, words, instruction)
         elif word == "ldmatrix":
-            self._rule(self._read_cell, self._targets(function, operands))
+            self._remember((), self._read_cell, self._targets(function, operands))
         elif word == "stmatrix":
-            self._rule(self._write_cell, [self._source(function, operands[1])])
+            self._into_shared([self._source(function, operands[1])])
         elif word == "wmma":
             self._fragment(function, words, instruction)
         elif word in {"tex", "tld4", "suld"}:
@@ -255,11 +303,11 @@ class Flow(Calls):
         if words[1] == "load" and not shared:
             self._touch(instruction, self._address(function, operands[1]), reads=True)
         elif words[1] == "store" and shared:
-            self._rule(self._write_cell, [self._source(function, operands[1])])
+            self._into_shared([self._source(function, operands[1])])
         elif words[1] == "store":
             stored = [self._source(function, operands[1])]
             address = self._address(function, operands[0])
-            self._rule(self._written_through, stored, *address, WORD)
+            self._take_store(stored, *address, WORD)
             self._touch(instruction, address, writes=True, stored=stored)
 
     def _loads(self, function: Function, words: list[str], instruction: Instruction) -> None:
@@ -271,9 +319,9 @@ class Flow(Calls):
             address = self._changed_by(self.values.place, address[0]), address[1]
         targets = [self._target(function, name) for name in names]
         if space == "shared":
-            self._rule(self._read_cell, targets)
+            self._remember((), self._read_cell, targets)
             return
-        self._rule(self._read_through, targets, *address, width)
+        self._take_load(targets, *address, width)
         if space not in {"param", "local"}:
             self._touch(instruction, address, reads=True)
         elif space == "local":
@@ -285,14 +333,14 @@ class Flow(Calls):
         names = parts(operands[1]) if operands[1][0] == "{" else [operands[1]]
         sources = [self._source(function, name) for name in names]
         if space == "shared":
-            self._rule(self._write_cell, sources)
+            self._into_shared(sources)
             return
         address = self._address(function, operands[0])
         if space == "param" and self._is_formal(function, operands[0]):
             raise NotUnderstood(f"a kernel's parameter is written: {instruction.text}")
         if space == "local":
             address = self._changed_by(self.values.place, address[0]), address[1]
-        self._rule(self._written_through, sources, *address, width)
+        self._take_store(sources, *address, width)
         if space != "param":
             self._touch(instruction, address, writes=True, stored=sources)
 
@@ -305,16 +353,17 @@ class Flow(Calls):
         if not {"exch", "cas"} & set(words):  # then memory holds no literal, but a sum of some
             sources = [self._changed_by(self.values.number, source) for source in sources]
         if space == "shared":
-            self._rule(self._write_cell, sources)
-            self._rule(self._read_cell, targets)
+            self._into_shared(sources)
+            self._remember((), self._read_cell, targets)
             for target in targets:
                 self._put(target, TOP)
             return
         address = self._address(function, operands[at])
         for source in sources:  # each of them may be what is kept: of cas the second
-            self._rule(self._written_through, [source], *address, 2 * WORD)
+            self._take_store([source], *address, 2 * WORD)
         for target in targets:
-            self._rule(self._read_through, [target], *address, 2 * WORD)
+            arguments = [target], *address, 2 * WORD
+            self._remember([address[0]], self._read_through, *arguments)
             self._put(target, TOP)
         self._touch(instruction, address, reads=True, writes=True, stored=sources)
 
@@ -334,24 +383,10 @@ class Flow(Calls):
         tensor, reduces = "tensor" in words, "reduce" in words
         to, source = (self._address(function, operand) for operand in operands[:2])
         if spaces[0] == "shared":
-            self._rule(self._write_cell, [1])
+            self._into_shared([1])
         else:
             stored = [self._register(function, "shared memory")]
-            self._rule(self._read_cell, stored)
+            self._remember((), self._read_cell, stored)
             self._touch(instruction, to, reads=reduces, writes=True, stored=stored, tensor=tensor)
         if spaces[1] == "global":
             self._touch(instruction, source, reads=True, tensor=tensor)
-
-
-def _defined_often(function: Function) -> set[str]:
-    """Return the registers that several instructions may put something into."""
-    once: set[str] = set()
-    often: set[str] = set()
-    for instruction in function.body or ():
-        if not instruction.operands:
-            continue
-        first = instruction.operands[0]
-        names = parts(first) if first[0] == "{" else first.split("|")
-        often.update(once.intersection(names))
-        once.update(names)
-    return often

@@ -87,14 +87,14 @@ SIZES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
 _COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _SECTION = re.compile(r"\.section\s+[.\w]+\s*\{[^}]*\}")
 _OPERAND = (
-    r"(?:[-!~]?[\w%$.]+(?:[+-]+\w+)?(?:\|[\w%$]+)?|\{[^{};]*\}|\([^();]*\)"
+    r"(?:[-!~]?[\w%$.]++(?:[+-]+\w+)?(?:\|[\w%$]+)?|\{[^{};]*\}|\([^();]*\)"
     r"|\[[^\[\]{};]*(?:\{[^{}\[\];]*\}[^\[\]{};]*)?\])"
 )
 _NAME = r"[\w$%]+"
 _BODY = re.compile(
-    rf"""\s*(?:
-      (?P<instruction>(?:@!?{_NAME}\s+)?(?P<opcode>[a-z][\w.:]*)
-          (?:\s+(?P<operands>{_OPERAND}(?:\s*,\s*{_OPERAND})*))?\s*;)
+    rf"""\s*+(?:
+      (?P<instruction>(?:@!?{_NAME}\s+)?(?P<opcode>[a-z][\w.:]*+)
+          (?:\s++(?P<operands>{_OPERAND}(?:\s*+,\s*+{_OPERAND})*+))?\s*;)
     | (?P<loc>\.loc\s+(?P<file>\d+)\s+(?P<line>\d+)[^\n]*)
     | (?P<label>{_NAME}\s*:(?!:))
     | (?P<open>\{{)
@@ -224,26 +224,27 @@ def _body(text: str, at: int, function: Function) -> int:
         if found is None:
             raise SyntaxUnknown(f"{function.name}: not understood: {_beginning(text, at)}")
         at = found.end()
-        kind = found.lastgroup
-        if kind == "instruction" or found["instruction"]:
-            operands = tuple(_split(found["operands"]))
-            if len(scopes) > 1 and scopes[-1]:
+        kind = found.lastgroup  # the outermost one
+        if kind == "instruction":
+            whole, opcode, listed = found.group("instruction", "opcode", "operands")
+            operands = _split(listed) if listed else ()
+            if scopes[-1] and len(scopes) > 1:
                 operands = tuple(_renamed(operands, scopes[-1]))
-            body.append(Instruction(found["opcode"], operands, found["instruction"], place))
-        elif found["loc"]:
+            body.append(Instruction(opcode, operands, whole, place))
+        elif kind == "loc":
             place = Place(int(found["file"]), int(found["line"]))
-        elif found["label"]:
+        elif kind == "label":
             body.append(Instruction(LABEL, (), "", place))
-        elif found["open"]:
+        elif kind == "open":
             scopes.append(dict(scopes[-1]))
-        elif found["close"]:
+        elif kind == "close":
             scopes.pop()
             body.append(Instruction(LABEL, (), "", place))  # names may be others' again
             if not scopes:
                 return at
-        elif found["registers"]:
+        elif kind == "registers":
             function.registers.update(_registers(found["registers"]))
-        elif found["variable"]:
+        elif kind == "variable":
             symbol = _symbol(found["variable"])
             if symbol.space == "param":
                 serial += 1
@@ -252,12 +253,10 @@ def _body(text: str, at: int, function: Function) -> int:
             function.symbols[symbol.name] = symbol
 
 
-def _split(operands: str | None) -> Iterator[str] | list[str]:
-    if operands is None:
-        return []
+def _split(operands: str) -> tuple[str, ...]:
     if "{" in operands or "[" in operands or "(" in operands:
-        return _OPERANDS.findall(operands)
-    return map(str.strip, operands.split(","))
+        return tuple(_OPERANDS.findall(operands))
+    return tuple(map(str.strip, operands.split(",")))
 
 
 def _registers(text: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ words of eight bytes, all shared memory as one cell, and each module symbol as o
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -19,6 +20,8 @@ _SYMBOLIC = re.compile(r"([A-Za-z_$][\w$]*)(?:\+(\d+))?")
 _ZERO = re.compile(r"-?0[xXfFdD]?0*U?")
 LITERAL_TEXT = re.compile(r"[-~!]?\d\w*")
 SHARED = Base("shared")
+#: What the kernel itself may write, so that its content is followed.
+_MEMORY = frozenset(("local", "shared", "global", "heap"))
 
 
 class Machine:
@@ -42,23 +45,25 @@ class Machine:
         self.module, self.entry, self.scalars = module, entry, scalars
         self.values = Values()
         self.held: list[int] = [NULL, TOP, BOTTOM, LITERAL]
-        self._numbers: dict[tuple[str, str], int] = {}
+        # By function: the numbers of its registers.
+        self._numbers: defaultdict[str, dict[str, int]] = defaultdict(dict)
         self._constants: dict[int, int] = {NULL: 0, TOP: 1, BOTTOM: 2, LITERAL: 3}
         # Rules; which of them are to run (again); those that read a register; and those that read
-        # memory, too.
+        # memory, too; whether memory has changed since these are due, and once more since then.
         self._rules: list[Callable[[], None]] = []
         self._due = bytearray()
-        self._users: dict[int, list[int]] = {}
-        self._of_memory: list[int] = []
+        self._users: defaultdict[int, list[int]] = defaultdict(list)
+        self._readers: list[int] = []
+        self._stored = self._stored_again = False
         self._cells: dict[Base, dict[int | None, int]] = {}
         self._formals = {p.name: i for i, p in enumerate(entry.parameters)}
         self._read = Words(entry, self._formals)
-        self._changed = False
         # Of the function that is taken in: registers that several instructions put something into,
         # what they hold since the last label, what the current instruction puts where.
         self._several: set[str] = set()
         self._current: dict[str, int] = {}
         self._fresh: dict[str, int] = {}
+        self._versions: list[tuple[int, int]] = []
         self._guarded = False
         # Registers that one instruction alone puts something into; those that hold it for good.
         self._once: set[int] = set()
@@ -80,11 +85,12 @@ class Machine:
     # -- operands ----------------------------------------------------------------------------
 
     def _register(self, function: Function, name: str) -> int:
-        key = (function.name, name)
-        number = self._numbers.get(key)
+        numbers = self._numbers[function.name]
+        number = numbers.get(name)
         if number is None:
-            special = opcodes.SPECIAL.fullmatch(name)
-            number = self._numbers[key] = len(self.held)
+            plain = name.rstrip("0123456789") in opcodes.PLAIN
+            special = not plain and opcodes.SPECIAL.fullmatch(name)
+            number = numbers[name] = len(self.held)
             self.held.append(TOP if special else BOTTOM)
             if special:
                 self._settled.add(number)
@@ -103,7 +109,7 @@ class Machine:
         if not self._guarded:
             version = len(self.held)
             self.held.append(BOTTOM)
-            self._users.setdefault(version, []).append(self._add(self._copy, number, version))
+            self._versions.append((number, version))
             self._once.add(version)
             number = version
         self._fresh[name] = number
@@ -122,8 +128,7 @@ class Machine:
         current = self._current.get(operand)
         if current is not None:
             return current
-        key = (function.name, operand)
-        number = self._numbers.get(key)
+        number = self._numbers[function.name].get(operand)
         if number is not None:
             return number
         if operand[0] in "-!~" and not LITERAL_TEXT.fullmatch(operand):
@@ -176,28 +181,42 @@ class Machine:
 
     # -- rules -------------------------------------------------------------------------------
 
-    def _rule(self, function: Callable[..., None], *arguments: object) -> None:
-        self._of_memory.append(self._add(function, *arguments))
-
-    def _add(self, function: Callable[..., None], *arguments: object) -> int:
-        self._rules.append(partial(function, *arguments))
+    def _follow(
+        self, sources: Iterable[int], rule: Callable[..., None], *arguments: object
+    ) -> None:
+        """Do what a rule does, again whenever a register that it reads changes."""
+        number = len(self._rules)
+        self._rules.append(partial(rule, *arguments))
         self._due.append(1)
-        return len(self._due) - 1
+        for source in sources:
+            self._users[source].append(number)
+
+    def _remember(
+        self, sources: Iterable[int], rule: Callable[..., None], *arguments: object
+    ) -> None:
+        """Do what a rule does, again whenever a register or memory changes."""
+        self._readers.append(len(self._rules))
+        self._follow(sources, rule, *arguments)
 
     def _solve(self) -> None:
         """Run the rules until none of them changes anything."""
-        due, at = self._due, -1
+        due, rules, at = self._due, self._rules, -1
+        self._stored = False
         while True:
             at = due.find(1, at + 1)
             if at >= 0:
                 due[at] = 0
-                self._rules[at]()
-            elif self._changed:
-                self._changed = False
-                for rule in self._of_memory:
-                    due[rule] = 1
-            elif not any(due):  # of those before the last that ran
+                rules[at]()
+                continue
+            if self._stored_again:  # some of the readers ran between two changes
+                self._tell_readers()
+            self._stored = self._stored_again = False
+            if due.find(1) < 0:  # none before the last that ran, either
                 return
+
+    def _tell_readers(self) -> None:
+        for rule in self._readers:
+            self._due[rule] = 1
 
     def _changed_by(self, change: Callable[[int], int], source: int) -> int:
         """Return the number of a register that holds what is made of another's content."""
@@ -215,18 +234,18 @@ class Machine:
             rule(*arguments)
             self._settled.add(target)
         else:
-            number = self._add(rule, *arguments)
-            for source in sources:
-                self._users.setdefault(source, []).append(number)
+            self._follow(sources, rule, *arguments)
 
     def _put(self, target: int, value: int) -> None:
-        held = self.held
-        joined = self.values.join(held[target], value)
-        if joined != held[target]:
-            held[target] = joined
-            self._changed = True
-            for rule in self._users.get(target, ()):
-                self._due[rule] = 1
+        before = self.held[target]
+        if value == before:
+            return
+        joined = self.values.join(before, value)
+        if joined != before:
+            self.held[target] = joined
+            if target in self._users:
+                for rule in self._users[target]:
+                    self._due[rule] = 1
 
     def _copy(self, target: int, source: int) -> None:
         value = self.held[source]
@@ -251,6 +270,10 @@ class Machine:
         for source in rest:
             value = self.values.add(value, self.held[source])
         self._put(target, value)
+
+    def _choose(self, target: int, sources: list[int]) -> None:
+        for source in sources:
+            self._copy(target, source)
 
     def _any_part(self, target: int, sources: list[int]) -> None:
         """What is computed in double precision, which holds an address exactly."""
@@ -282,7 +305,11 @@ class Machine:
             joined = self.values.join(cell.get(word, BOTTOM), value)
             if joined != cell.get(word, BOTTOM):
                 cell[word] = joined
-                self._changed = True
+                if self._stored:
+                    self._stored_again = True
+                else:
+                    self._stored = True
+                    self._tell_readers()
 
     def _load(self, base: Base, words: Iterable[int] | None) -> int:
         cell = self._cells.get(base._replace(offset=None), {})
@@ -296,7 +323,7 @@ class Machine:
         if base.kind == "address":
             at = None if base.offset is None else base.offset + offset
             return self._argument(int(base.name), at, width)
-        if base.kind in {"local", "shared", "global", "heap"}:
+        if base.kind in _MEMORY:
             return self._load(base, words(base, offset, width))
         return TOP
 
@@ -312,6 +339,20 @@ class Machine:
         word = None if offset is None else offset // WORD * WORD
         return self.values.base(Base("param", index, word))
 
+    def _take_load(self, targets: list[int], address: int, offset: int, width: int) -> None:
+        """Take in a load, at once where no instruction can change what it gives."""
+        if self._once.issuperset(targets) and address in self._settled:
+            bases = self.values.bases_of(self.held[address])
+            if all(base.kind not in _MEMORY for base in bases):
+                self._read_through(targets, address, offset, width)
+                self._settled.update(targets)
+                return
+        self._remember([address], self._read_through, targets, address, offset, width)
+
+    def _take_store(self, sources: list[int], address: int, offset: int, width: int) -> None:
+        arguments = sources, address, offset, width
+        self._follow([*sources, address], self._written_through, *arguments)
+
     def _read_through(self, targets: list[int], address: int, offset: int, width: int) -> None:
         value = self.held[address]
         bases, loose = self.values.bases_of(value), self.values.is_loose(value)
@@ -323,7 +364,7 @@ class Machine:
 
     def _written_through(self, sources: list[int], address: int, offset: int, width: int) -> None:
         for base in self.values.bases_of(self.held[address]):
-            if base.kind not in {"local", "shared", "global", "heap"}:
+            if base.kind not in _MEMORY:
                 continue
             for number, source in enumerate(sources):
                 at = words(base, offset + number * width, width)

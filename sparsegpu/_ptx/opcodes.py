@@ -60,6 +60,9 @@ SPECIAL = re.compile(
     r"|reserved_smem_offset_\w+|current_graph_exec)(?:\.[xyzw])?"
 )
 
+#: Compilers' names of registers, without their numbers; none of the special ones has such a name.
+PLAIN = frozenset(("%p", "%rs", "%r", "%rd", "%f", "%fd", "%h", "%hh"))
+
 
 def space_of(words: list[str]) -> str:
     """Return the state space that an opcode's words name, "" for a generic address."""

@@ -1,4 +1,4 @@
-"""Parameters of a kernel that it reads in pieces."""
+"""What operands name, and parameters of a kernel that it reads in pieces."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Words:
     def __init__(self, entry: Function, formals: dict[str, int]):
         self._bytes: dict[int, set[int]] = {}
         for instruction in entry.body or ():
-            words = instruction.opcode.split(".")
-            if words[:2] != ["ld", "param"]:
+            if not instruction.opcode.startswith("ld.param."):
                 continue
+            words = instruction.opcode.split(".")
             try:
                 match = ADDRESS.fullmatch(instruction.operands[1])
                 width = opcodes.width_of(words)
@@ -52,3 +52,20 @@ class Words:
 
 def parts(operand: str) -> list[str]:
     return [part.strip() for part in operand.strip("{}() \t\n").split(",") if part.strip()]
+
+
+def defined_often(function: Function) -> set[str]:
+    """Return the registers that several instructions may put something into."""
+    once: set[str] = set()
+    often: set[str] = set()
+    for instruction in function.body or ():
+        if not instruction.operands:
+            continue
+        first = instruction.operands[0]
+        if first[0] == "%" and "|" not in first:
+            (often if first in once else once).add(first)
+            continue
+        names = parts(first) if first[0] == "{" else first.split("|")
+        often.update(once.intersection(names))
+        once.update(names)
+    return often

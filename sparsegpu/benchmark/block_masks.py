@@ -65,6 +65,17 @@ def _documents(case: Case, rng: Any) -> Arrays:
     return (partial(sg.masks.documents, lengths, case.block[0], causal=True),)
 
 
+def _sliding_window(case: Case, _: Any) -> Arrays:
+    """As many keys on either side as the density says."""
+    window = max(round(case.density * case.shape[0] / 2), 1)
+    sizes = case.shape[:2], case.block, window
+    return (partial(sg.sliding_window, *sizes, compact=True),)
+
+
+def _bigbird(case: Case, _: Any) -> Arrays:
+    return (partial(sg.bigbird, case.shape[:2], case.block, rng=0, compact=True),)
+
+
 def _from_indices(case: Case, rng: Any) -> Arrays:
     """Lists of block columns that come from the device, and what attention plans of them."""
     (m, k, _), (bm, bk) = case.shape, case.block
@@ -102,6 +113,8 @@ def _top_k(case: Case, rng: Any) -> Arrays:
 OPERATIONS: dict[str, Callable[[Case, Any], Arrays]] = {
     "causal mask": _causal,
     "documents mask": _documents,
+    "sliding window mask": _sliding_window,
+    "bigbird mask": _bigbird,
     "mask of indices": _from_indices,
     "mask of top k": _top_k,
 }

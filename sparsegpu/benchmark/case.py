@@ -42,8 +42,9 @@ class Case:
         M x K matrix and have no N; one of `operations.OPERATIONS` or of `softmax.SOFTMAX`; one of
         pairs in `scatter`; "bsr_spgemm", of two square matrices; "sampled_addmm", whose size is
         that of the pattern and then the depth of the product; one of `attention.OPERATIONS`, with
-        M queries, K keys and N features a head; one of `block_masks.OPERATIONS`; or one of
-        `solvers.OPERATIONS`, with N right-hand sides or modes.
+        M queries, K keys and N features a head; one of `block_masks.OPERATIONS`; one of
+        `solvers.OPERATIONS`, with N right-hand sides or modes; one of `arrays.OPERATIONS`, of
+        `preparation.PREPARATIONS` or of `own_kernels.OPERATIONS`.
     path : str
         The kernel path to take; "" leaves the choice to the library.
     fields : tuple of (str, int)
@@ -51,8 +52,8 @@ class Case:
     measure : str
         "device", device time; "host", host time of a repeated call; "schedule" and "schedule of
         similar rows", the time to build the pattern's schedule; "making index lists", that
-        of `scatter_mm`; "first call", the extra time of a pattern's first call; or "solve", the
-        time of the whole call of a solver, which waits for the device.
+        of `scatter_mm`; "first call", the extra time of a pattern's first call; "solve" of a solver
+        and "whole call" of others, the time of the whole call, which waits for the device.
     flush : bool
         Whether the case is memory-bound: the L2 is flushed before every repetition.
     peers : tuple of str

@@ -8,7 +8,9 @@ from dataclasses import replace
 from .bars import Bar
 from .case import PLAIN_24, Case
 from .cases_24 import formats, products
+from .cases_arrays import arrays
 from .cases_attention import forward, gradients, masks
+from .cases_kernels import wrapped
 from .cases_solvers import solvers
 from .cases_spgemm import products as sparse_products
 from .peer import BSR, CSR, DENSE, TORCH, TORCH_SCATTER, TORCH_SOFTMAX
@@ -99,8 +101,8 @@ def _dense() -> Iterable[Case]:
 
 
 def _skinny() -> Iterable[Case]:
-    """Few columns: the stored blocks are read once."""
-    bars = (Bar("stored bytes", 1.5),)
+    """Few columns: the stored blocks are read once, as by a kernel that does nothing else."""
+    bars = (Bar("reading", 1.35),)
     for columns in (16, 32, 64, 128):
         case = Case("skinny", (64, 64), 0.1, (4096, 4096, columns), flush=True, bars=bars)
         yield replace(case, peers=(DENSE, TORCH))
@@ -256,11 +258,13 @@ _SECTIONS = {
     "scatter": _scatter,
     "2:4": products,
     "2:4 formats": formats,
+    "arrays": arrays,
     "spgemm": sparse_products,
     "solvers": solvers,
     "attention": forward,
     "gradients": gradients,
     "masks": masks,
+    "kernels": wrapped,
 }
 SECTIONS = tuple(_SECTIONS)
 #: What ``--quick`` runs.

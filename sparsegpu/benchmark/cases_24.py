@@ -21,6 +21,9 @@ _LARGE = (
 _PEERS = (DENSE, CUSPARSELT, STAND_IN)
 #: dtype -> how many times as fast as cuSPARSELt, which takes 8-bit operands by columns only.
 _AHEAD = {"bfloat16": 1.12, "float16": 1.12, "int8": 1.08, "float8_e4m3fn": 1.08}
+#: What prepares 2:4 operands in other ways, at 4096 x 4096: on the device alone, and with waits.
+_ON_DEVICE = ("to_cusparselt_layout", "reorder_meta", "restore_meta", "compressed_swizzled_bitmask")
+_WAITS = ("from_cusparselt_layout", "quantize_int8")
 #: ms at 16384 x 16384, bfloat16; strict compression has the time of the other as its bar.
 _FORMAT_MS = {
     "compress": 0.26,
@@ -67,7 +70,7 @@ def products() -> Iterable[Case]:
 
 
 def formats() -> Iterable[Case]:
-    """Into the 2:4 format and out of it: compression, pruning, masks."""
+    """Into the 2:4 format and out of it: compression, pruning, masks, other layouts."""
     size = (16384, 16384, 16384)
     plain = Case("2:4 formats", PLAIN_24, 0.5, size, operation="compress", flush=True)
     for operation, ms in _FORMAT_MS.items():
@@ -76,3 +79,10 @@ def formats() -> Iterable[Case]:
             bars = (Bar("case rate", 1 / _STRICTNESS, plain.name),)
         peers = () if operation in {"prune_24", "prune_tile", "strict compress"} else (TORCH_24,)
         yield replace(plain, operation=operation, peers=peers, bars=bars)
+    other = replace(plain, size=_LARGE[0])
+    for operation in _ON_DEVICE:
+        yield replace(other, operation=operation)
+    for operation in _WAITS:
+        yield replace(other, operation=operation, flush=False, measure="whole call")
+    search = replace(other, size=(1024, 1024, 1024), flush=False, measure="whole call")
+    yield replace(search, operation="permute_for_24", dtype="float32")

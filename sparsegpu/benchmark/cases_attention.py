@@ -171,10 +171,14 @@ def _gradients(case: Case, bar: float) -> Case:
 
 
 def masks() -> Iterable[Case]:
-    """Block masks made on the device; the third with what attention plans of it."""
+    """Block masks made on the device; that of indices with what attention plans of it."""
     large = Case("masks", (128, 128), 0.5, (131072, 131072, 1), "bool")
     yield replace(large, operation="causal mask", peers=(FLEX_MASK,), bars=(Bar("ms", 0.1),))
     yield replace(large, operation="documents mask")
+    yield replace(large, operation="sliding window mask", density=1 / 16)
+    # Its random blocks are drawn on the host.
+    drawn = replace(large, size=(32768, 32768, 1), density=1 / 64)
+    yield replace(drawn, operation="bigbird mask", measure="whole call")
     video = replace(large, block=(64, 64), size=(109632, 109632, 1), batch=7, density=64 / 1713)
     yield replace(video, operation="mask of indices", bars=(Bar("ms", 0.2),))
     yield replace(video, operation="mask of top k")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from .bars import Bar
 from .case import Case
+from .cases_arrays import jacobi
 from .peer import CUPYX, SCIPY
 
 _BEAM = 51_840  # unknowns of the demo's problem
@@ -30,16 +31,13 @@ def solvers() -> Iterable[Case]:
     yield plain
     fewer = (Bar("case iterations", 0.1, plain.name), Bar("case time", 1.0, plain.name))
     yield replace(plain, operation="cg with amg", peers=(), bars=fewer)
+    for operation in ("gmres", "minres"):
+        yield replace(plain, operation=operation, peers=(CUPYX,), bars=())
     beside = (Bar("peer time", 1.0, CUPYX),)
-    yield replace(plain, operation="gmres", peers=(CUPYX,), bars=beside)
     yield replace(plain, operation="lobpcg", size=(_BEAM, _BEAM, 8), bars=beside)
-    for columns in (1, 4):
-        yield replace(
-            plain,
-            block=(3, 3),
-            density=27 * 3 / _GRID,
-            size=(_GRID, _GRID, columns),
-            pattern="grid",
-            peers=(CUPYX,) if columns == 1 else (),
-            bars=(Bar("bytes", 1.25),),
-        )
+    size = (_GRID, _GRID, 1)
+    grid = replace(plain, block=(3, 3), density=27 * 3 / _GRID, size=size, pattern="grid")
+    yield replace(grid, peers=(CUPYX,), bars=(Bar("bytes", 1.25),))
+    yield replace(grid, size=(_GRID, _GRID, 4), peers=(), bars=())
+    yield replace(grid, operation="bicgstab", peers=(CUPYX,), bars=())
+    yield jacobi()

@@ -39,7 +39,8 @@ class Format(NamedTuple):
     results: tuple[str, ...]
 
 
-def _compressed(dense: Any) -> Arrays:
+def compressed(dense: Any) -> Arrays:
+    """Return a matrix as 2:4 pruning leaves it: packed values and metadata."""
     return sg.semi_structured_from_dense(sg.prune_24(dense), strict=False)
 
 
@@ -59,7 +60,7 @@ _HALVES = ("packed", "meta", "packed_t", "meta_t")
 FORMATS = {
     "compress": _compress(strict=False),
     "strict compress": _compress(strict=True),
-    "expand": Format(_compressed, sg.semi_structured_to_dense, ("dense",)),
+    "expand": Format(compressed, sg.semi_structured_to_dense, ("dense",)),
     "prune_24": Format(lambda dense: (dense,), sg.prune_24, ("dense",)),
     "prune_tile": Format(lambda dense: (dense,), sg.prune_tile, ("dense",)),
     "tile": Format(lambda dense: (dense,), sg.semi_structured_tile, (*_HALVES, "bitmask")),

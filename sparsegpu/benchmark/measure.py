@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from ..tuning import timing
-from . import attention, block_masks, solvers
+from . import arrays, attention, block_masks, own_kernels, solvers
 from .case import Case
 from .formats import FORMATS, make_format
 from .operations import OPERATIONS, make_operation
 from .peer import PEERS, NotAvailableError, Prepared
 from .peers import prepare
+from .preparation import PREPARATIONS, make_preparation
+from .reading import reader
 from .sampled import SAMPLED, make_sampled
 from .scatter import PAIRS, make_pairs
 from .softmax import SOFTMAX, make_softmax
@@ -27,8 +29,8 @@ from .spgemm import OPERATION as SPGEMM
 from .spgemm import SpgemmWorkload, make_spgemm
 from .workload import Product, Workload, make_matrix, make_product
 
-#: Our own name beside the peers'.
-_OURS = "sparsegpu"
+#: Our own name beside the peers', and that of a kernel that only reads.
+_OURS, _READING = "sparsegpu", "reading"
 #: The repetitions of calls that are slow take no more than this together, at least `_FEWEST`.
 _TIMED_US, _FEWEST = 1e6, 4
 
@@ -57,6 +59,9 @@ class Row:
     at_rate_of : dict
         By each other case whose rate a bar refers to: the time in ms that this row's work takes at
         that rate, measured alternately with ours.
+    reading_ms : float
+        Where a bar refers to it: the time of a kernel that only reads the stored blocks, measured
+        alternately with ours.
     error : float or str
         Largest error over what is allowed, or what is wrong.
     same_bits : bool
@@ -83,6 +88,7 @@ class Row:
     peers: dict[str, float | str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     at_rate_of: dict[str, float] = field(default_factory=dict)
+    reading_ms: float = 0.0
     error: float | str = ""
     same_bits: bool = False
     histories: dict[str, list[float]] = field(default_factory=dict)
@@ -123,8 +129,12 @@ def measure_case(
         row.histories = workload.histories
     references = {other.name: make_workload(other) for other in others}
     timed = {_OURS: workload, **prepared, **references}
-    times = _times({name: each.call for name, each in timed.items()}, workload)
-    row.ms = times[_OURS]
+    calls = {name: each.call for name, each in timed.items()}
+    if any(bar.kind == "reading" for bar in case.bars):
+        assert isinstance(workload, Product)
+        calls[_READING], _ = reader(workload)
+    times = _times(calls, workload)
+    row.ms, row.reading_ms = times[_OURS], times.get(_READING, 0.0)
     row.peers |= {name: times[name] for name in prepared}
     row.at_rate_of = {
         name: times[name] * row.flops / other.flops for name, other in references.items()
@@ -149,6 +159,12 @@ def make_workload(case: Case, xp: ModuleType | None = None) -> Workload:
         make = block_masks.make_block_mask
     elif case.operation in solvers.OPERATIONS:
         make = make_solver
+    elif case.operation in arrays.OPERATIONS:
+        make = arrays.make_array
+    elif case.operation in own_kernels.OPERATIONS:
+        make = own_kernels.make_kernel
+    elif case.operation in PREPARATIONS:
+        make = make_preparation
     elif case.operation in SOFTMAX:
         make = make_softmax
     elif case.operation in PAIRS:
@@ -203,8 +219,8 @@ def _times(calls: dict[str, timing.Call], workload: Workload) -> dict[str, float
         slowest = max(timing.whole_us(call) for call in calls.values())
         repeats = max(_FEWEST, min(timing.REPEATS, int(_TIMED_US / slowest)))
         return timing.interleaved_ms(calls, flush=case.flush, repeats=repeats)
-    if case.measure == "solve":
-        return {name: _solve_ms(call) for name, call in calls.items()}
+    if case.measure in {"solve", "whole call"}:
+        return {name: _whole_ms(call) for name, call in calls.items()}
     if isinstance(workload, SpgemmWorkload):
         return {_OURS: workload.first_ms()}
     assert isinstance(workload, Product)
@@ -219,7 +235,7 @@ def _host_ms(call: timing.Call) -> float:
     return max(in_a_loop, timing.single_host_us(call)) / 1e3
 
 
-def _solve_ms(call: timing.Call) -> float:
+def _whole_ms(call: timing.Call) -> float:
     """Return the best time of the whole call, of several unless they take seconds."""
     times = [timing.whole_us(call)]
     while len(times) < _FEWEST and sum(times) < _TIMED_US:

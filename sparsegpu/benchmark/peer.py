@@ -21,13 +21,17 @@ SPGEMM = "cuSPARSE SpGEMM"
 #: where the mask is causal or full, or the keys are gathered before; and its compiled block masks.
 FLEX, CUDNN, FLASH = "FlexAttention, searched", "cuDNN dense", "FlashAttention dense"
 GATHERED, FLEX_MASK = "torch, contiguous keys", "create_block_mask, compiled"
-#: The peers of solvers, on CSR matrices: cupyx's on the same GPU, SciPy's on the host.
+#: The peers of solvers and of what is done with arrays, on CSR matrices: cupyx's on the same GPU,
+#: SciPy's on the host.
 CUPYX, SCIPY = "cupyx, CSR", "SciPy, CSR, on the host"
+#: The peers of wrapped kernels: the same launch, and what the functional form cannot do without.
+RAW, COPY = "cupy.RawKernel", "cupy allocation and copy"
 PEERS = (
     *(DENSE, TORCH, TORCH_SOFTMAX, TORCH_SCATTER, CSR, BSR, CUSPARSELT, STAND_IN),
     *(TORCH_24, SPGEMM),
     *(FLEX, CUDNN, FLASH, GATHERED, FLEX_MASK),
     *(CUPYX, SCIPY),
+    *(RAW, COPY),
 )
 
 

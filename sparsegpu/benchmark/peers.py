@@ -9,9 +9,11 @@ import numpy as np
 
 from .._arrays import float8_e4m3fn
 from . import cusparse_peer
+from .arrays import ArrayWorkload, prepare_array
 from .attention import AttentionWorkload
 from .block_masks import MaskWorkload
 from .formats import FormatWorkload
+from .own_kernels import KernelWorkload, prepare_kernel
 from .peer import (
     BSR,
     CSR,
@@ -50,6 +52,10 @@ def prepare(peer: str, workload: Workload, tuning_s: float) -> Prepared:
         return conversion(workload)
     if isinstance(workload, SolverWorkload):
         return prepare_solver(peer, workload)
+    if isinstance(workload, KernelWorkload):
+        return prepare_kernel(peer, workload)
+    if isinstance(workload, ArrayWorkload):
+        return prepare_array(workload)
     if isinstance(workload, SpgemmWorkload):
         return cusparse_peer.spgemm(workload, _AGREEMENT)
     if isinstance(workload, AttentionWorkload | MaskWorkload):
