@@ -18,6 +18,7 @@ import numpy as np
 import sparsegpu as sg
 
 from .._arrays import dtype_of
+from .._philox import dropout_keep
 from ..testing import ATTENTION_TOLERANCE, assert_close, to_host
 from ..tuning.operands import random_array
 from .case import Case
@@ -25,6 +26,7 @@ from .check import fraction_used, stripes
 from .patterns import block_pattern
 from .workload import Arrays, Workload
 
+_SEED = 7  # of dropout
 _ROWS = 24  # queries that are checked, of the first and of the last head
 #: Products of a stored score, in multiples of its features: scores and sums; for gradients the
 #: scores again, those of the weights, and three sums.
@@ -119,14 +121,20 @@ class Forward(AttentionWorkload):
 
     def _exact(self, head: int, kv: int) -> tuple[np.ndarray, np.ndarray]:
         """Return drawn queries, and the rows of the result that are theirs."""
-        queries = stripes(self.query.shape[1], np.random.default_rng(head), _ROWS)
+        length = self.query.shape[1]
+        queries = stripes(length, np.random.default_rng(head), _ROWS)
         rows = []
         for i in queries:
-            keys = self.mask._xp.asarray(self.keys_of(int(i)))
+            seen = self.keys_of(int(i))
+            keys = self.mask._xp.asarray(seen)
             q, k, v = (
                 _wide(a) for a in (self.query[head, i], self.key[kv][keys], self.value[kv][keys])
             )
-            rows.append(self.weights(q[None], k)[0] @ v)
+            weights, p = self.weights(q[None], k)[0], self.case.dropout
+            if p:
+                number = (head * length + int(i)) * self.key.shape[1] + seen
+                weights = weights * dropout_keep(number, _SEED, p) / (1 - p)
+            rows.append(weights @ v)
         return queries, np.stack(rows)
 
 
@@ -212,10 +220,13 @@ def _drawn(case: Case, xp: ModuleType) -> tuple[tuple[Any, Any, Any], sg.BlockMa
 
 def make_attention(case: Case, xp: ModuleType) -> AttentionWorkload:
     """Return a case's workload; cases that differ only in path or tile share their operands."""
-    plain = replace(case, path="", fields=(), peers=(), peers_of="")
+    plain = replace(case, path="", fields=(), peers=(), peers_of="", dropout=0.0)
     operands, mask, known = _drawn(plain, xp)
     of_mask = mask.kind, mask.bits, mask.indices, mask.indptr
-    given = case.config
+    given: dict[str, Any] = case.config
+    if case.dropout:
+        given |= {"dropout_p": case.dropout, "seed": _SEED}
+        known = []  # what it must be is another
     if case.operation == "attention":
         out = xp.empty_like(operands[0])
         call: Callable[[], Any] = partial(

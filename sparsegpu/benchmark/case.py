@@ -34,6 +34,8 @@ class Case:
         0: no batch dimension. Of attention: heads.
     group : int
         Of attention: the query heads that read one key head.
+    dropout : float
+        Of attention: the probability with which a weight is dropped.
     fused : bool
         Whether bias, both alphas and gelu are fused into the product.
     tf32 : bool
@@ -72,6 +74,7 @@ class Case:
     layout: str = "plain"
     batch: int = 0
     group: int = 1
+    dropout: float = 0.0
     fused: bool = False
     tf32: bool = False
     operation: str = "bsr"
@@ -109,6 +112,7 @@ class Case:
             "" if self.layout == "plain" else self.layout,
             "bias, alphas, gelu" if self.fused else "",
             f"groups of {self.group}" if self.group > 1 else "",
+            f"dropout {self.dropout:g}" if self.dropout else "",
             f"{self.path} path" if self.path else "",
             *(f"{name}={value}" for name, value in self.fields),
             {"device": "", "host": "host time"}.get(self.measure, self.measure),

@@ -118,6 +118,7 @@ def forward() -> Iterable[Case]:
         case = _squares(block, features, peers=(FLEX,), bars=(Bar("ms", bar),))
         plain = _PLAIN if (block, features) == (64, 64) else ()
         yield from _variants(case, (*_MMA, *_WGMMA, *plain))
+        yield replace(case, dropout=0.1, peers=(), bars=(Bar("case time", 1.6, case.name),))
     # Time by density, up to a full mask, which dense attention computes, too.
     for density in (0.02, 0.05, 0.2, 0.5, 1.0):
         peers = (CUDNN, FLASH) if density == 1 else ()
