@@ -40,6 +40,8 @@ CASES = {
         ({}, "bfloat16", "bool", (32, 32), (5, 7), (64, 128), {"scale": 1.0}),
         ({}, "float16", "bool", (64, 64), (2, 3), (192, 256), {}),
         ({"tile_q": 128}, "bfloat16", "bool", (32, 32), (9, 6), (64, 64), {"is_causal": True}),
+        # Many tiles for a team, and room for the queries of one.
+        ({"query_stages": 1, "stages": 3}, "float16", "bool", (64, 64), (21, 3), (64, 64), {}),
     ],
     "fma": [
         ({}, "float32", "bool", (8, 33), (9, 5), (40, 72), {"scale": 1.0}),

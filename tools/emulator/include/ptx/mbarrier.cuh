@@ -46,25 +46,32 @@ inline void mbarrier_arrive_expect_tx(unsigned barrier, int bytes) {
   --b.pending;
   b.advance();
 }
-inline void mbarrier_arrive(unsigned barrier) {
-  mbarrier_arrive_expect_tx(barrier, 0);
-}
 
-inline void let_copies_arrive(unsigned barrier) {
+// Let copies arrive, about three of four: those that count on a barrier, or all.
+inline void let_copies_arrive(unsigned barrier, bool all = false) {
   static unsigned random = 1;
   for (size_t i = 0; i < copies_under_way.size();) {
     random = random * 1664525 + 1013904223;
-    if (copies_under_way[i]->barrier != barrier || random >> 30) {
+    if ((!all && copies_under_way[i]->barrier != barrier) || random >> 30) {
       ++i;
       continue;
     }
     const std::unique_ptr<BarrierCopy> copy = std::move(copies_under_way[i]);
     copies_under_way.erase(copies_under_way.begin() + long(i));
     copy->arrive();
-    Barrier& b = barrier_at(barrier);
+    Barrier& b = barrier_at(copy->barrier);
     b.bytes -= copy->bytes;
     b.advance();
   }
+}
+
+// Those that waited for the phase may go on before this thread does, and what they copy may arrive.
+inline void mbarrier_arrive(unsigned barrier) {
+  const int phase = barrier_at(barrier).phase;
+  mbarrier_arrive_expect_tx(barrier, 0);
+  if (barrier_at(barrier).phase == phase) return;
+  emulator::give_way();
+  let_copies_arrive(barrier, true);
 }
 
 inline void mbarrier_wait(unsigned barrier, int parity) {
