@@ -12,6 +12,9 @@
 //   second  += weights @ other_right     of key and value; under it dweights become dscores
 //   first   += dscores @ other_left      the next stage's scores follow without a wait
 //
+// A producer warp of a team brings the stages, another one for each warpgroup its own rows, as soon
+// as the last product that reads those of the tile before is done.
+//
 // The gradient of query leaves two numbers of each query for those of key and value, whose producer
 // brings them with a stage: the power of two that weights are relative to, and delta.
 //
@@ -22,7 +25,9 @@
 //   -DTILE_KEYS, -DTILE_QUERIES        rows of a stage: 32, 64 or 128; a block's divide them or are
 //                                      multiples of them
 //   -DKEY_STAGES, -DQUERY_STAGES       of keys, for the gradient of query, and of queries
+#include "bsr_attention_backward_sm90/own_rows.cuh"
 #include "bsr_attention_backward_sm90/stage_products.cuh"
+#include "bsr_attention_backward_sm90/stage_seen.cuh"
 #include "bsr_attention_backward_sm90/stage_weights.cuh"
 #include "common/attention_teams.cuh"
 #include "common/warp_arrive.cuh"
@@ -56,9 +61,6 @@ constexpr int OWN_BYTES = LEFT_BYTES + TILE_OWN * VALUE_FEATURES * 2;
 constexpr int OTHER_LEFT_BYTES = TILE_OTHER * FEATURES * 2;
 constexpr int STAGE_BYTES = OTHER_LEFT_BYTES + TILE_OTHER * VALUE_FEATURES * 2;
 constexpr int TEAM_BYTES = OWN_BYTES + STAGES * STAGE_BYTES;
-// Whether the products for `first` go on under the next stage's scores: these and the sums of so
-// many columns have more registers than there are.
-constexpr bool OVERLAPS = TILE_OTHER * FEATURES < 128 * 128;
 constexpr int NUMBERS = BY_QUERIES ? 0 : TILE_OTHER;  // of each kind, in a stage
 
 // The tile of a head that a team has, as its producer tells the consumers: what they keep of it in
@@ -82,10 +84,12 @@ struct HeadTile {
 // What a team shares besides its tiles.
 struct TeamMemory {
   alignas(16) float base[STAGES][NUMBERS + 4], delta[STAGES][NUMBERS + 4];
-  unsigned long long own_full, own_empty, head_full[2], head_empty[2], full[STAGES], empty[STAGES];
+  unsigned long long own_full[TEAM], own_empty[TEAM];  // a warpgroup's own rows
+  unsigned long long head_full[2], head_empty[2], full[STAGES], empty[STAGES];
   INDEX state[STAGES][ENTRIES][ROWS];
   int first[STAGES][ENTRIES];  // the first row of an entry
   int column[STAGES];          // of its block, where a stage is a slice
+  Seen seen[STAGES][TEAM];     // by a warpgroup
   HeadTile heads[2];
 };
 
@@ -98,11 +102,47 @@ struct OperandMatrices {
   View left, right, other_left, other_right, number, mask;
 };
 
+// Bring a warpgroup's own rows, those of the next tile as soon as the last product that reads the
+// ones before is done. Until then they come to the L2, and those of `out` with them.
+__device__ __forceinline__ void produce_own(int of_team, unsigned memory, TeamMemory& shared,
+                                            const GradientMaps& maps,
+                                            const OperandMatrices& matrices, const View& left,
+                                            const View& right, const View& out,
+                                            const AttentionProblem& problem) {
+  const int lane = threadIdx.x % 32, first_row = of_team * 64;
+  const unsigned own = memory + first_row * LINE_BYTES;
+#pragma unroll 1
+  for (int number = 0;; ++number) {
+    const int slot = number % 2;
+    mbarrier_wait(shared_address(&shared.head_full[slot]), number / 2 % 2);
+    const HeadTile& tile = shared.heads[slot];
+    if (__all_sync(~0u, tile.item < 0)) break;
+    if (BY_QUERIES || tile.share == 0) {  // heads share what a gradient is of, but not grad
+      const int first = tile.first + first_row, rows = min(tile.rows - first_row, 64);
+      prefetch_rows<T>(tile.at, left, first, rows, problem.features);
+      prefetch_rows<T>(tile.at, right, first, rows, problem.value_features);
+      if constexpr (BY_QUERIES) prefetch_rows<T>(tile.at, out, first, rows, problem.value_features);
+      mbarrier_wait(shared_address(&shared.own_empty[of_team]), tile.own_parity ^ 1);
+      if (lane == 0) {
+        const unsigned full = shared_address(&shared.own_full[of_team]);
+        const int left_matrix = int(tile.at.offset(matrices.left));
+        const int right_matrix = int(tile.at.offset(matrices.right));
+        mbarrier_arrive_expect_tx(full, OWN_BYTES / TEAM);
+        for (int c = 0; c < FEATURES; c += PANEL)
+          tma_load(own + c * (TILE_OWN * 2), maps.left, full, c, first, left_matrix);
+        for (int c = 0; c < VALUE_FEATURES; c += PANEL)
+          tma_load(own + LEFT_BYTES + c * (TILE_OWN * 2), maps.right, full, c, first, right_matrix);
+      }
+    }
+    warp_arrive(shared_address(&shared.head_empty[slot]));
+  }
+}
+
 __device__ __forceinline__ void produce(int team, unsigned memory, TeamMemory& shared,
                                         const GradientMaps& maps, const OperandMatrices& matrices,
                                         const View& delta, const float* bases, const Batch& batch,
                                         const RowGroups<INDEX>& schedule, const INDEX* states,
-                                        const AttentionProblem& problem, int shares) {
+                                        const AttentionProblem& problem, int shares, bool causal) {
   const int lane = threadIdx.x % 32;
   const unsigned stages = memory + OWN_BYTES;
   int stage = 0, parity = 0, own_parity = 0, slot = 0, slot_parity = 0;
@@ -128,21 +168,7 @@ __device__ __forceinline__ void produce(int team, unsigned memory, TeamMemory& s
       }
       slot_parity ^= slot;
       slot ^= 1;
-      if (BY_QUERIES || share == 0) {  // heads share what a gradient is of, but not grad
-        mbarrier_wait(shared_address(&shared.own_empty), own_parity ^ 1);
-        own_parity ^= 1;
-        if (lane == 0) {
-          const unsigned full = shared_address(&shared.own_full);
-          const int left = int(tile.at.offset(matrices.left));
-          const int right = int(tile.at.offset(matrices.right));
-          mbarrier_arrive_expect_tx(full, OWN_BYTES);
-          for (int c = 0; c < FEATURES; c += PANEL)
-            tma_load(memory + c * (TILE_OWN * 2), maps.left, full, c, tile.first, left);
-          for (int c = 0; c < VALUE_FEATURES; c += PANEL)
-            tma_load(memory + LEFT_BYTES + c * (TILE_OWN * 2), maps.right, full, c, tile.first,
-                     right);
-        }
-      }
+      if (BY_QUERIES || share == 0) own_parity ^= 1;
       const int other_left = int(tile.at.offset(matrices.other_left));
       const int other_right = int(tile.at.offset(matrices.other_right));
       const long long of_head = tile.at.offset(delta);
@@ -151,6 +177,8 @@ __device__ __forceinline__ void produce(int team, unsigned memory, TeamMemory& s
 
         mbarrier_wait(shared_address(&shared.empty[stage]), parity ^ 1);
         announce<ENTRIES, ROWS>(shared, stage, lane, state, first, slice);
+        announce_seen<BY_QUERIES, Tile, ENTRIES, EACH>(shared.seen[stage], state, first, tile.first,
+                                                       causal);
         const unsigned full = shared_address(&shared.full[stage]);
         __syncwarp();
         if (lane == 0)
@@ -205,10 +233,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_backward_
       }
       for (int s = 0; s < 2; ++s) {
         mbarrier_init(shared_address(&teams[team].head_full[s]), 1);
-        mbarrier_init(shared_address(&teams[team].head_empty[s]), 4 * TEAM * WARP_ARRIVALS);
+        mbarrier_init(shared_address(&teams[team].head_empty[s]), 5 * TEAM * WARP_ARRIVALS);
       }
-      mbarrier_init(shared_address(&teams[team].own_full), 1);
-      mbarrier_init(shared_address(&teams[team].own_empty), 4 * TEAM * WARP_ARRIVALS);
+      for (int w = 0; w < TEAM; ++w) {
+        mbarrier_init(shared_address(&teams[team].own_full[w]), 1);
+        mbarrier_init(shared_address(&teams[team].own_empty[w]), 4 * WARP_ARRIVALS);
+      }
     }
     mbarrier_init_fence();
   }
@@ -216,19 +246,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_backward_
 
   // Broadcast: makes these warp-uniform.
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  const GradientOperands operands = {query, key, value, grad, lse, delta};
   if (warp >= 4 * CONSUMERS) {
     setmaxnreg_dec<24>();
-    const int team = warp - 4 * CONSUMERS;
-    if (team < TEAMS)
-      produce(team, memory + team * TEAM_BYTES, teams[team], maps, matrices, delta, bases, batch,
-              schedule, states, problem, int(shares));
+    // A warp for the stages of each team, and one for the own rows of each warpgroup.
+    const int number = warp - 4 * CONSUMERS, consumer = number - TEAMS;
+    const int team = number < TEAMS ? number : consumer / TEAM;
+    const unsigned of_team = memory + team * TEAM_BYTES;
+    if (number < TEAMS)
+      produce(team, of_team, teams[team], maps, matrices, delta, bases, batch, schedule, states,
+              problem, int(shares), score_args.causal);
+    else if (consumer < CONSUMERS)
+      produce_own(consumer % TEAM, of_team, teams[team], maps, matrices, BY_QUERIES ? query : key,
+                  BY_QUERIES ? grad : value, out, problem);
     return;
   }
 
   setmaxnreg_inc<240>();
-  const GradientOperands operands = {query, key, value, grad, lse, delta};
   const int team = TEAMS == 1 ? 0 : warp / (4 * TEAM);
-  const int first_row = TEAM == 1 ? 0 : warp / 4 * 64;  // the warpgroup's, of the tile
+  const int of_team = TEAM == 1 ? 0 : warp / 4, first_row = of_team * 64;
   const int warp_row = first_row + warp % 4 * 16;
   TeamMemory& shared = teams[team];
   const unsigned own_left = memory + team * TEAM_BYTES + first_row * LINE_BYTES;
@@ -246,66 +282,48 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_backward_
     float own_base[2], own_delta[2];  // of queries
     if constexpr (BY_QUERIES) {
       const LaneQueries<HeadTile> rows(tile, warp_row);
-      const GradientHead<T, BY_QUERIES> head(tile.at, operands);
-      const T* results = tile.at.pointer<const T>(out);
-      float* deltas = tile.at.pointer<float>(delta);
+      query_numbers<T, VALUE_FEATURES>(own_base, own_delta, tile.at, rows.query, operands, out,
+                                       grad_lse, problem.value_features);
+      const long long of_head = tile.at.offset(delta);  // contiguous
+      float* const deltas = static_cast<float*>(delta.ptr) + of_head;
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const long long i = rows.query[r];
-        float sum = dot_columns<VALUE_FEATURES>(head.right + i * head.right_row,
-                                                results + i * out.row, problem.value_features);
-        if (grad_lse.ptr != nullptr)
-          sum -= tile.at.pointer<const float>(grad_lse)[i * grad_lse.row];
-        own_base[r] = base_of(head.lse[i * head.lse_row]);
-        own_delta[r] = sum;
+      for (int r = 0; r < 2; ++r)
         if (lane % 4 == 0 && warp_row + lane / 4 + 8 * r < tile.rows) {
-          deltas[i * delta.row] = sum;
-          bases[tile.at.offset(delta) + i] = own_base[r];
+          deltas[rows.query[r]] = own_delta[r];
+          bases[of_head + rows.query[r]] = own_base[r];
         }
-      }
     }
 
-    // Whether the warpgroup has a block in a stage.
-    auto works = [&](int of_stage) {
-      bool found = false;
-      const int first_own = tile.first + first_row;
-#pragma unroll
-      for (int e = 0; e < ENTRIES; ++e) {
-        const int other = shared.first[of_stage][e];
-        const bool late = BY_QUERIES ? other > first_own + 63 : other + EACH - 1 < first_own;
-        const int last_row = min(Tile::block_row(first_row + 63), ROWS - 1);
-#pragma unroll
-        for (int r = 0; r < (ROWS == 1 ? 1 : 63 / OWN + 2); ++r) {
-          const int row = Tile::block_row(first_row) + r;
-          found |= !(score_args.causal && late) && row <= last_row &&
-                   shared.state[of_stage][e][min(row, last_row)] != NOT_STORED;
-        }
-      }
-      return __any_sync(~0u, found);
-    };
-
-    // Whether the stage before, which has been read otherwise, has products for `first` under
-    // way.
+    // Whether the stage before has products for `first` under way, and is read by nothing else.
     bool pending = false;
     auto release_pending = [&] {
       if (pending) arrive(shared.empty[(taken + STAGES - 1) % STAGES]);
       pending = false;
     };
     if (BY_QUERIES || tile.share == 0)
-      mbarrier_wait(shared_address(&shared.own_full), tile.own_parity);
+      mbarrier_wait(shared_address(&shared.own_full[of_team]), tile.own_parity);
+    const bool complete = __all_sync(~0u, tile.share + 1 == int(shares));
+    // Behind the last product that reads the own rows, of `left` stages that are left.
+    auto release_own = [&](int left) {
+      if (left <= 1 && (BY_QUERIES || complete)) arrive(shared.own_empty[of_team]);
+    };
+    if (tile.stages == 0) release_own(0);
 #pragma unroll 1
     for (int left = tile.stages; left > 0; --left, ++taken) {
       const int stage = taken % STAGES;
+      // Broadcast: with warp-uniform addresses the descriptors are made beside the products.
+      const unsigned other_left = __shfl_sync(~0u, stages + stage * STAGE_BYTES, 0);
+      const unsigned other_right = other_left + OTHER_LEFT_BYTES;
       mbarrier_wait(shared_address(&shared.full[stage]), taken / STAGES % 2);
-      if (works(stage)) {
-        const unsigned other_left = stages + stage * STAGE_BYTES;
-        const unsigned other_right = other_left + OTHER_LEFT_BYTES;
+      const int seen = shared.seen[stage][of_team];
+      if (__any_sync(~0u, seen != NOTHING_SEEN)) {
         Weights::Numbers scores, dweights;
         Weights::Fragments weights, dscores;
         start_dots<T, FEATURES, TILE_OWN>(scores, own_left, other_left);
+        wgmma_wait<1>();  // the stage before: dweights may have the registers of its dscores
+        release_pending();
         start_dots<T, VALUE_FEATURES, TILE_OWN>(dweights, own_right, other_right);
         wgmma_wait<1>();  // all before dweights
-        release_pending();
 
         const TileScore score(score_args, tile.at, tile.number);
         const Mask mask(score, bits, tile.matrix * problem.nnzb);
@@ -326,7 +344,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_backward_
           return shared.delta[stage][8 * (i / 4) + lane % 4 * 2 + i % 2];
         };
         Weights of_stage;
-        if (Weights::whole(rows, score_args.causal, strip))
+        if (__any_sync(~0u, seen == ALL_SEEN) || Weights::whole(rows, score_args.causal, strip))
           of_stage.template weigh<true>(scores, weights, rows, score, mask, strip, base);
         else
           of_stage.template weigh<false>(scores, weights, rows, score, mask, strip, base);
@@ -336,36 +354,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_backward_
           start_sums<T>(second_sums, weights, other_right);
           wgmma_wait<1>();
         }
+        release_own(left);
         of_stage.differentiate(dscores, scores, dweights, score, delta_of);
         start_sums<T>(first_sums, dscores, other_left);
-        if constexpr (OVERLAPS) {
-          pending = true;
-          if constexpr (!BY_QUERIES) wgmma_wait<1>();  // the registers of weights are free again
-        } else {
-          wgmma_wait<0>();
-          arrive(shared.empty[stage]);
-        }
+        pending = true;
       } else {
         wgmma_wait<0>();  // a stage that is held would keep the next ones from coming
         release_pending();
+        release_own(left);
         arrive(shared.empty[stage]);
       }
     }
     wgmma_wait<0>();
     release_pending();
-    const bool complete = __all_sync(~0u, tile.share + 1 == int(shares));
-    if (BY_QUERIES || complete) arrive(shared.own_empty);
     if (!complete) {
       arrive(shared.head_empty[slot]);
       continue;
     }
 
     const LaneQueries<HeadTile> rows(tile, warp_row);
-    unsigned again = store_gradient(tile.at.pointer<T>(first), first, problem.features, first_sums,
-                                    score_args.scale, tile, rows);
+    unsigned again = store_rows(tile.at.pointer<T>(first), first, problem.features, first_sums,
+                                score_args.scale, tile, rows);
     if constexpr (!BY_QUERIES)
-      again |= store_gradient(tile.at.pointer<T>(second), second, problem.value_features,
-                              second_sums, 1.0f, tile, rows);
+      again |= store_rows(tile.at.pointer<T>(second), second, problem.value_features, second_sums,
+                          1.0f, tile, rows);
     const long long item = tile.item, each = problem.groups * Tile::SLICES;
     arrive(shared.head_empty[slot]);
 #pragma unroll

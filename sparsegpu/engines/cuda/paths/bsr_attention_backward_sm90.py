@@ -46,7 +46,7 @@ facts, examples, pays = AttentionBackward.facts, _attention.examples, always
 _PANEL = 64  # columns of a box
 _MOST_FEATURES = 128
 _MOST_STAGES = 4
-_CONSUMERS = 2  # warpgroups of 64 rows
+_CONSUMERS, _OWN = 2, 64  # warpgroups, own rows of each
 _STATIC = 4096  # bytes that a team has besides its tiles, at most
 #: By gradient: its operands as own and other rows (``cuda_src/common/attention_gradients.cuh``).
 _OPERANDS = {
@@ -93,7 +93,7 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
 
     def memory(tile_own: int) -> int:
         """Return the bytes of shared memory that a team has for its stages."""
-        return (SHARED - RESERVED) * tile_own // (_CONSUMERS * 64) - tile_own * line - _STATIC
+        return (SHARED - RESERVED) * tile_own // (_CONSUMERS * _OWN) - tile_own * line - _STATIC
 
     def stage_rows(tile_own: int, own: int, other: int, sizes: tuple[int, ...]) -> list[int]:
         rows = max(1, tile_own // own)
@@ -122,7 +122,7 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     return AttentionTile(
         tile_q=tile_own,
         threads=THREADS,
-        shared_memory=_CONSUMERS * 64 // tile_own * (tile_own + largest) * line + 1024,
+        shared_memory=_CONSUMERS * _OWN // tile_own * (tile_own + largest) * line + 1024,
         defines={
             "T": ctype(f.dtype),
             "MASK": ctype(f.mask_dtype),
@@ -159,13 +159,13 @@ def _launches(
     box = min(other, tile.defines["TILE_KEYS" if by_queries else "TILE_QUERIES"])
     operands = _OPERANDS[name]
     maps, matrices = b"", b""
-    for n, rows in zip(operands, (tile.tile_q, tile.tile_q, box, box), strict=True):
+    for n, rows in zip(operands, (_OWN, _OWN, box, box), strict=True):
         maps += rows_map(p.arrays[n], rows)
         matrices += numbers(reads[n], reads.batch, p.arrays[n])
     delta = reads["delta"]  # contiguous in the order of the heads, so its place says their number
     step = delta.itemsize * delta.shape[-1]
     matrices += matrix_numbers(delta.shape[:-1], delta.strides[:-1], step, reads.batch)
-    teams = _CONSUMERS * 64 // tile.tile_q
+    teams = _CONSUMERS * _OWN // tile.tile_q
     compute = Launch(
         kernel(SOURCES[0], ARCHS, INDEX=schedule.index, GRADIENT=name, **tile.defines),
         (min(ceil_div(schedule.items, teams), multiprocessors()),),
