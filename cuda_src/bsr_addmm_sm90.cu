@@ -38,6 +38,7 @@
 // transpose each step of `dense` in place once it has been copied, in squares of STEP_K bytes
 // (common/smem_transpose.cuh). Of float32, wgmma truncates what TF32 has no bits for
 // (dense_lines.cu rounds, where it makes the columns).
+#include "common/ceil_div.cuh"
 #include "common/dense_tile_tma.cuh"
 #include "common/epilogue_store.cuh"
 #include "common/kernel_epilogue.cuh"
@@ -316,7 +317,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const unsigned tiles = Tile::count(problem);
   for (unsigned round = 0, t; (t = zigzag_tile(round)) < tiles; ++round) {
     const Tile tile(t, schedule, problem);
-    const int count = (schedule.counts[tile.group] * SLICES_K + STEPS - 1) / STEPS;  // stages
+    const int count = ceil_div(schedule.counts[tile.group] * SLICES_K, STEPS);  // stages
     Sum sum[TILE_N / 2];
 #pragma unroll
     for (int i = 0; i < TILE_N / 2; ++i) sum[i] = 0;

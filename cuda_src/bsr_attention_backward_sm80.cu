@@ -18,6 +18,7 @@
 //   -DGRADIENT=query|key
 //   -DTILE_OWN=64|128, -DTILE_OTHER    rows of a tile; TILE_OTHER: a multiple of 16
 #include "common/attention_gradients.cuh"
+#include "common/ceil_div.cuh"
 #include "common/strip_ring.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mma.cuh"
@@ -152,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) bsr_attention_back
     }
 
     StripReader<Strips, Ring> reader(schedule, states, tile.group);
-    const int tiles = (reader.strips + STRIPS - 1) / STRIPS;
+    const int tiles = ceil_div(reader.strips, STRIPS);
     reader.begin(ring);
     __syncthreads();
 

@@ -21,6 +21,7 @@
 //   -DDROPOUT=0|1                  there is dropout
 //   -DFOLD=0|1                     1: scores are accumulators times a positive scale
 #include "common/attention_store.cuh"
+#include "common/ceil_div.cuh"
 #include "common/strip_ring.cuh"
 #include "ptx/mma.cuh"
 #include "ptx/opaque.cuh"
@@ -121,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   });
 
   StripReader<Strips, Ring> reader(schedule, states, tile.group);
-  const int tiles = (reader.strips + STRIPS - 1) / STRIPS;
+  const int tiles = ceil_div(reader.strips, STRIPS);
   reader.begin(ring);
   __syncthreads();
 

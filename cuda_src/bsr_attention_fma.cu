@@ -19,6 +19,7 @@
 //   -DFEATURES        columns of query and key, rounded up: a multiple of 16 bytes
 //   -DVALUE_FEATURES  columns of value, rounded up: a multiple of 256 bytes
 #include "common/attention_row.cuh"
+#include "common/ceil_div.cuh"
 #include "common/strip_ring.cuh"
 
 using namespace sparsegpu;
@@ -111,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                             : nullptr;
   });
   StripReader<Strips, Ring> reader(schedule, states, tile.group);
-  const int tiles = (reader.strips + STRIPS - 1) / STRIPS;
+  const int tiles = ceil_div(reader.strips, STRIPS);
   reader.begin(ring);
   __syncthreads();
 

@@ -26,6 +26,7 @@
 //                                  of these; bsr_attention_splits.cu merges what it leaves
 #include "common/attention_mma.cuh"
 #include "common/attention_store.cuh"
+#include "common/ceil_div.cuh"
 
 using namespace sparsegpu;
 
@@ -72,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   cp_async_commit();
 
   StripReader<Strips, Ring> reader(schedule, states, tile.group);
-  const int tiles = (reader.strips + STRIPS - 1) / STRIPS;
+  const int tiles = ceil_div(reader.strips, STRIPS);
   reader.begin(ring);
   __syncthreads();
 
