@@ -21,8 +21,8 @@
 // block, multiples of 64; -DTILE_N (16, 32, 64 or 128), -DSTAGES, -DCLUSTER (1, 2, 4 or 8);
 // -DBATCHED=0: one matrix; -DCOLUMN_TILES=0: N <= TILE_N. data starts at multiples of
 // 16 bytes.
+#include "bsr_addmm_skinny_sm90/cluster_work.cuh"
 #include "common/ceil_div.cuh"
-#include "common/cluster_work.cuh"
 #include "common/kernel_epilogue.cuh"
 #include "common/types.cuh"
 #include "common/vector16.cuh"

@@ -36,13 +36,13 @@
 // wgmma reads int8 and TF32 as K-major only: -DT=s8 and -DT=f32 go with TRANSPOSED=0, and -DT=f32
 // with DENSE=columns. Where -DT=s8 goes with DENSE=rows, warps of the producers' warpgroup also
 // transpose each step of `dense` in place once it has been copied, in squares of STEP_K bytes
-// (common/smem_transpose.cuh). Of float32, wgmma truncates what TF32 has no bits for
+// (bsr_addmm_sm90/smem_transpose.cuh). Of float32, wgmma truncates what TF32 has no bits for
 // (dense_lines.cu rounds, where it makes the columns).
+#include "bsr_addmm_sm90/smem_transpose.cuh"
 #include "common/ceil_div.cuh"
 #include "common/dense_tile_tma.cuh"
 #include "common/epilogue_store.cuh"
 #include "common/kernel_epilogue.cuh"
-#include "common/smem_transpose.cuh"
 #include "common/split_k.cuh"
 #include "common/tile_scheduler.cuh"
 #include "common/tma_pipeline.cuh"

@@ -1,5 +1,5 @@
-// What every thread block of bsr_addmm_skinny_sm90.cu does (common/cluster_work.cuh): once a
-// pattern.
+// What every thread block of bsr_addmm_skinny_sm90.cu does, computed once a pattern
+// (bsr_addmm_skinny_sm90/cluster_work.cuh).
 //
 // Clusters of CLUSTER thread blocks take ROWS_PER_CLUSTER row tiles each. Row tiles are in LPT
 // order (longest first) and assigned to the clusters in a zigzag, so that a cluster gets long and
@@ -14,8 +14,8 @@
 //
 // -DINDEX: of the pattern (s32, s64); -DCLUSTER, -DROWS_PER_CLUSTER; -DSLICES_M: row tiles of a
 // block, -DSLICES_K: steps of a block.
+#include "bsr_addmm_skinny_sm90/cluster_work.cuh"
 #include "common/ceil_div.cuh"
-#include "common/cluster_work.cuh"
 #include "common/types.cuh"
 
 using namespace sparsegpu;

@@ -22,9 +22,9 @@
 //
 // -DINDEX: of the pattern (s32, s64); -DBLOCK: of block numbers (s32, s64).
 
+#include "bsr_schedule/rank_descending.cuh"
 #include "common/ceil_div.cuh"
 #include "common/last_block.cuh"
-#include "common/rank_descending.cuh"
 #include "common/types.cuh"
 
 using namespace sparsegpu;
