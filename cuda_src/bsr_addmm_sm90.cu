@@ -48,6 +48,7 @@
 #include "common/tma_pipeline.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
+#include "common/warp_arrive.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mbarrier.cuh"
@@ -159,8 +160,7 @@ __device__ __forceinline__ void transpose(int step, int part, unsigned stages, P
           transposer.transpose(right + n * Right::LINE_BYTES);
         fence_async_proxy();  // wgmma reads through the async proxy
       }
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) mbarrier_arrive(pipeline.transposed_barrier());
+      warp_arrive(pipeline.transposed_barrier());
       pipeline.advance();
     }
   }
@@ -294,7 +294,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const unsigned stages = shared_address(memory);
   Pipeline pipeline(barriers);
   if (threadIdx.x == 0) {
-    pipeline.init(STEPS, CONSUMERS, TRANSPOSE_RIGHT ? STEPS * TRANSPOSERS : 0);
+    pipeline.init(STEPS, CONSUMERS * WARP_ARRIVALS,
+                  TRANSPOSE_RIGHT ? STEPS * TRANSPOSERS * WARP_ARRIVALS : 0);
     mbarrier_init_fence();
   }
   __syncthreads();
@@ -337,8 +338,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       multiply(sum, current, [&] {
         if (done < count) prepare_next(next);
       });
-      __syncwarp();  // lane 0 releases the stage for all lanes: they have read theirs of it
-      if (lane == 0) mbarrier_arrive(empty);
+      warp_arrive(empty, lane);
     };
     if (count > 0) prepare_next(operands[0]);
     while (done < count) {
