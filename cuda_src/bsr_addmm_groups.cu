@@ -35,6 +35,7 @@
 //                                   equal parts of blocks
 //   -DRESIDENT                      thread blocks that a multiprocessor is to hold
 #include "bsr_addmm_groups/warp_mma_swapped.cuh"
+#include "common/ceil_div.cuh"
 #include "common/kernel_epilogue.cuh"
 #include "common/tile_scheduler.cuh"
 #include "common/vector16.cuh"
@@ -75,7 +76,7 @@ struct TilePlace {
   __device__ __forceinline__ TilePlace(long long tile, const RowGroups<INDEX>& schedule,
                                        const GroupsProblem& problem) {
     const long long groups = problem.groups * (problem.pattern_batched ? problem.batches : 1);
-    const long long column_tiles = (problem.n + TILE_N - 1) / TILE_N;
+    const long long column_tiles = ceil_div(problem.n, TILE_N);
     row_tile = int(tile % Tile::ROW_TILES);
     tile /= Tile::ROW_TILES;
     const long long matrix = tile / (groups * column_tiles);
@@ -98,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(Tile::THREADS, RESIDENT)
   const TilePlace tile(blockIdx.x, schedule, problem);
   const long long start = schedule.starts[tile.group];
   const int count = schedule.counts[tile.group];
-  const int steps = STEPS == 1 ? count * Tile::SLICES : (count + STEPS - 1) / STEPS;
+  const int steps = STEPS == 1 ? count * Tile::SLICES : ceil_div(count, STEPS);
   const int columns = int(min((long long)TILE_N, problem.n - tile.first_col));
   Tile::BlockLoader left(data + (long long)tile.row_tile * SLICE_ROWS * Tile::LENGTH,
                          min(SLICE_ROWS, BM - tile.row_tile * SLICE_ROWS), shared_address(stages));

@@ -24,6 +24,7 @@
 // -DT (f16 or bf16), -DINDEX, -DOUT, -DEPILOGUE, -DACT as in bsr_addmm_simt.cu; -DBM, -DBK the
 // block, BK a multiple of 8; -DTILE_M, -DTILE_N, -DWARPS_K, -DWARPS_N, -DSTAGES; -DBATCHED=0: one
 // matrix; -DCOLUMN_TILES=0: N <= TILE_N. data starts at multiples of 16 bytes.
+#include "common/ceil_div.cuh"
 #include "common/kernel_epilogue.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/ldmatrix.cuh"
@@ -206,7 +207,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int warp_k = warp / WARPS_N, warp_n = warp % WARPS_N * WARP_N;
   unsigned char* stages = shared + warp * PIPELINE_BYTES;
 
-  constexpr unsigned SLICES = (BM + TILE_M - 1) / TILE_M;
+  constexpr unsigned SLICES = ceil_div(BM, TILE_M);
   const unsigned row_tiles = problem.row_tiles;  // of all batches
   const unsigned column_tile = COLUMN_TILES ? blockIdx.x / row_tiles : 0;
   const unsigned row_tile = blockIdx.x - column_tile * row_tiles;
@@ -232,7 +233,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   operands.col = dense.col;
 
   // Step s of the tile is this warp's when s % WARPS_K == warp_k.
-  const int steps = int((operands.terms + STEP - 1) / STEP);
+  const int steps = int(ceil_div(operands.terms, STEP));
   const int mine = steps > warp_k ? (steps - warp_k - 1) / WARPS_K + 1 : 0;
   auto start_of = [&](int i) { return ((long long)i * WARPS_K + warp_k) * STEP; };
   auto load_left = [&](int i) {

@@ -21,7 +21,8 @@
 // block, multiples of 64; -DTILE_N (16, 32, 64 or 128), -DSTAGES, -DCLUSTER (1, 2, 4 or 8);
 // -DBATCHED=0: one matrix; -DCOLUMN_TILES=0: N <= TILE_N. data starts at multiples of
 // 16 bytes.
-#include "common/cluster_work.cuh"
+#include "bsr_addmm_skinny_sm90/cluster_work.cuh"
+#include "common/ceil_div.cuh"
 #include "common/kernel_epilogue.cuh"
 #include "common/types.cuh"
 #include "common/vector16.cuh"
@@ -40,7 +41,7 @@ constexpr Layout LAYOUT = Layout::DENSE;
 constexpr int SIDE = WORK_TILE, THREADS = 128;
 constexpr int LINE = SIDE * 2;    // bytes of a line of wgmma's operands
 constexpr int BOX = SIDE * LINE;  // bytes of 64 x 64 elements
-constexpr int BOXES_N = (TILE_N + SIDE - 1) / SIDE;
+constexpr int BOXES_N = ceil_div(TILE_N, SIDE);
 constexpr int STAGE_BYTES = BOX * (1 + BOXES_N);
 constexpr int SLICES_K = BK / SIDE;    // steps of a block
 constexpr int SLICES_M = BM / SIDE;    // row tiles of a block

@@ -23,6 +23,7 @@
 //
 // -DT, -DINDEX, -DOUT, -DEPILOGUE, -DACT as in bsr_addmm_simt.cu; -DBK columns of a block;
 // -DTILE_M, -DTILE_N outputs of a thread block, shared by WARPS_M x WARPS_N warps; -DSTAGES.
+#include "common/ceil_div.cuh"
 #include "common/dense_tile_cp_async.cuh"
 #include "common/kernel_epilogue.cuh"
 #include "common/output_matrix.cuh"
@@ -220,7 +221,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 
   Outputs outputs;
   CpAsyncPipeline<STAGES, STAGE_BYTES> pipeline;
-  int steps = int((terms + TILE_K - 1) / TILE_K);
+  int steps = int(ceil_div(terms, TILE_K));
   auto load = [&](int left) {
     if (left > 0) operands.load(stages + pipeline.stage, left);
     pipeline.advance();

@@ -36,17 +36,19 @@
 // wgmma reads int8 and TF32 as K-major only: -DT=s8 and -DT=f32 go with TRANSPOSED=0, and -DT=f32
 // with DENSE=columns. Where -DT=s8 goes with DENSE=rows, warps of the producers' warpgroup also
 // transpose each step of `dense` in place once it has been copied, in squares of STEP_K bytes
-// (common/smem_transpose.cuh). Of float32, wgmma truncates what TF32 has no bits for
+// (bsr_addmm_sm90/smem_transpose.cuh). Of float32, wgmma truncates what TF32 has no bits for
 // (dense_lines.cu rounds, where it makes the columns).
+#include "bsr_addmm_sm90/smem_transpose.cuh"
+#include "common/ceil_div.cuh"
 #include "common/dense_tile_tma.cuh"
 #include "common/epilogue_store.cuh"
 #include "common/kernel_epilogue.cuh"
-#include "common/smem_transpose.cuh"
 #include "common/split_k.cuh"
 #include "common/tile_scheduler.cuh"
 #include "common/tma_pipeline.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
+#include "common/warp_arrive.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mbarrier.cuh"
@@ -158,8 +160,7 @@ __device__ __forceinline__ void transpose(int step, int part, unsigned stages, P
           transposer.transpose(right + n * Right::LINE_BYTES);
         fence_async_proxy();  // wgmma reads through the async proxy
       }
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) mbarrier_arrive(pipeline.transposed_barrier());
+      warp_arrive(pipeline.transposed_barrier());
       pipeline.advance();
     }
   }
@@ -293,7 +294,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const unsigned stages = shared_address(memory);
   Pipeline pipeline(barriers);
   if (threadIdx.x == 0) {
-    pipeline.init(STEPS, CONSUMERS, TRANSPOSE_RIGHT ? STEPS * TRANSPOSERS : 0);
+    pipeline.init(STEPS, CONSUMERS * WARP_ARRIVALS,
+                  TRANSPOSE_RIGHT ? STEPS * TRANSPOSERS * WARP_ARRIVALS : 0);
     mbarrier_init_fence();
   }
   __syncthreads();
@@ -316,7 +318,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const unsigned tiles = Tile::count(problem);
   for (unsigned round = 0, t; (t = zigzag_tile(round)) < tiles; ++round) {
     const Tile tile(t, schedule, problem);
-    const int count = (schedule.counts[tile.group] * SLICES_K + STEPS - 1) / STEPS;  // stages
+    const int count = ceil_div(schedule.counts[tile.group] * SLICES_K, STEPS);  // stages
     Sum sum[TILE_N / 2];
 #pragma unroll
     for (int i = 0; i < TILE_N / 2; ++i) sum[i] = 0;
@@ -336,8 +338,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       multiply(sum, current, [&] {
         if (done < count) prepare_next(next);
       });
-      __syncwarp();  // lane 0 releases the stage for all lanes: they have read theirs of it
-      if (lane == 0) mbarrier_arrive(empty);
+      warp_arrive(empty, lane);
     };
     if (count > 0) prepare_next(operands[0]);
     while (done < count) {

@@ -5,6 +5,7 @@
 // an order that depends on the pattern alone.
 //
 // -DT, -DOUT, -DEPILOGUE, -DACT, -DINDEX, -DBM, -DSTORE, -DTILE_N as in bsr_addmm_sm90.cu.
+#include "common/ceil_div.cuh"
 #include "common/epilogue_store.cuh"
 #include "common/kernel_epilogue.cuh"
 #include "common/split_k.cuh"
@@ -44,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
                           const __grid_constant__ KernelEpilogueArgs<Sum> epilogue) {
   __shared__ __align__(1024) unsigned char memory[WARPS][2 * BUFFER_BYTES];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const long long across = (problem.n + COLUMNS - 1) / COLUMNS;
+  const long long across = ceil_div(problem.n, COLUMNS);
   const long long items = problem.groups * problem.batches * Shape::SLICES_M * CONSUMERS * across;
   for (long long item = (long long)blockIdx.x * WARPS + warp; item < items;
        item += (long long)gridDim.x * WARPS) {

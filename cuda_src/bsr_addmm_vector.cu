@@ -23,6 +23,7 @@
 // on a multiprocessor; -DX_VECTOR=1 where CV elements of a column of dense can be loaded at once, 2
 // where NV of a row; -DSTREAM=1 loads data with the streaming hint; -DAHEAD=1 prefetches block
 // columns. data is aligned to its vectors of CV elements.
+#include "common/ceil_div.cuh"
 #include "common/kernel_epilogue.cuh"
 #include "common/spmv_rows.cuh"
 #include "common/warp_reduce.cuh"
@@ -41,9 +42,9 @@ struct Config {
 typedef SpmvRows<Config> WarpRows;
 
 constexpr int BLOCK = BM * BK;
-constexpr int CL = (BK + CV - 1) / CV;
-constexpr int RI = (BM + RL - 1) / RL;  // rows of a block that a lane takes
-constexpr int LANES = RL * CL * NG;     // lanes that share a block
+constexpr int CL = ceil_div(BK, CV);
+constexpr int RI = ceil_div(BM, RL);  // rows of a block that a lane takes
+constexpr int LANES = RL * CL * NG;   // lanes that share a block
 constexpr int SLOTS = TEAM / LANES;
 constexpr int TEAMS = 32 / TEAM;  // of a warp
 constexpr int SUMS = RI * NV;     // of a lane

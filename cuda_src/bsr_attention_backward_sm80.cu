@@ -18,6 +18,7 @@
 //   -DGRADIENT=query|key
 //   -DTILE_OWN=64|128, -DTILE_OTHER    rows of a tile; TILE_OTHER: a multiple of 16
 #include "common/attention_gradients.cuh"
+#include "common/ceil_div.cuh"
 #include "common/strip_ring.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mma.cuh"
@@ -152,34 +153,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) bsr_attention_back
     }
 
     StripReader<Strips, Ring> reader(schedule, states, tile.group);
-    const int tiles = (reader.strips + STRIPS - 1) / STRIPS;
+    const int tiles = ceil_div(reader.strips, STRIPS);
     reader.begin(ring);
     __syncthreads();
 
     auto copy_other = [&](int number) {
       const unsigned to = stages + number % 2 * STAGE_BYTES;
-      const int (&starts)[STRIPS] = ring.key[number % Ring::SLOTS];
-      auto other = [&starts, number](int line) {  // negative: there is none
-        const int strip = line / 8;
-        const bool here = starts[strip] >= 0 &&
-                          (OTHER % 8 == 0 || line % 8 < Strips::width(number * STRIPS + strip));
-        return here ? starts[strip] + line % 8 : -1;
-      };
-      auto line_of = [&](const T* base, long long row) {
-        return [&other, base, row](int line) -> const T* {
-          const int j = other(line);
-          return j < 0 ? nullptr : base + j * row;
-        };
-      };
+      const StripTile<Strips, Ring> strips(ring, number);
       copy_lines<OtherLeftPanels, THREADS>(to, features,
-                                           line_of(head.other_left, head.other_left_row));
+                                           strips.lines(head.other_left, head.other_left_row));
       copy_lines<OtherRightPanels, THREADS>(to + OtherLeftPanels::BYTES, value_features,
-                                            line_of(head.other_right, head.other_right_row));
+                                            strips.lines(head.other_right, head.other_right_row));
       if (!BY_QUERIES && threadIdx.x < 2 * TILE_OTHER) {
         const int which = threadIdx.x / TILE_OTHER, line = threadIdx.x % TILE_OTHER;
-        const int j = other(line);
-        const float* from = which ? head.delta + j * head.delta_row : head.lse + j * head.lse_row;
-        cp_async<4>(shared_address(&of_queries[number % 2][which][line]), from, j >= 0);
+        const float* from = strips.lines(which ? head.delta : head.lse,
+                                         which ? head.delta_row : head.lse_row)(line);
+        cp_async<4>(shared_address(&of_queries[number % 2][which][line]), from, from != nullptr);
       }
     };
     if (tiles > 0) copy_other(0);

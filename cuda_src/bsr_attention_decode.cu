@@ -22,6 +22,7 @@
 #include "common/attention_parts.cuh"
 #include "common/attention_row.cuh"
 #include "common/attention_tile.cuh"
+#include "common/ceil_div.cuh"
 #include "common/cut_rows.cuh"
 #include "ptx/opaque.cuh"
 
@@ -191,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
   // Lane SLOT * STRIPS + j knows strip j of the tile in that slot.
   const int strips = tile.entries * Strips::EACH;
-  const int tiles = (strips + STRIPS * WARPS - 1) / (STRIPS * WARPS);  // of a warp, at most
+  const int tiles = ceil_div(strips, STRIPS * WARPS);  // of a warp, at most
   INDEX known_state = NOT_STORED;
   int known_key = -1;
   auto first_strip = [&](int number) { return (number * WARPS + warp) * STRIPS; };

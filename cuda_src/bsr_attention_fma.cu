@@ -19,6 +19,7 @@
 //   -DFEATURES        columns of query and key, rounded up: a multiple of 16 bytes
 //   -DVALUE_FEATURES  columns of value, rounded up: a multiple of 256 bytes
 #include "common/attention_row.cuh"
+#include "common/ceil_div.cuh"
 #include "common/strip_ring.cuh"
 
 using namespace sparsegpu;
@@ -78,8 +79,8 @@ __device__ __forceinline__ T across(T x, Combine combine) {
   for (int apart = 1; apart < ACROSS; apart *= 2) x = combine(x, __shfl_xor_sync(~0u, x, apart));
   return x;
 }
-__device__ __forceinline__ T higher(T x, T y) {
-  return y > x ? y : x;  // a NaN is not higher
+__device__ __forceinline__ T maximum(T x, T y) {
+  return y > x ? y : x;  // x, if y is a NaN
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
@@ -111,22 +112,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                             : nullptr;
   });
   StripReader<Strips, Ring> reader(schedule, states, tile.group);
-  const int tiles = (reader.strips + STRIPS - 1) / STRIPS;
+  const int tiles = ceil_div(reader.strips, STRIPS);
   reader.begin(ring);
   __syncthreads();
 
   auto copy_keys = [&](int number) {
-    const int (&first_key)[STRIPS] = ring.key[number % Ring::SLOTS];
-    auto line_of = [&](const T* base, long long row) {
-      return [&first_key, base, row, number](int line) -> const T* {
-        const int strip = line / 8;
-        const bool here = first_key[strip] >= 0 &&
-                          (BK % 8 == 0 || line % 8 < Strips::width(number * STRIPS + strip));
-        return here ? base + (long long)(first_key[strip] + line % 8) * row : nullptr;
-      };
-    };
-    keys.copy(TILE_K, head.features, line_of(head.key, head.key_row));
-    values.copy(TILE_K, head.value_features, line_of(head.value, head.value_row));
+    const StripTile<Strips, Ring> strips(ring, number);
+    keys.copy(TILE_K, head.features, strips.lines(head.key, head.key_row));
+    values.copy(TILE_K, head.value_features, strips.lines(head.value, head.value_row));
   };
   if (tiles > 0) copy_keys(0);
   cp_async_commit();
@@ -196,9 +189,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             attended[0] = attended[0] && score.in_order(query_row, key_of(j));
           }
           scores[i][j] = attended[0] ? logit[0] : minus_infinity<T>();
-          highest = higher(highest, scores[i][j]);
+          highest = maximum(highest, scores[i][j]);
         }
-        highest = across(highest, higher);
+        highest = across(highest, maximum);
         // a row without any score so far: its weights are 0, not exp(-inf - -inf)
         const T base = highest == minus_infinity<T>() ? T(0) : highest;
         const T shrink = exp(top[i] - base);

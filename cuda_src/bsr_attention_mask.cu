@@ -9,6 +9,7 @@
 //
 //   -DINDEX of the schedule's blocks; -DBM, -DBK of the mask
 //   -DCODES                           type of the codes of blocks: bits are there; absent for bytes
+#include "common/ceil_div.cuh"
 #include "common/query_tile.cuh"
 #include "common/score.cuh"
 #include "common/types.cuh"
@@ -16,7 +17,7 @@
 
 using namespace sparsegpu;
 
-constexpr int WORDS = (BK + 31) / 32;
+constexpr int WORDS = ceil_div(BK, 32);
 constexpr int WARPS = 8;
 static_assert(NOT_STORED == NOTHING && ALL_TRUE == EVERYTHING, "codes are states");
 

@@ -26,6 +26,7 @@
 //                                  of these; bsr_attention_splits.cu merges what it leaves
 #include "common/attention_mma.cuh"
 #include "common/attention_store.cuh"
+#include "common/ceil_div.cuh"
 
 using namespace sparsegpu;
 
@@ -72,24 +73,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   cp_async_commit();
 
   StripReader<Strips, Ring> reader(schedule, states, tile.group);
-  const int tiles = (reader.strips + STRIPS - 1) / STRIPS;
+  const int tiles = ceil_div(reader.strips, STRIPS);
   reader.begin(ring);
   __syncthreads();
 
   auto copy_keys = [&](int number) {
     const unsigned to = stages + number % 2 * STAGE_BYTES;
-    const int (&first)[STRIPS] = ring.key[number % Ring::SLOTS];
-    auto line_of = [&](const T* base, long long row) {
-      return [&first, base, row, number](int line) -> const T* {
-        const int strip = line / 8;
-        const bool here =
-            first[strip] >= 0 && (BK % 8 == 0 || line % 8 < Strips::width(number * STRIPS + strip));
-        return here ? base + (long long)(first[strip] + line % 8) * row : nullptr;
-      };
-    };
-    copy_lines<KeyPanels, THREADS>(to, head.features, line_of(head.key, head.key_row));
+    const StripTile<Strips, Ring> strips(ring, number);
+    copy_lines<KeyPanels, THREADS>(to, head.features, strips.lines(head.key, head.key_row));
     copy_lines<ValuePanels, THREADS>(to + KeyPanels::BYTES, head.value_features,
-                                     line_of(head.value, head.value_row));
+                                     strips.lines(head.value, head.value_row));
   };
   if (tiles > 0) copy_keys(0);
   cp_async_commit();
@@ -111,13 +104,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     reader.store(ring, number + 2);
     reader.read(number + 3);
 
-    const int slot = number % Ring::SLOTS;
-    auto strip = [&](int j) {
-      return Strip<INDEX>{
-          {ring.state[slot][rows.block_row[0]][j], ring.state[slot][rows.block_row[1]][j]},
-          ring.key[slot][j],
-          Strips::column(number * STRIPS + j)};
-    };
+    const StripTile<Strips, Ring> strips(ring, number);
+    auto strip = [&](int j) { return strips.strip(j, rows); };
     bool any = false, whole = BK % 8 == 0;  // of the lane's rows
 #pragma unroll
     for (int j = 0; j < STRIPS; ++j) {

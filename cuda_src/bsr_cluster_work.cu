@@ -1,5 +1,5 @@
-// What every thread block of bsr_addmm_skinny_sm90.cu does (common/cluster_work.cuh): once a
-// pattern.
+// What every thread block of bsr_addmm_skinny_sm90.cu does, computed once a pattern
+// (bsr_addmm_skinny_sm90/cluster_work.cuh).
 //
 // Clusters of CLUSTER thread blocks take ROWS_PER_CLUSTER row tiles each. Row tiles are in LPT
 // order (longest first) and assigned to the clusters in a zigzag, so that a cluster gets long and
@@ -14,7 +14,8 @@
 //
 // -DINDEX: of the pattern (s32, s64); -DCLUSTER, -DROWS_PER_CLUSTER; -DSLICES_M: row tiles of a
 // block, -DSLICES_K: steps of a block.
-#include "common/cluster_work.cuh"
+#include "bsr_addmm_skinny_sm90/cluster_work.cuh"
+#include "common/ceil_div.cuh"
 #include "common/types.cuh"
 
 using namespace sparsegpu;
@@ -43,7 +44,7 @@ struct Assignment {
       int most = -1, most_steps = 1;
 #pragma unroll
       for (int g = 0; g < ROWS_PER_CLUSTER; ++g) {
-        const int per_block = splits[g] ? (steps[g] + splits[g] - 1) / splits[g] : 0;
+        const int per_block = splits[g] ? ceil_div(steps[g], splits[g]) : 0;
         if (per_block > most_steps) most = g, most_steps = per_block;
       }
 #pragma unroll
@@ -57,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                      const INDEX* indices, long long matrices, long long block_rows,
                      long long nnzb) {
   const long long row_tiles = block_rows * SLICES_M;
-  const long long clusters = (row_tiles + ROWS_PER_CLUSTER - 1) / ROWS_PER_CLUSTER;
+  const long long clusters = ceil_div(row_tiles, ROWS_PER_CLUSTER);
   const long long count = matrices * clusters * CLUSTER;
   for (long long i = (long long)blockIdx.x * THREADS + threadIdx.x; i < count;
        i += (long long)gridDim.x * THREADS) {

@@ -3,6 +3,7 @@
 //     out[p][m][k] = blocks[p][m][k], and zero from k = bk up to the next multiple of eight.
 //
 // -DT: a 16-bit element type. -DTRANSPOSED=1: blocks are stored as (bk, bm), and are transposed.
+#include "common/ceil_div.cuh"
 #include "common/types.cuh"
 #include "common/vector16.cuh"
 
@@ -13,7 +14,7 @@ constexpr int VECTOR = 8;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     bsr_pad_blocks(T* out, const T* blocks, long long vectors, int bm, int bk) {
-  const int vectors_a_row = (bk + VECTOR - 1) / VECTOR, vectors_a_block = bm * vectors_a_row;
+  const int vectors_a_row = ceil_div(bk, VECTOR), vectors_a_block = bm * vectors_a_row;
   for (long long e = (long long)blockIdx.x * THREADS + threadIdx.x; e < vectors;
        e += (long long)gridDim.x * THREADS) {
     const long long p = e / vectors_a_block;

@@ -8,6 +8,7 @@
 //
 // -DT operands, -DINDEX of rows and indices, -DOUT, -DEPILOGUE (common/kernel_epilogue.cuh),
 // -DTILE_M, -DTILE_N, -DTILE_K, -DLANES.
+#include "common/ceil_div.cuh"
 #include "common/kernel_epilogue.cuh"
 #include "common/output_matrix.cuh"
 #include "common/simt_tile.cuh"
@@ -34,8 +35,8 @@ extern "C" __global__ void __launch_bounds__(Outputs::THREADS, 1)
                            const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   __shared__ Outputs::Operands tiles;
 
-  const int row_slices = (problem.bm + TILE_M - 1) / TILE_M;
-  const int col_slices = (problem.bn + TILE_N - 1) / TILE_N;
+  const int row_slices = ceil_div(problem.bm, TILE_M);
+  const int col_slices = ceil_div(problem.bn, TILE_N);
   const long long tile_count = problem.blocks * row_slices * col_slices;
   const bool mat1_by_row = mat1.col <= mat1.row;
   const bool mat2_by_column = mat2.row < mat2.col;

@@ -7,16 +7,16 @@
 // fragments of small blocks are full, too (common/sampled_tile.cuh). Slices of 64 bytes of k pass
 // through a pipeline of STAGES. Deterministic: nothing is added across thread blocks.
 //
-// Either matrix may lie along k or across it (Lines, common/lines_cp_async.cuh): then vectors of
-// its other dimension are whole within a block. 16-bit types only.
+// Either matrix may lie along k or, in 16-bit types, across it (Lines, common/view.cuh): then
+// vectors of its other dimension are whole within a block.
 //
 //   -DT, -DINDEX, -DOUT, -DEPILOGUE as in bsr_sampled_addmm_simt.cu
 //   -DBN                            columns of a block
 //   -DMAT1, -DMAT2=along|across     how 16-byte vectors of mat1 and mat2 lie
 //   -DTILE_M, -DTILE_N              outputs of a thread block, shared by WARPS_M x WARPS_N warps
 //   -DSTAGES
+#include "bsr_sampled_addmm_sm80/lines_cp_async.cuh"
 #include "common/kernel_epilogue.cuh"
-#include "common/lines_cp_async.cuh"
 #include "common/sampled_tile.cuh"
 
 using namespace sparsegpu;

@@ -22,8 +22,9 @@
 //
 // -DINDEX: of the pattern (s32, s64); -DBLOCK: of block numbers (s32, s64).
 
+#include "bsr_schedule/rank_descending.cuh"
+#include "common/ceil_div.cuh"
 #include "common/last_block.cuh"
-#include "common/rank_descending.cuh"
 #include "common/types.cuh"
 
 using namespace sparsegpu;
@@ -130,7 +131,7 @@ __device__ __forceinline__ int exclusive_sum(int value, int* partials, int& tota
 // twice. Returns how many they are, or -1.
 __device__ int add_distinct(const Group& group, const Scratch& scratch, INDEX c0, int width,
                             long long first) {
-  const int words = (width + TILE - 1) / TILE * 32;
+  const int words = ceil_div(width, TILE) * 32;
   unsigned* seen = scratch.table;
   unsigned* any = seen + group.rows * words;
   int* before = (int*)(any + words);

@@ -4,7 +4,7 @@
 // A warp finds the rank of one group by comparing it with all the others: for the thousands of row
 // groups of a matrix (bsr_schedule.cu) that is one short launch, where a sort takes several.
 
-#include "common/rank_descending.cuh"
+#include "bsr_schedule/rank_descending.cuh"
 
 using namespace sparsegpu;
 

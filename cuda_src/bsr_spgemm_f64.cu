@@ -11,6 +11,7 @@
 //
 // -DT is f64; the other names are those of bsr_spgemm_small.cu.
 #include "common/block_pairs.cuh"
+#include "common/ceil_div.cuh"
 #include "ptx/mma.cuh"
 
 using namespace sparsegpu;
@@ -37,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     const PAIR* pair = pairs + 2 * (begin + t / BK);
     int left = count - t / BK, k = t % BK;  // pairs that are left, and the term of the first
     f64 sum[2] = {0, 0};
-    const long long steps = ((long long)most * BK + 3) / 4;
+    const long long steps = ceil_div((long long)most * BK, 4);
 #pragma unroll 4
     for (long long s = 0; s < steps; ++s) {
       f64 x = 0, y = 0;

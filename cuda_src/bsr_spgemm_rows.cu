@@ -11,6 +11,7 @@
 //
 // -DINDEX of both patterns, -DOUT_INDEX of the result (s32, s64).
 #include "common/block_pairs.cuh"
+#include "common/ceil_div.cuh"
 #include "common/warp_reduce.cuh"
 
 using namespace sparsegpu;
@@ -63,7 +64,7 @@ __device__ __forceinline__ long long marked(const Row& row, unsigned* bits, int 
     if (bit >= 0 && bit < 32LL * words) atomicOr(&bits[bit / 32], 1u << bit % 32);
   });
   __syncthreads();
-  const int share = (words + THREADS - 1) / THREADS * 32;
+  const int share = ceil_div(words, THREADS) * 32;
   const int begin = min(words, warp * share), end = min(words, begin + share);
   int mine = 0;
   for (int w = begin + lane; w < end; w += 32) mine += __popc(bits[w]);

@@ -9,6 +9,7 @@
 // -DT operands, -DOUT result, -DPAIR of the pairs (s32, s64), -DTILE_M, -DTILE_N, -DTILE_K,
 // -DLANES.
 #include "common/block_pairs.cuh"
+#include "common/ceil_div.cuh"
 #include "common/simt_tile.cuh"
 
 using namespace sparsegpu;
@@ -24,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(Outputs::THREADS, 1)
   __shared__ long long right_at[TILE_K];  // ... and the row of the right block that it meets
 
   const int bm = problem.bm, bk = problem.bk, bn = problem.bn;
-  const int row_slices = (bm + TILE_M - 1) / TILE_M, col_slices = (bn + TILE_N - 1) / TILE_N;
+  const int row_slices = ceil_div(bm, TILE_M), col_slices = ceil_div(bn, TILE_N);
   const long long tile_count = problem.blocks * row_slices * col_slices;
   for (long long x = blockIdx.x; x < tile_count; x += gridDim.x) {
     const int first_row = int(x % row_slices) * TILE_M;

@@ -11,6 +11,7 @@
 // -DT, -DOUT, -DPAIR as in bsr_spgemm_simt.cu, to be read first; -DTILE_M, -DTILE_N shared by
 // WARPS_M x WARPS_N warps; -DSTAGES.
 #include "common/block_pairs.cuh"
+#include "common/ceil_div.cuh"
 #include "common/cp_async_pipeline.cuh"
 #include "common/warp_mma.cuh"
 
@@ -88,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   extern __shared__ __align__(128) unsigned char dynamic[];
   unsigned char* stages = dynamic + (128 - shared_address(dynamic) % 128) % 128;
   const int bm = problem.bm, bk = problem.bk, bn = problem.bn;
-  const int row_slices = (bm + TILE_M - 1) / TILE_M, col_slices = (bn + TILE_N - 1) / TILE_N;
+  const int row_slices = ceil_div(bm, TILE_M), col_slices = ceil_div(bn, TILE_N);
   const long long tiles = problem.blocks * row_slices * col_slices;
   for (long long x = blockIdx.x; x < tiles; x += gridDim.x) {
     const int first_row = int(x % row_slices) * TILE_M;
@@ -96,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const long long g = problem.first + x / row_slices / col_slices;
     const int rows = bm - first_row, columns = bn - first_col;
     const long long begin = starts[g] - problem.base;
-    const long long count = (starts[g + 1] - problem.base - begin) * ((bk + TILE_K - 1) / TILE_K);
+    const long long count = (starts[g + 1] - problem.base - begin) * ceil_div(bk, TILE_K);
     Slices slices = {pairs + 2 * begin, a + (long long)first_row * bk, b + first_col, 0, bm, bk, bn,
                      min(rows, TILE_M), min(columns, TILE_N)};
     Outputs outputs;

@@ -7,6 +7,7 @@
 // -DT: element type.
 // -DWIDE=1: bm and bk are multiples of 16 bytes, and all blocks begin at multiples of them.
 
+#include "common/ceil_div.cuh"
 #include "common/types.cuh"
 #include "common/vector16.cuh"
 
@@ -50,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                          long long items, int tiles_per_item, int bm, int bk) {
   __shared__ T shared[PADDED];
   const int tile_rows = bm < SIDE ? bm : SIDE, tile_columns = bk < SIDE ? bk : SIDE;
-  const int across = (bk + SIDE - 1) / SIDE, tiles_per_block = (bm + SIDE - 1) / SIDE * across;
+  const int across = ceil_div(bk, SIDE), tiles_per_block = ceil_div(bm, SIDE) * across;
   const int area = tile_rows * tile_columns, pitch = tile_columns | 1;
   const long long block_area = (long long)bm * bk;
 

@@ -7,6 +7,7 @@
 // them there in order: deterministic, whatever the order of the atomics.
 //
 // -DINDEX: of the pattern (s32, s64).
+#include "common/ceil_div.cuh"
 #include "common/warp_reduce.cuh"
 
 using namespace sparsegpu;
@@ -55,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
   __shared__ long long starts[STRIPE];   // of the columns
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const long long b = blockIdx.x / stripes, c0 = blockIdx.x % stripes * STRIPE;
-  const long long run = (nnzb + 32 * WARPS - 1) / (32 * WARPS) * 32;
+  const long long run = ceil_div(nnzb, 32 * WARPS) * 32;
   const long long begin = min(warp * run, nnzb), end = min(begin + run, nnzb);
   indptr += b * (rows + 1);
   indices += b * nnzb;

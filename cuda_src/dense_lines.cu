@@ -10,6 +10,7 @@
 //                 transposed in registers
 //        any      through squares in shared memory, along the smaller stride of `in`
 // -DALIGNED=0|1   (across) at every i, `in` consists of whole aligned vectors
+#include "common/ceil_div.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 #include "common/vector16.cuh"
@@ -171,8 +172,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     dense_lines(T* out, const __grid_constant__ View in, const __grid_constant__ Batch batch,
                 long long batches, long long lines, long long length, long long pitch) {
   // Lines of the copy have 128 bytes or more: 32 bits number the tiles of all the memory there is.
-  const unsigned across = unsigned((length + LENGTH - 1) / LENGTH);
-  const unsigned down = unsigned((lines + LINES - 1) / LINES);
+  const unsigned across = unsigned(ceil_div(length, LENGTH));
+  const unsigned down = unsigned(ceil_div(lines, LINES));
   for (long long t = blockIdx.x; t < batches * down * across; t += gridDim.x) {
     const unsigned above = unsigned(t) / across, b = above / down;
     const T* matrix = batch_ptr<const T>(in, batch, b);

@@ -8,6 +8,7 @@
 // A thread takes a group. A partial group at the end of a row is copied. FLAT: a thread takes
 // kVectors vectors of eight or more bytes of the run, all loaded before the first is used.
 
+#include "common/ceil_div.cuh"
 #include "common/selection.cuh"
 #include "common/view.cuh"
 
@@ -114,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 #else
   long long here = blockIdx.x * (long long)blockDim.x + threadIdx.x;
   if (here >= total) return;
-  long long groups = (columns + GROUP - 1) / GROUP;
+  long long groups = ceil_div(columns, GROUP);
   long long column = here % groups * GROUP;
   long long row = here / groups % rows, b = here / groups / rows;
   const T* from = batch_ptr<T>(dense, batch, b) + element_offset(dense, row, column);

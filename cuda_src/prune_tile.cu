@@ -6,6 +6,7 @@
 //
 // A thread takes two neighbouring tiles. Tiles that the last row or column cuts are copied.
 
+#include "common/ceil_div.cuh"
 #include "common/selection.cuh"
 #include "common/view.cuh"
 
@@ -59,8 +60,8 @@ __device__ __forceinline__ void two_tiles(V* to, long long out_row, const V* fro
 extern "C" __global__ void __launch_bounds__(256)
     prune_tile(View out, View dense, const unsigned char* mask, Batch batch, long long rows,
                long long columns) {
-  unsigned column_blocks = unsigned((columns + kBlockColumns - 1) / kBlockColumns);
-  unsigned row_blocks = unsigned((rows + kBlockRows - 1) / kBlockRows);
+  unsigned column_blocks = unsigned(ceil_div(columns, kBlockColumns));
+  unsigned row_blocks = unsigned(ceil_div(rows, kBlockRows));
   unsigned line = blockIdx.x / column_blocks;
   long long b = line / row_blocks;
   long long row = (long long)(line % row_blocks) * kBlockRows + threadIdx.x / 32 * 4;

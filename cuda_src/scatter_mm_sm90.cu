@@ -12,6 +12,7 @@
 //
 // -DT, -DINDEX, -DFORMAT, -DOUT, -DEPILOGUE, -DGROUP_SIZE as in scatter_mm_simt.cu; -DKS columns of
 // a block, a multiple of 64, as its rows are; -DTILE_N=64|128|256, -DTEAMS, -DSTAGES of a team.
+#include "common/ceil_div.cuh"
 #include "common/kernel_epilogue.cuh"
 #include "common/pair_sum.cuh"
 #include "common/scatter_store.cuh"
@@ -86,7 +87,7 @@ __device__ __forceinline__ void produce(int team, unsigned char* memory, Pipelin
   for (long long x = first_part(team); x < parts; x += parts_at_once()) {
     const Part part(problem, x);
     const Pairs tile(lists, problem, part.tile);
-    const int panels = (part.columns + PANEL - 1) / PANEL;
+    const int panels = ceil_div(part.columns, PANEL);
     const int of_batch = STACKS ? 0 : int(batch_offset(matrices.others, batch, part.batch));
     for (long long first = tile.first; first < tile.end; first += 32) {
       const int count = int(min(32ll, tile.end - first));

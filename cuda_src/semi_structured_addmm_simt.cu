@@ -4,6 +4,7 @@
 // A thread block computes TILE_M x TILE_N outputs, as common/sparse_simt_tile.cuh says.
 //
 //   -DT dtype of the operands; -DOUT, -DEPILOGUE, -DACT (common/kernel_epilogue.cuh); -DTILE_N
+#include "common/ceil_div.cuh"
 #include "common/kernel_epilogue.cuh"
 #include "common/sparse_simt_tile.cuh"
 
@@ -26,8 +27,8 @@ extern "C" __global__ void __launch_bounds__(Outputs::THREADS, 2)
                                const __grid_constant__ Op::Args epilogue) {
   __shared__ Outputs::Operands tiles;
 
-  const long long row_tiles = (problem.m + TILE_M - 1) / TILE_M;
-  const long long column_tiles = (problem.n + TILE_N - 1) / TILE_N;
+  const long long row_tiles = ceil_div(problem.m, TILE_M);
+  const long long column_tiles = ceil_div(problem.n, TILE_N);
   const long long count = row_tiles * column_tiles * problem.batches;
 
   // The grid covers all tiles unless they are more than a grid may have.

@@ -28,6 +28,7 @@
 #include "common/types.cuh"
 #include "common/vector16.cuh"
 #include "common/view.cuh"
+#include "common/warp_arrive.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/mbarrier.cuh"
@@ -237,7 +238,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 
   const unsigned stages = shared_address(memory), delivered = shared_address(&delivery);
   Pipeline pipeline(barriers);
   if (threadIdx.x == 0) {
-    pipeline.init(1, CONSUMERS);
+    pipeline.init(1, CONSUMERS * WARP_ARRIVALS);
     mbarrier_init(delivered, 1);
     mbarrier_init_fence();
     mbarrier_arrive_expect_tx(delivered, INBOX_BYTES / CLUSTER * (CLUSTER - 1));  // of the others
@@ -271,8 +272,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 
       mbarrier_wait(pipeline.full_barrier(), pipeline.parity);
       add_products<T>(sum, stages + pipeline.stage * STAGE_BYTES,
                       memory + pipeline.stage * STAGE_BYTES + LEFT_BYTES + RIGHT_BYTES);
-      __syncwarp();
-      if (lane == 0) mbarrier_arrive(pipeline.empty_barrier());
+      warp_arrive(pipeline.empty_barrier());
       pipeline.advance();
     }
     // All thread blocks have read all their stages, so inboxes may overwrite them.

@@ -15,6 +15,7 @@
 //                                  16 or 32 bits
 //   -DT dtype of the operands; -DOUT, -DEPILOGUE, -DACT (common/kernel_epilogue.cuh);
 //   -DTILE_M, -DTILE_N outputs of a thread block, shared by its four warps; -DSTAGES
+#include "common/ceil_div.cuh"
 #include "common/kernel_epilogue.cuh"
 #include "common/sparse_mma_tile.cuh"
 
@@ -64,8 +65,8 @@ extern "C" __global__ void __launch_bounds__(Tile::THREADS, Tile::MIN_BLOCKS)
                                const __grid_constant__ Op::Args epilogue) {
   extern __shared__ __align__(128) unsigned char stages[];
 
-  const long long row_tiles = (problem.m + TILE_M - 1) / TILE_M;
-  const long long column_tiles = (problem.n + TILE_N - 1) / TILE_N;
+  const long long row_tiles = ceil_div(problem.m, TILE_M);
+  const long long column_tiles = ceil_div(problem.n, TILE_N);
   const long long tiles = row_tiles * column_tiles * problem.batches;
 
   // The grid covers all tiles unless they are more than a grid may have.

@@ -23,6 +23,7 @@
 //   -DTILE_N=64|128|256, -DSTAGES
 //   -DCLUSTER=1|2         2: not with TILE_N=64
 //   -DSTORE_BUFFERS=1|2   of each warp, for the epilogue store; 1 where write_tile allows it
+#include "common/ceil_div.cuh"
 #include "common/dense_tile_tma.cuh"
 #include "common/epilogue_store.cuh"
 #include "common/kernel_epilogue.cuh"
@@ -76,18 +77,18 @@ struct Tile {
 
   __device__ __forceinline__ Tile(unsigned tile, const SemiStructuredProblem& problem) {
     const unsigned down = tiles_down(problem);
-    const unsigned across = unsigned((problem.n + TILE_N - 1) / TILE_N);
+    const unsigned across = unsigned(ceil_div(problem.n, TILE_N));
     batch = tile / (down * across);
     const BandRaster<unsigned> raster(tile % (down * across), down, across, RASTER_BAND / CLUSTER);
     row = raster.row * CLUSTER + rank_in_cluster();
     column = raster.column;
   }
   static __device__ __forceinline__ unsigned tiles_down(const SemiStructuredProblem& problem) {
-    return unsigned((problem.m + CLUSTER * TILE_M - 1) / (CLUSTER * TILE_M));
+    return unsigned(ceil_div(problem.m, CLUSTER * TILE_M));
   }
   // Of clusters' tiles.
   static __device__ __forceinline__ unsigned count(const SemiStructuredProblem& problem) {
-    return unsigned(tiles_down(problem) * ((problem.n + TILE_N - 1) / TILE_N) * problem.batches);
+    return unsigned(tiles_down(problem) * ceil_div(problem.n, TILE_N) * problem.batches);
   }
 };
 

@@ -10,6 +10,7 @@
 // orientations in the order of their metadata, are staged in shared memory and stored in contiguous
 // runs.
 
+#include "common/ceil_div.cuh"
 #include "common/semi_structured.cuh"
 #include "common/selection.cuh"
 #include "common/view.cuh"
@@ -67,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
                          int* dropped) {
   alignas(16) __shared__ KeptPair staged[kColumns * kRowTiles + kColumns / 8 * kVector];
   __shared__ uint4 codes[kCodes / 16], codes_t[kCodes / 16];
-  unsigned column_blocks = unsigned((columns + kColumns - 1) / kColumns);
+  unsigned column_blocks = unsigned(ceil_div(columns, kColumns));
   long long row0 = (long long)(blockIdx.x / column_blocks) * kRows;
   long long column0 = (long long)(blockIdx.x % column_blocks) * kColumns;
   // Both are multiples of 32: no tile is cut.

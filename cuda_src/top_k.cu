@@ -6,6 +6,7 @@
 // tells the next one. Then every warp writes what it keeps of a stretch of columns.
 //
 // -DT of the numbers (f16, bf16, f32, f64, s64), -DINDEX of the columns (s32, s64).
+#include "common/ceil_div.cuh"
 #include "common/order_key.cuh"
 #include "common/warp_reduce.cuh"
 
@@ -70,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
     top_k(INDEX* chosen, const T* scores, long long rows, long long columns, long long count) {
   __shared__ unsigned above_of_warp[WARPS], equal_of_warp[WARPS];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const long long share = (columns + THREADS - 1) / THREADS * 32;  // of a warp
+  const long long share = ceil_div(columns, THREADS) * 32;  // of a warp
   const long long begin = min(columns, warp * share), end = min(columns, begin + share);
   for (long long row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* of_row = scores + row * columns;

@@ -1,6 +1,7 @@
 // What bsr_addmm_groups.cu copies to shared memory, and where its schedule says that it lies.
 #pragma once
 
+#include "common/ceil_div.cuh"
 #include "common/cp_async_pipeline.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
@@ -43,10 +44,10 @@ struct GroupTile {
   static constexpr int THREADS = 32 * Config::warps_m * warps_n;
   static constexpr int TILE_M = group_rows * slice_m;
   static constexpr int WARP_M = TILE_M / Config::warps_m, WARP_N = tile_n / warps_n;
-  static constexpr int ROW_TILES = (bm + slice_m - 1) / slice_m;  // of a block row
-  static constexpr int LENGTH = (bk + 7) / 8 * 8;                 // of a block's row as it lies
-  static constexpr int SLICES = (bk + step_k - 1) / step_k;       // of an entry
-  static constexpr int SLOTS = steps * group_rows;                // blocks of a stage
+  static constexpr int ROW_TILES = ceil_div(bm, slice_m);  // of a block row
+  static constexpr int LENGTH = ceil_div(bk, 8) * 8;       // of a block's row as it lies
+  static constexpr int SLICES = ceil_div(bk, step_k);      // of an entry
+  static constexpr int SLOTS = steps * group_rows;         // blocks of a stage
   static_assert(slice_m % 8 == 0 && step_k % 8 == 0 && WARP_N % 16 == 0, "whole fragments");
   static_assert(TILE_M % (8 * Config::warps_m) == 0, "whole fragments of each warp");
   static_assert(WARP_M % slice_m == 0 || slice_m % WARP_M == 0, "whole blocks, or equal parts");
@@ -65,7 +66,7 @@ struct GroupTile {
   // column of its step l. Behind the end of the group there is no block, and the column is of no
   // matter.
   struct StageBlocks {
-    static constexpr int WORDS = (SLOTS + 31) / 32;
+    static constexpr int WORDS = ceil_div(SLOTS, 32);
     Index block[WORDS];
     int column, slice, entries;  // slice: of the entry (steps == 1); entries: left in the group
 
@@ -133,8 +134,8 @@ struct GroupTile {
     static constexpr int SLOTS_AT_ONCE =
         SLOT_COPIES < THREADS ? THREADS / SLOT_COPIES : 1;         // slots
     static constexpr int DOWN = THREADS / SLOTS_AT_ONCE / ACROSS;  // lines
-    static constexpr int OF_SLOT = (slice_m + DOWN - 1) / DOWN;    // copies
-    static constexpr int COPIES = (SLOTS + SLOTS_AT_ONCE - 1) / SLOTS_AT_ONCE * OF_SLOT;
+    static constexpr int OF_SLOT = ceil_div(slice_m, DOWN);        // copies
+    static constexpr int COPIES = ceil_div(SLOTS, SLOTS_AT_ONCE) * OF_SLOT;
     static_assert(DOWN % 8 == 0, "all lines of a thread have one swizzle");
 
     const Element* from;  // of block 0

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bsr_addmm_groups/tile_loader.cuh"
+#include "common/ceil_div.cuh"
 #include "ptx/mma.cuh"
 
 namespace sparsegpu {
@@ -27,7 +28,7 @@ struct WarpMmaSwapped {
   static constexpr int BLOCKS = WARP_M < slice_m ? 1 : WARP_M / slice_m;  // of a step
   static constexpr int BLOCK_EIGHTS = WARP_M / BLOCKS / 8;
   static constexpr int TERMS_AT_ONCE = step_k < 32 ? step_k : 32;  // terms in registers
-  static constexpr int DEPTHS = (TERMS_AT_ONCE + 15) / 16;
+  static constexpr int DEPTHS = ceil_div(TERMS_AT_ONCE, 16);
   f32 sum[EIGHTS][SIXTEENS][4];
   int row, col;                        // where the warp's part starts in the tile
   unsigned first_block;                // of its rows
@@ -62,7 +63,7 @@ struct WarpMmaSwapped {
       if (SLOTS > 1 && !any_of(present, step)) continue;  // nor is the last stage full
 #pragma unroll
       for (int first = 0; first < step_k; first += TERMS_AT_ONCE) {
-        const int depths = min(DEPTHS, (step_k - first + 15) / 16);  // a constant once unrolled
+        const int depths = min(DEPTHS, ceil_div(step_k - first, 16));  // a constant once unrolled
         unsigned a[DEPTHS][SIXTEENS][4];
 #pragma unroll
         for (int d = 0; d < depths; ++d)
@@ -75,7 +76,7 @@ struct WarpMmaSwapped {
           const int slot = step * group_rows + r;
           if (SLOTS > 1 && BLOCKS > 1 && !(present[slot / 32] >> slot % 32 & 1)) continue;
           // The next sixteen rows are loaded before these are multiplied.
-          constexpr int PAIRS = (BLOCK_EIGHTS + 1) / 2;
+          constexpr int PAIRS = ceil_div(BLOCK_EIGHTS, 2);
           unsigned b[2][4];
           auto load_rows = [&](int q) {
             const int d = q / PAIRS, i = q % PAIRS * 2;
@@ -101,7 +102,7 @@ struct WarpMmaSwapped {
 
   // The fragments of sixteen terms, of the warp's rows and columns, where a stage is one block.
   struct Depth {
-    unsigned a[SIXTEENS][4], b[(EIGHTS + 1) / 2][4];
+    unsigned a[SIXTEENS][4], b[ceil_div(EIGHTS, 2)][4];
   };
   __device__ __forceinline__ void read(Depth& depth, int d, unsigned stage) const {
 #pragma unroll

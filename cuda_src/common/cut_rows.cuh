@@ -6,6 +6,7 @@
 // entries. Numbers that no row needs have nothing to do; there are fewer of them than rows.
 #pragma once
 
+#include "common/ceil_div.cuh"
 #include "common/row_groups.cuh"
 
 namespace sparsegpu {
@@ -29,7 +30,7 @@ struct CutRows {
     return (starts[row] - starts[0]) / length + row;
   }
   __device__ __forceinline__ int count(int row) const {
-    return max(1, (counts[row] + length - 1) / length);
+    return max(1, ceil_div(counts[row], length));
   }
 
   // The row that a number is one of, or that it is behind. All lanes of the warp ask for the same
@@ -38,7 +39,7 @@ struct CutRows {
     const int lane = threadIdx.x % 32;
     int low = 0, high = rows;  // low <= row < high
     while (high - low > 1) {
-      const int step = (high - low + 31) / 32;
+      const int step = ceil_div(high - low, 32);
       const int row = low + lane * step;
       const unsigned before = __ballot_sync(~0u, row < high && first(row) <= number);
       low += (31 - __clz(before)) * step;

@@ -3,8 +3,8 @@
 //
 // Where the operand lies in columns, the tile has a line of K elements for each of them. Where it
 // lies in rows, it is copied in boxes of K rows, a line for each: wgmma reads those of 16-bit types
-// as MN-major, and common/smem_transpose.cuh transposes those of 8 bits. A line is as wide as the
-// tensor map's swizzle.
+// as MN-major, and bsr_addmm_sm90.cu transposes those of 8 bits. A line is as wide as the tensor
+// map's swizzle.
 #pragma once
 
 #include "common/types.cuh"

@@ -13,6 +13,7 @@
 // The block rows are taken in the order `rows`, those with most blocks first.
 #pragma once
 
+#include "common/ceil_div.cuh"
 #include "common/cp_async_pipeline.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
@@ -61,8 +62,8 @@ struct FullPrecisionProduct {
   static_assert(tile_m % Config::warps_m == 0 && tile_n % Config::warps_n == 0,
                 "warps share the tile");
   static constexpr int SIZE = sizeof(Element), VECTOR = 16 / SIZE;
-  static constexpr int ROW_TILES = (bm + tile_m - 1) / tile_m;  // of a block row
-  static constexpr int SLICES = (bk + tile_k - 1) / tile_k;     // of a block
+  static constexpr int ROW_TILES = ceil_div(bm, tile_m);  // of a block row
+  static constexpr int SLICES = ceil_div(bk, tile_k);     // of a block
   static constexpr bool WHOLE_ROWS = bm % tile_m == 0;
 
   // Where a tile of the output lies. Thread blocks that run at the same time share the dense
@@ -75,7 +76,7 @@ struct FullPrecisionProduct {
     __device__ __forceinline__ TilePlace(long long tile, const FullPrecisionProblem& problem,
                                          const View& rows, const Batch& shape) {
       const long long row_tiles = problem.batches * problem.block_rows * ROW_TILES;
-      const long long column_tiles = (problem.n + tile_n - 1) / tile_n;
+      const long long column_tiles = ceil_div(problem.n, tile_n);
       const long long width = problem.raster_width;
       // Unlike BandRaster, the first band is the narrow one, so that the last tiles are many and
       // sorted.
@@ -285,7 +286,7 @@ struct FullPrecisionProduct {
       const Batch& batch, const FullPrecisionProblem& problem, const typename Op::Args& epilogue) {
     typedef Operands<WarpOutputs> Slice;
     const long long row_tiles = problem.batches * problem.block_rows * ROW_TILES;
-    const long long column_tiles = (problem.n + tile_n - 1) / tile_n;
+    const long long column_tiles = ceil_div(problem.n, tile_n);
 
     // A thread block takes several tiles only where they are more than a grid may have.
     for (long long tile = blockIdx.x; tile < row_tiles * column_tiles; tile += gridDim.x) {

@@ -4,6 +4,7 @@
 // contiguous run.
 #pragma once
 
+#include "common/ceil_div.cuh"
 #include "common/semi_structured.cuh"
 
 namespace sparsegpu {
@@ -26,7 +27,7 @@ struct MetaTile {
   bool inside;
 
   __device__ __forceinline__ MetaTile(long long m, long long columns) : columns(columns), m(m) {
-    unsigned column_blocks = unsigned((columns + kColumns - 1) / kColumns);
+    unsigned column_blocks = unsigned(ceil_div(columns, kColumns));
     row0 = (long long)(blockIdx.x / column_blocks) * kRows;
     column0 = (long long)(blockIdx.x % column_blocks) * kColumns;
     half = threadIdx.x % (2 * kColumns);

@@ -9,6 +9,7 @@
 //                            q_offsets[n * c1 + (split - n) * c0 ...]
 #pragma once
 
+#include "common/ceil_div.cuh"
 #include "common/view.cuh"
 
 namespace sparsegpu {
@@ -37,10 +38,10 @@ struct ScatterPart {
   long long tile, batch;                    // pairs: the tiles are the batch
 
   static __device__ __forceinline__ long long row_slices(const ScatterProblem& problem) {
-    return (problem.ms + HEIGHT - 1) / HEIGHT;
+    return ceil_div(problem.ms, HEIGHT);
   }
   static __device__ __forceinline__ long long col_slices(const ScatterProblem& problem) {
-    return (problem.ns + WIDTH - 1) / WIDTH;
+    return ceil_div(problem.ns, WIDTH);
   }
   static __device__ __forceinline__ long long count(const ScatterProblem& problem) {
     return problem.tiles * problem.batches * row_slices(problem) * col_slices(problem);

@@ -1,6 +1,7 @@
 // How thread blocks take the tiles of a product of block rows, one after the other in a grid.
 #pragma once
 
+#include "common/ceil_div.cuh"
 #include "common/view.cuh"
 
 namespace sparsegpu {
@@ -21,7 +22,7 @@ struct BlockRowTile {
   int rows, columns;
 
   __device__ __forceinline__ BlockRowTile(long long tile, const BlockRowProblem& problem) {
-    const int slices = (problem.bm + HEIGHT - 1) / HEIGHT;
+    const int slices = ceil_div(problem.bm, HEIGHT);
     const long long row_tiles = problem.batches * problem.block_rows * slices;
     const long long x = tile % row_tiles;
     first_col = tile / row_tiles * WIDTH;
@@ -33,8 +34,8 @@ struct BlockRowTile {
     columns = int(min((long long)WIDTH, problem.n - first_col));
   }
   static __device__ __forceinline__ long long count(const BlockRowProblem& problem) {
-    return problem.batches * problem.block_rows * ((problem.bm + HEIGHT - 1) / HEIGHT) *
-           ((problem.n + WIDTH - 1) / WIDTH);
+    return problem.batches * problem.block_rows * ceil_div(problem.bm, HEIGHT) *
+           ceil_div(problem.n, WIDTH);
   }
 
   // Where the bounds of the tile's blocks are: indptr of its block row.

@@ -9,6 +9,7 @@
 // A kernel takes its score from common/kernel_score.cuh. How exp(logit) is summed is its own.
 #pragma once
 
+#include "common/ceil_div.cuh"
 #include "common/philox.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
@@ -119,7 +120,7 @@ struct ScoreOp {
       const long long code = masks[block * args.mask.row].code;
       if (code < 0) return code == EVERYTHING;
       const int row = place / args.block_columns, column = place % args.block_columns;
-      const int words = (args.block_columns + 31) / 32;
+      const int words = ceil_div(args.block_columns, 32);
       const unsigned word = args.bits[(code * args.block_rows + row) * words + column / 32];
       return word >> column % 32 & 1;
     }

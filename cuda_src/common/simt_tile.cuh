@@ -12,6 +12,7 @@
 // fixed order, so that the same inputs give the same bits.
 #pragma once
 
+#include "common/ceil_div.cuh"
 #include "common/warp_reduce.cuh"
 
 namespace sparsegpu {
@@ -41,7 +42,7 @@ struct SimtTile {
                                               bool k_is_contiguous, Element element) {
     constexpr int EXTENT = PITCH - 1, SIZE = DEPTH * EXTENT;
     constexpr int MOST = sizeof(A) < 8 ? 8 : 32 / sizeof(A);
-    constexpr int SHARE = (SIZE + THREADS - 1) / THREADS, BATCH = SHARE < MOST ? SHARE : MOST;
+    constexpr int SHARE = ceil_div(SIZE, THREADS), BATCH = SHARE < MOST ? SHARE : MOST;
     for (int first = threadIdx.x; first < SIZE; first += BATCH * THREADS) {
       A batch[BATCH];
 #pragma unroll

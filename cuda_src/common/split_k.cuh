@@ -6,6 +6,7 @@
 // within a tile, each warp's fragments of eight columns, four values a lane.
 #pragma once
 
+#include "common/ceil_div.cuh"
 #include "common/epilogue_store.cuh"
 #include "common/tile_scheduler.cuh"
 #include "common/types.cuh"
@@ -17,7 +18,7 @@ template <int TileN>
 __device__ __forceinline__ long long partial_tile(long long slice, long long batch,
                                                   long long batches, long long column_tile,
                                                   long long n) {
-  return (slice * batches + batch) * ((n + TileN - 1) / TileN) + column_tile;
+  return (slice * batches + batch) * ceil_div(n, TileN) + column_tile;
 }
 
 template <typename A>

@@ -2,6 +2,7 @@
 // a warp takes, and where its sums go.
 #pragma once
 
+#include "common/ceil_div.cuh"
 #include "common/vector16.cuh"
 #include "common/view.cuh"
 #include "ptx/mad_wide.cuh"
@@ -112,7 +113,7 @@ struct SpmvRows {
   // Warps of a batch.
   static __device__ __forceinline__ long long warps_of(const SpmvProblem& problem, int teams) {
     const int rows_of_warp = problem.rounds * teams;
-    return (problem.rows + rows_of_warp - 1) / rows_of_warp;
+    return ceil_div(problem.rows, rows_of_warp);
   }
   static __device__ __forceinline__ long long batch_of(const SpmvProblem& problem, int teams) {
     return Config::batched ? warp_number() / warps_of(problem, teams) : 0;

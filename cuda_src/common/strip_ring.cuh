@@ -2,6 +2,7 @@
 // is known of the strips (common/query_tile.cuh) that a tile consists of.
 #pragma once
 
+#include "common/attention_tile.cuh"
 #include "common/query_tile.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/cp_async.cuh"
@@ -33,6 +34,37 @@ struct StripRing {
   int key[SLOTS][STRIPS];  // the first of the strip; negative: there is none
   Index state[SLOTS][ROWS][STRIPS];
 };
+
+// The strips of tile `number` in a ring.
+template <typename Strips, typename Ring>
+struct StripTile {
+  static constexpr int STRIPS = Ring::STRIPS;
+  const Ring& ring;
+  int number;
+
+  __device__ __forceinline__ StripTile(const Ring& ring, int number) : ring(ring), number(number) {}
+
+  // Where a line of the tile lies in a matrix, null where it has no key: a function of the line.
+  template <typename E>
+  __device__ __forceinline__ auto lines(const E* base, long long row) const {
+    const int (&first)[STRIPS] = ring.key[number % Ring::SLOTS];
+    return [&first, base, row, tile = number](int line) -> const E* {
+      const int strip = line / 8;
+      const bool here = first[strip] >= 0 && (Strips::COLUMNS % 8 == 0 ||
+                                              line % 8 < Strips::width(tile * STRIPS + strip));
+      return here ? base + (long long)(first[strip] + line % 8) * row : nullptr;
+    };
+  }
+  // Strip j for the two rows of a lane.
+  template <typename Rows>
+  __device__ __forceinline__ Strip<typename Ring::Number> strip(int j, const Rows& rows) const {
+    const int slot = number % Ring::SLOTS;
+    return {{ring.state[slot][rows.block_row[0]][j], ring.state[slot][rows.block_row[1]][j]},
+            ring.key[slot][j],
+            Strips::column(number * STRIPS + j)};
+  }
+};
+
 // A thread's part of the ring: a strip of a block row.
 template <typename Strips, typename Ring>
 struct StripReader {

@@ -5,6 +5,7 @@
 // is added is read element by element.
 #pragma once
 
+#include "common/ceil_div.cuh"
 #include "common/kernel_score.cuh"
 #include "common/query_tile.cuh"
 
@@ -40,7 +41,7 @@ struct TileMask {
 template <int BlockM, int BlockK, typename Score>
 struct TileMask<b8, BlockM, BlockK, Score> {
   static constexpr bool ADDED = false;
-  static constexpr int WORDS = (BlockK + 31) / 32;
+  static constexpr int WORDS = ceil_div(BlockK, 32);
   const unsigned* bits;
 
   __device__ __forceinline__ TileMask(const Score&, const unsigned* bits, long long) : bits(bits) {}

@@ -2,6 +2,7 @@
 // has, in which order thread blocks take them, and the prefetch of the schedule.
 #pragma once
 
+#include "common/ceil_div.cuh"
 #include "common/row_groups.cuh"
 
 namespace sparsegpu {
@@ -19,8 +20,8 @@ template <int BlockM>
 struct RowGroupShape {
   static constexpr int TILE_M = 128;
   static constexpr int SLICE_M = BlockM < TILE_M ? BlockM : TILE_M;  // rows of a block in a tile
-  static constexpr int SLICES_M = (BlockM + TILE_M - 1) / TILE_M;  // tiles that a block's rows need
-  static constexpr int ROWS = TILE_M / SLICE_M;                    // block rows of a group
+  static constexpr int SLICES_M = ceil_div(BlockM, TILE_M);  // tiles that a block's rows need
+  static constexpr int ROWS = TILE_M / SLICE_M;              // block rows of a group
 
   static constexpr int GROUP_M = BlockM * ROWS;  // rows of a group
 
@@ -88,11 +89,11 @@ struct RowGroupTile {
     group = schedule.order[(problem.pattern_batched ? batch * groups : 0) + place];
   }
   static __device__ __forceinline__ unsigned column_tiles(const RowGroupProblem& problem) {
-    return unsigned((problem.n + TileN - 1) / TileN);
+    return unsigned(ceil_div(problem.n, TileN));
   }
   static __device__ __forceinline__ unsigned count(const RowGroupProblem& problem) {
     return unsigned(Shape::SLICES_M * problem.groups * problem.batches *
-                    ((problem.n + TileN - 1) / TileN));
+                    ceil_div(problem.n, TileN));
   }
 };
 

@@ -9,7 +9,7 @@ namespace sparsegpu {
 template <int Stages>
 struct TmaPipeline {
   unsigned full, empty;  // of stage 0: its copies have arrived; its consumers have read it
-  unsigned transposed;   // of stage 0: its copies have been transposed (common/smem_transpose.cuh)
+  unsigned transposed;   // of stage 0: its copies have been transposed (bsr_addmm_sm90.cu)
   int stage = 0, parity = 0;
 
   template <int Kinds>

@@ -11,9 +11,10 @@ namespace sparsegpu {
 constexpr bool EACH_LANE_ARRIVES = false;
 constexpr int WARP_ARRIVALS = EACH_LANE_ARRIVES ? 32 : 1;
 
-__device__ __forceinline__ void warp_arrive(unsigned barrier) {
+// A caller that has its lane at hand passes it: computing it again costs some kernels instructions.
+__device__ __forceinline__ void warp_arrive(unsigned barrier, int lane = threadIdx.x % 32) {
   __syncwarp();
-  if (EACH_LANE_ARRIVES || threadIdx.x % 32 == 0) mbarrier_arrive(barrier);
+  if (EACH_LANE_ARRIVES || lane == 0) mbarrier_arrive(barrier);
 }
 
 }  // namespace sparsegpu

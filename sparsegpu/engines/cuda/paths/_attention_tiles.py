@@ -7,6 +7,7 @@ the group's keys.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from ..runtime.types import ctype
 from ..runtime.view import batch_dims, matrix_numbers, matrix_view, vector_view
 from ._attention import Attention, AttentionFacts
 from ._attention_backward import AttentionBackward, Reads
-from ._matrix_maps import matrices_of
 from ._product import layout_of
 from ._split_k import CutGroups, cut_row_groups
 
@@ -82,7 +82,11 @@ def widths_for_mma(f: AttentionFacts, most: int, *, least_rows: int = 8) -> tupl
 
 def readable_mask(mask_data: Any) -> bool:
     """Return whether the states of a mask can be found: its matrices are at one distance."""
-    return packed_mask(mask_data) is not None or matrices_of(mask_data, 3) is not None
+    if packed_mask(mask_data) is not None:
+        return True
+    batch = zip(mask_data.shape[:-3], mask_data.strides[:-3], strict=True)
+    kept = [(n, stride) for n, stride in batch if n != 1]
+    return all(outer == n * inner for (_, outer), (n, inner) in pairwise(kept))
 
 
 def score_defines(f: AttentionFacts) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ..runtime.types import ctype
 
 #: Rows of a row tile and terms of a step.
 SIDE = 64
-_WORDS = 32  # of 32 bits: ``struct ClusterWork`` in common/cluster_work.cuh
+_WORDS = 32  # of 32 bits: ``struct ClusterWork`` in bsr_addmm_skinny_sm90/cluster_work.cuh
 
 
 def cluster_work(pattern: Pattern, cluster: int, rows_per_cluster: int) -> Any:
@@ -31,7 +31,7 @@ def cluster_work(pattern: Pattern, cluster: int, rows_per_cluster: int) -> Any:
     Returns
     -------
     int32 array (*batch, thread blocks of a matrix * 32)
-        `ClusterWork` of ``common/cluster_work.cuh``, one after the other.
+        `ClusterWork` of ``bsr_addmm_skinny_sm90/cluster_work.cuh``, one after the other.
     """
     (bm, bk), block_rows = pattern.blocksize, pattern.block_shape[0]
     matrices = size_of(pattern.batch_shape)

@@ -8,8 +8,7 @@ described, too.
 
 from __future__ import annotations
 
-from itertools import pairwise
-from math import gcd, prod
+from math import gcd
 from typing import Any
 
 from ..runtime.tensor_map import tensor_map
@@ -18,23 +17,6 @@ from ._tma import INT32
 
 #: Bytes of a row that a box has.
 LINE_BYTES = 128
-
-
-def matrices_of(array: Any, trailing: int) -> tuple[int, int] | None:
-    """Return how many matrices an array has and their distance in bytes, None without one.
-
-    ``trailing`` dimensions stand behind those of the batch.
-    """
-    kept = [
-        (n, s)
-        for n, s in zip(array.shape[:-trailing], array.strides[:-trailing], strict=True)
-        if n != 1
-    ]
-    for (_, outer), (n, inner) in pairwise(kept):
-        if outer != n * inner:
-            return None
-    apart = kept[-1][1] if kept else 0
-    return (prod(n for n, _ in kept), apart) if apart else (1, 0)
 
 
 def described(array: Any) -> bool:

@@ -2,6 +2,7 @@
 // shared memory for mma, by cp.async: lines may lie anywhere in the operand.
 #pragma once
 
+#include "common/ceil_div.cuh"
 #include "common/cp_async_pipeline.cuh"
 #include "common/view.cuh"
 #include "common/warp_mma.cuh"
@@ -17,7 +18,7 @@ struct LinesCpAsync {
   static constexpr int SIZE = sizeof(E), VECTOR = 16 / SIZE;
   static constexpr int WIDTH = (ALONG ? DEPTH : LINES) / VECTOR, HEIGHT = ALONG ? LINES : DEPTH;
   static constexpr int DOWN = THREADS / WIDTH;
-  static constexpr int POINTERS = ALONG ? (LINES + DOWN - 1) / DOWN : 1;
+  static constexpr int POINTERS = ALONG ? ceil_div(LINES, DOWN) : 1;
   typedef OperandTile<E, LINES, DEPTH, ALONG> Tile;
 
   const E* from[POINTERS];  // of the next slice; null: zeros
