@@ -60,7 +60,7 @@ struct Highest {
   A top = minus_infinity();
   __device__ __forceinline__ void raise(const Pack<T, WIDE>& pack) {
 #pragma unroll
-    for (int e = 0; e < WIDE; ++e) top = higher(top, to_acc(pack.value[e]));
+    for (int e = 0; e < WIDE; ++e) top = higher(top, pack.acc(e));
   }
   __device__ __forceinline__ A get() const { return top; }
 };
@@ -92,8 +92,8 @@ typedef Conditional<(WIDE > 1), TopOf<T>::type, Highest>::type Top;
 struct Sum {
   A base, sum;
   __device__ __forceinline__ explicit Sum(A top) : base(base_of(top)), sum(0) {}
-  __device__ __forceinline__ A add(T x) {
-    const A root = root_of_exp(to_acc(x) - base);
+  __device__ __forceinline__ A add(A x) {
+    const A root = root_of_exp(x - base);
     sum = fma_acc(root, root, sum);
     return root;
   }
@@ -133,7 +133,7 @@ struct Vectors {
   __device__ __forceinline__ void add_to(Sum& sum) {
     each([&](int k) {
 #pragma unroll
-      for (int e = 0; e < WIDE; ++e) sum.add(pack[k].value[e]);
+      for (int e = 0; e < WIDE; ++e) sum.add(pack[k].acc(e));
       pack[k].forget();
     });
   }
@@ -153,8 +153,7 @@ struct Vectors {
     });
   }
   __device__ __forceinline__ void store(const Result& results, const Cursor& at, A factor, A base) {
-    store(results, at, factor,
-          [&](int k, int e) { return root_of_exp(to_acc(pack[k].value[e]) - base); });
+    store(results, at, factor, [&](int k, int e) { return root_of_exp(pack[k].acc(e) - base); });
   }
 };
 
@@ -214,7 +213,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT / THREADS)
     A roots[KEPT][WIDE];
     kept.each([&](int k) {
 #pragma unroll
-      for (int e = 0; e < WIDE; ++e) roots[k][e] = all.add(kept.pack[k].value[e]);
+      for (int e = 0; e < WIDE; ++e) roots[k][e] = all.add(kept.pack[k].acc(e));
     });
     // of a row of -inf alone the sum is 0, and 0 * (1 / 0) is NaN
     const A factor = A(1) / row.across(all.sum, [](A a, A b) { return a + b; });

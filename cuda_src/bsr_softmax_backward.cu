@@ -54,8 +54,7 @@ struct Vectors {
 #pragma unroll
     for (int k = 0; k < N; ++k) {
 #pragma unroll
-      for (int e = 0; e < WIDE; ++e)
-        sum = fma_acc(to_acc(grad[k].value[e]), to_acc(softmax[k].value[e]), sum);
+      for (int e = 0; e < WIDE; ++e) sum = fma_acc(grad[k].acc(e), softmax[k].acc(e), sum);
       grad[k].forget();
       softmax[k].forget();
     }
@@ -67,8 +66,7 @@ struct Vectors {
       Pack<OUT, WIDE> pack;
 #pragma unroll
       for (int e = 0; e < WIDE; ++e)
-        pack.value[e] =
-            round_to<OUT>(to_acc(softmax[k].value[e]) * (to_acc(grad[k].value[e]) - sum));
+        pack.value[e] = round_to<OUT>(softmax[k].acc(e) * (grad[k].acc(e) - sum));
       if (k < count) pack.store(to);
       results.advance(to, at, at.advance());
     }

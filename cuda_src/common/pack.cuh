@@ -7,6 +7,15 @@
 
 namespace sparsegpu {
 
+template <typename E>
+struct IsBfloat16 {
+  static constexpr bool value = false;
+};
+template <>
+struct IsBfloat16<bf16> {
+  static constexpr bool value = true;
+};
+
 // Neighbouring elements, moved by as few accesses as their bytes allow.
 template <typename E, int N>
 struct Pack {
@@ -33,6 +42,16 @@ struct Pack {
   __device__ __forceinline__ void fill(E x) {
 #pragma unroll
     for (int i = 0; i < N; ++i) value[i] = x;
+  }
+  // An element in accumulator precision. The upper bfloat16 of a word takes one instruction this
+  // way; of a value of two bytes it takes a permutation and a shift.
+  __device__ __forceinline__ auto acc(int i) const {
+    if constexpr (IsBfloat16<E>::value && N > 1) {
+      const unsigned word = reinterpret_cast<const unsigned*>(value)[i / 2];
+      return __uint_as_float(i % 2 ? word & 0xffff0000u : word << 16);
+    } else {
+      return to_acc(value[i]);
+    }
   }
   // Let no conversion of the elements be kept beside them (ptx/opaque.cuh).
   __device__ __forceinline__ void forget() {
