@@ -16,6 +16,7 @@ release = __version__
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
+sys.path.append(str(HERE.parent))  # tools
 
 extensions = [
     "sphinx.ext.autodoc",
