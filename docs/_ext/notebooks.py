@@ -32,8 +32,8 @@ _INDEX = """# Gallery
 
 Each page has one message, real data, a picture, and a number that is held to the accuracy bound.
 They are scripts in `examples/gallery` (jupytext's percent format) and were run on NumPy for this
-site. To run one on a GPU, change its line `xp = np`. What that gives was recorded, and is in tabs
-beside NumPy's output.
+site. To run one on a GPU, change its line `xp = np`. Where that was recorded, its output is in tabs
+beside NumPy's.
 
 ```console
 pip install -e '.[gallery]' && jupytext --to notebook examples/gallery/first_steps.py
