@@ -104,6 +104,27 @@ def test_what_is_written_replaces_the_page_alone(pages, tmp_path):
     assert files == {"other-0-0.png": b"x", "other-0-1.png": b"y", "page-1-0.png": b"z"}
 
 
+def test_a_run_keeps_what_it_has(pages, tmp_path, monkeypatch, capsys):
+    def rounds(names):
+        yield "page", {"source": "a", "seconds": 1.5, "cells": [{"text": "1\n", "pictures": []}]}
+        assert sorted(json.loads((tmp_path / "nvidia-h200.json").read_text())) == ["page"]
+        yield "other", {"left out": "no such package"}
+        if names == ["page"]:
+            yield "third", {"failed": "ValueError: wrong"}
+
+    monkeypatch.setattr(gallery, "rounds", rounds)
+    monkeypatch.setattr(gallery, "environment", lambda: ABOUT)
+    monkeypatch.setattr(gallery, "FOLDER", tmp_path)
+    monkeypatch.setattr("sys.argv", ["gallery", "page"])
+    assert gallery.main() == 1
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first.startswith("page: 1.5 s, recorded in ")
+    assert others == ["other: left out: no such package", "third: failed: ValueError: wrong"]
+    monkeypatch.setattr("sys.argv", ["gallery", "none"])
+    with pytest.raises(SystemExit):
+        gallery.main()
+
+
 def notebook(*outputs):
     nbformat = pytest.importorskip("nbformat.v4")
     cells = [nbformat.new_markdown_cell("# A page: of cells")]

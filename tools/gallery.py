@@ -171,14 +171,15 @@ def main() -> int:
     for name in names:
         if name not in pages:
             parser.error(f"expected a page of {', '.join(pages)}, got {name}")
-    found, failed = {}, False
+    about, failed = environment(), False
     for name, result in rounds(names):
-        how = next((how for how in ("left out", "failed") if how in result), None)
-        print(f"{name}: {f'{how}: {result[how]}' if how else result['seconds']}", flush=True)
-        failed |= how == "failed"
-        if how is None:
-            found[name] = result
-    print("recorded in", write(found, environment(), FOLDER))
+        failed |= "failed" in result
+        if "cells" in result:  # each by itself: a run that is cut short keeps what it has
+            said = f"{result['seconds']} s, recorded in {write({name: result}, about, FOLDER)}"
+        else:
+            ((how, why),) = result.items()
+            said = f"{how}: {why}"
+        print(f"{name}: {said}", flush=True)
     return int(failed)
 
 
