@@ -16,6 +16,7 @@ release = __version__
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
+sys.path.append(str(HERE.parent))  # tools
 
 extensions = [
     "sphinx.ext.autodoc",
@@ -101,6 +102,12 @@ def escape_batches(app, what, name, obj, options, lines):
     lines[:] = "".join(parts).split("\n")
 
 
+def shorten_titles(app, page, source):
+    """Leave the package's name out of the titles of the API's pages: it breaks the side column."""
+    if page.startswith("api/generated/"):
+        source[0] = source[0].replace("sparsegpu.", "", 1)
+
+
 def add_data_tables(app, page, template, context, doctree):
     """Make the tables of the page of measurements sortable and searchable."""
     if page == "measurements":
@@ -110,4 +117,5 @@ def add_data_tables(app, page, template, context, doctree):
 
 def setup(app):
     app.connect("autodoc-process-docstring", escape_batches, priority=400)
+    app.connect("source-read", shorten_titles)
     app.connect("html-page-context", add_data_tables)

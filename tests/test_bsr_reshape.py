@@ -150,6 +150,67 @@ def test_padded_elements_and_parts(engine):
     assert bsr_array((5, 7), blocksize=(2, 4), pad=True).shape == (6, 8)
 
 
+@pytest.mark.parametrize("k", [0, 2, -3, 9])
+def test_padded_diagonals(engine, k):
+    made = {"dtype": "float32", "blocksize": (2, 4), "pad": True, "xp": engine.xp}
+    check(engine, sg.eye(5, 7, k=k, **made), larger(np.eye(5, 7, k, "float32"), (6, 8)))
+    if k == 0:
+        check(engine, sg.identity(5, **made), larger(np.eye(5, dtype="float32"), (6, 8)))
+    if k < 7:
+        values = np.arange(1.0, 1 + np.eye(5, 7, k).sum())
+        a = sg.diags(engine.array(values), k, (5, 7), blocksize=(2, 4), pad=True)
+        check(engine, a, larger(sp.diags_array(values, offsets=k, shape=(5, 7)).toarray(), (6, 8)))
+
+
+def test_padded_diagonals_of_blocks_and_without_a_shape(engine, rng):
+    blocks = rng.standard_normal((3, 2, 4))
+    a = sg.diags(engine.array(blocks), shape=(5, 11), pad=True)
+    check(engine, a, sp.block_diag(blocks).toarray())
+    b = sg.diags(engine.array(np.ones(5)), blocksize=(2, 4), pad=True)
+    check(engine, b, larger(np.eye(5), (6, 8)))
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 0)])
+def test_padded_random_blocks(engine, batch):
+    a = sg.random_bsr((*batch, 5, 7), (2, 4), 1, rng=0, pad=True, xp=engine.xp)
+    dense = engine.host(a.toarray())
+    assert a.shape == (*batch, 6, 8) and a.nnzb == 6
+    check(engine, a, larger(dense[..., :5, :7], (6, 8)))
+    assert (dense[..., :5, :7] != 0).all()
+    whole = sg.random_bsr((*batch, 6, 8), (2, 4), 0.5, rng=0, xp=engine.xp)
+    same = sg.random_bsr((*batch, 6, 8), (2, 4), 0.5, rng=0, pad=True, xp=engine.xp)
+    np.testing.assert_array_equal(*map(engine.host, (whole.toarray(), same.toarray())))
+
+
+def test_padded_blocks_of_places(engine, rng):
+    blocks = rng.standard_normal((3, 2, 4))
+    parts = [engine.array(x) for x in (np.array([0, 2, 0]), np.array([1, 0, 1]), blocks)]
+    a = sg.from_blocks(*parts, (5, 5), pad=True)
+    dense = np.zeros((6, 8))
+    dense[:2, 4:], dense[4:, :4] = blocks[0] + blocks[2], blocks[1]
+    check(engine, a, dense)
+    said = r"^from_blocks: argument 'shape': .*or pad=True.*\(5, 5\)"
+    with pytest.raises(ValueError, match=said):
+        sg.from_blocks(*parts, (5, 5))
+
+
+@pytest.mark.parametrize(
+    ("name", "make_one"),
+    [
+        ("eye", lambda **more: sg.eye(5, blocksize=(2, 4), **more)),
+        ("identity", lambda **more: sg.identity(5, blocksize=(2, 4), **more)),
+        ("diags", lambda **more: sg.diags([1.0], 0, (5, 5), blocksize=(2, 4), **more)),
+        ("random_bsr", lambda **more: sg.random_bsr((5, 5), (2, 4), 0.5, **more)),
+        ("prune_blocks", lambda **more: sg.prune_blocks(np.eye(5), (2, 4), 0.5, **more)),
+    ],
+)
+def test_what_can_pad_says_so(name, make_one):
+    said = r"divides the shape \(5, 5\) \(or pad=True\), got \(2, 4\)"
+    with pytest.raises(ValueError, match=f"^{name}: argument 'blocksize': expected .*{said}"):
+        make_one()
+    assert make_one(pad=True).shape == (6, 8)
+
+
 def test_without_pad_the_message_names_it():
     said = r"divides the shape \(5, 7\) \(or pad=True, of bsr_array and tobsr\), got \(2, 4\)"
     with pytest.raises(ValueError, match=f"^bsr_array: argument 'blocksize': expected .*{said}"):

@@ -171,6 +171,7 @@ def test_doctor_as_json(capsys, monkeypatch, tmp_path):
     found = json.loads(said.out)
     assert found["works"] is True
     assert {"what": "GPU", "text": "none", "ok": True, "fix": ""} in found["findings"]
+    assert not any(finding["fix"] for finding in found["findings"])  # all is well
 
 
 def test_doctor_counts_what_is_left_of_a_changing_cache(capsys, monkeypatch, tmp_path):

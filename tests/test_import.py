@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import configparser
 import inspect
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -122,3 +124,22 @@ def test_every_package_is_in_the_wheel():
     listed = set(settings["options"]["packages"].split()) - {"sparsegpu._cuda_src"}
     found = {path.parent.relative_to(root) for path in root.glob("sparsegpu/**/__init__.py")}
     assert listed == {".".join(folder.parts) for folder in found}
+
+
+def test_metadata_is_a_project_table_and_has_every_extra_that_is_named():
+    root = Path(__file__).parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["license"] == "MIT" and project["dynamic"] == ["version"]
+    settings = configparser.ConfigParser()
+    settings.read(root / "setup.cfg")
+    assert not settings.has_section("metadata")  # two homes would disagree one day
+    files = [root / name for name in ("README.md", "CONTRIBUTING.md", "pyproject.toml", ".ci/run")]
+    files += [*root.glob("docs/*.md"), *root.glob("sparsegpu/**/*.py")]
+    install = re.compile(r"(?:'\.|sparsegpu)\[([a-z0-9,]+)\]")
+    named = {
+        extra
+        for path in files
+        for found in install.findall(path.read_text(encoding="utf-8"))
+        for extra in found.split(",")
+    }
+    assert {"demo", "cuda13", "gallery"} <= named <= set(project["optional-dependencies"])

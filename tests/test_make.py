@@ -41,7 +41,10 @@ def test_random_bsr_batches_and_generators():
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        (((8, 8), (3, 2), 0.5), r"'blocksize': expected a block size that divides \(8, 8\)"),
+        (
+            ((8, 8), (3, 2), 0.5),
+            r"'blocksize': expected a block size that divides the shape \(8, 8\)",
+        ),
         (((8, 8), (2, 2), 1.5), r"'density': expected a number in 0\.\.1, got 1.5"),
         (((8, 8), (2, 2), float("nan")), r"'density'"),
         (((8,), (2, 2), 0.5), r"'shape': expected \(\*batch, M, K\)"),

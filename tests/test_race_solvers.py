@@ -144,11 +144,13 @@ def test_the_curves(monkeypatch):
     times = {CUPYX: 4.0, SCIPY: "missing"}
     rows = [row(PLAIN, 2.0, histories=norms, peers=times), row(GMRES, 1.0), row(ONE, 1.0)]
     rows.append(row(AMG, 0.5, histories={solvers.OURS: [1.0, 1e-9]}))
+    rows.append(row(MODES, 0.5, histories={solvers.OURS: [1.0, 0.5]}))  # no conjugate gradients
     section, plot = figures.PLOTS["solvers"]
     assert section == "solvers"
     plot(figure, rows)
     over_time = figure.axes[1].lines
     assert [list(line.get_xdata()) for line in over_time] == [[0, 1, 2], [0, 4], [0, 0.5]]
     assert list(over_time[1].get_ydata()) == [1, 0.15]
+    assert all(ax.get_xlim()[0] == 0 for ax in figure.axes)
     named = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert named == ["cg, sparsegpu", "cg, cupyx, CSR", "cg with amg, sparsegpu"]

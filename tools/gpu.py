@@ -1,8 +1,8 @@
 """Run and record everything that needs a GPU: ``python -m tools.gpu``.
 
-Runs doctor, the test suite, the demo, the benchmark, the profile of the Hopper product, random
-calls and compute-sanitizer with its planted data races, each in a process of its own. Exits 1 and
-names the parts that failed, if any.
+Runs doctor, the test suite, the demo, the gallery, the benchmark, the profile of the Hopper
+product, random calls and compute-sanitizer with its planted data races, each in a process of its
+own. Exits 1 and names the parts that failed, if any.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ PARTS: dict[str, Callable[[], int]] = {
     "doctor": partial(run, "sparsegpu", "doctor"),
     "tests": partial(run, "pytest", "-q", "-n", "auto", "--record", "tests"),
     "demo": demo,
+    "gallery": partial(run, "tools.gallery"),
     "race": partial(run, "benchmarks.race"),
     "fuzz": partial(run, *_FUZZ, "--cases", "20000", "--engine", "cuda"),
     "fuzz_cpu": partial(run, *_FUZZ, "--cases", "100000"),

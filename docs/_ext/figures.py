@@ -13,7 +13,7 @@ from sphinx.application import Sphinx
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 _DENSE = "cuBLAS dense"
-_COLOURS = ("#2f7fa5", "#d17a22", "#5d8a3a", "#9a4f96")
+_COLOURS = ("#2f7fa5", "#d17a22", "#5d8a3a", "#9a4f96", "#b8443c", "#6b7280")
 Rows = list[dict[str, Any]]
 #: The attention whose time is drawn by density (benchmark/cases_attention.py).
 _OF_TIME = {"block": [128, 128], "shape": [4096, 4096, 128]}
@@ -154,7 +154,9 @@ def solvers(figure: Figure, rows: Rows) -> None:
     chosen = [
         row
         for row in rows
-        if row["section"] == "solvers" and row["pattern"] == "elasticity" and "cg" in row["case"]
+        if row["section"] == "solvers"
+        and row["pattern"] == "elasticity"
+        and row["case"].startswith("cg")  # not lobpcg
     ]
     panels = figure.subplots(1, 2, sharey=True)
     curves = [
@@ -170,6 +172,7 @@ def solvers(figure: Figure, rows: Rows) -> None:
         panels[1].plot([ms * part for part in share], values, color=colour)
     for ax, label in zip(panels, ("iterations", "ms"), strict=True):
         ax.set(xscale="symlog", yscale="log", xlabel=label)
+        ax.set_xlim(left=0)
         ax.grid(alpha=0.3)
     panels[0].set_ylabel("residual norm, of the first")
     panels[0].legend(frameon=False)

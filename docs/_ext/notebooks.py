@@ -1,7 +1,8 @@
 """The gallery on the site: its scripts are run as notebooks, and a page of cards leads to them.
 
 What is run are the scripts in ``examples/gallery``, on NumPy. A notebook whose script and library
-are unchanged is not run again; one that says ``skipped`` is left out.
+are unchanged is not run again; one that says ``skipped`` is left out. Beside its outputs are those
+that were recorded on a GPU (``recordings.py``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 import jupytext
 import nbformat
+import recordings
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from sphinx.application import Sphinx
@@ -30,7 +32,8 @@ _INDEX = """# Gallery
 
 Each page has one message, real data, a picture, and a number that is held to the accuracy bound.
 They are scripts in `examples/gallery` (jupytext's percent format) and were run on NumPy for this
-site. To run one on a GPU, change its line `xp = np`.
+site. To run one on a GPU, change its line `xp = np`. Where that was recorded, its output is in tabs
+beside NumPy's.
 
 ```console
 pip install -e '.[gallery]' && jupytext --to notebook examples/gallery/first_steps.py
@@ -46,36 +49,45 @@ def build(app: Sphinx) -> None:
     """Run every script of the gallery, and write its notebooks, thumbnails and cards."""
     folder = Path(app.srcdir) / "gallery"
     folder.mkdir(exist_ok=True)
+    cache = Path(app.srcdir) / "_build" / "notebooks"  # as they were run
+    cache.mkdir(parents=True, exist_ok=True)
     version = hashlib.sha256()
     for path in sorted((ROOT / "sparsegpu").rglob("*.py")):
         version.update(path.read_bytes())
     scripts = sorted(SCRIPTS.glob("*.py"), key=lambda path: (path.stem != FIRST, path.stem))
     cards = []
     shown = []
+    files: recordings.Files = {}
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # each notebook is run by a process of its own
-        notebooks = list(pool.map(lambda script: _ran(script, folder, version.copy()), scripts))
+        notebooks = list(pool.map(lambda script: _ran(script, cache, version.copy()), scripts))
     for script, notebook in zip(scripts, notebooks, strict=True):
         if notebook is None:
             continue
         shown.append(script.stem)
         picture = max(_pictures(notebook), key=len)  # the one with the most to see
-        _replace(folder / f"{script.stem}.png", picture)
+        files[f"{script.stem}.png"] = picture
         title, _, message = notebook.cells[0].source.partition("\n")[0][2:].partition(": ")
         cards.append(
             f":::{{grid-item-card}} {title}\n:link: {script.stem}\n:link-type: doc\n"
             f":img-top: {script.stem}.png\n:img-alt: a picture of this page\n\n"
             f"{message[:1].upper()}{message[1:]}\n:::\n"
         )
-    for stale in set(folder.glob("*.ipynb")) - {folder / f"{stem}.ipynb" for stem in shown}:
-        stale.unlink()
+        found = recordings.of_page(script)
+        files |= recordings.with_tabs(notebook, script.stem, found)
+        files[f"{script.stem}.ipynb"] = nbformat.writes(notebook).encode()
     toctree = "\n".join(["```{toctree}", ":hidden:", "", *shown, "```"])
-    _replace(folder / "index.md", f"{_INDEX}{''.join(cards)}::::\n\n{toctree}\n".encode())
+    files["index.md"] = f"{_INDEX}{''.join(cards)}::::\n\n{toctree}\n".encode()
+    for path in folder.iterdir():
+        if path.is_file() and path.name not in files:
+            path.unlink()
+    for name, content in files.items():
+        _replace(folder / name, content)
 
 
-def _ran(script: Path, folder: Path, version: Any) -> Any:
+def _ran(script: Path, cache: Path, version: Any) -> Any:
     """Return the notebook of a script with its outputs, None if what it needs is not installed."""
     version.update(script.read_bytes())
-    target = folder / f"{script.stem}.ipynb"
+    target = cache / f"{script.stem}.ipynb"
     if target.exists():
         notebook = nbformat.read(target, as_version=4)
         if notebook.metadata.get("ran") == version.hexdigest():

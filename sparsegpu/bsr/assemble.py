@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import as_array, check_may_wait, common_namespace, namespace
-from .._checks import bad_type, bad_value, check_element_count, kind_of
+from .._checks import bad_type, bad_value, check_element_count, check_flags, kind_of
 from ..ops._common import check_sparse, is_sparse, not_sparse, on_device
 from .align import common_dtype
 from .array import bsr_array
@@ -331,7 +331,9 @@ def _nonzeros(xp: ModuleType, A: Any, values: Any) -> tuple[Any, Any, Any]:
     return row[stored].astype(np.int64), column[stored].astype(np.int64), values[stored]
 
 
-def from_blocks(rows: Any, cols: Any, blocks: Any, shape: Any = None) -> bsr_array:
+def from_blocks(
+    rows: Any, cols: Any, blocks: Any, shape: Any = None, *, pad: bool = False
+) -> bsr_array:
     """Return the array of blocks at given places; those at the same place are summed.
 
     So a finite-element matrix is assembled of its element matrices, on the device.
@@ -343,6 +345,8 @@ def from_blocks(rows: Any, cols: Any, blocks: Any, shape: Any = None) -> bsr_arr
     blocks : array (n, bm, bk)
     shape : (M, K), optional
         In elements; by default the smallest that holds the blocks.
+    pad : bool
+        Round ``shape`` up to whole blocks.
 
     Returns
     -------
@@ -363,5 +367,6 @@ def from_blocks(rows: Any, cols: Any, blocks: Any, shape: Any = None) -> bsr_arr
     >>> A.toarray()[0], A.nnzb
     (array([0., 0., 2., 2.]), 2)
     """
-    names = ("rows", "cols", "blocks")
-    return bsr_array._of(*blocks_at("from_blocks", names, rows, cols, blocks, shape))
+    function, names = "from_blocks", ("rows", "cols", "blocks")
+    check_flags(function, pad=pad)
+    return bsr_array._of(*blocks_at(function, names, rows, cols, blocks, shape, bool(pad)))

@@ -32,6 +32,7 @@ from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._common import check_sparse, is_block_mask, is_sparse, on_device
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
 from .elements import (
+    OR_PAD,
     check_dtype,
     estimate_blocksize,
     foreign_blocks,
@@ -310,14 +311,18 @@ def _from_placed_blocks(blocks: Any, positions: Any, wanted: _Wanted) -> tuple[P
     if wanted.blocksize not in {None, found}:
         expected = f"{found}, the shape of the blocks"
         raise bad_value(_FUNCTION, "blocksize", expected, wanted.blocksize)
-    blocks, shape = _cast(blocks, wanted.dtype, False), wanted.shape
-    if shape is not None and wanted.pad:
-        shape = padded(_FUNCTION, shape, found, True)
-    return blocks_at(_FUNCTION, ("row", "column", "data"), row, column, blocks, shape)
+    blocks, names = _cast(blocks, wanted.dtype, False), ("row", "column", "data")
+    return blocks_at(_FUNCTION, names, row, column, blocks, wanted.shape, wanted.pad)
 
 
 def blocks_at(
-    function: str, names: tuple[str, str, str], rows: Any, columns: Any, blocks: Any, shape: Any
+    function: str,
+    names: tuple[str, str, str],
+    rows: Any,
+    columns: Any,
+    blocks: Any,
+    shape: Any,
+    pad: bool,
 ) -> tuple[Pattern, Any]:
     """Return the sum of blocks at given block positions; ``names`` are those of the arguments."""
     rows, columns = (index_array(function, n, x) for n, x in zip(names, (rows, columns)))
@@ -333,8 +338,11 @@ def blocks_at(
             raise bad_value(function, name, expected, tuple(index.shape))
     if shape is not None:
         shape = check_shape(function, shape)
+        if pad and len(shape) == 2:
+            shape = padded(function, shape, (bm, bk), pad)
         if len(shape) != 2 or shape[0] % bm or shape[1] % bk:
-            raise bad_value(function, "shape", f"multiples of {(bm, bk)}, (M, K)", shape)
+            expected = f"multiples of {(bm, bk)}{OR_PAD}, (M, K)"
+            raise bad_value(function, "shape", expected, shape)
     with on_device(blocks):
         check_may_wait(xp, function)
         if shape is None:

@@ -12,6 +12,7 @@ from .._checks import (
     bad_value,
     check_blocksize,
     check_element_count,
+    check_flags,
     check_integers,
     kind_of,
 )
@@ -20,7 +21,7 @@ from ..ops._common import on_device
 from .align import common_dtype
 from .array import bsr_array
 from .construct import check_blocks, check_shape, placed
-from .elements import check_divides, check_dtype, from_elements
+from .elements import OR_PAD, check_dtype, from_elements, padded
 
 
 def diags(
@@ -30,6 +31,7 @@ def diags(
     *,
     dtype: Any = None,
     blocksize: Any = None,
+    pad: bool = False,
 ) -> bsr_array:
     """Return the matrix of given diagonals, of blocks or of elements.
 
@@ -46,6 +48,9 @@ def diags(
         Of the result; by default NumPy's common one.
     blocksize : (bm, bk), optional
         Of diagonals of elements; 1x1 by default.
+    pad : bool
+        Where the block size does not divide the shape, add rows and columns of zeros, behind the
+        ends of the diagonals. Those of blocks are as long as whole blocks have them.
 
     Returns
     -------
@@ -55,7 +60,7 @@ def diags(
     ------
     ValueError
         A diagonal of another length than it has in this shape; an offset outside of it, or twice;
-        a block size that does not divide the shape, or is not that of the blocks.
+        a block size that is not that of the blocks, or without ``pad`` does not divide the shape.
     TypeError
         Offsets that are no integers; dtypes without a common one; mixed array libraries.
 
@@ -72,6 +77,7 @@ def diags(
            [ 0.,  0.,  4.]])
     """
     function = "diags"
+    check_flags(function, pad=pad)
     offsets, arrays = _diagonals(function, diagonals, offsets)
     xp = common_namespace(function, **{f"diagonals[{i}]": x for i, x in enumerate(arrays)})
     wanted = None if dtype is None else check_dtype(function, "dtype", dtype)
@@ -91,9 +97,9 @@ def diags(
     shape = check_shape(function, shape)
     if len(shape) != 2:
         raise bad_value(function, "shape", "(M, K) of one matrix", shape)
-    m, k = matrix = (shape[0], shape[1])
-    check_divides(function, matrix, size)
-    counts = (m // block[0], k // block[1])
+    m, k = padded(function, shape, size, bool(pad), hint=OR_PAD)
+    check_element_count(function, "shape", (m, k))
+    counts = (m // block[0], k // block[1]) if of_blocks else shape
     with on_device(arrays[0]):
         check_may_wait(xp, function)
         rows, columns, values = [], [], []
@@ -106,9 +112,9 @@ def diags(
             values.append(xp.broadcast_to(x.astype(common), (n, *x.shape[1:])))
         row, column, data = map(xp.concatenate, (rows, columns, values))
         if of_blocks:
-            return bsr_array._of(*placed(row, column, data, matrix))
+            return bsr_array._of(*placed(row, column, data, (m, k)))
         return bsr_array._of(
-            *from_elements(function, "diagonals", row, column, data, (), matrix, size)
+            *from_elements(function, "diagonals", row, column, data, (), (m, k), size)
         )
 
 

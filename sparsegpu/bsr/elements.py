@@ -49,12 +49,21 @@ def check_divides(
     raise bad_value(function, argument, f"multiples of {blocksize}, the block size", shape)
 
 
+#: Of a function that has the argument itself.
+OR_PAD = " (or pad=True)"
+
+
 def padded(
-    function: str, shape: tuple[int, ...], blocksize: tuple[int, int], pad: bool
+    function: str,
+    shape: tuple[int, ...],
+    blocksize: tuple[int, int],
+    pad: bool,
+    *,
+    hint: str = " (or pad=True, of bsr_array and tobsr)",
 ) -> tuple[int, ...]:
     """Return a shape of whole blocks: rounded up with ``pad``, and else refused."""
     if not pad:
-        check_divides(function, shape, blocksize, hint=" (or pad=True, of bsr_array and tobsr)")
+        check_divides(function, shape, blocksize, hint=hint)
         return shape
     *batch, m, k = shape
     bm, bk = blocksize

@@ -25,7 +25,7 @@ from ..ops._common import on_device
 from ..pattern import from_sorted_keys
 from .array import bsr_array
 from .construct import check_shape, with_zeros
-from .elements import check_divides, check_dtype, from_elements, padded
+from .elements import OR_PAD, check_dtype, from_elements, padded
 
 
 @numpy_by_default
@@ -36,6 +36,7 @@ def random_bsr(
     *,
     dtype: Any = np.float64,
     rng: Any = None,
+    pad: bool = False,
     xp: ModuleType = np,
 ) -> bsr_array:
     """Return an array with random blocks at random positions.
@@ -53,6 +54,9 @@ def random_bsr(
         Floating and complex values are standard normal, integers uniform over int8, bool all
         True.
     rng : numpy.random.Generator or seed, optional
+    pad : bool
+        Where the block size does not divide the shape, add rows and columns of zeros: blocks at the
+        edge are random within the shape that was asked for.
     xp : module
         ``numpy`` or ``cupy``.
 
@@ -63,7 +67,7 @@ def random_bsr(
     Raises
     ------
     ValueError
-        A shape that the block size does not divide, a density outside 0..1.
+        A shape that the block size does not divide without ``pad``, a density outside 0..1.
     TypeError
         A dtype that cannot be held, an ``xp`` that is no array library.
 
@@ -78,8 +82,11 @@ def random_bsr(
         raise bad_type(function, "xp", "the module numpy or cupy", repr(xp))
     dtype = check_dtype(function, "dtype", dtype)
     bm, bk = check_blocksize(function, blocksize)
-    *batch, m, k = shape = check_shape(function, shape)
-    rows, columns = _block_shape(function, shape, (bm, bk))
+    check_flags(function, pad=pad)
+    asked = check_shape(function, shape)
+    *batch, m, k = shape = padded(function, asked, (bm, bk), bool(pad), hint=OR_PAD)
+    check_element_count(function, "shape", shape)
+    rows, columns = m // bm, k // bk
     count = round(check_density(function, density) * rows * columns)
     rng = np.random.default_rng(rng)
     size = int(np.prod(batch, dtype=np.int64))
@@ -89,6 +96,10 @@ def random_bsr(
         places[b] += b * rows * columns
     pattern = from_sorted_keys(places.ravel(), tuple(batch), count, (m, k), (bm, bk))
     data = _values(rng, (*batch, count, bm, bk), dtype)
+    if shape != asked:
+        row, column = pattern.element_positions()  # rows of all matrices, one behind the other
+        beyond = (row % max(m, 1) >= asked[-2]) | (column >= asked[-1])
+        data[beyond.reshape(data.shape)] = 0
     return bsr_array._of(pattern.to_library(xp), xp.asarray(data))
 
 
@@ -101,16 +112,6 @@ def _values(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -
         return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype)
     work = np.float64 if dtype == np.float64 else np.float32
     return rng.standard_normal(shape, dtype=work).astype(dtype)
-
-
-def _block_shape(
-    function: str, shape: tuple[int, ...], blocksize: tuple[int, int]
-) -> tuple[int, int]:
-    if shape[-2] % blocksize[0] or shape[-1] % blocksize[1]:
-        raise bad_value(
-            function, "blocksize", f"a block size that divides {tuple(shape)}", blocksize
-        )
-    return shape[-2] // blocksize[0], shape[-1] // blocksize[1]
 
 
 def prune_blocks(
@@ -167,7 +168,7 @@ def prune_blocks(
     if dense.dtype.kind == "b":
         raise bad_type(function, "dense", "numbers", dense.dtype)
     check_flags(function, pad=pad)
-    shape = padded(function, tuple(dense.shape), blocksize, bool(pad))
+    shape = padded(function, tuple(dense.shape), blocksize, bool(pad), hint=OR_PAD)
     rows, columns = shape[-2] // blocksize[0], shape[-1] // blocksize[1]
     count = round(check_density(function, density) * rows * columns)
     xp, batch = namespace(dense), tuple(dense.shape[:-2])
@@ -217,6 +218,7 @@ def eye(
     k: int = 0,
     dtype: Any = np.float64,
     blocksize: tuple[int, int] = (1, 1),
+    pad: bool = False,
     xp: ModuleType = np,
 ) -> bsr_array:
     """Return a matrix with ones on a diagonal.
@@ -231,6 +233,9 @@ def eye(
         The diagonal, above the main one where positive.
     dtype : dtype
     blocksize : (bm, bk)
+    pad : bool
+        Where the block size does not divide the shape, add rows and columns of zeros: the ones end
+        where the matrix that was asked for does.
     xp : module
         ``numpy`` or ``cupy``.
 
@@ -241,7 +246,7 @@ def eye(
     Raises
     ------
     ValueError
-        A negative size; a block size that does not divide the shape.
+        A negative size; without ``pad`` a block size that does not divide the shape.
     TypeError
         Sizes that are no integers; a dtype that cannot be held; an ``xp`` that is no array library.
 
@@ -250,8 +255,11 @@ def eye(
     >>> import sparsegpu
     >>> sparsegpu.eye(4, 6, k=2, blocksize=(2, 2)).indices
     array([1, 2], dtype=int32)
+    >>> sparsegpu.eye(3, blocksize=(2, 2), pad=True).diagonal()
+    array([1., 1., 1., 0.])
     """
-    return _diagonal("eye", ("m", m), ("n", m if n is None else n), k, dtype, blocksize, xp)
+    sizes = ("m", m), ("n", m if n is None else n)
+    return _diagonal("eye", *sizes, k, dtype, blocksize, pad, xp)
 
 
 @numpy_by_default
@@ -260,6 +268,7 @@ def identity(
     dtype: Any = np.float64,
     *,
     blocksize: tuple[int, int] = (1, 1),
+    pad: bool = False,
     xp: ModuleType = np,
 ) -> bsr_array:
     """Return the identity matrix: `eye` of a square.
@@ -270,6 +279,8 @@ def identity(
         Rows and columns.
     dtype : dtype
     blocksize : (bm, bk)
+    pad : bool
+        As in `eye`.
     xp : module
         ``numpy`` or ``cupy``.
 
@@ -288,7 +299,7 @@ def identity(
     >>> sparsegpu.identity(4, blocksize=(2, 2)).nnzb
     2
     """
-    return _diagonal("identity", ("n", n), ("n", n), 0, dtype, blocksize, xp)
+    return _diagonal("identity", ("n", n), ("n", n), 0, dtype, blocksize, pad, xp)
 
 
 def _diagonal(
@@ -298,6 +309,7 @@ def _diagonal(
     k: Any,
     dtype: Any,
     blocksize: Any,
+    pad: Any,
     xp: ModuleType,
 ) -> bsr_array:
     """Do `eye` for a caller of another name, with its names of the sizes."""
@@ -308,15 +320,18 @@ def _diagonal(
         for name, size in (rows, columns)
     ]
     m, n = sizes
+    check_flags(function, pad=pad)
     check_element_count(function, rows[0], (m, n))
     (k,) = check_integers(function, "k", (k,), "an integer")
     dtype = check_dtype(function, "dtype", dtype)
     blocksize = check_blocksize(function, blocksize)
-    check_divides(function, (m, n), blocksize)
+    rounded = padded(function, (m, n), blocksize, bool(pad), hint=OR_PAD)
+    check_element_count(function, rows[0], rounded)
+    shape = (rounded[0], rounded[1])
     length = max(0, min(m + min(k, 0), n - max(k, 0)))
     down, right = (max(-k, 0), max(k, 0)) if length else (0, 0)
     i = xp.arange(length, dtype=np.int64)
     pattern, data = from_elements(
-        function, rows[0], i + down, i + right, xp.ones(length, dtype), (), (m, n), blocksize
+        function, rows[0], i + down, i + right, xp.ones(length, dtype), (), shape, blocksize
     )
     return bsr_array._of(pattern, data)
