@@ -3,6 +3,7 @@
 // Both leave as left operands of wgmma.
 #pragma once
 
+#include "common/ceil_div.cuh"
 #include "common/attention_gradients.cuh"
 #include "ptx/opaque.cuh"
 
@@ -46,7 +47,7 @@ struct StageWeights {
   typedef Pairs<ByQueries, Other, Drops> OfPairs;
   typedef float Numbers[Lines / 2];
   typedef unsigned Fragments[Lines / 16][4];
-  unsigned kept[(Lines + 63) / 64];  // what dropout keeps: a bit each
+  unsigned kept[ceil_div(Lines, 64)];  // what dropout keeps: a bit each
 
   // Whether everything is attended, in all rows of a warp.
   template <typename Rows, typename GetStrip>

@@ -3,6 +3,7 @@
 // warpgroups that share a tile, and a producer warp.
 #pragma once
 
+#include "common/ceil_div.cuh"
 #include "common/query_tile.cuh"
 
 namespace sparsegpu {
@@ -42,9 +43,7 @@ struct StageReader {
         entries(schedule.counts[group]) {
     if (entries > 0) read(0);
   }
-  __device__ __forceinline__ int stages() const {
-    return (entries + Entries - 1) / Entries * Slices;
-  }
+  __device__ __forceinline__ int stages() const { return ceil_div(entries, Entries) * Slices; }
   // What stage `number` of `count` holds; the next one is read.
   __device__ __forceinline__ StageEntry<Index> take(int number, int count) {
     const Index of_stage = state;

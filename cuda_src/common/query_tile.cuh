@@ -8,6 +8,7 @@
 // mask as bsr_attention_mask.cu finds it, of one that is added the number of the block.
 #pragma once
 
+#include "common/ceil_div.cuh"
 #include "common/row_groups.cuh"
 #include "common/view.cuh"
 
@@ -38,7 +39,7 @@ template <int BlockM, int TileQ, bool SplitKv = false>
 struct QueryTile : KeySplit<SplitKv> {
   static constexpr int BLOCK_M = BlockM, QUERIES = TileQ;
   static constexpr int ROWS = BlockM < TileQ ? TileQ / BlockM : 1;  // block rows of a group
-  static constexpr int SLICES = BlockM > TileQ ? (BlockM + TileQ - 1) / TileQ : 1;
+  static constexpr int SLICES = BlockM > TileQ ? ceil_div(BlockM, TileQ) : 1;
 
   long long head;    // of all, as the batch numbers them
   BatchIndex at;     // the head in the batch
@@ -100,7 +101,7 @@ struct QueryTile : KeySplit<SplitKv> {
 // The strips of a block's columns.
 template <int BlockK>
 struct KeyStrips {
-  static constexpr int COLUMNS = BlockK, EACH = (BlockK + 7) / 8;
+  static constexpr int COLUMNS = BlockK, EACH = ceil_div(BlockK, 8);
 
   // The entry that a strip belongs to, its first column in the block, and how many it has.
   static __device__ __forceinline__ int entry(int strip) { return strip / EACH; }
