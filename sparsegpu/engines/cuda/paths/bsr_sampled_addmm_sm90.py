@@ -89,11 +89,11 @@ def tile(f: SampledFacts, fields: Fields) -> Tile | None:
     across = f.whole_across()[1] and bn % _NARROWEST == 0
     unit = _unit(bn, across)
     # A warpgroup has up to 256 columns of 64 rows.
-    wide = _WIDTHS[:2] if tile_m == 128 else _WIDTHS
+    wide: tuple[int, ...] = _WIDTHS[:2] if tile_m == 128 else _WIDTHS
     m, k, n = f.shape
     even = fields.pick("even", int((m + n) * k * f.dtype.itemsize <= _IN_CACHE), (0, 1))
     share = m // bm * f.row_blocks * ceil_div(bm, tile_m) * (bn / _WIDEST) / f.multiprocessors
-    usual = wide[:2]
+    usual: tuple[int, ...] = wide[:2]
     if even and tile_m == 128 and share <= _FEW_UNITS:
         usual = wide[:1]
     elif even and tile_m == 64 and f.dtype.itemsize == 2 and f.row_blocks * bn > wide[1]:
