@@ -39,6 +39,15 @@ CASES = [
     ("wgmma", {"stages": 2}, "bfloat16", (160, 192), (3, 5), 330, ("rows", "rows"), {"alpha": -3}),
     ("wgmma", {}, "int8", (32, 16), (5, 20), 200, ("rows", "columns"), {"beta": 1}),
     ("wgmma", {}, "float32", (32, 16), (5, 20), 0, ("rows", "columns"), {"beta": 2}),
+    # wide tiles, whole panels and parts of them, parts of a block as units, chunks of full tiles
+    ("wgmma", {"even": 1}, "bfloat16", (128, 128), (3, 7), 200, ("rows", "rows"), {"beta": 2}),
+    ("wgmma", {"tile_n": 512}, "float16", (64, 64), (4, 30), 330, ("rows", "rows"), {}),
+    ("wgmma", {"tile_n": 384}, "float16", (24, 40), (300, 3), 72, ("columns", "skewed"), {}),
+    ("wgmma", {"even": 0}, "bfloat16", (160, 192), (3, 5), 72, ("rows", "rows"), {"beta": 2}),
+    ("wgmma", {"even": 0, "tile_n": 128}, "float16", (16, 16), (9, 30), 1, ("rows", "columns"), {}),
+    ("wgmma", {"tile_n": 128}, "float16", (16, 136), (3, 4), 72, ("rows", "columns"), {}),
+    ("wgmma", {}, "bfloat16", (40, 32), (3, 12), 200, ("rows", "rows"), {"alpha": -1}),
+    ("wgmma", {"tile_n": 128}, "float16", (16, 48), (3, 6), 72, ("rows", "rows"), {}),
     # K is split: parts of one slice or more, the last one shorter, tiles without a last part
     ("mma", {"split_k": 4}, "float16", (16, 16), (3, 12), 172, ("rows", "columns"), {"beta": 2}),
     ("mma", {"split_k": 2}, "int8", (16, 32), (2, 9), 80, ("skewed", "rows"), {"alpha": -1}),
@@ -96,3 +105,21 @@ def test_sampled_addmm(directory, rng, case):
     np.testing.assert_array_equal(out.data, exact.astype(out.dtype))
     parts = {"bsr_sampled_addmm_parts": 1} if "split_k" in fields and scalars["alpha"] else {}
     assert launched == {SOURCES[path]: 1, **parts}
+
+
+@pytest.mark.parametrize("even", [0, 1])
+def test_block_rows_far_apart(directory, rng, even):
+    """Between two with blocks lie more empty ones than a warp has lanes."""
+    counts = np.zeros(200, np.int64)
+    counts[[1, 60, 61, 130, 199]] = 4, 3, 0, 5, 4
+    indices = np.concatenate([rng.permutation(6)[:n] for n in counts]).astype(np.int32)
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    mat1, mat2 = (
+        random_values(rng, s, "float16", small_integers=True) for s in ((1600, 40), (40, 96))
+    )
+    blocks = np.zeros((16, 8, 16), np.float16), indices, indptr
+    sparse = sg.bsr_array(blocks, shape=(1600, 96))
+    with emulated_sampled_addmm(directory):
+        out = sg.sampled_addmm(sparse, mat1, mat2, beta=0, config={"path": "wgmma", "even": even})
+    exact = stored(mat1.astype(np.float64) @ mat2.astype(np.float64), out.pattern, _Host)
+    np.testing.assert_array_equal(out.data, exact.astype(out.dtype))

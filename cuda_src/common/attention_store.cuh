@@ -5,25 +5,9 @@
 #include "common/attention_parts.cuh"
 #include "common/attention_row.cuh"
 #include "common/attention_tile.cuh"
+#include "common/exchange.cuh"
 
 namespace sparsegpu {
-
-// Exchange four words among four neighbouring lanes: of each lane's words, number t goes to lane t.
-__device__ __forceinline__ void exchange(unsigned (&words)[4]) {
-  const bool odd = threadIdx.x % 2, high = threadIdx.x % 4 / 2;
-#pragma unroll
-  for (int i = 0; i < 4; i += 2) {
-    const unsigned got = __shfl_xor_sync(~0u, odd ? words[i] : words[i + 1], 1);
-    words[i] = odd ? got : words[i];
-    words[i + 1] = odd ? words[i + 1] : got;
-  }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const unsigned got = __shfl_xor_sync(~0u, high ? words[i] : words[i + 2], 2);
-    words[i] = high ? got : words[i];
-    words[i + 2] = high ? words[i + 2] : got;
-  }
-}
 
 // Store row `r` of a lane's two (8 columns to four lanes, two each) times `share`, if it is there;
 // `row`: where it begins, `columns` of it. Rows of `vectors` lie side by side, and so that 16 bytes

@@ -10,12 +10,12 @@
 namespace sparsegpu {
 
 struct SampledProblem {
-  long long tiles;                 // of all matrices and splits
-  long long chunks;                // numbers of chunks of a matrix (SampledTile)
-  long long matrices, block_rows;  // block_rows: of a matrix
-  long long k, inner;              // terms of a split, and K; 0: the matrices are not read
-  long long out_step, input_step;  // from a block to the next
-  long long split_step;            // from the results of a split to those of the next
+  long long shares;  // of all matrices and splits (bsr_sampled_addmm_sm90/strip.cuh)
+  long long chunks;  // numbers of chunks of a matrix (SampledTile)
+  long long matrices, block_rows, blocks;  // block_rows, blocks: of a matrix
+  long long k, inner;                      // terms of a split, and K; 0: matrices are not read
+  long long out_step, input_step;          // from a block to the next
+  long long split_step;                    // from the results of a split to those of the next
   int bm, padding;
 };
 

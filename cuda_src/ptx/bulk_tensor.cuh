@@ -16,6 +16,11 @@ struct alignas(64) TensorMap {
   unsigned long long opaque[16];
 };
 
+// Have a map that is a kernel's argument at hand before the first copy.
+__device__ __forceinline__ void prefetch_tensor_map(const TensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];\n" ::"l"(&map) : "memory");
+}
+
 __device__ __forceinline__ void tma_load(unsigned shared, const TensorMap& map, unsigned barrier,
                                          int x, int y) {
   asm volatile(

@@ -16,6 +16,7 @@ class TestPath(SampledPath):
         ("bfloat16", (64, 64)),
         ("float16", (128, 128)),
         ("bfloat16", (20, 40)),
+        ("bfloat16", (32, 96)),
         ("float16", (160, 192)),
         ("int8", (32, 16)),
         ("float32", (8, 24)),
@@ -23,7 +24,10 @@ class TestPath(SampledPath):
     ]
     FIELDS = [
         {"tile_m": 128, "tile_n": 128, "stages": 2},
-        {"tile_n": 512, "stages": 2},
+        {"tile_n": 384},
+        {"even": 0},
+        {"even": 1, "tile_n": 256},
+        {"tile_n": 512},
         {"tile_m": 64, "tile_n": 128, "stages": 3},
         {"split_k": 2},
     ]
@@ -51,8 +55,18 @@ def test_tiles_fit(dtype, mat2):
             d = tile.defines
             assert tile.shared_memory + 1024 <= 227 * 1024 and 2 <= d["STAGES"] <= 8
             assert tile.tile_m == (128 if bm > 64 else 64)
-            across = dtype == "float16" and mat2 == "across" and bn % 64 == 0
+            across = dtype == "float16" and mat2 == "across" and bn % 16 == 0
             assert d["MAT2"] == ("across" if across else "along")
+            assert bn % d["UNIT_N"] == 0 == d["UNIT_N"] % 8 and d["UNIT_N"] <= 128
+            assert not across or d["UNIT_N"] in (16, 32, 64)
+
+
+def test_shares_are_even_where_the_matrices_stay_in_the_cache():
+    small = facts("bfloat16", (128, 128), shape=(8192, 1024, 8192), row_blocks=6.4)
+    large = facts("bfloat16", (128, 128), shape=(8192, 4096, 8192), row_blocks=6.4)
+    full = facts("bfloat16", (128, 128), shape=(8192, 1024, 8192), row_blocks=32.0)
+    chosen = [bsr_sampled_addmm_sm90.tile(f, Fields()) for f in (small, large, full)]
+    assert [(t.defines["EVEN"], t.tile_n) for t in chosen] == [(1, 128), (0, 256), (1, 256)]
 
 
 def test_where_it_is_not_taken():

@@ -128,7 +128,7 @@ def _of_device(view: Callable[..., bytes]) -> Callable[..., bytes]:
 
 def tensor_map(array: Any, box: Any, swizzle: int, *, shape: Any, strides: Any) -> bytes:
     """Return ``TensorMap`` of `include/ptx/bulk_tensor.cuh`, held to what TMA can do."""
-    assert swizzle == box[-1] * array.itemsize == 128 and box[0] == 1 and max(box) <= 256
+    assert swizzle == box[-1] * array.itemsize in (32, 64, 128) and box[0] == 1 and max(box) <= 256
     assert array.ctypes.data % 16 == 0 and all(s % 16 == 0 <= s for s in strides[:-1])
     return pack("<9Q56x", array.ctypes.data, *shape, *strides[:-1], *box[1:], array.itemsize)
 

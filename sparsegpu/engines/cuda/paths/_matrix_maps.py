@@ -40,17 +40,18 @@ def places_of(array: Any) -> tuple[int, int]:
     return (1 + sum((n - 1) * s // apart for n, s in batch), apart) if apart else (1, 0)
 
 
-def rows_map(array: Any, rows: int) -> bytes:
-    """Return the map of the rows of all matrices of an array, so many rows a box."""
+def rows_map(array: Any, rows: int, line_bytes: int = LINE_BYTES) -> bytes:
+    """Return the map of the rows of all matrices of an array, so many rows and bytes a box."""
     count, apart = places_of(array)
     n, columns = array.shape[-2:]
     size = array.itemsize
     return tensor_map(
         array,
-        (1, rows, LINE_BYTES // size),
-        LINE_BYTES,
+        (1, rows, line_bytes // size),
+        line_bytes,
         shape=(count, n, columns),
-        strides=(apart if count > 1 else 16, array.strides[-2], size),
+        # The stride of a single row, or of a single matrix, may be anything.
+        strides=(apart if count > 1 else 16, array.strides[-2] if n > 1 else 16, size),
     )
 
 

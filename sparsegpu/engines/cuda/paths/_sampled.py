@@ -213,7 +213,10 @@ class Tiles:
     Attributes
     ----------
     count : int
-        Of all matrices; most of them have blocks (``common/sampled_tile.cuh``).
+        Of all matrices and splits: numbers of tiles, of which most have blocks
+        (``common/sampled_tile.cuh``).
+    units : int
+        Of all matrices and splits (``bsr_sampled_addmm_sm90/strip.cuh``).
     batch : tuple of int
     defines : dict
         ``INDEX`` and the names of the epilogue.
@@ -225,6 +228,7 @@ class Tiles:
     """
 
     count: int
+    units: int
     batch: tuple[int, ...]
     defines: dict[str, str]
     views: tuple[bytes, bytes, bytes]
@@ -239,9 +243,21 @@ class Tiles:
 
 
 def tiles_of(
-    p: Sampled, tile: Tile, source: str, mat1: Any, mat2: Any, slice_k: int
+    p: Sampled,
+    tile: Tile,
+    source: str,
+    mat1: Any,
+    mat2: Any,
+    slice_k: int,
+    unit_n: int = 0,
+    *,
+    even: bool = False,
 ) -> Tiles | None:
-    """Return the tiles, None where a grid cannot have so many; ``slice_k`` terms make a slice."""
+    """Return the tiles, None where a grid cannot have so many; ``slice_k`` terms make a slice.
+
+    ``unit_n``: columns of a unit, where tiles consist of these, not of blocks. ``even``: thread
+    blocks share the units evenly.
+    """
     (bm, bn), pattern = p.pattern.blocksize, p.pattern
     terms = ceil_div(ceil_div(p.inner, slice_k), tile.splits) * slice_k
     splits = ceil_div(p.inner, terms) if terms else 1
@@ -261,15 +277,22 @@ def tiles_of(
     )
     defines, argument = epilogue_args(Epilogue(e.alpha, e.beta, first_term), batch, acc, out.dtype)
     block_rows, matrices = pattern.block_shape[0], size_of(batch)
-    chunks = pattern.nnzb // max(tile.tile_n // bn, 1) + block_rows
-    count = splits * matrices * chunks * ceil_div(bm, tile.tile_m) * ceil_div(bn, tile.tile_n)
+    heights, nnzb = splits * matrices * ceil_div(bm, tile.tile_m), pattern.nnzb
+    if unit_n:
+        units, slices = nnzb * (bn // unit_n), 1
+        chunks = units // (tile.tile_n // unit_n) + block_rows
+    else:
+        units, slices = nnzb, ceil_div(bn, tile.tile_n)
+        chunks = units // max(tile.tile_n // bn, 1) + block_rows
+    count, units = heights * chunks * slices, heights * units
     if count > MAX_GRID:
         return None
     problem = kernel_struct(source, "SampledProblem")(
-        tiles=count,
+        shares=units if even else count,
         chunks=chunks,
         matrices=matrices,
         block_rows=block_rows,
+        blocks=pattern.nnzb,
         k=terms if splits > 1 else p.inner,
         inner=p.inner,
         out_step=_step(out),
@@ -280,6 +303,7 @@ def tiles_of(
     )
     return Tiles(
         count,
+        units,
         batch,
         {"INDEX": ctype(indices.dtype), **defines},
         (matrix_view(first, batch), vector_view(indptr, batch), vector_view(indices, batch)),

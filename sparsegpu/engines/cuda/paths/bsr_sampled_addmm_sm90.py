@@ -6,6 +6,9 @@ a block in multiples of 8. Matrices that tensor maps cannot describe are first c
 
 from __future__ import annotations
 
+from math import gcd
+
+from ...._math import ceil_div
 from ..runtime.architectures import HOPPER
 from ..runtime.device import multiprocessors
 from ..runtime.launch import Launch, kernel
@@ -28,14 +31,17 @@ BY_ADDRESS = INDICES
 facts, examples, epilogues = Sampled.facts, _sampled.examples, _sampled.epilogues
 
 _PATTERN = 8  # lines, after which a swizzle repeats
-_PANEL = 64  # columns of a box of rows
+_WIDEST = 64  # columns of a unit, and of a box of rows
+_NARROWEST = 16  # columns of a box of rows: a swizzle's 32 bytes
 _SMALLEST_BLOCK = 8  # rows: of fewer, a tile has next to nothing
+_WIDTHS = (128, 256, 384, 512)  # of a tile
 _FASTER = 64  # rows and columns
+#: Bytes of the matrices that stay in the L2. Of larger ones, thread blocks work on few block rows
+#: at a time; of smaller ones each has an even share of all, and few tiles of it are narrow ones.
+_IN_CACHE, _FEW_UNITS = 40 << 20, 8
 #: Tiles a multiprocessor up to which each has a thread block of its own. These start where one has
-#: ended, and numbers without blocks cost nothing; of more tiles, persistent thread blocks copy
-#: for the next tile while they store one.
+#: ended, and numbers without blocks cost nothing.
 _FEW = 3
-_STORE_BUFFERS = 8 * 16 * 40 * 4  # bytes, of eight warps
 _TILE_BYTES = 64  # that say which tile a stage is of
 
 
@@ -54,10 +60,19 @@ def serves(p: Sampled) -> bool:
     return _sampled.serves(p) and max(*p.pattern.shape, p.mat1.shape[-1]) < INT32
 
 
+def _unit(bn: int, across: bool) -> int:
+    """Return how many columns of a block are copied, and numbered, as one."""
+    if across:
+        return gcd(bn, _WIDEST)
+    widest = _WIDEST if bn % _WIDEST == 0 or bn > _WIDTHS[0] else bn
+    return next(n for n in range(widest, 0, -_PATTERN) if bn % n == 0)
+
+
 def tile(f: SampledFacts, fields: Fields) -> Tile | None:
     """Return the tile; None for other blocks, and float32 that is not to be rounded to TF32.
 
-    ``fields`` may say ``tile_m``, ``tile_n``, ``stages`` and ``split_k``.
+    ``fields`` may say ``tile_m``, ``tile_n``, ``stages``, ``split_k``, and with ``even`` whether
+    thread blocks have even shares of all blocks.
 
     Examples
     --------
@@ -65,32 +80,41 @@ def tile(f: SampledFacts, fields: Fields) -> Tile | None:
     >>> f = SampledFacts(dtype=np.dtype("float16"), shape=(4096, 1024, 4096), blocksize=(128, 128))
     >>> chosen = tile(f, Fields())
     >>> chosen.tile_m, chosen.tile_n, chosen.defines["STAGES"]
-    (128, 256, 4)
+    (128, 128, 7)
     """
     bm, bn = f.blocksize
     if not f.tensor_cores or bm < _SMALLEST_BLOCK or bn % _PATTERN or f.capability != (9, 0):
         return None
     tile_m = fields.pick("tile_m", 128 if bm > 64 else 64, (64, 128))
+    across = f.whole_across()[1] and bn % _NARROWEST == 0
+    unit = _unit(bn, across)
     # A warpgroup has up to 256 columns of 64 rows.
-    wide = (128, 256) if tile_m == 128 else (128, 256, 512)
-    tile_n = fields.pick("tile_n", fullest(bn, wide[:2]), wide)
+    wide: tuple[int, ...] = _WIDTHS[:2] if tile_m == 128 else _WIDTHS
+    m, k, n = f.shape
+    even = fields.pick("even", int((m + n) * k * f.dtype.itemsize <= _IN_CACHE), (0, 1))
+    share = m // bm * f.row_blocks * ceil_div(bm, tile_m) * (bn / _WIDEST) / f.multiprocessors
+    usual: tuple[int, ...] = wide[:2]
+    if even and tile_m == 128 and share <= _FEW_UNITS:
+        usual = wide[:1]
+    elif even and tile_m == 64 and f.dtype.itemsize == 2 and f.row_blocks * bn > wide[1]:
+        usual = wide[1:3]
+    tile_n = fields.pick("tile_n", fullest(unit, usual), wide)
     stage = (tile_m + tile_n) * LINE_BYTES
-    most = min(
-        MOST_STAGES, (SHARED - RESERVED - _STORE_BUFFERS - MOST_STAGES * _TILE_BYTES) // stage
-    )
+    most = min(MOST_STAGES, (SHARED - RESERVED - MOST_STAGES * _TILE_BYTES) // stage)
     stages = fields.pick("stages", most, range(2, most + 1))
-    split = pick_split(f, fields, (tile_m, tile_n), LINE_BYTES // f.dtype.itemsize, 1)
-    across = f.whole_across()[1] and bn % _PANEL == 0
+    split = pick_split(f, fields, (tile_m, min(tile_n, bn)), LINE_BYTES // f.dtype.itemsize, 1)
     names = {
         "T": ctype(f.dtype),
         "BM": bm,
         "BN": bn,
+        "UNIT_N": unit,
         "MAT2": "across" if across else "along",
         "TILE_M": tile_m,
         "TILE_N": tile_n,
         "STAGES": stages,
+        "EVEN": even,
     }
-    return Tile(tile_m, tile_n, THREADS, names, stages * stage + _STORE_BUFFERS + 1024, split)
+    return Tile(tile_m, tile_n, THREADS, names, stages * stage + 1024, split)
 
 
 def launches(p: Sampled, tile: Tile) -> tuple[Launch, ...] | None:
@@ -98,18 +122,24 @@ def launches(p: Sampled, tile: Tile) -> tuple[Launch, ...] | None:
     by = tile.defines["MAT2"]
     mat1, mat2, copies = in_lines(p, "along", by, described)
     slice_k = LINE_BYTES // p.dtype.itemsize
-    tiles = tiles_of(p, tile, SOURCES[0], mat1, mat2, slice_k)
+    unit = tile.defines["UNIT_N"]
+    even = bool(tile.defines["EVEN"])
+    tiles = tiles_of(p, tile, SOURCES[0], mat1, mat2, slice_k, unit, even=even)
     if tiles is None:
         return None
-    bm, bn = p.pattern.blocksize
+    bm = p.pattern.blocksize[0]
     right = mat2 if by == "across" else mat2.swapaxes(-1, -2)
-    box = LINE_BYTES // right.itemsize if by == "across" else min(bn, tile.tile_n)
     maps = bytes(2 * LINE_BYTES)  # of matrices that are not read
     if p.inner:
-        maps = rows_map(mat1, min(bm, tile.tile_m)) + rows_map(right, box)
+        # Of mat2 the columns of a unit: a box has these side by side, or one below the other.
+        box = (slice_k, unit * right.itemsize) if by == "across" else (unit, LINE_BYTES)
+        maps = rows_map(mat1, min(bm, tile.tile_m)) + rows_map(right, *box)
+    blocks = min(tiles.units if even else tiles.count, multiprocessors())
+    if not even and tiles.count <= _FEW * multiprocessors():
+        blocks = tiles.count
     product = Launch(
         kernel(SOURCES[0], ARCHS, **tiles.defines, **tile.defines),
-        (tiles.count if tiles.count <= _FEW * multiprocessors() else multiprocessors(),),
+        (blocks,),
         (tile.threads,),
         (
             maps,

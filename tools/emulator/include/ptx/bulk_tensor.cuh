@@ -1,5 +1,5 @@
-// TMA on the host: boxes of a batch of row-major matrices, swizzled by 128 bytes. The bytes are
-// others until they arrive.
+// TMA on the host: boxes of a batch of row-major matrices, swizzled by their width of 32, 64 or 128
+// bytes. The bytes are others until they arrive.
 #pragma once
 
 #include "ptx/mbarrier.cuh"
@@ -12,6 +12,11 @@ unsigned swizzled_address(unsigned box, int r, int x) {
   return box + (offset ^ (offset >> 3 & (Width - 16)));
 }
 
+// Where a byte of shared memory is under a swizzle, which goes by the address itself.
+inline unsigned swizzled(unsigned at, unsigned width) {
+  return at ^ (at >> 7 & (width / 16 - 1)) << 4;
+}
+
 // As tools/emulator/host.py packs it.
 struct alignas(64) TensorMap {
   unsigned char* data;
@@ -22,6 +27,8 @@ struct alignas(64) TensorMap {
 };
 static_assert(sizeof(TensorMap) == 128, "a kernel's argument");
 
+inline void prefetch_tensor_map(const TensorMap&) {}
+
 struct BoxCopy : BarrierCopy {
   TensorMap map;
   unsigned to;
@@ -31,9 +38,7 @@ struct BoxCopy : BarrierCopy {
     const long long line = map.box_columns * map.itemsize;
     for (long long r = 0; r < map.box_rows; ++r)
       for (long long c = 0; c < map.box_columns; ++c) {
-        // The swizzle goes by the address itself.
-        unsigned at = to + unsigned(r * line + c * map.itemsize);
-        at ^= (at >> 7 & 7) << 4;
+        const unsigned at = swizzled(to + unsigned(r * line + c * map.itemsize), unsigned(line));
         const bool inside = z >= 0 && z < map.matrices && y + r >= 0 && y + r < map.rows &&
                             x + c >= 0 && x + c < map.columns;
         if (inside)
@@ -48,12 +53,14 @@ struct BoxCopy : BarrierCopy {
 };
 
 inline void tma_load(unsigned shared, const TensorMap& map, unsigned barrier, int x, int y, int z) {
-  if (shared % 1024 != 0) emulator::fail("a box that is not aligned to its swizzle's pattern");
-  if (map.box_columns * map.itemsize != 128) emulator::fail("a box that is not 128 bytes wide");
+  const long long line = map.box_columns * map.itemsize;
+  if (line != 32 && line != 64 && line != 128) emulator::fail("a box of no swizzle's width");
+  if (shared % (8 * line) != 0)
+    emulator::fail("a box that is not aligned to its swizzle's pattern");
   if (x * map.itemsize % 16 != 0) emulator::fail("a box that begins between multiples of 16 bytes");
   auto copy = std::make_unique<BoxCopy>();
   copy->barrier = barrier;
-  copy->bytes = long(map.box_rows * 128);
+  copy->bytes = long(map.box_rows * line);
   copy->map = map;
   copy->to = shared;
   copy->x = x;

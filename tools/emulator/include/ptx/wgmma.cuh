@@ -1,4 +1,4 @@
-// wgmma on the host, for operands swizzled by 128 bytes (cuda_src/ptx/wgmma.cuh).
+// wgmma on the host (cuda_src/ptx/wgmma.cuh).
 // Products are made when a thread waits for them: only then shared memory is read, and until then
 // their sums are others and must stay so.
 #pragma once
@@ -12,9 +12,9 @@ namespace sparsegpu {
 
 template <int Width>
 unsigned long long smem_descriptor(unsigned address, int stride, int leading) {
-  static_assert(Width == 128, "the emulator has this swizzle alone");
   if (address >= emulator::SHARED_BYTES) emulator::fail("a descriptor beyond shared memory");
-  return 1ull << 62 | (unsigned long long)(stride >> 4) << 32 |
+  const unsigned long long mode = Width == 128 ? 1 : Width == 64 ? 2 : 3;
+  return mode << 62 | (unsigned long long)(stride >> 4) << 32 |
          (unsigned long long)(leading >> 4) << 16 | address >> 4;
 }
 
@@ -86,9 +86,11 @@ typename Acc<E>::type operand_element(unsigned long long descriptor, int n, int 
   const unsigned start = (descriptor & 0x3FFF) << 4;
   const unsigned leading = (descriptor >> 16 & 0x3FFF) << 4;
   const unsigned stride = (descriptor >> 32 & 0x3FFF) << 4;
-  unsigned at = MN_MAJOR ? start + k / 8 * stride + k % 8 * 128 + n % 64 * 2 + n / 64 * leading
-                         : start + n / 8 * stride + n % 8 * 128 + k * unsigned(sizeof(E));
-  at ^= (at >> 7 & 7) << 4;
+  const unsigned width = 256 >> (descriptor >> 62), wide = width / sizeof(E);
+  unsigned at = MN_MAJOR
+                    ? start + k / 8 * stride + k % 8 * width + n % wide * 2 + n / wide * leading
+                    : start + n / 8 * stride + n % 8 * width + k * unsigned(sizeof(E));
+  at = swizzled(at, width);
   unsigned word = 0;
   std::memcpy(&word, shared_pointer(at), sizeof(E));
   return element_of<E>(word, 0);
