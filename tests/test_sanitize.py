@@ -83,6 +83,12 @@ def test_a_header_that_asks_for_the_grid_counts_where_it_is_used():
     assert not takes_several_tiles("bsr_addmm_groups", SOURCES)  # includes it for BandRaster
 
 
+def test_barriers_in_functions_that_a_kernel_does_not_call():
+    unused = [b.file for b in find_barriers("bsr_addmm_f32", SOURCES) if not b.used]
+    assert unused == ["common/cp_async_pipeline.cuh"] * 2  # it only shares copies as that does
+    assert all(b.used for b in find_barriers("bsr_addmm_sm80", SOURCES))
+
+
 def test_every_barrier_of_our_kernels_is_found():
     for source in {kernel.source for kernel in kernels()}:
         code = [line.split("//")[0] for line in expand(source).splitlines()]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -45,6 +45,8 @@ class Barrier:
         The line, and which of its barriers, from 1.
     returns : str
         The call's value: "void", "argument" (the call's own) or another type.
+    used : bool
+        Whether the kernel calls the function that it stands in; headers have some for others.
     """
 
     file: str
@@ -53,6 +55,7 @@ class Barrier:
     line: int
     nth: int
     returns: str
+    used: bool = True
 
     @property
     def label(self) -> str:
@@ -67,13 +70,15 @@ def find_barriers(kernel: str, root: Path) -> list[Barrier]:
     names = "|".join(sorted(calls))
     call = re.compile(rf"(?:\w+(?:\[[^\]]*\])?(?:\.|->))*\b({names})\b\s*(?:<[^;()]*>\s*)?\(")
     found: list[Barrier] = []
-    for file in _files_of(kernel, root):
-        text = _without_comments((root / file).read_text())
+    texts = {f: _without_comments((root / f).read_text()) for f in _files_of(kernel, root)}
+    for file, text in texts.items():
+        spans = [] if file.endswith(".cu") else _uncalled(text, texts.values())
         for match in call.finditer(text):
-            end = _closing(text, match.end() - 1)
-            line = text.count("\n", 0, match.start()) + 1
+            at, end = match.start(), _closing(text, match.end() - 1)
+            line = text.count("\n", 0, at) + 1
             nth = 1 + sum(b.file == file and b.line == line for b in found)
-            found.append(Barrier(file, match.start(), end, line, nth, calls[match[1]]))
+            used = not any(at in span for span in spans)
+            found.append(Barrier(file, at, end, line, nth, calls[match[1]], used))
     return found
 
 
@@ -156,6 +161,18 @@ def _functions(text: str) -> Iterator[tuple[str, str, str]]:
     for match in _FUNCTION.finditer(text):
         if match[1] not in {"else", "return"} and match[2] not in {"if", "for", "while"}:
             yield match[2], match[1], text[match.end() : _closing(text, match.end() - 1)]
+
+
+def _uncalled(text: str, texts: Iterable[str]) -> list[range]:
+    """Return where in a text the functions stand that none of some texts calls."""
+    definitions = [name for other in texts for name, _, _ in _functions(other)]
+    spans = []
+    for name, _, body in _functions(text):
+        named = re.compile(rf"\b{name}\b\s*(?:<[^;(){{}}]*>\s*)?\(")
+        if sum(len(named.findall(other)) for other in texts) <= definitions.count(name):
+            start = text.index(body)
+            spans.append(range(start, start + len(body)))
+    return spans
 
 
 def _files_of(kernel: str, root: Path) -> list[str]:

@@ -38,6 +38,12 @@ def attention_cases() -> Iterator[tuple[str, Prepare]]:
             if path in {"mma", "wgmma"}:
                 gradients = partial(_gradients, sizes, dtype, kind, **how)
                 yield f"attention gradients {path} {dtype} {kind}", gradients
+        # Rows that are computed again; "long", so that every run has them.
+        poisoned = partial(_attend, sizes, dtype, "bool", poisoned=True, **how)
+        yield f"attention {path} {dtype} long, NaN that nobody sees", poisoned
+        if path in {"mma", "wgmma"}:
+            gradients = partial(_gradients, sizes, dtype, "bool", poisoned=True, **how)
+            yield f"attention gradients {path} {dtype} long, NaN that nobody sees", gradients
     for path in ("mma", "wgmma"):
         yield f"attention {path} global tokens", partial(_global_tokens, path)
 
@@ -55,10 +61,18 @@ def _global_tokens(path, make):
     return lambda: sg.scaled_dot_product_attention(q, k, v, mask, config=config)
 
 
-def _attend(sizes, dtype, kind, make, *, blocksize=(16, 8), config=None):
+def _attend(sizes, dtype, kind, make, *, blocksize=(16, 8), config=None, poisoned=False):
     """Grouped heads, causal, dropout."""
     operands = _attended(sizes, dtype, kind, make, blocksize)
+    if poisoned:
+        _poison(*operands)
     return lambda: sg.scaled_dot_product_attention(*operands, **_HOW, config=config)
+
+
+def _poison(_query, key, value, mask):
+    """Put NaN into every other key and value, to which nobody attends."""
+    mask.data[..., ::2] = False
+    key[..., ::2, :] = value[..., ::2, :] = np.nan
 
 
 _HOW = {"is_causal": True, "dropout_p": 0.2, "seed": 3}
@@ -73,9 +87,11 @@ def _attended(sizes, dtype, kind, make, blocksize):
     return q, k, v, make.sparse((queries, keys), blocksize, kind, density=0.6)
 
 
-def _gradients(sizes, dtype, kind, make, *, blocksize=(16, 8), config=None):
+def _gradients(sizes, dtype, kind, make, *, blocksize=(16, 8), config=None, poisoned=False):
     """All five, of scores with all that they may have."""
     q, k, v, mask = _attended(sizes, dtype, kind, make, blocksize)
+    if poisoned:
+        _poison(q, k, v, mask)
     of_heads = "float64" if dtype == "float64" else "float32"
     numbers = {name: make.dense((4,), of_heads) for name in ("slopes", "sinks")}
     how = {**_HOW, **numbers, "softcap": 4.0}

@@ -54,6 +54,9 @@ def _products() -> Iterator[tuple[str, Prepare]]:
         how = {"path": "wgmma", "tile_n": 64}  # panels that are part empty
         wide = partial(_parts_of_tiles, name, 4, (128, 64), "bfloat16", how)
         yield f"scatter_mm wgmma {name}", wide
+        if name != "scatter_mm":  # parts that begin between 16-byte places: no boxes of the maps
+            apart = partial(_parts_of_tiles, name, 4, (64, 64), "float16", {"path": "wgmma"}, ns=84)
+            yield f"scatter_mm wgmma {name} long, unaligned", apart
     yield from _sparse_products()
     yield from _sampled_on_tensor_cores()
     yield "bsr_addmm tf32", partial(_matmul, (64, 64), (16, 16), "float32", 33, allow_tf32=True)
@@ -69,7 +72,7 @@ def _sparse_products() -> Iterator[tuple[str, Prepare]]:
     ):
         yield f"bsr_spgemm {path} {dtype}", partial(_spgemm_on_path, path, dtype, size)
     for of_row in (40, 700):
-        yield f"bsr_spgemm of {of_row} columns far apart", partial(_wide_spgemm, of_row)
+        yield f"bsr_spgemm long, {of_row} columns far apart", partial(_wide_spgemm, of_row)
 
 
 def _sampled_on_tensor_cores() -> Iterator[tuple[str, Prepare]]:
@@ -272,9 +275,9 @@ def _scatter_mm(name, dtype, path, make):
     return lambda: sg.scatter_mm(a.data, others, plan, config={"path": path})
 
 
-def _parts_of_tiles(name, blocks, size, dtype, config, make):
+def _parts_of_tiles(name, blocks, size, dtype, config, make, ns=88):
     """Several parts a tile, 3 x ``blocks`` blocks of which most are stored."""
-    (ms, ks), ns = size, 88
+    ms, ks = size
     a = make.sparse((3 * ms, blocks * ks), size, dtype, density=0.8, duplicates=False)
     others = make.dense((blocks * ks, 2 * ns), dtype)
     plan = sg.bsr_scatter_mm_indices_data(a, others, name, SPLIT_N=2)

@@ -155,11 +155,14 @@ def differs(outcome: Outcome, *, ends: bool = False) -> bool:
 
 
 def passed_by_none(barriers: list[Barrier], change: dict[str, Any] | None) -> list[str]:
-    """Return the barriers that no warp passed in a trial with delays that ran to the end."""
+    """Return the barriers that no warp passed in a trial with delays that ran to the end.
+
+    Those in functions of headers that the kernel does not call are left out.
+    """
     if change is None:
         return []
     passes = zip(barriers, change["passes"], strict=True)
-    return [barrier.label for barrier, count in passes if not count]
+    return [barrier.label for barrier, count in passes if not count and barrier.used]
 
 
 def summary_of(outcome: Outcome, chosen: int, removed: int | None) -> str:

@@ -102,6 +102,7 @@ def vectors(figure: Figure, rows: Rows) -> None:
 
 def attention(figure: Figure, rows: Rows) -> None:
     """Attention over block masks by the density of the mask: speed-up over peers, rate, time."""
+    rows = [row for row in rows if " dropout" not in row["case"]]
     chosen = [
         row
         for row in rows  # those without a bar are other tiles of the same case
