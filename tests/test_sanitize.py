@@ -11,11 +11,11 @@ from sparsegpu.engines.cuda.paths._row_split import balanced_pieces
 from sparsegpu.engines.cuda.runtime.source import expand
 from sparsegpu.engines.cuda.support import kernels
 from sparsegpu.pattern import Pattern
-from tools import trial
+from tools import sanitize, trial
 from tools.barriers import find_barriers, takes_several_tiles, write_build
 from tools.operands import Operands
 from tools.record import ROOT
-from tools.sanitize import passing, some, steady
+from tools.sanitize import Harness, passing, some, steady
 from tools.small_cases import cases, digest
 from tools.trial import Request
 from tools.trial_runner import Outcome, TrialRunner, differs, passed_by_none, summary_of
@@ -240,3 +240,65 @@ def test_a_closed_runner_leaves_nothing_running(tmp_path):
     outcome = runner.run(["no such case"], limit=600)
     assert outcome.status is None
     assert outcome.answers == []
+
+
+class EveryRemovalIsSeen:
+    """In place of `TrialRunner`: its kernels are steady, and racecheck sees every removal."""
+
+    kernels = ("bsr_addmm_f32", "bsr_softmax")
+
+    def __init__(self, folder):
+        pass
+
+    def run(self, names, tool=None, *, kernel=None, barrier=None, delays=False, **limits):
+        answers = [{"case": name, "digest": "1", "wanted": self.kernels} for name in names]
+        for answer in answers:
+            answer |= {"kernels": self.kernels, "again": self.kernels}
+        places = len(find_barriers(kernel, SOURCES)) if kernel else 0
+        change = {"rounds": 1000, "differing": barrier is not None and not delays, "of": []}
+        change |= {"launches": 1000, "passes": [1] * places, "passing": [names] * places}
+        log = "========= ERROR SUMMARY: 0 errors\n" if tool else ""
+        return Outcome(0, log, [*answers, change])
+
+
+@pytest.fixture
+def record_of_a_run(monkeypatch):
+    """Return what runs with `EveryRemovalIsSeen` have recorded, kept from run to run."""
+    kept = {}
+
+    def record(section, content):
+        kept[section] = dict(content)
+
+    monkeypatch.setattr(sanitize, "TrialRunner", EveryRemovalIsSeen)
+    monkeypatch.setattr(sanitize, "record", record)
+    monkeypatch.setattr(sanitize, "record_of_this_gpu", lambda: kept)
+    monkeypatch.setattr(sanitize, "is_of_these_sources", lambda section: True)
+    monkeypatch.setattr(sanitize, "cases", lambda: dict.fromkeys(["one", "two", "three long"]))
+    monkeypatch.setattr(sanitize, "_SHARE", 1)
+    return kept
+
+
+def test_a_run_is_resumed_where_its_record_ends(record_of_a_run, monkeypatch, capsys):
+    assert sanitize.main([], seconds=-1) == 1  # the inspection alone
+    first = record_of_a_run["sanitizer"]
+    assert first["same bits in both runs"] and "barriers" not in first
+    assert sorted(first["not yet looked at"]) == ["bsr_addmm_f32", "bsr_softmax"]
+    assert "2 kernels are left to --resume" in capsys.readouterr().out
+
+    known = {"bsr_softmax": {"line 1": "racecheck"}}
+    record_of_a_run["sanitizer"] |= {"barriers": known, "seconds": 100}
+    monkeypatch.setattr(Harness, "inspect", None)  # it is recorded: not again
+    assert sanitize.main([], resume=True) == 0
+    last = record_of_a_run["sanitizer"]
+    assert last["barriers"]["bsr_softmax"] == known["bsr_softmax"]
+    assert set(last["barriers"]["bsr_addmm_f32"].values()) == {"results"}
+    assert list(last["whole under delays"]) == ["bsr_addmm_f32"]
+    assert last["not yet looked at"] == last["failures"] == [] and last["seconds"] >= 100
+    assert capsys.readouterr().out.endswith("sanitize: passed\n")
+
+
+def test_a_run_of_other_sources_is_not_resumed(record_of_a_run, monkeypatch):
+    record_of_a_run["sanitizer"] = {"barriers": {"bsr_softmax": {}}, "failures": [], "seconds": 9}
+    monkeypatch.setattr(sanitize, "is_of_these_sources", lambda section: False)
+    assert sanitize.main([], resume=True) == 0
+    assert sorted(record_of_a_run["sanitizer"]["barriers"]) == ["bsr_addmm_f32", "bsr_softmax"]

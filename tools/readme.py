@@ -298,6 +298,8 @@ def sanitizer_figures(sanitizer: dict[str, Any]) -> str:
     if "whole under delays" in sanitizer:
         count = len(sanitizer["whole under delays"])
         parts.append(f"unmodified kernels run under random delays: {count}")
+    if left := sanitizer.get("not yet looked at"):
+        parts.append(f"kernels left to another run: {len(left)}")
     if sanitizer.get("failures"):
         parts.append(f"findings that fail the run: {len(sanitizer['failures'])}")
     return "; ".join([*parts, state(sanitizer)]) + "."

@@ -90,12 +90,26 @@ def environment() -> dict[str, str]:
     }
 
 
+def record_of_this_gpu() -> dict[str, Any]:
+    """Return all sections of this GPU's file."""
+    return _sections(_file(environment()))
+
+
+def _file(found: Mapping[str, str]) -> Path:
+    """Return the path of a GPU's file."""
+    return RESULTS / (found["gpu"].lower().replace(" ", "-") + ".json")
+
+
+def _sections(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
 def record(section: str, content: dict[str, Any], *, part: str = "") -> Path:
     """Replace a section of this GPU's file, or a part of it, and return the file's path."""
     found = environment()
     RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / (found["gpu"].lower().replace(" ", "-") + ".json")
-    sections = json.loads(path.read_text()) if path.exists() else {}
+    path = _file(found)
+    sections = _sections(path)
     replaced = sections.setdefault(section, {}) if part else sections
     replaced[part or section] = {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),

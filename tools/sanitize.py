@@ -1,6 +1,7 @@
 """compute-sanitizer over every kernel, with proof that it would find a data race.
 
-``python -m tools.sanitize [KERNEL ...]`` does, for all kernels or those named:
+``python -m tools.sanitize [KERNEL ...] [--seconds S] [--resume]`` does, for all kernels or those
+named:
 
 1. *Survey*: runs the cases of `tools.small_cases` twice and lists the kernels that each launches,
    the first time and the second (a schedule is kept with its pattern and not made again).
@@ -16,13 +17,17 @@
    does not detect may be detected by "delays", if runs with delays differ.
 
 If no removal in a kernel is detected, its clean runs prove nothing, and the outcome is failure.
-All parts are recorded in one section, each as soon as it is known.
+
+A run of all kernels is recorded in one section, the inspection as soon as it is known, delays and
+planted races after each share of the kernels. It takes some ten minutes: ``--seconds`` begins no
+share later, and ``--resume`` goes on where the record of these sources ends.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import signal
 import sys
 import tempfile
@@ -35,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from .barriers import Barrier, find_barriers
-from .record import ROOT, record
+from .record import ROOT, is_of_these_sources, record, record_of_this_gpu
 from .sanitizer_log import Race, merged, read, total
 from .small_cases import cases
 from .trial_runner import (
@@ -57,6 +62,9 @@ _CASES_A_KERNEL = 6
 _LONG_CASES_A_KERNEL = 20
 _CASES_A_BARRIER = 2  # each is a build of its own
 _ROUNDS = 1000
+#: Parts of the record that are mappings by kernel, or by kernel and barrier.
+_BY_KERNEL = ("whole under delays", "barriers", "without a barrier under delays", "not seen")
+_SHARE = 14  # kernels between two entries in the record: fewer leave processes idle more often
 
 #: A kernel and the number of its barrier that is removed.
 Plant = tuple[str, int]
@@ -69,36 +77,62 @@ class Report:
     kept: bool
     content: dict[str, Any] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
+    before: float = 0  # seconds of the runs that this one goes on with
     started: float = field(default_factory=time.perf_counter)
 
+    @classmethod
+    def resumed(cls) -> Report:
+        """Return the report of an earlier run with these sources, or an empty one."""
+        found = record_of_this_gpu().get("sanitizer")
+        if not found or not is_of_these_sources(found):
+            return cls(kept=True)
+        content = {k: v for k, v in found.items() if k not in ("failures", "seconds")}
+        return cls(kept=True, content=content, failures=found["failures"], before=found["seconds"])
+
+    @property
+    def seconds(self) -> float:
+        """How long this run has taken so far."""
+        return time.perf_counter() - self.started
+
     def add(self, **parts: Any) -> None:
-        """Add parts, print them, and record all parts so far."""
-        self.content |= parts
-        seconds = round(time.perf_counter() - self.started)
+        """Add parts, print them, and record all parts so far.
+
+        A part that is a mapping by kernel is added to what is known of other kernels.
+        """
         for name, part in parts.items():
-            print(f"[{seconds} s] {name}: {json.dumps(part, indent=1)}", flush=True)
+            print(f"[{self.seconds:.0f} s] {name}: {json.dumps(part, indent=1)}", flush=True)
+            if name in _BY_KERNEL:
+                part = {**self.content.get(name, {}), **part}
+            self.content[name] = part
         if self.kept:
+            seconds = round(self.before + self.seconds)
             record("sanitizer", {**self.content, "failures": self.failures, "seconds": seconds})
 
 
-def main(kernels: list[str]) -> int:
+def main(kernels: list[str], seconds: float = math.inf, resume: bool = False) -> int:
     """Run all parts, print the reasons for a failure, and return the exit status."""
-    report = Report(kept=not kernels)
+    report = Report.resumed() if resume else Report(kept=not kernels)
     with tempfile.TemporaryDirectory() as folder:
         runner = TrialRunner(Path(folder))
         signal.signal(signal.SIGTERM, lambda *_: stop(runner))
         harness = Harness(runner, report)
         harness.survey(kernels)
-        if not kernels:
+        if not kernels and "same bits in both runs" not in report.content:
             harness.inspect()
-        harness.delay()
-        harness.plant()
-        harness.delay_undetected()
-    report.add(failures=report.failures)
+        for share in harness.shares():
+            if report.seconds > seconds:
+                break
+            harness.delay(share)
+            harness.plant(share)
+            harness.delay_undetected(share)
+    left = [kernel for share in harness.shares() for kernel in share]
+    report.add(**{"not yet looked at": left})
     for reason in report.failures:
         print(f"sanitize: FAILED: {reason}")
-    print(f"sanitize: {'failed' if report.failures else 'passed'}")
-    return 1 if report.failures else 0
+    if left:
+        print(f"sanitize: {len(left)} kernels are left to --resume")
+    print(f"sanitize: {'failed' if report.failures else 'unfinished' if left else 'passed'}")
+    return 1 if report.failures or left else 0
 
 
 def stop(runner: TrialRunner) -> None:
@@ -193,9 +227,19 @@ class Harness:
             self._fail(f"not the same bits: {', '.join(other)}")
         self.report.add(**{"same bits in both runs": not other})
 
-    def delay(self) -> None:
-        """Run all kernels unchanged under random delays, and choose cases for each barrier."""
-        few = {kernel: some(self.reach[kernel]) for kernel in self.barriers}
+    def shares(self) -> list[list[str]]:
+        """Return the kernels that the report does not know yet, those with most barriers first.
+
+        Without one of its barriers a kernel may wait until the limit: what follows runs meanwhile.
+        """
+        known = self.report.content.get("barriers", {})
+        kernels = [kernel for kernel in self.barriers if kernel not in known]
+        kernels.sort(key=lambda kernel: -len(self.barriers[kernel]))
+        return [kernels[i : i + _SHARE] for i in range(0, len(kernels), _SHARE)]
+
+    def delay(self, share: list[str]) -> None:
+        """Run kernels unchanged under random delays, and choose cases for each barrier."""
+        few = {kernel: some(self.reach[kernel]) for kernel in share}
         limits = {"rounds": _ROUNDS, "seconds": 130, "limit": 180}
         kernels = sorted(few, key=lambda kernel: -len(few[kernel]))  # long ones first
         outcomes = _parallel(
@@ -203,11 +247,12 @@ class Harness:
             lambda kernel: self.runner.run(few[kernel], kernel=kernel, delays=True, **limits),
             kernels,
         )
-        self.whole = dict(zip(kernels, outcomes, strict=True))
+        self.whole |= zip(kernels, outcomes, strict=True)
         summaries = {
             kernel: summary_of(self.whole[kernel], len(few[kernel]), None) for kernel in few
         }
-        for kernel, barriers in self.barriers.items():
+        for kernel in share:
+            barriers = self.barriers[kernel]
             outcome, change = self.whole[kernel], self.whole[kernel].change
             if not steady(outcome) or change is None or change["rounds"] < _ROUNDS:
                 self._fail(f"{kernel} under random delays: {summaries[kernel]}")
@@ -217,12 +262,10 @@ class Harness:
                 self.chosen[kernel, i] = passing(outcome, i) or few[kernel]
         self.report.add(**{"whole under delays": summaries})
 
-    def plant(self) -> None:
+    def plant(self, share: list[str]) -> None:
         """Remove each barrier under racecheck."""
-        # Kernels with many barriers first: without one of them the others may wait until the limit.
-        kernels = sorted(self.barriers, key=lambda kernel: -len(self.barriers[kernel]))
-        plants: list[tuple[str, int | None]] = [(kernel, None) for kernel in kernels]
-        plants += [(kernel, i) for kernel in kernels for i in range(len(self.barriers[kernel]))]
+        plants: list[tuple[str, int | None]] = [(kernel, None) for kernel in share]
+        plants += [(kernel, i) for kernel in share for i in range(len(self.barriers[kernel]))]
 
         def outcome_of(plant: tuple[str, int | None]) -> Outcome:
             kernel, i = plant
@@ -233,21 +276,20 @@ class Harness:
             )
 
         outcomes = dict(zip(plants, _parallel(_PROCESSES, outcome_of, plants), strict=True))
-        self.seen = {kernel: {} for kernel in self.barriers}
+        self.seen |= {kernel: {} for kernel in share}
         for (kernel, i), outcome in outcomes.items():
             whole = outcomes[kernel, None]
             if i is not None:
                 self.seen[kernel][self.barriers[kernel][i].label] = detected_by(outcome, whole)
             elif not ran(whole, read(whole.log)) or differs(whole):
                 self._fail(f"{kernel}, unchanged under racecheck: {last_lines(whole.log)}")
-        self.report.add(barriers=self.seen)
 
-    def delay_undetected(self) -> None:
+    def delay_undetected(self, share: list[str]) -> None:
         """Run under random delays the removals that racecheck did not detect."""
         missed = [
             (kernel, i)
-            for kernel, found in self.barriers.items()
-            for i, barrier in enumerate(found)
+            for kernel in share
+            for i, barrier in enumerate(self.barriers[kernel])
             if self.seen[kernel][barrier.label] != "racecheck"
         ]
 
@@ -270,14 +312,16 @@ class Harness:
                     seen[label] = "delays"
                 else:
                     left[name] = without[name]
-        parts = {"without a barrier under delays": without, "not seen": left}
-        self.report.add(barriers=self.seen, **parts)
-        for kernel, seen in self.seen.items():
+        seen_now = {kernel: self.seen[kernel] for kernel in share}
+        for kernel, seen in seen_now.items():
             if set(seen.values()) == {"not seen"}:
                 self._fail(f"{kernel}: no removal is detected, so clean runs prove nothing")
+        parts = {"without a barrier under delays": without, "not seen": left}
+        self.report.add(barriers=seen_now, **parts)
 
     def _fail(self, reason: str) -> None:
-        self.report.failures.append(reason)
+        if reason not in self.report.failures:  # a resumed run may find it again
+            self.report.failures.append(reason)
 
 
 def steady(outcome: Outcome) -> bool:
@@ -328,4 +372,11 @@ def _shards(number: int) -> list[list[str]]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tools.sanitize", description=__doc__)
     parser.add_argument("kernels", nargs="*", metavar="KERNEL", help="all by default")
-    sys.exit(main(parser.parse_args().kernels))
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, metavar="S", help="begin no share later"
+    )
+    parser.add_argument("--resume", action="store_true", help="go on where the record ends")
+    given = parser.parse_args()
+    if given.resume and given.kernels:
+        parser.error("--resume goes on with all kernels: name none")
+    sys.exit(main(given.kernels, given.seconds, given.resume))
