@@ -14,20 +14,39 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from sparsegpu.benchmark import attention, spgemm
 from sparsegpu.benchmark.case import PLAIN_24, Case
 from sparsegpu.benchmark.measure import make_workload
-from sparsegpu.engines.cuda.paths import BSR, BSR_SEMI_STRUCTURED, SEMI_STRUCTURED, Family
+from sparsegpu.benchmark.sampled import SAMPLED
+from sparsegpu.engines.cuda import paths
+from sparsegpu.engines.cuda.paths import Family
 from sparsegpu.engines.cuda.paths._fields import ConfigError
 from sparsegpu.engines.cuda.runtime.launch import recording
 from sparsegpu.tuning.timing import interleaved_ms
 from tools.record import record
 
-_FAMILIES = {"bsr": BSR, "2:4": SEMI_STRUCTURED, "2:4 blocks": BSR_SEMI_STRUCTURED}
+_FORWARD, _BACKWARD = attention.OPERATIONS
+_PAIRS = "scatter_mm of pairs"
+_FAMILIES: dict[str, Family] = {
+    "bsr": paths.BSR,
+    "2:4": paths.SEMI_STRUCTURED,
+    "2:4 blocks": paths.BSR_SEMI_STRUCTURED,
+    _FORWARD: paths.ATTENTION,
+    _BACKWARD: paths.ATTENTION_BACKWARD,
+    SAMPLED: paths.SAMPLED,
+    spgemm.OPERATION: paths.SPGEMM,
+    _PAIRS: paths.SCATTER,
+}
 
 
 def cases() -> Iterator[Case]:
-    """Products such that each path is the usual one of some, or comes after it."""
+    """Work such that each path is the usual one of some, or comes after it."""
+    yield from _products()
+    yield from _attention()
+    yield from _others()
 
+
+def _products() -> Iterator[Case]:
     def bsr(block: int, density: float, *size: int, **more: Any) -> Case:
         return Case("paths", (block, block), density, (*size,), **more)
 
@@ -58,6 +77,33 @@ def cases() -> Iterator[Case]:
     yield dense_24(4096, 4096, 4096, dtype="float32", tf32=True)
     for block in (32, 128):
         yield bsr(block, 0.1, 4096, 4096, 4096, operation="2:4 blocks")
+
+
+def _attention() -> Iterator[Case]:
+    def heads(block: int, dtype: str, **more: Any) -> Case:
+        size = (2048, 2048, 64)
+        return Case("paths", (block, block), 0.1, size, dtype, "diagonal", batch=16, **more)
+
+    for block in (16, 64, 128):
+        yield heads(block, "bfloat16", operation=_FORWARD)
+        yield heads(block, "bfloat16", operation=_BACKWARD)
+    for dtype in ("float32", "float64"):
+        yield heads(64, dtype, operation=_FORWARD)
+    pages = heads(64, "bfloat16", operation=_FORWARD, group=4, flush=True)
+    yield replace(pages, block=(1, 64), size=(16, 131072, 128), density=1 / 16, pattern="pages")
+
+
+def _others() -> Iterator[Case]:
+    def square(size: int, block: int, dtype: str, operation: str) -> Case:
+        return Case("paths", (block, block), 0.1, (size,) * 3, dtype, operation=operation)
+
+    for block, dtype in ((16, "bfloat16"), (64, "bfloat16"), (128, "bfloat16"), (64, "float32")):
+        yield square(4096, block, dtype, SAMPLED)
+        yield square(4096, block, dtype, spgemm.OPERATION)
+        yield square(4096, block, dtype, _PAIRS)
+    stencil = square(30**3 * 3, 3, "float64", spgemm.OPERATION)
+    yield replace(stencil, density=27 / 30**3, pattern="stencil")
+    yield square(2048, 32, "float64", spgemm.OPERATION)
 
 
 def usual_path(family: Family, case: Case) -> int:

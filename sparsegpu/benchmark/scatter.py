@@ -67,8 +67,8 @@ def make_pairs(case: Case, xp: ModuleType, seed: int = 0) -> PairsWorkload:
     dense = xp.empty((k, split * ks), matrix.dtype)  # only its shape matters
     lists = sg.bsr_scatter_mm_indices_data(matrix, dense, "scatter_mm", SPLIT_N=split)
     others = random_array(xp, (k // ks * split, ks, ks), matrix.dtype, seed + 1)
-    path = PAIRS[case.operation]
-    config = None if path is None else {"path": path}
+    path = case.path or PAIRS[case.operation]
+    config = {"path": path} if path else None
     call = partial(sg.scatter_mm, matrix.data, others, lists, config=config)
     operands = (matrix.data, others, *lists[1:3])
     return PairsWorkload(case, call, matrix.data, operands, others, lists)
