@@ -77,7 +77,7 @@ class Told(SimpleNamespace):
 
     def __init__(self):
         super().__init__(recorded=[], waited=[], pending=False, captured=set(), current=Stream(0))
-        self.launched, self.cleared, self.graphs = [], [], []
+        self.launched, self.cleared, self.copied, self.graphs = [], [], [], []
         self.allocator = object()
 
     @contextmanager
@@ -121,6 +121,8 @@ def put_in_place(monkeypatch) -> Told:
             streamWaitEvent=lambda stream, event: told.waited.append(stream),
             streamIsCapturing=lambda stream: stream in told.captured,
             memsetAsync=lambda *arguments: told.cleared.append(arguments),
+            memcpyAsync=lambda *arguments: told.copied.append(arguments),
+            memcpyDeviceToDevice=3,
             graphLaunch=lambda *arguments: told.graphs.append(arguments),
         ),
         driver=SimpleNamespace(launchKernel=lambda *arguments: told.launched.append(arguments)),
@@ -143,6 +145,7 @@ def put_in_place(monkeypatch) -> Told:
     monkeypatch.setattr(submission, "_cuda", lambda: cuda)
     monkeypatch.setattr(launch, "_current_stream", lambda: cuda.get_current_stream)
     monkeypatch.setattr(launch, "_launch_kernel", lambda: cuda.driver.launchKernel)
+    monkeypatch.setattr(launch, "_runtime", lambda: cuda.runtime)
     monkeypatch.setattr(replay, "_without_owner", {})
     monkeypatch.setattr(capture, "capture_on", lambda stream: graph)
     workspace._waiting.clear()

@@ -73,11 +73,16 @@ def split(**changed):
 
 
 class DeviceArray(fake_cuda.Array):
-    """A CuPy array of floats in C order, in memory that is never touched."""
+    """A CuPy array of floats in C order, in memory that is never touched.
 
-    _copies = iter(range(1 << 50, 1 << 51, 4096))
+    Of a pointer, or as CuPy's constructor makes one, of a shape and a dtype.
+    """
+
+    _new = iter(range(1 << 50, 1 << 51, 4096))
 
     def __init__(self, ptr, shape=(8,), strides=None, device=0):
+        if isinstance(ptr, tuple):
+            ptr, shape = next(self._new), ptr
         super().__init__(shape, ptr=ptr)
         self.data.device_id = device
         self.itemsize, self.ndim = 4, len(shape)
@@ -85,9 +90,7 @@ class DeviceArray(fake_cuda.Array):
         compact = tuple(4 * int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
         self.strides = strides or compact
         self.flags = SimpleNamespace(c_contiguous=self.strides == compact)
-
-    def copy(self):
-        return DeviceArray(next(self._copies), self.shape)
+        self.nbytes = 4 * self.size
 
 
 def two(n=5):

@@ -178,6 +178,7 @@ def test_copies_of_what_is_written(device):
     device.planned.clear()
     result = kernel(y, 2.0, x, 8)
     assert isinstance(result, DeviceArray) and result.data.ptr >= 1 << 50
+    assert device.copied == [(result.data.ptr, 1000, 32, 3, 0)]
     assert device.seen == [(result.data.ptr, 2.0, 2000, 8)] and not device.planned
     (prepared,) = kernel._plans.prepared.values()
     assert prepared.functional((DeviceArray(3000), 2.0, DeviceArray(3032), 8)) is not None
@@ -210,6 +211,46 @@ def test_threads_do_not_mix_their_addresses(device):
         thread.join()
     assert len(device.seen) == count * times
     assert all(x == y + 10 for y, _, x, _ in device.seen)
+
+
+def test_a_call_within_a_call(device, monkeypatch):
+    """As of a finalizer that runs there, or of a thread that the driver lets run meanwhile."""
+    kernel, x = axpy(), DeviceArray(2000)
+    for _ in range(3):
+        kernel.inplace(DeviceArray(1000), 2.0, x, 8)
+    (prepared,) = kernel._plans.prepared.values()
+    on, inner = launch.Launch.on, [DeviceArray(3000), DeviceArray(4000)]
+
+    def interrupted(work, stream):
+        if inner:
+            kernel.inplace(inner.pop(), 2.0, x, 8)
+        on(work, stream)
+
+    monkeypatch.setattr(launch.Launch, "on", interrupted)
+    device.seen.clear()
+    device.planned.clear()
+    for i in range(3):
+        kernel.inplace(DeviceArray(1001 + i), 2.0, x, 8)
+    assert [y for y, *_ in device.seen] == [3000, 4000, 1001, 1002, 1003]
+    assert len(device.planned) == 2 and len(prepared._idle) == 3
+
+
+def test_what_failed_is_not_used_again(device, monkeypatch):
+    kernel, args = axpy(), (DeviceArray(1000), 2.0, DeviceArray(2000), 8)
+    for _ in range(3):
+        kernel.inplace(*args)
+
+    def fail(work, stream):
+        raise launch.LaunchError
+
+    with monkeypatch.context() as failing:
+        failing.setattr(launch.Launch, "on", fail)
+        with pytest.raises(launch.LaunchError):
+            kernel.inplace(*args)
+    device.planned.clear()
+    for _ in range(3):
+        kernel.inplace(*args)
+    assert len(device.planned) == 1 and len(device.seen) == 3 + 3
 
 
 @pytest.mark.parametrize(("compiler", "layout"), [

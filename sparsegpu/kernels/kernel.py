@@ -127,18 +127,21 @@ class Kernel(Planned):
 
     def _prepare(self, key: Hashable, plan: Plan, args: tuple, written: Sequence[Any]) -> None:
         """Keep the launch of a call that came twice, for those to come."""
-        names = list(plan.bound)
-        copied = [names.index(name) for name in written]
-        arrays = [i for i, value in enumerate(args) if is_cupy(value)]
-        plain = all(i in arrays and args[i].flags.c_contiguous for i in copied)
-        if not arrays or not plain or (copied and plan.maps) or 0 in plan.launch.grid:
-            return
-        if any(isinstance(value, Out) for value in args):
-            return
-        signature = self._content["signature"]
-        places = arrays if signature is None else [signature.places()[i] for i in arrays]
-        work = self._work(plan.bound, plan)
-        self._plans.prepared[key] = Prepared(work, args, arrays, places, copied)
+        prepared = self._plans.prepared.get(key)
+        if prepared is None:
+            names = list(plan.bound)
+            copied = [names.index(name) for name in written]
+            arrays = [i for i, value in enumerate(args) if is_cupy(value)]
+            plain = all(i in arrays and args[i].flags.c_contiguous and args[i].size for i in copied)
+            if not arrays or not plain or (copied and plan.maps) or 0 in plan.launch.grid:
+                return
+            if any(isinstance(value, Out) for value in args):
+                return
+            signature = self._content["signature"]
+            places = arrays if signature is None else [signature.places()[i] for i in arrays]
+            prepared = Prepared(args, arrays, places, copied)
+            self._plans.prepared[key] = prepared
+        prepared.add(self._work(plan.bound, plan))
 
     def tune(self, *args: Any, progress: bool = True, **named: Any) -> Config:
         """Measure the configurations with these arguments and keep the fastest.

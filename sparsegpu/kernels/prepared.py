@@ -6,25 +6,21 @@ recorder, another device, an allocation while a stream is captured) it is planne
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
 from .._arrays import is_captured
-from .._locks import fork_safe
 from ..engines.cuda.runtime import launch as door
 from ..engines.cuda.runtime.device import current_device
-from .memory import extent
+from .memory import array_type, extent
 
 
 class Prepared:
-    """A launch with arrays of some shapes, dtypes and strides, wherever they are.
+    """Launches with arrays of some shapes, dtypes and strides, wherever they are.
 
     Parameters
     ----------
-    work : Launch
-        Nobody else has it.
     args : tuple
         Of the call, in the order of the parameters.
     arrays : sequence of int
@@ -32,23 +28,18 @@ class Prepared:
     places : sequence of int
         Which parameters of the launch are these arrays' addresses.
     written : sequence of int
-        Which arguments the functional form copies; each is in C order without gaps.
+        Which arguments the functional form copies; each is in C order without gaps, and not empty.
     """
 
-    __slots__ = ("_device", "_lock", "_near", "_places", "_work", "_written")
+    __slots__ = ("_arrays", "_copied", "_device", "_idle", "_near", "_places")
 
     def __init__(
-        self,
-        work: Any,
-        args: tuple,
-        arrays: Sequence[int],
-        places: Sequence[int],
-        written: Sequence[int],
+        self, args: tuple, arrays: Sequence[int], places: Sequence[int], written: Sequence[int]
     ):
-        self._work, self._written = work, tuple(written)
-        self._places = [(i, work.parameter(p)) for i, p in zip(arrays, places, strict=True)]
+        self._arrays, self._places = arrays, places
+        self._copied = [(i, args[i].shape, args[i].dtype, args[i].nbytes) for i in written]
         self._device = args[arrays[0]].data.device_id
-        self._lock = fork_safe(threading.Lock())  # of the places: there is one buffer
+        self._idle: list[tuple[Any, list[tuple[int, Any]]]] = []
         # How far, in bytes, an array begins from a written one that it overlaps.
         self._near = []
         for i, j in product(written, arrays):
@@ -56,12 +47,16 @@ class Prepared:
                 (low, high), (other_low, other_high) = (_span(args[n]) for n in (i, j))
                 self._near.append((i, j, low - other_high, high - other_low))
 
+    def add(self, work: Any) -> None:
+        """Keep a `Launch` that nobody else has: as many are used as threads call at a time."""
+        places = zip(self._arrays, self._places, strict=True)
+        self._idle.append((work, [(i, work.parameter(place)) for i, place in places]))
+
     def inplace(self, args: tuple) -> bool:
         """Launch on the arguments and return True; False where that is not all there is to do."""
         if door.is_traced() or current_device() != self._device:
             return False
-        self._launch(args, door.current_stream())
-        return True
+        return self._launch(args, door.current_stream())
 
     def functional(self, args: tuple) -> Any:
         """Launch on copies of what is written and return these, None where more is to be done."""
@@ -70,11 +65,13 @@ class Prepared:
         stream = door.current_stream()
         if is_captured(stream) or self._overlap(args):
             return None
-        ready, results = list(args), []
-        for i in self._written:
-            ready[i] = args[i].copy()
+        new, ready, results = array_type(), list(args), []
+        for i, shape, dtype, nbytes in self._copied:
+            ready[i] = new(shape, dtype)
+            door.copy(ready[i].data.ptr, args[i].data.ptr, nbytes, stream)
             results.append(ready[i])
-        self._launch(ready, stream)
+        if not self._launch(ready, stream):
+            return None
         return results[0] if len(results) == 1 else tuple(results)
 
     def _overlap(self, args: tuple) -> bool:
@@ -84,11 +81,18 @@ class Prepared:
                 return True
         return False
 
-    def _launch(self, args: Sequence[Any], stream: int) -> None:
-        with self._lock:
-            for i, place in self._places:
-                place.value = args[i].data.ptr
-            door.enqueue((self._work,), stream, True)
+    def _launch(self, args: Sequence[Any], stream: int) -> bool:
+        """Launch on the arguments and return True; False where other threads use all launches."""
+        try:
+            launch = self._idle.pop()  # this thread's from now on: its addresses are written to
+        except IndexError:
+            return False
+        work, places = launch
+        for i, place in places:
+            place.value = args[i].data.ptr
+        work.on(stream)
+        self._idle.append(launch)
+        return True
 
 
 def _span(array: Any) -> tuple[int, int]:

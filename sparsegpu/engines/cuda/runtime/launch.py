@@ -4,9 +4,8 @@ This is the only file that loads cubins and launches kernels. Finding a kernel c
 look-up, after the first call for a (device, source, defines).
 
 Whatever the CUDA engine enqueues is a `Work`, and `submit` enqueues it. Recorders are told of
-every submission: `launch_counts` is what the first one counted, `replay.Call` keeps what a call
-submitted, so that an equal call needs no planning. A tracer could be a third: a function that
-records the names of works between two events, set with `recording`.
+every submission: `replay.Call` keeps what a call submitted, so that an equal call needs no
+planning. A tracer could be another one, set with `recording`.
 """
 
 from __future__ import annotations
@@ -14,13 +13,14 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, lru_cache, partial
-from itertools import accumulate
+from itertools import accumulate, count
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,9 +35,9 @@ from .device import compute_capability, current_device
 MAX_GRID = 2**31 - 1
 
 _kernels: dict[tuple, Kernel] = {}
-_launches: Counter[str] = Counter()
+# How often each source was launched. `next` of a count is one step for all threads, without a lock.
+_launches: defaultdict[str, count[int]] = defaultdict(count)
 _lock = fork_safe(threading.RLock())
-_counting = fork_safe(threading.RLock())  # not `_lock`, which a compilation holds for seconds
 
 # CUresult of a launch that asks for more than the device has; the context stays usable.
 _INVALID_VALUE, _OUT_OF_RESOURCES, _INVALID_CLUSTER = 1, 701, 912
@@ -98,8 +98,8 @@ def enqueue(works: tuple[Work, ...], stream: int, whole: bool, setup: bool = Fal
 
 
 def is_traced() -> bool:
-    """Return whether anyone but the count of launches is told of submissions."""
-    return len(_recorders.get()) > 1
+    """Return whether anyone is told of submissions."""
+    return bool(_recorders.get())
 
 
 @contextmanager
@@ -115,21 +115,14 @@ def recording(recorder: Recorder) -> Iterator[None]:
         _recorders.reset(token)
 
 
-def _count(works: tuple[Work, ...], whole: bool, setup: bool) -> None:
-    """Count the launches of our kernels; the recorder that is always set."""
-    with _counting:
-        for work in works:
-            _launches[work.source] += 1
-
-
 # One look-up a submission, for all recorders: a replayed call takes some 10 microseconds.
-_recorders: ContextVar[tuple[Recorder, ...]] = ContextVar("recorders", default=(_count,))
+_recorders: ContextVar[tuple[Recorder, ...]] = ContextVar("recorders", default=())
 
 
 def launch_counts() -> dict[str, int]:
     """Return how often each source was launched in this process so far."""
-    with _counting:
-        return {source: count for source, count in _launches.items() if source}
+    numbers = [(source, int(repr(n).strip("count()"))) for source, n in [*_launches.items()]]
+    return {source: number for source, number in numbers if number}
 
 
 @cache
@@ -146,6 +139,13 @@ def _parameters(sizes: tuple[int, ...]) -> tuple[struct.Struct, tuple[int, ...]]
     fields = [f"{size}s{wide - size}x" for size, wide in zip(sizes, padded, strict=True)]
     starts = tuple(accumulate(padded, initial=0))[:-1]
     return struct.Struct(f"<{''.join(fields)}{len(sizes)}Q"), starts
+
+
+@cache
+def _runtime() -> ModuleType:
+    from cupy.cuda import runtime
+
+    return runtime
 
 
 @cache
@@ -207,7 +207,7 @@ class Launch:
         The kernel's; empty where the grid is.
     """
 
-    __slots__ = ("_address", "_arrays", "_enqueue", "_packed", "source")
+    __slots__ = ("_address", "_arrays", "_count", "_enqueue", "_packed", "source")
 
     def __init__(
         self,
@@ -218,6 +218,7 @@ class Launch:
         shared_memory: int = 0,
     ):
         self.source = "" if 0 in grid else kernel.source
+        self._count = _launches[kernel.source]
         function = kernel.prepared(shared_memory)
         dimensions = (*grid, 1, 1)[:3] + (*block, 1, 1)[:3]
         self._enqueue = partial(_launch_kernel(), function, *dimensions, shared_memory)
@@ -258,6 +259,7 @@ class Launch:
                 _refuse(error, self.source, asked)
                 raise
             self._enqueue(stream, self._address, 0)
+        next(self._count)
 
 
 class Memset:
@@ -272,9 +274,13 @@ class Memset:
 
     def on(self, stream: int) -> None:
         """Enqueue on the stream with this handle."""
-        from cupy.cuda import runtime
+        _runtime().memsetAsync(self._pointer, 0, self._nbytes, stream)
 
-        runtime.memsetAsync(self._pointer, 0, self._nbytes, stream)
+
+def copy(target: int, source: int, nbytes: int, stream: int) -> None:
+    """Enqueue a copy within the current device, where no recorder is to be told of it."""
+    runtime = _runtime()
+    runtime.memcpyAsync(target, source, nbytes, runtime.memcpyDeviceToDevice, stream)
 
 
 def pointer(value: int) -> bytes:
@@ -310,9 +316,7 @@ def lacks_context(error: RuntimeError) -> bool:
     """
     if getattr(error, "status", None) != _INVALID_CONTEXT:
         return False
-    from cupy.cuda import runtime
-
-    runtime.setDevice(current_device())
+    _runtime().setDevice(current_device())
     return True
 
 
