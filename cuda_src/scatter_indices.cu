@@ -28,13 +28,15 @@ __device__ __forceinline__ long long row_of(const INDEX* indptr, long long rows,
   return low;
 }
 
-// rows: those with blocks, in the order of their tiles. pairs: p_offsets is pq, row by row.
+// rows: those with blocks, in the order of their tiles. filled: how many, where the host has not
+// read it yet. pairs: p_offsets is pq, row by row.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     scatter_indices(long long* starts, long long* r_offsets, long long* p_offsets,
-                    long long* q_offsets, const long long* rows, const INDEX* indptr,
-                    const INDEX* indices, const __grid_constant__ ListProblem problem) {
+                    long long* q_offsets, const long long* rows, const long long* filled,
+                    const INDEX* indptr, const INDEX* indices,
+                    const __grid_constant__ ListProblem problem) {
   const long long split = problem.split, entries = problem.nnzb * split;
-  const long long tiles = problem.filled * split;
+  const long long tiles = (filled ? *filled : problem.filled) * split;
   const long long begin = (long long)blockIdx.x * THREADS + threadIdx.x;
   const long long step = (long long)gridDim.x * THREADS;
 

@@ -58,9 +58,16 @@ def test_filled_rows(directory, rng, monkeypatch, lengths, order, ranked):
         assert not launched
 
 
-@covered(name=FORMATS, split=[1, 2, 3, 12], batch=[(), (2,), (2, 1, 3)], index=[np.int32, np.int64])
-def test_lists(directory, rng, monkeypatch, name, split, batch, index):
+@covered(
+    name=FORMATS,
+    split=[1, 2, 3, 12],
+    batch=[(), (2,), (2, 1, 3)],
+    index=[np.int32, np.int64],
+    ranked=[8192, 2],
+)
+def test_lists(directory, rng, monkeypatch, name, split, batch, index, ranked):
     monkeypatch.setattr("sparsegpu.pattern.index_dtype", lambda largest: np.dtype(index))
+    monkeypatch.setattr(scatter_indices, "RANKED", ranked)
     for shape, density in (((24, 20), 0.3), ((24, 20), 0.0), ((400, 20), 0.1), ((4, 2), 1.0)):
         triple = random_blocks(rng, shape, (4, 2), density=density, shuffled=True)
         other = np.zeros((*batch, shape[1], 12), np.float32)
@@ -71,3 +78,36 @@ def test_lists(directory, rng, monkeypatch, name, split, batch, index):
         assert launched == ({"bsr_filled_rows": 1, "scatter_indices": 1} if bsr.nnzb else {})
         for array, values in zip(made[1:], expected):
             assert array.dtype == np.int64 and array.tolist() == np.array(values).tolist()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_both_kernels_are_launched_before_the_host_waits(directory, rng, monkeypatch, name):
+    triple = random_blocks(rng, (400, 20), (4, 2), density=0.1)
+    other, seen, read = np.zeros((20, 12), np.float32), [], scatter_indices._read
+    with emulated_scatter_indices(directory) as launched:
+        monkeypatch.setattr(
+            scatter_indices, "_read", lambda *given: seen.append(dict(launched)) or read(*given)
+        )
+        for split in (2, 3):
+            bsr = sparsegpu.bsr_array(triple, shape=(400, 20))
+            sparsegpu.bsr_scatter_mm_indices_data(bsr, other, name, SPLIT_N=split)
+            sparsegpu.bsr_scatter_mm_indices_data(bsr, other, name, SPLIT_N=6)
+    first, second = seen  # once a pattern
+    assert first == {"bsr_filled_rows": 1, "scatter_indices": 1}
+    assert second == {"bsr_filled_rows": 2, "scatter_indices": 3}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_lists_of_repeated_blocks_are_not_kept(directory, rng, name):
+    triple = random_blocks(rng, (24, 20), (4, 2), density=1.5, duplicates=True)
+    bsr, other = sparsegpu.bsr_array(triple, shape=(24, 20)), np.zeros((20, 12), np.float32)
+    summed = bsr.copy()
+    summed.sum_duplicates()
+    with emulated_scatter_indices(directory):
+        made = sparsegpu.bsr_scatter_mm_indices_data(bsr, other, name, SPLIT_N=2)
+        again = sparsegpu.bsr_scatter_mm_indices_data(bsr, other, name, SPLIT_N=2)
+    expected = sparsegpu.bsr_scatter_mm_indices_data(summed, other, name, SPLIT_N=2)
+    assert made.pattern.nnzb == summed.nnzb < bsr.nnzb
+    for array, same, values in zip(made[1:], again[1:], expected[1:], strict=True):
+        if not isinstance(array, dict):
+            assert array is same and array.tolist() == values.tolist()

@@ -40,6 +40,7 @@ _TILES, _LARGEST_TILE = ("TILE_M", "TILE_N"), 256
 #: More tiles than these share nothing by being next to each other in time.
 _LARGEST_GROUP = 64
 _NARROWEST_DEFAULT_TILE = 64
+_ROWS = "rows with blocks"
 
 
 @dataclass(frozen=True)
@@ -179,14 +180,8 @@ def bsr_scatter_mm_indices_data(
     by_batch = indices_format == "scatter_mm"
     batch_size = int(np.prod(other.shape[:-2], dtype=np.int64)) if by_batch else 1
     with on_device(bsr.data):
-        rows_with_blocks(bsr.pattern, function)  # tells what is asked of the pattern from here on
+        kept = _lists(bsr.pattern, indices_format, n, batch_size, settings, function)
         pattern = distinct_pattern(bsr.pattern, function, "bsr")
-        key = (indices_format, n, batch_size, tuple(sorted(settings.items())))
-        kept = pattern.memo_recent(
-            "scatter_mm",
-            key,
-            lambda: _build(pattern, indices_format, n, batch_size, settings, function),
-        )
     return kept.given_out(pattern)
 
 
@@ -239,29 +234,46 @@ class _Rows(NamedTuple):
 def rows_with_blocks(pattern: Pattern, function: str) -> _Rows:
     """Return the block rows that have blocks; counted and sorted once."""
     engine = engine_module(pattern.xp, "scatter_indices", function)
-    return pattern.memo("rows with blocks", lambda: _Rows(*engine.filled_rows(pattern)))
+    return pattern.memo(_ROWS, lambda: _Rows(*engine.filled_rows(pattern)))
 
 
-def _build(
+def _lists(
     pattern: Pattern,
     indices_format: str,
     n: int,
     batch_size: int,
-    meta: dict[str, int],
+    settings: dict[str, int],
     function: str,
 ) -> IndicesData:
-    split, rows = meta["SPLIT_N"], rows_with_blocks(pattern, function)
-    compressed = indices_format == "bsr_strided_mm_compressed"
-    engine = engine_module(pattern.xp, "scatter_indices", function)
-    arrays = engine.index_lists(
-        pattern,
-        rows.most_first if compressed else rows.ascending,
-        indices_format,
-        n,
-        split,
-        batch_size,
-    )
-    sizes = pattern.nnzb, pattern.blocksize
+    """Return the lists of a pattern's distinct blocks, which are kept with it."""
+
+    def build() -> IndicesData:
+        rows = pattern.known(_ROWS)
+        engine = engine_module(pattern.xp, "scatter_indices", function)
+        found, arrays = engine.index_lists(
+            pattern, rows, indices_format, n, settings["SPLIT_N"], batch_size
+        )
+        rows = pattern.memo(_ROWS, lambda: _Rows(*found))
+        # Making them told whether blocks are repeated. Lists of such blocks are of no use.
+        distinct = distinct_pattern(pattern, function, "bsr")
+        if distinct is not pattern:
+            return _lists(distinct, indices_format, n, batch_size, settings, function)
+        return _made(pattern, rows, indices_format, n, batch_size, settings, arrays)
+
+    key = (indices_format, n, batch_size, tuple(sorted(settings.items())))
+    return pattern.memo_recent("scatter_mm", key, build)
+
+
+def _made(
+    pattern: Pattern,
+    rows: _Rows,
+    indices_format: str,
+    n: int,
+    batch_size: int,
+    meta: dict[str, int],
+    arrays: tuple[Any, ...],
+) -> IndicesData:
+    split, sizes = meta["SPLIT_N"], (pattern.nnzb, pattern.blocksize)
     if indices_format == "scatter_mm":
         inner, tiles = batch_size * pattern.block_shape[1] * split, len(arrays[0]) - 1
         fit = Fit(*sizes, inner, None, split, tiles, pattern.longest_row, Memo(pattern.xp))

@@ -17,13 +17,18 @@ def filled_rows(pattern: Pattern) -> tuple[np.ndarray, np.ndarray, int]:
 
 def index_lists(
     pattern: Pattern,
-    rows: np.ndarray,
+    found: tuple[np.ndarray, np.ndarray, int] | None,
     indices_format: str,
     n: int,
     split_n: int,
     batch_size: int,
-) -> tuple[np.ndarray, ...]:
-    """Return the arrays of a format, for others of ``n`` columns; ``rows`` in the tiles' order."""
+) -> tuple[tuple[np.ndarray, np.ndarray, int], tuple[np.ndarray, ...]]:
+    """Return `filled_rows`, those given or else found now, and the arrays of a format.
+
+    The lists are for others of ``n`` columns.
+    """
+    found = found or filled_rows(pattern)
+    rows = found[1] if indices_format == "bsr_strided_mm_compressed" else found[0]
     (ms, ks), ns, nnzb = pattern.blocksize, n // split_n, pattern.nnzb
     indptr = pattern._indptr.astype(np.int64)
     splits = np.arange(split_n, dtype=np.int64)
@@ -48,9 +53,10 @@ def index_lists(
         p_list = np.broadcast_to(entries(p[:, None]), q.shape)
         starts = starts.ravel() + batch * (nnzb * split_n)
         last = [nnzb * split_n * batch_size]
-        return np.append(starts, last), np.stack([p_list.ravel(), q.ravel()], axis=1)
+        return found, (np.append(starts, last), np.stack([p_list.ravel(), q.ravel()], axis=1))
     r_offsets = (rows[:, None] * (ms * n) + splits * ns).ravel()
     q_offsets = entries(column * (ks * n) + splits * ns)
     if indices_format == "bsr_strided_mm_compressed":
-        return indptr, r_offsets, q_offsets
-    return np.append(starts, nnzb * split_n), r_offsets, entries(p[:, None]), q_offsets
+        return found, (indptr, r_offsets, q_offsets)
+    p_offsets = entries(p[:, None])
+    return found, (np.append(starts, nnzb * split_n), r_offsets, p_offsets, q_offsets)
