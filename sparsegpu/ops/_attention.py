@@ -65,8 +65,12 @@ def mask_operand(function: str, mask: Any) -> MaskOperand:
     """Return what an engine takes of a mask, whose values are not checked yet."""
     if is_block_mask(mask):
         if reads_bits(mask.pattern.xp):
-            pattern, packed = canonical_bits(mask, function, "mask")
-            return MaskOperand(pattern, packed, packed.codes, packed.serial)
+            operand = mask._memo.known("operand")
+            if operand is None:  # in the first call
+                pattern, packed = canonical_bits(mask, function, "mask")
+                operand = MaskOperand(pattern, packed, packed.codes, packed.serial)
+                mask._memo.note("operand", operand)
+            return operand
         mask = mask.tobsr()
     try:
         pattern, data = mask.pattern, mask.data
