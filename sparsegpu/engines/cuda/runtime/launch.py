@@ -236,10 +236,10 @@ class Launch:
         packed, starts = _parameters(tuple(map(len, parts)))
         self._packed = ctypes.create_string_buffer(packed.size + _PARAMETER_ALIGNMENT)
         first = ctypes.addressof(self._packed)
-        first += -first % _PARAMETER_ALIGNMENT
+        unused = -first % _PARAMETER_ALIGNMENT
+        first += unused
         self._address = first + packed.size - 8 * len(parts)
-        addresses = [first + start for start in starts]
-        ctypes.memmove(first, packed.pack(*parts, *addresses), packed.size)
+        packed.pack_into(self._packed, unused, *parts, *(first + start for start in starts))
 
     def parameter(self, number: int) -> ctypes.c_uint64:
         """Return eight bytes of a parameter, to be changed by who has the launch alone."""
