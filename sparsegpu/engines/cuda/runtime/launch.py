@@ -121,6 +121,7 @@ _recorders: ContextVar[tuple[Recorder, ...]] = ContextVar("recorders", default=(
 
 def launch_counts() -> dict[str, int]:
     """Return how often each source was launched in this process so far."""
+    # Only its repr, "count(3)", says how far a count is without taking a step.
     numbers = [(source, int(repr(n).strip("count()"))) for source, n in [*_launches.items()]]
     return {source: number for source, number in numbers if number}
 
