@@ -228,6 +228,14 @@ template <typename X>
 X __ldcg(const X* at) {
   return *at;
 }
+template <typename X>
+X __ldcs(const X* at) {
+  return *at;
+}
+template <typename X>
+X __ldg(const X* at) {
+  return *at;
+}
 inline void __syncwarp() {
   emulator::sync_warp();
 }
