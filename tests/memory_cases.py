@@ -305,6 +305,13 @@ def sum_duplicates(cp, rng):
 
 
 @case
+def sum_over_two_patterns(cp, rng):
+    """The union is kept with the two patterns."""
+    a, b = sparse(cp, rng), sparse(cp, rng)
+    return Case(("bsr_union_blocks",), lambda: (a + b).data)
+
+
+@case
 def spgemm(cp, rng):
     """Which blocks meet is kept with the two patterns."""
     a, b = sparse(cp, rng), sparse(cp, rng, shape=(SHAPE[1], SHAPE[0]))

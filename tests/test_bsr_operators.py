@@ -79,9 +79,10 @@ def test_scalars_that_fill(engine, rng):
 def test_two_patterns(engine, rng, dtype, duplicates):
     a, dense_a = make(engine, rng, dtype=dtype, duplicates=duplicates)
     b, dense_b = make(engine, rng, dtype=dtype, duplicates=duplicates, density=0.3)
-    with engine.runs("bsr_sum_blocks"):
+    with engine.runs("bsr_sum_blocks", "bsr_union_blocks"):
         check(engine, a + b, dense_a + dense_b)
         check(engine, a - b, dense_a - dense_b)
+        check(engine, b - a, dense_b - dense_a)
         check(engine, a.multiply(b), dense_a * dense_b)
         check(engine, a * b, dense_a * dense_b)
         together = a + b
@@ -103,10 +104,24 @@ def test_one_pattern(engine, rng, duplicates):
         check(engine, abs(a), abs(dense))
 
 
+def test_two_patterns_again(engine, rng):
+    """The union is found once for two patterns, and equal patterns are compared once."""
+    a, dense_a = make(engine, rng, dtype="float32")
+    b, dense_b = make(engine, rng, dtype="float32", density=0.3)
+    equal = bsr_array((a.data * 2, a.indices.copy(), a.indptr.copy()), shape=a.shape)
+    for scale in (1, 2):
+        with engine.runs("bsr_union_blocks"):
+            first, second = (scale * a + b for _ in range(2))
+            assert first.pattern is second.pattern or not engine.on_gpu
+            check(engine, first, scale * dense_a + dense_b)
+            check(engine, a + equal, 3 * dense_a)
+    assert (a + equal).pattern is a.pattern
+
+
 def test_bool_sums_are_or(engine, rng):
     a, dense_a = make(engine, rng, dtype="bool", duplicates=True)
     b, dense_b = make(engine, rng, dtype="bool", density=0.3)
-    with engine.runs("bsr_sum_blocks"):
+    with engine.runs("bsr_sum_blocks", "bsr_union_blocks"):
         check(engine, a + b, dense_a | dense_b)
         check(engine, a + a, dense_a)
         check(engine, a.multiply(b), dense_a & dense_b)
@@ -122,7 +137,7 @@ def test_batches_of_two_patterns(engine, rng):
         check(engine, a + same, dense_a + engine.host(same.toarray()))
         check(engine, a - a.with_data(a.data), dense_a * 0)
     full = bsr_array(engine.array(np.ones((12, 20), np.float32)), blocksize=(3, 4))
-    with engine.runs("bsr_sum_blocks"):
+    with engine.runs("bsr_sum_blocks", "bsr_union_blocks"):
         check(engine, a + full, dense_a + 1)  # the batch of one pattern is repeated
         check(engine, full - a, 1 - dense_a)
         check(engine, a.multiply(full), dense_a)
@@ -136,7 +151,7 @@ def test_batches_of_two_patterns(engine, rng):
 def test_mixed_dtypes_and_blocksizes(engine, rng):
     a, dense_a = make(engine, rng, dtype="float32")
     b, dense_b = make(engine, rng, dtype="int8", blocksize=(2, 2))
-    with engine.runs("bsr_sum_blocks"):
+    with engine.runs("bsr_sum_blocks", "bsr_union_blocks"):
         both = a + b
         check(engine, both, dense_a + dense_b)
         check(engine, b * a, dense_a * dense_b)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from functools import partial
+from operator import add, ne
 from typing import Any
 
 import ml_dtypes
@@ -51,10 +52,11 @@ def cases() -> dict[str, Prepare]:
 
 
 def _conversions() -> Iterator[tuple[str, Prepare]]:
+    kinds = "toarray", "bsr_array", "transpose", "sum_duplicates", "A + B", "A != B"
     for dtype in (*PRODUCT_DTYPES, "bool"):
-        for kind in ("toarray", "bsr_array", "transpose", "sum_duplicates"):
+        for kind in kinds:
             yield f"{kind} {dtype}", partial(_convert, kind, (24, 35), (8, 7), dtype)
-    for kind in ("toarray", "bsr_array", "transpose", "sum_duplicates"):
+    for kind in kinds:
         yield f"{kind} long", partial(_convert, kind, (192, 640), (32, 16), "float32")
     yield "bsr_array long, many blocks a tile", _many_blocks
 
@@ -69,6 +71,12 @@ def _convert(kind, shape, blocksize, dtype, make):
         dense = a.toarray()
         smaller = (blocksize[0] // 2, 5)
         return lambda: sg.bsr_array(dense, blocksize=smaller).data
+
+    if kind in {"A + B", "A != B"}:
+        b = make.sparse(shape, blocksize, dtype, duplicates=False)
+        parts, operation = (b.data, b.indices, b.indptr), add if kind == "A + B" else ne
+        # Of a new pattern, so that the union is found again.
+        return lambda: operation(a, sg.bsr_array(parts, shape=b.shape, check=False)).data
 
     def summed():
         b = a.copy()

@@ -9,6 +9,7 @@ import numpy as np
 
 from .._arrays import CONTAINER_DTYPES, bfloat16, common_namespace, is_cupy, namespace
 from .._checks import bad_type, bad_value, broadcast_shape, check_scalar
+from ..engines import computing_engine, engine_module
 from ..ops._canonical import distinct_blocks
 from ..ops._common import check_sparse
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
@@ -160,7 +161,15 @@ def side_by_side(function: str, array: Any, other: Any) -> tuple[Pattern, Any, A
     if a._pattern.same_as(b._pattern):
         pattern, blocks = distinct_blocks(a, function, "self")
         return pattern, blocks, distinct_blocks(b, function, "other")[1]
-    a, b = a._canonical(function), b._canonical(function, "other")
+    return over_union(a._canonical(function), b._canonical(function, "other"), function)
+
+
+def over_union(a: Any, b: Any, function: str) -> tuple[Pattern, Any, Any]:
+    """Return the union of two patterns, aligned and canonical, and the blocks of both over it."""
+    if computing_engine(a._xp) == "cuda":
+        both = engine_module(a._xp, "union", function).side_by_side
+        found: tuple[Pattern, Any, Any] = both(a._pattern, a._data, b._pattern, b._data, function)
+        return found
     pattern, blocks, place = united(a, b, function)
     others = a._xp.zeros_like(blocks)
     others[place] = flat(b)

@@ -19,12 +19,11 @@ from .align import (
     aligned,
     as_data,
     check_number,
-    flat,
     in_blocks,
     is_scalar,
+    over_union,
     repeated,
     side_by_side,
-    united,
 )
 from .base import BsrBase
 from .elements import is_foreign
@@ -162,9 +161,7 @@ def _both(array: Any, other: Any, function: str) -> tuple[Any, Any]:
             a, b = a._canonical(function), b._canonical(function)
             if a._pattern.same_as(b._pattern):
                 return comparable(a._data), comparable(b._data)
-            _, blocks, place = united(a, b, function)
-            others = a._xp.zeros_like(blocks)
-            others[place] = flat(b)
+            _, blocks, others = over_union(a, b, function)
             return comparable(blocks), comparable(others)
     other = as_array(other, function, "other")
     common_namespace(function, self=array._data, other=other)

@@ -261,9 +261,10 @@ def _combine(
             return array._with(a._pattern, operation(a._data, b._data))
         a, b = a._canonical(function), b._canonical(function, "other")
         compiled = a.dtype.kind in "fc" and a.dtype.itemsize > 2 and not a._pattern.batch_shape
-        if compiled and computing_engine(a._xp) == "cpu":
-            union, sign = engine_module(a._xp, "union", function), 1 if name == "add" else -1
-            return array._with(*union.combine(a._pattern, a._data, b._pattern, b._data, sign))
+        if computing_engine(a._xp) == "cuda" or (compiled and computing_engine(a._xp) == "cpu"):
+            combine = engine_module(a._xp, "union", function).combine
+            sign, operands = 1 if name == "add" else -1, (a._pattern, a._data, b._pattern, b._data)
+            return array._with(*combine(*operands, sign, function))
         pattern, blocks, place = united(a, b, function)
         # Positions in a canonical pattern are distinct, so that this adds every block.
         blocks[place] = operation(blocks[place], flat(b))

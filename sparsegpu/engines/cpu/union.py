@@ -11,7 +11,7 @@ from ._threads import for_each, pieces, spans
 
 
 def combine(
-    left: Pattern, a: np.ndarray, right: Pattern, b: np.ndarray, sign: int
+    left: Pattern, a: np.ndarray, right: Pattern, b: np.ndarray, sign: int, function: str
 ) -> tuple[Pattern, np.ndarray]:
     """Return the union of two canonical patterns without a batch, and ``a + sign * b`` over it.
 

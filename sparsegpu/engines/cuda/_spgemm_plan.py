@@ -109,7 +109,8 @@ def make_plan(
         facts = xp.empty(4, _INT64)
         found = (block_ends, pair_ends, NULL, NULL, NULL)
         count = operands.rows_launch(found, 0, np.dtype(np.int32), words)
-        submit(count, operands.ends_launch(block_ends, pair_ends, facts), setup=True)
+        sums = ends_launch(block_ends, pair_ends, facts, rows, block_rows)
+        submit(count, sums, setup=True)
         nnzb, most, total, _ = facts.tolist()
         if nnzb != most:
             expected = "the same number of stored blocks in every batch"
@@ -170,6 +171,13 @@ def list_works(
     return Memset(written), launch
 
 
+def ends_launch(block_ends: Any, pair_ends: Any, facts: Any, rows: int, block_rows: int) -> Launch:
+    """Return what makes sums of the counts of rows, of so many in each matrix."""
+    numbers = np.int64(rows), np.int64(block_rows)
+    compiled = kernel("bsr_spgemm_ends")
+    return Launch(compiled, (1,), (_SUMMING,), (block_ends, pair_ends, facts, *numbers))
+
+
 class _Operands:
     """The patterns of a product as kernels take them."""
 
@@ -207,12 +215,6 @@ class _Operands:
             (*results, *self._arrays, *self._numbers, self._problem(source, nnzb, words)),
             4 * words,
         )
-
-    def ends_launch(self, block_ends: Any, pair_ends: Any, facts: Any) -> Launch:
-        """Return what makes sums of the counts of the rows."""
-        numbers = np.int64(self._rows), np.int64(self._facts["block_rows"])
-        compiled = kernel("bsr_spgemm_ends")
-        return Launch(compiled, (1,), (_SUMMING,), (block_ends, pair_ends, facts, *numbers))
 
     def pairs_launch(
         self,

@@ -148,6 +148,19 @@ _SCHEDULES = (
         ),
     ),
     KernelSource(
+        "bsr_union_rows",
+        (),
+        (),
+        variants=tuple(
+            {"FILL": fill, "INDEX": i, "OUT_INDEX": o, "NUMBER": n}
+            for fill, i, o, n in (
+                (0, "s32", "s32", "s32"),
+                (1, "s32", "s32", "s64"),
+                (1, "s64", "s64", "s64"),
+            )
+        ),
+    ),
+    KernelSource(
         "bsr_filled_rows",
         (),
         (),
@@ -237,6 +250,14 @@ _CONVERSIONS = (
         "bsr_array",
         _CONTAINERS,
         variants=each("T", _ELEMENTS),
+    ),
+    KernelSource(
+        "bsr_union_blocks",
+        "bsr_array",
+        _CONTAINERS,
+        variants=each("T", _ELEMENTS, OPERATION="sum", NUMBER="s32", WIDE="1")
+        + each("T", ("f16", "s32", "c64"), OPERATION="difference", NUMBER="s32", WIDE="2")
+        + each("T", ("s8", "b8"), OPERATION="left", NUMBER="s64", WIDE="16"),
     ),
 )
 
