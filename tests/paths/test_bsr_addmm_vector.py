@@ -170,7 +170,9 @@ def test_tile_keeps_what_the_kernel_asserts(dtype, columns, vectors):
 
 def test_lanes_of_odd_blocks_stand_for_elements():
     """Three blocks of 3 x 3 a warp, and a row of 27 at once; float32 on request."""
-    d = tile_of(bsr_addmm_vector, "float64", (3, 3), 1, row_blocks=26.2).defines
+    tile = tile_of(bsr_addmm_vector, "float64", (3, 3), 1, row_blocks=26.2, rows=343_000)
+    d = tile.defines
+    assert (tile.teams, tile.rounds) == (1, 8)
     assert [d[name] for name in ("TEAM", "RL", "CV", "UNROLL", "RESIDENT")] == [32, 3, 1, 9, 6]
     d = tile_of(bsr_addmm_vector, "complex128", (3, 3), 1, row_blocks=26.2).defines
     assert (d["RL"], d["UNROLL"]) == (3, 5)

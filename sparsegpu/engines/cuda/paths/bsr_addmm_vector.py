@@ -32,6 +32,7 @@ _MOST_PRODUCTS = 2048  # of a lane and a block; they are unrolled, more take min
 _WIDE_REGISTERS = 14  # more of them, where sums are of 64 bits
 _LEAST_LANES = 24  # of a warp that take a block, where lanes stand for single elements
 _DEEPEST = 9  # blocks that such a lane loads at once
+_WARP_BYTES = 16 << 10  # of consecutive rows, that a warp of such lanes takes
 _ELEMENT_REGISTERS = (45, 33)  # then: for the blocks in flight, and the others, as compiled
 
 
@@ -138,7 +139,10 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
         "RESIDENT": resident,
     }
     # With more rows for each warp, the warps of the chip read at places far apart.
-    rounds = rounds_of(f, 32 // team, 2, fields)
+    row_bytes = max(ceil(row_blocks) * bm * bk * item, 1)
+    # A warp that takes one row at a time needs several to make up for its first, unprefetched one.
+    most = min(max(_WARP_BYTES // row_bytes, 2), 8) if elements else 2
+    rounds = rounds_of(f, 32 // team, most, fields)
     return Tile(32 // team, warps, rounds, shape_names(f) | names)
 
 
