@@ -260,8 +260,9 @@ def _combine(
         if a._pattern.same_as(b._pattern):
             return array._with(a._pattern, operation(a._data, b._data))
         a, b = a._canonical(function), b._canonical(function, "other")
+        engine = computing_engine(a._xp)
         compiled = a.dtype.kind in "fc" and a.dtype.itemsize > 2 and not a._pattern.batch_shape
-        if computing_engine(a._xp) == "cuda" or (compiled and computing_engine(a._xp) == "cpu"):
+        if engine == "cuda" or (engine == "cpu" and compiled):
             combine = engine_module(a._xp, "union", function).combine
             sign, operands = 1 if name == "add" else -1, (a._pattern, a._data, b._pattern, b._data)
             return array._with(*combine(*operands, sign, function))
