@@ -17,7 +17,7 @@ def filled_rows(pattern: Pattern) -> tuple[np.ndarray, np.ndarray, int]:
 
 def index_lists(
     pattern: Pattern,
-    found: tuple[np.ndarray, np.ndarray, int] | None,
+    rows: tuple[np.ndarray, np.ndarray, int] | None,
     indices_format: str,
     n: int,
     split_n: int,
@@ -27,8 +27,8 @@ def index_lists(
 
     The lists are for others of ``n`` columns.
     """
-    found = found or filled_rows(pattern)
-    rows = found[1] if indices_format == "bsr_strided_mm_compressed" else found[0]
+    rows = rows or filled_rows(pattern)
+    filled = rows[1] if indices_format == "bsr_strided_mm_compressed" else rows[0]
     (ms, ks), ns, nnzb = pattern.blocksize, n // split_n, pattern.nnzb
     indptr = pattern._indptr.astype(np.int64)
     splits = np.arange(split_n, dtype=np.int64)
@@ -44,8 +44,8 @@ def index_lists(
         return made
 
     column = pattern._indices.astype(np.int64)[:, None]
-    counts = indptr[rows + 1] - indptr[rows]
-    starts = (split_n * indptr[rows])[:, None] + splits * counts[:, None]
+    counts = indptr[filled + 1] - indptr[filled]
+    starts = (split_n * indptr[filled])[:, None] + splits * counts[:, None]
     if indices_format == "scatter_mm":
         batch = np.arange(batch_size, dtype=np.int64)[:, None]
         inner = pattern.block_shape[1] * split_n
@@ -53,10 +53,10 @@ def index_lists(
         p_list = np.broadcast_to(entries(p[:, None]), q.shape)
         starts = starts.ravel() + batch * (nnzb * split_n)
         last = [nnzb * split_n * batch_size]
-        return found, (np.append(starts, last), np.stack([p_list.ravel(), q.ravel()], axis=1))
-    r_offsets = (rows[:, None] * (ms * n) + splits * ns).ravel()
+        return rows, (np.append(starts, last), np.stack([p_list.ravel(), q.ravel()], axis=1))
+    r_offsets = (filled[:, None] * (ms * n) + splits * ns).ravel()
     q_offsets = entries(column * (ks * n) + splits * ns)
     if indices_format == "bsr_strided_mm_compressed":
-        return found, (indptr, r_offsets, q_offsets)
+        return rows, (indptr, r_offsets, q_offsets)
     p_offsets = entries(p[:, None])
-    return found, (np.append(starts, nnzb * split_n), r_offsets, p_offsets, q_offsets)
+    return rows, (np.append(starts, nnzb * split_n), r_offsets, p_offsets, q_offsets)
