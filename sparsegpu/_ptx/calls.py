@@ -98,7 +98,7 @@ class Calls(Machine):
         raise NotUnderstood(f"an argument of a call: {name}")
 
     def _pass(self, source: Base, target: Base) -> None:
-        for word, value in list(self._cells.get(source._replace(offset=None), {}).items()):
+        for word, value in list(self._cells.get(source.anywhere, {}).items()):
             self._store(target, None if word is None else (word,), value)
 
     def _external(

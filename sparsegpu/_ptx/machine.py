@@ -300,7 +300,7 @@ class Machine:
     # -- memory ------------------------------------------------------------------------------
 
     def _store(self, base: Base, words: Iterable[int] | None, value: int) -> None:
-        cell = self._cells.setdefault(base._replace(offset=None), {})
+        cell = self._cells.setdefault(base.anywhere, {})
         for word in (None,) if words is None else words:
             joined = self.values.join(cell.get(word, BOTTOM), value)
             if joined != cell.get(word, BOTTOM):
@@ -312,7 +312,7 @@ class Machine:
                     self._tell_readers()
 
     def _load(self, base: Base, words: Iterable[int] | None) -> int:
-        cell = self._cells.get(base._replace(offset=None), {})
+        cell = self._cells.get(base.anywhere, {})
         value = cell.get(None, BOTTOM)
         for word in cell if words is None else words:
             value = self.values.join(value, cell.get(word, BOTTOM))

@@ -45,6 +45,11 @@ class Base(NamedTuple):
     name: int | str = ""
     offset: int | None = None
 
+    @property
+    def anywhere(self) -> Base:
+        """It with any offset."""
+        return self if self.offset is None else self._replace(offset=None)
+
 
 BOTTOM, NULL, TOP, LITERAL = 0, 1, 2, 3
 
@@ -94,12 +99,12 @@ class Values:
         return any(not a >> _FLAGS or a & WILD for a in self.sets[value])
 
     def _at(self, bits: int) -> list[Base]:
-        found, at = [], 0
+        found = []
+        bits &= self._strong >> _FLAGS
         while bits:
-            if bits & 1:
-                found.append(self.bases[at])
-            bits >>= 2
-            at += 1
+            lowest = bits & -bits
+            found.append(self.bases[lowest.bit_length() >> 1])
+            bits ^= lowest
         return found
 
     def _bit(self, base: Base) -> int:
@@ -168,7 +173,7 @@ class Values:
         alternative &= ~placed
         for shift, bases in ((0, self.strong(placed)), (1, self.weak(placed))):
             for base in bases:
-                alternative |= 1 << (self._bit(base._replace(offset=None)) + shift)
+                alternative |= 1 << (self._bit(base.anywhere) + shift)
         return alternative
 
     # -- operations: of values, by number ----------------------------------------------------
