@@ -42,6 +42,30 @@ class TestCompiled:
         for config, value in zip(made.configs, (1.5, 3.0), strict=True):
             assert str(np.float64(value).view(np.int64)) in made.ptx(config)
 
+    @pytest.mark.parametrize("parameters", ["float* y, int n", "float* y, S n"])
+    def test_heuristics_add_what_the_code_needs(self, parameters):
+        entry = f'extern "C" __global__ void k({parameters}) {{ y[WHERE] = 1; }}'
+        text, asked = f"struct S {{ int n; }};\n{entry}", []
+
+        def where(meta):
+            asked.append(meta["TILE"])
+            return {"WHERE": meta["y"].size - 1}
+
+        made = kernels.wrap(
+            text, "k", grid=1, block=lambda m: m["TILE"], heuristics=[where],
+            configs=[kernels.Config({"TILE": 32})], ref=lambda y, n: y.fill(2),
+        )  # fmt: skip
+        y, n = np.zeros(3, "f4"), np.int32(1) if "int" in parameters else b"1234"
+        assert np.array_equal(made(y, n), np.full(3, 2)) and not y.any()
+        assert made.access_of(made.config(y, n)).writes == {"y"} == set(made.spec(y, n))
+        asked.clear()
+        made.inplace(y, n)
+        assert asked == [32] and y.all()
+        with pytest.raises(RuntimeError, match='identifier "WHERE" is undefined'):
+            made.access  # noqa: B018
+        with pytest.raises(TypeError, match="argument 'y': expected an array"):
+            made.config(3, n)
+
     def test_a_declared_number_is_no_address(self):
         text = 'extern "C" __global__ void k(long long p, float* x) { *(float*)p = x[0]; }'
         assert kernels.wrap(text, "k", options=["-arch=sm_80"]).access.opaque

@@ -28,6 +28,9 @@ class TestErrors:
         (lambda y, x: (kernels.Out(like="x"), x, 2.0, 5), ValueError, "'y': expected an Out with"),
         (lambda y, x: (y, kernels.Out(like="y"), 2.0, 5), ValueError, "'x'.*not written"),
         (lambda y, x: (kernels.Out(like="z", fill=0), x, 2.0, 5), ValueError, "Out\\(like=...\\)"),
+        (lambda y, x: (kernels.Out(like="y", fill=0), x, 2.0, 5), ValueError, "of the arrays x, got"),
+        (lambda y, x: (kernels.Out(5, "f8", fill=0), x, 2.0, 5), TypeError,
+         "'y': expected an Out of float32, as the kernel declares, got float64"),
     ])  # fmt: skip
     def test_arguments(self, args, error, words):
         with pytest.raises(error, match=f"^axpy: .*{words}"):
@@ -73,7 +76,7 @@ class TestErrors:
     def test_read_only_in_place(self):
         y, x = two()
         y.flags.writeable = False
-        with pytest.raises(ValueError, match=r"argument 'y'.*read-only"):
+        with pytest.raises(ValueError, match=r"argument 'y'.*got a read-only one"):
             axpy().inplace(y, x, 2.0, 5)
         assert np.array_equal(axpy()(y, x, 2.0, 5), 1 + 2 * x)
 
@@ -109,6 +112,7 @@ class TestErrors:
         (dict(ref=3), TypeError, "argument 'ref'"),
         (dict(heuristics=[3]), TypeError, "argument 'heuristics'"),
         (dict(writes="y"), TypeError, "argument 'writes'"),
+        (dict(params=["y", "x", "y", "n"]), ValueError, "argument 'params': expected names that"),
         (dict(options="-G"), TypeError, "argument 'options'"),
         (dict(grid=1.5), TypeError, "argument 'grid'"),
     ])  # fmt: skip
@@ -131,6 +135,8 @@ class TestErrors:
         (lambda: kernels.Config(cluster="2"), TypeError),
         (lambda: kernels.Out(), TypeError), (lambda: kernels.Out((2,)), TypeError),
         (lambda: kernels.Out((2,), "f4", like="x"), TypeError),
+        (lambda: kernels.Out((2,), "no dtype"), TypeError),
+        (lambda: kernels.Out(1.5, "f4"), TypeError), (lambda: kernels.Out(-1, "f4"), ValueError),
     ])  # fmt: skip
     def test_configs_and_outs(self, make, error):
         with pytest.raises(error, match=r"^(Config|Out): "):

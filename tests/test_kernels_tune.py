@@ -182,7 +182,7 @@ def test_winners_depend_on_what_key_names(device):
     kernel.tune(y, x, count, 64, progress=False)
     assert kernel.config(y[:80], x[:80], count[:80], 64) == FAST
     assert kernel.config(y, x, count, 65) == SLOW
-    with pytest.raises(ValueError, match="one of y, x, count, n"):
+    with pytest.raises(ValueError, match=r"argument 'key': expected.*\(y, x, count, n\)"):
         add(SLOW, key=["m"]).config(*operands())
 
 

@@ -99,6 +99,21 @@ def check(function: str, parameter: Parameter, value: Any) -> Any:
     return data
 
 
+def check_out(function: str, parameter: Parameter, out: Out, bound: Mapping[Any, Any]) -> None:
+    """Refuse an `Out` of another element type, or other dimensions, than the kernel declares."""
+    like: Any = out if out.like is None else bound.get(out.like)
+    if out.like is not None and not is_array(like):
+        return  # `allocated` refuses it
+    dtype, shape = np.dtype(like.dtype), np.atleast_1d(like.shape)
+    if parameter.dtype is not None and dtype != parameter.dtype:
+        expected = f"an Out of {parameter.dtype}, as the kernel declares"
+        raise bad_type(function, str(parameter.name), expected, dtype)
+    dimensions, order = parameter.layout
+    if order and len(shape) != dimensions:
+        expected = f"an Out of {dimensions} dimensions, as declared"
+        raise bad_value(function, str(parameter.name), expected, len(shape))
+
+
 def check_layout(function: str, name: str, layout: tuple[int, str], array: Any) -> None:
     """Refuse an array of other dimensions, or in another order, than a signature has."""
     dimensions, order = layout
@@ -190,7 +205,7 @@ def check_writable(function: str, name: Any, array: Any, in_place: bool) -> None
         expected = "an array without broadcast dimensions (stride 0): it is written"
         raise bad_value(function, str(name), expected, f"strides {array.strides}")
     if in_place and isinstance(array, np.ndarray) and not array.flags.writeable:
-        raise bad_value(function, str(name), "an array that is not read-only: it is written", name)
+        raise bad_value(function, str(name), "a writeable array: it is written", "a read-only one")
 
 
 def cloned(function: str, bound: Mapping[Any, Any], written: Sequence[Any]) -> dict[Any, Any]:

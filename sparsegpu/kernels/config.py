@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._checks import bad_type, bad_value, check_integers, shown
+from .._checks import bad_type, bad_value, check_integers, check_sizes, shown
 
 Value = int | float | bool | str
 
@@ -161,7 +161,9 @@ class Out:
     Raises
     ------
     TypeError
-        Neither ``like`` nor shape and dtype, or both.
+        Neither ``like`` nor shape and dtype, or both; a shape of no integers; no dtype.
+    ValueError
+        A negative size.
 
     Examples
     --------
@@ -180,6 +182,13 @@ class Out:
             raise bad_type(
                 "Out", "like", "either 'like' or 'shape' and 'dtype'", shown(self.like, repr)
             )
+        if given:
+            sizes = self.shape if isinstance(self.shape, (tuple, list)) else (self.shape,)
+            check_sizes("Out", "shape", sizes, "an integer or a tuple of them")
+            try:
+                np.dtype(self.dtype)
+            except TypeError as error:
+                raise bad_type("Out", "dtype", "a dtype", shown(self.dtype, repr)) from error
 
 
 class Spec(NamedTuple):

@@ -177,4 +177,6 @@ def _names(argument: str, names: Any) -> tuple[str, ...] | None:
     given = sequence("wrap", argument, names, "a list of names")
     if not all(isinstance(name, (str, int)) for name in given):
         raise bad_type("wrap", argument, "a list of names", repr(names))
+    if argument == "params" and len(set(given)) < len(given):
+        raise bad_value("wrap", argument, "names that are different", given)
     return given

@@ -27,6 +27,8 @@ class Described:
         self._name: str = content["name"]
         self._plans = Plans()
         self._hash: int | None = None
+        # Of code that compiles only with what heuristics define, once a call has completed it.
+        self._completed_parameters: list[arguments.Parameter] | None = None
 
     # -- content -----------------------------------------------------------------------------
 
@@ -42,7 +44,9 @@ class Described:
         return self._hash
 
     def __repr__(self) -> str:
-        return f"<sparsegpu.kernels.Kernel {self._name} of {len(self.configs)} configurations>"
+        count = len(self.configs)
+        ending = "" if count == 1 else "s"
+        return f"<sparsegpu.kernels.Kernel {self._name} of {count} configuration{ending}>"
 
     def __copy__(self) -> Self:
         return self
@@ -169,6 +173,14 @@ class Described:
         if built.declared is not None:
             return tuple(d.name for d in built.declared)
         return tuple(range(count))
+
+    def _declared_names(self) -> tuple | None:
+        """Return the parameters' names where they are given, or the text tells them."""
+        given, text = self._content["params"], self._content["text"]
+        if given is not None or not isinstance(text, str):
+            return given
+        plain = build.parameters_of(text, self._name)
+        return None if plain is None else tuple(d.name for d in plain)
 
     def explain(self) -> str:
         """Return, parameter by parameter, what is read and written and why.

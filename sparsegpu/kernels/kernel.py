@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import Any
 
 from .._arrays import is_cupy
@@ -176,7 +177,8 @@ class Kernel(Planned):
         """
         check_flags("tune", progress=progress)
         bound, maps = self._bound(args, named)
-        access = self.access
+        completed = (self._completed(bound, config) for config in self.configs)
+        access = reduce(or_, map(self.access_of, completed))
         if access.opaque and self._content["writes"] is None:
             raise not_offered(self._name, "tune of an opaque kernel", "writes= in wrap")
         ready = {
@@ -275,7 +277,8 @@ class Kernel(Planned):
         """Hold a launch to what was found of the kernel (`kernels.checked`)."""
         access = plan.access
         written = [name for name in ready if name in access.writes]
-        structs = {p.name for p in self._parameters_of_now() if p.kind == STRUCT}
+        built = self._build(plan.config) if self._has_code else None
+        structs = {p.name for p in self._parameters(built) if p.kind == STRUCT}
         hidden = sorted(structs & (access.reads | access.writes))
         if hidden or access.opaque:
             what = f"checked() of addresses {f'in {hidden[0]}' if hidden else 'in memory'}"

@@ -12,6 +12,7 @@ from .._arrays import is_cupy
 from .._checks import bad_type, bad_value, kind_of, not_offered
 from .._ptx.access import Access
 from ..engines import chosen_engine
+from ..engines.cuda.runtime.compile import CompileError
 from . import arguments, build, guard, plans, winners
 from .config import Config, Meta, Out, check_defines, dimensions
 from .described import Described
@@ -29,19 +30,36 @@ _SHARED_MEMORY = 232_448  # the most that any device has
 class Planned(Described):
     """What a call with given arguments will launch."""
 
-    def _parameters_of_now(self) -> list[arguments.Parameter]:
-        return self._parameters(self._build(None) if self._has_code else None)
+    def _parameters_of(self, args: tuple, keywords: Mapping[str, Any]) -> list[arguments.Parameter]:
+        """Return the parameters; what the code lacks to compile, heuristics add."""
+        if self._completed_parameters is not None:
+            return self._completed_parameters
+        try:
+            return self._parameters(self._build(None) if self._has_code else None)
+        except CompileError:
+            names = self._declared_names()
+            if names is None or not self._content["heuristics"]:
+                raise
+        given = arguments.bind(self._name, names, args, keywords)
+        bound = {name: array_of(value) for name, value in given.items()}
+        built = self._build(self._completed(bound, self.configs[0]))
+        self._completed_parameters = self._parameters(built)
+        return self._completed_parameters
 
     def _bound(
         self, args: tuple, keywords: Mapping[str, Any]
     ) -> tuple[dict[Any, Any], dict[Any, TensorMap]]:
         """Return checked arguments by name, arrays in place of their maps, and the maps."""
-        parameters = self._parameters_of_now()
+        parameters = self._parameters_of(args, keywords)
         names = [parameter.name for parameter in parameters]
         bound = arguments.bind(self._name, names, args, keywords)
         bound = {p.name: arguments.check(self._name, p, bound[p.name]) for p in parameters}
         maps = {n: v for n, v in bound.items() if isinstance(v, TensorMap)}
-        return {n: array_of(v) for n, v in bound.items()}, maps
+        bound = {n: array_of(v) for n, v in bound.items()}
+        for parameter in parameters:
+            if isinstance(bound[parameter.name], Out):
+                arguments.check_out(self._name, parameter, bound[parameter.name], bound)
+        return bound, maps
 
     def config(self, *args: Any, **keywords: Any) -> Config:
         """Return the configuration that a call with these arguments takes."""
@@ -67,7 +85,11 @@ class Planned(Described):
         """Return what tells the winner of a call from others."""
         key = self._content["key"]
         if key:
-            named = {name: Meta(self._name, bound)[name] for name in key}
+            stray = [name for name in key if name not in bound]
+            if stray:
+                expected = f"names of parameters ({', '.join(map(str, bound))})"
+                raise bad_value("wrap", "key", expected, stray)
+            named = {name: bound[name] for name in key}
         else:
             named = {n: v for n, v in bound.items() if is_array(v) or isinstance(v, Out)}
         facts = tuple((name, arguments.fact(value, bound)) for name, value in named.items())
