@@ -86,7 +86,7 @@ def activate(x: Any, activation: str | None) -> Any:
     if activation == "relu":
         return np.where(x < 0, x.dtype.type(0), x)
     if activation == "silu":
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):
             return x / (one + np.exp(-x))
     if activation == "gelu":
         inner = x.dtype.type(math.sqrt(2 / np.pi)) * (x + x.dtype.type(0.044715) * x * x * x)
@@ -119,7 +119,7 @@ def apply_epilogue(acc: Any, epilogue: Epilogue, out: Any) -> None:
             return
         acc = acc.astype(np.float32 if acc.dtype == np.int32 else np.float64)
     # Infinities and NaN are results like any other, as on a GPU: no warning.
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         compute = acc.dtype.type
         value = acc if e.alpha == 1 else compute(e.alpha) * acc
         if e.left_alpha is not None:
@@ -154,7 +154,7 @@ def store(value: Any, out: Any) -> None:
         wide = np.clip(np.rint(value.astype(np.float64)), info.min, info.max)
         out[...] = np.where(np.isnan(wide), 0, wide).astype(out.dtype)
         return
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         if value.dtype == np.float64 and out.dtype.itemsize == 2:
             value = _rounded_to_odd(value)
         out[...] = value.astype(out.dtype)

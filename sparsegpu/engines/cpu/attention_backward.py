@@ -15,6 +15,7 @@ from ._threads import for_each
 from .attention import Blocks, dots, strips, weighted
 
 
+@np.errstate(all="ignore")
 def attention_backward(
     gradients: tuple[Any, Any, Any, Any, Any],
     grad: np.ndarray,
@@ -52,8 +53,7 @@ def attention_backward(
         call.mask_gradient(by_rows, of_mask)
     if of_sinks is not None:
         assert sinks is not None
-        with np.errstate(all="ignore"):
-            store(sinks_gradient(sinks, lse, call.delta), of_sinks)
+        store(sinks_gradient(sinks, lse, call.delta), of_sinks)
 
 
 class _Walk(NamedTuple):

@@ -23,7 +23,7 @@ _WIDENED = 1 << 26
 _EXACT = 1024
 
 
-@np.errstate(invalid="ignore", over="ignore")
+@np.errstate(all="ignore")
 def semi_structured_addmm(
     out: np.ndarray,
     packed: np.ndarray,

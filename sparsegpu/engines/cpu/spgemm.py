@@ -76,7 +76,7 @@ def spgemm(
         cost,
     )
     if sums is not out:
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):
             out[...] = sums
 
 

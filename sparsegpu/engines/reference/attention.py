@@ -12,7 +12,7 @@ from ..._score import Score
 from ...pattern import Pattern
 
 
-@np.errstate(invalid="ignore", over="ignore", divide="ignore")
+@np.errstate(all="ignore")
 def attention(
     out: np.ndarray,
     lse: np.ndarray | None,

@@ -12,7 +12,7 @@ from ...pattern import Pattern
 from .attention import block_rows, over_heads, over_kept, scores
 
 
-@np.errstate(invalid="ignore", over="ignore", divide="ignore")
+@np.errstate(all="ignore")
 def attention_backward(
     gradients: tuple[Any, Any, Any, Any, Any],
     grad: np.ndarray,

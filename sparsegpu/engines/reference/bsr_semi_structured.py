@@ -12,7 +12,7 @@ from ...pattern import Pattern
 from .compress import kept_columns
 
 
-@np.errstate(invalid="ignore", over="ignore")
+@np.errstate(all="ignore")
 def bsr_semi_structured_addmm(
     out: np.ndarray,
     pattern: Pattern,

@@ -76,7 +76,7 @@ def narrow(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return a sum in the dtype it is stored in: rounded once, int8 saturating."""
     if dtype == np.int8:
         value = np.clip(value, -128, 127)
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         return value.astype(dtype)
 
 
@@ -89,7 +89,8 @@ def _start_of_sum(dtype: np.dtype) -> np.ndarray:
 def _add_at(total: np.ndarray, index: np.ndarray | tuple, blocks: np.ndarray) -> None:
     """Add blocks at ``index``, in order; indices may repeat."""
     add = np.logical_or if total.dtype == bool else np.add
-    add.at(total, index, blocks.astype(total.dtype))
+    with np.errstate(all="ignore"):
+        add.at(total, index, blocks.astype(total.dtype))
 
 
 def _positions(pattern: Pattern, batch: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

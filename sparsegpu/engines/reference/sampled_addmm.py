@@ -11,7 +11,7 @@ from ..._epilogue import Epilogue, apply_epilogue
 from ...pattern import Pattern
 
 
-@np.errstate(invalid="ignore", over="ignore")
+@np.errstate(all="ignore")
 def sampled_addmm(
     out_data: np.ndarray,
     pattern: Pattern,

@@ -15,7 +15,7 @@ def clear(accumulators: np.ndarray) -> None:
     accumulators.fill(0)
 
 
-@np.errstate(invalid="ignore", over="ignore")
+@np.errstate(all="ignore")
 def scatter_mm(
     accumulators: np.ndarray,
     blocks: np.ndarray,
@@ -38,7 +38,7 @@ def scatter_mm(
         add(accumulators[r], total)
 
 
-@np.errstate(invalid="ignore", over="ignore")
+@np.errstate(all="ignore")
 def bsr_strided_mm(
     accumulators: np.ndarray,
     blocks: np.ndarray,
@@ -58,7 +58,7 @@ def bsr_strided_mm(
         _add_tile(accumulators, blocks, others, r_offsets[i], p_offsets[g], q_offsets[g], split_n)
 
 
-@np.errstate(invalid="ignore", over="ignore")
+@np.errstate(all="ignore")
 def bsr_strided_mm_compressed(
     accumulators: np.ndarray,
     blocks: np.ndarray,

@@ -11,7 +11,7 @@ from ..._epilogue import Epilogue, apply_epilogue
 from .compress import kept_columns
 
 
-@np.errstate(invalid="ignore", over="ignore")
+@np.errstate(all="ignore")
 def semi_structured_addmm(
     out: np.ndarray,
     packed: np.ndarray,

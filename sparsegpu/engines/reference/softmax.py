@@ -10,7 +10,7 @@ from ..._epilogue import store
 from ...pattern import Pattern
 
 
-@np.errstate(invalid="ignore")  # -inf - -inf: a row of -inf gives NaN
+@np.errstate(all="ignore")  # -inf - -inf: a row of -inf gives NaN
 def bsr_softmax(out_data: np.ndarray, pattern: Pattern, data: np.ndarray) -> None:
     """Write ``exp(x - max(x)) / sum(exp(x - max(x)))`` along each row of stored elements.
 
@@ -21,7 +21,7 @@ def bsr_softmax(out_data: np.ndarray, pattern: Pattern, data: np.ndarray) -> Non
         store(e / e.sum(axis=(0, 2), keepdims=True), out)
 
 
-@np.errstate(invalid="ignore", over="ignore")  # inf * 0 and inf - inf are NaN
+@np.errstate(all="ignore")  # inf * 0 and inf - inf are NaN
 def bsr_softmax_backward(
     out_data: np.ndarray, pattern: Pattern, grad_data: np.ndarray, data: np.ndarray
 ) -> None:
