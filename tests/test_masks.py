@@ -307,6 +307,13 @@ def test_memory_of_compact_masks():
     assert mask.nbytes <= 8e6 and peak <= 64e6
     mask, peak = peak_of(lambda: masks.documents([3000] * 20 + [5536], 128, causal=True))
     assert mask.nbytes <= 4e6 and peak <= 64e6
+    mask, peak = peak_of(lambda: masks.sliding_window(1 << 18, 128, 512, compact=True))
+    assert mask.nbytes >= 8e6 and peak <= 3 * mask.nbytes
+    mask, peak = peak_of(lambda: masks.bigbird(65536, 32, rng=0, compact=True))
+    assert mask.nnzb <= 15000 and peak <= 32e6  # a byte a block, stored or not, is 4e6
+    scores = np.random.default_rng(0).random((1024, 1024), np.float32)
+    mask, peak = peak_of(lambda: masks.top_k(scores, 16, 64))
+    assert peak <= 12e6
 
 
 @pytest.mark.parametrize(

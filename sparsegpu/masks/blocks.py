@@ -25,6 +25,8 @@ from ..ops._common import on_device
 from ..pattern import Pattern, from_sorted_keys
 from ._arguments import check_blocks, check_count, check_options, in_form, placed, sizes
 
+_PIECE = 1 << 18  # blocks of BigBird's mask that are decided at a time
+
 
 @numpy_by_default
 def bigbird(
@@ -85,14 +87,18 @@ def bigbird(
     random_blocks = check_count(function, "random_blocks", random_blocks)
     rows, columns = shape[0] // blocksize[0], shape[1] // blocksize[1]
     row, column = np.arange(rows)[:, None], np.arange(columns)
-    stored = (abs(row - column) <= window) | (row < global_blocks) | (column < global_blocks)
-    if random_blocks and columns:
-        # The smallest of random ranks among what is free; ranks above 1 are not free.
-        rank = np.random.default_rng(rng).random((rows, columns)) + 2.0 * stored
-        order = np.argsort(rank, axis=1)[:, :random_blocks]
-        chosen = np.zeros_like(stored)
-        np.put_along_axis(chosen, order, True, axis=1)
-        stored |= chosen
+    stored = np.empty((rows, columns), dtype=bool)
+    draw, last = np.random.default_rng(rng).random, min(random_blocks, columns) - 1
+    step = max(1, _PIECE // max(columns, 1))
+    for some in (slice(at, at + step) for at in range(0, rows, step)):
+        of_all = (row[some] < global_blocks) | (column < global_blocks)
+        free = ~((abs(row[some] - column) <= window) | of_all)
+        if last >= 0:
+            # The smallest of random ranks among what is free; ranks above 1 are not free.
+            rank = draw(free.shape) + 2.0 * ~free
+            order = np.argpartition(rank, last, axis=1)[:, : last + 1]
+            np.put_along_axis(free, order, False, axis=1)
+        stored[some] = ~free
     keys = xp.asarray(np.flatnonzero(stored).astype(np.int64))
     return in_form(_whole(from_sorted_keys(keys, (), int(keys.size), shape, blocksize)), compact)
 

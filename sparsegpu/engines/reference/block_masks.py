@@ -15,6 +15,9 @@ from .._intervals import Intervals
 
 _FULL, _PARTIAL = 1, 2
 _WORD = 32
+_PIECE = 1 << 18  # words or scores that are worked on at a time
+#: The words whose lowest n bits are set.
+_BELOW = np.array([(1 << n) - 1 for n in range(_WORD + 1)], dtype=np.uint32)
 
 
 def interval_mask(
@@ -41,12 +44,20 @@ def interval_mask(
     whole = (start[bm - 1 :: bm][row] <= key) & (stop[::bm][row] >= key + bk)
     kind = _PARTIAL - whole.view(np.uint8)  # _FULL is one less
     partial = np.flatnonzero(~whole)
-    query = row[partial][:, None] * bm + np.arange(bm, dtype=np.int64)
-    # Key numbers within the block, then within each word.
-    low, high = (np.clip(at[query] - key[partial][:, None], 0, bk) for at in (start, stop))
-    word = np.arange(ceil_div(bk, _WORD), dtype=np.int64) * _WORD
-    low, high = (np.clip(at[..., None] - word, 0, _WORD) for at in (low, high))
-    bits = (np.left_shift(1, high) - np.left_shift(1, low)).astype(np.uint32)
+    words = ceil_div(bk, _WORD)
+    bits = np.empty((partial.size, bm, words), dtype=np.uint32)
+    word = np.arange(words, dtype=np.int64) * _WORD
+    width = np.minimum(bk - word, _WORD)  # columns of each word
+    step = max(1, _PIECE // (bm * words))
+    for some in (slice(at, at + step) for at in range(0, partial.size, step)):
+        block = partial[some]
+        query = row[block][:, None] * bm + np.arange(bm, dtype=np.int64)
+        # Key numbers within the block's words.
+        low, high = (
+            np.clip((at[query] - key[block][:, None])[..., None] - word, 0, width)
+            for at in (start, stop)
+        )
+        np.subtract(_BELOW[high], _BELOW[low], out=bits[some])
     return pattern, kind, bits
 
 
@@ -55,9 +66,24 @@ def top_k(chosen: Any, scores: Any) -> None:
 
     Ties keep the lower column; NaN goes last.
     """
+    columns, k = scores.shape[-1], chosen.shape[-1]
+    rows, found = scores.reshape(-1, columns), chosen.reshape(-1, k)
+    step = max(1, _PIECE // columns)
+    for some in (slice(at, at + step) for at in range(0, len(rows), step)):
+        found[some] = _columns_of_largest(rows[some], k)
+
+
+def _columns_of_largest(scores: np.ndarray, k: int) -> np.ndarray:
     if scores.dtype in HALF_DTYPES:
         scores = scores.astype(np.float32)
-    # Descending: ~ has no overflow for integers. A stable sort keeps ties in order.
+    # Descending: ~ has no overflow for integers. NaN is last in NumPy's order.
     descending = ~scores if scores.dtype.kind in "biu" else -scores
-    best = np.argsort(descending, axis=-1, kind="stable")[..., : chosen.shape[-1]]
-    chosen[...] = np.sort(best, axis=-1)
+    last = np.partition(descending, k - 1, axis=-1)[:, k - 1 : k]
+    better, tie = descending < last, descending == last
+    if scores.dtype.kind == "f":
+        no_number, no_last = np.isnan(descending), np.isnan(last)
+        better |= no_last & ~no_number
+        tie |= no_last & no_number
+    missing = k - np.count_nonzero(better, axis=-1, keepdims=True)
+    better |= tie & (np.cumsum(tie, axis=-1) <= missing)
+    return np.nonzero(better)[1].reshape(-1, k)
