@@ -400,6 +400,6 @@ def keys_per_batch(
     counts = xp.diff(edges)
     low, high = int(counts.min()), int(counts.max())
     if low != high:
-        expected = "the same number of stored blocks in every batch"
+        expected = "the same number of stored blocks in every batch of the result"
         raise bad_value(function, argument, expected, f"between {low} and {high}")
     return low

@@ -237,6 +237,8 @@ def test_comparisons(engine, rng):
     for result in (differs, backwards):
         np.testing.assert_array_equal(engine.host(result.toarray()), dense)
     assert int((mask != mask.copy()).sum()) == 0
+    with pytest.raises(NotImplementedError, match=r"^BlockMask ==: a comparison that"):
+        mask == mask  # noqa: B015
     with pytest.raises(ValueError, match="the truth value of a BlockMask is ambiguous"):
         bool(mask)
     with pytest.raises(TypeError, match="BlockMask: expected a dense array"):

@@ -217,6 +217,10 @@ def test_errors(engine, rng):
     parts = random_blocks(rng, shape, (2, 2), density=0.5)
     a = engine.bsr(parts, shape)
     other = sparsegpu.bsr_array(engine.array(np.ones(shape, np.float32)), blocksize=(2, 2))
+    upper, unsorted, lower = (
+        engine.bsr((np.ones((2, 2, 2), np.float32), np.array(columns), np.array(ends)), shape)
+        for columns, ends in (([0, 1], [0, 2, 2]), ([1, 0], [0, 2, 2]), ([0, 1], [0, 0, 2]))
+    )
     memory = engine.xp.zeros(a.data.size + 3, np.float32)
     first, second = (a.with_data(memory[i : i - 3 or None].reshape(a.data.shape)) for i in (0, 3))
     with engine.runs(None):
@@ -229,4 +233,8 @@ def test_errors(engine, rng):
             sparsegpu.bsr_softmax(first, out=second)
         with pytest.raises(ValueError, match="argument 'out': expected the pattern of the result"):
             sparsegpu.bsr_softmax(a, out=other)
+        with pytest.raises(ValueError, match=r"nnzb=2\) of other blocks$"):
+            sparsegpu.bsr_softmax(upper, out=lower)
+        with pytest.raises(ValueError, match=r"not sorted or with repeated blocks \(sum_dupl"):
+            sparsegpu.bsr_softmax(unsorted, out=unsorted)
     assert (engine.host(other.data) == 1).all()

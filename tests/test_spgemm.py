@@ -189,7 +189,7 @@ def test_batches_that_keep_different_counts():
     right = np.ones((4, 4)) * [[1], [1], [0], [0]]
     a, b = (sparsegpu.bsr_array(x, blocksize=(2, 2)) for x in (left, right))
     assert a.nnzb == 2
-    with pytest.raises(ValueError, match="the same number of stored blocks in every batch"):
+    with pytest.raises(ValueError, match="stored blocks in every batch of the result, got"):
         sparsegpu.bsr_spgemm(a, b)
 
 

@@ -257,8 +257,7 @@ class BlockMask(Drawings, Compared, Logical, Sparse):
     todense = toarray
 
     def _compared(self, other: Any, sign: str, operation: Callable) -> Any:
-        del sign
-        return operation(self.tobsr(), other.tobsr() if is_block_mask(other) else other)
+        return self.tobsr()._compared(other, sign, operation)
 
     def _combined(self, other: Any, function: str, sign: str) -> Any:
         if not is_block_mask(other):

@@ -101,5 +101,18 @@ def spread(blocks: Any, blocksize: tuple[int, int]) -> Any:
 def check_out_pattern(function: str, out: Any, pattern: Pattern) -> None:
     """Refuse a block-sparse ``out`` of another pattern (the same object needs no comparison)."""
     check_sparse(function, "out", out)
-    if not out.pattern.same_as(pattern):
-        raise bad_value(function, "out", f"the pattern of the result, {pattern}", out.pattern)
+    check_same_pattern(function, "out", "the result", out.pattern, pattern)
+
+
+def check_same_pattern(
+    function: str, argument: str, owner: str, found: Pattern, pattern: Pattern
+) -> None:
+    """Refuse another pattern than the ``owner``'s, and say in what it is another."""
+    if found.same_as(pattern):
+        return
+    got = str(found)
+    if got == str(pattern):
+        got += " of other blocks"
+    if pattern.has_canonical_format and not found.has_canonical_format:
+        got += ", not sorted or with repeated blocks (sum_duplicates() mends both)"
+    raise bad_value(function, argument, f"the pattern of {owner}, {pattern}", got)

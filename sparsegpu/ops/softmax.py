@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from .._arrays import HALF_DTYPES, check_dtype_among, common_namespace
-from .._checks import bad_value
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
-from ._canonical import canonical_blocks, check_out_pattern
+from ._canonical import canonical_blocks, check_out_pattern, check_same_pattern
 from ._common import (
     check_same_dtype,
     check_sparse,
@@ -147,8 +146,7 @@ def bsr_softmax_backward(grad: Any, softmax: Any, *, out: Any = None) -> Any:
     dtype = resolve_out_dtype(function, softmax.data.dtype, out_data, None)
     pattern, data = canonical_blocks(softmax, function, "softmax")
     grad_pattern, grad_data = canonical_blocks(grad, function, "grad")
-    if not grad_pattern.same_as(pattern):
-        raise bad_value(function, "grad", f"the pattern of 'softmax', {pattern}", grad.pattern)
+    check_same_pattern(function, "grad", "'softmax'", grad_pattern, pattern)
     if out is not None:
         check_out_pattern(function, out, pattern)
     with on_device(data, pattern, call):

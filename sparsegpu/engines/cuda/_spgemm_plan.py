@@ -113,7 +113,7 @@ def make_plan(
         submit(count, sums, setup=True)
         nnzb, most, total, _ = facts.tolist()
         if nnzb != most:
-            expected = "the same number of stored blocks in every batch"
+            expected = "the same number of stored blocks in every batch of the result"
             raise bad_value(function, argument, expected, f"between {nnzb} and {most}")
     dtype, blocks = index_dtype(max(nnzb, block_rows, columns)), matrices * nnzb
     memory = xp.empty if total else xp.zeros  # without pairs nothing is written
