@@ -1,6 +1,7 @@
 """Configurations: their fields, what to measure, the search, the command, tuned calls."""
 
 import json
+import sys
 from itertools import islice
 from math import inf
 
@@ -206,12 +207,32 @@ def test_arguments(rng):
         sparsegpu.tune(a)
     with pytest.raises(ValueError, match="'op': expected one of"):
         sparsegpu.tune(a, x, op="matmul")
+    with pytest.raises(ValueError, match="'out_dtype': expected None for op='bsr_addmm'"):
+        sparsegpu.tune(a, x, out_dtype="float32")
     two_of_four = sparsegpu.to_semi_structured(np.zeros((32, 32), np.float16))
     x = np.ones((32, 3), np.float16)
     with pytest.raises(TypeError, match=r"'bsr': .*Array: op='semi_struct.*got Semi"):
         sparsegpu.tune(two_of_four, x)
     with pytest.raises(TypeError, match=r"'bsr': .*not searched\), got .* of backend 'native'"):
         sparsegpu.tune(two_of_four, x, op="semi_structured_addmm")
+
+
+@pytest.mark.parametrize("op", ["bsr_addmm", "sampled_addmm", "scaled_dot_product_attention"])
+def test_sizes_in_place_of_operands(op, monkeypatch):
+    sizes = {"op": op, "shape": (64, 64, 64), "blocksize": (16, 16)}
+    for wrong, error, words in (
+        ({"shape": (64, 64)}, TypeError, r"'shape': expected \(M, K, N\), got \(64, 64\)"),
+        ({"shape": (64, -64, 64)}, ValueError, r"'shape': expected \(M, K, N\), none negative"),
+        ({"blocksize": None}, TypeError, "'blocksize': expected a block size"),
+        ({"blocksize": (0, 16)}, ValueError, r"'blocksize': expected both in 1\.\.256"),
+        ({"dtype": "none"}, TypeError, "'dtype': expected a dtype or the name of one"),
+        ({"density": 2}, ValueError, r"'density': expected a number in 0\.\.1, got 2"),
+    ):
+        with pytest.raises(error, match=f"^tune: argument {words}"):
+            sparsegpu.tune(**(sizes | wrong))
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(ImportError, match=r"^tune: a CUDA device is asked for"):
+        sparsegpu.tune(**sizes)
 
 
 @pytest.fixture

@@ -3,11 +3,37 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays import float8_e4m3fn
+from .._arrays import check_dtype_name, float8_e4m3fn
+from .._checks import bad_type, check_blocksize, check_density, check_sizes
+from .._device import target_device
+
+
+class Random(NamedTuple):
+    """What random operands are drawn from."""
+
+    shape: tuple[int, int, int]
+    blocksize: tuple[int, int]
+    dtype: np.dtype
+    density: float
+
+
+def checked_random(shape: Any, blocksize: Any, dtype: Any, density: Any) -> Random:
+    """Return what `sparsegpu.tune` draws operands from, where there is a device for them."""
+    if blocksize is None:
+        raise bad_type("tune", "blocksize", "a block size, besides a shape (M, K, N)", blocksize)
+    m, k, n = check_sizes("tune", "shape", shape, "(M, K, N)", count=3)
+    found = Random(
+        (m, k, n),
+        check_blocksize("tune", blocksize),
+        check_dtype_name("tune", "dtype", dtype),
+        check_density("tune", density),
+    )
+    target_device("tune", None)
+    return found
 
 
 def random_array(xp: ModuleType, shape: tuple[int, ...], dtype: np.dtype, seed: int) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, common_namespace, dtype_of
+from .._arrays import as_array, common_namespace
 from .._checks import bad_type, bad_value, check_choice, check_flags
 from ..bsr.array import bsr_array
 from ..bsr.make import random_bsr
@@ -24,7 +24,7 @@ from ..ops.scatter_mm import scatter_mm
 from ..ops.spgemm import spgemm
 from ..testing import accumulator_roundoff, unit_roundoff
 from . import attention
-from .operands import random_array
+from .operands import Random, checked_random, random_array
 from .progress import Report, reporting
 from .timing import MEMORY_BOUND_COLUMNS, NOISE, device_ms
 from .tune_cusparselt import OPS as VENDOR_OPS
@@ -108,9 +108,13 @@ def tune(
     TypeError
         Neither operands nor a shape with a block size, or both; no bsr_array.
     ValueError
-        Operands that do not fit, or that leave nothing to multiply.
+        Operands that do not fit, or that leave nothing to multiply; ``out_dtype`` of an ``op``
+        that has none.
+    ImportError
+        A shape, and CuPy is not installed.
     RuntimeError
-        A configuration whose result leaves the accuracy bound: an error of the library.
+        A shape, and no CUDA device, or a driver that CuPy does not work with. A configuration
+        whose result leaves the accuracy bound: an error of the library.
 
     Notes
     -----
@@ -141,14 +145,17 @@ def tune(
         return tune_cusparselt(op, bsr, as_array(dense, "tune", "dense"), out_dtype, progress)
     if (bsr is None) == (shape is None) or (bsr is None) != (dense is None):
         raise bad_type("tune", "shape", "either operands or a shape", "both, half or neither")
+    if out_dtype is not None:
+        raise bad_value("tune", "out_dtype", f"None for op={op!r}: cuSPARSELt has it", out_dtype)
+    drawn = None if shape is None else checked_random(shape, blocksize, dtype, density)
     if op == SAMPLED:
-        if shape is not None:
-            bsr, dense = random_sampled(shape, blocksize, dtype_of(dtype), density)
+        if drawn is not None:
+            bsr, dense = random_sampled(*drawn)
         return _tuned_sampled(*sampled_operands(bsr, dense), allow_tf32, progress)
     if op == attention.OP:
-        return _tune_attention(bsr, dense, shape, blocksize, dtype_of(dtype), density, progress)
-    if shape is not None:
-        bsr, dense = _random_operands(op, shape, blocksize, dtype_of(dtype), density)
+        return _tune_attention(bsr, dense, drawn, progress)
+    if drawn is not None:
+        bsr, dense = _random_operands(op, drawn)
     elif not isinstance(bsr, bsr_array):
         expected = f"a bsr_array for op={op!r} (a SemiStructuredArray: op={VENDOR_OPS[0]!r})"
         raise bad_type("tune", "bsr", expected, type(bsr).__name__)
@@ -223,20 +230,11 @@ def _fastest(
     return _searched(kind, _measured(call, out, expected, bound, kind, few), progress)
 
 
-def _tune_attention(
-    mask: Any,
-    dense: Any,
-    shape: Any,
-    blocksize: Any,
-    dtype: np.dtype,
-    density: float,
-    progress: bool,
-) -> Config:
-    if shape is None:
+def _tune_attention(mask: Any, dense: Any, drawn: Random | None, progress: bool) -> Config:
+    if drawn is None:
         operands = attention.given_operands(mask, dense)
     else:
-        _check_sizes(shape, blocksize)
-        operands = attention.random_operands(shape, blocksize, dtype, density)
+        operands = attention.random_operands(*drawn)
     call = attention.call_of(operands)
     if attention.on_host(operands):
         call()
@@ -339,13 +337,10 @@ def search(kind: Kind, measure: Callable[[Config], float], report: Report) -> Wi
     return Winner(kind, dict(best), model_ms if best is MODEL else best_ms, model_ms)
 
 
-def _random_operands(
-    op: str, shape: Any, blocksize: Any, dtype: np.dtype, density: float
-) -> tuple[bsr_array, Any]:
+def _random_operands(op: str, drawn: Random) -> tuple[bsr_array, Any]:
     import cupy
 
-    _check_sizes(shape, blocksize)
-    m, k, n = shape
+    (m, k, n), blocksize, dtype, density = drawn
     if op == SPGEMM:
         a = random_bsr((m, k), blocksize, density, dtype=dtype, rng=0, xp=cupy)
         square = blocksize[1], blocksize[1]
@@ -353,11 +348,6 @@ def _random_operands(
     sparse, other = ((k, n), (m, k)) if op == "dense_bsr_matmul" else ((m, k), (k, n))
     bsr = random_bsr(sparse, blocksize, density, dtype=dtype, rng=0, xp=cupy)
     return bsr, random_array(cupy, other, dtype, seed=1)
-
-
-def _check_sizes(shape: Any, blocksize: Any) -> None:
-    if blocksize is None or len(shape) != 3:
-        raise bad_type("tune", "blocksize", "a block size and a shape (M, K, N)", repr(blocksize))
 
 
 def _bound(size_of: Callable[[], Any], out: Any, kind: Kind, dtype: np.dtype) -> Any:

@@ -44,8 +44,6 @@ def random_sampled(
     """Return random operands on the device: (M, K) @ (K, N) at blocks of an (M, N) pattern."""
     import cupy
 
-    if blocksize is None or len(shape) != 3:
-        raise bad_type("tune", "blocksize", "a block size and a shape (M, K, N)", repr(blocksize))
     m, k, n = shape
     bsr = random_bsr((m, n), blocksize, density, dtype=bool, rng=0, xp=cupy)
     return bsr, (random_array(cupy, (m, k), dtype, seed=1), random_array(cupy, (k, n), dtype, 2))
