@@ -243,6 +243,8 @@ def test_comparisons(engine, rng):
         bool(mask)
     with pytest.raises(TypeError, match="BlockMask: expected a dense array"):
         np.asarray(mask)
+    with pytest.raises(TypeError, match=r"argument 'bsr': .*BlockMask \(bsr\.tobsr\(\) makes one"):
+        sparsegpu.bsr_matmul(mask, dense)
 
 
 # -- bad input ----------------------------------------------------------------------------------

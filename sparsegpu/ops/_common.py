@@ -85,7 +85,9 @@ def check_sparse(function: str, argument: str, x: Any) -> None:
 def not_sparse(function: str, argument: str, x: Any) -> TypeError:
     """Return the error for what has no block pattern, with what makes a bsr_array of it."""
     got = kind_of(x)
-    if hasattr(x, "dtype") and hasattr(x, "shape") and not hasattr(x, "todense"):
+    if is_block_mask(x):
+        got += f" ({argument}.tobsr() makes one)"
+    elif hasattr(x, "dtype") and hasattr(x, "shape") and not hasattr(x, "todense"):
         got += f" (bsr_array({argument}, blocksize=...) makes one)"
     return bad_type(function, argument, "a bsr_array", got)
 
