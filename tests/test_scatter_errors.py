@@ -45,6 +45,15 @@ def test_a_tile_that_sticks_out(rng, edge):
         sparsegpu.scatter_mm(blocks, others, replaced(lists, 2, wrong))
 
 
+def test_a_tile_that_sticks_out_of_rows_that_it_makes(rng):
+    """Without accumulators the tiles say how many rows there are."""
+    blocks, others, lists, _ = random_case(rng, FORMATS[1], "float32")
+    wrong = lists[2].copy()
+    wrong[0] = 9
+    with pytest.raises(ValueError, match=r"3x4 tiles inside 12 columns, got .* or column 9"):
+        sparsegpu.scatter_mm(blocks, others, replaced(lists, 2, wrong))
+
+
 @pytest.mark.parametrize("name", FORMATS[1:])
 @pytest.mark.parametrize("other", [(2, 3), (4, 2), (2, 2), (4, 7), (0, 5), (1, 8), (5, 4), (3, 1)])
 def test_tiles_that_overlap(engine, rng, name, other):

@@ -186,7 +186,8 @@ def _check_tiles(
     )
     end = last_row + height
     if low < 0 or (rows is not None and end > rows) or last_column + width > n:
-        expected = f"offsets (row * {n} + column) of {height}x{width} tiles inside {(rows, n)}"
+        inside = f"{n} columns" if rows is None else f"{(rows, n)}"
+        expected = f"offsets (row * {n} + column) of {height}x{width} tiles inside {inside}"
         got = low if low < 0 else f"a tile at row {last_row} or column {last_column}"
         raise bad_value(function, name, expected, got)
     return end

@@ -84,8 +84,8 @@ def scaled_dot_product_attention(
         Let float32 operands be rounded to TF32 where tensor cores then multiply them (no path does
         so yet).
     config : dict, optional
-        Choose the kernel path: ``{"path": name, field: value, ...}`` with "simt", "mma" or "wgmma"
-        (see the page on kernel paths). No effect on the CPU.
+        Choose the kernel path: ``{"path": name, field: value, ...}`` with "decode", "wgmma",
+        "mma", "mma_f64", "fma" or "simt" (see the page on kernel paths). No effect on the CPU.
 
     Returns
     -------
