@@ -181,6 +181,20 @@ def test_the_cache_keeps_what_was_found(tmp_path, monkeypatch):
 
 
 @needs_nvrtc
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_header_that_changes(tmp_path, monkeypatch, joined):
+    monkeypatch.setenv("SPARSEGPU_CACHE_DIR", str(tmp_path / "cache"))
+    folder = tmp_path / "include"
+    folder.mkdir()
+    (folder / "outer.h").write_text('#include "inner.h"\n')
+    options = [f"-I{folder}"] if joined else ["--include-path", str(folder)]
+    text = '# include <outer.h>\nextern "C" __global__ void k(int* a, int* b) { WHICH[0] = 1; }'
+    for name in ("a", "b", "a"):
+        (folder / "inner.h").write_text(f"#define WHICH {name}")
+        assert kernels.wrap(text, "k", options=options).access.writes == {name}
+
+
+@needs_nvrtc
 def test_a_compile_that_was_killed(tmp_path, monkeypatch):
     monkeypatch.setenv("SPARSEGPU_CACHE_DIR", str(tmp_path))
     text = 'extern "C" __global__ void killed(float* out) { *out = 1; }'

@@ -87,9 +87,15 @@ def _device_architecture() -> str | None:
 
 @lru_cache(maxsize=256)
 def build(
-    name: str, text: str, flags: tuple[str, ...], signature: Signature | None = None
+    name: str,
+    text: str,
+    flags: tuple[str, ...],
+    signature: Signature | None = None,
+    headers: str = "",
 ) -> Build:
     """Compile a kernel, or take it from the cache; its PTX is analysed.
+
+    ``headers`` tells states of what the text includes apart (`headers.digest`).
 
     Raises
     ------
@@ -105,6 +111,7 @@ def build(
         compiled_by, make = compiler.nvrtc_version(), compiler.compile_text
         flags = (*flags, *(f"--include-path={path}" for path in compiler.include_paths()))
     parts = [_LAYOUT, stored.version(), name, text, *flags, repr(signature), repr(compiled_by)]
+    parts.append(headers)
     key = sha256("\0".join(parts).encode()).hexdigest()
     kept = read_entry("kernel", key, _unpacked)
     if kept is None:

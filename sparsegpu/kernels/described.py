@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from .._checks import bad_type, bad_value, kind_of
 from .._ptx.access import SCALAR, TENSOR_MAP, Access
-from . import arguments, build
+from . import arguments, build, headers
 from .config import Config
 from .declaration import Declared
 from .plans import Plans
@@ -105,7 +105,7 @@ class Described:
         if isinstance(text, bytes):
             return build.of_cubin(self._name, text)
         flags = build.flags_of(options, signature)
-        return build.build(self._name, text, flags, signature)
+        return build.build(self._name, text, flags, signature, headers.digest(text, options))
 
     @property
     def _has_code(self) -> bool:
