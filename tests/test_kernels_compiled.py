@@ -36,10 +36,12 @@ class TestCompiled:
     def test_texts_numbers_and_bools_as_defines(self):
         text = 'extern "C" __global__ void k(ELEMENT* x) { x[0] = FACTOR * (REALLY ? 1 : 2); }'
         given = {"ELEMENT": "double", "FACTOR": 1.5, "REALLY": True}
-        other = kernels.Config(given | {"REALLY": False})
-        made = kernels.wrap(text, "k", configs=[kernels.Config(given), other])
+        other, least = kernels.Config(given | {"REALLY": False}), {"FACTOR": -np.inf}
+        made = kernels.wrap(
+            text, "k", configs=[kernels.Config(given), other, kernels.Config(given | least)]
+        )
         assert made.access.writes == {0}  # a macro may hide what is declared
-        for config, value in zip(made.configs, (1.5, 3.0), strict=True):
+        for config, value in zip(made.configs, (1.5, 3.0, -np.inf), strict=True):
             assert str(np.float64(value).view(np.int64)) in made.ptx(config)
 
     @pytest.mark.parametrize("parameters", ["float* y, int n", "float* y, S n"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from math import prod
+from math import isfinite, isnan, prod
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -25,7 +25,8 @@ class Config:
     Parameters
     ----------
     defines : mapping of str to int, float, bool or str
-        ``{"TILE": 32}`` becomes ``-DTILE=32``, True and False 1 and 0.
+        ``{"TILE": 32}`` becomes ``-DTILE=32``, True and False 1 and 0, infinity and NaN
+        expressions of a kernel's.
     block : int or tuple of up to three ints, optional
         Threads of a block; replaces the kernel's.
     shared_memory : int
@@ -89,6 +90,9 @@ class Config:
 
 
 def _text(value: Value) -> str:
+    if isinstance(value, float) and not isfinite(value):
+        made = f"__longlong_as_double(0x7ff{8 * isnan(value):x}000000000000)"
+        return f"(-{made})" if value < 0 else made
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
