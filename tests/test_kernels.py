@@ -111,6 +111,12 @@ class TestForms:
         y, x = two(0)
         assert axpy(ref=lambda *args: 1 / 0)(y, x, 2.0, 0).shape == (0,)
 
+    def test_empty_arrays_of_several_dimensions(self):
+        """NumPy gives them strides of 0, as it does to what is broadcast."""
+        y, x = np.zeros((0, 3), np.float32), two()[1]
+        assert axpy(ref=lambda *args: None)(y, x, 2.0, 0).shape == (0, 3)
+        axpy(ref=lambda *args: None).inplace(y, x, 2.0, 0)
+
     def test_another_grid(self):
         y, x = two()
         for kernel in (axpy(grid=None)[1], axpy(grid=None, block=None)[1, 32], axpy()[1, 1, 1]):

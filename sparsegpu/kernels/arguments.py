@@ -201,7 +201,8 @@ def _same_bytes(a: Any, b: Any) -> bool:
 
 def check_writable(function: str, name: Any, array: Any, in_place: bool) -> None:
     """Refuse an array that is written although its memory does not allow it."""
-    if any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True)):
+    repeats = any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True))
+    if repeats and array.size:  # an empty array's strides mean nothing
         expected = "an array without broadcast dimensions (stride 0): it is written"
         raise bad_value(function, str(name), expected, f"strides {array.strides}")
     if in_place and isinstance(array, np.ndarray) and not array.flags.writeable:
