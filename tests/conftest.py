@@ -223,6 +223,16 @@ def compiler_log(monkeypatch) -> Callable[[str, str, dict], str]:
     return log_of
 
 
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory) -> Path:
+    """Where kernels are built for the host (tools/emulator)."""
+    from tools.emulator.build import compiler
+
+    if compiler() is None:
+        pytest.skip("there is no C++ compiler")
+    return tmp_path_factory.mktemp("emulated")
+
+
 @pytest.fixture
 def cuts(monkeypatch) -> list:
     """What int8 sums are cut of into pieces, in order (see `ops/_long_sums.py`)."""

@@ -10,10 +10,7 @@ import test_softmax_backward as backward
 from conftest import Engine
 from sparsegpu.engines.cuda.softmax import Teams, teams
 from sparsegpu.testing import random_blocks
-from tools.emulator.build import compiler
-from tools.emulator.softmax import emulated_softmax
-
-emulated = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+from tools.emulator.operations import emulated_softmax
 
 #: Few, as each may take seconds to build: dtype, block, blocks, density, batch.
 CASES = [
@@ -25,12 +22,6 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("emulated")
-
-
-@emulated
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_rows(directory, rng, case):
     dtype, blocksize, blocks, density, batch = case
@@ -43,7 +34,6 @@ def test_rows(directory, rng, case):
     assert launched == {"bsr_softmax": 1, "bsr_softmax_backward": 1}
 
 
-@emulated
 def test_special_values(directory):
     with emulated_softmax(directory):
         special = forward.test_special_values_stay_in_their_row
@@ -52,7 +42,6 @@ def test_special_values(directory):
         forward.test_large_values_do_not_overflow(Engine("cpu"), "float32")
 
 
-@emulated
 def test_a_long_row_in_place_among_short_ones(directory, rng):
     """Its team is one of short rows: what it does not keep is read again before it is written."""
     indptr = np.array([0, 600, 601, 601, 602], np.int32)
@@ -68,7 +57,6 @@ def test_a_long_row_in_place_among_short_ones(directory, rng):
         backward.compare(engine, g, parts, (a.data, *parts[1:]), (8, 1200))
 
 
-@emulated
 def test_a_long_row_whose_end_is_far_above_its_start(directory):
     """What is streamed begins with -inf, and has the row's maximum."""
     x = np.zeros((600, 2, 2), np.float32)

@@ -15,8 +15,7 @@ from sparsegpu.engines.cuda.paths._fields import MODEL
 from sparsegpu.engines.cuda.winners import Family, Kind, Snapshot, Winner
 from sparsegpu.testing import assert_attention_close, random_values
 from tools.emulator.attention import emulated_attention
-from tools.emulator.build import compiler
-from tools.emulator.scatter_mm import emulated_scatter_mm
+from tools.emulator.operations import emulated_scatter_mm
 
 HOST = SimpleNamespace(xp=np, array=np.asarray)
 
@@ -42,11 +41,9 @@ def test_neighbours_of_attention(dtype, blocksize, layout):
 
 
 def test_attention_s_winner_is_taken_and_one_that_does_not_serve_is_not(
-    winner_cache, tmp_path, monkeypatch, rng
+    winner_cache, directory, monkeypatch, rng
 ):
     pytest.importorskip("cupy")
-    if compiler() is None:
-        pytest.skip("there is no C++ compiler")
     case = Case(
         rng, dtype="bfloat16", lengths=(64, 64), blocksize=(16, 16), widths=(32, 32), heads=(2, 1)
     )
@@ -67,7 +64,7 @@ def test_attention_s_winner_is_taken_and_one_that_does_not_serve_is_not(
             return config
 
         monkeypatch.setattr(Snapshot, "config", find)
-        with emulated_attention(tmp_path) as launched:
+        with emulated_attention(directory) as launched:
             out = sparsegpu.scaled_dot_product_attention(query, key, value, mask)
         assert launched[kernel] == 1
         assert_attention_close(out, case.expected()[0])
@@ -114,10 +111,8 @@ def test_neighbours_of_scattered_products(dtype, blocksize, form):
 
 
 def test_scatter_mm_s_winner_is_taken_and_one_that_does_not_serve_is_not(
-    winner_cache, tmp_path, monkeypatch, rng
+    winner_cache, directory, monkeypatch, rng
 ):
-    if compiler() is None:
-        pytest.skip("there is no C++ compiler")
     a = sparsegpu.random_bsr((64, 48), (16, 16), 0.5, dtype="bfloat16", rng=rng)
     a.data[...] = random_values(rng, a.data.shape, "bfloat16", small_integers=True)
     x = random_values(rng, (2, 48, 32), "bfloat16", small_integers=True)
@@ -139,7 +134,7 @@ def test_scatter_mm_s_winner_is_taken_and_one_that_does_not_serve_is_not(
             return config
 
         monkeypatch.setattr(Snapshot, "config", find)
-        with emulated_scatter_mm(tmp_path) as launched:
+        with emulated_scatter_mm(directory) as launched:
             out = sparsegpu.scatter_mm(a.data, x, lists)
         assert launched == {source: 1}
         assert (out == a.toarray().astype("f4") @ x.astype("f4")).all()
