@@ -20,7 +20,12 @@ from sparsegpu._cache import cache_directory
 
 # They check, and their failures should explain.
 pytest.register_assert_rewrite(
-    "addmm_cases", "long_sums_cases", "operator_cases", "path_contract", "prune_cases"
+    "addmm_cases",
+    "long_sums_cases",
+    "operator_cases",
+    "path_contract",
+    "prune_cases",
+    "softmax_contract",
 )
 
 

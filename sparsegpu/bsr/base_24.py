@@ -20,7 +20,6 @@ from .._device import Portable
 from .._format_24 import FORMATS
 from .._npz import reading
 from .._protocols import leaves
-from ..linalg import aslinearoperator
 from ..ops._blocks_24 import Packed, check_parts, check_sparse_blocks
 from ..ops._bsr_product import matmul
 from ..ops._common import on_device
@@ -200,20 +199,6 @@ class Bsr24Base(Patterned, Arithmetic24, Compared, Portable):
 
     def __rmatmul__(self, other: Any) -> Any:
         return matmul("BsrSemiStructuredArray @", self, other, from_the_right=True)
-
-    def aslinearoperator(self) -> Any:
-        """Return a linear operator of SciPy (host) or cupyx (GPU): see `sparsegpu.linalg`.
-
-        Raises
-        ------
-        ValueError
-            For a batch.
-        TypeError
-            For int8.
-        ImportError
-            For a NumPy array where SciPy is not installed.
-        """
-        return aslinearoperator(self)
 
     def _mapped(self, function: str, operation: Callable, linear: bool) -> Self:
         check_sparse_blocks(function, "self", self)
