@@ -43,9 +43,9 @@ def words(columns: int) -> int:
 
 
 class BlockMask(Drawings, Compared, Logical, Portable):
-    """Bool mask over a block pattern: a byte a block, and a bit an element of partial blocks.
+    """Bool mask over a block pattern: a byte per block, and a bit per element of partial blocks.
 
-    A bool `bsr_array` needs a byte an element. `scaled_dot_product_attention` takes either. The
+    A bool `bsr_array` needs a byte per element. `scaled_dot_product_attention` takes either. The
     functions of `sparsegpu.masks` make masks; `from_bsr` converts one. ``A & B``, ``A | B`` and
     ``A ^ B`` of two are masks, too; ``~A`` is what the stored blocks leave out.
 
