@@ -10,23 +10,42 @@ from types import ModuleType
 from sparsegpu.engines.cuda import (
     _epilogue_args,
     _spgemm_plan,
+    addmm,
     block_masks,
     scatter_indices,
     scatter_mm,
     softmax,
     spgemm,
+    union,
 )
 from sparsegpu.engines.cuda.paths import (
     SCATTER,
     SPGEMM,
     _dispatch,
+    _few_columns,
     _matrix_maps,
+    _product,
     _scatter,
     _spgemm,
     _tuned,
+    bsr_addmm_vector,
 )
 
 from .host import emulated
+
+
+def emulated_few_columns(directory: Path) -> AbstractContextManager[Counter]:
+    """Multiply block-sparse arrays by emulated kernels in the block of this context.
+
+    Products ask for the path ``vector`` by their ``config``.
+    """
+    modules = _dispatch, _few_columns, _product, _tuned, bsr_addmm_vector
+    return _emulated(directory, addmm, ("bsr_addmm",), modules)
+
+
+def emulated_union(directory: Path) -> AbstractContextManager[Counter]:
+    """Add block-sparse arrays by emulated kernels in the block of this context."""
+    return _emulated(directory, union, ("combine", "side_by_side"), (_spgemm_plan,))
 
 
 def emulated_block_masks(directory: Path) -> AbstractContextManager[Counter]:
