@@ -22,7 +22,6 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
-    "sphinx.ext.mathjax",
     "numpydoc",
     "myst_nb",
     "sphinx_copybutton",
@@ -39,7 +38,7 @@ numpydoc_xref_param_type = False
 autodoc_default_options = {"members": True, "inherited-members": True}
 autodoc_preserve_defaults = True  # xp=numpy, not the path of the module
 
-myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # _ext/notebooks.py runs them
 nb_merge_streams = True
@@ -52,6 +51,7 @@ html_logo = "_static/logo.svg"
 html_favicon = "_static/logo.svg"
 html_static_path = ["_static", str(Path(itables.__file__).parent / "html")]
 html_css_files = ["site.css"]
+html_context = {"default_mode": "auto"}
 html_theme_options = {
     "logo": {"text": f"sparsegpu {release}"},
     "header_links_before_dropdown": 7,

@@ -39,7 +39,7 @@ def write_npz(function: str, file: Any, parts: dict[str, Any], *, compressed: bo
     if hasattr(file, "write"):
         write(file, **parts)
         return
-    path = _path(function, file)
+    path = path_of(function, file)
     with replacing(path if path.endswith(".npz") else f"{path}.npz") as stream:
         write(stream, **parts)
 
@@ -65,7 +65,8 @@ def replacing(path: str) -> Iterator[BinaryIO]:
         raise
 
 
-def _path(function: str, file: Any) -> str:
+def path_of(function: str, file: Any) -> str:
+    """Return the path that a caller gave for a file."""
     try:
         return os.fsdecode(file)
     except TypeError:
@@ -85,7 +86,7 @@ def reading(function: str, file: Any) -> Iterator[Members]:
         A file that cannot be opened or read.
     """
     is_stream = hasattr(file, "read")
-    with nullcontext(file) if is_stream else open(_path(function, file), "rb") as stream:
+    with nullcontext(file) if is_stream else open(path_of(function, file), "rb") as stream:
         yield Members(function, stream)
 
 

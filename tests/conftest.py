@@ -20,7 +20,12 @@ from sparsegpu._cache import cache_directory
 
 # They check, and their failures should explain.
 pytest.register_assert_rewrite(
-    "addmm_cases", "long_sums_cases", "operator_cases", "path_contract", "prune_cases"
+    "addmm_cases",
+    "long_sums_cases",
+    "operator_cases",
+    "path_contract",
+    "prune_cases",
+    "softmax_contract",
 )
 
 
@@ -221,6 +226,16 @@ def compiler_log(monkeypatch) -> Callable[[str, str, dict], str]:
     monkeypatch.setattr(compiler, "write_entry", lambda *_: None)
     monkeypatch.setattr(compiler, "read_resources", listen)
     return log_of
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory) -> Path:
+    """Where kernels are built for the host (tools/emulator)."""
+    from tools.emulator.build import compiler
+
+    if compiler() is None:
+        pytest.skip("there is no C++ compiler")
+    return tmp_path_factory.mktemp("emulated")
 
 
 @pytest.fixture

@@ -3,15 +3,9 @@
 import numpy as np
 import pytest
 
+from attention_cases import on_engine
 from attention_gradient_cases import GradientCase, backward
 from sparsegpu.testing import to_host
-
-
-def forward_on(engine, keywords):
-    return {
-        name: engine.array(value) if isinstance(value, np.ndarray) else value
-        for name, value in keywords.items()
-    }
 
 
 class GradientPath:
@@ -53,10 +47,10 @@ class GradientPath:
             made.value[..., 1 :: blocksize[1], :] = np.inf
         config = {"path": self.NAME, **(fields or {})}
         forward = {name: value for name, value in keywords.items() if name != "grad_lse"}
-        operands = made.forward(engine, **forward_on(engine, forward))
+        operands = made.forward(engine, **on_engine(engine, forward))
         with engine.runs(self.SOURCE):
             found = backward(
-                *operands, mask_gradient=True, config=config, **forward_on(engine, keywords)
+                *operands, mask_gradient=True, config=config, **on_engine(engine, keywords)
             )
         made.key, made.value = clean
         made.compare(found, **keywords)

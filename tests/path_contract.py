@@ -385,5 +385,14 @@ class SemiStructuredPath(SemiStructured, Products, Epilogues, Batches, OnDevice)
     """A path of ``2:4 @ dense``."""
 
 
+class SemiStructuredLinesPath(SemiStructuredPath):
+    """Columns and 16-bit rows of ``dense`` are read as they lie, others copied to columns."""
+
+    def copied(self, dtype, layout, columns):
+        pieces = layout == "aligned" or (layout == "rows" and columns % 8 == 0)
+        kept = layout == "columns" or (pieces and dtype in {"float16", "bfloat16"})
+        return () if kept else ("dense_lines",)
+
+
 class SemiStructuredBlocksPath(SemiStructuredBlocks, Products, Epilogues, Batches, OnDevice):
     """A path of ``bsr of 2:4 blocks @ dense``."""

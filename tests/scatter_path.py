@@ -7,11 +7,9 @@ import sparsegpu as sg
 from path_contract import assert_exact, wide
 from scatter_cases import FORMATS, on
 from sparsegpu._arrays import dtype_of
-from sparsegpu.engines.cuda.paths._scatter import FORMS, ScatterFacts
+from sparsegpu.engines.cuda.paths._scatter import ScatterFacts
 from sparsegpu.testing import random_values
 from test_scatter_mm import check_sums, loop
-
-FORM = dict(zip(FORMATS, FORMS, strict=True))
 
 
 def facts(dtype, blocksize, columns=64, **more):

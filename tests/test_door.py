@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fake_cuda import Stream, Work, at, put_in_place
+from in_threads import run_in_threads
 from sparsegpu import engines
 from sparsegpu.engines.cuda._arena import Arena
 from sparsegpu.engines.cuda.runtime import replay
@@ -133,13 +134,7 @@ def test_an_arena_is_cleared_through_the_door(cuda):
 
 def test_threads_count_every_launch(cuda):
     work, before = launch_of("counted_by_threads"), launch_counts().get("counted_by_threads", 0)
-    threads = [
-        threading.Thread(target=lambda: [submit(work) for _ in range(500)]) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(lambda _: [submit(work) for _ in range(500)], 4)
     assert launch_counts()["counted_by_threads"] - before == 2000
 
 
@@ -314,14 +309,10 @@ def test_threads_replay_at_once(cuda, owner):
         call.keep()
     results = []
 
-    def replay_often():
+    def replay_often(_):
         results.extend(new_call(owner, dense, out=out).replay() for _ in range(200))
 
-    threads = [threading.Thread(target=replay_often) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(replay_often, 4)
     assert results == [[out]] * 800 and len(order) == 3 * 801
     calls = [order[i : i + 3] for i in range(0, len(order), 3)]
     assert all([i for i, _ in c] == [0, 1, 2] and len({t for _, t in c}) == 1 for c in calls)

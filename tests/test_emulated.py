@@ -15,9 +15,6 @@ from attention_path import LONG_ROWS, long_row
 from sparsegpu.pattern import Pattern
 from sparsegpu.testing import assert_attention_close
 from tools.emulator.attention import emulated_attention
-from tools.emulator.build import compiler
-
-pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 
 #: Everything that the score of two heads may have.
 EVERYTHING = {
@@ -155,11 +152,6 @@ class _Host:
     @staticmethod
     def runs(*_):
         return nullcontext()
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("emulated")
 
 
 def check(directory, rng, path, case):

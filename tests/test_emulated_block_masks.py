@@ -9,15 +9,7 @@ from covering import covered
 from sparsegpu import masks
 from sparsegpu._arrays import dtype_of
 from test_masks import best_columns
-from tools.emulator.block_masks import emulated_block_masks
-from tools.emulator.build import compiler
-
-pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("emulated")
+from tools.emulator.operations import emulated_block_masks
 
 
 def assert_equal(made, expected):

@@ -9,10 +9,7 @@ import sparsegpu as sg
 from addmm_cases import laid_out
 from sampled_path import stored
 from sparsegpu.testing import random_blocks, random_values
-from tools.emulator.build import compiler
 from tools.emulator.sampled import emulated_sampled_addmm
-
-pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 
 SOURCES = {
     "simt": "bsr_sampled_addmm_simt",
@@ -72,11 +69,6 @@ class _Host:
         return np.array(values)
 
     host = staticmethod(np.asarray)
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("emulated")
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

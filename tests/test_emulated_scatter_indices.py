@@ -13,18 +13,10 @@ from sparsegpu.engines.reference.scatter_indices import filled_rows
 from sparsegpu.pattern import Pattern
 from sparsegpu.testing import random_blocks
 from test_scatter_indices import expected_lists
-from tools.emulator.build import compiler
-from tools.emulator.scatter_mm import emulated_scatter_indices
-
-pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+from tools.emulator.operations import emulated_scatter_indices
 
 #: Block rows of some lengths: none, one, more than a warp has lanes, equally many.
 LENGTHS = [[], [0], [3], [0, 0, 4, 0], [1, 40, 0, 7, 40, 1, 0, 33, 7, 0], [2] * 70, [0] * 300 + [9]]
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("emulated")
 
 
 def pattern_of(rng, lengths, order, dtype=np.int32):

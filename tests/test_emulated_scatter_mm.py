@@ -9,10 +9,7 @@ import sparsegpu
 from scatter_path import hand_made
 from sparsegpu.testing import random_values
 from test_scatter_mm import loop
-from tools.emulator.build import compiler
-from tools.emulator.scatter_mm import emulated_scatter_mm
-
-pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+from tools.emulator.operations import emulated_scatter_mm
 
 SOURCES = {"simt": "scatter_mm_simt", "mma": "scatter_mm_sm80", "wgmma": "scatter_mm_sm90"}
 #: Few, as each may take seconds to build: path, format, dtype, accumulators, block (Ms, Ks), Ns,
@@ -40,11 +37,6 @@ CASES = [
     ),
     ("simt", "bsr_strided_mm", "int8", "int32", (3, 5), 4, 3, {}),
 ]
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("emulated")
 
 
 def operands_of(rng, case):

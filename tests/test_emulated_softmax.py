@@ -9,11 +9,7 @@ import test_softmax as forward
 import test_softmax_backward as backward
 from conftest import Engine
 from sparsegpu.engines.cuda.softmax import Teams, teams
-from sparsegpu.testing import random_blocks
-from tools.emulator.build import compiler
-from tools.emulator.softmax import emulated_softmax
-
-emulated = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+from tools.emulator.operations import emulated_softmax
 
 #: Few, as each may take seconds to build: dtype, block, blocks, density, batch.
 CASES = [
@@ -25,25 +21,17 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("emulated")
-
-
-@emulated
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_rows(directory, rng, case):
     dtype, blocksize, blocks, density, batch = case
     shape = tuple(n * b for n, b in zip(blocks, blocksize, strict=True))
     how = {"dtype": dtype, "density": density, "batch": batch}
     with emulated_softmax(directory) as launched:
-        forward.check(Engine("cpu"), random_blocks(rng, shape, blocksize, **how), shape)
-        operands = backward.drawn_pair(rng, shape, blocksize, **how)
-        backward.check(Engine("cpu"), *operands, shape)
+        for rows in (forward.TestRows, backward.TestRows):
+            rows.check(Engine("cpu"), *rows.draw(rng, shape, blocksize, **how), shape=shape)
     assert launched == {"bsr_softmax": 1, "bsr_softmax_backward": 1}
 
 
-@emulated
 def test_special_values(directory):
     with emulated_softmax(directory):
         special = forward.test_special_values_stay_in_their_row
@@ -52,7 +40,6 @@ def test_special_values(directory):
         forward.test_large_values_do_not_overflow(Engine("cpu"), "float32")
 
 
-@emulated
 def test_a_long_row_in_place_among_short_ones(directory, rng):
     """Its team is one of short rows: what it does not keep is read again before it is written."""
     indptr = np.array([0, 600, 601, 601, 602], np.int32)
@@ -62,20 +49,19 @@ def test_a_long_row_in_place_among_short_ones(directory, rng):
     with emulated_softmax(directory):
         a = engine.bsr((parts[0].copy(), *parts[1:]), (8, 1200))
         forward.sparsegpu.bsr_softmax(a, out=a)
-        forward.compare(engine, a, *parts, (8, 1200))
+        forward.TestRows.compare(engine, a, parts, shape=(8, 1200))
         g = a.with_data(parts[0].copy())
         forward.sparsegpu.bsr_softmax_backward(g, a, out=g)
-        backward.compare(engine, g, parts, (a.data, *parts[1:]), (8, 1200))
+        backward.TestRows.compare(engine, g, parts, (a.data, *parts[1:]), shape=(8, 1200))
 
 
-@emulated
 def test_a_long_row_whose_end_is_far_above_its_start(directory):
     """What is streamed begins with -inf, and has the row's maximum."""
     x = np.zeros((600, 2, 2), np.float32)
     x[100:400], x[-1, 0, 1], x[-2, 1, 0] = -np.inf, 500, -np.inf
     indices, indptr = np.arange(600, dtype=np.int32), np.array([0, 600, 600, 600, 600], np.int32)
     with emulated_softmax(directory):
-        forward.check(Engine("cpu"), (x, indices, indptr), (8, 1200))
+        forward.TestRows.check(Engine("cpu"), (x, indices, indptr), shape=(8, 1200))
 
 
 def test_teams_have_room_for_their_rows():

@@ -11,10 +11,7 @@ from sparsegpu import bsr_array, linalg
 from sparsegpu.engines.reference import arnoldi
 from sparsegpu.linalg import _gmres
 from sparsegpu.linalg._system import System
-from tools.emulator.build import compiler
 from tools.emulator.solvers import emulated_solvers
-
-pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 
 #: Few, as each pass takes a second to build: solver, dtype, right-hand sides, with M.
 CASES = [
@@ -31,11 +28,6 @@ CASES = [
 ]
 KINDS = {"cg": "definite", "minres": "indefinite", "bicgstab": "general", "gmres": "general"}
 LAUNCHES = {"cg": 3, "bicgstab": 5, "minres": 4}  # of an iteration, one more with M (minres, cg)
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("emulated")
 
 
 def solve(solver, a, b, **keywords):

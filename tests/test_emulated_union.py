@@ -9,10 +9,7 @@ import sparsegpu
 from sparsegpu._arrays import dtype_of
 from sparsegpu.engines import engine_module
 from sparsegpu.testing import random_blocks, random_values
-from tools.emulator.build import compiler
-from tools.emulator.union import emulated_union
-
-pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+from tools.emulator.operations import emulated_union
 
 KERNELS = {"bsr_union_rows": 2, "bsr_spgemm_ends": 1, "bsr_union_blocks": 1}
 
@@ -25,11 +22,6 @@ CASES = [
     ("int8", (3, 4)),
     ("bool", (3, 3)),
 ]
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("emulated")
 
 
 def two(rng, dtype, blocksize=(3, 4), counts=(7, 40), density=0.5, **how):

@@ -7,10 +7,7 @@ import pytest
 
 import sparsegpu
 from sparsegpu.testing import dense_from_blocks, random_blocks, random_values
-from tools.emulator.addmm import emulated_few_columns
-from tools.emulator.build import compiler
-
-pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+from tools.emulator.operations import emulated_few_columns
 
 #: dtype, block size, density, fields: rows of some blocks, of many, of an odd number.
 CASES = [
@@ -22,11 +19,6 @@ CASES = [
     ("float64", (3, 3), 0.5, {"row_lanes": 1}),
     ("float64", (4, 4), 0.5, {}),
 ]
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("emulated")
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -1,6 +1,7 @@
 """Bad input gets a clear error before anything is written: function, argument, expected, got."""
 
 import warnings
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -8,6 +9,13 @@ import pytest
 import sparsegpu as sg
 from foreign_arrays import OfAnotherLibrary
 from sparsegpu.testing import assert_within_bound, random_blocks, random_values
+
+
+@contextmanager
+def refused(engine, error, match):
+    """Compute on an engine, which is to raise such an error."""
+    with sg.use_engine(engine.name), pytest.raises(error, match=match):
+        yield
 
 
 def make(engine, rng, dtype="float32"):
@@ -21,23 +29,16 @@ def test_out_of_range_column(engine, rng):
         bad = indices.copy()
         bad[-1] = wrong
         arrays = tuple(engine.array(a) for a in (data, bad, indptr))
-        with (
-            sg.use_engine(engine.name),
-            pytest.raises(
-                ValueError,
-                match=rf"bsr_array: argument 'indices': expected .* in 0..2, got {wrong}",
-            ),
+        with refused(
+            engine, ValueError, rf"bsr_array: argument 'indices': expected .* in 0..2, got {wrong}"
         ):
             sg.bsr_array(arrays, shape=(16, 24))
 
 
 def test_three_dimensional_matrix(engine, rng):
     dense = engine.array(random_values(rng, (2, 32, 32), "float16"))
-    with (
-        sg.use_engine(engine.name),
-        pytest.raises(
-            ValueError, match=r"semi_structured_from_dense: argument 'dense': .*got.*\(2, 32, 32\)"
-        ),
+    with refused(
+        engine, ValueError, r"semi_structured_from_dense: argument 'dense': .*got.*\(2, 32, 32\)"
     ):
         sg.semi_structured_from_dense(dense)
 
@@ -45,12 +46,10 @@ def test_three_dimensional_matrix(engine, rng):
 def test_wrong_inner_size_and_untouched_out(engine, rng):
     a = make(engine, rng)
     out = engine.array(np.full((16, 5), 7, np.float32))
-    with (
-        sg.use_engine(engine.name),
-        pytest.raises(
-            ValueError,
-            match=r"bsr_addmm: argument 'dense': expected shape \(\*batch, 24, N\), got \(23, 5\)",
-        ),
+    with refused(
+        engine,
+        ValueError,
+        r"bsr_addmm: argument 'dense': expected shape \(\*batch, 24, N\), got \(23, 5\)",
     ):
         sg.bsr_addmm(None, a, engine.array(np.ones((23, 5), np.float32)), out=out)
     assert (engine.host(out) == 7).all()
@@ -60,24 +59,15 @@ def test_wrong_inner_size_and_untouched_out(engine, rng):
 def test_out_of_the_wrong_shape(engine, rng, shape):
     a = make(engine, rng)
     out = engine.array(np.full(shape, 7, np.float32))
-    with (
-        sg.use_engine(engine.name),
-        pytest.raises(
-            ValueError, match=r"bsr_matmul: argument 'out': expected shape \(16, 5\), got"
-        ),
-    ):
+    with refused(engine, ValueError, r"bsr_matmul: argument 'out': expected shape \(16, 5\), got"):
         sg.bsr_matmul(a, engine.array(np.ones((24, 5), np.float32)), out=out)
     assert (engine.host(out) == 7).all()
 
 
 def test_dtypes_are_not_promoted(engine, rng):
     a = make(engine, rng, "float16")
-    with (
-        sg.use_engine(engine.name),
-        pytest.raises(
-            TypeError,
-            match=r"bsr_matmul: argument 'dense': expected dtype float16 .*, got float32",
-        ),
+    with refused(
+        engine, TypeError, r"bsr_matmul: argument 'dense': expected dtype float16 .*, got float32"
     ):
         sg.bsr_matmul(a, engine.array(np.ones((24, 5), np.float32)))
 
@@ -88,33 +78,24 @@ def test_dtypes_that_no_product_takes(engine, rng, array):
     dense = np.ones((24, 5), array)
     if engine.on_gpu and array == "object":
         pytest.skip("CuPy has no object arrays")
-    with sg.use_engine(engine.name), pytest.raises(TypeError, match=r"argument 'dense'"):
+    with refused(engine, TypeError, r"argument 'dense'"):
         sg.bsr_matmul(a, engine.array(dense))
 
 
 def test_not_24(engine, rng):
     dense = np.zeros((32, 64), np.float16)
     dense[5, 9:12] = 1
-    with (
-        sg.use_engine(engine.name),
-        pytest.raises(ValueError, match=r"semi_structured_from_dense.*row 5.*column 8"),
-    ):
+    with refused(engine, ValueError, r"semi_structured_from_dense.*row 5.*column 8"):
         sg.semi_structured_from_dense(engine.array(dense))
 
 
 def test_out_overlapping_an_operand(engine, rng):
     a = make(engine, rng)
     memory = engine.array(np.ones((30, 5), np.float32))
-    with (
-        sg.use_engine(engine.name),
-        pytest.raises(ValueError, match=r"argument 'out': expected memory apart from 'dense'"),
-    ):
+    with refused(engine, ValueError, r"argument 'out': expected memory apart from 'dense'"):
         sg.bsr_matmul(a, memory[:24], out=memory[10:26])
     shared = engine.array(np.ones((17, 5), np.float32))
-    with (
-        sg.use_engine(engine.name),
-        pytest.raises(ValueError, match=r"argument 'out': .*apart from 'input'"),
-    ):
+    with refused(engine, ValueError, r"argument 'out': .*apart from 'input'"):
         sg.bsr_addmm(shared[:16], a, engine.array(np.ones((24, 5), np.float32)), out=shared[1:])
 
 
@@ -187,26 +168,23 @@ def test_products_from_the_right_speak_of_the_callers_shapes(engine, rng, produc
     def ones(*shape):
         return engine.array(np.ones(shape, np.float32))
 
-    def refused(error, match, **keywords):
-        with sg.use_engine(engine.name), pytest.raises(error, match=match):
+    def refuses(error, match, **keywords):
+        with refused(engine, error, match):
             product(engine, rng, **keywords)
 
-    refused(ValueError, rf"'out': expected shape \(5, {n}\), got \(5, 7\)", out=ones(5, 7))
-    refused(ValueError, rf"'out': expected shape \(5, {n}\), got \({n},\)", out=ones(n))
-    refused(ValueError, rf"'out': expected shape \(5, {n}\), got \(\)", out=ones())
-    refused(TypeError, r"'out': expected an array to write to, got list", out=[[0.0] * n] * 5)
-    refused(ValueError, r"'left_alpha': .* \(5,\), got \(6,\)", left_alpha=ones(6))
-    refused(ValueError, rf"'right_alpha': .* \({n},\), got \(6,\)", right_alpha=ones(6))
-    refused(TypeError, r"'config': expected a dict or None", config=3)
-    refused(TypeError, "unexpected keyword argument 'from_the_right'", from_the_right=True)
+    refuses(ValueError, rf"'out': expected shape \(5, {n}\), got \(5, 7\)", out=ones(5, 7))
+    refuses(ValueError, rf"'out': expected shape \(5, {n}\), got \({n},\)", out=ones(n))
+    refuses(ValueError, rf"'out': expected shape \(5, {n}\), got \(\)", out=ones())
+    refuses(TypeError, r"'out': expected an array to write to, got list", out=[[0.0] * n] * 5)
+    refuses(ValueError, r"'left_alpha': .* \(5,\), got \(6,\)", left_alpha=ones(6))
+    refuses(ValueError, rf"'right_alpha': .* \({n},\), got \(6,\)", right_alpha=ones(6))
+    refuses(TypeError, r"'config': expected a dict or None", config=3)
+    refuses(TypeError, "unexpected keyword argument 'from_the_right'", from_the_right=True)
 
 
 def test_input_from_the_right(engine, rng):
     wrong = engine.array(np.ones((24, 5), np.float32))
-    with (
-        sg.use_engine(engine.name),
-        pytest.raises(ValueError, match=r"'input': .* broadcasts to \(5, 24\), got \(24, 5\)"),
-    ):
+    with refused(engine, ValueError, r"'input': .* broadcasts to \(5, 24\), got \(24, 5\)"):
         dense_product(engine, rng, input=wrong, beta=1)
 
 
@@ -214,7 +192,7 @@ def test_out_overlapping_the_blocks_from_the_right(engine, rng):
     a = make(engine, rng)
     out = a.data.reshape(-1)[: 2 * 24].reshape(2, 24)
     x = engine.array(np.ones((2, 16), np.float32))
-    with sg.use_engine(engine.name), pytest.raises(ValueError, match="apart from 'bsr'"):
+    with refused(engine, ValueError, "apart from 'bsr'"):
         sg.dense_bsr_matmul(x, a, out=out)
 
 
@@ -227,7 +205,7 @@ def test_results_are_row_major_from_either_side(engine, rng):
 def test_scalars_are_checked_without_blocks(engine):
     a = sg.bsr_array(engine.array(np.zeros((4, 4), np.float32)), blocksize=(2, 2))
     x = engine.array(np.ones((4, 1), np.float32))
-    with sg.use_engine(engine.name), pytest.raises(TypeError, match=r"argument 'alpha'"):
+    with refused(engine, TypeError, r"argument 'alpha'"):
         sg.bsr_matmul(a, x, alpha="2")
 
 
@@ -235,7 +213,7 @@ def test_scales_have_their_own_names(engine):
     a = sg.to_semi_structured(engine.array(np.zeros((16, 64), np.int8)))
     x, ones = engine.array(np.ones((64, 5), np.int8)), engine.array(np.ones(3, np.float32))
     for name, scales in (("scale_sparse", (ones, 1)), ("scale_dense", (1, ones))):
-        with sg.use_engine(engine.name), pytest.raises(ValueError, match=rf"argument '{name}'"):
+        with refused(engine, ValueError, rf"argument '{name}'"):
             sg.scaled_mm(a, x, *scales)
 
 

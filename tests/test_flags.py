@@ -81,7 +81,7 @@ CALLS = {
     "argmax, keepdims": lambda v: A.argmax(keepdims=v),
     "check_format, full_check": lambda v: A.check_format(v),
     "sliding_window, causal": lambda v: sg.sliding_window(64, 32, 1, causal=v),
-    "save_npz, compressed": lambda v: A.save_npz(io.BytesIO(), compressed=v),
+    "bsr_array.save_npz, compressed": lambda v: A.save_npz(io.BytesIO(), compressed=v),
     "SemiStructuredArray.save_npz, compressed": lambda v: W.save_npz(io.BytesIO(), v),
     "BsrSemiStructuredArray.save_npz, compressed": lambda v: PACKED.save_npz(io.BytesIO(), v),
 }

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no for
 
 #: Another thread is inside ``slow`` while this one forks; the child then does ``work``.
 FORK = """
-import os, signal, sys, threading, warnings
+import os, signal, sys, threading, time, warnings
 import numpy as np, sparsegpu as sg
 warnings.simplefilter("ignore", DeprecationWarning)  # of forks of processes with threads
 
@@ -49,6 +49,15 @@ def while_another_thread_is_in(owner, name, enter, work):
     go_on.set()
     thread.join()
     work()
+
+def slow_import(inside, seconds):
+    class Slow:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if name == "sparsegpu.engines.cpu.addmm":
+                inside.set()
+                time.sleep(seconds)
+    sys.meta_path.insert(0, Slow)
 
 def blocks():
     return sg.bsr_array(np.kron(np.eye(4, dtype="float32"), np.ones((32, 32), "float32")),
@@ -129,15 +138,8 @@ assert children
 def test_while_an_engine_is_imported(tmp_path):
     """Python holds a lock for each module that is being imported; a fork waits for ours."""
     code = """
-import time
 A, inside = blocks(), threading.Event()
-class Slow:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name == "sparsegpu.engines.cpu.addmm":
-            inside.set()
-            time.sleep(1)
-sys.meta_path.insert(0, Slow)
+slow_import(inside, 1)
 thread = threading.Thread(target=lambda: A @ x)
 thread.start()
 assert inside.wait(100)
@@ -156,13 +158,7 @@ os.register_at_fork(before=lambda: starts and time.sleep(1))  # runs after spars
 """
     code = """
 A, inside = blocks(), threading.Event()
-class Slow:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name == "sparsegpu.engines.cpu.addmm":
-            inside.set()
-            time.sleep(0.5)
-sys.meta_path.insert(0, Slow)
+slow_import(inside, 0.5)
 assert "numba" not in sys.modules
 thread = threading.Thread(target=lambda: A @ x)
 thread.start()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 
 from conftest import PeakMemory
+from in_threads import run_in_threads
 from kernel_cases import numba_cuda
 from sparsegpu import kernels
 from sparsegpu.engines.cuda.runtime.launch import recording
@@ -142,11 +141,7 @@ def test_threads(cp):
         for _ in range(times):
             kernel.inplace(y, x, 1.0, n)
 
-    threads = [threading.Thread(target=work, args=pair) for pair in arrays]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(lambda i: work(*arrays[i]), len(arrays))
     cp.cuda.Device().synchronize()
     for i, (y, _) in enumerate(arrays):
         assert (y == times * (i + 1)).all()

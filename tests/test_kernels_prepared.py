@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import struct
 import sys
-import threading
 import time
 from types import SimpleNamespace
 
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 import fake_cuda
+from in_threads import run_in_threads
 from kernel_cases import DeviceArray
 from sparsegpu import kernels
 from sparsegpu.engines.cuda.runtime import device as current
@@ -204,11 +204,7 @@ def test_threads_do_not_mix_their_addresses(device):
         for _ in range(times):
             kernel.inplace(y, 2.0, x, 8)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(1, count + 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(lambda i: work(i + 1), count)
     assert len(device.seen) == count * times
     assert all(x == y + 10 for y, _, x, _ in device.seen)
 

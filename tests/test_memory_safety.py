@@ -78,7 +78,7 @@ METHODS = {
     "real": ("real", lambda a: a.real),
     "rmatvec": ("aslinearoperator", lambda a: a.rmatvec(array_like(a, ONES[0]))),
     "same_pattern": None,
-    "save_npz": ("save_npz", lambda a: a.save_npz("never_written.npz")),
+    "save_npz": ("bsr_array.save_npz", lambda a: a.save_npz("never_written.npz")),
     "semi_structured": ("bsr_array.semi_structured", lambda a: a.semi_structured()),
     "shape": None,
     "size": None,

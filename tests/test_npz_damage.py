@@ -6,7 +6,6 @@ import io
 import os
 import subprocess
 import sys
-import threading
 import tracemalloc
 import zipfile
 
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 import sparsegpu as sg
+from in_threads import run_in_threads
 
 CASES = 250
 DENSE = np.kron(np.arange(1, 5).reshape(2, 2), np.eye(32)).astype("float16")
@@ -276,12 +276,7 @@ def test_threads_that_save_leave_the_umask_alone(kind, tmp_path):
     umask, calls = os.umask, []
     os.umask = lambda mask: calls.append(mask) or umask(mask)
     try:
-        work = [lambda i=i: array.save_npz(tmp_path / f"{i}") for i in range(4)]
-        threads = [threading.Thread(target=each) for each in work]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_in_threads(lambda i: array.save_npz(tmp_path / f"{i}"), 4)
     finally:
         os.umask = umask
     assert not calls and sorted(os.listdir(tmp_path)) == [f"{i}.npz" for i in range(4)]

@@ -69,7 +69,7 @@ def test_the_imports_of_the_block():
 
 
 PAGES = ["README.md", "docs/block_sparse.md", "docs/install.md", "docs/partners.md"]
-PAGES += ["docs/semi_structured.md"]
+PAGES += ["docs/semi_structured.md", "docs/attention.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -10,6 +9,7 @@ from unittest import mock
 import pytest
 
 import sparsegpu as sg
+from in_threads import run_in_threads
 from replay_cases import CASES, canonical, dense
 from sparsegpu._arrays import namespace
 from sparsegpu.engines.cuda.runtime.launch import recording
@@ -124,16 +124,12 @@ def test_threads(operation, cp):
     cp.cuda.Device().synchronize()
     wrong = []
 
-    def work():
+    def work(_):
         with cp.cuda.Stream(non_blocking=True):
             for _ in range(50):
                 wrong.extend([1] * (bits(operation.call()) != expected))
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(work, 4)
     assert wrong == []
 
 

@@ -9,31 +9,17 @@ from hypothesis import strategies as st
 import sparsegpu
 from covering import covered
 from properties import drawn
+from sampled_path import stored
 from sparsegpu.testing import accuracy_bound, assert_close, random_blocks, random_values
 
 DTYPES = ["float16", "bfloat16", "float32", "float64", "int8", "complex64", "complex128"]
-
-
-def at_blocks(dense, like, engine):
-    """The stored blocks of ``dense``, by the plainest loop over ``like``'s pattern."""
-    indices, indptr = engine.host(like.pattern.indices), engine.host(like.pattern.indptr)
-    bm, bn = like.blocksize
-    batch = indices.shape[:-1]
-    out = np.zeros((*batch, indices.shape[-1], bm, bn), dense.dtype)
-    for b in np.ndindex(batch):
-        matrix = np.broadcast_to(dense, batch + dense.shape[-2:])[b]
-        for i in range(indptr.shape[-1] - 1):
-            for p in range(indptr[b][i], indptr[b][i + 1]):
-                j = indices[b][p]
-                out[b][p] = matrix[i * bm : (i + 1) * bm, j * bn : (j + 1) * bn]
-    return out
 
 
 def check(engine, result, input, mat1, mat2, *, alpha=1, beta=0):
     """Compare with the dense formula in float64, within the bound of section 1."""
     term = None if beta == 0 else engine.host(input.toarray())
     exact, bound = accuracy_bound(mat1, mat2, alpha=alpha, beta=beta, input=term)
-    exact, bound = (at_blocks(x, result, engine) for x in (exact, bound))
+    exact, bound = (stored(x, result.pattern, engine) for x in (exact, bound))
     assert_close(engine.host(result.data), exact, bound)
 
 
@@ -56,7 +42,9 @@ def test_formula(engine, rng, dtype, blocksize, small):
         wide = np.complex128 if mat1.dtype.kind == "c" else np.float64
         exact = -3 * (mat1.astype(wide) @ mat2.astype(wide))
         exact = exact + 2 * engine.host(input.toarray()).astype(wide)
-        assert (engine.host(out.data) == at_blocks(exact.astype(mat1.dtype), out, engine)).all()
+        assert (
+            engine.host(out.data) == stored(exact.astype(mat1.dtype), out.pattern, engine)
+        ).all()
 
 
 @pytest.mark.parametrize(
@@ -170,17 +158,17 @@ def test_int8(engine, rng):
         rounded = sparsegpu.sampled_addmm(input, a, b, alpha=0.25, beta=0)
         wide = sparsegpu.sampled_addmm(input.astype(np.int32), a, b)
     saturated = np.clip(exact + dense, -128, 127)
-    assert (engine.host(out.data) == at_blocks(saturated, out, engine)).all()
+    assert (engine.host(out.data) == stored(saturated, out.pattern, engine)).all()
     halves_to_even = np.clip(np.rint(exact * 0.25), -128, 127)
-    assert (engine.host(rounded.data) == at_blocks(halves_to_even, out, engine)).all()
+    assert (engine.host(rounded.data) == stored(halves_to_even, out.pattern, engine)).all()
     assert wide.dtype == np.int32
-    assert (engine.host(wide.data) == at_blocks(exact + dense, out, engine)).all()
+    assert (engine.host(wide.data) == stored(exact + dense, out.pattern, engine)).all()
     for dtype in (np.int32, np.float32, ml_dtypes.bfloat16):
         target = engine.bsr((np.zeros(triple[0].shape, dtype), *triple[1:]), (8, 8))
         with engine.runs("bsr_sampled_addmm"):
             sparsegpu.sampled_addmm(input, a, b, out=target)
         expected = (exact + dense).astype(np.float32).astype(dtype)
-        assert (engine.host(target.data) == at_blocks(expected, out, engine)).all()
+        assert (engine.host(target.data) == stored(expected, out.pattern, engine)).all()
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(0, 8, 4), (8, 0, 4), (8, 8, 0), (0, 0, 0)])

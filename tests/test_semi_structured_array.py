@@ -2,13 +2,13 @@
 
 import io
 import pickle
-import threading
 
 import numpy as np
 import pytest
 
 import sparsegpu as sg
 from covering import covered
+from in_threads import run_in_threads
 from semi_structured_cases import BF16, FP8, HALF, INT8, SINGLE, bits
 from sparsegpu.engines.cusparselt import availability
 from sparsegpu.testing import assert_within_bound, random_24, random_values
@@ -155,18 +155,13 @@ def test_a_transpose_that_is_not_24(engine):
 
 def test_threads_build_one_half(engine, rng):
     A = sg.to_semi_structured(engine.array(sg.prune_tile(random_values(rng, (64, 64), HALF))))
-    seen, start = [], threading.Barrier(4)
+    seen = []
 
-    def build():
+    def build(_):
         with sg.use_engine(engine.name):
-            start.wait()
             seen.append(A.half(transposed=True))
 
-    threads = [threading.Thread(target=build) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(build, 4)
     assert len(seen) == 4 and all(half is seen[0] for half in seen)
 
 

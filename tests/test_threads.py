@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from collections.abc import Callable
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 import sparsegpu as sg
+from in_threads import run_in_threads
 from workspace_cases import CASES
 
 pytestmark = pytest.mark.gpu
@@ -31,26 +31,6 @@ def short_switch_interval():
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(usual)
-
-
-def run_in_threads(work: Callable[[int], None], count: int = THREADS) -> None:
-    """Run ``work(i)`` in so many threads at once; their errors reach the test."""
-    errors, start = [], threading.Barrier(count)
-
-    def run(i):
-        try:
-            start.wait()
-            work(i)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 def external(cp, ptr):
@@ -102,7 +82,7 @@ def test_every_thread_gets_its_own_result(cuda_engine, cp, rng, make, kind):
                         out.fill(0)
                 stream.synchronize()
 
-        run_in_threads(work)
+        run_in_threads(work, THREADS)
     assert [int(w) for w in wrong] == [0] * THREADS
 
 
@@ -147,7 +127,7 @@ def test_first_calls_build_one_plan(cuda_engine, cp, rng):
             stream.synchronize()
 
         cp.cuda.Device().synchronize()
-        run_in_threads(work)
+        run_in_threads(work, THREADS)
         for forward, backward, total in sides:
             assert (forward.get() == expected).all() and (backward.get() == expected.T).all()
             assert float(total) == float(sides[0][2])
@@ -168,7 +148,7 @@ def test_other_operations_in_threads(cuda_engine, cp, rng):
             wrong = (found[0] != packed * (i + 1)).any() | (found[1] != meta).any()
             failed.append(wrong | (back != scaled).any())
 
-    run_in_threads(work)
+    run_in_threads(work, THREADS)
     assert not any(bool(f) for f in failed)
 
 
@@ -211,7 +191,7 @@ def test_workspace_that_grows_meanwhile(cuda_engine, cp, rng, name):
                     shared.call(shared.dense[0], outs[i])
                     wrong[i] += (outs[i] != shared.expected[0]).sum()
 
-        run_in_threads(work)
+        run_in_threads(work, THREADS)
         assert [int(w) for w in wrong] == [0] * THREADS
 
 
@@ -244,7 +224,7 @@ def test_streams_that_come_and_go(cuda_engine, cp, rng, name):
                 outs[i].fill(0)
                 stays.synchronize()
 
-    run_in_threads(work)
+    run_in_threads(work, THREADS)
     assert [int(w) for w in wrong] == [0] * THREADS
 
 

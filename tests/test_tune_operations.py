@@ -15,10 +15,30 @@ from sparsegpu.engines.cuda.paths._fields import MODEL
 from sparsegpu.engines.cuda.winners import Family, Kind, Snapshot, Winner
 from sparsegpu.testing import assert_attention_close, random_values
 from tools.emulator.attention import emulated_attention
-from tools.emulator.build import compiler
-from tools.emulator.scatter_mm import emulated_scatter_mm
+from tools.emulator.operations import emulated_scatter_mm
 
 HOST = SimpleNamespace(xp=np, array=np.asarray)
+
+
+def neighbours_of(kind, path):
+    """Return how many configurations around the first one of a path are measured."""
+    first = candidates.start(kind, path)
+    around = list(candidates.neighbours(kind, first))
+    assert first not in around
+    for config in around:
+        assert candidates.start(kind, **config) == config
+    return len(around)
+
+
+@pytest.fixture
+def lookups(monkeypatch):
+    """Winners that are ``config``, whatever the kind; ``kinds`` were asked for."""
+    asked = SimpleNamespace(config=None, kinds=set())
+    any_kind = Kind(Family("bsr_addmm", "90", "bfloat16", (32, 32), "rows"), (64, 64, 64), 0)
+    known = Snapshot([Winner(any_kind, MODEL, 1.0, 1.0)])  # without one, nothing is looked up
+    monkeypatch.setattr(winners, "_snapshot", known)
+    monkeypatch.setattr(Snapshot, "config", lambda _, kind: asked.kinds.add(kind) or asked.config)
+    return asked
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
@@ -34,44 +54,29 @@ def test_neighbours_of_attention(dtype, blocksize, layout):
     assert found[-1] == "simt" and ("mma" in found) == (halves and blocksize != (1, 64))
     assert ("wgmma" in found) == (halves and min(blocksize) >= 16)
     for path in found:
-        first = candidates.start(kind, path)
-        around = list(candidates.neighbours(kind, first))
-        assert first not in around and (len(around) > 0) == (path != "simt")
-        for config in around:
-            assert candidates.start(kind, **config) == config
+        assert (neighbours_of(kind, path) > 0) == (path != "simt")
 
 
 def test_attention_s_winner_is_taken_and_one_that_does_not_serve_is_not(
-    winner_cache, tmp_path, monkeypatch, rng
+    winner_cache, directory, lookups, rng
 ):
     pytest.importorskip("cupy")
-    if compiler() is None:
-        pytest.skip("there is no C++ compiler")
     case = Case(
         rng, dtype="bfloat16", lengths=(64, 64), blocksize=(16, 16), widths=(32, 32), heads=(2, 1)
     )
     query, key, value, mask = case.on(HOST)
-    kinds = []
-    any_kind = Kind(Family("bsr_addmm", "90", "bfloat16", (32, 32), "rows"), (64, 64, 64), 0)
-    known = Snapshot([Winner(any_kind, MODEL, 1.0, 1.0)])  # without one, nothing is looked up
-    monkeypatch.setattr(winners, "_snapshot", known)
     for config, kernel in (
         ({"path": "mma", "tile_k": 32}, "bsr_attention_sm80"),
         ({"path": "mma", "tile_k": 512}, "bsr_attention_sm90"),
         ({"path": "gone"}, "bsr_attention_sm90"),
         (None, "bsr_attention_sm90"),
     ):
-
-        def find(_, kind, config=config):
-            kinds.append(kind)
-            return config
-
-        monkeypatch.setattr(Snapshot, "config", find)
-        with emulated_attention(tmp_path) as launched:
+        lookups.config = config
+        with emulated_attention(directory) as launched:
             out = sparsegpu.scaled_dot_product_attention(query, key, value, mask)
         assert launched[kernel] == 1
         assert_attention_close(out, case.expected()[0])
-    (kind,) = set(kinds)
+    (kind,) = lookups.kinds
     assert kind.shape == (128, 64, 32)
     assert kind.family.layout == "32x32x2 bool folded" and kind.family.dtype == "bfloat16"
 
@@ -86,11 +91,7 @@ def test_neighbours_of_sampled_products(dtype, blocksize):
         found = candidates.paths(kind)
         assert found[-1] == "simt" and ("mma" in found) == tensor_cores
         for path in found:
-            first = candidates.start(kind, path)
-            around = list(candidates.neighbours(kind, first))
-            assert first not in around and 1 < len(around) <= 40
-            for config in around:
-                assert candidates.start(kind, **config) == config
+            assert 1 < neighbours_of(kind, path) <= 40
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float64"])
@@ -106,25 +107,15 @@ def test_neighbours_of_scattered_products(dtype, blocksize, form):
     earlier = candidates.paths(kind._replace(family=family._replace(arch="80")))
     assert earlier == found[len(on_hopper) :]
     for path in found:
-        first = candidates.start(kind, path)
-        around = list(candidates.neighbours(kind, first))
-        assert first not in around and 1 < len(around) <= 12
-        for config in around:
-            assert candidates.start(kind, **config) == config
+        assert 1 < neighbours_of(kind, path) <= 12
 
 
 def test_scatter_mm_s_winner_is_taken_and_one_that_does_not_serve_is_not(
-    winner_cache, tmp_path, monkeypatch, rng
+    winner_cache, directory, lookups, rng
 ):
-    if compiler() is None:
-        pytest.skip("there is no C++ compiler")
     a = sparsegpu.random_bsr((64, 48), (16, 16), 0.5, dtype="bfloat16", rng=rng)
     a.data[...] = random_values(rng, a.data.shape, "bfloat16", small_integers=True)
     x = random_values(rng, (2, 48, 32), "bfloat16", small_integers=True)
-    kinds = []
-    any_kind = Kind(Family("bsr_addmm", "90", "bfloat16", (32, 32), "rows"), (64, 64, 64), 0)
-    known = Snapshot([Winner(any_kind, MODEL, 1.0, 1.0)])  # without one, nothing is looked up
-    monkeypatch.setattr(winners, "_snapshot", known)
     lists = sparsegpu.bsr_scatter_mm_indices_data(a, x, SPLIT_N=2)
     for config, source in (
         ({"path": "mma", "stages": 2}, "scatter_mm_sm80"),
@@ -133,17 +124,12 @@ def test_scatter_mm_s_winner_is_taken_and_one_that_does_not_serve_is_not(
         ({"path": "gone"}, "scatter_mm_sm80"),
         (None, "scatter_mm_sm80"),
     ):
-
-        def find(_, kind, config=config):
-            kinds.append(kind)
-            return config
-
-        monkeypatch.setattr(Snapshot, "config", find)
-        with emulated_scatter_mm(tmp_path) as launched:
+        lookups.config = config
+        with emulated_scatter_mm(directory) as launched:
             out = sparsegpu.scatter_mm(a.data, x, lists)
         assert launched == {source: 1}
         assert (out == a.toarray().astype("f4") @ x.astype("f4")).all()
-    (kind,) = set(kinds)
+    (kind,) = lookups.kinds
     rows = len(np.unique(a.pattern.rows))
     assert kind.shape == (2 * 2 * rows * 16, -(-a.nnzb // rows) * 16, 16)
     assert kind.family.layout == "compressed" and kind.family.blocksize == (16, 16)

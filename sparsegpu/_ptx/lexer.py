@@ -68,7 +68,6 @@ class Function:
     entry: bool
     results: tuple[Parameter, ...]
     parameters: tuple[Parameter, ...]
-    directives: str
     body: list[Instruction] | None = None
     symbols: dict[str, Symbol] = field(default_factory=dict)
     registers: set[str] = field(default_factory=set)
@@ -111,7 +110,7 @@ _TOP = re.compile(
       (?P<function>(?:\.(?:visible|extern|weak|common)\s+)*\.(?P<kind>entry|func)\b\s*
           (?:\.attribute\s*\([^;{{]*?\)\s*)?(?:\.noreturn\s*)?
           (?P<results>\([^()]*\))?\s*(?P<name>{_NAME})\s*(?P<parameters>\([^()]*\))?
-          (?P<directives>(?:\s*\.[a-z]+[^;{{]*)?)\s*(?P<end>[;{{]))
+          (?:\s*\.[a-z]+[^;{{]*)?\s*(?P<end>[;{{]))
     | (?P<variable>(?:\.(?:visible|extern|weak|common)\s+)*\.(?:global|const|shared)\b[^;]*;)
     | (?P<filed>\.file\s+(?P<number>\d+)\s+"(?P<path>(?:\\.|[^"\\])*)"[^\n]*)
     | (?P<ignored>\.(?:version|target|address_size)\b[^\n]*|\.alias\b[^;]*;|\.pragma\b[^;]*;
@@ -175,7 +174,7 @@ def _beginning(text: str, at: int) -> str:
 def _function(found: re.Match) -> Function:
     results, formals = _formals(found["results"]), _formals(found["parameters"])
     entry = found["kind"] == "entry"
-    return Function(found["name"], entry, results, formals, found["directives"] or "")
+    return Function(found["name"], entry, results, formals)
 
 
 def _formals(text: str | None) -> tuple[Parameter, ...]:

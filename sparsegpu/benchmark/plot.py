@@ -51,7 +51,7 @@ def roofline(content: dict[str, Any], title: str, file: str | Path | BinaryIO) -
     Raises
     ------
     ModuleNotFoundError
-        matplotlib is not installed (``pip install 'sparsegpu[gallery]'``).
+        matplotlib is not installed (``pip install matplotlib``).
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -12,6 +12,7 @@ import numpy as np
 from .._arrays import check_may_wait, float8_e4m3fn, namespace, same_memory
 from .._checks import bad_type, kind_of, not_offered
 from .._protocols import leaves
+from ..linalg import aslinearoperator
 from .align import is_scalar, scaled_values
 
 #: Of float8_e4m3fn: what CuPy does to its bytes, NumPy to its values.
@@ -32,6 +33,20 @@ class Arithmetic24:
     #: Apply a function to the kept values of two arrays of one class, shape and pattern.
     _paired: Callable[..., Any]
     copy: Callable[[], Any]
+
+    def aslinearoperator(self) -> Any:
+        """Return a linear operator of SciPy (host) or cupyx (GPU): see `sparsegpu.linalg`.
+
+        Raises
+        ------
+        ValueError
+            For a batch.
+        TypeError
+            For int8 and float8_e4m3fn.
+        ImportError
+            For a NumPy array where SciPy is not installed.
+        """
+        return aslinearoperator(self)
 
     def __mul__(self, other: Any) -> Any:
         return NotImplemented if leaves(other, "__rmul__") else self.__rmul__(other)

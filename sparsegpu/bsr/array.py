@@ -193,10 +193,6 @@ class bsr_array(
         function = "bsr_array.semi_structured"
         return BsrSemiStructuredArray._compressed(function, "self", self, strict, prune)
 
-    def save_npz(self, file: Any, *, compressed: bool = True) -> None:
-        """Write to ``file``: see `sparsegpu.save_npz`."""
-        self._save("save_npz", file, compressed)
-
     def _save(self, function: str, file: Any, compressed: bool) -> None:
         npz.write(function, file, self, compressed=compressed)
 

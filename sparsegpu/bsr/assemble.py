@@ -336,7 +336,7 @@ def from_blocks(
 ) -> bsr_array:
     """Return the array of blocks at given places; those at the same place are summed.
 
-    So a finite-element matrix is assembled of its element matrices, on the device.
+    So a finite-element matrix is assembled from its element matrices, on the device.
 
     Parameters
     ----------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
@@ -12,15 +13,13 @@ from .._arrays import (
     as_array,
     common_namespace,
     device_name,
-    device_of,
     namespace,
 )
 from .._checks import bad_type, bad_value, check_flags, check_sizes, not_offered
-from .._device import target_device
+from .._device import Portable
 from .._format_24 import FORMATS
 from .._npz import reading
-from .._protocols import Sparse, leaves
-from ..linalg import aslinearoperator
+from .._protocols import leaves
 from ..ops._blocks_24 import Packed, check_parts, check_sparse_blocks
 from ..ops._bsr_product import matmul
 from ..ops._common import on_device
@@ -33,7 +32,7 @@ from .npz import PARTS_24
 from .patterned import Patterned
 
 
-class Bsr24Base(Patterned, Arithmetic24, Compared, Sparse):
+class Bsr24Base(Patterned, Arithmetic24, Compared, Portable):
     """Packed values and metadata over a pattern; `BsrSemiStructuredArray` derives from it."""
 
     __slots__ = ("__weakref__", "_pattern", "_values")
@@ -120,7 +119,6 @@ class Bsr24Base(Patterned, Arithmetic24, Compared, Sparse):
         )
 
     def _check(self, method: str) -> None:
-        """Refuse parts whose shape or dtype was set since the array was made."""
         check_sparse_blocks(f"BsrSemiStructuredArray.{method}", "self", self)
 
     def transpose(self) -> Any:
@@ -160,33 +158,9 @@ class Bsr24Base(Patterned, Arithmetic24, Compared, Sparse):
         values = Packed(self.packed.get(), self.meta.get())
         return self._of(self._pattern.to_library(np), values)
 
-    def to_device(self, device: int | None = None) -> Self:
-        """Return the array on a CUDA device (itself, if it is there already).
-
-        Parameters
-        ----------
-        device : int, optional
-            Device number; the current device by default.
-
-        Raises
-        ------
-        ImportError
-            When CuPy is not installed.
-        RuntimeError
-            Without a CUDA device, or a driver that CuPy works with.
-        ValueError
-            A number that no device has.
-        TypeError
-            When ``device`` is no integer.
-        """
-        function = "BsrSemiStructuredArray.to_device"
-        self._check("to_device")
-        cupy, target = target_device(function, device)
-        if device_of(self.packed) == target.id:
-            return self
-        with target:
-            parts = (cupy.asarray(part) for part in self._parts())
-            return type(self)(tuple(parts), self._pattern.shape, check=False)
+    def _moved(self, cupy: ModuleType) -> Self:
+        parts = (cupy.asarray(part) for part in self._parts())
+        return type(self)(tuple(parts), self._pattern.shape, check=False)
 
     def _parts(self) -> tuple[Any, Any, Any, Any]:
         return self.packed, self.meta, self.indices, self.indptr
@@ -194,23 +168,6 @@ class Bsr24Base(Patterned, Arithmetic24, Compared, Sparse):
     def __reduce__(self) -> tuple:
         self._check("__reduce__")
         return partial(type(self), check=False), (self._parts(), self._pattern.shape)
-
-    def save_npz(self, file: Any, compressed: bool = True) -> None:
-        """Write the array to a ``.npz`` file that `load_npz` reads.
-
-        Parameters
-        ----------
-        file : str, path or binary file
-        compressed : bool
-
-        Raises
-        ------
-        OSError
-            A file that cannot be written; what stood under its name is as it was.
-        TypeError
-            No file.
-        """
-        self._save("BsrSemiStructuredArray.save_npz", file, compressed)
 
     def _save(self, function: str, file: Any, compressed: bool) -> None:
         check_sparse_blocks(function, "self", self)
@@ -242,20 +199,6 @@ class Bsr24Base(Patterned, Arithmetic24, Compared, Sparse):
 
     def __rmatmul__(self, other: Any) -> Any:
         return matmul("BsrSemiStructuredArray @", self, other, from_the_right=True)
-
-    def aslinearoperator(self) -> Any:
-        """Return a linear operator of SciPy (host) or cupyx (GPU): see `sparsegpu.linalg`.
-
-        Raises
-        ------
-        ValueError
-            For a batch.
-        TypeError
-            For int8.
-        ImportError
-            For a NumPy array where SciPy is not installed.
-        """
-        return aslinearoperator(self)
 
     def _mapped(self, function: str, operation: Callable, linear: bool) -> Self:
         check_sparse_blocks(function, "self", self)

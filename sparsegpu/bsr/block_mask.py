@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
@@ -12,16 +13,14 @@ from .._arrays import (
     check_range,
     common_namespace,
     device_name,
-    device_of,
     namespace,
     read_only,
 )
 from .._checks import bad_type, bad_value, check_flags
-from .._device import target_device
+from .._device import Portable
 from .._math import ceil_div
 from .._memo import Memo
 from .._npz import reading
-from .._protocols import Sparse
 from ..ops._canonical import distinct_blocks, distinct_values, spread
 from ..ops._common import check_sparse, is_block_mask, on_device
 from ..pattern import Pattern
@@ -43,10 +42,10 @@ def words(columns: int) -> int:
     return ceil_div(columns, _WORD)
 
 
-class BlockMask(Drawings, Compared, Logical, Sparse):
-    """Bool mask over a block pattern: a byte a block, and a bit an element of partial blocks.
+class BlockMask(Drawings, Compared, Logical, Portable):
+    """Bool mask over a block pattern: a byte per block, and a bit per element of partial blocks.
 
-    A bool `bsr_array` needs a byte an element. `scaled_dot_product_attention` takes either. The
+    A bool `bsr_array` needs a byte per element. `scaled_dot_product_attention` takes either. The
     functions of `sparsegpu.masks` make masks; `from_bsr` converts one. ``A & B``, ``A | B`` and
     ``A ^ B`` of two are masks, too; ``~A`` is what the stored blocks leave out.
 
@@ -291,50 +290,9 @@ class BlockMask(Drawings, Compared, Logical, Sparse):
             return self
         return self._of(self._pattern.to_library(np), self._kind.get(), self._bits.get())
 
-    def to_device(self, device: int | None = None) -> Self:
-        """Return the mask on a CUDA device (itself, if it is there already).
-
-        Parameters
-        ----------
-        device : int, optional
-            Device number; the current device by default.
-
-        Raises
-        ------
-        ImportError
-            When CuPy is not installed.
-        RuntimeError
-            Without a CUDA device, or a driver that CuPy works with.
-        ValueError
-            A number that no device has.
-        TypeError
-            When ``device`` is no integer.
-        """
-        function = "BlockMask.to_device"
-        cupy, target = target_device(function, device)
-        if device_of(self._kind) == target.id:
-            return self
-        with target:
-            moved = self._pattern.to_device()
-            return self._of(moved, cupy.asarray(self._kind), cupy.asarray(self._bits))
-
-    def save_npz(self, file: Any, *, compressed: bool = True) -> None:
-        """Write the mask to a ``.npz`` file that `load_npz` reads.
-
-        Parameters
-        ----------
-        file : path or binary file object
-            ``.npz`` is appended to a path without it. A path is written atomically.
-        compressed : bool
-
-        Raises
-        ------
-        TypeError
-            No file; a ``compressed`` that is not True or False.
-        OSError
-            A file that cannot be written.
-        """
-        self._save("BlockMask.save_npz", file, compressed)
+    def _moved(self, cupy: ModuleType) -> Self:
+        moved = self._pattern.to_device()
+        return self._of(moved, cupy.asarray(self._kind), cupy.asarray(self._bits))
 
     def _save(self, function: str, file: Any, compressed: bool) -> None:
         npz.write_mask(function, file, self.get(), compressed=compressed)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
 
-from .._arrays import (
-    common_namespace,
-    device_of,
-    swap_last,
-)
+from .._arrays import common_namespace, swap_last
 from .._checks import check_axes, check_blocksize, check_choice, check_flags, not_offered
-from .._device import target_device
+from .._device import Portable
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
 from ..ops._bsr_product import transposed_operand
@@ -21,7 +18,7 @@ from .elements import check_dtype, reblocked
 from .formats import Formats
 
 
-class Conversions(Formats):
+class Conversions(Formats, Portable):
     """Methods of `bsr_array` that change how the matrix is stored."""
 
     __slots__ = ()
@@ -194,31 +191,11 @@ class Conversions(Formats):
             return self
         return self._with(self._pattern.to_library(np), self._data.get())
 
-    def to_device(self, device: int | None = None) -> Self:
-        """Return the array on a CUDA device (itself, if it is there already).
+    def _check(self, method: str) -> None:
+        check_sparse(method, "self", self)
 
-        Parameters
-        ----------
-        device : int, optional
-            Device number; the current device by default.
-
-        Raises
-        ------
-        ImportError
-            When CuPy is not installed.
-        RuntimeError
-            Without a CUDA device, or a driver that CuPy works with.
-        ValueError
-            A number that no device has.
-        TypeError
-            When ``device`` is no integer.
-        """
-        check_sparse("to_device", "self", self)
-        cupy, target = target_device("bsr_array.to_device", device)
-        if device_of(self._data) == target.id:
-            return self
-        with target:
-            return self._with(self._pattern.to_device(), cupy.asarray(self._data))
+    def _moved(self, cupy: ModuleType) -> Self:
+        return self._with(self._pattern.to_device(), cupy.asarray(self._data))
 
     # -- other formats and block sizes -------------------------------------------------------
 

@@ -141,8 +141,8 @@ def axes(function: str, ax: Any) -> Any:
         try:
             import matplotlib.pyplot as plt
         except ModuleNotFoundError as error:
-            needs = "needs matplotlib: pip install 'sparsegpu[gallery]'"
-            raise ImportError(f"{function}: {needs}") from error
+            message = f"{function}: needs matplotlib: pip install matplotlib"
+            raise ImportError(message) from error
         return plt.subplots()[1]
     if not hasattr(ax, "imshow"):
         raise bad_type(function, "ax", "a matplotlib Axes or None", type(ax).__name__)

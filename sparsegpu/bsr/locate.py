@@ -45,7 +45,7 @@ class Locations(Reductions):
         >>> int(A.argmax()), A.argmax(axis=1)
         (5, array([1, 1, 2, 0]))
         """
-        return _located("argmax", self, axis, keepdims, "max", "maximum")
+        return _located("argmax", self, axis, keepdims, "maximum")
 
     def argmin(self, axis: Any = None, *, keepdims: bool = False) -> Any:
         """Return where the smallest element is, or along an axis: see `argmax`.
@@ -55,7 +55,7 @@ class Locations(Reductions):
         ValueError, TypeError
             As `argmax`.
         """
-        return _located("argmin", self, axis, keepdims, "min", "minimum")
+        return _located("argmin", self, axis, keepdims, "minimum")
 
     def diagonal_blocks(self, k: int = 0) -> Any:
         """Return the blocks of a block diagonal (of each matrix of a batch), dense.
@@ -98,17 +98,17 @@ class Locations(Reductions):
         return blocks.reshape(*batch, length, *self.blocksize)
 
 
-def _located(function: str, array: Any, axis: Any, keepdims: Any, name: str, operation: str) -> Any:
+def _located(function: str, array: Any, axis: Any, keepdims: Any, operation: str) -> Any:
     check_sparse(function, "self", array)
     array._refuse_batch(function)
     axes = matrix_axes(function, axis, 2)
     with on_device(array._data):
-        place = _place_of_extreme(function, array, axes, name, operation)
+        place = _place_of_extreme(function, array, axes, operation)
         return kept_axes(function, place, array, axes, keepdims)
 
 
 def _place_of_extreme(
-    function: str, array: Any, axes: tuple[int, ...] | None, name: str, operation: str
+    function: str, array: Any, axes: tuple[int, ...] | None, operation: str
 ) -> Any:
     if axes == (-2,):
         array = array.T

@@ -119,7 +119,7 @@ def read_mask(members: Members, make: Any) -> Any:
     shape, (bm, bk) = members.shape("shape", ndim=2), members.shape("blocksize", ndim=2)
     kinds, bits = members.declared("kind"), members.declared("bits")
     if not kinds.ndim or kinds.dtype != np.uint8:
-        raise members.refusal("a byte a block", described(kinds), "kind")
+        raise members.refusal("a byte for each block", described(kinds), "kind")
     pattern = _read_pattern(members, kinds.shape, shape, (bm, bk), kind)
     if bits.shape[1:] != (bm, ceil_div(bk, 32)) or len(bits) > kinds.size:
         expected = f"the bits of at most {kinds.size} blocks of {bm}x{bk}"

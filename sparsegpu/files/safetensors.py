@@ -19,7 +19,7 @@ import numpy as np
 
 from .._arrays import as_array, bfloat16, float8_e4m3fn, is_cupy
 from .._checks import bad_type, bad_value, check_sizes, kind_of
-from .._npz import replacing
+from .._npz import path_of, replacing
 from .._protocols import Sparse
 from ..bsr.array import BsrSemiStructuredArray, bsr_array
 from ..bsr.npz import FORMAT_24, PARTS_24
@@ -123,7 +123,7 @@ def save_safetensors(file: Any, arrays: dict[str, Any], *, metadata: Any = None)
         }  # fmt: skip
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    whole = nullcontext(file) if hasattr(file, "write") else replacing(_path(function, file))
+    whole = nullcontext(file) if hasattr(file, "write") else replacing(path_of(function, file))
     with whole as stream:
         stream.write(len(text).to_bytes(8, "little") + text)
         for _, tensor in ordered:
@@ -160,7 +160,7 @@ def load_safetensors(file: Any) -> dict[str, Any]:
     """
     function = "load_safetensors"
     is_stream = hasattr(file, "read")
-    with nullcontext(file) if is_stream else open(_path(function, file), "rb") as stream:
+    with nullcontext(file) if is_stream else open(path_of(function, file), "rb") as stream:
         name = str(getattr(stream, "name", type(stream).__name__))
 
         def refused(expected: str, got: Any) -> ValueError:
@@ -179,14 +179,6 @@ def load_safetensors(file: Any) -> dict[str, Any]:
         array = _sparse(name_of_array, said, tensors, refused)
         tensors[name_of_array] = array
     return tensors
-
-
-def _path(function: str, file: Any) -> str:
-    try:
-        return os.fsdecode(file)
-    except TypeError:
-        expected = "a path or a binary file object"
-        raise bad_type(function, "file", expected, type(file).__name__) from None
 
 
 def _checked_metadata(function: str, metadata: Any) -> dict[str, str]:

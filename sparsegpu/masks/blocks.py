@@ -116,7 +116,7 @@ def top_k(scores: Any, k: int, blocksize: Any, *, xp: ModuleType | None = None) 
     blocksize : int or pair of int
         (bm, bk).
     xp : {numpy, cupy}, optional
-        Where the mask is made of a list. Arrays stay where they are.
+        The array library of the mask where ``scores`` is a list; arrays stay where they are.
 
     Returns
     -------

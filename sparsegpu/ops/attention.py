@@ -84,8 +84,9 @@ def scaled_dot_product_attention(
         Let float32 operands be rounded to TF32 where tensor cores then multiply them (no path does
         so yet).
     config : dict, optional
-        Choose the kernel path: ``{"path": name, field: value, ...}`` with "decode", "wgmma",
-        "mma", "mma_f64", "fma" or "simt" (see the page on kernel paths). No effect on the CPU.
+        ``{"path": name, field: value, ...}``: the kernel path to use on the GPU, and fields of its
+        tile (docs/paths.md lists them). By default what `tune` has found for similar calls, else
+        the first path that serves. No effect on the CPU.
 
     Returns
     -------

@@ -81,8 +81,8 @@ def scaled_dot_product_attention_backward(
         Let float32 operands be rounded to TF32 where tensor cores then multiply them (no path does
         so yet).
     config : dict, optional
-        Choose the kernel path of the first three: ``{"path": name, field: value, ...}`` with
-        "wgmma", "mma" or "simt" (see the page on kernel paths). No effect on the CPU.
+        ``{"path": name, field: value, ...}``: the kernel path of the first three gradients on the
+        GPU, and fields of its tile (docs/paths.md lists them). No effect on the CPU.
 
     Returns
     -------

@@ -36,7 +36,7 @@ def semi_structured_addmm(
     sparse : SemiStructuredArray (M, K)
     dense : array (*B, K, N) or (K,)
         Same dtype as ``sparse``; any N, any strides. ``sparse`` serves every batch.
-    beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32
+    alpha, beta, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32
         As in `bsr_addmm`.
     config : dict, optional
         ``{"path": name, field: value, ...}``: the kernel path and fields of its tile
@@ -103,7 +103,7 @@ def semi_structured_matmul(
     ----------
     sparse : SemiStructuredArray (M, K)
     dense : array (*B, K, N) or (K,)
-    beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
+    alpha, beta, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
         As in `semi_structured_addmm`; there is
         nothing for ``beta`` to scale.
 
@@ -155,7 +155,7 @@ def dense_semi_structured_matmul(
     dense : array (*B, M, K) or (K,)
     sparse : SemiStructuredArray (K, N)
     input : array that broadcasts to the result, optional
-    beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
+    alpha, beta, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
         As in `semi_structured_addmm`; ``left_alpha``
         (*B, M), ``right_alpha`` (*B, N) and ``out`` (*B, M, N) belong to the result, and ``beta``
         is 0 by default.
@@ -224,7 +224,7 @@ def semi_structured_linear(
     weight : SemiStructuredArray (M, K)
     bias : array (M,), optional
         Of the operands' or the output's dtype (int8: int32 too).
-    beta, alpha, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
+    alpha, beta, left_alpha, right_alpha, activation, out, out_dtype, allow_tf32, config
         As in `semi_structured_addmm`; ``left_alpha``
         (*) scales the rows of x, ``right_alpha`` (M,) the columns of the result.
 

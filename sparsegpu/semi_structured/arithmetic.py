@@ -8,7 +8,6 @@ from typing import Any
 from .._arrays import common_namespace
 from .._checks import bad_value
 from ..bsr.arithmetic_24 import Arithmetic24, same_elements
-from ..linalg import aslinearoperator
 from ..ops._common import on_device
 from ..ops.prune_tiles import compressed_swizzled_bitmask
 from .layout import padded_to_format
@@ -18,18 +17,6 @@ class Arithmetic(Arithmetic24):
     """Operators of `SemiStructuredArray`; the halves that are held now are computed."""
 
     __slots__ = ()
-
-    def aslinearoperator(self: Any) -> Any:
-        """Return a linear operator of SciPy (host) or cupyx (GPU): see `sparsegpu.linalg`.
-
-        Raises
-        ------
-        TypeError
-            For int8 and float8_e4m3fn.
-        ImportError
-            For a NumPy array where SciPy is not installed.
-        """
-        return aslinearoperator(self)
 
     def _mapped(self: Any, function: str, operation: Callable, linear: bool) -> Any:
         del function, linear

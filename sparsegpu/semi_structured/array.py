@@ -7,7 +7,7 @@ from typing import Any
 from .._arrays import check_dtype_name, device_name
 from .._checks import check_axes, check_flags
 from .._format_24 import FORMATS
-from .._protocols import Sparse, leaves
+from .._protocols import leaves
 from ..ops._common import optional_array
 from ..ops.prune_tiles import tiled
 from ..ops.semi_structured import matmul
@@ -20,7 +20,7 @@ from .from_dense import compressed_matrix, dense_matrix
 from .layout import Halves, padded_to_format
 
 
-class SemiStructuredArray(Fields, Arithmetic, Comparisons, Conversions, Drawings, Sparse):
+class SemiStructuredArray(Fields, Arithmetic, Comparisons, Conversions, Drawings):
     """A 2:4 matrix over NumPy or CuPy: of four consecutive elements of a row two are kept.
 
     float32 keeps one of each two. Made by `from_dense`, `prune_dense_static_sort` or

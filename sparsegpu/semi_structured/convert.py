@@ -9,7 +9,7 @@ import numpy as np
 
 from .._arrays import check_dtype_name, device_of, float8_e4m3fn
 from .._checks import bad_type, check_choice, check_flags
-from .._device import target_device
+from .._device import Portable
 from .._format_24 import DTYPE_NAMES, FORMATS
 from .._npz import reading
 from ..engines.cusparselt.availability import why_not
@@ -35,7 +35,7 @@ def check_backend(function: str, backend: str, array: Any) -> None:
         raise bad_type(function, "backend", "'native' on the host", "'cusparselt'")
 
 
-class Conversions:
+class Conversions(Portable):
     """Conversions of `SemiStructuredArray`."""
 
     __slots__ = ()
@@ -60,7 +60,7 @@ class Conversions:
             return self._of_parts(parts)
 
     def _of_parts(self: Any, parts: Any) -> Any:
-        """Return an array of the same kind from parts that the library made."""
+        """Return an array of the same kind and backend from parts that the library made."""
         how = {"dtype": self.dtype, "backend": self.backend, "check": False}
         return type(self)(self.shape, *parts, **how)
 
@@ -126,38 +126,13 @@ class Conversions:
         parts = [fetch(n, a) for n, a in zip(io.PARTS, self._parts(), strict=True)]
         return type(self)(self.shape, *parts, check=False)
 
-    def to_device(self: Any, device: int | None = None) -> Any:
-        """Return the array on a CUDA device (itself, if it is there already).
-
-        Parameters
-        ----------
-        device : int, optional
-            Device number; the current device by default. The backend stays as it is.
-
-        Raises
-        ------
-        ImportError
-            When CuPy is not installed.
-        RuntimeError
-            Without a CUDA device, or a driver that CuPy works with.
-        ValueError
-            A number that no device has.
-        TypeError
-            When ``device`` is no integer.
-        """
-        function = "SemiStructuredArray.to_device"
-        cupy, target = target_device(function, device)
-        if device_of(self._halves.any().packed) == target.id:
-            return self
-
+    def _moved(self: Any, cupy: Any) -> Any:
         def move(array: Any) -> Any:
             if array is None:
                 return None
             return cupy.asarray(array.view(np.uint8) if array.dtype == float8_e4m3fn else array)
 
-        with target:
-            parts = [move(array) for array in self._parts()]
-            return self._of_parts(parts)
+        return self._of_parts([move(array) for array in self._parts()])
 
     def to_backend(self: Any, backend: str) -> Any:
         """Return the array for another backend (itself, if it is that already).
@@ -190,23 +165,6 @@ class Conversions:
         if backend == "cusparselt":
             self._halves.convert_for_vendor()
         return other
-
-    def save_npz(self: Any, file: Any, compressed: bool = True) -> None:
-        """Write the array to a ``.npz`` file that `load_npz` reads.
-
-        Parameters
-        ----------
-        file : str, path or binary file
-        compressed : bool
-
-        Raises
-        ------
-        OSError
-            A file that cannot be written; what stood under its name is as it was.
-        TypeError
-            No file.
-        """
-        self._save("SemiStructuredArray.save_npz", file, compressed)
 
     def _save(self: Any, function: str, file: Any, compressed: bool) -> None:
         io.write(function, file, self.get(), compressed=compressed)

@@ -66,10 +66,10 @@ def tune(
 
     From now on calls without ``config`` use the winner, in this process and in later ones: the
     per-user cache keeps it, unless it cannot be written or others can write to it (a warning). They
-    do so if operation, dtype, block size, layout of ``dense`` and
-    compute capability are the same, and shape and density are near: the factors of two between
-    M, K, N and densities add up to less than one. The nearest winner counts; of two that are
-    equally near, that of the smaller shape, then density. Where its path does not serve a call
+    do so if operation, dtype, block size, layout of ``dense`` and compute capability are the same,
+    and shape and density are near: the distances in M, K, N and density, as base-2 logarithms of
+    the ratios, add up to less than one. The nearest winner counts; of two that are equally near,
+    that of the smaller shape, then density. Where its path does not serve a call
     (because of alignment, epilogue or batch), the model's choice is used. No call tunes itself.
 
     Parameters

@@ -2,7 +2,7 @@
 
 from addmm_cases import LAYOUTS, laid_out
 from covering import covered
-from path_contract import SemiStructuredPath, assert_exact, wide
+from path_contract import SemiStructuredLinesPath, assert_exact, wide
 from semi_structured_cases import BF16, FP8, INT8, SINGLE
 from sparsegpu.engines.cuda.paths import semi_structured_addmm_sm80
 from sparsegpu.testing import random_values
@@ -12,7 +12,7 @@ DTYPES = ["bfloat16", "float16", "float32", "int8"]
 TILES = [(128, 16), (64, 32), (128, 32), (64, 64), (128, 64), (64, 128), (128, 128)]
 
 
-class TestPath(SemiStructuredPath):
+class TestPath(SemiStructuredLinesPath):
     NAME, SOURCE = "mma_sp", "semi_structured_addmm_sm80"
     CASES = [
         *((dtype, (96, 320)) for dtype in DTYPES),
@@ -23,12 +23,6 @@ class TestPath(SemiStructuredPath):
     KEYWORDS = {"allow_tf32": True}
     REFUSED = [("float32", (32, 64), 40, {"allow_tf32": False})]
     FIELDS = [{"tile_n": 48}, {"tile_m": 32}]
-
-    def copied(self, dtype, layout, columns):
-        """Columns and 16-bit rows are read as they lie; else they are copied to columns."""
-        pieces = layout == "aligned" or (layout == "rows" and columns % 8 == 0)
-        kept = layout == "columns" or (pieces and dtype in {"float16", "bfloat16"})
-        return () if kept else ("dense_lines",)
 
     @covered(dtype=DTYPES, tile=TILES)
     def test_every_tile(self, engine, rng, dtype, tile):

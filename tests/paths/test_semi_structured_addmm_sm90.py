@@ -6,7 +6,7 @@ import pytest
 import sparsegpu as sg
 from addmm_cases import LAYOUTS, ORDERS, blank, laid_out
 from covering import covered
-from path_contract import SemiStructuredPath, assert_exact, wide
+from path_contract import SemiStructuredLinesPath, assert_exact, wide
 from semi_structured_cases import check_e4m3
 from sparsegpu.engines.cuda.paths import semi_structured_addmm_sm90
 from sparsegpu.testing import random_values
@@ -16,18 +16,13 @@ TILES = [(64, 8, 1), (128, 3, 1), (128, 7, 2), (256, 2, 2), (256, 4, 1), (256, 4
 SHAPES = [(160, 192), (32, 64), (416, 704), (1024, 320)]
 
 
-class TestPath(SemiStructuredPath):
+class TestPath(SemiStructuredLinesPath):
     NAME, SOURCE = "wgmma_sp", "semi_structured_addmm_sm90"
     CASES = [(t, shape) for shape in SHAPES for t in ("bfloat16", "float16", "float32", "int8")]
     LAYOUTS, COLUMNS = ["aligned", *LAYOUTS, "skewed"], [17, 72, 264, 520, 136]
     KEYWORDS = {"allow_tf32": True}
     REFUSED = [("float32", (64, 64), 40, {"allow_tf32": False})]
     FIELDS = [{"no_such_field": 1}, {"tile_n": 48}]
-
-    def copied(self, dtype, layout, columns):
-        pieces = layout == "aligned" or (layout == "rows" and columns % 8 == 0)
-        kept = layout == "columns" or (pieces and dtype in {"float16", "bfloat16"})
-        return () if kept else ("dense_lines",)
 
     @covered(n=[17, 64, 120, 200], to=["C", "F"])
     def test_int8_outputs(self, engine, rng, n, to):

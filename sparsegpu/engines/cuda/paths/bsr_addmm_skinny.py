@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...._math import ceil_div
-from .._grid import aligned, size_of
+from .._grid import size_of
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch, kernel
 from ..runtime.structs import kernel_struct
@@ -27,7 +27,7 @@ BY_ADDRESS = {**INDICES, "BATCHED": (0, 1), "COLUMN_TILES": (0, 1)}
 MOST_COLUMNS = 128
 _STEP = 32  # terms of a warp's step
 
-facts, pays = Product.facts, always
+facts, pays, serves = Product.facts, always, bsr_addmm_skinny_sm90.serves
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,6 @@ class Tile:
     warps_n: int
     shared_memory: int
     defines: dict[str, Any]
-
-
-def serves(p: Product) -> bool:
-    """Return whether operands can be copied in 16-byte vectors and counted in 32 bits."""
-    return (
-        not (p.empty or p.transposed) and size_of(p.out.shape[:-1]) < 2**31 and aligned(p.data, 16)
-    )
 
 
 def worth_measuring(f: Facts) -> bool:

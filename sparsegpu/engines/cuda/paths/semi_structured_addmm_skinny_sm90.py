@@ -5,7 +5,6 @@ Clusters of thread blocks split k, so that all multiprocessors read the packed m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -19,12 +18,14 @@ from ..runtime.structs import kernel_struct
 from ..runtime.tensor_map import tensor_map
 from ..runtime.types import ctype
 from ..runtime.view import batch_dims, matrix_view
+from . import semi_structured_addmm_sm90
 from ._dense_lines import tensor_core_lines
 from ._facts import HALVES, Facts
 from ._fields import Fields
 from ._product_24 import Product24
 from ._sm90 import PAIR_BYTES_K, TILE_M, covering, pair_bytes
 from ._tma import INT32, Batch, codes_map, dense_maps, one_batch
+from .semi_structured_addmm_sm90 import Tile
 
 NAME = "wgmma_sp_skinny"
 SOURCES = ("semi_structured_addmm_skinny_sm90",)
@@ -49,34 +50,7 @@ _FILLED = {1: 1.0, 2: 1.0, 4: 0.9, 8: 0.9}
 # exchanging its sums (one H200).
 _STAGE_US, _COLUMN_US, _END_US = 0.2, 0.0019, 2.0
 
-facts = Product24.facts
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """Clusters of thread blocks, each of which takes a tile of 128 rows and splits its k.
-
-    Attributes
-    ----------
-    tile_n : int
-        Columns of a thread block.
-    cluster : int
-        Thread blocks that share a row tile's k.
-    shared_memory : int
-    defines : dict
-        The ``-D`` names of the kernel.
-    """
-
-    tile_n: int
-    cluster: int
-    shared_memory: int
-    defines: dict[str, Any]
-
-
-def serves(p: Product24) -> bool:
-    """Return whether there is something to compute, counted in 32 bits."""
-    sizes = (*p.out.shape[-2:], p.dense.shape[-2])
-    return min(sizes) > 0 and max(sizes) < INT32
+facts, serves = Product24.facts, semi_structured_addmm_sm90.serves
 
 
 def pays(f: Facts) -> bool:
@@ -85,7 +59,9 @@ def pays(f: Facts) -> bool:
 
 
 def tile(f: Facts, fields: Fields) -> Tile | None:
-    """Return the tile; ``fields`` may say ``tile_n``, ``cluster`` and ``stages``.
+    """Return the tile; a cluster takes 128 rows, and its thread blocks share their k.
+
+    ``fields`` may say ``tile_n``, ``cluster`` and ``stages``.
 
     Examples
     --------

@@ -55,7 +55,7 @@ _LARGE = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What the kernel is launched with: a cluster computes ``cluster`` row tiles of one column."""
+    """Columns of a thread block, thread blocks of a cluster, and what a kernel is compiled with."""
 
     tile_n: int
     cluster: int
