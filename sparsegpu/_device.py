@@ -37,7 +37,7 @@ class Portable(Sparse):
             When ``device`` is no integer.
         """
         self._check("to_device")
-        cupy, target = _target_device(f"{type(self).__name__}.to_device", device)
+        cupy, target = target_device(f"{type(self).__name__}.to_device", device)
         if getattr(self.device, "id", None) == target.id:
             return self
         with target:
@@ -69,7 +69,7 @@ class Portable(Sparse):
         raise NotImplementedError
 
 
-def _target_device(function: str, device: Any) -> tuple[ModuleType, Any]:
+def target_device(function: str, device: Any) -> tuple[ModuleType, Any]:
     """Return CuPy and one of its devices: by its number, the current one for None.
 
     Raises
