@@ -5,7 +5,7 @@
 // has one place in data and one in dense. A pipeline of `stages` slices in shared memory holds them
 // as left[m][k] and right[k][n], which the kernel multiplies.
 //
-// Copies are asynchronous for any block size and layout (CopyOrder).
+// Copies are asynchronous for any block size and layout (common/tile_copies.cuh).
 //
 // With `transposed` the product is that of the matrix's transpose, without forming it: the pattern
 // is the sorted one of the transpose, and its block p is number order[p] of data, column by column.
@@ -15,25 +15,16 @@
 
 #include "common/ceil_div.cuh"
 #include "common/cp_async_pipeline.cuh"
+#include "common/tile_copies.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 
 namespace sparsegpu {
 
-// How neighbouring threads copy an operand: 16-byte vectors of its rows, or element by element
-// along its rows or its columns.
-enum class CopyOrder { vectors, rows, columns };
-
 struct FullPrecisionProblem {
   long long batches, block_rows, n;
   long long raster_width;  // column tiles of a raster band
 };
-
-constexpr int power_of_two_below(int n) {
-  int p = 1;
-  while (2 * p <= n) p *= 2;
-  return p;
-}
 
 // The same number, opaque to the compiler: what follows from it is recomputed, instead of being
 // held in registers meanwhile.
@@ -99,61 +90,6 @@ struct FullPrecisionProduct {
     }
   };
 
-  // A thread's share of copies_x x copies_y copies: (x, y) first, and then ACROSS and DOWN further.
-  // ACROSS neighbouring threads, a power of two, take neighbouring x.
-  template <int ACROSS, int COPIES_X, int COPIES_Y>
-  struct ThreadShare {
-    static constexpr int DOWN = THREADS / ACROSS;
-    static_assert(THREADS % ACROSS == 0, "whole rows of threads");
-
-    static __device__ __forceinline__ int x() { return threadIdx.x % ACROSS; }
-    static __device__ __forceinline__ int y() { return threadIdx.x / ACROSS; }
-
-    // Call copy(dx, dy) for every x() + dx, y() + dy.
-    template <typename Copy>
-    static __device__ __forceinline__ void each(Copy copy) {
-#pragma unroll
-      for (int dx = 0; dx < COPIES_X; dx += ACROSS)
-#pragma unroll
-        for (int dy = 0; dy < COPIES_Y; dy += DOWN)
-          if ((COPIES_X % ACROSS == 0 || x() + dx < COPIES_X) &&
-              (COPIES_Y % DOWN == 0 || y() + dy < COPIES_Y))
-            copy(dx, dy);
-    }
-  };
-
-  // The copies of a HEIGHT x WIDTH tile of an operand to shared memory, whose rows are PITCH bytes
-  // apart. All go through L1: 16-byte copies that bypass it were measured to cost the L2 half as
-  // many bytes again.
-  template <CopyOrder ORDER, int HEIGHT, int WIDTH, int PITCH>
-  struct TileCopies {
-    static constexpr bool BY_COLUMN = ORDER == CopyOrder::columns;
-    static constexpr int LENGTH = ORDER == CopyOrder::vectors ? VECTOR : 1;  // of a copy
-    static constexpr int COPIES_X = (BY_COLUMN ? HEIGHT : WIDTH) / LENGTH;
-    // Eight threads go along a column, so that the four columns of a warp share no bank.
-    static constexpr int ACROSS =
-        BY_COLUMN ? 8 : power_of_two_below(COPIES_X < THREADS ? COPIES_X : THREADS);
-    typedef ThreadShare<ACROSS, COPIES_X, BY_COLUMN ? WIDTH : HEIGHT> Share;
-
-    static __device__ __forceinline__ int row() { return BY_COLUMN ? Share::x() : Share::y(); }
-    static __device__ __forceinline__ int column() {
-      return BY_COLUMN ? Share::y() : Share::x() * LENGTH;
-    }
-
-    // Copy element (row() + r, column() + c), which `from(r, c)` points to, if wanted(r, c); the
-    // element is zero unless exists(r, c).
-    template <typename From, typename Wanted, typename Exists>
-    static __device__ __forceinline__ void run(unsigned char* tile, From from, Wanted wanted,
-                                               Exists exists) {
-      unsigned char* to = tile + row() * PITCH + column() * SIZE;
-      Share::each([&](int dx, int dy) {
-        const int r = BY_COLUMN ? dx : dy, c = BY_COLUMN ? dy : dx * LENGTH;
-        if (wanted(r, c))
-          cp_async<LENGTH * SIZE, true>(to + r * PITCH + c * SIZE, from(r, c), exists(r, c));
-      });
-    }
-  };
-
   // The operands of one tile of the output. What a tile holds beyond `rows` or `columns` is not
   // written, so it may be anything; what a slice holds beyond its block must be zero.
   template <typename WarpOutputs>
@@ -165,10 +101,12 @@ struct FullPrecisionProduct {
     static constexpr CopyOrder LEFT_ORDER = !BY_TERM                           ? DATA_ORDER
                                             : DATA_ORDER == CopyOrder::columns ? CopyOrder::rows
                                                                                : CopyOrder::columns;
-    typedef TileCopies<LEFT_ORDER, BY_TERM ? DEPTH : tile_m, BY_TERM ? tile_m : DEPTH,
-                       WarpOutputs::LEFT_PITCH>
+    typedef TileCopies<Element, THREADS, LEFT_ORDER, BY_TERM ? DEPTH : tile_m,
+                       BY_TERM ? tile_m : DEPTH, WarpOutputs::LEFT_PITCH>
         LeftCopies;
-    typedef TileCopies<Config::dense_order, DEPTH, tile_n, WarpOutputs::RIGHT_PITCH> RightCopies;
+    typedef TileCopies<Element, THREADS, Config::dense_order, DEPTH, tile_n,
+                       WarpOutputs::RIGHT_PITCH>
+        RightCopies;
     static constexpr int LEFT_BYTES = (BY_TERM ? tile_k : tile_m) * WarpOutputs::LEFT_PITCH;
     static constexpr int SLICE_BYTES = LEFT_BYTES + tile_k * WarpOutputs::RIGHT_PITCH;
     static constexpr int ROW_STEP = transposed ? 1 : bk;  // in a block
