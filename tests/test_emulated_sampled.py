@@ -1,4 +1,4 @@
-"""Sampled products' tensor-core kernels on the host (tools/emulator)."""
+"""Sampled products' kernels on the host (tools/emulator)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tools.emulator.sampled import emulated_sampled_addmm
 
 SOURCES = {
     "simt": "bsr_sampled_addmm_simt",
+    "fma": "bsr_sampled_addmm_f32",
     "mma": "bsr_sampled_addmm_sm80",
     "wgmma": "bsr_sampled_addmm_sm90",
 }
@@ -56,6 +57,28 @@ CASES = [
         {"alpha": 0, "beta": 2},
     ),
     ("simt", {}, "float16", (3, 8), (5, 7), 21, ("rows", "rows"), {"beta": 2}),
+    # every order of copies, tiles of every number of rows, parts of blocks, of tiles and of slices
+    ("fma", {}, "float32", (16, 16), (40, 12), 72, ("rows", "rows"), {"beta": 2}),
+    ("fma", {"stages": 2}, "float32", (32, 16), (5, 20), 33, ("columns", "columns"), {}),
+    ("fma", {}, "float32", (20, 12), (5, 30), 72, ("rows", "columns"), {"alpha": -3}),
+    ("fma", {}, "float32", (5, 7), (9, 40), 40, ("backwards", "skewed"), {"beta": 1}),
+    ("fma", {"tile_n": 128}, "float32", (160, 200), (2, 3), 40, ("columns", "rows"), {"beta": 2}),
+    ("fma", {"tile_m": 128}, "float32", (128, 64), (2, 5), 40, ("columns", "rows"), {}),
+    (
+        "fma",
+        {"tile_m": 24, "tile_n": 256},
+        "float32",
+        (23, 1),
+        (3, 300),
+        9,
+        ("strided", "rows"),
+        {},
+    ),
+    ("fma", {"split_k": 4}, "float32", (48, 24), (3, 7), 330, ("rows", "skewed"), {"beta": -1}),
+    (
+        *("fma", {"split_k": 2}, "float32", (16, 16), (3, 9), 200, ("rows", "columns")),
+        {"alpha": 0, "beta": 2},
+    ),
 ]
 
 

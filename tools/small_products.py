@@ -58,7 +58,7 @@ def _products() -> Iterator[tuple[str, Prepare]]:
             apart = partial(_parts_of_tiles, name, 4, (64, 64), "float16", {"path": "wgmma"}, ns=84)
             yield f"scatter_mm wgmma {name} long, unaligned", apart
     yield from _sparse_products()
-    yield from _sampled_on_tensor_cores()
+    yield from _sampled_on_paths()
     yield "bsr_addmm tf32", partial(_matmul, (64, 64), (16, 16), "float32", 33, allow_tf32=True)
 
 
@@ -75,14 +75,18 @@ def _sparse_products() -> Iterator[tuple[str, Prepare]]:
         yield f"bsr_spgemm long, {of_row} columns far apart", partial(_wide_spgemm, of_row)
 
 
-def _sampled_on_tensor_cores() -> Iterator[tuple[str, Prepare]]:
+def _sampled_on_paths() -> Iterator[tuple[str, Prepare]]:
     """Gathered blocks, blocks larger than a tile, parts of K; on a GPU that has the path."""
-    for path in ("mma", "wgmma"):
-        for dtype, size in (("float16", (16, 16)), ("int8", (32, 16)), ("float32", (8, 24))):
+    kinds = ("float16", (16, 16)), ("int8", (32, 16)), ("float32", (8, 24))
+    for path, of_kinds, large_of in (
+        *(("mma", kinds, "bfloat16"), ("wgmma", kinds, "bfloat16")),
+        ("fma", kinds[2:], "float32"),
+    ):
+        for dtype, size in of_kinds:
             of_path = partial(_sampled_on_path, path, dtype, size)
             yield f"sampled_addmm {path} {dtype}", partial(of_path, 72)
             yield f"sampled_addmm {path} {dtype} in parts", partial(of_path, 200, split_k=2)
-        large = partial(_sampled_on_path, path, "bfloat16", (160, 200))
+        large = partial(_sampled_on_path, path, large_of, (160, 200))
         yield f"sampled_addmm {path} long", partial(large, 700)
         yield f"sampled_addmm {path} long, by columns", partial(large, 700, by_columns=True)
 

@@ -94,7 +94,7 @@ struct SampledTile {
   }
 };
 
-// What a warp stores: sixteen rows of staged sums at a time, which the epilogue turns into outputs.
+// What a warp stores: some rows of staged sums at a time, which the epilogue turns into outputs.
 template <typename A, typename Op, typename Tile>
 struct SampledOutputs {
   typedef typename Op::Out Out;
@@ -125,15 +125,15 @@ struct SampledOutputs {
     return op;
   }
 
-  // Store WIDTH columns of the tile from `col` on, of sixteen of its rows from `top` on; staged[m *
+  // Store WIDTH columns of the tile from `col` on, of HEIGHT of its rows from `top` on; staged[m *
   // pitch + n] is the sum of row m and column n of these.
-  template <int WIDTH>
+  template <int WIDTH, int HEIGHT = 16>
   __device__ __forceinline__ void store(const A* staged, int pitch, int top, int col) const {
     const int lane = threadIdx.x % 32;
     if (vectors) {
       if constexpr (WHOLE_VECTORS) {
 #pragma unroll 1
-        for (int e = lane; e < 16 * WIDTH / VECTOR; e += 32) {
+        for (int e = lane; e < HEIGHT * WIDTH / VECTOR; e += 32) {
           const int m = e / (WIDTH / VECTOR), n = e % (WIDTH / VECTOR) * VECTOR;
           if (top + m >= tile.rows || col + n >= tile.columns) continue;
           const int block = tile.block_of(col + n), first = tile.column_in_block(col + n);
@@ -151,8 +151,9 @@ struct SampledOutputs {
     }
     const bool by_column = view.row < view.col;
 #pragma unroll 1
-    for (int e = lane; e < 16 * WIDTH; e += 32) {
-      const int m = by_column ? e % 16 : e / WIDTH, n = by_column ? e / 16 : e % WIDTH;
+    for (int e = lane; e < HEIGHT * WIDTH; e += 32) {
+      const int m = by_column ? e % HEIGHT : e / WIDTH;
+      const int n = by_column ? e / HEIGHT : e % WIDTH;
       if (top + m >= tile.rows || col + n >= tile.columns) continue;
       const int block = tile.block_of(col + n), column = tile.column_in_block(col + n);
       const long long row = tile.first_row + top + m;

@@ -160,6 +160,9 @@ def _sampled() -> Iterable[Case]:
         yield replace(same, path="wgmma", layout="dense columns")
     single = Case("sampled", (128, 128), 0.1, size, "float32", operation="sampled_addmm")
     yield replace(single, peers=(DENSE,), bars=(Bar("peer rate", 0.7, DENSE),))
+    yield replace(single, layout="dense columns")
+    for block in (64, 32, 16):
+        yield replace(single, block=_square(block))
     yield replace(single, tf32=True, path="wgmma")
     yield replace(single, dtype="int8", path="wgmma")
 

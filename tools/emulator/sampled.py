@@ -15,6 +15,7 @@ from sparsegpu.engines.cuda.paths import (
     _matrix_maps,
     _sampled,
     _tuned,
+    bsr_sampled_addmm_f32,
     bsr_sampled_addmm_simt,
     bsr_sampled_addmm_sm80,
     bsr_sampled_addmm_sm90,
@@ -23,7 +24,8 @@ from sparsegpu.engines.cuda.paths import (
 from .host import device_array, emulated
 
 _MODULES = (
-    *(bsr_sampled_addmm_simt, bsr_sampled_addmm_sm80, bsr_sampled_addmm_sm90),
+    *(bsr_sampled_addmm_f32, bsr_sampled_addmm_simt),
+    *(bsr_sampled_addmm_sm80, bsr_sampled_addmm_sm90),
     *(_matrix_maps, _sampled, _tuned, _dispatch, sampled_addmm),
 )
 _ALIGNMENT = 128  # bytes, of a line

@@ -62,6 +62,7 @@ from . import (
     bsr_attention_simt,
     bsr_attention_sm80,
     bsr_attention_sm90,
+    bsr_sampled_addmm_f32,
     bsr_sampled_addmm_simt,
     bsr_sampled_addmm_sm80,
     bsr_sampled_addmm_sm90,
@@ -134,6 +135,7 @@ ATTENTION_BACKWARD: Family = (
 SAMPLED: Family = (
     bsr_sampled_addmm_sm90,
     bsr_sampled_addmm_sm80,
+    bsr_sampled_addmm_f32,
     bsr_sampled_addmm_simt,
 )
 

@@ -149,13 +149,14 @@ def facts_of(pattern: Pattern, batch: tuple[int, ...], inner: int, **more: Any) 
     )
 
 
+def used(bn: int, width: int) -> float:
+    """Return which share of a width whole blocks, or slices of one, use."""
+    return width // bn * bn / width if bn <= width else bn / round_up(bn, width)
+
+
 def fullest(bn: int, widths: Sequence[int]) -> int:
     """Return the width of which whole blocks, or slices of one, leave least unused."""
-
-    def used(width: int) -> float:
-        return width // bn * bn / width if bn <= width else bn / round_up(bn, width)
-
-    return max(widths, key=lambda width: (used(width), width))
+    return max(widths, key=lambda width: (used(bn, width), width))
 
 
 def serves(p: Sampled) -> bool:
