@@ -51,8 +51,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 
   const long long first_term = tile.first_term(problem), terms = tile.terms(problem);
   const long long matrix = tile.matrix(problem);
-  // A thread's first copy of a slice; the columns of mat2 begin at its first term, too.
-  const long long row = (long long)tile.block_row * BM + tile.first_row + LeftCopies::column();
+  // A thread's first copies of the next slice are at `left`, and at `right` from the beginning of a
+  // column of mat2 on.
+  const long long row = tile.block_row * BM + tile.first_row + LeftCopies::column();
   const T* left = batch_ptr<const T>(mat1, batch, matrix) + row * mat1.row +
                   (first_term + LeftCopies::row()) * mat1.col;
   const T* columns = batch_ptr<const T>(mat2, batch, matrix);
@@ -67,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   __syncthreads();  // the columns are known
   const int rows_here = tile.rows - LeftCopies::column();
   const int columns_here = tile.columns - RightCopies::column();
-  long long right = (first_term + RightCopies::row()) * mat2.row;  // from a column's beginning on
+  long long right = (first_term + RightCopies::row()) * mat2.row;
 
   Outputs outputs;
   CpAsyncPipeline<STAGES, STAGE_BYTES> pipeline;
