@@ -27,7 +27,7 @@ typedef FullPrecisionProduct<Config> Product;
 // The outputs of one warp.
 struct WarpOutputs : WarpFmaOutputs<TILE_M, TILE_N, TILE_K, WARPS_M, WARPS_N, THREAD_M,
                                     (BK < TILE_K ? BK : TILE_K)> {
-  typedef Product::StagedRows<AT_ONCE * LANES_M> Rows;
+  typedef Product::StagedRows<PART_ROWS> Rows;
 
   // Write the warp's outputs: directly where a lane's four columns are one vector of the output,
   // else through the warp's staging buffer.
@@ -44,9 +44,9 @@ struct WarpOutputs : WarpFmaOutputs<TILE_M, TILE_N, TILE_K, WARPS_M, WARPS_N, TH
     }
     const Rows staged(buffers);
 #pragma unroll
-    for (int i = 0; i < THREAD_M; i += AT_ONCE) {
-      stage(i, staged.at, staged.PITCH);
-      staged.write_all(row + i * LANES_M, col, to);
+    for (int part = 0; part < PARTS; ++part) {
+      stage(part, staged.at, staged.PITCH);
+      staged.write_all(row + part * PART_ROWS, col, to);
     }
   }
 };

@@ -18,6 +18,7 @@
 #include "common/tile_copies.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
+#include "ptx/opaque.cuh"
 
 namespace sparsegpu {
 
@@ -25,13 +26,6 @@ struct FullPrecisionProblem {
   long long batches, block_rows, n;
   long long raster_width;  // column tiles of a raster band
 };
-
-// The same number, opaque to the compiler: what follows from it is recomputed, instead of being
-// held in registers meanwhile.
-__device__ __forceinline__ long long opaque(long long x) {
-  asm volatile("" : "+l"(x));
-  return x;
-}
 
 // `Config` has the types Element, Index and Op (the epilogue); bm, bk (the block); tile_m, tile_n
 // (outputs of a thread block, shared by warps_m x warps_n warps); tile_k, stages; data_order and

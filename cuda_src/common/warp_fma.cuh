@@ -34,8 +34,9 @@ struct WarpFmaOutputs {
   static constexpr bool LEFT_BY_TERM = LANES_M > 1;
   static constexpr int LEFT_PITCH = LEFT_BY_TERM ? (TileM + 4) * 4 : (TileK / 4 | 1) * 16;
   static constexpr int RIGHT_PITCH = (TileN + 4) * 4;  // where columns of dense are copied k by k
-  static constexpr int AT_ONCE =
-      LEFT_BY_TERM ? 4 : ThreadM;  // rows of a lane that are staged at once
+  static constexpr int AT_ONCE = LEFT_BY_TERM ? 4 : ThreadM;
+  static constexpr int PART_ROWS = AT_ONCE * LANES_M;  // that are staged at once: AT_ONCE of a lane
+  static constexpr int PARTS = ThreadM / AT_ONCE;
   static_assert(THREAD_N % 4 == 0 && TileK % 4 == 0, "whole groups of four");
   static_assert(ThreadM % 4 == 0 || !LEFT_BY_TERM, "whole groups of four");
 
@@ -100,13 +101,13 @@ struct WarpFmaOutputs {
     return i / 4 * (4 * LANES_M) + 4 * lane_m + i % 4;
   }
 
-  // Put AT_ONCE of every lane's rows, from row `first` on, where rows are `pitch` floats apart.
-  __device__ __forceinline__ void stage(int first, f32* staged, int pitch) const {
+  // Put PART_ROWS rows from part * PART_ROWS on, where rows are `pitch` elements apart.
+  __device__ __forceinline__ void stage(int part, f32* staged, int pitch) const {
 #pragma unroll
     for (int i = 0; i < AT_ONCE; ++i)
 #pragma unroll
       for (int j = 0; j < THREAD_N; j += 4) {
-        const f32* four = sum[first + i] + j;
+        const f32* four = sum[part * AT_ONCE + i] + j;
         *reinterpret_cast<float4*>(staged + row_of(i) * pitch + 4 * lane_n + j * LANES_N) = {
             four[0], four[1], four[2], four[3]};
       }

@@ -9,6 +9,9 @@ inline int opaque(int x) {
 inline unsigned opaque(unsigned x) {
   return x;
 }
+inline long long opaque(long long x) {
+  return x;
+}
 template <typename E>
 const E* opaque(const E* x) {
   return x;
