@@ -14,6 +14,7 @@ from tools.emulator.sampled import emulated_sampled_addmm
 SOURCES = {
     "simt": "bsr_sampled_addmm_simt",
     "fma": "bsr_sampled_addmm_f32",
+    "mma_f64": "bsr_sampled_addmm_f64",
     "mma": "bsr_sampled_addmm_sm80",
     "wgmma": "bsr_sampled_addmm_sm90",
 }
@@ -79,6 +80,20 @@ CASES = [
         *("fma", {"split_k": 2}, "float32", (16, 16), (3, 9), 200, ("rows", "columns")),
         {"alpha": 0, "beta": 2},
     ),
+    ("mma_f64", {}, "float64", (16, 16), (40, 12), 72, ("rows", "rows"), {"beta": 2}),
+    ("mma_f64", {"stages": 2}, "float64", (32, 15), (5, 20), 33, ("columns", "columns"), {}),
+    ("mma_f64", {}, "float64", (4, 7), (9, 40), 40, ("backwards", "skewed"), {"alpha": -3}),
+    (
+        "mma_f64",
+        {"tile_n": 64},
+        "float64",
+        (160, 200),
+        (2, 3),
+        33,
+        ("aligned", "rows"),
+        {"beta": 1},
+    ),
+    ("mma_f64", {"split_k": 4}, "float64", (48, 24), (3, 7), 330, ("rows", "rows"), {"beta": -1}),
 ]
 
 

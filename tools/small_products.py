@@ -80,7 +80,7 @@ def _sampled_on_paths() -> Iterator[tuple[str, Prepare]]:
     kinds = ("float16", (16, 16)), ("int8", (32, 16)), ("float32", (8, 24))
     for path, of_kinds, large_of in (
         *(("mma", kinds, "bfloat16"), ("wgmma", kinds, "bfloat16")),
-        ("fma", kinds[2:], "float32"),
+        *(("fma", kinds[2:], "float32"), ("mma_f64", (("float64", (8, 24)),), "float64")),
     ):
         for dtype, size in of_kinds:
             of_path = partial(_sampled_on_path, path, dtype, size)

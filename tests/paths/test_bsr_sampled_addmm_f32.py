@@ -1,13 +1,14 @@
-"""float32 sampled products at IEEE precision, by multiply-adds: tiles, copies in any order."""
+"""float32 sampled products at IEEE precision, by multiply-adds; and tiles of full precision."""
 
 import numpy as np
 import pytest
 
 from covering import covered
 from sampled_path import SampledPath, facts
-from sparsegpu.engines.cuda.paths import bsr_sampled_addmm_f32
+from sparsegpu.engines.cuda.paths import bsr_sampled_addmm_f32, bsr_sampled_addmm_f64
 from sparsegpu.engines.cuda.paths._fields import ConfigError, Fields
 from sparsegpu.engines.cuda.paths._full_precision import NARROW
+from sparsegpu.engines.cuda.paths._sampled_full_precision import order as order_of
 from tools.emulator.host import device_array
 
 
@@ -37,17 +38,18 @@ class TestPath(SampledPath):
         np.testing.assert_array_equal(engine.host(one), engine.host(other))
 
 
-@covered(row_blocks=[0.5, 3.0, 40.0], mat1=["along", "across"], mat2=["across", "strided"])
-def test_tiles_fit_the_smallest_gpu(row_blocks, mat1, mat2):
+@covered(dtype=["float32", "float64"], row_blocks=[0.5, 3.0, 40.0])
+def test_tiles_fit_the_smallest_gpu(dtype, row_blocks):
+    path = bsr_sampled_addmm_f32 if dtype == "float32" else bsr_sampled_addmm_f64
     for bm in (1, 4, 8, 16, 23, 24, 32, 48, 64, 100, 128, 256):
         for bn in (1, 3, 8, 16, 20, 32, 48, 64, 96, 128, 200, 256):
-            f = facts("float32", (bm, bn), row_blocks=row_blocks, mat1=mat1, mat2=mat2)
-            tile = bsr_sampled_addmm_f32.tile(f, Fields())
+            tile = path.tile(facts(dtype, (bm, bn), row_blocks=row_blocks), Fields())
             d = tile.defines
             assert tile.threads == 32 * d["WARPS_M"] * d["WARPS_N"]
             assert tile.tile_m * -(-bm // tile.tile_m) - bm < max(16, bm)
             assert tile.shared_memory + 8 * tile.tile_n <= 99 * 1024
             assert tile.tile_n > NARROW or row_blocks * bn <= NARROW
+            assert dtype == "float32" or "THREAD_M" not in d
 
 
 def test_every_tile_is_of_whole_lanes():
@@ -94,5 +96,5 @@ def test_where_it_is_taken():
 )
 def test_vectors_are_copied_where_they_are_whole(columns, first, extent, order):
     matrix = device_array((40, columns), np.float32)[:, first:]
-    assert bsr_sampled_addmm_f32._order(matrix, extent) == order
-    assert bsr_sampled_addmm_f32._order(matrix.T, extent) == "columns"
+    assert order_of(matrix, extent) == order
+    assert order_of(matrix.T, extent) == "columns"

@@ -14,8 +14,10 @@ from sparsegpu.engines.cuda.paths import (
     _dispatch,
     _matrix_maps,
     _sampled,
+    _sampled_full_precision,
     _tuned,
     bsr_sampled_addmm_f32,
+    bsr_sampled_addmm_f64,
     bsr_sampled_addmm_simt,
     bsr_sampled_addmm_sm80,
     bsr_sampled_addmm_sm90,
@@ -24,9 +26,9 @@ from sparsegpu.engines.cuda.paths import (
 from .host import device_array, emulated
 
 _MODULES = (
-    *(bsr_sampled_addmm_f32, bsr_sampled_addmm_simt),
+    *(bsr_sampled_addmm_f32, bsr_sampled_addmm_f64, bsr_sampled_addmm_simt),
     *(bsr_sampled_addmm_sm80, bsr_sampled_addmm_sm90),
-    *(_matrix_maps, _sampled, _tuned, _dispatch, sampled_addmm),
+    *(_matrix_maps, _sampled, _sampled_full_precision, _tuned, _dispatch, sampled_addmm),
 )
 _ALIGNMENT = 128  # bytes, of a line
 

@@ -89,11 +89,12 @@ _SHARED = (
     KernelSource(
         "bsr_sampled_addmm_parts",
         (),
-        ("float16", "bfloat16", "int8", "float32"),
+        ("float16", "bfloat16", "int8", "float32", "float64"),
         variants=(
             {"T": "bf16", **epilogue_of("bf16", "bf16", "scaled")},
             {"T": "f16", "OUT": "f32", "EPILOGUE": "identity"},
             {"T": "f32", **epilogue_of("f32", "f32", "scaled")},
+            {"T": "f64", **epilogue_of("f64", "f64", "scaled")},
             {"T": "s8", **epilogue_of("s8", "s32", "exact")},
             {"T": "s8", **epilogue_of("s8", "s8", "scaled")},
         ),

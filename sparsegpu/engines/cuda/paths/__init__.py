@@ -63,6 +63,7 @@ from . import (
     bsr_attention_sm80,
     bsr_attention_sm90,
     bsr_sampled_addmm_f32,
+    bsr_sampled_addmm_f64,
     bsr_sampled_addmm_simt,
     bsr_sampled_addmm_sm80,
     bsr_sampled_addmm_sm90,
@@ -135,6 +136,7 @@ ATTENTION_BACKWARD: Family = (
 SAMPLED: Family = (
     bsr_sampled_addmm_sm90,
     bsr_sampled_addmm_sm80,
+    bsr_sampled_addmm_f64,
     bsr_sampled_addmm_f32,
     bsr_sampled_addmm_simt,
 )
