@@ -9,7 +9,7 @@ from sparsegpu.testing import assert_attention_close
 
 #: Rows whose keys are split: blocksize, lengths in blocks, widths, the row, case and keywords.
 LONG_ROWS = [
-    ((64, 64), (6, 24), (64, 64), 3, {"dtype": "bfloat16"}, {"scale": 1.0}),
+    ((64, 64), (6, 24), (64, 64), 3, {"dtype": "bfloat16"}, {"scale": 1.0, "sinks": True}),
     # the last row, before an incomplete tile
     ((32, 64), (17, 23), (40, 96), 16, {"mask_dtype": "float32"}, {"sinks": True}),
     ((128, 32), (5, 40), (64, 64), 0, {"heads": (2, 1)}, {"is_causal": True, "softcap": 2.5}),

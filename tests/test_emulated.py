@@ -277,6 +277,21 @@ def test_few_queries(directory, rng, case):
     assert launched["bsr_attention_parts"] == pieces
 
 
+@pytest.mark.parametrize("scale", [0.3, -0.3])
+@pytest.mark.parametrize("path", PACKED)
+def test_sinks(directory, rng, path, scale):
+    """Among the scores, far above and below them, absent, and no numbers, with empty rows too."""
+    dtype = {"fma": "float32", "mma_f64": "float64"}.get(path, "bfloat16")
+    blocksize = (16 if path == "decode" else 32, 32)
+    how = {"lengths": (96, 96), "blocksize": blocksize, "widths": (64, 64), "heads": (6, 2)}
+    case = Case(rng, dtype=dtype, density=1.0, **how)
+    case.mask[0][:, 3] = False
+    sinks = np.array([0.5, 300, -300, -np.inf, np.inf, np.nan])
+    sinks = sinks.astype(case.of_heads(rng).dtype)
+    with emulated_attention(directory), np.errstate(invalid="ignore"):
+        case.check(_Host(), config={"path": path}, scale=scale, sinks=sinks)
+
+
 @pytest.mark.parametrize("path", PACKED)
 def test_bits_of_partial_blocks(directory, rng, path):
     """A BlockMask is read as it is, its blocks in any order."""

@@ -2,8 +2,8 @@
 
 Blocks of multiples of 16 rows and columns that divide a stage of keys or are its multiples; up to
 256 columns of query, key and value. Other paths take operands that tensor maps cannot describe and,
-for want of registers, values of more than 192 columns with dropout, a mask that is added, slopes,
-sinks or a softcap.
+for want of registers, values of more than 192 columns with dropout, a mask that is added, slopes or
+a softcap.
 """
 
 from __future__ import annotations
@@ -113,10 +113,11 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     if not sizes:
         return None
     # Where tiles are narrow, latencies are longer than products: many warpgroups hide each other's.
-    # Four have registers for it where a stage is of one block, and a row is stored in few vectors.
+    # Four have registers for it where a stage is of one block, and a row is stored in few vectors,
+    # without a sink.
     many = [2]
     if narrow and f.folded:
-        plain = light and bm % 64 == 0 and bk % 64 == 0 and f.out_dtype.itemsize == 2
+        plain = light and not f.sinks and f.out_dtype.itemsize == 2 and bm % 64 == bk % 64 == 0
         many += [n for n in (3, 4) if keys(64, n) and (n == 3 or plain)]
     # A tile of 128 queries reads keys once for all of them, one of 64 has fewer keys in vain.
     large = 128 if bm >= 128 or 64 not in sizes else 64
