@@ -343,6 +343,20 @@ def test_gradients_on_tensor_cores_over_bits(directory, rng):
 
 
 @pytest.mark.parametrize("path", ["mma", "wgmma"])
+def test_gradients_with_sinks(directory, rng, path):
+    """They follow from lse, in which the sinks count, at queries that attend to nothing too."""
+    sizes = {"lengths": (96, 128), "blocksize": (32, 32), "widths": (64, 64), "heads": (2, 1)}
+    case = GradientCase(rng, dtype="bfloat16", density=0.7, **sizes)
+    case.mask[0][:, 3] = False
+    sinks = np.float32([1.5, -np.inf])
+    with emulated_attention(directory) as launched:
+        operands = case.forward(_Host(), sinks=sinks, config={"path": path})
+        found = backward(*operands, sinks=sinks, config={"path": path})
+    assert launched["bsr_attention_backward_sinks"] == 1
+    case.compare(found, sinks=sinks)
+
+
+@pytest.mark.parametrize("path", ["mma", "wgmma"])
 def test_gradients_of_heads_with_masks_of_their_own(directory, rng, path):
     """Heads share keys; groups of keys have other lengths in every mask, and another order."""
     sizes = {"lengths": (112, 160), "blocksize": (16, 32), "widths": (32, 128), "heads": (4, 1)}
