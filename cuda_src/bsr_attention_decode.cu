@@ -229,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     cp_async_commit();
   }
 
-  OnlineSoftmax softmax(FOLD ? score_args.scale * LOG2_E : LOG2_E, minus_infinity<float>());
+  OnlineSoftmax softmax(FOLD ? score_args.scale * LOG2_E : LOG2_E);
   float sums[VALUE_FEATURES / 2] = {};
   WarpAttention<T, QueryPanels, KeyPanels, ValuePanels> products(query_tile, 0);
   cp_async_wait<STAGES - 2>();
@@ -317,7 +317,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     } else {
       const float sink =
           sinks.ptr ? *batch_ptr<const float>(sinks, batch, head) : minus_infinity<float>();
-      const Normalizer normalizer(top, total, sink, score_args.kept_scale);
+      const Normalizer<float> normalizer(top, total, sink, score_args.kept_scale);
       share = normalizer.share;
       if (lane == 0 && lse.ptr)
         batch_ptr<float>(lse, batch, head)[query_row * lse.row] = normalizer.lse;

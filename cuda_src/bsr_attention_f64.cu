@@ -37,7 +37,7 @@ typedef TileMask<MASK, BM, BK, TileScore> Mask;
 constexpr int ROWS = Tile::ROWS;
 static_assert(STRIPS * ROWS <= THREADS, "a thread for each strip and block row");
 static_assert(FEATURES % 16 == 0 && VALUE_FEATURES % 16 == 0, "whole lines of 128 bytes");
-static_assert(!FOLD || (!SINKS && !SOFTCAP && !SLOPES && !Mask::ADDED), "scores are accumulators");
+static_assert(!FOLD || (!SOFTCAP && !SLOPES && !Mask::ADDED), "scores are accumulators");
 
 typedef StripRing<INDEX, STRIPS, ROWS> Ring;
 
@@ -137,9 +137,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   cp_async_commit();
 
   const LaneQueries<Tile> rows(tile, 16 * warp);
-  T start = minus_infinity<T>();
-  if constexpr (SINKS) start = *tile.at.pointer<const T>(sinks);
-  OnlineSoftmax softmax(FOLD ? score_args.scale * LOG2_E_F64 : LOG2_E_F64, start);
+  OnlineSoftmax softmax(FOLD ? score_args.scale * LOG2_E_F64 : LOG2_E_F64);
   T sums[VALUE_FEATURES / 2] = {};
   const KeyLane key_lane(g, t);
   const ValueLane value_lane(g, t);
@@ -208,8 +206,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   auto operands = [&] {
     return HeadOperands<T>(to.at, query, key, value, problem.features, problem.value_features);
   };
+  const T sink = SINKS ? *to.at.pointer<const T>(sinks) : minus_infinity<T>();
   store_rows<BM, BK>(
       sums, softmax, FOLD ? score_args.scale : T(1), to, to_rows, operands, schedule, states,
       to_score, to_mask,
-      RowOutputs<OUT, T>(to, out, lse, problem.value_features, score_args.kept_scale));
+      RowOutputs<OUT, T, SINKS>(to, out, lse, sink, problem.value_features, score_args.kept_scale));
 }

@@ -20,6 +20,7 @@
 //   -DVALUE_FEATURES  columns of value, rounded up: a multiple of 256 bytes
 #include "common/attention_row.cuh"
 #include "common/ceil_div.cuh"
+#include "common/normalizer.cuh"
 #include "common/strip_ring.cuh"
 
 using namespace sparsegpu;
@@ -124,13 +125,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   if (tiles > 0) copy_keys(0);
   cp_async_commit();
 
-  T start = minus_infinity<T>();
-  if constexpr (SINKS) start = *tile.at.pointer<const T>(sinks);
   T top[ROWS], total[ROWS], sums[ROWS][PANELS * PIECE] = {};  // total: of the thread's keys
 #pragma unroll
   for (int i = 0; i < ROWS; ++i) {
-    top[i] = start;
-    total[i] = x == 0 && start != minus_infinity<T>() ? T(1) : T(0);
+    top[i] = minus_infinity<T>();
+    total[i] = 0;
   }
 
   for (int number = 0; number < tiles; ++number) {
@@ -245,13 +244,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   cp_async_wait<0>();
 
   OUT* const o = tile.at.pointer<OUT>(out);
+  const T sink = SINKS ? *tile.at.pointer<const T>(sinks) : minus_infinity<T>();
   unsigned again = 0;  // a bit for each row that the warp has to compute again
   T share[ROWS];
 #pragma unroll
   for (int i = 0; i < ROWS; ++i) {
     total[i] = across(total[i], [](T a, T b) { return a + b; });
-    // nothing attended: zeros, and log(0) = -inf
-    share[i] = total[i] == 0 ? T(0) : score_args.kept_scale / total[i];
+    const Normalizer<T, SINKS> normalizer(top[i], total[i], sink, score_args.kept_scale);
+    share[i] = normalizer.share;
     const bool here = first + i < tile.rows;
     const long long row = tile.first + first + i;
     bool number = true;
@@ -263,7 +263,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         o[row * out.row + column * out.col] = round_to<OUT>(sums[i][c] * share[i]);
     }
     if (here && lse.ptr != nullptr && x == 0)
-      tile.at.pointer<T>(lse)[row * lse.row] = top[i] + log(total[i]);
+      tile.at.pointer<T>(lse)[row * lse.row] = normalizer.lse;
     const unsigned odd = __ballot_sync(~0u, here && !number);
     again |= (odd & 0xffff ? 1u << i : 0) | (odd >> ACROSS ? 1u << (ROWS + i) : 0);
   }

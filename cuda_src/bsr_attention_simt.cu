@@ -13,13 +13,12 @@
 // Value columns beyond 32 * COLUMNS are taken by other thread blocks (`slices`), which compute the
 // scores again.
 //
-// A sink is where the running maximum and the normaliser start.
-//
 // -DT: bf16, f16, f32, f64; -DOUT: the output's type; -DINDEX: s32, s64; -DSINKS: 0, 1;
 // -DROWS: query rows a warp; -DCOLUMNS: value columns a lane; the score's in kernel_score.cuh.
 
 #include "common/kernel_score.cuh"
 #include "common/lane_rows.cuh"
+#include "common/normalizer.cuh"
 
 #ifndef OUT
 #define OUT T
@@ -73,13 +72,11 @@ extern "C" __global__ void __launch_bounds__(MOST_WARPS * 32, 1)
     long long p = row_starts[i * indptr.row] + lane / bk;
     int c = lane % bk;
 
-    A start = minus_infinity<A>();
-    if constexpr (SINKS) start = *batch_ptr<const A>(sinks, batch, b);
     A top[ROWS], sum[ROWS], acc[ROWS][COLUMNS];
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-      top[r] = start;
-      sum[r] = start == minus_infinity<A>() ? A(0) : A(1);
+      top[r] = minus_infinity<A>();
+      sum[r] = A(0);
 #pragma unroll
       for (int t = 0; t < COLUMNS; ++t) acc[r][t] = A(0);
     }
@@ -128,21 +125,22 @@ extern "C" __global__ void __launch_bounds__(MOST_WARPS * 32, 1)
       }
     }
 
+    const A sink = SINKS ? *batch_ptr<const A>(sinks, batch, b) : minus_infinity<A>();
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
       const int row = first_row + warp * ROWS + r;
       if (row >= bm) continue;
       const long long j = i * bm + row;
-      // nothing attended: zeros, and log(0) = -inf
-      const A share = sum[r] == A(0) ? A(0) : score_args.kept_scale / sum[r];
+      const Normalizer<A, SINKS> normalizer(top[r], sum[r], sink, score_args.kept_scale);
       OUT* o = batch_ptr<OUT>(out, batch, b) + j * out.row;
 #pragma unroll
       for (int t = 0; t < COLUMNS; ++t) {
         const int column = first_column + 32 * t;
-        if (column < value_features) o[column * out.col] = round_to<OUT>(acc[r][t] * share);
+        if (column < value_features)
+          o[column * out.col] = round_to<OUT>(acc[r][t] * normalizer.share);
       }
       if (lse.ptr != nullptr && first_column == 0) {
-        batch_ptr<A>(lse, batch, b)[j * lse.row] = top[r] + log(sum[r]);
+        batch_ptr<A>(lse, batch, b)[j * lse.row] = normalizer.lse;
       }
     }
   }

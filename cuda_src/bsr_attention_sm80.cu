@@ -38,7 +38,7 @@ typedef KernelScore<float> TileScore;
 typedef TileMask<MASK, BM, BK, TileScore> Mask;
 constexpr int ROWS = Tile::ROWS;
 static_assert(STRIPS * ROWS <= THREADS, "a thread for each strip and block row");
-static_assert(!FOLD || (!SINKS && !SOFTCAP && !SLOPES && !Mask::ADDED), "scores are accumulators");
+static_assert(!FOLD || (!SOFTCAP && !SLOPES && !Mask::ADDED), "scores are accumulators");
 
 typedef StripRing<INDEX, STRIPS, ROWS> Ring;
 typedef Panels<TILE_Q, FEATURES> QueryPanels;
@@ -88,10 +88,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   cp_async_commit();
 
   const LaneQueries<Tile> rows(tile, 16 * warp);
-  float start = minus_infinity<float>();
-  // Of a tile that is a split the parts' merger counts the sink.
-  if (SINKS && tile.split < 0) start = *tile.at.pointer<const float>(sinks);
-  OnlineSoftmax softmax(FOLD ? score_args.scale * LOG2_E : LOG2_E, start);
+  OnlineSoftmax softmax(FOLD ? score_args.scale * LOG2_E : LOG2_E);
+  const float sink = SINKS ? *tile.at.pointer<const float>(sinks) : minus_infinity<float>();
   float sums[VALUE_FEATURES / 2] = {};
   WarpAttention<T, QueryPanels, KeyPanels, ValuePanels> products(query_tile, 16 * warp);
 
@@ -135,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   cp_async_wait<0>();
 
   auto operands = [&] { return head; };
-  store_tile_rows<OUT, BM, BK>(sums, softmax, FOLD ? score_args.scale : 1.0f, tile, rows, operands,
-                               problem.value_features, schedule, states, score, mask, out, lse,
-                               parts, splits);
+  store_tile_rows<OUT, SINKS, BM, BK>(sums, softmax, FOLD ? score_args.scale : 1.0f, tile, rows,
+                                      operands, problem.value_features, schedule, states, score,
+                                      mask, out, lse, sink, parts, splits);
 }

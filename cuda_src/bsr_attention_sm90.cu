@@ -53,7 +53,7 @@ constexpr int ROWS = Tile::ROWS;
 constexpr bool ONE_BLOCK = ROWS == 1 && ENTRIES == 1;  // of the mask, in a stage
 static_assert(BM % 16 == 0 && BK % 16 == 0 && KEYS * ENTRIES == TILE_K, "whole strips");
 static_assert(ENTRIES * ROWS <= 32, "a lane reads the state of one block");
-static_assert(!FOLD || (!SINKS && !SOFTCAP && !SLOPES && !Mask::ADDED), "scores are accumulators");
+static_assert(!FOLD || (!SOFTCAP && !SLOPES && !Mask::ADDED), "scores are accumulators");
 
 // Panels of 64 columns, a line of 128 bytes for each row.
 constexpr int PANEL = 64, LINE_BYTES = 128;
@@ -209,10 +209,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
     const unsigned its_rows = (2u << last_block_row) - (1u << Tile::block_row(first_row));
     const bool looks = (TEAM > 1 && ROWS > 1) || score_args.causal;
 
-    float start = minus_infinity<float>();
-    // Of a tile that is a split the parts' merger counts the sink.
-    if (SINKS && tile.split < 0) start = *tile.at.pointer<const float>(sinks);
-    OnlineSoftmax softmax(FOLD ? score_args.scale * LOG2_E : LOG2_E, start);
+    OnlineSoftmax softmax(FOLD ? score_args.scale * LOG2_E : LOG2_E);
+    const float sink = SINKS ? *tile.at.pointer<const float>(sinks) : minus_infinity<float>();
     float sums[VALUE_FEATURES / 2];
 #pragma unroll
     for (int i = 0; i < VALUE_FEATURES / 2; ++i) sums[i] = 0;
@@ -347,8 +345,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
     auto operands = [&] {
       return HeadOperands<T>(tile.at, query, key, value, problem.features, problem.value_features);
     };
-    store_tile_rows<OUT, BM, BK>(sums, softmax, FOLD ? score_args.scale : 1.0f, tile, rows,
-                                 operands, problem.value_features, schedule, states, score, mask,
-                                 out, lse, parts, splits);
+    store_tile_rows<OUT, SINKS, BM, BK>(sums, softmax, FOLD ? score_args.scale : 1.0f, tile, rows,
+                                        operands, problem.value_features, schedule, states, score,
+                                        mask, out, lse, sink, parts, splits);
   }
 }

@@ -63,7 +63,7 @@ struct SampledMatrices {
 // Slices of a tile: one at least, which says that there is a tile. What the last split has beyond
 // K arrives as zeros.
 __device__ __forceinline__ int slices_of(const SampledProblem& problem) {
-  return int(max((problem.k + SLICE_K - 1) / SLICE_K, 1ll));
+  return int(max(ceil_div(problem.k, SLICE_K), 1ll));
 }
 
 // Tiles that are copied, multiplied or stored: one in each stage, and one more, as a stage is free
@@ -77,7 +77,7 @@ __device__ __forceinline__ void produce(unsigned stages, Tile* tiles, Pipeline p
                                         const SampledMaps& maps, const SampledMatrices& matrices,
                                         const View& indptr, const View& indices, const Batch& batch,
                                         const SampledProblem& problem) {
-  constexpr int EACH = (Tile::MOST + 31) / 32;  // units of a lane
+  constexpr int EACH = ceil_div(Tile::MOST, 32);  // units of a lane
   const int lane = threadIdx.x % 32, slices = slices_of(problem);
   const bool reads = problem.k > 0;
   SampledShare share = {0, 0, -1};

@@ -9,11 +9,11 @@ from sparsegpu.testing import assert_attention_close
 
 #: Rows whose keys are split: blocksize, lengths in blocks, widths, the row, case and keywords.
 LONG_ROWS = [
-    ((64, 64), (6, 24), (64, 64), 3, {"dtype": "bfloat16"}, {"scale": 1.0}),
+    ((64, 64), (6, 24), (64, 64), 3, {"dtype": "bfloat16"}, {"scale": 1.0, "sinks": 25}),
     # the last row, before an incomplete tile
-    ((32, 64), (17, 23), (40, 96), 16, {"mask_dtype": "float32"}, {"sinks": True}),
+    ((32, 64), (17, 23), (40, 96), 16, {"mask_dtype": "float32"}, {"sinks": 0}),
     ((128, 32), (5, 40), (64, 64), 0, {"heads": (2, 1)}, {"is_causal": True, "softcap": 2.5}),
-    ((80, 64), (5, 20), (32, 32), 4, {}, {"dropout_p": 0.3, "seed": 7, "sinks": True}),
+    ((80, 64), (5, 20), (32, 32), 4, {}, {"dropout_p": 0.3, "seed": 7, "sinks": 0}),
 ]
 
 #: (blocksize, lengths in blocks, widths): whole tiles and parts of them, of queries and of keys.
@@ -215,6 +215,6 @@ def long_row(rng, blocksize, lengths, widths, row, case, keywords):
     data[made.mask[2][row] : made.mask[2][row] + 8, 2] = (
         nothing  # of a query all of the first split
     )
-    if keywords.get("sinks"):
-        keywords = keywords | {"sinks": made.of_heads(rng)}
+    if "sinks" in keywords:  # near so large a logit
+        keywords = keywords | {"sinks": keywords["sinks"] + made.of_heads(rng)}
     return made, keywords

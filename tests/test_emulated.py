@@ -277,6 +277,21 @@ def test_few_queries(directory, rng, case):
     assert launched["bsr_attention_parts"] == pieces
 
 
+@pytest.mark.parametrize("scale", [0.3, -0.3])
+@pytest.mark.parametrize("path", PACKED)
+def test_sinks(directory, rng, path, scale):
+    """Among the scores, far above and below them, absent, and no numbers, with empty rows too."""
+    dtype = {"fma": "float32", "mma_f64": "float64"}.get(path, "bfloat16")
+    blocksize = (16 if path == "decode" else 32, 32)
+    how = {"lengths": (96, 96), "blocksize": blocksize, "widths": (64, 64), "heads": (6, 2)}
+    case = Case(rng, dtype=dtype, density=1.0, **how)
+    case.mask[0][:, 3] = False
+    sinks = np.array([0.5, 300, -300, -np.inf, np.inf, np.nan])
+    sinks = sinks.astype(case.of_heads(rng).dtype)
+    with emulated_attention(directory), np.errstate(invalid="ignore"):
+        case.check(_Host(), config={"path": path}, scale=scale, sinks=sinks)
+
+
 @pytest.mark.parametrize("path", PACKED)
 def test_bits_of_partial_blocks(directory, rng, path):
     """A BlockMask is read as it is, its blocks in any order."""
@@ -325,6 +340,20 @@ def test_gradients_on_tensor_cores_over_bits(directory, rng):
         assert launched["bsr_attention_backward_sm80"] == 2
         assert launched["bsr_attention_mask"] == states
         case.compare(found)
+
+
+@pytest.mark.parametrize("path", ["mma", "wgmma"])
+def test_gradients_with_sinks(directory, rng, path):
+    """They follow from lse, in which the sinks count, at queries that attend to nothing too."""
+    sizes = {"lengths": (96, 128), "blocksize": (32, 32), "widths": (64, 64), "heads": (2, 1)}
+    case = GradientCase(rng, dtype="bfloat16", density=0.7, **sizes)
+    case.mask[0][:, 3] = False
+    sinks = np.float32([1.5, -np.inf])
+    with emulated_attention(directory) as launched:
+        operands = case.forward(_Host(), sinks=sinks, config={"path": path})
+        found = backward(*operands, sinks=sinks, config={"path": path})
+    assert launched["bsr_attention_backward_sinks"] == 1
+    case.compare(found, sinks=sinks)
 
 
 @pytest.mark.parametrize("path", ["mma", "wgmma"])

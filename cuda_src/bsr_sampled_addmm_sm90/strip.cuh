@@ -22,13 +22,12 @@ struct SampledShare {
 
 // Units of one block row side by side: up to TileM rows and TileN columns of outputs.
 template <int TileM, int TileN, int BlockM, int BlockN, int UnitN>
-struct SampledStrip {
+struct SampledStrip : SampledPart {
   static constexpr int BLOCK_N = BlockN;
-  static constexpr int UNITS = BlockN / UnitN, SLICES = (BlockM + TileM - 1) / TileM;
+  static constexpr int UNITS = BlockN / UnitN, SLICES = ceil_div(BlockM, TileM);
   static constexpr int MOST = TileN / UnitN;
   static_assert(BlockN % UnitN == 0 && MOST > 0, "blocks are whole units");
 
-  long long part;            // split * matrices + matrix: one number, as registers are few
   long long block_row;       // of its matrix
   long long first_block;     // likewise
   int units;                 // 0: there is no such strip
@@ -43,22 +42,6 @@ struct SampledStrip {
     const long long all = problem.shares, share = all / gridDim.x, more = all % gridDim.x;
     const long long unit = number * share + min(number, more);
     return {unit, unit + share + (number < more), -1};
-  }
-
-  // The last block row whose key is at most `most`; keys rise. All lanes of a warp call this.
-  template <typename Key>
-  static __device__ __forceinline__ long long last_row(long long most, long long rows,
-                                                       long long window, Key key) {
-    const int lane = threadIdx.x % 32;
-    long long row = 0;
-    for (long long left = rows; left > window;) {
-      const long long apart = (left + 31) / 32, probe = lane * apart;
-      const bool before = probe < left && key(row + probe) <= most;
-      const long long behind = (__popc(__ballot_sync(~0u, before)) - 1) * apart;
-      row += behind;
-      left = min(apart, left - behind);
-    }
-    return row;
   }
 
   // Chunk number `number`: MOST units of a block row, fewer at its end, or none.
@@ -114,17 +97,6 @@ struct SampledStrip {
     units = __shfl_sync(~0u, int(min(most, (long long)MOST)), passed);
     rows = min(TileM, BlockM - first_row);
     columns = units * UnitN;
-  }
-
-  // Which matrix of the batch it is of, and which split.
-  __device__ __forceinline__ long long matrix(const SampledProblem& problem) const {
-    return part % problem.matrices;
-  }
-  __device__ __forceinline__ long long split(const SampledProblem& problem) const {
-    return part / problem.matrices;
-  }
-  __device__ __forceinline__ long long first_term(const SampledProblem& problem) const {
-    return split(problem) * problem.k;
   }
 
   // Which block a column of the strip belongs to, from the first one on, and its column of that.

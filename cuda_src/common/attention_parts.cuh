@@ -4,7 +4,7 @@
 // In workspace a part of a row is two numbers, maximum and sum, and then a sum a column.
 #pragma once
 
-#include "common/score.cuh"
+#include "common/normalizer.cuh"
 #include "common/types.cuh"
 
 namespace sparsegpu {
@@ -27,26 +27,6 @@ __device__ __forceinline__ Float* split_row(Float* parts, long long splits, long
   return parts + ((head * splits + split) * rows + row) * row_floats;
 }
 
-// The weight that what is relative to a maximum has relative to a higher one.
-__device__ __forceinline__ float rescaled(float top, float higher) {
-  return top == minus_infinity<float>() ? 0.0f : expf(top - higher);
-}
-
-// The normaliser of a row of all its keys, with a logit that has no value (-inf: there is none).
-struct Normalizer {
-  float share;  // what sums over the values are multiplied by
-  float lse;
-
-  __device__ __forceinline__ Normalizer(float top, float sum, float sink, float kept_scale) {
-    const float highest = fmaxf(top, sink);
-    const float shrink = rescaled(top, highest);
-    const float total = sum * shrink + rescaled(sink, highest);
-    // nothing attended: zeros, and log(0) = -inf
-    share = total == 0 ? 0.0f : shrink * kept_scale / total;
-    lse = highest + logf(total);
-  }
-};
-
 // Merge the parts of a row, in their order, and store it; by one warp. `part(p)`: a PartialRow.
 template <typename Out, int ValueFeatures, typename GetPart>
 __device__ __forceinline__ void merge_parts(int count, GetPart part, float sink, float kept_scale,
@@ -68,7 +48,7 @@ __device__ __forceinline__ void merge_parts(int count, GetPart part, float sink,
       if (32 * i + lane < value_features)
         sums[i] = fmaf(from.column(32 * i + lane), weight, sums[i]);
   }
-  const Normalizer normalizer(top, total, sink, kept_scale);
+  const Normalizer<float> normalizer(top, total, sink, kept_scale);
 #pragma unroll
   for (int i = 0; i < ValueFeatures / 32; ++i)
     if (32 * i + lane < value_features)

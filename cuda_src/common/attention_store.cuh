@@ -56,8 +56,8 @@ __device__ __forceinline__ void store_row(const A (&sums)[N], int r, A share, bo
   }
 }
 
-// Results of a tile's rows: outputs and logarithms of their normalisers.
-template <typename Out, typename A>
+// Results of a tile's rows: outputs and logarithms of their normalisers, in which a sink counts.
+template <typename Out, typename A, bool Sinks>
 struct RowOutputs {
   Out* out;  // of the tile's first row
   long long row_stride, col;
@@ -65,10 +65,10 @@ struct RowOutputs {
   long long lse_stride;
   int value_features;
   bool vectors;
-  A kept_scale;
+  A kept_scale, sink;
 
   template <typename Tile>
-  __device__ __forceinline__ RowOutputs(const Tile& tile, const View& out, const View& lse,
+  __device__ __forceinline__ RowOutputs(const Tile& tile, const View& out, const View& lse, A sink,
                                         int value_features, A kept_scale)
       : out(tile.at.template pointer<Out>(out) + (long long)tile.first * out.row),
         row_stride(out.row),
@@ -80,20 +80,24 @@ struct RowOutputs {
         value_features(value_features),
         vectors(out.col == 1 && out.row % 8 == 0 && value_features % 8 == 0 &&
                 reinterpret_cast<unsigned long long>(tile.at.template pointer<Out>(out)) % 16 == 0),
-        kept_scale(kept_scale) {}
+        kept_scale(kept_scale),
+        sink(sink) {}
 
-  // Nothing attended: zeros, and log(0) = -inf.
-  __device__ __forceinline__ A share(A sum) const { return sum == 0 ? A(0) : kept_scale / sum; }
+  __device__ __forceinline__ Normalizer<A, Sinks> normalizer(A top, A sum) const {
+    return {top, sum, sink, kept_scale};
+  }
   // Store row `row` of the tile, row `r` of a lane's two, if it is there.
   template <int N>
   __device__ __forceinline__ void store(const A (&sums)[N], int r, int row, bool here, A top,
                                         A sum) const {
-    store_row(sums, r, share(sum), here, out + row * row_stride, col, value_features, vectors);
-    if (here && lse != nullptr && threadIdx.x % 4 == 0) lse[row * lse_stride] = top + log(sum);
+    store_row(sums, r, normalizer(top, sum).share, here, out + row * row_stride, col,
+              value_features, vectors);
+    if (here && lse != nullptr && threadIdx.x % 4 == 0)
+      lse[row * lse_stride] = normalizer(top, sum).lse;
   }
   // Store what one of its columns is.
-  __device__ __forceinline__ void put(int row, int column, A x, A sum) const {
-    out[row * row_stride + column * col] = round_to<Out>(x * share(sum));
+  __device__ __forceinline__ void put(int row, int column, A x, A top, A sum) const {
+    out[row * row_stride + column * col] = round_to<Out>(x * normalizer(top, sum).share);
   }
 };
 
@@ -117,7 +121,7 @@ struct RowParts {
       for (int i = 0; i < 2; ++i)
         to.column(8 * n + int(threadIdx.x) % 4 * 2 + i) = sums[4 * n + 2 * r + i];
   }
-  __device__ __forceinline__ void put(int row, int column, float x, float) const {
+  __device__ __forceinline__ void put(int row, int column, float x, float, float) const {
     part(row).column(column) = x;
   }
 };
@@ -161,18 +165,19 @@ __device__ __forceinline__ void store_rows(const A (&sums)[N], OnlineSoftmax<A>&
     attend_row<BlockM, BlockK>(head, schedule, states, Tile::ROWS, schedule.starts[tile.group],
                                schedule.counts[tile.group], Tile::block_row(row),
                                tile.row_in_block(row), tile.first + row, score, mask, top,
-                               [&](int column, A x) { results.put(row, column, x, sum); });
+                               [&](int column, A x) { results.put(row, column, x, top, sum); });
   }
 }
 
-// Store the results of a warp's queries: outputs, or parts of a tile that is a split.
-template <typename Out, int BlockM, int BlockK, int N, typename Tile, typename GetOperands,
-          typename Index, typename Score, typename Mask>
+// Store the results of a warp's queries: outputs, or parts of a tile that is a split, whose merger
+// counts the sink.
+template <typename Out, bool Sinks, int BlockM, int BlockK, int N, typename Tile,
+          typename GetOperands, typename Index, typename Score, typename Mask>
 __device__ __forceinline__ void store_tile_rows(
     const float (&sums)[N], OnlineSoftmax<float>& softmax, float unit, const Tile& tile,
     const LaneQueries<Tile>& rows, GetOperands get_operands, int value_features,
     const RowGroups<Index>& schedule, const Index* states, const Score& score, const Mask& mask,
-    const View& out, const View& lse, float* parts, long long splits) {
+    const View& out, const View& lse, float sink, float* parts, long long splits) {
   constexpr int ROW_FLOATS = PART_HEADER + 2 * N;
   auto store = [&](const auto& results) {
     store_rows<BlockM, BlockK>(sums, softmax, unit, tile, rows, get_operands, schedule, states,
@@ -183,7 +188,8 @@ __device__ __forceinline__ void store_tile_rows(
         RowParts<2 * N>{split_row(parts, splits, tile.head, tile.split,
                                   Tile::SLICES * Tile::QUERIES, tile.first_in_block, ROW_FLOATS)});
   else
-    store(RowOutputs<Out, float>(tile, out, lse, value_features, score.args.kept_scale));
+    store(
+        RowOutputs<Out, float, Sinks>(tile, out, lse, sink, value_features, score.args.kept_scale));
 }
 
 }  // namespace sparsegpu

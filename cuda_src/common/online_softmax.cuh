@@ -42,13 +42,11 @@ struct OnlineSoftmax {
   A exponent;
   A top[2], sum[2];  // what weights are relative to; of this lane's share of the columns
 
-  // `start`: a score that is there before the others, -inf for none.
-  __device__ __forceinline__ OnlineSoftmax(A exponent, A start) : exponent(exponent) {
-    const bool counts = threadIdx.x % 4 == 0 && start != minus_infinity<A>();
+  __device__ __forceinline__ explicit OnlineSoftmax(A exponent) : exponent(exponent) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      top[r] = start;
-      sum[r] = counts ? A(1) : A(0);
+      top[r] = minus_infinity<A>();
+      sum[r] = 0;
     }
   }
 

@@ -5,6 +5,7 @@
 // only, and bsr_sampled_addmm_parts.cu adds the sums of the splits in their order.
 #pragma once
 
+#include "common/ceil_div.cuh"
 #include "common/output_matrix.cuh"
 
 namespace sparsegpu {
@@ -19,6 +20,40 @@ struct SampledProblem {
   int bm, padding;
 };
 
+// The matrix and the split that a tile is of.
+struct SampledPart {
+  long long part;  // split * matrices + matrix: one number, as registers are few
+
+  // Which matrix of the batch it is of, and which split.
+  __device__ __forceinline__ long long matrix(const SampledProblem& problem) const {
+    return part % problem.matrices;
+  }
+  __device__ __forceinline__ long long split(const SampledProblem& problem) const {
+    return part / problem.matrices;
+  }
+  // The first term of the tile's sums.
+  __device__ __forceinline__ long long first_term(const SampledProblem& problem) const {
+    return split(problem) * problem.k;
+  }
+};
+
+// The last of the block rows whose key is at most `most`, or one of the `window` - 1 before it. The
+// keys rise, the first one is at most `most`. By ballots of 32 rows: all lanes of a warp call this.
+template <typename Key>
+__device__ __forceinline__ long long last_row(long long most, long long rows, long long window,
+                                              Key key) {
+  const int lane = threadIdx.x % 32;
+  long long row = 0;
+  for (long long left = rows; left > window;) {
+    const long long apart = ceil_div(left, 32), probe = lane * apart;
+    const bool before = probe < left && key(row + probe) <= most;
+    const long long passed = (__popc(__ballot_sync(~0u, before)) - 1) * apart;
+    row += passed;
+    left = min(apart, left - passed);
+  }
+  return row;
+}
+
 // Where the columns of a tile lie: BlockN columns a block, GATHER blocks, or a slice of one.
 //
 // A block row whose blocks begin at number p has its chunks of GATHER blocks in tiles p / GATHER +
@@ -26,12 +61,11 @@ struct SampledProblem {
 // there are rows: so a tile's row is found without a schedule, and numbers that no chunk has are
 // tiles without blocks.
 template <int TileM, int TileN, int BlockN>
-struct SampledTile {
+struct SampledTile : SampledPart {
   static constexpr int BLOCK_N = BlockN;
   static constexpr int GATHER = BlockN < TileN ? TileN / BlockN : 1;
-  static constexpr int SLICES_N = BlockN < TileN ? 1 : (BlockN + TileN - 1) / TileN;
+  static constexpr int SLICES_N = BlockN < TileN ? 1 : ceil_div(BlockN, TileN);
 
-  long long part;  // split * matrices + matrix: one number, as registers are few
   long long block_row;
   long long first_block;     // of its matrix
   int blocks;                // 0: there is no such tile
@@ -44,7 +78,7 @@ struct SampledTile {
   template <typename Index>
   __device__ __forceinline__ SampledTile(long long tile, const View& indptr, const Batch& batch,
                                          const SampledProblem& problem, Index) {
-    const int slices = (problem.bm + TileM - 1) / TileM;
+    const int slices = ceil_div(problem.bm, TileM);
     first_row = int(tile % slices) * TileM;
     first_col = int(tile / slices % SLICES_N) * TileN;
     const long long chunk = tile / slices / SLICES_N;
@@ -54,16 +88,7 @@ struct SampledTile {
     const auto first_chunk = [&](long long row) {
       return (long long)starts[row * indptr.row] / GATHER + row;
     };
-    // The last row that begins at `number` or before, by ballots of 32 rows.
-    const int lane = threadIdx.x % 32;
-    block_row = 0;
-    for (long long left = problem.block_rows; left > 1;) {
-      const long long apart = (left + 31) / 32, probe = lane * apart;
-      const bool before = probe < left && first_chunk(block_row + probe) <= number;
-      const long long passed = (__popc(__ballot_sync(~0u, before)) - 1) * apart;
-      block_row += passed;
-      left = min(apart, left - passed);
-    }
+    block_row = last_row(number, problem.block_rows, 1, first_chunk);
     const long long start = starts[block_row * indptr.row];
     const long long end = starts[(block_row + 1) * indptr.row];
     first_block = start + (number - start / GATHER - block_row) * GATHER;
@@ -72,17 +97,7 @@ struct SampledTile {
     columns = BlockN < TileN ? blocks * BlockN : blocks * min(TileN, BlockN - first_col);
   }
 
-  // Which matrix of the batch it is of, and which split.
-  __device__ __forceinline__ long long matrix(const SampledProblem& problem) const {
-    return part % problem.matrices;
-  }
-  __device__ __forceinline__ long long split(const SampledProblem& problem) const {
-    return part / problem.matrices;
-  }
-  // The first term of the tile's sums, and how many there are.
-  __device__ __forceinline__ long long first_term(const SampledProblem& problem) const {
-    return split(problem) * problem.k;
-  }
+  // How many terms its sums have.
   __device__ __forceinline__ long long terms(const SampledProblem& problem) const {
     return min(problem.k, problem.inner - first_term(problem));
   }

@@ -28,3 +28,21 @@ def test_what_it_does_not_take():
     assert tile(facts("float16", (64, 64), (64, 64), capability=(10, 0)), Fields()) is None
     with pytest.raises(ConfigError, match="'stages'"):
         tile(facts("float16", (64, 64), (64, 64)), Fields({"path": "wgmma", "stages": 99}))
+
+
+@pytest.mark.parametrize(
+    ("widths", "score", "keys"),
+    [
+        ((64, 64), "slopes", (64, 128, 128, 128)),
+        ((64, 64), "softcap", (64, 64, 128, 128)),
+        ((64, 64), "dropout", (64, 64, 128, 128)),
+        ((64, 128), "slopes", (64, 64, 128, 128)),
+        ((128, 64), "softcap", (64, 64, 64, 64)),
+        ((128, 128), "dropout", (64, 64, 64, 64)),
+        ((64, 192), "slopes", (64, 64, 64, 64)),
+    ],
+)
+def test_keys_of_a_stage_by_columns_of_a_block(widths, score, keys):
+    for bk, expected in zip((32, 64, 128, 256), keys, strict=True):
+        f = facts("float16", (128, bk), widths, folded=False, **{score: True})
+        assert bsr_attention_sm90.tile(f, Fields()).defines["TILE_K"] == expected

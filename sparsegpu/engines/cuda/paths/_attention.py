@@ -33,8 +33,10 @@ class AttentionFacts:
         Columns of query and key, and of value.
     folded : bool
         A score is its accumulator times a positive number.
-    softcap, slopes, sinks, dropout : bool
+    softcap, slopes, dropout : bool
         What the score has besides.
+    sinks : bool
+        Normalisers have a logit more.
     group : int
         Neighbouring heads that read the same keys, values and mask.
     capability : (int, int)
@@ -154,7 +156,7 @@ class Attention:
         """Return what the tile of an attention depends on."""
         score = self.score
         capability, _, shared_memory = device_facts()
-        plain = score.softcap is None and self.slopes is None and self.sinks is None
+        plain = score.softcap is None and self.slopes is None
         return AttentionFacts(
             dtype=self.dtype,
             out_dtype=self.out.dtype,
@@ -244,7 +246,7 @@ def examples(
     for blocksize, (e, ev), mask, score, name in product(blocks, features, _MASKS, scores, dtypes):
         if mask != "bool" and "packed" in score:
             continue
-        folded = mask == "bool" and bool({"folded", "packed", "dropout"} & score.keys())
+        folded = mask == "bool" and not {"slopes", "softcap"} & score.keys()
         yield AttentionFacts(
             dtype=dtype_of(name),
             out_dtype=dtype_of(_OUTPUTS.get(name, name) if e == ev == 128 else name),

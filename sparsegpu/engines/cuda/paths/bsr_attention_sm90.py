@@ -2,11 +2,13 @@
 
 Blocks of multiples of 16 rows and columns that divide a stage of keys or are its multiples; up to
 256 columns of query, key and value. Other paths take operands that tensor maps cannot describe and,
-for want of registers, values of more than 192 columns with dropout, a mask that is added, slopes,
-sinks or a softcap.
+for want of registers, values of more than 192 columns with dropout, a mask that is added, slopes or
+a softcap.
 """
 
 from __future__ import annotations
+
+import math
 
 from ...._math import ceil_div
 from ..runtime.architectures import HOPPER
@@ -40,6 +42,16 @@ _PANEL = 64  # columns of a box
 _MOST_FEATURES = 256
 # Keys of a stage by the columns of value: sums and scores share the registers.
 _KEYS = {64: (64, 128), 128: (64, 128), 192: (32, 64), 256: (32,)}
+# From how many columns of a block on a stage has 128 keys, where it may: by whether both widths are
+# one panel, and whether a score has a softcap or dropout. What a stage costs besides its keys is
+# paid half as often for twice as many, as long as registers hold what their scores need.
+_LARGE_STAGES = {
+    # narrow, costly
+    (True, False): 64,
+    (True, True): 128,
+    (False, False): 128,
+    (False, True): math.inf,
+}
 # Bytes of a team's shared memory besides its tiles (TeamMemory), at most: for each tile of queries,
 # for each stage of keys, and for each block of the mask that a stage has.
 _QUERY_STATIC, _STAGE_STATIC, _STATE_STATIC = 96, 40, 12
@@ -101,10 +113,11 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     if not sizes:
         return None
     # Where tiles are narrow, latencies are longer than products: many warpgroups hide each other's.
-    # Four have registers for it where a stage is of one block, and a row is stored in few vectors.
+    # Four have registers for it where a stage is of one block, and a row is stored in few vectors,
+    # without a sink.
     many = [2]
     if narrow and f.folded:
-        plain = light and bm % 64 == 0 and bk % 64 == 0 and f.out_dtype.itemsize == 2
+        plain = light and not f.sinks and f.out_dtype.itemsize == 2 and bm % 64 == bk % 64 == 0
         many += [n for n in (3, 4) if keys(64, n) and (n == 3 or plain)]
     # A tile of 128 queries reads keys once for all of them, one of 64 has fewer keys in vain.
     large = 128 if bm >= 128 or 64 not in sizes else 64
@@ -112,11 +125,7 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     choices = [n for n in many if n * 64 % tile_q == 0 and keys(tile_q, n)]
     consumers = fields.pick("consumers", choices[-1], choices)
     tiles_k = keys(tile_q, consumers)
-    # What a stage costs besides its keys is paid half as often for twice as many, as long as
-    # registers hold what their scores need.
-    simple = not (f.softcap or f.dropout)
-    large = (narrow or simple) if bk >= 128 else (narrow and simple and bk == 64)
-    large_stages = large and consumers == 2 and 128 in tiles_k
+    large_stages = bk >= _LARGE_STAGES[narrow, f.softcap or f.dropout]
     tile_k = fields.pick("tile_k", 128 if large_stages else 64, tiles_k)
     # Room for the next tile's queries is worth less than a third stage of keys: they come when the
     # last scores of this tile have been computed.
