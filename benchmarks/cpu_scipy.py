@@ -46,6 +46,9 @@ OPERATIONS: dict[str, Callable[[Operands], Any]] = {
     "sum": lambda o: o.A.sum(),
     "sum(axis=0)": lambda o: o.A.sum(axis=0),
     "sum(axis=1)": lambda o: o.A.sum(axis=1),
+    "max(axis=1)": lambda o: o.A.max(axis=1),
+    "power": lambda o: o.A.power(2),
+    "nonzero": lambda o: sum(o.A.nonzero()),  # the orders differ
     "tocsr": lambda o: o.A.tocsr(),
     "tocoo": lambda o: o.A.tocoo(),
     "from csr": lambda o: o.make(o.csr, blocksize=o.A.blocksize),

@@ -14,7 +14,7 @@ import numpy as np
 from .._arrays import CONTAINER_DTYPES, check_dtype_name, check_range, namespace
 from .._checks import bad_type, bad_value
 from .._math import ceil_div
-from .._segments import starts_run
+from .._segments import distinct, starts_run
 from ..engines import computing_engine, engine_module
 from ..ops._common import on_device
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
@@ -28,7 +28,7 @@ def check_dtype(function: str, argument: str, dtype: Any) -> np.dtype:
     dtype = check_dtype_name(function, argument, dtype)
     if dtype not in CONTAINER_DTYPES:
         names = ", ".join(d.name for d in CONTAINER_DTYPES)
-        hint = "; say which one with dtype=" if argument == "arg" else ""
+        hint = "; say which one with dtype=" if argument in {"arg", "diagonals"} else ""
         raise bad_type(function, argument, f"one of the dtypes {names}", f"{dtype}{hint}")
     return dtype
 
@@ -101,7 +101,7 @@ def foreign_blocks(
     if arg.format == "csr" and check:
         _check_rows(function, argument, arg)
     shape = found if blocksize is None else padded(function, found, blocksize, pad)
-    if arg.format == "csr" and _by_scipy(arg.data, dtype) and shape == found:
+    if arg.format == "csr" and by_scipy(arg.data, dtype) and shape == found:
         return _blocks_of_csr(arg if dtype is None else arg.astype(dtype, copy=False), blocksize)
     coo = arg.tocoo()
     with on_device(coo.data):
@@ -119,7 +119,7 @@ def foreign_blocks(
         return from_elements(function, argument, row, column, values, (), matrix, blocksize)
 
 
-def _by_scipy(values: Any, dtype: np.dtype | None = None) -> bool:
+def by_scipy(values: Any, dtype: np.dtype | None = None) -> bool:
     """Whether SciPy's compiled loops take elements, to be held in another dtype, into blocks."""
     taken = {values.dtype, dtype or values.dtype} <= _COMPILED and namespace(values) is np
     return taken and computing_engine(np) == "cpu"
@@ -168,7 +168,7 @@ def from_elements(
 
     ``row`` is int64 and counts through the matrices of a batch (batch * M + row).
     """
-    if not batch and _by_scipy(values):
+    if not batch and by_scipy(values):
         import scipy.sparse
 
         elements = scipy.sparse.coo_array((values, (row, column)), shape=shape)
@@ -237,7 +237,7 @@ def estimate_blocksize(row: Any, column: Any, shape: tuple[int, int]) -> tuple[i
     def filled(size: int) -> float:
         if shape[0] % size or shape[1] % size:
             return 0.0
-        blocks = namespace(row).unique((row // size) * (shape[1] // size) + column // size)
+        blocks = distinct((row // size) * (shape[1] // size) + column // size)
         return int(row.size) / (size * size * int(blocks.size))
 
     if row.size == 0:
