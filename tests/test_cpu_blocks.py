@@ -60,6 +60,25 @@ def test_from_the_left_equals_the_reference(dtype, blocksize, batch, n, rng):
 
 
 @covered(
+    dtype=[d for d in DTYPES if d != "int32"],
+    blocksize=[(1, 1), (3, 3), (4, 4), (2, 5), (7, 4), (6, 1), (8, 8)],
+    n=[1, 2, 3, 4, 7, 8, 20, 70],
+    batch=[(), (2,)],
+)
+def test_few_columns_equal_the_reference(dtype, blocksize, n, batch, rng):
+    A, _ = many(rng, blocksize, dtype, batch, density=0.05, duplicates=True)
+    x = random_values(rng, (A.shape[-1], n), dtype, small_integers=True)
+    agree(sparsegpu.bsr_matmul, A, x)
+    agree(sparsegpu.bsr_matmul, A, np.asfortranarray(x), alpha=2)
+    agree(sparsegpu.dense_bsr_matmul, x.T, A.T)
+    repeated = np.broadcast_to(x[:1], x.shape)
+    agree(sparsegpu.bsr_matmul, A, repeated)
+    out = np.ones((*A.shape[:-1], 2 * n), A.dtype if dtype != "int8" else np.int32)
+    agree(lambda: sparsegpu.bsr_matmul(A, x, out=out[..., :n]).copy())
+    assert (out[..., n:] == 1).all()
+
+
+@covered(
     dtype=[d for d in DTYPES if d != "int32"], sizes=[(1, 1, 1), (3, 3, 3), (4, 2, 5), (9, 9, 9)]
 )
 def test_sparse_products_equal_the_reference(dtype, sizes, rng):

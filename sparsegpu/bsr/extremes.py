@@ -29,20 +29,27 @@ def reduced(data: Any, name: str, axis: int | None = None) -> Any:
 
 
 def row_extremes(pattern: Pattern, values: Any, operation: Any) -> Any:
-    """Reduce ``values (nnzb, bm)`` of one matrix over the blocks of each block row.
-
-    On a GPU by doubling: with step s, a block holds the extreme of the last s blocks of its row.
-    """
+    """Reduce ``values (nnzb, bm)`` of one matrix over the blocks of each block row."""
     xp = pattern.xp
     (rows, columns), bm = pattern.block_shape, pattern.blocksize[0]
     if values.size == 0:
         return xp.zeros((rows, bm), values.dtype)
-    row, starts = pattern.rows[:, None], pattern.indptr
-    count = (starts[1:] - starts[:-1])[:, None]
+    count = (pattern.indptr[1:] - pattern.indptr[:-1])[:, None]
     if xp is np:
         best, some = np.zeros((rows, bm), values.dtype), np.flatnonzero(count)
-        best[some] = operation.reduceat(values, starts[some])
-        return np.where(count < columns, operation(best, 0), best)
+        best[some] = operation.reduceat(values, pattern.indptr[some])
+    else:
+        best = extremes_by_doubling(pattern, values, operation)
+    return xp.where(count < columns, operation(best, xp.zeros((), values.dtype)), best)
+
+
+def extremes_by_doubling(pattern: Pattern, values: Any, operation: Any) -> Any:
+    """Reduce as `row_extremes`, without the zeros of what is not stored; empty rows are zero.
+
+    With step s, a block holds the extreme of the last s blocks of its row.
+    """
+    xp, row, starts = pattern.xp, pattern.rows[:, None], pattern.indptr
+    count = (starts[1:] - starts[:-1])[:, None]
     step, longest = 1, int(count.max())
     while step < longest:
         joined = operation(values[step:], values[:-step])
@@ -50,5 +57,4 @@ def row_extremes(pattern: Pattern, values: Any, operation: Any) -> Any:
         values = xp.concatenate([values[:step], joined])
         step *= 2
     last = xp.maximum(starts[1:] - 1, 0)
-    best = xp.where(count > 0, values[last], xp.zeros((), values.dtype))
-    return xp.where(count < columns, operation(best, xp.zeros((), values.dtype)), best)
+    return xp.where(count > 0, values[last], xp.zeros((), values.dtype))
