@@ -165,9 +165,11 @@ def test_extremes_with_nan_and_errors(engine, rng):
     for axis in (2, -3, (0, 0), (0, 1, 0), ()):
         with pytest.raises(ValueError, match="sum: argument 'axis'"):
             a.sum(axis)
-    for axis in ([0.5], 0.5, 0.0):
+    for axis in ([0.5], 0.5, 0.0, True, (0, True)):
         with pytest.raises(TypeError, match="mean: argument 'axis'"):
             a.mean(axis)
+    with pytest.raises(TypeError, match="diagonal: argument 'k': expected an integer, got True"):
+        a.diagonal(True)
     with pytest.raises(ValueError, match="sum: argument 'axis': expected None, 1, 2, -2 or -1"):
         bsr_array(engine.array(np.ones((2, 4, 4))), blocksize=(2, 2)).sum(0)
 

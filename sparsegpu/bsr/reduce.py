@@ -7,7 +7,6 @@ precision, and are rounded once.
 from __future__ import annotations
 
 from functools import partial
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -188,10 +187,7 @@ class Reductions(BsrBase):
             When ``k`` is no integer.
         """
         *batch, m, n = self.shape
-        try:
-            k = index(k)
-        except TypeError:
-            raise bad_type("diagonal", "k", "an integer", repr(k)) from None
+        k = check_integer("diagonal", "k", k, "an integer")
         length = max(0, min(m + min(k, 0), n - max(k, 0)))
         check_sparse("diagonal", "self", self)
         with on_device(self._data):
@@ -251,10 +247,7 @@ def matrix_axes(function: str, axis: Any, ndim: int) -> tuple[int, ...] | None:
     if axis is None:
         return None
     given = axis if isinstance(axis, tuple) else (axis,)
-    try:
-        counted = [index(a) for a in given]
-    except TypeError:
-        raise bad_type(function, "axis", "an integer, a tuple or None", axis) from None
+    counted = [check_integer(function, "axis", a, "an integer, a tuple or None") for a in given]
     axes = {a - ndim if a >= 0 else a for a in counted}
     if not axes or not axes <= {-1, -2} or len(axes) != len(given):
         raise bad_value(function, "axis", f"None, {ndim - 2}, {ndim - 1}, -2 or -1", axis)
