@@ -46,6 +46,8 @@ OPERATIONS: dict[str, Callable[[Operands], Any]] = {
     "sum": lambda o: o.A.sum(),
     "sum(axis=0)": lambda o: o.A.sum(axis=0),
     "sum(axis=1)": lambda o: o.A.sum(axis=1),
+    "max(axis=1)": lambda o: _dense(o.A.max(axis=1)),
+    "power": lambda o: o.A.power(2),
     "tocsr": lambda o: o.A.tocsr(),
     "tocoo": lambda o: o.A.tocoo(),
     "from csr": lambda o: o.make(o.csr, blocksize=o.A.blocksize),
@@ -89,6 +91,10 @@ def implementations(theirs: Any) -> Iterator[tuple[str, dict[str, Callable[[], o
             ours, expected, atol=1000 * np.finfo(theirs.dtype).eps * scale, err_msg=name
         )
         yield name, bound
+
+
+def _dense(result: Any) -> np.ndarray:
+    return result.toarray() if scipy.sparse.issparse(result) else result
 
 
 def _seen(result: Any, X: np.ndarray) -> np.ndarray:

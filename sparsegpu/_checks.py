@@ -122,6 +122,25 @@ def check_integers(
     return result
 
 
+def check_integer(function: str, argument: str, value: Any, expected: str) -> int:
+    """Return one integer as an int; floats (whole ones too) and bools are refused."""
+    try:
+        result = operator.index(value)
+    except (TypeError, NotImplementedError):
+        raise bad_type(function, argument, expected, shown(value, repr)) from None
+    if isinstance(value, (bool, np.bool_)):
+        raise bad_type(function, argument, expected, shown(value, repr))
+    return result
+
+
+def check_size(function: str, argument: str, size: Any) -> int:
+    """Return one size as an int: not negative, within 63 bits."""
+    result = check_integer(function, argument, size, "an integer")
+    if not 0 <= result <= _LARGEST_SIZE:
+        raise bad_value(function, argument, "an integer, not negative, of 63 bits", result)
+    return result
+
+
 def check_axes(function: str, axes: Any) -> None:
     """Refuse axes of a transpose other than None or the two of a matrix, swapped."""
     if axes is None:
@@ -156,6 +175,16 @@ def check_density(function: str, density: Any) -> float:
     if not 0 <= density <= 1:
         raise bad_value(function, "density", "a number in 0..1", density)
     return density
+
+
+def check_rng(function: str, rng: Any) -> np.random.Generator:
+    """Return a generator as it is, or the one of a seed."""
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError) as error:
+        bad = bad_type if isinstance(error, TypeError) else bad_value
+        expected = "a numpy.random.Generator or a seed"
+        raise bad(function, "rng", expected, shown(rng, repr)) from None
 
 
 def check_blocksize(function: str, blocksize: Any, *, largest: int = 256) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any, Self
 
 from ._arrays import import_cupy
-from ._checks import bad_value, check_integers
+from ._checks import bad_value, check_integer
 from ._protocols import Sparse
 
 
@@ -88,7 +88,7 @@ def target_device(function: str, device: Any) -> tuple[ModuleType, Any]:
     if isinstance(device, cuda.Device):
         device = device.id
     if device is not None:
-        (device,) = check_integers(function, "device", (device,), "None or an integer")
+        device = check_integer(function, "device", device, "None or an integer")
     try:
         count = cuda.runtime.getDeviceCount()
     except cuda.runtime.CUDARuntimeError as error:

@@ -50,7 +50,7 @@ def replacing(path: str) -> Iterator[BinaryIO]:
 
     A file that is replaced passes its permissions on, and a link goes on pointing to it.
     """
-    path = os.path.realpath(path)
+    given, path = path, os.path.realpath(path)
     name = f".sparsegpu-{secrets.token_hex(8)}{os.path.splitext(path)[1]}"
     whole = os.path.join(os.path.dirname(path), name)
     try:
@@ -59,9 +59,11 @@ def replacing(path: str) -> Iterator[BinaryIO]:
         if os.path.exists(path):
             os.chmod(whole, os.stat(path).st_mode & 0o777)
         os.replace(whole, path)
-    except BaseException:
+    except BaseException as error:
         with suppress(FileNotFoundError):
             os.unlink(whole)
+        if isinstance(error, OSError) and error.filename == whole:  # which no caller knows
+            raise type(error)(error.errno, error.strerror, given) from None
         raise
 
 

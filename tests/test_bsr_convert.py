@@ -200,6 +200,17 @@ def test_astype(engine, rng, dtype):
     assert (b.pattern is a.pattern) == (dtype.kind not in "ib")
 
 
+def test_astype_with_scipys_arguments(rng):
+    a = bsr_array(rng.standard_normal((4, 4)), blocksize=(2, 2))
+    assert a.astype("float32", "same_kind").dtype == np.float32
+    assert a.astype("float64", "safe", False) is a and a.astype("float64", "no") is not a
+    for dtype in ("float32", "bfloat16"):
+        with pytest.raises(TypeError, match=f"'dtype': .* from float64 .* 'safe', got {dtype}$"):
+            a.astype(dtype, casting="safe")
+    with pytest.raises(ValueError, match=r"^astype: argument 'casting': expected one of 'no'"):
+        a.astype("float32", casting=True)
+
+
 def test_astype_from_bool_does_not_count_duplicates(engine):
     parts = (np.ones((2, 1, 1), bool), np.zeros(2, np.int32), np.array([0, 2]))
     a = bsr_array(tuple(engine.array(p) for p in parts), shape=(1, 1))

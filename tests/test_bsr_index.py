@@ -111,6 +111,12 @@ def test_a_part_keeps_nothing_of_the_whole(rng):
     np.testing.assert_array_equal(a[1] @ x, (a @ x)[1])
 
 
+def test_an_element_costs_no_row():
+    a = bsr_array((np.array([[[5.0, 7.0]]]), [2**34], [0, 1]), shape=(1, 2**36))
+    assert a[0, 2**35] == 5 and a[-1, 2**35 + 1] == 7 and a[0, 3] == 0
+    assert type(a[0, 3]) is type(a[0, 2**35]) is np.float64
+
+
 def test_off_the_grid(engine, rng):
     a, _ = make(engine, rng, dtype="float64")
     for key, match in (

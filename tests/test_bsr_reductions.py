@@ -131,6 +131,24 @@ def test_extremes_that_pass_over_nan(engine, rng, dtype, batch):
         a.astype("complex64").nanmin()
 
 
+@pytest.mark.parametrize("name", ["maximum", "fmin"])
+def test_extremes_of_rows_by_doubling(rng, name):
+    from sparsegpu.bsr.extremes import extremes_by_doubling
+
+    dense = rng.standard_normal((30, 44)) * (rng.random((30, 44)) < 0.8)
+    dense[6:9] = 0  # no block in this row, and from 1 to 11 in others
+    dense[:3, 4:] = 0
+    a = bsr_array(dense, blocksize=(3, 4))
+    operation = getattr(np, name)
+    got = extremes_by_doubling(a.pattern, operation.reduce(a.data, axis=-1), operation)
+    stored = dense.reshape(10, 3, 11, 4).swapaxes(1, 2)
+    kept = stored.any(axis=(2, 3))
+    for i in range(10):
+        row = stored[i][kept[i]]
+        expected = operation.reduce(row, axis=(0, 2)) if len(row) else np.zeros(3)
+        np.testing.assert_array_equal(got[i], expected)
+
+
 def test_extremes_with_nan_and_errors(engine, rng):
     a, dense = make(engine, rng, dtype="float32", density=0.9)
     first = engine.host(a.pattern.rows)[0]
@@ -147,9 +165,11 @@ def test_extremes_with_nan_and_errors(engine, rng):
     for axis in (2, -3, (0, 0), (0, 1, 0), ()):
         with pytest.raises(ValueError, match="sum: argument 'axis'"):
             a.sum(axis)
-    for axis in ([0.5], 0.5, 0.0):
+    for axis in ([0.5], 0.5, 0.0, True, (0, True)):
         with pytest.raises(TypeError, match="mean: argument 'axis'"):
             a.mean(axis)
+    with pytest.raises(TypeError, match="diagonal: argument 'k': expected an integer, got True"):
+        a.diagonal(True)
     with pytest.raises(ValueError, match="sum: argument 'axis': expected None, 1, 2, -2 or -1"):
         bsr_array(engine.array(np.ones((2, 4, 4))), blocksize=(2, 2)).sum(0)
 

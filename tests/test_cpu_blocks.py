@@ -60,6 +60,25 @@ def test_from_the_left_equals_the_reference(dtype, blocksize, batch, n, rng):
 
 
 @covered(
+    dtype=[d for d in DTYPES if d != "int32"],
+    blocksize=[(1, 1), (3, 3), (4, 4), (2, 5), (7, 4), (6, 1), (8, 8)],
+    n=[1, 2, 3, 4, 7, 8, 20, 70],
+    batch=[(), (2,)],
+)
+def test_few_columns_equal_the_reference(dtype, blocksize, n, batch, rng):
+    A, _ = many(rng, blocksize, dtype, batch, density=0.05, duplicates=True)
+    x = random_values(rng, (A.shape[-1], n), dtype, small_integers=True)
+    agree(sparsegpu.bsr_matmul, A, x)
+    agree(sparsegpu.bsr_matmul, A, np.asfortranarray(x), alpha=2)
+    agree(sparsegpu.dense_bsr_matmul, x.T, A.T)
+    repeated = np.broadcast_to(x[:1], x.shape)
+    agree(sparsegpu.bsr_matmul, A, repeated)
+    out = np.ones((*A.shape[:-1], 2 * n), A.dtype if dtype != "int8" else np.int32)
+    agree(lambda: sparsegpu.bsr_matmul(A, x, out=out[..., :n]).copy())
+    assert (out[..., n:] == 1).all()
+
+
+@covered(
     dtype=[d for d in DTYPES if d != "int32"], sizes=[(1, 1, 1), (3, 3, 3), (4, 2, 5), (9, 9, 9)]
 )
 def test_sparse_products_equal_the_reference(dtype, sizes, rng):
@@ -105,12 +124,42 @@ def test_elements_in_any_order_and_repeated(dtype, blocksize, rng):
 
 
 @pytest.mark.parametrize("indptr", [[0, 3, 1, 4], [0, 1, 2, 9], [1, 2, 3, 4]])
-def test_rows_that_overlap_are_refused(indptr):
-    csr = sp.csr_array(np.eye(4)[:3])
-    csr.indptr = np.array(indptr, np.int32)
-    csr.indices, csr.data = np.arange(4, dtype=np.int32), np.ones(4)
+@pytest.mark.parametrize("kind", [sp.csr_array, sp.csc_array])
+def test_rows_that_overlap_are_refused(indptr, kind):
+    foreign = kind(np.eye(4)[:3] if kind is sp.csr_array else np.eye(4)[:, :3])
+    foreign.indptr = np.array(indptr, np.int32)
+    foreign.indices, foreign.data = np.arange(4, dtype=np.int32), np.ones(4)
     with pytest.raises(ValueError, match=r"bsr_array: argument 'arg'.* indptr"):
-        sparsegpu.bsr_array(csr, blocksize=(1, 2))
+        sparsegpu.bsr_array(foreign, blocksize=(1, 1))
+
+
+@pytest.mark.parametrize(("kind", "name"), [(sp.csr_array, "columns"), (sp.csc_array, "rows")])
+def test_elements_beyond_the_matrix_are_refused(kind, name):
+    foreign = kind(np.eye(4))
+    foreign.indices = np.array([0, 1, 4, 3], np.int32)
+    with pytest.raises(ValueError, match=rf"'arg': expected {name} in 0\.\.3, got 4"):
+        sparsegpu.bsr_array(foreign, blocksize=(2, 2))
+
+
+@covered(
+    dtype=["float16", "float32", "complex128", "int8"],
+    blocksize=[(1, 1), (2, 2), (4, 3), (12, 15)],
+    duplicates=[False, True],
+    order=["C", "F"],
+)
+def test_other_blocks(dtype, blocksize, duplicates, order, rng):
+    A, _ = many(rng, (3, 3), dtype, duplicates=duplicates)
+    A = A.with_data(np.asarray(A.data, order=order))
+    A.data[::3] = 0
+    B = A.tobsr(blocksize)
+    B.check_format()
+    assert B.blocksize == blocksize and B.has_canonical_format
+    np.testing.assert_array_equal(B.toarray(), A.toarray())
+    stored = A.toarray().reshape(180 // blocksize[0], blocksize[0], -1, blocksize[1])
+    if not duplicates:  # which may add up to zeros
+        assert B.nnzb == stored.any(axis=(1, 3)).sum()
+    B.data[...] = 1
+    assert not A.data[0].any()
 
 
 def test_csr_and_coo_do_not_share_values(rng):

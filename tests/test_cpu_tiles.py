@@ -21,16 +21,17 @@ def test_sampled_products_of_several_panels(rng, monkeypatch):
     agree(lambda *args: sparsegpu.sampled_addmm(*args, alpha=2, beta=3).data, A, a, b)
 
 
-def test_epilogues_of_several_tiles(rng, monkeypatch):
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_epilogues_of_several_tiles(rng, monkeypatch, dtype):
     from sparsegpu.engines.cpu import addmm
 
     monkeypatch.setattr(addmm, "_COLUMNS", 8)
     monkeypatch.setattr(addmm, "_ACCUMULATOR", 64)
     monkeypatch.setattr(addmm, "_WIDENED", 1)
-    triple = random_blocks(rng, (24, 20), (3, 5), batch=(2,), small_integers=True)
+    triple = random_blocks(rng, (24, 20), (3, 5), batch=(2,), dtype=dtype, small_integers=True)
     A = sparsegpu.bsr_array(triple, shape=(24, 20))
     x, bias, left, right = (
-        random_values(rng, shape, "float32", small_integers=True)
+        random_values(rng, shape, dtype, small_integers=True)
         for shape in ((20, 37), (2, 24, 37), (2, 24), (2, 37))
     )
     agree(sparsegpu.bsr_addmm, bias, A, x, beta=2, left_alpha=left, right_alpha=right)

@@ -237,6 +237,12 @@ def test_html_of_nothing_and_of_a_batch():
     assert "svg" in html and "the first of 2 matrices" in html
 
 
+def test_the_picture_costs_no_memory_for_what_is_not_stored():
+    a = bsr_array((np.ones((2, 1, 1)), [5, 2**40], [0, 2]), shape=(1, 2**41))
+    cells, _ = opacities(a._repr_html_())
+    np.testing.assert_array_equal(np.flatnonzero(cells.ravel()), [0, cells.size // 2])
+
+
 def test_html_of_a_long_matrix_is_no_thread(engine):
     wide, tall = np.zeros((1, 500)), np.zeros((500, 1))
     wide[0, 7] = tall[7, 0] = 1

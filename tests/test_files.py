@@ -30,6 +30,17 @@ def container(request):
     return containers()[request.param]
 
 
+def test_an_error_names_the_file_that_was_given(container, tmp_path):
+    array, _, _ = container
+    (tmp_path / "taken.npz").mkdir()
+    for file in (tmp_path / "absent" / "a.npz", tmp_path / "taken.npz"):
+        for save in (array.save_npz, lambda f: sg.save_safetensors(f, {"a": np.ones(2)})):
+            with pytest.raises(OSError) as raised:
+                save(file)
+            assert raised.value.filename == str(file) and str(raised.value).endswith(f"'{file}'")
+    assert [p.name for p in tmp_path.iterdir()] == ["taken.npz"]
+
+
 @pytest.mark.parametrize("compressed", [False, True])
 def test_a_failed_write_leaves_the_old_file(container, compressed, tmp_path, monkeypatch):
     array, _, _ = container

@@ -157,6 +157,7 @@ I4 = sparsegpu.identity(20, blocksize=(2, 2))
         (dict(X=np.eye(20, 2).astype("float16")), TypeError, "X"),
         (dict(B=sparsegpu.identity(6, blocksize=(2, 2))), ValueError, "B"),
         (dict(B="mass"), TypeError, "B"),
+        (dict(B=-I4), ValueError, "B"),
         (dict(Y=np.ones((20, 2))), ValueError, "Y"),
         (dict(Y=np.ones(20)), ValueError, "Y"),
         (dict(Y=np.eye(20, 1) * 1j), TypeError, "Y"),

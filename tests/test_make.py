@@ -56,6 +56,16 @@ def test_random_bsr_errors(arguments, match):
         random_bsr(*arguments)
 
 
+@pytest.mark.parametrize(("rng", "error"), [("a", TypeError), (-1, ValueError), (0.5, TypeError)])
+def test_what_is_no_seed(rng, error):
+    for name, call in (
+        ("random_bsr", lambda: random_bsr((4, 4), (2, 2), 0.5, rng=rng)),
+        ("bigbird", lambda: bigbird(8, 2, rng=rng)),
+    ):
+        with pytest.raises(error, match=rf"^{name}: argument 'rng': .* seed, got {rng!r}$"):
+            call()
+
+
 # -- pruning ------------------------------------------------------------------------------------
 
 

@@ -311,3 +311,17 @@ def test_tiles_that_cannot_be(a, name):
         ):
             sg.bsr_scatter_mm_indices_data(a, X, **{name: value})
     assert sg.bsr_scatter_mm_indices_data(a, X, **{name: 16})[-1][name] == 16
+
+
+def test_one_integer_is_shown_as_it_was_given(a):
+    for call, message in (
+        (lambda: sg.eye(4.0), "eye: argument 'm': expected an integer, got 4.0"),
+        (lambda: sg.eye(4, k=True), "eye: argument 'k': expected an integer, got True"),
+        (lambda: a.trace("1"), "trace: argument 'offset': expected an integer, got '1'"),
+        (
+            lambda: sg.linalg.cg(a, np.ones(4, np.float32), maxiter=2.0),
+            "cg: argument 'maxiter': expected an integer, got 2.0",
+        ),
+    ):
+        with pytest.raises(TypeError, match=f"^{message}$"):
+            call()

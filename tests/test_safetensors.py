@@ -170,7 +170,7 @@ def test_indices_of_a_file_are_checked(rng):
     ("arrays", "keywords", "error", "match"),
     [
         ([1], {}, TypeError, "'arrays': expected a dict of arrays by name"),
-        ({1: np.ones(2)}, {}, TypeError, "'arrays': expected a dict of arrays by name"),
+        ({1: np.ones(2)}, {}, TypeError, "'arrays': expected names that are str, got int"),
         ({"x": np.ones(2, "c16")}, {}, TypeError, "'arrays': .*complex128 of 'x'"),
         ({"m": sg.causal(4, 2, compact=True)}, {}, TypeError, "'arrays': .*BlockMask"),
         ({"x": np.ones(2)}, {"metadata": {"a": 1}}, TypeError, "'metadata': .*a dict of str"),

@@ -9,6 +9,7 @@ import numpy as np
 
 from .._arrays import CONTAINER_DTYPES, bfloat16, common_namespace, is_cupy, namespace
 from .._checks import bad_type, bad_value, broadcast_shape, check_scalar
+from .._segments import distinct
 from ..engines import computing_engine, engine_module
 from ..ops._canonical import distinct_blocks
 from ..ops._common import check_sparse
@@ -132,7 +133,7 @@ def united(a: Any, b: Any, function: str) -> tuple[Pattern, Any, Any]:
     Both are aligned and canonical; what ``a`` does not store is zero.
     """
     xp, a_keys, b_keys = a._xp, a._pattern.keys(), b._pattern.keys()
-    keys = xp.unique(xp.concatenate([a_keys, b_keys]))
+    keys = distinct(xp.concatenate([a_keys, b_keys]))
     blocks = xp.zeros((keys.size, *a.blocksize), a.dtype)
     blocks[xp.searchsorted(keys, a_keys)] = flat(a)
     return pattern_of(keys, a._pattern, function), blocks, xp.searchsorted(keys, b_keys)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
 from .._arrays import common_namespace, swap_last
-from .._checks import check_axes, check_blocksize, check_choice, check_flags, not_offered
+from .._checks import (
+    bad_type,
+    check_axes,
+    check_blocksize,
+    check_choice,
+    check_flags,
+    not_offered,
+)
 from .._device import Portable
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
@@ -16,6 +23,9 @@ from ..ops._bsr_product import transposed_operand
 from ..ops._common import check_sparse, on_device, optional_out, prepare_out
 from .elements import check_dtype, reblocked
 from .formats import Formats
+
+#: Which casts NumPy's words allow.
+_CASTING = ("no", "equiv", "safe", "same_kind", "unsafe")
 
 
 class Conversions(Formats, Portable):
@@ -127,21 +137,33 @@ class Conversions(Formats, Portable):
 
     # -- dtype --------------------------------------------------------------------------------
 
-    def astype(self, dtype: Any, copy: bool = True) -> Self:
+    def astype(self, dtype: Any, casting: str = "unsafe", copy: bool = True) -> Self:
         """Return the array in another dtype, over the same pattern.
 
         Duplicate blocks are summed first where the cast is not linear (bool, and floating to
         integer), so that the result is the cast of the matrix.
 
+        Parameters
+        ----------
+        dtype : dtype
+        casting : {"no", "equiv", "safe", "same_kind", "unsafe"}
+            Which casts are allowed, as in NumPy.
+        copy : bool
+            Copy the values where the dtype stays, too.
+
         Raises
         ------
         TypeError
-            A dtype that cannot be held.
+            A dtype that cannot be held, or that ``casting`` does not allow.
         ValueError
-            Matrices of a batch that would keep different numbers of blocks.
+            Another ``casting``; matrices of a batch that would keep different numbers of blocks.
         """
         wanted = check_dtype("astype", "dtype", dtype)
+        check_choice("astype", "casting", casting, _CASTING)
         check_flags("astype", copy=copy)
+        if not np.can_cast(self.dtype, wanted, cast("Any", casting)):
+            expected = f"a cast from {self.dtype} that is {casting!r}"
+            raise bad_type("astype", "dtype", expected, wanted)
         check_sparse("astype", "self", self)
         with on_device(self._data):
             if wanted == self.dtype:

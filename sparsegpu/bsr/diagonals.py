@@ -39,7 +39,7 @@ def diags(
     ----------
     diagonals : sequence of arrays, or one array for one offset
         Each of blocks ``(n, bm, bk)``, or each of elements ``(n,)``. One block, or element, is
-        repeated along its diagonal.
+        repeated along its diagonal; a number is such an element.
     offsets : int or sequence of int
         Of the diagonals, above the main one where positive; of blocks counted in blocks.
     shape : (M, K), optional
@@ -71,7 +71,7 @@ def diags(
     >>> A = sparsegpu.diags([np.full((3, 2, 2), 9.0), coupling], [0, 1])
     >>> A
     <sparsegpu.bsr_array, shape (6, 6), float64, 5 blocks of 2x2 stored (density 0.556), on cpu>
-    >>> sparsegpu.diags([[4.0], [-1.0]], [0, 1], shape=(3, 3)).toarray()
+    >>> sparsegpu.diags([4.0, -1.0], [0, 1], shape=(3, 3)).toarray()
     array([[ 4., -1.,  0.],
            [ 0.,  4., -1.],
            [ 0.,  0.,  4.]])
@@ -128,6 +128,7 @@ def _diagonals(function: str, diagonals: Any, offsets: Any) -> tuple[list[int], 
     if one and (getattr(diagonals, "ndim", 0) in {1, 3} or not any(map(_is_sequence, diagonals))):
         diagonals = [diagonals]
     arrays = [as_array(x, function, "diagonals") for x in diagonals]
+    arrays = [x if x.ndim else x.reshape(1) for x in arrays]
     if not arrays or len(arrays) != len(offsets):
         expected = f"{len(offsets)} diagonals, as many as offsets, and at least one"
         raise bad_value(function, "diagonals", expected, len(arrays))

@@ -130,8 +130,11 @@ def _cells(
             place = place[shown.reshape(-1, pattern.nnzb)[0]]
         counts = pattern.xp.bincount(place, minlength=tall * wide)
     counts = counts if isinstance(counts, np.ndarray) else counts.get()
-    height = np.bincount(np.arange(rows) * tall // rows)
-    width = np.bincount(np.arange(columns) * wide // columns)
+    # Block i is in cell i * cells // blocks: a cell begins at the first i that is so large.
+    height, width = (
+        np.diff(ceil_div(np.arange(cells + 1) * blocks, cells))
+        for blocks, cells in ((rows, tall), (columns, wide))
+    )
     return np.minimum(counts.reshape(tall, wide) / np.outer(height, width), 1.0), each
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from .._arrays import CONTAINER_DTYPES, check_dtype_name, check_range, namespace
 from .._checks import bad_type, bad_value
 from .._math import ceil_div
-from .._segments import starts_run
+from .._segments import distinct, starts_run
 from ..engines import computing_engine, engine_module
 from ..ops._common import on_device
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
@@ -28,7 +28,7 @@ def check_dtype(function: str, argument: str, dtype: Any) -> np.dtype:
     dtype = check_dtype_name(function, argument, dtype)
     if dtype not in CONTAINER_DTYPES:
         names = ", ".join(d.name for d in CONTAINER_DTYPES)
-        hint = "; say which one with dtype=" if argument == "arg" else ""
+        hint = "; say which one with dtype=" if argument in {"arg", "diagonals"} else ""
         raise bad_type(function, argument, f"one of the dtypes {names}", f"{dtype}{hint}")
     return dtype
 
@@ -98,11 +98,13 @@ def foreign_blocks(
 ) -> tuple[Pattern, Any]:
     """Return a sparse array of SciPy or cupyx in blocks; zeros that fill its own are dropped."""
     found = foreign_shape(function, argument, arg)
-    if arg.format == "csr" and check:
-        _check_rows(function, argument, arg)
+    compressed = arg.format in {"csr", "csc"}
+    if compressed and check:
+        _check_compressed(function, argument, arg)
     shape = found if blocksize is None else padded(function, found, blocksize, pad)
-    if arg.format == "csr" and _by_scipy(arg.data, dtype) and shape == found:
-        return _blocks_of_csr(arg if dtype is None else arg.astype(dtype, copy=False), blocksize)
+    if compressed and by_scipy(arg.data, dtype) and shape == found:
+        csr = arg.tocsr()
+        return _blocks_of_csr(csr if dtype is None else csr.astype(dtype, copy=False), blocksize)
     coo = arg.tocoo()
     with on_device(coo.data):
         row, column, values = coo.row.astype(np.int64), coo.col.astype(np.int64), coo.data
@@ -119,7 +121,7 @@ def foreign_blocks(
         return from_elements(function, argument, row, column, values, (), matrix, blocksize)
 
 
-def _by_scipy(values: Any, dtype: np.dtype | None = None) -> bool:
+def by_scipy(values: Any, dtype: np.dtype | None = None) -> bool:
     """Whether SciPy's compiled loops take elements, to be held in another dtype, into blocks."""
     taken = {values.dtype, dtype or values.dtype} <= _COMPILED and namespace(values) is np
     return taken and computing_engine(np) == "cpu"
@@ -136,14 +138,17 @@ def _blocks_of_csr(csr: Any, blocksize: tuple[int, int] | None) -> tuple[Pattern
     return Pattern(*parts, blocks.shape, blocks.blocksize, check=False, copy=False), blocks.data
 
 
-def _check_rows(function: str, argument: str, csr: Any) -> None:
-    """Refuse rows that overlap, and elements outside of a matrix."""
-    starts, (m, k) = csr.indptr, csr.shape
-    fits = len(starts) == m + 1 and int(starts[0]) == 0 and int(starts[-1]) <= csr.indices.size
+def _check_compressed(function: str, argument: str, arg: Any) -> None:
+    """Refuse rows (of csc: columns) that overlap, and elements outside of a matrix."""
+    of_rows = arg.format == "csr"
+    lines, length = arg.shape if of_rows else arg.shape[::-1]
+    starts, stored = arg.indptr, arg.indices.size
+    fits = len(starts) == lines + 1 and int(starts[0]) == 0 and int(starts[-1]) <= stored
     if not fits or bool((starts[1:] < starts[:-1]).any()):
         expected = "an indptr that ascends from 0 to at most the number of indices"
         raise bad_value(function, argument, expected, "one that does not")
-    check_range(function, argument, csr.indices, k, f"columns in 0..{k - 1}")
+    name = "columns" if of_rows else "rows"
+    check_range(function, argument, arg.indices, length, f"{name} in 0..{length - 1}")
 
 
 def check_positions(
@@ -168,7 +173,7 @@ def from_elements(
 
     ``row`` is int64 and counts through the matrices of a batch (batch * M + row).
     """
-    if not batch and _by_scipy(values):
+    if not batch and by_scipy(values):
         import scipy.sparse
 
         elements = scipy.sparse.coo_array((values, (row, column)), shape=shape)
@@ -210,6 +215,13 @@ def reblocked(
 ) -> tuple[Pattern, Any]:
     """Return the same matrices in blocks of another size; new blocks of zeros are not kept."""
     m, k = padded(function, pattern.shape, blocksize, pad)
+    if by_scipy(data) and not pattern.batch_shape and (m, k) == pattern.shape:
+        import scipy.sparse
+
+        parts = np.ascontiguousarray(data), pattern._indices, pattern._indptr
+        csr = scipy.sparse.bsr_array(parts, shape=pattern.shape).tocsr()
+        csr.eliminate_zeros()
+        return _blocks_of_csr(csr, blocksize)
     xp, values = pattern.xp, data.ravel()
     row, column = (x.ravel() for x in xp.broadcast_arrays(*pattern.element_positions()))
     if m != pattern.shape[0]:  # rows are counted through the matrices
@@ -237,7 +249,7 @@ def estimate_blocksize(row: Any, column: Any, shape: tuple[int, int]) -> tuple[i
     def filled(size: int) -> float:
         if shape[0] % size or shape[1] % size:
             return 0.0
-        blocks = namespace(row).unique((row // size) * (shape[1] // size) + column // size)
+        blocks = distinct((row // size) * (shape[1] // size) + column // size)
         return int(row.size) / (size * size * int(blocks.size))
 
     if row.size == 0:

@@ -14,11 +14,12 @@ from .._checks import (
     bad_type,
     bad_value,
     broadcast_shape,
-    check_integers,
+    check_integer,
     check_scalar,
     not_offered,
 )
 from .._protocols import leaves
+from .._segments import distinct
 from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._common import check_sparse, is_sparse, on_device
 from ..pattern import from_sorted_keys
@@ -33,7 +34,7 @@ from .align import (
     side_by_side,
 )
 from .base import BsrBase
-from .elements import check_dtype
+from .elements import by_scipy, check_dtype
 
 
 class Elementwise(BsrBase):
@@ -119,7 +120,7 @@ class Elementwise(BsrBase):
         ValueError
             Matrices of a batch that would keep different numbers of blocks.
         """
-        (decimals,) = check_integers("round", "decimals", (decimals,), "an integer")
+        decimals = check_integer("round", "decimals", decimals, "an integer")
         if abs(decimals) > 1000:  # no dtype has as many
             raise bad_value("round", "decimals", "at most 1000 decimals", decimals)
         summed = self._canonical("round")
@@ -148,7 +149,11 @@ class Elementwise(BsrBase):
         self._refuse_batch("nonzero")
         xp, k = self._xp, self._pattern.shape[1]
         with on_device(self._data):
-            summed = self._canonical("nonzero")
+            summed: Any = self._canonical("nonzero")
+            if by_scipy(summed._data):
+                csr = summed.tocsr()
+                row, stored = np.repeat(np.arange(csr.shape[0]), np.diff(csr.indptr)), csr.data != 0
+                return row[stored], csr.indices[stored].astype(np.int64)
             row, column = summed._pattern.element_positions()
             place = xp.sort((row * k + column)[summed._data != 0])
             return place // max(k, 1), place % max(k, 1)
@@ -174,7 +179,7 @@ class Elementwise(BsrBase):
         function = "setdiag"
         check_sparse(function, "self", self)
         self._refuse_batch(function)
-        (k,) = check_integers(function, "k", (k,), "an integer")
+        k = check_integer(function, "k", k, "an integer")
         (m, n), (bm, bk), xp = self._pattern.shape, self.blocksize, self._xp
         if not -m < k < n:
             raise bad_value(function, "k", f"a diagonal in {1 - m}..{n - 1}", k)
@@ -201,7 +206,7 @@ class Elementwise(BsrBase):
             a = self._canonical(function)
             keys = a._pattern.keys()
             pattern, data = a._pattern, a._data
-            union = xp.unique(xp.concatenate([keys, block]))
+            union = distinct(xp.concatenate([keys, block]))
             if union.size != keys.size:
                 pattern = from_sorted_keys(union, (), int(union.size), (m, n), (bm, bk))
                 data = xp.zeros(pattern.data_shape, self.dtype)
@@ -226,7 +231,7 @@ def _power(function: str, array: Any, n: Any, dtype: Any) -> Any:
     with on_device(summed._data):
         work = np.dtype(np.float32) if wanted == bfloat16 else wanted
         with np.errstate(all="ignore"):
-            values = _raised(summed._data.astype(work), n)
+            values = _raised(summed._data.astype(work, copy=False), n)
         values = values.astype(wanted) if wanted == bfloat16 else values
     check_dtype(function, "n", values.dtype)
     return summed._with(summed._pattern, values)
@@ -239,7 +244,7 @@ def _raised(values: Any, n: Any) -> Any:
     """
     if n not in (1, 2, 3) or values.dtype.kind == "b":
         return values**n
-    values = result = values.astype(np.result_type(values.dtype, n))
+    values = result = values.astype(np.result_type(values.dtype, n), copy=n == 1)
     for _ in range(int(n) - 1):
         result = result * values
     return result

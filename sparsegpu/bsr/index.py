@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from .._arrays import as_array, common_namespace
-from .._checks import bad_type, bad_value, check_integers, not_offered, shown
+from .._checks import bad_type, bad_value, check_integer, not_offered, shown
 from .._segments import expand_counts
 from ..engines import engine_module
 from ..ops._common import check_sparse, on_device
@@ -46,10 +46,9 @@ class Indexing(BsrBase):
             raise _not_offered(key)
         if _is_integer(rows):
             function = "bsr_array[i]" if isinstance(columns, slice) else "bsr_array[i, j]"
-            row = self._row(function, int(rows))
             if isinstance(columns, slice):
-                return row[columns]
-            return row[_checked_column(function, self, columns)]
+                return self._row(function, int(rows))[columns]
+            return self._element(function, int(rows), columns)
         if _is_integer(columns):
             column = self._column(_checked_column("bsr_array[:, j]", self, columns))
             return column[rows if isinstance(rows, slice) else self._row_numbers(rows)]
@@ -92,15 +91,27 @@ class Indexing(BsrBase):
             When ``i`` is no integer.
         """
         self._refuse_batch("getrow")
-        (i,) = check_integers("getrow", "i", (i,), "an integer")
+        i = check_integer("getrow", "i", i, "an integer")
         return self._row("getrow", i)
+
+    def _element(self, function: str, i: int, j: Any) -> Any:
+        """Return one element; of blocks that are stored more than once as `_row` has it."""
+        check_sparse(function, "self", self)
+        block_row, line = divmod(_checked_row(function, self, i), self.blocksize[0])
+        column, lane = divmod(_checked_column(function, self, j), self.blocksize[1])
+        with on_device(self._data):
+            first, last = (int(p) for p in self._pattern._indptr[block_row : block_row + 2])
+            found = self._xp.flatnonzero(self._pattern._indices[first:last] == column)
+            if found.size == 0:
+                return self._xp.zeros((), self.dtype)[()]
+            if found.size == 1:
+                return self._data[first + int(found[0]), line, lane]
+        return self._row(function, i)[j]
 
     def _row(self, function: str, i: int) -> Any:
         check_sparse(function, "self", self)
-        (m, k), (bm, bk), xp = self._pattern.shape, self.blocksize, self._xp
-        if not -m <= i < m:
-            raise _out_of_range(function, "i", f"a row in {-m}..{m - 1}", i)
-        block_row, line = divmod(i % m, bm)
+        k, (bm, bk), xp = self._pattern.shape[1], self.blocksize, self._xp
+        block_row, line = divmod(_checked_row(function, self, i), bm)
         with on_device(self._data):
             first, last = (int(p) for p in self.indptr[block_row : block_row + 2])
             row = xp.zeros((1, k), self.dtype)
@@ -244,6 +255,14 @@ def _not_offered(key: Any) -> NotImplementedError:
 
 def _out_of_range(function: str, argument: str, expected: str, got: Any) -> IndexError:
     return IndexError(f"{function}: argument '{argument}': expected {expected}, got {shown(got)}")
+
+
+def _checked_row(function: str, array: Any, i: int) -> int:
+    """Return a row counted from the top."""
+    m = array._pattern.shape[0]
+    if not -m <= i < m:
+        raise _out_of_range(function, "i", f"a row in {-m}..{m - 1}", i)
+    return i % m
 
 
 def _checked_column(function: str, array: Any, j: Any) -> int:

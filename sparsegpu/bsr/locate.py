@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import check_integers
+from .._checks import check_integer
 from .._segments import starts_run
 from ..ops._common import check_sparse, on_device
 from .compare import comparable
@@ -83,7 +83,7 @@ class Locations(Reductions):
         >>> A.diagonal_blocks().tolist()
         [[[1.0, 0.0], [0.0, 2.0]], [[0.0, 0.0], [0.0, 0.0]]]
         """
-        (k,) = check_integers("diagonal_blocks", "k", (k,), "an integer")
+        k = check_integer("diagonal_blocks", "k", k, "an integer")
         check_sparse("diagonal_blocks", "self", self)
         batch, (rows, columns) = self._pattern.batch_shape, self._pattern.block_shape
         length = max(0, min(rows + min(k, 0), columns - max(k, 0)))

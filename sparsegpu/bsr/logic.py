@@ -13,6 +13,7 @@ from .._block_bits import EVERYTHING, NOTHING
 from .._checks import bad_type, bad_value, kind_of
 from .._math import ceil_div
 from .._protocols import leaves
+from .._segments import distinct
 from ..ops._canonical import canonical_bits, distinct_blocks, distinct_values, spread
 from ..ops._common import check_sparse, is_block_mask, on_device
 from ..pattern import from_sorted_keys, keys_per_batch
@@ -113,7 +114,7 @@ def combined_masks(function: str, sign: str, mask: Any, other: Any) -> tuple[Any
         )
         xp, keys = like.xp, like.keys()
         if not like.same_as(another):
-            keys = xp.unique(xp.concatenate([keys, another.keys()]))
+            keys = distinct(xp.concatenate([keys, another.keys()]))
         codes = []
         for pattern, blocks in ((like, a), (another, b)):
             code = xp.full(keys.shape, NOTHING, np.int64)

@@ -16,8 +16,9 @@ from .._checks import (
     check_density,
     check_element_count,
     check_flags,
-    check_integers,
-    check_sizes,
+    check_integer,
+    check_rng,
+    check_size,
 )
 from .._signatures import numpy_by_default
 from ..engines import engine_module
@@ -88,7 +89,7 @@ def random_bsr(
     check_element_count(function, "shape", shape)
     rows, columns = m // bm, k // bk
     count = round(check_density(function, density) * rows * columns)
-    rng = np.random.default_rng(rng)
+    rng = check_rng(function, rng)
     size = int(np.prod(batch, dtype=np.int64))
     places = np.empty((size, count), dtype=np.int64)
     for b in range(size if count else 0):
@@ -214,9 +215,9 @@ def _block_norms(dense: Any, blocksize: tuple[int, int], norm: float) -> Any:
 def eye(
     m: int,
     n: int | None = None,
-    *,
     k: int = 0,
     dtype: Any = np.float64,
+    *,
     blocksize: tuple[int, int] = (1, 1),
     pad: bool = False,
     xp: ModuleType = np,
@@ -315,14 +316,10 @@ def _diagonal(
     """Do `eye` for a caller of another name, with its names of the sizes."""
     if not hasattr(xp, "asarray"):
         raise bad_type(function, "xp", "the module numpy or cupy", repr(xp))
-    sizes = [
-        check_sizes(function, name, (size,), "an integer", count=1)[0]
-        for name, size in (rows, columns)
-    ]
-    m, n = sizes
+    m, n = (check_size(function, name, size) for name, size in (rows, columns))
     check_flags(function, pad=pad)
     check_element_count(function, rows[0], (m, n))
-    (k,) = check_integers(function, "k", (k,), "an integer")
+    k = check_integer(function, "k", k, "an integer")
     dtype = check_dtype(function, "dtype", dtype)
     blocksize = check_blocksize(function, blocksize)
     rounded = padded(function, (m, n), blocksize, bool(pad), hint=OR_PAD)

@@ -7,18 +7,18 @@ precision, and are rounded once.
 from __future__ import annotations
 
 from functools import partial
-from operator import index
 from typing import Any
 
 import numpy as np
 
 from .._arrays import HALF_DTYPES, accumulator_dtype, bfloat16, check_dtype_name, namespace
-from .._checks import bad_type, bad_value, check_flags, check_integers
+from .._checks import bad_type, bad_value, check_flags, check_integer
 from ..engines import engine_module
 from ..ops._bsr_product import matmul
 from ..ops._common import check_sparse, on_device, optional_out, prepare_out
 from ..pattern import Pattern
 from .base import BsrBase
+from .extremes import reduced, row_extremes
 
 
 class Reductions(BsrBase):
@@ -166,7 +166,7 @@ class Reductions(BsrBase):
         TypeError
             When ``offset`` is no integer.
         """
-        (offset,) = check_integers("trace", "offset", (offset,), "an integer")
+        offset = check_integer("trace", "offset", offset, "an integer")
         dtype = np.dtype(np.int64) if self.dtype.kind in "ib" else self.dtype
         work = np.dtype(np.float32) if dtype in HALF_DTYPES else dtype
         check_sparse("trace", "self", self)
@@ -187,10 +187,7 @@ class Reductions(BsrBase):
             When ``k`` is no integer.
         """
         *batch, m, n = self.shape
-        try:
-            k = index(k)
-        except TypeError:
-            raise bad_type("diagonal", "k", "an integer", repr(k)) from None
+        k = check_integer("diagonal", "k", k, "an integer")
         length = max(0, min(m + min(k, 0), n - max(k, 0)))
         check_sparse("diagonal", "self", self)
         with on_device(self._data):
@@ -250,10 +247,7 @@ def matrix_axes(function: str, axis: Any, ndim: int) -> tuple[int, ...] | None:
     if axis is None:
         return None
     given = axis if isinstance(axis, tuple) else (axis,)
-    try:
-        counted = [index(a) for a in given]
-    except TypeError:
-        raise bad_type(function, "axis", "an integer, a tuple or None", axis) from None
+    counted = [check_integer(function, "axis", a, "an integer, a tuple or None") for a in given]
     axes = {a - ndim if a >= 0 else a for a in counted}
     if not axes or not axes <= {-1, -2} or len(axes) != len(given):
         raise bad_value(function, "axis", f"None, {ndim - 2}, {ndim - 1}, -2 or -1", axis)
@@ -344,8 +338,8 @@ def extreme(array: Any, axis: Any, function: str, name: str) -> Any:
     xp, dtype = array._xp, array.dtype
     if dtype.kind == "c":
         raise bad_type(function, "self", "a dtype with an order", dtype)
-    reduced = array.shape if axes is None else [array.shape[a] for a in axes]
-    if 0 in reduced:
+    lengths = array.shape if axes is None else [array.shape[a] for a in axes]
+    if 0 in lengths:
         raise bad_value(function, "axis", "something to compare", f"shape {array.shape}")
     operation = getattr(xp, name)
     with on_device(array._data):
@@ -357,42 +351,9 @@ def extreme(array: Any, axis: Any, function: str, name: str) -> Any:
         work = {2: np.float32}.get(dtype.itemsize, np.int8 if dtype.kind == "b" else dtype)
         data = array._data.astype(work, copy=False)
         if axes is None:
-            best = _reduced(data, name) if data.size else xp.zeros((), work)
+            best = reduced(data, name) if data.size else xp.zeros((), work)
             filled = array.nnz == array._pattern.shape[0] * k
             return (best if filled else operation(best, 0)).astype(dtype)
-        best = _row_extremes(array, _reduced(data, name, -1), operation)
+        best = row_extremes(array._pattern, reduced(data, name, -1), operation)
         best = best.reshape(*batch, m)
-        return (_reduced(best, name, -1) if len(axes) == 2 else best).astype(dtype)
-
-
-def _reduced(data: Any, name: str, axis: int | None = None) -> Any:
-    """Reduce by the ufunc "maximum", "minimum", or "fmax" and "fmin", which pass over NaN."""
-    method = "max" if name.endswith("max") or name == "maximum" else "min"
-    if not name.startswith("f") or data.dtype.kind != "f":
-        return getattr(data, method)(axis=axis)
-    xp = namespace(data)
-    nan, last = xp.isnan(data), -np.inf if method == "max" else np.inf
-    best = getattr(xp.where(nan, data.dtype.type(last), data), method)(axis=axis)
-    return xp.where(nan.all(axis=axis), data.dtype.type(np.nan), best)[()]  # no array of one
-
-
-def _row_extremes(array: Any, values: Any, operation: Any) -> Any:
-    """Reduce ``values (nnzb, bm)`` of one matrix over the blocks of each block row.
-
-    By doubling: with step s, a block holds the extreme of the last s blocks of its row.
-    """
-    xp, pattern = array._xp, array._pattern
-    (rows, columns), bm = pattern.block_shape, pattern.blocksize[0]
-    if values.size == 0:
-        return xp.zeros((rows, bm), values.dtype)
-    row, starts = pattern.rows[:, None], pattern.indptr
-    count = (starts[1:] - starts[:-1])[:, None]
-    step, longest = 1, int(count.max())
-    while step < longest:
-        joined = operation(values[step:], values[:-step])
-        joined = xp.where(row[step:] == row[:-step], joined, values[step:])
-        values = xp.concatenate([values[:step], joined])
-        step *= 2
-    last = xp.maximum(starts[1:] - 1, 0)
-    best = xp.where(count > 0, values[last], xp.zeros((), values.dtype))
-    return xp.where(count < columns, operation(best, xp.zeros((), values.dtype)), best)
+        return (reduced(best, name, -1) if len(axes) == 2 else best).astype(dtype)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import bad_value, check_integers
+from .._checks import bad_value, check_integer
 from ..ops._common import check_sparse, on_device
 from ..pattern import Pattern
 from .array import bsr_array
@@ -75,7 +75,7 @@ def _triangle(function: str, A: bsr_array, k: Any, sign: int) -> bsr_array:
     check_sparse(function, "A", A)
     if A.pattern.batch_shape:
         raise bad_value(function, "A", "one matrix (2-D)", f"a batch, shape {A.shape}")
-    (k,) = check_integers(function, "k", (k,), "an integer")
+    k = check_integer(function, "k", k, "an integer")
     pattern, xp, ((m, n), (bm, bk)) = A.pattern, A.pattern.xp, (A.pattern.shape, A.blocksize)
     k = max(-m, min(k, n))  # int64 holds it
     with on_device(A.data):

@@ -100,9 +100,11 @@ def save_safetensors(file: Any, arrays: dict[str, Any], *, metadata: Any = None)
     """
     function = "save_safetensors"
     kept = _checked_metadata(function, metadata)
-    if not isinstance(arrays, dict) or not all(isinstance(name, str) for name in arrays):
-        expected = "a dict of arrays by name"
-        raise bad_type(function, "arrays", expected, kind_of(arrays))
+    if not isinstance(arrays, dict):
+        raise bad_type(function, "arrays", "a dict of arrays by name", kind_of(arrays))
+    for name in arrays:
+        if not isinstance(name, str):
+            raise bad_type(function, "arrays", "names that are str", kind_of(name))
     tensors: dict[str, np.ndarray] = {}
     described: dict[str, Any] = {}
     for name, array in arrays.items():

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._checks import bad_type, bad_value, check_integers, check_sizes, shown
+from .._checks import bad_type, bad_value, check_integer, check_integers, check_sizes, shown
 
 Value = int | float | bool | str
 
@@ -126,7 +126,7 @@ def check_bytes(function: str, shared_memory: Any) -> int:
     expected = "a number of bytes, not negative"
     if isinstance(shared_memory, (tuple, list)):
         raise bad_type(function, "shared_memory", expected, shown(shared_memory, repr))
-    (found,) = check_integers(function, "shared_memory", (shared_memory,), expected)
+    found = check_integer(function, "shared_memory", shared_memory, expected)
     if found < 0:
         raise bad_value(function, "shared_memory", expected, found)
     return found

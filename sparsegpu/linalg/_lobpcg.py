@@ -201,7 +201,10 @@ class _Space:
 
     def _orthonormal(self, v: Any, argument: str) -> Any:
         """Return B-orthonormal combinations of columns; refuse dependent ones."""
-        norms = self.xp.sqrt((v.conj() * self.B(v)).sum(axis=0).real)
+        squares = (v.conj() * self.B(v)).sum(axis=0).real
+        if bool((squares < 0).any()):
+            raise bad_value(self.system.function, "B", "a positive definite matrix", "another one")
+        norms = self.xp.sqrt(squares)
         v = v / self.xp.where(norms > 0, norms, 1)
         d, u = self.xp.linalg.eigh(v.conj().T @ self.B(v))
         if not bool((d > 100 * self.eps * v.shape[1]).all()):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._arrays import as_array, check_may_wait, common_namespace, device_of, is_complex, namespace
-from .._checks import bad_type, bad_value, check_flags, check_integers, check_scalar, kind_of
+from .._checks import bad_type, bad_value, check_flags, check_integer, check_scalar, kind_of
 from ..engines import engine_module
 from ..ops._common import check_sparse, is_sparse
 from ._product import bound_product
@@ -292,7 +292,7 @@ def check_tolerance(function: str, argument: str, value: Any) -> float:
 
 def check_count(function: str, argument: str, value: Any, least: int) -> int:
     """Return an integer of at least ``least``."""
-    (count,) = check_integers(function, argument, (value,), "an integer")
+    count = check_integer(function, argument, value, "an integer")
     if count < least:
         raise bad_value(function, argument, f"an integer of at least {least}", value)
     return count

@@ -13,7 +13,7 @@ from .._checks import (
     bad_value,
     check_blocksize,
     check_flags,
-    check_integers,
+    check_integer,
     check_sizes,
     shown,
 )
@@ -43,7 +43,7 @@ def sizes(function: str, length: Any, blocksize: Any) -> tuple[tuple[int, int], 
 
 def check_count(function: str, argument: str, count: Any) -> int:
     """Return an integer that is not negative, at most `UNBOUNDED`."""
-    (count,) = check_integers(function, argument, (count,), "an integer")
+    count = check_integer(function, argument, count, "an integer")
     if count < 0:
         raise bad_value(function, argument, "an integer, not negative", count)
     return min(count, UNBOUNDED)

@@ -15,7 +15,7 @@ from .._arrays import (
     index_dtype,
     namespace,
 )
-from .._checks import bad_type, bad_value, check_flags, check_integers
+from .._checks import bad_type, bad_value, check_flags, check_integer, check_rng
 from .._signatures import numpy_by_default
 from ..bsr.array import bsr_array
 from ..bsr.block_mask import FULL, BlockMask, words
@@ -88,7 +88,7 @@ def bigbird(
     rows, columns = shape[0] // blocksize[0], shape[1] // blocksize[1]
     row, column = np.arange(rows)[:, None], np.arange(columns)
     stored = np.empty((rows, columns), dtype=bool)
-    draw, last = np.random.default_rng(rng).random, min(random_blocks, columns) - 1
+    draw, last = check_rng(function, rng).random, min(random_blocks, columns) - 1
     step = max(1, _PIECE // max(columns, 1))
     for some in (slice(at, at + step) for at in range(0, rows, step)):
         of_all = (row[some] < global_blocks) | (column < global_blocks)
@@ -144,7 +144,7 @@ def top_k(scores: Any, k: int, blocksize: Any, *, xp: ModuleType | None = None) 
     if scores.dtype.kind not in "biuf" and scores.dtype not in HALF_DTYPES:
         raise bad_type(function, "scores", "real numbers", scores.dtype)
     *batch, rows, columns = scores.shape
-    (k,) = check_integers(function, "k", (k,), "an integer")
+    k = check_integer(function, "k", k, "an integer")
     if not 1 <= k <= columns:
         raise bad_value(function, "k", f"an integer in 1..{columns}, the block columns", k)
     shape = check_shape(function, (*batch, rows * bm, columns * bk))

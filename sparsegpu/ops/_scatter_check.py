@@ -14,7 +14,7 @@ import numpy as np
 
 from .._arrays import as_array, check_range, namespace
 from .._checks import bad_type, bad_value, check_choice
-from .._segments import expand_counts
+from .._segments import distinct, expand_counts
 from ._long_sums import may_be_long
 from .scatter_indices import ARRAYS, FORMATS, META, TILE, Fit, IndicesData, check_setting
 
@@ -203,7 +203,7 @@ def _check_disjoint(function: str, name: str, offsets: Any, tile: tuple[int, int
     if offsets.size < 2:
         return
     xp, (height, width) = namespace(offsets), tile
-    tiles = xp.unique(offsets)
+    tiles = distinct(offsets)
     row, column = tiles // n, tiles % n
     across = n // width + 2  # a border column, so that neighbours of different rows differ
     cells = row // height * across + column // width

@@ -13,7 +13,7 @@ from .._arrays import (
     check_may_wait,
     namespace,
 )
-from .._checks import bad_type, bad_value, check_element_count, check_integers, check_sizes
+from .._checks import bad_type, bad_value, check_element_count, check_integer, check_size
 from .._format_24 import DTYPE_NAMES, FORMATS, Format, reorder_offsets
 from .._signatures import numpy_by_default
 from ..engines import engine_module
@@ -84,8 +84,8 @@ def meta_reorder_offsets(m: int, meta_ncols: int, meta_dtype: Any, xp: ModuleTyp
     """
     function = "meta_reorder_offsets"
     dtype = check_dtype_name(function, "meta_dtype", meta_dtype)
-    (m,) = check_sizes(function, "m", (m,), "an integer")
-    (meta_ncols,) = check_sizes(function, "meta_ncols", (meta_ncols,), "an integer")
+    m = check_size(function, "m", m)
+    meta_ncols = check_size(function, "meta_ncols", meta_ncols)
     check_element_count(function, "m", (m, meta_ncols))
     _check_meta_dtype(function, "meta_dtype", dtype)
     rows = _meta_rows(dtype)
@@ -288,7 +288,7 @@ def describe_meta(meta: Any, row: int, group: int, *, dtype: Any = None) -> str:
 
 def _place(function: str, argument: str, number: Any, stop: int) -> int:
     """Return a number in 0..stop - 1 as an int, or refuse it."""
-    (number,) = check_integers(function, argument, (number,), "an integer")
+    number = check_integer(function, argument, number, "an integer")
     if not 0 <= number < stop:
         raise bad_value(function, argument, f"0 <= {argument} < {stop}", number)
     return number

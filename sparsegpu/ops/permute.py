@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import common_namespace, float8_e4m3fn
-from .._checks import bad_value, check_flags, check_integers
+from .._checks import bad_value, check_flags, check_integer
 from .._progress import Progress
 from ..engines import engine_module
 from ..engines._permutation_search import LARGEST_KEY
@@ -107,8 +107,8 @@ def permute_for_24(
     dense, importance = rows_and_importance(function, dense, criterion, keep)
     check_flags(function, progress=progress)
     group = KEEP[keep]
-    (window,), (escapes,), (seed,) = (
-        check_integers(function, name, (value,), "an integer")
+    window, escapes, seed = (
+        check_integer(function, name, value, "an integer")
         for name, value in (("window", window), ("escapes", escapes), ("seed", seed))
     )
     if window <= 0 or window % group:

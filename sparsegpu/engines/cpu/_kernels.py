@@ -174,63 +174,6 @@ def multiply_narrow(
                     acc[o + r * acc_ld] += s0
 
 
-@jit(fastmath={"contract"})
-def multiply_vector(acc, acc_ld, begin, end, block_of, source, blocks, transposed, dense):
-    """Multiply by one column: small blocks, floating accumulators, ``dense`` contiguous.
-
-    Target t is row block t of ``acc``, whose rows are ``acc_ld`` apart; the others as in
-    `multiply`, ``source`` counting blocks of ``dense``. ``transposed``: by the transposes of
-    the blocks, which are read as they are. Up to four rows of a target stay in registers over all
-    its terms. All indices are unsigned: numba tests every signed one for being negative, which
-    costs more than the arithmetic.
-    """
-    one, two, three, four = np.uintp(1), np.uintp(2), np.uintp(3), np.uintp(4)
-    a, zero = blocks.reshape(-1), blocks.dtype.type(0)
-    bm, bk = np.uintp(blocks.shape[1]), np.uintp(blocks.shape[2])
-    size, down, along, lead = bm * bk, bk, one, np.uintp(acc_ld)
-    if transposed:
-        bm, bk, down, along = bk, bm, one, bk
-    listed = len(block_of) > 0
-    for t in range(np.uintp(len(begin))):
-        first, last = np.uintp(begin[t]), np.uintp(end[t])
-        r = np.uintp(0)
-        while r < bm:
-            rows = min(bm - r, four)
-            s0 = s1 = s2 = s3 = zero
-            for g in range(first, last):
-                p = np.uintp(block_of[g]) if listed else g
-                x = np.uintp(source[g]) * bk
-                i = p * size + r * down
-                if rows == four:
-                    for k in range(bk):
-                        v, j = dense[x + k], i + k * along
-                        s0 += a[j] * v
-                        s1 += a[j + down] * v
-                        s2 += a[j + two * down] * v
-                        s3 += a[j + three * down] * v
-                elif rows == three:
-                    for k in range(bk):
-                        v, j = dense[x + k], i + k * along
-                        s0 += a[j] * v
-                        s1 += a[j + down] * v
-                        s2 += a[j + two * down] * v
-                else:
-                    second = (rows - one) * down  # of a single row, itself: s1 is not used then
-                    for k in range(bk):
-                        v, j = dense[x + k], i + k * along
-                        s0 += a[j] * v
-                        s1 += a[j + second] * v
-            o = (t * bm + r) * lead
-            acc[o] += s0
-            if rows > one:
-                acc[o + lead] += s1
-            if rows > two:
-                acc[o + two * lead] += s2
-            if rows > three:
-                acc[o + three * lead] += s3
-            r += rows
-
-
 @jit(fastmath={"contract", "reassoc"})
 def dot_blocks(acc, rows, columns, bm, bn, a, a_ld, b, b_ld, depth):
     """Add to each block the dot products of ``bm`` rows of ``a`` with ``bn`` rows of ``b``.

@@ -27,6 +27,11 @@ def parts(dtype: np.dtype) -> int:
     return 2 if dtype.kind == "c" else 1
 
 
+def is_wide(dtype: np.dtype) -> bool:
+    """Return whether the loops read a dtype as it is: `widen` copies no contiguous array of it."""
+    return dtype.kind == "c" or dtype == compute_dtype(dtype)
+
+
 def widen(array: np.ndarray) -> np.ndarray:
     """Return a C-contiguous array of the compute dtype (complex stays complex)."""
     if array.dtype == bfloat16:  # the upper half of a float32
@@ -48,17 +53,22 @@ def real_rows(dense: np.ndarray) -> tuple[np.ndarray, int]:
 
     Not copied when rows are contiguous and nothing has to be widened.
     """
+    if dense.dtype.kind != "c":
+        return own_rows(dense)
+    wide = _both_rows(widen(dense))
+    return frozen(wide.reshape(-1)), wide.shape[-1]
+
+
+def own_rows(dense: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return `real_rows`, but of complex numbers as they are."""
     k, n = dense.shape
     size = dense.itemsize
     row = dense.strides[0] if k > 1 else n * size
     fits = (n == 1 or dense.strides[1] == size) and row >= 0 and row % size == 0
-    if fits and dense.dtype == compute_dtype(dense.dtype):
+    if fits and is_wide(dense.dtype):
         ld = row // size
         return frozen(_strip(dense, (k - 1) * ld + n)), ld
-    wide = widen(dense)
-    if dense.dtype.kind == "c":
-        wide = _both_rows(wide)
-    return frozen(wide.reshape(-1)), wide.shape[-1]
+    return frozen(widen(dense).reshape(-1)), n
 
 
 def real_columns(dense: np.ndarray) -> tuple[np.ndarray, int]:
@@ -89,10 +99,15 @@ def real_accumulator(acc: np.ndarray) -> np.ndarray:
 
 def real_strip(acc: np.ndarray) -> tuple[np.ndarray, int]:
     """Return ``(flat, ld)`` of a 2-D accumulator whose rows are contiguous."""
-    real, size = compute_dtype(acc.dtype) if acc.dtype.kind == "c" else acc.dtype, acc.itemsize
-    ld = acc.strides[0] // size if len(acc) > 1 else acc.shape[1]
-    flat = _strip(acc, (len(acc) - 1) * ld + acc.shape[1])
+    flat, ld = own_strip(acc)
+    real = compute_dtype(acc.dtype) if acc.dtype.kind == "c" else acc.dtype
     return flat.view(real), ld * parts(acc.dtype)
+
+
+def own_strip(acc: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return `real_strip`, but of complex numbers as they are."""
+    ld = acc.strides[0] // acc.itemsize if len(acc) > 1 else acc.shape[1]
+    return _strip(acc, (len(acc) - 1) * ld + acc.shape[1]), ld
 
 
 def _strip(array: np.ndarray, length: int) -> np.ndarray:

@@ -12,16 +12,21 @@ from ..._arrays import accumulator_dtype
 from ..._epilogue import Epilogue, apply_epilogue
 from ...pattern import Pattern
 from ._jit import frozen
-from ._kernels import multiply, multiply_narrow, multiply_vector
+from ._kernels import multiply, multiply_narrow
 from ._operands import (
     NO_TERMS,
     compute_dtype,
+    is_wide,
+    own_rows,
+    own_strip,
     parts,
     real_blocks,
     real_columns,
     real_rows,
     real_strip,
+    widen,
 )
+from ._small_blocks import multiply_vector, small_loop
 from ._threads import for_each, pieces, spans
 from .convert import transpose_blocks
 
@@ -29,9 +34,6 @@ from .convert import transpose_blocks
 _ACCUMULATOR, _COLUMNS = 1 << 18, 1024
 #: Bytes of the dense operand or of blocks that are widened at a time.
 _WIDENED = 1 << 25
-#: Columns of a block up to which `multiply_vector` beats `multiply_narrow` (measured). Transposed
-#: blocks it reads in place: they are not copied, of whatever size.
-_SMALL = 8
 
 
 def bsr_addmm(
@@ -85,8 +87,9 @@ def prepared_vector(
     """
     (bm, bk), cost = pattern.blocksize, data.size
     one_tile = pattern.block_shape[0] <= max(_ACCUMULATOR // bm, 1) and pieces(cost) == 1
-    plain = data.dtype.kind == "f" and data.dtype == compute_dtype(data.dtype) and bk <= _SMALL
-    if data.ndim != 3 or not one_tile or not plain or not data.flags.c_contiguous:
+    plain = is_wide(data.dtype) and data.flags.c_contiguous
+    loop = small_loop(1, bk, data.dtype, False)
+    if data.ndim != 3 or not one_tile or not plain or loop is not multiply_vector:
         return None
     ends = frozen(pattern._indptr.astype(np.int64))
     source, blocks, begins, stops = frozen(pattern._indices), frozen(data), ends[:-1], ends[1:]
@@ -95,7 +98,7 @@ def prepared_vector(
         flat, x = out.reshape(-1), dense.reshape(-1)
         x.flags.writeable = False  # of the view; see `frozen`
         flat.fill(0)
-        multiply_vector(flat, 1, begins, stops, NO_TERMS, source, blocks, False, x)
+        multiply_vector(flat, 1, begins, stops, NO_TERMS, source, blocks, False, x, 1, 1)
 
     return product
 
@@ -136,7 +139,7 @@ def _product(
         bm, bk = bk, bm
     acc_dtype = accumulator_dtype(data.dtype)
     narrow = is_narrow(n * real, bk * real)
-    vector = n * real == 1 and acc_dtype.kind == "f" and (order is not None or bk <= _SMALL)
+    small = small_loop(n, bk, acc_dtype, order is not None)
     loop = multiply_narrow if narrow else multiply
     wide_row = k * real * real * compute_dtype(data.dtype).itemsize
     panel = max(_WIDENED // max(wide_row, 1) // _COLUMNS, 1) * _COLUMNS
@@ -163,14 +166,14 @@ def _product(
         else:
             acc = np.zeros(result.shape, acc_dtype)
         if p1 > p0 and part.whole.alpha != 0:
-            flat, acc_ld = real_strip(acc)
+            flat, acc_ld = own_strip(acc) if small else real_strip(acc)
             ends = frozen(indptr[first : last + 1].astype(np.int64) - p0)
             source = frozen(indices[p0:p1])
-            if vector:
+            if small:
                 blocks, listed = _listed(data, order, p0, p1)
-                transposed = order is not None
-                targets = acc_ld, ends[:-1], ends[1:], listed, source
-                multiply_vector(flat, *targets, real_blocks(blocks), transposed, rows)
+                targets = flat, acc_ld, ends[:-1], ends[1:], listed, source
+                operands = frozen(widen(blocks)), order is not None, rows[left - start :], ld
+                small(*targets, *operands, right - left)
             else:
                 blocks = data[p0:p1] if order is None else _transposed(data, order[p0:p1])
                 loop(
@@ -193,7 +196,10 @@ def _product(
 
     for start in range(0, n, panel):
         stop = min(start + panel, n)
-        rows, ld = (real_columns if narrow else real_rows)(dense[:, start:stop])
+        if small:
+            rows, ld = own_rows(dense.T if n == 1 else dense[:, start:stop])
+        else:
+            rows, ld = (real_columns if narrow else real_rows)(dense[:, start:stop])
         columns = [(c, min(c + _COLUMNS, stop)) for c in range(start, stop, _COLUMNS)]
         most = max(_ACCUMULATOR // (bm * min(n, _COLUMNS)), 1)
         cost = data.size * (stop - start)
@@ -207,7 +213,7 @@ def _listed(
     """Return blocks and the list of those that p0..p1 are: uncopied where nothing is widened."""
     if order is None:
         return data[p0:p1], NO_TERMS
-    if data.flags.c_contiguous and data.dtype == compute_dtype(data.dtype):
+    if data.flags.c_contiguous and is_wide(data.dtype):
         return data, frozen(order[p0:p1])
     return data[order[p0:p1]], NO_TERMS
 

@@ -18,6 +18,9 @@ from .scatter_mm import clear, scatter_mm
 #: Blocks of up to this many rows and columns are compiled for their size, once each: loops of a
 #: few steps take half the time unrolled.
 _UNROLLED = 4
+#: Columns of a block from which a product runs along them (measured): shorter rows take dot
+#: products, of blocks that are 2x3 a tenth of the time.
+_LONG = 8
 
 
 def plan(
@@ -132,6 +135,9 @@ def _sum(
 ):
     """Add up the rows first..last; ``size`` has bm = bk = bn elements, or none for any size."""
     bm, bk, bn, s = a.shape[1], a.shape[2], b.shape[2], np.uintp(len(size))
+    m, d, n = np.uintp(bm), np.uintp(bk), np.uintp(bn)
+    if len(size) > 0:
+        m = d = n = s
     place = np.empty(columns, np.int64)
     flat_a, flat_b, flat = a.reshape(-1), b.reshape(-1), sums.reshape(-1)
     for i in range(first, last):
@@ -141,17 +147,17 @@ def _sum(
             k = a_columns[p]
             for q in range(b_ptr[k], b_ptr[k + 1]):
                 g = place[b_columns[q]]
-                if len(size) == 0:
+                if len(size) == 0 and bn >= _LONG:
                     total = flat[g * bm * bn : (g + 1) * bm * bn]
                     _add_product(total, flat_a[p * bm * bk :], flat_b[q * bk * bn :], bm, bk, bn)
                     continue
-                o, x, y = np.uintp(g) * s * s, np.uintp(p) * s * s, np.uintp(q) * s * s
-                for r in range(s):
-                    for c in range(s):
-                        element = flat[o + r * s + c]
-                        for d in range(s):
-                            element += flat_a[x + r * s + d] * flat_b[y + d * s + c]
-                        flat[o + r * s + c] = element
+                o, x, y = np.uintp(g) * m * n, np.uintp(p) * m * d, np.uintp(q) * d * n
+                for r in range(m):
+                    for c in range(n):
+                        element = flat[o + r * n + c]
+                        for t in range(d):
+                            element += flat_a[x + r * d + t] * flat_b[y + t * n + c]
+                        flat[o + r * n + c] = element
 
 
 @jit(fastmath={"contract"})
