@@ -1,11 +1,12 @@
-// The index lists of scatter_mm for a pattern (ops/scatter_indices.py), in one launch.
+// The index lists of scatter_mm for a pattern (ops/scatter_indices.py) and what else one reading of
+// the pattern tells, in one launch.
 //
-// A thread makes an entry: of the list of products, whose place tells its row (by a binary search
-// of indptr), its column split and its block; or of the list of tiles.
+// A warp takes a block row and makes its tiles. A thread takes a column split and a block, finds
+// the block's row (by a binary search of indptr) and makes an entry of the list of products.
 //
 // -DINDEX of the pattern (s32, s64), -DFORMAT=pairs|strided|compressed (common/pair_sum.cuh).
 #include "common/pair_sum.cuh"
-#include "common/types.cuh"
+#include "common/warp_reduce.cuh"
 
 using namespace sparsegpu;
 
@@ -13,7 +14,7 @@ constexpr int THREADS = 256;
 constexpr ListFormat LIST_FORMAT = ListFormat::FORMAT;
 
 struct ListProblem {
-  long long block_rows, nnzb, filled;  // filled: rows with blocks
+  long long block_rows, nnzb, listed;  // listed: rows in `rows`
   long long batches, inner, n;         // inner: others of a matrix, K / Ks
   int ms, ks, ns, split;
 };
@@ -28,47 +29,89 @@ __device__ __forceinline__ long long row_of(const INDEX* indptr, long long rows,
   return low;
 }
 
-// rows: those with blocks, in the order of their tiles. filled: how many, where the host has not
-// read it yet. pairs: p_offsets is pq, row by row.
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+// rows: those with blocks, in the order of their tiles. Null: a warp compares its row with all the
+// others, which for thousands of rows is quicker than a sort.
+// facts, zero before: rows with blocks, the last one's number + 1, most blocks of a row; how often
+// a column is lower than the one before it in its row, and how often the same. Null: not wanted.
+// pairs: p_offsets is pq, row by row.
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
     scatter_indices(long long* starts, long long* r_offsets, long long* p_offsets,
-                    long long* q_offsets, const long long* rows, const long long* filled,
+                    long long* q_offsets, unsigned long long* facts, const long long* rows,
                     const INDEX* indptr, const INDEX* indices,
                     const __grid_constant__ ListProblem problem) {
   const long long split = problem.split, entries = problem.nnzb * split;
-  const long long tiles = (filled ? *filled : problem.filled) * split;
   const long long begin = (long long)blockIdx.x * THREADS + threadIdx.x;
   const long long step = (long long)gridDim.x * THREADS;
 
-  for (long long x = begin; x < entries; x += step) {
-    const long long row = row_of(indptr, problem.block_rows, x / split);
-    const long long first = indptr[row], count = indptr[row + 1] - first;
-    const long long within = x - first * split, s = within / count, p = first + within % count;
-    const long long column = indices[p];
-    if constexpr (LIST_FORMAT == ListFormat::pairs) {
-      for (long long b = 0; b < problem.batches; ++b) {
-        p_offsets[2 * (b * entries + x)] = p;
-        p_offsets[2 * (b * entries + x) + 1] = (b * problem.inner + column) * split + s;
+  const int lane = threadIdx.x % 32;
+  const long long candidates = rows ? problem.listed : problem.block_rows;
+  unsigned long long seen = 0, end = 0, longest = 0, falls = 0, repeats = 0;
+  for (long long i = begin / 32; i < candidates; i += step / 32) {
+    const long long row = rows ? rows[i] : i;
+    const long long first = indptr[row], last = indptr[row + 1], count = last - first;
+    if (count == 0) continue;
+    long long rank = i, filled = problem.listed;
+    if (!rows) {
+      int before = 0, others = 0;
+      for (long long j = lane; j < candidates; j += 32) {
+        const long long other = indptr[j + 1] - indptr[j];
+        others += other > 0;
+        if constexpr (LIST_FORMAT == ListFormat::compressed) {  // most blocks first
+          before += other > count || (other == count && j < row);
+        } else {
+          before += other > 0 && j < row;
+        }
       }
-    } else {
-      if constexpr (LIST_FORMAT == ListFormat::strided) p_offsets[x] = p;
-      q_offsets[x] = column * problem.ks * problem.n + s * problem.ns;
+      rank = warp_sum(before);
+      filled = warp_sum(others);
+    }
+    const long long tiles = filled * split;
+    for (long long s = lane; s < split; s += 32) {
+      const long long tile = rank * split + s;
+      if constexpr (LIST_FORMAT != ListFormat::pairs)
+        r_offsets[tile] = row * problem.ms * problem.n + s * problem.ns;
+      if constexpr (LIST_FORMAT != ListFormat::compressed) {
+        for (long long b = 0; b < problem.batches; ++b)
+          starts[b * tiles + tile] = b * entries + first * split + s * count;
+      }
+    }
+    if (LIST_FORMAT != ListFormat::compressed && rank == filled - 1 && lane == 0)
+      starts[problem.batches * tiles] = problem.batches * entries;
+    if (!facts) continue;
+    ++seen;
+    end = max(end, (unsigned long long)row + 1);
+    longest = max(longest, (unsigned long long)count);
+    for (long long p = first + 1 + lane; p < last; p += 32) {
+      falls += indices[p] < indices[p - 1];
+      repeats += indices[p] == indices[p - 1];
     }
   }
+  falls = warp_sum(falls);
+  repeats = warp_sum(repeats);
+  if (seen && lane == 0) {
+    atomicAdd(&facts[0], seen);
+    atomicMax(&facts[1], end);
+    atomicMax(&facts[2], longest);
+    atomicAdd(&facts[3], falls);
+    atomicAdd(&facts[4], repeats);
+  }
 
-  for (long long x = begin; x < tiles; x += step) {
-    const long long row = rows[x / split], s = x % split;
-    if constexpr (LIST_FORMAT != ListFormat::pairs)
-      r_offsets[x] = row * problem.ms * problem.n + s * problem.ns;
-    if constexpr (LIST_FORMAT != ListFormat::compressed) {
-      const long long first = indptr[row], count = indptr[row + 1] - first;
-      for (long long b = 0; b < problem.batches; ++b)
-        starts[b * tiles + x] = b * entries + first * split + s * count;
+  for (long long x = begin; x < entries; x += step) {
+    const long long s = x / problem.nnzb, p = x - s * problem.nnzb, column = indices[p];
+    const long long row = row_of(indptr, problem.block_rows, p);
+    const long long first = indptr[row], count = indptr[row + 1] - first;
+    const long long entry = first * split + s * count + (p - first);
+    if constexpr (LIST_FORMAT == ListFormat::pairs) {
+      for (long long b = 0; b < problem.batches; ++b) {
+        p_offsets[2 * (b * entries + entry)] = p;
+        p_offsets[2 * (b * entries + entry) + 1] = (b * problem.inner + column) * split + s;
+      }
+    } else {
+      if constexpr (LIST_FORMAT == ListFormat::strided) p_offsets[entry] = p;
+      q_offsets[entry] = column * problem.ks * problem.n + s * problem.ns;
     }
   }
   if constexpr (LIST_FORMAT == ListFormat::compressed) {
     for (long long x = begin; x <= problem.block_rows; x += step) starts[x] = indptr[x];
-  } else if (begin == 0) {
-    starts[problem.batches * tiles] = problem.batches * entries;
   }
 }

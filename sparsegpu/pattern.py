@@ -213,9 +213,9 @@ class Pattern(Memo):
     @property
     def longest_row(self) -> int:
         """Blocks of the longest block row."""
-        if self.indices.size == 0 or self.block_shape[0] == 0:
+        if self._indices.size == 0 or self.block_shape[0] == 0:
             return 0
-        return self.memo("longest row", lambda: int(self.xp.diff(self.indptr).max()))
+        return self.memo("longest row", lambda: int(self.xp.diff(self._indptr).max()))
 
     @property
     def _order_facts(self) -> tuple[bool, bool]:

@@ -1,4 +1,4 @@
-"""The kernels that make index lists of `scatter_mm`, emulated on the host (tools/emulator)."""
+"""The kernel that makes index lists of `scatter_mm`, emulated on the host (tools/emulator)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sparsegpu
 from covering import covered
 from scatter_cases import FORMATS
 from sparsegpu.engines.cuda import scatter_indices
-from sparsegpu.engines.reference.scatter_indices import filled_rows
+from sparsegpu.engines.reference.scatter_indices import index_lists
 from sparsegpu.pattern import Pattern
 from sparsegpu.testing import random_blocks
 from test_scatter_indices import expected_lists
@@ -35,15 +35,24 @@ def pattern_of(rng, lengths, order, dtype=np.int32):
 @pytest.mark.parametrize("lengths", LENGTHS, ids=lambda x: f"{len(x)} rows")
 @pytest.mark.parametrize("order", ["sorted", "shuffled", "repeated"])
 @pytest.mark.parametrize("ranked", [8192, 2])
-def test_filled_rows(directory, rng, monkeypatch, lengths, order, ranked):
+@pytest.mark.parametrize("name", FORMATS)
+def test_rows(directory, monkeypatch, lengths, order, ranked, name):
     monkeypatch.setattr(scatter_indices, "RANKED", ranked)
     pattern, same = (pattern_of(np.random.default_rng(5), lengths, order) for _ in range(2))
+    how = (
+        name,
+        80,
+        40,
+        2 if name == "scatter_mm" else 1,
+    )  # more tiles of a row than a warp has lanes
     with emulated_scatter_indices(directory) as launched:
-        found = scatter_indices.filled_rows(pattern)
-    for array, expected in zip(found, filled_rows(same), strict=True):
-        np.testing.assert_array_equal(array, expected)
+        made, end = scatter_indices.index_lists(pattern, *how)
+    expected, expected_end = index_lists(same, *how)
+    assert end == expected_end
+    for array, values in zip(made, expected, strict=True):
+        np.testing.assert_array_equal(array, values)
     if sum(lengths):
-        assert launched == {"bsr_filled_rows": 1}
+        assert launched == {"scatter_indices": 1}
         assert pattern.known("order") == same._order_facts
         assert pattern.known("longest row") == same.longest_row
     else:
@@ -67,26 +76,29 @@ def test_lists(directory, rng, monkeypatch, name, split, batch, index, ranked):
         with emulated_scatter_indices(directory) as launched:
             made = sparsegpu.bsr_scatter_mm_indices_data(bsr, other, name, SPLIT_N=split)
         expected = expected_lists(triple, shape, (4, 2), other.shape, name, split)
-        assert launched == ({"bsr_filled_rows": 1, "scatter_indices": 1} if bsr.nnzb else {})
+        assert launched == ({"scatter_indices": 1} if bsr.nnzb else {})
         for array, values in zip(made[1:], expected):
             assert array.dtype == np.int64 and array.tolist() == np.array(values).tolist()
 
 
+@pytest.mark.parametrize("ranked", [8192, 2])
 @pytest.mark.parametrize("name", FORMATS)
-def test_both_kernels_are_launched_before_the_host_waits(directory, rng, monkeypatch, name):
-    triple = random_blocks(rng, (400, 20), (4, 2), density=0.1)
-    other, seen, read = np.zeros((20, 12), np.float32), [], scatter_indices._read
+def test_the_host_waits_once_a_pattern_and_behind_the_launch(directory, monkeypatch, ranked, name):
+    monkeypatch.setattr(scatter_indices, "RANKED", ranked)
+    lengths, seen, read = LENGTHS[4], [], scatter_indices._read
     with emulated_scatter_indices(directory) as launched:
         monkeypatch.setattr(
             scatter_indices, "_read", lambda *given: seen.append(dict(launched)) or read(*given)
         )
-        for split in (2, 3):
-            bsr = sparsegpu.bsr_array(triple, shape=(400, 20))
-            sparsegpu.bsr_scatter_mm_indices_data(bsr, other, name, SPLIT_N=split)
-            sparsegpu.bsr_scatter_mm_indices_data(bsr, other, name, SPLIT_N=6)
-    first, second = seen  # once a pattern
-    assert first == {"bsr_filled_rows": 1, "scatter_indices": 1}
-    assert second == {"bsr_filled_rows": 2, "scatter_indices": 3}
+        for order in ("sorted", "shuffled"):
+            pattern, same = (pattern_of(np.random.default_rng(5), lengths, order) for _ in "ab")
+            for split in (2, 6):
+                made, end = scatter_indices.index_lists(pattern, name, 12, split, 1)
+                expected, expected_end = index_lists(same, name, 12, split, 1)
+                assert end == expected_end
+                for array, values in zip(made, expected, strict=True):
+                    np.testing.assert_array_equal(array, values)
+    assert seen == [{"scatter_indices": 1}, {"scatter_indices": 3}]
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -34,6 +34,12 @@ def column_blocks(other: Any, ks: int, split: int, xp: Any) -> Any:
     return xp.ascontiguousarray(cut).reshape(size * (k // ks) * split, ks, n // split)
 
 
+def rows_with_blocks(pattern: Pattern) -> Any:
+    """Return the block rows that have blocks, int64, ascending; kept with the pattern."""
+    xp = pattern.xp
+    return pattern.memo("rows with blocks", lambda: xp.flatnonzero(xp.diff(pattern._indptr)))
+
+
 def place_tiles(result: Any, tiles: Any, pattern: Pattern, rows: Any, split: int, xp: Any) -> None:
     """Write tiles in order (batch, row, split) where they belong, zeros elsewhere."""
     (m, _), (ms, _), n = pattern.shape, pattern.blocksize, result.shape[-1]

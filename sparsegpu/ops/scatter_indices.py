@@ -12,7 +12,7 @@ of that list, so everything follows from p and n without a loop. Only block rows
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +40,6 @@ _TILES, _LARGEST_TILE = ("TILE_M", "TILE_N"), 256
 #: More tiles than these share nothing by being next to each other in time.
 _LARGEST_GROUP = 64
 _NARROWEST_DEFAULT_TILE = 64
-_ROWS = "rows with blocks"
 
 
 @dataclass(frozen=True)
@@ -215,28 +214,6 @@ def _default_split(indices_format: str, n: int, ms: int) -> int:
     return next((split for split in range(most, 1, -1) if n % split == 0), 1)
 
 
-class _Rows(NamedTuple):
-    """Block rows that have blocks; kept with the pattern.
-
-    Attributes
-    ----------
-    ascending, most_first : int64 arrays
-        Their numbers, in order and with most blocks first (stable).
-    end : int
-        The last one's number + 1.
-    """
-
-    ascending: Any
-    most_first: Any
-    end: int
-
-
-def rows_with_blocks(pattern: Pattern, function: str) -> _Rows:
-    """Return the block rows that have blocks; counted and sorted once."""
-    engine = engine_module(pattern.xp, "scatter_indices", function)
-    return pattern.memo(_ROWS, lambda: _Rows(*engine.filled_rows(pattern)))
-
-
 def _lists(
     pattern: Pattern,
     indices_format: str,
@@ -248,17 +225,14 @@ def _lists(
     """Return the lists of a pattern's distinct blocks, which are kept with it."""
 
     def build() -> IndicesData:
-        rows = pattern.known(_ROWS)
         engine = engine_module(pattern.xp, "scatter_indices", function)
-        found, arrays = engine.index_lists(
-            pattern, rows, indices_format, n, settings["SPLIT_N"], batch_size
-        )
-        rows = pattern.memo(_ROWS, lambda: _Rows(*found))
+        split = settings["SPLIT_N"]
+        arrays, end = engine.index_lists(pattern, indices_format, n, split, batch_size)
         # Making them told whether blocks are repeated. Lists of such blocks are of no use.
         distinct = distinct_pattern(pattern, function, "bsr")
         if distinct is not pattern:
             return _lists(distinct, indices_format, n, batch_size, settings, function)
-        return _made(pattern, rows, indices_format, n, batch_size, settings, arrays)
+        return _made(pattern, end, indices_format, n, batch_size, settings, arrays)
 
     key = (indices_format, n, batch_size, tuple(sorted(settings.items())))
     return pattern.memo_recent("scatter_mm", key, build)
@@ -266,7 +240,7 @@ def _lists(
 
 def _made(
     pattern: Pattern,
-    rows: _Rows,
+    end: int,
     indices_format: str,
     n: int,
     batch_size: int,
@@ -278,6 +252,6 @@ def _made(
         inner, tiles = batch_size * pattern.block_shape[1] * split, len(arrays[0]) - 1
         fit = Fit(*sizes, inner, None, split, tiles, pattern.longest_row, Memo(pattern.xp))
     else:
-        end = rows.end * pattern.blocksize[0]
-        fit = Fit(*sizes, pattern.shape[1], n, split, end, pattern.longest_row, Memo(pattern.xp))
+        rows = end * pattern.blocksize[0]
+        fit = Fit(*sizes, pattern.shape[1], n, split, rows, pattern.longest_row, Memo(pattern.xp))
     return IndicesData.made(fit, indices_format, arrays, meta)

@@ -23,7 +23,7 @@ from ._common import (
 )
 from ._long_scatter import add_pairs, add_tiles, cut_pairs, cut_tiles
 from ._long_sums import may_be_long
-from ._scatter_blocks import column_blocks, place_tiles, split_of
+from ._scatter_blocks import column_blocks, place_tiles, rows_with_blocks, split_of
 from ._scatter_check import Lists, disjoint_rounds, name_arrays, read_lists
 from .scatter_indices import (
     META,
@@ -31,7 +31,6 @@ from .scatter_indices import (
     IndicesData,
     bsr_scatter_mm_indices_data,
     check_product,
-    rows_with_blocks,
 )
 
 
@@ -214,7 +213,7 @@ def bsr_scatter_mm(
         operands = {"bsr": bsr.data, "other": other}
         others = other
         if name_arrays(function, indices_data)[0] == "scatter_mm":
-            rows = rows_with_blocks(pattern, function).ascending
+            rows = rows_with_blocks(pattern)
             split = split_of(function, indices_data, other, rows.size)
             others = column_blocks(other, pattern.blocksize[1], split, xp)
             lists = _lists(function, indices_data, blocks, others, None)

@@ -73,7 +73,7 @@ def emulated_scatter_mm(directory: Path) -> AbstractContextManager[Counter]:
 
 def emulated_scatter_indices(directory: Path) -> AbstractContextManager[Counter]:
     """Make the index lists of patterns by emulated kernels in the block of this context."""
-    return _emulated(directory, scatter_indices, ("filled_rows", "index_lists"))
+    return _emulated(directory, scatter_indices, ("index_lists",))
 
 
 def _emulated(

@@ -2,5 +2,4 @@
 
 from __future__ import annotations
 
-from ..reference.scatter_indices import filled_rows as filled_rows
 from ..reference.scatter_indices import index_lists as index_lists

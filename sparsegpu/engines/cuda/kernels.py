@@ -161,12 +161,6 @@ _SCHEDULES = (
             )
         ),
     ),
-    KernelSource(
-        "bsr_filled_rows",
-        (),
-        (),
-        variants=tuple({"INDEX": i, "RANKED": r} for i, r in (("s32", 1), ("s64", 0), ("s64", 1))),
-    ),
     KernelSource("interval_mask", (), (), variants=each("INDEX", _INDICES)),
     KernelSource(
         "top_k",

@@ -1,6 +1,7 @@
-"""Index lists of `ops.scatter_mm` for a pattern on the device: a launch for its rows, one for them.
+"""Index lists of `ops.scatter_mm` for a pattern on the device, by one launch.
 
-The host waits once, behind both, for the numbers that the lengths of the lists depend on.
+The host waits once a pattern, behind the launch, for the numbers that the lengths of the lists
+depend on.
 """
 
 from __future__ import annotations
@@ -24,93 +25,41 @@ _FORMS = {
     "bsr_strided_mm": "strided",
     "bsr_strided_mm_compressed": "compressed",
 }
-
-
-def filled_rows(pattern: Pattern) -> tuple[Any, Any, int]:
-    """Return the block rows that have blocks: ascending, with most blocks first, and their end.
-
-    What else is seen of the pattern on the way is kept with it: whether columns ascend, and the
-    length of the longest row.
-    """
-    if not pattern.nnzb:
-        nothing = pattern.xp.empty(0, _INT64)
-        return nothing, nothing, 0
-    return _read(pattern, *_find_rows(pattern))
-
-
-def _find_rows(pattern: Pattern) -> tuple[Any, Any, Any]:
-    """Return the rows in arrays that may be too long, and what one reading of the pattern tells."""
-    xp, block_rows = pattern.xp, pattern.block_shape[0]
-    ranked = block_rows <= RANKED
-    ascending, most_first = (xp.empty(block_rows if ranked else 0, _INT64) for _ in range(2))
-    facts = xp.empty(5, _INT64)
-    launch = Launch(
-        kernel("bsr_filled_rows", INDEX=ctype(pattern._indices.dtype), RANKED=int(ranked)),
-        grid(ceil_div(block_rows, THREADS // 32)),
-        (THREADS,),
-        (ascending, most_first, facts, pattern._indptr, pattern._indices, np.int64(block_rows)),
-    )
-    submit(Memset(facts), launch, setup=True)
-    return ascending, most_first, facts
-
-
-def _read(pattern: Pattern, ascending: Any, most_first: Any, facts: Any) -> tuple[Any, Any, int]:
-    """Wait for what `_find_rows` finds and return what `filled_rows` does."""
-    xp, block_rows = pattern.xp, pattern.block_shape[0]
-    filled, end, longest, falls, repeats = facts.tolist()
-    pattern.note("order", (not falls, not (falls or repeats)))
-    pattern.note("longest row", longest)
-    if block_rows > RANKED:
-        counts = xp.diff(pattern._indptr)
-        ascending = xp.flatnonzero(counts).astype(_INT64, copy=False)
-        # ~ reverses the order, and unlike - it does so for all integers.
-        most_first = ascending[xp.argsort(~counts[ascending], kind="stable")]
-    if filled < block_rows:
-        ascending, most_first = ascending[:filled], most_first[:filled]
-    return ascending, most_first, end
+#: What is kept with a pattern: how many block rows have blocks, and the last one's number + 1.
+_FILLED = "filled rows"
 
 
 def index_lists(
-    pattern: Pattern,
-    rows: tuple[Any, Any, int] | None,
-    indices_format: str,
-    n: int,
-    split_n: int,
-    batch_size: int,
-) -> tuple[tuple[Any, Any, int], tuple[Any, ...]]:
-    """Return `filled_rows`, those given or else found now, and the arrays of a format.
+    pattern: Pattern, indices_format: str, n: int, split_n: int, batch_size: int
+) -> tuple[tuple[Any, ...], int]:
+    """Return the arrays of a format, and where the block rows that have blocks end.
 
-    The lists are for others of ``n`` columns.
+    The lists are for others of ``n`` columns. What else is seen of the pattern on the way is kept
+    with it: whether columns ascend, and the length of the longest row.
     """
     xp, nnzb, form = pattern.xp, pattern.nnzb, _FORMS[indices_format]
     (ms, ks), (block_rows, inner) = pattern.blocksize, pattern.block_shape
-    if rows is None and (not nnzb or block_rows > RANKED):
-        rows = filled_rows(pattern)
-    facts = None
-    if rows is None:
-        ascending, most_first, facts = _find_rows(pattern)
-        filled = min(block_rows, nnzb)  # at most
-    else:
-        ascending, most_first, _ = rows
-        filled = ascending.size
+    known = pattern.known(_FILLED)
+    filled = known[0] if known else min(block_rows, nnzb)  # at most
     tiles, entries = filled * split_n, nnzb * split_n
     starts = block_rows if form == "compressed" else tiles * batch_size
-    shapes: dict[str, tuple[int, ...]] = {"starts": (starts + 1,)}
+    shapes: dict[str, int | tuple[int, int]] = {"starts": starts + 1}
     if form == "pairs":
         shapes["p_offsets"] = entries * batch_size, 2
     else:
-        shapes["r_offsets"] = (tiles,)
+        shapes["r_offsets"] = tiles
         if form == "strided":
-            shapes["p_offsets"] = (entries,)
-        shapes["q_offsets"] = (entries,)
+            shapes["p_offsets"] = entries
+        shapes["q_offsets"] = entries
     if not nnzb:
-        assert rows is not None  # found above
-        return rows, tuple(xp.zeros(shape, _INT64) for shape in shapes.values())
-    lists = {name: xp.empty(shape, _INT64) for name, shape in shapes.items()}
+        return tuple(xp.zeros(shape, _INT64) for shape in shapes.values()), 0
+    lists = {name: xp.ndarray(shape, _INT64) for name, shape in shapes.items()}
+    rows = None if block_rows <= RANKED else _sorted_rows(pattern, form == "compressed")
+    facts = None if known else xp.ndarray(5, _INT64)
     problem = kernel_struct("scatter_indices", "ListProblem")(
         block_rows=block_rows,
         nnzb=nnzb,
-        filled=filled,
+        listed=0 if rows is None else rows.size,
         batches=batch_size,
         inner=inner,
         n=n,
@@ -120,19 +69,43 @@ def index_lists(
         split=split_n,
     )
     written = (lists.get(x, NULL) for x in ("starts", "r_offsets", "p_offsets", "q_offsets"))
-    read = (most_first if form == "compressed" else ascending, NULL if facts is None else facts)
+    optional = (NULL if x is None else x for x in (facts, rows))
     launch = Launch(
         kernel("scatter_indices", FORMAT=form, INDEX=ctype(pattern._indices.dtype)),
-        grid(ceil_div(max(entries, block_rows + 1), THREADS)),
+        grid(ceil_div(max(entries, 32 * block_rows), THREADS)),  # a thread an entry, a warp a row
         (THREADS,),
-        (*written, *read, pattern._indptr, pattern._indices, problem),
+        (*written, *optional, pattern._indptr, pattern._indices, problem),
     )
-    submit(launch, setup=True)
-    if rows is None:
-        rows = _read(pattern, ascending, most_first, facts)
-        tiles = rows[0].size * split_n
-        if "r_offsets" in lists:
-            lists["r_offsets"] = lists["r_offsets"][:tiles]
-        if form != "compressed":
-            lists["starts"] = lists["starts"][: tiles * batch_size + 1]
-    return rows, tuple(lists.values())
+    works = (launch,) if facts is None else (Memset(facts), launch)
+    submit(*works, setup=True)
+    if known is None:
+        known = _read(pattern, facts)
+        if known[0] < filled:
+            tiles = known[0] * split_n
+            if form != "compressed":
+                lists["starts"] = lists["starts"][: tiles * batch_size + 1]
+            if form != "pairs":
+                lists["r_offsets"] = lists["r_offsets"][:tiles]
+    return tuple(lists.values()), known[1]
+
+
+def _read(pattern: Pattern, facts: Any) -> tuple[int, int]:
+    """Wait for what the kernel tells of a pattern, keep it, and return what `_FILLED` names."""
+    filled, end, longest, falls, repeats = facts.tolist()
+    pattern.note("order", (not falls, not (falls or repeats)))
+    pattern.note("longest row", longest)
+    pattern.note(_FILLED, (filled, end))
+    return filled, end
+
+
+def _sorted_rows(pattern: Pattern, most_first: bool) -> Any:
+    """Return the block rows with blocks, ascending or with most blocks first; kept with it."""
+    xp = pattern.xp
+
+    def build() -> Any:
+        counts = xp.diff(pattern._indptr)
+        rows = xp.flatnonzero(counts).astype(_INT64, copy=False)
+        # ~ reverses the order, and unlike - it does so for all integers.
+        return rows[xp.argsort(~counts[rows], kind="stable")] if most_first else rows
+
+    return pattern.memo((_FILLED, most_first), build)

@@ -134,12 +134,18 @@ def _current_stream() -> Callable[[], Any]:
 
 
 @lru_cache(maxsize=1024)
-def _parameters(sizes: tuple[int, ...]) -> tuple[struct.Struct, tuple[int, ...]]:
-    """Return how parameters of some sizes are packed with their addresses, and their offsets."""
+def _parameters(
+    sizes: tuple[int, ...],
+) -> tuple[struct.Struct, tuple[int, ...], type[ctypes.Array]]:
+    """Return how parameters of some sizes are packed with their addresses, and their offsets.
+
+    Also the type of a buffer for them that may begin at any address.
+    """
     padded = [round_up(size, _PARAMETER_ALIGNMENT) for size in sizes]
     fields = [f"{size}s{wide - size}x" for size, wide in zip(sizes, padded, strict=True)]
     starts = tuple(accumulate(padded, initial=0))[:-1]
-    return struct.Struct(f"<{''.join(fields)}{len(sizes)}Q"), starts
+    packed = struct.Struct(f"<{''.join(fields)}{len(sizes)}Q")
+    return packed, starts, ctypes.c_char * (packed.size + _PARAMETER_ALIGNMENT)
 
 
 @cache
@@ -234,13 +240,13 @@ class Launch:
                 parts.append(address(arg))
                 self._arrays.append(arg)
         # One buffer: the parameters, and behind them their addresses, which CUDA is given.
-        packed, starts = _parameters(tuple(map(len, parts)))
-        self._packed = ctypes.create_string_buffer(packed.size + _PARAMETER_ALIGNMENT)
+        packed, starts, buffer = _parameters(tuple(map(len, parts)))
+        self._packed = buffer()
         first = ctypes.addressof(self._packed)
         unused = -first % _PARAMETER_ALIGNMENT
         first += unused
         self._address = first + packed.size - 8 * len(parts)
-        packed.pack_into(self._packed, unused, *parts, *(first + start for start in starts))
+        packed.pack_into(self._packed, unused, *parts, *[first + start for start in starts])
 
     def parameter(self, number: int) -> ctypes.c_uint64:
         """Return eight bytes of a parameter, to be changed by who has the launch alone."""
