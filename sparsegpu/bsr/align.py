@@ -116,7 +116,12 @@ def aligned(function: str, array: Any, other: Any) -> tuple[Any, Any]:
         function, "other", array._pattern.batch_shape, other.pattern.batch_shape
     )
     other = array._with(other.pattern, other.data)._reblocked(function, "other", array.blocksize)
-    return tuple(repeated(x.astype(dtype, copy=False), batch) for x in (array, other))
+    return tuple(repeated(in_dtype(x, dtype), batch) for x in (array, other))
+
+
+def in_dtype(array: Any, dtype: np.dtype) -> Any:
+    """Return a checked array itself where its dtype stays: `astype` would check it again."""
+    return array if array.dtype == dtype else array.astype(dtype)
 
 
 def repeated(array: Any, batch: tuple[int, ...]) -> Any:

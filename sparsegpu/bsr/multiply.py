@@ -17,6 +17,7 @@ from .align import (
     common_dtype,
     converted,
     flat,
+    in_dtype,
     is_scalar,
     pattern_of,
     repeated,
@@ -143,7 +144,7 @@ def _fitted(function: str, array: Any, other: Any) -> tuple[Any, Any]:
     batches = array._pattern.batch_shape, other.pattern.batch_shape
     batch = broadcast_shape(function, "other", *batches)
     other = array._with(other.pattern, other.data)._reblocked(function, "other", tuple(blocksize))
-    a, b = (repeated(x.astype(dtype, copy=False), batch) for x in (array, other))
+    a, b = (repeated(in_dtype(x, dtype), batch) for x in (array, other))
     return a, b
 
 
