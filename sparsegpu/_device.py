@@ -20,6 +20,8 @@ class Portable(Sparse):
     def to_device(self, device: int | None = None) -> Self:
         """Return the array on a CUDA device (itself, if it is there already).
 
+        A 2:4 array keeps its backend.
+
         Parameters
         ----------
         device : int, optional

@@ -192,6 +192,23 @@ def test_copies_of_what_is_written(device):
     assert prepared.inplace((y, 2.0, x, 8))
 
 
+@pytest.mark.parametrize("in_place", [True, False])
+def test_calls_that_are_planned_all_the_same_keep_nothing_more(device, monkeypatch, in_place):
+    kernel, y, x = axpy(), DeviceArray(1000), DeviceArray(2000)
+    monkeypatch.setattr(arguments, "cloned", lambda name, bound, written: bound)
+
+    def call():
+        (kernel.inplace if in_place else kernel)(y, 2.0, x, 8)
+
+    for _ in range(3):
+        call()
+    (prepared,) = kernel._plans.prepared.values()
+    with launch.recording(lambda given, whole, setup: None):
+        for _ in range(5):
+            call()
+    assert len(device.planned) == 7 and len(prepared._idle) == 1
+
+
 def test_threads_do_not_mix_their_addresses(device):
     kernel, count, times = axpy(), 4, 200
     for _ in range(3):

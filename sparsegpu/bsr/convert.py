@@ -159,11 +159,12 @@ class Conversions(Formats, Portable):
             Another ``casting``; matrices of a batch that would keep different numbers of blocks.
         """
         wanted = check_dtype("astype", "dtype", dtype)
-        check_choice("astype", "casting", casting, _CASTING)
         check_flags("astype", copy=copy)
-        if not np.can_cast(self.dtype, wanted, cast("Any", casting)):
-            expected = f"a cast from {self.dtype} that is {casting!r}"
-            raise bad_type("astype", "dtype", expected, wanted)
+        if not isinstance(casting, str) or casting != "unsafe":  # which operators ask for, twice
+            check_choice("astype", "casting", casting, _CASTING)
+            if not np.can_cast(self.dtype, wanted, cast("Any", casting)):
+                expected = f"a cast from {self.dtype} that is {casting!r}"
+                raise bad_type("astype", "dtype", expected, wanted)
         check_sparse("astype", "self", self)
         with on_device(self._data):
             if wanted == self.dtype:

@@ -43,6 +43,11 @@ def parameter_of(name: Any, formal: Formal, declared: Declared | None) -> Parame
     return Parameter(name, formal.kind, formal.size, dtype, integer)
 
 
+def pointer(name: Any, dtype: np.dtype | None = None) -> Parameter:
+    """Return what a declaration alone tells of a pointer."""
+    return Parameter(name, POINTER, 8, dtype, True)
+
+
 def bind(
     function: str, names: Sequence[Any], args: tuple, keywords: Mapping[str, Any]
 ) -> dict[Any, Any]:

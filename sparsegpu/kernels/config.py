@@ -25,8 +25,8 @@ class Config:
     Parameters
     ----------
     defines : mapping of str to int, float, bool or str
-        ``{"TILE": 32}`` becomes ``-DTILE=32``, True and False 1 and 0, infinity and NaN
-        expressions of a kernel's.
+        ``{"TILE": 32}`` becomes ``-DTILE=32``, True and False 1 and 0. Infinity and NaN become
+        calls of ``__longlong_as_double``, which are no constant expressions.
     block : int or tuple of up to three ints, optional
         Threads of a block; replaces the kernel's.
     shared_memory : int

@@ -27,8 +27,8 @@ class Described:
         self._name: str = content["name"]
         self._plans = Plans()
         self._hash: int | None = None
-        # Of code that compiles only with what heuristics define, once a call has completed it.
-        self._completed_parameters: list[arguments.Parameter] | None = None
+        # Whether the code compiles only with what heuristics define, once a call has told.
+        self._needs_heuristics = False
 
     # -- content -----------------------------------------------------------------------------
 
@@ -174,13 +174,17 @@ class Described:
             return tuple(d.name for d in built.declared)
         return tuple(range(count))
 
-    def _declared_names(self) -> tuple | None:
-        """Return the parameters' names where they are given, or the text tells them."""
+    def _declared(self) -> dict[Any, bool] | None:
+        """Return the parameters by name where names are given, or the text tells them.
+
+        The values say of which the text tells that they are pointers.
+        """
         given, text = self._content["params"], self._content["text"]
-        if given is not None or not isinstance(text, str):
-            return given
-        plain = build.parameters_of(text, self._name)
-        return None if plain is None else tuple(d.name for d in plain)
+        plain = build.parameters_of(text, self._name) if isinstance(text, str) else None
+        if plain is None:
+            return None if given is None else dict.fromkeys(given, False)
+        names = [d.name for d in plain] if given is None else given
+        return dict(zip(names, (d.pointer for d in plain), strict=False))
 
     def explain(self) -> str:
         """Return, parameter by parameter, what is read and written and why.
@@ -232,7 +236,7 @@ def _declared_parameter(declared: Any) -> arguments.Parameter:
     if declared.type == "CUtensorMap" and not declared.pointer:
         return arguments.Parameter(declared.name, TENSOR_MAP, BYTES, None, False)
     if declared.pointer:
-        return arguments.Parameter(declared.name, "pointer", 8, dtype, True)
+        return arguments.pointer(declared.name, dtype)
     if dtype is None:
         raise ImportError(
             f"{declared.name}: its size is found by compiling, which needs cuda-bindings: pip "

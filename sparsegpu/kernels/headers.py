@@ -14,24 +14,24 @@ _BEFORE = re.compile(r"(?:--pre-include|-include)(?:[= ]|$)")
 
 
 def digest(text: str, options: Sequence[str]) -> str:
-    """Return a hash of the headers that a text includes from the directories of options.
+    """Return a hash of the headers that a text includes, by directories of options or without.
 
-    Headers of headers count, too, whatever ``#if`` stands before them. Those that are found in no
-    directory are the compiler's own, or missing. Empty without any.
+    NVRTC looks in the current directory, too. Headers of headers count, whatever ``#if`` stands
+    before them, and of one name in several directories all do. Those that are found in none are the
+    compiler's own, or missing. Empty without any.
     """
     directories, first = (list(_named(options, what)) for what in (_DIRECTORY, _BEFORE))
-    if not directories:
-        return ""
+    directories.insert(0, os.curdir)
     found: dict[str, str] = {}
     waiting = [(directories, name) for name in (*first, *_INCLUDE.findall(text))]
     while waiting:
-        path = _path(*waiting.pop())
-        if path is None or path in found:
-            continue
-        state = os.stat(path)
-        found[path], more = _read(path, state.st_mtime_ns, state.st_size)
-        nearest = [os.path.dirname(path), *directories]
-        waiting += [(nearest, name) for name in more]
+        for path in _paths(*waiting.pop()):
+            if path in found:
+                continue
+            state = os.stat(path)
+            found[path], more = _read(path, state.st_mtime_ns, state.st_size)
+            nearest = [os.path.dirname(path), *directories]
+            waiting += [(nearest, name) for name in more]
     return sha256(repr(sorted(found.items())).encode()).hexdigest() if found else ""
 
 
@@ -43,12 +43,11 @@ def _named(options: Sequence[str], what: re.Pattern) -> Iterator[str]:
             yield option[match.end() :] or following
 
 
-def _path(directories: Iterable[str], name: str) -> str | None:
+def _paths(directories: Iterable[str], name: str) -> Iterator[str]:
     for directory in directories:
         path = os.path.normpath(os.path.join(directory, name))
         if os.path.isfile(path):
-            return path
-    return None
+            yield path
 
 
 @lru_cache(maxsize=1024)

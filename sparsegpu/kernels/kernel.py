@@ -77,6 +77,7 @@ class Kernel(Planned):
         prepared = self._plans.prepared.get(key)
         if prepared is not None and (results := prepared.functional(args)) is not None:
             return results
+        lacking = prepared is None or prepared.is_used_up()
         with self._on_device(args, named):
             plan = self._planned(key, False, args, named, grid, block, config)
             bound, access = plan.bound, plan.access
@@ -89,7 +90,7 @@ class Kernel(Planned):
                     ready[name] = arguments.allocated(self._name, name, value, given, read)
             ready = {name: ready[name] for name in bound}
             self._run(ready, plan)
-            if plan.repeats:
+            if plan.repeats and lacking:
                 self._prepare(key, plan, args, written)
         results = tuple(ready[n] for n in written if ready[n] is None or is_array(ready[n]))
         return results[0] if len(results) == 1 else results
@@ -115,10 +116,11 @@ class Kernel(Planned):
         prepared = self._plans.prepared.get(key)
         if prepared is not None and prepared.inplace(args):
             return
+        lacking = prepared is None or prepared.is_used_up()
         with self._on_device(args, named):
             plan = self._planned(key, True, args, named, grid, block, config)
             self._run(plan.bound, plan)
-            if plan.repeats:
+            if plan.repeats and lacking:
                 self._prepare(key, plan, args, ())
 
     @staticmethod

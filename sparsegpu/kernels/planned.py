@@ -32,19 +32,25 @@ class Planned(Described):
 
     def _parameters_of(self, args: tuple, keywords: Mapping[str, Any]) -> list[arguments.Parameter]:
         """Return the parameters; what the code lacks to compile, heuristics add."""
-        if self._completed_parameters is not None:
-            return self._completed_parameters
-        try:
-            return self._parameters(self._build(None) if self._has_code else None)
-        except CompileError:
-            names = self._declared_names()
-            if names is None or not self._content["heuristics"]:
-                raise
-        given = arguments.bind(self._name, names, args, keywords)
+        if not self._needs_heuristics:
+            try:
+                return self._parameters(self._build(None) if self._has_code else None)
+            except CompileError:
+                if not self._content["heuristics"] or self._declared() is None:
+                    raise
+                self._needs_heuristics = True
+        declared = self._declared() or {}
+        given = arguments.bind(self._name, list(declared), args, keywords)
+        for name, is_pointer in declared.items():
+            if is_pointer:  # which heuristics may rely on
+                arguments.check(self._name, arguments.pointer(name), given[name])
         bound = {name: array_of(value) for name, value in given.items()}
-        built = self._build(self._completed(bound, self.configs[0]))
-        self._completed_parameters = self._parameters(built)
-        return self._completed_parameters
+        # Of every call anew: what heuristics define may be the type of a parameter.
+        found = self._parameters(self._build(self._completed(bound, self.configs[0])))
+        if [parameter.name for parameter in found] != list(declared):
+            expected = "the parameters' names, since a define may hide what is declared"
+            raise bad_value("wrap", "params", expected, None)
+        return found
 
     def _bound(
         self, args: tuple, keywords: Mapping[str, Any]

@@ -47,6 +47,10 @@ class Prepared:
                 (low, high), (other_low, other_high) = (_span(args[n]) for n in (i, j))
                 self._near.append((i, j, low - other_high, high - other_low))
 
+    def is_used_up(self) -> bool:
+        """Return whether no launch is left: other calls are using all there are."""
+        return not self._idle
+
     def add(self, work: Any) -> None:
         """Keep a `Launch` that nobody else has: as many are used as threads call at a time."""
         places = zip(self._arrays, self._places, strict=True)

@@ -29,23 +29,36 @@ from ._jit import jit
 #: `multiply_rows` beat `multiply`, whose columns these are at most (measured). Complex numbers,
 #: which `multiply` takes as two real columns each, are worth it in larger blocks and any row.
 _VECTOR_DEPTH, _FEW_DEPTH, _FEW_COLUMNS, _ROWS_DEPTH, _ROWS_COLUMNS = 8, 6, 8, 3, 64
+#: Bytes of a target from which `multiply`, which packs ``dense`` once for all its rows, wins again.
+_TARGET = 1536
+#: Columns of larger blocks than `_ROWS_DEPTH` with which `multiply_few` wins, of real numbers: two
+#: leave half of its registers unused, and more than four read every block twice.
+_FULL_REGISTERS = (3, 4)
 
 
-def small_loop(columns: int, depth: int, dtype: np.dtype, transposed: bool) -> Callable | None:
+def small_loop(
+    columns: int, height: int, depth: int, dtype: np.dtype, transposed: bool
+) -> Callable | None:
     """Return the loop of this page that is fastest, None if none is.
 
-    ``dtype`` is the accumulator's. Transposed blocks are read in place for one column, of whatever
-    size they are: copying them takes longer.
+    ``height`` and ``depth`` are the rows and columns of the blocks, of transposed ones as they are
+    multiplied; ``dtype`` is the accumulator's. Transposed blocks are read in place for one column,
+    of whatever size they are: copying them takes longer.
     """
     if dtype.kind not in "fc":
         return None
     if columns == 1:
         return multiply_vector if transposed or depth <= _VECTOR_DEPTH else None
-    if columns <= _FEW_COLUMNS and depth <= _FEW_DEPTH:
-        return multiply_few
     if dtype.kind == "c":
-        return multiply_rows if depth <= _FEW_DEPTH else None
-    return multiply_rows if depth <= _ROWS_DEPTH and columns <= _ROWS_COLUMNS else None
+        small = depth <= _FEW_DEPTH
+    elif depth <= _ROWS_DEPTH:
+        fits = height * columns * dtype.itemsize <= _TARGET
+        small = columns <= _FEW_COLUMNS or (columns <= _ROWS_COLUMNS and fits)
+    else:
+        small = depth <= _FEW_DEPTH and columns in _FULL_REGISTERS
+    if not small:
+        return None
+    return multiply_few if columns <= _FEW_COLUMNS else multiply_rows
 
 
 @jit(fastmath={"contract"})

@@ -88,7 +88,7 @@ def prepared_vector(
     (bm, bk), cost = pattern.blocksize, data.size
     one_tile = pattern.block_shape[0] <= max(_ACCUMULATOR // bm, 1) and pieces(cost) == 1
     plain = is_wide(data.dtype) and data.flags.c_contiguous
-    loop = small_loop(1, bk, data.dtype, False)
+    loop = small_loop(1, bm, bk, data.dtype, False)
     if data.ndim != 3 or not one_tile or not plain or loop is not multiply_vector:
         return None
     ends = frozen(pattern._indptr.astype(np.int64))
@@ -139,7 +139,7 @@ def _product(
         bm, bk = bk, bm
     acc_dtype = accumulator_dtype(data.dtype)
     narrow = is_narrow(n * real, bk * real)
-    small = small_loop(n, bk, acc_dtype, order is not None)
+    small = small_loop(n, bm, bk, acc_dtype, order is not None)
     loop = multiply_narrow if narrow else multiply
     wide_row = k * real * real * compute_dtype(data.dtype).itemsize
     panel = max(_WIDENED // max(wide_row, 1) // _COLUMNS, 1) * _COLUMNS
