@@ -137,6 +137,18 @@ def test_sampled_addmm(directory, rng, case):
     assert launched == {SOURCES[path]: 1, **parts}
 
 
+@pytest.mark.parametrize(
+    ("path", "dtype", "k"),
+    [("mma", "float16", 200), ("wgmma", "float16", 200), ("fma", "float32", 56)]
+    + [("mma_f64", "float64", 56)],
+)
+def test_warps_ahead_of_others(tmp_path, rng, monkeypatch, path, dtype, k):
+    """In any order of the threads, as far as barriers leave one."""
+    monkeypatch.setenv("EMULATOR_ORDER", "1")  # a kernel reads it when it is loaded
+    case = path, {}, dtype, (64, 64), (3, 5), k, ("rows", "rows"), {"beta": 2}
+    test_sampled_addmm(tmp_path, rng, case)
+
+
 @pytest.mark.parametrize("even", [0, 1])
 def test_block_rows_far_apart(directory, rng, even):
     """Between two with blocks lie more empty ones than a warp has lanes."""

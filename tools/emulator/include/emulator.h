@@ -162,6 +162,23 @@ inline void body() {
   swapcontext(&fibers[running].context, &scheduler);
 }
 
+// The order of the threads of a block, each until it waits, drawn anew for every turn where
+// EMULATOR_ORDER is set to a seed: upwards or downwards, and half of the warps stand still, so that
+// others are ahead of them by as much as barriers allow. Else by their numbers.
+struct Turn {
+  static inline const char* const seed = std::getenv("EMULATOR_ORDER");
+  static inline uint64_t state = seed ? 2 * std::strtoull(seed, nullptr, 10) + 1 : 0;
+  uint64_t drawn = 0;
+
+  Turn() {
+    if (!seed) return;
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    drawn = state >> 24;
+  }
+  unsigned thread(unsigned i, unsigned block) const { return drawn >> 32 & 1 ? block - 1 - i : i; }
+  bool stands_still(unsigned thread) const { return drawn >> thread / 32 & 1; }
+};
+
 inline void run(unsigned grid, unsigned block, void** given, void (*entry)()) {
   arguments = given;
   kernel = entry;
@@ -184,9 +201,12 @@ inline void run(unsigned grid, unsigned block, void** given, void (*entry)()) {
     }
     for (bool left = true; left;) {
       left = false;
-      for (running = 0; running < block; ++running) {
+      const Turn turn;
+      for (unsigned i = 0; i < block; ++i) {
+        running = turn.thread(i, block);
         if (fibers[running].done) continue;
         left = true;
+        if (turn.stands_still(running)) continue;
         threadIdx.x = running;
         swapcontext(&scheduler, &fibers[running].context);
       }
