@@ -21,7 +21,7 @@ struct UnionRows {
 struct Row {
   long long first;  // of all matrices
   const INDEX* columns;
-  int count;
+  long long count;
 
   __device__ __forceinline__ Row(const INDEX* indptr, const INDEX* indices, long long nnzb,
                                  const UnionRows& problem, long long row) {
@@ -29,14 +29,14 @@ struct Row {
     indptr += row + matrix;  // of block_rows + 1 starts a matrix
     first = matrix * nnzb + indptr[0];
     columns = indices + first;
-    count = int(indptr[1] - indptr[0]);
+    count = (long long)indptr[1] - indptr[0];
   }
 
   // How many columns are below this one.
-  __device__ __forceinline__ int below(INDEX column) const {
-    int low = 0, high = count;
+  __device__ __forceinline__ long long below(INDEX column) const {
+    long long low = 0, high = count;
     while (low < high) {
-      const int middle = (low + high) / 2;
+      const long long middle = (low + high) / 2;
       if (columns[middle] < column)
         low = middle + 1;
       else
@@ -50,13 +50,13 @@ struct Row {
 // those blocks that come first, and where the other row has it, too, its number there, else -1.
 // Returns how many it has. All lanes of the warp come here.
 template <typename Use>
-__device__ __forceinline__ int meet(const Row& row, const Row& other, Use use) {
+__device__ __forceinline__ long long meet(const Row& row, const Row& other, Use use) {
   const int lane = threadIdx.x % 32;
-  int common = 0;
-  for (int base = 0; base < row.count; base += 32) {
-    const int i = base + lane;
+  long long common = 0;
+  for (long long base = 0; base < row.count; base += 32) {
+    const long long i = base + lane;
     INDEX column = 0;
-    int below = 0;
+    long long below = 0;
     bool both = false;
     if (i < row.count) {
       column = row.columns[i];
@@ -64,8 +64,8 @@ __device__ __forceinline__ int meet(const Row& row, const Row& other, Use use) {
       both = below < other.count && other.columns[below] == column;
     }
     const unsigned lanes = __ballot_sync(~0u, both);
-    const int before = common + __popc(lanes & ((1u << lane) - 1));
-    if (i < row.count) use(i, i + below - before, column, both ? below : -1);
+    const long long before = common + __popc(lanes & ((1u << lane) - 1));
+    if (i < row.count) use(i, i + below - before, column, both ? below : -1ll);
     common += __popc(lanes);
   }
   return common;
@@ -82,19 +82,19 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const Row left(left_indptr, left_indices, problem.left_nnzb, problem, r);
     const Row right(right_indptr, right_indices, problem.right_nnzb, problem, r);
     if constexpr (!FILL) {
-      const int both = meet(left, right, [](int, int, INDEX, int) {});
+      const long long both = meet(left, right, [](long long, long long, INDEX, long long) {});
       if (lane == 0) {
         counts[r] = left.count + right.count - both;
         common[r] = both;
       }
     } else {
       const long long start = r == 0 ? 0 : block_ends[r - 1];
-      meet(left, right, [&](int i, int at, INDEX column, int number) {
+      meet(left, right, [&](long long i, long long at, INDEX column, long long number) {
         indices[start + at] = OUT_INDEX(column);
         of_left[start + at] = NUMBER(left.first + i);
         of_right[start + at] = number < 0 ? NUMBER(-1) : NUMBER(right.first + number);
       });
-      meet(right, left, [&](int i, int at, INDEX column, int number) {
+      meet(right, left, [&](long long i, long long at, INDEX column, long long number) {
         if (number >= 0) return;
         indices[start + at] = OUT_INDEX(column);
         of_left[start + at] = NUMBER(-1);

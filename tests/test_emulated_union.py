@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -112,3 +114,16 @@ def test_the_union_is_kept_with_the_patterns(directory, rng):
         for _ in range(3):
             union._union(a.pattern, b.pattern, "bsr_array +")
     assert asked == [1]
+
+
+def test_a_capture_keeps_the_union(directory, rng, monkeypatch):
+    """Its graph reads the union after the patterns have dropped it."""
+    from sparsegpu.engines.cuda import union
+
+    a, b = two(rng, "float64", (2, 2), (5, 6), shuffled=False)
+    kept = []
+    monkeypatch.setattr(union, "current", lambda: SimpleNamespace(keep=kept.append))
+    with emulated_union(directory):
+        found = union._union(a.pattern, b.pattern, "bsr_array +")
+        again = union._union(a.pattern, b.pattern, "bsr_array +")
+    assert len(kept) == 2 and all(known is found is again for known in kept)

@@ -207,6 +207,29 @@ def test_streams_of_one_capture_do_not_meet(cuda_engine, cp, rng):
             assert (out == expected).all()
 
 
+def test_a_graph_outlives_what_two_patterns_keep(cuda_engine, cp, rng):
+    """The union of a sum, and the plan of a product, make room for those of later operands."""
+    shape, block = (96, 96), (16, 16)
+    a, *others = (
+        sg.random_bsr(shape, block, 0.4, dtype="float32", rng=rng, xp=cp) for _ in range(20)
+    )
+    stream = cp.cuda.Stream(non_blocking=True)
+    for call in (lambda b: (a + b).data, lambda b: (a @ b).data):
+        expected = call(others[0]).copy()
+        cp.cuda.Device().synchronize()
+        graph, result = captured(cp, lambda call=call: call(others[0]), stream)
+        for other in others[1:]:
+            call(other)
+        gc.collect()
+        pieces = guards(cp, cp.cuda.get_current_stream())
+        result.fill(0)
+        cp.cuda.Device().synchronize()
+        graph.launch(stream)
+        stream.synchronize()
+        assert (result == expected).all()
+        assert_untouched(pieces)
+
+
 def used(cp):
     gc.collect()
     cp.cuda.Device().synchronize()

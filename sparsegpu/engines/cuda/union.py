@@ -19,6 +19,7 @@ from ._grid import THREADS, grid
 from ._spgemm_plan import ends_launch
 from .runtime.launch import NULL, Launch, kernel, submit
 from .runtime.structs import kernel_struct
+from .runtime.submission import current
 from .runtime.types import ctype
 
 _ROWS_AT_ONCE = 4  # of a thread block, one a warp
@@ -108,6 +109,9 @@ def _blocks(
 
 def _union(left: Pattern, right: Pattern, function: str) -> Union:
     kept: Union = left.memo_with("union", right, lambda: _find(left, right, function))
+    submission = current()
+    if submission is not None:  # a graph reads it for longer than the patterns may keep it
+        submission.keep(kept)
     return kept
 
 
