@@ -33,7 +33,8 @@ _WIDE_REGISTERS = 14  # more of them, where sums are of 64 bits
 _LEAST_LANES = 24  # of a warp that take a block, where lanes stand for single elements
 _DEEPEST = 9  # blocks that such a lane loads at once
 _WARP_BYTES = 16 << 10  # of consecutive rows, that a warp of such lanes takes
-_ELEMENT_REGISTERS = (45, 33)  # then: for the blocks in flight, and the others, as compiled
+_ELEMENT_REGISTERS = 45  # then: for the blocks in flight
+_WITH_ELEMENTS = {False: 33, True: 49}  # and the others, as compiled: where rows are split, more
 
 
 def _power_of_two_from(n: int) -> int:
@@ -112,7 +113,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     blocks = max(ceil_div(ceil(row_blocks), team // lanes), 1)
     if elements:
         loads += 1  # an index; addresses are computed when they are needed
-        depth, resident, deepest = *_depth_of_elements(blocks, sums, loads), _DEEPEST
+        depth, resident, deepest = *_depth_of_elements(f, blocks, sums, loads), _DEEPEST
     else:
         loads += 4 if columns == 1 else 6  # an index and two addresses
         depth, resident, deepest = *_depth(blocks, sums, loads, wide=acc >= 8), 5
@@ -146,12 +147,11 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     return Tile(32 // team, warps, rounds, shape_names(f) | names)
 
 
-def _depth_of_elements(blocks: int, sums: int, registers: int) -> tuple[int, int]:
+def _depth_of_elements(f: Facts, blocks: int, sums: int, registers: int) -> tuple[int, int]:
     """Return what `_depth` does, where a lane stands for an element: a complete row, if it fits."""
-    in_flight, others = _ELEMENT_REGISTERS
-    most = min(max(in_flight // registers, 1), _DEEPEST)
+    most = min(max(_ELEMENT_REGISTERS // registers, 1), _DEEPEST)
     unroll = ceil_div(blocks, ceil_div(blocks, most))
-    needed = sums + unroll * registers + others
+    needed = sums + unroll * registers + _WITH_ELEMENTS[f.split_rows]
     return unroll, min(512 // (ceil_div(needed, 8) * 8), 8)
 
 
