@@ -16,7 +16,7 @@ LONG_ROWS = [
     ((80, 64), (5, 20), (32, 32), 4, {}, {"dropout_p": 0.3, "seed": 7, "sinks": 0}),
     # a launch with another tile than that of all keys
     ((128, 128), (5, 20), (64, 64), 2, {}, {}),
-    ((16, 16), (6, 80), (96, 200), 1, {}, {}),
+    ((64, 16), (6, 80), (96, 200), 1, {}, {}),
 ]
 
 #: (blocksize, lengths in blocks, widths): whole tiles and parts of them, of queries and of keys.
