@@ -41,8 +41,11 @@ constexpr int THREADS = 32 * WARPS_M * WARPS_N;
 constexpr int WARP_M = TILE_M / WARPS_M;
 constexpr int WARP_N = TILE_N / WARPS_N;
 // Thread blocks of a multiprocessor that its 65536 registers suffice for: a thread holds up to 64
-// sums, of larger tiles more.
-constexpr int REGISTERS = WARP_M * WARP_N > 2048 ? 256 : 128;
+// sums, of larger tiles more. So it does of a slice's bytes, and of columns, that are copied one by
+// one: these are in registers on the way, each with its place.
+constexpr int SUMS = WARP_M * WARP_N / 32;
+constexpr int HELD = !DATA_VECTORS && (SIZE == 1 || TRANSPOSED) ? TILE_M * TILE_K / THREADS : 0;
+constexpr int REGISTERS = SUMS + 2 * HELD > 64 ? 256 : 128;
 constexpr int RESIDENT = REGISTERS * THREADS < 65536 ? 65536 / (REGISTERS * THREADS) : 1;
 static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "a warp multiplies 16 x 16 outputs at a time");
 
@@ -140,6 +143,15 @@ struct Operands {
       transpose_bytes<Left, TILE_M, TILE_K, THREADS>(left, [&](int k, int m) {
         return k < here && m < rows ? four_bytes(left_of(k) + m, 4) : 0;
       });
+    } else if constexpr (SIZE == 1) {
+      constexpr int PART = TILE_K / 2;  // all copies at once would take too many registers
+#pragma unroll 1
+      for (int first = 0; first < TILE_K; first += PART)
+        share_copies<THREADS, TILE_M, PART>([&](int m, int y, int c) {
+          const int k = first + y + c;
+          *reinterpret_cast<T*>(left + Left::offset(m, k)) =
+              k < here && m < rows ? left_of(k)[m] : zero_of<T>();
+        });
     } else {
       constexpr int STEP = DATA_VECTORS ? VECTOR : 1;
       share_copies<THREADS, TILE_M / STEP, TILE_K>([&](int x, int y, int c) {

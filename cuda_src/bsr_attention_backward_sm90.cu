@@ -47,6 +47,11 @@ constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int ENTRIES = OTHER < TILE_OTHER ? TILE_OTHER / OTHER : 1;
 constexpr int SLICES = OTHER < TILE_OTHER ? 1 : OTHER / TILE_OTHER;
 constexpr int EACH = OTHER < TILE_OTHER ? OTHER : TILE_OTHER;  // rows of an entry in a stage
+// Slices and numbers of 64 bits take producers more registers, which consumers have to spare unless
+// their sums and a stage's are many.
+constexpr int SUMS = (FEATURES + (BY_QUERIES ? 0 : VALUE_FEATURES)) / 2 + TILE_OTHER;
+constexpr int PRODUCER_REGISTERS = (SLICES > 1 || sizeof(INDEX) == 8) && SUMS <= 160 ? 40 : 24;
+constexpr int CONSUMER_REGISTERS = 252 - PRODUCER_REGISTERS / CONSUMERS;
 typedef QueryTile<OWN, TILE_OWN> Tile;
 typedef KernelScore<float> TileScore;
 typedef TileMask<MASK, BM, BK, TileScore> Mask;
@@ -248,7 +253,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_backward_
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   const GradientOperands operands = {query, key, value, grad, lse, delta};
   if (warp >= 4 * CONSUMERS) {
-    setmaxnreg_dec<24>();
+    setmaxnreg_dec<PRODUCER_REGISTERS>();
     // A warp for the stages of each team, and one for the own rows of each warpgroup.
     const int number = warp - 4 * CONSUMERS, consumer = number - TEAMS;
     const int team = number < TEAMS ? number : consumer / TEAM;
@@ -262,7 +267,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_backward_
     return;
   }
 
-  setmaxnreg_inc<240>();
+  setmaxnreg_inc<CONSUMER_REGISTERS>();
   const int team = TEAMS == 1 ? 0 : warp / (4 * TEAM);
   const int of_team = TEAM == 1 ? 0 : warp / 4, first_row = of_team * 64;
   const int warp_row = first_row + warp % 4 * 16;

@@ -45,6 +45,8 @@ typedef Panels<TILE_Q, FEATURES> QueryPanels;
 typedef Panels<TILE_K, FEATURES> KeyPanels;
 typedef Panels<TILE_K, VALUE_FEATURES> ValuePanels;
 constexpr int STAGE_BYTES = KeyPanels::BYTES + ValuePanels::BYTES;
+// Columns of queries that a warp may hold in registers beside its sums.
+constexpr int HELD = VALUE_FEATURES <= 192 ? 128 : 0;
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     bsr_attention_sm80(const __grid_constant__ View out, const __grid_constant__ View lse,
@@ -91,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   OnlineSoftmax softmax(FOLD ? score_args.scale * LOG2_E : LOG2_E);
   const float sink = SINKS ? *tile.at.pointer<const float>(sinks) : minus_infinity<float>();
   float sums[VALUE_FEATURES / 2] = {};
-  WarpAttention<T, QueryPanels, KeyPanels, ValuePanels> products(query_tile, 16 * warp);
+  WarpAttention<T, QueryPanels, KeyPanels, ValuePanels, HELD> products(query_tile, 16 * warp);
 
   for (int number = 0; number < tiles; ++number) {
     cp_async_wait<0>();

@@ -14,6 +14,9 @@ LONG_ROWS = [
     ((32, 64), (17, 23), (40, 96), 16, {"mask_dtype": "float32"}, {"sinks": 0}),
     ((128, 32), (5, 40), (64, 64), 0, {"heads": (2, 1)}, {"is_causal": True, "softcap": 2.5}),
     ((80, 64), (5, 20), (32, 32), 4, {}, {"dropout_p": 0.3, "seed": 7, "sinks": 0}),
+    # a launch with another tile than that of all keys
+    ((128, 128), (5, 20), (64, 64), 2, {}, {}),
+    ((64, 16), (6, 80), (96, 200), 1, {}, {}),
 ]
 
 #: (blocksize, lengths in blocks, widths): whole tiles and parts of them, of queries and of keys.

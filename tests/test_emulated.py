@@ -221,7 +221,7 @@ def test_heads_between_rows_and_columns(directory, rng, path):
 
 
 @pytest.mark.parametrize(
-    ("path", "case"), [*zip(("wgmma", "mma") * 2, LONG_ROWS, strict=True)], ids=str
+    ("path", "case"), [*zip(("wgmma", "mma") * 3, LONG_ROWS, strict=True)], ids=str
 )
 def test_split_keys(directory, rng, path, case):
     made, keywords = long_row(rng, *case)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,19 @@ def test_variants_have_every_value_that_tiles_emit(path):
     for tile in filter(None, emitted):
         for name, value in tile.defines.items():
             assert any(variant[name] == value for variant in built), (name, value)
+
+
+@pytest.mark.parametrize("path", [p for p in ALL if hasattr(p, "TOGETHER")], ids=stem)
+def test_variants_have_every_combination_of_names_that_matter_together(path):
+    def values(defines):
+        return tuple(defines[name] for name in path.TOGETHER)
+
+    launched = getattr(path, "launched", dict)
+    built = set(map(values, variants(path, path.DTYPES)))
+    tiles = [path.tile(f, Fields()) for f in examples(path, path.DTYPES, all=True)]
+    for tile, address in product(filter(None, tiles), product(*path.BY_ADDRESS.values())):
+        at = dict(zip(path.BY_ADDRESS, address, strict=True))
+        assert values(launched({**tile.defines, **at})) in built
 
 
 @pytest.mark.parametrize("path", ALL, ids=stem)

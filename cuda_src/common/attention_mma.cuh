@@ -8,10 +8,10 @@
 
 namespace sparsegpu {
 
-template <typename E, typename Queries, typename Keys, typename Values>
+template <typename E, typename Queries, typename Keys, typename Values, int MostHeld = 128>
 struct WarpAttention {
   static constexpr int STEPS = Queries::WIDTH / 16;
-  static constexpr bool IN_REGISTERS = Queries::WIDTH <= 128;  // the fragments of the queries
+  static constexpr bool IN_REGISTERS = Queries::WIDTH <= MostHeld;  // the fragments of the queries
 
   unsigned q[IN_REGISTERS ? STEPS : 1][4];
   unsigned queries;  // their tile

@@ -1,6 +1,7 @@
 """The 16-bit product whose row groups share tiles of dense, on tensor cores from 8.0 on."""
 
 import numpy as np
+import pytest
 
 import sparsegpu
 from covering import covered
@@ -55,3 +56,13 @@ def test_tile_leaves_room_for_its_neighbours(blocksize, room):
     """As many thread blocks as registers are shared out to find shared memory, too."""
     tile = tile_of(bsr_addmm_groups, "float16", blocksize, 4096, shared_memory=room * 1024)
     assert tile.defines["RESIDENT"] * (tile.shared_memory + 1024) <= (room + 1) * 1024
+
+
+@pytest.mark.parametrize(
+    ("blocksize", "resident"), [((64, 64), 3), ((48, 64), 3), ((40, 64), 4), ((64, 40), 4)]
+)
+def test_high_slices_without_branches_have_the_registers_of_three_thread_blocks(
+    blocksize, resident
+):
+    tile = tile_of(bsr_addmm_groups, "float16", blocksize, 128)
+    assert tile.defines["RESIDENT"] == resident

@@ -1,5 +1,6 @@
 """Attention on tensor cores from 8.0 on: blocks, widths, scores, and what is not attended."""
 
+import numpy as np
 import pytest
 
 from attention_path import SHAPES, AttentionPath, SplitKv, facts
@@ -27,3 +28,17 @@ def test_what_it_does_not_take():
     small = facts("float16", (64, 64), (256, 256), shared_memory=99 * 1024)
     with pytest.raises(ConfigError, match="'tile_k'"):
         tile(small, Fields(config))
+
+
+@pytest.mark.parametrize(("width", "split", "keys"), [(192, 1, 32), (200, 0, 32), (200, 1, 16)])
+def test_splits_of_many_columns_have_few_keys_a_tile(width, split, keys):
+    chosen = bsr_attention_sm80.tile(facts("float16", (64, 64), (256, width)), Fields()).defines
+    of_launch = {**chosen, "SPLIT_KV": split}
+    assert bsr_attention_sm80.launched(of_launch) == of_launch | {"TILE_K": keys}
+
+
+@pytest.mark.parametrize(("mask", "keys"), [("bool", 32), ("float32", 16)])
+def test_dropout_beside_a_mask_that_is_added_leaves_fewer_registers(mask, keys):
+    more = {"folded": mask == "bool", "mask_dtype": np.dtype(mask), "dropout": True}
+    f = facts("float16", (64, 64), (256, 256), **more)
+    assert bsr_attention_sm80.tile(f, Fields()).defines["TILE_K"] == keys

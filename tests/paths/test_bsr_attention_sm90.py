@@ -46,3 +46,21 @@ def test_keys_of_a_stage_by_columns_of_a_block(widths, score, keys):
     for bk, expected in zip((32, 64, 128, 256), keys, strict=True):
         f = facts("float16", (128, bk), widths, folded=False, **{score: True})
         assert bsr_attention_sm90.tile(f, Fields()).defines["TILE_K"] == expected
+
+
+@pytest.mark.parametrize(
+    ("bk", "index", "split", "consumers"),
+    [
+        (128, "s32", 0, 4),
+        (128, "s32", 1, 3),
+        (128, "s64", 0, 3),
+        (64, "s32", 1, 4),
+        (64, "s64", 1, 4),
+    ],
+)
+def test_splits_of_sliced_blocks_have_a_team_fewer(bk, index, split, consumers):
+    chosen = bsr_attention_sm90.tile(facts("float16", (64, bk), (64, 64)), Fields()).defines
+    of_launch = {**chosen, "INDEX": index, "SPLIT_KV": split}
+    expected = of_launch | {"CONSUMERS": consumers}
+    assert chosen["CONSUMERS"] == 4
+    assert bsr_attention_sm90.launched(of_launch) == expected

@@ -23,9 +23,13 @@ A path's module says everything about it, and importing it needs no GPU:
 ``BY_ADDRESS``
     The ``-D`` names that are decided by where the operands lie, and the values that they may have.
     The compile matrix is made from these and from the tiles (`_examples.variants`).
+``TOGETHER``
+    Of paths whose registers are few: the names of which the compile matrix has every combination.
 ``examples(dtypes, capability, all)``
     Of attention, sampled and scattered products and BSR @ BSR, whose facts are their own: kinds of
     operations to derive tables and variants from.
+``launched(defines)``
+    Of some of attention: what becomes of a tile's ``-D`` names with those of ``BY_ADDRESS``.
 ``epilogues(t)``
     Of sampled and scattered products, which have less to add: the epilogues to compile.
 ``worth_measuring(facts)``

@@ -222,8 +222,8 @@ def attention_of(
 
 # -- what the compile matrix, the tables and the names of fields are made from ----------------
 
-_BLOCKS = ((64, 64), (128, 128), (16, 16), (8, 8), (48, 80), (256, 64), (1, 64))
-_FEATURES = ((64, 64), (128, 128), (256, 256), (96, 72), (32, 128))
+_BLOCKS = ((64, 64), (128, 128), (16, 16), (8, 8), (48, 80), (256, 64), (1, 64), (256, 256))
+_FEATURES = ((64, 64), (128, 128), (256, 256), (96, 72), (32, 128), (96, 256))
 _MASKS = ("bool", "float32")
 _OUTPUTS = {"float16": "float32", "bfloat16": "float16", "float32": "bfloat16"}
 _SCORES: tuple[dict[str, bool], ...] = (

@@ -109,7 +109,8 @@ _WITH_EVERY_DTYPE = {
 def variants(path: ModuleType, dtypes: Sequence[str]) -> tuple[Mapping[str, Any], ...]:
     """Return ``-D`` sets that cover every value that the tiles of a path emit.
 
-    For the names `_WITH_EVERY_DTYPE` they cover every pair of a dtype and a value.
+    For the names `_WITH_EVERY_DTYPE` they cover every pair of a dtype and a value, and of the names
+    that a path has ``TOGETHER`` every combination of values.
     """
     tiles = {}
     for f in examples(path, dtypes, all=True):
@@ -120,6 +121,7 @@ def variants(path: ModuleType, dtypes: Sequence[str]) -> tuple[Mapping[str, Any]
     paired = _WITH_EVERY_DTYPE if path.TENSOR_CORES else set()
     pairs = [
         {(name, v, variant["T"] if name in paired else None) for name, v in variant.items()}
+        | {("together", tuple(map(variant.get, getattr(path, "TOGETHER", ()))), None)}
         for variant in offered
     ]
     chosen, wanted = [], set().union(*pairs)
@@ -134,15 +136,17 @@ def _completed(
     path: ModuleType, defines: Mapping[str, Any], offset: int
 ) -> Iterator[Mapping[str, Any]]:
     """Yield a tile's names with those of addresses and epilogues, until all of these occurred."""
+    launched = getattr(path, "launched", dict)
     # What has examples of its own is no product with an epilogue, unless it says so.
     of_type = getattr(path, "epilogues", None if hasattr(path, "examples") else _epilogues)
     epilogues: list[Mapping[str, Any]] = [{}]
     if "OUT" not in defines and of_type is not None:
         epilogues = list(of_type(defines["T"]))
-    for i in range(max(len(epilogues), *map(len, path.BY_ADDRESS.values()), 1)):
+    addresses = list(product(*path.BY_ADDRESS.values()))
+    for i in range(max(len(epilogues), len(addresses))):
         i += offset
-        address = {name: v[i % len(v)] for name, v in path.BY_ADDRESS.items()}
-        variant = {**defines, **address, **epilogues[i % len(epilogues)]}
+        address = dict(zip(path.BY_ADDRESS, addresses[i % len(addresses)], strict=True))
+        variant = launched({**defines, **address, **epilogues[i % len(epilogues)]})
         if _possible(path, variant):
             yield variant
 

@@ -7,12 +7,14 @@ leaves its part in workspace, and ``bsr_attention_splits.cu`` merges these in a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...._math import ceil_div
 from .._grid import size_of
+from .._kernel_source import Defines
 from .._score_args import kept_scale
 from ..runtime.device import multiprocessors
 from ..runtime.launch import MAX_GRID, NULL, Launch, kernel
@@ -81,8 +83,10 @@ def splits_of(p: Attention, tile: AttentionTile, schedule: Schedule) -> Splits:
     return Splits({"SPLIT_KV": 1}, arguments, (merge,))
 
 
-def tile_launches(p: Attention, tile: AttentionTile, source: str) -> tuple[Launch, ...] | None:
-    """Return the launches of a kernel that takes a tile a thread block.
+def tile_launches(
+    p: Attention, tile: AttentionTile, source: str, launched: Callable[..., Defines] = dict
+) -> tuple[Launch, ...] | None:
+    """Return the launches of a kernel that takes a tile a thread block; ``launched`` as of a path.
 
     None where the tiles are too many for a grid.
     """
@@ -91,7 +95,7 @@ def tile_launches(p: Attention, tile: AttentionTile, source: str) -> tuple[Launc
         return None
     splits = splits_of(p, tile, schedule)
     attend = Launch(
-        kernel(source, INDEX=schedule.index, **tile.defines, **splits.defines),
+        kernel(source, **launched({**tile.defines, "INDEX": schedule.index, **splits.defines})),
         (schedule.items,),
         (tile.threads,),
         (

@@ -32,6 +32,7 @@ SOURCES = ("bsr_addmm_groups",)
 DTYPES, ARCHS = HALVES, PORTABLE
 TENSOR_CORES = True
 BY_ADDRESS = INDICES
+TOGETHER = ("SLICE_ROWS", "TILE_N")
 
 #: Fewer columns leave most of a tile empty.
 FEWEST_COLUMNS = 72
@@ -46,6 +47,9 @@ _WARPS = 8  # of a multiprocessor with so many registers each
 _FEWEST_WARPS = 4
 _MOST_RESIDENT = 4
 _STEADY = 32  # terms: slices of multiples of it are multiplied in a loop without branches
+#: Rows of such a slice: with more, its sums and the next fragments do not fit into the registers
+#: that `_MOST_RESIDENT` thread blocks leave a thread.
+_LOW_SLICE = 40
 _RASTER = 512  # columns of a raster of tiles
 _MOST_STAGES = 6
 _MOST_SLOTS = 64  # blocks of a stage: one word has a presence bit for each
@@ -142,6 +146,9 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     short = alone or 2 * steps_of(64)[2] > room
     stage_k = fields.pick("stage_k", 32 if short else 64, (32, 64))
     step_k, steps, stage = steps_of(stage_k)
+    if group * steps == 1 and step_k % _STEADY == 0 and slice_m > _LOW_SLICE:
+        resident = min(resident, _MOST_RESIDENT - 1)
+        room = (f.shared_memory + _RESERVED) // resident - _RESERVED
     most = min(f.shared_memory // stage, _MOST_STAGES)
     buffer_rows = min(_BUFFER_ROWS, group * slice_m // warps_m)
     fewest = max(2, ceil_div(warps_m * buffer_rows * (tile_n + 4 * warps_n) * 4, stage))

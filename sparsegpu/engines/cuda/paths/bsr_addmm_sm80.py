@@ -20,6 +20,7 @@ SOURCES = ("bsr_addmm_sm80",)
 DTYPES, ARCHS = (*HALVES, "int8", "float32"), PORTABLE
 TENSOR_CORES = True
 BY_ADDRESS = INDICES
+TOGETHER = ("T", "TRANSPOSED", "DATA_VECTORS")
 
 #: Dynamic shared memory that every GPU from compute capability 8.0 on offers a thread block.
 SHARED_MEMORY = 99 * 1024

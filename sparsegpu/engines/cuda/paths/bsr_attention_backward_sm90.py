@@ -40,6 +40,7 @@ SOURCES = ("bsr_attention_backward_sm90",)
 DTYPES, ARCHS = HALVES, HOPPER
 TENSOR_CORES = True
 BY_ADDRESS = {**INDICES, "GRADIENT": ("query", "key")}
+TOGETHER = ("FEATURES", "BK", "GRADIENT", "INDEX")
 
 facts, examples, pays = AttentionBackward.facts, _attention.examples, always
 
@@ -86,8 +87,8 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     features, value_features = (ceil_div(n, _PANEL) * _PANEL for n in widths)
     line = 2 * (features + value_features)
     light = f.mask_dtype.kind == "b" and not (f.softcap or f.slopes or f.dropout)
-    # Scores with more to do, and more sums, leave fewer registers for a stage.
-    of_keys = (32, 64, 128) if light else (32, 64)
+    # Scores with more to do, more sums and slices of blocks leave fewer registers for a stage.
+    of_keys = (32, 64, 128) if light and bk <= 128 else (32, 64)
     narrow = max(widths) <= _PANEL and not f.dropout
     of_queries = (32, 64) if narrow or (light and bk >= 64) else (32,)
 

@@ -6,6 +6,7 @@ rows that are aligned to 16 bytes. Other operands go to the plain kernel.
 
 from __future__ import annotations
 
+from .._kernel_source import Defines
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch
 from . import _attention, _attention_tiles
@@ -20,11 +21,13 @@ SOURCES = ("bsr_attention_sm80",)
 DTYPES, ARCHS = HALVES, PORTABLE
 TENSOR_CORES = True
 BY_ADDRESS = {**INDICES, "SPLIT_KV": (0, 1)}
+TOGETHER = ("FEATURES", "VALUE_FEATURES", "SPLIT_KV")
 
 facts, examples, serves = Attention.facts, _attention.examples, _attention_tiles.serves
 pays = worth_measuring = always
 
 _MOST_FEATURES = 256
+_MANY_SUMS = 192  # columns of value: with more, few registers are left for anything else
 _STAGES = 2
 _STATIC = 4096  # shared memory besides the tiles, at most
 
@@ -32,8 +35,9 @@ _STATIC = 4096  # shared memory besides the tiles, at most
 def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     """Return the tile, or None for operands that it does not take.
 
-    ``fields`` may say ``tile_q``, ``tile_k``, ``blocks``, the thread blocks that a multiprocessor
-    is to hold, and ``split_kv``: split the keys of rows that have many more than others.
+    ``fields`` may say ``tile_q``, ``tile_k`` (see `launched`), ``blocks``, the thread blocks that a
+    multiprocessor is to hold, and ``split_kv``: split the keys of rows that have many more than
+    others.
 
     Examples
     --------
@@ -60,7 +64,10 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     fitting = [k for k in (16, 32, 64) if shared_memory(k) + _STATIC <= f.shared_memory]
     if not fitting:
         return None
-    tile_k = fields.pick("tile_k", 64 if light else 32, fitting)
+    usual = 64 if light else 32
+    if value_features > _MANY_SUMS and f.dropout and f.mask_dtype.kind != "b":
+        usual = 16
+    tile_k = fields.pick("tile_k", usual, fitting)
     blocks = fields.pick("blocks", 1, (1, 2, 3))
     split_kv = fields.pick("split_kv", 1, (1, 0))
     return AttentionTile(
@@ -79,6 +86,15 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     )
 
 
+def launched(defines: Defines) -> Defines:
+    """Return the ``-D`` names of a launch: with few keys a tile where sums leave splits no more.
+
+    Only the schedule says whether a call has splits.
+    """
+    many = defines["SPLIT_KV"] and defines["VALUE_FEATURES"] > _MANY_SUMS
+    return {**defines, "TILE_K": 16} if many else defines
+
+
 def launches(p: Attention, tile: AttentionTile) -> tuple[Launch, ...] | None:
     """Return the launches, or None where the tiles are too many for a grid."""
-    return tile_launches(p, tile, SOURCES[0])
+    return tile_launches(p, tile, SOURCES[0], launched)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from ...._math import ceil_div
+from .._kernel_source import Defines
 from ..runtime.architectures import HOPPER
 from ..runtime.device import multiprocessors
 from ..runtime.launch import Launch, kernel
@@ -34,6 +35,7 @@ SOURCES = ("bsr_attention_sm90",)
 DTYPES, ARCHS = HALVES, HOPPER
 TENSOR_CORES = True
 BY_ADDRESS = {**INDICES, "SPLIT_KV": (0, 1)}
+TOGETHER = ("CONSUMERS", "BK", "SPLIT_KV", "INDEX")
 
 facts, examples = Attention.facts, _attention.examples
 pays = worth_measuring = always
@@ -66,9 +68,9 @@ def serves(p: Attention) -> bool:
 def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     """Return the tile, or None for blocks and widths that it does not take.
 
-    ``fields`` may say ``tile_q``, ``consumers`` (warpgroups), ``tile_k``, ``stages`` of keys and
-    values, ``query_stages``, and ``split_kv``: split the keys of rows that have many more than
-    others.
+    ``fields`` may say ``tile_q``, ``consumers`` (warpgroups; see `launched`), ``tile_k``,
+    ``stages`` of keys and values, ``query_stages``, and ``split_kv``: split the keys of rows that
+    have many more than others.
 
     Examples
     --------
@@ -154,11 +156,30 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     )
 
 
+def launched(defines: Defines) -> Defines:
+    """Return the ``-D`` names of a launch: with a team fewer where its registers do not suffice.
+
+    Where a stage is a slice of a block, four warpgroups have none left for splits, nor for numbers
+    of 64 bits. Only the schedule says whether a call has either.
+    """
+    narrow = defines["INDEX"] == "s32" and not defines["SPLIT_KV"]
+    if narrow or defines["CONSUMERS"] < 4 or defines["BK"] <= defines["TILE_K"]:
+        return defines
+    return {**defines, "CONSUMERS": 4 - defines["TILE_Q"] // 64}
+
+
+def _teams(defines: Defines) -> int:
+    return defines["CONSUMERS"] * 64 // defines["TILE_Q"]
+
+
 def launches(p: Attention, tile: AttentionTile) -> tuple[Launch, ...]:
     """Return the launches."""
-    teams = tile.defines["CONSUMERS"] * 64 // tile.tile_q
-    schedule = schedule_of(p, tile, SOURCES[0], teams * multiprocessors())
+    of_tile = _teams(tile.defines)
+    schedule = schedule_of(p, tile, SOURCES[0], of_tile * multiprocessors())
     splits = splits_of(p, tile, schedule)
+    defines = launched({**tile.defines, "INDEX": schedule.index, **splits.defines})
+    teams = _teams(defines)
+    team_bytes = (tile.shared_memory - _ALIGNMENT) // of_tile
     bk, tile_k = p.pattern.blocksize[1], tile.defines["TILE_K"]
     keys = min(bk, tile_k)
     maps = b"".join(
@@ -166,9 +187,9 @@ def launches(p: Attention, tile: AttentionTile) -> tuple[Launch, ...]:
     )
     matrices = b"".join(numbers(a, p.batch) for a in (p.query, p.key, p.value))
     attend = Launch(
-        kernel(SOURCES[0], ARCHS, INDEX=schedule.index, **tile.defines, **splits.defines),
+        kernel(SOURCES[0], ARCHS, **defines),
         (min(ceil_div(schedule.items, teams), multiprocessors()),),
-        (tile.threads,),
+        (128 * (defines["CONSUMERS"] + 1),),
         (
             maps,
             matrices + schedule.matrices,
@@ -177,6 +198,6 @@ def launches(p: Attention, tile: AttentionTile) -> tuple[Launch, ...]:
             *schedule.arguments,
             *splits.arguments,
         ),
-        tile.shared_memory,
+        teams * team_bytes + _ALIGNMENT,
     )
     return (*schedule.setup, attend, *splits.merge)
