@@ -31,6 +31,8 @@ class KernelSource:
         Of a product: its name in ``config``.
     tensor_core : bool
         Tensor-core kernels must not spill registers to local memory.
+    fits : function of a ``-D`` set and bytes of shared memory
+        Whether these suffice for it; for others the compile matrix does not build it.
     """
 
     source: str
@@ -40,6 +42,7 @@ class KernelSource:
     variants: tuple[Defines, ...] | Callable[[], tuple[Defines, ...]] = ({},)
     path: str = "simt"
     tensor_core: bool = False
+    fits: Callable[[Defines, int], bool] = lambda defines, shared_memory: True
 
     @property
     def ops(self) -> tuple[str, ...]:

@@ -112,6 +112,7 @@ def _rows(path: ModuleType, ops: tuple[str, ...]) -> Iterator[KernelSource]:
                 partial(variants, path, tuple(dtypes)),
                 path.NAME,
                 path.TENSOR_CORES,
+                **({"fits": path.fits} if hasattr(path, "fits") else {}),
             )
 
 

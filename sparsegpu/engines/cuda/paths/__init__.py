@@ -30,6 +30,9 @@ A path's module says everything about it, and importing it needs no GPU:
     operations to derive tables and variants from.
 ``launched(defines)``
     Of some of attention: what becomes of a tile's ``-D`` names with those of ``BY_ADDRESS``.
+``fits(defines, shared_memory)``
+    Of paths whose tiles depend on a device's shared memory: whether it suffices for one. The
+    compile matrix builds a tile for devices that may have it only.
 ``epilogues(t)``
     Of sampled and scattered products, which have less to add: the epilogues to compile.
 ``worth_measuring(facts)``

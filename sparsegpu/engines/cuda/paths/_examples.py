@@ -6,16 +6,20 @@ All of this is derived from the tiles that the paths choose for these products.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from types import ModuleType
 from typing import Any
 
 from ...._arrays import dtype_of
+from ..runtime.architectures import SHARED_MEMORY
 from ._facts import Facts
 from ._fields import Fields
 
 Capability = tuple[int, int]
+
+_LEAST_MEMORY = min(SHARED_MEMORY.values())
 
 _BLOCKS = ((64, 64), (16, 16), (4, 4), (128, 128), (32, 32), (8, 8), (2, 2), (23, 23), (48, 80))
 _MORE_BLOCKS = ((256, 64), (6, 2), (3, 3), (9, 40), (5, 13), (64, 32), (32, 64), (16, 64))
@@ -109,11 +113,12 @@ _WITH_EVERY_DTYPE = {
 def variants(path: ModuleType, dtypes: Sequence[str]) -> tuple[Mapping[str, Any], ...]:
     """Return ``-D`` sets that cover every value that the tiles of a path emit.
 
-    For the names `_WITH_EVERY_DTYPE` they cover every pair of a dtype and a value, and of the names
-    that a path has ``TOGETHER`` every combination of values.
+    For the names `_WITH_EVERY_DTYPE` they cover every pair of a dtype and a value, of the names
+    that a path has ``TOGETHER`` every combination of values, and where tiles depend on a device's
+    shared memory, every value that a device with little of it may have.
     """
     tiles = {}
-    for f in examples(path, dtypes, all=True):
+    for f in _with_less_memory(path, examples(path, dtypes, all=True)):
         tile = path.tile(f, Fields())
         if tile is not None:
             tiles[tuple(tile.defines.items())] = tile.defines
@@ -122,6 +127,7 @@ def variants(path: ModuleType, dtypes: Sequence[str]) -> tuple[Mapping[str, Any]
     pairs = [
         {(name, v, variant["T"] if name in paired else None) for name, v in variant.items()}
         | {("together", tuple(map(variant.get, getattr(path, "TOGETHER", ()))), None)}
+        | {("everywhere", item, None) for item in _on_every_device(path, variant)}
         for variant in offered
     ]
     chosen, wanted = [], set().union(*pairs)
@@ -130,6 +136,20 @@ def variants(path: ModuleType, dtypes: Sequence[str]) -> tuple[Mapping[str, Any]
         chosen.append(offered[best])
         wanted -= pairs[best]
     return tuple(chosen)
+
+
+def _with_less_memory(path: ModuleType, facts: Iterator[Any]) -> Iterator[Any]:
+    """Yield products, and again on devices of little shared memory if that changes a tile."""
+    for f in facts:
+        yield f
+        if hasattr(path, "fits"):
+            yield replace(f, shared_memory=_LEAST_MEMORY)
+
+
+def _on_every_device(path: ModuleType, variant: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield names and values of a variant that devices of little shared memory have, too."""
+    if hasattr(path, "fits") and path.fits(variant, _LEAST_MEMORY):
+        yield from variant.items()
 
 
 def _completed(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...._arrays import dtype_of
+from ..runtime.architectures import SHARED_MEMORY
 from ..runtime.device import device_facts
 from ..runtime.launch import Launch, address, kernel
 from ..runtime.structs import kernel_struct
@@ -142,7 +143,6 @@ _OUTPUTS = {
     "float32": ("float32", "bfloat16", "float16"),
     "int8": ("int32", "int8", "float32", "float16", "bfloat16"),
 }
-_SHARED_MEMORY = {(8, 6): 99, (8, 9): 99, (9, 0): 227, (12, 0): 99}
 
 
 def examples(
@@ -157,5 +157,5 @@ def examples(
                 blocksize=(bm, bk),
                 columns=bn,
                 capability=capability,
-                shared_memory=1024 * _SHARED_MEMORY.get(capability, 163),
+                shared_memory=SHARED_MEMORY[capability],
             )

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...._math import ceil_div
 from .._grid import size_of
+from .._kernel_source import Defines
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch, kernel
 from ..runtime.structs import kernel_struct
@@ -76,7 +77,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     halves = max(tile_n // 32, 1)
     for warps_k, stages in ((16 // halves, 3), (16 // halves, 2), (4, 2), (2, 2)):
         warps_k = min(warps_k, 8)
-        if _shared_memory(f, tile_m, tile_n, warps_k, stages) <= f.shared_memory:
+        if _shared_memory(f.layout, tile_m, tile_n, warps_k, stages) <= f.shared_memory:
             break
 
     tile_m = fields.pick("tile_m", tile_m, (16, 32, 64))
@@ -84,12 +85,12 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     tile_n = fields.pick("tile_n", tile_n, (16, 32, 64, 128))
     warps_n = max(tile_n // 32, 1)
 
-    def fits(warps_k: int, stages: int) -> bool:
-        return _shared_memory(f, tile_m, tile_n, warps_k, stages) <= f.shared_memory
+    def has_room(warps_k: int, stages: int) -> bool:
+        return _shared_memory(f.layout, tile_m, tile_n, warps_k, stages) <= f.shared_memory
 
-    few = [w for w in (1, 2, 4, 8) if w * warps_n <= 16 and fits(w, 2)]
+    few = [w for w in (1, 2, 4, 8) if w * warps_n <= 16 and has_room(w, 2)]
     warps_k = fields.pick("warps_k", warps_k, few)
-    stages = fields.pick("stages", stages, [s for s in (2, 3, 4) if fits(warps_k, s)])
+    stages = fields.pick("stages", stages, [s for s in (2, 3, 4) if has_room(warps_k, s)])
     names = {
         "T": ctype(f.dtype),
         "BM": bm,
@@ -101,15 +102,21 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
         "STAGES": stages,
         "DENSE": f.layout,
     }
-    memory = _shared_memory(f, tile_m, tile_n, warps_k, stages)
+    memory = _shared_memory(f.layout, tile_m, tile_n, warps_k, stages)
     return Tile(tile_m, tile_n, warps_k, warps_n, memory, names)
 
 
-def _shared_memory(f: Facts, tile_m: int, tile_n: int, warps_k: int, stages: int) -> int:
+def fits(defines: Defines, shared_memory: int) -> bool:
+    """Return whether a thread block of a tile's ``-D`` names needs no more shared memory."""
+    names = ("DENSE", "TILE_M", "TILE_N", "WARPS_K", "STAGES")
+    return _shared_memory(*(defines[name] for name in names)) <= shared_memory
+
+
+def _shared_memory(layout: str, tile_m: int, tile_n: int, warps_k: int, stages: int) -> int:
     """Return the dynamic shared memory of a thread block, in bytes."""
     warps_n = max(tile_n // 32, 1)
     warp_n = tile_n // warps_n
-    right = _STEP * (2 * warp_n + 16) if f.layout == "rows" else warp_n * 2 * _STEP
+    right = _STEP * (2 * warp_n + 16) if layout == "rows" else warp_n * 2 * _STEP
     pipeline = stages * (tile_m * 2 * _STEP + right)
     return warps_k * warps_n * max(pipeline, tile_m * (warp_n + 8) * 4)
 

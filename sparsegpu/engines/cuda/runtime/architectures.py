@@ -13,6 +13,20 @@ PORTABLE = ("80", "86", "89", "90", "100", "120")
 #: What code with wgmma compiles for.
 HOPPER = ("90a",)
 
+#: Most bytes of shared memory of a thread block, by compute capability (CUDA C++ Programming Guide,
+#: "Compute Capabilities").
+SHARED_MEMORY = {
+    capability: kilobytes << 10
+    for capability, kilobytes in (
+        ((8, 0), 163),
+        ((8, 6), 99),
+        ((8, 9), 99),
+        ((9, 0), 227),
+        ((10, 0), 227),
+        ((12, 0), 99),
+    )
+}
+
 
 def number(arch: str) -> int:
     """Return the number of an architecture: 90 of "90a"."""
