@@ -13,12 +13,17 @@ from ..pattern import Pattern
 #: How short a last axis NumPy takes longer to reduce than to compare its elements one by one, by
 #: strides: three take 35 times as long.
 _SHORT = 32
+_PIECE = 1 << 18  # bytes that are compared at a time: every pass after the first finds them in L2
 
 
 def reduced(data: Any, name: str, axis: int | None = None) -> Any:
     """Reduce by the ufunc "maximum", "minimum", or "fmax" and "fmin", which pass over NaN."""
-    if namespace(data) is np and axis == -1 and 0 < data.shape[-1] <= _SHORT:
-        return reduce(getattr(np, name), np.moveaxis(data, -1, 0))
+    if namespace(data) is np and axis == -1 and data.ndim > 1 and 0 < data.shape[-1] <= _SHORT:
+        best = np.empty(data.shape[:-1], data.dtype)
+        step = max(1, _PIECE // max(data[:1].nbytes, 1))
+        for some in (slice(at, at + step) for at in range(0, len(data), step)):
+            best[some] = reduce(getattr(np, name), np.moveaxis(data[some], -1, 0))
+        return best
     method = "max" if name.endswith("max") or name == "maximum" else "min"
     if not name.startswith("f") or data.dtype.kind != "f":
         return getattr(data, method)(axis=axis)
