@@ -98,6 +98,7 @@ struct FullPrecisionProduct {
     typedef TileCopies<Element, THREADS, LEFT_ORDER, BY_TERM ? DEPTH : tile_m,
                        BY_TERM ? tile_m : DEPTH, WarpOutputs::LEFT_PITCH>
         LeftCopies;
+    typedef LeftPlaces<LeftCopies, BY_TERM> Left;
     typedef TileCopies<Element, THREADS, Config::dense_order, DEPTH, tile_n,
                        WarpOutputs::RIGHT_PITCH>
         RightCopies;
@@ -112,9 +113,9 @@ struct FullPrecisionProduct {
 
     __device__ __forceinline__ Operands(const Element* block, const Element* panel, int rows,
                                         int columns, const View& dense)
-        : block(block + first_m() * ROW_STEP + first_k() * COLUMN_STEP),
+        : block(block + Left::first_m() * ROW_STEP + Left::first_k() * COLUMN_STEP),
           panel(panel + RightCopies::row() * dense.row + RightCopies::column() * dense.col),
-          rows(rows - first_m()),
+          rows(rows - Left::first_m()),
           columns(columns - RightCopies::column()) {}
 
     // Copy tile_k columns, from column `first` on, of the block at place p of data, and the rows of
@@ -123,26 +124,19 @@ struct FullPrecisionProduct {
                                          const View& dense) const {
       const Element* left = block + p * (bm * bk) + first * COLUMN_STEP;
       const Element* right = panel + ((long long)c * bk + first) * dense.row;
-      const int left_terms = bk - first - first_k(), right_terms = bk - first - RightCopies::row();
+      const int left_terms = bk - first - Left::first_k(),
+                right_terms = bk - first - RightCopies::row();
       LeftCopies::run(
           stage,
-          [&](int r, int c) { return left + m_of(r, c) * ROW_STEP + k_of(r, c) * COLUMN_STEP; },
-          [&](int r, int c) { return WHOLE_ROWS || m_of(r, c) < rows; },
-          [&](int r, int c) { return WHOLE || k_of(r, c) < left_terms; });
+          [&](int r, int c) {
+            return left + Left::m_of(r, c) * ROW_STEP + Left::k_of(r, c) * COLUMN_STEP;
+          },
+          [&](int r, int c) { return WHOLE_ROWS || Left::m_of(r, c) < rows; },
+          [&](int r, int c) { return WHOLE || Left::k_of(r, c) < left_terms; });
       RightCopies::run(
           stage + LEFT_BYTES, [&](int k, int n) { return right + k * dense.row + n * dense.col; },
           [&](int, int n) { return n < columns; },
           [&](int k, int) { return WHOLE || k < right_terms; });
-    }
-
-   private:
-    static __device__ __forceinline__ int m_of(int r, int c) { return BY_TERM ? c : r; }
-    static __device__ __forceinline__ int k_of(int r, int c) { return BY_TERM ? r : c; }
-    static __device__ __forceinline__ int first_m() {
-      return m_of(LeftCopies::row(), LeftCopies::column());
-    }
-    static __device__ __forceinline__ int first_k() {
-      return k_of(LeftCopies::row(), LeftCopies::column());
     }
   };
 

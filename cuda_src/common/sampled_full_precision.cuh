@@ -37,6 +37,7 @@ struct SampledFullPrecision {
   typedef TileCopies<Element, THREADS, Config::mat1_order, BY_TERM ? tile_k : tile_m,
                      BY_TERM ? tile_m : tile_k, Outputs::LEFT_PITCH>
       LeftCopies;
+  typedef LeftPlaces<LeftCopies, BY_TERM> Left;
   typedef TileCopies<Element, THREADS, Config::mat2_order, tile_k, tile_n, Outputs::RIGHT_PITCH>
       RightCopies;
   static constexpr int LEFT_BYTES = (BY_TERM ? tile_k : tile_m) * Outputs::LEFT_PITCH;
@@ -60,9 +61,9 @@ struct SampledFullPrecision {
     const long long matrix = tile.matrix(problem);
     // A thread's first copies of the next slice are at `left`, and at `right` from the beginning of
     // a column of mat2 on.
-    const long long row = tile.block_row * bm + tile.first_row + first_m();
+    const long long row = tile.block_row * bm + tile.first_row + Left::first_m();
     const Element* left = batch_ptr<const Element>(mat1, batch, matrix) + row * mat1.row +
-                          (first_term + first_k()) * mat1.col;
+                          (first_term + Left::first_k()) * mat1.col;
     long long right = (first_term + RightCopies::row()) * mat2.row;
     const Element* columns = batch_ptr<const Element>(mat2, batch, matrix);
     const Index* column_of =
@@ -74,7 +75,7 @@ struct SampledFullPrecision {
       column_at[n] = columns + (block * bn + tile.column_in_block(n)) * mat2.col;
     }
     __syncthreads();  // the columns are known
-    const int rows_here = tile.rows - first_m();
+    const int rows_here = tile.rows - Left::first_m();
     const int columns_here = tile.columns - RightCopies::column();
 
     Outputs outputs;
@@ -85,9 +86,9 @@ struct SampledFullPrecision {
         const long long down = opaque(mat1.row), along = opaque(mat1.col);
         LeftCopies::run(
             stages + pipeline.stage,
-            [&](int r, int c) { return left + k_of(r, c) * along + m_of(r, c) * down; },
-            [&](int r, int c) { return bm % tile_m == 0 || m_of(r, c) < rows_here; },
-            [&](int r, int c) { return first_k() + k_of(r, c) < here; });
+            [&](int r, int c) { return left + Left::k_of(r, c) * along + Left::m_of(r, c) * down; },
+            [&](int r, int c) { return bm % tile_m == 0 || Left::m_of(r, c) < rows_here; },
+            [&](int r, int c) { return Left::first_k() + Left::k_of(r, c) < here; });
         // All of them first: the compiler puts three more loads between a load and a copy.
         const Element* column[RightCopies::COLUMNS];
 #pragma unroll
@@ -124,16 +125,6 @@ struct SampledFullPrecision {
                                                 outputs.row + part * PART_ROWS, outputs.col);
       __syncwarp();
     }
-  }
-
- private:
-  static __device__ __forceinline__ int m_of(int r, int c) { return BY_TERM ? c : r; }
-  static __device__ __forceinline__ int k_of(int r, int c) { return BY_TERM ? r : c; }
-  static __device__ __forceinline__ int first_m() {
-    return m_of(LeftCopies::row(), LeftCopies::column());
-  }
-  static __device__ __forceinline__ int first_k() {
-    return k_of(LeftCopies::row(), LeftCopies::column());
   }
 };
 

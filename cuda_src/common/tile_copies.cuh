@@ -75,4 +75,14 @@ struct TileCopies {
   }
 };
 
+// The row m of the left operand and the term k that stand at row r and column c of its tile, which
+// is left[k][m] (BY_TERM) or left[m][k], and those of a thread's first copy.
+template <typename Copies, bool BY_TERM>
+struct LeftPlaces {
+  static __device__ __forceinline__ int m_of(int r, int c) { return BY_TERM ? c : r; }
+  static __device__ __forceinline__ int k_of(int r, int c) { return BY_TERM ? r : c; }
+  static __device__ __forceinline__ int first_m() { return m_of(Copies::row(), Copies::column()); }
+  static __device__ __forceinline__ int first_k() { return k_of(Copies::row(), Copies::column()); }
+};
+
 }  // namespace sparsegpu
