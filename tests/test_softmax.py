@@ -96,12 +96,13 @@ def test_errors(engine, rng):
     )
     memory = engine.xp.zeros(a.data.size + 3, np.float32)
     first, second = (a.with_data(memory[i : i - 3 or None].reshape(a.data.shape)) for i in (0, 3))
+    others = [a.astype(dtype) for dtype in ("bool", "int8", "int32", "complex64")]
     with engine.runs(None):
         with pytest.raises(TypeError, match="bsr_softmax: argument 'bsr': expected a bsr_array"):
             sparsegpu.bsr_softmax(engine.array(np.ones((4, 4))))
-        for dtype in ("bool", "int8", "int32", "complex64"):
+        for of_another_dtype in others:
             with pytest.raises(TypeError, match="argument 'bsr': expected one of the dtypes float"):
-                sparsegpu.bsr_softmax(a.astype(dtype))
+                sparsegpu.bsr_softmax(of_another_dtype)
         with pytest.raises(ValueError, match="'out': expected memory apart from 'bsr', or bsr"):
             sparsegpu.bsr_softmax(first, out=second)
         with pytest.raises(ValueError, match="argument 'out': expected the pattern of the result"):

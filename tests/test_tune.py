@@ -269,7 +269,7 @@ def test_tuned_calls(cuda_engine, winner_cache, monkeypatch, rng, op, dtype):
 @pytest.mark.gpu
 def test_a_tuned_path_of_sampled_products_is_taken_where_it_serves(cuda_engine, tuned, rng):
     how = {"rng": rng, "xp": cuda_engine.xp}
-    for dtype, source in (("float16", "_sm80"), ("float64", "_simt")):
+    for dtype, source in (("float16", "_sm80"), ("float64", "_f64")):
         a = sparsegpu.random_bsr((64, 64), (16, 16), 0.5, dtype=dtype, **how)
         pair = [cuda_engine.array(rng.integers(-3, 4, (64, 64)).astype(dtype)) for _ in "ab"]
         tuned({"path": "mma"})

@@ -85,4 +85,6 @@ def test_products_are_not_serialized(compiler_log):
     """Nothing between two groups of products touches their sums, as the compiler sees it."""
     for defines in variants(bsr_sampled_addmm_sm90, ("bfloat16",))[:3]:
         log = compiler_log("bsr_sampled_addmm_sm90", "90a", dict(defines))
+        if not log:
+            pytest.skip("this NVRTC passes on nothing of what ptxas says")
         assert "registers" in log and "serialized" not in log
