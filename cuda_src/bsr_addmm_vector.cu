@@ -9,9 +9,7 @@
 // Within a team a lane stands for (slot, rl, cl, ng): it takes every SLOTS-th block of the row, its
 // rows rl, rl + RL, ..., its columns cl * CV ... + CV - 1, and of the output columns ng * NV ...
 // + NV - 1. Where CV elements are one load, neighbouring lanes read neighbouring 16-byte vectors.
-// Of blocks with an odd side a lane may stand for an element (3 x 3: nine lanes, three blocks a
-// warp), so that each load of the warp is contiguous. The lanes' sums are added by shuffles in a
-// fixed order.
+// The lanes' sums are added by shuffles in a fixed order.
 //
 // -DSPLIT_ROWS=0: row r of the work is block row r of the pattern. 1: rows are of very different
 // lengths; the work is a list of rows and splits of rows, longest first, and the sums of a row that
@@ -23,9 +21,8 @@
 // N; -DTEAM, -DRL, -DCV, -DNG, -DNV, -DUNROLL as above; -DCONTIGUOUS_ROWS=1: a lane's rows are not
 // RL apart but contiguous, and loaded as one vector; -DWARPS of a thread block, -DRESIDENT of these
 // on a multiprocessor; -DX_VECTOR=1 where CV elements of a column of dense can be loaded at once, 2
-// where NV of a row; -DSTREAM=1 loads data with the streaming hint, 2 block columns, too, so that a
-// solver's vectors stay in L2; -DAHEAD=1 prefetches block columns. data is aligned to its vectors
-// of CV elements.
+// where NV of a row; -DSTREAM=1 loads data with the streaming hint; -DAHEAD=1 prefetches block
+// columns. data is aligned to its vectors of CV elements.
 #include "common/ceil_div.cuh"
 #include "common/kernel_epilogue.cuh"
 #include "common/spmv_rows.cuh"
@@ -54,9 +51,8 @@ constexpr int SUMS = RI * NV;     // of a lane
 
 static_assert(LANES <= TEAM && TEAM <= 32 && (TEAM & (TEAM - 1)) == 0, "a block fits a team");
 static_assert((NG & (NG - 1)) == 0 && NG * NV >= COLUMNS, "column groups are bits of the lane");
-// Where rows are no bits of the lane, either, the sums of the slots are added lane by lane.
-constexpr bool ROWS_ARE_BITS = RL == 1 || ((RL & (RL - 1)) == 0 && (CL & (CL - 1)) == 0);
-static_assert(ROWS_ARE_BITS || NG == 1, "one column of the output");
+static_assert(RL == 1 || ((RL & (RL - 1)) == 0 && (CL & (CL - 1)) == 0),
+              "rows are bits of it, too");
 static_assert(!CONTIGUOUS_ROWS || (CL == 1 && BM % RL == 0), "whole rows of a block, contiguous");
 static_assert(X_VECTOR != 1 || BK % CV == 0, "vectors along a column stay within the block");
 static_assert(X_VECTOR != 2 || COLUMNS % NV == 0, "vectors along a row stay within N");
@@ -191,8 +187,7 @@ struct Team {
   __device__ __forceinline__ void load_columns(const INDEX* columns, int left) {
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u)
-      if (u * SLOTS < left)
-        column[u] = STREAM == 2 ? __ldcs(columns + u * SLOTS) : __ldg(columns + u * SLOTS);
+      if (u * SLOTS < left) column[u] = __ldg(columns + u * SLOTS);
   }
 
   // Add the products of a row's blocks. `column` holds the columns of the first of them, and those
@@ -264,30 +259,10 @@ struct Team {
     }
   }
 
-  // Add to a lane's sums those of COUNT - 1 others, STEP apart. Lanes that are no owners may add
-  // what is not theirs.
-  template <int COUNT, int STEP>
-  __device__ __forceinline__ void add_following() {
-    A own[SUMS];
-#pragma unroll
-    for (int i = 0; i < SUMS; ++i) own[i] = sum[i];
-#pragma unroll
-    for (int j = 1; j < COUNT; ++j)
-#pragma unroll
-      for (int i = 0; i < SUMS; ++i) sum[i] = sum[i] + shuffle(own[i], (warp_lane + j * STEP) % 32);
-  }
-
   __device__ __forceinline__ void add_lanes() {
     first = 0;
     owner = true;
-    if constexpr (ROWS_ARE_BITS) {
-      add_step<SUMS, TEAM / 2>();
-    } else {
-      add_following<SLOTS, LANES>();
-      add_following<CL, 1>();
-      count = SUMS;
-      owner = slot == 0 && cl == 0;
-    }
+    add_step<SUMS, TEAM / 2>();
   }
 
   // Call use(r, n, sum) for what this lane holds: sums of row r of the block, column n.

@@ -1,4 +1,4 @@
-"""The kernel of BSR @ a vector on the host (tools/emulator), where lanes stand for elements."""
+"""The kernel of BSR @ a vector on the host (tools/emulator)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ CASES = [
     ("float64", (3, 3), 0.2, {}),
     ("float64", (3, 3), 0.9, {"unroll": 5, "ahead": 0}),
     ("float64", (5, 5), 0.5, {}),
-    ("float32", (3, 3), 0.5, {"row_lanes": 3}),
+    ("float32", (3, 3), 0.5, {"stream": 1}),
     ("complex128", (2, 3), 0.5, {}),
-    ("float64", (3, 3), 0.5, {"row_lanes": 1}),
     ("float64", (4, 4), 0.5, {}),
 ]
 

@@ -30,31 +30,17 @@ _MOST_REGISTERS = 104  # for sums and blocks: four thread blocks of 128 threads 
 _OTHER_REGISTERS = 30
 _MOST_PRODUCTS = 2048  # of a lane and a block; they are unrolled, more take minutes to compile
 _WIDE_REGISTERS = 14  # more of them, where sums are of 64 bits
-_LEAST_LANES = 24  # of a warp that take a block, where lanes stand for single elements
-_DEEPEST = 9  # blocks that such a lane loads at once
-_WARP_BYTES = 16 << 10  # of consecutive rows, that a warp of such lanes takes
-_ELEMENT_REGISTERS = 45  # then: for the blocks in flight
-_WITH_ELEMENTS = {False: 33, True: 49}  # and the others, as compiled: where rows are split, more
+_SECTOR = 32  # bytes
 
 
 def _power_of_two_from(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-def _leaves_few_lanes_idle(rows: int, across: int) -> bool:
-    """Return whether blocks shared by rows x across lanes, of no power of two, fill a warp.
-
-    Without lanes for rows, those of a warp would load pieces of rows, each parts of two sectors.
-    """
-    lanes = rows * across
-    return across & (across - 1) != 0 and 32 // lanes * lanes >= _LEAST_LANES
-
-
 def tile(f: Facts, fields: Fields) -> Tile | None:
     """Return how the lanes of a warp share the blocks.
 
-    ``fields`` may say ``row_lanes``, ``unroll``, ``warps``, ``resident``, ``stream``, ``ahead`` and
-    ``rounds``.
+    ``fields`` may say ``unroll``, ``warps``, ``resident``, ``stream``, ``ahead`` and ``rounds``.
 
     Examples
     --------
@@ -97,34 +83,27 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
         both = min(most // cv, rl) if x_vector and across == 1 else 1
         together = int(both > 1 and data_alignment >= both * cv * item)
         rl //= both if together else 1
-    divided = columns == 1 and cv == 1 < bm and _leaves_few_lanes_idle(bm, across)
-    rl = fields.pick(
-        "row_lanes", bm if divided and item >= 8 else rl, [rl, bm] if divided else [rl]
-    )
-    elements = divided and rl == bm  # a lane stands for an element of a block
     if ceil_div(bm, rl) * cv * nv > _MOST_PRODUCTS:
         return None
     lanes = rl * across * groups
-    team = 32 if elements else _power_of_two_from(lanes)
+    team = _power_of_two_from(lanes)
     while team < 32 and row_blocks > _BLOCKS_OF_LANE * lanes * (team // lanes):
         team *= 2
     sums = ceil_div(bm, rl) * nv * acc // 4
     loads = ceil_div(bm, rl) * max(cv * item // 4, 1) + cv * nv * acc // 4
+    loads += 4 if columns == 1 else 6  # an index and two addresses
     blocks = max(ceil_div(ceil(row_blocks), team // lanes), 1)
-    if elements:
-        loads += 1  # an index; addresses are computed when they are needed
-        depth, resident, deepest = *_depth_of_elements(f, blocks, sums, loads), _DEEPEST
-    else:
-        loads += 4 if columns == 1 else 6  # an index and two addresses
-        depth, resident, deepest = *_depth(blocks, sums, loads, wide=acc >= 8), 5
-    fitting = [
-        u for u in range(1, deepest + 1) if u <= depth or sums + u * loads <= 2 * _MOST_REGISTERS
-    ]
+    depth, resident = _depth(blocks, sums, loads, wide=acc >= 8)
+    fitting = [u for u in (1, 2, 3, 4, 5) if u <= depth or sums + u * loads <= 2 * _MOST_REGISTERS]
     unroll = fields.pick("unroll", depth, fitting)
     warps = fields.pick("warps", 4, (2, 4, 8))
     room = 2048 // (warps * (sums + unroll * loads + _OTHER_REGISTERS // 2))
     resident = fields.pick("resident", resident, range(2, max(min(room, 8), resident) + 1))
-    ahead = int(not (dtype == np.float64 and rl == cv == columns == 1))
+    # Elements one by one: of little use are prefetched columns of rows that are loaded at once,
+    # and the streaming hint on loads that leave a part of each sector to the next row's.
+    scalar = rl == cv == 1
+    ahead = not (dtype == np.float64 and scalar and columns == 1 and blocks <= unroll)
+    stream = not scalar or (columns == 1 and bk * item >= _SECTOR)
     names = {
         "TEAM": team,
         "RL": rl,
@@ -134,25 +113,14 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
         "UNROLL": unroll,
         "X_VECTOR": x_vector,
         "CONTIGUOUS_ROWS": together,
-        "STREAM": fields.pick("stream", 2 if elements else int(rl > 1 or cv > 1), (0, 1, 2)),
-        "AHEAD": fields.pick("ahead", ahead, (0, 1)),
+        "STREAM": fields.pick("stream", int(stream), (0, 1)),
+        "AHEAD": fields.pick("ahead", int(ahead), (0, 1)),
         "WARPS": warps,
         "RESIDENT": resident,
     }
     # With more rows for each warp, the warps of the chip read at places far apart.
-    row_bytes = max(ceil(row_blocks) * bm * bk * item, 1)
-    # A warp that takes one row at a time needs several to make up for its first, unprefetched one.
-    most = min(max(_WARP_BYTES // row_bytes, 2), 8) if elements else 2
-    rounds = rounds_of(f, 32 // team, most, fields)
+    rounds = rounds_of(f, 32 // team, 2, fields)
     return Tile(32 // team, warps, rounds, shape_names(f) | names)
-
-
-def _depth_of_elements(f: Facts, blocks: int, sums: int, registers: int) -> tuple[int, int]:
-    """Return what `_depth` does, where a lane stands for an element: a complete row, if it fits."""
-    most = min(max(_ELEMENT_REGISTERS // registers, 1), _DEEPEST)
-    unroll = ceil_div(blocks, ceil_div(blocks, most))
-    needed = sums + unroll * registers + _WITH_ELEMENTS[f.split_rows]
-    return unroll, min(512 // (ceil_div(needed, 8) * 8), 8)
 
 
 def launches(p: Product, tile: Tile) -> tuple[Launch, ...]:
