@@ -21,8 +21,8 @@
 // N; -DTEAM, -DRL, -DCV, -DNG, -DNV, -DUNROLL as above; -DCONTIGUOUS_ROWS=1: a lane's rows are not
 // RL apart but contiguous, and loaded as one vector; -DWARPS of a thread block, -DRESIDENT of these
 // on a multiprocessor; -DX_VECTOR=1 where CV elements of a column of dense can be loaded at once, 2
-// where NV of a row; -DSTREAM=1 loads data with the streaming hint; -DAHEAD=1 prefetches block
-// columns. data is aligned to its vectors of CV elements.
+// where NV of a row; -DSTREAM=1 loads data with the streaming hint. data is aligned to its vectors
+// of CV elements.
 #include "common/ceil_div.cuh"
 #include "common/kernel_epilogue.cuh"
 #include "common/spmv_rows.cuh"
@@ -199,7 +199,6 @@ struct Team {
     for (int i = 0; i < SUMS; ++i) sum[i] = A(0);
 #pragma unroll 1
     do {
-      if (!AHEAD) load_columns(row.columns, row.left);
       LaneBlock block[UNROLL];
       A x[UNROLL][CV][NV];
 #pragma unroll
@@ -213,7 +212,7 @@ struct Team {
       row.columns += UNROLL * SLOTS;
       row.left -= UNROLL * SLOTS;
       const bool more = row.left > 0;
-      if (AHEAD) load_columns(more ? row.columns : next.columns, more ? row.left : next.left);
+      load_columns(more ? row.columns : next.columns, more ? row.left : next.left);
 #pragma unroll
       for (int u = 0; u < UNROLL; ++u)
         if (now.has(u)) {
@@ -303,7 +302,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
   // A row's bounds are prefetched two rows ahead, its columns one row ahead.
   RowSplit split = mine.split_at(first), next = mine.split_at(first + TEAMS);
   Blocks row = blocks_of(split);
-  if (AHEAD) team.load_columns(row.columns, row.left);
+  team.load_columns(row.columns, row.left);
 #pragma unroll 1
   for (int round = 0; round < operands.problem.rounds; ++round) {
     const bool works = first + round * TEAMS < mine.rows;

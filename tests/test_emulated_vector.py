@@ -12,7 +12,7 @@ from tools.emulator.operations import emulated_few_columns
 #: dtype, block size, density, fields: rows of some blocks, of many, of an odd number.
 CASES = [
     ("float64", (3, 3), 0.2, {}),
-    ("float64", (3, 3), 0.9, {"unroll": 5, "ahead": 0}),
+    ("float64", (3, 3), 0.9, {"unroll": 5}),
     ("float64", (5, 5), 0.5, {}),
     ("float32", (3, 3), 0.5, {"stream": 1}),
     ("complex128", (2, 3), 0.5, {}),

@@ -157,7 +157,7 @@ class _Gmres:
             for name in ("extend_basis", "add_combination")
         )
         self._begin = system.repeated(self._beginning())
-        self._iterate = cache(lambda k: system.repeated(self._iteration(k)))
+        self._iterate = cache(lambda k: system.repeated(self._iteration(k), prepared=k > 0))
         self._end = cache(lambda made: system.repeated(self._ending(made)))
 
     def _precondition(self, v: Any, out: Any) -> Any:

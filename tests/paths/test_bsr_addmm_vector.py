@@ -167,15 +167,17 @@ def test_tile_keeps_what_the_kernel_asserts(dtype, columns, vectors):
 
 
 def test_elements_one_by_one():
-    """Columns are prefetched for a second round of loads; rows of a sector are streamed."""
+    """Few blocks at once; those whose rows are a sector are streamed where rows are long."""
 
     def chosen(dtype, blocksize, row_blocks):
         d = tile_of(bsr_addmm_vector, dtype, blocksize, 1, row_blocks=row_blocks).defines
-        return d["CV"], d["AHEAD"], d["STREAM"]
+        return d["CV"], d["UNROLL"], d["STREAM"]
 
-    assert chosen("float64", (3, 3), 26.2) == (1, 1, 0)
-    assert chosen("float64", (5, 5), 26.2) == (1, 1, 1)
-    assert chosen("complex128", (3, 3), 26.2) == (1, 1, 1)
+    assert chosen("float64", (3, 3), 26.2) == (1, 3, 0)
+    assert chosen("float64", (3, 3), 6.9) == (1, 2, 0)
+    assert chosen("float64", (5, 5), 26.2) == (1, 3, 1)
+    assert chosen("float64", (1, 1), 26.2) == (1, 2, 0)
+    assert chosen("complex128", (3, 3), 6.9) == (1, 2, 0)
 
 
 def test_small_blocks_alone():

@@ -57,7 +57,7 @@ def emulated_solvers(directory: Path) -> Iterator[Counter]:
     """
     engine = SimpleNamespace(
         prepare=_prepare,
-        repeated=lambda iteration: iteration,
+        repeated=lambda iteration, prepared: iteration,
         extend_basis=_over_arrays(arnoldi.extend_basis),
         add_combination=_over_arrays(arnoldi.add_combination),
     )

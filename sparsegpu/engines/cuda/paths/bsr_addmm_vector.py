@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from math import ceil
 
-import numpy as np
-
 from ...._arrays import accumulator_dtype
 from ...._math import ceil_div
 from ..runtime.architectures import PORTABLE
@@ -30,7 +28,8 @@ _MOST_REGISTERS = 104  # for sums and blocks: four thread blocks of 128 threads 
 _OTHER_REGISTERS = 30
 _MOST_PRODUCTS = 2048  # of a lane and a block; they are unrolled, more take minutes to compile
 _WIDE_REGISTERS = 14  # more of them, where sums are of 64 bits
-_SECTOR = 32  # bytes
+_DEEPEST_SINGLE = {8: 3, 16: 2}  # blocks that a lane loads at once, by the bytes of its sums
+_SECTOR, _LONG_ROW = 32, 16  # bytes; blocks
 
 
 def _power_of_two_from(n: int) -> int:
@@ -40,7 +39,7 @@ def _power_of_two_from(n: int) -> int:
 def tile(f: Facts, fields: Fields) -> Tile | None:
     """Return how the lanes of a warp share the blocks.
 
-    ``fields`` may say ``unroll``, ``warps``, ``resident``, ``stream``, ``ahead`` and ``rounds``.
+    ``fields`` may say ``unroll``, ``warps``, ``resident``, ``stream`` and ``rounds``.
 
     Examples
     --------
@@ -93,17 +92,16 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     loads = ceil_div(bm, rl) * max(cv * item // 4, 1) + cv * nv * acc // 4
     loads += 4 if columns == 1 else 6  # an index and two addresses
     blocks = max(ceil_div(ceil(row_blocks), team // lanes), 1)
-    depth, resident = _depth(blocks, sums, loads, wide=acc >= 8)
+    single = rl == cv == columns == 1  # elements of the blocks are loaded one by one
+    deepest = _DEEPEST_SINGLE.get(acc, 5) if single else 5
+    depth, resident = _depth(blocks, sums, loads, wide=acc >= 8, deepest=deepest)
     fitting = [u for u in (1, 2, 3, 4, 5) if u <= depth or sums + u * loads <= 2 * _MOST_REGISTERS]
     unroll = fields.pick("unroll", depth, fitting)
     warps = fields.pick("warps", 4, (2, 4, 8))
     room = 2048 // (warps * (sums + unroll * loads + _OTHER_REGISTERS // 2))
     resident = fields.pick("resident", resident, range(2, max(min(room, 8), resident) + 1))
-    # Elements one by one: of little use are prefetched columns of rows that are loaded at once,
-    # and the streaming hint on loads that leave a part of each sector to the next row's.
-    scalar = rl == cv == 1
-    ahead = not (dtype == np.float64 and scalar and columns == 1 and blocks <= unroll)
-    stream = not scalar or (columns == 1 and bk * item >= _SECTOR)
+    # Single elements are streamed where those of a block's row fill a sector, and rows are long.
+    stream = rl > 1 or cv > 1 or (single and bk * item >= _SECTOR and row_blocks >= _LONG_ROW)
     names = {
         "TEAM": team,
         "RL": rl,
@@ -114,7 +112,6 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
         "X_VECTOR": x_vector,
         "CONTIGUOUS_ROWS": together,
         "STREAM": fields.pick("stream", int(stream), (0, 1)),
-        "AHEAD": fields.pick("ahead", int(ahead), (0, 1)),
         "WARPS": warps,
         "RESIDENT": resident,
     }
@@ -128,7 +125,7 @@ def launches(p: Product, tile: Tile) -> tuple[Launch, ...]:
     return _few_columns.launches(SOURCES[0], p, tile)
 
 
-def _depth(blocks: int, sums: int, registers: int, *, wide: bool) -> tuple[int, int]:
+def _depth(blocks: int, sums: int, registers: int, *, wide: bool, deepest: int) -> tuple[int, int]:
     """Return how many blocks a lane loads at once, and how many thread blocks are resident then.
 
     As many as leave at most a fifth of the loads without a block: a row has ``blocks`` for a lane.
@@ -140,8 +137,11 @@ def _depth(blocks: int, sums: int, registers: int, *, wide: bool) -> tuple[int, 
         Registers for the lane's sums, and for each block in flight.
     wide : bool
         Sums are of 64 bits: more blocks in flight are faster then, but not a complete row.
+    deepest : int
+        No more blocks at once.
     """
     depths = [u for u in (5, 4, 3, 2) if u <= max(ceil_div(blocks, 2), 2)] if wide else (4, 3, 2)
+    depths = [u for u in depths if u <= deepest]
     fitting = [u for u in depths if sums + u * registers <= _MOST_REGISTERS] or [1]
     unroll = next((u for u in fitting if 5 * ceil_div(blocks, u) * u <= 6 * blocks), fitting[-1])
     needed = sums + unroll * registers + _OTHER_REGISTERS + _WIDE_REGISTERS * wide
