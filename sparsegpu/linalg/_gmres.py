@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -119,6 +118,11 @@ def gmres(
         return system.shaped(system.x), progress.info()
 
 
+def _preconditioned(system: System, v: Any, out: Any) -> Any:
+    """Return the product of M with v, written to out; without M v itself."""
+    return v if system.precondition is None else system.precondition(v, out)
+
+
 class _Gmres:
     """The basis, and the small triangular systems of all columns.
 
@@ -139,9 +143,9 @@ class _Gmres:
         self.q = xp.zeros_like(self.r)
         self.w = self.r if system.precondition is None else xp.zeros_like(self.r)
         self.products = xp.zeros_like(self.r)
-        of_M = system.norms(self._precondition(system.b, self.q))
+        of_M = system.norms(_preconditioned(system, system.b, self.q))
         numbers = progress.numbers
-        numbers[NORM] = system.norms(self._precondition(self.r, self.w))
+        numbers[NORM] = system.norms(_preconditioned(system, self.r, self.w))
         numbers[RESIDUAL], numbers[GOAL] = norm, of_M * xp.minimum(1, tolerance / self.of_b)
         numbers[FACTOR], numbers[MINUS] = 1, -1
         numbers[SIZE], numbers[MOST] = restart, restart
@@ -156,27 +160,25 @@ class _Gmres:
             getattr(engine_module(xp, "arnoldi", system.function), name)
             for name in ("extend_basis", "add_combination")
         )
+        # None of these refers to this object: what holds memory of a GPU is no cycle.
         self._begin = system.repeated(self._beginning())
-        self._iterate = cache(lambda k: system.repeated(self._iteration(k), prepared=k > 0))
-        self._end = cache(lambda made: system.repeated(self._ending(made)))
-
-    def _precondition(self, v: Any, out: Any) -> Any:
-        M = self.system.precondition
-        return v if M is None else M(v, out)
+        self._iterations: dict[int, Callable[[], None]] = {}
+        self._ends: dict[int, Callable[[], None]] = {}
 
     def _step(self, name: str, columns: Columns) -> Step:
         return Step(f"gmres.{name}", columns)
 
     def _beginning(self) -> Callable[[], None]:
         """Return what makes the first vector of a cycle of the residual."""
-        prepare, numbers, active = self.system.prepare, self.progress.numbers, self.progress.active
+        system, numbers, active = self.system, self.progress.numbers, self.progress.active
+        r, w, running = self.r, self.w, self.running
         started = self._step("start", self.columns)
-        measure = prepare(numbers, [], [(SQUARE, self.w, self.w)], self.running, started)
-        unit = prepare(numbers, [(self.basis[0], [(SCALE, self.w)])], [], self.running)
+        measure = system.prepare(numbers, [], [(SQUARE, w, w)], running, started)
+        unit = system.prepare(numbers, [(self.basis[0], [(SCALE, w)])], [], running)
 
         def begin() -> None:
-            self.running[...] = active
-            self._precondition(self.r, self.w)
+            running[...] = active
+            _preconditioned(system, r, w)
             measure()
             unit()
 
@@ -184,35 +186,42 @@ class _Gmres:
 
     def _iteration(self, k: int) -> Callable[[], None]:
         """Return iteration k of a cycle."""
+        if k in self._iterations:
+            return self._iterations[k]
         rotated = self._step("rotate", self.columns)
-        v, system = self.basis[k], self.system
-        w = self.products if system.precondition is None else self.w
+        v, system, products, of_M = self.basis[k], self.system, self.products, self.w
+        w = products if system.precondition is None else of_M
         extend = self.extend(self.progress.numbers, self.basis, k + 1, w, self.running, rotated)
 
         def iterate() -> None:
-            self._precondition(system.apply(v, self.products), self.w)
+            _preconditioned(system, system.apply(v, products), of_M)
             extend()
 
-        return iterate
+        self._iterations[k] = system.repeated(iterate, prepared=k > 0)
+        return self._iterations[k]
 
     def _ending(self, made: int) -> Callable[[], None]:
         """Return what corrects x after so many iterations, and looks at the residual."""
+        if made in self._ends:
+            return self._ends[made]
         numbers, system, active = self.progress.numbers, self.system, self.progress.active
+        r, q = self.r, self.q
         correct = self.add_combination(numbers, self.basis, made, system.x, active)
         measure = system.prepare(
             numbers,
-            [(self.r, [(None, system.b), (MINUS, self.q)])],
-            [(SQUARE, self.r, self.r)],
+            [(r, [(None, system.b), (MINUS, q)])],
+            [(SQUARE, r, r)],
             active,
             self._step("cycle", self.progress.columns),
         )
 
         def end() -> None:
             correct()
-            system.apply(system.x, self.q)
+            system.apply(system.x, q)
             measure()
 
-        return end
+        self._ends[made] = system.repeated(end)
+        return self._ends[made]
 
     def _cycle(self, most: int) -> None:
         """Iterate from the residual to the next, at most ``most`` times."""
@@ -223,14 +232,14 @@ class _Gmres:
         told = limits.callback if self.kind in {"legacy", "pr_norm"} else None
         before = to_host(self.inner).copy() if limits.residuals is not None else None
         for made in range(1, most + 1):
-            self._iterate(made - 1)()
+            self._iteration(made - 1)()
             if told is not None:
                 norm = to_host(progress.norm / self.of_b)
                 told(float(norm[0]) if len(system.shape) == 1 else norm)
             every = limits.check_every if told is None else 1
             if made < most and made % every == 0 and not to_host(self.running).any():
                 break
-        self._end(made)()
+        self._ending(made)()
         if before is not None:
             # Iterations after the last column stopped are none.
             count = int((to_host(self.inner) - before).max())

@@ -61,22 +61,29 @@ def aslinearoperator(A: Any) -> Any:
     dtype = np.dtype(np.float32) if A.dtype in HALF_DTYPES else A.dtype
 
     def product(x: Any) -> Any:
-        if x.dtype.kind == "c" and A.dtype.kind != "c":
-            return product(x.real) + 1j * product(x.imag)
         return multiply(A, x.astype(A.dtype, copy=False), out_dtype=dtype)
 
     def adjoint(x: Any) -> Any:
-        if x.dtype.kind == "c" and A.dtype.kind != "c":
-            return adjoint(x.real) + 1j * adjoint(x.imag)
         # A^H x = conj(x^H A)^T
         row = x.astype(A.dtype, copy=False).conj().T
         return from_the_left(row, A, out_dtype=dtype).conj().T
 
-    has_adjoint = from_the_left is not None
-    operator = linear_operator(function, A, product, adjoint if has_adjoint else None, dtype)
+    both = [product] if from_the_left is None else [product, adjoint]
+    if A.dtype.kind != "c":
+        both = [_of_complex(of_real) for of_real in both]
+    operator = linear_operator(function, A, both[0], both[1] if len(both) > 1 else None, dtype)
     if A.dtype == dtype and hasattr(A, "data"):
         operator.bound = lambda r: bound_product(function, A)
     return operator
+
+
+def _of_complex(of_real: Callable) -> Callable:
+    """Return a linear function of real arrays for complex ones, too."""
+
+    def function(x: Any) -> Any:
+        return of_real(x.real) + 1j * of_real(x.imag) if x.dtype.kind == "c" else of_real(x)
+
+    return function
 
 
 def _products(function: str, A: Any) -> tuple[Callable, Any]:

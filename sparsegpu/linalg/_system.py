@@ -108,7 +108,7 @@ class System:
     def shift(self, by: float) -> None:
         """Make the system that of ``A - by * I``."""
         if by:
-            whole = self.apply
+            whole, prepare = self.apply, self.prepare
 
             numbers = self.scalars(1)
             numbers[0] = -by
@@ -118,7 +118,7 @@ class System:
                 whole(v, out)
                 if (id(v), id(out)) not in passes:
                     updates = [(out, [(None, out), (0, v)])]
-                    passes[id(v), id(out)] = self.prepare(numbers, updates, [])
+                    passes[id(v), id(out)] = prepare(numbers, updates, [])
                 passes[id(v), id(out)]()
                 return out
 
