@@ -101,10 +101,11 @@ def extended_basis(arnoldi, rng, dtype, n, r):
     numbers[gmres.SIZE] = 10
     columns = Columns(np.zeros((3, r), bool), np.zeros((3, r), np.int64), np.zeros((10, r)))
     columns.flags[ACTIVE] = np.arange(r) % 3 != 1
-    arrays = {"numbers": numbers, "basis": basis, "w": w, "x": w.copy(), **columns._asdict()}
+    arrays = {"numbers": numbers, "basis": basis, "w": w, "x": w.copy(), "newest": w.copy()}
+    arrays |= columns._asdict()
     before = {name: array.copy() for name, array in arrays.items()}
     active, step = columns.flags[ACTIVE], Step("gmres.start", columns)
-    arnoldi.extend_basis(numbers, basis, 10, w, active, step)()
+    arnoldi.extend_basis(numbers, basis, 10, w, arrays["newest"], active, step)()
     numbers[gmres.MADE] = np.arange(r) % 2 + 9
     arnoldi.add_combination(numbers, basis, 10, arrays["x"], active)()
     w[:, ~active] = 0  # it may be anything there

@@ -142,7 +142,7 @@ class _Gmres:
         self.basis = xp.zeros((restart + 1, n + padding, r), system.dtype)[:, :n]
         self.q = xp.zeros_like(self.r)
         self.w = self.r if system.precondition is None else xp.zeros_like(self.r)
-        self.products = xp.zeros_like(self.r)
+        self.newest, self.products = xp.zeros_like(self.r), xp.zeros_like(self.r)
         of_M = system.norms(_preconditioned(system, system.b, self.q))
         numbers = progress.numbers
         numbers[NORM] = system.norms(_preconditioned(system, self.r, self.w))
@@ -162,7 +162,8 @@ class _Gmres:
         )
         # None of these refers to this object: what holds memory of a GPU is no cycle.
         self._begin = system.repeated(self._beginning())
-        self._iterations: dict[int, Callable[[], None]] = {}
+        self._multiply = system.repeated(self._product())
+        self._extensions: dict[int, Callable[[], None]] = {}
         self._ends: dict[int, Callable[[], None]] = {}
 
     def _step(self, name: str, columns: Columns) -> Step:
@@ -171,10 +172,11 @@ class _Gmres:
     def _beginning(self) -> Callable[[], None]:
         """Return what makes the first vector of a cycle of the residual."""
         system, numbers, active = self.system, self.progress.numbers, self.progress.active
-        r, w, running = self.r, self.w, self.running
+        r, w, newest, running = self.r, self.w, self.newest, self.running
         started = self._step("start", self.columns)
         measure = system.prepare(numbers, [], [(SQUARE, w, w)], running, started)
-        unit = system.prepare(numbers, [(self.basis[0], [(SCALE, w)])], [], running)
+        first = [(v, [(SCALE, w)]) for v in (self.basis[0], newest)]
+        unit = system.prepare(numbers, first, [], running)
 
         def begin() -> None:
             running[...] = active
@@ -184,21 +186,25 @@ class _Gmres:
 
         return begin
 
-    def _iteration(self, k: int) -> Callable[[], None]:
-        """Return iteration k of a cycle."""
-        if k in self._iterations:
-            return self._iterations[k]
-        rotated = self._step("rotate", self.columns)
-        v, system, products, of_M = self.basis[k], self.system, self.products, self.w
-        w = products if system.precondition is None else of_M
-        extend = self.extend(self.progress.numbers, self.basis, k + 1, w, self.running, rotated)
+    def _product(self) -> Callable[[], None]:
+        """Return what multiplies the newest vector, for every iteration the same memory."""
+        system, newest, products, w = self.system, self.newest, self.products, self.w
 
-        def iterate() -> None:
-            _preconditioned(system, system.apply(v, products), of_M)
-            extend()
+        def multiply() -> None:
+            _preconditioned(system, system.apply(newest, products), w)
 
-        self._iterations[k] = system.repeated(iterate, prepared=k > 0)
-        return self._iterations[k]
+        return multiply
+
+    def _extension(self, k: int) -> Callable[[], None]:
+        """Return what makes a product the next vector of the basis, in iteration k of a cycle."""
+        if k not in self._extensions:
+            rotated = self._step("rotate", self.columns)
+            w = self.products if self.system.precondition is None else self.w
+            extend = self.extend(
+                self.progress.numbers, self.basis, k + 1, w, self.newest, self.running, rotated
+            )
+            self._extensions[k] = self.system.repeated(extend)
+        return self._extensions[k]
 
     def _ending(self, made: int) -> Callable[[], None]:
         """Return what corrects x after so many iterations, and looks at the residual."""
@@ -232,7 +238,8 @@ class _Gmres:
         told = limits.callback if self.kind in {"legacy", "pr_norm"} else None
         before = to_host(self.inner).copy() if limits.residuals is not None else None
         for made in range(1, most + 1):
-            self._iteration(made - 1)()
+            self._multiply()
+            self._extension(made - 1)()
             if told is not None:
                 norm = to_host(progress.norm / self.of_b)
                 told(float(norm[0]) if len(system.shape) == 1 else norm)

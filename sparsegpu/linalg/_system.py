@@ -96,14 +96,9 @@ class System:
         # numba would compile passes over vectors that cannot be written to apart.
         return columns if self.xp is not np or columns.flags.writeable else columns.copy()
 
-    def repeated(
-        self, iteration: Callable[[], None], *, prepared: bool = False
-    ) -> Callable[[], None]:
-        """Return an iteration that is made again and again; as a CUDA graph, where it can be.
-
-        It is one from the first time on where another of the same kernels is already ``prepared``.
-        """
-        return self.engine.repeated(iteration, prepared=prepared) if self.capturable else iteration
+    def repeated(self, iteration: Callable[[], None]) -> Callable[[], None]:
+        """Return an iteration that is made again and again; as a CUDA graph, where it can be."""
+        return self.engine.repeated(iteration) if self.capturable else iteration
 
     def shift(self, by: float) -> None:
         """Make the system that of ``A - by * I``."""

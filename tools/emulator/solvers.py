@@ -57,7 +57,7 @@ def emulated_solvers(directory: Path) -> Iterator[Counter]:
     """
     engine = SimpleNamespace(
         prepare=_prepare,
-        repeated=lambda iteration, prepared: iteration,
+        repeated=lambda iteration: iteration,
         extend_basis=_over_arrays(arnoldi.extend_basis),
         add_combination=_over_arrays(arnoldi.add_combination),
     )

@@ -25,6 +25,7 @@ def extend_basis(
     basis: np.ndarray,
     count: int,
     w: np.ndarray,
+    newest: np.ndarray,
     active: np.ndarray,
     step: Step,
 ) -> Callable[[], None]:
@@ -49,7 +50,8 @@ def extend_basis(
         _keep(sums, scalars, active, first, last, count, _ROWS)
 
     def scale(begin: int) -> None:
-        _scale(basis[count], w, begin, min(begin + most, n), scalars, active, SCALE)
+        for vector in (basis[count], newest):
+            _scale(vector, w, begin, min(begin + most, n), scalars, active, SCALE)
 
     def run() -> None:
         if not r:

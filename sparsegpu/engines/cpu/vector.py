@@ -90,7 +90,7 @@ def prepare(
     return run
 
 
-def repeated(iteration: Callable[[], None], *, prepared: bool = False) -> Callable[[], None]:
+def repeated(iteration: Callable[[], None]) -> Callable[[], None]:
     """Return an iteration that is made again and again: as it is."""
     return iteration
 

@@ -17,7 +17,7 @@ from .vector import Grid, prepare, state_of
 
 
 def extend_basis(
-    scalars: Any, basis: Any, count: int, w: Any, active: Any, step: Step
+    scalars: Any, basis: Any, count: int, w: Any, newest: Any, active: Any, step: Step
 ) -> Callable[[], None]:
     """Return a pass that appends the part of w that is orthogonal to the first ``count`` vectors.
 
@@ -37,7 +37,7 @@ def extend_basis(
                 taken=taken, first=first, last=last, square=square,
             )
         )  # fmt: skip
-    unit = prepare(scalars, [(basis[count], [(SCALE, w)])], [], active)
+    unit = prepare(scalars, [(v, [(SCALE, w)]) for v in (basis[count], newest)], [], active)
     # What the launches hold are addresses.
     alive = scalars, basis, w, active, step, memory
 

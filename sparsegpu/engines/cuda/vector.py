@@ -145,23 +145,18 @@ def combine(tall: Any, coefficients: Any, out: Any) -> None:
     cupy.matmul(tall, coefficients, out=out)
 
 
-def repeated(iteration: Callable[[], None], *, prepared: bool = False) -> Callable[[], None]:
+def repeated(iteration: Callable[[], None]) -> Callable[[], None]:
     """Return an iteration that is made again and again: the first time as it is, then as a graph.
 
     The first time makes what is made once (plans, compiled kernels); the second is captured.
-
-    Parameters
-    ----------
-    iteration : callable
-    prepared : bool
-        One like it, of the same kernels, has been made: it is captured the first time.
     """
     graph: GraphLaunch | None = None
+    times = 0
 
     def run() -> None:
-        nonlocal graph, prepared
-        if not prepared:
-            prepared = True
+        nonlocal graph, times
+        times += 1
+        if times == 1:
             iteration()
             return
         if graph is None:

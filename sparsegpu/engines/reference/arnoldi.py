@@ -15,6 +15,7 @@ def extend_basis(
     basis: np.ndarray,
     count: int,
     w: np.ndarray,
+    newest: np.ndarray,
     active: np.ndarray,
     step: Step,
 ) -> Callable[[], None]:
@@ -25,7 +26,7 @@ def extend_basis(
     becomes the square of w. Then a group of `GROUP` vectors after the other is taken out of w:
     ``scalars[FIRST + i] = sum of conj(basis[i]) * w``, of all of the group, before ``w -=
     scalars[FIRST + i] * basis[i]``. ``scalars[SQUARE]`` becomes the square of the rest, and the
-    step is made. At last ``basis[count] = scalars[SCALE] * w``.
+    step is made. At last ``basis[count] = newest = scalars[SCALE] * w``.
 
     All is for the columns that are ``active`` when the pass runs, the last one for those that still
     are after the step. w is memory that the pass may change in any column.
@@ -49,7 +50,8 @@ def extend_basis(
             square(SQUARE)
             after(scalars, *step.columns)
             unit = scalars[SCALE].astype(w.dtype) * w
-            np.copyto(basis[count], unit, where=active)
+            for vector in (basis[count], newest):
+                np.copyto(vector, unit, where=active)
 
     return run
 

@@ -50,7 +50,7 @@ def prepare(
     return run
 
 
-def repeated(iteration: Callable[[], None], *, prepared: bool = False) -> Callable[[], None]:
+def repeated(iteration: Callable[[], None]) -> Callable[[], None]:
     """Return an iteration that is made again and again, without what need be done only once."""
     return iteration
 
