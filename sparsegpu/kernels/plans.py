@@ -62,6 +62,10 @@ class Plans:
         self._kept: dict[Hashable, Plan] = {}
         #: What launches a call like an earlier one, by the same keys.
         self.prepared: dict[Hashable, Prepared] = {}
+        #: Those of the latest calls without grid, block and configuration: asked before a key is
+        #: made, since most calls are like the one before.
+        self.latest_inplace: Prepared | None = None
+        self.latest_functional: Prepared | None = None
 
     def plan(self, key: Hashable, args: tuple, make: Callable[[], Plan]) -> Plan:
         """Return the plan of a call; `key` is None where it is not to be kept."""
