@@ -178,6 +178,18 @@ def test_another_device(device, alike):
     assert found.run(args, alike) == [] and len(device.seen) == 4
 
 
+@pytest.mark.parametrize(("shape", "strides"), [
+    ((2, 4), [(16, 4), (4, 8), (32, 4)]), ((1, 8), [(32, 4), (4, 4)]), ((2, 4), [(4, 8), (16, 4)]),
+])  # fmt: skip
+def test_other_strides(device, shape, strides):
+    """In C order and not; and where these say nothing of a dimension of one element."""
+    kernel, y = axpy(), DeviceArray(1000)
+    for known, given in enumerate(strides):
+        for _ in range(4):
+            kernel.inplace(y, 2.0, DeviceArray(2000, shape, given), 8)
+        assert len(device.planned) == 2 * known + 2
+
+
 def test_another_dtype(device):
     kernel, y, x = axpy(), DeviceArray(1000), DeviceArray(2000)
     for _ in range(3):

@@ -73,16 +73,23 @@ class Kernel(Planned):
         NotImplementedError
             NumPy arrays without ``ref=``; an opaque kernel without ``writes=``.
         """
-        plans, plain = self._plans, grid is block is config is None and not named
-        latest = plans.latest_functional
-        if plain and latest is not None and (copies := latest.run(args, False)) is not None:
-            return copies[0] if len(copies) == 1 else tuple(copies)
+        latest = self._plans.latest_functional
+        plain = grid is block is config is None and not named
+        results = latest.run(args, False) if plain and latest is not None else None
+        if results is None:
+            results = self._functional(args, named, grid, block, config)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _functional(
+        self, args: tuple, named: Mapping[str, Any], grid: Any, block: Any, config: Config | None
+    ) -> list[Any]:
+        """Return what the kernel writes, of a call that is not like the latest."""
         key = None if named else self._key(False, args, grid, block, config)
-        prepared = plans.prepared.get(key)
-        if prepared is not None and (copies := prepared.run(args, True)) is not None:
-            if plain:
-                plans.latest_functional = prepared
-            return copies[0] if len(copies) == 1 else tuple(copies)
+        prepared = self._plans.prepared.get(key)
+        if prepared is not None and (results := prepared.run(args, True)) is not None:
+            if grid is block is config is None:
+                self._plans.latest_functional = prepared
+            return results
         lacking = prepared is None or prepared.is_used_up()
         with self._on_device(args, named):
             plan = self._planned(key, False, args, named, grid, block, config)
@@ -98,8 +105,7 @@ class Kernel(Planned):
             self._run(ready, plan)
             if plan.repeats and lacking:
                 self._prepare(key, plan, args, written)
-        results = tuple(ready[n] for n in written if ready[n] is None or is_array(ready[n]))
-        return results[0] if len(results) == 1 else results
+        return [ready[n] for n in written if ready[n] is None or is_array(ready[n])]
 
     def inplace(
         self,
@@ -118,15 +124,15 @@ class Kernel(Planned):
         NotImplementedError
             NumPy arrays without ``ref=``.
         """
-        plans, plain = self._plans, grid is block is config is None and not named
-        latest = plans.latest_inplace
+        latest = self._plans.latest_inplace
+        plain = grid is block is config is None and not named
         if plain and latest is not None and latest.run(args, False) is not None:
             return
         key = None if named else self._key(True, args, grid, block, config)
-        prepared = plans.prepared.get(key)
+        prepared = self._plans.prepared.get(key)
         if prepared is not None and prepared.run(args, True) is not None:
             if plain:
-                plans.latest_inplace = prepared
+                self._plans.latest_inplace = prepared
             return
         lacking = prepared is None or prepared.is_used_up()
         with self._on_device(args, named):

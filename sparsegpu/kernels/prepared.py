@@ -49,8 +49,11 @@ class Prepared:
         self._arrays, self._numbers = [], []
         for i, value in enumerate(args):
             if i in places:
-                facts = value.dtype, value.shape, value.strides
-                self._arrays.append((places[i], i, type(value), *facts))
+                # Of such an array CuPy's flag, which is soon read, and the shape tell the strides.
+                flagged = value._c_contiguous and value.size and 1 not in value.shape
+                strides = None if flagged else value.strides
+                facts = type(value), value.dtype, value.shape, strides
+                self._arrays.append((places[i], i, *facts))
             else:
                 self._numbers.append((i, type(value), _told(value)))
         self._written = [(list(places).index(i), args[i].nbytes) for i in written]
@@ -109,7 +112,7 @@ class Prepared:
                 type(array) is not kind
                 or array.dtype is not dtype
                 or array.shape != shape
-                or array.strides != strides
+                or (not array._c_contiguous if strides is None else array.strides != strides)
             ):
                 break
             memory = array.data
