@@ -97,7 +97,7 @@ def test_every_launch_is_counted(device):
 def test_calls_that_are_others_are_planned(device, other):
     kernel = axpy()
     y, x = DeviceArray(1000), DeviceArray(2000)
-    for _ in range(3):
+    for _ in range(4):
         kernel.inplace(y, 0.0, x, 8)
     kernel.inplace(*other(y, x))
     assert len(device.planned) == 3
@@ -192,7 +192,7 @@ def test_other_strides(device, shape, strides):
 
 def test_another_dtype(device):
     kernel, y, x = axpy(), DeviceArray(1000), DeviceArray(2000)
-    for _ in range(3):
+    for _ in range(4):
         kernel.inplace(y, 0.0, x, 8)
     x.dtype = np.dtype("int32")
     with pytest.raises(TypeError, match="float32"):
@@ -202,7 +202,7 @@ def test_another_dtype(device):
 def test_what_is_set_around_a_call(device, monkeypatch):
     """Of a call like the latest: the engine, what is checked, and winners are asked every time."""
     kernel, args = axpy(), (DeviceArray(1000), 2.0, DeviceArray(2000), 8)
-    for _ in range(3):
+    for _ in range(4):
         kernel.inplace(*args)
     assert len(device.planned) == 2
     checks = []
@@ -219,12 +219,21 @@ def test_what_is_set_around_a_call(device, monkeypatch):
         kernel.inplace(*args[:3])
 
 
+def test_what_came_twice_needs_no_key(device, monkeypatch):
+    kernel, keys = axpy(), []
+    key = kernels.Kernel._key
+    monkeypatch.setattr(kernels.Kernel, "_key", lambda *of: keys.append(of) or key(*of))
+    for i in range(9):
+        kernel.inplace(DeviceArray(1000 + i), 2.0, DeviceArray(2000), 8)
+    assert len(keys) == 4 and len(device.seen) == 9
+
+
 def test_two_kinds_of_calls_that_take_turns(device):
     kernel, x = axpy(), DeviceArray(2000)
     for i in range(5):
         kernel.inplace(DeviceArray(1000 + i), 2.0, x, 8)
         kernel.inplace(DeviceArray(3000 + i, (2, 4)), 2.0, x, 7)
-    assert len(device.planned) == 4
+    assert len(device.planned) == 4 and kernel._plans.latest_inplace.prepared is None
     assert [(y, n) for y, _, _, n in device.seen[-4:]] == [
         *((1003, 8), (3003, 7), (1004, 8), (3004, 7)),
     ]

@@ -73,7 +73,7 @@ class Kernel(Planned):
         NotImplementedError
             NumPy arrays without ``ref=``; an opaque kernel without ``writes=``.
         """
-        latest = self._plans.latest_functional
+        latest = self._plans.latest_functional.prepared
         plain = grid is block is config is None and not named
         results = latest.run(args, False) if plain and latest is not None else None
         if results is None:
@@ -88,7 +88,7 @@ class Kernel(Planned):
         prepared = self._plans.prepared.get(key)
         if prepared is not None and (results := prepared.run(args, True)) is not None:
             if grid is block is config is None:
-                self._plans.latest_functional = prepared
+                self._plans.latest_functional.came(prepared)
             return results
         lacking = prepared is None or prepared.is_used_up()
         with self._on_device(args, named):
@@ -124,7 +124,7 @@ class Kernel(Planned):
         NotImplementedError
             NumPy arrays without ``ref=``.
         """
-        latest = self._plans.latest_inplace
+        latest = self._plans.latest_inplace.prepared
         plain = grid is block is config is None and not named
         if plain and latest is not None and latest.run(args, False) is not None:
             return
@@ -132,7 +132,7 @@ class Kernel(Planned):
         prepared = self._plans.prepared.get(key)
         if prepared is not None and prepared.run(args, True) is not None:
             if plain:
-                self._plans.latest_inplace = prepared
+                self._plans.latest_inplace.came(prepared)
             return
         lacking = prepared is None or prepared.is_used_up()
         with self._on_device(args, named):
