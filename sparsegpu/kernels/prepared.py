@@ -49,7 +49,7 @@ class Prepared:
         self._arrays, self._numbers = [], []
         for i, value in enumerate(args):
             if i in places:
-                # Of such an array CuPy's flag, which is soon read, and the shape tell the strides.
+                # CuPy's flag, which costs less to read, and the shape tell such an array's strides.
                 flagged = value._c_contiguous and value.size and 1 not in value.shape
                 strides = None if flagged else value.strides
                 facts = type(value), value.dtype, value.shape, strides
