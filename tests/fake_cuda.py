@@ -78,7 +78,7 @@ class Told(SimpleNamespace):
     def __init__(self):
         super().__init__(recorded=[], waited=[], pending=False, captured=set(), current=Stream(0))
         self.launched, self.cleared, self.copied, self.graphs = [], [], [], []
-        self.allocator = object()
+        self.allocator, self.device = object(), 0
 
     @contextmanager
     def on(self, stream):
@@ -116,7 +116,7 @@ def put_in_place(monkeypatch) -> Told:
         get_allocator=lambda: told.allocator,
         using_allocator=using_allocator,
         runtime=SimpleNamespace(
-            getDevice=lambda: 0,
+            getDevice=lambda: told.device,
             eventRecord=record,
             streamWaitEvent=lambda stream, event: told.waited.append(stream),
             streamIsCapturing=lambda stream: stream in told.captured,

@@ -127,14 +127,14 @@ def test_results_are_held_to_ref(monkeypatch):
 
 def test_this_block_only():
     with kernels.checked(ref=True):
-        assert guard.is_checked() and guard.compares_with_ref()
+        assert guard.checking() and guard.compares_with_ref()
         with kernels.checked():
-            assert guard.is_checked() and not guard.compares_with_ref()
+            assert guard.checking() is False and not guard.compares_with_ref()
         assert guard.compares_with_ref()
-    assert not guard.is_checked()
+    assert guard.checking() is None
     with pytest.raises(TypeError, match="'ref'"), kernels.checked(ref="no"):
         pass
-    assert not guard.is_checked()
+    assert guard.checking() is None
 
 
 def test_empty_arrays_and_grids():

@@ -244,6 +244,18 @@ def test_functions_of_python(cp, compiler):
     assert (out.base.reshape(-1)[1::2] == 1).all()
 
 
+@pytest.mark.parametrize("size", [7, 4099, (1 << 20) - 1, (1 << 20) + 3])
+@pytest.mark.parametrize("first", [0, 1])
+def test_repeated_functional_calls(cp, size, first):
+    """Copied by a kernel, and by CUDA where the copy is large or begins within a vector."""
+    y, x = (cp.arange(size + first, dtype=np.float32)[first:] % 1000 for _ in range(2))
+    y, kernel = cp.concatenate([y[:first], y])[first:], axpy()
+    before, expected = y.get(), (y + 2 * x).get()
+    for _ in range(6):
+        np.testing.assert_array_equal(kernel(y, x, 2.0, size).get(), expected)
+    np.testing.assert_array_equal(y.get(), before)
+
+
 def test_the_functional_form_allocates_what_is_written_and_nothing_else(cp, cuda_engine):
     y, x, kernel = cp.zeros(1 << 18, np.float32), cp.ones(1 << 18, np.float32), axpy()
     for _ in range(4):  # the first is planned, the last are only launched

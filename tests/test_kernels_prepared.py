@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 import fake_cuda
+import sparsegpu
 from in_threads import run_in_threads
 from kernel_cases import DeviceArray
 from sparsegpu import kernels
+from sparsegpu.engines.cuda import copy_bytes
 from sparsegpu.engines.cuda.runtime import device as current
 from sparsegpu.engines.cuda.runtime import launch
-from sparsegpu.kernels import arguments, build
+from sparsegpu.kernels import arguments, build, guard, prepared, winners
 from sparsegpu.kernels.foreign import Signature, Typed
 
 SOURCE = """extern "C" __global__ void axpy(float* y, float a, const float* x, long long n) {
@@ -35,7 +37,7 @@ def device(monkeypatch):
 
     def decoded(function, *rest):
         values, parameters = [], rest[-2]
-        for i, kind in enumerate(told.fields):
+        for i, kind in enumerate(told.fields if function == 1 else ["Q", "Q", "q"]):
             at = ctypes.c_uint64.from_address(parameters + 8 * i).value
             values += struct.unpack(f"<{kind}", ctypes.string_at(at, struct.calcsize(f"<{kind}")))
             if told.pause:
@@ -44,9 +46,12 @@ def device(monkeypatch):
         told.launches.append(rest[:7])
 
     monkeypatch.setattr(launch, "_launch_kernel", lambda: decoded)
-    monkeypatch.setattr(current, "_get_device", lambda: 0)
+    monkeypatch.setattr(current, "_get_device", lambda: told.device)
     kernel = launch.Kernel("axpy", SimpleNamespace(ptr=1))
     monkeypatch.setattr(launch, "loaded", lambda name, code: kernel)
+    copying = launch.Kernel("copy_bytes", SimpleNamespace(ptr=2))
+    monkeypatch.setattr(copy_bytes, "kernel", lambda name: copying)
+    monkeypatch.setattr(copy_bytes, "multiprocessors", lambda: 3)
     monkeypatch.setattr(sys.modules["cupy"], "ndarray", DeviceArray)
     monkeypatch.setattr(build, "can_compile", lambda: False)
     monkeypatch.setattr(build, "_device_architecture", lambda: None)
@@ -92,7 +97,7 @@ def test_every_launch_is_counted(device):
 def test_calls_that_are_others_are_planned(device, other):
     kernel = axpy()
     y, x = DeviceArray(1000), DeviceArray(2000)
-    for _ in range(3):
+    for _ in range(4):
         kernel.inplace(y, 0.0, x, 8)
     kernel.inplace(*other(y, x))
     assert len(device.planned) == 3
@@ -158,38 +163,152 @@ def test_recorders_get_launches_of_their_own(device):
     assert [y for y, *_ in device.seen] == [1001, 1002]  # what they hold, no later call changes
 
 
-def test_another_device(device, monkeypatch):
+@pytest.mark.parametrize("alike", [True, False])
+def test_another_device(device, alike):
     kernel = axpy()
     args = DeviceArray(1000), 2.0, DeviceArray(2000), 8
     for _ in range(3):
         kernel.inplace(*args)
-    (prepared,) = kernel._plans.prepared.values()
-    monkeypatch.setattr(current, "_get_device", lambda: 1)
-    assert not prepared.inplace(args) and prepared.functional(args) is None
+    (found,) = kernel._plans.prepared.values()
+    assert found.run((args[0], 2.0, DeviceArray(2000, device=1), 8), alike) is None
+    device.device = 1
+    assert found.run(args, alike) is None
     assert len(device.seen) == 3
+    device.device = 0
+    assert found.run(args, alike) == [] and len(device.seen) == 4
 
 
-def test_copies_of_what_is_written(device):
+@pytest.mark.parametrize(("shape", "strides"), [
+    ((2, 4), [(16, 4), (4, 8), (32, 4)]), ((1, 8), [(32, 4), (4, 4)]), ((2, 4), [(4, 8), (16, 4)]),
+])  # fmt: skip
+def test_other_strides(device, shape, strides):
+    """In C order and not; and where these say nothing of a dimension of one element."""
+    kernel, y = axpy(), DeviceArray(1000)
+    for known, given in enumerate(strides):
+        for _ in range(4):
+            kernel.inplace(y, 2.0, DeviceArray(2000, shape, given), 8)
+        assert len(device.planned) == 2 * known + 2
+
+
+def test_another_dtype(device):
     kernel, y, x = axpy(), DeviceArray(1000), DeviceArray(2000)
-    args = y, 2.0, x, 8
+    for _ in range(4):
+        kernel.inplace(y, 0.0, x, 8)
+    x.dtype = np.dtype("int32")
+    with pytest.raises(TypeError, match="float32"):
+        kernel.inplace(y, 0.0, x, 8)
+
+
+def test_what_is_set_around_a_call(device, monkeypatch):
+    """Of a call like the latest: the engine, what is checked, and winners are asked every time."""
+    kernel, args = axpy(), (DeviceArray(1000), 2.0, DeviceArray(2000), 8)
+    for _ in range(4):
+        kernel.inplace(*args)
+    assert len(device.planned) == 2
+    checks = []
+    monkeypatch.setattr(guard, "check", lambda *of: checks.append(of))
+    with kernels.checked():
+        kernel.inplace(*args)
+    assert len(checks) == 1 and len(device.planned) == 3
+    with sparsegpu.use_engine("reference"), pytest.raises(TypeError, match="NumPy arrays"):
+        kernel.inplace(*args)
+    monkeypatch.setattr(winners, "generation", winners.generation + 1)
+    kernel.inplace(*args)
+    assert len(device.planned) == 5
+    with pytest.raises(TypeError, match="expected also n"):
+        kernel.inplace(*args[:3])
+
+
+def test_what_came_twice_needs_no_key(device, monkeypatch):
+    kernel, keys = axpy(), []
+    key = kernels.Kernel._key
+    monkeypatch.setattr(kernels.Kernel, "_key", lambda *of: keys.append(of) or key(*of))
+    for i in range(9):
+        kernel.inplace(DeviceArray(1000 + i), 2.0, DeviceArray(2000), 8)
+    assert len(keys) == 4 and len(device.seen) == 9
+
+
+def test_two_kinds_of_calls_that_take_turns(device):
+    kernel, x = axpy(), DeviceArray(2000)
+    for i in range(5):
+        kernel.inplace(DeviceArray(1000 + i), 2.0, x, 8)
+        kernel.inplace(DeviceArray(3000 + i, (2, 4)), 2.0, x, 7)
+    assert len(device.planned) == 4 and kernel._plans.latest_inplace.prepared is None
+    assert [(y, n) for y, _, _, n in device.seen[-4:]] == [
+        *((1003, 8), (3003, 7), (1004, 8), (3004, 7)),
+    ]
+
+
+def test_tensor_maps_are_told_by_the_key_alone():
+    """Theirs is the only memory that is packed with a launch."""
+    tensor_map = kernels.TensorMap(np.zeros((256, 64), np.float16), (64, 64), swizzle=128)
+    assert prepared._told(tensor_map) != tensor_map
+
+
+def prepared_functional(device, kernel, *args):
+    """Return what launches the functional form, which has not been called."""
     key = kernel._key(False, args, None, None, None)
     plan = kernel._planned(key, False, args, {}, None, None, None)
     kernel._prepare(key, plan, args, ["y"])
     device.planned.clear()
-    result = kernel(y, 2.0, x, 8)
-    assert isinstance(result, DeviceArray) and result.data.ptr >= 1 << 50
-    assert device.copied == [(result.data.ptr, 1000, 32, 3, 0)]
-    assert device.seen == [(result.data.ptr, 2.0, 2000, 8)] and not device.planned
-    (prepared,) = kernel._plans.prepared.values()
-    assert prepared.functional((DeviceArray(3000), 2.0, DeviceArray(3032), 8)) is not None
-    # The same bytes, and a part of them, are the general case.
-    for other in (3000, 3004, 2972):
-        assert prepared.functional((DeviceArray(3000), 2.0, DeviceArray(other), 8)) is None
+    (found,) = kernel._plans.prepared.values()
+    return found
+
+
+def test_copies_of_what_is_written(device):
+    kernel, y, x = axpy(), DeviceArray(1000), DeviceArray(2000)
+    found = prepared_functional(device, kernel, y, 2.0, x, 8)
+    for times in (1, 2, 3):  # by its key, then as a call like the latest
+        result = kernel(y, 2.0, x, 8)
+        assert isinstance(result, DeviceArray) and result.data.ptr >= 1 << 50
+        assert device.copied[times - 1 :] == [(result.data.ptr, 1000, 32, 3, 0)]
+        assert device.seen[times - 1 :] == [(result.data.ptr, 2.0, 2000, 8)]
+    assert not device.planned
+    for alike in (True, False):
+        assert len(found.run((DeviceArray(3000), 2.0, DeviceArray(3032), 8), alike)) == 1
+        # The same bytes, and a part of them, are the general case.
+        for other in (3000, 3004, 2972):
+            assert found.run((DeviceArray(3000), 2.0, DeviceArray(other), 8), alike) is None
     device.current = fake_cuda.Stream(7)
-    assert prepared.functional((y, 2.0, x, 8)) is not None
+    assert found.run((y, 2.0, x, 8), False) is not None
     device.captured.add(7)
-    assert prepared.functional((y, 2.0, x, 8)) is None
-    assert prepared.inplace((y, 2.0, x, 8))
+    assert found.run((y, 2.0, x, 8), False) is None and not found.is_used_up()
+
+
+def test_in_place_while_a_stream_is_captured(device):
+    kernel, args = axpy(), (DeviceArray(1000), 2.0, DeviceArray(2000), 8)
+    device.current = fake_cuda.Stream(7)
+    device.captured.add(7)
+    for _ in range(4):
+        kernel.inplace(*args)
+    assert len(device.planned) == 2 and len(device.seen) == 4
+
+
+def test_copies_by_a_kernel(device, monkeypatch):
+    kernel, x = axpy(), DeviceArray(2000)
+    found = prepared_functional(device, kernel, DeviceArray(1024), 2.0, x, 8)
+    monkeypatch.setattr(build, "can_compile", lambda: True)
+    before = launch.launch_counts().get("copy_bytes", 0)
+    for y in (1024, 4096):
+        (result,) = found.run((DeviceArray(y), 2.0, x, 8), True)
+        target = result.data.ptr
+        assert device.seen[-2:] == [(target, y, 32), (target, 2.0, 2000, 8)]
+    assert device.launches[-2] == (1, 1, 1, 256, 1, 1, 0) and not device.copied
+    assert launch.launch_counts()["copy_bytes"] == before + 2
+    (result,) = found.run((DeviceArray(1028), 2.0, x, 8), True)  # in the middle of a vector
+    assert device.copied == [(result.data.ptr, 1028, 32, 3, 0)]
+
+
+@pytest.mark.parametrize(("size", "blocks"), [
+    (1, 1), (4096, 1), (4097, 2), (copy_bytes.LARGEST, 12), (copy_bytes.LARGEST + 1, None),
+])  # fmt: skip
+def test_thread_blocks_of_a_copy(device, size, blocks):
+    copy_bytes.CopyBytes(size).on(1 << 20, 1 << 30, 5)
+    if blocks is None:
+        assert device.copied == [(1 << 20, 1 << 30, size, 3, 5)] and not device.seen
+    else:
+        assert device.seen == [(1 << 20, 1 << 30, size)] and not device.copied
+        assert device.launches[0][0] == blocks
 
 
 @pytest.mark.parametrize("in_place", [True, False])
@@ -202,11 +321,11 @@ def test_calls_that_are_planned_all_the_same_keep_nothing_more(device, monkeypat
 
     for _ in range(3):
         call()
-    (prepared,) = kernel._plans.prepared.values()
+    (found,) = kernel._plans.prepared.values()
     with launch.recording(lambda given, whole, setup: None):
         for _ in range(5):
             call()
-    assert len(device.planned) == 7 and len(prepared._idle) == 1
+    assert len(device.planned) == 7 and len(found._idle) == 1
 
 
 def test_threads_do_not_mix_their_addresses(device):
@@ -231,7 +350,7 @@ def test_a_call_within_a_call(device, monkeypatch):
     kernel, x = axpy(), DeviceArray(2000)
     for _ in range(3):
         kernel.inplace(DeviceArray(1000), 2.0, x, 8)
-    (prepared,) = kernel._plans.prepared.values()
+    (found,) = kernel._plans.prepared.values()
     on, inner = launch.Launch.on, [DeviceArray(3000), DeviceArray(4000)]
 
     def interrupted(work, stream):
@@ -245,7 +364,7 @@ def test_a_call_within_a_call(device, monkeypatch):
     for i in range(3):
         kernel.inplace(DeviceArray(1001 + i), 2.0, x, 8)
     assert [y for y, *_ in device.seen] == [3000, 4000, 1001, 1002, 1003]
-    assert len(device.planned) == 2 and len(prepared._idle) == 3
+    assert len(device.planned) == 2 and len(found._idle) == 3
 
 
 def test_what_failed_is_not_used_again(device, monkeypatch):

@@ -18,7 +18,8 @@ import numpy as np
 import sparsegpu as sg
 from sparsegpu._arrays import accumulator_dtype, dtype_of
 from sparsegpu._epilogue import Epilogue, apply_epilogue
-from sparsegpu.engines.cuda.runtime.launch import submit
+from sparsegpu.engines.cuda.copy_bytes import CopyBytes
+from sparsegpu.engines.cuda.runtime.launch import current_stream, submit
 from sparsegpu.engines.cusparselt.semi_structured import finish
 from sparsegpu.testing import random_values, to_host
 
@@ -39,6 +40,7 @@ def cases() -> dict[str, Prepare]:
         _sparse_blocks,
         _masks,
         _accumulators,
+        _copies,
         solver_cases,
     )
     for section in (product_cases, *others):
@@ -336,6 +338,25 @@ def _accumulated(shape, dtype, out_dtype, order, make):
         return out
 
     return finished
+
+
+def _copies() -> Iterator[tuple[str, Prepare]]:
+    """What the functional form of a wrapped kernel copies."""
+    for size in (7, 4096 + 16 + 7):
+        yield f"copy of {size} bytes", partial(_copied, size)
+
+
+def _copied(size, make):
+    source = make.xp.asarray(make.rng.integers(0, 256, size, dtype=np.uint8))
+
+    def copied():
+        if make.xp is np:
+            return source.copy()
+        out = make.xp.empty_like(source)
+        CopyBytes(size).on(out.data.ptr, source.data.ptr, current_stream())
+        return out
+
+    return copied
 
 
 # -- on a GPU ------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import importlib
 import importlib.util
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -71,9 +71,8 @@ def use_engine(name: str) -> Iterator[None]:
         _chosen.reset(token)
 
 
-def chosen_engine() -> str | None:
-    """Return the engine that `use_engine` chose here, None where it chose none."""
-    return _chosen.get()
+#: Returns the engine that `use_engine` chose here, None where it chose none; every replay asks.
+chosen_engine: Callable[[], str | None] = _chosen.get
 
 
 def engine_module(xp: ModuleType, stem: str, function: str) -> ModuleType:

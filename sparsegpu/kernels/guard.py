@@ -71,9 +71,8 @@ only out is found to be written
         _checking.reset(token)
 
 
-def is_checked() -> bool:
-    """Return whether launches are to be checked here."""
-    return _checking.get() is not None
+#: Returns None outside of `checked`, inside of it whether ``ref`` is compared, too.
+checking: Callable[[], bool | None] = _checking.get
 
 
 def compares_with_ref() -> bool:

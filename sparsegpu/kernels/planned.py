@@ -167,7 +167,7 @@ class Planned(Described):
 
     def _key(self, in_place: bool, args: tuple, grid: Any, block: Any, config: Any) -> Hashable:
         """Return what a call without names depends on, None where it is planned anew."""
-        if not self._is_kept or guard.is_checked():
+        if not self._is_kept or guard.checking() is not None:
             return None
         launch = None
         if not grid is block is config is None:

@@ -55,6 +55,27 @@ class Plan(NamedTuple):
     repeats: bool = False
 
 
+class Latest:
+    """What launched the two latest calls, so that one like them needs no key.
+
+    Attributes
+    ----------
+    prepared : Prepared or None
+        None where these calls differ: to ask in vain would cost calls that take turns.
+    """
+
+    __slots__ = ("_before", "prepared")
+
+    def __init__(self) -> None:
+        self.prepared: Prepared | None = None
+        self._before: Prepared | None = None
+
+    def came(self, prepared: Prepared) -> None:
+        """Note what a call was launched by that was found by its key."""
+        self.prepared = prepared if prepared is self._before else None
+        self._before = prepared
+
+
 class Plans:
     """The plans of a kernel, by what they depend on; threads may share it."""
 
@@ -62,6 +83,9 @@ class Plans:
         self._kept: dict[Hashable, Plan] = {}
         #: What launches a call like an earlier one, by the same keys.
         self.prepared: dict[Hashable, Prepared] = {}
+        #: Of the two forms, for calls without grid, block and configuration.
+        self.latest_inplace = Latest()
+        self.latest_functional = Latest()
 
     def plan(self, key: Hashable, args: tuple, make: Callable[[], Plan]) -> Plan:
         """Return the plan of a call; `key` is None where it is not to be kept."""

@@ -61,8 +61,9 @@ def _ruled(**rules: str) -> tuple[Mapping[str, str], ...]:
     return tuple({"T": t, "RULE": rule} for t, rule in rules.items())
 
 
-#: Kernels that paths launch besides their own.
+#: Kernels that paths, or wrapped kernels (`sparsegpu.kernels`), launch besides their own.
 _SHARED = (
+    KernelSource("copy_bytes", (), ()),
     KernelSource(
         "bsr_pad_blocks",
         (),

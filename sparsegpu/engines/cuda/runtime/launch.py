@@ -97,11 +97,6 @@ def enqueue(works: tuple[Work, ...], stream: int, whole: bool, setup: bool = Fal
         recorder(works, whole, setup)
 
 
-def is_traced() -> bool:
-    """Return whether anyone is told of submissions."""
-    return bool(_recorders.get())
-
-
 @contextmanager
 def recording(recorder: Recorder) -> Iterator[None]:
     """Tell a recorder, besides those that are set, of what is submitted in the ``with`` block.
@@ -117,6 +112,9 @@ def recording(recorder: Recorder) -> Iterator[None]:
 
 # One look-up a submission, for all recorders: a replayed call takes some 10 microseconds.
 _recorders: ContextVar[tuple[Recorder, ...]] = ContextVar("recorders", default=())
+
+#: Returns the recorders that are set here.
+recorders: Callable[[], tuple[Recorder, ...]] = _recorders.get
 
 
 def launch_counts() -> dict[str, int]:
