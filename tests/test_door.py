@@ -111,26 +111,19 @@ def test_a_graph_goes_through_the_door(cuda):
 def test_an_arena_is_cleared_through_the_door(cuda):
     made = {}
 
-    class Part(SimpleNamespace):
-        def __getitem__(self, part):
-            assert part == slice(None, 1)
-            return at(self.place, (1,))
-
     def ndarray(shape, dtype, memory):
         made[memory] = shape
-        return Part(place=memory)
+        return at(memory, shape)
 
-    def empty(n, dtype):
-        class Place(int):
-            ptr = 4096
+    class Place(int):
+        ptr = 4096
 
-        return SimpleNamespace(data=Place(4096))
-
-    xp, told = SimpleNamespace(ndarray=ndarray, empty=empty), []
+    memory = SimpleNamespace(alloc=lambda nbytes: Place(4096))
+    xp, told = SimpleNamespace(ndarray=ndarray, cuda=memory), []
     arena = Arena(xp, (3, np.dtype(np.int32)), (5, np.dtype(np.int32)))
     with cuda.on(Stream(7)), recording(lambda *submission: told.append(submission)):
-        arena.clear(1)
-    assert cuda.cleared == [(4096 + 16, 0, 64, 7)] and made == {4096 + 16: (5,)}
+        submit(arena.cleared(1), setup=True)
+    assert cuda.cleared == [(4096 + 16, 0, 64, 7)] and made == {4096 + 16: (1,)}
     ((works, whole, setup),) = told
     assert len(works) == 1 and not whole and setup
 
