@@ -19,6 +19,7 @@
 #include "common/kernel_score.cuh"
 #include "common/lane_rows.cuh"
 #include "common/normalizer.cuh"
+#include "common/warp_reduce.cuh"
 
 #ifndef OUT
 #define OUT T
@@ -34,14 +35,6 @@ typedef Acc<T>::type A;
 constexpr int TILE = 32;
 constexpr int MOST_WARPS = 4;
 constexpr unsigned ALL = 0xffffffffu;
-
-__device__ __forceinline__ A warp_max(A x) {
-  for (int offset = 16; offset > 0; offset /= 2) {
-    const A other = __shfl_xor_sync(ALL, x, offset);
-    x = other > x ? other : x;
-  }
-  return x;
-}
 
 extern "C" __global__ void __launch_bounds__(MOST_WARPS * 32, 1)
     bsr_attention_simt(const View out, const View lse, const View query, const View key,

@@ -31,12 +31,13 @@ __device__ __forceinline__ long long row_of(const INDEX* indptr, long long rows,
 
 // rows: those with blocks, in the order of their tiles. Null: a warp compares its row with all the
 // others, which for thousands of rows is quicker than a sort.
-// facts, zero before: rows with blocks, the last one's number + 1, most blocks of a row; how often
-// a column is lower than the one before it in its row, and how often the same. Null: not wanted.
+// facts, of the host and zero before: rows with blocks, the last one's number + 1, most blocks of a
+// row (0 where `rows` is given); whether any column is lower than the one before it in its row, and
+// whether any is the same. Null: not wanted.
 // pairs: p_offsets is pq, row by row.
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
     scatter_indices(long long* starts, long long* r_offsets, long long* p_offsets,
-                    long long* q_offsets, unsigned long long* facts, const long long* rows,
+                    long long* q_offsets, long long* facts, const long long* rows,
                     const INDEX* indptr, const INDEX* indices,
                     const __grid_constant__ ListProblem problem) {
   const long long split = problem.split, entries = problem.nnzb * split;
@@ -45,17 +46,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
 
   const int lane = threadIdx.x % 32;
   const long long candidates = rows ? problem.listed : problem.block_rows;
-  unsigned long long seen = 0, end = 0, longest = 0, falls = 0, repeats = 0;
+  bool falls = false, repeats = false;
   for (long long i = begin / 32; i < candidates; i += step / 32) {
     const long long row = rows ? rows[i] : i;
     const long long first = indptr[row], last = indptr[row + 1], count = last - first;
     if (count == 0) continue;
-    long long rank = i, filled = problem.listed;
+    long long rank = i, filled = problem.listed, longest = 0;
     if (!rows) {
       int before = 0, others = 0;
       for (long long j = lane; j < candidates; j += 32) {
         const long long other = indptr[j + 1] - indptr[j];
         others += other > 0;
+        longest = max(longest, other);
         if constexpr (LIST_FORMAT == ListFormat::compressed) {  // most blocks first
           before += other > count || (other == count && j < row);
         } else {
@@ -78,23 +80,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
     if (LIST_FORMAT != ListFormat::compressed && rank == filled - 1 && lane == 0)
       starts[problem.batches * tiles] = problem.batches * entries;
     if (!facts) continue;
-    ++seen;
-    end = max(end, (unsigned long long)row + 1);
-    longest = max(longest, (unsigned long long)count);
+    if (last == problem.nnzb) {  // of the rows with blocks, the last
+      longest = warp_max(longest);
+      if (lane == 0) {
+        facts[0] = filled;
+        facts[1] = row + 1;
+        facts[2] = longest;
+      }
+    }
     for (long long p = first + 1 + lane; p < last; p += 32) {
-      falls += indices[p] < indices[p - 1];
-      repeats += indices[p] == indices[p - 1];
+      falls |= indices[p] < indices[p - 1];
+      repeats |= indices[p] == indices[p - 1];
     }
   }
-  falls = warp_sum(falls);
-  repeats = warp_sum(repeats);
-  if (seen && lane == 0) {
-    atomicAdd(&facts[0], seen);
-    atomicMax(&facts[1], end);
-    atomicMax(&facts[2], longest);
-    atomicAdd(&facts[3], falls);
-    atomicAdd(&facts[4], repeats);
-  }
+  if (falls) facts[3] = 1;
+  if (repeats) facts[4] = 1;
 
   for (long long x = begin; x < entries; x += step) {
     const long long s = x / problem.nnzb, p = x - s * problem.nnzb, column = indices[p];

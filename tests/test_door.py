@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,9 @@ import pytest
 from fake_cuda import Stream, Work, at, put_in_place
 from in_threads import run_in_threads
 from sparsegpu import engines
+from sparsegpu.engines.cuda import _host_numbers
 from sparsegpu.engines.cuda._arena import Arena
+from sparsegpu.engines.cuda._host_numbers import host_numbers
 from sparsegpu.engines.cuda.runtime import replay
 from sparsegpu.engines.cuda.runtime.capture import GraphLaunch
 from sparsegpu.engines.cuda.runtime.launch import (
@@ -108,28 +111,49 @@ def test_a_graph_goes_through_the_door(cuda):
 def test_an_arena_is_cleared_through_the_door(cuda):
     made = {}
 
-    class Part(SimpleNamespace):
-        def __getitem__(self, part):
-            assert part == slice(None, 1)
-            return at(self.place, (1,))
-
     def ndarray(shape, dtype, memory):
         made[memory] = shape
-        return Part(place=memory)
+        return at(memory, shape)
 
-    def empty(n, dtype):
-        class Place(int):
-            ptr = 4096
+    class Place(int):
+        ptr = 4096
 
-        return SimpleNamespace(data=Place(4096))
-
-    xp, told = SimpleNamespace(ndarray=ndarray, empty=empty), []
+    memory = SimpleNamespace(alloc=lambda nbytes: Place(4096))
+    xp, told = SimpleNamespace(ndarray=ndarray, cuda=memory), []
     arena = Arena(xp, (3, np.dtype(np.int32)), (5, np.dtype(np.int32)))
     with cuda.on(Stream(7)), recording(lambda *submission: told.append(submission)):
-        arena.clear(1)
-    assert cuda.cleared == [(4096 + 16, 0, 64, 7)] and made == {4096 + 16: (5,)}
+        submit(arena.cleared(1), setup=True)
+    assert cuda.cleared == [(4096 + 16, 0, 64, 7)] and made == {4096 + 16: (1,)}
     ((works, whole, setup),) = told
     assert len(works) == 1 and not whole and setup
+
+
+def test_numbers_of_the_host_are_one_calls_alone(cuda, monkeypatch):
+    memory, waits = [], []
+
+    def alloc_pinned_memory(nbytes):
+        memory.append((ctypes.c_int64 * (nbytes // 8))())
+        return SimpleNamespace(ptr=ctypes.addressof(memory[-1]))
+
+    class Waiting(Stream):
+        def synchronize(self):
+            waits.append(self.ptr)
+
+    monkeypatch.setattr(_host_numbers, "_free", [])
+    monkeypatch.setattr(_host_numbers, "_memory", [])
+    sys.modules["cupy"].cuda.alloc_pinned_memory = alloc_pinned_memory
+    with cuda.on(Waiting(7)):
+        first = host_numbers()
+    with cuda.on(Waiting(8)):
+        second = host_numbers()
+    places = [int.from_bytes(given.pointer, "little") for given in (first, second)]
+    assert places == [*map(ctypes.addressof, memory)]
+    memory[0][:] = range(1, 1 + len(memory[0]))
+    assert second.wait() == [0] * len(memory[1]) and first.wait() == [1, 2, 3, 4, 5]
+    assert waits == [8, 7]
+    with cuda.on(Waiting(9)):
+        assert host_numbers() is first and first.wait() == [0] * 5  # its memory is kept
+    assert waits == [8, 7, 9] and len(memory) == 2
 
 
 def test_threads_count_every_launch(cuda):

@@ -1,4 +1,4 @@
-// Exchanges and sums across the lanes of a warp.
+// Exchanges, sums and maxima across the lanes of a warp.
 #pragma once
 
 #include "common/types.cuh"
@@ -28,6 +28,17 @@ template <typename E>
 __device__ __forceinline__ E warp_sum(E x) {
 #pragma unroll
   for (int mask = 16; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
+  return x;
+}
+
+// The largest of the warp, in each lane.
+template <typename E>
+__device__ __forceinline__ E warp_max(E x) {
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) {
+    const E other = shuffle_xor(x, mask);
+    x = other > x ? other : x;
+  }
   return x;
 }
 

@@ -11,8 +11,7 @@ of that list, so everything follows from p and n without a loop. Only block rows
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,8 +41,7 @@ _LARGEST_GROUP = 64
 _NARROWEST_DEFAULT_TILE = 64
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(NamedTuple):
     """Sizes that index lists fit; known for lists made here, so that these are not read."""
 
     blocks: int  # number of blocks, and their shape
@@ -57,7 +55,7 @@ class Fit:
 
     def __reduce__(self) -> tuple:
         """Leave out the memo, which can be neither copied nor pickled."""
-        return Fit, tuple(getattr(self, f.name) for f in fields(self) if f.name != "memo")
+        return Fit, self[:-1]
 
 
 class IndicesData(tuple):
@@ -82,7 +80,7 @@ class IndicesData(tuple):
         """Return the tuple over arrays that were made for it, read-only on the host."""
         kept = tuple(map(read_only, arrays))
         in_tuple = () if name == "scatter_mm" else (meta,)
-        lists = cls((name, *(array.view() for array in kept), *in_tuple))
+        lists = cls((name, *[array.view() for array in kept], *in_tuple))
         lists.fit, lists.kept = fit, dict(zip(ARRAYS[name], kept, strict=True))
         lists.meta = meta
         return lists

@@ -19,6 +19,7 @@ import numpy as np
 
 from sparsegpu import engines
 from sparsegpu.engines.cuda.runtime.architectures import PORTABLE
+from sparsegpu.engines.cuda.runtime.launch import pointer
 from sparsegpu.engines.cuda.runtime.view import matrix_view, vector_view
 from sparsegpu.engines.cuda.support import kernels
 from sparsegpu.pattern import Pattern
@@ -133,6 +134,17 @@ def tensor_map(array: Any, box: Any, swizzle: int, *, shape: Any, strides: Any) 
     return pack("<9Q56x", array.ctypes.data, *shape, *strides[:-1], *box[1:], array.itemsize)
 
 
+class Numbers:
+    """Zeros that a kernel writes, and nobody waits for."""
+
+    def __init__(self) -> None:
+        self._numbers = np.zeros(5, np.int64)
+        self.pointer = pointer(self._numbers.ctypes.data)
+
+    def wait(self) -> list[int]:
+        return self._numbers.tolist()
+
+
 class Groups:
     """Row groups of a pattern, by their definition (`engines.cuda._schedule.RowGroups`).
 
@@ -236,6 +248,7 @@ def emulated(
     names = {
         "kernel": kernel,
         "Launch": launch,
+        "host_numbers": Numbers,
         "Memset": lambda array: partial(array.fill, 0),
         "submit": submit,
         "row_groups": row_groups,

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..._math import ceil_div
-from .runtime.launch import Memset, submit
+from .runtime.launch import Memset
 
-_ALIGNMENT = 16
+_ALIGNMENT = 16  # a power of two
 
 
 class Arena:
@@ -37,19 +36,21 @@ class Arena:
         self._begins, end = [], 0
         for n, dtype in parts:
             self._begins.append(end)
-            end += ceil_div(n * dtype.itemsize, _ALIGNMENT) * _ALIGNMENT
-        self._memory = xp.empty(end, dtype=np.uint8).data
+            end += (n * dtype.itemsize + _ALIGNMENT - 1) & -_ALIGNMENT
+        self._memory = xp.cuda.alloc(end)  # of which no array is made
         first = self._memory.ptr
         self.addresses = [first + begin for begin in self._begins]
 
-    def clear(self, i: int) -> None:
-        """Set the first number of a part to zero, for what is kept with an operand."""
-        submit(Memset(self.array(i)[:1]), setup=True)
+    def cleared(self, i: int) -> Memset:
+        """Return the work that sets the first number of a part to zero."""
+        return Memset(self._array(i, 1))
 
     def array(self, i: int) -> Any:
         """Return a part as an array."""
-        n, dtype = self._parts[i]
-        return self._xp.ndarray((n,), dtype, self._memory + self._begins[i])
+        return self._array(i, self._parts[i][0])
+
+    def _array(self, i: int, n: int) -> Any:
+        return self._xp.ndarray((n,), self._parts[i][1], self._memory + self._begins[i])
 
 
 class Arrays:

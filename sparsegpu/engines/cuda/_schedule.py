@@ -171,7 +171,6 @@ def _launch(
     blocks, per_matrix = pattern._indices.size, ceil_div(block_rows, rows)
     width, narrow_width, shared_memory = stretches(block_columns, rows)
     if at_once:
-        parts.clear(_ORDER)
         shared_memory = max(shared_memory, groups * _INT32.itemsize)
     stored = pattern._indptr.data.ptr
     argument = kernel_struct("bsr_schedule", "Schedule")(
@@ -202,7 +201,7 @@ def _launch(
         (argument,),
         shared_memory,
     )
-    submit(launch, setup=True)
+    submit(*([parts.cleared(_ORDER)] if at_once else []), launch, setup=True)
 
 
 def rank_descending(order: Any, values: Any, per_matrix: int) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-import threading
 from typing import Any
 
 import numpy as np
 
 from ..._math import ceil_div
 from ._grid import same_place
-from .runtime.launch import NULL, Launch, address, kernel, pointer, submit
+from ._host_numbers import host_numbers
+from .runtime.launch import NULL, Launch, address, kernel, submit
 
 #: A block of the compress and expand kernels takes this many rows and metadata columns.
 _ROWS, _COLUMNS, _THREADS = 32, 16, 256
@@ -28,12 +27,12 @@ def compress(packed: Any, meta: Any, dense: Any, strict: bool) -> int:
     """
     targets = contiguous_target(packed), contiguous_target(meta)
     source = aligned(dense)
-    flag = host_flag() if strict else None
+    flag = host_numbers() if strict else None
     whole = not strict and all(map(same_place, (*targets, source), (packed, meta, dense)))
     _launch(*targets, source, NULL if flag is None else flag.pointer, NULL, whole)
     copy_back(packed, targets[0])
     copy_back(meta, targets[1])
-    return _first_crowded(*targets, source) if flag is not None and flag.wait() else -1
+    return _first_crowded(*targets, source) if flag is not None and any(flag.wait()) else -1
 
 
 def _launch(packed: Any, meta: Any, dense: Any, failed: Any, first: Any, whole: bool) -> None:
@@ -55,46 +54,7 @@ def _first_crowded(packed: Any, meta: Any, dense: Any) -> int:
     first = cupy.full((), _NO_GROUP, dtype=np.int64)
     _launch(packed, meta, dense, NULL, first, whole=False)
     group = int(first)
-    return -1 if group == _NO_GROUP else group  # -1: raised by a call that was interrupted
-
-
-class HostFlag:
-    """A flag in pinned host memory that a kernel may raise: nothing is copied to read it."""
-
-    def __init__(self) -> None:
-        import cupy
-
-        self._memory = cupy.cuda.alloc_pinned_memory(4)
-        self._flag = ctypes.c_int32.from_address(self._memory.ptr)
-        self.pointer = pointer(self._memory.ptr)
-        self._stream: Any = None
-
-    def lower(self) -> HostFlag:
-        """Prepare for a kernel that is about to be launched on CuPy's current stream."""
-        import cupy
-
-        self._stream = cupy.cuda.get_current_stream()
-        self._flag.value = 0
-        return self
-
-    def wait(self) -> bool:
-        """Wait for that stream and return whether the flag was raised."""
-        self._stream.synchronize()
-        return self._flag.value != 0
-
-
-_flags = threading.local()
-
-
-def host_flag() -> HostFlag:
-    """Return this thread's flag, lowered.
-
-    Kept, since allocating and freeing pinned memory after a wait would leave the device idle.
-    """
-    flag: HostFlag | None = getattr(_flags, "flag", None)
-    if flag is None:
-        flag = _flags.flag = HostFlag()
-    return flag.lower()
+    return -1 if group == _NO_GROUP else group  # -1: the values were changed meanwhile
 
 
 def expand(dense: Any, packed: Any, meta: Any) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 
 from ..._math import ceil_div
 from ._grid import same_place
-from .compress import HostFlag, aligned, contiguous_target, copy_back, host_flag
+from ._host_numbers import HostNumbers, host_numbers
+from .compress import aligned, contiguous_target, copy_back
 from .runtime.launch import NULL, Launch, address, kernel, submit
 from .runtime.types import ctype
 from .runtime.view import batch_dims, matrix_view
@@ -139,11 +140,11 @@ def apply(
     bool
         With ``strict``, whether nothing was dropped; only then this waits for the device.
     """
-    flag, mask = host_flag() if strict else None, aligned(bitmask)
+    flag, mask = host_numbers() if strict else None, aligned(bitmask)
     halves = packed, meta, packed_t, meta_t
     whole = not strict and same_place(mask, bitmask)
     _both_ways(halves, mask, dense, _GIVEN_MASK, flag, whole=whole)
-    return flag is None or not flag.wait()
+    return flag is None or not any(flag.wait())
 
 
 def _both_ways(
@@ -151,7 +152,7 @@ def _both_ways(
     mask: Any,
     dense: Any,
     rule: str,
-    dropped: HostFlag | None = None,
+    dropped: HostNumbers | None = None,
     *,
     whole: bool,
 ) -> None:

@@ -1,7 +1,7 @@
 """Index lists of `ops.scatter_mm` for a pattern on the device, by one launch.
 
 The host waits once a pattern, behind the launch, for the numbers that the lengths of the lists
-depend on.
+depend on. Only where block rows are so many that they are sorted, it waits for that, too.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import numpy as np
 from ..._math import ceil_div
 from ...pattern import Pattern
 from ._grid import THREADS, grid
+from ._host_numbers import HostNumbers, host_numbers
 from ._schedule import RANKED
-from .runtime.launch import NULL, Launch, Memset, kernel, submit
+from .runtime.launch import NULL, Launch, kernel, submit
 from .runtime.structs import kernel_struct
 from .runtime.types import ctype
 
@@ -25,6 +26,8 @@ _FORMS = {
     "bsr_strided_mm": "strided",
     "bsr_strided_mm_compressed": "compressed",
 }
+#: The lists as the kernel takes them.
+_LISTS = ("starts", "r_offsets", "p_offsets", "q_offsets")
 #: What is kept with a pattern: how many block rows have blocks, and the last one's number + 1.
 _FILLED = "filled rows"
 
@@ -55,7 +58,7 @@ def index_lists(
         return tuple(xp.zeros(shape, _INT64) for shape in shapes.values()), 0
     lists = {name: xp.ndarray(shape, _INT64) for name, shape in shapes.items()}
     rows = None if block_rows <= RANKED else _sorted_rows(pattern, form == "compressed")
-    facts = None if known else xp.ndarray(5, _INT64)
+    facts = None if known else host_numbers()
     problem = kernel_struct("scatter_indices", "ListProblem")(
         block_rows=block_rows,
         nnzb=nnzb,
@@ -68,17 +71,21 @@ def index_lists(
         ns=n // split_n,
         split=split_n,
     )
-    written = (lists.get(x, NULL) for x in ("starts", "r_offsets", "p_offsets", "q_offsets"))
-    optional = (NULL if x is None else x for x in (facts, rows))
     launch = Launch(
         kernel("scatter_indices", FORMAT=form, INDEX=ctype(pattern._indices.dtype)),
         grid(ceil_div(max(entries, 32 * block_rows), THREADS)),  # a thread an entry, a warp a row
         (THREADS,),
-        (*written, *optional, pattern._indptr, pattern._indices, problem),
+        (
+            *[lists.get(name, NULL) for name in _LISTS],
+            NULL if facts is None else facts.pointer,
+            NULL if rows is None else rows,
+            pattern._indptr,
+            pattern._indices,
+            problem,
+        ),
     )
-    works = (launch,) if facts is None else (Memset(facts), launch)
-    submit(*works, setup=True)
-    if known is None:
+    submit(launch, setup=True)
+    if facts is not None:
         known = _read(pattern, facts)
         if known[0] < filled:
             tiles = known[0] * split_n
@@ -89,21 +96,26 @@ def index_lists(
     return tuple(lists.values()), known[1]
 
 
-def _read(pattern: Pattern, facts: Any) -> tuple[int, int]:
+def _read(pattern: Pattern, facts: HostNumbers) -> tuple[int, int]:
     """Wait for what the kernel tells of a pattern, keep it, and return what `_FILLED` names."""
-    filled, end, longest, falls, repeats = facts.tolist()
+    filled, end, longest, falls, repeats = facts.wait()
     pattern.note("order", (not falls, not (falls or repeats)))
-    pattern.note("longest row", longest)
+    if longest:  # else the sort of the rows told it
+        pattern.note("longest row", longest)
     pattern.note(_FILLED, (filled, end))
     return filled, end
 
 
 def _sorted_rows(pattern: Pattern, most_first: bool) -> Any:
-    """Return the block rows with blocks, ascending or with most blocks first; kept with it."""
+    """Return the block rows with blocks, ascending or with most blocks first; kept with it.
+
+    So is the length of the longest.
+    """
     xp = pattern.xp
 
     def build() -> Any:
         counts = xp.diff(pattern._indptr)
+        pattern.memo("longest row", lambda: int(counts.max()))
         rows = xp.flatnonzero(counts).astype(_INT64, copy=False)
         # ~ reverses the order, and unlike - it does so for all integers.
         return rows[xp.argsort(~counts[rows], kind="stable")] if most_first else rows
