@@ -169,15 +169,19 @@ def test_tile_keeps_what_the_kernel_asserts(dtype, columns, vectors):
 def test_elements_one_by_one():
     """Few blocks at once; those whose rows are a sector are streamed where rows are long."""
 
-    def chosen(dtype, blocksize, row_blocks):
-        d = tile_of(bsr_addmm_vector, dtype, blocksize, 1, row_blocks=row_blocks).defines
-        return d["CV"], d["UNROLL"], d["STREAM"]
+    def chosen(dtype, blocksize, row_blocks, columns=1):
+        how = {"row_blocks": row_blocks, "vector_n": columns & -columns}
+        d = tile_of(bsr_addmm_vector, dtype, blocksize, columns, **how).defines
+        assert d["CV"] == d["RL"] == 1
+        return d["UNROLL"], d["RESIDENT"], d["STREAM"]
 
-    assert chosen("float64", (3, 3), 26.2) == (1, 3, 0)
-    assert chosen("float64", (3, 3), 6.9) == (1, 2, 0)
-    assert chosen("float64", (5, 5), 26.2) == (1, 3, 1)
-    assert chosen("float64", (1, 1), 26.2) == (1, 2, 0)
-    assert chosen("complex128", (3, 3), 6.9) == (1, 2, 0)
+    assert chosen("float64", (3, 3), 26.2) == (3, 5, 0)
+    assert chosen("float64", (3, 3), 6.9) == (2, 6, 0)
+    assert chosen("float64", (5, 5), 26.2) == (3, 4, 1)
+    assert chosen("float64", (1, 1), 26.2) == (2, 8, 0)
+    assert chosen("complex128", (3, 3), 6.9) == (2, 5, 0)
+    assert chosen("float64", (3, 3), 26.2, columns=4) == (4, 4, 0)
+    assert chosen("float64", (5, 5), 26.2, columns=4) == (4, 3, 1)
 
 
 def test_small_blocks_alone():

@@ -28,7 +28,7 @@ _MOST_REGISTERS = 104  # for sums and blocks: four thread blocks of 128 threads 
 _OTHER_REGISTERS = 30
 _MOST_PRODUCTS = 2048  # of a lane and a block; they are unrolled, more take minutes to compile
 _WIDE_REGISTERS = 14  # more of them, where sums are of 64 bits
-_DEEPEST_SINGLE = {8: 3, 16: 2}  # blocks that a lane loads at once, by the bytes of its sums
+_DEEPEST = {8: 3, 16: 2}  # blocks that a lane loads at once, by the bytes of its sums
 _SECTOR, _LONG_ROW = 32, 16  # bytes; blocks
 
 
@@ -92,9 +92,11 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     loads = ceil_div(bm, rl) * max(cv * item // 4, 1) + cv * nv * acc // 4
     loads += 4 if columns == 1 else 6  # an index and two addresses
     blocks = max(ceil_div(ceil(row_blocks), team // lanes), 1)
-    single = rl == cv == columns == 1  # elements of the blocks are loaded one by one
-    deepest = _DEEPEST_SINGLE.get(acc, 5) if single else 5
-    depth, resident = _depth(blocks, sums, loads, wide=acc >= 8, deepest=deepest)
+    single = rl == cv == 1  # elements of the blocks are loaded one by one
+    deepest, fewest = 5, 4
+    if single and acc >= 8:
+        deepest, fewest = _DEEPEST[acc] if columns == 1 else 4, 2
+    depth, resident = _depth(blocks, sums, loads, acc >= 8, deepest, fewest)
     fitting = [u for u in (1, 2, 3, 4, 5) if u <= depth or sums + u * loads <= 2 * _MOST_REGISTERS]
     unroll = fields.pick("unroll", depth, fitting)
     warps = fields.pick("warps", 4, (2, 4, 8))
@@ -125,7 +127,9 @@ def launches(p: Product, tile: Tile) -> tuple[Launch, ...]:
     return _few_columns.launches(SOURCES[0], p, tile)
 
 
-def _depth(blocks: int, sums: int, registers: int, *, wide: bool, deepest: int) -> tuple[int, int]:
+def _depth(
+    blocks: int, sums: int, registers: int, wide: bool, deepest: int, fewest: int
+) -> tuple[int, int]:
     """Return how many blocks a lane loads at once, and how many thread blocks are resident then.
 
     As many as leave at most a fifth of the loads without a block: a row has ``blocks`` for a lane.
@@ -137,8 +141,8 @@ def _depth(blocks: int, sums: int, registers: int, *, wide: bool, deepest: int) 
         Registers for the lane's sums, and for each block in flight.
     wide : bool
         Sums are of 64 bits: more blocks in flight are faster then, but not a complete row.
-    deepest : int
-        No more blocks at once.
+    deepest, fewest : int
+        No more blocks at once; no fewer thread blocks than these, even if loads wait for registers.
     """
     depths = [u for u in (5, 4, 3, 2) if u <= max(ceil_div(blocks, 2), 2)] if wide else (4, 3, 2)
     depths = [u for u in depths if u <= deepest]
@@ -146,4 +150,4 @@ def _depth(blocks: int, sums: int, registers: int, *, wide: bool, deepest: int) 
     unroll = next((u for u in fitting if 5 * ceil_div(blocks, u) * u <= 6 * blocks), fitting[-1])
     needed = sums + unroll * registers + _OTHER_REGISTERS + _WIDE_REGISTERS * wide
     resident = 512 // (ceil_div(needed, 8) * 8)  # registers are handed out by eights
-    return unroll, min(max(resident, 4 if unroll > 1 else 2), 8)
+    return unroll, min(max(resident, fewest if unroll > 1 else 2), 8)
