@@ -16,9 +16,8 @@ import sparsegpu
 from in_threads import run_in_threads
 from kernel_cases import DeviceArray
 from sparsegpu import kernels
-from sparsegpu.engines.cuda import copy_bytes
+from sparsegpu.engines.cuda.runtime import copy_bytes, launch
 from sparsegpu.engines.cuda.runtime import device as current
-from sparsegpu.engines.cuda.runtime import launch
 from sparsegpu.kernels import arguments, build, guard, prepared, winners
 from sparsegpu.kernels.foreign import Signature, Typed
 

@@ -18,7 +18,7 @@ import numpy as np
 import sparsegpu as sg
 from sparsegpu._arrays import accumulator_dtype, dtype_of
 from sparsegpu._epilogue import Epilogue, apply_epilogue
-from sparsegpu.engines.cuda.copy_bytes import CopyBytes
+from sparsegpu.engines.cuda.runtime.copy_bytes import CopyBytes
 from sparsegpu.engines.cuda.runtime.launch import current_stream, submit
 from sparsegpu.engines.cusparselt.semi_structured import finish
 from sparsegpu.testing import random_values, to_host

@@ -13,8 +13,8 @@ from typing import Any
 
 from .._arrays import is_captured
 from ..engines import chosen_engine
-from ..engines.cuda.copy_bytes import CopyBytes
 from ..engines.cuda.runtime import launch as door
+from ..engines.cuda.runtime.copy_bytes import CopyBytes
 from . import build, guard, winners
 from .memory import array_type, extent
 from .tensor_map import TensorMap

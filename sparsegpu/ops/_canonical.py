@@ -19,12 +19,16 @@ from ..pattern import Pattern
 from ._common import check_sparse, on_device
 
 
+def canonical_pattern(bsr: Any, function: str, argument: str) -> Pattern:
+    """Return the pattern with ascending columns and without duplicates."""
+    pattern = bsr.pattern
+    return pattern if pattern.has_canonical_format else pattern.canonical(function, argument)[0]
+
+
 def canonical_blocks(bsr: Any, function: str, argument: str) -> tuple[Pattern, Any]:
     """Return pattern and blocks with ascending columns and without duplicates."""
-    pattern = bsr.pattern
-    if pattern.has_canonical_format:
-        return pattern, bsr.data
-    return pattern.canonical(function, argument)[0], _summed(bsr, function, argument)
+    pattern = canonical_pattern(bsr, function, argument)
+    return pattern, bsr.data if pattern is bsr.pattern else _summed(bsr, function, argument)
 
 
 def distinct_pattern(pattern: Pattern, function: str, argument: str) -> Pattern:

@@ -9,7 +9,12 @@ import numpy as np
 from .._arrays import HALF_DTYPES, check_dtype_among, common_namespace
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
-from ._canonical import canonical_blocks, check_out_pattern, check_same_pattern
+from ._canonical import (
+    canonical_blocks,
+    canonical_pattern,
+    check_out_pattern,
+    check_same_pattern,
+)
 from ._common import (
     check_same_dtype,
     check_sparse,
@@ -74,9 +79,9 @@ def bsr_softmax(bsr: Any, *, out: Any = None) -> Any:
         return out if out is not None else bsr._with(bsr.pattern, *replayed)
     xp = common_namespace(function, bsr=bsr.data, out=out_data)
     dtype = resolve_out_dtype(function, bsr.data.dtype, out_data, None)
-    pattern, data = canonical_blocks(bsr, function, "bsr")
     if out is not None:
-        check_out_pattern(function, out, pattern)
+        check_out_pattern(function, out, canonical_pattern(bsr, function, "bsr"))
+    pattern, data = canonical_blocks(bsr, function, "bsr")
     with on_device(data, pattern, call):
         result = prepare_out(
             function, out_data, data.shape, dtype, xp, input=bsr.data, input_name="bsr"
@@ -144,11 +149,13 @@ def bsr_softmax_backward(grad: Any, softmax: Any, *, out: Any = None) -> Any:
         return out if out is not None else softmax._with(softmax.pattern, *replayed)
     xp = common_namespace(function, grad=grad.data, softmax=softmax.data, out=out_data)
     dtype = resolve_out_dtype(function, softmax.data.dtype, out_data, None)
-    pattern, data = canonical_blocks(softmax, function, "softmax")
-    grad_pattern, grad_data = canonical_blocks(grad, function, "grad")
-    check_same_pattern(function, "grad", "'softmax'", grad_pattern, pattern)
+    pattern = canonical_pattern(softmax, function, "softmax")
+    of_grad = canonical_pattern(grad, function, "grad")
+    check_same_pattern(function, "grad", "'softmax'", of_grad, pattern)
     if out is not None:
         check_out_pattern(function, out, pattern)
+    _, data = canonical_blocks(softmax, function, "softmax")
+    _, grad_data = canonical_blocks(grad, function, "grad")
     with on_device(data, pattern, call):
         result = prepare_out(
             function,

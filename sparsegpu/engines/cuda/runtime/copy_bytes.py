@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..._math import ceil_div
-from .runtime.device import multiprocessors
-from .runtime.launch import NULL, Launch, copy, kernel
+from ...._math import ceil_div
+from .device import multiprocessors
+from .launch import NULL, Launch, copy, kernel
 
 _THREADS = 256
 #: Thread blocks of a multiprocessor, at most: they fill it.
