@@ -28,7 +28,7 @@ from ._jit import jit
 #: Columns of a block up to which `multiply_vector` beats `multiply_narrow`, and `multiply_few` and
 #: `multiply_rows` beat `multiply`, whose columns these are at most (measured). Complex numbers,
 #: which `multiply` takes as two real columns each, are worth it in larger blocks and any row.
-_VECTOR_DEPTH, _FEW_DEPTH, _FEW_COLUMNS, _ROWS_DEPTH, _ROWS_COLUMNS = 8, 6, 8, 3, 64
+_VECTOR_DEPTH, _FEW_DEPTH, _FEW_COLUMNS, _ROWS_DEPTH, _ROWS_COLUMNS = 6, 6, 8, 3, 64
 #: Bytes of a target from which `multiply`, which packs ``dense`` once for all its rows, wins again.
 _TARGET = 1536
 #: Columns of larger blocks than `_ROWS_DEPTH` with which `multiply_few` wins, of real numbers: two

@@ -83,24 +83,36 @@ def prepared_vector(
     """Return ``product(out, dense)`` of one matrix and one vector, as `bsr_addmm` computes it.
 
     For calls that are short and many: what the pattern and the data decide is done before. None
-    where another loop, or several threads, would compute it. Vectors are contiguous (K, 1), (M, 1).
+    where several threads would compute it, or blocks be widened. Vectors are contiguous (K, 1),
+    (M, 1).
     """
     (bm, bk), cost = pattern.blocksize, data.size
     one_tile = pattern.block_shape[0] <= max(_ACCUMULATOR // bm, 1) and pieces(cost) == 1
     plain = is_wide(data.dtype) and data.flags.c_contiguous
-    loop = small_loop(1, bm, bk, data.dtype, False)
-    if data.ndim != 3 or not one_tile or not plain or loop is not multiply_vector:
+    if data.ndim != 3 or not one_tile or not plain:
         return None
     ends = frozen(pattern._indptr.astype(np.int64))
-    source, blocks, begins, stops = frozen(pattern._indices), frozen(data), ends[:-1], ends[1:]
+    terms = ends[:-1], ends[1:], NO_TERMS, frozen(pattern._indices)
+    if small_loop(1, bm, bk, data.dtype, False) is multiply_vector:
+        blocks = frozen(data)
 
-    def product(out: np.ndarray, dense: np.ndarray) -> None:
-        flat, x = out.reshape(-1), dense.reshape(-1)
-        x.flags.writeable = False  # of the view; see `frozen`
-        flat.fill(0)
-        multiply_vector(flat, 1, begins, stops, NO_TERMS, source, blocks, False, x, 1, 1)
+        def product(out: np.ndarray, dense: np.ndarray) -> None:
+            flat, x = out.reshape(-1), dense.reshape(-1)
+            x.flags.writeable = False  # of the view; see `frozen`
+            flat.fill(0)
+            multiply_vector(flat, 1, *terms, blocks, False, x, 1, 1)
 
-    return product
+        return product
+    real, blocks = parts(data.dtype), real_blocks(data)
+    starts = frozen(np.arange(pattern.block_shape[0]) * (bm * real))
+
+    def narrow_product(out: np.ndarray, dense: np.ndarray) -> None:
+        out.fill(0)
+        flat = out.reshape(-1).view(blocks.dtype)
+        columns, ld = real_columns(dense)
+        multiply_narrow(flat, starts, real, *terms, real * bk, 0, ld, blocks, columns, real)
+
+    return narrow_product
 
 
 class EpilogueParts:
