@@ -43,6 +43,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
 
     Examples
     --------
+    >>> import numpy as np
     >>> f32, shape = np.dtype("float32"), (4096, 4096, 1)
     >>> f = Facts(dtype=f32, shape=shape, blocksize=(4, 4), rows=1024, row_blocks=27, vector_k=4)
     >>> defines = tile(f, Fields()).defines
