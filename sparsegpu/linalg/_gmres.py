@@ -197,13 +197,14 @@ class _Gmres:
 
     def _extension(self, k: int) -> Callable[[], None]:
         """Return what makes a product the next vector of the basis, in iteration k of a cycle."""
-        if k not in self._extensions:
-            rotated = self._step("rotate", self.columns)
-            w = self.products if self.system.precondition is None else self.w
-            extend = self.extend(
-                self.progress.numbers, self.basis, k + 1, w, self.newest, self.running, rotated
-            )
-            self._extensions[k] = self.system.repeated(extend)
+        if k in self._extensions:
+            return self._extensions[k]
+        rotated = self._step("rotate", self.columns)
+        w = self.products if self.system.precondition is None else self.w
+        extend = self.extend(
+            self.progress.numbers, self.basis, k + 1, w, self.newest, self.running, rotated
+        )
+        self._extensions[k] = self.system.repeated(extend)
         return self._extensions[k]
 
     def _ending(self, made: int) -> Callable[[], None]:

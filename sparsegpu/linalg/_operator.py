@@ -60,18 +60,17 @@ def aslinearoperator(A: Any) -> Any:
         raise bad_type(function, "A", "a floating dtype (astype)", A.dtype)
     dtype = np.dtype(np.float32) if A.dtype in HALF_DTYPES else A.dtype
 
-    def product(x: Any) -> Any:
+    def of_A(x: Any) -> Any:
         return multiply(A, x.astype(A.dtype, copy=False), out_dtype=dtype)
 
-    def adjoint(x: Any) -> Any:
+    def of_adjoint(x: Any) -> Any:
         # A^H x = conj(x^H A)^T
         row = x.astype(A.dtype, copy=False).conj().T
         return from_the_left(row, A, out_dtype=dtype).conj().T
 
-    both = [product] if from_the_left is None else [product, adjoint]
-    if A.dtype.kind != "c":
-        both = [_of_complex(of_real) for of_real in both]
-    operator = linear_operator(function, A, both[0], both[1] if len(both) > 1 else None, dtype)
+    product, adjoint = (f if A.dtype.kind == "c" else _of_complex(f) for f in (of_A, of_adjoint))
+    has_adjoint = from_the_left is not None
+    operator = linear_operator(function, A, product, adjoint if has_adjoint else None, dtype)
     if A.dtype == dtype and hasattr(A, "data"):
         operator.bound = lambda r: bound_product(function, A)
     return operator

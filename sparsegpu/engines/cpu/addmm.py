@@ -83,8 +83,8 @@ def prepared_vector(
     """Return ``product(out, dense)`` of one matrix and one vector, as `bsr_addmm` computes it.
 
     For calls that are short and many: what the pattern and the data decide is done before. None
-    where several threads would compute it, or blocks be widened. Vectors are contiguous (K, 1),
-    (M, 1).
+    where several threads would compute it, or blocks are to be widened. Vectors are contiguous
+    (K, 1), (M, 1).
     """
     (bm, bk), cost = pattern.blocksize, data.size
     one_tile = pattern.block_shape[0] <= max(_ACCUMULATOR // bm, 1) and pieces(cost) == 1
