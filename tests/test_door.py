@@ -308,14 +308,39 @@ def test_memory_that_nobody_keeps_is_in_no_record(cuda):
 
 
 def test_what_is_captured_is_not_recorded(cuda):
-    dense, out, work = at(512), at(1024), Work()
-    made(None, new_call(None, dense, out=out), (), work)
     cuda.captured.add(9)
     with cuda.on(Stream(9)):
-        assert new_call(None, dense, out=out).replay() is None
-        made(None, new_call(None, at(2048), out=out), (), Work())
-    assert new_call(None, at(2048), out=out).replay() is None
-    assert new_call(None, dense, out=out).replay() == [out] and work.streams == [0, 0]
+        made(None, new_call(None, at(2048), out=at(1024)), (), Work())
+    assert new_call(None, at(2048), out=at(1024)).replay() is None
+
+
+@pytest.mark.parametrize("owned", [False, True])
+def test_a_graph_gets_what_was_recorded_on_any_stream(cuda, owner, owned):
+    """And keeps alive what it reads."""
+    owner = owner if owned else None
+    dense, out, work = at(512), at(1024), Work()
+    made(owner, new_call(owner, dense, out=out), (), work)
+    cuda.captured.add(9)
+    with cuda.on(Stream(9)):
+        assert new_call(owner, dense, out=out).replay() == [out]
+        assert new_call(owner, at(2048), out=out).replay() is None
+    assert work.streams == [0, 9]
+    assert (work,) in cuda.graph._owners.values() and owner in cuda.graph._owners.values()
+    assert new_call(owner, dense, out=out).replay() == [out] and work.streams == [0, 9, 0]
+
+
+def test_a_graph_has_results_and_a_workspace_of_its_own(cuda, owner):
+    dense, out, result = at(512), at(1024), at(4096)
+    call = new_call(owner, dense, out=out)
+    with Submission(0, owner, call):
+        take(100)
+        submit(Work(), whole=True)
+        call.keep()
+    made(owner, new_call(owner, dense), (result,), Work())
+    cuda.captured.add(9)
+    with cuda.on(Stream(9)):
+        assert new_call(owner, dense, out=out).replay() is None
+        assert new_call(owner, dense).replay() is None
 
 
 def test_threads_replay_at_once(cuda, owner):

@@ -9,7 +9,8 @@ A call is recorded if two sides declare it complete: the engine functions, that 
 that they did (``whole`` of `launch.submit`), and the operation, that it did nothing else on the
 device (`Call.keep`). Records of a sparse operand are kept with it, one set for each stream, because
 they may use its workspace. Those of other operations are kept by device, and use no memory but
-operands and results. A captured call is planned again, because a CUDA graph uses memory of its own.
+operands and results. A CUDA graph has a workspace and results of its own: a captured call is
+replayed where it needs neither, and planned again else.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 from ...._arrays import OPERAND_DTYPES, float8_e4m3fn, is_captured
 from ... import chosen_engine
 from .. import winners
+from . import capture
 from .launch import Work, enqueue
 from .submission import current
 from .workspace import found_on
@@ -140,16 +142,16 @@ class Call:
         if self._key is None:
             return None
         workspace: Any = None
+        calls: dict[Hashable, Recorded] = {}
         if self._owner is None:
             calls = self._calls
         else:
             workspace = found_on(self._owner.kept, self._stream)
-            if workspace is None:
-                return None
-            calls = workspace.calls
+            if workspace is not None:
+                calls = workspace.calls
         known, stream = calls.get(self._key), self._stream.ptr
         if known is None or is_captured(stream):
-            return None
+            return self._replay_captured(stream)
         kinds, records = known
         results = [] if kinds else [self._out]
         pointers: tuple[int, ...] = ()
@@ -171,6 +173,26 @@ class Call:
         elif not workspace.enqueue(calls, works, stream):
             return None
         return results
+
+    def _replay_captured(self, stream: int) -> list[Any] | None:
+        """Do what `replay` does while a CUDA graph is captured: what an equal call did anywhere."""
+        outer = current()
+        if self._out is None or not is_captured(stream):
+            return None
+        if outer is not None and outer.recorder is not None:
+            return None
+        owner = self._owner
+        on_streams = () if owner is None else list(owner.kept.values())
+        for calls in (self._calls,) if owner is None else (w.calls for w in on_streams):
+            known = calls.get(self._key)
+            works, exclusive = known.works.get((), ((), True)) if known else ((), True)
+            if not exclusive:
+                graph = capture.capture_on(stream)
+                graph.keep(owner)
+                graph.keep(works)
+                enqueue(works, stream, True)
+                return [self._out]
+        return None
 
     def keep(self, *results: Any) -> None:
         """Keep what was recorded, as all that the call does on the device.
