@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -56,3 +58,28 @@ def test_a_pass(engine, rng, dtype, n, r, stopped):
     again = module.prepare(numbers, [], [(2, dx, dp), (3, dz, dz)])
     again()
     np.testing.assert_array_equal(engine.host(numbers), after)
+
+
+@pytest.mark.parametrize(("launches", "graphs"), [(4, [4, 1]), (1, [16]), (40, [1])])
+def test_iterations_are_graphs_of_about_as_many_launches(monkeypatch, launches, graphs):
+    """However they are asked for, none is left out and none is made twice."""
+    from sparsegpu.engines.cuda import vector
+    from sparsegpu.engines.cuda.runtime import launch
+
+    monkeypatch.setattr(launch, "_current_stream", lambda: lambda: SimpleNamespace(ptr=0))
+    made, captured = [], []
+
+    def work(times):
+        return SimpleNamespace(source="", on=lambda stream: made.append(times))
+
+    def graph(iteration, times):
+        captured.append(times)
+        return work(times * launches)
+
+    monkeypatch.setattr(vector, "_captured", graph)
+    run = vector.repeated(lambda: [launch.submit(work(1)) for _ in range(launches)])
+    for iterations, count in ((0, 0), (17, 17), (33, 16), (34, 1), (34, 0)):
+        run(count)
+        assert sum(made) == iterations * launches
+    assert made[:launches] == [1] * launches and set(captured) == set(graphs) | {1}
+    assert len(captured) == len(set(captured))

@@ -88,9 +88,9 @@ def cg(
 
     Notes
     -----
-    On a GPU an iteration is captured once, into a CUDA graph, and replayed, where each of A and M
-    is a `sparsegpu.bsr_array` or made by `block_jacobi` or `amg`; else it is launched. The bits
-    are the same.
+    On a GPU a few iterations are captured once, into a CUDA graph, and replayed, where each of A
+    and M is a `sparsegpu.bsr_array` or made by `block_jacobi` or `amg`; else they are launched. The
+    bits are the same.
 
     Hestenes and Stiefel, "Methods of conjugate gradients for solving linear systems", 1952. An
     iteration is a product with A, one with M, and three passes over vectors (with M four): the

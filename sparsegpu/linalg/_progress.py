@@ -97,8 +97,7 @@ class Progress:
             count = min(self._every, limits.maxiter - done)
             if limits.callback is not None:
                 count = 1
-            for _ in range(count):
-                iterate()
+            iterate(count)
             if limits.residuals is not None or limits.callback is not None:
                 made = int(to_host(self.steps).max())
                 slots = np.arange(seen, made) % self._every

@@ -96,9 +96,16 @@ class System:
         # numba would compile passes over vectors that cannot be written to apart.
         return columns if self.xp is not np or columns.flags.writeable else columns.copy()
 
-    def repeated(self, iteration: Callable[[], None]) -> Callable[[], None]:
-        """Return an iteration that is made again and again; as a CUDA graph, where it can be."""
-        return self.engine.repeated(iteration) if self.capturable else iteration
+    def repeated(self, iteration: Callable[[], None]) -> Callable[..., None]:
+        """Return ``run(count=1)``: an iteration so many times, as CUDA graphs where it can be."""
+        if self.capturable and self.xp is not np:
+            return self.engine.repeated(iteration)
+
+        def run(count: int = 1) -> None:
+            for _ in range(count):
+                iteration()
+
+        return run
 
     def shift(self, by: float) -> None:
         """Make the system that of ``A - by * I``."""

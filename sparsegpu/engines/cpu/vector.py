@@ -90,11 +90,6 @@ def prepare(
     return run
 
 
-def repeated(iteration: Callable[[], None]) -> Callable[[], None]:
-    """Return an iteration that is made again and again: as it is."""
-    return iteration
-
-
 def gram(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Return ``left^H @ right`` of tall matrices (n, p) and (n, q): all dot products."""
     (n, p), q = left.shape, right.shape[1]

@@ -50,11 +50,6 @@ def prepare(
     return run
 
 
-def repeated(iteration: Callable[[], None]) -> Callable[[], None]:
-    """Return an iteration that is made again and again, without what need be done only once."""
-    return iteration
-
-
 def gram(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Return ``left^H @ right`` of tall matrices (n, p) and (n, q): all dot products."""
     return left.conj().T @ right
