@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -62,3 +63,12 @@ def test_the_environment_names_the_vendor_s_library(monkeypatch, version):
     monkeypatch.setattr(record, "version", lambda: version)
     found = record.environment()
     assert found["gpu"] == "NVIDIA X" and found.get("cusparselt") == version
+
+
+def test_runs_that_record_at_once_lose_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    monkeypatch.setattr(record, "environment", lambda: {"gpu": "A GPU"})
+    parts = [f"part {i}" for i in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda part: record.record("race", {"rows": []}, part=part), parts))
+    assert sorted(record.record_of_this_gpu()["race"]) == sorted(parts)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import fcntl
 import functools
 import hashlib
 import json
@@ -109,17 +110,19 @@ def record(section: str, content: dict[str, Any], *, part: str = "") -> Path:
     found = environment()
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = _file(found)
-    sections = _sections(path)
-    replaced = sections.setdefault(section, {}) if part else sections
-    replaced[part or section] = {
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-        "content": content_hashes(),
-        "environment": found,
-        **content,
-    }
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(sections, indent=1, sort_keys=True) + "\n")
-    os.replace(temporary, path)
+    with path.with_suffix(".lock").open("w") as lock:  # runs on other GPUs record there, too
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        sections = _sections(path)
+        replaced = sections.setdefault(section, {}) if part else sections
+        replaced[part or section] = {
+            "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+            "content": content_hashes(),
+            "environment": found,
+            **content,
+        }
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(sections, indent=1, sort_keys=True) + "\n")
+        os.replace(temporary, path)
     return path
 
 
