@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from itertools import accumulate
+from operator import mul
 from types import SimpleNamespace
 
 import numpy as np
@@ -31,6 +33,12 @@ class Array:
         self.data, self.shape = SimpleNamespace(ptr=ptr, device_id=0), shape
         self.strides, self.dtype = (16, 4), np.dtype(dtype)
         self.nbytes = 64
+
+    @property
+    def _c_contiguous(self):
+        compact = accumulate(self.shape[:0:-1], mul, initial=self.dtype.itemsize)
+        strides = zip(self.shape[::-1], self.strides[::-1], compact, strict=True)
+        return all(n == 1 or s == c for n, s, c in strides)
 
 
 def at(ptr, shape=(4, 4)):

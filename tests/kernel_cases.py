@@ -89,8 +89,6 @@ class DeviceArray(fake_cuda.Array):
         self.size = int(np.prod(shape))
         compact = tuple(4 * int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
         self.strides = strides or compact
-        strides_of = zip(shape, self.strides, compact, strict=True)
-        self._c_contiguous = all(n == 1 or s == c for n, s, c in strides_of)
         self.flags = SimpleNamespace(c_contiguous=self._c_contiguous)
         self.nbytes = 4 * self.size
 

@@ -225,11 +225,11 @@ def test_without_an_operand_every_stream_replays(cuda):
 def test_what_differs_is_made_anew(cuda):
     dense, out, work = at(512), at(1024), Work()
     made(None, new_call(None, dense, 2, "relu", out=out), (), work)
-    strided, elsewhere = at(512), at(512)
-    strided.strides, elsewhere.data.device_id = (32, 4), 1
+    strided, turned, elsewhere = at(512), at(512), at(512)
+    strided.strides, turned.strides, elsewhere.data.device_id = (32, 4), (4, 16), 1
     other_dtype = at(512)
     other_dtype.dtype = np.dtype(np.int32)
-    others = (at(2048), at(512, (2, 8)), strided, elsewhere, other_dtype)
+    others = (at(2048), at(512, (2, 8)), strided, turned, elsewhere, other_dtype)
     assert all(new_call(None, a, 2, "relu", out=out).replay() is None for a in others)
     others = ((2.0, "relu"), (True, "relu"), (np.int32(2), "relu"), (3, "relu"), (2, None), (2,))
     assert all(new_call(None, dense, *settings, out=out).replay() is None for settings in others)
