@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any
 
@@ -99,7 +99,12 @@ def is_sparse(x: Any) -> bool:
 
 def is_block_mask(x: Any) -> bool:
     """Return whether ``x`` is a mask that holds kinds and bits instead of values."""
-    kind = type(x)  # asking a mask itself would make views of its arrays
+    kind: Any = type(x)  # asking a mask itself would make views of its arrays
+    return _has_bits(kind)
+
+
+@lru_cache(maxsize=64)  # every call of attention asks
+def _has_bits(kind: type) -> bool:
     return hasattr(kind, "kind") and hasattr(kind, "bits") and hasattr(kind, "pattern")
 
 
