@@ -249,7 +249,7 @@ def emulated(
         "kernel": kernel,
         "Launch": launch,
         "host_numbers": Numbers,
-        "Memset": lambda array: partial(array.fill, 0),
+        "Memset": lambda pointer, nbytes: partial(ctypes.memset, pointer, 0, nbytes),
         "submit": submit,
         "row_groups": row_groups,
         "workspace": lambda nbytes: device_array(nbytes, np.uint8),

@@ -43,14 +43,12 @@ class Arena:
 
     def cleared(self, i: int) -> Memset:
         """Return the work that sets the first number of a part to zero."""
-        return Memset(self._array(i, 1))
+        return Memset(self.addresses[i], self._parts[i][1].itemsize)
 
     def array(self, i: int) -> Any:
         """Return a part as an array."""
-        return self._array(i, self._parts[i][0])
-
-    def _array(self, i: int, n: int) -> Any:
-        return self._xp.ndarray((n,), self._parts[i][1], self._memory + self._begins[i])
+        n, dtype = self._parts[i]
+        return self._xp.ndarray((n,), dtype, self._memory + self._begins[i])
 
 
 class Arrays:

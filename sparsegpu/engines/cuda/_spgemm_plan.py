@@ -168,7 +168,7 @@ def list_works(
     launch = operands.pairs_launch(
         pattern, pairs, written, lists.starts, none, lists.dtype, stretch
     )
-    return Memset(written), launch
+    return Memset(written.data.ptr, written.nbytes), launch
 
 
 def ends_launch(block_ends: Any, pair_ends: Any, facts: Any, rows: int, block_rows: int) -> Launch:

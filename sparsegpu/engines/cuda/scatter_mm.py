@@ -28,7 +28,7 @@ _FIELDS = {"TILE_M": "tile_m", "TILE_N": "tile_n"}
 def clear(accumulators: Any) -> None:
     """Write zeros, which the first sums are added to."""
     if accumulators.flags.c_contiguous:
-        submit(Memset(accumulators), whole=True)
+        submit(Memset(accumulators.data.ptr, accumulators.nbytes), whole=True)
     else:
         accumulators.fill(0)
         submit()  # not `whole`: what this call submits is not all that it does

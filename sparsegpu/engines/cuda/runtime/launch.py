@@ -268,14 +268,14 @@ class Launch:
 
 
 class Memset:
-    """Zeros in an array's memory, which is contiguous. The array is not kept alive."""
+    """Zeros in so many bytes from an address on."""
 
     __slots__ = ("_nbytes", "_pointer")
 
     source = ""
 
-    def __init__(self, array: Any):
-        self._pointer, self._nbytes = array.data.ptr, array.nbytes
+    def __init__(self, pointer: int, nbytes: int):
+        self._pointer, self._nbytes = pointer, nbytes
 
     def on(self, stream: int) -> None:
         """Enqueue on the stream with this handle."""
