@@ -101,8 +101,7 @@ class Pattern(Memo):
         self.device: int | None = device_of(self._indices)  # None on the host
 
     def __setattr__(self, name: str, value: Any) -> None:
-        fixed = name in Pattern.__slots__ and not name.startswith("_")
-        if fixed and hasattr(self, "device"):  # __init__ sets it last
+        if name in _FIXED and hasattr(self, "device"):  # __init__ sets it last
             raise AttributeError(f"Pattern: '{name}' cannot be set, a pattern is immutable")
         super().__setattr__(name, value)
 
@@ -357,6 +356,8 @@ class Pattern(Memo):
         move = self.xp.asnumpy if xp is np else xp.asarray
         return _unchecked(move(self.indptr), move(self.indices), self.shape, self.blocksize)
 
+
+_FIXED = frozenset(name for name in Pattern.__slots__ if not name.startswith("_"))
 
 _unchecked = partial(Pattern, check=False, copy=False)
 

@@ -304,7 +304,11 @@ def _filled(indices: Any, counts: Any, columns: int) -> Any:
 def _of_equal_rows(lists: Any, shape: tuple[int, ...], blocksize: tuple[int, int]) -> Pattern:
     """Return the pattern of the lists (*B, rows, most), entry by entry."""
     xp, (*batch, rows, most) = namespace(lists), lists.shape
-    indptr = xp.broadcast_to(xp.arange(rows + 1, dtype=np.int64) * most, (*batch, rows + 1))
+    if most:
+        starts = xp.arange(0, rows * most + 1, most, dtype=np.int64)
+    else:
+        starts = xp.zeros(rows + 1, dtype=np.int64)
+    indptr = xp.broadcast_to(starts, (*batch, rows + 1))
     return _unchecked(indptr, lists.reshape(*batch, rows * most), shape, blocksize)
 
 
