@@ -5,7 +5,7 @@
 #include "common/attention_parts.cuh"
 #include "common/attention_row.cuh"
 #include "common/attention_tile.cuh"
-#include "common/exchange.cuh"
+#include "common/warp_reduce.cuh"
 
 namespace sparsegpu {
 
@@ -27,7 +27,7 @@ __device__ __forceinline__ void store_row(const A (&sums)[N], int r, A share, bo
           const Out pair[2] = {round_to<Out>(x[0] * share), round_to<Out>(x[1] * share)};
           memcpy(&words[i], pair, 4);
         }
-        exchange(words);
+        transpose_across_lanes(words);
         const int column = 8 * (n + t);
         if (here && column < columns)
           *reinterpret_cast<uint4*>(row + column) =
