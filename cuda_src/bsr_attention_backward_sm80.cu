@@ -121,14 +121,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) bsr_attention_back
     const GradientHead<T, BY_QUERIES> head(tile.at, operands);
 
     __syncthreads();  // the tiles of the head before have been read
-    auto copy_own = [&](const T* base, long long row) {
-      return [&, base, row](int line) -> const T* {
-        return line < tile.rows ? base + (long long)(tile.first + line) * row : nullptr;
-      };
-    };
-    copy_lines<LeftPanels, THREADS>(left_tile, features, copy_own(head.left, head.left_row));
+    copy_lines<LeftPanels, THREADS>(left_tile, features, tile.lines(head.left, head.left_row));
     copy_lines<RightPanels, THREADS>(right_tile, value_features,
-                                     copy_own(head.right, head.right_row));
+                                     tile.lines(head.right, head.right_row));
 
     float own_lse[2] = {0, 0}, own_delta[2] = {0, 0};  // of queries
     if constexpr (BY_QUERIES) {
