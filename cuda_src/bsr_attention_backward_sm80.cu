@@ -39,7 +39,7 @@ typedef Panels<TILE_OWN, VALUE_FEATURES> RightPanels;
 typedef Panels<TILE_OTHER, FEATURES> OtherLeftPanels;
 typedef Panels<TILE_OTHER, VALUE_FEATURES> OtherRightPanels;
 constexpr int STAGE_BYTES = OtherLeftPanels::BYTES + OtherRightPanels::BYTES;
-// Of all steps, more fragments than there are registers would be loaded ahead.
+// Unrolled over all steps, a loop would load more fragments ahead than there are registers.
 constexpr int FRAGMENTS_AHEAD = Mask::ADDED || DROPOUT ? 1 : 2;
 static_assert(STRIPS * Tile::ROWS <= THREADS, "a thread for each strip and block row");
 static_assert(2 * TILE_OTHER <= THREADS, "a thread for each number of a query");

@@ -1,6 +1,6 @@
 // What a warpgroup does with the accumulators of a stage in the gradients of attention: scores
-// become weights, and what the loss changes by with weights becomes what it changes by with scores.
-// Both leave as left operands of wgmma.
+// become weights, and gradients of weights become gradients of scores. Both leave as left operands
+// of wgmma.
 #pragma once
 
 #include "common/attention_gradients.cuh"
@@ -69,7 +69,7 @@ struct StageWeights {
   }
 
   // Turn accumulators into weights, 0 where they are not attended. Those that dropout keeps leave
-  // as `fragments`; in `scores` stays what delta is taken times.
+  // as `fragments`; `scores` keeps the factor of (dweight - delta) in `differentiate`.
   template <bool Whole, typename Rows, typename Score, typename Mask, typename GetStrip,
             typename GetNumber>
   __device__ __forceinline__ void weigh(Numbers& scores, Fragments& fragments, const Rows& rows,
@@ -116,7 +116,7 @@ struct StageWeights {
     }
   }
 
-  // What the loss changes by with accumulators, of what `weigh` left and with kept weights.
+  // The gradients of accumulators, from what `weigh` left and the gradients of kept weights.
   template <typename Score, typename GetNumber>
   __device__ __forceinline__ void differentiate(Fragments& fragments, const Numbers& scores,
                                                 const Numbers& dweights, const Score& score,

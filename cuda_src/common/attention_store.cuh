@@ -9,9 +9,9 @@
 
 namespace sparsegpu {
 
-// Store row `r` of a lane's two (8 columns to four lanes, two each) times `share`, if it is there;
-// `row`: where it begins, `columns` of it. Rows of `vectors` lie side by side, and so that 16 bytes
-// of them may be stored at once.
+// Store row `r` of a lane's two (of eight columns, each of four lanes has two) times `share`, if it
+// is there. `row` points at its first element, of `columns`. `vectors`: its elements are contiguous
+// and aligned, so that 16 bytes may be stored at once.
 template <typename Out, typename A, int N>
 __device__ __forceinline__ void store_row(const A (&sums)[N], int r, A share, bool here, Out* row,
                                           long long stride, int columns, bool vectors) {
