@@ -40,9 +40,9 @@ constexpr int VECTOR = 16 / SIZE;           // elements of a 16-byte copy
 constexpr int THREADS = 32 * WARPS_M * WARPS_N;
 constexpr int WARP_M = TILE_M / WARPS_M;
 constexpr int WARP_N = TILE_N / WARPS_N;
-// Thread blocks of a multiprocessor that its 65536 registers suffice for: a thread holds up to 64
-// sums, of larger tiles more. So it does of a slice's bytes, and of columns, that are copied one by
-// one: these are in registers on the way, each with its place.
+// Thread blocks that the 65536 registers of a multiprocessor suffice for: 128 are enough for a
+// thread with up to 64 sums. Elements that are copied one by one pass through registers, HELD of a
+// thread, and each of them takes a second one for its place.
 constexpr int SUMS = WARP_M * WARP_N / 32;
 constexpr int HELD = !DATA_VECTORS && (SIZE == 1 || TRANSPOSED) ? TILE_M * TILE_K / THREADS : 0;
 constexpr int REGISTERS = SUMS + 2 * HELD > 64 ? 256 : 128;

@@ -39,7 +39,7 @@ typedef Panels<TILE_OWN, VALUE_FEATURES> RightPanels;
 typedef Panels<TILE_OTHER, FEATURES> OtherLeftPanels;
 typedef Panels<TILE_OTHER, VALUE_FEATURES> OtherRightPanels;
 constexpr int STAGE_BYTES = OtherLeftPanels::BYTES + OtherRightPanels::BYTES;
-// Of all steps, more fragments than there are registers would be loaded ahead.
+// Unrolled over all steps, a loop would load more fragments ahead than there are registers.
 constexpr int FRAGMENTS_AHEAD = Mask::ADDED || DROPOUT ? 1 : 2;
 static_assert(STRIPS * Tile::ROWS <= THREADS, "a thread for each strip and block row");
 static_assert(2 * TILE_OTHER <= THREADS, "a thread for each number of a query");
@@ -121,14 +121,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) bsr_attention_back
     const GradientHead<T, BY_QUERIES> head(tile.at, operands);
 
     __syncthreads();  // the tiles of the head before have been read
-    auto copy_own = [&](const T* base, long long row) {
-      return [&, base, row](int line) -> const T* {
-        return line < tile.rows ? base + (long long)(tile.first + line) * row : nullptr;
-      };
-    };
-    copy_lines<LeftPanels, THREADS>(left_tile, features, copy_own(head.left, head.left_row));
+    copy_lines<LeftPanels, THREADS>(left_tile, features, tile.lines(head.left, head.left_row));
     copy_lines<RightPanels, THREADS>(right_tile, value_features,
-                                     copy_own(head.right, head.right_row));
+                                     tile.lines(head.right, head.right_row));
 
     float own_lse[2] = {0, 0}, own_delta[2] = {0, 0};  // of queries
     if constexpr (BY_QUERIES) {

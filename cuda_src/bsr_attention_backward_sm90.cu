@@ -4,8 +4,8 @@
 // bsr_attention_sm90.cu how teams of warpgroups share tiles. A team takes a tile of TILE_OWN rows
 // of the operand that the gradient is of, 64 a warpgroup, and its producer brings the rows of the
 // other side in stages of TILE_OTHER: ENTRIES blocks, or a slice of one. Scores are computed with
-// own rows as rows, so that weights and what the loss changes by with scores are left operands of
-// the second products as they stand in registers. Of a stage, in the order of the tensor cores:
+// own rows as rows, so that weights and gradients of scores are left operands of the second
+// products as they stand in registers. Of a stage, in the order of the tensor cores:
 //
 //   scores   = left @ other_left.T
 //   dweights = right @ other_right.T     under it scores become weights
@@ -47,8 +47,8 @@ constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int ENTRIES = OTHER < TILE_OTHER ? TILE_OTHER / OTHER : 1;
 constexpr int SLICES = OTHER < TILE_OTHER ? 1 : OTHER / TILE_OTHER;
 constexpr int EACH = OTHER < TILE_OTHER ? OTHER : TILE_OTHER;  // rows of an entry in a stage
-// Slices and numbers of 64 bits take producers more registers, which consumers have to spare unless
-// their sums and a stage's are many.
+// Producers need more registers for slices and for 64-bit indices. Consumers can spare these unless
+// they hold many sums, of gradients and of a stage.
 constexpr int SUMS = (FEATURES + (BY_QUERIES ? 0 : VALUE_FEATURES)) / 2 + TILE_OTHER;
 constexpr int PRODUCER_REGISTERS = (SLICES > 1 || sizeof(INDEX) == 8) && SUMS <= 160 ? 40 : 24;
 constexpr int CONSUMER_REGISTERS = 252 - PRODUCER_REGISTERS / CONSUMERS;
@@ -68,8 +68,8 @@ constexpr int STAGE_BYTES = OTHER_LEFT_BYTES + TILE_OTHER * VALUE_FEATURES * 2;
 constexpr int TEAM_BYTES = OWN_BYTES + STAGES * STAGE_BYTES;
 constexpr int NUMBERS = BY_QUERIES ? 0 : TILE_OTHER;  // of each kind, in a stage
 
-// The tile of a head that a team has, as its producer tells the consumers: what they keep of it in
-// registers is missing for sums.
+// A team's tile of one head, which its producer leaves in shared memory for the consumers: their
+// registers are needed for sums.
 struct HeadTile {
   static constexpr int BLOCK_M = Tile::BLOCK_M;
   BatchIndex at;

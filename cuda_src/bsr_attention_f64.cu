@@ -116,10 +116,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   const Mask mask(score, bits, tile.matrix * problem.nnzb);
   const HeadOperands<T> head(tile.at, query, key, value, problem.features, problem.value_features);
 
-  QueryRows::copy(query_rows, head.features, [&](int line) {
-    return line < tile.rows ? head.query + (long long)(tile.first + line) * head.query_row
-                            : nullptr;
-  });
+  QueryRows::copy(query_rows, head.features, tile.lines(head.query, head.query_row));
 
   StripReader<Strips, Ring> reader(schedule, states, tile.group);
   const int tiles = ceil_div(reader.strips, STRIPS);

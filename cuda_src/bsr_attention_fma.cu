@@ -108,10 +108,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   // A thread's rows behind the last one repeat it, and are not stored.
   auto row_of = [&](int i) { return min(first + i, tile.rows - 1); };
 
-  queries.copy(TILE_Q, head.features, [&](int line) {
-    return line < tile.rows ? head.query + (long long)(tile.first + line) * head.query_row
-                            : nullptr;
-  });
+  queries.copy(TILE_Q, head.features, tile.lines(head.query, head.query_row));
   StripReader<Strips, Ring> reader(schedule, states, tile.group);
   const int tiles = ceil_div(reader.strips, STRIPS);
   reader.begin(ring);

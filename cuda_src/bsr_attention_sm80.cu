@@ -61,17 +61,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   __shared__ Ring ring;
   const unsigned stages = shared_address(dynamic);
   const unsigned query_tile = stages + 2 * STAGE_BYTES;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32;
 
   const Tile tile(blockIdx.x, schedule, matrices, batch, problem);
   const TileScore score(score_args, tile.at, tile.head);
   const Mask mask(score, bits, tile.matrix * problem.nnzb);
   const HeadOperands<T> head(tile.at, query, key, value, problem.features, problem.value_features);
 
-  copy_lines<QueryPanels, THREADS>(query_tile, head.features, [&](int line) {
-    return line < tile.rows ? head.query + (long long)(tile.first + line) * head.query_row
-                            : nullptr;
-  });
+  copy_lines<QueryPanels, THREADS>(query_tile, head.features,
+                                   tile.lines(head.query, head.query_row));
   cp_async_commit();
 
   StripReader<Strips, Ring> reader(schedule, states, tile.group);

@@ -61,10 +61,11 @@ constexpr int QUERY_BYTES = TILE_Q * FEATURES * 2;
 constexpr int KEY_BYTES = TILE_K * FEATURES * 2, VALUE_BYTES = TILE_K * VALUE_FEATURES * 2;
 constexpr int STAGE_BYTES = KEY_BYTES + VALUE_BYTES;
 constexpr int TEAM_BYTES = QUERY_STAGES * QUERY_BYTES + STAGES * STAGE_BYTES;
-// Queries are given back before their tile is stored, which needs its description.
+// Descriptions of tiles: one more than there are stages of queries, because queries are released
+// before their tile is stored.
 constexpr int TILES = QUERY_STAGES + 1;
-// Stages of a tile's keys that are brought before its queries: in these places no keys are left
-// when the queries of the tile before are given back.
+// Stages of a tile's keys that are copied before its queries: when the consumers release the
+// queries of the tile before, these stages hold no keys any more.
 constexpr int EARLY_STAGES = STAGES - 2;
 
 // What a team shares besides its tiles.

@@ -44,7 +44,8 @@ __device__ __forceinline__ Interval interval_of(long long query, const long long
   return {max(start, 0LL), min(max(stop, problem.prefix), problem.keys)};
 }
 
-// The lowest bits of a word, below a key that is counted from the word's first.
+// The bits of a word below that of `key`, which is counted from the word's first key and may lie
+// outside of it.
 __device__ __forceinline__ unsigned bits_below(long long key) {
   return key <= 0 ? 0u : key >= WORD ? ~0u : (1u << key) - 1;
 }

@@ -93,7 +93,7 @@ __device__ __forceinline__ void query_numbers(float (&base)[2], float (&delta)[2
 }
 
 // As store_gradient (common/attention_gradients.cuh), for columns by eights. The four lanes of a
-// row have a word each of every strip of eight columns. They exchange words, so that each has all
+// row have a word each of every strip of eight columns. They transpose these, so that each has all
 // four of every fourth strip: a quarter of the stores.
 template <typename E, int N, typename Tile>
 __device__ __forceinline__ unsigned store_rows(E* to, const View& gradient, int columns,
@@ -116,16 +116,7 @@ __device__ __forceinline__ unsigned store_rows(E* to, const View& gradient, int 
         const E pair[2] = {round_to<E>(x * scale), round_to<E>(y * scale)};
         memcpy(&words[i], pair, 4);
       }
-#pragma unroll
-      for (int bit = 1; bit <= 2; bit *= 2) {  // transpose words and lanes, a bit of their numbers
-        const bool high = t & bit;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (i & bit) continue;
-          const unsigned got = __shfl_xor_sync(~0u, high ? words[i] : words[i | bit], bit);
-          (high ? words[i] : words[i | bit]) = got;
-        }
-      }
+      transpose_across_lanes<1>(words);
       if (here && 8 * (n + t) < columns)
         st_vector(line + 8 * n, words[0], words[1], words[2], words[3]);
     }

@@ -1,10 +1,10 @@
 // What a warpgroup does with the accumulators of a stage in the gradients of attention: scores
-// become weights, and what the loss changes by with weights becomes what it changes by with scores.
-// Both leave as left operands of wgmma.
+// become weights, and gradients of weights become gradients of scores. Both leave as left operands
+// of wgmma.
 #pragma once
 
-#include "common/ceil_div.cuh"
 #include "common/attention_gradients.cuh"
+#include "common/ceil_div.cuh"
 #include "ptx/opaque.cuh"
 
 namespace sparsegpu {
@@ -14,9 +14,24 @@ __device__ __forceinline__ float base_of(float lse) {
   return lse == minus_infinity<float>() ? 0.0f : lse * LOG2_E;
 }
 
+// As transpose_across_lanes (common/warp_reduce.cuh), for four lanes that are Stride apart.
+template <int Stride>
+__device__ __forceinline__ void transpose_across_lanes(unsigned (&words)[4]) {
+#pragma unroll
+  for (int bit = 1; bit <= 2; bit *= 2) {  // swap this bit of the numbers of word and lane
+    const bool high = threadIdx.x / Stride & bit;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i & bit) continue;
+      const unsigned got = __shfl_xor_sync(~0u, high ? words[i] : words[i | bit], Stride * bit);
+      (high ? words[i] : words[i | bit]) = got;
+    }
+  }
+}
+
 // As strip_words (common/attention_tile.cuh), where a lane's rows are keys: the words of a strip
 // that begins with query `first`. Own rows begin at multiples of four. Four lanes with four
-// neighbouring keys need the same four counters: each makes one of them, and they exchange words.
+// neighbouring keys need the same four counters: each makes one, and they transpose the words.
 template <typename Rows, typename Score>
 __device__ __forceinline__ void strip_words_of_keys(unsigned (&words)[4], const Rows& rows,
                                                     const Score& score, int first) {
@@ -27,16 +42,7 @@ __device__ __forceinline__ void strip_words_of_keys(unsigned (&words)[4], const 
   words[1] = made.y;
   words[2] = made.z;
   words[3] = made.w;
-#pragma unroll
-  for (int bit = 1; bit <= 2; bit *= 2) {  // transpose words and lanes, a bit of their numbers each
-    const bool high = q & bit;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (i & bit) continue;
-      const unsigned got = __shfl_xor_sync(~0u, high ? words[i] : words[i | bit], 4 * bit);
-      (high ? words[i] : words[i | bit]) = got;
-    }
-  }
+  transpose_across_lanes<4>(words);
 }
 
 // For Lines other rows of type E. Folded: scores are scaled accumulators; Capped: they have a
@@ -63,7 +69,7 @@ struct StageWeights {
   }
 
   // Turn accumulators into weights, 0 where they are not attended. Those that dropout keeps leave
-  // as `fragments`; in `scores` stays what delta is taken times.
+  // as `fragments`; `scores` keeps the factor of (dweight - delta) in `differentiate`.
   template <bool Whole, typename Rows, typename Score, typename Mask, typename GetStrip,
             typename GetNumber>
   __device__ __forceinline__ void weigh(Numbers& scores, Fragments& fragments, const Rows& rows,
@@ -110,7 +116,7 @@ struct StageWeights {
     }
   }
 
-  // What the loss changes by with accumulators, of what `weigh` left and with kept weights.
+  // The gradients of accumulators, from what `weigh` left and the gradients of kept weights.
   template <typename Score, typename GetNumber>
   __device__ __forceinline__ void differentiate(Fragments& fragments, const Numbers& scores,
                                                 const Numbers& dweights, const Score& score,

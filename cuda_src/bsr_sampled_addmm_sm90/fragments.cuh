@@ -2,9 +2,9 @@
 // (ptx/wgmma.cuh, d).
 #pragma once
 
-#include "common/exchange.cuh"
 #include "common/output_matrix.cuh"
 #include "common/sampled_tile.cuh"
+#include "common/warp_reduce.cuh"
 #include "ptx/opaque.cuh"
 #include "ptx/st_vector.cuh"
 
@@ -96,7 +96,7 @@ struct SampledFragments {
 #pragma unroll
           for (int g = 0; g < STORED / 32; ++g)
 #pragma unroll
-            for (int r = 0; r < 2; ++r) exchange(words[g][r]);
+            for (int r = 0; r < 2; ++r) transpose_across_lanes(words[g][r]);
 #pragma unroll
           for (int g = 0; g < STORED / 32; ++g) {
             const int n = first + 32 * g + 8 * t;

@@ -61,9 +61,9 @@ struct Pairs {
     return ByQueries ? score.score(acc, own, other) : score.score(acc, other, own);
   }
 
-  // Whether the mask, and the order, let own row `own` and other row `other` meet: `row` and
-  // `column` of a block with this state. What the mask adds is added to x. In the last strip of a
-  // block there are rows that it does not have: of these its mask has nothing.
+  // Whether the mask and causal order let own row `own` and other row `other` meet, which are `row`
+  // and `column` of a block with this state. What the mask adds is added to x. The last strip of a
+  // block may have rows beyond the block, for which the mask has no elements.
   template <typename Score, typename Mask>
   static __device__ __forceinline__ bool attends(const Score& score, const Mask& mask,
                                                  long long state, int row, int column, int own,
@@ -76,8 +76,8 @@ struct Pairs {
     return attended[0] && score.in_order(ByQueries ? own : other, ByQueries ? other : own);
   }
 
-  // What a pair gives: its weight after dropout, and what the loss changes by with its accumulator,
-  // but for the scale.
+  // What a pair gives: its weight after dropout, and the gradient of its accumulator, without the
+  // factor `scale`.
   struct Given {
     float weight, dscore;
     bool kept;

@@ -19,8 +19,8 @@ struct PartialRow {
   __device__ __forceinline__ Float& column(int c) const { return at[PART_HEADER + c]; }
 };
 
-// Row `row` of the tiles of a split of a group (SplitGroup), whose tiles have `rows` rows; of so
-// many splits a head.
+// The part of row `row` of a split (SplitGroup) of a head: of each head there are `splits`, with
+// `rows` rows each.
 template <typename Float>
 __device__ __forceinline__ Float* split_row(Float* parts, long long splits, long long head,
                                             long long split, int rows, int row, int row_floats) {

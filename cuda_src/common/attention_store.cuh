@@ -5,13 +5,13 @@
 #include "common/attention_parts.cuh"
 #include "common/attention_row.cuh"
 #include "common/attention_tile.cuh"
-#include "common/exchange.cuh"
+#include "common/warp_reduce.cuh"
 
 namespace sparsegpu {
 
-// Store row `r` of a lane's two (8 columns to four lanes, two each) times `share`, if it is there;
-// `row`: where it begins, `columns` of it. Rows of `vectors` lie side by side, and so that 16 bytes
-// of them may be stored at once.
+// Store row `r` of a lane's two (of eight columns, each of four lanes has two) times `share`, if it
+// is there. `row` points at its first element, of `columns`. `vectors`: its elements are contiguous
+// and aligned, so that 16 bytes may be stored at once.
 template <typename Out, typename A, int N>
 __device__ __forceinline__ void store_row(const A (&sums)[N], int r, A share, bool here, Out* row,
                                           long long stride, int columns, bool vectors) {
@@ -27,7 +27,7 @@ __device__ __forceinline__ void store_row(const A (&sums)[N], int r, A share, bo
           const Out pair[2] = {round_to<Out>(x[0] * share), round_to<Out>(x[1] * share)};
           memcpy(&words[i], pair, 4);
         }
-        exchange(words);
+        transpose_across_lanes(words);
         const int column = 8 * (n + t);
         if (here && column < columns)
           *reinterpret_cast<uint4*>(row + column) =

@@ -33,8 +33,8 @@ struct CutRows {
     return max(1, ceil_div(counts[row], length));
   }
 
-  // The row that a number is one of, or that it is behind. All lanes of the warp ask for the same
-  // number: each step compares it with 32 rows.
+  // The row that a number belongs to; where no row needs it, the one before. All lanes of the warp
+  // ask for the same number: each step compares it with 32 rows.
   __device__ __forceinline__ int row_of(long long number) const {
     const int lane = threadIdx.x % 32;
     int low = 0, high = rows;  // low <= row < high

@@ -64,9 +64,9 @@ struct DenseTileCpAsync {
     return LAYOUT == Layout::columns ? rows : rows * row;
   }
 
-  // Term y + c meets the row of dense that row_at(y, c) points to, c a compile-time constant; there
-  // are `terms`, one at least, and zeros behind them, for which row_at may return anything. In
-  // Layout::columns the rows of a vector follow each other.
+  // Term y + c meets the row of dense that row_at(y, c) points to; c is a compile-time constant.
+  // There are `terms` terms, at least one. The tile has zeros behind them, where row_at may return
+  // anything. In Layout::columns the rows of a vector follow each other.
   template <typename RowAt>
   __device__ __forceinline__ void load(unsigned char* slice, int terms, RowAt row_at) const {
     if constexpr (LAYOUT == Layout::rows) {

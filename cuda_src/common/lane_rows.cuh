@@ -58,9 +58,10 @@ struct LaneDots {
   }
 };
 
-// Add weight times listed row to the sums of the warp's rows where bit `lane` of counts[r] is set:
-// the others are left out, not multiplied by zero, and rows that none counts are not read. `rows`
-// points at the lane's first column, of which there are `columns` to the end.
+// Add to the sums of the warp's row r the listed rows whose lanes' bits are set in counts[r], each
+// times weight[r] of its lane. Others are left out, not multiplied by zero, and a row that no
+// counts[r] has is not read. `rows` points at the lane's first column, of which there are `columns`
+// to the end.
 template <typename E, int OWN_ROWS, int LANE_COLUMNS, typename A>
 __device__ __forceinline__ void add_listed(A (&sums)[OWN_ROWS][LANE_COLUMNS],
                                            const A (&weight)[OWN_ROWS],

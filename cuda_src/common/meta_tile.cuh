@@ -46,8 +46,8 @@ struct MetaTile {
     return 2 * place_in_chunk<sizeof(Meta)>(row + s * kRowStep, half / 2 % 2) + half % 2;
   }
 
-  // Call copy(pair, word, offset) for this thread's words of the metadata, each with its place in
-  // the chunk of a pair of columns, and the chunk's in the matrix.
+  // Call copy(pair, word, offset) for this thread's words of the metadata: `word` is the place in
+  // the chunk of a pair of columns, `offset` that of the chunk in the matrix.
   template <typename Copy>
   __device__ __forceinline__ void each_word(Copy copy) const {
     constexpr int kPerWord = 4 / sizeof(Meta);

@@ -8,13 +8,13 @@
 
 namespace sparsegpu {
 
-// The weight that what is relative to a maximum has relative to a higher one.
+// The factor that makes sums relative to `highest` of sums relative to `top`, a lower maximum.
 template <typename A>
 __device__ __forceinline__ A rescaled(A top, A highest) {
   return top == minus_infinity<A>() ? A(0) : exp(top - highest);
 }
 
-// `sum`: of the weights; `sink`: -inf for none, which Sinks says where all rows have none.
+// `sum`: of the weights; `sink`: -inf for none. Sinks is false where no row has one.
 template <typename A, bool Sinks = true>
 struct Normalizer {
   A share;  // what sums over the values are multiplied by; nothing attended: zeros

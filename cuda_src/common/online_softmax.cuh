@@ -1,5 +1,5 @@
 // Online softmax over the accumulators of mma or wgmma: running maximum, normaliser, and the factor
-// by which what was summed before shrinks (Milakov and Gimelshein, 2018).
+// that rescales earlier sums (Milakov and Gimelshein, 2018).
 //
 // A thread holds two rows of the scores, elements 4 j and 4 j + 1 of the first and 4 j + 2 and
 // 4 j + 3 of the second (ptx/mma.cuh, d); four neighbouring lanes share them. Scores are in units
@@ -56,13 +56,13 @@ struct OnlineSoftmax {
     const bool used[1] = {true};
     (*this)(scores, used, shrink);
   }
-  // The same of `Groups` groups of scores, where those that are not used (for all lanes) are not
-  // looked at: their weights are 0.
+  // The same for `Groups` groups of scores. Groups that are not used, by all lanes alike, are not
+  // read: their weights are 0.
   template <int N, int Groups>
   __device__ __forceinline__ void operator()(A (&scores)[N], const bool (&used)[Groups],
                                              A (&shrink)[2]) {
     constexpr int EACH = N / Groups;
-    // Of even and odd columns apart: a warp waits for each step of a chain.
+    // Even and odd columns have a maximum each: two chains of dependent instructions overlap.
     A highest[2][2] = {{top[0], top[0]}, {top[1], top[1]}};
 #pragma unroll
     for (int g = 0; g < Groups; ++g) {
@@ -104,7 +104,7 @@ struct OnlineSoftmax {
     for (int r = 0; r < 2; ++r) sum[r] = sums[r][0] + sums[r][1];
   }
 
-  // Shrink what was summed before, where a row of the warp has to.
+  // Rescale earlier sums, where any row of the warp needs it.
   template <int N>
   static __device__ __forceinline__ void rescale(A (&sums)[N], const A (&shrink)[2]) {
     if (!__any_sync(~0u, shrink[0] != 1 || shrink[1] != 1)) return;

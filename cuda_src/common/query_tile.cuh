@@ -91,6 +91,14 @@ struct QueryTile : KeySplit<SplitKv> {
     group += matrix * problem.groups;
   }
 
+  // Where a line of the tile lies in a matrix of the head, null behind the last one: a function of
+  // the line.
+  template <typename E>
+  __device__ __forceinline__ auto lines(const E* base, long long row) const {
+    return [this, base, row](int line) -> const E* {
+      return line < rows ? base + (long long)(first + line) * row : nullptr;
+    };
+  }
   // The block row of the group, and the row of the block, of row `row` of the tile.
   static __device__ __forceinline__ int block_row(int row) { return ROWS == 1 ? 0 : row / BlockM; }
   __device__ __forceinline__ int row_in_block(int row) const {

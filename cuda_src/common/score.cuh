@@ -155,14 +155,14 @@ struct ScoreOp {
     return (number * args.queries + query) * args.keys + key;
   }
 
-  // What a pair of query and key gives to the gradients: its weight after dropout, and what the
-  // loss changes by with its logit; 0 where it is not kept, or not attended.
+  // What a pair of query and key gives to the gradients: its weight after dropout, 0 where it is
+  // not kept, and the gradient of its logit, 0 where it is not attended.
   struct Pair {
     A weight, dlogit;
     bool attended, kept;
   };
-  // `dweight` is what the loss changes by with its kept weight, `delta` the query's sum of these
-  // times the weights (less what it changes by with lse).
+  // `dweight` is the gradient of its kept weight, `delta` the query's sum of these times the
+  // weights (less the gradient of lse).
   __device__ __forceinline__ Pair pair(A acc, A dweight, bool stored, long long query,
                                        long long key, long long block, int place, A lse,
                                        A delta) const {

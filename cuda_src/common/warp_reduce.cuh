@@ -23,6 +23,25 @@ __device__ __forceinline__ Complex<R> shuffle_xor(Complex<R> x, int mask) {
   return {shuffle_xor(x.re, mask), shuffle_xor(x.im, mask)};
 }
 
+// Transpose four words across the four lanes that share a row of a tensor-core fragment
+// (ptx/mma.cuh, d): word i of lane t becomes word t of lane i. So parts of four groups of eight
+// columns become the whole of one.
+__device__ __forceinline__ void transpose_across_lanes(unsigned (&words)[4]) {
+  const bool odd = threadIdx.x % 2, high = threadIdx.x % 4 / 2;
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    const unsigned got = __shfl_xor_sync(~0u, odd ? words[i] : words[i + 1], 1);
+    words[i] = odd ? got : words[i];
+    words[i + 1] = odd ? words[i + 1] : got;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const unsigned got = __shfl_xor_sync(~0u, high ? words[i] : words[i + 2], 2);
+    words[i] = high ? got : words[i];
+    words[i + 2] = high ? words[i + 2] : got;
+  }
+}
+
 // The sum over the warp, in each lane.
 template <typename E>
 __device__ __forceinline__ E warp_sum(E x) {
