@@ -208,6 +208,8 @@ def bsr_scatter_mm(cp, rng):
         {
             "into out": lambda: into(lists, out=out),
             "into columns": lambda: into(lists, out=columns),
+            "without lists": into,
+            "without lists, into out": lambda: into(out=out),
         },
         {"lists from outside": lambda: into((*lists,))},
     )
