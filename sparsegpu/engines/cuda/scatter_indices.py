@@ -13,7 +13,7 @@ import numpy as np
 from ..._math import ceil_div
 from ...pattern import Pattern
 from ._grid import THREADS, grid
-from ._host_numbers import HostNumbers, host_numbers
+from ._host_numbers import HostNumbers
 from ._schedule import RANKED
 from .runtime.launch import NULL, Launch, kernel, submit
 from .runtime.structs import kernel_struct
@@ -60,7 +60,7 @@ def index_lists(
     rows, longest = None, None
     if block_rows > RANKED:
         rows, longest = _sorted_rows(pattern, form == "compressed")
-    facts = None if known else host_numbers()
+    facts = None if known else HostNumbers()
     problem = kernel_struct("scatter_indices", "ListProblem")(
         block_rows=block_rows,
         nnzb=nnzb,
@@ -87,7 +87,7 @@ def index_lists(
             problem,
         ),
     )
-    submit(launch, setup=True)
+    submit(*([] if facts is None else [facts]), launch, setup=True)
     if facts is not None:
         known = _read(pattern, facts)
         if known[0] < filled:
