@@ -326,6 +326,9 @@ def test_a_call_that_waits_is_replayed_where_its_numbers_are_zero(cuda, pinned):
     for told[0], replayed in ((0, [out]), (3, None), (0, [out])):
         assert waiting_call().replay() == replayed
     assert meanwhile == [None] * 4 and waits == [0] * 4
+    cuda.captured.add(9)
+    with cuda.on(Stream(9)):
+        assert waiting_call().replay() is None and len(meanwhile) == 4
 
 
 def test_what_is_captured_is_not_recorded(cuda):
