@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,9 +14,7 @@ import pytest
 from fake_cuda import Stream, Work, at, put_in_place
 from in_threads import run_in_threads
 from sparsegpu import engines
-from sparsegpu.engines.cuda import _host_numbers
 from sparsegpu.engines.cuda._arena import Arena
-from sparsegpu.engines.cuda._host_numbers import HostNumbers
 from sparsegpu.engines.cuda.runtime import replay
 from sparsegpu.engines.cuda.runtime.capture import GraphLaunch
 from sparsegpu.engines.cuda.runtime.launch import (
@@ -26,7 +23,6 @@ from sparsegpu.engines.cuda.runtime.launch import (
     Memset,
     address,
     launch_counts,
-    pointer,
     recording,
     submit,
 )
@@ -118,42 +114,6 @@ def test_an_arena_is_cleared_through_the_door(cuda):
     assert cuda.cleared == [(4096 + 16, 0, 4, 7)]
     ((works, whole, setup),) = told
     assert len(works) == 1 and not whole and setup
-
-
-@pytest.fixture
-def pinned(cuda, monkeypatch):
-    """Pinned memory as it is allocated, and the streams that were waited for."""
-    memory, waits = [], []
-
-    def alloc_pinned_memory(nbytes):
-        memory.append((ctypes.c_int64 * (nbytes // 8))())
-        return SimpleNamespace(ptr=ctypes.addressof(memory[-1]))
-
-    monkeypatch.setattr(_host_numbers, "_free", [])
-    monkeypatch.setattr(_host_numbers, "_memory", [])
-    sys.modules["cupy"].cuda.alloc_pinned_memory = alloc_pinned_memory
-    sys.modules["cupy"].cuda.runtime.streamSynchronize = waits.append
-    return memory, waits
-
-
-def test_numbers_of_the_host_are_one_calls_alone(cuda, pinned):
-    memory, waits = pinned
-    first, second = HostNumbers(), HostNumbers()
-    places = [int.from_bytes(given.pointer, "little") for given in (first, second)]
-    assert places == [*map(ctypes.addressof, memory)]
-    for numbers, stream in ((first, 7), (second, 8)):
-        with cuda.on(Stream(stream)):
-            submit(numbers)
-    memory[0][:] = range(1, 1 + len(memory[0]))
-    assert second.wait() == [0] * len(memory[1]) and first.wait() == [1, 2, 3, 4, 5]
-    assert waits == [8, 7]
-    del first
-    third = HostNumbers()  # in the memory of the first, which no kernel writes any more
-    submit(third)
-    assert third.pointer == pointer(places[0]) and third.wait() == [0] * 5
-    submit(third)
-    del third  # nobody waited: its kernel may yet write
-    assert HostNumbers().pointer != pointer(places[0]) and len(memory) == 3
 
 
 def test_threads_count_every_launch(cuda):
@@ -305,30 +265,6 @@ def test_memory_that_nobody_keeps_is_in_no_record(cuda):
         submit(Work(), whole=True)
         call.keep()
     assert new_call(None, dense, out=out).replay() is None
-
-
-def test_a_call_that_waits_is_replayed_where_its_numbers_are_zero(cuda, pinned):
-    (memory, waits), dense, out, told, meanwhile = pinned, at(512), at(1024), [0], []
-
-    def waiting_call(waits=True):
-        return Call("operation", None, (dense, out), (), out, waits=waits)
-
-    def kernel(stream):
-        memory[0][1] = told[0]
-        meanwhile.append(waiting_call().replay())  # as another thread does
-
-    numbers, call = HostNumbers(), waiting_call()
-    with Submission(0, None, call):
-        submit(numbers, SimpleNamespace(source="", on=kernel), whole=True)
-        assert numbers.wait() == [0] * 5
-        call.keep()
-    assert waiting_call(waits=False).replay() is None
-    for told[0], replayed in ((0, [out]), (3, None), (0, [out])):
-        assert waiting_call().replay() == replayed
-    assert meanwhile == [None] * 4 and waits == [0] * 4
-    cuda.captured.add(9)
-    with cuda.on(Stream(9)):
-        assert waiting_call().replay() is None and len(meanwhile) == 4
 
 
 def test_what_is_captured_is_not_recorded(cuda):
