@@ -33,7 +33,7 @@ def pinned(cuda, monkeypatch):
     monkeypatch.setattr(_host_numbers, "_free", [])
     monkeypatch.setattr(_host_numbers, "_memory", [])
     sys.modules["cupy"].cuda.alloc_pinned_memory = alloc_pinned_memory
-    sys.modules["cupy"].cuda.runtime.streamSynchronize = waits.append
+    monkeypatch.setattr(_host_numbers, "_synchronize", lambda: waits.append)
     return memory, waits
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from .runtime.launch import pointer
@@ -47,15 +49,20 @@ class HostNumbers:
 
     def wait(self) -> list[int]:
         """Wait for that stream and return the numbers."""
-        from cupy.cuda import runtime
-
-        runtime.streamSynchronize(self._stream)
+        _synchronize()(self._stream)
         self._stream = None
         return self._numbers[:]
 
     def __del__(self) -> None:
         if self._stream is None:
             _free.append(self._numbers)
+
+
+@cache
+def _synchronize() -> Callable[[int | None], None]:
+    from cupy.cuda import runtime
+
+    return runtime.streamSynchronize
 
 
 def _allocated() -> Any:
