@@ -29,16 +29,17 @@ __device__ __forceinline__ long long row_of(const INDEX* indptr, long long rows,
   return low;
 }
 
-// rows: those with blocks, in the order of their tiles. Null: a warp compares its row with all the
-// others, which for thousands of rows is quicker than a sort.
+// rows: those with blocks, in the order of their tiles, and longest_row, the most blocks of one.
+// Both null: a warp compares its row with all the others, which for thousands of rows is quicker
+// than a sort.
 // facts, of the host and zero before: rows with blocks, the last one's number + 1, most blocks of a
-// row (0 where `rows` is given); whether any column is lower than the one before it in its row, and
-// whether any is the same. Null: not wanted.
+// row; whether any column is lower than the one before it in its row, and whether any is the same.
+// Null: not wanted.
 // pairs: p_offsets is pq, row by row.
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
     scatter_indices(long long* starts, long long* r_offsets, long long* p_offsets,
                     long long* q_offsets, long long* facts, const long long* rows,
-                    const INDEX* indptr, const INDEX* indices,
+                    const INDEX* longest_row, const INDEX* indptr, const INDEX* indices,
                     const __grid_constant__ ListProblem problem) {
   const long long split = problem.split, entries = problem.nnzb * split;
   const long long begin = (long long)blockIdx.x * THREADS + threadIdx.x;
@@ -81,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
       starts[problem.batches * tiles] = problem.batches * entries;
     if (!facts) continue;
     if (last == problem.nnzb) {  // of the rows with blocks, the last
-      longest = warp_max(longest);
+      longest = rows ? *longest_row : warp_max(longest);
       if (lane == 0) {
         facts[0] = filled;
         facts[1] = row + 1;

@@ -208,6 +208,8 @@ def bsr_scatter_mm(cp, rng):
         {
             "into out": lambda: into(lists, out=out),
             "into columns": lambda: into(lists, out=columns),
+            "without lists": into,
+            "without lists, into out": lambda: into(out=out),
         },
         {"lists from outside": lambda: into((*lists,))},
     )
@@ -285,12 +287,14 @@ def transpose(cp, rng):
 def compress(cp, rng):
     x = dense(cp, rng, (64, 128))
     from_dense = partial(sg.semi_structured_from_dense, strict=False)
+    pruned = sg.prune_24(x)
     return Case(
         lambda: from_dense(x),
         [x],
         {
             "part": lambda: from_dense(x[:32]),
             "dtype": lambda: from_dense(x.view("int8")),
+            "strict": lambda: sg.semi_structured_from_dense(pruned),
         },
         {"unaligned": lambda: from_dense(x.ravel()[1:4097].reshape(32, 128))},
     )
@@ -349,6 +353,7 @@ def tiles(cp, rng):
             "pruned by value": lambda: sg.prune_tile(x, "largest_values_greedy"),
             "bitmask": lambda: sg.compressed_swizzled_bitmask(x),
             "apply": lambda: apply(x, bits),
+            "apply, and look": lambda: sg.semi_structured_apply(x, bits),
             "apply_dense": lambda: sg.semi_structured_apply_dense(x, bits),
             "apply to columns": lambda: apply(columns, bits),
         },

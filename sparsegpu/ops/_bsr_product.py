@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -33,10 +34,11 @@ def matmul(
     *,
     names: tuple[str, str] = ("self", "other"),
     from_the_right: bool = False,
+    check: Callable[[], Any] | None = None,
     **keywords: Any,
 ) -> Any:
     """Do the product from either side for a caller of another name, such as an operator."""
-    options = WITHOUT_INPUT._replace(**keywords) if keywords else WITHOUT_INPUT
+    options = Options(beta=0, **keywords) if keywords else WITHOUT_INPUT
     return addmm(
         function,
         None,
@@ -46,6 +48,7 @@ def matmul(
         names=names,
         from_the_right=from_the_right,
         transposed=from_the_right,
+        check=check,
     )
 
 
@@ -88,11 +91,13 @@ def addmm(
     input_name: str = "input",
     from_the_right: bool = False,
     transposed: bool = False,
+    check: Callable[[], Any] | None = None,
 ) -> Any:
     """Do the product from either side.
 
     ``from_the_right`` is ``dense @ bsr.T``, as ``(bsr @ dense.T).T``; with ``transposed``, which
-    multiplies by the transpose of what is stored, ``dense @ bsr``.
+    multiplies by the transpose of what is stored, ``dense @ bsr``. ``check`` refuses what only
+    this caller refuses: its calls are kept apart from others, and none that is replayed needs it.
     """
     sparse_blocks = is_sparse_blocks(bsr)
     if sparse_blocks and transposed:
@@ -105,11 +110,14 @@ def addmm(
         raise not_sparse(function, names[0], bsr) from None
     data = parts[0]
     sides = (from_the_right, transposed)
-    call = call_of("bsr_addmm", pattern, (*parts, dense), input, options, *sides)
+    operation = "bsr_addmm" if check is None else function
+    call = call_of(operation, pattern, (*parts, dense), input, options, *sides)
     replayed = call.replay()
     if replayed is not None:
         return replayed[0]
     # A call that is replayed was checked when it was recorded.
+    if check is not None:
+        check()
     if sparse_blocks:
         check_blocks(function, names[0], pattern, *parts)
     else:

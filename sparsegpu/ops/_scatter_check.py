@@ -53,8 +53,8 @@ def name_arrays(function: str, indices_data: Any) -> tuple[str, dict[str, Any], 
         raise bad_value(function, "indices_data", expected, f"{len(indices_data)} elements")
     arrays = {}
     made = indices_data if isinstance(indices_data, IndicesData) else None
-    kept = made.kept.values() if made is not None else None
-    for name, given in zip(names, kept or indices_data[1:]):
+    fixed = made.arrays.values() if made is not None else None
+    for name, given in zip(names, fixed or indices_data[1:]):
         array = as_array(given, function, name)
         if array.dtype.kind not in "iu":
             raise bad_type(function, name, "an integer dtype", array.dtype)

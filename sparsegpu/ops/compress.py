@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -44,16 +45,21 @@ def check_multiples(
         raise bad_value(function, argument, expected, f"shape {(m, k)}")
 
 
-def compress_matrix(dense: Any, strict: bool, function: str) -> tuple[Any, Any, int]:
-    """Return ``(packed, meta, group)`` of a checked, C-contiguous matrix.
+def compress_matrix(
+    dense: Any, strict: bool, function: str, check: Callable[[str, Any], None] | None = None
+) -> tuple[Any, Any, int]:
+    """Return ``(packed, meta, group)`` of a C-contiguous matrix of a shape that the format has.
 
     ``group`` is -1, or with ``strict`` the row-major number of the first group that has more
-    nonzeros than it may keep; packed and meta mean nothing then.
+    nonzeros than it may keep; packed and meta mean nothing then. ``check`` refuses a matrix that
+    is not so. It is not called where one like it was compressed before.
     """
     call = Call("semi_structured_from_dense", None, (dense,), waits=bool(strict))
     replayed = call.replay()
     if replayed is not None:
         return replayed[0], replayed[1], -1
+    if check is not None:
+        check(function, dense)
     xp, form = namespace(dense), FORMATS[dense.dtype]
     m, k = dense.shape
     with on_device(dense, call=call):
@@ -122,16 +128,20 @@ def semi_structured_from_dense(dense: Any, *, strict: bool = True) -> tuple[Any,
 def compressed(function: str, dense: Any, strict: bool) -> tuple[Any, Any]:
     """Do `semi_structured_from_dense` for a caller of another name."""
     check_flags(function, strict=strict)
+    packed, meta, group = compress_matrix(dense, bool(strict), function, _check_dense)
+    if group >= 0:
+        raise not_24(function, "dense", dense.shape[1], group, FORMATS[dense.dtype])
+    return packed, meta
+
+
+def _check_dense(function: str, dense: Any) -> None:
+    """Refuse what the format cannot have as it lies in memory."""
     form = format_of(function, "dense", dense)
     check_matrix(function, "dense", dense)
     why = f" for {dense.dtype} (pad=True of SemiStructuredArray.from_dense pads)"
     check_multiples(function, "dense", dense.shape, form.rows, form.columns, why)
     if not dense.flags.c_contiguous:
         raise bad_value(function, "dense", "a C-contiguous array", f"strides {dense.strides}")
-    packed, meta, group = compress_matrix(dense, bool(strict), function)
-    if group >= 0:
-        raise not_24(function, "dense", dense.shape[1], group, form)
-    return packed, meta
 
 
 def not_24(function: str, argument: str, columns: int, group: int, form: Format) -> ValueError:

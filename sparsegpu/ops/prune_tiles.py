@@ -267,11 +267,11 @@ def semi_structured_apply(
     """
     function = "semi_structured_apply"
     dense, bitmask = as_array(dense, function, "dense"), as_array(bitmask, function, "bitmask")
+    check_flags(function, strict=strict)
     call = Call(function, None, (dense, bitmask), waits=bool(strict))
     replayed = call.replay()
     if replayed is not None:
         return replayed[0], replayed[1], replayed[2], replayed[3]
-    check_flags(function, strict=strict)
     mask, xp = _check_bitmask(function, dense, bitmask)
     _both_orientations(function, "dense", dense)
     if strict:

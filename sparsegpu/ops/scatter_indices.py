@@ -11,11 +11,12 @@ of that list, so everything follows from p and n without a loop. Only block rows
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays import as_array, common_namespace, read_only
+from .._arrays import as_array, common_namespace, device_of, read_only
 from .._checks import bad_type, bad_value, check_choice
 from .._memo import Memo
 from ..engines import engine_module
@@ -62,15 +63,18 @@ class IndicesData(tuple):
     """An ``indices_data`` tuple made by `bsr_scatter_mm_indices_data`, in range by construction.
 
     The arrays are not to be written to. `scatter_mm` checks sizes against `fit` instead of
-    reading them, and uses the arrays themselves, `kept`: the tuple holds views of them, whose
+    reading them, and uses the arrays themselves, `arrays`: the tuple holds views of them, whose
     shape and dtype a caller may set. `meta` are the settings that they were made with. `pattern` is
     whose product they list, with distinct blocks; copies of the tuple do not know it, nor does the
-    one that is kept with the pattern.
+    one that is kept with the pattern. Calls are recorded with the lists: `device` and `kept`, as a
+    pattern has them.
     """
 
     fit: Fit
-    kept: dict[str, Any]
+    arrays: dict[str, Any]
     meta: dict[str, int]
+    device: int | None
+    kept: dict[Hashable, Any]
     pattern: Pattern | None = None
 
     @classmethod
@@ -78,22 +82,25 @@ class IndicesData(tuple):
         cls, fit: Fit, name: str, arrays: tuple[Any, ...], meta: dict[str, int]
     ) -> IndicesData:
         """Return the tuple over arrays that were made for it, read-only on the host."""
-        kept = tuple(map(read_only, arrays))
+        fixed = tuple(map(read_only, arrays))
         in_tuple = () if name == "scatter_mm" else (meta,)
-        lists = cls((name, *[array.view() for array in kept], *in_tuple))
-        lists.fit, lists.kept = fit, dict(zip(ARRAYS[name], kept, strict=True))
-        lists.meta = meta
+        lists = cls((name, *[array.view() for array in fixed], *in_tuple))
+        named = dict(zip(ARRAYS[name], fixed, strict=True))
+        lists.__setstate__({"fit": fit, "arrays": named, "meta": meta})
         return lists
 
     def given_out(self, pattern: Pattern) -> IndicesData:
         """Return the same arrays for a caller, who may change the meta dictionary beside them."""
         meta = [dict(self[-1])] if isinstance(self[-1], dict) else [self[-1]]
         other = IndicesData((*self[:-1], *meta))
-        other.fit, other.kept, other.meta, other.pattern = self.fit, self.kept, self.meta, pattern
+        other.__dict__.update(self.__dict__, pattern=pattern)
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"fit": self.fit, "kept": self.kept, "meta": self.meta}
+        return {"fit": self.fit, "arrays": self.arrays, "meta": self.meta}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, kept={}, device=device_of(state["arrays"][ARRAYS[self[0]][0]]))
 
 
 def bsr_scatter_mm_indices_data(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, common_namespace
+from .._arrays import as_array, common_namespace, device_of
 from .._checks import bad_value, check_broadcasts_to
 from ..engines import check_config, engine_module
 from ..engines.cuda.runtime.replay import Call
@@ -107,14 +107,14 @@ def scatter_mm(
     function = "scatter_mm"
     blocks, others = as_array(blocks, function, "blocks"), as_array(others, function, "others")
     given, accumulators = accumulators, optional_out(accumulators, function, "accumulators")
-    check_operand_dtypes(function, ("blocks", "others"), blocks.dtype, others.dtype)
-    check_config(function, config, function)
-    if blocks.ndim != 3:
-        raise bad_value(function, "blocks", "shape (P, Ms, Ks)", tuple(blocks.shape))
     call = _call(function, (blocks, others), indices_data, accumulators, config)
     replayed = call.replay() if call else None
     if replayed is not None:
         return replayed[0] if given is None else given
+    check_operand_dtypes(function, ("blocks", "others"), blocks.dtype, others.dtype)
+    check_config(function, config, function)
+    if blocks.ndim != 3:
+        raise bad_value(function, "blocks", "shape (P, Ms, Ks)", tuple(blocks.shape))
     strided = _check_others(function, blocks, others, indices_data)
     dtype = resolve_out_dtype(
         function,
@@ -123,7 +123,7 @@ def scatter_mm(
         blocks.dtype if accumulators is None else None,
         "accumulators",
     )
-    with on_device(blocks, call=call):
+    with on_device(blocks, indices_data if call else None, call):
         lists = _lists(function, indices_data, blocks, others, accumulators)
         batch = tuple(others.shape[:-2])
         if not strided:
@@ -196,15 +196,15 @@ def bsr_scatter_mm(
     function = "bsr_scatter_mm"
     check_sparse(function, "bsr", bsr)
     other, given, out = as_array(other, function, "other"), out, optional_out(out, function)
-    check_operand_dtypes(function, ("bsr", "other"), bsr.data.dtype, other.dtype)
-    xp = common_namespace(function, bsr=bsr.data, other=other, out=out)
-    check_product(function, bsr.pattern, other)
-    dtype = resolve_out_dtype(function, bsr.data.dtype, out, None)
-    shape = (*other.shape[:-2], bsr.pattern.shape[0], other.shape[-1])
-    check_config("scatter_mm", config, function)
+    check = partial(_check_operands, function, bsr, other, out, config)
+    names = "bsr", "other"
+    if indices_data is None and config is None:
+        return matmul(function, bsr, other, names=names, out=given, check=check)
+    dtype = check()
+    xp, shape = bsr.pattern.xp, (*other.shape[:-2], bsr.pattern.shape[0], other.shape[-1])
     known = bsr if indices_data is None else _known_product(function, indices_data, bsr, other)
     if known is not None and not (config or _asks_for_a_tile(function, indices_data)):
-        return matmul(function, known, other, names=("bsr", "other"), out=given)
+        return matmul(function, known, other, names=names, out=given)
     if indices_data is None:
         indices_data = bsr_scatter_mm_indices_data(bsr, other)
     matrix = bsr if known is None else known
@@ -232,6 +232,16 @@ def bsr_scatter_mm(
         if sums is not result:
             result[...] = sums
     return result if given is None else given
+
+
+def _check_operands(function: str, bsr: Any, other: Any, out: Any, config: Any) -> np.dtype:
+    """Refuse operands that do not fit; return the result's dtype."""
+    check_operand_dtypes(function, ("bsr", "other"), bsr.data.dtype, other.dtype)
+    common_namespace(function, bsr=bsr.data, other=other, out=out)
+    check_product(function, bsr.pattern, other)
+    dtype = resolve_out_dtype(function, bsr.data.dtype, out, None)
+    check_config("scatter_mm", config, function)
+    return dtype
 
 
 def _asks_for_a_tile(function: str, indices_data: Any) -> bool:
@@ -281,15 +291,16 @@ def _call(
 ) -> Call | None:
     """Return the call to be replayed; None with index lists that the caller made.
 
-    The host reads those on every call: they may have changed at the same addresses.
+    The host reads those on every call: they may have changed at the same addresses. Nor is a call
+    recorded with lists of another device.
     """
-    if not isinstance(indices_data, IndicesData):
+    if not isinstance(indices_data, IndicesData) or indices_data.device != device_of(arrays[0]):
         return None
-    indices_format, lists, meta = name_arrays(function, indices_data)
-    fit, how = indices_data.fit, None if config is None else repr(config)
-    sizes = (fit.blocks, *fit.block_shape, fit.inner, fit.columns, fit.split_n)
-    settings = (indices_format, *map(meta.get, META), *sizes, fit.rows, fit.longest, how)
-    return Call(function, None, (*arrays, *lists.values(), out), settings, out)
+    meta, last = indices_data.meta, indices_data[-1]
+    if isinstance(last, dict):  # which the caller may change
+        meta = last
+    how = None if config is None else repr(config)
+    return Call(function, indices_data, (*arrays, out), (*map(meta.get, META), how), out)
 
 
 def _check_others(function: str, blocks: Any, others: Any, indices_data: Any) -> bool:

@@ -85,11 +85,11 @@ def _kind_of(operands: Operands, out: Any) -> Kind:
 
     blocks, others, lists = operands
     form = dict(zip(FORMATS, FORMS, strict=True))[lists[0]]
-    kept = lists.kept
-    starts = kept["c_offsets" if form == "pairs" else "c_indices"]
-    arrays = starts, kept.get("r_offsets"), kept.get("p_offsets"), kept.get("q_offsets")
+    by_name = lists.arrays
+    starts = by_name["c_offsets" if form == "pairs" else "c_indices"]
+    arrays = starts, by_name.get("r_offsets"), by_name.get("p_offsets"), by_name.get("q_offsets")
     if form == "pairs":
-        arrays = starts, None, kept["pq"], None
+        arrays = starts, None, by_name["pq"], None
     split = 1 if form == "pairs" else lists.fit.split_n
     return scatter_kind(Scatter(form, out, blocks, others, arrays, split))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from .runtime.launch import pointer
@@ -11,13 +13,15 @@ _COUNT = 5  # as many as the kernel that has most to tell writes
 _Numbers = ctypes.c_int64 * _COUNT
 
 # What no call is using. Allocating pinned memory takes longer than a short kernel.
-_free: list[HostNumbers] = []
+_free: list[Any] = []
 # Never freed: a call that is interrupted gives nothing back, since a kernel may yet write there.
 _memory: list[Any] = []
 
 
 class HostNumbers:
-    """The numbers of one call, from `host_numbers` until `wait`.
+    """Numbers that are one call's alone, a `launch.Work` that sets them to zero.
+
+    It is submitted before the kernel, and may be submitted again after each `wait`.
 
     Attributes
     ----------
@@ -27,34 +31,43 @@ class HostNumbers:
 
     __slots__ = ("_numbers", "_stream", "pointer")
 
+    source = ""
+
     def __init__(self) -> None:
-        import cupy
+        self._stream: int | None = 0  # not None: there is nothing to give back yet
+        try:
+            self._numbers = _free.pop()  # one step for all threads
+        except IndexError:
+            self._numbers = _allocated()
+        self._stream = None
+        self.pointer = pointer(ctypes.addressof(self._numbers))
 
-        memory = cupy.cuda.alloc_pinned_memory(ctypes.sizeof(_Numbers))
-        _memory.append(memory)
-        self._numbers = _Numbers.from_address(memory.ptr)
-        self.pointer = pointer(memory.ptr)
-
-    def _cleared(self) -> HostNumbers:
-        """Set all to zero for a kernel that is about to be launched on CuPy's current stream."""
-        import cupy
-
-        self._stream = cupy.cuda.get_current_stream()
-        ctypes.memset(self._numbers, 0, ctypes.sizeof(self._numbers))
-        return self
+    def on(self, stream: int) -> None:
+        """Set all to zero for a kernel that is about to be launched on this stream."""
+        self._stream = stream
+        ctypes.memset(self._numbers, 0, ctypes.sizeof(_Numbers))
 
     def wait(self) -> list[int]:
-        """Wait for that stream, give the numbers back and return them."""
-        self._stream.synchronize()
-        numbers = self._numbers[:]
-        _free.append(self)
-        return numbers
+        """Wait for that stream and return the numbers."""
+        _synchronize()(self._stream)
+        self._stream = None
+        return self._numbers[:]
+
+    def __del__(self) -> None:
+        if self._stream is None:
+            _free.append(self._numbers)
 
 
-def host_numbers() -> HostNumbers:
-    """Return zeros that are this call's alone."""
-    try:
-        numbers = _free.pop()  # one step for all threads
-    except IndexError:
-        numbers = HostNumbers()
-    return numbers._cleared()
+@cache
+def _synchronize() -> Callable[[int | None], None]:
+    from cupy.cuda import runtime
+
+    return runtime.streamSynchronize
+
+
+def _allocated() -> Any:
+    import cupy
+
+    memory = cupy.cuda.alloc_pinned_memory(ctypes.sizeof(_Numbers))
+    _memory.append(memory)
+    return _Numbers.from_address(memory.ptr)

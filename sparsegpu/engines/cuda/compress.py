@@ -8,7 +8,7 @@ import numpy as np
 
 from ..._math import ceil_div
 from ._grid import same_place
-from ._host_numbers import host_numbers
+from ._host_numbers import HostNumbers
 from .runtime.launch import NULL, Launch, address, kernel, submit
 
 #: A block of the compress and expand kernels takes this many rows and metadata columns.
@@ -27,15 +27,17 @@ def compress(packed: Any, meta: Any, dense: Any, strict: bool) -> int:
     """
     targets = contiguous_target(packed), contiguous_target(meta)
     source = aligned(dense)
-    flag = host_numbers() if strict else None
-    whole = not strict and all(map(same_place, (*targets, source), (packed, meta, dense)))
-    _launch(*targets, source, NULL if flag is None else flag.pointer, NULL, whole)
+    flag = HostNumbers() if strict else None
+    whole = all(map(same_place, (*targets, source), (packed, meta, dense)))
+    _launch(*targets, source, flag, NULL, whole)
     copy_back(packed, targets[0])
     copy_back(meta, targets[1])
     return _first_crowded(*targets, source) if flag is not None and any(flag.wait()) else -1
 
 
-def _launch(packed: Any, meta: Any, dense: Any, failed: Any, first: Any, whole: bool) -> None:
+def _launch(
+    packed: Any, meta: Any, dense: Any, failed: HostNumbers | None, first: Any, whole: bool
+) -> None:
     m, columns = meta.shape
     compiled = kernel(
         "semi_structured_compress",
@@ -43,8 +45,9 @@ def _launch(packed: Any, meta: Any, dense: Any, failed: Any, first: Any, whole: 
         SIGNED_ZERO=int(dense.dtype != np.int8),
     )
     arrays, sizes = map(address, (packed, meta, dense)), (np.int64(m), np.int64(columns))
-    launch = Launch(compiled, (blocks(m, columns),), (_THREADS,), (*arrays, failed, first, *sizes))
-    submit(launch, whole=whole)
+    told = NULL if failed is None else failed.pointer
+    launch = Launch(compiled, (blocks(m, columns),), (_THREADS,), (*arrays, told, first, *sizes))
+    submit(*([] if failed is None else [failed]), launch, whole=whole)
 
 
 def _first_crowded(packed: Any, meta: Any, dense: Any) -> int:
@@ -52,7 +55,7 @@ def _first_crowded(packed: Any, meta: Any, dense: Any) -> int:
     import cupy
 
     first = cupy.full((), _NO_GROUP, dtype=np.int64)
-    _launch(packed, meta, dense, NULL, first, whole=False)
+    _launch(packed, meta, dense, None, first, whole=False)
     group = int(first)
     return -1 if group == _NO_GROUP else group  # -1: the values were changed meanwhile
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..._math import ceil_div
 from ._grid import same_place
-from ._host_numbers import HostNumbers, host_numbers
+from ._host_numbers import HostNumbers
 from .compress import aligned, contiguous_target, copy_back
 from .runtime.launch import NULL, Launch, address, kernel, submit
 from .runtime.types import ctype
@@ -140,10 +140,9 @@ def apply(
     bool
         With ``strict``, whether nothing was dropped; only then this waits for the device.
     """
-    flag, mask = host_numbers() if strict else None, aligned(bitmask)
+    flag, mask = HostNumbers() if strict else None, aligned(bitmask)
     halves = packed, meta, packed_t, meta_t
-    whole = not strict and same_place(mask, bitmask)
-    _both_ways(halves, mask, dense, _GIVEN_MASK, flag, whole=whole)
+    _both_ways(halves, mask, dense, _GIVEN_MASK, flag, whole=same_place(mask, bitmask))
     return flag is None or not any(flag.wait())
 
 
@@ -171,7 +170,8 @@ def _both_ways(
             NULL if dropped is None else dropped.pointer,
         ),
     )
-    submit(launch, whole=whole and all(map(same_place, targets, halves)))
+    whole = whole and all(map(same_place, targets, halves))
+    submit(*([] if dropped is None else [dropped]), launch, whole=whole)
     for half, target in zip(halves, targets, strict=True):
         copy_back(half, target)
 

@@ -13,7 +13,7 @@ import numpy as np
 from ..._math import ceil_div
 from ...pattern import Pattern
 from ._grid import THREADS, grid
-from ._host_numbers import HostNumbers, host_numbers
+from ._host_numbers import HostNumbers
 from ._schedule import RANKED
 from .runtime.launch import NULL, Launch, kernel, submit
 from .runtime.structs import kernel_struct
@@ -57,8 +57,10 @@ def index_lists(
     if not nnzb:
         return tuple(xp.zeros(shape, _INT64) for shape in shapes.values()), 0
     lists = {name: xp.ndarray(shape, _INT64) for name, shape in shapes.items()}
-    rows = None if block_rows <= RANKED else _sorted_rows(pattern, form == "compressed")
-    facts = None if known else host_numbers()
+    rows, longest = None, None
+    if block_rows > RANKED:
+        rows, longest = _sorted_rows(pattern, form == "compressed")
+    facts = None if known else HostNumbers()
     problem = kernel_struct("scatter_indices", "ListProblem")(
         block_rows=block_rows,
         nnzb=nnzb,
@@ -79,12 +81,13 @@ def index_lists(
             *[lists.get(name, NULL) for name in _LISTS],
             NULL if facts is None else facts.pointer,
             NULL if rows is None else rows,
+            NULL if longest is None else longest,
             pattern._indptr,
             pattern._indices,
             problem,
         ),
     )
-    submit(launch, setup=True)
+    submit(*([] if facts is None else [facts]), launch, setup=True)
     if facts is not None:
         known = _read(pattern, facts)
         if known[0] < filled:
@@ -100,24 +103,23 @@ def _read(pattern: Pattern, facts: HostNumbers) -> tuple[int, int]:
     """Wait for what the kernel tells of a pattern, keep it, and return what `_FILLED` names."""
     filled, end, longest, falls, repeats = facts.wait()
     pattern.note("order", (not falls, not (falls or repeats)))
-    if longest:  # else the sort of the rows told it
-        pattern.note("longest row", longest)
+    pattern.note("longest row", longest)
     pattern.note(_FILLED, (filled, end))
     return filled, end
 
 
-def _sorted_rows(pattern: Pattern, most_first: bool) -> Any:
+def _sorted_rows(pattern: Pattern, most_first: bool) -> tuple[Any, Any]:
     """Return the block rows with blocks, ascending or with most blocks first; kept with it.
 
-    So is the length of the longest.
+    Also the length of the longest, an array of one number.
     """
     xp = pattern.xp
 
-    def build() -> Any:
+    def build() -> tuple[Any, Any]:
         counts = xp.diff(pattern._indptr)
-        pattern.memo("longest row", lambda: int(counts.max()))
         rows = xp.flatnonzero(counts).astype(_INT64, copy=False)
-        # ~ reverses the order, and unlike - it does so for all integers.
-        return rows[xp.argsort(~counts[rows], kind="stable")] if most_first else rows
+        if most_first:  # ~ reverses the order, and unlike - it does so for all integers
+            rows = rows[xp.argsort(~counts[rows], kind="stable")]
+        return rows, counts.max(keepdims=True)
 
     return pattern.memo((_FILLED, most_first), build)

@@ -75,8 +75,8 @@ def submit(*works: Work, whole: bool = False, setup: bool = False) -> None:
     whole : bool
         The engine function's statement that these works are all that it does on the device and
         that nothing but metadata decided on them: CuPy copied nothing, there is no temporary
-        memory but `submission.workspace`'s, and no value was read on the host. Only calls all of
-        whose submissions say so are replayed.
+        memory but `submission.workspace`'s, and no value was read on the host but those of
+        `HostNumbers` among them. Only calls all of whose submissions say so are replayed.
     setup : bool
         The works make something that is kept with an operand (a schedule, a transposed pattern).
         They belong to no call.

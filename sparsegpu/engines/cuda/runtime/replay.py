@@ -11,6 +11,9 @@ device (`Call.keep`). Records of a sparse operand are kept with it, one set for 
 they may use its workspace. Those of other operations are kept by device, and use no memory but
 operands and results. A CUDA graph has a workspace and results of its own: a captured call is
 replayed where it needs neither, and planned again else.
+
+A call that waits for numbers of its kernel is replayed by one thread at a time. It is planned again
+where they say that something is wrong, so that the error is the one that it always was.
 """
 
 from __future__ import annotations
@@ -79,10 +82,11 @@ class Call:
     out : array, optional
         The caller's array for the result, one of ``arrays``.
     waits : bool, optional
-        The call waits for the device, so that there is nothing to replay.
+        The call waits for numbers that its kernel writes, `_host_numbers.HostNumbers`, the first of
+        its works. All are zero in a call that is kept; a replay that finds others is no replay.
     """
 
-    __slots__ = ("_calls", "_cupy", "_key", "_out", "_owner", "_stream", "_works")
+    __slots__ = ("_calls", "_cupy", "_key", "_out", "_owner", "_stream", "_waits", "_works")
 
     def __init__(
         self,
@@ -96,10 +100,10 @@ class Call:
     ):
         self._key: Hashable = None
         self._works: tuple[Work, ...] | None = ()  # None: they are not all that there was
-        self._out, self._owner = out, owner
+        self._out, self._owner, self._waits = out, owner, waits
         cupy: Any = sys.modules.get("cupy")
         self._cupy = cupy
-        if waits or cupy is None or (owner is not None and owner.device is None):
+        if cupy is None or (owner is not None and owner.device is None):
             return
         facts: list[Hashable] = []
         kind = cupy.ndarray
@@ -122,7 +126,7 @@ class Call:
         if owner is None:
             self._calls = _without_owner.setdefault(device, {})
         # After `tune` the same call may choose another configuration.
-        self._key = operation, *facts, *settings, kinds, chosen_engine(), winners.generation
+        self._key = operation, *facts, *settings, kinds, waits, chosen_engine(), winners.generation
 
     def __call__(self, works: tuple[Work, ...], whole: bool, setup: bool) -> None:
         """Record a submission of this call, or that something else was submitted meanwhile."""
@@ -170,16 +174,24 @@ class Call:
         # call's, and so would be what is recorded.
         if outer is not None and (exclusive or outer.recorder is not None):
             return None
+        if self._waits and records.pop(pointers, None) is not found:
+            return None  # another thread waits for these numbers
         if not exclusive:
             enqueue(works, stream, True)
         elif not workspace.enqueue(calls, works, stream):
             return None
+        if self._waits:
+            numbers: Any = works[0]
+            told = numbers.wait()
+            records[pointers] = found
+            if any(told):
+                return None
         return results
 
     def _replay_captured(self, stream: int) -> list[Any] | None:
         """Do what `replay` does while a CUDA graph is captured: what an equal call did anywhere."""
         outer = current()
-        if self._out is None or not is_captured(stream):
+        if self._out is None or self._waits or not is_captured(stream):
             return None
         if outer is not None and outer.recorder is not None:
             return None
