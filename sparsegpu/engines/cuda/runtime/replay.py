@@ -196,10 +196,9 @@ class Call:
         if outer is not None and outer.recorder is not None:
             return None
         owner = self._owner
-        on_streams = () if owner is None else list(owner.kept.values())
-        for calls in (self._calls,) if owner is None else (w.calls for w in on_streams):
-            known = calls.get(self._key)
-            works, exclusive = known.works.get((), ((), True)) if known else ((), True)
+        places = [self._calls] if owner is None else [w.calls for w in list(owner.kept.values())]
+        for known in filter(None, [calls.get(self._key) for calls in places]):
+            works, exclusive = known.works.get((), ((), True))
             if not exclusive:
                 graph = capture.capture_on(stream)
                 graph.keep(owner)
