@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -30,7 +31,7 @@ def pinned(cuda, monkeypatch):
         memory.append((ctypes.c_int64 * (nbytes // 8))())
         return SimpleNamespace(ptr=ctypes.addressof(memory[-1]))
 
-    monkeypatch.setattr(_host_numbers, "_free", [])
+    monkeypatch.setattr(HostNumbers, "_free", [])
     monkeypatch.setattr(_host_numbers, "_memory", [])
     sys.modules["cupy"].cuda.alloc_pinned_memory = alloc_pinned_memory
     monkeypatch.setattr(_host_numbers, "_synchronize", lambda: waits.append)
@@ -79,3 +80,16 @@ def test_a_call_that_waits_is_replayed_where_its_numbers_are_zero(cuda, pinned):
     cuda.captured.add(9)
     with cuda.on(Stream(9)):
         assert waiting_call().replay() is None and len(meanwhile) == 4
+
+
+def test_the_interpreter_s_end_gives_back_without_a_word():
+    """Numbers that a record keeps live for as long as their module, or longer."""
+    code = """
+from sparsegpu.engines.cuda import _host_numbers
+numbers = _host_numbers.HostNumbers.__new__(_host_numbers.HostNumbers)
+numbers._stream, numbers._numbers = None, _host_numbers._Numbers()
+_host_numbers.__dict__.clear()
+del numbers
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""

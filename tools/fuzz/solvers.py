@@ -129,11 +129,13 @@ def _rule(
         # What is updated departs from b - A x by the rounding of the largest iterate's product.
         begun = 0 if x0 is None else np.linalg.norm(x0.reshape(len(x0), -1).astype(wide), axis=0)
         drift = 400 * eps * (np.maximum(scale, size * begun) + norm)
-        if solver == "minres":  # whose tests are estimates: it may be as wrong as SciPy's
+        if solver == "minres":
+            # Its tests are estimates: it may be as wrong as SciPy's, and an iteration earlier.
+            # SciPy's own residuals differ threefold when float32 values change by an ulp.
             M = _diagonal_inverse(dense, A.blocksize[0]) if jacobi else None
             for kind in {wide, b.dtype}:
                 theirs = _scipys_residuals(dense, columns, x0, rtol, maxiter, M, kind)
-                goal = np.maximum(goal, 2 * theirs)
+                goal = np.maximum(goal, 4 * theirs)
         for j, code in enumerate(infos):
             if code == 0:
                 assert residual[j] <= goal[j] * (1 + 1e-6) + drift[j], (

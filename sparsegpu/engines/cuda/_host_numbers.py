@@ -5,15 +5,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from .runtime.launch import pointer
 
 _COUNT = 5  # as many as the kernel that has most to tell writes
 _Numbers = ctypes.c_int64 * _COUNT
 
-# What no call is using. Allocating pinned memory takes longer than a short kernel.
-_free: list[Any] = []
 # Never freed: a call that is interrupted gives nothing back, since a kernel may yet write there.
 _memory: list[Any] = []
 
@@ -33,10 +31,14 @@ class HostNumbers:
 
     source = ""
 
+    # What no call is using. Allocating pinned memory takes longer than a short kernel. (Of the
+    # class, since a module's names may be gone when the last numbers are given back.)
+    _free: ClassVar[list[Any]] = []
+
     def __init__(self) -> None:
         self._stream: int | None = 0  # not None: there is nothing to give back yet
         try:
-            self._numbers = _free.pop()  # one step for all threads
+            self._numbers = self._free.pop()  # one step for all threads
         except IndexError:
             self._numbers = _allocated()
         self._stream = None
@@ -55,7 +57,7 @@ class HostNumbers:
 
     def __del__(self) -> None:
         if self._stream is None:
-            _free.append(self._numbers)
+            self._free.append(self._numbers)
 
 
 @cache
