@@ -254,7 +254,8 @@ def test_operands_of_jax(jax, engine, rng, dtype):
         pytest.skip("JAX has no GPU here")
     a, dense = make(engine, rng, dtype=dtype)
     x = rng.integers(-3, 4, (20, 7)).astype(dense.dtype)
-    device = jax.devices("gpu" if engine.on_gpu else "cpu")[0]
+    # Where there are several GPUs, JAX leaves the last one current when it starts.
+    device = jax.devices("gpu")[a.data.device.id] if engine.on_gpu else jax.devices("cpu")[0]
     got = a @ jax.device_put(x, device)
     assert isinstance(got, engine.xp.ndarray)
     np.testing.assert_array_equal(engine.host(got), engine.host(a @ engine.array(x)))
