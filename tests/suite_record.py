@@ -18,9 +18,13 @@ _DESELECTED = pytest.StashKey[Counter]()
 
 
 def no_gpu() -> str | None:
-    """Return why the cuda engine cannot run here, or None."""
+    """Return why the cuda engine cannot run here, or None. Workers see the GPUs in turn."""
     if not cupy_installed():
         return "CuPy is not installed"
+    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+        from tools.gpus import take_turns
+
+        take_turns(worker)
     import cupy
 
     try:

@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -236,7 +237,7 @@ def test_cases_run_and_repeat():
 
 
 def test_a_closed_runner_leaves_nothing_running(tmp_path):
-    runner = TrialRunner(tmp_path)
+    runner = TrialRunner(tmp_path, 2)
     runner.close()
     outcome = runner.run(["no such case"], limit=600)
     assert outcome.status is None
@@ -247,8 +248,9 @@ class EveryRemovalIsSeen:
     """In place of `TrialRunner`: its kernels are steady, and racecheck sees every removal."""
 
     kernels = ("bsr_addmm_f32", "bsr_softmax")
+    gpus = SimpleNamespace(count=1)
 
-    def __init__(self, folder):
+    def __init__(self, folder, processes):
         pass
 
     def run(self, names, tool=None, *, kernel=None, barrier=None, delays=False, **limits):

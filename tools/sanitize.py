@@ -56,7 +56,7 @@ from .trial_runner import (
 
 _SOURCES = ROOT / "cuda_src"
 _SHARDS = 7  # of the cases, each a process
-_PROCESSES = 14
+_PROCESSES = 14  # on a GPU
 _DELAYED_PROCESSES = 7  # more would only wait for the GPU
 _CASES_A_KERNEL = 6
 _LONG_CASES_A_KERNEL = 20
@@ -64,7 +64,8 @@ _CASES_A_BARRIER = 2  # each is a build of its own
 _ROUNDS = 1000
 #: Parts of the record that are mappings by kernel, or by kernel and barrier.
 _BY_KERNEL = ("whole under delays", "barriers", "without a barrier under delays", "not seen")
-_SHARE = 14  # kernels between two entries in the record: fewer leave processes idle more often
+#: Kernels a GPU between two entries in the record: fewer leave processes idle more often.
+_SHARE = 14
 
 #: A kernel and the number of its barrier that is removed.
 Plant = tuple[str, int]
@@ -113,7 +114,7 @@ def main(kernels: list[str], seconds: float = math.inf, resume: bool = False) ->
     """Run all parts, print the reasons for a failure, and return the exit status."""
     report = Report.resumed() if resume else Report(kept=not kernels)
     with tempfile.TemporaryDirectory() as folder:
-        runner = TrialRunner(Path(folder))
+        runner = TrialRunner(Path(folder), _PROCESSES)
         signal.signal(signal.SIGTERM, lambda *_: stop(runner))
         harness = Harness(runner, report)
         harness.survey(kernels)
@@ -175,7 +176,7 @@ class Harness:
         again: dict[str, list[str]] = {}
         wanted: set[str] = set(kernels)
         run = partial(self.runner.run, limit=120)
-        for outcome in _parallel(_PROCESSES, run, _shards(2 * _SHARDS)):
+        for outcome in self._parallel(_PROCESSES, run, _shards(2 * _SHARDS)):
             if outcome.status != 0:
                 self._fail(f"the cases do not run: {last_lines(outcome.log)}")
             for answer in outcome.answers:
@@ -198,7 +199,7 @@ class Harness:
         """Run memcheck and racecheck over all cases."""
         shards = [(names, tool) for tool in TOOLS for names in _shards(_SHARDS)]
         run = partial(self.runner.run, rounds=1, limit=180)
-        outcomes = _parallel(_PROCESSES, lambda shard: run(*shard), shards)
+        outcomes = self._parallel(_PROCESSES, lambda shard: run(*shard), shards)
         bits = []
         for tool in TOOLS:
             mine = [o for (_, t), o in zip(shards, outcomes, strict=True) if t == tool]
@@ -235,14 +236,15 @@ class Harness:
         known = self.report.content.get("barriers", {})
         kernels = [kernel for kernel in self.barriers if kernel not in known]
         kernels.sort(key=lambda kernel: -len(self.barriers[kernel]))
-        return [kernels[i : i + _SHARE] for i in range(0, len(kernels), _SHARE)]
+        size = _SHARE * self.runner.gpus.count
+        return [kernels[i : i + size] for i in range(0, len(kernels), size)]
 
     def delay(self, share: list[str]) -> None:
         """Run kernels unchanged under random delays, and choose cases for each barrier."""
         few = {kernel: some(self.reach[kernel]) for kernel in share}
         limits = {"rounds": _ROUNDS, "seconds": 130, "limit": 180}
         kernels = sorted(few, key=lambda kernel: -len(few[kernel]))  # long ones first
-        outcomes = _parallel(
+        outcomes = self._parallel(
             _DELAYED_PROCESSES,
             lambda kernel: self.runner.run(few[kernel], kernel=kernel, delays=True, **limits),
             kernels,
@@ -275,7 +277,7 @@ class Harness:
                 names, "racecheck", kernel=kernel, barrier=i, rounds=1, limit=limit
             )
 
-        outcomes = dict(zip(plants, _parallel(_PROCESSES, outcome_of, plants), strict=True))
+        outcomes = dict(zip(plants, self._parallel(_PROCESSES, outcome_of, plants), strict=True))
         self.seen |= {kernel: {} for kernel in share}
         for (kernel, i), outcome in outcomes.items():
             whole = outcomes[kernel, None]
@@ -302,7 +304,7 @@ class Harness:
 
         without: dict[str, str] = {}
         left: dict[str, str] = {}
-        outcomes = _parallel(_DELAYED_PROCESSES, outcome_of, missed)
+        outcomes = self._parallel(_DELAYED_PROCESSES, outcome_of, missed)
         for (kernel, i), outcome in zip(missed, outcomes, strict=True):
             seen, label = self.seen[kernel], self.barriers[kernel][i].label
             name = f"{kernel} {label}"
@@ -318,6 +320,13 @@ class Harness:
                 self._fail(f"{kernel}: no removal is detected, so clean runs prove nothing")
         parts = {"without a barrier under delays": without, "not seen": left}
         self.report.add(barriers=seen_now, **parts)
+
+    def _parallel(
+        self, processes: int, outcome_of: Callable[[Any], Outcome], trials: Sequence[Any]
+    ) -> list[Outcome]:
+        """Return the outcomes of trials, of which so many run on each GPU at the same time."""
+        with ThreadPoolExecutor(processes * self.runner.gpus.count) as pool:
+            return list(pool.map(outcome_of, trials))
 
     def _fail(self, reason: str) -> None:
         if reason not in self.report.failures:  # a resumed run may find it again
@@ -353,14 +362,6 @@ def some(names: list[str]) -> list[str]:
     others = [name for name in names if " long" not in name]
     left = min(max(_CASES_A_KERNEL - len(long), 0), len(others))
     return long + [others[i * len(others) // left] for i in range(left)]
-
-
-def _parallel(
-    processes: int, outcome_of: Callable[[Any], Outcome], trials: Sequence[Any]
-) -> list[Outcome]:
-    """Return the outcomes of trials, of which some run at the same time."""
-    with ThreadPoolExecutor(processes) as pool:
-        return list(pool.map(outcome_of, trials))
 
 
 def _shards(number: int) -> list[list[str]]:

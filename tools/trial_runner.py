@@ -20,6 +20,7 @@ from typing import Any
 from sparsegpu.engines.cuda.runtime.source import source_names, source_root
 
 from .barriers import Barrier
+from .gpus import Gpus
 from .record import ROOT
 from .sanitizer_log import Findings
 from .trial import Request, written
@@ -50,10 +51,10 @@ class Outcome:
 
 
 class TrialRunner:
-    """Runs trials, each in a process with a time limit."""
+    """Runs trials, each in a process with a time limit, on all GPUs, ``processes`` on each."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    def __init__(self, folder: Path, processes: int):
+        self.folder, self.gpus = folder, Gpus(processes)
         self._numbers = count()
         self._copying = threading.Lock()
         self._running: set[subprocess.Popen] = set()
@@ -101,12 +102,12 @@ class TrialRunner:
                 options += ["--kernel-name", f"kernel_substring={name}"]
             command = ["compute-sanitizer", *options, *command]
         sources = {"SPARSEGPU_CUDA_SRC": str(self._lanes_arrive())} if tool == "racecheck" else {}
-        started = time.perf_counter()
-        with open(f"{stem}.log", "w+") as log:
+        with self.gpus.one() as gpu, open(f"{stem}.log", "w+") as log:
+            started = time.perf_counter()
             process = subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env=os.environ | sources,
+                env={**os.environ, **sources, **gpu},
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -119,12 +120,12 @@ class TrialRunner:
                 process.wait()
                 status = None
             self._running.discard(process)
+            seconds = time.perf_counter() - started
             log.seek(0)
             text = log.read()
         what = ("unchanged" if request.kernel is None else request.kernel) + (
             "" if request.barrier is None else f" without barrier {request.barrier}"
         )
-        seconds = time.perf_counter() - started
         print(
             f"  {tool or 'plain'}, {what}: {len(request.cases)} cases, {seconds:.1f} s", flush=True
         )
