@@ -200,3 +200,26 @@ def test_the_first_parameter_is_written_whatever_is_done_to_it(body):
     ptx = text(LOAD + ".local .align 8 .b8 room[16];" + body)
     ptx = ptx.replace(".visible .entry", ".global .u64 k_name;\n.visible .entry")
     assert 0 in kernels.analyse(ptx, "k").writes
+
+
+HALVES = "mov.b64 {%r1, %r2}, %rd1; ld.global.v2.u32 {%r3, %r4}, [%rd2];"
+PUT = "mov.b64 %rd4, {%r5, %r6}; st.global.u32 [%rd4], 1;"
+BLEND = "and.b64 %rd3, %rd1, %rd5; not.b64 %rd6, %rd5; and.b64 %rd7, %rd4, %rd6;"
+LOADED = "ld.global.u64 %rd4, [%rd2]; ld.global.u64 %rd5, [%rd2+8];"
+
+
+@pytest.mark.parametrize("body", [
+    HALVES + "prmt.b32 %r5, %r1, %r3, 0x7654; prmt.b32 %r6, %r2, %r4, 0x7654;" + PUT,
+    HALVES + "lop3.b32 %r5, %r1, %r3, 0, 0xCC; lop3.b32 %r6, %r2, %r4, 0, 0xCC;" + PUT,
+    HALVES + "shf.r.clamp.b32 %r5, %r1, %r3, 32; shf.r.clamp.b32 %r6, %r2, %r4, 32;" + PUT,
+    HALVES + "mov.b32 %r5, %r3; mov.b32 %r6, %r2;" + PUT,
+    HALVES + "vote.sync.ballot.b32 %r5, %p1, -1; mov.b32 %r6, %r2;" + PUT,
+    LOADED + "bfi.b64 %rd4, %rd4, %rd1, 0, 64; st.global.u32 [%rd4], 1;",
+    LOADED + "bfi.b64 %rd4, %rd4, %rd1, 0, %r1; st.global.u32 [%rd4], 1;",
+    LOADED + BLEND + "or.b64 %rd4, %rd3, %rd7; st.global.u32 [%rd4], 1;",
+    LOADED + BLEND + "add.s64 %rd4, %rd3, %rd7; st.global.u32 [%rd4], 1;",
+    "mov.u64 %rd4, 0; up: add.s64 %rd4, %rd4, 4096; setp.lt.u64 %p1, %rd4, %rd2; @%p1 bra up;"
+    " st.global.u32 [%rd4], 1;",
+])  # fmt: skip
+def test_a_number_may_take_the_place_of_an_address(body):
+    assert kernels.analyse(text(LOAD + body), "k").opaque

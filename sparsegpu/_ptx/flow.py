@@ -156,7 +156,13 @@ class Flow(Calls):
         target = self._targets(function, operands)[0]
         count = opcodes.MIXED.get(words[0], len(operands) - 1)
         sources = [self._source(function, o) for o in operands[1 : 1 + count]]
-        self._derive(target, sources, self._mix, target, sources)
+        values = self.values
+        operation = values.pick
+        if words[0] == "and":
+            operation = values.mix if LITERAL_TEXT.fullmatch(operands[2]) else values.mask
+        elif words[0] == "or" or (words[0] == "bfi" and opcodes.inserts_few_bits(operands[4])):
+            operation = values.mix
+        self._derive(target, sources, self._mix, operation, target, sources)
 
     def _converted(self, function: Function, words: list[str], instruction: Instruction) -> None:
         if len(instruction.operands) > 2:

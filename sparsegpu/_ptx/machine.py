@@ -151,7 +151,7 @@ class Machine:
         target = len(self.held)
         self.held.append(BOTTOM)
         self._once.add(target)
-        self._derive(target, sources, self._mix, target, sources)
+        self._derive(target, sources, self._mix, self.values.pick, target, sources)
         return target
 
     def _named(self, function: Function, name: str, offset: int) -> int | None:
@@ -282,10 +282,10 @@ class Machine:
             value = self.values.scale(value, self.held[source])
         self._put(target, self.values.part(value))
 
-    def _mix(self, target: int, sources: list[int]) -> None:
+    def _mix(self, operation: Callable, target: int, sources: list[int]) -> None:
         value = self.held[sources[0]]
         for source in sources[1:]:
-            value = self.values.mix(value, self.held[source])
+            value = operation(value, self.held[source])
         self._put(target, value)
 
     def _change(self, operation: Callable[[int], int], target: int, source: int) -> None:

@@ -98,3 +98,8 @@ def keeps_few_bits(mask: str) -> bool:
     Parts from which addresses are put together again are bytes or longer.
     """
     return mask.isdigit() and int(mask) < 128
+
+
+def inserts_few_bits(length: str) -> bool:
+    """Return whether a field is shorter than half of an address: an index below an alignment."""
+    return length.isdigit() and int(length) < 32

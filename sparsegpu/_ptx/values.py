@@ -201,8 +201,25 @@ class Values:
         return self._pairs("sub", self._difference, a, b)
 
     def mix(self, a: int, b: int) -> int:
-        """Bits of both: or, and, prmt, the halves of a word."""
+        """Bits of both: or, and."""
         return self._pairs("mix", self._mixed, a, b)
+
+    def pick(self, a: int, b: int) -> int:
+        """Bits of both, or of one alone: prmt, lop3, the halves of a word."""
+        mixed = self.mix(a, b)
+        return self.join(mixed, TOP) if self._has_number_beside(a, b) else mixed
+
+    def mask(self, a: int, b: int) -> int:
+        """Bits of both by a mask that is no literal, which may leave none."""
+        mixed = self.mix(a, b)
+        return self.join(mixed, NULL) if self._has_number_beside(a, b) else mixed
+
+    def _has_number_beside(self, a: int, b: int) -> bool:
+        """Return whether one of two values may be a number where the other has a base."""
+        return any(
+            UNKNOWN in self.sets[x] and any(z >> _FLAGS for z in self.sets[y])
+            for x, y in ((a, b), (b, a))
+        )
 
     def exclusive(self, a: int, b: int) -> int:
         """Bits of both, from which either can be restored: xor."""
@@ -242,7 +259,11 @@ class Values:
         """Sum with a literal: only this keeps offsets."""
         if a in {BOTTOM, TOP} or not by:
             return a
-        return self._each(("shift", by), lambda x: self._moved(x, by) or FIXED, a)
+        # Null besides an address stays none, however often it is moved. Literals alone may be
+        # counted up to any number.
+        counted = FIXED if any(x >> _FLAGS for x in self.sets[a]) else UNKNOWN
+        literals = {0: FIXED, FIXED: counted}
+        return self._each(("shift", by), lambda x: literals.get(x) or self._moved(x, by), a)
 
     def of_shared(self, a: int) -> int:
         """Return a generic address, of one in shared memory."""
