@@ -194,6 +194,9 @@ class TestConfigurations:
         one = axpy()
         other = one.with_configs(self.CONFIGS)
         assert len(one.configs) == 1 and other.configs == self.CONFIGS and one != other
+        for name in ("grid", "configs", "name"):
+            with pytest.raises(AttributeError):
+                setattr(one, name, other.configs)
 
     def test_a_float_is_no_integer_and_true_is_no_one(self):
         given = [kernels.Config({"A": value}) for value in (1, 1.0, True, "1")]

@@ -115,8 +115,8 @@ class TestCompiled:
         assert told.access.writes == {"x"} and np.array_equal(told(t, x), [1])
 
     @pytest.mark.parametrize(("text", "words"), [
-        ('extern "C" __global__ void other() {}', 'no extern "C" entry point k'),
-        ("__global__ void k(float* x) { x[0] = 1; }", 'no extern "C" entry point k'),
+        ('extern "C" __global__ void other() {}', 'no extern "C" entry point k, got other'),
+        ("__global__ void k(float* x) { x[0] = 1; }", 'no extern "C" entry point k, got _Z1kPf'),
         ('extern "C" __global__ void k() {\n  oops;\n}', r"k.cu:2: kernel 'k' does not compile"),
     ])  # fmt: skip
     def test_what_does_not_compile(self, text, words):

@@ -30,6 +30,11 @@ class Described:
         # Whether the code compiles only with what heuristics define, once a call has told.
         self._needs_heuristics = False
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name[0] != "_":
+            raise AttributeError(f"Kernel: argument '{name}': expected no change, it is immutable")
+        super().__setattr__(name, value)
+
     # -- content -----------------------------------------------------------------------------
 
     def _value(self) -> tuple:

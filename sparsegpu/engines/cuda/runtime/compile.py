@@ -226,7 +226,9 @@ def compile_text(
         nvrtc.nvrtcDestroyProgram(program)
     resources = read_resources(bytes(code), name, log)
     if resources is None:
-        raise _error(name, f'{where}:1: no extern "C" entry point {name}\n{log}', flags, where)
+        entries = ", ".join(re.findall(r"\.entry (\w+)", ptx.decode())) or "none"
+        missing = f'{where}:1: no extern "C" entry point {name}, got {entries}'
+        raise _error(name, f"{missing}\n{log}", flags, where)
     return Program(Cubin(bytes(code), resources), ptx.rstrip(b"\0").decode())
 
 
