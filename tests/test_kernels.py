@@ -173,6 +173,15 @@ class TestConfigurations:
         with pytest.raises(ValueError, match="axpy: argument 'prune': expected at least one"):
             axpy(prune=lambda configs, args: [])(*two(), 2.0, 5)
 
+    @pytest.mark.parametrize(("prune", "words"), [
+        (lambda configs, args: None, "a list of kernels.Config from it, got None"),
+        (lambda configs, args: [3], r"a list of kernels.Config from it, got \[3\]"),
+        ((lambda config, args: "fast", 1), "a number from it, got 'fast'"),
+    ])  # fmt: skip
+    def test_pruning_that_is_wrong(self, prune, words):
+        with pytest.raises(TypeError, match=f"axpy: argument 'prune': expected {words}"):
+            axpy(configs=self.CONFIGS, prune=prune)(*two(), 2.0, 5)
+
     def test_heuristics_in_order(self):
         added = (
             lambda m: {"A": m["n"]},

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from math import prod
+from numbers import Real
 from typing import Any
 
 from .._arrays import is_cupy
-from .._checks import bad_type, bad_value, kind_of, not_offered
+from .._checks import bad_type, bad_value, kind_of, not_offered, shown
 from .._ptx.access import Access
 from ..engines import chosen_engine
 from ..engines.cuda.runtime.compile import CompileError
@@ -105,10 +106,18 @@ class Planned(Described):
     def _pruned(self, bound: Mapping[Any, Any]) -> list[Config]:
         configs, prune = list(self.configs), self._content["prune"]
         if callable(prune):
-            configs = list(prune(configs, dict(bound)))
+            kept = prune(configs, dict(bound))
+            configs = list(kept) if isinstance(kept, Iterable) else [kept]
+            if not all(isinstance(config, Config) for config in configs):
+                expected = "a list of kernels.Config from it"
+                raise bad_type(self._name, "prune", expected, shown(kept, repr))
         elif prune is not None:
             model, top = prune
-            configs = sorted(configs, key=lambda config: model(config, dict(bound)))[:top]
+            times = {config: model(config, dict(bound)) for config in configs}
+            for time in times.values():
+                if not isinstance(time, Real):
+                    raise bad_type(self._name, "prune", "a number from it", shown(time, repr))
+            configs = sorted(configs, key=times.__getitem__)[:top]
         if not configs:
             raise bad_value(self._name, "prune", "at least one configuration left", configs)
         return configs
