@@ -216,6 +216,10 @@ LOADED = "ld.global.u64 %rd4, [%rd2]; ld.global.u64 %rd5, [%rd2+8];"
     HALVES + "vote.sync.ballot.b32 %r5, %p1, -1; mov.b32 %r6, %r2;" + PUT,
     LOADED + "bfi.b64 %rd4, %rd4, %rd1, 0, 64; st.global.u32 [%rd4], 1;",
     LOADED + "bfi.b64 %rd4, %rd4, %rd1, 0, %r1; st.global.u32 [%rd4], 1;",
+    LOADED + "bfi.b64 %rd6, %rd4, %rd1, 0, 31; shr.u64 %rd5, %rd4, 31;"
+    " bfi.b64 %rd4, %rd5, %rd6, 31, 31; st.global.u32 [%rd4], 1;",
+    LOADED + "and.b64 %rd5, %rd1, -281474976710656; or.b64 %rd4, %rd4, %rd5; st.u32 [%rd4], 1;",
+    LOADED + "and.b64 %rd5, %rd1, 0xFFFF000000000000; add.s64 %rd4, %rd4, %rd5; st.u32 [%rd4], 1;",
     LOADED + BLEND + "or.b64 %rd4, %rd3, %rd7; st.global.u32 [%rd4], 1;",
     LOADED + BLEND + "add.s64 %rd4, %rd3, %rd7; st.global.u32 [%rd4], 1;",
     "mov.u64 %rd4, 0; up: add.s64 %rd4, %rd4, 4096; setp.lt.u64 %p1, %rd4, %rd2; @%p1 bra up;"

@@ -159,8 +159,8 @@ class Flow(Calls):
         values = self.values
         operation = values.pick
         if words[0] == "and":
-            operation = values.mix if LITERAL_TEXT.fullmatch(operands[2]) else values.mask
-        elif words[0] == "or" or (words[0] == "bfi" and opcodes.inserts_few_bits(operands[4])):
+            operation = values.mix if opcodes.aligns(operands[2]) else values.mask
+        elif words[0] == "or" or (words[0] == "bfi" and opcodes.inserts_few_bits(*operands[3:5])):
             operation = values.mix
         self._derive(target, sources, self._mix, operation, target, sources)
 

@@ -100,6 +100,14 @@ def keeps_few_bits(mask: str) -> bool:
     return mask.isdigit() and int(mask) < 128
 
 
-def inserts_few_bits(length: str) -> bool:
-    """Return whether a field is shorter than half of an address: an index below an alignment."""
-    return length.isdigit() and int(length) < 32
+def aligns(mask: str) -> bool:
+    """Return whether a mask is a literal that leaves an address but for some of its low bits."""
+    try:
+        return int(mask.rstrip("U"), 0) & 0xFFFF_FFFF != 0
+    except ValueError:  # a register
+        return False
+
+
+def inserts_few_bits(start: str, length: str) -> bool:
+    """Return whether a field lies in the low half of an address: an index below an alignment."""
+    return start.isdigit() and length.isdigit() and int(start) + int(length) < 32

@@ -210,9 +210,10 @@ class Values:
         return self.join(mixed, TOP) if self._has_number_beside(a, b) else mixed
 
     def mask(self, a: int, b: int) -> int:
-        """Bits of both by a mask that is no literal, which may leave none."""
+        """Bits of both by a mask that may leave none of an address."""
         mixed = self.mix(a, b)
-        return self.join(mixed, NULL) if self._has_number_beside(a, b) else mixed
+        beside = self._has_number_beside(self.number(a), self.number(b))
+        return self.join(mixed, NULL) if beside else mixed
 
     def _has_number_beside(self, a: int, b: int) -> bool:
         """Return whether one of two values may be a number where the other has a base."""
