@@ -11,6 +11,7 @@ import scipy.sparse
 
 import sparsegpu as sg
 from sparsegpu._arrays import float8_e4m3fn
+from sparsegpu.bsr.ufuncs import Ufuncs
 
 #: Arguments that are not tried: anything has a truth value; files have tests of their own.
 OTHERS = {"self", "cls", "file", "transposed", "ax", "rng", "xp", "keywords"}
@@ -226,8 +227,9 @@ def methods():
     same = dict(
         astype=dict(dtype="float16"), copy={}, get={}, save_npz={}, toarray={}, todense={},
     )  # fmt: skip
+    without_arguments = {name: {} for name in vars(Ufuncs) if not name.startswith("_")}
     return {
-        "bsr_array": same | dict(
+        "bsr_array": same | without_arguments | dict(
             asformat=dict(format="csr"), aslinearoperator={}, check_format={}, conj={},
             conjugate={}, diagonal=dict(k=0), diagonal_blocks=dict(k=0),
             dot=dict(other=square), eliminate_zeros={},

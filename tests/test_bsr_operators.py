@@ -45,7 +45,7 @@ def test_scaling_changes_the_dtype_as_in_numpy(engine, rng):
         check(engine, a.astype("float32") * factor, dense.astype("float32") * 2)
         b = a.astype("bfloat16")
         check(engine, b * 0.5, (dense * 0.5).astype(bfloat16))
-    with pytest.raises(TypeError, match=r"bsr_array \*: argument 'other': .* got int16"):
+    with pytest.raises(TypeError, match=r"bsr_array \*: argument 'other': .* makes it int16"):
         a * engine.array(np.array(3, np.uint8))
 
 

@@ -115,6 +115,10 @@ def test_the_functions_stay_strict(engine, rng):
         sg.dense_bsr_matmul(x.T, a.T)
     with pytest.raises(TypeError, match="bsr_spgemm: argument 'b': expected dtype float32"):
         sg.bsr_spgemm(a, b)
+    packed = sg.to_semi_structured(engine.array(np.tile([0, 1, 0, 2], (32, 8)).astype("f2")))
+    message = r"argument 'other': expected dtype float16 .* \(astype\), got float64$"
+    with pytest.raises(TypeError, match=message):
+        packed @ engine.array(np.ones(32))
 
 
 def test_a_list_beside_an_array_on_a_gpu(cuda_engine, rng):

@@ -205,6 +205,22 @@ def test_functions_that_keep_zeros(rng, dtype):
             ufunc(a)
 
 
+def test_functions_that_keep_zeros_are_methods_as_of_scipys_arrays(rng):
+    a = pattern_of(rng, dtype="float64")
+    a.data[...] = rng.uniform(-0.9, 0.9, a.data.shape)
+    theirs = a.to_scipy()
+    ufuncs = {n: f for n in dir(theirs) if isinstance(f := getattr(np, n, None), np.ufunc)}
+    names = [name for name, ufunc in ufuncs.items() if ufunc.nin == 1]
+    assert len(names) >= 18
+    for name in names:
+        with np.errstate(invalid="ignore"):  # roots of negative numbers
+            result, expected = getattr(a, name)(), getattr(theirs, name)()
+        assert isinstance(result, sg.bsr_array) and result.dtype == expected.dtype
+        np.testing.assert_array_equal(result.toarray(), expected.toarray())
+    with pytest.raises(TypeError, match="floor"):
+        a.astype("complex64").floor()
+
+
 def test_operators_by_the_names_of_ufuncs(rng):
     a = pattern_of(rng)
     dense, x = a.toarray(), random_values(rng, (8, 12), "float64", small_integers=True)

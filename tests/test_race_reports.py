@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -165,6 +166,15 @@ def test_bench_on_the_cpu(capsys, tmp_path, monkeypatch):
     assert found["ms"] > 0 and all(found["peers"][name] > 0 for name in (cpu.SCIPY, cpu.DENSE))
     said = capsys.readouterr()
     assert tiny.name in said.out and "over SciPy BSR" in said.out and f"1/1 {tiny.name}" in said.err
+
+
+def test_bench_on_the_cpu_finds_operands_in_the_cache():
+    """A dense product puts them out of it: what is measured next would read memory instead."""
+    called = []
+    contestants = {name: partial(called.append, name) for name in ("ours", "theirs", "dense")}
+    assert cpu.interleaved_ms(contestants).keys() == contestants.keys()
+    rounds = called[len(contestants) :]
+    assert rounds[:6] == ["ours", "ours", "theirs", "theirs", "dense", "dense"]
 
 
 def test_bench_on_the_cpu_finds_a_wrong_result(capsys, monkeypatch):

@@ -105,8 +105,12 @@ def test_integers_that_no_container_holds(rng):
     b = other_of(rng, (12, 20), "int64")
     np.testing.assert_array_equal((a + b).toarray(), a.toarray() + b.toarray())
     np.testing.assert_array_equal((a != b).toarray(), a.toarray() != b.toarray())
-    with pytest.raises(TypeError, match=r"bsr_array \+: argument 'other': .* got int64"):
+    message = r"bsr_array \+: argument 'other': .*mixes with int8 \(astype\), got int64"
+    with pytest.raises(TypeError, match=message):
         a.astype("int8") + b
+    message = r"bsr_array \*: argument 'other': .*mixes with bool \(A\.astype first\), .* int64"
+    with pytest.raises(TypeError, match=message):
+        (a != 0) * 2
 
 
 def test_batches(engine, rng):

@@ -10,11 +10,11 @@
 # ---
 
 # %% [markdown]
-# # Moving weights: three file formats, and every bit arrives
+# # Moving weights: four file formats, and every bit arrives
 #
 # A pruned layer of the network for handwritten digits goes through `.npz` (SciPy reads it), Matrix
-# Market (everybody reads it) and safetensors (where models are kept), and comes back. What is
-# compared are bits, not values that are nearly the same.
+# Market (everybody reads it), safetensors (where models are kept) and ONNX (how they are deployed),
+# and comes back. What is compared are bits, not values that are nearly the same.
 
 # %%
 import importlib.util
@@ -111,6 +111,44 @@ if importlib.util.find_spec("safetensors"):
     print("safetensors:", ", ".join(f"{name} {tensor.dtype}" for name, tensor in back.items()))
 else:
     print("safetensors is not installed")
+
+# %% [markdown]
+# ## ONNX: the weights of a model
+#
+# A model has its weights as initializers, by name; from there a layer is pruned. ONNX knows a
+# sparse one by its elements, each with its place in the flattened matrix: `tocoo` gives both.
+
+# %%
+if importlib.util.find_spec("onnx"):
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    coo = A.tocoo() if xp is np else A.tocoo().get()
+    places = coo.row.astype(np.int64) * A.shape[1] + coo.col
+    order = np.argsort(places)  # as ONNX wants them
+    tensors = {"of_blocks": coo.data[order], "places": places[order]}
+    of_blocks, places = (numpy_helper.from_array(t, name) for name, t in tensors.items())
+    there, result = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [512, None]) for name in "xy"
+    )
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["dense", "x"], ["y"])], "layer", [there], [result],
+        initializer=[numpy_helper.from_array(network["w1"].astype(np.float32), "dense")],
+        sparse_initializer=[helper.make_sparse_tensor(of_blocks, places, A.shape)],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph), files / "layer.onnx")
+
+    model = onnx.load(files / "layer.onnx")
+    onnx.checker.check_model(model)
+    dense = xp.asarray(numpy_helper.to_array(model.graph.initializer[0]))
+    assert same_blocks(sg.prune_blocks(dense, A.blocksize, 0.25), A)
+    sparse = model.graph.sparse_initializer[0]
+    values, places = (numpy_helper.to_array(part) for part in (sparse.values, sparse.indices))
+    elements = (values, np.divmod(places, sparse.dims[1]))
+    assert same_blocks(sg.bsr_array(elements, shape=tuple(sparse.dims), blocksize=A.blocksize), A)
+    print("ONNX:", model.graph.initializer[0].name, dense.shape, sparse.values.name, values.shape)
+else:
+    print("onnx is not installed")
 
 # %% [markdown]
 # ## What arrived computes the same

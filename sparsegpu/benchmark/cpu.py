@@ -137,13 +137,18 @@ def _checked(A: Any, dense: np.ndarray, x: np.ndarray) -> tuple[float | str, boo
 
 
 def interleaved_ms(contestants: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Return the median ms of each contestant, alternately measured: a load disturbs all."""
+    """Return the median ms of each contestant, alternately measured: a load disturbs all.
+
+    Each is called once more before its measured call, which so finds its operands in the cache,
+    whatever the contestant before it has read.
+    """
     for call in contestants.values():
         call()  # makes what is kept for the next calls
     times: dict[str, list[float]] = {name: [] for name in contestants}
     began = time.perf_counter()
     while len(times["ours"]) < _ROUNDS or time.perf_counter() - began < _SECONDS:
         for name, call in contestants.items():
+            call()
             start = time.perf_counter()
             call()
             times[name].append(1e3 * (time.perf_counter() - start))

@@ -34,10 +34,12 @@ from .operators import Operators
 from .order import Ordering
 from .reshape import Reshaping
 from .torch_bsr import TorchTensors
+from .ufuncs import Ufuncs
 
 
 class bsr_array(
     Operators,
+    Ufuncs,
     Elementwise,
     Comparisons,
     Logic,

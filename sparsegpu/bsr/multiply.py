@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from .._arrays import CONTAINER_DTYPES, as_array, common_namespace
-from .._checks import bad_value, broadcast_shape, not_offered
+from .._checks import bad_type, bad_value, broadcast_shape, not_offered
 from ..engines import engine_module
 from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._common import check_sparse, is_block_mask, is_sparse, on_device
@@ -63,7 +63,9 @@ def scaled(function: str, array: Any, factor: Any, name: str) -> Any:
     array = array._canonical(function) if array.dtype.kind == "b" else array
     with on_device(array._data):
         result = scaled_values(function, array._data, factor, name)
-    check_dtype(function, "other", result.dtype)
+    if result.dtype not in CONTAINER_DTYPES:
+        expected = f"a number that mixes with {array.dtype} (A.astype first)"
+        raise bad_type(function, "other", expected, f"one that makes it {result.dtype}")
     return array._with(array._pattern, result)
 
 

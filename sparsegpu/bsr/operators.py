@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-import numpy as np
-
 from .._arrays import as_array, bfloat16, common_namespace
 from .._checks import bad_type, bad_value, broadcast_shape, kind_of, not_offered
 from .._protocols import leaves
@@ -28,7 +26,7 @@ from .align import (
     united,
 )
 from .base import BsrBase
-from .elements import check_dtype, is_foreign
+from .elements import is_foreign
 from .multiply import divided, multiplied, scaled
 from .promote import product_operands
 
@@ -141,23 +139,6 @@ class Operators(BsrBase):
 
     def __pos__(self) -> Self:
         return self.copy()
-
-    def _elementwise(self, ufunc: Any) -> Self:
-        """Apply a ufunc of NumPy to every element; what is not stored has to stay zero."""
-        function = f"numpy.{ufunc.__name__}"
-        summed = self._canonical(function, "x")
-        with np.errstate(all="ignore"):
-            filled = ufunc(np.zeros((), self.dtype)) != 0
-        if filled:
-            raise not_offered(
-                function,
-                "what is not zero at zero (it would fill every element that is not stored)",
-                "functions that are, such as numpy.sqrt, and any function of A.toarray()",
-            )
-        with on_device(summed._data):
-            values = ufunc(summed._data)
-        check_dtype(function, "x", values.dtype)
-        return summed._with(summed._pattern, values)
 
     def __abs__(self) -> Self:
         summed = self._canonical("abs")

@@ -136,7 +136,9 @@ def check_operand_dtype(function: str, argument: str, dtype: np.dtype) -> None:
 def check_same_dtype(function: str, argument: str, dtype: np.dtype, expected: np.dtype) -> None:
     """Refuse operands of two dtypes: nothing is promoted."""
     if dtype != expected:
-        raise bad_type(function, argument, f"dtype {expected} like the other operand", dtype)
+        raise bad_type(
+            function, argument, f"dtype {expected} like the other operand (astype)", dtype
+        )
 
 
 def check_operand_dtypes(

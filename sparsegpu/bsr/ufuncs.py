@@ -1,0 +1,111 @@
+"""Ufuncs of NumPy that are zero at zero, as the methods that SciPy's arrays have."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from .._checks import not_offered
+from ..ops._common import on_device
+from .base import BsrBase
+from .elements import check_dtype
+
+
+class Ufuncs(BsrBase):
+    """NumPy's functions of one array, of which those that SciPy's arrays have are methods.
+
+    They are not linear in the blocks, so that duplicates are summed first. The result's dtype is
+    NumPy's.
+    """
+
+    __slots__ = ()
+
+    def _elementwise(self, ufunc: Any) -> Self:
+        """Apply a ufunc of NumPy to every element; what is not stored has to stay zero."""
+        function = f"numpy.{ufunc.__name__}"
+        summed = self._canonical(function, "x")
+        with np.errstate(all="ignore"):
+            filled = ufunc(np.zeros((), self.dtype)) != 0
+        if filled:
+            raise not_offered(
+                function,
+                "what is not zero at zero (it would fill every element that is not stored)",
+                "functions that are, such as numpy.sqrt, and any function of A.toarray()",
+            )
+        with on_device(summed._data):
+            values = ufunc(summed._data)
+        check_dtype(function, "x", values.dtype)
+        return summed._with(summed._pattern, values)
+
+    def arcsin(self) -> Self:
+        """Return `numpy.arcsin` of every element."""
+        return self._elementwise(np.arcsin)
+
+    def arcsinh(self) -> Self:
+        """Return `numpy.arcsinh` of every element."""
+        return self._elementwise(np.arcsinh)
+
+    def arctan(self) -> Self:
+        """Return `numpy.arctan` of every element."""
+        return self._elementwise(np.arctan)
+
+    def arctanh(self) -> Self:
+        """Return `numpy.arctanh` of every element."""
+        return self._elementwise(np.arctanh)
+
+    def ceil(self) -> Self:
+        """Return `numpy.ceil` of every element."""
+        return self._elementwise(np.ceil)
+
+    def deg2rad(self) -> Self:
+        """Return `numpy.deg2rad` of every element."""
+        return self._elementwise(np.deg2rad)
+
+    def expm1(self) -> Self:
+        """Return `numpy.expm1` of every element."""
+        return self._elementwise(np.expm1)
+
+    def floor(self) -> Self:
+        """Return `numpy.floor` of every element."""
+        return self._elementwise(np.floor)
+
+    def log1p(self) -> Self:
+        """Return `numpy.log1p` of every element."""
+        return self._elementwise(np.log1p)
+
+    def rad2deg(self) -> Self:
+        """Return `numpy.rad2deg` of every element."""
+        return self._elementwise(np.rad2deg)
+
+    def rint(self) -> Self:
+        """Return `numpy.rint` of every element."""
+        return self._elementwise(np.rint)
+
+    def sign(self) -> Self:
+        """Return `numpy.sign` of every element."""
+        return self._elementwise(np.sign)
+
+    def sin(self) -> Self:
+        """Return `numpy.sin` of every element."""
+        return self._elementwise(np.sin)
+
+    def sinh(self) -> Self:
+        """Return `numpy.sinh` of every element."""
+        return self._elementwise(np.sinh)
+
+    def sqrt(self) -> Self:
+        """Return `numpy.sqrt` of every element."""
+        return self._elementwise(np.sqrt)
+
+    def tan(self) -> Self:
+        """Return `numpy.tan` of every element."""
+        return self._elementwise(np.tan)
+
+    def tanh(self) -> Self:
+        """Return `numpy.tanh` of every element."""
+        return self._elementwise(np.tanh)
+
+    def trunc(self) -> Self:
+        """Return `numpy.trunc` of every element."""
+        return self._elementwise(np.trunc)
