@@ -10,6 +10,7 @@ import copy
 import pickle
 import re
 import warnings
+from operator import methodcaller
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,8 +22,13 @@ from sparsegpu import bsr_array
 from sparsegpu.linalg import aslinearoperator
 
 ONES = np.ones((4, 4), np.float32)
+UFUNCS = (
+    *("arcsin", "arcsinh", "arctan", "arctanh", "ceil", "deg2rad", "expm1", "floor", "log1p"),
+    *("rad2deg", "rint", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc"),
+)
 #: Every attribute of a `bsr_array` that reads its values, and what a message calls it.
 METHODS = {
+    **{name: (f"numpy.{name}", methodcaller(name)) for name in UFUNCS},
     "T": ("transpose", lambda a: a.T),
     "mT": ("transpose", lambda a: a.mT),
     "_repr_html_": None,

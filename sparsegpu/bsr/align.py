@@ -14,7 +14,7 @@ from ..engines import computing_engine, engine_module
 from ..ops._canonical import distinct_blocks
 from ..ops._common import check_sparse
 from ..pattern import Pattern, from_sorted_keys, keys_per_batch
-from .elements import foreign_blocks, foreign_shape, is_foreign
+from .elements import check_dtype, foreign_blocks, foreign_shape, is_foreign
 
 
 def is_scalar(other: Any) -> bool:
@@ -77,9 +77,10 @@ def common_dtype(function: str, a: np.dtype, b: np.dtype, argument: str = "other
         dtype = np.result_type(a, b)
     except TypeError:
         dtype = None
-    if dtype is None or dtype not in CONTAINER_DTYPES:  # None would equal float64
+    mixed = a != b and (dtype is None or dtype not in CONTAINER_DTYPES)  # None equals float64
+    if mixed:
         raise bad_type(function, argument, f"a dtype that mixes with {a} (astype)", b)
-    return dtype
+    return check_dtype(function, argument, dtype)
 
 
 def in_blocks(function: str, array: Any, other: Any) -> Any:
