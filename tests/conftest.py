@@ -28,7 +28,10 @@ pytest.register_assert_rewrite(
     "softmax_contract",
 )
 
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):  # before CUDA looks for its GPUs
+    from tools.gpus import take_turns
 
+    take_turns(worker)
 NO_GPU = suite_record.no_gpu()
 
 

@@ -18,13 +18,9 @@ _DESELECTED = pytest.StashKey[Counter]()
 
 
 def no_gpu() -> str | None:
-    """Return why the cuda engine cannot run here, or None. Workers see the GPUs in turn."""
+    """Return why the cuda engine cannot run here, or None."""
     if not cupy_installed():
         return "CuPy is not installed"
-    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
-        from tools.gpus import take_turns
-
-        take_turns(worker)
     import cupy
 
     try:

@@ -77,8 +77,7 @@ def common_dtype(function: str, a: np.dtype, b: np.dtype, argument: str = "other
         dtype = np.result_type(a, b)
     except TypeError:
         dtype = None
-    mixed = a != b and (dtype is None or dtype not in CONTAINER_DTYPES)  # None equals float64
-    if mixed:
+    if a != b and (dtype is None or dtype not in CONTAINER_DTYPES):  # None equals float64
         raise bad_type(function, argument, f"a dtype that mixes with {a} (astype)", b)
     return check_dtype(function, argument, dtype)
 
