@@ -1,7 +1,8 @@
 """The CPU engine beside the reference engine and SciPy: ``python -m benchmarks.cpu``.
 
 Times are medians of interleaved runs, so that other load disturbs all of them equally. The CPU
-engine uses all cores and the others one: its lead is smaller where other processes use the cores.
+engine uses all cores, SciPy one, and the reference engine those that NumPy's BLAS takes: the lead
+is smaller where other processes use the cores.
 ``--check`` only compares with `BARS` and exits 1 when one is missed; run it alone.
 """
 
@@ -23,18 +24,27 @@ from sparsegpu.testing import accuracy_bound, assert_close, random_blocks, rando
 #: Block size, the slower implementation, the ratio of times: 2048 x 2048, density 0.1, float32.
 BARS = ((32, "scipy", 10), (32, "reference", 1), (4, "reference", 5))
 _TRIES = 8  # until one reaches the bar: what else runs on the machine only slows a try down
+#: Seconds. After a product OpenBLAS's threads wait for the next one without sleeping, for about
+#: 0.1 s, and would take a core from whatever is measured next.
+_REST = 0.1
 
 
-def interleaved(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+def interleaved(
+    functions: dict[str, Callable[[], object]], repeats: int, *, settled: bool = False
+) -> dict[str, float]:
     """Return the median seconds of each function, after a warm-up call.
 
     Every second round goes backwards: what the function before left in caches, and in the
-    allocator, counts for all.
+    allocator, counts for all. ``settled``: before each run the threads of the function before fall
+    asleep, and a run that is not timed wakes the function's own.
     """
     times: dict[str, list[float]] = {name: [] for name in functions}
     order = list(functions)
     for round_number in range(repeats + 1):
         for name in order:
+            if settled:
+                time.sleep(_REST)
+                functions[name]()
             start = time.perf_counter()
             functions[name]()
             if round_number:
@@ -114,7 +124,7 @@ def reached(block: int, over: str, bar: float) -> list[float]:
     pair = {name: implementations[name] for name in ("cpu", over)}
     ratios: list[float] = []
     while len(ratios) < _TRIES and max(ratios, default=0) < bar:
-        t = interleaved(pair, 3)
+        t = interleaved(pair, 3, settled=True)
         ratios.append(t[over] / t["cpu"])
     return ratios
 
@@ -156,14 +166,14 @@ def main() -> None:
     print(f"{'2048 x 2048, density 0.1':<24} {'cpu ms':>9} {'/ reference':>12} {'/ scipy':>9}")
     for block in (4, 8, 16, 32, 64):
         for columns in (1, 64, 2048):
-            t = interleaved(product(block, columns=columns), 3)
+            t = interleaved(product(block, columns=columns), 3, settled=True)
             print(
                 f"{f'{block} x {block}, N = {columns}':<24} {t['cpu'] * 1e3:9.2f}"
                 f" {t['reference'] / t['cpu']:12.1f} {t['scipy'] / t['cpu']:9.1f}",
                 flush=True,
             )
     for name, implementations in operations():
-        t = interleaved(implementations, 3)
+        t = interleaved(implementations, 3, settled=True)
         print(f"{name:<24} {t['cpu'] * 1e3:9.2f} {t['reference'] / t['cpu']:12.1f}", flush=True)
 
 
