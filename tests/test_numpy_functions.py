@@ -1,10 +1,12 @@
 """NumPy's own functions on sparse arrays: some are answered by methods, all others refuse."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import sparsegpu as sg
 from sparsegpu._arrays import bfloat16
+from sparsegpu.bsr.ufuncs import Ufuncs
 from sparsegpu.testing import random_24, random_values
 
 
@@ -219,6 +221,36 @@ def test_functions_that_keep_zeros_are_methods_as_of_scipys_arrays(rng):
         np.testing.assert_array_equal(result.toarray(), expected.toarray())
     with pytest.raises(TypeError, match="floor"):
         a.astype("complex64").floor()
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float16", "bfloat16", "float32", "float64", "int8", "complex64"]
+)
+def test_methods_of_ufuncs(engine, rng, dtype):
+    a = pattern_of(rng, dtype=dtype)
+    values = rng.uniform(-0.9, 0.9, a.data.shape) * (1 + 0.5j if dtype == "complex64" else 1)
+    a.data[...] = np.rint(2 * values) if dtype == "int8" else values
+    A = sg.bsr_array(
+        (engine.array(a.data), engine.array(a.indices), engine.array(a.indptr)), shape=a.shape
+    )
+    for name in [name for name in vars(Ufuncs) if name[0] != "_"]:
+        with np.errstate(all="ignore"):  # roots of negative numbers
+            try:
+                expected = getattr(np, name)(a.toarray())
+            except TypeError:
+                with pytest.raises(TypeError, match=name):
+                    getattr(A, name)()
+                continue
+            result = getattr(A, name)()
+        assert result.dtype == expected.dtype
+        exact = expected.dtype.kind in "bi"
+        wide = np.promote_types(expected.dtype, "float64")
+        np.testing.assert_allclose(
+            engine.host(result.toarray()).astype(wide),
+            expected.astype(wide),
+            rtol=0 if exact else 8 * float(ml_dtypes.finfo(expected.dtype).eps),
+            err_msg=name,
+        )
 
 
 def test_operators_by_the_names_of_ufuncs(rng):
