@@ -244,11 +244,13 @@ def test_methods_of_ufuncs(engine, rng, dtype):
             result = getattr(A, name)()
         assert result.dtype == expected.dtype
         exact = expected.dtype.kind in "bi"
+        ulps = 0 if exact else 8 * float(ml_dtypes.finfo(expected.dtype).eps)
         wide = np.promote_types(expected.dtype, "float64")
         np.testing.assert_allclose(
             engine.host(result.toarray()).astype(wide),
             expected.astype(wide),
-            rtol=0 if exact else 8 * float(ml_dtypes.finfo(expected.dtype).eps),
+            rtol=ulps,
+            atol=ulps,  # CuPy's complex expm1 and log1p cancel near zero
             err_msg=name,
         )
 
