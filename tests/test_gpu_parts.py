@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from multiprocessing import Value
 
 import pytest
 
@@ -207,6 +208,15 @@ def test_workers_begin_with_different_gpus(monkeypatch, worker, expected):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "a,b,c")
     gpus.take_turns(worker)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == expected
+
+
+def test_processes_of_random_calls_begin_with_different_gpus(monkeypatch):
+    turns, seen = Value("i", 0), []
+    for _ in range(3):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "a,b")
+        gpus.take_next_turn(turns)
+        seen.append(os.environ["CUDA_VISIBLE_DEVICES"])
+    assert seen == ["a,b", "b,a", "a,b"]
 
 
 def test_a_machine_without_a_gpu_has_one_place(monkeypatch):

@@ -4,21 +4,19 @@ The benchmarks are replaced by one that records what it is asked for, after a mo
 """
 
 import json
-import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
+from functools import partial
 
 import pytest
 
-import sparsegpu
+import driven_runs
 from sparsegpu.benchmark.cases import SECTIONS
 from tools.gpu_parts import entries
-
-ROOT = Path(sparsegpu.__file__).parents[1]
+from tools.record import ROOT
 
 #: In place of `tools.gpu`, on a machine of one model of GPU.
 DRIVER = """\
@@ -74,22 +72,7 @@ def start(tmp_path):
     for part in ("race", "paths", "profile"):
         (folder / f"{part}.py").write_text(BENCHMARK)
 
-    def started(*words, **variables):
-        return subprocess.Popen(
-            [sys.executable, "driver.py", *words],
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                "CUDA_VISIBLE_DEVICES": "0,1,2,3",
-                "PYTHONPATH": str(ROOT),
-                **variables,
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    return started
+    return partial(driven_runs.start, tmp_path, CUDA_VISIBLE_DEVICES="0,1,2,3")
 
 
 @pytest.fixture
@@ -97,18 +80,6 @@ def recorded(tmp_path):
     """Return a function that reads the record."""
     path = tmp_path / "results" / "a-gpu.json"
     return lambda: json.loads(path.read_text()) if path.exists() else {}
-
-
-def left_running(folder: Path) -> list[str]:
-    """Return the command lines of processes that run in a folder."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if Path(os.readlink(process / "cwd")).is_relative_to(folder):
-                found.append((process / "cmdline").read_text())
-        except OSError:  # it has ended, or is another user's
-            continue
-    return found
 
 
 def test_four_gpus_record_at_once(start, recorded):
@@ -154,7 +125,7 @@ def test_a_run_that_is_ended_is_gone_on_with(start, recorded, tmp_path, how):
     if how != signal.SIGKILL:
         assert run.returncode == 1 and "race: unfinished, status -15" in said
         assert "paths: not begun" in said or "paths: unfinished" in said
-        assert left_running(tmp_path) == []
+        assert driven_runs.left_running(tmp_path) == []
     before = recorded()
     assert len(before["race"]) >= 5 and len(before.get("paths", {})) < len(entries("paths"))
 
@@ -192,7 +163,10 @@ for i in count():
     for _ in range(6):
         writers = [
             subprocess.Popen(
-                [sys.executable, "-c", code, str(i)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+                [sys.executable, "-c", code, str(i)],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                text=True,
             )
             for i in range(4)
         ]

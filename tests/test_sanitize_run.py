@@ -6,18 +6,16 @@ In place of the trials there are some that tell at once what a good run would.
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
-from pathlib import Path
+from functools import partial
 
 import pytest
 
-import sparsegpu
-from test_gpu_run import left_running
+import driven_runs
 from tools.barriers import find_barriers
+from tools.record import ROOT
 
-ROOT = Path(sparsegpu.__file__).parents[1]
 KERNELS = ("bsr_addmm_f32", "bsr_softmax", "bsr_scatter")
 PLACES = {kernel: len(find_barriers(kernel, ROOT / "cuda_src")) for kernel in KERNELS}
 
@@ -86,19 +84,8 @@ def start(tmp_path):
         path.write_text(text)
         path.chmod(0o755)
 
-    def started(*words, **variables):
-        programs = os.pathsep.join([str(tmp_path / "programs"), os.environ["PATH"]])
-        mine = {"CUDA_VISIBLE_DEVICES": "0,1", "PYTHONPATH": str(ROOT), "PATH": programs}
-        return subprocess.Popen(
-            [sys.executable, "driver.py", *words],
-            cwd=tmp_path,
-            env={**os.environ, **mine, **variables},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    return started
+    programs = os.pathsep.join([str(tmp_path / "programs"), os.environ["PATH"]])
+    return partial(driven_runs.start, tmp_path, CUDA_VISIBLE_DEVICES="0,1", PATH=programs)
 
 
 @pytest.fixture
@@ -137,7 +124,7 @@ def test_a_run_that_is_ended_keeps_the_kernels_that_it_knows(start, recorded, tm
     run.send_signal(signal.SIGTERM)
     said = run.communicate(timeout=60)[0]
     assert run.returncode == 1 and "sanitize: FAILED: terminated" in said
-    assert left_running(tmp_path) == []
+    assert driven_runs.left_running(tmp_path) == []
     before = recorded()
     assert before["same bits in both runs"] and before["failures"] == []
     assert barriers_of(before) == {"bsr_scatter": PLACES["bsr_scatter"]}
