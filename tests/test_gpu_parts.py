@@ -103,6 +103,15 @@ def test_only_the_missing_sections_of_the_race_run(ran, section):
     assert commands == [("benchmarks.race", "--only", SECTIONS[2], "--limit", "500")]
 
 
+def test_sections_that_a_limit_would_cut_short_are_left(ran, capsys):
+    """A process has those that fit, the next one those that fit into what it left."""
+    seconds = {"main": 30, "4096": 180, "host": 60, "dense": 20}
+    known = WHOLE["race"] | {name: {**EARLIER, "seconds": s} for name, s in seconds.items()}
+    status, commands = ran(WHOLE | {"race": known}, "race", "--missing", "--seconds", "100")
+    assert [words[2::2] for words in commands] == [("main", "host", "100"), ("dense", "100")]
+    assert status == 1 and "race: unfinished, for lack of time" in capsys.readouterr().out
+
+
 def test_a_page_of_another_text_runs(ran):
     known = WHOLE["gallery"] | {"how_exact": {**NOW, "source": "of another page"}}
     _, [words] = ran(WHOLE | {"gallery": known}, "gallery", "--missing")

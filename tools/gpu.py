@@ -62,7 +62,7 @@ from .record import (
     record,
     tree_hash,
 )
-from .runner import NOT_BEGUN, Runner
+from .runner import NOT_BEGUN, UNFINISHED, Runner
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _WELL = ("passed", "recorded")  # how a part ends well
@@ -147,26 +147,47 @@ class Parts:
             return 0
         return self.runner.run(*self.words(part, ()), environment=visible(*self.gpus.names))
 
-    def on_one(self, part: str, entries: list[str], environment: Mapping[str, str]) -> int:
+    def on_one(
+        self, part: str, entries: Mapping[str, float], environment: Mapping[str, str]
+    ) -> int:
         """Do some entries of a part on a GPU, and return the first exit status that is not 0.
 
         Where a process fails, another goes on behind the first entry that is not recorded.
         """
-        status = 0
+        status, rest = 0, dict(entries)
         beside = f"[{next(iter(environment.values()), 'GPU')} {part}] "
-        while entries:
-            before = self.evidence
-            if part == "demo":
+        while rest:
+            before, begun = self.evidence, self.in_time(part, rest)
+            if not begun:
+                ended = NOT_BEGUN
+            elif part == "demo":
                 ended = self._demo(environment, beside)
             else:
-                words = self.words(part, entries)
+                words = self.words(part, begun)
                 ended = self.runner.run(*words, environment=environment, beside=beside)
-            if ended in {0, NOT_BEGUN}:
-                return status or ended
-            status, after = ended, self.evidence
-            same = [e for e in entries if found(part, e, after) == found(part, e, before)]
-            entries = same[1:]
+            if ended == NOT_BEGUN:
+                return status or (ended if len(rest) == len(entries) else UNFINISHED)
+            if ended:
+                status, after = ended, self.evidence
+                same = [e for e in begun if found(part, e, after) == found(part, e, before)]
+                begun = [e for e in begun if e not in same[1:]]
+            for entry in begun:
+                del rest[entry]
         return status
+
+    def in_time(self, part: str, entries: Mapping[str, float]) -> list[str]:
+        """Return the entries that are begun: of the benchmark, which a limit cuts short, not all.
+
+        Those are left out for which there is too little time, by the last records.
+        """
+        if part != "race":
+            return list(entries)
+        begun, seconds = [], self.runner.seconds
+        for entry, its in entries.items():
+            if its <= seconds:
+                begun.append(entry)
+                seconds -= its
+        return begun
 
     def _demo(self, environment: Mapping[str, str], beside: str) -> int:
         """Run the demo and record its tables."""
@@ -221,12 +242,12 @@ def told(part: str, statuses: Sequence[int], seconds: float, *, over: bool) -> s
     if not statuses:
         return f"{part}: recorded of these sources"
     if set(statuses) == {NOT_BEGUN}:
-        return f"{part}: not begun"
-    failed = [status for status in statuses if status not in {0, NOT_BEGUN}]
-    why = f"status {failed[0]}: its output says why" if failed else "time was up"
+        return f"{part}: not begun, for lack of time"
+    failed = [status for status in statuses if status not in {0, NOT_BEGUN, UNFINISHED}]
+    why = f"status {failed[0]}: its output says why" if failed else "for lack of time"
     if failed and not over:
         return f"{part}: FAILED with {why} ({seconds:.0f} s)"
-    how = f"unfinished, {why}" if NOT_BEGUN in statuses or failed else "passed"
+    how = f"unfinished, {why}" if any(statuses) else "passed"
     return f"{part}: {how} ({seconds:.0f} s)"
 
 
@@ -275,6 +296,7 @@ def run_parts(parts: Parts, asked: Sequence[str]) -> list[str]:
     """Run parts and return how each ended."""
     statuses: dict[str, list[int]] = {part: [] for part in asked}
     spent: dict[str, float] = dict.fromkeys(asked, 0.0)
+    cut_short: set[str] = set()
 
     def attempt(part: str, run: Callable[[], int]) -> None:
         began = time.perf_counter()
@@ -285,6 +307,8 @@ def run_parts(parts: Parts, asked: Sequence[str]) -> list[str]:
             status = 1
         statuses[part].append(status)
         spent[part] = max(spent[part], time.perf_counter() - began)
+        if parts.runner.is_over:
+            cut_short.add(part)
 
     for part in asked:
         if part in ON_ALL and parts.todo(part):
@@ -293,12 +317,11 @@ def run_parts(parts: Parts, asked: Sequence[str]) -> list[str]:
 
     def on_gpu(number: int) -> None:
         for part, names in shares[number].items():
-            attempt(part, partial(parts.on_one, part, [*names], parts.gpus.each[number]))
+            attempt(part, partial(parts.on_one, part, names, parts.gpus.each[number]))
 
     with ThreadPoolExecutor(parts.gpus.count) as pool:
         list(pool.map(on_gpu, range(parts.gpus.count)))
-    over = parts.runner.is_over
-    return [told(part, statuses[part], spent[part], over=over) for part in asked]
+    return [told(part, statuses[part], spent[part], over=part in cut_short) for part in asked]
 
 
 if __name__ == "__main__":

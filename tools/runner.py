@@ -16,7 +16,8 @@ from types import MappingProxyType
 
 from .record import ROOT
 
-NOT_BEGUN = -(10**6)  # no exit status
+#: In place of an exit status, for lack of time.
+NOT_BEGUN, UNFINISHED = -(10**6), -(10**6) - 1
 _GRACE_S = 10  # between SIGTERM and SIGKILL
 
 
@@ -38,12 +39,16 @@ class Runner:
     @property
     def is_over(self) -> bool:
         """Whether nothing more is begun."""
-        return self.stopped or time.perf_counter() >= self.deadline
+        return self.stopped or self.seconds <= 0
+
+    @property
+    def seconds(self) -> float:
+        """Those that are left."""
+        return self.deadline - time.perf_counter()
 
     def limit(self, option: str) -> list[str]:
         """Return an option with the seconds that are left."""
-        seconds = self.deadline - time.perf_counter()
-        return [] if math.isinf(seconds) else [option, f"{max(seconds, 0):.0f}"]
+        return [] if math.isinf(self.seconds) else [option, f"{max(self.seconds, 0):.0f}"]
 
     def run(
         self,
