@@ -23,7 +23,7 @@ _SECTION = {"suite": "tests"}  # of the record, where it is not called as the pa
 #: Folders that a part depends on besides the library and its kernels.
 _FOLDERS = {"suite": ("tests",), "paths": ("benchmarks",), "profile": ("benchmarks",)}
 #: Seconds of an entry that was never recorded; of those that have all GPUs, of one GPU's.
-_SECONDS = {"doctor": 20.0, "suite": 450.0, "sanitizer": 660.0, "fuzz": 60.0, "fuzz_cpu": 40.0}
+_SECONDS = {"doctor": 20.0, "suite": 450.0, "sanitizer": 900.0, "fuzz": 60.0, "fuzz_cpu": 40.0}
 _SECONDS |= {"race": 20.0, "profile": 60.0, "demo": 40.0, "gallery": 20.0}
 _A_CASE_OF_PATHS = 5.0
 #: What a part needs: programs, and modules of Python.
