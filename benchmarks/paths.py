@@ -1,15 +1,19 @@
 """What each kernel path gains over the next one: ``python -m benchmarks.paths``.
 
 A product takes the first path of its family that serves it and pays. Here it also takes every later
-path that serves it, and the times are compared. Recorded as section "paths" of this GPU's file in
-``benchmarks/results``; ``python -m tools.readme`` writes the table into docs/performance.md.
+path that serves it, and the times are compared. The cases of an operation and a dtype are one
+section. It is recorded as soon as it is measured, in "paths" of this GPU's file in
+``benchmarks/results``, and replaces itself alone: a run that ends early keeps what it has. Exits 1
+if ``--limit`` left a section. ``python -m tools.readme`` writes the table into docs/performance.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -44,6 +48,15 @@ def cases() -> Iterator[Case]:
     yield from _products()
     yield from _attention()
     yield from _others()
+
+
+def sections() -> dict[str, list[Case]]:
+    """Return the cases of each section."""
+    found: dict[str, list[Case]] = {}
+    for case in cases():
+        section = f"{case.operation} {'tf32' if case.tf32 else case.dtype}"
+        found.setdefault(section, []).append(case)
+    return found
 
 
 def _products() -> Iterator[Case]:
@@ -141,9 +154,9 @@ def serves(workload: Any) -> bool:
     return True
 
 
-def rows() -> Iterator[dict[str, Any]]:
+def rows(cases: Iterable[Case]) -> Iterator[dict[str, Any]]:
     """Return a row for each path of each case and the next path that serves it."""
-    for case in cases():
+    for case in cases:
         found = on_paths(case)
         times = interleaved_ms(
             {name: workload.call for name, workload in found.items()}, flush=case.flush
@@ -161,12 +174,26 @@ def rows() -> Iterator[dict[str, Any]]:
             yield row
 
 
-def main() -> int:
-    """Measure and record."""
-    print("recorded in", record("paths", {"rows": list(rows())}))
-    return 0
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and record some sections, or all."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.paths", description=__doc__)
+    parser.add_argument("--only", action="append", choices=sections(), metavar="SECTION")
+    parser.add_argument(
+        "--limit", type=float, default=math.inf, metavar="S", help="begin no section after S s"
+    )
+    given = parser.parse_args(arguments)
+    started = time.perf_counter()
+    left = [name for name in sections() if name in (given.only or sections())]
+    while left and time.perf_counter() - started < given.limit:
+        name, began = left.pop(0), time.perf_counter()
+        measured = list(rows(sections()[name]))
+        seconds = round(time.perf_counter() - began, 1)
+        path = record("paths", {"rows": measured, "seconds": seconds}, part=name)
+        print(f"{name}: recorded in {path}", flush=True)
+    if left:
+        print(f"left by the limit: {', '.join(left)}")
+    return int(bool(left))
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser(prog="python -m benchmarks.paths", description=__doc__).parse_args()
     sys.exit(main())

@@ -12,6 +12,7 @@ import argparse
 import csv
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -76,6 +77,7 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--run"]:
         run_cases()
         return 0
+    started = time.perf_counter()
     done = subprocess.run(
         [
             *("ncu", "--csv", "--clock-control", "none", "--kernel-name", _KERNEL),
@@ -104,7 +106,8 @@ def main(arguments: list[str]) -> int:
     ]
     for row in rows:
         print(row)
-    print("recorded in", record("profile", {"kernel": _KERNEL, "rows": rows}))
+    content = {"kernel": _KERNEL, "rows": rows, "seconds": round(time.perf_counter() - started, 1)}
+    print("recorded in", record("profile", content))
     return 0
 
 

@@ -1,12 +1,14 @@
 """``pytest --record``: a GPU run of the suite writes down what it ran, what not, and why not.
 
-A plugin of pytest, which `conftest` registers.
+A run that is cut short writes nothing: what was recorded before stays. A plugin of pytest, which
+`conftest` registers.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
+import time
 from collections import Counter
 from typing import Any
 
@@ -15,6 +17,8 @@ import pytest
 from sparsegpu._arrays import cupy_installed
 
 _DESELECTED = pytest.StashKey[Counter]()
+_STARTED = pytest.StashKey[float]()
+_CUT_SHORT = pytest.StashKey[str]()
 
 
 def no_gpu() -> str | None:
@@ -39,6 +43,11 @@ def pytest_addoption(parser):
     )
 
 
+def pytest_sessionstart(session):
+    """Begin to count the seconds."""
+    session.config.stash[_STARTED] = time.perf_counter()
+
+
 def pytest_deselected(items):
     """Count what is left out, by file."""
     if items:
@@ -46,8 +55,15 @@ def pytest_deselected(items):
         counts.update(item.nodeid.partition("::")[0] for item in items)
 
 
-def pytest_sessionfinish(session):
-    """Send the counts of a pytest-xdist worker, which alone collects, to the one that reports."""
+def pytest_sessionfinish(session, exitstatus):
+    """Send the counts of a pytest-xdist worker, which alone collects, to the one that reports.
+
+    And say whether all tests had their turn.
+    """
+    if why := session.shouldfail or session.shouldstop:
+        session.config.stash[_CUT_SHORT] = str(why)
+    elif exitstatus not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
+        session.config.stash[_CUT_SHORT] = pytest.ExitCode(exitstatus).name.lower()
     output: Any = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["deselected"] = dict(session.config.stash.get(_DESELECTED, {}))
@@ -69,6 +85,9 @@ def pytest_terminal_summary(terminalreporter, exitstatus, config):
     missing = no_gpu()
     if missing is not None:
         raise pytest.UsageError(f"--record needs a GPU: {missing}")
+    if why := config.stash.get(_CUT_SHORT, ""):
+        terminalreporter.write_line(f"not recorded: the run was cut short: {why}")
+        return
     from tools.record import record
 
     stats = terminalreporter.stats
@@ -82,6 +101,7 @@ def pytest_terminal_summary(terminalreporter, exitstatus, config):
                 *config.invocation_params.args,
             ],
             "exit": int(exitstatus),
+            "seconds": round(time.perf_counter() - config.stash[_STARTED]),
             **{how: len(stats.get(how, [])) for how in ("passed", "failed", "error", "skipped")},
             "skips": Counter(_reason(report) for report in stats.get("skipped", [])),
             "deselected": config.stash.get(_DESELECTED, Counter()),

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -97,15 +101,93 @@ def test_what_is_written_replaces_the_page_alone(pages, tmp_path):
     gallery.write({"page": second}, ABOUT, tmp_path)
     recorded = json.loads(path.read_text())
     assert sorted(recorded) == ["other", "page"]
-    assert recorded["page"]["cells"] == {"1": {"text": "", "pictures": ["page-1-0.png"]}}
+    (picture,) = recorded["page"]["cells"]["1"].pop("pictures")
+    assert picture.startswith("page-1-0-") and recorded["page"]["cells"] == {"1": {"text": ""}}
     assert recorded["page"]["content"] == content_hashes()
     assert recorded["page"]["environment"] == ABOUT
     files = {file.name: file.read_bytes() for file in (tmp_path / "nvidia-h200").iterdir()}
-    assert files == {"other-0-0.png": b"x", "other-0-1.png": b"y", "page-1-0.png": b"z"}
+    assert files == {
+        **dict(zip(recorded["other"]["cells"]["0"]["pictures"], (b"x", b"y"), strict=True)),
+        picture: b"z",
+    }
+
+
+def test_what_was_recorded_stays_whole_until_it_is_replaced(pages, tmp_path, monkeypatch):
+    """A run that is killed in between has not touched the pictures that are named."""
+    first = {"source": "a", "seconds": 1.0, "cells": [{"text": "", "pictures": [b"x", b"y"]}]}
+    path = gallery.write({"page": first}, ABOUT, tmp_path)
+    before = json.loads(path.read_text())
+
+    def killed(about):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gallery, "stamp", killed)
+    second = first | {"cells": [{"text": "", "pictures": [b"z", b"y"]}]}
+    with pytest.raises(KeyboardInterrupt):
+        gallery.write({"page": second}, ABOUT, tmp_path)
+    assert json.loads(path.read_text()) == before
+    named = before["page"]["cells"]["0"]["pictures"]
+    assert [(path.with_suffix("") / name).read_bytes() for name in named] == [b"x", b"y"]
+
+
+def test_runs_on_several_gpus_write_at_once(pages, tmp_path):
+    names = [f"page_{i}" for i in range(24)]
+    for name in names:
+        (pages / f"{name}.py").write_text(PAGE, encoding="utf-8")
+
+    def write(name):
+        cells = [{"text": "", "pictures": [name.encode()]}]
+        gallery.write({name: {"source": "a", "seconds": 1.0, "cells": cells}}, ABOUT, tmp_path)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, names))
+    recorded = json.loads((tmp_path / "nvidia-h200.json").read_text())
+    assert sorted(recorded) == sorted(names)
+    for name, page in recorded.items():
+        (picture,) = page["cells"]["0"]["pictures"]
+        assert (tmp_path / "nvidia-h200" / picture).read_bytes() == name.encode()
+    assert len(list((tmp_path / "nvidia-h200").iterdir())) == len(names)
+
+
+#: Runs `tools.gallery` in processes that also read this, with NumPy in place of CuPy.
+DRIVER = """\
+import sys
+from pathlib import Path
+
+from tools import gallery
+
+gallery.PAGES, gallery.FOLDER = Path("pages").resolve(), Path("results").resolve()
+gallery.ON_GPU = "xp = np"
+gallery.environment = lambda: {"gpu": "A GPU"}
+if __name__ == "__main__":
+    sys.exit(gallery.main(sys.argv[1:]))
+"""
+
+
+def test_pages_run_in_processes_of_their_own(pages, tmp_path):
+    """One that ends its process fails alone; a run that ends early keeps what was recorded."""
+    (tmp_path / "driver.py").write_text(DRIVER, encoding="utf-8")
+    (pages / "dies.py").write_text("# %%\nimport os\nos.abort()\n", encoding="utf-8")
+
+    def run(*words):
+        command = [sys.executable, "driver.py", *words]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+
+    ran = run()
+    assert ran.returncode == 1 and "dies: failed: its process died\n" in ran.stdout, ran.stderr
+    recorded = json.loads((tmp_path / "results" / "a-gpu.json").read_text(encoding="utf-8"))
+    assert recorded["page"]["source"] == gallery.digest(PAGE) and "dies" not in recorded
+
+    ran = run("--limit", "0")
+    assert ran.returncode == 1 and "page: not begun: time was up\n" in ran.stdout, ran.stderr
+    assert recorded == json.loads((tmp_path / "results" / "a-gpu.json").read_text(encoding="utf-8"))
 
 
 def test_a_run_keeps_what_it_has(pages, tmp_path, monkeypatch, capsys):
-    def rounds(names):
+    def rounds(names, limit):
         yield "page", {"source": "a", "seconds": 1.5, "cells": [{"text": "1\n", "pictures": []}]}
         assert sorted(json.loads((tmp_path / "nvidia-h200.json").read_text())) == ["page"]
         yield "other", {"left out": "no such package"}
@@ -115,14 +197,12 @@ def test_a_run_keeps_what_it_has(pages, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gallery, "rounds", rounds)
     monkeypatch.setattr(gallery, "environment", lambda: ABOUT)
     monkeypatch.setattr(gallery, "FOLDER", tmp_path)
-    monkeypatch.setattr("sys.argv", ["gallery", "page"])
-    assert gallery.main() == 1
+    assert gallery.main(["page"]) == 1
     first, *others = capsys.readouterr().out.splitlines()
     assert first.startswith("page: 1.5 s, recorded in ")
     assert others == ["other: left out: no such package", "third: failed: ValueError: wrong"]
-    monkeypatch.setattr("sys.argv", ["gallery", "none"])
     with pytest.raises(SystemExit):
-        gallery.main()
+        gallery.main(["none"])
 
 
 def notebook(*outputs):
@@ -160,7 +240,8 @@ def test_tabs_where_a_gpu_gave_something_else(recordings, recorded, pages):
     page = notebook(("same\n", None), ("7 ms\n", None), ("", b"on NumPy"))
     found = recordings.of_page(pages / "page.py", recorded)
     files = recordings.with_tabs(page, "page", found, recorded)
-    assert files == {"page-2-0.png": b"on NumPy", "nvidia-h200-page-2-0.png": b"on the GPU"}
+    (picture,) = found["nvidia-h200"]["cells"]["2"]["pictures"]
+    assert files == {"page-2-0.png": b"on NumPy", f"nvidia-h200-{picture}": b"on the GPU"}
     title, same, time, time_tabs, drawn, drawn_tabs = page.cells
     assert "NVIDIA H200" in title.source and "these sources" in title.source
     assert same.outputs[0].text == "same\n"
@@ -190,6 +271,7 @@ def test_no_recording_of_another_text_of_the_page(recordings, recorded, pages):
 
 def test_what_is_committed_is_whole_and_small():
     files = {path for path in gallery.FOLDER.rglob("*") if path.is_file()}
+    files -= set(gallery.FOLDER.glob("*.lock"))  # which git ignores
     assert sum(path.stat().st_size for path in files) < 2e6
     named = set()
     for path in gallery.FOLDER.glob("*.json"):

@@ -109,9 +109,11 @@ def test_sections_are_replaced_one_by_one(recorded, monkeypatch):
 
 
 @pytest.mark.parametrize("options", ["--quick", "--no-peers --only 4096", "--only 4096 --limit 0"])
-def test_what_is_not_recorded(recorded, without_a_gpu, options, monkeypatch):
+def test_what_is_not_recorded(recorded, without_a_gpu, options, monkeypatch, capsys):
     monkeypatch.setattr(race, "time", SimpleNamespace(perf_counter=partial(next, count())))
-    assert benchmarks_race.main(options.split()) == 0
+    cut_short = "--limit" in options
+    assert benchmarks_race.main(options.split()) == int(cut_short)
     assert recorded() == {}
+    assert ("not recorded: 4096" in capsys.readouterr().out) is cut_short
     peers = {name for given in without_a_gpu.values() for name in given["peers"]}
     assert peers == ({DENSE} if options == "--quick" else set())

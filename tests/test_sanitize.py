@@ -12,7 +12,7 @@ from sparsegpu.engines.cuda.paths._row_split import balanced_pieces
 from sparsegpu.engines.cuda.runtime.source import expand
 from sparsegpu.engines.cuda.support import kernels
 from sparsegpu.pattern import Pattern
-from tools import sanitize, trial
+from tools import sanitize, sanitizer_report, trial
 from tools.barriers import find_barriers, takes_several_tiles, write_build
 from tools.operands import Operands
 from tools.record import ROOT
@@ -273,9 +273,9 @@ def record_of_a_run(monkeypatch):
         kept[section] = dict(content)
 
     monkeypatch.setattr(sanitize, "TrialRunner", EveryRemovalIsSeen)
-    monkeypatch.setattr(sanitize, "record", record)
-    monkeypatch.setattr(sanitize, "record_of_this_gpu", lambda: kept)
-    monkeypatch.setattr(sanitize, "is_of_these_sources", lambda section: True)
+    monkeypatch.setattr(sanitizer_report, "record", record)
+    monkeypatch.setattr(sanitizer_report, "record_of_this_gpu", lambda: kept)
+    monkeypatch.setattr(sanitizer_report, "is_of_these_sources", lambda section: True)
     monkeypatch.setattr(sanitize, "cases", lambda: dict.fromkeys(["one", "two", "three long"]))
     monkeypatch.setattr(sanitize, "_SHARE", 1)
     return kept
@@ -302,6 +302,38 @@ def test_a_run_is_resumed_where_its_record_ends(record_of_a_run, monkeypatch, ca
 
 def test_a_run_of_other_sources_is_not_resumed(record_of_a_run, monkeypatch):
     record_of_a_run["sanitizer"] = {"barriers": {"bsr_softmax": {}}, "failures": [], "seconds": 9}
-    monkeypatch.setattr(sanitize, "is_of_these_sources", lambda section: False)
+    monkeypatch.setattr(sanitizer_report, "is_of_these_sources", lambda section: False)
     assert sanitize.main([], resume=True) == 0
     assert sorted(record_of_a_run["sanitizer"]["barriers"]) == ["bsr_addmm_f32", "bsr_softmax"]
+
+
+def test_a_survey_alone_replaces_no_record(record_of_a_run, monkeypatch):
+    earlier = {"memcheck": {}, "failures": [], "seconds": 9}
+    record_of_a_run["sanitizer"] = earlier
+
+    def ended(harness):
+        assert harness.report.content["cases"]
+        raise SystemExit("terminated")
+
+    monkeypatch.setattr(Harness, "inspect", ended)
+    with pytest.raises(SystemExit):
+        sanitize.main([])
+    assert record_of_a_run["sanitizer"] == earlier
+
+
+def test_several_gpus_have_shorter_shards(record_of_a_run, monkeypatch):
+    names, given = [f"case {i}" for i in range(200)], []
+
+    class OnFour(EveryRemovalIsSeen):
+        gpus = SimpleNamespace(count=4)
+
+        def run(self, names, tool=None, *, kernel=None, **limits):
+            given.append((names, tool, kernel))
+            return super().run(names, tool, kernel=kernel, **limits)
+
+    monkeypatch.setattr(sanitize, "cases", lambda: dict.fromkeys(names))
+    monkeypatch.setattr(sanitize, "TrialRunner", OnFour)
+    assert sanitize.main([]) == 0
+    for tool, processes in ((None, 56), ("memcheck", 28), ("racecheck", 28)):
+        shards = [its for its, by, kernel in given if by == tool and kernel is None]
+        assert len(shards) == processes and sorted(sum(shards, ())) == sorted(names)

@@ -45,29 +45,69 @@ def test_torch():
 """
 
 
-@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "xdist"])
-def test_options_deselections_and_skips(tmp_path, workers):
-    if workers:
+@pytest.fixture(params=[[], ["-n", "2"]], ids=["alone", "xdist"])
+def run(request, tmp_path):
+    """Return a function that runs the tests, and the options that it adds."""
+    if request.param:
         pytest.importorskip("xdist", reason="pytest-xdist is not installed")
     (tmp_path / "driver.py").write_text(DRIVER)
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "test_whole.py").write_text(
         "import pytest\npytest.skip('all', allow_module_level=True)"
     )
-    options = ["-p", "suite_record", "--record", *workers, "-k", "not slow", "test_some.py"]
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
     outer = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    ran = subprocess.run(
-        [sys.executable, "driver.py", *options, "test_whole.py"],
-        cwd=tmp_path,
-        env=outer | {"PYTHONPATH": path, "PYTEST_ADDOPTS": "-rs"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+    def ran(*options):
+        return subprocess.run(
+            [sys.executable, "driver.py", *options],
+            cwd=tmp_path,
+            env=outer | {"PYTHONPATH": path, "PYTEST_ADDOPTS": "-rs"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return ran, request.param
+
+
+def test_options_deselections_and_skips(run, tmp_path):
+    ran, workers = run
+    options = ["-p", "suite_record", "--record", *workers, "-k", "not slow", "test_some.py"]
+    ended = ran(*options, "test_whole.py")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
     suite = json.loads((tmp_path / "results" / "none.json").read_text())["tests"]
     assert suite["options"] == ["-rs", *options, "test_whole.py"]
     assert suite["deselected"] == {"test_some.py": 2}
     assert (suite["passed"], suite["failed"], suite["skipped"], suite["exit"]) == (1, 0, 4, 0)
     assert suite["skips"] == {"no second GPU": 2, "torch is not installed": 1, "all": 1}
+    assert suite["seconds"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("def test_fails():\n    assert False", ["-x"]),
+        ("import pytest\ndef test_ends():\n    pytest.exit('interrupted')", []),
+    ],
+    ids=["stopped", "interrupted"],
+)
+def test_a_run_that_is_cut_short_keeps_the_record(run, tmp_path, text, options):
+    ran, workers = run
+    words = ["-p", "suite_record", "--record", *workers, *options]
+    assert ran(*words, "test_some.py").returncode == 0
+    path = tmp_path / "results" / "none.json"
+    before = path.read_text()
+    (tmp_path / "test_more.py").write_text(text)
+    ended = ran(*words, "test_more.py", "test_some.py")
+    assert ended.returncode != 0
+    assert "not recorded: the run was cut short: " in ended.stdout, ended.stdout + ended.stderr
+    assert path.read_text() == before
+
+
+def test_a_run_with_a_failure_is_recorded(run, tmp_path):
+    ran, workers = run
+    (tmp_path / "test_more.py").write_text("def test_fails():\n    assert False")
+    assert ran("-p", "suite_record", "--record", *workers).returncode == 1
+    suite = json.loads((tmp_path / "results" / "none.json").read_text())["tests"]
+    assert (suite["passed"], suite["failed"], suite["exit"]) == (3, 1, 1)

@@ -2,32 +2,32 @@
 
 Every page runs with its one line for a GPU, in a process of its own: first all at once, so that
 the kernels are compiled, then one by one. These outputs are written to
-``benchmarks/results/gallery``, and the site shows them beside NumPy's for as long as the page is
-the recorded one (``docs/_ext/recordings.py``).
+``benchmarks/results/gallery``, a page as soon as it is known, and the site shows them beside
+NumPy's for as long as the page is the recorded one (``docs/_ext/recordings.py``).
 
 It needs CuPy and matplotlib, nothing of Jupyter. A page for which a package is missing is named and
-left out; what was recorded of it before stays. Exits 1 if a page fails.
+left out; what was recorded of it before stays. Exits 1 if a page fails, or if ``--limit`` left one.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import hashlib
 import io
-import json
+import math
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from .record import RESULTS, ROOT, content_hashes, environment
+from .record import RESULTS, ROOT, environment, replaced, stamp, stem_of
 
 PAGES = ROOT / "examples" / "gallery"
 FOLDER = RESULTS / "gallery"
@@ -35,6 +35,11 @@ ON_NUMPY = "xp = np  # on a GPU: import cupy as xp"
 ON_GPU = "import cupy as xp"
 _AT_ONCE = 8  # in the first round: as many hold a context on the device, and compile
 _COLOURS = 256  # of a picture: a quarter of the bytes
+
+
+def pages() -> list[str]:
+    """Return the names of all pages."""
+    return sorted(path.stem for path in PAGES.glob("*.py"))
 
 
 def code_cells(source: str) -> list[str]:
@@ -89,6 +94,11 @@ def _png(figure: Any) -> bytes:
     return small.getvalue()
 
 
+def is_of_this_page(recorded: Mapping[str, Any], name: str) -> bool:
+    """Return whether what was recorded is of the page as it is now."""
+    return recorded["source"] == digest((PAGES / f"{name}.py").read_text(encoding="utf-8"))
+
+
 def attempt(name: str) -> dict[str, Any]:
     """Run a page on the GPU: its cells and seconds, or why it is "left out" or "failed"."""
     path = PAGES / f"{name}.py"
@@ -108,79 +118,90 @@ def attempt(name: str) -> dict[str, Any]:
     }
 
 
-def rounds(names: Sequence[str]) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Run pages twice, the second time one by one, and return what came of that."""
-    for at_once in (_AT_ONCE, 1):  # a context of the device is of one process: spawn, not fork
-        with ProcessPoolExecutor(
-            at_once, mp_context=get_context("spawn"), max_tasks_per_child=1
-        ) as pool:
-            results = pool.map(attempt, names)
-            if at_once == 1:
-                yield from zip(names, results, strict=True)
-            else:
-                list(results)
+def rounds(names: Sequence[str], limit: float = math.inf) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run pages twice, the second time one by one, and yield what came of that.
+
+    A page that ends its process is a failure of that page alone. None is begun after the limit, in
+    seconds.
+    """
+    started = time.perf_counter()
+    spawn = get_context("spawn")  # a context of the device is of one process: not fork
+    with (
+        contextlib.suppress(BrokenProcessPool),  # the second round tells by which page
+        ProcessPoolExecutor(_AT_ONCE, mp_context=spawn, max_tasks_per_child=1) as pool,
+    ):
+        wait([pool.submit(attempt, name) for name in names])
+    for name in names:
+        if time.perf_counter() - started >= limit:
+            yield name, {"not begun": "time was up"}
+            continue
+        with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+            try:
+                yield name, pool.submit(attempt, name).result()
+            except BrokenProcessPool:
+                yield name, {"failed": "its process died"}
 
 
 def write(found: Mapping[str, Mapping[str, Any]], about: Mapping[str, str], folder: Path) -> Path:
-    """Replace the recordings of these pages, drop those of pages that are gone."""
-    stem = about["gpu"].lower().replace(" ", "-")
+    """Replace the recordings of these pages, drop those of pages that are gone.
+
+    Pictures have their content in their names: those that the file names stay until it is replaced.
+    """
+    stem = stem_of(about["gpu"])
     path, pictures = folder / f"{stem}.json", folder / stem
     pictures.mkdir(parents=True, exist_ok=True)
-    recorded = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    for name, result in found.items():
-        cells = {}
-        for number, cell in enumerate(result["cells"]):
-            files = [f"{name}-{number}-{i}.png" for i in range(len(cell["pictures"]))]
-            for file, picture in zip(files, cell["pictures"], strict=True):
-                (pictures / file).write_bytes(picture)
-            if cell["text"] or files:
-                cells[str(number)] = {"text": cell["text"], "pictures": files}
-        recorded[name] = {
-            "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-            "content": dict(content_hashes()),
-            "environment": dict(about),
-            "source": result["source"],
-            "seconds": result["seconds"],
-            "cells": cells,
-        }
-    there = {page.stem for page in PAGES.glob("*.py")}
-    recorded = {name: page for name, page in recorded.items() if name in there}
-    kept = {
-        file
-        for page in recorded.values()
-        for cell in page["cells"].values()
-        for file in cell["pictures"]
-    }
-    for file in pictures.glob("*.png"):
-        if file.name not in kept:
-            file.unlink()
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(
-        json.dumps(recorded, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
-    os.replace(temporary, path)
+    with replaced(path) as recorded:
+        for name, result in found.items():
+            cells = {}
+            for number, cell in enumerate(result["cells"]):
+                files = []
+                for i, picture in enumerate(cell["pictures"]):
+                    content = hashlib.sha256(picture).hexdigest()[:8]
+                    files.append(f"{name}-{number}-{i}-{content}.png")
+                    temporary = pictures / "picture.tmp"
+                    temporary.write_bytes(picture)
+                    os.replace(temporary, pictures / files[-1])
+                if cell["text"] or files:
+                    cells[str(number)] = {"text": cell["text"], "pictures": files}
+            recorded[name] = {
+                **stamp(about),
+                "source": result["source"],
+                "seconds": result["seconds"],
+                "cells": cells,
+            }
+        for name in recorded.keys() - set(pages()):
+            del recorded[name]
+    with replaced(path) as recorded:  # no other run writes pictures meanwhile
+        shown = [cell for page in recorded.values() for cell in page["cells"].values()]
+        named = {file for cell in shown for file in cell["pictures"]}
+        for file in pictures.glob("*.png"):
+            if file.name not in named:
+                file.unlink()
     return path
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run the named pages, or all, say how each ended, and write what they gave."""
-    pages = sorted(path.stem for path in PAGES.glob("*.py"))
     parser = argparse.ArgumentParser(prog="python -m tools.gallery", description=__doc__)
     parser.add_argument("page", nargs="*", help="page of examples/gallery (default: all)")
-    names = parser.parse_args().page or pages
+    parser.add_argument(
+        "--limit", type=float, default=math.inf, metavar="S", help="begin no page after S seconds"
+    )
+    given = parser.parse_args(arguments)
+    names = given.page or pages()
     for name in names:
-        if name not in pages:
-            parser.error(f"expected a page of {', '.join(pages)}, got {name}")
-    about, failed = environment(), False
-    for name, result in rounds(names):
-        failed |= "failed" in result
+        if name not in pages():
+            parser.error(f"expected a page of {', '.join(pages())}, got {name}")
+    about, whole = environment(), True
+    for name, result in rounds(names, given.limit):
+        whole &= not {"failed", "not begun"} & result.keys()
         if "cells" in result:  # each by itself: a run that is cut short keeps what it has
             said = f"{result['seconds']} s, recorded in {write({name: result}, about, FOLDER)}"
         else:
             ((how, why),) = result.items()
             said = f"{how}: {why}"
         print(f"{name}: {said}", flush=True)
-    return int(failed)
+    return int(not whole)
 
 
 if __name__ == "__main__":

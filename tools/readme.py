@@ -249,6 +249,7 @@ def path_figures(sections: dict[str, Any], name: str) -> list[str]:
     paths = sections.get("paths")
     if not paths:
         return []
+    rows = [row for part in paths.values() for row in part["rows"]]
     lines = [
         {
             "path": f"`{row['path']}`",
@@ -258,9 +259,10 @@ def path_figures(sections: dict[str, Any], name: str) -> list[str]:
             "next, ms": row["next, ms"],
             "times as fast": f"{row['next, ms'] / row['ms']:.2f}",
         }
-        for row in sorted(paths["rows"], key=lambda row: (row["path"], row["next"]))
+        for row in sorted(rows, key=lambda row: (row["path"], row["next"], row["case"]))
     ]
-    return [f"{paths['environment']['gpu']}; {state(paths)}:", table(lines)]
+    states = ", ".join(sorted({state(part) for part in paths.values()}))
+    return [f"{gpu_of(paths)}; {states}:", table(lines)]
 
 
 def format_figures(sections: dict[str, Any], _: str) -> list[str]:

@@ -1,8 +1,10 @@
 """The record of GPU runs, ``benchmarks/results/<gpu>.json``, which the runs themselves write.
 
-Each kind of run (tests, sanitizer, demo, race, profile, paths) replaces its own section; the race
-is recorded in parts, one for each section of the benchmark. A run records git's tree hashes of what
-it depends on: ``sparsegpu/``, ``cuda_src/``, ``tests/``, and ``benchmarks/`` without its results.
+Each kind of run (tests, sanitizer, demo, race, profile, paths) replaces its own section; race and
+paths are recorded in parts, each as soon as it is measured. The file is replaced as a whole, by one
+process at a time: a run that is killed leaves what was recorded before. A run records git's tree
+hashes of what it depends on: ``sparsegpu/``, ``cuda_src/``, ``tests/``, and ``benchmarks/`` without
+its results.
 They are computed from the files, so the run needs no git checkout to be compared with
 ``git rev-parse HEAD:cuda_src``; ``python -m tools.record`` prints a checkout's.
 """
@@ -16,7 +18,8 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +71,14 @@ def content_hashes() -> Mapping[str, str]:
     return {name: tree_hash(ROOT / name) for name in _FOLDERS}
 
 
-def is_of_these_sources(recorded: Mapping[str, Any]) -> bool:
-    """Return whether what was recorded ran with the library and the kernels of this checkout."""
-    return all(recorded["content"][name] == content_hashes()[name] for name in _LIBRARY)
+def is_of_these_sources(recorded: Mapping[str, Any], *more: str) -> bool:
+    """Return whether what was recorded ran with the library and the kernels of this checkout.
+
+    And with ``more`` of its folders, where a run depends on them.
+    """
+    return all(
+        recorded["content"].get(name) == content_hashes()[name] for name in (*_LIBRARY, *more)
+    )
 
 
 def environment() -> dict[str, str]:
@@ -91,38 +99,59 @@ def environment() -> dict[str, str]:
     }
 
 
+def stem_of(gpu: str) -> str:
+    """Return how a GPU's files are called."""
+    return gpu.lower().replace(" ", "-")
+
+
 def record_of_this_gpu() -> dict[str, Any]:
     """Return all sections of this GPU's file."""
-    return _sections(_file(environment()))
+    return recorded_in(_file(environment()))
 
 
-def _file(found: Mapping[str, str]) -> Path:
-    """Return the path of a GPU's file."""
-    return RESULTS / (found["gpu"].lower().replace(" ", "-") + ".json")
+def _file(about: Mapping[str, str]) -> Path:
+    return RESULTS / f"{stem_of(about['gpu'])}.json"
 
 
-def _sections(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.exists() else {}
+def recorded_in(path: Path) -> dict[str, Any]:
+    """Return what a file of records holds; nothing if there is none."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def record(section: str, content: dict[str, Any], *, part: str = "") -> Path:
+@contextmanager
+def replaced(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield what a file of records holds, and replace the file by what became of that.
+
+    Others that do so wait meanwhile: runs on several GPUs record at once. After an error the file
+    is as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        content = recorded_in(path)
+        yield content
+        temporary = path.with_suffix(".tmp")
+        text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False)
+        temporary.write_text(text + "\n", encoding="utf-8")
+        os.replace(temporary, path)
+
+
+def stamp(about: Mapping[str, str]) -> dict[str, Any]:
+    """Return what is recorded of every run: its day, its sources and its environment."""
+    return {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "content": dict(content_hashes()),
+        "environment": dict(about),
+    }
+
+
+def record(section: str, content: Mapping[str, Any], *, part: str = "") -> Path:
     """Replace a section of this GPU's file, or a part of it, and return the file's path."""
     found = environment()
-    RESULTS.mkdir(parents=True, exist_ok=True)
     path = _file(found)
-    with path.with_suffix(".lock").open("w") as lock:  # runs on other GPUs record there, too
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        sections = _sections(path)
-        replaced = sections.setdefault(section, {}) if part else sections
-        replaced[part or section] = {
-            "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-            "content": content_hashes(),
-            "environment": found,
-            **content,
-        }
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(sections, indent=1, sort_keys=True) + "\n")
-        os.replace(temporary, path)
+    with replaced(path) as sections:
+        its = sections.setdefault(section, {}) if part else sections
+        its[part or section] = {**stamp(found), **content}
     return path
 
 

@@ -18,30 +18,30 @@ named:
 
 If no removal in a kernel is detected, its clean runs prove nothing, and the outcome is failure.
 
-A run of all kernels is recorded in one section, the inspection as soon as it is known, delays and
-planted races after each share of the kernels. It takes some ten minutes: ``--seconds`` begins no
-share later, and ``--resume`` goes on where the record of these sources ends.
+A run of all kernels is recorded in one section, the inspection as soon as it is known, then each
+kernel as soon as all its planted races are. It takes some ten minutes on one GPU: ``--seconds``
+begins no trial later, and ``--resume`` goes on where the record of these sources ends.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import signal
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .barriers import Barrier, find_barriers
-from .record import ROOT, is_of_these_sources, record, record_of_this_gpu
+from .record import ROOT
 from .sanitizer_log import Race, merged, read, total
+from .sanitizer_report import Report
 from .small_cases import cases
 from .trial_runner import (
     TOOLS,
@@ -55,59 +55,19 @@ from .trial_runner import (
 )
 
 _SOURCES = ROOT / "cuda_src"
-_SHARDS = 7  # of the cases, each a process
+_SHARDS = 7  # of the cases, each a process, for each GPU
 _PROCESSES = 14  # on a GPU
 _DELAYED_PROCESSES = 7  # more would only wait for the GPU
 _CASES_A_KERNEL = 6
 _LONG_CASES_A_KERNEL = 20
 _CASES_A_BARRIER = 2  # each is a build of its own
 _ROUNDS = 1000
-#: Parts of the record that are mappings by kernel, or by kernel and barrier.
-_BY_KERNEL = ("whole under delays", "barriers", "without a barrier under delays", "not seen")
-#: Kernels a GPU between two entries in the record: fewer leave processes idle more often.
+#: Kernels a GPU that are looked at together: fewer leave processes idle more often.
 _SHARE = 14
 
-#: A kernel and the number of its barrier that is removed.
-Plant = tuple[str, int]
-
-
-@dataclass(slots=True)
-class Report:
-    """The recorded section, and the reasons for which the run fails."""
-
-    kept: bool
-    content: dict[str, Any] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
-    before: float = 0  # seconds of the runs that this one goes on with
-    started: float = field(default_factory=time.perf_counter)
-
-    @classmethod
-    def resumed(cls) -> Report:
-        """Return the report of an earlier run with these sources, or an empty one."""
-        found = record_of_this_gpu().get("sanitizer")
-        if not found or not is_of_these_sources(found):
-            return cls(kept=True)
-        content = {k: v for k, v in found.items() if k not in ("failures", "seconds")}
-        return cls(kept=True, content=content, failures=found["failures"], before=found["seconds"])
-
-    @property
-    def seconds(self) -> float:
-        """How long this run has taken so far."""
-        return time.perf_counter() - self.started
-
-    def add(self, **parts: Any) -> None:
-        """Add parts, print them, and record all parts so far.
-
-        A part that is a mapping by kernel is added to what is known of other kernels.
-        """
-        for name, part in parts.items():
-            print(f"[{self.seconds:.0f} s] {name}: {json.dumps(part, indent=1)}", flush=True)
-            if name in _BY_KERNEL:
-                part = {**self.content.get(name, {}), **part}
-            self.content[name] = part
-        if self.kept:
-            seconds = round(self.before + self.seconds)
-            record("sanitizer", {**self.content, "failures": self.failures, "seconds": seconds})
+#: A kernel and the number of its barrier that is removed, or None: unchanged.
+Plant = tuple[str, int | None]
+Trial = TypeVar("Trial", bound=Hashable)
 
 
 def main(kernels: list[str], seconds: float = math.inf, resume: bool = False) -> int:
@@ -118,14 +78,13 @@ def main(kernels: list[str], seconds: float = math.inf, resume: bool = False) ->
         signal.signal(signal.SIGTERM, lambda *_: stop(runner))
         harness = Harness(runner, report)
         harness.survey(kernels)
-        if not kernels and "same bits in both runs" not in report.content:
+        if not kernels and not report.inspected:
             harness.inspect()
+        harness.seconds = seconds
         for share in harness.shares():
-            if report.seconds > seconds:
+            if report.seconds >= seconds:
                 break
-            harness.delay(share)
-            harness.plant(share)
-            harness.delay_undetected(share)
+            harness.delay_undetected(harness.plant(harness.delay(share)))
     left = [kernel for share in harness.shares() for kernel in share]
     report.add(**{"not yet looked at": left})
     for reason in report.failures:
@@ -150,6 +109,8 @@ class Harness:
     ----------
     runner : TrialRunner
     report : Report
+    seconds : float
+        When no further trial is begun; the kernels that lack one are left to another run.
     reach : dict
         For each kernel the cases that launch it in every run.
     barriers : dict
@@ -164,6 +125,7 @@ class Harness:
 
     runner: TrialRunner
     report: Report
+    seconds: float = math.inf
     reach: dict[str, list[str]] = field(default_factory=dict)
     barriers: dict[str, list[Barrier]] = field(default_factory=dict)
     whole: dict[str, Outcome] = field(default_factory=dict)
@@ -176,7 +138,8 @@ class Harness:
         again: dict[str, list[str]] = {}
         wanted: set[str] = set(kernels)
         run = partial(self.runner.run, limit=120)
-        for outcome in self._parallel(_PROCESSES, run, _shards(2 * _SHARDS)):
+        shards = _shards(2 * _SHARDS * self.runner.gpus.count)
+        for _, outcome in self._parallel(_PROCESSES, run, shards):
             if outcome.status != 0:
                 self._fail(f"the cases do not run: {last_lines(outcome.log)}")
             for answer in outcome.answers:
@@ -197,12 +160,13 @@ class Harness:
 
     def inspect(self) -> None:
         """Run memcheck and racecheck over all cases."""
-        shards = [(names, tool) for tool in TOOLS for names in _shards(_SHARDS)]
+        number = _SHARDS * self.runner.gpus.count
+        shards = [(names, tool) for tool in TOOLS for names in _shards(number)]
         run = partial(self.runner.run, rounds=1, limit=180)
-        outcomes = self._parallel(_PROCESSES, lambda shard: run(*shard), shards)
+        outcomes = dict(self._parallel(_PROCESSES, lambda shard: run(*shard), shards))
         bits = []
         for tool in TOOLS:
-            mine = [o for (_, t), o in zip(shards, outcomes, strict=True) if t == tool]
+            mine = [outcomes[shard] for shard in shards if shard[1] == tool]
             each = [read(outcome.log) for outcome in mine]
             found = merged(each)
             part = {
@@ -222,8 +186,10 @@ class Harness:
             bits.append({name: d for o in mine for name, d in o.digests().items()})
         names = bits[0].keys() | bits[1].keys()
         other = [name for name in sorted(names) if bits[0].get(name) != bits[1].get(name)]
-        other += ["a run that did not end" for o in outcomes if o.change is None]
-        other += [f"{name}, repeated" for o in outcomes if o.change for name in o.change["of"]]
+        other += ["a run that did not end" for o in outcomes.values() if o.change is None]
+        other += [
+            f"{name}, repeated" for o in outcomes.values() if o.change for name in o.change["of"]
+        ]
         if other:
             self._fail(f"not the same bits: {', '.join(other)}")
         self.report.add(**{"same bits in both runs": not other})
@@ -239,21 +205,24 @@ class Harness:
         size = _SHARE * self.runner.gpus.count
         return [kernels[i : i + size] for i in range(0, len(kernels), size)]
 
-    def delay(self, share: list[str]) -> None:
-        """Run kernels unchanged under random delays, and choose cases for each barrier."""
+    def delay(self, share: list[str]) -> list[str]:
+        """Run kernels unchanged under random delays, and choose cases for each barrier.
+
+        Returns the kernels for which there was time, as the next parts do.
+        """
         few = {kernel: some(self.reach[kernel]) for kernel in share}
         limits = {"rounds": _ROUNDS, "seconds": 130, "limit": 180}
-        kernels = sorted(few, key=lambda kernel: -len(few[kernel]))  # long ones first
-        outcomes = self._parallel(
-            _DELAYED_PROCESSES,
-            lambda kernel: self.runner.run(few[kernel], kernel=kernel, delays=True, **limits),
-            kernels,
+        ran = dict(
+            self._parallel(
+                _DELAYED_PROCESSES,
+                lambda kernel: self.runner.run(few[kernel], kernel=kernel, delays=True, **limits),
+                sorted(few, key=lambda kernel: -len(few[kernel])),  # long ones first
+            )
         )
-        self.whole |= zip(kernels, outcomes, strict=True)
-        summaries = {
-            kernel: summary_of(self.whole[kernel], len(few[kernel]), None) for kernel in few
-        }
-        for kernel in share:
+        self.whole |= ran
+        done = [kernel for kernel in share if kernel in ran]
+        summaries = {kernel: summary_of(ran[kernel], len(few[kernel]), None) for kernel in done}
+        for kernel in done:
             barriers = self.barriers[kernel]
             outcome, change = self.whole[kernel], self.whole[kernel].change
             if not steady(outcome) or change is None or change["rounds"] < _ROUNDS:
@@ -263,13 +232,14 @@ class Harness:
             for i in range(len(barriers)):
                 self.chosen[kernel, i] = passing(outcome, i) or few[kernel]
         self.report.add(**{"whole under delays": summaries})
+        return done
 
-    def plant(self, share: list[str]) -> None:
-        """Remove each barrier under racecheck."""
-        plants: list[tuple[str, int | None]] = [(kernel, None) for kernel in share]
+    def plant(self, share: list[str]) -> list[str]:
+        """Remove each barrier under racecheck; return the kernels where it missed a removal."""
+        plants: list[Plant] = [(kernel, None) for kernel in share]
         plants += [(kernel, i) for kernel in share for i in range(len(self.barriers[kernel]))]
 
-        def outcome_of(plant: tuple[str, int | None]) -> Outcome:
+        def outcome_of(plant: Plant) -> Outcome:
             kernel, i = plant
             names = some(self.reach[kernel]) if i is None else self.chosen[kernel, i]
             limit = 150 if i is None else 60
@@ -277,18 +247,24 @@ class Harness:
                 names, "racecheck", kernel=kernel, barrier=i, rounds=1, limit=limit
             )
 
-        outcomes = dict(zip(plants, self._parallel(_PROCESSES, outcome_of, plants), strict=True))
-        self.seen |= {kernel: {} for kernel in share}
-        for (kernel, i), outcome in outcomes.items():
-            whole = outcomes[kernel, None]
-            if i is not None:
-                self.seen[kernel][self.barriers[kernel][i].label] = detected_by(outcome, whole)
-            elif not ran(whole, read(whole.log)) or differs(whole):
+        missed = []
+        for kernel, outcomes in self._by_kernel(_PROCESSES, outcome_of, plants):
+            whole = outcomes.pop(None)
+            if not ran(whole, read(whole.log)) or differs(whole):
                 self._fail(f"{kernel}, unchanged under racecheck: {last_lines(whole.log)}")
+            labels = [barrier.label for barrier in self.barriers[kernel]]
+            self.seen[kernel] = {
+                labels[i]: detected_by(outcomes[i], whole) for i in range(len(labels))
+            }
+            if set(self.seen[kernel].values()) == {"racecheck"}:
+                self._finish(kernel)
+            else:
+                missed.append(kernel)
+        return missed
 
     def delay_undetected(self, share: list[str]) -> None:
         """Run under random delays the removals that racecheck did not detect."""
-        missed = [
+        plants: list[Plant] = [
             (kernel, i)
             for kernel in share
             for i, barrier in enumerate(self.barriers[kernel])
@@ -302,31 +278,55 @@ class Harness:
                 self.chosen[plant], kernel=kernel, barrier=i, delays=True, **limits
             )
 
-        without: dict[str, str] = {}
-        left: dict[str, str] = {}
-        outcomes = self._parallel(_DELAYED_PROCESSES, outcome_of, missed)
-        for (kernel, i), outcome in zip(missed, outcomes, strict=True):
-            seen, label = self.seen[kernel], self.barriers[kernel][i].label
-            name = f"{kernel} {label}"
-            without[name] = summary_of(outcome, len(self.chosen[kernel, i]), i)
-            if seen[label] == "not seen":
-                if steady(self.whole[kernel]) and differs(outcome, ends=True):
-                    seen[label] = "delays"
-                else:
-                    left[name] = without[name]
-        seen_now = {kernel: self.seen[kernel] for kernel in share}
-        for kernel, seen in seen_now.items():
-            if set(seen.values()) == {"not seen"}:
-                self._fail(f"{kernel}: no removal is detected, so clean runs prove nothing")
-        parts = {"without a barrier under delays": without, "not seen": left}
-        self.report.add(barriers=seen_now, **parts)
+        for kernel, outcomes in self._by_kernel(_DELAYED_PROCESSES, outcome_of, plants):
+            without: dict[str, str] = {}
+            left: dict[str, str] = {}
+            for i, outcome in sorted(outcomes.items()):
+                seen, label = self.seen[kernel], self.barriers[kernel][i].label
+                name = f"{kernel} {label}"
+                without[name] = summary_of(outcome, len(self.chosen[kernel, i]), i)
+                if seen[label] == "not seen":
+                    if steady(self.whole[kernel]) and differs(outcome, ends=True):
+                        seen[label] = "delays"
+                    else:
+                        left[name] = without[name]
+            self._finish(kernel, **{"without a barrier under delays": without, "not seen": left})
+
+    def _finish(self, kernel: str, **parts: dict[str, str]) -> None:
+        """Record a kernel of which everything is known."""
+        seen = self.seen[kernel]
+        if set(seen.values()) == {"not seen"}:
+            self._fail(f"{kernel}: no removal is detected, so clean runs prove nothing")
+        self.report.add(barriers={kernel: seen}, **parts)
 
     def _parallel(
-        self, processes: int, outcome_of: Callable[[Any], Outcome], trials: Sequence[Any]
-    ) -> list[Outcome]:
-        """Return the outcomes of trials, of which so many run on each GPU at the same time."""
+        self, processes: int, outcome_of: Callable[[Trial], Outcome], trials: Sequence[Trial]
+    ) -> Iterator[tuple[Trial, Outcome]]:
+        """Yield trials with their outcomes as they end, of which so many run on each GPU at a time.
+
+        Those for which there was no time are left out.
+        """
+
+        def begun(trial: Trial) -> Outcome | None:
+            return None if self.report.seconds > self.seconds else outcome_of(trial)
+
         with ThreadPoolExecutor(processes * self.runner.gpus.count) as pool:
-            return list(pool.map(outcome_of, trials))
+            futures = {pool.submit(begun, trial): trial for trial in trials}
+            for future in as_completed(futures):
+                if (outcome := future.result()) is not None:
+                    yield futures[future], outcome
+
+    def _by_kernel(
+        self, processes: int, outcome_of: Callable[[Plant], Outcome], plants: Sequence[Plant]
+    ) -> Iterator[tuple[str, dict[Any, Outcome]]]:
+        """Yield kernels as soon as all of their trials have ended, with these by their number."""
+        outcomes: dict[str, dict[Any, Outcome]] = {}
+        numbers = Counter(kernel for kernel, _ in plants)
+        for (kernel, i), outcome in self._parallel(processes, outcome_of, plants):
+            its = outcomes.setdefault(kernel, {})
+            its[i] = outcome
+            if len(its) == numbers[kernel]:
+                yield kernel, its
 
     def _fail(self, reason: str) -> None:
         if reason not in self.report.failures:  # a resumed run may find it again
@@ -364,17 +364,17 @@ def some(names: list[str]) -> list[str]:
     return long + [others[i * len(others) // left] for i in range(left)]
 
 
-def _shards(number: int) -> list[list[str]]:
+def _shards(number: int) -> list[tuple[str, ...]]:
     """Return the cases' names in equal shares; slow cases are neighbours and are spread out."""
-    names = list(cases())
-    return [names[i::number] for i in range(number)]
+    names = tuple(cases())
+    return [names[i::number] for i in range(min(number, len(names)))]
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tools.sanitize", description=__doc__)
     parser.add_argument("kernels", nargs="*", metavar="KERNEL", help="all by default")
     parser.add_argument(
-        "--seconds", type=float, default=math.inf, metavar="S", help="begin no share later"
+        "--seconds", type=float, default=math.inf, metavar="S", help="begin no trial later"
     )
     parser.add_argument("--resume", action="store_true", help="go on where the record ends")
     given = parser.parse_args()

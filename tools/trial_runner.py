@@ -87,6 +87,8 @@ class TrialRunner:
 
         ``wanted`` are further fields of `trial.Request`.
         """
+        if self._closed:
+            return Outcome(None, "", [])
         stem = self.folder / str(next(self._numbers))
         request = Request(list(names), f"{stem}.answers", **wanted)
         command = [
@@ -110,7 +112,7 @@ class TrialRunner:
                 env={**os.environ, **sources, **gpu},
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
+                process_group=0,  # not a session: what ends the run's session ends these, too
             )
             self._running.add(process)
             try:

@@ -14,6 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from typing import NamedTuple
 
+from ..gpus import take_next_turn
 from . import (
     attention,
     containers,
@@ -137,7 +138,9 @@ def run(todo: Iterator[Chunk], jobs: int, seconds: float, total: int) -> tuple[C
     started = said = time.monotonic()
     in_flight: dict[Future, Chunk] = {}
     failed: set[str] = set()
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    spawn = get_context("spawn")
+    turns = (spawn.Value("i", 0),)  # the processes begin with different GPUs
+    with ProcessPoolExecutor(jobs, spawn, initializer=take_next_turn, initargs=turns) as pool:
         while True:
             late = time.monotonic() - started > seconds
             while not late and len(in_flight) < 2 * jobs and (chunk := next(todo, None)):
