@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import sparsegpu
-from covering import covered
 from sparsegpu._memo import RECENT
 from sparsegpu.ops.scatter_indices import FORMATS
 from sparsegpu.pattern import Pattern
@@ -83,24 +82,3 @@ def test_repeated_blocks_are_found_in_any_order(indices, repeated):
     indptr = np.array([0, 3, 4], np.int32)
     pattern = Pattern(indptr, np.array(indices, np.int32), (4, 6), (2, 2))
     assert pattern.has_repeated_blocks is repeated
-
-
-@covered(order=["sorted", "shuffled", "repeated", "repeated apart"], batch=[(), (1,), (2, 3)])
-@pytest.mark.parametrize("lengths", [[], [0, 0], [3], [0, 4, 0, 0, 1, 2, 0], [2] * 40])
-def test_what_is_seen_of_the_order(engine, rng, order, batch, lengths):
-    """Of one row that is out of order, empty rows between the others and behind the last."""
-    n, matrices = len(lengths), int(np.prod(batch, dtype=int))
-    rows = [np.sort(rng.permutation(9)[:length]) for length in lengths * matrices]
-    long = [row for row in rows if len(row) > 1]
-    if long and order != "sorted":
-        row = long[rng.integers(len(long))]
-        row[-1] = row[0] if order == "repeated apart" else row[-2]
-        if order == "shuffled":
-            row[-2:] = row[-2] + 1, row[-2]
-    steps = [np.diff(row) for row in rows]
-    indices = np.concatenate([[], *rows]).reshape(*batch, -1).astype(np.int64)
-    indptr = np.broadcast_to(np.cumsum([0, *lengths]), (*batch, n + 1))
-    pattern = Pattern(engine.array(indptr), engine.array(indices), (n, 11), (1, 1))
-    with engine.runs(None):
-        assert pattern.has_sorted_indices == all((step >= 0).all() for step in steps)
-        assert pattern.has_canonical_format == all((step > 0).all() for step in steps)

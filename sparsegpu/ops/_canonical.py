@@ -14,7 +14,7 @@ from .._arrays import common_namespace, namespace
 from .._block_bits import EVERYTHING, NOTHING, BlockBits
 from .._checks import bad_value
 from .._memo import Memo
-from ..engines import engine_module
+from ..engines import checking_module, engine_module
 from ..pattern import Pattern
 from ._common import check_sparse, on_device
 
@@ -53,7 +53,7 @@ def canonical_bits(mask: Any, function: str, argument: str) -> tuple[Pattern, Bl
 
     def build() -> tuple[Pattern, BlockBits]:
         pattern, order = mask.pattern, None
-        if not pattern.has_canonical_format:
+        if not checking_module(pattern.xp, "convert").column_order(pattern)[1]:
             canonical, order, _ = pattern.canonical(function, argument)
             if canonical.nnzb != pattern.nnzb:  # repeated blocks, which are or-ed
                 merged = type(mask).from_bsr(mask.tobsr())

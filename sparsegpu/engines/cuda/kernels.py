@@ -197,18 +197,9 @@ _SCHEDULES = (
             "INDEX", _INDICES, CLUSTER="4", ROWS_PER_CLUSTER="2", SLICES_M="2", SLICES_K="1"
         ),
     ),
-    KernelSource(
-        "bsr_transpose_pattern",
-        (),
-        (),
-        variants=each("INDEX", _INDICES),
-    ),
-    KernelSource(
-        "bsr_row_signature",
-        (),
-        (),
-        variants=each("INDEX", _INDICES),
-    ),
+    KernelSource("bsr_column_order", (), (), variants=each("INDEX", _INDICES)),
+    KernelSource("bsr_transpose_pattern", (), (), variants=each("INDEX", _INDICES)),
+    KernelSource("bsr_row_signature", (), (), variants=each("INDEX", _INDICES)),
 )
 
 _CONTAINERS = (*FLOATS, "int8", "uint8", "int32", "bool", "complex64", "complex128")
