@@ -164,6 +164,12 @@ _SCHEDULES = (
     ),
     KernelSource("interval_mask", (), (), variants=each("INDEX", _INDICES)),
     KernelSource(
+        "mask_of_lists",
+        (),
+        (),
+        variants=each("T", _INDICES, INDEX="s32") + each("T", ("s64",), INDEX="s64"),
+    ),
+    KernelSource(
         "top_k",
         (),
         (),
