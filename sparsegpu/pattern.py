@@ -23,7 +23,7 @@ from ._arrays import (
     read_only,
 )
 from ._checks import check_blocksize, check_element_count, check_sizes
-from ._indices import check_contents, check_metadata, keys_per_batch
+from ._indices import ascend, check_contents, check_metadata, keys_per_batch
 from ._memo import Memo
 from ._segments import starts_run
 
@@ -230,21 +230,7 @@ class Pattern(Memo):
 
     @property
     def _order_facts(self) -> tuple[bool, bool]:
-        def build() -> tuple[bool, bool]:
-            xp, (count, n) = self.xp, (self.batch_size, self.nnzb)
-            columns, starts = self._indices.reshape(count, n), self._indptr
-            if self.batch_shape:
-                matrix = xp.arange(count, dtype=np.int64)[:, None]
-                starts = starts.reshape(count, starts.shape[-1]) + matrix * (n + 1)
-            follows = xp.ones(count * (n + 1), dtype=bool)  # a block of the same row
-            follows[starts] = False
-            follows = follows.reshape(count, n + 1)[:, 1:-1]
-            before, after = columns[:, :-1], columns[:, 1:]
-            if not bool(((before >= after) & follows).any()):  # as usual: one look, if on a device
-                return True, True
-            return not bool(((before > after) & follows).any()), False
-
-        return self.memo("order", build)
+        return self.memo("order", partial(ascend, self._indptr, self._indices))
 
     # -- derived patterns -------------------------------------------------------------------
 
