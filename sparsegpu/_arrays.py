@@ -249,10 +249,13 @@ def common_namespace(function: str, **arrays: Any) -> ModuleType:
     """
     if _HOST_TYPES.issuperset(map(type, arrays.values())):
         return np
-    first_name, first = next((n, a) for n, a in arrays.items() if a is not None)
-    kind, xp, device = type(first), namespace(first), device_of(first)
+    first: Any = None
     for name, array in arrays.items():
         if array is None:
+            continue
+        if first is None:
+            first_name, first, kind = name, array, type(array)
+            xp, device = namespace(array), device_of(array)
             continue
         if type(array) is not kind and namespace(array) is not xp:
             raise bad_type(

@@ -10,7 +10,7 @@ import numpy as np
 
 from ._memo import Memo
 
-#: Numbers of blocks without bits: nothing is attended, everything is.
+#: Numbers of blocks without bits: nothing is attended, everything is. They are -1 - kind.
 NOTHING, EVERYTHING = -1, -2
 
 

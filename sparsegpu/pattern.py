@@ -22,8 +22,8 @@ from ._arrays import (
     namespace,
     read_only,
 )
-from ._checks import bad_value, check_blocksize, check_element_count, check_sizes
-from ._indices import check_contents, check_metadata
+from ._checks import check_blocksize, check_element_count, check_sizes
+from ._indices import ascend, check_contents, check_metadata, keys_per_batch
 from ._memo import Memo
 from ._segments import starts_run
 
@@ -72,6 +72,14 @@ class Pattern(Memo):
         "shape",
     )
 
+    batch_shape: tuple[int, ...]
+    blocksize: tuple[int, int]
+    data_shape: tuple[int, ...]
+    device: int | None  # None on the host
+    kept: dict[Hashable, Any]  # by streams, of the CUDA engine
+    nnzb: int
+    shape: tuple[int, int]
+
     def __init__(
         self,
         indptr: Any,
@@ -83,25 +91,29 @@ class Pattern(Memo):
         copy: bool = True,
         function: str = "bsr_array",
     ):
-        self.blocksize = check_blocksize(function, blocksize)
+        bm, bk = check_blocksize(function, blocksize)
         m, k = check_sizes(function, "shape", shape, "a pair of integers (M, K)", count=2)
-        self.shape: tuple[int, int] = (m, k)
         super().__init__(namespace(indices))
-        check_metadata(function, indptr, indices, self.shape, self.blocksize)
-        self.batch_shape: tuple[int, ...] = tuple(indices.shape[:-1])
-        self.nnzb = int(indices.shape[-1])
-        self.data_shape = (*self.batch_shape, self.nnzb, *self.blocksize)
-        self.kept: dict[Hashable, Any] = {}  # by streams, of the CUDA engine
-        check_element_count(function, "shape", (*self.batch_shape, m, k))
-        dtype = index_dtype(max(self.nnzb, *self.block_shape))
+        check_metadata(function, indptr, indices, (m, k), (bm, bk))
+        batch, nnzb = tuple(indices.shape[:-1]), int(indices.shape[-1])
+        if batch:
+            check_element_count(function, "shape", (*batch, m, k))
+        fix = partial(object.__setattr__, self)
+        fix("shape", (m, k))
+        fix("blocksize", (bm, bk))
+        fix("batch_shape", batch)
+        fix("nnzb", nnzb)
+        fix("data_shape", (*batch, nnzb, bm, bk))
+        fix("kept", {})
+        dtype = index_dtype(max(nnzb, m // bm, k // bk))
         self._indptr = cast_indices(function, "indptr", indptr, dtype, copy)
         self._indices = cast_indices(function, "indices", indices, dtype, copy)
+        fix("device", device_of(self._indices))
         if check:  # the copies: the caller's arrays may change meanwhile
             self.check(function)
-        self.device: int | None = device_of(self._indices)  # None on the host
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _FIXED and hasattr(self, "device"):  # __init__ sets it last
+        if name in _FIXED:  # __init__ goes past this
             raise AttributeError(f"Pattern: '{name}' cannot be set, a pattern is immutable")
         super().__setattr__(name, value)
 
@@ -218,11 +230,7 @@ class Pattern(Memo):
 
     @property
     def _order_facts(self) -> tuple[bool, bool]:
-        def build() -> tuple[bool, bool]:
-            step = self.xp.diff(self.keys())
-            return bool((step >= 0).all()), bool((step > 0).all())
-
-        return self.memo("order", build)
+        return self.memo("order", partial(ascend, self._indptr, self._indices))
 
     # -- derived patterns -------------------------------------------------------------------
 
@@ -381,26 +389,3 @@ def from_sorted_keys(
     indptr = indptr.astype(dtype).reshape(*batch_shape, block_rows + 1)
     indices = (keys % max(block_cols, 1)).astype(dtype).reshape(*batch_shape, nnzb)
     return _unchecked(indptr, indices, shape, blocksize)
-
-
-def keys_per_batch(
-    keys: Any, batch_shape: tuple[int, ...], blocks: int, function: str, argument: str
-) -> int:
-    """Return how many of the sorted ``keys`` fall to each matrix of ``blocks`` positions.
-
-    Raises
-    ------
-    ValueError
-        When they differ: a batch keeps the same number of blocks everywhere.
-    """
-    batch_size = prod(batch_shape)
-    if batch_size <= 1:
-        return int(keys.size)
-    xp = namespace(keys)
-    edges = xp.searchsorted(keys, xp.arange(batch_size + 1, dtype=np.int64) * blocks)
-    counts = xp.diff(edges)
-    low, high = int(counts.min()), int(counts.max())
-    if low != high:
-        expected = "the same number of stored blocks in every batch of the result"
-        raise bad_value(function, argument, expected, f"between {low} and {high}")
-    return low

@@ -12,6 +12,9 @@ import sparsegpu as sg
 from covering import covered
 from operator_cases import check, make
 from sparsegpu import BlockMask
+from sparsegpu._block_bits import EVERYTHING, NOTHING
+from sparsegpu.ops._canonical import canonical_bits
+from sparsegpu.pattern import Pattern
 from test_block_mask import BLOCKSIZES, mask_of
 
 OPERATORS = [operator.and_, operator.or_, operator.xor]
@@ -130,3 +133,18 @@ def test_errors(sign):
         operate(a.astype("float64"), a)
     with pytest.raises(TypeError, match=r"^bsr_array ~: argument 'self': .*int8"):
         ~a.astype("int8")
+
+
+@pytest.mark.parametrize("partial", [False, True])
+@pytest.mark.parametrize("columns", [[0, 2, 1], [2, 0, 1]])
+def test_codes_of_blocks(engine, partial, columns):
+    kind = [1, 0, 2 if partial else 1]
+    indices, indptr = np.array([*columns, 1]), np.array([0, 3, 4])
+    pattern = Pattern(engine.array(indptr), engine.array(indices), (2, 3), (1, 1))
+    bits = engine.xp.zeros((2 * partial, 1, 1), np.uint32)
+    kinds = engine.array(np.array([*kind, 2 if partial else 0]))
+    ordered, packed = canonical_bits(BlockMask(pattern, kinds, bits), "f", "mask")
+    assert packed.codes.dtype == ordered._indices.dtype
+    codes = [{0: NOTHING, 1: EVERYTHING, 2: 0}[k] for k in kind]
+    expected = [codes[i] for i in np.argsort(columns)] + [1 if partial else NOTHING]
+    assert engine.host(packed.codes).tolist() == expected

@@ -86,7 +86,7 @@ def test_top_k(directory, rng, dtype, columns, kept, of):
         scores[..., ::3] = rng.choice(special, scores[..., ::3].shape)
     with emulated_block_masks(directory) as launched:
         made = masks.top_k(scores, k, (2, 4))
-    assert launched == {"top_k": 1}
+    assert launched == {"top_k": 1, "mask_of_lists": 1}
     assert_equal(made, masks.top_k(scores, k, (2, 4)))
     np.testing.assert_array_equal(made.indices.reshape(2, 3, k), best_columns(scores, k))
 
@@ -96,3 +96,28 @@ def test_scores_in_any_order(directory, rng):
     with emulated_block_masks(directory):
         made = masks.top_k(scores, 5, 1)
     np.testing.assert_array_equal(made.indices.reshape(2, 6, 5), best_columns(scores, 5))
+
+
+@covered(
+    dtype=["int16", "int32", "int64", "uint64"],
+    batch=[(), (2,), (2, 3), (0,)],
+    rows=[0, 1, 4, 300],
+    most=[0, 1, 3],
+    counted=[False, True],
+    index=[np.int32, np.int64],
+)
+def test_lists(directory, rng, monkeypatch, dtype, batch, rows, most, counted, index):
+    monkeypatch.setattr("sparsegpu.masks.blocks.index_dtype", lambda largest: np.dtype(index))
+    monkeypatch.setattr("sparsegpu.pattern.index_dtype", lambda largest: np.dtype(index))
+    lists = np.argsort(rng.random((*batch, rows, 5)), axis=-1)[..., :most].astype(dtype)
+    counts = rng.integers(0, most + 1, (*batch, rows)) if counted else None
+    given = {"shape": (2 * rows, 15), "blocksize": (2, 3), "check": False}
+    for held in (lists, np.asfortranarray(lists)):
+        with emulated_block_masks(directory) as launched:
+            made = masks.from_indices(held, counts, **given)
+        assert launched == ({"mask_of_lists": 1} if 0 not in batch else {})
+        expected = masks.from_indices(lists, counts, **given)
+        for name in ("indptr", "indices", "kind", "bits"):
+            got, wanted = getattr(made, name), getattr(expected, name)
+            assert got.dtype == wanted.dtype and got.shape == wanted.shape, name
+            np.testing.assert_array_equal(got, wanted, err_msg=name)

@@ -13,6 +13,7 @@ from sparsegpu.engines.cuda import _schedule
 from sparsegpu.engines.cuda._schedule import MOST_ROWS, rank_descending, row_groups, stretches
 from sparsegpu.pattern import Pattern
 from sparsegpu.testing import random_blocks
+from tools.emulator.host import emulated
 
 
 def make_pattern(engine, indptr, indices, block_columns: int) -> Pattern:
@@ -201,3 +202,16 @@ def test_a_stretch_fits_shared_memory(rows, block_columns):
     assert width % 1024 == 0 and width > 0 and narrow_width > 0
     assert (rows + 2) * words * 4 <= shared_memory <= 96 * 1024
     assert (rows + 1) * narrow_width * 4 <= shared_memory
+
+
+@pytest.mark.parametrize("most", [39, 90])
+def test_rank_descending_counts_the_comparisons(directory, rng, monkeypatch, most):
+    """Of many numbers, too, each is compared with those of its matrix alone."""
+    monkeypatch.setattr(_schedule, "RANKED", most)
+    values = rng.integers(-3, 3, (5, 40)).astype(np.int32)
+    order = np.empty(values.size, np.int32)
+    with emulated(directory, (_schedule,), {}) as launched:
+        rank_descending(order, values.ravel(), 40)
+    assert launched == ({"bsr_schedule_order": 1} if most == 90 else {})
+    expected = np.argsort(-values, axis=-1, kind="stable") + 40 * np.arange(5)[:, None]
+    assert order.tolist() == expected.ravel().tolist()

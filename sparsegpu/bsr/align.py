@@ -9,11 +9,12 @@ import numpy as np
 
 from .._arrays import CONTAINER_DTYPES, bfloat16, common_namespace, is_cupy, namespace
 from .._checks import bad_type, bad_value, broadcast_shape, check_scalar
+from .._indices import keys_per_batch
 from .._segments import distinct
 from ..engines import computing_engine, engine_module
 from ..ops._canonical import distinct_blocks
 from ..ops._common import check_sparse
-from ..pattern import Pattern, from_sorted_keys, keys_per_batch
+from ..pattern import Pattern, from_sorted_keys
 from .elements import check_dtype, foreign_blocks, foreign_shape, is_foreign
 
 

@@ -26,11 +26,12 @@ from .._checks import (
     check_integers,
     check_sizes,
 )
+from .._indices import keys_per_batch
 from .._segments import starts_run
 from ..engines import engine_module
 from ..ops._blocks_24 import is_sparse_blocks
 from ..ops._common import check_sparse, is_block_mask, is_sparse, on_device
-from ..pattern import Pattern, from_sorted_keys, keys_per_batch
+from ..pattern import Pattern, from_sorted_keys
 from .elements import (
     OR_PAD,
     check_dtype,

@@ -13,11 +13,12 @@ import numpy as np
 
 from .._arrays import CONTAINER_DTYPES, check_dtype_name, check_range, namespace
 from .._checks import bad_type, bad_value
+from .._indices import keys_per_batch
 from .._math import ceil_div
 from .._segments import distinct, starts_run
 from ..engines import computing_engine, engine_module
 from ..ops._common import on_device
-from ..pattern import Pattern, from_sorted_keys, keys_per_batch
+from ..pattern import Pattern, from_sorted_keys
 
 #: dtypes whose elements SciPy puts into blocks as is done here (int8 it wraps).
 _COMPILED = {np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128)}

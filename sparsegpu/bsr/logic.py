@@ -11,12 +11,13 @@ import numpy as np
 from .._arrays import common_namespace, namespace
 from .._block_bits import EVERYTHING, NOTHING
 from .._checks import bad_type, bad_value, kind_of
+from .._indices import keys_per_batch
 from .._math import ceil_div
 from .._protocols import leaves
 from .._segments import distinct
 from ..ops._canonical import canonical_bits, distinct_blocks, distinct_values, spread
 from ..ops._common import check_sparse, is_block_mask, on_device
-from ..pattern import from_sorted_keys, keys_per_batch
+from ..pattern import from_sorted_keys
 from .align import in_blocks
 from .base import BsrBase
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from .._indices import keys_per_batch
 from .._segments import expand_counts, starts_run
-from ..pattern import Pattern, from_sorted_keys, keys_per_batch
+from ..pattern import Pattern, from_sorted_keys
 
 
 class Plan:

@@ -153,9 +153,9 @@ def top_k(scores: Any, k: int, blocksize: Any, *, xp: ModuleType | None = None) 
         chosen = xp.empty((*batch, rows, k), index_dtype(columns))
         if chosen.size:
             checking_module(xp, "block_masks").top_k(chosen, scores)
-        pattern = _of_equal_rows(chosen, shape, (bm, bk))
-        pattern.note("order", (True, True))
-        return _whole(pattern)
+        mask = _listed(chosen, shape, (bm, bk))
+        mask.pattern.note("order", (True, True))
+        return mask
 
 
 def from_indices(
@@ -220,14 +220,14 @@ def from_indices(
         if check:
             _check_entries(function, indices, counts, columns)
         if counts is None:
-            return _whole(_of_equal_rows(indices, shape, blocks))
+            return _listed(indices, shape, blocks)
         indices = indices[..., :columns]  # lists of different columns are no longer
         counts = counts.astype(np.int64)
         listed = _counted(indices, counts)
         if check and _equal(counts.sum(axis=-1)):
             return _whole(_of_rows(indices[listed], counts, shape, blocks))
         filled = _filled(indices, counts, columns)
-        return _whole(_of_equal_rows(filled, shape, blocks), listed)
+        return _listed(filled, shape, blocks, listed)
 
 
 def _check_lists(
@@ -301,15 +301,23 @@ def _filled(indices: Any, counts: Any, columns: int) -> Any:
     return xp.where(listed, indices.astype(np.int64), filling)
 
 
-def _of_equal_rows(lists: Any, shape: tuple[int, ...], blocksize: tuple[int, int]) -> Pattern:
-    """Return the pattern of the lists (*B, rows, most), entry by entry."""
+def _listed(
+    lists: Any, shape: tuple[int, ...], blocksize: tuple[int, int], held: Any = None
+) -> BlockMask:
+    """Return the mask of lists (*B, rows, most), entry by entry.
+
+    Of whole blocks: all, or those that ``held`` (bool, of the same shape) says.
+    """
     xp, (*batch, rows, most) = namespace(lists), lists.shape
-    if most:
-        starts = xp.arange(0, rows * most + 1, most, dtype=np.int64)
-    else:
-        starts = xp.zeros(rows + 1, dtype=np.int64)
-    indptr = xp.broadcast_to(starts, (*batch, rows + 1))
-    return _unchecked(indptr, lists.reshape(*batch, rows * most), shape, blocksize)
+    dtype = _index_dtype(rows * most, shape, blocksize)
+    indptr, indices = xp.empty((*batch, rows + 1), dtype), xp.empty((*batch, rows * most), dtype)
+    kind = None if held is None else held.view(np.uint8).reshape(indices.shape)  # True is FULL
+    wanted = xp.empty(indices.shape, np.uint8) if kind is None else None
+    if indptr.size:
+        checking_module(xp, "block_masks").listed(indptr, indices, wanted, lists)
+    matrix = (shape[-2], shape[-1])
+    pattern = Pattern(indptr, indices, matrix, blocksize, check=False, copy=False)
+    return _mask(pattern, wanted if kind is None else kind)
 
 
 def _of_rows(
@@ -317,27 +325,26 @@ def _of_rows(
 ) -> Pattern:
     """Return the pattern of rows of so many blocks (*B, rows), whose columns stand one by one."""
     xp, (*batch, rows) = namespace(counts), counts.shape
-    indptr = xp.zeros((*batch, rows + 1), dtype=np.int64)
+    indices = indices.reshape(*batch, -1)
+    dtype = _index_dtype(indices.shape[-1], shape, blocksize)
+    indptr = xp.zeros((*batch, rows + 1), dtype)
     indptr[..., 1:] = xp.cumsum(counts, axis=-1)
-    return _unchecked(indptr, indices.reshape(*batch, -1), shape, blocksize)
-
-
-def _unchecked(
-    indptr: Any, indices: Any, shape: tuple[int, ...], blocksize: tuple[int, int]
-) -> Pattern:
-    """Return the pattern of copies, cast without a look at the values, which would wait."""
-    sizes = (s // b for s, b in zip(shape[-2:], blocksize))
-    dtype = index_dtype(max(indices.shape[-1], *sizes))
-    indptr, indices = (a.astype(dtype, order="C") for a in (indptr, indices))
     matrix = (shape[-2], shape[-1])
-    return Pattern(indptr, indices, matrix, blocksize, check=False, copy=False)
+    # Cast without a look at the values, which would wait.
+    return Pattern(indptr, indices.astype(dtype), matrix, blocksize, check=False, copy=False)
 
 
-def _whole(pattern: Pattern, held: Any = None) -> BlockMask:
-    """Return the mask of whole blocks: all of a pattern's, or those that ``held`` (bool) says."""
-    xp, (bm, bk), shape = pattern.xp, pattern.blocksize, pattern.data_shape[:-2]
-    if held is None:
-        kind = xp.full(shape, FULL, dtype=np.uint8)
-    else:
-        kind = held.view(np.uint8).reshape(shape)  # True is FULL
-    return BlockMask._of(pattern, kind, xp.zeros((0, bm, words(bk)), dtype=np.uint32))
+def _index_dtype(nnzb: int, shape: tuple[int, ...], blocksize: tuple[int, int]) -> np.dtype:
+    """Return the dtype of a pattern's indices."""
+    return index_dtype(max(nnzb, *(s // b for s, b in zip(shape[-2:], blocksize))))
+
+
+def _whole(pattern: Pattern) -> BlockMask:
+    """Return the mask of all blocks of a pattern."""
+    return _mask(pattern, pattern.xp.full(pattern.data_shape[:-2], FULL, dtype=np.uint8))
+
+
+def _mask(pattern: Pattern, kind: Any) -> BlockMask:
+    """Return a mask without partial blocks."""
+    bm, bk = pattern.blocksize
+    return BlockMask._of(pattern, kind, pattern.xp.zeros((0, bm, words(bk)), dtype=np.uint32))

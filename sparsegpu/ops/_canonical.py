@@ -14,7 +14,7 @@ from .._arrays import common_namespace, namespace
 from .._block_bits import EVERYTHING, NOTHING, BlockBits
 from .._checks import bad_value
 from .._memo import Memo
-from ..engines import engine_module
+from ..engines import checking_module, engine_module
 from ..pattern import Pattern
 from ._common import check_sparse, on_device
 
@@ -53,18 +53,21 @@ def canonical_bits(mask: Any, function: str, argument: str) -> tuple[Pattern, Bl
 
     def build() -> tuple[Pattern, BlockBits]:
         pattern, order = mask.pattern, None
-        if not pattern.has_canonical_format:
+        if not checking_module(pattern.xp, "convert").column_order(pattern)[1]:
             canonical, order, _ = pattern.canonical(function, argument)
             if canonical.nnzb != pattern.nnzb:  # repeated blocks, which are or-ed
                 merged = type(mask).from_bsr(mask.tobsr())
                 return canonical_bits(merged, function, argument)
             pattern = canonical
-        xp, kind = pattern.xp, mask.kind.ravel()
-        partial = kind == 2
-        codes = xp.where(kind == 1, EVERYTHING, NOTHING)
-        codes = xp.where(partial, xp.cumsum(partial, dtype=np.int64) - 1, codes)
+        xp, indices, kind = pattern.xp, pattern._indices, mask.kind.ravel()
+        if len(mask.bits):
+            partial = kind == 2
+            codes = xp.where(kind == 1, EVERYTHING, NOTHING)
+            codes = xp.where(partial, xp.cumsum(partial, dtype=np.int64) - 1, codes)
+        else:  # kinds of whole blocks are 0 and 1
+            codes = xp.subtract(NOTHING, kind, dtype=indices.dtype)
         codes = codes if order is None else codes[order]
-        codes = codes.astype(pattern._indices.dtype).reshape(pattern._indices.shape)
+        codes = codes.astype(indices.dtype, copy=False).reshape(indices.shape)
         return pattern, BlockBits(codes, mask.bits, pattern.blocksize[1], Memo(xp))
 
     with on_device(mask.kind):

@@ -145,8 +145,8 @@ def scaled_dot_product_attention(
             config=config,
         )
         if return_lse:
-            return (result[0][0] if out is None else out, result[1][0])
-        return result[0] if out is None else out
+            return (result[0].squeeze(0) if out is None else out, result[1].squeeze(0))
+        return result.squeeze(0) if out is None else out
     mask = mask_operand(function, mask)
     slopes = optional_array(slopes, function, "slopes")
     sinks = optional_array(sinks, function, "sinks")

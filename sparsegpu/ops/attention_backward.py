@@ -143,9 +143,8 @@ def scaled_dot_product_attention_backward(
             allow_tf32=allow_tf32,
             config=config,
         )
-        return AttentionGradients(
-            found.query[0], found.key[0], found.value[0], found.mask, found.sinks
-        )
+        query, key, value = (gradient.squeeze(0) for gradient in found[:3])
+        return AttentionGradients(query, key, value, found.mask, found.sinks)
     grad_lse = optional_array(grad_lse, function, "grad_lse")
     slopes = optional_array(slopes, function, "slopes")
     sinks = optional_array(sinks, function, "sinks")

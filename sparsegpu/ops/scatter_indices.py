@@ -216,7 +216,10 @@ def _default_split(indices_format: str, n: int, ms: int) -> int:
         return n // ms
     # The narrowest tiles that are wide enough for a thread block.
     most = n // _NARROWEST_DEFAULT_TILE
-    return next((split for split in range(most, 1, -1) if n % split == 0), 1)
+    for split in range(most, 1, -1):
+        if n % split == 0:
+            return split
+    return 1
 
 
 def _lists(

@@ -50,7 +50,7 @@ def emulated_union(directory: Path) -> AbstractContextManager[Counter]:
 
 def emulated_block_masks(directory: Path) -> AbstractContextManager[Counter]:
     """Make masks by emulated kernels in the block of this context."""
-    return _emulated(directory, block_masks, ("interval_mask", "top_k"))
+    return _emulated(directory, block_masks, ("interval_mask", "top_k", "listed"))
 
 
 def emulated_softmax(directory: Path) -> AbstractContextManager[Counter]:

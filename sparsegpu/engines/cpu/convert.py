@@ -11,6 +11,7 @@ import numpy as np
 from ...pattern import Pattern
 from ..reference import convert as _reference
 from ..reference.convert import block_mask as block_mask
+from ..reference.convert import column_order as column_order
 from ..reference.convert import gather_blocks as gather_blocks
 from ..reference.convert import sum_blocks as sum_blocks
 from ..reference.convert import transpose_pattern as transpose_pattern

@@ -11,6 +11,7 @@ from .runtime.launch import pointer
 
 _COUNT = 5  # as many as the kernel that has most to tell writes
 _Numbers = ctypes.c_int64 * _COUNT
+_ZEROS = (0,) * _COUNT
 
 # Never freed: a call that is interrupted gives nothing back, since a kernel may yet write there.
 _memory: list[Any] = []
@@ -47,7 +48,7 @@ class HostNumbers:
     def on(self, stream: int) -> None:
         """Set all to zero for a kernel that is about to be launched on this stream."""
         self._stream = stream
-        ctypes.memset(self._numbers, 0, ctypes.sizeof(_Numbers))
+        self._numbers[:] = _ZEROS
 
     def wait(self) -> list[int]:
         """Wait for that stream and return the numbers."""

@@ -24,7 +24,8 @@ from .runtime.types import ctype
 #: Block rows of a group, at most.
 MOST_ROWS = 256
 
-#: Up to so many numbers are sorted by comparing all with all (`bsr_schedule_order.cu`).
+#: Up to so many numbers are sorted by comparing all with all (`bsr_schedule_order.cu`), and as many
+#: comparisons are made of the numbers of several matrices.
 RANKED = 8192
 #: Up to so many groups are sorted by the launch that makes them.
 RANKED_AT_ONCE = 256
@@ -218,7 +219,7 @@ def rank_descending(order: Any, values: Any, per_matrix: int) -> None:
         Values of a matrix.
     """
     n = values.size
-    if n <= RANKED:
+    if n * per_matrix <= RANKED**2:
         launch = Launch(
             kernel("bsr_schedule_order"),
             grid(ceil_div(n, THREADS // 32)),

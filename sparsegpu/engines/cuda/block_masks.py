@@ -1,4 +1,4 @@
-"""Block masks of intervals and of scores on the device: a launch for each mask."""
+"""Block masks of intervals, scores and lists on the device: a launch for each mask."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from ..._math import ceil_div
 from ...pattern import Pattern
 from .._intervals import Intervals
 from ._grid import THREADS, grid, size_of
-from .runtime.launch import Launch, kernel, submit
+from .runtime.launch import NULL, Launch, address, kernel, submit
 from .runtime.structs import kernel_struct
 from .runtime.types import ctype
 
 _WORD = 32  # columns of a word of bits
 _TOP_BIT = np.uint64(1 << 63)
+_LISTED = (np.dtype(np.int32), np.dtype(np.int64))
 
 
 def interval_mask(
@@ -90,5 +91,32 @@ def top_k(chosen: Any, scores: Any) -> None:
         grid(rows),
         (THREADS,),
         (chosen, scores, np.int64(rows), np.int64(columns), np.int64(count)),
+    )
+    submit(launch, setup=True)
+
+
+def listed(indptr: Any, indices: Any, kind: Any, lists: Any) -> None:
+    """Write the pattern of lists (*B, rows, most) and, unless None, the kinds of whole blocks.
+
+    What is written is C-contiguous.
+    """
+    if lists.dtype not in _LISTED:
+        lists = lists.astype(np.int64)
+    lists = lists if lists.flags.c_contiguous else lists.copy()
+    rows, most = lists.shape[-2:]
+    launch = Launch(
+        kernel("mask_of_lists", T=ctype(lists.dtype), INDEX=ctype(indices.dtype)),
+        grid(ceil_div(max(indptr.size, indices.size), THREADS)),
+        (THREADS,),
+        (
+            indptr,
+            indices,
+            NULL if kind is None else kind,
+            address(lists),
+            np.int64(indices.size),
+            np.int64(indptr.size),
+            np.int64(rows),
+            np.int64(most),
+        ),
     )
     submit(launch, setup=True)

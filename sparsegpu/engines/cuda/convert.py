@@ -11,6 +11,7 @@ import numpy as np
 from ..._arrays import namespace
 from ..._math import ceil_div
 from ...pattern import Pattern
+from ._column_order import column_order as column_order
 from ._grid import (
     THREADS,
     aligned,

@@ -164,6 +164,12 @@ _SCHEDULES = (
     ),
     KernelSource("interval_mask", (), (), variants=each("INDEX", _INDICES)),
     KernelSource(
+        "mask_of_lists",
+        (),
+        (),
+        variants=each("T", _INDICES, INDEX="s32") + each("T", ("s64",), INDEX="s64"),
+    ),
+    KernelSource(
         "top_k",
         (),
         (),
@@ -197,18 +203,9 @@ _SCHEDULES = (
             "INDEX", _INDICES, CLUSTER="4", ROWS_PER_CLUSTER="2", SLICES_M="2", SLICES_K="1"
         ),
     ),
-    KernelSource(
-        "bsr_transpose_pattern",
-        (),
-        (),
-        variants=each("INDEX", _INDICES),
-    ),
-    KernelSource(
-        "bsr_row_signature",
-        (),
-        (),
-        variants=each("INDEX", _INDICES),
-    ),
+    KernelSource("bsr_column_order", (), (), variants=each("INDEX", _INDICES)),
+    KernelSource("bsr_transpose_pattern", (), (), variants=each("INDEX", _INDICES)),
+    KernelSource("bsr_row_signature", (), (), variants=each("INDEX", _INDICES)),
 )
 
 _CONTAINERS = (*FLOATS, "int8", "uint8", "int32", "bool", "complex64", "complex128")

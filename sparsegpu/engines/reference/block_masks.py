@@ -1,4 +1,4 @@
-"""Block masks of intervals and of scores: what `sparsegpu.masks` makes of its arguments."""
+"""Block masks of intervals, scores and lists: what `sparsegpu.masks` makes of its arguments."""
 
 from __future__ import annotations
 
@@ -71,6 +71,15 @@ def top_k(chosen: Any, scores: Any) -> None:
     step = max(1, _PIECE // columns)
     for some in (slice(at, at + step) for at in range(0, len(rows), step)):
         found[some] = _columns_of_largest(rows[some], k)
+
+
+def listed(indptr: Any, indices: Any, kind: Any, lists: Any) -> None:
+    """Write the pattern of lists (*B, rows, most) and, unless None, the kinds of whole blocks."""
+    rows, most = lists.shape[-2:]
+    indptr[...] = np.arange(rows + 1) * most
+    indices[...] = lists.reshape(indices.shape)
+    if kind is not None:
+        kind[...] = _FULL
 
 
 def _columns_of_largest(scores: np.ndarray, k: int) -> np.ndarray:

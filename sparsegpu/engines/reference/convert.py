@@ -58,6 +58,11 @@ def transpose_pattern(pattern: Pattern) -> tuple[Pattern, np.ndarray]:
     return pattern.transposed()
 
 
+def column_order(pattern: Pattern) -> tuple[bool, bool]:
+    """Return whether columns ascend in every row, and whether they do so strictly."""
+    return pattern.has_sorted_indices, pattern.has_canonical_format
+
+
 def sum_blocks(
     out_blocks: np.ndarray, blocks: np.ndarray, order: np.ndarray, starts: np.ndarray
 ) -> None:

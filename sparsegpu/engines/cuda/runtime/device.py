@@ -1,15 +1,16 @@
-"""The current device: what tiles are chosen by, and which code it runs."""
+"""The current device: what tiles are chosen by, which code it runs, and its context."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .architectures import PORTABLE, matching_architecture
 from .compile import supported_architectures
 
 _get_device: Callable[[], int] | None = None
+_INVALID_CONTEXT = 201  # CUresult
 
 
 class DeviceFacts(NamedTuple):
@@ -71,3 +72,28 @@ def current_device() -> int:
 
         _get_device = runtime.getDevice
     return _get_device()
+
+
+def in_context(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call the driver from a thread that may not have a current context yet."""
+    try:
+        return call(*arguments)
+    except RuntimeError as error:
+        if not lacks_context(error):
+            raise
+    return call(*arguments)
+
+
+def lacks_context(error: RuntimeError) -> bool:
+    """Return whether the driver refused because this thread has no context; then make one current.
+
+    CuPy makes a context current at a thread's first call of CUDA's runtime API, but launching,
+    loading a cubin and encoding a tensor map are calls of the driver API. Checking before each of
+    them would cost more than calling again.
+    """
+    if getattr(error, "status", None) != _INVALID_CONTEXT:
+        return False
+    from cupy.cuda import runtime
+
+    runtime.setDevice(current_device())
+    return True

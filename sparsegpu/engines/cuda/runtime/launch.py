@@ -29,7 +29,7 @@ from ...._locks import fork_safe
 from ...._math import round_up
 from .architectures import PORTABLE, matching_architecture
 from .compile import compile_kernel, supported_architectures
-from .device import compute_capability, current_device
+from .device import compute_capability, current_device, in_context, lacks_context
 
 #: Thread blocks of a grid, at most.
 MAX_GRID = 2**31 - 1
@@ -41,7 +41,6 @@ _lock = fork_safe(threading.RLock())
 
 # CUresult of a launch that asks for more than the device has; the context stays usable.
 _INVALID_VALUE, _OUT_OF_RESOURCES, _INVALID_CLUSTER = 1, 701, 912
-_INVALID_CONTEXT = 201
 _PARAMETER_ALIGNMENT = 128  # more than any parameter needs (a tensor map: 64)
 
 
@@ -300,29 +299,6 @@ def address(array: Any) -> bytes:
 
 #: A null `pointer`.
 NULL = pointer(0)
-
-
-def in_context(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Call the driver from a thread that may not have a current context yet."""
-    try:
-        return call(*arguments)
-    except RuntimeError as error:
-        if not lacks_context(error):
-            raise
-    return call(*arguments)
-
-
-def lacks_context(error: RuntimeError) -> bool:
-    """Return whether the driver refused because this thread has no context; then make one current.
-
-    CuPy makes a context current at a thread's first call of CUDA's runtime API, but launching,
-    loading a cubin and encoding a tensor map are calls of the driver API. Checking before each of
-    them would cost more than calling again.
-    """
-    if getattr(error, "status", None) != _INVALID_CONTEXT:
-        return False
-    _runtime().setDevice(current_device())
-    return True
 
 
 def _refuse(error: Any, source: str, asked: str) -> None:

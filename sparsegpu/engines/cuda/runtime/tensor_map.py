@@ -14,7 +14,7 @@ import numpy as np
 
 from ...._arrays import bfloat16
 from ...._checks import bad_type, bad_value
-from .launch import in_context
+from .device import in_context
 
 #: Entries kept; a map is 128 bytes.
 CAPACITY = 512
