@@ -282,6 +282,8 @@ def _masks() -> Iterator[tuple[str, Prepare]]:
     for dtype in ("float16", "bfloat16", "float32", "float64", "int64"):
         yield f"top_k {dtype}", partial(_top_k, (2, 3, 70), 5, dtype)
     yield "top_k long", partial(_top_k, (4, 3000), 700, "float32")
+    for dtype in ("int32", "int64"):
+        yield f"attention to lists of blocks {dtype}", partial(_attended_lists, dtype)
 
 
 def _documents(make):
@@ -299,6 +301,18 @@ def _top_k(shape, count, dtype, make):
     else:
         scores = make.dense(shape, dtype)
     return lambda: sg.masks.top_k(scores, count, 2).indices
+
+
+def _attended_lists(dtype, make):
+    """Lists of a batch in any order: pattern, order of the columns, attention."""
+    lists = make.xp.asarray(make.rng.permuted(np.tile(np.arange(5), (2, 3, 1)), axis=-1)[..., :3])
+    query, key, value = (make.dense((2, length, 16), "float32") for length in (24, 40, 40))
+
+    def run():
+        mask = sg.masks.from_indices(lists.astype(dtype), shape=(24, 40), blocksize=8)
+        return sg.scaled_dot_product_attention(query, key, value, mask)
+
+    return run
 
 
 def _accumulators() -> Iterator[tuple[str, Prepare]]:
