@@ -35,7 +35,7 @@ labels = xp.asarray(digits["labels"].astype(int))
 WIDTH = 16  # numbers that stand for a pixel
 
 # %% [markdown]
-# ## Attention and its gradient, three products each
+# ## Attention and its gradient at the stored blocks
 #
 # Forwards: the scores q k' at the stored blocks of the mask, a softmax over what is stored of each
 # row, and the product of the probabilities P with v. The mask is one for all images; P is a batch.
@@ -201,7 +201,7 @@ for name, curve in accuracy.items():
     assert curve[-1] > dense[-1] - 0.06
 
 # %% [markdown]
-# The last network's attention, and the blocks that were kept of it.
+# What the last network looked at, and its two masks.
 
 # %%
 figure, panels = plt.subplots(1, 3, figsize=(10, 3.6), layout="constrained")

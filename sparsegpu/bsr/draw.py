@@ -101,9 +101,11 @@ class Drawings(Patterned):
         ax.set_ylim(extent[2:])
         if each != (1, 1) and self.nnzb and not small:
             fraction = max(0.15, 5 * _em(ax) / box.width)  # for the bar and what is beside it
-            bar = ax.figure.colorbar(image, ax=ax, fraction=fraction)
+            left = (0.95 - fraction) * box.width  # for the picture
+            shrink = min(1, left * m / k / box.height) if to_scale else 1
+            bar = ax.figure.colorbar(image, ax=ax, fraction=fraction, shrink=shrink)
             bar.set_label(f"stored share, {_cell(each)}")
-            _wrap(bar.ax.yaxis.label, box.height)
+            _wrap(bar.ax.yaxis.label, shrink * box.height)
         title = f"{self.nnzb} blocks of {bm}x{bk}, density {self.density:.3g}"
         annotate(ax, title, ("block column", "block row"), small=small)
         return ax
