@@ -30,12 +30,14 @@ extensions = [
     "figures",
     "notebooks",
 ]
-exclude_patterns = ["_build", "_ext", "_inventories"]
+exclude_patterns = ["_build", "_ext", "_inventories", "_templates"]
+templates_path = ["_templates"]
 default_role = "py:obj"  # `bsr_array` in a docstring is a link
 autosummary_generate = True
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 autodoc_default_options = {"members": True, "inherited-members": True}
+toc_object_entries_show_parents = "hide"  # bsr_array.aslinearoperator() is wider than its column
 autodoc_preserve_defaults = True  # xp=numpy, not the path of the module
 
 myst_enable_extensions = ["colon_fence", "deflist"]

@@ -108,6 +108,70 @@ def test_every_block_is_seen_in_small_axes(engine, plt, side):
     assert seen(axes[-1, 0], a, plt.page).min() > SEEN
 
 
+def drawn_by_each(figure):
+    """Return the pixels (axes, height, width) that each Axes of a figure draws, with its texts."""
+    figure.canvas.draw()
+    figure.set_layout_engine("none")  # what is hidden would leave its place to others
+    inks = []
+    for ax in figure.axes:
+        for other in figure.axes:
+            other.set_visible(other is ax)
+        figure.canvas.draw()
+        image = np.asarray(figure.canvas.buffer_rgba())[:, :, :3]
+        inks.append((image != image[0, 0]).any(axis=2))
+    for ax in figure.axes:
+        ax.set_visible(True)
+    return np.array(inks)
+
+
+def texts(ax):
+    """Return the boxes of the texts that an Axes shows."""
+    found = [ax.title]
+    for axis in (ax.xaxis, ax.yaxis):
+        low, high = sorted(axis.get_view_interval())
+        ticks = zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
+        found += [axis.label, *(label for place, label in ticks if low <= place <= high)]
+    return [text.get_window_extent() for text in found if text.get_text()]
+
+
+@pytest.mark.parametrize("layout", [None, "constrained"])
+@pytest.mark.parametrize("grid", [(1, 4, 6.4, 4.8), (1, 4, 12, 3), (2, 2, 6.4, 4.8), (1, 3, 10, 4)])
+def test_axes_side_by_side_cover_nothing_of_each_other(engine, plt, grid, layout):
+    rows, columns, *size = grid
+    figure, axes = plt.subplots(rows, columns, figsize=size, layout=layout)
+    group = to_semi_structured(engine.xp.tile(engine.array([0, 1, 0, 1]), (64, 32)).astype("f2"))
+    matrices = [scattered(engine, 10), scattered(engine, 10**6), arrow(engine), group]
+    for ax, a in zip(axes.flat, matrices, strict=False):
+        a.spy(ax)
+    drawn = drawn_by_each(figure)
+    assert drawn.any(axis=(1, 2)).all() and drawn.sum(axis=0).max() == 1
+    border = np.ones(drawn.shape[1:], bool)
+    border[1:-1, 1:-1] = False
+    assert not (drawn & border).any()  # nothing is cut off
+    for ax in figure.axes:
+        boxes = texts(ax)
+        assert len(boxes) > 3
+        for i, box in enumerate(boxes):
+            assert not box.count_overlaps(boxes[i + 1 :])
+    for ax, a in zip(axes.flat, matrices[:2], strict=False):
+        assert seen(ax, a, plt.page).min() > SEEN
+
+
+def test_axes_alone_are_named_whatever_their_size(plt):
+    for size in ((6.4, 4.8), (3, 3)):
+        _, ax = plt.subplots(figsize=size, layout="constrained")
+        assert bsr_array(np.eye(40), blocksize=(1, 1)).spy(ax).get_xlabel() == "block column"
+
+
+@pytest.mark.parametrize("blocks", [9000, 64_000, 10**6])
+def test_ticks_of_large_matrices_are_short(engine, plt, blocks):
+    ax = scattered(engine, blocks).spy()
+    ax.figure.canvas.draw()
+    labels = [label.get_text() for label in ax.get_yticklabels()][1:]  # the first is outside
+    assert max(map(len, labels)) <= 4
+    assert any(label.endswith("k") for label in labels) == (blocks > 9000)
+
+
 def test_what_is_not_stored_is_not_drawn(engine, plt):
     ax = laplacian(engine).spy()
     # Between the outermost bands, 1600 block rows from the diagonal, and the corners.

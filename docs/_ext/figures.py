@@ -74,7 +74,7 @@ def two_four(figure: Figure, rows: Rows) -> None:
                 ax.plot(*zip(*points, strict=True), "o", color=colour, label=dtype)
         _ratio(ax, title, "useful operations, 10^9")
     panels[0].set_ylabel("times as fast")
-    panels[0].legend(frameon=False)
+    _legend(figure, panels[0], "right center")
 
 
 def vectors(figure: Figure, rows: Rows) -> None:
@@ -122,10 +122,11 @@ def attention(figure: Figure, rows: Rows) -> None:
     panels[0].set_ylabel("times as fast")
     panels[1].set(xscale="log", title="useful TFLOP/s", xlabel=label, ylim=(0, None))
     panels[1].grid(alpha=0.3)
+    lowest = min(row["density"] for row in chosen)
     for ax in panels[:2]:
-        _plain_ticks(ax.xaxis, sorted({round(row["density"], 2) for row in chosen}))
-    panels[1].legend(title="blocks", frameon=False)
+        _plain_ticks(ax.xaxis, [d for d in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5) if d >= lowest / 1.2])
     by_density(panels[2], rows)
+    _legend(figure, panels[1], "right center", title="blocks")
 
 
 def by_density(ax: Any, rows: Rows) -> None:
@@ -176,7 +177,7 @@ def solvers(figure: Figure, rows: Rows) -> None:
         ax.set_xlim(left=0)
         ax.grid(alpha=0.3)
     panels[0].set_ylabel("residual norm, of the first")
-    panels[0].legend(frameon=False)
+    _legend(figure, panels[0], "lower center", ncols=4)
 
 
 #: The section that a plot is of, and what draws it.
@@ -203,9 +204,16 @@ def _ratio(ax: Any, title: str, label: str) -> None:
     ax.axhline(1, color="gray", linewidth=1)
     ax.set(xscale="log", yscale="log", title=title, xlabel=label)
     low, high = ax.get_ylim()
-    marks = (0.5, 0.7, 1, 1.4, 2, 3, 5, 10, 20)
+    tenths = [i / 10 for i in range(5, 17)]
+    marks = (0.5, 0.7, 1, 1.4, 2, 3, 5, 10, 20) if high > 1.6 * low else tenths
     _plain_ticks(ax.yaxis, [mark for mark in marks if low <= mark <= high])
     ax.grid(alpha=0.3)
+
+
+def _legend(figure: Figure, ax: Any, loc: str, **keywords: Any) -> None:
+    """Put the legend of an Axes outside of all, where it covers no point."""
+    handles = ax.get_legend_handles_labels()
+    figure.legend(*handles, loc=f"outside {loc}", frameon=False, **keywords)
 
 
 def _plain_ticks(axis: Any, places: Any) -> None:

@@ -36,7 +36,9 @@ site. To run one on a GPU, change its line `xp = np`. Where that was recorded, i
 beside NumPy's.
 
 ```console
-pip install -e '.[gallery]' && jupytext --to notebook examples/gallery/first_steps.py
+pip install -e '.[gallery]' jupyterlab
+jupytext --to notebook --output first_steps.ipynb examples/gallery/first_steps.py
+jupyter lab first_steps.ipynb
 ```
 
 ::::{grid} 1 2 3 3

@@ -7,6 +7,7 @@ too faint to be seen. What is not stored is transparent.
 
 from __future__ import annotations
 
+import textwrap
 from html import escape
 from itertools import groupby
 from typing import Any
@@ -24,6 +25,7 @@ FAINTEST = 0.45  # opacity of a cell that holds next to nothing
 _CELLS = 48  # most cells along a side of the small picture
 _PIXELS = 192  # its longer side
 _ELONGATED = 8  # from this ratio of its sides on, a matrix is not drawn to scale
+_LONG = 10_000  # from this number on, ticks are labelled 20k, 3M
 
 
 class Drawings(Patterned):
@@ -60,7 +62,8 @@ class Drawings(Patterned):
         -------
         matplotlib Axes
             In units of blocks. Where a cell of the picture stands for several blocks, a colour
-            bar says which share of them is stored.
+            bar says which share of them is stored. Narrow Axes among others have no room for it
+            and for the names of the axes.
 
         Raises
         ------
@@ -83,6 +86,7 @@ class Drawings(Patterned):
         (m, k), (bm, bk) = self._pattern.shape, self.blocksize
         rows, columns = self._pattern.block_shape
         to_scale = 0 < m <= _ELONGATED * k and k <= _ELONGATED * m
+        small = is_cramped(ax)
         # A cell gets more than a pixel, next to a colour bar, too: those in between would be lost.
         box = ax.get_window_extent()
         tall, wide = box.height, box.width
@@ -95,11 +99,15 @@ class Drawings(Patterned):
         image = shaded(ax, shares, extent=extent, aspect=bm / bk if to_scale else "auto")
         ax.set_xlim(extent[:2])
         ax.set_ylim(extent[2:])
-        ax.set(xlabel="block column", ylabel="block row")
-        whole_ticks(ax)
-        ax.set_title(f"{self.nnzb} blocks of {bm}x{bk}, density {self.density:.3g}")
-        if each != (1, 1) and self.nnzb:
-            ax.figure.colorbar(image, ax=ax, label=f"stored share, {_cell(each)}")
+        if each != (1, 1) and self.nnzb and not small:
+            fraction = max(0.15, 5 * _em(ax) / box.width)  # for the bar and what is beside it
+            left = (0.95 - fraction) * box.width  # for the picture
+            shrink = min(1, left * m / k / box.height) if to_scale else 1
+            bar = ax.figure.colorbar(image, ax=ax, fraction=fraction, shrink=shrink)
+            bar.set_label(f"stored share, {_cell(each)}")
+            _wrap(bar.ax.yaxis.label, shrink * box.height)
+        title = f"{self.nnzb} blocks of {bm}x{bk}, density {self.density:.3g}"
+        annotate(ax, title, ("block column", "block row"), small=small)
         return ax
 
 
@@ -152,14 +160,61 @@ def axes(function: str, ax: Any) -> Any:
     return ax
 
 
-def whole_ticks(ax: Any) -> None:
-    """Put ticks at whole numbers, where the caller did not place them."""
-    from matplotlib.ticker import MaxNLocator
+def is_cramped(ax: Any) -> bool:
+    """Return whether names of the axes, and a colour bar, would cover neighbours or be cut off."""
+    place = ax.get_subplotspec()
+    alone = place is None or place.get_topmost_subplotspec().get_gridspec().get_geometry() == (1, 1)
+    # Between Axes that no layout moves, matplotlib leaves a fifth of their sides.
+    least = 10 if alone or ax.figure.get_layout_engine() else 22
+    box = ax.get_window_extent()
+    return bool(min(box.width, box.height) < least * _em(ax))
 
-    for axis in (ax.xaxis, ax.yaxis):
+
+def annotate(ax: Any, title: str, names: tuple[str, str], *, small: bool) -> None:
+    """Set the title, the names of x and y axis, and ticks at whole numbers.
+
+    Where the caller placed or labelled the ticks, they stay. In ``small`` Axes (`is_cramped`) the
+    axes are not named; ticks are few and small, with labels along the axes.
+    """
+    from matplotlib.ticker import EngFormatter, MaxNLocator, ScalarFormatter
+
+    for axis, end in ((ax.xaxis, ax.get_xlim()[1]), (ax.yaxis, ax.get_ylim()[0])):
         locator = axis.get_major_locator()
         if isinstance(locator, MaxNLocator):
-            locator.set_params(integer=True)
+            locator.set_params(integer=True, **({"nbins": 2} if small else {}))
+        if end > _LONG and isinstance(axis.get_major_formatter(), ScalarFormatter):
+            axis.set_major_formatter(EngFormatter(sep=""))
+    if small:
+        ax.tick_params(labelsize="x-small", length=2, pad=2)
+        ax.tick_params(axis="y", labelrotation=90)
+        text = ax.set_title(title, fontsize="x-small", pad=5)
+    else:
+        ax.set(xlabel=names[0], ylabel=names[1])
+        text = ax.set_title(title)
+    _wrap(text, ax.get_window_extent().width)
+
+
+def _em(ax: Any) -> float:
+    """Return the size of the Axes' letters in pixels."""
+    size: float = ax.xaxis.label.get_fontsize() * ax.figure.dpi / 72
+    return size
+
+
+def _wrap(text: Any, room: float) -> None:
+    """Make a text of matplotlib smaller and break it, where it is longer than some pixels."""
+    from matplotlib.font_manager import FontProperties
+
+    small = FontProperties(size="small").get_size_in_points()
+
+    def length() -> float:
+        box = text.get_window_extent()
+        return float(max(box.width, box.height))
+
+    if length() > room:
+        text.set_fontsize(min(text.get_fontsize(), small))
+        whole = text.get_text()
+        letters = max(1, int(len(whole) * room / length()))
+        text.set_text(textwrap.fill(whole, letters, break_long_words=False))
 
 
 def shaded(ax: Any, shares: np.ndarray, **keywords: Any) -> Any:

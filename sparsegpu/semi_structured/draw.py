@@ -10,7 +10,7 @@ import numpy as np
 from .._arrays import namespace
 from .._format_24 import FORMATS, Format, reorder_offset
 from .._math import ceil_div
-from ..bsr.draw import axes, caption, shaded, svg, whole_ticks
+from ..bsr.draw import annotate, axes, caption, is_cramped, shaded, svg
 from ..ops._common import on_device
 from ..ops._product_24 import Half
 
@@ -78,8 +78,7 @@ class Drawings:
             ax.hlines(np.arange(group, tall, group) - 0.5, -0.5, right, **style)
         ax.set_xlim(-0.5, right)
         ax.set_ylim(bottom, -0.5)
-        ax.set(xlabel="column", ylabel="row", title=self._shown(kept))
-        whole_ticks(ax)
+        annotate(ax, self._shown(kept), ("column", "row"), small=is_cramped(ax))
         return ax
 
     def _shown(self: Any, kept: np.ndarray) -> str:
