@@ -46,5 +46,5 @@ sg.testing.assert_within_bound(y, A.toarray(), x)
 exact, bound = sg.testing.accuracy_bound(A.toarray(), x)
 error = abs(sg.testing.to_host(y) - exact)
 share = float((error / np.where(bound > 0, bound, 1)).max())
-print(f"the largest error is {share:.1%} of what the bound allows")
+print(f"the largest error is {share:.1g} of what the bound allows")
 assert share <= 1

@@ -10,7 +10,7 @@
 # ---
 
 # %% [markdown]
-# # Vibration modes: lobpcg and a multigrid cycle find what eigsh finds, without a factorisation
+# # Vibration modes: what eigsh finds, found by lobpcg and multigrid without a factorisation
 #
 # The beam of the solvers' page, set free to swing. Its modes solve K x = lambda M x, with the
 # stiffness K and the mass M, both of 2 x 2 blocks. SciPy's `eigsh` factors K; `lobpcg` only
