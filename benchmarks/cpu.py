@@ -20,13 +20,11 @@ import numpy as np
 import sparsegpu
 from benchmarks import cpu_scipy
 from sparsegpu.testing import accuracy_bound, assert_close, random_blocks, random_values
+from sparsegpu.tuning.timing import settle
 
 #: Block size, the slower implementation, the ratio of times: 2048 x 2048, density 0.1, float32.
 BARS = ((32, "scipy", 10), (32, "reference", 1), (4, "reference", 5))
 _TRIES = 8  # until one reaches the bar: what else runs on the machine only slows a try down
-#: Seconds. After a product OpenBLAS's threads wait for the next one without sleeping, for about
-#: 0.1 s, and would take a core from whatever is measured next.
-_REST = 0.1
 
 
 def interleaved(
@@ -35,16 +33,14 @@ def interleaved(
     """Return the median seconds of each function, after a warm-up call.
 
     Every second round goes backwards: what the function before left in caches, and in the
-    allocator, counts for all. ``settled``: before each run the threads of the function before fall
-    asleep, and a run that is not timed wakes the function's own.
+    allocator, counts for all. ``settled``: but threads of other libraries do not (`settle`).
     """
     times: dict[str, list[float]] = {name: [] for name in functions}
     order = list(functions)
     for round_number in range(repeats + 1):
         for name in order:
             if settled:
-                time.sleep(_REST)
-                functions[name]()
+                settle(functions[name])
             start = time.perf_counter()
             functions[name]()
             if round_number:

@@ -32,3 +32,18 @@ def test_each_comes_behind_every_other_equally_often(count):
     assert all(sorted(order) == list(range(count)) for order in orders)
     behind = Counter(pair for order in orders for pair in pairwise(order))
     assert len(behind) == count * (count - 1) and len(set(behind.values())) == 1
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.5])
+def test_a_call_settles_after_a_rest(monkeypatch, seconds):
+    now, calls = 0.0, []
+
+    def passed(more):
+        nonlocal now
+        now += more
+
+    monkeypatch.setattr(timing.time, "sleep", passed)
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now)
+    timing.settle(lambda: (calls.append(now), passed(seconds)))
+    assert calls[0] == 0.1  # what spins for so long is asleep
+    assert now - calls[0] >= 0.02 and len(calls) == (1 if seconds > 0.02 else 20)

@@ -16,6 +16,7 @@ import numpy as np
 import sparsegpu as sg
 
 from ..testing import accuracy_bound, assert_close
+from ..tuning.timing import settle
 from .report import WRONG
 
 SCIPY, DENSE = "SciPy BSR", "NumPy dense"
@@ -139,8 +140,7 @@ def _checked(A: Any, dense: np.ndarray, x: np.ndarray) -> tuple[float | str, boo
 def interleaved_ms(contestants: dict[str, Callable[[], Any]]) -> dict[str, float]:
     """Return the median ms of each contestant, alternately measured: a load disturbs all.
 
-    Each is called once more before its measured call, which so finds its operands in the cache,
-    whatever the contestant before it has read.
+    What the contestant before has left in the caches, and its threads, disturb none (`settle`).
     """
     for call in contestants.values():
         call()  # makes what is kept for the next calls
@@ -148,7 +148,7 @@ def interleaved_ms(contestants: dict[str, Callable[[], Any]]) -> dict[str, float
     began = time.perf_counter()
     while len(times["ours"]) < _ROUNDS or time.perf_counter() - began < _SECONDS:
         for name, call in contestants.items():
-            call()
+            settle(call)
             start = time.perf_counter()
             call()
             times[name].append(1e3 * (time.perf_counter() - start))

@@ -24,6 +24,7 @@ from .._arrays import cupy_installed
 from .._progress import Progress
 from ..benchmark.elasticity import cantilever
 from ..testing import to_host
+from ..tuning.timing import settle
 from .arguments import report
 from .table import print_table
 
@@ -75,8 +76,7 @@ def choose_library(device: str) -> tuple[ModuleType, str]:
 
 def seconds(xp: ModuleType, call: Callable[[], Any]) -> float:
     """Return the median time of a call, of fifteen, or as many as a second holds."""
-    call()
-    call()  # the first call makes what is kept for the next
+    settle(call)  # which also makes what is kept for the next calls
     times: list[float] = []
     while len(times) < 15 and sum(times) < 1:
         synchronize(xp)

@@ -25,6 +25,9 @@ _ROUNDS = 4  # at least, where several calls are compared
 _WARM_UP = 3
 _FLUSH_BYTES = 1 << 28  # several times the L2 of any GPU today
 _SLACK_US = 30.0
+#: Seconds. After a product OpenBLAS's threads wait for the next one without sleeping, for about
+#: 0.1 s; the scheduler spreads threads over the cores within some milliseconds of work.
+_ASLEEP, _AWAKE = 0.1, 0.02
 _WAIT = r"""
 extern "C" __global__ void wait(const long long nanoseconds) {
     long long start, now;
@@ -171,6 +174,19 @@ def whole_us(call: Call) -> float:
     call()
     _synchronize()
     return (time.perf_counter() - start) * 1e6
+
+
+def settle(call: Call) -> None:
+    """Prepare the host for measuring ``call``, after whatever ran before.
+
+    Threads of other libraries fall asleep, which would take cores from it; its own threads, which
+    slept meanwhile, and the caches are as after many calls.
+    """
+    time.sleep(_ASLEEP)
+    start = time.perf_counter()
+    call()
+    while time.perf_counter() - start < _AWAKE:
+        call()
 
 
 def copy_gbs(size: int = 1 << 30) -> float:
