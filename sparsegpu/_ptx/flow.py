@@ -104,9 +104,11 @@ class Flow(Memory):
             return self._mixed
         if word == "cvt":
             return self._converted
+        if word in opcodes.VIDEO:
+            return self._computed
         if arithmetic:
             return self._one_number if opcodes.is_narrow_float(words) else self._arithmetic
-        return self._memory
+        return self._accesses.get(word, self._unknown)
 
     def _effect(self, _: Function, words: list[str], instruction: Instruction) -> None:
         self.effects.setdefault(opcodes.SIDE_EFFECTS[words[0]], instruction)
@@ -142,6 +144,11 @@ class Flow(Memory):
         elif words[0] == "or" or (words[0] == "bfi" and opcodes.inserts_few_bits(*operands[3:5])):
             operation = values.mix
         self._derive(target, sources, self._mix, operation, target, sources)
+
+    def _computed(self, function: Function, _: list[str], instruction: Instruction) -> None:
+        (target,) = self._targets(function, instruction.operands)
+        sources = [self._source(function, operand) for operand in instruction.operands[1:]]
+        self._derive(target, sources, self._mix, self.values.compute, target, sources)
 
     def _converted(self, function: Function, words: list[str], instruction: Instruction) -> None:
         if len(instruction.operands) > 2:

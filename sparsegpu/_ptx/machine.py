@@ -1,7 +1,7 @@
 """What a kernel's registers and memory may hold: the state of the fixpoint, and its rules.
 
 Memory that a kernel has for itself is followed: local variables and parameters of functions by
-words of eight bytes, all shared memory as one cell, and each module symbol as one.
+words of eight bytes; all shared memory, all tensor memory and each module symbol as a cell.
 """
 
 from __future__ import annotations
@@ -370,13 +370,13 @@ class Machine:
                 at = words(base, offset + number * width, width)
                 self._store(base, at, self.held[source])
 
-    def _read_cell(self, targets: list[int]) -> None:
+    def _read_cell(self, cell: Base, targets: list[int]) -> None:
         for target in targets:
-            self._put(target, self._load(SHARED, None))
+            self._put(target, self._load(cell, None))
 
-    def _write_cell(self, sources: list[int]) -> None:
+    def _write_cell(self, cell: Base, sources: list[int]) -> None:
         for source in sources:
-            self._store(SHARED, None, self.held[source])
+            self._store(cell, None, self.held[source])
 
 
 def base_of(function: Function, symbol: Symbol, offset: int) -> Base:

@@ -8,11 +8,20 @@ from typing import NamedTuple
 from . import opcodes
 from .calls import Calls
 from .lexer import Function, Instruction, Module
-from .machine import LITERAL_TEXT
+from .machine import LITERAL_TEXT, SHARED
 from .pieces import WORD, NotUnderstood, parts
 from .values import TOP, Base
 
 Take = Callable[[Function, list[str], Instruction], None]
+
+#: Bytes of a tensor map.
+TENSOR_MAP = 128
+#: The memory of the tensor cores of compute capability 10. No instruction but theirs reaches it.
+TENSOR_MEMORY = Base("tensor")
+
+
+def _not_known(instruction: Instruction) -> NotUnderstood:
+    return NotUnderstood(f"an instruction that is not known: {instruction.text}")
 
 
 class Touch(NamedTuple):
@@ -42,6 +51,17 @@ class Memory(Calls):
     def __init__(self, module: Module, entry: Function, scalars: set[int]):
         super().__init__(module, entry, scalars)
         self.touches: list[Touch] = []
+        self._accesses: dict[str, Take] = {
+            "ld": self._loads, "ldu": self._loads, "st": self._stores,
+            "atom": self._atomic, "red": self._atomic,
+            "cp": self._bulk, "cp_async": self._bulk,
+            "ldmatrix": self._load_matrix, "stmatrix": self._store_matrix, "wmma": self._fragment,
+            "tex": self._sampled, "tld4": self._sampled, "suld": self._sampled,
+            "discard": self._discard, "alloca": self._alloca, "tcgen05": self._tensor_memory,
+            "tensormap": self._tensor_map, "multimem": self._multimem,
+            "clusterlaunchcontrol": self._cancel,
+            **dict.fromkeys(opcodes.UNFOLLOWED, self._unfollowed),
+        }  # fmt: skip
 
     def _numbered(self, targets: list[int]) -> None:
         """Put numbers into registers."""
@@ -73,35 +93,32 @@ class Memory(Calls):
         self.touches.append(touch)
 
     def _into_shared(self, sources: list[int]) -> None:
-        self._follow(sources, self._write_cell, sources)
+        self._follow(sources, self._write_cell, SHARED, sources)
 
-    def _memory(self, function: Function, words: list[str], instruction: Instruction) -> None:
-        word, operands = words[0], instruction.operands
-        if word in {"ld", "ldu"}:
-            self._loads(function, words, instruction)
-        elif word == "st":
-            self._stores(function, words, instruction)
-        elif word in {"atom", "red"}:
-            self._atomic(function, words, instruction)
-        elif word in {"cp", "cp_async"}:
-            self._bulk(function, words, instruction)
-        elif word == "ldmatrix":
-            self._remember((), self._read_cell, self._targets(function, operands))
-        elif word == "stmatrix":
-            self._into_shared([self._source(function, operands[1])])
-        elif word == "wmma":
-            self._fragment(function, words, instruction)
-        elif word in {"tex", "tld4", "suld"}:
-            for target in self._targets(function, operands):
-                self._put(target, TOP)
-            self._touch(instruction, (1, 0), reads=True)
-        elif word == "discard":
-            self._touch(instruction, self._address(function, operands[0]), writes=True)
-        elif word == "alloca":
-            (target,) = self._targets(function, operands)
-            self._put(target, self.values.base(Base("local", f"{function.name}::alloca")))
-        else:
-            raise NotUnderstood(f"an instruction that is not known: {instruction.text}")
+    def _unknown(self, _: Function, __: list[str], instruction: Instruction) -> None:
+        raise _not_known(instruction)
+
+    def _unfollowed(self, _: Function, words: list[str], instruction: Instruction) -> None:
+        raise NotUnderstood(f"{opcodes.UNFOLLOWED[words[0]]}: {instruction.text}")
+
+    def _load_matrix(self, function: Function, _: list[str], instruction: Instruction) -> None:
+        self._remember((), self._read_cell, SHARED, self._targets(function, instruction.operands))
+
+    def _store_matrix(self, function: Function, _: list[str], instruction: Instruction) -> None:
+        self._into_shared([self._source(function, instruction.operands[1])])
+
+    def _sampled(self, function: Function, _: list[str], instruction: Instruction) -> None:
+        """Take in a load through a handle, which may be that of any array."""
+        for target in self._targets(function, instruction.operands):
+            self._put(target, TOP)
+        self._touch(instruction, (1, 0), reads=True)
+
+    def _discard(self, function: Function, _: list[str], instruction: Instruction) -> None:
+        self._touch(instruction, self._address(function, instruction.operands[0]), writes=True)
+
+    def _alloca(self, function: Function, _: list[str], instruction: Instruction) -> None:
+        (target,) = self._targets(function, instruction.operands)
+        self._put(target, self.values.base(Base("local", f"{function.name}::alloca")))
 
     def _fragment(self, function: Function, words: list[str], instruction: Instruction) -> None:
         """Take in ``wmma``: of numbers, which are loaded and stored as such."""
@@ -127,7 +144,7 @@ class Memory(Calls):
             address = self._changed_by(self.values.place, address[0]), address[1]
         targets = [self._target(function, name) for name in names]
         if space == "shared":
-            self._remember((), self._read_cell, targets)
+            self._remember((), self._read_cell, SHARED, targets)
             return
         self._take_load(targets, *address, width)
         if space not in {"param", "local"}:
@@ -137,6 +154,9 @@ class Memory(Calls):
 
     def _stores(self, function: Function, words: list[str], instruction: Instruction) -> None:
         operands = instruction.operands
+        if words[1] == "bulk":  # fills shared memory, whatever the address
+            self._into_shared([self._source(function, operands[2])])
+            return
         width, space = opcodes.width_of(words), opcodes.space_of(words)
         names = parts(operands[1]) if operands[1][0] == "{" else [operands[1]]
         sources = [self._source(function, name) for name in names]
@@ -156,13 +176,15 @@ class Memory(Calls):
         operands = instruction.operands
         space = opcodes.space_of(words)
         at = 0 if words[0] == "red" else 1
+        if words[1] == "async":  # which has a barrier behind its value
+            operands = operands[:2]
         sources = [self._source(function, operand) for operand in operands[at + 1 :]]
         targets = self._targets(function, operands) if at else []
         if not {"exch", "cas"} & set(words):  # then memory holds no literal, but a sum of some
             sources = [self._changed_by(self.values.number, source) for source in sources]
         if space == "shared":
             self._into_shared(sources)
-            self._remember((), self._read_cell, targets)
+            self._remember((), self._read_cell, SHARED, targets)
             for target in targets:
                 self._put(target, TOP)
             return
@@ -181,20 +203,99 @@ class Memory(Calls):
         if not operands or operands[0][0] != "[" or "prefetch" in words:
             known = {"commit_group", "wait_group", "wait_all", "mbarrier", "prefetch"}
             if not known & set(words):
-                raise NotUnderstood(f"an instruction that is not known: {instruction.text}")
+                raise _not_known(instruction)
             return
         if "mbarrier" in words and "bulk" not in words:  # cp.async.mbarrier.arrive
             return
         spaces = [w.partition(":")[0] for w in words if w.partition(":")[0] in {"shared", "global"}]
         if len(spaces) != 2 or not {"async"} & set(words):
-            raise NotUnderstood(f"an instruction that is not known: {instruction.text}")
+            raise _not_known(instruction)
         tensor, reduces = "tensor" in words, "reduce" in words
         to, source = (self._address(function, operand) for operand in operands[:2])
         if spaces[0] == "shared":
             self._into_shared([1])
         else:
-            stored = [self._register(function, "shared memory")]
-            self._remember((), self._read_cell, stored)
-            self._touch(instruction, to, reads=reduces, writes=True, stored=stored, tensor=tensor)
+            self._from_shared(function, instruction, to, reads=reduces, tensor=tensor)
         if spaces[1] == "global":
             self._touch(instruction, source, reads=True, tensor=tensor)
+
+    def _from_shared(
+        self,
+        function: Function,
+        instruction: Instruction,
+        to: tuple[int, int],
+        *,
+        reads: bool = False,
+        tensor: bool = False,
+    ) -> None:
+        """Take in a copy out of shared memory."""
+        stored = [self._register(function, "shared memory")]
+        self._remember((), self._read_cell, SHARED, stored)
+        self._touch(instruction, to, reads=reads, writes=True, stored=stored, tensor=tensor)
+
+    def _tensor_map(self, function: Function, words: list[str], instruction: Instruction) -> None:
+        """Take in a change of a tensor map in memory, or its copy there.
+
+        It changes one field and keeps the others. Where the map points to does not count here: an
+        access through a map in memory may be to any array.
+        """
+        operands = instruction.operands
+        if words[1] == "cp_fenceproxy":
+            self._from_shared(function, instruction, self._address(function, operands[0]))
+            return
+        if words[1] != "replace":
+            raise _not_known(instruction)
+        stored = [self._source(function, operands[-1])]
+        if opcodes.space_of(words) == "shared":
+            self._into_shared([*stored, 1])
+            return
+        address = self._address(function, operands[0])
+        for source in (*stored, 1):  # the field's place and its form are not told
+            self._take_store([source], *address, TENSOR_MAP)
+        self._touch(instruction, address, reads=True, writes=True, stored=stored)
+
+    def _tensor_memory(
+        self, function: Function, words: list[str], instruction: Instruction
+    ) -> None:
+        """Take in ``tcgen05``: of tensor memory and shared memory alone.
+
+        What it computes are numbers, and as such they are loaded, besides what was stored.
+        """
+        what, operands = words[1].partition(":")[0], instruction.operands
+        if what == "ld":
+            targets = self._targets(function, operands)
+            if words[2] == "red":
+                targets += self._targets(function, operands[1:])
+            self._remember((), self._read_cell, TENSOR_MEMORY, targets)
+            for target in targets:
+                self._put(target, TOP)
+        elif what == "st":
+            sources = [self._source(function, name) for name in parts(operands[-1])]
+            self._follow(sources, self._write_cell, TENSOR_MEMORY, sources)
+        elif what == "cp":
+            self._remember((), self._pass, SHARED, TENSOR_MEMORY)
+        elif what == "alloc":  # stores an address of tensor memory
+            self._into_shared([1])
+        elif what not in opcodes.TENSOR:
+            raise _not_known(instruction)
+
+    def _multimem(self, function: Function, words: list[str], instruction: Instruction) -> None:
+        """Take in a sum over the memory of several devices.
+
+        The memory behind such an address has an ordinary one, too, on each of them. So it may be
+        that of any array, and what is stored there may change any array.
+        """
+        if words[1] != "ld_reduce":
+            raise NotUnderstood(f"memory that has other addresses is written: {instruction.text}")
+        self._numbered(self._targets(function, instruction.operands))
+        self._touch(instruction, self._address(function, instruction.operands[1]), reads=True)
+        self._touch(instruction, (1, 0), reads=True)
+
+    def _cancel(self, function: Function, words: list[str], instruction: Instruction) -> None:
+        """Take in a request for another cluster's work, or a question about its answer."""
+        if words[1] == "try_cancel":
+            self._into_shared([1])
+        elif words[1] == "query_cancel":
+            self._numbered(self._targets(function, instruction.operands))
+        else:
+            raise _not_known(instruction)
