@@ -115,6 +115,13 @@ class Machine:
         self._fresh[name] = number
         return number
 
+    def _new_register(self) -> int:
+        """Return the number of a register that has no name, for one value."""
+        self.held.append(BOTTOM)
+        number = len(self.held) - 1
+        self._once.add(number)
+        return number
+
     def _constant(self, value: int) -> int:
         number = self._constants.get(value)
         if number is None:
@@ -148,9 +155,7 @@ class Machine:
 
     def _packed(self, function: Function, operand: str) -> int:
         sources = [self._source(function, part) for part in parts(operand)]
-        target = len(self.held)
-        self.held.append(BOTTOM)
-        self._once.add(target)
+        target = self._new_register()
         self._derive(target, sources, self._mix, self.values.pick, target, sources)
         return target
 
@@ -220,9 +225,7 @@ class Machine:
 
     def _changed_by(self, change: Callable[[int], int], source: int) -> int:
         """Return the number of a register that holds what is made of another's content."""
-        target = len(self.held)
-        self.held.append(BOTTOM)
-        self._once.add(target)
+        target = self._new_register()
         self._derive(target, [source], self._change, change, target, source)
         return target
 
@@ -369,14 +372,6 @@ class Machine:
             for number, source in enumerate(sources):
                 at = words(base, offset + number * width, width)
                 self._store(base, at, self.held[source])
-
-    def _read_cell(self, cell: Base, targets: list[int]) -> None:
-        for target in targets:
-            self._put(target, self._load(cell, None))
-
-    def _write_cell(self, cell: Base, sources: list[int]) -> None:
-        for source in sources:
-            self._store(cell, None, self.held[source])
 
 
 def base_of(function: Function, symbol: Symbol, offset: int) -> Base:

@@ -92,6 +92,14 @@ class Memory(Calls):
         touch = Touch(instruction, reads, writes, *address, tuple(stored), tensor)
         self.touches.append(touch)
 
+    def _read_cell(self, cell: Base, targets: list[int]) -> None:
+        for target in targets:
+            self._put(target, self._load(cell, None))
+
+    def _write_cell(self, cell: Base, sources: list[int]) -> None:
+        for source in sources:
+            self._store(cell, None, self.held[source])
+
     def _into_shared(self, sources: list[int]) -> None:
         self._follow(sources, self._write_cell, SHARED, sources)
 
@@ -212,12 +220,16 @@ class Memory(Calls):
             raise _not_known(instruction)
         tensor, reduces = "tensor" in words, "reduce" in words
         to, source = (self._address(function, operand) for operand in operands[:2])
-        if spaces[0] == "shared":
-            self._into_shared([1])
-        else:
-            self._from_shared(function, instruction, to, reads=reduces, tensor=tensor)
+        copied = [1]
         if spaces[1] == "global":
             self._touch(instruction, source, reads=True, tensor=tensor)
+            if not tensor:
+                copied.append(self._new_register())
+                self._take_load(copied[1:], *source, WORD)
+        if spaces[0] == "shared":
+            self._into_shared(copied)
+        else:
+            self._from_shared(function, instruction, to, reads=reduces, tensor=tensor)
 
     def _from_shared(
         self,
@@ -231,6 +243,8 @@ class Memory(Calls):
         """Take in a copy out of shared memory."""
         stored = [self._register(function, "shared memory")]
         self._remember((), self._read_cell, SHARED, stored)
+        if not tensor:
+            self._take_store(stored, *to, WORD)
         self._touch(instruction, to, reads=reads, writes=True, stored=stored, tensor=tensor)
 
     def _tensor_map(self, function: Function, words: list[str], instruction: Instruction) -> None:
