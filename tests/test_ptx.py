@@ -111,6 +111,8 @@ LOAD = "ld.param.u64 %rd1, [k_0]; ld.param.u64 %rd2, [k_1];\n"
     "neg.s64 %rd3, %rd1, %rd2;", "ld.param.u64 %rd3;", "ld.param %rd3, [k_0];", ".reg .b32 q<x>;",
     ".reg .b32 r<<3>;", "call unknown, ();",
     "tensormap.frobnicate.tile.rank.global.b1024.b32 [%rd1], 1;", "tcgen05.ld;", "vadd.u32 %r1;",
+    "@%p1 vadd.u32 %r1; @%p1 vadd.u32 %r1;", "@%p1 or.b64 %rd3; @%p1 or.b64 %rd3;",
+    "bfi.b64 %rd3, %rd1, %rd2;",
 ])  # fmt: skip
 def test_what_is_not_understood_is_opaque(instruction):
     found = kernels.analyse(text(LOAD + instruction), "k")

@@ -136,18 +136,22 @@ class Flow(Memory):
             return
         target = self._targets(function, operands)[0]
         count = opcodes.MIXED.get(words[0], len(operands) - 1)
-        sources = [self._source(function, o) for o in operands[1 : 1 + count]]
+        sources = [self._source(function, operands[i]) for i in range(1, 1 + count)]
         values = self.values
         operation = values.pick
         if words[0] == "and":
             operation = values.mix if opcodes.aligns(operands[2]) else values.mask
-        elif words[0] == "or" or (words[0] == "bfi" and opcodes.inserts_few_bits(*operands[3:5])):
+        elif words[0] == "or" or (
+            words[0] == "bfi" and opcodes.inserts_few_bits(operands[3], operands[4])
+        ):
             operation = values.mix
         self._derive(target, sources, self._mix, operation, target, sources)
 
     def _computed(self, function: Function, _: list[str], instruction: Instruction) -> None:
         (target,) = self._targets(function, instruction.operands)
         sources = [self._source(function, operand) for operand in instruction.operands[1:]]
+        if len(sources) < 2:
+            raise ValueError("another number of operands")
         self._derive(target, sources, self._mix, self.values.compute, target, sources)
 
     def _converted(self, function: Function, words: list[str], instruction: Instruction) -> None:
