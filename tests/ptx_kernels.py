@@ -208,11 +208,13 @@ def compiled(case: Case, arch: str, *options: str) -> str:
 
 
 def main() -> None:
+    from ptx_blackwell_kernels import BLACKWELL
     from ptx_more_kernels import ADVERSARIAL, REALISTIC
 
     FOLDER.mkdir(exist_ok=True)
     builds = [(n, c, a) for n, c in CASES.items() for a in KEPT]
     builds += [(n, c, "90a") for n, c in HOPPER.items()]
+    builds += [(n, c, "100a") for n, c in BLACKWELL.items()]
     builds += [(n, c, KEPT[0]) for n, c in {**ADVERSARIAL, **REALISTIC}.items()]
     for name, case, arch in builds:
         text = compiled(case, arch)

@@ -48,6 +48,22 @@ def _permuted(a, b, selector):
     return int.from_bytes(bytes(source[selector >> 4 * i & 7] for i in range(4)), "little")
 
 
+def _byte(x, number):
+    return x >> 8 * number & 255
+
+
+def _merged(low, high):
+    return high & ~0xFFFF | low & 0xFFFF
+
+
+def _differences(a, b):
+    return _merged(a - b, (a >> 16) - (b >> 16) << 16)
+
+
+def _largest(a, b):
+    return sum(max(_byte(a, i), _byte(b, i)) << 8 * i for i in range(4))
+
+
 #: Of 64 bits: the instruction with {d}, {a}, {b}, {c} and {n}, the choices of n, what it computes.
 WIDE = (
     ("mov.u64 {d}, {a};", (0,), lambda a, b, c, n: a),
@@ -84,6 +100,36 @@ NARROW = (
     ("prmt.b32 {d}, {a}, {b}, {n};", _SELECTORS, lambda a, b, c, n: _permuted(a, b, n)),
     ("lop3.b32 {d}, {a}, {b}, {c}, {n};", range(256), lambda a, b, c, n: _looked_up(a, b, c, n)),
 )
+#: Of 32 bits, by video instructions.
+VIDEO = (
+    ("vadd.u32.u32.u32 {d}, {a}, {b};", (0,), lambda a, b, c, n: a + b),
+    ("vadd.u32.u32.u32 {d}.h0, {a}.h0, {n}, {b};", (0, 8), lambda a, b, c, n: _merged(a + n, b)),
+    ("vsub.s32.u32.u32 {d}, {a}, {b};", (0,), lambda a, b, c, n: a - b),
+    ("vabsdiff.u32.u32.u32.add {d}, {a}, {b}, {c};", (0,), lambda a, b, c, n: abs(a - b) + c),
+    ("vmin.u32.u32.u32 {d}, {a}, {b};", (0,), lambda a, b, c, n: min(a, b)),
+    ("vmax.u32.u32.u32.min {d}, {a}, {b}, {c};", (0,), lambda a, b, c, n: min(max(a, b), c)),
+    ("vshl.u32.u32.u32.wrap {d}, {a}, {n};", (1, 8, 16), lambda a, b, c, n: a << n),
+    ("vshr.u32.u32.u32.wrap {d}, {a}.b{n}, 1;", (0, 3), lambda a, b, c, n: _byte(a, n) >> 1),
+    ("vmad.u32.u32.u32 {d}, {a}, {n}, {b};", (1, 256), lambda a, b, c, n: a * n + b),
+    ("vmad.u32.u32.u32 {d}, {a}, 1, -{b};", (0,), lambda a, b, c, n: a - b),
+    ("vset.u32.u32.lt.add {d}, {a}, {b}, {c};", (0,), lambda a, b, c, n: (a < b) + c),
+    ("vsub2.u32.u32.u32 {d}, {a}, {b}, {c};", (0,), lambda a, b, c, n: _differences(a, b)),
+    ("vmax4.u32.u32.u32 {d}, {a}, {b}, {c};", (0,), lambda a, b, c, n: _largest(a, b)),
+)
+#: What leaves a register as it is.
+SAME = (
+    "vadd.u32.u32.u32 {d}, {d}, 0;",
+    "vsub.u32.u32.u32.add {d}, {d}, {d}, {d};",
+    "vmin.u32.u32.u32 {d}, {d}, {d};",
+    "vmad.u32.u32.u32 {d}, {d}, 1, 0;",
+    "vadd.u32.u32.u32 {d}.h0, {d}.h0, 0, {d};",
+    "vset.u32.u32.lt.add {d}, {d}, {d}, {d};",
+    "vmax4.u32.u32.u32 {d}.b20, {d}, {d}, {d};",
+    "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r8], {{{d}}};"
+    " tcgen05.ld.sync.aligned.32x32b.x1.b32 {{{d}}}, [%r8];",
+    "tcgen05.st.sync.aligned.32x32b.x2.b32 [%r8], {{{d}, {d}}};"
+    " tcgen05.ld.red.sync.aligned.32x32b.x2.min.u32 {{%r9, %r10}}, {d}, [%r8];",
+)
 
 
 class Program(NamedTuple):
@@ -98,8 +144,8 @@ class Program(NamedTuple):
 
 
 class _Runner:
-    def __init__(self, seed):
-        self.random = random.Random(seed)
+    def __init__(self, seed, rare):
+        self.random, self.rare = random.Random(seed), rare
         self.lines, self.wide, self.narrow = [], {}, {}
         self.memory = {"room": bytearray(64), "tile": bytearray(64)}
         self.truth = False  # of %p1
@@ -112,11 +158,14 @@ class _Runner:
 
     def step(self):
         """Add an instruction, and do what it does."""
-        kind = self.random.choice(("wide",) * 5 + ("narrow", "halves", "join", "memory", "compare"))
+        kinds = ("wide",) * 5 + ("narrow", "halves", "join", "memory", "compare")
+        kind = self.random.choice(("carry", "narrow", *kinds) if self.rare else kinds)
         if kind == "wide":
             self.compute(WIDE, self.wide, "%rd", _MASK)
         elif kind == "narrow" and self.narrow:
-            self.compute(NARROW, self.narrow, "%r", _HALF)
+            self.compute(VIDEO if self.rare else NARROW, self.narrow, "%r", _HALF)
+        elif kind == "carry":
+            self.carry()
         elif kind == "halves":
             source = self.any_of(self.wide)
             low, high = self.random.sample(range(8), 2)
@@ -153,6 +202,17 @@ class _Runner:
         if self.truth or not guarded:
             registers[target] = function(registers[a], registers[b], registers[c], n) & mask
 
+    def carry(self):
+        """Take the difference of two registers by rare instructions, and add it to one of them."""
+        a, b, target = self.any_of(self.wide), self.any_of(self.wide), self.target()
+        self.lines += [f"sub.s64 %rd20, {a}, {b};", "mov.b64 {%r0, %r1}, %rd20;"]
+        for half in ("%r0", "%r1"):
+            self.lines.append(self.random.choice(SAME).format(d=half))
+        self.lines += ["mov.b64 %rd20, {%r0, %r1};", f"add.s64 {target}, {b}, %rd20;"]
+        difference = self.wide[a] - self.wide[b] & _MASK
+        self.narrow |= {"%r0": difference & _HALF, "%r1": difference >> 32}
+        self.wide[target] = self.wide[a]
+
     def remember(self):
         """Store, load or exchange eight bytes, or half of them."""
         name, space = self.random.choice((("room", "local"), ("tile", "shared")))
@@ -185,16 +245,17 @@ def array_of(value):
     return next((i for i, at in enumerate(ARRAYS) if abs(value - at) < _NEAR), None)
 
 
-def program(seed):
-    """Return the random program of a seed."""
-    runner = _Runner(seed)
+def program(seed, rare=False):
+    """Return the random program of a seed, with ``rare`` instructions or without."""
+    runner = _Runner(seed, rare)
     for _ in range(runner.random.randint(4, 24)):
         runner.step()
-    head = """.version 8.0\n.target sm_80\n.address_size 64
+    head = f".version 9.0\n.target {'sm_103a' if rare else 'sm_80'}\n.address_size 64\n"
+    head += """\
 .visible .entry k(.param .u64 k_0, .param .u64 k_1, .param .u64 k_2, .param .u64 k_3)\n{
-.reg .b64 %rd<24>; .reg .b32 %r<8>; .reg .pred %p<2>;
+.reg .b64 %rd<24>; .reg .b32 %r<11>; .reg .pred %p<2>;
 .local .align 8 .b8 room[64];\n.shared .align 8 .b8 tile[64];
-setp.ne.u32 %p1, 0, 0;\n"""
+setp.ne.u32 %p1, 0, 0; mov.u32 %r8, 0;\n"""
     found = {name: array_of(value) for name, value in runner.wide.items()}
     addresses = {name: array for name, array in found.items() if array is not None}
     return Program(head + "\n".join(runner.lines), addresses)

@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 
+from ptx_blackwell_kernels import BLACKWELL
 from ptx_cases import generate
 from ptx_kernels import CASES, FOLDER, HOPPER, compiled
 from ptx_more_kernels import ADVERSARIAL, REALISTIC
@@ -16,7 +17,7 @@ from sparsegpu._ptx.access import report
 #: Cases in which one cell for shared memory or a local array, or a table of the module, gives more
 #: than there is. At most one in twenty.
 INEXACT = {"difference", "union", "table_of_functions", "list_in_shared_memory"}
-ALL = {**CASES, **HOPPER, **ADVERSARIAL, **REALISTIC}
+ALL = {**CASES, **HOPPER, **BLACKWELL, **ADVERSARIAL, **REALISTIC}
 
 
 def check(name, ptx, exact=True):
@@ -34,7 +35,7 @@ def check(name, ptx, exact=True):
 
 def test_how_many_there_are():
     assert len(CASES) + len(HOPPER) >= 41 and len(ADVERSARIAL) >= 15 and len(REALISTIC) >= 11
-    assert len(ALL) == sum(map(len, (CASES, HOPPER, ADVERSARIAL, REALISTIC)))
+    assert len(ALL) == sum(map(len, (CASES, HOPPER, BLACKWELL, ADVERSARIAL, REALISTIC)))
     assert len(INEXACT) <= 0.05 * len(ALL)
     assert sum(case.opaque for case in REALISTIC.values()) <= 2
 
@@ -56,14 +57,18 @@ def test_every_case_has_a_kept_text():
     assert kept == ALL.keys()
 
 
-@pytest.mark.parametrize("arch", ["80", "86", "89", "90a", "100", "120"])
+@pytest.mark.parametrize("arch", ["80", "86", "89", "90a", "100", "100a", "120"])
 @pytest.mark.parametrize("debug", [False, True], ids=["optimised", "debug"])
 def test_compiled_now(arch, debug):
     pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings (NVRTC) is not installed")
-    for name, case in ALL.items():
-        if name in HOPPER and arch != "90a":
-            continue
-        check(name, compiled(case, arch, *(["-G"] if debug else ["-lineinfo"])), exact=not debug)
+    if arch == "100a":
+        names = BLACKWELL.keys()
+    else:
+        names = ALL.keys() - BLACKWELL.keys() - (HOPPER.keys() if arch != "90a" else set())
+    for name in sorted(names):
+        check(
+            name, compiled(ALL[name], arch, *(["-G"] if debug else ["-lineinfo"])), exact=not debug
+        )
 
 
 def test_generated_kernels():
@@ -105,7 +110,9 @@ LOAD = "ld.param.u64 %rd1, [k_0]; ld.param.u64 %rd2, [k_1];\n"
     "add.s64 %rd3, %rd1;", "add.s64 %rd3, %rd1, %rd2, %rd1;", "fma.rn.f64 %rd3, %rd1, %rd2;",
     "neg.s64 %rd3, %rd1, %rd2;", "ld.param.u64 %rd3;", "ld.param %rd3, [k_0];", ".reg .b32 q<x>;",
     ".reg .b32 r<<3>;", "call unknown, ();",
-    "tensormap.replace.tile.rank.global.b1024.b32 [%rd1], 1;",
+    "tensormap.frobnicate.tile.rank.global.b1024.b32 [%rd1], 1;", "tcgen05.ld;", "vadd.u32 %r1;",
+    "@%p1 vadd.u32 %r1; @%p1 vadd.u32 %r1;", "@%p1 or.b64 %rd3; @%p1 or.b64 %rd3;",
+    "bfi.b64 %rd3, %rd1, %rd2;",
 ])  # fmt: skip
 def test_what_is_not_understood_is_opaque(instruction):
     found = kernels.analyse(text(LOAD + instruction), "k")

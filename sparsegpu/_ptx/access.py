@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from .flow import Flow, Touch
+from .flow import Flow
 from .lexer import Function, Instruction, Module, SyntaxUnknown, parse
+from .memory import Touch
 from .pieces import NotUnderstood
 from .values import _FLAGS, LITERAL, ONCE, PART, TANGLED, UNKNOWN, WILD, Base
 

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from .opcodes import VIDEO
+
 
 class SyntaxUnknown(ValueError):
     """Text that the lexer does not consume; the message holds its beginning."""
@@ -227,6 +229,8 @@ def _body(text: str, at: int, function: Function) -> int:
         if kind == "instruction":
             whole, opcode, listed = found.group("instruction", "opcode", "operands")
             operands = _split(listed) if listed else ()
+            if opcode[0] == "v" and opcode.partition(".")[0] in VIDEO:  # less .b0, .h1 and the like
+                operands = tuple(operand.partition(".")[0] for operand in operands)
             if scopes[-1] and len(scopes) > 1:
                 operands = tuple(_renamed(operands, scopes[-1]))
             body.append(Instruction(opcode, operands, whole, place))

@@ -1,7 +1,7 @@
 """What a kernel's registers and memory may hold: the state of the fixpoint, and its rules.
 
 Memory that a kernel has for itself is followed: local variables and parameters of functions by
-words of eight bytes, all shared memory as one cell, and each module symbol as one.
+words of eight bytes; all shared memory, all tensor memory and each module symbol as a cell.
 """
 
 from __future__ import annotations
@@ -115,6 +115,13 @@ class Machine:
         self._fresh[name] = number
         return number
 
+    def _new_register(self) -> int:
+        """Return the number of a register that has no name, for one value."""
+        self.held.append(BOTTOM)
+        number = len(self.held) - 1
+        self._once.add(number)
+        return number
+
     def _constant(self, value: int) -> int:
         number = self._constants.get(value)
         if number is None:
@@ -148,9 +155,7 @@ class Machine:
 
     def _packed(self, function: Function, operand: str) -> int:
         sources = [self._source(function, part) for part in parts(operand)]
-        target = len(self.held)
-        self.held.append(BOTTOM)
-        self._once.add(target)
+        target = self._new_register()
         self._derive(target, sources, self._mix, self.values.pick, target, sources)
         return target
 
@@ -220,9 +225,7 @@ class Machine:
 
     def _changed_by(self, change: Callable[[int], int], source: int) -> int:
         """Return the number of a register that holds what is made of another's content."""
-        target = len(self.held)
-        self.held.append(BOTTOM)
-        self._once.add(target)
+        target = self._new_register()
         self._derive(target, [source], self._change, change, target, source)
         return target
 
@@ -369,14 +372,6 @@ class Machine:
             for number, source in enumerate(sources):
                 at = words(base, offset + number * width, width)
                 self._store(base, at, self.held[source])
-
-    def _read_cell(self, targets: list[int]) -> None:
-        for target in targets:
-            self._put(target, self._load(SHARED, None))
-
-    def _write_cell(self, sources: list[int]) -> None:
-        for source in sources:
-            self._store(SHARED, None, self.held[source])
 
 
 def base_of(function: Function, symbol: Symbol, offset: int) -> Base:

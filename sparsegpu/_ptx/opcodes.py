@@ -12,12 +12,13 @@ NUMBER = frozenset((
     "popc", "clz", "bfind", "fns", "set", "rcp", "sqrt", "rsqrt", "sin", "cos", "ex2",
     "lg2", "tanh", "copysign", "testp", "vote", "match", "activemask", "elect", "mma",
     "isspacep", "istypep", "txq", "suq", "createpolicy", "getctarank", "bmsk", "wgmma",
-    "mbarrier", "bar", "barrier", "dp2a", "dp4a",
+    "mbarrier", "bar", "barrier", "dp2a", "dp4a", "stacksave",
 ))  # fmt: skip
 #: Nothing that the analysis follows: control flow, order, predicates.
 NOTHING = frozenset((
     "bra", "brx", "ret", "exit", "fence", "membar", "griddepcontrol", "setmaxnreg",
     "pmevent", "prefetch", "prefetchu", "applypriority", "setp", "bar", "barrier",
+    "stackrestore",
 ))  # fmt: skip
 #: What a kernel does besides reading and writing.
 SIDE_EFFECTS = {"trap": "trap", "brkpt": "trap", "nanosleep": "nanosleep"}
@@ -39,6 +40,19 @@ SUMS = frozenset((
     "add", "addc", "sub", "subc", "mul", "mul24", "mad", "madc", "mad24", "fma", "sad",
     "neg", "not", "xor",
 ))  # fmt: skip
+
+#: Arithmetic of bytes, halves and words, which are put together, compared, shifted, added up.
+VIDEO = frozenset((
+    "vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vmad", "vset",
+    *(f"{name}{count}" for count in (2, 4)
+      for name in ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax", "vset")),
+))  # fmt: skip
+#: What else ``tcgen05`` does, besides loads, stores, copies and allocations.
+TENSOR = frozenset((
+    "mma", "shift", "commit", "fence", "wait", "dealloc", "relinquish_alloc_permit",
+))  # fmt: skip
+#: Why a kernel with these is opaque.
+UNFOLLOWED = dict.fromkeys(("sust", "sured"), "a surface is written, which may be any array's")
 
 #: How many sources they have, where these are not two.
 SOURCES = {"neg": 1, "not": 1, "mad": 3, "madc": 3, "mad24": 3, "fma": 3, "sad": 3}

@@ -35,7 +35,7 @@ class Base(NamedTuple):
     ----------
     kind : str
         ``"param"`` (what parameter ``name`` holds at ``offset``), ``"address"`` (the parameter
-        itself), ``"local"``, ``"global"``, ``"shared"``, ``"heap"``, ``"function"``.
+        itself), ``"local"``, ``"global"``, ``"shared"``, ``"tensor"``, ``"heap"``, ``"function"``.
     name : int or str
     offset : int or None
         In bytes; None: anywhere in it.
@@ -222,6 +222,11 @@ class Values:
             for x, y in ((a, b), (b, a))
         )
 
+    def compute(self, a: int, b: int) -> int:
+        """Whatever is computed of both, or put together of their parts."""
+        found = self._pairs("compute", self._tangled, a, b)
+        return self.join(found, TOP) if found else BOTTOM
+
     def exclusive(self, a: int, b: int) -> int:
         """Bits of both, from which either can be restored: xor."""
         return self._pairs("xor", self._exclusive, a, b)
@@ -331,6 +336,10 @@ class Values:
             if UNKNOWN in (x, y):
                 found |= WILD
         return found
+
+    def _tangled(self, x: int, y: int) -> int:
+        found = self._number_of(x | y) or UNKNOWN
+        return found | TANGLED if found >> _FLAGS else found
 
     def _doubled(self, x: int) -> int:
         return self._shifted(x) | (NEGATED if x >> _FLAGS else 0)
