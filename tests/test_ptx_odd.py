@@ -103,6 +103,25 @@ def test_opcodes_that_make_a_kernel_opaque(opcode):
     assert because.startswith(why) and because.endswith(instruction)
 
 
+FILE = '.file 1 "/home/kernels/odd.cu"'
+CALLED = f"""{FILE}
+.func f() {{\n.loc 1 3 0\n.reg .b32 %r<2>;\nvote2.sync %r1;\nret;\n}}"""
+
+
+@pytest.mark.parametrize(("body", "before", "expected"), [
+    (".loc 1 7 0\nvote2.sync %r1;", FILE, "odd.cu:7: an instruction that is not known: vote2.sync"),
+    (".loc 1 7 0\nadd.u64 %rd4;", FILE, "odd.cu:7: not understood: add.u64 %rd4;"),
+    (".loc 1 7 0\nld.param.u32 %r1;", FILE, "odd.cu:7: not understood: ld.param.u32"),
+    (".loc 1 7 0\ncall f, ();", CALLED, "odd.cu:3: an instruction that is not known: vote2.sync"),
+    (".loc 1 7 0\ncall g, ();", FILE, "odd.cu:7: call g, (); calls an unknown function"),
+    (".loc 2 7 0\nvote2.sync %r1;", "", "line 7: an instruction that is not known"),
+    ("vote2.sync %r1;", FILE, "an instruction that is not known: vote2.sync"),
+])  # fmt: skip
+def test_why_a_kernel_is_opaque_begins_with_the_source_line(body, before, expected):
+    (because,) = kernels.analyse(kernel(body, before), "k").because["opaque"]
+    assert because.startswith(expected)
+
+
 @pytest.mark.parametrize("body", [
     "tensormap.replace.tile.global_address.global.b1024.b64 [%rd1], %rd2;",
     "st.shared.u64 [sm], %rd2; tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic"

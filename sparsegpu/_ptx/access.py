@@ -205,7 +205,8 @@ def report(
     try:
         flow = Flow(module, entry, set(scalars))
     except NotUnderstood as error:
-        return opaque(_formals(entry, scalars, pointers, set()), str(error))
+        why = module.at(error.place, str(error))
+        return opaque(_formals(entry, scalars, pointers, set()), why)
     return _Verdict(module, entry, flow, scalars, pointers).report()
 
 
@@ -391,9 +392,4 @@ class _Verdict:
         self._because.setdefault(name, {})[f"{what}: {self._line(instruction)}"] = None
 
     def _line(self, instruction: Instruction) -> str:
-        text = " ".join(instruction.text.split())
-        place = instruction.place
-        if not place.line:
-            return text
-        file = self._module.files.get(place.file, "").rpartition("/")[2]
-        return f"{file}:{place.line}: {text}" if file else f"line {place.line}: {text}"
+        return self._module.at(instruction.place, " ".join(instruction.text.split()))

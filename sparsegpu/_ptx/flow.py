@@ -14,7 +14,7 @@ from . import opcodes
 from .lexer import LABEL, Function, Instruction, Module
 from .machine import LITERAL_TEXT, integer
 from .memory import Memory, Take
-from .pieces import NotUnderstood, defined_often
+from .pieces import defined_often, not_understood
 from .values import TOP
 
 
@@ -62,9 +62,7 @@ class Flow(Memory):
             for instruction in calls:
                 self._call(function, instruction)
         except (IndexError, KeyError, ValueError) as error:
-            if isinstance(error, NotUnderstood):
-                raise
-            raise NotUnderstood(f"not understood: {instruction.text}") from error
+            raise not_understood(instruction, error) from error
 
     # -- instructions ------------------------------------------------------------------------
 

@@ -83,6 +83,13 @@ class Module:
     symbols: dict[str, Symbol]
     files: dict[int, str]
 
+    def at(self, place: Place, text: str) -> str:
+        """Return a text behind the source line that it is about, where that is known."""
+        if not place.line:
+            return text
+        file = self.files.get(place.file, "").rpartition("/")[2]
+        return f"{file}:{place.line}: {text}" if file else f"line {place.line}: {text}"
+
 
 SIZES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
 _COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)

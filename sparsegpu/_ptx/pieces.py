@@ -5,11 +5,25 @@ from __future__ import annotations
 import re
 
 from . import opcodes
-from .lexer import Function
+from .lexer import Function, Instruction, Place
+
+_NOWHERE = Place(0, 0)
 
 
 class NotUnderstood(ValueError):
-    """An instruction that the analysis does not know; the kernel is opaque."""
+    """An instruction that the analysis does not know, and its source line; the kernel is opaque."""
+
+    def __init__(self, why: str, place: Place = _NOWHERE):
+        super().__init__(why)
+        self.place = place
+
+
+def not_understood(instruction: Instruction, error: Exception) -> NotUnderstood:
+    """Return the error of an instruction, of what went wrong when it was taken in."""
+    if not isinstance(error, NotUnderstood):
+        return NotUnderstood(f"not understood: {instruction.text}", instruction.place)
+    # Of a call, an instruction of the called function may have failed, which has a line.
+    return NotUnderstood(str(error), error.place if error.place.line else instruction.place)
 
 
 ADDRESS = re.compile(r"\[\s*([\w$%]+)\s*(?:\+\s*(-?\w+))?\s*(?:,\s*\{[^}]*\}\s*)?\]")
@@ -29,7 +43,7 @@ class Words:
                 match = ADDRESS.fullmatch(instruction.operands[1])
                 width = opcodes.width_of(words)
             except (IndexError, ValueError) as error:
-                raise NotUnderstood(f"not understood: {instruction.text}") from error
+                raise not_understood(instruction, error) from error
             if match is None or match[1] not in formals or width >= WORD:
                 continue
             start = int(match[2] or "0", 0)
