@@ -86,7 +86,7 @@ def test_attention_by_density(figures):
     beside = [line for line in faster.lines if line.get_marker() == "o"]
     assert sum(len(line.get_xdata()) for line in beside) == sum(bool(c.peers) for c in masks)
     assert {y for line in beside for y in line.get_ydata()} == {2.0}
-    blocks = [text.get_text() for text in rates.get_legend().get_texts()]
+    blocks = [text.get_text() for text in figure.legends[0].get_texts()]
     assert blocks == ["1 x 64", "16 x 16", "32 x 32", "64 x 64", "128 x 128"]
     assert len({line.get_color() for line in rates.lines}) == len(blocks)
     ours, dense = time.lines

@@ -152,5 +152,5 @@ def test_the_curves(monkeypatch):
     assert [list(line.get_xdata()) for line in over_time] == [[0, 1, 2], [0, 4], [0, 0.5]]
     assert list(over_time[1].get_ydata()) == [1, 0.15]
     assert all(ax.get_xlim()[0] == 0 for ax in figure.axes)
-    named = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    named = [text.get_text() for text in figure.legends[0].get_texts()]
     assert named == ["cg, sparsegpu", "cg, cupyx, CSR", "cg with amg, sparsegpu"]
