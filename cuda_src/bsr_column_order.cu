@@ -3,30 +3,25 @@
 // A warp takes a row of a matrix.
 //
 // -DINDEX of the pattern (s32, s64).
+#include "common/column_order.cuh"
 #include "common/types.cuh"
 
 using namespace sparsegpu;
 
 constexpr int THREADS = 256;
 
-// facts, of the host and zero before: whether any column is lower than the one before it in its
-// row, and whether any is the same.
+// facts, of the host and zero before: what common/column_order.cuh says.
 extern "C" __global__ void __launch_bounds__(THREADS)
     bsr_column_order(long long* facts, const INDEX* indptr, const INDEX* indices,
                      long long matrices, long long rows, long long nnzb) {
   const long long step = (long long)gridDim.x * (THREADS / 32);
   const int lane = threadIdx.x % 32;
-  bool falls = false, repeats = false;
+  ColumnOrder order;
   for (long long i = (long long)blockIdx.x * (THREADS / 32) + threadIdx.x / 32; i < matrices * rows;
        i += step) {
     const long long matrix = i / rows;
     const INDEX* starts = indptr + i + matrix;  // a matrix has one more than rows
-    const INDEX* columns = indices + matrix * nnzb;
-    for (long long p = starts[0] + 1 + lane; p < starts[1]; p += 32) {
-      falls |= columns[p] < columns[p - 1];
-      repeats |= columns[p] == columns[p - 1];
-    }
+    order.look(indices + matrix * nnzb, starts[0], starts[1], lane);
   }
-  if (__any_sync(~0u, falls) && lane == 0) facts[0] = 1;
-  if (__any_sync(~0u, repeats) && lane == 0) facts[1] = 1;
+  order.tell(facts, lane);
 }

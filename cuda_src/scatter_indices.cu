@@ -5,6 +5,7 @@
 // the block's row (by a binary search of indptr) and makes an entry of the list of products.
 //
 // -DINDEX of the pattern (s32, s64), -DFORMAT=pairs|strided|compressed (common/pair_sum.cuh).
+#include "common/column_order.cuh"
 #include "common/pair_sum.cuh"
 #include "common/warp_reduce.cuh"
 
@@ -33,8 +34,7 @@ __device__ __forceinline__ long long row_of(const INDEX* indptr, long long rows,
 // Both null: a warp compares its row with all the others, which for thousands of rows is quicker
 // than a sort.
 // facts, of the host and zero before: rows with blocks, the last one's number + 1, most blocks of a
-// row; whether any column is lower than the one before it in its row, and whether any is the same.
-// Null: not wanted.
+// row; what common/column_order.cuh says. Null: not wanted.
 // pairs: p_offsets is pq, row by row.
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
     scatter_indices(long long* starts, long long* r_offsets, long long* p_offsets,
@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
 
   const int lane = threadIdx.x % 32;
   const long long candidates = rows ? problem.listed : problem.block_rows;
-  bool falls = false, repeats = false;
+  ColumnOrder order;
   for (long long i = begin / 32; i < candidates; i += step / 32) {
     const long long row = rows ? rows[i] : i;
     const long long first = indptr[row], last = indptr[row + 1], count = last - first;
@@ -89,13 +89,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
         facts[2] = longest;
       }
     }
-    for (long long p = first + 1 + lane; p < last; p += 32) {
-      falls |= indices[p] < indices[p - 1];
-      repeats |= indices[p] == indices[p - 1];
-    }
+    order.look(indices, first, last, lane);
   }
-  if (falls) facts[3] = 1;
-  if (repeats) facts[4] = 1;
+  order.tell(facts + 3, lane);
 
   for (long long x = begin; x < entries; x += step) {
     const long long s = x / problem.nnzb, p = x - s * problem.nnzb, column = indices[p];

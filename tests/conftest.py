@@ -65,6 +65,10 @@ class Engine:
         """Return the block-sparse array of (data, indices, indptr) that lie on the host."""
         return sparsegpu.bsr_array(tuple(map(self.array, triple)), shape=shape)
 
+    def look(self, *matrices) -> list[bool]:
+        """Return whether patterns are canonical; else a kernel finds out for the first who asks."""
+        return [matrix.has_canonical_format for matrix in matrices]
+
     def host(self, array) -> np.ndarray:
         """Return an engine's array as NumPy."""
         return self._get(array) if self.on_gpu else np.asarray(array)

@@ -70,6 +70,7 @@ def test_fields(engine, rng, blocksize, batch):
     columns = 4
     given = tuple(map(engine.array, (data, indices, indptr)))
     bsr = bsr_array(given, shape=(3 * blocksize[0], columns * blocksize[1]))
+    engine.look(bsr)
     with engine.runs(None):
         mask = BlockMask.from_bsr(bsr)
     assert mask.pattern is bsr.pattern and mask.dtype == bool and mask.shape == bsr.shape

@@ -18,6 +18,7 @@ ORDERED = [operator.lt, operator.le, operator.gt, operator.ge]
 @covered(dtype=NUMBERS, duplicates=[False, True])
 def test_with_a_number(engine, rng, dtype, duplicates):
     a, dense = make(engine, rng, dtype=dtype, duplicates=duplicates)
+    engine.look(a)
     with engine.runs("bsr_sum_blocks" if duplicates else None):
         check(engine, a != 0, dense != 0)
         check(engine, np.float64(2) == a, dense == 2)

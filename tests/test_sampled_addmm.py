@@ -54,6 +54,7 @@ def test_formula(engine, rng, dtype, blocksize, small):
 def test_batches(engine, rng, pattern_batch, batch1, batch2):
     triple = random_blocks(rng, (8, 12), (4, 2), batch=pattern_batch)
     input = engine.bsr(triple, (8, 12))
+    engine.look(input)
     mat1 = random_values(rng, (*batch1, 8, 5), "float32")
     mat2 = random_values(rng, (*batch2, 5, 12), "float32")
     with engine.runs("bsr_sampled_addmm" if 0 not in batch1 else None):

@@ -97,6 +97,7 @@ def test_errors(engine, rng):
     memory = engine.xp.zeros(a.data.size + 3, np.float32)
     first, second = (a.with_data(memory[i : i - 3 or None].reshape(a.data.shape)) for i in (0, 3))
     others = [a.astype(dtype) for dtype in ("bool", "int8", "int32", "complex64")]
+    engine.look(a, upper, unsorted)
     with engine.runs(None):
         with pytest.raises(TypeError, match="bsr_softmax: argument 'bsr': expected a bsr_array"):
             sparsegpu.bsr_softmax(engine.array(np.ones((4, 4))))

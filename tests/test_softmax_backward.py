@@ -127,6 +127,7 @@ def test_errors(engine, rng):
     first, second = (a.with_data(memory[i : i - 3 or None].reshape(a.data.shape)) for i in (0, 3))
     backward = sparsegpu.bsr_softmax_backward
     dense = a.toarray()
+    engine.look(a, other)
     with engine.runs(None):
         for name, pair in (("grad", (dense, a)), ("softmax", (a, dense))):
             with pytest.raises(TypeError, match=f"bsr_softmax_backward: argument '{name}': exp"):

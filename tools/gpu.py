@@ -232,7 +232,7 @@ def gpu_here() -> str:
     """Return the model of this machine's GPU as CUDA calls it, "" where it finds none."""
     try:
         return environment()["gpu"]
-    except Exception as error:  # doctor says more
+    except (ImportError, RuntimeError) as error:  # no CuPy, or CUDA's; doctor says more
         print(f"the GPU cannot be used: {error}")
         return ""
 

@@ -19,10 +19,16 @@ from ..pattern import Pattern
 from ._common import check_sparse, on_device
 
 
+def _is_canonical(pattern: Pattern) -> bool:
+    """Return `Pattern.has_canonical_format`; the first look, by the engine, takes one launch."""
+    order = pattern.known("order")
+    return (order or checking_module(pattern.xp, "convert").column_order(pattern))[1]
+
+
 def canonical_pattern(bsr: Any, function: str, argument: str) -> Pattern:
     """Return the pattern with ascending columns and without duplicates."""
     pattern = bsr.pattern
-    return pattern if pattern.has_canonical_format else pattern.canonical(function, argument)[0]
+    return pattern if _is_canonical(pattern) else pattern.canonical(function, argument)[0]
 
 
 def canonical_blocks(bsr: Any, function: str, argument: str) -> tuple[Pattern, Any]:
@@ -33,7 +39,7 @@ def canonical_blocks(bsr: Any, function: str, argument: str) -> tuple[Pattern, A
 
 def distinct_pattern(pattern: Pattern, function: str, argument: str) -> Pattern:
     """Return ``pattern`` itself when it has no duplicates, else the canonical one."""
-    if pattern.has_canonical_format:
+    if _is_canonical(pattern):
         return pattern
     canonical = pattern.canonical(function, argument)[0]
     return pattern if canonical.nnzb == pattern.nnzb else canonical
@@ -53,7 +59,7 @@ def canonical_bits(mask: Any, function: str, argument: str) -> tuple[Pattern, Bl
 
     def build() -> tuple[Pattern, BlockBits]:
         pattern, order = mask.pattern, None
-        if not checking_module(pattern.xp, "convert").column_order(pattern)[1]:
+        if not _is_canonical(pattern):
             canonical, order, _ = pattern.canonical(function, argument)
             if canonical.nnzb != pattern.nnzb:  # repeated blocks, which are or-ed
                 merged = type(mask).from_bsr(mask.tobsr())
