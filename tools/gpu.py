@@ -302,7 +302,7 @@ def run_parts(parts: Parts, asked: Sequence[str]) -> list[str]:
         began = time.perf_counter()
         try:
             status = run()
-        except Exception:  # the others run all the same
+        except (OSError, ValueError, RuntimeError):  # of a process, a file, CUDA; others run on
             traceback.print_exc()
             status = 1
         statuses[part].append(status)
