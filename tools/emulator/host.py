@@ -72,8 +72,7 @@ def _like(array: np.ndarray) -> DeviceArray:
     count = before + sum(s for s in spans if s > 0) + array.itemsize
     first = array.ctypes.data - before
     # Of a device's arrays slices begin anywhere, at multiples of the itemsize.
-    anywhere = not array.flags.forc and first % array.itemsize == 0
-    offset = first % 16 if anywhere else 0
+    offset = first % 16 if first % array.itemsize == 0 else 0
     made = np.ndarray(
         array.shape, array.dtype, _memory(count, 0xFF, offset), before, array.strides
     ).view(DeviceArray)

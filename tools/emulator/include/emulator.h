@@ -244,17 +244,23 @@ inline void __threadfence() {}
 inline unsigned atomicAdd(unsigned* to, unsigned x) {
   return std::exchange(*to, *to + x);
 }
+// A host may read from any address; a device may not.
+template <typename X>
+X load_aligned(const X* at) {
+  if (reinterpret_cast<size_t>(at) % sizeof(X)) emulator::fail("a load from a misaligned address");
+  return *at;
+}
 template <typename X>
 X __ldcg(const X* at) {
-  return *at;
+  return load_aligned(at);
 }
 template <typename X>
 X __ldcs(const X* at) {
-  return *at;
+  return load_aligned(at);
 }
 template <typename X>
 X __ldg(const X* at) {
-  return *at;
+  return load_aligned(at);
 }
 inline void __syncwarp() {
   emulator::sync_warp();

@@ -30,6 +30,7 @@ _MOST_PRODUCTS = 2048  # of a lane and a block; they are unrolled, more take min
 _WIDE_REGISTERS = 14  # more of them, where sums are of 64 bits
 _DEEPEST = {8: 3, 16: 2}  # blocks that a lane loads at once, by the bytes of its sums
 _SECTOR, _LONG_ROW = 32, 16  # bytes; blocks
+_MOST_LANE_BLOCK = 64  # bytes of a block that a lane takes as vectors, for several columns
 
 
 def _power_of_two_from(n: int) -> int:
@@ -58,12 +59,18 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     most = max(16 // item, 1)
     even = bk & -bk
     vector = min(even, most, max(data_alignment // item, 1))
-    if along_n > 1 and columns > 1:
-        x_vector, nv = 2, min(along_n, most, columns & -columns)
+    rows_of_dense = along_n > 1 and columns > 1
+    if rows_of_dense:
+        nv = min(along_n, most, columns & -columns)
         while nv > 1 and bm * nv * acc > 128:
             nv //= 2
-        groups, cv, rl = columns // nv, 1, 1
-    if not (along_n > 1 and columns > 1) or groups & (groups - 1):
+        groups = columns // nv
+        rows_of_dense = groups & (groups - 1) == 0
+    # Vectors of a block can be streamed past L2, which then keeps more of `dense`.
+    vectors = rows_of_dense and vector > 1 and item >= 4 and bm * vector * item <= _MOST_LANE_BLOCK
+    if rows_of_dense:
+        x_vector, cv, rl = 2, vector if vectors else 1, 1
+    else:
         x_vector = 1 if vector > 1 and along_k % vector == 0 else 0
         cv = vector if x_vector else 1
         groups = 1
@@ -83,6 +90,9 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
         both = min(most // cv, rl) if x_vector and across == 1 else 1
         together = int(both > 1 and data_alignment >= both * cv * item)
         rl //= both if together else 1
+    elif vectors and across == 1:
+        block = bm * bk * item
+        together = int(data_alignment >= min(block & -block, 16))
     if ceil_div(bm, rl) * cv * nv > _MOST_PRODUCTS:
         return None
     lanes = rl * across * groups
@@ -94,8 +104,10 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     loads += 4 if columns == 1 else 6  # an index and two addresses
     blocks = max(ceil_div(ceil(row_blocks), team // lanes), 1)
     single = rl == cv == 1  # elements of the blocks are loaded one by one
-    deepest, fewest = 5, 4
-    if single and acc >= 8:
+    deepest, fewest = 4 + (acc >= 8 or vectors), 4
+    if vectors and acc >= 8:
+        deepest = 1  # twice as many thread blocks are worth more than two blocks in flight
+    elif single and acc >= 8:
         deepest, fewest = _DEEPEST[acc] if columns == 1 else 4, 2
     depth, resident = _depth(blocks, sums, loads, acc >= 8, deepest, fewest)
     fitting = [u for u in (1, 2, 3, 4, 5) if u <= depth or sums + u * loads <= 2 * _MOST_REGISTERS]
@@ -145,8 +157,9 @@ def _depth(
     deepest, fewest : int
         No more blocks at once; no fewer thread blocks than these, even if loads wait for registers.
     """
-    depths = [u for u in (5, 4, 3, 2) if u <= max(ceil_div(blocks, 2), 2)] if wide else (4, 3, 2)
-    depths = [u for u in depths if u <= deepest]
+    depths = [u for u in (5, 4, 3, 2) if u <= deepest]
+    if wide:
+        depths = [u for u in depths if u <= max(ceil_div(blocks, 2), 2)]
     fitting = [u for u in depths if sums + u * registers <= _MOST_REGISTERS] or [1]
     unroll = next((u for u in fitting if 5 * ceil_div(blocks, u) * u <= 6 * blocks), fitting[-1])
     needed = sums + unroll * registers + _OTHER_REGISTERS + _WIDE_REGISTERS * wide

@@ -45,7 +45,9 @@ def _fills_fragments(f: Facts) -> bool:
     if f.capability not in _FULL_RATE or not sides or f.data_alignment < 16:
         return False
     if f.dtype == np.float32:
-        return min(bm, bk) >= 4 and 4 <= columns <= 8
+        # A lane of `vector` loads half a row of dense for a block of 4 x 4 that it takes alone.
+        gathers = bm == bk == 4 and columns == 8 and f.vector_n >= 4
+        return min(bm, bk) >= 4 and 4 <= columns <= 8 and not gathers
     # A single column leaves most of a fragment empty, which still pays for 2 x 2 and 8 x 8 blocks.
     return (1 if bm == bk != 4 else 2) <= columns <= 8
 
