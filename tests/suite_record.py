@@ -79,8 +79,11 @@ def pytest_testnodedown(node):
 
 @pytest.hookimpl(trylast=True)  # unless another summary finds the run to be at fault
 def pytest_terminal_summary(terminalreporter, exitstatus, config):
-    """Record the run: its options, its end, its counts, and what was skipped for which reason."""
-    if not config.getoption("--record"):
+    """Record the run: its options, its end, its counts, and what was skipped for which reason.
+
+    A worker of pytest-xdist, which may come here, too, knows of its own tests alone.
+    """
+    if not config.getoption("--record") or hasattr(config, "workerinput"):
         return
     missing = no_gpu()
     if missing is not None:

@@ -10,19 +10,18 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-#: Runs pytest with the plugin, as if on a GPU.
-DRIVER = """\
-import sys
+#: As if on a GPU; on another one in the workers of pytest-xdist.
+CONFTEST = """\
+import os
 from pathlib import Path
 
-import pytest
 import suite_record
 from tools import record
 
+name = "worker" if "PYTEST_XDIST_WORKER" in os.environ else "None"
 suite_record.no_gpu = lambda: None
-record.environment = lambda: {"gpu": "None"}
+record.environment = lambda: {"gpu": name}
 record.RESULTS = Path("results")
-sys.exit(pytest.main(sys.argv[1:]))
 """
 
 TESTS = """\
@@ -50,7 +49,7 @@ def run(request, tmp_path):
     """Return a function that runs the tests, and the options that it adds."""
     if request.param:
         pytest.importorskip("xdist", reason="pytest-xdist is not installed")
-    (tmp_path / "driver.py").write_text(DRIVER)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "test_whole.py").write_text(
         "import pytest\npytest.skip('all', allow_module_level=True)"
@@ -60,7 +59,7 @@ def run(request, tmp_path):
 
     def ran(*options):
         return subprocess.run(
-            [sys.executable, "driver.py", *options],
+            [sys.executable, "-m", "pytest", *options],
             cwd=tmp_path,
             env=outer | {"PYTHONPATH": path, "PYTEST_ADDOPTS": "-rs"},
             capture_output=True,
@@ -82,6 +81,7 @@ def test_options_deselections_and_skips(run, tmp_path):
     assert (suite["passed"], suite["failed"], suite["skipped"], suite["exit"]) == (1, 0, 4, 0)
     assert suite["skips"] == {"no second GPU": 2, "torch is not installed": 1, "all": 1}
     assert suite["seconds"] >= 0
+    assert [path.name for path in (tmp_path / "results").glob("*.json")] == ["none.json"]
 
 
 @pytest.mark.parametrize(
