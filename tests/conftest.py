@@ -55,6 +55,7 @@ class Engine:
 
     def array(self, array: np.ndarray):
         """Return a NumPy array as this engine's kind, with the same strides order."""
+        assert isinstance(array, np.ndarray | np.generic)  # on every engine, not on a GPU alone
         if not self.on_gpu:
             return array
         if array.dtype.name.startswith("float8"):
@@ -277,14 +278,18 @@ def winner_cache(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def pytest_configure():
+def pytest_configure(config):
     """Give the tests, and the processes that they start, a cache beside the user's.
 
     Compiled kernels stay there for the next run. Winners do not: what a test reads should not
     depend on what was tuned before, least of all by the user.
+
+    Workers of pytest-xdist have a core each, which OpenBLAS's threads would only wait for.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
         return  # it has the environment of the process that did this
+    if config.getoption("numprocesses", None):
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ["SPARSEGPU_CACHE_DIR"] = str(cache_directory() / "tests")
     shutil.rmtree(cache_directory() / "tuned", ignore_errors=True)
 

@@ -1,7 +1,7 @@
 """``pytest --record``: a GPU run of the suite writes down what it ran, what not, and why not.
 
-A run that is cut short writes nothing: what was recorded before stays. A plugin of pytest, which
-`conftest` registers.
+A run that is cut short writes nothing: what was recorded before stays. So that it has told
+something all the same, a failure is shown at once. A plugin of pytest, which `conftest` registers.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from sparsegpu._arrays import cupy_installed
 _DESELECTED = pytest.StashKey[Counter]()
 _STARTED = pytest.StashKey[float]()
 _CUT_SHORT = pytest.StashKey[str]()
+_MOST_LINES = 30
 
 
 def no_gpu() -> str | None:
@@ -43,9 +44,25 @@ def pytest_addoption(parser):
     )
 
 
+class Failures:
+    """Shows failures when they come: their tests, and the ends of their reports."""
+
+    def __init__(self, writer: Any):
+        self._writer = writer
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            lines = report.longreprtext.splitlines()[-_MOST_LINES:]
+            self._writer.line("\n".join(("", f"FAILED {report.nodeid}", *lines)))
+            self._writer.flush()
+
+
 def pytest_sessionstart(session):
     """Begin to count the seconds."""
-    session.config.stash[_STARTED] = time.perf_counter()
+    config = session.config
+    config.stash[_STARTED] = time.perf_counter()
+    if config.getoption("--record"):
+        config.pluginmanager.register(Failures(config.get_terminal_writer()))
 
 
 def pytest_deselected(items):

@@ -139,7 +139,9 @@ def texts(ax):
 def test_axes_side_by_side_cover_nothing_of_each_other(engine, plt, grid, layout):
     rows, columns, *size = grid
     figure, axes = plt.subplots(rows, columns, figsize=size, layout=layout)
-    group = to_semi_structured(engine.xp.tile(engine.array([0, 1, 0, 1]), (64, 32)).astype("f2"))
+    group = to_semi_structured(
+        engine.xp.tile(engine.array(np.array([0, 1, 0, 1])), (64, 32)).astype("f2")
+    )
     matrices = [scattered(engine, 10), scattered(engine, 10**6), arrow(engine), group]
     for ax, a in zip(axes.flat, matrices, strict=False):
         a.spy(ax)

@@ -12,9 +12,18 @@ import pytest
 from fake_cuda import Stream, at, put_in_place
 from sparsegpu.engines.cuda import _host_numbers
 from sparsegpu.engines.cuda._host_numbers import HostNumbers
+from sparsegpu.engines.cuda.runtime import replay
 from sparsegpu.engines.cuda.runtime.launch import pointer, submit
 from sparsegpu.engines.cuda.runtime.replay import Call
 from sparsegpu.engines.cuda.runtime.submission import Submission
+
+
+@pytest.fixture(autouse=True)
+def real_numbers():
+    """What kernels of other tests write to is none of the memory that is made up here."""
+    before = list(HostNumbers._free)
+    yield  # until all that was put in place is gone
+    assert HostNumbers._free == before
 
 
 @pytest.fixture
@@ -35,7 +44,8 @@ def pinned(cuda, monkeypatch):
     monkeypatch.setattr(_host_numbers, "_memory", [])
     sys.modules["cupy"].cuda.alloc_pinned_memory = alloc_pinned_memory
     monkeypatch.setattr(_host_numbers, "_synchronize", lambda: waits.append)
-    return memory, waits
+    yield memory, waits
+    replay._without_owner.clear()  # the records give their numbers back, while this is in place
 
 
 def test_numbers_of_the_host_are_one_calls_alone(cuda, pinned):

@@ -1,5 +1,6 @@
 """What `tools.sanitize` reads and changes, without a GPU."""
 
+import signal
 import sys
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -46,6 +47,14 @@ struct Barrier {
   __device__ bool try_wait(int parity) const { asm("mbarrier.try_wait.parity.shared.b64 ..."); }
 };
 """
+
+
+@pytest.fixture(autouse=True)
+def handler():
+    """A run leaves its handler to its process, which here runs other tests, too."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture

@@ -101,6 +101,9 @@ def test_a_run_that_is_cut_short_keeps_the_record(run, tmp_path, text, options):
     (tmp_path / "test_more.py").write_text(text)
     ended = ran(*words, "test_more.py", "test_some.py")
     assert ended.returncode != 0
+    if "-x" in options:
+        shown = ended.stdout.partition("short test summary")[0]
+        assert shown.count("FAILED test_more.py::test_fails\n") == 1
     assert "not recorded: the run was cut short: " in ended.stdout, ended.stdout + ended.stderr
     assert path.read_text() == before
 

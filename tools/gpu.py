@@ -145,7 +145,9 @@ class Parts:
         """Run a part that has all GPUs, and return the exit status."""
         if not self.todo(part):
             return 0
-        return self.runner.run(*self.words(part, ()), environment=visible(*self.gpus.names))
+        # Each of its processes has a core, which threads of OpenBLAS would only wait for.
+        environment = visible(*self.gpus.names) | {"OPENBLAS_NUM_THREADS": "1"}
+        return self.runner.run(*self.words(part, ()), environment=environment)
 
     def on_one(
         self, part: str, entries: Mapping[str, float], environment: Mapping[str, str]
