@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import ceil
+from typing import NamedTuple
 
 from ...._arrays import accumulator_dtype
 from ...._math import ceil_div
@@ -33,6 +34,30 @@ _SECTOR, _LONG_ROW = 32, 16  # bytes; blocks
 _MOST_LANE_BLOCK = 64  # bytes of a block that a lane takes as vectors, for several columns
 
 
+class _Lanes(NamedTuple):
+    """How lanes share a block, and the columns of ``dense``.
+
+    Attributes
+    ----------
+    rows, width, groups, columns : int
+        The kernel's RL, CV, NG and NV.
+    x_vector : int
+        The kernel's X_VECTOR.
+    together : bool
+        A lane's rows are one vector.
+    vectors : bool
+        Blocks are loaded as vectors, for several columns.
+    """
+
+    rows: int
+    width: int
+    groups: int
+    columns: int
+    x_vector: int
+    together: bool
+    vectors: bool
+
+
 def _power_of_two_from(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
@@ -53,46 +78,10 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     """
     if not small_blocks(f.dtype, f.blocksize, f.columns):
         return None
-    dtype, (bm, bk), columns, row_blocks = f.dtype, f.blocksize, f.columns, f.row_blocks
-    data_alignment, along_k, along_n = f.data_alignment, f.vector_k, f.vector_n
-    item, acc = dtype.itemsize, accumulator_dtype(dtype).itemsize
-    most = max(16 // item, 1)
-    even = bk & -bk
-    vector = min(even, most, max(data_alignment // item, 1))
-    rows_of_dense = along_n > 1 and columns > 1
-    if rows_of_dense:
-        nv = min(along_n, most, columns & -columns)
-        while nv > 1 and bm * nv * acc > 128:
-            nv //= 2
-        groups = columns // nv
-        rows_of_dense = groups & (groups - 1) == 0
-    # Vectors of a block can be streamed past L2, which then keeps more of `dense`.
-    vectors = rows_of_dense and vector > 1 and item >= 4 and bm * vector * item <= _MOST_LANE_BLOCK
-    if rows_of_dense:
-        x_vector, cv, rl = 2, vector if vectors else 1, 1
-    else:
-        x_vector = 1 if vector > 1 and along_k % vector == 0 else 0
-        cv = vector if x_vector else 1
-        groups = 1
-        while groups < columns and (
-            ceil_div(columns, groups) * cv > 16
-            or ceil_div(columns, groups) * acc > 64
-            or ceil_div(columns, groups) * bm * acc > 128
-        ):
-            groups *= 2
-        nv, rl = ceil_div(columns, groups), 1
-    while ceil_div(bk, cv) * groups > 32:
-        cv *= 2
-        x_vector = x_vector if x_vector == 2 else 0
-    across, together = ceil_div(bk, cv), 0
-    if columns == 1 and across & (across - 1) == 0:
-        rl = min(bm & -bm, 32 // (across * groups))
-        both = min(most // cv, rl) if x_vector and across == 1 else 1
-        together = int(both > 1 and data_alignment >= both * cv * item)
-        rl //= both if together else 1
-    elif vectors and across == 1:
-        block = bm * bk * item
-        together = int(data_alignment >= min(block & -block, 16))
+    (bm, bk), columns, row_blocks = f.blocksize, f.columns, f.row_blocks
+    item, acc = f.dtype.itemsize, accumulator_dtype(f.dtype).itemsize
+    rl, cv, groups, nv, x_vector, together, vectors = _lanes(f)
+    across = ceil_div(bk, cv)
     if ceil_div(bm, rl) * cv * nv > _MOST_PRODUCTS:
         return None
     lanes = rl * across * groups
@@ -125,7 +114,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
         "NV": nv,
         "UNROLL": unroll,
         "X_VECTOR": x_vector,
-        "CONTIGUOUS_ROWS": together,
+        "CONTIGUOUS_ROWS": int(together),
         "STREAM": fields.pick("stream", int(stream), (0, 1)),
         "WARPS": warps,
         "RESIDENT": resident,
@@ -133,6 +122,44 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     # With more rows for each warp, the warps of the chip read at places far apart.
     rounds = rounds_of(f, 32 // team, 2, fields)
     return Tile(32 // team, warps, rounds, shape_names(f) | names)
+
+
+def _lanes(f: Facts) -> _Lanes:
+    (bm, bk), columns = f.blocksize, f.columns
+    item, acc = f.dtype.itemsize, accumulator_dtype(f.dtype).itemsize
+    most = max(16 // item, 1)
+    vector = min(bk & -bk, most, max(f.data_alignment // item, 1))
+    rows_of_dense = f.vector_n > 1 and columns > 1
+    if rows_of_dense:
+        nv = min(f.vector_n, most, columns & -columns)
+        while nv > 1 and bm * nv * acc > 128:
+            nv //= 2
+        groups = columns // nv
+        rows_of_dense = groups & (groups - 1) == 0
+    # Vectors of a block can be streamed past L2, which then keeps more of `dense`.
+    vectors = rows_of_dense and vector > 1 and item >= 4 and bm * vector * item <= _MOST_LANE_BLOCK
+    if rows_of_dense:
+        x_vector, width = 2, vector if vectors else 1
+    else:
+        x_vector = 1 if vector > 1 and f.vector_k % vector == 0 else 0
+        width = vector if x_vector else 1
+        groups, nv = 1, columns
+        while groups < columns and (nv * width > 16 or nv * acc > 64 or nv * bm * acc > 128):
+            groups *= 2
+            nv = ceil_div(columns, groups)
+    while ceil_div(bk, width) * groups > 32:
+        width *= 2
+        x_vector = x_vector if x_vector == 2 else 0
+    across, rows, together = ceil_div(bk, width), 1, False
+    if columns == 1 and across & (across - 1) == 0:
+        rows = min(bm & -bm, 32 // (across * groups))
+        both = min(most // width, rows) if x_vector and across == 1 else 1
+        together = both > 1 and f.data_alignment >= both * width * item
+        rows //= both if together else 1
+    elif vectors and across == 1:
+        block = bm * bk * item
+        together = f.data_alignment >= min(block & -block, 16)
+    return _Lanes(rows, width, groups, nv, x_vector, together, vectors)
 
 
 def launches(p: Product, tile: Tile) -> tuple[Launch, ...]:
