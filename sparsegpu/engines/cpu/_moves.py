@@ -8,6 +8,9 @@ from ...pattern import Pattern
 from ._jit import frozen, jit
 from ._threads import for_each, pieces, spans
 
+#: Multiply-adds that take as long as an element that goes elsewhere than its neighbours.
+_MOVED = 4
+
 
 def transpose(out: np.ndarray, blocks: np.ndarray, order: np.ndarray) -> None:
     """Write ``out[t] = blocks[order[t]].T``, as `convert.transpose_blocks` does."""
@@ -18,7 +21,8 @@ def transpose(out: np.ndarray, blocks: np.ndarray, order: np.ndarray) -> None:
         listed = slice(*span)
         _transpose(target[listed].reshape(-1), source, frozen(order[listed]), place)
 
-    for_each(move, spans(np.arange(1, len(out) + 1), len(out), pieces(out.size)), out.size)
+    cost = _MOVED * out.size
+    for_each(move, spans(np.arange(1, len(out) + 1), len(out), pieces(cost)), cost)
 
 
 def scatter(out: np.ndarray, pattern: Pattern, data: np.ndarray) -> None:
