@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Collection
+from contextlib import suppress
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -41,13 +42,16 @@ def dtype_of(name: Any) -> np.dtype:
 
 
 def check_dtype_name(function: str, argument: str, dtype: Any) -> np.dtype:
-    """Return a dtype argument as a ``numpy.dtype``, or refuse what names none."""
-    try:
-        return dtype_of(dtype)
-    except (TypeError, ValueError):
-        raise bad_type(
-            function, argument, "a dtype or the name of one", shown(dtype, repr)
-        ) from None
+    """Return a dtype argument as a ``numpy.dtype``, or refuse what names none.
+
+    NumPy would take the dtype of any array but its own. What has a dtype and no shape, as JAX's
+    names of dtypes, is taken here, too.
+    """
+    is_array = isinstance(getattr(dtype, "shape", None), tuple)
+    with suppress(TypeError, ValueError):
+        if not is_array or isinstance(dtype, np.dtype | np.generic):
+            return dtype_of(dtype)
+    raise bad_type(function, argument, "a dtype or the name of one", shown(dtype, repr))
 
 
 def check_dtype_among(

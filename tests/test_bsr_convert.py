@@ -211,6 +211,15 @@ def test_astype_with_scipys_arguments(rng):
         a.astype("float32", casting=True)
 
 
+def test_astype_takes_no_array_for_a_dtype(engine):
+    """NumPy asks whatever has a dtype for it, but for its own arrays."""
+    a = bsr_array(engine.array(np.eye(2, dtype=bool)), blocksize=(2, 2))
+    for array in (a.data, a, sp.eye_array(2)):
+        with pytest.raises(TypeError, match=r"^astype: argument 'dtype': expected a dtype or"):
+            a.astype(array)
+    assert a.astype(SimpleNamespace(dtype=np.dtype("float32"))).dtype == np.float32  # as JAX's are
+
+
 def test_astype_from_bool_does_not_count_duplicates(engine):
     parts = (np.ones((2, 1, 1), bool), np.zeros(2, np.int32), np.array([0, 2]))
     a = bsr_array(tuple(engine.array(p) for p in parts), shape=(1, 1))

@@ -254,15 +254,15 @@ def test_operands_of_jax(jax, engine, rng, dtype):
         pytest.skip("JAX has no GPU here")
     a, dense = make(engine, rng, dtype=dtype)
     x = rng.integers(-3, 4, (20, 7)).astype(dense.dtype)
-    # Where there are several GPUs, JAX leaves the last one current when it starts.
+    right, left = engine.array(x), engine.array(x[:12].T.copy())
+    # Where there are several GPUs, JAX makes others current: when it starts, and when it copies.
     device = jax.devices("gpu")[a.data.device.id] if engine.on_gpu else jax.devices("cpu")[0]
     got = a @ jax.device_put(x, device)
     assert isinstance(got, engine.xp.ndarray)
-    np.testing.assert_array_equal(engine.host(got), engine.host(a @ engine.array(x)))
-    left = jax.device_put(x[:12].T, device)
+    np.testing.assert_array_equal(engine.host(got), engine.host(a @ right))
     np.testing.assert_array_equal(
+        engine.host(sg.dense_bsr_matmul(jax.device_put(x[:12].T, device), a)),
         engine.host(sg.dense_bsr_matmul(left, a)),
-        engine.host(sg.dense_bsr_matmul(engine.array(x[:12].T.copy()), a)),
     )
 
 
