@@ -258,6 +258,7 @@ class EveryRemovalIsSeen:
 
     kernels = ("bsr_addmm_f32", "bsr_softmax")
     gpus = SimpleNamespace(count=1)
+    launches = 1000
 
     def __init__(self, folder, processes):
         pass
@@ -267,8 +268,8 @@ class EveryRemovalIsSeen:
         for answer in answers:
             answer |= {"kernels": self.kernels, "again": self.kernels}
         places = len(find_barriers(kernel, SOURCES)) if kernel else 0
-        change = {"rounds": 1000, "differing": barrier is not None and not delays, "of": []}
-        change |= {"launches": 1000, "passes": [1] * places, "passing": [names] * places}
+        change = {"rounds": 500, "differing": barrier is not None and not delays, "of": []}
+        change |= {"launches": self.launches, "passes": [1] * places, "passing": [names] * places}
         log = "========= ERROR SUMMARY: 0 errors\n" if tool else ""
         return Outcome(0, log, [*answers, change])
 
@@ -314,6 +315,13 @@ def test_a_run_of_other_sources_is_not_resumed(record_of_a_run, monkeypatch):
     monkeypatch.setattr(sanitizer_report, "is_of_these_sources", lambda section: False)
     assert sanitize.main([], resume=True) == 0
     assert sorted(record_of_a_run["sanitizer"]["barriers"]) == ["bsr_addmm_f32", "bsr_softmax"]
+
+
+def test_a_kernel_that_ran_too_rarely_under_delays_fails(record_of_a_run, monkeypatch):
+    monkeypatch.setattr(EveryRemovalIsSeen, "launches", 999)
+    assert sanitize.main(["bsr_softmax"]) == 1
+    monkeypatch.setattr(EveryRemovalIsSeen, "launches", 1000)
+    assert sanitize.main(["bsr_softmax"]) == 0
 
 
 def test_a_survey_alone_replaces_no_record(record_of_a_run, monkeypatch):

@@ -9,7 +9,8 @@ named:
    thread blocks that take all tiles; the results must have the same bits every time. Failed
    look-ups of driver symbols and races in CuPy's own kernels are recorded, but are no failure.
 3. *Delays*: each warp sleeps at random around every barrier. An unchanged kernel must give the same
-   bits in 1,000 such runs, and every barrier must be passed by some warp.
+   bits in 1,000 rounds of a few cases, or in as many as a minute allows, which must be 1,000
+   launches; and every barrier must be passed by some warp.
 4. *Planted races*: removes each barrier of each kernel, one at a time, and runs cases that pass it
    under racecheck. The removal is detected by "racecheck" if that reports a race that it does not
    report for the unchanged kernel, and by "results" if their bits differ or the kernel fails.
@@ -62,6 +63,7 @@ _CASES_A_KERNEL = 6
 _LONG_CASES_A_KERNEL = 20
 _CASES_A_BARRIER = 2  # each is a build of its own
 _ROUNDS = 1000
+_LAUNCHES = 1000  # at least, where a minute is too short for the rounds
 #: Kernels a GPU that are looked at together: fewer leave processes idle more often.
 _SHARE = 14
 
@@ -211,7 +213,7 @@ class Harness:
         Returns the kernels for which there was time, as the next parts do.
         """
         few = {kernel: some(self.reach[kernel]) for kernel in share}
-        limits = {"rounds": _ROUNDS, "seconds": 130, "limit": 180}
+        limits = {"rounds": _ROUNDS, "seconds": 60, "limit": 130}
         ran = dict(
             self._parallel(
                 _DELAYED_PROCESSES,
@@ -225,7 +227,7 @@ class Harness:
         for kernel in done:
             barriers = self.barriers[kernel]
             outcome, change = self.whole[kernel], self.whole[kernel].change
-            if not steady(outcome) or change is None or change["rounds"] < _ROUNDS:
+            if not steady(outcome) or change is None or change["launches"] < _LAUNCHES:
                 self._fail(f"{kernel} under random delays: {summaries[kernel]}")
             for label in passed_by_none(barriers, change):
                 self._fail(f"{kernel} {label}: no warp passed it")
