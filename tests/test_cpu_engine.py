@@ -22,7 +22,6 @@ from benchmarks import cpu as speeds
 from benchmarks import cpu_scipy
 from covering import covered
 from cpu_cases import agree, on
-from sparsegpu.engines.cpu.addmm import prepared_vector
 from sparsegpu.testing import (
     assert_close,
     dense_from_blocks,
@@ -94,21 +93,6 @@ def test_a_vector_meets_small_blocks_of_any_size(rows, dtype, rng):
         out = np.zeros((shape[0], 3), expected.dtype)
         on("cpu", sparsegpu.bsr_matmul, A, x[:, None], out=out[:, 1:2])
         np.testing.assert_array_equal(out, expected[:, None] * np.array([0, 1, 0], out.dtype))
-
-
-@covered(
-    dtype=["float32", "float64", "complex64", "complex128"],
-    blocksize=[(1, 1), (3, 3), (6, 6), (7, 7), (8, 2), (5, 12), (16, 16)],
-    density=[0, 0.3],
-)
-def test_a_prepared_product_has_the_bits_of_a_call(dtype, blocksize, density, rng):
-    shape = 11 * blocksize[0], 7 * blocksize[1]
-    blocks = random_blocks(rng, shape, blocksize, dtype=dtype, density=density, shuffled=True)
-    A = sparsegpu.bsr_array(blocks, shape=shape)
-    x = random_values(rng, (shape[1], 1), dtype)
-    out = np.full((shape[0], 1), np.nan, dtype)
-    prepared_vector(A.pattern, A.data)(out, x)
-    np.testing.assert_array_equal(out, on("cpu", sparsegpu.bsr_matmul, A, x))
 
 
 @pytest.mark.parametrize("blocksize", [(4, 16), (4, 4)])

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._arrays import as_array
 from .._checks import broadcast_shape, not_offered
-from ..engines import engine_module
+from ..engines import computing_engine, engine_module
 from ..engines.cuda.runtime.replay import Call
 from ..pattern import Pattern
 from ._blocks_24 import check_blocks, is_sparse_blocks
@@ -50,6 +50,31 @@ def matmul(
         transposed=from_the_right,
         check=check,
     )
+
+
+def vector_product(function: str, bsr: Any, x: np.ndarray) -> np.ndarray | None:
+    """Return ``bsr @ x`` for which `addmm` would plan longer than it multiplies, None for others.
+
+    That is a matrix and a short vector on the host. What is None may be right or wrong: `addmm`
+    says so.
+    """
+    pattern, data = bsr.pattern, bsr.data
+    if type(data) is not np.ndarray or x.dtype != data.dtype or x.shape != pattern.shape[1:]:
+        return None
+    if computing_engine(np) != "cpu" or not (data.flags.carray and x.flags.carray):
+        return None
+    check_values(function, "self", pattern, data)
+    engine: Any = engine_module(np, "addmm", function)
+
+    def prepared() -> tuple[Callable | None]:  # in a tuple: a memo keeps no None
+        return (engine.prepared_vector(pattern, data.dtype),)
+
+    (product,) = pattern.memo(("vector product", data.dtype), prepared)
+    if product is None:
+        return None
+    out = np.empty(pattern.shape[0], data.dtype)
+    product(out, data, x)
+    return out
 
 
 class Operand(NamedTuple):

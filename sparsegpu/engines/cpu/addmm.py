@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -34,6 +35,8 @@ from .convert import transpose_blocks
 _ACCUMULATOR, _COLUMNS = 1 << 18, 1024
 #: Bytes of the dense operand or of blocks that are widened at a time.
 _WIDENED = 1 << 25
+
+VectorProduct = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
 
 def bsr_addmm(
@@ -77,39 +80,33 @@ def bsr_addmm(
     for_each(one_matrix, np.ndindex(batch), data.size * out.shape[-1])
 
 
-def prepared_vector(
-    pattern: Pattern, data: np.ndarray
-) -> Callable[[np.ndarray, np.ndarray], None] | None:
-    """Return ``product(out, dense)`` of one matrix and one vector, as `bsr_addmm` computes it.
+def prepared_vector(pattern: Pattern, dtype: np.dtype) -> VectorProduct | None:
+    """Return ``product(out, data, dense)`` of one matrix and one vector, as `bsr_addmm` has it.
 
-    For calls that are short and many: what the pattern and the data decide is done before. None
-    where several threads would compute it, or blocks are to be widened. Vectors are contiguous
-    (K, 1), (M, 1).
+    For calls that are short and many: what the pattern and the dtype decide is done before. None
+    where several threads would compute it, or blocks are to be widened. All are contiguous, the
+    vectors of shape (M,) and (K,).
     """
-    (bm, bk), cost = pattern.blocksize, data.size
+    (bm, bk), cost = pattern.blocksize, pattern.nnzb * math.prod(pattern.blocksize)
     one_tile = pattern.block_shape[0] <= max(_ACCUMULATOR // bm, 1) and pieces(cost) == 1
-    plain = is_wide(data.dtype) and data.flags.c_contiguous
-    if data.ndim != 3 or not one_tile or not plain:
+    if pattern.batch_shape or not one_tile or not is_wide(dtype):
         return None
     ends = frozen(pattern._indptr.astype(np.int64))
     terms = ends[:-1], ends[1:], NO_TERMS, frozen(pattern._indices)
-    if small_loop(1, bm, bk, data.dtype, False) is multiply_vector:
-        blocks = frozen(data)
+    if small_loop(1, bm, bk, dtype, False) is multiply_vector:
 
-        def product(out: np.ndarray, dense: np.ndarray) -> None:
-            flat, x = out.reshape(-1), dense.reshape(-1)
-            x.flags.writeable = False  # of the view; see `frozen`
-            flat.fill(0)
-            multiply_vector(flat, 1, *terms, blocks, False, x, 1, 1)
+        def product(out: np.ndarray, data: np.ndarray, dense: np.ndarray) -> None:
+            out.fill(0)
+            multiply_vector(out, 1, *terms, frozen(data), False, frozen(dense), 1, 1)
 
         return product
-    real, blocks = parts(data.dtype), real_blocks(data)
+    real = parts(dtype)
     starts = frozen(np.arange(pattern.block_shape[0]) * (bm * real))
 
-    def narrow_product(out: np.ndarray, dense: np.ndarray) -> None:
+    def narrow_product(out: np.ndarray, data: np.ndarray, dense: np.ndarray) -> None:
         out.fill(0)
-        flat = out.reshape(-1).view(blocks.dtype)
-        columns, ld = real_columns(dense)
+        blocks, (columns, ld) = real_blocks(data), real_columns(dense[:, None])
+        flat = out.view(blocks.dtype)
         multiply_narrow(flat, starts, real, *terms, real * bk, 0, ld, blocks, columns, real)
 
     return narrow_product

@@ -1,0 +1,82 @@
+"""``A @ x`` of a vector on the host, which takes a short way around checks and plans."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sparsegpu
+from covering import covered
+from sparsegpu.engines.cpu.addmm import prepared_vector
+from sparsegpu.testing import random_blocks, random_values
+
+pytest.importorskip("numba")
+
+
+@covered(
+    dtype=["float32", "float64", "complex64", "complex128"],
+    blocksize=[(1, 1), (3, 3), (6, 6), (7, 7), (8, 2), (5, 12), (16, 16)],
+    density=[0, 0.3],
+)
+def test_a_prepared_product_has_the_bits_of_a_call(dtype, blocksize, density, rng):
+    shape = 11 * blocksize[0], 7 * blocksize[1]
+    blocks = random_blocks(rng, shape, blocksize, dtype=dtype, density=density, shuffled=True)
+    A = sparsegpu.bsr_array(blocks, shape=shape)
+    x = random_values(rng, (shape[1],), dtype)
+    out = np.full(shape[0], np.nan, dtype)
+    prepared_vector(A.pattern, A.dtype)(out, A.data, x)
+    np.testing.assert_array_equal(out, sparsegpu.bsr_matmul(A, x))
+    np.testing.assert_array_equal(out, A @ x)
+
+
+def laid_out(x, how):
+    """Return a vector of the same values."""
+    match how:
+        case "backwards":
+            return x[::-1].copy()[::-1]
+        case "read-only":
+            x.flags.writeable = False
+        case "unaligned":
+            memory = np.zeros(x.nbytes + 1, np.uint8)[1:].view(x.dtype)
+            memory[...] = x
+            return memory
+    return x
+
+
+@covered(
+    dtype=["float16", "float32", "float64", "int8", "complex128"],
+    shape=[(6, 9), (3, 0), (0, 6), (30, 60)],
+    how=["contiguous", "backwards", "read-only", "unaligned"],
+)
+def test_operator_and_function_give_the_same_bits(dtype, shape, how, rng):
+    blocks = random_blocks(rng, shape, (3, 3), dtype=dtype, shuffled=True, duplicates=True)
+    A = sparsegpu.bsr_array(blocks, shape=shape)
+    x = laid_out(random_values(rng, (shape[1],), dtype), how)
+    for values in (A.data, -A.data):
+        A.data = values
+        out, expected = A @ x, sparsegpu.bsr_matmul(A, x)
+        assert out.dtype == expected.dtype and out.flags.writeable
+        np.testing.assert_array_equal(out, expected)
+    with sparsegpu.use_engine("reference"):
+        np.testing.assert_array_equal(A @ x, sparsegpu.bsr_matmul(A, x))
+    A.data[...] = 0
+    assert not (A @ x).any()
+
+
+def test_several_threads_compute_large_products(rng):
+    A = sparsegpu.bsr_array(np.ones((2048, 2048), np.float32), blocksize=(8, 8))
+    assert prepared_vector(A.pattern, A.dtype) is None
+    np.testing.assert_array_equal(A @ np.ones(2048, np.float32), np.full(2048, 2048))
+
+
+def test_the_operator_refuses_what_the_function_does(rng):
+    A = sparsegpu.bsr_array(random_blocks(rng, (6, 9), (3, 3), dtype="float64"), shape=(6, 9))
+    x = np.ones(9)
+    assert (A @ x).shape == (6,)
+    with pytest.raises(ValueError, match=r"^bsr_array @: argument 'other': expected shape"):
+        A @ np.ones(8)
+    with sparsegpu.use_engine("cuda"), pytest.raises(TypeError, match="arrays for the engine"):
+        A @ x
+    A.data.dtype = "uint64"  # the caller's own array, changed behind our back
+    with pytest.raises(TypeError, match=r"^bsr_array @: argument 'self'"):
+        A @ x.view("uint64")
