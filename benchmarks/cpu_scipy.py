@@ -27,30 +27,39 @@ class Operands(NamedTuple):
     make: Callable[..., Any]
     A: Any
     other: Any
+    B: Any
     csr: Any
+    coo: Any
     x: np.ndarray
     X: np.ndarray
 
 
-#: Operations that both libraries write in the same way. ``other`` is A in other values.
+#: Operations that both libraries write in the same way. ``other`` is A in other values, ``B`` in
+#: other places, some of which A has, too.
 OPERATIONS: dict[str, Callable[[Operands], Any]] = {
     "A @ x": lambda o: o.A @ o.x,
     "x @ A": lambda o: o.x @ o.A,
     "A.T @ x": lambda o: o.A.T @ o.x,
     "A @ X": lambda o: o.A @ o.X,
     "A @ A": lambda o: o.A @ o.A,
-    "A + B": lambda o: o.A + o.other,
+    "A + other": lambda o: o.A + o.other,
+    "A + B": lambda o: o.A + o.B,
+    "A.multiply(B)": lambda o: o.A.multiply(o.B),
+    "A.maximum(B)": lambda o: o.A.maximum(o.B),
+    "A > B": lambda o: o.A > o.B,
     "A * 2": lambda o: o.A * 2.0,
     "transpose": lambda o: o.A.T.copy() if o.make is scipy.sparse.bsr_array else o.A.T,
     "diagonal": lambda o: o.A.diagonal(),
     "sum": lambda o: o.A.sum(),
     "sum(axis=0)": lambda o: o.A.sum(axis=0),
     "sum(axis=1)": lambda o: o.A.sum(axis=1),
+    "count_nonzero": lambda o: o.A.count_nonzero(),
     "max(axis=1)": lambda o: _dense(o.A.max(axis=1)),
     "power": lambda o: o.A.power(2),
     "tocsr": lambda o: o.A.tocsr(),
     "tocoo": lambda o: o.A.tocoo(),
     "from csr": lambda o: o.make(o.csr, blocksize=o.A.blocksize),
+    "from coo": lambda o: o.make(o.coo, blocksize=o.A.blocksize),
 }
 
 
@@ -77,11 +86,11 @@ def implementations(theirs: Any) -> Iterator[tuple[str, dict[str, Callable[[], o
     """Yield each operation by name, bound to both libraries, after a check of the results."""
     rng = np.random.default_rng(1)
     x, X = (rng.standard_normal((theirs.shape[1], *n)).astype(theirs.dtype) for n in ((), (8,)))
-    rest = theirs.tocsr(), x, X
-    pair = theirs, theirs * 3
+    rest = theirs.tocsr(), theirs.tocoo(), x, X
+    three = theirs, theirs * 3, _moved(theirs)
     both = {
-        "cpu": Operands(sparsegpu.bsr_array, *map(sparsegpu.bsr_array, pair), *rest),
-        "scipy": Operands(scipy.sparse.bsr_array, *pair, *rest),
+        "cpu": Operands(sparsegpu.bsr_array, *map(sparsegpu.bsr_array, three), *rest),
+        "scipy": Operands(scipy.sparse.bsr_array, *three, *rest),
     }
     for name, operation in OPERATIONS.items():
         bound = {library: partial(operation, operands) for library, operands in both.items()}
@@ -93,10 +102,20 @@ def implementations(theirs: Any) -> Iterator[tuple[str, dict[str, Callable[[], o
         yield name, bound
 
 
+def _moved(theirs: Any) -> Any:
+    """Return a matrix whose blocks lie a column of blocks to the right, those of the last first."""
+    indices = (theirs.indices + 1) % (theirs.shape[1] // theirs.blocksize[1])
+    moved = scipy.sparse.bsr_array((theirs.data, indices, theirs.indptr), shape=theirs.shape)
+    moved.sort_indices()
+    return moved
+
+
 def _dense(result: Any) -> np.ndarray:
     return result.toarray() if scipy.sparse.issparse(result) else result
 
 
 def _seen(result: Any, X: np.ndarray) -> np.ndarray:
     """Return a result dense, a sparse one as its product with a few columns."""
+    if result.dtype.kind == "b":
+        result = result.astype(X.dtype)
     return np.asarray(result @ X if hasattr(result, "indptr") or hasattr(result, "row") else result)

@@ -173,9 +173,19 @@ def side_by_side(function: str, array: Any, other: Any) -> tuple[Pattern, Any, A
     return over_union(a._canonical(function), b._canonical(function, "other"), function)
 
 
+def is_compiled(a: Any) -> bool:
+    """Return whether a compiled loop of the CPU engine adds and multiplies blocks of two patterns.
+
+    Others are added and multiplied by NumPy.
+    """
+    wide = a.dtype.kind in "fc" and a.dtype.itemsize > 2
+    return computing_engine(a._xp) == "cpu" and wide and not a._pattern.batch_shape
+
+
 def over_union(a: Any, b: Any, function: str) -> tuple[Pattern, Any, Any]:
     """Return the union of two patterns, aligned and canonical, and the blocks of both over it."""
-    if computing_engine(a._xp) == "cuda":
+    engine = computing_engine(a._xp)
+    if engine == "cuda" or (engine == "cpu" and not a._pattern.batch_shape):
         both = engine_module(a._xp, "union", function).side_by_side
         found: tuple[Pattern, Any, Any] = both(a._pattern, a._data, b._pattern, b._data, function)
         return found

@@ -107,6 +107,11 @@ def foreign_blocks(
         csr = arg.tocsr()
         return _blocks_of_csr(csr if dtype is None else csr.astype(dtype, copy=False), blocksize)
     coo = arg.tocoo()
+    if arg.format != "bsr" and blocksize and by_scipy(coo.data, dtype) and shape == found:
+        if check:
+            check_positions(function, argument, coo.row, coo.col, found)
+        csr = (coo if dtype is None else coo.astype(dtype, copy=False)).tocsr()
+        return _blocks_of_csr(csr, blocksize)
     with on_device(coo.data):
         row, column, values = coo.row.astype(np.int64), coo.col.astype(np.int64), coo.data
         if arg.format == "bsr":

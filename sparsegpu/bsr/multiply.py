@@ -18,6 +18,7 @@ from .align import (
     converted,
     flat,
     in_dtype,
+    is_compiled,
     is_scalar,
     pattern_of,
     repeated,
@@ -121,6 +122,9 @@ def _multiply_sparse(function: str, array: Any, other: Any) -> Any:
         if a._pattern.same_as(b._pattern):
             return array._with(a._pattern, a._data * b._data)
         shapes = a._pattern.shape, b._pattern.shape
+        if shapes[0] == shapes[1] and is_compiled(a):
+            multiply = engine_module(a._xp, "union", function).multiply
+            return a._with(*multiply(a._pattern, a._data, b._pattern, b._data))
         if all(n in {1, m} for m, n in zip(*shapes)):
             return _at_blocks(function, a, b)
         if all(m in {1, n} for m, n in zip(*shapes)):

@@ -24,6 +24,7 @@ from .align import (
     common_dtype,
     flat,
     in_blocks,
+    is_compiled,
     is_scalar,
     united,
 )
@@ -247,9 +248,7 @@ def _combine(
         if a._pattern.same_as(b._pattern):
             return array._with(a._pattern, operation(a._data, b._data))
         a, b = a._canonical(function), b._canonical(function, "other")
-        engine = computing_engine(a._xp)
-        compiled = a.dtype.kind in "fc" and a.dtype.itemsize > 2 and not a._pattern.batch_shape
-        if engine == "cuda" or (engine == "cpu" and compiled):
+        if computing_engine(a._xp) == "cuda" or is_compiled(a):
             combine = engine_module(a._xp, "union", function).combine
             sign, operands = 1 if name == "add" else -1, (a._pattern, a._data, b._pattern, b._data)
             return array._with(*combine(*operands, sign, function))

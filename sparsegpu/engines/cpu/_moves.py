@@ -6,7 +6,7 @@ import numpy as np
 
 from ...pattern import Pattern
 from ._jit import frozen, jit
-from ._threads import for_each, pieces, spans
+from ._threads import even_spans, for_each, pieces
 
 #: Multiply-adds that take as long as an element that goes elsewhere than its neighbours.
 _MOVED = 4
@@ -22,7 +22,7 @@ def transpose(out: np.ndarray, blocks: np.ndarray, order: np.ndarray) -> None:
         _transpose(target[listed].reshape(-1), source, frozen(order[listed]), place)
 
     cost = _MOVED * out.size
-    for_each(move, spans(np.arange(1, len(out) + 1), len(out), pieces(cost)), cost)
+    for_each(move, even_spans(len(out), pieces(cost)), cost)
 
 
 def scatter(out: np.ndarray, pattern: Pattern, data: np.ndarray) -> None:
@@ -38,7 +38,7 @@ def scatter(out: np.ndarray, pattern: Pattern, data: np.ndarray) -> None:
         ends = frozen(indptr[b][first : last + 1])
         _scatter(target[b][first * bm : last * bm], ends, frozen(indices[b]), frozen(blocks[b]))
 
-    cut = spans(np.arange(1, rows + 1), rows, pieces(out.size))
+    cut = even_spans(rows, pieces(out.size))
     for_each(move, [(b, span) for b in np.ndindex(batch) for span in cut], out.size)
 
 

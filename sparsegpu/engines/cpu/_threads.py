@@ -86,6 +86,12 @@ def spans(weights: np.ndarray, most: int, pieces: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
+def even_spans(count: int, pieces: int) -> list[tuple[int, int]]:
+    """Cut ``range(count)`` into at most so many spans of about equal length; none is empty."""
+    edges = sorted({i * count // pieces for i in range(pieces + 1)})
+    return list(pairwise(edges))
+
+
 def _threads() -> ThreadPoolExecutor:
     global _pool
     with _lock:
