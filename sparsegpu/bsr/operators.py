@@ -15,7 +15,7 @@ from .._checks import bad_type, bad_value, broadcast_shape, kind_of, not_offered
 from .._protocols import leaves
 from ..engines import computing_engine, engine_module
 from ..linalg import aslinearoperator
-from ..ops._bsr_product import matmul, vector_product
+from ..ops._bsr_product import matmul, short_product
 from ..ops._common import check_sparse, is_sparse, on_device
 from ..ops.spgemm import spgemm
 from .align import (
@@ -49,7 +49,7 @@ class Operators(BsrBase):
     def _matmul(self, function: str, other: Any, from_the_right: bool = False) -> Any:
         array, other = product_operands(function, self, other, from_the_right)
         if type(other) is np.ndarray and not from_the_right:
-            product = vector_product(function, array, other)
+            product = short_product(function, array, other)
             if product is not None:
                 return product
         if not is_sparse(other):

@@ -29,12 +29,13 @@ def bound_product(function: str, bsr: Any) -> Callable[..., Any]:
         return replayed
     pattern, data = bsr.pattern, bsr.data
     engine, short = engine_module(np, "addmm", function), None
-    if computing_engine(np) == "cpu" and data.flags.c_contiguous:
-        short = engine.prepared_vector(pattern, data.dtype)
+    if computing_engine(np) == "cpu" and data.ndim == 3 and data.flags.c_contiguous:
+        short = engine_module(np, "short_product", function).ShortProduct(pattern, data.dtype)
 
     def product(v: Any, out: Any, *, alpha: Any = 1, beta: Any = 0, input: Any = None) -> Any:
-        if short is not None and out.shape[1] == 1 and input is None and alpha == 1:
-            short(out[:, 0], data, v[:, 0])
+        plain = input is None and alpha == 1
+        if plain and short is not None and short.serves(out.shape[1]):
+            short(out, data, v)
         elif out.size:
             engine.bsr_addmm(out, pattern, data, v, Epilogue(alpha, beta, input))
         return out

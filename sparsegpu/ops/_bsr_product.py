@@ -52,29 +52,27 @@ def matmul(
     )
 
 
-def vector_product(function: str, bsr: Any, x: np.ndarray) -> np.ndarray | None:
-    """Return ``bsr @ x`` for which `addmm` would plan longer than it multiplies, None for others.
+def short_product(function: str, bsr: Any, dense: np.ndarray) -> np.ndarray | None:
+    """Return ``bsr @ dense`` for which `addmm` would plan longer than it multiplies, else None.
 
-    That is a matrix and a short vector on the host. What is None may be right or wrong: `addmm`
+    That is one matrix, and a few columns on the host. What is None may be right or wrong: `addmm`
     says so.
     """
     pattern, data = bsr.pattern, bsr.data
-    if type(data) is not np.ndarray or x.dtype != data.dtype or x.shape != pattern.shape[1:]:
+    fits = dense.ndim <= 2 and dense.shape[:1] == pattern.shape[1:] and not pattern.batch_shape
+    if type(data) is not np.ndarray or dense.dtype != data.dtype or not fits:
         return None
-    if computing_engine(np) != "cpu" or not (data.flags.carray and x.flags.carray):
+    if computing_engine(np) != "cpu" or not (data.flags.carray and dense.flags.carray):
         return None
     check_values(function, "self", pattern, data)
-    engine: Any = engine_module(np, "addmm", function)
-
-    def prepared() -> tuple[Callable | None]:  # in a tuple: a memo keeps no None
-        return (engine.prepared_vector(pattern, data.dtype),)
-
-    (product,) = pattern.memo(("vector product", data.dtype), prepared)
-    if product is None:
+    new: Any = engine_module(np, "short_product", function).ShortProduct
+    product = pattern.memo(("short product", data.dtype), partial(new, pattern, data.dtype))
+    columns = dense if dense.ndim == 2 else dense[:, None]
+    if not product.serves(columns.shape[1]):
         return None
-    out = np.empty(pattern.shape[0], data.dtype)
-    product(out, data, x)
-    return out
+    out = np.empty((pattern.shape[0], columns.shape[1]), data.dtype)
+    product(out, data, columns)
+    return out if dense.ndim == 2 else out[:, 0]
 
 
 class Operand(NamedTuple):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -27,16 +25,14 @@ from ._operands import (
     real_strip,
     widen,
 )
-from ._small_blocks import multiply_vector, small_loop
+from ._small_blocks import small_loop
 from ._threads import for_each, pieces, spans
 from .convert import transpose_blocks
 
 #: Elements of an accumulator (so a few stay in the last-level cache) and columns of a tile.
-_ACCUMULATOR, _COLUMNS = 1 << 18, 1024
+ACCUMULATOR, COLUMNS = 1 << 18, 1024
 #: Bytes of the dense operand or of blocks that are widened at a time.
 _WIDENED = 1 << 25
-
-VectorProduct = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
 
 def bsr_addmm(
@@ -80,38 +76,6 @@ def bsr_addmm(
     for_each(one_matrix, np.ndindex(batch), data.size * out.shape[-1])
 
 
-def prepared_vector(pattern: Pattern, dtype: np.dtype) -> VectorProduct | None:
-    """Return ``product(out, data, dense)`` of one matrix and one vector, as `bsr_addmm` has it.
-
-    For calls that are short and many: what the pattern and the dtype decide is done before. None
-    where several threads would compute it, or blocks are to be widened. All are contiguous, the
-    vectors of shape (M,) and (K,).
-    """
-    (bm, bk), cost = pattern.blocksize, pattern.nnzb * math.prod(pattern.blocksize)
-    one_tile = pattern.block_shape[0] <= max(_ACCUMULATOR // bm, 1) and pieces(cost) == 1
-    if pattern.batch_shape or not one_tile or not is_wide(dtype):
-        return None
-    ends = frozen(pattern._indptr.astype(np.int64))
-    terms = ends[:-1], ends[1:], NO_TERMS, frozen(pattern._indices)
-    if small_loop(1, bm, bk, dtype, False) is multiply_vector:
-
-        def product(out: np.ndarray, data: np.ndarray, dense: np.ndarray) -> None:
-            out.fill(0)
-            multiply_vector(out, 1, *terms, frozen(data), False, frozen(dense), 1, 1)
-
-        return product
-    real = parts(dtype)
-    starts = frozen(np.arange(pattern.block_shape[0]) * (bm * real))
-
-    def narrow_product(out: np.ndarray, data: np.ndarray, dense: np.ndarray) -> None:
-        out.fill(0)
-        blocks, (columns, ld) = real_blocks(data), real_columns(dense[:, None])
-        flat = out.view(blocks.dtype)
-        multiply_narrow(flat, starts, real, *terms, real * bk, 0, ld, blocks, columns, real)
-
-    return narrow_product
-
-
 class EpilogueParts:
     """Views of an epilogue's operands for a window of ``out``; nothing is copied."""
 
@@ -151,7 +115,7 @@ def _product(
     small = small_loop(n, bm, bk, acc_dtype, order is not None)
     loop = multiply_narrow if narrow else multiply
     wide_row = k * real * real * compute_dtype(data.dtype).itemsize
-    panel = max(_WIDENED // max(wide_row, 1) // _COLUMNS, 1) * _COLUMNS
+    panel = max(_WIDENED // max(wide_row, 1) // COLUMNS, 1) * COLUMNS
 
     row_step, column_step = out.strides
     if n == 1:
@@ -209,8 +173,8 @@ def _product(
             rows, ld = own_rows(dense.T if n == 1 else dense[:, start:stop])
         else:
             rows, ld = (real_columns if narrow else real_rows)(dense[:, start:stop])
-        columns = [(c, min(c + _COLUMNS, stop)) for c in range(start, stop, _COLUMNS)]
-        most = max(_ACCUMULATOR // (bm * min(n, _COLUMNS)), 1)
+        columns = [(c, min(c + COLUMNS, stop)) for c in range(start, stop, COLUMNS)]
+        most = max(ACCUMULATOR // (bm * min(n, COLUMNS)), 1)
         cost = data.size * (stop - start)
         row_spans = spans(indptr[1:], most, max(pieces(cost), data.nbytes // _WIDENED))
         for_each(tile, [(*r, *c) for c in columns for r in row_spans], cost)

@@ -1,4 +1,4 @@
-"""``A @ x`` of a vector on the host, which takes a short way around checks and plans."""
+"""``A @ x`` of a few columns on the host, which takes a short way around checks and plans."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 import sparsegpu
 from covering import covered
-from sparsegpu.engines.cpu.addmm import prepared_vector
+from sparsegpu.engines.cpu.short_product import ShortProduct
 from sparsegpu.testing import random_blocks, random_values
 
 pytest.importorskip("numba")
@@ -16,17 +16,18 @@ pytest.importorskip("numba")
 @covered(
     dtype=["float32", "float64", "complex64", "complex128"],
     blocksize=[(1, 1), (3, 3), (6, 6), (7, 7), (8, 2), (5, 12), (16, 16)],
+    columns=[1, 3, 8, 40],
     density=[0, 0.3],
 )
-def test_a_prepared_product_has_the_bits_of_a_call(dtype, blocksize, density, rng):
+def test_a_short_product_has_the_bits_of_a_call(dtype, blocksize, columns, density, rng):
     shape = 11 * blocksize[0], 7 * blocksize[1]
     blocks = random_blocks(rng, shape, blocksize, dtype=dtype, density=density, shuffled=True)
     A = sparsegpu.bsr_array(blocks, shape=shape)
-    x = random_values(rng, (shape[1],), dtype)
-    out = np.full(shape[0], np.nan, dtype)
-    prepared_vector(A.pattern, A.dtype)(out, A.data, x)
+    x = random_values(rng, (shape[1], columns), dtype)
+    out, product = np.full((shape[0], columns), np.nan, dtype), ShortProduct(A.pattern, A.dtype)
+    assert product.serves(columns)
+    product(out, A.data, x)
     np.testing.assert_array_equal(out, sparsegpu.bsr_matmul(A, x))
-    np.testing.assert_array_equal(out, A @ x)
 
 
 def laid_out(x, how):
@@ -36,6 +37,10 @@ def laid_out(x, how):
             return x[::-1].copy()[::-1]
         case "read-only":
             x.flags.writeable = False
+        case "columns":
+            return np.stack([x, -x, x, x, x], axis=1)
+        case "columns of a larger array":
+            return np.stack([x, -x, x], axis=1)[:, 1:]
         case "unaligned":
             memory = np.zeros(x.nbytes + 1, np.uint8)[1:].view(x.dtype)
             memory[...] = x
@@ -46,7 +51,14 @@ def laid_out(x, how):
 @covered(
     dtype=["float16", "float32", "float64", "int8", "complex128"],
     shape=[(6, 9), (3, 0), (0, 6), (30, 60)],
-    how=["contiguous", "backwards", "read-only", "unaligned"],
+    how=[
+        "contiguous",
+        "backwards",
+        "read-only",
+        "unaligned",
+        "columns",
+        "columns of a larger array",
+    ],
 )
 def test_operator_and_function_give_the_same_bits(dtype, shape, how, rng):
     blocks = random_blocks(rng, shape, (3, 3), dtype=dtype, shuffled=True, duplicates=True)
@@ -63,9 +75,15 @@ def test_operator_and_function_give_the_same_bits(dtype, shape, how, rng):
     assert not (A @ x).any()
 
 
+def test_matrices_of_a_batch(rng):
+    A = sparsegpu.bsr_array(rng.standard_normal((2, 6, 9)) * np.eye(6, 9), blocksize=(3, 3))
+    for x in (np.ones(9), np.ones((9, 2)), np.ones((2, 9, 2))):
+        np.testing.assert_array_equal(A @ x, np.matmul(A.toarray(), x))
+
+
 def test_several_threads_compute_large_products(rng):
     A = sparsegpu.bsr_array(np.ones((2048, 2048), np.float32), blocksize=(8, 8))
-    assert prepared_vector(A.pattern, A.dtype) is None
+    assert not ShortProduct(A.pattern, A.dtype).serves(1)
     np.testing.assert_array_equal(A @ np.ones(2048, np.float32), np.full(2048, 2048))
 
 
@@ -73,8 +91,10 @@ def test_the_operator_refuses_what_the_function_does(rng):
     A = sparsegpu.bsr_array(random_blocks(rng, (6, 9), (3, 3), dtype="float64"), shape=(6, 9))
     x = np.ones(9)
     assert (A @ x).shape == (6,)
-    with pytest.raises(ValueError, match=r"^bsr_array @: argument 'other': expected shape"):
-        A @ np.ones(8)
+    for wrong in (np.ones(8), np.ones((8, 2)), np.ones((2, 9))):
+        with pytest.raises(ValueError, match=r"^bsr_array @: argument 'other': expected shape"):
+            A @ wrong
+    assert (A @ np.ones((2, 9, 3))).shape == (2, 6, 3) and (A @ np.ones((9, 0))).shape == (6, 0)
     with sparsegpu.use_engine("cuda"), pytest.raises(TypeError, match="arrays for the engine"):
         A @ x
     A.data.dtype = "uint64"  # the caller's own array, changed behind our back

@@ -1,0 +1,77 @@
+"""BSR @ dense that is shorter than planning it: what the pattern and the dtype decide, done before.
+
+Of one matrix, by one thread, in one tile, and without an epilogue; `addmm` has the others.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...pattern import Pattern
+from ._jit import frozen
+from ._kernels import multiply, multiply_narrow
+from ._operands import (
+    NO_TERMS,
+    compute_dtype,
+    is_wide,
+    parts,
+    real_blocks,
+    real_columns,
+    real_rows,
+)
+from ._small_blocks import small_loop
+from ._threads import pieces
+from .addmm import ACCUMULATOR, COLUMNS, is_narrow
+
+
+class ShortProduct:
+    """``out = bsr @ dense``, with the bits of `addmm.bsr_addmm`.
+
+    Parameters
+    ----------
+    pattern : Pattern
+        Without a batch.
+    dtype : dtype
+        Of all operands.
+    """
+
+    __slots__ = ("_area", "_blocksize", "_dtype", "_first_rows", "_height", "_terms")
+
+    def __init__(self, pattern: Pattern, dtype: np.dtype):
+        (bm, bk), rows = pattern.blocksize, pattern.block_shape[0]
+        ends = frozen(pattern._indptr.astype(np.int64))
+        self._terms = ends[:-1], ends[1:], NO_TERMS, frozen(pattern._indices)
+        self._first_rows = np.arange(rows) * bm
+        self._blocksize, self._dtype = (bm, bk), dtype
+        self._height, self._area = rows * bm, pattern.nnzb * bm * bk
+
+    def serves(self, columns: int) -> bool:
+        """Return whether one thread computes so many columns, and nothing is to be widened."""
+        one_tile = 0 < columns <= COLUMNS and self._height * columns <= ACCUMULATOR
+        return one_tile and pieces(self._area * columns) == 1 and is_wide(self._dtype)
+
+    def __call__(self, out: np.ndarray, data: np.ndarray, dense: np.ndarray) -> None:
+        """Write the product: (M, N), blocks and (K, N), all contiguous."""
+        (bm, bk), n, dtype = self._blocksize, out.shape[1], self._dtype
+        out.fill(0)
+        flat = out.reshape(-1)
+        small = small_loop(n, bm, bk, dtype, False)
+        if small is not None:
+            operands = frozen(data), False, frozen(dense.reshape(-1))
+            small(flat, n, *self._terms, *operands, n, n)
+            return
+        real = parts(dtype)
+        narrow, width = is_narrow(n * real, bk * real), n * real
+        rows, ld = (real_columns if narrow else real_rows)(dense)
+        (multiply_narrow if narrow else multiply)(
+            flat.view(compute_dtype(dtype)),
+            frozen(self._first_rows * width),
+            width,
+            *self._terms,
+            real * bk * (1 if narrow else ld),
+            0,
+            ld,
+            real_blocks(data),
+            rows,
+            width,
+        )
