@@ -30,6 +30,21 @@ def test_a_short_product_has_the_bits_of_a_call(dtype, blocksize, columns, densi
     np.testing.assert_array_equal(out, sparsegpu.bsr_matmul(A, x))
 
 
+@covered(
+    dtype=["float32", "complex128"], blocksize=[(1, 1), (3, 2), (7, 7), (5, 12)], density=[0, 0.3]
+)
+def test_a_vector_from_the_left(dtype, blocksize, density, rng):
+    shape = 11 * blocksize[0], 7 * blocksize[1]
+    blocks = random_blocks(rng, shape, blocksize, dtype=dtype, density=density, shuffled=True)
+    A = sparsegpu.bsr_array(blocks, shape=shape)
+    x = random_values(rng, (shape[0],), dtype)
+    assert ShortProduct(A.pattern, A.dtype, transposed=True).serves(1)
+    np.testing.assert_array_equal(x @ A, sparsegpu.dense_bsr_matmul(x, A))
+    for wrong in (np.ones(shape[0] + 1, dtype), np.ones((shape[0] + 1, 1), dtype)):
+        with pytest.raises(ValueError, match=r"^bsr_array @: argument 'other': expected shape"):
+            wrong @ A
+
+
 def laid_out(x, how):
     """Return a vector of the same values."""
     match how:

@@ -48,8 +48,8 @@ class Operators(BsrBase):
 
     def _matmul(self, function: str, other: Any, from_the_right: bool = False) -> Any:
         array, other = product_operands(function, self, other, from_the_right)
-        if type(other) is np.ndarray and not from_the_right:
-            product = short_product(function, array, other)
+        if type(other) is np.ndarray:
+            product = short_product(function, array, other, from_the_right)
             if product is not None:
                 return product
         if not is_sparse(other):

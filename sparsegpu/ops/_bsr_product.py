@@ -52,25 +52,29 @@ def matmul(
     )
 
 
-def short_product(function: str, bsr: Any, dense: np.ndarray) -> np.ndarray | None:
-    """Return ``bsr @ dense`` for which `addmm` would plan longer than it multiplies, else None.
+def short_product(
+    function: str, bsr: Any, dense: np.ndarray, from_the_right: bool
+) -> np.ndarray | None:
+    """Return ``bsr @ dense``, or ``dense @ bsr``, that `addmm` would plan longer than multiply.
 
-    That is one matrix, and a few columns on the host. What is None may be right or wrong: `addmm`
-    says so.
+    That is one matrix, and a few columns on the host (from the right a vector). None for others,
+    and what is wrong: `addmm` says so.
     """
-    pattern, data = bsr.pattern, bsr.data
-    fits = dense.ndim <= 2 and dense.shape[:1] == pattern.shape[1:] and not pattern.batch_shape
-    if type(data) is not np.ndarray or dense.dtype != data.dtype or not fits:
+    pattern, data, dtype = bsr.pattern, bsr.data, dense.dtype
+    m, k = pattern.shape[::-1] if from_the_right else pattern.shape
+    fits = dense.shape[:1] == (k,) and dense.ndim <= (1 if from_the_right else 2)
+    if type(data) is not np.ndarray or dtype != data.dtype or pattern.batch_shape or not fits:
         return None
     if computing_engine(np) != "cpu" or not (data.flags.carray and dense.flags.carray):
         return None
     check_values(function, "self", pattern, data)
     new: Any = engine_module(np, "short_product", function).ShortProduct
-    product = pattern.memo(("short product", data.dtype), partial(new, pattern, data.dtype))
+    key = "short product", dtype, from_the_right
+    product = pattern.memo(key, partial(new, pattern, dtype, from_the_right))
     columns = dense if dense.ndim == 2 else dense[:, None]
     if not product.serves(columns.shape[1]):
         return None
-    out = np.empty((pattern.shape[0], columns.shape[1]), data.dtype)
+    out = np.empty((m, columns.shape[1]), dtype)
     product(out, data, columns)
     return out if dense.ndim == 2 else out[:, 0]
 

@@ -25,7 +25,7 @@ from .addmm import ACCUMULATOR, COLUMNS, is_narrow
 
 
 class ShortProduct:
-    """``out = bsr @ dense``, with the bits of `addmm.bsr_addmm`.
+    """``out = bsr @ dense``, or ``bsr.T @ dense``, with the bits of `addmm.bsr_addmm`.
 
     Parameters
     ----------
@@ -33,21 +33,30 @@ class ShortProduct:
         Without a batch.
     dtype : dtype
         Of all operands.
+    transposed : bool
     """
 
-    __slots__ = ("_area", "_blocksize", "_dtype", "_first_rows", "_height", "_terms")
+    __slots__ = ("_area", "_blocksize", "_dtype", "_first_rows", "_height", "_terms", "_transposed")
 
-    def __init__(self, pattern: Pattern, dtype: np.dtype):
+    def __init__(self, pattern: Pattern, dtype: np.dtype, transposed: bool = False):
+        listed = NO_TERMS
+        if transposed:  # the blocks are read as they are
+            pattern, order = pattern.transposed()
+            listed = frozen(order)
         (bm, bk), rows = pattern.blocksize, pattern.block_shape[0]
         ends = frozen(pattern._indptr.astype(np.int64))
-        self._terms = ends[:-1], ends[1:], NO_TERMS, frozen(pattern._indices)
+        self._terms = ends[:-1], ends[1:], listed, frozen(pattern._indices)
         self._first_rows = np.arange(rows) * bm
-        self._blocksize, self._dtype = (bm, bk), dtype
+        self._blocksize, self._dtype, self._transposed = (bm, bk), dtype, transposed
         self._height, self._area = rows * bm, pattern.nnzb * bm * bk
 
     def serves(self, columns: int) -> bool:
-        """Return whether one thread computes so many columns, and nothing is to be widened."""
-        one_tile = 0 < columns <= COLUMNS and self._height * columns <= ACCUMULATOR
+        """Return whether one thread computes so many columns, and nothing is to be widened.
+
+        Of a transpose, that is one column: others want blocks that are transposed first.
+        """
+        most = 1 if self._transposed else COLUMNS
+        one_tile = 0 < columns <= most and self._height * columns <= ACCUMULATOR
         return one_tile and pieces(self._area * columns) == 1 and is_wide(self._dtype)
 
     def __call__(self, out: np.ndarray, data: np.ndarray, dense: np.ndarray) -> None:
@@ -55,9 +64,9 @@ class ShortProduct:
         (bm, bk), n, dtype = self._blocksize, out.shape[1], self._dtype
         out.fill(0)
         flat = out.reshape(-1)
-        small = small_loop(n, bm, bk, dtype, False)
+        small = small_loop(n, bm, bk, dtype, self._transposed)
         if small is not None:
-            operands = frozen(data), False, frozen(dense.reshape(-1))
+            operands = frozen(data), self._transposed, frozen(dense.reshape(-1))
             small(flat, n, *self._terms, *operands, n, n)
             return
         real = parts(dtype)
