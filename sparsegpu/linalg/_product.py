@@ -28,13 +28,14 @@ def bound_product(function: str, bsr: Any) -> Callable[..., Any]:
 
         return replayed
     pattern, data = bsr.pattern, bsr.data
-    engine, short = engine_module(np, "addmm", function), None
+    engine, short, most = engine_module(np, "addmm", function), None, 0
     if computing_engine(np) == "cpu" and data.ndim == 3 and data.flags.c_contiguous:
-        short = engine_module(np, "short_product", function).ShortProduct(pattern, data.dtype)
+        of_short = engine_module(np, "short_product", function)
+        most = of_short.most_columns(pattern, data.dtype)
+        short = of_short.ShortProduct(pattern, data.dtype) if most else None
 
     def product(v: Any, out: Any, *, alpha: Any = 1, beta: Any = 0, input: Any = None) -> Any:
-        plain = input is None and alpha == 1
-        if plain and short is not None and short.serves(out.shape[1]):
+        if short is not None and out.shape[1] <= most and input is None and alpha == 1:
             short(out, data, v)
         elif out.size:
             engine.bsr_addmm(out, pattern, data, v, Epilogue(alpha, beta, input))

@@ -68,12 +68,11 @@ def short_product(
     if computing_engine(np) != "cpu" or not (data.flags.carray and dense.flags.carray):
         return None
     check_values(function, "self", pattern, data)
-    new: Any = engine_module(np, "short_product", function).ShortProduct
-    key = "short product", dtype, from_the_right
-    product = pattern.memo(key, partial(new, pattern, dtype, from_the_right))
-    columns = dense if dense.ndim == 2 else dense[:, None]
-    if not product.serves(columns.shape[1]):
+    engine: Any = engine_module(np, "short_product", function)
+    how, columns = (pattern, dtype, from_the_right), dense if dense.ndim == 2 else dense[:, None]
+    if columns.shape[1] > engine.most_columns(*how):
         return None
+    product = pattern.memo(("short product", *how[1:]), partial(engine.ShortProduct, *how))
     out = np.empty((m, columns.shape[1]), dtype)
     product(out, data, columns)
     return out if dense.ndim == 2 else out[:, 0]

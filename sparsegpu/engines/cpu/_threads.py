@@ -22,7 +22,7 @@ import numpy as np
 from ..._locks import fork_safe
 
 #: About a millisecond of multiply-adds; waking a thread costs a tenth of that, or more.
-_WORTH_A_THREAD = 4_000_000
+WORTH_A_THREAD = 4_000_000
 
 _lock = fork_safe(Lock())
 _pool: ThreadPoolExecutor | None = None
@@ -40,7 +40,7 @@ def for_each(function: Callable[[Any], None], items: Iterable[Any], cost: float 
     Python threads (and from a ``function``) share the pool without waiting for it. ``cost``, the
     multiply-adds or elements of all items, decides whether waking threads pays.
     """
-    if cost < _WORTH_A_THREAD:
+    if cost < WORTH_A_THREAD:
         with np.errstate(all="ignore"):
             for item in items:
                 function(item)
@@ -69,7 +69,7 @@ def for_each(function: Callable[[Any], None], items: Iterable[Any], cost: float 
 
 def pieces(cost: float) -> int:
     """Return into how many items to cut a job of that cost (see `for_each`)."""
-    return 4 * thread_count() if cost >= _WORTH_A_THREAD else 1
+    return 4 * thread_count() if cost >= WORTH_A_THREAD else 1
 
 
 def spans(weights: np.ndarray, most: int, pieces: int) -> list[tuple[int, int]]:

@@ -5,6 +5,8 @@ Of one matrix, by one thread, in one tile, and without an epilogue; `addmm` has 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ...pattern import Pattern
@@ -20,8 +22,22 @@ from ._operands import (
     real_rows,
 )
 from ._small_blocks import small_loop
-from ._threads import pieces
+from ._threads import WORTH_A_THREAD
 from .addmm import ACCUMULATOR, COLUMNS, is_narrow
+
+
+def most_columns(pattern: Pattern, dtype: np.dtype, transposed: bool = False) -> int:
+    """Return of how many columns a product is short: 0 where values are to be widened.
+
+    Of a transpose it is one column: others want blocks that are transposed first.
+    """
+    if not is_wide(dtype):
+        return 0
+    m, k = pattern.shape
+    height = k if transposed else m
+    work = pattern.nnzb * math.prod(pattern.blocksize)
+    most = min(ACCUMULATOR // max(height, 1), (WORTH_A_THREAD - 1) // max(work, 1))
+    return min(most, 1 if transposed else COLUMNS)
 
 
 class ShortProduct:
@@ -36,28 +52,17 @@ class ShortProduct:
     transposed : bool
     """
 
-    __slots__ = ("_area", "_blocksize", "_dtype", "_first_rows", "_height", "_terms", "_transposed")
+    __slots__ = ("_blocksize", "_dtype", "_first_rows", "_terms", "_transposed")
 
     def __init__(self, pattern: Pattern, dtype: np.dtype, transposed: bool = False):
         listed = NO_TERMS
         if transposed:  # the blocks are read as they are
             pattern, order = pattern.transposed()
             listed = frozen(order)
-        (bm, bk), rows = pattern.blocksize, pattern.block_shape[0]
         ends = frozen(pattern._indptr.astype(np.int64))
         self._terms = ends[:-1], ends[1:], listed, frozen(pattern._indices)
-        self._first_rows = np.arange(rows) * bm
-        self._blocksize, self._dtype, self._transposed = (bm, bk), dtype, transposed
-        self._height, self._area = rows * bm, pattern.nnzb * bm * bk
-
-    def serves(self, columns: int) -> bool:
-        """Return whether one thread computes so many columns, and nothing is to be widened.
-
-        Of a transpose, that is one column: others want blocks that are transposed first.
-        """
-        most = 1 if self._transposed else COLUMNS
-        one_tile = 0 < columns <= most and self._height * columns <= ACCUMULATOR
-        return one_tile and pieces(self._area * columns) == 1 and is_wide(self._dtype)
+        self._blocksize, self._dtype, self._transposed = pattern.blocksize, dtype, transposed
+        self._first_rows = np.arange(pattern.block_shape[0]) * pattern.blocksize[0]
 
     def __call__(self, out: np.ndarray, data: np.ndarray, dense: np.ndarray) -> None:
         """Write the product: (M, N), blocks and (K, N), all contiguous."""
