@@ -6,12 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from sparsegpu.engines.cuda.paths import ATTENTION
 from sparsegpu.testing import assert_attention_close
 
 from . import oracle
 from .case import Case, Holds, public, require
 from .draws import REALS, Bsr, Draws
 from .oracle import array, number
+
+#: Kernel paths; None is the one that a call takes by itself.
+_PATHS = (None, *(path.NAME for path in ATTENTION))
 
 
 def attention(draws: Draws) -> Case:
@@ -20,8 +24,8 @@ def attention(draws: Draws) -> Case:
     kv_heads = draws.integer(1, 2)
     heads, width, value_width = (
         kv_heads * draws.integer(1, 2),
-        draws.choice((8, 0, 5)) if draws.on_gpu else draws.count(9),
-        draws.choice((4, 0, 3)) if draws.on_gpu else draws.count(5),
+        draws.choice((8, 0, 5, 64, 128)) if draws.on_gpu else draws.count(9),
+        draws.choice((4, 0, 3, 64, 128)) if draws.on_gpu else draws.count(5),
     )
     lead = (*np.broadcast_shapes(batch, kv_batch), heads)
     mask_batch = draws.choice(((), (), lead, (1, heads), (heads,)))[-len(lead) :]
@@ -55,7 +59,11 @@ def attention(draws: Draws) -> Case:
             arguments[name] = draws.values(shape, of_heads, exact=True)
     arguments["return_lse"] = True
     return public(
-        "scaled_dot_product_attention", arguments, _attended, fixed=frozenset({"return_lse"})
+        "scaled_dot_product_attention",
+        arguments,
+        _attended,
+        path=draws.choice(_PATHS),
+        fixed=frozenset({"return_lse"}),
     )
 
 

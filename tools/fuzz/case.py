@@ -123,10 +123,17 @@ def positional(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda **arguments: function(*arguments.values())
 
 
-def public(name: str, arguments: dict[str, Any], oracle: Callable[..., Any], **more: Any) -> Case:
-    """Return the case of a function of ``sparsegpu.__all__``."""
+def public(
+    name: str,
+    arguments: dict[str, Any],
+    oracle: Callable[..., Any],
+    *,
+    path: str | None = None,
+    **more: Any,
+) -> Case:
+    """Return the case of a function of ``sparsegpu.__all__``, on a kernel path (see `by_path`)."""
     function = getattr(sparsegpu, name)
-    return Case(name, function, arguments, oracle, documented=function, **more)
+    return Case(name, by_path(function, path), arguments, oracle, documented=function, **more)
 
 
 def by_path(function: Callable[..., Any], path: str | None) -> Callable[..., Any]:

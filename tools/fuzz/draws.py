@@ -22,7 +22,7 @@ TWO_OF_FOUR = (*HALVES, np.dtype(np.float32), np.dtype(np.int8))
 
 # On a GPU each block size may be a kernel to compile, in a second: fewer of them there.
 _BLOCKSIZES = ((1, 1), (2, 3), (4, 4), (16, 16), (3, 1), (1, 7), (8, 8), (5, 2), (16, 32), (33, 20))
-_FEW_BLOCKSIZES = ((1, 1), (2, 3), (4, 4), (16, 16), (32, 64), (33, 20))
+_FEW_BLOCKSIZES = ((1, 1), (2, 3), (4, 4), (16, 16), (32, 64), (33, 20), (64, 64), (128, 128))
 _BATCHES = ((), (), (), (), (2,), (2,), (1,), (3, 1), (2, 2), (0,))
 
 
@@ -130,8 +130,10 @@ class Draws:
         if kind == 5 and array.dtype.kind in "fV" and array.dtype != FP8:
             for special in (np.nan, np.inf, -np.inf, -0.0):
                 array[rng.random(shape) < 0.02] = special
-        if kind == 4 and array.ndim and array.shape[0]:
-            array[...] = array[:1]  # so that it may be given with a stride of zero
+        if kind == 4 and array.ndim:
+            axis = self.integer(0, array.ndim - 1)
+            if array.shape[axis]:
+                array[...] = array.take([0], axis)  # so that it may be given with a stride of zero
         return array
 
     def bsr(

@@ -12,8 +12,8 @@ from sparsegpu.testing import to_host
 
 from .draws import BFLOAT16, FP8, Bsr, Draws, TwoOfFour
 
-LAYOUTS = ("rows", "columns", "strided", "backwards", "repeated", "misaligned", "read only")
-_WRITABLE = ("rows", "columns", "strided", "backwards")
+_WRITABLE = ("rows", "columns", "strided", "backwards", "upside down", "window")
+LAYOUTS = (*_WRITABLE, "repeated", "misaligned", "read only")
 
 
 class Machine:
@@ -74,10 +74,18 @@ class Machine:
         if layout == "backwards":
             every = tuple(slice(None, None, -1) for _ in array.shape)
             return self._moved(np.ascontiguousarray(array[every]))[every]
-        if layout == "repeated" and len(array) > 1:
-            once = np.ascontiguousarray(array[:1])
-            if np.array_equal(np.broadcast_to(once, array.shape), array):
-                return self.xp.broadcast_to(self._moved(once), array.shape)
+        if layout == "upside down" and array.ndim > 1:  # the last axis as it is
+            return self._moved(np.ascontiguousarray(array[..., ::-1, :]))[..., ::-1, :]
+        if layout == "window" and array.ndim > 1:  # rows further apart, from any element on
+            wide = np.zeros((*array.shape[:-1], array.shape[-1] + 3), array.dtype)
+            wide[..., 1:-2] = array
+            return self._moved(wide)[..., 1:-2]
+        if layout == "repeated":
+            once = array
+            for axis in range(array.ndim):
+                one = once.take([0], axis) if once.shape[axis] else once
+                once = one if np.array_equal(np.broadcast_to(one, array.shape), array) else once
+            return self.xp.broadcast_to(self._moved(np.ascontiguousarray(once)), array.shape)
         if layout == "misaligned" and not self.on_gpu:
             memory = np.zeros(array.nbytes + 1, np.uint8)[1:]
             moved = memory.view(array.dtype).reshape(array.shape)

@@ -10,12 +10,16 @@ from typing import Any
 import numpy as np
 
 import sparsegpu
+from sparsegpu.engines.cuda.paths import BSR
 from sparsegpu.testing import accumulator_roundoff, softmax_backward_bound, to_host
 
 from . import oracle
 from .case import Case, Close, by_path, public, require
 from .draws import OPERANDS, REALS, Bsr, Draws
 from .oracle import FLOATS, INT8, INT32, SINGLE, array, number
+
+#: Kernel paths of the products; None is the one that a call takes by itself.
+_PATHS = (None, *(path.NAME for path in BSR))
 
 _ALPHAS = (1, 0, 2, -1, 0.5, 1.5, np.float32(3), True)
 
@@ -95,7 +99,8 @@ def bsr_addmm(draws: Draws) -> Case:
         require(name == "bsr_addmm" or bsr.dtype == INT8, "int8")
         return oracle.addmm(input, bsr, dense, **more)
 
-    return public(name, arguments | keywords, expected, writes="out")
+    path = draws.choice(_PATHS)
+    return public(name, arguments | keywords, expected, path=path, writes="out")
 
 
 def bsr_matmul(draws: Draws) -> Case:
@@ -105,7 +110,8 @@ def bsr_matmul(draws: Draws) -> Case:
     def expected(bsr: Any, dense: Any, **more: Any) -> Any:
         return oracle.addmm(None, bsr, dense, **more)
 
-    return public("bsr_matmul", arguments, expected, writes="out")
+    path = draws.choice(_PATHS)
+    return public("bsr_matmul", arguments, expected, path=path, writes="out")
 
 
 def dense_bsr_matmul(draws: Draws) -> Case:
@@ -119,7 +125,8 @@ def dense_bsr_matmul(draws: Draws) -> Case:
     def expected(dense: Any, bsr: Any, input: Any = None, beta: Any = 0, **more: Any) -> Any:
         return oracle.addmm(input, bsr, dense, beta=beta, from_the_right=True, **more)
 
-    return public("dense_bsr_matmul", arguments, expected, writes="out")
+    path = draws.choice(_PATHS)
+    return public("dense_bsr_matmul", arguments, expected, path=path, writes="out")
 
 
 def bsr_linear(draws: Draws) -> Case:

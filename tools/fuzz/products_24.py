@@ -10,12 +10,16 @@ from typing import Any
 import numpy as np
 
 import sparsegpu
+from sparsegpu.engines.cuda.paths import SEMI_STRUCTURED
 
 from . import formats, oracle
 from .case import Case, Close, Same, positional, public, require
 from .draws import FP8, HALVES, TWO_OF_FOUR, Bsr, Draws, TwoOfFour
 from .oracle import INT8, SINGLE, array
 from .products import an_input, epilogue
+
+#: Kernel paths of the products; None is the one that a call takes by itself.
+_PATHS = (None, *(path.NAME for path in SEMI_STRUCTURED))
 
 
 def _product(sparse: Any, dense: Any, *, right: bool = False, **keywords: Any) -> Close | Same:
@@ -62,7 +66,8 @@ def addmm(draws: Draws) -> Case:
     def expected(sparse: Any, dense: Any, **keywords: Any) -> Any:
         return _product(sparse, dense, **keywords)
 
-    return public(name, arguments, expected, writes="out")
+    path = draws.choice(_PATHS)
+    return public(name, arguments, expected, path=path, writes="out")
 
 
 def linear(draws: Draws) -> Case:
