@@ -299,6 +299,8 @@ def _total(function: str, array: Any, axes: tuple[int, ...] | None, wanted: np.d
     out_dtype = accumulator_dtype(array.dtype)
     ones = xp.ones(array.shape[axes[0]], array.dtype)
     from_the_right = axes == (-2,)
+    if out_dtype == array.dtype:  # a short product has a short way
+        return array._matmul(function, ones, from_the_right)
     return matmul(function, array, ones, out_dtype=out_dtype, from_the_right=from_the_right)
 
 
