@@ -107,7 +107,7 @@ def test_what_was_measured_with_earlier_sources_is_shown_as_such():
     said = {part.rpartition(" Measured: ")[2] for part in pictures if " Measured: " in part}
     assert said == {f"{today}.", f"{earlier}."}
     table = readme.race_rows(sections, "nvidia-x.json")[1].splitlines()
-    assert "| 2026-01-01 | these | 9 | 4 | driver 13000, " in table[2]
+    assert "| 2026-01-01 | these | 9 | 4 | driver for CUDA 13.0, " in table[2]
     assert "| 2025-12-31 | earlier | 9 | 4 |" in table[3]
     assert readme.format_figures(sections, "nvidia-x.json")[0].startswith(f"NVIDIA X; {earlier}; ")
     race["main"] |= OF_EARLIER
@@ -136,10 +136,13 @@ def test_a_suite_is_shown_with_what_was_recorded_of_it():
     suite |= OF_EARLIER
     suite |= {"options": ["-q", "--record"], "deselected": {"tests/test_a.py": 4, "b.py": 1}}
     suite["skips"] = {"no second GPU": 2, "no torch": 1}
+    counts = "7 passed, 0 failed, 3 skipped (for 2 reasons, in the file), 5 deselected"
+    lines = readme.gpu_figures({"tests": suite}, "nvidia-x.json")
+    assert lines[1] == f"Test suite on the GPU: {counts}; 2025-12-31, earlier sources."
+    suite["options"] += ["-k", "not [cpu", "-n", "20"]
     lines = readme.gpu_figures({"tests": suite}, "nvidia-x.json")
     assert lines[1] == (
-        "Test suite on the GPU (`pytest -q --record`): 7 passed, 0 failed, 3 skipped "
-        "(for 2 reasons, in the file), 5 deselected; 2025-12-31, earlier sources."
+        f"Test suite on the GPU: {counts} by `-k 'not [cpu'`; 2025-12-31, earlier sources."
     )
 
 

@@ -175,7 +175,7 @@ def test_the_readme_says_what_was_found():
     assert sanitizer_figures(record) == (
         "compute-sanitizer over every kernel: memcheck 0 memory errors, 0 errors of API calls "
         "(238 look-ups of symbols that the driver lacks left out); races in our kernels: 1; "
-        "findings that fail the run: 1; 2026-01-01, these sources."
+        "findings that fail the run: 1 (in the file); 2026-01-01, these sources."
     )
 
 

@@ -58,23 +58,25 @@ _QUESTIONS = (
         "What does 2:4 gain?",
         "2:4",
         "two_four",
-        "By the work of a product, one point a case. A value above 2 over the dense product is "
-        "one whose dense product is slow for its dtype.",
+        "One point a case, by the number of useful operations of its product. Sparse tensor cores "
+        "do twice as much as dense ones at most: where more is gained, the dense product is slow "
+        "for its dtype.",
     ),
     (
         "How fast are a few vectors?",
         "vectors",
         "vectors",
-        "Small blocks at random places, times 1 to 8 vectors: how many bytes that must move are "
-        "moved in a second. [Products with a few vectors](vectors.md) says what limits them.",
+        "Small blocks at random places, times 1 to 8 vectors: values, indices, vectors and result, "
+        "each counted once, over the time. [Products with a few vectors](vectors.md) says what "
+        "limits them.",
     ),
     (
         "How fast do solvers converge?",
         "solvers",
         "solvers",
-        "Conjugate gradients on the demo's elasticity problem, float64, with multigrid and "
+        "Conjugate gradients on the beam of [Solvers](solvers.md), float64, with multigrid and "
         "without, beside other libraries on the same matrix as CSR. What multigrid's set-up takes "
-        "is not counted. [Solvers](solvers.md) says what an iteration is.",
+        "is not counted.",
     ),
 )
 _README_COLUMNS = ("case", "ours, ms", "ours", "bar", "verdict", "best peer", "x faster")
@@ -123,7 +125,11 @@ def gpu_figures(sections: dict[str, Any], name: str) -> list[str]:
     if demo:
         parts.append(f"`demo`, conjugate gradients on an elasticity matrix; {state(demo)}:")
         parts.append(table(named_first(demo["elasticity"])))
-        parts.append(f"`demo`, a trained network pruned; {state(demo)}:")
+        parts.append(
+            "`demo`, a trained network pruned. Logit error: the norm of the difference from the "
+            "dense network's logits over the norm of these. Stored: the share of the weights; "
+            f"{state(demo)}:"
+        )
         parts.append(table(named_first(demo["digits"])))
     race = sections.get("race", {})
     if _README_SECTION in race:
@@ -162,13 +168,14 @@ def all_rows(race: dict[str, Any]) -> list[dict[str, Any]]:
 
 def suite_figures(tests: dict[str, Any]) -> str:
     """Return the counts of the test suite, and what its record holds of what was left out."""
-    options = f" (`pytest {' '.join(tests['options'])}`)" if "options" in tests else ""
+    options = tests.get("options", [])
     counts = [f"{tests[how]} {how}" for how in ("passed", "failed", "skipped")]
     if tests.get("skips"):
         counts[-1] += f" (for {len(tests['skips'])} reasons, in the file)"
     if "deselected" in tests:
-        counts.append(f"{sum(tests['deselected'].values())} deselected")
-    return f"Test suite on the GPU{options}: {', '.join(counts)}; {state(tests)}."
+        by = f" by `-k '{options[options.index('-k') + 1]}'`" if "-k" in options else ""
+        counts.append(f"{sum(tests['deselected'].values())} deselected{by}")
+    return f"Test suite on the GPU: {', '.join(counts)}; {state(tests)}."
 
 
 def race_figures(sections: dict[str, Any], name: str) -> list[str]:
@@ -240,8 +247,13 @@ def gpu_of(recorded: dict[str, Any]) -> str:
 
 def versions(environment: dict[str, str]) -> str:
     """Return the versions of what a race depends on besides our sources."""
-    named = {key: key for key in ("driver", "cuda_runtime", "cupy")} | {"cusparselt": "cuSPARSELt"}
-    return ", ".join(f"{named[key]} {environment[key]}" for key in named if key in environment)
+    named = {"driver": "driver for CUDA", "cuda_runtime": "CUDA runtime", "cupy": "CuPy"}
+    named["cusparselt"] = "cuSPARSELt"
+    shown = dict(environment)
+    for key in ("driver", "cuda_runtime"):  # 13020 is CUDA 13.2
+        major, rest = divmod(int(shown[key]), 1000)
+        shown[key] = f"{major}.{rest // 10}"
+    return ", ".join(f"{named[key]} {shown[key]}" for key in named if key in shown)
 
 
 def path_figures(sections: dict[str, Any], name: str) -> list[str]:
@@ -303,7 +315,7 @@ def sanitizer_figures(sanitizer: dict[str, Any]) -> str:
     if left := sanitizer.get("not yet looked at"):
         parts.append(f"kernels left to another run: {len(left)}")
     if sanitizer.get("failures"):
-        parts.append(f"findings that fail the run: {len(sanitizer['failures'])}")
+        parts.append(f"findings that fail the run: {len(sanitizer['failures'])} (in the file)")
     return "; ".join([*parts, state(sanitizer)]) + "."
 
 
