@@ -32,14 +32,8 @@ _INDEX = """# Gallery
 
 Each page has one message, real data, a picture, and a number that is held to the accuracy bound.
 They are scripts in `examples/gallery` (jupytext's percent format) and were run on NumPy for this
-site. To run one on a GPU, change its line `xp = np`. Where that was recorded, its output is in tabs
-beside NumPy's.
-
-```console
-pip install -e '.[gallery]' jupyterlab
-jupytext --to notebook --output first_steps.ipynb examples/gallery/first_steps.py
-jupyter lab first_steps.ipynb
-```
+site. [Install](../install.md#the-gallery) says how to run or open one. Where it was recorded on a
+GPU, that output is in tabs beside NumPy's.
 
 ::::{grid} 1 2 3 3
 :gutter: 3
