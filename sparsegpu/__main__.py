@@ -16,9 +16,10 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit status.
 
-    A reader that closes its end of a pipe ends it quietly, what cannot be written with one line.
+    A reader that closes its end of a pipe ends it quietly; Ctrl-C, and what cannot be written,
+    with one line.
     """
-    from .cli.arguments import NotWritten
+    from .cli.arguments import INTERRUPTED, NotWritten
 
     try:
         try:
@@ -26,6 +27,10 @@ def main(arguments: list[str] | None = None) -> int:
         finally:  # a help text, too, meets its reader here and not when Python ends
             if sys.stdout is not None:
                 sys.stdout.flush()
+    except KeyboardInterrupt:
+        line = "\n" * sys.stderr.isatty()  # ends the one that tells of progress
+        print(f"{line}sparsegpu: interrupted", file=sys.stderr)
+        return INTERRUPTED
     except NotWritten as error:
         print(f"sparsegpu: the result is not written: {error}", file=sys.stderr)
         return 2

@@ -142,3 +142,12 @@ def test_an_error_that_is_not_of_a_result_is_not_hidden(monkeypatch):
     monkeypatch.setattr(tune, "users_winners", full)
     with pytest.raises(OSError, match="No space"):
         tune.run(shape=[], show=True)
+
+
+def test_ctrl_c_is_one_line(monkeypatch, capsys):
+    def interrupted(**_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench, "run", interrupted)
+    assert main(["bench"]) == 130
+    assert capsys.readouterr() == ("", "sparsegpu: interrupted\n")

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from .._npz import replacing
 
+INTERRUPTED = 130  # a status, as shells report Ctrl-C
 _STDOUT = "-"
 
 

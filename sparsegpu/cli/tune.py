@@ -14,11 +14,10 @@ from ..engines.cuda.winners import Winner, forget, users_winners
 from ..kernels.winners import forget as forget_kernels
 from ..tuning.progress import line
 from ..tuning.tune import tune
-from .arguments import new_file, number, write_file
+from .arguments import INTERRUPTED, new_file, number, write_file
 from .demo import choose_library
 
 Size = tuple[int, int, int]
-_INTERRUPTED = 130  # as shells report Ctrl-C
 _LARGEST_BLOCK = 256
 
 
@@ -114,7 +113,7 @@ def run(
             except KeyboardInterrupt:
                 at = " x ".join(map(str, size))
                 print(f"interrupted at {at}: of this size nothing is kept", file=sys.stderr)
-                status = _INTERRUPTED
+                status = INTERRUPTED
                 break
     winners = users_winners()
     for winner in winners:
