@@ -50,7 +50,8 @@ OURS = sparsegpu.bsr_array(THEIRS)
         (np.float64(2), 2.0, []),
         (np.int64(2), 2, []),
         (2.5, 2, ["float64, SciPy's is int64", "other values"]),
-        (True, False, ["other values"]),
+        (True, False, ["True, SciPy's is False"]),
+        (3, 2, ["3, SciPy's is 2"]),
         ((DENSE, 1.0), (DENSE, 2.0), ["other values"]),
         (
             (np.array([1, 0]), np.array([2, 3])),

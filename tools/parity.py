@@ -296,6 +296,8 @@ def _differences(ours: Any, theirs: Any) -> list[str]:
         return [d for pair in zip(ours, theirs) for d in _differences(*pair)]
     if _kind(ours) != _kind(theirs):
         return [f"{_kind(ours)}, SciPy's is {_kind(theirs)}"]
+    if isinstance(theirs, int) and isinstance(ours, int) and ours != theirs:  # bool, too
+        return [f"{ours}, SciPy's is {theirs}"]
     if _kind(theirs) == "other":
         same = ours is theirs or (type(ours) is type(theirs) and bool(ours == theirs))
         return [] if same else [f"`{ours!r}`, SciPy's is `{theirs!r}`"]
