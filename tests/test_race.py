@@ -240,6 +240,13 @@ def test_table_and_summary():
     assert text[1].index("met") == text[2].index("short")
 
 
+def test_a_table_has_no_exponents():
+    case = replace(SQUARE, measure="whole call", bars=(bars.Bar("ms", 60.0),))
+    (line,) = report.table_rows(judged([case], [row(case, 38.47, peers={DENSE: 20730.0})]))
+    assert (line["ours, ms"], line["ours"], line["bar"]) == ("38.47", "38470 us", "60000")
+    assert line["peers, ms"] == "cuBLAS dense 20730"
+
+
 def test_rows_and_bars_are_counted_apart():
     case = replace(SQUARE, bars=(bars.Bar("TF", 420), bars.Bar("peer time", 1.05, DENSE)))
     others = [replace(case, density=density) for density in (0.5, 0.4, 0.3, 0.2)]

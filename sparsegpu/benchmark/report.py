@@ -76,15 +76,15 @@ def table_rows(rows: Rows) -> list[dict[str, str]]:
 
 def _table_row(row: Mapping[str, Any]) -> dict[str, str]:
     peers = [
-        f"{name} {ms:.4g}" if isinstance(ms, float) else f"{name}: {ms}"
+        f"{name} {_digits(ms)}" if isinstance(ms, float) else f"{name}: {ms}"
         for name, ms in row["peers"].items()
     ]
-    bars = [f"{rate(row, bar['limit ms']):.4g}" for bar in row["bars"]]
+    bars = [_digits(rate(row, bar["limit ms"])) for bar in row["bars"]]
     error = row["error"] if isinstance(row["error"], str) else f"{row['error']:.2f}"
     return {
         "case": row["case"],
-        "ours, ms": f"{row['ms']:.4g}",
-        "ours": f"{row['rate']:.4g} {row['unit']}",
+        "ours, ms": _digits(row["ms"]),
+        "ours": f"{_digits(row['rate'])} {row['unit']}",
         "bar": ", ".join(bars),
         "verdict": row["verdict"],
         "best peer": row["best peer"],
@@ -93,6 +93,11 @@ def _table_row(row: Mapping[str, Any]) -> dict[str, str]:
         "same bits": "yes" if row["same_bits"] else "NO",
         "peers, ms": "; ".join(peers),
     }
+
+
+def _digits(value: float) -> str:
+    """Return four digits of a number, and of a large one all before the point."""
+    return f"{value:.4g}" if value < 9999.5 else f"{value:.0f}"
 
 
 def summary(rows: Rows) -> str:
