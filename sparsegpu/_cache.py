@@ -180,9 +180,11 @@ def write_entry(kind: str, key: str, payload: bytes, directory: Path | None = No
     temporary = None
     try:
         path = _path(directory or cache_directory(), kind, key)
+        if not _is_used(*_folders(path)):  # nothing is made in such a place
+            return False
         for folder in _folders(path):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _is_used(*_folders(path)):
+        if not _is_used(*_folders(path)):  # others may have been faster
             return False
         handle, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
         with os.fdopen(handle, "wb") as file:

@@ -134,13 +134,14 @@ def test_a_directory_that_others_can_write_to_is_not_used(directory, mode, capsy
     from sparsegpu.cli.doctor import _cache as finding
 
     write_entry("kind", KEY, b"planted")
+    there = sorted(directory.rglob("*"))
     directory.chmod(mode)
     said = rf"the cache is not used: other users can write to .*mode {mode & 0o777:o}.*chmod go-w"
     with pytest.warns(RuntimeWarning, match=said):
         assert read_entry("kind", KEY) is None
     assert list(_cache.read_entries("kind", bytes)) == []
     assert not write_entry("kind", "cd" * 32, b"payload")
-    assert [p.name for p in directory.rglob("*") if p.is_file()] == [KEY]
+    assert sorted(directory.rglob("*")) == there, "not even a folder is made in it"
     with pytest.raises(OSError, match="cannot remove from the cache: other users can write"):
         _cache.remove_entries("kind")
     assert "not used: other users can write to" in finding().text
