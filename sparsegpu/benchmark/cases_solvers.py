@@ -10,12 +10,12 @@ from .case import Case
 from .cases_arrays import jacobi
 from .peer import CUPYX, SCIPY
 
-_BEAM = 51_840  # unknowns of the demo's problem
+_BEAM = 51_840  # unknowns of the beam that the demo bends where PyAMG is not installed
 _GRID = 70**3 * 3
 
 
 def solvers() -> Iterable[Case]:
-    """Solvers: the demo's elasticity and a grid of 27 blocks a row, beside cupyx's and SciPy's."""
+    """Solvers: an elastic beam and a grid of 27 blocks a row, beside cupyx's and SciPy's."""
     plain = Case(
         "solvers",
         (2, 2),
