@@ -90,6 +90,14 @@ def test_operator_and_function_give_the_same_bits(dtype, shape, how, rng):
     assert not (A @ x).any()
 
 
+def test_values_that_lie_apart(rng):
+    wide = rng.standard_normal((4, 3, 6))
+    A = sparsegpu.bsr_array((wide[..., ::2], [0, 1, 0, 2], [0, 2, 4]), shape=(6, 9))
+    assert np.shares_memory(A.data, wide)
+    for x in (np.ones(9), np.ones((9, 3))):
+        np.testing.assert_array_equal(A @ x, sparsegpu.bsr_matmul(A, x))
+
+
 def test_matrices_of_a_batch(rng):
     A = sparsegpu.bsr_array(rng.standard_normal((2, 6, 9)) * np.eye(6, 9), blocksize=(3, 3))
     for x in (np.ones(9), np.ones((9, 2)), np.ones((2, 9, 2))):

@@ -65,7 +65,7 @@ def short_product(
     fits = dense.shape[:1] == (k,) and dense.ndim <= (1 if from_the_right else 2)
     if type(data) is not np.ndarray or dtype != data.dtype or pattern.batch_shape or not fits:
         return None
-    if computing_engine(np) != "cpu" or not (data.flags.carray and dense.flags.carray):
+    if computing_engine(np) != "cpu" or not data.flags.carray:
         return None
     check_values(function, "self", pattern, data)
     engine: Any = engine_module(np, "short_product", function)

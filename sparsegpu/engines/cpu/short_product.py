@@ -65,7 +65,7 @@ class ShortProduct:
         self._first_rows = np.arange(pattern.block_shape[0]) * pattern.blocksize[0]
 
     def __call__(self, out: np.ndarray, data: np.ndarray, dense: np.ndarray) -> None:
-        """Write the product: (M, N), blocks and (K, N), all contiguous."""
+        """Write the product (M, N) of blocks, contiguous as it is, and (K, N)."""
         (bm, bk), n, dtype = self._blocksize, out.shape[1], self._dtype
         out.fill(0)
         flat = out.reshape(-1)
