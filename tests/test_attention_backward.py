@@ -199,7 +199,7 @@ def test_a_query_that_attends_to_nothing(engine, rng, mask_dtype, sinks):
     case.compare(found, sinks=values)
 
 
-@pytest.mark.parametrize("how", [{}, {"dropout_p": 0.4, "seed": 9}], ids=str)
+@pytest.mark.parametrize("how", [{}, {"dropout_p": 0.4, "seed": 9}, {"softcap": 2.0}], ids=str)
 def test_what_is_not_attended_shows_in_no_gradient(engine, rng, how):
     """Key 5 is stored and not attended, blocks of column 2 are not stored."""
     case = GradientCase(rng, density=1.0)
@@ -222,6 +222,23 @@ def test_what_is_not_attended_shows_in_no_gradient(engine, rng, how):
         assert (host[:, 8:12] == 0).all()
         assert (host[:, 5] == 0).all()
     case.compare(found, **how)
+
+
+def test_a_query_without_blocks_shows_in_no_gradient(engine, rng):
+    """Rows 3 to 5 store nothing, and hold no numbers."""
+    case = GradientCase(rng, density=1.0)
+    data, indices, indptr = case.mask
+    keep = np.arange(len(indices)) < indptr[1]
+    keep |= np.arange(len(indices)) >= indptr[2]
+    counts = [keep[a:b].sum() for a, b in pairwise(indptr)]
+    case.mask = [data[keep], indices[keep], np.r_[0, np.cumsum(counts)].astype(np.int32)]
+    case.query[:, 3:6] = np.nan
+    operands = case.forward(engine)
+    with engine.runs(KERNELS):
+        found = backward(*operands, mask_gradient=True)
+    assert (engine.host(found.query)[:, 3:6] == 0).all()
+    case.query[:, 3:6] = 0
+    case.compare(found)
 
 
 def test_a_value_that_every_query_drops_shows_in_no_gradient(engine, rng):
@@ -268,11 +285,11 @@ def test_the_same_bits_again(engine, rng):
     lengths=[(0, 8), (8, 0), (0, 0), (8, 8)],
     widths=[(4, 4), (0, 4), (4, 0)],
     heads=[(0, 2), (2, 1)],
+    batch=[(), (2,)],
 )
-def test_zero_sizes(engine, rng, lengths, widths, heads):
-    case = GradientCase(
-        rng, lengths=lengths, blocksize=(4, 4), widths=widths, heads=heads, density=1.0
-    )
+def test_zero_sizes(engine, rng, lengths, widths, heads, batch):
+    sizes = {"lengths": lengths, "widths": widths, "heads": heads, "batch": batch}
+    case = GradientCase(rng, blocksize=(4, 4), density=1.0, **sizes)
     how = {"scale": 1.0, "sinks": engine.array(case.of_heads(rng, heads[:1]))}
     with sparsegpu.use_engine(engine.name):
         operands = case.forward(engine, **how)
@@ -284,7 +301,8 @@ def test_zero_sizes(engine, rng, lengths, widths, heads):
     for gradient, operand in zip(found, operands[1:4]):
         assert gradient.shape == operand.shape
         assert not engine.host(gradient).any()
-    np.testing.assert_allclose(engine.host(found.sinks), case.grad_lse.sum(-1), rtol=1e-5)
+    expected = case.grad_lse.sum(axis=(*range(len(batch)), -1))
+    np.testing.assert_allclose(engine.host(found.sinks), expected, rtol=1e-5)
 
 
 def test_no_stored_blocks(engine, rng):

@@ -260,5 +260,5 @@ def _of_sinks_alone(xp: Any, sinks: Any, grad_lse: Any) -> Any:
     """Return the gradient of sinks where no query attends to anything."""
     sums = grad_lse.sum(axis=-1)
     if sinks.ndim < sums.ndim:
-        sums = sums.reshape(-1, sums.shape[-1]).sum(axis=0)
+        sums = sums.sum(axis=tuple(range(sums.ndim - sinks.ndim)))
     return xp.where(sinks == -np.inf, 0, sums)

@@ -132,7 +132,9 @@ class _Call:
         np.copyto(dlogit, 0, where=~kept)
         dlogit -= p * self.delta[head][q]
         np.copyto(dlogit, 0, where=~attended)
-        return _Pairs(weights, dlogit, dlogit * derivative, attended, kept)
+        dacc = dlogit * derivative
+        np.copyto(dacc, 0, where=~attended)  # there the derivative may be NaN
+        return _Pairs(weights, dlogit, dacc, attended, kept)
 
     def walk(self, walk: _Walk, gradients: dict[str, np.ndarray]) -> None:
         """Write gradients of operands that broadcast alike and whose blocks a walk groups."""

@@ -132,6 +132,6 @@ def over_kept(weights: np.ndarray, values: np.ndarray, kept: np.ndarray) -> np.n
     What is not kept is left out, not multiplied by zero: a NaN there does not propagate.
     """
     wide = values.astype(weights.dtype)
-    if np.isfinite(wide).all():
+    if not len(weights) or np.isfinite(wide).all():
         return np.where(kept, weights, 0) @ wide
     return np.stack([w[keep] @ wide[keep] for w, keep in zip(weights, kept)])
