@@ -49,6 +49,10 @@ def laid_out(engine, array, layout):
         return sparse
     if layout == "backwards":
         return engine.xp.ascontiguousarray(array[::-1, ::-1])[::-1, ::-1]
+    if layout == "upside down":  # rows as any others, the last of which comes first
+        rows = engine.xp.empty(array.shape, array.dtype)[::-1]
+        rows[...] = array
+        return rows
     return array
 
 

@@ -11,7 +11,7 @@ from sparsegpu.engines.cuda.paths._fields import ConfigError, Fields
 from sparsegpu.engines.cuda.paths._sampled import SampledFacts
 from sparsegpu.testing import accuracy_bound, assert_close, random_blocks, random_values
 
-LAYOUTS = ["rows", "columns", "aligned", "skewed", "strided", "backwards"]
+LAYOUTS = ["rows", "columns", "aligned", "skewed", "strided", "backwards", "upside down"]
 
 
 def facts(dtype, blocksize, **more):

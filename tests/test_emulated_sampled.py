@@ -47,6 +47,9 @@ CASES = [
     ("wgmma", {"tile_n": 128}, "float16", (16, 136), (3, 4), 72, ("rows", "columns"), {}),
     ("wgmma", {}, "bfloat16", (40, 32), (3, 12), 200, ("rows", "rows"), {"alpha": -1}),
     ("wgmma", {"tile_n": 128}, "float16", (16, 48), (3, 6), 72, ("rows", "rows"), {}),
+    # rows that no tensor map describes
+    ("wgmma", {}, "float16", (16, 16), (5, 40), 40, ("upside down", "upside down"), {}),
+    ("wgmma", {}, "bfloat16", (64, 64), (2, 3), 1, ("columns", "upside down"), {"beta": 2}),
     # K is split: parts of one slice or more, the last one shorter, tiles without a last part
     ("mma", {"split_k": 4}, "float16", (16, 16), (3, 12), 172, ("rows", "columns"), {"beta": 2}),
     ("mma", {"split_k": 2}, "int8", (16, 32), (2, 9), 80, ("skewed", "rows"), {"alpha": -1}),

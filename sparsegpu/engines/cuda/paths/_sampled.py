@@ -169,8 +169,8 @@ def in_lines(
 ) -> tuple[Any, Any, tuple[Launch, ...]]:
     """Return the matrices as a kernel reads them, and the launches that copy those that are not.
 
-    ``mat1`` and ``mat2`` are "along", to which a matrix may be copied, or "across". ``readable``
-    is asked about a matrix whose lines are rows.
+    ``mat1`` and ``mat2`` are "along" or "across"; a matrix that lies otherwise is copied so.
+    ``readable`` is asked about a matrix whose lines are rows.
     """
     if not p.inner:
         return p.mat1, p.mat2, ()
@@ -178,10 +178,10 @@ def in_lines(
     left, right = p.mat1, p.mat2
     first, second = p.layouts
     if first != mat1 or not readable(left if mat1 == "along" else left.swapaxes(-1, -2)):
-        left, copy = aligned_lines(left, False)
+        left, copy = aligned_lines(left, mat1 == "across")
         copies.append(copy)
     if second != mat2 or not readable(right if mat2 == "across" else right.swapaxes(-1, -2)):
-        right, copy = aligned_lines(right, True)
+        right, copy = aligned_lines(right, mat2 == "along")
         copies.append(copy)
     return left, right, tuple(copies)
 
