@@ -63,6 +63,11 @@ class Case:
         self.query[...], self.key[...] = 1, 0
         self.key[..., column, :] = 1000 / self.query.shape[-1]
 
+    def move_far(self, added: float) -> None:
+        """Let a mask add the same to all keys of some queries, whose scores are 0 otherwise."""
+        self.query[..., 3 :: self.blocksize[0], :] = 0
+        self.mask[0][..., 3, :] = added
+
     def fill_row(self, rng, row: int) -> None:
         """Let a block row store all its blocks; the masks are no batch."""
         data, indices, indptr = self.mask

@@ -118,6 +118,16 @@ class AttentionPath:
             for shape in self.SHAPES[:3]:
                 self.check(engine, rng, *shape, case={"mask_dtype": mask}, is_causal=True)
 
+    def test_masks_far_below_zero(self, engine, rng):
+        """As people have them in the place of -inf: a query's weights are equal."""
+        sizes = {"lengths": (128, 192), "blocksize": self.BLOCKSIZE, "widths": (64, 64)}
+        for dtype in self.DTYPES:
+            mask = dtype if dtype == "float64" else "float32"
+            for added in (-1e9, -1e30, np.finfo(mask).min):
+                case = Case(rng, dtype=dtype, mask_dtype=mask, density=0.8, **sizes)
+                case.move_far(added)
+                case.check(engine, kernel=self.SOURCE, config={"path": self.NAME})
+
     def test_batches_of_masks(self, engine, rng):
         for batch in ((4,), (2, 1), (2, 4)):
             case = {"mask_batch": batch, "heads": (4, 4)}

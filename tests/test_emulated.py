@@ -293,10 +293,21 @@ def test_sinks(directory, rng, path, scale):
 
 
 @pytest.mark.parametrize("path", PACKED)
+def test_masks_far_below_zero(directory, rng, path):
+    """As people have them in the place of -inf: a query's weights are equal."""
+    dtype = {"fma": "float32", "mma_f64": "float64"}.get(path, "float16")
+    how = {"lengths": (96, 96), "blocksize": (16, 32), "widths": (64, 64), "mask_dtype": "float32"}
+    for added in (-1e9, -1e20, np.finfo(np.float32).min):
+        case = Case(rng, dtype=dtype, **how)
+        case.move_far(added)
+        with emulated_attention(directory):
+            case.check(_Host(), config={"path": path})
+
+
+@pytest.mark.parametrize("path", PACKED)
 def test_bits_of_partial_blocks(directory, rng, path):
     """A BlockMask is read as it is, its blocks in any order."""
-    rows = 16 if path == "decode" else 32
-    made = {"blocksize": (rows, 32), "widths": (64, 64), "heads": (2, 1)}
+    made = {"blocksize": (16 if path == "decode" else 32, 32), "widths": (64, 64), "heads": (2, 1)}
     dtype = {"fma": "float32", "mma_f64": "float64"}.get(path, "bfloat16")
     case = Case(rng, dtype=dtype, lengths=(160, 224), **made)
     case.mask[0][::3], case.mask[0][1::3] = True, False  # whole blocks, and such that hold nothing

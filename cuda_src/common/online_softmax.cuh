@@ -10,6 +10,10 @@
 // risen by more than LARGEST_EXPONENT, so that it stays the same from most tiles to the next, and
 // what was summed need not shrink. (Zadouri et al., "FlashAttention-4", 2026, "conditional
 // rescaling".)
+//
+// Scores far from zero, as where a mask adds -1e9 or less to a whole row, hold no fractions, and
+// what `exponent` times the top is rounded by would make weights of its equals 0 or infinite. There
+// the exponent of a row is one whose product with the top is exact: a power of two.
 #pragma once
 
 #include "common/exp2_f64.cuh"
@@ -21,12 +25,22 @@ namespace sparsegpu {
 constexpr f64 LOG2_E_F64 = 1.4426950408889634074;
 constexpr float LOG2_E = float(LOG2_E_F64);
 constexpr float LARGEST_EXPONENT = 8;  // of a weight: 256 times the weight of the score `top`
+// The exponent of `top` from which on it is far from zero: rounded by up to 4.
+constexpr float FAR_F32 = 1 << 26;
+constexpr f64 FAR_F64 = 1ll << 55;
 
 __device__ __forceinline__ float power_of_two(float x) {
   return exp2_approx(x);
 }
 __device__ __forceinline__ f64 power_of_two(f64 x) {
   return exp2_f64(x);
+}
+
+__device__ __forceinline__ bool is_far(float x) {
+  return fabsf(x) >= FAR_F32;
+}
+__device__ __forceinline__ bool is_far(f64 x) {
+  return fabs(x) >= FAR_F64;
 }
 
 // A NaN is not higher than `x`.
@@ -39,10 +53,12 @@ __device__ __forceinline__ f64 higher(f64 x, f64 y) {
 
 template <typename A>
 struct OnlineSoftmax {
-  A exponent;
+  A exponent, far_exponent;
   A top[2], sum[2];  // what weights are relative to; of this lane's share of the columns
 
-  __device__ __forceinline__ explicit OnlineSoftmax(A exponent) : exponent(exponent) {
+  // `far_exponent`: of scores far from zero; the same where there are none.
+  __device__ __forceinline__ OnlineSoftmax(A exponent, A far_exponent)
+      : exponent(exponent), far_exponent(far_exponent) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       top[r] = minus_infinity<A>();
@@ -73,7 +89,7 @@ struct OnlineSoftmax {
         here = higher(here, scores[i]);
       }
     }
-    A base[2], sums[2][2];
+    A factor[2], base[2], sums[2][2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       A all = higher(highest[r][0], highest[r][1]);
@@ -83,7 +99,8 @@ struct OnlineSoftmax {
       shrink[r] = rises ? power_of_two((top[r] - all) * exponent) : A(1);
       top[r] = rises ? all : top[r];
       // a row without any score so far: its weights are 0, not exp(-inf - -inf)
-      base[r] = top[r] == minus_infinity<A>() ? A(0) : top[r] * exponent;
+      factor[r] = is_far(top[r] * exponent) ? far_exponent : exponent;
+      base[r] = top[r] == minus_infinity<A>() ? A(0) : top[r] * factor[r];
       sums[r][0] = sum[r] * shrink[r];
       sums[r][1] = 0;
     }
@@ -92,7 +109,7 @@ struct OnlineSoftmax {
       if (used[g]) {
 #pragma unroll
         for (int i = g * EACH; i < (g + 1) * EACH; ++i) {
-          scores[i] = power_of_two(fma_acc(scores[i], exponent, -base[i / 2 % 2]));
+          scores[i] = power_of_two(fma_acc(scores[i], factor[i / 2 % 2], -base[i / 2 % 2]));
           sums[i / 2 % 2][i % 2] += scores[i];
         }
       } else {
