@@ -94,6 +94,14 @@ def test_the_format_s_own_reader_and_writer(rng, tmp_path):
         np.testing.assert_array_equal(back[name], tensor)
 
 
+def test_tensors_far_into_a_file(rng):
+    """Neither a size nor where it is found makes a tensor too large."""
+    one, other = rng.integers(-9, 9, (2, 4_000_000)).astype("int8")
+    back = through({"one": one, "other": other})
+    np.testing.assert_array_equal(back["one"], one)
+    np.testing.assert_array_equal(back["other"], other)
+
+
 def test_bfloat16_of_torch(rng, tmp_path):
     torch = pytest.importorskip("torch")
     own = pytest.importorskip("safetensors.torch")
@@ -133,6 +141,8 @@ X = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
         (file_of({"x": X | {"shape": [3]}}, b"12345678"), "as many bytes as 'x'"),
         (file_of({"x": X | {"shape": [-2]}}, b"12345678"), "dtype, shape and data_offsets"),
         (file_of({"x": X | {"shape": [2**62, 2]}}, b"12345678"), "data_offsets|as many"),
+        (file_of({"x": X | {"shape": [1] * 64 + [2]}}, b"12345678"), "data_offsets of 'x'"),
+        (file_of({"x": X | {"data_offsets": [2**70, 2**70 + 8]}}, b"1" * 8), "data_offsets of"),
         (file_of({"x": X | {"data_offsets": [8, 16]}}, b"1" * 16), "'x' to begin at byte 0"),
         (file_of({"x": X, "y": X}, b"12345678"), "'y' to begin at byte 8"),
         (file_of({"x": X, "__metadata__": {"sparsegpu": "{"}}, b"12345678"), "in JSON"),

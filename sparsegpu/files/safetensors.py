@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._arrays import as_array, bfloat16, float8_e4m3fn, is_cupy
-from .._checks import bad_type, bad_value, check_sizes, kind_of
+from .._checks import bad_type, bad_value, check_size, check_sizes, kind_of
 from .._npz import path_of, replacing
 from .._protocols import Sparse
 from ..bsr.array import BsrSemiStructuredArray, bsr_array
@@ -249,8 +249,9 @@ def _places(
     for name, said in header.items():
         try:
             dtype, shape = _DTYPES[said["dtype"]], tuple(said["shape"])
-            start, stop = said["data_offsets"]
-            check_sizes("safetensors", "shape", (*shape, start, stop, 1), "sizes")
+            start, stop = (check_size("safetensors", "place", n) for n in said["data_offsets"])
+            check_sizes("safetensors", "shape", shape, "sizes")
+            np.broadcast_to(np.zeros((), dtype), shape)  # refuses what is no shape to NumPy
         except (KeyError, TypeError, ValueError) as error:
             raise refused(f"dtype, shape and data_offsets of {name!r}", repr(said)) from error
         if stop - start != prod(shape) * dtype.itemsize:
