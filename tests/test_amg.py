@@ -79,6 +79,35 @@ def test_dtypes(engine, dtype):
     assert (residual_norms(dense, x, b) <= allowed(dense, x, b, 1e-4)).all()
 
 
+def test_a_complex_load_of_a_real_matrix(engine):
+    a, b = cantilever(16, 6)
+    load = b * (1 + 2j)
+    with sparsegpu.use_engine(engine.name):
+        device = on(engine, a)
+        M = linalg.amg(device, max_coarse=20)
+        cycled, one = (engine.host(M @ engine.array(v)) for v in (load, b))
+        x, info = linalg.cg(device, engine.array(load), M=M, rtol=1e-8)
+    assert info == 0
+    np.testing.assert_allclose(cycled, one * (1 + 2j), rtol=1e-12)
+    x = engine.host(x)
+    assert (residual_norms(a.toarray(), x, load) <= allowed(a.toarray(), x, load, 1e-8)).all()
+
+
+def test_repeated_and_unsorted_blocks_are_those_of_their_sum(engine):
+    a, b = cantilever(16, 6)
+    rows = np.repeat(np.arange(len(a.indptr) - 1), 2 * np.diff(a.indptr))
+    order = np.lexsort((np.tile([1, 0], a.nnzb), rows))  # all of a row, and all of it again
+    data = np.stack([a.data * 0.25, a.data * 0.75], axis=1).reshape(-1, 2, 2)[order]
+    parts = data, np.repeat(a.indices, 2)[order], 2 * a.indptr
+    repeated = bsr_array(parts, shape=a.shape)
+    with sparsegpu.use_engine(engine.name):
+        load = engine.array(b)
+        cycled, expected = (
+            engine.host(linalg.amg(on(engine, x), max_coarse=20) @ load) for x in (repeated, a)
+        )
+    np.testing.assert_allclose(cycled, expected, rtol=1e-9)
+
+
 def test_every_run_is_the_same_and_numpys_generator_goes_on(engine):
     a, b = cantilever(16, 6)
     device, load = on(engine, a), engine.array(b)

@@ -117,7 +117,7 @@ def amg(
             raise bad_type(function, "B", "numbers of the kind of A", B.dtype)
         B = to_host(B)
     check_may_wait(xp, function)
-    host = A.get()
+    host = A._canonical(function).get()  # repeated blocks are too many for PyAMG
     hierarchy = _hierarchy(host, B, max_levels, max_coarse)
     size = hierarchy[-1].A.shape[0]
     if size > max(_LARGEST_INVERSE, max_coarse):

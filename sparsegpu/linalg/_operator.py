@@ -68,9 +68,8 @@ def aslinearoperator(A: Any) -> Any:
         row = x.astype(A.dtype, copy=False).conj().T
         return from_the_left(row, A, out_dtype=dtype).conj().T
 
-    product, adjoint = (f if A.dtype.kind == "c" else _of_complex(f) for f in (of_A, of_adjoint))
-    has_adjoint = from_the_left is not None
-    operator = linear_operator(function, A, product, adjoint if has_adjoint else None, dtype)
+    adjoint = of_adjoint if from_the_left is not None else None
+    operator = linear_operator(function, A, of_A, adjoint, dtype)
     if A.dtype == dtype and hasattr(A, "data"):
         operator.bound = lambda r: bound_product(function, A)
     return operator
@@ -103,6 +102,8 @@ def linear_operator(
 ) -> Any:
     """Return a linear operator of the shape of A, on arrays of A's library, (n,) and (n, r).
 
+    Functions of a real A get real arrays only: complex ones are taken apart.
+
     One of ours may be given an attribute ``bound``, which the solvers look for: a function of r
     that returns ``product(v, out)`` for vectors (n, r) of the operator's dtype. Such a product
     takes no new memory, so that a CUDA graph can hold it.
@@ -113,6 +114,9 @@ def linear_operator(
     else:
         from cupyx.scipy.sparse.linalg import LinearOperator
 
+    if A.dtype.kind != "c":
+        product = _of_complex(product)
+        adjoint = None if adjoint is None else _of_complex(adjoint)
     return LinearOperator(
         A.shape, matvec=product, rmatvec=adjoint, matmat=product, rmatmat=adjoint, dtype=dtype
     )
