@@ -114,6 +114,14 @@ def test_small_problems_are_solved_densely(engine, rng):
     assert abs(vectors.T @ y).max() < 1e-9
 
 
+@pytest.mark.parametrize("n", [0, 12])
+def test_no_vectors_are_asked_for(engine, n):
+    a = on(engine, bsr_array(np.eye(n), blocksize=(2, 2)))
+    histories = {"retLambdaHistory": True, "retResidualNormsHistory": True}
+    parts = found(engine, a, np.zeros((n, 0)), **histories)
+    assert [part.shape for part in parts] == [(0,), (n, 0), (1, 0), (1, 0)]
+
+
 def test_not_within_tolerance_warns(engine, rng, capsys):
     a = on(engine, cantilever(8, 4)[0])
     x = rng.standard_normal((80, 2))
@@ -158,6 +166,12 @@ I4 = sparsegpu.identity(20, blocksize=(2, 2))
         (dict(B=sparsegpu.identity(6, blocksize=(2, 2))), ValueError, "B"),
         (dict(B="mass"), TypeError, "B"),
         (dict(B=-I4), ValueError, "B"),
+        (dict(B=-I4, X=np.eye(20, 5)), ValueError, "B"),  # densely
+        (dict(B=I4 * np.nan, X=np.eye(20, 3)), ValueError, "B"),
+        (dict(B=I4 * np.nan, X=np.eye(20, 5)), ValueError, "B"),
+        (dict(A=I4 * np.nan), ValueError, "A"),
+        (dict(A=I4 * np.nan, X=np.eye(20, 5)), ValueError, "A"),
+        (dict(X=np.full((20, 3), np.nan)), ValueError, "X"),
         (dict(Y=np.ones((20, 2))), ValueError, "Y"),
         (dict(Y=np.ones(20)), ValueError, "Y"),
         (dict(Y=np.eye(20, 1) * 1j), TypeError, "Y"),

@@ -128,8 +128,9 @@ def test_where_it_starts(engine, rng, solver):
     np.testing.assert_allclose(x, exact, atol=1e-9)
     # Of zeros the answer is zeros, wherever one starts.
     zeros = engine.array(np.zeros(48))
-    x, info = solve(engine, solver, a, zeros, x0=engine.array(exact))
-    assert info == 0 and not x.any()
+    for rtol in (1e-5, np.inf):
+        x, info = solve(engine, solver, a, zeros, x0=engine.array(exact), rtol=rtol)
+        assert info == 0 and not x.any()
 
 
 @pytest.mark.parametrize("preconditioned", [False, True])

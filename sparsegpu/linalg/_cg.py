@@ -152,7 +152,7 @@ def start(system: System, limits: Any) -> tuple[Any, Any]:
     """Return the tolerance of each column and the first residual; columns of zeros are solved."""
     xp = system.xp
     norm = system.norms(system.b)
-    tolerance = xp.maximum(limits.rtol * norm, limits.atol)
+    tolerance = xp.fmax(limits.rtol * norm, limits.atol)  # infinity times zero is NaN
     if not system.x0_is_zero:
         system.x[...] = xp.where(norm != 0, system.x, 0)
     return tolerance, system.residual()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, common_namespace, is_complex
+from .._arrays import as_array, common_namespace, is_complex, namespace
 from .._checks import bad_type, bad_value, check_flags, kind_of
 from ._system import Operand, System, check_count, check_tolerance, to_host
 
@@ -76,7 +76,8 @@ def lobpcg(
     Raises
     ------
     ValueError, TypeError, NotImplementedError
-        As `cg`; more columns in X and Y than rows, columns of X or Y that are linearly dependent.
+        As `cg`; more columns in X and Y than rows, columns of X or Y that are linearly dependent;
+        NaN and infinities; a B that is not positive definite.
 
     Warns
     -----
@@ -199,14 +200,27 @@ class _Space:
         v = self.xp.ascontiguousarray(v)
         return apply(v, self.xp.empty_like(v)) if v.shape[1] else v
 
+    def _check_finite(self, argument: str, array: Any) -> None:
+        if not bool(namespace(array).isfinite(array).all()):
+            raise bad_value(self.system.function, argument, "finite numbers", "others")
+
+    def _check_positive(self, positive: Any) -> None:
+        if not bool(positive.all()):
+            raise bad_value(self.system.function, "B", "a positive definite matrix", "another one")
+
+    def _eigh(self, argument: str, matrix: Any) -> tuple[Any, Any]:
+        """Return eigenvalues and eigenvectors of products with A or B, which have to be finite."""
+        self._check_finite(argument, matrix)
+        return namespace(matrix).linalg.eigh(matrix)
+
     def _orthonormal(self, v: Any, argument: str) -> Any:
         """Return B-orthonormal combinations of columns; refuse dependent ones."""
+        self._check_finite(argument, v)
         squares = (v.conj() * self.B(v)).sum(axis=0).real
-        if bool((squares < 0).any()):
-            raise bad_value(self.system.function, "B", "a positive definite matrix", "another one")
+        self._check_positive(squares >= 0)
         norms = self.xp.sqrt(squares)
         v = v / self.xp.where(norms > 0, norms, 1)
-        d, u = self.xp.linalg.eigh(v.conj().T @ self.B(v))
+        d, u = self._eigh("B", v.conj().T @ self.B(v))
         if not bool((d > 100 * self.eps * v.shape[1]).all()):
             expected = "columns that are linearly independent"
             raise bad_value(self.system.function, argument, expected, "dependent ones")
@@ -240,9 +254,10 @@ class _Space:
         basis = xp.eye(n, dtype=self.system.dtype)
         if self.Y.shape[1]:
             basis = xp.linalg.qr(self.BY, mode="complete")[0][:, self.Y.shape[1] :]
-        d, u = xp.linalg.eigh(_hermitian(basis.conj().T @ self.B(basis)))
+        d, u = self._eigh("B", _hermitian(basis.conj().T @ self.B(basis)))
+        self._check_positive(d > 0)
         basis = basis @ (u / xp.sqrt(d))
-        values, vectors = xp.linalg.eigh(_hermitian(basis.conj().T @ self.A(basis)))
+        values, vectors = self._eigh("A", _hermitian(basis.conj().T @ self.A(basis)))
         values, vectors = self._ordered(values, vectors, k)
         return values, basis @ vectors
 
@@ -257,7 +272,7 @@ class _Space:
         engine = self.system.engine
         x = self._orthonormal(self._project(self.system.b), "X")
         ax = self.A(x)
-        values, c = np.linalg.eigh(_hermitian(to_host(x.conj().T @ ax)))
+        values, c = self._eigh("A", _hermitian(to_host(x.conj().T @ ax)))
         values, c = self._ordered(values, c, k)
         c = xp.asarray(c)
         x, ax = x @ c, ax @ c
@@ -275,7 +290,7 @@ class _Space:
 
         norms = residual_norms()
         best, told = (values, x.copy(), norms), ([values], [norms])
-        while len(told[0]) <= maxiter and not best[2].max() <= tol:
+        while len(told[0]) <= maxiter and not best[2].max(initial=0) <= tol:
             w = r if M is None else self._product(M, r)
             if M is not None or self.Y.shape[1]:
                 w = self._project(w)
