@@ -65,8 +65,8 @@ def check_dtype_among(
 
 def check_range(function: str, argument: str, values: Any, stop: int, expected: str) -> None:
     """Refuse an index array with values outside ``0..stop - 1``, which ``expected`` says."""
-    # as unsigned ones negative values are the largest: one pass, and one look of the host
-    if values.size and int(values.view(f"u{values.itemsize}").max()) >= stop:
+    unsigned = f"{values.dtype.byteorder}u{values.itemsize}"  # where negative ones are the largest
+    if values.size and int(values.view(unsigned).max()) >= stop:
         low, high = int(values.min()), int(values.max())
         raise bad_value(function, argument, expected, low if low < 0 else high)
 

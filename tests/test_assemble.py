@@ -119,6 +119,14 @@ def test_from_blocks_of_lists():
     assert sg.from_blocks([], [], np.zeros((0, 2, 3)), shape=(4, 6)).nnzb == 0
 
 
+def test_places_in_another_byte_order():
+    places = np.array([1, 0], ">i8")
+    a = sg.from_blocks(places, places[::-1], np.ones((2, 1, 1)), shape=(2, 3))
+    assert a.toarray().tolist() == [[0, 1, 0], [1, 0, 0]]
+    with pytest.raises(ValueError, match=r"^from_blocks: argument 'rows': .* 0\.\.0, got 1$"):
+        sg.from_blocks(places, places, np.ones((2, 1, 1)), shape=(1, 2))
+
+
 def test_assembly_is_that_of_elements(rng):
     """Of triangles with two unknowns a node: the sum of element matrices, as SciPy does it."""
     nodes = rng.integers(0, 6, (10, 3))

@@ -288,6 +288,28 @@ def test_blocksize_is_estimated_like_scipy(rng, size):
     assert bsr_array(sp.csr_array((48, 48))).blocksize == (1, 1)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "int8"])
+def test_columns_far_more_than_elements(dtype):
+    """No memory goes with the number of columns."""
+    k = 2**40
+    places = np.array([0, 3, 3]), np.array([k - 1, 0, k - 2])
+    elements = np.array([1, 2, 3], dtype), places
+    a = bsr_array(elements, shape=(4, k), blocksize=(2, 2))
+    assert a.nnzb == 3
+    b = bsr_array(sp.csr_array(elements, shape=(4, k)), blocksize=(1, 4)).tobsr((2, 2))
+    c = bsr_array(sp.csr_array(elements, shape=(4, k)))
+    d = a.reshape(8, k // 2).reshape(4, k)
+    for same in (b, c, d):
+        assert (same.sum(), int((a != same).sum())) == (6, 0)
+
+
+def test_elements_beyond_any_shape():
+    for places in (([2**40], [2**40]), ([2**63 - 1], [0]), (np.array([2**64 - 1], "u8"), [0])):
+        for dtype in ("float64", "int8"):
+            with pytest.raises(ValueError, match=r"^bsr_array: argument 'row': .*2\*\*63 - "):
+                bsr_array((np.ones(1, dtype), tuple(map(np.asarray, places))), blocksize=(1, 1))
+
+
 def test_scipy_dtypes():
     source = sp.eye_array(4, dtype=np.int64, format="csr")
     with pytest.raises(TypeError, match=r"'arg': .* got int64; say which"):

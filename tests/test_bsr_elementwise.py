@@ -80,6 +80,14 @@ def test_power(engine, rng, dtype):
         a.power("2")
 
 
+@pytest.mark.parametrize("n", [128, 2**70])
+def test_power_that_the_integers_do_not_hold(engine, rng, n):
+    a, _ = pair(engine, rng, "int8")
+    match = r"^bsr_array \*\*: argument 'n': expected an integer that int8 holds .*got"
+    with pytest.raises(ValueError, match=match):
+        a**n
+
+
 @pytest.mark.parametrize("decimals", [0, 1, -1])
 def test_round(engine, rng, decimals):
     a, dense = make(engine, rng, dtype="float64")

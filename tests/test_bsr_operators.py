@@ -62,6 +62,8 @@ def test_scalars_that_fill(engine, rng):
             NotImplementedError, match=r"bsr_array [+-]: a nonzero scalar \(it would"
         ):
             bad()
+    with pytest.raises(TypeError, match=r"^bsr_array \+: argument 'other': expected a number"):
+        a + np.timedelta64(0, "s")
     with pytest.raises(NotImplementedError, match="bsr_array /: dividing by a sparse array"):
         1 / a
     with pytest.raises(NotImplementedError, match="bsr_array /: division by a sparse array"):
@@ -116,6 +118,14 @@ def test_two_patterns_again(engine, rng):
             check(engine, first, scale * dense_a + dense_b)
             check(engine, a + equal, 3 * dense_a)
     assert (a + equal).pattern is a.pattern
+
+
+def test_bool_has_no_difference(engine, rng):
+    a, dense = make(engine, rng, dtype="bool")
+    dense, match = engine.array(dense), r"^bsr_array -: argument 'other': expected numbers \(bool"
+    for difference in (lambda: a - a, lambda: a - dense, lambda: dense - a):
+        with pytest.raises(TypeError, match=match):
+            difference()
 
 
 def test_bool_sums_are_or(engine, rng):

@@ -290,6 +290,7 @@ def _from_coordinates(data: Any, positions: Any, wanted: _Wanted) -> tuple[Patte
             if not values.size:
                 raise bad_value(_FUNCTION, "shape", "(M, K) where there are no elements", None)
             shape = (int(row.max()) + 1, int(column.max()) + 1)
+            check_element_count(_FUNCTION, "row", shape)
         if len(shape) != 2:
             raise bad_value(_FUNCTION, "shape", "(M, K) of one matrix", shape)
         row, column = row.astype(np.int64), column.astype(np.int64)

@@ -22,6 +22,8 @@ from ..pattern import Pattern, from_sorted_keys
 
 #: dtypes whose elements SciPy puts into blocks as is done here (int8 it wraps).
 _COMPILED = {np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128)}
+#: Block columns of which the memory does not matter.
+_FEW_COLUMNS = 1 << 20
 
 
 def check_dtype(function: str, argument: str, dtype: Any) -> np.dtype:
@@ -103,11 +105,13 @@ def foreign_blocks(
     if compressed and check:
         _check_compressed(function, argument, arg)
     shape = found if blocksize is None else padded(function, found, blocksize, pad)
-    if compressed and by_scipy(arg.data, dtype) and shape == found:
+    columns = shape[1] // (1 if blocksize is None else blocksize[1])
+    if compressed and by_scipy(arg.data, dtype, columns) and shape == found:
         csr = arg.tocsr()
         return _blocks_of_csr(csr if dtype is None else csr.astype(dtype, copy=False), blocksize)
     coo = arg.tocoo()
-    if arg.format != "bsr" and blocksize and by_scipy(coo.data, dtype) and shape == found:
+    compiled = by_scipy(coo.data, dtype, columns) and shape == found
+    if arg.format != "bsr" and blocksize and compiled:
         if check:
             check_positions(function, argument, coo.row, coo.col, found)
         csr = (coo if dtype is None else coo.astype(dtype, copy=False)).tocsr()
@@ -127,10 +131,14 @@ def foreign_blocks(
         return from_elements(function, argument, row, column, values, (), matrix, blocksize)
 
 
-def by_scipy(values: Any, dtype: np.dtype | None = None) -> bool:
-    """Whether SciPy's compiled loops take elements, to be held in another dtype, into blocks."""
+def by_scipy(values: Any, dtype: np.dtype | None = None, columns: int = 0) -> bool:
+    """Whether SciPy's compiled loops take elements, to be held in another dtype, into blocks.
+
+    They need memory for each of the block columns.
+    """
     taken = {values.dtype, dtype or values.dtype} <= _COMPILED and namespace(values) is np
-    return taken and computing_engine(np) == "cpu"
+    few = columns <= max(_FEW_COLUMNS, 16 * values.size)
+    return taken and few and computing_engine(np) == "cpu"
 
 
 def _blocks_of_csr(csr: Any, blocksize: tuple[int, int] | None) -> tuple[Pattern, Any]:
@@ -179,7 +187,7 @@ def from_elements(
 
     ``row`` is int64 and counts through the matrices of a batch (batch * M + row).
     """
-    if not batch and by_scipy(values):
+    if not batch and by_scipy(values, columns=shape[1] // blocksize[1]):
         import scipy.sparse
 
         elements = scipy.sparse.coo_array((values, (row, column)), shape=shape)
@@ -221,7 +229,8 @@ def reblocked(
 ) -> tuple[Pattern, Any]:
     """Return the same matrices in blocks of another size; new blocks of zeros are not kept."""
     m, k = padded(function, pattern.shape, blocksize, pad)
-    if by_scipy(data) and not pattern.batch_shape and (m, k) == pattern.shape:
+    columns = k // blocksize[1]
+    if by_scipy(data, columns=columns) and not pattern.batch_shape and (m, k) == pattern.shape:
         import scipy.sparse
 
         parts = np.ascontiguousarray(data), pattern._indices, pattern._indptr

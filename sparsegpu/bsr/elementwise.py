@@ -98,8 +98,8 @@ class Elementwise(BsrBase):
         TypeError
             An ``n`` that is no real number, a dtype that cannot be held.
         ValueError
-            An ``n`` that is larger than a float; matrices of a batch that would keep different
-            numbers of blocks.
+            An ``n`` that is larger than a float, or an integer that the array's integers do not
+            hold; matrices of a batch that would keep different numbers of blocks.
         NotImplementedError
             An ``n`` that is not positive, or an array.
         """
@@ -228,6 +228,8 @@ def _power(function: str, array: Any, n: Any, dtype: Any) -> Any:
         what = f"the power {n} (it would fill what is not stored)"
         raise not_offered(function, what, f"positive powers, A.with_data(A.data ** {n})")
     summed = array._canonical(function)
+    if isinstance(n, int):
+        check_held(function, n, wanted, "n")
     with on_device(summed._data):
         work = np.dtype(np.float32) if wanted == bfloat16 else wanted
         with np.errstate(all="ignore"):

@@ -21,6 +21,7 @@ from ..ops.spgemm import spgemm
 from .align import (
     aligned,
     as_data,
+    check_number,
     common_dtype,
     flat,
     in_blocks,
@@ -222,6 +223,7 @@ def _combine(
     function = function or f"bsr_array {'+' if name == 'add' else '-'}"
     check_sparse(function, "self", array)
     if is_scalar(other):
+        check_number(function, other)
         if other == 0:
             return array.copy()
         raise not_offered(
@@ -234,15 +236,14 @@ def _combine(
         other = as_array(other, function, "other")
         xp = common_namespace(function, self=array._data, other=other)
         broadcast_shape(function, "other", array.shape, tuple(other.shape), kind="shapes")
-        common_dtype(function, array.dtype, other.dtype)
+        _check_difference(function, name, common_dtype(function, array.dtype, other.dtype))
         with on_device(array._data):
             pair = (array.toarray(), other)
             return getattr(xp, name)(*(pair[::-1] if reflected else pair))
     a, b = aligned(function, array, other)
     if reflected:
         a, b = b, a
-    if name == "subtract" and a.dtype.kind == "b":
-        raise bad_type(function, "other", "numbers (bool has no difference)", a.dtype)
+    _check_difference(function, name, a.dtype)
     with on_device(a._data):
         operation = getattr(a._xp, name)
         if a._pattern.same_as(b._pattern):
@@ -256,3 +257,8 @@ def _combine(
         # Positions in a canonical pattern are distinct, so that this adds every block.
         blocks[place] = operation(blocks[place], flat(b))
         return array._with(pattern, as_data(blocks, pattern))
+
+
+def _check_difference(function: str, name: str, dtype: Any) -> None:
+    if name == "subtract" and dtype.kind == "b":
+        raise bad_type(function, "other", "numbers (bool has no difference)", dtype)
