@@ -144,6 +144,18 @@ BATCH = sg.bsr_array(np.ones((2, 4, 4)), blocksize=(2, 2))
 BLOCKS = np.ones((1, 2, 2))
 
 
+def test_kron_looks_at_the_elements_of_scipys_arrays():
+    stored = sp.csr_array(np.eye(2))
+    stored.data, stored.indices = np.append(stored.data, 9), np.append(stored.indices, 0)
+    assert sg.kron(stored, np.ones((1, 1))).toarray().tolist() == [[1, 0], [0, 1]]
+    repeated = sp.coo_array((np.array([1, 2]), ([0, 0], [1, 1])), shape=(1, 2))  # int64
+    assert sg.kron(repeated, np.ones((1, 1))).toarray().tolist() == [[0, 3]]
+    beyond = sp.coo_array(np.eye(2))
+    beyond.coords[0][0] = 7
+    with pytest.raises(ValueError, match=r"^kron: argument 'A': expected rows in 0\.\.1, got 7"):
+        sg.kron(beyond, np.ones((2, 2)))
+
+
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [

@@ -280,6 +280,33 @@ def test_repeated_elements_are_summed():
     assert a.nnzb == 2
 
 
+@pytest.mark.parametrize("dtype", ["float64", "int8", "bool"])
+@pytest.mark.parametrize("fmt", ["csr", "csc"])
+def test_what_is_stored_behind_the_last_row_is_no_element(rng, fmt, dtype):
+    dense = sparse_dense(rng, (12, 20), (3, 4), density=0.3).astype(dtype)
+    source = getattr(sp, f"{fmt}_array")(dense)
+    source.data = np.concatenate([source.data, np.ones(5, dtype)])
+    source.indices = np.concatenate([source.indices, np.zeros(5, source.indices.dtype)])
+    stored = source.data.size
+    for keywords in ({}, {"blocksize": (3, 4)}, {"blocksize": (5, 8), "pad": True}):
+        a = bsr_array(source, **keywords).toarray()
+        np.testing.assert_array_equal(a[:12, :20], dense)
+        assert not a[12:].any() and not a[:, 20:].any()
+    assert source.data.size == stored
+
+
+def test_coordinates_as_zip_gives_them():
+    rows, columns, values = zip((0, 1, 1.5), (1, 0, 2.5))
+    for elements in (values, list(values), np.array(values)):
+        a = bsr_array((elements, (rows, columns)))
+        assert a.toarray().tolist() == [[0, 1.5], [2.5, 0]]
+    batch = ((1, 2), (3, 4)), ((5, 6), (7, 8))
+    assert bsr_array(batch, blocksize=(1, 1), dtype="int8").toarray().tolist() == [
+        [[1, 2], [3, 4]],
+        [[5, 6], [7, 8]],
+    ]
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 6])
 def test_blocksize_is_estimated_like_scipy(rng, size):
     dense = sparse_dense(rng, (48, 48), (size, size), density=0.1)

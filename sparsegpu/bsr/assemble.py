@@ -285,7 +285,7 @@ def kron(A: Any, B: Any) -> bsr_array:
     check_element_count(function, "B", shape)
     with on_device(block._data):
         check_may_wait(xp, function)
-        row, column, values = _nonzeros(xp, A, values)
+        row, column, values = _nonzeros(function, xp, A, dtype)
         rows = row[:, None] * block_rows + block._pattern._rows
         columns = column[:, None] * block_columns + block._pattern._indices
         scales = values.astype(dtype)[:, None, None, None]
@@ -316,17 +316,16 @@ def _block_of(function: str, x: Any) -> bsr_array:
         return bsr_array._of(*placed(zero, zero, dense[None], shape))
 
 
-def _nonzeros(xp: ModuleType, A: Any, values: Any) -> tuple[Any, Any, Any]:
+def _nonzeros(function: str, xp: ModuleType, A: Any, dtype: np.dtype) -> tuple[Any, Any, Any]:
     """Return row, column and value of what is not zero in any kind of matrix."""
     if is_foreign(A):
-        coo = A.tocoo()
-        row, column, values = coo.row, coo.col, coo.data
-    elif is_sparse(A):
+        A = bsr_array._of(*foreign_blocks(function, "A", A, (1, 1), dtype))
+    if is_sparse(A):
         row, column = (x.ravel() for x in xp.broadcast_arrays(*A.pattern.element_positions()))
-        values = values.ravel()
+        values = A.data.ravel()
     else:
         row, column = xp.nonzero(A)
-        values = values[row, column]
+        values = A[row, column]
     stored = xp.flatnonzero(values != 0)
     return row[stored].astype(np.int64), column[stored].astype(np.int64), values[stored]
 

@@ -108,7 +108,10 @@ def _is_row_and_column(data: Any, x: Any) -> bool:
     """Return whether this is the ``(row, column)`` of SciPy's form ``(data, (row, column))``."""
     if hasattr(x, "shape"):  # beside a matrix it would be another one, of a batch
         return len(x.shape) == 2 and len(getattr(data, "shape", (0,))) == 1
-    return isinstance(x, tuple) and all(isinstance(i, list) or hasattr(i, "shape") for i in x)
+    # of nested tuples it would be a dense array
+    nested = isinstance(data, tuple) and any(isinstance(row, (list, tuple)) for row in data)
+    listed = list if nested else (list, tuple)
+    return isinstance(x, tuple) and all(isinstance(i, listed) or hasattr(i, "shape") for i in x)
 
 
 def check_shape(function: str, shape: Any) -> tuple[int, ...]:

@@ -102,8 +102,10 @@ def foreign_blocks(
     """Return a sparse array of SciPy or cupyx in blocks; zeros that fill its own are dropped."""
     found = foreign_shape(function, argument, arg)
     compressed = arg.format in {"csr", "csc"}
-    if compressed and check:
-        _check_compressed(function, argument, arg)
+    if compressed:
+        if check:
+            _check_compressed(function, argument, arg)
+        arg = _pruned(arg)
     shape = found if blocksize is None else padded(function, found, blocksize, pad)
     columns = shape[1] // (1 if blocksize is None else blocksize[1])
     if compressed and by_scipy(arg.data, dtype, columns) and shape == found:
@@ -163,6 +165,14 @@ def _check_compressed(function: str, argument: str, arg: Any) -> None:
         raise bad_value(function, argument, expected, "one that does not")
     name = "columns" if of_rows else "rows"
     check_range(function, argument, arg.indices, length, f"{name} in 0..{length - 1}")
+
+
+def _pruned(arg: Any) -> Any:
+    """Return the matrix without what is stored behind its last row (of csc: column)."""
+    stored = int(arg.indptr[-1])
+    if stored == arg.indices.size:
+        return arg
+    return type(arg)((arg.data[:stored], arg.indices[:stored], arg.indptr), shape=arg.shape)
 
 
 def check_positions(
