@@ -66,6 +66,14 @@ def test_array_equal_of_24_blocks(rng):
     assert not np.array_equal(b, 2 * a)
 
 
+def test_array_equal_of_masks():
+    mask, other = sg.causal(8, 4, compact=True), sg.sliding_window(8, 4, 2, compact=True)
+    assert np.array_equal(mask, mask) and np.array_equal(mask, np.tri(8, dtype=bool))
+    assert np.array_equal(mask, mask.tobsr()) and np.array_equal(mask.tobsr(), mask)
+    assert not np.array_equal(mask, other) and not np.array_equal(mask.tobsr(), other)
+    assert np.allclose(mask, mask.tobsr().astype("float32"))
+
+
 def test_allclose(rng):
     a = pattern_of(rng)
     dense = a.toarray()

@@ -258,6 +258,9 @@ class BlockMask(Drawings, Compared, Logical, Portable):
     def _compared(self, other: Any, sign: str, operation: Callable) -> Any:
         return self.tobsr()._compared(other, sign, operation)
 
+    def _beside(self, other: Any, function: str) -> tuple[Any, Any]:
+        return self.tobsr()._beside(other, function)
+
     def _combined(self, other: Any, function: str, sign: str) -> Any:
         if not is_block_mask(other):
             return self.tobsr()._combined(other, function, sign)

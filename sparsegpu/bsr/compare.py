@@ -149,7 +149,7 @@ def _with_sparse(array: Any, other: Any, function: str, operation: Callable) -> 
 def _both(array: Any, other: Any, function: str) -> tuple[Any, Any]:
     """Return the values of both wherever either stores one, as dense arrays that compare."""
     check_sparse(function, "self", array)
-    if is_sparse_blocks(other):
+    if is_sparse_blocks(other) or is_block_mask(other):
         other = other.tobsr()
     other = in_blocks(function, array, other)
     if is_sparse(other):
