@@ -183,6 +183,17 @@ def test_sums_use_the_accumulator(engine):
         check(engine, (a * 16).mean(), np.float16(16))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "int8"])
+def test_results_in_dtypes_that_no_array_here_has(rng, dtype):
+    dense = rng.integers(-9, 10, (4, 6)).astype(dtype)
+    a = bsr_array(dense, blocksize=(2, 3))
+    wanted = "clongdouble" if dtype == "complex64" else "longdouble"
+    for axis in (None, 0, 1):
+        total, mean = a.sum(axis, dtype=wanted), a.mean(axis, dtype=wanted)
+        assert total.dtype == mean.dtype == np.dtype(wanted)
+        np.testing.assert_array_equal(total, dense.sum(axis, dtype=wanted))
+
+
 def test_sums_of_integers_leave_int32(engine):
     whole = bsr_array(engine.array(np.full((1, 2048, 8704), 127, np.int8)), blocksize=(256, 256))
     exact = 127 * 2048 * 8704  # beyond 2**31

@@ -11,7 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import HALF_DTYPES, accumulator_dtype, bfloat16, check_dtype_name, namespace
+from .._arrays import (
+    CONTAINER_DTYPES,
+    HALF_DTYPES,
+    accumulator_dtype,
+    bfloat16,
+    check_dtype_name,
+    namespace,
+)
 from .._checks import bad_type, bad_value, check_flags, check_integer
 from ..engines import engine_module
 from ..ops._bsr_product import matmul
@@ -288,7 +295,8 @@ def _total(function: str, array: Any, axes: tuple[int, ...] | None, wanted: np.d
             return _total_of_distinct(function, array, axes, wanted)
         array = array._with(array._pattern, array._data.view(np.int8))
     if wanted.kind in "fc" and array.dtype.kind in "fc" and wanted.itemsize > array.dtype.itemsize:
-        array = array.astype(wanted)
+        held = wanted in CONTAINER_DTYPES
+        array = array.astype(wanted if held else np.result_type(array.dtype, np.float64))
     if axes is None or len(axes) == 2:
         where = None if axes is None else (-3, -2, -1)
         dtype = np.dtype(np.int64) if array.dtype.kind == "i" else accumulator_dtype(array.dtype)
