@@ -55,6 +55,16 @@ def test_stacks_of_sparse_arrays_of_scipy(rng):
     np.testing.assert_array_equal(ours.toarray(), sp.vstack([b, a.to_scipy()]).toarray())
 
 
+@pytest.mark.parametrize("fmt", ["dok", "lil"])
+def test_formats_without_an_array_of_values(rng, fmt):
+    dense = rng.integers(-3, 4, (4, 6)).astype(float)
+    a, theirs = sg.bsr_array(dense, blocksize=(2, 3)), getattr(sp, f"{fmt}_array")(dense)
+    np.testing.assert_array_equal(sg.vstack([a, theirs]).toarray(), np.vstack([dense, dense]))
+    np.testing.assert_array_equal(sg.kron(theirs, a).toarray(), np.kron(dense, dense))
+    for dot in (a @ theirs.T, a.dot(theirs.T)):
+        np.testing.assert_array_equal(dot.toarray(), dense @ dense.T)
+
+
 def test_stacks_share_nothing(rng):
     a = sg.random_bsr((4, 4), (2, 2), 1.0, rng=rng)
     before = a.toarray()

@@ -11,7 +11,10 @@ import scipy.sparse as sp
 import sparsegpu as sg
 from operator_cases import make
 
-FORMATS = ["csr_array", "csc_array", "coo_array", "bsr_array", "dia_array", "csr_matrix"]
+FORMATS = [
+    *(f"{name}_array" for name in ("csr", "csc", "coo", "bsr", "dia", "dok", "lil")),
+    *("csr_matrix", "dok_matrix"),
+]  # fmt: skip
 ELEMENTWISE = ["add", "sub", "mul", "ne", "lt", "gt"]
 
 

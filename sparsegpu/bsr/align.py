@@ -15,7 +15,7 @@ from ..engines import computing_engine, engine_module
 from ..ops._canonical import distinct_blocks
 from ..ops._common import check_sparse
 from ..pattern import Pattern, from_sorted_keys
-from .elements import check_dtype, foreign_blocks, foreign_shape, is_foreign
+from .elements import check_dtype, foreign_blocks, foreign_shape, is_foreign, with_values
 
 
 def is_scalar(other: Any) -> bool:
@@ -103,6 +103,7 @@ def converted(
     function: str, array: Any, other: Any, blocksize: tuple[int, int], dtype: np.dtype
 ) -> Any:
     """Return a sparse array of SciPy or cupyx as one of the class of ``array``."""
+    other = with_values(other)
     common_namespace(function, self=array._data, other=other.data)
     return array._with(*foreign_blocks(function, "other", other, blocksize, dtype))
 

@@ -19,6 +19,7 @@ from .elements import (
     foreign_blocks,
     foreign_shape,
     is_foreign,
+    with_values,
 )
 
 
@@ -212,6 +213,7 @@ def _in_one_blocksize(function: str, blocks: Any, dtype: np.dtype | None) -> lis
         if not is_foreign(x):
             _check_matrix(function, "blocks", x)
     ours = [x for x in blocks if not is_foreign(x)]
+    blocks = [with_values(x) if is_foreign(x) else x for x in blocks]
     if not ours:
         expected = "at least one bsr_array, whose block size counts"
         raise bad_type(function, "blocks", expected, kind_of(blocks[0]))
@@ -272,10 +274,12 @@ def kron(A: Any, B: Any) -> bsr_array:
     """
     function = "kron"
     block = _block_of(function, B)
-    if not is_sparse(A) and not is_foreign(A):
-        A = _dense_matrix(function, "A", A)
+    if is_foreign(A):
+        A = with_values(A)
     elif is_sparse(A):
         _check_matrix(function, "A", A)
+    else:
+        A = _dense_matrix(function, "A", A)
     values = A.data if is_sparse(A) or is_foreign(A) else A
     xp = common_namespace(function, B=block._data, A=values)
     shape = foreign_shape(function, "A", A) if is_foreign(A) else tuple(A.shape[-2:])

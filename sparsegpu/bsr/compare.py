@@ -73,7 +73,7 @@ def _comparison(array: Any, other: Any, sign: str, operation: Callable) -> Any:
     function = f"{type(array).__name__} {sign}"
     if leaves(other, _REFLECTED[sign], arrays=True):
         return NotImplemented
-    if isinstance(other, _NO_ARRAYS):
+    if isinstance(other, _NO_ARRAYS) and not is_foreign(other):  # SciPy's dok_array is a dict
         expected = "a number, a sparse or a dense array (numpy.asarray makes one)"
         raise bad_type(function, "other", expected, kind_of(other))
     if type(other) is int:

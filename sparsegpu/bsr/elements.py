@@ -82,6 +82,11 @@ def is_foreign(arg: Any) -> bool:
     return False
 
 
+def with_values(arg: Any) -> Any:
+    """Return a sparse array of SciPy in a format that has an array of values: not dok, not lil."""
+    return arg.tocoo() if arg.format in {"dok", "lil"} else arg
+
+
 def foreign_shape(function: str, argument: str, arg: Any) -> tuple[int, int]:
     """Return the shape of a sparse array of SciPy or cupyx, which has two dimensions."""
     if len(arg.shape) != 2:
