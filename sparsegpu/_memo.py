@@ -24,12 +24,18 @@ class Memo:
     ----------
     xp : module
         The array library of the values.
+
+    Attributes
+    ----------
+    steps : int
+        How many results of two objects, one made of the other, led to this one (`follow`).
     """
 
-    __slots__ = ("_lock", "_memo", "xp")
+    __slots__ = ("_lock", "_memo", "steps", "xp")
 
     def __init__(self, xp: Any):
         self.xp = xp
+        self.steps = 0
         self._memo: dict[Hashable, Any] = {}
         self._lock = fork_safe(threading.RLock())
 
@@ -80,14 +86,28 @@ class Memo:
                 self._memo[kind, key] = kept
         return kept
 
+    def follow(self, *others: Memo) -> None:
+        """Note that this object was made of others, before anyone else sees it."""
+        self.steps = 1 + max(other.steps for other in others)
+
+    def keeper(self, kind: Hashable, other: Memo) -> tuple[Memo, Memo, Hashable]:
+        """Return which of two objects keeps what is derived from both, the other one, and the kind.
+
+        The one with fewer `steps`, this one if they are equal. In ``P = P @ A`` each power would
+        keep the next one, and A all of them.
+        """
+        if other.steps < self.steps:
+            return other, self, (kind, "right")
+        return self, other, kind
+
     def memo_with(self, kind: Hashable, other: Any, build: Callable[[], Any]) -> Any:
         """Return what is derived from this object and ``other``: kept while both live.
 
         Only the latest values of a ``kind`` are kept: what is derived from an object may live as
         long as it and be the next ``other``, as in powers of a matrix.
 
-        ``build`` asks no memo of ``other``: another thread may hold its lock and wait for this one.
-        What it returns holds neither object.
+        ``build`` asks no memo of an ``other`` without more `steps`: another thread may hold its
+        lock and wait for this one. What it returns holds neither object.
         """
         kept = self.known_with(kind, other)
         if kept is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import sparsegpu
 from sparsegpu._arrays import dtype_of
+from sparsegpu._memo import RECENT
 from sparsegpu.engines import engine_module
 from sparsegpu.testing import random_blocks, random_values
 from tools.emulator.operations import emulated_union
@@ -114,6 +116,21 @@ def test_the_union_is_kept_with_the_patterns(directory, rng):
         for _ in range(3):
             union._union(a.pattern, b.pattern, "bsr_array +")
     assert asked == [1]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_unions_in_a_loop_do_not_pile_up(directory, rng, side):
+    from sparsegpu.engines.cuda import union
+
+    a, b = two(rng, "float64", (2, 2), (5, 6), shuffled=False)
+    total, watched = a.pattern, []
+    with emulated_union(directory):
+        for _ in range(2 * RECENT):
+            pair = (b.pattern, total) if side == "left" else (total, b.pattern)
+            total = union._union(*pair, "bsr_array +").pattern
+            watched.append(weakref.ref(total))
+    del total, pair
+    assert sum(w() is not None for w in watched) <= RECENT + 1
 
 
 def test_a_capture_keeps_the_union(directory, rng, monkeypatch):

@@ -298,13 +298,15 @@ def test_no_cycle_keeps_a_pattern(engine, rng):
         gc.enable()
 
 
-def test_powers_do_not_pile_up(engine, rng):
+@pytest.mark.parametrize("side", ["left", "right", "both"])
+def test_powers_do_not_pile_up(engine, rng, side):
     """Every power's pattern is new, and is kept with that of the one before."""
     a = engine.bsr(random_blocks(rng, (12, 12), (2, 2), density=0.5), (12, 12))
+    steps = {"left": lambda p: a @ p, "right": lambda p: p @ a, "both": lambda p: a.T @ p @ a}
     power, watched = a, []
     with engine.runs("bsr_spgemm"):
         for _ in range(3 * RECENT):
-            power = a @ power
+            power = steps[side](power)
             watched.append(weakref.ref(power.pattern))
     gc.collect()
     assert sum(w() is not None for w in watched) <= RECENT + 1

@@ -101,7 +101,8 @@ def spgemm(
     out_data = None if out is None else out.data
     left, right = a.pattern, b.pattern
     kind = "spgemm", computing_engine(left.xp), a.data.dtype == _INT8
-    plan = left.known_with(kind, right)
+    keeper, other, kept_as = left.keeper(kind, right)
+    plan = keeper.known_with(kept_as, other)
     call = None
     if plan is not None:
         own_pattern = out is None or out.pattern is plan.pattern  # else its indices are compared
@@ -118,9 +119,13 @@ def spgemm(
     with on_device(a.data, plan, call):
         engine = engine_module(xp, "spgemm", function)
         if plan is None:
-            plan = left.memo_with(
-                kind, right, lambda: engine.plan(left, right, batch, kind[2], function, names[1])
-            )
+
+            def make() -> Any:
+                made = engine.plan(left, right, batch, kind[2], function, names[1])
+                made.pattern.follow(left, right)
+                return made
+
+            plan = keeper.memo_with(kept_as, other, make)
         if out is not None:
             check_out_pattern(function, out, plan.pattern)
         result = prepare_out(

@@ -108,7 +108,8 @@ def _blocks(
 
 
 def _union(left: Pattern, right: Pattern, function: str) -> Union:
-    kept: Union = left.memo_with("union", right, lambda: _find(left, right, function))
+    keeper, other, kind = left.keeper("union", right)
+    kept: Union = keeper.memo_with(kind, other, lambda: _find(left, right, function))
     submission = current()
     if submission is not None:  # a graph reads it for longer than the patterns may keep it
         submission.keep(kept)
@@ -157,6 +158,7 @@ def _find(left: Pattern, right: Pattern, function: str) -> Union:
     of_left, of_right = (xp.empty(indices.size, number) for _ in range(2))
     pattern = Pattern(indptr, indices, left.shape, left.blocksize, check=False, copy=False)
     pattern.note("order", (True, True))
+    pattern.follow(left, right)
     if nnzb:
         results = (NULL, NULL, pattern._indices, pattern._indptr, block_ends, of_left, of_right)
         submit(rows_launch(1, nnzb, dtype, *results), setup=True)
