@@ -308,7 +308,7 @@ class Pattern(Memo):
             )
             return Pattern(indptr, indices, self.shape, self.blocksize, check=False)
 
-        return self.memo(("broadcast", batch_shape), build)
+        return self.memo_recent("broadcast", batch_shape, build)
 
     def stacked(self) -> Pattern:
         """Return the matrices of the batch one below another, as the pattern of one matrix."""

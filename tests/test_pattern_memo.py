@@ -75,6 +75,13 @@ def test_index_lists_do_not_pile_up(engine):
         assert len(bsr.pattern._memo) <= before + 8
 
 
+def test_batches_of_many_sizes_do_not_pile_up():
+    one = pattern()
+    watched = [weakref.ref(one.broadcast_to((n,))) for n in range(1, 3 * RECENT)]
+    assert sum(w() is not None for w in watched) == RECENT
+    assert one.broadcast_to((2,)) is one.broadcast_to((2,))
+
+
 @pytest.mark.parametrize(
     ("indices", "repeated"), [([2, 0, 1, 1], False), ([2, 0, 1, 0], False), ([1, 2, 1, 0], True)]
 )
