@@ -44,7 +44,7 @@ def combine(
     Blocks of one size and one float or complex dtype of at least 32 bits; ``sign`` is 1 or -1.
     """
     del function  # without a batch nothing is refused
-    union = left.memo_with("union", right, lambda: _found(left, right, union=True))
+    union = _kept("union", left, right)
     positions = union.of_left, union.of_right
     return union.pattern, _each_block(union.pattern, _add, positions, (a, b), sign)
 
@@ -57,7 +57,7 @@ def side_by_side(
     Of any dtype.
     """
     del function
-    pattern, *both = left.memo_with("union", right, lambda: _found(left, right, union=True))
+    pattern, *both = _kept("union", left, right)
     # Copied as integers: numba does not know every dtype.
     word = np.dtype(f"u{gcd(8, a.itemsize * prod(left.blocksize))}")
     x, y = (
@@ -74,7 +74,7 @@ def multiply(
 
     Of operands as `combine` has them.
     """
-    pattern, *both = left.memo_with("common", right, lambda: _found(left, right, union=False))
+    pattern, *both = _kept("common", left, right)
     return pattern, _each_block(pattern, _multiply, both, (a, b))
 
 
@@ -104,8 +104,16 @@ def _each_block(
     return out
 
 
+def _kept(kind: str, left: Pattern, right: Pattern) -> Union:
+    """Return the "union" of two patterns, or what they have in "common"."""
+    keeper, other, kept_as = left.keeper(kind, right)
+    found: Union = keeper.memo_with(
+        kept_as, other, lambda: _found(left, right, union=kind == "union")
+    )
+    return found
+
+
 def _found(left: Pattern, right: Pattern, *, union: bool) -> Union:
-    """Find the union of two patterns, or else what they have in common."""
     rows, columns = left.block_shape
     wide = np.promote_types(left._indices.dtype, right._indices.dtype)
     fields = [
@@ -126,6 +134,7 @@ def _found(left: Pattern, right: Pattern, *, union: bool) -> Union:
     for_each(lambda span: _fill(*results, *fields, *span, union), rows_at_once, cost)
     pattern = Pattern(indptr, indices, left.shape, left.blocksize, check=False, copy=False)
     pattern.note("order", (True, True))
+    pattern.follow(left, right)
     return Union(pattern, of_left, of_right)
 
 
