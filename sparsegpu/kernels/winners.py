@@ -16,7 +16,8 @@ _MOST_KNOWN = 4096
 
 #: Incremented by `keep` and `forget`: a part of the key of a plan.
 generation = 0
-_lock = fork_safe(threading.Lock())  # held while `_known` is changed
+# Held while `_known` is changed; reentrant: a user's finalizer may run then.
+_lock = fork_safe(threading.RLock())
 _known: dict[Hashable, Config | None] = {}
 
 

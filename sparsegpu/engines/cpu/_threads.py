@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 import numba
@@ -24,7 +24,7 @@ from ..._locks import fork_safe
 #: About a millisecond of multiply-adds; waking a thread costs a tenth of that, or more.
 WORTH_A_THREAD = 4_000_000
 
-_lock = fork_safe(Lock())
+_lock = fork_safe(RLock())  # reentrant: a user's finalizer may run while it is held
 _pool: ThreadPoolExecutor | None = None
 
 

@@ -205,7 +205,8 @@ class Snapshot:
 
 #: Incremented by every `keep` and `forget`: a part of the key of a repeated call.
 generation = 0
-_lock = fork_safe(threading.Lock())  # held while the snapshot is replaced
+# Held while the snapshot is replaced; reentrant: a user's finalizer may run then.
+_lock = fork_safe(threading.RLock())
 _snapshot: Snapshot | None = None
 
 

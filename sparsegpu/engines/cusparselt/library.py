@@ -106,7 +106,7 @@ class Handle:
 
 
 _handles: dict[int, Handle] = {}
-_lock = fork_safe(threading.Lock())
+_lock = fork_safe(threading.RLock())  # reentrant: a user's finalizer may run while it is held
 
 
 def handle() -> Handle:

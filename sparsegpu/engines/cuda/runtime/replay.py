@@ -231,10 +231,10 @@ class Call:
             exclusive, workspace = submission.exclusive, submission.kept_on_stream()
             assert workspace is not None  # there is an operand
             calls = workspace.calls
-        elif submission.borrows:  # memory that is not the call's afterwards
-            return
         else:
             calls = self._calls
+        if submission.borrows and not exclusive:  # memory that is not the call's afterwards
+            return
         new = () if self._out is not None else results
         known = calls.get(self._key)
         if known is None:

@@ -141,16 +141,26 @@ class Submission:
         return given
 
     def _locked(self) -> StreamWorkspace | None:
-        """Return the stream's workspace, locked until the call ends; None without an operand."""
+        """Return the stream's workspace, locked until the call ends.
+
+        None without an operand, and in the middle of a call that this thread replays.
+        """
         while True:
             found = self.kept_on_stream()
             if found is None:
                 return None
             found.lock.acquire()
-            if not found.ended:  # given back because of its age while this thread waited
-                found.begin(self._stream.ptr)
-                return found
-            found.lock.release()
+            taken = False
+            try:
+                if found.replaying:
+                    return None
+                if not found.ended:  # given back because of its age while this thread waited
+                    found.begin(self._stream.ptr)
+                    taken = True
+                    return found
+            finally:
+                if not taken:
+                    found.lock.release()
 
     def keep(self, thing: Any) -> None:
         """Keep what a graph may still read alive for as long as the graph, while capturing one."""

@@ -71,11 +71,14 @@ class StreamWorkspace:
         Grows with every use (0: never used, or on a stream that cannot end).
     ended : bool
         Whether the stream was destroyed, or the memory was given back.
+    replaying : bool
+        Whether the works of a call are being enqueued: its thread may come by again, as a user's
+        finalizer that runs there.
     """
 
     __slots__ = (
         *("__weakref__", "_chunks", "_event", "_owner", "_record", "_wait"),
-        *("calls", "ended", "external", "last_use", "lock", "never_ends", "patience"),
+        *("calls", "ended", "external", "last_use", "lock", "never_ends", "patience", "replaying"),
     )
 
     def __init__(self, owner: Any = None, *, external: bool = False, patience: int = 0):
@@ -83,7 +86,7 @@ class StreamWorkspace:
         self.calls: dict[Hashable, Any] = {}
         self.external, self.patience = external, patience
         self.never_ends = owner is None and not external
-        self.ended, self.last_use = False, 0
+        self.ended, self.replaying, self.last_use = False, False, 0
         self._chunks: list[Any] = []
         self._event: Any = None
         self._record: Any = None
@@ -149,15 +152,17 @@ class StreamWorkspace:
         -------
         bool
             False, with nothing enqueued, where ``calls``, in which they were found, is no longer
-            in place because another thread has replaced a chunk.
+            in place because another thread has replaced a chunk, or in the middle of a replay.
         """
         with self.lock:
-            if self.calls is not calls:
+            if self.calls is not calls or self.replaying:
                 return False
             self.begin(stream)
+            self.replaying = True
             try:
                 enqueue(works, stream, True)
             finally:
+                self.replaying = False
                 self.used(stream)
         if _waiting:
             reclaim()
