@@ -1,7 +1,9 @@
-"""The ways of sparse arrays of every class to another device and to a file."""
+"""Devices: the current one, and the ways of sparse arrays to another and to a file."""
 
 from __future__ import annotations
 
+import sys
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any, Self
 
@@ -69,6 +71,11 @@ class Portable(Sparse):
     def _moved(self, cupy: ModuleType) -> Self:
         """Return the array with its parts on the current device."""
         raise NotImplementedError
+
+
+def device_context(device: int | None) -> AbstractContextManager:
+    """Make a GPU the current one, by its number; None is the host, which needs nothing."""
+    return nullcontext() if device is None else sys.modules["cupy"].cuda.Device(device)
 
 
 def target_device(function: str, device: Any) -> tuple[ModuleType, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -79,8 +80,7 @@ class Memo:
                 kept = recent[key] = self._complete(build)
             recent.move_to_end(key)
             if len(recent) > RECENT:
-                if self.xp is not np:  # another stream may still be reading it
-                    self.xp.cuda.runtime.deviceSynchronize()
+                self._wait_for_readers()
                 recent.popitem(last=False)
             if self.xp is not np and is_captured(self.xp.cuda.get_current_stream().ptr):
                 self._memo[kind, key] = kept
@@ -118,8 +118,7 @@ class Memo:
             if kept is None:
                 kept = self._complete(build)
                 if len(pairs) >= RECENT:
-                    if self.xp is not np:  # another stream may still be reading it
-                        self.xp.cuda.runtime.deviceSynchronize()
+                    self._wait_for_readers()
                     oldest = next(iter(pairs), other)  # they may be gone meanwhile
                     pairs.pop(oldest, None)
                 pairs[other] = kept
@@ -130,10 +129,21 @@ class Memo:
         pairs = self._memo.get(kind)
         return None if pairs is None else pairs.get(other)
 
+    def _on_device(self) -> AbstractContextManager:
+        """Make the device that the values are for the current one."""
+        return nullcontext()
+
     def _complete(self, build: Callable[[], Any]) -> Any:
         """Build a value and wait until the device has computed it."""
-        check_may_wait(self.xp, "making what is kept with an operand, as its first call does")
-        built = build()
-        if self.xp is not np:
-            self.xp.cuda.get_current_stream().synchronize()
+        with self._on_device():
+            check_may_wait(self.xp, "making what is kept with an operand, as its first call does")
+            built = build()
+            if self.xp is not np:
+                self.xp.cuda.get_current_stream().synchronize()
         return built
+
+    def _wait_for_readers(self) -> None:
+        """Wait for the device: whatever its streams may be reading can go."""
+        if self.xp is not np:
+            with self._on_device():
+                self.xp.cuda.runtime.deviceSynchronize()

@@ -8,6 +8,7 @@ written once for NumPy and CuPy and has no loop over blocks.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from contextlib import AbstractContextManager
 from functools import partial
 from math import prod
 from typing import Any
@@ -23,6 +24,7 @@ from ._arrays import (
     read_only,
 )
 from ._checks import check_blocksize, check_element_count, check_sizes
+from ._device import device_context
 from ._indices import ascend, check_contents, check_metadata, keys_per_batch
 from ._memo import Memo
 from ._segments import starts_run
@@ -159,8 +161,13 @@ class Pattern(Memo):
         ValueError
             Naming the array, the rule and the offending value.
         """
-        check_may_wait(self.xp, f"{function} with a look at the indices")
-        check_contents(function, self._indptr, self._indices, self.nnzb, self.block_shape[1])
+        with self._on_device():
+            check_may_wait(self.xp, f"{function} with a look at the indices")
+            check_contents(function, self._indptr, self._indices, self.nnzb, self.block_shape[1])
+
+    def _on_device(self) -> AbstractContextManager:
+        """Make the device of the indices the current one."""
+        return device_context(self.device)
 
     # -- properties of the positions --------------------------------------------------------
 

@@ -184,7 +184,8 @@ class Conversions(Formats, Portable):
         check_flags("conj", copy=copy)
         check_sparse("conj", "self", self)
         if self.dtype.kind == "c":
-            return self._with(self._pattern, self._data.conj())
+            with on_device(self._data):
+                return self._with(self._pattern, self._data.conj())
         return self.copy() if copy else self
 
     conjugate = conj
@@ -194,16 +195,18 @@ class Conversions(Formats, Portable):
         """Real part, with its own values."""
         check_sparse("real", "self", self)
         if self.dtype.kind == "c":
-            return self._with(self._pattern, self._data.real.copy())
+            with on_device(self._data):
+                return self._with(self._pattern, self._data.real.copy())
         return self.copy()
 
     @property
     def imag(self) -> Self:
         """Imaginary part, with its own values; zeros for a real array."""
         check_sparse("imag", "self", self)
-        if self.dtype.kind == "c":
-            return self._with(self._pattern, self._data.imag.copy())
-        return self._with(self._pattern, self._xp.zeros_like(self._data))
+        with on_device(self._data):
+            if self.dtype.kind == "c":
+                return self._with(self._pattern, self._data.imag.copy())
+            return self._with(self._pattern, self._xp.zeros_like(self._data))
 
     # -- host and device ----------------------------------------------------------------------
 

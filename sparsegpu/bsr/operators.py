@@ -143,14 +143,16 @@ class Operators(BsrBase):
         if self.dtype.kind == "b":
             raise bad_type("bsr_array -", "self", "a dtype with a sign", self.dtype)
         check_sparse("bsr_array -", "self", self)
-        return self._with(self._pattern, -self._data)
+        with on_device(self._data):
+            return self._with(self._pattern, -self._data)
 
     def __pos__(self) -> Self:
         return self.copy()
 
     def __abs__(self) -> Self:
         summed = self._canonical("abs")
-        return self._with(summed._pattern, self._xp.absolute(summed._data))
+        with on_device(summed._data):
+            return self._with(summed._pattern, self._xp.absolute(summed._data))
 
     # -- sums ---------------------------------------------------------------------------------
 

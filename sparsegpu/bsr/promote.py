@@ -10,7 +10,7 @@ import numpy as np
 
 from .._arrays import HALF_DTYPES, OPERAND_DTYPES, as_array, check_dtype_among, common_namespace
 from .._checks import bad_type, bad_value
-from ..ops._common import check_sparse, is_sparse
+from ..ops._common import check_sparse, in_dtype, is_sparse
 from .align import converted
 from .elements import foreign_shape, is_foreign
 
@@ -48,7 +48,8 @@ def product_operands(
             dtype = array.dtype
         else:
             dtype = _product_dtype(function, array.dtype, other.dtype)
-    return array.astype(dtype, copy=False), other.astype(dtype, copy=False)
+    array = array.astype(dtype, copy=False)
+    return array, other.astype(dtype, copy=False) if is_sparse(other) else in_dtype(other, dtype)
 
 
 def _in_blocks(function: str, array: Any, other: Any, dtype: np.dtype, from_the_right: bool) -> Any:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import as_array, check_may_wait, namespace
+from .._arrays import as_array, device_of, namespace
 from .._checks import bad_type, bad_value, check_choice, check_flags
+from .._device import device_context
 from ..engines import host_engine, use_engine
 from ..pattern import Pattern
 from ._block_jacobi import inverse_diagonal
@@ -108,7 +109,7 @@ def amg(
     max_levels = min(check_count(function, "max_levels", max_levels, 1), _MOST_LEVELS)
     max_coarse = check_count(function, "max_coarse", max_coarse, 1)
     check_flags(function, verbose=verbose)
-    xp, n = namespace(A.data), A.shape[0]
+    xp, device, n = namespace(A.data), device_of(A.data), A.shape[0]
     if B is not None:
         B = as_array(B, function, "B")
         if B.ndim != 2 or B.shape[0] != n or not 1 <= B.shape[1] <= n:
@@ -116,7 +117,6 @@ def amg(
         if B.dtype.kind not in "biufc" or (B.dtype.kind == "c" and A.dtype.kind != "c"):
             raise bad_type(function, "B", "numbers of the kind of A", B.dtype)
         B = to_host(B)
-    check_may_wait(xp, function)
     host = A._canonical(function).get()  # repeated blocks are too many for PyAMG
     hierarchy = _hierarchy(host, B, max_levels, max_coarse)
     size = hierarchy[-1].A.shape[0]
@@ -127,20 +127,21 @@ def amg(
     for i, level in enumerate(hierarchy[:-1]):
         with use_engine(host_engine()):
             a = host if i == 0 else _bsr(host, level.A)
-            blocks = to_library(inverse, np) if i == 0 else inverse_diagonal(a, function)
+            blocks = moved(inverse, None) if i == 0 else inverse_diagonal(a, function)
             parts = [a, blocks, _bsr(host, level.P), _bsr(host, level.R)]
             largest = _largest_eigenvalue(*parts[:2])
-        parts = [to_library(part, xp) for part in parts]
+        parts = [moved(part, device) for part in parts]
         levels.append(_Level(parts, largest, smoother, degree))
     coarsest = hierarchy[-1].A.toarray()
-    exact = to_library(_dense_blocks(host, np.linalg.pinv(coarsest, hermitian=True)), xp)
+    exact = moved(_dense_blocks(host, np.linalg.pinv(coarsest, hermitian=True)), device)
 
     def bound(r: int) -> Callable[[Any, Any], Any]:
         return _Cycle(xp, levels, exact, r)
 
     def cycle(b: Any) -> Any:
-        columns = xp.ascontiguousarray(b.reshape(n, -1), dtype=A.dtype)
-        return bound(columns.shape[1])(columns, xp.empty_like(columns)).reshape(b.shape)
+        with device_context(device):
+            columns = xp.ascontiguousarray(b.reshape(n, -1), dtype=A.dtype)
+            return bound(columns.shape[1])(columns, xp.empty_like(columns)).reshape(b.shape)
 
     if verbose:
         sizes = ", ".join(str(level.A.shape[0]) for level in hierarchy)
@@ -262,11 +263,11 @@ def _bsr(like: Any, matrix: Any) -> Any:
     return like._with(pattern, np.ascontiguousarray(m.data, like.dtype))
 
 
-def to_library(bsr: Any, xp: ModuleType) -> Any:
-    """Return a `bsr_array` on the host, or on the current device."""
-    if namespace(bsr.data) is xp:
+def moved(bsr: Any, device: int | None) -> Any:
+    """Return a `bsr_array` on a GPU, by its number, or on the host (None)."""
+    if device_of(bsr.data) == device:
         return bsr
-    return bsr.get() if xp is np else bsr.to_device()
+    return bsr.get() if device is None else bsr.to_device(device)
 
 
 def _largest_eigenvalue(A: Any, inverse: Any) -> float:

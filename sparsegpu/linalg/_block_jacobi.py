@@ -8,7 +8,7 @@ import numpy as np
 
 from .._arrays import check_may_wait, import_scipy, namespace
 from .._checks import bad_type, bad_value
-from ..ops._common import check_sparse
+from ..ops._common import check_sparse, on_device
 from ..pattern import Pattern
 from ._operator import aslinearoperator
 from ._system import DTYPES, to_host
@@ -72,18 +72,21 @@ def inverse_diagonal(A: Any, function: str) -> Any:
         names = ", ".join(dtype.name for dtype in DTYPES)
         raise bad_type(function, "A", f"dtype {names} (astype)", A.dtype)
     xp, pattern = namespace(A.data), A.pattern
-    check_may_wait(xp, f"{function}, which looks for singular blocks")
-    count = pattern.block_shape[0]
-    stored = xp.flatnonzero(pattern._rows == pattern._indices)
-    blocks = xp.zeros((count, b, b), A.dtype)
-    if pattern.has_repeated_blocks:
-        xp.add.at(blocks, pattern._indices[stored], A.data[stored])
-    else:
-        blocks[pattern._indices[stored]] = A.data[stored]
-    inverse = _inverse(blocks, function)
-    numbers = xp.arange(count + 1)
-    diagonal = Pattern(numbers, numbers[:-1], A.shape, A.blocksize, check=False, function=function)
-    return A._with(diagonal, inverse)
+    with on_device(A.data):
+        check_may_wait(xp, f"{function}, which looks for singular blocks")
+        count = pattern.block_shape[0]
+        stored = xp.flatnonzero(pattern._rows == pattern._indices)
+        blocks = xp.zeros((count, b, b), A.dtype)
+        if pattern.has_repeated_blocks:
+            xp.add.at(blocks, pattern._indices[stored], A.data[stored])
+        else:
+            blocks[pattern._indices[stored]] = A.data[stored]
+        inverse = _inverse(blocks, function)
+        numbers = xp.arange(count + 1)
+        diagonal = Pattern(
+            numbers, numbers[:-1], A.shape, A.blocksize, check=False, function=function
+        )
+        return A._with(diagonal, inverse)
 
 
 def _inverse(blocks: Any, function: str) -> Any:

@@ -116,11 +116,11 @@ def lobpcg(
     check_count(function, "restartControl", restartControl, 0)
     eps = float(np.finfo(system.dtype).eps)
     tol = n * eps**0.5 if tol is None else check_tolerance(function, "tol", tol)
-    mass = _mass(system, B)
-    constraints = _constraints(system, Y)
-    if k + constraints.shape[1] > n:
-        raise bad_value(function, "X", f"at most {n - constraints.shape[1]} columns", k)
     with system.on_device(), np.errstate(all="ignore"):
+        mass = _mass(system, B)
+        constraints = _constraints(system, Y)
+        if k + constraints.shape[1] > n:
+            raise bad_value(function, "X", f"at most {n - constraints.shape[1]} columns", k)
         space = _Space(system, mass, constraints, bool(largest))
         if 5 * k >= n - constraints.shape[1] and n:
             values, vectors = space.dense()

@@ -10,7 +10,7 @@ import numpy as np
 from .._arrays import HALF_DTYPES, import_scipy, namespace
 from .._checks import bad_type, bad_value
 from ..ops._blocks_24 import check_sparse_blocks, is_semi_structured, is_sparse_blocks
-from ..ops._common import check_sparse
+from ..ops._common import check_sparse, in_dtype, on_device
 from ..ops.addmm import bsr_matmul, dense_bsr_matmul
 from ..ops.semi_structured import dense_semi_structured_matmul, semi_structured_matmul
 from ._product import bound_product
@@ -61,12 +61,12 @@ def aslinearoperator(A: Any) -> Any:
     dtype = np.dtype(np.float32) if A.dtype in HALF_DTYPES else A.dtype
 
     def of_A(x: Any) -> Any:
-        return multiply(A, x.astype(A.dtype, copy=False), out_dtype=dtype)
+        return multiply(A, in_dtype(x, A.dtype), out_dtype=dtype)
 
     def of_adjoint(x: Any) -> Any:
         # A^H x = conj(x^H A)^T
-        row = x.astype(A.dtype, copy=False).conj().T
-        return from_the_left(row, A, out_dtype=dtype).conj().T
+        row = _conj(in_dtype(x, A.dtype)).T
+        return _conj(from_the_left(row, A, out_dtype=dtype)).T
 
     adjoint = of_adjoint if from_the_left is not None else None
     operator = linear_operator(function, A, of_A, adjoint, dtype)
@@ -75,11 +75,25 @@ def aslinearoperator(A: Any) -> Any:
     return operator
 
 
+# What these compute is in a call of its own, so that a graph keeps it; the products are not.
+
+
+def _conj(x: Any) -> Any:
+    if x.dtype.kind != "c":
+        return x
+    with on_device(x):
+        return x.conj()
+
+
 def _of_complex(of_real: Callable) -> Callable:
     """Return a linear function of real arrays for complex ones, too."""
 
     def function(x: Any) -> Any:
-        return of_real(x.real) + 1j * of_real(x.imag) if x.dtype.kind == "c" else of_real(x)
+        if x.dtype.kind != "c":
+            return of_real(x)
+        real, imag = of_real(x.real), of_real(x.imag)
+        with on_device(x):
+            return real + 1j * imag
 
     return function
 

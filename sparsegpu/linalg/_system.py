@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from .._arrays import as_array, check_may_wait, common_namespace, device_of, is_complex, namespace
 from .._checks import bad_type, bad_value, check_flags, check_integer, check_scalar, kind_of
+from .._device import device_context
 from ..engines import engine_module
 from ..ops._common import check_sparse, is_sparse
 from ._product import bound_product
@@ -57,8 +58,9 @@ class System:
             if one.xp not in {None, self.xp}:
                 expected = f"an operator on {self.xp.__name__} arrays, like {name}"
                 raise bad_type(function, argument, expected, f"one on {one.xp.__name__} arrays")
-        check_may_wait(self.xp, f"{function}, which looks at residuals,")
         self.function, self.device = function, device_of(b)
+        with self.on_device():
+            check_may_wait(self.xp, f"{function}, which looks at residuals,")
         n = operands["A"].check_square(function, "A")
         if b.ndim not in {1, 2} or (n is not None and b.shape[0] != n):
             rows = "n" if n is None else n
@@ -72,15 +74,16 @@ class System:
 
         self.dtype = _system_dtype(function, operands["A"], b, real, name)
         self.wide = np.result_type(self.dtype, np.float64)
-        self.b = self._columns(function, name, b)
-        self.x0_is_zero = x0 is None
-        if x0 is None:
-            self.x = self.xp.zeros_like(self.b)
-        else:
-            self.x = self._columns(function, "x0", x0).copy()
-        flat = b.ndim == 1
-        self.apply = operands["A"].product(self, flat)
-        self.precondition = operands["M"].product(self, flat) if M is not None else None
+        with self.on_device():
+            self.b = self._columns(function, name, b)
+            self.x0_is_zero = x0 is None
+            if x0 is None:
+                self.x = self.xp.zeros_like(self.b)
+            else:
+                self.x = self._columns(function, "x0", x0).copy()
+            flat = b.ndim == 1
+            self.apply = operands["A"].product(self, flat)
+            self.precondition = operands["M"].product(self, flat) if M is not None else None
         self.capturable = all(one.capturable for one in operands.values())
         self.engine = engine_module(self.xp, "vector", function)
         self.prepare = self.engine.prepare
@@ -147,7 +150,7 @@ class System:
 
     def on_device(self) -> AbstractContextManager:
         """Make the system's GPU the current one."""
-        return nullcontext() if self.device is None else self.xp.cuda.Device(self.device)
+        return device_context(self.device)
 
 
 class Operand:

@@ -50,6 +50,14 @@ def _submission() -> Any:
     return Submission
 
 
+def in_dtype(array: Any, dtype: np.dtype) -> Any:
+    """Return an array in a dtype, itself where it has it; a graph keeps what is converted."""
+    if array.dtype == dtype:
+        return array
+    with on_device(array):
+        return array.astype(dtype)
+
+
 def optional_array(x: Any, function: str, argument: str) -> Any:
     """Return an optional argument as an array, None as None."""
     return None if x is None else as_array(x, function, argument)

@@ -1,0 +1,174 @@
+"""Operands on another GPU than the current one, without a GPU: all that is made is made there."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import fake_devices
+from fake_devices import DeviceArray, Machine
+from sparsegpu import _memo
+from sparsegpu.bsr.array import bsr_array
+from sparsegpu.bsr.promote import product_operands
+from sparsegpu.linalg import _amg, _block_jacobi, _lobpcg, _operator
+from sparsegpu.linalg._system import System
+from sparsegpu.pattern import Pattern
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    return fake_devices.put_in_place(monkeypatch)
+
+
+def of(cupy, values, dtype=None):
+    with fake_devices.on(1):
+        return cupy.array(values, dtype)
+
+
+@pytest.fixture
+def pattern(cupy):
+    indptr, indices = of(cupy, [0, 2, 3, 5]), of(cupy, [1, 0, 2, 0, 0])
+    with fake_devices.on(1):
+        return Pattern(indptr, indices, (6, 6), (2, 2))
+
+
+def devices(found):
+    """Return the GPUs of all arrays in a value."""
+    if isinstance(found, Pattern):
+        return devices((found._indptr, found._indices))
+    if isinstance(found, tuple):
+        return set().union(*map(devices, found))
+    return {found.device_id} if isinstance(found, DeviceArray) else set()
+
+
+FACTS = {
+    "rows": lambda p: p.rows,
+    "has_sorted_indices": lambda p: p.has_sorted_indices,
+    "has_repeated_blocks": lambda p: p.has_repeated_blocks,
+    "longest_row": lambda p: p.longest_row,
+    "transposed": lambda p: p.transposed(),
+    "sorted": lambda p: p.sorted(),
+    "canonical": lambda p: p.canonical("test", "p"),
+    "broadcast_to": lambda p: p.broadcast_to((2,)),
+    "stacked": lambda p: p.broadcast_to((2,)).stacked(),
+    "check": lambda p: p.check(),
+}
+
+
+@pytest.mark.parametrize("fact", FACTS.values(), ids=FACTS)
+def test_what_is_kept_with_a_pattern_is_made_where_it_is(pattern, fact):
+    assert devices(fact(pattern)) <= {1} and Machine.current == 0
+    assert set(Machine.waited) <= {1}
+
+
+def test_what_another_pattern_gives_waits_where_it_is(cupy, pattern):
+    for n in range(_memo.RECENT + 1):
+        pattern.memo_recent("thing", n, lambda: cupy.arange(3))
+    parts = pattern._indptr, pattern._indices, pattern.shape, pattern.blocksize
+    with fake_devices.on(1):
+        others = [Pattern(*parts, check=False) for _ in range(_memo.RECENT + 1)]
+    for other in others:
+        pattern.memo_with("thing", other, lambda: cupy.arange(3))
+    assert set(Machine.waited) == {1} and Machine.current == 0
+
+
+def test_a_linear_system_is_made_where_its_right_side_is(cupy):
+    for b in (of(cupy, np.ones(4)), of(cupy, np.ones((4, 2)), "int32")):
+        system = System("cg", lambda v: v, b)
+        assert devices((system.b, system.x)) == {1}
+        assert devices(System("cg", lambda v: v, b, b).x) == {1}
+        assert Machine.current == 0
+
+
+def test_constraints_are_made_where_the_vectors_are(cupy):
+    X, Y = of(cupy, np.ones((8, 1))), of(cupy, np.ones((8, 1)), "int32")
+    made = []
+
+    class Space(_lobpcg._Space):
+        def __init__(self, system, mass, Y, largest):
+            made.append(Y)
+            raise StopIteration
+
+    for given in (None, Y):
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(StopIteration):
+            patch.setattr(_lobpcg, "_Space", Space)
+            _lobpcg.lobpcg(lambda v: v, X, Y=given)
+    assert devices(tuple(made)) == {1} and len(made) == 2
+
+
+@pytest.fixture
+def blocks(cupy):
+    """Two diagonal blocks on the second GPU."""
+    with fake_devices.on(1):
+        pattern = Pattern(cupy.arange(3), cupy.arange(2), (4, 4), (2, 2))
+        data = cupy.array(np.stack([np.eye(2), 2 * np.eye(2)]))
+        return bsr_array._of(pattern, data)
+
+
+def test_inverses_of_blocks_are_made_where_the_blocks_are(blocks):
+    inverse = _block_jacobi.inverse_diagonal(blocks, "test")
+    assert devices((inverse.data, inverse.pattern)) == {1} and Machine.current == 0
+    with fake_devices.on(1):
+        assert inverse.data.tolist() == [[[1, 0], [0, 1]], [[0.5, 0], [0, 0.5]]]
+
+
+SIMPLE = {
+    "-A": operator.neg,
+    "abs": abs,
+    "conj": lambda a: a.conj(),
+    "real": lambda a: a.real,
+    "imag": lambda a: a.imag,
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("make", SIMPLE.values(), ids=SIMPLE)
+def test_values_are_made_where_the_pattern_is(cupy, blocks, make, dtype):
+    blocks.pattern.note("order", (True, True))  # else a kernel looks
+    made = make(blocks.astype(dtype))
+    assert devices((made.data, made.pattern)) == {1} and Machine.current == 0
+
+
+def test_operands_are_converted_where_they_are_and_kept_by_graphs(cupy, blocks):
+    """Within a call: what is allocated there lives as long as a graph that reads it."""
+    x = of(cupy, np.ones((4, 3)), "float32")
+    Machine.apart.clear()
+    array, other = product_operands("@", blocks, x, False)
+    assert array is blocks and other.dtype == blocks.dtype
+    assert devices(other) == {1} and not Machine.apart
+
+
+@pytest.mark.parametrize("of_A, of_x", ["dD", "Dd", "DD", "df"])
+def test_a_linear_operator_works_where_its_operands_are(cupy, blocks, monkeypatch, of_A, of_x):
+    """As a product does, and a graph keeps what it converts."""
+    operands, results = [], []
+
+    def product(left, right, out_dtype):
+        operands.append(left if isinstance(left, DeviceArray) else right)
+        with fake_devices.on(1):
+            return cupy.ones((4, 3), out_dtype)
+
+    monkeypatch.setattr(_operator, "bsr_matmul", product)
+    monkeypatch.setattr(_operator, "dense_bsr_matmul", lambda x, A, **how: product(x, A, **how).T)
+    of_cupyx = SimpleNamespace(
+        LinearOperator=lambda shape, **functions: SimpleNamespace(**functions)
+    )
+    monkeypatch.setitem(sys.modules, "cupyx.scipy.sparse.linalg", of_cupyx)
+    linear, x = _operator.aslinearoperator(blocks.astype(of_A)), of(cupy, np.ones((4, 3)), of_x)
+    for function in (linear.matvec, linear.rmatmat):
+        Machine.apart.clear()
+        results.append(function(x))
+        assert Machine.apart == [np.ones] * (1 + (of_A + of_x == "dD"))
+    assert devices((*operands, *results)) == {1} and Machine.current == 0
+    assert {array.dtype.char for array in operands} == {of_A}
+
+
+def test_levels_go_to_the_gpu_of_the_matrix(blocks):
+    host = _amg.moved(blocks, None)
+    assert _amg.moved(blocks, 1) is blocks and type(host.data) is np.ndarray
+    moved = _amg.moved(host, 1)
+    assert devices((moved.data, moved.pattern)) == {1} and Machine.current == 0
